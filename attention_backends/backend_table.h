@@ -1,0 +1,30 @@
+#ifndef ATTENTION_BACKENDS_BACKEND_TABLE_H_
+#define ATTENTION_BACKENDS_BACKEND_TABLE_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "attention_backends/attention_backend.h"
+#include "attention_backends/attention_config.pb.h"
+
+namespace tessera {
+
+// Every backend, in the order in which AUTO tries them.
+absl::Span<const AttentionBackend* const> AttentionBackends();
+
+struct BackendChoice {
+  const AttentionBackend* backend = nullptr;
+  // Why this one and why not those before it; for the log.
+  std::string reason;
+};
+
+// The backend that `config` names, or for AUTO the first that supports the
+// problem. The error lists the requirement that was not met and every backend
+// that would run.
+absl::StatusOr<BackendChoice> SelectBackend(const AttentionConfig& config,
+                                            const AttentionProblem& problem);
+
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_BACKEND_TABLE_H_

@@ -1,0 +1,67 @@
+#ifndef FRAMEWORK_PRECISION_PRECISION_POLICY_H_
+#define FRAMEWORK_PRECISION_PRECISION_POLICY_H_
+
+#include <array>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "c10/core/ScalarType.h"
+#include "framework/precision/precision_config.pb.h"
+
+namespace tessera {
+
+// Classes of work that a policy gives a dtype. Nothing else casts.
+enum class OpClass {
+  kMasterWeights,   // what the optimizer updates
+  kWeights,         // what products read: the shadow where it differs
+  kMatmul,          // operands and results of linear layers
+  kAttention,       // Q, K, V, O; the scores' storage
+  kSoftmax,         // attention's exponentials and sums
+  kNormStatistics,  // RMSNorm's mean square and its gain
+  kResidual,        // the residual stream and its gradient
+  kActivation,      // SwiGLU's and the norms' results
+  kLogits,          // the head's result as stored
+  kLoss,            // log-softmax, negative log-likelihood and their sums
+  kGradient,        // the flat gradient buffer
+  kReduction,       // gradient norm, all-reduced scalars
+  kOptimizerState,  // first and second moments
+};
+inline constexpr int kNumOpClasses =
+    static_cast<int>(OpClass::kOptimizerState) + 1;
+absl::string_view OpClassName(OpClass op);
+
+// Which dtype each class of work uses (docs/precision.md has the table, made
+// from this class). A value, resolved once from the config.
+//
+// BF16 and FP16 give the numbers of torch.autocast without its casts: weights
+// are rounded once, when the optimizer writes them.
+class PrecisionPolicy {
+ public:
+  // `micro_batches` per step: with more than one the gradient buffer is FP32,
+  // into which products add; with one it has the compute dtype, which is
+  // autocast's own rounding. InvalidArgument where `cuda` is false and the
+  // mode needs a GPU's units (TF32, FP16).
+  static absl::StatusOr<PrecisionPolicy> Create(const PrecisionConfig& config,
+                                                int micro_batches, bool cuda);
+
+  at::ScalarType operator[](OpClass op) const {
+    return dtypes_[static_cast<int>(op)];
+  }
+  PrecisionConfig::Mode mode() const { return mode_; }
+  absl::string_view name() const;
+  // FP32 products may round their operands to TF32 (10 bits of mantissa).
+  bool allows_tf32() const { return mode_ == PrecisionConfig::TF32; }
+  bool scales_loss() const { return mode_ == PrecisionConfig::FP16; }
+
+  // Sets LibTorch's process-wide switches (TF32, reduced-precision reductions)
+  // to what the policy means. Once, before the first product.
+  void ApplyToLibTorch() const;
+
+ private:
+  PrecisionConfig::Mode mode_ = PrecisionConfig::UNSPECIFIED;
+  std::array<at::ScalarType, kNumOpClasses> dtypes_;
+};
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_PRECISION_PRECISION_POLICY_H_

@@ -1,0 +1,39 @@
+"""tessera_test: a GoogleTest as a library and as a program of its own.
+
+The library form (NAME_lib) lets //tests:gpu_tests link every test that has a
+GPU part into one binary, which runs on a machine that has no Bazel.
+"""
+
+load("//tools/torch:torch_cc.bzl", "torch_cc_library")
+
+def tessera_test(name, srcs, deps = [], data = [], tags = [], torch = True, size = "small", **kwargs):
+    """A test whose suites named Gpu* skip, with their reason, without a GPU.
+
+    Args:
+      name: the test target; NAME_lib is the library.
+      srcs: test sources without main().
+      deps: what they use; GoogleTest comes by itself.
+      data: files read at run time.
+      tags: "gpu" where a suite needs a GPU, "gpu-multi" where it needs two.
+      torch: whether the sources include LibTorch.
+      size: Bazel's test size.
+      **kwargs: for the cc_test.
+    """
+    library = torch_cc_library if torch else native.cc_library
+    library(
+        name = name + "_lib",
+        testonly = True,
+        srcs = srcs,
+        data = data,
+        tags = tags,
+        deps = deps + ["@system//:absl", "@system//:gtest"],
+        alwayslink = True,
+        visibility = ["//tests:__subpackages__"],
+    )
+    native.cc_test(
+        name = name,
+        size = size,
+        tags = tags,
+        deps = [":" + name + "_lib", "//tests/testing:main"],
+        **kwargs
+    )

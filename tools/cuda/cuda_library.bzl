@@ -1,0 +1,105 @@
+"""cuda_library: compiles .cu files with the pinned nvcc into a cc_library.
+
+Each source is its own action, so kernels build in parallel, and depends on
+exactly the headers that its deps declare: nvcc's own list of what it read is
+checked against them (compile.py), so no header can change unnoticed.
+
+Architectures: PORTABLE by default, machine code for sm_80 and PTX for all that
+came later; HOPPER for sources that use WGMMA, TMA or setmaxnreg.
+
+In a CPU build a cuda_library is an empty cc_library: callers choose with
+if_cuda() from @libtorch//:cuda.bzl what they compile against it.
+"""
+
+load("@libtorch//:cuda.bzl", "CUDA")
+
+PORTABLE = ["arch=compute_80,code=[sm_80,compute_80]"]
+HOPPER = ["arch=compute_90a,code=sm_90a"]
+
+def _cuda_object_impl(ctx):
+    compilation = cc_common.merge_cc_infos(
+        cc_infos = [dep[CcInfo] for dep in ctx.attr.deps],
+    ).compilation_context
+    headers = depset(ctx.files.hdrs, transitive = [compilation.headers])
+    out = ctx.actions.declare_file(ctx.label.name + ".o")
+    args = ctx.actions.args()
+    args.add("--nvcc", ctx.file._nvcc)
+    args.add("--src", ctx.file.src)
+    args.add("--out", out)
+    args.add_all(headers, before_each = "--hdr")
+    args.add("--")
+    args.add_all([
+        "-std=c++20",
+        "-O3",
+        "-lineinfo",
+        "--expt-relaxed-constexpr",
+        "-Xcompiler=-fPIC",
+    ])
+    args.add_all(ctx.attr.gencode, format_each = "-gencode=%s")
+    args.add_all(ctx.attr.copts)
+    args.add("-I.")
+    args.add_all(compilation.includes, before_each = "-I")
+    args.add_all(compilation.system_includes, before_each = "-isystem")
+    args.add_all(compilation.quote_includes, before_each = "-iquote")
+    args.add_all(compilation.defines, format_each = "-D%s")
+    args.use_param_file("@%s")
+    args.set_param_file_format("multiline")
+    ctx.actions.run(
+        executable = "python3",
+        arguments = [ctx.file._compile.path, args],
+        inputs = depset([ctx.file.src, ctx.file._compile], transitive = [headers, depset(ctx.files._toolkit)]),
+        outputs = [out],
+        mnemonic = "CudaCompile",
+        progress_message = "Compiling %{input}".replace("%{input}", ctx.file.src.short_path),
+        use_default_shell_env = True,
+    )
+    return [DefaultInfo(files = depset([out]))]
+
+_cuda_object = rule(
+    implementation = _cuda_object_impl,
+    attrs = {
+        "src": attr.label(allow_single_file = [".cu"], mandatory = True),
+        "hdrs": attr.label_list(allow_files = [".h", ".cuh"]),
+        "deps": attr.label_list(providers = [CcInfo]),
+        "copts": attr.string_list(),
+        "gencode": attr.string_list(mandatory = True),
+        "_nvcc": attr.label(default = "@libtorch//:nvcc", allow_single_file = True),
+        "_toolkit": attr.label(default = "@libtorch//:nvcc_files"),
+        "_compile": attr.label(default = "//tools/cuda:compile.py", allow_single_file = True),
+    },
+) if CUDA else None
+
+def cuda_library(name, srcs, hdrs = [], deps = [], gencode = PORTABLE, copts = [], **kwargs):
+    """A cc_library of `.cu` sources; no torch or proto headers in them.
+
+    Args:
+      name: the cc_library.
+      srcs: `.cu` files.
+      hdrs: `.h` launch interfaces and `.cuh` device headers.
+      deps: cc_library targets whose headers the sources include.
+      gencode: nvcc's -gencode values; PORTABLE or HOPPER, or both.
+      copts: further nvcc options.
+      **kwargs: cc_library's (visibility, tags, ...).
+    """
+    if not CUDA:
+        native.cc_library(name = name, hdrs = hdrs, deps = deps, **kwargs)
+        return
+    objects = []
+    for src in srcs:
+        stem = "{}_{}".format(name, src.replace("/", "_").replace(".cu", ""))
+        _cuda_object(
+            name = stem,
+            src = src,
+            hdrs = hdrs,
+            deps = deps,
+            gencode = gencode,
+            copts = copts,
+        )
+        objects.append(":" + stem)
+    native.cc_library(
+        name = name,
+        srcs = objects,
+        hdrs = hdrs,
+        deps = deps + ["@libtorch//:cudart"],
+        **kwargs
+    )
