@@ -1,0 +1,43 @@
+#ifndef FRAMEWORK_BASE_VIOLATIONS_H_
+#define FRAMEWORK_BASE_VIOLATIONS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace tessera {
+
+// A rule that a config breaks.
+struct Violation {
+  std::string path;     // "optimizer.adamw.beta2", from the root message
+  std::string message;  // "must be in [0, 1); is 1.5"
+};
+
+// Collects every broken rule of a config, so that a user sees all at once.
+//
+//   void Validate(const OptimizerConfig& config, Violations violations) {
+//     Validate(config.adamw(), violations.In("adamw"));
+//     violations.Check(config.clip_norm() > 0, "clip_norm", "must be > 0");
+//
+// A cheap handle: copies add to the same list, which outlives them.
+class Violations {
+ public:
+  explicit Violations(std::vector<Violation>* list) : list_(list) {}
+
+  // The same list, with `field.` in front of every path.
+  Violations In(absl::string_view field) const;
+
+  void Add(absl::string_view field, absl::string_view message) const;
+  // Adds unless `holds`.
+  void Check(bool holds, absl::string_view field,
+             absl::string_view message) const;
+
+ private:
+  std::vector<Violation>* list_;
+  std::string prefix_;
+};
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_BASE_VIOLATIONS_H_
