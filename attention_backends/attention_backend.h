@@ -44,12 +44,16 @@ struct AttentionArgs {
   at::Tensor q_bhsd, k_bgtd, v_bgtd;
   double scale = 1;  // of the scores; 1 / sqrt(D) usually
   MaskKind mask = MaskKind::kCausal;
+  // Fills lse_bhs even where the backward has no use for it and a backend has
+  // to spend extra passes on it.
+  bool wants_lse = false;
   PhaseObserver* phases = nullptr;  // "scores", "softmax", "values"
 };
 
 struct AttentionOut {
   at::Tensor o_bhsd;  // Q's dtype; stored as [B, S, H, D]
-  // L_i = log sum_j exp(scale q_i k_j + mask), FP32 (FP64 for FP64).
+  // L_i = log sum_j exp(scale q_i k_j + mask), FP32 (FP64 for FP64). May be
+  // undefined unless AttentionArgs::wants_lse.
   at::Tensor lse_bhs;
   // What else the backward needs; each backend states what it holds.
   std::vector<at::Tensor> saved;
@@ -64,8 +68,8 @@ struct AttentionGrads {
 // Bytes beyond inputs, outputs and gradients, as predicted by Plan(); measured
 // ones agree within 1 %.
 struct AttentionMemory {
-  int64_t saved_bytes = 0;     // held from forward to backward, O and L included
-  int64_t forward_bytes = 0;   // largest workspace alive during Forward
+  int64_t saved_bytes = 0;    // held from forward to backward, O and L included
+  int64_t forward_bytes = 0;  // largest workspace alive during Forward
   int64_t backward_bytes = 0;  // the same for Backward
 };
 

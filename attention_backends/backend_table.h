@@ -24,6 +24,10 @@ struct BackendChoice {
 // that would run.
 absl::StatusOr<BackendChoice> SelectBackend(const AttentionConfig& config,
                                             const AttentionProblem& problem);
+// The same over another table, in its order.
+absl::StatusOr<BackendChoice> SelectBackend(
+    const AttentionConfig& config, const AttentionProblem& problem,
+    absl::Span<const AttentionBackend* const> table);
 
 }  // namespace tessera
 

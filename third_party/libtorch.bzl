@@ -38,7 +38,8 @@ def _libtorch_impl(ctx):
         "    return then if CUDA else otherwise",
         "",
     ]))
-    ctx.file("BUILD.bazel", ctx.read(ctx.attr._cuda_build if cuda else ctx.attr._cpu_build))
+    build = ctx.read(ctx.attr._cuda_build if cuda else ctx.attr._cpu_build)
+    ctx.file("BUILD.bazel", build.replace("{TREE}", str(tree)))
 
 libtorch = repository_rule(
     implementation = _libtorch_impl,

@@ -15,12 +15,12 @@ namespace tessera {
 
 // For our own bugs only; whatever a user, file, shape, device or peer can cause
 // is an absl::Status. Further arguments are StrCat-ed behind the condition.
-#define TESSERA_CHECK(condition, ...)                       \
-  do {                                                      \
-    if (ABSL_PREDICT_FALSE(!(condition)))                   \
-      ::tessera::CheckFailed(__FILE__, __LINE__,            \
-                             absl::StrCat("CHECK failed: " #condition " ", \
-                                          ##__VA_ARGS__));  \
+#define TESSERA_CHECK(condition, ...)                                    \
+  do {                                                                   \
+    if (ABSL_PREDICT_FALSE(!(condition)))                                \
+      ::tessera::CheckFailed(                                            \
+          __FILE__, __LINE__,                                            \
+          absl::StrCat("CHECK failed: " #condition " ", ##__VA_ARGS__)); \
   } while (false)
 
 #endif  // FRAMEWORK_BASE_CHECK_H_

@@ -8,20 +8,20 @@
 
 // Returns from the enclosing function when `expr`, an absl::Status, is an
 // error. The function returns absl::Status or absl::StatusOr<T>.
-#define RETURN_IF_ERROR(expr)                                     \
-  do {                                                            \
+#define RETURN_IF_ERROR(expr)                                       \
+  do {                                                              \
     if (absl::Status tessera_status = (expr); !tessera_status.ok()) \
-      return tessera_status;                                      \
+      return tessera_status;                                        \
   } while (false)
 
 // Evaluates `expr`, an absl::StatusOr<T>; returns its error, or assigns its
 // value to `lhs`, which may be a declaration: ASSIGN_OR_RETURN(auto x, F()).
-#define ASSIGN_OR_RETURN(lhs, expr) \
-  TESSERA_ASSIGN_OR_RETURN_(        \
-      TESSERA_CONCAT_(tessera_statusor_, __LINE__), lhs, expr)
+#define ASSIGN_OR_RETURN(lhs, expr)                                            \
+  TESSERA_ASSIGN_OR_RETURN_(TESSERA_CONCAT_(tessera_statusor_, __LINE__), lhs, \
+                            expr)
 
-#define TESSERA_ASSIGN_OR_RETURN_(statusor, lhs, expr) \
-  auto statusor = (expr);                              \
+#define TESSERA_ASSIGN_OR_RETURN_(statusor, lhs, expr)     \
+  auto statusor = (expr);                                  \
   if (!statusor.ok()) return std::move(statusor).status(); \
   lhs = *std::move(statusor)
 #define TESSERA_CONCAT_(a, b) TESSERA_CONCAT_INNER_(a, b)

@@ -16,8 +16,7 @@ inline constexpr int64_t kIgnoredTarget = -1;
 //   targets: [...], int64 in [0, V) or kIgnoredTarget
 //   returns a scalar, FP32 (FP64 for FP64 logits)
 // Backward: (softmax(logits) - onehot(target)) * d(loss), in the logits' dtype.
-at::Tensor CrossEntropySum(const at::Tensor& logits,
-                           const at::Tensor& targets);
+at::Tensor CrossEntropySum(const at::Tensor& logits, const at::Tensor& targets);
 
 }  // namespace tessera
 

@@ -12,8 +12,9 @@ namespace tessera {
 //   gain: [C], read from its master
 //   returns y: [..., C], `out_dtype`
 // Statistics in FP32 (FP64 for FP64 x). Saves x and r (one scalar a row).
-// Backward, with x_hat = x r and s = dy * g: dx = r (s - x_hat mean_C(s x_hat));
-// dg = sum over rows of dy * x_hat, into gain.grad().
+// Backward, with x_hat = x r and s = dy * g:
+//   dx = r (s - x_hat mean_C(s x_hat))
+//   dg = sum over rows of dy * x_hat, into gain.grad()
 at::Tensor RmsNorm(const at::Tensor& x, Parameter& gain, double eps,
                    at::ScalarType out_dtype);
 

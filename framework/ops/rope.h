@@ -27,9 +27,11 @@ struct RopeTable {
 //   qkv: [B, S, heads, D], contiguous; heads ordered Q, K, V, so that
 //        rotated_heads = H + G leaves V untouched
 //   position 0 of the table belongs to s = 0; S <= table positions
-//   returns qkv
+//   returns qkv, rotated: the same memory. Go on with the result; the argument
+//   still stands for the value before the rotation in autograd's eyes.
 // Arithmetic in FP32 (FP64 for FP64). Saves nothing but the table. Backward
-// rotates the gradient by the opposite angle.
+// rotates the gradient by the opposite angle, in place where nobody else holds
+// it.
 at::Tensor Rope(at::Tensor qkv, const RopeTable& table, int64_t rotated_heads);
 
 }  // namespace tessera

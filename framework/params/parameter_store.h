@@ -80,6 +80,10 @@ struct ParameterSlice {
   bool trainable = true;
 };
 
+// Every block starts at a multiple of so many elements: 256 bytes of a 2-byte
+// dtype, and the same layout whatever the dtypes.
+inline constexpr int64_t kBlockAlignment = 128;
+
 struct ParameterStoreOptions {
   at::Device device = at::kCPU;
   // FP32, or the compute dtype for a policy without master weights.
@@ -131,6 +135,8 @@ class ParameterStore {
 
  private:
   ParameterStore() = default;
+  void AddBlock(const ParameterBlockSpec& spec,
+                const std::vector<int64_t>& shape, int64_t offset);
 
   ParameterStoreOptions options_;
   at::Tensor master_, shadow_, grad_;

@@ -2,6 +2,7 @@
 #define FRAMEWORK_PRECISION_PRECISION_POLICY_H_
 
 #include <array>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -61,6 +62,9 @@ class PrecisionPolicy {
   PrecisionConfig::Mode mode_ = PrecisionConfig::UNSPECIFIED;
   std::array<at::ScalarType, kNumOpClasses> dtypes_;
 };
+
+// The table of docs/precision.md: a row per op class, a column per mode.
+std::string PrecisionTableMarkdown();
 
 }  // namespace tessera
 

@@ -26,7 +26,7 @@ def tessera_test(name, srcs, deps = [], data = [], tags = [], torch = True, size
         srcs = srcs,
         data = data,
         tags = tags,
-        deps = deps + ["@system//:absl", "@system//:gtest"],
+        deps = deps + ["@system//:gtest"] + ([] if torch else ["@system//:absl"]),
         alwayslink = True,
         visibility = ["//tests:__subpackages__"],
     )

@@ -1,0 +1,31 @@
+#include "attention_backends/attention_backend.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace tessera {
+namespace {
+
+std::string DeviceName(const AttentionProblem& problem) {
+  if (!problem.cuda) return "a CPU";
+  return absl::StrFormat("a GPU of compute capability %d.%d",
+                         problem.compute_capability / 10,
+                         problem.compute_capability % 10);
+}
+
+}  // namespace
+
+std::string ToString(const AttentionProblem& problem) {
+  return absl::StrCat(
+      problem.mask == MaskKind::kCausal ? "causal" : "full",
+      " attention, batch ", problem.b, ", lengths ", problem.s, " x ",
+      problem.t, ", heads ", problem.h, "/", problem.g, ", head dim ",
+      problem.d, ", ", c10::toString(problem.dtype),
+      problem.needs_grad ? ", with gradients" : ", forward only",
+      problem.deterministic ? ", deterministic" : "", ", on ",
+      DeviceName(problem));
+}
+
+}  // namespace tessera

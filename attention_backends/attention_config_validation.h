@@ -1,0 +1,15 @@
+#ifndef ATTENTION_BACKENDS_ATTENTION_CONFIG_VALIDATION_H_
+#define ATTENTION_BACKENDS_ATTENTION_CONFIG_VALIDATION_H_
+
+#include "attention_backends/attention_config.pb.h"
+#include "framework/base/violations.h"
+
+namespace tessera {
+
+// Adds every rule of attention_config.proto that `config` breaks. Whether a
+// backend can run is for SelectBackend() to say.
+void Validate(const AttentionConfig& config, Violations violations);
+
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_ATTENTION_CONFIG_VALIDATION_H_

@@ -1,0 +1,118 @@
+#include "attention_backends/backend_table.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "attention_backends/naive/naive_backend.h"
+#include "framework/base/status_macros.h"
+
+namespace tessera {
+namespace {
+
+constinit const NaiveBackend kNaive;
+
+constexpr const AttentionBackend* kBackends[] = {&kNaive};
+
+using Table = absl::Span<const AttentionBackend* const>;
+
+std::string Names(const std::vector<const AttentionBackend*>& backends) {
+  if (backends.empty()) return "none";
+  return absl::StrJoin(backends, ", ",
+                       [](std::string* out, const AttentionBackend* backend) {
+                         absl::StrAppend(out, backend->name());
+                       });
+}
+
+std::vector<const AttentionBackend*> Runnable(Table table,
+                                              const AttentionProblem& problem) {
+  std::vector<const AttentionBackend*> runnable;
+  for (const AttentionBackend* backend : table) {
+    if (backend->Supports(problem).ok()) runnable.push_back(backend);
+  }
+  return runnable;
+}
+
+// What no backend could make sense of.
+absl::Status ValidateShape(const AttentionProblem& p) {
+  if (p.b < 1 || p.s < 1 || p.t < 1 || p.h < 1 || p.g < 1 || p.d < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "attention needs every size to be at least 1: ", ToString(p)));
+  }
+  if (p.h % p.g != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attention needs query heads to be a multiple of key "
+                     "heads; there are ",
+                     p.h, " and ", p.g));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BackendChoice> SelectByName(const std::string& name, Table table,
+                                           const AttentionProblem& problem) {
+  absl::Status refusal =
+      absl::UnimplementedError("it is not part of this build");
+  for (const AttentionBackend* backend : table) {
+    if (backend->name() != name) continue;
+    refusal = backend->Supports(problem);
+    if (refusal.ok()) {
+      return BackendChoice{backend, absl::StrCat(name, ", as configured")};
+    }
+  }
+  return absl::UnimplementedError(absl::StrCat(
+      "attention backend ", name, " does not support ", ToString(problem), ": ",
+      refusal.message(), "; would run: ", Names(Runnable(table, problem))));
+}
+
+absl::StatusOr<BackendChoice> SelectFirst(Table table,
+                                          const AttentionProblem& problem) {
+  std::vector<std::string> refusals;
+  for (const AttentionBackend* backend : table) {
+    const absl::Status supports = backend->Supports(problem);
+    if (supports.ok()) {
+      const std::string passed =
+          refusals.empty()
+              ? " is the first of the table"
+              : absl::StrCat("; not ", absl::StrJoin(refusals, "; not "));
+      return BackendChoice{
+          backend, absl::StrCat("AUTO chose ", backend->name(), passed)};
+    }
+    refusals.push_back(
+        absl::StrCat(backend->name(), " (", supports.message(), ")"));
+  }
+  return absl::UnimplementedError(absl::StrCat("no attention backend supports ",
+                                               ToString(problem), ": ",
+                                               absl::StrJoin(refusals, "; ")));
+}
+
+}  // namespace
+
+Table AttentionBackends() { return kBackends; }
+
+absl::StatusOr<BackendChoice> SelectBackend(const AttentionConfig& config,
+                                            const AttentionProblem& problem) {
+  return SelectBackend(config, problem, AttentionBackends());
+}
+
+absl::StatusOr<BackendChoice> SelectBackend(const AttentionConfig& config,
+                                            const AttentionProblem& problem,
+                                            Table table) {
+  RETURN_IF_ERROR(ValidateShape(problem));
+  AttentionProblem wanted = problem;
+  wanted.deterministic |= config.deterministic();
+  switch (config.backend()) {
+    case AttentionConfig::UNSPECIFIED:
+      return absl::InvalidArgumentError(
+          absl::StrCat("attention.backend is UNSPECIFIED; use AUTO or one of: ",
+                       Names({table.begin(), table.end()})));
+    case AttentionConfig::AUTO:
+      return SelectFirst(table, wanted);
+    default:
+      return SelectByName(AttentionConfig::Backend_Name(config.backend()),
+                          table, wanted);
+  }
+}
+
+}  // namespace tessera

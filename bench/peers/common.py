@@ -1,0 +1,81 @@
+"""What the PyTorch peers share: the clock, the model sizes, freeing memory."""
+
+import dataclasses
+import gc
+import statistics
+import time
+
+import torch
+
+VOCABULARY = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    d_model: int
+    d_ff: int
+    layers: int
+    heads: int
+
+    @property
+    def head_dim(self):
+        return self.d_model // self.heads
+
+
+# As in configs/; the names are those of the literature.
+SIZES = {
+    "small": Size(768, 3072, 12, 12),
+    "medium": Size(1024, 4096, 24, 16),
+    "large": Size(1280, 5120, 36, 20),
+    "xl": Size(1600, 6400, 48, 25),
+    "2.7B": Size(2560, 10240, 32, 32),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Times:
+    """Milliseconds over the measured calls."""
+    median: float
+    min: float
+    max: float
+
+
+def _cuda_call_ms(call):
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    call()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end)
+
+
+def _cpu_call_ms(call):
+    start = time.perf_counter()
+    call()
+    return (time.perf_counter() - start) * 1e3
+
+
+def time_call(call, device, warm_up=3, measured=10):
+    """Times each of `measured` calls alone, by CUDA events on a GPU, so that
+    what the host does between two kernels counts where the GPU waits for it."""
+    for _ in range(warm_up):
+        call()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    call_ms = _cuda_call_ms if device == "cuda" else _cpu_call_ms
+    times = [call_ms(call) for _ in range(measured)]
+    return Times(statistics.median(times), min(times), max(times))
+
+
+def free_memory(device):
+    """Returns to the device whatever the cells before this one left."""
+    torch._dynamo.reset()  # compiled code and its CUDA graphs hold tensors
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak_gib(device):
+    """Most memory that tensors held since free_memory(); 0 on a CPU."""
+    return torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else 0.0

@@ -1,0 +1,23 @@
+#ifndef BENCH_TIMING_H_
+#define BENCH_TIMING_H_
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "c10/core/Device.h"
+
+namespace tessera {
+
+struct Timing {
+  double median_ms = 0, min_ms = 0, max_ms = 0;
+};
+
+// Times `iterations` calls of `fn` after `warmup` untimed ones: on a GPU by
+// events around each call, with the host waiting for the second one, on a CPU
+// by a monotonic clock. The first error ends it.
+absl::StatusOr<Timing> Measure(absl::FunctionRef<absl::Status()> fn,
+                               c10::Device device, int warmup, int iterations);
+
+}  // namespace tessera
+
+#endif  // BENCH_TIMING_H_

@@ -1,0 +1,27 @@
+#ifndef FRAMEWORK_BASE_EXIT_CODE_H_
+#define FRAMEWORK_BASE_EXIT_CODE_H_
+
+#include "absl/status/status.h"
+
+namespace tessera {
+
+// How a program ends:
+//   0          done
+//   2          the user can mend it: a config, path, file or environment
+//              (InvalidArgument, NotFound, AlreadyExists, PermissionDenied,
+//              FailedPrecondition, OutOfRange, Unimplemented, DataLoss)
+//   3          out of memory or space (ResourceExhausted)
+//   128 + n    stopped by signal n: 130 SIGINT, 143 SIGTERM (SignalStatus)
+//   1          anything else
+int ExitCode(const absl::Status& status);
+
+// What a program returns that ended because of signal `signo`: Cancelled.
+absl::Status SignalStatus(int signo);
+
+// Writes an error to the log ("error: ..."), its message alone: no status code,
+// no stack. Returns ExitCode(status).
+int ReportAndExitCode(const absl::Status& status);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_BASE_EXIT_CODE_H_

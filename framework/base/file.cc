@@ -1,0 +1,183 @@
+#include "framework/base/file.h"
+
+#include <fcntl.h>
+#include <glob.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+
+namespace tessera {
+namespace {
+
+absl::Status ErrnoStatus(absl::string_view action, absl::string_view path) {
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", action, " ", path));
+}
+
+absl::Status ToStatus(const std::error_code& error, absl::string_view action,
+                      absl::string_view path) {
+  if (!error) return absl::OkStatus();
+  return absl::ErrnoToStatus(error.value(),
+                             absl::StrCat("cannot ", action, " ", path));
+}
+
+absl::Status WriteAll(int fd, absl::string_view contents,
+                      const std::string& path) {
+  while (!contents.empty()) {
+    const ssize_t written = ::write(fd, contents.data(), contents.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return ErrnoStatus("write", path);
+    contents.remove_prefix(static_cast<size_t>(written));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteAndSync(const std::string& path, absl::string_view contents) {
+  const int fd =
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) return ErrnoStatus("create", path);
+  absl::Status status = WriteAll(fd, contents, path);
+  if (status.ok() && ::fsync(fd) != 0) status = ErrnoStatus("sync", path);
+  // Some file systems report a failed write only here.
+  if (::close(fd) != 0 && status.ok()) status = ErrnoStatus("close", path);
+  return status;
+}
+
+// Unlike any other writer's, in this process and in others.
+std::string TemporarySibling(const std::string& path) {
+  static std::atomic<uint64_t> count = 0;
+  return absl::StrCat(path, ".tmp.", ::getpid(), ".", count++);
+}
+
+std::string DirectoryOf(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return ErrnoStatus("read", path);
+  const absl::Cleanup close_fd = [fd] { ::close(fd); };
+  struct stat info;
+  if (::fstat(fd, &info) != 0) return ErrnoStatus("read", path);
+  // The size is a hint: files of /proc say 0, and a file can grow meanwhile.
+  constexpr size_t kStepBytes = 64 << 10;
+  std::string contents(
+      std::max<size_t>(static_cast<size_t>(info.st_size) + 1, kStepBytes), 0);
+  size_t size = 0;
+  while (true) {
+    if (size == contents.size()) contents.resize(2 * size);
+    const ssize_t count =
+        ::read(fd, contents.data() + size, contents.size() - size);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return ErrnoStatus("read", path);
+    if (count == 0) break;
+    size += static_cast<size_t>(count);
+  }
+  contents.resize(size);
+  return contents;
+}
+
+absl::Status WriteFileAtomically(const std::string& path,
+                                 absl::string_view contents) {
+  const std::string temporary = TemporarySibling(path);
+  absl::Status status = WriteAndSync(temporary, contents);
+  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) {
+    status = ErrnoStatus("replace", path);
+  }
+  if (!status.ok()) {
+    ::unlink(temporary.c_str());
+    return status;
+  }
+  return SyncDirectory(DirectoryOf(path));
+}
+
+absl::Status SyncDirectory(const std::string& directory) {
+  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return ErrnoStatus("open directory", directory);
+  const absl::Cleanup close_fd = [fd] { ::close(fd); };
+  // EINVAL: a file system that has nothing to sync here, as some network ones.
+  if (::fsync(fd) != 0 && errno != EINVAL) {
+    return ErrnoStatus("sync directory", directory);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MakeDirectories(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  RETURN_IF_ERROR(ToStatus(error, "create directory", path));
+  return absl::OkStatus();
+}
+
+bool FileExists(const std::string& path) {
+  return ::access(path.c_str(), F_OK) == 0;
+}
+
+absl::StatusOr<std::vector<std::string>> ListDirectory(
+    const std::string& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(directory, error);
+  const std::filesystem::directory_iterator end;
+  for (; !error && entry != end; entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  RETURN_IF_ERROR(ToStatus(error, "list directory", directory));
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+absl::Status RemoveTree(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  return ToStatus(error, "remove", path);
+}
+
+absl::StatusOr<std::vector<std::string>> Glob(const std::string& pattern) {
+  glob_t found = {};
+  const absl::Cleanup free_found = [&found] { ::globfree(&found); };
+  const int code = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &found);
+  if (code == GLOB_NOMATCH) return std::vector<std::string>();
+  if (code != 0) return ErrnoStatus("list files matching", pattern);
+  return std::vector<std::string>(found.gl_pathv,
+                                  found.gl_pathv + found.gl_pathc);
+}
+
+std::string UserPath(absl::string_view path) {
+  const char* directory = std::getenv("BUILD_WORKING_DIRECTORY");
+  if (directory == nullptr || absl::StartsWith(path, "/")) {
+    return std::string(path);
+  }
+  return absl::StrCat(directory, "/", path);
+}
+
+absl::StatusOr<std::string> UserCacheDir() {
+  // The XDG base directory specification: relative values are to be ignored.
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache != nullptr && cache[0] == '/') {
+    return absl::StrCat(cache, "/tessera");
+  }
+  const char* home = std::getenv("HOME");
+  if (home != nullptr && home[0] == '/') {
+    return absl::StrCat(home, "/.cache/tessera");
+  }
+  return absl::FailedPreconditionError(
+      "no place for prepared data: neither XDG_CACHE_HOME nor HOME is set to "
+      "an absolute path; set one of them");
+}
+
+}  // namespace tessera

@@ -1,0 +1,15 @@
+#ifndef FRAMEWORK_BASE_NAME_PATTERN_H_
+#define FRAMEWORK_BASE_NAME_PATTERN_H_
+
+#include "absl/strings/string_view.h"
+
+namespace tessera {
+
+// Whether `name` as a whole fits `pattern`, in which '*' stands for any
+// characters, also none, also dots: "layers.*.ffn.*" fits every
+// feed-forward weight. There is no other wildcard.
+bool NameMatches(absl::string_view pattern, absl::string_view name);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_BASE_NAME_PATTERN_H_

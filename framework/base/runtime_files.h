@@ -1,0 +1,22 @@
+#ifndef FRAMEWORK_BASE_RUNTIME_FILES_H_
+#define FRAMEWORK_BASE_RUNTIME_FILES_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace tessera {
+
+// The path of a file that travels with the program, named as in the source
+// tree: FindRuntimeFile("configs/tiny_cpu.pbtxt"). Looks, in this order, in
+//   $RUNFILES_DIR/tessera, $TEST_SRCDIR/tessera   under `bazel run` and `test`
+//   PROGRAM.runfiles/tessera                      a program started by hand
+//   PROGRAM's directory/.. and PROGRAM's directory      an installed bundle:
+//                                     DIR/bin/train, DIR/configs/tiny_cpu.pbtxt
+// NotFound lists where it looked.
+absl::StatusOr<std::string> FindRuntimeFile(absl::string_view path);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_BASE_RUNTIME_FILES_H_

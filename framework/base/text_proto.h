@@ -1,0 +1,70 @@
+#ifndef FRAMEWORK_BASE_TEXT_PROTO_H_
+#define FRAMEWORK_BASE_TEXT_PROTO_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "google/protobuf/message.h"
+#include "google/protobuf/text_format.h"
+
+namespace tessera {
+
+// Where in a text proto each field stands.
+class TextProtoLocations {
+ public:
+  // Of no text: Describe() gives `source_name`.
+  TextProtoLocations(absl::string_view source_name,
+                     const google::protobuf::Descriptor& type);
+
+  // Whether the text has the field, named by its path from the root:
+  // "optimizer.adamw.beta2", "data.sources[1].weight".
+  bool Has(absl::string_view path) const;
+
+  // Whether the text leaves the field to a default that its schema states.
+  bool IsDefault(absl::string_view path) const;
+
+  // "FILE:line:column" of the field or, where the text does not have it, of the
+  // innermost message around it that the text has; else "FILE".
+  std::string Describe(absl::string_view path) const;
+
+ private:
+  friend absl::StatusOr<TextProtoLocations> MergeTextProto(
+      absl::string_view text, absl::string_view source_name,
+      google::protobuf::Message* message);
+  struct Found {
+    const google::protobuf::FieldDescriptor* field = nullptr;
+    // Of the field, if `exact`, else of the innermost message around it.
+    google::protobuf::TextFormat::ParseLocation location;
+    bool exact = false;
+  };
+  Found Find(absl::string_view path) const;
+
+  std::string source_name_;
+  const google::protobuf::Descriptor* type_;
+  std::unique_ptr<google::protobuf::TextFormat::ParseInfoTree> tree_;
+};
+
+// Parses `text` and merges it into `message`, which stays as it is on an error.
+// InvalidArgument holds a line for each error found, "FILE:line:column: what":
+// every unknown field name, with the nearest that exists, and the first error
+// of syntax or value, after which nothing can be read.
+absl::StatusOr<TextProtoLocations> MergeTextProto(
+    absl::string_view text, absl::string_view source_name,
+    google::protobuf::Message* message);
+
+// The same for the file at `path`.
+absl::StatusOr<TextProtoLocations> ReadTextProto(
+    const std::string& path, google::protobuf::Message* message);
+
+// The text proto of `message` with every default written out, which parses to a
+// message of the same meaning. In a oneof only the case that is set is written.
+// A field without a default in the schema that is absent stays absent. Any
+// other message that is absent is written as an empty one: schemas must not
+// give its absence a meaning of its own, nor be recursive.
+std::string PrintWithDefaults(const google::protobuf::Message& message);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_BASE_TEXT_PROTO_H_

@@ -1,0 +1,319 @@
+#include "framework/checkpoint/checkpoint.h"
+
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "framework/base/file.h"
+#include "framework/base/status_macros.h"
+#include "framework/checkpoint/file_mapping.h"
+#include "xxhash.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr absl::string_view kFormat = "tessera-checkpoint";
+constexpr int kFormatVersion = 1;
+
+// Keys of the manifest.
+constexpr char kBytes[] = "bytes";
+constexpr char kChecksum[] = "xxh3_64";
+constexpr char kHeaderChecksum[] = "header_xxh3_64";
+constexpr char kTensorChecksums[] = "tensors";
+
+std::string Hex(uint64_t checksum) {
+  return absl::StrFormat("%016x", checksum);
+}
+
+std::string ChecksumOf(absl::string_view bytes) {
+  return Hex(XXH3_64bits(bytes.data(), bytes.size()));
+}
+
+std::string Dump(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// A checkpoint's files are plain names: a manifest cannot point elsewhere.
+bool IsPlainName(absl::string_view name) {
+  return !name.empty() && name[0] != '.' &&
+         name.find('/') == absl::string_view::npos &&
+         name.find('\0') == absl::string_view::npos;
+}
+
+bool IsTensorFile(absl::string_view name) {
+  constexpr absl::string_view kSuffix = ".safetensors";
+  return name.size() > kSuffix.size() &&
+         name.substr(name.size() - kSuffix.size()) == kSuffix;
+}
+
+// The member of that name and type, null for anything else.
+const Json* Member(const Json& object, const char* name, Json::value_t type) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(name);
+  return found != object.end() && found->type() == type ? &*found : nullptr;
+}
+
+bool HasText(const Json& object, const char* name, absl::string_view text) {
+  const Json* member = Member(object, name, Json::value_t::string);
+  return member != nullptr && member->get_ref<const std::string&>() == text;
+}
+
+absl::Status CheckSize(const std::string& path, uint64_t bytes,
+                       const Json& expected) {
+  const Json* size = Member(expected, kBytes, Json::value_t::number_unsigned);
+  if (size == nullptr || size->get<uint64_t>() != bytes) {
+    return absl::DataLossError(absl::StrCat(
+        path, " has ", bytes, " bytes; the manifest says ",
+        size == nullptr ? "nothing" : absl::StrCat(size->get<uint64_t>())));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string CheckpointName(int64_t step) {
+  return absl::StrFormat("step_%08d", step);
+}
+
+CheckpointWriter::CheckpointWriter(std::string directory, int64_t step,
+                                   WritePointHook hook)
+    : directory_(std::move(directory)),
+      step_(step),
+      hook_(std::move(hook)),
+      temporary_(absl::StrCat(directory_, "/", kTemporaryPrefix,
+                              CheckpointName(step))),
+      files_(Json::object()) {}
+
+CheckpointWriter::~CheckpointWriter() {
+  if (!committed_) RemoveTree(temporary_).IgnoreError();
+}
+
+absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointWriter::Begin(
+    const std::string& directory, int64_t step, WritePointHook hook) {
+  if (step < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a checkpoint's step must be >= 0; is ", step));
+  }
+  const std::string folder = absl::StrCat(directory, "/", CheckpointName(step));
+  if (FileExists(folder) && Checkpoint::Open(folder).ok()) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        folder,
+        " is a complete checkpoint; use another folder for this run, "
+        "or move it away"));
+  }
+  auto writer =
+      absl::WrapUnique(new CheckpointWriter(directory, step, std::move(hook)));
+  RETURN_IF_ERROR(MakeDirectories(directory, writer->hook_));
+  RETURN_IF_ERROR(SyncDirectory(directory + "/..", writer->hook_));
+  RETURN_IF_ERROR(RemoveTree(writer->temporary_, writer->hook_));
+  RETURN_IF_ERROR(MakeDirectories(writer->temporary_, writer->hook_));
+  return writer;
+}
+
+absl::StatusOr<SafetensorsWriter*> CheckpointWriter::AddTensorFile(
+    absl::string_view name, std::vector<TensorSpec> tensors) {
+  if (!IsPlainName(name) || !IsTensorFile(name)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", name, "' is not a plain name in .safetensors"));
+  }
+  // PyTorch's loaders ask for it.
+  const SafetensorsMetadata metadata = {{"format", "pt"}};
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<SafetensorsWriter> file,
+      SafetensorsWriter::Create(absl::StrCat(temporary_, "/", name),
+                                std::move(tensors), metadata, hook_));
+  return tensor_files_.insert_or_assign(std::string(name), std::move(file))
+      .first->second.get();
+}
+
+absl::Status CheckpointWriter::AddTensors(
+    absl::string_view name, absl::Span<const TensorView> tensors) {
+  std::vector<TensorSpec> specs;
+  for (const TensorView& tensor : tensors) specs.push_back(tensor.spec);
+  ASSIGN_OR_RETURN(SafetensorsWriter * file,
+                   AddTensorFile(name, std::move(specs)));
+  for (const TensorView& tensor : tensors) {
+    ASSIGN_OR_RETURN(const uint64_t bytes, SizeBytes(tensor.spec));
+    RETURN_IF_ERROR(
+        file->Write({static_cast<const char*>(tensor.data), bytes}));
+  }
+  return file->Finish();
+}
+
+absl::Status CheckpointWriter::AddText(absl::string_view name,
+                                       absl::string_view content) {
+  RETURN_IF_ERROR(
+      WriteDurably(absl::StrCat(temporary_, "/", name), content, hook_));
+  files_[std::string(name)] = {{kBytes, content.size()},
+                               {kChecksum, ChecksumOf(content)}};
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointWriter::AddTensorFilesToManifest() {
+  for (const auto& [name, file] : tensor_files_) {
+    if (!file->finished()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "checkpoint of step ", step_, ": ", name, " is not finished"));
+    }
+    Json checksums = Json::object();
+    for (int64_t i = 0; i < file->tensors().size(); ++i) {
+      checksums[file->tensors()[i].name] = Hex(file->checksums()[i]);
+    }
+    files_[name] = {{kBytes, file->size_bytes()},
+                    {kHeaderChecksum, Hex(file->header_checksum())},
+                    {kTensorChecksums, std::move(checksums)}};
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> CheckpointWriter::Commit(
+    const Json& state, absl::string_view config_text) {
+  if (committed_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the checkpoint of step ", step_, " is already committed"));
+  }
+  RETURN_IF_ERROR(AddTensorFilesToManifest());
+  RETURN_IF_ERROR(AddText(kStateFile, Dump(state)));
+  RETURN_IF_ERROR(AddText(kConfigFile, config_text));
+  const Json manifest = {{"format", std::string(kFormat)},
+                         {"version", kFormatVersion},
+                         {"step", step_},
+                         {"files", files_}};
+  RETURN_IF_ERROR(WriteDurably(absl::StrCat(temporary_, "/", kManifestFile),
+                               Dump(manifest), hook_));
+  RETURN_IF_ERROR(SyncDirectory(temporary_, hook_));
+  RETURN_IF_ERROR(Publish());
+  return absl::StrCat(directory_, "/", CheckpointName(step_));
+}
+
+absl::Status CheckpointWriter::Publish() {
+  const std::string folder =
+      absl::StrCat(directory_, "/", CheckpointName(step_));
+  // Begin() saw that what is there, if anything, is damaged.
+  const std::string damaged = absl::StrCat(directory_, "/", kTemporaryPrefix,
+                                           "damaged-", CheckpointName(step_));
+  if (FileExists(folder)) {
+    RETURN_IF_ERROR(RemoveTree(damaged, hook_));
+    RETURN_IF_ERROR(RenamePath(folder, damaged, hook_));
+  }
+  RETURN_IF_ERROR(RenamePath(temporary_, folder, hook_));
+  committed_ = true;
+  RETURN_IF_ERROR(SyncDirectory(directory_, hook_));
+  return RemoveTree(damaged, hook_);
+}
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(
+    const std::string& folder) {
+  auto checkpoint = absl::WrapUnique(new Checkpoint());
+  checkpoint->folder_ = folder;
+  RETURN_IF_ERROR(checkpoint->ReadManifest());
+  for (const auto& [name, expected] : checkpoint->files_.items()) {
+    if (!IsPlainName(name)) {
+      return absl::DataLossError(
+          absl::StrCat(folder, "/", kManifestFile, " names '", name,
+                       "', which is not a plain file name"));
+    }
+    RETURN_IF_ERROR(IsTensorFile(name)
+                        ? checkpoint->CheckTensorFile(name, expected)
+                        : checkpoint->CheckTextFile(name, expected));
+  }
+  return checkpoint;
+}
+
+absl::Status Checkpoint::ReadManifest() {
+  const std::string path = absl::StrCat(folder_, "/", kManifestFile);
+  ASSIGN_OR_RETURN(const auto file, FileMapping::Open(path));
+  const Json manifest =
+      Json::parse(file->bytes(), nullptr, /*allow_exceptions=*/false);
+  if (!HasText(manifest, "format", kFormat)) {
+    return absl::DataLossError(
+        absl::StrCat(path, " is not the manifest of a checkpoint"));
+  }
+  const Json* version =
+      Member(manifest, "version", Json::value_t::number_unsigned);
+  if (version == nullptr || *version != kFormatVersion) {
+    return absl::UnimplementedError(
+        absl::StrCat(path, " has format version ",
+                     version == nullptr ? "none" : version->dump(),
+                     "; this program reads version ", kFormatVersion));
+  }
+  const Json* step = Member(manifest, "step", Json::value_t::number_unsigned);
+  const Json* files = Member(manifest, "files", Json::value_t::object);
+  if (step == nullptr || files == nullptr) {
+    return absl::DataLossError(
+        absl::StrCat(path, " lacks its step or its files"));
+  }
+  for (absl::string_view required : {kStateFile, kConfigFile}) {
+    if (!files->contains(std::string(required))) {
+      return absl::DataLossError(
+          absl::StrCat(path, " does not list ", required));
+    }
+  }
+  step_ = step->get<int64_t>();
+  files_ = *files;
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoint::CheckTensorFile(const std::string& name,
+                                         const Json& expected) {
+  const std::string path = absl::StrCat(folder_, "/", name);
+  absl::StatusOr<std::unique_ptr<SafetensorsFile>> opened =
+      SafetensorsFile::Open(path);
+  if (!opened.ok()) return absl::DataLossError(opened.status().message());
+  const SafetensorsFile& file = **opened;
+  RETURN_IF_ERROR(CheckSize(path, file.size_bytes(), expected));
+  if (!HasText(expected, kHeaderChecksum, ChecksumOf(file.header_bytes()))) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": the header is damaged (checksum)"));
+  }
+  const Json* checksums =
+      Member(expected, kTensorChecksums, Json::value_t::object);
+  if (checksums == nullptr || checksums->size() != file.tensors().size()) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": the manifest does not list its tensors"));
+  }
+  for (const TensorEntry& entry : file.tensors()) {
+    if (!HasText(*checksums, entry.spec.name.c_str(),
+                 ChecksumOf(file.Bytes(entry)))) {
+      return absl::DataLossError(absl::StrCat(
+          path, ": tensor '", entry.spec.name, "' is damaged (checksum)"));
+    }
+  }
+  tensor_files_[name] = *std::move(opened);
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoint::CheckTextFile(const std::string& name,
+                                       const Json& expected) {
+  const std::string path = absl::StrCat(folder_, "/", name);
+  absl::StatusOr<std::unique_ptr<FileMapping>> file = FileMapping::Open(path);
+  if (!file.ok()) return absl::DataLossError(file.status().message());
+  const absl::string_view bytes = (*file)->bytes();
+  RETURN_IF_ERROR(CheckSize(path, bytes.size(), expected));
+  if (!HasText(expected, kChecksum, ChecksumOf(bytes))) {
+    return absl::DataLossError(absl::StrCat(path, " is damaged (checksum)"));
+  }
+  if (name == kConfigFile) config_text_ = std::string(bytes);
+  if (name == kStateFile) {
+    state_ = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+    if (state_.is_discarded()) {
+      return absl::DataLossError(absl::StrCat(path, " is not JSON"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const SafetensorsFile*> Checkpoint::Tensors(
+    absl::string_view name) const {
+  const auto found = tensor_files_.find(name);
+  if (found == tensor_files_.end()) {
+    return absl::NotFoundError(absl::StrCat(folder_, " has no ", name));
+  }
+  return found->second.get();
+}
+
+}  // namespace tessera

@@ -1,0 +1,135 @@
+#ifndef FRAMEWORK_CHECKPOINT_CHECKPOINT_H_
+#define FRAMEWORK_CHECKPOINT_CHECKPOINT_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "framework/checkpoint/durable_file.h"
+#include "framework/checkpoint/safetensors.h"
+#include "nlohmann/json.hpp"
+
+namespace tessera {
+
+// A checkpoint is a folder, complete from the moment it has its name:
+//
+//   step_00000020/
+//     model.safetensors      the master weights
+//     optimizer.safetensors  the moments
+//     state.json             step, data position, random state, versions ...
+//     config.pbtxt           the resolved config
+//     manifest.json          size of every file; XXH3-64 of every tensor, of
+//                            the safetensors headers and of the other files
+//
+// It is written as .tmp-step_00000020: every file is synced, the manifest last,
+// then the folder, then one rename gives it its name, then the parent is
+// synced. So a process that is killed anywhere in between leaves the earlier
+// checkpoints as they were. Checksums find what the disk changes later.
+inline constexpr absl::string_view kModelFile = "model.safetensors";
+inline constexpr absl::string_view kOptimizerFile = "optimizer.safetensors";
+inline constexpr absl::string_view kStateFile = "state.json";
+inline constexpr absl::string_view kConfigFile = "config.pbtxt";
+inline constexpr absl::string_view kManifestFile = "manifest.json";
+inline constexpr absl::string_view kTemporaryPrefix = ".tmp-";
+
+// "step_00000020"; longer from step 100,000,000 on.
+std::string CheckpointName(int64_t step);
+
+// A tensor in host memory, contiguous, with SizeBytes(spec) bytes.
+struct TensorView {
+  TensorSpec spec;
+  const void* data = nullptr;
+};
+
+class CheckpointWriter {
+ public:
+  // Starts `directory`/.tmp-step_..., making `directory` if need be.
+  // AlreadyExists where a checkpoint of that step is complete and verifies; a
+  // damaged one is replaced by Commit().
+  static absl::StatusOr<std::unique_ptr<CheckpointWriter>> Begin(
+      const std::string& directory, int64_t step,
+      WritePointHook hook = nullptr);
+  // Removes the temporary folder unless Commit() succeeded.
+  ~CheckpointWriter();
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  // Adds a file of tensors whose bytes the caller writes and finishes:
+  //   ASSIGN_OR_RETURN(SafetensorsWriter * file,
+  //                    writer->AddTensorFile(kModelFile, specs));
+  //   for (...) RETURN_IF_ERROR(file->Write(piece));
+  //   RETURN_IF_ERROR(file->Finish());
+  // Valid while the writer lives.
+  absl::StatusOr<SafetensorsWriter*> AddTensorFile(
+      absl::string_view name, std::vector<TensorSpec> tensors);
+  // The same for tensors that are all in host memory.
+  absl::Status AddTensors(absl::string_view name,
+                          absl::Span<const TensorView> tensors);
+
+  // Adds state.json and config.pbtxt and completes the checkpoint; once.
+  // Returns its folder. Numbers of `state` come back exactly, but those that
+  // are not finite come back null.
+  absl::StatusOr<std::string> Commit(const nlohmann::json& state,
+                                     absl::string_view config_text);
+
+ private:
+  CheckpointWriter(std::string directory, int64_t step, WritePointHook hook);
+
+  absl::Status AddText(absl::string_view name, absl::string_view content);
+  absl::Status AddTensorFilesToManifest();
+  // Gives the finished temporary folder its name.
+  absl::Status Publish();
+
+  const std::string directory_;
+  const int64_t step_;
+  const WritePointHook hook_;
+  const std::string temporary_;  // the folder's path until Commit()
+  std::map<std::string, std::unique_ptr<SafetensorsWriter>> tensor_files_;
+  nlohmann::json files_;  // of the manifest
+  bool committed_ = false;
+};
+
+// A complete checkpoint whose every byte agrees with its manifest.
+class Checkpoint {
+ public:
+  // Reads and checks everything. NotFound without a manifest; DataLoss, naming
+  // the file and the tensor, for what is missing, cut short or changed.
+  static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(
+      const std::string& folder);
+
+  const std::string& folder() const { return folder_; }
+  int64_t step() const { return step_; }
+  const nlohmann::json& state() const { return state_; }
+  const std::string& config_text() const { return config_text_; }
+
+  // The file of tensors called `name`; NotFound when there is none. Lives as
+  // long as the checkpoint.
+  absl::StatusOr<const SafetensorsFile*> Tensors(absl::string_view name) const;
+
+ private:
+  Checkpoint() = default;
+
+  absl::Status ReadManifest();
+  absl::Status CheckTensorFile(const std::string& name,
+                               const nlohmann::json& expected);
+  absl::Status CheckTextFile(const std::string& name,
+                             const nlohmann::json& expected);
+
+  std::string folder_;
+  int64_t step_ = 0;
+  nlohmann::json files_;  // of the manifest
+  nlohmann::json state_;
+  std::string config_text_;
+  std::map<std::string, std::unique_ptr<SafetensorsFile>, std::less<>>
+      tensor_files_;
+};
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_CHECKPOINT_CHECKPOINT_H_

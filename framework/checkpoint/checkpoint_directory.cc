@@ -1,0 +1,117 @@
+#include "framework/checkpoint/checkpoint_directory.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "framework/base/file.h"
+#include "framework/base/status_macros.h"
+
+namespace tessera {
+namespace {
+
+// The names in a directory; none where there is no such directory.
+absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& directory) {
+  absl::StatusOr<std::vector<std::string>> names = ListDirectory(directory);
+  if (absl::IsNotFound(names.status())) return std::vector<std::string>();
+  return names;
+}
+
+bool Keeps(const RetentionPolicy& policy, int64_t age, int64_t step) {
+  if (age < policy.keep_last) return true;
+  return policy.keep_every_steps.has_value() &&
+         step % *policy.keep_every_steps == 0;
+}
+
+// A folder that is being deleted must not be found as a checkpoint.
+absl::Status DeleteCheckpoint(const std::string& directory,
+                              const CheckpointPath& path,
+                              const WritePointHook& hook) {
+  const std::string doomed = absl::StrCat(
+      directory, "/", kTemporaryPrefix, "deleted-", CheckpointName(path.step));
+  RETURN_IF_ERROR(RemoveTree(doomed, hook));
+  RETURN_IF_ERROR(RenamePath(path.folder, doomed, hook));
+  return RemoveTree(doomed, hook);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<CheckpointPath>> ListCheckpoints(
+    const std::string& directory) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(directory));
+  std::vector<CheckpointPath> paths;
+  for (const std::string& name : names) {
+    absl::string_view digits = name;
+    int64_t step;
+    if (absl::ConsumePrefix(&digits, "step_") &&
+        absl::SimpleAtoi(digits, &step) && name == CheckpointName(step)) {
+      paths.push_back({step, absl::StrCat(directory, "/", name)});
+    }
+  }
+  std::sort(paths.begin(), paths.end(),
+            [](const CheckpointPath& a, const CheckpointPath& b) {
+              return a.step > b.step;
+            });
+  return paths;
+}
+
+absl::StatusOr<LatestCheckpoint> LatestGood(const std::string& directory) {
+  ASSIGN_OR_RETURN(const std::vector<CheckpointPath> paths,
+                   ListCheckpoints(directory));
+  LatestCheckpoint latest;
+  for (const CheckpointPath& path : paths) {
+    absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
+        Checkpoint::Open(path.folder);
+    if (checkpoint.ok()) {
+      latest.checkpoint = *std::move(checkpoint);
+      return latest;
+    }
+    latest.warnings.push_back(
+        absl::StrCat("checkpoint ", path.folder,
+                     " is passed over: ", checkpoint.status().message()));
+  }
+  if (paths.empty()) {
+    return absl::NotFoundError(absl::StrCat("no checkpoint in ", directory));
+  }
+  return absl::DataLossError(
+      absl::StrCat("no good checkpoint in ", directory, ":\n",
+                   absl::StrJoin(latest.warnings, "\n")));
+}
+
+absl::StatusOr<std::vector<std::string>> PruneCheckpoints(
+    const std::string& directory, const RetentionPolicy& policy,
+    const WritePointHook& hook) {
+  if (policy.keep_last < 1 || policy.keep_every_steps.value_or(1) < 1) {
+    return absl::InvalidArgumentError(
+        "keep_last and keep_every_steps must be >= 1");
+  }
+  ASSIGN_OR_RETURN(const std::vector<CheckpointPath> paths,
+                   ListCheckpoints(directory));
+  std::vector<std::string> deleted;
+  if (paths.size() <= policy.keep_last) return deleted;
+  RETURN_IF_ERROR(Checkpoint::Open(paths.front().folder).status());
+  for (int64_t age = 0; age < paths.size(); ++age) {
+    if (Keeps(policy, age, paths[age].step)) continue;
+    RETURN_IF_ERROR(DeleteCheckpoint(directory, paths[age], hook));
+    deleted.push_back(paths[age].folder);
+  }
+  return deleted;
+}
+
+absl::StatusOr<std::vector<std::string>> RemoveStaleTemporaries(
+    const std::string& directory) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(directory));
+  std::vector<std::string> removed;
+  for (const std::string& name : names) {
+    if (!absl::StartsWith(name, kTemporaryPrefix)) continue;
+    removed.push_back(absl::StrCat(directory, "/", name));
+    RETURN_IF_ERROR(RemoveTree(removed.back()));
+  }
+  return removed;
+}
+
+}  // namespace tessera

@@ -1,0 +1,59 @@
+#ifndef FRAMEWORK_CHECKPOINT_CHECKPOINT_DIRECTORY_H_
+#define FRAMEWORK_CHECKPOINT_CHECKPOINT_DIRECTORY_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "framework/checkpoint/checkpoint.h"
+#include "framework/checkpoint/durable_file.h"
+
+namespace tessera {
+
+// The checkpoints of one run: the step_... folders of a directory.
+
+struct CheckpointPath {
+  int64_t step = 0;
+  std::string folder;
+};
+
+// Newest first, verified or not; empty where there is no such directory.
+absl::StatusOr<std::vector<CheckpointPath>> ListCheckpoints(
+    const std::string& directory);
+
+struct LatestCheckpoint {
+  std::unique_ptr<Checkpoint> checkpoint;
+  // One line for every newer checkpoint that was passed over, saying why.
+  std::vector<std::string> warnings;
+};
+
+// The newest checkpoint that verifies. NotFound where there is none at all;
+// DataLoss, with the reason of each, where none is good.
+absl::StatusOr<LatestCheckpoint> LatestGood(const std::string& directory);
+
+struct RetentionPolicy {
+  int keep_last = 2;  // >= 1
+  // Steps that are multiples of it stay for ever.
+  std::optional<int64_t> keep_every_steps;
+};
+
+// Deletes what the policy does not keep and returns the deleted folders. Reads
+// back the newest checkpoint first and deletes nothing, with its error, unless
+// it verifies: the only good one never goes.
+absl::StatusOr<std::vector<std::string>> PruneCheckpoints(
+    const std::string& directory, const RetentionPolicy& policy,
+    const WritePointHook& hook = nullptr);
+
+// Deletes what a killed process left behind (.tmp-...) and returns it. To be
+// called before training, by one process: it would delete the checkpoint that
+// another one is writing.
+absl::StatusOr<std::vector<std::string>> RemoveStaleTemporaries(
+    const std::string& directory);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_CHECKPOINT_CHECKPOINT_DIRECTORY_H_

@@ -1,0 +1,101 @@
+#ifndef FRAMEWORK_CHECKPOINT_SAFETENSORS_H_
+#define FRAMEWORK_CHECKPOINT_SAFETENSORS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "framework/checkpoint/durable_file.h"
+#include "framework/checkpoint/file_mapping.h"
+#include "framework/checkpoint/safetensors_header.h"
+
+namespace tessera {
+
+// A safetensors file, mapped into memory: see safetensors_header.h for the
+// format and for what is refused. Errors name the file.
+class SafetensorsFile {
+ public:
+  static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Open(
+      const std::string& path);
+
+  const std::string& path() const { return path_; }
+  uint64_t size_bytes() const { return file_->bytes().size(); }
+  // By offset.
+  absl::Span<const TensorEntry> tensors() const { return header_.tensors; }
+  const SafetensorsMetadata& metadata() const { return header_.metadata; }
+  // The length field and the JSON, padding included.
+  absl::string_view header_bytes() const;
+
+  // Null when there is none of that name.
+  const TensorEntry* Find(absl::string_view name) const;
+  // The tensor's bytes, valid while the file lives. `entry` is of this file.
+  // Aligned to its dtype in files of SafetensorsWriter, not in every file.
+  absl::string_view Bytes(const TensorEntry& entry) const;
+
+ private:
+  SafetensorsFile() = default;
+
+  std::string path_;
+  std::unique_ptr<FileMapping> file_;
+  SafetensorsHeader header_;
+  uint64_t data_start_ = 0;
+  absl::flat_hash_map<std::string, int64_t> index_;  // into header_.tensors
+};
+
+// Writes a safetensors file from tensors declared up front and bytes that come
+// in pieces, so that no more of a model than one piece is ever in host memory.
+class SafetensorsWriter {
+ public:
+  // `tensors` in the order in which their bytes will come. In the file those
+  // of wider dtypes lie first, which aligns every tensor to its dtype.
+  static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> Create(
+      const std::string& path, std::vector<TensorSpec> tensors,
+      const SafetensorsMetadata& metadata = {}, WritePointHook hook = nullptr);
+
+  // The next bytes, of any length: they may end within a tensor or run over
+  // several. OutOfRange past the last one.
+  absl::Status Write(absl::string_view bytes);
+  // Makes the file durable. FailedPrecondition, naming the tensor at which
+  // bytes are missing, before everything declared was written.
+  absl::Status Finish();
+
+  // After Finish(): XXH3-64 of each tensor, in the declared order, and of
+  // SafetensorsFile::header_bytes().
+  absl::Span<const TensorSpec> tensors() const { return specs_; }
+  absl::Span<const uint64_t> checksums() const { return checksums_; }
+  uint64_t header_checksum() const { return header_checksum_; }
+  uint64_t size_bytes() const { return data_start_ + data_bytes_; }
+  bool finished() const { return finished_; }
+
+  ~SafetensorsWriter();
+
+ private:
+  struct Hasher;
+  SafetensorsWriter();
+
+  // Lays the tensors out and writes the header.
+  absl::Status Start(const SafetensorsMetadata& metadata);
+  // Moves on over tensors that have all their bytes.
+  void CloseFullTensors();
+
+  std::unique_ptr<DurableFile> file_;
+  std::vector<TensorSpec> specs_;
+  std::vector<uint64_t> begins_, sizes_;  // of specs_; begins_ in the data
+  std::vector<uint64_t> checksums_;
+  std::unique_ptr<Hasher> hasher_;  // of specs_[checksums_.size()]
+  uint64_t position_ = 0;           // within that tensor
+  uint64_t data_start_ = 0;
+  uint64_t data_bytes_ = 0;
+  uint64_t header_checksum_ = 0;
+  bool finished_ = false;
+};
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_CHECKPOINT_SAFETENSORS_H_

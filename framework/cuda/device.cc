@@ -1,0 +1,89 @@
+#include "framework/cuda/device.h"
+
+#include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
+#include <ATen/Parallel.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#ifdef TESSERA_CUDA
+#include <cuda_runtime_api.h>
+#endif
+
+namespace tessera {
+
+DeviceInfo CpuDevice() {
+  DeviceInfo info;
+  info.name = absl::StrFormat("CPU, %d threads", at::get_num_threads());
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  info.total_bytes = sysconf(_SC_PHYS_PAGES) * page;
+  info.free_bytes = sysconf(_SC_AVPHYS_PAGES) * page;
+  return info;
+}
+
+#ifdef TESSERA_CUDA
+absl::StatusOr<DeviceInfo> OpenCudaDevice(int index) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "a CUDA device was asked for, but none can be used here (",
+        error == cudaSuccess ? "no device" : cudaGetErrorString(error),
+        "); check the driver and CUDA_VISIBLE_DEVICES, or train on the CPU: "
+        "--set training.device=CPU, or configs/tiny_cpu.pbtxt"));
+  }
+  if (index < 0 || index >= count) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("CUDA device ", index,
+                     " was asked for, but this machine "
+                     "has ",
+                     count, "; start at most that many ranks on it"));
+  }
+  cudaDeviceProp properties;
+  cudaGetDeviceProperties(&properties, index);
+  DeviceInfo info;
+  info.device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
+  info.name = properties.name;
+  info.compute_capability = properties.major * 10 + properties.minor;
+  at::globalContext().lazyInitDevice(c10::kCUDA);
+  at::accelerator::setDeviceIndex(info.device.index());
+  size_t free_bytes = 0, total_bytes = 0;
+  cudaMemGetInfo(&free_bytes, &total_bytes);
+  info.free_bytes = static_cast<int64_t>(free_bytes);
+  info.total_bytes = static_cast<int64_t>(total_bytes);
+  return info;
+}
+#else
+absl::StatusOr<DeviceInfo> OpenCudaDevice(int index) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "CUDA device ", index,
+      " was asked for, but this program was built "
+      "without CUDA; build with --config=cuda where there is a GPU, or train "
+      "on the CPU: --set training.device=CPU, or configs/tiny_cpu.pbtxt"));
+}
+#endif
+
+MemoryUse CurrentMemory(c10::Device device) {
+  if (!device.is_cuda()) {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    const int64_t resident = int64_t{usage.ru_maxrss} * 1024;
+    return {resident, resident, resident, resident};
+  }
+  const auto stats = at::accelerator::getDeviceStats(device.index());
+  const auto& allocated = stats.allocated_bytes[0];  // index 0: all pools
+  const auto& reserved = stats.reserved_bytes[0];
+  return {allocated.current, allocated.peak, reserved.current, reserved.peak};
+}
+
+void ResetPeakMemory(c10::Device device) {
+  if (device.is_cuda()) at::accelerator::resetPeakStats(device.index());
+}
+
+void Synchronize(c10::Device device) {
+  if (device.is_cuda()) at::accelerator::synchronizeDevice(device.index());
+}
+
+}  // namespace tessera

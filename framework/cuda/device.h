@@ -1,0 +1,49 @@
+#ifndef FRAMEWORK_CUDA_DEVICE_H_
+#define FRAMEWORK_CUDA_DEVICE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "c10/core/Device.h"
+
+namespace tessera {
+
+// A device that a run computes on.
+struct DeviceInfo {
+  c10::Device device = c10::kCPU;
+  std::string name;  // "NVIDIA H200"; "CPU, 2 threads"
+  // 90 for compute capability 9.0; 0 on a CPU.
+  int compute_capability = 0;
+  // Of the device's own memory; the machine's on a CPU.
+  int64_t total_bytes = 0;
+  int64_t free_bytes = 0;
+
+  bool is_cuda() const { return device.is_cuda(); }
+};
+
+DeviceInfo CpuDevice();
+
+// The `index`-th visible GPU, made the calling thread's current device.
+// FailedPrecondition when this build has no CUDA, the machine has no GPU, or
+// it has no such index; the message says which and what to change.
+absl::StatusOr<DeviceInfo> OpenCudaDevice(int index);
+
+// Bytes in LibTorch's caching allocator. On a CPU, whose allocator keeps no
+// count, all four are the process's resident set, peaks since it started.
+struct MemoryUse {
+  int64_t allocated = 0;
+  int64_t peak_allocated = 0;
+  int64_t reserved = 0;
+  int64_t peak_reserved = 0;
+};
+MemoryUse CurrentMemory(c10::Device device);
+// Peaks start again from what is allocated now; no effect on a CPU.
+void ResetPeakMemory(c10::Device device);
+
+// Makes the host wait for everything issued to `device`.
+void Synchronize(c10::Device device);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_CUDA_DEVICE_H_

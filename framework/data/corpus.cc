@@ -1,0 +1,129 @@
+#include "framework/data/corpus.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <numeric>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/data/mapped_file.h"
+#include "framework/data/permutation.h"
+#include "framework/data/utf8.h"
+
+namespace tessera {
+namespace {
+
+// Short enough that a text of a megabyte has a hundredth to hold out, long
+// enough that a part's words repeat (the tokenizer encodes each once).
+constexpr int64_t kPartBytes = 64 << 10;
+
+// Where to cut a document that goes on behind kPartBytes: behind the last line
+// end, else between two characters.
+int64_t PartBytes(absl::string_view document) {
+  if (static_cast<int64_t>(document.size()) <= kPartBytes) {
+    return static_cast<int64_t>(document.size());
+  }
+  const size_t line_end = document.rfind('\n', kPartBytes - 1);
+  if (line_end != absl::string_view::npos) {
+    return static_cast<int64_t>(line_end) + 1;
+  }
+  int64_t cut = kPartBytes;
+  while (cut > kPartBytes - 3 && (document[cut] & 0xc0) == 0x80) --cut;
+  return cut;
+}
+
+}  // namespace
+
+absl::StatusOr<Corpus> Corpus::Scan(const std::vector<std::string>& files,
+                                    const CorpusOptions& options) {
+  Corpus corpus;
+  corpus.files_ = files;
+  for (size_t i = 0; i < files.size(); ++i) {
+    ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(files[i]));
+    corpus.AddFile(static_cast<int32_t>(i), file.bytes(), options.separator);
+  }
+  RETURN_IF_ERROR(corpus.HoldOut(options));
+  return corpus;
+}
+
+void Corpus::AddFile(int32_t file, absl::string_view text,
+                     absl::string_view separator) {
+  size_t begin = 0;
+  while (begin < text.size()) {
+    const size_t found = separator.empty() ? absl::string_view::npos
+                                           : text.find(separator, begin);
+    const size_t end = std::min(found, text.size());
+    AddDocument(file, static_cast<int64_t>(begin),
+                text.substr(begin, end - begin));
+    begin = end + separator.size();
+  }
+}
+
+void Corpus::AddDocument(int32_t file, int64_t begin,
+                         absl::string_view document) {
+  if (!IsUtf8(document)) ++non_utf8_documents_;
+  bytes_ += static_cast<int64_t>(document.size());
+  while (!document.empty()) {
+    const int64_t bytes = PartBytes(document);
+    document.remove_prefix(bytes);
+    parts_.push_back({file, begin, bytes, document.empty(), false});
+    begin += bytes;
+  }
+}
+
+absl::Status Corpus::HoldOut(const CorpusOptions& options) {
+  if (parts_.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the ", files_.size(), " input files hold no text"));
+  }
+  if (options.validation_fraction == 0) return absl::OkStatus();
+  const auto count = std::max<size_t>(
+      1, std::llround(options.validation_fraction * parts_.size()));
+  if (count >= parts_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the text is a single document of ", bytes_,
+        " bytes, so none can be held out for validation; add text or set the "
+        "validation fraction to 0"));
+  }
+  std::vector<size_t> order(parts_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::nth_element(order.begin(), order.begin() + count, order.end(),
+                   [&](size_t a, size_t b) {
+                     return Mix(options.seed, a) < Mix(options.seed, b);
+                   });
+  for (size_t i = 0; i < count; ++i) parts_[order[i]].is_validation = true;
+  return absl::OkStatus();
+}
+
+absl::Status Corpus::Read(const Part& part, std::string* text) const {
+  const std::string& path = files_[part.file];
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  }
+  const auto close_fd = absl::MakeCleanup([fd] { close(fd); });
+  text->resize(part.bytes);
+  int64_t done = 0;
+  while (done < part.bytes) {
+    const ssize_t got =
+        pread(fd, text->data() + done, part.bytes - done, part.begin + done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
+    }
+    if (got == 0) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          path, " became shorter than ", part.begin + part.bytes,
+          " bytes while it was read; leave the input alone and start again"));
+    }
+    done += got;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tessera

@@ -1,0 +1,246 @@
+#include "framework/data/dataset.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/file.h"
+#include "framework/base/status_macros.h"
+#include "framework/data/default_text.h"
+#include "framework/data/permutation.h"
+#include "framework/data/prepare.h"
+#include "framework/data/token_file.h"
+#include "framework/data/token_sequence.h"
+
+namespace tessera {
+namespace {
+
+// A config's source, opened; validation may be null.
+struct Source {
+  std::string name;  // "the default text", for messages
+  std::shared_ptr<const TokenSequence> train;
+  std::shared_ptr<const TokenSequence> validation;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::optional<double> unigram_entropy;
+  uint64_t fingerprint = 0;
+};
+
+// Splits the last `fraction` off `whole`.
+void HoldOutTail(std::shared_ptr<const TokenSequence> whole, double fraction,
+                 Source* source) {
+  const int64_t tokens = whole->tokens();
+  const int64_t held_out = std::llround(fraction * static_cast<double>(tokens));
+  source->train = CreateSubsequence(whole, 0, tokens - held_out);
+  if (held_out > 0) {
+    source->validation = CreateSubsequence(whole, tokens - held_out, tokens);
+  }
+}
+
+// Token files that are read as one.
+struct FileList {
+  std::vector<TokenFile> files;
+  uint64_t fingerprint = 0;
+
+  absl::Status Add(TokenFile file, int64_t vocab_size) {
+    RETURN_IF_ERROR(file.CheckTokens(vocab_size));
+    fingerprint = Mix(fingerprint, file.checksum());
+    files.push_back(std::move(file));
+    return absl::OkStatus();
+  }
+};
+
+absl::StatusOr<Source> SourceFromFolder(PreparedFolder folder, std::string name,
+                                        int64_t vocab_size) {
+  FileList train, validation;
+  RETURN_IF_ERROR(train.Add(std::move(folder.train), vocab_size));
+  Source source = {.name = std::move(name),
+                   .train = CreateFileSequence(std::move(train.files)),
+                   .tokenizer = std::move(folder.tokenizer),
+                   .unigram_entropy = folder.manifest.unigram_entropy,
+                   .fingerprint = train.fingerprint};
+  if (folder.validation.has_value()) {
+    RETURN_IF_ERROR(validation.Add(*std::move(folder.validation), vocab_size));
+    source.validation = CreateFileSequence(std::move(validation.files));
+  }
+  return source;
+}
+
+absl::StatusOr<Source> OpenSource(const DefaultText& config,
+                                  double validation_fraction,
+                                  const DatasetOptions& options) {
+  const bool is_bytes = config.tokenizer() == DefaultText::BYTES;
+  PrepareOptions prepare;
+  prepare.tokenizer = is_bytes ? TokenizerKind::kBytes : TokenizerKind::kBpe;
+  // A byte vocabulary has one size; models of any size share its cache entry.
+  prepare.vocab_size = is_bytes ? 257 : options.vocab_size;
+  prepare.validation_fraction = validation_fraction;
+  prepare.progress = options.progress;
+  ASSIGN_OR_RETURN(PreparedFolder folder, OpenDefaultText(prepare));
+  return SourceFromFolder(std::move(folder), "the default text",
+                          options.vocab_size);
+}
+
+TokenFileFormat FormatFromConfig(TokenFiles::Format format) {
+  switch (format) {
+    case TokenFiles::TESSERA:
+      return TokenFileFormat::kTessera;
+    case TokenFiles::NANOGPT:
+      return TokenFileFormat::kNanoGpt;
+    case TokenFiles::LLMC:
+      return TokenFileFormat::kLlmC;
+    default:
+      return TokenFileFormat::kDetect;
+  }
+}
+
+// Opens what token_files.train or .validation lists; of a prepared folder the
+// split that `is_train` says. The folders' tokenizer, one for all, comes back
+// in *tokenizer.
+absl::StatusOr<FileList> OpenPaths(const std::vector<std::string>& paths,
+                                   bool is_train, const TokenFiles& config,
+                                   int64_t vocab_size,
+                                   std::unique_ptr<Tokenizer>* tokenizer) {
+  FileList list;
+  for (const std::string& path : paths) {
+    if (!FileExists(path + "/manifest.json")) {
+      ASSIGN_OR_RETURN(
+          TokenFile file,
+          TokenFile::Open(path, FormatFromConfig(config.format())));
+      RETURN_IF_ERROR(list.Add(std::move(file), vocab_size));
+      continue;
+    }
+    ASSIGN_OR_RETURN(PreparedFolder folder, OpenPreparedFolder(path));
+    if (!is_train && !folder.validation.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path,
+          " was prepared without a validation split; prepare it with "
+          "--validation_fraction above 0"));
+    }
+    if (*tokenizer == nullptr) {
+      *tokenizer = std::move(folder.tokenizer);
+    } else if ((*tokenizer)->Serialize() != folder.tokenizer->Serialize()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path,
+          " has another tokenizer than the folders before it, so its "
+          "token ids mean other text"));
+    }
+    RETURN_IF_ERROR(list.Add(
+        is_train ? std::move(folder.train) : *std::move(folder.validation),
+        vocab_size));
+  }
+  return list;
+}
+
+absl::StatusOr<Source> OpenSource(const TokenFiles& config,
+                                  double validation_fraction,
+                                  const DatasetOptions& options) {
+  std::vector<std::string> train, validation;
+  for (const std::string& path : config.train())
+    train.push_back(UserPath(path));
+  for (const std::string& path : config.validation()) {
+    validation.push_back(UserPath(path));
+  }
+  const std::string name = absl::StrJoin(config.train(), ", ");
+  if (train.size() == 1 && validation.empty() &&
+      FileExists(train[0] + "/manifest.json")) {
+    ASSIGN_OR_RETURN(PreparedFolder folder, OpenPreparedFolder(train[0]));
+    return SourceFromFolder(std::move(folder), name, options.vocab_size);
+  }
+  Source source = {.name = name};
+  ASSIGN_OR_RETURN(FileList list,
+                   OpenPaths(train, /*is_train=*/true, config,
+                             options.vocab_size, &source.tokenizer));
+  source.fingerprint = list.fingerprint;
+  source.train = CreateFileSequence(std::move(list.files));
+  if (validation.empty()) {
+    HoldOutTail(source.train, validation_fraction, &source);
+    return source;
+  }
+  ASSIGN_OR_RETURN(FileList held_out,
+                   OpenPaths(validation, /*is_train=*/false, config,
+                             options.vocab_size, &source.tokenizer));
+  source.validation = CreateFileSequence(std::move(held_out.files));
+  return source;
+}
+
+absl::StatusOr<Source> OpenSource(const SyntheticTokens& config,
+                                  double validation_fraction,
+                                  const DatasetOptions& options) {
+  if (config.successors() > options.vocab_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data.synthetic.successors is ", config.successors(),
+                     ", but model.vocab_size is ", options.vocab_size,
+                     "; use at most as many"));
+  }
+  Source source = {.name = "synthetic tokens"};
+  source.unigram_entropy = std::log(static_cast<double>(options.vocab_size));
+  source.fingerprint = Mix(Mix(options.seed, config.epoch_tokens()),
+                           Mix(options.vocab_size, config.successors()));
+  // Behind the epoch's tokens come as many more as validation needs: the same
+  // chain, never trained on.
+  const auto held_out = static_cast<int64_t>(std::ceil(
+      validation_fraction * static_cast<double>(config.epoch_tokens())));
+  const std::shared_ptr<const TokenSequence> whole =
+      CreateSyntheticSequence({.tokens = config.epoch_tokens() + held_out,
+                               .vocab_size = options.vocab_size,
+                               .successors = config.successors(),
+                               .seed = options.seed});
+  source.train = CreateSubsequence(whole, 0, config.epoch_tokens());
+  if (held_out > 0) {
+    source.validation =
+        CreateSubsequence(whole, config.epoch_tokens(), whole->tokens());
+  }
+  return source;
+}
+
+absl::StatusOr<Source> OpenSource(const DataConfig& config,
+                                  const DatasetOptions& options) {
+  const double fraction = config.validation_fraction();
+  switch (config.source_case()) {
+    case DataConfig::kDefaultText:
+      return OpenSource(config.default_text(), fraction, options);
+    case DataConfig::kTokenFiles:
+      return OpenSource(config.token_files(), fraction, options);
+    case DataConfig::kSynthetic:
+      return OpenSource(config.synthetic(), fraction, options);
+    case DataConfig::SOURCE_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError(
+      "data has no source; set default_text, token_files or synthetic");
+}
+
+}  // namespace
+
+absl::StatusOr<Dataset> CreateDataset(const DataConfig& config,
+                                      const DatasetOptions& options) {
+  ASSIGN_OR_RETURN(Source source, OpenSource(config, options));
+  const auto open = [&](std::shared_ptr<const TokenSequence> tokens,
+                        absl::string_view split, bool shuffle) {
+    DataSource::Options source_options = {
+        .context_length = options.context_length,
+        .vocab_size = options.vocab_size,
+        .shuffle = shuffle,
+        .seed = options.seed,
+        .description = absl::StrCat(split, " split of ", source.name, ", ",
+                                    tokens->tokens(), " tokens")};
+    return DataSource::Create(std::move(tokens), std::move(source_options));
+  };
+  Dataset dataset;
+  ASSIGN_OR_RETURN(dataset.train,
+                   open(source.train, "train", config.shuffle()));
+  if (source.validation != nullptr) {
+    ASSIGN_OR_RETURN(dataset.validation,
+                     open(source.validation, "validation", false));
+  }
+  dataset.tokenizer = std::move(source.tokenizer);
+  dataset.unigram_entropy = source.unigram_entropy;
+  dataset.fingerprint = source.fingerprint;
+  return dataset;
+}
+
+}  // namespace tessera

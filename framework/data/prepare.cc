@@ -1,0 +1,275 @@
+#include "framework/data/prepare.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <thread>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "framework/base/file.h"
+#include "framework/base/status_macros.h"
+#include "framework/data/corpus.h"
+#include "framework/data/encode_corpus.h"
+#include "framework/data/permutation.h"
+#include "framework/data/sentencepiece_tokenizer.h"
+#include "xxhash.h"
+
+namespace tessera {
+namespace {
+
+constexpr char kManifestFile[] = "manifest.json";
+constexpr char kTokenizerFile[] = "tokenizer.model";
+constexpr char kTrainFile[] = "train.tok";
+constexpr char kValidationFile[] = "validation.tok";
+
+// What BPE learns from: learning time grows with the text, while the frequent
+// pieces of 12 MiB are those of the whole.
+constexpr double kLearningBytes = 12 << 20;
+
+std::string Megabytes(int64_t bytes) {
+  return absl::StrFormat("%.1f MB", static_cast<double>(bytes) / 1e6);
+}
+
+absl::Status Validate(const PrepareOptions& options) {
+  const double fraction = options.validation_fraction;
+  if (!(fraction >= 0 && fraction <= 0.5)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the validation fraction must be in [0, 0.5]; is ", fraction));
+  }
+  const int64_t least = options.tokenizer == TokenizerKind::kBpe ? 300 : 257;
+  if (options.vocab_size < least || options.vocab_size > 1 << 24) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a ", Name(options.tokenizer), " vocabulary must have ", least,
+        " to 16,777,216 tokens; ", options.vocab_size, " were asked for"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizer(
+    const Corpus& corpus, const PrepareOptions& options) {
+  if (options.tokenizer == TokenizerKind::kBytes) return CreateByteTokenizer();
+  const std::string phase =
+      absl::StrCat("learning ", options.vocab_size, " pieces");
+  Report(options.progress, phase, 0);
+  const double share = std::min(1.0, kLearningBytes / corpus.bytes());
+  size_t next = 0;
+  std::string text;
+  absl::Status read;
+  const TextStream sample = [&]() -> std::optional<absl::string_view> {
+    while (next < corpus.parts().size()) {
+      const Corpus::Part& part = corpus.parts()[next++];
+      const bool picked = std::ldexp(Mix(options.seed + 1, next), -64) < share;
+      if (part.is_validation || !picked) continue;
+      read = corpus.Read(part, &text);
+      return read.ok() ? std::optional<absl::string_view>(text) : std::nullopt;
+    }
+    return std::nullopt;
+  };
+  auto tokenizer = TrainBpe({.vocab_size = static_cast<int>(options.vocab_size),
+                             .threads = options.threads},
+                            sample);
+  RETURN_IF_ERROR(read);
+  if (tokenizer.ok()) Report(options.progress, phase, 1);
+  return tokenizer;
+}
+
+// A split while it is written.
+struct Split {
+  SplitManifest manifest;
+  std::unique_ptr<TokenFileWriter> writer;
+  std::vector<int64_t> frequency;  // of each token
+
+  absl::Status Append(const Corpus::Part& part, absl::Span<const int32_t> ids) {
+    manifest.documents += part.ends_document ? 1 : 0;
+    manifest.bytes += part.bytes;
+    for (const int32_t id : ids) ++frequency[id];
+    return writer->Append(ids);
+  }
+  absl::Status Finish() {
+    if (writer == nullptr) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const TokenFileSummary summary, writer->Finish());
+    manifest.tokens = summary.tokens;
+    manifest.checksum = summary.checksum;
+    return absl::OkStatus();
+  }
+};
+
+// Manifest::unigram_entropy.
+double UnigramEntropy(const Split& train, const Split& evaluated) {
+  const double denominator =
+      static_cast<double>(train.manifest.tokens) + train.frequency.size();
+  double nats = 0;
+  for (size_t id = 0; id < train.frequency.size(); ++id) {
+    nats -= evaluated.frequency[id] *
+            std::log((train.frequency[id] + 1) / denominator);
+  }
+  return nats / evaluated.manifest.tokens;
+}
+
+// Encodes the corpus into `folder`; fills in what the shards determine.
+absl::Status WriteShards(const Corpus& corpus, const Tokenizer& tokenizer,
+                         const std::string& folder,
+                         const PrepareOptions& options, Manifest* manifest) {
+  Split train, validation;
+  train.frequency.resize(tokenizer.vocab_size());
+  validation.frequency.resize(tokenizer.vocab_size());
+  ASSIGN_OR_RETURN(train.writer, TokenFileWriter::Create(
+                                     absl::StrCat(folder, "/", kTrainFile),
+                                     tokenizer.vocab_size()));
+  if (options.validation_fraction > 0) {
+    ASSIGN_OR_RETURN(
+        validation.writer,
+        TokenFileWriter::Create(absl::StrCat(folder, "/", kValidationFile),
+                                tokenizer.vocab_size()));
+  }
+  const std::string phase =
+      absl::StrCat("encoding ", Megabytes(corpus.bytes()));
+  Report(options.progress, phase, 0);
+  int64_t done = 0;
+  RETURN_IF_ERROR(EncodeCorpus(
+      corpus, tokenizer, options.threads,
+      [&](const Corpus::Part& part, absl::Span<const int32_t> ids) {
+        done += part.bytes;
+        Report(options.progress, phase,
+               static_cast<double>(done) / corpus.bytes());
+        return (part.is_validation ? validation : train).Append(part, ids);
+      }));
+  RETURN_IF_ERROR(train.Finish());
+  RETURN_IF_ERROR(validation.Finish());
+  manifest->train = train.manifest;
+  manifest->validation = validation.manifest;
+  manifest->unigram_entropy =
+      UnigramEntropy(train, validation.writer == nullptr ? train : validation);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Manifest> WriteFolder(const Corpus& corpus,
+                                     const Tokenizer& tokenizer,
+                                     const std::string& folder,
+                                     const PrepareOptions& options) {
+  RETURN_IF_ERROR(MakeDirectories(folder));
+  const std::string model = tokenizer.Serialize();
+  Manifest manifest;
+  manifest.tokenizer = tokenizer.kind();
+  manifest.vocab_size = tokenizer.vocab_size();
+  manifest.tokenizer_checksum = XXH3_64bits(model.data(), model.size());
+  manifest.non_utf8_documents = corpus.non_utf8_documents();
+  RETURN_IF_ERROR(WriteShards(corpus, tokenizer, folder, options, &manifest));
+  RETURN_IF_ERROR(
+      WriteFileAtomically(absl::StrCat(folder, "/", kTokenizerFile), model));
+  RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(folder, "/", kManifestFile),
+                                      ToJson(manifest)));
+  return manifest;
+}
+
+std::string Parent(absl::string_view path) {
+  const size_t slash = path.rfind('/');
+  if (slash == absl::string_view::npos) return ".";
+  return std::string(path.substr(0, std::max<size_t>(slash, 1)));
+}
+
+absl::Status DamagedError(const std::string& path) {
+  return absl::DataLossError(absl::StrCat(
+      path,
+      " is not the file that its manifest describes: it was damaged or "
+      "replaced; prepare the text again"));
+}
+
+absl::StatusOr<TokenFile> OpenShard(const std::string& path,
+                                    const SplitManifest& split) {
+  ASSIGN_OR_RETURN(TokenFile file,
+                   TokenFile::Open(path, TokenFileFormat::kTessera));
+  RETURN_IF_ERROR(file.VerifyChecksum());
+  if (file.tokens() != split.tokens || file.checksum() != split.checksum) {
+    return DamagedError(path);
+  }
+  return file;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ExpandGlobs(
+    const std::vector<std::string>& patterns) {
+  std::vector<std::string> files;
+  for (const std::string& pattern : patterns) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> matches, Glob(pattern));
+    if (matches.empty()) {
+      return absl::NotFoundError(absl::StrCat("no file matches ", pattern));
+    }
+    files.insert(files.end(), matches.begin(), matches.end());
+  }
+  std::sort(files.begin(), files.end());
+  files.erase(std::unique(files.begin(), files.end()), files.end());
+  return files;
+}
+
+absl::StatusOr<Manifest> PrepareText(const std::vector<std::string>& files,
+                                     const std::string& out,
+                                     const PrepareOptions& given) {
+  PrepareOptions options = given;
+  if (options.threads <= 0) {
+    options.threads = std::max<int>(1, std::thread::hardware_concurrency());
+  }
+  RETURN_IF_ERROR(Validate(options));
+  if (FileExists(out)) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        out, " exists; remove it or choose another output folder"));
+  }
+  ASSIGN_OR_RETURN(const Corpus corpus,
+                   Corpus::Scan(files, {options.validation_fraction,
+                                        options.seed, options.separator}));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
+                   MakeTokenizer(corpus, options));
+  const std::string partial = absl::StrCat(out, ".partial-", getpid());
+  const auto remove_partial =
+      absl::MakeCleanup([&] { RemoveTree(partial).IgnoreError(); });
+  ASSIGN_OR_RETURN(const Manifest manifest,
+                   WriteFolder(corpus, *tokenizer, partial, options));
+  if (rename(partial.c_str(), out.c_str()) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot create ", out));
+  }
+  RETURN_IF_ERROR(SyncDirectory(Parent(out)));
+  return manifest;
+}
+
+absl::StatusOr<PreparedFolder> OpenPreparedFolder(const std::string& folder) {
+  const auto path = [&](absl::string_view name) {
+    return absl::StrCat(folder, "/", name);
+  };
+  if (!FileExists(path(kManifestFile))) {
+    return absl::NotFoundError(
+        absl::StrCat(folder, " has no ", kManifestFile,
+                     "; make such a folder with trainers:prepare_data"));
+  }
+  ASSIGN_OR_RETURN(const std::string json, ReadFile(path(kManifestFile)));
+  absl::StatusOr<Manifest> manifest = ParseManifest(json);
+  if (!manifest.ok()) {
+    return absl::Status(
+        manifest.status().code(),
+        absl::StrCat(folder, ": ", manifest.status().message()));
+  }
+  ASSIGN_OR_RETURN(const std::string model, ReadFile(path(kTokenizerFile)));
+  if (XXH3_64bits(model.data(), model.size()) != manifest->tokenizer_checksum) {
+    return DamagedError(path(kTokenizerFile));
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer,
+                   LoadTokenizer(manifest->tokenizer, model));
+  ASSIGN_OR_RETURN(TokenFile train,
+                   OpenShard(path(kTrainFile), manifest->train));
+  std::optional<TokenFile> validation;
+  if (manifest->validation.tokens > 0) {
+    ASSIGN_OR_RETURN(validation,
+                     OpenShard(path(kValidationFile), manifest->validation));
+  }
+  return PreparedFolder{*manifest, std::move(tokenizer), std::move(train),
+                        std::move(validation)};
+}
+
+}  // namespace tessera

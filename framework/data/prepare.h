@@ -1,0 +1,58 @@
+#ifndef FRAMEWORK_DATA_PREPARE_H_
+#define FRAMEWORK_DATA_PREPARE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "framework/data/manifest.h"
+#include "framework/data/progress.h"
+#include "framework/data/token_file.h"
+#include "framework/data/tokenizer.h"
+
+namespace tessera {
+
+struct PrepareOptions {
+  TokenizerKind tokenizer = TokenizerKind::kBpe;
+  int64_t vocab_size = 10000;         // BPE: at least 300; bytes: 257 or more
+  double validation_fraction = 0.01;  // of the documents, in [0, 0.5]
+  uint64_t seed = 0;                  // picks the validation documents
+  // Ends a document inside a file and is no part of it, as in TinyStories.
+  std::string separator = "<|endoftext|>";
+  int threads = 0;  // 0: one per core
+  ProgressSink progress;
+};
+
+// The files that match shell patterns, sorted, each once. NotFound names a
+// pattern without a match.
+absl::StatusOr<std::vector<std::string>> ExpandGlobs(
+    const std::vector<std::string>& patterns);
+
+// Makes the folder `out`, which must not exist: learns a tokenizer on a sample
+// of the training documents, encodes all, writes tokens and manifest. The same
+// text and options give the same bytes. A file is a document, or several where
+// it holds the separator; one longer than 64 KiB is split between training and
+// validation in parts of that size, cut at line ends. `out` appears complete,
+// by one rename, or not at all.
+absl::StatusOr<Manifest> PrepareText(const std::vector<std::string>& files,
+                                     const std::string& out,
+                                     const PrepareOptions& options);
+
+// An opened folder of PrepareText().
+struct PreparedFolder {
+  Manifest manifest;
+  std::unique_ptr<Tokenizer> tokenizer;
+  TokenFile train;
+  std::optional<TokenFile> validation;
+};
+
+// Verifies every file against the manifest's checksums: DataLoss names the file
+// that differs.
+absl::StatusOr<PreparedFolder> OpenPreparedFolder(const std::string& folder);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_DATA_PREPARE_H_

@@ -1,0 +1,43 @@
+#ifndef FRAMEWORK_DATA_SENTENCEPIECE_TOKENIZER_H_
+#define FRAMEWORK_DATA_SENTENCEPIECE_TOKENIZER_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "framework/data/tokenizer.h"
+
+namespace tessera {
+
+// SentencePiece BPE (Kudo and Richardson, EMNLP 2018), with the settings that
+// make it lossless: see tokenizer_bridge.cc.
+//
+// What SentencePiece cannot carry becomes byte tokens before it sees the text:
+// control characters (a newline is one token, a tab is one), U+2581, which it
+// uses for the space, and bytes that are not UTF-8.
+
+struct BpeOptions {
+  // Upper bound, at least 300: 256 bytes, two control pieces and the characters
+  // of the text come first. A short text yields fewer.
+  int vocab_size = 0;
+  int threads = 1;
+};
+
+// Yields the text to learn from, stretch by stretch; nullopt ends it.
+using TextStream = std::function<std::optional<absl::string_view>()>;
+
+// Deterministic. Some 2 s per million characters, twice that in bytes of
+// memory.
+absl::StatusOr<std::unique_ptr<Tokenizer>> TrainBpe(const BpeOptions& options,
+                                                    const TextStream& text);
+
+// `serialized` as by Tokenizer::Serialize().
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadBpe(
+    absl::string_view serialized);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_DATA_SENTENCEPIECE_TOKENIZER_H_

@@ -1,0 +1,17 @@
+#ifndef FRAMEWORK_DATA_UTF8_H_
+#define FRAMEWORK_DATA_UTF8_H_
+
+#include "absl/strings/string_view.h"
+
+namespace tessera {
+
+// The bytes of the character that `text` begins with, 1 to 4; 0 where it begins
+// with none: an empty text, a stray or missing continuation byte, an overlong
+// form, a surrogate, or a number above U+10FFFF (RFC 3629, section 4).
+int Utf8CharacterBytes(absl::string_view text);
+
+bool IsUtf8(absl::string_view text);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_DATA_UTF8_H_

@@ -1,0 +1,94 @@
+#include "framework/dist/c10d_backend.h"
+
+#include <cstdlib>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "c10/core/DeviceGuard.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
+#include "torch/csrc/distributed/c10d/PrefixStore.hpp"
+#include "torch/csrc/distributed/c10d/ProcessGroupGloo.hpp"
+#ifdef USE_C10D_NCCL
+#include "torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp"
+#endif
+
+namespace tessera {
+namespace {
+
+using Backend = c10::intrusive_ptr<c10d::Backend>;
+using Store = c10::intrusive_ptr<c10d::Store>;
+
+std::shared_ptr<gloo::transport::Device> GlooDevice(const WorldInfo& world) {
+  const bool one_machine = world.local_world_size == world.world_size ||
+                           IsLoopback(world.master_addr);
+  if (one_machine) {
+    return c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
+  }
+  const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
+  if (interface != nullptr && *interface != '\0') {
+    return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
+  }
+  return c10d::ProcessGroupGloo::createDefaultDevice();
+}
+
+Backend ConnectGloo(const WorldInfo& world, const Store& store,
+                    absl::Duration timeout) {
+  auto options = c10d::ProcessGroupGloo::Options::create(
+      absl::ToChronoMilliseconds(timeout));
+  options->devices.push_back(GlooDevice(world));
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, world.rank,
+                                                     world.world_size, options);
+}
+
+#ifdef USE_C10D_NCCL
+Backend ConnectNccl(const WorldInfo& world, at::Device device,
+                    const Store& store, absl::Duration timeout) {
+  const c10::DeviceGuard guard(device);
+  auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = absl::ToChronoMilliseconds(timeout);
+  auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(
+      store, world.rank, world.world_size, options);
+  // Now rather than in the first collective, which may be under CUDA graph
+  // capture; and what is wrong with the GPUs is said before step 0.
+  backend->eagerConnectSingleDevice(device);
+  return backend;
+}
+#endif
+
+absl::StatusOr<Backend> Connect(const WorldInfo& world, at::Device device,
+                                const Store& store, absl::Duration timeout) {
+  if (device.is_cpu()) return ConnectGloo(world, store, timeout);
+#ifdef USE_C10D_NCCL
+  if (device.is_cuda() && device.has_index()) {
+    return ConnectNccl(world, device, store, timeout);
+  }
+  constexpr absl::string_view kSupported = "cpu, or cuda with an index";
+#else
+  constexpr absl::string_view kSupported =
+      "cpu in this build; build with --config=cuda for GPUs";
+#endif
+  return absl::InvalidArgumentError(
+      absl::StrCat("no process group for device ", device.str(),
+                   "; supported are ", kSupported));
+}
+
+}  // namespace
+
+absl::StatusOr<Backend> ConnectBackend(const WorldInfo& world,
+                                       at::Device device, const Store& store,
+                                       absl::Duration timeout) {
+  Backend backend;
+  RETURN_IF_ERROR(StatusFromTorchOr([&]() -> absl::Status {
+    // Keys of its own: the backends choose theirs freely.
+    ASSIGN_OR_RETURN(backend, Connect(world, device,
+                                      c10::make_intrusive<c10d::PrefixStore>(
+                                          "backend", store),
+                                      timeout));
+    return absl::OkStatus();
+  }));
+  return backend;
+}
+
+}  // namespace tessera

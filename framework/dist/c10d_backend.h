@@ -1,0 +1,25 @@
+#ifndef FRAMEWORK_DIST_C10D_BACKEND_H_
+#define FRAMEWORK_DIST_C10D_BACKEND_H_
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "c10/core/Device.h"
+#include "framework/dist/world.h"
+#include "torch/csrc/distributed/c10d/Backend.hpp"
+#include "torch/csrc/distributed/c10d/Store.hpp"
+
+namespace tessera {
+
+// Connects this rank to all others: NCCL for a CUDA device (which must have an
+// index), Gloo for the CPU, over 127.0.0.1 where one machine holds all ranks,
+// else over the interface named by GLOO_SOCKET_IFNAME or the host name's.
+//
+// `timeout` bounds each collective operation. InvalidArgument for another
+// device, or one that this build has no backend for.
+absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> ConnectBackend(
+    const WorldInfo& world, at::Device device,
+    const c10::intrusive_ptr<c10d::Store>& store, absl::Duration timeout);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_DIST_C10D_BACKEND_H_

@@ -1,0 +1,143 @@
+#include "framework/dist/heartbeat.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "framework/base/torch_status.h"
+
+namespace tessera {
+namespace {
+
+constexpr char kFailureKey[] = "failure";
+
+std::string BeatKey(int rank) { return absl::StrCat("beats/", rank); }
+
+}  // namespace
+
+Heartbeat::Heartbeat(c10::intrusive_ptr<c10d::Store> store,
+                     const Options& options,
+                     std::function<void(absl::string_view)> on_lost)
+    : store_(std::move(store)),
+      options_(options),
+      allowed_polls_(std::max<int64_t>(1, options.timeout / options.interval)),
+      on_lost_(std::move(on_lost)) {
+  const int watched = options.rank == 0 ? options.world_size : 1;
+  for (int rank = 0; rank < watched; ++rank) {
+    if (rank != options.rank) peers_.push_back({.rank = rank});
+  }
+  beat_ = std::thread(&Heartbeat::Beat, this);
+  watch_ = std::thread(&Heartbeat::WatchBeat, this);
+}
+
+void Heartbeat::Stop() {
+  {
+    const absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  // The watching thread last: it ends the wait for a request that hangs.
+  if (beat_.joinable()) beat_.join();
+  if (watch_.joinable()) watch_.join();
+}
+
+void Heartbeat::Announce(absl::string_view failure) {
+  // A store that is gone has announced itself.
+  StatusFromTorch([&] {
+    store_->compareSet(kFailureKey, "", std::string(failure));
+  }).IgnoreError();
+  LetOthersRead();
+}
+
+void Heartbeat::LetOthersRead() const {
+  if (options_.rank == 0) absl::SleepFor(2 * options_.interval);
+}
+
+void Heartbeat::Beat() {
+  do {
+    std::optional<std::string> lost;
+    const absl::Status polled = StatusFromTorch([&] { lost = PollOnce(); });
+    if (!polled.ok()) {
+      lost = absl::StrCat("lost the connection to rank 0, which has ended (",
+                          polled.message(), ")");
+    }
+    if (lost.has_value()) {
+      // Once stopping, the owner has an error of its own to tell.
+      if (SleepUnlessStopped(absl::ZeroDuration())) ReportOnce(*lost);
+      break;
+    }
+    const absl::MutexLock lock(&mutex_);
+    ++polls_;
+  } while (SleepUnlessStopped(options_.interval));
+  const absl::MutexLock lock(&mutex_);
+  beat_ended_ = true;
+}
+
+std::optional<std::string> Heartbeat::PollOnce() {
+  store_->add(BeatKey(options_.rank), 1);
+  if (store_->check({kFailureKey})) {
+    std::string failure = store_->get_to_str(kFailureKey);
+    LetOthersRead();
+    return failure;
+  }
+  for (Peer& peer : peers_) {
+    std::optional<std::string> lost = PollPeer(peer);
+    if (lost.has_value()) {
+      Announce(*lost);
+      return lost;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> Heartbeat::PollPeer(Peer& peer) {
+  const int64_t beats = store_->add(BeatKey(peer.rank), 0);
+  if (beats != peer.beats) {
+    peer.beats = beats;
+    peer.silent_polls = 0;
+  } else if (++peer.silent_polls >= allowed_polls_) {
+    return absl::StrCat("rank ", peer.rank, " of ", options_.world_size,
+                        " has given no sign of life for ",
+                        absl::FormatDuration(options_.timeout),
+                        ": it was killed, or its machine is unreachable");
+  }
+  return std::nullopt;
+}
+
+void Heartbeat::WatchBeat() {
+  int64_t seen = -1;
+  int64_t silent_polls = 0;
+  while (true) {
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (mutex_.AwaitWithTimeout(absl::Condition(&beat_ended_),
+                                  options_.interval)) {
+        return;
+      }
+      silent_polls = polls_ == seen ? silent_polls + 1 : 0;
+      seen = polls_;
+    }
+    // Two polls more than a peer gets: the other thread, which knows more, may
+    // be about to report.
+    if (silent_polls > allowed_polls_ + 2) break;
+  }
+  ReportOnce(absl::StrCat("rank 0 of ", options_.world_size,
+                          " has not answered for ",
+                          absl::FormatDuration(options_.timeout)));
+}
+
+bool Heartbeat::SleepUnlessStopped(absl::Duration duration) {
+  const absl::MutexLock lock(&mutex_);
+  return !mutex_.AwaitWithTimeout(absl::Condition(&stopping_), duration);
+}
+
+void Heartbeat::ReportOnce(absl::string_view lost) {
+  {
+    const absl::MutexLock lock(&mutex_);
+    if (std::exchange(reported_, true)) return;
+  }
+  on_lost_(lost);
+}
+
+}  // namespace tessera

@@ -1,0 +1,27 @@
+#ifndef FRAMEWORK_DIST_LAUNCH_ARGUMENTS_H_
+#define FRAMEWORK_DIST_LAUNCH_ARGUMENTS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace tessera {
+
+// `launch --nproc=2 [--timeout=90s] [--] REST...`.
+struct LaunchArguments {
+  int nproc = 0;
+  absl::Duration timeout = absl::InfiniteDuration();
+  bool help = false;
+  std::vector<std::string> rest;  // for the ranks, in order
+};
+
+// Flags are read up to "--"; "--nproc 2" works as "--nproc=2" does. All that
+// the launcher does not know is for the ranks.
+absl::StatusOr<LaunchArguments> ParseLaunchArguments(
+    const std::vector<std::string>& arguments);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_DIST_LAUNCH_ARGUMENTS_H_

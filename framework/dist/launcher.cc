@@ -1,0 +1,316 @@
+#include "framework/dist/launcher.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <thread>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "framework/base/status_macros.h"
+#include "framework/dist/line_pipe.h"
+#include "framework/dist/tcp.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kTimeoutExitCode = 124;    // timeout(1)'s
+constexpr int kCannotRunExitCode = 127;  // the shell's
+// Deaths are seen at once, by the end of the rank's pipes; the rest can wait.
+constexpr absl::Duration kTick = absl::Milliseconds(100);
+
+absl::Status CheckCanRun(const LaunchOptions& options) {
+  if (options.nproc < 1 || options.command.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cannot launch ", options.nproc, " processes of ",
+        options.command.empty() ? "no program" : options.command[0]));
+  }
+  if (::access(options.command[0].c_str(), X_OK) == 0) return {};
+  return absl::NotFoundError(absl::StrCat("cannot run ", options.command[0],
+                                          ": ", std::strerror(errno)));
+}
+
+// NAME=VALUE strings of one rank.
+std::vector<std::string> EnvironmentOfRank(const LaunchOptions& options,
+                                           int rank, int port) {
+  std::map<std::string, std::string> variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const absl::string_view text = *entry;
+    const size_t equals = text.find('=');
+    if (equals == absl::string_view::npos) continue;
+    variables[std::string(text.substr(0, equals))] =
+        std::string(text.substr(equals + 1));
+  }
+  const std::string nproc = absl::StrCat(options.nproc);
+  variables["RANK"] = variables["LOCAL_RANK"] = absl::StrCat(rank);
+  variables["WORLD_SIZE"] = variables["LOCAL_WORLD_SIZE"] = nproc;
+  variables["MASTER_ADDR"] = "127.0.0.1";
+  variables["MASTER_PORT"] = absl::StrCat(port);
+  variables["TESSERA_LAUNCH"] = "1";
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+  // Ranks that each start a thread per core only get in each other's way.
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  variables.try_emplace("OMP_NUM_THREADS",
+                        absl::StrCat(std::max(1, cores / options.nproc)));
+  // c10d's warnings about lost connections are a stack trace each; the ranks'
+  // own errors say the same.
+  variables.try_emplace("TORCH_CPP_LOG_LEVEL", "ERROR");
+  for (const auto& [name, value] : options.environment) {
+    variables[name] = value;
+  }
+  std::vector<std::string> environment;
+  for (const auto& [name, value] : variables) {
+    environment.push_back(absl::StrCat(name, "=", value));
+  }
+  return environment;
+}
+
+std::vector<char*> NullTerminated(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (std::string& text : strings) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// The ranks of one run, from fork to wait.
+class RankProcesses {
+ public:
+  explicit RankProcesses(const LaunchOptions& options) : options_(options) {}
+  ~RankProcesses() {
+    SignalAll(SIGKILL);
+    while (running_ > 0) Reap(/*wait=*/true);
+  }
+
+  absl::Status Start(int port, const sigset_t& signal_mask);
+  // Until all have ended; `signal_fd` delivers this process's signals.
+  int Run(int signal_fd);
+
+ private:
+  struct Rank {
+    pid_t pid = -1;
+    bool ended = false;
+    std::unique_ptr<LinePipe> out, err;
+  };
+
+  absl::StatusOr<Rank> StartOne(int rank, int port,
+                                const sigset_t& signal_mask);
+  void Say(absl::string_view message);
+  void SignalAll(int signo);
+  void Wait(int signal_fd);
+  void HandleSignal(int signal_fd);
+  void Reap(bool wait);
+  void Ended(int rank, int wait_status);
+  void EndAll(absl::string_view reason, int exit_code);
+  void CheckDeadlines();
+
+  const LaunchOptions& options_;
+  std::vector<Rank> ranks_;
+  int running_ = 0;
+  int passed_on_ = 0;  // the signal that the ranks were sent
+  bool ending_all_ = false;
+  int exit_code_ = 0;
+  absl::Time timeout_at_ = absl::InfiniteFuture();
+  absl::Time kill_at_ = absl::InfiniteFuture();
+};
+
+// In the child, between fork and exec.
+[[noreturn]] void ExecRank(char* const* command, char* const* environment,
+                           const sigset_t& signal_mask, pid_t launcher) {
+  // A group of its own: a terminal's Ctrl-C then reaches a rank once, from the
+  // launcher, and a signal reaches what the rank has started.
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != launcher) ::_exit(kCannotRunExitCode);
+  ::sigprocmask(SIG_SETMASK, &signal_mask, nullptr);
+  ::execve(command[0], command, environment);
+  constexpr absl::string_view kMessage = "cannot execute the program\n";
+  if (::write(STDERR_FILENO, kMessage.data(), kMessage.size())) {
+  }
+  ::_exit(kCannotRunExitCode);
+}
+
+absl::StatusOr<RankProcesses::Rank> RankProcesses::StartOne(
+    int rank, int port, const sigset_t& signal_mask) {
+  Rank started;
+  const std::string label = absl::StrCat("[", rank, "] ");
+  ASSIGN_OR_RETURN(started.out, LinePipe::Create(label, options_.out));
+  ASSIGN_OR_RETURN(started.err, LinePipe::Create(label, options_.err));
+  std::vector<std::string> command = options_.command;
+  std::vector<std::string> environment =
+      EnvironmentOfRank(options_, rank, port);
+  const std::vector<char*> argv = NullTerminated(command);
+  const std::vector<char*> envp = NullTerminated(environment);
+  const pid_t launcher = ::getpid();
+  started.pid = ::fork();
+  if (started.pid < 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot start rank ", rank, ": ", std::strerror(errno)));
+  }
+  if (started.pid == 0) {
+    started.out->BecomeInChild(STDOUT_FILENO);
+    started.err->BecomeInChild(STDERR_FILENO);
+    ExecRank(argv.data(), envp.data(), signal_mask, launcher);
+  }
+  // Here as well: a signal may be sent before the child has come so far.
+  ::setpgid(started.pid, started.pid);
+  started.out->CloseWriteEnd();
+  started.err->CloseWriteEnd();
+  return started;
+}
+
+absl::Status RankProcesses::Start(int port, const sigset_t& signal_mask) {
+  timeout_at_ = absl::Now() + options_.timeout;
+  for (int rank = 0; rank < options_.nproc; ++rank) {
+    ASSIGN_OR_RETURN(Rank started, StartOne(rank, port, signal_mask));
+    ranks_.push_back(std::move(started));
+    ++running_;
+  }
+  return absl::OkStatus();
+}
+
+int RankProcesses::Run(int signal_fd) {
+  while (running_ > 0) {
+    Wait(signal_fd);
+    HandleSignal(signal_fd);
+    Reap(/*wait=*/false);
+    CheckDeadlines();
+  }
+  for (Rank& rank : ranks_) {
+    rank.out->Drain();
+    rank.err->Drain();
+  }
+  return exit_code_;
+}
+
+void RankProcesses::Say(absl::string_view message) {
+  std::fprintf(options_.err, "launch: %s\n", std::string(message).c_str());
+  std::fflush(options_.err);
+}
+
+void RankProcesses::SignalAll(int signo) {
+  for (const Rank& rank : ranks_) {
+    if (!rank.ended) ::kill(-rank.pid, signo);
+  }
+}
+
+void RankProcesses::Wait(int signal_fd) {
+  std::vector<pollfd> fds = {{.fd = signal_fd, .events = POLLIN}};
+  for (const Rank& rank : ranks_) {
+    for (const LinePipe* pipe : {rank.out.get(), rank.err.get()}) {
+      if (pipe->open()) fds.push_back({.fd = pipe->fd(), .events = POLLIN});
+    }
+  }
+  ::poll(fds.data(), fds.size(),
+         static_cast<int>(absl::ToInt64Milliseconds(kTick)));
+  for (Rank& rank : ranks_) {
+    rank.out->Drain();
+    rank.err->Drain();
+  }
+}
+
+void RankProcesses::HandleSignal(int signal_fd) {
+  signalfd_siginfo received;
+  while (::read(signal_fd, &received, sizeof(received)) == sizeof(received)) {
+    const int signo = static_cast<int>(received.ssi_signo);
+    if (passed_on_ == 0) {
+      passed_on_ = signo;
+      Say(absl::StrCat("passing on ", strsignal(signo),
+                       "; send it again to kill the ranks"));
+      SignalAll(signo);
+    } else {
+      SignalAll(SIGKILL);
+    }
+  }
+}
+
+void RankProcesses::Reap(bool wait) {
+  std::vector<std::pair<int, int>> ended;  // rank, wait status
+  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+    if (ranks_[rank].ended) continue;
+    int status = 0;
+    if (::waitpid(ranks_[rank].pid, &status, wait ? 0 : WNOHANG) <= 0) continue;
+    ranks_[rank].ended = true;
+    --running_;
+    ended.emplace_back(rank, status);
+  }
+  // Of ranks found at one time, one that was killed is the cause of those
+  // that then failed because it was missing.
+  std::stable_partition(ended.begin(), ended.end(), [](const auto& entry) {
+    return WIFSIGNALED(entry.second);
+  });
+  for (const auto& [rank, status] : ended) Ended(rank, status);
+}
+
+void RankProcesses::Ended(int rank, int wait_status) {
+  if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0) return;
+  const bool killed = WIFSIGNALED(wait_status);
+  const int code = killed ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+  const int exit_code = killed ? 128 + code : code;
+  if (exit_code == 128 + passed_on_ && !ending_all_) {
+    exit_code_ = exit_code;  // as it was asked to, like all others
+    return;
+  }
+  const std::string how = killed ? absl::StrCat("was killed by signal ", code,
+                                                " (", strsignal(code), ")")
+                                 : absl::StrCat("exited with code ", code);
+  EndAll(absl::StrCat("rank ", rank, " of ", options_.nproc, " ", how),
+         exit_code);
+}
+
+void RankProcesses::EndAll(absl::string_view reason, int exit_code) {
+  if (ending_all_) return;  // because of the rank that failed first
+  ending_all_ = true;
+  exit_code_ = exit_code;
+  Say(running_ == 0 ? reason
+                    : absl::StrCat(reason, "; ending the other ranks"));
+  SignalAll(SIGTERM);
+  SignalAll(SIGCONT);  // a stopped rank cannot heed it otherwise
+  kill_at_ = absl::Now() + options_.grace;
+}
+
+void RankProcesses::CheckDeadlines() {
+  if (running_ == 0) return;
+  const absl::Time now = absl::Now();
+  if (now >= timeout_at_) {
+    EndAll(absl::StrCat("the run is not done after --timeout=",
+                        absl::FormatDuration(options_.timeout)),
+           kTimeoutExitCode);
+  }
+  if (now >= kill_at_) SignalAll(SIGKILL);
+}
+
+}  // namespace
+
+absl::StatusOr<int> Launch(const LaunchOptions& options) {
+  RETURN_IF_ERROR(CheckCanRun(options));
+  ASSIGN_OR_RETURN(const int port, FreeLoopbackPort());
+  sigset_t handled, before;
+  ::sigemptyset(&handled);
+  ::sigaddset(&handled, SIGINT);
+  ::sigaddset(&handled, SIGTERM);
+  ::sigprocmask(SIG_BLOCK, &handled, &before);
+  const int signal_fd = ::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
+  const absl::Cleanup restore = [&] {
+    ::close(signal_fd);
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  };
+  RankProcesses ranks(options);
+  RETURN_IF_ERROR(ranks.Start(port, before));
+  return ranks.Run(signal_fd);
+}
+
+}  // namespace tessera

@@ -1,0 +1,82 @@
+#include "framework/dist/line_pipe.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/memory/memory.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+namespace {
+
+// A line that is longer is passed on in parts.
+constexpr size_t kLongestLine = 64 * 1024;
+
+void CloseOnce(int& fd) {
+  if (fd >= 0) ::close(fd);
+  fd = -1;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LinePipe>> LinePipe::Create(
+    absl::string_view label, std::FILE* file) {
+  int fds[2];
+  if (::pipe2(fds, O_CLOEXEC) != 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot open a pipe: ", std::strerror(errno)));
+  }
+  ::fcntl(fds[0], F_SETFL, O_NONBLOCK);
+  return absl::WrapUnique(new LinePipe(label, file, fds[0], fds[1]));
+}
+
+LinePipe::~LinePipe() {
+  CloseOnce(read_fd_);
+  CloseOnce(write_fd_);
+}
+
+void LinePipe::BecomeInChild(int fd) const { ::dup2(write_fd_, fd); }
+
+void LinePipe::CloseWriteEnd() { CloseOnce(write_fd_); }
+
+void LinePipe::Drain() {
+  char buffer[4096];
+  while (open()) {
+    const ssize_t size = ::read(read_fd_, buffer, sizeof(buffer));
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && errno == EAGAIN) break;
+    if (size <= 0) {
+      CloseOnce(read_fd_);
+      if (!partial_line_.empty()) Pass("\n");
+      break;
+    }
+    Pass(absl::string_view(buffer, static_cast<size_t>(size)));
+  }
+  std::fflush(file_);
+}
+
+void LinePipe::Pass(absl::string_view text) {
+  while (!text.empty()) {
+    const size_t newline = text.find('\n');
+    absl::StrAppend(&partial_line_, text.substr(0, newline));
+    if (newline == absl::string_view::npos) break;
+    Print(partial_line_);
+    partial_line_.clear();
+    text.remove_prefix(newline + 1);
+  }
+  if (partial_line_.size() > kLongestLine) {
+    Print(partial_line_);
+    partial_line_.clear();
+  }
+}
+
+void LinePipe::Print(absl::string_view line) {
+  const std::string whole = absl::StrCat(label_, line, "\n");
+  std::fwrite(whole.data(), 1, whole.size(), file_);
+}
+
+}  // namespace tessera

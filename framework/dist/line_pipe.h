@@ -1,0 +1,52 @@
+#ifndef FRAMEWORK_DIST_LINE_PIPE_H_
+#define FRAMEWORK_DIST_LINE_PIPE_H_
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace tessera {
+
+// Carries what a child process prints to a file of this process, line by line
+// and each behind a label, so that lines of several children do not mix.
+class LinePipe {
+ public:
+  // `file` outlives the pipe.
+  static absl::StatusOr<std::unique_ptr<LinePipe>> Create(
+      absl::string_view label, std::FILE* file);
+  ~LinePipe();
+  LinePipe(const LinePipe&) = delete;
+  LinePipe& operator=(const LinePipe&) = delete;
+
+  // In the child, after fork: its descriptor `fd` (1 or 2) writes here.
+  void BecomeInChild(int fd) const;
+  // In the parent, after fork.
+  void CloseWriteEnd();
+
+  // To be polled while open(), which it is until every writer has closed it.
+  int fd() const { return read_fd_; }
+  bool open() const { return read_fd_ >= 0; }
+
+  // Passes on what has arrived, without waiting: whole lines, and at the end
+  // what remains.
+  void Drain();
+
+ private:
+  LinePipe(absl::string_view label, std::FILE* file, int read_fd, int write_fd)
+      : label_(label), file_(file), read_fd_(read_fd), write_fd_(write_fd) {}
+  void Pass(absl::string_view text);
+  void Print(absl::string_view line);
+
+  const std::string label_;
+  std::FILE* const file_;
+  int read_fd_;
+  int write_fd_;
+  std::string partial_line_;
+};
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_DIST_LINE_PIPE_H_

@@ -1,0 +1,285 @@
+#include "framework/dist/process_group.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/ATen.h"
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "framework/base/exit_code.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
+#include "framework/dist/c10d_backend.h"
+#include "framework/dist/heartbeat.h"
+#include "framework/dist/rendezvous.h"
+
+namespace tessera {
+namespace {
+
+// Longer than any rank waits for another that writes a checkpoint; ranks that
+// die are noticed by the heartbeat long before.
+constexpr absl::Duration kCollectiveTimeout = absl::Minutes(10);
+
+// A world of one, so that callers need not ask how many they are.
+class SingleProcess final : public ProcessGroup {
+ public:
+  int rank() const override { return 0; }
+  int world_size() const override { return 1; }
+  absl::string_view backend() const override { return "none"; }
+  absl::Status AllReduceSum(const at::Tensor&) override { return {}; }
+  absl::Status AllReduceInBuckets(const at::Tensor&, int64_t) override {
+    return {};
+  }
+  absl::Status Broadcast(const at::Tensor&, int) override { return {}; }
+  absl::Status Barrier() override { return {}; }
+  absl::Status AgreeOn(absl::string_view, uint64_t) override { return {}; }
+  absl::Status Finish() override { return {}; }
+};
+
+class C10dProcessGroup final : public ProcessGroup {
+ public:
+  using Work = c10::intrusive_ptr<c10d::Work>;
+
+  C10dProcessGroup(const WorldInfo& world, at::Device device, RunStores stores)
+      : world_(world), device_(device), stores_(std::move(stores)) {}
+  ~C10dProcessGroup() override;
+
+  // Watches the other ranks from here on, also while they connect.
+  absl::Status Connect(absl::Duration peer_timeout);
+
+  int rank() const override { return world_.rank; }
+  int world_size() const override { return world_.world_size; }
+  absl::string_view backend() const override {
+    return device_.is_cuda() ? "nccl" : "gloo";
+  }
+  absl::Status AllReduceSum(const at::Tensor& tensor) override;
+  absl::Status AllReduceInBuckets(const at::Tensor& flat,
+                                  int64_t bucket_bytes) override;
+  absl::Status Broadcast(const at::Tensor& tensor, int root) override;
+  absl::Status Barrier() override;
+  absl::Status AgreeOn(absl::string_view what, uint64_t value) override;
+  absl::Status Finish() override;
+
+ private:
+  // "rank 1 of 4: "
+  std::string Prefix() const;
+  absl::Status CheckTensor(const at::Tensor& tensor) const;
+  // Runs `operation`, which may throw; names it in the error.
+  absl::Status Collective(absl::string_view what,
+                          absl::FunctionRef<void()> operation) const;
+  // Null from NCCL, which enqueues on the caller's stream.
+  Work StartAllReduce(const at::Tensor& tensor);
+  void AwaitAllFinished();
+
+  const WorldInfo world_;
+  const at::Device device_;
+  RunStores stores_;
+  std::unique_ptr<Heartbeat> heartbeat_;
+  c10::intrusive_ptr<c10d::Backend> backend_;
+  bool finished_ = false;
+};
+
+C10dProcessGroup::~C10dProcessGroup() {
+  if (finished_) return;
+  if (heartbeat_ != nullptr) {
+    heartbeat_->Stop();
+    heartbeat_->Announce(
+        absl::StrCat("rank ", world_.rank, " of ", world_.world_size,
+                     " ended before the run was finished; its output says "
+                     "why"));
+  }
+  if (backend_ == nullptr) return;
+  // Frees the device from kernels that wait for ranks which will never come.
+  StatusFromTorch([&] { backend_->abort(); }).IgnoreError();
+}
+
+absl::Status C10dProcessGroup::Connect(absl::Duration peer_timeout) {
+  Heartbeat::Options options;
+  options.rank = world_.rank;
+  options.world_size = world_.world_size;
+  options.interval = std::min(options.interval, peer_timeout / 4);
+  options.timeout = peer_timeout;
+  heartbeat_ = std::make_unique<Heartbeat>(
+      stores_.heartbeat, options, [prefix = Prefix()](absl::string_view lost) {
+        // The main thread may be waiting for a device that never answers, so
+        // no destructor runs and no checkpoint is written: ranks no longer
+        // agree on what it would hold.
+        std::_Exit(ReportAndExitCode(
+            absl::UnavailableError(absl::StrCat(prefix, "must end: ", lost))));
+      });
+  // All have met. From here on the heartbeat notices who is missing, and a slow
+  // start of a device is no failure.
+  stores_.control->setTimeout(absl::ToChronoMilliseconds(kCollectiveTimeout));
+  ASSIGN_OR_RETURN(backend_, ConnectBackend(world_, device_, stores_.control,
+                                            kCollectiveTimeout));
+  return absl::OkStatus();
+}
+
+std::string C10dProcessGroup::Prefix() const {
+  return absl::StrCat("rank ", world_.rank, " of ", world_.world_size, ": ");
+}
+
+absl::Status C10dProcessGroup::CheckTensor(const at::Tensor& tensor) const {
+  if (!tensor.defined() || !tensor.is_contiguous() ||
+      tensor.device() != device_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        Prefix(), "a collective needs a contiguous tensor on ", device_.str(),
+        tensor.defined()
+            ? absl::StrCat(", not a ", tensor.is_contiguous() ? "" : "strided ",
+                           "one on ", tensor.device().str())
+            : ", not an undefined one"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status C10dProcessGroup::Collective(
+    absl::string_view what, absl::FunctionRef<void()> operation) const {
+  const absl::Status status = StatusFromTorch(operation);
+  if (status.ok() || absl::IsResourceExhausted(status)) return status;
+  return absl::UnavailableError(absl::StrCat(
+      Prefix(), what,
+      " failed, most likely because another rank ended: ", status.message()));
+}
+
+C10dProcessGroup::Work C10dProcessGroup::StartAllReduce(
+    const at::Tensor& tensor) {
+  c10d::AllreduceOptions options;
+  options.asyncOp = false;
+  std::vector<at::Tensor> tensors = {tensor};
+  return backend_->allreduce(tensors, options);
+}
+
+absl::Status C10dProcessGroup::AllReduceSum(const at::Tensor& tensor) {
+  RETURN_IF_ERROR(CheckTensor(tensor));
+  if (tensor.numel() == 0) return absl::OkStatus();
+  return Collective(
+      absl::StrCat("the sum of ", tensor.numel(), " values over the ranks"),
+      [&] {
+        const Work work = StartAllReduce(tensor);
+        if (work) work->wait();
+      });
+}
+
+absl::Status C10dProcessGroup::AllReduceInBuckets(const at::Tensor& flat,
+                                                  int64_t bucket_bytes) {
+  RETURN_IF_ERROR(CheckTensor(flat));
+  if (flat.dim() != 1 || bucket_bytes < flat.element_size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        Prefix(), "buckets need a 1-D tensor and room for one of its values (",
+        flat.element_size(), " bytes); got ", flat.dim(), " dimensions and ",
+        bucket_bytes, " bytes"));
+  }
+  const int64_t bucket = bucket_bytes / flat.element_size();
+  return Collective(
+      absl::StrCat("the sum of ", flat.numel(), " values over the ranks"), [&] {
+        std::vector<Work> pending;
+        for (int64_t begin = 0; begin < flat.numel(); begin += bucket) {
+          pending.push_back(StartAllReduce(
+              flat.narrow(0, begin, std::min(bucket, flat.numel() - begin))));
+        }
+        for (const Work& work : pending) {
+          if (work) work->wait();
+        }
+      });
+}
+
+absl::Status C10dProcessGroup::Broadcast(const at::Tensor& tensor, int root) {
+  RETURN_IF_ERROR(CheckTensor(tensor));
+  if (root < 0 || root >= world_.world_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Prefix(), "no rank ", root, " to broadcast from"));
+  }
+  if (tensor.numel() == 0) return absl::OkStatus();
+  return Collective(absl::StrCat("the broadcast of ", tensor.nbytes(),
+                                 " bytes from rank ", root),
+                    [&] {
+                      c10d::BroadcastOptions options;
+                      options.rootRank = root;
+                      options.asyncOp = false;
+                      // As bytes: the backends do not know every dtype.
+                      std::vector<at::Tensor> tensors = {
+                          tensor.detach().view({-1}).view(at::kByte)};
+                      const Work work = backend_->broadcast(tensors, options);
+                      if (work) work->wait();
+                    });
+}
+
+absl::Status C10dProcessGroup::Barrier() {
+  return Collective("the barrier", [&] {
+    c10d::BarrierOptions options;
+    if (device_.is_cuda()) options.device = device_;
+    backend_->barrier(options)->wait();
+  });
+}
+
+absl::Status C10dProcessGroup::AgreeOn(absl::string_view what, uint64_t value) {
+  at::Tensor values;  // (world), every rank adds its own to zeros
+  RETURN_IF_ERROR(StatusFromTorch([&] {
+    values = at::zeros({world_.world_size}, at::kLong);
+    values[world_.rank].fill_(static_cast<int64_t>(value));
+    values = values.to(device_);
+  }));
+  RETURN_IF_ERROR(AllReduceSum(values));
+  RETURN_IF_ERROR(StatusFromTorch([&] { values = values.cpu(); }));
+  const int64_t* held = values.const_data_ptr<int64_t>();
+  std::vector<int> differing;
+  for (int rank = 1; rank < world_.world_size; ++rank) {
+    if (held[rank] != held[0]) differing.push_back(rank);
+  }
+  if (differing.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%s differs: rank 0 has %016x, but %s not (rank %d has %016x); every "
+      "rank must be started with the same config, data and program",
+      what, static_cast<uint64_t>(held[0]),
+      absl::StrCat(RankList(differing),
+                   differing.size() == 1 ? " does" : " do"),
+      differing[0], static_cast<uint64_t>(held[differing[0]])));
+}
+
+// Rank 0 takes the store along, so it leaves last.
+void C10dProcessGroup::AwaitAllFinished() {
+  constexpr char kAllFinished[] = "all_finished";
+  constexpr char kAllLeft[] = "all_left";
+  const auto await_all = [&](const char* counter, const char* done) {
+    if (stores_.control->add(counter, 1) == world_.world_size) {
+      stores_.control->set(done, "");
+    }
+  };
+  await_all("finished", kAllFinished);
+  stores_.control->wait({kAllFinished},
+                        absl::ToChronoMilliseconds(kCollectiveTimeout));
+  heartbeat_->Stop();
+  if (device_.is_cuda()) backend_->shutdown();
+  await_all("left", kAllLeft);
+  if (world_.rank == 0) {
+    stores_.control->wait({kAllLeft},
+                          absl::ToChronoMilliseconds(kCollectiveTimeout));
+  }
+}
+
+absl::Status C10dProcessGroup::Finish() {
+  if (finished_) return absl::OkStatus();
+  RETURN_IF_ERROR(Collective("waiting for all ranks to finish",
+                             [&] { AwaitAllFinished(); }));
+  finished_ = true;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Create(
+    const WorldInfo& world, at::Device device, absl::Duration peer_timeout) {
+  if (world.world_size == 1) return std::make_unique<SingleProcess>();
+  ASSIGN_OR_RETURN(RunStores stores, MeetAllRanks(world, peer_timeout));
+  auto group =
+      std::make_unique<C10dProcessGroup>(world, device, std::move(stores));
+  RETURN_IF_ERROR(group->Connect(peer_timeout));
+  return group;
+}
+
+}  // namespace tessera

@@ -1,0 +1,225 @@
+#include "framework/dist/world.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kMaxPort = 65535;
+
+// One source of integers, so that every error names variable and value.
+class Variables {
+ public:
+  explicit Variables(EnvironmentRef environment) : environment_(environment) {}
+
+  bool Has(const char* name) const { return Text(name) != nullptr; }
+
+  // An empty variable counts as unset: `RANK= ./train` means that.
+  const char* Text(const char* name) const {
+    const char* value = environment_(name);
+    return value == nullptr || *value == '\0' ? nullptr : value;
+  }
+
+  absl::StatusOr<int> Integer(const char* name, int low, int high) const {
+    const char* text = Text(name);
+    if (text == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          name,
+          " is not set, but other variables of a distributed run are; "
+          "start every rank through `launch`, torchrun or srun"));
+    }
+    int value = 0;
+    if (!absl::SimpleAtoi(text, &value) || value < low || value > high) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, "=", text, " must be an integer in [", low, ", ", high, "]"));
+    }
+    return value;
+  }
+
+  absl::StatusOr<int> IntegerOr(const char* name, int absent, int low,
+                                int high) const {
+    if (!Has(name)) return absent;
+    return Integer(name, low, high);
+  }
+
+ private:
+  const EnvironmentRef environment_;
+};
+
+// The names under which one launcher publishes the same four numbers.
+struct Names {
+  const char* rank;
+  const char* world_size;
+  const char* local_rank;
+  const char* local_world_size;
+};
+constexpr Names kTorchrun = {"RANK", "WORLD_SIZE", "LOCAL_RANK",
+                             "LOCAL_WORLD_SIZE"};
+constexpr Names kSlurm = {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
+                          "SLURM_NTASKS_PER_NODE"};
+constexpr int kMaxRanks = 1 << 20;
+
+absl::Status CheckBelow(const char* name, int value, const char* bound_name,
+                        int bound) {
+  if (value < bound) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, "=", value, " must be less than ", bound_name, "=", bound));
+}
+
+absl::Status CheckConsistent(const WorldInfo& world, const Names& names) {
+  RETURN_IF_ERROR(
+      CheckBelow(names.rank, world.rank, names.world_size, world.world_size));
+  RETURN_IF_ERROR(CheckBelow(names.local_rank, world.local_rank,
+                             names.local_world_size, world.local_world_size));
+  if (world.local_world_size <= world.world_size) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      names.local_world_size, "=", world.local_world_size, " must be at most ",
+      names.world_size, "=", world.world_size));
+}
+
+absl::StatusOr<WorldInfo> FromTorchrun(const Variables& variables) {
+  WorldInfo world;
+  world.source = variables.Has("TESSERA_LAUNCH") ? "launch" : "torchrun";
+  ASSIGN_OR_RETURN(world.world_size,
+                   variables.Integer("WORLD_SIZE", 1, kMaxRanks));
+  ASSIGN_OR_RETURN(world.rank, variables.Integer("RANK", 0, kMaxRanks));
+  ASSIGN_OR_RETURN(world.local_rank,
+                   variables.IntegerOr("LOCAL_RANK", world.rank, 0, kMaxRanks));
+  ASSIGN_OR_RETURN(
+      world.local_world_size,
+      variables.IntegerOr("LOCAL_WORLD_SIZE", world.world_size, 1, kMaxRanks));
+  RETURN_IF_ERROR(CheckConsistent(world, kTorchrun));
+  if (world.world_size == 1) return world;
+  const char* address = variables.Text("MASTER_ADDR");
+  if (address == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("WORLD_SIZE=", world.world_size,
+                     " but MASTER_ADDR is not set; it is the host of rank 0"));
+  }
+  world.master_addr = address;
+  ASSIGN_OR_RETURN(world.master_port,
+                   variables.Integer("MASTER_PORT", 1, kMaxPort));
+  const char* agent = variables.Text("TORCHELASTIC_USE_AGENT_STORE");
+  world.agent_store = agent != nullptr && absl::EqualsIgnoreCase(agent, "true");
+  ASSIGN_OR_RETURN(
+      world.restart_count,
+      variables.IntegerOr("TORCHELASTIC_RESTART_COUNT", 0, 0, kMaxRanks));
+  return world;
+}
+
+// Outside the ephemeral range of a default Linux, and the same on every rank.
+int PortOfJob(int job_id) { return 20000 + job_id % 10000; }
+
+absl::StatusOr<std::string> SlurmMaster(const Variables& variables) {
+  if (variables.Has("MASTER_ADDR")) return variables.Text("MASTER_ADDR");
+  for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}) {
+    if (!variables.Has(name)) continue;
+    std::string host = FirstSlurmHost(variables.Text(name));
+    if (!host.empty()) return host;
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, "=", variables.Text(name), " names no host"));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "SLURM_NTASKS=", variables.Text("SLURM_NTASKS"),
+      " but neither MASTER_ADDR nor SLURM_STEP_NODELIST is set; start with "
+      "srun, or set MASTER_ADDR to the host of rank 0"));
+}
+
+absl::StatusOr<int> SlurmLocalWorldSize(const Variables& variables,
+                                        int world_size) {
+  ASSIGN_OR_RETURN(const int nodes,
+                   variables.IntegerOr("SLURM_NNODES", 1, 1, kMaxRanks));
+  const int evenly_spread = (world_size + nodes - 1) / nodes;
+  ASSIGN_OR_RETURN(const int per_node,
+                   variables.IntegerOr("SLURM_NTASKS_PER_NODE", evenly_spread,
+                                       1, kMaxRanks));
+  // The job's figure; a step of it may have fewer tasks.
+  return std::min(per_node, world_size);
+}
+
+absl::StatusOr<WorldInfo> FromSlurm(const Variables& variables) {
+  WorldInfo world;
+  world.source = "slurm";
+  ASSIGN_OR_RETURN(world.world_size,
+                   variables.Integer("SLURM_NTASKS", 1, kMaxRanks));
+  ASSIGN_OR_RETURN(world.rank, variables.Integer("SLURM_PROCID", 0, kMaxRanks));
+  ASSIGN_OR_RETURN(world.local_rank,
+                   variables.IntegerOr("SLURM_LOCALID", 0, 0, kMaxRanks));
+  ASSIGN_OR_RETURN(world.local_world_size,
+                   SlurmLocalWorldSize(variables, world.world_size));
+  RETURN_IF_ERROR(CheckConsistent(world, kSlurm));
+  ASSIGN_OR_RETURN(
+      const int claimed,
+      variables.IntegerOr("WORLD_SIZE", world.world_size, 1, kMaxRanks));
+  if (claimed != world.world_size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "WORLD_SIZE=", claimed, " contradicts SLURM_NTASKS=", world.world_size,
+        "; unset WORLD_SIZE"));
+  }
+  if (world.world_size == 1) return world;
+  ASSIGN_OR_RETURN(world.master_addr, SlurmMaster(variables));
+  ASSIGN_OR_RETURN(const int job,
+                   variables.IntegerOr("SLURM_JOB_ID", 0, 0, INT32_MAX));
+  ASSIGN_OR_RETURN(
+      world.master_port,
+      variables.IntegerOr("MASTER_PORT", PortOfJob(job), 1, kMaxPort));
+  return world;
+}
+
+}  // namespace
+
+absl::StatusOr<WorldInfo> WorldFromEnvironment(EnvironmentRef environment) {
+  const Variables variables(environment);
+  if (variables.Has("RANK")) return FromTorchrun(variables);
+  // Job scripts often export WORLD_SIZE and MASTER_ADDR and leave the ranks to
+  // srun; FromSlurm compares the two.
+  if (variables.Has("SLURM_PROCID") && variables.Has("SLURM_NTASKS")) {
+    return FromSlurm(variables);
+  }
+  if (variables.Has("WORLD_SIZE") || variables.Has("LOCAL_RANK")) {
+    return FromTorchrun(variables);
+  }
+  return WorldInfo{};
+}
+
+absl::StatusOr<WorldInfo> WorldFromEnvironment() {
+  return WorldFromEnvironment([](const char* variable) -> const char* {
+    return std::getenv(variable);
+  });
+}
+
+std::string FirstSlurmHost(absl::string_view node_list) {
+  std::string host;
+  bool in_brackets = false;
+  bool first_of_brackets = false;
+  for (const char c : node_list) {
+    if (c == '[') {
+      in_brackets = first_of_brackets = true;
+    } else if (c == ']') {
+      in_brackets = false;
+    } else if (in_brackets) {
+      if (c == '-' || c == ',') first_of_brackets = false;
+      if (first_of_brackets) host.push_back(c);
+    } else if (c == ',') {
+      break;
+    } else {
+      host.push_back(c);
+    }
+  }
+  return host;
+}
+
+bool IsLoopback(absl::string_view address) {
+  return address == "localhost" || address == "::1" ||
+         absl::StartsWith(address, "127.");
+}
+
+}  // namespace tessera

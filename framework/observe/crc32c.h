@@ -1,0 +1,20 @@
+#ifndef FRAMEWORK_OBSERVE_CRC32C_H_
+#define FRAMEWORK_OBSERVE_CRC32C_H_
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+
+namespace tessera {
+
+// CRC-32C (Castagnoli; RFC 3720, appendix B.4): reflected polynomial
+// 0x82F63B78, initial value and final xor 0xFFFFFFFF.
+uint32_t Crc32c(absl::string_view bytes);
+
+// As TFRecord stores it, so that a checksum of data that holds checksums does
+// not degenerate: rotated right by 15, plus 0xA282EAD8.
+uint32_t MaskedCrc32c(absl::string_view bytes);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OBSERVE_CRC32C_H_

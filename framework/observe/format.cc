@@ -1,0 +1,43 @@
+#include "framework/observe/format.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace tessera {
+
+std::string FormatCount(int64_t count) {
+  std::string digits = absl::StrCat(count);
+  const int first = count < 0 ? 1 : 0;
+  for (int place = static_cast<int>(digits.size()) - 3; place > first;
+       place -= 3) {
+    digits.insert(place, 1, ',');
+  }
+  return digits;
+}
+
+std::string FormatBytes(int64_t bytes) {
+  constexpr std::array<const char*, 4> kUnits = {"KiB", "MiB", "GiB", "TiB"};
+  if (bytes < 1024) return absl::StrCat(bytes, " B");
+  double value = bytes / 1024.0;
+  int unit = 0;
+  while (value >= 1024 && unit + 1 < kUnits.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  return absl::StrFormat("%.2f %s", value, kUnits[unit]);
+}
+
+std::string FormatElapsed(absl::Duration duration) {
+  const int64_t seconds = std::max<int64_t>(0, absl::ToInt64Seconds(duration));
+  const int64_t minutes = seconds / 60;
+  const int64_t hours = minutes / 60;
+  if (minutes == 0) return absl::StrCat(seconds, "s");
+  if (hours == 0) return absl::StrFormat("%dm%02ds", minutes, seconds % 60);
+  if (hours < 24) return absl::StrFormat("%dh%02dm", hours, minutes % 60);
+  return absl::StrFormat("%dd%02dh", hours / 24, hours % 24);
+}
+
+}  // namespace tessera

@@ -1,0 +1,22 @@
+#ifndef FRAMEWORK_OBSERVE_FORMAT_H_
+#define FRAMEWORK_OBSERVE_FORMAT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace tessera {
+
+// Numbers as people read them.
+
+// "3,407,000,000".
+std::string FormatCount(int64_t count);
+// "512 B", "1.50 KiB", "12.69 GiB".
+std::string FormatBytes(int64_t bytes);
+// "45s", "12m05s", "3h07m", "2d04h"; "0s" for what is negative.
+std::string FormatElapsed(absl::Duration duration);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OBSERVE_FORMAT_H_

@@ -1,0 +1,107 @@
+#include "framework/observe/memory_report.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "framework/observe/format.h"
+
+namespace tessera {
+namespace {
+
+double Percent(int64_t part, int64_t whole) {
+  return whole > 0 ? 100.0 * static_cast<double>(part) / whole : 0.0;
+}
+
+// The smallest number of micro-batches above today's that divides each rank's
+// share of the batch; today's where there is none.
+int64_t MoreMicroBatches(const MemoryChoices& choices) {
+  const int64_t share = choices.batch_size / choices.world_size;
+  for (int64_t n = choices.micro_batches + 1; n <= share; ++n) {
+    if (share % n == 0) return n;
+  }
+  return choices.micro_batches;
+}
+
+// What would help, the cheapest first.
+std::vector<std::string> Advice(const MemoryReport& report,
+                                const MemoryChoices& choices) {
+  std::vector<std::string> advice;
+  if (choices.attention == "NAIVE") {
+    advice.push_back(
+        "attention { backend: AUTO }: NAIVE holds every score of every head, "
+        "context x context of them");
+  }
+  if (const int64_t more = MoreMicroBatches(choices);
+      more > choices.micro_batches) {
+    advice.push_back(absl::StrFormat(
+        "training { micro_batches: %d }: %d sequence(s) at a time per rank "
+        "instead of %d, the same step",
+        more, choices.batch_size / choices.world_size / more,
+        choices.batch_size / choices.world_size / choices.micro_batches));
+  }
+  if (choices.recompute != "BLOCK") {
+    advice.push_back(
+        "recompute { policy: BLOCK }: keeps one activation per block, for "
+        "about a third more computation");
+  }
+  if (choices.precision == "FP32" || choices.precision == "TF32") {
+    advice.push_back(
+        "precision { mode: BF16 }: activations and gradients of half the size");
+  }
+  // States that do not shrink with the batch.
+  const int64_t states = report.parameters + report.shadow + report.optimizer;
+  if (choices.precision != "BF16_PURE" && 2 * states > report.total()) {
+    advice.push_back(
+        "precision { mode: BF16_PURE }: weights and moments of 2 bytes each, "
+        "at a cost in accuracy");
+  }
+  advice.push_back(absl::StrFormat(
+      "a smaller model.context_length (now %d) or training.batch_size (now "
+      "%d): another run",
+      choices.context, choices.batch_size));
+  return advice;
+}
+
+}  // namespace
+
+std::string FormatMemoryTable(const MemoryReport& report) {
+  const std::vector<std::pair<absl::string_view, int64_t>> categories = {
+      {"parameters", report.parameters},
+      {"shadow", report.shadow},
+      {"gradients", report.gradients},
+      {"optimizer", report.optimizer},
+      {"activations", report.activations},
+      {"workspace", report.workspace},
+      {"other", report.other},
+  };
+  std::string table = "memory per device\n";
+  for (const auto& [name, bytes] : categories) {
+    if (bytes == 0) continue;
+    absl::StrAppendFormat(&table, "  %-12s %12s %6.1f%%\n", name,
+                          FormatBytes(bytes), Percent(bytes, report.total()));
+  }
+  absl::StrAppendFormat(&table, "  %-12s %12s", "total",
+                        FormatBytes(report.total()));
+  if (report.capacity.has_value()) {
+    absl::StrAppendFormat(&table, " of %s (%.1f%%)",
+                          FormatBytes(*report.capacity),
+                          Percent(report.total(), *report.capacity));
+  }
+  return table + "\n";
+}
+
+std::string OutOfMemoryMessage(absl::string_view request,
+                               const MemoryReport& report,
+                               const MemoryChoices& choices) {
+  std::string message = absl::StrCat("out of device memory: ", request, "\n",
+                                     FormatMemoryTable(report),
+                                     "what would help, the cheapest first:\n");
+  for (const std::string& line : Advice(report, choices)) {
+    absl::StrAppend(&message, "  ", line, "\n");
+  }
+  return message;
+}
+
+}  // namespace tessera

@@ -1,0 +1,53 @@
+#ifndef FRAMEWORK_OBSERVE_MEMORY_REPORT_H_
+#define FRAMEWORK_OBSERVE_MEMORY_REPORT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace tessera {
+
+// Bytes of one device by what they hold, predicted or measured.
+struct MemoryReport {
+  int64_t parameters = 0;  // master values
+  int64_t shadow = 0;      // their copy in the compute dtype
+  int64_t gradients = 0;
+  int64_t optimizer = 0;            // moments
+  int64_t activations = 0;          // kept by forward for backward
+  int64_t workspace = 0;            // alive within one op or library
+  int64_t other = 0;                // batches, tables, the allocator's slack
+  std::optional<int64_t> capacity;  // the device's memory; absent on a CPU
+
+  int64_t total() const {
+    return parameters + shadow + gradients + optimizer + activations +
+           workspace + other;
+  }
+};
+
+// A table with a line per category that is not zero, its share of the total,
+// and the total against the capacity. Ends with a newline.
+std::string FormatMemoryTable(const MemoryReport& report);
+
+// What decides how much memory a step needs, in the words of the config.
+struct MemoryChoices {
+  int64_t batch_size = 0;  // training.batch_size, over all ranks
+  int64_t micro_batches = 1;
+  int world_size = 1;
+  int64_t context = 0;    // model.context_length
+  std::string precision;  // PrecisionConfig.Mode: "FP32"
+  std::string recompute;  // RecomputeConfig.Policy: "NONE"
+  std::string attention;  // AttentionConfig.Backend that runs: "NAIVE"
+};
+
+// What a user reads when the device's memory does not suffice: `request` (what
+// was asked for, from LibTorch or the plan), the table, and the config fields
+// that would help, the one that costs least first. Ends with a newline.
+std::string OutOfMemoryMessage(absl::string_view request,
+                               const MemoryReport& report,
+                               const MemoryChoices& choices);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OBSERVE_MEMORY_REPORT_H_

@@ -1,0 +1,38 @@
+#include "framework/observe/nvtx_observer.h"
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#ifdef TESSERA_NVTX
+#include "nvtx3/nvToolsExt.h"
+#endif
+
+namespace tessera {
+
+#ifdef TESSERA_NVTX
+
+namespace {
+
+class NvtxObserver : public PhaseObserver {
+ public:
+  void Begin(absl::string_view segment) override {
+    // NVTX wants the terminating zero that a view does not promise.
+    nvtxRangePushA(std::string(segment).c_str());
+  }
+  void End() override { nvtxRangePop(); }
+};
+
+}  // namespace
+
+std::unique_ptr<PhaseObserver> CreateNvtxObserver() {
+  return std::make_unique<NvtxObserver>();
+}
+
+#else
+
+std::unique_ptr<PhaseObserver> CreateNvtxObserver() { return nullptr; }
+
+#endif
+
+}  // namespace tessera

@@ -1,0 +1,16 @@
+#ifndef FRAMEWORK_OBSERVE_NVTX_OBSERVER_H_
+#define FRAMEWORK_OBSERVE_NVTX_OBSERVER_H_
+
+#include <memory>
+
+#include "framework/base/phase_observer.h"
+
+namespace tessera {
+
+// Opens an NVTX range per phase on the thread that begins it, for Nsight
+// Systems. Null in a build without CUDA.
+std::unique_ptr<PhaseObserver> CreateNvtxObserver();
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OBSERVE_NVTX_OBSERVER_H_

@@ -1,0 +1,75 @@
+#ifndef FRAMEWORK_OBSERVE_RUN_LOG_H_
+#define FRAMEWORK_OBSERVE_RUN_LOG_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "framework/observe/step_record.h"
+#include "nlohmann/json.hpp"
+
+namespace tessera {
+
+// What defines a run, for its first record.
+struct RunHeader {
+  std::string config_text;        // the resolved config as text proto
+  nlohmann::ordered_json build;   // versions of the program and its libraries
+  nlohmann::ordered_json device;  // what it runs on
+};
+
+// Where a resumed run went on.
+struct ResumePoint {
+  int64_t step = 0;        // optimizer steps done
+  std::string checkpoint;  // the folder it came from
+};
+
+// run.jsonl: one JSON object per line, appended only. Every record has "type"
+// and "time" (Unix seconds):
+//
+//   {"type":"run","time":...,"config":"...","build":{...},"device":{...}}
+//   {"type":"step","time":...,"step":10,"loss":...,"grad_norm":...}
+//   {"type":"eval","time":...,"step":100,"loss":...}
+//   {"type":"resume","time":...,"step":20,"checkpoint":...,"config":...}
+//
+// A number that is not finite is null. Each record is one write() of a whole
+// line, so what a killed process logged is readable up to its last record.
+// After a resume, records of steps beyond its "step" are superseded.
+class RunLog {
+ public:
+  using Clock = std::function<absl::Time()>;
+
+  // Starts a log. AlreadyExists where there is one: a run is not overwritten.
+  static absl::StatusOr<std::unique_ptr<RunLog>> Create(
+      const std::string& path, const RunHeader& header,
+      Clock clock = absl::Now);
+  // Goes on with a log, or starts one where there is none. A last line that a
+  // killed process left incomplete is removed.
+  static absl::StatusOr<std::unique_ptr<RunLog>> Resume(
+      const std::string& path, const RunHeader& header,
+      const ResumePoint& point, Clock clock = absl::Now);
+  ~RunLog();
+  RunLog(const RunLog&) = delete;
+  RunLog& operator=(const RunLog&) = delete;
+
+  absl::Status Log(const StepRecord& record);
+  absl::Status Log(const EvalRecord& record);
+  // Any other record; `fields` is an object without "type" and "time".
+  absl::Status Log(absl::string_view type,
+                   const nlohmann::ordered_json& fields);
+
+ private:
+  RunLog(std::string path, int descriptor, Clock clock);
+
+  const std::string path_;
+  const int descriptor_;
+  const Clock clock_;
+};
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OBSERVE_RUN_LOG_H_

@@ -1,0 +1,34 @@
+#ifndef FRAMEWORK_OBSERVE_STEP_RECORD_H_
+#define FRAMEWORK_OBSERVE_STEP_RECORD_H_
+
+#include <cstdint>
+#include <optional>
+
+namespace tessera {
+
+// What is known of training after optimizer step `step` (the first is 1).
+// Rates and times are means over the steps since the record before.
+struct StepRecord {
+  int64_t step = 0;
+  double loss = 0;       // mean nats per token of the global batch
+  double grad_norm = 0;  // global L2 norm before clipping
+  double lr = 0;
+  double step_ms = 0;
+  double tokens_per_s = 0;  // over all ranks
+  double tflops = 0;        // of the model, per device: see flops.h
+  // tflops over the device's peak; absent where the peak is not known.
+  std::optional<double> mfu;
+  // Most device memory allocated so far; absent without a GPU.
+  std::optional<double> peak_gib;
+  std::optional<double> loss_scale;  // with dynamic loss scaling only
+};
+
+// The loss on held-out data after optimizer step `step`.
+struct EvalRecord {
+  int64_t step = 0;
+  double loss = 0;  // mean nats per token
+};
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OBSERVE_STEP_RECORD_H_

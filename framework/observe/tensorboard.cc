@@ -1,0 +1,119 @@
+#include "framework/observe/tensorboard.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "framework/base/status_macros.h"
+#include "framework/observe/crc32c.h"
+#include "framework/observe/tensorboard_event.pb.h"
+
+namespace tessera {
+namespace {
+
+void AppendLittleEndian(uint64_t value, int num_bytes, std::string* out) {
+  for (int byte = 0; byte < num_bytes; ++byte) {
+    out->push_back(static_cast<char>(value >> (8 * byte)));
+  }
+}
+
+std::string HostName() {
+  std::array<char, 256> name = {};
+  // Leaves room for the terminating zero that a long name does without.
+  if (gethostname(name.data(), name.size() - 1) != 0) return "localhost";
+  return name.data();
+}
+
+}  // namespace
+
+std::string TfRecord(absl::string_view data) {
+  std::string record;
+  AppendLittleEndian(data.size(), 8, &record);
+  AppendLittleEndian(MaskedCrc32c(record), 4, &record);
+  absl::StrAppend(&record, data);
+  AppendLittleEndian(MaskedCrc32c(data), 4, &record);
+  return record;
+}
+
+TensorboardWriter::TensorboardWriter(std::string path, int descriptor,
+                                     Clock clock)
+    : path_(std::move(path)),
+      descriptor_(descriptor),
+      clock_(std::move(clock)) {}
+
+TensorboardWriter::~TensorboardWriter() { close(descriptor_); }
+
+absl::StatusOr<std::unique_ptr<TensorboardWriter>> TensorboardWriter::Create(
+    const std::string& folder, Clock clock) {
+  const std::string path =
+      absl::StrFormat("%s/events.out.tfevents.%010d.%s.%d", folder,
+                      absl::ToUnixSeconds(clock()), HostName(), getpid());
+  const int descriptor = open(
+      path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (descriptor < 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot create ", path));
+  }
+  auto writer = absl::WrapUnique(
+      new TensorboardWriter(path, descriptor, std::move(clock)));
+  tensorboard::Event version;
+  version.set_wall_time(writer->UnixSeconds());
+  version.set_file_version("brain.Event:2");
+  RETURN_IF_ERROR(writer->Append(version.SerializeAsString()));
+  return writer;
+}
+
+absl::Status TensorboardWriter::Write(int64_t step,
+                                      absl::Span<const Scalar> scalars) {
+  tensorboard::Event event;
+  event.set_wall_time(UnixSeconds());
+  event.set_step(step);
+  for (const Scalar& scalar : scalars) {
+    tensorboard::Summary::Value* value = event.mutable_summary()->add_value();
+    value->set_tag(std::string(scalar.tag));
+    value->set_simple_value(static_cast<float>(scalar.value));
+  }
+  return Append(event.SerializeAsString());
+}
+
+absl::Status TensorboardWriter::Write(const StepRecord& record) {
+  std::vector<Scalar> scalars = {{"train/loss", record.loss},
+                                 {"train/grad_norm", record.grad_norm},
+                                 {"train/lr", record.lr},
+                                 {"perf/step_ms", record.step_ms},
+                                 {"perf/tokens_per_s", record.tokens_per_s},
+                                 {"perf/tflops", record.tflops}};
+  if (record.mfu.has_value()) scalars.push_back({"perf/mfu", *record.mfu});
+  if (record.peak_gib.has_value()) {
+    scalars.push_back({"perf/peak_gib", *record.peak_gib});
+  }
+  if (record.loss_scale.has_value()) {
+    scalars.push_back({"train/loss_scale", *record.loss_scale});
+  }
+  return Write(record.step, scalars);
+}
+
+absl::Status TensorboardWriter::Write(const EvalRecord& record) {
+  return Write(record.step, {{"eval/loss", record.loss}});
+}
+
+absl::Status TensorboardWriter::Append(absl::string_view event) {
+  const std::string record = TfRecord(event);
+  const ssize_t written = write(descriptor_, record.data(), record.size());
+  if (written == static_cast<ssize_t>(record.size())) return absl::OkStatus();
+  // A regular file takes less than everything only when the disk is full.
+  return absl::ErrnoToStatus(written < 0 ? errno : ENOSPC,
+                             absl::StrCat("cannot write ", path_));
+}
+
+double TensorboardWriter::UnixSeconds() const {
+  return absl::ToUnixMicros(clock_()) * 1e-6;
+}
+
+}  // namespace tessera

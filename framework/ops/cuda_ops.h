@@ -1,0 +1,43 @@
+#ifndef FRAMEWORK_OPS_CUDA_OPS_H_
+#define FRAMEWORK_OPS_CUDA_OPS_H_
+
+#include <cstdint>
+
+#include "ATen/core/Tensor.h"
+#include "framework/ops/parameter_grad.h"
+#include "framework/ops/reference.h"
+#include "framework/ops/rope.h"
+
+namespace tessera {
+
+// The functions of reference.h as one or two kernels each, for tensors of which
+// HasKernels() is true. Contracts are those of reference.h. What a kernel does
+// not take (say rows longer than a block can reduce) runs the reference.
+namespace cuda {
+
+// On a GPU and in FP32, FP16 or BF16.
+bool HasKernels(const at::Tensor& tensor);
+
+RmsNormOut RmsNormForward(const at::Tensor& x, const at::Tensor& gain,
+                          double eps, at::ScalarType out_dtype);
+at::Tensor RmsNormBackward(const at::Tensor& dy, const at::Tensor& x,
+                           const at::Tensor& r, const at::Tensor& gain,
+                           const GradTarget& gain_grad);
+
+void Rotate(at::Tensor x, const RopeTable& table, int64_t rotated_heads,
+            bool inverse);
+
+at::Tensor SwiGluForward(const at::Tensor& ab);
+at::Tensor SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh);
+
+CrossEntropyOut CrossEntropyForward(const at::Tensor& logits,
+                                    const at::Tensor& targets);
+at::Tensor CrossEntropyBackward(const at::Tensor& dloss,
+                                const at::Tensor& logits,
+                                const at::Tensor& targets,
+                                const at::Tensor& lse);
+
+}  // namespace cuda
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OPS_CUDA_OPS_H_

@@ -1,0 +1,88 @@
+#include "framework/ops/linear.h"
+
+#include <vector>
+
+#include "ATen/ATen.h"
+#include "framework/ops/parameter_grad.h"
+#include "torch/csrc/autograd/custom_function.h"
+
+namespace tessera {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// [..., C] as [rows, C]; a view where the strides allow it.
+at::Tensor Rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
+// dW (+)= dy^T x; dy: [rows, out], x: [rows, in].
+void WriteWeightGrad(const GradTarget& target, const at::Tensor& dy,
+                     const at::Tensor& x) {
+  at::Tensor grad = target.grad;
+  const at::Tensor dy_t = dy.t();
+  if (grad.scalar_type() == x.scalar_type()) {
+    if (target.accumulate) {
+      at::addmm_out(grad, grad, dy_t, x);
+    } else {
+      at::mm_out(grad, dy_t, x);
+    }
+  } else if (x.is_cuda() && grad.scalar_type() == at::kFloat) {
+    // cuBLAS reads narrow operands and keeps its FP32 sums.
+    if (target.accumulate) {
+      at::addmm_out(grad, grad, dy_t, x, at::kFloat);
+    } else {
+      at::mm_out(grad, dy_t, x, at::kFloat);
+    }
+  } else {
+    // Products on a CPU have no result wider than their operands.
+    const at::ScalarType dtype =
+        at::promote_types(grad.scalar_type(), x.scalar_type());
+    WriteGrad(target, at::mm(dy_t.to(dtype), x.to(dtype)));
+  }
+}
+
+class LinearFunction : public torch::autograd::Function<LinearFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
+                            const at::Tensor& weight, Parameter* parameter) {
+    if (weight.requires_grad()) ctx->save_for_backward({x});
+    SaveParameter(ctx, parameter);
+    ctx->saved_data["dtype"] = x.scalar_type();
+    std::vector<int64_t> shape = x.sizes().vec();
+    shape.back() = weight.size(0);
+    // Written through a 2-D view, so that the result itself is no view and ops
+    // that work in place may follow.
+    at::Tensor y = at::empty(shape, x.options());
+    at::Tensor y_rows = y.view({-1, weight.size(0)});
+    at::mm_out(y_rows, Rows(x), weight.t());
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx,
+                                const variable_list& grads) {
+    Parameter& parameter = SavedParameter(ctx);
+    const at::Tensor& dy = grads[0];
+    const at::Tensor dy_rows = Rows(dy);
+    at::Tensor dx;
+    if (ctx->needs_input_grad(0)) {
+      const at::Tensor& weight =
+          parameter.As(ctx->saved_data["dtype"].toScalarType());
+      std::vector<int64_t> shape = dy.sizes().vec();
+      shape.back() = weight.size(1);
+      dx = at::mm(dy_rows, weight).view(shape);
+    }
+    if (ctx->needs_input_grad(1)) {
+      WriteWeightGrad(ClaimGrad(parameter), dy_rows,
+                      Rows(ctx->get_saved_variables()[0]));
+    }
+    return {dx, at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor Linear(const at::Tensor& x, Parameter& weight) {
+  return LinearFunction::apply(x, weight.As(x.scalar_type()), &weight);
+}
+
+}  // namespace tessera

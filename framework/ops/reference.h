@@ -1,0 +1,62 @@
+#ifndef FRAMEWORK_OPS_REFERENCE_H_
+#define FRAMEWORK_OPS_REFERENCE_H_
+
+#include <cstdint>
+
+#include "ATen/core/Tensor.h"
+#include "framework/ops/parameter_grad.h"
+#include "framework/ops/rope.h"
+
+namespace tessera {
+
+// FP64 for FP64, otherwise FP32: what the ops compute and reduce in.
+inline at::ScalarType ArithmeticDtype(at::ScalarType storage) {
+  return storage == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+struct RmsNormOut {
+  at::Tensor y;  // x's shape
+  at::Tensor r;  // [rows], arithmetic dtype: 1 / root mean square
+};
+
+struct CrossEntropyOut {
+  at::Tensor loss;  // scalar, arithmetic dtype
+  at::Tensor lse;   // [N], arithmetic dtype: log sum_v exp(logits)
+};
+
+// The ops without autograd, in ATen, on any device: what they compute on a CPU
+// and the oracle of the kernels in cuda_ops.h, which has the same functions.
+// The equations are those of the ops' own headers.
+namespace reference {
+
+// x: [..., C]; gain: [C].
+RmsNormOut RmsNormForward(const at::Tensor& x, const at::Tensor& gain,
+                          double eps, at::ScalarType out_dtype);
+// Returns dx in x's dtype; writes dg unless `gain_grad.grad` is undefined.
+at::Tensor RmsNormBackward(const at::Tensor& dy, const at::Tensor& x,
+                           const at::Tensor& r, const at::Tensor& gain,
+                           const GradTarget& gain_grad);
+
+// x: [B, S, heads, D], contiguous, rotated in place. `inverse` rotates by the
+// opposite angle.
+void Rotate(at::Tensor x, const RopeTable& table, int64_t rotated_heads,
+            bool inverse);
+
+// ab: [..., 2F] to h: [..., F].
+at::Tensor SwiGluForward(const at::Tensor& ab);
+// Returns d(ab).
+at::Tensor SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh);
+
+// logits: [N, V]; targets: [N].
+CrossEntropyOut CrossEntropyForward(const at::Tensor& logits,
+                                    const at::Tensor& targets);
+// dloss: scalar on the device. Returns dlogits in the logits' dtype.
+at::Tensor CrossEntropyBackward(const at::Tensor& dloss,
+                                const at::Tensor& logits,
+                                const at::Tensor& targets,
+                                const at::Tensor& lse);
+
+}  // namespace reference
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OPS_REFERENCE_H_

@@ -1,0 +1,17 @@
+#ifndef FRAMEWORK_OPTIM_ADAMW_CPU_H_
+#define FRAMEWORK_OPTIM_ADAMW_CPU_H_
+
+#include <cstdint>
+
+#include "framework/optim/adamw_update.h"
+
+namespace tessera {
+
+// Updates the elements of chunks [begin, end) on the calling thread. False for
+// dtypes that VisitAdamWDtypes() has not.
+bool UpdateAdamWChunks(const AdamWBuffers& buffers, const AdamWOptions& options,
+                       const AdamWStep& step, int64_t begin, int64_t end);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OPTIM_ADAMW_CPU_H_

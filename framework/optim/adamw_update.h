@@ -1,0 +1,80 @@
+#ifndef FRAMEWORK_OPTIM_ADAMW_UPDATE_H_
+#define FRAMEWORK_OPTIM_ADAMW_UPDATE_H_
+
+#include <cstdint>
+
+#include "framework/optim/adamw_math.h"
+
+namespace tessera {
+
+// The flat buffers that an AdamW step reads and writes, for the CPU loop and
+// the kernel. No LibTorch here: nvcc reads this file.
+
+enum class FlatDtype : uint8_t { kFloat, kBFloat16, kHalf };
+
+// Elements that share a group: the store's alignment, and what a warp updates
+// at once, so that the table costs 1/128 byte per parameter.
+inline constexpr int64_t kAdamWChunk = 128;
+
+// Device pointers, 16-byte aligned, each to num_elements values.
+struct AdamWBuffers {
+  FlatDtype state;  // of master, exp_avg and exp_avg_sq
+  FlatDtype grad_dtype;
+  FlatDtype shadow_dtype;  // read where shadow is not null
+
+  void* master;
+  void* exp_avg;
+  void* exp_avg_sq;
+  const void* grad;
+  void* shadow;  // null: none is kept
+
+  const uint8_t* chunk_groups;  // of each chunk; null: all in group 0
+  int64_t num_elements;         // a multiple of kAdamWChunk
+};
+
+// What changes from step to step, on the device.
+struct AdamWScalars {
+  const float* lr;
+  const float* grad_scale;  // null: 1
+  const bool* skip;         // null: never
+  int64_t* step;            // steps taken; advances unless skipped
+};
+
+// Calls visit.template operator()<State, Grad, Shadow>() for the dtypes of
+// `buffers`, each given as the caller's own type of that format and Shadow as
+// State where none is kept. False for a combination that no precision policy
+// has.
+template <typename Float, typename BFloat16, typename Half, typename Visitor>
+bool VisitAdamWDtypes(const AdamWBuffers& buffers, Visitor visit) {
+  const auto with_state_and_shadow = [&]<typename State, typename Shadow>() {
+    switch (buffers.grad_dtype) {
+      case FlatDtype::kFloat:
+        visit.template operator()<State, Float, Shadow>();
+        break;
+      case FlatDtype::kBFloat16:
+        visit.template operator()<State, BFloat16, Shadow>();
+        break;
+      case FlatDtype::kHalf:
+        visit.template operator()<State, Half, Shadow>();
+        break;
+    }
+    return true;
+  };
+  const bool kept = buffers.shadow != nullptr;
+  if (buffers.state == FlatDtype::kBFloat16 && !kept) {
+    return with_state_and_shadow.template operator()<BFloat16, BFloat16>();
+  }
+  if (buffers.state != FlatDtype::kFloat) return false;
+  if (!kept) return with_state_and_shadow.template operator()<Float, Float>();
+  if (buffers.shadow_dtype == FlatDtype::kBFloat16) {
+    return with_state_and_shadow.template operator()<Float, BFloat16>();
+  }
+  if (buffers.shadow_dtype == FlatDtype::kHalf) {
+    return with_state_and_shadow.template operator()<Float, Half>();
+  }
+  return false;
+}
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OPTIM_ADAMW_UPDATE_H_

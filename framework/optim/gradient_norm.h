@@ -1,0 +1,41 @@
+#ifndef FRAMEWORK_OPTIM_GRADIENT_NORM_H_
+#define FRAMEWORK_OPTIM_GRADIENT_NORM_H_
+
+#include <optional>
+#include <string>
+
+#include "ATen/core/Tensor.h"
+#include "absl/status/statusor.h"
+#include "framework/params/parameter_store.h"
+
+namespace tessera {
+
+// sum_i g_i^2 over a flat buffer: FP32, BF16 or FP16, contiguous, on any
+// device. Returns FP32 [1] on that device; the host does not wait. The order of
+// the sum is fixed by the number of elements, so equal input gives equal bits.
+// Shards of a gradient are summed each by itself and the results added.
+absl::StatusOr<at::Tensor> SumOfSquares(const at::Tensor& flat);
+
+// What a step needs to know about its gradient. Each [1], on the device.
+struct GradientScale {
+  at::Tensor norm;       // FP32: L2 norm of the true gradient
+  at::Tensor scale;      // FP32: what the optimizer multiplies the buffer by
+  at::Tensor nonfinite;  // bool: the norm is infinite or NaN
+};
+
+// From the sum of squares of all gradients. The buffer holds the true gradient
+// divided by inverse_loss_scale, FP32 [1]; undefined stands for 1.
+//   norm = sqrt(sum_of_squares) * inverse_loss_scale
+//   scale = min(1, clip_norm / (norm + 1e-6)) * inverse_loss_scale
+// as in torch.nn.utils.clip_grad_norm_; without clip_norm the minimum is 1.
+GradientScale MakeGradientScale(const at::Tensor& sum_of_squares,
+                                std::optional<double> clip_norm,
+                                const at::Tensor& inverse_loss_scale);
+
+// The first parameter whose gradient holds an infinity or NaN, for a message;
+// empty when there is none. Reads the whole buffer and waits for the device.
+std::string FirstNonFiniteGradient(const ParameterStore& store);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OPTIM_GRADIENT_NORM_H_

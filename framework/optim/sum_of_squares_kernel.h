@@ -1,0 +1,25 @@
+#ifndef FRAMEWORK_OPTIM_SUM_OF_SQUARES_KERNEL_H_
+#define FRAMEWORK_OPTIM_SUM_OF_SQUARES_KERNEL_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "framework/optim/adamw_update.h"
+
+namespace tessera {
+
+// Blocks of the first pass, always: which thread adds which element, and hence
+// the result's bits, must not depend on the GPU. 1024 blocks of 256 threads are
+// what 128 multiprocessors hold.
+inline constexpr int kSumOfSquaresBlocks = 1024;
+
+// *sum = sum of values[i]^2, by two launches in stream order. `values` is
+// 16-byte aligned; `partial` is device scratch of kSumOfSquaresBlocks floats.
+cudaError_t LaunchSumOfSquares(const void* values, FlatDtype dtype,
+                               int64_t count, float* partial, float* sum,
+                               cudaStream_t stream);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OPTIM_SUM_OF_SQUARES_KERNEL_H_

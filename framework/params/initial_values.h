@@ -1,0 +1,22 @@
+#ifndef FRAMEWORK_PARAMS_INITIAL_VALUES_H_
+#define FRAMEWORK_PARAMS_INITIAL_VALUES_H_
+
+#include <cstdint>
+
+#include "ATen/core/Tensor.h"
+#include "framework/params/parameter_store.h"
+
+namespace tessera {
+
+// Fills `values`, a contiguous float tensor of spec's elements on any device,
+// with the parameter's initial values, rounded to its dtype.
+//
+// Element i depends on (seed, spec.name, spec.init, spec.shape, i) alone: not
+// on the device, the number of threads, the other parameters or their layout.
+// The values are made on the CPU; 16 cores make about 10^9 a second.
+void FillInitialValues(const ParameterSpec& spec, uint64_t seed,
+                       at::Tensor values);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_PARAMS_INITIAL_VALUES_H_

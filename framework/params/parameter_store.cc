@@ -1,0 +1,211 @@
+#include "framework/params/parameter_store.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/check.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
+#include "framework/params/initial_values.h"
+
+namespace tessera {
+namespace {
+
+int64_t NumElements(const std::vector<int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1},
+                         std::multiplies<int64_t>());
+}
+
+int64_t AlignUp(int64_t offset) {
+  return (offset + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
+}
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+absl::Status CheckMember(const ParameterSpec& member) {
+  if (member.name.empty()) {
+    return absl::InvalidArgumentError("a parameter has no name");
+  }
+  for (const int64_t size : member.shape) {
+    if (size >= 1) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", member.name, " has the shape ",
+                     ShapeText(member.shape), "; each size must be >= 1"));
+  }
+  if (member.init == Init::kLinear && member.shape.size() != 2) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "parameter ", member.name, " has the shape ", ShapeText(member.shape),
+        "; a linear weight's initial values need [out, in]"));
+  }
+  return absl::OkStatus();
+}
+
+// The shape of a block: its member's, or the members' stacked along dim 0.
+absl::StatusOr<std::vector<int64_t>> BlockShape(
+    const ParameterBlockSpec& block) {
+  if (block.members.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter block ", block.name, " has no members"));
+  }
+  std::vector<int64_t> shape = block.members[0].shape;
+  for (size_t i = 0; i < block.members.size(); ++i) {
+    const ParameterSpec& member = block.members[i];
+    RETURN_IF_ERROR(CheckMember(member));
+    if (i == 0) continue;
+    const bool stackable =
+        !shape.empty() && member.shape.size() == shape.size() &&
+        std::equal(shape.begin() + 1, shape.end(), member.shape.begin() + 1);
+    if (!stackable) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "parameter block ", block.name, ": ", member.name, " ",
+          ShapeText(member.shape), " cannot be stacked under ",
+          block.members[0].name, " ", ShapeText(block.members[0].shape),
+          "; all sizes but the first must agree"));
+    }
+    shape[0] += member.shape[0];
+  }
+  return shape;
+}
+
+absl::Status CheckNamesDiffer(const std::vector<ParameterBlockSpec>& blocks) {
+  std::set<std::string> block_names, member_names;
+  for (const ParameterBlockSpec& block : blocks) {
+    if (!block_names.insert(block.name).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("two parameter blocks are named ", block.name));
+    }
+    for (const ParameterSpec& member : block.members) {
+      if (!member_names.insert(member.name).second) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("two parameters are named ", member.name));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// A block with its place in the buffers.
+struct PlacedBlock {
+  const ParameterBlockSpec* spec;
+  std::vector<int64_t> shape;
+  int64_t offset;
+};
+
+struct Layout {
+  std::vector<PlacedBlock> blocks;  // in the order of their offsets
+  int64_t trainable_extent = 0;
+  int64_t extent = 0;
+};
+
+absl::StatusOr<Layout> MakeLayout(
+    const std::vector<ParameterBlockSpec>& blocks) {
+  RETURN_IF_ERROR(CheckNamesDiffer(blocks));
+  Layout layout;
+  for (const bool trainable : {true, false}) {
+    for (const ParameterBlockSpec& block : blocks) {
+      if (block.trainable != trainable) continue;
+      ASSIGN_OR_RETURN(std::vector<int64_t> shape, BlockShape(block));
+      const int64_t end = layout.extent + NumElements(shape);
+      layout.blocks.push_back({&block, std::move(shape), layout.extent});
+      layout.extent = AlignUp(end);
+    }
+    if (trainable) layout.trainable_extent = layout.extent;
+  }
+  return layout;
+}
+
+}  // namespace
+
+const at::Tensor& Parameter::As(at::ScalarType dtype) const {
+  if (master_.scalar_type() == dtype) return master_;
+  TESSERA_CHECK(shadow_.defined() && shadow_.scalar_type() == dtype, name_,
+                " is not kept in ", c10::toString(dtype));
+  return shadow_;
+}
+
+bool Parameter::ClaimFirstGradWrite() {
+  TESSERA_CHECK(trainable(), name_, " is frozen and has no gradient");
+  return !std::exchange(grad_written_, true);
+}
+
+absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
+    const std::vector<ParameterBlockSpec>& blocks,
+    const ParameterStoreOptions& options) {
+  ASSIGN_OR_RETURN(const Layout layout, MakeLayout(blocks));
+  std::unique_ptr<ParameterStore> store(new ParameterStore);
+  RETURN_IF_ERROR(StatusFromTorch([&] {
+    const auto zeros = [&](int64_t numel, at::ScalarType dtype) {
+      return at::zeros({numel}, at::device(options.device).dtype(dtype));
+    };
+    store->options_ = options;
+    store->trainable_extent_ = layout.trainable_extent;
+    store->master_ = zeros(layout.extent, options.master);
+    if (options.compute != options.master) {
+      store->shadow_ = zeros(layout.extent, options.compute);
+    }
+    store->grad_ = zeros(layout.trainable_extent, options.gradient);
+    for (const PlacedBlock& block : layout.blocks) {
+      store->AddBlock(*block.spec, block.shape, block.offset);
+    }
+    store->RefreshShadow();
+  }));
+  return store;
+}
+
+void ParameterStore::AddBlock(const ParameterBlockSpec& spec,
+                              const std::vector<int64_t>& shape,
+                              int64_t offset) {
+  const auto view = [&](const at::Tensor& buffer) {
+    return buffer.narrow(0, offset, NumElements(shape)).view(shape).detach();
+  };
+  auto block = std::make_unique<Parameter>();
+  block->name_ = spec.name;
+  block->master_ = view(master_).requires_grad_(spec.trainable);
+  if (shadow_.defined()) {
+    block->shadow_ = view(shadow_).requires_grad_(spec.trainable);
+  }
+  if (spec.trainable) block->grad_ = view(grad_);
+  blocks_.push_back(std::move(block));
+  for (const ParameterSpec& member : spec.members) {
+    const int64_t numel = NumElements(member.shape);
+    FillInitialValues(member, options_.seed, master_.narrow(0, offset, numel));
+    slices_.push_back(
+        {member.name, member.shape, offset, numel, spec.trainable});
+    num_parameters_ += numel;
+    offset += numel;
+  }
+}
+
+Parameter& ParameterStore::Get(absl::string_view block_name) {
+  for (const std::unique_ptr<Parameter>& block : blocks_) {
+    if (block->name() == block_name) return *block;
+  }
+  CheckFailed(__FILE__, __LINE__,
+              absl::StrCat("no parameter block is named ", block_name));
+}
+
+void ParameterStore::BeginGradients() {
+  for (const auto& block : blocks_) block->grad_written_ = false;
+}
+
+void ParameterStore::ZeroUnwrittenGradients() {
+  for (const auto& block : blocks_) {
+    if (block->trainable() && !block->grad_written_) block->grad_.zero_();
+  }
+}
+
+void ParameterStore::RefreshShadow() {
+  if (shadow_.defined()) shadow_.copy_(master_);
+}
+
+}  // namespace tessera

@@ -1,0 +1,292 @@
+// The table, its choice, its documentation; the autograd node.
+
+#include <cstdint>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "ATen/ATen.h"
+#include "attention_backends/attention_backend.h"
+#include "attention_backends/attention_op.h"
+#include "attention_backends/backend_table.h"
+#include "attention_backends/support_table.h"
+#include "framework/base/torch_status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/attention_backends/attention_oracle.h"
+#include "tests/testing/gradcheck.h"
+#include "torch/csrc/autograd/autograd.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Refuses everything but head dims that are multiples of 64.
+class PickyBackend final : public AttentionBackend {
+ public:
+  absl::string_view name() const override { return "PICKY"; }
+  absl::Status Supports(const AttentionProblem& problem) const override {
+    if (problem.deterministic) {
+      return absl::UnimplementedError("adds dQ in no fixed order");
+    }
+    if (problem.d % 64 != 0) {
+      return absl::UnimplementedError("head dim must be a multiple of 64");
+    }
+    return absl::OkStatus();
+  }
+  AttentionMemory Plan(const AttentionProblem&) const override {
+    return {
+        .saved_bytes = 1 << 20, .forward_bytes = 0, .backward_bytes = 2 << 20};
+  }
+  absl::Status Forward(const AttentionArgs&, AttentionOut*) const override {
+    return absl::ResourceExhaustedError("picky: no memory");
+  }
+  absl::Status Backward(const AttentionArgs&, const AttentionOut&,
+                        const at::Tensor&, AttentionGrads*) const override {
+    return absl::OkStatus();
+  }
+};
+
+const AttentionBackend* Naive() { return AttentionBackends().back(); }
+
+AttentionProblem Problem() {
+  AttentionProblem problem;
+  problem.b = 2;
+  problem.s = problem.t = 128;
+  problem.h = 4;
+  problem.g = 2;
+  problem.d = 80;
+  return problem;
+}
+
+AttentionConfig Config(AttentionConfig::Backend backend) {
+  AttentionConfig config;
+  config.set_backend(backend);
+  return config;
+}
+
+TEST(BackendTable, EndsWithTheOneThatAlwaysRuns) {
+  ASSERT_FALSE(AttentionBackends().empty());
+  EXPECT_EQ(Naive()->name(), "NAIVE");
+}
+
+TEST(BackendTable, EveryNameIsOneOfTheConfigs) {
+  for (const AttentionBackend* backend : AttentionBackends()) {
+    AttentionConfig::Backend parsed;
+    EXPECT_TRUE(
+        AttentionConfig::Backend_Parse(std::string(backend->name()), &parsed))
+        << backend->name();
+  }
+}
+
+TEST(SelectBackend, NamedBackendRuns) {
+  const auto choice = SelectBackend(Config(AttentionConfig::NAIVE), Problem());
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->backend->name(), "NAIVE");
+  EXPECT_EQ(choice->reason, "NAIVE, as configured");
+}
+
+TEST(SelectBackend, NamedBackendThatCannotRunSaysWhyAndWhatWould) {
+  AttentionProblem problem = Problem();
+  problem.dtype = at::kInt;
+  const auto choice = SelectBackend(Config(AttentionConfig::NAIVE), problem);
+  EXPECT_EQ(choice.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(choice.status().message(),
+            "attention backend NAIVE does not support causal attention, batch "
+            "2, lengths 128 x 128, heads 4/2, head dim 80, Int, with "
+            "gradients, on a CPU: computes in Float, Double, BFloat16 or Half, "
+            "not in Int: change precision; would run: none");
+}
+
+TEST(SelectBackend, RefusalListsBackendsThatWouldRun) {
+  const PickyBackend picky;
+  const AttentionBackend* const table[] = {&picky};
+  AttentionProblem problem = Problem();
+  problem.d = 64;
+  const auto choice =
+      SelectBackend(Config(AttentionConfig::NAIVE), problem, table);
+  EXPECT_EQ(choice.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(choice.status().message()),
+              HasSubstr("not part of this build; would run: PICKY"));
+}
+
+TEST(SelectBackend, AutoSaysWhyNotTheOnesBefore) {
+  const PickyBackend picky;
+  const AttentionBackend* const table[] = {&picky, Naive()};
+  const auto choice =
+      SelectBackend(Config(AttentionConfig::AUTO), Problem(), table);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->backend, Naive());
+  EXPECT_EQ(choice->reason,
+            "AUTO chose NAIVE; not PICKY (head dim must be a multiple of 64)");
+}
+
+TEST(SelectBackend, AutoTakesTheFirst) {
+  const PickyBackend picky;
+  const AttentionBackend* const table[] = {&picky, Naive()};
+  AttentionProblem problem = Problem();
+  problem.d = 64;
+  const auto choice =
+      SelectBackend(Config(AttentionConfig::AUTO), problem, table);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->backend, &picky);
+}
+
+TEST(SelectBackend, DeterministicConfigBindsTheProblem) {
+  const PickyBackend picky;
+  const AttentionBackend* const table[] = {&picky, Naive()};
+  AttentionProblem problem = Problem();
+  problem.d = 64;
+  AttentionConfig config = Config(AttentionConfig::AUTO);
+  config.set_deterministic(true);
+  const auto choice = SelectBackend(config, problem, table);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->backend, Naive());
+  EXPECT_THAT(choice->reason, HasSubstr("adds dQ in no fixed order"));
+}
+
+TEST(SelectBackend, AutoWithoutAnyListsEveryReason) {
+  const PickyBackend picky;
+  const AttentionBackend* const table[] = {&picky};
+  const auto choice =
+      SelectBackend(Config(AttentionConfig::AUTO), Problem(), table);
+  EXPECT_EQ(choice.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(choice.status().message()),
+              HasSubstr("PICKY (head dim must be a multiple of 64)"));
+}
+
+TEST(SelectBackend, RefusesMalformedProblems) {
+  AttentionProblem problem = Problem();
+  problem.g = 3;
+  auto choice = SelectBackend(AttentionConfig(), problem);
+  EXPECT_EQ(choice.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(choice.status().message()), HasSubstr("4 and 3"));
+  problem.g = 0;
+  choice = SelectBackend(AttentionConfig(), problem);
+  EXPECT_EQ(choice.status().code(), absl::StatusCode::kInvalidArgument);
+  choice = SelectBackend(Config(AttentionConfig::UNSPECIFIED), Problem());
+  EXPECT_EQ(choice.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(choice.status().message()), HasSubstr("NAIVE"));
+}
+
+TEST(SupportTable, IsTheOneInTheDocs) {
+  std::ifstream file("docs/attention_backends.md");
+  ASSERT_TRUE(file.good());
+  std::stringstream page;
+  page << file.rdbuf();
+  EXPECT_THAT(page.str(), HasSubstr(SupportTable(AttentionBackends())))
+      << "Put this table into docs/attention_backends.md.";
+}
+
+TEST(SupportTable, ShowsWhatABackendRefuses) {
+  const PickyBackend picky;
+  const AttentionBackend* const table[] = {&picky};
+  EXPECT_THAT(SupportTable(table),
+              HasSubstr("| 64, 128, 192, 256 | yes | yes | yes | no | "
+                        "1 + 0 + 2 |\n"));
+}
+
+// SelfAttention.
+
+SelfAttentionSpec Spec(const AttentionBackend* backend) {
+  SelfAttentionSpec spec;
+  spec.query_heads = 4;
+  spec.kv_heads = 2;
+  spec.scale = 0.4;
+  spec.backend = backend;
+  return spec;
+}
+
+at::Tensor RandomQkv(const SelfAttentionSpec& spec, at::ScalarType dtype) {
+  at::manual_seed(7);
+  return at::randn({2, 5, spec.query_heads + 2 * spec.kv_heads, 8}, dtype);
+}
+
+// The same by ATen: the gradient of sum(O o dO) with respect to qkv.
+testing::AttentionResults Eager(const at::Tensor& qkv, const at::Tensor& d_o,
+                                const SelfAttentionSpec& spec) {
+  const at::Tensor heads = qkv.detach().transpose(1, 2);
+  const int64_t h = spec.query_heads, g = spec.kv_heads;
+  testing::AttentionInputs in;
+  in.q = heads.narrow(1, 0, h);
+  in.k = heads.narrow(1, h, g);
+  in.v = heads.narrow(1, h + g, g);
+  in.d_o = d_o.transpose(1, 2);
+  in.scale = spec.scale;
+  in.causal = spec.mask == MaskKind::kCausal;
+  return testing::EagerAttention(in, qkv.scalar_type());
+}
+
+class SelfAttentionOf : public ::testing::TestWithParam<MaskKind> {};
+INSTANTIATE_TEST_SUITE_P(Masks, SelfAttentionOf,
+                         ::testing::Values(MaskKind::kCausal, MaskKind::kFull));
+
+TEST_P(SelfAttentionOf, AgreesWithAtenAutograd) {
+  SelfAttentionSpec spec = Spec(Naive());
+  spec.mask = GetParam();
+  const at::Tensor qkv = RandomQkv(spec, at::kDouble).set_requires_grad(true);
+  const at::Tensor o = SelfAttention(qkv, spec);
+  EXPECT_TRUE(o.is_contiguous());
+  const at::Tensor d_o = at::randn_like(o);
+  torch::autograd::backward({o}, {d_o});
+  const testing::AttentionResults eager = Eager(qkv, d_o, spec);
+  EXPECT_TRUE(at::allclose(o, eager.o.transpose(1, 2), 1e-12, 1e-12));
+  const at::Tensor grad = at::cat({eager.dq, eager.dk, eager.dv}, 1);
+  EXPECT_TRUE(at::allclose(qkv.grad(), grad.transpose(1, 2), 1e-12, 1e-12));
+}
+
+TEST_P(SelfAttentionOf, AgreesWithFiniteDifferences) {
+  SelfAttentionSpec spec = Spec(Naive());
+  spec.mask = GetParam();
+  testing::GradcheckCase check;
+  check.fn = [&spec](const std::vector<at::Tensor>& inputs) {
+    return SelfAttention(inputs[0], spec);
+  };
+  check.inputs = {RandomQkv(spec, at::kDouble)};
+  EXPECT_TRUE(testing::Gradcheck(check));
+}
+
+TEST(SelfAttention, TakesAnExpandedGradient) {
+  const SelfAttentionSpec spec = Spec(Naive());
+  const at::Tensor qkv = RandomQkv(spec, at::kDouble).set_requires_grad(true);
+  const at::Tensor o = SelfAttention(qkv, spec);
+  torch::autograd::backward({o.sum()});  // dO is one number, all strides 0
+  const testing::AttentionResults eager = Eager(qkv, at::ones_like(o), spec);
+  const at::Tensor grad = at::cat({eager.dq, eager.dk, eager.dv}, 1);
+  EXPECT_TRUE(at::allclose(qkv.grad(), grad.transpose(1, 2), 1e-12, 1e-12));
+}
+
+TEST(SelfAttention, HandsABackendsStatusThrough) {
+  const PickyBackend picky;
+  const SelfAttentionSpec spec = Spec(&picky);
+  const at::Tensor qkv = RandomQkv(spec, at::kFloat);
+  const absl::Status status =
+      StatusFromTorch([&] { SelfAttention(qkv, spec); });
+  EXPECT_EQ(status, absl::ResourceExhaustedError("picky: no memory"));
+}
+
+// Writes down the phases it is told of.
+class PhaseLog final : public PhaseObserver {
+ public:
+  void Begin(absl::string_view segment) override {
+    log_.append(segment.data(), segment.size()).append("(");
+  }
+  void End() override { log_ += ")"; }
+  const std::string& log() const { return log_; }
+
+ private:
+  std::string log_;
+};
+
+TEST(SelfAttention, ReportsItsPhases) {
+  SelfAttentionSpec spec = Spec(Naive());
+  PhaseLog phases;
+  spec.phases = &phases;
+  SelfAttention(RandomQkv(spec, at::kFloat), spec);
+  EXPECT_EQ(phases.log(), "scores()softmax()values()");
+}
+
+}  // namespace
+}  // namespace tessera

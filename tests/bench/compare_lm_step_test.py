@@ -1,0 +1,122 @@
+"""Tests of bench/compare_lm_step.py with two made-up sides."""
+
+import json
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+COMPARE = pathlib.Path("bench/compare_lm_step.py").resolve()
+
+# Both sides append a line to the log, so that the order can be seen. Ours takes
+# `ms`, the peer 8 ms; ours is out of memory at context 4096 and fails at 8192.
+OURS = """
+import json, sys, time
+log, ms, seconds = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
+cell = dict(word[2:].split("=") for word in sys.argv[4:])
+open(log, "a").write("ours " + cell["context"] + "\\n")
+time.sleep(seconds)
+times = {"median": ms, "min": ms, "max": ms}
+figures = {"forward_ms": times, "forward_backward_ms": times, "step_ms": times,
+           "peak_gib": 1.0, "backend": "FLASH_CUDA"}
+if cell["context"] == "4096": sys.exit(3)
+if cell["context"] == "8192": sys.exit("head_dim 81 is not supported")
+print("a line of log")
+print(json.dumps(figures))
+"""
+PEER = """
+import json, sys
+print(json.dumps({"device": "a GPU", "torch": "2.11.0", "cudnn": 91900}), flush=True)
+times = {"median": 8.0, "min": 8.0, "max": 8.0}
+for line in sys.stdin:
+    cell = json.loads(line)
+    open(sys.argv[1], "a").write(cell["variant"] + " " + str(cell["context"]) + "\\n")
+    print("chatter", flush=True)
+    print(json.dumps(dict(cell, forward_ms=times, forward_backward_ms=times, step_ms=times,
+                          peak_gib=2.0, status="OK")), flush=True)
+"""
+
+
+class CompareLmStepTest(unittest.TestCase):
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.log = self.folder / "log"
+
+    def script(self, name, text, *arguments):
+        path = self.folder / name
+        path.write_text(text)
+        return shlex.join([sys.executable, str(path), str(self.log),
+                           *map(str, arguments)])
+
+    def compare(self, *options, ours_seconds=0.0, ours_ms=4.0, peer=PEER):
+        return subprocess.run(
+            [sys.executable, str(COMPARE),
+             "--ours=" + self.script("ours.py", OURS, ours_ms, ours_seconds),
+             "--peer_command=" + self.script("peer.py", peer), *options],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            universal_newlines=True, check=False)
+
+    def rows(self, text):
+        return [[word.strip() for word in line.strip("|").split(" | ")]
+                for line in text.splitlines() if line.startswith("| small")]
+
+    def test_sides_alternate_and_the_ratio_is_ours_to_theirs(self):
+        out = self.folder / "table.md"
+        done = self.compare("--contexts=128", "--rounds=2", f"--out={out}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.log.read_text().split("\n")[:-1],
+                         ["ours 128", "sdpa 128", "sdpa 128", "ours 128"])
+        (row,) = self.rows(done.stdout)
+        self.assertEqual(row[:6],
+                         ["small", "128", "4", "BF16", "FLASH_CUDA", "sdpa"])
+        self.assertEqual(row[6], "4.00 / 8.00 = **0.50** (±0.0, 0.0 %)")
+        self.assertEqual(row[9], "1.00 / 2.00 = **0.50**")
+        self.assertEqual(out.read_text(), done.stdout)
+        self.assertIn("a GPU, torch 2.11.0", done.stdout)
+
+    def test_every_measurement_is_in_the_raw_lines(self):
+        done = self.compare("--contexts=128,256", "--peers=sdpa,compile",
+                            "--rounds=2")
+        raw = [json.loads(line) for line in done.stdout.splitlines()
+               if line.startswith("{")]
+        self.assertEqual(len(raw), 2 * 3 * 2)
+        self.assertEqual(len(self.rows(done.stdout)), 2 * 2)
+
+    def test_a_side_without_figures_is_a_row_and_not_the_end(self):
+        done = self.compare("--contexts=4096,8192,128", "--rounds=1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        out_of_memory, failed, good = self.rows(done.stdout)
+        self.assertEqual(out_of_memory[8], "OOM / 8.00")
+        self.assertIn("head_dim 81 is not supported", failed[8])
+        self.assertIn("**0.50**", good[8])
+
+    def test_the_time_limit_ends_it_and_names_what_is_left(self):
+        start = time.monotonic()
+        done = self.compare("--contexts=128,256,512", "--rounds=1",
+                            "--time_limit_s=3", ours_seconds=2)
+        self.assertLess(time.monotonic() - start, 10)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([row[1] for row in self.rows(done.stdout)], ["128"])
+        self.assertIn("Not measured within 3 s: small 256 b4 BF16, small 512",
+                      done.stdout)
+
+    def test_a_peer_that_does_not_start_is_an_error(self):
+        done = self.compare(peer="import sys; sys.exit(9)")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("exit status 9", done.stderr)
+
+    def test_a_peer_that_dies_is_a_status(self):
+        dying = PEER.replace("    print(\"chatter\"", "    sys.exit(4); print(\"chatter\"")
+        done = self.compare("--contexts=128", "--rounds=1", peer=dying)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("the peer ended", self.rows(done.stdout)[0][8])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,60 @@
+#include "framework/base/exit_code.h"
+
+#include <csignal>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "framework/base/log.h"
+#include "gtest/gtest.h"
+
+namespace tessera {
+namespace {
+
+TEST(ExitCodeTest, TellsWhoCanMendIt) {
+  const std::pair<absl::Status, int> cases[] = {
+      {absl::OkStatus(), 0},
+      {absl::InvalidArgumentError("m"), 2},
+      {absl::NotFoundError("m"), 2},
+      {absl::AlreadyExistsError("m"), 2},
+      {absl::PermissionDeniedError("m"), 2},
+      {absl::FailedPreconditionError("m"), 2},
+      {absl::OutOfRangeError("m"), 2},
+      {absl::UnimplementedError("m"), 2},
+      {absl::DataLossError("m"), 2},
+      {absl::ResourceExhaustedError("m"), 3},
+      {absl::InternalError("m"), 1},
+      {absl::UnknownError("m"), 1},
+      {absl::UnavailableError("m"), 1},
+      {absl::DeadlineExceededError("m"), 1},
+      {absl::CancelledError("m"), 1},
+      {SignalStatus(SIGINT), 130},
+      {SignalStatus(SIGTERM), 143},
+  };
+  for (const auto& [status, code] : cases) {
+    EXPECT_EQ(ExitCode(status), code) << status;
+  }
+}
+
+TEST(ExitCodeTest, ReportsEveryLineWithoutTheCode) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(ReportAndExitCode(absl::NotFoundError("no a\nno b")), 2);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "error: no a\nerror: no b\n");
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(ReportAndExitCode(absl::OkStatus()), 0);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(LogTest, PutsPrefixAndSeverityInFront) {
+  ::testing::internal::CaptureStderr();
+  SetLogPrefix("[rank 1] ");
+  LogInfo("one");
+  LogWarning("two");
+  SetLogPrefix("");
+  LogInfo("three");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "[rank 1] one\n[rank 1] warning: two\nthree\n");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,192 @@
+#include "framework/base/file.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "framework/base/runtime_files.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class FileTest : public ::testing::Test {
+ protected:
+  FileTest()
+      : dir_(absl::StrCat(::testing::TempDir(), "/file_test_", ::getpid())) {
+    EXPECT_TRUE(RemoveTree(dir_).ok());
+    EXPECT_TRUE(MakeDirectories(dir_).ok());
+  }
+  ~FileTest() override { EXPECT_TRUE(RemoveTree(dir_).ok()); }
+
+  std::string Path(absl::string_view name) const {
+    return absl::StrCat(dir_, "/", name);
+  }
+  std::vector<std::string> Names() const {
+    return ListDirectory(dir_).value_or(std::vector<std::string>{"error"});
+  }
+
+  const std::string dir_;
+};
+
+TEST_F(FileTest, ReadsBackWhatItWrote) {
+  // Empty, with a zero byte, and larger than a read's first buffer.
+  for (const std::string& contents :
+       {std::string(), std::string("a\0b\n", 4), std::string(300000, 'x')}) {
+    ASSERT_TRUE(WriteFileAtomically(Path("f"), contents).ok());
+    EXPECT_EQ(ReadFile(Path("f")).value(), contents);
+  }
+  EXPECT_THAT(Names(), ElementsAre("f"));
+}
+
+TEST_F(FileTest, ReadsFilesWhoseSizeIsNotKnown) {
+  EXPECT_THAT(ReadFile("/proc/self/status").value(), StartsWith("Name:"));
+}
+
+TEST_F(FileTest, WriteReplacesTheFileRatherThanItsContents) {
+  ASSERT_TRUE(WriteFileAtomically(Path("f"), "old").ok());
+  // A second name of the old file, as a reader that has it open would see it.
+  ASSERT_EQ(::link(Path("f").c_str(), Path("reader").c_str()), 0);
+  ASSERT_TRUE(WriteFileAtomically(Path("f"), "new").ok());
+  EXPECT_EQ(ReadFile(Path("f")).value(), "new");
+  EXPECT_EQ(ReadFile(Path("reader")).value(), "old");
+}
+
+TEST_F(FileTest, FailedWriteLeavesNothingBehind) {
+  ASSERT_TRUE(MakeDirectories(Path("taken")).ok());
+  // A directory cannot be replaced by a file.
+  const absl::Status status = WriteFileAtomically(Path("taken"), "x");
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), HasSubstr(Path("taken")));
+  EXPECT_THAT(Names(), ElementsAre("taken"));
+}
+
+TEST_F(FileTest, ConcurrentWritersLeaveOneWholeFile) {
+  const std::string a(100000, 'a'), b(100000, 'b');
+  const auto write = [this](const std::string& contents) {
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_TRUE(WriteFileAtomically(Path("f"), contents).ok());
+    }
+  };
+  std::thread other(write, a);
+  write(b);
+  other.join();
+  const std::string result = ReadFile(Path("f")).value();
+  EXPECT_TRUE(result == a || result == b);
+  EXPECT_THAT(Names(), ElementsAre("f"));
+}
+
+TEST_F(FileTest, NewFilesHaveTheUsersPermissions) {
+  const mode_t mask = ::umask(022);
+  ASSERT_TRUE(WriteFileAtomically(Path("f"), "x").ok());
+  ::umask(mask);
+  struct stat info;
+  ASSERT_EQ(::stat(Path("f").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0644);
+}
+
+TEST_F(FileTest, ErrorsNameThePathAndTheReason) {
+  const absl::Status status = ReadFile(Path("none")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(status.message(), absl::StrCat("cannot read ", Path("none"),
+                                           ": No such file or directory"));
+  EXPECT_FALSE(ReadFile(dir_).ok());
+  EXPECT_EQ(WriteFileAtomically(Path("no/f"), "x").code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(ListDirectory(Path("none")).status().code(),
+            absl::StatusCode::kNotFound);
+  ASSERT_TRUE(WriteFileAtomically(Path("f"), "x").ok());
+  EXPECT_FALSE(MakeDirectories(Path("f/below")).ok());
+}
+
+TEST_F(FileTest, MakesListsGlobsAndRemovesTrees) {
+  ASSERT_TRUE(MakeDirectories(Path("a/b/c")).ok());
+  ASSERT_TRUE(MakeDirectories(Path("a/b/c")).ok());
+  for (const char* name : {"a/2.bin", "a/1.bin", "a/x.txt"}) {
+    ASSERT_TRUE(WriteFileAtomically(Path(name), name).ok());
+  }
+  EXPECT_THAT(ListDirectory(Path("a")).value(),
+              ElementsAre("1.bin", "2.bin", "b", "x.txt"));
+  EXPECT_THAT(Glob(Path("a/*.bin")).value(),
+              ElementsAre(Path("a/1.bin"), Path("a/2.bin")));
+  EXPECT_THAT(Glob(Path("a/*.none")).value(), ElementsAre());
+  // A link inside the tree goes; what it points to stays.
+  ASSERT_TRUE(WriteFileAtomically(Path("outside"), "x").ok());
+  ASSERT_EQ(::symlink(Path("outside").c_str(), Path("a/link").c_str()), 0);
+  ASSERT_TRUE(RemoveTree(Path("a")).ok());
+  EXPECT_FALSE(FileExists(Path("a")));
+  EXPECT_TRUE(FileExists(Path("outside")));
+  EXPECT_TRUE(RemoveTree(Path("a")).ok());
+}
+
+// Sets an environment variable, or unsets it (nullptr), within a scope.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const char* value) : name_(name) {
+    if (const char* old = std::getenv(name)) old_ = old;
+    Set(value);
+  }
+  ~ScopedVariable() { Set(old_.has_value() ? old_->c_str() : nullptr); }
+
+  void Set(const char* value) const {
+    if (value == nullptr) {
+      ::unsetenv(name_);
+    } else {
+      ::setenv(name_, value, 1);
+    }
+  }
+
+ private:
+  const char* const name_;
+  std::optional<std::string> old_;
+};
+
+TEST(UserPathTest, StartsWhereTheUserIs) {
+  const ScopedVariable directory("BUILD_WORKING_DIRECTORY", nullptr);
+  EXPECT_EQ(UserPath("runs/a"), "runs/a");
+  directory.Set("/home/ada");
+  EXPECT_EQ(UserPath("runs/a"), "/home/ada/runs/a");
+  EXPECT_EQ(UserPath("/data/x"), "/data/x");
+}
+
+TEST(UserCacheDirTest, FollowsTheXdgSpecification) {
+  const ScopedVariable home("HOME", "/home/ada");
+  const ScopedVariable cache("XDG_CACHE_HOME", "/cache");
+  EXPECT_EQ(UserCacheDir().value(), "/cache/tessera");
+  cache.Set("relative");
+  EXPECT_EQ(UserCacheDir().value(), "/home/ada/.cache/tessera");
+  cache.Set(nullptr);
+  EXPECT_EQ(UserCacheDir().value(), "/home/ada/.cache/tessera");
+  home.Set(nullptr);
+  EXPECT_EQ(UserCacheDir().status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(RuntimeFilesTest, FindsWhatTravelsWithTheProgram) {
+  const auto found = FindRuntimeFile("tests/framework/base/BUILD.bazel");
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_THAT(ReadFile(*found).value(), HasSubstr("file_test"));
+}
+
+TEST(RuntimeFilesTest, ErrorListsWhereItLooked) {
+  const absl::Status status = FindRuntimeFile("configs/none.pbtxt").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::AllOf(HasSubstr("configs/none.pbtxt"),
+                               HasSubstr(".runfiles/tessera")));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,162 @@
+#include "framework/base/text_proto.h"
+
+#include <cstddef>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "framework/base/file.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "gtest/gtest.h"
+#include "tests/framework/base/kitchen.pb.h"
+
+namespace tessera {
+namespace {
+
+using ::google::protobuf::util::MessageDifferencer;
+using ::tessera::testing::Kitchen;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct BadText {
+  std::string text;
+  std::string error;
+};
+
+class BadTextTest : public ::testing::TestWithParam<BadText> {};
+
+TEST_P(BadTextTest, ErrorSaysWhereAndWhat) {
+  Kitchen kitchen;
+  kitchen.set_motto("untouched");
+  const absl::Status status =
+      MergeTextProto(GetParam().text, "k.pbtxt", &kitchen).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), GetParam().error);
+  EXPECT_EQ(kitchen.ShortDebugString(), "motto: \"untouched\"");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BadTextTest,
+    ::testing::Values(
+        BadText{"oven {\n  temprature: 200\n}",
+                "k.pbtxt:2:3: Oven has no field 'temprature'; did you mean "
+                "'temperature'?"},
+        BadText{"Motto: 'x'",
+                "k.pbtxt:1:1: Kitchen has no field 'Motto'; did you mean "
+                "'motto'?"},
+        BadText{"wood { quantity: 2 }",
+                "k.pbtxt:1:8: Wood has no field 'quantity'; it has logs"},
+        BadText{"sald: 1\noven { trais: 2 }",
+                "k.pbtxt:1:1: Kitchen has no field 'sald'; did you mean "
+                "'salt'?\n"
+                "k.pbtxt:2:8: Oven has no field 'trais'; did you mean "
+                "'trays'?"},
+        BadText{"oven { mode: BOIL }",
+                "k.pbtxt:1:14: 'BOIL' is no value of mode; it takes one of "
+                "GRILL, STEAM"},
+        BadText{"\n  knives: -1", "k.pbtxt:2:11: expected integer, got: -"},
+        BadText{"oven { trays: 1 }\nknives: 2\nknives: 3",
+                "k.pbtxt:3:7: non-repeated field \"knives\" is specified "
+                "multiple times."}));
+
+TEST(TextProtoTest, MergesOnTopAndKnowsWhereFieldsStand) {
+  Kitchen kitchen;
+  kitchen.set_motto("kept");
+  const auto locations = MergeTextProto(
+      "# a comment\n"
+      "dishes { name: 'soup' }\n"
+      "dishes {\n"
+      "  name: 'bread' portions: 2\n"
+      "}\n"
+      "  oven { trays: 3 }",
+      "k.pbtxt", &kitchen);
+  ASSERT_TRUE(locations.ok()) << locations.status();
+  EXPECT_EQ(kitchen.motto(), "kept");
+  EXPECT_EQ(kitchen.dishes(1).portions(), 2);
+
+  EXPECT_EQ(locations->Describe("oven.trays"), "k.pbtxt:6:10");
+  EXPECT_EQ(locations->Describe("dishes[0].name"), "k.pbtxt:2:10");
+  EXPECT_EQ(locations->Describe("dishes[1].portions"), "k.pbtxt:4:17");
+  EXPECT_TRUE(locations->Has("dishes[1].portions"));
+  // Not written: the message around it, if that is; else the file.
+  EXPECT_FALSE(locations->Has("oven.mode"));
+  EXPECT_EQ(locations->Describe("oven.mode"), "k.pbtxt:6:3");
+  EXPECT_TRUE(locations->IsDefault("oven.mode"));
+  EXPECT_FALSE(locations->IsDefault("oven.trays"));
+  EXPECT_EQ(locations->Describe("gas.flow"), "k.pbtxt");
+  EXPECT_TRUE(locations->IsDefault("gas.flow"));
+  EXPECT_FALSE(locations->IsDefault("budget_cents"));
+  EXPECT_EQ(locations->Describe("dishes[2].name"), "k.pbtxt");
+  EXPECT_EQ(locations->Describe("no.such.field"), "k.pbtxt");
+}
+
+TEST(TextProtoTest, CutAnywhereItIsReadOrRefusedWithAPlace) {
+  const std::string text =
+      "oven { mode: STEAM temperature: -1.5e2 } guests: ['a', \"b\"]\n"
+      "unknown { x: [1, 2] y: 'z' } wood: < logs: 0x1F >\n";
+  for (size_t size = 0; size <= text.size(); ++size) {
+    Kitchen kitchen;
+    const absl::Status status =
+        MergeTextProto(text.substr(0, size), "k.pbtxt", &kitchen).status();
+    EXPECT_TRUE(status.ok() || absl::StartsWith(status.message(), "k.pbtxt:"))
+        << size << ": " << status;
+  }
+}
+
+TEST(TextProtoTest, RefusesEndlessNesting) {
+  std::string text;
+  for (int i = 0; i < 1000000; ++i) text += "a{";
+  Kitchen kitchen;
+  EXPECT_THAT(
+      std::string(MergeTextProto(text, "k.pbtxt", &kitchen).status().message()),
+      HasSubstr("too deep"));
+}
+
+TEST(TextProtoTest, ReadsFilesAndNamesThemInErrors) {
+  const std::string path = ::testing::TempDir() + "/kitchen.pbtxt";
+  ASSERT_TRUE(WriteFileAtomically(path, "open: perhaps").ok());
+  Kitchen kitchen;
+  EXPECT_THAT(std::string(ReadTextProto(path, &kitchen).status().message()),
+              HasSubstr(path + ":1:"));
+  ASSERT_TRUE(WriteFileAtomically(path, "open: false").ok());
+  EXPECT_TRUE(ReadTextProto(path, &kitchen).ok());
+  EXPECT_FALSE(kitchen.open());
+  EXPECT_EQ(ReadTextProto(path + ".no", &kitchen).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST(PrintWithDefaultsTest, WritesDefaultsAndOnlyTheCaseThatIsSet) {
+  Kitchen kitchen;
+  kitchen.mutable_wood();
+  kitchen.add_dishes()->set_name("soup");
+  kitchen.add_seats(2);
+  kitchen.add_seats(4);
+  const std::string text = PrintWithDefaults(kitchen);
+  EXPECT_THAT(text, HasSubstr("temperature: 180"));
+  EXPECT_THAT(text, HasSubstr("mode: GRILL"));
+  EXPECT_THAT(text, HasSubstr("motto: \"slow\""));
+  EXPECT_THAT(text, HasSubstr("salt: 0.5"));
+  EXPECT_THAT(text, HasSubstr("portions: 4"));
+  EXPECT_THAT(text, HasSubstr("logs: 3"));
+  EXPECT_THAT(text, HasSubstr("seats: [2, 4]"));
+  EXPECT_THAT(text, Not(HasSubstr("gas")));
+  // No default in the schema, so absent stays absent.
+  EXPECT_THAT(text, Not(HasSubstr("budget_cents")));
+}
+
+TEST(PrintWithDefaultsTest, IsAFixedPoint) {
+  Kitchen kitchen;
+  kitchen.mutable_gas()->set_flow(0.1);
+  kitchen.set_motto("\"naïve\"\n");
+  const std::string text = PrintWithDefaults(kitchen);
+  Kitchen parsed;
+  ASSERT_TRUE(MergeTextProto(text, "printed", &parsed).ok());
+  EXPECT_EQ(parsed.gas().flow(), 0.1);
+  EXPECT_EQ(parsed.motto(), kitchen.motto());
+  EXPECT_EQ(PrintWithDefaults(parsed), text);
+  EXPECT_TRUE(MessageDifferencer::Equivalent(parsed.gas(), kitchen.gas()));
+}
+
+}  // namespace
+}  // namespace tessera

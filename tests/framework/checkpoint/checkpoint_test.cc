@@ -1,0 +1,299 @@
+#include "framework/checkpoint/checkpoint.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/file.h"
+#include "framework/checkpoint/checkpoint_directory.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr char kConfig[] = "training { steps: 4 }\n";
+
+class CheckpointTest : public testing::Test {
+ protected:
+  CheckpointTest()
+      : directory_(absl::StrCat(
+            testing::TempDir(), "/checkpoint_test.",
+            testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    EXPECT_TRUE(RemoveTree(directory_).ok());
+  }
+
+  absl::Status Fill(CheckpointWriter* writer, int64_t step) {
+    const std::vector<float> weights = {1.5f * step, -2.0f, 3.0f};
+    const std::vector<int64_t> ids = {step};
+    absl::Status status = writer->AddTensors(
+        kModelFile, {{{"w", StoredDtype::kF32, {3}}, weights.data()},
+                     {{"empty", StoredDtype::kBF16, {0}}, nullptr},
+                     {{"ids", StoredDtype::kI64, {1}}, ids.data()}});
+    status.Update(writer->AddTensors(
+        kOptimizerFile, {{{"m", StoredDtype::kF32, {3}}, weights.data()}}));
+    return status;
+  }
+
+  // Returns the checkpoint's folder.
+  std::string Save(int64_t step) {
+    auto writer = CheckpointWriter::Begin(directory_, step);
+    EXPECT_TRUE(writer.ok()) << writer.status();
+    const absl::Status filled = Fill(writer->get(), step);
+    EXPECT_TRUE(filled.ok()) << filled;
+    const auto folder = (*writer)->Commit({{"step", step}}, kConfig);
+    EXPECT_TRUE(folder.ok()) << folder.status();
+    return folder.value_or("");
+  }
+
+  // Changes a byte of the file, counted from its end.
+  static void FlipFromEnd(const std::string& path, int64_t from_end) {
+    std::string bytes = ReadFile(path).value();
+    bytes[bytes.size() - from_end] ^= 0x10;
+    Overwrite(path, bytes);
+  }
+
+  static void Overwrite(const std::string& path, absl::string_view bytes) {
+    std::ofstream file(path, std::ios::binary | std::ios::trunc);
+    file.write(bytes.data(), bytes.size());
+    ASSERT_TRUE(file.good());
+  }
+
+  std::vector<std::string> Names() {
+    return ListDirectory(directory_).value_or(std::vector<std::string>());
+  }
+
+  const std::string directory_;
+};
+
+TEST_F(CheckpointTest, ComesBack) {
+  const std::string folder = Save(20);
+  EXPECT_EQ(folder, directory_ + "/step_00000020");
+  EXPECT_THAT(Names(), ElementsAre("step_00000020"));
+  const auto checkpoint = Checkpoint::Open(folder);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  EXPECT_EQ((*checkpoint)->step(), 20);
+  EXPECT_EQ((*checkpoint)->state(), nlohmann::json({{"step", 20}}));
+  EXPECT_EQ((*checkpoint)->config_text(), kConfig);
+  const auto model = (*checkpoint)->Tensors(kModelFile);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const TensorEntry* w = (*model)->Find("w");
+  ASSERT_NE(w, nullptr);
+  const std::vector<float> expected = {30.0f, -2.0f, 3.0f};
+  EXPECT_EQ((*model)->Bytes(*w),
+            absl::string_view(reinterpret_cast<const char*>(expected.data()),
+                              sizeof(float) * expected.size()));
+  EXPECT_EQ((*checkpoint)->Tensors("other.safetensors").status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST_F(CheckpointTest, ADamagedTensorIsNamed) {
+  const std::string folder = Save(1);
+  // "ids" is wider than "w" and lies in front of it.
+  FlipFromEnd(absl::StrCat(folder, "/", kModelFile), 1);
+  const absl::Status status = Checkpoint::Open(folder).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("model.safetensors"), HasSubstr("tensor 'w'")));
+  FlipFromEnd(absl::StrCat(folder, "/", kModelFile), 1);
+  FlipFromEnd(absl::StrCat(folder, "/", kModelFile), 13);
+  EXPECT_THAT(Checkpoint::Open(folder).status().message(),
+              HasSubstr("tensor 'ids'"));
+}
+
+TEST_F(CheckpointTest, EveryChangedByteIsFound) {
+  const std::string folder = Save(1);
+  for (absl::string_view name :
+       {kModelFile, kOptimizerFile, kStateFile, kConfigFile}) {
+    const std::string path = absl::StrCat(folder, "/", name);
+    const std::string good = ReadFile(path).value();
+    for (size_t at = 0; at < good.size(); ++at) {
+      std::string bad = good;
+      bad[at] ^= 0x01;
+      Overwrite(path, bad);
+      const absl::Status status = Checkpoint::Open(folder).status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << path << at;
+      EXPECT_THAT(status.message(), HasSubstr(path));
+    }
+    Overwrite(path, good);
+  }
+  EXPECT_TRUE(Checkpoint::Open(folder).ok());
+}
+
+TEST_F(CheckpointTest, EveryTruncatedFileIsRefused) {
+  const std::string folder = Save(1);
+  for (absl::string_view name :
+       {kModelFile, kOptimizerFile, kStateFile, kConfigFile, kManifestFile}) {
+    const std::string path = absl::StrCat(folder, "/", name);
+    const std::string good = ReadFile(path).value();
+    // The manifest may lose the line end behind its last brace.
+    const size_t end = good.size() - (name == kManifestFile ? 1 : 0);
+    for (size_t size = 0; size < end; ++size) {
+      Overwrite(path, good.substr(0, size));
+      EXPECT_FALSE(Checkpoint::Open(folder).ok()) << path << size;
+    }
+    ASSERT_TRUE(RemoveTree(path).ok());
+    const absl::Status status = Checkpoint::Open(folder).status();
+    EXPECT_FALSE(status.ok());
+    EXPECT_THAT(status.message(), HasSubstr(path));
+    Overwrite(path, good);
+  }
+}
+
+TEST_F(CheckpointTest, AManifestCannotPointElsewhere) {
+  const std::string folder = Save(1);
+  const std::string path = absl::StrCat(folder, "/", kManifestFile);
+  auto manifest = nlohmann::json::parse(ReadFile(path).value());
+  manifest["files"]["../x.safetensors"] = manifest["files"]["state.json"];
+  Overwrite(path, manifest.dump());
+  EXPECT_THAT(Checkpoint::Open(folder).status().message(),
+              HasSubstr("not a plain file name"));
+}
+
+TEST_F(CheckpointTest, AnotherFormatVersionIsRefusedByNumber) {
+  const std::string folder = Save(1);
+  const std::string path = absl::StrCat(folder, "/", kManifestFile);
+  auto manifest = nlohmann::json::parse(ReadFile(path).value());
+  manifest["version"] = 2;
+  Overwrite(path, manifest.dump());
+  const absl::Status status = Checkpoint::Open(folder).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(status.message(), HasSubstr("format version 2"));
+}
+
+TEST_F(CheckpointTest, AGoodOneIsNotOverwritten) {
+  Save(3);
+  EXPECT_EQ(CheckpointWriter::Begin(directory_, 3).status().code(),
+            absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(CheckpointTest, ADamagedOneIsReplaced) {
+  const std::string folder = Save(3);
+  FlipFromEnd(absl::StrCat(folder, "/", kModelFile), 1);
+  Save(3);
+  EXPECT_TRUE(Checkpoint::Open(folder).ok());
+  EXPECT_THAT(Names(), ElementsAre("step_00000003"));
+}
+
+TEST_F(CheckpointTest, AnAbandonedWriterLeavesNothing) {
+  {
+    auto writer = CheckpointWriter::Begin(directory_, 1);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    ASSERT_TRUE(Fill(writer->get(), 1).ok());
+    EXPECT_THAT(Names(), ElementsAre(".tmp-step_00000001"));
+  }
+  EXPECT_THAT(Names(), IsEmpty());
+}
+
+TEST_F(CheckpointTest, AFailedWriteIsReportedAndLeavesNothing) {
+  Save(1);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  // Past this size a write ends with an error instead of a signal.
+  const auto ignored = signal(SIGXFSZ, SIG_IGN);
+  const rlimit small = {.rlim_cur = 100, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  absl::Status status;
+  {
+    auto writer = CheckpointWriter::Begin(directory_, 2);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    status = Fill(writer->get(), 2);
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, ignored);
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(status.message(), HasSubstr("cannot write"));
+  EXPECT_THAT(status.message(), HasSubstr("model.safetensors"));
+  EXPECT_THAT(Names(), ElementsAre("step_00000001"));
+}
+
+TEST_F(CheckpointTest, AnUnfinishedTensorFileIsNotCommitted) {
+  auto writer = CheckpointWriter::Begin(directory_, 1);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  const auto file =
+      (*writer)->AddTensorFile(kModelFile, {{"w", StoredDtype::kU8, {1}}});
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_TRUE((*file)->Write("x").ok());
+  const auto folder = (*writer)->Commit({}, "");
+  EXPECT_EQ(folder.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(folder.status().message(),
+              HasSubstr("model.safetensors is not finished"));
+}
+
+TEST_F(CheckpointTest, LatestGoodPassesOverDamagedOnes) {
+  EXPECT_EQ(LatestGood(directory_).status().code(),
+            absl::StatusCode::kNotFound);
+  const std::string first = Save(9);
+  const std::string second = Save(10);
+  ASSERT_TRUE(MakeDirectories(directory_ + "/step_11").ok());  // not ours
+  FlipFromEnd(absl::StrCat(second, "/", kOptimizerFile), 1);
+  const auto latest = LatestGood(directory_);
+  ASSERT_TRUE(latest.ok()) << latest.status();
+  EXPECT_EQ(latest->checkpoint->step(), 9);
+  EXPECT_THAT(latest->warnings,
+              ElementsAre(AllOf(HasSubstr(second), HasSubstr("tensor 'm'"))));
+  FlipFromEnd(absl::StrCat(first, "/", kStateFile), 1);
+  const absl::Status none = LatestGood(directory_).status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(none.message(), AllOf(HasSubstr(first), HasSubstr(second)));
+}
+
+TEST_F(CheckpointTest, PruneKeepsTheNewestAndTheMultiples) {
+  for (int64_t step : {10, 15, 20, 25, 30}) Save(step);
+  const auto deleted =
+      PruneCheckpoints(directory_, {.keep_last = 2, .keep_every_steps = 20});
+  ASSERT_TRUE(deleted.ok()) << deleted.status();
+  EXPECT_THAT(*deleted, ElementsAre(directory_ + "/step_00000015",
+                                    directory_ + "/step_00000010"));
+  EXPECT_THAT(Names(),
+              ElementsAre("step_00000020", "step_00000025", "step_00000030"));
+}
+
+TEST_F(CheckpointTest, PruneDeletesNothingWhileTheNewestIsDamaged) {
+  for (int64_t step : {1, 2, 3}) Save(step);
+  FlipFromEnd(absl::StrCat(directory_, "/step_00000003/", kModelFile), 1);
+  const auto deleted = PruneCheckpoints(directory_, {.keep_last = 1});
+  EXPECT_EQ(deleted.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(Names(),
+              ElementsAre("step_00000001", "step_00000002", "step_00000003"));
+}
+
+TEST_F(CheckpointTest, PruneRefusesToKeepNone) {
+  EXPECT_EQ(PruneCheckpoints(directory_, {.keep_last = 0}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(CheckpointTest, StaleTemporariesAreRemoved) {
+  Save(1);
+  ASSERT_TRUE(MakeDirectories(directory_ + "/.tmp-step_00000002").ok());
+  Overwrite(directory_ + "/.tmp-step_00000002/state.json", "{");
+  const auto removed = RemoveStaleTemporaries(directory_);
+  ASSERT_TRUE(removed.ok()) << removed.status();
+  EXPECT_THAT(*removed, ElementsAre(directory_ + "/.tmp-step_00000002"));
+  EXPECT_THAT(Names(), ElementsAre("step_00000001"));
+  EXPECT_THAT(RemoveStaleTemporaries(directory_ + "/absent").value(),
+              IsEmpty());
+}
+
+TEST_F(CheckpointTest, NamesOfManyDigitsSortByStep) {
+  EXPECT_EQ(CheckpointName(123456789012), "step_123456789012");
+  Save(99999999);
+  Save(100000000);
+  const auto paths = ListCheckpoints(directory_);
+  ASSERT_TRUE(paths.ok()) << paths.status();
+  ASSERT_EQ(paths->size(), 2);
+  EXPECT_EQ((*paths)[0].step, 100000000);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,346 @@
+#include "framework/data/data_source.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "framework/data/permutation.h"
+#include "framework/data/sampler.h"
+#include "framework/data/token_sequence.h"
+#include "gtest/gtest.h"
+#include "tests/framework/data/data_test_util.h"
+
+namespace tessera {
+namespace {
+
+using ::absl::StatusCode;
+using testing::Bytes;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using testing::Fails;
+using ::testing::HasSubstr;
+using testing::IsOk;
+using testing::TestPath;
+using testing::Write;
+
+class PermutationTest : public ::testing::TestWithParam<int64_t> {};
+
+TEST_P(PermutationTest, IsABijection) {
+  const int64_t size = GetParam();
+  for (uint64_t key = 0; key < 5; ++key) {
+    const Permutation permutation(size, key);
+    std::set<int64_t> images;
+    for (int64_t i = 0; i < size; ++i) images.insert(permutation(i));
+    EXPECT_EQ(static_cast<int64_t>(images.size()), size) << "key " << key;
+    EXPECT_EQ(*images.begin(), 0);
+    EXPECT_EQ(*images.rbegin(), size - 1);
+    for (int64_t i = 0; i < size; ++i) {
+      ASSERT_EQ(permutation.Inverse(permutation(i)), i);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, PermutationTest,
+                         ::testing::Values(1, 2, 3, 4, 5, 16, 17, 127, 1000,
+                                           65537));
+
+TEST(PermutationTest, ServesSizesNearTheLargest) {
+  const int64_t size = (int64_t{1} << 62) - 1;
+  const Permutation permutation(size, 3);
+  for (const int64_t index : {int64_t{0}, int64_t{12345}, size - 1}) {
+    const int64_t image = permutation(index);
+    EXPECT_GE(image, 0);
+    EXPECT_LT(image, size);
+    EXPECT_EQ(permutation.Inverse(image), index);
+  }
+}
+
+// Over keys, each element goes to each place equally often: a shuffle that
+// leaves some orders out would show here.
+TEST(PermutationTest, IsUniformOverKeys) {
+  constexpr int kSize = 5;
+  constexpr int kKeys = 20000;
+  std::map<std::pair<int64_t, int64_t>, int> counts;
+  for (int key = 0; key < kKeys; ++key) {
+    const Permutation permutation(kSize, Mix(17, key));
+    for (int64_t i = 0; i < kSize; ++i) ++counts[{i, permutation(i)}];
+  }
+  // 4000 expected, standard deviation 57.
+  for (const auto& [pair, count] : counts) EXPECT_NEAR(count, 4000, 350);
+  EXPECT_EQ(counts.size(), kSize * kSize);
+}
+
+// Tokens 0, 1, 2, ...: each token names its place.
+class CountingSequence : public TokenSequence {
+ public:
+  explicit CountingSequence(int64_t tokens) : tokens_(tokens) {}
+  int64_t tokens() const override { return tokens_; }
+  void Read(int64_t begin, absl::Span<int64_t> out) const override {
+    std::iota(out.begin(), out.end(), begin);
+    EXPECT_LE(begin + static_cast<int64_t>(out.size()), tokens_);
+  }
+
+ private:
+  const int64_t tokens_;
+};
+
+std::unique_ptr<DataSource> CountingSource(int64_t tokens, int64_t context,
+                                           bool shuffle = true,
+                                           uint64_t seed = 7) {
+  auto source = DataSource::Create(std::make_shared<CountingSequence>(tokens),
+                                   {.context_length = context,
+                                    .vocab_size = tokens,
+                                    .shuffle = shuffle,
+                                    .seed = seed,
+                                    .description = "counting"});
+  EXPECT_THAT(source, IsOk());
+  return *std::move(source);
+}
+
+Batch Fill(const DataSource& source, const BatchRequest& request) {
+  Batch batch;
+  EXPECT_THAT(source.Fill(request, &batch), IsOk());
+  return batch;
+}
+
+struct Epoch {
+  int64_t tokens;
+  int64_t context;
+  bool shuffle;
+};
+
+class EpochTest : public ::testing::TestWithParam<Epoch> {};
+
+TEST_P(EpochTest, EveryTokenButTheFirstIsATargetOnce) {
+  const auto [tokens, context, shuffle] = GetParam();
+  const auto source = CountingSource(tokens, context, shuffle);
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    std::vector<int> seen(tokens);
+    int64_t valid = 0;
+    for (int64_t n = 0; n < source->windows(); ++n) {
+      const Batch batch =
+          Fill(*source, {.first_sample = epoch * source->windows() + n});
+      valid += batch.global_valid_targets;
+      for (size_t i = 0; i < batch.targets.size(); ++i) {
+        if (batch.targets[i] == -1) continue;
+        ++seen[batch.targets[i]];
+        EXPECT_EQ(batch.ids[i] + 1, batch.targets[i]);
+      }
+    }
+    EXPECT_EQ(seen[0], 0);
+    seen.erase(seen.begin());
+    EXPECT_THAT(seen, Each(1)) << "epoch " << epoch;
+    EXPECT_EQ(valid, tokens - 1);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Sizes, EpochTest,
+    ::testing::Values(Epoch{2, 1, true}, Epoch{2, 8, true}, Epoch{9, 8, true},
+                      Epoch{10, 8, true}, Epoch{1000, 8, true},
+                      Epoch{1001, 8, true}, Epoch{1000, 7, false},
+                      Epoch{50, 64, true}));
+
+TEST(DataSourceTest, PadsTheLastWindow) {
+  const auto source = CountingSource(8, 5, /*shuffle=*/false);
+  ASSERT_EQ(source->windows(), 2);
+  const Batch batch = Fill(*source, {.global_batch = 2});
+  EXPECT_THAT(batch.ids, ElementsAre(0, 1, 2, 3, 4, 5, 6, 0, 0, 0));
+  EXPECT_THAT(batch.targets, ElementsAre(1, 2, 3, 4, 5, 6, 7, -1, -1, -1));
+  EXPECT_EQ(batch.global_valid_targets, 7);
+}
+
+TEST(DataSourceTest, EpochsAndSeedsHaveDifferentOrders) {
+  const auto order = [](const DataSource& source, int64_t epoch) {
+    return Fill(source, {.first_sample = epoch * source.windows(),
+                         .global_batch = source.windows()})
+        .ids;
+  };
+  const auto source = CountingSource(1000, 10);
+  const auto other_seed = CountingSource(1000, 10, true, 8);
+  EXPECT_EQ(order(*source, 0), order(*CountingSource(1000, 10), 0));
+  EXPECT_NE(order(*source, 0), order(*source, 1));
+  EXPECT_NE(order(*source, 0), order(*other_seed, 0));
+  auto sorted = order(*source, 0);
+  EXPECT_FALSE(std::is_sorted(sorted.begin(), sorted.end()));
+}
+
+// The global batches of a run, put together from every rank's micro-batches.
+std::vector<int64_t> GlobalOrder(const DataSource& source, int world_size,
+                                 int micro_batches, int64_t first_step,
+                                 int64_t steps) {
+  constexpr int64_t kGlobalBatch = 8;
+  std::vector<int64_t> targets;
+  for (int64_t step = first_step; step < first_step + steps; ++step) {
+    std::set<int64_t> valid;
+    int64_t counted = 0;
+    for (int rank = 0; rank < world_size; ++rank) {
+      for (int micro = 0; micro < micro_batches; ++micro) {
+        const Batch batch = Fill(source, {.first_sample = step * kGlobalBatch,
+                                          .global_batch = kGlobalBatch,
+                                          .rank = rank,
+                                          .world_size = world_size,
+                                          .micro_batch = micro,
+                                          .micro_batches = micro_batches});
+        EXPECT_EQ(batch.batch, kGlobalBatch / world_size / micro_batches);
+        EXPECT_EQ(batch.context, source.context_length());
+        valid.insert(batch.global_valid_targets);
+        counted += std::count_if(batch.targets.begin(), batch.targets.end(),
+                                 [](int64_t target) { return target >= 0; });
+        targets.insert(targets.end(), batch.targets.begin(),
+                       batch.targets.end());
+      }
+    }
+    // Each rank knows, without communication, what all of them count.
+    EXPECT_THAT(valid, ElementsAre(counted));
+  }
+  return targets;
+}
+
+TEST(DataSourceTest, WorldSizesAndMicroBatchesShareOneGlobalOrder) {
+  // 100 windows: steps of 8 cross the end of an epoch, and its short window.
+  const auto source = CountingSource(995, 10);
+  const auto expected = GlobalOrder(*source, 1, 1, 0, 30);
+  for (const int world_size : {1, 2, 4}) {
+    for (const int micro_batches : {1, 2}) {
+      EXPECT_EQ(GlobalOrder(*source, world_size, micro_batches, 0, 30),
+                expected)
+          << world_size << " ranks, " << micro_batches << " micro-batches";
+    }
+  }
+}
+
+TEST(DataSourceTest, ResumesMidEpochAtAnotherWorldSize) {
+  const auto straight = GlobalOrder(*CountingSource(995, 10), 4, 1, 0, 30);
+  auto resumed = GlobalOrder(*CountingSource(995, 10), 4, 1, 0, 17);
+  const auto rest = GlobalOrder(*CountingSource(995, 10), 2, 2, 17, 13);
+  resumed.insert(resumed.end(), rest.begin(), rest.end());
+  EXPECT_EQ(resumed, straight);
+}
+
+TEST(DataSourceTest, EndSampleMakesPadding) {
+  const auto source = CountingSource(100, 10, /*shuffle=*/false);
+  ASSERT_EQ(source->windows(), 10);
+  BatchRequest request = {.first_sample = 8,
+                          .global_batch = 4,
+                          .rank = 1,
+                          .world_size = 2,
+                          .end_sample = 10};
+  const Batch batch = Fill(*source, request);
+  EXPECT_THAT(batch.targets, Each(-1));
+  EXPECT_THAT(batch.ids, Each(0));
+  EXPECT_EQ(batch.global_valid_targets, 10 + 9);
+}
+
+TEST(DataSourceTest, RefusesWhatDoesNotDivide) {
+  const auto source = CountingSource(100, 10);
+  Batch batch;
+  const auto fails = Fails(StatusCode::kInvalidArgument,
+                           HasSubstr("multiple of ranks times micro-batches"));
+  EXPECT_THAT(source->Fill({.global_batch = 6, .world_size = 4}, &batch),
+              fails);
+  EXPECT_THAT(source->Fill({.global_batch = 6, .micro_batches = 4}, &batch),
+              fails);
+  EXPECT_THAT(
+      source->Fill({.global_batch = 4, .rank = 4, .world_size = 4}, &batch),
+      fails);
+  EXPECT_THAT(source->Fill({.first_sample = -1}, &batch), fails);
+  EXPECT_THAT(source->Fill({.global_batch = 0}, &batch), fails);
+}
+
+TEST(DataSourceTest, RefusesASequenceWithoutTargets) {
+  EXPECT_THAT(DataSource::Create(std::make_shared<CountingSequence>(1),
+                                 {.context_length = 4}),
+              Fails(StatusCode::kInvalidArgument, HasSubstr("1 tokens")));
+  EXPECT_THAT(DataSource::Create(std::make_shared<CountingSequence>(9),
+                                 {.context_length = 0}),
+              Fails(StatusCode::kInvalidArgument, HasSubstr("context")));
+}
+
+TEST(TokenSequenceTest, FilesReadAsOne) {
+  std::vector<TokenFile> files;
+  for (const std::vector<uint16_t>& tokens :
+       std::vector<std::vector<uint16_t>>{{1, 2, 3}, {4}, {5, 6}}) {
+    const std::string path = TestPath(std::to_string(files.size()));
+    Write(path, Bytes(tokens));
+    auto file = TokenFile::Open(path, TokenFileFormat::kNanoGpt);
+    ASSERT_THAT(file, IsOk());
+    files.push_back(*std::move(file));
+  }
+  const std::shared_ptr<const TokenSequence> whole =
+      CreateFileSequence(std::move(files));
+  ASSERT_EQ(whole->tokens(), 6);
+  for (int64_t begin = 0; begin <= 6; ++begin) {
+    for (int64_t end = begin; end <= 6; ++end) {
+      std::vector<int64_t> expected(end - begin), read(end - begin);
+      std::iota(expected.begin(), expected.end(), begin + 1);
+      whole->Read(begin, absl::MakeSpan(read));
+      EXPECT_EQ(read, expected);
+    }
+  }
+  const auto part = CreateSubsequence(whole, 2, 5);
+  std::vector<int64_t> read(2);
+  part->Read(1, absl::MakeSpan(read));
+  EXPECT_EQ(part->tokens(), 3);
+  EXPECT_THAT(read, ElementsAre(4, 5));
+}
+
+class SyntheticTest : public ::testing::Test {
+ protected:
+  static constexpr int64_t kTokens = 200000;
+  static constexpr int64_t kVocab = 50;
+  static constexpr int64_t kSuccessors = 4;
+
+  std::vector<int64_t> ReadAll(uint64_t seed) {
+    std::vector<int64_t> tokens(kTokens);
+    Make(seed)->Read(0, absl::MakeSpan(tokens));
+    return tokens;
+  }
+  std::unique_ptr<TokenSequence> Make(uint64_t seed) {
+    return CreateSyntheticSequence({kTokens, kVocab, kSuccessors, seed});
+  }
+};
+
+TEST_F(SyntheticTest, IsAPureFunctionOfThePlace) {
+  const std::vector<int64_t> all = ReadAll(1);
+  for (const int64_t begin : {0, 1, 4095, 4096, 50000}) {
+    std::vector<int64_t> part(5000);
+    Make(1)->Read(begin, absl::MakeSpan(part));
+    EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + begin))
+        << "from " << begin;
+  }
+  EXPECT_NE(all, ReadAll(2));
+}
+
+// Entropies as token_sequence.h and data_config.proto state them.
+TEST_F(SyntheticTest, HasTheStatedEntropies) {
+  const std::vector<int64_t> all = ReadAll(1);
+  std::map<int64_t, double> unigram;
+  std::map<int64_t, std::map<int64_t, double>> bigram;
+  for (int64_t i = 0; i < kTokens; ++i) {
+    ++unigram[all[i]];
+    if (i % 4096 != 0) ++bigram[all[i - 1]][all[i]];
+  }
+  double entropy = 0;
+  for (const auto& [token, count] : unigram) {
+    entropy -= count / kTokens * std::log(count / kTokens);
+    EXPECT_EQ(bigram[token].size(), kSuccessors);
+  }
+  EXPECT_NEAR(entropy, std::log(kVocab), 2e-3);
+  double conditional = 0;
+  for (const auto& [token, next] : bigram) {
+    for (const auto& [successor, count] : next) {
+      conditional -= count / kTokens * std::log(count / unigram[token]);
+    }
+  }
+  EXPECT_NEAR(conditional, std::log(kSuccessors), 5e-3);
+}
+
+}  // namespace
+}  // namespace tessera

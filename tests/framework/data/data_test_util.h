@@ -1,0 +1,58 @@
+#ifndef TESTS_FRAMEWORK_DATA_DATA_TEST_UTIL_H_
+#define TESTS_FRAMEWORK_DATA_DATA_TEST_UTIL_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "gmock/gmock.h"
+
+namespace tessera::testing {
+
+// A path of this name in the running test's own folder, which is empty at the
+// test's first call.
+std::string TestPath(absl::string_view name);
+
+void Write(const std::string& path, absl::string_view contents);
+std::string Read(const std::string& path);
+
+// Changes one byte of a file.
+void FlipByte(const std::string& path, size_t offset);
+
+// Made-up C++ with indentation, comments and names that repeat; about 40 bytes
+// a line. The same for the same seed.
+std::string CppText(int lines, uint64_t seed);
+
+// The bytes of integers, as they lie in memory.
+template <typename T>
+std::string Bytes(const std::vector<T>& values) {
+  return std::string(reinterpret_cast<const char*>(values.data()),
+                     values.size() * sizeof(T));
+}
+
+// EXPECT_THAT(F(), Fails(absl::StatusCode::kNotFound, HasSubstr("x.bin")));
+// for an absl::Status or absl::StatusOr.
+inline const absl::Status& StatusOf(const absl::Status& status) {
+  return status;
+}
+template <typename T>
+const absl::Status& StatusOf(const T& status_or) {
+  return status_or.status();
+}
+MATCHER_P2(Fails, code, message, "") {
+  const absl::Status& status = StatusOf(arg);
+  *result_listener << status;
+  return ::testing::ExplainMatchResult(code, status.code(), result_listener) &&
+         ::testing::ExplainMatchResult(message, std::string(status.message()),
+                                       result_listener);
+}
+MATCHER(IsOk, "") {
+  *result_listener << StatusOf(arg);
+  return StatusOf(arg).ok();
+}
+
+}  // namespace tessera::testing
+
+#endif  // TESTS_FRAMEWORK_DATA_DATA_TEST_UTIL_H_

@@ -1,0 +1,219 @@
+#include "framework/data/dataset.h"
+
+#include <ATen/ATen.h>
+#include <stdlib.h>
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "framework/base/file.h"
+#include "framework/base/violations.h"
+#include "framework/data/data_config.pb.h"
+#include "framework/data/data_config_validation.h"
+#include "framework/data/default_text.h"
+#include "framework/data/prepare.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "tests/framework/data/data_test_util.h"
+
+namespace tessera {
+namespace {
+
+using ::absl::StatusCode;
+using testing::Bytes;
+using testing::CppText;
+using ::testing::ElementsAre;
+using testing::Fails;
+using testing::FlipByte;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::IsOk;
+using testing::TestPath;
+using testing::Write;
+
+DataConfig Parse(const std::string& text) {
+  DataConfig config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config))
+      << text;
+  return config;
+}
+
+std::vector<std::string> BrokenRules(const std::string& text) {
+  std::vector<Violation> violations;
+  Validate(Parse(text), Violations(&violations));
+  std::vector<std::string> paths;
+  for (const Violation& violation : violations) paths.push_back(violation.path);
+  return paths;
+}
+
+TEST(DataConfigTest, AcceptsEverySource) {
+  EXPECT_THAT(BrokenRules("default_text {}"), IsEmpty());
+  EXPECT_THAT(BrokenRules("default_text { tokenizer: BYTES }"), IsEmpty());
+  EXPECT_THAT(BrokenRules("token_files { train: 'a' validation: 'b' }"),
+              IsEmpty());
+  EXPECT_THAT(BrokenRules("synthetic {} validation_fraction: 0"), IsEmpty());
+}
+
+TEST(DataConfigTest, NamesBrokenRules) {
+  EXPECT_THAT(BrokenRules(""), ElementsAre("source"));
+  EXPECT_THAT(BrokenRules("default_text { tokenizer: UNSPECIFIED }"),
+              ElementsAre("default_text.tokenizer"));
+  EXPECT_THAT(BrokenRules("token_files { format: UNSPECIFIED }"),
+              ElementsAre("token_files.train", "token_files.format"));
+  EXPECT_THAT(
+      BrokenRules("token_files { train: 'a' train: '' validation: '' }"),
+      ElementsAre("token_files.train[1]", "token_files.validation[0]"));
+  EXPECT_THAT(BrokenRules("synthetic { epoch_tokens: 0 successors: 0 }"),
+              ElementsAre("synthetic.epoch_tokens", "synthetic.successors"));
+  for (const char* fraction : {"-0.1", "0.51", "nan"}) {
+    EXPECT_THAT(BrokenRules(absl::StrCat("synthetic {} validation_fraction: ",
+                                         fraction)),
+                ElementsAre("validation_fraction"));
+  }
+}
+
+absl::StatusOr<Dataset> Create(const std::string& text,
+                               int64_t vocab_size = 300) {
+  return CreateDataset(
+      Parse(text), {.context_length = 16, .vocab_size = vocab_size, .seed = 5});
+}
+
+std::vector<int64_t> FirstTargets(const DataSource& source) {
+  Batch batch;
+  EXPECT_THAT(source.Fill({.global_batch = 1}, &batch), IsOk());
+  return batch.targets;
+}
+
+TEST(DatasetTest, Synthetic) {
+  const auto dataset =
+      Create("synthetic { epoch_tokens: 10000 } validation_fraction: 0.1", 100);
+  ASSERT_THAT(dataset, IsOk());
+  EXPECT_EQ(dataset->train->tokens(), 10000);
+  EXPECT_EQ(dataset->train->windows(), 625);
+  ASSERT_NE(dataset->validation, nullptr);
+  EXPECT_EQ(dataset->validation->tokens(), 1000);
+  EXPECT_EQ(dataset->tokenizer, nullptr);
+  EXPECT_DOUBLE_EQ(*dataset->unigram_entropy, std::log(100.0));
+  const auto again = Create("synthetic { epoch_tokens: 10000 }", 100);
+  const auto other = Create("synthetic { epoch_tokens: 10001 }", 100);
+  EXPECT_EQ(dataset->fingerprint, again->fingerprint);
+  EXPECT_NE(dataset->fingerprint, other->fingerprint);
+  EXPECT_EQ(Create("synthetic {} validation_fraction: 0")->validation, nullptr);
+  EXPECT_THAT(Create("synthetic { successors: 301 }"),
+              Fails(StatusCode::kInvalidArgument,
+                    HasSubstr("data.synthetic.successors is 301")));
+}
+
+TEST(DatasetTest, TokenFilesHoldOutTheirTail) {
+  std::vector<uint16_t> tokens(1000);
+  for (int i = 0; i < 1000; ++i) tokens[i] = i % 300;
+  const std::string path = TestPath("a.bin");
+  Write(path, Bytes(tokens));
+  const std::string config =
+      absl::StrCat("token_files { format: NANOGPT train: '", path, "' train: '",
+                   path, "' } shuffle: false validation_fraction: 0.1");
+  const auto dataset = Create(config);
+  ASSERT_THAT(dataset, IsOk());
+  EXPECT_EQ(dataset->train->tokens(), 1800);
+  EXPECT_EQ(dataset->validation->tokens(), 200);
+  EXPECT_EQ(FirstTargets(*dataset->train)[0], 1);
+  EXPECT_EQ(FirstTargets(*dataset->validation)[0], 801 % 300);
+  EXPECT_FALSE(dataset->unigram_entropy.has_value());
+  EXPECT_THAT(Create(config, 299),
+              Fails(StatusCode::kOutOfRange,
+                    HasSubstr(absl::StrCat(path, ", byte 598: token 299"))));
+}
+
+class PreparedTest : public ::testing::Test {
+ protected:
+  std::string Prepare(const std::string& name, int lines) {
+    Write(TestPath(name + ".txt"), CppText(lines, lines));
+    EXPECT_THAT(PrepareText({TestPath(name + ".txt")}, TestPath(name),
+                            {.tokenizer = TokenizerKind::kBytes,
+                             .validation_fraction = 0.2}),
+                IsOk());
+    return TestPath(name);
+  }
+};
+
+TEST_F(PreparedTest, FolderBringsItsSplitsAndTokenizer) {
+  const std::string folder = Prepare("a", 20000);
+  const auto dataset =
+      Create(absl::StrCat("token_files { train: '", folder, "' }"));
+  ASSERT_THAT(dataset, IsOk());
+  const auto manifest = OpenPreparedFolder(folder)->manifest;
+  EXPECT_EQ(dataset->train->tokens(), manifest.train.tokens);
+  EXPECT_EQ(dataset->validation->tokens(), manifest.validation.tokens);
+  EXPECT_EQ(*dataset->unigram_entropy, manifest.unigram_entropy);
+  ASSERT_NE(dataset->tokenizer, nullptr);
+  EXPECT_EQ(dataset->tokenizer->vocab_size(), 257);
+  EXPECT_THAT(dataset->train->description(), HasSubstr(folder));
+  EXPECT_THAT(Create(absl::StrCat("token_files { train: '", folder, "' }"), 64),
+              Fails(StatusCode::kOutOfRange, HasSubstr("model.vocab_size")));
+}
+
+TEST_F(PreparedTest, FoldersCombine) {
+  const std::string a = Prepare("a", 8000);
+  const std::string b = Prepare("b", 9000);
+  const auto dataset =
+      Create(absl::StrCat("token_files { train: '", a, "' train: '", b,
+                          "' validation: '", b, "' }"));
+  ASSERT_THAT(dataset, IsOk());
+  const auto of_a = OpenPreparedFolder(a)->manifest;
+  const auto of_b = OpenPreparedFolder(b)->manifest;
+  EXPECT_EQ(dataset->train->tokens(), of_a.train.tokens + of_b.train.tokens);
+  EXPECT_EQ(dataset->validation->tokens(), of_b.validation.tokens);
+  EXPECT_NE(dataset->tokenizer, nullptr);
+}
+
+// The whole path with a cache of its own, in the fast byte vocabulary.
+TEST(DefaultTextTest, IsPreparedOnceAndHealsItself) {
+  ASSERT_EQ(at::ones({2}).sum().item<float>(), 2);  // LibTorch is loaded
+  setenv("XDG_CACHE_HOME", TestPath("cache").c_str(), 1);
+  const auto files = DefaultTextFiles();
+  ASSERT_THAT(files, IsOk());
+  EXPECT_GT(files->size(), 1000u);
+  EXPECT_TRUE(std::is_sorted(files->begin(), files->end()));
+  for (const std::string& file : *files) {
+    EXPECT_FALSE(absl::StrContains(file, "/ATen/ops/")) << file;
+  }
+
+  std::vector<uint64_t> fingerprints(2);
+  std::vector<int> encodings(2);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&, i] {
+      const auto dataset = CreateDataset(
+          Parse("default_text { tokenizer: BYTES }"),
+          {.context_length = 128,
+           .vocab_size = 10000,
+           .progress = [&, i](const Progress& progress) {
+             encodings[i] += absl::StartsWith(progress.phase, "encoding") &&
+                             progress.fraction == 0;
+           }});
+      ASSERT_THAT(dataset, IsOk());
+      fingerprints[i] = dataset->fingerprint;
+      EXPECT_GT(dataset->train->tokens(), 10'000'000);
+      EXPECT_GT(dataset->validation->tokens(), 50'000);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(encodings[0] + encodings[1], 1);
+  EXPECT_EQ(fingerprints[0], fingerprints[1]);
+
+  const auto found =
+      Glob(TestPath("cache") + "/tessera/datasets/*/train.tok").value();
+  ASSERT_EQ(found.size(), 1u);
+  FlipByte(found[0], 1000);
+  const auto healed = Create("default_text { tokenizer: BYTES }");
+  ASSERT_THAT(healed, IsOk());
+  EXPECT_EQ(healed->fingerprint, fingerprints[0]);
+}
+
+}  // namespace
+}  // namespace tessera

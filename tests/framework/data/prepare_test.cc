@@ -1,0 +1,384 @@
+#include "framework/data/prepare.h"
+
+#include <cmath>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "framework/base/file.h"
+#include "framework/data/corpus.h"
+#include "framework/data/manifest.h"
+#include "gtest/gtest.h"
+#include "tests/framework/data/data_test_util.h"
+
+namespace tessera {
+namespace {
+
+using ::absl::StatusCode;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using testing::CppText;
+using ::testing::ElementsAre;
+using testing::Fails;
+using testing::FlipByte;
+using ::testing::HasSubstr;
+using testing::IsOk;
+using testing::Read;
+using testing::TestPath;
+using testing::Write;
+
+// The text of every part, in order.
+std::vector<std::string> PartTexts(const Corpus& corpus) {
+  std::vector<std::string> texts;
+  for (const Corpus::Part& part : corpus.parts()) {
+    texts.emplace_back();
+    EXPECT_THAT(corpus.Read(part, &texts.back()), IsOk());
+  }
+  return texts;
+}
+
+TEST(CorpusTest, CutsFilesAtSeparators) {
+  Write(TestPath("a.txt"), "one\n<E>two<E><E>\nthree");
+  Write(TestPath("b.txt"), "four<E>");
+  Write(TestPath("c.txt"), "");
+  const std::vector<std::string> files = {TestPath("a.txt"), TestPath("b.txt"),
+                                          TestPath("c.txt")};
+  const auto corpus = Corpus::Scan(files, {.separator = "<E>"});
+  ASSERT_THAT(corpus, IsOk());
+  EXPECT_THAT(PartTexts(*corpus),
+              ElementsAre("one\n", "two", "\nthree", "four"));
+  EXPECT_EQ(corpus->bytes(), 4 + 3 + 6 + 4);
+  for (const Corpus::Part& part : corpus->parts()) {
+    EXPECT_TRUE(part.ends_document);
+    EXPECT_FALSE(part.is_validation);
+  }
+  const auto whole_files = Corpus::Scan(files, {});
+  ASSERT_THAT(whole_files, IsOk());
+  EXPECT_EQ(whole_files->parts().size(), 2u);
+}
+
+TEST(CorpusTest, CutsLongDocumentsAtLineEndsAndCharacters) {
+  std::string no_lines;
+  while (no_lines.size() < 200000) no_lines += "漢a";
+  const std::string lines = CppText(20000, 1);
+  Write(TestPath("a.txt"), lines);
+  Write(TestPath("b.txt"), no_lines);
+  const auto corpus = Corpus::Scan({TestPath("a.txt"), TestPath("b.txt")},
+                                   {.separator = "<E>"});
+  ASSERT_THAT(corpus, IsOk());
+  const std::vector<std::string> texts = PartTexts(*corpus);
+  std::string joined;
+  int documents = 0;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    EXPECT_LE(texts[i].size(), 65536u);
+    EXPECT_NE(texts[i].front() & 0xc0, 0x80) << "cut inside a character";
+    const Corpus::Part& part = corpus->parts()[i];
+    if (part.file == 0) EXPECT_EQ(texts[i].back(), '\n');
+    documents += part.ends_document ? 1 : 0;
+    joined += texts[i];
+  }
+  EXPECT_EQ(joined, lines + no_lines);
+  EXPECT_EQ(documents, 2);
+  EXPECT_EQ(corpus->non_utf8_documents(), 0);
+}
+
+TEST(CorpusTest, HoldsOutTheStatedShare) {
+  std::string text;
+  for (int i = 0; i < 1000; ++i) absl::StrAppend(&text, i, "<E>");
+  const std::string path = TestPath("a.txt");
+  Write(path, text);
+  const auto held_out = [&](double fraction, uint64_t seed) {
+    const auto corpus = Corpus::Scan(
+        {path},
+        {.validation_fraction = fraction, .seed = seed, .separator = "<E>"});
+    EXPECT_THAT(corpus, IsOk());
+    std::set<int64_t> places;
+    for (const Corpus::Part& part : corpus->parts()) {
+      if (part.is_validation) places.insert(part.begin);
+    }
+    return places;
+  };
+  EXPECT_EQ(held_out(0, 1).size(), 0u);
+  EXPECT_EQ(held_out(1e-6, 1).size(), 1u);
+  EXPECT_EQ(held_out(0.1, 1).size(), 100u);
+  EXPECT_EQ(held_out(0.1, 1), held_out(0.1, 1));
+  EXPECT_NE(held_out(0.1, 1), held_out(0.1, 2));
+}
+
+TEST(CorpusTest, RefusesWhatCannotBeSplitOrRead) {
+  Write(TestPath("a.txt"), "short");
+  Write(TestPath("empty.txt"), "");
+  EXPECT_THAT(Corpus::Scan({TestPath("a.txt")}, {.validation_fraction = 0.1}),
+              Fails(StatusCode::kInvalidArgument,
+                    HasSubstr("validation fraction to 0")));
+  EXPECT_THAT(Corpus::Scan({TestPath("empty.txt")}, {}),
+              Fails(StatusCode::kInvalidArgument, HasSubstr("no text")));
+  EXPECT_THAT(Corpus::Scan({TestPath("none.txt")}, {}),
+              Fails(StatusCode::kNotFound, HasSubstr("none.txt")));
+  const auto corpus = Corpus::Scan({TestPath("a.txt")}, {});
+  ASSERT_THAT(corpus, IsOk());
+  Write(TestPath("a.txt"), "shr");
+  std::string text;
+  EXPECT_THAT(corpus->Read(corpus->parts()[0], &text),
+              Fails(StatusCode::kFailedPrecondition, HasSubstr("shorter")));
+}
+
+TEST(ManifestTest, RoundTrips) {
+  Manifest manifest;
+  manifest.tokenizer = TokenizerKind::kBytes;
+  manifest.vocab_size = 257;
+  manifest.tokenizer_checksum = 0xfedcba9876543210;
+  manifest.train = {1, 2, 3, 4};
+  manifest.validation = {5, 6, 7, ~uint64_t{0}};
+  manifest.non_utf8_documents = 8;
+  manifest.unigram_entropy = 6.125;
+  const auto parsed = ParseManifest(ToJson(manifest));
+  ASSERT_THAT(parsed, IsOk());
+  EXPECT_EQ(ToJson(*parsed), ToJson(manifest));
+  EXPECT_EQ(parsed->tokenizer, TokenizerKind::kBytes);
+  EXPECT_EQ(parsed->tokenizer_checksum, 0xfedcba9876543210);
+  EXPECT_EQ(parsed->validation.checksum, ~uint64_t{0});
+  EXPECT_EQ(parsed->train.tokens, 3);
+}
+
+TEST(ManifestTest, NamesTheFieldThatIsWrong) {
+  const std::string json = ToJson({});
+  const auto with = [&](absl::string_view from, absl::string_view to) {
+    const std::string changed = absl::StrReplaceAll(json, {{from, to}});
+    EXPECT_NE(changed, json) << from;
+    return ParseManifest(changed);
+  };
+  const auto fails = [](absl::string_view message) {
+    return Fails(StatusCode::kInvalidArgument, HasSubstr(std::string(message)));
+  };
+  EXPECT_THAT(ParseManifest(""), fails("not a JSON object"));
+  EXPECT_THAT(ParseManifest("[1]"), fails("not a JSON object"));
+  EXPECT_THAT(ParseManifest(json.substr(0, json.size() / 2)),
+              fails("not a JSON object"));
+  EXPECT_THAT(with("tessera prepared text", "other"), fails("format must be"));
+  EXPECT_THAT(with("\"version\": 1", "\"version\": 2"), fails("version 2"));
+  EXPECT_THAT(with("\"tokens\": 0", "\"tokens\": \"many\""),
+              fails("train.tokens must be an integer"));
+  EXPECT_THAT(with("\"vocab_size\"", "\"size\""),
+              fails("tokenizer.vocab_size must be an integer"));
+  EXPECT_THAT(with("\"bpe\"", "\"words\""), fails("bpe or bytes"));
+  EXPECT_THAT(with("0000000000000000", "000000000000000g"),
+              fails("16 hexadecimal digits"));
+}
+
+class PrepareTest : public ::testing::TestWithParam<TokenizerKind> {
+ protected:
+  void SetUp() override {
+    for (int i = 0; i < 40; ++i) {
+      const std::string path = TestPath(absl::StrCat("text", 10 + i, ".cc"));
+      text_.push_back(CppText(100, i));
+      Write(path, text_.back());
+    }
+    options_.tokenizer = GetParam();
+    options_.vocab_size = 500;
+    options_.validation_fraction = 0.1;
+    options_.threads = 3;
+    files_ = ExpandGlobs({TestPath("text*.cc")}).value();
+    out_ = TestPath("out");
+  }
+
+  std::vector<std::string> text_;
+  std::vector<std::string> files_;
+  std::string out_;
+  PrepareOptions options_;
+};
+
+std::string Decode(const Tokenizer& tokenizer, const TokenFile& file,
+                   absl::string_view end) {
+  std::vector<int64_t> tokens(file.tokens());
+  file.Read(0, absl::MakeSpan(tokens));
+  std::string text;
+  for (const int64_t token : tokens) {
+    const auto id = static_cast<int32_t>(token);
+    text += tokenizer.Decode({id}).value();
+    if (id == tokenizer.eos_id()) absl::StrAppend(&text, end);
+  }
+  return text;
+}
+
+TEST_P(PrepareTest, KeepsEveryDocumentInOrder) {
+  const auto manifest = PrepareText(files_, out_, options_);
+  ASSERT_THAT(manifest, IsOk());
+  const auto folder = OpenPreparedFolder(out_);
+  ASSERT_THAT(folder, IsOk());
+  EXPECT_EQ(ToJson(folder->manifest), ToJson(*manifest));
+  EXPECT_EQ(manifest->train.documents, 36);
+  EXPECT_EQ(manifest->validation.documents, 4);
+  EXPECT_EQ(manifest->vocab_size, folder->tokenizer->vocab_size());
+  ASSERT_TRUE(folder->validation.has_value());
+
+  const Tokenizer& tokenizer = *folder->tokenizer;
+  const std::string train = Decode(tokenizer, folder->train, "<E>");
+  const std::string validation = Decode(tokenizer, *folder->validation, "<E>");
+  std::string expected_train, expected_validation;
+  for (const std::string& text : text_) {
+    const bool is_train = train.find(text + "<E>") != std::string::npos;
+    absl::StrAppend(is_train ? &expected_train : &expected_validation, text,
+                    "<E>");
+  }
+  EXPECT_EQ(train, expected_train);
+  EXPECT_EQ(validation, expected_validation);
+  EXPECT_EQ(manifest->train.bytes, train.size() - 3 * 36);
+  EXPECT_THAT(ListDirectory(out_).value(),
+              ElementsAre("manifest.json", "tokenizer.model", "train.tok",
+                          "validation.tok"));
+}
+
+TEST_P(PrepareTest, StatesTheUnigramEntropy) {
+  const auto manifest = PrepareText(files_, out_, options_);
+  ASSERT_THAT(manifest, IsOk());
+  const auto folder = OpenPreparedFolder(out_);
+  ASSERT_THAT(folder, IsOk());
+  std::vector<int64_t> train(folder->train.tokens());
+  std::vector<int64_t> validation(folder->validation->tokens());
+  folder->train.Read(0, absl::MakeSpan(train));
+  folder->validation->Read(0, absl::MakeSpan(validation));
+  double nats = 0;
+  std::vector<double> counts(manifest->vocab_size, 1);
+  for (const int64_t token : train) ++counts[token];
+  for (const int64_t token : validation) {
+    nats -= std::log(counts[token] / (train.size() + counts.size()));
+  }
+  EXPECT_NEAR(manifest->unigram_entropy, nats / validation.size(), 1e-9);
+  EXPECT_GT(manifest->unigram_entropy, 1);
+  EXPECT_LT(manifest->unigram_entropy, std::log(counts.size()));
+}
+
+TEST_P(PrepareTest, IsReproducible) {
+  ASSERT_THAT(PrepareText(files_, out_, options_), IsOk());
+  options_.threads = 1;
+  const std::string again = TestPath("again");
+  ASSERT_THAT(PrepareText(files_, again, options_), IsOk());
+  for (const char* name :
+       {"manifest.json", "tokenizer.model", "train.tok", "validation.tok"}) {
+    EXPECT_EQ(Read(absl::StrCat(out_, "/", name)),
+              Read(absl::StrCat(again, "/", name)))
+        << name;
+  }
+}
+
+TEST_P(PrepareTest, NoticesAFlippedByteInAnyFile) {
+  ASSERT_THAT(PrepareText(files_, out_, options_), IsOk());
+  for (const char* name : {"tokenizer.model", "train.tok", "validation.tok"}) {
+    const std::string path = absl::StrCat(out_, "/", name);
+    const size_t size = Read(path).size();
+    for (const size_t offset : {size_t{0}, size / 3, size / 2, size - 1}) {
+      FlipByte(path, offset);
+      EXPECT_THAT(
+          OpenPreparedFolder(out_),
+          Fails(AnyOf(StatusCode::kDataLoss, StatusCode::kInvalidArgument),
+                HasSubstr(path)))
+          << name << " byte " << offset;
+      FlipByte(path, offset);
+    }
+  }
+  EXPECT_THAT(OpenPreparedFolder(out_), IsOk());
+}
+
+TEST_P(PrepareTest, NoticesAShardOfAnotherPreparation) {
+  ASSERT_THAT(PrepareText(files_, out_, options_), IsOk());
+  options_.seed = 99;
+  const std::string other = TestPath("other");
+  ASSERT_THAT(PrepareText(files_, other, options_), IsOk());
+  Write(absl::StrCat(out_, "/train.tok"),
+        Read(absl::StrCat(other, "/train.tok")));
+  EXPECT_THAT(OpenPreparedFolder(out_),
+              Fails(StatusCode::kDataLoss, HasSubstr("train.tok")));
+}
+
+TEST_P(PrepareTest, LeavesNothingBehindOnFailure) {
+  Write(out_, "a file in the way");
+  EXPECT_THAT(PrepareText(files_, out_, options_),
+              Fails(StatusCode::kAlreadyExists, HasSubstr(out_)));
+  EXPECT_EQ(Read(out_), "a file in the way");
+  files_.push_back(TestPath("missing.cc"));
+  const std::string out = TestPath("out2");
+  EXPECT_THAT(PrepareText(files_, out, options_),
+              Fails(StatusCode::kNotFound, HasSubstr("missing.cc")));
+  for (const std::string& name : ListDirectory(TestPath("")).value()) {
+    EXPECT_THAT(name, Not(HasSubstr("out2")));
+  }
+}
+
+TEST_P(PrepareTest, KeepsTextThatIsNotUtf8) {
+  const std::string latin1 = TestPath("latin1.txt");
+  Write(latin1, "caf\xe9 cr\xe8me\n");
+  options_.validation_fraction = 0;
+  files_.push_back(latin1);
+  const auto manifest = PrepareText(files_, out_, options_);
+  ASSERT_THAT(manifest, IsOk());
+  EXPECT_EQ(manifest->non_utf8_documents, 1);
+  EXPECT_EQ(manifest->validation.tokens, 0);
+  const auto folder = OpenPreparedFolder(out_);
+  ASSERT_THAT(folder, IsOk());
+  EXPECT_FALSE(folder->validation.has_value());
+  EXPECT_THAT(Decode(*folder->tokenizer, folder->train, ""),
+              ::testing::EndsWith("caf\xe9 cr\xe8me\n"));
+}
+
+TEST_P(PrepareTest, ReportsProgress) {
+  std::vector<std::string> ended;
+  double last = 0;
+  options_.progress = [&](const Progress& progress) {
+    if (progress.fraction == 0) last = 0;
+    EXPECT_GE(progress.fraction, last);
+    last = progress.fraction;
+    if (last == 1) ended.emplace_back(progress.phase);
+  };
+  ASSERT_THAT(PrepareText(files_, out_, options_), IsOk());
+  if (GetParam() == TokenizerKind::kBpe) {
+    EXPECT_THAT(ended,
+                ElementsAre("learning 500 pieces", HasSubstr("encoding")));
+  } else {
+    EXPECT_THAT(ended, ElementsAre(HasSubstr("encoding")));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tokenizers, PrepareTest,
+                         ::testing::Values(TokenizerKind::kBpe,
+                                           TokenizerKind::kBytes),
+                         [](const auto& info) {
+                           return std::string(Name(info.param));
+                         });
+
+TEST(PrepareOptionsTest, AreChecked) {
+  Write(TestPath("a.txt"), CppText(100, 1));
+  const auto prepare = [](PrepareOptions options) {
+    return PrepareText({TestPath("a.txt")}, TestPath("out"), options);
+  };
+  EXPECT_THAT(prepare({.vocab_size = 299}),
+              Fails(StatusCode::kInvalidArgument, HasSubstr("300")));
+  EXPECT_THAT(prepare({.tokenizer = TokenizerKind::kBytes, .vocab_size = 256}),
+              Fails(StatusCode::kInvalidArgument, HasSubstr("257")));
+  for (const double fraction : {-0.1, 0.6, std::nan("")}) {
+    EXPECT_THAT(prepare({.validation_fraction = fraction}),
+                Fails(StatusCode::kInvalidArgument, HasSubstr("[0, 0.5]")));
+  }
+}
+
+TEST(ExpandGlobsTest, SortsAndDropsDuplicates) {
+  for (const char* name : {"b.txt", "a.txt", "c.md"}) Write(TestPath(name), "");
+  const auto files =
+      ExpandGlobs({TestPath("*.txt"), TestPath("c.md"), TestPath("a*")});
+  ASSERT_THAT(files, IsOk());
+  EXPECT_THAT(*files, ElementsAre(TestPath("a.txt"), TestPath("b.txt"),
+                                  TestPath("c.md")));
+  EXPECT_THAT(ExpandGlobs({TestPath("*.txt"), TestPath("*.cpp")}),
+              Fails(StatusCode::kNotFound, HasSubstr("*.cpp")));
+}
+
+TEST(OpenPreparedFolderTest, SaysHowToMakeOne) {
+  EXPECT_THAT(OpenPreparedFolder(TestPath("none")),
+              Fails(StatusCode::kNotFound, HasSubstr("prepare_data")));
+}
+
+}  // namespace
+}  // namespace tessera

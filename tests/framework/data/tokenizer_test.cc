@@ -1,0 +1,247 @@
+#include "framework/data/tokenizer.h"
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "framework/data/data_config.pb.h"
+#include "framework/data/sentencepiece_tokenizer.h"
+#include "framework/data/utf8.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "tests/framework/data/data_test_util.h"
+
+namespace tessera {
+namespace {
+
+using ::absl::StatusCode;
+using testing::CppText;
+using ::testing::ElementsAre;
+using testing::Fails;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::IsOk;
+
+std::unique_ptr<Tokenizer> Train(const std::string& text, int vocab_size) {
+  bool done = false;
+  auto tokenizer = TrainBpe({.vocab_size = vocab_size, .threads = 2},
+                            [&]() -> std::optional<absl::string_view> {
+                              if (std::exchange(done, true))
+                                return std::nullopt;
+                              return text;
+                            });
+  EXPECT_THAT(tokenizer, IsOk());
+  return *std::move(tokenizer);
+}
+
+const Tokenizer& Bpe() {
+  static const Tokenizer* const tokenizer =
+      Train(CppText(4000, 1), 600).release();
+  return *tokenizer;
+}
+
+std::string EveryByte() {
+  std::string bytes;
+  for (int i = 0; i < 256; ++i) bytes.push_back(static_cast<char>(i));
+  return bytes;
+}
+
+struct Text {
+  std::string name;
+  std::string text;
+};
+
+class RoundTripTest : public ::testing::TestWithParam<Text> {};
+
+TEST_P(RoundTripTest, DecodesToTheSameBytes) {
+  const std::string& text = GetParam().text;
+  const auto bytes = CreateByteTokenizer();
+  for (const Tokenizer* tokenizer : {&Bpe(), (const Tokenizer*)bytes.get()}) {
+    const auto ids = tokenizer->Encode(text);
+    ASSERT_THAT(ids, IsOk());
+    for (const int32_t id : *ids) {
+      EXPECT_GE(id, 0);
+      EXPECT_LT(id, tokenizer->vocab_size());
+      EXPECT_NE(id, tokenizer->eos_id());
+    }
+    const auto decoded = tokenizer->Decode(*ids);
+    ASSERT_THAT(decoded, IsOk());
+    EXPECT_EQ(*decoded, text);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Texts, RoundTripTest,
+    ::testing::ValuesIn(std::vector<Text>{
+        {"Empty", ""},
+        {"Cpp", CppText(200, 2)},
+        {"Tabs", "\tif (x) {\n\t\treturn\ty;\n\t}\n"},
+        {"Indentation", "  a\n    b\n                                c\n"},
+        {"Spaces", "   leading, inner   and trailing   \n  \n   "},
+        {"OneSpace", " "},
+        {"BlankLines", "\n\n\na\n\n"},
+        {"CrLf", "int a;\r\nint b;\r\n\r\n"},
+        {"Utf8", "// Größe ≤ 10 µs — 漢字 🚀 e\xcc\x81\n"},
+        // NFKC would change each of these.
+        {"Compatibility", "ﬁ ① ½ \xc2\xa0 \xe2\x80\x83 ｆｕｌｌ"},
+        // The character that SentencePiece writes for a space.
+        {"SpacePiece",
+         "a\xe2\x96\x81 \xe2\x96\x81\xe2\x96\x81"
+         "b"},
+        {"PieceNames", "<0x0A><s></s><unk><|endoftext|>"},
+        {"InvalidUtf8", "ok \xff\xfe bad \xc3( \xe2\x96 cut \xf0\x9f\x9a"},
+        {"EveryByte", EveryByte() + EveryByte()},
+        {"Null", std::string("a\0b\0\0", 5)},
+    }),
+    [](const auto& info) { return info.param.name; });
+
+TEST(BpeTest, WordCacheChangesNothing) {
+  // Each word for itself has an empty cache.
+  const std::string text = CppText(300, 3);
+  std::vector<int32_t> by_word;
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = text.find_first_not_of(' ', begin);
+    end = std::min(text.find_first_of(" \n", end), text.size());
+    if (end == begin) ++end;
+    const auto ids = Bpe().Encode(text.substr(begin, end - begin));
+    ASSERT_THAT(ids, IsOk());
+    by_word.insert(by_word.end(), ids->begin(), ids->end());
+    begin = end;
+  }
+  const auto whole = Bpe().Encode(text);
+  ASSERT_THAT(whole, IsOk());
+  EXPECT_EQ(*whole, by_word);
+}
+
+TEST(BpeTest, CompressesItsLanguage) {
+  const std::string text = CppText(1000, 4);
+  const auto ids = Bpe().Encode(text);
+  ASSERT_THAT(ids, IsOk());
+  EXPECT_LT(ids->size(), text.size() / 3);
+}
+
+TEST(BpeTest, LearnsRunsOfSpaces) {
+  const auto one = Bpe().Encode(" ");
+  const auto eight = Bpe().Encode("        ");
+  ASSERT_THAT(one, IsOk());
+  ASSERT_THAT(eight, IsOk());
+  EXPECT_EQ(one->size(), 1u);
+  EXPECT_LT(eight->size(), 8u);
+}
+
+TEST(BpeTest, IsDeterministicAndSerializable) {
+  const std::string text = CppText(2000, 5);
+  const auto first = Train(text, 500);
+  const auto second = Train(text, 500);
+  EXPECT_EQ(first->Serialize(), second->Serialize());
+  EXPECT_EQ(first->vocab_size(), 500);
+  const auto loaded = LoadTokenizer(TokenizerKind::kBpe, first->Serialize());
+  ASSERT_THAT(loaded, IsOk());
+  const auto ids = first->Encode(text);
+  const auto loaded_ids = (*loaded)->Encode(text);
+  ASSERT_THAT(ids, IsOk());
+  ASSERT_THAT(loaded_ids, IsOk());
+  EXPECT_EQ(*ids, *loaded_ids);
+  EXPECT_EQ((*loaded)->eos_id(), first->eos_id());
+}
+
+TEST(BpeTest, AShortTextYieldsFewerPieces) {
+  const auto tokenizer = Train("int main() { return 0; }\n", 10000);
+  EXPECT_GT(tokenizer->vocab_size(), 256);
+  EXPECT_LT(tokenizer->vocab_size(), 400);
+}
+
+TEST(BpeTest, EncodesOnManyThreads) {
+  const std::string text = CppText(500, 6);
+  const auto expected = Bpe().Encode(text);
+  ASSERT_THAT(expected, IsOk());
+  std::vector<std::vector<int32_t>> results(4);
+  std::vector<std::thread> threads;
+  for (auto& result : results) {
+    threads.emplace_back([&] { result = Bpe().Encode(text).value(); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& result : results) EXPECT_EQ(result, *expected);
+}
+
+TEST(BpeTest, RefusesBadInput) {
+  const TextStream none = [] { return std::nullopt; };
+  EXPECT_THAT(TrainBpe({.vocab_size = 256}, none),
+              Fails(StatusCode::kInvalidArgument, HasSubstr("at least 300")));
+  EXPECT_THAT(TrainBpe({.vocab_size = 1000}, none),
+              Fails(StatusCode::kInvalidArgument, HasSubstr("cannot learn")));
+  EXPECT_THAT(LoadBpe("not a model"),
+              Fails(StatusCode::kInvalidArgument,
+                    HasSubstr("not a SentencePiece model")));
+}
+
+TEST(TokenizerTest, EndOfDocumentHasNoText) {
+  const auto bytes = CreateByteTokenizer();
+  EXPECT_EQ(bytes->eos_id(), 256);
+  EXPECT_EQ(bytes->vocab_size(), 257);
+  EXPECT_EQ(bytes->Decode({'a', 256, 'b'}).value(), "ab");
+  EXPECT_EQ(Bpe().Decode({Bpe().eos_id()}).value(), "");
+}
+
+TEST(TokenizerTest, RefusesIdsOutsideTheVocabulary) {
+  const auto bytes = CreateByteTokenizer();
+  EXPECT_THAT(bytes->Decode({257}),
+              Fails(StatusCode::kOutOfRange, HasSubstr("257")));
+  EXPECT_THAT(bytes->Decode({-1}),
+              Fails(StatusCode::kOutOfRange, HasSubstr("-1")));
+  const auto end = static_cast<int32_t>(Bpe().vocab_size());
+  EXPECT_THAT(Bpe().Decode({end}),
+              Fails(StatusCode::kOutOfRange, HasSubstr("vocabulary of 600")));
+}
+
+TEST(TokenizerTest, KindsHaveNames) {
+  for (const auto kind : {TokenizerKind::kBpe, TokenizerKind::kBytes}) {
+    EXPECT_EQ(TokenizerKindFromName(Name(kind)).value(), kind);
+  }
+  EXPECT_THAT(TokenizerKindFromName("gpt2"),
+              Fails(StatusCode::kInvalidArgument, HasSubstr("bpe or bytes")));
+}
+
+// SentencePiece brings its own Protocol Buffers and Abseil, LibTorch a third
+// Protocol Buffers. All are used here in turn, in one process.
+TEST(SymbolScopeTest, SentencePieceLivesBesideProtobufAndLibTorch) {
+  for (int i = 0; i < 3; ++i) {
+    DataConfig config;
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        "token_files { train: 'a' train: 'b' } shuffle: false", &config));
+    const auto tokenizer = Train(CppText(500, 10 + i), 400);
+    EXPECT_EQ(at::ones({3, 4}).sum().item<float>(), 12);
+    std::string text;
+    ASSERT_TRUE(google::protobuf::TextFormat::PrintToString(config, &text));
+    const auto ids = tokenizer->Encode(text);
+    ASSERT_THAT(ids, IsOk());
+    EXPECT_EQ(tokenizer->Decode(*ids).value(), text);
+    DataConfig parsed;
+    ASSERT_TRUE(parsed.ParseFromString(config.SerializeAsString()));
+    EXPECT_EQ(parsed.token_files().train(1), "b");
+  }
+}
+
+TEST(Utf8Test, AcceptsExactlyRfc3629) {
+  EXPECT_TRUE(IsUtf8(""));
+  EXPECT_TRUE(IsUtf8("plain ASCII that is longer than eight bytes"));
+  EXPECT_TRUE(IsUtf8("\xc2\x80 \xdf\xbf \xe0\xa0\x80 \xed\x9f\xbf"));
+  EXPECT_TRUE(IsUtf8("\xee\x80\x80 \xef\xbf\xbf \xf0\x90\x80\x80"));
+  EXPECT_TRUE(IsUtf8("\xf4\x8f\xbf\xbf"));
+  for (const char* bad :
+       {"\x80", "\xbf", "\xc0\x80", "\xc1\xbf", "\xc2", "\xc2 ", "\xe0\x9f\xbf",
+        "\xe1\x80", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf", "\xf0\x9f\x9a",
+        "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff"}) {
+    EXPECT_FALSE(IsUtf8(bad));
+    EXPECT_FALSE(IsUtf8(std::string("12345678") + bad));
+    EXPECT_EQ(Utf8CharacterBytes(bad), 0);
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,164 @@
+#include "framework/dist/launcher.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Outcome {
+  absl::StatusOr<int> exit_code;
+  std::string out, err;
+  absl::Duration elapsed;
+};
+
+// Runs `script` in a shell as each rank.
+Outcome LaunchShell(const std::string& script, LaunchOptions options) {
+  options.command = {"/bin/sh", "-c", script};
+  char* out = nullptr;
+  char* err = nullptr;
+  size_t out_size = 0, err_size = 0;
+  options.out = open_memstream(&out, &out_size);
+  options.err = open_memstream(&err, &err_size);
+  const absl::Time start = absl::Now();
+  Outcome outcome = {Launch(options)};
+  outcome.elapsed = absl::Now() - start;
+  std::fclose(options.out);
+  std::fclose(options.err);
+  outcome.out.assign(out, out_size);
+  outcome.err.assign(err, err_size);
+  std::free(out);
+  std::free(err);
+  return outcome;
+}
+
+LaunchOptions Ranks(int nproc) {
+  LaunchOptions options;
+  options.nproc = nproc;
+  return options;
+}
+
+TEST(LauncherTest, GivesEachRankItsPlace) {
+  LaunchOptions options = Ranks(3);
+  options.environment = {{"EXTRA", "yes"}};
+  const Outcome outcome = LaunchShell(
+      "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR "
+      "$EXTRA; test $MASTER_PORT -gt 0 && test $OMP_NUM_THREADS -gt 0",
+      options);
+  ASSERT_TRUE(outcome.exit_code.ok()) << outcome.exit_code.status();
+  EXPECT_EQ(*outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("[0] 0/3 0/3 127.0.0.1 yes\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("[1] 1/3 1/3 127.0.0.1 yes\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("[2] 2/3 2/3 127.0.0.1 yes\n"));
+  EXPECT_EQ(outcome.err, "");
+}
+
+TEST(LauncherTest, KeepsLinesWholeAndStreamsApart) {
+  // 20,000 lines are more than a pipe holds; the last has no newline.
+  const Outcome outcome = LaunchShell(
+      "seq 20000; printf part >&2; sleep 0.1; printf ial >&2", Ranks(2));
+  ASSERT_TRUE(outcome.exit_code.ok()) << outcome.exit_code.status();
+  EXPECT_EQ(*outcome.exit_code, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("[0] 20000\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("[1] 20000\n"));
+  EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 40000);
+  EXPECT_THAT(outcome.err, HasSubstr("[0] partial\n"));
+  EXPECT_THAT(outcome.err, HasSubstr("[1] partial\n"));
+}
+
+TEST(LauncherTest, EndsTheOthersWhenOneFails) {
+  const Outcome outcome =
+      LaunchShell("if [ $RANK = 1 ]; then exit 3; fi; sleep 60", Ranks(3));
+  ASSERT_TRUE(outcome.exit_code.ok()) << outcome.exit_code.status();
+  EXPECT_EQ(*outcome.exit_code, 3);
+  EXPECT_THAT(outcome.err, HasSubstr("rank 1 of 3 exited with code 3; ending "
+                                     "the other ranks"));
+  EXPECT_LT(outcome.elapsed, absl::Seconds(8));
+}
+
+TEST(LauncherTest, KillsRanksThatIgnoreTheRequest) {
+  LaunchOptions options = Ranks(2);
+  options.grace = absl::Seconds(1);
+  const Outcome outcome = LaunchShell(
+      "trap '' TERM; if [ $RANK = 0 ]; then sleep 0.5; kill -9 $$; fi; "
+      "while :; do sleep 0.1; done",
+      options);
+  ASSERT_TRUE(outcome.exit_code.ok()) << outcome.exit_code.status();
+  EXPECT_EQ(*outcome.exit_code, 128 + SIGKILL);
+  EXPECT_THAT(outcome.err,
+              HasSubstr("rank 0 of 2 was killed by signal 9 (Killed)"));
+  EXPECT_GE(outcome.elapsed, absl::Seconds(1));
+  EXPECT_LT(outcome.elapsed, absl::Seconds(8));
+}
+
+TEST(LauncherTest, PassesSignalsOn) {
+  // Rank 0 signals the launcher; both ranks then end in their own way.
+  const Outcome outcome = LaunchShell(
+      "trap 'echo caught; exit 0' TERM; sleep 0.5; "
+      "if [ $RANK = 0 ]; then kill -TERM $PPID; fi; "
+      "while :; do sleep 0.1; done",
+      Ranks(2));
+  ASSERT_TRUE(outcome.exit_code.ok()) << outcome.exit_code.status();
+  EXPECT_EQ(*outcome.exit_code, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("[0] caught\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("[1] caught\n"));
+  EXPECT_THAT(outcome.err, HasSubstr("passing on Terminated"));
+}
+
+TEST(LauncherTest, RanksMayEndOneAfterAnotherBySignal) {
+  // As `train` does, which saves first: that is not rank 0 failing.
+  const Outcome outcome = LaunchShell(
+      "trap 'sleep $RANK; echo saved; exit 143' TERM; sleep 0.5; "
+      "if [ $RANK = 0 ]; then kill -TERM $PPID; fi; "
+      "while :; do sleep 0.1; done",
+      Ranks(2));
+  ASSERT_TRUE(outcome.exit_code.ok()) << outcome.exit_code.status();
+  EXPECT_EQ(*outcome.exit_code, 128 + SIGTERM);
+  EXPECT_THAT(outcome.out, HasSubstr("[0] saved\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("[1] saved\n"));
+  EXPECT_THAT(outcome.err, Not(HasSubstr("ending the other ranks")));
+}
+
+TEST(LauncherTest, ASecondSignalKills) {
+  const Outcome outcome = LaunchShell(
+      "trap '' INT TERM; sleep 0.5; if [ $RANK = 0 ]; then kill -INT $PPID; "
+      "sleep 0.5; kill -INT $PPID; fi; while :; do sleep 0.1; done",
+      Ranks(2));
+  ASSERT_TRUE(outcome.exit_code.ok()) << outcome.exit_code.status();
+  EXPECT_EQ(*outcome.exit_code, 128 + SIGKILL);
+  EXPECT_LT(outcome.elapsed, absl::Seconds(8));
+}
+
+TEST(LauncherTest, EndsARunThatTakesTooLong) {
+  LaunchOptions options = Ranks(2);
+  options.timeout = absl::Seconds(1);
+  const Outcome outcome = LaunchShell("sleep 60", options);
+  ASSERT_TRUE(outcome.exit_code.ok()) << outcome.exit_code.status();
+  EXPECT_EQ(*outcome.exit_code, 124);
+  EXPECT_THAT(outcome.err, HasSubstr("not done after --timeout=1s"));
+  EXPECT_LT(outcome.elapsed, absl::Seconds(8));
+}
+
+TEST(LauncherTest, SaysWhatItCannotRun) {
+  LaunchOptions options = Ranks(1);
+  options.command = {"/no/such/program"};
+  const absl::StatusOr<int> exit_code = Launch(options);
+  EXPECT_EQ(exit_code.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(exit_code.status().message()),
+              HasSubstr("cannot run /no/such/program: No such file"));
+}
+
+}  // namespace
+}  // namespace tessera

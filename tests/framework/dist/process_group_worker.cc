@@ -1,0 +1,279 @@
+// What the ranks of process_group_test.cc do. The test starts its own program
+// again, once per rank, to run the one test of this file; Bazel runs it never.
+
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ATen/ATen.h"
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "framework/base/exit_code.h"
+#include "framework/base/status_macros.h"
+#include "framework/dist/process_group.h"
+#include "gtest/gtest.h"
+#ifdef TESSERA_CUDA
+#include "ATen/cuda/CUDAGraph.h"
+#include "c10/cuda/CUDAGuard.h"
+#endif
+
+namespace tessera {
+namespace {
+
+absl::Status Expect(bool holds, absl::string_view what) {
+  if (holds) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("does not hold: ", what));
+}
+
+struct Rank {
+  WorldInfo world;
+  at::Device device = at::kCPU;
+  std::unique_ptr<ProcessGroup> group;
+};
+
+// Element i of rank r: (r + 1) * (i % 13). The sum over r is exact in every
+// dtype: at most 12 * 10 for 4 ranks, and BF16 holds all integers to 256.
+at::Tensor Pattern(int64_t size, at::ScalarType dtype, const Rank& rank) {
+  return (at::arange(size, rank.device) % 13 * (rank.world.rank + 1)).to(dtype);
+}
+
+bool IsSummed(const at::Tensor& tensor, const Rank& rank) {
+  const int64_t n = rank.world.world_size;
+  return at::equal(
+      tensor, (at::arange(tensor.numel(), rank.device) % 13 * (n * (n + 1) / 2))
+                  .to(tensor.scalar_type()));
+}
+
+absl::Status CheckSums(Rank& rank) {
+  for (const at::ScalarType dtype :
+       {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong}) {
+    for (const int64_t size : {0, 1, 7, 100'003}) {
+      const at::Tensor tensor = Pattern(size, dtype, rank);
+      RETURN_IF_ERROR(rank.group->AllReduceSum(tensor));
+      RETURN_IF_ERROR(
+          Expect(IsSummed(tensor, rank),
+                 absl::StrCat("sum of ", size, " ", at::toString(dtype))));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBuckets(Rank& rank) {
+  // Buckets of one value, an odd number of them, more than all.
+  for (const int64_t bucket_bytes : {2, 1'234, 1 << 20}) {
+    const at::Tensor flat = Pattern(1'003, at::kBFloat16, rank);
+    RETURN_IF_ERROR(rank.group->AllReduceInBuckets(flat, bucket_bytes));
+    RETURN_IF_ERROR(
+        Expect(IsSummed(flat, rank),
+               absl::StrCat("sum in buckets of ", bucket_bytes, " bytes")));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRefusals(Rank& rank) {
+  const at::Tensor matrix = at::zeros({4, 4}, rank.device);
+  for (const absl::Status& refused :
+       {rank.group->AllReduceSum(matrix.t().slice(0, 0, 2)),
+        rank.group->AllReduceSum(at::Tensor()),
+        rank.group->AllReduceInBuckets(matrix, 64),
+        rank.group->AllReduceInBuckets(matrix.view({-1}), 3),
+        rank.group->Broadcast(matrix, rank.world.world_size)}) {
+    RETURN_IF_ERROR(Expect(absl::IsInvalidArgument(refused),
+                           absl::StrCat("refused: ", refused.ToString())));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBroadcast(Rank& rank) {
+  for (int root = 0; root < rank.world.world_size; ++root) {
+    for (const at::ScalarType dtype :
+         {at::kFloat, at::kBFloat16, at::kBool, at::kLong}) {
+      Rank as_root = {rank.world, rank.device};
+      as_root.world.rank = root;
+      const at::Tensor tensor = Pattern(35, dtype, rank).view({5, 7});
+      RETURN_IF_ERROR(rank.group->Broadcast(tensor, root));
+      RETURN_IF_ERROR(Expect(
+          at::equal(tensor.view({-1}), Pattern(35, dtype, as_root)),
+          absl::StrCat("broadcast of ", at::toString(dtype), " from ", root)));
+    }
+  }
+  const at::Tensor scalar = at::full({}, rank.world.rank, rank.device);
+  RETURN_IF_ERROR(rank.group->Broadcast(scalar, 1));
+  return Expect(scalar.item<double>() == 1, "broadcast of a scalar");
+}
+
+absl::Status CheckAgreement(Rank& rank) {
+  constexpr uint64_t kHash = std::numeric_limits<uint64_t>::max() - 1;
+  RETURN_IF_ERROR(rank.group->AgreeOn("the config's hash", kHash));
+  const int last = rank.world.world_size - 1;
+  const absl::Status differs = rank.group->AgreeOn(
+      "the config's hash", rank.world.rank == last ? 7 : kHash);
+  return Expect(differs.code() == absl::StatusCode::kFailedPrecondition &&
+                    absl::StrContains(
+                        differs.message(),
+                        absl::StrCat("the config's hash differs: rank 0 has "
+                                     "fffffffffffffffe, but rank ",
+                                     last, " does not (rank ", last,
+                                     " has 0000000000000007)")),
+                differs.ToString());
+}
+
+// No rank leaves the barrier before the last has entered.
+absl::Status CheckBarrier(Rank& rank) {
+  const int64_t n = rank.world.world_size;
+  at::Tensor entered = at::zeros({n}, at::kLong);
+  at::Tensor left = at::zeros({n}, at::kLong);
+  absl::SleepFor(absl::Milliseconds(100) * rank.world.rank);
+  entered[rank.world.rank].fill_(absl::GetCurrentTimeNanos());
+  RETURN_IF_ERROR(rank.group->Barrier());
+  left[rank.world.rank].fill_(absl::GetCurrentTimeNanos());
+  entered = entered.to(rank.device);
+  left = left.to(rank.device);
+  RETURN_IF_ERROR(rank.group->AllReduceSum(entered));
+  RETURN_IF_ERROR(rank.group->AllReduceSum(left));
+  return Expect(entered.max().item<int64_t>() <= left.min().item<int64_t>(),
+                "a rank left the barrier before all had entered");
+}
+
+absl::Status Collectives(Rank& rank) {
+  RETURN_IF_ERROR(Expect(rank.group->rank() == rank.world.rank, "rank"));
+  RETURN_IF_ERROR(
+      Expect(rank.group->backend() == (rank.device.is_cuda() ? "nccl" : "gloo"),
+             rank.group->backend()));
+  RETURN_IF_ERROR(CheckSums(rank));
+  RETURN_IF_ERROR(CheckBuckets(rank));
+  RETURN_IF_ERROR(CheckRefusals(rank));
+  RETURN_IF_ERROR(CheckBroadcast(rank));
+  RETURN_IF_ERROR(CheckAgreement(rank));
+  return CheckBarrier(rank);
+}
+
+// Nothing to reduce for longer than the peer timeout: that is no failure.
+absl::Status SlowRankZero(Rank& rank) {
+  if (rank.world.rank == 0) absl::SleepFor(absl::Seconds(7));
+  return absl::OkStatus();
+}
+
+absl::Status RankOneKilledWhileOthersReduce(Rank& rank) {
+  at::Tensor tensor = Pattern(1'000, at::kFloat, rank);
+  for (int64_t i = 0;; ++i) {
+    if (rank.world.rank == 1 && i == 20) std::raise(SIGKILL);
+    RETURN_IF_ERROR(rank.group->AllReduceSum(tensor.zero_()));
+    // On a GPU this is where the host gets stuck.
+    tensor.sum().item<float>();
+  }
+}
+
+absl::Status RankOneKilledWhileOthersCompute(Rank& rank) {
+  if (rank.world.rank == 1) std::raise(SIGKILL);
+  absl::SleepFor(absl::Minutes(5));
+  return absl::OkStatus();
+}
+
+absl::Status RankZeroStopped(Rank& rank) {
+  if (rank.world.rank == 0) std::raise(SIGSTOP);
+  absl::SleepFor(absl::Minutes(5));
+  return absl::OkStatus();
+}
+
+absl::Status RankOneFails(Rank& rank) {
+  if (rank.world.rank == 1) return absl::NotFoundError("no such file");
+  absl::SleepFor(absl::Minutes(5));
+  return absl::OkStatus();
+}
+
+#ifdef TESSERA_CUDA
+// The sum is part of a CUDA graph, as in a captured training step.
+absl::Status CapturedSum(Rank& rank) {
+  const at::Tensor tensor = Pattern(1'003, at::kBFloat16, rank);
+  const at::Tensor source = tensor.clone();
+  const c10::cuda::CUDAStreamGuard stream(
+      c10::cuda::getStreamFromPool(false, rank.device.index()));
+  RETURN_IF_ERROR(rank.group->AllReduceInBuckets(tensor, 1'000));
+  at::cuda::CUDAGraph graph;
+  graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+  tensor.copy_(source);
+  RETURN_IF_ERROR(rank.group->AllReduceInBuckets(tensor, 1'000));
+  graph.capture_end();
+  for (int i = 0; i < 3; ++i) {
+    graph.replay();
+    RETURN_IF_ERROR(Expect(IsSummed(tensor, rank), "captured sum"));
+  }
+  return absl::OkStatus();
+}
+#endif
+
+using Scenario = absl::Status (*)(Rank&);
+const std::map<std::string, Scenario>& Scenarios() {
+  static const auto* const scenarios = new std::map<std::string, Scenario>{
+      {"Collectives", Collectives},
+      {"SlowRankZero", SlowRankZero},
+      {"RankOneKilledWhileOthersReduce", RankOneKilledWhileOthersReduce},
+      {"RankOneKilledWhileOthersCompute", RankOneKilledWhileOthersCompute},
+      {"RankZeroStopped", RankZeroStopped},
+      {"RankOneFails", RankOneFails},
+#ifdef TESSERA_CUDA
+      {"CapturedSum", CapturedSum},
+#endif
+  };
+  return *scenarios;
+}
+
+absl::Duration DurationFromEnvironment(const char* name,
+                                       absl::Duration absent) {
+  const char* text = std::getenv(name);
+  absl::Duration duration = absent;
+  if (text != nullptr && !absl::ParseDuration(text, &duration)) return absent;
+  return duration;
+}
+
+absl::Status RunScenario(const std::string& name) {
+  Rank rank;
+  ASSIGN_OR_RETURN(rank.world, WorldFromEnvironment());
+  // What a wrongly configured cluster does, for the tests of the start.
+  if (name == "RankOneExpectsFive" && rank.world.rank == 1) {
+    rank.world.world_size = 5;
+  }
+  if (name == "RankOneLooksElsewhere" && rank.world.rank == 1) {
+    rank.world.master_port = 1;
+  }
+  if (name == "RankTwoClaimsOne" && rank.world.rank == 2) rank.world.rank = 1;
+  if (std::getenv("DIST_TEST_CUDA") != nullptr) {
+    rank.device = at::Device(at::kCUDA, rank.world.local_rank);
+  }
+  ASSIGN_OR_RETURN(
+      rank.group,
+      ProcessGroup::Create(rank.world, rank.device,
+                           DurationFromEnvironment("DIST_TEST_PEER_TIMEOUT",
+                                                   kDefaultPeerTimeout)));
+  const auto scenario = Scenarios().find(name);
+  if (scenario == Scenarios().end()) {
+    return absl::InternalError("the ranks should not have met");
+  }
+  RETURN_IF_ERROR(scenario->second(rank));
+  return rank.group->Finish();
+}
+
+TEST(ProcessGroupWorker, DISABLED_Run) {
+  const char* scenario = std::getenv("DIST_TEST_SCENARIO");
+  ASSERT_NE(scenario, nullptr) << "only for process_group_test.cc to start";
+  // The launcher asks the remaining ranks to end; here they are to find out.
+  if (std::getenv("DIST_TEST_IGNORE_SIGTERM") != nullptr) {
+    std::signal(SIGTERM, SIG_IGN);
+  }
+  const int exit_code = ReportAndExitCode(RunScenario(scenario));
+  std::printf("%s ends with %d\n", scenario, exit_code);
+  std::fflush(stdout);
+  std::_Exit(exit_code);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,207 @@
+#include "framework/dist/world.h"
+
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "framework/dist/launch_arguments.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+using Environment = std::map<std::string, std::string>;
+
+absl::StatusOr<WorldInfo> Parse(const Environment& environment) {
+  return WorldFromEnvironment([&](const char* name) -> const char* {
+    const auto found = environment.find(name);
+    return found == environment.end() ? nullptr : found->second.c_str();
+  });
+}
+
+Environment Torchrun() {
+  return {{"RANK", "5"},
+          {"WORLD_SIZE", "8"},
+          {"LOCAL_RANK", "1"},
+          {"LOCAL_WORLD_SIZE", "4"},
+          {"MASTER_ADDR", "gpu01"},
+          {"MASTER_PORT", "29500"}};
+}
+
+Environment Slurm() {
+  return {{"SLURM_PROCID", "3"},       {"SLURM_NTASKS", "4"},
+          {"SLURM_LOCALID", "1"},      {"SLURM_NNODES", "2"},
+          {"SLURM_JOB_ID", "1234567"}, {"SLURM_STEP_NODELIST", "gpu[03-04]"}};
+}
+
+Environment With(Environment environment, const std::string& name,
+                 const std::string& value) {
+  environment[name] = value;
+  return environment;
+}
+
+Environment Without(Environment environment, const std::string& name) {
+  environment.erase(name);
+  return environment;
+}
+
+TEST(WorldTest, NothingSetIsASingleProcess) {
+  const auto world = Parse({{"MASTER_ADDR", "gpu01"}, {"RANK", ""}});
+  ASSERT_TRUE(world.ok()) << world.status();
+  EXPECT_EQ(world->rank, 0);
+  EXPECT_EQ(world->world_size, 1);
+  EXPECT_EQ(world->local_world_size, 1);
+  EXPECT_EQ(world->source, "single");
+}
+
+TEST(WorldTest, ReadsTorchrun) {
+  auto environment = Torchrun();
+  environment["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  environment["TORCHELASTIC_RESTART_COUNT"] = "2";
+  // torchrun inside a Slurm allocation: its own variables count.
+  environment["SLURM_PROCID"] = "0";
+  environment["SLURM_NTASKS"] = "2";
+  const auto world = Parse(environment);
+  ASSERT_TRUE(world.ok()) << world.status();
+  EXPECT_EQ(world->rank, 5);
+  EXPECT_EQ(world->world_size, 8);
+  EXPECT_EQ(world->local_rank, 1);
+  EXPECT_EQ(world->local_world_size, 4);
+  EXPECT_EQ(world->master_addr, "gpu01");
+  EXPECT_EQ(world->master_port, 29500);
+  EXPECT_TRUE(world->agent_store);
+  EXPECT_EQ(world->restart_count, 2);
+  EXPECT_EQ(world->source, "torchrun");
+}
+
+TEST(WorldTest, OneMachineNeedsNoLocalVariables) {
+  const auto world = Parse({{"RANK", "1"},
+                            {"WORLD_SIZE", "2"},
+                            {"MASTER_ADDR", "localhost"},
+                            {"MASTER_PORT", "4000"},
+                            {"TESSERA_LAUNCH", "1"}});
+  ASSERT_TRUE(world.ok()) << world.status();
+  EXPECT_EQ(world->local_rank, 1);
+  EXPECT_EQ(world->local_world_size, 2);
+  EXPECT_FALSE(world->agent_store);
+  EXPECT_EQ(world->source, "launch");
+}
+
+TEST(WorldTest, ReadsSlurm) {
+  const auto world = Parse(Slurm());
+  ASSERT_TRUE(world.ok()) << world.status();
+  EXPECT_EQ(world->rank, 3);
+  EXPECT_EQ(world->world_size, 4);
+  EXPECT_EQ(world->local_rank, 1);
+  EXPECT_EQ(world->local_world_size, 2);  // 4 tasks on 2 nodes
+  EXPECT_EQ(world->master_addr, "gpu03");
+  EXPECT_EQ(world->master_port, 24567);  // 20000 + job id % 10000
+  EXPECT_EQ(world->source, "slurm");
+}
+
+TEST(WorldTest, SlurmPrefersWhatTheJobScriptExports) {
+  auto environment = Slurm();
+  environment["MASTER_ADDR"] = "10.0.0.7";
+  environment["MASTER_PORT"] = "1234";
+  environment["WORLD_SIZE"] = "4";
+  environment["SLURM_NTASKS_PER_NODE"] = "3";
+  const auto world = Parse(environment);
+  ASSERT_TRUE(world.ok()) << world.status();
+  EXPECT_EQ(world->master_addr, "10.0.0.7");
+  EXPECT_EQ(world->master_port, 1234);
+  EXPECT_EQ(world->local_world_size, 3);
+}
+
+struct BadCase {
+  std::string name;
+  Environment environment;
+  std::string message;
+};
+
+class BadWorldTest : public testing::TestWithParam<BadCase> {};
+
+TEST_P(BadWorldTest, NamesTheVariable) {
+  const auto world = Parse(GetParam().environment);
+  ASSERT_FALSE(world.ok());
+  EXPECT_EQ(world.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(world.status().message()),
+              HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BadWorldTest,
+    testing::Values(
+        BadCase{"RankTooLarge", With(Torchrun(), "RANK", "8"),
+                "RANK=8 must be less than WORLD_SIZE=8"},
+        BadCase{"RankNoNumber", With(Torchrun(), "RANK", "one"),
+                "RANK=one must be an integer in [0, "},
+        BadCase{"RankNegative", With(Torchrun(), "RANK", "-1"), "RANK=-1"},
+        BadCase{"NoRank", Without(Torchrun(), "RANK"), "RANK is not set"},
+        BadCase{"NoWorldSize", Without(Torchrun(), "WORLD_SIZE"),
+                "WORLD_SIZE is not set"},
+        BadCase{"LocalRankTooLarge", With(Torchrun(), "LOCAL_RANK", "4"),
+                "LOCAL_RANK=4 must be less than LOCAL_WORLD_SIZE=4"},
+        BadCase{"LocalWorldTooLarge", With(Torchrun(), "LOCAL_WORLD_SIZE", "9"),
+                "LOCAL_WORLD_SIZE=9 must be at most WORLD_SIZE=8"},
+        BadCase{"NoAddress", Without(Torchrun(), "MASTER_ADDR"),
+                "MASTER_ADDR is not set"},
+        BadCase{"NoPort", Without(Torchrun(), "MASTER_PORT"),
+                "MASTER_PORT is not set"},
+        BadCase{"PortTooLarge", With(Torchrun(), "MASTER_PORT", "70000"),
+                "MASTER_PORT=70000 must be an integer in [1, 65535]"},
+        BadCase{"SlurmRankTooLarge", With(Slurm(), "SLURM_PROCID", "4"),
+                "SLURM_PROCID=4 must be less than SLURM_NTASKS=4"},
+        BadCase{"SlurmAgainstWorldSize", With(Slurm(), "WORLD_SIZE", "3"),
+                "WORLD_SIZE=3 contradicts SLURM_NTASKS=4"},
+        BadCase{"SlurmNoHost", Without(Slurm(), "SLURM_STEP_NODELIST"),
+                "neither MASTER_ADDR nor SLURM_STEP_NODELIST is set"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(WorldTest, FirstSlurmHost) {
+  EXPECT_EQ(FirstSlurmHost("gpu07"), "gpu07");
+  EXPECT_EQ(FirstSlurmHost("gpu07,gpu09"), "gpu07");
+  EXPECT_EQ(FirstSlurmHost("gpu[07-09,12],login1"), "gpu07");
+  EXPECT_EQ(FirstSlurmHost("gpu[12,14-16]"), "gpu12");
+  EXPECT_EQ(FirstSlurmHost("rack[1-2]-node[03,05]"), "rack1-node03");
+  EXPECT_EQ(FirstSlurmHost("a-1-[5-6].example.org"), "a-1-5.example.org");
+}
+
+TEST(WorldTest, Loopback) {
+  EXPECT_TRUE(IsLoopback("127.0.0.1"));
+  EXPECT_TRUE(IsLoopback("localhost"));
+  EXPECT_FALSE(IsLoopback("gpu01"));
+  EXPECT_FALSE(IsLoopback("10.127.0.1"));
+}
+
+TEST(LaunchArgumentsTest, KeepsWhatIsForTheRanks) {
+  const auto parsed = ParseLaunchArguments(
+      {"--nproc=2", "--config=a.pbtxt", "--set", "x: 1", "--timeout", "90s",
+       "--nprocs", "--", "--nproc=7", "--", "--help"});
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->nproc, 2);
+  EXPECT_EQ(parsed->timeout, absl::Seconds(90));
+  EXPECT_FALSE(parsed->help);
+  EXPECT_THAT(parsed->rest,
+              ElementsAre("--config=a.pbtxt", "--set", "x: 1", "--nprocs",
+                          "--nproc=7", "--", "--help"));
+}
+
+TEST(LaunchArgumentsTest, RefusesByName) {
+  const auto message = [](const std::vector<std::string>& arguments) {
+    return std::string(ParseLaunchArguments(arguments).status().message());
+  };
+  EXPECT_THAT(message({"--config=a"}), HasSubstr("--nproc is missing"));
+  EXPECT_THAT(message({"--nproc=0"}), HasSubstr("--nproc=0 must be"));
+  EXPECT_THAT(message({"--nproc"}), HasSubstr("--nproc needs a value"));
+  EXPECT_THAT(message({"--nproc=2", "--timeout=90"}),
+              HasSubstr("--timeout=90 must be"));
+  EXPECT_TRUE(ParseLaunchArguments({"--help"})->help);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,277 @@
+#include "framework/observe/console.h"
+
+#include <cstdio>
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "framework/observe/format.h"
+#include "framework/observe/memory_report.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(FormatTest, Counts) {
+  EXPECT_EQ(FormatCount(0), "0");
+  EXPECT_EQ(FormatCount(999), "999");
+  EXPECT_EQ(FormatCount(1000), "1,000");
+  EXPECT_EQ(FormatCount(3407000000), "3,407,000,000");
+  EXPECT_EQ(FormatCount(-123), "-123");
+  EXPECT_EQ(FormatCount(-1234), "-1,234");
+}
+
+TEST(FormatTest, Bytes) {
+  EXPECT_EQ(FormatBytes(0), "0 B");
+  EXPECT_EQ(FormatBytes(1023), "1023 B");
+  EXPECT_EQ(FormatBytes(1536), "1.50 KiB");
+  EXPECT_EQ(FormatBytes(int64_t{139} << 30), "139.00 GiB");
+  EXPECT_EQ(FormatBytes(int64_t{5000} << 40), "5000.00 TiB");
+}
+
+TEST(FormatTest, Elapsed) {
+  EXPECT_EQ(FormatElapsed(absl::Seconds(-1)), "0s");
+  EXPECT_EQ(FormatElapsed(absl::Seconds(59.9)), "59s");
+  EXPECT_EQ(FormatElapsed(absl::Seconds(725)), "12m05s");
+  EXPECT_EQ(FormatElapsed(absl::Minutes(187)), "3h07m");
+  EXPECT_EQ(FormatElapsed(absl::Hours(52)), "2d04h");
+}
+
+StepRecord Record() {
+  return {.step = 10,
+          .loss = 9.21034,
+          .grad_norm = 1.23456,
+          .lr = 3e-4,
+          .step_ms = 79.95,
+          .tokens_per_s = 51234.4,
+          .tflops = 412.34,
+          .mfu = 0.41692,
+          .peak_gib = 61.237};
+}
+
+TEST(ConsoleTest, StepLinesStandBelowTheirColumns) {
+  EXPECT_EQ(
+      absl::StrCat(FormatStepHeader(), FormatStep(Record())),
+      "    step      loss  grad norm         lr    tokens/s   TFLOP/s    MFU"
+      "  peak GiB         ms\n"
+      "      10    9.2103      1.235  3.000e-04      51,234     412.3  41.7%"
+      "     61.24      79.95\n");
+}
+
+TEST(ConsoleTest, WhatIsNotKnownIsNotGuessed) {
+  StepRecord record = Record();
+  record.mfu.reset();
+  record.peak_gib.reset();
+  record.loss = std::numeric_limits<double>::quiet_NaN();
+  record.tflops = 0.0123;
+  EXPECT_EQ(FormatStep(record),
+            "      10       nan      1.235  3.000e-04      51,234    0.0123   "
+            " n/a       n/a      79.95\n");
+}
+
+TEST(ConsoleTest, LinesAreAsWideForAnyUsualValue) {
+  StepRecord small = Record();
+  small.step = 1;
+  small.loss = 0;
+  small.grad_norm = 1e-9;
+  small.lr = 0;
+  StepRecord large = Record();
+  large.step = 10'000'000;
+  large.grad_norm = 123456;
+  large.tokens_per_s = 98'765'432;
+  large.mfu = 1;
+  EXPECT_EQ(FormatStep(small).size(), FormatStepHeader().size());
+  EXPECT_EQ(FormatStep(large).size(), FormatStepHeader().size());
+}
+
+TEST(ConsoleTest, Evaluation) {
+  EXPECT_EQ(FormatEval({.step = 100, .loss = 3.25}),
+            "     100    3.2500  validation\n");
+}
+
+RunDescription Description() {
+  return {.build = "tessera 1.0, LibTorch 2.11.0",
+          .device = "NVIDIA H200",
+          .world_size = 2,
+          .precision = "BF16",
+          .attention = "NAIVE (AUTO: the first that supports the problem)",
+          .data = "synthetic",
+          .run_folder = "runs/a",
+          .parameters = 128600000,
+          .batch_size = 16,
+          .context = 1024,
+          .micro_batches = 2,
+          .steps = 1000,
+          .flops_per_token = 8e8,
+          .peak_tflops = 989,
+          .memory_table = "memory per device\n"};
+}
+
+TEST(ConsoleTest, Description) {
+  EXPECT_EQ(FormatRunDescription(Description()),
+            "build       tessera 1.0, LibTorch 2.11.0\n"
+            "device      2 x NVIDIA H200\n"
+            "precision   BF16\n"
+            "attention   NAIVE (AUTO: the first that supports the problem)\n"
+            "parameters  128,600,000\n"
+            "data        synthetic\n"
+            "batch       16 sequences x 1,024 tokens = 16,384 tokens, "
+            "2 micro-batches per rank\n"
+            "steps       1,000\n"
+            "work        13.11 TFLOP per step (0.8 GFLOP per token)\n"
+            "peak        989 TFLOP/s (MFU is measured against it)\n"
+            "run folder  runs/a\n"
+            "memory per device\n");
+}
+
+TEST(ConsoleTest, DescriptionOfAResumedRunOnAnUnknownDevice) {
+  RunDescription run = Description();
+  run.first_step = 400;
+  run.peak_tflops.reset();
+  EXPECT_THAT(FormatRunDescription(run),
+              AllOf(HasSubstr("steps       1,000, resumed after 400\n"),
+                    HasSubstr("MFU is n/a; set observe.peak_tflops\n")));
+}
+
+TEST(ConsoleTest, ProgressBar) {
+  ProgressState state = {.first_step = 200, .step = 200, .steps = 1000};
+  EXPECT_EQ(FormatProgress(state, 10), "[##>       ]  20%  200/1000  ? left");
+  state.step = 600;
+  state.elapsed = absl::Seconds(100);
+  EXPECT_EQ(FormatProgress(state, 10),
+            "[######>   ]  60%  600/1000  1m40s left");
+  state.step = 1000;
+  EXPECT_EQ(FormatProgress(state, 10), "[##########] 100%  1000/1000  0s left");
+}
+
+TEST(ConsoleTest, ProgressBarSetting) {
+  EXPECT_TRUE(WantsProgressBar(ObserveConfig::ON));
+  EXPECT_FALSE(WantsProgressBar(ObserveConfig::OFF));
+}
+
+// What was written to a temporary file.
+std::string TextOf(std::FILE* file) {
+  std::string text(std::ftell(file), '\0');
+  std::rewind(file);
+  EXPECT_EQ(std::fread(text.data(), 1, text.size(), file), text.size());
+  return text;
+}
+
+TEST(ConsoleTest, PlainOutputHasNoControlCharacters) {
+  std::FILE* out = std::tmpfile();
+  {
+    Console console(out, nullptr);
+    console.Start(Description(), absl::UnixEpoch());
+    for (int step = 1; step <= 51; ++step) {
+      console.Progress(step, absl::UnixEpoch());
+      console.Step(Record());
+    }
+    console.Eval({.step = 51, .loss = 1});
+  }
+  std::string lines;
+  for (int i = 0; i < 50; ++i) lines += FormatStep(Record());
+  EXPECT_EQ(TextOf(out), absl::StrCat(FormatRunDescription(Description()),
+                                      FormatStepHeader(), lines,
+                                      FormatStepHeader(), FormatStep(Record()),
+                                      FormatEval({.step = 51, .loss = 1})));
+  std::fclose(out);
+}
+
+TEST(ConsoleTest, TheBarMakesRoomForLinesAndComesBack) {
+  std::FILE* terminal = std::tmpfile();
+  const absl::Time start = absl::UnixEpoch();
+  const std::string erase = "\r\x1b[K";
+  const auto bar = [](int64_t step, int seconds) {
+    return FormatProgress(
+        {.step = step, .steps = 1000, .elapsed = absl::Seconds(seconds)}, 30);
+  };
+  {
+    // One file for both, as on a terminal.
+    Console console(terminal, terminal);
+    console.Start(Description(), start);
+    console.Progress(100, start + absl::Seconds(10));
+    console.Progress(101, start + absl::Seconds(10.05));  // too soon to redraw
+    console.Eval({.step = 101, .loss = 1});
+    console.Progress(1000, start + absl::Seconds(20));
+  }
+  EXPECT_EQ(
+      TextOf(terminal),
+      absl::StrCat(FormatRunDescription(Description()), erase, bar(100, 10),
+                   erase, FormatEval({.step = 101, .loss = 1}), bar(100, 10),
+                   erase, bar(1000, 20), "\n"));
+  std::fclose(terminal);
+}
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+TEST(MemoryReportTest, Table) {
+  const MemoryReport report = {.parameters = 2 * kGiB,
+                               .shadow = 1 * kGiB,
+                               .gradients = 1 * kGiB,
+                               .optimizer = 4 * kGiB,
+                               .activations = 8 * kGiB,
+                               .capacity = 64 * kGiB};
+  EXPECT_EQ(report.total(), 16 * kGiB);
+  EXPECT_EQ(FormatMemoryTable(report),
+            "memory per device\n"
+            "  parameters       2.00 GiB   12.5%\n"
+            "  shadow           1.00 GiB    6.2%\n"
+            "  gradients        1.00 GiB    6.2%\n"
+            "  optimizer        4.00 GiB   25.0%\n"
+            "  activations      8.00 GiB   50.0%\n"
+            "  total           16.00 GiB of 64.00 GiB (25.0%)\n");
+}
+
+TEST(MemoryReportTest, EmptyTableWithoutCapacity) {
+  EXPECT_EQ(FormatMemoryTable({}),
+            "memory per device\n  total                 0 B\n");
+}
+
+TEST(MemoryReportTest, AdviceHasWhatHelpsInOrder) {
+  const MemoryReport report = {.parameters = kGiB, .activations = 9 * kGiB};
+  const MemoryChoices choices = {.batch_size = 24,
+                                 .micro_batches = 2,
+                                 .world_size = 2,
+                                 .context = 2048,
+                                 .precision = "FP32",
+                                 .recompute = "NONE",
+                                 .attention = "NAIVE"};
+  EXPECT_EQ(
+      OutOfMemoryMessage("2.00 GiB more", report, choices),
+      absl::StrCat(
+          "out of device memory: 2.00 GiB more\n", FormatMemoryTable(report),
+          "what would help, the cheapest first:\n"
+          "  attention { backend: AUTO }: NAIVE holds every score of every "
+          "head, context x context of them\n"
+          "  training { micro_batches: 3 }: 4 sequence(s) at a time per rank "
+          "instead of 6, the same step\n"
+          "  recompute { policy: BLOCK }: keeps one activation per block, for "
+          "about a third more computation\n"
+          "  precision { mode: BF16 }: activations and gradients of half the "
+          "size\n"
+          "  a smaller model.context_length (now 2048) or training.batch_size "
+          "(now 24): another run\n"));
+}
+
+TEST(MemoryReportTest, AdviceLeavesOutWhatIsSetAlready) {
+  const MemoryReport report = {.parameters = 4 * kGiB, .optimizer = 8 * kGiB};
+  const MemoryChoices choices = {.batch_size = 2,
+                                 .micro_batches = 1,
+                                 .world_size = 2,
+                                 .context = 128,
+                                 .precision = "BF16",
+                                 .recompute = "BLOCK",
+                                 .attention = "FLASH_CUDA"};
+  EXPECT_THAT(OutOfMemoryMessage("x", report, choices),
+              AllOf(Not(HasSubstr("NAIVE")), Not(HasSubstr("micro_batches")),
+                    Not(HasSubstr("recompute")), Not(HasSubstr("mode: BF16 }")),
+                    HasSubstr("mode: BF16_PURE }"), HasSubstr("(now 128)")));
+}
+
+}  // namespace
+}  // namespace tessera

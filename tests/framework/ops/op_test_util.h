@@ -1,0 +1,67 @@
+#ifndef TESTS_FRAMEWORK_OPS_OP_TEST_UTIL_H_
+#define TESTS_FRAMEWORK_OPS_OP_TEST_UTIL_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "framework/params/parameter_store.h"
+#include "gtest/gtest.h"
+
+namespace tessera::testing {
+
+// One suite for every device; instantiate it with
+//   INSTANTIATE_TEST_SUITE_P(Cpu, MyTest, ::testing::Values(at::kCPU));
+//   INSTANTIATE_TEST_SUITE_P(Gpu, MyTest, ::testing::Values(at::kCUDA));
+class DeviceTest : public ::testing::TestWithParam<at::DeviceType> {
+ protected:
+  void SetUp() override;
+  at::Device device() const { return at::Device(GetParam()); }
+};
+
+// Standard normal values of `seed`, the same on every device.
+at::Tensor Randn(at::IntArrayRef shape, uint64_t seed, at::ScalarType dtype,
+                 at::Device device);
+
+// A store that holds one random block named "p".
+struct OneParameter {
+  std::unique_ptr<ParameterStore> store;
+  Parameter* p = nullptr;
+};
+OneParameter MakeParameter(at::IntArrayRef shape,
+                           const ParameterStoreOptions& options,
+                           bool trainable = true);
+// Master, compute and gradient in FP64 on `device`.
+ParameterStoreOptions Fp64(at::Device device);
+
+// A result and the gradients of <cotangent, result>.
+struct Evaluation {
+  at::Tensor y;
+  std::vector<at::Tensor> grads;
+};
+using OpFn = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
+
+// Runs fn on leaves with the inputs' values. The cotangent is random but for a
+// scalar result, and the same for every dtype of `inputs`. With a parameter its
+// gradient follows those of the inputs.
+Evaluation Evaluate(const OpFn& fn, const std::vector<at::Tensor>& inputs,
+                    const OneParameter* parameter = nullptr);
+// The same on FP64 copies.
+Evaluation EvaluateInFp64(const OpFn& fn,
+                          const std::vector<at::Tensor>& inputs);
+
+// Within twice the error of `naive`; for FP64 within 1e-12.
+void ExpectWithinBudget(const at::Tensor& got, const at::Tensor& naive,
+                        const at::Tensor& oracle);
+// Result and gradients.
+void ExpectWithinBudget(const Evaluation& got, const Evaluation& naive,
+                        const Evaluation& oracle);
+
+// FP64, FP32 and BF16; FP16 too on a GPU.
+std::vector<at::ScalarType> FloatDtypes(at::Device device);
+
+}  // namespace tessera::testing
+
+#endif  // TESTS_FRAMEWORK_OPS_OP_TEST_UTIL_H_

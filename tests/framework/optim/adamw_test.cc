@@ -1,0 +1,383 @@
+#include "framework/optim/adamw.h"
+
+#include <ATen/ATen.h>
+#include <google/protobuf/text_format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/error_budget.h"
+
+namespace tessera {
+namespace {
+
+using testing::BitEqual;
+using ::testing::HasSubstr;
+
+OptimizerConfig Config(const std::string& adamw) {
+  OptimizerConfig config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      "adamw { " + adamw + " }", &config));
+  return config;
+}
+
+// Sizes of no round number; two members of one block that share a chunk.
+// The CPU's tests stay below what LibTorch would spread over threads.
+std::vector<ParameterBlockSpec> OddBlocks(int64_t ffn_rows = 65) {
+  const auto weight = [](const char* name, std::vector<int64_t> shape) {
+    return ParameterSpec{name, std::move(shape), Init::kLinear};
+  };
+  return {{"frozen", {weight("frozen", {9, 9})}, /*trainable=*/false},
+          {"qkv", {weight("q.weight", {7, 13}), weight("k.weight", {3, 13})}},
+          {"norm", {{"norm.gain", {13}, Init::kOnes}}},
+          {"one", {{"one.gain", {1}, Init::kOnes}}},
+          {"ffn", {weight("ffn.weight", {ffn_rows, 129})}}};
+}
+
+struct Mode {
+  std::string precision;
+  int micro_batches = 1;
+};
+
+// A store with its optimizer.
+struct Trainee {
+  std::unique_ptr<ParameterStore> store;
+  std::unique_ptr<AdamW> adamw;
+
+  static Trainee Create(const Mode& mode, const std::string& config,
+                        at::Device device = at::kCPU, int64_t ffn_rows = 65) {
+    PrecisionConfig precision;
+    PrecisionConfig::Mode value = PrecisionConfig::UNSPECIFIED;
+    EXPECT_TRUE(PrecisionConfig::Mode_Parse(mode.precision, &value));
+    precision.set_mode(value);
+    const auto policy =
+        PrecisionPolicy::Create(precision, mode.micro_batches, /*cuda=*/true);
+    EXPECT_TRUE(policy.ok()) << policy.status();
+    ParameterStoreOptions options;
+    options.device = device;
+    options.master = (*policy)[OpClass::kMasterWeights];
+    options.compute = (*policy)[OpClass::kWeights];
+    options.gradient = (*policy)[OpClass::kGradient];
+    auto store = ParameterStore::Create(OddBlocks(ffn_rows), options);
+    EXPECT_TRUE(store.ok()) << store.status();
+    auto adamw = AdamW::Create(Config(config), **store, *policy);
+    EXPECT_TRUE(adamw.ok()) << adamw.status();
+    return {*std::move(store), *std::move(adamw)};
+  }
+
+  at::Tensor Scalar(double value) const {
+    return at::full({1}, value, store->master().options().dtype(at::kFloat));
+  }
+
+  // The same values for every device and mode, rounded; zero in the gaps.
+  void FillGradient(int64_t step) const {
+    at::manual_seed(1000 + step);
+    for (const ParameterSlice& slice : store->slices()) {
+      if (!slice.trainable) continue;
+      store->grad()
+          .narrow(0, slice.offset, slice.numel)
+          .copy_(at::randn({slice.numel}, at::kFloat) *
+                 (slice.name == "norm.gain" ? 1e-4 : 1.0));
+    }
+  }
+
+  void Step(int64_t step, double lr, double grad_scale = 1,
+            bool skip = false) const {
+    FillGradient(step);
+    const at::Tensor flag =
+        at::full({1}, skip, store->master().options().dtype(at::kBool));
+    const absl::Status status =
+        adamw->Step({Scalar(lr), Scalar(grad_scale), flag});
+    EXPECT_TRUE(status.ok()) << status;
+  }
+
+  at::Tensor Weights() const {
+    return store->master().narrow(0, 0, store->trainable_extent());
+  }
+};
+
+// |a - b| / |b| in the L2 norm, of the parameter for which it is largest.
+double WorstRelativeError(const ParameterStore& store, const at::Tensor& a,
+                          const at::Tensor& b) {
+  double worst = 0;
+  for (const ParameterSlice& slice : store.slices()) {
+    if (!slice.trainable) continue;
+    const auto part = [&](const at::Tensor& flat) {
+      return flat.narrow(0, slice.offset, slice.numel).cpu().to(at::kDouble);
+    };
+    const at::Tensor x = part(a), y = part(b);
+    const double error = ((x - y).norm() / y.norm()).item<double>();
+    EXPECT_TRUE(std::isfinite(error)) << slice.name;
+    worst = std::max(worst, error);
+  }
+  return worst;
+}
+
+constexpr char kHyper[] =
+    "lr: 1 beta1: 0.9 beta2: 0.95 eps: 1e-8 "
+    "weight_decay: 0.1";
+
+double Rate(int64_t step) { return 1e-3 * (1 + std::sin(0.1 * step)); }
+
+TEST(AdamW, EqualsLibTorchsOver100Steps) {
+  const Trainee ours = Trainee::Create({"FP32"}, kHyper);
+  at::Tensor weights = ours.Weights().clone();
+  at::Tensor exp_avg = at::zeros_like(weights);
+  at::Tensor exp_avg_sq = at::zeros_like(weights);
+  const at::Tensor count = at::zeros({}, at::kFloat);
+  for (int64_t step = 0; step < 100; ++step) {
+    ours.Step(step, Rate(step));
+    count.add_(1);
+    at::_fused_adamw_({weights}, {ours.store->grad()}, {exp_avg}, {exp_avg_sq},
+                      {}, {count}, Rate(step), 0.9, 0.95, 0.1, 1e-8,
+                      /*amsgrad=*/false, /*maximize=*/false);
+  }
+  EXPECT_LT(WorstRelativeError(*ours.store, ours.Weights(), weights), 1e-6);
+  EXPECT_LT(WorstRelativeError(*ours.store, ours.adamw->exp_avg(), exp_avg),
+            1e-6);
+  EXPECT_LT(
+      WorstRelativeError(*ours.store, ours.adamw->exp_avg_sq(), exp_avg_sq),
+      1e-6);
+  EXPECT_EQ(ours.adamw->step().item<int64_t>(), 100);
+}
+
+// The paper's equations in FP64, with bias-corrected moments written out.
+TEST(AdamW, EqualsThePaperInFp64Over100Steps) {
+  const Trainee ours = Trainee::Create({"FP32"}, kHyper);
+  at::Tensor theta = ours.Weights().to(at::kDouble);
+  at::Tensor m = at::zeros_like(theta), v = at::zeros_like(theta);
+  for (int64_t step = 0; step < 100; ++step) {
+    const double lr = Rate(step);
+    ours.Step(step, lr, /*grad_scale=*/0.25);
+    const at::Tensor g = 0.25 * ours.store->grad().to(at::kDouble);
+    m = 0.9 * m + (1 - 0.9) * g;
+    v = 0.95 * v + (1 - 0.95) * g * g;
+    const at::Tensor m_hat = m / (1 - std::pow(0.9, step + 1));
+    const at::Tensor v_hat = v / (1 - std::pow(0.95, step + 1));
+    theta = theta - lr * 0.1 * theta - lr * m_hat / (v_hat.sqrt() + 1e-8);
+  }
+  EXPECT_LT(WorstRelativeError(*ours.store, ours.Weights(), theta), 1e-6);
+  EXPECT_LT(WorstRelativeError(*ours.store, ours.adamw->exp_avg(), m), 1e-6);
+  EXPECT_LT(WorstRelativeError(*ours.store, ours.adamw->exp_avg_sq(), v), 1e-6);
+}
+
+TEST(AdamW, GroupsHaveTheirOwnDecayAndRate) {
+  const Trainee grouped = Trainee::Create(
+      {"FP32"}, std::string(kHyper) +
+                    " groups { name: 'matrices' patterns: '*.weight' }"
+                    " groups { name: 'gains' patterns: 'norm.*' "
+                    "          patterns: 'one.*' weight_decay: 0 "
+                    "          lr_multiplier: 0.5 }");
+  const Trainee matrices = Trainee::Create({"FP32"}, kHyper);
+  const Trainee gains = Trainee::Create(
+      {"FP32"}, "lr: 1 beta1: 0.9 beta2: 0.95 eps: 1e-8 weight_decay: 0");
+  for (int64_t step = 0; step < 10; ++step) {
+    grouped.Step(step, Rate(step));
+    matrices.Step(step, Rate(step));
+    gains.Step(step, 0.5 * Rate(step));
+  }
+  for (const ParameterSlice& slice : grouped.store->slices()) {
+    const bool gain = slice.name.ends_with(".gain");
+    const auto part = [&](const Trainee& trainee) {
+      return trainee.store->master().narrow(0, slice.offset, slice.numel);
+    };
+    EXPECT_TRUE(BitEqual(part(grouped), part(gain ? gains : matrices)))
+        << slice.name;
+  }
+  EXPECT_FALSE(BitEqual(matrices.Weights(), gains.Weights()));
+}
+
+const Mode kModes[] = {{"FP32"},    {"BF16"},      {"BF16", 2},     {"FP16"},
+                       {"FP16", 2}, {"BF16_PURE"}, {"BF16_PURE", 2}};
+
+std::string ModeName(const ::testing::TestParamInfo<Mode>& info) {
+  return info.param.precision +
+         (info.param.micro_batches > 1 ? "_Fp32Grad" : "");
+}
+
+class AdamWInMode : public ::testing::TestWithParam<Mode> {};
+
+TEST_P(AdamWInMode, ShadowIsTheMasterRoundedAfterEachStep) {
+  const Trainee ours = Trainee::Create(GetParam(), kHyper);
+  for (int64_t step = 0; step < 5; ++step) {
+    const at::Tensor before = ours.Weights().clone();
+    ours.Step(step, 1e-2);
+    EXPECT_FALSE(BitEqual(ours.Weights(), before));
+    if (!ours.store->shadow().defined()) continue;
+    EXPECT_TRUE(
+        BitEqual(ours.store->shadow(),
+                 ours.store->master().to(ours.store->shadow().scalar_type())));
+  }
+}
+
+TEST_P(AdamWInMode, ASkippedStepChangesNoBit) {
+  const Trainee ours = Trainee::Create(GetParam(), kHyper);
+  ours.Step(0, 1e-2);
+  const auto state = [&] {
+    std::vector<at::Tensor> all = {ours.store->master(), ours.adamw->exp_avg(),
+                                   ours.adamw->exp_avg_sq(),
+                                   ours.adamw->step()};
+    if (ours.store->shadow().defined()) all.push_back(ours.store->shadow());
+    for (at::Tensor& tensor : all) tensor = tensor.clone();
+    return all;
+  };
+  const std::vector<at::Tensor> before = state();
+  ours.Step(1, 1e-2, std::numeric_limits<double>::quiet_NaN(), /*skip=*/true);
+  const std::vector<at::Tensor> after = state();
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_TRUE(BitEqual(before[i], after[i])) << "tensor " << i;
+  }
+}
+
+TEST_P(AdamWInMode, LeavesFrozenParametersAndGapsAlone) {
+  const Trainee ours = Trainee::Create(GetParam(), kHyper);
+  const at::Tensor before = ours.store->master().clone();
+  ours.Step(0, 1e-2);
+  at::Tensor untouched = at::ones({before.numel()}, at::kBool);
+  for (const ParameterSlice& slice : ours.store->slices()) {
+    if (slice.trainable) {
+      untouched.narrow(0, slice.offset, slice.numel).fill_(false);
+    }
+  }
+  EXPECT_TRUE(BitEqual(ours.store->master().masked_select(untouched),
+                       before.masked_select(untouched)));
+  const at::Tensor gaps = untouched.narrow(0, 0, ours.Weights().numel());
+  EXPECT_GT(gaps.sum().item<int64_t>(), 0);
+  for (const at::Tensor& flat :
+       {ours.Weights(), ours.adamw->exp_avg(), ours.adamw->exp_avg_sq()}) {
+    EXPECT_EQ(flat.masked_select(gaps).count_nonzero().item<int64_t>(), 0);
+  }
+}
+
+TEST_P(AdamWInMode, ContinuesFromACopiedStateBitForBit) {
+  const Trainee straight = Trainee::Create(GetParam(), kHyper);
+  for (int64_t step = 0; step < 3; ++step) straight.Step(step, 1e-2);
+  const Trainee resumed = Trainee::Create(GetParam(), kHyper);
+  resumed.store->master().copy_(straight.store->master());
+  resumed.store->RefreshShadow();
+  resumed.adamw->exp_avg().copy_(straight.adamw->exp_avg());
+  resumed.adamw->exp_avg_sq().copy_(straight.adamw->exp_avg_sq());
+  resumed.adamw->step().copy_(straight.adamw->step());
+  for (const Trainee* trainee : {&straight, &resumed}) trainee->Step(3, 1e-2);
+  EXPECT_TRUE(BitEqual(straight.store->master(), resumed.store->master()));
+}
+
+TEST_P(AdamWInMode, CountsItsBytes) {
+  const Trainee ours = Trainee::Create(GetParam(), kHyper);
+  const int64_t element = GetParam().precision == "BF16_PURE" ? 2 : 4;
+  EXPECT_EQ(ours.adamw->state_bytes(),
+            2 * element * ours.store->trainable_extent() + 8);
+}
+
+INSTANTIATE_TEST_SUITE_P(, AdamWInMode, ::testing::ValuesIn(kModes), ModeName);
+
+class GpuAdamW : public ::testing::TestWithParam<Mode> {
+ protected:
+  void SetUp() override {
+    if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  }
+};
+
+// In FP32 the kernel may contract products and sums that the CPU's loop
+// rounds; with BF16 state such a difference can flip a rounding to 2^-8.
+TEST_P(GpuAdamW, EqualsTheCpu) {
+  const std::string config =
+      std::string(kHyper) +
+      " groups { name: 'matrices' patterns: '*.weight' }"
+      " groups { name: 'gains' patterns: '*.gain' weight_decay: 0 }";
+  // More elements than one pass of a full grid updates (132 * 5 * 1,024).
+  const Trainee cpu = Trainee::Create(GetParam(), config, at::kCPU, 7001);
+  const Trainee gpu =
+      Trainee::Create(GetParam(), config, at::Device(at::kCUDA, 0), 7001);
+  const bool pure = GetParam().precision == "BF16_PURE";
+  const int64_t steps = pure ? 1 : 10;
+  for (int64_t step = 0; step < steps; ++step) {
+    cpu.Step(step, Rate(step), /*grad_scale=*/0.5);
+    gpu.Step(step, Rate(step), /*grad_scale=*/0.5);
+  }
+  const double bound = pure ? std::ldexp(1, -7) : 1e-6;
+  EXPECT_LT(WorstRelativeError(*cpu.store, gpu.Weights(), cpu.Weights()),
+            bound);
+  EXPECT_LT(WorstRelativeError(*cpu.store, gpu.adamw->exp_avg(),
+                               cpu.adamw->exp_avg()),
+            bound);
+  EXPECT_LT(WorstRelativeError(*cpu.store, gpu.adamw->exp_avg_sq(),
+                               cpu.adamw->exp_avg_sq()),
+            bound);
+  EXPECT_EQ(gpu.adamw->step().item<int64_t>(), steps);
+  if (!gpu.store->shadow().defined()) return;
+  EXPECT_TRUE(
+      BitEqual(gpu.store->shadow(),
+               gpu.store->master().to(gpu.store->shadow().scalar_type())));
+}
+
+TEST_P(GpuAdamW, ASkippedStepChangesNoBit) {
+  const Trainee gpu =
+      Trainee::Create(GetParam(), kHyper, at::Device(at::kCUDA, 0));
+  gpu.Step(0, 1e-2);
+  const at::Tensor master = gpu.store->master().clone();
+  const at::Tensor exp_avg = gpu.adamw->exp_avg().clone();
+  const at::Tensor exp_avg_sq = gpu.adamw->exp_avg_sq().clone();
+  gpu.Step(1, 1e-2, std::numeric_limits<double>::quiet_NaN(), /*skip=*/true);
+  EXPECT_TRUE(BitEqual(gpu.store->master(), master));
+  EXPECT_TRUE(BitEqual(gpu.adamw->exp_avg(), exp_avg));
+  EXPECT_TRUE(BitEqual(gpu.adamw->exp_avg_sq(), exp_avg_sq));
+  EXPECT_EQ(gpu.adamw->step().item<int64_t>(), 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(, GpuAdamW, ::testing::ValuesIn(kModes), ModeName);
+
+struct BadGroups {
+  std::string groups;
+  std::string message;
+};
+
+class AdamWGroups : public ::testing::TestWithParam<BadGroups> {};
+
+TEST_P(AdamWGroups, AreRefusedByName) {
+  auto store = ParameterStore::Create(OddBlocks(), {});
+  ASSERT_TRUE(store.ok()) << store.status();
+  const auto policy = PrecisionPolicy::Create(PrecisionConfig(), 1, false);
+  const auto adamw =
+      AdamW::Create(Config("lr: 1 " + GetParam().groups), **store, *policy);
+  EXPECT_EQ(adamw.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(adamw.status().message()),
+              HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , AdamWGroups,
+    ::testing::Values(
+        BadGroups{"groups { name: 'a' patterns: '*.weight' }",
+                  "parameter norm.gain matches no group"},
+        BadGroups{"groups { name: 'a' patterns: '*' } "
+                  "groups { name: 'b' patterns: 'norm.*' }",
+                  "parameter norm.gain matches both \"a\" and \"b\""},
+        BadGroups{"groups { name: 'a' patterns: '*' patterns: 'nrom.*' }",
+                  "pattern \"nrom.*\" of group \"a\" matches no parameter"},
+        // q and k are fused and meet at element 91.
+        BadGroups{"groups { name: 'a' patterns: 'q.*' patterns: '*.gain' } "
+                  "groups { name: 'b' patterns: 'k.*' patterns: 'ffn.*' }",
+                  "parameter k.weight of group \"b\" starts within 128"}));
+
+TEST(AdamWCreate, RefusesMastersInAnotherDtypeThanItsMoments) {
+  ParameterStoreOptions options;
+  options.master = at::kBFloat16;
+  options.compute = at::kBFloat16;
+  auto store = ParameterStore::Create(OddBlocks(), options);
+  ASSERT_TRUE(store.ok()) << store.status();
+  const auto policy = PrecisionPolicy::Create(PrecisionConfig(), 1, false);
+  const auto adamw = AdamW::Create(Config("lr: 1"), **store, *policy);
+  EXPECT_THAT(std::string(adamw.status().message()),
+              HasSubstr("the store has BFloat16 and the policy FP32 Float"));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,188 @@
+#include "framework/optim/gradient_norm.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <cmath>
+#include <limits>
+
+#include "framework/optim/non_finite_latch.h"
+#include "gtest/gtest.h"
+#include "tests/testing/error_budget.h"
+
+namespace tessera {
+namespace {
+
+using testing::BitEqual;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+at::Tensor Sum(const at::Tensor& flat) {
+  auto sum = SumOfSquares(flat);
+  EXPECT_TRUE(sum.ok()) << sum.status();
+  return *sum;
+}
+
+struct FlatCase {
+  int64_t numel;
+  at::ScalarType dtype;
+};
+
+class SumOfSquaresTest : public ::testing::TestWithParam<FlatCase> {
+ protected:
+  at::Tensor Values(at::Device device) const {
+    at::manual_seed(GetParam().numel);
+    return at::randn({GetParam().numel}, at::kFloat)
+        .to(device, GetParam().dtype);
+  }
+};
+
+TEST_P(SumOfSquaresTest, EqualsFp64) {
+  const at::Tensor values = Values(at::kCPU);
+  const double oracle = values.to(at::kDouble).square().sum().item<double>();
+  EXPECT_NEAR(Sum(values).item<float>(), oracle, 1e-6 * oracle);
+}
+
+TEST_P(SumOfSquaresTest, DoesNotDependOnThreads) {
+  const at::Tensor values = Values(at::kCPU);
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const at::Tensor serial = Sum(values);
+  at::set_num_threads(3);
+  const at::Tensor parallel = Sum(values);
+  at::set_num_threads(threads);
+  EXPECT_TRUE(BitEqual(serial, parallel));
+}
+
+const FlatCase kFlatCases[] = {
+    {0, at::kFloat},      {1, at::kFloat},         {127, at::kBFloat16},
+    {1001, at::kHalf},    {70'003, at::kFloat},    {300'001, at::kBFloat16},
+    {300'007, at::kHalf}, {5'000'003, at::kFloat}, {5'000'003, at::kBFloat16},
+};
+INSTANTIATE_TEST_SUITE_P(, SumOfSquaresTest, ::testing::ValuesIn(kFlatCases));
+
+class GpuSumOfSquares : public SumOfSquaresTest {
+ protected:
+  void SetUp() override {
+    if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  }
+};
+
+TEST_P(GpuSumOfSquares, EqualsFp64) {
+  const at::Tensor values = Values(at::Device(at::kCUDA, 0));
+  const double oracle =
+      values.cpu().to(at::kDouble).square().sum().item<double>();
+  EXPECT_NEAR(Sum(values).item<float>(), oracle, 1e-6 * oracle);
+}
+
+TEST_P(GpuSumOfSquares, GivesTheSameBitsAgain) {
+  const at::Tensor values = Values(at::Device(at::kCUDA, 0));
+  const at::Tensor first = Sum(values);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(BitEqual(Sum(values).cpu(), first.cpu()));
+  }
+}
+
+TEST_P(GpuSumOfSquares, SeesANonFiniteValueAnywhere) {
+  const at::Tensor values = Values(at::Device(at::kCUDA, 0));
+  for (const int64_t index : {int64_t{0}, values.numel() - 1}) {
+    if (index < 0) continue;
+    const at::Tensor spoilt = values.clone();
+    spoilt[index] = kNan;
+    EXPECT_TRUE(std::isnan(Sum(spoilt).item<float>())) << index;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, GpuSumOfSquares, ::testing::ValuesIn(kFlatCases));
+
+at::Tensor Scalar(double value) { return at::full({1}, value, at::kFloat); }
+
+TEST(GradientScale, ClipsToTheNorm) {
+  const GradientScale scale = MakeGradientScale(Scalar(25), 1.0, {});
+  EXPECT_FLOAT_EQ(scale.norm.item<float>(), 5);
+  EXPECT_FLOAT_EQ(scale.scale.item<float>(), 1 / (5 + 1e-6));
+  EXPECT_FALSE(scale.nonfinite.item<bool>());
+}
+
+TEST(GradientScale, LeavesShorterGradientsAlone) {
+  EXPECT_EQ(MakeGradientScale(Scalar(25), 5.1, {}).scale.item<float>(), 1);
+  EXPECT_EQ(MakeGradientScale(Scalar(0), 1.0, {}).scale.item<float>(), 1);
+}
+
+TEST(GradientScale, WithoutClippingIsOne) {
+  const GradientScale scale = MakeGradientScale(Scalar(1e8), std::nullopt, {});
+  EXPECT_FLOAT_EQ(scale.norm.item<float>(), 1e4);
+  EXPECT_EQ(scale.scale.item<float>(), 1);
+}
+
+// The buffer holds 1024 times the true gradient, whose norm is 5.
+TEST(GradientScale, UndoesTheLossScale) {
+  const at::Tensor inverse = Scalar(1.0 / 1024);
+  const at::Tensor sum = Scalar(25.0 * 1024 * 1024);
+  const GradientScale clipped = MakeGradientScale(sum, 1.0, inverse);
+  EXPECT_FLOAT_EQ(clipped.norm.item<float>(), 5);
+  EXPECT_FLOAT_EQ(clipped.scale.item<float>(), 0.2 / 1024);
+  EXPECT_EQ(MakeGradientScale(sum, std::nullopt, inverse).scale.item<float>(),
+            1.0f / 1024);
+  EXPECT_EQ(inverse.item<float>(), 1.0f / 1024);  // not written to
+}
+
+TEST(GradientScale, FlagsInfinityAndNan) {
+  for (const double bad : {kInfinity, kNan}) {
+    for (const auto clip :
+         {std::optional<double>(1.0), std::optional<double>()}) {
+      EXPECT_TRUE(
+          MakeGradientScale(Scalar(bad), clip, {}).nonfinite.item<bool>());
+    }
+  }
+}
+
+TEST(FirstNonFiniteGradient, NamesTheParameter) {
+  auto store = ParameterStore::Create(
+      {{"frozen", {{"frozen", {4}}}, /*trainable=*/false},
+       {"qkv", {{"q", {2, 3}}, {"k", {1, 3}}}},
+       {"head", {{"head", {5}}}}},
+      {});
+  ASSERT_TRUE(store.ok()) << store.status();
+  EXPECT_EQ(FirstNonFiniteGradient(**store), "");
+  (*store)->Get("head").grad()[4] = kInfinity;
+  EXPECT_EQ(FirstNonFiniteGradient(**store), "head");
+  (*store)->Get("qkv").grad()[2][0] = kNan;
+  EXPECT_EQ(FirstNonFiniteGradient(**store), "k");
+}
+
+void ExpectLatches(at::Device device) {
+  NonFiniteLatch latch(/*next_step=*/7, device);
+  const auto update = [&](bool nonfinite) {
+    return latch
+        .Update(at::full({1}, nonfinite, at::device(device).dtype(at::kBool)))
+        .item<bool>();
+  };
+  EXPECT_FALSE(update(false));
+  EXPECT_FALSE(update(false));
+  EXPECT_EQ(latch.first_bad_step().item<int64_t>(), -1);
+  EXPECT_TRUE(update(true));  // step 9
+  EXPECT_TRUE(update(false));
+  EXPECT_TRUE(update(true));
+  EXPECT_EQ(latch.first_bad_step().item<int64_t>(), 9);
+}
+
+TEST(NonFiniteLatch, KeepsTheFirstBadStepAndSkipsFromThere) {
+  ExpectLatches(at::kCPU);
+}
+
+TEST(NonFiniteLatch, UpdatesInPlace) {
+  NonFiniteLatch latch(0, at::kCPU);
+  const at::Tensor yes = at::ones({1}, at::kBool);
+  const void* skip = latch.Update(yes).const_data_ptr();
+  EXPECT_EQ(latch.Update(yes).const_data_ptr(), skip);
+}
+
+TEST(GpuNonFiniteLatch, KeepsTheFirstBadStepAndSkipsFromThere) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  ExpectLatches(at::Device(at::kCUDA, 0));
+}
+
+}  // namespace
+}  // namespace tessera

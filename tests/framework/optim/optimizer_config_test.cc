@@ -1,0 +1,194 @@
+#include <google/protobuf/text_format.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "framework/base/violations.h"
+#include "framework/optim/optimizer_config_validation.h"
+#include "framework/optim/schedule.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+template <typename Message>
+Message Parse(const std::string& text) {
+  Message message;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message))
+      << text;
+  return message;
+}
+
+std::vector<Violation> ViolationsOf(const std::string& text) {
+  std::vector<Violation> found;
+  Validate(Parse<OptimizerConfig>(text), Violations(&found));
+  return found;
+}
+
+struct BadConfig {
+  const char* text;
+  const char* path;
+};
+
+class OptimizerConfigValidation : public ::testing::TestWithParam<BadConfig> {};
+
+TEST_P(OptimizerConfigValidation, NamesTheBrokenRule) {
+  const std::vector<Violation> found = ViolationsOf(GetParam().text);
+  ASSERT_EQ(found.size(), 1);
+  EXPECT_EQ(found[0].path, GetParam().path);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , OptimizerConfigValidation,
+    ::testing::Values(
+        BadConfig{"", "algorithm"}, BadConfig{"adamw {}", "adamw.lr"},
+        BadConfig{"adamw { lr: 0 }", "adamw.lr"},
+        BadConfig{"adamw { lr: nan }", "adamw.lr"},
+        BadConfig{"adamw { lr: 1 beta1: 1 }", "adamw.beta1"},
+        BadConfig{"adamw { lr: 1 beta2: -0.1 }", "adamw.beta2"},
+        BadConfig{"adamw { lr: 1 eps: 0 }", "adamw.eps"},
+        BadConfig{"adamw { lr: 1 weight_decay: -1 }", "adamw.weight_decay"},
+        BadConfig{"adamw { lr: 1 groups { patterns: '*' } }",
+                  "adamw.groups[0].name"},
+        BadConfig{"adamw { lr: 1 groups { name: 'all' } }",
+                  "adamw.groups[0].patterns"},
+        BadConfig{"adamw { lr: 1 groups { name: 'all' patterns: '*' "
+                  "weight_decay: -1 } }",
+                  "adamw.groups[0].weight_decay"},
+        BadConfig{"adamw { lr: 1 groups { name: 'all' patterns: '*' "
+                  "lr_multiplier: inf } }",
+                  "adamw.groups[0].lr_multiplier"},
+        BadConfig{"adamw { lr: 1 groups { name: 'a' patterns: 'x' } "
+                  "groups { name: 'a' patterns: 'y' } }",
+                  "adamw.groups[1].name"},
+        BadConfig{"adamw { lr: 1 } clip_norm: 0", "clip_norm"},
+        BadConfig{"adamw { lr: 1 } schedule { warmup_steps: -1 }",
+                  "schedule.warmup_steps"},
+        BadConfig{"adamw { lr: 1 } schedule { cosine { decay_steps: 0 } }",
+                  "schedule.cosine.decay_steps"},
+        BadConfig{"adamw { lr: 1 } schedule { cosine { final_ratio: 2 } }",
+                  "schedule.cosine.final_ratio"},
+        BadConfig{"adamw { lr: 1 } schedule { linear { final_ratio: -1 } }",
+                  "schedule.linear.final_ratio"},
+        BadConfig{"adamw { lr: 1 } schedule { wsd {} }",
+                  "schedule.wsd.decay_steps"},
+        BadConfig{"adamw { lr: 1 } schedule { wsd { decay_steps: 1 "
+                  "decay: UNSPECIFIED } }",
+                  "schedule.wsd.decay"}));
+
+TEST(OptimizerConfig, DefaultsAreValidOnceTheRateIsGiven) {
+  EXPECT_TRUE(ViolationsOf("adamw { lr: 1e-3 }").empty());
+}
+
+TEST(OptimizerConfig, SixteenGroupsAreTheMost) {
+  std::string groups;
+  for (char name = 'a'; name < 'a' + 16; ++name) {
+    groups += std::string("groups { patterns: '*' name: '") + name + "' } ";
+  }
+  EXPECT_TRUE(ViolationsOf("adamw { lr: 1 " + groups + "}").empty());
+  groups += "groups { patterns: '*' name: 'z' }";
+  const auto found = ViolationsOf("adamw { lr: 1 " + groups + "}");
+  ASSERT_EQ(found.size(), 1);
+  EXPECT_EQ(found[0].message, "there may be at most 16; there are 17");
+}
+
+TEST(OptimizerConfig, ReportsEveryBrokenRuleAtOnce) {
+  EXPECT_EQ(ViolationsOf("adamw { lr: -1 beta1: 2 } clip_norm: -1").size(), 3);
+}
+
+Schedule MakeSchedule(const std::string& text, int64_t total_steps) {
+  auto schedule =
+      Schedule::Create(Parse<ScheduleConfig>(text), /*peak_lr=*/2, total_steps);
+  EXPECT_TRUE(schedule.ok()) << schedule.status();
+  return *schedule;
+}
+
+// Rates as shares of the peak.
+struct Point {
+  int64_t step;
+  double ratio;
+};
+struct ScheduleCase {
+  const char* text;
+  int64_t total_steps;
+  std::vector<Point> points;
+};
+
+class ScheduleShape : public ::testing::TestWithParam<ScheduleCase> {};
+
+TEST_P(ScheduleShape, PassesThroughItsBoundaries) {
+  const Schedule schedule =
+      MakeSchedule(GetParam().text, GetParam().total_steps);
+  for (const Point& point : GetParam().points) {
+    EXPECT_NEAR(schedule.LearningRate(point.step), 2 * point.ratio, 1e-14)
+        << GetParam().text << ", step " << point.step;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , ScheduleShape,
+    ::testing::Values(
+        ScheduleCase{"", 10, {{0, 1}, {9, 1}, {1000, 1}}},
+        ScheduleCase{"constant {} warmup_steps: 4",
+                     10,
+                     {{0, 0.2}, {1, 0.4}, {3, 0.8}, {4, 1}, {9, 1}}},
+        // Ten steps after the warm-up: the decay ends where training does.
+        ScheduleCase{"warmup_steps: 3 cosine { final_ratio: 0.1 }",
+                     13,
+                     {{0, 0.25},
+                      {2, 0.75},
+                      {3, 1},
+                      {8, 0.55},
+                      {12, 0.1 + 0.45 * (1 + std::cos(0.9 * M_PI))},
+                      {13, 0.1},
+                      {50, 0.1}}},
+        ScheduleCase{"cosine { decay_steps: 4 final_ratio: 0 }",
+                     10,
+                     {{0, 1}, {2, 0.5}, {4, 0}, {9, 0}}},
+        ScheduleCase{"warmup_steps: 1 linear {}",
+                     11,
+                     {{0, 0.5}, {1, 1}, {6, 0.5}, {10, 0.1}, {11, 0}}},
+        ScheduleCase{"linear { decay_steps: 5 final_ratio: 0.5 }",
+                     10,
+                     {{0, 1}, {1, 0.9}, {5, 0.5}, {9, 0.5}}},
+        ScheduleCase{"warmup_steps: 1 wsd { decay_steps: 4 }",
+                     10,
+                     {{0, 0.5}, {1, 1}, {5, 1}, {6, 1}, {7, 0.75}, {9, 0.25}}},
+        ScheduleCase{"wsd { decay_steps: 4 final_ratio: 0.2 decay: SQRT }",
+                     10,
+                     {{0, 1}, {6, 1}, {7, 1 - 0.8 * 0.5}, {10, 0.2}}}));
+
+TEST(Schedule, IsContinuousAtThePeak) {
+  const Schedule schedule = MakeSchedule("warmup_steps: 1000 cosine {}", 5000);
+  EXPECT_NEAR(schedule.LearningRate(999), schedule.LearningRate(1000), 0.003);
+  EXPECT_EQ(schedule.LearningRate(1000), 2);
+  EXPECT_LT(schedule.LearningRate(1001), 2);
+}
+
+struct UnfitCase {
+  const char* text;
+  const char* message;
+};
+
+class ScheduleThatDoesNotFit : public ::testing::TestWithParam<UnfitCase> {};
+
+TEST_P(ScheduleThatDoesNotFit, IsRefused) {
+  const auto schedule =
+      Schedule::Create(Parse<ScheduleConfig>(GetParam().text), 1, 10);
+  EXPECT_EQ(schedule.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(schedule.status().message()),
+              HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , ScheduleThatDoesNotFit,
+    ::testing::Values(UnfitCase{"warmup_steps: 10", "has only 10 steps"},
+                      UnfitCase{"warmup_steps: 4 wsd { decay_steps: 7 }",
+                                "only 6 steps follow the warm-up of 4"}));
+
+}  // namespace
+}  // namespace tessera

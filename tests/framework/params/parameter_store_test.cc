@@ -1,0 +1,320 @@
+#include "framework/params/parameter_store.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/error_budget.h"
+
+namespace tessera {
+namespace {
+
+using testing::BitEqual;
+using ::testing::HasSubstr;
+
+std::unique_ptr<ParameterStore> MakeStore(
+    const std::vector<ParameterBlockSpec>& blocks,
+    const ParameterStoreOptions& options = {}) {
+  auto store = ParameterStore::Create(blocks, options);
+  EXPECT_TRUE(store.ok()) << store.status();
+  return *std::move(store);
+}
+
+ParameterBlockSpec Single(const std::string& name, std::vector<int64_t> shape,
+                          Init init = Init::kLinear, bool trainable = true) {
+  return {name, {{name, std::move(shape), init}}, trainable};
+}
+
+// A toy model: a frozen embedding in front, a fused block, odd sizes.
+std::vector<ParameterBlockSpec> ToyBlocks() {
+  return {Single("embedding", {11, 6}, Init::kEmbedding, /*trainable=*/false),
+          {"qkv",
+           {{"q", {6, 6}, Init::kLinear},
+            {"k", {3, 6}, Init::kLinear},
+            {"v", {3, 6}, Init::kLinear}}},
+          Single("norm", {6}, Init::kOnes),
+          Single("bias", {1}, Init::kZeros),
+          Single("head", {43, 6}, Init::kLinear)};
+}
+
+ParameterStoreOptions Bf16() {
+  ParameterStoreOptions options;
+  options.compute = at::kBFloat16;
+  options.gradient = at::kBFloat16;
+  return options;
+}
+
+const ParameterSlice& SliceOf(const ParameterStore& store,
+                              const std::string& name) {
+  for (const ParameterSlice& slice : store.slices()) {
+    if (slice.name == name) return slice;
+  }
+  ADD_FAILURE() << "no slice " << name;
+  return store.slices()[0];
+}
+
+at::Tensor MasterOf(const ParameterStore& store, const std::string& name) {
+  const ParameterSlice& slice = SliceOf(store, name);
+  return store.master().narrow(0, slice.offset, slice.numel);
+}
+
+TEST(ParameterStoreLayout, PutsTrainableBlocksFirstAndAligned) {
+  const auto store = MakeStore(ToyBlocks());
+  std::vector<std::pair<std::string, int64_t>> places;
+  for (const ParameterSlice& slice : store->slices()) {
+    places.emplace_back(slice.name, slice.offset);
+  }
+  // Members of one block lie back to back; blocks start at multiples of 128.
+  const std::vector<std::pair<std::string, int64_t>> expected = {
+      {"q", 0},      {"k", 36},     {"v", 54},         {"norm", 128},
+      {"bias", 256}, {"head", 384}, {"embedding", 768}};
+  EXPECT_EQ(places, expected);
+  EXPECT_EQ(store->trainable_extent(), 768);
+  EXPECT_EQ(store->grad().numel(), 768);
+  EXPECT_EQ(store->master().numel(), 896);
+  EXPECT_EQ(store->num_parameters(), 66 + 72 + 6 + 1 + 258);
+}
+
+TEST(ParameterStoreLayout, AlignsEveryBlockTo256BytesInEveryBuffer) {
+  const auto store = MakeStore(ToyBlocks(), Bf16());
+  const auto bytes_from = [](const at::Tensor& part, const at::Tensor& whole) {
+    return static_cast<const char*>(part.const_data_ptr()) -
+           static_cast<const char*>(whole.const_data_ptr());
+  };
+  for (const char* name : {"qkv", "norm", "bias", "head"}) {
+    Parameter& block = store->Get(name);
+    EXPECT_EQ(bytes_from(block.master(), store->master()) % 256, 0) << name;
+    EXPECT_EQ(bytes_from(block.value(), store->shadow()) % 256, 0) << name;
+    EXPECT_EQ(bytes_from(block.grad(), store->grad()) % 256, 0) << name;
+  }
+}
+
+TEST(ParameterStoreLayout, KeepsZerosInTheGaps) {
+  const auto store = MakeStore(ToyBlocks(), Bf16());
+  at::Tensor gap = at::ones({store->master().numel()}, at::kBool);
+  for (const ParameterSlice& slice : store->slices()) {
+    gap.narrow(0, slice.offset, slice.numel).fill_(false);
+  }
+  EXPECT_EQ(gap.sum().item<int64_t>(), 896 - store->num_parameters());
+  EXPECT_EQ(store->master().masked_select(gap).count_nonzero().item<int64_t>(),
+            0);
+  EXPECT_EQ(store->shadow().masked_select(gap).count_nonzero().item<int64_t>(),
+            0);
+}
+
+TEST(ParameterStoreLayout, FusedBlockIsItsMembersStacked) {
+  const auto store = MakeStore(ToyBlocks());
+  const at::Tensor& qkv = store->Get("qkv").master();
+  EXPECT_EQ(qkv.sizes(), at::IntArrayRef({12, 6}));
+  EXPECT_TRUE(
+      BitEqual(qkv.detach().narrow(0, 6, 3).flatten(), MasterOf(*store, "k")));
+}
+
+TEST(ParameterStoreLayout, HasNoShadowWhereComputeIsMaster) {
+  const auto store = MakeStore(ToyBlocks());
+  EXPECT_FALSE(store->shadow().defined());
+  EXPECT_TRUE(store->Get("head").value().is_same(store->Get("head").master()));
+  EXPECT_DEATH(store->Get("head").As(at::kBFloat16), "head is not kept in");
+}
+
+TEST(ParameterStoreLayout, GetDiesOnAnUnknownName) {
+  const auto store = MakeStore(ToyBlocks());
+  EXPECT_DEATH(store->Get("q"), "no parameter block is named q");
+}
+
+TEST(ParameterStoreLayout, AllFrozenLeavesAnEmptyGradient) {
+  const auto store = MakeStore({Single("w", {4, 4}, Init::kLinear, false)});
+  EXPECT_EQ(store->trainable_extent(), 0);
+  EXPECT_EQ(store->grad().numel(), 0);
+  EXPECT_FALSE(store->Get("w").trainable());
+}
+
+TEST(ParameterStoreAutograd, TrainableViewsAreLeavesThatRequireGrad) {
+  const auto store = MakeStore(ToyBlocks(), Bf16());
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor& head = store->Get("head").As(dtype);
+    EXPECT_EQ(head.scalar_type(), dtype);
+    EXPECT_TRUE(head.is_leaf() && head.requires_grad());
+    EXPECT_FALSE(store->Get("embedding").As(dtype).requires_grad());
+  }
+  EXPECT_FALSE(store->master().requires_grad());
+  EXPECT_FALSE(store->Get("head").grad().requires_grad());
+}
+
+TEST(ParameterStoreGradients, FirstClaimAssignsLaterOnesAdd) {
+  const auto store = MakeStore(ToyBlocks());
+  Parameter& head = store->Get("head");
+  for (int step = 0; step < 2; ++step) {
+    store->BeginGradients();
+    EXPECT_TRUE(head.ClaimFirstGradWrite());
+    EXPECT_FALSE(head.ClaimFirstGradWrite());
+    EXPECT_FALSE(head.ClaimFirstGradWrite());
+  }
+  EXPECT_DEATH(store->Get("embedding").ClaimFirstGradWrite(), "is frozen");
+}
+
+TEST(ParameterStoreGradients, ZeroesOnlyWhatNoOpWrote) {
+  const auto store = MakeStore(ToyBlocks());
+  store->Get("norm").grad().fill_(3);
+  store->Get("head").grad().fill_(5);
+  store->BeginGradients();
+  store->Get("head").ClaimFirstGradWrite();
+  store->ZeroUnwrittenGradients();
+  EXPECT_EQ(store->Get("norm").grad().count_nonzero().item<int64_t>(), 0);
+  EXPECT_TRUE(store->Get("head").grad().eq(5).all().item<bool>());
+}
+
+TEST(ParameterStoreShadow, IsTheMasterRounded) {
+  const auto store = MakeStore(ToyBlocks(), Bf16());
+  EXPECT_TRUE(BitEqual(store->shadow(), store->master().to(at::kBFloat16)));
+  store->master().narrow(0, 0, 5).fill_(0.1);
+  store->RefreshShadow();
+  EXPECT_TRUE(BitEqual(store->shadow(), store->master().to(at::kBFloat16)));
+}
+
+struct InitCase {
+  Init init;
+  double stddev;
+};
+
+class InitialValues : public ::testing::TestWithParam<InitCase> {};
+
+// Of a normal cut at 3 standard deviations: the variance is
+// 1 - 6 phi(3) / P(|z| < 3) = 0.97334 of the uncut one, and 0.68454 of the
+// values lie within one standard deviation.
+TEST_P(InitialValues, AreATruncatedNormal) {
+  const double stddev = GetParam().stddev;
+  const auto store = MakeStore({Single("w", {512, 1024}, GetParam().init)});
+  const at::Tensor values = store->master().to(at::kDouble) / stddev;
+  const auto count = static_cast<double>(values.numel());
+  EXPECT_NEAR(values.mean().item<double>(), 0, 5 / std::sqrt(count));
+  EXPECT_NEAR(values.var().item<double>(), 0.97334, 0.01);
+  EXPECT_NEAR(values.abs().lt(1).sum().item<double>() / count, 0.68454, 0.004);
+  const double largest = values.abs().max().item<double>();
+  EXPECT_LE(largest, 3 * (1 + 1e-6));
+  EXPECT_GT(largest, 2.99);
+}
+
+// Neighbouring values share a counter of the generator; they must not be
+// related, nor may one parameter's values be another's.
+TEST_P(InitialValues, AreUncorrelated) {
+  const auto store = MakeStore({Single("a", {512, 1024}, GetParam().init),
+                                Single("b", {512, 1024}, GetParam().init)});
+  const auto correlation = [](const at::Tensor& x, const at::Tensor& y) {
+    return (x * y).mean().item<double>() /
+           std::sqrt((x * x).mean().item<double>() *
+                     (y * y).mean().item<double>());
+  };
+  const at::Tensor a = MasterOf(*store, "a"), b = MasterOf(*store, "b");
+  const int64_t numel = a.numel();
+  const double bound = 5 / std::sqrt(static_cast<double>(numel));
+  EXPECT_NEAR(correlation(a, b), 0, bound);
+  for (const int64_t lag : {1, 2, 4}) {
+    EXPECT_NEAR(
+        correlation(a.narrow(0, 0, numel - lag), a.narrow(0, lag, numel - lag)),
+        0, bound)
+        << "lag " << lag;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , InitialValues,
+    ::testing::Values(InitCase{Init::kLinear, std::sqrt(2.0 / (512 + 1024))},
+                      InitCase{Init::kEmbedding, 1.0}));
+
+TEST(InitialValuesOf, NormsAndBiasesAreConstants) {
+  const auto store = MakeStore(ToyBlocks());
+  EXPECT_TRUE(MasterOf(*store, "norm").eq(1).all().item<bool>());
+  EXPECT_TRUE(MasterOf(*store, "bias").eq(0).all().item<bool>());
+}
+
+TEST(InitialValuesOf, AParameterDependOnItsNameAndTheSeedAlone) {
+  const auto fused = MakeStore(ToyBlocks());
+  const auto alone = MakeStore({Single("v", {3, 6})});
+  EXPECT_TRUE(BitEqual(MasterOf(*fused, "v"), MasterOf(*alone, "v")));
+  EXPECT_FALSE(BitEqual(MasterOf(*fused, "v"), MasterOf(*fused, "k")));
+  ParameterStoreOptions reseeded;
+  reseeded.seed = 1;
+  const auto other = MakeStore(ToyBlocks(), reseeded);
+  EXPECT_FALSE(BitEqual(MasterOf(*fused, "v"), MasterOf(*other, "v")));
+}
+
+TEST(InitialValuesOf, AParameterDoNotDependOnThreads) {
+  const std::vector<ParameterBlockSpec> blocks = {Single("w", {257, 1021})};
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const auto serial = MakeStore(blocks);
+  at::set_num_threads(3);
+  const auto parallel = MakeStore(blocks);
+  at::set_num_threads(threads);
+  EXPECT_TRUE(BitEqual(serial->master(), parallel->master()));
+}
+
+TEST(InitialValuesOf, ALowPrecisionMasterAreTheFp32OnesRounded) {
+  ParameterStoreOptions pure = Bf16();
+  pure.master = at::kBFloat16;
+  const auto store = MakeStore(ToyBlocks(), pure);
+  EXPECT_FALSE(store->shadow().defined());
+  EXPECT_TRUE(BitEqual(store->master(),
+                       MakeStore(ToyBlocks())->master().to(at::kBFloat16)));
+}
+
+struct BadCase {
+  std::string what;
+  std::vector<ParameterBlockSpec> blocks;
+  std::string message;
+};
+
+class BadBlocks : public ::testing::TestWithParam<BadCase> {};
+
+TEST_P(BadBlocks, AreRefusedByName) {
+  const auto store = ParameterStore::Create(GetParam().blocks, {});
+  EXPECT_EQ(store.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(store.status().message()),
+              HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , BadBlocks,
+    ::testing::Values(
+        BadCase{"SameBlockName",
+                {Single("w", {2, 2}), Single("w", {2, 2})},
+                "two parameter blocks are named w"},
+        BadCase{"SameMemberName",
+                {{"a", {{"w", {2}}}}, {"b", {{"w", {2}}}}},
+                "two parameters are named w"},
+        BadCase{"NoMembers", {{"a", {}}}, "block a has no members"},
+        BadCase{"NoName", {{"a", {{"", {2}}}}}, "a parameter has no name"},
+        BadCase{"EmptySize",
+                {Single("w", {0, 2})},
+                "w has the shape [0, 2]; each size must be >= 1"},
+        BadCase{"LinearOfOneDimension",
+                {Single("w", {4})},
+                "w has the shape [4]; a linear weight's"},
+        BadCase{"UnstackableMembers",
+                {{"qkv", {{"q", {4, 3}}, {"k", {4, 2}}}}},
+                "qkv: k [4, 2] cannot be stacked under q [4, 3]"},
+        BadCase{"UnstackableScalars",
+                {{"ab", {{"a", {}}, {"b", {}}}}},
+                "b [] cannot be stacked under a []"}),
+    [](const auto& info) { return info.param.what; });
+
+TEST(GpuParameterStore, HoldsTheCpuValuesBitForBit) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  ParameterStoreOptions options = Bf16();
+  const auto cpu = MakeStore(ToyBlocks(), options);
+  options.device = at::Device(at::kCUDA, 0);
+  const auto gpu = MakeStore(ToyBlocks(), options);
+  EXPECT_TRUE(BitEqual(gpu->master().cpu(), cpu->master()));
+  EXPECT_TRUE(BitEqual(gpu->shadow().cpu(), cpu->shadow()));
+}
+
+}  // namespace
+}  // namespace tessera

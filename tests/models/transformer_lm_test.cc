@@ -1,0 +1,263 @@
+#include "models/transformer_lm.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attention_backends/backend_table.h"
+#include "framework/ops/cross_entropy.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/model_shape.h"
+
+namespace tessera {
+namespace {
+
+ModelShape Sized(int64_t d_model, int64_t d_ff, int64_t layers, int64_t heads) {
+  return {.vocab = 10000,
+          .layers = layers,
+          .d_model = d_model,
+          .heads = heads,
+          .kv_heads = heads,
+          .d_ff = d_ff,
+          .context = 512};
+}
+
+ModelShape Tiny() {
+  ModelShape shape = Sized(48, 80, 3, 6);
+  shape.vocab = 101;
+  shape.context = 17;
+  return shape;
+}
+
+// A model and its store, and what one forward and backward pass gives.
+struct Fixture {
+  Fixture(const ModelShape& shape, const RecomputeConfig& recompute,
+          at::ScalarType compute = at::kFloat) {
+    PrecisionConfig precision;
+    if (compute == at::kBFloat16) precision.set_mode(PrecisionConfig::BF16);
+    const auto policy = PrecisionPolicy::Create(precision, 1, false).value();
+    store = ParameterStore::Create(TransformerParameters(shape).value(),
+                                   {.compute = policy[OpClass::kWeights],
+                                    .gradient = policy[OpClass::kGradient],
+                                    .seed = 5})
+                .value();
+    model = std::make_unique<TransformerLm>(
+        BlockContext{.shape = shape,
+                     .precision = policy,
+                     .backend = AttentionBackends().front()},
+        *store, recompute);
+    const at::Tensor tokens =
+        at::arange(2 * (shape.context + 1)).mul(7919).remainder(shape.vocab);
+    ids = tokens.view({2, -1}).narrow(1, 0, shape.context).contiguous();
+    targets = tokens.view({2, -1}).narrow(1, 1, shape.context).contiguous();
+    targets[1][3] = kIgnoredTarget;
+  }
+
+  double Run() {
+    store->BeginGradients();
+    const at::Tensor loss = model->LossSum(ids, targets);
+    torch::autograd::backward({loss}, {});
+    store->ZeroUnwrittenGradients();
+    return loss.item<double>();
+  }
+
+  std::unique_ptr<ParameterStore> store;
+  std::unique_ptr<TransformerLm> model;
+  at::Tensor ids, targets;
+};
+
+TEST(ModelShapeTest, CountsEqualTheTableToTheLastParameter) {
+  EXPECT_EQ(CountParameters(Sized(768, 3072, 12, 12)), 128'625'408);
+  EXPECT_EQ(CountParameters(Sized(1024, 4096, 24, 16)), 423'183'360);
+  EXPECT_EQ(CountParameters(Sized(1280, 5120, 36, 20)), 969'411'840);
+  EXPECT_EQ(CountParameters(Sized(1600, 6400, 48, 25)), 1'998'235'200);
+  EXPECT_EQ(CountParameters(Sized(2560, 10240, 32, 32)), 3'406'809'600);
+}
+
+TEST(ModelShapeTest, TiedHeadCountsOnceAndGroupedHeadsShrink) {
+  ModelShape shape = Sized(768, 3072, 12, 12);
+  shape.tied_head = true;
+  EXPECT_EQ(CountParameters(shape), 128'625'408 - 10000 * 768);
+  shape.kv_heads = 4;
+  EXPECT_EQ(CountParameters(shape),
+            128'625'408 - 10000 * 768 - 12 * 2 * 8 * 64 * 768);
+}
+
+TEST(ModelShapeTest, FrozenPatternsMustMatchWholeBlocks) {
+  ModelShape shape = Tiny();
+  shape.frozen = {"layers.*.attn.q_proj.weight"};
+  EXPECT_THAT(std::string(TransformerParameters(shape).status().message()),
+              testing::HasSubstr("only part of layers.0.attn.qkv"));
+  shape.frozen = {"encoder.*"};
+  EXPECT_THAT(std::string(TransformerParameters(shape).status().message()),
+              testing::HasSubstr("matches no parameter"));
+}
+
+// The same model in plain ATen, with ordinary leaves and autograd.
+class PlainModel {
+ public:
+  PlainModel(const ModelShape& shape, const ParameterStore& store)
+      : shape_(shape) {
+    for (const ParameterSlice& slice : store.slices()) {
+      weights_[slice.name] = store.master()
+                                 .narrow(0, slice.offset, slice.numel)
+                                 .view(slice.shape)
+                                 .to(at::kDouble)
+                                 .requires_grad_();
+    }
+  }
+
+  at::Tensor LossSum(const at::Tensor& ids, const at::Tensor& targets) {
+    at::Tensor x = at::embedding(W("token_embeddings.weight"), ids);
+    for (int64_t i = 0; i < shape_.layers; ++i) {
+      const std::string layer = "layers." + std::to_string(i) + ".";
+      x = x + Attention(Norm(x, W(layer + "ln1.weight")), layer);
+      const at::Tensor y = Norm(x, W(layer + "ln2.weight"));
+      const at::Tensor a = Times(y, W(layer + "ffn.w1.weight"));
+      const at::Tensor b = Times(y, W(layer + "ffn.w3.weight"));
+      x = x + Times(at::silu(a) * b, W(layer + "ffn.w2.weight"));
+    }
+    const at::Tensor logits = Times(
+        Norm(x, W("ln_final.weight")),
+        W(shape_.tied_head ? "token_embeddings.weight" : "lm_head.weight"));
+    return at::cross_entropy_loss(logits.flatten(0, 1), targets.flatten(), {},
+                                  at::Reduction::Sum, kIgnoredTarget);
+  }
+
+  const at::Tensor& W(const std::string& name) { return weights_.at(name); }
+
+ private:
+  static at::Tensor Times(const at::Tensor& x, const at::Tensor& w) {
+    return at::matmul(x, w.t());
+  }
+  at::Tensor Norm(const at::Tensor& x, const at::Tensor& gain) const {
+    return x * (x.square().mean(-1, true) + shape_.norm_eps).rsqrt() * gain;
+  }
+  // x: [B, S, N, D] -> rotated, [B, N, S, D].
+  at::Tensor Rotate(const at::Tensor& x) const {
+    const int64_t d = shape_.head_dim();
+    const at::Tensor frequency =
+        at::pow(shape_.rope_theta, at::arange(0, d, 2, at::kDouble) / -d);
+    const at::Tensor angle =
+        at::arange(x.size(1), at::kDouble).unsqueeze(1) * frequency;
+    const at::Tensor turn = at::polar(at::ones_like(angle), angle);
+    const at::Tensor pairs =
+        at::view_as_complex(x.unflatten(-1, {d / 2, 2}).contiguous());
+    return at::view_as_real(pairs * turn.unsqueeze(1))
+        .flatten(-2)
+        .transpose(1, 2);
+  }
+  at::Tensor Attention(const at::Tensor& y, const std::string& layer) {
+    const int64_t d = shape_.head_dim(), s = y.size(1);
+    auto heads = [&](const char* name, int64_t n) {
+      return Times(y, W(layer + "attn." + name + ".weight"))
+          .unflatten(-1, {n, d});
+    };
+    const int64_t repeat = shape_.heads / shape_.kv_heads;
+    const at::Tensor q = Rotate(heads("q_proj", shape_.heads));
+    const at::Tensor k =
+        Rotate(heads("k_proj", shape_.kv_heads)).repeat_interleave(repeat, 1);
+    const at::Tensor v = heads("v_proj", shape_.kv_heads)
+                             .transpose(1, 2)
+                             .repeat_interleave(repeat, 1);
+    const at::Tensor hidden = at::ones({s, s}, at::kBool).triu(1);
+    const at::Tensor scores =
+        (at::matmul(q, k.transpose(-1, -2)) / std::sqrt(static_cast<double>(d)))
+            .masked_fill(hidden, -INFINITY);
+    const at::Tensor o = at::matmul(scores.softmax(-1), v);
+    return Times(o.transpose(1, 2).flatten(2),
+                 W(layer + "attn.output_proj.weight"));
+  }
+
+  const ModelShape shape_;
+  std::map<std::string, at::Tensor> weights_;
+};
+
+void ExpectEqualsPlainModel(const ModelShape& shape) {
+  Fixture ours(shape, {});
+  const double loss = ours.Run();
+  PlainModel plain(shape, *ours.store);
+  const at::Tensor expected = plain.LossSum(ours.ids, ours.targets);
+  torch::autograd::backward({expected}, {});
+  EXPECT_NEAR(loss, expected.item<double>(), 2e-6 * expected.item<double>());
+  for (const ParameterSlice& slice : ours.store->slices()) {
+    const at::Tensor grad = ours.store->grad()
+                                .narrow(0, slice.offset, slice.numel)
+                                .view(slice.shape);
+    const at::Tensor oracle = plain.W(slice.name).grad();
+    const double error =
+        ((grad - oracle).norm() / oracle.norm()).item<double>();
+    EXPECT_LT(error, 5e-6) << slice.name;
+  }
+}
+
+TEST(TransformerLmTest, LossAndGradientsEqualPlainAutogradInDouble) {
+  ExpectEqualsPlainModel(Tiny());
+}
+
+TEST(TransformerLmTest, TiedHeadAndGroupedHeadsEqualPlainAutograd) {
+  ModelShape shape = Tiny();
+  shape.tied_head = true;
+  shape.kv_heads = 2;
+  ExpectEqualsPlainModel(shape);
+}
+
+TEST(TransformerLmTest, FrozenBlocksHaveNoGradientAndOthersAreUnchanged) {
+  ModelShape shape = Tiny();
+  Fixture all(shape, {});
+  all.Run();
+  shape.frozen = {"layers.1.*", "token_embeddings.weight"};
+  Fixture part(shape, {});
+  part.Run();
+  for (const ParameterSlice& slice : part.store->slices()) {
+    if (!slice.trainable) continue;
+    for (const ParameterSlice& other : all.store->slices()) {
+      if (other.name != slice.name) continue;
+      EXPECT_TRUE(
+          at::equal(part.store->grad().narrow(0, slice.offset, slice.numel),
+                    all.store->grad().narrow(0, other.offset, other.numel)))
+          << slice.name;
+    }
+  }
+  EXPECT_FALSE(part.store->Get("layers.1.ffn.w2.weight").grad().defined());
+}
+
+class RecomputeTest
+    : public testing::TestWithParam<
+          std::tuple<RecomputeConfig::Policy, int, at::ScalarType>> {};
+
+TEST_P(RecomputeTest, LossAndEveryGradientAreTheSameBits) {
+  const auto [policy, every, dtype] = GetParam();
+  Fixture plain(Tiny(), {}, dtype);
+  RecomputeConfig config;
+  config.set_policy(policy);
+  config.set_every(every);
+  Fixture recomputed(Tiny(), config, dtype);
+  EXPECT_EQ(plain.Run(), recomputed.Run());
+  EXPECT_TRUE(at::equal(plain.store->grad(), recomputed.store->grad()));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Policies, RecomputeTest,
+    testing::Combine(testing::Values(RecomputeConfig::BLOCK,
+                                     RecomputeConfig::ATTENTION,
+                                     RecomputeConfig::FFN),
+                     testing::Values(1, 2),
+                     testing::Values(at::kFloat, at::kBFloat16)));
+
+TEST(TransformerLmTest, NextTokenLogitsAreTheLastRowOfLogits) {
+  Fixture fixture(Tiny(), {});
+  const at::NoGradGuard no_grad;
+  const at::Tensor last = fixture.model->NextTokenLogits(fixture.ids);
+  const at::Tensor all = fixture.model->Logits(fixture.ids);
+  EXPECT_TRUE(at::allclose(last, all.select(1, all.size(1) - 1), 1e-5, 1e-6));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,37 @@
+#ifndef TESTS_TESTING_ERROR_BUDGET_H_
+#define TESTS_TESTING_ERROR_BUDGET_H_
+
+#include "ATen/core/Tensor.h"
+#include "gtest/gtest.h"
+
+namespace tessera::testing {
+
+// How far a low-precision result may be from the truth: no further than
+// `factor` times what a straightforward computation in the same precision is,
+// plus the rounding of the truth itself to the result's dtype. Maxima over all
+// elements, so that one lucky element of the baseline decides nothing.
+//
+//   EXPECT_TRUE(ErrorBudget::AgainstBaseline(naive, oracle).Accepts(result));
+class ErrorBudget {
+ public:
+  // oracle: FP64. naive: the same computation in the result's precision.
+  static ErrorBudget AgainstBaseline(const at::Tensor& naive,
+                                     const at::Tensor& oracle,
+                                     double factor = 2);
+
+  // A failure names the worst element, its value and the bound.
+  ::testing::AssertionResult Accepts(const at::Tensor& result) const;
+
+ private:
+  ErrorBudget() = default;
+
+  at::Tensor oracle_;
+  double bound_ = 0;
+};
+
+// Same shape, dtype and bits. A failure names the first element that differs.
+::testing::AssertionResult BitEqual(const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace tessera::testing
+
+#endif  // TESTS_TESTING_ERROR_BUDGET_H_

@@ -1,0 +1,108 @@
+"""Tests that each check of tools/lint complains, and only when it should."""
+
+import pathlib
+import tempfile
+import unittest
+
+from tools.lint import format_check, layer_check, source_check
+
+
+class LintTest(unittest.TestCase):
+
+    def complaints(self, check, files):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name, text in files.items():
+                path = root / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+            return check(root)
+
+    def test_format(self):
+        self.assertEqual(
+            self.complaints(format_check.check, {
+                "a/good.cc": "int x = 1;\n",
+                "a/bad.cc": "int y = 1;\nint  x=1;\n",
+            }), ["a/bad.cc:2: run clang-format -i a/bad.cc"])
+
+    def test_only_sources_are_read(self):
+        self.assertEqual(
+            self.complaints(format_check.check, {
+                "runs/a/x.cc": "int  x;",
+                ".git/x.cc": "int  x;",
+                "x.py": "int  x;",
+            }), [])
+
+    def guard(self, path, text):
+        return self.complaints(source_check.check, {path: text})
+
+    def test_header_guards(self):
+        good = "// why\n#ifndef A_B_C_H_\n#define A_B_C_H_\n\n#endif  // A_B_C_H_\n"
+        self.assertEqual(self.guard("a/b_c.h", good), [])
+        complaint = ["a/b_d.h:1: the header guard must be A_B_D_H_"]
+        self.assertEqual(self.guard("a/b_d.h", good), complaint)
+        self.assertEqual(self.guard("a/b_d.h", "#pragma once\n"), complaint)
+        self.assertEqual(self.guard("a/b_d.h", ""), complaint)
+
+    def test_lengths(self):
+        self.assertEqual(self.guard("a/b.cc", "\n" * 400), [])
+        self.assertEqual(self.guard("tests/b.cc", "\n" * 401), [])
+        self.assertEqual(
+            self.guard("a/b.cc", "\n" * 401),
+            ["a/b.cc:400: has 401 lines; split it, at most 400"])
+
+    def test_constructs(self):
+        for line in ("#include <torch/torch.h>", "using namespace std;",
+                     "// TODO: later", "kernel<<<1, 1>>>();"):
+            complaints = self.guard("a/b.cc", "\n" + line + "\n")
+            self.assertEqual(len(complaints), 1, line)
+            self.assertTrue(complaints[0].startswith("a/b.cc:2: "), complaints)
+        self.assertEqual(self.guard("a/b.cu", "kernel<<<1, 1>>>();\n"), [])
+        self.assertEqual(self.guard("a/b.cc", "// TODO(ada): later\n"), [])
+
+    def test_device_code_stays_clear_of_host_headers(self):
+        header = "#ifndef A_B_H_\n#define A_B_H_\n{}\n#endif  // A_B_H_\n"
+        for include in ('#include "ATen/ATen.h"', "#include <c10/x.h>",
+                        '#include "a/config.pb.h"'):
+            self.assertEqual(len(self.guard("a/b.cu", include)), 1)
+            self.assertEqual(len(self.guard("a/b.cc", include)), 0)
+            through = self.complaints(source_check.check, {
+                "a/b.h": header.format(include),
+                "a/k.cu": '#include "a/b.h"\n',
+            })
+            self.assertEqual(len(through), 1)
+            self.assertTrue(through[0].startswith("a/b.h:3: "), through)
+
+    def layers(self, package, deps):
+        return self.complaints(layer_check.check, {
+            f"{package}/BUILD.bazel": f'cc_library(name = "x", deps = {deps})',
+        })
+
+    def test_layers(self):
+        for package, deps in (
+                ("models", '[":y", "//models:z", "@system//:absl"]'),
+                ("models", '["//framework/ops:linear", "//tools/x:y"]'),
+                ("attention_backends/naive", '["//attention_backends:op"]'),
+                ("trainers", '["//models"]'),
+                ("tools/x", '["//trainers:y"]')):
+            self.assertEqual(self.layers(package, deps), [])
+        for package, deps in (
+                ("framework/base", '["//framework/params:store"]'),
+                ("framework/data", '["//framework/optim"]'),
+                ("framework/ops", '["//framework/base:x"] + '
+                 'if_cuda(["//models:y"])'),
+                ("models", '["//tests/testing:main"]')):
+            self.assertEqual(len(self.layers(package, deps)), 1, deps)
+        self.assertEqual(
+            self.layers("framework/data", '["//framework/optim"]'),
+            ["framework/data/BUILD.bazel:1: framework/data may not depend on "
+             "framework/optim: //framework/optim"])
+
+    def test_build_file_that_does_not_parse(self):
+        complaints = self.complaints(
+            layer_check.check, {"models/BUILD.bazel": "load() load()\n"})
+        self.assertEqual(len(complaints), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

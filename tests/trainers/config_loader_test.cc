@@ -1,0 +1,388 @@
+#include "trainers/config_loader.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "framework/base/file.h"
+#include "framework/base/runtime_files.h"
+#include "framework/base/text_proto.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+// The least that a config must say.
+constexpr absl::string_view kMinimal = R"(
+model { num_layers: 1 d_model: 32 num_heads: 4 d_ff: 64 context_length: 16 }
+data { synthetic {} }
+training { device: CPU steps: 100 batch_size: 4 }
+optimizer { adamw { lr: 1e-3 } }
+)";
+
+std::string WriteConfig(absl::string_view text) {
+  const std::string path =
+      absl::StrCat(::testing::TempDir(), "/config_", ::getpid(), ".pbtxt");
+  EXPECT_TRUE(WriteFileAtomically(path, text).ok());
+  return path;
+}
+
+// The lines of the error, without the file's path.
+std::vector<std::string> Errors(absl::string_view text,
+                                const std::vector<std::string>& overrides) {
+  const std::string path = WriteConfig(text);
+  const absl::Status status = LoadRunConfig(path, overrides).status();
+  if (status.ok()) return {};
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  std::vector<std::string> lines;
+  for (absl::string_view line : absl::StrSplit(status.message(), '\n')) {
+    lines.emplace_back(absl::StripPrefix(line, path));
+  }
+  return lines;
+}
+
+TEST(LoadRunConfigTest, MinimalConfigTakesTheDefaults) {
+  const auto config = LoadRunConfig(WriteConfig(kMinimal), {});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->model().vocab_size(), 10000);
+  EXPECT_EQ(config->training().micro_batches(), 1);
+  EXPECT_EQ(config->precision().mode(), PrecisionConfig::FP32);
+  EXPECT_EQ(config->attention().backend(), AttentionConfig::AUTO);
+}
+
+TEST(LoadRunConfigTest, OverridesWinInOrder) {
+  const auto config = LoadRunConfig(
+      WriteConfig(kMinimal), {"model.num_layers=2", "optimizer.adamw.lr=3e-4",
+                              "precision.mode=BF16", "model.num_layers=3"});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->model().num_layers(), 3);
+  EXPECT_EQ(config->optimizer().adamw().lr(), 3e-4);
+  EXPECT_EQ(config->precision().mode(), PrecisionConfig::BF16);
+}
+
+TEST(LoadRunConfigTest, AConfigCanBeMadeOfOverridesAlone) {
+  EXPECT_TRUE(
+      LoadRunConfig("", {"model={num_layers: 1 d_model: 32 num_heads: 4"
+                         " d_ff: 64 context_length: 16}",
+                         "data.synthetic={}", "training.steps=1",
+                         "training.batch_size=1", "optimizer.adamw.lr=1e-3"})
+          .ok());
+}
+
+TEST(LoadRunConfigTest, EmptyConfigNamesEveryFieldWithoutADefault) {
+  EXPECT_THAT(
+      Errors("# nothing\n", {}),
+      UnorderedElementsAre(
+          ": model.num_layers: must be given, >= 1",
+          ": model.d_model: must be given, >= 1",
+          ": model.num_heads: must be given, >= 1",
+          ": model.d_ff: must be given, >= 1",
+          ": model.context_length: must be given, >= 1",
+          ": training.steps: must be given, >= 1",
+          ": training.batch_size: must be given, >= 1",
+          HasSubstr(": optimizer.algorithm: must be given"),
+          HasSubstr(": data.source: one of default_text, token_files")));
+}
+
+TEST(LoadRunConfigTest, ErrorsSayWhereEachValueComesFrom) {
+  EXPECT_THAT(Errors(absl::StrCat(kMinimal, "observe {\n",
+                                  "  log_every_steps: 0\n}\nrecompute {}\n"),
+                     {"training.seed=-1", "model={}", "recompute.every=0"}),
+              ElementsAre("--set: model.num_layers: must be given, >= 1",
+                          "--set: model.d_model: must be given, >= 1",
+                          "--set: model.num_heads: must be given, >= 1",
+                          "--set: model.d_ff: must be given, >= 1",
+                          "--set: model.context_length: must be given, >= 1",
+                          "--set: training.seed: must be >= 0; is -1",
+                          "--set: recompute.every: must be >= 1; is 0",
+                          ":7:3: observe.log_every_steps: must be >= 1; is 0"));
+}
+
+TEST(LoadRunConfigTest, EveryBadOverrideIsReported) {
+  EXPECT_THAT(
+      Errors(kMinimal, {"model.num_layer=2", "training.steps=1000",
+                        "training.steps=few"}),
+      ElementsAre("--set model.num_layer=2: ModelConfig has no field "
+                  "'num_layer'; did you mean 'num_layers'?",
+                  "--set training.steps=few: 'few' is not a whole number below "
+                  "2^63"));
+}
+
+TEST(LoadRunConfigTest, UnknownFieldsAreReportedWithTheirPlace) {
+  EXPECT_THAT(Errors("model { n_layers: 2 }\ntraning {}\n", {}),
+              ElementsAre(":1:9: ModelConfig has no field 'n_layers'; did you "
+                          "mean 'num_layers'?",
+                          ":2:1: RunConfig has no field 'traning'; did you "
+                          "mean 'training'?"));
+}
+
+struct Rule {
+  std::vector<std::string> overrides;  // of kMinimal, one rule broken
+  std::string path;
+  std::string message;  // part of it
+};
+
+class RuleTest : public ::testing::TestWithParam<Rule> {};
+
+TEST_P(RuleTest, IsReportedAlone) {
+  EXPECT_THAT(Errors(kMinimal, GetParam().overrides),
+              ElementsAre(::testing::AllOf(
+                  HasSubstr(absl::StrCat(": ", GetParam().path, ": ")),
+                  HasSubstr(GetParam().message))));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Model, RuleTest,
+    ::testing::Values(
+        Rule{{"model.vocab_size=1", "data.synthetic.successors=1"},
+             "model.vocab_size",
+             "must be >= 2; is 1"},
+        Rule{{"model.num_layers=0"}, "model.num_layers", "must be >= 1; is 0"},
+        Rule{{"model.d_model=0"}, "model.d_model", "must be >= 1; is 0"},
+        Rule{{"model.num_heads=-1"}, "model.num_heads", "must be >= 1; is -1"},
+        Rule{{"model.d_ff=0"}, "model.d_ff", "must be >= 1; is 0"},
+        Rule{{"model.context_length=0"},
+             "model.context_length",
+             "must be >= 1; is 0"},
+        Rule{{"model.d_model=33"},
+             "model.d_model",
+             "must be a multiple of num_heads, 4; is 33"},
+        Rule{{"model.d_model=48"},
+             "model.d_model",
+             "48 / 4 = 12; must be a multiple of 8, at most 256"},
+        Rule{{"model.d_model=1056"},
+             "model.d_model",
+             "1056 / 4 = 264; must be a multiple of 8, at most 256"},
+        Rule{{"model.num_kv_heads=3"},
+             "model.num_kv_heads",
+             "must divide num_heads, 4; is 3"},
+        Rule{{"model.num_kv_heads=0"}, "model.num_kv_heads", "is 0"},
+        Rule{{"model.rope_theta=0"}, "model.rope_theta", "must be > 0; is 0"},
+        Rule{{"model.norm_eps=nan"}, "model.norm_eps", "must be > 0; is nan"},
+        Rule{{"model.rope_layout=UNSPECIFIED"},
+             "model.rope_layout",
+             "INTERLEAVED or HALVED"},
+        Rule{{"model.frozen=['a', '']"}, "model.frozen[1]", "is empty"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Training, RuleTest,
+    ::testing::Values(
+        Rule{{"training.device=UNSPECIFIED"}, "training.device", "CPU or CUDA"},
+        Rule{{"training.steps=0"}, "training.steps", "must be >= 1; is 0"},
+        Rule{{"training.batch_size=0"},
+             "training.batch_size",
+             "must be >= 1; is 0"},
+        Rule{{"training.micro_batches=0"},
+             "training.micro_batches",
+             "must be >= 1; is 0"},
+        Rule{{"training.micro_batches=3"},
+             "training.batch_size",
+             "must be a multiple of micro_batches, 3; is 4"},
+        Rule{{"training.seed=-1"}, "training.seed", "must be >= 0; is -1"},
+        Rule{{"training.eval_every_steps=0"},
+             "training.eval_every_steps",
+             "must be >= 1; is 0; remove the field"},
+        Rule{{"training.eval_batches=-1"},
+             "training.eval_batches",
+             "must be >= 0; is -1"},
+        Rule{{"training.sample_tokens_at_end=1048577"},
+             "training.sample_tokens_at_end",
+             "[0, 2^20]"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    How, RuleTest,
+    ::testing::Values(
+        Rule{{"attention.backend=UNSPECIFIED"}, "attention.backend", "AUTO"},
+        Rule{{"recompute.policy=UNSPECIFIED"}, "recompute.policy", "BLOCK"},
+        Rule{{"recompute.every=0"}, "recompute.every", "must be >= 1; is 0"},
+        Rule{{"precision.mode=UNSPECIFIED"}, "precision.mode", "BF16_PURE"},
+        Rule{{"precision.loss_scaler.initial_scale=0"},
+             "precision.loss_scaler.initial_scale",
+             "must be > 0; is 0"},
+        Rule{{"precision.loss_scaler.growth_factor=1"},
+             "precision.loss_scaler.growth_factor",
+             "must be > 1; is 1"},
+        Rule{{"precision.loss_scaler.backoff_factor=1"},
+             "precision.loss_scaler.backoff_factor",
+             "must be in (0, 1); is 1"},
+        Rule{{"precision.loss_scaler.growth_interval_steps=0"},
+             "precision.loss_scaler.growth_interval_steps",
+             "must be >= 1; is 0"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    BetweenMessages, RuleTest,
+    ::testing::Values(
+        Rule{{"precision.mode=TF32"},
+             "precision.mode",
+             "TF32 needs training.device: CUDA"},
+        Rule{{"precision.mode=FP16"},
+             "precision.mode",
+             "FP16 needs training.device: CUDA"},
+        Rule{{"optimizer.schedule.warmup_steps=100"},
+             "optimizer.schedule.warmup_steps",
+             "must be less than training.steps, 100; is 100"},
+        Rule{{"optimizer.schedule.warmup_steps=50",
+              "optimizer.schedule.wsd.decay_steps=51"},
+             "optimizer.schedule.wsd.decay_steps",
+             "warmup_steps, 50; is 51"},
+        Rule{{"data.default_text.tokenizer=BYTES", "model.vocab_size=256"},
+             "data.default_text.tokenizer",
+             "BYTES needs model.vocab_size >= 257; it is 256"},
+        Rule{{"model.vocab_size=3"},
+             "data.synthetic.successors",
+             "must be at most model.vocab_size, 3; is 4 (the default)"}));
+
+// The rules themselves are those messages' owners' to test.
+INSTANTIATE_TEST_SUITE_P(
+    OtherMessagesAreChecked, RuleTest,
+    ::testing::Values(
+        Rule{{"checkpoint.keep_last=0"}, "checkpoint.keep_last", ""},
+        Rule{{"data.validation_fraction=2"}, "data.validation_fraction", ""},
+        Rule{{"observe.log_every_steps=0"}, "observe.log_every_steps", ""},
+        Rule{{"optimizer.adamw.beta2=1.5"}, "optimizer.adamw.beta2", ""}));
+
+TEST(LoadRunConfigTest, AllowsTheEdgesOfEveryRange) {
+  EXPECT_THAT(
+      Errors(kMinimal,
+             {"model.d_model=1024", "model.num_kv_heads=1",
+              "training.micro_batches=4", "training.eval_batches=0",
+              "optimizer.schedule.warmup_steps=99",
+              "optimizer.schedule.wsd.decay_steps=1", "model.vocab_size=4"}),
+      ElementsAre());
+}
+
+TEST(LoadRunConfigTest, MissingFileSaysWhereItLooked) {
+  const absl::Status status = LoadRunConfig("configs/huge.pbtxt", {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("no config configs/huge.pbtxt"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("came with the program"));
+}
+
+TEST(LoadRunConfigTest, FindsConfigsThatTravelWithTheProgram) {
+  const std::string here = std::filesystem::current_path();
+  ASSERT_EQ(::chdir("/"), 0);
+  const absl::Status status =
+      LoadRunConfig("configs/tiny_cpu.pbtxt", {}).status();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(::chdir(here.c_str()), 0);
+}
+
+TEST(ConfigHashTest, IsOfTheValuesNotOfTheText) {
+  const auto hash = [](absl::string_view text) {
+    const auto config = LoadRunConfig(WriteConfig(text), {});
+    return config.ok() ? ConfigHash(*config) : "error";
+  };
+  const std::string minimal = hash(kMinimal);
+  EXPECT_THAT(minimal, ::testing::MatchesRegex("[0-9a-f]{16}"));
+  EXPECT_EQ(hash(absl::StrCat("# again\n", kMinimal,
+                              "precision { mode: FP32 }\nattention {}")),
+            minimal);
+  EXPECT_NE(hash(absl::StrCat(kMinimal, "precision { mode: BF16 }")), minimal);
+}
+
+// d_model, d_ff, layers, heads, parameters as counted in docs/design.md.
+struct Size {
+  int d_model, d_ff, layers, heads;
+  double millions;
+};
+const std::map<std::string, Size> kSizes = {
+    {"small", {768, 3072, 12, 12, 128.6}},
+    {"medium", {1024, 4096, 24, 16, 423.2}},
+    {"large", {1280, 5120, 36, 20, 969.4}},
+    {"xl", {1600, 6400, 48, 25, 1998}},
+    {"2.7B", {2560, 10240, 32, 32, 3407}},
+};
+
+// Of docs/design.md's model with an untied head.
+double MillionsOfParameters(const ModelConfig& model) {
+  const double c = model.d_model(), f = model.d_ff();
+  const double block = 4 * c * c + 3 * c * f + 2 * c;
+  return (2.0 * model.vocab_size() * c + model.num_layers() * block + c) / 1e6;
+}
+
+class ConfigFilesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto tiny = FindRuntimeFile("configs/tiny_cpu.pbtxt");
+    ASSERT_TRUE(tiny.ok()) << tiny.status();
+    folder_ = tiny->substr(0, tiny->rfind('/'));
+    const auto names = ListDirectory(folder_);
+    ASSERT_TRUE(names.ok());
+    for (const std::string& name : *names) {
+      if (absl::EndsWith(name, ".pbtxt")) files_.push_back(name);
+    }
+    ASSERT_GE(files_.size(), 12u);
+  }
+  std::string folder_;
+  std::vector<std::string> files_;
+};
+
+TEST_F(ConfigFilesTest, EveryOneParsesAndIsValid) {
+  for (const std::string& file : files_) {
+    const auto config = LoadRunConfig(folder_ + "/" + file, {});
+    EXPECT_TRUE(config.ok()) << config.status();
+  }
+}
+
+TEST_F(ConfigFilesTest, EveryOneStartsWithItsSchemaAndItsIntent) {
+  for (const std::string& file : files_) {
+    const std::string text = ReadFile(folder_ + "/" + file).value();
+    EXPECT_TRUE(absl::StartsWith(text,
+                                 "# proto-file: trainers/run_config.proto\n"
+                                 "# proto-message: tessera.RunConfig\n"
+                                 "# "))
+        << file;
+  }
+}
+
+TEST_F(ConfigFilesTest, SizesAreThoseOfTheDesign) {
+  for (const auto& [name, size] : kSizes) {
+    for (const char* precision : {"fp32", "bf16"}) {
+      const auto config = LoadRunConfig(
+          absl::StrCat(folder_, "/", name, "_", precision, ".pbtxt"), {});
+      ASSERT_TRUE(config.ok()) << config.status();
+      const ModelConfig& model = config->model();
+      EXPECT_EQ(model.d_model(), size.d_model) << name;
+      EXPECT_EQ(model.d_ff(), size.d_ff) << name;
+      EXPECT_EQ(model.num_layers(), size.layers) << name;
+      EXPECT_EQ(model.num_heads(), size.heads) << name;
+      EXPECT_NEAR(MillionsOfParameters(model), size.millions,
+                  size.millions * 5e-4)
+          << name;
+      EXPECT_EQ(config->precision().mode(), precision[0] == 'f'
+                                                ? PrecisionConfig::FP32
+                                                : PrecisionConfig::BF16);
+      EXPECT_EQ(config->training().batch_size(), 4);
+      EXPECT_EQ(model.context_length(), 512);
+    }
+  }
+}
+
+TEST_F(ConfigFilesTest, ResolvedTextIsAConfigOfTheSameRun) {
+  for (const std::string& file : files_) {
+    const auto config = LoadRunConfig(folder_ + "/" + file, {});
+    ASSERT_TRUE(config.ok()) << config.status();
+    const auto again =
+        LoadRunConfig(WriteConfig(PrintWithDefaults(*config)), {});
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(ConfigHash(*again), ConfigHash(*config)) << file;
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,41 @@
+#ifndef TRAINERS_BATCH_LOADER_H_
+#define TRAINERS_BATCH_LOADER_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "c10/core/Device.h"
+#include "framework/data/data_source.h"
+#include "trainers/train_step.h"
+
+namespace tessera {
+
+// Brings this rank's share of a global batch to its device. The copies are
+// ordered on the current stream; the host does not wait for them.
+class BatchLoader {
+ public:
+  // `request` says how a global batch is shared; its samples are set by
+  // Load(). `source` outlives the loader.
+  BatchLoader(const DataSource* source, BatchRequest request,
+              c10::Device device)
+      : source_(source), request_(request), device_(device) {}
+
+  // The batch of samples [first_sample, first_sample + global_batch), those
+  // from `end_sample` on as padding.
+  absl::StatusOr<StepBatch> Load(int64_t first_sample,
+                                 int64_t end_sample) const;
+  absl::StatusOr<StepBatch> Load(int64_t first_sample) const {
+    return Load(first_sample, request_.end_sample);
+  }
+
+  int64_t global_batch() const { return request_.global_batch; }
+
+ private:
+  const DataSource* const source_;
+  const BatchRequest request_;
+  const c10::Device device_;
+};
+
+}  // namespace tessera
+
+#endif  // TRAINERS_BATCH_LOADER_H_

@@ -1,0 +1,21 @@
+#ifndef TRAINERS_BUILD_INFO_H_
+#define TRAINERS_BUILD_INFO_H_
+
+#include <string>
+
+#include "nlohmann/json.hpp"
+
+namespace tessera {
+
+inline constexpr char kTesseraVersion[] = "0.1.0";
+
+// What this program was built from, for `--version`, run logs and checkpoints:
+// {"tessera", "libtorch", "cuda" (null in a CPU build), "compiler"}.
+nlohmann::ordered_json BuildInfo();
+
+// "tessera 0.1.0, LibTorch 2.11.0, CUDA 13.0".
+std::string BuildSummary();
+
+}  // namespace tessera
+
+#endif  // TRAINERS_BUILD_INFO_H_

@@ -1,0 +1,27 @@
+#ifndef TRAINERS_EVALUATION_H_
+#define TRAINERS_EVALUATION_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "framework/dist/process_group.h"
+#include "trainers/batch_loader.h"
+#include "trainers/train_step.h"
+
+namespace tessera {
+
+struct EvaluationResult {
+  double loss = 0;     // mean nats per token
+  int64_t tokens = 0;  // that it is the mean of
+};
+
+// Mean loss over the first `windows` windows of the loader's source, in order,
+// on all ranks together. Gradients and parameters stay as they are. Waits for
+// the device.
+absl::StatusOr<EvaluationResult> Evaluate(TrainStep& step,
+                                          const BatchLoader& loader,
+                                          ProcessGroup& group, int64_t windows);
+
+}  // namespace tessera
+
+#endif  // TRAINERS_EVALUATION_H_

@@ -1,0 +1,81 @@
+// Continues a prompt with a trained model:
+//   bazel run //trainers:generate -- --checkpoint=runs/x --prompt='#include'
+
+#include <memory>
+#include <string>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/str_format.h"
+#include "framework/base/exit_code.h"
+#include "framework/base/file.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/text_proto.h"
+#include "trainers/run_folder.h"
+#include "trainers/run_plan.h"
+#include "trainers/text_generation.h"
+#include "trainers/training_state.h"
+
+ABSL_FLAG(std::string, checkpoint, "", "a checkpoint, or the folder of a run");
+ABSL_FLAG(std::string, prompt, "",
+          "what to continue; empty: starts a document");
+ABSL_FLAG(int, max_tokens, 200, "longest sample");
+ABSL_FLAG(double, temperature, 0.8, ">= 0; 0 takes the most likely token");
+ABSL_FLAG(int, top_k, 0, "draw from the k most likely tokens; 0: from all");
+ABSL_FLAG(double, top_p, 0.95,
+          "draw from the fewest tokens whose probabilities reach this sum");
+ABSL_FLAG(uint64_t, seed, 0, "equal seeds give equal samples");
+ABSL_FLAG(std::string, device, "",
+          "CPU or CUDA; default: the one that the run was trained on");
+
+namespace tessera {
+namespace {
+
+absl::Status Run() {
+  const std::string path = absl::GetFlag(FLAGS_checkpoint);
+  if (path.empty()) {
+    return absl::InvalidArgumentError(
+        "--checkpoint is needed: a checkpoint, or the folder of a run");
+  }
+  const SamplingOptions sampling{
+      .temperature = absl::GetFlag(FLAGS_temperature),
+      .top_k = absl::GetFlag(FLAGS_top_k),
+      .top_p = absl::GetFlag(FLAGS_top_p),
+      .seed = absl::GetFlag(FLAGS_seed),
+      .max_tokens = absl::GetFlag(FLAGS_max_tokens)};
+  RETURN_IF_ERROR(Validate(sampling));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
+                   OpenCheckpoint(UserPath(path)));
+  RunConfig config;
+  RETURN_IF_ERROR(
+      MergeTextProto(checkpoint->config_text(), kConfigFile, &config).status());
+  if (const std::string device = absl::GetFlag(FLAGS_device); !device.empty()) {
+    TrainingConfig::Device value;
+    if (!TrainingConfig::Device_Parse(device, &value)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--device=", device, ": must be CPU or CUDA"));
+    }
+    config.mutable_training()->set_device(value);
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
+                   TokenizerFromState(checkpoint->state()));
+  ASSIGN_OR_RETURN(const RunPlan plan, PlanRun(config, WorldInfo()));
+  ASSIGN_OR_RETURN(const BuiltModel built, BuildModel(plan, nullptr));
+  RETURN_IF_ERROR(RestoreParameters(*checkpoint, built.parameters.get()));
+  ASSIGN_OR_RETURN(const std::string text,
+                   SampleText(*built.model, *tokenizer,
+                              absl::GetFlag(FLAGS_prompt), sampling));
+  absl::PrintF("%s\n", text);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage(
+      "continues a prompt: generate --checkpoint=DIR [--prompt=TEXT]");
+  absl::ParseCommandLine(argc, argv);
+  return tessera::ReportAndExitCode(tessera::Run());
+}

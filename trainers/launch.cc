@@ -1,0 +1,62 @@
+// Trains on several processors of this machine: N processes of `train`, one per
+// GPU, without torchrun or Python.
+//
+//   launch --nproc=2 --config=configs/small.pbtxt
+
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "framework/base/exit_code.h"
+#include "framework/base/runtime_files.h"
+#include "framework/base/status_macros.h"
+#include "framework/dist/launch_arguments.h"
+#include "framework/dist/launcher.h"
+
+namespace tessera {
+namespace {
+
+constexpr char kUsage[] =
+    "usage: launch --nproc=N [--timeout=DURATION] [--] ARGUMENTS OF train...\n"
+    "\n"
+    "Runs N processes of `train` on this machine, one per GPU, as one\n"
+    "data-parallel run. Lines of process R are printed behind \"[R] \".\n"
+    "\n"
+    "  --nproc=N           how many processes\n"
+    "  --timeout=DURATION  end the run after this time, such as 90s or 2h\n";
+
+// Among the program's files, or beside it where both are installed.
+absl::StatusOr<std::string> TrainProgram() {
+  absl::StatusOr<std::string> train = FindRuntimeFile("trainers/train");
+  if (train.ok()) return train;
+  const absl::StatusOr<std::string> beside = FindRuntimeFile("train");
+  return beside.ok() ? beside : train;
+}
+
+absl::StatusOr<int> Main(const std::vector<std::string>& arguments) {
+  ASSIGN_OR_RETURN(LaunchArguments parsed, ParseLaunchArguments(arguments));
+  if (parsed.help) {
+    std::fputs(kUsage, stdout);
+    return 0;
+  }
+  LaunchOptions options;
+  options.nproc = parsed.nproc;
+  options.timeout = parsed.timeout;
+  ASSIGN_OR_RETURN(std::string train, TrainProgram());
+  options.command = {std::move(train)};
+  options.command.insert(options.command.end(), parsed.rest.begin(),
+                         parsed.rest.end());
+  return Launch(options);
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  const absl::StatusOr<int> exit_code =
+      tessera::Main(std::vector<std::string>(argv + 1, argv + argc));
+  if (exit_code.ok()) return *exit_code;
+  return tessera::ReportAndExitCode(exit_code.status());
+}

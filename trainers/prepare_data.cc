@@ -1,0 +1,92 @@
+// Turns text files into a folder of tokens that trainers:train reads.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "framework/base/exit_code.h"
+#include "framework/base/file.h"
+#include "framework/base/status_macros.h"
+#include "framework/data/prepare.h"
+#include "framework/data/progress.h"
+
+ABSL_FLAG(std::vector<std::string>, input, {},
+          "text files: paths or quoted shell patterns, separated by commas");
+ABSL_FLAG(std::string, out, "", "the folder to make; must not exist");
+ABSL_FLAG(std::string, tokenizer, "bpe",
+          "bpe: learned on the text; bytes: 256 bytes and an end of document");
+ABSL_FLAG(int64_t, vocab_size, 10000,
+          "tokens of the bpe vocabulary; a short text yields fewer");
+ABSL_FLAG(double, validation_fraction, 0.01,
+          "share of the documents to hold out, in [0, 0.5]");
+ABSL_FLAG(std::string, separator, "<|endoftext|>",
+          "text that ends a document inside a file; empty: one per file");
+ABSL_FLAG(uint64_t, seed, 0, "picks the documents to hold out");
+ABSL_FLAG(int, threads, 0, "0: one per core");
+
+namespace tessera {
+namespace {
+
+void PrintSplit(absl::string_view name, const SplitManifest& split) {
+  absl::PrintF("%-11s%12d tokens  %10.1f MB  %8d documents\n", name,
+               split.tokens, static_cast<double>(split.bytes) / 1e6,
+               split.documents);
+}
+
+void PrintSummary(const std::string& out, const Manifest& manifest) {
+  PrintSplit("train", manifest.train);
+  PrintSplit("validation", manifest.validation);
+  absl::PrintF("vocabulary %12d (%s)\n", manifest.vocab_size,
+               Name(manifest.tokenizer));
+  absl::PrintF("entropy    %12.3f nats per token without context\n",
+               manifest.unigram_entropy);
+  if (manifest.non_utf8_documents > 0) {
+    absl::PrintF("warning: %d documents are not UTF-8; kept byte for byte\n",
+                 manifest.non_utf8_documents);
+  }
+  absl::PrintF("train on it with data { token_files { train: \"%s\" } }\n",
+               out);
+}
+
+absl::Status Run() {
+  const std::string out = absl::GetFlag(FLAGS_out);
+  std::vector<std::string> patterns;
+  for (const std::string& pattern : absl::GetFlag(FLAGS_input)) {
+    patterns.push_back(UserPath(pattern));
+  }
+  if (patterns.empty() || out.empty()) {
+    return absl::InvalidArgumentError(
+        "--input and --out are needed: prepare_data --input='corpus/*.txt' "
+        "--out=corpus.tokens");
+  }
+  PrepareOptions options;
+  ASSIGN_OR_RETURN(options.tokenizer,
+                   TokenizerKindFromName(absl::GetFlag(FLAGS_tokenizer)));
+  options.vocab_size = absl::GetFlag(FLAGS_vocab_size);
+  options.validation_fraction = absl::GetFlag(FLAGS_validation_fraction);
+  options.seed = absl::GetFlag(FLAGS_seed);
+  options.separator = absl::GetFlag(FLAGS_separator);
+  options.threads = absl::GetFlag(FLAGS_threads);
+  options.progress = ConsoleProgress();
+  ASSIGN_OR_RETURN(const std::vector<std::string> files, ExpandGlobs(patterns));
+  ASSIGN_OR_RETURN(const Manifest manifest,
+                   PrepareText(files, UserPath(out), options));
+  PrintSummary(out, manifest);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage(
+      "Turns text into tokens: prepare_data --input='corpus/*.txt' "
+      "--out=corpus.tokens");
+  absl::ParseCommandLine(argc, argv);
+  return tessera::ReportAndExitCode(tessera::Run());
+}

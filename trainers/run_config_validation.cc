@@ -1,0 +1,124 @@
+#include "trainers/run_config_validation.h"
+
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+#include "attention_backends/attention_config_validation.h"
+#include "framework/autograd/recompute_config_validation.h"
+#include "framework/checkpoint/checkpoint_config_validation.h"
+#include "framework/data/data_config_validation.h"
+#include "framework/observe/observe_config_validation.h"
+#include "framework/optim/optimizer_config_validation.h"
+#include "framework/precision/precision_config_validation.h"
+#include "models/model_config_validation.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kMaxSampleTokens = 1 << 20;
+
+void ValidatePrecisionOnDevice(const RunConfig& config,
+                               const Violations& violations) {
+  if (config.training().device() != TrainingConfig::CPU) return;
+  const PrecisionConfig::Mode mode = config.precision().mode();
+  violations.Check(
+      mode != PrecisionConfig::TF32 && mode != PrecisionConfig::FP16,
+      "precision.mode",
+      absl::StrCat(PrecisionConfig::Mode_Name(mode),
+                   " needs training.device: CUDA; a CPU runs FP32, BF16 and "
+                   "BF16_PURE"));
+}
+
+void ValidateScheduleLength(const RunConfig& config,
+                            const Violations& violations) {
+  const int64_t steps = config.training().steps();
+  const ScheduleConfig& schedule = config.optimizer().schedule();
+  if (steps < 1) return;
+  violations.Check(schedule.warmup_steps() < steps,
+                   "optimizer.schedule.warmup_steps",
+                   absl::StrCat("must be less than training.steps, ", steps,
+                                "; is ", schedule.warmup_steps()));
+  if (!schedule.has_wsd()) return;
+  const int64_t after_warmup = steps - schedule.warmup_steps();
+  violations.Check(
+      schedule.wsd().decay_steps() <= after_warmup,
+      "optimizer.schedule.wsd.decay_steps",
+      absl::StrCat("must be at most training.steps less warmup_steps, ",
+                   after_warmup, "; is ", schedule.wsd().decay_steps()));
+}
+
+void ValidateDataForModel(const RunConfig& config,
+                          const Violations& violations) {
+  // The bytes and the end of a document.
+  constexpr int kByteTokens = 257;
+  const int vocab = config.model().vocab_size();
+  const DataConfig& data = config.data();
+  violations.Check(data.default_text().tokenizer() != DefaultText::BYTES ||
+                       vocab >= kByteTokens,
+                   "data.default_text.tokenizer",
+                   absl::StrCat("BYTES needs model.vocab_size >= ", kByteTokens,
+                                "; it is ", vocab));
+  violations.Check(
+      !data.has_synthetic() || data.synthetic().successors() <= vocab,
+      "data.synthetic.successors",
+      absl::StrCat("must be at most model.vocab_size, ", vocab, "; is ",
+                   data.synthetic().successors()));
+}
+
+// Each rank gives every micro-batch the same number of sequences.
+void ValidateBatch(const TrainingConfig& config, const Violations& violations) {
+  if (config.batch_size() < 1 || config.micro_batches() < 1) return;
+  violations.Check(
+      config.batch_size() % config.micro_batches() == 0, "batch_size",
+      absl::StrCat("must be a multiple of micro_batches, ",
+                   config.micro_batches(), "; is ", config.batch_size()));
+}
+
+}  // namespace
+
+void Validate(const RunConfig& config, Violations violations) {
+  Validate(config.model(), violations.In("model"));
+  Validate(config.data(), violations.In("data"));
+  Validate(config.training(), violations.In("training"));
+  Validate(config.optimizer(), violations.In("optimizer"));
+  Validate(config.precision(), violations.In("precision"));
+  Validate(config.attention(), violations.In("attention"));
+  Validate(config.recompute(), violations.In("recompute"));
+  Validate(config.checkpoint(), violations.In("checkpoint"));
+  Validate(config.observe(), violations.In("observe"));
+  ValidatePrecisionOnDevice(config, violations);
+  ValidateScheduleLength(config, violations);
+  ValidateDataForModel(config, violations);
+}
+
+void Validate(const TrainingConfig& config, Violations violations) {
+  violations.Check(config.device() != TrainingConfig::UNSPECIFIED, "device",
+                   "must be CPU or CUDA");
+  violations.Check(config.steps() >= 1, "steps",
+                   config.has_steps()
+                       ? absl::StrCat("must be >= 1; is ", config.steps())
+                       : "must be given, >= 1");
+  violations.Check(config.batch_size() >= 1, "batch_size",
+                   config.has_batch_size()
+                       ? absl::StrCat("must be >= 1; is ", config.batch_size())
+                       : "must be given, >= 1");
+  violations.Check(config.micro_batches() >= 1, "micro_batches",
+                   absl::StrCat("must be >= 1; is ", config.micro_batches()));
+  ValidateBatch(config, violations);
+  violations.Check(config.seed() >= 0, "seed",
+                   absl::StrCat("must be >= 0; is ", config.seed()));
+  violations.Check(
+      !config.has_eval_every_steps() || config.eval_every_steps() >= 1,
+      "eval_every_steps",
+      absl::StrCat("must be >= 1; is ", config.eval_every_steps(),
+                   "; remove the field for one evaluation at the end"));
+  violations.Check(config.eval_batches() >= 0, "eval_batches",
+                   absl::StrCat("must be >= 0; is ", config.eval_batches()));
+  violations.Check(
+      config.sample_tokens_at_end() >= 0 &&
+          config.sample_tokens_at_end() <= kMaxSampleTokens,
+      "sample_tokens_at_end",
+      absl::StrCat("must be in [0, 2^20]; is ", config.sample_tokens_at_end()));
+}
+
+}  // namespace tessera

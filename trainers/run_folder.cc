@@ -1,0 +1,64 @@
+#include "trainers/run_folder.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/file.h"
+#include "framework/base/log.h"
+#include "framework/base/status_macros.h"
+#include "framework/checkpoint/checkpoint_directory.h"
+
+namespace tessera {
+namespace {
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> Latest(
+    const std::string& checkpoints) {
+  ASSIGN_OR_RETURN(LatestCheckpoint latest, LatestGood(checkpoints));
+  for (const std::string& warning : latest.warnings) LogWarning(warning);
+  return std::move(latest.checkpoint);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(
+    const std::string& path) {
+  if (FileExists(absl::StrCat(path, "/", kManifestFile))) {
+    return Checkpoint::Open(path);
+  }
+  absl::StatusOr<std::unique_ptr<Checkpoint>> latest =
+      Latest(path + "/checkpoints");
+  if (absl::IsNotFound(latest.status())) {
+    return absl::NotFoundError(
+        absl::StrCat(path, ": neither a checkpoint (no ", kManifestFile,
+                     ") nor the folder of a run with checkpoints"));
+  }
+  return latest;
+}
+
+absl::StatusOr<RunFolder> OpenRunFolder(const std::string& path,
+                                        absl::string_view resume) {
+  RunFolder folder{.path = path};
+  if (resume == "never") {
+    if (FileExists(folder.log()) || FileExists(folder.checkpoints())) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          path,
+          " already holds a run, which is never overwritten; choose "
+          "another --out, or go on with it by --resume=auto"));
+    }
+    return folder;
+  }
+  if (resume != "auto") {
+    ASSIGN_OR_RETURN(folder.resume_from, OpenCheckpoint(UserPath(resume)));
+    return folder;
+  }
+  absl::StatusOr<std::unique_ptr<Checkpoint>> latest =
+      Latest(folder.checkpoints());
+  if (latest.ok()) {
+    folder.resume_from = *std::move(latest);
+  } else if (!absl::IsNotFound(latest.status())) {
+    return latest.status();
+  }
+  return folder;
+}
+
+}  // namespace tessera

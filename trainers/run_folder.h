@@ -1,0 +1,41 @@
+#ifndef TRAINERS_RUN_FOLDER_H_
+#define TRAINERS_RUN_FOLDER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "framework/checkpoint/checkpoint.h"
+
+namespace tessera {
+
+// Where a run keeps what it makes:
+//   config.pbtxt   the resolved config
+//   run.jsonl      every logged number
+//   events.out...  the same for TensorBoard
+//   checkpoints/   step_00000500/ ...
+struct RunFolder {
+  std::string path;
+  // What the run goes on from; null when it starts at step 0.
+  std::unique_ptr<Checkpoint> resume_from;
+
+  std::string checkpoints() const { return path + "/checkpoints"; }
+  std::string log() const { return path + "/run.jsonl"; }
+};
+
+// The checkpoint at `path`, or the newest good one of the run folder `path`.
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(
+    const std::string& path);
+
+// Decides where the run `path` starts, changing nothing on disk. `resume`:
+//   "auto"   from the newest good checkpoint of `path`, else from step 0
+//   "never"  from step 0; AlreadyExists when `path` holds a run already
+//   else     from that checkpoint, or the newest good one of that run folder
+// Damaged checkpoints that are passed over are logged as warnings.
+absl::StatusOr<RunFolder> OpenRunFolder(const std::string& path,
+                                        absl::string_view resume);
+
+}  // namespace tessera
+
+#endif  // TRAINERS_RUN_FOLDER_H_

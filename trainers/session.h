@@ -1,0 +1,72 @@
+#ifndef TRAINERS_SESSION_H_
+#define TRAINERS_SESSION_H_
+
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "framework/base/phase_observer.h"
+#include "framework/data/dataset.h"
+#include "framework/dist/process_group.h"
+#include "framework/optim/adamw.h"
+#include "framework/precision/loss_scaler.h"
+#include "trainers/batch_loader.h"
+#include "trainers/run_plan.h"
+#include "trainers/train_step.h"
+#include "trainers/training_state.h"
+
+namespace tessera {
+
+struct SessionOptions {
+  PhaseObserver* phases = nullptr;  // outlives the session
+  ProgressSink progress;            // of preparing data; may be empty
+};
+
+// Everything that a run trains with, made from its config: the plan, the
+// process group, the data, the model, the optimizer and the step over them.
+// Training, benches and tests all get theirs here, so that nothing is measured
+// that training does not run.
+class Session {
+ public:
+  // Collective over the ranks of the environment.
+  static absl::StatusOr<std::unique_ptr<Session>> Create(
+      const RunConfig& config, const SessionOptions& options);
+  // The same for a plan made before.
+  static absl::StatusOr<std::unique_ptr<Session>> Create(
+      RunPlan plan, const SessionOptions& options);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  const RunPlan& plan() const { return plan_; }
+  ProcessGroup& group() { return *group_; }
+  const Dataset& data() const { return data_; }
+  const BatchLoader& train_loader() const { return *train_loader_; }
+  // Null where the data holds nothing out.
+  const BatchLoader* validation_loader() const {
+    return validation_loader_.get();
+  }
+  const TransformerLm& model() const { return *model_.model; }
+  TrainStep& step() { return *step_; }
+  LossScaler* scaler() { return scaler_.get(); }
+  TrainingState state() {
+    return {model_.parameters.get(), optimizer_.get(), scaler_.get()};
+  }
+
+ private:
+  explicit Session(RunPlan plan) : plan_(std::move(plan)) {}
+  absl::Status OpenData(const SessionOptions& options);
+  absl::Status BuildStep(const SessionOptions& options);
+
+  RunPlan plan_;
+  std::unique_ptr<ProcessGroup> group_;
+  Dataset data_;
+  std::unique_ptr<BatchLoader> train_loader_, validation_loader_;
+  BuiltModel model_;
+  std::unique_ptr<AdamW> optimizer_;
+  std::unique_ptr<LossScaler> scaler_;
+  std::unique_ptr<TrainStep> step_;
+};
+
+}  // namespace tessera
+
+#endif  // TRAINERS_SESSION_H_

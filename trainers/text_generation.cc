@@ -1,0 +1,47 @@
+#include "trainers/text_generation.h"
+
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "framework/base/status_macros.h"
+
+namespace tessera {
+
+absl::StatusOr<std::string> SampleText(const TransformerLm& model,
+                                       const Tokenizer& tokenizer,
+                                       absl::string_view prompt,
+                                       SamplingOptions options) {
+  ASSIGN_OR_RETURN(std::vector<int32_t> text, tokenizer.Encode(prompt));
+  // A document follows the end of the one before it.
+  std::vector<int64_t> tokens = {tokenizer.eos_id()};
+  tokens.insert(tokens.end(), text.begin(), text.end());
+  options.stop_token = tokenizer.eos_id();
+  RETURN_IF_ERROR(Sample(model, tokens, options, [&](int64_t token) {
+    text.push_back(static_cast<int32_t>(token));
+  }));
+  return tokenizer.Decode(text);
+}
+
+nlohmann::json TokenizerToJson(const Tokenizer& tokenizer) {
+  return {{"kind", std::string(Name(tokenizer.kind()))},
+          {"serialized", absl::Base64Escape(tokenizer.Serialize())}};
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerFromState(
+    const nlohmann::json& state) {
+  const nlohmann::json json = state.value("tokenizer", nlohmann::json());
+  if (!json.is_object()) {
+    return absl::NotFoundError(
+        "the checkpoint has no tokenizer: its run read tokens without text");
+  }
+  ASSIGN_OR_RETURN(const TokenizerKind kind,
+                   TokenizerKindFromName(json.value("kind", std::string())));
+  std::string serialized;
+  if (!absl::Base64Unescape(json.value("serialized", std::string()),
+                            &serialized)) {
+    return absl::DataLossError("the checkpoint's tokenizer is not base64");
+  }
+  return LoadTokenizer(kind, serialized);
+}
+
+}  // namespace tessera

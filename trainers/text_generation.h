@@ -1,0 +1,30 @@
+#ifndef TRAINERS_TEXT_GENERATION_H_
+#define TRAINERS_TEXT_GENERATION_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "framework/data/tokenizer.h"
+#include "nlohmann/json.hpp"
+#include "trainers/sampling.h"
+
+namespace tessera {
+
+// Continues `prompt`, or starts a document where it is empty, up to
+// options.max_tokens or the end of the document. Returns prompt and sample.
+absl::StatusOr<std::string> SampleText(const TransformerLm& model,
+                                       const Tokenizer& tokenizer,
+                                       absl::string_view prompt,
+                                       SamplingOptions options);
+
+// The tokenizer as a checkpoint's state.json keeps it, under "tokenizer".
+nlohmann::json TokenizerToJson(const Tokenizer& tokenizer);
+// NotFound where the run had none (tokens without text).
+absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerFromState(
+    const nlohmann::json& state);
+
+}  // namespace tessera
+
+#endif  // TRAINERS_TEXT_GENERATION_H_

@@ -1,0 +1,97 @@
+// Trains a transformer language model as a config says:
+//   bazel run //trainers:train -- --config=configs/2.7B_bf16.pbtxt
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "framework/base/exit_code.h"
+#include "framework/base/file.h"
+#include "framework/base/log.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/text_proto.h"
+#include "framework/observe/nvtx_observer.h"
+#include "trainers/build_info.h"
+#include "trainers/config_flags.h"
+#include "trainers/dry_run.h"
+#include "trainers/trainer.h"
+
+ABSL_FLAG(std::string, out, "",
+          "folder of the run; default: runs/CONFIG-DATE-TIME");
+ABSL_FLAG(std::string, resume, "auto",
+          "auto: go on from the newest checkpoint in --out, if there is one; "
+          "never: refuse a folder that holds a run; else a checkpoint or run "
+          "folder to go on from");
+ABSL_FLAG(bool, print_config, false,
+          "print the resolved config, defaults included, and exit");
+ABSL_FLAG(bool, dry_run, false,
+          "print device, parameters, memory, backend and cost of a step and "
+          "exit without doing one");
+ABSL_FLAG(bool, build_info, false, "print what this program was built from");
+
+namespace tessera {
+namespace {
+
+std::string OutFolder() {
+  if (const std::string out = absl::GetFlag(FLAGS_out); !out.empty()) {
+    return UserPath(out);
+  }
+  return UserPath(absl::StrCat(
+      "runs/", ConfigNameFromFlags(), "-",
+      absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::LocalTimeZone())));
+}
+
+absl::Status Train(RunPlan plan) {
+  std::unique_ptr<PhaseObserver> nvtx;
+  if (plan.config.observe().nvtx()) nvtx = CreateNvtxObserver();
+  ASSIGN_OR_RETURN(RunFolder folder,
+                   OpenRunFolder(OutFolder(), absl::GetFlag(FLAGS_resume)));
+  const SessionOptions options{.phases = nvtx.get(),
+                               .progress = ConsoleProgress()};
+  ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
+                   Session::Create(std::move(plan), options));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<Trainer> trainer,
+      Trainer::Create(std::move(session), std::move(folder), nvtx.get()));
+  return trainer->Run();
+}
+
+absl::Status Run() {
+  if (absl::GetFlag(FLAGS_build_info)) {
+    absl::PrintF("%s\n", BuildInfo().dump(2));
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const RunConfig config, RunConfigFromFlags());
+  if (absl::GetFlag(FLAGS_print_config)) {
+    absl::PrintF("%s", PrintWithDefaults(config));
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const WorldInfo world, WorldFromEnvironment());
+  if (world.world_size > 1) {
+    SetLogPrefix(absl::StrCat("[rank ", world.rank, "] "));
+  }
+  ASSIGN_OR_RETURN(RunPlan plan, PlanRun(config, world));
+  if (absl::GetFlag(FLAGS_dry_run)) {
+    absl::PrintF("%s", FormatDryRun(plan));
+    return absl::OkStatus();
+  }
+  return Train(std::move(plan));
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage(
+      "trains a transformer language model: train --config=FILE "
+      "[--set FIELD=VALUE]... [--out=DIR]");
+  absl::ParseCommandLine(argc, argv);
+  return tessera::ReportAndExitCode(tessera::Run());
+}

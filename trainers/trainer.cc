@@ -1,0 +1,348 @@
+#include "trainers/trainer.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "framework/base/exit_code.h"
+#include "framework/base/file.h"
+#include "framework/base/log.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/text_proto.h"
+#include "framework/base/torch_status.h"
+#include "framework/checkpoint/checkpoint_directory.h"
+#include "framework/observe/flops.h"
+#include "framework/optim/gradient_norm.h"
+#include "trainers/build_info.h"
+#include "trainers/config_loader.h"
+#include "trainers/evaluation.h"
+#include "trainers/text_generation.h"
+
+namespace tessera {
+namespace {
+
+// Steps of a process that the profiler's range "warmup" covers: libraries
+// load, the allocator fills.
+constexpr int64_t kWarmupSteps = 5;
+constexpr double kGiB = 1073741824.0;
+
+std::optional<double> PeakOf(const RunPlan& plan) {
+  const ObserveConfig& observe = plan.config.observe();
+  if (observe.has_peak_tflops()) return observe.peak_tflops();
+  const bool half = c10::elementSize(plan.precision[OpClass::kMatmul]) == 2;
+  return PeakTflops(plan.device.name,
+                    half ? ProductKind::kHalf
+                         : (plan.precision.allows_tf32() ? ProductKind::kTf32
+                                                         : ProductKind::kFp32));
+}
+
+nlohmann::ordered_json DeviceJson(const RunPlan& plan) {
+  return {{"name", plan.device.name},
+          {"memory_bytes", plan.device.total_bytes},
+          {"world_size", plan.world.world_size}};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(
+    std::unique_ptr<Session> session, RunFolder folder, PhaseObserver* phases) {
+  std::unique_ptr<Trainer> trainer(
+      new Trainer(std::move(session), std::move(folder), phases));
+  const OptimizerConfig& optimizer =
+      trainer->session_->plan().config.optimizer();
+  ASSIGN_OR_RETURN(
+      trainer->schedule_,
+      Schedule::Create(optimizer.schedule(), optimizer.adamw().lr(),
+                       trainer->training().steps()));
+  RETURN_IF_ERROR(trainer->Resume());
+  RETURN_IF_ERROR(trainer->OpenOutputs());
+  return trainer;
+}
+
+Trainer::Trainer(std::unique_ptr<Session> session, RunFolder folder,
+                 PhaseObserver* phases)
+    : session_(std::move(session)),
+      folder_(std::move(folder)),
+      phases_(phases) {}
+
+absl::Status Trainer::Resume() {
+  if (folder_.resume_from != nullptr) {
+    const Checkpoint& checkpoint = *folder_.resume_from;
+    RETURN_IF_ERROR(Restore(checkpoint, session_->state()));
+    step_ = first_step_ = saved_step_ = checkpoint.step();
+    samples_ = checkpoint.state().value("samples", int64_t{0});
+    const uint64_t data =
+        checkpoint.state().value("data_fingerprint", uint64_t{0});
+    if (data != session_->data().fingerprint) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(checkpoint.folder(), " was trained on other data than ",
+                       session_->data().train->description(),
+                       "; resume with the data it was made with"));
+    }
+  }
+  session_->step().StartAt(step_);
+  RETURN_IF_ERROR(session_->group().AgreeOn("the step to go on from", step_));
+  return StatusFromTorch([&] {
+    // Ranks read or made their weights each for themselves.
+    ThrowIfError(
+        session_->group().Broadcast(session_->state().parameters->master(), 0));
+    session_->state().parameters->RefreshShadow();
+  });
+}
+
+absl::Status Trainer::OpenOutputs() {
+  if (!is_writer()) return absl::OkStatus();
+  const RunPlan& plan = session_->plan();
+  const std::string config = PrintWithDefaults(plan.config);
+  RETURN_IF_ERROR(MakeDirectories(folder_.path));
+  RETURN_IF_ERROR(WriteFileAtomically(folder_.path + "/config.pbtxt", config));
+  RETURN_IF_ERROR(RemoveStaleTemporaries(folder_.checkpoints()).status());
+  const RunHeader header{
+      .config_text = config, .build = BuildInfo(), .device = DeviceJson(plan)};
+  if (FileExists(folder_.log())) {
+    const std::string from =
+        folder_.resume_from == nullptr ? "" : folder_.resume_from->folder();
+    ASSIGN_OR_RETURN(log_, RunLog::Resume(folder_.log(), header,
+                                          {.step = step_, .checkpoint = from}));
+  } else {
+    ASSIGN_OR_RETURN(log_, RunLog::Create(folder_.log(), header));
+  }
+  if (plan.config.observe().tensorboard()) {
+    ASSIGN_OR_RETURN(tensorboard_, TensorboardWriter::Create(folder_.path));
+  }
+  const bool bar = WantsProgressBar(plan.config.observe().progress_bar());
+  console_ = std::make_unique<Console>(stdout, bar ? stderr : nullptr);
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Run() {
+  const absl::Status status = Loop();
+  if (!absl::IsResourceExhausted(status)) return status;
+  const RunPlan& plan = session_->plan();
+  return absl::ResourceExhaustedError(
+      OutOfMemoryMessage(status.message(), plan.memory, MemoryChoicesOf(plan)));
+}
+
+absl::Status Trainer::Loop() {
+  resumed_at_ = absl::Now();
+  if (console_ != nullptr) console_->Start(Describe(), resumed_at_);
+  std::optional<PhaseScope> span;
+  span.emplace(phases_, "warmup");
+  while (step_ < training().steps()) {
+    if (step_ == first_step_ + kWarmupSteps) {
+      span.reset();
+      span.emplace(phases_, "measurement");
+    }
+    RETURN_IF_ERROR(DoStep());
+    RETURN_IF_ERROR(AfterStep());
+    ASSIGN_OR_RETURN(const bool stop, ShouldStop());
+    if (stop) {
+      RETURN_IF_ERROR(SaveCheckpoint());
+      RETURN_IF_ERROR(session_->group().Finish());
+      return SignalStatus(stop_.received());
+    }
+  }
+  span.reset();
+  if (saved_step_ != step_) RETURN_IF_ERROR(SaveCheckpoint());
+  RETURN_IF_ERROR(PrintSample());
+  return session_->group().Finish();
+}
+
+absl::Status Trainer::DoStep() {
+  const absl::Time start = absl::Now();
+  PhaseScope scope(phases_, absl::StrCat("step_", step_));
+  ASSIGN_OR_RETURN(const StepBatch batch,
+                   session_->train_loader().Load(samples_));
+  RETURN_IF_ERROR(session_->step().Run(batch, schedule_->LearningRate(step_)));
+  ++step_;
+  samples_ += training().batch_size();
+  const bool last = step_ == training().steps();
+  if (last || Due(session_->plan().config.observe().log_every_steps())) {
+    Synchronize(session_->plan().device.device);
+  }
+  training_time_ += absl::Now() - start;
+  ++timed_steps_;
+  if (console_ != nullptr) console_->Progress(step_, absl::Now());
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::AfterStep() {
+  const RunConfig& config = session_->plan().config;
+  const bool last = step_ == training().steps();
+  if (last || Due(config.observe().log_every_steps())) {
+    RETURN_IF_ERROR(LogStep());
+  }
+  if (last || (training().has_eval_every_steps() &&
+               Due(training().eval_every_steps()))) {
+    RETURN_IF_ERROR(EvaluateNow());
+  }
+  if (last || (config.checkpoint().has_every_steps() &&
+               Due(config.checkpoint().every_steps()))) {
+    RETURN_IF_ERROR(SaveCheckpoint());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::LogStep() {
+  RETURN_IF_ERROR(CheckFinite());
+  const RunPlan& plan = session_->plan();
+  StepRecord record{.step = step_};
+  RETURN_IF_ERROR(StatusFromTorch([&] {
+    record.loss = session_->step().metrics().loss.item<double>();
+    record.grad_norm = session_->step().metrics().grad_norm.item<double>();
+    if (session_->scaler() != nullptr) {
+      record.loss_scale = session_->scaler()->scale().item<double>();
+    }
+  }));
+  const double seconds = absl::ToDoubleSeconds(training_time_) / timed_steps_;
+  record.lr = schedule_->LearningRate(step_ - 1);
+  record.step_ms = seconds * 1e3;
+  record.tokens_per_s = plan.tokens_per_step() / seconds;
+  record.tflops = record.tokens_per_s * plan.flops_per_token * 1e-12 /
+                  plan.world.world_size;
+  if (const std::optional<double> peak = PeakOf(plan); peak.has_value()) {
+    record.mfu = record.tflops / *peak;
+  }
+  if (plan.device.is_cuda()) {
+    record.peak_gib = CurrentMemory(plan.device.device).peak_allocated / kGiB;
+  }
+  training_time_ = absl::ZeroDuration();
+  timed_steps_ = 0;
+  if (!is_writer()) return absl::OkStatus();
+  console_->Step(record);
+  if (tensorboard_ != nullptr) RETURN_IF_ERROR(tensorboard_->Write(record));
+  return log_->Log(record);
+}
+
+absl::Status Trainer::EvaluateNow() {
+  const BatchLoader* loader = session_->validation_loader();
+  if (loader == nullptr || training().eval_batches() == 0) {
+    return absl::OkStatus();
+  }
+  const int64_t windows =
+      std::min(session_->data().validation->windows(),
+               int64_t{training().eval_batches()} * training().batch_size());
+  ASSIGN_OR_RETURN(
+      const EvaluationResult result,
+      Evaluate(session_->step(), *loader, session_->group(), windows));
+  if (!is_writer()) return absl::OkStatus();
+  const EvalRecord record{.step = step_, .loss = result.loss};
+  console_->Eval(record);
+  if (tensorboard_ != nullptr) RETURN_IF_ERROR(tensorboard_->Write(record));
+  return log_->Log(record);
+}
+
+absl::Status Trainer::SaveCheckpoint() {
+  RETURN_IF_ERROR(CheckFinite());
+  saved_step_ = step_;
+  if (is_writer()) {
+    const RunPlan& plan = session_->plan();
+    ASSIGN_OR_RETURN(std::unique_ptr<CheckpointWriter> writer,
+                     CheckpointWriter::Begin(folder_.checkpoints(), step_));
+    RETURN_IF_ERROR(AddTensors(session_->state(), writer.get()));
+    nlohmann::json state = ExportState(session_->state());
+    state["step"] = step_;
+    state["samples"] = samples_;
+    state["world_size"] = plan.world.world_size;
+    state["data_fingerprint"] = session_->data().fingerprint;
+    state["config_hash"] = ConfigHash(plan.config);
+    state["build"] = BuildInfo();
+    if (const Tokenizer* tokenizer = session_->data().tokenizer.get()) {
+      state["tokenizer"] = TokenizerToJson(*tokenizer);
+    }
+    RETURN_IF_ERROR(
+        writer->Commit(state, PrintWithDefaults(plan.config)).status());
+    const CheckpointConfig& keep = plan.config.checkpoint();
+    RetentionPolicy policy{.keep_last = keep.keep_last()};
+    if (keep.has_keep_every_steps()) {
+      policy.keep_every_steps = keep.keep_every_steps();
+    }
+    RETURN_IF_ERROR(PruneCheckpoints(folder_.checkpoints(), policy).status());
+  }
+  return session_->group().Barrier();
+}
+
+absl::Status Trainer::PrintSample() {
+  const Tokenizer* tokenizer = session_->data().tokenizer.get();
+  const int64_t tokens = training().sample_tokens_at_end();
+  if (!is_writer() || tokens == 0 || tokenizer == nullptr) {
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(
+      const std::string text,
+      SampleText(session_->model(), *tokenizer, training().sample_prompt(),
+                 {.temperature = 0.8,
+                  .top_p = 0.95,
+                  .seed = static_cast<uint64_t>(training().seed()),
+                  .max_tokens = tokens}));
+  absl::PrintF("\n--- sample\n%s\n---\n", text);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Trainer::ShouldStop() {
+  if (session_->plan().world.world_size == 1) return stop_.received() != 0;
+  if (!Due(session_->plan().config.observe().log_every_steps())) return false;
+  double stops = 0;
+  RETURN_IF_ERROR(StatusFromTorch([&] {
+    const at::Tensor flag =
+        at::full({1}, stop_.received() != 0 ? 1.0 : 0.0,
+                 at::dtype(at::kFloat).device(session_->plan().device.device));
+    ThrowIfError(session_->group().AllReduceSum(flag));
+    stops = flag.item<double>();
+  }));
+  return stops > 0;
+}
+
+absl::Status Trainer::CheckFinite() {
+  std::optional<int64_t> bad;
+  RETURN_IF_ERROR(
+      StatusFromTorch([&] { bad = session_->step().first_bad_step(); }));
+  if (!bad.has_value()) return absl::OkStatus();
+  // Nothing was updated since: the step's own batch gives its gradients again.
+  const int64_t behind = step_ - *bad;
+  ASSIGN_OR_RETURN(const StepBatch batch,
+                   session_->train_loader().Load(
+                       samples_ - behind * training().batch_size()));
+  RETURN_IF_ERROR(session_->step().ForwardBackward(batch));
+  double loss = 0;
+  std::string parameter;
+  RETURN_IF_ERROR(StatusFromTorch([&] {
+    loss = session_->step().metrics().loss.item<double>();
+    parameter = FirstNonFiniteGradient(*session_->state().parameters);
+  }));
+  return absl::AbortedError(absl::StrCat(
+      "step ", *bad, " gave a gradient that is not finite (loss ", loss,
+      parameter.empty() ? ", overflow in the norm"
+                        : absl::StrCat(", first in ", parameter),
+      "); nothing was updated with it. Lower optimizer.adamw.lr, set "
+      "optimizer.clip_norm, or use a wider precision.mode"));
+}
+
+RunDescription Trainer::Describe() const {
+  const RunPlan& plan = session_->plan();
+  return {.build = BuildSummary(),
+          .device = plan.device.name,
+          .world_size = plan.world.world_size,
+          .precision = std::string(plan.precision.name()),
+          .attention = absl::StrCat(plan.backend.backend->name(), " (",
+                                    plan.backend.reason, ")"),
+          .data = session_->data().train->description(),
+          .run_folder = folder_.path,
+          .parameters = plan.num_parameters,
+          .batch_size = training().batch_size(),
+          .context = plan.shape.context,
+          .micro_batches = training().micro_batches(),
+          .first_step = first_step_,
+          .steps = training().steps(),
+          .flops_per_token = plan.flops_per_token,
+          .peak_tflops = PeakOf(plan),
+          .memory_table = FormatMemoryTable(plan.memory)};
+}
+
+}  // namespace tessera

@@ -1,0 +1,90 @@
+#ifndef TRAINERS_TRAINER_H_
+#define TRAINERS_TRAINER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "framework/observe/console.h"
+#include "framework/observe/run_log.h"
+#include "framework/observe/tensorboard.h"
+#include "framework/optim/schedule.h"
+#include "trainers/run_folder.h"
+#include "trainers/session.h"
+#include "trainers/stop_signal.h"
+
+namespace tessera {
+
+// The loop around a TrainStep and its lifecycle: resume, log, evaluate, save,
+// stop. Rank 0 writes; every rank calls the same functions in the same order.
+class Trainer {
+ public:
+  // Loads the checkpoint that `folder` resumes from. `phases` may be null.
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(
+      std::unique_ptr<Session> session, RunFolder folder,
+      PhaseObserver* phases);
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  // Trains up to training.steps, evaluates, saves and prints a sample.
+  //   Cancelled (exit 130 or 143)  SIGINT or SIGTERM: after the current step
+  //                                and a checkpoint; with several ranks after
+  //                                the next logged step, so that all agree
+  //   Aborted                      a loss or gradient that is not finite, with
+  //                                its step and first bad parameter; the
+  //                                weights are those before that step
+  //   ResourceExhausted            out of memory, with what would help
+  absl::Status Run();
+
+ private:
+  Trainer(std::unique_ptr<Session> session, RunFolder folder,
+          PhaseObserver* phases);
+
+  absl::Status Resume();
+  absl::Status OpenOutputs();
+  absl::Status Loop();
+  absl::Status DoStep();
+  // What is due after a step: log, evaluate, save.
+  absl::Status AfterStep();
+  absl::Status LogStep();
+  absl::Status EvaluateNow();
+  absl::Status SaveCheckpoint();
+  absl::Status PrintSample();
+  // Whether a signal came, to this rank or with several ranks to any.
+  absl::StatusOr<bool> ShouldStop();
+  // Aborted when a step since the last check had gradients that are not finite.
+  absl::Status CheckFinite();
+  RunDescription Describe() const;
+
+  bool is_writer() const { return session_->plan().world.rank == 0; }
+  const TrainingConfig& training() const {
+    return session_->plan().config.training();
+  }
+  bool Due(int64_t every) const { return step_ % every == 0; }
+
+  const std::unique_ptr<Session> session_;
+  RunFolder folder_;
+  PhaseObserver* const phases_;
+  std::optional<Schedule> schedule_;
+  std::unique_ptr<Console> console_;
+  std::unique_ptr<RunLog> log_;
+  std::unique_ptr<TensorboardWriter> tensorboard_;
+  StopSignal stop_;
+
+  int64_t step_ = 0;        // optimizer steps done
+  int64_t first_step_ = 0;  // done when this process began
+  int64_t samples_ = 0;     // training sequences consumed
+  int64_t saved_step_ = -1;
+  // Since the last logged step, without evaluation and saving.
+  absl::Duration training_time_;
+  int64_t timed_steps_ = 0;
+  absl::Time resumed_at_;
+};
+
+}  // namespace tessera
+
+#endif  // TRAINERS_TRAINER_H_
