@@ -105,19 +105,18 @@ SafetensorsWriter::~SafetensorsWriter() = default;
 absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
     const std::string& path, std::vector<TensorSpec> tensors,
     const SafetensorsMetadata& metadata, WritePointHook hook) {
-  if (absl::Status status = CheckNames(tensors); !status.ok()) {
-    return InFile(status, path);
-  }
   auto writer = absl::WrapUnique(new SafetensorsWriter());
   writer->specs_ = std::move(tensors);
+  const absl::StatusOr<std::string> header = writer->LayOut(metadata);
+  if (!header.ok()) return InFile(header.status(), path);
   ASSIGN_OR_RETURN(writer->file_, DurableFile::Create(path, std::move(hook)));
-  if (absl::Status status = writer->Start(metadata); !status.ok()) {
-    return InFile(status, path);
-  }
+  RETURN_IF_ERROR(writer->file_->WriteAt(0, *header));
   return writer;
 }
 
-absl::Status SafetensorsWriter::Start(const SafetensorsMetadata& metadata) {
+absl::StatusOr<std::string> SafetensorsWriter::LayOut(
+    const SafetensorsMetadata& metadata) {
+  RETURN_IF_ERROR(CheckNames(specs_));
   const int64_t count = specs_.size();
   for (const TensorSpec& spec : specs_) {
     ASSIGN_OR_RETURN(const uint64_t bytes, SizeBytes(spec));
@@ -145,7 +144,7 @@ absl::Status SafetensorsWriter::Start(const SafetensorsMetadata& metadata) {
   data_start_ = start.size();
   header_checksum_ = XXH3_64bits(start.data(), start.size());
   CloseFullTensors();
-  return file_->WriteAt(0, start);
+  return start;
 }
 
 void SafetensorsWriter::CloseFullTensors() {

@@ -79,8 +79,8 @@ class SafetensorsWriter {
   struct Hasher;
   SafetensorsWriter();
 
-  // Lays the tensors out and writes the header.
-  absl::Status Start(const SafetensorsMetadata& metadata);
+  // Gives every tensor its place; returns what stands before the data.
+  absl::StatusOr<std::string> LayOut(const SafetensorsMetadata& metadata);
   // Moves on over tensors that have all their bytes.
   void CloseFullTensors();
 

@@ -29,9 +29,10 @@ constexpr char kTokenizerFile[] = "tokenizer.model";
 constexpr char kTrainFile[] = "train.tok";
 constexpr char kValidationFile[] = "validation.tok";
 
-// What BPE learns from: learning time grows with the text, while the frequent
-// pieces of 12 MiB are those of the whole.
-constexpr double kLearningBytes = 12 << 20;
+// What BPE learns from. Learning time grows with the text, while the frequent
+// pieces of a sample are those of the whole: on 18 MB of C++, 6 MiB took 40% of
+// the time of 12 MiB and yielded 1.1% more tokens.
+constexpr double kLearningBytes = 6 << 20;
 
 std::string Megabytes(int64_t bytes) {
   return absl::StrFormat("%.1f MB", static_cast<double>(bytes) / 1e6);
@@ -72,9 +73,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizer(
     }
     return std::nullopt;
   };
-  auto tokenizer = TrainBpe({.vocab_size = static_cast<int>(options.vocab_size),
-                             .threads = options.threads},
-                            sample);
+  auto tokenizer = TrainBpe(static_cast<int>(options.vocab_size), sample);
   RETURN_IF_ERROR(read);
   if (tokenizer.ok()) Report(options.progress, phase, 1);
   return tokenizer;

@@ -134,8 +134,7 @@ class BpeTokenizer : public Tokenizer {
 
 // No piece has a space behind another character (the trainer splits words
 // there), so no merge crosses such a place: words with their leading spaces
-// encode by themselves, and one that comes again is copied. SentencePiece's
-// encoder costs some 100 times a copy.
+// encode by themselves, and one that comes again is copied.
 bool BpeTokenizer::EncodeClean(absl::string_view text, WordCache* cache,
                                std::vector<int32_t>* ids) const {
   while (!text.empty()) {
@@ -217,24 +216,23 @@ struct CleanStretches {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> TrainBpe(const BpeOptions& options,
+absl::StatusOr<std::unique_ptr<Tokenizer>> TrainBpe(int vocab_size,
                                                     const TextStream& text) {
-  if (options.vocab_size < 300) {
+  if (vocab_size < 300) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a BPE vocabulary of ", options.vocab_size,
+        "a BPE vocabulary of ", vocab_size,
         " has no room beside its 256 bytes; use at least 300, or the "
         "tokenizer BYTES"));
   }
   ASSIGN_OR_RETURN(const Bridge* bridge, GetBridge());
   CleanStretches source{text, {}};
   TesseraBytes result = {};
-  const int code = bridge->train(options.vocab_size, options.threads,
-                                 {&CleanStretches::Next, &source}, &result);
+  const int code =
+      bridge->train(vocab_size, {&CleanStretches::Next, &source}, &result);
   const std::string model = Take(*bridge, &result);
   if (code != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot learn ", options.vocab_size,
-                     " pieces from this text: ", model));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cannot learn ", vocab_size, " pieces from this text: ", model));
   }
   return LoadBpe(model);
 }

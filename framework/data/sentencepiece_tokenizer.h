@@ -19,19 +19,13 @@ namespace tessera {
 // control characters (a newline is one token, a tab is one), U+2581, which it
 // uses for the space, and bytes that are not UTF-8.
 
-struct BpeOptions {
-  // Upper bound, at least 300: 256 bytes, two control pieces and the characters
-  // of the text come first. A short text yields fewer.
-  int vocab_size = 0;
-  int threads = 1;
-};
-
 // Yields the text to learn from, stretch by stretch; nullopt ends it.
 using TextStream = std::function<std::optional<absl::string_view>()>;
 
-// Deterministic. Some 2 s per million characters, twice that in bytes of
-// memory.
-absl::StatusOr<std::unique_ptr<Tokenizer>> TrainBpe(const BpeOptions& options,
+// Learns a vocabulary. `vocab_size` is an upper bound, at least 300: 256 bytes,
+// two control pieces and the characters of the text come first, and a short
+// text yields fewer. Deterministic. Takes one to two seconds per megabyte.
+absl::StatusOr<std::unique_ptr<Tokenizer>> TrainBpe(int vocab_size,
                                                     const TextStream& text);
 
 // `serialized` as by Tokenizer::Serialize().

@@ -45,12 +45,10 @@ class TextIterator : public sentencepiece::SentenceIterator {
   std::string value_;
 };
 
-int Train(int vocab_size, int threads, TesseraTextSource text,
-          TesseraBytes* result) {
+int Train(int vocab_size, TesseraTextSource text, TesseraBytes* result) {
   const std::unordered_map<std::string, std::string> options = {
       {"model_type", "bpe"},
       {"vocab_size", std::to_string(vocab_size)},
-      {"num_threads", std::to_string(threads)},
       // A short text may not have that many pieces; then there are fewer.
       {"hard_vocab_limit", "false"},
       // Every byte has a piece, so that every text has tokens.

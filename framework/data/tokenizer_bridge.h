@@ -27,7 +27,7 @@ struct TesseraTextSource {
 
 struct TesseraTokenizerBridge {
   // Learns a BPE model. 0, and its serialized form in *result; else the error.
-  int (*train)(int vocab_size, int threads, struct TesseraTextSource text,
+  int (*train)(int vocab_size, struct TesseraTextSource text,
                struct TesseraBytes* result);
 
   // Null, and the error in *error, where `data` is no model.

@@ -74,7 +74,10 @@ class C10dProcessGroup final : public ProcessGroup {
                           absl::FunctionRef<void()> operation) const;
   // Null from NCCL, which enqueues on the caller's stream.
   Work StartAllReduce(const at::Tensor& tensor);
-  void AwaitAllFinished();
+  absl::Status Leave();
+  // Counts this rank among those that reached `stage` of leaving, and may wait
+  // for the rest.
+  absl::Status Arrive(const char* stage, bool wait);
 
   const WorldInfo world_;
   const at::Device device_;
@@ -241,31 +244,41 @@ absl::Status C10dProcessGroup::AgreeOn(absl::string_view what, uint64_t value) {
       differing[0], static_cast<uint64_t>(held[differing[0]])));
 }
 
-// Rank 0 takes the store along, so it leaves last.
-void C10dProcessGroup::AwaitAllFinished() {
-  constexpr char kAllFinished[] = "all_finished";
-  constexpr char kAllLeft[] = "all_left";
-  const auto await_all = [&](const char* counter, const char* done) {
-    if (stores_.control->add(counter, 1) == world_.world_size) {
-      stores_.control->set(done, "");
+absl::Status C10dProcessGroup::Arrive(const char* stage, bool wait) {
+  return StatusFromTorchOr([&]() -> absl::Status {
+    const absl::Time deadline = absl::Now() + kCollectiveTimeout;
+    int64_t arrived = stores_.control->add(stage, 1);
+    // Polled: the backend's own threads use this connection meanwhile.
+    while (wait && arrived < world_.world_size) {
+      if (absl::Now() > deadline) {
+        return absl::DeadlineExceededError(
+            absl::StrCat("only ", arrived, " came in ",
+                         absl::FormatDuration(kCollectiveTimeout)));
+      }
+      absl::SleepFor(absl::Milliseconds(50));
+      arrived = stores_.control->add(stage, 0);
     }
-  };
-  await_all("finished", kAllFinished);
-  stores_.control->wait({kAllFinished},
-                        absl::ToChronoMilliseconds(kCollectiveTimeout));
+    return absl::OkStatus();
+  });
+}
+
+absl::Status C10dProcessGroup::Leave() {
+  RETURN_IF_ERROR(Arrive("finished", /*wait=*/true));
   heartbeat_->Stop();
-  if (device_.is_cuda()) backend_->shutdown();
-  await_all("left", kAllLeft);
-  if (world_.rank == 0) {
-    stores_.control->wait({kAllLeft},
-                          absl::ToChronoMilliseconds(kCollectiveTimeout));
+  if (device_.is_cuda()) {
+    RETURN_IF_ERROR(StatusFromTorch([&] { backend_->shutdown(); }));
   }
+  // Rank 0 takes the store along, so it leaves last.
+  return Arrive("left", /*wait=*/world_.rank == 0);
 }
 
 absl::Status C10dProcessGroup::Finish() {
   if (finished_) return absl::OkStatus();
-  RETURN_IF_ERROR(Collective("waiting for all ranks to finish",
-                             [&] { AwaitAllFinished(); }));
+  const absl::Status left = Leave();
+  if (!left.ok()) {
+    return absl::UnavailableError(absl::StrCat(
+        Prefix(), "waiting for all ranks to finish failed: ", left.message()));
+  }
   finished_ = true;
   return absl::OkStatus();
 }

@@ -15,8 +15,8 @@
 namespace tessera {
 
 // How long a rank may be missing, at the start or during a run, before the
-// others end. Two such waits stay under half a minute with the time that
-// processes need to start and to end.
+// others end: under half a minute with the time that processes need to start
+// and to end.
 inline constexpr absl::Duration kDefaultPeerTimeout = absl::Seconds(20);
 
 // The ranks of a run and what they say to each other: NCCL between CUDA
@@ -35,7 +35,7 @@ inline constexpr absl::Duration kDefaultPeerTimeout = absl::Seconds(20);
 // with Unavailable inside an operation, or, where the host is stuck waiting for
 // its device, are ended from a thread of the group with exit code 1 and an
 // error that names the missing rank. Either takes at most the peer timeout and
-// two seconds; a rank that lives but never enters a collective, 10 minutes.
+// five seconds; a rank that lives but never enters a collective, 10 minutes.
 //
 // Not thread-safe.
 class ProcessGroup {

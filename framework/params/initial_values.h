@@ -13,7 +13,8 @@ namespace tessera {
 //
 // Element i depends on (seed, spec.name, spec.init, spec.shape, i) alone: not
 // on the device, the number of threads, the other parameters or their layout.
-// The values are made on the CPU; 16 cores make about 10^9 a second.
+// The values are made on the CPU at 20 ns each per core: 4 s for 3.4 x 10^9 on
+// 16 cores.
 void FillInitialValues(const ParameterSpec& spec, uint64_t seed,
                        at::Tensor values);
 

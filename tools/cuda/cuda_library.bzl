@@ -40,7 +40,8 @@ def _cuda_object_impl(ctx):
     args.add("-I.")
     args.add_all(compilation.includes, before_each = "-I")
     args.add_all(compilation.system_includes, before_each = "-isystem")
-    args.add_all(compilation.quote_includes, before_each = "-iquote")
+    # nvcc has no -iquote.
+    args.add_all(compilation.quote_includes, before_each = "-I")
     args.add_all(compilation.defines, format_each = "-D%s")
     args.use_param_file("@%s")
     args.set_param_file_format("multiline")

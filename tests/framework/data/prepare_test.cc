@@ -18,14 +18,15 @@ namespace tessera {
 namespace {
 
 using ::absl::StatusCode;
-using ::testing::AllOf;
 using ::testing::AnyOf;
 using testing::CppText;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using testing::Fails;
 using testing::FlipByte;
 using ::testing::HasSubstr;
 using testing::IsOk;
+using ::testing::Not;
 using testing::Read;
 using testing::TestPath;
 using testing::Write;
@@ -76,7 +77,9 @@ TEST(CorpusTest, CutsLongDocumentsAtLineEndsAndCharacters) {
     EXPECT_LE(texts[i].size(), 65536u);
     EXPECT_NE(texts[i].front() & 0xc0, 0x80) << "cut inside a character";
     const Corpus::Part& part = corpus->parts()[i];
-    if (part.file == 0) EXPECT_EQ(texts[i].back(), '\n');
+    if (part.file == 0) {
+      EXPECT_EQ(texts[i].back(), '\n');
+    }
     documents += part.ends_document ? 1 : 0;
     joined += texts[i];
   }
@@ -303,9 +306,9 @@ TEST_P(PrepareTest, LeavesNothingBehindOnFailure) {
   const std::string out = TestPath("out2");
   EXPECT_THAT(PrepareText(files_, out, options_),
               Fails(StatusCode::kNotFound, HasSubstr("missing.cc")));
-  for (const std::string& name : ListDirectory(TestPath("")).value()) {
-    EXPECT_THAT(name, Not(HasSubstr("out2")));
-  }
+  const auto left = ListDirectory(TestPath(""));
+  ASSERT_THAT(left, IsOk());
+  EXPECT_THAT(*left, Each(Not(HasSubstr("out2"))));
 }
 
 TEST_P(PrepareTest, KeepsTextThatIsNotUtf8) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "framework/data/data_config.pb.h"
@@ -21,20 +22,17 @@ namespace {
 
 using ::absl::StatusCode;
 using testing::CppText;
-using ::testing::ElementsAre;
 using testing::Fails;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using testing::IsOk;
 
 std::unique_ptr<Tokenizer> Train(const std::string& text, int vocab_size) {
   bool done = false;
-  auto tokenizer = TrainBpe({.vocab_size = vocab_size, .threads = 2},
-                            [&]() -> std::optional<absl::string_view> {
-                              if (std::exchange(done, true))
-                                return std::nullopt;
-                              return text;
-                            });
+  auto tokenizer =
+      TrainBpe(vocab_size, [&]() -> std::optional<absl::string_view> {
+        if (std::exchange(done, true)) return std::nullopt;
+        return text;
+      });
   EXPECT_THAT(tokenizer, IsOk());
   return *std::move(tokenizer);
 }
@@ -61,7 +59,8 @@ class RoundTripTest : public ::testing::TestWithParam<Text> {};
 TEST_P(RoundTripTest, DecodesToTheSameBytes) {
   const std::string& text = GetParam().text;
   const auto bytes = CreateByteTokenizer();
-  for (const Tokenizer* tokenizer : {&Bpe(), (const Tokenizer*)bytes.get()}) {
+  for (const Tokenizer* tokenizer :
+       {&Bpe(), static_cast<const Tokenizer*>(bytes.get())}) {
     const auto ids = tokenizer->Encode(text);
     ASSERT_THAT(ids, IsOk());
     for (const int32_t id : *ids) {
@@ -171,9 +170,9 @@ TEST(BpeTest, EncodesOnManyThreads) {
 
 TEST(BpeTest, RefusesBadInput) {
   const TextStream none = [] { return std::nullopt; };
-  EXPECT_THAT(TrainBpe({.vocab_size = 256}, none),
+  EXPECT_THAT(TrainBpe(256, none),
               Fails(StatusCode::kInvalidArgument, HasSubstr("at least 300")));
-  EXPECT_THAT(TrainBpe({.vocab_size = 1000}, none),
+  EXPECT_THAT(TrainBpe(1000, none),
               Fails(StatusCode::kInvalidArgument, HasSubstr("cannot learn")));
   EXPECT_THAT(LoadBpe("not a model"),
               Fails(StatusCode::kInvalidArgument,

@@ -37,8 +37,6 @@ at::Tensor PlainRmsNorm(const at::Tensor& x, const at::Tensor& gain) {
   return x * (x.square().mean(-1, /*keepdim=*/true) + kEps).rsqrt() * gain;
 }
 
-// ---- Linear ----
-
 TEST_P(LinearTest, GradientsMatchCentralDifferences) {
   const OneParameter w = MakeParameter({5, 8}, Fp64(device()));
   EXPECT_TRUE(
@@ -153,8 +151,6 @@ TEST_P(LinearTest, ReadsNonContiguousInput) {
        .parameters = {w.p}}));
 }
 
-// ---- RmsNorm ----
-
 TEST_P(RmsNormTest, GradientsMatchCentralDifferences) {
   const OneParameter gain = MakeParameter({8}, Fp64(device()));
   EXPECT_TRUE(Gradcheck({.fn =
@@ -245,8 +241,6 @@ TEST_P(RmsNormTest, FrozenGainStillPassesTheGradientOn) {
                          .inputs = {Randn({3, 8}, 3, at::kDouble, device())},
                          .store = gain.store.get()}));
 }
-
-// ---- Embedding ----
 
 at::Tensor Ids(at::Device device) {
   // Repeats within and across sequences; row 3 of the table is never read.

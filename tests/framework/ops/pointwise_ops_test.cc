@@ -25,8 +25,6 @@ class SwiGluTest : public DeviceTest {};
 class ResidualTest : public DeviceTest {};
 class CrossEntropyTest : public DeviceTest {};
 
-// ---- Rope ----
-
 constexpr RopeLayout kLayouts[] = {RopeLayout::kInterleaved,
                                    RopeLayout::kHalved};
 
@@ -161,8 +159,6 @@ TEST_P(RopeTest, LeavesAGradientThatOthersSeeAlone) {
   EXPECT_TRUE(BitEqual(dy, before));
 }
 
-// ---- SwiGlu ----
-
 at::Tensor PlainSwiGlu(const Inputs& in) {
   const std::vector<at::Tensor> ab = in[0].chunk(2, -1);
   return at::silu(ab[0]) * ab[1];
@@ -200,8 +196,6 @@ TEST_P(SwiGluTest, StaysFiniteFarFromZero) {
   }
 }
 
-// ---- AddResidual ----
-
 TEST_P(ResidualTest, GradientsMatchCentralDifferences) {
   EXPECT_TRUE(Gradcheck(
       {.fn = [](const Inputs& in) { return AddResidual(in[0], in[1]); },
@@ -218,8 +212,6 @@ TEST_P(ResidualTest, NarrowBranchIntoAWideStream) {
   EXPECT_EQ(got.grads[0].scalar_type(), at::kFloat);
   EXPECT_TRUE(BitEqual(got.grads[1], got.grads[0].to(at::kBFloat16)));
 }
-
-// ---- CrossEntropySum ----
 
 at::Tensor Targets(int64_t n, int64_t vocab, at::Device device) {
   at::Tensor targets = at::arange(n).mul(7919).remainder(vocab);

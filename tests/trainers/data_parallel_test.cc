@@ -1,0 +1,111 @@
+// Several processes train what one process trains.
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/runtime_files.h"
+#include "framework/checkpoint/safetensors.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/trainers/program.h"
+
+namespace tessera {
+namespace {
+
+// Trains with `nproc` ranks and returns the run's folder.
+std::string TrainWith(int nproc, const std::string& name,
+                      const std::string& arguments) {
+  const std::string run = Folder(absl::StrCat(name, "_", nproc));
+  const Outcome outcome = Shell(absl::StrCat(
+      FindRuntimeFile("trainers/launch").value(), " --nproc=", nproc,
+      ToyFlags(), " ", arguments, " --out=", run));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  return run;
+}
+
+// ||a - b|| / ||b|| over all parameters of two runs' last checkpoints.
+double ParameterDistance(const std::string& a, const std::string& b) {
+  const std::string file = "/checkpoints/step_00000020/model.safetensors";
+  const auto left = SafetensorsFile::Open(a + file).value();
+  const auto right = SafetensorsFile::Open(b + file).value();
+  double difference = 0, norm = 0;
+  for (const TensorEntry& entry : right->tensors()) {
+    const absl::string_view x = left->Bytes(*left->Find(entry.spec.name));
+    const absl::string_view y = right->Bytes(entry);
+    for (size_t i = 0; i < y.size(); i += sizeof(float)) {
+      float u, v;
+      std::memcpy(&u, x.data() + i, sizeof(u));
+      std::memcpy(&v, y.data() + i, sizeof(v));
+      difference += (u - v) * (u - v);
+      norm += v * v;
+    }
+  }
+  return std::sqrt(difference / norm);
+}
+
+class DataParallelTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(DataParallelTest, RanksEqualOneProcessAtEveryStep) {
+  const std::string name =
+      testing::UnitTest::GetInstance()->current_test_info()->name();
+  const std::string tag = absl::StrCat("run", name.substr(name.rfind('/') + 1));
+  const std::string one = TrainWith(1, tag, GetParam());
+  const auto expected = Records(one, "step");
+  ASSERT_EQ(expected.size(), 20u);
+  for (int ranks : {2, 4}) {
+    const std::string many = TrainWith(ranks, tag, GetParam());
+    const auto records = Records(many, "step");
+    ASSERT_EQ(records.size(), expected.size());
+    for (size_t i = 0; i < records.size(); ++i) {
+      for (const char* field : {"loss", "grad_norm"}) {
+        const double want = expected[i][field];
+        EXPECT_NEAR(records[i][field].get<double>(), want, 1e-5 * want)
+            << ranks << " ranks, step " << i + 1 << ", " << field;
+      }
+    }
+    EXPECT_LT(ParameterDistance(many, one), 1e-5) << ranks << " ranks";
+    EXPECT_NEAR(Records(many, "eval").back()["loss"].get<double>(),
+                Records(one, "eval").back()["loss"].get<double>(), 1e-4);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, DataParallelTest,
+                         testing::Values("",  //
+                                         "--set model.tied_head=true",
+                                         "--set 'model.frozen=[\"layers.0.*\", "
+                                         "\"token_embeddings.weight\"]'",
+                                         "--set training.batch_size=16 "
+                                         "--set training.micro_batches=2"));
+
+TEST(DataParallelResumeTest, AnotherWorldSizeContinuesTheSameOrder) {
+  const std::string save = "--set checkpoint.every_steps=10 ";
+  const std::string one = TrainWith(1, "straight", save);
+  const std::string two = Folder("moved");
+  const std::string launch = absl::StrCat(
+      FindRuntimeFile("trainers/launch").value(), " --nproc=2", ToyFlags(), " ",
+      save, " --out=", two, " --resume=", one, "/checkpoints/step_00000010");
+  const Outcome outcome = Shell(launch);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  const auto expected = Records(one, "step");
+  const auto records = Records(two, "step");
+  ASSERT_EQ(records.size(), 10u);
+  for (size_t i = 0; i < records.size(); ++i) {
+    EXPECT_EQ(records[i]["step"], expected[i + 10]["step"]);
+    EXPECT_NEAR(records[i]["loss"].get<double>(),
+                expected[i + 10]["loss"].get<double>(), 1e-4);
+  }
+}
+
+TEST(DataParallelFailureTest, ABatchThatRanksCannotShareIsRefusedByEachRank) {
+  const Outcome outcome = Shell(
+      absl::StrCat(FindRuntimeFile("trainers/launch").value(), " --nproc=3",
+                   ToyFlags(), " --out=", Folder("refused")));
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.output, testing::HasSubstr("make it a multiple of 3"));
+}
+
+}  // namespace
+}  // namespace tessera

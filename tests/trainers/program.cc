@@ -1,0 +1,75 @@
+#include "tests/trainers/program.h"
+
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/file.h"
+#include "framework/base/runtime_files.h"
+#include "gtest/gtest.h"
+
+namespace tessera {
+
+Outcome Shell(const std::string& command) {
+  Outcome outcome;
+  // Prepared text goes to the test's own cache.
+  std::FILE* pipe = popen(absl::StrCat("exec 2>&1; export XDG_CACHE_HOME=",
+                                       testing::TempDir(), "; ", command)
+                              .c_str(),
+                          "r");
+  char buffer[4096];
+  while (size_t n = fread(buffer, 1, sizeof(buffer), pipe)) {
+    outcome.output.append(buffer, n);
+  }
+  outcome.exit_code = WEXITSTATUS(pclose(pipe));
+  return outcome;
+}
+
+std::string ToyFlags() {
+  return " --config=configs/tiny_cpu.pbtxt --set model.vocab_size=300"
+         " --set model.num_layers=2 --set model.d_model=32"
+         " --set model.num_heads=2 --set model.d_ff=64"
+         " --set model.context_length=16 --set data.synthetic.successors=3"
+         " --set training.batch_size=4 --set training.steps=20"
+         " --set training.sample_tokens_at_end=0"
+         " --set training.eval_every_steps=10 --set training.eval_batches=2"
+         " --set observe.log_every_steps=1"
+         " --set optimizer.schedule.warmup_steps=2 ";
+}
+
+std::string ToyTrain(const std::vector<std::string>& arguments) {
+  return absl::StrCat(FindRuntimeFile("trainers/train").value(), ToyFlags(),
+                      absl::StrJoin(arguments, " "));
+}
+
+std::string Folder(const std::string& name) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/", name);
+  RemoveTree(folder).IgnoreError();
+  return folder;
+}
+
+std::vector<nlohmann::json> Records(const std::string& run,
+                                    const std::string& type) {
+  std::ifstream file(run + "/run.jsonl");
+  std::vector<nlohmann::json> records;
+  for (std::string line; std::getline(file, line);) {
+    nlohmann::json record = nlohmann::json::parse(line);
+    if (record["type"] != type) continue;
+    for (const char* wall_clock :
+         {"time", "step_ms", "tokens_per_s", "tflops"}) {
+      record.erase(wall_clock);
+    }
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+nlohmann::json Json(const std::string& path) {
+  return nlohmann::json::parse(ReadFile(path).value());
+}
+
+}  // namespace tessera

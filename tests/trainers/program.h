@@ -1,0 +1,36 @@
+#ifndef TESTS_TRAINERS_PROGRAM_H_
+#define TESTS_TRAINERS_PROGRAM_H_
+
+#include <string>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+
+namespace tessera {
+
+// Programs run as a user would, through a shell.
+
+struct Outcome {
+  int exit_code = 0;
+  std::string output;  // stdout and stderr
+};
+Outcome Shell(const std::string& command);
+
+// Flags of a run that takes a moment on a CPU: 20 steps of a two-layer model
+// on synthetic tokens, every step logged.
+std::string ToyFlags();
+// `train` with those flags and `arguments`, which may go on in shell syntax.
+std::string ToyTrain(const std::vector<std::string>& arguments);
+
+// A folder of that name that does not exist, among the test's temporaries.
+std::string Folder(const std::string& name);
+
+// The records of one type in a run's log, without what the clock decides.
+std::vector<nlohmann::json> Records(const std::string& run,
+                                    const std::string& type);
+
+nlohmann::json Json(const std::string& path);
+
+}  // namespace tessera
+
+#endif  // TESTS_TRAINERS_PROGRAM_H_

@@ -1,0 +1,195 @@
+#include "trainers/session.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/base/file.h"
+#include "framework/base/runtime_files.h"
+#include "framework/observe/phases.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "trainers/config_loader.h"
+#include "trainers/evaluation.h"
+
+namespace tessera {
+namespace {
+
+// The run of a config file at a size that takes a moment on a CPU; what the
+// file says about precision, optimizer, recomputation and the rest stays.
+std::vector<std::string> ToySized() {
+  return {"model.vocab_size=61",
+          "model.num_layers=2",
+          "model.d_model=32",
+          "model.num_heads=2",
+          "model.d_ff=40",
+          "model.context_length=9",
+          "data.synthetic.successors=3",
+          "training.device=CPU",
+          "training.batch_size=4",
+          "training.steps=20",
+          "training.eval_batches=1",
+          "optimizer.schedule.warmup_steps=1"};
+}
+
+std::unique_ptr<Session> Toy(const std::string& config,
+                             const std::vector<std::string>& more = {},
+                             const SessionOptions& options = {}) {
+  std::vector<std::string> sets = ToySized();
+  sets.insert(sets.end(), more.begin(), more.end());
+  const auto loaded = LoadRunConfig(config, sets);
+  EXPECT_TRUE(loaded.ok()) << loaded.status();
+  auto session = Session::Create(*loaded, options);
+  EXPECT_TRUE(session.ok()) << session.status();
+  return *std::move(session);
+}
+
+// Losses of `steps` steps from sample 0.
+std::vector<double> Train(Session& session, int steps) {
+  std::vector<double> losses;
+  for (int i = 0; i < steps; ++i) {
+    const auto batch =
+        session.train_loader().Load(i * session.train_loader().global_batch());
+    EXPECT_TRUE(batch.ok()) << batch.status();
+    EXPECT_TRUE(session.step().Run(*batch, 1e-2).ok());
+    losses.push_back(session.step().metrics().loss.item<double>());
+  }
+  return losses;
+}
+
+std::vector<std::string> ConfigFiles() {
+  const std::string one = FindRuntimeFile("configs/tiny_cpu.pbtxt").value();
+  return Glob(one.substr(0, one.rfind('/')) + "/*.pbtxt").value();
+}
+
+class EveryConfigTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryConfigTest, DoesTwoStepsAtToySize) {
+  const std::unique_ptr<Session> session = Toy(GetParam());
+  for (double loss : Train(*session, 2)) {
+    EXPECT_NEAR(loss, std::log(61.0), 0.5);
+  }
+  EXPECT_FALSE(session->step().first_bad_step().has_value());
+}
+
+INSTANTIATE_TEST_SUITE_P(Configs, EveryConfigTest,
+                         testing::ValuesIn(ConfigFiles()),
+                         [](const testing::TestParamInfo<std::string>& info) {
+                           std::string name =
+                               info.param.substr(info.param.rfind('/') + 1);
+                           for (char& c : name) c = std::isalnum(c) ? c : '_';
+                           return name;
+                         });
+
+TEST(SessionTest, LossFallsTowardsTheDataEntropy) {
+  const auto session = Toy("configs/tiny_cpu.pbtxt");
+  const std::vector<double> losses = Train(*session, 60);
+  EXPECT_LT(losses.back(), losses.front() - 1);
+}
+
+TEST(SessionTest, MicroBatchesGiveTheSameStepButForRounding) {
+  const auto whole = Toy("configs/tiny_cpu.pbtxt");
+  const auto split =
+      Toy("configs/tiny_cpu.pbtxt", {"training.micro_batches=4"});
+  const std::vector<double> expected = Train(*whole, 5);
+  const std::vector<double> losses = Train(*split, 5);
+  for (size_t i = 0; i < losses.size(); ++i) {
+    EXPECT_NEAR(losses[i], expected[i], 1e-5 * expected[i]) << "step " << i;
+  }
+}
+
+TEST(SessionTest, SameConfigGivesTheSameBits) {
+  const auto a = Toy("configs/tiny_cpu.pbtxt");
+  const auto b = Toy("configs/tiny_cpu.pbtxt");
+  EXPECT_EQ(Train(*a, 3), Train(*b, 3));
+  EXPECT_TRUE(at::equal(a->state().parameters->master(),
+                        b->state().parameters->master()));
+}
+
+TEST(SessionTest, NonFiniteGradientChangesNothingFromThatStepOn) {
+  const auto session = Toy("configs/tiny_cpu.pbtxt");
+  Train(*session, 2);
+  ParameterStore& store = *session->state().parameters;
+  store.Get("layers.1.ffn.w2.weight").master().view(-1)[5].fill_(NAN);
+  const at::Tensor before = store.master().clone();
+  Train(*session, 3);
+  EXPECT_EQ(session->step().first_bad_step(), 2);
+  EXPECT_TRUE(at::allclose(before, store.master(), 0, 0, /*equal_nan=*/true));
+}
+
+TEST(SessionTest, EvaluationIsTheTokenMeanOverUnevenBatches) {
+  const auto session = Toy("configs/tiny_cpu.pbtxt");
+  const int64_t windows = 6;  // batches of 4: the second is half padding
+  const auto result = Evaluate(session->step(), *session->validation_loader(),
+                               session->group(), windows);
+  ASSERT_TRUE(result.ok()) << result.status();
+  double sum = 0;
+  int64_t tokens = 0;
+  for (int64_t w = 0; w < windows; ++w) {
+    Batch batch;
+    ASSERT_TRUE(
+        session->data().validation->Fill({.first_sample = w}, &batch).ok());
+    const at::NoGradGuard no_grad;
+    auto tensor = [&](std::vector<int64_t>& v) {
+      return at::from_blob(v.data(), {1, batch.context}, at::kLong);
+    };
+    sum += session->model()
+               .LossSum(tensor(batch.ids), tensor(batch.targets))
+               .item<double>();
+    tokens += batch.global_valid_targets;
+  }
+  EXPECT_EQ(result->tokens, tokens);
+  EXPECT_NEAR(result->loss, sum / tokens, 1e-5);
+}
+
+TEST(SessionTest, PhasesAreNamedAndNested) {
+  RecordingObserver recorder;
+  const auto session = Toy("configs/tiny_cpu.pbtxt", {}, {.phases = &recorder});
+  Train(*session, 1);
+  EXPECT_THAT(
+      recorder.paths(),
+      testing::IsSupersetOf({"forward", "backward", "optimizer",
+                             "forward/block_0", "forward/block_1/attention",
+                             "forward/block_1/attention/scores",
+                             "forward/block_1/attention/softmax",
+                             "forward/block_1/attention/values"}));
+  EXPECT_EQ(recorder.depth(), 0);
+}
+
+TEST(SessionTest, RefusesWhatTheMachineOrTheRanksCannotDo) {
+  auto config = LoadRunConfig("configs/tiny_cpu.pbtxt", ToySized()).value();
+  WorldInfo three{.world_size = 3};
+  EXPECT_THAT(std::string(PlanRun(config, three).status().message()),
+              testing::HasSubstr("make it a multiple of 3"));
+  if (at::hasCUDA()) return;
+  config.mutable_training()->set_device(TrainingConfig::CUDA);
+  const absl::Status status = PlanRun(config, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr("training.device=CPU"));
+}
+
+TEST(MemoryPlanTest, RecomputationDropsActivationsAndKeepsTheRest) {
+  auto plan = [](const std::string& policy) {
+    return PlanRun(LoadRunConfig(
+                       "configs/small_fp32.pbtxt",
+                       {"training.device=CPU", "recompute.policy=" + policy})
+                       .value(),
+                   {})
+        .value()
+        .memory;
+  };
+  const MemoryReport none = plan("NONE");
+  EXPECT_EQ(none.parameters, 4 * 128'625'408);
+  EXPECT_EQ(none.optimizer, 8 * 128'625'408);
+  EXPECT_LT(plan("FFN").activations, none.activations);
+  EXPECT_LT(plan("BLOCK").activations, plan("ATTENTION").activations);
+  EXPECT_LT(plan("BLOCK").activations, plan("FFN").activations);
+  EXPECT_EQ(plan("BLOCK").optimizer, none.optimizer);
+}
+
+}  // namespace
+}  // namespace tessera

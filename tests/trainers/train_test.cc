@@ -1,0 +1,154 @@
+// Runs the `train` and `generate` programs as a user would.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/file.h"
+#include "framework/base/runtime_files.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/trainers/program.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(TrainTest, ResumeInANewProcessIsBitExact) {
+  const std::string straight = Folder("straight");
+  const std::string resumed = Folder("resumed");
+  const std::string save = "--set checkpoint.every_steps=10";
+  ASSERT_EQ(Shell(ToyTrain({save, "--out=" + straight})).exit_code, 0);
+  // The first process is killed after step 10's checkpoint is complete.
+  const Outcome half =
+      Shell(ToyTrain({save, "--out=" + resumed, "& PID=$!; until [ -e",
+                      resumed + "/checkpoints/step_00000010",
+                      "]; do sleep 0.01; done; kill -9 $PID; wait $PID"}));
+  ASSERT_EQ(half.exit_code, 128 + 9) << half.output;
+  const Outcome rest = Shell(ToyTrain({save, "--out=" + resumed}));
+  ASSERT_EQ(rest.exit_code, 0) << rest.output;
+
+  // Loss, gradient norm and rate of every step; later records supersede.
+  std::map<int64_t, nlohmann::json> last;
+  for (const auto& record : Records(resumed, "step")) {
+    last[record["step"]] = record;
+  }
+  const std::vector<nlohmann::json> expected = Records(straight, "step");
+  ASSERT_EQ(expected.size(), 20u);
+  for (const auto& record : expected) {
+    EXPECT_EQ(last[record["step"]], record);
+  }
+  EXPECT_EQ(Records(resumed, "resume").size(), 1u);
+  // Every parameter, moment, the random state and the position, by checksum.
+  const std::string end = "/checkpoints/step_00000020/";
+  EXPECT_EQ(
+      Json(straight + end + "manifest.json")["files"]["model.safetensors"],
+      Json(resumed + end + "manifest.json")["files"]["model.safetensors"]);
+  EXPECT_EQ(
+      Json(straight + end + "manifest.json")["files"]["optimizer.safetensors"],
+      Json(resumed + end + "manifest.json")["files"]["optimizer.safetensors"]);
+  EXPECT_EQ(Json(straight + end + "state.json"),
+            Json(resumed + end + "state.json"));
+}
+
+TEST(TrainTest, SignalFinishesTheStepSavesAndSaysSo) {
+  for (const auto& [name, code] :
+       {std::pair<std::string, int>{"INT", 130}, {"TERM", 143}}) {
+    const std::string run = Folder("stopped_" + name);
+    const Outcome outcome = Shell(
+        Train({"--set training.steps=1000000", "--out=" + run,
+               "& PID=$!; until grep -q '\"step\":3,'", run + "/run.jsonl",
+               "2>/dev/null; do sleep 0.01; done; kill -" + name,
+               "$PID; wait $PID"}));
+    EXPECT_EQ(outcome.exit_code, code) << outcome.output;
+    const auto saved = ListDirectory(run + "/checkpoints").value();
+    ASSERT_EQ(saved.size(), 1u) << name;
+    EXPECT_GE(saved[0], "step_00000003");
+  }
+}
+
+TEST(TrainTest, AnExistingRunIsNeverOverwritten) {
+  const std::string run = Folder("kept");
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  const std::string log = ReadFile(run + "/run.jsonl").value();
+  const Outcome refused = Shell(ToyTrain({"--resume=never", "--out=" + run}));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.output, HasSubstr("already holds a run"));
+  EXPECT_EQ(ReadFile(run + "/run.jsonl").value(), log);
+}
+
+TEST(TrainTest, ADamagedCheckpointIsRefusedByTensorName) {
+  const std::string run = Folder("damaged");
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  const std::string file = run + "/checkpoints/step_00000020/model.safetensors";
+  std::string bytes = ReadFile(file).value();
+  bytes.back() ^= 1;
+  ASSERT_TRUE(WriteFileAtomically(file, bytes).ok());
+  const Outcome refused = Shell(ToyTrain({"--out=" + run}));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.output, HasSubstr("lm_head.weight"));
+}
+
+TEST(TrainTest, DivergenceStopsBeforeTheUpdateNamingStepAndParameter) {
+  const std::string run = Folder("diverged");
+  const Outcome outcome =
+      Shell(ToyTrain({"--out=" + run, "--set optimizer.adamw.lr=1e30",
+                      "--set optimizer.clip_norm=1e30"}));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.output, HasSubstr("gave a gradient that is not finite"));
+  EXPECT_THAT(outcome.output, HasSubstr("first in "));
+}
+
+TEST(TrainTest, UserErrorsExitWithTwoAndNameWhatToChange) {
+  struct Case {
+    std::string argument, message;
+  };
+  for (const Case& c : {
+           Case{"--set model.nmu_layers=3", "did you mean 'num_layers'"},
+           Case{"--set training.steps=0", "training.steps: must be >= 1"},
+           Case{"--config=configs/none.pbtxt", "configs/none.pbtxt"},
+           Case{"--resume=/nowhere --out=" + Folder("x"), "/nowhere"},
+       }) {
+    const Outcome outcome = Shell(ToyTrain({c.argument}));
+    EXPECT_EQ(outcome.exit_code, 2) << c.argument;
+    EXPECT_THAT(outcome.output, HasSubstr(c.message));
+  }
+}
+
+TEST(TrainTest, PrintsConfigAndPlanWithoutATrace) {
+  const std::string run = Folder("untouched");
+  const Outcome config = Shell(ToyTrain({"--print_config", "--out=" + run}));
+  EXPECT_EQ(config.exit_code, 0);
+  EXPECT_THAT(config.output, HasSubstr("beta1: 0.9"));  // a default
+  const Outcome plan = Shell(ToyTrain({"--dry_run", "--out=" + run}));
+  EXPECT_EQ(plan.exit_code, 0);
+  EXPECT_THAT(plan.output, HasSubstr("NAIVE: supported"));
+  EXPECT_FALSE(FileExists(run));
+}
+
+TEST(GenerateTest, EqualSeedsGiveEqualSamplesAndBadOptionsAreRefused) {
+  const std::string run = Folder("generate");
+  // The last --set of a oneof wins: real text, whose tokenizer is saved.
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run,
+                            "--set data.default_text.tokenizer=BYTES"}))
+                .exit_code,
+            0);
+  const std::string generate = absl::StrCat(
+      FindRuntimeFile("trainers/generate").value(), " --checkpoint=", run,
+      " --prompt='int main' --max_tokens=20 ");
+  const Outcome a = Shell(generate + "--seed=3");
+  EXPECT_EQ(a.exit_code, 0);
+  EXPECT_EQ(a.output.rfind("int main", 0), 0u) << a.output;
+  EXPECT_EQ(a.output, Shell(generate + "--seed=3").output);
+  EXPECT_NE(a.output, Shell(generate + "--seed=4").output);
+  const Outcome refused = Shell(generate + "--top_p=0 --temperature=-1");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.output, HasSubstr("temperature must be >= 0"));
+  EXPECT_THAT(refused.output, HasSubstr("top_p must be in (0, 1]"));
+}
+
+}  // namespace
+}  // namespace tessera
