@@ -95,10 +95,13 @@ absl::Status Sample(const TransformerLm& model, std::vector<int64_t> prompt,
     const at::NoGradGuard no_grad;
     std::mt19937_64 generator(options.seed);
     std::uniform_real_distribution<double> uniform(0, 1);
+    const int64_t drawable = std::min(
+        model.shape().vocab, options.vocab_size.value_or(model.shape().vocab));
     for (int64_t i = 0; i < options.max_tokens; ++i) {
       const std::vector<float> logits =
           LastLogits(model, prompt, model.device());
-      const int64_t token = DrawToken(logits, options, uniform(generator));
+      const int64_t token = DrawToken(absl::MakeSpan(logits).first(drawable),
+                                      options, uniform(generator));
       if (token == options.stop_token) return;
       prompt.push_back(token);
       emit(token);

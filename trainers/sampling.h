@@ -22,6 +22,9 @@ struct SamplingOptions {
   uint64_t seed = 0;  // equal seeds and prompts give equal samples
   int64_t max_tokens = 100;
   std::optional<int64_t> stop_token;  // ends the sample; not part of it
+  // Only tokens below this are drawn: a head may have more rows than the
+  // tokenizer has pieces. Absent: all.
+  std::optional<int64_t> vocab_size;
 };
 
 // InvalidArgument naming every option out of range.

@@ -20,6 +20,7 @@ constexpr int64_t kBucketBytes = int64_t{64} << 20;
 // Once, before the first product: the switches are the process's.
 void ConfigureLibTorch(const RunPlan& plan) {
   plan.precision.ApplyToLibTorch();
+  at::manual_seed(static_cast<uint64_t>(plan.config.training().seed()));
   at::globalContext().setDeterministicAlgorithms(
       plan.config.training().deterministic(), /*warn_only=*/false);
   at::globalContext().setDeterministicFillUninitializedMemory(false);

@@ -16,6 +16,7 @@ absl::StatusOr<std::string> SampleText(const TransformerLm& model,
   std::vector<int64_t> tokens = {tokenizer.eos_id()};
   tokens.insert(tokens.end(), text.begin(), text.end());
   options.stop_token = tokenizer.eos_id();
+  options.vocab_size = tokenizer.vocab_size();
   RETURN_IF_ERROR(Sample(model, tokens, options, [&](int64_t token) {
     text.push_back(static_cast<int32_t>(token));
   }));

@@ -91,7 +91,8 @@ class CountedTensor : public torch::autograd::SavedVariableHooks {
 };
 
 // Without Python the engine is the only place that LibTorch asks for hooks on
-// every tensor it saves.
+// every tensor it saves. It answers that and leaves every backward pass to the
+// ordinary engine, whose threads own the devices.
 class MeteringEngine : public torch::autograd::Engine {
  public:
   // Never destroyed: its threads last as long as the process.
@@ -105,6 +106,22 @@ class MeteringEngine : public torch::autograd::Engine {
     TESSERA_CHECK(ledger == nullptr || ledger_ == nullptr,
                   "a SavedTensorMeter is already in scope");
     ledger_ = std::move(ledger);
+  }
+
+  torch::autograd::variable_list execute(
+      const torch::autograd::edge_list& roots,
+      const torch::autograd::variable_list& inputs, bool keep_graph,
+      bool create_graph, bool accumulate_grad,
+      const torch::autograd::edge_list& outputs) override {
+    return get_base_engine().execute(roots, inputs, keep_graph, create_graph,
+                                     accumulate_grad, outputs);
+  }
+  c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(
+      const std::shared_ptr<torch::autograd::GraphTask>& graph_task,
+      std::shared_ptr<torch::autograd::Node> graph_root,
+      torch::autograd::InputBuffer&& input_buffer) override {
+    return get_base_engine().execute_with_graph_task(
+        graph_task, std::move(graph_root), std::move(input_buffer));
   }
 
   std::unique_ptr<torch::autograd::SavedVariableHooks>

@@ -22,9 +22,9 @@ namespace {
 
 using Bridge = TesseraTokenizerBridge;
 
-// AddressSanitizer cannot follow RTLD_DEEPBIND and stops at it. Its builds rely
-// on RTLD_LOCAL alone, which is enough while the program exports no symbols of
-// Protocol Buffers or Abseil.
+// AddressSanitizer stops at RTLD_DEEPBIND, which it does not support. Its
+// builds go without and rely on the few symbols that the program exports not
+// being those that SentencePiece uses.
 #ifdef __SANITIZE_ADDRESS__
 constexpr int kOpenMode = RTLD_NOW | RTLD_LOCAL;
 #else

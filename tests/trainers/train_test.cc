@@ -59,10 +59,10 @@ TEST(TrainTest, SignalFinishesTheStepSavesAndSaysSo) {
        {std::pair<std::string, int>{"INT", 130}, {"TERM", 143}}) {
     const std::string run = Folder("stopped_" + name);
     const Outcome outcome = Shell(
-        Train({"--set training.steps=1000000", "--out=" + run,
-               "& PID=$!; until grep -q '\"step\":3,'", run + "/run.jsonl",
-               "2>/dev/null; do sleep 0.01; done; kill -" + name,
-               "$PID; wait $PID"}));
+        ToyTrain({"--set training.steps=1000000", "--out=" + run,
+                  "& PID=$!; until grep -q '\"step\":3,'", run + "/run.jsonl",
+                  "2>/dev/null; do sleep 0.01; done; kill -" + name,
+                  "$PID; wait $PID"}));
     EXPECT_EQ(outcome.exit_code, code) << outcome.output;
     const auto saved = ListDirectory(run + "/checkpoints").value();
     ASSERT_EQ(saved.size(), 1u) << name;

@@ -86,8 +86,8 @@ TEST_P(GpuSumOfSquares, GivesTheSameBitsAgain) {
 
 TEST_P(GpuSumOfSquares, SeesANonFiniteValueAnywhere) {
   const at::Tensor values = Values(at::Device(at::kCUDA, 0));
+  if (values.numel() == 0) return;
   for (const int64_t index : {int64_t{0}, values.numel() - 1}) {
-    if (index < 0) continue;
     const at::Tensor spoilt = values.clone();
     spoilt[index] = kNan;
     EXPECT_TRUE(std::isnan(Sum(spoilt).item<float>())) << index;
