@@ -232,7 +232,9 @@ absl::Status Trainer::EvaluateNow() {
       const EvaluationResult result,
       Evaluate(session_->step(), *loader, session_->group(), windows));
   if (!is_writer()) return absl::OkStatus();
-  const EvalRecord record{.step = step_, .loss = result.loss};
+  const EvalRecord record{.step = step_,
+                          .loss = result.loss,
+                          .unigram_entropy = session_->data().unigram_entropy};
   console_->Eval(record);
   if (tensorboard_ != nullptr) RETURN_IF_ERROR(tensorboard_->Write(record));
   return log_->Log(record);

@@ -3,8 +3,11 @@
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
+#include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -15,6 +18,11 @@
 namespace tessera {
 
 DeviceInfo CpuDevice() {
+  // Activations of tens of MiB come and go in every step. By default glibc
+  // maps and unmaps each, and the kernel zeroes its pages anew: a third of a
+  // step of configs/tiny_cpu.pbtxt (440 against 340 ms on two cores).
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   DeviceInfo info;
   info.name = absl::StrFormat("CPU, %d threads", at::get_num_threads());
   const int64_t page = sysconf(_SC_PAGESIZE);

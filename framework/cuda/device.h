@@ -22,6 +22,8 @@ struct DeviceInfo {
   bool is_cuda() const { return device.is_cuda(); }
 };
 
+// Also makes the process keep freed memory for the next step, instead of
+// returning it to the system.
 DeviceInfo CpuDevice();
 
 // The `index`-th visible GPU, made the calling thread's current device.

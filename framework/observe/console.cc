@@ -98,7 +98,13 @@ std::string FormatStep(const StepRecord& record) {
 }
 
 std::string FormatEval(const EvalRecord& record) {
-  return absl::StrFormat("%8d %9.4f  validation\n", record.step, record.loss);
+  std::string text =
+      absl::StrFormat("%8d %9.4f  validation", record.step, record.loss);
+  if (record.unigram_entropy.has_value()) {
+    absl::StrAppendFormat(&text, " (unigram entropy %.4f)",
+                          *record.unigram_entropy);
+  }
+  return text + "\n";
 }
 
 std::string FormatProgress(const ProgressState& state, int width) {

@@ -27,6 +27,8 @@ struct StepRecord {
 struct EvalRecord {
   int64_t step = 0;
   double loss = 0;  // mean nats per token
+  // What token frequencies alone reach on the same data, where it is known.
+  std::optional<double> unigram_entropy;
 };
 
 }  // namespace tessera
