@@ -115,6 +115,12 @@ MemoryChoices MemoryChoicesOf(const RunPlan& plan) {
       .attention = std::string(plan.backend.backend->name())};
 }
 
+absl::Status ExplainOutOfMemory(const RunPlan& plan, absl::Status status) {
+  if (!absl::IsResourceExhausted(status)) return status;
+  return absl::ResourceExhaustedError(
+      OutOfMemoryMessage(status.message(), plan.memory, MemoryChoicesOf(plan)));
+}
+
 absl::StatusOr<BuiltModel> BuildModel(const RunPlan& plan,
                                       PhaseObserver* phases) {
   BuiltModel built;

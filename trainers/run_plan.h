@@ -51,6 +51,10 @@ absl::StatusOr<RunPlan> PlanRun(const RunConfig& config,
 // What the plan's memory depends on, for messages about it.
 MemoryChoices MemoryChoicesOf(const RunPlan& plan);
 
+// `status`, or where it is an out-of-memory the same with what asked for
+// memory, the plan by category and the config fields that would help.
+absl::Status ExplainOutOfMemory(const RunPlan& plan, absl::Status status);
+
 struct BuiltModel {
   std::unique_ptr<ParameterStore> parameters;
   std::unique_ptr<TransformerLm> model;

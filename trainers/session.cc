@@ -53,10 +53,10 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(
   RETURN_IF_ERROR(session->OpenData(options));
   RETURN_IF_ERROR(session->group_->AgreeOn("the training data's fingerprint",
                                            session->data_.fingerprint));
-  RETURN_IF_ERROR(StatusFromTorchOr([&] {
-    ConfigureLibTorch(session->plan_);
-    return session->BuildStep(options);
-  }));
+  RETURN_IF_ERROR(ExplainOutOfMemory(session->plan_, StatusFromTorchOr([&] {
+                                       ConfigureLibTorch(session->plan_);
+                                       return session->BuildStep(options);
+                                     })));
   return session;
 }
 

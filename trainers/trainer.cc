@@ -85,6 +85,8 @@ absl::Status Trainer::Resume() {
                        session_->data().train->description(),
                        "; resume with the data it was made with"));
     }
+    resumed_from_ = checkpoint.folder();
+    folder_.resume_from.reset();  // it maps files as large as the model
   }
   session_->step().StartAt(step_);
   RETURN_IF_ERROR(session_->group().AgreeOn("the step to go on from", step_));
@@ -106,10 +108,9 @@ absl::Status Trainer::OpenOutputs() {
   const RunHeader header{
       .config_text = config, .build = BuildInfo(), .device = DeviceJson(plan)};
   if (FileExists(folder_.log())) {
-    const std::string from =
-        folder_.resume_from == nullptr ? "" : folder_.resume_from->folder();
-    ASSIGN_OR_RETURN(log_, RunLog::Resume(folder_.log(), header,
-                                          {.step = step_, .checkpoint = from}));
+    ASSIGN_OR_RETURN(
+        log_, RunLog::Resume(folder_.log(), header,
+                             {.step = step_, .checkpoint = resumed_from_}));
   } else {
     ASSIGN_OR_RETURN(log_, RunLog::Create(folder_.log(), header));
   }
@@ -122,14 +123,6 @@ absl::Status Trainer::OpenOutputs() {
 }
 
 absl::Status Trainer::Run() {
-  const absl::Status status = Loop();
-  if (!absl::IsResourceExhausted(status)) return status;
-  const RunPlan& plan = session_->plan();
-  return absl::ResourceExhaustedError(
-      OutOfMemoryMessage(status.message(), plan.memory, MemoryChoicesOf(plan)));
-}
-
-absl::Status Trainer::Loop() {
   resumed_at_ = absl::Now();
   if (console_ != nullptr) console_->Start(Describe(), resumed_at_);
   std::optional<PhaseScope> span;
@@ -159,7 +152,9 @@ absl::Status Trainer::DoStep() {
   PhaseScope scope(phases_, absl::StrCat("step_", step_));
   ASSIGN_OR_RETURN(const StepBatch batch,
                    session_->train_loader().Load(samples_));
-  RETURN_IF_ERROR(session_->step().Run(batch, schedule_->LearningRate(step_)));
+  RETURN_IF_ERROR(ExplainOutOfMemory(
+      session_->plan(),
+      session_->step().Run(batch, schedule_->LearningRate(step_))));
   ++step_;
   samples_ += training().batch_size();
   const bool last = step_ == training().steps();

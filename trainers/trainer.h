@@ -46,7 +46,6 @@ class Trainer {
 
   absl::Status Resume();
   absl::Status OpenOutputs();
-  absl::Status Loop();
   absl::Status DoStep();
   // What is due after a step: log, evaluate, save.
   absl::Status AfterStep();
@@ -79,6 +78,7 @@ class Trainer {
   int64_t first_step_ = 0;  // done when this process began
   int64_t samples_ = 0;     // training sequences consumed
   int64_t saved_step_ = -1;
+  std::string resumed_from_;  // a checkpoint's folder; empty from step 0
   // Since the last logged step, without evaluation and saving.
   absl::Duration training_time_;
   int64_t timed_steps_ = 0;

@@ -68,9 +68,14 @@ __global__ void Forward(const CrossEntropyParams p) {
   }
   total = BlockAdd<T>(total);
   if (threadIdx.x != 0) return;
-  const float lse = total.max + logf(total.sum);
+  const float log_sum = logf(total.sum);
+  const float lse = total.max + log_sum;
   const int64_t target = p.targets[row];
   p.lse[row] = lse;
+  // What rounding took from that sum (Knuth's two-sum); exp(x - lse) would
+  // magnify it to several roundings of the probability.
+  const float added = lse - total.max;
+  p.lse[p.rows + row] = (total.max - (lse - added)) + (log_sum - added);
   p.losses[row] = target < 0 ? 0 : lse - device::ToFloat(x[target]);
 }
 
@@ -83,11 +88,13 @@ __global__ void Backward(const CrossEntropyParams p) {
   const int64_t target = p.targets[row];
   const float scale = target < 0 ? 0 : *p.dloss;
   const float lse = p.lse[row];
+  const float rest = p.lse[p.rows + row];
   float v[N];
   device::Load(static_cast<const T*>(p.logits) + row * p.vocab + c, v);
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    v[i] = (device::Exp<T>(v[i] - lse) - (c + i == target ? 1 : 0)) * scale;
+    v[i] = (device::Exp<T>((v[i] - lse) - rest) - (c + i == target ? 1 : 0)) *
+           scale;
   }
   device::Store(static_cast<T*>(p.dlogits) + row * p.vocab + c, v);
 }

@@ -176,8 +176,8 @@ CrossEntropyOut CrossEntropyForward(const at::Tensor& logits,
                                     const at::Tensor& targets) {
   const at::Tensor rows = logits.contiguous(), ids = targets.contiguous();
   const at::Tensor lse =
-      at::empty({logits.size(0)}, logits.options().dtype(at::kFloat));
-  const at::Tensor losses = at::empty_like(lse);
+      at::empty({2, logits.size(0)}, logits.options().dtype(at::kFloat));
+  const at::Tensor losses = at::empty({logits.size(0)}, lse.options());
   const CrossEntropyParams params = {
       .type = TypeOf(logits),
       .rows = logits.size(0),

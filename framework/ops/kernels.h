@@ -85,10 +85,12 @@ struct CrossEntropyParams {
   int64_t vocab = 0;
   const void* logits = nullptr;      // [rows, V]
   const int64_t* targets = nullptr;  // [rows]; -1 takes no part
-  float* lse = nullptr;              // [rows]; forward writes, backward reads
-  float* losses = nullptr;           // [rows]; forward writes
-  const float* dloss = nullptr;      // one element
-  void* dlogits = nullptr;           // [rows, V]; backward writes
+  // [2, rows], forward writes, backward reads: the row's logsumexp in FP32,
+  // and what is missing from it to its value before rounding.
+  float* lse = nullptr;
+  float* losses = nullptr;       // [rows]; forward writes
+  const float* dloss = nullptr;  // one element
+  void* dlogits = nullptr;       // [rows, V]; backward writes
 };
 cudaError_t LaunchCrossEntropyForward(const CrossEntropyParams& params,
                                       cudaStream_t stream);
