@@ -74,7 +74,7 @@ absl::StatusOr<BackendChoice> SelectFirst(Table table,
     if (supports.ok()) {
       const std::string passed =
           refusals.empty()
-              ? " is the first of the table"
+              ? ", the first of the table"
               : absl::StrCat("; not ", absl::StrJoin(refusals, "; not "));
       return BackendChoice{
           backend, absl::StrCat("AUTO chose ", backend->name(), passed)};
