@@ -37,7 +37,7 @@ std::string FormatDryRun(const RunPlan& plan) {
     absl::StrAppend(&text, "            ", backend->name(), ": ",
                     status.ok() ? "supported" : status.message(), "\n");
   }
-  absl::StrAppend(&text, "memory of a rank\n", FormatMemoryTable(plan.memory));
+  absl::StrAppend(&text, FormatMemoryTable(plan.memory));
   return text;
 }
 
