@@ -6,6 +6,7 @@
 #include "framework/ops/embedding.h"
 #include "framework/ops/linear.h"
 #include "framework/ops/rms_norm.h"
+#include "framework/params/activation_arena.h"
 
 namespace tessera {
 namespace {
@@ -28,7 +29,8 @@ BlockRecompute RecomputeOf(const RecomputeConfig& config, int64_t layer) {
 
 TransformerLm::TransformerLm(BlockContext context, ParameterStore& parameters,
                              const RecomputeConfig& recompute)
-    : context_(std::move(context)),
+    : parameters_(parameters),
+      context_(std::move(context)),
       embedding_(parameters.Get(kTokenEmbedding)),
       final_norm_(parameters.Get(kFinalNorm)),
       head_(
@@ -71,6 +73,14 @@ at::Tensor TransformerLm::NextTokenLogits(const at::Tensor& ids_bs) const {
 at::Tensor TransformerLm::LossSum(const at::Tensor& ids_bs,
                                   const at::Tensor& targets_bs) const {
   return CrossEntropySum(Logits(ids_bs), targets_bs);
+}
+
+at::Tensor TransformerLm::LossSumInGradients(
+    const at::Tensor& ids_bs, const at::Tensor& targets_bs) const {
+  ActivationArena arena(parameters_,
+                        context_.shape.tied_head ? &embedding_ : nullptr);
+  const ActivationArenaScope scope(&arena);
+  return LossSum(ids_bs, targets_bs);
 }
 
 }  // namespace tessera

@@ -33,6 +33,12 @@ class TransformerLm {
   at::Tensor LossSum(const at::Tensor& ids_bs,
                      const at::Tensor& targets_bs) const;
 
+  // The same with the activations in the store's gradient buffer where they
+  // fit (activation_arena.h): the first forward pass since BeginGradients(),
+  // and backward follows before anyone reads or writes a gradient.
+  at::Tensor LossSumInGradients(const at::Tensor& ids_bs,
+                                const at::Tensor& targets_bs) const;
+
   const ModelShape& shape() const { return context_.shape; }
   at::Device device() const { return context_.rope.cos.device(); }
 
@@ -40,6 +46,7 @@ class TransformerLm {
   at::Tensor Hidden(const at::Tensor& ids_bs) const;  // [B, S, C], residual
   at::Tensor Head(const at::Tensor& x_bsc) const;
 
+  const ParameterStore& parameters_;
   BlockContext context_;
   Parameter& embedding_;
   Parameter& final_norm_;

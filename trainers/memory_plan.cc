@@ -2,14 +2,40 @@
 
 #include <algorithm>
 
+#include "framework/params/activation_arena.h"
+
 namespace tessera {
 namespace {
 
-// Bytes of one block's halves, for all tokens of a micro-batch.
-struct BlockBytes {
-  int64_t input;      // the residual stream that enters a half
-  int64_t attention;  // what else its attention half keeps
-  int64_t ffn;        // what else its feed-forward half keeps
+// Goes through the forward pass as the ops do and sums the bytes that it keeps
+// outside the gradient buffer.
+class ForwardWalk {
+ public:
+  // `lent`: activations lie in the gradient buffer where they fit, from the
+  // end of its first `reserved` elements on.
+  ForwardWalk(bool lent, int64_t gradient_size, int64_t reserved)
+      : lent_(lent),
+        gradient_size_(gradient_size),
+        cursor_(reserved * gradient_size) {}
+
+  void ReachParameter(int64_t numel) {
+    parameters_ +=
+        (numel + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
+    cursor_.Reach(parameters_ * gradient_size_);
+  }
+  void Keep(int64_t bytes) {
+    if (!lent_ || !cursor_.Take(bytes).has_value()) KeepOutside(bytes);
+  }
+  void KeepOutside(int64_t bytes) { outside_ += bytes; }
+
+  int64_t outside() const { return outside_; }
+
+ private:
+  const bool lent_;
+  const int64_t gradient_size_;
+  ArenaCursor cursor_;
+  int64_t parameters_ = 0;  // elements, aligned
+  int64_t outside_ = 0;     // bytes
 };
 
 class Planner {
@@ -18,7 +44,13 @@ class Planner {
       : in_(input),
         m_(input.shape),
         tokens_(input.attention.b * input.attention.s),
-        attention_(input.backend->Plan(input.attention)) {}
+        attention_(input.backend->Plan(input.attention)),
+        residual_(tokens_ * Size(OpClass::kResidual) * m_.d_model),
+        norm_(tokens_ * Size(OpClass::kActivation) * m_.d_model),
+        statistics_(tokens_ * Size(OpClass::kNormStatistics)),
+        qkv_(tokens_ * Size(OpClass::kAttention) * m_.qkv_heads() *
+             m_.head_dim()),
+        hidden_(tokens_ * Size(OpClass::kActivation) * m_.d_ff) {}
 
   MemoryReport Plan() const {
     const int64_t all = CountParameters(m_);
@@ -39,64 +71,91 @@ class Planner {
     return static_cast<int64_t>(c10::elementSize((*in_.precision)[op]));
   }
 
-  BlockBytes Block() const {
-    const int64_t activation = Size(OpClass::kActivation);
-    const int64_t norm =
-        activation * m_.d_model + Size(OpClass::kNormStatistics);
-    const int64_t qkv =
-        Size(OpClass::kAttention) * m_.qkv_heads() * m_.head_dim();
-    return {.input = tokens_ * Size(OpClass::kResidual) * m_.d_model,
-            .attention = tokens_ * (norm + qkv) + attention_.saved_bytes,
-            .ffn = tokens_ * (norm + 3 * activation * m_.d_ff)};
+  RecomputeConfig::Policy PolicyOf(int64_t layer) const {
+    return layer % in_.recompute.every() == 0 ? in_.recompute.policy()
+                                              : RecomputeConfig::NONE;
   }
 
   int64_t Activations() const {
-    const BlockBytes block = Block();
-    int64_t total = 0;
+    const int64_t embedding = m_.vocab * m_.d_model;
+    ForwardWalk walk(in_.micro_batches == 1, Size(OpClass::kGradient),
+                     m_.tied_head ? embedding : 0);
+    walk.ReachParameter(embedding);
+    walk.Keep(residual_);
     int64_t recomputed = 0;  // the largest segment, alive once more
     for (int64_t layer = 0; layer < m_.layers; ++layer) {
-      const bool applies = layer % in_.recompute.every() == 0;
-      const auto policy =
-          applies ? in_.recompute.policy() : RecomputeConfig::NONE;
+      const auto policy = PolicyOf(layer);
       const bool whole = policy == RecomputeConfig::BLOCK;
       const bool drops_attention =
           whole || policy == RecomputeConfig::ATTENTION;
       const bool drops_ffn = whole || policy == RecomputeConfig::FFN;
-      total += (whole ? 1 : 2) * block.input +
-               (drops_attention ? 0 : block.attention) +
-               (drops_ffn ? 0 : block.ffn);
+      AttentionHalf(drops_attention, &walk);
+      if (drops_attention && !whole) walk.KeepOutside(residual_);
+      FeedForwardHalf(drops_ffn, &walk);
+      if (drops_ffn) walk.KeepOutside(residual_);
       recomputed =
-          std::max(recomputed, (whole ? block.input : 0) +
-                                   (drops_attention ? block.attention : 0) +
-                                   (drops_ffn ? block.ffn : 0));
+          std::max(recomputed, (whole ? residual_ : 0) +
+                                   (drops_attention ? Attention() : 0) +
+                                   (drops_ffn ? FeedForward() : 0));
     }
-    return total + recomputed + Head();
+    walk.ReachParameter(m_.d_model);
+    walk.Keep(norm_);
+    if (!m_.tied_head) walk.ReachParameter(embedding);
+    walk.Keep(tokens_ * Size(OpClass::kLogits) * m_.vocab);
+    return walk.outside() + recomputed;
   }
 
-  // The final norm's input and result, and the logits.
-  int64_t Head() const {
-    return tokens_ * (Size(OpClass::kResidual) * m_.d_model +
-                      Size(OpClass::kActivation) * m_.d_model +
-                      Size(OpClass::kLogits) * m_.vocab);
+  // The sums of what the halves below keep, their results apart.
+  int64_t Attention() const {
+    return norm_ + statistics_ + qkv_ + attention_.saved_bytes;
+  }
+  int64_t FeedForward() const { return norm_ + statistics_ + 3 * hidden_; }
+
+  void AttentionHalf(bool dropped, ForwardWalk* walk) const {
+    const int64_t width = m_.qkv_heads() * m_.head_dim();
+    walk->ReachParameter(m_.d_model);
+    if (!dropped) {
+      walk->KeepOutside(statistics_);
+      walk->Keep(norm_);
+    }
+    walk->ReachParameter(m_.d_model * width);
+    if (!dropped) {
+      walk->Keep(qkv_);
+      walk->Keep(attention_.saved_bytes);
+    }
+    walk->ReachParameter(m_.d_model * m_.heads * m_.head_dim());
+    if (!dropped) walk->Keep(residual_);
+  }
+
+  void FeedForwardHalf(bool dropped, ForwardWalk* walk) const {
+    walk->ReachParameter(m_.d_model);
+    if (!dropped) {
+      walk->KeepOutside(statistics_);
+      walk->Keep(norm_);
+    }
+    walk->ReachParameter(2 * m_.d_model * m_.d_ff);
+    if (!dropped) {
+      walk->Keep(2 * hidden_);
+      walk->Keep(hidden_);
+    }
+    walk->ReachParameter(m_.d_model * m_.d_ff);
+    if (!dropped) walk->Keep(residual_);
   }
 
   int64_t Workspace() const {
-    const int64_t activation = Size(OpClass::kActivation);
     const int64_t loss =
         tokens_ * m_.vocab * (Size(OpClass::kLogits) + Size(OpClass::kLoss));
-    const int64_t ffn = tokens_ * 3 * activation * m_.d_ff;
-    const int64_t attention =
-        tokens_ * 2 * Size(OpClass::kAttention) * m_.qkv_heads() *
-            m_.head_dim() +
-        std::max(attention_.forward_bytes, attention_.backward_bytes);
-    const int64_t stream = 2 * tokens_ * Size(OpClass::kResidual) * m_.d_model;
-    return std::max({loss, ffn, attention}) + stream;
+    const int64_t attention = 2 * qkv_ + std::max(attention_.forward_bytes,
+                                                  attention_.backward_bytes);
+    return std::max({loss, 3 * hidden_, attention}) + 2 * residual_;
   }
 
   const MemoryPlanInput& in_;
   const ModelShape& m_;
   const int64_t tokens_;
   const AttentionMemory attention_;
+  // Bytes of single results, for all tokens of a micro-batch.
+  const int64_t residual_, norm_, statistics_, qkv_, hidden_;
 };
 
 }  // namespace

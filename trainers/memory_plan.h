@@ -17,6 +17,7 @@ struct MemoryPlanInput {
   const AttentionBackend* backend = nullptr;
   AttentionProblem attention;  // of one micro-batch
   RecomputeConfig recompute;
+  int64_t micro_batches = 1;
 };
 
 // Device bytes of a training step by category, before anything is allocated.
@@ -27,6 +28,8 @@ struct MemoryPlanInput {
 // per layer the residual twice, both norms' results, the fused projection, what
 // the attention backend says it saves, W_13 y and the SwiGLU; of a recomputed
 // segment only its input, plus one such segment alive while it is recomputed.
+// With a single micro-batch only what does not fit into the gradient buffer
+// counts (framework/params/activation_arena.h).
 // Workspace is the largest of the transient sets of backward: the head with its
 // logits' gradient, a feed-forward, an attention.
 MemoryReport PlanMemory(const MemoryPlanInput& input);

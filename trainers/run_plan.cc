@@ -92,11 +92,13 @@ absl::StatusOr<RunPlan> PlanRun(const RunConfig& config,
   plan.attention = ProblemOf(plan);
   ASSIGN_OR_RETURN(plan.backend,
                    SelectBackend(config.attention(), plan.attention));
-  plan.memory = PlanMemory({.shape = plan.shape,
-                            .precision = &plan.precision,
-                            .backend = plan.backend.backend,
-                            .attention = plan.attention,
-                            .recompute = config.recompute()});
+  plan.memory =
+      PlanMemory({.shape = plan.shape,
+                  .precision = &plan.precision,
+                  .backend = plan.backend.backend,
+                  .attention = plan.attention,
+                  .recompute = config.recompute(),
+                  .micro_batches = config.training().micro_batches()});
   if (plan.device.is_cuda()) plan.memory.capacity = plan.device.total_bytes;
   plan.flops_per_token = TrainingFlopsPerToken(FlopsShapeOf(plan));
   RETURN_IF_ERROR(CheckFits(plan));

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <utility>
+
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/optim/gradient_norm.h"
@@ -74,18 +76,22 @@ void TrainStep::ForwardBackwardOrThrow(const StepBatch& batch) {
   at::mul_out(seed_gradient_, loss_weight_, loss_scale_);
   metrics_.loss.zero_();
   parts_.parameters->BeginGradients();
+  bool first = true;
   for (const MicroBatch& micro_batch : batch.micro_batches) {
-    AccumulateMicroBatch(micro_batch);
+    AccumulateMicroBatch(micro_batch, std::exchange(first, false));
   }
   parts_.parameters->ZeroUnwrittenGradients();
 }
 
-void TrainStep::AccumulateMicroBatch(const MicroBatch& micro_batch) {
+void TrainStep::AccumulateMicroBatch(const MicroBatch& micro_batch,
+                                     bool first) {
   at::Tensor loss_sum;
   {
     PhaseScope scope(parts_.phases, "forward");
+    const auto loss =
+        first ? &TransformerLm::LossSumInGradients : &TransformerLm::LossSum;
     loss_sum =
-        parts_.model->LossSum(micro_batch.ids_bs, micro_batch.targets_bs);
+        (parts_.model->*loss)(micro_batch.ids_bs, micro_batch.targets_bs);
     metrics_.loss.addcmul_(loss_sum.detach(), loss_weight_);
   }
   PhaseScope scope(parts_.phases, "backward");

@@ -82,7 +82,8 @@ class TrainStep {
 
  private:
   void ForwardBackwardOrThrow(const StepBatch& batch);
-  void AccumulateMicroBatch(const MicroBatch& micro_batch);
+  // `first`: no gradient of this step has been written yet.
+  void AccumulateMicroBatch(const MicroBatch& micro_batch, bool first);
   absl::Status Reduce();
   absl::Status ClipAndUpdate(double lr);
 

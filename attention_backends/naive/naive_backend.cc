@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/phase_observer.h"
 #include "framework/base/torch_status.h"
+#include "framework/params/activation_arena.h"
 
 namespace tessera {
 namespace {
@@ -182,7 +183,7 @@ absl::Status NaiveBackend::Forward(const AttentionArgs& args,
     const at::Tensor& q = args.q_bhsd;
     const int64_t b = q.size(0), h = q.size(1), s = q.size(2), d = q.size(3);
     const int64_t g = args.k_bgtd.size(1), t = args.k_bgtd.size(2);
-    const at::Tensor p = at::empty({b, g, h / g * s, t}, q.options());
+    const at::Tensor p = EmptyActivation({b, g, h / g * s, t}, q.options());
     const at::Tensor p_bhst = p.view({b, h, s, t});
     {
       const PhaseScope phase(args.phases, "scores");
@@ -197,7 +198,7 @@ absl::Status NaiveBackend::Forward(const AttentionArgs& args,
       SoftmaxInPlace(BlindRows(args), p_bhst);
     }
     const PhaseScope phase(args.phases, "values");
-    out->o_bhsd = at::empty({b, s, h, d}, q.options()).transpose(1, 2);
+    out->o_bhsd = EmptyActivation({b, s, h, d}, q.options()).transpose(1, 2);
     MultiplyIntoHeads(p, args.v_bgtd, 1, out->o_bhsd);
     out->saved = {p};
   });

@@ -7,6 +7,7 @@
 
 #include "ATen/ATen.h"
 #include "ATen/CPUGeneratorImpl.h"
+#include "framework/params/activation_arena.h"
 #include "torch/csrc/autograd/autograd.h"
 #include "torch/csrc/autograd/custom_function.h"
 
@@ -82,6 +83,8 @@ class CheckpointFunction
     ctx->save_for_backward({x});
     ctx->saved_data["replay"] = c10::IValue::make_capsule(
         c10::make_intrusive<Replay>(fn, RandomState::Now(x.device())));
+    // What the first run makes dies with it, which an arena cannot use.
+    const ActivationArenaScope no_arena(nullptr);
     return fn(x);
   }
 

@@ -10,6 +10,7 @@
 #include "framework/base/torch_status.h"
 #include "framework/cuda/cuda_status.h"
 #include "framework/ops/kernels.h"
+#include "framework/params/activation_arena.h"
 
 namespace tessera {
 namespace cuda {
@@ -63,7 +64,7 @@ RmsNormOut RmsNormForward(const at::Tensor& x, const at::Tensor& gain,
   const at::Tensor rows = x.contiguous();
   const at::Tensor wide_gain = gain.to(at::kFloat);
   const RmsNormOut out = {
-      .y = at::empty(x.sizes(), x.options().dtype(out_dtype)),
+      .y = EmptyActivation(x.sizes(), x.options().dtype(out_dtype)),
       .r = at::empty({RowCount(x)}, x.options().dtype(at::kFloat))};
   const RmsNormParams params = {.x_type = TypeOf(x),
                                 .y_type = TypeOf(out.y),
@@ -149,7 +150,7 @@ at::Tensor SwiGluForward(const at::Tensor& ab) {
   const at::Tensor rows = ab.contiguous();
   std::vector<int64_t> shape = ab.sizes().vec();
   shape.back() /= 2;
-  const at::Tensor h = at::empty(shape, ab.options());
+  const at::Tensor h = EmptyActivation(shape, ab.options());
   const SwiGluParams params = {.type = TypeOf(ab),
                                .rows = RowCount(ab),
                                .width = shape.back(),

@@ -1,8 +1,12 @@
 #include "framework/ops/embedding.h"
 
+#include <cstdint>
+#include <vector>
+
 #include "ATen/ATen.h"
 #include "framework/ops/parameter_grad.h"
 #include "framework/ops/reference.h"
+#include "framework/params/activation_arena.h"
 #include "torch/csrc/autograd/custom_function.h"
 
 namespace tessera {
@@ -30,7 +34,16 @@ class EmbeddingFunction : public torch::autograd::Function<EmbeddingFunction> {
                             at::ScalarType out_dtype) {
     ctx->save_for_backward({ids});
     SaveParameter(ctx, parameter);
-    return at::embedding(table, ids).to(out_dtype);
+    if (table.scalar_type() != out_dtype) {
+      return at::embedding(table, ids).to(out_dtype);
+    }
+    ReachParameter(*parameter);
+    std::vector<int64_t> shape = ids.sizes().vec();
+    shape.push_back(table.size(1));
+    const at::Tensor x = EmptyActivation(shape, table.options());
+    at::Tensor rows = x.view({-1, table.size(1)});
+    at::index_select_out(rows, table, 0, ids.reshape({-1}));
+    return x;
   }
 
   static variable_list backward(AutogradContext* ctx,

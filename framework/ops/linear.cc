@@ -4,6 +4,7 @@
 
 #include "ATen/ATen.h"
 #include "framework/ops/parameter_grad.h"
+#include "framework/params/activation_arena.h"
 #include "torch/csrc/autograd/custom_function.h"
 
 namespace tessera {
@@ -52,7 +53,8 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
     shape.back() = weight.size(0);
     // Written through a 2-D view, so that the result itself is no view and ops
     // that work in place may follow.
-    at::Tensor y = at::empty(shape, x.options());
+    ReachParameter(*parameter);
+    at::Tensor y = EmptyActivation(shape, x.options());
     at::Tensor y_rows = y.view({-1, weight.size(0)});
     at::mm_out(y_rows, Rows(x), weight.t());
     return y;

@@ -1,6 +1,9 @@
 #include "framework/ops/residual.h"
 
+#include <utility>
+
 #include "ATen/ATen.h"
+#include "framework/params/activation_arena.h"
 #include "torch/csrc/autograd/custom_function.h"
 
 namespace tessera {
@@ -15,8 +18,13 @@ class AddResidualFunction
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
                             const at::Tensor& delta) {
     ctx->saved_data["delta_dtype"] = delta.scalar_type();
-    // One launch: the sum converts its narrower operand as it reads.
-    return at::add(x, delta).to(x.scalar_type());
+    // Through an alias, as RoPE does. One launch in either case: the sum
+    // converts its narrower operand as it reads.
+    at::Tensor sum = delta.scalar_type() == x.scalar_type()
+                         ? delta.tensor_data()
+                         : EmptyActivation(x.sizes(), x.options());
+    at::add_out(sum, x, delta);
+    return sum;
   }
 
   static variable_list backward(AutogradContext* ctx,
@@ -31,8 +39,8 @@ class AddResidualFunction
 
 }  // namespace
 
-at::Tensor AddResidual(const at::Tensor& x, const at::Tensor& delta) {
-  return AddResidualFunction::apply(x, delta);
+at::Tensor AddResidual(const at::Tensor& x, at::Tensor delta) {
+  return AddResidualFunction::apply(x, std::move(delta));
 }
 
 }  // namespace tessera

@@ -8,7 +8,10 @@ namespace tessera {
 // x + delta in x's dtype; delta may have a narrower one (a block's branch
 // under autocast-style precision). Same shapes. Saves nothing. Backward hands
 // the gradient to x as it is and to delta rounded to delta's dtype.
-at::Tensor AddResidual(const at::Tensor& x, const at::Tensor& delta);
+//
+// Consumes delta: in x's dtype its memory becomes the sum's, so no op may have
+// saved it.
+at::Tensor AddResidual(const at::Tensor& x, at::Tensor delta);
 
 }  // namespace tessera
 

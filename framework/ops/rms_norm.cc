@@ -3,6 +3,7 @@
 #include "ATen/ATen.h"
 #include "framework/ops/dispatch.h"
 #include "framework/ops/parameter_grad.h"
+#include "framework/params/activation_arena.h"
 #include "torch/csrc/autograd/custom_function.h"
 
 namespace tessera {
@@ -21,6 +22,7 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
                             const at::Tensor& gain, Parameter* parameter,
                             const RmsNormOptions& options) {
+    ReachParameter(*parameter);
     RmsNormOut out = TESSERA_DISPATCH(x, RmsNormForward, x, gain, options.eps,
                                       options.out_dtype);
     ctx->save_for_backward({x, out.r});

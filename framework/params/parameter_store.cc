@@ -174,7 +174,13 @@ void ParameterStore::AddBlock(const ParameterBlockSpec& spec,
   if (shadow_.defined()) {
     block->shadow_ = view(shadow_).requires_grad_(spec.trainable);
   }
-  if (spec.trainable) block->grad_ = view(grad_);
+  if (spec.trainable) {
+    block->grad_ = view(grad_);
+    const int64_t end = offset + NumElements(shape);
+    if (AlignUp(end) != end) {
+      gradient_gaps_.push_back(grad_.slice(0, end, AlignUp(end)));
+    }
+  }
   blocks_.push_back(std::move(block));
   for (const ParameterSpec& member : spec.members) {
     const int64_t numel = NumElements(member.shape);
@@ -202,6 +208,7 @@ void ParameterStore::ZeroUnwrittenGradients() {
   for (const auto& block : blocks_) {
     if (block->trainable() && !block->grad_written_) block->grad_.zero_();
   }
+  if (!gradient_gaps_.empty()) at::_foreach_zero_(gradient_gaps_);
 }
 
 void ParameterStore::RefreshShadow() {

@@ -97,7 +97,7 @@ struct ParameterStoreOptions {
 // Every parameter of a model in three contiguous buffers: the master values,
 // a shadow in the compute dtype that the optimizer writes and no step casts,
 // and the gradient. Blocks lie in execution order, trainable ones first, each
-// start aligned to 256 bytes in every buffer; the gaps hold zeros for ever.
+// start aligned to 256 bytes in every buffer; the gaps hold zeros.
 //
 // So the optimizer is one launch, the gradient norm one reduction, and buckets
 // and shards are slices (docs/design.md, decision 1).
@@ -128,7 +128,8 @@ class ParameterStore {
 
   // Starts a step: the next write to each gradient assigns.
   void BeginGradients();
-  // After backward: zeroes the gradients that no op wrote in this step.
+  // After backward: zeroes the gradients that no op wrote in this step, and
+  // the gaps, where activations may have lain (activation_arena.h).
   void ZeroUnwrittenGradients();
   // shadow = master rounded; after a load. The optimizer keeps it so.
   void RefreshShadow();
@@ -143,6 +144,7 @@ class ParameterStore {
   int64_t trainable_extent_ = 0;
   int64_t num_parameters_ = 0;
   std::vector<std::unique_ptr<Parameter>> blocks_;
+  std::vector<at::Tensor> gradient_gaps_;  // views of grad_
   std::vector<ParameterSlice> slices_;
 };
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "attention_backends/backend_table.h"
@@ -38,12 +39,16 @@ ModelShape Tiny() {
 // A model and its store, and what one forward and backward pass gives.
 struct Fixture {
   Fixture(const ModelShape& shape, const RecomputeConfig& recompute,
-          at::ScalarType compute = at::kFloat) {
+          PrecisionConfig::Mode mode = PrecisionConfig::FP32,
+          at::Device device = at::kCPU) {
     PrecisionConfig precision;
-    if (compute == at::kBFloat16) precision.set_mode(PrecisionConfig::BF16);
-    const auto policy = PrecisionPolicy::Create(precision, 1, false).value();
+    precision.set_mode(mode);
+    const auto policy =
+        PrecisionPolicy::Create(precision, 1, device.is_cuda()).value();
     store = ParameterStore::Create(TransformerParameters(shape).value(),
-                                   {.compute = policy[OpClass::kWeights],
+                                   {.device = device,
+                                    .master = policy[OpClass::kMasterWeights],
+                                    .compute = policy[OpClass::kWeights],
                                     .gradient = policy[OpClass::kGradient],
                                     .seed = 5})
                 .value();
@@ -53,15 +58,19 @@ struct Fixture {
                      .backend = AttentionBackends().front()},
         *store, recompute);
     const at::Tensor tokens =
-        at::arange(2 * (shape.context + 1)).mul(7919).remainder(shape.vocab);
+        at::arange(2 * (shape.context + 1), at::device(device).dtype(at::kLong))
+            .mul(7919)
+            .remainder(shape.vocab);
     ids = tokens.view({2, -1}).narrow(1, 0, shape.context).contiguous();
     targets = tokens.view({2, -1}).narrow(1, 1, shape.context).contiguous();
     targets[1][3] = kIgnoredTarget;
   }
 
-  double Run() {
+  double Run(bool in_gradients = false) {
     store->BeginGradients();
-    const at::Tensor loss = model->LossSum(ids, targets);
+    const at::Tensor loss = in_gradients
+                                ? model->LossSumInGradients(ids, targets)
+                                : model->LossSum(ids, targets);
     torch::autograd::backward({loss}, {});
     store->ZeroUnwrittenGradients();
     return loss.item<double>();
@@ -108,7 +117,7 @@ class PlainModel {
       weights_[slice.name] = store.master()
                                  .narrow(0, slice.offset, slice.numel)
                                  .view(slice.shape)
-                                 .to(at::kDouble)
+                                 .to(at::kCPU, at::kDouble)
                                  .requires_grad_();
     }
   }
@@ -179,17 +188,18 @@ class PlainModel {
   std::map<std::string, at::Tensor> weights_;
 };
 
-void ExpectEqualsPlainModel(const ModelShape& shape) {
-  Fixture ours(shape, {});
+void ExpectEqualsPlainModel(const ModelShape& shape, at::Device device) {
+  Fixture ours(shape, {}, PrecisionConfig::FP32, device);
   const double loss = ours.Run();
   PlainModel plain(shape, *ours.store);
-  const at::Tensor expected = plain.LossSum(ours.ids, ours.targets);
+  const at::Tensor expected = plain.LossSum(ours.ids.cpu(), ours.targets.cpu());
   torch::autograd::backward({expected}, {});
   EXPECT_NEAR(loss, expected.item<double>(), 2e-6 * expected.item<double>());
   for (const ParameterSlice& slice : ours.store->slices()) {
     const at::Tensor grad = ours.store->grad()
                                 .narrow(0, slice.offset, slice.numel)
-                                .view(slice.shape);
+                                .view(slice.shape)
+                                .cpu();
     const at::Tensor oracle = plain.W(slice.name).grad();
     const double error =
         ((grad - oracle).norm() / oracle.norm()).item<double>();
@@ -197,15 +207,154 @@ void ExpectEqualsPlainModel(const ModelShape& shape) {
   }
 }
 
-TEST(TransformerLmTest, LossAndGradientsEqualPlainAutogradInDouble) {
-  ExpectEqualsPlainModel(Tiny());
+// Parameters that name a device come first.
+at::DeviceType DeviceOf(at::DeviceType device) { return device; }
+template <typename... Rest>
+at::DeviceType DeviceOf(const std::tuple<at::DeviceType, Rest...>& param) {
+  return std::get<0>(param);
 }
 
-TEST(TransformerLmTest, TiedHeadAndGroupedHeadsEqualPlainAutograd) {
+template <typename Param>
+class DeviceTest : public testing::TestWithParam<Param> {
+ protected:
+  void SetUp() override {
+    if (DeviceOf(this->GetParam()) == at::kCUDA && !at::hasCUDA()) {
+      GTEST_SKIP() << "needs a CUDA GPU";
+    }
+  }
+};
+
+using PlainModelTest = DeviceTest<at::DeviceType>;
+
+TEST_P(PlainModelTest, LossAndGradientsEqualPlainAutogradInDouble) {
+  ExpectEqualsPlainModel(Tiny(), GetParam());
+}
+
+TEST_P(PlainModelTest, TiedHeadAndGroupedHeadsEqualPlainAutograd) {
   ModelShape shape = Tiny();
   shape.tied_head = true;
   shape.kv_heads = 2;
-  ExpectEqualsPlainModel(shape);
+  ExpectEqualsPlainModel(shape, GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, PlainModelTest, testing::Values(at::kCPU));
+INSTANTIATE_TEST_SUITE_P(Gpu, PlainModelTest, testing::Values(at::kCUDA));
+
+using PrecisionTest =
+    DeviceTest<std::tuple<at::DeviceType, PrecisionConfig::Mode>>;
+
+// A whole model in each mode beside FP32, over a wide bound: what is off by a
+// wrong cast, scale or accumulation is off by far more than the rounding of
+// 8 bits (BF16) or 11 (FP16, TF32).
+void ExpectNearFp32(PrecisionConfig::Mode mode, at::Device device) {
+  const ModelShape shape = Tiny();
+  Fixture exact(shape, {}, PrecisionConfig::FP32, device);
+  Fixture rounded(shape, {}, mode, device);
+  const double loss = exact.Run();
+  EXPECT_NEAR(rounded.Run(), loss, 4e-3 * loss);
+  for (const ParameterSlice& slice : exact.store->slices()) {
+    const auto grad = [&](const Fixture& fixture) {
+      return fixture.store->grad()
+          .narrow(0, slice.offset, slice.numel)
+          .to(at::kDouble);
+    };
+    const at::Tensor oracle = grad(exact);
+    const double error =
+        ((grad(rounded) - oracle).norm() / oracle.norm()).item<double>();
+    EXPECT_LT(error, 0.05) << slice.name;
+  }
+}
+
+TEST_P(PrecisionTest, ModelStaysNearFp32) {
+  const auto [device, mode] = GetParam();
+  ExpectNearFp32(mode, device);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cpu, PrecisionTest,
+    testing::Combine(testing::Values(at::kCPU),
+                     testing::Values(PrecisionConfig::BF16,
+                                     PrecisionConfig::BF16_PURE)));
+INSTANTIATE_TEST_SUITE_P(
+    Gpu, PrecisionTest,
+    testing::Combine(testing::Values(at::kCUDA),
+                     testing::Values(PrecisionConfig::TF32,
+                                     PrecisionConfig::BF16,
+                                     PrecisionConfig::FP16,
+                                     PrecisionConfig::BF16_PURE)));
+
+class InGradientsTest
+    : public DeviceTest<std::tuple<at::DeviceType, PrecisionConfig::Mode,
+                                   RecomputeConfig::Policy>> {
+ protected:
+  // Loss and gradients of `shape` are the same bits wherever activations lie.
+  static void ExpectSameBits(const ModelShape& shape) {
+    const auto [device, mode, policy] = GetParam();
+    RecomputeConfig recompute;
+    recompute.set_policy(policy);
+    recompute.set_every(2);
+    Fixture apart(shape, recompute, mode, device);
+    Fixture inside(shape, recompute, mode, device);
+    inside.store->grad().fill_(NAN);
+    EXPECT_EQ(apart.Run(), inside.Run(/*in_gradients=*/true));
+    for (const ParameterSlice& slice : apart.store->slices()) {
+      if (!slice.trainable) continue;
+      const auto grad = [&](const Fixture& fixture) {
+        return fixture.store->grad().narrow(0, slice.offset, slice.numel);
+      };
+      EXPECT_TRUE(at::equal(grad(apart), grad(inside))) << slice.name;
+    }
+    EXPECT_TRUE(at::equal(apart.store->grad(), inside.store->grad()));
+  }
+};
+
+TEST_P(InGradientsTest, SameBits) { ExpectSameBits(Tiny()); }
+
+TEST_P(InGradientsTest, SameBitsWithTiedHeadAndGroups) {
+  ModelShape shape = Tiny();
+  shape.tied_head = true;
+  shape.kv_heads = 2;
+  ExpectSameBits(shape);
+}
+
+TEST_P(InGradientsTest, SameBitsWithFrozenParts) {
+  ModelShape shape = Tiny();
+  shape.frozen = {"layers.1.*", "token_embeddings.weight"};
+  ExpectSameBits(shape);
+}
+
+TEST_P(InGradientsTest, SameBitsWhereMostDoesNotFit) {
+  ModelShape shape = Tiny();
+  shape.context = 100;
+  ExpectSameBits(shape);
+}
+
+constexpr auto kPolicies = {RecomputeConfig::NONE, RecomputeConfig::BLOCK,
+                            RecomputeConfig::ATTENTION, RecomputeConfig::FFN};
+INSTANTIATE_TEST_SUITE_P(
+    Cpu, InGradientsTest,
+    testing::Combine(testing::Values(at::kCPU),
+                     testing::Values(PrecisionConfig::FP32,
+                                     PrecisionConfig::BF16),
+                     testing::ValuesIn(kPolicies)));
+INSTANTIATE_TEST_SUITE_P(
+    Gpu, InGradientsTest,
+    testing::Combine(testing::Values(at::kCUDA),
+                     testing::Values(PrecisionConfig::FP32,
+                                     PrecisionConfig::BF16,
+                                     PrecisionConfig::BF16_PURE),
+                     testing::ValuesIn(kPolicies)));
+
+TEST(TransformerLmTest, ActivationsLieInTheGradientBuffer) {
+  Fixture fixture(Tiny(), {});
+  fixture.store->grad().zero_();
+  fixture.store->BeginGradients();
+  const at::Tensor loss =
+      fixture.model->LossSumInGradients(fixture.ids, fixture.targets);
+  const double used = fixture.store->grad().ne(0).sum().item<double>();
+  // Of each token at least the residual after every half of a block.
+  const ModelShape shape = Tiny();
+  EXPECT_GT(used, 2 * 2 * shape.context * shape.d_model * shape.layers);
 }
 
 TEST(TransformerLmTest, FrozenBlocksHaveNoGradientAndOthersAreUnchanged) {
@@ -228,28 +377,37 @@ TEST(TransformerLmTest, FrozenBlocksHaveNoGradientAndOthersAreUnchanged) {
   EXPECT_FALSE(part.store->Get("layers.1.ffn.w2.weight").grad().defined());
 }
 
-class RecomputeTest
-    : public testing::TestWithParam<
-          std::tuple<RecomputeConfig::Policy, int, at::ScalarType>> {};
+using RecomputeTest =
+    DeviceTest<std::tuple<at::DeviceType, RecomputeConfig::Policy, int,
+                          PrecisionConfig::Mode>>;
 
 TEST_P(RecomputeTest, LossAndEveryGradientAreTheSameBits) {
-  const auto [policy, every, dtype] = GetParam();
-  Fixture plain(Tiny(), {}, dtype);
+  const auto [device, policy, every, mode] = GetParam();
+  Fixture plain(Tiny(), {}, mode, device);
   RecomputeConfig config;
   config.set_policy(policy);
   config.set_every(every);
-  Fixture recomputed(Tiny(), config, dtype);
+  Fixture recomputed(Tiny(), config, mode, device);
   EXPECT_EQ(plain.Run(), recomputed.Run());
   EXPECT_TRUE(at::equal(plain.store->grad(), recomputed.store->grad()));
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Policies, RecomputeTest,
-    testing::Combine(testing::Values(RecomputeConfig::BLOCK,
-                                     RecomputeConfig::ATTENTION,
-                                     RecomputeConfig::FFN),
-                     testing::Values(1, 2),
-                     testing::Values(at::kFloat, at::kBFloat16)));
+    Cpu, RecomputeTest,
+    testing::Combine(
+        testing::Values(at::kCPU),
+        testing::Values(RecomputeConfig::BLOCK, RecomputeConfig::ATTENTION,
+                        RecomputeConfig::FFN),
+        testing::Values(1, 2),
+        testing::Values(PrecisionConfig::FP32, PrecisionConfig::BF16)));
+INSTANTIATE_TEST_SUITE_P(
+    Gpu, RecomputeTest,
+    testing::Combine(
+        testing::Values(at::kCUDA),
+        testing::Values(RecomputeConfig::BLOCK, RecomputeConfig::ATTENTION,
+                        RecomputeConfig::FFN),
+        testing::Values(1, 2),
+        testing::Values(PrecisionConfig::FP32, PrecisionConfig::BF16)));
 
 TEST(TransformerLmTest, NextTokenLogitsAreTheLastRowOfLogits) {
   Fixture fixture(Tiny(), {});
