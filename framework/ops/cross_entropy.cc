@@ -3,6 +3,7 @@
 #include "ATen/ATen.h"
 #include "framework/base/check.h"
 #include "framework/ops/dispatch.h"
+#include "framework/ops/saved_memory.h"
 #include "torch/csrc/autograd/custom_function.h"
 
 namespace tessera {
@@ -26,9 +27,10 @@ class CrossEntropyFunction
                                 const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &logits = saved[0], &targets = saved[1], &lse = saved[2];
-    return {TESSERA_DISPATCH(logits, CrossEntropyBackward, grads[0], logits,
-                             targets, lse),
-            at::Tensor()};
+    const at::Tensor dlogits = TakeGradientMemory(logits);
+    TESSERA_DISPATCH(logits, CrossEntropyBackward, grads[0], logits, targets,
+                     lse, dlogits);
+    return {dlogits, at::Tensor()};
   }
 };
 
@@ -39,8 +41,11 @@ at::Tensor CrossEntropySum(const at::Tensor& logits,
   TESSERA_CHECK(targets.scalar_type() == at::kLong, "targets must be int64");
   TESSERA_CHECK(logits.numel() == targets.numel() * logits.size(-1),
                 "one target for each row of logits");
-  return CrossEntropyFunction::apply(logits.reshape({-1, logits.size(-1)}),
-                                     targets.reshape({-1}));
+  // An ordinary view would keep its base alive, and with it the logits that
+  // backward writes the gradient over.
+  const at::Tensor rows =
+      at::_unsafe_view(logits.contiguous(), {-1, logits.size(-1)});
+  return CrossEntropyFunction::apply(rows, targets.reshape({-1}));
 }
 
 }  // namespace tessera

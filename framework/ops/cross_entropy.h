@@ -15,7 +15,8 @@ inline constexpr int64_t kIgnoredTarget = -1;
 //   logits: [..., V], any float dtype; read in FP32 (FP64 for FP64)
 //   targets: [...], int64 in [0, V) or kIgnoredTarget
 //   returns a scalar, FP32 (FP64 for FP64 logits)
-// Backward: (softmax(logits) - onehot(target)) * d(loss), in the logits' dtype.
+// Backward: (softmax(logits) - onehot(target)) * d(loss), in the logits' dtype,
+// in the logits' own memory when nobody else holds them by then.
 at::Tensor CrossEntropySum(const at::Tensor& logits, const at::Tensor& targets);
 
 }  // namespace tessera

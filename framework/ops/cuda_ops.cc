@@ -160,9 +160,9 @@ at::Tensor SwiGluForward(const at::Tensor& ab) {
   return h;
 }
 
-at::Tensor SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh) {
+void SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh,
+                    at::Tensor d_ab) {
   const at::Tensor rows = ab.contiguous(), dh_rows = dh.contiguous();
-  const at::Tensor d_ab = at::empty(ab.sizes(), ab.options());
   const SwiGluParams params = {.type = TypeOf(ab),
                                .rows = RowCount(ab),
                                .width = ab.size(-1) / 2,
@@ -170,7 +170,6 @@ at::Tensor SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh) {
                                .dh = dh_rows.const_data_ptr(),
                                .d_ab = d_ab.mutable_data_ptr()};
   Launch(LaunchSwiGluBackward, params, ab, "SwiGLU's backward kernel");
-  return d_ab;
 }
 
 CrossEntropyOut CrossEntropyForward(const at::Tensor& logits,
@@ -191,12 +190,10 @@ CrossEntropyOut CrossEntropyForward(const at::Tensor& logits,
   return {.loss = losses.sum(), .lse = lse};
 }
 
-at::Tensor CrossEntropyBackward(const at::Tensor& dloss,
-                                const at::Tensor& logits,
-                                const at::Tensor& targets,
-                                const at::Tensor& lse) {
+void CrossEntropyBackward(const at::Tensor& dloss, const at::Tensor& logits,
+                          const at::Tensor& targets, const at::Tensor& lse,
+                          at::Tensor dlogits) {
   const at::Tensor rows = logits.contiguous(), ids = targets.contiguous();
-  const at::Tensor dlogits = at::empty(logits.sizes(), logits.options());
   const CrossEntropyParams params = {.type = TypeOf(logits),
                                      .rows = logits.size(0),
                                      .vocab = logits.size(1),
@@ -207,7 +204,6 @@ at::Tensor CrossEntropyBackward(const at::Tensor& dloss,
                                      .dlogits = dlogits.mutable_data_ptr()};
   Launch(LaunchCrossEntropyBackward, params, logits,
          "Cross entropy's backward kernel");
-  return dlogits;
 }
 
 }  // namespace cuda

@@ -28,14 +28,14 @@ void Rotate(at::Tensor x, const RopeTable& table, int64_t rotated_heads,
             bool inverse);
 
 at::Tensor SwiGluForward(const at::Tensor& ab);
-at::Tensor SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh);
+void SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh,
+                    at::Tensor d_ab);
 
 CrossEntropyOut CrossEntropyForward(const at::Tensor& logits,
                                     const at::Tensor& targets);
-at::Tensor CrossEntropyBackward(const at::Tensor& dloss,
-                                const at::Tensor& logits,
-                                const at::Tensor& targets,
-                                const at::Tensor& lse);
+void CrossEntropyBackward(const at::Tensor& dloss, const at::Tensor& logits,
+                          const at::Tensor& targets, const at::Tensor& lse,
+                          at::Tensor dlogits);
 
 }  // namespace cuda
 }  // namespace tessera

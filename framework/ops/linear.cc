@@ -53,8 +53,10 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
     shape.back() = weight.size(0);
     // Written through a 2-D view, so that the result itself is no view and ops
     // that work in place may follow.
-    ReachParameter(*parameter);
+    // Clear of this weight's gradient: SwiGLU's backward turns its input into
+    // the gradient that is alive while that is written.
     at::Tensor y = EmptyActivation(shape, x.options());
+    ReachParameter(*parameter);
     at::Tensor y_rows = y.view({-1, weight.size(0)});
     at::mm_out(y_rows, Rows(x), weight.t());
     return y;

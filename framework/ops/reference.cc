@@ -97,16 +97,16 @@ at::Tensor SwiGluForward(const at::Tensor& ab) {
   return (at::silu(a) * b).to(ab.scalar_type());
 }
 
-at::Tensor SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh) {
+void SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh,
+                    at::Tensor d_ab) {
   const int64_t f = ab.size(-1) / 2;
   const at::Tensor a = ToArithmetic(ab.narrow(-1, 0, f));
   const at::Tensor b = ToArithmetic(ab.narrow(-1, f, f));
   const at::Tensor dh_wide = ToArithmetic(dh);
   const at::Tensor sigma = at::sigmoid(a);
-  at::Tensor d_ab = at::empty(ab.sizes(), ab.options());
+  const at::Tensor db = dh_wide * a * sigma;
   d_ab.narrow(-1, 0, f).copy_(dh_wide * b * sigma * (1 + a * (1 - sigma)));
-  d_ab.narrow(-1, f, f).copy_(dh_wide * a * sigma);
-  return d_ab;
+  d_ab.narrow(-1, f, f).copy_(db);
 }
 
 CrossEntropyOut CrossEntropyForward(const at::Tensor& logits,
@@ -127,16 +127,14 @@ CrossEntropyOut CrossEntropyForward(const at::Tensor& logits,
   return {.loss = loss, .lse = lse};
 }
 
-at::Tensor CrossEntropyBackward(const at::Tensor& dloss,
-                                const at::Tensor& logits,
-                                const at::Tensor& targets,
-                                const at::Tensor& lse) {
+void CrossEntropyBackward(const at::Tensor& dloss, const at::Tensor& logits,
+                          const at::Tensor& targets, const at::Tensor& lse,
+                          at::Tensor dlogits) {
   // [N, 1]: zero for ignored targets.
   const at::Tensor scale =
       (dloss * (targets != kIgnoredTarget).to(lse.scalar_type())).unsqueeze(1);
   const at::Tensor picked = targets.clamp_min(0).unsqueeze(1);
   const at::Tensor minus_one = at::full({1, 1}, -1, lse.options());
-  at::Tensor dlogits = at::empty(logits.sizes(), logits.options());
   ForEachChunk(
       logits.size(0), logits.size(1), [&](int64_t begin, int64_t rows) {
         const auto chunk = [&](const at::Tensor& t) {
@@ -147,7 +145,6 @@ at::Tensor CrossEntropyBackward(const at::Tensor& dloss,
         p.scatter_add_(1, chunk(picked), minus_one.expand({rows, 1}));
         chunk(dlogits).copy_(p.mul_(chunk(scale)));
       });
-  return dlogits;
 }
 
 }  // namespace reference

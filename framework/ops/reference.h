@@ -44,17 +44,18 @@ void Rotate(at::Tensor x, const RopeTable& table, int64_t rotated_heads,
 
 // ab: [..., 2F] to h: [..., F].
 at::Tensor SwiGluForward(const at::Tensor& ab);
-// Returns d(ab).
-at::Tensor SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh);
+// Writes d(ab), contiguous; may be ab's own memory.
+void SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh,
+                    at::Tensor d_ab);
 
 // logits: [N, V]; targets: [N].
 CrossEntropyOut CrossEntropyForward(const at::Tensor& logits,
                                     const at::Tensor& targets);
-// dloss: scalar on the device. Returns dlogits in the logits' dtype.
-at::Tensor CrossEntropyBackward(const at::Tensor& dloss,
-                                const at::Tensor& logits,
-                                const at::Tensor& targets,
-                                const at::Tensor& lse);
+// dloss: scalar on the device. Writes dlogits, contiguous; may be the logits'
+// own memory.
+void CrossEntropyBackward(const at::Tensor& dloss, const at::Tensor& logits,
+                          const at::Tensor& targets, const at::Tensor& lse,
+                          at::Tensor dlogits);
 
 }  // namespace reference
 }  // namespace tessera

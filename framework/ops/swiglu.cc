@@ -3,6 +3,7 @@
 #include "ATen/ATen.h"
 #include "framework/base/check.h"
 #include "framework/ops/dispatch.h"
+#include "framework/ops/saved_memory.h"
 #include "torch/csrc/autograd/custom_function.h"
 
 namespace tessera {
@@ -21,7 +22,9 @@ class SwiGluFunction : public torch::autograd::Function<SwiGluFunction> {
   static variable_list backward(AutogradContext* ctx,
                                 const variable_list& grads) {
     const at::Tensor ab = ctx->get_saved_variables()[0];
-    return {TESSERA_DISPATCH(ab, SwiGluBackward, ab, grads[0])};
+    const at::Tensor d_ab = TakeGradientMemory(ab);
+    TESSERA_DISPATCH(ab, SwiGluBackward, ab, grads[0], d_ab);
+    return {d_ab};
   }
 };
 

@@ -10,7 +10,8 @@ namespace tessera {
 //   ab: [..., 2F], a in the first F columns (W_1 y), b in the rest (W_3 y)
 //   returns h: [..., F], ab's dtype; arithmetic in FP32 (FP64 for FP64)
 // Saves ab only. Backward, sigma = 1 / (1 + exp(-a)):
-//   da = dh b sigma (1 + a (1 - sigma)), db = dh a sigma.
+//   da = dh b sigma (1 + a (1 - sigma)), db = dh a sigma,
+// in ab's own memory when nobody else holds it by then.
 at::Tensor SwiGlu(const at::Tensor& ab);
 
 }  // namespace tessera

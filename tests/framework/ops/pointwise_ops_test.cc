@@ -183,6 +183,24 @@ TEST_P(SwiGluTest, AgreesWithPlainAutograd) {
   }
 }
 
+// Its own memory for the gradient, if and only if nobody can notice.
+TEST_P(SwiGluTest, BackwardConsumesAnInputThatNobodyElseHolds) {
+  const at::Tensor x = Randn({5, 24}, 7, at::kFloat, device());
+  const auto gradient = [&](const at::Tensor& leaf, const at::Tensor& ab) {
+    torch::autograd::backward({SwiGlu(ab).sum()});
+    return leaf.grad();
+  };
+  const at::Tensor a = x.clone().requires_grad_();
+  const at::Tensor held = a * 1;
+  const at::Tensor kept = gradient(a, held);
+  EXPECT_TRUE(BitEqual(held, x));
+  const at::Tensor b = x.clone().requires_grad_();
+  const at::Tensor h = SwiGlu(b * 1);
+  torch::autograd::backward({h.sum()}, {}, /*retain_graph=*/true);
+  EXPECT_TRUE(BitEqual(b.grad(), kept));
+  EXPECT_THROW(torch::autograd::backward({h.sum()}), c10::Error);
+}
+
 TEST_P(SwiGluTest, StaysFiniteFarFromZero) {
   for (const at::ScalarType dtype : FloatDtypes(device())) {
     const at::Tensor ab = at::tensor({-300.0, 300.0, 2.0, 2.0}, at::kDouble)
