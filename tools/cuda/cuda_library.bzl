@@ -31,7 +31,10 @@ def _cuda_object_impl(ctx):
     args.add_all([
         "-std=c++20",
         "-O3",
-        "-lineinfo",
+        # Every program holds the kernels: a quarter of the bytes, and
+        # milliseconds to unpack when it starts. Line numbers (-lineinfo, for
+        # ncu's source view) would double them again.
+        "--compress-mode=size",
         "--expt-relaxed-constexpr",
         "-Xcompiler=-fPIC",
     ])

@@ -1,0 +1,255 @@
+#include "attention_backends/flash_cuda/flash_cuda_backend.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "ATen/ATen.h"
+#include "absl/strings/str_cat.h"
+#include "attention_backends/flash_cuda/flash_launch.h"
+#include "attention_backends/flash_cuda/flash_params.h"
+#include "attention_backends/flash_cuda/portable/workspace.h"
+#include "attention_backends/flash_cuda/workspace.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
+#include "framework/params/activation_arena.h"
+
+namespace tessera {
+namespace {
+
+using flash::BackwardParams;
+using flash::ElementType;
+using flash::ForwardParams;
+using flash::HeadView;
+
+constexpr int64_t kAlignment = 16;  // bytes: what the kernels move at a time
+constexpr int64_t kMaxLength = int64_t{1} << 30;  // rows are 32-bit numbers
+constexpr int64_t kMaxHeadDim = 256;
+
+// KiB of shared memory that a block may have; CUDA C++ Programming Guide,
+// "Technical Specifications per Compute Capability".
+int SharedKibibytes(int compute_capability) {
+  switch (compute_capability) {
+    case 80:
+    case 87:
+      return 163;
+    case 90:
+    case 100:
+    case 101:
+    case 103:
+    case 110:
+      return 227;
+    default:
+      return 99;
+  }
+}
+
+ElementType ElementOf(at::ScalarType dtype) {
+  return dtype == at::kHalf ? ElementType::kHalf : ElementType::kBFloat16;
+}
+
+// Without data.
+ForwardParams ShapeOf(const AttentionProblem& p) {
+  ForwardParams params;
+  params.type = ElementOf(p.dtype);
+  params.b = p.b;
+  params.h = p.h;
+  params.g = p.g;
+  params.s = p.s;
+  params.t = p.t;
+  params.d = p.d;
+  params.causal = p.mask == MaskKind::kCausal;
+  return params;
+}
+
+// x [B, heads, rows, D] as the kernels can address it.
+bool IsAddressable(const at::Tensor& x) {
+  if (reinterpret_cast<uintptr_t>(x.const_data_ptr()) % kAlignment != 0) {
+    return false;
+  }
+  for (int64_t i = 0; i < 3; ++i) {
+    const bool aligned = x.stride(i) * x.element_size() % kAlignment == 0;
+    if (x.size(i) > 1 && !aligned) return false;
+  }
+  return x.stride(3) == 1;
+}
+at::Tensor Addressable(const at::Tensor& x) {
+  return IsAddressable(x) ? x : x.clone(at::MemoryFormat::Contiguous);
+}
+
+// Of a dimension of size 1 the stride says nothing; the copy engine still
+// wants one that it could use.
+int64_t StrideOf(const at::Tensor& x, int64_t dim) {
+  return x.size(dim) == 1 ? x.size(3) : x.stride(dim);
+}
+
+HeadView ViewOf(const at::Tensor& x, void* data) {
+  return {.data = data,
+          .batch_stride = StrideOf(x, 0),
+          .head_stride = StrideOf(x, 1),
+          .row_stride = StrideOf(x, 2)};
+}
+HeadView Read(const at::Tensor& x) {
+  return ViewOf(x, const_cast<void*>(x.const_data_ptr()));
+}
+HeadView Written(const at::Tensor& x) {
+  return ViewOf(x, x.mutable_data_ptr());
+}
+
+// What the kernels take, whatever GPU runs them.
+absl::Status CheckTensors(const AttentionProblem& p) {
+  if (!p.cuda) {
+    return absl::UnimplementedError(
+        flash::BuiltWithCuda()
+            ? "runs on a GPU: change the device"
+            : "this build has no CUDA; build with --config=cuda");
+  }
+  if (p.dtype != at::kBFloat16 && p.dtype != at::kHalf) {
+    return absl::UnimplementedError(
+        absl::StrCat("computes in BFloat16 or Half, not in ",
+                     c10::toString(p.dtype), ": change precision"));
+  }
+  if (p.d % 8 != 0 || p.d > kMaxHeadDim) {
+    return absl::UnimplementedError(
+        absl::StrCat("takes head dims that are multiples of 8 up to ",
+                     kMaxHeadDim, ", not ", p.d, ": change heads or d_model"));
+  }
+  if (std::max(p.s, p.t) > kMaxLength) {
+    return absl::UnimplementedError(
+        absl::StrCat("takes lengths up to ", kMaxLength, ", not ",
+                     std::max(p.s, p.t), ": shorten the context"));
+  }
+  return absl::OkStatus();
+}
+
+// Whether this GPU has what they need.
+absl::Status CheckGpu(const AttentionProblem& p) {
+  if (p.compute_capability < 80) {
+    return absl::UnimplementedError(
+        absl::StrCat("needs compute capability 8.0, this GPU has ",
+                     p.compute_capability / 10, ".", p.compute_capability % 10,
+                     ": use a newer GPU or NAIVE"));
+  }
+  const int needed = flash::portable::SharedBytes(p.d, p.needs_grad);
+  const int available = SharedKibibytes(p.compute_capability) * 1024;
+  if (needed > available) {
+    return absl::UnimplementedError(absl::StrCat(
+        "needs ", needed, " bytes of shared memory at head dim ", p.d,
+        ", a block of this GPU can have ", available, ": use smaller heads"));
+  }
+  return absl::OkStatus();
+}
+
+// Inputs in a form that the kernels can address, and what they are told.
+struct Call {
+  at::Tensor q, k, v;
+  ForwardParams params;
+};
+
+Call CallOf(const AttentionArgs& args) {
+  Call call = {.q = Addressable(args.q_bhsd),
+               .k = Addressable(args.k_bgtd),
+               .v = Addressable(args.v_bgtd),
+               .params = {}};
+  ForwardParams& p = call.params;
+  p.type = ElementOf(call.q.scalar_type());
+  p.b = call.q.size(0);
+  p.h = call.q.size(1);
+  p.s = call.q.size(2);
+  p.d = call.q.size(3);
+  p.g = call.k.size(1);
+  p.t = call.k.size(2);
+  p.causal = args.mask == MaskKind::kCausal;
+  p.scale = static_cast<float>(args.scale);
+  p.q = Read(call.q);
+  p.k = Read(call.k);
+  p.v = Read(call.v);
+  return call;
+}
+
+}  // namespace
+
+absl::Status FlashCudaBackend::Supports(const AttentionProblem& problem) const {
+  RETURN_IF_ERROR(CheckTensors(problem));
+  return CheckGpu(problem);
+}
+
+AttentionMemory FlashCudaBackend::Plan(const AttentionProblem& problem) const {
+  const AttentionProblem& p = problem;
+  const int64_t rows = p.b * p.h * p.s;
+  const int64_t lse_bytes = rows * static_cast<int64_t>(sizeof(float));
+  AttentionMemory memory;
+  if (!p.needs_grad) {
+    memory.forward_bytes = lse_bytes;
+    return memory;
+  }
+  memory.saved_bytes =
+      rows * p.d * static_cast<int64_t>(c10::elementSize(p.dtype)) + lse_bytes;
+  memory.backward_bytes = flash::BackwardWorkspaceBytes(
+      ShapeOf(p), p.deterministic, p.compute_capability);
+  return memory;
+}
+
+absl::Status FlashCudaBackend::Forward(const AttentionArgs& args,
+                                       AttentionOut* out) const {
+  if (!(args.scale > 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "FLASH_CUDA needs a positive scale, not ", args.scale, ": use NAIVE"));
+  }
+  return StatusFromTorchOr([&] {
+    const at::NoGradGuard no_grad;
+    Call call = CallOf(args);
+    ForwardParams& p = call.params;
+    const at::TensorOptions options = call.q.options();
+    out->o_bhsd =
+        EmptyActivation({p.b, p.s, p.h, p.d}, options).transpose(1, 2);
+    out->lse_bhs = EmptyActivation({p.b, p.h, p.s}, options.dtype(at::kFloat));
+    out->saved.clear();
+    p.o = Written(out->o_bhsd);
+    p.lse = out->lse_bhs.mutable_data_ptr<float>();
+    const at::Tensor counter = at::empty({1}, options.dtype(at::kInt));
+    p.counter = counter.mutable_data_ptr<int>();
+    return flash::LaunchForward(p, call.q.device());
+  });
+}
+
+absl::Status FlashCudaBackend::Backward(const AttentionArgs& args,
+                                        const AttentionOut& out,
+                                        const at::Tensor& d_o_bhsd,
+                                        AttentionGrads* grads) const {
+  return StatusFromTorchOr([&] {
+    const at::NoGradGuard no_grad;
+    Call call = CallOf(args);
+    const at::Tensor d_o = Addressable(d_o_bhsd);
+    at::Tensor* const wanted[] = {&grads->dq_bhsd, &grads->dk_bgtd,
+                                  &grads->dv_bgtd};
+    at::Tensor written[3];
+    for (int i = 0; i < 3; ++i) {
+      written[i] = IsAddressable(*wanted[i])
+                       ? *wanted[i]
+                       : at::empty(wanted[i]->sizes(), call.q.options());
+    }
+    BackwardParams p;
+    p.forward = call.params;
+    p.forward.o = Read(out.o_bhsd);
+    p.forward.lse = const_cast<float*>(out.lse_bhs.const_data_ptr<float>());
+    p.d_o = Read(d_o);
+    p.dq = Written(written[0]);
+    p.dk = Written(written[1]);
+    p.dv = Written(written[2]);
+    p.deterministic =
+        args.deterministic || at::globalContext().deterministicAlgorithms();
+    const at::Tensor workspace =
+        at::empty({flash::BackwardWorkspaceBytes(
+                      p.forward, p.deterministic,
+                      flash::ComputeCapability(call.q.device()))},
+                  call.q.options().dtype(at::kByte));
+    p.workspace = workspace.mutable_data_ptr();
+    absl::Status launched = flash::LaunchBackward(p, call.q.device());
+    for (int i = 0; i < 3; ++i) {
+      if (!written[i].is_same(*wanted[i])) wanted[i]->copy_(written[i]);
+    }
+    return launched;
+  });
+}
+
+}  // namespace tessera

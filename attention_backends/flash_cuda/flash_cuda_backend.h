@@ -1,0 +1,36 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_FLASH_CUDA_BACKEND_H_
+#define ATTENTION_BACKENDS_FLASH_CUDA_FLASH_CUDA_BACKEND_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "attention_backends/attention_backend.h"
+
+namespace tessera {
+
+// Attention in our own CUDA kernels, by the algorithm of FlashAttention-2 (Dao,
+// arXiv:2307.08691): the scores never leave a multiprocessor, the backward pass
+// computes them again from L. BF16 and FP16, any lengths, head dims that are
+// multiples of 8 up to 256; the scale must be positive. Sums, exponentials and
+// statistics are FP32; P and dS are rounded to Q's dtype as operands of the
+// next product. Nothing is saved but O and L.
+//
+// The gradient of Q is summed by atomic additions, whose order changes from run
+// to run; under AttentionArgs::deterministic, or LibTorch's own setting, it has
+// a kernel of its own, which computes the scores once more.
+class FlashCudaBackend final : public AttentionBackend {
+ public:
+  absl::string_view name() const override { return "FLASH_CUDA"; }
+  absl::Status Supports(const AttentionProblem& problem) const override;
+  // Of tensors whose data and strides are multiples of 16 bytes; others are
+  // copied first.
+  AttentionMemory Plan(const AttentionProblem& problem) const override;
+  absl::Status Forward(const AttentionArgs& args,
+                       AttentionOut* out) const override;
+  absl::Status Backward(const AttentionArgs& args, const AttentionOut& out,
+                        const at::Tensor& d_o_bhsd,
+                        AttentionGrads* grads) const override;
+};
+
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_FLASH_CUDA_BACKEND_H_

@@ -1,0 +1,25 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_FLASH_LAUNCH_H_
+#define ATTENTION_BACKENDS_FLASH_CUDA_FLASH_LAUNCH_H_
+
+#include "absl/status/status.h"
+#include "attention_backends/flash_cuda/flash_params.h"
+#include "c10/core/Device.h"
+
+namespace tessera {
+namespace flash {
+
+// Whether this program contains the kernels.
+bool BuiltWithCuda();
+
+// 90 for compute capability 9.0; 0 in a build without CUDA.
+int ComputeCapability(c10::Device device);
+
+// Run on LibTorch's current stream of `device`, where the params' data lie.
+// Unimplemented in a build without CUDA.
+absl::Status LaunchForward(const ForwardParams& params, c10::Device device);
+absl::Status LaunchBackward(const BackwardParams& params, c10::Device device);
+
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_FLASH_LAUNCH_H_

@@ -1,0 +1,46 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_FLASH_PARAMS_H_
+#define ATTENTION_BACKENDS_FLASH_CUDA_FLASH_PARAMS_H_
+
+#include <cstdint>
+
+// What the host hands to the attention kernels. Plain structs: no LibTorch
+// headers in .cu files.
+
+namespace tessera {
+namespace flash {
+
+enum class ElementType { kFloat, kHalf, kBFloat16 };
+
+// A [B, heads, rows, D] view with D contiguous. Strides count elements and may
+// be any (slices of a fused projection); data and strides are multiples of 16
+// bytes.
+struct HeadView {
+  void* data = nullptr;
+  int64_t batch_stride = 0, head_stride = 0, row_stride = 0;
+};
+
+// Shapes as in attention_backend.h: Q [B, H, S, D], K and V [B, G, T, D].
+struct ForwardParams {
+  ElementType type = ElementType::kBFloat16;
+  int64_t b = 0, h = 0, g = 0, s = 0, t = 0, d = 0;
+  bool causal = false;  // aligned at the bottom right
+  float scale = 1;
+  HeadView q, k, v;
+  HeadView o;              // written
+  float* lse = nullptr;    // [B, H, S], natural logarithm; written
+  int* counter = nullptr;  // scratch of one int
+};
+
+struct BackwardParams {
+  ForwardParams forward;  // o and lse as the forward pass wrote them
+  HeadView d_o;
+  HeadView dq, dk, dv;  // written
+  bool deterministic = false;
+  // Scratch of BackwardWorkspaceBytes() bytes, 256-byte aligned.
+  void* workspace = nullptr;
+};
+
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_FLASH_PARAMS_H_

@@ -1,0 +1,33 @@
+#include "attention_backends/flash_cuda/hopper/backward_launch.cuh"
+#include "attention_backends/flash_cuda/hopper/kernels.h"
+#include "attention_backends/flash_cuda/hopper/tiles.h"
+
+namespace tessera {
+namespace flash {
+namespace hopper {
+
+template <ElementType kType, int kHeadDim>
+cudaError_t RunBackward(const BackwardParams& params, cudaStream_t stream) {
+  using T = Element<kType>;
+  if (params.deterministic) {
+    return params.forward.causal
+               ? LaunchBackward<BackwardTraits<T, kHeadDim, true, true>>(params,
+                                                                         stream)
+               : LaunchBackward<BackwardTraits<T, kHeadDim, false, true>>(
+                     params, stream);
+  }
+  return params.forward.causal
+             ? LaunchBackward<BackwardTraits<T, kHeadDim, true, false>>(params,
+                                                                        stream)
+             : LaunchBackward<BackwardTraits<T, kHeadDim, false, false>>(
+                   params, stream);
+}
+
+// BUILD.bazel compiles this file once for each element type and head dim.
+template cudaError_t RunBackward<ElementType::TESSERA_ELEMENT,
+                                 TESSERA_HEAD_DIM>(const BackwardParams&,
+                                                   cudaStream_t);
+
+}  // namespace hopper
+}  // namespace flash
+}  // namespace tessera

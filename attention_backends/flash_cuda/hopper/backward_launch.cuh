@@ -1,0 +1,143 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_BACKWARD_LAUNCH_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_BACKWARD_LAUNCH_CUH_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "attention_backends/flash_cuda/flash_params.h"
+#include "attention_backends/flash_cuda/hopper/backward_kernel.cuh"
+#include "attention_backends/flash_cuda/hopper/backward_rows.cuh"
+#include "attention_backends/flash_cuda/hopper/tensor_map.h"
+#include "attention_backends/flash_cuda/hopper/tiles.h"
+
+namespace tessera {
+namespace flash {
+namespace hopper {
+
+template <typename Traits>
+cudaError_t MakeBackwardMaps(const BackwardParams& params, BackwardMaps* maps) {
+  const ForwardParams& p = params.forward;
+  const struct {
+    const HeadView& view;
+    int64_t heads, rows;
+    int box_rows;
+    CUtensorMap* map;
+  } wanted[] = {{p.q, p.h, p.s, Traits::kQueries, &maps->q},
+                {params.d_o, p.h, p.s, Traits::kQueries, &maps->d_o},
+                {p.k, p.g, p.t, Traits::kKeys, &maps->k},
+                {p.v, p.g, p.t, Traits::kKeys, &maps->v},
+                {params.dk, p.g, p.t, 64, &maps->dk},
+                {params.dv, p.g, p.t, 64, &maps->dv}};
+  for (const auto& [view, heads, rows, box_rows, map] : wanted) {
+    const cudaError_t error =
+        MakeTensorMap({.type = p.type,
+                       .view = view,
+                       .batch = p.b,
+                       .heads = heads,
+                       .rows = rows,
+                       .columns = p.d,
+                       .box_rows = box_rows,
+                       .box_columns = Traits::KTile::kWidth},
+                      map);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+// Which heads run together, and whether their blocks rotate.
+template <typename Traits>
+cudaError_t ChooseOrder(const ForwardParams& p, BackwardArgs* args) {
+  // Q, dO and dQ's sums of a section stay in L2.
+  constexpr int64_t kSectionBytes = int64_t{40} << 20;
+  const int64_t bytes_per_head = p.h / p.g * p.s * p.d * (2 + 2 + 4);
+  args->order.section = static_cast<int>(std::clamp<int64_t>(
+      kSectionBytes / bytes_per_head, 1, args->order.heads));
+  if (!Traits::kDeterministic || Traits::kCausal) return cudaSuccess;
+  int device = 0, multiprocessors = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return error;
+  error = cudaDeviceGetAttribute(&multiprocessors,
+                                 cudaDevAttrMultiProcessorCount, device);
+  // Head after head: then at most the last to start is not all at work, and
+  // waits until another has finished.
+  args->rotate = args->order.blocks <= multiprocessors;
+  if (args->rotate) args->order.section = 1;
+  return error;
+}
+
+template <typename Traits>
+cudaError_t LaunchMain(const BackwardParams& params,
+                       const BackwardScratch& scratch, cudaStream_t stream) {
+  constexpr float kLog2E = 1.44269504088896f;
+  const ForwardParams& p = params.forward;
+  BackwardMaps maps;
+  cudaError_t error = MakeBackwardMaps<Traits>(params, &maps);
+  if (error != cudaSuccess) return error;
+  BackwardArgs args = {.s = static_cast<int>(p.s),
+                       .t = static_cast<int>(p.t),
+                       .kv_heads = static_cast<int>(p.g),
+                       .group = static_cast<int>(p.h / p.g),
+                       .scale = p.scale,
+                       .scale_log2 = p.scale * kLog2E,
+                       .scratch = scratch};
+  args.order.blocks =
+      static_cast<int>((p.t + Traits::kKeys - 1) / Traits::kKeys);
+  args.order.heads = static_cast<int>(p.b * p.g);
+  error = ChooseOrder<Traits>(p, &args);
+  if (error != cudaSuccess) return error;
+  constexpr int kSharedBytes = sizeof(BackwardShared<Traits>) + 1024;
+  static_assert(kSharedBytes <= 227 * 1024);
+  const auto kernel = &BackwardKernel<Traits>;
+  error = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
+  if (error != cudaSuccess) return error;
+  kernel<<<args.order.count(), Traits::kThreads, kSharedBytes, stream>>>(maps,
+                                                                         args);
+  return cudaGetLastError();
+}
+
+template <typename Traits>
+cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream) {
+  using Element = typename Traits::Element;
+  const ForwardParams& p = params.forward;
+  const ScratchSizes<Traits::kHeadDim> sizes(p);
+  BackwardScratch scratch;
+  scratch.dq = static_cast<float*>(params.workspace);
+  scratch.turns = reinterpret_cast<int*>(scratch.dq + sizes.dq);
+  scratch.lse2 = scratch.dq + sizes.zeroed();
+  scratch.delta = scratch.lse2 + sizes.rows;
+  const RowArgs rows = {.o = p.o,
+                        .d_o = params.d_o,
+                        .dq = params.dq,
+                        .lse = p.lse,
+                        .s = p.s,
+                        .h = static_cast<int>(p.h),
+                        .d = static_cast<int>(p.d),
+                        .scale = p.scale,
+                        .scratch = scratch};
+  const auto heads = static_cast<unsigned>(p.h);
+  const auto batch = static_cast<unsigned>(p.b);
+  cudaError_t error =
+      cudaMemsetAsync(scratch.dq, 0, sizes.zeroed() * sizeof(float), stream);
+  if (error != cudaSuccess) return error;
+  constexpr int kRowsPerBlock = kRowThreads / kPiecesPerRow;
+  const auto row_blocks = static_cast<unsigned>(
+      (PaddedRows(p.s, Traits::kQueries) + kRowsPerBlock - 1) / kRowsPerBlock);
+  RowSumsKernel<Element, Traits::kQueries>
+      <<<dim3(row_blocks, heads, batch), kRowThreads, 0, stream>>>(rows);
+  error = cudaGetLastError();
+  if (error != cudaSuccess) return error;
+  error = LaunchMain<Traits>(params, scratch, stream);
+  if (error != cudaSuccess) return error;
+  const auto tiles =
+      static_cast<unsigned>((p.s + Traits::kQueries - 1) / Traits::kQueries);
+  ConvertDqKernel<Element, typename Traits::Dq>
+      <<<dim3(tiles, heads, batch), kRowThreads, 0, stream>>>(rows);
+  return cudaGetLastError();
+}
+
+}  // namespace hopper
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_BACKWARD_LAUNCH_CUH_

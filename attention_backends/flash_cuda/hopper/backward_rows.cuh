@@ -1,0 +1,119 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_BACKWARD_ROWS_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_BACKWARD_ROWS_CUH_
+
+#include <cmath>
+#include <cstdint>
+
+#include "attention_backends/flash_cuda/flash_params.h"
+#include "attention_backends/flash_cuda/hopper/backward_layout.h"
+#include "attention_backends/flash_cuda/hopper/wgmma.cuh"
+
+// What comes before and after the main backward kernel, row by row of queries.
+// Bound by memory: each element is read and written once.
+
+namespace tessera {
+namespace flash {
+namespace hopper {
+
+struct RowArgs {
+  HeadView o, d_o, dq;
+  const float* lse = nullptr;  // [B, H, S]
+  int64_t s = 0;
+  int h = 0, d = 0;
+  float scale = 0;
+  BackwardScratch scratch;
+};
+
+inline constexpr int kRowThreads = 256;
+inline constexpr int kPieceElements = 8;  // of 16 bytes
+inline constexpr int kPiecesPerRow = 16;  // up to 128 columns
+
+template <typename Element>
+__device__ __forceinline__ const uint4* PieceOf(const HeadView& view,
+                                                int64_t batch, int64_t head,
+                                                int64_t row, int piece) {
+  return reinterpret_cast<const uint4*>(
+      static_cast<const Element*>(view.data) + batch * view.batch_stride +
+      head * view.head_stride + row * view.row_stride + piece * kPieceElements);
+}
+
+template <typename Element>
+__device__ __forceinline__ float Dot(const uint4& a, const uint4& b) {
+  const uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 u = Unpack<Element>(x[i]), v = Unpack<Element>(y[i]);
+    sum += u.x * v.x + u.y * v.y;
+  }
+  return sum;
+}
+
+// delta = rowsum(dO o O) and lse2 = log2(e) L, both padded so that rows which
+// do not exist, or see no key, get the weight exp2(s - infinity) = 0.
+// Tiles have kTile queries. Grid: (padded S / 16, rounded up, H, B).
+template <typename Element, int kTile>
+__global__ void __launch_bounds__(kRowThreads)
+    RowSumsKernel(const __grid_constant__ RowArgs args) {
+  constexpr float kLog2E = 1.44269504088896f;
+  const int piece = threadIdx.x % kPiecesPerRow;
+  const int64_t row = int64_t{blockIdx.x} * (kRowThreads / kPiecesPerRow) +
+                      threadIdx.x / kPiecesPerRow;
+  const int64_t head = blockIdx.y, batch = blockIdx.z;
+  float sum = 0;
+  if (row < args.s && piece * kPieceElements < args.d) {
+    sum = Dot<Element>(*PieceOf<Element>(args.o, batch, head, row, piece),
+                       *PieceOf<Element>(args.d_o, batch, head, row, piece));
+  }
+#pragma unroll
+  for (int step = kPiecesPerRow / 2; step > 0; step /= 2) {
+    sum += __shfl_xor_sync(~0u, sum, step);
+  }
+  if (piece != 0) return;
+  const int64_t plane = batch * args.h + head;
+  if (row >= PaddedRows(args.s, kTile)) return;
+  const int64_t to = plane * PaddedRows(args.s, kTile) + row;
+  const float lse = row < args.s ? args.lse[plane * args.s + row] : -INFINITY;
+  args.scratch.lse2[to] = lse == -INFINITY ? INFINITY : lse * kLog2E;
+  args.scratch.delta[to] = sum;
+}
+
+// dQ from its FP32 sums, times the scale. Grid: (tiles of queries, H, B).
+template <typename Element, typename Dq>
+__global__ void __launch_bounds__(kRowThreads)
+    ConvertDqKernel(const __grid_constant__ RowArgs args) {
+  constexpr int kStride = Dq::kHeadDim + kPieceElements;  // spreads the banks
+  __shared__ alignas(16) Element tile[Dq::kQueries * kStride];
+  const int64_t head = blockIdx.y, batch = blockIdx.z;
+  const int64_t first_row = int64_t{blockIdx.x} * Dq::kQueries;
+  const float* sums =
+      args.scratch.dq +
+      ((batch * args.h + head) * gridDim.x + blockIdx.x) * Dq::kElements;
+  for (int i = threadIdx.x * 4; i < Dq::kElements; i += kRowThreads * 4) {
+    const float4 x = *reinterpret_cast<const float4*>(sums + i);
+    const float values[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const auto place = Dq::At(i + j);
+      if (place.column >= Dq::kHeadDim) continue;
+      tile[place.query * kStride + place.column] =
+          static_cast<Element>(values[j] * args.scale);
+    }
+  }
+  __syncthreads();
+  const int pieces = args.d / kPieceElements;
+  for (int i = threadIdx.x; i < Dq::kQueries * pieces; i += kRowThreads) {
+    const int row = i / pieces, piece = i % pieces;
+    if (first_row + row >= args.s) break;
+    *const_cast<uint4*>(
+        PieceOf<Element>(args.dq, batch, head, first_row + row, piece)) =
+        *reinterpret_cast<const uint4*>(tile + row * kStride +
+                                        piece * kPieceElements);
+  }
+}
+
+}  // namespace hopper
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_BACKWARD_ROWS_CUH_

@@ -1,0 +1,35 @@
+#include "attention_backends/flash_cuda/hopper/forward_launch.cuh"
+#include "attention_backends/flash_cuda/hopper/kernels.h"
+#include "attention_backends/flash_cuda/hopper/tiles.h"
+
+namespace tessera {
+namespace flash {
+namespace hopper {
+namespace {
+
+template <ElementType kType, int kHeadDim, bool kCausal, bool kShort>
+cudaError_t Run(const ForwardParams& params, cudaStream_t stream) {
+  constexpr ForwardTile kTile = ForwardTileOf(kHeadDim, kCausal, kShort);
+  return LaunchForward<ForwardTraits<Element<kType>, kHeadDim, kTile.warpgroups,
+                                     kTile.keys, kCausal>>(params, stream);
+}
+
+}  // namespace
+
+template <ElementType kType, int kHeadDim>
+cudaError_t RunForward(const ForwardParams& params, cudaStream_t stream) {
+  if (params.t <= kShortRows) {
+    return params.causal ? Run<kType, kHeadDim, true, true>(params, stream)
+                         : Run<kType, kHeadDim, false, true>(params, stream);
+  }
+  return params.causal ? Run<kType, kHeadDim, true, false>(params, stream)
+                       : Run<kType, kHeadDim, false, false>(params, stream);
+}
+
+// BUILD.bazel compiles this file once for each element type and head dim.
+template cudaError_t RunForward<ElementType::TESSERA_ELEMENT, TESSERA_HEAD_DIM>(
+    const ForwardParams&, cudaStream_t);
+
+}  // namespace hopper
+}  // namespace flash
+}  // namespace tessera

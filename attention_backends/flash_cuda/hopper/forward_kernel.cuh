@@ -1,0 +1,323 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_FORWARD_KERNEL_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_FORWARD_KERNEL_CUH_
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "attention_backends/flash_cuda/hopper/forward_producer.cuh"
+#include "attention_backends/flash_cuda/hopper/forward_work.cuh"
+#include "attention_backends/flash_cuda/hopper/online_softmax.cuh"
+#include "attention_backends/flash_cuda/hopper/panels.cuh"
+#include "attention_backends/flash_cuda/hopper/ptx.cuh"
+#include "attention_backends/flash_cuda/hopper/ring.cuh"
+#include "attention_backends/flash_cuda/hopper/wgmma.cuh"
+
+// O = softmax(scale Q K^T + M) V and its log-sum-exp on Hopper.
+//
+// One block per multiprocessor goes through (block of query rows, head) pairs.
+// Its first warpgroup only fetches: one thread of it feeds Q, K and V tiles to
+// shared memory through the copy engine. The others compute, 64 query rows
+// each: S of the next key tile runs on the tensor cores while P V of the last
+// one does, and while one warpgroup exponentiates another multiplies (Shah et
+// al., "FlashAttention-3", 2024, sections 3.1 and 3.2).
+
+namespace tessera {
+namespace flash {
+namespace hopper {
+
+// One warpgroup's 64 query rows.
+template <typename Traits>
+class ForwardConsumer {
+ public:
+  using Element = typename Traits::Element;
+  using Shared = ForwardShared<Traits>;
+  using QTile = typename Traits::QTile;
+  using KTile = typename Traits::KTile;
+  using Scores = float[Traits::kScores];
+  using Sums = float[Traits::kSums];
+  // S as the next product's operand: 16 keys in 4 registers.
+  using Weights = uint32_t[Traits::kKeys / 16][4];
+
+  __device__ ForwardConsumer(const ForwardMaps& maps, const ForwardArgs& args,
+                             Shared& shared, int warpgroup)
+      : maps_(maps), args_(args), shared_(shared), warpgroup_(warpgroup) {
+    // The first turn is warpgroup 0's.
+    if (warpgroup_ == Traits::kConsumers - 1) PassTurn();
+  }
+
+  __device__ __forceinline__ void Run() {
+    for (int i = NextTile(); i < args_.order.count(); i = NextTile()) {
+      Compute(ForwardWork<Traits>::At(args_, i));
+    }
+  }
+
+ private:
+  __device__ __forceinline__ int NextTile() {
+    shared_.tile_full.Wait(tile_parity_);
+    tile_parity_ ^= 1;
+    const int i = shared_.tile;
+    shared_.tile_empty.Arrive();
+    return i;
+  }
+
+  __device__ __forceinline__ void Compute(const ForwardWork<Traits>& work) {
+    Sums o;
+    OnlineSoftmax softmax(args_.scale_log2);
+    shared_.q_full.Wait(q_parity_);
+    q_parity_ ^= 1;
+    if (work.key_tiles == 0) {
+      ReleaseQ();
+#pragma unroll
+      for (float& sum : o) sum = 0;
+    } else {
+      Attend(work, softmax, o);
+    }
+    Store(work, softmax, o);
+  }
+
+  static constexpr int kTurnBarrier = 1;  // and one more per warpgroup
+  static constexpr int kStoreBarrier = 1 + Traits::kConsumers;
+
+  __device__ __forceinline__ void TakeTurn() {
+    BarrierSync(kTurnBarrier + warpgroup_, 256);
+  }
+  __device__ __forceinline__ void PassTurn() {
+    BarrierArrive(kTurnBarrier + (warpgroup_ + 1) % Traits::kConsumers, 256);
+  }
+
+  __device__ __forceinline__ void Attend(const ForwardWork<Traits>& work,
+                                         OnlineSoftmax& softmax, Sums& o) {
+    Weights p;
+    float rescale[2];
+    {
+      Scores s;
+      TakeTurn();
+      IssueScores(s);
+      PassTurn();
+      WgmmaWait<0>();
+      PinRegisters(s);
+      Release(shared_.k_empty, &k_);
+      if (work.key_tiles == 1) ReleaseQ();
+      Mask(work, work.key_tiles - 1, s);
+      softmax.Update(s, rescale);
+      Convert(s, p);
+    }
+    int add = 0;  // P V of the first tile overwrites O
+    int tile = work.key_tiles - 2;
+    for (; tile >= work.unmasked_tiles; --tile) {
+      Step<true>(work, tile, softmax, p, o, add);
+      add = 1;
+    }
+    for (; tile >= 0; --tile) {
+      Step<false>(work, tile, softmax, p, o, add);
+      add = 1;
+    }
+    IssueValues(p, o, add);
+    WgmmaWait<0>();
+    PinRegisters(o);
+    Release(shared_.v_empty, &v_);
+  }
+
+  // Adds the previous tile's P V to O while this tile's S and P are made.
+  template <bool kMasked>
+  __device__ __forceinline__ void Step(const ForwardWork<Traits>& work,
+                                       int tile, OnlineSoftmax& softmax,
+                                       Weights& p, Sums& o, int add) {
+    Scores s;
+    float rescale[2];
+    TakeTurn();
+    IssueScores(s);
+    IssueValues(p, o, add);
+    PassTurn();
+    WgmmaWait<1>();
+    PinRegisters(s);
+    Release(shared_.k_empty, &k_);
+    if (tile == 0) ReleaseQ();
+    if constexpr (kMasked) Mask(work, tile, s);
+    softmax.Update(s, rescale);
+    WgmmaWait<0>();
+    PinRegisters(o);
+    PinRegisters(p);
+    Release(shared_.v_empty, &v_);
+    Convert(s, p);
+#pragma unroll
+    for (int i = 0; i < Traits::kSums; ++i) o[i] *= rescale[i / 2 % 2];
+  }
+
+  // S = Q K^T of the next K tile.
+  __device__ __forceinline__ void IssueScores(Scores& s) {
+    shared_.k_full[k_.stage].Wait(k_.parity);
+    const uint32_t q = SharedAddress(shared_.q);
+    const uint32_t k = SharedAddress(shared_.k[k_.stage]);
+    WgmmaFence();
+#pragma unroll
+    for (int column = 0; column < Traits::kHeadDim; column += 16) {
+      Wgmma<Traits::kKeys>::template Shared<Element, Major::kK, Major::kK>(
+          s, QTile::KMajor(q, 64 * warpgroup_, column),
+          KTile::KMajor(k, 0, column), column > 0);
+    }
+    WgmmaCommit();
+  }
+
+  // O (+)= P V of the next V tile.
+  __device__ __forceinline__ void IssueValues(const Weights& p, Sums& o,
+                                              int add) {
+    shared_.v_full[v_.stage].Wait(v_.parity);
+    const uint32_t v = SharedAddress(shared_.v[v_.stage]);
+    PinRegisters(o);
+    WgmmaFence();
+#pragma unroll
+    for (int i = 0; i < Traits::kKeys / 16; ++i) {
+      Wgmma<Traits::kHeadDim>::template Registers<Element, Major::kMn>(
+          o, p[i], KTile::MnMajor(v, 16 * i), i > 0 ? 1 : add);
+    }
+    WgmmaCommit();
+  }
+
+  __device__ __forceinline__ void Release(Mbarrier* empty,
+                                          RingIndex<Traits::kStages>* ring) {
+    if (threadIdx.x % 128 == 0) empty[ring->stage].Arrive();
+    ring->Advance();
+  }
+
+  __device__ __forceinline__ void ReleaseQ() {
+    if (threadIdx.x % 128 == 0) shared_.q_empty.Arrive();
+  }
+
+  // The first of a thread's two rows, within the block's rows; the other is 8
+  // further. The first of its columns.
+  __device__ __forceinline__ int Row() const {
+    return 64 * warpgroup_ + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+  }
+  __device__ __forceinline__ static int Column() { return threadIdx.x % 4 * 2; }
+
+  __device__ __forceinline__ void Mask(const ForwardWork<Traits>& work,
+                                       int tile, Scores& s) const {
+    const int first = tile * Traits::kKeys + Column();
+    const int row = work.first_row + Row();
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      int end = args_.t - first;  // keys from here on do not exist
+      if (Traits::kCausal) {
+        end = min(end, row + 8 * r + args_.t - args_.s + 1 - first);
+      }
+#pragma unroll
+      for (int i = 0; i < Traits::kScores; i += 4) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          if (2 * i + j >= end) s[i + 2 * r + j] = -INFINITY;
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ static void Convert(const Scores& s, Weights& p) {
+#pragma unroll
+    for (int i = 0; i < Traits::kKeys / 16; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        p[i][j] = Pack<Element>(s[8 * i + 2 * j], s[8 * i + 2 * j + 1]);
+      }
+    }
+  }
+
+  // O goes through shared memory to the copy engine.
+  __device__ __forceinline__ void Store(const ForwardWork<Traits>& work,
+                                        OnlineSoftmax& softmax, Sums& o) {
+    float factors[2], lse[2];
+    softmax.Finish(factors, lse);
+    StoreLse(work, lse);
+    // The copy engine may still read the previous O.
+    if (threadIdx.x % 128 == 0) TmaWaitRead();
+    BarrierSync(kStoreBarrier + warpgroup_, 128);
+    const uint32_t tile = SharedAddress(shared_.o);
+    const int lane = threadIdx.x % 32;
+    const int row = 64 * warpgroup_ + threadIdx.x % 128 / 32 * 16 + lane % 16;
+#pragma unroll
+    for (int i = 0; i < Traits::kHeadDim / 16; ++i) {
+      uint32_t packed[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        packed[j] = Pack<Element>(o[8 * i + 2 * j] * factors[j % 2],
+                                  o[8 * i + 2 * j + 1] * factors[j % 2]);
+      }
+      StoreMatrices(tile + QTile::Offset(row, 16 * i + lane / 16 * 8), packed);
+    }
+    FenceProxyAsync();
+    BarrierSync(kStoreBarrier + warpgroup_, 128);
+    if (threadIdx.x % 128 != 0) return;
+#pragma unroll
+    for (int panel = 0; panel < QTile::kCount; ++panel) {
+      TmaStore(maps_.o,
+               {panel * QTile::kWidth, work.first_row + 64 * warpgroup_,
+                work.head, work.batch},
+               shared_.o + panel * QTile::kPanelBytes +
+                   64 * warpgroup_ * QTile::kRowBytes);
+    }
+    TmaCommit();
+  }
+
+  __device__ __forceinline__ void StoreLse(const ForwardWork<Traits>& work,
+                                           const float (&lse)[2]) const {
+    if (Column() != 0) return;
+    float* const rows =
+        args_.lse +
+        (static_cast<int64_t>(work.batch) * args_.heads + work.head) * args_.s;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = work.first_row + Row() + 8 * r;
+      if (row < args_.s) rows[row] = lse[r];
+    }
+  }
+
+  const ForwardMaps& maps_;
+  const ForwardArgs& args_;
+  Shared& shared_;
+  const int warpgroup_;
+  uint32_t tile_parity_ = 0, q_parity_ = 0;
+  RingIndex<Traits::kStages> k_, v_;
+};
+
+template <typename Traits>
+__device__ void InitBarriers(ForwardShared<Traits>& shared) {
+  if (threadIdx.x == 0) {
+    shared.tile_full.Init(1);
+    shared.tile_empty.Init(128 * Traits::kConsumers);
+    shared.q_full.Init(1);
+    shared.q_empty.Init(Traits::kConsumers);
+    for (int stage = 0; stage < Traits::kStages; ++stage) {
+      shared.k_full[stage].Init(1);
+      shared.v_full[stage].Init(1);
+      shared.k_empty[stage].Init(Traits::kConsumers);
+      shared.v_empty[stage].Init(Traits::kConsumers);
+    }
+    FenceBarrierInit();
+  }
+  __syncthreads();
+}
+
+template <typename Traits>
+__global__ void __launch_bounds__(Traits::kThreads, 1)
+    ForwardKernel(const __grid_constant__ ForwardMaps maps,
+                  const __grid_constant__ ForwardArgs args) {
+  extern __shared__ uint8_t raw[];
+  auto& shared = *reinterpret_cast<ForwardShared<Traits>*>(
+      raw + (1024 - SharedAddress(raw) % 1024) % 1024);
+  InitBarriers(shared);
+  const int warpgroup = threadIdx.x / 128;
+  if (warpgroup == 0) {
+    ShrinkRegisters<Traits::kProducerRegisters>();
+    if (threadIdx.x != 0) return;
+    ForwardProducer<Traits>(maps, shared).Run(args);
+  } else {
+    GrowRegisters<Traits::kConsumerRegisters>();
+    ForwardConsumer<Traits>(maps, args, shared, warpgroup - 1).Run();
+  }
+}
+
+}  // namespace hopper
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_FORWARD_KERNEL_CUH_

@@ -1,0 +1,91 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_FORWARD_LAUNCH_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_FORWARD_LAUNCH_CUH_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "attention_backends/flash_cuda/flash_params.h"
+#include "attention_backends/flash_cuda/hopper/forward_kernel.cuh"
+#include "attention_backends/flash_cuda/hopper/tensor_map.h"
+
+namespace tessera {
+namespace flash {
+namespace hopper {
+
+// Heads whose keys and values fill this much of the 50 MB of L2 run together.
+inline constexpr int64_t kSectionBytes = int64_t{32} << 20;
+
+inline TileOrder MakeOrder(const ForwardParams& p, int block_rows) {
+  TileOrder order;
+  order.blocks = static_cast<int>((p.s + block_rows - 1) / block_rows);
+  order.heads = static_cast<int>(p.h * p.b);
+  const int64_t bytes_per_head = 2 * p.t * p.d * 2;
+  const int64_t kv_heads = std::max<int64_t>(1, kSectionBytes / bytes_per_head);
+  order.section =
+      static_cast<int>(std::min<int64_t>(order.heads, kv_heads * (p.h / p.g)));
+  return order;
+}
+
+template <typename Traits>
+cudaError_t MakeForwardMaps(const ForwardParams& p, ForwardMaps* maps) {
+  const auto make = [&](const HeadView& view, int64_t heads, int64_t rows,
+                        int box_rows, CUtensorMap* map) {
+    return MakeTensorMap({.type = p.type,
+                          .view = view,
+                          .batch = p.b,
+                          .heads = heads,
+                          .rows = rows,
+                          .columns = p.d,
+                          .box_rows = box_rows,
+                          .box_columns = Traits::QTile::kWidth},
+                         map);
+  };
+  cudaError_t error = make(p.q, p.h, p.s, Traits::kQueries, &maps->q);
+  if (error == cudaSuccess) {
+    error = make(p.k, p.g, p.t, Traits::kKeys, &maps->k);
+  }
+  if (error == cudaSuccess) {
+    error = make(p.v, p.g, p.t, Traits::kKeys, &maps->v);
+  }
+  if (error == cudaSuccess) error = make(p.o, p.h, p.s, 64, &maps->o);
+  return error;
+}
+
+template <typename Traits>
+cudaError_t LaunchForward(const ForwardParams& p, cudaStream_t stream) {
+  constexpr float kLog2E = 1.44269504088896f;
+  ForwardMaps maps;
+  cudaError_t error = MakeForwardMaps<Traits>(p, &maps);
+  if (error != cudaSuccess) return error;
+  const ForwardArgs args = {.order = MakeOrder(p, Traits::kQueries),
+                            .s = static_cast<int>(p.s),
+                            .t = static_cast<int>(p.t),
+                            .heads = static_cast<int>(p.h),
+                            .group = static_cast<int>(p.h / p.g),
+                            .scale_log2 = p.scale * kLog2E,
+                            .lse = p.lse,
+                            .next_tile = p.counter};
+  int device = 0, multiprocessors = 0;
+  error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return error;
+  error = cudaDeviceGetAttribute(&multiprocessors,
+                                 cudaDevAttrMultiProcessorCount, device);
+  if (error != cudaSuccess) return error;
+  const auto kernel = &ForwardKernel<Traits>;
+  error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           Traits::kSharedBytes);
+  if (error != cudaSuccess) return error;
+  const int blocks = std::min(multiprocessors, args.order.count());
+  error = cudaMemsetAsync(p.counter, 0, sizeof(int), stream);
+  if (error != cudaSuccess) return error;
+  kernel<<<blocks, Traits::kThreads, Traits::kSharedBytes, stream>>>(maps,
+                                                                     args);
+  return cudaGetLastError();
+}
+
+}  // namespace hopper
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_FORWARD_LAUNCH_CUH_

@@ -1,0 +1,102 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_FORWARD_PRODUCER_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_FORWARD_PRODUCER_CUH_
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "attention_backends/flash_cuda/hopper/forward_work.cuh"
+#include "attention_backends/flash_cuda/hopper/panels.cuh"
+#include "attention_backends/flash_cuda/hopper/ptx.cuh"
+#include "attention_backends/flash_cuda/hopper/ring.cuh"
+
+namespace tessera {
+namespace flash {
+namespace hopper {
+
+// Feeds the rings, in the order in which the consumers drain them.
+template <typename Traits>
+class ForwardProducer {
+ public:
+  using Shared = ForwardShared<Traits>;
+  using QTile = typename Traits::QTile;
+  using KTile = typename Traits::KTile;
+
+  __device__ ForwardProducer(const ForwardMaps& maps, Shared& shared)
+      : maps_(maps), shared_(shared) {}
+
+  // Announces tile after tile, each when it was handed out.
+  __device__ void Run(const ForwardArgs& args) {
+    int i = blockIdx.x;
+    while (i < args.order.count()) {
+      Announce(i);
+      const int next = gridDim.x + atomicAdd(args.next_tile, 1);
+      Feed(ForwardWork<Traits>::At(args, i));
+      i = next;
+    }
+    Announce(i);
+  }
+
+ private:
+  __device__ void Announce(int i) {
+    shared_.tile_empty.Wait(tile_parity_ ^ 1);
+    tile_parity_ ^= 1;
+    shared_.tile = i;
+    shared_.tile_full.Arrive();
+  }
+
+  __device__ void Feed(const ForwardWork<Traits>& work) {
+    LoadQ(work);
+    if (work.key_tiles == 0) return;
+    Load(maps_.k, work, work.key_tiles - 1, &k_, shared_.k, shared_.k_full,
+         shared_.k_empty);
+    for (int tile = work.key_tiles - 1; tile >= 0; --tile) {
+      if (tile > 0) {
+        Load(maps_.k, work, tile - 1, &k_, shared_.k, shared_.k_full,
+             shared_.k_empty);
+      }
+      Load(maps_.v, work, tile, &v_, shared_.v, shared_.v_full,
+           shared_.v_empty);
+    }
+  }
+
+  __device__ void LoadQ(const ForwardWork<Traits>& work) {
+    shared_.q_empty.Wait(q_parity_ ^ 1);
+    q_parity_ ^= 1;
+    shared_.q_full.ArriveExpecting(QTile::kBytes);
+#pragma unroll
+    for (int panel = 0; panel < QTile::kCount; ++panel) {
+      TmaLoad(maps_.q,
+              {panel * QTile::kWidth, work.first_row, work.head, work.batch},
+              &shared_.q_full, shared_.q + panel * QTile::kPanelBytes);
+    }
+  }
+
+  __device__ void Load(const CUtensorMap& map, const ForwardWork<Traits>& work,
+                       int tile, RingIndex<Traits::kStages>* ring,
+                       uint8_t (*stages)[KTile::kBytes], Mbarrier* full,
+                       Mbarrier* empty) {
+    empty[ring->stage].Wait(ring->parity ^ 1);
+    full[ring->stage].ArriveExpecting(KTile::kBytes);
+#pragma unroll
+    for (int panel = 0; panel < KTile::kCount; ++panel) {
+      TmaLoad(map,
+              {panel * KTile::kWidth, tile * Traits::kKeys, work.kv_head,
+               work.batch},
+              &full[ring->stage],
+              stages[ring->stage] + panel * KTile::kPanelBytes);
+    }
+    ring->Advance();
+  }
+
+  const ForwardMaps& maps_;
+  Shared& shared_;
+  uint32_t tile_parity_ = 0, q_parity_ = 0;
+  RingIndex<Traits::kStages> k_, v_;
+};
+
+}  // namespace hopper
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_FORWARD_PRODUCER_CUH_

@@ -1,0 +1,102 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_FORWARD_WORK_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_FORWARD_WORK_CUH_
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "attention_backends/flash_cuda/hopper/panels.cuh"
+#include "attention_backends/flash_cuda/hopper/ptx.cuh"
+#include "attention_backends/flash_cuda/hopper/tile_order.h"
+
+// What the forward kernel is told, and how it divides its work.
+
+namespace tessera {
+namespace flash {
+namespace hopper {
+
+template <typename Element_, int kHeadDim_, int kConsumers_, int kKeys_,
+          bool kCausal_>
+struct ForwardTraits {
+  using Element = Element_;
+  static constexpr int kHeadDim = kHeadDim_;
+  static constexpr int kConsumers = kConsumers_;  // warpgroups that compute
+  static constexpr int kQueries = 64 * kConsumers;
+  static constexpr int kKeys = kKeys_;  // rows of a K and V tile
+  static constexpr bool kCausal = kCausal_;
+  static constexpr int kStages = 2;
+  static constexpr int kThreads = 128 * (1 + kConsumers);
+  // 65536 registers of a multiprocessor: what the producer gives up, the
+  // consumers take, in units of 8 per thread.
+  static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
+  static constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : 160;
+
+  using QTile = Panels<kQueries, kHeadDim>;
+  using KTile = Panels<kKeys, kHeadDim>;
+  static constexpr int kSums = kHeadDim / 2;  // of O, per thread
+  static constexpr int kScores = kKeys / 2;   // of S, per thread
+  // Slack to align, Q, O, K and V stages, barriers.
+  static constexpr int kSharedBytes =
+      1024 + 2 * QTile::kBytes + 2 * kStages * KTile::kBytes + 256;
+  static_assert(kSharedBytes <= 227 * 1024);
+};
+
+struct ForwardMaps {  // boxes: a tile; of O, a warpgroup's rows
+  CUtensorMap q, k, v, o;
+};
+
+struct ForwardArgs {
+  TileOrder order;
+  int s = 0, t = 0;
+  int heads = 0;  // H
+  int group = 1;  // H / G
+  float scale_log2 = 0;
+  float* lse = nullptr;      // [B, H, S]
+  int* next_tile = nullptr;  // zero at launch; counts tiles beyond the first
+};
+
+template <typename Traits>
+struct ForwardShared {
+  alignas(1024) uint8_t q[Traits::QTile::kBytes];
+  alignas(1024) uint8_t o[Traits::QTile::kBytes];
+  alignas(1024) uint8_t k[Traits::kStages][Traits::KTile::kBytes];
+  alignas(1024) uint8_t v[Traits::kStages][Traits::KTile::kBytes];
+  int tile;  // what to work on
+  Mbarrier tile_full, tile_empty;
+  Mbarrier q_full, q_empty;
+  Mbarrier k_full[Traits::kStages], k_empty[Traits::kStages];
+  Mbarrier v_full[Traits::kStages], v_empty[Traits::kStages];
+};
+
+// A block of query rows and the key tiles it attends to.
+template <typename Traits>
+struct ForwardWork {
+  int first_row, head, kv_head, batch;
+  int key_tiles;       // 0 when no row sees a key
+  int unmasked_tiles;  // the first so many are seen whole by every row
+
+  __device__ static ForwardWork At(const ForwardArgs& args, int i) {
+    const TileOrder::Tile tile = args.order.At(i);
+    ForwardWork work;
+    work.first_row = tile.block * Traits::kQueries;
+    work.batch = tile.head / args.heads;
+    work.head = tile.head % args.heads;
+    work.kv_head = work.head / args.group;
+    int keys = args.t;
+    int seen_by_all = args.t;
+    if (Traits::kCausal) {
+      const int diagonal = work.first_row + args.t - args.s;
+      keys = max(0, min(keys, diagonal + Traits::kQueries));
+      seen_by_all = max(0, min(keys, diagonal + 1));
+    }
+    work.key_tiles = (keys + Traits::kKeys - 1) / Traits::kKeys;
+    work.unmasked_tiles = seen_by_all / Traits::kKeys;
+    return work;
+  }
+};
+
+}  // namespace hopper
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_FORWARD_WORK_CUH_

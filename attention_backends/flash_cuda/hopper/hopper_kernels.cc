@@ -1,0 +1,28 @@
+#include "attention_backends/flash_cuda/hopper/hopper_kernels.h"
+
+#include "attention_backends/flash_cuda/hopper/kernels.h"
+#include "attention_backends/flash_cuda/hopper/tiles.h"
+
+namespace tessera {
+namespace flash {
+namespace hopper {
+
+cudaError_t Forward(const ForwardParams& params, cudaStream_t stream) {
+  return WithHeadDim(params.d, [&](auto dim) {
+    return params.type == ElementType::kHalf
+               ? RunForward<ElementType::kHalf, dim()>(params, stream)
+               : RunForward<ElementType::kBFloat16, dim()>(params, stream);
+  });
+}
+
+cudaError_t Backward(const BackwardParams& params, cudaStream_t stream) {
+  return WithHeadDim(params.forward.d, [&](auto dim) {
+    return params.forward.type == ElementType::kHalf
+               ? RunBackward<ElementType::kHalf, dim()>(params, stream)
+               : RunBackward<ElementType::kBFloat16, dim()>(params, stream);
+  });
+}
+
+}  // namespace hopper
+}  // namespace flash
+}  // namespace tessera

@@ -1,0 +1,23 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_KERNELS_H_
+#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_KERNELS_H_
+
+#include <cuda_runtime_api.h>
+
+#include "attention_backends/flash_cuda/flash_params.h"
+
+namespace tessera {
+namespace flash {
+namespace hopper {
+
+// One element type and head dim each, instantiated by forward.cu and
+// backward.cu; hopper_kernels.cc chooses.
+template <ElementType kType, int kHeadDim>
+cudaError_t RunForward(const ForwardParams& params, cudaStream_t stream);
+template <ElementType kType, int kHeadDim>
+cudaError_t RunBackward(const BackwardParams& params, cudaStream_t stream);
+
+}  // namespace hopper
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_KERNELS_H_

@@ -1,0 +1,74 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_PANELS_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_PANELS_CUH_
+
+#include <cstdint>
+
+#include "attention_backends/flash_cuda/hopper/ptx.cuh"
+
+namespace tessera {
+namespace flash {
+namespace hopper {
+
+// A [kRows, kColumns] tile of 2-byte elements in shared memory, as the copy
+// engine writes it and the tensor cores read it: panels of kWidth columns one
+// after the other, each row-major with 16-byte pieces swizzled.
+//
+// kWidth is the widest swizzle span that divides the columns: 64 (128 bytes)
+// for 64 and 128 columns, 32 for 96, 16 for 80. So 80 columns are 5 panels of
+// 32 bytes and no product is spent on padding.
+template <int kRows_, int kColumns_>
+struct Panels {
+  static constexpr int kRows = kRows_;
+  static constexpr int kColumns = kColumns_;
+  static constexpr int kWidth =
+      kColumns % 64 == 0 ? 64 : (kColumns % 32 == 0 ? 32 : 16);
+  static constexpr int kCount = kColumns / kWidth;
+  static constexpr int kRowBytes = 2 * kWidth;
+  static constexpr int kPanelBytes = kRows * kRowBytes;
+  static constexpr int kBytes = kCount * kPanelBytes;
+  // Of the first byte: eight rows, after which the swizzle repeats.
+  static constexpr int kAlignment = 8 * kRowBytes;
+  static_assert(kColumns % 16 == 0 && kRows % 8 == 0);
+
+  // Where a 16-byte piece lies, from the tile's first byte.
+  __device__ static constexpr int Offset(int row, int column) {
+    const int linear = row * kRowBytes + column % kWidth * 2;
+    const int swizzle = (linear >> 7) & (kRowBytes / 16 - 1);
+    return column / kWidth * kPanelBytes + (linear ^ (swizzle << 4));
+  }
+
+  // For products over the columns (K = 16 columns from `column` on), from row
+  // `row` (a multiple of 8) on.
+  __device__ __forceinline__ static uint64_t KMajor(uint32_t tile, int row,
+                                                    int column) {
+    const uint32_t start = tile + column / kWidth * kPanelBytes +
+                           row * kRowBytes + column % kWidth * 2;
+    return Descriptor(start, /*leading=*/16);
+  }
+  // For products over the rows (K = 16 rows from `row` on), with all columns
+  // from `column` on (a multiple of kWidth).
+  __device__ __forceinline__ static uint64_t MnMajor(uint32_t tile, int row,
+                                                     int column = 0) {
+    const uint32_t start =
+        tile + column / kWidth * kPanelBytes + row * kRowBytes;
+    return Descriptor(start, /*leading=*/kPanelBytes);
+  }
+
+ private:
+  // PTX ISA, "Matrix descriptor": addresses in units of 16 bytes; the stride
+  // is that between groups of eight rows; modes 1, 2, 3 swizzle 128, 64, 32
+  // bytes.
+  __device__ __forceinline__ static uint64_t Descriptor(uint32_t start,
+                                                        uint32_t leading) {
+    constexpr uint64_t kMode = kWidth == 64 ? 1 : (kWidth == 32 ? 2 : 3);
+    return static_cast<uint64_t>((start & 0x3FFFF) >> 4) |
+           static_cast<uint64_t>(leading >> 4) << 16 |
+           static_cast<uint64_t>(kAlignment >> 4) << 32 | kMode << 62;
+  }
+};
+
+}  // namespace hopper
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_PANELS_CUH_

@@ -1,0 +1,27 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_RING_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_RING_CUH_
+
+#include <cstdint>
+
+namespace tessera {
+namespace flash {
+namespace hopper {
+
+// Counts through a ring of stages; the parity tells one round from the next.
+template <int kStages>
+struct RingIndex {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ __forceinline__ void Advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+}  // namespace hopper
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_RING_CUH_

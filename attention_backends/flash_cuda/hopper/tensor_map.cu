@@ -1,0 +1,75 @@
+#include <algorithm>
+
+#include "attention_backends/flash_cuda/hopper/tensor_map.h"
+
+namespace tessera {
+namespace flash {
+namespace hopper {
+namespace {
+
+using Encode = decltype(&cuTensorMapEncodeTiled);
+
+// The driver's function, found at run time: programs must start where there is
+// no driver.
+cudaError_t FindEncode(Encode* encode) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  const cudaError_t error = cudaGetDriverEntryPointByVersion(
+      "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+  if (error != cudaSuccess) return error;
+  if (found != cudaDriverEntryPointSuccess) return cudaErrorNotSupported;
+  *encode = reinterpret_cast<Encode>(function);
+  return cudaSuccess;
+}
+
+CUtensorMapDataType DataType(ElementType type) {
+  switch (type) {
+    case ElementType::kFloat:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    case ElementType::kHalf:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    default:
+      return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  }
+}
+
+CUtensorMapSwizzle Swizzle(const TensorMapSpec& spec) {
+  if (spec.type == ElementType::kFloat) return CU_TENSOR_MAP_SWIZZLE_NONE;
+  switch (spec.box_columns) {
+    case 64:
+      return CU_TENSOR_MAP_SWIZZLE_128B;
+    case 32:
+      return CU_TENSOR_MAP_SWIZZLE_64B;
+    default:
+      return CU_TENSOR_MAP_SWIZZLE_32B;
+  }
+}
+
+}  // namespace
+
+cudaError_t MakeTensorMap(const TensorMapSpec& spec, CUtensorMap* map) {
+  static Encode encode = nullptr;
+  if (encode == nullptr) {
+    const cudaError_t error = FindEncode(&encode);
+    if (error != cudaSuccess) return error;
+  }
+  const auto size = spec.type == ElementType::kFloat ? 4 : 2;
+  const auto unsigned64 = [](int64_t x) { return static_cast<cuuint64_t>(x); };
+  const cuuint64_t sizes[4] = {unsigned64(spec.columns), unsigned64(spec.rows),
+                               unsigned64(spec.heads), unsigned64(spec.batch)};
+  const cuuint64_t strides[3] = {unsigned64(spec.view.row_stride * size),
+                                 unsigned64(spec.view.head_stride * size),
+                                 unsigned64(spec.view.batch_stride * size)};
+  const cuuint32_t box[4] = {static_cast<cuuint32_t>(spec.box_columns),
+                             static_cast<cuuint32_t>(spec.box_rows), 1, 1};
+  const cuuint32_t steps[4] = {1, 1, 1, 1};
+  const CUresult result = encode(
+      map, DataType(spec.type), 4, spec.view.data, sizes, strides, box, steps,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, Swizzle(spec),
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+}  // namespace hopper
+}  // namespace flash
+}  // namespace tessera

@@ -1,0 +1,33 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_TENSOR_MAP_H_
+#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_TENSOR_MAP_H_
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "attention_backends/flash_cuda/flash_params.h"
+
+namespace tessera {
+namespace flash {
+namespace hopper {
+
+// A [B, heads, rows, columns] tensor for the copy engine.
+struct TensorMapSpec {
+  ElementType type = ElementType::kBFloat16;  // 2 bytes, or FP32
+  HeadView view;
+  int64_t batch = 0, heads = 0, rows = 0, columns = 0;
+  // What one copy moves. The box's columns in bytes (32, 64 or 128) are the
+  // swizzle's span; FP32 boxes are not swizzled.
+  int box_rows = 0, box_columns = 0;
+};
+
+// Describes `spec` to the copy engine. The driver's own code where it refuses,
+// say for strides that are no multiples of 16 bytes.
+cudaError_t MakeTensorMap(const TensorMapSpec& spec, CUtensorMap* map);
+
+}  // namespace hopper
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_TENSOR_MAP_H_

@@ -1,0 +1,87 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_TILES_H_
+#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_TILES_H_
+
+#include <cstdint>
+#include <type_traits>
+
+#include "attention_backends/flash_cuda/flash_params.h"
+#include "attention_backends/flash_cuda/hopper/backward_layout.h"
+
+// Tile sizes of the Hopper kernels, and what follows from them for plans and
+// allocations. No CUDA in here.
+
+namespace tessera {
+namespace flash {
+namespace hopper {
+
+// Head dims with a kernel of their own; smaller ones run in the next one up,
+// the copy engine filling with zeros.
+template <typename Fn>
+auto WithHeadDim(int64_t d, const Fn& fn) {
+  if (d <= 64) return fn(std::integral_constant<int, 64>());
+  if (d <= 80) return fn(std::integral_constant<int, 80>());
+  if (d <= 96) return fn(std::integral_constant<int, 96>());
+  return fn(std::integral_constant<int, 128>());
+}
+
+inline bool HasKernels(const ForwardParams& p, int compute_capability) {
+  return compute_capability == 90 && p.d <= 128 &&
+         p.type != ElementType::kFloat;
+}
+
+// Forward: warpgroups of 64 query rows, and keys per tile.
+//
+// With three warpgroups a thread may have 160 registers, with two 232, for
+// O (D / 2), S (keys / 2), P (keys / 4) and some 25 more: at 80 columns 128
+// keys spill with three. Three hide each other's exponentials better and read
+// K and V for more queries; two waste less on the diagonal and on the tails of
+// short sequences. Measured on an H200 (docs/flash_hopper.md).
+struct ForwardTile {
+  int warpgroups, keys;
+};
+constexpr ForwardTile ForwardTileOf(int head_dim, bool causal,
+                                    bool short_rows) {
+  constexpr ForwardTile kTwo = {2, 128};
+  if (head_dim == 128 || (head_dim == 96 && causal)) return kTwo;
+  if (short_rows && (causal || head_dim > 64)) return kTwo;
+  return head_dim == 64 ? ForwardTile{3, 128} : ForwardTile{3, 112};
+}
+inline constexpr int64_t kShortRows = 1024;  // of keys
+
+// Backward: queries per tile. A thread holds dK and dV (D / 2 each) and, of
+// 240 registers, two score tiles (queries / 2 each): at 80 columns 208 in all
+// with 128 queries, which at 96 would be 224 and too many.
+constexpr int BackwardQueries(int head_dim) {
+  return head_dim <= 80 ? 128 : 64;
+}
+
+template <int kHeadDim>
+using DqTileOf = DqTile<BackwardQueries(kHeadDim), kHeadDim>;
+
+// The parts of BackwardParams::workspace, in floats (or ints).
+template <int kHeadDim>
+struct ScratchSizes {
+  using Dq = DqTileOf<kHeadDim>;
+  explicit ScratchSizes(const ForwardParams& p)
+      : tiles(p.b * p.h * (PaddedRows(p.s, Dq::kQueries) / Dq::kQueries)),
+        rows(tiles * Dq::kQueries),
+        dq(tiles * Dq::kElements) {}
+  int64_t turns() const { return 2 * tiles; }
+  // What is zero at first; a multiple of 16 bytes.
+  int64_t zeroed() const { return dq + (turns() + 3) / 4 * 4; }
+  int64_t total() const { return zeroed() + 2 * rows; }
+
+  int64_t tiles, rows, dq;
+};
+
+inline int64_t BackwardWorkspaceBytes(const ForwardParams& p) {
+  return WithHeadDim(p.d, [&](auto dim) {
+    return ScratchSizes<dim()>(p).total() * int64_t{sizeof(float)};
+  });
+}
+
+}  // namespace hopper
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_TILES_H_

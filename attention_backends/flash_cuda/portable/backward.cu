@@ -1,0 +1,105 @@
+#include <cstdint>
+
+#include "attention_backends/flash_cuda/portable/backward_common.cuh"
+#include "attention_backends/flash_cuda/portable/backward_dq_sums.cuh"
+#include "attention_backends/flash_cuda/portable/backward_key_kernel.cuh"
+#include "attention_backends/flash_cuda/portable/backward_query_kernel.cuh"
+#include "attention_backends/flash_cuda/portable/backward_statistics_kernel.cuh"
+#include "attention_backends/flash_cuda/portable/launch.cuh"
+#include "attention_backends/flash_cuda/portable/launch.h"
+#include "attention_backends/flash_cuda/portable/workspace.h"
+
+namespace tessera {
+namespace flash {
+namespace portable {
+namespace {
+
+int64_t Tiles(int64_t rows, int64_t tile_rows) {
+  return (rows + tile_rows - 1) / tile_rows;
+}
+
+template <typename T, int kHeadDim>
+cudaError_t LaunchStatistics(const BackwardParams& params,
+                             const BackwardScratch& scratch,
+                             cudaStream_t stream) {
+  const ForwardParams& p = params.forward;
+  return Launch(
+      BackwardStatisticsKernel<T, kHeadDim>,
+      {.blocks = Tiles(p.b * p.h * p.s,
+                       kStatisticsThreads / kStatisticsLanes<kHeadDim>),
+       .threads = kStatisticsThreads,
+       .shared_bytes = 0},
+      stream, params, scratch.statistics);
+}
+
+template <typename T, int kHeadDim, bool kAddsDq>
+cudaError_t LaunchKeys(const BackwardParams& params,
+                       const BackwardScratch& scratch, cudaStream_t stream) {
+  using Sizes = BackwardTiles<kHeadDim>;
+  const ForwardParams& p = params.forward;
+  return Launch(BackwardKeyKernel<T, kHeadDim, kAddsDq>,
+                {.blocks = Tiles(p.t, Sizes::kHeld) * p.g * p.b,
+                 .threads = Sizes::kThreads,
+                 .shared_bytes = Sizes::kSharedBytes},
+                stream, params, scratch);
+}
+
+// dQ in a fixed order.
+template <typename T, int kHeadDim>
+cudaError_t LaunchQueries(const BackwardParams& params,
+                          const BackwardScratch& scratch, cudaStream_t stream) {
+  using Sizes = BackwardTiles<kHeadDim>;
+  const ForwardParams& p = params.forward;
+  return Launch(BackwardQueryKernel<T, kHeadDim>,
+                {.blocks = Tiles(p.s, Sizes::kHeld) * p.h * p.b,
+                 .threads = Sizes::kThreads,
+                 .shared_bytes = Sizes::kSharedBytes},
+                stream, params, scratch);
+}
+
+// dQ from the sums.
+template <typename T, int kHeadDim>
+cudaError_t LaunchDq(const BackwardParams& params,
+                     const BackwardScratch& scratch, cudaStream_t stream) {
+  using Sizes = BackwardTiles<kHeadDim>;
+  const ForwardParams& p = params.forward;
+  return Launch(BackwardDqKernel<T, kHeadDim>,
+                {.blocks = Tiles(p.s, Sizes::kVisiting) * p.h * p.b,
+                 .threads = Sizes::kThreads,
+                 .shared_bytes = Sizes::kVisitingBytes},
+                stream, params, scratch);
+}
+
+}  // namespace
+
+template <ElementType kType, int kHeadDim>
+cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream) {
+  using T = Element<kType>;
+  const WorkspaceLayout layout = LayoutOf(params.forward, params.deterministic);
+  char* const workspace = static_cast<char*>(params.workspace);
+  BackwardScratch scratch = {reinterpret_cast<RowStatistics*>(workspace),
+                             nullptr};
+  cudaError_t error = LaunchStatistics<T, kHeadDim>(params, scratch, stream);
+  if (error != cudaSuccess) return error;
+  if (params.deterministic) {
+    error = LaunchKeys<T, kHeadDim, false>(params, scratch, stream);
+    if (error != cudaSuccess) return error;
+    return LaunchQueries<T, kHeadDim>(params, scratch, stream);
+  }
+  scratch.dq_sums =
+      reinterpret_cast<float*>(workspace + layout.statistics_bytes);
+  error = cudaMemsetAsync(scratch.dq_sums, 0, layout.dq_bytes, stream);
+  if (error != cudaSuccess) return error;
+  error = LaunchKeys<T, kHeadDim, true>(params, scratch, stream);
+  if (error != cudaSuccess) return error;
+  return LaunchDq<T, kHeadDim>(params, scratch, stream);
+}
+
+// BUILD.bazel compiles this file once for each element type and head dim.
+template cudaError_t LaunchBackward<ElementType::TESSERA_ELEMENT,
+                                    TESSERA_HEAD_DIM>(const BackwardParams&,
+                                                      cudaStream_t);
+
+}  // namespace portable
+}  // namespace flash
+}  // namespace tessera

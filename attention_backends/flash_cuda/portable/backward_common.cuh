@@ -1,0 +1,83 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_BACKWARD_COMMON_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_BACKWARD_COMMON_CUH_
+
+#include <cstdint>
+
+#include "attention_backends/flash_cuda/flash_params.h"
+#include "attention_backends/flash_cuda/portable/scores.cuh"
+#include "attention_backends/flash_cuda/portable/tile.cuh"
+#include "attention_backends/flash_cuda/portable/tile_sizes.h"
+
+// What the kernels of the backward pass share. With S = scale Q K^T + M,
+// L = logsumexp(S) and D = rowsum(dO o O):
+//   P = exp(S - L)   dP = dO V^T      dS = P o (dP - D)
+//   dV = P^T dO      dK = scale dS^T Q      dQ = scale dS K
+
+namespace tessera {
+namespace flash {
+namespace portable {
+
+// Of one query: -L log2(e), so that P = 2^(scale log2(e) q k + it), and D.
+// -infinity for queries without a key: P = 0.
+struct RowStatistics {
+  float minus_log_sum, row_sum;
+};
+
+// Scratch in global memory.
+struct BackwardScratch {
+  RowStatistics* statistics;  // [B, H, S]
+  // [B, H, query tiles, BackwardTiles::kDqElements]: dQ / scale, each thread's
+  // elements in its own order; null where dQ has a kernel of its own.
+  float* dq_sums;
+};
+
+// A block's shared memory.
+template <typename Tiles>
+struct BackwardMemory {
+  uint32_t base = SharedMemory();
+
+  // Held: K and V, or Q and dO.
+  __device__ __forceinline__ uint32_t Held(int which) const {
+    return base + which * Tiles::kHeldBytes;
+  }
+  // Visiting: Q and dO, or K and V.
+  __device__ __forceinline__ uint32_t Visiting(int stage, int which) const {
+    return base + 2 * Tiles::kHeldBytes +
+           (2 * stage + which) * Tiles::kVisitingBytes;
+  }
+  __device__ __forceinline__ uint32_t Statistics(int stage) const {
+    return base + 2 * Tiles::kHeldBytes + 4 * Tiles::kVisitingBytes +
+           stage * Tiles::kStatisticsBytes;
+  }
+  __device__ __forceinline__ uint32_t Ds() const { return Statistics(2); }
+};
+
+// A warp's place among the held rows and the columns of the results.
+template <typename Tiles>
+struct BackwardWarp {
+  int row = Warp() / Tiles::kColumnWarps * 16 * Tiles::kRowBlocks;
+  int column_warp = Warp() % Tiles::kColumnWarps;
+};
+
+// Rounds a block's result to T and writes it by way of `tile`, which no warp
+// reads any more. The block's warps hold rows as BackwardWarp says.
+template <int kHeadDim, typename T, int kM, int kN>
+__device__ __forceinline__ void StoreHeldRows(const HeadRows<T>& to,
+                                              int first_row, uint32_t tile,
+                                              const float (&c)[kM][kN][4]) {
+  using Tiles = BackwardTiles<kHeadDim>;
+  const BackwardWarp<Tiles> warp;
+  uint32_t staged[kM][kN / 2][4];
+  PackFragments<T>(c, staged);
+  StageFragments<kHeadDim, Tiles::kColumnWarps>(tile, warp.row,
+                                                2 * warp.column_warp, staged);
+  __syncthreads();
+  StoreTile<Tiles::kHeld, kHeadDim, Tiles::kThreads>(to, first_row, tile,
+                                                     threadIdx.x);
+}
+
+}  // namespace portable
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_BACKWARD_COMMON_CUH_

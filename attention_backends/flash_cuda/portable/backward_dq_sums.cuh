@@ -1,0 +1,131 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_BACKWARD_DQ_SUMS_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_BACKWARD_DQ_SUMS_CUH_
+
+#include <cstdint>
+
+#include "attention_backends/flash_cuda/portable/backward_common.cuh"
+#include "attention_backends/flash_cuda/portable/fragment_layout.h"
+#include "attention_backends/flash_cuda/portable/multiply.cuh"
+#include "attention_backends/flash_cuda/portable/visibility.h"
+
+// dQ as sums that the key tiles' blocks add to in global memory.
+
+namespace tessera {
+namespace flash {
+namespace portable {
+
+// A warp's place in the grid of BackwardTiles::kDqColumnWarps columns.
+template <int kHeadDim>
+struct DqWarp {
+  using Tiles = BackwardTiles<kHeadDim>;
+  static constexpr int kRows = 16 * Tiles::kDqRowBlocks;
+
+  int row = Warp() / Tiles::kDqColumnWarps * kRows;
+  int column_warp = Warp() % Tiles::kDqColumnWarps;
+
+  // Of 80 columns the second warp has one pair less.
+  __device__ __forceinline__ bool Has(int pair) const {
+    constexpr bool kEven = kHeadDim / 16 % Tiles::kDqColumnWarps == 0;
+    return kEven || pair * Tiles::kDqColumnWarps + column_warp < kHeadDim / 16;
+  }
+};
+
+template <int kHeadDim>
+using DqSums = float[BackwardTiles<kHeadDim>::kDqRowBlocks]
+                    [2 * BackwardTiles<kHeadDim>::kDqPairs][4];
+
+// Where a thread's sums lie, so that a warp adds to 128 consecutive bytes.
+template <int kHeadDim>
+__device__ __forceinline__ int DqIndex(int m, int n, int e) {
+  using Tiles = BackwardTiles<kHeadDim>;
+  return ((m * 2 * Tiles::kDqPairs + n) * 4 + e) * Tiles::kThreads +
+         threadIdx.x;
+}
+
+// Adds dS K of the block's keys, dS^T and K in shared memory, to the sums of
+// one query tile.
+template <typename T, int kHeadDim>
+__device__ __forceinline__ void AddDq(float* sums) {
+  using Tiles = BackwardTiles<kHeadDim>;
+  constexpr int kM = Tiles::kDqRowBlocks, kStride = Tiles::kDqColumnWarps;
+  const BackwardMemory<Tiles> memory;
+  const DqWarp<kHeadDim> warp;
+  const LaneAddress<Tiles::kVisiting> a_lane(ChunksFirst(Lane()),
+                                             warp.row / kChunk);
+  const LaneAddress<kHeadDim> b_lane(RowsFirst(Lane()), 2 * warp.column_warp);
+  DqSums<kHeadDim> c;
+  Clear(c);
+#pragma unroll
+  for (int k = 0; k < Tiles::kHeld; k += 16) {
+    uint32_t a[kM][4];
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      LoadTransposed(a[m], a_lane.At(memory.Ds(), k, 2 * m));
+    }
+#pragma unroll
+    for (int pair = 0; pair < Tiles::kDqPairs; ++pair) {
+      if (!warp.Has(pair)) continue;
+      uint32_t b[4];
+      LoadTransposed(b, b_lane.At(memory.Held(0), k, 2 * kStride * pair));
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+        Mma<T>(c[m][2 * pair], a[m], b[0], b[1]);
+        Mma<T>(c[m][2 * pair + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < 2 * Tiles::kDqPairs; ++n) {
+      if (!warp.Has(n / 2)) continue;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        atomicAdd(sums + DqIndex<kHeadDim>(m, n, e), c[m][n][e]);
+      }
+    }
+  }
+}
+
+// dQ = scale x the sums, one block for each query tile of each head.
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(BackwardTiles<kHeadDim>::kThreads)
+    BackwardDqKernel(const BackwardParams params,
+                     const BackwardScratch scratch) {
+  using Tiles = BackwardTiles<kHeadDim>;
+  constexpr int kM = Tiles::kDqRowBlocks, kN = 2 * Tiles::kDqPairs;
+  const ForwardParams& p = params.forward;
+  const int s = p.s, heads = p.h;
+  const int query_tiles = CeilDiv(s, Tiles::kVisiting);
+  const int head_of_all = blockIdx.x / query_tiles;
+  const float* const sums =
+      scratch.dq_sums + static_cast<int64_t>(blockIdx.x) * Tiles::kDqElements;
+  DqSums<kHeadDim> c;
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        c[m][n][e] = p.scale * sums[DqIndex<kHeadDim>(m, n, e)];
+      }
+    }
+  }
+  const DqWarp<kHeadDim> warp;
+  const uint32_t tile = SharedMemory();
+  uint32_t staged[kM][kN / 2][4];
+  PackFragments<T>(c, staged);
+  StageFragments<kHeadDim, Tiles::kDqColumnWarps>(tile, warp.row,
+                                                  2 * warp.column_warp, staged);
+  __syncthreads();
+  const HeadRows<T> dq =
+      RowsOf<T>(params.dq, head_of_all / heads, head_of_all % heads, s, p.d);
+  StoreTile<Tiles::kVisiting, kHeadDim, Tiles::kThreads>(
+      dq, blockIdx.x % query_tiles * Tiles::kVisiting, tile, threadIdx.x);
+}
+
+}  // namespace portable
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_BACKWARD_DQ_SUMS_CUH_

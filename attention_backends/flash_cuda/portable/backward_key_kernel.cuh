@@ -1,0 +1,213 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_BACKWARD_KEY_KERNEL_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_BACKWARD_KEY_KERNEL_CUH_
+
+#include <cstdint>
+
+#include "attention_backends/flash_cuda/portable/backward_common.cuh"
+#include "attention_backends/flash_cuda/portable/backward_dq_sums.cuh"
+#include "attention_backends/flash_cuda/portable/multiply.cuh"
+#include "attention_backends/flash_cuda/portable/visibility.h"
+
+// dK and dV, one block for each key tile of each key head: it visits the tiles
+// of all queries that read the head, in a fixed order. Transposed scores
+// S^T = K Q^T leave P^T and dS^T in registers exactly as dV = P^T dO and
+// dK = dS^T Q take them. With kAddsDq every visit also adds its part of dQ, in
+// no fixed order, to sums in global memory: five products instead of the seven
+// that a separate dQ kernel makes of it.
+
+namespace tessera {
+namespace flash {
+namespace portable {
+
+// What a block computes.
+template <typename T>
+struct KeyTask {
+  Visibility visible;
+  int batch, kv_head;
+  int first_key;
+  // Visits: query tiles [first_tile, first_tile + tiles) of each of the
+  // `group` heads from `first_head` on.
+  int first_head, group, first_tile, tiles;
+};
+
+template <typename T, int kHeadDim>
+__device__ __forceinline__ KeyTask<T> FindKeyTask(const ForwardParams& p) {
+  using Tiles = BackwardTiles<kHeadDim>;
+  const int s = p.s, t = p.t, heads = p.h, kv_heads = p.g;
+  const int key_tiles = CeilDiv(t, Tiles::kHeld);
+  const int head_of_all = blockIdx.x / key_tiles;
+  KeyTask<T> task;
+  task.visible = {s, t, p.causal};
+  task.batch = head_of_all / kv_heads;
+  task.kv_head = head_of_all % kv_heads;
+  task.first_key = blockIdx.x % key_tiles * Tiles::kHeld;
+  task.group = heads / kv_heads;
+  task.first_head = task.kv_head * task.group;
+  task.first_tile = task.visible.FirstQuery(task.first_key) / Tiles::kVisiting;
+  task.tiles = CeilDiv(s, Tiles::kVisiting) - task.first_tile;
+  return task;
+}
+
+// A query tile that a block visits.
+struct QueryVisit {
+  int head, tile;
+
+  __device__ __forceinline__ int64_t HeadOfAll(const ForwardParams& p,
+                                               int batch) const {
+    return static_cast<int64_t>(batch) * p.h + head;
+  }
+};
+
+template <typename T>
+__device__ __forceinline__ QueryVisit FindVisit(const KeyTask<T>& task, int i) {
+  return {task.first_head + i / task.tiles, task.first_tile + i % task.tiles};
+}
+
+// Starts copying the Q, dO and statistics of a visit.
+template <typename T, int kHeadDim>
+__device__ __forceinline__ void LoadQueries(const BackwardParams& params,
+                                            const BackwardScratch& scratch,
+                                            const KeyTask<T>& task, int visit,
+                                            int stage) {
+  using Tiles = BackwardTiles<kHeadDim>;
+  constexpr int kVisiting = Tiles::kVisiting;
+  const ForwardParams& p = params.forward;
+  const BackwardMemory<Tiles> memory;
+  const QueryVisit at = FindVisit(task, visit);
+  const int s = p.s, d = p.d, first = at.tile * kVisiting;
+  LoadTile<kVisiting, kHeadDim, Tiles::kThreads>(
+      memory.Visiting(stage, 0), RowsOf<T>(p.q, task.batch, at.head, s, d),
+      first);
+  LoadTile<kVisiting, kHeadDim, Tiles::kThreads>(
+      memory.Visiting(stage, 1),
+      RowsOf<T>(params.d_o, task.batch, at.head, s, d), first);
+  if (threadIdx.x < kVisiting) {
+    const RowStatistics* const from =
+        scratch.statistics + at.HeadOfAll(p, task.batch) * s;
+    const int query = first + static_cast<int>(threadIdx.x);
+    const bool exists = query < s;
+    CopyOrZero8(memory.Statistics(stage) + threadIdx.x * 8,
+                from + (exists ? query : 0), exists);
+  }
+}
+
+// Scores become P^T and dP^T becomes dS^T / scale. `statistics`: address of
+// those of the first column's query.
+template <int kM, int kN>
+__device__ __forceinline__ void ToGradients(float factor, uint32_t statistics,
+                                            float (&p)[kM][kN][4],
+                                            float (&ds)[kM][kN][4]) {
+#pragma unroll
+  for (int n = 0; n < kN; ++n) {
+    // Two queries' minus_log_sum and row_sum.
+    const uint4 pair =
+        LoadShared16(statistics + (8 * n + AccumulatorCol(Lane(), 0)) * 8);
+    const float minus_log_sum[] = {__uint_as_float(pair.x),
+                                   __uint_as_float(pair.z)};
+    const float row_sum[] = {__uint_as_float(pair.y), __uint_as_float(pair.w)};
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        p[m][n][e] = Exp2(p[m][n][e] * factor + minus_log_sum[e % 2]);
+        ds[m][n][e] = p[m][n][e] * (ds[m][n][e] - row_sum[e % 2]);
+      }
+    }
+  }
+}
+
+// A warp's share of one visit: dK += dS^T Q, dV += P^T dO; leaves dS^T in
+// shared memory where the block goes on to dQ.
+template <typename T, int kHeadDim, bool kStagesDs, int kM, int kN>
+__device__ __forceinline__ void VisitQueries(const ForwardParams& params,
+                                             const KeyTask<T>& task, int visit,
+                                             float (&dk)[kM][kN][4],
+                                             float (&dv)[kM][kN][4]) {
+  using Tiles = BackwardTiles<kHeadDim>;
+  constexpr int kRowBytes = TileLayout<kHeadDim>::kRowBytes;
+  constexpr int kStep = Tiles::kStep;
+  const BackwardMemory<Tiles> memory;
+  const BackwardWarp<Tiles> warp;
+  const int stage = visit % 2;
+  const int first_query = FindVisit(task, visit).tile * Tiles::kVisiting;
+  const bool masks =
+      task.visible.NeedsMask(first_query, task.first_key + Tiles::kHeld);
+#pragma unroll 1
+  for (int step = 0; step < Tiles::kVisiting; step += kStep) {
+    const uint32_t q_rows = memory.Visiting(stage, 0) + step * kRowBytes;
+    const uint32_t do_rows = memory.Visiting(stage, 1) + step * kRowBytes;
+    float p[kM][kStep / 8][4], ds[kM][kStep / 8][4];
+    MultiplyRows<T, kHeadDim>(memory.Held(0) + warp.row * kRowBytes, q_rows, p);
+    if (masks) {
+      Hide<true>(task.visible, task.first_key + warp.row, first_query + step,
+                 p);
+    }
+    MultiplyRows<T, kHeadDim>(memory.Held(1) + warp.row * kRowBytes, do_rows,
+                              ds);
+    ToGradients(params.scale * kLog2E, memory.Statistics(stage) + step * 8, p,
+                ds);
+    uint32_t a[kM][kStep / 16][4];
+    PackFragments<T>(p, a);
+    MultiplyInto<T, kHeadDim, Tiles::kColumnWarps>(a, do_rows, warp.column_warp,
+                                                   dv);
+    PackFragments<T>(ds, a);
+    if (kStagesDs && warp.column_warp == 0) {
+      StageFragments<Tiles::kVisiting, 1>(memory.Ds(), warp.row, step / kChunk,
+                                          a);
+    }
+    MultiplyInto<T, kHeadDim, Tiles::kColumnWarps>(a, q_rows, warp.column_warp,
+                                                   dk);
+  }
+}
+
+template <typename T, int kHeadDim, bool kAddsDq>
+__global__ void __launch_bounds__(BackwardTiles<kHeadDim>::kThreads)
+    BackwardKeyKernel(const BackwardParams params,
+                      const BackwardScratch scratch) {
+  using Tiles = BackwardTiles<kHeadDim>;
+  constexpr int kM = Tiles::kRowBlocks;
+  constexpr int kN = kHeadDim / 8 / Tiles::kColumnWarps;
+  const ForwardParams& p = params.forward;
+  const KeyTask<T> task = FindKeyTask<T, kHeadDim>(p);
+  const BackwardMemory<Tiles> memory;
+  const auto rows = [&](const HeadView& view) {
+    return RowsOf<T>(view, task.batch, task.kv_head, p.t, p.d);
+  };
+
+  LoadTile<Tiles::kHeld, kHeadDim, Tiles::kThreads>(memory.Held(0), rows(p.k),
+                                                    task.first_key);
+  LoadTile<Tiles::kHeld, kHeadDim, Tiles::kThreads>(memory.Held(1), rows(p.v),
+                                                    task.first_key);
+  LoadQueries<T, kHeadDim>(params, scratch, task, 0, 0);
+  float dk[kM][kN][4], dv[kM][kN][4];
+  Clear(dk);
+  Clear(dv);
+  const int visits = task.group * task.tiles;
+  for (int visit = 0; visit < visits; ++visit) {
+    WaitForCopies();
+    __syncthreads();  // this visit is there, the one before has been read
+    if (visit + 1 < visits) {
+      LoadQueries<T, kHeadDim>(params, scratch, task, visit + 1,
+                               (visit + 1) % 2);
+    }
+    VisitQueries<T, kHeadDim, kAddsDq>(p, task, visit, dk, dv);
+    if constexpr (kAddsDq) {
+      __syncthreads();  // dS is there
+      const QueryVisit at = FindVisit(task, visit);
+      const int64_t query_tiles = CeilDiv(p.s, Tiles::kVisiting);
+      AddDq<T, kHeadDim>(scratch.dq_sums +
+                         (at.HeadOfAll(p, task.batch) * query_tiles + at.tile) *
+                             Tiles::kDqElements);
+    }
+  }
+  __syncthreads();  // K and V have been read
+  Scale(p.scale, dk);
+  StoreHeldRows<kHeadDim>(rows(params.dk), task.first_key, memory.Held(0), dk);
+  StoreHeldRows<kHeadDim>(rows(params.dv), task.first_key, memory.Held(1), dv);
+}
+
+}  // namespace portable
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_BACKWARD_KEY_KERNEL_CUH_

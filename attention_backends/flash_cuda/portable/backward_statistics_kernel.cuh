@@ -1,0 +1,78 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_BACKWARD_STATISTICS_KERNEL_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_BACKWARD_STATISTICS_KERNEL_CUH_
+
+#include <cstdint>
+
+#include "attention_backends/flash_cuda/portable/backward_common.cuh"
+
+namespace tessera {
+namespace flash {
+namespace portable {
+
+// sum_i a_i b_i of eight elements.
+template <typename T>
+__device__ __forceinline__ float Dot(const uint4& a, const uint4& b) {
+  const uint32_t left[] = {a.x, a.y, a.z, a.w};
+  const uint32_t right[] = {b.x, b.y, b.z, b.w};
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 x = UnpackPair<T>(left[i]), y = UnpackPair<T>(right[i]);
+    sum += x.x * y.x + x.y * y.y;
+  }
+  return sum;
+}
+
+inline constexpr int kStatisticsThreads = 256;
+
+// As many lanes as a row has chunks of eight columns, rounded up to a power of
+// two, take a row.
+template <int kHeadDim>
+inline constexpr int kStatisticsLanes = kHeadDim <= 64    ? 8
+                                        : kHeadDim <= 128 ? 16
+                                                          : 32;
+
+// Fills BackwardScratch::statistics.
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(kStatisticsThreads)
+    BackwardStatisticsKernel(const BackwardParams params,
+                             RowStatistics* statistics) {
+  constexpr int kLanes = kStatisticsLanes<kHeadDim>;
+  const ForwardParams& p = params.forward;
+  const int64_t row =
+      static_cast<int64_t>(blockIdx.x) * (kStatisticsThreads / kLanes) +
+      threadIdx.x / kLanes;
+  if (row >= p.b * p.h * p.s) return;
+  const int s = p.s, heads = p.h, d = p.d;
+  const int query = row % s;
+  const int64_t head_of_all = row / s;
+  const int head = head_of_all % heads, batch = head_of_all / heads;
+  const HeadRows<const T> o = RowsOf<const T>(p.o, batch, head, s, d);
+  const HeadRows<const T> d_o = RowsOf<const T>(params.d_o, batch, head, s, d);
+  const int column = threadIdx.x % kLanes * kChunk;
+  float sum = 0;
+  if (column < d) {
+    sum = Dot<T>(
+        *reinterpret_cast<const uint4*>(o.data + query * o.row_stride + column),
+        *reinterpret_cast<const uint4*>(d_o.data + query * d_o.row_stride +
+                                        column));
+  }
+  // The lanes of a row leave above together, but perhaps not all of the warp.
+  const unsigned lanes = kLanes == 32
+                             ? 0xffffffff
+                             : ((1u << (kLanes % 32)) - 1)
+                                   << (threadIdx.x % 32 / kLanes * kLanes);
+#pragma unroll
+  for (int lane = kLanes / 2; lane > 0; lane /= 2) {
+    sum += __shfl_xor_sync(lanes, sum, lane);
+  }
+  if (column > 0) return;
+  const float log_sum = p.lse[row];
+  statistics[row] = {log_sum == -INFINITY ? -INFINITY : -log_sum * kLog2E, sum};
+}
+
+}  // namespace portable
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_BACKWARD_STATISTICS_KERNEL_CUH_

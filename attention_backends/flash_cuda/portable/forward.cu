@@ -1,0 +1,28 @@
+#include "attention_backends/flash_cuda/portable/forward_kernel.cuh"
+#include "attention_backends/flash_cuda/portable/launch.cuh"
+#include "attention_backends/flash_cuda/portable/launch.h"
+
+namespace tessera {
+namespace flash {
+namespace portable {
+
+template <ElementType kType, int kHeadDim>
+cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream) {
+  using Tiles = ForwardTiles<kHeadDim>;
+  const int64_t query_tiles =
+      (params.s + Tiles::kQueries - 1) / Tiles::kQueries;
+  return Launch(ForwardKernel<Element<kType>, kHeadDim>,
+                {.blocks = query_tiles * params.h * params.b,
+                 .threads = Tiles::kThreads,
+                 .shared_bytes = Tiles::kSharedBytes},
+                stream, params);
+}
+
+// BUILD.bazel compiles this file once for each element type and head dim.
+template cudaError_t LaunchForward<ElementType::TESSERA_ELEMENT,
+                                   TESSERA_HEAD_DIM>(const ForwardParams&,
+                                                     cudaStream_t);
+
+}  // namespace portable
+}  // namespace flash
+}  // namespace tessera

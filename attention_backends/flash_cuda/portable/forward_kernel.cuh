@@ -1,0 +1,129 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_FORWARD_KERNEL_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_FORWARD_KERNEL_CUH_
+
+#include <cstdint>
+
+#include "attention_backends/flash_cuda/flash_params.h"
+#include "attention_backends/flash_cuda/portable/multiply.cuh"
+#include "attention_backends/flash_cuda/portable/scores.cuh"
+#include "attention_backends/flash_cuda/portable/tile.cuh"
+#include "attention_backends/flash_cuda/portable/tile_sizes.h"
+#include "attention_backends/flash_cuda/portable/visibility.h"
+
+// O = softmax(scale Q K^T + M) V, one block for each query tile of each head:
+// FlashAttention-2 (Dao, arXiv:2307.08691), algorithm 1.
+
+namespace tessera {
+namespace flash {
+namespace portable {
+
+// What a block computes.
+template <typename T>
+struct ForwardTask {
+  HeadRows<T> q, k, v, o;
+  float* lse;  // of the head's first query
+  Visibility visible;
+  int first_query;
+  int key_tiles;  // visited from the last to the first
+};
+
+// Blocks take the query tiles of a head from the last to the first: under a
+// causal mask the long ones start early.
+template <typename T, int kHeadDim>
+__device__ __forceinline__ ForwardTask<T> FindForwardTask(
+    const ForwardParams& p) {
+  using Tiles = ForwardTiles<kHeadDim>;
+  const int s = p.s, t = p.t, d = p.d, heads = p.h;
+  const int query_tiles = CeilDiv(s, Tiles::kQueries);
+  const int tile = query_tiles - 1 - blockIdx.x % query_tiles;
+  const int head_of_all = blockIdx.x / query_tiles;
+  const int head = head_of_all % heads, batch = head_of_all / heads;
+  const int kv_head = head / (heads / static_cast<int>(p.g));
+  const Visibility visible = {s, t, p.causal};
+  const int first_query = tile * Tiles::kQueries;
+  return {RowsOf<T>(p.q, batch, head, s, d),
+          RowsOf<T>(p.k, batch, kv_head, t, d),
+          RowsOf<T>(p.v, batch, kv_head, t, d),
+          RowsOf<T>(p.o, batch, head, s, d),
+          p.lse + static_cast<int64_t>(head_of_all) * s,
+          visible,
+          first_query,
+          visible.KeyTiles(first_query, Tiles::kQueries, Tiles::kKeys)};
+}
+
+// Writes a warp's rows of O by way of its rows of Q's tile, which no other warp
+// reads, and of L.
+template <typename T, int kHeadDim, int kM, int kN>
+__device__ __forceinline__ void StoreForward(const ForwardTask<T>& task,
+                                             uint32_t q_tile,
+                                             const float (&o)[kM][kN][4],
+                                             const float (&log_sum)[kM][2]) {
+  const int row = Warp() * 16 * kM;
+  uint32_t staged[kM][kN / 2][4];
+  PackFragments<T>(o, staged);
+  const uint32_t rows = q_tile + row * TileLayout<kHeadDim>::kRowBytes;
+  StageFragments<kHeadDim, 1>(rows, 0, 0, staged);
+  __syncwarp();
+  const int first_query = task.first_query + row;
+  StoreTile<16 * kM, kHeadDim, 32>(task.o, first_query, rows, Lane());
+  if (Lane() % 4 != 0) return;
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int query = first_query + 16 * m + 8 * half + Lane() / 4;
+      if (query < task.visible.s) task.lse[query] = log_sum[m][half];
+    }
+  }
+}
+
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(ForwardTiles<kHeadDim>::kThreads)
+    ForwardKernel(const ForwardParams params) {
+  using Tiles = ForwardTiles<kHeadDim>;
+  constexpr int kM = Tiles::kRowBlocks, kKeys = Tiles::kKeys;
+  const ForwardTask<T> task = FindForwardTask<T, kHeadDim>(params);
+  const uint32_t q_tile = SharedMemory();
+  const uint32_t k_tile = q_tile + Tiles::kQBytes;
+  const uint32_t v_tile = k_tile + Tiles::kKBytes;
+  const int row = Warp() * 16 * kM;
+  const uint32_t q_rows = q_tile + row * TileLayout<kHeadDim>::kRowBytes;
+  const auto load = [](uint32_t to, const HeadRows<T>& from, int tile) {
+    LoadTile<kKeys, kHeadDim, Tiles::kThreads>(to, from, tile * kKeys);
+  };
+
+  float o[kM][kHeadDim / 8][4];
+  Clear(o);
+  OnlineSoftmax<kM> softmax(params.scale * kLog2E);
+  if (task.key_tiles > 0) {
+    LoadTile<Tiles::kQueries, kHeadDim, Tiles::kThreads>(q_tile, task.q,
+                                                         task.first_query);
+    load(k_tile, task.k, task.key_tiles - 1);
+  }
+  for (int tile = task.key_tiles - 1; tile >= 0; --tile) {
+    WaitForCopies();
+    __syncthreads();  // K is there, V has been read
+    load(v_tile, task.v, tile);
+    float s[kM][kKeys / 8][4];
+    MultiplyRows<T, kHeadDim>(q_rows, k_tile, s);
+    if (task.visible.NeedsMask(task.first_query, (tile + 1) * kKeys)) {
+      Hide<false>(task.visible, task.first_query + row, tile * kKeys, s);
+    }
+    WaitForCopies();
+    __syncthreads();  // V is there, K has been read
+    if (tile > 0) load(k_tile, task.k, tile - 1);
+    softmax.Update(s, o);
+    uint32_t p[kM][kKeys / 16][4];
+    PackFragments<T>(s, p);
+    MultiplyInto<T, kHeadDim, 1>(p, v_tile, 0, o);
+  }
+  float log_sum[kM][2];
+  softmax.Finish(o, log_sum);
+  StoreForward<T, kHeadDim>(task, q_tile, o, log_sum);
+}
+
+}  // namespace portable
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_FORWARD_KERNEL_CUH_

@@ -1,0 +1,23 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_LAUNCH_H_
+#define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_LAUNCH_H_
+
+#include <cuda_runtime_api.h>
+
+#include "attention_backends/flash_cuda/flash_params.h"
+
+namespace tessera {
+namespace flash {
+namespace portable {
+
+// One element type and head dim each, instantiated by forward.cu and
+// backward.cu; portable_kernels.cc chooses.
+template <ElementType kType, int kHeadDim>
+cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream);
+template <ElementType kType, int kHeadDim>
+cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream);
+
+}  // namespace portable
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_LAUNCH_H_

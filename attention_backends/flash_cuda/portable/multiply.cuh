@@ -1,0 +1,95 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_MULTIPLY_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_MULTIPLY_CUH_
+
+#include <cstdint>
+
+#include "attention_backends/flash_cuda/portable/fragment_layout.h"
+#include "attention_backends/flash_cuda/portable/instructions.cuh"
+#include "attention_backends/flash_cuda/portable/tile.cuh"
+
+// A warp's products. Tiles are in shared memory, kCols wide; `a` and `b` are
+// addresses of their first row.
+
+namespace tessera {
+namespace flash {
+namespace portable {
+
+template <int kM, int kN>
+__device__ __forceinline__ void Clear(float (&c)[kM][kN][4]) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) c[m][n][e] = 0;
+    }
+  }
+}
+
+template <int kM, int kN>
+__device__ __forceinline__ void Scale(float factor, float (&c)[kM][kN][4]) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) c[m][n][e] *= factor;
+    }
+  }
+}
+
+// c = A B^T: dot products of 16 kM rows with 8 kN rows.
+template <typename T, int kCols, int kM, int kN>
+__device__ __forceinline__ void MultiplyRows(uint32_t a, uint32_t b,
+                                             float (&c)[kM][kN][4]) {
+  const LaneAddress<kCols> a_lane(RowsFirst(Lane()));
+  const LaneAddress<kCols> b_lane(ChunksFirst(Lane()));
+  Clear(c);
+#pragma unroll
+  for (int k = 0; k < kCols / 16; ++k) {
+    uint32_t fa[kM][4];
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      LoadMatrices(fa[m], a_lane.At(a, 16 * m, 2 * k));
+    }
+#pragma unroll
+    for (int n = 0; n < kN; n += 2) {
+      uint32_t fb[4];
+      LoadMatrices(fb, b_lane.At(b, 8 * n, 2 * k));
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+        Mma<T>(c[m][n], fa[m], fb[0], fb[1]);
+        Mma<T>(c[m][n + 1], fa[m], fb[2], fb[3]);
+      }
+    }
+  }
+}
+
+// c += A B: 16 kM x 16 kK in registers times 16 kK rows of a tile, in the
+// columns of `column_warp`: every kStride-th pair of chunks.
+template <typename T, int kCols, int kStride, int kM, int kK, int kN>
+__device__ __forceinline__ void MultiplyInto(const uint32_t (&a)[kM][kK][4],
+                                             uint32_t b, int column_warp,
+                                             float (&c)[kM][kN][4]) {
+  static_assert(kN * kStride * kChunk == kCols, "all columns, once");
+  const LaneAddress<kCols> b_lane(RowsFirst(Lane()), 2 * column_warp);
+#pragma unroll
+  for (int k = 0; k < kK; ++k) {
+#pragma unroll
+    for (int n = 0; n < kN; n += 2) {
+      uint32_t fb[4];
+      LoadTransposed(fb, b_lane.At(b, 16 * k, n * kStride));
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+        Mma<T>(c[m][n], a[m][k], fb[0], fb[1]);
+        Mma<T>(c[m][n + 1], a[m][k], fb[2], fb[3]);
+      }
+    }
+  }
+}
+
+}  // namespace portable
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_MULTIPLY_CUH_

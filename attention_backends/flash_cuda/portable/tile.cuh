@@ -1,0 +1,118 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_TILE_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_TILE_CUH_
+
+#include <cstdint>
+
+#include "attention_backends/flash_cuda/flash_params.h"
+#include "attention_backends/flash_cuda/portable/fragment_layout.h"
+#include "attention_backends/flash_cuda/portable/instructions.cuh"
+
+// Tiles between global memory, shared memory and registers. An operand
+// fragment is uint32_t[4], 16 x 16 elements of T over a warp; an accumulator
+// float[4], 16 x 8.
+
+namespace tessera {
+namespace flash {
+namespace portable {
+
+__device__ __forceinline__ int Lane() { return threadIdx.x % 32; }
+__device__ __forceinline__ int Warp() { return threadIdx.x / 32; }
+
+// One head of one sequence: `rows` x `cols` in global memory.
+template <typename T>
+struct HeadRows {
+  T* data;
+  int64_t row_stride;
+  int rows, cols;
+};
+
+template <typename T>
+__device__ __forceinline__ HeadRows<T> RowsOf(const HeadView& view, int batch,
+                                              int head, int rows, int cols) {
+  return {static_cast<T*>(view.data) + batch * view.batch_stride +
+              head * view.head_stride,
+          view.row_stride, rows, cols};
+}
+
+// Starts copying kRows x kCols from `first_row` on; zeros where there is no
+// such row or column.
+template <int kRows, int kCols, int kThreads, typename T>
+__device__ __forceinline__ void LoadTile(uint32_t tile, const HeadRows<T>& from,
+                                         int first_row) {
+  using Layout = TileLayout<kCols>;
+  constexpr unsigned kCopies = kRows * Layout::kChunks;
+#pragma unroll
+  for (unsigned begin = 0; begin < kCopies; begin += kThreads) {
+    const unsigned i = begin + threadIdx.x;
+    if (kCopies % kThreads != 0 && i >= kCopies) break;
+    const int row = i / Layout::kChunks, chunk = i % Layout::kChunks;
+    const bool exists =
+        first_row + row < from.rows && chunk * kChunk < from.cols;
+    const T* source =
+        from.data + (first_row + row) * from.row_stride + chunk * kChunk;
+    CopyOrZero16(tile + Layout::Offset(row, chunk), exists ? source : from.data,
+                 exists);
+  }
+}
+
+// Writes a staged tile's rows and columns that exist; `thread` of kThreads.
+template <int kRows, int kCols, int kThreads, typename T>
+__device__ __forceinline__ void StoreTile(const HeadRows<T>& to, int first_row,
+                                          uint32_t tile, int thread) {
+  using Layout = TileLayout<kCols>;
+  constexpr unsigned kCopies = kRows * Layout::kChunks;
+#pragma unroll
+  for (unsigned begin = 0; begin < kCopies; begin += kThreads) {
+    const unsigned i = begin + thread;
+    if (kCopies % kThreads != 0 && i >= kCopies) break;
+    const int row = i / Layout::kChunks, chunk = i % Layout::kChunks;
+    if (first_row + row >= to.rows || chunk * kChunk >= to.cols) continue;
+    T* target = to.data + (first_row + row) * to.row_stride + chunk * kChunk;
+    *reinterpret_cast<uint4*>(target) =
+        LoadShared16(tile + Layout::Offset(row, chunk));
+  }
+}
+
+// Rounds accumulators to T, as operand fragments: two accumulators side by side
+// have exactly an operand's layout.
+template <typename T, int kM, int kN>
+__device__ __forceinline__ void PackFragments(const float (&c)[kM][kN][4],
+                                              uint32_t (&a)[kM][kN / 2][4]) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+      a[m][n / 2][n % 2 * 2] = PackPair<T>(c[m][n][0], c[m][n][1]);
+      a[m][n / 2][n % 2 * 2 + 1] = PackPair<T>(c[m][n][2], c[m][n][3]);
+    }
+  }
+}
+
+// Writes fragments to a tile in shared memory. Fragment (m, k) goes to rows
+// 16 m and chunks 2 k kStride, from `first_row` and `first_chunk` on.
+template <int kCols, int kStride, int kM, int kK>
+__device__ __forceinline__ void StageFragments(uint32_t tile, int first_row,
+                                               int first_chunk,
+                                               const uint32_t (&a)[kM][kK][4]) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int k = 0; k < kK; ++k) {
+      const int chunk = first_chunk + 2 * kStride * k;
+      if (2 * kStride * kK * kChunk > kCols && chunk * kChunk >= kCols) break;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = first_row + 16 * m + Lane() / 4 + i % 2 * 8;
+        StoreShared(tile + TileLayout<kCols>::Offset(row, chunk + i / 2) +
+                        Lane() % 4 * 4,
+                    a[m][k][i]);
+      }
+    }
+  }
+}
+
+}  // namespace portable
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_TILE_CUH_

@@ -1,0 +1,105 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_TILE_SIZES_H_
+#define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_TILE_SIZES_H_
+
+#include <cstdint>
+#include <type_traits>
+
+// How the kernels cut their work, per compiled head dim. No CUDA in here: the
+// host asks for shared memory and workspace by the same numbers.
+//
+// Two budgets decide. Registers: 255 for each thread, so a warp's accumulators
+// and operands; a block of 4 such warps leaves room for a second block on a
+// multiprocessor, one of 8 does not. Shared memory: 163 KiB for a block on
+// sm_80, 164 for all of a multiprocessor.
+
+namespace tessera {
+namespace flash {
+namespace portable {
+
+// Calls fn with the head dim, as a std::integral_constant, of the kernels that
+// take head dim d: the next larger one, whose surplus columns are zero. All but
+// 80 are FlashAttention-2's; 80 is that of common models of 3B parameters.
+template <typename Fn>
+auto WithHeadDim(int64_t d, const Fn& fn) {
+  if (d <= 32) return fn(std::integral_constant<int, 32>());
+  if (d <= 64) return fn(std::integral_constant<int, 64>());
+  if (d <= 80) return fn(std::integral_constant<int, 80>());
+  if (d <= 96) return fn(std::integral_constant<int, 96>());
+  if (d <= 128) return fn(std::integral_constant<int, 128>());
+  if (d <= 192) return fn(std::integral_constant<int, 192>());
+  return fn(std::integral_constant<int, 256>());
+}
+
+// One block holds a tile of queries and visits tiles of keys. A warp owns
+// 16 kRowBlocks queries: with two row blocks it uses each operand that it reads
+// from shared memory twice, hence two wherever the accumulators fit.
+//
+//   head dim             32, 64    80, 96, 128   192, 256
+//   queries x keys     128 x 128    128 x 64     128 x 64
+//   warps x row blocks   4 x 2       4 x 2        8 x 1
+//   registers: scores     128          64           32
+//              O       32, 64  80, 96, 128      96, 128
+//   shared KiB         24, 48  40, 48,  64      96, 128
+template <int kHeadDim>
+struct ForwardTiles {
+  static constexpr int kQueries = 128;
+  static constexpr int kKeys = kHeadDim <= 64 ? 128 : 64;
+  static constexpr int kWarps = kHeadDim <= 128 ? 4 : 8;
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kRowBlocks = kQueries / 16 / kWarps;
+
+  // One tile of each: while one of K and V is multiplied, the other arrives.
+  static constexpr int kQBytes = kQueries * kHeadDim * 2;
+  static constexpr int kKBytes = kKeys * kHeadDim * 2;
+  static constexpr int kVBytes = kKBytes;
+  static constexpr int kSharedBytes = kQBytes + kKBytes + kVBytes;
+};
+
+// One block holds a tile of keys (K and V, for dK and dV) and visits tiles of
+// queries (Q and dO), or holds queries (for dQ) and visits keys: the same sizes
+// serve both. A warp owns 16 kRowBlocks held rows and multiplies them by
+// kStep visiting rows at a time. dK and dV, for all columns of those rows, stay
+// in registers; from 192 on, two warps with the same rows take half of the
+// columns each, and both compute the scores.
+//
+//   head dim               32, 64   80, 96, 128      192      256
+//   held x visiting      128 x 64     128 x 64     64 x 64  64 x 32
+//   warps x row blocks     4 x 2        8 x 1       8 x 1    8 x 1
+//   step                    32           64           64       32
+//   registers: S and dP     64           64           64       32
+//              dK and dV 64, 128   80, 96, 128        96      128
+//   shared KiB           49, 81  107, 113, 145       153      133
+template <int kHeadDim>
+struct BackwardTiles {
+  static constexpr int kHeld = kHeadDim <= 128 ? 128 : 64;
+  static constexpr int kVisiting = kHeadDim <= 192 ? 64 : 32;
+  static constexpr int kWarps = kHeadDim <= 64 ? 4 : 8;
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kColumnWarps = kHeadDim <= 128 ? 1 : 2;
+  static constexpr int kRowBlocks = kHeld / 16 * kColumnWarps / kWarps;
+  static constexpr int kStep = kRowBlocks == 2 ? 32 : kVisiting;
+
+  // dQ of a query tile is the product over all held keys: the warps share it as
+  // a grid, dealing out pairs of 8 columns in turn.
+  static constexpr int kDqColumnWarps = kHeadDim <= 96 ? 2 : 4;
+  static constexpr int kDqRowBlocks = kVisiting / 16 * kDqColumnWarps / kWarps;
+  static constexpr int kDqPairs =
+      (kHeadDim / 16 + kDqColumnWarps - 1) / kDqColumnWarps;
+  // FP32 sums of one query tile's dQ in global memory, a thread's next to its
+  // neighbours'.
+  static constexpr int kDqElements = kDqRowBlocks * kDqPairs * 8 * kThreads;
+
+  static constexpr int kHeldBytes = kHeld * kHeadDim * 2;
+  static constexpr int kVisitingBytes = kVisiting * kHeadDim * 2;
+  static constexpr int kStatisticsBytes = kVisiting * 8;
+  static constexpr int kDsBytes = kHeld * kVisiting * 2;
+  // Two held tiles; two stages of two visiting tiles and their statistics; dS.
+  static constexpr int kSharedBytes =
+      2 * kHeldBytes + 2 * (2 * kVisitingBytes + kStatisticsBytes) + kDsBytes;
+};
+
+}  // namespace portable
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_TILE_SIZES_H_

@@ -1,0 +1,47 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_WORKSPACE_H_
+#define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_WORKSPACE_H_
+
+#include <cstdint>
+
+#include "attention_backends/flash_cuda/flash_params.h"
+#include "attention_backends/flash_cuda/portable/tile_sizes.h"
+
+// Bytes that the kernels need, for plans and allocations. No CUDA in here.
+
+namespace tessera {
+namespace flash {
+namespace portable {
+
+// How BackwardParams::workspace is cut.
+struct WorkspaceLayout {
+  int64_t statistics_bytes;  // two floats a query; rounded up to 256
+  int64_t dq_bytes;          // FP32 sums of dQ, after those; 0: none
+  int64_t total() const { return statistics_bytes + dq_bytes; }
+};
+
+inline WorkspaceLayout LayoutOf(const ForwardParams& p, bool deterministic) {
+  const int64_t rows = p.b * p.h * p.s;
+  WorkspaceLayout layout = {.statistics_bytes = (rows * 8 + 255) / 256 * 256,
+                            .dq_bytes = 0};
+  if (deterministic) return layout;
+  WithHeadDim(p.d, [&](auto dim) {
+    using Tiles = BackwardTiles<dim()>;
+    const int64_t tiles = (p.s + Tiles::kVisiting - 1) / Tiles::kVisiting;
+    layout.dq_bytes = p.b * p.h * tiles * Tiles::kDqElements * 4;
+  });
+  return layout;
+}
+
+// The most shared memory that a block takes, forward and backward.
+inline int SharedBytes(int64_t d, bool needs_grad) {
+  return WithHeadDim(d, [&](auto dim) {
+    return needs_grad ? BackwardTiles<dim()>::kSharedBytes
+                      : ForwardTiles<dim()>::kSharedBytes;
+  });
+}
+
+}  // namespace portable
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_WORKSPACE_H_

@@ -1,0 +1,204 @@
+// What FLASH_CUDA refuses, and what it says; its results are the conformance
+// suite's.
+
+#include "attention_backends/flash_cuda/flash_cuda_backend.h"
+
+#include <string>
+
+#include "ATen/ATen.h"
+#include "attention_backends/flash_cuda/flash_launch.h"
+#include "framework/cuda/device.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+AttentionProblem Problem() {
+  AttentionProblem problem;
+  problem.b = 2;
+  problem.s = problem.t = 1000;
+  problem.h = 6;
+  problem.g = 3;
+  problem.d = 80;
+  problem.dtype = at::kBFloat16;
+  problem.cuda = true;
+  problem.compute_capability = 90;
+  return problem;
+}
+
+std::string Refusal(const AttentionProblem& problem) {
+  return std::string(FlashCudaBackend().Supports(problem).message());
+}
+
+TEST(FlashCudaBackend, SupportsWhatItsKernelsTake) {
+  EXPECT_EQ(Refusal(Problem()), "");
+  for (const int capability : {80, 90}) {
+    for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+      for (int d = 8; d <= 256; d += 8) {
+        AttentionProblem problem = Problem();
+        problem.compute_capability = capability;
+        problem.dtype = dtype;
+        problem.d = d;
+        EXPECT_EQ(Refusal(problem), "");
+      }
+    }
+  }
+}
+
+TEST(FlashCudaBackend, RefusesInWords) {
+  AttentionProblem problem = Problem();
+  problem.cuda = false;
+  problem.compute_capability = 0;
+  EXPECT_THAT(Refusal(problem),
+              HasSubstr(flash::BuiltWithCuda() ? "change the device"
+                                               : "build with --config=cuda"));
+  problem = Problem();
+  problem.compute_capability = 75;
+  EXPECT_THAT(Refusal(problem), HasSubstr("this GPU has 7.5"));
+  problem = Problem();
+  problem.dtype = at::kDouble;
+  EXPECT_THAT(Refusal(problem), HasSubstr("not in Double"));
+  problem = Problem();
+  problem.d = 84;
+  EXPECT_THAT(Refusal(problem), HasSubstr("not 84"));
+  problem.d = 264;
+  EXPECT_THAT(Refusal(problem), HasSubstr("not 264"));
+  problem = Problem();
+  problem.t = (int64_t{1} << 30) + 1;
+  EXPECT_THAT(Refusal(problem), HasSubstr("shorten the context"));
+  problem = Problem();
+  problem.compute_capability = 86;
+  problem.d = 128;
+  EXPECT_THAT(Refusal(problem), HasSubstr("use smaller heads"));
+  problem.needs_grad = false;  // the forward pass alone fits
+  EXPECT_EQ(Refusal(problem), "");
+}
+
+TEST(FlashCudaBackend, PlansOAndLAlone) {
+  AttentionProblem problem = Problem();
+  problem.compute_capability = 80;
+  problem.deterministic = true;
+  const AttentionMemory memory = FlashCudaBackend().Plan(problem);
+  EXPECT_EQ(memory.saved_bytes, 2 * 6 * 1000 * (80 * 2 + 4));
+  EXPECT_EQ(memory.forward_bytes, 0);
+  // Two floats a row.
+  EXPECT_EQ(memory.backward_bytes, (2 * 6 * 1000 * 8 + 255) / 256 * 256);
+  problem.deterministic = false;
+  EXPECT_GT(FlashCudaBackend().Plan(problem).backward_bytes,
+            memory.backward_bytes + 2 * 6 * 1000 * 80 * 4);
+}
+
+// 8 tiles of 128 queries a head: FP32 sums of dQ, a turn for each warpgroup,
+// and two floats a row.
+TEST(FlashCudaBackend, PlansTheSameOnHopperWhetherDeterministic) {
+  AttentionProblem problem = Problem();
+  problem.compute_capability = 90;
+  for (const bool deterministic : {false, true}) {
+    problem.deterministic = deterministic;
+    EXPECT_EQ(FlashCudaBackend().Plan(problem).backward_bytes,
+              2 * 6 * 8 * (128 * 80 * 4 + 2 * 4 + 128 * 2 * 4));
+  }
+}
+
+TEST(FlashCudaBackend, RefusesScalesThatAreNotPositive) {
+  AttentionArgs args;
+  args.q_bhsd = args.k_bgtd = args.v_bgtd = at::zeros({1, 1, 4, 8});
+  AttentionOut out;
+  for (const double scale : {0.0, -1.0}) {
+    args.scale = scale;
+    const absl::Status status = FlashCudaBackend().Forward(args, &out);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  }
+}
+
+// Sums in no fixed order differ between runs of this size; the kernels under
+// `deterministic` must not, nor may they disagree with the others.
+TEST(GpuFlashCudaBackend, DeterministicGradientsRepeat) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  const absl::StatusOr<DeviceInfo> device = OpenCudaDevice(0);
+  ASSERT_TRUE(device.ok()) << device.status();
+  AttentionProblem problem = Problem();
+  problem.compute_capability = device->compute_capability;
+  const absl::Status supports = FlashCudaBackend().Supports(problem);
+  if (!supports.ok()) GTEST_SKIP() << supports.message();
+  const auto random = [&](int64_t heads, int64_t rows) {
+    return at::randn({2, heads, rows, 80},
+                     at::TensorOptions(device->device).dtype(at::kBFloat16));
+  };
+  AttentionArgs args;
+  args.q_bhsd = random(6, 1000);
+  args.k_bgtd = random(3, 1000);
+  args.v_bgtd = random(3, 1000);
+  args.scale = 0.1;
+  const at::Tensor d_o = random(6, 1000);
+  AttentionOut out;
+  ASSERT_TRUE(FlashCudaBackend().Forward(args, &out).ok());
+  const auto gradients = [&](bool deterministic) {
+    args.deterministic = deterministic;
+    AttentionGrads grads{at::empty_like(args.q_bhsd),
+                         at::empty_like(args.k_bgtd),
+                         at::empty_like(args.v_bgtd)};
+    const absl::Status ran =
+        FlashCudaBackend().Backward(args, out, d_o, &grads);
+    EXPECT_TRUE(ran.ok()) << ran;
+    return grads;
+  };
+  const AttentionGrads first = gradients(true), sums = gradients(false);
+  for (int run = 0; run < 3; ++run) {
+    const AttentionGrads again = gradients(true);
+    EXPECT_TRUE(at::equal(first.dq_bhsd, again.dq_bhsd));
+    EXPECT_TRUE(at::equal(first.dk_bgtd, again.dk_bgtd));
+    EXPECT_TRUE(at::equal(first.dv_bgtd, again.dv_bgtd));
+  }
+  EXPECT_TRUE(at::allclose(first.dq_bhsd, sums.dq_bhsd, 1e-2, 1e-2));
+  EXPECT_TRUE(at::equal(first.dk_bgtd, sums.dk_bgtd));
+  EXPECT_TRUE(at::equal(first.dv_bgtd, sums.dv_bgtd));
+}
+
+// Neither data nor strides that are multiples of 16 bytes, a gradient without
+// strides of its own: the results are those of plain tensors.
+TEST(GpuFlashCudaBackend, TakesAnyAlignment) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  const absl::StatusOr<DeviceInfo> device = OpenCudaDevice(0);
+  ASSERT_TRUE(device.ok()) << device.status();
+  AttentionProblem problem = Problem();
+  problem.compute_capability = device->compute_capability;
+  const absl::Status supports = FlashCudaBackend().Supports(problem);
+  if (!supports.ok()) GTEST_SKIP() << supports.message();
+  const at::TensorOptions options =
+      at::TensorOptions(device->device).dtype(at::kBFloat16);
+  const auto shifted = [&] {
+    return at::randn({1, 2, 50, 19}, options).narrow(3, 1, 16);
+  };
+  AttentionArgs odd, plain;
+  odd.q_bhsd = shifted();
+  odd.k_bgtd = shifted();
+  odd.v_bgtd = shifted();
+  plain.q_bhsd = odd.q_bhsd.contiguous();
+  plain.k_bgtd = odd.k_bgtd.contiguous();
+  plain.v_bgtd = odd.v_bgtd.contiguous();
+  odd.deterministic = plain.deterministic = true;
+  const at::Tensor d_o = at::ones({1, 1, 1, 1}, options).expand({1, 2, 50, 16});
+  const auto gradients = [&](const AttentionArgs& args, const at::Tensor& of,
+                             AttentionGrads grads) {
+    AttentionOut out;
+    EXPECT_TRUE(FlashCudaBackend().Forward(args, &out).ok());
+    EXPECT_TRUE(FlashCudaBackend().Backward(args, out, of, &grads).ok());
+    return grads;
+  };
+  const AttentionGrads actual =
+      gradients(odd, d_o, {shifted(), shifted(), shifted()});
+  const AttentionGrads expected =
+      gradients(plain, d_o.contiguous(),
+                {at::empty_like(plain.q_bhsd), at::empty_like(plain.k_bgtd),
+                 at::empty_like(plain.v_bgtd)});
+  EXPECT_TRUE(at::equal(actual.dq_bhsd, expected.dq_bhsd));
+  EXPECT_TRUE(at::equal(actual.dk_bgtd, expected.dk_bgtd));
+  EXPECT_TRUE(at::equal(actual.dv_bgtd, expected.dv_bgtd));
+}
+
+}  // namespace
+}  // namespace tessera
