@@ -47,6 +47,8 @@ struct AttentionArgs {
   // Fills lse_bhs even where the backward has no use for it and a backend has
   // to spend extra passes on it.
   bool wants_lse = false;
+  // Equal inputs give equal gradients, bit for bit.
+  bool deterministic = false;
   PhaseObserver* phases = nullptr;  // "scores", "softmax", "values"
 };
 

@@ -40,6 +40,7 @@ AttentionArgs ArgsOf(const at::Tensor& qkv, const SelfAttentionSpec& spec) {
   args.v_bgtd = slices.v_bgtd;
   args.scale = spec.scale;
   args.mask = spec.mask;
+  args.deterministic = spec.deterministic;
   return args;
 }
 

@@ -13,6 +13,7 @@ struct SelfAttentionSpec {
   int64_t query_heads = 0, kv_heads = 0;
   double scale = 1;
   MaskKind mask = MaskKind::kCausal;
+  bool deterministic = false;                 // as in AttentionArgs
   const AttentionBackend* backend = nullptr;  // outlives the graph
   PhaseObserver* phases = nullptr;
 };

@@ -6,15 +6,29 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "attention_backends/compiled_fused/compiled_fused_backend.h"
+#include "attention_backends/flash_cuda/flash_cuda_backend.h"
+#include "attention_backends/flash_tiled/flash_tiled_backend.h"
 #include "attention_backends/naive/naive_backend.h"
+#include "attention_backends/torch_native/torch_cudnn_backend.h"
+#include "attention_backends/torch_native/torch_efficient_backend.h"
+#include "attention_backends/torch_native/torch_flash_backend.h"
 #include "framework/base/status_macros.h"
 
 namespace tessera {
 namespace {
 
+constinit const FlashCudaBackend kFlashCuda;
+constinit const TorchCudnnBackend kTorchCudnn;
+constinit const TorchFlashBackend kTorchFlash;
+constinit const TorchEfficientBackend kTorchEfficient;
+constinit const CompiledFusedBackend kCompiledFused;
 constinit const NaiveBackend kNaive;
+constinit const FlashTiledBackend kFlashTiled;
 
-constexpr const AttentionBackend* kBackends[] = {&kNaive};
+constexpr const AttentionBackend* kBackends[] = {
+    &kFlashCuda,     &kTorchCudnn, &kTorchFlash, &kTorchEfficient,
+    &kCompiledFused, &kNaive,      &kFlashTiled};
 
 using Table = absl::Span<const AttentionBackend* const>;
 
@@ -100,18 +114,16 @@ absl::StatusOr<BackendChoice> SelectBackend(const AttentionConfig& config,
                                             const AttentionProblem& problem,
                                             Table table) {
   RETURN_IF_ERROR(ValidateShape(problem));
-  AttentionProblem wanted = problem;
-  wanted.deterministic |= config.deterministic();
   switch (config.backend()) {
     case AttentionConfig::UNSPECIFIED:
       return absl::InvalidArgumentError(
           absl::StrCat("attention.backend is UNSPECIFIED; use AUTO or one of: ",
                        Names({table.begin(), table.end()})));
     case AttentionConfig::AUTO:
-      return SelectFirst(table, wanted);
+      return SelectFirst(table, problem);
     default:
       return SelectByName(AttentionConfig::Backend_Name(config.backend()),
-                          table, wanted);
+                          table, problem);
   }
 }
 

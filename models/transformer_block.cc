@@ -56,6 +56,7 @@ at::Tensor TransformerBlock::AttentionHalf(const at::Tensor& x_bsc) const {
       .kv_heads = m.kv_heads,
       .scale = 1 / std::sqrt(static_cast<double>(m.head_dim())),
       .mask = MaskKind::kCausal,
+      .deterministic = context_.deterministic,
       .backend = context_.backend,
       .phases = context_.phases};
   const at::Tensor o = SelfAttention(qkv, spec).view({b, s, m.d_model});

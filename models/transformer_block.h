@@ -28,6 +28,7 @@ struct BlockContext {
   PrecisionPolicy precision;
   RopeTable rope;
   const AttentionBackend* backend = nullptr;
+  bool deterministic = false;  // as in AttentionArgs
   PhaseObserver* phases = nullptr;
 };
 

@@ -45,8 +45,7 @@ AttentionProblem ProblemOf(const RunPlan& plan) {
           .dtype = plan.precision[OpClass::kAttention],
           .mask = MaskKind::kCausal,
           .needs_grad = true,
-          .deterministic = plan.config.attention().deterministic() ||
-                           plan.config.training().deterministic(),
+          .deterministic = plan.config.training().deterministic(),
           .cuda = plan.device.is_cuda(),
           .compute_capability = plan.device.compute_capability};
 }
@@ -142,6 +141,7 @@ absl::StatusOr<BuiltModel> BuildModel(const RunPlan& plan,
         BlockContext{.shape = plan.shape,
                      .precision = plan.precision,
                      .backend = plan.backend.backend,
+                     .deterministic = plan.attention.deterministic,
                      .phases = phases},
         *built.parameters, plan.config.recompute());
   }));

@@ -5,17 +5,15 @@
 #include <limits>
 
 #include "ATen/ATen.h"
+#include "ATen/core/grad_mode.h"
 #include "absl/strings/str_cat.h"
+#include "attention_backends/strided_product.h"
 #include "framework/base/phase_observer.h"
 #include "framework/base/torch_status.h"
 #include "framework/params/activation_arena.h"
 
 namespace tessera {
 namespace {
-
-// The batch entries that are worth a product each. Beyond, strided operands
-// are packed first: three copies of n D then cost less than the launches.
-constexpr int64_t kMaxLaunches = 4;
 
 // Query rows masked at a time. Filling what none of them sees only writes;
 // with 512 rows the mask of 2048 (4096) queries took 0.6 (0.5) of the time of
@@ -24,55 +22,6 @@ constexpr int64_t kMaskRows = 512;
 
 at::ScalarType StatisticsType(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
-}
-
-// The two leading dimensions are one without a copy.
-bool IsOneBatch(const at::Tensor& x) {
-  return x.size(0) == 1 || x.size(1) == 1 ||
-         x.stride(0) == x.size(1) * x.stride(1);
-}
-
-// x with its matrices back to back, each kept row- or column-major as it is.
-at::Tensor Pack(const at::Tensor& x) {
-  return x.stride(3) == 1 ? x.contiguous()
-                          : x.transpose(2, 3).contiguous().transpose(2, 3);
-}
-
-// out = alpha a b, for 4-dimensional operands whose two leading dimensions
-// count matrices. A batched product takes one stride between its matrices;
-// slices of a fused projection have two, hence the cases.
-void Multiply(const at::Tensor& a, const at::Tensor& b, double alpha,
-              const at::Tensor& out) {
-  if (IsOneBatch(a) && IsOneBatch(b) && IsOneBatch(out)) {
-    out.flatten(0, 1).baddbmm_(a.flatten(0, 1), b.flatten(0, 1), /*beta=*/0,
-                               alpha);
-  } else if (out.size(0) <= kMaxLaunches) {
-    for (int64_t i = 0; i < out.size(0); ++i) {
-      out[i].baddbmm_(a[i], b[i], /*beta=*/0, alpha);
-    }
-  } else if (IsOneBatch(out)) {
-    Multiply(Pack(a), Pack(b), alpha, out);
-  } else {
-    const at::Tensor packed = at::empty(out.sizes(), out.options());
-    Multiply(a, b, alpha, packed);
-    out.copy_(packed);
-  }
-}
-
-// The same with an `out` of query heads, [B, H, S, D], where a and b have the
-// rows of a group below each other: [B, G, H/G S, .].
-void MultiplyIntoHeads(const at::Tensor& a, const at::Tensor& b, double alpha,
-                       const at::Tensor& out) {
-  if (out.size(1) == a.size(1)) return Multiply(a, b, alpha, out);
-  const at::Tensor grouped =
-      at::empty({out.size(0), a.size(1), a.size(2), b.size(3)}, out.options());
-  Multiply(a, b, alpha, grouped);
-  out.copy_(grouped.view(out.sizes()));
-}
-
-// [B, H, S, D] as [B, G, H/G S, D]: a view when H = G, else mostly a copy.
-at::Tensor GroupHeads(const at::Tensor& x_bhsd, int64_t kv_heads) {
-  return x_bhsd.reshape({x_bhsd.size(0), kv_heads, -1, x_bhsd.size(3)});
 }
 
 // Queries before the first that sees a key.
@@ -157,11 +106,7 @@ AttentionMemory NaiveBackend::Plan(const AttentionProblem& problem) const {
   const int64_t mask_rows =
       p.mask == MaskKind::kCausal ? std::min(p.s, kMaskRows) : 0;
   const bool groups = p.h != p.g;
-  const bool packs = p.b > kMaxLaunches && p.g > 1;
-  // What one product copies: an operand or result of query heads, and one of
-  // key heads.
-  const int64_t copies =
-      (groups || packs ? q : 0) + (packs ? p.b * p.g * p.t * p.d * element : 0);
+  const int64_t copies = ProductCopyBytes(p);
   // dO in the statistics' dtype, where that is another, and dO o O.
   const int64_t rowsum =
       q / element * statistic * (statistic > element ? 2 : 1);

@@ -1,9 +1,11 @@
 // The table, its choice, its documentation; the autograd node.
 
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "ATen/ATen.h"
@@ -21,6 +23,7 @@
 namespace tessera {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Refuses everything but head dims that are multiples of 64.
@@ -49,7 +52,15 @@ class PickyBackend final : public AttentionBackend {
   }
 };
 
-const AttentionBackend* Naive() { return AttentionBackends().back(); }
+const AttentionBackend* Backend(absl::string_view name) {
+  const auto backends = AttentionBackends();
+  const auto found = std::find_if(
+      backends.begin(), backends.end(),
+      [&](const auto* backend) { return backend->name() == name; });
+  return found == backends.end() ? nullptr : *found;
+}
+
+const AttentionBackend* Naive() { return Backend("NAIVE"); }
 
 AttentionProblem Problem() {
   AttentionProblem problem;
@@ -67,9 +78,97 @@ AttentionConfig Config(AttentionConfig::Backend backend) {
   return config;
 }
 
-TEST(BackendTable, EndsWithTheOneThatAlwaysRuns) {
-  ASSERT_FALSE(AttentionBackends().empty());
-  EXPECT_EQ(Naive()->name(), "NAIVE");
+TEST(BackendTable, PrefersFusedKernelsAndComparesLast) {
+  std::vector<std::string> names;
+  for (const AttentionBackend* backend : AttentionBackends()) {
+    names.emplace_back(backend->name());
+  }
+  EXPECT_THAT(names, ElementsAre("FLASH_CUDA", "TORCH_CUDNN", "TORCH_FLASH",
+                                 "TORCH_EFFICIENT", "COMPILED_FUSED", "NAIVE",
+                                 "FLASH_TILED"));
+}
+
+TEST(BackendTable, KernelsForGpusRefuseACpu) {
+  for (const char* name :
+       {"FLASH_CUDA", "TORCH_CUDNN", "TORCH_FLASH", "TORCH_EFFICIENT"}) {
+    AttentionProblem problem = Problem();
+    problem.dtype = at::kBFloat16;
+    EXPECT_FALSE(Backend(name)->Supports(problem).ok()) << name;
+  }
+}
+
+// A problem that LibTorch's kernels run.
+AttentionProblem GpuProblem() {
+  AttentionProblem problem = Problem();
+  problem.dtype = at::kBFloat16;
+  problem.cuda = true;
+  problem.compute_capability = 90;
+  return problem;
+}
+
+struct Refusal {
+  const char* backend;
+  void (*change)(AttentionProblem*);
+  const char* reason;
+};
+
+class TorchKernels : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(TorchKernels, SayWhatTheyCannotDo) {
+  const AttentionBackend* backend = Backend(GetParam().backend);
+  AttentionProblem problem = GpuProblem();
+  ASSERT_TRUE(backend->Supports(problem).ok());
+  GetParam().change(&problem);
+  const absl::Status refusal = backend->Supports(problem);
+  EXPECT_EQ(refusal.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(refusal.message()), HasSubstr(GetParam().reason));
+}
+
+constexpr Refusal kRefusals[] = {
+    {"TORCH_FLASH", [](AttentionProblem* p) { p->dtype = at::kFloat; },
+     "computes in BFloat16, Half, not in Float"},
+    {"TORCH_CUDNN", [](AttentionProblem* p) { p->dtype = at::kFloat; },
+     "computes in BFloat16, Half, not in Float"},
+    {"TORCH_EFFICIENT", [](AttentionProblem* p) { p->dtype = at::kDouble; },
+     "computes in Float, BFloat16, Half, not in Double"},
+    {"TORCH_FLASH", [](AttentionProblem* p) { p->compute_capability = 75; },
+     "needs compute capability 8.0, this GPU has 7.5"},
+    {"TORCH_FLASH", [](AttentionProblem* p) { p->d = 264; },
+     "a multiple of 8 and at most 256, not 264"},
+    {"TORCH_CUDNN", [](AttentionProblem* p) { p->d = 136; },
+     "a multiple of 8 and at most 128, not 136"},
+    {"TORCH_EFFICIENT", [](AttentionProblem* p) { p->d = 4; },
+     "a multiple of 8 and at most 256, not 4"},
+    {"TORCH_FLASH",
+     [](AttentionProblem* p) {
+       p->compute_capability = 89;
+       p->d = 224;
+     },
+     "needs compute capability 8.0 or 9.0 to train with head dim 224"},
+    {"TORCH_FLASH", [](AttentionProblem* p) { p->s = 129; },
+     "129 queries over 128 keys leave some without"},
+    {"TORCH_EFFICIENT", [](AttentionProblem* p) { p->s = 129; },
+     "129 queries over 128 keys leave some without"},
+    {"TORCH_CUDNN", [](AttentionProblem* p) { p->s = 127; },
+     "aligns a causal mask at the top left"},
+    {"TORCH_CUDNN", [](AttentionProblem* p) { p->s = p->t = 1; },
+     "needs more than one key"},
+    {"TORCH_CUDNN", [](AttentionProblem* p) { p->b = 65536; },
+     "takes at most 65535 sequences and heads, not 65536 and 4"},
+    {"TORCH_FLASH", [](AttentionProblem* p) { p->deterministic = true; },
+     "adds up dQ in no fixed order"},
+    {"TORCH_CUDNN", [](AttentionProblem* p) { p->deterministic = true; },
+     "adds up dQ in no fixed order"},
+};
+INSTANTIATE_TEST_SUITE_P(Each, TorchKernels, ::testing::ValuesIn(kRefusals));
+
+// Backends are deterministic forward; only gradients are added up by atomics.
+TEST(TorchKernels, RunDeterministicallyWithoutGradients) {
+  AttentionProblem problem = GpuProblem();
+  problem.deterministic = true;
+  problem.needs_grad = false;
+  EXPECT_TRUE(Backend("TORCH_FLASH")->Supports(problem).ok());
+  EXPECT_TRUE(Backend("TORCH_CUDNN")->Supports(problem).ok());
 }
 
 TEST(BackendTable, EveryNameIsOneOfTheConfigs) {
@@ -134,14 +233,14 @@ TEST(SelectBackend, AutoTakesTheFirst) {
   EXPECT_EQ(choice->backend, &picky);
 }
 
-TEST(SelectBackend, DeterministicConfigBindsTheProblem) {
+TEST(SelectBackend, DeterministicProblemRefusesAtomics) {
   const PickyBackend picky;
   const AttentionBackend* const table[] = {&picky, Naive()};
   AttentionProblem problem = Problem();
   problem.d = 64;
-  AttentionConfig config = Config(AttentionConfig::AUTO);
-  config.set_deterministic(true);
-  const auto choice = SelectBackend(config, problem, table);
+  problem.deterministic = true;
+  const auto choice =
+      SelectBackend(Config(AttentionConfig::AUTO), problem, table);
   ASSERT_TRUE(choice.ok()) << choice.status();
   EXPECT_EQ(choice->backend, Naive());
   EXPECT_THAT(choice->reason, HasSubstr("adds dQ in no fixed order"));
@@ -219,13 +318,22 @@ testing::AttentionResults Eager(const at::Tensor& qkv, const at::Tensor& d_o,
   return testing::EagerAttention(in, qkv.scalar_type());
 }
 
-class SelfAttentionOf : public ::testing::TestWithParam<MaskKind> {};
-INSTANTIATE_TEST_SUITE_P(Masks, SelfAttentionOf,
-                         ::testing::Values(MaskKind::kCausal, MaskKind::kFull));
+class SelfAttentionOf
+    : public ::testing::TestWithParam<std::tuple<const char*, MaskKind>> {
+ protected:
+  SelfAttentionSpec spec() const {
+    SelfAttentionSpec spec = Spec(Backend(std::get<0>(GetParam())));
+    spec.mask = std::get<1>(GetParam());
+    return spec;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(
+    All, SelfAttentionOf,
+    ::testing::Combine(::testing::Values("NAIVE", "FLASH_TILED"),
+                       ::testing::Values(MaskKind::kCausal, MaskKind::kFull)));
 
 TEST_P(SelfAttentionOf, AgreesWithAtenAutograd) {
-  SelfAttentionSpec spec = Spec(Naive());
-  spec.mask = GetParam();
+  const SelfAttentionSpec spec = this->spec();
   const at::Tensor qkv = RandomQkv(spec, at::kDouble).set_requires_grad(true);
   const at::Tensor o = SelfAttention(qkv, spec);
   EXPECT_TRUE(o.is_contiguous());
@@ -238,8 +346,7 @@ TEST_P(SelfAttentionOf, AgreesWithAtenAutograd) {
 }
 
 TEST_P(SelfAttentionOf, AgreesWithFiniteDifferences) {
-  SelfAttentionSpec spec = Spec(Naive());
-  spec.mask = GetParam();
+  const SelfAttentionSpec spec = this->spec();
   testing::GradcheckCase check;
   check.fn = [&spec](const std::vector<at::Tensor>& inputs) {
     return SelfAttention(inputs[0], spec);

@@ -36,6 +36,13 @@ ModelShape Tiny() {
   return shape;
 }
 
+const AttentionBackend* Naive() {
+  for (const AttentionBackend* backend : AttentionBackends()) {
+    if (backend->name() == "NAIVE") return backend;
+  }
+  return nullptr;
+}
+
 // A model and its store, and what one forward and backward pass gives.
 struct Fixture {
   Fixture(const ModelShape& shape, const RecomputeConfig& recompute,
@@ -53,9 +60,7 @@ struct Fixture {
                                     .seed = 5})
                 .value();
     model = std::make_unique<TransformerLm>(
-        BlockContext{.shape = shape,
-                     .precision = policy,
-                     .backend = AttentionBackends().front()},
+        BlockContext{.shape = shape, .precision = policy, .backend = Naive()},
         *store, recompute);
     const at::Tensor tokens =
         at::arange(2 * (shape.context + 1), at::device(device).dtype(at::kLong))

@@ -1,0 +1,110 @@
+#include "attention_backends/compiled_fused/banded_product.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "ATen/ATen.h"
+#include "absl/functional/function_ref.h"
+#include "attention_backends/strided_product.h"
+
+namespace tessera {
+namespace fused {
+namespace {
+
+// More save little: 8 bands leave out 7/16 of the work, all there is being 1/2.
+constexpr int64_t kMaxBands = 8;
+// Of one launch: 256 tiles of 128 rows, two for each multiprocessor of the
+// largest GPUs.
+constexpr int64_t kMinLaunchRows = 256 * 128;
+// Of one sequence and head: the launches, and on a CPU the calls, must be worth
+// it.
+constexpr int64_t kMinBandRows = 256;
+// Bands begin at multiples of this, which keeps their data aligned.
+constexpr int64_t kBandUnit = 64;
+
+// Calls fn(band, n2's rows and columns as far as its band sees).
+void ForBands(
+    const RowMask& mask,
+    absl::FunctionRef<void(int64_t begin, int64_t end, int64_t keys)> fn) {
+  for (int64_t band = 0; band < mask.bands(); ++band) {
+    const int64_t begin = mask.BandBegin(band);
+    fn(begin, mask.BandEnd(band), mask.Written(begin));
+  }
+}
+
+// fn(out), by way of a copy where products cannot write `out` itself.
+void Into(const at::Tensor& out,
+          absl::FunctionRef<void(const at::Tensor&)> fn) {
+  if (IsTarget(out)) return fn(out);
+  const at::Tensor packed = at::empty(out.sizes(), out.options());
+  fn(packed);
+  out.copy_(packed);
+}
+
+}  // namespace
+
+RowMask MaskOf(const AttentionProblem& problem) {
+  const AttentionProblem& p = problem;
+  RowMask mask = {.queries = p.s,
+                  .keys = p.t,
+                  .causal = p.mask == MaskKind::kCausal,
+                  .band_rows = p.s};
+  // Rows of a group lie below each other, which no band cuts across; queries
+  // without a key would make empty bands.
+  if (!mask.causal || p.h != p.g || p.s > p.t) return mask;
+  const int64_t least =
+
+      p.cuda
+          ? std::max(kMinBandRows, kMinLaunchRows / MatricesPerLaunch(p.b, p.h))
+          : kMinBandRows;
+  const int64_t bands = std::clamp<int64_t>(p.s / least, 1, kMaxBands);
+  if (bands == 1) return mask;
+  const int64_t rows = (p.s + bands - 1) / bands;
+  mask.band_rows = (rows + kBandUnit - 1) / kBandUnit * kBandUnit;
+  return mask;
+}
+
+void MultiplyIntoScores(const RowMask& mask, const at::Tensor& x,
+                        const at::Tensor& y, double alpha,
+                        const at::Tensor& n2) {
+  if (mask.bands() == 1) return Multiply(x, y.transpose(2, 3), alpha, n2);
+  const at::Tensor rows = AsOperand(x), keys = AsOperand(y);
+  ForBands(mask, [&](int64_t begin, int64_t end, int64_t seen) {
+    Multiply(rows.slice(2, begin, end), keys.narrow(2, 0, seen).transpose(2, 3),
+             alpha, n2.slice(2, begin, end).narrow(3, 0, seen));
+  });
+}
+
+void MultiplyByKeys(const RowMask& mask, const at::Tensor& n2,
+                    const at::Tensor& y, double alpha,
+                    const at::Tensor& out_bhsd) {
+  if (mask.bands() == 1) return MultiplyIntoHeads(n2, y, alpha, out_bhsd);
+  const at::Tensor keys = AsOperand(y);
+  Into(out_bhsd, [&](const at::Tensor& out) {
+    ForBands(mask, [&](int64_t begin, int64_t end, int64_t seen) {
+      Multiply(n2.slice(2, begin, end).narrow(3, 0, seen),
+               keys.narrow(2, 0, seen), alpha, out.slice(2, begin, end));
+    });
+  });
+}
+
+void MultiplyByQueries(const RowMask& mask, const at::Tensor& n2,
+                       const at::Tensor& x, double alpha,
+                       const at::Tensor& out) {
+  if (mask.bands() == 1) {
+    return Multiply(n2.transpose(2, 3), x, alpha, out);
+  }
+  const at::Tensor rows = AsOperand(x);
+  Into(out, [&](const at::Tensor& target) {
+    // The keys that a band is the first to see are seen by all later queries.
+    int64_t first_key = 0;
+    ForBands(mask, [&](int64_t begin, int64_t, int64_t seen) {
+      Multiply(n2.slice(2, begin).slice(3, first_key, seen).transpose(2, 3),
+               rows.slice(2, begin), alpha, target.slice(2, first_key, seen));
+      first_key = seen;
+    });
+  });
+}
+
+}  // namespace fused
+}  // namespace tessera

@@ -1,0 +1,161 @@
+#include "attention_backends/compiled_fused/compiled_fused_backend.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+
+#include "ATen/ATen.h"
+#include "ATen/core/grad_mode.h"
+#include "absl/strings/str_cat.h"
+#include "attention_backends/compiled_fused/banded_product.h"
+#include "attention_backends/compiled_fused/row_mask.h"
+#include "attention_backends/compiled_fused/softmax.h"
+#include "attention_backends/strided_product.h"
+#include "framework/base/phase_observer.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
+#include "framework/params/activation_arena.h"
+
+namespace tessera {
+namespace {
+
+// Keys are 32-bit numbers in the kernels, and so are rows.
+constexpr int64_t kMaxLength = int64_t{1} << 30;
+constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();
+
+// The least that CUDA 13's compilers make code for.
+constexpr int kMinCapability = 75;
+
+absl::Status CheckDtype(const AttentionProblem& problem) {
+  switch (problem.dtype) {
+    case at::kFloat:
+    case at::kBFloat16:
+    case at::kHalf:
+      return absl::OkStatus();
+    case at::kDouble:
+      if (!problem.cuda) return absl::OkStatus();
+      break;
+    default:
+      break;
+  }
+  return absl::UnimplementedError(absl::StrCat(
+      "computes in Float, BFloat16 or Half, and on a CPU in Double, not in ",
+      c10::toString(problem.dtype), problem.cuda ? " on a GPU" : "",
+      ": change precision"));
+}
+
+absl::Status CheckGpu(const AttentionProblem& p) {
+  if (p.compute_capability < kMinCapability) {
+    return absl::UnimplementedError(
+        absl::StrCat("needs compute capability 7.5, this GPU has ",
+                     p.compute_capability / 10, ".", p.compute_capability % 10,
+                     ": use a newer GPU or NAIVE"));
+  }
+  if (std::max(p.s, p.t) > kMaxLength || p.b * p.h * p.s > kMaxRows) {
+    return absl::UnimplementedError(absl::StrCat(
+        "takes lengths up to ", kMaxLength, " and ", kMaxRows,
+        " queries of all heads, not lengths ", p.s, " x ", p.t, " and ",
+        p.b * p.h * p.s, " queries: use a smaller batch or context"));
+  }
+  return absl::OkStatus();
+}
+
+AttentionProblem ProblemOf(const AttentionArgs& args) {
+  AttentionProblem problem;
+  problem.b = args.q_bhsd.size(0);
+  problem.h = args.q_bhsd.size(1);
+  problem.s = args.q_bhsd.size(2);
+  problem.d = args.q_bhsd.size(3);
+  problem.g = args.k_bgtd.size(1);
+  problem.t = args.k_bgtd.size(2);
+  problem.dtype = args.q_bhsd.scalar_type();
+  problem.mask = args.mask;
+  problem.cuda = args.q_bhsd.is_cuda();
+  return problem;
+}
+
+}  // namespace
+
+absl::Status CompiledFusedBackend::Supports(
+    const AttentionProblem& problem) const {
+  RETURN_IF_ERROR(CheckDtype(problem));
+  return problem.cuda ? CheckGpu(problem) : absl::OkStatus();
+}
+
+AttentionMemory CompiledFusedBackend::Plan(
+    const AttentionProblem& problem) const {
+  const AttentionProblem& p = problem;
+  const auto element = static_cast<int64_t>(c10::elementSize(p.dtype));
+  const int64_t scores = p.b * p.h * p.s * p.t * element;
+  const int64_t q = p.b * p.h * p.s * p.d * element;
+  AttentionMemory memory;
+  memory.forward_bytes = ProductCopyBytes(p);
+  if (!p.needs_grad) {
+    memory.forward_bytes += scores;
+    return memory;
+  }
+  memory.saved_bytes = scores + q;
+  memory.backward_bytes = scores + (p.h != p.g ? q : 0) + ProductCopyBytes(p);
+  return memory;
+}
+
+absl::Status CompiledFusedBackend::Forward(const AttentionArgs& args,
+                                           AttentionOut* out) const {
+  return StatusFromTorchOr([&]() -> absl::Status {
+    const at::NoGradGuard no_grad;
+    const AttentionProblem n = ProblemOf(args);
+    const fused::RowMask mask = fused::MaskOf(n);
+    const at::TensorOptions options = args.q_bhsd.options();
+    const at::Tensor p =
+        EmptyActivation({n.b, n.g, n.h / n.g * n.s, n.t}, options);
+    {
+      const PhaseScope phase(args.phases, "scores");
+      fused::MultiplyIntoScores(mask, GroupHeads(args.q_bhsd, n.g), args.k_bgtd,
+                                args.scale, p);
+    }
+    if (args.wants_lse) {
+      out->lse_bhs = at::empty(
+          {n.b, n.h, n.s},
+          options.dtype(n.dtype == at::kDouble ? at::kDouble : at::kFloat));
+    }
+    {
+      const PhaseScope phase(args.phases, "softmax");
+      RETURN_IF_ERROR(fused::SoftmaxInPlace(mask, p.view({n.b, n.h, n.s, n.t}),
+                                            out->lse_bhs));
+    }
+    const PhaseScope phase(args.phases, "values");
+    out->o_bhsd =
+        EmptyActivation({n.b, n.s, n.h, n.d}, options).transpose(1, 2);
+    fused::MultiplyByKeys(mask, p, args.v_bgtd, 1, out->o_bhsd);
+    out->saved = {p};
+    return absl::OkStatus();
+  });
+}
+
+absl::Status CompiledFusedBackend::Backward(const AttentionArgs& args,
+                                            const AttentionOut& out,
+                                            const at::Tensor& d_o_bhsd,
+                                            AttentionGrads* grads) const {
+  return StatusFromTorchOr([&]() -> absl::Status {
+    const at::NoGradGuard no_grad;
+    const AttentionProblem n = ProblemOf(args);
+    const fused::RowMask mask = fused::MaskOf(n);
+    const at::Tensor& p = out.saved[0];
+    const at::Tensor d_o_rows =
+        d_o_bhsd.stride(3) == 1 ? d_o_bhsd : d_o_bhsd.contiguous();
+    const at::Tensor d_o = GroupHeads(d_o_rows, n.g);
+    fused::MultiplyByQueries(mask, p, d_o, 1, grads->dv_bgtd);
+    const at::Tensor d_s = at::empty_like(p);
+    fused::MultiplyIntoScores(mask, d_o, args.v_bgtd, 1, d_s);
+    const std::array<int64_t, 4> bhst = {n.b, n.h, n.s, n.t};
+    RETURN_IF_ERROR(fused::SoftmaxBackwardInPlace(mask, p.view(bhst), d_o_rows,
+                                                  out.o_bhsd, d_s.view(bhst)));
+    fused::MultiplyByKeys(mask, d_s, args.k_bgtd, args.scale, grads->dq_bhsd);
+    fused::MultiplyByQueries(mask, d_s, GroupHeads(args.q_bhsd, n.g),
+                             args.scale, grads->dk_bgtd);
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,51 @@
+#ifndef ATTENTION_BACKENDS_COMPILED_FUSED_ROW_MASK_H_
+#define ATTENTION_BACKENDS_COMPILED_FUSED_ROW_MASK_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+namespace tessera {
+namespace fused {
+
+// Which scores of a query exist, and how much of its row the products read.
+//
+// Under a causal mask the products of a band, `band_rows` successive queries,
+// stop behind the last key that one of them sees. What lies behind is neither
+// written nor read; between a query's own keys and there P and dS are zero.
+// Bands need queries <= keys; elsewhere one band holds every query.
+struct RowMask {
+  int64_t queries = 0, keys = 0;  // S, T
+  bool causal = false;            // aligned at the bottom right
+  int64_t band_rows = 0;          // S: a single band
+
+  // The leading keys that query i sees.
+  int64_t Visible(int64_t i) const {
+    return causal ? std::clamp<int64_t>(i + 1 + keys - queries, 0, keys) : keys;
+  }
+  // The leading keys that some query of i's band sees; all of a single band.
+  int64_t Written(int64_t i) const {
+    if (bands() == 1) return keys;
+    return std::min(keys, BandEnd(i / band_rows) + keys - queries);
+  }
+
+  int64_t bands() const {
+    return causal ? (queries + band_rows - 1) / band_rows : 1;
+  }
+  // Queries [BandBegin, BandEnd) are those of a band.
+  int64_t BandBegin(int64_t band) const { return band * band_rows; }
+  int64_t BandEnd(int64_t band) const {
+    return bands() == 1 ? queries : std::min(queries, (band + 1) * band_rows);
+  }
+
+  friend bool operator==(const RowMask&, const RowMask&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const RowMask& m) {
+    return H::combine(std::move(h), m.queries, m.keys, m.causal, m.band_rows);
+  }
+};
+
+}  // namespace fused
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_COMPILED_FUSED_ROW_MASK_H_

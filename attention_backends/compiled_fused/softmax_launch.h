@@ -1,0 +1,50 @@
+#ifndef ATTENTION_BACKENDS_COMPILED_FUSED_SOFTMAX_LAUNCH_H_
+#define ATTENTION_BACKENDS_COMPILED_FUSED_SOFTMAX_LAUNCH_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "attention_backends/compiled_fused/softmax_spec.h"
+#include "c10/core/Device.h"
+
+namespace tessera {
+namespace fused {
+
+// Whether this program can compile kernels.
+bool BuiltWithCuda();
+
+struct SoftmaxForwardCall {
+  SoftmaxSpec spec;
+  int64_t rows = 0;        // B H S
+  void* scores = nullptr;  // [rows, T]: S, becomes P
+  float* lse = nullptr;    // [rows], or null
+};
+
+// [B, H, S, D] with D contiguous; strides in elements. Laid out as the kernel's
+// struct of this name.
+struct HeadRows {
+  const void* data = nullptr;
+  int64_t batch_stride = 0, head_stride = 0, row_stride = 0;
+};
+
+struct SoftmaxBackwardCall {
+  SoftmaxSpec spec;
+  int64_t rows = 0;
+  const void* p = nullptr;  // [rows, T]
+  void* d_p = nullptr;      // [rows, T]: dP, becomes dS
+  HeadRows d_o, o;
+  int heads = 0, head_dim = 0;
+};
+
+// Run on LibTorch's current stream of `device`, where all data lie at addresses
+// that are multiples of 16 bytes. The first call for a spec compiles its
+// kernels or reads them from the user's cache folder, which cannot be while a
+// CUDA graph is captured: FailedPrecondition. Unimplemented in a build without
+// CUDA.
+absl::Status Launch(const SoftmaxForwardCall& call, c10::Device device);
+absl::Status Launch(const SoftmaxBackwardCall& call, c10::Device device);
+
+}  // namespace fused
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_COMPILED_FUSED_SOFTMAX_LAUNCH_H_

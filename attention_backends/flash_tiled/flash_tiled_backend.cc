@@ -1,0 +1,399 @@
+#include "attention_backends/flash_tiled/flash_tiled_backend.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "ATen/ATen.h"
+#include "absl/strings/str_cat.h"
+#include "c10/util/accumulate.h"
+#include "framework/base/torch_status.h"
+#include "framework/params/activation_arena.h"
+
+namespace tessera {
+namespace {
+
+// Rows of a tile of queries and of keys. Each pair of tiles costs a dozen
+// launches, hence no fewer; the scores of 128 x 128 tiles of 64 heads are 4 MiB
+// of FP32, which passes through L2 from one operation to the next.
+constexpr int64_t kQueryTile = 128, kKeyTile = 128;
+
+// The parts of a workspace start at multiples of this, for aligned loads.
+constexpr int64_t kPartAlignment = 64;  // elements
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+at::ScalarType WideType(at::ScalarType dtype) {
+  return dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+struct Range {
+  int64_t begin, end;
+  int64_t size() const { return end - begin; }
+};
+
+// Queries that see no key come first; they are left out here, so every query
+// sees key 0.
+struct Geometry {
+  int64_t b, g, r, s, t, d;  // r = H / G; s without the blind queries
+  int64_t blind;
+  bool causal;
+
+  int64_t kv_matrices() const { return b * g; }
+  int64_t query_rows() const { return b * g * r; }  // per position
+  int64_t QueryTile() const { return std::min(s, kQueryTile); }
+  int64_t KeyTile() const { return std::min(t, kKeyTile); }
+  // The keys that one of the queries before `query_end` sees end here.
+  int64_t KeyEnd(int64_t query_end) const {
+    return causal ? query_end + t - s : t;
+  }
+  // The first query that sees key `key`.
+  int64_t QueryBegin(int64_t key) const {
+    return causal ? std::max<int64_t>(0, key - (t - s)) : 0;
+  }
+};
+
+Geometry GeometryOf(const AttentionProblem& p) {
+  Geometry n;
+  n.b = p.b;
+  n.g = p.g;
+  n.r = p.h / p.g;
+  n.t = p.t;
+  n.d = p.d;
+  n.causal = p.mask == MaskKind::kCausal;
+  n.blind = n.causal ? std::max<int64_t>(0, p.s - p.t) : 0;
+  n.s = p.s - n.blind;
+  return n;
+}
+
+Geometry GeometryOf(const AttentionArgs& args) {
+  AttentionProblem problem;
+  problem.b = args.q_bhsd.size(0);
+  problem.h = args.q_bhsd.size(1);
+  problem.s = args.q_bhsd.size(2);
+  problem.d = args.q_bhsd.size(3);
+  problem.g = args.k_bgtd.size(1);
+  problem.t = args.k_bgtd.size(2);
+  problem.mask = args.mask;
+  return GeometryOf(problem);
+}
+
+// One allocation per pass, in parts; an enum of each pass names them.
+using PartSizes = std::vector<int64_t>;  // elements
+
+int64_t AlignedSize(int64_t elements) {
+  return (elements + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
+}
+
+int64_t TotalSize(const PartSizes& sizes) {
+  return std::accumulate(
+      sizes.begin(), sizes.end(), int64_t{0},
+      [](int64_t sum, int64_t size) { return sum + AlignedSize(size); });
+}
+
+std::vector<at::Tensor> AllocateParts(const PartSizes& sizes,
+                                      const at::Tensor& like) {
+  const at::Tensor all = at::empty(
+      {TotalSize(sizes)}, like.options().dtype(WideType(like.scalar_type())));
+  std::vector<at::Tensor> parts;
+  int64_t begin = 0;
+  for (const int64_t size : sizes) {
+    parts.push_back(all.narrow(0, begin, size));
+    begin += AlignedSize(size);
+  }
+  return parts;
+}
+
+// The beginning of a part as a tensor.
+at::Tensor View(const at::Tensor& part, at::IntArrayRef sizes) {
+  return part.narrow(0, 0, c10::multiply_integers(sizes)).view(sizes);
+}
+
+// Tensors of queries are seen as [B, G, R, S, .], those of keys as
+// [B, G, 1, T, .].
+at::Tensor QueryView(const Geometry& n, const at::Tensor& x_bhsd) {
+  return x_bhsd.unflatten(1, {n.g, n.r}).narrow(3, n.blind, n.s);
+}
+at::Tensor KeyView(const at::Tensor& x_bgtd) { return x_bgtd.unsqueeze(2); }
+
+// Some rows of x, widened into `part`; the heads of a group below each other:
+// [B G, R rows, .].
+at::Tensor Load(const at::Tensor& x, Range rows, const at::Tensor& part) {
+  const at::Tensor source = x.narrow(3, rows.begin, rows.size());
+  const at::Tensor tile = View(part, source.sizes());
+  tile.copy_(source);
+  return tile.view({x.size(0) * x.size(1), -1, x.size(4)});
+}
+
+void Store(const at::Tensor& tile, Range rows, const at::Tensor& x) {
+  const at::Tensor target = x.narrow(3, rows.begin, rows.size());
+  target.copy_(tile.view(target.sizes()));
+}
+
+// [B G, R rows, width] of a part that holds one such tile after the other.
+at::Tensor TileOf(const Geometry& n, const at::Tensor& part, Range rows,
+                  int64_t width) {
+  const int64_t per_position = n.query_rows() * width;
+  return part.narrow(0, rows.begin * per_position, rows.size() * per_position)
+      .view({n.kv_matrices(), n.r * rows.size(), width});
+}
+
+// The multiples of `tile` from the one at or before `begin`, up to `end`.
+std::vector<Range> Tiles(int64_t begin, int64_t end, int64_t tile) {
+  std::vector<Range> tiles;
+  for (int64_t first = begin / tile * tile; first < end; first += tile) {
+    tiles.push_back({first, std::min(first + tile, end)});
+  }
+  return tiles;
+}
+
+// Adds M to the scores of a tile, [B G, R queries, keys], in place.
+void Mask(const Geometry& n, Range queries, Range keys, const at::Tensor& s) {
+  // Query x of the tile sees its keys y <= x + diagonal.
+  const int64_t diagonal = queries.begin + n.t - n.s - keys.begin;
+  const bool all_see_all = !n.causal || keys.size() <= diagonal + 1;
+  if (all_see_all) return;
+  const at::Tensor future =
+      at::ones({queries.size(), keys.size()}, s.options().dtype(at::kBool))
+          .triu_(diagonal + 1);
+  s.view({-1, queries.size(), keys.size()}).masked_fill_(future, -kInfinity);
+}
+
+int64_t MaskBytes(const Geometry& n) {
+  return n.causal ? n.QueryTile() * n.KeyTile() : 0;
+}
+
+namespace forward {
+
+enum Part {
+  kQ,
+  kK,
+  kV,
+  kP,
+  kO,
+  kMax,
+  kNextMax,
+  kDecay,
+  kSum,
+  kTileSum,
+  kParts
+};
+
+PartSizes Sizes(const Geometry& n) {
+  const int64_t queries = n.query_rows() * n.QueryTile();
+  const int64_t keys = n.kv_matrices() * n.KeyTile();
+  PartSizes sizes(kParts);
+  sizes[kQ] = sizes[kO] = queries * n.d;
+  sizes[kK] = sizes[kV] = keys * n.d;
+  sizes[kP] = queries * n.KeyTile();
+  sizes[kMax] = sizes[kNextMax] = sizes[kDecay] = queries;
+  sizes[kSum] = sizes[kTileSum] = queries;
+  return sizes;
+}
+
+struct Views {
+  at::Tensor q, k, v, o, lse;
+};
+
+// Algorithm 1 for one tile of queries; names as there.
+void AttendTile(const Geometry& n, double scale, const Views& x, Range queries,
+                const std::vector<at::Tensor>& parts) {
+  const at::Tensor q = Load(x.q, queries, parts[kQ]);
+  const std::array<int64_t, 3> column = {q.size(0), q.size(1), 1};
+  const at::Tensor o = View(parts[kO], q.sizes()).zero_();
+  const at::Tensor l = View(parts[kSum], column).zero_();
+  const at::Tensor m = View(parts[kMax], column).fill_(-kInfinity);
+  at::Tensor next_m = View(parts[kNextMax], column);
+  at::Tensor decay = View(parts[kDecay], column);
+  at::Tensor tile_sum = View(parts[kTileSum], column);
+  for (const Range keys : Tiles(0, n.KeyEnd(queries.end), kKeyTile)) {
+    const at::Tensor k = Load(x.k, keys, parts[kK]);
+    const at::Tensor v = Load(x.v, keys, parts[kV]);
+    const at::Tensor p = View(parts[kP], {q.size(0), q.size(1), keys.size()});
+    p.baddbmm_(q, k.transpose(1, 2), /*beta=*/0, scale);
+    Mask(n, queries, keys, p);
+    // Finite: the first tile holds key 0, which every query sees.
+    at::amax_out(next_m, p, {2}, /*keepdim=*/true);
+    at::maximum_out(next_m, next_m, m);
+    at::sub_out(decay, m, next_m).exp_();
+    p.sub_(next_m).exp_();
+    at::sum_out(tile_sum, p, at::IntArrayRef{2}, /*keepdim=*/true);
+    l.mul_(decay).add_(tile_sum);
+    o.mul_(decay).baddbmm_(p, v);
+    m.copy_(next_m);
+  }
+  Store(o.div_(l), queries, x.o);
+  Store(l.log_().add_(m), queries, x.lse);
+}
+
+}  // namespace forward
+
+namespace backward {
+
+// kDQ and kRowSum hold every tile of queries, the others one tile.
+enum Part { kQ, kDO, kK, kV, kDK, kDV, kP, kDS, kLse, kRowSum, kDQ, kParts };
+
+PartSizes Sizes(const Geometry& n) {
+  const int64_t queries = n.query_rows() * n.QueryTile();
+  const int64_t keys = n.kv_matrices() * n.KeyTile();
+  PartSizes sizes(kParts);
+  sizes[kQ] = sizes[kDO] = queries * n.d;
+  sizes[kK] = sizes[kV] = sizes[kDK] = sizes[kDV] = keys * n.d;
+  sizes[kP] = sizes[kDS] = queries * n.KeyTile();
+  sizes[kLse] = queries;
+  sizes[kRowSum] = n.query_rows() * n.s;
+  sizes[kDQ] = n.query_rows() * n.s * n.d;
+  return sizes;
+}
+
+struct Views {
+  at::Tensor q, k, v, o, lse, d_o, dq, dk, dv;
+};
+
+// rowsum(dO o O) of every query.
+void RowSums(const Geometry& n, const Views& x,
+             const std::vector<at::Tensor>& parts) {
+  for (const Range queries : Tiles(0, n.s, kQueryTile)) {
+    const at::Tensor d_o = Load(x.d_o, queries, parts[kDO]);
+    const at::Tensor o = Load(x.o, queries, parts[kQ]);
+    at::Tensor row_sum = TileOf(n, parts[kRowSum], queries, 1);
+    at::sum_out(row_sum, o.mul_(d_o), at::IntArrayRef{2}, /*keepdim=*/true);
+  }
+}
+
+// What a tile of keys holds while the tiles of queries pass.
+struct HeldKeys {
+  Range keys;
+  at::Tensor k, v, dk, dv;
+};
+
+// The inner loop of Algorithm 2; names as there.
+void AddTile(const Geometry& n, double scale, const Views& x, Range queries,
+             const HeldKeys& tile, const std::vector<at::Tensor>& parts) {
+  const at::Tensor q = Load(x.q, queries, parts[kQ]);
+  const at::Tensor d_o = Load(x.d_o, queries, parts[kDO]);
+  const at::Tensor lse = Load(x.lse, queries, parts[kLse]);
+  const at::Tensor row_sum = TileOf(n, parts[kRowSum], queries, 1);
+  const at::Tensor dq = TileOf(n, parts[kDQ], queries, n.d);
+  const std::array<int64_t, 3> sizes = {q.size(0), q.size(1), tile.keys.size()};
+
+  const at::Tensor p = View(parts[kP], sizes);
+  p.baddbmm_(q, tile.k.transpose(1, 2), /*beta=*/0, scale);
+  Mask(n, queries, tile.keys, p);
+  p.sub_(lse).exp_();
+  tile.dv.baddbmm_(p.transpose(1, 2), d_o);
+
+  const at::Tensor d_s = View(parts[kDS], sizes);
+  d_s.baddbmm_(d_o, tile.v.transpose(1, 2), /*beta=*/0);
+  d_s.sub_(row_sum).mul_(p);
+  dq.baddbmm_(d_s, tile.k, /*beta=*/1, scale);
+  tile.dk.baddbmm_(d_s.transpose(1, 2), q, /*beta=*/1, scale);
+}
+
+// Algorithm 2 but for the rounding of dQ.
+void AddKeyTiles(const Geometry& n, double scale, const Views& x,
+                 const std::vector<at::Tensor>& parts) {
+  for (const Range keys : Tiles(0, n.t, kKeyTile)) {
+    HeldKeys tile = {keys, Load(x.k, keys, parts[kK]),
+                     Load(x.v, keys, parts[kV])};
+    tile.dk = View(parts[kDK], tile.k.sizes()).zero_();
+    tile.dv = View(parts[kDV], tile.v.sizes()).zero_();
+    const int64_t begin = n.QueryBegin(keys.begin);
+    for (const Range queries : Tiles(begin, n.s, kQueryTile)) {
+      AddTile(n, scale, x, queries, tile, parts);
+    }
+    Store(tile.dk, keys, x.dk);
+    Store(tile.dv, keys, x.dv);
+  }
+}
+
+}  // namespace backward
+}  // namespace
+
+absl::Status FlashTiledBackend::Supports(
+    const AttentionProblem& problem) const {
+  switch (problem.dtype) {
+    case at::kFloat:
+    case at::kDouble:
+    case at::kBFloat16:
+    case at::kHalf:
+      return absl::OkStatus();
+    default:
+      return absl::UnimplementedError(
+          absl::StrCat("computes Float, Double, BFloat16 or Half, not ",
+                       c10::toString(problem.dtype), ": change precision"));
+  }
+}
+
+AttentionMemory FlashTiledBackend::Plan(const AttentionProblem& problem) const {
+  const Geometry n = GeometryOf(problem);
+  const int64_t wide = c10::elementSize(WideType(problem.dtype));
+  const int64_t rows = problem.b * problem.h * problem.s;
+  const int64_t o = rows * problem.d * c10::elementSize(problem.dtype);
+  AttentionMemory memory;
+  memory.forward_bytes = TotalSize(forward::Sizes(n)) * wide + MaskBytes(n);
+  if (!problem.needs_grad) {
+    memory.forward_bytes += rows * wide;
+    return memory;
+  }
+  memory.saved_bytes = o + rows * wide;
+  memory.backward_bytes = TotalSize(backward::Sizes(n)) * wide + MaskBytes(n);
+  return memory;
+}
+
+absl::Status FlashTiledBackend::Forward(const AttentionArgs& args,
+                                        AttentionOut* out) const {
+  return StatusFromTorch([&] {
+    const at::NoGradGuard no_grad;
+    const Geometry n = GeometryOf(args);
+    const at::Tensor& q = args.q_bhsd;
+    const int64_t b = q.size(0), h = q.size(1), s = q.size(2), d = q.size(3);
+    out->o_bhsd = EmptyActivation({b, s, h, d}, q.options()).transpose(1, 2);
+    out->lse_bhs = EmptyActivation(
+        {b, h, s}, q.options().dtype(WideType(q.scalar_type())));
+    out->o_bhsd.narrow(2, 0, n.blind).zero_();
+    out->lse_bhs.narrow(2, 0, n.blind).fill_(-kInfinity);
+
+    const forward::Views views = {
+        QueryView(n, q), KeyView(args.k_bgtd), KeyView(args.v_bgtd),
+        QueryView(n, out->o_bhsd), QueryView(n, out->lse_bhs.unsqueeze(3))};
+    const auto parts = AllocateParts(forward::Sizes(n), q);
+    for (const Range queries : Tiles(0, n.s, kQueryTile)) {
+      forward::AttendTile(n, args.scale, views, queries, parts);
+    }
+  });
+}
+
+absl::Status FlashTiledBackend::Backward(const AttentionArgs& args,
+                                         const AttentionOut& out,
+                                         const at::Tensor& d_o_bhsd,
+                                         AttentionGrads* grads) const {
+  return StatusFromTorch([&] {
+    const at::NoGradGuard no_grad;
+    const Geometry n = GeometryOf(args);
+    backward::Views x;
+    x.q = QueryView(n, args.q_bhsd);
+    x.k = KeyView(args.k_bgtd);
+    x.v = KeyView(args.v_bgtd);
+    x.o = QueryView(n, out.o_bhsd);
+    x.lse = QueryView(n, out.lse_bhs.unsqueeze(3));
+    x.d_o = QueryView(n, d_o_bhsd);
+    x.dq = QueryView(n, grads->dq_bhsd);
+    x.dk = KeyView(grads->dk_bgtd);
+    x.dv = KeyView(grads->dv_bgtd);
+
+    const auto parts = AllocateParts(backward::Sizes(n), args.q_bhsd);
+    backward::RowSums(n, x, parts);
+    parts[backward::kDQ].zero_();
+    backward::AddKeyTiles(n, args.scale, x, parts);
+    for (const Range queries : Tiles(0, n.s, kQueryTile)) {
+      Store(TileOf(n, parts[backward::kDQ], queries, n.d), queries, x.dq);
+    }
+    grads->dq_bhsd.narrow(2, 0, n.blind).zero_();
+  });
+}
+
+}  // namespace tessera

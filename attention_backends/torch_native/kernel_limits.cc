@@ -1,0 +1,102 @@
+#include "attention_backends/torch_native/kernel_limits.h"
+
+#include <string>
+
+#include "ATen/ATen.h"
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace tessera {
+namespace {
+
+void CopyOrSumGroups(const at::Tensor& x_bthd, const at::Tensor& target_bgtd) {
+  at::Tensor target = SwapHeadsAndRows(target_bgtd);
+  const int64_t heads = x_bthd.size(2), kv_heads = target.size(2);
+  if (heads == kv_heads) {
+    target.copy_(x_bthd);
+    return;
+  }
+  at::sum_out(target, x_bthd.unflatten(2, {kv_heads, heads / kv_heads}),
+              at::IntArrayRef{3});
+}
+
+}  // namespace
+
+absl::Status RequireAmpere(const AttentionProblem& problem) {
+  if (!problem.cuda) {
+    return absl::UnimplementedError(
+        "runs on CUDA GPUs only: use NAIVE or FLASH_TILED on a CPU");
+  }
+  if (problem.compute_capability < 80) {
+    return absl::UnimplementedError(
+        absl::StrCat("needs compute capability 8.0, this GPU has ",
+                     problem.compute_capability / 10, ".",
+                     problem.compute_capability % 10, ": use NAIVE"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RequireDtype(const AttentionProblem& problem,
+                          absl::Span<const at::ScalarType> supported) {
+  if (absl::c_linear_search(supported, problem.dtype)) return absl::OkStatus();
+  const std::string names = absl::StrJoin(
+      supported, ", ", [](std::string* out, at::ScalarType dtype) {
+        absl::StrAppend(out, c10::toString(dtype));
+      });
+  return absl::UnimplementedError(
+      absl::StrCat("computes in ", names, ", not in ",
+                   c10::toString(problem.dtype), ": change precision"));
+}
+
+absl::Status RequireHeadDim(const AttentionProblem& problem, int64_t multiple,
+                            int64_t largest) {
+  if (problem.d % multiple == 0 && problem.d <= largest) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(absl::StrCat(
+      "needs a head dim that is a multiple of ", multiple, " and at most ",
+      largest, ", not ", problem.d, ": change the number of heads"));
+}
+
+absl::Status RequireKeyForEveryQuery(const AttentionProblem& problem) {
+  if (problem.mask != MaskKind::kCausal || problem.s <= problem.t) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(absl::StrCat(
+      "needs a key for every query; ", problem.s, " queries over ", problem.t,
+      " keys leave some without under a causal mask: use NAIVE"));
+}
+
+absl::Status RequireNoDeterminism(const AttentionProblem& problem) {
+  if (!problem.deterministic || !problem.needs_grad) return absl::OkStatus();
+  return absl::UnimplementedError(
+      "adds up dQ in no fixed order: set deterministic: false");
+}
+
+int64_t QueryBytes(const AttentionProblem& p) {
+  return p.b * p.h * p.s * p.d * c10::elementSize(p.dtype);
+}
+
+int64_t KeyBytes(const AttentionProblem& p, int64_t heads) {
+  return p.b * heads * p.t * p.d * c10::elementSize(p.dtype);
+}
+
+int64_t StatisticBytes(const AttentionProblem& p) {
+  return p.b * p.h * p.s * static_cast<int64_t>(sizeof(float));
+}
+
+int64_t RoundUp(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+at::Tensor SwapHeadsAndRows(const at::Tensor& x) { return x.transpose(1, 2); }
+
+void CopyGradients(const at::Tensor& dq_bshd, const at::Tensor& dk_bthd,
+                   const at::Tensor& dv_bthd, AttentionGrads* grads) {
+  SwapHeadsAndRows(grads->dq_bhsd).copy_(dq_bshd);
+  CopyOrSumGroups(dk_bthd, grads->dk_bgtd);
+  CopyOrSumGroups(dv_bthd, grads->dv_bgtd);
+}
+
+}  // namespace tessera

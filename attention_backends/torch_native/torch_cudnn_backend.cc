@@ -1,0 +1,105 @@
+#include "attention_backends/torch_native/torch_cudnn_backend.h"
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+
+#include "ATen/ATen.h"
+#include "absl/strings/str_cat.h"
+#include "attention_backends/torch_native/kernel_limits.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
+
+namespace tessera {
+namespace {
+
+constexpr at::ScalarType kDtypes[] = {at::kBFloat16, at::kHalf};
+constexpr int64_t kHeadDimMultiple = 8, kMaxHeadDim = 128;
+constexpr int64_t kMaxSequences = 65535, kMaxHeads = 65535;
+
+absl::Status RequireSizes(const AttentionProblem& problem) {
+  const AttentionProblem& p = problem;
+  if (p.mask == MaskKind::kCausal && p.s != p.t) {
+    return absl::UnimplementedError(absl::StrCat(
+        "aligns a causal mask at the top left, so it needs as many queries as "
+        "keys, not ",
+        p.s, " and ", p.t, ": use NAIVE"));
+  }
+  if (p.t == 1) {
+    return absl::UnimplementedError("needs more than one key: use NAIVE");
+  }
+  if (p.b > kMaxSequences || p.h > kMaxHeads) {
+    return absl::UnimplementedError(absl::StrCat(
+        "takes at most ", kMaxSequences, " sequences and heads, not ", p.b,
+        " and ", p.h, ": use smaller batches"));
+  }
+  return absl::OkStatus();
+}
+
+bool IsCausal(const AttentionArgs& args) {
+  return args.mask == MaskKind::kCausal;
+}
+
+}  // namespace
+
+absl::Status TorchCudnnBackend::Supports(
+    const AttentionProblem& problem) const {
+  RETURN_IF_ERROR(RequireAmpere(problem));
+  RETURN_IF_ERROR(RequireDtype(problem, kDtypes));
+  RETURN_IF_ERROR(RequireHeadDim(problem, kHeadDimMultiple, kMaxHeadDim));
+  RETURN_IF_ERROR(RequireSizes(problem));
+  return RequireNoDeterminism(problem);
+}
+
+AttentionMemory TorchCudnnBackend::Plan(const AttentionProblem& problem) const {
+  const AttentionProblem& p = problem;
+  AttentionMemory memory;
+  if (!p.needs_grad) {
+    memory.forward_bytes = StatisticBytes(p);
+    return memory;
+  }
+  memory.saved_bytes = QueryBytes(p) + StatisticBytes(p);
+  const int64_t sums = StatisticBytes(p) * (p.d + 1);
+  const int64_t ungrouped = p.h == p.g ? 0 : 2 * KeyBytes(p, p.h);
+  memory.backward_bytes =
+      QueryBytes(p) + 2 * KeyBytes(p, p.g) + sums + ungrouped;
+  return memory;
+}
+
+absl::Status TorchCudnnBackend::Forward(const AttentionArgs& args,
+                                        AttentionOut* out) const {
+  return StatusFromTorch([&] {
+    const at::NoGradGuard no_grad;
+    const auto results = at::_scaled_dot_product_cudnn_attention(
+        args.q_bhsd, args.k_bgtd, args.v_bgtd, /*attn_bias=*/std::nullopt,
+        /*compute_log_sumexp=*/true, /*dropout_p=*/0, IsCausal(args),
+        /*return_debug_mask=*/false, args.scale);
+    const at::Tensor &lse = std::get<1>(results), &seed = std::get<6>(results),
+                     &offset = std::get<7>(results);
+    out->o_bhsd = std::get<0>(results);
+    out->lse_bhs = lse.view(args.q_bhsd.sizes().slice(0, 3));
+    out->saved = {lse, seed, offset};
+  });
+}
+
+absl::Status TorchCudnnBackend::Backward(const AttentionArgs& args,
+                                         const AttentionOut& out,
+                                         const at::Tensor& d_o_bhsd,
+                                         AttentionGrads* grads) const {
+  return StatusFromTorch([&] {
+    const at::NoGradGuard no_grad;
+    const at::Tensor d_o =
+        SwapHeadsAndRows(SwapHeadsAndRows(d_o_bhsd).contiguous());
+    const at::Tensor none;
+    const auto [dq, dk, dv] = at::_scaled_dot_product_cudnn_attention_backward(
+        d_o, args.q_bhsd, args.k_bgtd, args.v_bgtd, out.o_bhsd,
+        /*logsumexp=*/out.saved[0], /*philox_seed=*/out.saved[1],
+        /*philox_offset=*/out.saved[2], /*attn_bias=*/none,
+        /*cum_seq_q=*/none, /*cum_seq_k=*/none, args.q_bhsd.size(2),
+        args.k_bgtd.size(2), /*dropout_p=*/0, IsCausal(args), args.scale);
+    CopyGradients(SwapHeadsAndRows(dq), SwapHeadsAndRows(dk),
+                  SwapHeadsAndRows(dv), grads);
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,104 @@
+#include "attention_backends/torch_native/torch_flash_backend.h"
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+
+#include "ATen/ATen.h"
+#include "absl/strings/str_cat.h"
+#include "attention_backends/torch_native/kernel_limits.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
+
+namespace tessera {
+namespace {
+
+constexpr at::ScalarType kDtypes[] = {at::kBFloat16, at::kHalf};
+constexpr int64_t kHeadDimMultiple = 8, kMaxHeadDim = 256;
+
+// The backward kernel of head dims 200..224 wants the shared memory of an A100
+// or H100.
+absl::Status RequireSharedMemory(const AttentionProblem& problem) {
+  const int capability = problem.compute_capability;
+  const bool large = capability == 80 || capability == 90;
+  if (!problem.needs_grad || large || problem.d <= 192 || problem.d > 224) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(absl::StrCat(
+      "needs compute capability 8.0 or 9.0 to train with head dim ", problem.d,
+      ": change the number of heads"));
+}
+
+bool IsCausal(const AttentionArgs& args) {
+  return args.mask == MaskKind::kCausal;
+}
+
+}  // namespace
+
+absl::Status TorchFlashBackend::Supports(
+    const AttentionProblem& problem) const {
+  RETURN_IF_ERROR(RequireAmpere(problem));
+  RETURN_IF_ERROR(RequireDtype(problem, kDtypes));
+  RETURN_IF_ERROR(RequireHeadDim(problem, kHeadDimMultiple, kMaxHeadDim));
+  RETURN_IF_ERROR(RequireSharedMemory(problem));
+  RETURN_IF_ERROR(RequireKeyForEveryQuery(problem));
+  return RequireNoDeterminism(problem);
+}
+
+AttentionMemory TorchFlashBackend::Plan(const AttentionProblem& problem) const {
+  const AttentionProblem& p = problem;
+  AttentionMemory memory;
+  if (!p.needs_grad) {
+    memory.forward_bytes = StatisticBytes(p);
+    return memory;
+  }
+  memory.saved_bytes = QueryBytes(p) + StatisticBytes(p);
+  // In FP32, of rows padded to 128 and head dims padded to those built: dQ and
+  // rowsum(dO o O).
+  const int64_t padded_rows = RoundUp(p.s, 128);
+  const int64_t padded_d = p.d > 192 ? 256 : RoundUp(p.d, 32);
+  const int64_t sums = p.b * p.h * padded_rows * (padded_d + 1) *
+                       static_cast<int64_t>(sizeof(float));
+  // With grouped heads the kernel makes dK and dV of every query head.
+  const int64_t ungrouped = p.h == p.g ? 0 : 2 * KeyBytes(p, p.h);
+  memory.backward_bytes =
+      QueryBytes(p) + 2 * KeyBytes(p, p.g) + sums + ungrouped;
+  return memory;
+}
+
+absl::Status TorchFlashBackend::Forward(const AttentionArgs& args,
+                                        AttentionOut* out) const {
+  return StatusFromTorch([&] {
+    const at::NoGradGuard no_grad;
+    at::Tensor o, lse, rng_state, unused;
+    std::tie(o, lse, rng_state, unused, std::ignore) =
+        at::_flash_attention_forward(
+            SwapHeadsAndRows(args.q_bhsd), SwapHeadsAndRows(args.k_bgtd),
+            SwapHeadsAndRows(args.v_bgtd), /*cum_seq_q=*/std::nullopt,
+            /*cum_seq_k=*/std::nullopt, args.q_bhsd.size(2),
+            args.k_bgtd.size(2), /*dropout_p=*/0, IsCausal(args),
+            /*return_debug_mask=*/false, args.scale);
+    out->o_bhsd = SwapHeadsAndRows(o);
+    out->lse_bhs = lse;
+    out->saved = {rng_state, unused};
+  });
+}
+
+absl::Status TorchFlashBackend::Backward(const AttentionArgs& args,
+                                         const AttentionOut& out,
+                                         const at::Tensor& d_o_bhsd,
+                                         AttentionGrads* grads) const {
+  return StatusFromTorch([&] {
+    const at::NoGradGuard no_grad;
+    const auto [dq, dk, dv] = at::_flash_attention_backward(
+        SwapHeadsAndRows(d_o_bhsd), SwapHeadsAndRows(args.q_bhsd),
+        SwapHeadsAndRows(args.k_bgtd), SwapHeadsAndRows(args.v_bgtd),
+        SwapHeadsAndRows(out.o_bhsd), out.lse_bhs, /*cum_seq_q=*/at::Tensor(),
+        /*cum_seq_k=*/at::Tensor(), args.q_bhsd.size(2), args.k_bgtd.size(2),
+        /*dropout_p=*/0, IsCausal(args), /*rng_state=*/out.saved[0],
+        /*unused=*/out.saved[1], args.scale);
+    CopyGradients(dq, dk, dv, grads);
+  });
+}
+
+}  // namespace tessera

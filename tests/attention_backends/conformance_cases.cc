@@ -1,0 +1,179 @@
+#include "tests/attention_backends/conformance_cases.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "absl/strings/str_cat.h"
+#include "attention_backends/backend_table.h"
+
+namespace tessera::testing {
+namespace {
+
+using Cases = std::vector<ConformanceCase>;
+
+// Every backend x shape x mask x dtype.
+Cases Cross(const std::vector<Shape>& shapes,
+            const std::vector<at::ScalarType>& dtypes) {
+  Cases cases;
+  for (const AttentionBackend* backend : AttentionBackends()) {
+    for (const Shape& shape : shapes) {
+      for (const MaskKind mask : {MaskKind::kCausal, MaskKind::kFull}) {
+        for (const at::ScalarType dtype : dtypes) {
+          cases.push_back({backend, shape, mask, dtype});
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+Cases With(Values values, Cases cases) {
+  for (ConformanceCase& c : cases) c.values = values;
+  return cases;
+}
+
+Cases Deterministic(Cases cases) {
+  for (ConformanceCase& c : cases) c.deterministic = true;
+  return cases;
+}
+
+Cases Join(const std::vector<Cases>& lists) {
+  Cases all;
+  for (const Cases& list : lists) {
+    all.insert(all.end(), list.begin(), list.end());
+  }
+  return all;
+}
+
+// Lengths around the tiles of kernels x head dims, with batch sizes and head
+// groupings taking turns.
+std::vector<Shape> SquareShapes() {
+  constexpr int64_t kLengths[] = {1, 2, 63, 64, 65, 127, 128, 129};
+  constexpr int64_t kHeadDims[] = {8,  16, 32,  40,  64,  72,
+                                   80, 96, 112, 128, 192, 256};
+  constexpr int64_t kHeads[][2] = {{1, 1}, {2, 1}, {5, 1}, {3, 3}, {4, 2}};
+  std::vector<Shape> shapes;
+  for (const int64_t length : kLengths) {
+    for (const int64_t d : kHeadDims) {
+      const auto turn = static_cast<int64_t>(shapes.size());
+      const auto& heads = kHeads[turn % 5];
+      shapes.push_back({1 + turn % 4, length, length, heads[0], heads[1], d});
+    }
+  }
+  return shapes;
+}
+
+// S < T, also by one, which shifts the diagonal off the tiles; S > T, which has
+// rows without a key; many heads; enough sequences for backends that treat many
+// otherwise; long ones.
+std::vector<Shape> OtherShapes() {
+  return {{2, 1, 128, 2, 1, 64},   {1, 64, 129, 4, 2, 32},
+          {1, 65, 777, 5, 1, 80},  {1, 200, 201, 2, 1, 16},
+          {2, 129, 64, 2, 2, 32},  {1, 128, 1, 2, 1, 16},
+          {2, 100, 65, 4, 2, 128}, {1, 64, 64, 25, 5, 40},
+          {1, 65, 65, 25, 25, 64}, {9, 17, 17, 2, 2, 16},
+          {9, 20, 13, 4, 2, 8},    {9, 17, 17, 3, 1, 16},
+          {1, 777, 777, 2, 1, 64}, {1, 1100, 530, 1, 1, 8},
+          {1, 530, 1100, 2, 2, 8}};
+}
+
+std::vector<Shape> ExtremeShapes() {
+  return {{2, 65, 65, 2, 1, 64}, {1, 200, 130, 2, 2, 128}};
+}
+
+// Several tiles of queries meet several of keys: the order of sums shows.
+std::vector<Shape> DeterminismShapes() {
+  return {{2, 300, 300, 4, 2, 64}, {1, 129, 400, 2, 2, 128}};
+}
+
+}  // namespace
+
+std::string ConformanceCase::ToString() const {
+  const char* const names[] = {"", "_huge_logits", "_subnormal_keys"};
+  return absl::StrCat(
+      std::string(backend->name()), "_b", shape.b, "_s", shape.s, "_t", shape.t,
+      "_h", shape.h, "_g", shape.g, "_d", shape.d,
+      mask == MaskKind::kCausal ? "_causal_" : "_full_", c10::toString(dtype),
+      names[static_cast<int>(values)], deterministic ? "_deterministic" : "");
+}
+
+AttentionProblem ConformanceCase::Problem(const DeviceInfo& device) const {
+  AttentionProblem problem;
+  problem.b = shape.b;
+  problem.s = shape.s;
+  problem.t = shape.t;
+  problem.h = shape.h;
+  problem.g = shape.g;
+  problem.d = shape.d;
+  problem.dtype = dtype;
+  problem.mask = mask;
+  problem.deterministic = deterministic;
+  problem.cuda = device.is_cuda();
+  problem.compute_capability = device.compute_capability;
+  return problem;
+}
+
+int64_t ConformanceCase::BlindRows() const {
+  return mask == MaskKind::kCausal ? std::max<int64_t>(0, shape.s - shape.t)
+                                   : 0;
+}
+
+void PrintTo(const ConformanceCase& c, std::ostream* out) {
+  *out << c.ToString();
+}
+
+std::vector<ConformanceCase> CpuCases() {
+  const std::vector<at::ScalarType> dtypes = {at::kFloat, at::kBFloat16};
+  // BF16 products are slow on a CPU without units for them.
+  std::vector<Shape> third;
+  for (size_t i = 0; i < SquareShapes().size(); i += 3) {
+    third.push_back(SquareShapes()[i]);
+  }
+  const std::vector<Shape> long_ones = {{1, 1000, 1000, 2, 1, 40},
+                                        {1, 2048, 2048, 1, 1, 64}};
+  Cases cases =
+      Join({Cross(SquareShapes(), {at::kFloat}), Cross(third, {at::kBFloat16}),
+            Cross(OtherShapes(), dtypes), Cross(OtherShapes(), {at::kDouble}),
+            Cross(long_ones, {at::kFloat}),
+            With(Values::kHugeLogits, Cross(ExtremeShapes(), dtypes)),
+            With(Values::kSubnormalKeys, Cross(ExtremeShapes(), dtypes)),
+            Deterministic(Cross(DeterminismShapes(), dtypes))});
+  cases.erase(
+      std::remove_if(cases.begin(), cases.end(),
+                     [](const ConformanceCase& c) {
+                       return !c.backend->Supports(c.Problem(CpuDevice())).ok();
+                     }),
+      cases.end());
+  return cases;
+}
+
+std::vector<ConformanceCase> GpuCases() {
+  const std::vector<at::ScalarType> dtypes = {at::kFloat, at::kBFloat16,
+                                              at::kHalf};
+  const std::vector<Shape> training = {{2, 512, 512, 12, 12, 64},
+                                       {1, 1024, 1024, 25, 25, 64},
+                                       {1, 1024, 1024, 8, 8, 80},
+                                       {1, 2048, 2048, 8, 2, 128}};
+  std::vector<Shape> long_ones;
+  for (const int64_t length : {777, 1000, 2048}) {
+    for (const int64_t d : {40, 64, 128, 192}) {
+      long_ones.push_back({2, length, length, 4, 2, d});
+    }
+  }
+  return Join({Cross(SquareShapes(), dtypes), Cross(OtherShapes(), dtypes),
+               Cross(training, dtypes), Cross(long_ones, dtypes),
+               With(Values::kHugeLogits, Cross(ExtremeShapes(), dtypes)),
+               With(Values::kSubnormalKeys, Cross(ExtremeShapes(), dtypes)),
+               Deterministic(Cross(DeterminismShapes(), dtypes)),
+               Deterministic(Cross(training, dtypes))});
+}
+
+std::vector<ConformanceCase> PlanCases() {
+  // NAIVE's cases: one launch a sequence; packed; grouped heads.
+  return Cross({{4, 2048, 2048, 16, 16, 64},
+                {16, 2048, 2048, 8, 8, 128},
+                {4, 2048, 2048, 32, 8, 80}},
+               {at::kFloat, at::kBFloat16});
+}
+
+}  // namespace tessera::testing

@@ -1,0 +1,100 @@
+#include "tests/attention_backends/error_bound.h"
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "ATen/ATen.h"
+#include "absl/strings/str_join.h"
+
+namespace tessera::testing {
+namespace {
+
+// Unit roundoff; the least number with full precision.
+double Roundoff(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble:
+      return 0x1p-53;
+    case at::kFloat:
+      return 0x1p-24;
+    case at::kHalf:
+      return 0x1p-11;
+    default:
+      return 0x1p-8;  // BFloat16
+  }
+}
+double LeastNormal(at::ScalarType dtype) {
+  return dtype == at::kHalf ? 0x1p-14 : 0x1p-126;
+}
+
+// Equal infinities differ by nothing; NaN and unequal ones by infinity.
+at::Tensor ErrorOf(const at::Tensor& x, const at::Tensor& exact) {
+  const at::Tensor wide = x.to(at::kDouble).contiguous();
+  return (wide - exact)
+      .abs()
+      .masked_fill(wide == exact, 0)
+      .nan_to_num(HUGE_VAL, HUGE_VAL, HUGE_VAL)
+      .contiguous();
+}
+
+std::vector<int64_t> IndexOf(int64_t flat, at::IntArrayRef sizes) {
+  std::vector<int64_t> index(sizes.size());
+  for (int64_t i = sizes.size() - 1; i >= 0; --i) {
+    index[i] = flat % sizes[i];
+    flat /= sizes[i];
+  }
+  return index;
+}
+
+// What twice the error of the baseline does not cover, in units of
+// `magnitude`:
+//
+// - FP32: four roundings, because the baseline may be exact by luck. Over one
+//   key P = 1 and dS = dP - rowsum(dO o O) = 0; eager ATen sums both in one
+//   order and cancels to 0, another order leaves a rounding, and a logarithm
+//   of base 2 leaves a few in L. Most of what needs it has few keys or
+//   queries. On a CPU 162 of 2,568 results need some, 0.82 at most; on an H200
+//   35 need more than one, 3.6 at most, all but six of them TORCH_EFFICIENT's.
+// - Narrower results: one FP32 rounding, for the sums they are rounded from.
+// - BF16 and FP16, dQ and dK: half a rounding to that dtype. Where dP and
+//   rowsum are rounded before they are subtracted, sums that differ in their
+//   last FP32 bit can round to neighbours, which are two roundings of
+//   |dP| <= |dO| |V| apart, next to magnitudes of 2 |dO| |V|. That |dP| is less
+//   than half of its bound, signs being random, is the other factor of two.
+// - FP64: four roundings. The baseline is the oracle, so its error counts as 0,
+//   while both round in each of their sums; 3.2 is the most that was seen.
+double Slack(const Comparison& c) {
+  const at::ScalarType dtype = c.actual.scalar_type();
+  if (dtype == at::kDouble) return 4 * Roundoff(dtype);
+  const bool rounds_sums = c.cancels && dtype != at::kFloat;
+  return (dtype == at::kFloat ? 4 : 1) * Roundoff(at::kFloat) +
+         (rounds_sums ? 0.5 * Roundoff(dtype) : 0);
+}
+
+}  // namespace
+
+::testing::AssertionResult Conforms(const Comparison& c) {
+  const at::Tensor exact = c.exact.contiguous();
+  const at::Tensor error = ErrorOf(c.actual, exact);
+  const at::ScalarType dtype = c.actual.scalar_type();
+  const at::Tensor finite = exact.masked_fill(exact.isinf(), 0);
+  const double baseline = ErrorOf(c.baseline, exact).max().item<double>();
+  const double rounding = Roundoff(dtype) * finite.abs().max().item<double>();
+  const double magnitude = c.magnitude.max().item<double>();
+  const double bound =
+      2 * baseline + rounding + Slack(c) * magnitude + LeastNormal(dtype);
+  const int64_t worst = error.argmax().item<int64_t>();
+  const double worst_error = error.flatten()[worst].item<double>();
+  if (worst_error <= bound && std::isfinite(bound)) {
+    return ::testing::AssertionSuccess();
+  }
+  return ::testing::AssertionFailure()
+         << "worst at [" << absl::StrJoin(IndexOf(worst, error.sizes()), ", ")
+         << "]: " << c.actual.contiguous().flatten()[worst].item<double>()
+         << ", exactly " << exact.flatten()[worst].item<double>() << "; error "
+         << worst_error << " > bound " << bound << ", of which twice "
+         << baseline << " is eager ATen's and " << Slack(c) * magnitude
+         << " slack";
+}
+
+}  // namespace tessera::testing
