@@ -24,37 +24,19 @@ import argparse
 import itertools
 import json
 import pathlib
-import queue
 import shlex
 import statistics
 import subprocess
 import sys
-import threading
-import time
+
+from compare import (Deadline, Failed, OutOfTime, Served, header, listed,
+                     medians, of_side, raw_lines, row, run_grid, start_servers,
+                     status_of, stop_servers)
 
 PHASES = ("forward_ms", "forward_backward_ms", "step_ms")
 # Ours ends so (framework/base/exit_code.h).
 OUT_OF_MEMORY = 3
 PEER = pathlib.Path(__file__).resolve().parent / "peers" / "lm_step.py"
-
-
-class Failed(Exception):
-    """A side gave no figures; the text says why."""
-
-
-class OutOfTime(Exception):
-    """The time limit of the whole comparison has passed."""
-
-
-class Deadline:
-    def __init__(self, seconds):
-        self._end = time.monotonic() + seconds
-
-    def left(self):
-        left = self._end - time.monotonic()
-        if left <= 0:
-            raise OutOfTime
-        return left
 
 
 class Ours:
@@ -81,90 +63,6 @@ class Ours:
         raise Failed(f"exit status {done.returncode}: {said[-1]}")
 
 
-class PeerProcess:
-    """The peers' server; answers are read by a thread, so waits can end."""
-
-    def __init__(self, command, deadline):
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            universal_newlines=True)
-        self._lines = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
-        self.machine = self._answer(deadline)
-
-    def _read(self):
-        for line in self._process.stdout:
-            if line.startswith("{"):  # torch.compile may chatter
-                self._lines.put(line)
-        self._lines.put(None)
-
-    def _answer(self, deadline):
-        try:
-            line = self._lines.get(timeout=deadline.left())
-        except queue.Empty:
-            raise OutOfTime from None
-        if line is None:
-            raise Failed(f"the peer ended, exit status {self._process.wait()}")
-        return json.loads(line)
-
-    def ask(self, question, deadline):
-        try:
-            self._process.stdin.write(json.dumps(question) + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise Failed("the peer has ended") from None
-        return self._answer(deadline)
-
-    def stop(self):
-        self._process.kill()
-        self._process.wait()
-
-
-class Peer:
-    def __init__(self, variant, process):
-        self.name = variant
-        self._process = process
-
-    def measure(self, cell, deadline):
-        return self._process.ask(dict(cell, variant=self.name), deadline)
-
-
-def run_cell(cell, sides, rounds, deadline):
-    """Yields a record per side and round; raises OutOfTime."""
-    for number in range(rounds):
-        for side in sides if number % 2 == 0 else sides[::-1]:
-            try:
-                figures = side.measure(cell, deadline)
-            except Failed as failure:
-                figures = {"status": str(failure)}
-            yield {"side": side.name, "round": number, "status": "OK", **cell,
-                   **figures}
-
-
-def run_grid(cells, sides, rounds, deadline):
-    """(cell, records) of the cells measured, and the cells left out."""
-    results = []
-    for index, cell in enumerate(cells):
-        records = []
-        try:
-            for record in run_cell(cell, sides, rounds, deadline):
-                print(json.dumps(record), file=sys.stderr, flush=True)
-                records.append(record)
-        except OutOfTime:
-            # A round in which only one side ran would compare nothing.
-            complete = records[:len(records) // len(sides) * len(sides)]
-            if complete:
-                results.append((cell, complete))
-            return results, cells[index + bool(complete):]
-        results.append((cell, records))
-    return results, []
-
-
-def medians(records, phase):
-    return [record[phase]["median"] for record in records
-            if record["status"] == "OK"]
-
-
 def spread_percent(values):
     """Largest less smallest of the rounds, in per cent of their median."""
     return 100 * (max(values) - min(values)) / statistics.median(values)
@@ -188,26 +86,19 @@ def compare_peaks(ours, peer):
     return f"{max(a):.2f} / {max(b):.2f} = **{max(a) / max(b):.2f}**"
 
 
-def status_of(records, values):
-    if values:
-        return f"{statistics.median(values):.2f}"
-    return records[-1]["status"].replace("|", "\\|") if records else "not run"
-
-
 def table(results):
-    yield ("| size | context | batch | precision | ours | peer | forward, ms"
-           " | forward + backward, ms | step, ms | peak, GiB |")
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+    yield from header(["size", "context", "batch", "precision", "ours", "peer",
+                       "forward, ms", "forward + backward, ms", "step, ms",
+                       "peak, GiB"])
     for cell, records in results:
-        ours = [r for r in records if r["side"] == "ours"]
+        ours = of_side(records, "ours")
         backend = next((r["backend"] for r in ours if "backend" in r), "?")
         for name in sorted({r["side"] for r in records} - {"ours"}):
-            peer = [r for r in records if r["side"] == name]
+            peer = of_side(records, name)
             words = [cell["size"], cell["context"], cell["batch"],
                      cell["precision"], backend, name]
             words += [compare_times(ours, peer, phase) for phase in PHASES]
-            words.append(compare_peaks(ours, peer))
-            yield "| " + " | ".join(str(word) for word in words) + " |"
+            yield row(words + [compare_peaks(ours, peer)])
 
 
 def report(results, left_out, machine, arguments):
@@ -225,14 +116,8 @@ def report(results, left_out, machine, arguments):
         yield (f"Not measured within {arguments.time_limit_s:.0f} s: {names}.")
     yield ""
     yield "```"
-    for _, records in results:
-        for record in records:
-            yield json.dumps(record)
+    yield from raw_lines(results)
     yield "```"
-
-
-def listed(text):
-    return text.split(",")
 
 
 def parse_arguments():
@@ -264,18 +149,16 @@ def make_cells(arguments):
 def main():
     arguments = parse_arguments()
     deadline = Deadline(arguments.time_limit_s)
-    try:
-        process = PeerProcess(shlex.split(arguments.peer_command), deadline)
-    except (Failed, OutOfTime) as error:
-        sys.exit(f"the peer did not start: {error or 'out of time'}")
+    servers = start_servers({"the peer": arguments.peer_command}, deadline)
+    peer = servers["the peer"]
     sides = [Ours(f"{arguments.ours} {arguments.ours_options}")]
-    sides += [Peer(variant, process) for variant in arguments.peers]
+    sides += [Served("variant", name, peer) for name in arguments.peers]
     try:
         results, left_out = run_grid(make_cells(arguments), sides,
                                      arguments.rounds, deadline)
     finally:
-        process.stop()
-    text = "\n".join(report(results, left_out, process.machine, arguments))
+        stop_servers(servers)
+    text = "\n".join(report(results, left_out, peer.machine, arguments))
     print(text)
     if arguments.out:
         arguments.out.write_text(text + "\n")

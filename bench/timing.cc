@@ -39,13 +39,17 @@ absl::StatusOr<double> TimeOnDevice(absl::FunctionRef<absl::Status()> fn,
 
 }  // namespace
 
+absl::StatusOr<double> TimeOnceMs(absl::FunctionRef<absl::Status()> fn,
+                                  c10::Device device) {
+  return device.is_cpu() ? TimeOnHost(fn) : TimeOnDevice(fn, device);
+}
+
 absl::StatusOr<Timing> Measure(absl::FunctionRef<absl::Status()> fn,
                                c10::Device device, int warmup, int iterations) {
   for (int i = 0; i < warmup; ++i) RETURN_IF_ERROR(fn());
   std::vector<double> ms(iterations);
   for (double& sample : ms) {
-    ASSIGN_OR_RETURN(
-        sample, device.is_cpu() ? TimeOnHost(fn) : TimeOnDevice(fn, device));
+    ASSIGN_OR_RETURN(sample, TimeOnceMs(fn, device));
   }
   std::sort(ms.begin(), ms.end());
   return Timing{

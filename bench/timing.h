@@ -8,6 +8,10 @@
 
 namespace tessera {
 
+// Milliseconds that one call of `fn` takes, as Measure() takes them.
+absl::StatusOr<double> TimeOnceMs(absl::FunctionRef<absl::Status()> fn,
+                                  c10::Device device);
+
 struct Timing {
   double median_ms = 0, min_ms = 0, max_ms = 0;
 };

@@ -42,6 +42,7 @@ class Times:
 
 def _cuda_call_ms(call):
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
     start.record()
     call()
     end.record()
@@ -55,21 +56,26 @@ def _cpu_call_ms(call):
     return (time.perf_counter() - start) * 1e3
 
 
-def time_call(call, device, warm_up=3, measured=10):
+def time_call(call, device, warm_up=3, measured=10, prepare=None):
     """Times each of `measured` calls alone, by CUDA events on a GPU, so that
-    what the host does between two kernels counts where the GPU waits for it."""
-    for _ in range(warm_up):
-        call()
-    if device == "cuda":
-        torch.cuda.synchronize()
+    what the host does between two kernels counts where the GPU waits for it.
+    With `prepare`, a call takes its result, whose making is not timed."""
     call_ms = _cuda_call_ms if device == "cuda" else _cpu_call_ms
-    times = [call_ms(call) for _ in range(measured)]
+
+    def one_ms():
+        if prepare is None:
+            return call_ms(call)
+        prepared = prepare()
+        return call_ms(lambda: call(prepared))
+
+    times = [one_ms() for _ in range(warm_up + measured)][warm_up:]
     return Times(statistics.median(times), min(times), max(times))
 
 
-def free_memory(device):
+def free_memory(device, keep_compiled=False):
     """Returns to the device whatever the cells before this one left."""
-    torch._dynamo.reset()  # compiled code and its CUDA graphs hold tensors
+    if not keep_compiled:
+        torch._dynamo.reset()  # CUDA graphs of compiled code hold tensors
     gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()
@@ -79,3 +85,9 @@ def free_memory(device):
 def peak_gib(device):
     """Most memory that tensors held since free_memory(); 0 on a CPU."""
     return torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else 0.0
+
+
+def describe(device):
+    gpu = torch.cuda.get_device_name() if device == "cuda" else "CPU"
+    cudnn = torch.backends.cudnn.version() if device == "cuda" else None
+    return {"device": gpu, "torch": torch.__version__, "cudnn": cudnn}

@@ -26,7 +26,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from common import SIZES, VOCABULARY, free_memory, peak_gib, time_call
+from common import (SIZES, VOCABULARY, describe, free_memory, peak_gib,
+                    time_call)
 
 VARIANTS = ("seed", "sdpa", "compile", "compile_graphs")
 PRECISIONS = ("FP32", "TF32", "BF16")
@@ -228,12 +229,6 @@ def as_row(record):
             f"  fwd {forward:8.2f}  fwd+bwd {both:8.2f}  step {step:8.2f} ms"
             f"  {record['tflops']:6.1f} TFLOP/s"
             f"  peak {record['peak_gib']:6.2f} GiB")
-
-
-def describe(device):
-    gpu = torch.cuda.get_device_name() if device == "cuda" else "CPU"
-    cudnn = torch.backends.cudnn.version() if device == "cuda" else None
-    return {"device": gpu, "torch": torch.__version__, "cudnn": cudnn}
 
 
 def serve(device):

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "attention_backends/backend_table.h"
 #include "framework/base/file.h"
 #include "framework/base/runtime_files.h"
 #include "framework/observe/phases.h"
@@ -65,10 +66,48 @@ std::vector<std::string> ConfigFiles() {
   return Glob(one.substr(0, one.rfind('/')) + "/*.pbtxt").value();
 }
 
+// What a run of `config` on a GPU of compute capability 9.0 would ask of its
+// attention backend.
+AttentionProblem AttentionOnGpu(RunConfig config) {
+  config.mutable_training()->set_device(TrainingConfig::CPU);
+  config.mutable_attention()->set_backend(AttentionConfig::AUTO);
+  const auto plan = PlanRun(config, {});
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  AttentionProblem problem = plan->attention;
+  problem.cuda = true;
+  problem.compute_capability = 90;
+  return problem;
+}
+
+// A backend that a file names stops the run where it refuses. One that lacks
+// nothing but a GPU is replaced, so that the rest of the file is tried anyway.
+std::vector<std::string> BackendForCpu(const std::string& file) {
+  const RunConfig config = LoadRunConfig(file, ToySized()).value();
+  const absl::Status refusal = PlanRun(config, {}).status();
+  if (refusal.ok()) return {};
+  EXPECT_EQ(refusal.code(), absl::StatusCode::kUnimplemented) << refusal;
+  EXPECT_THAT(std::string(refusal.message()),
+              testing::HasSubstr(
+                  AttentionConfig::Backend_Name(config.attention().backend())));
+  const absl::Status on_gpu =
+      SelectBackend(config.attention(), AttentionOnGpu(config)).status();
+  EXPECT_TRUE(on_gpu.ok()) << on_gpu;
+  return {"attention.backend=AUTO"};
+}
+
 class EveryConfigTest : public testing::TestWithParam<std::string> {};
 
+TEST_P(EveryConfigTest, NamesABackendThatSupportsItsModelOnAGpu) {
+  const auto config = LoadRunConfig(GetParam(), {});
+  ASSERT_TRUE(config.ok()) << config.status();
+  const auto choice =
+      SelectBackend(config->attention(), AttentionOnGpu(*config));
+  EXPECT_TRUE(choice.ok()) << choice.status();
+}
+
 TEST_P(EveryConfigTest, DoesTwoStepsAtToySize) {
-  const std::unique_ptr<Session> session = Toy(GetParam());
+  const std::unique_ptr<Session> session =
+      Toy(GetParam(), BackendForCpu(GetParam()));
   for (double loss : Train(*session, 2)) {
     EXPECT_NEAR(loss, std::log(61.0), 0.5);
   }

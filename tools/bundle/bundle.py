@@ -6,6 +6,7 @@ DIR/run           the launcher: `DIR/run train --config=configs/tiny_cpu.pbtxt`
 DIR/bin/*         the programs, stripped
 DIR/lib/*         the shared libraries that they need and torch does not bring
 DIR/configs, ...  the files that they read at run time, as in the source tree
+DIR/bench/*       the scripts that race them against PyTorch (bench/README.md)
 
 An earlier bundle in DIR is replaced. Files that the programs read are found
 among Bazel's runfiles, so this script has no list of them.

@@ -1,0 +1,65 @@
+#ifndef BENCH_ATTENTION_BACKENDS_ATTENTION_CASE_H_
+#define BENCH_ATTENTION_BACKENDS_ATTENTION_CASE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "ATen/core/Tensor.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "attention_backends/attention_backend.h"
+#include "framework/cuda/device.h"
+
+namespace tessera {
+
+inline constexpr double kMebibyte = 1048576;
+
+// Self-attention of one layer, to be timed.
+struct AttentionCase {
+  int64_t batch = 1, heads = 1, length = 1, head_dim = 1;
+  at::ScalarType dtype = at::kBFloat16;
+  MaskKind mask = MaskKind::kCausal;
+  bool deterministic = false;
+};
+
+// The first GPU, or the CPU where there is none; with LibTorch's process-wide
+// switches as training sets them (no TF32, sums of products in FP32).
+absl::StatusOr<DeviceInfo> OpenBenchDevice();
+
+AttentionProblem ProblemOf(const AttentionCase& shape,
+                           const DeviceInfo& device);
+
+// The backend of AttentionBackends() with that name, or null.
+const AttentionBackend* FindBackend(absl::string_view name);
+
+// FLASH_TILED launches a dozen kernels for each pair of tiles: beyond this
+// length it would take the time of all the others.
+inline constexpr int64_t kMaxTiledLength = 4096;
+
+// OK, or Unimplemented with why this cell is not measured: the backend does not
+// support it, or the length is beyond kMaxTiledLength.
+absl::Status CheckMeasurable(const AttentionBackend& backend,
+                             const AttentionProblem& problem);
+
+// "BF16", "FP16", "FP32" and "causal", "full"; InvalidArgument for others.
+absl::StatusOr<at::ScalarType> ParsePrecision(absl::string_view name);
+absl::StatusOr<MaskKind> ParseMask(absl::string_view name);
+absl::string_view PrecisionName(at::ScalarType dtype);
+absl::string_view MaskName(MaskKind mask);
+
+enum class AttentionPass { kForward, kBackward };
+
+// Floating-point operations of the two products of the forward pass,
+// 4 B H S T D, of which a causal mask leaves half; the backward pass has five
+// products, 2.5 times as many. What a backend computes again is not counted.
+double AttentionFlops(const AttentionCase& shape, AttentionPass pass);
+double AttentionTflops(const AttentionCase& shape, AttentionPass pass,
+                       double ms);
+
+// Bytes that any backend which saves O and L alone has to read and write:
+// forward Q, K, V -> O, L; backward Q, K, V, O, dO, L -> dQ, dK, dV.
+double CompulsoryBytes(const AttentionCase& shape, AttentionPass pass);
+
+}  // namespace tessera
+
+#endif  // BENCH_ATTENTION_BACKENDS_ATTENTION_CASE_H_

@@ -1,0 +1,219 @@
+#include "bench/attention_backends/attention_measurement.h"
+
+#include <ATen/ATen.h>
+#include <ATen/DeviceAccelerator.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "bench/timing.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kMinSamples = 3;
+
+// Views of a fused [B, S, 3 H, D] as [B, H, S, D].
+at::Tensor HeadSlice(const at::Tensor& fused, int64_t index) {
+  const int64_t heads = fused.size(2) / 3;
+  return fused.transpose(1, 2).narrow(1, index * heads, heads);
+}
+
+// What a layer of a model hands to its backend, and where the gradients go.
+struct Operands {
+  AttentionArgs args;
+  at::Tensor d_o_bhsd;
+  AttentionGrads grads;
+  int64_t bytes = 0;
+};
+
+Operands MakeOperands(const AttentionCase& shape, c10::Device device) {
+  const at::TensorOptions options =
+      at::TensorOptions().dtype(shape.dtype).device(device);
+  const int64_t b = shape.batch, s = shape.length, h = shape.heads,
+                d = shape.head_dim;
+  const at::Tensor qkv = at::randn({b, s, 3 * h, d}, options);
+  const at::Tensor d_qkv = at::empty_like(qkv);
+  const at::Tensor d_o = at::randn({b, s, h, d}, options);
+  Operands operands;
+  operands.args.q_bhsd = HeadSlice(qkv, 0);
+  operands.args.k_bgtd = HeadSlice(qkv, 1);
+  operands.args.v_bgtd = HeadSlice(qkv, 2);
+  operands.args.scale = 1 / std::sqrt(static_cast<double>(d));
+  operands.args.mask = shape.mask;
+  operands.args.deterministic = shape.deterministic;
+  operands.d_o_bhsd = d_o.transpose(1, 2);
+  operands.grads = {HeadSlice(d_qkv, 0), HeadSlice(d_qkv, 1),
+                    HeadSlice(d_qkv, 2)};
+  operands.bytes = qkv.nbytes() + d_qkv.nbytes() + d_o.nbytes();
+  return operands;
+}
+
+// One backend at work on operands that outlive it.
+class Contender {
+ public:
+  Contender(const AttentionBackend& backend, Operands& operands)
+      : backend_(backend), operands_(operands) {}
+
+  absl::Status Run(AttentionPass pass) {
+    return StatusFromTorchOr([&] {
+      if (pass == AttentionPass::kBackward) {
+        return backend_.Backward(operands_.args, out_, operands_.d_o_bhsd,
+                                 &operands_.grads);
+      }
+      Release();  // as a step does: never two results at once
+      return backend_.Forward(operands_.args, &out_);
+    });
+  }
+
+  void Release() { out_ = AttentionOut(); }
+
+ private:
+  const AttentionBackend& backend_;
+  Operands& operands_;
+  AttentionOut out_;
+};
+
+Distribution Summarize(std::vector<double> samples) {
+  std::sort(samples.begin(), samples.end());
+  const size_t last = samples.size() - 1;
+  return {.median = (samples[last / 2] + samples[(last + 1) / 2]) / 2,
+          .low = samples[last / 10],
+          .high = samples[last - last / 10]};
+}
+
+// `reference` may be null.
+absl::StatusOr<PassMeasurement> MeasurePass(AttentionPass pass, Contender& ours,
+                                            Contender* reference,
+                                            c10::Device device,
+                                            const MeasureOptions& options) {
+  auto time_ms = [&](Contender& side) {
+    return TimeOnceMs([&] { return side.Run(pass); }, device);
+  };
+  for (int i = 0; i < options.warmup; ++i) {
+    RETURN_IF_ERROR(ours.Run(pass));
+    if (reference != nullptr) RETURN_IF_ERROR(reference->Run(pass));
+  }
+  Synchronize(device);
+  std::vector<double> ms, ratios;
+  const absl::Time end = absl::Now() + options.max_time;
+  while (ms.size() < kMinSamples ||
+         (ms.size() < options.max_samples && absl::Now() < end)) {
+    ASSIGN_OR_RETURN(const double our_ms, time_ms(ours));
+    ms.push_back(our_ms);
+    if (reference == nullptr) continue;
+    ASSIGN_OR_RETURN(const double reference_ms, time_ms(*reference));
+    ratios.push_back(reference_ms / our_ms);
+  }
+  PassMeasurement measured;
+  measured.ms = Summarize(std::move(ms));
+  if (reference != nullptr) {
+    measured.reference_ratio = Summarize(std::move(ratios));
+  }
+  return measured;
+}
+
+// Of one forward and backward, after a first one has made what a library keeps
+// (cuBLAS's workspace, cuDNN's plans), which counts for no one.
+absl::Status MeasureMemory(Contender& contender, int64_t operand_bytes,
+                           c10::Device device, AttentionMeasurement* measured) {
+  RETURN_IF_ERROR(contender.Run(AttentionPass::kForward));
+  RETURN_IF_ERROR(contender.Run(AttentionPass::kBackward));
+  contender.Release();
+  ResetPeakMemory(device);
+  const int64_t before = CurrentMemory(device).allocated;
+  RETURN_IF_ERROR(contender.Run(AttentionPass::kForward));
+  const int64_t held = CurrentMemory(device).allocated;
+  RETURN_IF_ERROR(contender.Run(AttentionPass::kBackward));
+  if (device.is_cuda()) {
+    measured->saved_bytes = held - before;
+    measured->peak_bytes =
+        CurrentMemory(device).peak_allocated - before + operand_bytes;
+  }
+  return absl::OkStatus();
+}
+
+// May throw what LibTorch throws while the operands are made.
+absl::StatusOr<AttentionMeasurement> MeasureOn(const AttentionBackend& backend,
+                                               const AttentionCase& shape,
+                                               c10::Device device,
+                                               const MeasureOptions& options) {
+  const at::NoGradGuard no_grad;
+  Operands operands = MakeOperands(shape, device);
+  AttentionMeasurement measured;
+  Contender ours(backend, operands);
+  RETURN_IF_ERROR(MeasureMemory(ours, operands.bytes, device, &measured));
+  std::optional<Contender> reference;
+  if (options.reference != nullptr) {
+    reference.emplace(*options.reference, operands);
+    RETURN_IF_ERROR(reference->Run(AttentionPass::kForward));
+  }
+  // Both hold the result of a forward pass here, which the backward pass reads.
+  auto measure = [&](AttentionPass pass) {
+    return MeasurePass(pass, ours, reference ? &*reference : nullptr, device,
+                       options);
+  };
+  if (options.forward) {
+    ASSIGN_OR_RETURN(measured.forward, measure(AttentionPass::kForward));
+  }
+  if (options.backward) {
+    ASSIGN_OR_RETURN(measured.backward, measure(AttentionPass::kBackward));
+  }
+  return measured;
+}
+
+void EmptyCache(c10::Device device) {
+  if (device.is_cuda()) at::accelerator::emptyCache();
+}
+
+}  // namespace
+
+absl::StatusOr<AttentionMeasurement> MeasureAttention(
+    const AttentionBackend& backend, const AttentionCase& shape,
+    const DeviceInfo& device, const MeasureOptions& options) {
+  const AttentionProblem problem = ProblemOf(shape, device);
+  RETURN_IF_ERROR(CheckMeasurable(backend, problem));
+  MeasureOptions supported = options;
+  if (options.reference == &backend ||
+      (options.reference != nullptr &&
+       !options.reference->Supports(problem).ok())) {
+    supported.reference = nullptr;
+  }
+  AttentionMeasurement measured;
+  absl::Status status = StatusFromTorchOr([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(measured,
+                     MeasureOn(backend, shape, device.device, supported));
+    return absl::OkStatus();
+  });
+  status.Update(StatusFromTorch([&] { EmptyCache(device.device); }));
+  if (!status.ok()) return status;
+  return measured;
+}
+
+absl::StatusOr<double> MeasureGemmTflops(const DeviceInfo& device) {
+  const int64_t n = device.is_cuda() ? 8192 : 256;
+  Timing timing;
+  RETURN_IF_ERROR(StatusFromTorchOr([&]() -> absl::Status {
+    const at::NoGradGuard no_grad;
+    const at::TensorOptions options =
+        at::TensorOptions().dtype(at::kBFloat16).device(device.device);
+    const at::Tensor a = at::randn({n, n}, options);
+    const at::Tensor b = at::randn({n, n}, options);
+    at::Tensor c = at::empty({n, n}, options);
+    auto product = [&] {
+      at::mm_out(c, a, b);
+      return absl::OkStatus();
+    };
+    ASSIGN_OR_RETURN(timing, Measure(product, device.device, /*warmup=*/5,
+                                     /*iterations=*/20));
+    return absl::OkStatus();
+  }));
+  return 2.0 * n * n * n / timing.median_ms * 1e-9;
+}
+
+}  // namespace tessera

@@ -1,0 +1,177 @@
+"""What the races against PyTorch share: turns, time limit, ratios.
+
+A clock drifts and a GPU warms up, so the sides of a race alternate in every
+round and change who begins, and only ratios are compared. A side is an object
+with a name and measure(cell, deadline), which returns a dict of figures and
+may raise Failed or OutOfTime; its "status" is OK where it names no other.
+"""
+
+import json
+import queue
+import shlex
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+
+class Failed(Exception):
+    """A side gave no figures; the text says why."""
+
+
+class OutOfTime(Exception):
+    """The time limit of the whole comparison has passed."""
+
+
+class Deadline:
+    def __init__(self, seconds):
+        self._end = time.monotonic() + seconds
+
+    def left(self):
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise OutOfTime
+        return left
+
+
+class Server:
+    """A program that answers each line of JSON with one, after a first line
+    that says what it runs on (`machine`). One that ended is started again for
+    the next question. Answers are read by a thread, so waits can end."""
+
+    def __init__(self, name, command, deadline):
+        self._name = name
+        self._command = shlex.split(command)
+        self._start(deadline)
+
+    def _start(self, deadline):
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            universal_newlines=True)
+        self._lines = queue.Queue()
+        threading.Thread(target=self._read, args=(self._process, self._lines),
+                         daemon=True).start()
+        self.machine = self._answer(deadline)
+
+    @staticmethod
+    def _read(process, lines):
+        for line in process.stdout:
+            if line.startswith("{"):  # torch.compile may chatter
+                lines.put(line)
+        lines.put(None)
+
+    def _answer(self, deadline):
+        try:
+            line = self._lines.get(timeout=deadline.left())
+        except queue.Empty:
+            raise OutOfTime from None
+        if line is None:
+            raise Failed(
+                f"{self._name} ended, exit status {self._process.wait()}")
+        return json.loads(line)
+
+    def ask(self, question, deadline):
+        if self._process.poll() is not None:
+            self._start(deadline)
+        try:
+            self._process.stdin.write(json.dumps(question) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise Failed(f"{self._name} has ended") from None
+        return self._answer(deadline)
+
+    def stop(self):
+        self._process.kill()
+        self._process.wait()
+
+
+def start_servers(commands, deadline):
+    """{name: command} -> {name: Server}; ends the program where one fails."""
+    servers = {}
+    for name, command in commands.items():
+        try:
+            servers[name] = Server(name, command, deadline)
+        except (Failed, OutOfTime, OSError) as error:
+            stop_servers(servers)
+            sys.exit(f"{name} did not start: {error or 'out of time'}")
+    return servers
+
+
+def stop_servers(servers):
+    for server in servers.values():
+        server.stop()
+
+
+class Served:
+    """A side that a server measures: the cell goes there with {key: name}."""
+
+    def __init__(self, key, name, server):
+        self.name = name
+        self._key = key
+        self._server = server
+
+    def measure(self, cell, deadline):
+        return self._server.ask({**cell, self._key: self.name}, deadline)
+
+
+def run_cell(cell, sides, rounds, deadline):
+    """Yields a record per side and round; raises OutOfTime."""
+    for number in range(rounds):
+        for side in sides if number % 2 == 0 else sides[::-1]:
+            try:
+                figures = side.measure(cell, deadline)
+            except Failed as failure:
+                figures = {"status": str(failure)}
+            yield {"side": side.name, "round": number, "status": "OK", **cell,
+                   **figures}
+
+
+def run_grid(cells, sides, rounds, deadline):
+    """(cell, records) of the cells measured, and the cells left out."""
+    results = []
+    for index, cell in enumerate(cells):
+        records = []
+        try:
+            for record in run_cell(cell, sides, rounds, deadline):
+                print(json.dumps(record), file=sys.stderr, flush=True)
+                records.append(record)
+        except OutOfTime:
+            # A round in which only one side ran would compare nothing.
+            complete = records[:len(records) // len(sides) * len(sides)]
+            if complete:
+                results.append((cell, complete))
+            return results, cells[index + bool(complete):]
+        results.append((cell, records))
+    return results, []
+
+
+def of_side(records, name):
+    return [record for record in records if record["side"] == name]
+
+
+def medians(records, phase):
+    return [record[phase]["median"] for record in records
+            if record["status"] == "OK"]
+
+
+def status_of(records, values, digits=2):
+    if values:
+        return f"{statistics.median(values):.{digits}f}"
+    return records[-1]["status"].replace("|", "\\|") if records else "not run"
+
+
+def row(words):
+    return "| " + " | ".join(str(word) for word in words) + " |"
+
+
+def header(titles):
+    return [row(titles), "|---" * len(titles) + "|"]
+
+
+def raw_lines(results):
+    return [json.dumps(record) for _, records in results for record in records]
+
+
+def listed(text):
+    return text.split(",")

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Races our attention against PyTorch's on this machine, cell by cell.
+
+usage: compare_attention.py --ours="DIR/run attention_cell"
+           [--backends=FLASH_CUDA] [--peers=cudnn,flash,efficient,compiled]
+           [--head_dims=64,80,96,128] [--lengths=1024,4096,16384]
+           [--masks=causal,full] [--precisions=BF16]
+           [--tokens=16384] [--width=2048] [--batch=N] [--heads=N]
+           [--rounds=3] [--time_limit_s=540] [--out=table.md] [--raw=raw.jsonl]
+
+A cell has --tokens / length sequences and --width / head_dim heads, or the
+--batch and --heads given. Both sides are servers (ours attention_cell, the
+peer bench/peers/attention.py), which hold no tensors while the other works.
+The sides alternate in every round and change who begins; the table has the
+ratio of the two times of a round, median and range over the rounds.
+
+What does not fit in the time limit is left out, and the table says so.
+"""
+
+import argparse
+import itertools
+import math
+import pathlib
+import statistics
+import sys
+
+from compare import (Deadline, Served, header, listed, medians, of_side,
+                     raw_lines, row, run_grid, start_servers, status_of,
+                     stop_servers)
+
+PHASES = ("forward_ms", "backward_ms")
+PEER = pathlib.Path(__file__).resolve().parent / "peers" / "attention.py"
+
+
+def ratios(ours, peer, phase):
+    """Ours / peer of each round in which both gave figures."""
+    theirs = {r["round"]: r for r in peer if r["status"] == "OK"}
+    return [r[phase]["median"] / theirs[r["round"]][phase]["median"]
+            for r in ours if r["status"] == "OK" and r["round"] in theirs]
+
+
+def compare_times(ours, peer, phase):
+    """`4.100 / 8.200 = **0.50** (0.49 to 0.52)`."""
+    a, b = medians(ours, phase), medians(peer, phase)
+    both = f"{status_of(ours, a, 3)} / {status_of(peer, b, 3)}"
+    by_round = ratios(ours, peer, phase)
+    if not by_round:
+        return both
+    return (f"{both} = **{statistics.median(by_round):.2f}**"
+            f" ({min(by_round):.2f} to {max(by_round):.2f})")
+
+
+def compare_memory(ours, peer, key):
+    a, b = ([r[key] for r in side if r["status"] == "OK"]
+            for side in (ours, peer))
+    if not a or not b or not max(b):
+        return "n/a"
+    return f"{max(a):.0f} / {max(b):.0f} = **{max(a) / max(b):.2f}**"
+
+
+def pairs(results, arguments):
+    """(cell, our name, our records, peer's name, peer's records)."""
+    for cell, records in results:
+        for backend, peer in itertools.product(arguments.backends,
+                                               arguments.peers):
+            yield (cell, backend, of_side(records, backend), peer,
+                   of_side(records, peer))
+
+
+def table(results, arguments):
+    yield from header(["head dim", "length", "mask", "precision", "ours",
+                       "peer", "forward, ms", "backward, ms", "saved, MiB",
+                       "peak, MiB"])
+    for cell, backend, ours, peer, theirs in pairs(results, arguments):
+        words = [cell["head_dim"], cell["length"], cell["mask"],
+                 cell["precision"], backend, peer]
+        words += [compare_times(ours, theirs, phase) for phase in PHASES]
+        words += [compare_memory(ours, theirs, key)
+                  for key in ("saved_mib", "peak_mib")]
+        yield row(words)
+
+
+def summary(results, arguments):
+    """The geometric mean of the cells' ratios."""
+    yield from header(["ours", "peer", "cells", "forward", "backward"])
+    by_pair = {}
+    for _, backend, ours, peer, theirs in pairs(results, arguments):
+        cell = [ratios(ours, theirs, phase) for phase in PHASES]
+        if all(cell):
+            by_pair.setdefault((backend, peer), []).append(
+                [math.log(statistics.median(phase)) for phase in cell])
+    for (backend, peer), logs in by_pair.items():
+        means = (math.exp(statistics.mean(phase)) for phase in zip(*logs))
+        yield row([backend, peer, len(logs),
+                   *(f"**{mean:.2f}**" for mean in means)])
+
+
+def report(results, left_out, machines, arguments):
+    ours, peer = machines
+    yield (f"{ours['device']}; ours {ours['build']}; torch {peer['torch']},"
+           f" cuDNN {peer['cudnn']}. Ours / PyTorch = ratio, below 1 where ours"
+           f" is faster or smaller; medians of up to {arguments.rounds}"
+           " alternating rounds, in brackets the range of the rounds' ratios.")
+    yield ""
+    yield from summary(results, arguments)
+    yield ""
+    yield from table(results, arguments)
+    if left_out:
+        names = ", ".join(f"d{c['head_dim']} n{c['length']} {c['mask']}"
+                          f" {c['precision']}" for c in left_out)
+        yield ""
+        yield f"Not measured within {arguments.time_limit_s:.0f} s: {names}."
+
+
+def numbers(text):
+    return [int(word) for word in text.split(",")]
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--ours", required=True)
+    parser.add_argument("--backends", type=listed, default=["FLASH_CUDA"])
+    parser.add_argument("--peers", type=listed,
+                        default=["cudnn", "flash", "efficient", "compiled"])
+    parser.add_argument("--head_dims", type=numbers, default=[64, 80, 96, 128])
+    parser.add_argument("--lengths", type=numbers, default=[1024, 4096, 16384])
+    parser.add_argument("--masks", type=listed, default=["causal", "full"])
+    parser.add_argument("--precisions", type=listed, default=["BF16"])
+    parser.add_argument("--tokens", type=int, default=16384)
+    parser.add_argument("--width", type=int, default=2048)
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--heads", type=int)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--time_limit_s", type=float, default=540)
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--raw", type=pathlib.Path)
+    parser.add_argument("--peer_command", default=f"{sys.executable} {PEER}")
+    return parser.parse_args()
+
+
+def make_cells(arguments):
+    return [dict(head_dim=head_dim, length=length, mask=mask,
+                 precision=precision,
+                 batch=arguments.batch or max(1, arguments.tokens // length),
+                 heads=arguments.heads or max(1, arguments.width // head_dim))
+            for head_dim, length, mask, precision in itertools.product(
+                arguments.head_dims, arguments.lengths, arguments.masks,
+                arguments.precisions)]
+
+
+def main():
+    arguments = parse_arguments()
+    deadline = Deadline(arguments.time_limit_s)
+    servers = start_servers(
+        {"ours": arguments.ours, "the peer": arguments.peer_command}, deadline)
+    sides = [Served("backend", name, servers["ours"])
+             for name in arguments.backends]
+    sides += [Served("variant", name, servers["the peer"])
+              for name in arguments.peers]
+    try:
+        results, left_out = run_grid(make_cells(arguments), sides,
+                                     arguments.rounds, deadline)
+    finally:
+        stop_servers(servers)
+    machines = [server.machine for server in servers.values()]
+    text = "\n".join(report(results, left_out, machines, arguments))
+    print(text)
+    if arguments.out:
+        arguments.out.write_text(text + "\n")
+    if arguments.raw:
+        arguments.raw.write_text("\n".join(raw_lines(results)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Runs the programs of //bench/attention_backends at a size for a CPU."""
+
+import json
+import pathlib
+import subprocess
+import unittest
+
+PROGRAMS = pathlib.Path("bench/attention_backends").resolve()
+CELL = {"backend": "NAIVE", "precision": "FP32", "mask": "causal", "batch": 1,
+        "heads": 2, "length": 32, "head_dim": 16}
+
+
+def run(program, *arguments, given=""):
+    return subprocess.run(
+        [str(PROGRAMS / program), *arguments], input=given, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+
+
+class AttentionCellTest(unittest.TestCase):
+
+    def ask(self, *cells):
+        done = run("attention_cell", given="".join(
+            (cell if isinstance(cell, str) else json.dumps(cell)) + "\n"
+            for cell in cells))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        machine, *answers = map(json.loads, done.stdout.splitlines())
+        self.assertIn("tessera", machine["build"])
+        self.assertEqual(len(answers), len(cells))
+        return answers
+
+    def test_answers_with_times(self):
+        (answer,) = self.ask(CELL)
+        self.assertEqual(answer["status"], "OK")
+        self.assertEqual({**answer, **CELL}, answer)
+        for phase, products in (("forward", 2), ("backward", 5)):
+            times = answer[f"{phase}_ms"]
+            self.assertLessEqual(0, times["low"])
+            self.assertLessEqual(times["low"], times["median"])
+            self.assertLessEqual(times["median"], times["high"])
+            # Each product takes 2 B H S T D operations, half of them causal.
+            operations = products * 2 * 32 * 32 * 16
+            self.assertAlmostEqual(answer[f"{phase}_tflops"],
+                                   operations / times["median"] / 1e9)
+
+    def test_says_why_there_are_none_and_goes_on(self):
+        answers = self.ask({**CELL, "mask": "some"},
+                           {**CELL, "backend": "NO_SUCH"},
+                           {**CELL, "length": "32"}, "not JSON", CELL)
+        self.assertEqual(
+            [answer["status"] for answer in answers[:2]],
+            ["mask is 'some'; it must be causal or full",
+             "NO_SUCH is not part of this build"])
+        self.assertIn('a cell needs "length", a whole number',
+                      answers[2]["status"])
+        self.assertEqual(answers[3]["status"],
+                         "a cell is a JSON object on one line")
+        self.assertEqual(answers[4]["status"], "OK")
+
+
+class SeedGridTest(unittest.TestCase):
+
+    def test_has_a_row_for_every_cell(self):
+        done = run("seed_grid", "--lengths=16,32", "--head_dims=8",
+                   "--backends=NAIVE,NO_SUCH")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = [line.strip("| ").split(" | ")
+                for line in done.stdout.splitlines() if line.startswith("| 8")]
+        self.assertEqual([row[:4] for row in rows],
+                         [["8", length, precision, "NAIVE"]
+                          for length in ("16", "32")
+                          for precision in ("FP32", "BF16")])
+        for row in rows:
+            self.assertEqual(len(row), 10)
+            self.assertGreater(float(row[4]), 0)
+
+    def test_refuses_a_length_that_is_none(self):
+        done = run("seed_grid", "--lengths=many")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("'many'", done.stderr)
+
+
+class AttentionBenchTest(unittest.TestCase):
+
+    def test_runs_what_the_filter_names(self):
+        done = run("attention_bench", "--samples=3", "--benchmark_format=json",
+                   "--benchmark_filter=NAIVE/.*/d64/n.*/full")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertGreaterEqual(len(report["benchmarks"]), 2)
+        for cell in report["benchmarks"]:
+            self.assertNotIn("error_occurred", cell)
+            self.assertGreater(cell["%GEMM"], 0)
+            self.assertGreater(cell["TFLOP/s"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
