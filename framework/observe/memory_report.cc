@@ -28,10 +28,10 @@ int64_t MoreMicroBatches(const MemoryChoices& choices) {
 std::vector<std::string> Advice(const MemoryReport& report,
                                 const MemoryChoices& choices) {
   std::vector<std::string> advice;
-  if (choices.attention == "NAIVE") {
-    advice.push_back(
-        "attention { backend: AUTO }: NAIVE holds every score of every head, "
-        "context x context of them");
+  if (choices.attention == "NAIVE" || choices.attention == "COMPILED_FUSED") {
+    advice.push_back(absl::StrCat(
+        "attention { backend: FLASH_CUDA }: ", choices.attention,
+        " holds every score of every head, context x context of them"));
   }
   if (const int64_t more = MoreMicroBatches(choices);
       more > choices.micro_batches) {

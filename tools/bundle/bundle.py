@@ -24,7 +24,7 @@ import tempfile
 MIB = 1 << 20
 # What travels is copied often; above this something was not stripped or a
 # kernel was built for too many architectures.
-MAX_BYTES = 60 * MIB
+MAX_BYTES = 40 * MIB
 
 # Every system has these, and they must match its kernel or its compiler.
 SYSTEM_LIBRARIES = re.compile(

@@ -246,7 +246,8 @@ TEST(MemoryReportTest, AdviceHasWhatHelpsInOrder) {
       absl::StrCat(
           "out of device memory: 2.00 GiB more\n", FormatMemoryTable(report),
           "what would help, the cheapest first:\n"
-          "  attention { backend: AUTO }: NAIVE holds every score of every "
+          "  attention { backend: FLASH_CUDA }: NAIVE holds every score of "
+          "every "
           "head, context x context of them\n"
           "  training { micro_batches: 3 }: 4 sequence(s) at a time per rank "
           "instead of 6, the same step\n"
