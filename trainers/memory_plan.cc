@@ -19,8 +19,7 @@ class ForwardWalk {
         cursor_(reserved * gradient_size) {}
 
   void ReachParameter(int64_t numel) {
-    parameters_ +=
-        (numel + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
+    parameters_ += AlignUp(numel);
     cursor_.Reach(parameters_ * gradient_size_);
   }
   void Keep(int64_t bytes) {
@@ -100,7 +99,6 @@ class Planner {
     }
     walk.ReachParameter(m_.d_model);
     walk.Keep(norm_);
-    if (!m_.tied_head) walk.ReachParameter(embedding);
     walk.Keep(tokens_ * Size(OpClass::kLogits) * m_.vocab);
     return walk.outside() + recomputed;
   }
@@ -118,11 +116,9 @@ class Planner {
       walk->KeepOutside(statistics_);
       walk->Keep(norm_);
     }
+    if (!dropped) walk->Keep(qkv_);
     walk->ReachParameter(m_.d_model * width);
-    if (!dropped) {
-      walk->Keep(qkv_);
-      walk->Keep(attention_.saved_bytes);
-    }
+    if (!dropped) walk->Keep(attention_.saved_bytes);
     walk->ReachParameter(m_.d_model * m_.heads * m_.head_dim());
     if (!dropped) walk->Keep(residual_);
   }
@@ -133,11 +129,9 @@ class Planner {
       walk->KeepOutside(statistics_);
       walk->Keep(norm_);
     }
+    if (!dropped) walk->Keep(2 * hidden_);
     walk->ReachParameter(2 * m_.d_model * m_.d_ff);
-    if (!dropped) {
-      walk->Keep(2 * hidden_);
-      walk->Keep(hidden_);
-    }
+    if (!dropped) walk->Keep(hidden_);
     walk->ReachParameter(m_.d_model * m_.d_ff);
     if (!dropped) walk->Keep(residual_);
   }

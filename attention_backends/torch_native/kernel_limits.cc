@@ -86,6 +86,25 @@ int64_t StatisticBytes(const AttentionProblem& p) {
   return p.b * p.h * p.s * static_cast<int64_t>(sizeof(float));
 }
 
+AttentionMemory PlanWithSums(const AttentionProblem& problem, int64_t sums) {
+  const AttentionProblem& p = problem;
+  AttentionMemory memory;
+  if (!p.needs_grad) {
+    memory.forward_bytes = StatisticBytes(p);
+    return memory;
+  }
+  memory.saved_bytes = QueryBytes(p) + StatisticBytes(p);
+  // With grouped heads these kernels make dK and dV of every query head.
+  const int64_t ungrouped = p.h == p.g ? 0 : 2 * KeyBytes(p, p.h);
+  memory.backward_bytes =
+      QueryBytes(p) + 2 * KeyBytes(p, p.g) + sums + ungrouped;
+  return memory;
+}
+
+bool IsCausal(const AttentionArgs& args) {
+  return args.mask == MaskKind::kCausal;
+}
+
 int64_t RoundUp(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }

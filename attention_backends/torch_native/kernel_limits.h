@@ -31,6 +31,12 @@ int64_t KeyBytes(const AttentionProblem& problem, int64_t heads);
 // Of one FP32 number per query and head.
 int64_t StatisticBytes(const AttentionProblem& problem);
 
+// Of a kernel that saves O and L and, in backward, allocates its gradients
+// beside `sums` bytes of its own.
+AttentionMemory PlanWithSums(const AttentionProblem& problem, int64_t sums);
+
+bool IsCausal(const AttentionArgs& args);
+
 int64_t RoundUp(int64_t value, int64_t multiple);
 
 // [B, heads, S, D] <-> [B, S, heads, D], a view.

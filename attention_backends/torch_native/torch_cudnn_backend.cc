@@ -36,10 +36,6 @@ absl::Status RequireSizes(const AttentionProblem& problem) {
   return absl::OkStatus();
 }
 
-bool IsCausal(const AttentionArgs& args) {
-  return args.mask == MaskKind::kCausal;
-}
-
 }  // namespace
 
 absl::Status TorchCudnnBackend::Supports(
@@ -52,18 +48,7 @@ absl::Status TorchCudnnBackend::Supports(
 }
 
 AttentionMemory TorchCudnnBackend::Plan(const AttentionProblem& problem) const {
-  const AttentionProblem& p = problem;
-  AttentionMemory memory;
-  if (!p.needs_grad) {
-    memory.forward_bytes = StatisticBytes(p);
-    return memory;
-  }
-  memory.saved_bytes = QueryBytes(p) + StatisticBytes(p);
-  const int64_t sums = StatisticBytes(p) * (p.d + 1);
-  const int64_t ungrouped = p.h == p.g ? 0 : 2 * KeyBytes(p, p.h);
-  memory.backward_bytes =
-      QueryBytes(p) + 2 * KeyBytes(p, p.g) + sums + ungrouped;
-  return memory;
+  return PlanWithSums(problem, StatisticBytes(problem) * (problem.d + 1));
 }
 
 absl::Status TorchCudnnBackend::Forward(const AttentionArgs& args,

@@ -25,7 +25,7 @@ bool IsHalfPrecision(const AttentionProblem& problem) {
 }
 
 int64_t MaskType(const AttentionArgs& args) {
-  return static_cast<int64_t>(args.mask == MaskKind::kCausal
+  return static_cast<int64_t>(IsCausal(args)
                                   ? sdp::CustomMaskType::CausalFromBottomRight
                                   : sdp::CustomMaskType::NoCustomMask);
 }

@@ -29,10 +29,6 @@ absl::Status RequireSharedMemory(const AttentionProblem& problem) {
       ": change the number of heads"));
 }
 
-bool IsCausal(const AttentionArgs& args) {
-  return args.mask == MaskKind::kCausal;
-}
-
 }  // namespace
 
 absl::Status TorchFlashBackend::Supports(
@@ -47,23 +43,13 @@ absl::Status TorchFlashBackend::Supports(
 
 AttentionMemory TorchFlashBackend::Plan(const AttentionProblem& problem) const {
   const AttentionProblem& p = problem;
-  AttentionMemory memory;
-  if (!p.needs_grad) {
-    memory.forward_bytes = StatisticBytes(p);
-    return memory;
-  }
-  memory.saved_bytes = QueryBytes(p) + StatisticBytes(p);
   // In FP32, of rows padded to 128 and head dims padded to those built: dQ and
   // rowsum(dO o O).
   const int64_t padded_rows = RoundUp(p.s, 128);
   const int64_t padded_d = p.d > 192 ? 256 : RoundUp(p.d, 32);
   const int64_t sums = p.b * p.h * padded_rows * (padded_d + 1) *
                        static_cast<int64_t>(sizeof(float));
-  // With grouped heads the kernel makes dK and dV of every query head.
-  const int64_t ungrouped = p.h == p.g ? 0 : 2 * KeyBytes(p, p.h);
-  memory.backward_bytes =
-      QueryBytes(p) + 2 * KeyBytes(p, p.g) + sums + ungrouped;
-  return memory;
+  return PlanWithSums(p, sums);
 }
 
 absl::Status TorchFlashBackend::Forward(const AttentionArgs& args,

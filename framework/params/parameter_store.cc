@@ -24,10 +24,6 @@ int64_t NumElements(const std::vector<int64_t>& shape) {
                          std::multiplies<int64_t>());
 }
 
-int64_t AlignUp(int64_t offset) {
-  return (offset + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
-}
-
 std::string ShapeText(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }

@@ -83,6 +83,9 @@ struct ParameterSlice {
 // Every block starts at a multiple of so many elements: 256 bytes of a 2-byte
 // dtype, and the same layout whatever the dtypes.
 inline constexpr int64_t kBlockAlignment = 128;
+inline constexpr int64_t AlignUp(int64_t offset) {
+  return (offset + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
+}
 
 struct ParameterStoreOptions {
   at::Device device = at::kCPU;

@@ -86,12 +86,12 @@ class BackwardConsumer {
       PinRegisters(s);
       Exponentiate(shared_.lse2[stage], s);
       if constexpr (kMasked) Mask(work, tile, s);
-      Convert(s, p);
+      ToOperand<Element>(s, p);
       IssueProduct(p, shared_.d_o[stage], dv);
       WgmmaWait<1>();
       PinRegisters(dp);
       Differentiate(p, shared_.delta[stage], dp);
-      Convert(dp, ds);
+      ToOperand<Element>(dp, ds);
     }
     uint8_t* const shared_ds = shared_.ds[stage];
     StoreTile<DsTile>(ds, shared_ds);
@@ -191,7 +191,7 @@ class BackwardConsumer {
 #pragma unroll
     for (int i = 0; i < Traits::kScores; i += 4) {
       const float2 l =
-          *reinterpret_cast<const float2*>(lse2 + 2 * i + Column());
+          *reinterpret_cast<const float2*>(lse2 + 2 * i + FragmentColumn());
       s[i] = Exp2(s[i] * args_.scale_log2 - l.x);
       s[i + 1] = Exp2(s[i + 1] * args_.scale_log2 - l.y);
       s[i + 2] = Exp2(s[i + 2] * args_.scale_log2 - l.x);
@@ -206,7 +206,7 @@ class BackwardConsumer {
 #pragma unroll
     for (int i = 0; i < Traits::kScores; i += 4) {
       const float2 d =
-          *reinterpret_cast<const float2*>(delta + 2 * i + Column());
+          *reinterpret_cast<const float2*>(delta + 2 * i + FragmentColumn());
       const float2 first = Unpack<Element>(p[i / 8][i / 4 % 2 * 2]);
       const float2 second = Unpack<Element>(p[i / 8][i / 4 % 2 * 2 + 1]);
       dp[i] = first.x * (dp[i] - d.x);
@@ -216,16 +216,15 @@ class BackwardConsumer {
     }
   }
 
-  // The first of a thread's two rows of 64, and of its columns.
+  // The first of a thread's two rows of 64.
   __device__ __forceinline__ static int Row() {
     return threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
   }
-  __device__ __forceinline__ static int Column() { return threadIdx.x % 4 * 2; }
 
   // P = 0 for keys that do not exist, or come after the query.
   __device__ __forceinline__ void Mask(const BackwardWork<Traits>& work,
                                        int tile, Scores& p) const {
-    const int first_query = tile * Traits::kQueries + Column();
+    const int first_query = tile * Traits::kQueries + FragmentColumn();
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int key = work.first_key + 64 * warpgroup_ + Row() + 8 * r;
@@ -237,16 +236,6 @@ class BackwardConsumer {
         for (int j = 0; j < 2; ++j) {
           if (2 * i + j < begin) p[i + 2 * r + j] = 0;
         }
-      }
-    }
-  }
-
-  __device__ __forceinline__ static void Convert(const Scores& s, Weights& p) {
-#pragma unroll
-    for (int i = 0; i < Traits::kQueries / 16; ++i) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        p[i][j] = Pack<Element>(s[8 * i + 2 * j], s[8 * i + 2 * j + 1]);
       }
     }
   }

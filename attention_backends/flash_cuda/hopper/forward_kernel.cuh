@@ -101,7 +101,7 @@ class ForwardConsumer {
       if (work.key_tiles == 1) ReleaseQ();
       Mask(work, work.key_tiles - 1, s);
       softmax.Update(s, rescale);
-      Convert(s, p);
+      ToOperand<Element>(s, p);
     }
     int add = 0;  // P V of the first tile overwrites O
     int tile = work.key_tiles - 2;
@@ -140,7 +140,7 @@ class ForwardConsumer {
     PinRegisters(o);
     PinRegisters(p);
     Release(shared_.v_empty, &v_);
-    Convert(s, p);
+    ToOperand<Element>(s, p);
 #pragma unroll
     for (int i = 0; i < Traits::kSums; ++i) o[i] *= rescale[i / 2 % 2];
   }
@@ -186,15 +186,14 @@ class ForwardConsumer {
   }
 
   // The first of a thread's two rows, within the block's rows; the other is 8
-  // further. The first of its columns.
+  // further.
   __device__ __forceinline__ int Row() const {
     return 64 * warpgroup_ + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
   }
-  __device__ __forceinline__ static int Column() { return threadIdx.x % 4 * 2; }
 
   __device__ __forceinline__ void Mask(const ForwardWork<Traits>& work,
                                        int tile, Scores& s) const {
-    const int first = tile * Traits::kKeys + Column();
+    const int first = tile * Traits::kKeys + FragmentColumn();
     const int row = work.first_row + Row();
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -208,16 +207,6 @@ class ForwardConsumer {
         for (int j = 0; j < 2; ++j) {
           if (2 * i + j >= end) s[i + 2 * r + j] = -INFINITY;
         }
-      }
-    }
-  }
-
-  __device__ __forceinline__ static void Convert(const Scores& s, Weights& p) {
-#pragma unroll
-    for (int i = 0; i < Traits::kKeys / 16; ++i) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        p[i][j] = Pack<Element>(s[8 * i + 2 * j], s[8 * i + 2 * j + 1]);
       }
     }
   }
@@ -260,7 +249,7 @@ class ForwardConsumer {
 
   __device__ __forceinline__ void StoreLse(const ForwardWork<Traits>& work,
                                            const float (&lse)[2]) const {
-    if (Column() != 0) return;
+    if (FragmentColumn() != 0) return;
     float* const rows =
         args_.lse +
         (static_cast<int64_t>(work.batch) * args_.heads + work.head) * args_.s;
