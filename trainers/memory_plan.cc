@@ -97,8 +97,8 @@ class Planner {
                                    (drops_attention ? Attention() : 0) +
                                    (drops_ffn ? FeedForward() : 0));
     }
-    walk.ReachParameter(m_.d_model);
     walk.Keep(norm_);
+    walk.ReachParameter(m_.d_model);
     walk.Keep(tokens_ * Size(OpClass::kLogits) * m_.vocab);
     return walk.outside() + recomputed;
   }
@@ -111,11 +111,11 @@ class Planner {
 
   void AttentionHalf(bool dropped, ForwardWalk* walk) const {
     const int64_t width = m_.qkv_heads() * m_.head_dim();
-    walk->ReachParameter(m_.d_model);
     if (!dropped) {
       walk->KeepOutside(statistics_);
       walk->Keep(norm_);
     }
+    walk->ReachParameter(m_.d_model);
     if (!dropped) walk->Keep(qkv_);
     walk->ReachParameter(m_.d_model * width);
     if (!dropped) walk->Keep(attention_.saved_bytes);
@@ -124,11 +124,11 @@ class Planner {
   }
 
   void FeedForwardHalf(bool dropped, ForwardWalk* walk) const {
-    walk->ReachParameter(m_.d_model);
     if (!dropped) {
       walk->KeepOutside(statistics_);
       walk->Keep(norm_);
     }
+    walk->ReachParameter(m_.d_model);
     if (!dropped) walk->Keep(2 * hidden_);
     walk->ReachParameter(2 * m_.d_model * m_.d_ff);
     if (!dropped) walk->Keep(hidden_);

@@ -4,6 +4,7 @@
 
 #include "ATen/ATen.h"
 #include "framework/ops/parameter_grad.h"
+#include "framework/ops/saved_memory.h"
 #include "framework/params/activation_arena.h"
 #include "torch/csrc/autograd/custom_function.h"
 
@@ -67,17 +68,22 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
     Parameter& parameter = SavedParameter(ctx);
     const at::Tensor& dy = grads[0];
     const at::Tensor dy_rows = Rows(dy);
+    // The weight's gradient first: it is the last that reads x.
+    at::Tensor x;
+    if (ctx->needs_input_grad(1)) {
+      x = ctx->get_saved_variables()[0];
+      WriteWeightGrad(ClaimGrad(parameter), dy_rows, Rows(x));
+    }
     at::Tensor dx;
     if (ctx->needs_input_grad(0)) {
       const at::Tensor& weight =
           parameter.As(ctx->saved_data["dtype"].toScalarType());
       std::vector<int64_t> shape = dy.sizes().vec();
       shape.back() = weight.size(1);
-      dx = at::mm(dy_rows, weight).view(shape);
-    }
-    if (ctx->needs_input_grad(1)) {
-      WriteWeightGrad(ClaimGrad(parameter), dy_rows,
-                      Rows(ctx->get_saved_variables()[0]));
+      dx = x.defined() ? TakeGradientMemory(x)
+                       : at::empty(shape, dy.options());
+      at::Tensor dx_rows = dx.view({-1, weight.size(1)});
+      at::mm_out(dx_rows, dy_rows, weight);
     }
     return {dx, at::Tensor(), at::Tensor()};
   }

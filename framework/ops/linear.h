@@ -12,7 +12,8 @@ namespace tessera {
 //   returns y: [..., out], x's dtype
 // Backward: dx = dy W; dW = dy^T x is written (=) or added (+=) into
 // weight.grad(), in that buffer's dtype: an FP32 buffer accumulates products
-// of lower-precision operands without rounding in between.
+// of lower-precision operands without rounding in between. dx takes x's memory
+// where nobody else holds x (saved_memory.h).
 at::Tensor Linear(const at::Tensor& x, Parameter& weight);
 
 }  // namespace tessera

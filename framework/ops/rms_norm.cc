@@ -22,9 +22,11 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
                             const at::Tensor& gain, Parameter* parameter,
                             const RmsNormOptions& options) {
-    ReachParameter(*parameter);
     RmsNormOut out = TESSERA_DISPATCH(x, RmsNormForward, x, gain, options.eps,
                                       options.out_dtype);
+    // y clear of the gain's gradient: the product behind it may turn y into
+    // the dy that is alive while that is written.
+    ReachParameter(*parameter);
     ctx->save_for_backward({x, out.r});
     SaveParameter(ctx, parameter);
     return out.y;
