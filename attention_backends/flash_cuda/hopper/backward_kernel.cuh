@@ -52,13 +52,12 @@ class BackwardConsumer {
     for (int member = 0; member < args_.group; ++member) {
       int step = 0;
       for (; step < work.masked_steps; ++step) {
-        Step<true>(work, member, work.TileAt(step), dk, dv);
+        Step<true>(work, member, work.first_tile + step, dk, dv);
       }
       for (; step < work.steps; ++step) {
-        Step<false>(work, member, work.TileAt(step), dk, dv);
+        Step<false>(work, member, work.first_tile + step, dk, dv);
       }
     }
-    if constexpr (Traits::kDeterministic) PassDqTurn();
     BarrierSync(kPairBarrier, 256);  // K has been read for the last time
     Store(work, maps_.dv, dv, 1.f, shared_.v);
     Store(work, maps_.dk, dk, args_.scale, shared_.k);
@@ -80,8 +79,6 @@ class BackwardConsumer {
       IssueScores(shared_.k, shared_.q[stage], s);
       shared_.d_o_full[stage].Wait(ring_.parity);
       IssueScores(shared_.v, shared_.d_o[stage], dp);
-      // Late, when the previous tile's sums have long reached memory.
-      if constexpr (Traits::kDeterministic) PassDqTurn();
       WgmmaWait<1>();
       PinRegisters(s);
       Exponentiate(shared_.lse2[stage], s);
@@ -94,47 +91,43 @@ class BackwardConsumer {
       ToOperand<Element>(dp, ds);
     }
     uint8_t* const shared_ds = shared_.ds[stage];
-    StoreTile<DsTile>(ds, shared_ds);
+#pragma unroll
+    for (int i = 0; i < Traits::kQueries / 16; ++i) {
+      StoreFragment<DsTile>(SharedAddress(shared_ds), 64 * warpgroup_, 16 * i,
+                            ds[i]);
+    }
     FenceProxyAsync();
-    IssueProduct(ds, shared_.q[stage], dk);
     BarrierSync(kPairBarrier, 256);
     float dq[Dq::kSums];
     IssueDq(shared_ds, dq);
-    if constexpr (Traits::kDeterministic) TakeDqTurn(work, member, tile);
+    IssueProduct(ds, shared_.q[stage], dk);
     WgmmaWait<1>();
-    PinRegisters(dk);
+    PinRegisters(dq);
     PinRegisters(dv);
     PinRegisters(p);
+    // dQ leaves while the tensor cores work on dK.
+    if constexpr (Traits::kDeterministic) TakeDqTurn();
+    AddDq(work, member, tile, dq);
+    if constexpr (Traits::kDeterministic) PassDqTurn();
+    WgmmaWait<0>();
+    PinRegisters(dk);
     PinRegisters(ds);
-    if (threadIdx.x % 128 == 0) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
       shared_.q_empty[stage].Arrive();
       shared_.d_o_empty[stage].Arrive();
     }
     ring_.Advance();
-    WgmmaWait<0>();
-    PinRegisters(dq);
-    AddDq(work, member, tile, dq);
   }
 
-  // Waits until the blocks before this one have added to the tile of dQ.
-  __device__ __forceinline__ void TakeDqTurn(const BackwardWork<Traits>& work,
-                                             int member, int tile) {
-    turn_ = args_.scratch.turns + 2 * ScratchTile(args_, work, member, tile) +
-            warpgroup_;
-    if (threadIdx.x % 128 == 0) {
-      const int turn = work.TurnAt(args_, tile);
-      while (LoadAcquire(turn_) != turn) {
-      }
-    }
-    BarrierSync(kStoreBarrier + warpgroup_, 128);
+  // Until the blocks before this one have added to the tile of dQ.
+  __device__ __forceinline__ void TakeDqTurn() {
+    shared_.dq_turn.Wait(dq_turn_parity_);
+    dq_turn_parity_ ^= 1;
   }
-  // The barrier orders the warpgroup's sums before thread 0, whose release
-  // covers them all (PTX ISA, "Memory consistency model", causality order).
   __device__ __forceinline__ void PassDqTurn() {
-    if (turn_ == nullptr) return;
-    BarrierSync(kStoreBarrier + warpgroup_, 128);
-    if (threadIdx.x % 128 == 0) AddRelease(turn_, 1);
-    turn_ = nullptr;
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) shared_.dq_added.Arrive();
   }
 
   // S^T = K Q^T or dP^T = V dO^T, of this warpgroup's keys.
@@ -240,20 +233,6 @@ class BackwardConsumer {
     }
   }
 
-  // Fragments of 64 rows to this warpgroup's rows of a tile.
-  template <typename Tile, int kCount>
-  __device__ __forceinline__ void StoreTile(const uint32_t (&packed)[kCount][4],
-                                            uint8_t* to) const {
-    const uint32_t tile = SharedAddress(to);
-    const int lane = threadIdx.x % 32;
-    const int row = 64 * warpgroup_ + threadIdx.x % 128 / 32 * 16 + lane % 16;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      StoreMatrices(tile + Tile::Offset(row, 16 * i + lane / 16 * 8),
-                    packed[i]);
-    }
-  }
-
   __device__ __forceinline__ void AddDq(const BackwardWork<Traits>& work,
                                         int member, int tile,
                                         const float (&dq)[Dq::kSums]) const {
@@ -270,28 +249,23 @@ class BackwardConsumer {
   __device__ __forceinline__ void Store(const BackwardWork<Traits>& work,
                                         const CUtensorMap& map, Sums& sums,
                                         float factor, uint8_t* through) const {
-    uint32_t packed[Traits::kHeadDim / 16][4];
 #pragma unroll
     for (int i = 0; i < Traits::kHeadDim / 16; ++i) {
+      uint32_t packed[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        packed[i][j] = Pack<Element>(sums[8 * i + 2 * j] * factor,
-                                     sums[8 * i + 2 * j + 1] * factor);
+        packed[j] = Pack<Element>(sums[8 * i + 2 * j] * factor,
+                                  sums[8 * i + 2 * j + 1] * factor);
       }
+      StoreFragment<KTile>(SharedAddress(through), 64 * warpgroup_, 16 * i,
+                           packed);
     }
-    StoreTile<KTile>(packed, through);
     FenceProxyAsync();
     BarrierSync(kStoreBarrier + warpgroup_, 128);
     if (threadIdx.x % 128 != 0) return;
-#pragma unroll
-    for (int panel = 0; panel < KTile::kCount; ++panel) {
-      TmaStore(map,
-               {panel * KTile::kWidth, work.first_key + 64 * warpgroup_,
-                work.kv_head, work.batch},
-               through + panel * KTile::kPanelBytes +
-                   64 * warpgroup_ * KTile::kRowBytes);
-    }
-    TmaCommit();
+    TmaStoreRows<KTile>(
+        map, through, 64 * warpgroup_,
+        {0, work.first_key + 64 * warpgroup_, work.kv_head, work.batch});
     TmaWaitRead();
   }
 
@@ -300,22 +274,53 @@ class BackwardConsumer {
   Shared& shared_;
   const int warpgroup_;
   RingIndex<Traits::kStages> ring_;
-  int* turn_ = nullptr;  // of the tile of dQ that was added to last
+  uint32_t dq_turn_parity_ = 0;
 };
 
+// Before the first use of shared memory.
 template <typename Traits>
-__device__ void InitBarriers(BackwardShared<Traits>& shared) {
+__device__ void Init(const BackwardArgs& args, BackwardShared<Traits>& shared) {
   if (threadIdx.x == 0) {
+    // A block waits for those that took their work before it, so that
+    // whichever run at all come to an end.
+    shared.work = Traits::kDeterministic ? atomicAdd(args.scratch.taken, 1)
+                                         : static_cast<int>(blockIdx.x);
     shared.kv_full.Init(1);
+    shared.dq_turn.Init(1);
+    shared.dq_added.Init(Traits::kConsumerWarps);
     for (int stage = 0; stage < Traits::kStages; ++stage) {
       shared.q_full[stage].Init(1);
       shared.d_o_full[stage].Init(1);
-      shared.q_empty[stage].Init(2);
-      shared.d_o_empty[stage].Init(2);
+      shared.q_empty[stage].Init(Traits::kConsumerWarps);
+      shared.d_o_empty[stage].Init(Traits::kConsumerWarps);
     }
     FenceBarrierInit();
   }
   __syncthreads();
+}
+
+// One thread waits for this block's turn at each tile of dQ, lets the consumers
+// add, and passes the turn on, so that they wait for shared memory alone. Their
+// sums come before their arrivals, and with those before the release (PTX ISA,
+// "Memory consistency model", causality order).
+template <typename Traits>
+__device__ void KeepDqTurns(const BackwardArgs& args,
+                            const BackwardWork<Traits>& work,
+                            BackwardShared<Traits>& shared) {
+  uint32_t parity = 0;
+  for (int member = 0; member < args.group; ++member) {
+    int* turn =
+        args.scratch.turns + ScratchTile(args, work, member, work.first_tile);
+    for (int tile = work.first_tile; tile < work.tiles; ++tile, ++turn) {
+      const int mine = work.TurnAt(args, tile);
+      while (LoadAcquire(turn) != mine) {
+      }
+      shared.dq_turn.Arrive();
+      shared.dq_added.Wait(parity);
+      parity ^= 1;
+      AddRelease(turn, 1);
+    }
+  }
 }
 
 template <typename Traits>
@@ -325,17 +330,19 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   extern __shared__ uint8_t raw[];
   auto& shared = *reinterpret_cast<BackwardShared<Traits>*>(
       raw + (1024 - SharedAddress(raw) % 1024) % 1024);
-  InitBarriers(shared);
+  Init(args, shared);
+  const auto work = BackwardWork<Traits>::At(args, shared.work);
   const int warpgroup = threadIdx.x / 128;
   if (warpgroup == 0) {
     ShrinkRegisters<Traits::kProducerRegisters>();
-    if (threadIdx.x != 0) return;
-    BackwardProducer<Traits>(maps, args, shared)
-        .Run(BackwardWork<Traits>::At(args, blockIdx.x));
+    if (threadIdx.x == 0) {
+      BackwardProducer<Traits>(maps, args, shared).Run(work);
+    } else if (Traits::kDeterministic && threadIdx.x == 32) {
+      KeepDqTurns(args, work, shared);
+    }
   } else {
     GrowRegisters<Traits::kConsumerRegisters>();
-    BackwardConsumer<Traits>(maps, args, shared, warpgroup - 1)
-        .Run(BackwardWork<Traits>::At(args, blockIdx.x));
+    BackwardConsumer<Traits>(maps, args, shared, warpgroup - 1).Run(work);
   }
 }
 

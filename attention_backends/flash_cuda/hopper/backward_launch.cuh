@@ -44,25 +44,20 @@ cudaError_t MakeBackwardMaps(const BackwardParams& params, BackwardMaps* maps) {
   return cudaSuccess;
 }
 
-// Which heads run together, and whether their blocks rotate.
+// Heads whose Q, dO and sums of dQ fill this much of L2 run together. Where
+// blocks wait for each other, more heads: so that consecutive blocks of one are
+// further apart.
 template <typename Traits>
-cudaError_t ChooseOrder(const ForwardParams& p, BackwardArgs* args) {
-  // Q, dO and dQ's sums of a section stay in L2.
-  constexpr int64_t kSectionBytes = int64_t{40} << 20;
+TileOrder MakeBackwardOrder(const ForwardParams& p) {
+  constexpr int64_t kSectionBytes = int64_t{Traits::kDeterministic ? 16 : 8}
+                                    << 20;
   const int64_t bytes_per_head = p.h / p.g * p.s * p.d * (2 + 2 + 4);
-  args->order.section = static_cast<int>(std::clamp<int64_t>(
-      kSectionBytes / bytes_per_head, 1, args->order.heads));
-  if (!Traits::kDeterministic || Traits::kCausal) return cudaSuccess;
-  int device = 0, multiprocessors = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error != cudaSuccess) return error;
-  error = cudaDeviceGetAttribute(&multiprocessors,
-                                 cudaDevAttrMultiProcessorCount, device);
-  // Head after head: then at most the last to start is not all at work, and
-  // waits until another has finished.
-  args->rotate = args->order.blocks <= multiprocessors;
-  if (args->rotate) args->order.section = 1;
-  return error;
+  TileOrder order;
+  order.blocks = static_cast<int>((p.t + Traits::kKeys - 1) / Traits::kKeys);
+  order.heads = static_cast<int>(p.b * p.g);
+  order.section = static_cast<int>(
+      std::clamp<int64_t>(kSectionBytes / bytes_per_head, 1, order.heads));
+  return order;
 }
 
 template <typename Traits>
@@ -73,18 +68,14 @@ cudaError_t LaunchMain(const BackwardParams& params,
   BackwardMaps maps;
   cudaError_t error = MakeBackwardMaps<Traits>(params, &maps);
   if (error != cudaSuccess) return error;
-  BackwardArgs args = {.s = static_cast<int>(p.s),
-                       .t = static_cast<int>(p.t),
-                       .kv_heads = static_cast<int>(p.g),
-                       .group = static_cast<int>(p.h / p.g),
-                       .scale = p.scale,
-                       .scale_log2 = p.scale * kLog2E,
-                       .scratch = scratch};
-  args.order.blocks =
-      static_cast<int>((p.t + Traits::kKeys - 1) / Traits::kKeys);
-  args.order.heads = static_cast<int>(p.b * p.g);
-  error = ChooseOrder<Traits>(p, &args);
-  if (error != cudaSuccess) return error;
+  const BackwardArgs args = {.order = MakeBackwardOrder<Traits>(p),
+                             .s = static_cast<int>(p.s),
+                             .t = static_cast<int>(p.t),
+                             .kv_heads = static_cast<int>(p.g),
+                             .group = static_cast<int>(p.h / p.g),
+                             .scale = p.scale,
+                             .scale_log2 = p.scale * kLog2E,
+                             .scratch = scratch};
   constexpr int kSharedBytes = sizeof(BackwardShared<Traits>) + 1024;
   static_assert(kSharedBytes <= 227 * 1024);
   const auto kernel = &BackwardKernel<Traits>;
@@ -100,10 +91,11 @@ template <typename Traits>
 cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream) {
   using Element = typename Traits::Element;
   const ForwardParams& p = params.forward;
-  const ScratchSizes<Traits::kHeadDim> sizes(p);
+  const ScratchSizes<typename Traits::Dq> sizes(p);
   BackwardScratch scratch;
   scratch.dq = static_cast<float*>(params.workspace);
   scratch.turns = reinterpret_cast<int*>(scratch.dq + sizes.dq);
+  scratch.taken = scratch.turns + sizes.tiles;
   scratch.lse2 = scratch.dq + sizes.zeroed();
   scratch.delta = scratch.lse2 + sizes.rows;
   const RowArgs rows = {.o = p.o,

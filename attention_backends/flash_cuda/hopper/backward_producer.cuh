@@ -30,7 +30,7 @@ class BackwardProducer {
     LoadKeys(work);
     for (int member = 0; member < args_.group; ++member) {
       for (int step = 0; step < work.steps; ++step) {
-        LoadTile(work, member, work.TileAt(step));
+        LoadTile(work, member, work.first_tile + step);
       }
     }
   }

@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "attention_backends/flash_cuda/hopper/backward_layout.h"
-#include "attention_backends/flash_cuda/hopper/dq_turns.h"
 #include "attention_backends/flash_cuda/hopper/panels.cuh"
 #include "attention_backends/flash_cuda/hopper/ptx.cuh"
 #include "attention_backends/flash_cuda/hopper/tile_order.h"
@@ -22,20 +21,25 @@ template <typename Element_, int kHeadDim_, bool kCausal_, bool kDeterministic_>
 struct BackwardTraits {
   using Element = Element_;
   static constexpr int kHeadDim = kHeadDim_;
-  static constexpr int kQueries = BackwardQueries(kHeadDim);  // of a tile
-  static constexpr int kKeys = 128;                           // rows of a block
+  static constexpr int kQueries =
+      BackwardQueries(kHeadDim, kDeterministic_);  // of a tile
+  static constexpr int kKeys = 128;                // rows of a block
   static constexpr bool kCausal = kCausal_;
-  // The blocks add to a tile of dQ in a fixed order (dq_turns.h).
+  // Blocks add to a tile of dQ in the order in which they are handed out.
   static constexpr bool kDeterministic = kDeterministic_;
   static constexpr int kStages = 2;
   static constexpr int kThreads = 128 * 3;
-  static constexpr int kProducerRegisters = 24;
-  static constexpr int kConsumerRegisters = 240;
+  static constexpr int kConsumerWarps = 8;
+  // Of 168 times 384 threads. The thread that keeps the turns could use some
+  // more, where the consumers have them to spare.
+  static constexpr bool kSpare = kDeterministic && kQueries + kHeadDim <= 192;
+  static constexpr int kProducerRegisters = kSpare ? 40 : 24;
+  static constexpr int kConsumerRegisters = kSpare ? 232 : 240;
 
   using QTile = Panels<kQueries, kHeadDim>;
   using KTile = Panels<kKeys, kHeadDim>;
   using DsTile = Panels<kKeys, kQueries>;  // dS^T
-  using Dq = DqTileOf<kHeadDim>;
+  using Dq = DqTileOf<kHeadDim, kDeterministic>;
   static constexpr int kSums = kHeadDim / 2;    // of dK and dV, per thread
   static constexpr int kScores = kQueries / 2;  // of S and dP, per thread
 };
@@ -48,9 +52,6 @@ struct BackwardMaps {
 
 struct BackwardArgs {
   TileOrder order;  // of blocks of keys, over B G heads
-  // Blocks of a head start at different tiles of queries, and all run at the
-  // same time.
-  bool rotate = false;
   int s = 0, t = 0;
   int kv_heads = 0;  // G
   int group = 1;     // H / G
@@ -68,7 +69,10 @@ struct BackwardShared {
   alignas(1024) uint8_t ds[2][Traits::DsTile::kBytes];
   alignas(16) float lse2[kStages][Traits::kQueries];
   alignas(16) float delta[kStages][Traits::kQueries];
+  int work;  // which of args.order
   Mbarrier kv_full;
+  // It is this block's turn at a tile of dQ; its warps have added to it.
+  Mbarrier dq_turn, dq_added;
   Mbarrier q_full[kStages], q_empty[kStages];
   Mbarrier d_o_full[kStages], d_o_empty[kStages];
 };
@@ -78,22 +82,16 @@ template <typename Traits>
 struct BackwardWork {
   int block, first_key, kv_head, batch;
   int tiles;         // of queries, in all
-  int first_tile;    // where to start
-  int steps;         // how many to visit, from there on, round and round
+  int first_tile;    // that sees the block
+  int steps;         // from there on to the last
   int masked_steps;  // in the first so many, not every query sees every key
-
-  static constexpr bool kMayRotate = Traits::kDeterministic && !Traits::kCausal;
-
-  __device__ int TileAt(int step) const {
-    const int tile = first_tile + step;
-    return !kMayRotate || tile < tiles ? tile : tile - tiles;
-  }
 
   __device__ static BackwardWork At(const BackwardArgs& args, int i) {
     const TileOrder::Tile tile = args.order.At(i);
     BackwardWork work;
     // The order hands out the last block first. Most queries see the first
-    // keys; but whose turn depends on another block must come after it.
+    // keys; but turns are in the order in which blocks are handed out, and with
+    // the short ones first they wait less for each other.
     work.block = Traits::kDeterministic ? tile.block
                                         : args.order.blocks - 1 - tile.block;
     work.first_key = work.block * Traits::kKeys;
@@ -108,23 +106,17 @@ struct BackwardWork {
       work.first_tile = min(work.tiles, max(0, first_row) / Traits::kQueries);
       unmasked_tile =
           (max(0, last_row) + Traits::kQueries - 1) / Traits::kQueries;
-    } else if (kMayRotate && args.rotate) {
-      work.first_tile = FirstTile(work.block, args.order.blocks, work.tiles);
     }
     work.steps = Traits::kCausal ? work.tiles - work.first_tile : work.tiles;
     const bool has_tail = work.first_key + Traits::kKeys > args.t;
     work.masked_steps =
         has_tail ? work.steps
                  : max(0, min(work.steps, unmasked_tile - work.first_tile));
-    if (!Traits::kCausal && !has_tail) work.masked_steps = 0;
     return work;
   }
 
-  // How many blocks add to the tile before this one, in a fixed order.
+  // How many blocks add to the tile before this one: those handed out before.
   __device__ int TurnAt(const BackwardArgs& args, int tile) const {
-    if (kMayRotate && args.rotate) {
-      return RotatedTurn(block, tile, args.order.blocks, tiles);
-    }
     int last_block = args.order.blocks - 1;  // that the tile sees
     if (Traits::kCausal) {
       const int last_row = min(args.s, (tile + 1) * Traits::kQueries) - 1;

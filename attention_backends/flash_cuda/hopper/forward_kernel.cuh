@@ -221,8 +221,6 @@ class ForwardConsumer {
     if (threadIdx.x % 128 == 0) TmaWaitRead();
     BarrierSync(kStoreBarrier + warpgroup_, 128);
     const uint32_t tile = SharedAddress(shared_.o);
-    const int lane = threadIdx.x % 32;
-    const int row = 64 * warpgroup_ + threadIdx.x % 128 / 32 * 16 + lane % 16;
 #pragma unroll
     for (int i = 0; i < Traits::kHeadDim / 16; ++i) {
       uint32_t packed[4];
@@ -231,20 +229,14 @@ class ForwardConsumer {
         packed[j] = Pack<Element>(o[8 * i + 2 * j] * factors[j % 2],
                                   o[8 * i + 2 * j + 1] * factors[j % 2]);
       }
-      StoreMatrices(tile + QTile::Offset(row, 16 * i + lane / 16 * 8), packed);
+      StoreFragment<QTile>(tile, 64 * warpgroup_, 16 * i, packed);
     }
     FenceProxyAsync();
     BarrierSync(kStoreBarrier + warpgroup_, 128);
     if (threadIdx.x % 128 != 0) return;
-#pragma unroll
-    for (int panel = 0; panel < QTile::kCount; ++panel) {
-      TmaStore(maps_.o,
-               {panel * QTile::kWidth, work.first_row + 64 * warpgroup_,
-                work.head, work.batch},
-               shared_.o + panel * QTile::kPanelBytes +
-                   64 * warpgroup_ * QTile::kRowBytes);
-    }
-    TmaCommit();
+    TmaStoreRows<QTile>(
+        maps_.o, shared_.o, 64 * warpgroup_,
+        {0, work.first_row + 64 * warpgroup_, work.head, work.batch});
   }
 
   __device__ __forceinline__ void StoreLse(const ForwardWork<Traits>& work,

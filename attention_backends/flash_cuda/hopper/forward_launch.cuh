@@ -12,15 +12,18 @@ namespace tessera {
 namespace flash {
 namespace hopper {
 
-// Heads whose keys and values fill this much of the 50 MB of L2 run together.
-inline constexpr int64_t kSectionBytes = int64_t{32} << 20;
+// Without a mask head comes after head, so that K and V are read from L2 but
+// once. Causal blocks differ in length: those of one length run together, of
+// as many heads as fill this much of the 50 MB of L2.
+inline constexpr int64_t kCausalSectionBytes = int64_t{32} << 20;
 
 inline TileOrder MakeOrder(const ForwardParams& p, int block_rows) {
+  const int64_t bytes_per_head = 2 * p.t * p.d * 2;
+  const int64_t kv_heads =
+      p.causal ? std::max<int64_t>(1, kCausalSectionBytes / bytes_per_head) : 1;
   TileOrder order;
   order.blocks = static_cast<int>((p.s + block_rows - 1) / block_rows);
   order.heads = static_cast<int>(p.h * p.b);
-  const int64_t bytes_per_head = 2 * p.t * p.d * 2;
-  const int64_t kv_heads = std::max<int64_t>(1, kSectionBytes / bytes_per_head);
   order.section =
       static_cast<int>(std::min<int64_t>(order.heads, kv_heads * (p.h / p.g)));
   return order;

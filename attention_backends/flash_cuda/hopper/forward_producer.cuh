@@ -25,14 +25,15 @@ class ForwardProducer {
   __device__ ForwardProducer(const ForwardMaps& maps, Shared& shared)
       : maps_(maps), shared_(shared) {}
 
-  // Announces tile after tile, each when it was handed out.
+  // Takes a tile when all of the last one's loads are on their way: late, so
+  // that no tile waits behind a long one while other blocks have run out, and
+  // still before the consumers ask for it.
   __device__ void Run(const ForwardArgs& args) {
     int i = blockIdx.x;
     while (i < args.order.count()) {
       Announce(i);
-      const int next = gridDim.x + atomicAdd(args.next_tile, 1);
       Feed(ForwardWork<Traits>::At(args, i));
-      i = next;
+      i = gridDim.x + atomicAdd(args.next_tile, 1);
     }
     Announce(i);
   }

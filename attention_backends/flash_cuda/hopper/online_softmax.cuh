@@ -24,10 +24,12 @@ class OnlineSoftmax {
   template <int kCount>
   __device__ __forceinline__ void Update(float (&s)[kCount],
                                          float (&rescale)[2]) {
+    float maximum[2];
+    Maxima(s, maximum);
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const float before = maximum_[row];
-      maximum_[row] = fmaxf(before, QuadMaximum(s, row));
+      maximum_[row] = fmaxf(before, maximum[row]);
       // Of a row that has seen no key yet the maximum is -infinity; 0 in its
       // place makes exponentials of -infinity, not of NaN.
       const float base =
@@ -53,31 +55,45 @@ class OnlineSoftmax {
   }
 
  private:
+  // Of the quad's columns. Eight maxima at a time, not one: a warp is alone on
+  // its scheduler here, and would wait for each.
   template <int kCount>
-  __device__ __forceinline__ static float QuadMaximum(const float (&s)[kCount],
-                                                      int row) {
-    float maximum = s[2 * row];
+  __device__ __forceinline__ static void Maxima(const float (&s)[kCount],
+                                                float (&maximum)[2]) {
+    float m[8];
 #pragma unroll
-    for (int i = 0; i < kCount; i += 4) {
-      maximum = fmaxf(maximum, fmaxf(s[i + 2 * row], s[i + 2 * row + 1]));
+    for (int i = 0; i < 8; ++i) m[i] = s[i];
+#pragma unroll
+    for (int i = 8; i < kCount; ++i) m[i % 8] = fmaxf(m[i % 8], s[i]);
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      maximum[row] = fmaxf(fmaxf(m[2 * row], m[2 * row + 1]),
+                           fmaxf(m[2 * row + 4], m[2 * row + 5]));
     }
-    maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 1));
-    return fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 2));
+#pragma unroll
+    for (int lanes = 1; lanes <= 2; ++lanes) {
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        maximum[row] =
+            fmaxf(maximum[row], __shfl_xor_sync(~0u, maximum[row], lanes));
+      }
+    }
   }
 
   template <int kCount>
   __device__ __forceinline__ float Exponentiate(float (&s)[kCount], int row,
                                                 float base) const {
-    float sum = 0;
+    float sum[2] = {0, 0};
 #pragma unroll
     for (int i = 0; i < kCount; i += 4) {
 #pragma unroll
-      for (int j = i + 2 * row; j < i + 2 * row + 2; ++j) {
-        s[j] = Exp2(s[j] * scale_log2_ - base);
-        sum += s[j];
+      for (int j = 0; j < 2; ++j) {
+        float& score = s[i + 2 * row + j];
+        score = Exp2(score * scale_log2_ - base);
+        sum[j] += score;
       }
     }
-    return sum;
+    return sum[0] + sum[1];
   }
 
   const float scale_log2_;

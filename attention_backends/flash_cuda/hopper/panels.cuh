@@ -1,6 +1,8 @@
 #ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_PANELS_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_PANELS_CUH_
 
+#include <cuda.h>
+
 #include <cstdint>
 
 #include "attention_backends/flash_cuda/hopper/ptx.cuh"
@@ -66,6 +68,32 @@ struct Panels {
            static_cast<uint64_t>(kAlignment >> 4) << 32 | kMode << 62;
   }
 };
+
+// Stores 16 columns, from `column` on, of a warpgroup's 64 rows: the fragment
+// of a product that each thread holds (wgmma.cuh), rounded and packed.
+template <typename Tile>
+__device__ __forceinline__ void StoreFragment(uint32_t tile, int first_row,
+                                              int column,
+                                              const uint32_t (&packed)[4]) {
+  const int lane = threadIdx.x % 32;
+  const int row = first_row + threadIdx.x % 128 / 32 * 16 + lane % 16;
+  StoreMatrices(tile + Tile::Offset(row, column + lane / 16 * 8), packed);
+}
+
+// Sends rows of a tile, from `first_row` on, through the copy engine to `to`;
+// the map's box says how many. One thread.
+template <typename Tile>
+__device__ __forceinline__ void TmaStoreRows(const CUtensorMap& map,
+                                             const uint8_t* tile, int first_row,
+                                             TileCoordinate to) {
+#pragma unroll
+  for (int panel = 0; panel < Tile::kCount; ++panel) {
+    to.column = panel * Tile::kWidth;
+    TmaStore(map, to,
+             tile + panel * Tile::kPanelBytes + first_row * Tile::kRowBytes);
+  }
+  TmaCommit();
+}
 
 }  // namespace hopper
 }  // namespace flash

@@ -42,41 +42,45 @@ struct ForwardTile {
 constexpr ForwardTile ForwardTileOf(int head_dim, bool causal,
                                     bool short_rows) {
   constexpr ForwardTile kTwo = {2, 128};
-  if (head_dim == 128 || (head_dim == 96 && causal)) return kTwo;
+  if (head_dim == 128) return kTwo;
   if (short_rows && (causal || head_dim > 64)) return kTwo;
   return head_dim == 64 ? ForwardTile{3, 128} : ForwardTile{3, 112};
 }
 inline constexpr int64_t kShortRows = 1024;  // of keys
 
-// Backward: queries per tile. A thread holds dK and dV (D / 2 each) and, of
-// 240 registers, two score tiles (queries / 2 each): at 80 columns 208 in all
-// with 128 queries, which at 96 would be 224 and too many.
-constexpr int BackwardQueries(int head_dim) {
-  return head_dim <= 80 ? 128 : 64;
+// Backward: queries per tile. A thread holds dK and dV (D / 2 each) and two
+// score tiles (queries / 2 each), 208 of its 240 registers at most; 192 where
+// the thread that keeps dQ's turns needs some. More queries read K and V less
+// often. Measured on an H200 (docs/flash_hopper.md).
+constexpr int BackwardQueries(int head_dim, bool deterministic) {
+  if (head_dim <= 80) return 128;
+  return head_dim == 128 && deterministic ? 64 : 80;
 }
 
-template <int kHeadDim>
-using DqTileOf = DqTile<BackwardQueries(kHeadDim), kHeadDim>;
+template <int kHeadDim, bool kDeterministic>
+using DqTileOf = DqTile<BackwardQueries(kHeadDim, kDeterministic), kHeadDim>;
 
 // The parts of BackwardParams::workspace, in floats (or ints).
-template <int kHeadDim>
+template <typename Dq>
 struct ScratchSizes {
-  using Dq = DqTileOf<kHeadDim>;
   explicit ScratchSizes(const ForwardParams& p)
       : tiles(p.b * p.h * (PaddedRows(p.s, Dq::kQueries) / Dq::kQueries)),
         rows(tiles * Dq::kQueries),
         dq(tiles * Dq::kElements) {}
-  int64_t turns() const { return 2 * tiles; }
   // What is zero at first; a multiple of 16 bytes.
-  int64_t zeroed() const { return dq + (turns() + 3) / 4 * 4; }
+  int64_t zeroed() const { return dq + (tiles + 1 + 3) / 4 * 4; }
   int64_t total() const { return zeroed() + 2 * rows; }
 
   int64_t tiles, rows, dq;
 };
 
-inline int64_t BackwardWorkspaceBytes(const ForwardParams& p) {
+inline int64_t BackwardWorkspaceBytes(const ForwardParams& p,
+                                      bool deterministic) {
   return WithHeadDim(p.d, [&](auto dim) {
-    return ScratchSizes<dim()>(p).total() * int64_t{sizeof(float)};
+    const int64_t floats =
+        deterministic ? ScratchSizes<DqTileOf<dim(), true>>(p).total()
+                      : ScratchSizes<DqTileOf<dim(), false>>(p).total();
+    return floats * int64_t{sizeof(float)};
   });
 }
 

@@ -1,12 +1,9 @@
 // The index arithmetic of the Hopper kernels that needs no GPU.
 
-#include <algorithm>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "attention_backends/flash_cuda/hopper/backward_layout.h"
-#include "attention_backends/flash_cuda/hopper/dq_turns.h"
 #include "attention_backends/flash_cuda/hopper/tile_order.h"
 #include "attention_backends/flash_cuda/hopper/tiles.h"
 #include "gtest/gtest.h"
@@ -30,27 +27,6 @@ TEST(TileOrderTest, HandsOutEveryTileOnceAndLongBlocksFirst) {
   }
 }
 
-// Each tile meets all blocks, in the order of their turns: a block comes to its
-// tile no earlier than those before it when all go at one pace.
-TEST(DqTurnsTest, RotatedTurnsAreThePermutationThatBlocksArriveIn) {
-  for (const int blocks : {1, 2, 5, 8, 128}) {
-    for (const int tiles : {1, 2, 7, 8, 64, 256}) {
-      for (int tile = 0; tile < tiles; ++tile) {
-        std::vector<int> arrival(blocks, -1);
-        for (int block = 0; block < blocks; ++block) {
-          const int turn = RotatedTurn(block, tile, blocks, tiles);
-          ASSERT_TRUE(0 <= turn && turn < blocks);
-          ASSERT_EQ(arrival[turn], -1) << "two blocks have turn " << turn;
-          const int start = FirstTile(block, blocks, tiles);
-          arrival[turn] = (tile - start + tiles) % tiles;
-        }
-        EXPECT_TRUE(std::is_sorted(arrival.begin(), arrival.end()))
-            << blocks << " blocks, tile " << tile << " of " << tiles;
-      }
-    }
-  }
-}
-
 template <typename Dq>
 void ExpectBijection() {
   std::set<std::pair<int, int>> seen;
@@ -66,10 +42,11 @@ void ExpectBijection() {
 }
 
 TEST(DqTileTest, EveryElementHasOnePlace) {
-  ExpectBijection<DqTileOf<64>>();
-  ExpectBijection<DqTileOf<80>>();
-  ExpectBijection<DqTileOf<96>>();
-  ExpectBijection<DqTileOf<128>>();
+  ExpectBijection<DqTileOf<64, false>>();
+  ExpectBijection<DqTileOf<80, false>>();
+  ExpectBijection<DqTileOf<96, false>>();
+  ExpectBijection<DqTileOf<128, false>>();
+  ExpectBijection<DqTileOf<128, true>>();
 }
 
 }  // namespace
