@@ -6,9 +6,10 @@
 
 namespace tessera {
 
-// Adds every rule of attention_config.proto that `config` breaks. Whether a
+// Add every rule of attention_config.proto that `config` breaks. Whether a
 // backend can run is for SelectBackend() to say.
 void Validate(const AttentionConfig& config, Violations violations);
+void Validate(const NaiveConfig& config, Violations violations);
 
 }  // namespace tessera
 

@@ -24,6 +24,9 @@ constinit const TorchFlashBackend kTorchFlash;
 constinit const TorchEfficientBackend kTorchEfficient;
 constinit const CompiledFusedBackend kCompiledFused;
 constinit const NaiveBackend kNaive;
+constinit const NaiveBackend kNaiveLibrarySoftmax(HeldScores::kLibrarySoftmax);
+constinit const NaiveBackend kNaiveHandWrittenSoftmax(
+    HeldScores::kHandWrittenSoftmax);
 constinit const FlashTiledBackend kFlashTiled;
 
 constexpr const AttentionBackend* kBackends[] = {
@@ -64,20 +67,50 @@ absl::Status ValidateShape(const AttentionProblem& p) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<BackendChoice> SelectByName(const std::string& name, Table table,
-                                           const AttentionProblem& problem) {
-  absl::Status refusal =
-      absl::UnimplementedError("it is not part of this build");
+const AttentionBackend* Find(Table table, absl::string_view name) {
   for (const AttentionBackend* backend : table) {
-    if (backend->name() != name) continue;
-    refusal = backend->Supports(problem);
-    if (refusal.ok()) {
-      return BackendChoice{backend, absl::StrCat(name, ", as configured")};
-    }
+    if (backend->name() == name) return backend;
   }
-  return absl::UnimplementedError(absl::StrCat(
-      "attention backend ", name, " does not support ", ToString(problem), ": ",
-      refusal.message(), "; would run: ", Names(Runnable(table, problem))));
+  return nullptr;
+}
+
+// The table's NAIVE as the config wants it.
+absl::StatusOr<BackendChoice> ConfigureNaive(const NaiveConfig& config) {
+  switch (config.held_score_tensors()) {
+    case 1:
+      return BackendChoice{&kNaive, "NAIVE, as configured"};
+    case 2:
+      return BackendChoice{&kNaiveLibrarySoftmax,
+                           "NAIVE, as configured, with a library softmax: "
+                           "holds 2 score tensors for backward"};
+    case 3:
+      return BackendChoice{&kNaiveHandWrittenSoftmax,
+                           "NAIVE, as configured, with a hand-written softmax: "
+                           "holds 3 score tensors for backward"};
+    default:
+      return absl::InvalidArgumentError(absl::StrCat(
+          "attention.naive.held_score_tensors must be 1, 2 or 3; is ",
+          config.held_score_tensors()));
+  }
+}
+
+absl::StatusOr<BackendChoice> SelectByName(const AttentionConfig& config,
+                                           Table table,
+                                           const AttentionProblem& problem) {
+  const std::string& name = AttentionConfig::Backend_Name(config.backend());
+  const AttentionBackend* const backend = Find(table, name);
+  const absl::Status refusal =
+      backend == nullptr
+          ? absl::UnimplementedError("it is not part of this build")
+          : backend->Supports(problem);
+  if (!refusal.ok()) {
+    return absl::UnimplementedError(
+        absl::StrCat("attention backend ", name, " does not support ",
+                     ToString(problem), ": ", refusal.message(),
+                     "; would run: ", Names(Runnable(table, problem))));
+  }
+  if (backend == &kNaive) return ConfigureNaive(config.naive());
+  return BackendChoice{backend, absl::StrCat(name, ", as configured")};
 }
 
 absl::StatusOr<BackendChoice> SelectFirst(Table table,
@@ -105,6 +138,10 @@ absl::StatusOr<BackendChoice> SelectFirst(Table table,
 
 Table AttentionBackends() { return kBackends; }
 
+const AttentionBackend* FindBackend(absl::string_view name) {
+  return Find(kBackends, name);
+}
+
 absl::StatusOr<BackendChoice> SelectBackend(const AttentionConfig& config,
                                             const AttentionProblem& problem) {
   return SelectBackend(config, problem, AttentionBackends());
@@ -122,8 +159,7 @@ absl::StatusOr<BackendChoice> SelectBackend(const AttentionConfig& config,
     case AttentionConfig::AUTO:
       return SelectFirst(table, problem);
     default:
-      return SelectByName(AttentionConfig::Backend_Name(config.backend()),
-                          table, problem);
+      return SelectByName(config, table, problem);
   }
 }
 

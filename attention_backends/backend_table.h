@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "attention_backends/attention_backend.h"
 #include "attention_backends/attention_config.pb.h"
@@ -12,6 +13,8 @@ namespace tessera {
 
 // Every backend, in the order in which AUTO tries them.
 absl::Span<const AttentionBackend* const> AttentionBackends();
+// The one of that name, or null.
+const AttentionBackend* FindBackend(absl::string_view name);
 
 struct BackendChoice {
   const AttentionBackend* backend = nullptr;
@@ -19,9 +22,9 @@ struct BackendChoice {
   std::string reason;
 };
 
-// The backend that `config` names, or for AUTO the first that supports the
-// problem. The error lists the requirement that was not met and every backend
-// that would run.
+// The backend that `config` names, in the variant that it describes, or for
+// AUTO the first that supports the problem. The error lists the requirement
+// that was not met and every backend that would run.
 absl::StatusOr<BackendChoice> SelectBackend(const AttentionConfig& config,
                                             const AttentionProblem& problem);
 // The same over another table, in its order.

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "ATen/ATen.h"
 #include "ATen/core/grad_mode.h"
 #include "absl/strings/str_cat.h"
+#include "attention_backends/naive/score_softmax.h"
 #include "attention_backends/strided_product.h"
 #include "framework/base/phase_observer.h"
 #include "framework/base/torch_status.h"
@@ -19,10 +21,6 @@ namespace {
 // with 512 rows the mask of 2048 (4096) queries took 0.6 (0.5) of the time of
 // one masked_fill_ over all scores (H200, BF16, 2026-11).
 constexpr int64_t kMaskRows = 512;
-
-at::ScalarType StatisticsType(at::ScalarType dtype) {
-  return dtype == at::kDouble ? at::kDouble : at::kFloat;
-}
 
 // Queries before the first that sees a key.
 int64_t BlindRows(const AttentionArgs& args) {
@@ -57,28 +55,69 @@ void ApplyMask(const AttentionArgs& args, const at::Tensor& s_bhst) {
   }
 }
 
-// P = softmax(S), in S's place: a row is read before it is written.
-void SoftmaxInPlace(int64_t blind_rows, const at::Tensor& s_bhst) {
-  at::Tensor p = s_bhst;
-  at::_softmax_out(p, s_bhst, /*dim=*/-1, /*half_to_float=*/false);
-  if (blind_rows > 0) p.narrow(2, 0, blind_rows).zero_();
-}
-
-// 2 dS = 2 P o (dP - rowsum(dO o O)), in dP's place, by the one operation of
-// ATen that reads each n^2 operand once and takes the row sums broadcast: the
-// gradient of a squared difference, P * 2 (dP - rowsum). ATen's own backward
-// of softmax would hold P o dP as a third n^2 tensor.
-void SoftmaxBackwardInPlace(const at::Tensor& p, const at::Tensor& rowsum,
-                            const at::Tensor& d_p) {
-  at::Tensor d_s = d_p;
-  at::mse_loss_backward_out(d_s, p, d_p, rowsum.to(p.scalar_type()),
-                            at::Reduction::None);
-}
-
 // rowsum(dO o O), [B, H, S, 1], in FP32 (FP64).
 at::Tensor RowSum(const at::Tensor& d_o_bhsd, const at::Tensor& o_bhsd) {
   return (d_o_bhsd.to(StatisticsType(o_bhsd.scalar_type())) * o_bhsd)
       .sum(-1, /*keepdim=*/true);
+}
+
+// What the backward needs, P first.
+std::vector<at::Tensor> Softmax(HeldScores held, int64_t blind_rows,
+                                const at::Tensor& s_bhst) {
+  switch (held) {
+    case HeldScores::kWeights:
+      return {FusedSoftmax(s_bhst, blind_rows)};
+    case HeldScores::kLibrarySoftmax: {
+      const LibrarySoftmax x = LibrarySoftmaxForward(s_bhst, blind_rows);
+      return {x.p, x.y};
+    }
+    case HeldScores::kHandWrittenSoftmax: {
+      const HandWrittenSoftmax x =
+          HandWrittenSoftmaxForward(s_bhst, blind_rows);
+      return {x.p, x.s, x.e, x.max, x.sum};
+    }
+  }
+  return {};
+}
+
+// dS in dP's place, from what Softmax() returned; not for kWeights.
+void SoftmaxBackward(HeldScores held, int64_t blind_rows,
+                     const std::vector<at::Tensor>& saved,
+                     const at::Tensor& d_p_bhst) {
+  if (held == HeldScores::kLibrarySoftmax) {
+    LibrarySoftmaxBackward(saved[1], blind_rows, d_p_bhst);
+  } else {
+    HandWrittenSoftmaxBackward({.s = saved[1],
+                                .e = saved[2],
+                                .p = saved[0],
+                                .max = saved[3],
+                                .sum = saved[4]},
+                               d_p_bhst);
+  }
+}
+
+// Bytes of what a softmax holds for its gradient and the products', and of what
+// its gradient works in.
+struct SoftmaxMemory {
+  int64_t held, backward;
+};
+
+SoftmaxMemory PlanSoftmax(HeldScores held, const AttentionProblem& p) {
+  const int64_t element = c10::elementSize(p.dtype);
+  const int64_t statistic = c10::elementSize(StatisticsType(p.dtype));
+  const int64_t rows = p.b * p.h * p.s;
+  const int64_t scores = rows * p.t * element;
+  switch (held) {
+    case HeldScores::kWeights:
+      // dO in the statistics' dtype, where that is another, and dO o O.
+      return {scores, rows * p.d * statistic * (statistic > element ? 2 : 1)};
+    case HeldScores::kLibrarySoftmax:
+      return {2 * scores, scores};
+    case HeldScores::kHandWrittenSoftmax:
+      return {3 * scores + rows * (element + statistic),
+              scores + 3 * rows * statistic};
+  }
+  return {};
 }
 
 }  // namespace
@@ -100,24 +139,22 @@ absl::Status NaiveBackend::Supports(const AttentionProblem& problem) const {
 AttentionMemory NaiveBackend::Plan(const AttentionProblem& problem) const {
   const AttentionProblem& p = problem;
   const int64_t element = c10::elementSize(p.dtype);
-  const int64_t statistic = c10::elementSize(StatisticsType(p.dtype));
   const int64_t scores = p.b * p.h * p.s * p.t * element;
   const int64_t q = p.b * p.h * p.s * p.d * element;
   const int64_t mask_rows =
       p.mask == MaskKind::kCausal ? std::min(p.s, kMaskRows) : 0;
   const bool groups = p.h != p.g;
   const int64_t copies = ProductCopyBytes(p);
-  // dO in the statistics' dtype, where that is another, and dO o O.
-  const int64_t rowsum =
-      q / element * statistic * (statistic > element ? 2 : 1);
+  const SoftmaxMemory softmax = PlanSoftmax(held_, p);
   AttentionMemory memory;
   memory.forward_bytes = std::max(copies, mask_rows * mask_rows);
   if (!p.needs_grad) {
-    memory.forward_bytes += scores;
+    memory.forward_bytes += softmax.held;
     return memory;
   }
-  memory.saved_bytes = scores + q;
-  memory.backward_bytes = scores + (groups ? q : 0) + std::max(copies, rowsum);
+  memory.saved_bytes = softmax.held + q;
+  memory.backward_bytes =
+      scores + (groups ? q : 0) + std::max(copies, softmax.backward);
   return memory;
 }
 
@@ -128,24 +165,24 @@ absl::Status NaiveBackend::Forward(const AttentionArgs& args,
     const at::Tensor& q = args.q_bhsd;
     const int64_t b = q.size(0), h = q.size(1), s = q.size(2), d = q.size(3);
     const int64_t g = args.k_bgtd.size(1), t = args.k_bgtd.size(2);
-    const at::Tensor p = EmptyActivation({b, g, h / g * s, t}, q.options());
-    const at::Tensor p_bhst = p.view({b, h, s, t});
+    const std::vector<int64_t> grouped = {b, g, h / g * s, t};
+    const at::Tensor s_bhst = EmptyActivation({b, h, s, t}, q.options());
     {
       const PhaseScope phase(args.phases, "scores");
-      Multiply(GroupHeads(q, g), args.k_bgtd.transpose(2, 3), args.scale, p);
-      ApplyMask(args, p_bhst);
+      Multiply(GroupHeads(q, g), args.k_bgtd.transpose(2, 3), args.scale,
+               s_bhst.view(grouped));
+      ApplyMask(args, s_bhst);
     }
     if (args.wants_lse) {
-      out->lse_bhs = p_bhst.to(StatisticsType(q.scalar_type())).logsumexp(-1);
+      out->lse_bhs = s_bhst.to(StatisticsType(q.scalar_type())).logsumexp(-1);
     }
     {
       const PhaseScope phase(args.phases, "softmax");
-      SoftmaxInPlace(BlindRows(args), p_bhst);
+      out->saved = Softmax(held_, BlindRows(args), s_bhst);
     }
     const PhaseScope phase(args.phases, "values");
     out->o_bhsd = EmptyActivation({b, s, h, d}, q.options()).transpose(1, 2);
-    MultiplyIntoHeads(p, args.v_bgtd, 1, out->o_bhsd);
-    out->saved = {p};
+    MultiplyIntoHeads(out->saved[0].view(grouped), args.v_bgtd, 1, out->o_bhsd);
   });
 }
 
@@ -156,15 +193,21 @@ absl::Status NaiveBackend::Backward(const AttentionArgs& args,
   return StatusFromTorch([&] {
     const at::NoGradGuard no_grad;
     const int64_t g = args.k_bgtd.size(1);
-    const at::Tensor& p = out.saved[0];
+    const at::Tensor p = GroupHeads(out.saved[0], g);
     const at::Tensor d_o = GroupHeads(d_o_bhsd, g);
     Multiply(p.transpose(2, 3), d_o, 1, grads->dv_bgtd);
     const at::Tensor d_s = at::empty_like(p);
     Multiply(d_o, args.v_bgtd.transpose(2, 3), 1, d_s);
-    SoftmaxBackwardInPlace(p, GroupHeads(RowSum(d_o_bhsd, out.o_bhsd), g), d_s);
-    const double half_scale = args.scale / 2;  // d_s holds 2 dS
-    MultiplyIntoHeads(d_s, args.k_bgtd, half_scale, grads->dq_bhsd);
-    Multiply(d_s.transpose(2, 3), GroupHeads(args.q_bhsd, g), half_scale,
+    double scale = args.scale;
+    if (held_ == HeldScores::kWeights) {
+      FusedSoftmaxBackward(p, GroupHeads(RowSum(d_o_bhsd, out.o_bhsd), g), d_s);
+      scale /= 2;  // d_s holds 2 dS
+    } else {
+      SoftmaxBackward(held_, BlindRows(args), out.saved,
+                      d_s.view(out.saved[0].sizes()));
+    }
+    MultiplyIntoHeads(d_s, args.k_bgtd, scale, grads->dq_bhsd);
+    Multiply(d_s.transpose(2, 3), GroupHeads(args.q_bhsd, g), scale,
              grads->dk_bgtd);
   });
 }

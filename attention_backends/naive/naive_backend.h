@@ -7,6 +7,14 @@
 
 namespace tessera {
 
+// What NAIVE holds for the backward: how many [B, H, S, T] tensors, by how its
+// softmax is written (score_softmax.h).
+enum class HeldScores {
+  kWeights = 1,             // P
+  kLibrarySoftmax = 2,      // the result of LibTorch's softmax, and P
+  kHandWrittenSoftmax = 3,  // S, E = exp(S - rowmax(S)) and P
+};
+
 // Attention as its definition reads, in tensor operations: any device, length
 // and head dim; FP32, FP64, BF16, FP16.
 //
@@ -21,8 +29,15 @@ namespace tessera {
 // are FP32 (FP64 for FP64). Query heads that share a key head are rows of one
 // product, so K and V are never repeated and dK, dV sum over the group inside
 // it.
+//
+// That is HeldScores::kWeights. The other two do between the products what
+// attention written in PyTorch does, and hold what its autograd would; they are
+// there to be measured.
 class NaiveBackend final : public AttentionBackend {
  public:
+  constexpr explicit NaiveBackend(HeldScores held = HeldScores::kWeights)
+      : held_(held) {}
+
   absl::string_view name() const override { return "NAIVE"; }
   absl::Status Supports(const AttentionProblem& problem) const override;
   // Of Q, K and V that are slices of a fused projection. What
@@ -33,6 +48,9 @@ class NaiveBackend final : public AttentionBackend {
   absl::Status Backward(const AttentionArgs& args, const AttentionOut& out,
                         const at::Tensor& d_o_bhsd,
                         AttentionGrads* grads) const override;
+
+ private:
+  const HeldScores held_;
 };
 
 }  // namespace tessera

@@ -3,7 +3,6 @@
 #include <ATen/Context.h>
 
 #include "absl/strings/str_cat.h"
-#include "attention_backends/backend_table.h"
 #include "framework/base/status_macros.h"
 #include "framework/precision/precision_policy.h"
 
@@ -37,13 +36,6 @@ AttentionProblem ProblemOf(const AttentionCase& shape,
           .deterministic = shape.deterministic,
           .cuda = device.is_cuda(),
           .compute_capability = device.compute_capability};
-}
-
-const AttentionBackend* FindBackend(absl::string_view name) {
-  for (const AttentionBackend* backend : AttentionBackends()) {
-    if (backend->name() == name) return backend;
-  }
-  return nullptr;
 }
 
 absl::Status CheckMeasurable(const AttentionBackend& backend,

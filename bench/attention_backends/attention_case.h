@@ -29,9 +29,6 @@ absl::StatusOr<DeviceInfo> OpenBenchDevice();
 AttentionProblem ProblemOf(const AttentionCase& shape,
                            const DeviceInfo& device);
 
-// The backend of AttentionBackends() with that name, or null.
-const AttentionBackend* FindBackend(absl::string_view name);
-
 // FLASH_TILED launches a dozen kernels for each pair of tiles: beyond this
 // length it would take the time of all the others.
 inline constexpr int64_t kMaxTiledLength = 4096;

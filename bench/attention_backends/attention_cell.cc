@@ -16,6 +16,7 @@
 #include "absl/flags/usage.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "attention_backends/backend_table.h"
 #include "bench/attention_backends/attention_case.h"
 #include "bench/attention_backends/attention_measurement.h"
 #include "framework/base/exit_code.h"

@@ -17,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "attention_backends/backend_table.h"
 #include "bench/attention_backends/attention_case.h"
 #include "bench/attention_backends/attention_measurement.h"
 #include "framework/base/exit_code.h"

@@ -1,6 +1,5 @@
 // The table, its choice, its documentation; the autograd node.
 
-#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <sstream>
@@ -52,15 +51,7 @@ class PickyBackend final : public AttentionBackend {
   }
 };
 
-const AttentionBackend* Backend(absl::string_view name) {
-  const auto backends = AttentionBackends();
-  const auto found = std::find_if(
-      backends.begin(), backends.end(),
-      [&](const auto* backend) { return backend->name() == name; });
-  return found == backends.end() ? nullptr : *found;
-}
-
-const AttentionBackend* Naive() { return Backend("NAIVE"); }
+const AttentionBackend* Naive() { return FindBackend("NAIVE"); }
 
 AttentionProblem Problem() {
   AttentionProblem problem;
@@ -93,7 +84,7 @@ TEST(BackendTable, KernelsForGpusRefuseACpu) {
        {"FLASH_CUDA", "TORCH_CUDNN", "TORCH_FLASH", "TORCH_EFFICIENT"}) {
     AttentionProblem problem = Problem();
     problem.dtype = at::kBFloat16;
-    EXPECT_FALSE(Backend(name)->Supports(problem).ok()) << name;
+    EXPECT_FALSE(FindBackend(name)->Supports(problem).ok()) << name;
   }
 }
 
@@ -115,7 +106,7 @@ struct Refusal {
 class TorchKernels : public ::testing::TestWithParam<Refusal> {};
 
 TEST_P(TorchKernels, SayWhatTheyCannotDo) {
-  const AttentionBackend* backend = Backend(GetParam().backend);
+  const AttentionBackend* backend = FindBackend(GetParam().backend);
   AttentionProblem problem = GpuProblem();
   ASSERT_TRUE(backend->Supports(problem).ok());
   GetParam().change(&problem);
@@ -167,8 +158,8 @@ TEST(TorchKernels, RunDeterministicallyWithoutGradients) {
   AttentionProblem problem = GpuProblem();
   problem.deterministic = true;
   problem.needs_grad = false;
-  EXPECT_TRUE(Backend("TORCH_FLASH")->Supports(problem).ok());
-  EXPECT_TRUE(Backend("TORCH_CUDNN")->Supports(problem).ok());
+  EXPECT_TRUE(FindBackend("TORCH_FLASH")->Supports(problem).ok());
+  EXPECT_TRUE(FindBackend("TORCH_CUDNN")->Supports(problem).ok());
 }
 
 TEST(BackendTable, EveryNameIsOneOfTheConfigs) {
@@ -185,6 +176,36 @@ TEST(SelectBackend, NamedBackendRuns) {
   ASSERT_TRUE(choice.ok()) << choice.status();
   EXPECT_EQ(choice->backend->name(), "NAIVE");
   EXPECT_EQ(choice->reason, "NAIVE, as configured");
+}
+
+AttentionConfig NaiveHolding(int score_tensors) {
+  AttentionConfig config = Config(AttentionConfig::NAIVE);
+  config.mutable_naive()->set_held_score_tensors(score_tensors);
+  return config;
+}
+
+TEST(SelectBackend, NaiveHoldsWhatTheConfigSays) {
+  constexpr const char* kReasons[] = {
+      "NAIVE, as configured",
+      "NAIVE, as configured, with a library softmax: holds 2 score tensors for "
+      "backward",
+      "NAIVE, as configured, with a hand-written softmax: holds 3 score "
+      "tensors "
+      "for backward"};
+  const AttentionProblem problem = Problem();
+  const int64_t scores = problem.b * problem.h * problem.s * problem.t * 4;
+  for (int held = 1; held <= 3; ++held) {
+    const auto choice = SelectBackend(NaiveHolding(held), problem);
+    ASSERT_TRUE(choice.ok()) << choice.status();
+    EXPECT_EQ(choice->backend->name(), "NAIVE");
+    EXPECT_EQ(choice->reason, kReasons[held - 1]);
+    const int64_t o = problem.b * problem.h * problem.s * problem.d * 4;
+    EXPECT_EQ((choice->backend->Plan(problem).saved_bytes - o) / scores, held);
+  }
+  EXPECT_EQ(SelectBackend(NaiveHolding(1), problem)->backend, Naive());
+  EXPECT_EQ(SelectBackend(NaiveHolding(4), problem).status(),
+            absl::InvalidArgumentError("attention.naive.held_score_tensors "
+                                       "must be 1, 2 or 3; is 4"));
 }
 
 TEST(SelectBackend, NamedBackendThatCannotRunSaysWhyAndWhatWould) {
@@ -322,7 +343,7 @@ class SelfAttentionOf
     : public ::testing::TestWithParam<std::tuple<const char*, MaskKind>> {
  protected:
   SelfAttentionSpec spec() const {
-    SelfAttentionSpec spec = Spec(Backend(std::get<0>(GetParam())));
+    SelfAttentionSpec spec = Spec(FindBackend(std::get<0>(GetParam())));
     spec.mask = std::get<1>(GetParam());
     return spec;
   }

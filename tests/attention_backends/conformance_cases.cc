@@ -5,21 +5,44 @@
 
 #include "absl/strings/str_cat.h"
 #include "attention_backends/backend_table.h"
+#include "attention_backends/naive/naive_backend.h"
 
 namespace tessera::testing {
 namespace {
 
 using Cases = std::vector<ConformanceCase>;
 
+constinit const NaiveBackend kLibrarySoftmax(HeldScores::kLibrarySoftmax);
+constinit const NaiveBackend kHandWrittenSoftmax(
+    HeldScores::kHandWrittenSoftmax);
+
+struct Variant {
+  const AttentionBackend* backend;
+  const char* name;
+};
+
+std::vector<Variant> Variants() {
+  std::vector<Variant> variants = {{&kLibrarySoftmax, "_library_softmax"},
+                                   {&kHandWrittenSoftmax, "_written_softmax"}};
+  for (const AttentionBackend* backend : AttentionBackends()) {
+    variants.push_back({backend, ""});
+  }
+  return variants;
+}
+
 // Every backend x shape x mask x dtype.
 Cases Cross(const std::vector<Shape>& shapes,
             const std::vector<at::ScalarType>& dtypes) {
   Cases cases;
-  for (const AttentionBackend* backend : AttentionBackends()) {
+  for (const Variant& variant : Variants()) {
     for (const Shape& shape : shapes) {
       for (const MaskKind mask : {MaskKind::kCausal, MaskKind::kFull}) {
         for (const at::ScalarType dtype : dtypes) {
-          cases.push_back({backend, shape, mask, dtype});
+          cases.push_back({.backend = variant.backend,
+                           .shape = shape,
+                           .mask = mask,
+                           .dtype = dtype,
+                           .variant = variant.name});
         }
       }
     }
@@ -91,8 +114,8 @@ std::vector<Shape> DeterminismShapes() {
 std::string ConformanceCase::ToString() const {
   const char* const names[] = {"", "_huge_logits", "_subnormal_keys"};
   return absl::StrCat(
-      std::string(backend->name()), "_b", shape.b, "_s", shape.s, "_t", shape.t,
-      "_h", shape.h, "_g", shape.g, "_d", shape.d,
+      std::string(backend->name()), variant, "_b", shape.b, "_s", shape.s, "_t",
+      shape.t, "_h", shape.h, "_g", shape.g, "_d", shape.d,
       mask == MaskKind::kCausal ? "_causal_" : "_full_", c10::toString(dtype),
       names[static_cast<int>(values)], deterministic ? "_deterministic" : "");
 }

@@ -29,6 +29,7 @@ struct ConformanceCase {
   at::ScalarType dtype = at::kFloat;
   Values values = Values::kNormal;
   bool deterministic = false;
+  const char* variant = "";  // of the backend, for the test's name
 
   // As a test's name; unique.
   std::string ToString() const;
@@ -40,11 +41,11 @@ struct ConformanceCase {
 // For GoogleTest's messages.
 void PrintTo(const ConformanceCase& c, std::ostream* out);
 
-// Every backend of the table that runs on a CPU x lengths around the tiles of
-// kernels x head dims x masks x dtypes, and the extremes; of what is slow on a
-// CPU less.
+// Every backend of the table and the variants of NAIVE that a config can ask
+// for, as far as they run on a CPU, x lengths around the tiles of kernels x
+// head dims x masks x dtypes, and the extremes; of what is slow on a CPU less.
 std::vector<ConformanceCase> CpuCases();
-// Every backend of the table, more of each. What a backend refuses on the GPU
+// The same on a GPU, more of each. What a backend refuses on the GPU
 // at hand is for the test to skip.
 std::vector<ConformanceCase> GpuCases();
 

@@ -36,13 +36,6 @@ ModelShape Tiny() {
   return shape;
 }
 
-const AttentionBackend* Naive() {
-  for (const AttentionBackend* backend : AttentionBackends()) {
-    if (backend->name() == "NAIVE") return backend;
-  }
-  return nullptr;
-}
-
 // A model and its store, and what one forward and backward pass gives.
 struct Fixture {
   Fixture(const ModelShape& shape, const RecomputeConfig& recompute,
@@ -60,7 +53,9 @@ struct Fixture {
                                     .seed = 5})
                 .value();
     model = std::make_unique<TransformerLm>(
-        BlockContext{.shape = shape, .precision = policy, .backend = Naive()},
+        BlockContext{.shape = shape,
+                     .precision = policy,
+                     .backend = FindBackend("NAIVE")},
         *store, recompute);
     const at::Tensor tokens =
         at::arange(2 * (shape.context + 1), at::device(device).dtype(at::kLong))

@@ -1,0 +1,93 @@
+#include "attention_backends/naive/score_softmax.h"
+
+#include "ATen/ATen.h"
+#include "framework/params/activation_arena.h"
+
+namespace tessera {
+namespace {
+
+at::Tensor BlindRowsOf(const at::Tensor& x, int64_t blind_rows) {
+  return x.narrow(2, 0, blind_rows);
+}
+
+at::Tensor RowSum(const at::Tensor& x) {
+  return x.sum(-1, /*keepdim=*/true, StatisticsType(x.scalar_type()));
+}
+
+// A row is read before it is written.
+void SoftmaxInPlace(const at::Tensor& s) {
+  at::Tensor y = s;
+  at::_softmax_out(y, s, /*dim=*/-1, /*half_to_float=*/false);
+}
+
+}  // namespace
+
+at::ScalarType StatisticsType(at::ScalarType dtype) {
+  return dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+at::Tensor FusedSoftmax(const at::Tensor& s, int64_t blind_rows) {
+  SoftmaxInPlace(s);
+  if (blind_rows > 0) BlindRowsOf(s, blind_rows).zero_();
+  return s;
+}
+
+// By the one operation of ATen that reads each n^2 operand once and takes the
+// row sums broadcast: the gradient of a squared difference, P * 2 (dP -
+// rowsum). ATen's own backward of softmax would hold P o dP as a third n^2
+// tensor.
+void FusedSoftmaxBackward(const at::Tensor& p, const at::Tensor& rowsum,
+                          const at::Tensor& d_p) {
+  at::Tensor d_s = d_p;
+  at::mse_loss_backward_out(d_s, p, d_p, rowsum.to(p.scalar_type()),
+                            at::Reduction::None);
+}
+
+LibrarySoftmax LibrarySoftmaxForward(const at::Tensor& s, int64_t blind_rows) {
+  SoftmaxInPlace(s);  // NaN in blind rows
+  const at::Tensor p = EmptyActivation(s.sizes(), s.options());
+  p.copy_(s);
+  if (blind_rows > 0) BlindRowsOf(p, blind_rows).zero_();
+  return {s, p};
+}
+
+void LibrarySoftmaxBackward(const at::Tensor& y, int64_t blind_rows,
+                            const at::Tensor& d_p) {
+  at::Tensor d_s = d_p;
+  at::_softmax_backward_data_out(d_s, d_p, y, /*dim=*/-1, y.scalar_type());
+  // The gradient of the mask.
+  if (blind_rows > 0) BlindRowsOf(d_s, blind_rows).zero_();
+}
+
+HandWrittenSoftmax HandWrittenSoftmaxForward(const at::Tensor& s,
+                                             int64_t blind_rows) {
+  HandWrittenSoftmax out;
+  out.s = s;
+  out.max = s.amax(-1, /*keepdim=*/true);
+  // -infinity - -infinity would be NaN.
+  if (blind_rows > 0) BlindRowsOf(out.max, blind_rows).zero_();
+  out.e = EmptyActivation(s.sizes(), s.options());
+  at::sub_out(out.e, s, out.max).exp_();
+  out.sum = RowSum(out.e);
+  if (blind_rows > 0) BlindRowsOf(out.sum, blind_rows).fill_(1);
+  out.p = EmptyActivation(s.sizes(), s.options());
+  at::div_out(out.p, out.e, out.sum);
+  return out;
+}
+
+void HandWrittenSoftmaxBackward(const HandWrittenSoftmax& softmax,
+                                const at::Tensor& d_p) {
+  const at::Tensor& e = softmax.e;
+  const at::Tensor& z = softmax.sum;
+  at::Tensor work = d_p * e;
+  const at::Tensor d_z = RowSum(work).neg_().div_(z).div_(z);
+  at::Tensor d = d_p;
+  at::addcdiv_out(d, d_z, d, z);
+  d.mul_(e);
+  at::eq_out(work, softmax.s, softmax.max);
+  // A blind row has no maximum and no gradient: 0 / 1.
+  const at::Tensor share = RowSum(d).neg_().div_(RowSum(work).clamp_min_(1));
+  d.addcmul_(work, share);
+}
+
+}  // namespace tessera
