@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "framework/base/file.h"
+#include "framework/base/mapped_file.h"
 #include "framework/base/status_macros.h"
-#include "framework/checkpoint/file_mapping.h"
 #include "xxhash.h"
 
 namespace tessera {
@@ -226,9 +226,9 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(
 
 absl::Status Checkpoint::ReadManifest() {
   const std::string path = absl::StrCat(folder_, "/", kManifestFile);
-  ASSIGN_OR_RETURN(const auto file, FileMapping::Open(path));
+  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
   const Json manifest =
-      Json::parse(file->bytes(), nullptr, /*allow_exceptions=*/false);
+      Json::parse(file.bytes(), nullptr, /*allow_exceptions=*/false);
   if (!HasText(manifest, "format", kFormat)) {
     return absl::DataLossError(
         absl::StrCat(path, " is not the manifest of a checkpoint"));
@@ -290,9 +290,9 @@ absl::Status Checkpoint::CheckTensorFile(const std::string& name,
 absl::Status Checkpoint::CheckTextFile(const std::string& name,
                                        const Json& expected) {
   const std::string path = absl::StrCat(folder_, "/", name);
-  absl::StatusOr<std::unique_ptr<FileMapping>> file = FileMapping::Open(path);
+  const absl::StatusOr<MappedFile> file = MappedFile::Open(path);
   if (!file.ok()) return absl::DataLossError(file.status().message());
-  const absl::string_view bytes = (*file)->bytes();
+  const absl::string_view bytes = file->bytes();
   RETURN_IF_ERROR(CheckSize(path, bytes.size(), expected));
   if (!HasText(expected, kChecksum, ChecksumOf(bytes))) {
     return absl::DataLossError(absl::StrCat(path, " is damaged (checksum)"));

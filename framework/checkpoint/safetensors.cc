@@ -63,8 +63,9 @@ absl::Status CheckNames(absl::Span<const TensorSpec> specs) {
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(
     const std::string& path) {
   auto file = absl::WrapUnique(new SafetensorsFile());
-  ASSIGN_OR_RETURN(file->file_, FileMapping::Open(path));
-  absl::StatusOr<SafetensorsHeader> header = ParseFile(file->file_->bytes());
+  ASSIGN_OR_RETURN(file->file_,
+                   MappedFile::Open(path, MappedFile::ReadOrder::kFrontToBack));
+  absl::StatusOr<SafetensorsHeader> header = ParseFile(file->file_.bytes());
   if (!header.ok()) return InFile(header.status(), path);
   file->path_ = path;
   file->header_ = *std::move(header);
@@ -78,7 +79,7 @@ absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(
 }
 
 absl::string_view SafetensorsFile::header_bytes() const {
-  return file_->bytes().substr(0, data_start_);
+  return file_.bytes().substr(0, data_start_);
 }
 
 const TensorEntry* SafetensorsFile::Find(absl::string_view name) const {
@@ -87,8 +88,8 @@ const TensorEntry* SafetensorsFile::Find(absl::string_view name) const {
 }
 
 absl::string_view SafetensorsFile::Bytes(const TensorEntry& entry) const {
-  return file_->bytes().substr(data_start_ + entry.begin,
-                               entry.end - entry.begin);
+  return file_.bytes().substr(data_start_ + entry.begin,
+                              entry.end - entry.begin);
 }
 
 struct SafetensorsWriter::Hasher {

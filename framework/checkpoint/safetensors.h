@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "framework/base/mapped_file.h"
 #include "framework/checkpoint/durable_file.h"
-#include "framework/checkpoint/file_mapping.h"
 #include "framework/checkpoint/safetensors_header.h"
 
 namespace tessera {
@@ -25,7 +25,7 @@ class SafetensorsFile {
       const std::string& path);
 
   const std::string& path() const { return path_; }
-  uint64_t size_bytes() const { return file_->bytes().size(); }
+  uint64_t size_bytes() const { return file_.bytes().size(); }
   // By offset.
   absl::Span<const TensorEntry> tensors() const { return header_.tensors; }
   const SafetensorsMetadata& metadata() const { return header_.metadata; }
@@ -42,7 +42,7 @@ class SafetensorsFile {
   SafetensorsFile() = default;
 
   std::string path_;
-  std::unique_ptr<FileMapping> file_;
+  MappedFile file_;
   SafetensorsHeader header_;
   uint64_t data_start_ = 0;
   absl::flat_hash_map<std::string, int64_t> index_;  // into header_.tensors

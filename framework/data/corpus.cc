@@ -10,8 +10,8 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/mapped_file.h"
 #include "framework/base/status_macros.h"
-#include "framework/data/mapped_file.h"
 #include "framework/data/permutation.h"
 #include "framework/data/utf8.h"
 

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "framework/data/mapped_file.h"
+#include "framework/base/mapped_file.h"
 #include "xxhash.h"
 
 namespace tessera {

@@ -1,44 +1,28 @@
 #include "framework/observe/observe_config_validation.h"
 
-#include <string>
-#include <vector>
-
-#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+#include "tests/testing/config_rules.h"
 
 namespace tessera {
 namespace {
 
-struct Case {
-  std::string text;
-  std::string broken;  // the field whose rule is broken; empty for none
-};
+using testing::ConfigRule;
 
-class ObserveConfigTest : public testing::TestWithParam<Case> {};
+class ObserveConfigTest : public ::testing::TestWithParam<ConfigRule> {};
 
 TEST_P(ObserveConfigTest, BreaksThatRule) {
-  ObserveConfig config;
-  ASSERT_TRUE(
-      google::protobuf::TextFormat::ParseFromString(GetParam().text, &config));
-  std::vector<Violation> violations;
-  Validate(config, Violations(&violations));
-  if (GetParam().broken.empty()) {
-    EXPECT_TRUE(violations.empty()) << violations.front().message;
-  } else {
-    ASSERT_EQ(violations.size(), 1);
-    EXPECT_EQ(violations[0].path, GetParam().broken);
-  }
+  testing::ExpectBreaks<ObserveConfig>(GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Rules, ObserveConfigTest,
-    testing::Values(Case{"", ""},
-                    Case{"log_every_steps: 1 peak_tflops: 0.5", ""},
-                    Case{"log_every_steps: 0", "log_every_steps"},
-                    Case{"progress_bar: UNSPECIFIED", "progress_bar"},
-                    Case{"peak_tflops: 0", "peak_tflops"},
-                    Case{"peak_tflops: inf", "peak_tflops"},
-                    Case{"peak_tflops: nan", "peak_tflops"}));
+    ::testing::Values(ConfigRule{"", ""},
+                      ConfigRule{"log_every_steps: 1 peak_tflops: 0.5", ""},
+                      ConfigRule{"log_every_steps: 0", "log_every_steps"},
+                      ConfigRule{"progress_bar: UNSPECIFIED", "progress_bar"},
+                      ConfigRule{"peak_tflops: 0", "peak_tflops"},
+                      ConfigRule{"peak_tflops: inf", "peak_tflops"},
+                      ConfigRule{"peak_tflops: nan", "peak_tflops"}));
 
 }  // namespace
 }  // namespace tessera

@@ -1,4 +1,4 @@
-#include "framework/data/mapped_file.h"
+#include "framework/base/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -14,24 +14,28 @@
 
 namespace tessera {
 
-absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
+absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path,
+                                            ReadOrder order) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
   }
-  const auto close_fd = absl::MakeCleanup([fd] { close(fd); });
+  const absl::Cleanup closer = [descriptor] { close(descriptor); };
   struct stat info;
-  if (fstat(fd, &info) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot stat ", path));
+  if (fstat(descriptor, &info) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
   }
   if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, " is not a regular file"));
+    return absl::InvalidArgumentError(absl::StrCat(path, " is not a file"));
   }
-  if (info.st_size == 0) return MappedFile(nullptr, 0);  // mmap refuses it
-  void* data = mmap(nullptr, info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+  if (info.st_size == 0) return MappedFile();  // mmap refuses it
+  void* data =
+      mmap(nullptr, info.st_size, PROT_READ, MAP_SHARED, descriptor, 0);
   if (data == MAP_FAILED) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot map ", path));
+  }
+  if (order == ReadOrder::kFrontToBack) {
+    madvise(data, info.st_size, MADV_SEQUENTIAL);
   }
   return MappedFile(static_cast<const uint8_t*>(data), info.st_size);
 }
