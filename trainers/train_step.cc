@@ -7,6 +7,7 @@
 
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/cuda/device.h"
 #include "framework/optim/gradient_norm.h"
 
 namespace tessera {
@@ -94,8 +95,14 @@ void TrainStep::AccumulateMicroBatch(const MicroBatch& micro_batch,
         (parts_.model->*loss)(micro_batch.ids_bs, micro_batch.targets_bs);
     metrics_.loss.addcmul_(loss_sum.detach(), loss_weight_);
   }
-  PhaseScope scope(parts_.phases, "backward");
-  torch::autograd::backward({loss_sum}, {seed_gradient_.squeeze(0)});
+  // At no time both passes' workspaces.
+  const c10::Device device = parts_.parameters->options().device;
+  ReleaseBlasWorkspaces(device);
+  {
+    PhaseScope scope(parts_.phases, "backward");
+    torch::autograd::backward({loss_sum}, {seed_gradient_.squeeze(0)});
+  }
+  ReleaseBlasWorkspaces(device);
 }
 
 absl::Status TrainStep::Reduce() {

@@ -7,15 +7,34 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <limits>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "framework/base/status_macros.h"
 #ifdef TESSERA_CUDA
+#include <ATen/cuda/CUDAContextLight.h>
 #include <cuda_runtime_api.h>
 #endif
 
 namespace tessera {
+namespace {
+
+absl::StatusOr<int> CapabilityLimit() {
+  const char* const value = std::getenv("TESSERA_MAX_COMPUTE_CAPABILITY");
+  int limit = std::numeric_limits<int>::max();
+  if (value != nullptr && (!absl::SimpleAtoi(value, &limit) || limit < 10)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the environment's TESSERA_MAX_COMPUTE_CAPABILITY is '",
+                     value, "'; it must be a number like 80, for 8.0"));
+  }
+  return limit;
+}
+
+}  // namespace
 
 DeviceInfo CpuDevice() {
   // Activations of tens of MiB come and go in every step. By default glibc
@@ -33,6 +52,7 @@ DeviceInfo CpuDevice() {
 
 #ifdef TESSERA_CUDA
 absl::StatusOr<DeviceInfo> OpenCudaDevice(int index) {
+  RETURN_IF_ERROR(CapabilityLimit().status());
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
@@ -54,7 +74,7 @@ absl::StatusOr<DeviceInfo> OpenCudaDevice(int index) {
   DeviceInfo info;
   info.device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
   info.name = properties.name;
-  info.compute_capability = properties.major * 10 + properties.minor;
+  info.compute_capability = ComputeCapability(info.device);
   at::globalContext().lazyInitDevice(c10::kCUDA);
   at::accelerator::setDeviceIndex(info.device.index());
   size_t free_bytes = 0, total_bytes = 0;
@@ -88,6 +108,27 @@ MemoryUse CurrentMemory(c10::Device device) {
 
 void ResetPeakMemory(c10::Device device) {
   if (device.is_cuda()) at::accelerator::resetPeakStats(device.index());
+}
+
+int ComputeCapability(c10::Device device) {
+  if (!device.is_cuda()) return 0;
+  int capability = 0;
+#ifdef TESSERA_CUDA
+  int major = 0, minor = 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
+                         device.index());
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor,
+                         device.index());
+  capability = 10 * major + minor;
+#endif
+  static const int limit = CapabilityLimit().value_or(0);
+  return std::min(capability, limit);
+}
+
+void ReleaseBlasWorkspaces([[maybe_unused]] c10::Device device) {
+#ifdef TESSERA_CUDA
+  if (device.is_cuda()) at::cuda::clearCublasWorkspaces();
+#endif
 }
 
 void Synchronize(c10::Device device) {

@@ -12,9 +12,8 @@ namespace tessera {
 // A device that a run computes on.
 struct DeviceInfo {
   c10::Device device = c10::kCPU;
-  std::string name;  // "NVIDIA H200"; "CPU, 2 threads"
-  // 90 for compute capability 9.0; 0 on a CPU.
-  int compute_capability = 0;
+  std::string name;            // "NVIDIA H200"; "CPU, 2 threads"
+  int compute_capability = 0;  // ComputeCapability()
   // Of the device's own memory; the machine's on a CPU.
   int64_t total_bytes = 0;
   int64_t free_bytes = 0;
@@ -31,6 +30,11 @@ DeviceInfo CpuDevice();
 // it has no such index; the message says which and what to change.
 absl::StatusOr<DeviceInfo> OpenCudaDevice(int index);
 
+// 90 for compute capability 9.0; 0 on a CPU. No more than the environment's
+// TESSERA_MAX_COMPUTE_CAPABILITY, where that is set: so kernels for older GPUs
+// can be run, tested and measured on a newer one.
+int ComputeCapability(c10::Device device);
+
 // Bytes in LibTorch's caching allocator. On a CPU, whose allocator keeps no
 // count, all four are the process's resident set, peaks since it started.
 struct MemoryUse {
@@ -42,6 +46,12 @@ struct MemoryUse {
 MemoryUse CurrentMemory(c10::Device device);
 // Peaks start again from what is allocated now; no effect on a CPU.
 void ResetPeakMemory(c10::Device device);
+
+// Returns the workspaces of cuBLAS to the allocator; the next products take
+// them again. LibTorch keeps one for each thread and stream, 32 MiB each on
+// Hopper, and autograd runs the backward pass on a thread of its own. No effect
+// on a CPU.
+void ReleaseBlasWorkspaces(c10::Device device);
 
 // Makes the host wait for everything issued to `device`.
 void Synchronize(c10::Device device);

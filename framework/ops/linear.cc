@@ -80,8 +80,7 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
           parameter.As(ctx->saved_data["dtype"].toScalarType());
       std::vector<int64_t> shape = dy.sizes().vec();
       shape.back() = weight.size(1);
-      dx = x.defined() ? TakeGradientMemory(x)
-                       : at::empty(shape, dy.options());
+      dx = x.defined() ? TakeGradientMemory(x) : at::empty(shape, dy.options());
       at::Tensor dx_rows = dx.view({-1, weight.size(1)});
       at::mm_out(dx_rows, dy_rows, weight);
     }
