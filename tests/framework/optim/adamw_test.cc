@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <string>
@@ -13,6 +15,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/framework/optim/torch_adamw_golden.h"
 #include "tests/testing/error_budget.h"
 
 namespace tessera {
@@ -146,6 +149,48 @@ TEST(AdamW, EqualsLibTorchsOver100Steps) {
       WorstRelativeError(*ours.store, ours.adamw->exp_avg_sq(), exp_avg_sq),
       1e-6);
   EXPECT_EQ(ours.adamw->step().item<int64_t>(), 100);
+}
+
+// What torch_adamw.py does with Python's torch.optim.AdamW: two groups, a rate
+// that changes with the step.
+TEST(AdamW, EqualsPythonsOver100Steps) {
+  const Trainee ours = Trainee::Create(
+      {"FP32"},
+      std::string(kHyper) +
+          " groups { name: 'matrices' patterns: '*.weight' }"
+          " groups { name: 'gains' patterns: '*.gain' weight_decay: 0 "
+          "          lr_multiplier: 0.5 }",
+      at::kCPU, /*ffn_rows=*/1);
+  // Fills the trainable parameters, in the order in which they were declared.
+  const auto fill = [&](int64_t step, const at::Tensor& flat) {
+    uint32_t i = 1000003 * static_cast<uint32_t>(step + 1);
+    for (const ParameterSlice& slice : ours.store->slices()) {
+      if (!slice.trainable) continue;
+      float* const values = flat.data_ptr<float>() + slice.offset;
+      for (int64_t j = 0; j < slice.numel; ++j, ++i) {
+        values[j] =
+            static_cast<float>((i * 2654435761u >> 8) / 16777216.0) - 0.5f;
+      }
+    }
+  };
+  fill(-1, ours.store->master());
+  for (int64_t step = 0; step < 100; ++step) {
+    fill(step, ours.store->grad());
+    const double lr = std::ldexp(1 + step % 7, -10);
+    const absl::Status status = ours.adamw->Step(
+        {ours.Scalar(lr), ours.Scalar(1), at::zeros({1}, at::kBool)});
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  at::Tensor expected = ours.store->master().clone();
+  const float* next = kTorchAdamW;
+  for (const ParameterSlice& slice : ours.store->slices()) {
+    if (!slice.trainable) continue;
+    std::copy_n(next, slice.numel, expected.data_ptr<float>() + slice.offset);
+    next += slice.numel;
+  }
+  ASSERT_EQ(next, std::end(kTorchAdamW));
+  EXPECT_LT(WorstRelativeError(*ours.store, ours.store->master(), expected),
+            1e-6);
 }
 
 // The paper's equations in FP64, with bias-corrected moments written out.
