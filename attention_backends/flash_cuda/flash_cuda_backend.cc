@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "attention_backends/flash_cuda/flash_launch.h"
 #include "attention_backends/flash_cuda/flash_params.h"
-#include "attention_backends/flash_cuda/portable/workspace.h"
 #include "attention_backends/flash_cuda/workspace.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/cuda/device.h"
 #include "framework/params/activation_arena.h"
 
 namespace tessera {
@@ -43,8 +43,16 @@ int SharedKibibytes(int compute_capability) {
   }
 }
 
+// Of a dtype that CheckTensors() accepts.
 ElementType ElementOf(at::ScalarType dtype) {
-  return dtype == at::kHalf ? ElementType::kHalf : ElementType::kBFloat16;
+  switch (dtype) {
+    case at::kFloat:
+      return ElementType::kFloat;
+    case at::kHalf:
+      return ElementType::kHalf;
+    default:
+      return ElementType::kBFloat16;
+  }
 }
 
 // Without data.
@@ -103,9 +111,10 @@ absl::Status CheckTensors(const AttentionProblem& p) {
             ? "runs on a GPU: change the device"
             : "this build has no CUDA; build with --config=cuda");
   }
-  if (p.dtype != at::kBFloat16 && p.dtype != at::kHalf) {
+  if (p.dtype != at::kFloat && p.dtype != at::kBFloat16 &&
+      p.dtype != at::kHalf) {
     return absl::UnimplementedError(
-        absl::StrCat("computes in BFloat16 or Half, not in ",
+        absl::StrCat("computes in Float, BFloat16 or Half, not in ",
                      c10::toString(p.dtype), ": change precision"));
   }
   if (p.d % 8 != 0 || p.d > kMaxHeadDim) {
@@ -129,7 +138,7 @@ absl::Status CheckGpu(const AttentionProblem& p) {
                      p.compute_capability / 10, ".", p.compute_capability % 10,
                      ": use a newer GPU or NAIVE"));
   }
-  const int needed = flash::portable::SharedBytes(p.d, p.needs_grad);
+  const int needed = flash::SharedBytes(ShapeOf(p), p.needs_grad);
   const int available = SharedKibibytes(p.compute_capability) * 1024;
   if (needed > available) {
     return absl::UnimplementedError(absl::StrCat(
@@ -236,13 +245,11 @@ absl::Status FlashCudaBackend::Backward(const AttentionArgs& args,
     p.dq = Written(written[0]);
     p.dk = Written(written[1]);
     p.dv = Written(written[2]);
-    p.deterministic =
-        args.deterministic || at::globalContext().deterministicAlgorithms();
-    const at::Tensor workspace =
-        at::empty({flash::BackwardWorkspaceBytes(
-                      p.forward, p.deterministic,
-                      flash::ComputeCapability(call.q.device()))},
-                  call.q.options().dtype(at::kByte));
+    p.deterministic = args.deterministic;
+    const at::Tensor workspace = at::empty(
+        {flash::BackwardWorkspaceBytes(p.forward, p.deterministic,
+                                       ComputeCapability(call.q.device()))},
+        call.q.options().dtype(at::kByte));
     p.workspace = workspace.mutable_data_ptr();
     absl::Status launched = flash::LaunchBackward(p, call.q.device());
     for (int i = 0; i < 3; ++i) {

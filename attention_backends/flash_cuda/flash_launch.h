@@ -11,9 +11,6 @@ namespace flash {
 // Whether this program contains the kernels.
 bool BuiltWithCuda();
 
-// 90 for compute capability 9.0; 0 in a build without CUDA.
-int ComputeCapability(c10::Device device);
-
 // Run on LibTorch's current stream of `device`, where the params' data lie.
 // Unimplemented in a build without CUDA.
 absl::Status LaunchForward(const ForwardParams& params, c10::Device device);

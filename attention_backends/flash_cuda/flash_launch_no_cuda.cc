@@ -13,8 +13,6 @@ absl::Status BuiltWithoutCuda() {
 
 bool BuiltWithCuda() { return false; }
 
-int ComputeCapability(c10::Device) { return 0; }
-
 absl::Status LaunchForward(const ForwardParams&, c10::Device) {
   return BuiltWithoutCuda();
 }

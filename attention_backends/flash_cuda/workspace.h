@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "attention_backends/flash_cuda/flash_params.h"
+#include "attention_backends/flash_cuda/fp32/workspace.h"
 #include "attention_backends/flash_cuda/hopper/tiles.h"
 #include "attention_backends/flash_cuda/portable/workspace.h"
 
@@ -16,9 +17,16 @@ namespace flash {
 inline int64_t BackwardWorkspaceBytes(const ForwardParams& p,
                                       bool deterministic,
                                       int compute_capability) {
+  if (p.type == ElementType::kFloat) return fp32::BackwardWorkspaceBytes(p);
   return hopper::HasKernels(p, compute_capability)
-             ? hopper::BackwardWorkspaceBytes(p)
+             ? hopper::BackwardWorkspaceBytes(p, deterministic)
              : portable::LayoutOf(p, deterministic).total();
+}
+
+// The most shared memory that a block of the kernels for every GPU takes.
+inline int SharedBytes(const ForwardParams& p, bool needs_grad) {
+  return p.type == ElementType::kFloat ? fp32::SharedBytes(p.d, needs_grad)
+                                       : portable::SharedBytes(p.d, needs_grad);
 }
 
 }  // namespace flash

@@ -36,7 +36,7 @@ std::string Refusal(const AttentionProblem& problem) {
 TEST(FlashCudaBackend, SupportsWhatItsKernelsTake) {
   EXPECT_EQ(Refusal(Problem()), "");
   for (const int capability : {80, 90}) {
-    for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
       for (int d = 8; d <= 256; d += 8) {
         AttentionProblem problem = Problem();
         problem.compute_capability = capability;
@@ -77,6 +77,17 @@ TEST(FlashCudaBackend, RefusesInWords) {
   EXPECT_EQ(Refusal(problem), "");
 }
 
+// Of 99 KiB.
+TEST(FlashCudaBackend, TrainsFloatUpToHeadDim96OnSmallGpus) {
+  AttentionProblem problem = Problem();
+  problem.compute_capability = 86;
+  problem.dtype = at::kFloat;
+  for (problem.d = 8; problem.d <= 96; problem.d += 8) {
+    EXPECT_EQ(Refusal(problem), "");
+  }
+  EXPECT_THAT(Refusal(problem), HasSubstr("use smaller heads"));
+}
+
 TEST(FlashCudaBackend, PlansOAndLAlone) {
   AttentionProblem problem = Problem();
   problem.compute_capability = 80;
@@ -91,15 +102,28 @@ TEST(FlashCudaBackend, PlansOAndLAlone) {
             memory.backward_bytes + 2 * 6 * 1000 * 80 * 4);
 }
 
-// 8 tiles of 128 queries a head: FP32 sums of dQ, a turn for each warpgroup,
-// and two floats a row.
+// dQ is summed where it goes.
+TEST(FlashCudaBackend, PlansTwoFloatsARowForTheBackwardOfFloat) {
+  AttentionProblem problem = Problem();
+  problem.dtype = at::kFloat;
+  for (const bool deterministic : {false, true}) {
+    problem.deterministic = deterministic;
+    const AttentionMemory memory = FlashCudaBackend().Plan(problem);
+    EXPECT_EQ(memory.saved_bytes, 2 * 6 * 1000 * (80 * 4 + 4));
+    EXPECT_EQ(memory.forward_bytes, 0);
+    EXPECT_EQ(memory.backward_bytes, 2 * 6 * 1000 * 8);
+  }
+}
+
+// 8 tiles of 128 queries a head: FP32 sums of dQ and two floats a row; and, in
+// whole 16 bytes, a turn for each of the 96 tiles and one counter.
 TEST(FlashCudaBackend, PlansTheSameOnHopperWhetherDeterministic) {
   AttentionProblem problem = Problem();
   problem.compute_capability = 90;
   for (const bool deterministic : {false, true}) {
     problem.deterministic = deterministic;
     EXPECT_EQ(FlashCudaBackend().Plan(problem).backward_bytes,
-              2 * 6 * 8 * (128 * 80 * 4 + 2 * 4 + 128 * 2 * 4));
+              2 * 6 * 8 * (128 * 80 * 4 + 128 * 2 * 4) + 100 * 4);
   }
 }
 
@@ -114,19 +138,30 @@ TEST(FlashCudaBackend, RefusesScalesThatAreNotPositive) {
   }
 }
 
+class GpuFlashCudaBackend : public ::testing::TestWithParam<at::ScalarType> {
+ protected:
+  void SetUp() override {
+    if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+    const absl::StatusOr<DeviceInfo> device = OpenCudaDevice(0);
+    ASSERT_TRUE(device.ok()) << device.status();
+    AttentionProblem problem = Problem();
+    problem.dtype = GetParam();
+    problem.compute_capability = device->compute_capability;
+    const absl::Status supports = FlashCudaBackend().Supports(problem);
+    if (!supports.ok()) GTEST_SKIP() << supports.message();
+    options_ = at::TensorOptions(device->device).dtype(GetParam());
+  }
+
+  at::TensorOptions options_;
+};
+INSTANTIATE_TEST_SUITE_P(Each, GpuFlashCudaBackend,
+                         ::testing::Values(at::kBFloat16, at::kFloat));
+
 // Sums in no fixed order differ between runs of this size; the kernels under
 // `deterministic` must not, nor may they disagree with the others.
-TEST(GpuFlashCudaBackend, DeterministicGradientsRepeat) {
-  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
-  const absl::StatusOr<DeviceInfo> device = OpenCudaDevice(0);
-  ASSERT_TRUE(device.ok()) << device.status();
-  AttentionProblem problem = Problem();
-  problem.compute_capability = device->compute_capability;
-  const absl::Status supports = FlashCudaBackend().Supports(problem);
-  if (!supports.ok()) GTEST_SKIP() << supports.message();
+TEST_P(GpuFlashCudaBackend, DeterministicGradientsRepeat) {
   const auto random = [&](int64_t heads, int64_t rows) {
-    return at::randn({2, heads, rows, 80},
-                     at::TensorOptions(device->device).dtype(at::kBFloat16));
+    return at::randn({2, heads, rows, 80}, options_);
   };
   AttentionArgs args;
   args.q_bhsd = random(6, 1000);
@@ -153,25 +188,17 @@ TEST(GpuFlashCudaBackend, DeterministicGradientsRepeat) {
     EXPECT_TRUE(at::equal(first.dk_bgtd, again.dk_bgtd));
     EXPECT_TRUE(at::equal(first.dv_bgtd, again.dv_bgtd));
   }
-  EXPECT_TRUE(at::allclose(first.dq_bhsd, sums.dq_bhsd, 1e-2, 1e-2));
+  const double tolerance = GetParam() == at::kFloat ? 1e-4 : 1e-2;
+  EXPECT_TRUE(at::allclose(first.dq_bhsd, sums.dq_bhsd, tolerance, tolerance));
   EXPECT_TRUE(at::equal(first.dk_bgtd, sums.dk_bgtd));
   EXPECT_TRUE(at::equal(first.dv_bgtd, sums.dv_bgtd));
 }
 
 // Neither data nor strides that are multiples of 16 bytes, a gradient without
 // strides of its own: the results are those of plain tensors.
-TEST(GpuFlashCudaBackend, TakesAnyAlignment) {
-  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
-  const absl::StatusOr<DeviceInfo> device = OpenCudaDevice(0);
-  ASSERT_TRUE(device.ok()) << device.status();
-  AttentionProblem problem = Problem();
-  problem.compute_capability = device->compute_capability;
-  const absl::Status supports = FlashCudaBackend().Supports(problem);
-  if (!supports.ok()) GTEST_SKIP() << supports.message();
-  const at::TensorOptions options =
-      at::TensorOptions(device->device).dtype(at::kBFloat16);
+TEST_P(GpuFlashCudaBackend, TakesAnyAlignment) {
   const auto shifted = [&] {
-    return at::randn({1, 2, 50, 19}, options).narrow(3, 1, 16);
+    return at::randn({1, 2, 50, 19}, options_).narrow(3, 1, 16);
   };
   AttentionArgs odd, plain;
   odd.q_bhsd = shifted();
@@ -181,7 +208,8 @@ TEST(GpuFlashCudaBackend, TakesAnyAlignment) {
   plain.k_bgtd = odd.k_bgtd.contiguous();
   plain.v_bgtd = odd.v_bgtd.contiguous();
   odd.deterministic = plain.deterministic = true;
-  const at::Tensor d_o = at::ones({1, 1, 1, 1}, options).expand({1, 2, 50, 16});
+  const at::Tensor d_o =
+      at::ones({1, 1, 1, 1}, options_).expand({1, 2, 50, 16});
   const auto gradients = [&](const AttentionArgs& args, const at::Tensor& of,
                              AttentionGrads grads) {
     AttentionOut out;

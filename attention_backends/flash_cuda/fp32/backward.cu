@@ -1,0 +1,85 @@
+#include <cstdint>
+
+#include "attention_backends/flash_cuda/fp32/backward_common.cuh"
+#include "attention_backends/flash_cuda/fp32/backward_key_kernel.cuh"
+#include "attention_backends/flash_cuda/fp32/backward_query_kernel.cuh"
+#include "attention_backends/flash_cuda/fp32/backward_statistics_kernel.cuh"
+#include "attention_backends/flash_cuda/fp32/launch.h"
+#include "attention_backends/flash_cuda/fp32/launch_shape.cuh"
+#include "attention_backends/flash_cuda/portable/launch.cuh"
+
+namespace tessera {
+namespace flash {
+namespace fp32 {
+namespace {
+
+using portable::Launch;
+
+cudaError_t LaunchStatistics(const BackwardParams& params,
+                             RowStatistics* statistics, cudaStream_t stream) {
+  const ForwardParams& p = params.forward;
+  return Launch(params.deterministic ? BackwardStatisticsKernel<false>
+                                     : BackwardStatisticsKernel<true>,
+                {.blocks = TilesOf(p.b * p.h * p.s, kStatisticsRows),
+                 .threads = kStatisticsThreads,
+                 .shared_bytes = 0},
+                stream, params, statistics);
+}
+
+// dK and dV, and with kAddsDq dQ.
+template <int kHeadDim, bool kAddsDq>
+cudaError_t LaunchKeys(const BackwardParams& params,
+                       const RowStatistics* statistics, cudaStream_t stream) {
+  using Large = LargeBackwardTiles<kHeadDim>;
+  using Small = SmallBackwardTiles<kHeadDim>;
+  const ForwardParams& p = params.forward;
+  const auto large = ShapeFor<Large>(p.t, Large::kHeld, p.g * p.b);
+  if (FillsDevice(large.blocks)) {
+    return Launch(BackwardKeyKernel<Large, kAddsDq>, large, stream, params,
+                  statistics);
+  }
+  return Launch(BackwardKeyKernel<Small, kAddsDq>,
+                ShapeFor<Small>(p.t, Small::kHeld, p.g * p.b), stream, params,
+                statistics);
+}
+
+// dQ in a fixed order.
+template <int kHeadDim>
+cudaError_t LaunchQueries(const BackwardParams& params,
+                          const RowStatistics* statistics,
+                          cudaStream_t stream) {
+  using Large = LargeBackwardTiles<kHeadDim>;
+  using Small = SmallBackwardTiles<kHeadDim>;
+  const ForwardParams& p = params.forward;
+  const auto large = ShapeFor<Large>(p.s, Large::kHeld, p.h * p.b);
+  if (FillsDevice(large.blocks)) {
+    return Launch(BackwardQueryKernel<Large>, large, stream, params,
+                  statistics);
+  }
+  return Launch(BackwardQueryKernel<Small>,
+                ShapeFor<Small>(p.s, Small::kHeld, p.h * p.b), stream, params,
+                statistics);
+}
+
+}  // namespace
+
+template <int kHeadDim>
+cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream) {
+  auto* const statistics = static_cast<RowStatistics*>(params.workspace);
+  cudaError_t error = LaunchStatistics(params, statistics, stream);
+  if (error != cudaSuccess) return error;
+  if (!params.deterministic) {
+    return LaunchKeys<kHeadDim, true>(params, statistics, stream);
+  }
+  error = LaunchKeys<kHeadDim, false>(params, statistics, stream);
+  if (error != cudaSuccess) return error;
+  return LaunchQueries<kHeadDim>(params, statistics, stream);
+}
+
+// BUILD.bazel compiles this file once for each head dim.
+template cudaError_t LaunchBackward<TESSERA_HEAD_DIM>(const BackwardParams&,
+                                                      cudaStream_t);
+
+}  // namespace fp32
+}  // namespace flash
+}  // namespace tessera

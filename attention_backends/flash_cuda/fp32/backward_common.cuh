@@ -1,0 +1,61 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_FP32_BACKWARD_COMMON_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_FP32_BACKWARD_COMMON_CUH_
+
+#include "attention_backends/flash_cuda/fp32/scores.cuh"
+#include "attention_backends/flash_cuda/fp32/tile.cuh"
+#include "attention_backends/flash_cuda/fp32/tile_sizes.h"
+
+// What the kernels of the backward pass share. With S = scale Q K^T + M,
+// L = logsumexp(S) and D = rowsum(dO o O):
+//   P = exp(S - L)   dP = dO V^T      dS = P o (dP - D)
+//   dV = P^T dO      dK = scale dS^T Q      dQ = scale dS K
+
+namespace tessera {
+namespace flash {
+namespace fp32 {
+
+// Of one query: -L, so that P = exp(scale q k + it), and D. -infinity for
+// queries without a key: P = 0.
+struct RowStatistics {
+  float minus_log_sum, row_sum;
+};
+
+// A block's shared memory. A warp uses its own rows of `scores` only, of which
+// there is one for each held row.
+template <typename Tiles>
+struct BackwardMemory {
+  using Scores = Tile<Tiles::kVisiting>;
+  float* base = SharedFloats();
+
+  // Held: K and V, or Q and dO.
+  __device__ __forceinline__ Tile<Tiles::kHeadDim> Held(int which) const {
+    return Tile<Tiles::kHeadDim>(base + which * Tiles::kHeldSize);
+  }
+  // Visiting: Q and dO, or K and V.
+  __device__ __forceinline__ Tile<Tiles::kHeadDim> Visiting(int which) const {
+    return Tile<Tiles::kHeadDim>(base + 2 * Tiles::kHeldSize +
+                                 which * Tiles::kVisitingSize);
+  }
+  __device__ __forceinline__ Scores Gradients() const {
+    return Scores(base + 2 * Tiles::kHeldSize + 2 * Tiles::kVisitingSize);
+  }
+  __device__ __forceinline__ RowStatistics* Statistics() const {
+    return reinterpret_cast<RowStatistics*>(base + 2 * Tiles::kHeldSize +
+                                            2 * Tiles::kVisitingSize +
+                                            Tiles::kScoresSize);
+  }
+};
+
+// A score becomes P, and dP becomes dS / scale.
+__device__ __forceinline__ void ToGradients(float scale,
+                                            const RowStatistics& row, float* p,
+                                            float* ds) {
+  *p = Exp(fmaf(*p, scale, row.minus_log_sum));
+  *ds = *p * (*ds - row.row_sum);
+}
+
+}  // namespace fp32
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_FP32_BACKWARD_COMMON_CUH_

@@ -1,0 +1,63 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_FP32_BACKWARD_STATISTICS_KERNEL_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_FP32_BACKWARD_STATISTICS_KERNEL_CUH_
+
+#include <cmath>
+#include <cstdint>
+
+#include "attention_backends/flash_cuda/flash_params.h"
+#include "attention_backends/flash_cuda/fp32/backward_common.cuh"
+#include "attention_backends/flash_cuda/fp32/tile.cuh"
+#include "attention_backends/flash_cuda/fp32/tile_sizes.h"
+
+namespace tessera {
+namespace flash {
+namespace fp32 {
+
+inline constexpr int kStatisticsThreads = 256;
+// Lanes that share a row: they read 128 bytes of it at a time.
+inline constexpr int kStatisticsLanes = 8;
+inline constexpr int kStatisticsRows = kStatisticsThreads / kStatisticsLanes;
+
+// Writes every query's statistics and, for kAddsDq, zeros to dQ.
+template <bool kAddsDq>
+__global__ void __launch_bounds__(kStatisticsThreads)
+    BackwardStatisticsKernel(const BackwardParams params,
+                             RowStatistics* statistics) {
+  const ForwardParams& p = params.forward;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kStatisticsRows +
+                      threadIdx.x / kStatisticsLanes;
+  if (row >= p.b * p.h * p.s) return;
+  const int s = p.s, heads = p.h, d = p.d;
+  const int query = row % s;
+  const int64_t head_of_all = row / s;
+  const int head = head_of_all % heads, batch = head_of_all / heads;
+  const auto of = [&](const HeadView& view) {
+    const HeadRows<float> rows = RowsOf<float>(view, batch, head, s, d);
+    return reinterpret_cast<float4*>(rows.data + query * rows.row_stride);
+  };
+  const float4 *const o = of(p.o), *const d_o = of(params.d_o);
+  float4* const dq = of(params.dq);
+  const int lane = threadIdx.x % kStatisticsLanes;
+  float sum = 0;
+  for (int chunk = lane; chunk < d / kChunk; chunk += kStatisticsLanes) {
+    const float4 a = o[chunk], b = d_o[chunk];
+    sum += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
+    if constexpr (kAddsDq) dq[chunk] = make_float4(0, 0, 0, 0);
+  }
+  // The lanes of a row leave above together, but perhaps not all of the warp.
+  const unsigned lanes = 0xffu
+                         << (Lane() / kStatisticsLanes * kStatisticsLanes);
+#pragma unroll
+  for (int bit = kStatisticsLanes / 2; bit > 0; bit /= 2) {
+    sum += __shfl_xor_sync(lanes, sum, bit);
+  }
+  if (lane > 0) return;
+  const float log_sum = p.lse[row];
+  statistics[row] = {log_sum == -INFINITY ? -INFINITY : -log_sum, sum};
+}
+
+}  // namespace fp32
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_FP32_BACKWARD_STATISTICS_KERNEL_CUH_

@@ -1,0 +1,128 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_FP32_SCORES_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_FP32_SCORES_CUH_
+
+#include <cmath>
+
+#include "attention_backends/flash_cuda/fp32/tile.cuh"
+#include "attention_backends/flash_cuda/portable/instructions.cuh"
+#include "attention_backends/flash_cuda/portable/scores.cuh"
+#include "attention_backends/flash_cuda/portable/visibility.h"
+
+// What happens to scores between two products. They are q k, unscaled.
+
+namespace tessera {
+namespace flash {
+namespace fp32 {
+
+using portable::Visibility;
+
+// exp(x) to a few units in the last place for x <= 0, hence of exp(scale s - m)
+// with one rounding in the exponent, relative to its own size: the 2^x of
+// FlashAttention's kernels, with log2(e) folded into the scale, has one
+// relative to m, which at logits of 200 is visible in FP32.
+__device__ __forceinline__ float Exp(float x) {
+  return portable::Exp2(x * portable::kLog2E);
+}
+
+// -infinity where the query does not see the key. Rows are queries and columns
+// keys, or the other way round.
+template <bool kRowsAreKeys, int kM, int kN>
+__device__ __forceinline__ void Hide(const Visibility& visible, int first_row,
+                                     int first_col, float (&s)[kM][kN]) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+      const int row = first_row + m, col = first_col + ColumnOf(Lane(), n);
+      const int query = kRowsAreKeys ? col : row;
+      const int key = kRowsAreKeys ? row : col;
+      if (key >= visible.KeyLimit(query)) s[m][n] = -INFINITY;
+    }
+  }
+}
+
+// The softmax over keys that arrive tile by tile (Milakov and Gimelshein,
+// arXiv:1805.02867). With m the largest scaled score of a row so far:
+//   m' = max(m, max_j scale s_j)
+//   l' = l e^(m - m') + sum_j e^(scale s_j - m')
+//   O' = O e^(m - m') + sum_j e^(scale s_j - m') v_j
+// Of l a lane holds its own columns' part.
+template <int kM>
+class OnlineSoftmax {
+ public:
+  // `scale` is positive.
+  __device__ __forceinline__ explicit OnlineSoftmax(float scale)
+      : scale_(scale) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      max_[m] = -INFINITY;
+      sum_[m] = 0;
+    }
+  }
+
+  // Turns a tile's scores into e^(scale s - m') and rescales O for it.
+  template <int kN, int kO>
+  __device__ __forceinline__ void Update(float (&s)[kM][kN],
+                                         float (&o)[kM][kO]) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      float largest = s[m][0];
+#pragma unroll
+      for (int n = 1; n < kN; ++n) largest = fmaxf(largest, s[m][n]);
+      const float max = fmaxf(max_[m], LargestOfRow(largest) * scale_);
+      // A row that has seen no key yet: every exponential is e^-infinity.
+      const float offset = max == -INFINITY ? 0 : max;
+      const float decay = Exp(max_[m] - offset);
+      max_[m] = max;
+      sum_[m] *= decay;
+#pragma unroll
+      for (int n = 0; n < kN; ++n) {
+        s[m][n] = Exp(fmaf(s[m][n], scale_, -offset));
+        sum_[m] += s[m][n];
+      }
+#pragma unroll
+      for (int n = 0; n < kO; ++n) o[m][n] *= decay;
+    }
+  }
+
+  // After the last tile: divides O by l. Gives L = ln(sum_j exp(scale s_j)),
+  // which every lane of the row then has. Without a key O = 0, L = -infinity.
+  template <int kO>
+  __device__ __forceinline__ void Finish(float (&o)[kM][kO],
+                                         float (&log_sum)[kM]) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      const float l = SumOfRow(sum_[m]);
+      const float inverse = l == 0 ? 0 : 1 / l;
+      log_sum[m] = l == 0 ? -INFINITY : max_[m] + logf(l);
+#pragma unroll
+      for (int n = 0; n < kO; ++n) o[m][n] *= inverse;
+    }
+  }
+
+ private:
+  // Over the lanes of a row, which differ in the bits of LaneCol().
+  static __device__ __forceinline__ float LargestOfRow(float x) {
+#pragma unroll
+    for (int bit = 2; bit <= 8; bit *= 2) {
+      x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, bit));
+    }
+    return x;
+  }
+  static __device__ __forceinline__ float SumOfRow(float x) {
+#pragma unroll
+    for (int bit = 2; bit <= 8; bit *= 2) {
+      x += __shfl_xor_sync(0xffffffff, x, bit);
+    }
+    return x;
+  }
+
+  const float scale_;
+  float max_[kM], sum_[kM];
+};
+
+}  // namespace fp32
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_FP32_SCORES_CUH_

@@ -1,0 +1,118 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_FP32_TASKS_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_FP32_TASKS_CUH_
+
+#include <cstdint>
+
+#include "attention_backends/flash_cuda/flash_params.h"
+#include "attention_backends/flash_cuda/fp32/tile.cuh"
+#include "attention_backends/flash_cuda/portable/visibility.h"
+
+// Which part of the work a block has.
+
+namespace tessera {
+namespace flash {
+namespace fp32 {
+
+using portable::CeilDiv;
+using portable::Visibility;
+
+// One query tile of one head.
+struct QueryTask {
+  Visibility visible;
+  int batch, head, kv_head;
+  int first_query;
+  int key_tiles;    // those that it sees
+  int64_t lse_row;  // of [B, H, S]: the head's first query
+
+  // [B, H, S, D] and [B, G, T, D].
+  template <typename T>
+  __device__ __forceinline__ HeadRows<T> Queries(const HeadView& view,
+                                                 int cols) const {
+    return RowsOf<T>(view, batch, head, visible.s, cols);
+  }
+  __device__ __forceinline__ HeadRows<const float> Keys(const HeadView& view,
+                                                        int cols) const {
+    return RowsOf<const float>(view, batch, kv_head, visible.t, cols);
+  }
+};
+
+// Blocks take the query tiles of a head from the last to the first: under a
+// causal mask the long ones start early.
+template <int kQueries, int kKeys>
+__device__ __forceinline__ QueryTask FindQueryTask(const ForwardParams& p) {
+  const int s = p.s, t = p.t, heads = p.h;
+  const int query_tiles = CeilDiv(s, kQueries);
+  const int tile = query_tiles - 1 - blockIdx.x % query_tiles;
+  const int head_of_all = blockIdx.x / query_tiles;
+  QueryTask task;
+  task.visible = {s, t, p.causal};
+  task.batch = head_of_all / heads;
+  task.head = head_of_all % heads;
+  task.kv_head = task.head / (heads / static_cast<int>(p.g));
+  task.first_query = tile * kQueries;
+  task.key_tiles = task.visible.KeyTiles(task.first_query, kQueries, kKeys);
+  task.lse_row = static_cast<int64_t>(head_of_all) * s;
+  return task;
+}
+
+// A query tile that a block visits.
+struct QueryVisit {
+  int head, tile;
+};
+
+// One key tile of one key head. Visits: query tiles [first_tile, end_tile) of
+// each of the heads [first_head, end_head). There is one at least: the last
+// query sees every key.
+struct KeyTask {
+  Visibility visible;
+  int batch, kv_head;
+  int first_key;
+  int first_head, end_head, first_tile, end_tile;
+
+  __device__ __forceinline__ QueryVisit FirstVisit() const {
+    return {first_head, first_tile};
+  }
+  __device__ __forceinline__ QueryVisit After(QueryVisit at) const {
+    return at.tile + 1 < end_tile ? QueryVisit{at.head, at.tile + 1}
+                                  : QueryVisit{at.head + 1, first_tile};
+  }
+  __device__ __forceinline__ bool IsVisit(QueryVisit at) const {
+    return at.head < end_head;
+  }
+
+  // [B, G, T, D] and [B, H, S, D].
+  template <typename T>
+  __device__ __forceinline__ HeadRows<T> Keys(const HeadView& view,
+                                              int cols) const {
+    return RowsOf<T>(view, batch, kv_head, visible.t, cols);
+  }
+  template <typename T>
+  __device__ __forceinline__ HeadRows<T> Queries(const HeadView& view, int head,
+                                                 int cols) const {
+    return RowsOf<T>(view, batch, head, visible.s, cols);
+  }
+};
+
+template <int kKeys, int kQueries>
+__device__ __forceinline__ KeyTask FindKeyTask(const ForwardParams& p) {
+  const int s = p.s, t = p.t, heads = p.h, kv_heads = p.g;
+  const int key_tiles = CeilDiv(t, kKeys);
+  const int head_of_all = blockIdx.x / key_tiles;
+  const int group = heads / kv_heads;
+  KeyTask task;
+  task.visible = {s, t, p.causal};
+  task.batch = head_of_all / kv_heads;
+  task.kv_head = head_of_all % kv_heads;
+  task.first_key = blockIdx.x % key_tiles * kKeys;
+  task.first_head = task.kv_head * group;
+  task.end_head = task.first_head + group;
+  task.first_tile = task.visible.FirstQuery(task.first_key) / kQueries;
+  task.end_tile = CeilDiv(s, kQueries);
+  return task;
+}
+
+}  // namespace fp32
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_FP32_TASKS_CUH_

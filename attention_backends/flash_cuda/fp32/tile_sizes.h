@@ -1,0 +1,149 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_FP32_TILE_SIZES_H_
+#define ATTENTION_BACKENDS_FLASH_CUDA_FP32_TILE_SIZES_H_
+
+#include <cstdint>
+#include <type_traits>
+
+#include "framework/cuda/host_device.h"
+
+// How the FP32 kernels cut their work, per compiled head dim. No CUDA in here:
+// the host asks for shared memory by the same numbers.
+//
+// Products are fused multiply-adds of operands in shared memory. A thread has a
+// rectangle of the result, kRows x kCols, and needs kRows + kCols numbers for
+// kRows kCols multiply-adds; a multiprocessor of compute capability 9.0 does
+// 128 of those in a cycle and reads 32 numbers, each for as many threads as
+// want it. The threads of a warp are 4 x 8 rectangles, so that a 128-bit load
+// of one operand takes two cycles and brings four columns: 8 x 8 rectangles
+// keep shared memory busy half of the time, 8 x 4 three quarters, 4 x 4 all of
+// it. Hence 8 rows wherever a thread's part of the results, which is kRows
+// head_dim / 8 numbers each, leaves room for it among 255 registers.
+//
+// Two blocks of four warps on a multiprocessor hide each other's waiting: they
+// share its 65,536 registers and, on compute capability 9.0, 227 KiB.
+
+namespace tessera {
+namespace flash {
+namespace fp32 {
+
+// Calls fn with the head dim, as a std::integral_constant, of the kernels that
+// take head dim d: the next larger one. Surplus columns cost nothing in
+// products over columns, and are computed in vain in the others.
+template <typename Fn>
+auto WithHeadDim(int64_t d, const Fn& fn) {
+  if (d <= 32) return fn(std::integral_constant<int, 32>());
+  if (d <= 64) return fn(std::integral_constant<int, 64>());
+  if (d <= 96) return fn(std::integral_constant<int, 96>());
+  if (d <= 128) return fn(std::integral_constant<int, 128>());
+  if (d <= 192) return fn(std::integral_constant<int, 192>());
+  return fn(std::integral_constant<int, 256>());
+}
+
+inline constexpr int kWarps = 4;
+inline constexpr int kThreads = 32 * kWarps;
+// A warp as rectangles: 4 below each other, 8 side by side.
+inline constexpr int kRowLanes = 4, kColLanes = 8;
+
+// One block holds a tile of queries and visits tiles of keys. A warp owns 4
+// kRows queries, and computes all of their scores and outputs. Large tiles:
+//
+//   head dim             32     64     96    128    192    256
+//   queries x keys   128x64 128x64 128x32 128x32  64x32  64x32
+//   rows x cols         8x8    8x8    8x4    8x4    4x4    4x4
+//   registers: S         64     64     32     32     16     16
+//              O         32     64     96    128     96    128
+//   shared KiB           64     96     88    112    104    136
+//   blocks                2      2      2      2      2      1
+template <int kColumns, int kRectangleRows>
+struct ForwardTiles {
+  static constexpr int kHeadDim = kColumns, kRows = kRectangleRows;
+  static constexpr int kCols = kHeadDim <= 64 ? 8 : 4;
+  static constexpr int kQueries = kWarps * kRowLanes * kRows;
+  static constexpr int kKeys = kColLanes * kCols;
+  static constexpr int kBlocks = kHeadDim <= 192 ? 2 : 1;
+
+  // In floats. One tile each of Q, K, V and P: while one of K and V is
+  // multiplied, the other arrives.
+  static constexpr int kQSize = kQueries * kHeadDim;
+  static constexpr int kKSize = kKeys * kHeadDim;
+  static constexpr int kPSize = kQueries * kKeys;
+  static constexpr int kSharedBytes = (kQSize + 2 * kKSize + kPSize) * 4;
+};
+
+// One block holds a tile of keys (K and V, for dK and dV) and visits tiles of
+// queries (Q and dO), or holds queries (for dQ) and visits keys: the same sizes
+// serve both. A warp owns 4 kRows held rows. Large tiles:
+//
+//   head dim             32     64     96    128    192    256
+//   held x visiting  128x32 128x32  64x32  64x32  64x32  32x32
+//   rows x cols         8x4    8x4    4x4    4x4    4x4    2x4
+//   registers: P, dS     64     64     32     32     32     16
+//              dK, dV    64    128     96    128    192    128
+//   shared KiB           57     97     81    105    153    133
+//   blocks                2      2      2      2      1      1
+template <int kColumns, int kRectangleRows>
+struct BackwardTiles {
+  static constexpr int kHeadDim = kColumns, kRows = kRectangleRows;
+  static constexpr int kCols = 4;
+  static constexpr int kHeld = kWarps * kRowLanes * kRows;
+  static constexpr int kVisiting = kColLanes * kCols;
+  static constexpr int kBlocks = kHeadDim <= 128 ? 2 : 1;
+
+  // In floats: two held tiles, two visiting ones, P or dS, and two statistics
+  // of each visiting query.
+  static constexpr int kHeldSize = kHeld * kHeadDim;
+  static constexpr int kVisitingSize = kVisiting * kHeadDim;
+  static constexpr int kScoresSize = kHeld * kVisiting;
+  static constexpr int kStatisticsSize = 2 * kVisiting;
+  static constexpr int kSharedBytes =
+      (2 * kHeldSize + 2 * kVisitingSize + kScoresSize + kStatisticsSize) * 4;
+};
+
+// As many rows as registers allow; and half of the 8 for problems that would
+// otherwise be too few blocks to fill a GPU.
+template <int kHeadDim>
+using LargeForwardTiles = ForwardTiles<kHeadDim, kHeadDim <= 128 ? 8 : 4>;
+template <int kHeadDim>
+using SmallForwardTiles = ForwardTiles<kHeadDim, 4>;
+template <int kHeadDim>
+using LargeBackwardTiles = BackwardTiles<kHeadDim, kHeadDim <= 64    ? 8
+                                                   : kHeadDim <= 192 ? 4
+                                                                     : 2>;
+template <int kHeadDim>
+using SmallBackwardTiles = BackwardTiles<kHeadDim, kHeadDim <= 192 ? 4 : 2>;
+
+// Where things lie in shared memory and who owns them: four floats, a chunk,
+// are moved at a time.
+inline constexpr int kChunk = 4;
+
+// A row-major tile, kCols wide. The chunks of a row are permuted so that a
+// chunk of rows 4 or 8 apart, which rectangles of 4 or 8 rows and of columns in
+// fours want at once, lies in as many different groups of four banks. Only
+// rectangles of two rows collide, which the backward pass has at head dim 256.
+template <int kCols>
+struct TileLayout {
+  static constexpr int kChunks = kCols / kChunk;
+  static_assert(kChunks % 8 == 0, "rows start at bank 0");
+
+  // In chunks from the tile's start.
+  static TESSERA_HOST_DEVICE int Index(int row, int chunk) {
+    return row * kChunks + (chunk ^ (row / 4 % 8));
+  }
+};
+
+// A lane's place among the 4 x 8 rectangles of its warp. Lanes that differ in
+// bit 0 have the same columns, in bit 1 the same rows: then the quarters of a
+// 128-bit load that want the same data are served together.
+TESSERA_HOST_DEVICE int LaneRow(int lane) { return lane % 2 + lane / 16 * 2; }
+TESSERA_HOST_DEVICE int LaneCol(int lane) { return lane / 2 % 8; }
+
+// Column n of a lane's rectangle: chunks, eight apart.
+TESSERA_HOST_DEVICE int ColumnOf(int lane, int n) {
+  return n / kChunk * kColLanes * kChunk + LaneCol(lane) * kChunk + n % kChunk;
+}
+
+}  // namespace fp32
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_FP32_TILE_SIZES_H_

@@ -1,0 +1,33 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_FP32_WORKSPACE_H_
+#define ATTENTION_BACKENDS_FLASH_CUDA_FP32_WORKSPACE_H_
+
+#include <cstdint>
+
+#include "attention_backends/flash_cuda/flash_params.h"
+#include "attention_backends/flash_cuda/fp32/tile_sizes.h"
+
+// Bytes that the kernels need, for plans and allocations. No CUDA in here.
+
+namespace tessera {
+namespace flash {
+namespace fp32 {
+
+// BackwardParams::workspace: two floats a query. dQ is summed where it goes.
+inline int64_t BackwardWorkspaceBytes(const ForwardParams& p) {
+  return p.b * p.h * p.s * 2 * int64_t{sizeof(float)};
+}
+
+// The most shared memory that a block takes, forward and backward.
+inline int SharedBytes(int64_t d, bool needs_grad) {
+  return WithHeadDim(d, [&](auto dim) {
+    constexpr int kForward = LargeForwardTiles<dim()>::kSharedBytes;
+    constexpr int kBackward = LargeBackwardTiles<dim()>::kSharedBytes;
+    return needs_grad && kBackward > kForward ? kBackward : kForward;
+  });
+}
+
+}  // namespace fp32
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_FP32_WORKSPACE_H_
