@@ -101,6 +101,8 @@ def fill(into, arguments):
     for program in programs:
         add_binary(program, into / "bin" / program.name, libraries)
     for path in data_files(runfiles, programs):
+        if os.path.realpath(path) in libraries.values():
+            continue
         if is_elf(path):  # a plug-in, or a program that another one starts
             add_binary(path, into / path, libraries)
         else:
@@ -108,7 +110,8 @@ def fill(into, arguments):
             shutil.copyfile(path, into / path)
     (into / "lib").mkdir()
     for name, path in libraries.items():
-        shutil.copyfile(path, into / "lib" / name)
+        subprocess.run(["strip", "--strip-unneeded", "-o",
+                        str(into / "lib" / name), path], check=True)
     shutil.copy(arguments.launcher, into / "run")
     (into / "run").chmod(0o755)
     pin = re.search(r"^torch==(\d+\.\d+)\.",
