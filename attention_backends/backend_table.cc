@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "attention_backends/auto_order.h"
 #include "attention_backends/compiled_fused/compiled_fused_backend.h"
 #include "attention_backends/flash_cuda/flash_cuda_backend.h"
 #include "attention_backends/flash_tiled/flash_tiled_backend.h"
@@ -115,16 +116,20 @@ absl::StatusOr<BackendChoice> SelectByName(const AttentionConfig& config,
 
 absl::StatusOr<BackendChoice> SelectFirst(Table table,
                                           const AttentionProblem& problem) {
+  const AutoOrder order = AutoOrderFor(problem, table);
   std::vector<std::string> refusals;
-  for (const AttentionBackend* backend : table) {
+  for (const AttentionBackend* backend : order.backends) {
     const absl::Status supports = backend->Supports(problem);
     if (supports.ok()) {
-      const std::string passed =
-          refusals.empty()
-              ? ", the first of the table"
-              : absl::StrCat("; not ", absl::StrJoin(refusals, "; not "));
-      return BackendChoice{
-          backend, absl::StrCat("AUTO chose ", backend->name(), passed)};
+      std::string reason = absl::StrCat("AUTO chose ", backend->name());
+      if (!refusals.empty()) {
+        absl::StrAppend(&reason, "; not ", absl::StrJoin(refusals, "; not "));
+      } else {
+        absl::StrAppend(
+            &reason, ", ",
+            order.reason.empty() ? "the first of the table" : order.reason);
+      }
+      return BackendChoice{backend, reason};
     }
     refusals.push_back(
         absl::StrCat(backend->name(), " (", supports.message(), ")"));

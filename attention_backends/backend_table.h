@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// Every backend, in the order in which AUTO tries them.
+// Every backend, the fastest on an H200 first (auto_order.h).
 absl::Span<const AttentionBackend* const> AttentionBackends();
 // The one of that name, or null.
 const AttentionBackend* FindBackend(absl::string_view name);
@@ -23,8 +23,8 @@ struct BackendChoice {
 };
 
 // The backend that `config` names, in the variant that it describes, or for
-// AUTO the first that supports the problem. The error lists the requirement
-// that was not met and every backend that would run.
+// AUTO the first in AutoOrderFor() that supports the problem. The error lists
+// the requirement that was not met and every backend that would run.
 absl::StatusOr<BackendChoice> SelectBackend(const AttentionConfig& config,
                                             const AttentionProblem& problem);
 // The same over another table, in its order.

@@ -2,7 +2,8 @@
 """Races our attention against PyTorch's on this machine, cell by cell.
 
 usage: compare_attention.py --ours="DIR/run attention_cell"
-           [--backends=FLASH_CUDA] [--peers=cudnn,flash,efficient,compiled]
+           [--backends=FLASH_CUDA]
+           [--peers=cudnn,flash,efficient,compiled,fa4,naive]
            [--head_dims=64,80,96,128] [--lengths=1024,4096,16384]
            [--masks=causal,full] [--precisions=BF16]
            [--tokens=16384] [--width=2048] [--batch=N] [--heads=N]

@@ -35,7 +35,7 @@ namespace {
 struct Bench {
   DeviceInfo device;
   double gemm_tflops = 0;
-  const AttentionBackend* reference = nullptr;  // may be null
+  const AttentionBackend* cudnn = nullptr;  // may be null
 };
 
 void SetCounters(const Bench& bench, const AttentionCase& shape,
@@ -54,8 +54,9 @@ void SetCounters(const Bench& bench, const AttentionCase& shape,
   }
   if (!timed.reference_ratio.has_value()) return;
   const Distribution& ratio = *timed.reference_ratio;
-  state.counters["cudnn/ours"] = ratio.median;
-  state.counters["cudnn/ours_spread%"] =
+  const std::string name = shape.deterministic ? "default/ours" : "cudnn/ours";
+  state.counters[name] = ratio.median;
+  state.counters[name + "_spread%"] =
       100 * (ratio.high - ratio.low) / ratio.median;
 }
 
@@ -65,7 +66,7 @@ absl::Status Run(const Bench& bench, const AttentionBackend& backend,
   MeasureOptions options;
   options.forward = pass == AttentionPass::kForward;
   options.backward = pass == AttentionPass::kBackward;
-  options.reference = bench.reference;
+  options.reference = shape.deterministic ? &backend : bench.cudnn;
   options.max_samples = absl::GetFlag(FLAGS_samples);
   options.max_time = absl::GetFlag(FLAGS_cell_time);
   ASSIGN_OR_RETURN(const AttentionMeasurement measured,
@@ -138,7 +139,7 @@ absl::Status RunAll() {
   Bench bench;
   ASSIGN_OR_RETURN(bench.device, OpenBenchDevice());
   ASSIGN_OR_RETURN(bench.gemm_tflops, MeasureGemmTflops(bench.device));
-  bench.reference = FindBackend("TORCH_CUDNN");
+  bench.cudnn = FindBackend("TORCH_CUDNN");
   benchmark::AddCustomContext("build", BuildSummary());
   benchmark::AddCustomContext("device", bench.device.name);
   benchmark::AddCustomContext("BF16 GEMM, TFLOP/s",

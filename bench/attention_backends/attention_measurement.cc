@@ -46,7 +46,6 @@ Operands MakeOperands(const AttentionCase& shape, c10::Device device) {
   operands.args.v_bgtd = HeadSlice(qkv, 2);
   operands.args.scale = 1 / std::sqrt(static_cast<double>(d));
   operands.args.mask = shape.mask;
-  operands.args.deterministic = shape.deterministic;
   operands.d_o_bhsd = d_o.transpose(1, 2);
   operands.grads = {HeadSlice(d_qkv, 0), HeadSlice(d_qkv, 1),
                     HeadSlice(d_qkv, 2)};
@@ -57,17 +56,20 @@ Operands MakeOperands(const AttentionCase& shape, c10::Device device) {
 // One backend at work on operands that outlive it.
 class Contender {
  public:
-  Contender(const AttentionBackend& backend, Operands& operands)
-      : backend_(backend), operands_(operands) {}
+  Contender(const AttentionBackend& backend, Operands& operands,
+            bool deterministic)
+      : backend_(backend), operands_(operands), args_(operands.args) {
+    args_.deterministic = deterministic;
+  }
 
   absl::Status Run(AttentionPass pass) {
     return StatusFromTorchOr([&] {
       if (pass == AttentionPass::kBackward) {
-        return backend_.Backward(operands_.args, out_, operands_.d_o_bhsd,
+        return backend_.Backward(args_, out_, operands_.d_o_bhsd,
                                  &operands_.grads);
       }
       Release();  // as a step does: never two results at once
-      return backend_.Forward(operands_.args, &out_);
+      return backend_.Forward(args_, &out_);
     });
   }
 
@@ -76,6 +78,7 @@ class Contender {
  private:
   const AttentionBackend& backend_;
   Operands& operands_;
+  AttentionArgs args_;
   AttentionOut out_;
 };
 
@@ -146,11 +149,11 @@ absl::StatusOr<AttentionMeasurement> MeasureOn(const AttentionBackend& backend,
   const at::NoGradGuard no_grad;
   Operands operands = MakeOperands(shape, device);
   AttentionMeasurement measured;
-  Contender ours(backend, operands);
+  Contender ours(backend, operands, shape.deterministic);
   RETURN_IF_ERROR(MeasureMemory(ours, operands.bytes, device, &measured));
   std::optional<Contender> reference;
   if (options.reference != nullptr) {
-    reference.emplace(*options.reference, operands);
+    reference.emplace(*options.reference, operands, /*deterministic=*/false);
     RETURN_IF_ERROR(reference->Run(AttentionPass::kForward));
   }
   // Both hold the result of a forward pass here, which the backward pass reads.
@@ -178,10 +181,12 @@ absl::StatusOr<AttentionMeasurement> MeasureAttention(
     const DeviceInfo& device, const MeasureOptions& options) {
   const AttentionProblem problem = ProblemOf(shape, device);
   RETURN_IF_ERROR(CheckMeasurable(backend, problem));
+  AttentionProblem default_problem = problem;
+  default_problem.deterministic = false;
   MeasureOptions supported = options;
-  if (options.reference == &backend ||
+  if ((options.reference == &backend && !shape.deterministic) ||
       (options.reference != nullptr &&
-       !options.reference->Supports(problem).ok())) {
+       !options.reference->Supports(default_problem).ok())) {
     supported.reference = nullptr;
   }
   AttentionMeasurement measured;

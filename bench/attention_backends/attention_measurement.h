@@ -35,6 +35,8 @@ struct MeasureOptions {
   bool forward = true, backward = true;
   // Runs in alternation with the backend measured: ours, reference, ours, ...
   // A clock drifts and a GPU warms up; the ratio of neighbours does not see it.
+  // Always in its default mode: the reference of a deterministic case may be
+  // the backend itself.
   const AttentionBackend* reference = nullptr;
   int warmup = 3;
   // Samples of a pass: this many, or what fits into the time, at least three.

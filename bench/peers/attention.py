@@ -11,6 +11,7 @@ and answers each with one line of JSON; the first line says what it runs on.
 
 variant    cudnn, flash (FlashAttention-2) or efficient: that kernel of
            F.scaled_dot_product_attention and no other
+           fa4       FlashAttention-4 (the package flash-attn-4)
            naive     softmax(Q K^T) V written out
            compiled  the same under torch.compile
 precision  FP32 (without TF32), BF16, FP16
@@ -54,10 +55,20 @@ def library(kernel, q_bhsd, k_bhsd, v_bhsd, causal):
                                               is_causal=causal)
 
 
+def flash_attention_4(q_bhsd, k_bhsd, v_bhsd, causal):
+    from flash_attn.cute.interface import flash_attn_func
+    result = flash_attn_func(*(x.transpose(1, 2)
+                               for x in (q_bhsd, k_bhsd, v_bhsd)),
+                             causal=causal)
+    output_bshd = result[0] if isinstance(result, tuple) else result
+    return output_bshd.transpose(1, 2)
+
+
 VARIANTS = {
     "cudnn": functools.partial(library, SDPBackend.CUDNN_ATTENTION),
     "flash": functools.partial(library, SDPBackend.FLASH_ATTENTION),
     "efficient": functools.partial(library, SDPBackend.EFFICIENT_ATTENTION),
+    "fa4": flash_attention_4,
     "naive": naive,
     "compiled": torch.compile(naive, dynamic=False),
 }
@@ -138,6 +149,8 @@ def run(cell, device):
         return dict(record, status="OK", **measure(cell, device))
     except torch.OutOfMemoryError:
         return dict(record, status="OOM")
+    except ImportError as error:
+        return dict(record, status=str(error))
     except RuntimeError as error:
         first_sentence = str(error).splitlines()[0].split(". ")[0]
         return dict(record, status=first_sentence)

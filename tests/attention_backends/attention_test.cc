@@ -10,6 +10,7 @@
 #include "ATen/ATen.h"
 #include "attention_backends/attention_backend.h"
 #include "attention_backends/attention_op.h"
+#include "attention_backends/auto_order.h"
 #include "attention_backends/backend_table.h"
 #include "attention_backends/support_table.h"
 #include "framework/base/torch_status.h"
@@ -252,6 +253,35 @@ TEST(SelectBackend, AutoTakesTheFirst) {
       SelectBackend(Config(AttentionConfig::AUTO), problem, table);
   ASSERT_TRUE(choice.ok()) << choice.status();
   EXPECT_EQ(choice->backend, &picky);
+}
+
+TEST(SelectBackend, AutoGoesByWhatWasMeasured) {
+  const struct {
+    int capability;
+    at::ScalarType dtype;
+    int64_t d, t;
+    const char* first;
+  } cases[] = {{90, at::kBFloat16, 128, 4096, "FLASH_CUDA"},
+               {90, at::kBFloat16, 256, 512, "FLASH_CUDA"},
+               {90, at::kHalf, 256, 1024, "TORCH_FLASH"},
+               {90, at::kFloat, 64, 4096, "FLASH_CUDA"},
+               {90, at::kFloat, 128, 128, "FLASH_CUDA"},
+               {90, at::kFloat, 128, 1024, "TORCH_EFFICIENT"},
+               {80, at::kBFloat16, 64, 1024, "TORCH_FLASH"},
+               {100, at::kFloat, 64, 1024, "TORCH_EFFICIENT"}};
+  for (const auto& c : cases) {
+    AttentionProblem problem = Problem();
+    problem.cuda = true;
+    problem.compute_capability = c.capability;
+    problem.dtype = c.dtype;
+    problem.d = c.d;
+    problem.s = problem.t = c.t;
+    const AutoOrder order = AutoOrderFor(problem, AttentionBackends());
+    EXPECT_EQ(order.backends.size(), AttentionBackends().size());
+    EXPECT_EQ(order.backends[0]->name(), c.first);
+    EXPECT_EQ(order.reason.empty(),
+              order.backends[0] == AttentionBackends()[0]);
+  }
 }
 
 TEST(SelectBackend, DeterministicProblemRefusesAtomics) {

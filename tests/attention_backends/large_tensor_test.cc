@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ATen/ATen.h"
+#include "ATen/DeviceAccelerator.h"
 #include "absl/status/statusor.h"
 #include "attention_backends/attention_backend.h"
 #include "attention_backends/backend_table.h"
@@ -113,6 +114,7 @@ class GpuLargeTensor : public ::testing::TestWithParam<LargeCase> {};
 TEST_P(GpuLargeTensor, LastHeadIsThatHeadAlone) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   const LargeCase& c = GetParam();
+  at::accelerator::emptyCache();  // of what earlier tests left
   const absl::StatusOr<DeviceInfo> device = OpenCudaDevice(0);
   ASSERT_TRUE(device.ok()) << device.status();
   const AttentionProblem problem = c.Problem(*device);

@@ -62,11 +62,13 @@ class OnlineSoftmax {
   template <int kN, int kO>
   __device__ __forceinline__ void Update(float (&s)[kM][kN][4],
                                          float (&o)[kM][kO][4]) {
+    float max[kM][2];
+    Maxima(s, max);
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float decay = UpdateRow(s[m], half, m);
+        const float decay = UpdateRow(s[m], half, m, max[m][half]);
 #pragma unroll
         for (int n = 0; n < kO; ++n) {
           o[m][n][2 * half] *= decay;
@@ -101,31 +103,68 @@ class OnlineSoftmax {
   }
 
  private:
+  // Of the tile's columns, all rows at once: few warps share a scheduler here,
+  // and one maximum after the other would wait for each.
+  template <int kN>
+  __device__ __forceinline__ static void Maxima(const float (&s)[kM][kN][4],
+                                                float (&max)[kM][2]) {
+    float lane[kM][4];
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) lane[m][e] = s[m][0][e];
+    }
+#pragma unroll
+    for (int n = 1; n < kN; ++n) {
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          lane[m][e] = fmaxf(lane[m][e], s[m][n][e]);
+        }
+      }
+    }
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        max[m][half] = fmaxf(lane[m][2 * half], lane[m][2 * half + 1]);
+      }
+    }
+#pragma unroll
+    for (int lanes = 1; lanes <= 2; ++lanes) {
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          max[m][half] = fmaxf(
+              max[m][half], __shfl_xor_sync(0xffffffff, max[m][half], lanes));
+        }
+      }
+    }
+  }
+
   // Returns 2^(c (m - m')).
   template <int kN>
-  __device__ __forceinline__ float UpdateRow(float (&s)[kN][4], int half,
-                                             int m) {
-    float& max = max_[m][half];
-    const float before = max;
-#pragma unroll
-    for (int n = 0; n < kN; ++n) {
-      max = fmaxf(max, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
-    }
-    max = fmaxf(max, __shfl_xor_sync(0xffffffff, max, 1));
-    max = fmaxf(max, __shfl_xor_sync(0xffffffff, max, 2));
+  __device__ __forceinline__ float UpdateRow(float (&s)[kN][4], int half, int m,
+                                             float tile_max) {
+    const float before = max_[m][half];
+    const float max = fmaxf(before, tile_max);
+    max_[m][half] = max;
     // A row that has seen no key yet: every exponential is then 2^-infinity.
     const float offset = max == -INFINITY ? 0 : max * factor_;
     const float decay = Exp2(before * factor_ - offset);
-    float sum = sum_[m][half] * decay;
+    float sum[2] = {sum_[m][half] * decay, 0};
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
 #pragma unroll
-      for (int e = 2 * half; e < 2 * half + 2; ++e) {
-        s[n][e] = Exp2(s[n][e] * factor_ - offset);
-        sum += s[n][e];
+      for (int e = 0; e < 2; ++e) {
+        float& score = s[n][2 * half + e];
+        score = Exp2(score * factor_ - offset);
+        sum[e] += score;
       }
     }
-    sum_[m][half] = sum;
+    sum_[m][half] = sum[0] + sum[1];
     return decay;
   }
 

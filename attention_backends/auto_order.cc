@@ -1,0 +1,63 @@
+#include "attention_backends/auto_order.h"
+
+#include <algorithm>
+
+#include "absl/strings/string_view.h"
+
+namespace tessera {
+namespace {
+
+struct Exception {
+  bool (*applies)(const AttentionProblem& problem);
+  absl::string_view first;
+  absl::string_view reason;
+};
+
+bool IsNarrow(const AttentionProblem& p) {
+  return p.dtype == at::kBFloat16 || p.dtype == at::kHalf;
+}
+
+// The first that applies counts.
+constexpr Exception kExceptions[] = {
+    {[](const AttentionProblem& p) {
+       return p.compute_capability != 90 && IsNarrow(p);
+     },
+     "TORCH_FLASH",
+     "before FLASH_CUDA, which was measured on compute capability 9.0 alone"},
+    {[](const AttentionProblem& p) {
+       return p.compute_capability != 90 && p.dtype == at::kFloat;
+     },
+     "TORCH_EFFICIENT",
+     "before FLASH_CUDA, which was measured on compute capability 9.0 alone"},
+    {[](const AttentionProblem& p) {
+       return IsNarrow(p) && p.d > 128 && p.t > 512;
+     },
+     "TORCH_FLASH", "the fastest above head dim 128 and 512 keys"},
+    {[](const AttentionProblem& p) {
+       return p.dtype == at::kFloat && p.d > 64 && p.t > 128;
+     },
+     "TORCH_EFFICIENT", "the fastest in FP32 above head dim 64 and 128 keys"},
+};
+
+}  // namespace
+
+AutoOrder AutoOrderFor(const AttentionProblem& problem,
+                       absl::Span<const AttentionBackend* const> table) {
+  AutoOrder order = {.backends = {table.begin(), table.end()}};
+  if (!problem.cuda) return order;
+  for (const Exception& exception : kExceptions) {
+    if (!exception.applies(problem)) continue;
+    const auto first =
+        std::find_if(order.backends.begin(), order.backends.end(),
+                     [&](const AttentionBackend* backend) {
+                       return backend->name() == exception.first;
+                     });
+    if (first == order.backends.end()) return order;
+    std::rotate(order.backends.begin(), first, first + 1);
+    order.reason = std::string(exception.reason);
+    return order;
+  }
+  return order;
+}
+
+}  // namespace tessera

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Ranks our attention backends on this machine, cell by cell: what the order
+in which AUTO tries them rests on (attention_backends/backend_table.cc).
+
+usage: rank_attention.py --ours="DIR/run attention_cell"
+           [--backends=FLASH_CUDA,TORCH_CUDNN,...] [--head_dims=64,128,256]
+           [--lengths=128,512,2048,8192] [--masks=causal,full]
+           [--precisions=FP32,BF16] [--tokens=16384] [--width=2048]
+           [--rounds=1] [--time_limit_s=540] [--out=table.md] [--raw=raw.jsonl]
+
+A cell has --tokens / length sequences and --width / head_dim heads. The table
+has the backends from the fastest to the slowest by forward + backward,
+milliseconds; a backend that refuses a cell is not in its row.
+"""
+
+import argparse
+import pathlib
+import statistics
+
+from compare import (Deadline, Served, header, listed, medians, of_side,
+                     raw_lines, row, run_grid, start_servers, stop_servers)
+from compare_attention import make_cells, numbers
+
+BACKENDS = ["FLASH_CUDA", "TORCH_CUDNN", "TORCH_FLASH", "TORCH_EFFICIENT",
+            "COMPILED_FUSED", "NAIVE"]
+
+
+def ranking(records, backends):
+    """[(milliseconds, backend)], the fastest first."""
+    times = []
+    for backend in backends:
+        mine = of_side(records, backend)
+        both = [f + b for f, b in zip(medians(mine, "forward_ms"),
+                                      medians(mine, "backward_ms"))]
+        if both:
+            times.append((statistics.median(both), backend))
+    return sorted(times)
+
+
+def table(results, backends):
+    yield from header(["precision", "head dim", "length", "mask", "fastest",
+                       "then"])
+    for cell, records in results:
+        words = [f"{name} {ms:.3f}" for ms, name in ranking(records, backends)]
+        yield row([cell["precision"], cell["head_dim"], cell["length"],
+                   cell["mask"], words[0] if words else "none",
+                   ", ".join(words[1:])])
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--ours", required=True)
+    parser.add_argument("--backends", type=listed, default=BACKENDS)
+    parser.add_argument("--head_dims", type=numbers, default=[64, 128, 256])
+    parser.add_argument("--lengths", type=numbers,
+                        default=[128, 512, 2048, 8192])
+    parser.add_argument("--masks", type=listed, default=["causal", "full"])
+    parser.add_argument("--precisions", type=listed, default=["FP32", "BF16"])
+    parser.add_argument("--tokens", type=int, default=16384)
+    parser.add_argument("--width", type=int, default=2048)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--time_limit_s", type=float, default=540)
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--raw", type=pathlib.Path)
+    parser.set_defaults(batch=None, heads=None)
+    return parser.parse_args()
+
+
+def main():
+    arguments = parse_arguments()
+    deadline = Deadline(arguments.time_limit_s)
+    servers = start_servers({"ours": arguments.ours}, deadline)
+    sides = [Served("backend", name, servers["ours"])
+             for name in arguments.backends]
+    try:
+        results, left_out = run_grid(make_cells(arguments), sides,
+                                     arguments.rounds, deadline)
+    finally:
+        stop_servers(servers)
+    machine = servers["ours"].machine
+    lines = [f"{machine['device']}; {machine['build']}.", "",
+             *table(results, arguments.backends)]
+    if left_out:
+        lines += ["", f"{len(left_out)} cells did not fit into"
+                  f" {arguments.time_limit_s:.0f} s."]
+    text = "\n".join(lines)
+    print(text)
+    if arguments.out:
+        arguments.out.write_text(text + "\n")
+    if arguments.raw:
+        arguments.raw.write_text("\n".join(raw_lines(results)) + "\n")
+
+
+if __name__ == "__main__":
+    main()
