@@ -34,9 +34,9 @@ constexpr Exception kExceptions[] = {
      },
      "TORCH_FLASH", "the fastest above head dim 128 and 512 keys"},
     {[](const AttentionProblem& p) {
-       return p.dtype == at::kFloat && p.d > 64 && p.t > 128;
+       return p.dtype == at::kFloat && p.d > 96 && p.t > 128;
      },
-     "TORCH_EFFICIENT", "the fastest in FP32 above head dim 64 and 128 keys"},
+     "TORCH_EFFICIENT", "the fastest in FP32 above head dim 96 and 128 keys"},
 };
 
 }  // namespace
