@@ -18,6 +18,21 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Latest(
   return std::move(latest.checkpoint);
 }
 
+// A run that goes on from an older checkpoint would, hours later, come to steps
+// whose checkpoints are there, and those are never overwritten.
+absl::Status RefuseNewerCheckpoints(const RunFolder& folder) {
+  const absl::StatusOr<std::unique_ptr<Checkpoint>> latest =
+      Latest(folder.checkpoints());
+  if (absl::IsNotFound(latest.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(latest.status());
+  if ((*latest)->step() <= folder.resume_from->step()) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat(
+      "cannot go on from step ", folder.resume_from->step(), " in ",
+      folder.path, ", which has a checkpoint of step ", (*latest)->step(),
+      "; choose another --out, or move away its checkpoints after step ",
+      folder.resume_from->step()));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(
@@ -49,6 +64,7 @@ absl::StatusOr<RunFolder> OpenRunFolder(const std::string& path,
   }
   if (resume != "auto") {
     ASSIGN_OR_RETURN(folder.resume_from, OpenCheckpoint(UserPath(resume)));
+    RETURN_IF_ERROR(RefuseNewerCheckpoints(folder));
     return folder;
   }
   absl::StatusOr<std::unique_ptr<Checkpoint>> latest =

@@ -31,7 +31,8 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(
 // Decides where the run `path` starts, changing nothing on disk. `resume`:
 //   "auto"   from the newest good checkpoint of `path`, else from step 0
 //   "never"  from step 0; AlreadyExists when `path` holds a run already
-//   else     from that checkpoint, or the newest good one of that run folder
+//   else     from that checkpoint, or the newest good one of that run folder;
+//            AlreadyExists when `path` holds a newer one
 // Damaged checkpoints that are passed over are logged as warnings.
 absl::StatusOr<RunFolder> OpenRunFolder(const std::string& path,
                                         absl::string_view resume);

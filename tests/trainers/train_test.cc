@@ -80,6 +80,19 @@ TEST(TrainTest, AnExistingRunIsNeverOverwritten) {
   EXPECT_EQ(ReadFile(run + "/run.jsonl").value(), log);
 }
 
+TEST(TrainTest, GoesOnFromAnOlderCheckpointInAnotherFolderOnly) {
+  const std::string run = Folder("branch"), other = Folder("branched");
+  const std::string save = "--set checkpoint.every_steps=10";
+  ASSERT_EQ(Shell(ToyTrain({save, "--out=" + run})).exit_code, 0);
+  const std::string older = "--resume=" + run + "/checkpoints/step_00000010";
+  const Outcome refused = Shell(ToyTrain({save, older, "--out=" + run}));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.output, HasSubstr("has a checkpoint of step 20"));
+  const Outcome branched = Shell(ToyTrain({save, older, "--out=" + other}));
+  EXPECT_EQ(branched.exit_code, 0) << branched.output;
+  EXPECT_EQ(ListDirectory(other + "/checkpoints").value().size(), 1u);
+}
+
 TEST(TrainTest, ADamagedCheckpointIsRefusedByTensorName) {
   const std::string run = Folder("damaged");
   ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
