@@ -114,16 +114,42 @@ absl::StatusOr<BackendChoice> SelectByName(const AttentionConfig& config,
   return BackendChoice{backend, absl::StrCat(name, ", as configured")};
 }
 
+// "A, B (needs a GPU)", "C (head dim ...)": neighbours that refuse in the same
+// words together.
+class Refusals {
+ public:
+  void Add(const AttentionBackend& backend, const absl::Status& refusal) {
+    if (groups_.empty() || groups_.back().reason != refusal.message()) {
+      groups_.push_back({{}, std::string(refusal.message())});
+    }
+    groups_.back().backends.push_back(&backend);
+  }
+  bool empty() const { return groups_.empty(); }
+  std::string Join(absl::string_view separator) const {
+    return absl::StrJoin(
+        groups_, separator, [](std::string* out, const Group& group) {
+          absl::StrAppend(out, Names(group.backends), " (", group.reason, ")");
+        });
+  }
+
+ private:
+  struct Group {
+    std::vector<const AttentionBackend*> backends;
+    std::string reason;
+  };
+  std::vector<Group> groups_;
+};
+
 absl::StatusOr<BackendChoice> SelectFirst(Table table,
                                           const AttentionProblem& problem) {
   const AutoOrder order = AutoOrderFor(problem, table);
-  std::vector<std::string> refusals;
+  Refusals refusals;
   for (const AttentionBackend* backend : order.backends) {
     const absl::Status supports = backend->Supports(problem);
     if (supports.ok()) {
       std::string reason = absl::StrCat("AUTO chose ", backend->name());
       if (!refusals.empty()) {
-        absl::StrAppend(&reason, "; not ", absl::StrJoin(refusals, "; not "));
+        absl::StrAppend(&reason, "; not ", refusals.Join("; not "));
       } else {
         absl::StrAppend(
             &reason, ", ",
@@ -131,12 +157,11 @@ absl::StatusOr<BackendChoice> SelectFirst(Table table,
       }
       return BackendChoice{backend, reason};
     }
-    refusals.push_back(
-        absl::StrCat(backend->name(), " (", supports.message(), ")"));
+    refusals.Add(*backend, supports);
   }
   return absl::UnimplementedError(absl::StrCat("no attention backend supports ",
                                                ToString(problem), ": ",
-                                               absl::StrJoin(refusals, "; ")));
+                                               refusals.Join("; ")));
 }
 
 }  // namespace

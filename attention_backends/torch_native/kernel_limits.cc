@@ -26,7 +26,7 @@ void CopyOrSumGroups(const at::Tensor& x_bthd, const at::Tensor& target_bgtd) {
 absl::Status RequireAmpere(const AttentionProblem& problem) {
   if (!problem.cuda) {
     return absl::UnimplementedError(
-        "runs on CUDA GPUs only: use NAIVE or FLASH_TILED on a CPU");
+        "runs on CUDA GPUs only: use COMPILED_FUSED or NAIVE on a CPU");
   }
   if (problem.compute_capability < 80) {
     return absl::UnimplementedError(

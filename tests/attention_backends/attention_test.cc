@@ -244,6 +244,17 @@ TEST(SelectBackend, AutoSaysWhyNotTheOnesBefore) {
             "AUTO chose NAIVE; not PICKY (head dim must be a multiple of 64)");
 }
 
+TEST(SelectBackend, AutoNamesEqualRefusalsTogether) {
+  const PickyBackend picky;
+  const AttentionBackend* const table[] = {&picky, &picky, Naive()};
+  const auto choice =
+      SelectBackend(Config(AttentionConfig::AUTO), Problem(), table);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->reason,
+            "AUTO chose NAIVE; not PICKY, PICKY (head dim must be a multiple "
+            "of 64)");
+}
+
 TEST(SelectBackend, AutoTakesTheFirst) {
   const PickyBackend picky;
   const AttentionBackend* const table[] = {&picky, Naive()};
