@@ -1,6 +1,7 @@
 #include "trainers/run_folder.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/file.h"
@@ -19,18 +20,21 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Latest(
 }
 
 // A run that goes on from an older checkpoint would, hours later, come to steps
-// whose checkpoints are there, and those are never overwritten.
+// whose checkpoints are there, and good ones are never overwritten.
 absl::Status RefuseNewerCheckpoints(const RunFolder& folder) {
-  const absl::StatusOr<std::unique_ptr<Checkpoint>> latest =
-      Latest(folder.checkpoints());
-  if (absl::IsNotFound(latest.status())) return absl::OkStatus();
-  RETURN_IF_ERROR(latest.status());
-  if ((*latest)->step() <= folder.resume_from->step()) return absl::OkStatus();
-  return absl::AlreadyExistsError(absl::StrCat(
-      "cannot go on from step ", folder.resume_from->step(), " in ",
-      folder.path, ", which has a checkpoint of step ", (*latest)->step(),
-      "; choose another --out, or move away its checkpoints after step ",
-      folder.resume_from->step()));
+  const int64_t step = folder.resume_from->step();
+  ASSIGN_OR_RETURN(const std::vector<CheckpointPath> paths,
+                   ListCheckpoints(folder.checkpoints()));
+  for (const CheckpointPath& path : paths) {
+    if (path.step <= step) break;
+    if (!Checkpoint::Open(path.folder).ok()) continue;
+    return absl::AlreadyExistsError(absl::StrCat(
+        "cannot go on from step ", step, " in ", folder.path,
+        ", which has a checkpoint of step ", path.step,
+        "; choose another --out, or move away its checkpoints after step ",
+        step));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
