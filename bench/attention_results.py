@@ -5,6 +5,8 @@ import json
 import re
 import statistics
 
+import compare
+
 # FLASH_CUDA/forward/d64/n1024/causal/iterations:1/manual_time  0.228 ms ...
 _CELL = re.compile(r"(?P<backend>\w+)/(?P<phase>forward|backward)"
                    r"/d(?P<head_dim>\d+)/n(?P<length>\d+)"
@@ -71,14 +73,10 @@ def finished(records):
 
 def ratios(ours, peer, phase):
     """{length: median over the rounds of ours / peer}, as the race's table."""
-    found = {}
-    for length, records in ours.items():
-        theirs = {r["round"]: r for r in finished(peer.get(length, ()))}
-        rounds = [r[phase]["median"] / theirs[r["round"]][phase]["median"]
-                  for r in finished(records) if r["round"] in theirs]
-        if rounds:
-            found[length] = statistics.median(rounds)
-    return found
+    by_length = {length: compare.ratios(records, peer.get(length, ()), phase)
+                 for length, records in ours.items()}
+    return {length: statistics.median(rounds)
+            for length, rounds in by_length.items() if rounds}
 
 
 def most(records_by_length, key):

@@ -155,6 +155,13 @@ def medians(records, phase):
             if record["status"] == "OK"]
 
 
+def ratios(ours, peer, phase):
+    """Ours / peer of each round in which both gave figures."""
+    theirs = {r["round"]: r for r in peer if r["status"] == "OK"}
+    return [r[phase]["median"] / theirs[r["round"]][phase]["median"]
+            for r in ours if r["status"] == "OK" and r["round"] in theirs]
+
+
 def status_of(records, values, digits=2):
     if values:
         return f"{statistics.median(values):.{digits}f}"

@@ -26,18 +26,11 @@ import statistics
 import sys
 
 from compare import (Deadline, Served, header, listed, medians, of_side,
-                     raw_lines, row, run_grid, start_servers, status_of,
-                     stop_servers)
+                     raw_lines, ratios, row, run_grid, start_servers,
+                     status_of, stop_servers)
 
 PHASES = ("forward_ms", "backward_ms")
 PEER = pathlib.Path(__file__).resolve().parent / "peers" / "attention.py"
-
-
-def ratios(ours, peer, phase):
-    """Ours / peer of each round in which both gave figures."""
-    theirs = {r["round"]: r for r in peer if r["status"] == "OK"}
-    return [r[phase]["median"] / theirs[r["round"]][phase]["median"]
-            for r in ours if r["status"] == "OK" and r["round"] in theirs]
 
 
 def compare_times(ours, peer, phase):
@@ -117,13 +110,8 @@ def numbers(text):
     return [int(word) for word in text.split(",")]
 
 
-def parse_arguments():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--ours", required=True)
-    parser.add_argument("--backends", type=listed, default=["FLASH_CUDA"])
-    parser.add_argument("--peers", type=listed,
-                        default=["cudnn", "flash", "efficient", "compiled"])
+def add_cell_arguments(parser):
+    """What make_cells() and write_results() read."""
     parser.add_argument("--head_dims", type=numbers, default=[64, 80, 96, 128])
     parser.add_argument("--lengths", type=numbers, default=[1024, 4096, 16384])
     parser.add_argument("--masks", type=listed, default=["causal", "full"])
@@ -136,6 +124,16 @@ def parse_arguments():
     parser.add_argument("--time_limit_s", type=float, default=540)
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--raw", type=pathlib.Path)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--ours", required=True)
+    parser.add_argument("--backends", type=listed, default=["FLASH_CUDA"])
+    parser.add_argument("--peers", type=listed,
+                        default=["cudnn", "flash", "efficient", "compiled"])
+    add_cell_arguments(parser)
     parser.add_argument("--peer_command", default=f"{sys.executable} {PEER}")
     return parser.parse_args()
 
@@ -148,6 +146,14 @@ def make_cells(arguments):
             for head_dim, length, mask, precision in itertools.product(
                 arguments.head_dims, arguments.lengths, arguments.masks,
                 arguments.precisions)]
+
+
+def write_results(text, results, arguments):
+    print(text)
+    if arguments.out:
+        arguments.out.write_text(text + "\n")
+    if arguments.raw:
+        arguments.raw.write_text("\n".join(raw_lines(results)) + "\n")
 
 
 def main():
@@ -166,11 +172,7 @@ def main():
         stop_servers(servers)
     machines = [server.machine for server in servers.values()]
     text = "\n".join(report(results, left_out, machines, arguments))
-    print(text)
-    if arguments.out:
-        arguments.out.write_text(text + "\n")
-    if arguments.raw:
-        arguments.raw.write_text("\n".join(raw_lines(results)) + "\n")
+    write_results(text, results, arguments)
 
 
 if __name__ == "__main__":

@@ -6,20 +6,19 @@ usage: rank_attention.py --ours="DIR/run attention_cell"
            [--backends=FLASH_CUDA,TORCH_CUDNN,...] [--head_dims=64,128,256]
            [--lengths=128,512,2048,8192] [--masks=causal,full]
            [--precisions=FP32,BF16] [--tokens=16384] [--width=2048]
-           [--rounds=1] [--time_limit_s=540] [--out=table.md] [--raw=raw.jsonl]
+           [--batch=N] [--heads=N] [--rounds=1] [--time_limit_s=540] [--out=table.md] [--raw=raw.jsonl]
 
-A cell has --tokens / length sequences and --width / head_dim heads. The table
-has the backends from the fastest to the slowest by forward + backward,
+A cell has --tokens / length sequences and --width / head_dim heads, or the
+--batch and --heads given. The table has the backends from the fastest to the slowest by forward + backward,
 milliseconds; a backend that refuses a cell is not in its row.
 """
 
 import argparse
-import pathlib
 import statistics
 
-from compare import (Deadline, Served, header, listed, medians, of_side,
-                     raw_lines, row, run_grid, start_servers, stop_servers)
-from compare_attention import make_cells, numbers
+from compare import (Deadline, Served, header, listed, medians, of_side, row,
+                     run_grid, start_servers, stop_servers)
+from compare_attention import add_cell_arguments, make_cells, write_results
 
 BACKENDS = ["FLASH_CUDA", "TORCH_CUDNN", "TORCH_FLASH", "TORCH_EFFICIENT",
             "COMPILED_FUSED", "NAIVE"]
@@ -52,18 +51,10 @@ def parse_arguments():
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--ours", required=True)
     parser.add_argument("--backends", type=listed, default=BACKENDS)
-    parser.add_argument("--head_dims", type=numbers, default=[64, 128, 256])
-    parser.add_argument("--lengths", type=numbers,
-                        default=[128, 512, 2048, 8192])
-    parser.add_argument("--masks", type=listed, default=["causal", "full"])
-    parser.add_argument("--precisions", type=listed, default=["FP32", "BF16"])
-    parser.add_argument("--tokens", type=int, default=16384)
-    parser.add_argument("--width", type=int, default=2048)
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--time_limit_s", type=float, default=540)
-    parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--raw", type=pathlib.Path)
-    parser.set_defaults(batch=None, heads=None)
+    add_cell_arguments(parser)
+    parser.set_defaults(head_dims=[64, 128, 256],
+                        lengths=[128, 512, 2048, 8192],
+                        precisions=["FP32", "BF16"], rounds=1)
     return parser.parse_args()
 
 
@@ -85,11 +76,7 @@ def main():
         lines += ["", f"{len(left_out)} cells did not fit into"
                   f" {arguments.time_limit_s:.0f} s."]
     text = "\n".join(lines)
-    print(text)
-    if arguments.out:
-        arguments.out.write_text(text + "\n")
-    if arguments.raw:
-        arguments.raw.write_text("\n".join(raw_lines(results)) + "\n")
+    write_results(text, results, arguments)
 
 
 if __name__ == "__main__":
