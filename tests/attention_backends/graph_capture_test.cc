@@ -16,48 +16,43 @@
 #include "attention_backends/backend_table.h"
 #include "framework/cuda/device.h"
 #include "gtest/gtest.h"
+#include "tests/attention_backends/conformance_cases.h"
 
-namespace tessera {
+namespace tessera::testing {
 namespace {
 
-struct GraphCase {
-  const AttentionBackend* backend;
-  at::ScalarType dtype;
-};
-
-std::string CaseName(const ::testing::TestParamInfo<GraphCase>& info) {
-  return std::string(info.param.backend->name()) + "_" +
-         c10::toString(info.param.dtype);
+std::string CaseName(const ::testing::TestParamInfo<ConformanceCase>& info) {
+  return info.param.ToString();
 }
 
-std::vector<GraphCase> Cases() {
-  std::vector<GraphCase> cases;
+std::vector<ConformanceCase> Cases() {
+  std::vector<ConformanceCase> cases;
   for (const AttentionBackend* backend : AttentionBackends()) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-      cases.push_back({backend, dtype});
+      cases.push_back(
+          {backend, {2, 200, 200, 3, 3, 64}, MaskKind::kFull, dtype});
     }
   }
   return cases;
 }
 
 #ifdef TESSERA_CUDA
-constexpr int64_t kBatch = 2, kHeads = 3, kLength = 200, kHeadDim = 64;
-
 struct Pass {
   AttentionArgs args;
   at::Tensor d_o;
   AttentionOut out;
   AttentionGrads grads;
 
-  explicit Pass(const GraphCase& c) {
+  explicit Pass(const ConformanceCase& c) {
     const auto empty = [&] {
-      return at::zeros({kBatch, kHeads, kLength, kHeadDim},
+      return at::zeros({c.shape.b, c.shape.h, c.shape.s, c.shape.d},
                        at::TensorOptions(at::kCUDA).dtype(c.dtype));
     };
     args.q_bhsd = empty();
     args.k_bgtd = empty();
     args.v_bgtd = empty();
     args.scale = 0.125;
+    args.mask = c.mask;
     d_o = empty();
     grads = {empty(), empty(), empty()};
   }
@@ -80,28 +75,16 @@ struct Pass {
     return {out.o_bhsd, grads.dq_bhsd, grads.dk_bgtd, grads.dv_bgtd};
   }
 };
-
-AttentionProblem ProblemOf(const GraphCase& c, const DeviceInfo& device) {
-  AttentionProblem problem;
-  problem.b = kBatch;
-  problem.s = problem.t = kLength;
-  problem.h = problem.g = kHeads;
-  problem.d = kHeadDim;
-  problem.dtype = c.dtype;
-  problem.cuda = true;
-  problem.compute_capability = device.compute_capability;
-  return problem;
-}
 #endif
 
-class GpuGraphCapture : public ::testing::TestWithParam<GraphCase> {};
+class GpuGraphCapture : public ::testing::TestWithParam<ConformanceCase> {};
 TEST_P(GpuGraphCapture, ReplaysOnOtherValues) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
 #ifdef TESSERA_CUDA
-  const GraphCase& c = GetParam();
+  const ConformanceCase& c = GetParam();
   const absl::StatusOr<DeviceInfo> device = OpenCudaDevice(0);
   ASSERT_TRUE(device.ok()) << device.status();
-  const absl::Status supports = c.backend->Supports(ProblemOf(c, *device));
+  const absl::Status supports = c.backend->Supports(c.Problem(*device));
   if (!supports.ok()) GTEST_SKIP() << supports.message();
 
   Pass captured(c);
@@ -140,4 +123,4 @@ INSTANTIATE_TEST_SUITE_P(All, GpuGraphCapture, ::testing::ValuesIn(Cases()),
                          CaseName);
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::testing

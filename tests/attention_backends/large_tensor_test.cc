@@ -13,48 +13,34 @@
 #include "attention_backends/backend_table.h"
 #include "framework/cuda/device.h"
 #include "gtest/gtest.h"
+#include "tests/attention_backends/conformance_cases.h"
 
-namespace tessera {
+namespace tessera::testing {
 namespace {
 
 constexpr double kGiB = 1073741824.0;
 
-struct LargeCase {
-  const AttentionBackend* backend;
-  const char* what;  // has more than 2^31 elements
-  at::ScalarType dtype;
-  int64_t b, h, n, d;
-
-  AttentionProblem Problem(const DeviceInfo& device) const {
-    AttentionProblem problem;
-    problem.b = b;
-    problem.h = problem.g = h;
-    problem.s = problem.t = n;
-    problem.d = d;
-    problem.dtype = dtype;
-    problem.deterministic = true;
-    problem.cuda = true;
-    problem.compute_capability = device.compute_capability;
-    return problem;
-  }
-};
-
-std::string CaseName(const ::testing::TestParamInfo<LargeCase>& info) {
-  const LargeCase& c = info.param;
-  return std::string(c.backend->name()) + "_" + c.what + "_d" +
-         std::to_string(c.d) + "_" + c10::toString(c.dtype);
+std::string CaseName(const ::testing::TestParamInfo<ConformanceCase>& info) {
+  return info.param.ToString();
 }
 
-std::vector<LargeCase> Cases() {
-  std::vector<LargeCase> cases;
+std::vector<ConformanceCase> Cases() {
+  std::vector<ConformanceCase> cases;
   for (const AttentionBackend* backend : AttentionBackends()) {
+    const auto add = [&](at::ScalarType dtype, const Shape& shape) {
+      cases.push_back({.backend = backend,
+                       .shape = shape,
+                       .mask = MaskKind::kFull,
+                       .dtype = dtype,
+                       .deterministic = true});
+    };
     // 2.2e9 elements in Q, K, V and each gradient; through the Hopper kernels,
     // the portable ones and those for FP32.
-    cases.push_back({backend, "Q", at::kBFloat16, 260, 64, 1024, 128});
-    cases.push_back({backend, "Q", at::kBFloat16, 254, 64, 1024, 136});
-    cases.push_back({backend, "Q", at::kFloat, 540, 64, 1024, 64});
+    add(at::kBFloat16, {260, 1024, 1024, 64, 64, 128});
+    add(at::kBFloat16, {254, 1024, 1024, 64, 64, 136});
+    add(at::kFloat, {540, 1024, 1024, 64, 64, 64});
     // 2.2e9 scores.
-    cases.push_back({backend, "S", at::kBFloat16, 1, 33, 8192, 32});
+    add(at::kBFloat16, {1, 8192, 8192, 33, 33, 32});
   }
   return cases;
 }
@@ -64,18 +50,19 @@ struct Operands {
   at::Tensor d_o;
 };
 
-Operands Random(const LargeCase& c) {
+Operands Random(const ConformanceCase& c) {
   at::manual_seed(7);
   const auto random = [&] {
-    return at::randn({c.b, c.h, c.n, c.d},
+    return at::randn({c.shape.b, c.shape.h, c.shape.s, c.shape.d},
                      at::TensorOptions(at::kCUDA).dtype(c.dtype));
   };
   Operands x;
   x.args.q_bhsd = random();
   x.args.k_bgtd = random();
   x.args.v_bgtd = random();
-  x.args.scale = 1 / std::sqrt(static_cast<double>(c.d));
-  x.args.deterministic = true;
+  x.args.scale = 1 / std::sqrt(static_cast<double>(c.shape.d));
+  x.args.mask = c.mask;
+  x.args.deterministic = c.deterministic;
   x.d_o = random();
   return x;
 }
@@ -110,10 +97,10 @@ std::vector<at::Tensor> ForwardBackward(const AttentionBackend& backend,
           LastHead(grads.dk_bgtd), LastHead(grads.dv_bgtd)};
 }
 
-class GpuLargeTensor : public ::testing::TestWithParam<LargeCase> {};
+class GpuLargeTensor : public ::testing::TestWithParam<ConformanceCase> {};
 TEST_P(GpuLargeTensor, LastHeadIsThatHeadAlone) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
-  const LargeCase& c = GetParam();
+  const ConformanceCase& c = GetParam();
   at::accelerator::emptyCache();  // of what earlier tests left
   const absl::StatusOr<DeviceInfo> device = OpenCudaDevice(0);
   ASSERT_TRUE(device.ok()) << device.status();
@@ -121,7 +108,8 @@ TEST_P(GpuLargeTensor, LastHeadIsThatHeadAlone) {
   const absl::Status supports = c.backend->Supports(problem);
   if (!supports.ok()) GTEST_SKIP() << supports.message();
   const AttentionMemory plan = c.backend->Plan(problem);
-  const int64_t operand = c.b * c.h * c.n * c.d * c10::elementSize(c.dtype);
+  const int64_t operand =
+      problem.b * problem.h * problem.s * problem.d * c10::elementSize(c.dtype);
   const int64_t needed = 7 * operand + plan.saved_bytes +
                          std::max(plan.forward_bytes, plan.backward_bytes);
   if (needed > device->free_bytes * 9 / 10) {
@@ -142,4 +130,4 @@ INSTANTIATE_TEST_SUITE_P(All, GpuLargeTensor, ::testing::ValuesIn(Cases()),
                          CaseName);
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::testing
