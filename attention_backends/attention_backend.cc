@@ -28,4 +28,18 @@ std::string ToString(const AttentionProblem& problem) {
       DeviceName(problem));
 }
 
+AttentionProblem ProblemOf(const AttentionArgs& args) {
+  const at::Tensor &q = args.q_bhsd, &k = args.k_bgtd;
+  return {.b = q.size(0),
+          .s = q.size(2),
+          .t = k.size(2),
+          .h = q.size(1),
+          .g = k.size(1),
+          .d = q.size(3),
+          .dtype = q.scalar_type(),
+          .mask = args.mask,
+          .deterministic = args.deterministic,
+          .cuda = q.is_cuda()};
+}
+
 }  // namespace tessera

@@ -52,6 +52,9 @@ struct AttentionArgs {
   PhaseObserver* phases = nullptr;  // "scores", "softmax", "values"
 };
 
+// What a call says of its problem: all but needs_grad and compute_capability.
+AttentionProblem ProblemOf(const AttentionArgs& args);
+
 struct AttentionOut {
   at::Tensor o_bhsd;  // Q's dtype; stored as [B, S, H, D]
   // L_i = log sum_j exp(scale q_i k_j + mask), FP32 (FP64 for FP64). May be

@@ -1,6 +1,7 @@
 #include "attention_backends/auto_order.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/string_view.h"
 
@@ -17,18 +18,19 @@ bool IsNarrow(const AttentionProblem& p) {
   return p.dtype == at::kBFloat16 || p.dtype == at::kHalf;
 }
 
+constexpr absl::string_view kUnmeasured =
+    "before FLASH_CUDA, which was measured on compute capability 9.0 alone";
+
 // The first that applies counts.
 constexpr Exception kExceptions[] = {
     {[](const AttentionProblem& p) {
        return p.compute_capability != 90 && IsNarrow(p);
      },
-     "TORCH_FLASH",
-     "before FLASH_CUDA, which was measured on compute capability 9.0 alone"},
+     "TORCH_FLASH", kUnmeasured},
     {[](const AttentionProblem& p) {
        return p.compute_capability != 90 && p.dtype == at::kFloat;
      },
-     "TORCH_EFFICIENT",
-     "before FLASH_CUDA, which was measured on compute capability 9.0 alone"},
+     "TORCH_EFFICIENT", kUnmeasured},
     {[](const AttentionProblem& p) {
        return IsNarrow(p) && p.d > 128 && p.t > 512;
      },
@@ -45,18 +47,17 @@ AutoOrder AutoOrderFor(const AttentionProblem& problem,
                        absl::Span<const AttentionBackend* const> table) {
   AutoOrder order = {.backends = {table.begin(), table.end()}};
   if (!problem.cuda) return order;
-  for (const Exception& exception : kExceptions) {
-    if (!exception.applies(problem)) continue;
-    const auto first =
-        std::find_if(order.backends.begin(), order.backends.end(),
-                     [&](const AttentionBackend* backend) {
-                       return backend->name() == exception.first;
-                     });
-    if (first == order.backends.end()) return order;
-    std::rotate(order.backends.begin(), first, first + 1);
-    order.reason = std::string(exception.reason);
-    return order;
-  }
+  const auto exception = std::find_if(
+      std::begin(kExceptions), std::end(kExceptions),
+      [&](const Exception& candidate) { return candidate.applies(problem); });
+  if (exception == std::end(kExceptions)) return order;
+  const auto first = std::find_if(order.backends.begin(), order.backends.end(),
+                                  [&](const AttentionBackend* backend) {
+                                    return backend->name() == exception->first;
+                                  });
+  if (first == order.backends.end()) return order;
+  std::rotate(order.backends.begin(), first, first + 1);
+  order.reason = std::string(exception->reason);
   return order;
 }
 

@@ -15,6 +15,7 @@
 #include "framework/base/phase_observer.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/ops/reference.h"
 #include "framework/params/activation_arena.h"
 
 namespace tessera {
@@ -61,20 +62,6 @@ absl::Status CheckGpu(const AttentionProblem& p) {
   return absl::OkStatus();
 }
 
-AttentionProblem ProblemOf(const AttentionArgs& args) {
-  AttentionProblem problem;
-  problem.b = args.q_bhsd.size(0);
-  problem.h = args.q_bhsd.size(1);
-  problem.s = args.q_bhsd.size(2);
-  problem.d = args.q_bhsd.size(3);
-  problem.g = args.k_bgtd.size(1);
-  problem.t = args.k_bgtd.size(2);
-  problem.dtype = args.q_bhsd.scalar_type();
-  problem.mask = args.mask;
-  problem.cuda = args.q_bhsd.is_cuda();
-  return problem;
-}
-
 }  // namespace
 
 absl::Status CompiledFusedBackend::Supports(
@@ -115,9 +102,8 @@ absl::Status CompiledFusedBackend::Forward(const AttentionArgs& args,
                                 args.scale, p);
     }
     if (args.wants_lse) {
-      out->lse_bhs = at::empty(
-          {n.b, n.h, n.s},
-          options.dtype(n.dtype == at::kDouble ? at::kDouble : at::kFloat));
+      out->lse_bhs =
+          at::empty({n.b, n.h, n.s}, options.dtype(ArithmeticDtype(n.dtype)));
     }
     {
       const PhaseScope phase(args.phases, "softmax");

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "c10/util/accumulate.h"
 #include "framework/base/torch_status.h"
+#include "framework/ops/reference.h"
 #include "framework/params/activation_arena.h"
 
 namespace tessera {
@@ -25,10 +26,6 @@ constexpr int64_t kQueryTile = 128, kKeyTile = 128;
 constexpr int64_t kPartAlignment = 64;  // elements
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-at::ScalarType WideType(at::ScalarType dtype) {
-  return dtype == at::kDouble ? at::kDouble : at::kFloat;
-}
 
 struct Range {
   int64_t begin, end;
@@ -70,15 +67,7 @@ Geometry GeometryOf(const AttentionProblem& p) {
 }
 
 Geometry GeometryOf(const AttentionArgs& args) {
-  AttentionProblem problem;
-  problem.b = args.q_bhsd.size(0);
-  problem.h = args.q_bhsd.size(1);
-  problem.s = args.q_bhsd.size(2);
-  problem.d = args.q_bhsd.size(3);
-  problem.g = args.k_bgtd.size(1);
-  problem.t = args.k_bgtd.size(2);
-  problem.mask = args.mask;
-  return GeometryOf(problem);
+  return GeometryOf(ProblemOf(args));
 }
 
 // One allocation per pass, in parts; an enum of each pass names them.
@@ -96,8 +85,9 @@ int64_t TotalSize(const PartSizes& sizes) {
 
 std::vector<at::Tensor> AllocateParts(const PartSizes& sizes,
                                       const at::Tensor& like) {
-  const at::Tensor all = at::empty(
-      {TotalSize(sizes)}, like.options().dtype(WideType(like.scalar_type())));
+  const at::Tensor all =
+      at::empty({TotalSize(sizes)},
+                like.options().dtype(ArithmeticDtype(like.scalar_type())));
   std::vector<at::Tensor> parts;
   int64_t begin = 0;
   for (const int64_t size : sizes) {
@@ -330,7 +320,7 @@ absl::Status FlashTiledBackend::Supports(
 
 AttentionMemory FlashTiledBackend::Plan(const AttentionProblem& problem) const {
   const Geometry n = GeometryOf(problem);
-  const int64_t wide = c10::elementSize(WideType(problem.dtype));
+  const int64_t wide = c10::elementSize(ArithmeticDtype(problem.dtype));
   const int64_t rows = problem.b * problem.h * problem.s;
   const int64_t o = rows * problem.d * c10::elementSize(problem.dtype);
   AttentionMemory memory;
@@ -353,7 +343,7 @@ absl::Status FlashTiledBackend::Forward(const AttentionArgs& args,
     const int64_t b = q.size(0), h = q.size(1), s = q.size(2), d = q.size(3);
     out->o_bhsd = EmptyActivation({b, s, h, d}, q.options()).transpose(1, 2);
     out->lse_bhs = EmptyActivation(
-        {b, h, s}, q.options().dtype(WideType(q.scalar_type())));
+        {b, h, s}, q.options().dtype(ArithmeticDtype(q.scalar_type())));
     out->o_bhsd.narrow(2, 0, n.blind).zero_();
     out->lse_bhs.narrow(2, 0, n.blind).fill_(-kInfinity);
 

@@ -12,6 +12,7 @@
 #include "attention_backends/strided_product.h"
 #include "framework/base/phase_observer.h"
 #include "framework/base/torch_status.h"
+#include "framework/ops/reference.h"
 #include "framework/params/activation_arena.h"
 
 namespace tessera {
@@ -57,7 +58,7 @@ void ApplyMask(const AttentionArgs& args, const at::Tensor& s_bhst) {
 
 // rowsum(dO o O), [B, H, S, 1], in FP32 (FP64).
 at::Tensor RowSum(const at::Tensor& d_o_bhsd, const at::Tensor& o_bhsd) {
-  return (d_o_bhsd.to(StatisticsType(o_bhsd.scalar_type())) * o_bhsd)
+  return (d_o_bhsd.to(ArithmeticDtype(o_bhsd.scalar_type())) * o_bhsd)
       .sum(-1, /*keepdim=*/true);
 }
 
@@ -104,7 +105,7 @@ struct SoftmaxMemory {
 
 SoftmaxMemory PlanSoftmax(HeldScores held, const AttentionProblem& p) {
   const int64_t element = c10::elementSize(p.dtype);
-  const int64_t statistic = c10::elementSize(StatisticsType(p.dtype));
+  const int64_t statistic = c10::elementSize(ArithmeticDtype(p.dtype));
   const int64_t rows = p.b * p.h * p.s;
   const int64_t scores = rows * p.t * element;
   switch (held) {
@@ -174,7 +175,7 @@ absl::Status NaiveBackend::Forward(const AttentionArgs& args,
       ApplyMask(args, s_bhst);
     }
     if (args.wants_lse) {
-      out->lse_bhs = s_bhst.to(StatisticsType(q.scalar_type())).logsumexp(-1);
+      out->lse_bhs = s_bhst.to(ArithmeticDtype(q.scalar_type())).logsumexp(-1);
     }
     {
       const PhaseScope phase(args.phases, "softmax");

@@ -1,6 +1,7 @@
 #include "attention_backends/naive/score_softmax.h"
 
 #include "ATen/ATen.h"
+#include "framework/ops/reference.h"
 #include "framework/params/activation_arena.h"
 
 namespace tessera {
@@ -11,7 +12,7 @@ at::Tensor BlindRowsOf(const at::Tensor& x, int64_t blind_rows) {
 }
 
 at::Tensor RowSum(const at::Tensor& x) {
-  return x.sum(-1, /*keepdim=*/true, StatisticsType(x.scalar_type()));
+  return x.sum(-1, /*keepdim=*/true, ArithmeticDtype(x.scalar_type()));
 }
 
 // A row is read before it is written.
@@ -21,10 +22,6 @@ void SoftmaxInPlace(const at::Tensor& s) {
 }
 
 }  // namespace
-
-at::ScalarType StatisticsType(at::ScalarType dtype) {
-  return dtype == at::kDouble ? at::kDouble : at::kFloat;
-}
 
 at::Tensor FusedSoftmax(const at::Tensor& s, int64_t blind_rows) {
   SoftmaxInPlace(s);

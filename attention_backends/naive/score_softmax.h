@@ -16,9 +16,6 @@ namespace tessera {
 // `blind_rows`: queries before the first that sees a key. Their scores are
 // -infinity throughout; they get P = 0 and dS = 0.
 
-// FP32; FP64 for FP64.
-at::ScalarType StatisticsType(at::ScalarType dtype);
-
 // As a node of its own that holds P, which the product with V holds as well.
 //
 //   P = softmax(S), in S's place
