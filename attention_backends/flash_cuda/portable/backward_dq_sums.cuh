@@ -34,25 +34,26 @@ template <int kHeadDim>
 using DqSums = float[BackwardTiles<kHeadDim>::kDqRowBlocks]
                     [2 * BackwardTiles<kHeadDim>::kDqPairs][4];
 
-// Where a thread's sums lie, so that a warp adds to 128 consecutive bytes.
+// How far apart a thread's sums lie, so that a warp adds to 128 consecutive
+// bytes: its first is the thread's index from the query tile's start.
 template <int kHeadDim>
-__device__ __forceinline__ int DqIndex(int m, int n, int e) {
+__device__ __forceinline__ constexpr int DqOffset(int m, int n, int e) {
   using Tiles = BackwardTiles<kHeadDim>;
-  return ((m * 2 * Tiles::kDqPairs + n) * 4 + e) * Tiles::kThreads +
-         threadIdx.x;
+  return ((m * 2 * Tiles::kDqPairs + n) * 4 + e) * Tiles::kThreads;
 }
 
-// Adds dS K of the block's keys, dS^T and K in shared memory, to the sums of
-// one query tile.
+// Adds dS K of the block's keys, dS^T and K in shared memory, to one query
+// tile's sums, the thread's first of which is `sums`.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void AddDq(float* sums) {
   using Tiles = BackwardTiles<kHeadDim>;
   constexpr int kM = Tiles::kDqRowBlocks, kStride = Tiles::kDqColumnWarps;
   const BackwardMemory<Tiles> memory;
   const DqWarp<kHeadDim> warp;
-  const LaneAddress<Tiles::kVisiting> a_lane(ChunksFirst(Lane()),
+  const LaneAddress<Tiles::kVisiting> a_lane(memory.Ds(), ChunksFirst(Lane()),
                                              warp.row / kChunk);
-  const LaneAddress<kHeadDim> b_lane(RowsFirst(Lane()), 2 * warp.column_warp);
+  const LaneAddress<kHeadDim> b_lane(memory.Held(0), RowsFirst(Lane()),
+                                     2 * warp.column_warp);
   DqSums<kHeadDim> c;
   Clear(c);
 #pragma unroll
@@ -60,13 +61,13 @@ __device__ __forceinline__ void AddDq(float* sums) {
     uint32_t a[kM][4];
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
-      LoadTransposed(a[m], a_lane.At(memory.Ds(), k, 2 * m));
+      LoadTransposed(a[m], a_lane.At(k, 2 * m));
     }
 #pragma unroll
     for (int pair = 0; pair < Tiles::kDqPairs; ++pair) {
       if (!warp.Has(pair)) continue;
       uint32_t b[4];
-      LoadTransposed(b, b_lane.At(memory.Held(0), k, 2 * kStride * pair));
+      LoadTransposed(b, b_lane.At(k, 2 * kStride * pair));
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
         Mma<T>(c[m][2 * pair], a[m], b[0], b[1]);
@@ -81,7 +82,7 @@ __device__ __forceinline__ void AddDq(float* sums) {
       if (!warp.Has(n / 2)) continue;
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        atomicAdd(sums + DqIndex<kHeadDim>(m, n, e), c[m][n][e]);
+        atomicAdd(sums + DqOffset<kHeadDim>(m, n, e), c[m][n][e]);
       }
     }
   }
@@ -99,7 +100,8 @@ __global__ void __launch_bounds__(BackwardTiles<kHeadDim>::kThreads)
   const int query_tiles = CeilDiv(s, Tiles::kVisiting);
   const int head_of_all = blockIdx.x / query_tiles;
   const float* const sums =
-      scratch.dq_sums + static_cast<int64_t>(blockIdx.x) * Tiles::kDqElements;
+      scratch.dq_sums + static_cast<int64_t>(blockIdx.x) * Tiles::kDqElements +
+      threadIdx.x;
   DqSums<kHeadDim> c;
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
@@ -107,7 +109,7 @@ __global__ void __launch_bounds__(BackwardTiles<kHeadDim>::kThreads)
     for (int n = 0; n < kN; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        c[m][n][e] = p.scale * sums[DqIndex<kHeadDim>(m, n, e)];
+        c[m][n][e] = p.scale * sums[DqOffset<kHeadDim>(m, n, e)];
       }
     }
   }

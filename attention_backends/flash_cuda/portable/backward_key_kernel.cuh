@@ -48,10 +48,12 @@ __device__ __forceinline__ KeyTask<T> FindKeyTask(const ForwardParams& p) {
   return task;
 }
 
-// A query tile that a block visits.
+// A query tile that a block visits. The stage of shared memory that holds it is
+// the visit's index, from 0, modulo 2.
 struct QueryVisit {
-  int head, tile;
+  int index, head, tile;
 
+  __device__ __forceinline__ int Stage() const { return index % 2; }
   __device__ __forceinline__ int64_t HeadOfAll(const ForwardParams& p,
                                                int batch) const {
     return static_cast<int64_t>(batch) * p.h + head;
@@ -59,31 +61,34 @@ struct QueryVisit {
 };
 
 template <typename T>
-__device__ __forceinline__ QueryVisit FindVisit(const KeyTask<T>& task, int i) {
-  return {task.first_head + i / task.tiles, task.first_tile + i % task.tiles};
+__device__ __forceinline__ QueryVisit After(const QueryVisit& visit,
+                                            const KeyTask<T>& task) {
+  const bool same_head = visit.tile + 1 < task.first_tile + task.tiles;
+  return {visit.index + 1, visit.head + !same_head,
+          same_head ? visit.tile + 1 : task.first_tile};
 }
 
 // Starts copying the Q, dO and statistics of a visit.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void LoadQueries(const BackwardParams& params,
                                             const BackwardScratch& scratch,
-                                            const KeyTask<T>& task, int visit,
-                                            int stage) {
+                                            const KeyTask<T>& task,
+                                            const QueryVisit& visit) {
   using Tiles = BackwardTiles<kHeadDim>;
   constexpr int kVisiting = Tiles::kVisiting;
   const ForwardParams& p = params.forward;
   const BackwardMemory<Tiles> memory;
-  const QueryVisit at = FindVisit(task, visit);
-  const int s = p.s, d = p.d, first = at.tile * kVisiting;
+  const int s = p.s, d = p.d, first = visit.tile * kVisiting;
+  const int stage = visit.Stage();
   LoadTile<kVisiting, kHeadDim, Tiles::kThreads>(
-      memory.Visiting(stage, 0), RowsOf<T>(p.q, task.batch, at.head, s, d),
+      memory.Visiting(stage, 0), RowsOf<T>(p.q, task.batch, visit.head, s, d),
       first);
   LoadTile<kVisiting, kHeadDim, Tiles::kThreads>(
       memory.Visiting(stage, 1),
-      RowsOf<T>(params.d_o, task.batch, at.head, s, d), first);
+      RowsOf<T>(params.d_o, task.batch, visit.head, s, d), first);
   if (threadIdx.x < kVisiting) {
     const RowStatistics* const from =
-        scratch.statistics + at.HeadOfAll(p, task.batch) * s;
+        scratch.statistics + visit.HeadOfAll(p, task.batch) * s;
     const int query = first + static_cast<int>(threadIdx.x);
     const bool exists = query < s;
     CopyOrZero8(memory.Statistics(stage) + threadIdx.x * 8,
@@ -120,7 +125,8 @@ __device__ __forceinline__ void ToGradients(float factor, uint32_t statistics,
 // shared memory where the block goes on to dQ.
 template <typename T, int kHeadDim, bool kStagesDs, int kM, int kN>
 __device__ __forceinline__ void VisitQueries(const ForwardParams& params,
-                                             const KeyTask<T>& task, int visit,
+                                             const KeyTask<T>& task,
+                                             const QueryVisit& visit,
                                              float (&dk)[kM][kN][4],
                                              float (&dv)[kM][kN][4]) {
   using Tiles = BackwardTiles<kHeadDim>;
@@ -128,8 +134,8 @@ __device__ __forceinline__ void VisitQueries(const ForwardParams& params,
   constexpr int kStep = Tiles::kStep;
   const BackwardMemory<Tiles> memory;
   const BackwardWarp<Tiles> warp;
-  const int stage = visit % 2;
-  const int first_query = FindVisit(task, visit).tile * Tiles::kVisiting;
+  const int stage = visit.Stage();
+  const int first_query = visit.tile * Tiles::kVisiting;
   const bool masks =
       task.visible.NeedsMask(first_query, task.first_key + Tiles::kHeld);
 #pragma unroll 1
@@ -178,27 +184,29 @@ __global__ void __launch_bounds__(BackwardTiles<kHeadDim>::kThreads)
                                                     task.first_key);
   LoadTile<Tiles::kHeld, kHeadDim, Tiles::kThreads>(memory.Held(1), rows(p.v),
                                                     task.first_key);
-  LoadQueries<T, kHeadDim>(params, scratch, task, 0, 0);
+  QueryVisit visit = {0, task.first_head, task.first_tile};
+  LoadQueries<T, kHeadDim>(params, scratch, task, visit);
   float dk[kM][kN][4], dv[kM][kN][4];
   Clear(dk);
   Clear(dv);
   const int visits = task.group * task.tiles;
-  for (int visit = 0; visit < visits; ++visit) {
+  while (visit.index < visits) {
     WaitForCopies();
     __syncthreads();  // this visit is there, the one before has been read
-    if (visit + 1 < visits) {
-      LoadQueries<T, kHeadDim>(params, scratch, task, visit + 1,
-                               (visit + 1) % 2);
+    const QueryVisit next = After(visit, task);
+    if (next.index < visits) {
+      LoadQueries<T, kHeadDim>(params, scratch, task, next);
     }
     VisitQueries<T, kHeadDim, kAddsDq>(p, task, visit, dk, dv);
     if constexpr (kAddsDq) {
       __syncthreads();  // dS is there
-      const QueryVisit at = FindVisit(task, visit);
       const int64_t query_tiles = CeilDiv(p.s, Tiles::kVisiting);
-      AddDq<T, kHeadDim>(scratch.dq_sums +
-                         (at.HeadOfAll(p, task.batch) * query_tiles + at.tile) *
-                             Tiles::kDqElements);
+      const int64_t tile =
+          visit.HeadOfAll(p, task.batch) * query_tiles + visit.tile;
+      AddDq<T, kHeadDim>(scratch.dq_sums + tile * Tiles::kDqElements +
+                         threadIdx.x);
     }
+    visit = next;
   }
   __syncthreads();  // K and V have been read
   Scale(p.scale, dk);

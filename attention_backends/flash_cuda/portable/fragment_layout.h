@@ -66,29 +66,30 @@ TESSERA_HOST_DEVICE int AccumulatorCol(int lane, int e) {
   return lane % 4 * 2 + e % 2;
 }
 
-// A lane's ldmatrix addresses in tiles of kCols columns, as far as they depend
-// on the lane; the rest is known to the compiler. `first_chunk` shifts all of
-// them; its bits must not be set in the chunks asked for.
+// A lane's ldmatrix addresses in a tile of kCols columns, in bytes. `tile` is
+// the address of a row that is a multiple of 8, which leaves the permuted bits
+// of an address clear: another chunk is one exclusive or away, another row a
+// constant that the instruction adds. `first_chunk` shifts all of them; its
+// bits must not be set in the chunks asked for.
 template <int kCols>
 class LaneAddress {
  public:
   using Layout = TileLayout<kCols>;
 
-  TESSERA_HOST_DEVICE explicit LaneAddress(TilePosition lane,
-                                           int first_chunk = 0)
-      : offset_(lane.row * Layout::kRowBytes +
-                (first_chunk & ~Layout::kMask) * kChunkBytes),
-        key_(lane.chunk ^ Layout::Key(lane.row) ^
-             (first_chunk & Layout::kMask)) {}
+  TESSERA_HOST_DEVICE LaneAddress(uint32_t tile, TilePosition lane,
+                                  int first_chunk = 0)
+      : address_(tile + lane.row * Layout::kRowBytes +
+                 ((lane.chunk ^ Layout::Key(lane.row)) ^ first_chunk) *
+                     kChunkBytes) {}
 
-  // `row` is a multiple of 8, `chunk` of 2; `tile` is the tile's address.
-  TESSERA_HOST_DEVICE uint32_t At(uint32_t tile, int row, int chunk) const {
-    return tile + offset_ + (key_ ^ (chunk & Layout::kMask)) * kChunkBytes +
+  // `row` is a multiple of 8, `chunk` of 2.
+  TESSERA_HOST_DEVICE uint32_t At(int row, int chunk) const {
+    return (address_ ^ (chunk & Layout::kMask) * kChunkBytes) +
            row * Layout::kRowBytes + (chunk & ~Layout::kMask) * kChunkBytes;
   }
 
  private:
-  uint32_t offset_, key_;
+  uint32_t address_;
 };
 
 }  // namespace portable

@@ -42,20 +42,20 @@ __device__ __forceinline__ void Scale(float factor, float (&c)[kM][kN][4]) {
 template <typename T, int kCols, int kM, int kN>
 __device__ __forceinline__ void MultiplyRows(uint32_t a, uint32_t b,
                                              float (&c)[kM][kN][4]) {
-  const LaneAddress<kCols> a_lane(RowsFirst(Lane()));
-  const LaneAddress<kCols> b_lane(ChunksFirst(Lane()));
+  const LaneAddress<kCols> a_lane(a, RowsFirst(Lane()));
+  const LaneAddress<kCols> b_lane(b, ChunksFirst(Lane()));
   Clear(c);
 #pragma unroll
   for (int k = 0; k < kCols / 16; ++k) {
     uint32_t fa[kM][4];
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
-      LoadMatrices(fa[m], a_lane.At(a, 16 * m, 2 * k));
+      LoadMatrices(fa[m], a_lane.At(16 * m, 2 * k));
     }
 #pragma unroll
     for (int n = 0; n < kN; n += 2) {
       uint32_t fb[4];
-      LoadMatrices(fb, b_lane.At(b, 8 * n, 2 * k));
+      LoadMatrices(fb, b_lane.At(8 * n, 2 * k));
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
         Mma<T>(c[m][n], fa[m], fb[0], fb[1]);
@@ -72,13 +72,13 @@ __device__ __forceinline__ void MultiplyInto(const uint32_t (&a)[kM][kK][4],
                                              uint32_t b, int column_warp,
                                              float (&c)[kM][kN][4]) {
   static_assert(kN * kStride * kChunk == kCols, "all columns, once");
-  const LaneAddress<kCols> b_lane(RowsFirst(Lane()), 2 * column_warp);
+  const LaneAddress<kCols> b_lane(b, RowsFirst(Lane()), 2 * column_warp);
 #pragma unroll
   for (int k = 0; k < kK; ++k) {
 #pragma unroll
     for (int n = 0; n < kN; n += 2) {
       uint32_t fb[4];
-      LoadTransposed(fb, b_lane.At(b, 16 * k, n * kStride));
+      LoadTransposed(fb, b_lane.At(16 * k, n * kStride));
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
         Mma<T>(c[m][n], a[m][k], fb[0], fb[1]);

@@ -19,21 +19,28 @@ inline constexpr float kLog2E = 1.4426950408889634f;
 inline constexpr float kLn2 = 0.6931471805599453f;
 
 // -infinity where the query does not see the key. Rows are queries and columns
-// keys, or the other way round.
+// keys, or the other way round. Within a row either the columns from one on are
+// hidden or those before one.
 template <bool kRowsAreKeys, int kM, int kN>
 __device__ __forceinline__ void Hide(const Visibility& visible, int first_row,
                                      int first_col, float (&s)[kM][kN][4]) {
+  const int lane_col = first_col + AccumulatorCol(Lane(), 0);
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
-    for (int n = 0; n < kN; ++n) {
+    for (int half = 0; half < 2; ++half) {
+      const int row = first_row + 16 * m + AccumulatorRow(Lane(), 2 * half);
+      const int limit =
+          kRowsAreKeys ? visible.FirstQueryOrEnd(row) : visible.KeyLimit(row);
+      // As far from the lane's first column as the compiler's n and e.
+      const int cols = limit - lane_col;
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int row = first_row + 16 * m + AccumulatorRow(Lane(), e);
-        const int col = first_col + 8 * n + AccumulatorCol(Lane(), e);
-        const int query = kRowsAreKeys ? col : row;
-        const int key = kRowsAreKeys ? row : col;
-        if (key >= visible.KeyLimit(query)) s[m][n][e] = -INFINITY;
+      for (int n = 0; n < kN; ++n) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const bool before = 8 * n + e < cols;
+          if (before == kRowsAreKeys) s[m][n][2 * half + e] = -INFINITY;
+        }
       }
     }
   }

@@ -34,24 +34,51 @@ __device__ __forceinline__ HeadRows<T> RowsOf(const HeadView& view, int batch,
           view.row_stride, rows, cols};
 }
 
+// How kThreads threads share a tile of kRows x kCols: each takes one chunk, or
+// every kChunkStep-th, of every kRowStep-th row.
+template <int kRows, int kCols, int kThreads>
+struct TileShare {
+  using Layout = TileLayout<kCols>;
+  // Threads side by side take a power of two of chunks, as many as divide a
+  // row. Where a tile has no row for some of them, they take other chunks.
+  static constexpr int kSideBySide = Layout::kChunks & -Layout::kChunks;
+  static constexpr int kRowStep =
+      kThreads / kSideBySide < kRows ? kThreads / kSideBySide : kRows;
+  static constexpr int kChunkStep = kThreads / kRowStep;
+
+  int row, chunk;  // its first
+
+  __device__ __forceinline__ explicit TileShare(unsigned thread)
+      : row(thread / kSideBySide % kRowStep),
+        chunk(thread % kSideBySide +
+              thread / (kSideBySide * kRowStep) * kSideBySide) {}
+};
+
 // Starts copying kRows x kCols from `first_row` on; zeros where there is no
 // such row or column.
 template <int kRows, int kCols, int kThreads, typename T>
 __device__ __forceinline__ void LoadTile(uint32_t tile, const HeadRows<T>& from,
                                          int first_row) {
   using Layout = TileLayout<kCols>;
-  constexpr unsigned kCopies = kRows * Layout::kChunks;
+  using Share = TileShare<kRows, kCols, kThreads>;
+  static_assert(Share::kRowStep % 8 == 0,
+                "the rows of a thread permute their chunks alike");
+  const Share share(threadIdx.x);
+  const uint32_t to = tile + Layout::Offset(share.row, share.chunk);
+  const int rows = from.rows - first_row - share.row;
+  const T* row = from.data + (first_row + share.row) * from.row_stride +
+                 share.chunk * kChunk;
 #pragma unroll
-  for (unsigned begin = 0; begin < kCopies; begin += kThreads) {
-    const unsigned i = begin + threadIdx.x;
-    if (kCopies % kThreads != 0 && i >= kCopies) break;
-    const int row = i / Layout::kChunks, chunk = i % Layout::kChunks;
-    const bool exists =
-        first_row + row < from.rows && chunk * kChunk < from.cols;
-    const T* source =
-        from.data + (first_row + row) * from.row_stride + chunk * kChunk;
-    CopyOrZero16(tile + Layout::Offset(row, chunk), exists ? source : from.data,
-                 exists);
+  for (int i = 0; i < kRows; i += Share::kRowStep) {
+#pragma unroll
+    for (int j = 0; j < Layout::kChunks; j += Share::kChunkStep) {
+      const int chunk = share.chunk + j;
+      if (Layout::kChunks % Share::kChunkStep != 0 && chunk >= Layout::kChunks)
+        break;
+      CopyOrZero16(to + i * Layout::kRowBytes + j * kChunkBytes,
+                   row + j * kChunk, i < rows && chunk * kChunk < from.cols);
+    }
+    row += Share::kRowStep * from.row_stride;
   }
 }
 
@@ -60,16 +87,20 @@ template <int kRows, int kCols, int kThreads, typename T>
 __device__ __forceinline__ void StoreTile(const HeadRows<T>& to, int first_row,
                                           uint32_t tile, int thread) {
   using Layout = TileLayout<kCols>;
-  constexpr unsigned kCopies = kRows * Layout::kChunks;
+  using Share = TileShare<kRows, kCols, kThreads>;
+  const Share share(thread);
 #pragma unroll
-  for (unsigned begin = 0; begin < kCopies; begin += kThreads) {
-    const unsigned i = begin + thread;
-    if (kCopies % kThreads != 0 && i >= kCopies) break;
-    const int row = i / Layout::kChunks, chunk = i % Layout::kChunks;
-    if (first_row + row >= to.rows || chunk * kChunk >= to.cols) continue;
-    T* target = to.data + (first_row + row) * to.row_stride + chunk * kChunk;
-    *reinterpret_cast<uint4*>(target) =
-        LoadShared16(tile + Layout::Offset(row, chunk));
+  for (int i = 0; i < kRows; i += Share::kRowStep) {
+    const int row = share.row + i;
+    if (first_row + row >= to.rows) break;
+    T* const target = to.data + (first_row + row) * to.row_stride;
+#pragma unroll
+    for (int chunk = share.chunk; chunk < Layout::kChunks;
+         chunk += Share::kChunkStep) {
+      if (chunk * kChunk >= to.cols) break;
+      *reinterpret_cast<uint4*>(target + chunk * kChunk) =
+          LoadShared16(tile + Layout::Offset(row, chunk));
+    }
   }
 }
 

@@ -1,6 +1,8 @@
 #ifndef ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_VISIBILITY_H_
 #define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_VISIBILITY_H_
 
+#include <climits>
+
 #include "framework/cuda/host_device.h"
 
 namespace tessera {
@@ -24,6 +26,11 @@ struct Visibility {
   // The first query that sees `key`.
   TESSERA_HOST_DEVICE int FirstQuery(int key) const {
     return causal ? Most(0, key + s - t) : 0;
+  }
+
+  // The same; beyond every query where there is no such key.
+  TESSERA_HOST_DEVICE int FirstQueryOrEnd(int key) const {
+    return key < t ? FirstQuery(key) : INT_MAX;
   }
 
   // Some query from `first_query` on does not see some key below `key_end`.

@@ -92,10 +92,10 @@ TYPED_TEST(TileTest, LanesReadTheFragmentsOfMma) {
   constexpr int kRow = 16, kCol = kCols - 16;
   for (int lane = 0; lane < 32; ++lane) {
     const auto rows_first = [&](int of) -> uint32_t {
-      return LaneAddress<kCols>(RowsFirst(of)).At(0, kRow, kCol / kChunk);
+      return LaneAddress<kCols>(0, RowsFirst(of)).At(kRow, kCol / kChunk);
     };
     const auto chunks_first = [&](int of) -> uint32_t {
-      return LaneAddress<kCols>(ChunksFirst(of)).At(0, kRow, kCol / kChunk);
+      return LaneAddress<kCols>(0, ChunksFirst(of)).At(kRow, kCol / kChunk);
     };
     for (int i = 0; i < 4; ++i) {
       const int group = lane / 4, pair = lane % 4 * 2;
@@ -124,10 +124,9 @@ TYPED_TEST(TileTest, ColumnWarpsShareThePairs) {
     std::set<int> chunks;
     for (int warp = 0; warp < warps; ++warp) {
       for (int lane = 0; lane < 32; ++lane) {
-        const LaneAddress<kCols> address(RowsFirst(lane), 2 * warp);
+        const LaneAddress<kCols> address(0, RowsFirst(lane), 2 * warp);
         for (int pair = 0; pair < kCols / 16 / warps; ++pair) {
-          const Element at =
-              this->ElementAt(address.At(0, 32, 2 * warps * pair));
+          const Element at = this->ElementAt(address.At(32, 2 * warps * pair));
           EXPECT_EQ(at.row, 32 + lane % 16);
           EXPECT_EQ(at.col / kChunk,
                     2 * (warps * pair + warp) + RowsFirst(lane).chunk);
