@@ -1,0 +1,182 @@
+#ifndef TESTS_ATTENTION_BACKENDS_FLASH_CUDA_EMULATION_EMULATED_CUDA_H_
+#define TESTS_ATTENTION_BACKENDS_FLASH_CUDA_EMULATION_EMULATED_CUDA_H_
+
+// What the portable kernels' sources use of CUDA, for a host compiler. Included
+// before them, it takes the place of their instructions.cuh, launch.cuh and
+// launch.h by defining these headers' guards. PTX ISA, "Matrix Fragments for
+// mma.m16n8k16" and "ldmatrix", says which lane holds what.
+
+#define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_INSTRUCTIONS_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_LAUNCH_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_LAUNCH_H_
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "attention_backends/flash_cuda/flash_params.h"
+#include "c10/util/BFloat16.h"
+#include "c10/util/Half.h"
+#include "tests/attention_backends/flash_cuda/emulation/device_emulator.h"
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __launch_bounds__(threads)
+#define threadIdx (::tessera::emulated::Index{tessera::emulated::ThreadIndex()})
+#define blockIdx (::tessera::emulated::Index{tessera::emulated::BlockIndex()})
+
+namespace tessera::emulated {
+struct Index {
+  unsigned x;
+};
+template <typename To, typename From>
+To Bits(const From& from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  std::memcpy(&to, &from, sizeof(to));
+  return to;
+}
+}  // namespace tessera::emulated
+
+using __nv_bfloat16 = c10::BFloat16;
+using __half = c10::Half;
+struct uint4 {
+  uint32_t x, y, z, w;
+};
+struct float2 {
+  float x, y;
+};
+
+enum cudaError_t { cudaSuccess, cudaErrorInvalidValue };
+using cudaStream_t = void*;
+inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes,
+                                   cudaStream_t) {
+  std::memset(to, value, bytes);
+  return cudaSuccess;
+}
+
+inline void __syncthreads() { tessera::emulated::BlockBarrier(); }
+inline void __syncwarp() { tessera::emulated::WarpBarrier(); }
+inline float __uint_as_float(uint32_t x) {
+  return tessera::emulated::Bits<float>(x);
+}
+inline void atomicAdd(float* to, float x) { *to += x; }
+inline float __shfl_xor_sync(unsigned mask, float x, int lanes) {
+  const auto* const words = tessera::emulated::Exchange(
+      {.word = {tessera::emulated::Bits<uint32_t>(x)}}, mask);
+  return __uint_as_float(words[threadIdx.x % 32 ^ lanes].word[0]);
+}
+
+namespace tessera {
+namespace flash {
+namespace portable {
+
+template <ElementType kType>
+using Element =
+    std::conditional_t<kType == ElementType::kHalf, __half, __nv_bfloat16>;
+
+struct LaunchShape {
+  int64_t blocks;
+  int threads;
+  int shared_bytes;
+};
+
+template <typename... Args>
+cudaError_t Launch(void (*kernel)(Args...), const LaunchShape& shape,
+                   cudaStream_t, const Args&... args) {
+  emulated::RunGrid(shape.blocks, shape.threads, shape.shared_bytes,
+                    [&] { kernel(args...); });
+  return cudaSuccess;
+}
+
+// Of launch.h.
+template <ElementType kType, int kHeadDim>
+cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream);
+template <ElementType kType, int kHeadDim>
+cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream);
+
+inline uint32_t SharedMemory() { return 0; }
+
+inline void CopyOrZero16(uint32_t to, const void* from, bool copy) {
+  emulated::CopyLater(to, copy ? from : nullptr, 16);
+}
+inline void CopyOrZero8(uint32_t to, const void* from, bool copy) {
+  emulated::CopyLater(to, copy ? from : nullptr, 8);
+}
+inline void WaitForCopies() { emulated::WaitForCopies(); }
+
+inline void StoreShared(uint32_t to, uint32_t value) {
+  std::memcpy(emulated::Shared(to, 4), &value, 4);
+}
+inline uint4 LoadShared16(uint32_t from) {
+  uint4 value;
+  std::memcpy(&value, emulated::Shared(from, 16), 16);
+  return value;
+}
+
+// Row i of matrix m is at the address that lane 8 m + i gives.
+inline void LoadMatrices(uint32_t (&r)[4], uint32_t from) {
+  const auto* const rows = emulated::Exchange({.word = {from}});
+  const int lane = threadIdx.x % 32;
+  for (int m = 0; m < 4; ++m) {
+    const char* const row = static_cast<const char*>(
+        emulated::Shared(rows[8 * m + lane / 4].word[0], 16));
+    std::memcpy(&r[m], row + lane % 4 * 4, 4);
+  }
+}
+inline void LoadTransposed(uint32_t (&r)[4], uint32_t from) {
+  const auto* const rows = emulated::Exchange({.word = {from}});
+  const int lane = threadIdx.x % 32;
+  for (int m = 0; m < 4; ++m) {
+    uint16_t pair[2];
+    for (int i = 0; i < 2; ++i) {
+      const char* const row = static_cast<const char*>(
+          emulated::Shared(rows[8 * m + lane % 4 * 2 + i].word[0], 16));
+      std::memcpy(&pair[i], row + lane / 4 * 2, 2);
+    }
+    r[m] = pair[0] | uint32_t{pair[1]} << 16;
+  }
+}
+
+// ex2.approx.ftz: results below the least normal number are zero.
+inline float Exp2(float x) {
+  const float y = std::exp2(x);
+  return y < std::numeric_limits<float>::min() ? 0 : y;
+}
+
+template <typename T>
+float2 UnpackPair(uint32_t pair) {
+  return {emulated::Bits<T>(static_cast<uint16_t>(pair)),
+          emulated::Bits<T>(static_cast<uint16_t>(pair >> 16))};
+}
+template <typename T>
+uint32_t PackPair(float low, float high) {
+  return emulated::Bits<uint16_t>(T(low)) |
+         uint32_t{emulated::Bits<uint16_t>(T(high))} << 16;
+}
+
+template <typename T>
+void Mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  const auto* const words =
+      emulated::Exchange({.word = {a[0], a[1], a[2], a[3], b0, b1}});
+  const int lane = threadIdx.x % 32;
+  for (int e = 0; e < 4; ++e) {
+    const int row = lane / 4, column = lane % 4 * 2 + e % 2;
+    for (int k = 0; k < 16; k += 2) {
+      const int part = k / 8, other = k % 8 / 2;
+      const float2 x =
+          UnpackPair<T>(words[row * 4 + other].word[e / 2 + 2 * part]);
+      const float2 y = UnpackPair<T>(words[column * 4 + other].word[4 + part]);
+      c[e] += x.x * y.x + x.y * y.y;
+    }
+  }
+}
+
+}  // namespace portable
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // TESTS_ATTENTION_BACKENDS_FLASH_CUDA_EMULATION_EMULATED_CUDA_H_

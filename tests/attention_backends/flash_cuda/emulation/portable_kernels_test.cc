@@ -1,0 +1,136 @@
+// The portable kernels, forward and backward, on the CPU: what a GPU would
+// compute, thread by thread, within the bounds of the conformance suite. So
+// their arithmetic and their barriers are tested where there is no GPU.
+
+#include <cmath>
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "ATen/ATen.h"
+#include "absl/strings/str_cat.h"
+#include "attention_backends/flash_cuda/flash_params.h"
+#include "attention_backends/flash_cuda/portable/tile_sizes.h"
+#include "attention_backends/flash_cuda/portable/workspace.h"
+#include "gtest/gtest.h"
+#include "tests/attention_backends/attention_oracle.h"
+#include "tests/attention_backends/error_bound.h"
+#include "tests/attention_backends/flash_cuda/emulation/device_emulator.h"
+#include "tests/attention_backends/flash_cuda/emulation/emulated_cuda.h"
+#include "tests/attention_backends/guarded_tensor.h"
+
+namespace tessera::testing {
+namespace {
+
+struct Case {
+  int64_t b, h, g, s, t, d;
+  bool causal, deterministic;
+};
+
+std::string Name(const ::testing::TestParamInfo<Case>& info) {
+  const Case& c = info.param;
+  return absl::StrCat("b", c.b, "_h", c.h, "_g", c.g, "_s", c.s, "_t", c.t,
+                      "_d", c.d, c.causal ? "_causal" : "_full",
+                      c.deterministic ? "_deterministic" : "");
+}
+
+void PrintTo(const Case& c, std::ostream* out) { *out << Name({c, 0}); }
+
+flash::HeadView ViewOf(const at::Tensor& x) {
+  return {x.mutable_data_ptr(), x.stride(0), x.stride(1), x.stride(2)};
+}
+
+// Kernels may read the values of a [B, heads, rows, D] slice and what lies
+// between them.
+void AddReadable(const at::Tensor& x) {
+  int64_t last = 0;
+  for (int i = 0; i < x.dim(); ++i) last += (x.size(i) - 1) * x.stride(i);
+  emulated::AddReadable(x.const_data_ptr(), (last + 1) * x.element_size());
+}
+
+at::Tensor Random(int64_t b, int64_t heads, int64_t rows, int64_t d) {
+  return at::randn({b, heads, rows, d}, at::kDouble).to(at::kBFloat16);
+}
+
+class PortableKernels : public ::testing::TestWithParam<Case> {
+ protected:
+  ~PortableKernels() override { emulated::ForgetReadable(); }
+};
+
+TEST_P(PortableKernels, ConformOnACpu) {
+  const Case c = GetParam();
+  at::manual_seed(20250101);
+  const GuardedTensor q(Random(c.b, c.h, c.s, c.d));
+  const GuardedTensor k(Random(c.b, c.g, c.t, c.d));
+  const GuardedTensor v(Random(c.b, c.g, c.t, c.d));
+  const GuardedTensor d_o(Random(c.b, c.h, c.s, c.d));
+  const auto o = GuardedTensor::Unwritten(q.slice());
+  const auto dq = GuardedTensor::Unwritten(q.slice());
+  const auto dk = GuardedTensor::Unwritten(k.slice());
+  const auto dv = GuardedTensor::Unwritten(v.slice());
+  const at::Tensor lse = at::full({c.b, c.h, c.s}, NAN);
+
+  flash::BackwardParams params;
+  flash::ForwardParams& p = params.forward;
+  p = {.b = c.b, .h = c.h, .g = c.g, .s = c.s, .t = c.t, .d = c.d};
+  p.causal = c.causal;
+  p.scale = 1 / std::sqrt(static_cast<float>(c.d));
+  p.q = ViewOf(q.slice());
+  p.k = ViewOf(k.slice());
+  p.v = ViewOf(v.slice());
+  p.o = ViewOf(o.slice());
+  p.lse = lse.mutable_data_ptr<float>();
+  params.d_o = ViewOf(d_o.slice());
+  params.dq = ViewOf(dq.slice());
+  params.dk = ViewOf(dk.slice());
+  params.dv = ViewOf(dv.slice());
+  params.deterministic = c.deterministic;
+  const int64_t bytes = flash::portable::LayoutOf(p, c.deterministic).total();
+  const at::Tensor workspace = at::full({bytes / 4}, NAN);
+  params.workspace = workspace.mutable_data_ptr();
+  for (const auto* x : {&q, &k, &v, &d_o}) AddReadable(x->slice());
+  emulated::AddReadable(params.workspace, bytes);
+
+  flash::portable::WithHeadDim(c.d, [&](auto dim) {
+    constexpr auto kType = flash::ElementType::kBFloat16;
+    using flash::portable::LaunchBackward;
+    using flash::portable::LaunchForward;
+    ASSERT_EQ((LaunchForward<kType, dim()>(p, nullptr)), cudaSuccess);
+    ASSERT_EQ((LaunchBackward<kType, dim()>(params, nullptr)), cudaSuccess);
+  });
+  EXPECT_TRUE(o.IsIntact() && dq.IsIntact() && dk.IsIntact() && dv.IsIntact());
+
+  const AttentionInputs inputs = {q.slice(),   k.slice(), v.slice(),
+                                  d_o.slice(), p.scale,   c.causal};
+  const AttentionResults exact = EagerAttention(inputs, at::kDouble);
+  const AttentionResults eager = EagerAttention(inputs, at::kBFloat16);
+  const AttentionResults sums = AttentionMagnitudes(inputs);
+  EXPECT_TRUE(Conforms({o.slice(), eager.o, exact.o, sums.o})) << "O";
+  EXPECT_TRUE(Conforms({lse, eager.lse, exact.lse, sums.lse})) << "L";
+  EXPECT_TRUE(Conforms({dq.slice(), eager.dq, exact.dq, sums.dq, true}))
+      << "dQ";
+  EXPECT_TRUE(Conforms({dk.slice(), eager.dk, exact.dk, sums.dk, true}))
+      << "dK";
+  EXPECT_TRUE(Conforms({dv.slice(), eager.dv, exact.dv, sums.dv})) << "dV";
+}
+
+// A part of a tile and more than one; queries without a key; heads that share
+// keys; columns that are not there.
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const int64_t d : {32, 64, 80, 96, 128, 192, 256}) {
+    cases.push_back({1, 1, 1, 1, 1, d, true, false});
+    cases.push_back({1, 2, 1, 70, 70, d, true, true});
+    cases.push_back({1, 1, 1, 65, 130, d, true, false});
+    cases.push_back({1, 1, 1, 140, 60, d - 8, true, false});
+    cases.push_back({1, 1, 1, 129, 130, d - 8, false, true});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, PortableKernels, ::testing::ValuesIn(Cases()),
+                         Name);
+
+}  // namespace
+}  // namespace tessera::testing
