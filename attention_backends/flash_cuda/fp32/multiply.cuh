@@ -1,8 +1,6 @@
 #ifndef ATTENTION_BACKENDS_FLASH_CUDA_FP32_MULTIPLY_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_FP32_MULTIPLY_CUH_
 
-#include <cuda_runtime.h>
-
 #include "attention_backends/flash_cuda/fp32/tile.cuh"
 #include "attention_backends/flash_cuda/fp32/tile_sizes.h"
 

@@ -1,8 +1,6 @@
 #ifndef ATTENTION_BACKENDS_FLASH_CUDA_FP32_TILE_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_FP32_TILE_CUH_
 
-#include <cuda_runtime.h>
-
 #include <cstdint>
 
 #include "attention_backends/flash_cuda/fp32/shared_memory.cuh"

@@ -1,11 +1,14 @@
 #ifndef TESTS_ATTENTION_BACKENDS_FLASH_CUDA_EMULATION_EMULATED_CUDA_H_
 #define TESTS_ATTENTION_BACKENDS_FLASH_CUDA_EMULATION_EMULATED_CUDA_H_
 
-// What the portable kernels' sources use of CUDA, for a host compiler. Included
-// before them, it takes the place of their instructions.cuh, launch.cuh and
-// launch.h by defining these headers' guards. PTX ISA, "Matrix Fragments for
-// mma.m16n8k16" and "ldmatrix", says which lane holds what.
+// What the portable and the FP32 kernels' sources use of CUDA, for a host
+// compiler. Included before them, it takes the place of those of their headers
+// that are about CUDA by defining these headers' guards. PTX ISA, "Matrix
+// Fragments for mma.m16n8k16" and "ldmatrix", says which lane holds what.
 
+#define ATTENTION_BACKENDS_FLASH_CUDA_FP32_LAUNCH_H_
+#define ATTENTION_BACKENDS_FLASH_CUDA_FP32_LAUNCH_SHAPE_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_FP32_SHARED_MEMORY_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_INSTRUCTIONS_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_LAUNCH_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_LAUNCH_H_
@@ -17,6 +20,7 @@
 #include <type_traits>
 
 #include "attention_backends/flash_cuda/flash_params.h"
+#include "attention_backends/flash_cuda/fp32/tile_sizes.h"
 #include "c10/util/BFloat16.h"
 #include "c10/util/Half.h"
 #include "tests/attention_backends/flash_cuda/emulation/device_emulator.h"
@@ -24,7 +28,7 @@
 #define __device__
 #define __global__
 #define __forceinline__ inline
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define threadIdx (::tessera::emulated::Index{tessera::emulated::ThreadIndex()})
 #define blockIdx (::tessera::emulated::Index{tessera::emulated::BlockIndex()})
 
@@ -49,6 +53,12 @@ struct uint4 {
 struct float2 {
   float x, y;
 };
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+inline float4 make_float4(float x, float y, float z, float w) {
+  return {x, y, z, w};
+}
 
 enum cudaError_t { cudaSuccess, cudaErrorInvalidValue };
 using cudaStream_t = void*;
@@ -176,6 +186,36 @@ void Mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
 }
 
 }  // namespace portable
+
+namespace fp32 {
+
+// Of launch.h.
+template <int kHeadDim>
+cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream);
+template <int kHeadDim>
+cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream);
+
+inline int64_t TilesOf(int64_t rows, int64_t tile_rows) {
+  return (rows + tile_rows - 1) / tile_rows;
+}
+template <typename Tiles>
+portable::LaunchShape ShapeFor(int64_t rows, int tile_rows, int64_t heads) {
+  return {.blocks = TilesOf(rows, tile_rows) * heads,
+          .threads = kThreads,
+          .shared_bytes = Tiles::kSharedBytes};
+}
+// As if the device had one multiprocessor: few heads run with the small tiles.
+inline bool FillsDevice(int64_t blocks) { return blocks >= 2; }
+
+inline float* SharedFloats() {
+  return static_cast<float*>(emulated::Shared(0, 16));
+}
+inline uint32_t SharedAddress(const void* shared) {
+  return static_cast<const char*>(shared) -
+         static_cast<const char*>(emulated::Shared(0, 16));
+}
+
+}  // namespace fp32
 }  // namespace flash
 }  // namespace tessera
 

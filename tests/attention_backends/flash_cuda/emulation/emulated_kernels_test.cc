@@ -1,6 +1,7 @@
-// The portable kernels, forward and backward, on the CPU: what a GPU would
-// compute, thread by thread, within the bounds of the conformance suite. So
-// their arithmetic and their barriers are tested where there is no GPU.
+// The portable and the FP32 kernels, forward and backward, on the CPU: what a
+// GPU would compute, thread by thread, within the bounds of the conformance
+// suite. So their arithmetic and their barriers are tested where there is no
+// GPU.
 
 #include <cmath>
 #include <cstdint>
@@ -11,6 +12,8 @@
 #include "ATen/ATen.h"
 #include "absl/strings/str_cat.h"
 #include "attention_backends/flash_cuda/flash_params.h"
+#include "attention_backends/flash_cuda/fp32/tile_sizes.h"
+#include "attention_backends/flash_cuda/fp32/workspace.h"
 #include "attention_backends/flash_cuda/portable/tile_sizes.h"
 #include "attention_backends/flash_cuda/portable/workspace.h"
 #include "gtest/gtest.h"
@@ -24,14 +27,16 @@ namespace tessera::testing {
 namespace {
 
 struct Case {
+  at::ScalarType dtype;
   int64_t b, h, g, s, t, d;
   bool causal, deterministic;
 };
 
 std::string Name(const ::testing::TestParamInfo<Case>& info) {
   const Case& c = info.param;
-  return absl::StrCat("b", c.b, "_h", c.h, "_g", c.g, "_s", c.s, "_t", c.t,
-                      "_d", c.d, c.causal ? "_causal" : "_full",
+  return absl::StrCat(c10::toString(c.dtype), "_b", c.b, "_h", c.h, "_g", c.g,
+                      "_s", c.s, "_t", c.t, "_d", c.d,
+                      c.causal ? "_causal" : "_full",
                       c.deterministic ? "_deterministic" : "");
 }
 
@@ -49,22 +54,46 @@ void AddReadable(const at::Tensor& x) {
   emulated::AddReadable(x.const_data_ptr(), (last + 1) * x.element_size());
 }
 
-at::Tensor Random(int64_t b, int64_t heads, int64_t rows, int64_t d) {
-  return at::randn({b, heads, rows, d}, at::kDouble).to(at::kBFloat16);
+int64_t WorkspaceBytes(const Case& c, const flash::ForwardParams& p) {
+  return c.dtype == at::kFloat
+             ? flash::fp32::BackwardWorkspaceBytes(p)
+             : flash::portable::LayoutOf(p, c.deterministic).total();
 }
 
-class PortableKernels : public ::testing::TestWithParam<Case> {
+void Launch(const Case& c, const flash::BackwardParams& params) {
+  const flash::ForwardParams& p = params.forward;
+  if (c.dtype == at::kFloat) {
+    flash::fp32::WithHeadDim(c.d, [&](auto dim) {
+      using flash::fp32::LaunchBackward;
+      using flash::fp32::LaunchForward;
+      ASSERT_EQ(LaunchForward<dim()>(p, nullptr), cudaSuccess);
+      ASSERT_EQ(LaunchBackward<dim()>(params, nullptr), cudaSuccess);
+    });
+    return;
+  }
+  flash::portable::WithHeadDim(c.d, [&](auto dim) {
+    constexpr auto kType = flash::ElementType::kBFloat16;
+    using flash::portable::LaunchBackward;
+    using flash::portable::LaunchForward;
+    ASSERT_EQ((LaunchForward<kType, dim()>(p, nullptr)), cudaSuccess);
+    ASSERT_EQ((LaunchBackward<kType, dim()>(params, nullptr)), cudaSuccess);
+  });
+}
+
+class EmulatedKernels : public ::testing::TestWithParam<Case> {
  protected:
-  ~PortableKernels() override { emulated::ForgetReadable(); }
+  ~EmulatedKernels() override { emulated::ForgetReadable(); }
 };
 
-TEST_P(PortableKernels, ConformOnACpu) {
+TEST_P(EmulatedKernels, ConformOnACpu) {
   const Case c = GetParam();
   at::manual_seed(20250101);
-  const GuardedTensor q(Random(c.b, c.h, c.s, c.d));
-  const GuardedTensor k(Random(c.b, c.g, c.t, c.d));
-  const GuardedTensor v(Random(c.b, c.g, c.t, c.d));
-  const GuardedTensor d_o(Random(c.b, c.h, c.s, c.d));
+  const auto random = [&](int64_t heads, int64_t rows) {
+    return GuardedTensor(
+        at::randn({c.b, heads, rows, c.d}, at::kDouble).to(c.dtype));
+  };
+  const GuardedTensor q = random(c.h, c.s), k = random(c.g, c.t);
+  const GuardedTensor v = random(c.g, c.t), d_o = random(c.h, c.s);
   const auto o = GuardedTensor::Unwritten(q.slice());
   const auto dq = GuardedTensor::Unwritten(q.slice());
   const auto dk = GuardedTensor::Unwritten(k.slice());
@@ -86,25 +115,19 @@ TEST_P(PortableKernels, ConformOnACpu) {
   params.dk = ViewOf(dk.slice());
   params.dv = ViewOf(dv.slice());
   params.deterministic = c.deterministic;
-  const int64_t bytes = flash::portable::LayoutOf(p, c.deterministic).total();
+  const int64_t bytes = WorkspaceBytes(c, p);
   const at::Tensor workspace = at::full({bytes / 4}, NAN);
   params.workspace = workspace.mutable_data_ptr();
   for (const auto* x : {&q, &k, &v, &d_o}) AddReadable(x->slice());
   emulated::AddReadable(params.workspace, bytes);
 
-  flash::portable::WithHeadDim(c.d, [&](auto dim) {
-    constexpr auto kType = flash::ElementType::kBFloat16;
-    using flash::portable::LaunchBackward;
-    using flash::portable::LaunchForward;
-    ASSERT_EQ((LaunchForward<kType, dim()>(p, nullptr)), cudaSuccess);
-    ASSERT_EQ((LaunchBackward<kType, dim()>(params, nullptr)), cudaSuccess);
-  });
+  Launch(c, params);
   EXPECT_TRUE(o.IsIntact() && dq.IsIntact() && dk.IsIntact() && dv.IsIntact());
 
   const AttentionInputs inputs = {q.slice(),   k.slice(), v.slice(),
                                   d_o.slice(), p.scale,   c.causal};
   const AttentionResults exact = EagerAttention(inputs, at::kDouble);
-  const AttentionResults eager = EagerAttention(inputs, at::kBFloat16);
+  const AttentionResults eager = EagerAttention(inputs, c.dtype);
   const AttentionResults sums = AttentionMagnitudes(inputs);
   EXPECT_TRUE(Conforms({o.slice(), eager.o, exact.o, sums.o})) << "O";
   EXPECT_TRUE(Conforms({lse, eager.lse, exact.lse, sums.lse})) << "L";
@@ -119,17 +142,19 @@ TEST_P(PortableKernels, ConformOnACpu) {
 // keys; columns that are not there.
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  for (const int64_t d : {32, 64, 80, 96, 128, 192, 256}) {
-    cases.push_back({1, 1, 1, 1, 1, d, true, false});
-    cases.push_back({1, 2, 1, 70, 70, d, true, true});
-    cases.push_back({1, 1, 1, 65, 130, d, true, false});
-    cases.push_back({1, 1, 1, 140, 60, d - 8, true, false});
-    cases.push_back({1, 1, 1, 129, 130, d - 8, false, true});
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
+    for (const int64_t d : {32, 64, 80, 96, 128, 192, 256}) {
+      cases.push_back({dtype, 1, 1, 1, 1, 1, d, true, false});
+      cases.push_back({dtype, 1, 2, 1, 70, 70, d, true, true});
+      cases.push_back({dtype, 1, 1, 1, 65, 130, d, true, false});
+      cases.push_back({dtype, 1, 1, 1, 140, 60, d - 8, true, false});
+      cases.push_back({dtype, 1, 1, 1, 129, 130, d - 8, false, true});
+    }
   }
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, PortableKernels, ::testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Each, EmulatedKernels, ::testing::ValuesIn(Cases()),
                          Name);
 
 }  // namespace
