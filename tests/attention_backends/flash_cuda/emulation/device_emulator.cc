@@ -9,10 +9,14 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+
+// As much as any GPU's blocks have; panels want 1,024-byte addresses.
+alignas(1024) unsigned char tessera_emulated_shared[256 << 10];
 
 namespace tessera::emulated {
 namespace {
@@ -20,6 +24,8 @@ namespace {
 constexpr int kLanes = 32;
 constexpr size_t kStackBytes = size_t{256} << 10;
 constexpr int kMostTurns = 40;  // of a warp in one go
+// In each, every thread has a turn; one that polls may need several.
+constexpr int kMostIdleRounds = 20;
 
 struct Copy {
   uint32_t to;
@@ -32,6 +38,8 @@ struct Fiber {
   std::vector<char> stack;
   bool done = false;
   int exchanges = 0;
+  const char* waits_for = "";
+  int64_t which = 0;
   std::vector<Copy> copies;
 };
 
@@ -48,13 +56,15 @@ struct Warp {
 struct Grid {
   ucontext_t scheduler;
   absl::FunctionRef<void()>* thread = nullptr;
-  unsigned block = 0;
+  unsigned block = 0, blocks = 0;
   int current = 0;
   int64_t progress = 0;  // barriers passed and threads ended
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
   Barrier barrier;
-  std::vector<unsigned char> shared;
+  std::map<int, Barrier> named_barriers;
+  std::vector<absl::AnyInvocable<void()>> tasks;
+  uint32_t shared_bytes = 0;
   std::mt19937 random;
 };
 
@@ -80,20 +90,18 @@ Fiber& Current() {
   return grid.fibers[grid.current];
 }
 
-void LetOthersRun() {
-  Grid& grid = TheGrid();
-  swapcontext(&grid.fibers[grid.current].context, &grid.scheduler);
-}
-
-void Arrive(Barrier& barrier, int count) {
+void Arrive(Barrier& barrier, int count, const char* name, int64_t which,
+            bool waits = true) {
   const int generation = barrier.generation;
   if (++barrier.arrived == count) {
     barrier.arrived = 0;
     ++barrier.generation;
-    ++TheGrid().progress;
+    NoteProgress();
     return;
   }
-  while (barrier.generation == generation) LetOthersRun();
+  while (waits && barrier.generation == generation) {
+    LetOthersRun(name, which);
+  }
 }
 
 void Enter() {
@@ -101,8 +109,8 @@ void Enter() {
   (*grid.thread)();
   if (!Current().copies.empty()) Fail("ended before its copies did");
   Current().done = true;
-  ++grid.progress;
-  LetOthersRun();
+  NoteProgress();
+  LetOthersRun("nothing", 0);
 }
 
 void Start(Fiber& fiber) {
@@ -128,19 +136,59 @@ int RunWarp(Grid& grid, int warp) {
   return ended;
 }
 
+std::string WhatIsWaitedFor(const Grid& grid) {
+  std::map<std::string, int> threads;
+  for (const Fiber& fiber : grid.fibers) {
+    if (!fiber.done) {
+      ++threads[absl::StrCat(fiber.waits_for, " ", fiber.which)];
+    }
+  }
+  std::string list;
+  for (const auto& [what, count] : threads) {
+    absl::StrAppend(&list, " ", count, " for ", what, ",");
+  }
+  return list;
+}
+
+void RunTask(Grid& grid, bool newest) {
+  if (grid.tasks.empty()) return;
+  const size_t i =
+      newest ? grid.tasks.size() - 1 : grid.random() % grid.tasks.size();
+  absl::AnyInvocable<void()> task = std::move(grid.tasks[i]);
+  grid.tasks.erase(grid.tasks.begin() + i);
+  task();
+  NoteProgress();
+}
+
+// A block has one warpgroup that lags behind the others, or none, and copies
+// that are made soon, or only once every thread waits, the newest first.
 void RunBlock(Grid& grid, int threads) {
-  std::vector<int> order(threads / kLanes);
+  const int warps = threads / kLanes, warpgroups = (warps + 3) / 4;
+  std::vector<int> order(warps);
   std::iota(order.begin(), order.end(), 0);
-  int left = threads;
+  const int lagging = grid.random() % (warpgroups + 1);
+  const bool copies_soon = grid.random() % 2 == 0;
+  int left = threads, idle_rounds = 0;
   while (left > 0) {
     const int64_t before = grid.progress;
     std::shuffle(order.begin(), order.end(), grid.random);
     for (const int warp : order) {
+      if (warp / 4 == lagging && idle_rounds == 0) continue;
       const int turns = 1 + grid.random() % kMostTurns;
       for (int turn = 0; turn < turns; ++turn) left -= RunWarp(grid, warp);
+      if (copies_soon && grid.random() % 2 == 0) RunTask(grid, false);
     }
-    if (grid.progress == before) Fail("all threads wait for each other");
+    idle_rounds = grid.progress == before ? idle_rounds + 1 : 0;
+    if (idle_rounds > 1 && !grid.tasks.empty()) {
+      RunTask(grid, /*newest=*/true);
+      idle_rounds = 0;
+    }
+    if (idle_rounds == kMostIdleRounds) {
+      Fail(absl::StrCat("all threads wait for each other:",
+                        WhatIsWaitedFor(grid)));
+    }
   }
+  while (!grid.tasks.empty()) RunTask(grid, false);
 }
 
 }  // namespace
@@ -149,10 +197,13 @@ void RunGrid(int64_t blocks, int threads, int shared_bytes,
              absl::FunctionRef<void()> thread) {
   Grid& grid = TheGrid();
   grid.thread = &thread;
+  grid.blocks = blocks;
+  grid.shared_bytes = shared_bytes;
   grid.fibers.resize(threads);
   for (int64_t block = 0; block < blocks; ++block) {
     grid.block = block;
-    grid.shared.assign(shared_bytes, 0xff);
+    std::memset(tessera_emulated_shared, 0xff, shared_bytes);
+    grid.named_barriers.clear();
     grid.warps.assign(threads / kLanes, Warp());
     for (Fiber& fiber : grid.fibers) Start(fiber);
     RunBlock(grid, threads);
@@ -161,16 +212,33 @@ void RunGrid(int64_t blocks, int threads, int shared_bytes,
 
 unsigned ThreadIndex() { return TheGrid().current; }
 unsigned BlockIndex() { return TheGrid().block; }
+unsigned GridBlocks() { return TheGrid().blocks; }
+
+void LetOthersRun(const char* waits_for, int64_t which) {
+  Grid& grid = TheGrid();
+  Current().waits_for = waits_for;
+  Current().which = which;
+  swapcontext(&grid.fibers[grid.current].context, &grid.scheduler);
+}
+void NoteProgress() { ++TheGrid().progress; }
+void RunLater(absl::AnyInvocable<void()> task) {
+  TheGrid().tasks.push_back(std::move(task));
+}
+int RandomNumber(int below) { return TheGrid().random() % below; }
+
+void NamedBarrier(int id, int threads, bool waits) {
+  Arrive(TheGrid().named_barriers[id], threads, "named barrier", id, waits);
+}
 
 void BlockBarrier() {
   Grid& grid = TheGrid();
-  Arrive(grid.barrier, static_cast<int>(grid.fibers.size()));
+  Arrive(grid.barrier, static_cast<int>(grid.fibers.size()), "barrier", 0);
 }
 
 void WarpBarrier(unsigned mask) {
   Grid& grid = TheGrid();
   Arrive(grid.warps[grid.current / kLanes].barriers[mask],
-         __builtin_popcount(mask));
+         __builtin_popcount(mask), "lanes", mask);
 }
 
 const LaneWords* Exchange(const LaneWords& mine, unsigned mask) {
@@ -183,14 +251,14 @@ const LaneWords* Exchange(const LaneWords& mine, unsigned mask) {
 }
 
 void* Shared(uint32_t address, int bytes) {
-  std::vector<unsigned char>& shared = TheGrid().shared;
-  if (address + bytes > shared.size()) {
-    Fail(absl::StrCat("shared memory at ", address, " of ", shared.size()));
+  const uint32_t size = TheGrid().shared_bytes;
+  if (address + bytes > size) {
+    Fail(absl::StrCat("shared memory at ", address, " of ", size));
   }
   if (address % bytes != 0) {
     Fail(absl::StrCat(bytes, " bytes of shared memory at ", address));
   }
-  return &shared[address];
+  return tessera_emulated_shared + address;
 }
 
 void CopyLater(uint32_t to, const void* from, int bytes) {

@@ -4,7 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
+
+// A block's shared memory.
+extern "C" unsigned char tessera_emulated_shared[];
 
 // Runs a grid of CUDA threads on one CPU thread, block after block, each CUDA
 // thread a fiber. Fibers change only where they wait for each other, and warps
@@ -26,8 +30,21 @@ void RunGrid(int64_t blocks, int threads, int shared_bytes,
 // Of the CUDA thread that runs.
 unsigned ThreadIndex();
 unsigned BlockIndex();
+unsigned GridBlocks();
+
+// Lets others run; to be called by a thread that polls. What it waits for is
+// said where all wait for ever.
+void LetOthersRun(const char* waits_for, int64_t which);
+// A thread that waited may go on.
+void NoteProgress();
+// Runs `task` at some time while threads run: a copy engine's work.
+void RunLater(absl::AnyInvocable<void()> task);
+// In [0, below).
+int RandomNumber(int below);
 
 void BlockBarrier();
+// bar.sync or bar.arrive: completes with that many arrivals.
+void NamedBarrier(int id, int threads, bool waits);
 // Of the lanes in `mask`, this one among them.
 void WarpBarrier(unsigned mask = 0xffffffff);
 

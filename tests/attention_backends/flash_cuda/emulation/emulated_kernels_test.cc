@@ -1,7 +1,6 @@
-// The portable and the FP32 kernels, forward and backward, on the CPU: what a
-// GPU would compute, thread by thread, within the bounds of the conformance
-// suite. So their arithmetic and their barriers are tested where there is no
-// GPU.
+// The attention kernels, forward and backward, on the CPU: what a GPU would
+// compute, thread by thread, within the bounds of the conformance suite. So
+// their arithmetic and their barriers are tested where there is no GPU.
 
 #include <cmath>
 #include <cstdint>
@@ -14,6 +13,7 @@
 #include "attention_backends/flash_cuda/flash_params.h"
 #include "attention_backends/flash_cuda/fp32/tile_sizes.h"
 #include "attention_backends/flash_cuda/fp32/workspace.h"
+#include "attention_backends/flash_cuda/hopper/tiles.h"
 #include "attention_backends/flash_cuda/portable/tile_sizes.h"
 #include "attention_backends/flash_cuda/portable/workspace.h"
 #include "gtest/gtest.h"
@@ -21,21 +21,31 @@
 #include "tests/attention_backends/error_bound.h"
 #include "tests/attention_backends/flash_cuda/emulation/device_emulator.h"
 #include "tests/attention_backends/flash_cuda/emulation/emulated_cuda.h"
+#include "tests/attention_backends/flash_cuda/emulation/emulated_hopper_kernels.h"
 #include "tests/attention_backends/guarded_tensor.h"
 
 namespace tessera::testing {
 namespace {
 
+// Of the Hopper kernels, the tiles for short and for long sequences.
+enum class Kernels { kPortable, kFp32, kHopperShort, kHopperLong };
+
+constexpr const char* kNames[] = {"portable", "fp32", "hopper", "hopper_long"};
+
 struct Case {
-  at::ScalarType dtype;
+  Kernels kernels;
   int64_t b, h, g, s, t, d;
   bool causal, deterministic;
+
+  at::ScalarType dtype() const {
+    return kernels == Kernels::kFp32 ? at::kFloat : at::kBFloat16;
+  }
 };
 
 std::string Name(const ::testing::TestParamInfo<Case>& info) {
   const Case& c = info.param;
-  return absl::StrCat(c10::toString(c.dtype), "_b", c.b, "_h", c.h, "_g", c.g,
-                      "_s", c.s, "_t", c.t, "_d", c.d,
+  return absl::StrCat(kNames[static_cast<int>(c.kernels)], "_b", c.b, "_h", c.h,
+                      "_g", c.g, "_s", c.s, "_t", c.t, "_d", c.d,
                       c.causal ? "_causal" : "_full",
                       c.deterministic ? "_deterministic" : "");
 }
@@ -55,29 +65,44 @@ void AddReadable(const at::Tensor& x) {
 }
 
 int64_t WorkspaceBytes(const Case& c, const flash::ForwardParams& p) {
-  return c.dtype == at::kFloat
+  return c.kernels == Kernels::kFp32
              ? flash::fp32::BackwardWorkspaceBytes(p)
              : flash::portable::LayoutOf(p, c.deterministic).total();
 }
 
-void Launch(const Case& c, const flash::BackwardParams& params) {
-  const flash::ForwardParams& p = params.forward;
-  if (c.dtype == at::kFloat) {
-    flash::fp32::WithHeadDim(c.d, [&](auto dim) {
-      using flash::fp32::LaunchBackward;
-      using flash::fp32::LaunchForward;
-      ASSERT_EQ(LaunchForward<dim()>(p, nullptr), cudaSuccess);
-      ASSERT_EQ(LaunchBackward<dim()>(params, nullptr), cudaSuccess);
-    });
-    return;
-  }
-  flash::portable::WithHeadDim(c.d, [&](auto dim) {
-    constexpr auto kType = flash::ElementType::kBFloat16;
-    using flash::portable::LaunchBackward;
-    using flash::portable::LaunchForward;
-    ASSERT_EQ((LaunchForward<kType, dim()>(p, nullptr)), cudaSuccess);
+void LaunchFp32(const flash::BackwardParams& params) {
+  using flash::fp32::LaunchBackward;
+  using flash::fp32::LaunchForward;
+  flash::fp32::WithHeadDim(params.forward.d, [&](auto dim) {
+    ASSERT_EQ(LaunchForward<dim()>(params.forward, nullptr), cudaSuccess);
+    ASSERT_EQ(LaunchBackward<dim()>(params, nullptr), cudaSuccess);
+  });
+}
+
+void LaunchPortable(const flash::BackwardParams& params) {
+  using flash::portable::LaunchBackward;
+  using flash::portable::LaunchForward;
+  constexpr auto kType = flash::ElementType::kBFloat16;
+  flash::portable::WithHeadDim(params.forward.d, [&](auto dim) {
+    ASSERT_EQ((LaunchForward<kType, dim()>(params.forward, nullptr)),
+              cudaSuccess);
     ASSERT_EQ((LaunchBackward<kType, dim()>(params, nullptr)), cudaSuccess);
   });
+}
+
+void Launch(const Case& c, const flash::BackwardParams& params) {
+  switch (c.kernels) {
+    case Kernels::kPortable:
+      return LaunchPortable(params);
+    case Kernels::kFp32:
+      return LaunchFp32(params);
+    default:
+      flash::hopper::WithHeadDim(c.d, [&](auto dim) {
+        emulated::HopperForward<dim()>(params.forward,
+                                       c.kernels == Kernels::kHopperShort);
+        emulated::HopperBackward<dim()>(params);
+      });
+  }
 }
 
 class EmulatedKernels : public ::testing::TestWithParam<Case> {
@@ -90,7 +115,7 @@ TEST_P(EmulatedKernels, ConformOnACpu) {
   at::manual_seed(20250101);
   const auto random = [&](int64_t heads, int64_t rows) {
     return GuardedTensor(
-        at::randn({c.b, heads, rows, c.d}, at::kDouble).to(c.dtype));
+        at::randn({c.b, heads, rows, c.d}, at::kDouble).to(c.dtype()));
   };
   const GuardedTensor q = random(c.h, c.s), k = random(c.g, c.t);
   const GuardedTensor v = random(c.g, c.t), d_o = random(c.h, c.s);
@@ -127,7 +152,7 @@ TEST_P(EmulatedKernels, ConformOnACpu) {
   const AttentionInputs inputs = {q.slice(),   k.slice(), v.slice(),
                                   d_o.slice(), p.scale,   c.causal};
   const AttentionResults exact = EagerAttention(inputs, at::kDouble);
-  const AttentionResults eager = EagerAttention(inputs, c.dtype);
+  const AttentionResults eager = EagerAttention(inputs, c.dtype());
   const AttentionResults sums = AttentionMagnitudes(inputs);
   EXPECT_TRUE(Conforms({o.slice(), eager.o, exact.o, sums.o})) << "O";
   EXPECT_TRUE(Conforms({lse, eager.lse, exact.lse, sums.lse})) << "L";
@@ -142,14 +167,24 @@ TEST_P(EmulatedKernels, ConformOnACpu) {
 // keys; columns that are not there.
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
+  for (const Kernels kernels : {Kernels::kPortable, Kernels::kFp32}) {
     for (const int64_t d : {32, 64, 80, 96, 128, 192, 256}) {
-      cases.push_back({dtype, 1, 1, 1, 1, 1, d, true, false});
-      cases.push_back({dtype, 1, 2, 1, 70, 70, d, true, true});
-      cases.push_back({dtype, 1, 1, 1, 65, 130, d, true, false});
-      cases.push_back({dtype, 1, 1, 1, 140, 60, d - 8, true, false});
-      cases.push_back({dtype, 1, 1, 1, 129, 130, d - 8, false, true});
+      cases.push_back({kernels, 1, 1, 1, 1, 1, d, true, false});
+      cases.push_back({kernels, 1, 2, 1, 70, 70, d, true, true});
+      cases.push_back({kernels, 1, 1, 1, 65, 130, d, true, false});
+      cases.push_back({kernels, 1, 1, 1, 140, 60, d - 8, true, false});
+      cases.push_back({kernels, 1, 1, 1, 129, 130, d - 8, false, true});
     }
+  }
+  for (const int64_t d : {64, 80, 96, 128}) {
+    const auto kShort = Kernels::kHopperShort, kLong = Kernels::kHopperLong;
+    cases.push_back({kShort, 1, 1, 1, 1, 1, d, true, false});
+    cases.push_back({kShort, 1, 2, 1, 300, 300, d, true, true});
+    cases.push_back({kShort, 2, 1, 1, 65, 260, d - 8, true, false});
+    cases.push_back({kShort, 1, 1, 1, 270, 150, d, true, false});
+    cases.push_back({kShort, 1, 2, 1, 129, 390, d - 8, false, true});
+    cases.push_back({kLong, 1, 2, 1, 300, 300, d, true, false});
+    cases.push_back({kLong, 1, 1, 1, 257, 130, d, false, false});
   }
   return cases;
 }
