@@ -38,6 +38,8 @@ class BackwardConsumer {
   using Sums = float[Traits::kSums];
   // S^T as the next product's operand: 16 queries in 4 registers.
   using Weights = uint32_t[Traits::kQueries / 16][4];
+  // V of 64 keys as an operand.
+  using Values = uint32_t[Traits::kHeadDim / 16][4];
 
   __device__ BackwardConsumer(const BackwardMaps& maps,
                               const BackwardArgs& args, Shared& shared,
@@ -49,6 +51,13 @@ class BackwardConsumer {
 #pragma unroll
     for (int i = 0; i < Traits::kSums; ++i) dk[i] = dv[i] = 0;
     shared_.kv_full.Wait(0);
+    if constexpr (Traits::kHoldsV) {
+#pragma unroll
+      for (int i = 0; i < Traits::kHeadDim / 16; ++i) {
+        LoadFragment<KTile>(SharedAddress(shared_.v), 64 * warpgroup_, 16 * i,
+                            v_[i]);
+      }
+    }
     for (int member = 0; member < args_.group; ++member) {
       int step = 0;
       for (; step < work.masked_steps; ++step) {
@@ -78,7 +87,11 @@ class BackwardConsumer {
       shared_.q_full[stage].Wait(ring_.parity);
       IssueScores(shared_.k, shared_.q[stage], s);
       shared_.d_o_full[stage].Wait(ring_.parity);
-      IssueScores(shared_.v, shared_.d_o[stage], dp);
+      if constexpr (Traits::kHoldsV) {
+        IssueScores(v_, shared_.d_o[stage], dp);
+      } else {
+        IssueScores(shared_.v, shared_.d_o[stage], dp);
+      }
       WgmmaWait<1>();
       PinRegisters(s);
       Exponentiate(shared_.lse2[stage], s);
@@ -141,6 +154,18 @@ class BackwardConsumer {
       Wgmma<Traits::kQueries>::template Shared<Element, Major::kK, Major::kK>(
           s, KTile::KMajor(a, 64 * warpgroup_, column),
           QTile::KMajor(b, 0, column), column > 0);
+    }
+    WgmmaCommit();
+  }
+  __device__ __forceinline__ static void IssueScores(const Values& v,
+                                                     const uint8_t* queries,
+                                                     Scores& s) {
+    const uint32_t b = SharedAddress(queries);
+    WgmmaFence();
+#pragma unroll
+    for (int column = 0; column < Traits::kHeadDim; column += 16) {
+      Wgmma<Traits::kQueries>::template Registers<Element, Major::kK>(
+          s, v[column / 16], QTile::KMajor(b, 0, column), column > 0);
     }
     WgmmaCommit();
   }
@@ -273,6 +298,7 @@ class BackwardConsumer {
   const BackwardArgs& args_;
   Shared& shared_;
   const int warpgroup_;
+  Values v_;  // where Traits::kHoldsV
   RingIndex<Traits::kStages> ring_;
   uint32_t dq_turn_parity_ = 0;
 };

@@ -40,6 +40,9 @@ struct BackwardTraits {
   using KTile = Panels<kKeys, kHeadDim>;
   using DsTile = Panels<kKeys, kQueries>;  // dS^T
   using Dq = DqTileOf<kHeadDim, kDeterministic>;
+  // V stays in registers where some are to spare: dP^T = V dO^T then reads one
+  // operand from shared memory instead of two.
+  static constexpr bool kHoldsV = kHeadDim == 96 && !kDeterministic;
   static constexpr int kSums = kHeadDim / 2;    // of dK and dV, per thread
   static constexpr int kScores = kQueries / 2;  // of S and dP, per thread
 };

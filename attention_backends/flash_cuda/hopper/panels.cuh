@@ -69,15 +69,27 @@ struct Panels {
   }
 };
 
-// Stores 16 columns, from `column` on, of a warpgroup's 64 rows: the fragment
-// of a product that each thread holds (wgmma.cuh), rounded and packed.
+// Where this thread points its warp's part of 16 columns, from `column` on, of
+// a warpgroup's 64 rows: the fragment of a product that each thread holds
+// (wgmma.cuh), rounded and packed.
+template <typename Tile>
+__device__ __forceinline__ uint32_t FragmentAddress(uint32_t tile,
+                                                    int first_row, int column) {
+  const int lane = threadIdx.x % 32;
+  const int row = first_row + threadIdx.x % 128 / 32 * 16 + lane % 16;
+  return tile + Tile::Offset(row, column + lane / 16 * 8);
+}
+template <typename Tile>
+__device__ __forceinline__ void LoadFragment(uint32_t tile, int first_row,
+                                             int column,
+                                             uint32_t (&packed)[4]) {
+  LoadMatrices(FragmentAddress<Tile>(tile, first_row, column), packed);
+}
 template <typename Tile>
 __device__ __forceinline__ void StoreFragment(uint32_t tile, int first_row,
                                               int column,
                                               const uint32_t (&packed)[4]) {
-  const int lane = threadIdx.x % 32;
-  const int row = first_row + threadIdx.x % 128 / 32 * 16 + lane % 16;
-  StoreMatrices(tile + Tile::Offset(row, column + lane / 16 * 8), packed);
+  StoreMatrices(FragmentAddress<Tile>(tile, first_row, column), packed);
 }
 
 // Sends rows of a tile, from `first_row` on, through the copy engine to `to`;

@@ -164,8 +164,16 @@ __device__ __forceinline__ float Exp2(float x) {
   return y;
 }
 
-// Stores four 8x8 matrices of 2-byte elements; lane l gives the address of row
-// l % 8 of matrix l / 8.
+// Four 8x8 matrices of 2-byte elements; lane l gives the address of row l % 8
+// of matrix l / 8.
+__device__ __forceinline__ void LoadMatrices(uint32_t address,
+                                             uint32_t (&r)[4]) {
+  asm volatile(
+      "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+      : "r"(address)
+      : "memory");
+}
 __device__ __forceinline__ void StoreMatrices(uint32_t address,
                                               const uint32_t (&r)[4]) {
   asm volatile(
