@@ -58,7 +58,7 @@ struct Grid {
   absl::FunctionRef<void()>* thread = nullptr;
   unsigned block = 0, blocks = 0;
   int current = 0;
-  int64_t progress = 0;  // barriers passed and threads ended
+  int64_t progress = 0;  // barriers passed, copies made, threads ended
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
   Barrier barrier;
@@ -176,7 +176,9 @@ void RunBlock(Grid& grid, int threads) {
       if (warp / 4 == lagging && idle_rounds == 0) continue;
       const int turns = 1 + grid.random() % kMostTurns;
       for (int turn = 0; turn < turns; ++turn) left -= RunWarp(grid, warp);
-      if (copies_soon && grid.random() % 2 == 0) RunTask(grid, false);
+      if (copies_soon && grid.random() % 2 == 0) {
+        RunTask(grid, /*newest=*/false);
+      }
     }
     idle_rounds = grid.progress == before ? idle_rounds + 1 : 0;
     if (idle_rounds > 1 && !grid.tasks.empty()) {
@@ -188,7 +190,7 @@ void RunBlock(Grid& grid, int threads) {
                         WhatIsWaitedFor(grid)));
     }
   }
-  while (!grid.tasks.empty()) RunTask(grid, false);
+  while (!grid.tasks.empty()) RunTask(grid, /*newest=*/false);
 }
 
 }  // namespace

@@ -7,11 +7,11 @@
 // Fragments for mma.m16n8k16" and "ldmatrix", says which lane holds what.
 
 #define ATTENTION_BACKENDS_FLASH_CUDA_FP32_LAUNCH_H_
-#define ATTENTION_BACKENDS_FLASH_CUDA_FP32_LAUNCH_SHAPE_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_FP32_SHARED_MEMORY_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_INSTRUCTIONS_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_LAUNCH_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_LAUNCH_H_
+#define __CUDA_RUNTIME_H__  // cuda_runtime.h's own guard
 
 #include <cmath>
 #include <cstdint>
@@ -20,7 +20,6 @@
 #include <type_traits>
 
 #include "attention_backends/flash_cuda/flash_params.h"
-#include "attention_backends/flash_cuda/fp32/tile_sizes.h"
 #include "c10/util/BFloat16.h"
 #include "c10/util/Half.h"
 #include "tests/attention_backends/flash_cuda/emulation/device_emulator.h"
@@ -65,6 +64,17 @@ using cudaStream_t = void*;
 inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes,
                                    cudaStream_t) {
   std::memset(to, value, bytes);
+  return cudaSuccess;
+}
+
+// One device of one multiprocessor: what is not small fills it.
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = 1;
   return cudaSuccess;
 }
 
@@ -194,18 +204,6 @@ template <int kHeadDim>
 cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream);
 template <int kHeadDim>
 cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream);
-
-inline int64_t TilesOf(int64_t rows, int64_t tile_rows) {
-  return (rows + tile_rows - 1) / tile_rows;
-}
-template <typename Tiles>
-portable::LaunchShape ShapeFor(int64_t rows, int tile_rows, int64_t heads) {
-  return {.blocks = TilesOf(rows, tile_rows) * heads,
-          .threads = kThreads,
-          .shared_bytes = Tiles::kSharedBytes};
-}
-// As if the device had one multiprocessor: few heads run with the small tiles.
-inline bool FillsDevice(int64_t blocks) { return blocks >= 2; }
 
 inline float* SharedFloats() {
   return static_cast<float*>(emulated::Shared(0, 16));

@@ -65,9 +65,14 @@ void AddReadable(const at::Tensor& x) {
 }
 
 int64_t WorkspaceBytes(const Case& c, const flash::ForwardParams& p) {
-  return c.kernels == Kernels::kFp32
-             ? flash::fp32::BackwardWorkspaceBytes(p)
-             : flash::portable::LayoutOf(p, c.deterministic).total();
+  switch (c.kernels) {
+    case Kernels::kPortable:
+      return flash::portable::LayoutOf(p, c.deterministic).total();
+    case Kernels::kFp32:
+      return flash::fp32::BackwardWorkspaceBytes(p);
+    default:
+      return 0;  // HopperBackward() brings its own
+  }
 }
 
 void LaunchFp32(const flash::BackwardParams& params) {
