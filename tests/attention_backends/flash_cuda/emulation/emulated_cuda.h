@@ -6,12 +6,12 @@
 // that are about CUDA by defining these headers' guards. PTX ISA, "Matrix
 // Fragments for mma.m16n8k16" and "ldmatrix", says which lane holds what.
 
-#define ATTENTION_BACKENDS_FLASH_CUDA_FP32_LAUNCH_H_
 #define ATTENTION_BACKENDS_FLASH_CUDA_FP32_SHARED_MEMORY_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_INSTRUCTIONS_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_LAUNCH_CUH_
-#define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_LAUNCH_H_
-#define __CUDA_RUNTIME_H__  // cuda_runtime.h's own guard
+// And the guards of CUDA's own.
+#define __CUDA_RUNTIME_API_H__
+#define __CUDA_RUNTIME_H__
 
 #include <cmath>
 #include <cstdint>
@@ -112,12 +112,6 @@ cudaError_t Launch(void (*kernel)(Args...), const LaunchShape& shape,
   return cudaSuccess;
 }
 
-// Of launch.h.
-template <ElementType kType, int kHeadDim>
-cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream);
-template <ElementType kType, int kHeadDim>
-cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream);
-
 inline uint32_t SharedMemory() { return 0; }
 
 inline void CopyOrZero16(uint32_t to, const void* from, bool copy) {
@@ -199,12 +193,6 @@ void Mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
 
 namespace fp32 {
 
-// Of launch.h.
-template <int kHeadDim>
-cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream);
-template <int kHeadDim>
-cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream);
-
 inline float* SharedFloats() {
   return static_cast<float*>(emulated::Shared(0, 16));
 }
@@ -216,5 +204,9 @@ inline uint32_t SharedAddress(const void* shared) {
 }  // namespace fp32
 }  // namespace flash
 }  // namespace tessera
+
+// These use what comes above.
+#include "attention_backends/flash_cuda/fp32/launch.h"
+#include "attention_backends/flash_cuda/portable/launch.h"
 
 #endif  // TESTS_ATTENTION_BACKENDS_FLASH_CUDA_EMULATION_EMULATED_CUDA_H_
