@@ -31,11 +31,14 @@ struct Inputs {
   double scale = 1;
 };
 
-Inputs MakeInputs(const ConformanceCase& c, at::Device device) {
+// Values drawn on `drawn_on`: the same for every device when that is the CPU.
+Inputs MakeInputs(const ConformanceCase& c, at::Device device,
+                  at::Device drawn_on = at::kCPU) {
   at::manual_seed(20250101);
   const Shape& n = c.shape;
+  const at::TensorOptions options(at::dtype(at::kDouble).device(drawn_on));
   const auto random = [&](int64_t heads, int64_t rows) {
-    return at::randn({n.b, heads, rows, n.d}, at::kDouble);
+    return at::randn({n.b, heads, rows, n.d}, options);
   };
   const at::Tensor q = random(n.h, n.s);
   at::Tensor k = random(n.g, n.t);
@@ -217,7 +220,8 @@ void ExpectPlanHolds(const ConformanceCase& c, const DeviceInfo& device) {
   const absl::Status supports = c.backend->Supports(problem);
   if (!supports.ok()) GTEST_SKIP() << supports.message();
   const AttentionMemory plan = c.backend->Plan(problem);
-  const Inputs in = MakeInputs(c, device.device);
+  // The values do not matter; drawing so many takes a CPU seconds.
+  const Inputs in = MakeInputs(c, device.device, device.device);
   {  // The first call allocates cuBLAS's workspace.
     AttentionResults unused;
     RunBackend(c, in, &unused);

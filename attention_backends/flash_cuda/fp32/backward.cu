@@ -6,24 +6,22 @@
 #include "attention_backends/flash_cuda/fp32/backward_statistics_kernel.cuh"
 #include "attention_backends/flash_cuda/fp32/launch.h"
 #include "attention_backends/flash_cuda/fp32/launch_shape.cuh"
-#include "attention_backends/flash_cuda/portable/launch.cuh"
+#include "attention_backends/flash_cuda/launch_kernel.cuh"
 
 namespace tessera {
 namespace flash {
 namespace fp32 {
 namespace {
 
-using portable::Launch;
-
 cudaError_t LaunchStatistics(const BackwardParams& params,
                              RowStatistics* statistics, cudaStream_t stream) {
   const ForwardParams& p = params.forward;
-  return Launch(params.deterministic ? BackwardStatisticsKernel<false>
-                                     : BackwardStatisticsKernel<true>,
-                {.blocks = TilesOf(p.b * p.h * p.s, kStatisticsRows),
-                 .threads = kStatisticsThreads,
-                 .shared_bytes = 0},
-                stream, params, statistics);
+  return LaunchKernel(params.deterministic ? BackwardStatisticsKernel<false>
+                                           : BackwardStatisticsKernel<true>,
+                      {.blocks = TilesOf(p.b * p.h * p.s, kStatisticsRows),
+                       .threads = kStatisticsThreads,
+                       .shared_bytes = 0},
+                      stream, params, statistics);
 }
 
 // dK and dV, and with kAddsDq dQ.
@@ -35,12 +33,12 @@ cudaError_t LaunchKeys(const BackwardParams& params,
   const ForwardParams& p = params.forward;
   const auto large = ShapeFor<Large>(p.t, Large::kHeld, p.g * p.b);
   if (FillsDevice(large.blocks)) {
-    return Launch(BackwardKeyKernel<Large, kAddsDq>, large, stream, params,
-                  statistics);
+    return LaunchKernel(BackwardKeyKernel<Large, kAddsDq>, large, stream,
+                        params, statistics);
   }
-  return Launch(BackwardKeyKernel<Small, kAddsDq>,
-                ShapeFor<Small>(p.t, Small::kHeld, p.g * p.b), stream, params,
-                statistics);
+  return LaunchKernel(BackwardKeyKernel<Small, kAddsDq>,
+                      ShapeFor<Small>(p.t, Small::kHeld, p.g * p.b), stream,
+                      params, statistics);
 }
 
 // dQ in a fixed order.
@@ -53,12 +51,12 @@ cudaError_t LaunchQueries(const BackwardParams& params,
   const ForwardParams& p = params.forward;
   const auto large = ShapeFor<Large>(p.s, Large::kHeld, p.h * p.b);
   if (FillsDevice(large.blocks)) {
-    return Launch(BackwardQueryKernel<Large>, large, stream, params,
-                  statistics);
+    return LaunchKernel(BackwardQueryKernel<Large>, large, stream, params,
+                        statistics);
   }
-  return Launch(BackwardQueryKernel<Small>,
-                ShapeFor<Small>(p.s, Small::kHeld, p.h * p.b), stream, params,
-                statistics);
+  return LaunchKernel(BackwardQueryKernel<Small>,
+                      ShapeFor<Small>(p.s, Small::kHeld, p.h * p.b), stream,
+                      params, statistics);
 }
 
 }  // namespace

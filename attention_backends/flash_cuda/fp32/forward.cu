@@ -1,7 +1,7 @@
 #include "attention_backends/flash_cuda/fp32/forward_kernel.cuh"
 #include "attention_backends/flash_cuda/fp32/launch.h"
 #include "attention_backends/flash_cuda/fp32/launch_shape.cuh"
-#include "attention_backends/flash_cuda/portable/launch.cuh"
+#include "attention_backends/flash_cuda/launch_kernel.cuh"
 
 namespace tessera {
 namespace flash {
@@ -14,11 +14,11 @@ cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream) {
   const int64_t heads = params.h * params.b;
   const auto large = ShapeFor<Large>(params.s, Large::kQueries, heads);
   if (FillsDevice(large.blocks)) {
-    return portable::Launch(ForwardKernel<Large>, large, stream, params);
+    return LaunchKernel(ForwardKernel<Large>, large, stream, params);
   }
-  return portable::Launch(ForwardKernel<Small>,
-                          ShapeFor<Small>(params.s, Small::kQueries, heads),
-                          stream, params);
+  return LaunchKernel(ForwardKernel<Small>,
+                      ShapeFor<Small>(params.s, Small::kQueries, heads), stream,
+                      params);
 }
 
 // BUILD.bazel compiles this file once for each head dim.

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "attention_backends/flash_cuda/fp32/tile_sizes.h"
-#include "attention_backends/flash_cuda/portable/launch.cuh"
+#include "attention_backends/flash_cuda/launch_kernel.cuh"
 
 namespace tessera {
 namespace flash {
@@ -19,7 +19,7 @@ inline int64_t TilesOf(int64_t rows, int64_t tile_rows) {
 // For blocks of one tile of `tile_rows` of the `rows` rows of one of `heads`
 // heads each.
 template <typename Tiles>
-portable::LaunchShape ShapeFor(int64_t rows, int tile_rows, int64_t heads) {
+LaunchShape ShapeFor(int64_t rows, int tile_rows, int64_t heads) {
   return {.blocks = TilesOf(rows, tile_rows) * heads,
           .threads = kThreads,
           .shared_bytes = Tiles::kSharedBytes};

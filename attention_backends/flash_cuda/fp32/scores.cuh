@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "attention_backends/flash_cuda/fp32/tile.cuh"
-#include "attention_backends/flash_cuda/portable/instructions.cuh"
+#include "attention_backends/flash_cuda/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/scores.cuh"
 #include "attention_backends/flash_cuda/portable/visibility.h"
 
@@ -21,7 +21,7 @@ using portable::Visibility;
 // FlashAttention's kernels, with log2(e) folded into the scale, has one
 // relative to m, which at logits of 200 is visible in FP32.
 __device__ __forceinline__ float Exp(float x) {
-  return portable::Exp2(x * portable::kLog2E);
+  return Exp2(x * portable::kLog2E);
 }
 
 // -infinity where the query does not see the key. Rows are queries and columns

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "attention_backends/flash_cuda/fp32/shared_memory.cuh"
 #include "attention_backends/flash_cuda/fp32/tile_sizes.h"
+#include "attention_backends/flash_cuda/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/tile.cuh"
 
@@ -20,6 +20,10 @@ using portable::HeadRows;
 using portable::Lane;
 using portable::RowsOf;
 using portable::Warp;
+
+__device__ __forceinline__ float* SharedFloats() {
+  return reinterpret_cast<float*>(SharedMemory());
+}
 
 // In shared memory.
 template <int kCols>

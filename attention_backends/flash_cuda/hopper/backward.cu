@@ -1,6 +1,7 @@
 #include "attention_backends/flash_cuda/hopper/backward_launch.cuh"
-#include "attention_backends/flash_cuda/hopper/kernels.h"
+#include "attention_backends/flash_cuda/hopper/launch.h"
 #include "attention_backends/flash_cuda/hopper/tiles.h"
+#include "attention_backends/flash_cuda/instructions.cuh"
 
 namespace tessera {
 namespace flash {

@@ -7,10 +7,12 @@
 
 #include "attention_backends/flash_cuda/hopper/backward_producer.cuh"
 #include "attention_backends/flash_cuda/hopper/backward_work.cuh"
+#include "attention_backends/flash_cuda/hopper/fragments.cuh"
 #include "attention_backends/flash_cuda/hopper/panels.cuh"
 #include "attention_backends/flash_cuda/hopper/ptx.cuh"
 #include "attention_backends/flash_cuda/hopper/ring.cuh"
 #include "attention_backends/flash_cuda/hopper/wgmma.cuh"
+#include "attention_backends/flash_cuda/instructions.cuh"
 
 // dQ, dK and dV on Hopper (Dao, "FlashAttention-2", 2023, algorithm 2).
 //
@@ -353,9 +355,7 @@ template <typename Traits>
 __global__ void __launch_bounds__(Traits::kThreads, 1)
     BackwardKernel(const __grid_constant__ BackwardMaps maps,
                    const __grid_constant__ BackwardArgs args) {
-  extern __shared__ uint8_t raw[];
-  auto& shared = *reinterpret_cast<BackwardShared<Traits>*>(
-      raw + (1024 - SharedAddress(raw) % 1024) % 1024);
+  auto& shared = *reinterpret_cast<BackwardShared<Traits>*>(SharedMemory());
   Init(args, shared);
   const auto work = BackwardWork<Traits>::At(args, shared.work);
   const int warpgroup = threadIdx.x / 128;

@@ -9,6 +9,7 @@
 #include "attention_backends/flash_cuda/hopper/backward_rows.cuh"
 #include "attention_backends/flash_cuda/hopper/tensor_map.h"
 #include "attention_backends/flash_cuda/hopper/tiles.h"
+#include "attention_backends/flash_cuda/launch_kernel.cuh"
 
 namespace tessera {
 namespace flash {
@@ -76,15 +77,13 @@ cudaError_t LaunchMain(const BackwardParams& params,
                              .scale = p.scale,
                              .scale_log2 = p.scale * kLog2E,
                              .scratch = scratch};
-  constexpr int kSharedBytes = sizeof(BackwardShared<Traits>) + 1024;
+  constexpr int kSharedBytes = sizeof(BackwardShared<Traits>);
   static_assert(kSharedBytes <= 227 * 1024);
-  const auto kernel = &BackwardKernel<Traits>;
-  error = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
-  if (error != cudaSuccess) return error;
-  kernel<<<args.order.count(), Traits::kThreads, kSharedBytes, stream>>>(maps,
-                                                                         args);
-  return cudaGetLastError();
+  return LaunchKernel(BackwardKernel<Traits>,
+                      {.blocks = args.order.count(),
+                       .threads = Traits::kThreads,
+                       .shared_bytes = kSharedBytes},
+                      stream, maps, args);
 }
 
 template <typename Traits>
@@ -102,30 +101,26 @@ cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream) {
                         .d_o = params.d_o,
                         .dq = params.dq,
                         .lse = p.lse,
-                        .s = p.s,
+                        .s = static_cast<int>(p.s),
                         .h = static_cast<int>(p.h),
                         .d = static_cast<int>(p.d),
                         .scale = p.scale,
                         .scratch = scratch};
-  const auto heads = static_cast<unsigned>(p.h);
-  const auto batch = static_cast<unsigned>(p.b);
   cudaError_t error =
       cudaMemsetAsync(scratch.dq, 0, sizes.zeroed() * sizeof(float), stream);
   if (error != cudaSuccess) return error;
-  constexpr int kRowsPerBlock = kRowThreads / kPiecesPerRow;
-  const auto row_blocks = static_cast<unsigned>(
-      (PaddedRows(p.s, Traits::kQueries) + kRowsPerBlock - 1) / kRowsPerBlock);
-  RowSumsKernel<Element, Traits::kQueries>
-      <<<dim3(row_blocks, heads, batch), kRowThreads, 0, stream>>>(rows);
-  error = cudaGetLastError();
+  error = LaunchKernel(RowSumsKernel<Element, Traits::kQueries>,
+                       {.blocks = sizes.rows / kRowsPerBlock,
+                        .threads = kRowThreads,
+                        .shared_bytes = 0},
+                       stream, rows);
   if (error != cudaSuccess) return error;
   error = LaunchMain<Traits>(params, scratch, stream);
   if (error != cudaSuccess) return error;
-  const auto tiles =
-      static_cast<unsigned>((p.s + Traits::kQueries - 1) / Traits::kQueries);
-  ConvertDqKernel<Element, typename Traits::Dq>
-      <<<dim3(tiles, heads, batch), kRowThreads, 0, stream>>>(rows);
-  return cudaGetLastError();
+  return LaunchKernel(
+      ConvertDqKernel<Element, typename Traits::Dq>,
+      {.blocks = sizes.tiles, .threads = kRowThreads, .shared_bytes = 0},
+      stream, rows);
 }
 
 }  // namespace hopper

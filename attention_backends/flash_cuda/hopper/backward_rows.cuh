@@ -6,7 +6,7 @@
 
 #include "attention_backends/flash_cuda/flash_params.h"
 #include "attention_backends/flash_cuda/hopper/backward_layout.h"
-#include "attention_backends/flash_cuda/hopper/wgmma.cuh"
+#include "attention_backends/flash_cuda/instructions.cuh"
 
 // What comes before and after the main backward kernel, row by row of queries.
 // Bound by memory: each element is read and written once.
@@ -18,8 +18,7 @@ namespace hopper {
 struct RowArgs {
   HeadView o, d_o, dq;
   const float* lse = nullptr;  // [B, H, S]
-  int64_t s = 0;
-  int h = 0, d = 0;
+  int s = 0, h = 0, d = 0;
   float scale = 0;
   BackwardScratch scratch;
 };
@@ -27,14 +26,26 @@ struct RowArgs {
 inline constexpr int kRowThreads = 256;
 inline constexpr int kPieceElements = 8;  // of 16 bytes
 inline constexpr int kPiecesPerRow = 16;  // up to 128 columns
+inline constexpr int kRowsPerBlock = kRowThreads / kPiecesPerRow;
+
+// Block of the blocks that each head has.
+struct RowBlock {
+  int block, head, batch;
+
+  __device__ __forceinline__ RowBlock(int blocks_per_head, int heads)
+      : block(blockIdx.x % blocks_per_head),
+        head(blockIdx.x / blocks_per_head % heads),
+        batch(blockIdx.x / blocks_per_head / heads) {}
+};
 
 template <typename Element>
 __device__ __forceinline__ const uint4* PieceOf(const HeadView& view,
-                                                int64_t batch, int64_t head,
-                                                int64_t row, int piece) {
+                                                const RowBlock& block, int row,
+                                                int piece) {
   return reinterpret_cast<const uint4*>(
-      static_cast<const Element*>(view.data) + batch * view.batch_stride +
-      head * view.head_stride + row * view.row_stride + piece * kPieceElements);
+      static_cast<const Element*>(view.data) + block.batch * view.batch_stride +
+      block.head * view.head_stride + row * view.row_stride +
+      piece * kPieceElements);
 }
 
 template <typename Element>
@@ -51,44 +62,42 @@ __device__ __forceinline__ float Dot(const uint4& a, const uint4& b) {
 
 // delta = rowsum(dO o O) and lse2 = log2(e) L, both padded so that rows which
 // do not exist, or see no key, get the weight exp2(s - infinity) = 0.
-// Tiles have kTile queries. Grid: (padded S / 16, rounded up, H, B).
+// Tiles have kTile queries. Blocks: B, H, padded S / kRowsPerBlock.
 template <typename Element, int kTile>
 __global__ void __launch_bounds__(kRowThreads)
     RowSumsKernel(const __grid_constant__ RowArgs args) {
   constexpr float kLog2E = 1.44269504088896f;
+  static_assert(kTile % kRowsPerBlock == 0);
+  const int padded = PaddedRows(args.s, kTile);
+  const RowBlock block(padded / kRowsPerBlock, args.h);
   const int piece = threadIdx.x % kPiecesPerRow;
-  const int64_t row = int64_t{blockIdx.x} * (kRowThreads / kPiecesPerRow) +
-                      threadIdx.x / kPiecesPerRow;
-  const int64_t head = blockIdx.y, batch = blockIdx.z;
+  const int row = block.block * kRowsPerBlock + threadIdx.x / kPiecesPerRow;
   float sum = 0;
   if (row < args.s && piece * kPieceElements < args.d) {
-    sum = Dot<Element>(*PieceOf<Element>(args.o, batch, head, row, piece),
-                       *PieceOf<Element>(args.d_o, batch, head, row, piece));
+    sum = Dot<Element>(*PieceOf<Element>(args.o, block, row, piece),
+                       *PieceOf<Element>(args.d_o, block, row, piece));
   }
 #pragma unroll
   for (int step = kPiecesPerRow / 2; step > 0; step /= 2) {
     sum += __shfl_xor_sync(~0u, sum, step);
   }
   if (piece != 0) return;
-  const int64_t plane = batch * args.h + head;
-  if (row >= PaddedRows(args.s, kTile)) return;
-  const int64_t to = plane * PaddedRows(args.s, kTile) + row;
+  const int64_t plane = int64_t{block.batch} * args.h + block.head;
+  const int64_t to = plane * padded + row;
   const float lse = row < args.s ? args.lse[plane * args.s + row] : -INFINITY;
   args.scratch.lse2[to] = lse == -INFINITY ? INFINITY : lse * kLog2E;
   args.scratch.delta[to] = sum;
 }
 
-// dQ from its FP32 sums, times the scale. Grid: (tiles of queries, H, B).
+// dQ from its FP32 sums, times the scale. Blocks: B, H, tiles of queries.
 template <typename Element, typename Dq>
 __global__ void __launch_bounds__(kRowThreads)
     ConvertDqKernel(const __grid_constant__ RowArgs args) {
   constexpr int kStride = Dq::kHeadDim + kPieceElements;  // spreads the banks
-  __shared__ alignas(16) Element tile[Dq::kQueries * kStride];
-  const int64_t head = blockIdx.y, batch = blockIdx.z;
-  const int64_t first_row = int64_t{blockIdx.x} * Dq::kQueries;
-  const float* sums =
-      args.scratch.dq +
-      ((batch * args.h + head) * gridDim.x + blockIdx.x) * Dq::kElements;
+  alignas(16) __shared__ Element tile[Dq::kQueries * kStride];
+  const RowBlock block(PaddedRows(args.s, Dq::kQueries) / Dq::kQueries, args.h);
+  const int first_row = block.block * Dq::kQueries;
+  const float* sums = args.scratch.dq + int64_t{blockIdx.x} * Dq::kElements;
   for (int i = threadIdx.x * 4; i < Dq::kElements; i += kRowThreads * 4) {
     const float4 x = *reinterpret_cast<const float4*>(sums + i);
     const float values[4] = {x.x, x.y, x.z, x.w};
@@ -106,7 +115,7 @@ __global__ void __launch_bounds__(kRowThreads)
     const int row = i / pieces, piece = i % pieces;
     if (first_row + row >= args.s) break;
     *const_cast<uint4*>(
-        PieceOf<Element>(args.dq, batch, head, first_row + row, piece)) =
+        PieceOf<Element>(args.dq, block, first_row + row, piece)) =
         *reinterpret_cast<const uint4*>(tile + row * kStride +
                                         piece * kPieceElements);
   }

@@ -7,11 +7,13 @@
 
 #include "attention_backends/flash_cuda/hopper/forward_producer.cuh"
 #include "attention_backends/flash_cuda/hopper/forward_work.cuh"
+#include "attention_backends/flash_cuda/hopper/fragments.cuh"
 #include "attention_backends/flash_cuda/hopper/online_softmax.cuh"
 #include "attention_backends/flash_cuda/hopper/panels.cuh"
 #include "attention_backends/flash_cuda/hopper/ptx.cuh"
 #include "attention_backends/flash_cuda/hopper/ring.cuh"
 #include "attention_backends/flash_cuda/hopper/wgmma.cuh"
+#include "attention_backends/flash_cuda/instructions.cuh"
 
 // O = softmax(scale Q K^T + M) V and its log-sum-exp on Hopper.
 //
@@ -282,9 +284,7 @@ template <typename Traits>
 __global__ void __launch_bounds__(Traits::kThreads, 1)
     ForwardKernel(const __grid_constant__ ForwardMaps maps,
                   const __grid_constant__ ForwardArgs args) {
-  extern __shared__ uint8_t raw[];
-  auto& shared = *reinterpret_cast<ForwardShared<Traits>*>(
-      raw + (1024 - SharedAddress(raw) % 1024) % 1024);
+  auto& shared = *reinterpret_cast<ForwardShared<Traits>*>(SharedMemory());
   InitBarriers(shared);
   const int warpgroup = threadIdx.x / 128;
   if (warpgroup == 0) {

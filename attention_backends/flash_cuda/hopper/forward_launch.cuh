@@ -7,6 +7,7 @@
 #include "attention_backends/flash_cuda/flash_params.h"
 #include "attention_backends/flash_cuda/hopper/forward_kernel.cuh"
 #include "attention_backends/flash_cuda/hopper/tensor_map.h"
+#include "attention_backends/flash_cuda/launch_kernel.cuh"
 
 namespace tessera {
 namespace flash {
@@ -74,17 +75,15 @@ cudaError_t LaunchForward(const ForwardParams& p, cudaStream_t stream) {
   error = cudaDeviceGetAttribute(&multiprocessors,
                                  cudaDevAttrMultiProcessorCount, device);
   if (error != cudaSuccess) return error;
-  const auto kernel = &ForwardKernel<Traits>;
-  error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           Traits::kSharedBytes);
-  if (error != cudaSuccess) return error;
-  const int blocks = std::min(multiprocessors, args.order.count());
   error = cudaMemsetAsync(p.counter, 0, sizeof(int), stream);
   if (error != cudaSuccess) return error;
-  kernel<<<blocks, Traits::kThreads, Traits::kSharedBytes, stream>>>(maps,
-                                                                     args);
-  return cudaGetLastError();
+  constexpr int kSharedBytes = sizeof(ForwardShared<Traits>);
+  static_assert(kSharedBytes <= 227 * 1024);
+  return LaunchKernel(ForwardKernel<Traits>,
+                      {.blocks = std::min(multiprocessors, args.order.count()),
+                       .threads = Traits::kThreads,
+                       .shared_bytes = kSharedBytes},
+                      stream, maps, args);
 }
 
 }  // namespace hopper

@@ -35,10 +35,6 @@ struct ForwardTraits {
   using KTile = Panels<kKeys, kHeadDim>;
   static constexpr int kSums = kHeadDim / 2;  // of O, per thread
   static constexpr int kScores = kKeys / 2;   // of S, per thread
-  // Slack to align, Q, O, K and V stages, barriers.
-  static constexpr int kSharedBytes =
-      1024 + 2 * QTile::kBytes + 2 * kStages * KTile::kBytes + 256;
-  static_assert(kSharedBytes <= 227 * 1024);
 };
 
 struct ForwardMaps {  // boxes: a tile; of O, a warpgroup's rows

@@ -1,6 +1,6 @@
 #include "attention_backends/flash_cuda/hopper/hopper_kernels.h"
 
-#include "attention_backends/flash_cuda/hopper/kernels.h"
+#include "attention_backends/flash_cuda/hopper/launch.h"
 #include "attention_backends/flash_cuda/hopper/tiles.h"
 
 namespace tessera {

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "attention_backends/flash_cuda/hopper/ptx.cuh"
+#include "attention_backends/flash_cuda/instructions.cuh"
 
 namespace tessera {
 namespace flash {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "attention_backends/flash_cuda/hopper/ptx.cuh"
+#include "attention_backends/flash_cuda/instructions.cuh"
 
 namespace tessera {
 namespace flash {

@@ -5,16 +5,14 @@
 
 #include <cstdint>
 
+#include "attention_backends/flash_cuda/instructions.cuh"
+
 // The instructions of sm_90a that the attention kernels use, one wrapper each
 // (PTX ISA, sections "mbarrier", "cp.async.bulk.tensor", "setmaxnreg").
 
 namespace tessera {
 namespace flash {
 namespace hopper {
-
-__device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
 
 // A barrier in shared memory that counts arrivals and bytes in flight.
 class Mbarrier {
@@ -158,22 +156,7 @@ __device__ __forceinline__ void AddGlobal(float* address, float a, float b,
                : "memory");
 }
 
-__device__ __forceinline__ float Exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-// Four 8x8 matrices of 2-byte elements; lane l gives the address of row l % 8
-// of matrix l / 8.
-__device__ __forceinline__ void LoadMatrices(uint32_t address,
-                                             uint32_t (&r)[4]) {
-  asm volatile(
-      "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-      : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-      : "r"(address)
-      : "memory");
-}
+// The opposite of LoadMatrices().
 __device__ __forceinline__ void StoreMatrices(uint32_t address,
                                               const uint32_t (&r)[4]) {
   asm volatile(

@@ -7,8 +7,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "attention_backends/flash_cuda/flash_params.h"
-
 // Warpgroup matrix products: D[64, N] += A[64, 16] B[16, N], FP32 sums,
 // BF16 or FP16 operands (PTX ISA, section "wgmma").
 //
@@ -144,49 +142,6 @@ TESSERA_WGMMA(192, 96, "%96", "%97", "%98", "%99", "%100", "%101", "%102")
 #undef TESSERA_WGMMA
 #undef TESSERA_WGMMA_SS
 #undef TESSERA_WGMMA_RS
-
-template <ElementType kType>
-using Element =
-    std::conditional_t<kType == ElementType::kHalf, __half, __nv_bfloat16>;
-
-// Two sums as one register of a product's operand.
-template <typename T>
-__device__ __forceinline__ uint32_t Pack(float low, float high) {
-  uint32_t packed;
-  if constexpr (std::is_same_v<T, __half>) {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  }
-  return packed;
-}
-
-template <typename T>
-__device__ __forceinline__ float2 Unpack(uint32_t packed) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __half22float2(*reinterpret_cast<const __half2*>(&packed));
-  } else {
-    return __bfloat1622float2(
-        *reinterpret_cast<const __nv_bfloat162*>(&packed));
-  }
-}
-
-// The first of this thread's columns.
-__device__ __forceinline__ int FragmentColumn() { return threadIdx.x % 4 * 2; }
-
-// Sums as the next product's operand: 16 columns in 4 registers.
-template <typename T, int kSums, int kCount>
-__device__ __forceinline__ void ToOperand(const float (&sums)[kSums],
-                                          uint32_t (&operand)[kCount][4]) {
-  static_assert(kSums == 8 * kCount);
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      operand[i][j] = Pack<T>(sums[8 * i + 2 * j], sums[8 * i + 2 * j + 1]);
-    }
-  }
-}
 
 }  // namespace hopper
 }  // namespace flash

@@ -1,11 +1,12 @@
 #include <cstdint>
 
+#include "attention_backends/flash_cuda/instructions.cuh"
+#include "attention_backends/flash_cuda/launch_kernel.cuh"
 #include "attention_backends/flash_cuda/portable/backward_common.cuh"
 #include "attention_backends/flash_cuda/portable/backward_dq_sums.cuh"
 #include "attention_backends/flash_cuda/portable/backward_key_kernel.cuh"
 #include "attention_backends/flash_cuda/portable/backward_query_kernel.cuh"
 #include "attention_backends/flash_cuda/portable/backward_statistics_kernel.cuh"
-#include "attention_backends/flash_cuda/portable/launch.cuh"
 #include "attention_backends/flash_cuda/portable/launch.h"
 #include "attention_backends/flash_cuda/portable/workspace.h"
 
@@ -23,7 +24,7 @@ cudaError_t LaunchStatistics(const BackwardParams& params,
                              const BackwardScratch& scratch,
                              cudaStream_t stream) {
   const ForwardParams& p = params.forward;
-  return Launch(
+  return LaunchKernel(
       BackwardStatisticsKernel<T, kHeadDim>,
       {.blocks = Tiles(p.b * p.h * p.s,
                        kStatisticsThreads / kStatisticsLanes<kHeadDim>),
@@ -37,11 +38,11 @@ cudaError_t LaunchKeys(const BackwardParams& params,
                        const BackwardScratch& scratch, cudaStream_t stream) {
   using Sizes = BackwardTiles<kHeadDim>;
   const ForwardParams& p = params.forward;
-  return Launch(BackwardKeyKernel<T, kHeadDim, kAddsDq>,
-                {.blocks = Tiles(p.t, Sizes::kHeld) * p.g * p.b,
-                 .threads = Sizes::kThreads,
-                 .shared_bytes = Sizes::kSharedBytes},
-                stream, params, scratch);
+  return LaunchKernel(BackwardKeyKernel<T, kHeadDim, kAddsDq>,
+                      {.blocks = Tiles(p.t, Sizes::kHeld) * p.g * p.b,
+                       .threads = Sizes::kThreads,
+                       .shared_bytes = Sizes::kSharedBytes},
+                      stream, params, scratch);
 }
 
 // dQ in a fixed order.
@@ -50,11 +51,11 @@ cudaError_t LaunchQueries(const BackwardParams& params,
                           const BackwardScratch& scratch, cudaStream_t stream) {
   using Sizes = BackwardTiles<kHeadDim>;
   const ForwardParams& p = params.forward;
-  return Launch(BackwardQueryKernel<T, kHeadDim>,
-                {.blocks = Tiles(p.s, Sizes::kHeld) * p.h * p.b,
-                 .threads = Sizes::kThreads,
-                 .shared_bytes = Sizes::kSharedBytes},
-                stream, params, scratch);
+  return LaunchKernel(BackwardQueryKernel<T, kHeadDim>,
+                      {.blocks = Tiles(p.s, Sizes::kHeld) * p.h * p.b,
+                       .threads = Sizes::kThreads,
+                       .shared_bytes = Sizes::kSharedBytes},
+                      stream, params, scratch);
 }
 
 // dQ from the sums.
@@ -63,11 +64,11 @@ cudaError_t LaunchDq(const BackwardParams& params,
                      const BackwardScratch& scratch, cudaStream_t stream) {
   using Sizes = BackwardTiles<kHeadDim>;
   const ForwardParams& p = params.forward;
-  return Launch(BackwardDqKernel<T, kHeadDim>,
-                {.blocks = Tiles(p.s, Sizes::kVisiting) * p.h * p.b,
-                 .threads = Sizes::kThreads,
-                 .shared_bytes = Sizes::kVisitingBytes},
-                stream, params, scratch);
+  return LaunchKernel(BackwardDqKernel<T, kHeadDim>,
+                      {.blocks = Tiles(p.s, Sizes::kVisiting) * p.h * p.b,
+                       .threads = Sizes::kThreads,
+                       .shared_bytes = Sizes::kVisitingBytes},
+                      stream, params, scratch);
 }
 
 }  // namespace

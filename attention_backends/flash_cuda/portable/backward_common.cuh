@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "attention_backends/flash_cuda/flash_params.h"
+#include "attention_backends/flash_cuda/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/scores.cuh"
 #include "attention_backends/flash_cuda/portable/tile.cuh"
 #include "attention_backends/flash_cuda/portable/tile_sizes.h"
@@ -34,7 +35,7 @@ struct BackwardScratch {
 // A block's shared memory.
 template <typename Tiles>
 struct BackwardMemory {
-  uint32_t base = SharedMemory();
+  uint32_t base = SharedAddress(SharedMemory());
 
   // Held: K and V, or Q and dO.
   __device__ __forceinline__ uint32_t Held(int which) const {

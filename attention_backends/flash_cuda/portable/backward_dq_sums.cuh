@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "attention_backends/flash_cuda/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/backward_common.cuh"
 #include "attention_backends/flash_cuda/portable/fragment_layout.h"
 #include "attention_backends/flash_cuda/portable/multiply.cuh"
@@ -61,13 +62,13 @@ __device__ __forceinline__ void AddDq(float* sums) {
     uint32_t a[kM][4];
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
-      LoadTransposed(a[m], a_lane.At(k, 2 * m));
+      LoadTransposed(a_lane.At(k, 2 * m), a[m]);
     }
 #pragma unroll
     for (int pair = 0; pair < Tiles::kDqPairs; ++pair) {
       if (!warp.Has(pair)) continue;
       uint32_t b[4];
-      LoadTransposed(b, b_lane.At(k, 2 * kStride * pair));
+      LoadTransposed(b_lane.At(k, 2 * kStride * pair), b);
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
         Mma<T>(c[m][2 * pair], a[m], b[0], b[1]);
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(BackwardTiles<kHeadDim>::kThreads)
     }
   }
   const DqWarp<kHeadDim> warp;
-  const uint32_t tile = SharedMemory();
+  const uint32_t tile = SharedAddress(SharedMemory());
   uint32_t staged[kM][kN / 2][4];
   PackFragments<T>(c, staged);
   StageFragments<kHeadDim, Tiles::kDqColumnWarps>(tile, warp.row,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "attention_backends/flash_cuda/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/backward_common.cuh"
 #include "attention_backends/flash_cuda/portable/multiply.cuh"
 #include "attention_backends/flash_cuda/portable/visibility.h"

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "attention_backends/flash_cuda/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/backward_common.cuh"
 
 namespace tessera {
@@ -17,7 +18,7 @@ __device__ __forceinline__ float Dot(const uint4& a, const uint4& b) {
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const float2 x = UnpackPair<T>(left[i]), y = UnpackPair<T>(right[i]);
+    const float2 x = Unpack<T>(left[i]), y = Unpack<T>(right[i]);
     sum += x.x * y.x + x.y * y.y;
   }
   return sum;

@@ -1,5 +1,6 @@
+#include "attention_backends/flash_cuda/instructions.cuh"
+#include "attention_backends/flash_cuda/launch_kernel.cuh"
 #include "attention_backends/flash_cuda/portable/forward_kernel.cuh"
-#include "attention_backends/flash_cuda/portable/launch.cuh"
 #include "attention_backends/flash_cuda/portable/launch.h"
 
 namespace tessera {
@@ -11,11 +12,11 @@ cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream) {
   using Tiles = ForwardTiles<kHeadDim>;
   const int64_t query_tiles =
       (params.s + Tiles::kQueries - 1) / Tiles::kQueries;
-  return Launch(ForwardKernel<Element<kType>, kHeadDim>,
-                {.blocks = query_tiles * params.h * params.b,
-                 .threads = Tiles::kThreads,
-                 .shared_bytes = Tiles::kSharedBytes},
-                stream, params);
+  return LaunchKernel(ForwardKernel<Element<kType>, kHeadDim>,
+                      {.blocks = query_tiles * params.h * params.b,
+                       .threads = Tiles::kThreads,
+                       .shared_bytes = Tiles::kSharedBytes},
+                      stream, params);
 }
 
 // BUILD.bazel compiles this file once for each element type and head dim.

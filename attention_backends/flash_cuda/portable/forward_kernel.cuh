@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "attention_backends/flash_cuda/flash_params.h"
+#include "attention_backends/flash_cuda/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/multiply.cuh"
 #include "attention_backends/flash_cuda/portable/scores.cuh"
 #include "attention_backends/flash_cuda/portable/tile.cuh"
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(ForwardTiles<kHeadDim>::kThreads)
   using Tiles = ForwardTiles<kHeadDim>;
   constexpr int kM = Tiles::kRowBlocks, kKeys = Tiles::kKeys;
   const ForwardTask<T> task = FindForwardTask<T, kHeadDim>(params);
-  const uint32_t q_tile = SharedMemory();
+  const uint32_t q_tile = SharedAddress(SharedMemory());
   const uint32_t k_tile = q_tile + Tiles::kQBytes;
   const uint32_t v_tile = k_tile + Tiles::kKBytes;
   const int row = Warp() * 16 * kM;

@@ -6,18 +6,13 @@
 
 #include <cstdint>
 
-// The instructions of sm_80 that CUDA C++ has no name for. Addresses in shared
-// memory are 32-bit, as the instructions take them.
+#include "attention_backends/flash_cuda/instructions.cuh"
+
+// The instructions of sm_80 that CUDA C++ has no name for.
 
 namespace tessera {
 namespace flash {
 namespace portable {
-
-// Of the dynamic shared memory, aligned to 128 bytes by the tiles' swizzle.
-__device__ __forceinline__ uint32_t SharedMemory() {
-  extern __shared__ __align__(128) unsigned char memory[];
-  return static_cast<uint32_t>(__cvta_generic_to_shared(memory));
-}
 
 // Copies 16 bytes in the background, or writes zeros; L1 keeps none of it.
 __device__ __forceinline__ void CopyOrZero16(uint32_t to, const void* from,
@@ -40,16 +35,8 @@ __device__ __forceinline__ void WaitForCopies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-__device__ __forceinline__ void LoadMatrices(uint32_t (&r)[4], uint32_t from) {
-  asm volatile(
-      "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-      : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-      : "r"(from)
-      : "memory");
-}
-
-__device__ __forceinline__ void LoadTransposed(uint32_t (&r)[4],
-                                               uint32_t from) {
+__device__ __forceinline__ void LoadTransposed(uint32_t from,
+                                               uint32_t (&r)[4]) {
   asm volatile(
       "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
       : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -68,13 +55,6 @@ __device__ __forceinline__ uint4 LoadShared16(uint32_t from) {
                : "r"(from)
                : "memory");
   return v;
-}
-
-// 2^x to 2 units in the last place; 0 for -infinity.
-__device__ __forceinline__ float Exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
 }
 
 // c += a b: A 16 x 16, B 16 x 8 in T, C 16 x 8 in FP32.
@@ -98,32 +78,6 @@ __device__ __forceinline__ void Mma<__half>(float (&c)[4],
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// Two values rounded to T; `low` in the low half, which comes first in memory.
-template <typename T>
-__device__ uint32_t PackPair(float low, float high);
-template <>
-__device__ __forceinline__ uint32_t PackPair<__nv_bfloat16>(float low,
-                                                            float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-template <>
-__device__ __forceinline__ uint32_t PackPair<__half>(float low, float high) {
-  const __half2 pair = __floats2half2_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-
-template <typename T>
-__device__ float2 UnpackPair(uint32_t pair);
-template <>
-__device__ __forceinline__ float2 UnpackPair<__nv_bfloat16>(uint32_t pair) {
-  return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&pair));
-}
-template <>
-__device__ __forceinline__ float2 UnpackPair<__half>(uint32_t pair) {
-  return __half22float2(*reinterpret_cast<const __half2*>(&pair));
 }
 
 }  // namespace portable

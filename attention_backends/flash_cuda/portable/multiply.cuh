@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "attention_backends/flash_cuda/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/fragment_layout.h"
 #include "attention_backends/flash_cuda/portable/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/tile.cuh"
@@ -50,12 +51,12 @@ __device__ __forceinline__ void MultiplyRows(uint32_t a, uint32_t b,
     uint32_t fa[kM][4];
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
-      LoadMatrices(fa[m], a_lane.At(16 * m, 2 * k));
+      LoadMatrices(a_lane.At(16 * m, 2 * k), fa[m]);
     }
 #pragma unroll
     for (int n = 0; n < kN; n += 2) {
       uint32_t fb[4];
-      LoadMatrices(fb, b_lane.At(8 * n, 2 * k));
+      LoadMatrices(b_lane.At(8 * n, 2 * k), fb);
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
         Mma<T>(c[m][n], fa[m], fb[0], fb[1]);
@@ -78,7 +79,7 @@ __device__ __forceinline__ void MultiplyInto(const uint32_t (&a)[kM][kK][4],
 #pragma unroll
     for (int n = 0; n < kN; n += 2) {
       uint32_t fb[4];
-      LoadTransposed(fb, b_lane.At(16 * k, n * kStride));
+      LoadTransposed(b_lane.At(16 * k, n * kStride), fb);
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
         Mma<T>(c[m][n], a[m][k], fb[0], fb[1]);

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "attention_backends/flash_cuda/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/fragment_layout.h"
 #include "attention_backends/flash_cuda/portable/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/tile.cuh"

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "attention_backends/flash_cuda/flash_params.h"
+#include "attention_backends/flash_cuda/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/fragment_layout.h"
 #include "attention_backends/flash_cuda/portable/instructions.cuh"
 
@@ -113,8 +114,8 @@ __device__ __forceinline__ void PackFragments(const float (&c)[kM][kN][4],
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
-      a[m][n / 2][n % 2 * 2] = PackPair<T>(c[m][n][0], c[m][n][1]);
-      a[m][n / 2][n % 2 * 2 + 1] = PackPair<T>(c[m][n][2], c[m][n][3]);
+      a[m][n / 2][n % 2 * 2] = Pack<T>(c[m][n][0], c[m][n][1]);
+      a[m][n / 2][n % 2 * 2 + 1] = Pack<T>(c[m][n][2], c[m][n][3]);
     }
   }
 }

@@ -1,14 +1,14 @@
 #ifndef TESTS_ATTENTION_BACKENDS_FLASH_CUDA_EMULATION_EMULATED_CUDA_H_
 #define TESTS_ATTENTION_BACKENDS_FLASH_CUDA_EMULATION_EMULATED_CUDA_H_
 
-// What the portable and the FP32 kernels' sources use of CUDA, for a host
-// compiler. Included before them, it takes the place of those of their headers
-// that are about CUDA by defining these headers' guards. PTX ISA, "Matrix
-// Fragments for mma.m16n8k16" and "ldmatrix", says which lane holds what.
+// What the kernels' sources use of CUDA, for a host compiler; the Hopper
+// kernels use emulated_hopper.h too. Included before them, it takes the place
+// of those of their headers that are about CUDA by defining these headers'
+// guards. PTX ISA, "Matrix Fragments for mma.m16n8k16" and "ldmatrix", says
+// which lane holds what.
 
-#define ATTENTION_BACKENDS_FLASH_CUDA_FP32_SHARED_MEMORY_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_INSTRUCTIONS_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_INSTRUCTIONS_CUH_
-#define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_LAUNCH_CUH_
 // And the guards of CUDA's own.
 #define __CUDA_RUNTIME_API_H__
 #define __CUDA_RUNTIME_H__
@@ -28,12 +28,17 @@
 #define __global__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define threadIdx (::tessera::emulated::Index{tessera::emulated::ThreadIndex()})
-#define blockIdx (::tessera::emulated::Index{tessera::emulated::BlockIndex()})
 
 namespace tessera::emulated {
-struct Index {
+// Grids and blocks have one dimension.
+struct Extent {
   unsigned x;
+};
+template <unsigned (*kGet)()>
+struct Index {
+  struct {
+    operator unsigned() const { return kGet(); }
+  } x;
 };
 template <typename To, typename From>
 To Bits(const From& from) {
@@ -43,6 +48,13 @@ To Bits(const From& from) {
   return to;
 }
 }  // namespace tessera::emulated
+
+inline constexpr tessera::emulated::Index<tessera::emulated::ThreadIndex>
+    threadIdx;
+inline constexpr tessera::emulated::Index<tessera::emulated::BlockIndex>
+    blockIdx;
+inline constexpr tessera::emulated::Index<tessera::emulated::GridBlocks>
+    gridDim;
 
 using __nv_bfloat16 = c10::BFloat16;
 using __half = c10::Half;
@@ -59,7 +71,11 @@ inline float4 make_float4(float x, float y, float z, float w) {
   return {x, y, z, w};
 }
 
-enum cudaError_t { cudaSuccess, cudaErrorInvalidValue };
+enum cudaError_t {
+  cudaSuccess,
+  cudaErrorInvalidConfiguration,
+  cudaErrorInvalidValue
+};
 using cudaStream_t = void*;
 inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes,
                                    cudaStream_t) {
@@ -67,14 +83,35 @@ inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes,
   return cudaSuccess;
 }
 
-// One device of one multiprocessor: what is not small fills it.
+// One device of two multiprocessors: what is not small fills it, and a kernel
+// that has a block for each has two.
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
 inline cudaError_t cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;
 }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
-  *value = 1;
+  *value = 2;
+  return cudaSuccess;
+}
+
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+template <typename... Args>
+cudaError_t cudaFuncSetAttribute(void (*)(Args...), cudaFuncAttribute, int) {
+  return cudaSuccess;
+}
+
+struct cudaLaunchConfig_t {
+  tessera::emulated::Extent gridDim, blockDim;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+};
+template <typename... Args>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config,
+                               void (*kernel)(Args...), const Args&... args) {
+  tessera::emulated::RunGrid(config->gridDim.x, config->blockDim.x,
+                             config->dynamicSmemBytes,
+                             [&] { kernel(args...); });
   return cudaSuccess;
 }
 
@@ -92,27 +129,45 @@ inline float __shfl_xor_sync(unsigned mask, float x, int lanes) {
 
 namespace tessera {
 namespace flash {
-namespace portable {
 
 template <ElementType kType>
 using Element =
     std::conditional_t<kType == ElementType::kHalf, __half, __nv_bfloat16>;
 
-struct LaunchShape {
-  int64_t blocks;
-  int threads;
-  int shared_bytes;
-};
-
-template <typename... Args>
-cudaError_t Launch(void (*kernel)(Args...), const LaunchShape& shape,
-                   cudaStream_t, const Args&... args) {
-  emulated::RunGrid(shape.blocks, shape.threads, shape.shared_bytes,
-                    [&] { kernel(args...); });
-  return cudaSuccess;
+inline unsigned char* SharedMemory() { return tessera_emulated_shared; }
+inline uint32_t SharedAddress(const void* shared) {
+  return static_cast<const unsigned char*>(shared) - SharedMemory();
 }
 
-inline uint32_t SharedMemory() { return 0; }
+// Row i of matrix m is at the address that lane 8 m + i gives.
+inline void LoadMatrices(uint32_t from, uint32_t (&r)[4]) {
+  const auto* const rows = emulated::Exchange({.word = {from}});
+  const int lane = threadIdx.x % 32;
+  for (int m = 0; m < 4; ++m) {
+    const char* const row = static_cast<const char*>(
+        emulated::Shared(rows[8 * m + lane / 4].word[0], 16));
+    std::memcpy(&r[m], row + lane % 4 * 4, 4);
+  }
+}
+
+// ex2.approx.ftz: results below the least normal number are zero.
+inline float Exp2(float x) {
+  const float y = std::exp2(x);
+  return y < std::numeric_limits<float>::min() ? 0 : y;
+}
+
+template <typename T>
+uint32_t Pack(float low, float high) {
+  return emulated::Bits<uint16_t>(T(low)) |
+         uint32_t{emulated::Bits<uint16_t>(T(high))} << 16;
+}
+template <typename T>
+float2 Unpack(uint32_t packed) {
+  return {emulated::Bits<T>(static_cast<uint16_t>(packed)),
+          emulated::Bits<T>(static_cast<uint16_t>(packed >> 16))};
+}
+
+namespace portable {
 
 inline void CopyOrZero16(uint32_t to, const void* from, bool copy) {
   emulated::CopyLater(to, copy ? from : nullptr, 16);
@@ -131,17 +186,8 @@ inline uint4 LoadShared16(uint32_t from) {
   return value;
 }
 
-// Row i of matrix m is at the address that lane 8 m + i gives.
-inline void LoadMatrices(uint32_t (&r)[4], uint32_t from) {
-  const auto* const rows = emulated::Exchange({.word = {from}});
-  const int lane = threadIdx.x % 32;
-  for (int m = 0; m < 4; ++m) {
-    const char* const row = static_cast<const char*>(
-        emulated::Shared(rows[8 * m + lane / 4].word[0], 16));
-    std::memcpy(&r[m], row + lane % 4 * 4, 4);
-  }
-}
-inline void LoadTransposed(uint32_t (&r)[4], uint32_t from) {
+// As LoadMatrices().
+inline void LoadTransposed(uint32_t from, uint32_t (&r)[4]) {
   const auto* const rows = emulated::Exchange({.word = {from}});
   const int lane = threadIdx.x % 32;
   for (int m = 0; m < 4; ++m) {
@@ -155,23 +201,6 @@ inline void LoadTransposed(uint32_t (&r)[4], uint32_t from) {
   }
 }
 
-// ex2.approx.ftz: results below the least normal number are zero.
-inline float Exp2(float x) {
-  const float y = std::exp2(x);
-  return y < std::numeric_limits<float>::min() ? 0 : y;
-}
-
-template <typename T>
-float2 UnpackPair(uint32_t pair) {
-  return {emulated::Bits<T>(static_cast<uint16_t>(pair)),
-          emulated::Bits<T>(static_cast<uint16_t>(pair >> 16))};
-}
-template <typename T>
-uint32_t PackPair(float low, float high) {
-  return emulated::Bits<uint16_t>(T(low)) |
-         uint32_t{emulated::Bits<uint16_t>(T(high))} << 16;
-}
-
 template <typename T>
 void Mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   const auto* const words =
@@ -181,32 +210,20 @@ void Mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     const int row = lane / 4, column = lane % 4 * 2 + e % 2;
     for (int k = 0; k < 16; k += 2) {
       const int part = k / 8, other = k % 8 / 2;
-      const float2 x =
-          UnpackPair<T>(words[row * 4 + other].word[e / 2 + 2 * part]);
-      const float2 y = UnpackPair<T>(words[column * 4 + other].word[4 + part]);
+      const float2 x = Unpack<T>(words[row * 4 + other].word[e / 2 + 2 * part]);
+      const float2 y = Unpack<T>(words[column * 4 + other].word[4 + part]);
       c[e] += x.x * y.x + x.y * y.y;
     }
   }
 }
 
 }  // namespace portable
-
-namespace fp32 {
-
-inline float* SharedFloats() {
-  return static_cast<float*>(emulated::Shared(0, 16));
-}
-inline uint32_t SharedAddress(const void* shared) {
-  return static_cast<const char*>(shared) -
-         static_cast<const char*>(emulated::Shared(0, 16));
-}
-
-}  // namespace fp32
 }  // namespace flash
 }  // namespace tessera
 
 // These use what comes above.
 #include "attention_backends/flash_cuda/fp32/launch.h"
+#include "attention_backends/flash_cuda/hopper/launch.h"
 #include "attention_backends/flash_cuda/portable/launch.h"
 
 #endif  // TESTS_ATTENTION_BACKENDS_FLASH_CUDA_EMULATION_EMULATED_CUDA_H_

@@ -24,8 +24,8 @@
 #include "tests/attention_backends/flash_cuda/emulation/emulated_cuda.h"
 
 #define __grid_constant__
-#define __shared__
-#define gridDim (::tessera::emulated::Index{tessera::emulated::GridBlocks()})
+// Blocks run one after the other: one variable for all threads.
+#define __shared__ static
 
 inline int atomicAdd(int* to, int x) {
   const int before = *to;
@@ -41,21 +41,15 @@ struct CUtensorMap {
   int box_rows = 0, box_columns = 0;
 };
 
+// This uses what comes above.
+#include "attention_backends/flash_cuda/hopper/tensor_map.h"
+
 namespace tessera {
 namespace flash {
 namespace hopper {
 
 using std::max;
 using std::min;
-
-template <ElementType kType>
-using Element = portable::Element<kType>;
-
-extern uint8_t raw[] __asm__("tessera_emulated_shared");
-
-inline uint32_t SharedAddress(const void* pointer) {
-  return static_cast<const unsigned char*>(pointer) - tessera_emulated_shared;
-}
 
 class Mbarrier {
  public:
@@ -199,11 +193,6 @@ inline void AddGlobal(float* address, float a, float b, float c, float d) {
   for (int i = 0; i < 4; ++i) address[i] += x[i];
 }
 
-inline float Exp2(float x) { return portable::Exp2(x); }
-
-inline void LoadMatrices(uint32_t address, uint32_t (&r)[4]) {
-  portable::LoadMatrices(r, address);
-}
 inline void StoreMatrices(uint32_t address, const uint32_t (&r)[4]) {
   const auto* const rows = emulated::Exchange({.word = {address}});
   const int lane = threadIdx.x % 32;
@@ -283,9 +272,7 @@ void PinRegisters(float (&)[kCount]) {}
 template <int kRows, int kCount>
 void PinRegisters(uint32_t (&)[kRows][kCount]) {}
 
-// The first of this thread's columns.
-inline int FragmentColumn() { return threadIdx.x % 4 * 2; }
-// And of its two rows of 64.
+// The first of this thread's two rows of 64.
 inline int FragmentRow() {
   return threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
 }
@@ -295,7 +282,7 @@ struct Wgmma {
   template <typename T, Major kA, Major kB>
   static void Shared(float (&d)[kN / 2], uint64_t a, uint64_t b, int add) {
     const int row = FragmentRow();
-    Issue([=, sums = d, first = FragmentColumn()] {
+    Issue([=, sums = d, first = threadIdx.x % 4 * 2] {
       RowsOfA rows;
       for (int r = 0; r < 2; ++r) {
         for (int k = 0; k < 16; ++k) {
@@ -315,13 +302,13 @@ struct Wgmma {
     RowsOfA rows;
     for (int k = 0; k < 16; k += 2) {
       for (int r = 0; r < 2; ++r) {
-        const float2 pair = portable::UnpackPair<T>(
-            words[quad + k % 8 / 2].word[k / 8 * 2 + r]);
+        const float2 pair =
+            Unpack<T>(words[quad + k % 8 / 2].word[k / 8 * 2 + r]);
         rows.row[r][k] = pair.x;
         rows.row[r][k + 1] = pair.y;
       }
     }
-    Issue([=, sums = d, first = FragmentColumn()] {
+    Issue([=, sums = d, first = threadIdx.x % 4 * 2] {
       Multiply<T, kB>(rows, b, first, add, sums);
     });
   }
@@ -341,23 +328,14 @@ struct Wgmma {
   }
 };
 
-template <typename T>
-uint32_t Pack(float low, float high) {
-  return portable::PackPair<T>(low, high);
-}
-template <typename T>
-float2 Unpack(uint32_t packed) {
-  return portable::UnpackPair<T>(packed);
-}
-
-template <typename T, int kSums, int kCount>
-void ToOperand(const float (&sums)[kSums], uint32_t (&operand)[kCount][4]) {
-  static_assert(kSums == 8 * kCount);
-  for (int i = 0; i < kCount; ++i) {
-    for (int j = 0; j < 4; ++j) {
-      operand[i][j] = Pack<T>(sums[8 * i + 2 * j], sums[8 * i + 2 * j + 1]);
-    }
-  }
+// Of 2-byte elements.
+inline cudaError_t MakeTensorMap(const TensorMapSpec& spec, CUtensorMap* map) {
+  *map = {.view = spec.view,
+          .rows = static_cast<int>(spec.rows),
+          .columns = static_cast<int>(spec.columns),
+          .box_rows = spec.box_rows,
+          .box_columns = spec.box_columns};
+  return cudaSuccess;
 }
 
 }  // namespace hopper

@@ -21,16 +21,14 @@
 #include "tests/attention_backends/error_bound.h"
 #include "tests/attention_backends/flash_cuda/emulation/device_emulator.h"
 #include "tests/attention_backends/flash_cuda/emulation/emulated_cuda.h"
-#include "tests/attention_backends/flash_cuda/emulation/emulated_hopper_kernels.h"
 #include "tests/attention_backends/guarded_tensor.h"
 
 namespace tessera::testing {
 namespace {
 
-// Of the Hopper kernels, the tiles for short and for long sequences.
-enum class Kernels { kPortable, kFp32, kHopperShort, kHopperLong };
+enum class Kernels { kPortable, kFp32, kHopper };
 
-constexpr const char* kNames[] = {"portable", "fp32", "hopper", "hopper_long"};
+constexpr const char* kNames[] = {"portable", "fp32", "hopper"};
 
 struct Case {
   Kernels kernels;
@@ -71,7 +69,7 @@ int64_t WorkspaceBytes(const Case& c, const flash::ForwardParams& p) {
     case Kernels::kFp32:
       return flash::fp32::BackwardWorkspaceBytes(p);
     default:
-      return 0;  // HopperBackward() brings its own
+      return flash::hopper::BackwardWorkspaceBytes(p, c.deterministic);
   }
 }
 
@@ -95,6 +93,16 @@ void LaunchPortable(const flash::BackwardParams& params) {
   });
 }
 
+void LaunchHopper(const flash::BackwardParams& params) {
+  using flash::hopper::RunBackward;
+  using flash::hopper::RunForward;
+  constexpr auto kType = flash::ElementType::kBFloat16;
+  flash::hopper::WithHeadDim(params.forward.d, [&](auto dim) {
+    ASSERT_EQ((RunForward<kType, dim()>(params.forward, nullptr)), cudaSuccess);
+    ASSERT_EQ((RunBackward<kType, dim()>(params, nullptr)), cudaSuccess);
+  });
+}
+
 void Launch(const Case& c, const flash::BackwardParams& params) {
   switch (c.kernels) {
     case Kernels::kPortable:
@@ -102,11 +110,7 @@ void Launch(const Case& c, const flash::BackwardParams& params) {
     case Kernels::kFp32:
       return LaunchFp32(params);
     default:
-      flash::hopper::WithHeadDim(c.d, [&](auto dim) {
-        emulated::HopperForward<dim()>(params.forward,
-                                       c.kernels == Kernels::kHopperShort);
-        emulated::HopperBackward<dim()>(params);
-      });
+      return LaunchHopper(params);
   }
 }
 
@@ -140,6 +144,8 @@ TEST_P(EmulatedKernels, ConformOnACpu) {
   p.v = ViewOf(v.slice());
   p.o = ViewOf(o.slice());
   p.lse = lse.mutable_data_ptr<float>();
+  int counter = -1;
+  p.counter = &counter;
   params.d_o = ViewOf(d_o.slice());
   params.dq = ViewOf(dq.slice());
   params.dk = ViewOf(dk.slice());
@@ -182,14 +188,16 @@ std::vector<Case> Cases() {
     }
   }
   for (const int64_t d : {64, 80, 96, 128}) {
-    const auto kShort = Kernels::kHopperShort, kLong = Kernels::kHopperLong;
-    cases.push_back({kShort, 1, 1, 1, 1, 1, d, true, false});
-    cases.push_back({kShort, 1, 2, 1, 300, 300, d, true, true});
-    cases.push_back({kShort, 2, 1, 1, 65, 260, d - 8, true, false});
-    cases.push_back({kShort, 1, 1, 1, 270, 150, d, true, false});
-    cases.push_back({kShort, 1, 2, 1, 129, 390, d - 8, false, true});
-    cases.push_back({kLong, 1, 2, 1, 300, 300, d, true, false});
-    cases.push_back({kLong, 1, 1, 1, 257, 130, d, false, false});
+    const auto kHopper = Kernels::kHopper;
+    cases.push_back({kHopper, 1, 1, 1, 1, 1, d, true, false});
+    cases.push_back({kHopper, 1, 2, 1, 300, 300, d, true, true});
+    cases.push_back({kHopper, 2, 1, 1, 65, 260, d - 8, true, false});
+    cases.push_back({kHopper, 1, 1, 1, 270, 150, d, true, false});
+    cases.push_back({kHopper, 1, 2, 1, 129, 390, d - 8, false, true});
+    // As many keys as have other tiles.
+    const int64_t many = flash::hopper::kShortRows + 6;
+    cases.push_back({kHopper, 1, 1, 1, 200, many, d, true, false});
+    cases.push_back({kHopper, 1, 1, 1, 65, many, d, false, false});
   }
   return cases;
 }

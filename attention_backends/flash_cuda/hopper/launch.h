@@ -1,5 +1,5 @@
-#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_KERNELS_H_
-#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_KERNELS_H_
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_LAUNCH_H_
+#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_LAUNCH_H_
 
 #include <cuda_runtime_api.h>
 
@@ -20,4 +20,4 @@ cudaError_t RunBackward(const BackwardParams& params, cudaStream_t stream);
 }  // namespace flash
 }  // namespace tessera
 
-#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_KERNELS_H_
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_LAUNCH_H_

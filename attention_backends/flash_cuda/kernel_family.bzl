@@ -1,0 +1,89 @@
+"""kernel_family: the BUILD targets of one family of attention kernels."""
+
+load("@libtorch//:cuda.bzl", "if_cuda")
+load("//tools/cuda:cuda_library.bzl", "cuda_library")
+
+# With kernels of their own; other head dims run in the next one up.
+HEAD_DIMS = {
+    "portable": [32, 64, 80, 96, 128, 192, 256],
+    "fp32": [32, 64, 96, 128, 192, 256],
+    "hopper": [64, 80, 96, 128],
+}
+
+_EMULATION = "//tests/attention_backends/flash_cuda/emulation:__pkg__"
+
+def kernel_family(name, layout, elements, gencode, deps = []):
+    """Targets for forward.cu and backward.cu of this folder.
+
+    `NAME_kernels` holds them all, `interface` is how they are called, `layout`
+    their sizes and index arithmetic, `kernel_sources` what a host compiler
+    includes, whose tests run the kernels on a CPU.
+
+    Args:
+      name: portable, fp32 or hopper.
+      layout: headers in plain C++.
+      elements: the names of ElementType that the sources are compiled for.
+      gencode: of cuda_library.
+      deps: what else the sources include.
+    """
+    native.cc_library(
+        name = "layout",
+        hdrs = layout,
+        visibility = [
+            "//attention_backends/flash_cuda:__subpackages__",
+            "//tests/attention_backends/flash_cuda:__subpackages__",
+        ],
+        deps = [
+            "//attention_backends/flash_cuda:flash_params",
+            "//framework/cuda:host_device",
+        ],
+    )
+    native.cc_library(
+        name = "kernel_sources",
+        textual_hdrs = native.glob(
+            ["*.cu", "*.cuh", "*.h"],
+            exclude = layout,
+        ),
+        visibility = [_EMULATION],
+        deps = [
+            ":layout",
+            "//attention_backends/flash_cuda:device",
+        ],
+    )
+
+    # One library for each, so that they compile in parallel.
+    kernels = []
+    for direction, other in [("forward", "backward"), ("backward", "forward")]:
+        for element in elements:
+            for head_dim in HEAD_DIMS[name]:
+                kernel = "_".join([direction, element.lower(), str(head_dim)])
+                cuda_library(
+                    name = kernel,
+                    srcs = [direction + ".cu"],
+                    hdrs = native.glob(["*.cuh"], exclude = [other + "*"]) + ["launch.h"],
+                    copts = [
+                        "-DTESSERA_ELEMENT=k" + element,
+                        "-DTESSERA_HEAD_DIM={}".format(head_dim),
+                    ],
+                    gencode = gencode,
+                    deps = [
+                        ":layout",
+                        "//attention_backends/flash_cuda:device",
+                    ] + deps,
+                )
+                kernels.append(":" + kernel)
+
+    native.cc_library(
+        name = "interface",
+        hdrs = if_cuda([name + "_kernels.h"]),
+        deps = ["//attention_backends/flash_cuda:flash_params"] +
+               if_cuda(["@libtorch//:cudart"]),
+    )
+    native.cc_library(
+        name = name + "_kernels",
+        srcs = if_cuda([name + "_kernels.cc"]),
+        hdrs = if_cuda(["launch.h"]),
+        # For //attention_backends/flash_cuda:libtessera_flash_kernels.so.
+        alwayslink = True,
+        deps = [":interface", ":layout"] + if_cuda(["@libtorch//:cudart"] + kernels),
+    )
