@@ -61,12 +61,13 @@ class BackwardConsumer {
       }
     }
     for (int member = 0; member < args_.group; ++member) {
+      const int scratch = FirstScratchTile(args_, work, member);
       int step = 0;
       for (; step < work.masked_steps; ++step) {
-        Step<true>(work, member, work.first_tile + step, dk, dv);
+        Step<true>(work, scratch, work.first_tile + step, dk, dv);
       }
       for (; step < work.steps; ++step) {
-        Step<false>(work, member, work.first_tile + step, dk, dv);
+        Step<false>(work, scratch, work.first_tile + step, dk, dv);
       }
     }
     BarrierSync(kPairBarrier, 256);  // K has been read for the last time
@@ -80,7 +81,7 @@ class BackwardConsumer {
 
   template <bool kMasked>
   __device__ __forceinline__ void Step(const BackwardWork<Traits>& work,
-                                       int member, int tile, Sums& dk,
+                                       int scratch, int tile, Sums& dk,
                                        Sums& dv) {
     const int stage = ring_.stage;
     Weights p, ds;
@@ -122,7 +123,7 @@ class BackwardConsumer {
     PinRegisters(p);
     // dQ leaves while the tensor cores work on dK.
     if constexpr (Traits::kDeterministic) TakeDqTurn();
-    AddDq(work, member, tile, dq);
+    AddDq(scratch + tile, dq);
     if constexpr (Traits::kDeterministic) PassDqTurn();
     WgmmaWait<0>();
     PinRegisters(dk);
@@ -260,12 +261,10 @@ class BackwardConsumer {
     }
   }
 
-  __device__ __forceinline__ void AddDq(const BackwardWork<Traits>& work,
-                                        int member, int tile,
+  __device__ __forceinline__ void AddDq(int scratch_tile,
                                         const float (&dq)[Dq::kSums]) const {
     if (!Dq::IsUsed(warpgroup_, threadIdx.x % 128 / 32)) return;
-    float* to = args_.scratch.dq +
-                ScratchTile(args_, work, member, tile) * Dq::kElements +
+    float* to = args_.scratch.dq + int64_t{scratch_tile} * Dq::kElements +
                 warpgroup_ * 128 * Dq::kSums + threadIdx.x % 128 * 4;
 #pragma unroll
     for (int i = 0; i < Dq::kSums; i += 4) {
@@ -337,8 +336,8 @@ __device__ void KeepDqTurns(const BackwardArgs& args,
                             BackwardShared<Traits>& shared) {
   uint32_t parity = 0;
   for (int member = 0; member < args.group; ++member) {
-    int* turn =
-        args.scratch.turns + ScratchTile(args, work, member, work.first_tile);
+    int* turn = args.scratch.turns + FirstScratchTile(args, work, member) +
+                work.first_tile;
     for (int tile = work.first_tile; tile < work.tiles; ++tile, ++turn) {
       const int mine = work.TurnAt(args, tile);
       while (LoadAcquire(turn) != mine) {

@@ -55,8 +55,8 @@ class BackwardProducer {
   __device__ void LoadTile(const BackwardWork<Traits>& work, int member,
                            int tile) {
     const int head = work.kv_head * args_.group + member;
-    const int64_t row =
-        ScratchTile(args_, work, member, tile) * Traits::kQueries;
+    const int64_t row = int64_t{FirstScratchTile(args_, work, member) + tile} *
+                        Traits::kQueries;
     const int stage = ring_.stage;
     shared_.q_empty[stage].Wait(ring_.parity ^ 1);
     shared_.q_full[stage].ArriveExpecting(QTile::kBytes + kRowBytes);

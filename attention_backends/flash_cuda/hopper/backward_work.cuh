@@ -130,16 +130,13 @@ struct BackwardWork {
   }
 };
 
-// The number of a tile of queries in the scratch.
+// Where a head's tiles of queries begin in the scratch. Each takes 32 KiB or
+// more, so their numbers have 31 bits.
 template <typename Traits>
-__device__ int64_t ScratchTile(const BackwardArgs& args,
-                               const BackwardWork<Traits>& work, int member,
-                               int tile) {
-  const int64_t head =
-      (static_cast<int64_t>(work.batch) * args.kv_heads + work.kv_head) *
-          args.group +
-      member;
-  return head * work.tiles + tile;
+__device__ int FirstScratchTile(const BackwardArgs& args,
+                                const BackwardWork<Traits>& work, int member) {
+  const int kv_head = work.batch * args.kv_heads + work.kv_head;
+  return (kv_head * args.group + member) * work.tiles;
 }
 
 }  // namespace hopper
