@@ -43,6 +43,11 @@ struct BackwardTraits {
   // V stays in registers where some are to spare: dP^T = V dO^T then reads one
   // operand from shared memory instead of two.
   static constexpr bool kHoldsV = kHeadDim == 96 && !kDeterministic;
+  // The next block waits while this one adds to dQ, and so for the address of
+  // its sums, unless that is computed before; which costs two registers.
+  // Measured on an H200 (docs/flash_hopper.md).
+  static constexpr bool kAddressBeforeTurn =
+      kDeterministic && (!kCausal || kHeadDim == 64 || kHeadDim == 128);
   static constexpr int kSums = kHeadDim / 2;    // of dK and dV, per thread
   static constexpr int kScores = kQueries / 2;  // of S and dP, per thread
 };

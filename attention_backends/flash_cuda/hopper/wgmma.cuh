@@ -37,6 +37,9 @@ __device__ __forceinline__ void PinRegisters(float (&registers)[kCount]) {
   for (int i = 0; i < kCount; ++i)
     asm volatile("" : "+f"(registers[i])::"memory");
 }
+__device__ __forceinline__ void PinRegister(float*& pointer) {
+  asm volatile("" : "+l"(pointer)::"memory");
+}
 template <int kRows, int kCount>
 __device__ __forceinline__ void PinRegisters(
     uint32_t (&registers)[kRows][kCount]) {

@@ -267,6 +267,7 @@ void WgmmaWait() {
     InFlightOf(thread).Complete(groups);
   }
 }
+inline void PinRegister(float*&) {}
 template <int kCount>
 void PinRegisters(float (&)[kCount]) {}
 template <int kRows, int kCount>
