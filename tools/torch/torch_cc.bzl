@@ -10,6 +10,10 @@ includes what it uses, and where the compiler rejects the precompiled form
 load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "CPP_COMPILE_ACTION_NAME")
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
+# at::parallel_for() is a template in a header: without this it runs on one
+# thread, and says nothing.
+_PARALLEL = "-fopenmp"
+
 def _precompiled_header_impl(ctx):
     toolchain = find_cpp_toolchain(ctx)
     features = cc_common.configure_features(
@@ -31,7 +35,7 @@ def _precompiled_header_impl(ctx):
             feature_configuration = features,
             cc_toolchain = toolchain,
             use_pic = True,
-            user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts,
+            user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + [_PARALLEL],
             preprocessor_defines = context.defines,
             quote_include_directories = context.quote_includes,
             include_directories = context.includes,
@@ -73,7 +77,7 @@ _DEPS = [
     "@libtorch//:torch",
     "@system//:absl",
 ]
-_COPTS = ["-include", "tools/torch/precompiled.h"]
+_COPTS = [_PARALLEL, "-include", "tools/torch/precompiled.h"]
 
 def torch_cc_library(deps = [], copts = [], **kwargs):
     native.cc_library(deps = deps + _DEPS, copts = copts + _COPTS, **kwargs)
