@@ -1,5 +1,5 @@
-// Tensors of more than 2^31 elements: the last of many heads against the same
-// head alone.
+// Tensors of more than 2^31 elements, and more sequences than a grid has rows:
+// the last of many heads against the same head alone.
 
 #include <algorithm>
 #include <cmath>
@@ -41,6 +41,12 @@ std::vector<ConformanceCase> Cases() {
     add(at::kFloat, {540, 1024, 1024, 64, 64, 64});
     // 2.2e9 scores.
     add(at::kBFloat16, {1, 8192, 8192, 33, 33, 32});
+    // 70,000 sequences, and as many heads in all; a grid's y and z end at
+    // 65,535.
+    for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
+      add(dtype, {70000, 8, 8, 1, 1, 64});
+      add(dtype, {70000, 8, 8, 1, 1, 72});
+    }
   }
   return cases;
 }

@@ -8,26 +8,26 @@ namespace flash {
 namespace hopper {
 
 template <ElementType kType, int kHeadDim>
-cudaError_t RunBackward(const BackwardParams& params, cudaStream_t stream) {
+cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream) {
   using T = Element<kType>;
   if (params.deterministic) {
     return params.forward.causal
-               ? LaunchBackward<BackwardTraits<T, kHeadDim, true, true>>(params,
-                                                                         stream)
-               : LaunchBackward<BackwardTraits<T, kHeadDim, false, true>>(
-                     params, stream);
+               ? RunBackward<BackwardTraits<T, kHeadDim, true, true>>(params,
+                                                                      stream)
+               : RunBackward<BackwardTraits<T, kHeadDim, false, true>>(params,
+                                                                       stream);
   }
   return params.forward.causal
-             ? LaunchBackward<BackwardTraits<T, kHeadDim, true, false>>(params,
-                                                                        stream)
-             : LaunchBackward<BackwardTraits<T, kHeadDim, false, false>>(
-                   params, stream);
+             ? RunBackward<BackwardTraits<T, kHeadDim, true, false>>(params,
+                                                                     stream)
+             : RunBackward<BackwardTraits<T, kHeadDim, false, false>>(params,
+                                                                      stream);
 }
 
 // BUILD.bazel compiles this file once for each element type and head dim.
-template cudaError_t RunBackward<ElementType::TESSERA_ELEMENT,
-                                 TESSERA_HEAD_DIM>(const BackwardParams&,
-                                                   cudaStream_t);
+template cudaError_t LaunchBackward<ElementType::TESSERA_ELEMENT,
+                                    TESSERA_HEAD_DIM>(const BackwardParams&,
+                                                      cudaStream_t);
 
 }  // namespace hopper
 }  // namespace flash

@@ -62,8 +62,8 @@ TileOrder MakeBackwardOrder(const ForwardParams& p) {
 }
 
 template <typename Traits>
-cudaError_t LaunchMain(const BackwardParams& params,
-                       const BackwardScratch& scratch, cudaStream_t stream) {
+cudaError_t RunMain(const BackwardParams& params,
+                    const BackwardScratch& scratch, cudaStream_t stream) {
   constexpr float kLog2E = 1.44269504088896f;
   const ForwardParams& p = params.forward;
   BackwardMaps maps;
@@ -87,7 +87,7 @@ cudaError_t LaunchMain(const BackwardParams& params,
 }
 
 template <typename Traits>
-cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream) {
+cudaError_t RunBackward(const BackwardParams& params, cudaStream_t stream) {
   using Element = typename Traits::Element;
   const ForwardParams& p = params.forward;
   const ScratchSizes<typename Traits::Dq> sizes(p);
@@ -115,7 +115,7 @@ cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream) {
                         .shared_bytes = 0},
                        stream, rows);
   if (error != cudaSuccess) return error;
-  error = LaunchMain<Traits>(params, scratch, stream);
+  error = RunMain<Traits>(params, scratch, stream);
   if (error != cudaSuccess) return error;
   return LaunchKernel(
       ConvertDqKernel<Element, typename Traits::Dq>,

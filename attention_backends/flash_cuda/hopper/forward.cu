@@ -11,14 +11,14 @@ namespace {
 template <ElementType kType, int kHeadDim, bool kCausal, bool kShort>
 cudaError_t Run(const ForwardParams& params, cudaStream_t stream) {
   constexpr ForwardTile kTile = ForwardTileOf(kHeadDim, kCausal, kShort);
-  return LaunchForward<ForwardTraits<Element<kType>, kHeadDim, kTile.warpgroups,
-                                     kTile.keys, kCausal>>(params, stream);
+  return RunForward<ForwardTraits<Element<kType>, kHeadDim, kTile.warpgroups,
+                                  kTile.keys, kCausal>>(params, stream);
 }
 
 }  // namespace
 
 template <ElementType kType, int kHeadDim>
-cudaError_t RunForward(const ForwardParams& params, cudaStream_t stream) {
+cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream) {
   if (params.t <= kShortRows) {
     return params.causal ? Run<kType, kHeadDim, true, true>(params, stream)
                          : Run<kType, kHeadDim, false, true>(params, stream);
@@ -28,8 +28,9 @@ cudaError_t RunForward(const ForwardParams& params, cudaStream_t stream) {
 }
 
 // BUILD.bazel compiles this file once for each element type and head dim.
-template cudaError_t RunForward<ElementType::TESSERA_ELEMENT, TESSERA_HEAD_DIM>(
-    const ForwardParams&, cudaStream_t);
+template cudaError_t LaunchForward<ElementType::TESSERA_ELEMENT,
+                                   TESSERA_HEAD_DIM>(const ForwardParams&,
+                                                     cudaStream_t);
 
 }  // namespace hopper
 }  // namespace flash

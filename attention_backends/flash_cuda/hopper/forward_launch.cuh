@@ -56,7 +56,7 @@ cudaError_t MakeForwardMaps(const ForwardParams& p, ForwardMaps* maps) {
 }
 
 template <typename Traits>
-cudaError_t LaunchForward(const ForwardParams& p, cudaStream_t stream) {
+cudaError_t RunForward(const ForwardParams& p, cudaStream_t stream) {
   constexpr float kLog2E = 1.44269504088896f;
   ForwardMaps maps;
   cudaError_t error = MakeForwardMaps<Traits>(p, &maps);

@@ -10,16 +10,16 @@ namespace hopper {
 cudaError_t Forward(const ForwardParams& params, cudaStream_t stream) {
   return WithHeadDim(params.d, [&](auto dim) {
     return params.type == ElementType::kHalf
-               ? RunForward<ElementType::kHalf, dim()>(params, stream)
-               : RunForward<ElementType::kBFloat16, dim()>(params, stream);
+               ? LaunchForward<ElementType::kHalf, dim()>(params, stream)
+               : LaunchForward<ElementType::kBFloat16, dim()>(params, stream);
   });
 }
 
 cudaError_t Backward(const BackwardParams& params, cudaStream_t stream) {
   return WithHeadDim(params.forward.d, [&](auto dim) {
     return params.forward.type == ElementType::kHalf
-               ? RunBackward<ElementType::kHalf, dim()>(params, stream)
-               : RunBackward<ElementType::kBFloat16, dim()>(params, stream);
+               ? LaunchBackward<ElementType::kHalf, dim()>(params, stream)
+               : LaunchBackward<ElementType::kBFloat16, dim()>(params, stream);
   });
 }
 

@@ -12,9 +12,9 @@ namespace hopper {
 // One element type and head dim each, instantiated by forward.cu and
 // backward.cu; hopper_kernels.cc chooses.
 template <ElementType kType, int kHeadDim>
-cudaError_t RunForward(const ForwardParams& params, cudaStream_t stream);
+cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream);
 template <ElementType kType, int kHeadDim>
-cudaError_t RunBackward(const BackwardParams& params, cudaStream_t stream);
+cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream);
 
 }  // namespace hopper
 }  // namespace flash

@@ -94,12 +94,13 @@ void LaunchPortable(const flash::BackwardParams& params) {
 }
 
 void LaunchHopper(const flash::BackwardParams& params) {
-  using flash::hopper::RunBackward;
-  using flash::hopper::RunForward;
+  using flash::hopper::LaunchBackward;
+  using flash::hopper::LaunchForward;
   constexpr auto kType = flash::ElementType::kBFloat16;
   flash::hopper::WithHeadDim(params.forward.d, [&](auto dim) {
-    ASSERT_EQ((RunForward<kType, dim()>(params.forward, nullptr)), cudaSuccess);
-    ASSERT_EQ((RunBackward<kType, dim()>(params, nullptr)), cudaSuccess);
+    ASSERT_EQ((LaunchForward<kType, dim()>(params.forward, nullptr)),
+              cudaSuccess);
+    ASSERT_EQ((LaunchBackward<kType, dim()>(params, nullptr)), cudaSuccess);
   });
 }
 
