@@ -1,5 +1,7 @@
 #include "attention_backends/torch_native/kernel_limits.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include "ATen/ATen.h"
@@ -9,6 +11,10 @@
 
 namespace tessera {
 namespace {
+
+// CUDA C++ Programming Guide, "Technical Specifications per Compute
+// Capability": a grid's y and z.
+constexpr int64_t kMaxGridRows = 65535;
 
 void CopyOrSumGroups(const at::Tensor& x_bthd, const at::Tensor& target_bgtd) {
   at::Tensor target = SwapHeadsAndRows(target_bgtd);
@@ -57,6 +63,13 @@ absl::Status RequireHeadDim(const AttentionProblem& problem, int64_t multiple,
   return absl::UnimplementedError(absl::StrCat(
       "needs a head dim that is a multiple of ", multiple, " and at most ",
       largest, ", not ", problem.d, ": change the number of heads"));
+}
+
+absl::Status RequireBatchOfOneGrid(const AttentionProblem& problem) {
+  if (std::max(problem.b, problem.h) <= kMaxGridRows) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("takes at most ", kMaxGridRows, " sequences and heads, not ",
+                   problem.b, " and ", problem.h, ": use smaller batches"));
 }
 
 absl::Status RequireKeyForEveryQuery(const AttentionProblem& problem) {

@@ -21,6 +21,8 @@ absl::Status RequireDtype(const AttentionProblem& problem,
                           absl::Span<const at::ScalarType> supported);
 absl::Status RequireHeadDim(const AttentionProblem& problem, int64_t multiple,
                             int64_t largest);
+// Sequences and heads are a grid's y and z in all of these kernels.
+absl::Status RequireBatchOfOneGrid(const AttentionProblem& problem);
 // The kernels give queries without a key another L than -infinity.
 absl::Status RequireKeyForEveryQuery(const AttentionProblem& problem);
 absl::Status RequireNoDeterminism(const AttentionProblem& problem);

@@ -15,9 +15,8 @@ namespace {
 
 constexpr at::ScalarType kDtypes[] = {at::kBFloat16, at::kHalf};
 constexpr int64_t kHeadDimMultiple = 8, kMaxHeadDim = 128;
-constexpr int64_t kMaxSequences = 65535, kMaxHeads = 65535;
 
-absl::Status RequireSizes(const AttentionProblem& problem) {
+absl::Status RequireLengths(const AttentionProblem& problem) {
   const AttentionProblem& p = problem;
   if (p.mask == MaskKind::kCausal && p.s != p.t) {
     return absl::UnimplementedError(absl::StrCat(
@@ -27,11 +26,6 @@ absl::Status RequireSizes(const AttentionProblem& problem) {
   }
   if (p.t == 1) {
     return absl::UnimplementedError("needs more than one key: use NAIVE");
-  }
-  if (p.b > kMaxSequences || p.h > kMaxHeads) {
-    return absl::UnimplementedError(absl::StrCat(
-        "takes at most ", kMaxSequences, " sequences and heads, not ", p.b,
-        " and ", p.h, ": use smaller batches"));
   }
   return absl::OkStatus();
 }
@@ -43,7 +37,8 @@ absl::Status TorchCudnnBackend::Supports(
   RETURN_IF_ERROR(RequireAmpere(problem));
   RETURN_IF_ERROR(RequireDtype(problem, kDtypes));
   RETURN_IF_ERROR(RequireHeadDim(problem, kHeadDimMultiple, kMaxHeadDim));
-  RETURN_IF_ERROR(RequireSizes(problem));
+  RETURN_IF_ERROR(RequireBatchOfOneGrid(problem));
+  RETURN_IF_ERROR(RequireLengths(problem));
   return RequireNoDeterminism(problem);
 }
 

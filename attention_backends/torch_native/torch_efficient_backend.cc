@@ -70,6 +70,7 @@ absl::Status TorchEfficientBackend::Supports(
   RETURN_IF_ERROR(RequireDtype(problem, kDtypes));
   RETURN_IF_ERROR(RequireHeadDim(
       problem, kLoadBytes / c10::elementSize(problem.dtype), kMaxHeadDim));
+  RETURN_IF_ERROR(RequireBatchOfOneGrid(problem));
   return RequireKeyForEveryQuery(problem);
 }
 

@@ -36,6 +36,7 @@ absl::Status TorchFlashBackend::Supports(
   RETURN_IF_ERROR(RequireAmpere(problem));
   RETURN_IF_ERROR(RequireDtype(problem, kDtypes));
   RETURN_IF_ERROR(RequireHeadDim(problem, kHeadDimMultiple, kMaxHeadDim));
+  RETURN_IF_ERROR(RequireBatchOfOneGrid(problem));
   RETURN_IF_ERROR(RequireSharedMemory(problem));
   RETURN_IF_ERROR(RequireKeyForEveryQuery(problem));
   return RequireNoDeterminism(problem);
