@@ -119,12 +119,15 @@ CrossEntropyOut CrossEntropyForward(const at::Tensor& logits,
     lse.narrow(0, begin, rows)
         .copy_(at::logsumexp(ToArithmetic(logits.narrow(0, begin, rows)), -1));
   });
+  return {.loss = CrossEntropyLoss(logits, targets, lse), .lse = lse};
+}
+
+at::Tensor CrossEntropyLoss(const at::Tensor& logits, const at::Tensor& targets,
+                            const at::Tensor& lse) {
   const at::Tensor picked =
       logits.gather(1, targets.clamp_min(0).unsqueeze(1)).squeeze(1);
   const at::Tensor losses = lse - picked.to(lse.scalar_type());
-  const at::Tensor loss =
-      losses.masked_fill(targets == kIgnoredTarget, 0).sum();
-  return {.loss = loss, .lse = lse};
+  return losses.masked_fill(targets == kIgnoredTarget, 0).sum();
 }
 
 void CrossEntropyBackward(const at::Tensor& dloss, const at::Tensor& logits,

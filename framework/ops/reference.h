@@ -24,8 +24,8 @@ struct CrossEntropyOut {
   at::Tensor lse;   // [N], arithmetic dtype: log sum_v exp(logits)
 };
 
-// The ops without autograd, in ATen, on any device: what they compute on a CPU
-// and the oracle of the kernels in cuda_ops.h, which has the same functions.
+// The ops without autograd, in ATen, on any device and in any float dtype: the
+// oracle of cuda_ops.h and host_ops.h, which have the same functions.
 // The equations are those of the ops' own headers.
 namespace reference {
 
@@ -51,6 +51,9 @@ void SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh,
 // logits: [N, V]; targets: [N].
 CrossEntropyOut CrossEntropyForward(const at::Tensor& logits,
                                     const at::Tensor& targets);
+// The loss alone, from log sum exp.
+at::Tensor CrossEntropyLoss(const at::Tensor& logits, const at::Tensor& targets,
+                            const at::Tensor& lse);
 // dloss: scalar on the device. Writes dlogits, contiguous; may be the logits'
 // own memory.
 void CrossEntropyBackward(const at::Tensor& dloss, const at::Tensor& logits,

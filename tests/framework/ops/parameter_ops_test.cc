@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ATen/ATen.h"
+#include "ATen/Parallel.h"
 #include "framework/ops/embedding.h"
 #include "framework/ops/linear.h"
 #include "framework/ops/rms_norm.h"
@@ -213,6 +214,25 @@ TEST_P(RmsNormTest, WideResidualGivesNarrowActivations) {
     return PlainRmsNorm(in[0], in[1]);
   };
   ExpectWithinBudget(got, naive, EvaluateInFp64(oracle, inputs));
+}
+
+TEST_P(RmsNormTest, GradientsAreTheSameOnAnyNumberOfThreads) {
+  const OneParameter gain =
+      MakeParameter({96}, Stored(device(), at::kFloat, at::kFloat));
+  const at::Tensor x = Randn({1000, 96}, 3, at::kFloat, device());
+  const OpFn op = [&](const Inputs& in) {
+    return RmsNorm(in[0], *gain.p, kEps, at::kFloat);
+  };
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const Evaluation one = Evaluate(op, {x}, &gain);
+  at::set_num_threads(3);
+  const Evaluation three = Evaluate(op, {x}, &gain);
+  at::set_num_threads(threads);
+  ASSERT_EQ(one.grads.size(), 2);  // of x and of the gain
+  for (size_t i = 0; i < one.grads.size(); ++i) {
+    EXPECT_TRUE(BitEqual(one.grads[i], three.grads[i])) << i;
+  }
 }
 
 TEST_P(RmsNormTest, SecondMicroBatchAddsToTheFirst) {
