@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "framework/observe/format.h"
 #include "trainers/build_info.h"
+#include "trainers/config_loader.h"
 
 namespace tessera {
 
@@ -11,7 +12,8 @@ std::string FormatDryRun(const RunPlan& plan) {
   const ModelShape& m = plan.shape;
   const TrainingConfig& training = plan.config.training();
   std::string text = absl::StrCat(
-      "build       ", BuildSummary(), "\n", "device      ", plan.device.name,
+      "build       ", BuildSummary(), "\n", "config      hash ",
+      ConfigHash(plan.config), "\n", "device      ", plan.device.name,
       plan.device.is_cuda()
           ? absl::StrCat(", ", FormatBytes(plan.device.total_bytes))
           : std::string(),

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "framework/autograd/saved_tensors.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/file.h"
 #include "framework/base/log.h"
@@ -105,8 +106,10 @@ absl::Status Trainer::OpenOutputs() {
   RETURN_IF_ERROR(MakeDirectories(folder_.path));
   RETURN_IF_ERROR(WriteFileAtomically(folder_.path + "/config.pbtxt", config));
   RETURN_IF_ERROR(RemoveStaleTemporaries(folder_.checkpoints()).status());
-  const RunHeader header{
-      .config_text = config, .build = BuildInfo(), .device = DeviceJson(plan)};
+  const RunHeader header{.config_text = config,
+                         .config_hash = ConfigHash(plan.config),
+                         .build = BuildInfo(),
+                         .device = DeviceJson(plan)};
   if (FileExists(folder_.log())) {
     ASSIGN_OR_RETURN(
         log_, RunLog::Resume(folder_.log(), header,
@@ -152,9 +155,7 @@ absl::Status Trainer::DoStep() {
   PhaseScope scope(phases_, absl::StrCat("step_", step_));
   ASSIGN_OR_RETURN(const StepBatch batch,
                    session_->train_loader().Load(samples_));
-  RETURN_IF_ERROR(ExplainOutOfMemory(
-      session_->plan(),
-      session_->step().Run(batch, schedule_->LearningRate(step_))));
+  RETURN_IF_ERROR(ExplainOutOfMemory(session_->plan(), RunStep(batch)));
   ++step_;
   samples_ += training().batch_size();
   const bool last = step_ == training().steps();
@@ -165,6 +166,20 @@ absl::Status Trainer::DoStep() {
   ++timed_steps_;
   if (console_ != nullptr) console_->Progress(step_, absl::Now());
   return absl::OkStatus();
+}
+
+absl::Status Trainer::RunStep(const StepBatch& batch) {
+  TrainStep& step = session_->step();
+  const double lr = schedule_->LearningRate(step_);
+  const bool counts = session_->plan().config.observe().saved_bytes();
+  if (!counts || step_ != first_step_) return step.Run(batch, lr);
+  const ParameterStore& parameters = *session_->state().parameters;
+  const SavedTensorMeter meter({parameters.master(), parameters.shadow()});
+  RETURN_IF_ERROR(step.Run(batch, lr));
+  if (!is_writer()) return absl::OkStatus();
+  const SavedBytesRecord record{.step = step_ + 1, .bytes = meter.peak_bytes()};
+  console_->SavedBytes(record);
+  return log_->Log("saved", {{"step", record.step}, {"bytes", record.bytes}});
 }
 
 absl::Status Trainer::AfterStep() {
@@ -324,6 +339,7 @@ absl::Status Trainer::CheckFinite() {
 RunDescription Trainer::Describe() const {
   const RunPlan& plan = session_->plan();
   return {.build = BuildSummary(),
+          .config_hash = ConfigHash(plan.config),
           .device = plan.device.name,
           .world_size = plan.world.world_size,
           .precision = std::string(plan.precision.name()),

@@ -47,6 +47,8 @@ class Trainer {
   absl::Status Resume();
   absl::Status OpenOutputs();
   absl::Status DoStep();
+  // The step itself; counts what it saves if that is asked for.
+  absl::Status RunStep(const StepBatch& batch);
   // What is due after a step: log, evaluate, save.
   absl::Status AfterStep();
   absl::Status LogStep();

@@ -61,6 +61,7 @@ std::string Peak(const RunDescription& run) {
 std::string FormatRunDescription(const RunDescription& run) {
   const std::vector<std::pair<absl::string_view, std::string>> lines = {
       {"build", run.build},
+      {"config", absl::StrCat("hash ", run.config_hash)},
       {"device", absl::StrCat(run.world_size, " x ", run.device)},
       {"precision", run.precision},
       {"attention", run.attention},
@@ -107,6 +108,11 @@ std::string FormatEval(const EvalRecord& record) {
   return text + "\n";
 }
 
+std::string FormatSavedBytes(const SavedBytesRecord& record) {
+  return absl::StrFormat("%8d %s saved for backward\n", record.step,
+                         FormatBytes(record.bytes));
+}
+
 std::string FormatProgress(const ProgressState& state, int width) {
   const double share =
       state.steps > 0
@@ -151,6 +157,10 @@ void Console::Step(const StepRecord& record) {
 }
 
 void Console::Eval(const EvalRecord& record) { Print(FormatEval(record)); }
+
+void Console::SavedBytes(const SavedBytesRecord& record) {
+  Print(FormatSavedBytes(record));
+}
 
 void Console::Progress(int64_t step, absl::Time now) {
   progress_.step = step;

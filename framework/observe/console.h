@@ -15,8 +15,9 @@ namespace tessera {
 
 // What a run is, for the block that is printed before its first step.
 struct RunDescription {
-  std::string build;   // "tessera 1.0.0, LibTorch 2.11.0, CUDA 13.0"
-  std::string device;  // "NVIDIA H200"
+  std::string build;        // "tessera 1.0.0, LibTorch 2.11.0, CUDA 13.0"
+  std::string config_hash;  // of the resolved config: "9f86d081884c7d65"
+  std::string device;       // "NVIDIA H200"
   int world_size = 1;
   std::string precision;  // "BF16"
   std::string attention;  // the backend and why it was chosen
@@ -40,6 +41,7 @@ std::string FormatRunDescription(const RunDescription& run);
 std::string FormatStepHeader();
 std::string FormatStep(const StepRecord& record);
 std::string FormatEval(const EvalRecord& record);
+std::string FormatSavedBytes(const SavedBytesRecord& record);
 
 struct ProgressState {
   int64_t first_step = 0;  // where this process started
@@ -68,6 +70,7 @@ class Console {
   // Prints the columns' names before the first and every 50th line.
   void Step(const StepRecord& record);
   void Eval(const EvalRecord& record);
+  void SavedBytes(const SavedBytesRecord& record);
   // `step` steps are done. Cheap: redraws the bar at most ten times a second.
   void Progress(int64_t step, absl::Time now);
 

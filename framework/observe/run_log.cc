@@ -18,6 +18,7 @@ using Json = nlohmann::ordered_json;
 
 Json HeaderFields(const RunHeader& header) {
   return {{"config", header.config_text},
+          {"config_hash", header.config_hash},
           {"build", header.build},
           {"device", header.device}};
 }

@@ -18,6 +18,7 @@ namespace tessera {
 // What defines a run, for its first record.
 struct RunHeader {
   std::string config_text;        // the resolved config as text proto
+  std::string config_hash;        // of it: equal for equal configs
   nlohmann::ordered_json build;   // versions of the program and its libraries
   nlohmann::ordered_json device;  // what it runs on
 };
@@ -31,9 +32,11 @@ struct ResumePoint {
 // run.jsonl: one JSON object per line, appended only. Every record has "type"
 // and "time" (Unix seconds):
 //
-//   {"type":"run","time":...,"config":"...","build":{...},"device":{...}}
+//   {"type":"run","time":...,"config":"...","config_hash":"...",
+//    "build":{...},"device":{...}}
 //   {"type":"step","time":...,"step":10,"loss":...,"grad_norm":...}
 //   {"type":"eval","time":...,"step":100,"loss":...}
+//   {"type":"saved","time":...,"step":1,"bytes":...}
 //   {"type":"resume","time":...,"step":20,"checkpoint":...,"config":...}
 //
 // A number that is not finite is null. Each record is one write() of a whole

@@ -31,6 +31,12 @@ struct EvalRecord {
   std::optional<double> unigram_entropy;
 };
 
+// What autograd kept for the backward pass of a step.
+struct SavedBytesRecord {
+  int64_t step = 0;
+  int64_t bytes = 0;  // the most at a time, on this device
+};
+
 }  // namespace tessera
 
 #endif  // FRAMEWORK_OBSERVE_STEP_RECORD_H_

@@ -54,6 +54,34 @@ TEST(TrainTest, ResumeInANewProcessIsBitExact) {
             Json(resumed + end + "state.json"));
 }
 
+TEST(TrainTest, ReportsWhatIsSavedForBackward) {
+  const std::string count = "--set observe.saved_bytes=true";
+  std::map<std::string, int64_t> bytes;
+  std::map<std::string, std::vector<nlohmann::json>> steps;
+  for (const std::string policy : {"NONE", "FFN", "BLOCK"}) {
+    const std::string run = Folder("saved_" + policy);
+    const Outcome outcome = Shell(
+        ToyTrain({count, "--set recompute.policy=" + policy, "--out=" + run}));
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr("saved for backward"));
+    const auto records = Records(run, "saved");
+    ASSERT_EQ(records.size(), 1u);
+    EXPECT_EQ(records[0]["step"], 1);
+    bytes[policy] = records[0]["bytes"];
+    steps[policy] = Records(run, "step");
+  }
+  EXPECT_GT(bytes["NONE"], bytes["FFN"]);
+  EXPECT_GT(bytes["FFN"], bytes["BLOCK"]);
+  EXPECT_GT(bytes["BLOCK"], 0);
+  // Neither recomputation nor counting changes a step.
+  const std::string plain = Folder("not_counted");
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + plain})).exit_code, 0);
+  EXPECT_TRUE(Records(plain, "saved").empty());
+  for (const auto& [policy, records] : steps) {
+    EXPECT_EQ(records, Records(plain, "step")) << policy;
+  }
+}
+
 TEST(TrainTest, SignalFinishesTheStepSavesAndSaysSo) {
   for (const auto& [name, code] :
        {std::pair<std::string, int>{"INT", 130}, {"TERM", 143}}) {

@@ -96,6 +96,7 @@ TEST(ConsoleTest, Evaluation) {
 
 RunDescription Description() {
   return {.build = "tessera 1.0, LibTorch 2.11.0",
+          .config_hash = "9f86d081884c7d65",
           .device = "NVIDIA H200",
           .world_size = 2,
           .precision = "BF16",
@@ -115,6 +116,7 @@ RunDescription Description() {
 TEST(ConsoleTest, Description) {
   EXPECT_EQ(FormatRunDescription(Description()),
             "build       tessera 1.0, LibTorch 2.11.0\n"
+            "config      hash 9f86d081884c7d65\n"
             "device      2 x NVIDIA H200\n"
             "precision   BF16\n"
             "attention   NAIVE (AUTO: the first that supports the problem)\n"

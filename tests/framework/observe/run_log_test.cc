@@ -16,17 +16,20 @@ absl::Time At1000() { return absl::FromUnixSeconds(1000); }
 
 RunHeader Header() {
   return {.config_text = "training { steps: 4 }\n",
+          .config_hash = "9f86d081884c7d65",
           .build = {{"tessera", "1.0"}},
           .device = {{"name", "CPU"}}};
 }
 
 constexpr char kRunLine[] =
     R"({"type":"run","time":1000.0,"config":"training { steps: 4 }\n",)"
+    R"("config_hash":"9f86d081884c7d65",)"
     R"("build":{"tessera":"1.0"},"device":{"name":"CPU"}})"
     "\n";
 constexpr char kResumeLine[] =
     R"({"type":"resume","time":1000.0,"step":20,"checkpoint":"c/step_00000020",)"
     R"("config":"training { steps: 4 }\n",)"
+    R"("config_hash":"9f86d081884c7d65",)"
     R"("build":{"tessera":"1.0"},"device":{"name":"CPU"}})"
     "\n";
 

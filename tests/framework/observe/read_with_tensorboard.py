@@ -1,0 +1,69 @@
+"""Reads a run's event file with the tensorboard package and compares it to the
+run's own log, value by value.
+
+    pip install tensorboard
+    python3 tests/framework/observe/read_with_tensorboard.py RUN_FOLDER
+
+Not a Bazel test: the package and numpy are no dependency of the build.
+tensorboard_test.cc checks the format itself, byte by byte.
+"""
+
+import json
+import pathlib
+import struct
+import sys
+
+from tensorboard.backend.event_processing import event_accumulator
+
+# Tag of the event file: type and field of run.jsonl.
+TAGS = {
+    "train/loss": ("step", "loss"),
+    "train/grad_norm": ("step", "grad_norm"),
+    "train/lr": ("step", "lr"),
+    "train/loss_scale": ("step", "loss_scale"),
+    "perf/step_ms": ("step", "step_ms"),
+    "perf/tokens_per_s": ("step", "tokens_per_s"),
+    "perf/tflops": ("step", "tflops"),
+    "perf/mfu": ("step", "mfu"),
+    "perf/peak_gib": ("step", "peak_gib"),
+    "eval/loss": ("eval", "loss"),
+}
+
+
+def as_float32(value):
+    return struct.unpack("f", struct.pack("f", value))[0]
+
+
+def logged(folder, kind, field):
+    """(step, value) of the records that have the field."""
+    for line in (folder / "run.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        if record["type"] == kind and record.get(field) is not None:
+            yield record["step"], as_float32(record[field])
+
+
+def main(folder):
+    accumulator = event_accumulator.EventAccumulator(
+        str(folder), size_guidance={event_accumulator.SCALARS: 0})
+    accumulator.Reload()
+    unknown = set(accumulator.Tags()["scalars"]) - set(TAGS)
+    if unknown:
+        sys.exit(f"tags that are not compared: {sorted(unknown)}")
+    count = 0
+    for tag, (kind, field) in TAGS.items():
+        expected = list(logged(folder, kind, field))
+        known = tag in accumulator.Tags()["scalars"]
+        events = accumulator.Scalars(tag) if known else []
+        if [(event.step, event.value) for event in events] != expected:
+            sys.exit(f"{tag}: {len(events)} events differ from the log's "
+                     f"{len(expected)} records")
+        count += len(events)
+    if count == 0:
+        sys.exit(f"{folder}: nothing was logged")
+    print(f"{count} values agree")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    main(pathlib.Path(sys.argv[1]))
