@@ -43,6 +43,8 @@ def logged(folder, kind, field):
 
 
 def main(folder):
+    if not (folder / "run.jsonl").is_file():
+        sys.exit(f"{folder}: no run.jsonl there")
     accumulator = event_accumulator.EventAccumulator(
         str(folder), size_guidance={event_accumulator.SCALARS: 0})
     accumulator.Reload()
