@@ -8,6 +8,7 @@
 #include "ATen/Parallel.h"
 #include "framework/ops/cross_entropy.h"
 #include "framework/ops/host_loops.h"
+#include "framework/params/activation_arena.h"
 
 namespace tessera {
 namespace host {
@@ -39,7 +40,7 @@ RmsNormOut RmsNormForward(const at::Tensor& x, const at::Tensor& gain,
     return reference::RmsNormForward(x, gain, eps, out_dtype);
   }
   const int64_t rows = RowCount(x), width = x.size(-1);
-  const RmsNormOut out = {.y = at::empty(x.sizes(), x.options()),
+  const RmsNormOut out = {.y = EmptyActivation(x.sizes(), x.options()),
                           .r = at::empty({rows}, x.options())};
   const float* const from = x.const_data_ptr<float>();
   const float* const gains = gain.const_data_ptr<float>();
@@ -77,9 +78,9 @@ at::Tensor RmsNormBackward(const at::Tensor& dy, const at::Tensor& x,
   ForEachRow(sums, kRowsPerSum * width, [&](int64_t sum) {
     const int64_t end = std::min(rows, (sum + 1) * kRowsPerSum);
     for (int64_t row = sum * kRowsPerSum; row < end; ++row) {
-      const int64_t at = row * width;
-      NormalizeGradient(gradient + at, from + at, gains, inverse[row], width,
-                        to + at,
+      const int64_t offset = row * width;
+      NormalizeGradient(gradient + offset, from + offset, gains, inverse[row],
+                        width, to + offset,
                         dgain == nullptr ? nullptr : dgain + sum * width);
     }
   });
@@ -115,7 +116,7 @@ at::Tensor SwiGluForward(const at::Tensor& ab) {
   const int64_t width = ab.size(-1) / 2;
   std::vector<int64_t> shape = ab.sizes().vec();
   shape.back() = width;
-  const at::Tensor h = at::empty(shape, ab.options());
+  const at::Tensor h = EmptyActivation(shape, ab.options());
   const float* const from = ab.const_data_ptr<float>();
   float* const to = h.mutable_data_ptr<float>();
   ForEachRow(RowCount(ab), width, [&](int64_t row) {
