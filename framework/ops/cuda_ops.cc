@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
 #include "ATen/ATen.h"
 #include "ATen/cuda/CUDAContext.h"
@@ -10,6 +9,7 @@
 #include "framework/base/torch_status.h"
 #include "framework/cuda/cuda_status.h"
 #include "framework/ops/kernels.h"
+#include "framework/ops/rows.h"
 #include "framework/params/activation_arena.h"
 
 namespace tessera {
@@ -25,10 +25,6 @@ FloatType TypeOf(const at::Tensor& t) {
     default:  // HasKernels() admits no other
       return FloatType::kFloat;
   }
-}
-
-int64_t RowCount(const at::Tensor& x) {
-  return x.size(-1) == 0 ? 0 : x.numel() / x.size(-1);
 }
 
 // Launches on the current stream of the tensor's device.
@@ -148,12 +144,11 @@ void Rotate(at::Tensor x, const RopeTable& table, int64_t rotated_heads,
 
 at::Tensor SwiGluForward(const at::Tensor& ab) {
   const at::Tensor rows = ab.contiguous();
-  std::vector<int64_t> shape = ab.sizes().vec();
-  shape.back() /= 2;
-  const at::Tensor h = EmptyActivation(shape, ab.options());
+  const int64_t width = ab.size(-1) / 2;
+  const at::Tensor h = EmptyActivation(WithWidth(ab, width), ab.options());
   const SwiGluParams params = {.type = TypeOf(ab),
                                .rows = RowCount(ab),
-                               .width = shape.back(),
+                               .width = width,
                                .ab = rows.const_data_ptr(),
                                .h = h.mutable_data_ptr()};
   Launch(LaunchSwiGluForward, params, ab, "SwiGLU's kernel");

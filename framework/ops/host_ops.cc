@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
 #include "ATen/ATen.h"
 #include "ATen/Parallel.h"
 #include "framework/ops/cross_entropy.h"
 #include "framework/ops/host_loops.h"
+#include "framework/ops/rows.h"
 #include "framework/params/activation_arena.h"
 
 namespace tessera {
@@ -26,10 +26,6 @@ void ForEachRow(int64_t rows, int64_t width, const Fn& fn) {
   at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) fn(row);
   });
-}
-
-int64_t RowCount(const at::Tensor& x) {
-  return x.size(-1) == 0 ? 0 : x.numel() / x.size(-1);
 }
 
 }  // namespace
@@ -114,9 +110,7 @@ void Rotate(at::Tensor x, const RopeTable& table, int64_t rotated_heads,
 at::Tensor SwiGluForward(const at::Tensor& ab) {
   if (!HasLoops(ab)) return reference::SwiGluForward(ab);
   const int64_t width = ab.size(-1) / 2;
-  std::vector<int64_t> shape = ab.sizes().vec();
-  shape.back() = width;
-  const at::Tensor h = EmptyActivation(shape, ab.options());
+  const at::Tensor h = EmptyActivation(WithWidth(ab, width), ab.options());
   const float* const from = ab.const_data_ptr<float>();
   float* const to = h.mutable_data_ptr<float>();
   ForEachRow(RowCount(ab), width, [&](int64_t row) {

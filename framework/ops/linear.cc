@@ -1,9 +1,8 @@
 #include "framework/ops/linear.h"
 
-#include <vector>
-
 #include "ATen/ATen.h"
 #include "framework/ops/parameter_grad.h"
+#include "framework/ops/rows.h"
 #include "framework/ops/saved_memory.h"
 #include "framework/params/activation_arena.h"
 #include "torch/csrc/autograd/custom_function.h"
@@ -13,9 +12,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-// [..., C] as [rows, C]; a view where the strides allow it.
-at::Tensor Rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 // dW (+)= dy^T x; dy: [rows, out], x: [rows, in].
 void WriteWeightGrad(const GradTarget& target, const at::Tensor& dy,
@@ -50,13 +46,11 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
     if (weight.requires_grad()) ctx->save_for_backward({x});
     SaveParameter(ctx, parameter);
     ctx->saved_data["dtype"] = x.scalar_type();
-    std::vector<int64_t> shape = x.sizes().vec();
-    shape.back() = weight.size(0);
     // Written through a 2-D view, so that the result itself is no view and ops
     // that work in place may follow.
     // Clear of this weight's gradient: SwiGLU's backward turns its input into
     // the gradient that is alive while that is written.
-    at::Tensor y = EmptyActivation(shape, x.options());
+    at::Tensor y = EmptyActivation(WithWidth(x, weight.size(0)), x.options());
     ReachParameter(*parameter);
     at::Tensor y_rows = y.view({-1, weight.size(0)});
     at::mm_out(y_rows, Rows(x), weight.t());
@@ -78,9 +72,8 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
     if (ctx->needs_input_grad(0)) {
       const at::Tensor& weight =
           parameter.As(ctx->saved_data["dtype"].toScalarType());
-      std::vector<int64_t> shape = dy.sizes().vec();
-      shape.back() = weight.size(1);
-      dx = x.defined() ? TakeGradientMemory(x) : at::empty(shape, dy.options());
+      dx = x.defined() ? TakeGradientMemory(x)
+                       : at::empty(WithWidth(dy, weight.size(1)), dy.options());
       at::Tensor dx_rows = dx.view({-1, weight.size(1)});
       at::mm_out(dx_rows, dy_rows, weight);
     }

@@ -6,6 +6,7 @@
 
 #include "ATen/ATen.h"
 #include "framework/ops/cross_entropy.h"
+#include "framework/ops/rows.h"
 
 namespace tessera {
 namespace reference {
@@ -14,9 +15,6 @@ namespace {
 // Logits held in the arithmetic dtype at a time: 64 MiB of FP32, small beside
 // the logits of a large vocabulary and large enough to keep a device busy.
 constexpr int64_t kChunkElements = int64_t{1} << 24;
-
-// [..., C] as [rows, C].
-at::Tensor Rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 at::Tensor ToArithmetic(const at::Tensor& x) {
   return x.to(ArithmeticDtype(x.scalar_type()));

@@ -1,0 +1,31 @@
+#ifndef FRAMEWORK_OPS_ROWS_H_
+#define FRAMEWORK_OPS_ROWS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+
+// Ops work on the rows of [..., C].
+
+namespace tessera {
+
+inline int64_t RowCount(const at::Tensor& x) {
+  return x.size(-1) == 0 ? 0 : x.numel() / x.size(-1);
+}
+
+// [..., C] as [rows, C]; a view where the strides allow it.
+inline at::Tensor Rows(const at::Tensor& x) {
+  return x.reshape({-1, x.size(-1)});
+}
+
+// The shape of x but for rows of `width`.
+inline std::vector<int64_t> WithWidth(const at::Tensor& x, int64_t width) {
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = width;
+  return shape;
+}
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OPS_ROWS_H_
