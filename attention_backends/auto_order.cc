@@ -18,10 +18,17 @@ bool IsNarrow(const AttentionProblem& p) {
   return p.dtype == at::kBFloat16 || p.dtype == at::kHalf;
 }
 
+// Whether there are so many keys, by mask: FLASH_CUDA's tiles below the
+// diagonal cost nothing, so it leads for longer under a causal mask.
+bool KeysFrom(const AttentionProblem& p, int64_t causal, int64_t full) {
+  return p.t >= (p.mask == MaskKind::kCausal ? causal : full);
+}
+
 constexpr absl::string_view kUnmeasured =
     "before FLASH_CUDA, which was measured on compute capability 9.0 alone";
 
-// The first that applies counts.
+// The first that applies counts. COMPILED_FUSED, which is faster still at long
+// sequences (docs/attention_backends.md), holds an S x T tensor.
 constexpr Exception kExceptions[] = {
     {[](const AttentionProblem& p) {
        return p.compute_capability != 90 && IsNarrow(p);
@@ -32,13 +39,23 @@ constexpr Exception kExceptions[] = {
      },
      "TORCH_EFFICIENT", kUnmeasured},
     {[](const AttentionProblem& p) {
-       return IsNarrow(p) && p.d > 128 && p.t > 512;
+       return IsNarrow(p) && p.d > 128 && KeysFrom(p, 1024, 512);
      },
-     "TORCH_FLASH", "the fastest above head dim 128 and 512 keys"},
+     "TORCH_FLASH",
+     "the fastest without S x T tensors above head dim 128, causal from 1024 "
+     "keys, full from 512"},
     {[](const AttentionProblem& p) {
-       return p.dtype == at::kFloat && p.d > 96 && p.t > 128;
+       return p.dtype == at::kFloat && p.d > 128 && KeysFrom(p, 512, 128);
      },
-     "TORCH_EFFICIENT", "the fastest in FP32 above head dim 96 and 128 keys"},
+     "TORCH_EFFICIENT",
+     "the fastest without S x T tensors in FP32 above head dim 128, causal "
+     "from 512 keys, full from 128"},
+    {[](const AttentionProblem& p) {
+       return p.dtype == at::kFloat && p.d > 96 && KeysFrom(p, 1024, 512);
+     },
+     "TORCH_EFFICIENT",
+     "the fastest without S x T tensors in FP32 above head dim 96, causal from "
+     "1024 keys, full from 512"},
 };
 
 }  // namespace

@@ -38,8 +38,11 @@ TrainStep::TrainStep(const Parts& parts)
   loss_scale_ = parts_.scaler->scale();
   inverse_loss_scale_ = parts_.scaler->inverse_scale();
   skip_ = [this](const at::Tensor& nonfinite) {
+    const at::Tensor hopeless =
+        metrics_.loss.isfinite().logical_not_().logical_or_(
+            parts_.scaler->at_floor().logical_and_(nonfinite));
     parts_.scaler->Update(nonfinite);
-    return nonfinite;
+    return latch_->Update(hopeless).logical_or(nonfinite);
   };
 }
 
@@ -53,6 +56,11 @@ absl::Status TrainStep::Run(const StepBatch& batch, double lr) {
   PhaseScope scope(parts_.phases, "optimizer");
   RETURN_IF_ERROR(Reduce());
   return StatusFromTorchOr([&] { return ClipAndUpdate(lr); });
+}
+
+absl::Status TrainStep::Gradients(const StepBatch& batch) {
+  RETURN_IF_ERROR(ForwardBackward(batch));
+  return Reduce();
 }
 
 absl::Status TrainStep::Forward(const StepBatch& batch) {

@@ -44,13 +44,15 @@ struct StepMetrics {
 // What differs between runs (backend, precision, parallelism, clipping) is
 // resolved when the parts are made; the host never waits for the device.
 //
-// A gradient that is not finite changes nothing: with a loss scaler the scale
-// backs off and training goes on; without one, every later update is skipped
-// too, until the host looks at first_bad_step().
+// A gradient that is not finite changes nothing. With a loss scaler, under a
+// finite loss, the scale backs off and training goes on. Without one, or where
+// no smaller scale would help (the loss itself is not finite, or the scale is
+// at its floor), every later update is skipped too, until the host looks at
+// first_bad_step().
 class TrainStep {
  public:
   struct Parts {
-    TransformerLm* model = nullptr;
+    const TransformerLm* model = nullptr;
     ParameterStore* parameters = nullptr;
     AdamW* optimizer = nullptr;
     ProcessGroup* group = nullptr;
@@ -73,11 +75,13 @@ class TrainStep {
   // ForwardBackward() leaves them in the store, reduced over no one.
   absl::Status Forward(const StepBatch& batch);
   absl::Status ForwardBackward(const StepBatch& batch);
+  // A step up to its update: gradients and loss of the global batch.
+  absl::Status Gradients(const StepBatch& batch);
 
   const StepMetrics& metrics() const { return metrics_; }
 
-  // The first step whose gradients were not finite, if there was one since
-  // StartAt(); waits for the device. Always none with a loss scaler.
+  // The first step that ended updates as above, if there was one since
+  // StartAt(); waits for the device.
   std::optional<int64_t> first_bad_step() const;
 
  private:

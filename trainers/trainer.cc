@@ -78,14 +78,7 @@ absl::Status Trainer::Resume() {
     RETURN_IF_ERROR(Restore(checkpoint, session_->state()));
     step_ = first_step_ = saved_step_ = checkpoint.step();
     samples_ = checkpoint.state().value("samples", int64_t{0});
-    const uint64_t data =
-        checkpoint.state().value("data_fingerprint", uint64_t{0});
-    if (data != session_->data().fingerprint) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(checkpoint.folder(), " was trained on other data than ",
-                       session_->data().train->description(),
-                       "; resume with the data it was made with"));
-    }
+    RETURN_IF_ERROR(CheckData(checkpoint));
     resumed_from_ = checkpoint.folder();
     folder_.resume_from.reset();  // it maps files as large as the model
   }
@@ -97,6 +90,39 @@ absl::Status Trainer::Resume() {
         session_->group().Broadcast(session_->state().parameters->master(), 0));
     session_->state().parameters->RefreshShadow();
   });
+}
+
+nlohmann::json Trainer::DataOrder() const {
+  const RunConfig& config = session_->plan().config;
+  return {{"training.seed", config.training().seed()},
+          {"model.context_length", config.model().context_length()},
+          {"data.shuffle", config.data().shuffle()}};
+}
+
+absl::Status Trainer::CheckData(const Checkpoint& checkpoint) const {
+  const nlohmann::json& state = checkpoint.state();
+  const nlohmann::json trained =
+      state.value("data_order", nlohmann::json::object());
+  const nlohmann::json order = DataOrder();
+  for (const auto& [field, value] : order.items()) {
+    if (trained.contains(field) && trained[field] != value) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          field, " is ", value.dump(), ", but ", checkpoint.folder(),
+          " was trained with ", trained[field].dump(),
+          ", and the order of its data depends on it: tokens would be lost or "
+          "doubled. Set ",
+          field, "=", trained[field].dump()));
+    }
+  }
+  if (state.value("data_fingerprint", uint64_t{0}) !=
+      session_->data().fingerprint) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        checkpoint.folder(), " was trained on other data than the ",
+        session_->data().train->description(),
+        "; resume with the data it was made with, split by the "
+        "same data.validation_fraction"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Trainer::OpenOutputs() {
@@ -145,7 +171,7 @@ absl::Status Trainer::Run() {
     }
   }
   span.reset();
-  if (saved_step_ != step_) RETURN_IF_ERROR(SaveCheckpoint());
+  RETURN_IF_ERROR(SaveCheckpoint());
   RETURN_IF_ERROR(PrintSample());
   return session_->group().Finish();
 }
@@ -251,6 +277,7 @@ absl::Status Trainer::EvaluateNow() {
 }
 
 absl::Status Trainer::SaveCheckpoint() {
+  if (saved_step_ == step_) return absl::OkStatus();
   RETURN_IF_ERROR(CheckFinite());
   saved_step_ = step_;
   if (is_writer()) {
@@ -263,6 +290,7 @@ absl::Status Trainer::SaveCheckpoint() {
     state["samples"] = samples_;
     state["world_size"] = plan.world.world_size;
     state["data_fingerprint"] = session_->data().fingerprint;
+    state["data_order"] = DataOrder();
     state["config_hash"] = ConfigHash(plan.config);
     state["build"] = BuildInfo();
     if (const Tokenizer* tokenizer = session_->data().tokenizer.get()) {
@@ -275,7 +303,9 @@ absl::Status Trainer::SaveCheckpoint() {
     if (keep.has_keep_every_steps()) {
       policy.keep_every_steps = keep.keep_every_steps();
     }
-    RETURN_IF_ERROR(PruneCheckpoints(folder_.checkpoints(), policy).status());
+    ASSIGN_OR_RETURN(const PrunedCheckpoints pruned,
+                     PruneCheckpoints(folder_.checkpoints(), policy));
+    for (const std::string& warning : pruned.warnings) LogWarning(warning);
   }
   return session_->group().Barrier();
 }
@@ -321,7 +351,7 @@ absl::Status Trainer::CheckFinite() {
   ASSIGN_OR_RETURN(const StepBatch batch,
                    session_->train_loader().Load(
                        samples_ - behind * training().batch_size()));
-  RETURN_IF_ERROR(session_->step().ForwardBackward(batch));
+  RETURN_IF_ERROR(session_->step().Gradients(batch));
   double loss = 0;
   std::string parameter;
   RETURN_IF_ERROR(StatusFromTorch([&] {
@@ -329,7 +359,7 @@ absl::Status Trainer::CheckFinite() {
     parameter = FirstNonFiniteGradient(*session_->state().parameters);
   }));
   return absl::AbortedError(absl::StrCat(
-      "step ", *bad, " gave a gradient that is not finite (loss ", loss,
+      "step ", *bad + 1, " gave a gradient that is not finite (loss ", loss,
       parameter.empty() ? ", overflow in the norm"
                         : absl::StrCat(", first in ", parameter),
       "); nothing was updated with it. Lower optimizer.adamw.lr, set "

@@ -45,6 +45,11 @@ class Trainer {
           PhaseObserver* phases);
 
   absl::Status Resume();
+  // InvalidArgument where `checkpoint` was trained on other data than this
+  // run's, or on the same in another order.
+  absl::Status CheckData(const Checkpoint& checkpoint) const;
+  // What the order of the training sequences depends on, by config field.
+  nlohmann::json DataOrder() const;
   absl::Status OpenOutputs();
   absl::Status DoStep();
   // The step itself; counts what it saves if that is asked for.
@@ -53,6 +58,7 @@ class Trainer {
   absl::Status AfterStep();
   absl::Status LogStep();
   absl::Status EvaluateNow();
+  // Nothing where this step's is there already.
   absl::Status SaveCheckpoint();
   absl::Status PrintSample();
   // Whether a signal came, to this rank or with several ranks to any.

@@ -11,7 +11,7 @@ namespace tessera {
 // (at::_efficient_attention_forward and _backward), called directly. FP32 (by
 // three TF32 products each), BF16 and FP16; compute capability 8.0 and newer;
 // head dims that are multiples of 16 bytes. The causal mask is aligned at the
-// bottom right. The only one of LibTorch's that is deterministic on request:
+// bottom right. The only one of LibTorch's that we run deterministically:
 // one block per head then passes over the keys alone.
 //
 // Knows no grouped heads: K and V are copied to one per query head in forward

@@ -11,7 +11,8 @@ namespace tessera {
 // _backward), called directly. BF16 and FP16, compute capability 8.0 and newer,
 // head dims that are multiples of 8 up to 256; grouped heads natively. Its
 // causal mask is aligned at the bottom right, as ours. dQ is added up by
-// atomics, so gradients differ from run to run.
+// atomics, so gradients differ from run to run; the kernel's other way, a dQ
+// for each multiprocessor's share that are summed afterwards, is not offered.
 //
 // Reads slices of a fused projection in place; a dO that is not stored as
 // [B, S, H, D] is copied. The kernel allocates O and the gradients; these are

@@ -117,10 +117,12 @@ absl::Status SyncDirectory(const std::string& directory) {
 }
 
 absl::Status MakeDirectories(const std::string& path) {
+  const std::string parent = DirectoryOf(path);
+  if (!FileExists(path)) RETURN_IF_ERROR(MakeDirectories(parent));
   std::error_code error;
-  std::filesystem::create_directories(path, error);
+  const bool made = std::filesystem::create_directory(path, error);
   RETURN_IF_ERROR(ToStatus(error, "create directory", path));
-  return absl::OkStatus();
+  return made ? SyncDirectory(parent) : absl::OkStatus();
 }
 
 bool FileExists(const std::string& path) {

@@ -26,7 +26,8 @@ absl::Status WriteFileAtomically(const std::string& path,
 // loss of power.
 absl::Status SyncDirectory(const std::string& directory);
 
-// Creates `path` and every missing parent; fine if it exists already.
+// Creates `path` and every missing parent, each of which survives a loss of
+// power; fine if it exists already.
 absl::Status MakeDirectories(const std::string& path);
 
 // Whether a file or directory is there; false also where it cannot be seen.

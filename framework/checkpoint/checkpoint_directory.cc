@@ -38,6 +38,29 @@ absl::Status DeleteCheckpoint(const std::string& directory,
   return RemoveTree(doomed, hook);
 }
 
+// As the public one; `paths` is what `directory` holds, newest first.
+absl::StatusOr<LatestCheckpoint> LatestGood(
+    const std::string& directory, const std::vector<CheckpointPath>& paths) {
+  LatestCheckpoint latest;
+  for (const CheckpointPath& path : paths) {
+    absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
+        Checkpoint::Open(path.folder);
+    if (checkpoint.ok()) {
+      latest.checkpoint = *std::move(checkpoint);
+      return latest;
+    }
+    latest.warnings.push_back(
+        absl::StrCat("checkpoint ", path.folder,
+                     " is passed over: ", checkpoint.status().message()));
+  }
+  if (paths.empty()) {
+    return absl::NotFoundError(absl::StrCat("no checkpoint in ", directory));
+  }
+  return absl::DataLossError(
+      absl::StrCat("no good checkpoint in ", directory, ":\n",
+                   absl::StrJoin(latest.warnings, "\n")));
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<CheckpointPath>> ListCheckpoints(
@@ -62,27 +85,10 @@ absl::StatusOr<std::vector<CheckpointPath>> ListCheckpoints(
 absl::StatusOr<LatestCheckpoint> LatestGood(const std::string& directory) {
   ASSIGN_OR_RETURN(const std::vector<CheckpointPath> paths,
                    ListCheckpoints(directory));
-  LatestCheckpoint latest;
-  for (const CheckpointPath& path : paths) {
-    absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
-        Checkpoint::Open(path.folder);
-    if (checkpoint.ok()) {
-      latest.checkpoint = *std::move(checkpoint);
-      return latest;
-    }
-    latest.warnings.push_back(
-        absl::StrCat("checkpoint ", path.folder,
-                     " is passed over: ", checkpoint.status().message()));
-  }
-  if (paths.empty()) {
-    return absl::NotFoundError(absl::StrCat("no checkpoint in ", directory));
-  }
-  return absl::DataLossError(
-      absl::StrCat("no good checkpoint in ", directory, ":\n",
-                   absl::StrJoin(latest.warnings, "\n")));
+  return LatestGood(directory, paths);
 }
 
-absl::StatusOr<std::vector<std::string>> PruneCheckpoints(
+absl::StatusOr<PrunedCheckpoints> PruneCheckpoints(
     const std::string& directory, const RetentionPolicy& policy,
     const WritePointHook& hook) {
   if (policy.keep_last < 1 || policy.keep_every_steps.value_or(1) < 1) {
@@ -91,15 +97,17 @@ absl::StatusOr<std::vector<std::string>> PruneCheckpoints(
   }
   ASSIGN_OR_RETURN(const std::vector<CheckpointPath> paths,
                    ListCheckpoints(directory));
-  std::vector<std::string> deleted;
-  if (paths.size() <= policy.keep_last) return deleted;
-  RETURN_IF_ERROR(Checkpoint::Open(paths.front().folder).status());
-  for (int64_t age = 0; age < paths.size(); ++age) {
-    if (Keeps(policy, age, paths[age].step)) continue;
-    RETURN_IF_ERROR(DeleteCheckpoint(directory, paths[age], hook));
-    deleted.push_back(paths[age].folder);
+  PrunedCheckpoints pruned;
+  if (paths.size() <= policy.keep_last) return pruned;
+  ASSIGN_OR_RETURN(LatestCheckpoint latest, LatestGood(directory, paths));
+  pruned.warnings = std::move(latest.warnings);
+  const auto newest_good = static_cast<int64_t>(pruned.warnings.size());
+  for (int64_t i = newest_good; i < paths.size(); ++i) {
+    if (Keeps(policy, i - newest_good, paths[i].step)) continue;
+    RETURN_IF_ERROR(DeleteCheckpoint(directory, paths[i], hook));
+    pruned.deleted.push_back(paths[i].folder);
   }
-  return deleted;
+  return pruned;
 }
 
 absl::StatusOr<std::vector<std::string>> RemoveStaleTemporaries(

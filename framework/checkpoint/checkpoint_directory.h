@@ -41,10 +41,17 @@ struct RetentionPolicy {
   std::optional<int64_t> keep_every_steps;
 };
 
-// Deletes what the policy does not keep and returns the deleted folders. Reads
-// back the newest checkpoint first and deletes nothing, with its error, unless
-// it verifies: the only good one never goes.
-absl::StatusOr<std::vector<std::string>> PruneCheckpoints(
+struct PrunedCheckpoints {
+  std::vector<std::string> deleted;  // folders
+  // One line for every checkpoint newer than the newest good one, saying why.
+  std::vector<std::string> warnings;
+};
+
+// Deletes what the policy does not keep. Reads checkpoints back, from the
+// newest on, until one verifies: the policy's count begins with that one, so
+// the only good one never goes, and damaged ones that are newer stay. DataLoss,
+// with nothing deleted, where none is good.
+absl::StatusOr<PrunedCheckpoints> PruneCheckpoints(
     const std::string& directory, const RetentionPolicy& policy,
     const WritePointHook& hook = nullptr);
 

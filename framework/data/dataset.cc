@@ -29,11 +29,17 @@ struct Source {
   uint64_t fingerprint = 0;
 };
 
-// Splits the last `fraction` off `whole`.
+// An input and its target.
+constexpr int64_t kSmallestSplit = 2;
+
+// Splits the last `fraction` off `whole`, none where that is no token to
+// predict.
 void HoldOutTail(std::shared_ptr<const TokenSequence> whole, double fraction,
                  Source* source) {
   const int64_t tokens = whole->tokens();
-  const int64_t held_out = std::llround(fraction * static_cast<double>(tokens));
+  int64_t held_out = std::llround(fraction * static_cast<double>(tokens));
+  if (held_out < kSmallestSplit) held_out = 0;
+  source->fingerprint = Mix(source->fingerprint, tokens - held_out);
   source->train = CreateSubsequence(whole, 0, tokens - held_out);
   if (held_out > 0) {
     source->validation = CreateSubsequence(whole, tokens - held_out, tokens);

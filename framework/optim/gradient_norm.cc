@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <vector>
 
 #include "framework/base/check.h"
@@ -40,8 +41,9 @@ double SumOfSquaresOfChunk(const Scalar* values, int64_t count) {
   return sum;
 }
 
+// Infinity where the sum is above FP32's range, as on a GPU.
 template <typename Scalar>
-double SumOfSquaresOnCpu(const at::Tensor& flat) {
+float SumOfSquaresOnCpu(const at::Tensor& flat) {
   const Scalar* values = flat.const_data_ptr<Scalar>();
   const int64_t numel = flat.numel();
   const int64_t num_chunks = (numel + kCpuChunk - 1) / kCpuChunk;
@@ -56,7 +58,8 @@ double SumOfSquaresOnCpu(const at::Tensor& flat) {
                    });
   double sum = 0;
   for (const double part : partial) sum += part;
-  return sum;
+  using Limits = std::numeric_limits<float>;
+  return sum > Limits::max() ? Limits::infinity() : static_cast<float>(sum);
 }
 
 }  // namespace

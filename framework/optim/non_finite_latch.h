@@ -9,8 +9,8 @@ namespace tessera {
 
 // Stops the weights from changing once a step's gradient is not finite, without
 // the host looking at each step: from that step on `skip` is set, until the
-// host reads first_bad_step() where it logs anyway and ends the run. For
-// policies without loss scaling, under which such a gradient is a failure.
+// host reads first_bad_step() where it logs anyway and ends the run. For steps
+// that no loss scale mends.
 //
 // State is updated in place on the device; a CUDA graph captures Update().
 class NonFiniteLatch {
@@ -18,7 +18,8 @@ class NonFiniteLatch {
   // `next_step`: the step that the first Update() belongs to.
   NonFiniteLatch(int64_t next_step, at::Device device);
 
-  // Once per step, after its gradient's norm. nonfinite: bool [1]. Returns
+  // Once per step, after its gradient's norm. nonfinite: bool [1], whether the
+  // step is such a one. Returns
   // skip, bool [1], in stable storage: this step or one before it was bad.
   const at::Tensor& Update(const at::Tensor& nonfinite);
 

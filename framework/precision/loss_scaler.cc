@@ -29,6 +29,8 @@ void LossScaler::Update(const at::Tensor& found_nonfinite) {
   at::reciprocal_out(inverse_scale_, scale_);
 }
 
+at::Tensor LossScaler::at_floor() const { return scale_.le(kMinScale); }
+
 LossScalerState LossScaler::ExportState() const {
   return {scale_.item<float>(), steps_since_change_.item<int64_t>(),
           skipped_steps_.item<int64_t>()};

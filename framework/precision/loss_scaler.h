@@ -42,6 +42,9 @@ class LossScaler {
   // multiplied by, and what undoes it. Stable storage.
   const at::Tensor& scale() const { return scale_; }
   const at::Tensor& inverse_scale() const { return inverse_scale_; }
+  // bool [1], new: whether the scale is as small as it gets, so that another
+  // overflow would not make it smaller.
+  at::Tensor at_floor() const;
   // int64 [1]: steps that overflowed since the run began.
   const at::Tensor& skipped_steps() const { return skipped_steps_; }
 

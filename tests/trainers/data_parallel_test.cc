@@ -99,6 +99,29 @@ TEST(DataParallelResumeTest, AnotherWorldSizeContinuesTheSameOrder) {
   }
 }
 
+// The error of a run that diverges, from its step on.
+std::string Divergence(int nproc) {
+  const Outcome outcome = Shell(absl::StrCat(
+      FindRuntimeFile("trainers/launch").value(), " --nproc=", nproc,
+      ToyFlags(), " --set optimizer.adamw.lr=1e30 --out=",
+      Folder(absl::StrCat("diverged_", nproc))));
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.output;
+  const size_t begin = outcome.output.find("step 2 gave a gradient that is");
+  EXPECT_NE(begin, std::string::npos) << outcome.output;
+  return outcome.output.substr(begin, outcome.output.find('\n', begin) - begin);
+}
+
+TEST(DataParallelFailureTest, DivergenceIsThatOfTheGlobalBatch) {
+  const std::string loss = "(loss ";
+  const std::string one = Divergence(1), two = Divergence(2);
+  const auto after_loss = [&](const std::string& error) {
+    return error.substr(error.find(loss) + loss.size());
+  };
+  EXPECT_NEAR(std::stod(after_loss(two)), std::stod(after_loss(one)), 1e-3);
+  EXPECT_EQ(two.substr(two.find(", first in ")),
+            one.substr(one.find(", first in ")));
+}
+
 TEST(DataParallelFailureTest, ABatchThatRanksCannotShareIsRefusedByEachRank) {
   const Outcome outcome = Shell(
       absl::StrCat(FindRuntimeFile("trainers/launch").value(), " --nproc=3",

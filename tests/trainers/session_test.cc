@@ -13,53 +13,12 @@
 #include "framework/observe/phases.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/trainers/toy_session.h"
 #include "trainers/config_loader.h"
 #include "trainers/evaluation.h"
 
 namespace tessera {
 namespace {
-
-// The run of a config file at a size that takes a moment on a CPU; what the
-// file says about precision, optimizer, recomputation and the rest stays.
-std::vector<std::string> ToySized() {
-  return {"model.vocab_size=61",
-          "model.num_layers=2",
-          "model.d_model=32",
-          "model.num_heads=2",
-          "model.d_ff=40",
-          "model.context_length=9",
-          "data.synthetic.successors=3",
-          "training.device=CPU",
-          "training.batch_size=4",
-          "training.steps=20",
-          "training.eval_batches=1",
-          "optimizer.schedule.warmup_steps=1"};
-}
-
-std::unique_ptr<Session> Toy(const std::string& config,
-                             const std::vector<std::string>& more = {},
-                             const SessionOptions& options = {}) {
-  std::vector<std::string> sets = ToySized();
-  sets.insert(sets.end(), more.begin(), more.end());
-  const auto loaded = LoadRunConfig(config, sets);
-  EXPECT_TRUE(loaded.ok()) << loaded.status();
-  auto session = Session::Create(*loaded, options);
-  EXPECT_TRUE(session.ok()) << session.status();
-  return *std::move(session);
-}
-
-// Losses of `steps` steps from sample 0.
-std::vector<double> Train(Session& session, int steps) {
-  std::vector<double> losses;
-  for (int i = 0; i < steps; ++i) {
-    const auto batch =
-        session.train_loader().Load(i * session.train_loader().global_batch());
-    EXPECT_TRUE(batch.ok()) << batch.status();
-    EXPECT_TRUE(session.step().Run(*batch, 1e-2).ok());
-    losses.push_back(session.step().metrics().loss.item<double>());
-  }
-  return losses;
-}
 
 std::vector<std::string> ConfigFiles() {
   const std::string one = FindRuntimeFile("configs/tiny_cpu.pbtxt").value();

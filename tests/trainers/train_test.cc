@@ -15,7 +15,14 @@
 namespace tessera {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+void Damage(const std::string& file) {
+  std::string bytes = ReadFile(file).value();
+  bytes.back() ^= 1;
+  ASSERT_TRUE(WriteFileAtomically(file, bytes).ok());
+}
 
 TEST(TrainTest, ResumeInANewProcessIsBitExact) {
   const std::string straight = Folder("straight");
@@ -98,6 +105,16 @@ TEST(TrainTest, SignalFinishesTheStepSavesAndSaysSo) {
   }
 }
 
+TEST(TrainTest, SignalInAStepThatIsSavedAnywayEndsAsInAnyOther) {
+  const std::string run = Folder("stopped_saved");
+  const Outcome outcome = Shell(ToyTrain(
+      {"--set training.steps=1000000 --set checkpoint.every_steps=1",
+       "--out=" + run, "& PID=$!; until grep -q '\"step\":3,'",
+       run + "/run.jsonl", "2>/dev/null; do sleep 0.01; done; kill -TERM",
+       "$PID; wait $PID"}));
+  EXPECT_EQ(outcome.exit_code, 143) << outcome.output;
+}
+
 TEST(TrainTest, AnExistingRunIsNeverOverwritten) {
   const std::string run = Folder("kept");
   ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
@@ -125,12 +142,43 @@ TEST(TrainTest, ADamagedCheckpointIsRefusedByTensorName) {
   const std::string run = Folder("damaged");
   ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
   const std::string file = run + "/checkpoints/step_00000020/model.safetensors";
-  std::string bytes = ReadFile(file).value();
-  bytes.back() ^= 1;
-  ASSERT_TRUE(WriteFileAtomically(file, bytes).ok());
+  Damage(file);
   const Outcome refused = Shell(ToyTrain({"--out=" + run}));
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.output, HasSubstr("lm_head.weight"));
+}
+
+TEST(TrainTest, GoesOnAndSavesBesideADamagedNewerCheckpoint) {
+  const std::string run = Folder("damaged_newer");
+  ASSERT_EQ(Shell(ToyTrain({"--set checkpoint.every_steps=10", "--out=" + run}))
+                .exit_code,
+            0);
+  Damage(run + "/checkpoints/step_00000020/model.safetensors");
+  const Outcome resumed =
+      Shell(ToyTrain({"--set checkpoint.every_steps=5", "--out=" + run}));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_THAT(resumed.output, HasSubstr("step_00000020 is passed over"));
+  EXPECT_THAT(ListDirectory(run + "/checkpoints").value(),
+              ElementsAre("step_00000015", "step_00000020"));
+  // The damaged one was replaced.
+  EXPECT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  EXPECT_EQ(Records(run, "resume").back()["step"], 20);
+}
+
+TEST(TrainTest, ResumesWithTheSameDataInTheSameOrderOnly) {
+  const std::string run = Folder("same_data");
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  for (const auto& [change, message] :
+       {std::pair<std::string, std::string>{"training.seed=9",
+                                            "training.seed is 9, but "},
+        {"model.context_length=11", "Set model.context_length=16"},
+        {"data.shuffle=false", "data.shuffle is false, but "},
+        {"data.synthetic.successors=2", "was trained on other data"}}) {
+    const Outcome refused = Shell(
+        ToyTrain({"--set training.steps=30 --set " + change, "--out=" + run}));
+    EXPECT_EQ(refused.exit_code, 2) << change;
+    EXPECT_THAT(refused.output, HasSubstr(message));
+  }
 }
 
 TEST(TrainTest, DivergenceStopsBeforeTheUpdateNamingStepAndParameter) {
@@ -139,8 +187,9 @@ TEST(TrainTest, DivergenceStopsBeforeTheUpdateNamingStepAndParameter) {
       Shell(ToyTrain({"--out=" + run, "--set optimizer.adamw.lr=1e30",
                       "--set optimizer.clip_norm=1e30"}));
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_THAT(outcome.output, HasSubstr("gave a gradient that is not finite"));
-  EXPECT_THAT(outcome.output, HasSubstr("first in "));
+  EXPECT_THAT(outcome.output,
+              HasSubstr("step 2 gave a gradient that is not finite"));
+  EXPECT_THAT(outcome.output, HasSubstr("first in token_embeddings.weight"));
 }
 
 TEST(TrainTest, UserErrorsExitWithTwoAndNameWhatToChange) {

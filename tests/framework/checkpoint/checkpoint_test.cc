@@ -250,22 +250,27 @@ TEST_F(CheckpointTest, LatestGoodPassesOverDamagedOnes) {
 
 TEST_F(CheckpointTest, PruneKeepsTheNewestAndTheMultiples) {
   for (int64_t step : {10, 15, 20, 25, 30}) Save(step);
-  const auto deleted =
+  const auto pruned =
       PruneCheckpoints(directory_, {.keep_last = 2, .keep_every_steps = 20});
-  ASSERT_TRUE(deleted.ok()) << deleted.status();
-  EXPECT_THAT(*deleted, ElementsAre(directory_ + "/step_00000015",
-                                    directory_ + "/step_00000010"));
+  ASSERT_TRUE(pruned.ok()) << pruned.status();
+  EXPECT_THAT(pruned->deleted, ElementsAre(directory_ + "/step_00000015",
+                                           directory_ + "/step_00000010"));
+  EXPECT_THAT(pruned->warnings, IsEmpty());
   EXPECT_THAT(Names(),
               ElementsAre("step_00000020", "step_00000025", "step_00000030"));
 }
 
-TEST_F(CheckpointTest, PruneDeletesNothingWhileTheNewestIsDamaged) {
+TEST_F(CheckpointTest, PruneCountsFromTheNewestGoodOne) {
   for (int64_t step : {1, 2, 3}) Save(step);
   FlipFromEnd(absl::StrCat(directory_, "/step_00000003/", kModelFile), 1);
-  const auto deleted = PruneCheckpoints(directory_, {.keep_last = 1});
-  EXPECT_EQ(deleted.status().code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(Names(),
-              ElementsAre("step_00000001", "step_00000002", "step_00000003"));
+  const auto pruned = PruneCheckpoints(directory_, {.keep_last = 1});
+  ASSERT_TRUE(pruned.ok()) << pruned.status();
+  EXPECT_THAT(pruned->deleted, ElementsAre(directory_ + "/step_00000001"));
+  EXPECT_THAT(pruned->warnings, ElementsAre(HasSubstr("step_00000003")));
+  FlipFromEnd(absl::StrCat(directory_, "/step_00000002/", kModelFile), 1);
+  EXPECT_EQ(PruneCheckpoints(directory_, {.keep_last = 1}).status().code(),
+            absl::StatusCode::kDataLoss);
+  EXPECT_THAT(Names(), ElementsAre("step_00000002", "step_00000003"));
 }
 
 TEST_F(CheckpointTest, PruneRefusesToKeepNone) {

@@ -114,9 +114,10 @@ TEST(DatasetTest, TokenFilesHoldOutTheirTail) {
   for (int i = 0; i < 1000; ++i) tokens[i] = i % 300;
   const std::string path = TestPath("a.bin");
   Write(path, Bytes(tokens));
-  const std::string config =
+  const std::string held_out =
       absl::StrCat("token_files { format: NANOGPT train: '", path, "' train: '",
-                   path, "' } shuffle: false validation_fraction: 0.1");
+                   path, "' } shuffle: false validation_fraction: ");
+  const std::string config = held_out + "0.1";
   const auto dataset = Create(config);
   ASSERT_THAT(dataset, IsOk());
   EXPECT_EQ(dataset->train->tokens(), 1800);
@@ -127,6 +128,11 @@ TEST(DatasetTest, TokenFilesHoldOutTheirTail) {
   EXPECT_THAT(Create(config, 299),
               Fails(StatusCode::kOutOfRange,
                     HasSubstr(absl::StrCat(path, ", byte 598: token 299"))));
+  // Other tokens are trained on, so the data is other data.
+  EXPECT_NE(Create(held_out + "0.2")->fingerprint, dataset->fingerprint);
+  // One token alone is nothing to predict.
+  EXPECT_EQ(Create(held_out + "0.0005")->validation, nullptr);
+  EXPECT_EQ(Create(held_out + "0.001")->validation->tokens(), 2);
 }
 
 class PreparedTest : public ::testing::Test {

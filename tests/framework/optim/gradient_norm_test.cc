@@ -96,6 +96,22 @@ TEST_P(GpuSumOfSquares, SeesANonFiniteValueAnywhere) {
 
 INSTANTIATE_TEST_SUITE_P(, GpuSumOfSquares, ::testing::ValuesIn(kFlatCases));
 
+void ExpectInfiniteAboveFp32(at::Device device) {
+  // Each square is finite in FP32, their sum in FP64 alone.
+  const at::Tensor values =
+      at::full({5000}, 1e18, at::device(device).dtype(at::kFloat));
+  EXPECT_TRUE(std::isinf(Sum(values).item<float>()));
+}
+
+TEST(SumOfSquares, IsInfiniteAboveTheRangeOfFp32) {
+  ExpectInfiniteAboveFp32(at::kCPU);
+}
+
+TEST(GpuSumOfSquaresRange, IsInfiniteAboveTheRangeOfFp32) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  ExpectInfiniteAboveFp32(at::Device(at::kCUDA, 0));
+}
+
 at::Tensor Scalar(double value) { return at::full({1}, value, at::kFloat); }
 
 TEST(GradientScale, ClipsToTheNorm) {

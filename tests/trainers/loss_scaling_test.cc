@@ -1,0 +1,147 @@
+// What a step does under a loss scaler: backs off, goes on, or gives up.
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "framework/base/file.h"
+#include "framework/checkpoint/checkpoint.h"
+#include "gtest/gtest.h"
+#include "tests/trainers/toy_session.h"
+
+namespace tessera {
+namespace {
+
+// A session's parts under another step, which scales the loss. FP32 products,
+// so that a CPU can show the rules.
+struct ScaledToy {
+  ScaledToy(double initial_scale, const std::vector<std::string>& more = {},
+            ProcessGroup* group = nullptr)
+      : session(Toy("configs/tiny_cpu.pbtxt", more)),
+        scaler({.initial_scale = initial_scale}, at::kCPU),
+        step({.model = &session->model(),
+              .parameters = session->state().parameters,
+              .optimizer = session->state().optimizer,
+              .group = group != nullptr ? group : &session->group(),
+              .scaler = &scaler,
+              .clip_norm = 1.0,
+              .bucket_bytes = 1 << 20}) {}
+
+  const at::Tensor& weights() { return session->state().parameters->master(); }
+
+  std::unique_ptr<Session> session;
+  LossScaler scaler;
+  TrainStep step;
+};
+
+TEST(LossScalingTest, OverflowsAreSkippedAndOtherStepsAreThoseWithoutAScale) {
+  const std::vector<std::string> accumulated = {"training.micro_batches=2",
+                                                "optimizer.clip_norm=1.0"};
+  const auto plain = Toy("configs/tiny_cpu.pbtxt", accumulated);
+  ScaledToy scaled(0x1p127, accumulated);
+  const at::Tensor initial = scaled.weights().clone();
+  int64_t skipped = 0;
+  while (scaled.scaler.skipped_steps().item<int64_t>() == skipped) {
+    ASSERT_TRUE(at::equal(scaled.weights(), initial));
+    ASSERT_LT(skipped, 100);
+    Train(*scaled.session, scaled.step, 0, 1);
+    ++skipped;
+  }
+  EXPECT_GT(skipped, 1);
+  EXPECT_EQ(scaled.scaler.scale().item<double>(),
+            std::ldexp(1.0, 128 - static_cast<int>(skipped)));
+  EXPECT_FALSE(scaled.step.first_bad_step().has_value());
+  // The last of those steps went through. Powers of two leave no rounding.
+  Train(*plain, 1);
+  EXPECT_TRUE(at::equal(scaled.weights(), plain->state().parameters->master()));
+  EXPECT_EQ(Train(*scaled.session, scaled.step, 1, 3),
+            Train(*plain, plain->step(), 1, 3));
+}
+
+TEST(LossScalingTest, ALossThatIsNotFiniteEndsUpdatesAtOnce) {
+  ScaledToy scaled(65536);
+  Train(*scaled.session, scaled.step, 0, 2);
+  for (const ParameterSlice& slice :
+       scaled.session->state().parameters->slices()) {
+    if (slice.name == "layers.1.ffn.w2.weight") {
+      scaled.weights()[slice.offset + 5].fill_(NAN);
+    }
+  }
+  const at::Tensor before = scaled.weights().clone();
+  Train(*scaled.session, scaled.step, 2, 3);
+  EXPECT_EQ(scaled.step.first_bad_step(), 2);
+  EXPECT_TRUE(at::allclose(before, scaled.weights(), 0, 0, /*equal_nan=*/true));
+}
+
+// A world of one whose gradients always overflow, whatever the loss.
+class OverflowingGroup : public ProcessGroup {
+ public:
+  int rank() const override { return 0; }
+  int world_size() const override { return 1; }
+  absl::string_view backend() const override { return "none"; }
+  absl::Status AllReduceSum(const at::Tensor&) override { return {}; }
+  absl::Status AllReduceInBuckets(const at::Tensor& flat, int64_t) override {
+    flat[3].fill_(INFINITY);
+    return {};
+  }
+  absl::Status Broadcast(const at::Tensor&, int) override { return {}; }
+  absl::Status Barrier() override { return {}; }
+  absl::Status AgreeOn(absl::string_view, uint64_t) override { return {}; }
+  absl::Status Finish() override { return {}; }
+};
+
+TEST(LossScalingTest, AnOverflowThatNoScaleMendsEndsUpdates) {
+  OverflowingGroup group;
+  ScaledToy scaled(4 * LossScaler::kMinScale, {}, &group);
+  const at::Tensor before = scaled.weights().clone();
+  Train(*scaled.session, scaled.step, 0, 2);  // down to the floor
+  EXPECT_FALSE(scaled.step.first_bad_step().has_value());
+  Train(*scaled.session, scaled.step, 2, 2);
+  EXPECT_EQ(scaled.step.first_bad_step(), 2);
+  EXPECT_TRUE(at::equal(scaled.weights(), before));
+}
+
+std::unique_ptr<Session> Fp16Toy() {
+  return Toy("configs/tiny_gpu.pbtxt",
+             {"training.device=CUDA", "precision.mode=FP16",
+              "training.micro_batches=2", "data.synthetic.successors=3",
+              // The first steps overflow.
+              "precision.loss_scaler.initial_scale=1.0995e12",
+              "precision.loss_scaler.backoff_factor=0.0625",
+              "precision.loss_scaler.growth_interval_steps=7"});
+}
+
+TEST(GpuLossScalingTest, Fp16TrainsAndComesBackBitForBit) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  const auto straight = Fp16Toy();
+  const std::vector<double> losses = Train(*straight, 60);
+  const int64_t skipped = straight->scaler()->skipped_steps().item<int64_t>();
+  EXPECT_GE(skipped, 2);
+  EXPECT_LT(skipped, 30);
+  EXPECT_FALSE(straight->step().first_bad_step().has_value());
+  EXPECT_LT(losses.back(), losses.front() - 1);
+
+  const std::string folder = testing::TempDir() + "/fp16_checkpoints";
+  ASSERT_TRUE(RemoveTree(folder).ok());
+  auto writer = CheckpointWriter::Begin(folder, 60).value();
+  ASSERT_TRUE(AddTensors(straight->state(), writer.get()).ok());
+  const std::string saved =
+      writer->Commit(ExportState(straight->state()), "").value();
+  const auto resumed = Fp16Toy();
+  const absl::Status restored =
+      Restore(*Checkpoint::Open(saved).value(), resumed->state());
+  ASSERT_TRUE(restored.ok()) << restored;
+  EXPECT_EQ(Train(*resumed, resumed->step(), 60, 20),
+            Train(*straight, straight->step(), 60, 20));
+  EXPECT_TRUE(at::equal(resumed->state().parameters->master(),
+                        straight->state().parameters->master()));
+  EXPECT_EQ(resumed->scaler()->ExportState().skipped_steps,
+            straight->scaler()->ExportState().skipped_steps);
+}
+
+}  // namespace
+}  // namespace tessera

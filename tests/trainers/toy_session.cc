@@ -1,0 +1,57 @@
+#include "tests/trainers/toy_session.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "gtest/gtest.h"
+#include "trainers/config_loader.h"
+
+namespace tessera {
+
+std::vector<std::string> ToySized() {
+  return {"model.vocab_size=61",
+          "model.num_layers=2",
+          "model.d_model=32",
+          "model.num_heads=2",
+          "model.d_ff=40",
+          "model.context_length=9",
+          "data.synthetic.successors=3",
+          "training.device=CPU",
+          "training.batch_size=4",
+          "training.steps=20",
+          "training.eval_batches=1",
+          "optimizer.schedule.warmup_steps=1"};
+}
+
+std::unique_ptr<Session> Toy(const std::string& config,
+                             const std::vector<std::string>& more,
+                             const SessionOptions& options) {
+  std::vector<std::string> sets = ToySized();
+  sets.insert(sets.end(), more.begin(), more.end());
+  const auto loaded = LoadRunConfig(config, sets);
+  EXPECT_TRUE(loaded.ok()) << loaded.status();
+  auto session = Session::Create(*loaded, options);
+  EXPECT_TRUE(session.ok()) << session.status();
+  return *std::move(session);
+}
+
+std::vector<double> Train(Session& session, TrainStep& step, int64_t first,
+                          int64_t steps) {
+  std::vector<double> losses;
+  for (int64_t i = first; i < first + steps; ++i) {
+    const auto batch =
+        session.train_loader().Load(i * session.train_loader().global_batch());
+    EXPECT_TRUE(batch.ok()) << batch.status();
+    const absl::Status status = step.Run(*batch, 1e-2);
+    EXPECT_TRUE(status.ok()) << status;
+    losses.push_back(step.metrics().loss.item<double>());
+  }
+  return losses;
+}
+
+std::vector<double> Train(Session& session, int64_t steps) {
+  return Train(session, session.step(), 0, steps);
+}
+
+}  // namespace tessera

@@ -1,0 +1,30 @@
+#ifndef TESTS_TRAINERS_TOY_SESSION_H_
+#define TESTS_TRAINERS_TOY_SESSION_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainers/session.h"
+
+namespace tessera {
+
+// Overrides that bring a config file's run to a size that takes a moment on a
+// CPU; what the file says about precision, optimizer, recomputation and the
+// rest stays.
+std::vector<std::string> ToySized();
+
+// The session of `config`, a file, so sized and further overridden.
+std::unique_ptr<Session> Toy(const std::string& config,
+                             const std::vector<std::string>& more = {},
+                             const SessionOptions& options = {});
+
+// Losses of `steps` steps of `step`, or the session's own, from `first` on.
+std::vector<double> Train(Session& session, TrainStep& step, int64_t first,
+                          int64_t steps);
+std::vector<double> Train(Session& session, int64_t steps);
+
+}  // namespace tessera
+
+#endif  // TESTS_TRAINERS_TOY_SESSION_H_
