@@ -1,5 +1,6 @@
 #include "trainers/run_plan.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -98,7 +99,10 @@ absl::StatusOr<RunPlan> PlanRun(const RunConfig& config,
                   .attention = plan.attention,
                   .recompute = config.recompute(),
                   .micro_batches = config.training().micro_batches()});
-  if (plan.device.is_cuda()) plan.memory.capacity = plan.device.total_bytes;
+  // The ranks of a machine without GPUs share its memory.
+  plan.memory.capacity =
+      plan.device.total_bytes /
+      (plan.device.is_cuda() ? 1 : std::max(1, world.local_world_size));
   plan.flops_per_token = TrainingFlopsPerToken(FlopsShapeOf(plan));
   RETURN_IF_ERROR(CheckFits(plan));
   return plan;

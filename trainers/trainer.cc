@@ -23,6 +23,7 @@
 #include "trainers/build_info.h"
 #include "trainers/config_loader.h"
 #include "trainers/evaluation.h"
+#include "trainers/resume_checks.h"
 #include "trainers/text_generation.h"
 
 namespace tessera {
@@ -31,6 +32,9 @@ namespace {
 // Steps of a process that the profiler's range "warmup" covers: libraries
 // load, the allocator fills.
 constexpr int64_t kWarmupSteps = 5;
+// How often several ranks ask each other whether one shall stop. Asking makes
+// the host wait for its device.
+constexpr absl::Duration kAgreement = absl::Seconds(1);
 constexpr double kGiB = 1073741824.0;
 
 std::optional<double> PeakOf(const RunPlan& plan) {
@@ -78,7 +82,13 @@ absl::Status Trainer::Resume() {
     RETURN_IF_ERROR(Restore(checkpoint, session_->state()));
     step_ = first_step_ = saved_step_ = checkpoint.step();
     samples_ = checkpoint.state().value("samples", int64_t{0});
-    RETURN_IF_ERROR(CheckData(checkpoint));
+    RETURN_IF_ERROR(CheckSameData(checkpoint, *session_));
+    const std::string changes =
+        ConfigChanges(checkpoint, session_->plan().config);
+    if (!changes.empty() && is_writer()) {
+      LogInfo(absl::StrCat("resuming ", checkpoint.folder(),
+                           " with another config:\n", changes));
+    }
     resumed_from_ = checkpoint.folder();
     folder_.resume_from.reset();  // it maps files as large as the model
   }
@@ -92,45 +102,24 @@ absl::Status Trainer::Resume() {
   });
 }
 
-nlohmann::json Trainer::DataOrder() const {
-  const RunConfig& config = session_->plan().config;
-  return {{"training.seed", config.training().seed()},
-          {"model.context_length", config.model().context_length()},
-          {"data.shuffle", config.data().shuffle()}};
-}
-
-absl::Status Trainer::CheckData(const Checkpoint& checkpoint) const {
-  const nlohmann::json& state = checkpoint.state();
-  const nlohmann::json trained =
-      state.value("data_order", nlohmann::json::object());
-  const nlohmann::json order = DataOrder();
-  for (const auto& [field, value] : order.items()) {
-    if (trained.contains(field) && trained[field] != value) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          field, " is ", value.dump(), ", but ", checkpoint.folder(),
-          " was trained with ", trained[field].dump(),
-          ", and the order of its data depends on it: tokens would be lost or "
-          "doubled. Set ",
-          field, "=", trained[field].dump()));
-    }
-  }
-  if (state.value("data_fingerprint", uint64_t{0}) !=
-      session_->data().fingerprint) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        checkpoint.folder(), " was trained on other data than the ",
-        session_->data().train->description(),
-        "; resume with the data it was made with, split by the "
-        "same data.validation_fraction"));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status Trainer::OpenOutputs() {
   if (!is_writer()) return absl::OkStatus();
   const RunPlan& plan = session_->plan();
   const std::string config = PrintWithDefaults(plan.config);
   RETURN_IF_ERROR(MakeDirectories(folder_.path));
-  RETURN_IF_ERROR(WriteFileAtomically(folder_.path + "/config.pbtxt", config));
+  absl::StatusOr<FileLock> lock = FileLock::Try(folder_.path + "/.lock");
+  if (absl::IsFailedPrecondition(lock.status())) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        folder_.path,
+        " is being trained by another process; wait for it or choose another "
+        "--out"));
+  }
+  RETURN_IF_ERROR(lock.status());
+  lock_.emplace(*std::move(lock));
+  if (step_ < training().steps()) {  // else the run is as it was
+    RETURN_IF_ERROR(
+        WriteFileAtomically(folder_.path + "/config.pbtxt", config));
+  }
   RETURN_IF_ERROR(RemoveStaleTemporaries(folder_.checkpoints()).status());
   const RunHeader header{.config_text = config,
                          .config_hash = ConfigHash(plan.config),
@@ -152,7 +141,13 @@ absl::Status Trainer::OpenOutputs() {
 }
 
 absl::Status Trainer::Run() {
-  resumed_at_ = absl::Now();
+  resumed_at_ = last_agreement_ = absl::Now();
+  last_agreed_step_ = step_;
+  if (step_ >= training().steps() && is_writer()) {
+    LogInfo(absl::StrCat("nothing to train: ", resumed_from_, " is at step ",
+                         step_, " of ", training().steps(),
+                         "; raise training.steps"));
+  }
   if (console_ != nullptr) console_->Start(Describe(), resumed_at_);
   std::optional<PhaseScope> span;
   span.emplace(phases_, "warmup");
@@ -178,7 +173,7 @@ absl::Status Trainer::Run() {
 
 absl::Status Trainer::DoStep() {
   const absl::Time start = absl::Now();
-  PhaseScope scope(phases_, absl::StrCat("step_", step_));
+  PhaseScope scope(phases_, absl::StrCat("step_", step_ + 1));
   ASSIGN_OR_RETURN(const StepBatch batch,
                    session_->train_loader().Load(samples_));
   RETURN_IF_ERROR(ExplainOutOfMemory(session_->plan(), RunStep(batch)));
@@ -289,8 +284,7 @@ absl::Status Trainer::SaveCheckpoint() {
     state["step"] = step_;
     state["samples"] = samples_;
     state["world_size"] = plan.world.world_size;
-    state["data_fingerprint"] = session_->data().fingerprint;
-    state["data_order"] = DataOrder();
+    AddDataIdentity(*session_, &state);
     state["config_hash"] = ConfigHash(plan.config);
     state["build"] = BuildInfo();
     if (const Tokenizer* tokenizer = session_->data().tokenizer.get()) {
@@ -329,15 +323,26 @@ absl::Status Trainer::PrintSample() {
 
 absl::StatusOr<bool> Trainer::ShouldStop() {
   if (session_->plan().world.world_size == 1) return stop_.received() != 0;
-  if (!Due(session_->plan().config.observe().log_every_steps())) return false;
-  double stops = 0;
+  if (step_ < next_agreement_) return false;
+  const absl::Time now = absl::Now();
+  const double seconds_per_step =
+      absl::ToDoubleSeconds(now - last_agreement_) /
+      static_cast<double>(step_ - last_agreed_step_);
+  double stops = 0, mean_seconds = 0;
   RETURN_IF_ERROR(StatusFromTorch([&] {
-    const at::Tensor flag =
-        at::full({1}, stop_.received() != 0 ? 1.0 : 0.0,
-                 at::dtype(at::kFloat).device(session_->plan().device.device));
-    ThrowIfError(session_->group().AllReduceSum(flag));
-    stops = flag.item<double>();
+    const at::Tensor sums =
+        at::tensor({stop_.received() != 0 ? 1.0 : 0.0, seconds_per_step},
+                   at::kDouble)
+            .to(session_->plan().device.device);
+    ThrowIfError(session_->group().AllReduceSum(sums));
+    stops = sums[0].item<double>();
+    mean_seconds = sums[1].item<double>() / session_->plan().world.world_size;
   }));
+  // The sums are the same on every rank, and so is the step of the next.
+  const double steps = absl::ToDoubleSeconds(kAgreement) / mean_seconds;
+  next_agreement_ = step_ + std::max<int64_t>(1, static_cast<int64_t>(steps));
+  last_agreement_ = now;
+  last_agreed_step_ = step_;
   return stops > 0;
 }
 

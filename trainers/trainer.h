@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "framework/base/file_lock.h"
 #include "framework/observe/console.h"
 #include "framework/observe/run_log.h"
 #include "framework/observe/tensorboard.h"
@@ -32,8 +33,8 @@ class Trainer {
 
   // Trains up to training.steps, evaluates, saves and prints a sample.
   //   Cancelled (exit 130 or 143)  SIGINT or SIGTERM: after the current step
-  //                                and a checkpoint; with several ranks after
-  //                                the next logged step, so that all agree
+  //                                and a checkpoint; with several ranks, which
+  //                                have to agree, within about a second more
   //   Aborted                      a loss or gradient that is not finite, with
   //                                its step and first bad parameter; the
   //                                weights are those before that step
@@ -45,11 +46,6 @@ class Trainer {
           PhaseObserver* phases);
 
   absl::Status Resume();
-  // InvalidArgument where `checkpoint` was trained on other data than this
-  // run's, or on the same in another order.
-  absl::Status CheckData(const Checkpoint& checkpoint) const;
-  // What the order of the training sequences depends on, by config field.
-  nlohmann::json DataOrder() const;
   absl::Status OpenOutputs();
   absl::Status DoStep();
   // The step itself; counts what it saves if that is asked for.
@@ -86,7 +82,11 @@ class Trainer {
   int64_t first_step_ = 0;  // done when this process began
   int64_t samples_ = 0;     // training sequences consumed
   int64_t saved_step_ = -1;
-  std::string resumed_from_;  // a checkpoint's folder; empty from step 0
+  std::string resumed_from_;      // a checkpoint's folder; empty from step 0
+  std::optional<FileLock> lock_;  // of the run folder; the writer's
+  // Of ShouldStop() among several ranks: the step that asks next; the last.
+  int64_t next_agreement_ = 0, last_agreed_step_ = 0;
+  absl::Time last_agreement_;
   // Since the last logged step, without evaluation and saving.
   absl::Duration training_time_;
   int64_t timed_steps_ = 0;

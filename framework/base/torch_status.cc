@@ -1,9 +1,11 @@
 #include "framework/base/torch_status.h"
 
 #include <exception>
+#include <new>
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "c10/util/Exception.h"
@@ -23,6 +25,10 @@ class StatusException : public std::exception {
   std::string what_;
 };
 
+// What LibTorch's allocator of host memory throws has no type of its own.
+constexpr absl::string_view kCpuOutOfMemory =
+    "DefaultCPUAllocator: can't allocate memory";
+
 // LibTorch appends "Exception raised from ..." and a stack to its messages.
 std::string FirstLine(absl::string_view message) {
   return std::string(message.substr(0, message.find('\n')));
@@ -38,8 +44,13 @@ absl::Status StatusFromTorchOr(absl::FunctionRef<absl::Status()> fn) {
   } catch (const c10::OutOfMemoryError& error) {
     return absl::ResourceExhaustedError(error.what_without_backtrace());
   } catch (const c10::Error& error) {
-    return absl::InternalError(
-        absl::StrCat("LibTorch: ", FirstLine(error.what_without_backtrace())));
+    const std::string what = FirstLine(error.what_without_backtrace());
+    if (absl::StrContains(what, kCpuOutOfMemory)) {
+      return absl::ResourceExhaustedError(what);
+    }
+    return absl::InternalError(absl::StrCat("LibTorch: ", what));
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("the host's memory is exhausted");
   } catch (const std::exception& error) {
     return absl::InternalError(FirstLine(error.what()));
   }

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "framework/base/file.h"
+#include "framework/base/file_lock.h"
 #include "framework/base/status_macros.h"
 #include "xxhash.h"
 
@@ -125,38 +126,6 @@ std::string CacheKey(const std::vector<Header>& headers,
   return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
 }
 
-// Holds an exclusive lock on a file while it lives; the system releases the
-// lock of a process that dies.
-class FileLock {
- public:
-  static absl::StatusOr<FileLock> Acquire(const std::string& path,
-                                          const ProgressSink& progress) {
-    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd < 0) {
-      return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
-    }
-    FileLock lock(fd);
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0) return lock;
-    constexpr absl::string_view kWaiting =
-        "waiting for another process that prepares the default text";
-    Report(progress, kWaiting, 0);
-    while (flock(fd, LOCK_EX) != 0) {
-      if (errno == EINTR) continue;
-      return absl::ErrnoToStatus(errno, absl::StrCat("cannot lock ", path));
-    }
-    Report(progress, kWaiting, 1);
-    return lock;
-  }
-  FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  ~FileLock() {
-    if (fd_ >= 0) close(fd_);
-  }
-
- private:
-  explicit FileLock(int fd) : fd_(fd) {}
-  int fd_;
-};
-
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> DefaultTextFiles() {
@@ -177,8 +146,14 @@ absl::StatusOr<PreparedFolder> OpenDefaultText(const PrepareOptions& options) {
   RETURN_IF_ERROR(MakeDirectories(datasets));
   const std::string folder =
       absl::StrCat(datasets, "/", CacheKey(headers, options));
-  ASSIGN_OR_RETURN(const FileLock lock,
-                   FileLock::Acquire(folder + ".lock", options.progress));
+  constexpr absl::string_view kWaiting =
+      "waiting for another process that prepares the default text";
+  bool waited = false;
+  ASSIGN_OR_RETURN(const FileLock lock, FileLock::Wait(folder + ".lock", [&] {
+                     waited = true;
+                     Report(options.progress, kWaiting, 0);
+                   }));
+  if (waited) Report(options.progress, kWaiting, 1);
   if (FileExists(folder)) {
     absl::StatusOr<PreparedFolder> cached = OpenPreparedFolder(folder);
     if (cached.ok()) return cached;

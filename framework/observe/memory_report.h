@@ -18,7 +18,7 @@ struct MemoryReport {
   int64_t activations = 0;          // kept by forward for backward
   int64_t workspace = 0;            // alive within one op or library
   int64_t other = 0;                // batches, tables, the allocator's slack
-  std::optional<int64_t> capacity;  // the device's memory; absent on a CPU
+  std::optional<int64_t> capacity;  // what a rank has of the device's memory
 
   int64_t total() const {
     return parameters + shadow + gradients + optimizer + activations +

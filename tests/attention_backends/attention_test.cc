@@ -275,15 +275,22 @@ TEST(SelectBackend, AutoGoesByWhatWasMeasured) {
     int capability;
     at::ScalarType dtype;
     int64_t d, t;
+    MaskKind mask;
     const char* first;
-  } cases[] = {{90, at::kBFloat16, 128, 4096, "FLASH_CUDA"},
-               {90, at::kBFloat16, 256, 512, "FLASH_CUDA"},
-               {90, at::kHalf, 256, 1024, "TORCH_FLASH"},
-               {90, at::kFloat, 64, 4096, "FLASH_CUDA"},
-               {90, at::kFloat, 128, 128, "FLASH_CUDA"},
-               {90, at::kFloat, 128, 1024, "TORCH_EFFICIENT"},
-               {80, at::kBFloat16, 64, 1024, "TORCH_FLASH"},
-               {100, at::kFloat, 64, 1024, "TORCH_EFFICIENT"}};
+  } cases[] = {
+      {90, at::kBFloat16, 128, 4096, MaskKind::kFull, "FLASH_CUDA"},
+      {90, at::kBFloat16, 256, 512, MaskKind::kCausal, "FLASH_CUDA"},
+      {90, at::kBFloat16, 256, 512, MaskKind::kFull, "TORCH_FLASH"},
+      {90, at::kHalf, 256, 1024, MaskKind::kCausal, "TORCH_FLASH"},
+      {90, at::kFloat, 64, 4096, MaskKind::kFull, "FLASH_CUDA"},
+      {90, at::kFloat, 128, 128, MaskKind::kFull, "FLASH_CUDA"},
+      {90, at::kFloat, 128, 512, MaskKind::kCausal, "FLASH_CUDA"},
+      {90, at::kFloat, 128, 512, MaskKind::kFull, "TORCH_EFFICIENT"},
+      {90, at::kFloat, 128, 1024, MaskKind::kCausal, "TORCH_EFFICIENT"},
+      {90, at::kFloat, 256, 128, MaskKind::kCausal, "FLASH_CUDA"},
+      {90, at::kFloat, 256, 128, MaskKind::kFull, "TORCH_EFFICIENT"},
+      {80, at::kBFloat16, 64, 1024, MaskKind::kCausal, "TORCH_FLASH"},
+      {100, at::kFloat, 64, 1024, MaskKind::kCausal, "TORCH_EFFICIENT"}};
   for (const auto& c : cases) {
     AttentionProblem problem = Problem();
     problem.cuda = true;
@@ -291,6 +298,7 @@ TEST(SelectBackend, AutoGoesByWhatWasMeasured) {
     problem.dtype = c.dtype;
     problem.d = c.d;
     problem.s = problem.t = c.t;
+    problem.mask = c.mask;
     const AutoOrder order = AutoOrderFor(problem, AttentionBackends());
     EXPECT_EQ(order.backends.size(), AttentionBackends().size());
     EXPECT_EQ(order.backends[0]->name(), c.first);

@@ -106,7 +106,11 @@ std::vector<Shape> ExtremeShapes() {
 
 // Several tiles of queries meet several of keys: the order of sums shows.
 std::vector<Shape> DeterminismShapes() {
-  return {{2, 300, 300, 4, 2, 64}, {1, 129, 400, 2, 2, 128}};
+  return {{2, 300, 300, 4, 2, 64},
+          {1, 129, 400, 2, 2, 128},
+          {1, 300, 300, 2, 1, 96},
+          {1, 260, 200, 2, 2, 192},
+          {1, 200, 330, 1, 1, 256}};
 }
 
 }  // namespace
@@ -147,20 +151,20 @@ void PrintTo(const ConformanceCase& c, std::ostream* out) {
 
 std::vector<ConformanceCase> CpuCases() {
   const std::vector<at::ScalarType> dtypes = {at::kFloat, at::kBFloat16};
-  // BF16 products are slow on a CPU without units for them.
+  // BF16 and FP16 products are slow on a CPU without units for them.
   std::vector<Shape> third;
   for (size_t i = 0; i < SquareShapes().size(); i += 3) {
     third.push_back(SquareShapes()[i]);
   }
   const std::vector<Shape> long_ones = {{1, 1000, 1000, 2, 1, 40},
                                         {1, 2048, 2048, 1, 1, 64}};
-  Cases cases =
-      Join({Cross(SquareShapes(), {at::kFloat}), Cross(third, {at::kBFloat16}),
-            Cross(OtherShapes(), dtypes), Cross(OtherShapes(), {at::kDouble}),
-            Cross(long_ones, {at::kFloat}),
-            With(Values::kHugeLogits, Cross(ExtremeShapes(), dtypes)),
-            With(Values::kSubnormalKeys, Cross(ExtremeShapes(), dtypes)),
-            Deterministic(Cross(DeterminismShapes(), dtypes))});
+  Cases cases = Join(
+      {Cross(SquareShapes(), {at::kFloat}),
+       Cross(third, {at::kBFloat16, at::kHalf}), Cross(OtherShapes(), dtypes),
+       Cross(OtherShapes(), {at::kDouble}), Cross(long_ones, {at::kFloat}),
+       With(Values::kHugeLogits, Cross(ExtremeShapes(), dtypes)),
+       With(Values::kSubnormalKeys, Cross(ExtremeShapes(), dtypes)),
+       Deterministic(Cross(DeterminismShapes(), dtypes))});
   // The variants share all but the softmax with their backend.
   size_t variants = 0;
   const auto is_left_out = [&](const ConformanceCase& c) {
@@ -181,7 +185,7 @@ std::vector<ConformanceCase> GpuCases() {
                                        {1, 2048, 2048, 8, 2, 128}};
   std::vector<Shape> long_ones;
   for (const int64_t length : {777, 1000, 2048}) {
-    for (const int64_t d : {40, 64, 128, 192}) {
+    for (const int64_t d : {40, 64, 80, 96, 128, 192, 256}) {
       long_ones.push_back({2, length, length, 4, 2, d});
     }
   }
@@ -195,10 +199,16 @@ std::vector<ConformanceCase> GpuCases() {
 
 std::vector<ConformanceCase> PlanCases() {
   // NAIVE's cases: one launch a sequence; packed; grouped heads.
-  return Cross({{4, 2048, 2048, 16, 16, 64},
-                {16, 2048, 2048, 8, 8, 128},
-                {4, 2048, 2048, 32, 8, 80}},
-               {at::kFloat, at::kBFloat16});
+  const std::vector<Shape> shapes = {{4, 2048, 2048, 16, 16, 64},
+                                     {16, 2048, 2048, 8, 8, 128},
+                                     {4, 2048, 2048, 32, 8, 80}};
+  const std::vector<Shape> others = {{8, 1024, 1536, 16, 16, 96},
+                                     {8, 2048, 2048, 16, 4, 136},
+                                     {8, 1024, 1024, 32, 32, 256}};
+  const std::vector<at::ScalarType> dtypes = {at::kFloat, at::kBFloat16};
+  return Join({Cross(shapes, dtypes), Cross(others, dtypes),
+               Cross(others, {at::kHalf}), Deterministic(Cross(shapes, dtypes)),
+               Deterministic(Cross(others, dtypes))});
 }
 
 }  // namespace tessera::testing

@@ -1,6 +1,8 @@
 #ifndef TESTS_ATTENTION_BACKENDS_ERROR_BOUND_H_
 #define TESTS_ATTENTION_BACKENDS_ERROR_BOUND_H_
 
+#include <cstdint>
+
 #include "ATen/core/Tensor.h"
 #include "gtest/gtest.h"
 
@@ -12,11 +14,16 @@ struct Comparison {
   at::Tensor baseline;   // by eager ATen in the same precision
   at::Tensor exact;      // FP64
   at::Tensor magnitude;  // FP64; see AttentionMagnitudes()
-  bool cancels = false;  // nearly equal numbers, each rounded to the dtype
+  // Nearly equal numbers, each rounded to the dtype, are subtracted.
+  bool cancels = false;
 };
 
-// max |actual - exact| <= 2 max |baseline - exact| + rounding of exact + slack,
-// and equal infinities.
+// So many that each weighs much, so that dP and rowsum(dO o O) are close.
+inline constexpr int64_t kFewKeys = 20;
+
+// |actual - exact| <= 2 max |baseline - exact| + rounding of max |exact| +
+// slack for each element, and equal infinities. The slack is that of few cases,
+// which error_bound.cc names.
 ::testing::AssertionResult Conforms(const Comparison& c);
 
 }  // namespace tessera::testing

@@ -47,14 +47,17 @@ bool GuardedTensor::IsUnchanged() const {
   return IsIntact() && at::equal(slice_, values_);
 }
 
-at::Tensor BetweenNans(const at::Tensor& dense) {
-  const int64_t size = dense.numel();
-  const at::Tensor all =
-      at::full({kDenseGuard + size + kDenseGuard}, kNan, dense.options());
-  const at::Tensor copy =
-      all.as_strided(dense.sizes(), dense.strides(), kDenseGuard);
-  copy.copy_(dense);
-  return copy;
+DenseBetweenNans::DenseBetweenNans(const at::Tensor& dense)
+    : values_(dense),
+      all_(at::full({kDenseGuard + dense.numel() + kDenseGuard}, kNan,
+                    dense.options())),
+      tensor_(all_.as_strided(dense.sizes(), dense.strides(), kDenseGuard)) {
+  tensor_.copy_(values_);
+}
+
+bool DenseBetweenNans::IsUnchanged() const {
+  return CountNumbers(all_) == CountNumbers(values_) &&
+         at::equal(tensor_, values_);
 }
 
 }  // namespace tessera::testing

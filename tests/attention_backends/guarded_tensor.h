@@ -25,7 +25,17 @@ class GuardedTensor {
 };
 
 // A copy of a dense tensor, as dense, with NaN before and behind it.
-at::Tensor BetweenNans(const at::Tensor& dense);
+class DenseBetweenNans {
+ public:
+  explicit DenseBetweenNans(const at::Tensor& dense);
+
+  const at::Tensor& tensor() const { return tensor_; }
+  // The guards are still NaN, and the tensor holds its first values.
+  bool IsUnchanged() const;
+
+ private:
+  at::Tensor values_, all_, tensor_;
+};
 
 }  // namespace tessera::testing
 

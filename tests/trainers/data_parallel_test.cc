@@ -99,6 +99,21 @@ TEST(DataParallelResumeTest, AnotherWorldSizeContinuesTheSameOrder) {
   }
 }
 
+TEST(DataParallelSignalTest, RanksAgreeToStopLongBeforeTheNextLoggedStep) {
+  const std::string run = Folder("stopped");
+  // Every logged step saves too, as the one before the signal did.
+  const Outcome outcome = Shell(absl::StrCat(
+      "START=$(date +%s); ", FindRuntimeFile("trainers/launch").value(),
+      " --nproc=2", ToyFlags(),
+      " --set training.steps=1000000 --set observe.log_every_steps=20000"
+      " --set checkpoint.every_steps=20 --set training.eval_every_steps=20000"
+      " --out=",
+      run, " & PID=$!; until [ -e ", run,
+      "/checkpoints/step_00000020 ]; do sleep 0.01; done; kill -TERM $PID;"
+      " wait $PID"));
+  EXPECT_EQ(outcome.exit_code, 143) << outcome.output;
+}
+
 // The error of a run that diverges, from its step on.
 std::string Divergence(int nproc) {
   const Outcome outcome = Shell(absl::StrCat(

@@ -5,11 +5,8 @@
 #include <cmath>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "framework/base/file.h"
-#include "framework/checkpoint/checkpoint.h"
 #include "gtest/gtest.h"
 #include "tests/trainers/toy_session.h"
 
@@ -125,16 +122,8 @@ TEST(GpuLossScalingTest, Fp16TrainsAndComesBackBitForBit) {
   EXPECT_FALSE(straight->step().first_bad_step().has_value());
   EXPECT_LT(losses.back(), losses.front() - 1);
 
-  const std::string folder = testing::TempDir() + "/fp16_checkpoints";
-  ASSERT_TRUE(RemoveTree(folder).ok());
-  auto writer = CheckpointWriter::Begin(folder, 60).value();
-  ASSERT_TRUE(AddTensors(straight->state(), writer.get()).ok());
-  const std::string saved =
-      writer->Commit(ExportState(straight->state()), "").value();
   const auto resumed = Fp16Toy();
-  const absl::Status restored =
-      Restore(*Checkpoint::Open(saved).value(), resumed->state());
-  ASSERT_TRUE(restored.ok()) << restored;
+  ResumeFrom(*straight, 60, *resumed);
   EXPECT_EQ(Train(*resumed, resumed->step(), 60, 20),
             Train(*straight, straight->step(), 60, 20));
   EXPECT_TRUE(at::equal(resumed->state().parameters->master(),

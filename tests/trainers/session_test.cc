@@ -30,6 +30,7 @@ std::vector<std::string> ConfigFiles() {
 AttentionProblem AttentionOnGpu(RunConfig config) {
   config.mutable_training()->set_device(TrainingConfig::CPU);
   config.mutable_attention()->set_backend(AttentionConfig::AUTO);
+  config.mutable_model()->set_num_layers(1);  // fits any machine
   const auto plan = PlanRun(config, {});
   EXPECT_TRUE(plan.ok()) << plan.status();
   AttentionProblem problem = plan->attention;
@@ -166,6 +167,14 @@ TEST(SessionTest, RefusesWhatTheMachineOrTheRanksCannotDo) {
   WorldInfo three{.world_size = 3};
   EXPECT_THAT(std::string(PlanRun(config, three).status().message()),
               testing::HasSubstr("make it a multiple of 3"));
+  auto large =
+      LoadRunConfig("configs/tiny_cpu.pbtxt", {"training.batch_size=100000000"})
+          .value();
+  const absl::Status too_large = PlanRun(large, {}).status();
+  EXPECT_EQ(too_large.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(too_large.message()),
+              testing::AllOf(testing::HasSubstr("activations"),
+                             testing::HasSubstr("training.batch_size")));
   if (at::hasCUDA()) return;
   config.mutable_training()->set_device(TrainingConfig::CUDA);
   const absl::Status status = PlanRun(config, {}).status();

@@ -4,8 +4,11 @@
 
 #include <utility>
 
+#include "framework/base/file.h"
+#include "framework/checkpoint/checkpoint.h"
 #include "gtest/gtest.h"
 #include "trainers/config_loader.h"
+#include "trainers/training_state.h"
 
 namespace tessera {
 
@@ -37,13 +40,13 @@ std::unique_ptr<Session> Toy(const std::string& config,
 }
 
 std::vector<double> Train(Session& session, TrainStep& step, int64_t first,
-                          int64_t steps) {
+                          int64_t steps, double lr) {
   std::vector<double> losses;
   for (int64_t i = first; i < first + steps; ++i) {
     const auto batch =
         session.train_loader().Load(i * session.train_loader().global_batch());
     EXPECT_TRUE(batch.ok()) << batch.status();
-    const absl::Status status = step.Run(*batch, 1e-2);
+    const absl::Status status = step.Run(*batch, lr);
     EXPECT_TRUE(status.ok()) << status;
     losses.push_back(step.metrics().loss.item<double>());
   }
@@ -52,6 +55,18 @@ std::vector<double> Train(Session& session, TrainStep& step, int64_t first,
 
 std::vector<double> Train(Session& session, int64_t steps) {
   return Train(session, session.step(), 0, steps);
+}
+
+void ResumeFrom(Session& from, int64_t step, Session& to) {
+  const std::string folder = testing::TempDir() + "/toy_checkpoints";
+  ASSERT_TRUE(RemoveTree(folder).ok());
+  auto writer = CheckpointWriter::Begin(folder, step).value();
+  ASSERT_TRUE(AddTensors(from.state(), writer.get()).ok());
+  const std::string saved =
+      writer->Commit(ExportState(from.state()), "").value();
+  const absl::Status restored =
+      Restore(*Checkpoint::Open(saved).value(), to.state());
+  ASSERT_TRUE(restored.ok()) << restored;
 }
 
 }  // namespace tessera

@@ -22,8 +22,11 @@ std::unique_ptr<Session> Toy(const std::string& config,
 
 // Losses of `steps` steps of `step`, or the session's own, from `first` on.
 std::vector<double> Train(Session& session, TrainStep& step, int64_t first,
-                          int64_t steps);
+                          int64_t steps, double lr = 1e-2);
 std::vector<double> Train(Session& session, int64_t steps);
+
+// Brings `to` where `from` is after `step` steps, by way of a checkpoint.
+void ResumeFrom(Session& from, int64_t step, Session& to);
 
 }  // namespace tessera
 

@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 void Damage(const std::string& file) {
   std::string bytes = ReadFile(file).value();
@@ -123,6 +124,35 @@ TEST(TrainTest, AnExistingRunIsNeverOverwritten) {
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.output, HasSubstr("already holds a run"));
   EXPECT_EQ(ReadFile(run + "/run.jsonl").value(), log);
+}
+
+TEST(TrainTest, ARunIsTrainedByOneProcessAtATime) {
+  const std::string run = Folder("shared");
+  const std::string steps = "--set training.steps=1000000 --out=" + run;
+  // The first goes on to its signal, whatever the second does meanwhile.
+  const Outcome both = Shell(ToyTrain(
+      {steps, "& PID=$!; until grep -q '\"step\":3,'", run + "/run.jsonl",
+       "2>/dev/null; do sleep 0.01; done;", ToyTrain({steps}),
+       "; echo second $?; kill -INT $PID; wait $PID"}));
+  EXPECT_EQ(both.exit_code, 130) << both.output;
+  EXPECT_THAT(both.output, HasSubstr("is being trained by another process"));
+  EXPECT_THAT(both.output, HasSubstr("second 2"));
+  EXPECT_TRUE(Records(run, "resume").empty());
+}
+
+TEST(TrainTest, ResumingSaysWhatIsNewAndWhatIsDone) {
+  const std::string run = Folder("changed");
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  const Outcome done = Shell(ToyTrain({"--out=" + run}));
+  EXPECT_EQ(done.exit_code, 0) << done.output;
+  EXPECT_THAT(done.output, HasSubstr("nothing to train: "));
+  EXPECT_THAT(done.output, Not(HasSubstr("another config")));
+  const Outcome changed =
+      Shell(ToyTrain({"--out=" + run, "--set training.steps=21",
+                      "--set optimizer.adamw.lr=0.5"}));
+  EXPECT_EQ(changed.exit_code, 0) << changed.output;
+  EXPECT_THAT(changed.output, HasSubstr("modified: training.steps: 20 -> 21"));
+  EXPECT_THAT(changed.output, HasSubstr("modified: optimizer.adamw.lr: "));
 }
 
 TEST(TrainTest, GoesOnFromAnOlderCheckpointInAnotherFolderOnly) {

@@ -1,0 +1,67 @@
+#include "framework/base/file_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+
+namespace tessera {
+namespace {
+
+// 0, or errno.
+int Lock(int descriptor, int how) {
+  while (flock(descriptor, how) != 0) {
+    if (errno != EINTR) return errno;
+  }
+  return 0;
+}
+
+bool HasNoLocks(int error) {
+  return error == ENOSYS || error == ENOTSUP || error == ENOLCK;
+}
+
+}  // namespace
+
+absl::StatusOr<FileLock> FileLock::Open(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (descriptor < 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  }
+  return FileLock(descriptor);
+}
+
+absl::StatusOr<FileLock> FileLock::Wait(const std::string& path,
+                                        absl::FunctionRef<void()> waits) {
+  ASSIGN_OR_RETURN(FileLock lock, Open(path));
+  if (Lock(lock.descriptor_, LOCK_EX | LOCK_NB) == 0) return lock;
+  waits();
+  const int error = Lock(lock.descriptor_, LOCK_EX);
+  if (error == 0) return lock;
+  return absl::ErrnoToStatus(error, absl::StrCat("cannot lock ", path));
+}
+
+absl::StatusOr<FileLock> FileLock::Try(const std::string& path) {
+  ASSIGN_OR_RETURN(FileLock lock, Open(path));
+  const int error = Lock(lock.descriptor_, LOCK_EX | LOCK_NB);
+  if (error == 0 || HasNoLocks(error)) return lock;
+  if (error == EWOULDBLOCK) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " is locked by another process"));
+  }
+  return absl::ErrnoToStatus(error, absl::StrCat("cannot lock ", path));
+}
+
+FileLock::FileLock(FileLock&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+FileLock::~FileLock() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+}  // namespace tessera

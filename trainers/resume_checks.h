@@ -1,0 +1,29 @@
+#ifndef TRAINERS_RESUME_CHECKS_H_
+#define TRAINERS_RESUME_CHECKS_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "framework/checkpoint/checkpoint.h"
+#include "nlohmann/json.hpp"
+#include "trainers/session.h"
+
+namespace tessera {
+
+// Puts into a checkpoint's state what decides which tokens a step sees.
+void AddDataIdentity(const Session& session, nlohmann::json* state);
+
+// InvalidArgument, naming the field to change, where `checkpoint` was trained
+// on other data than the session's, or on the same in another order: tokens
+// would be lost or doubled.
+absl::Status CheckSameData(const Checkpoint& checkpoint,
+                           const Session& session);
+
+// The fields of `config` that differ from the checkpoint's, a line each
+// ("modified: optimizer.adamw.lr: 0.001 -> 0.05"); empty where none does.
+std::string ConfigChanges(const Checkpoint& checkpoint,
+                          const RunConfig& config);
+
+}  // namespace tessera
+
+#endif  // TRAINERS_RESUME_CHECKS_H_
