@@ -11,7 +11,7 @@
 namespace tessera {
 
 // Files, by POSIX calls. Every error names the path and the system's reason:
-// "cannot read runs/a/log: No such file or directory".
+// "cannot read runs/a/log: No such file or directory". Codes: system_error.h.
 
 // The whole file.
 absl::StatusOr<std::string> ReadFile(const std::string& path);

@@ -19,6 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/system_error.h"
 #include "xxhash.h"
 
 namespace tessera {
@@ -133,7 +134,7 @@ class FileLock {
                                           const ProgressSink& progress) {
     const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0) {
-      return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+      return SystemError(errno, absl::StrCat("cannot open ", path));
     }
     FileLock lock(fd);
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) return lock;
@@ -142,7 +143,7 @@ class FileLock {
     Report(progress, kWaiting, 0);
     while (flock(fd, LOCK_EX) != 0) {
       if (errno == EINTR) continue;
-      return absl::ErrnoToStatus(errno, absl::StrCat("cannot lock ", path));
+      return SystemError(errno, absl::StrCat("cannot lock ", path));
     }
     Report(progress, kWaiting, 1);
     return lock;
