@@ -178,8 +178,8 @@ absl::StatusOr<std::string> UserCacheDir() {
     return absl::StrCat(home, "/.cache/tessera");
   }
   return absl::FailedPreconditionError(
-      "no place for prepared data: neither XDG_CACHE_HOME nor HOME is set to "
-      "an absolute path; set one of them");
+      "no cache folder: neither XDG_CACHE_HOME nor HOME is set to an absolute "
+      "path; set one of them");
 }
 
 }  // namespace tessera
