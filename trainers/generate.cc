@@ -10,6 +10,7 @@
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/text_proto.h"
+#include "framework/cuda/device.h"
 #include "trainers/build_info.h"
 #include "trainers/program_flags.h"
 #include "trainers/run_folder.h"
@@ -57,6 +58,10 @@ absl::Status Run() {
           absl::StrCat("--device=", device, ": must be CPU or CUDA"));
     }
     config.mutable_training()->set_device(value);
+  }
+  if (config.training().device() == TrainingConfig::CUDA) {
+    // PlanRun() opens it too, but would tell of a flag of `train`.
+    RETURN_IF_ERROR(OpenCudaDevice(0, "--device=CPU").status());
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
                    TokenizerFromState(checkpoint->state()));
