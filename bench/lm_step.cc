@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -18,7 +17,9 @@
 #include "framework/base/runtime_files.h"
 #include "framework/base/status_macros.h"
 #include "nlohmann/json.hpp"
+#include "trainers/build_info.h"
 #include "trainers/config_loader.h"
+#include "trainers/program_flags.h"
 #include "trainers/session.h"
 
 ABSL_FLAG(std::string, size, "small", "small, medium, large, xl or 2.7B");
@@ -98,6 +99,11 @@ absl::Status Run() {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  absl::ParseCommandLine(argc, argv);
-  return tessera::ReportAndExitCode(tessera::Run());
+  absl::Status status = tessera::ParseFlagsOnly(
+      argc, argv,
+      {.usage = "times one step: lm_step [--size=SIZE] [--context=TOKENS] "
+                "[--precision=MODE] [--backend=NAME]",
+       .version = tessera::BuildSummary()});
+  if (status.ok()) status = tessera::Run();
+  return tessera::ReportAndExitCode(status);
 }

@@ -3,6 +3,7 @@
 #include <torch/version.h>
 
 #include "absl/strings/str_cat.h"
+#include "trainers/version.h"
 #ifdef TESSERA_CUDA
 #include <cuda_runtime_api.h>
 #endif

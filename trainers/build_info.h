@@ -7,8 +7,6 @@
 
 namespace tessera {
 
-inline constexpr char kTesseraVersion[] = "0.1.0";
-
 // What this program was built from, for `--version`, run logs and checkpoints:
 // {"tessera", "libtorch", "cuda" (null in a CPU build), "compiler"}.
 nlohmann::ordered_json BuildInfo();

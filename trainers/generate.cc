@@ -5,13 +5,14 @@
 #include <string>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/strings/str_format.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/text_proto.h"
+#include "framework/cuda/device.h"
+#include "trainers/build_info.h"
+#include "trainers/program_flags.h"
 #include "trainers/run_folder.h"
 #include "trainers/run_plan.h"
 #include "trainers/text_generation.h"
@@ -58,6 +59,10 @@ absl::Status Run() {
     }
     config.mutable_training()->set_device(value);
   }
+  if (config.training().device() == TrainingConfig::CUDA) {
+    // PlanRun() opens it too, but would tell of a flag of `train`.
+    RETURN_IF_ERROR(OpenCudaDevice(0, "--device=CPU").status());
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
                    TokenizerFromState(checkpoint->state()));
   ASSIGN_OR_RETURN(const RunPlan plan, PlanRun(config, WorldInfo()));
@@ -74,8 +79,10 @@ absl::Status Run() {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage(
-      "continues a prompt: generate --checkpoint=DIR [--prompt=TEXT]");
-  absl::ParseCommandLine(argc, argv);
-  return tessera::ReportAndExitCode(tessera::Run());
+  absl::Status status = tessera::ParseFlagsOnly(
+      argc, argv,
+      {.usage = "continues a prompt: generate --checkpoint=DIR [--prompt=TEXT]",
+       .version = tessera::BuildSummary()});
+  if (status.ok()) status = tessera::Run();
+  return tessera::ReportAndExitCode(status);
 }

@@ -4,9 +4,8 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "framework/base/exit_code.h"
@@ -14,16 +13,20 @@
 #include "framework/base/status_macros.h"
 #include "framework/data/prepare.h"
 #include "framework/data/progress.h"
+#include "trainers/program_flags.h"
+#include "trainers/version.h"
 
 ABSL_FLAG(std::vector<std::string>, input, {},
-          "text files: paths or quoted shell patterns, separated by commas");
+          "text files: paths or shell patterns, separated by commas; more may "
+          "follow as arguments without a flag");
 ABSL_FLAG(std::string, out, "", "the folder to make; must not exist");
 ABSL_FLAG(std::string, tokenizer, "bpe",
           "bpe: learned on the text; bytes: 256 bytes and an end of document");
 ABSL_FLAG(int64_t, vocab_size, 10000,
           "tokens of the bpe vocabulary; a short text yields fewer");
 ABSL_FLAG(double, validation_fraction, 0.01,
-          "share of the documents to hold out, in [0, 0.5]");
+          "share of the documents to hold out, in [0, 0.5]; of a single one, "
+          "its tail");
 ABSL_FLAG(std::string, separator, "<|endoftext|>",
           "text that ends a document inside a file; empty: one per file");
 ABSL_FLAG(uint64_t, seed, 0, "picks the documents to hold out");
@@ -53,12 +56,11 @@ void PrintSummary(const std::string& out, const Manifest& manifest) {
                out);
 }
 
-absl::Status Run() {
+absl::Status Run(const std::vector<std::string>& further_inputs) {
   const std::string out = absl::GetFlag(FLAGS_out);
-  std::vector<std::string> patterns;
-  for (const std::string& pattern : absl::GetFlag(FLAGS_input)) {
-    patterns.push_back(UserPath(pattern));
-  }
+  std::vector<std::string> patterns = absl::GetFlag(FLAGS_input);
+  patterns.insert(patterns.end(), further_inputs.begin(), further_inputs.end());
+  for (std::string& pattern : patterns) pattern = UserPath(pattern);
   if (patterns.empty() || out.empty()) {
     return absl::InvalidArgumentError(
         "--input and --out are needed: prepare_data --input='corpus/*.txt' "
@@ -84,9 +86,13 @@ absl::Status Run() {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage(
-      "Turns text into tokens: prepare_data --input='corpus/*.txt' "
-      "--out=corpus.tokens");
-  absl::ParseCommandLine(argc, argv);
-  return tessera::ReportAndExitCode(tessera::Run());
+  // What a shell makes of an unquoted `--input *.txt`: all but the first file
+  // are arguments of their own.
+  const absl::StatusOr<std::vector<std::string>> others = tessera::ParseFlags(
+      argc, argv,
+      {.usage = "turns text into tokens: prepare_data --input='corpus/*.txt' "
+                "--out=corpus.tokens",
+       .version = absl::StrCat("tessera ", tessera::kTesseraVersion)});
+  return tessera::ReportAndExitCode(others.ok() ? tessera::Run(*others)
+                                                : others.status());
 }

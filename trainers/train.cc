@@ -7,8 +7,6 @@
 #include <utility>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -21,6 +19,7 @@
 #include "trainers/build_info.h"
 #include "trainers/config_flags.h"
 #include "trainers/dry_run.h"
+#include "trainers/program_flags.h"
 #include "trainers/trainer.h"
 
 ABSL_FLAG(std::string, out, "",
@@ -89,9 +88,11 @@ absl::Status Run() {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage(
-      "trains a transformer language model: train --config=FILE "
-      "[--set FIELD=VALUE]... [--out=DIR]");
-  absl::ParseCommandLine(argc, argv);
-  return tessera::ReportAndExitCode(tessera::Run());
+  absl::Status status = tessera::ParseFlagsOnly(
+      argc, argv,
+      {.usage = "trains a transformer language model: train --config=FILE "
+                "[--set FIELD=VALUE]... [--out=DIR]",
+       .version = tessera::BuildSummary()});
+  if (status.ok()) status = tessera::Run();
+  return tessera::ReportAndExitCode(status);
 }

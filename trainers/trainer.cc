@@ -108,7 +108,7 @@ absl::Status Trainer::OpenOutputs() {
   const std::string config = PrintWithDefaults(plan.config);
   RETURN_IF_ERROR(MakeDirectories(folder_.path));
   absl::StatusOr<FileLock> lock = FileLock::Try(folder_.path + "/.lock");
-  if (absl::IsFailedPrecondition(lock.status())) {
+  if (absl::IsUnavailable(lock.status())) {
     return absl::FailedPreconditionError(absl::StrCat(
         folder_.path,
         " is being trained by another process; wait for it or choose another "

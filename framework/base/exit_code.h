@@ -10,7 +10,7 @@ namespace tessera {
 //   2          the user can mend it: a config, path, file or environment
 //              (InvalidArgument, NotFound, AlreadyExists, PermissionDenied,
 //              FailedPrecondition, OutOfRange, Unimplemented, DataLoss)
-//   3          out of memory or space (ResourceExhausted)
+//   3          out of memory (ResourceExhausted); a full disk is 2
 //   128 + n    stopped by signal n: 130 SIGINT, 143 SIGTERM (SignalStatus)
 //   1          anything else
 int ExitCode(const absl::Status& status);

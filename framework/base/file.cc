@@ -17,19 +17,19 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/system_error.h"
 
 namespace tessera {
 namespace {
 
 absl::Status ErrnoStatus(absl::string_view action, absl::string_view path) {
-  return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", action, " ", path));
+  return SystemError(errno, absl::StrCat("cannot ", action, " ", path));
 }
 
 absl::Status ToStatus(const std::error_code& error, absl::string_view action,
                       absl::string_view path) {
   if (!error) return absl::OkStatus();
-  return absl::ErrnoToStatus(error.value(),
-                             absl::StrCat("cannot ", action, " ", path));
+  return SystemError(error.value(), absl::StrCat("cannot ", action, " ", path));
 }
 
 absl::Status WriteAll(int fd, absl::string_view contents,
@@ -178,8 +178,8 @@ absl::StatusOr<std::string> UserCacheDir() {
     return absl::StrCat(home, "/.cache/tessera");
   }
   return absl::FailedPreconditionError(
-      "no place for prepared data: neither XDG_CACHE_HOME nor HOME is set to "
-      "an absolute path; set one of them");
+      "no cache folder: neither XDG_CACHE_HOME nor HOME is set to an absolute "
+      "path; set one of them");
 }
 
 }  // namespace tessera

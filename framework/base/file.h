@@ -11,7 +11,7 @@
 namespace tessera {
 
 // Files, by POSIX calls. Every error names the path and the system's reason:
-// "cannot read runs/a/log: No such file or directory".
+// "cannot read runs/a/log: No such file or directory". Codes: system_error.h.
 
 // The whole file.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
@@ -49,8 +49,9 @@ absl::StatusOr<std::vector<std::string>> Glob(const std::string& pattern);
 // there. Unchanged when absolute or without that variable.
 std::string UserPath(absl::string_view path);
 
-// Where prepared data may be kept between runs: $XDG_CACHE_HOME/tessera, else
-// $HOME/.cache/tessera. FailedPrecondition when neither variable is set.
+// Where what can be made again may be kept between runs (prepared text,
+// compiled kernels): $XDG_CACHE_HOME/tessera, else $HOME/.cache/tessera.
+// FailedPrecondition when neither variable is set.
 absl::StatusOr<std::string> UserCacheDir();
 
 }  // namespace tessera

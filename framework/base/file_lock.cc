@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/system_error.h"
 
 namespace tessera {
 namespace {
@@ -31,7 +32,7 @@ bool HasNoLocks(int error) {
 absl::StatusOr<FileLock> FileLock::Open(const std::string& path) {
   const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (descriptor < 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+    return SystemError(errno, absl::StrCat("cannot open ", path));
   }
   return FileLock(descriptor);
 }
@@ -43,7 +44,7 @@ absl::StatusOr<FileLock> FileLock::Wait(const std::string& path,
   waits();
   const int error = Lock(lock.descriptor_, LOCK_EX);
   if (error == 0) return lock;
-  return absl::ErrnoToStatus(error, absl::StrCat("cannot lock ", path));
+  return SystemError(error, absl::StrCat("cannot lock ", path));
 }
 
 absl::StatusOr<FileLock> FileLock::Try(const std::string& path) {
@@ -51,10 +52,10 @@ absl::StatusOr<FileLock> FileLock::Try(const std::string& path) {
   const int error = Lock(lock.descriptor_, LOCK_EX | LOCK_NB);
   if (error == 0 || HasNoLocks(error)) return lock;
   if (error == EWOULDBLOCK) {
-    return absl::FailedPreconditionError(
+    return absl::UnavailableError(
         absl::StrCat(path, " is locked by another process"));
   }
-  return absl::ErrnoToStatus(error, absl::StrCat("cannot lock ", path));
+  return SystemError(error, absl::StrCat("cannot lock ", path));
 }
 
 FileLock::FileLock(FileLock&& other) noexcept

@@ -18,7 +18,7 @@ class FileLock {
   static absl::StatusOr<FileLock> Wait(const std::string& path,
                                        absl::FunctionRef<void()> waits);
 
-  // FailedPrecondition if another process has it. On a file system that knows
+  // Unavailable if another process has it. On a file system that knows
   // no locks nobody is found to have one.
   static absl::StatusOr<FileLock> Try(const std::string& path);
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/system_error.h"
 
 namespace tessera {
 namespace {
@@ -22,12 +23,10 @@ void AtWritePoint(const WritePointHook& hook, absl::string_view verb,
 
 absl::Status StatusFromErrno(int error, absl::string_view action) {
   const std::string message = absl::StrCat("cannot ", action);
-  if (error != ENOSPC && error != EDQUOT) {
-    return absl::ErrnoToStatus(error, message);
-  }
-  return absl::ErrnoToStatus(error, absl::StrCat(message,
-                                                 " (free disk space or lower "
-                                                 "checkpoint.keep_last)"));
+  if (error != ENOSPC && error != EDQUOT) return SystemError(error, message);
+  return SystemError(error, absl::StrCat(message,
+                                         " (free disk space or lower "
+                                         "checkpoint.keep_last)"));
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ using WritePointHook = std::function<void(absl::string_view operation)>;
 
 // A new file that is on the disk, not only in the page cache, once
 // SyncAndClose() has returned OK. Errors name the path and the system's reason;
-// a full disk is ResourceExhausted.
+// a full disk is FailedPrecondition.
 class DurableFile {
  public:
   // AlreadyExists where there is a file of that path.

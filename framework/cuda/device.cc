@@ -34,6 +34,21 @@ absl::StatusOr<int> CapabilityLimit() {
   return limit;
 }
 
+#ifdef TESSERA_CUDA
+// What cudaGetDeviceCount() found: `error`, or no device.
+absl::string_view WhyNoDevice(cudaError_t error) {
+  if (error == cudaSuccess) return "no device";
+  int driver_version = 0;
+  // Without a driver CUDA calls the driver too old.
+  if (error == cudaErrorInsufficientDriver &&
+      cudaDriverGetVersion(&driver_version) == cudaSuccess &&
+      driver_version == 0) {
+    return "no NVIDIA driver is installed";
+  }
+  return cudaGetErrorString(error);
+}
+#endif
+
 }  // namespace
 
 DeviceInfo CpuDevice() {
@@ -51,16 +66,17 @@ DeviceInfo CpuDevice() {
 }
 
 #ifdef TESSERA_CUDA
-absl::StatusOr<DeviceInfo> OpenCudaDevice(int index) {
+absl::StatusOr<DeviceInfo> OpenCudaDevice(int index,
+                                          absl::string_view use_cpu) {
   RETURN_IF_ERROR(CapabilityLimit().status());
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
     return absl::FailedPreconditionError(absl::StrCat(
         "a CUDA device was asked for, but none can be used here (",
-        error == cudaSuccess ? "no device" : cudaGetErrorString(error),
-        "); check the driver and CUDA_VISIBLE_DEVICES, or train on the CPU: "
-        "--set training.device=CPU, or configs/tiny_cpu.pbtxt"));
+        WhyNoDevice(error),
+        "); check the driver and CUDA_VISIBLE_DEVICES, or use the CPU: ",
+        use_cpu));
   }
   if (index < 0 || index >= count) {
     return absl::FailedPreconditionError(
@@ -84,12 +100,14 @@ absl::StatusOr<DeviceInfo> OpenCudaDevice(int index) {
   return info;
 }
 #else
-absl::StatusOr<DeviceInfo> OpenCudaDevice(int index) {
+absl::StatusOr<DeviceInfo> OpenCudaDevice(int index,
+                                          absl::string_view use_cpu) {
   return absl::FailedPreconditionError(absl::StrCat(
       "CUDA device ", index,
       " was asked for, but this program was built "
-      "without CUDA; build with --config=cuda where there is a GPU, or train "
-      "on the CPU: --set training.device=CPU, or configs/tiny_cpu.pbtxt"));
+      "without CUDA; build with --config=cuda where there is a GPU, or use "
+      "the CPU: ",
+      use_cpu));
 }
 #endif
 

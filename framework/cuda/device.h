@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "c10/core/Device.h"
 
 namespace tessera {
@@ -28,7 +29,10 @@ DeviceInfo CpuDevice();
 // The `index`-th visible GPU, made the calling thread's current device.
 // FailedPrecondition when this build has no CUDA, the machine has no GPU, or
 // it has no such index; the message says which and what to change.
-absl::StatusOr<DeviceInfo> OpenCudaDevice(int index);
+// `use_cpu` is how the user of this program asks for the CPU instead.
+absl::StatusOr<DeviceInfo> OpenCudaDevice(
+    int index, absl::string_view use_cpu =
+                   "--set training.device=CPU, or configs/tiny_cpu.pbtxt");
 
 // 90 for compute capability 9.0; 0 on a CPU. No more than the environment's
 // TESSERA_MAX_COMPUTE_CAPABILITY, where that is set: so kernels for older GPUs

@@ -37,6 +37,27 @@ int64_t PartBytes(absl::string_view document) {
   return cut;
 }
 
+// Where the held-out tail of `text` begins: CorpusOptions::validation_fraction
+// of the bytes from its end, at a line if there is one not far away, else
+// between two characters. 0 where nothing can be held out, or trained on.
+int64_t TailBegin(absl::string_view text, double fraction) {
+  const auto bytes = static_cast<int64_t>(text.size());
+  const auto tail = static_cast<int64_t>(fraction * text.size());
+  if (tail < 1) return 0;
+  int64_t begin = bytes - tail;
+  // The nearest line end, before or behind.
+  for (int64_t away = 0; away <= tail / 2; ++away) {
+    for (const int64_t line : {begin - away, begin + away}) {
+      if (line > 0 && line < bytes && text[line - 1] == '\n') return line;
+    }
+  }
+  for (int i = 0; i < 3 && begin > 0; ++i) {
+    if ((text[begin] & 0xc0) != 0x80) break;
+    --begin;
+  }
+  return begin;
+}
+
 }  // namespace
 
 absl::StatusOr<Corpus> Corpus::Scan(const std::vector<std::string>& files,
@@ -82,14 +103,9 @@ absl::Status Corpus::HoldOut(const CorpusOptions& options) {
         absl::StrCat("the ", files_.size(), " input files hold no text"));
   }
   if (options.validation_fraction == 0) return absl::OkStatus();
+  if (parts_.size() == 1) return HoldOutTail(options.validation_fraction);
   const auto count = std::max<size_t>(
       1, std::llround(options.validation_fraction * parts_.size()));
-  if (count >= parts_.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the text is a single document of ", bytes_,
-        " bytes, so none can be held out for validation; add text or set the "
-        "validation fraction to 0"));
-  }
   std::vector<size_t> order(parts_.size());
   std::iota(order.begin(), order.end(), 0);
   std::nth_element(order.begin(), order.begin() + count, order.end(),
@@ -97,6 +113,26 @@ absl::Status Corpus::HoldOut(const CorpusOptions& options) {
                      return Mix(options.seed, a) < Mix(options.seed, b);
                    });
   for (size_t i = 0; i < count; ++i) parts_[order[i]].is_validation = true;
+  return absl::OkStatus();
+}
+
+absl::Status Corpus::HoldOutTail(double fraction) {
+  Part& part = parts_[0];
+  std::string text;
+  RETURN_IF_ERROR(Read(part, &text));
+  const int64_t begin = TailBegin(text, fraction);
+  if (begin == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the text is a single document of ", bytes_, " bytes, too short to ",
+        "hold out ", fraction, " of it for validation; add text or set ",
+        "--validation_fraction=0"));
+  }
+  Part tail = part;
+  tail.begin += begin;
+  tail.bytes -= begin;
+  tail.is_validation = true;
+  part.bytes = begin;
+  parts_.push_back(tail);
   return absl::OkStatus();
 }
 

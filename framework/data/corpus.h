@@ -30,8 +30,11 @@ class Corpus {
   };
 
   // Reads every file once. Holds out the round(fraction * parts) parts, and at
-  // least one where the fraction is not 0, with the smallest seeded hash.
-  // InvalidArgument where there is no text, or nothing to train on remains.
+  // least one where the fraction is not 0, with the smallest seeded hash. Of a
+  // text that is a single part, the tail becomes a part of its own and is held
+  // out: that fraction of the bytes, or half to one and a half times as many
+  // where it can begin at a line then. Both halves end a document.
+  // InvalidArgument where there is no text, or too little to hold out any.
   static absl::StatusOr<Corpus> Scan(const std::vector<std::string>& files,
                                      const CorpusOptions& options);
 
@@ -46,6 +49,7 @@ class Corpus {
                absl::string_view separator);
   void AddDocument(int32_t file, int64_t begin, absl::string_view document);
   absl::Status HoldOut(const CorpusOptions& options);
+  absl::Status HoldOutTail(double fraction);
 
   std::vector<std::string> files_;
   std::vector<Part> parts_;

@@ -1,14 +1,10 @@
 #include "framework/data/default_text.h"
 
-#include <fcntl.h>
 #include <link.h>
 #include <stdlib.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <utility>
 

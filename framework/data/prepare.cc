@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/system_error.h"
 #include "framework/data/corpus.h"
 #include "framework/data/encode_corpus.h"
 #include "framework/data/permutation.h"
@@ -232,7 +233,7 @@ absl::StatusOr<Manifest> PrepareText(const std::vector<std::string>& files,
   ASSIGN_OR_RETURN(const Manifest manifest,
                    WriteFolder(corpus, *tokenizer, partial, options));
   if (rename(partial.c_str(), out.c_str()) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot create ", out));
+    return SystemError(errno, absl::StrCat("cannot create ", out));
   }
   RETURN_IF_ERROR(SyncDirectory(Parent(out)));
   return manifest;

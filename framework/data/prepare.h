@@ -35,8 +35,9 @@ absl::StatusOr<std::vector<std::string>> ExpandGlobs(
 // 6 MiB of the training documents, encodes all, writes tokens and manifest. The
 // same text and options give the same bytes. A file is a document, or several
 // where it holds the separator; one longer than 64 KiB is split between
-// training and validation in parts of that size, cut at line ends. `out`
-// appears complete, by one rename, or not at all.
+// training and validation in parts of that size, cut at line ends. Of a single
+// document that is not longer, the tail is for validation. `out` appears
+// complete, by one rename, or not at all.
 absl::StatusOr<Manifest> PrepareText(const std::vector<std::string>& files,
                                      const std::string& out,
                                      const PrepareOptions& options);

@@ -11,7 +11,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "framework/base/runtime_files.h"
 #include "framework/base/status_macros.h"
 #include "framework/data/tokenizer_bridge.h"
@@ -21,6 +23,9 @@ namespace tessera {
 namespace {
 
 using Bridge = TesseraTokenizerBridge;
+
+// Every byte, the unknown piece and the end of a document.
+constexpr int kFixedPieces = 256 + 2;
 
 // AddressSanitizer stops at RTLD_DEEPBIND, which it does not support. Its
 // builds go without and rely on the few symbols that the program exports not
@@ -193,6 +198,27 @@ absl::StatusOr<std::string> BpeTokenizer::Decode(
   return text;
 }
 
+// What training's error says in terms of ours. SentencePiece names its source
+// line and options that we do not have where the vocabulary cannot hold the
+// text's characters, of which it leaves out the rarest 0.05%.
+absl::Status TrainingError(int vocab_size, absl::string_view error) {
+  const std::pair<absl::string_view, absl::string_view> around =
+      absl::StrSplit(error, absl::MaxSplits("smaller than required_chars.", 1));
+  const std::pair<absl::string_view, absl::string_view> sizes =
+      absl::StrSplit(around.second, absl::MaxSplits(" vs ", 1));
+  int needed = 0;
+  if (!absl::SimpleAtoi(sizes.second.substr(0, sizes.second.find('.')),
+                        &needed)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cannot learn ", vocab_size, " pieces from this text: ", error));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a BPE vocabulary of ", vocab_size, " is too small for this text: its ",
+      needed - kFixedPieces, " distinct characters, 256 bytes and 2 control ",
+      "pieces take ", needed, "; raise --vocab_size to at least that, or use ",
+      "--tokenizer=bytes"));
+}
+
 // Hands the clean stretches of a TextStream to the bridge.
 struct CleanStretches {
   const TextStream& stream;
@@ -231,8 +257,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> TrainBpe(int vocab_size,
       bridge->train(vocab_size, {&CleanStretches::Next, &source}, &result);
   const std::string model = Take(*bridge, &result);
   if (code != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "cannot learn ", vocab_size, " pieces from this text: ", model));
+    return TrainingError(vocab_size, model);
   }
   return LoadBpe(model);
 }

@@ -24,7 +24,8 @@ using TextStream = std::function<std::optional<absl::string_view>()>;
 
 // Learns a vocabulary. `vocab_size` is an upper bound, at least 300: 256 bytes,
 // two control pieces and the characters of the text come first, and a short
-// text yields fewer. Deterministic. Takes one to two seconds per megabyte.
+// text yields fewer. InvalidArgument names the least size where the characters
+// have no room. Deterministic. Takes one to two seconds per megabyte.
 absl::StatusOr<std::unique_ptr<Tokenizer>> TrainBpe(int vocab_size,
                                                     const TextStream& text);
 

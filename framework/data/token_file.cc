@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "framework/base/check.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/system_error.h"
 
 namespace tessera {
 namespace {
@@ -241,7 +242,7 @@ absl::StatusOr<std::unique_ptr<TokenFileWriter>> TokenFileWriter::Create(
     const std::string& path, int64_t vocab_size) {
   FILE* file = fopen(path.c_str(), "wbxe");
   if (file == nullptr) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot create ", path));
+    return SystemError(errno, absl::StrCat("cannot create ", path));
   }
   const int64_t token_bytes = vocab_size <= 65536 ? 2 : 4;
   auto writer = std::unique_ptr<TokenFileWriter>(
@@ -268,7 +269,7 @@ absl::Status TokenFileWriter::Write(const void* data, size_t bytes) {
   if (bytes == 0 || fwrite(data, bytes, 1, file_) == 1) {
     return absl::OkStatus();
   }
-  return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path_));
+  return SystemError(errno, absl::StrCat("cannot write ", path_));
 }
 
 absl::Status TokenFileWriter::Append(absl::Span<const int32_t> ids) {
@@ -299,7 +300,7 @@ absl::StatusOr<TokenFileSummary> TokenFileWriter::Finish() {
               fflush(file_) == 0 && fsync(fileno(file_)) == 0;
   done = fclose(std::exchange(file_, nullptr)) == 0 && done;
   if (done) return summary;
-  return absl::ErrnoToStatus(errno, absl::StrCat("cannot finish ", path_));
+  return SystemError(errno, absl::StrCat("cannot finish ", path_));
 }
 
 }  // namespace tessera

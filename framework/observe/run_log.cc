@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/system_error.h"
 
 namespace tessera {
 namespace {
@@ -27,7 +28,7 @@ absl::StatusOr<int> OpenToAppend(const std::string& path, int flags) {
   const int descriptor = open(
       path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | flags, 0644);
   if (descriptor >= 0) return descriptor;
-  return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  return SystemError(errno, absl::StrCat("cannot open ", path));
 }
 
 // Removes what follows the last line end.
@@ -36,7 +37,7 @@ absl::Status RemoveTornLine(const std::string& path) {
   const size_t complete = text.rfind('\n') + 1;  // npos + 1 is 0
   if (complete == text.size()) return absl::OkStatus();
   if (truncate(path.c_str(), complete) == 0) return absl::OkStatus();
-  return absl::ErrnoToStatus(errno, absl::StrCat("cannot mend ", path));
+  return SystemError(errno, absl::StrCat("cannot mend ", path));
 }
 
 }  // namespace
@@ -95,8 +96,8 @@ absl::Status RunLog::Log(absl::string_view type, const Json& fields) {
   const ssize_t written = write(descriptor_, line.data(), line.size());
   if (written == static_cast<ssize_t>(line.size())) return absl::OkStatus();
   // A regular file takes less than everything only when the disk is full.
-  return absl::ErrnoToStatus(written < 0 ? errno : ENOSPC,
-                             absl::StrCat("cannot write ", path_));
+  return SystemError(written < 0 ? errno : ENOSPC,
+                     absl::StrCat("cannot write ", path_));
 }
 
 }  // namespace tessera

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/system_error.h"
 #include "framework/observe/crc32c.h"
 #include "framework/observe/tensorboard_event.pb.h"
 
@@ -58,7 +59,7 @@ absl::StatusOr<std::unique_ptr<TensorboardWriter>> TensorboardWriter::Create(
   const int descriptor = open(
       path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (descriptor < 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot create ", path));
+    return SystemError(errno, absl::StrCat("cannot create ", path));
   }
   auto writer = absl::WrapUnique(
       new TensorboardWriter(path, descriptor, std::move(clock)));
@@ -108,8 +109,8 @@ absl::Status TensorboardWriter::Append(absl::string_view event) {
   const ssize_t written = write(descriptor_, record.data(), record.size());
   if (written == static_cast<ssize_t>(record.size())) return absl::OkStatus();
   // A regular file takes less than everything only when the disk is full.
-  return absl::ErrnoToStatus(written < 0 ? errno : ENOSPC,
-                             absl::StrCat("cannot write ", path_));
+  return SystemError(written < 0 ? errno : ENOSPC,
+                     absl::StrCat("cannot write ", path_));
 }
 
 double TensorboardWriter::UnixSeconds() const {

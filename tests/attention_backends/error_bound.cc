@@ -1,5 +1,6 @@
 #include "tests/attention_backends/error_bound.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -49,29 +50,42 @@ std::vector<int64_t> IndexOf(int64_t flat, at::IntArrayRef sizes) {
 // What twice the error of the baseline does not cover, in units of each
 // element's `magnitude`:
 //
-// - FP32: four roundings, because the baseline may be exact by luck. Over one
+// - FP32: six roundings, because the baseline may be exact by luck. Over one
 //   key P = 1 and dS = dP - rowsum(dO o O) = 0; eager ATen sums both in one
 //   order and cancels to 0, another order leaves a rounding, and a logarithm
 //   of base 2 leaves a few in L. Most of what needs it has few keys or
-//   queries.
+//   queries; TORCH_EFFICIENT, whose products are three of TF32, needs 4.8.
 // - Narrower results: one FP32 rounding, for the sums they are rounded from.
-// - BF16 and FP16, dQ and dK over few keys, where dP is near rowsum (over one,
-//   equal to it): half a rounding to that dtype. Where both are rounded before
-//   they are subtracted, sums that differ in their last FP32 bit can round to
-//   neighbours, which are two roundings of |dP| <= |dO| |V| apart, next to
-//   magnitudes of 2 |dO| |V|. That |dP| is less than half of its bound, signs
-//   being random, is the other factor of two.
+// - BF16 and FP16, dQ and dK of queries with few keys, whose dP is near rowsum
+//   (with one, equal to it): half a rounding to that dtype. Where both are
+//   rounded before they are subtracted, sums that differ in their last FP32 bit
+//   can round to neighbours, which are two roundings of |dP| <= |dO| |V| apart,
+//   next to magnitudes of 2 |dO| |V|. That |dP| is less than half of its bound,
+//   signs being random, is the other factor of two.
 // - FP64: eight roundings. The baseline is the oracle, so its error counts as
 //   0, while both round in each of their sums; 7.4 is the most that was seen.
-double Slack(const Comparison& c) {
+at::Tensor Slack(const Comparison& c) {
   const at::ScalarType dtype = c.actual.scalar_type();
-  if (dtype == at::kDouble) return 8 * Roundoff(dtype);
-  const bool rounds_sums = c.cancels && dtype != at::kFloat;
-  return (dtype == at::kFloat ? 4 : 1) * Roundoff(at::kFloat) +
-         (rounds_sums ? 0.5 * Roundoff(dtype) : 0);
+  if (dtype == at::kDouble) return c.magnitude * (8 * Roundoff(dtype));
+  const bool is_fp32 = dtype == at::kFloat;
+  at::Tensor slack = c.magnitude * ((is_fp32 ? 6 : 1) * Roundoff(at::kFloat));
+  if (!is_fp32 && c.cancelling_rows > 0) {
+    slack.narrow(2, 0, c.cancelling_rows)
+        .add_(c.magnitude.narrow(2, 0, c.cancelling_rows),
+              0.5 * Roundoff(dtype));
+  }
+  return slack.contiguous();
 }
 
+constexpr int64_t kFewKeys = 20;
+
 }  // namespace
+
+CancellingRows::CancellingRows(int64_t s, int64_t t, bool causal)
+    // Under a causal mask query i sees i + t - s + 1 keys.
+    : queries(causal ? std::clamp<int64_t>(s - t + kFewKeys, 0, s)
+                     : (t <= kFewKeys ? s : 0)),
+      keys(queries > 0 ? std::min(t, kFewKeys) : 0) {}
 
 ::testing::AssertionResult Conforms(const Comparison& c) {
   const at::Tensor exact = c.exact.contiguous();
@@ -80,7 +94,7 @@ double Slack(const Comparison& c) {
   const at::Tensor finite = exact.masked_fill(exact.isinf(), 0);
   const double baseline = ErrorOf(c.baseline, exact).max().item<double>();
   const double rounding = Roundoff(dtype) * finite.abs().max().item<double>();
-  const at::Tensor slack = (c.magnitude * Slack(c)).contiguous();
+  const at::Tensor slack = Slack(c);
   const at::Tensor bounds =
       slack + (2 * baseline + rounding + LeastNormal(dtype));
   const int64_t worst = (error - bounds).argmax().item<int64_t>();

@@ -14,12 +14,17 @@ struct Comparison {
   at::Tensor baseline;   // by eager ATen in the same precision
   at::Tensor exact;      // FP64
   at::Tensor magnitude;  // FP64; see AttentionMagnitudes()
-  // Nearly equal numbers, each rounded to the dtype, are subtracted.
-  bool cancels = false;
+  // In so many rows (dim 2), the first, nearly equal numbers, each rounded to
+  // the dtype, are subtracted.
+  int64_t cancelling_rows = 0;
 };
 
-// So many that each weighs much, so that dP and rowsum(dO o O) are close.
-inline constexpr int64_t kFewKeys = 20;
+// The cancelling rows of dQ and of dK: those of queries with so few keys that
+// each weighs much, so that dP and rowsum(dO o O) are close, and of such keys.
+struct CancellingRows {
+  CancellingRows(int64_t s, int64_t t, bool causal);
+  int64_t queries = 0, keys = 0;
+};
 
 // |actual - exact| <= 2 max |baseline - exact| + rounding of max |exact| +
 // slack for each element, and equal infinities. The slack is that of few cases,

@@ -104,6 +104,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(GpuFlashCudaInTraining, ComesBackBitForBit) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  const KeepDeterminism keep;
   for (const std::string precision : {"FP32", "BF16", "FP16"}) {
     std::vector<std::string> sets = OnGpu("FLASH_CUDA", precision);
     sets.push_back("training.deterministic=true");

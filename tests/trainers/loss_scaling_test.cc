@@ -114,6 +114,7 @@ std::unique_ptr<Session> Fp16Toy() {
 
 TEST(GpuLossScalingTest, Fp16TrainsAndComesBackBitForBit) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  const KeepDeterminism keep;
   const auto straight = Fp16Toy();
   const std::vector<double> losses = Train(*straight, 60);
   const int64_t skipped = straight->scaler()->skipped_steps().item<int64_t>();

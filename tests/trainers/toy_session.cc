@@ -12,6 +12,13 @@
 
 namespace tessera {
 
+KeepDeterminism::KeepDeterminism()
+    : before_(at::globalContext().deterministicAlgorithms()) {}
+
+KeepDeterminism::~KeepDeterminism() {
+  at::globalContext().setDeterministicAlgorithms(before_, /*warn_only=*/false);
+}
+
 std::vector<std::string> ToySized() {
   return {"model.vocab_size=61",
           "model.num_layers=2",

@@ -10,6 +10,17 @@
 
 namespace tessera {
 
+// A session switches LibTorch's own determinism for the process; this puts it
+// back, for the tests after it in the same program.
+class KeepDeterminism {
+ public:
+  KeepDeterminism();
+  ~KeepDeterminism();
+
+ private:
+  const bool before_;
+};
+
 // Overrides that bring a config file's run to a size that takes a moment on a
 // CPU; what the file says about precision, optimizer, recomputation and the
 // rest stays.

@@ -268,6 +268,11 @@ TEST(GenerateTest, EqualSeedsGiveEqualSamplesAndBadOptionsAreRefused) {
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.output, HasSubstr("temperature must be >= 0"));
   EXPECT_THAT(refused.output, HasSubstr("top_p must be in (0, 1]"));
+  const Outcome on_gpu = Shell(generate + "--device=CUDA");
+  if (on_gpu.exit_code != 0) {  // this machine has none
+    EXPECT_EQ(on_gpu.exit_code, 2);
+    EXPECT_THAT(on_gpu.output, HasSubstr("use the CPU: --device=CPU\n"));
+  }
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 #include "framework/base/exit_code.h"
 
+#include <cerrno>
 #include <csignal>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "framework/base/log.h"
+#include "framework/base/system_error.h"
 #include "gtest/gtest.h"
 
 namespace tessera {
@@ -33,6 +35,15 @@ TEST(ExitCodeTest, TellsWhoCanMendIt) {
   for (const auto& [status, code] : cases) {
     EXPECT_EQ(ExitCode(status), code) << status;
   }
+}
+
+TEST(SystemErrorTest, AFullDiskIsTheUsersAndNotOutOfMemory) {
+  const absl::Status full = SystemError(ENOSPC, "cannot write f");
+  EXPECT_EQ(full.message(), "cannot write f: No space left on device");
+  EXPECT_EQ(ExitCode(full), 2);
+  EXPECT_EQ(ExitCode(SystemError(EDQUOT, "m")), 2);
+  EXPECT_EQ(ExitCode(SystemError(ENOMEM, "m")), 3);
+  EXPECT_EQ(SystemError(ENOENT, "m").code(), absl::StatusCode::kNotFound);
 }
 
 TEST(ExitCodeTest, ReportsEveryLineWithoutTheCode) {

@@ -19,7 +19,7 @@ TEST(FileLock, IsOneAtATime) {
   std::optional<FileLock> held = FileLock::Wait(path, unexpected).value();
   // Each open file is another holder, as another process would be.
   EXPECT_EQ(FileLock::Try(path).status().code(),
-            absl::StatusCode::kFailedPrecondition);
+            absl::StatusCode::kUnavailable);
   int waits = 0;
   const FileLock next = FileLock::Wait(path, [&] {
                           ++waits;

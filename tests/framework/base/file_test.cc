@@ -170,8 +170,9 @@ TEST(UserCacheDirTest, FollowsTheXdgSpecification) {
   cache.Set(nullptr);
   EXPECT_EQ(UserCacheDir().value(), "/home/ada/.cache/tessera");
   home.Set(nullptr);
-  EXPECT_EQ(UserCacheDir().status().code(),
-            absl::StatusCode::kFailedPrecondition);
+  const absl::Status none = UserCacheDir().status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(none.message()), StartsWith("no cache folder: "));
 }
 
 TEST(RuntimeFilesTest, FindsWhatTravelsWithTheProgram) {

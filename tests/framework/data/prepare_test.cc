@@ -111,12 +111,44 @@ TEST(CorpusTest, HoldsOutTheStatedShare) {
   EXPECT_NE(held_out(0.1, 1), held_out(0.1, 2));
 }
 
+TEST(CorpusTest, HoldsOutTheTailOfASingleDocument) {
+  const auto halves = [](const std::string& text, double fraction) {
+    Write(TestPath("a.txt"), text);
+    Write(TestPath("empty.txt"), "");
+    const auto corpus =
+        Corpus::Scan({TestPath("empty.txt"), TestPath("a.txt")},
+                     {.validation_fraction = fraction, .separator = "<E>"});
+    EXPECT_THAT(corpus, IsOk());
+    for (const Corpus::Part& part : corpus->parts()) {
+      EXPECT_EQ(part.is_validation, &part == &corpus->parts().back());
+      EXPECT_TRUE(part.ends_document);
+    }
+    return PartTexts(*corpus);
+  };
+  // 2 of 19 bytes were asked for; a line begins one before that.
+  EXPECT_THAT(halves("one\ntwo\nthree\nf\nab\n", 0.15),
+              ElementsAre("one\ntwo\nthree\nf\n", "ab\n"));
+  // 4 of 10; a line begins two behind.
+  EXPECT_THAT(halves("0123456\n89<E>", 0.4), ElementsAre("0123456\n", "89"));
+  // No line near: as many bytes as asked for, whole characters only.
+  EXPECT_THAT(halves("0\n12345678", 0.2), ElementsAre("0\n123456", "78"));
+  EXPECT_THAT(halves("0123漢漢漢", 0.2), ElementsAre("0123漢漢", "漢"));
+  EXPECT_THAT(halves("ab", 0.5), ElementsAre("a", "b"));
+}
+
 TEST(CorpusTest, RefusesWhatCannotBeSplitOrRead) {
   Write(TestPath("a.txt"), "short");
   Write(TestPath("empty.txt"), "");
-  EXPECT_THAT(Corpus::Scan({TestPath("a.txt")}, {.validation_fraction = 0.1}),
-              Fails(StatusCode::kInvalidArgument,
-                    HasSubstr("validation fraction to 0")));
+  Write(TestPath("character.txt"), "漢");
+  for (const char* name : {"a.txt", "character.txt"}) {
+    EXPECT_THAT(Corpus::Scan({TestPath(name)}, {.validation_fraction = 0.1}),
+                Fails(StatusCode::kInvalidArgument,
+                      HasSubstr("--validation_fraction=0")));
+  }
+  EXPECT_THAT(
+      Corpus::Scan({TestPath("character.txt")}, {.validation_fraction = 0.5}),
+      Fails(StatusCode::kInvalidArgument,
+            HasSubstr("--validation_fraction=0")));
   EXPECT_THAT(Corpus::Scan({TestPath("empty.txt")}, {}),
               Fails(StatusCode::kInvalidArgument, HasSubstr("no text")));
   EXPECT_THAT(Corpus::Scan({TestPath("none.txt")}, {}),

@@ -21,10 +21,12 @@ namespace tessera {
 namespace {
 
 using ::absl::StatusCode;
+using ::testing::AllOf;
 using testing::CppText;
 using testing::Fails;
 using ::testing::HasSubstr;
 using testing::IsOk;
+using ::testing::Not;
 
 std::unique_ptr<Tokenizer> Train(const std::string& text, int vocab_size) {
   bool done = false;
@@ -115,6 +117,26 @@ TEST(BpeTest, WordCacheChangesNothing) {
   const auto whole = Bpe().Encode(text);
   ASSERT_THAT(whole, IsOk());
   EXPECT_EQ(*whole, by_word);
+}
+
+TEST(BpeTest, SaysHowLargeAVocabularyTheCharactersNeed) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) {  // 100 characters, from U+4E00 on
+    text += {'\xe4', static_cast<char>(0xb8 + i / 50),
+             static_cast<char>(0x80 + i % 50)};
+  }
+  bool done = false;
+  const auto tokenizer =
+      TrainBpe(300, [&]() -> std::optional<absl::string_view> {
+        if (std::exchange(done, true)) return std::nullopt;
+        return text;
+      });
+  EXPECT_THAT(tokenizer, Fails(StatusCode::kInvalidArgument,
+                               AllOf(HasSubstr("100 distinct characters"),
+                                     HasSubstr("take 358; raise --vocab_size"),
+                                     HasSubstr("--tokenizer=bytes"),
+                                     Not(HasSubstr("coverage")))));
+  EXPECT_EQ(Train(text, 358)->vocab_size(), 358);
 }
 
 TEST(BpeTest, CompressesItsLanguage) {

@@ -1,0 +1,17 @@
+#ifndef FRAMEWORK_BASE_SYSTEM_ERROR_H_
+#define FRAMEWORK_BASE_SYSTEM_ERROR_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace tessera {
+
+// What a system call that failed with `error` (an errno) says: "cannot write
+// runs/a/log: No space left on device". The code is Abseil's, except that a
+// full disk or quota is FailedPrecondition: the user mends it, and
+// ResourceExhausted is for memory alone.
+absl::Status SystemError(int error, absl::string_view message);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_BASE_SYSTEM_ERROR_H_

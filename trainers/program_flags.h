@@ -1,0 +1,35 @@
+#ifndef TRAINERS_PROGRAM_FLAGS_H_
+#define TRAINERS_PROGRAM_FLAGS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace tessera {
+
+// What a program says of itself.
+struct ProgramText {
+  std::string usage;    // on top of --help
+  std::string version;  // for --version
+};
+
+// Sets the program's flags from its arguments, all as absl::ParseCommandLine()
+// would, and returns the arguments that are no flags. What that function ends
+// the program for with exit code 1 is InvalidArgument here, as every other
+// mistake of a user: a flag that does not exist, one without its value, a value
+// of another type.
+//
+// --help lists the flags of all our files that are in the program; it and
+// --version print and end the program.
+absl::StatusOr<std::vector<std::string>> ParseFlags(int argc, char** argv,
+                                                    const ProgramText& text);
+
+// The same for a program that takes nothing else: InvalidArgument names the
+// first argument that is no flag.
+absl::Status ParseFlagsOnly(int argc, char** argv, const ProgramText& text);
+
+}  // namespace tessera
+
+#endif  // TRAINERS_PROGRAM_FLAGS_H_
