@@ -47,7 +47,7 @@ AttentionMemory TorchFlashBackend::Plan(const AttentionProblem& problem) const {
   // In FP32, of rows padded to 128 and head dims padded to those built: dQ and
   // rowsum(dO o O).
   const int64_t padded_rows = RoundUp(p.s, 128);
-  const int64_t padded_d = p.d > 192 ? 256 : RoundUp(p.d, 32);
+  const int64_t padded_d = RoundUp(p.d, p.d <= 128 ? 32 : 64);
   const int64_t sums = p.b * p.h * padded_rows * (padded_d + 1) *
                        static_cast<int64_t>(sizeof(float));
   return PlanWithSums(p, sums);

@@ -1,9 +1,11 @@
 #include "tests/trainers/toy_session.h"
 
 #include <ATen/ATen.h>
+#include <unistd.h>
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "framework/base/file.h"
 #include "framework/checkpoint/checkpoint.h"
 #include "gtest/gtest.h"
@@ -65,7 +67,9 @@ std::vector<double> Train(Session& session, int64_t steps) {
 }
 
 void ResumeFrom(Session& from, int64_t step, Session& to) {
-  const std::string folder = testing::TempDir() + "/toy_checkpoints";
+  // Shards of one program may run side by side.
+  const std::string folder =
+      absl::StrCat(testing::TempDir(), "/toy_checkpoints_", getpid());
   ASSERT_TRUE(RemoveTree(folder).ok());
   auto writer = CheckpointWriter::Begin(folder, step).value();
   ASSERT_TRUE(AddTensors(from.state(), writer.get()).ok());

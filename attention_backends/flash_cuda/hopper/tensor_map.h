@@ -22,8 +22,8 @@ struct TensorMapSpec {
   int box_rows = 0, box_columns = 0;
 };
 
-// Describes `spec` to the copy engine. The driver's own code where it refuses,
-// say for strides that are no multiples of 16 bytes.
+// Describes `spec` to the copy engine. cudaErrorInvalidValue where the driver
+// refuses, say for strides that are no multiples of 16 bytes.
 cudaError_t MakeTensorMap(const TensorMapSpec& spec, CUtensorMap* map);
 
 }  // namespace hopper
