@@ -18,10 +18,10 @@ bool IsNarrow(const AttentionProblem& p) {
   return p.dtype == at::kBFloat16 || p.dtype == at::kHalf;
 }
 
-// Whether there are so many keys, by mask: FLASH_CUDA's tiles below the
-// diagonal cost nothing, so it leads for longer under a causal mask.
-bool KeysFrom(const AttentionProblem& p, int64_t causal, int64_t full) {
-  return p.t >= (p.mask == MaskKind::kCausal ? causal : full);
+// Whether there are more keys than that, by mask: FLASH_CUDA leads for longer
+// under a causal one.
+bool KeysAbove(const AttentionProblem& p, int64_t causal, int64_t full) {
+  return p.t > (p.mask == MaskKind::kCausal ? causal : full);
 }
 
 constexpr absl::string_view kUnmeasured =
@@ -39,23 +39,23 @@ constexpr Exception kExceptions[] = {
      },
      "TORCH_EFFICIENT", kUnmeasured},
     {[](const AttentionProblem& p) {
-       return IsNarrow(p) && p.d > 128 && KeysFrom(p, 1024, 512);
+       return IsNarrow(p) && p.d > 128 && KeysAbove(p, 1024, 512);
      },
      "TORCH_FLASH",
-     "the fastest without S x T tensors above head dim 128, causal from 1024 "
-     "keys, full from 512"},
+     "the fastest without S x T tensors above head dim 128, causal above 1024 "
+     "keys, full above 512"},
     {[](const AttentionProblem& p) {
-       return p.dtype == at::kFloat && p.d > 128 && KeysFrom(p, 512, 128);
+       return p.dtype == at::kFloat && p.d > 128 && KeysAbove(p, 128, 127);
      },
      "TORCH_EFFICIENT",
      "the fastest without S x T tensors in FP32 above head dim 128, causal "
-     "from 512 keys, full from 128"},
+     "above 128 keys, full from 128"},
     {[](const AttentionProblem& p) {
-       return p.dtype == at::kFloat && p.d > 96 && KeysFrom(p, 1024, 512);
+       return p.dtype == at::kFloat && p.d > 96 && KeysAbove(p, 1024, 256);
      },
      "TORCH_EFFICIENT",
-     "the fastest without S x T tensors in FP32 above head dim 96, causal from "
-     "1024 keys, full from 512"},
+     "the fastest without S x T tensors in FP32 above head dim 96, causal "
+     "above 1024 keys, full above 256"},
 };
 
 }  // namespace
