@@ -56,6 +56,11 @@ absl::StatusOr<std::vector<ParameterBlockSpec>> TransformerParameters(
 // Parameters in all, each counted once also when the head is tied.
 int64_t CountParameters(const ModelShape& shape);
 
+// Those up to the last that is not frozen, in execution order: what the flat
+// buffers of gradients and moments span. All where TransformerParameters()
+// would refuse the shape.
+int64_t CountToTheLastTrained(const ModelShape& shape);
+
 }  // namespace tessera
 
 #endif  // MODELS_MODEL_SHAPE_H_

@@ -33,6 +33,24 @@ ABSL_FLAG(std::string, device, "",
 namespace tessera {
 namespace {
 
+// The config of a run as one that trains nothing needs it: a single sequence,
+// no gradients, and where the device is another, what runs there.
+RunConfig ForGeneration(RunConfig config) {
+  config.mutable_training()->set_batch_size(1);
+  config.mutable_training()->set_micro_batches(1);
+  config.mutable_training()->set_deterministic(false);
+  config.mutable_attention()->Clear();
+  config.mutable_recompute()->Clear();
+  config.mutable_model()->clear_frozen();
+  config.mutable_model()->add_frozen("*");
+  const PrecisionConfig::Mode mode = config.precision().mode();
+  if (config.training().device() == TrainingConfig::CPU &&
+      (mode == PrecisionConfig::TF32 || mode == PrecisionConfig::FP16)) {
+    config.mutable_precision()->set_mode(PrecisionConfig::FP32);
+  }
+  return config;
+}
+
 absl::Status Run() {
   const std::string path = absl::GetFlag(FLAGS_checkpoint);
   if (path.empty()) {
@@ -65,7 +83,8 @@ absl::Status Run() {
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
                    TokenizerFromState(checkpoint->state()));
-  ASSIGN_OR_RETURN(const RunPlan plan, PlanRun(config, WorldInfo()));
+  ASSIGN_OR_RETURN(const RunPlan plan,
+                   PlanRun(ForGeneration(config), WorldInfo()));
   ASSIGN_OR_RETURN(const BuiltModel built, BuildModel(plan, nullptr));
   RETURN_IF_ERROR(RestoreParameters(*checkpoint, built.parameters.get()));
   ASSIGN_OR_RETURN(const std::string text,

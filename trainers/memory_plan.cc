@@ -58,8 +58,9 @@ class Planner {
     if (Size(OpClass::kWeights) != Size(OpClass::kMasterWeights)) {
       report.shadow = all * Size(OpClass::kWeights);
     }
-    report.gradients = all * Size(OpClass::kGradient);
-    report.optimizer = 2 * all * Size(OpClass::kOptimizerState);
+    const int64_t trained = CountToTheLastTrained(m_);
+    report.gradients = trained * Size(OpClass::kGradient);
+    report.optimizer = 2 * trained * Size(OpClass::kOptimizerState);
     report.activations = Activations();
     report.workspace = Workspace();
     return report;

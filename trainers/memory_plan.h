@@ -23,7 +23,7 @@ struct MemoryPlanInput {
 // Device bytes of a training step by category, before anything is allocated.
 //
 // Parameters, shadow, gradients and optimizer state are exact but for the
-// store's alignment and for frozen parameters, which are counted as trained.
+// store's alignment.
 // Activations are what the forward pass of one micro-batch holds for backward:
 // per layer the residual twice, both norms' results, the fused projection, what
 // the attention backend says it saves, W_13 y and the SwiGLU; of a recomputed

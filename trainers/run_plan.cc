@@ -117,7 +117,8 @@ MemoryChoices MemoryChoicesOf(const RunPlan& plan) {
       .context = plan.shape.context,
       .precision = std::string(plan.precision.name()),
       .recompute = RecomputeConfig::Policy_Name(config.recompute().policy()),
-      .attention = std::string(plan.backend.backend->name())};
+      .attention = std::string(plan.backend.backend->name()),
+      .cuda = plan.device.is_cuda()};
 }
 
 absl::Status ExplainOutOfMemory(const RunPlan& plan, absl::Status status) {

@@ -40,10 +40,12 @@ absl::StatusOr<FileLock> FileLock::Open(const std::string& path) {
 absl::StatusOr<FileLock> FileLock::Wait(const std::string& path,
                                         absl::FunctionRef<void()> waits) {
   ASSIGN_OR_RETURN(FileLock lock, Open(path));
-  if (Lock(lock.descriptor_, LOCK_EX | LOCK_NB) == 0) return lock;
-  waits();
-  const int error = Lock(lock.descriptor_, LOCK_EX);
-  if (error == 0) return lock;
+  int error = Lock(lock.descriptor_, LOCK_EX | LOCK_NB);
+  if (error == EWOULDBLOCK) {
+    waits();
+    error = Lock(lock.descriptor_, LOCK_EX);
+  }
+  if (error == 0 || HasNoLocks(error)) return lock;
   return SystemError(error, absl::StrCat("cannot lock ", path));
 }
 

@@ -10,7 +10,8 @@ namespace tessera {
 
 // Holds an exclusive lock on a file while it lives, against other processes of
 // this machine and, where the file system has it, of others. The system
-// releases the lock of a process that dies; the file stays.
+// releases the lock of a process that dies; the file stays. Where the file
+// system knows no locks, nobody is found to hold one.
 class FileLock {
  public:
   // Creates `path` if need be and waits for the lock; calls `waits` first if
@@ -18,8 +19,7 @@ class FileLock {
   static absl::StatusOr<FileLock> Wait(const std::string& path,
                                        absl::FunctionRef<void()> waits);
 
-  // Unavailable if another process has it. On a file system that knows
-  // no locks nobody is found to have one.
+  // Unavailable if another process has it.
   static absl::StatusOr<FileLock> Try(const std::string& path);
 
   FileLock(FileLock&& other) noexcept;

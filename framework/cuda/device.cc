@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <limits>
 
 #include "absl/strings/numbers.h"
@@ -49,6 +50,18 @@ absl::string_view WhyNoDevice(cudaError_t error) {
 }
 #endif
 
+// What a container may use of the host's memory (cgroups 2 and 1), if it is
+// limited.
+int64_t ContainerLimit() {
+  int64_t limit = std::numeric_limits<int64_t>::max();
+  for (const char* path : {"/sys/fs/cgroup/memory.max",
+                           "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    std::ifstream file(path);
+    if (int64_t bytes; file >> bytes) limit = std::min(limit, bytes);
+  }
+  return limit;
+}
+
 }  // namespace
 
 DeviceInfo CpuDevice() {
@@ -60,7 +73,8 @@ DeviceInfo CpuDevice() {
   DeviceInfo info;
   info.name = absl::StrFormat("CPU, %d threads", at::get_num_threads());
   const int64_t page = sysconf(_SC_PAGESIZE);
-  info.total_bytes = sysconf(_SC_PHYS_PAGES) * page;
+  info.total_bytes =
+      std::min<int64_t>(sysconf(_SC_PHYS_PAGES) * page, ContainerLimit());
   info.free_bytes = sysconf(_SC_AVPHYS_PAGES) * page;
   return info;
 }

@@ -30,7 +30,8 @@ std::vector<std::string> Advice(const MemoryReport& report,
   std::vector<std::string> advice;
   if (choices.attention == "NAIVE" || choices.attention == "COMPILED_FUSED") {
     advice.push_back(absl::StrCat(
-        "attention { backend: FLASH_CUDA }: ", choices.attention,
+        "attention { backend: ", choices.cuda ? "FLASH_CUDA" : "FLASH_TILED",
+        " }: ", choices.attention,
         " holds every score of every head, context x context of them"));
   }
   if (const int64_t more = MoreMicroBatches(choices);
@@ -95,9 +96,9 @@ std::string FormatMemoryTable(const MemoryReport& report) {
 std::string OutOfMemoryMessage(absl::string_view request,
                                const MemoryReport& report,
                                const MemoryChoices& choices) {
-  std::string message = absl::StrCat("out of device memory: ", request, "\n",
-                                     FormatMemoryTable(report),
-                                     "what would help, the cheapest first:\n");
+  std::string message =
+      absl::StrCat("out of memory: ", request, "\n", FormatMemoryTable(report),
+                   "what would help, the cheapest first:\n");
   for (const std::string& line : Advice(report, choices)) {
     absl::StrAppend(&message, "  ", line, "\n");
   }

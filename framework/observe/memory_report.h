@@ -39,6 +39,7 @@ struct MemoryChoices {
   std::string precision;  // PrecisionConfig.Mode: "FP32"
   std::string recompute;  // RecomputeConfig.Policy: "NONE"
   std::string attention;  // AttentionConfig.Backend that runs: "NAIVE"
+  bool cuda = true;
 };
 
 // What a user reads when the device's memory does not suffice: `request` (what

@@ -200,6 +200,15 @@ TEST(MemoryPlanTest, RecomputationDropsActivationsAndKeepsTheRest) {
   EXPECT_LT(plan("BLOCK").activations, plan("ATTENTION").activations);
   EXPECT_LT(plan("BLOCK").activations, plan("FFN").activations);
   EXPECT_EQ(plan("BLOCK").optimizer, none.optimizer);
+
+  auto config =
+      LoadRunConfig("configs/small_fp32.pbtxt", {"training.device=CPU"})
+          .value();
+  config.mutable_model()->add_frozen("*");
+  const MemoryReport frozen = PlanRun(config, {}).value().memory;
+  EXPECT_EQ(frozen.parameters, none.parameters);
+  EXPECT_EQ(frozen.gradients, 0);
+  EXPECT_EQ(frozen.optimizer, 0);
 }
 
 }  // namespace

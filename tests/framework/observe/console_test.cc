@@ -246,7 +246,7 @@ TEST(MemoryReportTest, AdviceHasWhatHelpsInOrder) {
   EXPECT_EQ(
       OutOfMemoryMessage("2.00 GiB more", report, choices),
       absl::StrCat(
-          "out of device memory: 2.00 GiB more\n", FormatMemoryTable(report),
+          "out of memory: 2.00 GiB more\n", FormatMemoryTable(report),
           "what would help, the cheapest first:\n"
           "  attention { backend: FLASH_CUDA }: NAIVE holds every score of "
           "every "
@@ -259,6 +259,10 @@ TEST(MemoryReportTest, AdviceHasWhatHelpsInOrder) {
           "size\n"
           "  a smaller model.context_length (now 2048) or training.batch_size "
           "(now 24): another run\n"));
+  MemoryChoices on_cpu = choices;
+  on_cpu.cuda = false;
+  EXPECT_THAT(OutOfMemoryMessage("", report, on_cpu),
+              testing::HasSubstr("backend: FLASH_TILED"));
 }
 
 TEST(MemoryReportTest, AdviceLeavesOutWhatIsSetAlready) {
