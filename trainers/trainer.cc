@@ -79,10 +79,10 @@ Trainer::Trainer(std::unique_ptr<Session> session, RunFolder folder,
 absl::Status Trainer::Resume() {
   if (folder_.resume_from != nullptr) {
     const Checkpoint& checkpoint = *folder_.resume_from;
+    RETURN_IF_ERROR(CheckSameData(checkpoint, *session_));
     RETURN_IF_ERROR(Restore(checkpoint, session_->state()));
     step_ = first_step_ = saved_step_ = checkpoint.step();
     samples_ = checkpoint.state().value("samples", int64_t{0});
-    RETURN_IF_ERROR(CheckSameData(checkpoint, *session_));
     const std::string changes =
         ConfigChanges(checkpoint, session_->plan().config);
     if (!changes.empty() && is_writer()) {

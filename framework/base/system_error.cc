@@ -4,9 +4,11 @@
 
 namespace tessera {
 
+bool IsFullDisk(int error) { return error == ENOSPC || error == EDQUOT; }
+
 absl::Status SystemError(int error, absl::string_view message) {
   absl::Status status = absl::ErrnoToStatus(error, message);
-  if (error != ENOSPC && error != EDQUOT) return status;
+  if (!IsFullDisk(error)) return status;
   return absl::FailedPreconditionError(status.message());
 }
 

@@ -6,6 +6,9 @@
 
 namespace tessera {
 
+// Whether `error` (an errno) says that a disk or quota is full.
+bool IsFullDisk(int error);
+
 // What a system call that failed with `error` (an errno) says: "cannot write
 // runs/a/log: No space left on device". The code is Abseil's, except that a
 // full disk or quota is FailedPrecondition: the user mends it, and

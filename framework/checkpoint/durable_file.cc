@@ -22,11 +22,11 @@ void AtWritePoint(const WritePointHook& hook, absl::string_view verb,
 }
 
 absl::Status StatusFromErrno(int error, absl::string_view action) {
-  const std::string message = absl::StrCat("cannot ", action);
-  if (error != ENOSPC && error != EDQUOT) return SystemError(error, message);
-  return SystemError(error, absl::StrCat(message,
-                                         " (free disk space or lower "
-                                         "checkpoint.keep_last)"));
+  return SystemError(
+      error, absl::StrCat("cannot ", action,
+                          IsFullDisk(error) ? " (free disk space or lower "
+                                              "checkpoint.keep_last)"
+                                            : ""));
 }
 
 }  // namespace

@@ -62,12 +62,7 @@ TEST(LossScalingTest, OverflowsAreSkippedAndOtherStepsAreThoseWithoutAScale) {
 TEST(LossScalingTest, ALossThatIsNotFiniteEndsUpdatesAtOnce) {
   ScaledToy scaled(65536);
   Train(*scaled.session, scaled.step, 0, 2);
-  for (const ParameterSlice& slice :
-       scaled.session->state().parameters->slices()) {
-    if (slice.name == "layers.1.ffn.w2.weight") {
-      scaled.weights()[slice.offset + 5].fill_(NAN);
-    }
-  }
+  SpoilAWeight(*scaled.session);
   const at::Tensor before = scaled.weights().clone();
   Train(*scaled.session, scaled.step, 2, 3);
   EXPECT_EQ(scaled.step.first_bad_step(), 2);

@@ -112,11 +112,7 @@ TEST(SessionTest, NonFiniteGradientChangesNothingFromThatStepOn) {
   const auto session = Toy("configs/tiny_cpu.pbtxt");
   Train(*session, 2);
   ParameterStore& store = *session->state().parameters;
-  for (const ParameterSlice& slice : store.slices()) {
-    if (slice.name == "layers.1.ffn.w2.weight") {
-      store.master()[slice.offset + 5].fill_(NAN);
-    }
-  }
+  SpoilAWeight(*session);
   const at::Tensor before = store.master().clone();
   Train(*session, 3);
   EXPECT_EQ(session->step().first_bad_step(), 2);

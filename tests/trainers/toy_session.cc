@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -64,6 +65,15 @@ std::vector<double> Train(Session& session, TrainStep& step, int64_t first,
 
 std::vector<double> Train(Session& session, int64_t steps) {
   return Train(session, session.step(), 0, steps);
+}
+
+void SpoilAWeight(Session& session) {
+  const ParameterStore& store = *session.state().parameters;
+  for (const ParameterSlice& slice : store.slices()) {
+    if (slice.name == "layers.1.ffn.w2.weight") {
+      store.master()[slice.offset + 5].fill_(NAN);
+    }
+  }
 }
 
 void ResumeFrom(Session& from, int64_t step, Session& to) {

@@ -36,6 +36,9 @@ std::vector<double> Train(Session& session, TrainStep& step, int64_t first,
                           int64_t steps, double lr = 1e-2);
 std::vector<double> Train(Session& session, int64_t steps);
 
+// Puts a NaN among the weights of the last feed-forward.
+void SpoilAWeight(Session& session);
+
 // Brings `to` where `from` is after `step` steps, by way of a checkpoint.
 void ResumeFrom(Session& from, int64_t step, Session& to);
 
