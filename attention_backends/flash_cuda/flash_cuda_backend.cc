@@ -1,7 +1,9 @@
 #include "attention_backends/flash_cuda/flash_cuda_backend.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "ATen/ATen.h"
 #include "absl/strings/str_cat.h"
@@ -23,6 +25,7 @@ using flash::HeadView;
 
 constexpr int64_t kAlignment = 16;  // bytes: what the kernels move at a time
 constexpr int64_t kMaxLength = int64_t{1} << 30;  // rows are 32-bit numbers
+constexpr int64_t kFewestRows = 32;               // of a tile
 constexpr int64_t kMaxHeadDim = 256;
 
 // KiB of shared memory that a block may have; CUDA C++ Programming Guide,
@@ -127,6 +130,13 @@ absl::Status CheckTensors(const AttentionProblem& p) {
         absl::StrCat("takes lengths up to ", kMaxLength, ", not ",
                      std::max(p.s, p.t), ": shorten the context"));
   }
+  const int64_t heads = p.b * p.h;
+  const int64_t tiles = std::max(p.s, p.t) / kFewestRows + 1;
+  if (heads > std::numeric_limits<int>::max() / tiles) {
+    return absl::UnimplementedError(absl::StrCat(
+        "numbers tiles in 31 bits, too few for ", heads, " heads of ",
+        std::max(p.s, p.t), " rows: use a smaller batch"));
+  }
   return absl::OkStatus();
 }
 
@@ -200,9 +210,12 @@ AttentionMemory FlashCudaBackend::Plan(const AttentionProblem& problem) const {
 
 absl::Status FlashCudaBackend::Forward(const AttentionArgs& args,
                                        AttentionOut* out) const {
-  if (!(args.scale > 0)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "FLASH_CUDA needs a positive scale, not ", args.scale, ": use NAIVE"));
+  // In the precision that the kernels compute in.
+  const auto scale = static_cast<float>(args.scale);
+  if (!(scale > 0 && std::isfinite(scale))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("FLASH_CUDA needs a scale that is positive in FP32, not ",
+                     args.scale, ": use NAIVE"));
   }
   return StatusFromTorchOr([&] {
     const at::NoGradGuard no_grad;

@@ -12,7 +12,7 @@ HEAD_DIMS = {
 
 _EMULATION = "//tests/attention_backends/flash_cuda/emulation:__pkg__"
 
-def kernel_family(name, layout, elements, gencode, deps = []):
+def kernel_family(name, layout, elements, gencode, copts = [], deps = []):
     """Targets for forward.cu and backward.cu of this folder.
 
     `NAME_kernels` holds them all, `interface` is how they are called, `layout`
@@ -24,6 +24,7 @@ def kernel_family(name, layout, elements, gencode, deps = []):
       layout: headers in plain C++.
       elements: the names of ElementType that the sources are compiled for.
       gencode: of cuda_library.
+      copts: of cuda_library.
       deps: what else the sources include.
     """
     native.cc_library(
@@ -61,7 +62,7 @@ def kernel_family(name, layout, elements, gencode, deps = []):
                     name = kernel,
                     srcs = [direction + ".cu"],
                     hdrs = native.glob(["*.cuh"], exclude = [other + "*"]) + ["launch.h"],
-                    copts = [
+                    copts = copts + [
                         "-DTESSERA_ELEMENT=k" + element,
                         "-DTESSERA_HEAD_DIM={}".format(head_dim),
                     ],

@@ -95,7 +95,7 @@ cudaError_t RunBackward(const BackwardParams& params, cudaStream_t stream) {
   scratch.dq = static_cast<float*>(params.workspace);
   scratch.turns = reinterpret_cast<int*>(scratch.dq + sizes.dq);
   scratch.taken = scratch.turns + sizes.tiles;
-  scratch.lse2 = scratch.dq + sizes.zeroed();
+  scratch.lse2 = scratch.dq + sizes.sums();
   scratch.delta = scratch.lse2 + sizes.rows;
   const RowArgs rows = {.o = p.o,
                         .d_o = params.d_o,
@@ -106,14 +106,11 @@ cudaError_t RunBackward(const BackwardParams& params, cudaStream_t stream) {
                         .d = static_cast<int>(p.d),
                         .scale = p.scale,
                         .scratch = scratch};
-  cudaError_t error =
-      cudaMemsetAsync(scratch.dq, 0, sizes.zeroed() * sizeof(float), stream);
-  if (error != cudaSuccess) return error;
-  error = LaunchKernel(RowSumsKernel<Element, Traits::kQueries>,
-                       {.blocks = sizes.rows / kRowsPerBlock,
-                        .threads = kRowThreads,
-                        .shared_bytes = 0},
-                       stream, rows);
+  cudaError_t error = LaunchKernel(RowSumsKernel<Element, typename Traits::Dq>,
+                                   {.blocks = sizes.rows / kRowsPerBlock,
+                                    .threads = kRowThreads,
+                                    .shared_bytes = 0},
+                                   stream, rows);
   if (error != cudaSuccess) return error;
   error = RunMain<Traits>(params, scratch, stream);
   if (error != cudaSuccess) return error;

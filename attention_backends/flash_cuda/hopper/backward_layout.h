@@ -19,10 +19,10 @@ TESSERA_HOST_DEVICE int64_t PaddedRows(int64_t s, int tile) {
 }
 
 struct BackwardScratch {
-  float* dq = nullptr;    // [B H, tiles, DqTile::kElements]; zero at first
-  int* turns = nullptr;   // [B H, tiles]: blocks that have added; zero at first
-  int* taken = nullptr;   // blocks that have taken their work; zero at first
-  float* lse2 = nullptr;  // [B H, padded S]: log2(e) L; infinity where no key
+  float* dq = nullptr;     // [B H, tiles, DqTile::kElements]
+  int* turns = nullptr;    // [B H, tiles]: blocks that have added
+  int* taken = nullptr;    // blocks that have taken their work
+  float* lse2 = nullptr;   // [B H, padded S]: log2(e) L; infinity where no key
   float* delta = nullptr;  // [B H, padded S]: rowsum(dO o O)
 };
 

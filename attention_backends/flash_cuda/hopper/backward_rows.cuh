@@ -60,15 +60,33 @@ __device__ __forceinline__ float Dot(const uint4& a, const uint4& b) {
   return sum;
 }
 
+// Clears this block's share of the sums, which is as large as its rows'.
+template <typename Dq>
+__device__ __forceinline__ void ClearSums(const BackwardScratch& scratch) {
+  static_assert(Dq::kQueries % kRowsPerBlock == 0);
+  constexpr int kBlocksPerTile = Dq::kQueries / kRowsPerBlock;
+  constexpr int kPieces = Dq::kElements / kBlocksPerTile / 4;  // of 16 bytes
+  auto* const sums =
+      reinterpret_cast<float4*>(scratch.dq) + int64_t{blockIdx.x} * kPieces;
+  for (int i = threadIdx.x; i < kPieces; i += kRowThreads) {
+    sums[i] = make_float4(0, 0, 0, 0);
+  }
+  if (threadIdx.x != 0) return;
+  if (blockIdx.x % kBlocksPerTile == 0) {
+    scratch.turns[blockIdx.x / kBlocksPerTile] = 0;
+  }
+  if (blockIdx.x == 0) *scratch.taken = 0;
+}
+
 // delta = rowsum(dO o O) and lse2 = log2(e) L, both padded so that rows which
-// do not exist, or see no key, get the weight exp2(s - infinity) = 0.
-// Tiles have kTile queries. Blocks: B, H, padded S / kRowsPerBlock.
-template <typename Element, int kTile>
+// do not exist, or see no key, get the weight exp2(s - infinity) = 0. Clears
+// what the main kernel adds to. Blocks: B, H, padded S / kRowsPerBlock.
+template <typename Element, typename Dq>
 __global__ void __launch_bounds__(kRowThreads)
     RowSumsKernel(const __grid_constant__ RowArgs args) {
   constexpr float kLog2E = 1.44269504088896f;
-  static_assert(kTile % kRowsPerBlock == 0);
-  const int padded = PaddedRows(args.s, kTile);
+  ClearSums<Dq>(args.scratch);
+  const int padded = PaddedRows(args.s, Dq::kQueries);
   const RowBlock block(padded / kRowsPerBlock, args.h);
   const int piece = threadIdx.x % kPiecesPerRow;
   const int row = block.block * kRowsPerBlock + threadIdx.x / kPiecesPerRow;

@@ -52,6 +52,8 @@ class ForwardConsumer {
     for (int i = NextTile(); i < args_.order.count(); i = NextTile()) {
       Compute(ForwardWork<Traits>::At(args_, i));
     }
+    // Shared memory ends with the block.
+    if (threadIdx.x % 128 == 0) TmaWaitRead();
   }
 
  private:

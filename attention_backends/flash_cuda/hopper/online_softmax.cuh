@@ -48,9 +48,10 @@ class OnlineSoftmax {
       float sum = sum_[row];
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
-      factors[row] = sum > 0 ? 1 / sum : 0.f;
-      lse[row] = sum > 0 ? (maximum_[row] * scale_log2_ + log2f(sum)) * kLn2
-                         : -INFINITY;
+      // A NaN passes.
+      factors[row] = sum == 0 ? 0.f : 1 / sum;
+      lse[row] = sum == 0 ? -INFINITY
+                          : (maximum_[row] * scale_log2_ + log2f(sum)) * kLn2;
     }
   }
 

@@ -70,10 +70,6 @@ struct TileCoordinate {
   int column, row, head, batch;
 };
 
-__device__ __forceinline__ void PrefetchMap(const CUtensorMap& map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
-}
-
 // Copies a box to shared memory and completes its bytes on `barrier`. Elements
 // outside the tensor arrive as zeros and count as bytes.
 __device__ __forceinline__ void TmaLoad(const CUtensorMap& map,

@@ -11,16 +11,21 @@ using Encode = decltype(&cuTensorMapEncodeTiled);
 
 // The driver's function, found at run time: programs must start where there is
 // no driver.
-cudaError_t FindEncode(Encode* encode) {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t error = cudaGetDriverEntryPointByVersion(
-      "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
-  if (error != cudaSuccess) return error;
-  if (found != cudaDriverEntryPointSuccess) return cudaErrorNotSupported;
-  *encode = reinterpret_cast<Encode>(function);
-  return cudaSuccess;
-}
+struct Driver {
+  Driver() {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    error = cudaGetDriverEntryPointByVersion(
+        "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+    if (error == cudaSuccess && found != cudaDriverEntryPointSuccess) {
+      error = cudaErrorNotSupported;
+    }
+    encode = reinterpret_cast<Encode>(function);
+  }
+
+  cudaError_t error = cudaSuccess;
+  Encode encode = nullptr;
+};
 
 CUtensorMapDataType DataType(ElementType type) {
   switch (type) {
@@ -48,11 +53,8 @@ CUtensorMapSwizzle Swizzle(const TensorMapSpec& spec) {
 }  // namespace
 
 cudaError_t MakeTensorMap(const TensorMapSpec& spec, CUtensorMap* map) {
-  static Encode encode = nullptr;
-  if (encode == nullptr) {
-    const cudaError_t error = FindEncode(&encode);
-    if (error != cudaSuccess) return error;
-  }
+  static const Driver driver;
+  if (driver.error != cudaSuccess) return driver.error;
   const auto size = spec.type == ElementType::kFloat ? 4 : 2;
   const auto unsigned64 = [](int64_t x) { return static_cast<cuuint64_t>(x); };
   const cuuint64_t sizes[4] = {unsigned64(spec.columns), unsigned64(spec.rows),
@@ -63,7 +65,7 @@ cudaError_t MakeTensorMap(const TensorMapSpec& spec, CUtensorMap* map) {
   const cuuint32_t box[4] = {static_cast<cuuint32_t>(spec.box_columns),
                              static_cast<cuuint32_t>(spec.box_rows), 1, 1};
   const cuuint32_t steps[4] = {1, 1, 1, 1};
-  const CUresult result = encode(
+  const CUresult result = driver.encode(
       map, DataType(spec.type), 4, spec.view.data, sizes, strides, box, steps,
       CU_TENSOR_MAP_INTERLEAVE_NONE, Swizzle(spec),
       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);

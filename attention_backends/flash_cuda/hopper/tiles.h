@@ -67,9 +67,9 @@ struct ScratchSizes {
       : tiles(p.b * p.h * (PaddedRows(p.s, Dq::kQueries) / Dq::kQueries)),
         rows(tiles * Dq::kQueries),
         dq(tiles * Dq::kElements) {}
-  // What is zero at first; a multiple of 16 bytes.
-  int64_t zeroed() const { return dq + (tiles + 1 + 3) / 4 * 4; }
-  int64_t total() const { return zeroed() + 2 * rows; }
+  // What blocks add to; a multiple of 16 bytes.
+  int64_t sums() const { return dq + (tiles + 1 + 3) / 4 * 4; }
+  int64_t total() const { return sums() + 2 * rows; }
 
   int64_t tiles, rows, dq;
 };

@@ -21,7 +21,7 @@ int64_t Tiles(int64_t rows, int64_t tile_rows) {
 
 template <typename T, int kHeadDim>
 cudaError_t LaunchStatistics(const BackwardParams& params,
-                             const BackwardScratch& scratch,
+                             const BackwardScratch& scratch, int64_t sums,
                              cudaStream_t stream) {
   const ForwardParams& p = params.forward;
   return LaunchKernel(
@@ -30,7 +30,7 @@ cudaError_t LaunchStatistics(const BackwardParams& params,
                        kStatisticsThreads / kStatisticsLanes<kHeadDim>),
        .threads = kStatisticsThreads,
        .shared_bytes = 0},
-      stream, params, scratch.statistics);
+      stream, params, scratch, sums);
 }
 
 template <typename T, int kHeadDim, bool kAddsDq>
@@ -80,17 +80,20 @@ cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream) {
   char* const workspace = static_cast<char*>(params.workspace);
   BackwardScratch scratch = {reinterpret_cast<RowStatistics*>(workspace),
                              nullptr};
-  cudaError_t error = LaunchStatistics<T, kHeadDim>(params, scratch, stream);
+  int64_t sums = 0;
+  if (!params.deterministic) {
+    scratch.dq_sums =
+        reinterpret_cast<float*>(workspace + layout.statistics_bytes);
+    sums = layout.dq_bytes / static_cast<int64_t>(sizeof(float));
+  }
+  cudaError_t error =
+      LaunchStatistics<T, kHeadDim>(params, scratch, sums, stream);
   if (error != cudaSuccess) return error;
   if (params.deterministic) {
     error = LaunchKeys<T, kHeadDim, false>(params, scratch, stream);
     if (error != cudaSuccess) return error;
     return LaunchQueries<T, kHeadDim>(params, scratch, stream);
   }
-  scratch.dq_sums =
-      reinterpret_cast<float*>(workspace + layout.statistics_bytes);
-  error = cudaMemsetAsync(scratch.dq_sums, 0, layout.dq_bytes, stream);
-  if (error != cudaSuccess) return error;
   error = LaunchKeys<T, kHeadDim, true>(params, scratch, stream);
   if (error != cudaSuccess) return error;
   return LaunchDq<T, kHeadDim>(params, scratch, stream);

@@ -33,13 +33,22 @@ inline constexpr int kStatisticsLanes = kHeadDim <= 64    ? 8
                                         : kHeadDim <= 128 ? 16
                                                           : 32;
 
-// Fills BackwardScratch::statistics.
+// Fills BackwardScratch::statistics, and clears `sums` numbers of dq_sums, a
+// multiple of four, while it waits for O and dO.
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(kStatisticsThreads)
     BackwardStatisticsKernel(const BackwardParams params,
-                             RowStatistics* statistics) {
+                             const BackwardScratch scratch,
+                             const int64_t sums) {
   constexpr int kLanes = kStatisticsLanes<kHeadDim>;
   const ForwardParams& p = params.forward;
+  auto* const pieces = reinterpret_cast<float4*>(scratch.dq_sums);
+  for (int64_t i =
+           static_cast<int64_t>(blockIdx.x) * kStatisticsThreads + threadIdx.x;
+       i < sums / 4;
+       i += static_cast<int64_t>(gridDim.x) * kStatisticsThreads) {
+    pieces[i] = make_float4(0, 0, 0, 0);
+  }
   const int64_t row =
       static_cast<int64_t>(blockIdx.x) * (kStatisticsThreads / kLanes) +
       threadIdx.x / kLanes;
@@ -69,7 +78,8 @@ __global__ void __launch_bounds__(kStatisticsThreads)
   }
   if (column > 0) return;
   const float log_sum = p.lse[row];
-  statistics[row] = {log_sum == -INFINITY ? -INFINITY : -log_sum * kLog2E, sum};
+  scratch.statistics[row] = {
+      log_sum == -INFINITY ? -INFINITY : -log_sum * kLog2E, sum};
 }
 
 }  // namespace portable

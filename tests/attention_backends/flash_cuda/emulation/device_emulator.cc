@@ -190,7 +190,8 @@ void RunBlock(Grid& grid, int threads) {
                         WhatIsWaitedFor(grid)));
     }
   }
-  while (!grid.tasks.empty()) RunTask(grid, /*newest=*/false);
+  // Its shared memory is another block's from here on.
+  if (!grid.tasks.empty()) Fail("the block ended before its copies did");
 }
 
 }  // namespace

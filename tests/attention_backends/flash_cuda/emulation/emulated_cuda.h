@@ -101,10 +101,21 @@ cudaError_t cudaFuncSetAttribute(void (*)(Args...), cudaFuncAttribute, int) {
   return cudaSuccess;
 }
 
+enum cudaLaunchAttributeID {
+  cudaLaunchAttributeProgrammaticStreamSerialization
+};
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  struct {
+    int programmaticStreamSerializationAllowed;
+  } val;
+};
 struct cudaLaunchConfig_t {
   tessera::emulated::Extent gridDim, blockDim;
   size_t dynamicSmemBytes;
   cudaStream_t stream;
+  cudaLaunchAttribute* attrs;
+  unsigned numAttrs;
 };
 template <typename... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config,

@@ -80,6 +80,9 @@ class Mbarrier {
 };
 
 inline void FenceBarrierInit() {}
+// One kernel runs after the other.
+inline void LetNextKernelStart() {}
+inline void WaitForLastKernel() {}
 inline void FenceProxyAsync() {}
 
 struct TileCoordinate {
