@@ -49,8 +49,9 @@ __attribute__((always_inline)) inline float ExpOfNonPositive(float x) {
   return y * std::bit_cast<float>(power);
 }
 
-// The largest of x. In lanes, because max() as NaN defines it may not be
-// reordered; a NaN may be passed over or returned.
+// The largest of x, -infinity of none. In lanes, because max() as NaN defines
+// it may not be reordered: a NaN is passed over, unless nothing is larger than
+// -infinity.
 template <typename S>
 __attribute__((always_inline)) inline S MaxOf(const S* x, int64_t count) {
   constexpr int kLanes = 16;
@@ -61,7 +62,10 @@ __attribute__((always_inline)) inline S MaxOf(const S* x, int64_t count) {
     for (int k = 0; k < kLanes; ++k) lanes[k] = std::max(lanes[k], x[i + k]);
   }
   for (; i < count; ++i) lanes[0] = std::max(lanes[0], x[i]);
-  return *std::max_element(lanes, lanes + kLanes);
+  const S max = *std::max_element(lanes, lanes + kLanes);
+  if (max > -std::numeric_limits<S>::infinity()) return max;
+  const S* const nan = std::find_if(x, x + count, [](S v) { return v != v; });
+  return nan == x + count ? max : *nan;
 }
 
 }  // namespace tessera

@@ -235,13 +235,18 @@ INSTANTIATE_TEST_SUITE_P(Each, HostSoftmax,
 // -infinity counts for nothing.
 TEST(HostSoftmaxRow, KeepsNonFiniteScores) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const at::Tensor s = at::zeros({1, 1, 4, 5});
-  s[0][0][0][2] = kNan;
-  s[0][0][1][2] = kInfinity;
-  s[0][0][2][2] = -kInfinity;
-  const at::Tensor p = s.clone();
-  ASSERT_TRUE(SoftmaxInPlace({4, 5, false, 4}, p, at::Tensor()).ok());
-  EXPECT_TRUE(at::allclose(p, at::softmax(s, -1), 1e-6, 1e-6, true));
+  for (const int64_t t : {5, 40}) {
+    const at::Tensor s = at::zeros({1, 1, 5, t});
+    s[0][0][0][2] = kNan;
+    s[0][0][1][2] = kInfinity;
+    s[0][0][2][2] = -kInfinity;
+    s[0][0][3].fill_(kNan);
+    s[0][0][4].fill_(-kInfinity);
+    s[0][0][4][t - 1] = kNan;
+    const at::Tensor p = s.clone();
+    ASSERT_TRUE(SoftmaxInPlace({5, t, false, 5}, p, at::Tensor()).ok());
+    EXPECT_TRUE(at::allclose(p, at::softmax(s, -1), 1e-6, 1e-6, true)) << p;
+  }
 }
 
 // The same on a GPU and where it matters: rows in two passes; blocks of 1024
