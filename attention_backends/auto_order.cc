@@ -24,6 +24,12 @@ bool KeysAbove(const AttentionProblem& p, int64_t causal, int64_t full) {
   return p.t > (p.mask == MaskKind::kCausal ? causal : full);
 }
 
+// Whether TORCH_EFFICIENT has work for the whole GPU: its deterministic
+// backward runs one block for each head, of whatever length.
+bool EfficientFillsGpu(const AttentionProblem& p) {
+  return !(p.deterministic && p.needs_grad) || p.b * p.h * p.d >= 16384;
+}
+
 constexpr absl::string_view kUnmeasured =
     "before FLASH_CUDA, which was measured on compute capability 9.0 alone";
 
@@ -45,13 +51,15 @@ constexpr Exception kExceptions[] = {
      "the fastest without S x T tensors above head dim 128, causal above 1024 "
      "keys, full above 512"},
     {[](const AttentionProblem& p) {
-       return p.dtype == at::kFloat && p.d > 128 && KeysAbove(p, 128, 127);
+       return p.dtype == at::kFloat && p.d > 128 && KeysAbove(p, 128, 127) &&
+              EfficientFillsGpu(p);
      },
      "TORCH_EFFICIENT",
      "the fastest without S x T tensors in FP32 above head dim 128, causal "
      "above 128 keys, full from 128"},
     {[](const AttentionProblem& p) {
-       return p.dtype == at::kFloat && p.d > 96 && KeysAbove(p, 1024, 256);
+       return p.dtype == at::kFloat && p.d > 96 && KeysAbove(p, 1024, 256) &&
+              EfficientFillsGpu(p);
      },
      "TORCH_EFFICIENT",
      "the fastest without S x T tensors in FP32 above head dim 96, causal "

@@ -22,10 +22,11 @@ absl::Status RequireLengths(const AttentionProblem& problem) {
     return absl::UnimplementedError(absl::StrCat(
         "aligns a causal mask at the top left, so it needs as many queries as "
         "keys, not ",
-        p.s, " and ", p.t, ": use NAIVE"));
+        p.s, " and ", p.t, ": use FLASH_CUDA or NAIVE"));
   }
   if (p.t == 1) {
-    return absl::UnimplementedError("needs more than one key: use NAIVE");
+    return absl::UnimplementedError(
+        "needs more than one key: use FLASH_CUDA or NAIVE");
   }
   return absl::OkStatus();
 }

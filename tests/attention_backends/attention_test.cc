@@ -308,6 +308,27 @@ TEST(SelectBackend, AutoGoesByWhatWasMeasured) {
   }
 }
 
+// A deterministic backward of TORCH_EFFICIENT has a block for each head.
+TEST(AutoOrderFor, DeterministicGradientsWantManyHeads) {
+  AttentionProblem problem = GpuProblem();
+  problem.dtype = at::kFloat;
+  problem.d = 128;
+  problem.s = problem.t = 8192;
+  problem.b = 2;
+  problem.h = problem.g = 16;
+  const auto first = [&] {
+    return AutoOrderFor(problem, AttentionBackends()).backends[0]->name();
+  };
+  EXPECT_EQ(first(), "TORCH_EFFICIENT");
+  problem.deterministic = true;
+  EXPECT_EQ(first(), "FLASH_CUDA");
+  problem.b = 8;
+  EXPECT_EQ(first(), "TORCH_EFFICIENT");
+  problem.b = 2;
+  problem.needs_grad = false;
+  EXPECT_EQ(first(), "TORCH_EFFICIENT");
+}
+
 TEST(SelectBackend, DeterministicProblemRefusesAtomics) {
   const PickyBackend picky;
   const AttentionBackend* const table[] = {&picky, Naive()};
