@@ -3,7 +3,8 @@
 
 usage: compare_attention.py --ours="DIR/run attention_cell"
            [--backends=FLASH_CUDA]
-           [--peers=cudnn,flash,efficient,compiled,fa4,naive]
+           [--peers=cudnn,flash,efficient,fa4,naive,compiled,
+                    compiled_as_written]
            [--head_dims=64,80,96,128] [--lengths=1024,4096,16384]
            [--masks=causal,full] [--precisions=BF16]
            [--tokens=16384] [--width=2048] [--batch=N] [--heads=N]

@@ -13,7 +13,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "bench/timing.h"
-#include "framework/base/exit_code.h"
 #include "framework/base/runtime_files.h"
 #include "framework/base/status_macros.h"
 #include "nlohmann/json.hpp"
@@ -99,11 +98,10 @@ absl::Status Run() {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  absl::Status status = tessera::ParseFlagsOnly(
+  return tessera::RunProgram(
       argc, argv,
       {.usage = "times one step: lm_step [--size=SIZE] [--context=TOKENS] "
                 "[--precision=MODE] [--backend=NAME]",
-       .version = tessera::BuildSummary()});
-  if (status.ok()) status = tessera::Run();
-  return tessera::ReportAndExitCode(status);
+       .version = tessera::BuildSummary()},
+      tessera::Run);
 }

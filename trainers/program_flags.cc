@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
 
 namespace tessera {
@@ -137,6 +138,13 @@ absl::Status ParseFlagsOnly(int argc, char** argv, const ProgramText& text) {
   return parser.Error(absl::StrCat("unexpected argument '", others[0],
                                    "'; flags start with --, and --help lists "
                                    "them"));
+}
+
+int RunProgram(int argc, char** argv, const ProgramText& text,
+               absl::FunctionRef<absl::Status()> run) {
+  absl::Status status = ParseFlagsOnly(argc, argv, text);
+  if (status.ok()) status = run();
+  return ReportAndExitCode(status);
 }
 
 }  // namespace tessera

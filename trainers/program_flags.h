@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -29,6 +30,11 @@ absl::StatusOr<std::vector<std::string>> ParseFlags(int argc, char** argv,
 // The same for a program that takes nothing else: InvalidArgument names the
 // first argument that is no flag.
 absl::Status ParseFlagsOnly(int argc, char** argv, const ProgramText& text);
+
+// main() of such a program: parses the flags, calls `run`, reports its error,
+// and returns the exit code.
+int RunProgram(int argc, char** argv, const ProgramText& text,
+               absl::FunctionRef<absl::Status()> run);
 
 }  // namespace tessera
 

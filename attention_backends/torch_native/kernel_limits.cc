@@ -16,7 +16,11 @@ namespace {
 // Capability": a grid's y and z.
 constexpr int64_t kMaxGridRows = 65535;
 
-void CopyOrSumGroups(const at::Tensor& x_bthd, const at::Tensor& target_bgtd) {
+void CopyOrSumGroups(const at::Tensor& x_bthd, at::Tensor& target_bgtd) {
+  if (!target_bgtd.defined()) {
+    target_bgtd = SwapHeadsAndRows(x_bthd);
+    return;
+  }
   at::Tensor target = SwapHeadsAndRows(target_bgtd);
   const int64_t heads = x_bthd.size(2), kv_heads = target.size(2);
   if (heads == kv_heads) {
@@ -126,7 +130,7 @@ at::Tensor SwapHeadsAndRows(const at::Tensor& x) { return x.transpose(1, 2); }
 
 void CopyGradients(const at::Tensor& dq_bshd, const at::Tensor& dk_bthd,
                    const at::Tensor& dv_bthd, AttentionGrads* grads) {
-  SwapHeadsAndRows(grads->dq_bhsd).copy_(dq_bshd);
+  CopyOrSumGroups(dq_bshd, grads->dq_bhsd);
   CopyOrSumGroups(dk_bthd, grads->dk_bgtd);
   CopyOrSumGroups(dv_bthd, grads->dv_bgtd);
 }

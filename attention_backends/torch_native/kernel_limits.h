@@ -46,6 +46,8 @@ at::Tensor SwapHeadsAndRows(const at::Tensor& x);
 
 // The gradients that a kernel allocated, as [B, S, heads, D], into the slices
 // that the caller wants. dK and dV of query heads are summed over each group.
+// Where a slice is undefined, the kernel's own tensor takes its place as it is:
+// for a benchmark that compares kernels, of which others write slices.
 void CopyGradients(const at::Tensor& dq_bshd, const at::Tensor& dk_bthd,
                    const at::Tensor& dv_bthd, AttentionGrads* grads);
 

@@ -1,5 +1,5 @@
 // Google Benchmark of the attention backends alone, each beside cuDNN's fused
-// attention as LibTorch calls it:
+// attention, or another of LibTorch's kernels:
 //
 //   bazel run --config=cuda //bench/attention_backends:attention_bench --
 //       --benchmark_filter='FLASH_CUDA/.*/d128/n4096/causal'
@@ -11,20 +11,27 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "attention_backends/backend_table.h"
 #include "bench/attention_backends/attention_case.h"
 #include "bench/attention_backends/attention_measurement.h"
 #include "benchmark/benchmark.h"
-#include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
 #include "trainers/build_info.h"
+#include "trainers/program_flags.h"
 
 ABSL_FLAG(bool, deterministic, false,
           "only backends whose gradients are equal bit for bit on equal input");
+ABSL_FLAG(std::string, reference, "TORCH_CUDNN",
+          "what a backend is timed beside: TORCH_CUDNN, TORCH_FLASH or "
+          "TORCH_EFFICIENT");
 ABSL_FLAG(int, samples, 30, "timed calls of a cell, at most");
 ABSL_FLAG(absl::Duration, cell_time, absl::Seconds(2),
           "no further calls of a cell after this time");
@@ -32,10 +39,14 @@ ABSL_FLAG(absl::Duration, cell_time, absl::Seconds(2),
 namespace tessera {
 namespace {
 
+constexpr absl::string_view kKernels[] = {"CUDNN", "FLASH", "EFFICIENT"};
+
 struct Bench {
   DeviceInfo device;
   double gemm_tflops = 0;
-  const AttentionBackend* cudnn = nullptr;  // may be null
+  // What is timed beside; null where this build lacks it.
+  const AttentionBackend* reference = nullptr;
+  std::string ratio;  // the name of the counter
 };
 
 void SetCounters(const Bench& bench, const AttentionCase& shape,
@@ -54,9 +65,8 @@ void SetCounters(const Bench& bench, const AttentionCase& shape,
   }
   if (!timed.reference_ratio.has_value()) return;
   const Distribution& ratio = *timed.reference_ratio;
-  const std::string name = shape.deterministic ? "default/ours" : "cudnn/ours";
-  state.counters[name] = ratio.median;
-  state.counters[name + "_spread%"] =
+  state.counters[bench.ratio] = ratio.median;
+  state.counters[bench.ratio + "_spread%"] =
       100 * (ratio.high - ratio.low) / ratio.median;
 }
 
@@ -66,7 +76,7 @@ absl::Status Run(const Bench& bench, const AttentionBackend& backend,
   MeasureOptions options;
   options.forward = pass == AttentionPass::kForward;
   options.backward = pass == AttentionPass::kBackward;
-  options.reference = shape.deterministic ? &backend : bench.cudnn;
+  options.reference = shape.deterministic ? &backend : bench.reference;
   options.max_samples = absl::GetFlag(FLAGS_samples);
   options.max_time = absl::GetFlag(FLAGS_cell_time);
   ASSIGN_OR_RETURN(const AttentionMeasurement measured,
@@ -135,11 +145,27 @@ void RegisterAll(const Bench& bench) {
   }
 }
 
+absl::Status ChooseReference(Bench* bench) {
+  const std::string name = absl::GetFlag(FLAGS_reference);
+  absl::string_view kernel = name;
+  if (!absl::ConsumePrefix(&kernel, "TORCH_") ||
+      !absl::c_linear_search(kKernels, kernel)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--reference=", name, ": must be one of TORCH_",
+                     absl::StrJoin(kKernels, ", TORCH_")));
+  }
+  bench->reference = FindBackend(name);
+  bench->ratio = absl::GetFlag(FLAGS_deterministic)
+                     ? "default/ours"
+                     : absl::StrCat(absl::AsciiStrToLower(kernel), "/ours");
+  return absl::OkStatus();
+}
+
 absl::Status RunAll() {
   Bench bench;
   ASSIGN_OR_RETURN(bench.device, OpenBenchDevice());
   ASSIGN_OR_RETURN(bench.gemm_tflops, MeasureGemmTflops(bench.device));
-  bench.cudnn = FindBackend("TORCH_CUDNN");
+  RETURN_IF_ERROR(ChooseReference(&bench));
   benchmark::AddCustomContext("build", BuildSummary());
   benchmark::AddCustomContext("device", bench.device.name);
   benchmark::AddCustomContext("BF16 GEMM, TFLOP/s",
@@ -154,6 +180,10 @@ absl::Status RunAll() {
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
-  absl::ParseCommandLine(argc, argv);
-  return tessera::ReportAndExitCode(tessera::RunAll());
+  return tessera::RunProgram(
+      argc, argv,
+      {.usage = "times every attention backend: attention_bench "
+                "[--benchmark_filter=REGEX] [--deterministic]",
+       .version = tessera::BuildSummary()},
+      tessera::RunAll);
 }

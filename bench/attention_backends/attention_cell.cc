@@ -12,17 +12,15 @@
 #include <string>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "attention_backends/backend_table.h"
 #include "bench/attention_backends/attention_case.h"
 #include "bench/attention_backends/attention_measurement.h"
-#include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "trainers/build_info.h"
+#include "trainers/program_flags.h"
 
 ABSL_FLAG(bool, deterministic, false,
           "gradients equal bit for bit on equal input");
@@ -119,9 +117,11 @@ absl::Status Serve() {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage(
-      "reads attention cells from standard input, a JSON object a line, and "
-      "prints a line of JSON for each; see bench/compare_attention.py");
-  absl::ParseCommandLine(argc, argv);
-  return tessera::ReportAndExitCode(tessera::Serve());
+  return tessera::RunProgram(
+      argc, argv,
+      {.usage = "reads attention cells from standard input, a JSON object a "
+                "line, and prints a line of JSON for each; see "
+                "bench/compare_attention.py",
+       .version = tessera::BuildSummary()},
+      tessera::Serve);
 }

@@ -56,17 +56,28 @@ Operands MakeOperands(const AttentionCase& shape, c10::Device device) {
 // One backend at work on operands that outlive it.
 class Contender {
  public:
+  struct Options {
+    bool deterministic = false;
+    // Whether the gradients stay where a kernel of LibTorch's allocates them.
+    bool keeps_gradients = false;
+  };
+
   Contender(const AttentionBackend& backend, Operands& operands,
-            bool deterministic)
-      : backend_(backend), operands_(operands), args_(operands.args) {
-    args_.deterministic = deterministic;
+            const Options& options)
+      : backend_(backend),
+        operands_(operands),
+        options_(options),
+        args_(operands.args) {
+    args_.deterministic = options.deterministic;
   }
 
   absl::Status Run(AttentionPass pass) {
     return StatusFromTorchOr([&] {
       if (pass == AttentionPass::kBackward) {
-        return backend_.Backward(args_, out_, operands_.d_o_bhsd,
-                                 &operands_.grads);
+        AttentionGrads own;
+        return backend_.Backward(
+            args_, out_, operands_.d_o_bhsd,
+            options_.keeps_gradients ? &own : &operands_.grads);
       }
       Release();  // as a step does: never two results at once
       return backend_.Forward(args_, &out_);
@@ -78,6 +89,7 @@ class Contender {
  private:
   const AttentionBackend& backend_;
   Operands& operands_;
+  const Options options_;
   AttentionArgs args_;
   AttentionOut out_;
 };
@@ -149,11 +161,13 @@ absl::StatusOr<AttentionMeasurement> MeasureOn(const AttentionBackend& backend,
   const at::NoGradGuard no_grad;
   Operands operands = MakeOperands(shape, device);
   AttentionMeasurement measured;
-  Contender ours(backend, operands, shape.deterministic);
+  Contender ours(backend, operands, {.deterministic = shape.deterministic});
   RETURN_IF_ERROR(MeasureMemory(ours, operands.bytes, device, &measured));
   std::optional<Contender> reference;
   if (options.reference != nullptr) {
-    reference.emplace(*options.reference, operands, /*deterministic=*/false);
+    reference.emplace(
+        *options.reference, operands,
+        Contender::Options{.keeps_gradients = options.reference != &backend});
     RETURN_IF_ERROR(reference->Run(AttentionPass::kForward));
   }
   // Both hold the result of a forward pass here, which the backward pass reads.

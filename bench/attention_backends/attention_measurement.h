@@ -36,7 +36,9 @@ struct MeasureOptions {
   // Runs in alternation with the backend measured: ours, reference, ours, ...
   // A clock drifts and a GPU warms up; the ratio of neighbours does not see it.
   // Always in its default mode: the reference of a deterministic case may be
-  // the backend itself.
+  // the backend itself. Another one has to be of LibTorch's; it keeps the
+  // gradients that its kernel allocates, as PyTorch does, and is not charged
+  // for copying them to where ours writes them.
   const AttentionBackend* reference = nullptr;
   int warmup = 3;
   // Samples of a pass: this many, or what fits into the time, at least three.

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -20,14 +19,14 @@
 #include "attention_backends/backend_table.h"
 #include "bench/attention_backends/attention_case.h"
 #include "bench/attention_backends/attention_measurement.h"
-#include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
 #include "trainers/build_info.h"
+#include "trainers/program_flags.h"
 
 ABSL_FLAG(std::vector<std::string>, backends,
           std::vector<std::string>({"NAIVE", "COMPILED_FUSED", "FLASH_CUDA",
                                     "FLASH_TILED"}),
-          "those of them that this build has");
+          "names, as in docs/attention_backends.md");
 ABSL_FLAG(std::vector<std::string>, precisions,
           std::vector<std::string>({"FP32", "BF16"}), "FP32, BF16, FP16");
 ABSL_FLAG(std::vector<std::string>, head_dims,
@@ -75,23 +74,26 @@ std::string Figures(const AttentionCase& shape,
 }
 
 // The last six columns of a cell's row.
-std::string FiguresOrReason(const AttentionBackend& backend,
-                            const AttentionCase& shape,
+std::string FiguresOrReason(const std::string& name, const AttentionCase& shape,
                             const DeviceInfo& device) {
-  const absl::StatusOr<AttentionMeasurement> measured =
-      MeasureAttention(backend, shape, device, MeasureOptions());
-  if (measured.ok()) return Figures(shape, *measured);
   constexpr char kNoFigures[] = " | | | | |";
+  const AttentionBackend* const backend = FindBackend(name);
+  if (backend == nullptr) {
+    return absl::StrCat("not part of this build", kNoFigures);
+  }
+  const absl::StatusOr<AttentionMeasurement> measured =
+      MeasureAttention(*backend, shape, device, MeasureOptions());
+  if (measured.ok()) return Figures(shape, *measured);
   if (absl::IsResourceExhausted(measured.status())) {
     return absl::StrCat("out of memory", kNoFigures);
   }
   return absl::StrCat(measured.status().message(), kNoFigures);
 }
 
-void PrintRow(const AttentionBackend& backend, const AttentionCase& shape,
+void PrintRow(const std::string& backend, const AttentionCase& shape,
               const DeviceInfo& device) {
   absl::PrintF("| %d | %d | %s | %s | %s |\n", shape.head_dim, shape.length,
-               PrecisionName(shape.dtype), backend.name(),
+               PrecisionName(shape.dtype), backend,
                FiguresOrReason(backend, shape, device));
   std::fflush(stdout);
 }
@@ -128,9 +130,8 @@ absl::Status Run() {
       "|---|---|---|---|---|---|---|---|---|---|\n",
       device.name, BuildSummary(), kBatch, kHeads);
   for (const AttentionCase& shape : cases) {
-    for (const std::string& name : absl::GetFlag(FLAGS_backends)) {
-      const AttentionBackend* const backend = FindBackend(name);
-      if (backend != nullptr) PrintRow(*backend, shape, device);
+    for (const std::string& backend : absl::GetFlag(FLAGS_backends)) {
+      PrintRow(backend, shape, device);
     }
   }
   return absl::OkStatus();
@@ -140,6 +141,10 @@ absl::Status Run() {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  absl::ParseCommandLine(argc, argv);
-  return tessera::ReportAndExitCode(tessera::Run());
+  return tessera::RunProgram(
+      argc, argv,
+      {.usage = "times attention at batch 8 with one head: seed_grid "
+                "[--backends=NAME,...] [--head_dims=N,...] [--lengths=N,...]",
+       .version = tessera::BuildSummary()},
+      tessera::Run);
 }

@@ -13,7 +13,11 @@ variant    cudnn, flash (FlashAttention-2) or efficient: that kernel of
            F.scaled_dot_product_attention and no other
            fa4       FlashAttention-4 (the package flash-attn-4)
            naive     softmax(Q K^T) V written out
-           compiled  the same under torch.compile
+           compiled  the same under torch.compile, which in half precision
+                     recognises it and calls a flash kernel instead
+           compiled_as_written
+                     the same without its pattern matcher, so that the
+                     products and the softmax stay what is compiled
 precision  FP32 (without TF32), BF16, FP16
 
 Q, K and V are slices of one fused projection, as in a model. Their gradients
@@ -71,6 +75,8 @@ VARIANTS = {
     "fa4": flash_attention_4,
     "naive": naive,
     "compiled": torch.compile(naive, dynamic=False),
+    "compiled_as_written": torch.compile(naive, dynamic=False,
+                                         options={"pattern_matcher": False}),
 }
 
 

@@ -66,9 +66,13 @@ class SeedGridTest(unittest.TestCase):
         rows = [line.strip("| ").split(" | ")
                 for line in done.stdout.splitlines() if line.startswith("| 8")]
         self.assertEqual([row[:4] for row in rows],
-                         [["8", length, precision, "NAIVE"]
+                         [["8", length, precision, backend]
                           for length in ("16", "32")
-                          for precision in ("FP32", "BF16")])
+                          for precision in ("FP32", "BF16")
+                          for backend in ("NAIVE", "NO_SUCH")])
+        self.assertEqual({row[4] for row in rows[1::2]},
+                         {"not part of this build"})
+        rows = rows[::2]
         for row in rows:
             self.assertEqual(len(row), 10)
             self.assertGreater(float(row[4]), 0)
@@ -91,6 +95,13 @@ class AttentionBenchTest(unittest.TestCase):
             self.assertNotIn("error_occurred", cell)
             self.assertGreater(cell["%GEMM"], 0)
             self.assertGreater(cell["TFLOP/s"], 0)
+
+    def test_refuses_what_it_does_not_know(self):
+        for argument, said in (("--reference=NAIVE", "must be one of TORCH_"),
+                               ("d64", "unexpected argument 'd64'")):
+            done = run("attention_bench", argument)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(said, done.stderr)
 
 
 if __name__ == "__main__":
