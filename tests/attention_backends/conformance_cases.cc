@@ -55,6 +55,13 @@ Cases With(Values values, Cases cases) {
   return cases;
 }
 
+Cases OfFlashCuda(Cases cases) {
+  std::erase_if(cases, [](const ConformanceCase& c) {
+    return c.backend->name() != "FLASH_CUDA";
+  });
+  return cases;
+}
+
 Cases Deterministic(Cases cases) {
   for (ConformanceCase& c : cases) c.deterministic = true;
   return cases;
@@ -106,11 +113,9 @@ std::vector<Shape> ExtremeShapes() {
 
 // Several tiles of queries meet several of keys: the order of sums shows.
 std::vector<Shape> DeterminismShapes() {
-  return {{2, 300, 300, 4, 2, 64},
-          {1, 129, 400, 2, 2, 128},
-          {1, 300, 300, 2, 1, 96},
-          {1, 260, 200, 2, 2, 192},
-          {1, 200, 330, 1, 1, 256}};
+  return {{2, 300, 300, 4, 2, 64},  {1, 129, 400, 2, 2, 128},
+          {1, 330, 270, 2, 2, 80},  {1, 300, 300, 2, 1, 96},
+          {1, 260, 200, 2, 2, 192}, {1, 200, 330, 1, 1, 256}};
 }
 
 }  // namespace
@@ -189,8 +194,19 @@ std::vector<ConformanceCase> GpuCases() {
       long_ones.push_back({2, length, length, 4, 2, d});
     }
   }
+  // Few queries and many keys; so many heads that the FP32 kernels take their
+  // large tiles.
+  for (const int64_t d : {64, 80, 96, 128}) {
+    long_ones.push_back({1, 130, 1100, 2, 1, d});
+  }
+  std::vector<Shape> many_heads;
+  for (const int64_t d : {32, 64, 96, 128, 192, 256}) {
+    many_heads.push_back({9, 70, 70, 32, 32, d});
+  }
+  const Cases large_tiles = OfFlashCuda(Cross(many_heads, {at::kFloat}));
   return Join({Cross(SquareShapes(), dtypes), Cross(OtherShapes(), dtypes),
-               Cross(training, dtypes), Cross(long_ones, dtypes),
+               Cross(training, dtypes), Cross(long_ones, dtypes), large_tiles,
+               Deterministic(large_tiles),
                With(Values::kHugeLogits, Cross(ExtremeShapes(), dtypes)),
                With(Values::kSubnormalKeys, Cross(ExtremeShapes(), dtypes)),
                Deterministic(Cross(DeterminismShapes(), dtypes)),

@@ -265,6 +265,15 @@ void ExpectPlanHolds(const ConformanceCase& c, const DeviceInfo& device) {
   const int64_t planned = plan.saved_bytes + plan.forward_bytes;
   EXPECT_NEAR(forward, planned, 0.01 * planned);
   EXPECT_NEAR(backward, plan.backward_bytes, 0.01 * plan.backward_bytes);
+
+  AttentionProblem inference = problem;
+  inference.needs_grad = false;
+  const AttentionMemory without_grad = c.backend->Plan(inference);
+  EXPECT_EQ(without_grad.saved_bytes, 0);
+  out = AttentionOut();
+  const int64_t whole = peak_of([&] { return c.backend->Forward(args, &out); });
+  EXPECT_NEAR(whole, out.o_bhsd.nbytes() + without_grad.forward_bytes,
+              0.01 * whole);
 }
 
 class GpuPlan : public ::testing::TestWithParam<ConformanceCase> {};

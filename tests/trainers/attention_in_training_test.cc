@@ -14,7 +14,7 @@
 #include "attention_backends/backend_table.h"
 #include "gtest/gtest.h"
 #include "tests/trainers/toy_session.h"
-#include "trainers/config_loader.h"
+#include "trainers/run_plan.h"
 
 namespace tessera {
 namespace {
@@ -54,14 +54,9 @@ double LargestDistance(const std::vector<double>& a,
 
 // Why the backend cannot train the model; empty if it can.
 std::string Refusal(const std::string& backend, const std::string& precision) {
-  std::vector<std::string> sets = ToySized();
-  for (std::string& set : OnGpu(backend, precision)) {
-    sets.push_back(std::move(set));
-  }
-  const absl::Status plan =
-      PlanRun(LoadRunConfig("configs/tiny_gpu.pbtxt", sets).value(), {})
-          .status();
-  return std::string(plan.message());
+  const RunConfig config =
+      ToyConfig("configs/tiny_gpu.pbtxt", OnGpu(backend, precision));
+  return std::string(PlanRun(config, {}).status().message());
 }
 
 using BackendAndPrecision = std::pair<std::string, std::string>;

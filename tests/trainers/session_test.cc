@@ -42,7 +42,7 @@ AttentionProblem AttentionOnGpu(RunConfig config) {
 // A backend that a file names stops the run where it refuses. One that lacks
 // nothing but a GPU is replaced, so that the rest of the file is tried anyway.
 std::vector<std::string> BackendForCpu(const std::string& file) {
-  const RunConfig config = LoadRunConfig(file, ToySized()).value();
+  const RunConfig config = ToyConfig(file);
   const absl::Status refusal = PlanRun(config, {}).status();
   if (refusal.ok()) return {};
   EXPECT_EQ(refusal.code(), absl::StatusCode::kUnimplemented) << refusal;
@@ -159,7 +159,7 @@ TEST(SessionTest, PhasesAreNamedAndNested) {
 }
 
 TEST(SessionTest, RefusesWhatTheMachineOrTheRanksCannotDo) {
-  auto config = LoadRunConfig("configs/tiny_cpu.pbtxt", ToySized()).value();
+  RunConfig config = ToyConfig("configs/tiny_cpu.pbtxt");
   WorldInfo three{.world_size = 3};
   EXPECT_THAT(std::string(PlanRun(config, three).status().message()),
               testing::HasSubstr("make it a multiple of 3"));
@@ -177,6 +177,15 @@ TEST(SessionTest, RefusesWhatTheMachineOrTheRanksCannotDo) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
               testing::HasSubstr("training.device=CPU"));
+}
+
+TEST(SessionTest, RefusesToTrainNothing) {
+  const RunConfig config =
+      ToyConfig("configs/tiny_cpu.pbtxt", {"model.frozen=['*']"});
+  const absl::Status status = Session::Create(config, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr("model.frozen leaves nothing to train"));
 }
 
 TEST(MemoryPlanTest, RecomputationDropsActivationsAndKeepsTheRest) {

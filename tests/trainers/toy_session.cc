@@ -14,13 +14,7 @@
 #include "trainers/training_state.h"
 
 namespace tessera {
-
-KeepDeterminism::KeepDeterminism()
-    : before_(at::globalContext().deterministicAlgorithms()) {}
-
-KeepDeterminism::~KeepDeterminism() {
-  at::globalContext().setDeterministicAlgorithms(before_, /*warn_only=*/false);
-}
+namespace {
 
 std::vector<std::string> ToySized() {
   return {"model.vocab_size=61",
@@ -37,14 +31,28 @@ std::vector<std::string> ToySized() {
           "optimizer.schedule.warmup_steps=1"};
 }
 
+}  // namespace
+
+KeepDeterminism::KeepDeterminism()
+    : before_(at::globalContext().deterministicAlgorithms()) {}
+
+KeepDeterminism::~KeepDeterminism() {
+  at::globalContext().setDeterministicAlgorithms(before_, /*warn_only=*/false);
+}
+
+RunConfig ToyConfig(const std::string& config,
+                    const std::vector<std::string>& more) {
+  std::vector<std::string> sets = ToySized();
+  sets.insert(sets.end(), more.begin(), more.end());
+  auto loaded = LoadRunConfig(config, sets);
+  EXPECT_TRUE(loaded.ok()) << loaded.status();
+  return *std::move(loaded);
+}
+
 std::unique_ptr<Session> Toy(const std::string& config,
                              const std::vector<std::string>& more,
                              const SessionOptions& options) {
-  std::vector<std::string> sets = ToySized();
-  sets.insert(sets.end(), more.begin(), more.end());
-  const auto loaded = LoadRunConfig(config, sets);
-  EXPECT_TRUE(loaded.ok()) << loaded.status();
-  auto session = Session::Create(*loaded, options);
+  auto session = Session::Create(ToyConfig(config, more), options);
   EXPECT_TRUE(session.ok()) << session.status();
   return *std::move(session);
 }

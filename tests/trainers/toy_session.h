@@ -21,12 +21,13 @@ class KeepDeterminism {
   const bool before_;
 };
 
-// Overrides that bring a config file's run to a size that takes a moment on a
-// CPU; what the file says about precision, optimizer, recomputation and the
-// rest stays.
-std::vector<std::string> ToySized();
+// `config`, a file, brought to a size that takes a moment on a CPU and further
+// overridden; what the file says about precision, optimizer, recomputation and
+// the rest stays.
+RunConfig ToyConfig(const std::string& config,
+                    const std::vector<std::string>& more = {});
 
-// The session of `config`, a file, so sized and further overridden.
+// The session of it.
 std::unique_ptr<Session> Toy(const std::string& config,
                              const std::vector<std::string>& more = {},
                              const SessionOptions& options = {});

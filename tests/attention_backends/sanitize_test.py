@@ -1,0 +1,87 @@
+"""What sanitize.py makes of compute-sanitizer's output."""
+
+import unittest
+
+import sanitize
+
+BEGIN = "[==========] Running 1 test from 1 test suite.\n"
+PASSED = "[       OK ] All/GpuConformance.MatchesOracle/x (12 ms)\n"
+RACE = ("========= Error: Race reported between Write access at tessera::flash::"
+        "hopper::{}(const void *, int)+0x8460 in ptx.cuh:92\n"
+        "=========     and Read access at tessera::flash::hopper::"
+        "BackwardConsumer<Traits<(int)96>>::{}(const float *) const+0x1cd0 in"
+        " backward_kernel.cuh:225 [64 hazards]\n========= \n")
+
+
+def run_of(text, tool="memcheck", family="hopper"):
+    run = sanitize.Run(family, tool, None)
+    for line in text.splitlines(keepends=True):
+        run.feed(line)
+    return run
+
+
+def report(*lines):
+    return ("========= Invalid __global__ write of size 4 bytes\n"
+            + "".join(f"=========     {line}\n" for line in lines)
+            + "========= \n")
+
+
+def summary(count):
+    return f"========= ERROR SUMMARY: {count} errors\n"
+
+
+class SanitizeTest(unittest.TestCase):
+
+    def test_passes_where_nothing_is_reported(self):
+        self.assertTrue(run_of(BEGIN + PASSED + summary(0)).ok())
+
+    def test_fails_where_a_case_does_or_the_run_did_not_end(self):
+        self.assertFalse(run_of(BEGIN + summary(0)).ok())
+        self.assertFalse(run_of(BEGIN + PASSED).ok())
+        self.assertFalse(run_of(summary(0)).ok())
+
+    def test_tells_kernels_apart(self):
+        other = report("at void at::native::fill<float>(int)+0x150",
+                       "by thread (0,0,0) in block (19,0,0)")
+        self.assertTrue(run_of(BEGIN + other + PASSED + summary(1)).ok())
+        for ours in ("SoftmaxForward+0x1a0",
+                     "void tessera::flash::fp32::ForwardKernel<x>(int)+0x10"):
+            self.assertFalse(run_of(BEGIN + report(f"at {ours}") + PASSED
+                                    + summary(1)).ok())
+
+    def test_what_names_no_kernel_is_ours(self):
+        failed_call = report("Saved host backtrace up to driver entry point at"
+                             " error", "    Host Frame: main")
+        self.assertFalse(run_of(BEGIN + failed_call + PASSED + summary(1)).ok())
+
+    def test_fails_where_the_tool_counts_others(self):
+        self.assertFalse(run_of(BEGIN + PASSED + summary(7)).ok())
+
+    def test_fails_where_reports_are_lost(self):
+        lost = "========= 18496 errors were skipped (error buffer overflow).\n"
+        self.assertFalse(run_of(BEGIN + PASSED + summary(0) + lost).ok())
+
+    def test_knows_one_race_of_one_family(self):
+        end = PASSED + ("========= RACECHECK SUMMARY: 1 hazard displayed"
+                        " (1 error, 0 warnings)\n")
+
+        def ok(write, read, family="hopper"):
+            return run_of(BEGIN + RACE.format(write, read) + end, "racecheck",
+                          family).ok()
+
+        self.assertTrue(ok("BulkLoad", "Exponentiate"))
+        self.assertTrue(ok("BulkLoad", "Differentiate"))
+        self.assertFalse(ok("BulkLoad", "AddDq"))
+        self.assertFalse(ok("TmaLoad", "Exponentiate"))
+        self.assertFalse(ok("BulkLoad", "Exponentiate", family="portable"))
+
+    def test_every_family_has_cases(self):
+        for family in sanitize.DIMS:
+            for tool in sanitize.TOOLS:
+                cases = sanitize.filter_of(family, tool).split(":")
+                self.assertGreater(len(cases), 4)
+                self.assertEqual(len(cases), len(set(cases)))
+
+
+if __name__ == "__main__":
+    unittest.main()
