@@ -1,7 +1,7 @@
 // Trains on several processors of this machine: N processes of `train`, one per
 // GPU, without torchrun or Python.
 //
-//   launch --nproc=2 --config=configs/small.pbtxt
+//   launch --nproc=2 --config=configs/small_bf16.pbtxt
 
 #include <cstdio>
 #include <string>

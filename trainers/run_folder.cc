@@ -19,6 +19,23 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Latest(
   return std::move(latest.checkpoint);
 }
 
+absl::Status Lock(RunFolder* folder) {
+  absl::StatusOr<FileLock> lock = FileLock::Try(folder->path + "/.lock");
+  if (absl::IsUnavailable(lock.status())) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        folder->path,
+        " is being trained by another process; wait for it or choose another "
+        "--out"));
+  }
+  RETURN_IF_ERROR(lock.status());
+  folder->lock.emplace(*std::move(lock));
+  return absl::OkStatus();
+}
+
+bool HoldsRun(const RunFolder& folder) {
+  return FileExists(folder.log()) || FileExists(folder.checkpoints());
+}
+
 // A run that goes on from an older checkpoint would, hours later, come to steps
 // whose checkpoints are there, and good ones are never overwritten.
 absl::Status RefuseNewerCheckpoints(const RunFolder& folder) {
@@ -55,10 +72,11 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(
 }
 
 absl::StatusOr<RunFolder> OpenRunFolder(const std::string& path,
-                                        absl::string_view resume) {
+                                        absl::string_view resume, bool writes) {
   RunFolder folder{.path = path};
+  if (writes && FileExists(path)) RETURN_IF_ERROR(Lock(&folder));
   if (resume == "never") {
-    if (FileExists(folder.log()) || FileExists(folder.checkpoints())) {
+    if (HoldsRun(folder)) {
       return absl::AlreadyExistsError(absl::StrCat(
           path,
           " already holds a run, which is never overwritten; choose "
@@ -79,6 +97,17 @@ absl::StatusOr<RunFolder> OpenRunFolder(const std::string& path,
     return latest.status();
   }
   return folder;
+}
+
+absl::Status CreateRunFolder(RunFolder* folder) {
+  if (folder->lock.has_value()) return absl::OkStatus();
+  RETURN_IF_ERROR(MakeDirectories(folder->path));
+  RETURN_IF_ERROR(Lock(folder));
+  if (!HoldsRun(*folder)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      folder->path,
+      " was trained by another process after this one had started; go on "
+      "with it by --resume=auto or choose another --out"));
 }
 
 }  // namespace tessera

@@ -2,10 +2,13 @@
 #define TRAINERS_RUN_FOLDER_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "framework/base/file_lock.h"
 #include "framework/checkpoint/checkpoint.h"
 
 namespace tessera {
@@ -19,6 +22,8 @@ struct RunFolder {
   std::string path;
   // What the run goes on from; null when it starts at step 0.
   std::unique_ptr<Checkpoint> resume_from;
+  // Keeps other processes from writing to it; the writing rank's.
+  std::optional<FileLock> lock;
 
   std::string checkpoints() const { return path + "/checkpoints"; }
   std::string log() const { return path + "/run.jsonl"; }
@@ -28,14 +33,22 @@ struct RunFolder {
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(
     const std::string& path);
 
-// Decides where the run `path` starts, changing nothing on disk. `resume`:
+// Decides where the run `path` starts. With `writes` that holds for as long as
+// the lock does, which is taken first where `path` exists already:
+// FailedPrecondition while another process trains there. Else this changes
+// nothing on disk. `resume`:
 //   "auto"   from the newest good checkpoint of `path`, else from step 0
 //   "never"  from step 0; AlreadyExists when `path` holds a run already
 //   else     from that checkpoint, or the newest good one of that run folder;
 //            AlreadyExists when `path` holds a newer one
 // Damaged checkpoints that are passed over are logged as warnings.
 absl::StatusOr<RunFolder> OpenRunFolder(const std::string& path,
-                                        absl::string_view resume);
+                                        absl::string_view resume, bool writes);
+
+// Before the first write: creates and locks a folder that did not exist.
+// FailedPrecondition when another process trains there, or has since it was
+// opened.
+absl::Status CreateRunFolder(RunFolder* folder);
 
 }  // namespace tessera
 

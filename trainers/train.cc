@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "framework/base/exit_code.h"
 #include "framework/base/file.h"
 #include "framework/base/log.h"
 #include "framework/base/status_macros.h"
@@ -51,7 +50,8 @@ absl::Status Train(RunPlan plan) {
   std::unique_ptr<PhaseObserver> nvtx;
   if (plan.config.observe().nvtx()) nvtx = CreateNvtxObserver();
   ASSIGN_OR_RETURN(RunFolder folder,
-                   OpenRunFolder(OutFolder(), absl::GetFlag(FLAGS_resume)));
+                   OpenRunFolder(OutFolder(), absl::GetFlag(FLAGS_resume),
+                                 /*writes=*/plan.world.rank == 0));
   const SessionOptions options{.phases = nvtx.get(),
                                .progress = ConsoleProgress()};
   ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
@@ -67,18 +67,18 @@ absl::Status Run() {
     absl::PrintF("%s\n", BuildInfo().dump(2));
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const RunConfig config, RunConfigFromFlags());
-  if (absl::GetFlag(FLAGS_print_config)) {
-    absl::PrintF("%s", PrintWithDefaults(config));
-    return absl::OkStatus();
-  }
   ASSIGN_OR_RETURN(const WorldInfo world, WorldFromEnvironment());
   if (world.world_size > 1) {
     SetLogPrefix(absl::StrCat("[rank ", world.rank, "] "));
   }
+  ASSIGN_OR_RETURN(const RunConfig config, RunConfigFromFlags());
+  if (absl::GetFlag(FLAGS_print_config)) {
+    if (world.rank == 0) absl::PrintF("%s", PrintWithDefaults(config));
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(RunPlan plan, PlanRun(config, world));
   if (absl::GetFlag(FLAGS_dry_run)) {
-    absl::PrintF("%s", FormatDryRun(plan));
+    if (world.rank == 0) absl::PrintF("%s", FormatDryRun(plan));
     return absl::OkStatus();
   }
   return Train(std::move(plan));
@@ -88,11 +88,10 @@ absl::Status Run() {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  absl::Status status = tessera::ParseFlagsOnly(
+  return tessera::RunProgram(
       argc, argv,
       {.usage = "trains a transformer language model: train --config=FILE "
                 "[--set FIELD=VALUE]... [--out=DIR]",
-       .version = tessera::BuildSummary()});
-  if (status.ok()) status = tessera::Run();
-  return tessera::ReportAndExitCode(status);
+       .version = tessera::BuildSummary()},
+      tessera::Run);
 }

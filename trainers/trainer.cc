@@ -106,16 +106,7 @@ absl::Status Trainer::OpenOutputs() {
   if (!is_writer()) return absl::OkStatus();
   const RunPlan& plan = session_->plan();
   const std::string config = PrintWithDefaults(plan.config);
-  RETURN_IF_ERROR(MakeDirectories(folder_.path));
-  absl::StatusOr<FileLock> lock = FileLock::Try(folder_.path + "/.lock");
-  if (absl::IsUnavailable(lock.status())) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        folder_.path,
-        " is being trained by another process; wait for it or choose another "
-        "--out"));
-  }
-  RETURN_IF_ERROR(lock.status());
-  lock_.emplace(*std::move(lock));
+  RETURN_IF_ERROR(CreateRunFolder(&folder_));
   if (step_ < training().steps()) {  // else the run is as it was
     RETURN_IF_ERROR(
         WriteFileAtomically(folder_.path + "/config.pbtxt", config));
@@ -167,8 +158,9 @@ absl::Status Trainer::Run() {
   }
   span.reset();
   RETURN_IF_ERROR(SaveCheckpoint());
-  RETURN_IF_ERROR(PrintSample());
-  return session_->group().Finish();
+  // First: the others would wait for a sample that only rank 0 prints.
+  RETURN_IF_ERROR(session_->group().Finish());
+  return PrintSample();
 }
 
 absl::Status Trainer::DoStep() {

@@ -9,7 +9,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "framework/base/file_lock.h"
 #include "framework/observe/console.h"
 #include "framework/observe/run_log.h"
 #include "framework/observe/tensorboard.h"
@@ -82,8 +81,7 @@ class Trainer {
   int64_t first_step_ = 0;  // done when this process began
   int64_t samples_ = 0;     // training sequences consumed
   int64_t saved_step_ = -1;
-  std::string resumed_from_;      // a checkpoint's folder; empty from step 0
-  std::optional<FileLock> lock_;  // of the run folder; the writer's
+  std::string resumed_from_;  // a checkpoint's folder; empty from step 0
   // Of ShouldStop() among several ranks: the step that asks next; the last.
   int64_t next_agreement_ = 0, last_agreed_step_ = 0;
   absl::Time last_agreement_;

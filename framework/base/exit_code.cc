@@ -41,6 +41,8 @@ int ExitCode(const absl::Status& status) {
       return 2;
     case absl::StatusCode::kResourceExhausted:
       return 3;
+    case absl::StatusCode::kUnavailable:
+      return kPeerIsGoneExitCode;
     case absl::StatusCode::kCancelled:
       return CancelledExitCode(status);
     default:

@@ -11,9 +11,13 @@ namespace tessera {
 //              (InvalidArgument, NotFound, AlreadyExists, PermissionDenied,
 //              FailedPrecondition, OutOfRange, Unimplemented, DataLoss)
 //   3          out of memory (ResourceExhausted); a full disk is 2
+//   4          another process of the run is gone (Unavailable); its own exit
+//              code says why, and `launch` ends with that one
 //   128 + n    stopped by signal n: 130 SIGINT, 143 SIGTERM (SignalStatus)
 //   1          anything else
 int ExitCode(const absl::Status& status);
+
+inline constexpr int kPeerIsGoneExitCode = 4;
 
 // What a program returns that ended because of signal `signo`: Cancelled.
 absl::Status SignalStatus(int signo);

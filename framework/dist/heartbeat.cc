@@ -47,10 +47,7 @@ void Heartbeat::Announce(absl::string_view failure) {
   StatusFromTorch([&] {
     store_->compareSet(kFailureKey, "", std::string(failure));
   }).IgnoreError();
-  LetOthersRead();
-}
-
-void Heartbeat::LetOthersRead() const {
+  // Rank 0 takes the store along when it ends.
   if (options_.rank == 0) absl::SleepFor(2 * options_.interval);
 }
 
@@ -78,7 +75,9 @@ std::optional<std::string> Heartbeat::PollOnce() {
   store_->add(BeatKey(options_.rank), 1);
   if (store_->check({kFailureKey})) {
     std::string failure = store_->get_to_str(kFailureKey);
-    LetOthersRead();
+    // Longer than rank 0 takes to announce: whoever starts the ranks may end
+    // all of them once one has, and the rank that failed has the reason to say.
+    SleepUnlessStopped(3 * options_.interval);
     return failure;
   }
   for (Peer& peer : peers_) {

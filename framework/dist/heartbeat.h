@@ -42,8 +42,9 @@ class Heartbeat {
 
   void Stop();
 
-  // Tells the other ranks why they must end, unless they were told already.
-  // After Stop(). Rank 0 waits for them to read it.
+  // Tells the other ranks why they must end, unless they were told already;
+  // they do so a little later than this one can. After Stop(). Rank 0 waits for
+  // them to read it.
   void Announce(absl::string_view failure);
 
  private:
@@ -60,8 +61,6 @@ class Heartbeat {
   // The thread that notices when the other one hangs in a request: the store
   // sets no time limit on them.
   void WatchBeat();
-  // Rank 0 takes the store along when it ends.
-  void LetOthersRead() const;
 
   // False once Stop() was called; waits for `duration` at most.
   bool SleepUnlessStopped(absl::Duration duration);

@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
+#include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
 #include "framework/dist/line_pipe.h"
 #include "framework/dist/tcp.h"
@@ -32,6 +33,8 @@ constexpr int kTimeoutExitCode = 124;    // timeout(1)'s
 constexpr int kCannotRunExitCode = 127;  // the shell's
 // Deaths are seen at once, by the end of the rank's pipes; the rest can wait.
 constexpr absl::Duration kTick = absl::Milliseconds(100);
+// For the rank that failed to end, once another has ended because of it.
+constexpr absl::Duration kCauseGrace = absl::Seconds(2);
 
 absl::Status CheckCanRun(const LaunchOptions& options) {
   if (options.nproc < 1 || options.command.empty()) {
@@ -123,6 +126,10 @@ class RankProcesses {
   int passed_on_ = 0;  // the signal that the ranks were sent
   bool ending_all_ = false;
   int exit_code_ = 0;
+  // Of the first rank that ended because another had, while that one is
+  // awaited.
+  std::string consequence_;
+  absl::Time cause_by_ = absl::InfiniteFuture();
   absl::Time timeout_at_ = absl::InfiniteFuture();
   absl::Time kill_at_ = absl::InfiniteFuture();
 };
@@ -189,6 +196,7 @@ int RankProcesses::Run(int signal_fd) {
     Reap(/*wait=*/false);
     CheckDeadlines();
   }
+  if (!consequence_.empty()) EndAll(consequence_, 1);
   for (Rank& rank : ranks_) {
     rank.out->Drain();
     rank.err->Drain();
@@ -267,8 +275,15 @@ void RankProcesses::Ended(int rank, int wait_status) {
   const std::string how = killed ? absl::StrCat("was killed by signal ", code,
                                                 " (", strsignal(code), ")")
                                  : absl::StrCat("exited with code ", code);
-  EndAll(absl::StrCat("rank ", rank, " of ", options_.nproc, " ", how),
-         exit_code);
+  const std::string what =
+      absl::StrCat("rank ", rank, " of ", options_.nproc, " ", how);
+  if (exit_code != kPeerIsGoneExitCode) {
+    EndAll(what, exit_code);
+  } else if (consequence_.empty()) {
+    consequence_ = what;
+    cause_by_ = absl::Now() + kCauseGrace;
+    SignalAll(SIGCONT);  // the cause may be a rank that was stopped
+  }
 }
 
 void RankProcesses::EndAll(absl::string_view reason, int exit_code) {
@@ -290,6 +305,7 @@ void RankProcesses::CheckDeadlines() {
                         absl::FormatDuration(options_.timeout)),
            kTimeoutExitCode);
   }
+  if (now >= cause_by_) EndAll(consequence_, 1);
   if (now >= kill_at_) SignalAll(SIGKILL);
 }
 

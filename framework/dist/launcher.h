@@ -35,7 +35,9 @@ struct LaunchOptions {
 // would wait for it. Ranks do not survive this process.
 //
 // An exit code is 0, that of the first rank that failed, or 128 + the signal
-// that killed it; `err` names that rank. 124 after `timeout`.
+// that killed it; `err` names that rank. A rank that exits with
+// kPeerIsGoneExitCode is not taken for the first: another gets two seconds to
+// fail with a code of its own, or the exit code is 1. 124 after `timeout`.
 //
 // Call it before the process has threads: it forks, and takes the two signals
 // for the time of the run. NotFound or PermissionDenied when the program cannot

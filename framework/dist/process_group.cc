@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "c10/util/Logging.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
@@ -288,6 +289,7 @@ absl::Status C10dProcessGroup::Finish() {
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Create(
     const WorldInfo& world, at::Device device, absl::Duration peer_timeout) {
   if (world.world_size == 1) return std::make_unique<SingleProcess>();
+  c10::initLogging();  // only then TORCH_CPP_LOG_LEVEL counts
   ASSIGN_OR_RETURN(RunStores stores, MeetAllRanks(world, peer_timeout));
   auto group =
       std::make_unique<C10dProcessGroup>(world, device, std::move(stores));

@@ -33,9 +33,10 @@ inline constexpr absl::Duration kDefaultPeerTimeout = absl::Seconds(20);
 //
 // A rank that dies, or ends without Finish(), ends the run: the others fail
 // with Unavailable inside an operation, or, where the host is stuck waiting for
-// its device, are ended from a thread of the group with exit code 1 and an
-// error that names the missing rank. Either takes at most the peer timeout and
-// five seconds; a rank that lives but never enters a collective, 10 minutes.
+// its device, are ended from a thread of the group with that status's exit code
+// and an error that names the missing rank. Either takes at most the peer
+// timeout and five seconds; a rank that lives but never enters a collective, 10
+// minutes.
 //
 // Not thread-safe.
 class ProcessGroup {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -135,6 +136,63 @@ TEST(DataParallelFailureTest, DivergenceIsThatOfTheGlobalBatch) {
   EXPECT_NEAR(std::stod(after_loss(two)), std::stod(after_loss(one)), 1e-3);
   EXPECT_EQ(two.substr(two.find(", first in ")),
             one.substr(one.find(", first in ")));
+}
+
+TEST(DataParallelFailureTest, AnErrorOfRankZeroAloneIsSaid) {
+  const std::string run = Folder("unwritable");
+  const Outcome outcome =
+      Shell(absl::StrCat("mkdir -p ", run, "/config.pbtxt/full; ",
+                         FindRuntimeFile("trainers/launch").value(),
+                         " --nproc=2", ToyFlags(), " --out=", run));
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+  const std::string error =
+      absl::StrCat("[0] [rank 0] error: cannot replace ", run);
+  const size_t said = outcome.output.find(error);
+  EXPECT_NE(said, std::string::npos) << outcome.output;
+  EXPECT_EQ(outcome.output.find(error, said + 1), std::string::npos);
+}
+
+TEST(DataParallelFailureTest, ARunInUseIsRefused) {
+  const std::string run = Folder("in_use");
+  // This shell holds the lock while the ranks start.
+  const Outcome outcome = Shell(
+      absl::StrCat("mkdir -p ", run, "; exec 9>", run, "/.lock; flock 9; ",
+                   FindRuntimeFile("trainers/launch").value(), " --nproc=2",
+                   ToyFlags(), " --out=", run, " 9>&-"));
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+  EXPECT_THAT(outcome.output,
+              testing::HasSubstr("is being trained by another process"));
+}
+
+TEST(DataParallelSampleTest, RanksAreDoneBeforeTheSample) {
+  const std::string run = Folder("sampled");
+  // A sample of minutes: after so many steps a document's end is no longer
+  // among the likely tokens. Only rank 0 is left of the launcher's processes.
+  const Outcome outcome = Shell(absl::StrCat(
+      FindRuntimeFile("trainers/launch").value(), " --nproc=2", ToyFlags(),
+      " --set data.default_text.tokenizer=BYTES"
+      " --set training.steps=300 --set training.eval_every_steps=300"
+      " --set training.sample_tokens_at_end=1048576 --out=",
+      run, " & PID=$!; until [ -e ", run,
+      "/checkpoints/step_00000300 ]; do sleep 0.01; done; sleep 3;"
+      " echo $(grep -lsx \"PPid:[[:space:]]*$PID\" /proc/[0-9]*/status |"
+      " wc -l) left; kill -TERM $PID; sleep 0.2; kill -TERM $PID; wait $PID"));
+  EXPECT_EQ(outcome.exit_code, 128 + 9) << outcome.output;
+  EXPECT_THAT(outcome.output, testing::HasSubstr("\n1 left\n"));
+}
+
+TEST(DataParallelPlanTest, WhatDoesNotTrainIsPrintedOnce) {
+  for (const auto& [flag, line] :
+       {std::pair<std::string, std::string>{"--dry_run", "NAIVE: supported"},
+        {"--print_config", "num_layers: "}}) {
+    const Outcome outcome =
+        Shell(absl::StrCat(FindRuntimeFile("trainers/launch").value(),
+                           " --nproc=2", ToyFlags(), " ", flag));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    const size_t first = outcome.output.find(line);
+    EXPECT_NE(first, std::string::npos) << outcome.output;
+    EXPECT_EQ(outcome.output.find(line, first + 1), std::string::npos) << flag;
+  }
 }
 
 TEST(DataParallelFailureTest, ABatchThatRanksCannotShareIsRefusedByEachRank) {

@@ -129,11 +129,13 @@ TEST(TrainTest, AnExistingRunIsNeverOverwritten) {
 TEST(TrainTest, ARunIsTrainedByOneProcessAtATime) {
   const std::string run = Folder("shared");
   const std::string steps = "--set training.steps=1000000 --out=" + run;
-  // The first goes on to its signal, whatever the second does meanwhile.
-  const Outcome both = Shell(ToyTrain(
-      {steps, "& PID=$!; until grep -q '\"step\":3,'", run + "/run.jsonl",
-       "2>/dev/null; do sleep 0.01; done;", ToyTrain({steps}),
-       "; echo second $?; kill -INT $PID; wait $PID"}));
+  // The first goes on to its signal, whatever the second does meanwhile. That
+  // is refused before it reads its data or where to start.
+  const Outcome both = Shell(
+      ToyTrain({steps, "& PID=$!; until grep -q '\"step\":3,'",
+                run + "/run.jsonl", "2>/dev/null; do sleep 0.01; done;",
+                ToyTrain({steps, "--set data.token_files.train=/nowhere"}),
+                "; echo second $?; kill -INT $PID; wait $PID"}));
   EXPECT_EQ(both.exit_code, 130) << both.output;
   EXPECT_THAT(both.output, HasSubstr("is being trained by another process"));
   EXPECT_THAT(both.output, HasSubstr("second 2"));
@@ -268,6 +270,9 @@ TEST(GenerateTest, EqualSeedsGiveEqualSamplesAndBadOptionsAreRefused) {
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.output, HasSubstr("temperature must be >= 0"));
   EXPECT_THAT(refused.output, HasSubstr("top_p must be in (0, 1]"));
+  const Outcome nowhere = Shell(generate + "--device=UNSPECIFIED");
+  EXPECT_EQ(nowhere.exit_code, 2);
+  EXPECT_THAT(nowhere.output, HasSubstr("--device=UNSPECIFIED: must be CPU"));
   const Outcome on_gpu = Shell(generate + "--device=CUDA");
   if (on_gpu.exit_code != 0) {  // this machine has none
     EXPECT_EQ(on_gpu.exit_code, 2);

@@ -26,7 +26,7 @@ TEST(ExitCodeTest, TellsWhoCanMendIt) {
       {absl::ResourceExhaustedError("m"), 3},
       {absl::InternalError("m"), 1},
       {absl::UnknownError("m"), 1},
-      {absl::UnavailableError("m"), 1},
+      {absl::UnavailableError("m"), kPeerIsGoneExitCode},
       {absl::DeadlineExceededError("m"), 1},
       {absl::CancelledError("m"), 1},
       {SignalStatus(SIGINT), 130},
@@ -54,6 +54,13 @@ TEST(ExitCodeTest, ReportsEveryLineWithoutTheCode) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(ReportAndExitCode(absl::OkStatus()), 0);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(LogTest, AMessageMayEndItsLastLine) {
+  ::testing::internal::CaptureStderr();
+  LogError("out of memory\n\n  a table\n");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "error: out of memory\nerror: \nerror:   a table\n");
 }
 
 TEST(LogTest, PutsPrefixAndSeverityInFront) {

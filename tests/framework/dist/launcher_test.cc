@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "framework/base/exit_code.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -86,6 +88,35 @@ TEST(LauncherTest, EndsTheOthersWhenOneFails) {
   EXPECT_THAT(outcome.err, HasSubstr("rank 1 of 3 exited with code 3; ending "
                                      "the other ranks"));
   EXPECT_LT(outcome.elapsed, absl::Seconds(8));
+}
+
+TEST(LauncherTest, ARankThatEndsBecauseOfAnotherIsNotTheCause) {
+  // Rank 0 is as slow to say so as the one that serves the others' store.
+  const Outcome outcome = LaunchShell(
+      absl::StrCat("if [ $RANK = 1 ]; then exit ", kPeerIsGoneExitCode,
+                   "; fi; if [ $RANK = 2 ]; then sleep 60; fi; "
+                   "sleep 1; echo full disk; exit 3"),
+      Ranks(3));
+  ASSERT_TRUE(outcome.exit_code.ok()) << outcome.exit_code.status();
+  EXPECT_EQ(*outcome.exit_code, 3);
+  EXPECT_THAT(outcome.out, HasSubstr("[0] full disk\n"));
+  EXPECT_EQ(outcome.err,
+            "launch: rank 0 of 3 exited with code 3; ending the other ranks\n");
+}
+
+TEST(LauncherTest, WaitsForTheCauseForAMomentOnly) {
+  const std::string exit = absl::StrCat("exit ", kPeerIsGoneExitCode);
+  const Outcome hangs = LaunchShell(
+      absl::StrCat("if [ $RANK = 1 ]; then ", exit, "; fi; sleep 60"),
+      Ranks(2));
+  ASSERT_TRUE(hangs.exit_code.ok()) << hangs.exit_code.status();
+  EXPECT_EQ(*hangs.exit_code, 1);
+  EXPECT_THAT(hangs.err, HasSubstr("rank 1 of 2 exited with code 4; ending"));
+  EXPECT_LT(hangs.elapsed, absl::Seconds(8));
+  const Outcome none = LaunchShell(exit, Ranks(2));
+  ASSERT_TRUE(none.exit_code.ok()) << none.exit_code.status();
+  EXPECT_EQ(*none.exit_code, 1);
+  EXPECT_THAT(none.err, HasSubstr("exited with code 4\n"));
 }
 
 TEST(LauncherTest, KillsRanksThatIgnoreTheRequest) {

@@ -18,6 +18,7 @@ namespace {
 
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A run of process_group_worker.cc, one real process per rank.
 struct Run {
@@ -154,6 +155,23 @@ INSTANTIATE_TEST_SUITE_P(
             1,
             {AnyOf(Says(1, "rank 1 of 3: must end: rank 0 of 3 has "),
                    Says(2, "rank 2 of 3: must end: rank 0 of 3 has "))}},
+        // No stack of c10d's, and one that was stopped ends as well.
+        FailureCase{{.scenario = "RankOneStopped",
+                     .peer_timeout = "5s",
+                     .ranks_ignore_sigterm = true},
+                    1,
+                    {Says(0, "rank 0 of 2: must end: rank 1 of 2 has "),
+                     Says(1, "rank 1 of 2: must end: lost the connection to "),
+                     Not(HasSubstr("frame #"))}},
+        // Rank 0 takes longest to end, and still is the one that is named.
+        FailureCase{{.scenario = "RankZeroFails", .nproc = 3},
+                    2,
+                    {HasSubstr("rank 0 of 3 exited with code 2"),
+                     Says(0, "no such file")}},
+        FailureCase{{.scenario = "RankZeroFailsWhileOthersCompute", .nproc = 3},
+                    2,
+                    {HasSubstr("rank 0 of 3 exited with code 2"),
+                     Says(0, "no such file")}},
         FailureCase{{.scenario = "RankOneFails",
                      .nproc = 3,
                      .ranks_ignore_sigterm = true},

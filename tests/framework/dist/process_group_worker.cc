@@ -184,6 +184,23 @@ absl::Status RankZeroStopped(Rank& rank) {
   return absl::OkStatus();
 }
 
+absl::Status RankOneStopped(Rank& rank) {
+  if (rank.world.rank == 1) std::raise(SIGSTOP);
+  absl::SleepFor(absl::Minutes(5));
+  return absl::OkStatus();
+}
+
+absl::Status RankZeroFails(Rank& rank) {
+  if (rank.world.rank == 0) return absl::NotFoundError("no such file");
+  return rank.group->Barrier();
+}
+
+absl::Status RankZeroFailsWhileOthersCompute(Rank& rank) {
+  if (rank.world.rank == 0) return absl::NotFoundError("no such file");
+  absl::SleepFor(absl::Minutes(5));
+  return absl::OkStatus();
+}
+
 absl::Status RankOneFails(Rank& rank) {
   if (rank.world.rank == 1) return absl::NotFoundError("no such file");
   absl::SleepFor(absl::Minutes(5));
@@ -219,6 +236,9 @@ const std::map<std::string, Scenario>& Scenarios() {
       {"RankOneKilledWhileOthersReduce", RankOneKilledWhileOthersReduce},
       {"RankOneKilledWhileOthersCompute", RankOneKilledWhileOthersCompute},
       {"RankZeroStopped", RankZeroStopped},
+      {"RankOneStopped", RankOneStopped},
+      {"RankZeroFails", RankZeroFails},
+      {"RankZeroFailsWhileOthersCompute", RankZeroFailsWhileOthersCompute},
       {"RankOneFails", RankOneFails},
 #ifdef TESSERA_CUDA
       {"CapturedSum", CapturedSum},
