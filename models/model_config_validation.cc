@@ -12,6 +12,10 @@ namespace {
 constexpr int kHeadDimStep = 8;
 constexpr int kMaxHeadDim = 256;
 
+// Far above any model, and few enough that to count parameters layer by layer
+// costs nothing.
+constexpr int kMaxLayers = 10'000;
+
 // A field without a default.
 void CheckSize(bool given, int value, absl::string_view field,
                const Violations& violations) {
@@ -56,6 +60,9 @@ void Validate(const ModelConfig& config, Violations violations) {
                    absl::StrCat("must be >= 2; is ", config.vocab_size()));
   CheckSize(config.has_num_layers(), config.num_layers(), "num_layers",
             violations);
+  violations.Check(config.num_layers() <= kMaxLayers, "num_layers",
+                   absl::StrCat("must be at most ", kMaxLayers, "; is ",
+                                config.num_layers()));
   CheckSize(config.has_d_model(), config.d_model(), "d_model", violations);
   CheckSize(config.has_num_heads(), config.num_heads(), "num_heads",
             violations);

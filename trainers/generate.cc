@@ -6,7 +6,6 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_format.h"
-#include "framework/base/exit_code.h"
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/text_proto.h"
@@ -71,7 +70,8 @@ absl::Status Run() {
       MergeTextProto(checkpoint->config_text(), kConfigFile, &config).status());
   if (const std::string device = absl::GetFlag(FLAGS_device); !device.empty()) {
     TrainingConfig::Device value;
-    if (!TrainingConfig::Device_Parse(device, &value)) {
+    if (!TrainingConfig::Device_Parse(device, &value) ||
+        value == TrainingConfig::UNSPECIFIED) {
       return absl::InvalidArgumentError(
           absl::StrCat("--device=", device, ": must be CPU or CUDA"));
     }
@@ -98,10 +98,9 @@ absl::Status Run() {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  absl::Status status = tessera::ParseFlagsOnly(
+  return tessera::RunProgram(
       argc, argv,
       {.usage = "continues a prompt: generate --checkpoint=DIR [--prompt=TEXT]",
-       .version = tessera::BuildSummary()});
-  if (status.ok()) status = tessera::Run();
-  return tessera::ReportAndExitCode(status);
+       .version = tessera::BuildSummary()},
+      tessera::Run);
 }

@@ -1,5 +1,6 @@
 // Turns text files into a folder of tokens that trainers:train reads.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "framework/data/prepare.h"
 #include "framework/data/progress.h"
 #include "trainers/program_flags.h"
+#include "trainers/stop_signal.h"
 #include "trainers/version.h"
 
 ABSL_FLAG(std::vector<std::string>, input, {},
@@ -66,7 +68,14 @@ absl::Status Run(const std::vector<std::string>& further_inputs) {
         "--input and --out are needed: prepare_data --input='corpus/*.txt' "
         "--out=corpus.tokens");
   }
+  // While there is nothing to remove, a signal ends the program at once.
+  std::optional<StopSignal> stop;
   PrepareOptions options;
+  options.check_stop = [&stop] {
+    if (!stop.has_value()) stop.emplace();
+    return stop->received() == 0 ? absl::OkStatus()
+                                 : SignalStatus(stop->received());
+  };
   ASSIGN_OR_RETURN(options.tokenizer,
                    TokenizerKindFromName(absl::GetFlag(FLAGS_tokenizer)));
   options.vocab_size = absl::GetFlag(FLAGS_vocab_size);

@@ -47,17 +47,30 @@ void ValidateScheduleLength(const RunConfig& config,
                    after_warmup, "; is ", schedule.wsd().decay_steps()));
 }
 
-void ValidateDataForModel(const RunConfig& config,
-                          const Violations& violations) {
-  // The bytes and the end of a document.
-  constexpr int kByteTokens = 257;
+void ValidateTokenizerForModel(const RunConfig& config,
+                               const Violations& violations) {
+  // The bytes and the end of a document; BPE has pieces of the text besides.
+  constexpr int kByteTokens = 257, kBpeTokens = 300;
+  if (!config.data().has_default_text()) return;
   const int vocab = config.model().vocab_size();
-  const DataConfig& data = config.data();
-  violations.Check(data.default_text().tokenizer() != DefaultText::BYTES ||
-                       vocab >= kByteTokens,
+  const DefaultText::Tokenizer tokenizer =
+      config.data().default_text().tokenizer();
+  violations.Check(tokenizer != DefaultText::BYTES || vocab >= kByteTokens,
                    "data.default_text.tokenizer",
                    absl::StrCat("BYTES needs model.vocab_size >= ", kByteTokens,
                                 "; it is ", vocab));
+  violations.Check(
+      tokenizer != DefaultText::BPE || vocab >= kBpeTokens,
+      "data.default_text.tokenizer",
+      absl::StrCat("BPE needs model.vocab_size >= ", kBpeTokens,
+                   ", BYTES needs ", kByteTokens, "; it is ", vocab));
+}
+
+void ValidateDataForModel(const RunConfig& config,
+                          const Violations& violations) {
+  ValidateTokenizerForModel(config, violations);
+  const int vocab = config.model().vocab_size();
+  const DataConfig& data = config.data();
   violations.Check(
       !data.has_synthetic() || data.synthetic().successors() <= vocab,
       "data.synthetic.successors",

@@ -44,6 +44,12 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(
     RunPlan plan, const SessionOptions& options) {
+  // Not a rule of the config: what only generates text freezes everything.
+  if (CountToTheLastTrained(plan.shape) == 0) {
+    return absl::InvalidArgumentError(
+        "model.frozen leaves nothing to train: its patterns match every "
+        "parameter; remove or narrow one of them");
+  }
   std::unique_ptr<Session> session(new Session(std::move(plan)));
   const RunPlan& made = session->plan_;
   ASSIGN_OR_RETURN(session->group_,

@@ -9,6 +9,7 @@
 #include "absl/base/const_init.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 
 namespace tessera {
@@ -23,6 +24,7 @@ std::string& Prefix() ABSL_EXCLUSIVE_LOCKS_REQUIRED(prefix_mutex) {
 }
 
 void Write(absl::string_view severity, absl::string_view message) {
+  absl::ConsumeSuffix(&message, "\n");  // it would begin an empty line
   std::string lines;
   {
     const absl::MutexLock lock(&prefix_mutex);

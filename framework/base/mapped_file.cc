@@ -16,7 +16,9 @@ namespace tessera {
 
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path,
                                             ReadOrder order) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: opening a pipe would wait for its writer. It changes nothing
+  // about a file.
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
   }

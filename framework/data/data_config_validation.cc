@@ -1,10 +1,16 @@
 #include "framework/data/data_config_validation.h"
 
+#include <cstdint>
+
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/repeated_ptr_field.h"
 
 namespace tessera {
 namespace {
+
+// Leaves room for what is held out behind the epoch, and for shares of it to be
+// computed exactly in FP64.
+constexpr int64_t kMaxEpochTokens = int64_t{1} << 50;
 
 void ValidatePaths(const google::protobuf::RepeatedPtrField<std::string>& paths,
                    absl::string_view field, Violations violations) {
@@ -30,8 +36,9 @@ void Validate(const TokenFiles& config, Violations violations) {
 
 void Validate(const SyntheticTokens& config, Violations violations) {
   violations.Check(
-      config.epoch_tokens() >= 1, "epoch_tokens",
-      absl::StrCat("must be at least 1; is ", config.epoch_tokens()));
+      config.epoch_tokens() >= 1 && config.epoch_tokens() <= kMaxEpochTokens,
+      "epoch_tokens",
+      absl::StrCat("must be in [1, 2^50]; is ", config.epoch_tokens()));
   violations.Check(
       config.successors() >= 1, "successors",
       absl::StrCat("must be at least 1; is ", config.successors()));

@@ -83,6 +83,9 @@ absl::StatusOr<Source> OpenSource(const DefaultText& config,
   prepare.tokenizer = is_bytes ? TokenizerKind::kBytes : TokenizerKind::kBpe;
   // A byte vocabulary has one size; models of any size share its cache entry.
   prepare.vocab_size = is_bytes ? 257 : options.vocab_size;
+  prepare.vocab_size_advice =
+      "raise model.vocab_size to at least that, or set "
+      "data.default_text.tokenizer to BYTES";
   prepare.validation_fraction = validation_fraction;
   prepare.progress = options.progress;
   ASSIGN_OR_RETURN(PreparedFolder folder, OpenDefaultText(prepare));

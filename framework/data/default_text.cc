@@ -156,6 +156,8 @@ absl::StatusOr<PreparedFolder> OpenDefaultText(const PrepareOptions& options) {
     // A cache heals itself; only its maker writes there.
     RETURN_IF_ERROR(RemoveTree(folder));
   }
+  // Of processes that were killed: whoever is at work holds the lock.
+  RETURN_IF_ERROR(RemoveUnfinished(folder));
   std::vector<std::string> files;
   for (const Header& header : headers) {
     files.push_back(absl::StrCat(include, "/", header.path));

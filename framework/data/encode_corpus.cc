@@ -15,6 +15,9 @@ namespace {
 // waiting for the slowest thread costs little.
 constexpr int64_t kBytesPerThread = 4 << 20;
 
+// Bounds the memory; no machine of today has more cores to gain from.
+constexpr int kMaxThreads = 256;
+
 struct EncodedPart {
   absl::Status status;
   std::vector<int32_t> ids;
@@ -32,7 +35,7 @@ EncodedPart EncodePart(const Corpus& corpus, const Tokenizer& tokenizer,
   return {absl::OkStatus(), *std::move(ids)};
 }
 
-// Runs `task(i)` for i in [0, count) on `threads` threads.
+// Runs `task(i)` for i in [0, count) on up to `threads` threads.
 void ParallelFor(int threads, size_t count,
                  absl::FunctionRef<void(size_t)> task) {
   std::atomic<size_t> next = 0;
@@ -40,7 +43,9 @@ void ParallelFor(int threads, size_t count,
     for (size_t i = next++; i < count; i = next++) task(i);
   };
   std::vector<std::thread> others;
-  for (int i = 1; i < threads; ++i) others.emplace_back(work);
+  for (size_t i = 1; i < std::min<size_t>(threads, count); ++i) {
+    others.emplace_back(work);
+  }
   work();
   for (std::thread& other : others) other.join();
 }
@@ -49,6 +54,7 @@ void ParallelFor(int threads, size_t count,
 
 absl::Status EncodeCorpus(const Corpus& corpus, const Tokenizer& tokenizer,
                           int threads, PartSink sink) {
+  threads = std::min(threads, kMaxThreads);
   const std::vector<Corpus::Part>& parts = corpus.parts();
   for (size_t begin = 0; begin < parts.size();) {
     size_t end = begin;

@@ -11,8 +11,10 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/system_error.h"
@@ -29,6 +31,8 @@ constexpr char kManifestFile[] = "manifest.json";
 constexpr char kTokenizerFile[] = "tokenizer.model";
 constexpr char kTrainFile[] = "train.tok";
 constexpr char kValidationFile[] = "validation.tok";
+// Behind the folder's name and before the process while it is not complete.
+constexpr absl::string_view kUnfinished = ".partial-";
 
 // What BPE learns from. Learning time grows with the text, while the frequent
 // pieces of a sample are those of the whole: on 18 MB of C++, 6 MiB took 40% of
@@ -74,10 +78,15 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizer(
     }
     return std::nullopt;
   };
-  auto tokenizer = TrainBpe(static_cast<int>(options.vocab_size), sample);
+  auto tokenizer = TrainBpe(static_cast<int>(options.vocab_size), sample,
+                            options.vocab_size_advice);
   RETURN_IF_ERROR(read);
   if (tokenizer.ok()) Report(options.progress, phase, 1);
   return tokenizer;
+}
+
+absl::Status CheckStop(const PrepareOptions& options) {
+  return options.check_stop ? options.check_stop() : absl::OkStatus();
 }
 
 // A split while it is written.
@@ -139,7 +148,9 @@ absl::Status WriteShards(const Corpus& corpus, const Tokenizer& tokenizer,
         done += part.bytes;
         Report(options.progress, phase,
                static_cast<double>(done) / corpus.bytes());
-        return (part.is_validation ? validation : train).Append(part, ids);
+        RETURN_IF_ERROR(
+            (part.is_validation ? validation : train).Append(part, ids));
+        return CheckStop(options);
       }));
   RETURN_IF_ERROR(train.Finish());
   RETURN_IF_ERROR(validation.Finish());
@@ -167,6 +178,15 @@ absl::StatusOr<Manifest> WriteFolder(const Corpus& corpus,
   RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(folder, "/", kManifestFile),
                                       ToJson(manifest)));
   return manifest;
+}
+
+// "a/b//" and "a/b/." are "a/b": what stands beside a folder has a name made
+// of the folder's own.
+std::string WithoutTrailingSlashes(absl::string_view path) {
+  while ((path.size() > 1 && absl::ConsumeSuffix(&path, "/")) ||
+         (path.size() > 2 && absl::ConsumeSuffix(&path, "/."))) {
+  }
+  return std::string(path);
 }
 
 std::string Parent(absl::string_view path) {
@@ -211,8 +231,9 @@ absl::StatusOr<std::vector<std::string>> ExpandGlobs(
 }
 
 absl::StatusOr<Manifest> PrepareText(const std::vector<std::string>& files,
-                                     const std::string& out,
+                                     const std::string& given_out,
                                      const PrepareOptions& given) {
+  const std::string out = WithoutTrailingSlashes(given_out);
   PrepareOptions options = given;
   if (options.threads <= 0) {
     options.threads = std::max<int>(1, std::thread::hardware_concurrency());
@@ -227,7 +248,8 @@ absl::StatusOr<Manifest> PrepareText(const std::vector<std::string>& files,
                                         options.seed, options.separator}));
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
                    MakeTokenizer(corpus, options));
-  const std::string partial = absl::StrCat(out, ".partial-", getpid());
+  RETURN_IF_ERROR(CheckStop(options));
+  const std::string partial = absl::StrCat(out, kUnfinished, getpid());
   const auto remove_partial =
       absl::MakeCleanup([&] { RemoveTree(partial).IgnoreError(); });
   ASSIGN_OR_RETURN(const Manifest manifest,
@@ -237,6 +259,18 @@ absl::StatusOr<Manifest> PrepareText(const std::vector<std::string>& files,
   }
   RETURN_IF_ERROR(SyncDirectory(Parent(out)));
   return manifest;
+}
+
+absl::Status RemoveUnfinished(const std::string& out) {
+  const std::string parent = Parent(out);
+  const std::string unfinished =
+      absl::StrCat(out.substr(out.rfind('/') + 1), kUnfinished);
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(parent));
+  for (const std::string& name : names) {
+    if (!absl::StartsWith(name, unfinished)) continue;
+    RETURN_IF_ERROR(RemoveTree(absl::StrCat(parent, "/", name)));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<PreparedFolder> OpenPreparedFolder(const std::string& folder) {

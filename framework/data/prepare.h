@@ -2,11 +2,13 @@
 #define FRAMEWORK_DATA_PREPARE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "framework/data/manifest.h"
 #include "framework/data/progress.h"
@@ -24,6 +26,12 @@ struct PrepareOptions {
   std::string separator = "<|endoftext|>";
   int threads = 0;  // 0: one per core
   ProgressSink progress;
+  // Asked before the unfinished folder is made and after each part that went
+  // into it: an error ends the preparation. May be empty.
+  std::function<absl::Status()> check_stop;
+  // What to change where the vocabulary is too small for the text.
+  std::string vocab_size_advice =
+      "raise --vocab_size to at least that, or use --tokenizer=bytes";
 };
 
 // The files that match shell patterns, sorted, each once. NotFound names a
@@ -37,10 +45,14 @@ absl::StatusOr<std::vector<std::string>> ExpandGlobs(
 // where it holds the separator; one longer than 64 KiB is split between
 // training and validation in parts of that size, cut at line ends. Of a single
 // document that is not longer, the tail is for validation. `out` appears
-// complete, by one rename, or not at all.
+// complete, by one rename, or not at all; a process that is killed leaves an
+// unfinished folder beside it.
 absl::StatusOr<Manifest> PrepareText(const std::vector<std::string>& files,
                                      const std::string& out,
                                      const PrepareOptions& options);
+
+// Removes unfinished folders of `out`. While nobody else prepares it.
+absl::Status RemoveUnfinished(const std::string& out);
 
 // An opened folder of PrepareText().
 struct PreparedFolder {

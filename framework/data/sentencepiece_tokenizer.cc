@@ -201,7 +201,8 @@ absl::StatusOr<std::string> BpeTokenizer::Decode(
 // What training's error says in terms of ours. SentencePiece names its source
 // line and options that we do not have where the vocabulary cannot hold the
 // text's characters, of which it leaves out the rarest 0.05%.
-absl::Status TrainingError(int vocab_size, absl::string_view error) {
+absl::Status TrainingError(int vocab_size, absl::string_view error,
+                           absl::string_view advice) {
   const std::pair<absl::string_view, absl::string_view> around =
       absl::StrSplit(error, absl::MaxSplits("smaller than required_chars.", 1));
   const std::pair<absl::string_view, absl::string_view> sizes =
@@ -215,8 +216,7 @@ absl::Status TrainingError(int vocab_size, absl::string_view error) {
   return absl::InvalidArgumentError(absl::StrCat(
       "a BPE vocabulary of ", vocab_size, " is too small for this text: its ",
       needed - kFixedPieces, " distinct characters, 256 bytes and 2 control ",
-      "pieces take ", needed, "; raise --vocab_size to at least that, or use ",
-      "--tokenizer=bytes"));
+      "pieces take ", needed, "; ", advice));
 }
 
 // Hands the clean stretches of a TextStream to the bridge.
@@ -243,7 +243,8 @@ struct CleanStretches {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> TrainBpe(int vocab_size,
-                                                    const TextStream& text) {
+                                                    const TextStream& text,
+                                                    absl::string_view advice) {
   if (vocab_size < 300) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a BPE vocabulary of ", vocab_size,
@@ -257,7 +258,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> TrainBpe(int vocab_size,
       bridge->train(vocab_size, {&CleanStretches::Next, &source}, &result);
   const std::string model = Take(*bridge, &result);
   if (code != 0) {
-    return TrainingError(vocab_size, model);
+    return TrainingError(vocab_size, model, advice);
   }
   return LoadBpe(model);
 }

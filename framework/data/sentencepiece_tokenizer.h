@@ -25,9 +25,11 @@ using TextStream = std::function<std::optional<absl::string_view>()>;
 // Learns a vocabulary. `vocab_size` is an upper bound, at least 300: 256 bytes,
 // two control pieces and the characters of the text come first, and a short
 // text yields fewer. InvalidArgument names the least size where the characters
-// have no room. Deterministic. Takes one to two seconds per megabyte.
+// have no room, and goes on with `advice`: where the user can change it.
+// Deterministic. Takes one to two seconds per megabyte.
 absl::StatusOr<std::unique_ptr<Tokenizer>> TrainBpe(int vocab_size,
-                                                    const TextStream& text);
+                                                    const TextStream& text,
+                                                    absl::string_view advice);
 
 // `serialized` as by Tokenizer::Serialize().
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadBpe(

@@ -1,6 +1,6 @@
 #include "framework/optim/optimizer_config_validation.h"
 
-#include <cmath>
+#include <limits>
 #include <set>
 #include <string>
 
@@ -11,16 +11,29 @@
 namespace tessera {
 namespace {
 
+// The step computes in FP32, where these become infinity or may become 0.
+using Fp32 = std::numeric_limits<float>;
+
 void CheckPositive(double value, absl::string_view field,
                    const Violations& violations) {
-  violations.Check(std::isfinite(value) && value > 0, field,
-                   absl::StrCat("must be > 0; is ", value));
+  if (!(value > 0)) {
+    violations.Add(field, absl::StrCat("must be > 0; is ", value));
+    return;
+  }
+  violations.Check(value >= Fp32::min() && value <= Fp32::max(), field,
+                   absl::StrCat("must be a number of FP32, ", Fp32::min(),
+                                " to ", Fp32::max(), "; is ", value));
 }
 
 void CheckNotNegative(double value, absl::string_view field,
                       const Violations& violations) {
-  violations.Check(std::isfinite(value) && value >= 0, field,
-                   absl::StrCat("must be >= 0; is ", value));
+  if (!(value >= 0)) {
+    violations.Add(field, absl::StrCat("must be >= 0; is ", value));
+    return;
+  }
+  violations.Check(value <= Fp32::max(), field,
+                   absl::StrCat("must be a number of FP32, at most ",
+                                Fp32::max(), "; is ", value));
 }
 
 void CheckBeta(double value, absl::string_view field,
@@ -84,13 +97,13 @@ void Validate(const OptimizerConfig& config, Violations violations) {
                    "that exists");
   }
   Validate(config.schedule(), violations.In("schedule"));
-  if (config.has_clip_norm()) {
-    violations.Check(
-        std::isfinite(config.clip_norm()) && config.clip_norm() > 0,
-        "clip_norm",
-        absl::StrCat("must be > 0, or left out for no clipping; "
-                     "is ",
-                     config.clip_norm()));
+  if (!config.has_clip_norm()) return;
+  if (config.clip_norm() > 0) {
+    CheckPositive(config.clip_norm(), "clip_norm", violations);
+  } else {
+    violations.Add("clip_norm",
+                   absl::StrCat("must be > 0, or left out for no clipping; is ",
+                                config.clip_norm()));
   }
 }
 

@@ -164,14 +164,17 @@ class BundleTest(TemporaryFolderTest):
     def test_replaces_a_bundle_and_nothing_else(self):
         runfiles = self.runfiles_with("/usr/bin/protoc")
         self.target.mkdir()
-        (self.target / "thesis.txt").touch()
-        done = self.make_bundle("programs/program", cwd=runfiles)
-        self.assertNotEqual(done.returncode, 0)
-        self.assertTrue((self.target / "thesis.txt").exists())
-        (self.target / "thesis.txt").rename(self.target / "run")
-        done = self.make_bundle("programs/program", cwd=runfiles)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertTrue((self.target / "bin" / "program").exists())
+        for name in ("thesis.txt", "run"):
+            (self.target / name).touch()
+            done = self.make_bundle("programs/program", cwd=runfiles)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("no bundle", done.stderr)
+            self.assertTrue((self.target / name).exists())
+        shutil.rmtree(self.target)
+        for _ in range(2):
+            done = self.make_bundle("programs/program", cwd=runfiles)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertTrue((self.target / "bin" / "program").exists())
 
     def test_refuses_what_is_too_large(self):
         runfiles = self.runfiles_with("/usr/bin/protoc")

@@ -6,6 +6,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
+#include "absl/strings/str_cat.h"
 #include "framework/base/file.h"
 #include "framework/base/runtime_files.h"
 #include "gmock/gmock.h"
@@ -121,6 +122,19 @@ TEST(ProgramsTest, PrepareDataTakesFurtherInputs) {
   const nlohmann::json manifest = Json(out + "/manifest.json");
   EXPECT_EQ(manifest["train"]["documents"], 2);
   EXPECT_EQ(manifest["validation"]["documents"], 1);
+}
+
+TEST(ProgramsTest, PrepareDataRemovesWhatASignalInterrupts) {
+  const std::string text = Folder("zeros.txt"), out = Folder("stopped");
+  // Zeros that take no space, enough for seconds of work.
+  const Outcome outcome = Shell(absl::StrCat(
+      "truncate -s 256M ", text, "; ", Program("prepare_data"),
+      "--tokenizer=bytes --threads=1 --out=", out, " ", text, " & ",
+      "until ls -d ", out, ".partial-*; do kill -0 $! || break; done; ",
+      "kill -TERM $!; wait $!"));
+  EXPECT_EQ(outcome.exit_code, 143) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("error: stopped by signal 15"));
+  EXPECT_THAT(Glob(out + "*").value(), IsEmpty());
 }
 
 }  // namespace

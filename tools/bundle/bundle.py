@@ -143,11 +143,16 @@ def parse_arguments():
     return parser.parse_args()
 
 
+def is_bundle(folder):
+    return ((folder / "run").is_file() and (folder / "bin").is_dir()
+            and (folder / "torch_version").is_file())
+
+
 def main():
     arguments = parse_arguments()
     started_in = os.environ.get("BUILD_WORKING_DIRECTORY", ".")
     target = pathlib.Path(started_in, arguments.directory).resolve()
-    if target.exists() and os.listdir(target) and not (target / "run").exists():
+    if target.exists() and os.listdir(target) and not is_bundle(target):
         sys.exit(f"{target} holds something that is no bundle; name a new"
                  " folder or an empty one")
     target.parent.mkdir(parents=True, exist_ok=True)

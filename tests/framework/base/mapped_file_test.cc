@@ -66,6 +66,11 @@ TEST_P(MappedFileTest, SaysWhyItCannotOpen) {
   const absl::Status folder = MappedFile::Open(dir_, GetParam()).status();
   EXPECT_EQ(folder.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(folder.message()), EndsWith(" is not a file"));
+  const std::string pipe = dir_ + "/pipe";  // which nobody writes to
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(
+      std::string(MappedFile::Open(pipe, GetParam()).status().message()),
+      EndsWith("/pipe is not a file"));
   const std::string path = Write("secret");
   ASSERT_EQ(chmod(path.c_str(), 0), 0);
   if (access(path.c_str(), R_OK) == 0) return;  // root reads everything

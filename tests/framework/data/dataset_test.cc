@@ -25,6 +25,7 @@ namespace tessera {
 namespace {
 
 using ::absl::StatusCode;
+using ::testing::AllOf;
 using testing::Bytes;
 using testing::CppText;
 using ::testing::ElementsAre;
@@ -33,6 +34,7 @@ using testing::FlipByte;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::IsOk;
+using ::testing::Not;
 using testing::TestPath;
 using testing::Write;
 
@@ -70,6 +72,8 @@ TEST(DataConfigTest, NamesBrokenRules) {
       ElementsAre("token_files.train[1]", "token_files.validation[0]"));
   EXPECT_THAT(BrokenRules("synthetic { epoch_tokens: 0 successors: 0 }"),
               ElementsAre("synthetic.epoch_tokens", "synthetic.successors"));
+  EXPECT_THAT(BrokenRules("synthetic { epoch_tokens: 9223372036854775807 }"),
+              ElementsAre("synthetic.epoch_tokens"));
   for (const char* fraction : {"-0.1", "0.51", "nan"}) {
     EXPECT_THAT(BrokenRules(absl::StrCat("synthetic {} validation_fraction: ",
                                          fraction)),
@@ -107,6 +111,16 @@ TEST(DatasetTest, Synthetic) {
   EXPECT_THAT(Create("synthetic { successors: 301 }"),
               Fails(StatusCode::kInvalidArgument,
                     HasSubstr("data.synthetic.successors is 301")));
+}
+
+TEST(DatasetTest, TheLargestEpochHasRoomForValidation) {
+  const std::string config =
+      "synthetic { epoch_tokens: 1125899906842624 } validation_fraction: 0.5";
+  EXPECT_THAT(BrokenRules(config), IsEmpty());
+  const auto dataset = Create(config);
+  ASSERT_THAT(dataset, IsOk());
+  EXPECT_EQ(dataset->train->tokens(), int64_t{1} << 50);
+  EXPECT_EQ(dataset->validation->tokens(), int64_t{1} << 49);
 }
 
 TEST(DatasetTest, TokenFilesHoldOutTheirTail) {
@@ -216,9 +230,20 @@ TEST(DefaultTextTest, IsPreparedOnceAndHealsItself) {
       Glob(TestPath("cache") + "/tessera/datasets/*/train.tok").value();
   ASSERT_EQ(found.size(), 1u);
   FlipByte(found[0], 1000);
+  // As a process leaves it that is killed meanwhile.
+  const std::string folder = found[0].substr(0, found[0].rfind('/'));
+  ASSERT_THAT(MakeDirectories(folder + ".partial-1/x"), IsOk());
   const auto healed = Create("default_text { tokenizer: BYTES }");
   ASSERT_THAT(healed, IsOk());
   EXPECT_EQ(healed->fingerprint, fingerprints[0]);
+  EXPECT_THAT(Glob(TestPath("cache") + "/tessera/datasets/*.partial-*").value(),
+              IsEmpty());
+
+  EXPECT_THAT(Create("default_text {}", 320),
+              Fails(StatusCode::kInvalidArgument,
+                    AllOf(HasSubstr("raise model.vocab_size"),
+                          HasSubstr("data.default_text.tokenizer to BYTES"),
+                          Not(HasSubstr("--")))));
 }
 
 }  // namespace

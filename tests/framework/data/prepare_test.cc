@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@ namespace {
 
 using ::absl::StatusCode;
 using ::testing::AnyOf;
+using ::testing::Contains;
 using testing::CppText;
 using ::testing::Each;
 using ::testing::ElementsAre;
@@ -29,6 +31,7 @@ using testing::IsOk;
 using ::testing::Not;
 using testing::Read;
 using testing::TestPath;
+using ::testing::Value;
 using testing::Write;
 
 // The text of every part, in order.
@@ -341,6 +344,46 @@ TEST_P(PrepareTest, LeavesNothingBehindOnFailure) {
   const auto left = ListDirectory(TestPath(""));
   ASSERT_THAT(left, IsOk());
   EXPECT_THAT(*left, Each(Not(HasSubstr("out2"))));
+}
+
+TEST_P(PrepareTest, StopsWhenToldToAndLeavesNothing) {
+  int asked = 0;
+  options_.check_stop = [&] {
+    const auto left = ListDirectory(TestPath(""));
+    EXPECT_THAT(left, IsOk());
+    // Not before there is something to remove.
+    EXPECT_EQ(asked > 0, Value(*left, Contains(HasSubstr("out.partial-"))));
+    return ++asked == 3 ? absl::CancelledError("enough") : absl::OkStatus();
+  };
+  EXPECT_THAT(PrepareText(files_, out_, options_),
+              Fails(StatusCode::kCancelled, "enough"));
+  EXPECT_EQ(asked, 3);
+  EXPECT_THAT(ListDirectory(TestPath("")).value(), Each(HasSubstr("text")));
+}
+
+TEST_P(PrepareTest, TakesAFolderWithSlashesBehindItsName) {
+  for (const char* tail : {"/", "//", "/.", "/./"}) {
+    EXPECT_THAT(PrepareText(files_, out_ + tail, options_), IsOk()) << tail;
+    EXPECT_THAT(OpenPreparedFolder(out_), IsOk());
+    EXPECT_THAT(PrepareText(files_, out_ + tail, options_),
+                Fails(StatusCode::kAlreadyExists, HasSubstr(out_)));
+    EXPECT_THAT(RemoveTree(out_), IsOk());
+  }
+}
+
+TEST_P(PrepareTest, BoundsTheThreads) {
+  options_.threads = std::numeric_limits<int>::max();
+  EXPECT_THAT(PrepareText(files_, out_, options_), IsOk());
+}
+
+TEST_P(PrepareTest, RemovesWhatWasNotFinished) {
+  for (const char* name : {"out.partial-1/x", "out.partial-22", "out"}) {
+    ASSERT_THAT(MakeDirectories(TestPath(name)), IsOk());
+  }
+  EXPECT_THAT(RemoveUnfinished(out_), IsOk());
+  const auto left = ListDirectory(TestPath("")).value();
+  EXPECT_THAT(left, Contains("out"));
+  EXPECT_THAT(left, Each(Not(HasSubstr("partial"))));
 }
 
 TEST_P(PrepareTest, KeepsTextThatIsNotUtf8) {

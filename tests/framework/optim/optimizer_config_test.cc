@@ -48,10 +48,14 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"", "algorithm"}, BadConfig{"adamw {}", "adamw.lr"},
         BadConfig{"adamw { lr: 0 }", "adamw.lr"},
         BadConfig{"adamw { lr: nan }", "adamw.lr"},
+        BadConfig{"adamw { lr: inf }", "adamw.lr"},
+        BadConfig{"adamw { lr: 1e39 }", "adamw.lr"},
         BadConfig{"adamw { lr: 1 beta1: 1 }", "adamw.beta1"},
         BadConfig{"adamw { lr: 1 beta2: -0.1 }", "adamw.beta2"},
         BadConfig{"adamw { lr: 1 eps: 0 }", "adamw.eps"},
+        BadConfig{"adamw { lr: 1 eps: 1e-50 }", "adamw.eps"},
         BadConfig{"adamw { lr: 1 weight_decay: -1 }", "adamw.weight_decay"},
+        BadConfig{"adamw { lr: 1 weight_decay: 1e39 }", "adamw.weight_decay"},
         BadConfig{"adamw { lr: 1 groups { patterns: '*' } }",
                   "adamw.groups[0].name"},
         BadConfig{"adamw { lr: 1 groups { name: 'all' } }",
@@ -62,10 +66,14 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"adamw { lr: 1 groups { name: 'all' patterns: '*' "
                   "lr_multiplier: inf } }",
                   "adamw.groups[0].lr_multiplier"},
+        BadConfig{"adamw { lr: 1 groups { name: 'all' patterns: '*' "
+                  "lr_multiplier: 1e60 } }",
+                  "adamw.groups[0].lr_multiplier"},
         BadConfig{"adamw { lr: 1 groups { name: 'a' patterns: 'x' } "
                   "groups { name: 'a' patterns: 'y' } }",
                   "adamw.groups[1].name"},
         BadConfig{"adamw { lr: 1 } clip_norm: 0", "clip_norm"},
+        BadConfig{"adamw { lr: 1 } clip_norm: 1e39", "clip_norm"},
         BadConfig{"adamw { lr: 1 } schedule { warmup_steps: -1 }",
                   "schedule.warmup_steps"},
         BadConfig{"adamw { lr: 1 } schedule { cosine { decay_steps: 0 } }",
@@ -94,6 +102,15 @@ TEST(OptimizerConfig, SixteenGroupsAreTheMost) {
   const auto found = ViolationsOf("adamw { lr: 1 " + groups + "}");
   ASSERT_EQ(found.size(), 1);
   EXPECT_EQ(found[0].message, "there may be at most 16; there are 17");
+}
+
+TEST(OptimizerConfig, SaysWhatFp32Holds) {
+  const auto found = ViolationsOf("adamw { lr: 1e39 } clip_norm: nan");
+  ASSERT_EQ(found.size(), 2);
+  EXPECT_EQ(found[0].message,
+            "must be a number of FP32, 1.17549e-38 to 3.40282e+38; is 1e+39");
+  EXPECT_EQ(found[1].message,
+            "must be > 0, or left out for no clipping; is nan");
 }
 
 TEST(OptimizerConfig, ReportsEveryBrokenRuleAtOnce) {
