@@ -203,12 +203,18 @@ std::vector<ConformanceCase> GpuCases() {
   for (const int64_t d : {32, 64, 96, 128, 192, 256}) {
     many_heads.push_back({9, 70, 70, 32, 32, d});
   }
+  // Small enough for every sanitizer (sanitize.py).
+  std::vector<Shape> two_tiles;
+  for (const int64_t d : {32, 64, 80, 96, 128, 192, 256}) {
+    two_tiles.push_back({1, 129, 129, 2, 1, d});
+  }
   const Cases large_tiles = OfFlashCuda(Cross(many_heads, {at::kFloat}));
   return Join({Cross(SquareShapes(), dtypes), Cross(OtherShapes(), dtypes),
                Cross(training, dtypes), Cross(long_ones, dtypes), large_tiles,
                Deterministic(large_tiles),
                With(Values::kHugeLogits, Cross(ExtremeShapes(), dtypes)),
                With(Values::kSubnormalKeys, Cross(ExtremeShapes(), dtypes)),
+               Deterministic(Cross(two_tiles, dtypes)),
                Deterministic(Cross(DeterminismShapes(), dtypes)),
                Deterministic(Cross(training, dtypes))});
 }

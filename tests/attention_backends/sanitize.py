@@ -34,12 +34,14 @@ DIMS = {"hopper": (64, 80, 96, 128), "portable": (32, 64, 80, 96, 128, 192, 256)
 DTYPES = {"hopper": ("BFloat16", "Half"), "portable": ("BFloat16",),
           "fp32": ("Float",), "fused": ("BFloat16", "Float")}
 # Cases of the conformance suite, by the shape in their names.
-UNEQUAL = ["b1_s65_t777_*", "b2_s129_t64_*", "b2_s100_t65_*"]
-MANY_KEYS = ["b1_s130_t1100_*"]  # other tiles
-MANY_HEADS = ["b9_s70_t70_h32_*_causal"]  # the FP32 kernels' large tiles
-DETERMINISTIC = ["b2_s300_t300_*", "b1_s129_t400_*", "b1_s330_t270_*",
-                 "b1_s300_t300_*", "b1_s260_t200_*", "b1_s200_t330_*"]
-MORE = {"hopper": MANY_KEYS, "fp32": MANY_HEADS}
+UNEQUAL = ["b2_s129_t64_*", "b2_s100_t65_*"]
+DETERMINISTIC = ["b1_s129_t129_h2_g1_*"]
+# And what racecheck, ten times as slow as the others, is spared.
+LARGE = ["b1_s65_t777_*"]
+LARGE_DETERMINISTIC = ["b2_s300_t300_*", "b1_s129_t400_*", "b1_s330_t270_*",
+                       "b1_s300_t300_*", "b1_s260_t200_*", "b1_s200_t330_*"]
+# With tiles of their own.
+LARGE_OF = {"hopper": ["b1_s130_t1100_*"], "fp32": ["b9_s70_t70_h32_*"]}
 # Rows in two passes, blocks of 1024 threads, bands, packs.
 FUSED_SUITE = [f"*GpuCompiledFused*/{i}" for i in range(5)]
 TOOLS = {
@@ -82,20 +84,19 @@ def sanitizer():
 
 
 def filter_of(family, tool):
+    shapes = [f"b*_s129_t129_*_d{dim}" for dim in DIMS[family]] + UNEQUAL
+    deterministic = list(DETERMINISTIC)
+    if tool != "racecheck":
+        own = LARGE_OF.get(family, [])
+        shapes += LARGE + own
+        deterministic += LARGE_DETERMINISTIC + own
+    if family == "fused":
+        deterministic = []  # the same kernels
+    masks = "causal" if tool == "racecheck" else "*"
     backend = "COMPILED_FUSED" if family == "fused" else "FLASH_CUDA"
-    # racecheck takes ten times as long as the others.
-    slow = tool == "racecheck"
-    more = [] if slow and family == "fp32" else MORE.get(family, [])
-    shapes = [f"b*_s129_t129_*_d{dim}_*" for dim in DIMS[family]]
-    cases = [f"{shape}_{dtype}" for shape in shapes + UNEQUAL + more
-             for dtype in DTYPES[family]]
-    if family != "fused":
-        cases += [f"{shape}_{dtype}_deterministic"
-                  for shape in DETERMINISTIC + more for dtype in DTYPES[family]]
-    if slow:
-        cases = [re.sub(r"(_causal|_\*)_(?=[A-Z])", "_causal_", case)
-                 for case in cases]
-    suite = [f"*GpuConformance*/{backend}_{case}" for case in cases]
+    suite = [f"*GpuConformance*/{backend}_{shape}_{masks}_{dtype}{mode}"
+             for mode, some in (("", shapes), ("_deterministic", deterministic))
+             for shape in some for dtype in DTYPES[family]]
     # At these sizes cuBLAS's kernels store by the copy engine, which initcheck
     # does not see: it would report ours, which read the products.
     if family == "fused" and tool != "initcheck":
