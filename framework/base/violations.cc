@@ -1,5 +1,7 @@
 #include "framework/base/violations.h"
 
+#include <limits>
+
 #include "absl/strings/str_cat.h"
 
 namespace tessera {
@@ -17,6 +19,18 @@ void Violations::Add(absl::string_view field, absl::string_view message) const {
 void Violations::Check(bool holds, absl::string_view field,
                        absl::string_view message) const {
   if (!holds) Add(field, message);
+}
+
+void Violations::CheckPositiveInFp32(double value,
+                                     absl::string_view field) const {
+  using Fp32 = std::numeric_limits<float>;
+  if (!(value > 0)) {
+    Add(field, absl::StrCat("must be > 0; is ", value));
+    return;
+  }
+  Check(value >= Fp32::min() && value <= Fp32::max(), field,
+        absl::StrCat("must be a number of FP32, ", Fp32::min(), " to ",
+                     Fp32::max(), "; is ", value));
 }
 
 }  // namespace tessera

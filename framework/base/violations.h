@@ -32,6 +32,8 @@ class Violations {
   // Adds unless `holds`.
   void Check(bool holds, absl::string_view field,
              absl::string_view message) const;
+  // `value` has to be > 0 and to stay so, and finite, in FP32.
+  void CheckPositiveInFp32(double value, absl::string_view field) const;
 
  private:
   std::vector<Violation>* list_;

@@ -11,29 +11,17 @@
 namespace tessera {
 namespace {
 
-// The step computes in FP32, where these become infinity or may become 0.
-using Fp32 = std::numeric_limits<float>;
-
-void CheckPositive(double value, absl::string_view field,
-                   const Violations& violations) {
-  if (!(value > 0)) {
-    violations.Add(field, absl::StrCat("must be > 0; is ", value));
-    return;
-  }
-  violations.Check(value >= Fp32::min() && value <= Fp32::max(), field,
-                   absl::StrCat("must be a number of FP32, ", Fp32::min(),
-                                " to ", Fp32::max(), "; is ", value));
-}
-
+// The step computes in FP32, where what is too large becomes infinity.
 void CheckNotNegative(double value, absl::string_view field,
                       const Violations& violations) {
   if (!(value >= 0)) {
     violations.Add(field, absl::StrCat("must be >= 0; is ", value));
     return;
   }
-  violations.Check(value <= Fp32::max(), field,
-                   absl::StrCat("must be a number of FP32, at most ",
-                                Fp32::max(), "; is ", value));
+  constexpr float kMost = std::numeric_limits<float>::max();
+  violations.Check(value <= kMost, field,
+                   absl::StrCat("must be a number of FP32, at most ", kMost,
+                                "; is ", value));
 }
 
 void CheckBeta(double value, absl::string_view field,
@@ -99,7 +87,7 @@ void Validate(const OptimizerConfig& config, Violations violations) {
   Validate(config.schedule(), violations.In("schedule"));
   if (!config.has_clip_norm()) return;
   if (config.clip_norm() > 0) {
-    CheckPositive(config.clip_norm(), "clip_norm", violations);
+    violations.CheckPositiveInFp32(config.clip_norm(), "clip_norm");
   } else {
     violations.Add("clip_norm",
                    absl::StrCat("must be > 0, or left out for no clipping; is ",
@@ -109,13 +97,13 @@ void Validate(const OptimizerConfig& config, Violations violations) {
 
 void Validate(const AdamWConfig& config, Violations violations) {
   if (config.has_lr()) {
-    CheckPositive(config.lr(), "lr", violations);
+    violations.CheckPositiveInFp32(config.lr(), "lr");
   } else {
     violations.Add("lr", "must be given");
   }
   CheckBeta(config.beta1(), "beta1", violations);
   CheckBeta(config.beta2(), "beta2", violations);
-  CheckPositive(config.eps(), "eps", violations);
+  violations.CheckPositiveInFp32(config.eps(), "eps");
   CheckNotNegative(config.weight_decay(), "weight_decay", violations);
   violations.Check(config.groups_size() <= kMaxAdamWGroups, "groups",
                    absl::StrCat("there may be at most ", kMaxAdamWGroups,

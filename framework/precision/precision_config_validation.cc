@@ -1,29 +1,15 @@
 #include "framework/precision/precision_config_validation.h"
 
 #include <cmath>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 
 namespace tessera {
 namespace {
 
-// The scale is an FP32 tensor.
-void CheckScale(double scale, const Violations& violations) {
-  using Fp32 = std::numeric_limits<float>;
-  if (!(scale > 0)) {
-    violations.Add("initial_scale", absl::StrCat("must be > 0; is ", scale));
-    return;
-  }
-  violations.Check(scale >= Fp32::min() && scale <= Fp32::max(),
-                   "initial_scale",
-                   absl::StrCat("must be a number of FP32, ", Fp32::min(),
-                                " to ", Fp32::max(), "; is ", scale));
-}
-
 void ValidateLossScaler(const LossScalerConfig& config,
                         const Violations& violations) {
-  CheckScale(config.initial_scale(), violations);
+  violations.CheckPositiveInFp32(config.initial_scale(), "initial_scale");
   violations.Check(
       std::isfinite(config.growth_factor()) && config.growth_factor() > 1,
       "growth_factor",
