@@ -78,16 +78,11 @@ cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream) {
   using T = Element<kType>;
   const WorkspaceLayout layout = LayoutOf(params.forward, params.deterministic);
   char* const workspace = static_cast<char*>(params.workspace);
-  BackwardScratch scratch = {reinterpret_cast<RowStatistics*>(workspace),
-                             nullptr};
-  int64_t sums = 0;
-  if (!params.deterministic) {
-    scratch.dq_sums =
-        reinterpret_cast<float*>(workspace + layout.statistics_bytes);
-    sums = layout.dq_bytes / static_cast<int64_t>(sizeof(float));
-  }
-  cudaError_t error =
-      LaunchStatistics<T, kHeadDim>(params, scratch, sums, stream);
+  const BackwardScratch scratch = {
+      reinterpret_cast<RowStatistics*>(workspace),
+      reinterpret_cast<float*>(workspace + layout.statistics_bytes)};
+  cudaError_t error = LaunchStatistics<T, kHeadDim>(
+      params, scratch, layout.dq_bytes / int64_t{sizeof(float)}, stream);
   if (error != cudaSuccess) return error;
   if (params.deterministic) {
     error = LaunchKeys<T, kHeadDim, false>(params, scratch, stream);

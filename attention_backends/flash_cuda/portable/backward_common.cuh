@@ -28,7 +28,7 @@ struct RowStatistics {
 struct BackwardScratch {
   RowStatistics* statistics;  // [B, H, S]
   // [B, H, query tiles, BackwardTiles::kDqElements]: dQ / scale, each thread's
-  // elements in its own order; null where dQ has a kernel of its own.
+  // elements in its own order; of no length where dQ has a kernel of its own.
   float* dq_sums;
 };
 
