@@ -50,10 +50,15 @@ struct BackwardMemory {
     return base + 2 * Tiles::kHeldBytes + 4 * Tiles::kVisitingBytes +
            stage * Tiles::kStatisticsBytes;
   }
+  // Tiles of kHeld x kVisiting; P where warps share their scores.
   __device__ __forceinline__ uint32_t Ds() const { return Statistics(2); }
+  __device__ __forceinline__ uint32_t P() const {
+    return Ds() + Tiles::kDsBytes;
+  }
 };
 
-// A warp's place among the held rows and the columns of the results.
+// A warp's place among the held rows and the columns of the results, and of the
+// scores where warps share them.
 template <typename Tiles>
 struct BackwardWarp {
   int row = Warp() / Tiles::kColumnWarps * 16 * Tiles::kRowBlocks;

@@ -122,6 +122,34 @@ __device__ __forceinline__ void ToGradients(float factor, uint32_t statistics,
   }
 }
 
+// P^T and dS^T / scale of a warp's keys with the visit's queries from
+// `first_col` on.
+template <typename T, int kHeadDim, int kM, int kN>
+__device__ __forceinline__ void ComputeScores(const ForwardParams& params,
+                                              const KeyTask<T>& task,
+                                              const QueryVisit& visit,
+                                              int first_col,
+                                              float (&p)[kM][kN][4],
+                                              float (&ds)[kM][kN][4]) {
+  using Tiles = BackwardTiles<kHeadDim>;
+  constexpr int kRowBytes = TileLayout<kHeadDim>::kRowBytes;
+  const BackwardMemory<Tiles> memory;
+  const BackwardWarp<Tiles> warp;
+  const int stage = visit.Stage();
+  const int first_query = visit.tile * Tiles::kVisiting;
+  const uint32_t held = warp.row * kRowBytes, visiting = first_col * kRowBytes;
+  MultiplyRows<T, kHeadDim>(memory.Held(0) + held,
+                            memory.Visiting(stage, 0) + visiting, p);
+  if (task.visible.NeedsMask(first_query, task.first_key + Tiles::kHeld)) {
+    Hide<true>(task.visible, task.first_key + warp.row, first_query + first_col,
+               p);
+  }
+  MultiplyRows<T, kHeadDim>(memory.Held(1) + held,
+                            memory.Visiting(stage, 1) + visiting, ds);
+  ToGradients(params.scale * kLog2E, memory.Statistics(stage) + first_col * 8,
+              p, ds);
+}
+
 // A warp's share of one visit: dK += dS^T Q, dV += P^T dO; leaves dS^T in
 // shared memory where the block goes on to dQ.
 template <typename T, int kHeadDim, bool kStagesDs, int kM, int kN>
@@ -136,35 +164,52 @@ __device__ __forceinline__ void VisitQueries(const ForwardParams& params,
   const BackwardMemory<Tiles> memory;
   const BackwardWarp<Tiles> warp;
   const int stage = visit.Stage();
-  const int first_query = visit.tile * Tiles::kVisiting;
-  const bool masks =
-      task.visible.NeedsMask(first_query, task.first_key + Tiles::kHeld);
 #pragma unroll 1
   for (int step = 0; step < Tiles::kVisiting; step += kStep) {
-    const uint32_t q_rows = memory.Visiting(stage, 0) + step * kRowBytes;
-    const uint32_t do_rows = memory.Visiting(stage, 1) + step * kRowBytes;
     float p[kM][kStep / 8][4], ds[kM][kStep / 8][4];
-    MultiplyRows<T, kHeadDim>(memory.Held(0) + warp.row * kRowBytes, q_rows, p);
-    if (masks) {
-      Hide<true>(task.visible, task.first_key + warp.row, first_query + step,
-                 p);
-    }
-    MultiplyRows<T, kHeadDim>(memory.Held(1) + warp.row * kRowBytes, do_rows,
-                              ds);
-    ToGradients(params.scale * kLog2E, memory.Statistics(stage) + step * 8, p,
-                ds);
+    ComputeScores<T, kHeadDim>(params, task, visit, step, p, ds);
     uint32_t a[kM][kStep / 16][4];
     PackFragments<T>(p, a);
-    MultiplyInto<T, kHeadDim, Tiles::kColumnWarps>(a, do_rows, warp.column_warp,
-                                                   dv);
+    MultiplyInto<T, kHeadDim, 1>(
+        a, memory.Visiting(stage, 1) + step * kRowBytes, 0, dv);
     PackFragments<T>(ds, a);
-    if (kStagesDs && warp.column_warp == 0) {
+    if (kStagesDs) {
       StageFragments<Tiles::kVisiting, 1>(memory.Ds(), warp.row, step / kChunk,
                                           a);
     }
-    MultiplyInto<T, kHeadDim, Tiles::kColumnWarps>(a, q_rows, warp.column_warp,
-                                                   dk);
+    MultiplyInto<T, kHeadDim, 1>(
+        a, memory.Visiting(stage, 0) + step * kRowBytes, 0, dk);
   }
+  if (kStagesDs) __syncthreads();  // dS is there
+}
+
+// The same where warps share the scores.
+template <typename T, int kHeadDim, int kM, int kN>
+__device__ __forceinline__ void VisitQueriesTogether(
+    const ForwardParams& params, const KeyTask<T>& task,
+    const QueryVisit& visit, float (&dk)[kM][kN][4], float (&dv)[kM][kN][4]) {
+  using Tiles = BackwardTiles<kHeadDim>;
+  constexpr int kVisiting = Tiles::kVisiting, kStep = Tiles::kStep;
+  const BackwardMemory<Tiles> memory;
+  const BackwardWarp<Tiles> warp;
+  const int first_col = warp.column_warp * kStep;
+  float p[kM][kStep / 8][4], ds[kM][kStep / 8][4];
+  ComputeScores<T, kHeadDim>(params, task, visit, first_col, p, ds);
+  uint32_t staged[kM][kStep / 16][4];
+  PackFragments<T>(p, staged);
+  StageFragments<kVisiting, 1>(memory.P(), warp.row, first_col / kChunk,
+                               staged);
+  PackFragments<T>(ds, staged);
+  StageFragments<kVisiting, 1>(memory.Ds(), warp.row, first_col / kChunk,
+                               staged);
+  __syncthreads();  // P and dS are there
+  constexpr int kRowBytes = TileLayout<kVisiting>::kRowBytes;
+  MultiplyTiles<T, kVisiting, kHeadDim, Tiles::kColumnWarps>(
+      memory.P() + warp.row * kRowBytes, memory.Visiting(visit.Stage(), 1),
+      warp.column_warp, dv);
+  MultiplyTiles<T, kVisiting, kHeadDim, Tiles::kColumnWarps>(
+      memory.Ds() + warp.row * kRowBytes, memory.Visiting(visit.Stage(), 0),
+      warp.column_warp, dk);
 }
 
 template <typename T, int kHeadDim, bool kAddsDq>
@@ -198,9 +243,12 @@ __global__ void __launch_bounds__(BackwardTiles<kHeadDim>::kThreads)
     if (next.index < visits) {
       LoadQueries<T, kHeadDim>(params, scratch, task, next);
     }
-    VisitQueries<T, kHeadDim, kAddsDq>(p, task, visit, dk, dv);
+    if constexpr (Tiles::kSharesScores) {
+      VisitQueriesTogether<T, kHeadDim>(p, task, visit, dk, dv);
+    } else {
+      VisitQueries<T, kHeadDim, kAddsDq>(p, task, visit, dk, dv);
+    }
     if constexpr (kAddsDq) {
-      __syncthreads();  // dS is there
       const int64_t query_tiles = CeilDiv(p.s, Tiles::kVisiting);
       const int64_t tile =
           visit.HeadOfAll(p, task.batch) * query_tiles + visit.tile;

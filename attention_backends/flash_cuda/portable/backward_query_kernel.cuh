@@ -81,47 +81,69 @@ __device__ __forceinline__ void LoadKeys(const QueryTask<T>& task, int visit) {
                                                  task.v, first_key);
 }
 
+// dS / scale of a warp's queries with the visit's keys from `first_col` on.
+template <typename T, int kHeadDim, int kM, int kN>
+__device__ __forceinline__ void ComputeDs(
+    const QueryTask<T>& task, int visit, int first_col, float factor,
+    const RowStatistics (&statistics)[kM][2], float (&ds)[kM][kN][4]) {
+  using Tiles = BackwardTiles<kHeadDim>;
+  constexpr int kRowBytes = TileLayout<kHeadDim>::kRowBytes;
+  const BackwardMemory<Tiles> memory;
+  const BackwardWarp<Tiles> warp;
+  const int stage = visit % 2, first_key = visit * Tiles::kVisiting;
+  const uint32_t held = warp.row * kRowBytes, visiting = first_col * kRowBytes;
+  float p[kM][kN][4];
+  MultiplyRows<T, kHeadDim>(memory.Held(0) + held,
+                            memory.Visiting(stage, 0) + visiting, p);
+  if (task.visible.NeedsMask(task.first_query, first_key + Tiles::kVisiting)) {
+    Hide<false>(task.visible, task.first_query + warp.row,
+                first_key + first_col, p);
+  }
+  MultiplyRows<T, kHeadDim>(memory.Held(1) + held,
+                            memory.Visiting(stage, 1) + visiting, ds);
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const RowStatistics& row = statistics[m][e / 2];
+        ds[m][n][e] = Exp2(p[m][n][e] * factor + row.minus_log_sum) *
+                      (ds[m][n][e] - row.row_sum);
+      }
+    }
+  }
+}
+
 // A warp's share of one visit: dQ += dS K.
 template <typename T, int kHeadDim, int kM, int kN>
 __device__ __forceinline__ void VisitKeys(
     const QueryTask<T>& task, int visit, float factor,
     const RowStatistics (&statistics)[kM][2], float (&dq)[kM][kN][4]) {
   using Tiles = BackwardTiles<kHeadDim>;
-  constexpr int kRowBytes = TileLayout<kHeadDim>::kRowBytes;
-  constexpr int kStep = Tiles::kStep;
+  constexpr int kVisiting = Tiles::kVisiting, kStep = Tiles::kStep;
   const BackwardMemory<Tiles> memory;
   const BackwardWarp<Tiles> warp;
-  const int stage = visit % 2, first_key = visit * Tiles::kVisiting;
-  const bool masks =
-      task.visible.NeedsMask(task.first_query, first_key + Tiles::kVisiting);
-#pragma unroll 1
-  for (int step = 0; step < Tiles::kVisiting; step += kStep) {
-    const uint32_t k_rows = memory.Visiting(stage, 0) + step * kRowBytes;
-    const uint32_t v_rows = memory.Visiting(stage, 1) + step * kRowBytes;
-    float p[kM][kStep / 8][4], ds[kM][kStep / 8][4];
-    MultiplyRows<T, kHeadDim>(memory.Held(0) + warp.row * kRowBytes, k_rows, p);
-    if (masks) {
-      Hide<false>(task.visible, task.first_query + warp.row, first_key + step,
-                  p);
-    }
-    MultiplyRows<T, kHeadDim>(memory.Held(1) + warp.row * kRowBytes, v_rows,
-                              ds);
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-#pragma unroll
-      for (int n = 0; n < kStep / 8; ++n) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const RowStatistics& row = statistics[m][e / 2];
-          ds[m][n][e] = Exp2(p[m][n][e] * factor + row.minus_log_sum) *
-                        (ds[m][n][e] - row.row_sum);
-        }
-      }
-    }
-    uint32_t a[kM][kStep / 16][4];
+  const uint32_t k_rows = memory.Visiting(visit % 2, 0);
+  float ds[kM][kStep / 8][4];
+  uint32_t a[kM][kStep / 16][4];
+  if constexpr (Tiles::kSharesScores) {
+    const int first_col = warp.column_warp * kStep;
+    ComputeDs<T, kHeadDim>(task, visit, first_col, factor, statistics, ds);
     PackFragments<T>(ds, a);
-    MultiplyInto<T, kHeadDim, Tiles::kColumnWarps>(a, k_rows, warp.column_warp,
-                                                   dq);
+    StageFragments<kVisiting, 1>(memory.Ds(), warp.row, first_col / kChunk, a);
+    __syncthreads();  // dS is there
+    MultiplyTiles<T, kVisiting, kHeadDim, Tiles::kColumnWarps>(
+        memory.Ds() + warp.row * TileLayout<kVisiting>::kRowBytes, k_rows,
+        warp.column_warp, dq);
+  } else {
+#pragma unroll 1
+    for (int step = 0; step < kVisiting; step += kStep) {
+      ComputeDs<T, kHeadDim>(task, visit, step, factor, statistics, ds);
+      PackFragments<T>(ds, a);
+      MultiplyInto<T, kHeadDim, 1>(
+          a, k_rows + step * TileLayout<kHeadDim>::kRowBytes, 0, dq);
+    }
   }
 }
 

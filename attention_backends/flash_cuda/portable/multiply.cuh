@@ -89,6 +89,34 @@ __device__ __forceinline__ void MultiplyInto(const uint32_t (&a)[kM][kK][4],
   }
 }
 
+// The same with A in shared memory too, in a tile of kInner columns.
+template <typename T, int kInner, int kCols, int kStride, int kM, int kN>
+__device__ __forceinline__ void MultiplyTiles(uint32_t a, uint32_t b,
+                                              int column_warp,
+                                              float (&c)[kM][kN][4]) {
+  static_assert(kN * kStride * kChunk == kCols, "all columns, once");
+  const LaneAddress<kInner> a_lane(a, RowsFirst(Lane()));
+  const LaneAddress<kCols> b_lane(b, RowsFirst(Lane()), 2 * column_warp);
+#pragma unroll
+  for (int k = 0; k < kInner / 16; ++k) {
+    uint32_t fa[kM][4];
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      LoadMatrices(a_lane.At(16 * m, 2 * k), fa[m]);
+    }
+#pragma unroll
+    for (int n = 0; n < kN; n += 2) {
+      uint32_t fb[4];
+      LoadTransposed(b_lane.At(16 * k, n * kStride), fb);
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+        Mma<T>(c[m][n], fa[m], fb[0], fb[1]);
+        Mma<T>(c[m][n + 1], fa[m], fb[2], fb[3]);
+      }
+    }
+  }
+}
+
 }  // namespace portable
 }  // namespace flash
 }  // namespace tessera

@@ -57,27 +57,38 @@ struct ForwardTiles {
 
 // One block holds a tile of keys (K and V, for dK and dV) and visits tiles of
 // queries (Q and dO), or holds queries (for dQ) and visits keys: the same sizes
-// serve both. A warp owns 16 kRowBlocks held rows and multiplies them by
-// kStep visiting rows at a time. dK and dV, for all columns of those rows, stay
-// in registers; from 192 on, two warps with the same rows take half of the
-// columns each, and both compute the scores.
+// serve both. A warp owns 16 kRowBlocks held rows. Up to head dim 80 it
+// multiplies them by kStep visiting rows at a time, and the scores stay in its
+// registers for dK and dV, which it accumulates for all columns. Beyond that
+// kColumnWarps warps own the same rows: each computes the scores with its part
+// of the visiting rows, kStep of them, and takes its part of dK's and dV's
+// columns, for which they exchange P and dS through shared memory. That reads
+// less of it, 144 operands a visit and warp at head dim 128 instead of the 176
+// of warps on their own, 16 rows each.
 //
-//   head dim               32, 64   80, 96, 128      192      256
-//   held x visiting      128 x 64     128 x 64     64 x 64  64 x 32
-//   warps x row blocks     4 x 2        8 x 1       8 x 1    8 x 1
-//   step                    32           64           64       32
-//   registers: S and dP     64           64           64       32
-//              dK and dV 64, 128   80, 96, 128        96      128
-//   shared KiB           49, 81  107, 113, 145       153      133
+//   head dim             32, 64       80      96, 128      192      256
+//   held x visiting    128 x 64  128 x 64    128 x 64  64 x 64  64 x 32
+//   warps                     4         8           8        8        8
+//   column warps              1         1           2        4        2
+//   row blocks                2         1           2        2        1
+//   step                     32        64          32       16       16
+//   registers: S and dP      64        64          64       32       16
+//              dK and dV 64, 128       80     96, 128       96      128
+//   shared KiB          49, 81       107     129, 161      161      137
 template <int kHeadDim>
 struct BackwardTiles {
   static constexpr int kHeld = kHeadDim <= 128 ? 128 : 64;
   static constexpr int kVisiting = kHeadDim <= 192 ? 64 : 32;
   static constexpr int kWarps = kHeadDim <= 64 ? 4 : 8;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kColumnWarps = kHeadDim <= 128 ? 1 : 2;
+  static constexpr int kColumnWarps = kHeadDim <= 80    ? 1
+                                      : kHeadDim == 192 ? 4
+                                                        : 2;
   static constexpr int kRowBlocks = kHeld / 16 * kColumnWarps / kWarps;
-  static constexpr int kStep = kRowBlocks == 2 ? 32 : kVisiting;
+  static constexpr bool kSharesScores = kColumnWarps > 1;
+  static constexpr int kStep = kSharesScores     ? kVisiting / kColumnWarps
+                               : kRowBlocks == 2 ? 32
+                                                 : kVisiting;
 
   // dQ of a query tile is the product over all held keys: the warps share it as
   // a grid, dealing out pairs of 8 columns in turn.
@@ -93,9 +104,12 @@ struct BackwardTiles {
   static constexpr int kVisitingBytes = kVisiting * kHeadDim * 2;
   static constexpr int kStatisticsBytes = kVisiting * 8;
   static constexpr int kDsBytes = kHeld * kVisiting * 2;
-  // Two held tiles; two stages of two visiting tiles and their statistics; dS.
+  static constexpr int kPBytes = kSharesScores ? kDsBytes : 0;
+  // Two held tiles; two stages of two visiting tiles and their statistics; dS
+  // and P.
   static constexpr int kSharedBytes =
-      2 * kHeldBytes + 2 * (2 * kVisitingBytes + kStatisticsBytes) + kDsBytes;
+      2 * kHeldBytes + 2 * (2 * kVisitingBytes + kStatisticsBytes) + kDsBytes +
+      kPBytes;
 };
 
 }  // namespace portable
