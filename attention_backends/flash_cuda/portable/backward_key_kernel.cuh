@@ -170,15 +170,15 @@ __device__ __forceinline__ void VisitQueries(const ForwardParams& params,
     ComputeScores<T, kHeadDim>(params, task, visit, step, p, ds);
     uint32_t a[kM][kStep / 16][4];
     PackFragments<T>(p, a);
-    MultiplyInto<T, kHeadDim, 1>(
-        a, memory.Visiting(stage, 1) + step * kRowBytes, 0, dv);
+    MultiplyInto<T, kHeadDim>(a, memory.Visiting(stage, 1) + step * kRowBytes,
+                              dv);
     PackFragments<T>(ds, a);
     if (kStagesDs) {
       StageFragments<Tiles::kVisiting, 1>(memory.Ds(), warp.row, step / kChunk,
                                           a);
     }
-    MultiplyInto<T, kHeadDim, 1>(
-        a, memory.Visiting(stage, 0) + step * kRowBytes, 0, dk);
+    MultiplyInto<T, kHeadDim>(a, memory.Visiting(stage, 0) + step * kRowBytes,
+                              dk);
   }
   if (kStagesDs) __syncthreads();  // dS is there
 }

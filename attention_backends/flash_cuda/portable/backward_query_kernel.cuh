@@ -141,8 +141,8 @@ __device__ __forceinline__ void VisitKeys(
     for (int step = 0; step < kVisiting; step += kStep) {
       ComputeDs<T, kHeadDim>(task, visit, step, factor, statistics, ds);
       PackFragments<T>(ds, a);
-      MultiplyInto<T, kHeadDim, 1>(
-          a, k_rows + step * TileLayout<kHeadDim>::kRowBytes, 0, dq);
+      MultiplyInto<T, kHeadDim>(
+          a, k_rows + step * TileLayout<kHeadDim>::kRowBytes, dq);
     }
   }
 }

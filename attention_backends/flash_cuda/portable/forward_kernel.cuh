@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(ForwardTiles<kHeadDim>::kThreads)
     softmax.Update(s, o);
     uint32_t p[kM][kKeys / 16][4];
     PackFragments<T>(s, p);
-    MultiplyInto<T, kHeadDim, 1>(p, v_tile, 0, o);
+    MultiplyInto<T, kHeadDim>(p, v_tile, o);
   }
   float log_sum[kM][2];
   softmax.Finish(o, log_sum);

@@ -66,30 +66,46 @@ __device__ __forceinline__ void MultiplyRows(uint32_t a, uint32_t b,
   }
 }
 
-// c += A B: 16 kM x 16 kK in registers times 16 kK rows of a tile, in the
-// columns of `column_warp`: every kStride-th pair of chunks.
-template <typename T, int kCols, int kStride, int kM, int kK, int kN>
-__device__ __forceinline__ void MultiplyInto(const uint32_t (&a)[kM][kK][4],
-                                             uint32_t b, int column_warp,
+// c += a B for 16 of the rows of B, every kStride-th pair of chunks: one step
+// of the products below.
+template <typename T, int kStride, int kM, int kN, typename Address>
+__device__ __forceinline__ void MultiplyStep(const uint32_t (&a)[kM][4],
+                                             const Address& b, int row,
                                              float (&c)[kM][kN][4]) {
-  static_assert(kN * kStride * kChunk == kCols, "all columns, once");
-  const LaneAddress<kCols> b_lane(b, RowsFirst(Lane()), 2 * column_warp);
 #pragma unroll
-  for (int k = 0; k < kK; ++k) {
+  for (int n = 0; n < kN; n += 2) {
+    uint32_t fb[4];
+    LoadTransposed(b.At(row, n * kStride), fb);
 #pragma unroll
-    for (int n = 0; n < kN; n += 2) {
-      uint32_t fb[4];
-      LoadTransposed(b_lane.At(16 * k, n * kStride), fb);
-#pragma unroll
-      for (int m = 0; m < kM; ++m) {
-        Mma<T>(c[m][n], a[m][k], fb[0], fb[1]);
-        Mma<T>(c[m][n + 1], a[m][k], fb[2], fb[3]);
-      }
+    for (int m = 0; m < kM; ++m) {
+      Mma<T>(c[m][n], a[m], fb[0], fb[1]);
+      Mma<T>(c[m][n + 1], a[m], fb[2], fb[3]);
     }
   }
 }
 
-// The same with A in shared memory too, in a tile of kInner columns.
+// c += A B: 16 kM x 16 kK in registers times 16 kK rows of a tile.
+template <typename T, int kCols, int kM, int kK, int kN>
+__device__ __forceinline__ void MultiplyInto(const uint32_t (&a)[kM][kK][4],
+                                             uint32_t b,
+                                             float (&c)[kM][kN][4]) {
+  static_assert(kN * kChunk == kCols, "all columns");
+  const LaneAddress<kCols> b_lane(b, RowsFirst(Lane()));
+#pragma unroll
+  for (int k = 0; k < kK; ++k) {
+    uint32_t fa[kM][4];
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) fa[m][i] = a[m][k][i];
+    }
+    MultiplyStep<T, 1>(fa, b_lane, 16 * k, c);
+  }
+}
+
+// c += A B: 16 kM rows of a tile of kInner columns, in shared memory too, times
+// kInner rows of another; of its columns those of `column_warp`, every
+// kStride-th pair of chunks.
 template <typename T, int kInner, int kCols, int kStride, int kM, int kN>
 __device__ __forceinline__ void MultiplyTiles(uint32_t a, uint32_t b,
                                               int column_warp,
@@ -104,16 +120,7 @@ __device__ __forceinline__ void MultiplyTiles(uint32_t a, uint32_t b,
     for (int m = 0; m < kM; ++m) {
       LoadMatrices(a_lane.At(16 * m, 2 * k), fa[m]);
     }
-#pragma unroll
-    for (int n = 0; n < kN; n += 2) {
-      uint32_t fb[4];
-      LoadTransposed(b_lane.At(16 * k, n * kStride), fb);
-#pragma unroll
-      for (int m = 0; m < kM; ++m) {
-        Mma<T>(c[m][n], fa[m], fb[0], fb[1]);
-        Mma<T>(c[m][n + 1], fa[m], fb[2], fb[3]);
-      }
-    }
+    MultiplyStep<T, kStride>(fa, b_lane, 16 * k, c);
   }
 }
 
