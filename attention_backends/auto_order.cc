@@ -45,11 +45,11 @@ constexpr Exception kExceptions[] = {
      },
      "TORCH_EFFICIENT", kUnmeasured},
     {[](const AttentionProblem& p) {
-       return IsNarrow(p) && p.d > 128 && KeysAbove(p, 1024, 512);
+       return IsNarrow(p) && p.d > 128 && KeysAbove(p, 4096, 2048);
      },
      "TORCH_FLASH",
-     "the fastest without S x T tensors above head dim 128, causal above 1024 "
-     "keys, full above 512"},
+     "the fastest without S x T tensors above head dim 128, causal above 4096 "
+     "keys, full above 2048"},
     {[](const AttentionProblem& p) {
        return p.dtype == at::kFloat && p.d > 128 && KeysAbove(p, 128, 127) &&
               EfficientFillsGpu(p);

@@ -279,10 +279,10 @@ TEST(SelectBackend, AutoGoesByWhatWasMeasured) {
     const char* first;
   } cases[] = {
       {90, at::kBFloat16, 128, 4096, MaskKind::kFull, "FLASH_CUDA"},
-      {90, at::kBFloat16, 256, 1024, MaskKind::kCausal, "FLASH_CUDA"},
-      {90, at::kBFloat16, 256, 512, MaskKind::kFull, "FLASH_CUDA"},
-      {90, at::kBFloat16, 256, 1024, MaskKind::kFull, "TORCH_FLASH"},
-      {90, at::kHalf, 256, 2048, MaskKind::kCausal, "TORCH_FLASH"},
+      {90, at::kBFloat16, 256, 4096, MaskKind::kCausal, "FLASH_CUDA"},
+      {90, at::kBFloat16, 256, 2048, MaskKind::kFull, "FLASH_CUDA"},
+      {90, at::kBFloat16, 256, 4096, MaskKind::kFull, "TORCH_FLASH"},
+      {90, at::kHalf, 256, 8192, MaskKind::kCausal, "TORCH_FLASH"},
       {90, at::kFloat, 64, 4096, MaskKind::kFull, "FLASH_CUDA"},
       {90, at::kFloat, 128, 128, MaskKind::kFull, "FLASH_CUDA"},
       {90, at::kFloat, 128, 1024, MaskKind::kCausal, "FLASH_CUDA"},
