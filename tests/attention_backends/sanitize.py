@@ -24,6 +24,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -35,14 +36,11 @@ DTYPES = {"hopper": ("BFloat16", "Half"), "portable": ("BFloat16",),
           "fp32": ("Float",), "fused": ("BFloat16", "Float")}
 # Cases of the conformance suite, by the shape in their names.
 SHAPES = ["b2_s100_t65_*", "b1_s65_t777_*"]
-DETERMINISTIC = ["b1_s129_t129_h2_g1_*", "b2_s300_t300_*", "b1_s129_t400_*",
-                 "b1_s330_t270_*", "b1_s300_t300_*", "b1_s260_t200_*",
-                 "b1_s200_t330_*"]
+DETERMINISTIC = ["b1_s129_t129_h2_g1_*", "b2_s300_t300_*", "b1_s330_t270_*",
+                 "b1_s300_t300_*", "b1_s260_t200_*", "b1_s200_t330_*"]
 # With tiles of their own.
 SHAPES_OF = {"hopper": ["b1_s130_t1100_*"], "fp32": ["b9_s70_t70_h32_*"]}
-# racecheck told to look at some kernels alone ends here in an internal error of
-# its own, whichever they are.
-UNNAMED = ["b2_s129_t64_*"]
+UNEQUAL = ["b2_s129_t64_*", "b1_s129_t400_*"]
 # Rows in two passes, blocks of 1024 threads, bands, packs.
 FUSED_SUITE = [f"*GpuCompiledFused*/{i}" for i in range(5)]
 TOOLS = {
@@ -86,18 +84,22 @@ def sanitizer():
 
 def kernels_of(family, tool):
     """Options that have a tool look at our kernels alone: racecheck takes ten
-    times as long as the others, most of it in the oracle's. Not in the fused
-    family, whose long rows end it like UNNAMED does."""
+    times as long as the others, most of it in the oracle's. So told it ends in
+    an internal error of its own at UNEQUAL, where cuBLAS fails, and in the
+    fused family's long rows."""
     named = tool == "racecheck" and family != "fused"
     return ["--kernel-name", "kns=tessera"] if named else []
 
 
 def filter_of(family, tool):
-    shapes = [f"b*_s129_t129_*_d{dim}" for dim in DIMS[family]]
-    shapes += SHAPES + SHAPES_OF.get(family, [])
-    deterministic = DETERMINISTIC + SHAPES_OF.get(family, [])
+    own = SHAPES_OF.get(family, [])
+    shapes = [f"b*_s129_t129_*_d{dim}" for dim in DIMS[family]] + SHAPES + own
+    deterministic = DETERMINISTIC + own
     if not kernels_of(family, tool):
-        shapes += UNNAMED
+        shapes += UNEQUAL
+        deterministic += UNEQUAL
+    elif family == "fp32":  # as many instructions as the others together
+        deterministic = DETERMINISTIC[:2]
     if family == "fused":
         deterministic = []  # the same kernels
     backend = "COMPILED_FUSED" if family == "fused" else "FLASH_CUDA"
@@ -196,9 +198,11 @@ def check(family, tool, arguments):
         environment["TESSERA_MAX_COMPUTE_CAPABILITY"] = "80"
     began = time.monotonic()
     process = subprocess.Popen(command, env=environment, text=True,
-                               stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT)
-    timer = threading.Timer(max(arguments.end - began, 1), process.kill)
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               start_new_session=True)
+    # The program too, which would hold the pipe open.
+    timer = threading.Timer(max(arguments.end - began, 1), os.killpg,
+                            (process.pid, signal.SIGKILL))
     timer.start()
     log = (open(arguments.out / f"{family}_{tool}.log", "w", encoding="utf-8")
            if arguments.out else None)

@@ -122,30 +122,67 @@ __device__ __forceinline__ void ToGradients(float factor, uint32_t statistics,
   }
 }
 
+// A warp's rows of V, in registers where there is room for them.
+template <typename T, int kHeadDim>
+class WarpRowsOfV {
+ public:
+  using Tiles = BackwardTiles<kHeadDim>;
+
+  // When V has arrived.
+  __device__ __forceinline__ void Load() {
+    if constexpr (Tiles::kHoldsV) {
+      const LaneAddress<kHeadDim> lane(Rows(), RowsFirst(Lane()));
+#pragma unroll
+      for (int k = 0; k < kHeadDim / 16; ++k) {
+#pragma unroll
+        for (int m = 0; m < Tiles::kRowBlocks; ++m) {
+          LoadMatrices(lane.At(16 * m, 2 * k), held_[k][m]);
+        }
+      }
+    }
+  }
+
+  // c = V dO^T for the rows of dO from address `d_o` on.
+  template <int kN>
+  __device__ __forceinline__ void Multiply(
+      uint32_t d_o, float (&c)[Tiles::kRowBlocks][kN][4]) const {
+    if constexpr (Tiles::kHoldsV) {
+      MultiplyRows<T, kHeadDim>(held_, d_o, c);
+    } else {
+      MultiplyRows<T, kHeadDim>(Rows(), d_o, c);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ static uint32_t Rows() {
+    return BackwardMemory<Tiles>().Held(1) +
+           BackwardWarp<Tiles>().row * TileLayout<kHeadDim>::kRowBytes;
+  }
+
+  uint32_t held_[Tiles::kHoldsV ? kHeadDim / 16 : 1][Tiles::kRowBlocks][4];
+};
+
 // P^T and dS^T / scale of a warp's keys with the visit's queries from
 // `first_col` on.
 template <typename T, int kHeadDim, int kM, int kN>
-__device__ __forceinline__ void ComputeScores(const ForwardParams& params,
-                                              const KeyTask<T>& task,
-                                              const QueryVisit& visit,
-                                              int first_col,
-                                              float (&p)[kM][kN][4],
-                                              float (&ds)[kM][kN][4]) {
+__device__ __forceinline__ void ComputeScores(
+    const ForwardParams& params, const KeyTask<T>& task,
+    const QueryVisit& visit, const WarpRowsOfV<T, kHeadDim>& v, int first_col,
+    float (&p)[kM][kN][4], float (&ds)[kM][kN][4]) {
   using Tiles = BackwardTiles<kHeadDim>;
   constexpr int kRowBytes = TileLayout<kHeadDim>::kRowBytes;
   const BackwardMemory<Tiles> memory;
   const BackwardWarp<Tiles> warp;
   const int stage = visit.Stage();
   const int first_query = visit.tile * Tiles::kVisiting;
-  const uint32_t held = warp.row * kRowBytes, visiting = first_col * kRowBytes;
-  MultiplyRows<T, kHeadDim>(memory.Held(0) + held,
+  const uint32_t visiting = first_col * kRowBytes;
+  MultiplyRows<T, kHeadDim>(memory.Held(0) + warp.row * kRowBytes,
                             memory.Visiting(stage, 0) + visiting, p);
   if (task.visible.NeedsMask(first_query, task.first_key + Tiles::kHeld)) {
     Hide<true>(task.visible, task.first_key + warp.row, first_query + first_col,
                p);
   }
-  MultiplyRows<T, kHeadDim>(memory.Held(1) + held,
-                            memory.Visiting(stage, 1) + visiting, ds);
+  v.Multiply(memory.Visiting(stage, 1) + visiting, ds);
   ToGradients(params.scale * kLog2E, memory.Statistics(stage) + first_col * 8,
               p, ds);
 }
@@ -156,6 +193,7 @@ template <typename T, int kHeadDim, bool kStagesDs, int kM, int kN>
 __device__ __forceinline__ void VisitQueries(const ForwardParams& params,
                                              const KeyTask<T>& task,
                                              const QueryVisit& visit,
+                                             const WarpRowsOfV<T, kHeadDim>& v,
                                              float (&dk)[kM][kN][4],
                                              float (&dv)[kM][kN][4]) {
   using Tiles = BackwardTiles<kHeadDim>;
@@ -167,7 +205,7 @@ __device__ __forceinline__ void VisitQueries(const ForwardParams& params,
 #pragma unroll 1
   for (int step = 0; step < Tiles::kVisiting; step += kStep) {
     float p[kM][kStep / 8][4], ds[kM][kStep / 8][4];
-    ComputeScores<T, kHeadDim>(params, task, visit, step, p, ds);
+    ComputeScores<T, kHeadDim>(params, task, visit, v, step, p, ds);
     uint32_t a[kM][kStep / 16][4];
     PackFragments<T>(p, a);
     MultiplyInto<T, kHeadDim>(a, memory.Visiting(stage, 1) + step * kRowBytes,
@@ -187,14 +225,15 @@ __device__ __forceinline__ void VisitQueries(const ForwardParams& params,
 template <typename T, int kHeadDim, int kM, int kN>
 __device__ __forceinline__ void VisitQueriesTogether(
     const ForwardParams& params, const KeyTask<T>& task,
-    const QueryVisit& visit, float (&dk)[kM][kN][4], float (&dv)[kM][kN][4]) {
+    const QueryVisit& visit, const WarpRowsOfV<T, kHeadDim>& v,
+    float (&dk)[kM][kN][4], float (&dv)[kM][kN][4]) {
   using Tiles = BackwardTiles<kHeadDim>;
   constexpr int kVisiting = Tiles::kVisiting, kStep = Tiles::kStep;
   const BackwardMemory<Tiles> memory;
   const BackwardWarp<Tiles> warp;
   const int first_col = warp.column_warp * kStep;
   float p[kM][kStep / 8][4], ds[kM][kStep / 8][4];
-  ComputeScores<T, kHeadDim>(params, task, visit, first_col, p, ds);
+  ComputeScores<T, kHeadDim>(params, task, visit, v, first_col, p, ds);
   uint32_t staged[kM][kStep / 16][4];
   PackFragments<T>(p, staged);
   StageFragments<kVisiting, 1>(memory.P(), warp.row, first_col / kChunk,
@@ -235,18 +274,20 @@ __global__ void __launch_bounds__(BackwardTiles<kHeadDim>::kThreads)
   float dk[kM][kN][4], dv[kM][kN][4];
   Clear(dk);
   Clear(dv);
+  WarpRowsOfV<T, kHeadDim> v;
   const int visits = task.group * task.tiles;
   while (visit.index < visits) {
     WaitForCopies();
     __syncthreads();  // this visit is there, the one before has been read
+    if (visit.index == 0) v.Load();
     const QueryVisit next = After(visit, task);
     if (next.index < visits) {
       LoadQueries<T, kHeadDim>(params, scratch, task, next);
     }
     if constexpr (Tiles::kSharesScores) {
-      VisitQueriesTogether<T, kHeadDim>(p, task, visit, dk, dv);
+      VisitQueriesTogether<T, kHeadDim>(p, task, visit, v, dk, dv);
     } else {
-      VisitQueries<T, kHeadDim, kAddsDq>(p, task, visit, dk, dv);
+      VisitQueries<T, kHeadDim, kAddsDq>(p, task, visit, v, dk, dv);
     }
     if constexpr (kAddsDq) {
       const int64_t query_tiles = CeilDiv(p.s, Tiles::kVisiting);

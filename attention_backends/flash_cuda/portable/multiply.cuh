@@ -39,6 +39,23 @@ __device__ __forceinline__ void Scale(float factor, float (&c)[kM][kN][4]) {
   }
 }
 
+// c += a B^T for 16 columns: one step of the products below.
+template <typename T, int kM, int kN, typename Address>
+__device__ __forceinline__ void MultiplyRowsStep(const uint32_t (&a)[kM][4],
+                                                 const Address& b, int k,
+                                                 float (&c)[kM][kN][4]) {
+#pragma unroll
+  for (int n = 0; n < kN; n += 2) {
+    uint32_t fb[4];
+    LoadMatrices(b.At(8 * n, 2 * k), fb);
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      Mma<T>(c[m][n], a[m], fb[0], fb[1]);
+      Mma<T>(c[m][n + 1], a[m], fb[2], fb[3]);
+    }
+  }
+}
+
 // c = A B^T: dot products of 16 kM rows with 8 kN rows.
 template <typename T, int kCols, int kM, int kN>
 __device__ __forceinline__ void MultiplyRows(uint32_t a, uint32_t b,
@@ -53,16 +70,19 @@ __device__ __forceinline__ void MultiplyRows(uint32_t a, uint32_t b,
     for (int m = 0; m < kM; ++m) {
       LoadMatrices(a_lane.At(16 * m, 2 * k), fa[m]);
     }
+    MultiplyRowsStep<T>(fa, b_lane, k, c);
+  }
+}
+
+// The same with A in registers, step by step.
+template <typename T, int kCols, int kM, int kN>
+__device__ __forceinline__ void MultiplyRows(
+    const uint32_t (&a)[kCols / 16][kM][4], uint32_t b, float (&c)[kM][kN][4]) {
+  const LaneAddress<kCols> b_lane(b, ChunksFirst(Lane()));
+  Clear(c);
 #pragma unroll
-    for (int n = 0; n < kN; n += 2) {
-      uint32_t fb[4];
-      LoadMatrices(b_lane.At(8 * n, 2 * k), fb);
-#pragma unroll
-      for (int m = 0; m < kM; ++m) {
-        Mma<T>(c[m][n], fa[m], fb[0], fb[1]);
-        Mma<T>(c[m][n + 1], fa[m], fb[2], fb[3]);
-      }
-    }
+  for (int k = 0; k < kCols / 16; ++k) {
+    MultiplyRowsStep<T>(a[k], b_lane, k, c);
   }
 }
 

@@ -64,7 +64,8 @@ struct ForwardTiles {
 // of the visiting rows, kStep of them, and takes its part of dK's and dV's
 // columns, for which they exchange P and dS through shared memory. That reads
 // less of it, 144 operands a visit and warp at head dim 128 instead of the 176
-// of warps on their own, 16 rows each.
+// of warps on their own, 16 rows each. At 96 there are registers left for V's
+// rows.
 //
 //   head dim             32, 64       80      96, 128      192      256
 //   held x visiting    128 x 64  128 x 64    128 x 64  64 x 64  64 x 32
@@ -74,6 +75,7 @@ struct ForwardTiles {
 //   step                     32        64          32       16       16
 //   registers: S and dP      64        64          64       32       16
 //              dK and dV 64, 128       80     96, 128       96      128
+//              V                               48, 0
 //   shared KiB          49, 81       107     129, 161      161      137
 template <int kHeadDim>
 struct BackwardTiles {
@@ -86,6 +88,7 @@ struct BackwardTiles {
                                                         : 2;
   static constexpr int kRowBlocks = kHeld / 16 * kColumnWarps / kWarps;
   static constexpr bool kSharesScores = kColumnWarps > 1;
+  static constexpr bool kHoldsV = kHeadDim == 96;
   static constexpr int kStep = kSharesScores     ? kVisiting / kColumnWarps
                                : kRowBlocks == 2 ? 32
                                                  : kVisiting;
