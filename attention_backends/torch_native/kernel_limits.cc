@@ -76,6 +76,19 @@ absl::Status RequireBatchOfOneGrid(const AttentionProblem& problem) {
                    problem.b, " and ", problem.h, ": use smaller batches"));
 }
 
+absl::Status RequireSmallSums(const AttentionProblem& problem,
+                              int64_t padded_d) {
+  constexpr int64_t kMaxElements = int64_t{1} << 31;
+  const int64_t elements =
+      problem.b * problem.h * RoundUp(problem.s, 128) * padded_d;
+  if (!problem.needs_grad || elements <= kMaxElements) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("takes at most ", kMaxElements,
+                   " elements of dQ in training, rows padded"
+                   " to 128 and head dims to ",
+                   padded_d, ", not ", elements, ": use smaller batches"));
+}
+
 absl::Status RequireKeyForEveryQuery(const AttentionProblem& problem) {
   if (problem.mask != MaskKind::kCausal || problem.s <= problem.t) {
     return absl::OkStatus();

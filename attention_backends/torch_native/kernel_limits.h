@@ -23,6 +23,11 @@ absl::Status RequireHeadDim(const AttentionProblem& problem, int64_t multiple,
                             int64_t largest);
 // Sequences and heads are a grid's y and z in all of these kernels.
 absl::Status RequireBatchOfOneGrid(const AttentionProblem& problem);
+// In training, of kernels that index their FP32 sums of dQ, rows padded to 128
+// and head dims to `padded_d`, by 32 bits: FlashAttention-2 faults beyond,
+// cuDNN gives another dQ.
+absl::Status RequireSmallSums(const AttentionProblem& problem,
+                              int64_t padded_d);
 // The kernels give queries without a key another L than -infinity.
 absl::Status RequireKeyForEveryQuery(const AttentionProblem& problem);
 absl::Status RequireNoDeterminism(const AttentionProblem& problem);

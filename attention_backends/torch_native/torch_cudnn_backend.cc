@@ -39,6 +39,7 @@ absl::Status TorchCudnnBackend::Supports(
   RETURN_IF_ERROR(RequireDtype(problem, kDtypes));
   RETURN_IF_ERROR(RequireHeadDim(problem, kHeadDimMultiple, kMaxHeadDim));
   RETURN_IF_ERROR(RequireBatchOfOneGrid(problem));
+  RETURN_IF_ERROR(RequireSmallSums(problem, problem.d));
   RETURN_IF_ERROR(RequireLengths(problem));
   return RequireNoDeterminism(problem);
 }

@@ -16,6 +16,11 @@ namespace {
 constexpr at::ScalarType kDtypes[] = {at::kBFloat16, at::kHalf};
 constexpr int64_t kHeadDimMultiple = 8, kMaxHeadDim = 256;
 
+// The head dim of the kernels that a problem runs in.
+int64_t PaddedHeadDim(const AttentionProblem& problem) {
+  return RoundUp(problem.d, problem.d <= 128 ? 32 : 64);
+}
+
 // The backward kernel of head dims 200..224 wants the shared memory of an A100
 // or H100.
 absl::Status RequireSharedMemory(const AttentionProblem& problem) {
@@ -37,6 +42,7 @@ absl::Status TorchFlashBackend::Supports(
   RETURN_IF_ERROR(RequireDtype(problem, kDtypes));
   RETURN_IF_ERROR(RequireHeadDim(problem, kHeadDimMultiple, kMaxHeadDim));
   RETURN_IF_ERROR(RequireBatchOfOneGrid(problem));
+  RETURN_IF_ERROR(RequireSmallSums(problem, PaddedHeadDim(problem)));
   RETURN_IF_ERROR(RequireSharedMemory(problem));
   RETURN_IF_ERROR(RequireKeyForEveryQuery(problem));
   return RequireNoDeterminism(problem);
@@ -47,8 +53,7 @@ AttentionMemory TorchFlashBackend::Plan(const AttentionProblem& problem) const {
   // In FP32, of rows padded to 128 and head dims padded to those built: dQ and
   // rowsum(dO o O).
   const int64_t padded_rows = RoundUp(p.s, 128);
-  const int64_t padded_d = RoundUp(p.d, p.d <= 128 ? 32 : 64);
-  const int64_t sums = p.b * p.h * padded_rows * (padded_d + 1) *
+  const int64_t sums = p.b * p.h * padded_rows * (PaddedHeadDim(p) + 1) *
                        static_cast<int64_t>(sizeof(float));
   return PlanWithSums(p, sums);
 }

@@ -116,6 +116,14 @@ TEST_P(TorchKernels, SayWhatTheyCannotDo) {
   EXPECT_THAT(std::string(refusal.message()), HasSubstr(GetParam().reason));
 }
 
+// 2^31 and a sequence more, padded.
+void HaveManyGradients(AttentionProblem* p) {
+  p->h = p->g = 256;
+  p->s = p->t = 127;
+  p->b = 1025;
+  p->d = 64;
+}
+
 constexpr Refusal kRefusals[] = {
     {"TORCH_FLASH", [](AttentionProblem* p) { p->dtype = at::kFloat; },
      "computes in BFloat16, Half, not in Float"},
@@ -151,6 +159,11 @@ constexpr Refusal kRefusals[] = {
      "takes at most 65535 sequences and heads, not 65536 and 4"},
     {"TORCH_EFFICIENT", [](AttentionProblem* p) { p->h = p->g = 65536; },
      "takes at most 65535 sequences and heads, not 2 and 65536"},
+    {"TORCH_FLASH", HaveManyGradients,
+     "takes at most 2147483648 elements of dQ in training, rows padded to 128 "
+     "and head dims to 64, not 2149580800"},
+    {"TORCH_CUDNN", HaveManyGradients,
+     "takes at most 2147483648 elements of dQ in training"},
     {"TORCH_FLASH", [](AttentionProblem* p) { p->deterministic = true; },
      "adds up dQ in no fixed order"},
     {"TORCH_CUDNN", [](AttentionProblem* p) { p->deterministic = true; },
@@ -165,6 +178,21 @@ TEST(TorchKernels, RunDeterministicallyWithoutGradients) {
   problem.needs_grad = false;
   EXPECT_TRUE(FindBackend("TORCH_FLASH")->Supports(problem).ok());
   EXPECT_TRUE(FindBackend("TORCH_CUDNN")->Supports(problem).ok());
+}
+
+TEST(TorchKernels, TakeTwoToThe31Gradients) {
+  AttentionProblem problem = GpuProblem();
+  HaveManyGradients(&problem);
+  for (const char* name : {"TORCH_FLASH", "TORCH_CUDNN"}) {
+    const AttentionBackend* backend = FindBackend(name);
+    problem.b = 1024;
+    EXPECT_TRUE(backend->Supports(problem).ok()) << name;
+    problem.b = 1025;
+    EXPECT_FALSE(backend->Supports(problem).ok()) << name;
+    problem.needs_grad = false;
+    EXPECT_TRUE(backend->Supports(problem).ok()) << name;
+    problem.needs_grad = true;
+  }
 }
 
 TEST(BackendTable, EveryNameIsOneOfTheConfigs) {
