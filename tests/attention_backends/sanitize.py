@@ -37,10 +37,11 @@ DTYPES = {"hopper": ("BFloat16", "Half"), "portable": ("BFloat16",),
 # Cases of the conformance suite, by the shape in their names.
 SHAPES = ["b2_s100_t65_*", "b1_s65_t777_*"]
 DETERMINISTIC = ["b1_s129_t129_h2_g1_*", "b2_s300_t300_*", "b1_s330_t270_*",
-                 "b1_s300_t300_*", "b1_s260_t200_*", "b1_s200_t330_*"]
+                 "b1_s300_t300_*"]
 # With tiles of their own.
 SHAPES_OF = {"hopper": ["b1_s130_t1100_*"], "fp32": ["b9_s70_t70_h32_*"]}
-UNEQUAL = ["b2_s129_t64_*", "b1_s129_t400_*"]
+UNEQUAL = ["b2_s129_t64_*", "b1_s129_t400_*", "b1_s260_t200_*",
+           "b1_s200_t330_*"]
 # Rows in two passes, blocks of 1024 threads, bands, packs.
 FUSED_SUITE = [f"*GpuCompiledFused*/{i}" for i in range(5)]
 TOOLS = {
