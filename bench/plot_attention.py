@@ -35,6 +35,7 @@ STYLES = {
     "NAIVE": ("NAIVE", "#000000", "D", "-"),
     "FLASH_TILED": ("FLASH_TILED", "#999999", "x", "-"),
     "compiled": ("torch.compile", "#E69F00", "s", "--"),
+    "compiled_as_written": ("torch.compile as written", "#555555", "P", ":"),
     "naive": ("PyTorch, written out", "#CC79A7", "v", "--"),
     "cudnn": ("PyTorch, cuDNN", "#D55E00", "s", "--"),
     "flash": ("PyTorch, flash", "#56B4E9", "<", "--"),
