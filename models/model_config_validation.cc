@@ -1,7 +1,5 @@
 #include "models/model_config_validation.h"
 
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
 
 namespace tessera {
@@ -12,9 +10,11 @@ namespace {
 constexpr int kHeadDimStep = 8;
 constexpr int kMaxHeadDim = 256;
 
-// Far above any model, and few enough that to count parameters layer by layer
-// costs nothing.
+// Far above any model, few enough layers that to count parameters layer by
+// layer costs nothing, and so few parameters that their bytes fit into 64 bits.
 constexpr int kMaxLayers = 10'000;
+constexpr int kMaxWidth = 1 << 20;
+constexpr int kMaxVocabulary = 1 << 24;
 
 // A field without a default.
 void CheckSize(bool given, int value, absl::string_view field,
@@ -24,10 +24,10 @@ void CheckSize(bool given, int value, absl::string_view field,
       given ? absl::StrCat("must be >= 1; is ", value) : "must be given, >= 1");
 }
 
-void CheckPositive(double value, absl::string_view field,
-                   const Violations& violations) {
-  violations.Check(std::isfinite(value) && value > 0, field,
-                   absl::StrCat("must be > 0; is ", value));
+void CheckAtMost(int most, int value, absl::string_view field,
+                 const Violations& violations) {
+  violations.Check(value <= most, field,
+                   absl::StrCat("must be at most ", most, "; is ", value));
 }
 
 // d_model and num_heads are >= 1.
@@ -60,9 +60,10 @@ void Validate(const ModelConfig& config, Violations violations) {
                    absl::StrCat("must be >= 2; is ", config.vocab_size()));
   CheckSize(config.has_num_layers(), config.num_layers(), "num_layers",
             violations);
-  violations.Check(config.num_layers() <= kMaxLayers, "num_layers",
-                   absl::StrCat("must be at most ", kMaxLayers, "; is ",
-                                config.num_layers()));
+  CheckAtMost(kMaxVocabulary, config.vocab_size(), "vocab_size", violations);
+  CheckAtMost(kMaxLayers, config.num_layers(), "num_layers", violations);
+  CheckAtMost(kMaxWidth, config.d_model(), "d_model", violations);
+  CheckAtMost(kMaxWidth, config.d_ff(), "d_ff", violations);
   CheckSize(config.has_d_model(), config.d_model(), "d_model", violations);
   CheckSize(config.has_num_heads(), config.num_heads(), "num_heads",
             violations);
@@ -72,10 +73,10 @@ void Validate(const ModelConfig& config, Violations violations) {
   if (config.d_model() >= 1 && config.num_heads() >= 1) {
     ValidateHeads(config, violations);
   }
-  CheckPositive(config.rope_theta(), "rope_theta", violations);
+  violations.CheckPositiveInFp32(config.rope_theta(), "rope_theta");
   violations.Check(config.rope_layout() != ModelConfig::UNSPECIFIED,
                    "rope_layout", "must be INTERLEAVED or HALVED");
-  CheckPositive(config.norm_eps(), "norm_eps", violations);
+  violations.CheckPositiveInFp32(config.norm_eps(), "norm_eps");
   for (int i = 0; i < config.frozen_size(); ++i) {
     violations.Check(!config.frozen(i).empty(), absl::StrCat("frozen[", i, "]"),
                      "must be a pattern over parameter names; is empty");

@@ -1,5 +1,6 @@
 #include "trainers/run_config_validation.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
@@ -78,6 +79,25 @@ void ValidateDataForModel(const RunConfig& config,
                    data.synthetic().successors()));
 }
 
+// The memory plan counts bytes in 64 bits.
+void ValidateSize(const RunConfig& config, const Violations& violations) {
+  constexpr double kMaxActivations = 0x1p52, kMaxScores = 0x1p57;
+  const ModelConfig& model = config.model();
+  const double tokens = static_cast<double>(config.training().batch_size()) *
+                        model.context_length();
+  const double widest =
+      std::max({model.d_model(), model.d_ff(), model.vocab_size()});
+  const double scores = tokens * model.num_heads() * model.context_length();
+  violations.Check(
+      tokens * widest * model.num_layers() <= kMaxActivations &&
+          scores * model.num_layers() <= kMaxScores,
+      "training.batch_size",
+      absl::StrCat("x model.context_length is more than any machine"
+                   " holds of this model: ",
+                   config.training().batch_size(), " x ",
+                   model.context_length()));
+}
+
 // Each rank gives every micro-batch the same number of sequences.
 void ValidateBatch(const TrainingConfig& config, const Violations& violations) {
   if (config.batch_size() < 1 || config.micro_batches() < 1) return;
@@ -102,6 +122,7 @@ void Validate(const RunConfig& config, Violations violations) {
   ValidatePrecisionOnDevice(config, violations);
   ValidateScheduleLength(config, violations);
   ValidateDataForModel(config, violations);
+  ValidateSize(config, violations);
 }
 
 void Validate(const TrainingConfig& config, Violations violations) {

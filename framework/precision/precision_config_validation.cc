@@ -1,7 +1,5 @@
 #include "framework/precision/precision_config_validation.h"
 
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
 
 namespace tessera {
@@ -10,14 +8,12 @@ namespace {
 void ValidateLossScaler(const LossScalerConfig& config,
                         const Violations& violations) {
   violations.CheckPositiveInFp32(config.initial_scale(), "initial_scale");
-  violations.Check(
-      std::isfinite(config.growth_factor()) && config.growth_factor() > 1,
-      "growth_factor",
-      absl::StrCat("must be > 1; is ", config.growth_factor()));
-  violations.Check(
-      config.backoff_factor() > 0 && config.backoff_factor() < 1,
-      "backoff_factor",
-      absl::StrCat("must be in (0, 1); is ", config.backoff_factor()));
+  violations.CheckPositiveInFp32(config.growth_factor(), "growth_factor");
+  violations.Check(config.growth_factor() > 1, "growth_factor",
+                   absl::StrCat("must be > 1; is ", config.growth_factor()));
+  violations.CheckPositiveInFp32(config.backoff_factor(), "backoff_factor");
+  violations.Check(config.backoff_factor() < 1, "backoff_factor",
+                   absl::StrCat("must be < 1; is ", config.backoff_factor()));
   violations.Check(
       config.growth_interval_steps() >= 1, "growth_interval_steps",
       absl::StrCat("must be >= 1; is ", config.growth_interval_steps()));
