@@ -8,6 +8,7 @@
 #include "framework/autograd/recompute_config_validation.h"
 #include "framework/checkpoint/checkpoint_config_validation.h"
 #include "framework/data/data_config_validation.h"
+#include "framework/data/tokenizer.h"
 #include "framework/observe/observe_config_validation.h"
 #include "framework/optim/optimizer_config_validation.h"
 #include "framework/precision/precision_config_validation.h"
@@ -50,21 +51,20 @@ void ValidateScheduleLength(const RunConfig& config,
 
 void ValidateTokenizerForModel(const RunConfig& config,
                                const Violations& violations) {
-  // The bytes and the end of a document; BPE has pieces of the text besides.
-  constexpr int kByteTokens = 257, kBpeTokens = 300;
   if (!config.data().has_default_text()) return;
   const int vocab = config.model().vocab_size();
   const DefaultText::Tokenizer tokenizer =
       config.data().default_text().tokenizer();
-  violations.Check(tokenizer != DefaultText::BYTES || vocab >= kByteTokens,
-                   "data.default_text.tokenizer",
-                   absl::StrCat("BYTES needs model.vocab_size >= ", kByteTokens,
-                                "; it is ", vocab));
   violations.Check(
-      tokenizer != DefaultText::BPE || vocab >= kBpeTokens,
+      tokenizer != DefaultText::BYTES || vocab >= kByteVocabularySize,
       "data.default_text.tokenizer",
-      absl::StrCat("BPE needs model.vocab_size >= ", kBpeTokens,
-                   ", BYTES needs ", kByteTokens, "; it is ", vocab));
+      absl::StrCat("BYTES needs model.vocab_size >= ", kByteVocabularySize,
+                   "; it is ", vocab));
+  violations.Check(
+      tokenizer != DefaultText::BPE || vocab >= kMinBpeVocabularySize,
+      "data.default_text.tokenizer",
+      absl::StrCat("BPE needs model.vocab_size >= ", kMinBpeVocabularySize,
+                   ", BYTES needs ", kByteVocabularySize, "; it is ", vocab));
 }
 
 void ValidateDataForModel(const RunConfig& config,

@@ -82,7 +82,7 @@ absl::StatusOr<Source> OpenSource(const DefaultText& config,
   PrepareOptions prepare;
   prepare.tokenizer = is_bytes ? TokenizerKind::kBytes : TokenizerKind::kBpe;
   // A byte vocabulary has one size; models of any size share its cache entry.
-  prepare.vocab_size = is_bytes ? 257 : options.vocab_size;
+  prepare.vocab_size = is_bytes ? kByteVocabularySize : options.vocab_size;
   prepare.vocab_size_advice =
       "raise model.vocab_size to at least that, or set "
       "data.default_text.tokenizer to BYTES";

@@ -49,7 +49,9 @@ absl::Status Validate(const PrepareOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the validation fraction must be in [0, 0.5]; is ", fraction));
   }
-  const int64_t least = options.tokenizer == TokenizerKind::kBpe ? 300 : 257;
+  const int64_t least = options.tokenizer == TokenizerKind::kBpe
+                            ? kMinBpeVocabularySize
+                            : kByteVocabularySize;
   if (options.vocab_size < least || options.vocab_size > 1 << 24) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a ", Name(options.tokenizer), " vocabulary must have ", least,

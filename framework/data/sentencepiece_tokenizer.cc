@@ -245,11 +245,11 @@ struct CleanStretches {
 absl::StatusOr<std::unique_ptr<Tokenizer>> TrainBpe(int vocab_size,
                                                     const TextStream& text,
                                                     absl::string_view advice) {
-  if (vocab_size < 300) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a BPE vocabulary of ", vocab_size,
-        " has no room beside its 256 bytes; use at least 300, or the "
-        "tokenizer BYTES"));
+  if (vocab_size < kMinBpeVocabularySize) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a BPE vocabulary of ", vocab_size,
+                     " has no room beside its 256 bytes; use at least ",
+                     kMinBpeVocabularySize, ", or the tokenizer BYTES"));
   }
   ASSIGN_OR_RETURN(const Bridge* bridge, GetBridge());
   CleanStretches source{text, {}};

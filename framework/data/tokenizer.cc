@@ -33,12 +33,12 @@ class ByteTokenizer : public Tokenizer {
   }
 
   TokenizerKind kind() const override { return TokenizerKind::kBytes; }
-  int64_t vocab_size() const override { return kEos + 1; }
+  int64_t vocab_size() const override { return kByteVocabularySize; }
   int32_t eos_id() const override { return kEos; }
   std::string Serialize() const override { return "bytes"; }
 
  private:
-  static constexpr int32_t kEos = 256;
+  static constexpr int32_t kEos = kByteVocabularySize - 1;
 };
 
 }  // namespace

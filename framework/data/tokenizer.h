@@ -14,6 +14,11 @@ namespace tessera {
 
 enum class TokenizerKind { kBpe, kBytes };
 
+// 256 bytes and the end of a document: all that a byte tokenizer has, and what
+// a BPE vocabulary starts with.
+inline constexpr int kByteVocabularySize = 257;
+inline constexpr int kMinBpeVocabularySize = 300;
+
 // "bpe" or "bytes", as in flags and manifests.
 absl::string_view Name(TokenizerKind kind);
 absl::StatusOr<TokenizerKind> TokenizerKindFromName(absl::string_view name);
