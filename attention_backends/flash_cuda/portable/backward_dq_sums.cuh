@@ -69,11 +69,7 @@ __device__ __forceinline__ void AddDq(float* sums) {
       if (!warp.Has(pair)) continue;
       uint32_t b[4];
       LoadTransposed(b_lane.At(k, 2 * kStride * pair), b);
-#pragma unroll
-      for (int m = 0; m < kM; ++m) {
-        Mma<T>(c[m][2 * pair], a[m], b[0], b[1]);
-        Mma<T>(c[m][2 * pair + 1], a[m], b[2], b[3]);
-      }
+      MultiplyPair<T>(a, b, 2 * pair, c);
     }
   }
 #pragma unroll

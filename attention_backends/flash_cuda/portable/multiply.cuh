@@ -39,6 +39,18 @@ __device__ __forceinline__ void Scale(float factor, float (&c)[kM][kN][4]) {
   }
 }
 
+// Two accumulators side by side, the n-th and the next, += a b.
+template <typename T, int kM, int kN>
+__device__ __forceinline__ void MultiplyPair(const uint32_t (&a)[kM][4],
+                                             const uint32_t (&b)[4], int n,
+                                             float (&c)[kM][kN][4]) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+    Mma<T>(c[m][n], a[m], b[0], b[1]);
+    Mma<T>(c[m][n + 1], a[m], b[2], b[3]);
+  }
+}
+
 // c += a B^T for 16 columns: one step of the products below.
 template <typename T, int kM, int kN, typename Address>
 __device__ __forceinline__ void MultiplyRowsStep(const uint32_t (&a)[kM][4],
@@ -48,11 +60,7 @@ __device__ __forceinline__ void MultiplyRowsStep(const uint32_t (&a)[kM][4],
   for (int n = 0; n < kN; n += 2) {
     uint32_t fb[4];
     LoadMatrices(b.At(8 * n, 2 * k), fb);
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-      Mma<T>(c[m][n], a[m], fb[0], fb[1]);
-      Mma<T>(c[m][n + 1], a[m], fb[2], fb[3]);
-    }
+    MultiplyPair<T>(a, fb, n, c);
   }
 }
 
@@ -96,11 +104,7 @@ __device__ __forceinline__ void MultiplyStep(const uint32_t (&a)[kM][4],
   for (int n = 0; n < kN; n += 2) {
     uint32_t fb[4];
     LoadTransposed(b.At(row, n * kStride), fb);
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-      Mma<T>(c[m][n], a[m], fb[0], fb[1]);
-      Mma<T>(c[m][n + 1], a[m], fb[2], fb[3]);
-    }
+    MultiplyPair<T>(a, fb, n, c);
   }
 }
 
