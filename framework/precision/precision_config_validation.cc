@@ -8,12 +8,19 @@ namespace {
 void ValidateLossScaler(const LossScalerConfig& config,
                         const Violations& violations) {
   violations.CheckPositiveInFp32(config.initial_scale(), "initial_scale");
-  violations.CheckPositiveInFp32(config.growth_factor(), "growth_factor");
-  violations.Check(config.growth_factor() > 1, "growth_factor",
-                   absl::StrCat("must be > 1; is ", config.growth_factor()));
-  violations.CheckPositiveInFp32(config.backoff_factor(), "backoff_factor");
-  violations.Check(config.backoff_factor() < 1, "backoff_factor",
-                   absl::StrCat("must be < 1; is ", config.backoff_factor()));
+  const double growth = config.growth_factor();
+  if (growth > 1) {
+    violations.CheckPositiveInFp32(growth, "growth_factor");
+  } else {
+    violations.Add("growth_factor", absl::StrCat("must be > 1; is ", growth));
+  }
+  const double backoff = config.backoff_factor();
+  if (backoff > 0 && backoff < 1) {
+    violations.CheckPositiveInFp32(backoff, "backoff_factor");
+  } else {
+    violations.Add("backoff_factor",
+                   absl::StrCat("must be in (0, 1); is ", backoff));
+  }
   violations.Check(
       config.growth_interval_steps() >= 1, "growth_interval_steps",
       absl::StrCat("must be >= 1; is ", config.growth_interval_steps()));
