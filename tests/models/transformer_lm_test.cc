@@ -240,6 +240,19 @@ TEST_P(PlainModelTest, TiedHeadAndGroupedHeadsEqualPlainAutograd) {
 INSTANTIATE_TEST_SUITE_P(Cpu, PlainModelTest, testing::Values(at::kCPU));
 INSTANTIATE_TEST_SUITE_P(Gpu, PlainModelTest, testing::Values(at::kCUDA));
 
+// Every token is about as likely as any other, tied head or not.
+TEST(TransformerLmTest, AFreshModelKnowsNothing) {
+  for (bool tied_head : {false, true}) {
+    ModelShape shape = Sized(64, 172, 2, 4);
+    shape.context = 32;
+    shape.tied_head = tied_head;
+    Fixture fresh(shape, {});
+    const double targets = fresh.targets.ne(kIgnoredTarget).sum().item<int>();
+    EXPECT_NEAR(fresh.Run() / targets, std::log(shape.vocab), 0.5)
+        << (tied_head ? "tied" : "untied");
+  }
+}
+
 using PrecisionTest =
     DeviceTest<std::tuple<at::DeviceType, PrecisionConfig::Mode>>;
 
