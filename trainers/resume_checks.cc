@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
 #include "framework/base/text_proto.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -50,6 +51,34 @@ absl::Status CheckSameData(const Checkpoint& checkpoint,
         "same data.validation_fraction"));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckSameModel(const Checkpoint& checkpoint,
+                            const ModelConfig& model) {
+  RunConfig trained;
+  if (!google::protobuf::TextFormat::ParseFromString(checkpoint.config_text(),
+                                                     &trained)) {
+    return absl::OkStatus();  // the tensors' shapes are checked in any case
+  }
+  const ModelShape before = ModelShape::FromConfig(trained.model());
+  const ModelShape now = ModelShape::FromConfig(model);
+  const auto check = [&](absl::string_view field, auto is, auto was) {
+    if (is == was) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.", field, " is ", is, ", but ", checkpoint.folder(),
+                     " was trained with ", was,
+                     ", for which alone its weights are right; set model.",
+                     field, "=", was));
+  };
+  const auto name = [](RopeLayout layout) -> absl::string_view {
+    return layout == RopeLayout::kHalved ? "HALVED" : "INTERLEAVED";
+  };
+  RETURN_IF_ERROR(check("num_heads", now.heads, before.heads));
+  RETURN_IF_ERROR(check("num_kv_heads", now.kv_heads, before.kv_heads));
+  RETURN_IF_ERROR(
+      check("rope_layout", name(now.rope_layout), name(before.rope_layout)));
+  RETURN_IF_ERROR(check("rope_theta", now.rope_theta, before.rope_theta));
+  return check("norm_eps", now.norm_eps, before.norm_eps);
 }
 
 std::string ConfigChanges(const Checkpoint& checkpoint,

@@ -19,6 +19,11 @@ void AddDataIdentity(const Session& session, nlohmann::json* state);
 absl::Status CheckSameData(const Checkpoint& checkpoint,
                            const Session& session);
 
+// InvalidArgument, naming the field to change, where `checkpoint`'s weights
+// fit into `model`, but were trained for another function of the same shapes.
+absl::Status CheckSameModel(const Checkpoint& checkpoint,
+                            const ModelConfig& model);
+
 // The fields of `config` that differ from the checkpoint's, a line each
 // ("modified: optimizer.adamw.lr: 0.001 -> 0.05"); empty where none does.
 std::string ConfigChanges(const Checkpoint& checkpoint,

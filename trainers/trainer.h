@@ -85,8 +85,10 @@ class Trainer {
   // Of ShouldStop() among several ranks: the step that asks next; the last.
   int64_t next_agreement_ = 0, last_agreed_step_ = 0;
   absl::Time last_agreement_;
-  // Since the last logged step, without evaluation and saving.
+  // Since the last logged step, without evaluation and saving: up to
+  // timed_since_, and from then on.
   absl::Duration training_time_;
+  absl::Time timed_since_;
   int64_t timed_steps_ = 0;
   absl::Time resumed_at_;
 };

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -155,6 +156,21 @@ TEST(TrainTest, ResumingSaysWhatIsNewAndWhatIsDone) {
   EXPECT_EQ(changed.exit_code, 0) << changed.output;
   EXPECT_THAT(changed.output, HasSubstr("modified: training.steps: 20 -> 21"));
   EXPECT_THAT(changed.output, HasSubstr("modified: optimizer.adamw.lr: "));
+}
+
+TEST(TrainTest, AnotherFunctionOfTheSameWeightsIsRefused) {
+  const std::string run = Folder("function");
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  for (const auto& [set, was] :
+       {std::pair<std::string, std::string>{"model.num_heads=4", "num_heads=2"},
+        {"model.rope_layout=HALVED", "rope_layout=INTERLEAVED"},
+        {"model.rope_theta=5e5", "rope_theta=10000"},
+        {"model.norm_eps=1e-6", "norm_eps=1e-05"}}) {
+    const Outcome refused = Shell(
+        ToyTrain({"--out=" + run, "--set training.steps=21", "--set " + set}));
+    EXPECT_EQ(refused.exit_code, 2) << refused.output;
+    EXPECT_THAT(refused.output, HasSubstr("set model." + was));
+  }
 }
 
 TEST(TrainTest, GoesOnFromAnOlderCheckpointInAnotherFolderOnly) {
