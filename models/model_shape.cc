@@ -98,15 +98,6 @@ std::vector<ParameterBlockSpec> AllBlocks(const ModelShape& m) {
   return blocks;
 }
 
-int64_t CountMembers(const ParameterBlockSpec& block) {
-  int64_t count = 0;
-  for (const ParameterSpec& p : block.members) {
-    count += std::accumulate(p.shape.begin(), p.shape.end(), int64_t{1},
-                             std::multiplies<>());
-  }
-  return count;
-}
-
 }  // namespace
 
 ModelShape ModelShape::FromConfig(const ModelConfig& config) {
@@ -142,23 +133,21 @@ absl::StatusOr<std::vector<ParameterBlockSpec>> TransformerParameters(
   return blocks;
 }
 
-int64_t CountParameters(const ModelShape& shape) {
+int64_t CountParameters(const ParameterBlockSpec& block) {
   int64_t count = 0;
-  for (const ParameterBlockSpec& block : AllBlocks(shape)) {
-    count += CountMembers(block);
+  for (const ParameterSpec& p : block.members) {
+    count += std::accumulate(p.shape.begin(), p.shape.end(), int64_t{1},
+                             std::multiplies<>());
   }
   return count;
 }
 
-int64_t CountToTheLastTrained(const ModelShape& shape) {
-  const auto blocks = TransformerParameters(shape);
-  if (!blocks.ok()) return CountParameters(shape);
-  int64_t count = 0, to_the_last = 0;
-  for (const ParameterBlockSpec& block : *blocks) {
-    count += CountMembers(block);
-    if (block.trainable) to_the_last = count;
+int64_t CountParameters(const ModelShape& shape) {
+  int64_t count = 0;
+  for (const ParameterBlockSpec& block : AllBlocks(shape)) {
+    count += CountParameters(block);
   }
-  return to_the_last;
+  return count;
 }
 
 }  // namespace tessera

@@ -53,13 +53,10 @@ inline constexpr absl::string_view kHead = "lm_head.weight";
 absl::StatusOr<std::vector<ParameterBlockSpec>> TransformerParameters(
     const ModelShape& shape);
 
-// Parameters in all, each counted once also when the head is tied.
+// Parameters of a block, or in all, each counted once also when the head is
+// tied.
+int64_t CountParameters(const ParameterBlockSpec& block);
 int64_t CountParameters(const ModelShape& shape);
-
-// Those up to the last that is not frozen, in execution order: what the flat
-// buffers of gradients and moments span. All where TransformerParameters()
-// would refuse the shape.
-int64_t CountToTheLastTrained(const ModelShape& shape);
 
 }  // namespace tessera
 

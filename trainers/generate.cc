@@ -41,7 +41,7 @@ RunConfig ForGeneration(RunConfig config) {
   config.mutable_attention()->Clear();
   config.mutable_recompute()->Clear();
   config.mutable_model()->clear_frozen();
-  config.mutable_model()->add_frozen("*");
+  config.mutable_model()->add_frozen(std::string("*"));
   const PrecisionConfig::Mode mode = config.precision().mode();
   if (config.training().device() == TrainingConfig::CPU &&
       (mode == PrecisionConfig::TF32 || mode == PrecisionConfig::FP16)) {

@@ -13,28 +13,47 @@ class ForwardWalk {
  public:
   // `lent`: activations lie in the gradient buffer where they fit, from the
   // end of its first `reserved` elements on.
-  ForwardWalk(bool lent, int64_t gradient_size, int64_t reserved)
-      : lent_(lent),
+  ForwardWalk(const std::vector<ParameterBlockSpec>& parameters, bool lent,
+              int64_t gradient_size, int64_t reserved)
+      : parameters_(parameters),
+        lent_(lent),
         gradient_size_(gradient_size),
-        cursor_(reserved * gradient_size) {}
+        cursor_(reserved * gradient_size) {
+    while (first_trained_ < parameters.size() &&
+           !parameters[first_trained_].trainable) {
+      ++first_trained_;
+    }
+  }
 
-  void ReachParameter(int64_t numel) {
-    parameters_ += AlignUp(numel);
-    cursor_.Reach(parameters_ * gradient_size_);
+  // The next one in execution order.
+  void ReachParameter() {
+    const ParameterBlockSpec& parameter = parameters_[next_++];
+    if (!parameter.trainable) return;  // behind the others, without a gradient
+    gradients_ += AlignUp(CountParameters(parameter));
+    cursor_.Reach(gradients_ * gradient_size_);
+  }
+  // Whether backward comes to what runs now, or to what reads its result.
+  bool differentiates() const {
+    return first_trained_ < parameters_.size() && next_ + 1 >= first_trained_;
   }
   void Keep(int64_t bytes) {
+    if (!differentiates()) return;
     if (!lent_ || !cursor_.Take(bytes).has_value()) KeepOutside(bytes);
   }
-  void KeepOutside(int64_t bytes) { outside_ += bytes; }
+  void KeepOutside(int64_t bytes) {
+    if (differentiates()) outside_ += bytes;
+  }
 
   int64_t outside() const { return outside_; }
 
  private:
+  const std::vector<ParameterBlockSpec>& parameters_;
   const bool lent_;
   const int64_t gradient_size_;
   ArenaCursor cursor_;
-  int64_t parameters_ = 0;  // elements, aligned
-  int64_t outside_ = 0;     // bytes
+  size_t first_trained_ = 0, next_ = 0;  // of parameters_
+  int64_t gradients_ = 0;                // elements, aligned
+  int64_t outside_ = 0;                  // bytes
 };
 
 class Planner {
@@ -58,7 +77,10 @@ class Planner {
     if (Size(OpClass::kWeights) != Size(OpClass::kMasterWeights)) {
       report.shadow = all * Size(OpClass::kWeights);
     }
-    const int64_t trained = CountToTheLastTrained(m_);
+    int64_t trained = 0;
+    for (const ParameterBlockSpec& block : in_.parameters) {
+      if (block.trainable) trained += CountParameters(block);
+    }
     report.gradients = trained * Size(OpClass::kGradient);
     report.optimizer = 2 * trained * Size(OpClass::kOptimizerState);
     report.activations = Activations();
@@ -77,10 +99,11 @@ class Planner {
   }
 
   int64_t Activations() const {
-    const int64_t embedding = m_.vocab * m_.d_model;
-    ForwardWalk walk(in_.micro_batches == 1, Size(OpClass::kGradient),
-                     m_.tied_head ? embedding : 0);
-    walk.ReachParameter(embedding);
+    const ParameterBlockSpec& embedding = in_.parameters.front();
+    ForwardWalk walk(
+        in_.parameters, in_.micro_batches == 1, Size(OpClass::kGradient),
+        m_.tied_head && embedding.trainable ? CountParameters(embedding) : 0);
+    walk.ReachParameter();
     walk.Keep(residual_);
     int64_t recomputed = 0;  // the largest segment, alive once more
     for (int64_t layer = 0; layer < m_.layers; ++layer) {
@@ -93,13 +116,14 @@ class Planner {
       if (drops_attention && !whole) walk.KeepOutside(residual_);
       FeedForwardHalf(drops_ffn, &walk);
       if (drops_ffn) walk.KeepOutside(residual_);
+      if (!walk.differentiates()) continue;
       recomputed =
           std::max(recomputed, (whole ? residual_ : 0) +
                                    (drops_attention ? Attention() : 0) +
                                    (drops_ffn ? FeedForward() : 0));
     }
     walk.Keep(norm_);
-    walk.ReachParameter(m_.d_model);
+    walk.ReachParameter();
     walk.Keep(tokens_ * Size(OpClass::kLogits) * m_.vocab);
     return walk.outside() + recomputed;
   }
@@ -111,16 +135,15 @@ class Planner {
   int64_t FeedForward() const { return norm_ + statistics_ + 3 * hidden_; }
 
   void AttentionHalf(bool dropped, ForwardWalk* walk) const {
-    const int64_t width = m_.qkv_heads() * m_.head_dim();
     if (!dropped) {
       walk->KeepOutside(statistics_);
       walk->Keep(norm_);
     }
-    walk->ReachParameter(m_.d_model);
+    walk->ReachParameter();
     if (!dropped) walk->Keep(qkv_);
-    walk->ReachParameter(m_.d_model * width);
+    walk->ReachParameter();
     if (!dropped) walk->Keep(attention_.saved_bytes);
-    walk->ReachParameter(m_.d_model * m_.heads * m_.head_dim());
+    walk->ReachParameter();
     if (!dropped) walk->Keep(residual_);
   }
 
@@ -129,17 +152,18 @@ class Planner {
       walk->KeepOutside(statistics_);
       walk->Keep(norm_);
     }
-    walk->ReachParameter(m_.d_model);
+    walk->ReachParameter();
     if (!dropped) walk->Keep(2 * hidden_);
-    walk->ReachParameter(2 * m_.d_model * m_.d_ff);
+    walk->ReachParameter();
     if (!dropped) walk->Keep(hidden_);
-    walk->ReachParameter(m_.d_model * m_.d_ff);
+    walk->ReachParameter();
     if (!dropped) walk->Keep(residual_);
   }
 
   int64_t Workspace() const {
+    const int64_t rows = in_.attention.needs_grad ? tokens_ : 1;
     const int64_t loss =
-        tokens_ * m_.vocab * (Size(OpClass::kLogits) + Size(OpClass::kLoss));
+        rows * m_.vocab * (Size(OpClass::kLogits) + Size(OpClass::kLoss));
     const int64_t attention = 2 * qkv_ + std::max(attention_.forward_bytes,
                                                   attention_.backward_bytes);
     return std::max({loss, 3 * hidden_, attention}) + 2 * residual_;

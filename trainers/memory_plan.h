@@ -2,6 +2,7 @@
 #define TRAINERS_MEMORY_PLAN_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "attention_backends/attention_backend.h"
 #include "framework/autograd/recompute_config.pb.h"
@@ -13,6 +14,7 @@ namespace tessera {
 
 struct MemoryPlanInput {
   ModelShape shape;
+  std::vector<ParameterBlockSpec> parameters;  // TransformerParameters(shape)
   const PrecisionPolicy* precision = nullptr;
   const AttentionBackend* backend = nullptr;
   AttentionProblem attention;  // of one micro-batch
@@ -29,9 +31,11 @@ struct MemoryPlanInput {
 // the attention backend says it saves, W_13 y and the SwiGLU; of a recomputed
 // segment only its input, plus one such segment alive while it is recomputed.
 // With a single micro-batch only what does not fit into the gradient buffer
-// counts (framework/params/activation_arena.h).
+// counts (framework/params/activation_arena.h). Of frozen parameters before the
+// first trained one only the last's.
 // Workspace is the largest of the transient sets of backward: the head with its
-// logits' gradient, a feed-forward, an attention.
+// logits' gradient, a feed-forward, an attention. Where nothing is trained, of
+// the forward pass up to one token's logits.
 MemoryReport PlanMemory(const MemoryPlanInput& input);
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
@@ -45,7 +46,9 @@ AttentionProblem ProblemOf(const RunPlan& plan) {
           .d = plan.shape.head_dim(),
           .dtype = plan.precision[OpClass::kAttention],
           .mask = MaskKind::kCausal,
-          .needs_grad = true,
+          .needs_grad =
+              std::any_of(plan.parameters.begin(), plan.parameters.end(),
+                          [](const auto& block) { return block.trainable; }),
           .deterministic = plan.config.training().deterministic(),
           .cuda = plan.device.is_cuda(),
           .compute_capability = plan.device.compute_capability};
@@ -53,12 +56,28 @@ AttentionProblem ProblemOf(const RunPlan& plan) {
 
 FlopsShape FlopsShapeOf(const RunPlan& plan) {
   const ModelShape& m = plan.shape;
-  return {.parameters = plan.num_parameters,
-          .embedding_parameters = m.vocab * m.d_model,
-          .tied_head = m.tied_head,
-          .layers = m.layers,
-          .attention_width = m.heads * m.head_dim(),
-          .context = m.context};
+  FlopsShape flops = {.parameters = plan.num_parameters,
+                      .embedding_parameters = m.vocab * m.d_model,
+                      .tied_head = m.tied_head,
+                      .layers = m.layers,
+                      .attention_width = m.heads * m.head_dim(),
+                      .context = m.context};
+  const ParameterBlockSpec& embedding = plan.parameters.front();
+  bool differentiates = embedding.trainable;  // something so far is trained
+  const auto multiply = [&](const ParameterBlockSpec& block) {
+    const int64_t count = CountParameters(block);
+    if (!block.trainable) flops.frozen += count;
+    if (!differentiates) flops.without_input_gradient += count;
+    differentiates |= block.trainable;
+  };
+  for (size_t i = 1; i < plan.parameters.size(); ++i) {
+    multiply(plan.parameters[i]);
+    if (absl::EndsWith(plan.parameters[i].name, ".attn.qkv")) {
+      flops.forward_only_layers += !differentiates;
+    }
+  }
+  if (m.tied_head) multiply(embedding);
+  return flops;
 }
 
 // Refuses a plan that cannot fit.
@@ -87,6 +106,7 @@ absl::StatusOr<RunPlan> PlanRun(const RunConfig& config,
                                            config.training().micro_batches(),
                                            plan.device.is_cuda()));
   plan.shape = ModelShape::FromConfig(config.model());
+  ASSIGN_OR_RETURN(plan.parameters, TransformerParameters(plan.shape));
   plan.num_parameters = CountParameters(plan.shape);
   ASSIGN_OR_RETURN(plan.micro_batch, MicroBatchSize(config.training(), world));
   plan.attention = ProblemOf(plan);
@@ -94,6 +114,7 @@ absl::StatusOr<RunPlan> PlanRun(const RunConfig& config,
                    SelectBackend(config.attention(), plan.attention));
   plan.memory =
       PlanMemory({.shape = plan.shape,
+                  .parameters = plan.parameters,
                   .precision = &plan.precision,
                   .backend = plan.backend.backend,
                   .attention = plan.attention,
@@ -130,12 +151,10 @@ absl::Status ExplainOutOfMemory(const RunPlan& plan, absl::Status status) {
 absl::StatusOr<BuiltModel> BuildModel(const RunPlan& plan,
                                       PhaseObserver* phases) {
   BuiltModel built;
-  ASSIGN_OR_RETURN(const std::vector<ParameterBlockSpec> blocks,
-                   TransformerParameters(plan.shape));
   ASSIGN_OR_RETURN(
       built.parameters,
       ParameterStore::Create(
-          blocks,
+          plan.parameters,
           {.device = plan.device.device,
            .master = plan.precision[OpClass::kMasterWeights],
            .compute = plan.precision[OpClass::kWeights],

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "attention_backends/backend_table.h"
@@ -27,6 +28,7 @@ struct RunPlan {
   DeviceInfo device;
   PrecisionPolicy precision;
   ModelShape shape;
+  std::vector<ParameterBlockSpec> parameters;  // in execution order
   int64_t num_parameters = 0;
   int64_t micro_batch = 0;     // sequences of one rank's micro-batch
   AttentionProblem attention;  // of such a micro-batch
@@ -36,6 +38,8 @@ struct RunPlan {
   // backward (framework/observe/flops.h).
   double flops_per_token = 0;
 
+  // False where model.frozen covers everything: such a plan only generates.
+  bool trains() const { return attention.needs_grad; }
   int64_t tokens_per_step() const {
     return config.training().batch_size() * shape.context;
   }
@@ -43,8 +47,10 @@ struct RunPlan {
 
 // `config` has passed LoadRunConfig(). FailedPrecondition for a device that is
 // not there; InvalidArgument for a batch that the ranks cannot share, a
-// backend or precision that the device does not support; ResourceExhausted for
-// a plan larger than the device's memory, with what would fit.
+// precision that the device does not support or a pattern of model.frozen that
+// matches no parameter; Unimplemented for a backend that does not support the
+// problem; ResourceExhausted for a plan larger than the device's memory, with
+// what would fit.
 absl::StatusOr<RunPlan> PlanRun(const RunConfig& config,
                                 const WorldInfo& world);
 

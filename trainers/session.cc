@@ -45,7 +45,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(
     RunPlan plan, const SessionOptions& options) {
   // Not a rule of the config: what only generates text freezes everything.
-  if (CountToTheLastTrained(plan.shape) == 0) {
+  if (!plan.trains()) {
     return absl::InvalidArgumentError(
         "model.frozen leaves nothing to train: its patterns match every "
         "parameter; remove or narrow one of them");

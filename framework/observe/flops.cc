@@ -28,10 +28,13 @@ constexpr std::array<Peak, 7> kPeaks = {{
 double TrainingFlopsPerToken(const FlopsShape& shape) {
   const int64_t multiplied =
       shape.parameters - (shape.tied_head ? 0 : shape.embedding_parameters);
-  const double attention = 6.0 * static_cast<double>(shape.layers) *
-                           static_cast<double>(shape.attention_width) *
+  const double passes = 6.0 * static_cast<double>(shape.layers) -
+                        4.0 * static_cast<double>(shape.forward_only_layers);
+  const double attention = passes * static_cast<double>(shape.attention_width) *
                            static_cast<double>(shape.context);
-  return 6.0 * static_cast<double>(multiplied) + attention;
+  return 6.0 * static_cast<double>(multiplied) -
+         2.0 * static_cast<double>(shape.frozen) -
+         2.0 * static_cast<double>(shape.without_input_gradient) + attention;
 }
 
 std::optional<double> PeakTflops(absl::string_view device_name,

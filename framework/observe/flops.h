@@ -15,6 +15,13 @@ struct FlopsShape {
   int64_t layers = 0;
   int64_t attention_width = 0;  // query heads * head dim
   int64_t context = 0;          // tokens of a sequence
+
+  // With frozen parameters, of those that multiply (N below): the frozen ones;
+  // those that read what no trained one comes before; and the layers whose
+  // attention does.
+  int64_t frozen = 0;
+  int64_t without_input_gradient = 0;
+  int64_t forward_only_layers = 0;
 };
 
 // Floating-point operations of the model for one token of training, forward
@@ -28,8 +35,9 @@ struct FlopsShape {
 // takes 2 operations forward and 4 backward. W = attention_width, T = context:
 // Q K^T and P V take 4 W T per token and layer forward, twice that backward,
 // 12 W T in all, of which a causal mask leaves half. PaLM counts the full
-// square; its figures are higher. Recomputation, norms, softmax and the
-// optimizer are not counted.
+// square; its figures are higher. A frozen parameter takes 2 less, for its own
+// gradient; what runs before the first trained one has no backward. Norms,
+// softmax, recomputation and the optimizer are not counted.
 double TrainingFlopsPerToken(const FlopsShape& shape);
 
 // How a run's matrix products are computed.

@@ -214,6 +214,37 @@ TEST(MemoryPlanTest, RecomputationDropsActivationsAndKeepsTheRest) {
   EXPECT_EQ(frozen.parameters, none.parameters);
   EXPECT_EQ(frozen.gradients, 0);
   EXPECT_EQ(frozen.optimizer, 0);
+  EXPECT_EQ(frozen.activations, 0);
+  EXPECT_LT(frozen.workspace, none.workspace);
+}
+
+TEST(RunPlanTest, CountsWhatIsTrainedBehindFrozenParameters) {
+  const auto plan = [](const std::string& frozen) {
+    return PlanRun(LoadRunConfig(
+                       "configs/small_fp32.pbtxt",
+                       {"training.device=CPU", "model.frozen=[" + frozen + "]"})
+                       .value(),
+                   {})
+        .value();
+  };
+  constexpr int64_t kHead = 10000 * 768, kTokens = 4 * 512;
+  constexpr double kMultiplied = 128'625'408 - kHead;
+  constexpr double kAttention = 12.0 * 768 * 512;  // layers, width, context
+  const RunPlan all = plan("");
+  EXPECT_EQ(all.flops_per_token, 6 * kMultiplied + 6 * kAttention);
+
+  const RunPlan head = plan("'token_*', 'layers.*', 'ln_final.weight'");
+  EXPECT_EQ(head.memory.parameters, all.memory.parameters);
+  EXPECT_EQ(head.memory.gradients, 4 * kHead);
+  EXPECT_EQ(head.memory.optimizer, 8 * kHead);
+  // Its input, the norm's and the logits.
+  EXPECT_EQ(head.memory.activations, 4 * kTokens * (2 * 768 + 10000));
+  // Forward, and the gradient of one matrix.
+  EXPECT_EQ(head.flops_per_token, 2 * kMultiplied + 2 * kHead + 2 * kAttention);
+
+  const RunPlan half = plan("'token_*', 'layers.0.*', 'layers.1.*'");
+  EXPECT_LT(half.flops_per_token, all.flops_per_token);
+  EXPECT_GT(half.flops_per_token, head.flops_per_token);
 }
 
 }  // namespace
