@@ -79,6 +79,8 @@ Trainer::Trainer(std::unique_ptr<Session> session, RunFolder folder,
 absl::Status Trainer::Resume() {
   if (folder_.resume_from != nullptr) {
     const Checkpoint& checkpoint = *folder_.resume_from;
+    RETURN_IF_ERROR(
+        CheckSameModel(checkpoint, session_->plan().config.model()));
     RETURN_IF_ERROR(CheckSameData(checkpoint, *session_));
     RETURN_IF_ERROR(Restore(checkpoint, session_->state()));
     step_ = first_step_ = saved_step_ = checkpoint.step();
@@ -132,7 +134,7 @@ absl::Status Trainer::OpenOutputs() {
 }
 
 absl::Status Trainer::Run() {
-  resumed_at_ = last_agreement_ = absl::Now();
+  resumed_at_ = last_agreement_ = timed_since_ = absl::Now();
   last_agreed_step_ = step_;
   if (step_ >= training().steps() && is_writer()) {
     LogInfo(absl::StrCat("nothing to train: ", resumed_from_, " is at step ",
@@ -164,18 +166,12 @@ absl::Status Trainer::Run() {
 }
 
 absl::Status Trainer::DoStep() {
-  const absl::Time start = absl::Now();
   PhaseScope scope(phases_, absl::StrCat("step_", step_ + 1));
   ASSIGN_OR_RETURN(const StepBatch batch,
                    session_->train_loader().Load(samples_));
   RETURN_IF_ERROR(ExplainOutOfMemory(session_->plan(), RunStep(batch)));
   ++step_;
   samples_ += training().batch_size();
-  const bool last = step_ == training().steps();
-  if (last || Due(session_->plan().config.observe().log_every_steps())) {
-    Synchronize(session_->plan().device.device);
-  }
-  training_time_ += absl::Now() - start;
   ++timed_steps_;
   if (console_ != nullptr) console_->Progress(step_, absl::Now());
   return absl::OkStatus();
@@ -198,17 +194,19 @@ absl::Status Trainer::RunStep(const StepBatch& batch) {
 absl::Status Trainer::AfterStep() {
   const RunConfig& config = session_->plan().config;
   const bool last = step_ == training().steps();
-  if (last || Due(config.observe().log_every_steps())) {
-    RETURN_IF_ERROR(LogStep());
-  }
-  if (last || (training().has_eval_every_steps() &&
-               Due(training().eval_every_steps()))) {
-    RETURN_IF_ERROR(EvaluateNow());
-  }
-  if (last || (config.checkpoint().has_every_steps() &&
-               Due(config.checkpoint().every_steps()))) {
-    RETURN_IF_ERROR(SaveCheckpoint());
-  }
+  const bool logs = last || Due(config.observe().log_every_steps());
+  const bool evaluates = last || (training().has_eval_every_steps() &&
+                                  Due(training().eval_every_steps()));
+  const bool saves = last || (config.checkpoint().has_every_steps() &&
+                              Due(config.checkpoint().every_steps()));
+  if (!logs && !evaluates && !saves) return absl::OkStatus();
+  // What the steps launched belongs to their time.
+  Synchronize(session_->plan().device.device);
+  training_time_ += absl::Now() - timed_since_;
+  if (logs) RETURN_IF_ERROR(LogStep());
+  if (evaluates) RETURN_IF_ERROR(EvaluateNow());
+  if (saves) RETURN_IF_ERROR(SaveCheckpoint());
+  timed_since_ = absl::Now();
   return absl::OkStatus();
 }
 
@@ -299,7 +297,10 @@ absl::Status Trainer::SaveCheckpoint() {
 absl::Status Trainer::PrintSample() {
   const Tokenizer* tokenizer = session_->data().tokenizer.get();
   const int64_t tokens = training().sample_tokens_at_end();
-  if (!is_writer() || tokens == 0 || tokenizer == nullptr) {
+  if (!is_writer() || tokens == 0) return absl::OkStatus();
+  if (tokenizer == nullptr) {
+    LogWarning(absl::StrCat("no sample: training.sample_tokens_at_end is ",
+                            tokens, ", but the data has no tokenizer"));
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(
