@@ -83,10 +83,9 @@ absl::Status Freeze(const std::string& pattern,
 
 std::vector<ParameterBlockSpec> AllBlocks(const ModelShape& m) {
   std::vector<ParameterBlockSpec> blocks;
-  // Variance 1 in the output projection would give logits a deviation of
-  // sqrt(d_model), and a loss in the hundreds.
-  blocks.push_back(Single(std::string(kTokenEmbedding), {m.vocab, m.d_model},
-                          m.tied_head ? Init::kLinear : Init::kEmbedding));
+  blocks.push_back(
+      Single(std::string(kTokenEmbedding), {m.vocab, m.d_model},
+             m.tied_head ? Init::kTiedEmbedding : Init::kEmbedding));
   for (int64_t layer = 0; layer < m.layers; ++layer) {
     AppendLayer(m, layer, &blocks);
   }

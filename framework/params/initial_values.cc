@@ -82,6 +82,9 @@ struct Stream {
 
 float StandardDeviation(const ParameterSpec& spec) {
   if (spec.init == Init::kEmbedding) return 1;
+  if (spec.init == Init::kTiedEmbedding) {
+    return static_cast<float>(std::sqrt(1.0 / spec.shape[1]));
+  }
   const auto fan_sum = static_cast<double>(spec.shape[0] + spec.shape[1]);
   return static_cast<float>(std::sqrt(2 / fan_sum));
 }

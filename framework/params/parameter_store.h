@@ -18,6 +18,8 @@ namespace tessera {
 enum class Init {
   kLinear,     // [out, in]: mean 0, variance 2 / (in + out)
   kEmbedding,  // mean 0, variance 1
+  // [vocab, width]: mean 0, variance 1 / width, which gives logits variance 1.
+  kTiedEmbedding,
   kOnes,
   kZeros,
 };

@@ -248,7 +248,8 @@ TEST(TransformerLmTest, AFreshModelKnowsNothing) {
     shape.tied_head = tied_head;
     Fixture fresh(shape, {});
     const double targets = fresh.targets.ne(kIgnoredTarget).sum().item<int>();
-    EXPECT_NEAR(fresh.Run() / targets, std::log(shape.vocab), 0.5)
+    // Logits of variance 1 cost half a nat.
+    EXPECT_NEAR(fresh.Run() / targets, std::log(shape.vocab), 0.7)
         << (tied_head ? "tied" : "untied");
   }
 }

@@ -227,7 +227,8 @@ TEST_P(InitialValues, AreUncorrelated) {
 INSTANTIATE_TEST_SUITE_P(
     , InitialValues,
     ::testing::Values(InitCase{Init::kLinear, std::sqrt(2.0 / (512 + 1024))},
-                      InitCase{Init::kEmbedding, 1.0}));
+                      InitCase{Init::kEmbedding, 1.0},
+                      InitCase{Init::kTiedEmbedding, std::sqrt(1.0 / 1024)}));
 
 TEST(InitialValuesOf, NormsAndBiasesAreConstants) {
   const auto store = MakeStore(ToyBlocks());
