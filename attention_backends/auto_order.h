@@ -19,8 +19,9 @@ struct AutoOrder {
 // That of the table, which goes by speed on an H200, but for problems on which
 // bench/rank_attention.py measured another backend to be faster there
 // (docs/results/attention_h200), and for GPUs on which nobody measured.
-// Backends that hold [B, H, S, T] tensors stay behind those that do not, even
-// where they are faster: what they hold is what a model runs out of first.
+// Backends that hold [B, H, S, T] tensors stay behind those that do not but for
+// FLASH_TILED, even where they are faster: what they hold is what a model runs
+// out of first.
 AutoOrder AutoOrderFor(const AttentionProblem& problem,
                        absl::Span<const AttentionBackend* const> table);
 

@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<Session>> Open(const Cell& cell) {
   std::vector<std::string> sets = {
       absl::StrCat("model.context_length=", cell.context),
       absl::StrCat("attention.backend=", cell.backend)};
-  if (!at::hasCUDA()) sets.push_back("training.device=CPU");
+  if (!at::hasCUDA()) sets.emplace_back("training.device=CPU");
   ASSIGN_OR_RETURN(
       RunConfig config,
       LoadRunConfig(absl::StrCat("configs/", cell.config, ".pbtxt"), sets));

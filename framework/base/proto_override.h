@@ -11,11 +11,11 @@ namespace tessera {
 
 // Applies one `--set` of a command line: "PATH=VALUE", PATH being the field's
 // names from the root joined by dots.
-//   model.num_layers=2                    numbers
-//   training.deterministic=true           true or false
-//   precision.mode=BF16                   an enum's value by name
-//   training.sample_prompt=Once upon      text, with or without quotes
-//   model.frozen=[token_embedding, *.w2]  a list, in place of the old one
+//   model.num_layers=2                      numbers
+//   training.deterministic=true             true or false
+//   precision.mode=BF16                     an enum's value by name
+//   training.sample_prompt=Once upon        text, with or without quotes
+//   model.frozen=[token_*, layers.0.*]      a list, in place of the old one
 //   optimizer.adamw={lr: 3e-4 beta2: 0.95}  a message, in place of the old one
 // Setting a field inside a oneof's case selects that case.
 //

@@ -102,7 +102,7 @@ TEST(GpuFlashCudaInTraining, ComesBackBitForBit) {
   const KeepDeterminism keep;
   for (const std::string precision : {"FP32", "BF16", "FP16"}) {
     std::vector<std::string> sets = OnGpu("FLASH_CUDA", precision);
-    sets.push_back("training.deterministic=true");
+    sets.emplace_back("training.deterministic=true");
     const auto straight = Toy("configs/tiny_gpu.pbtxt", sets);
     Train(*straight, 10);
     const auto resumed = Toy("configs/tiny_gpu.pbtxt", sets);
