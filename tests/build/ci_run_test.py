@@ -77,6 +77,15 @@ class CiRunTest(unittest.TestCase):
         self.assertIn(f"--output_user_root={self.scratch}", shutdown)
         self.assertNotIn("--disk_cache", test)
 
+    def test_does_not_enter_the_tree_of_an_earlier_build(self):
+        link = self.clone / "bazel-clone"
+        link.symlink_to(self.scratch)
+        (self.clone / "bazel-bin").symlink_to(self.scratch)
+        self.run_ci()
+        self.assertFalse(link.is_symlink())
+        self.assertTrue((self.clone / "bazel-bin").is_symlink())
+        self.assertTrue(self.scratch.is_dir())
+
     def test_a_failing_bazel_fails(self):
         (self.clone / "status").write_text("1")
         done = self.run_ci()
