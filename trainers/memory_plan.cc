@@ -13,7 +13,7 @@ class ForwardWalk {
  public:
   // `lent`: activations lie in the gradient buffer where they fit, from the
   // end of its first `reserved` elements on.
-  ForwardWalk(const std::vector<ParameterBlockSpec>& parameters, bool lent,
+  ForwardWalk(absl::Span<const ParameterBlockSpec> parameters, bool lent,
               int64_t gradient_size, int64_t reserved)
       : parameters_(parameters),
         lent_(lent),
@@ -38,7 +38,7 @@ class ForwardWalk {
   }
   void Keep(int64_t bytes) {
     if (!differentiates()) return;
-    if (!lent_ || !cursor_.Take(bytes).has_value()) KeepOutside(bytes);
+    if (!lent_ || !cursor_.Take(bytes).has_value()) outside_ += bytes;
   }
   void KeepOutside(int64_t bytes) {
     if (differentiates()) outside_ += bytes;
@@ -47,7 +47,7 @@ class ForwardWalk {
   int64_t outside() const { return outside_; }
 
  private:
-  const std::vector<ParameterBlockSpec>& parameters_;
+  const absl::Span<const ParameterBlockSpec> parameters_;
   const bool lent_;
   const int64_t gradient_size_;
   ArenaCursor cursor_;
@@ -71,15 +71,16 @@ class Planner {
         hidden_(tokens_ * Size(OpClass::kActivation) * m_.d_ff) {}
 
   MemoryReport Plan() const {
-    const int64_t all = CountParameters(m_);
+    int64_t all = 0, trained = 0;
+    for (const ParameterBlockSpec& block : in_.parameters) {
+      const int64_t count = CountParameters(block);
+      all += count;
+      if (block.trainable) trained += count;
+    }
     MemoryReport report;
     report.parameters = all * Size(OpClass::kMasterWeights);
     if (Size(OpClass::kWeights) != Size(OpClass::kMasterWeights)) {
       report.shadow = all * Size(OpClass::kWeights);
-    }
-    int64_t trained = 0;
-    for (const ParameterBlockSpec& block : in_.parameters) {
-      if (block.trainable) trained += CountParameters(block);
     }
     report.gradients = trained * Size(OpClass::kGradient);
     report.optimizer = 2 * trained * Size(OpClass::kOptimizerState);

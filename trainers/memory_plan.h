@@ -2,8 +2,8 @@
 #define TRAINERS_MEMORY_PLAN_H_
 
 #include <cstdint>
-#include <vector>
 
+#include "absl/types/span.h"
 #include "attention_backends/attention_backend.h"
 #include "framework/autograd/recompute_config.pb.h"
 #include "framework/observe/memory_report.h"
@@ -14,7 +14,7 @@ namespace tessera {
 
 struct MemoryPlanInput {
   ModelShape shape;
-  std::vector<ParameterBlockSpec> parameters;  // TransformerParameters(shape)
+  absl::Span<const ParameterBlockSpec> parameters;  // in execution order
   const PrecisionPolicy* precision = nullptr;
   const AttentionBackend* backend = nullptr;
   AttentionProblem attention;  // of one micro-batch
