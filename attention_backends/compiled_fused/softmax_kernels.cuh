@@ -159,6 +159,13 @@ __device__ __forceinline__ float WarpMax(float x) {
   return x;
 }
 
+// Blocks take the rows from the last to the first: the end of what the product
+// before wrote is still in the second-level cache then, and the beginning of
+// what the product behind reads.
+__device__ __forceinline__ unsigned Block() {
+  return gridDim.x - 1 - blockIdx.x;
+}
+
 // RowMask::Visible() and RowMask::Written().
 __device__ __forceinline__ int Visible(int query) {
   if (!kCausal) return kKeys;
@@ -312,7 +319,7 @@ __device__ __forceinline__ float RowDot(const Element* a, const Element* b,
 extern "C" __global__ void __launch_bounds__(kBlockThreads, kForwardBlocks)
     SoftmaxForward(Pack* scores, float* lse, unsigned rows) {
   const int thread = threadIdx.x % kRowThreads;
-  const unsigned row = blockIdx.x * kRowsPerBlock + threadIdx.x / kRowThreads;
+  const unsigned row = Block() * kRowsPerBlock + threadIdx.x / kRowThreads;
   if (row >= rows) return;  // whole warps; never where blocks have a barrier
   const int query = static_cast<int>(row % kQueries);
   Pack* const packs = scores + row * kRowStride;
@@ -334,7 +341,7 @@ extern "C" __global__ void __launch_bounds__(kBackwardThreads, kBackwardBlocks)
                     HeadRows d_o, HeadRows o, int heads, int head_dim,
                     unsigned rows) {
   const unsigned warp =
-      blockIdx.x * (kBackwardThreads / kWarp) + threadIdx.x / kWarp;
+      Block() * (kBackwardThreads / kWarp) + threadIdx.x / kWarp;
   const unsigned row = warp / kChunks;
   if (row >= rows) return;
   const int query = static_cast<int>(row % kQueries);
