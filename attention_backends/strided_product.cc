@@ -31,32 +31,36 @@ bool IsTarget(const at::Tensor& out) {
   return IsOneBatch(out) || out.size(0) <= kMaxLaunches;
 }
 
+void MultiplyBatch(const at::Tensor& a, const at::Tensor& b, double alpha,
+                   const at::Tensor& out) {
+  out.baddbmm_(a, b, /*beta=*/0, alpha);
+}
+
 // A batched product takes one stride between its matrices; slices of a fused
 // projection have two, hence the cases.
 void Multiply(const at::Tensor& a, const at::Tensor& b, double alpha,
-              const at::Tensor& out) {
+              const at::Tensor& out, BatchedProduct batch) {
   if (IsOneBatch(a) && IsOneBatch(b) && IsOneBatch(out)) {
-    out.flatten(0, 1).baddbmm_(a.flatten(0, 1), b.flatten(0, 1), /*beta=*/0,
-                               alpha);
+    batch(a.flatten(0, 1), b.flatten(0, 1), alpha, out.flatten(0, 1));
   } else if (out.size(0) <= kMaxLaunches) {
     for (int64_t i = 0; i < out.size(0); ++i) {
-      out[i].baddbmm_(a[i], b[i], /*beta=*/0, alpha);
+      batch(a[i], b[i], alpha, out[i]);
     }
   } else if (IsOneBatch(out)) {
-    Multiply(Pack(a), Pack(b), alpha, out);
+    Multiply(Pack(a), Pack(b), alpha, out, batch);
   } else {
     const at::Tensor packed = at::empty(out.sizes(), out.options());
-    Multiply(a, b, alpha, packed);
+    Multiply(a, b, alpha, packed, batch);
     out.copy_(packed);
   }
 }
 
 void MultiplyIntoHeads(const at::Tensor& a, const at::Tensor& b, double alpha,
-                       const at::Tensor& out) {
-  if (out.size(1) == a.size(1)) return Multiply(a, b, alpha, out);
+                       const at::Tensor& out, BatchedProduct batch) {
+  if (out.size(1) == a.size(1)) return Multiply(a, b, alpha, out, batch);
   const at::Tensor grouped =
       at::empty({out.size(0), a.size(1), a.size(2), b.size(3)}, out.options());
-  Multiply(a, b, alpha, grouped);
+  Multiply(a, b, alpha, grouped, batch);
   out.copy_(grouped.view(out.sizes()));
 }
 

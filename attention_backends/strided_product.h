@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "ATen/core/Tensor.h"
+#include "absl/functional/function_ref.h"
 #include "attention_backends/attention_backend.h"
 
 // Products of attention by cuBLAS (or what the CPU has) whose operands are
@@ -18,14 +19,23 @@ at::Tensor AsOperand(const at::Tensor& x);
 // Whether products can write `out` as it is; if not, they are copied into it.
 bool IsTarget(const at::Tensor& out);
 
+// out = alpha a b for the matrices of one launch: [N, ., .].
+using BatchedProduct =
+    absl::FunctionRef<void(const at::Tensor& a, const at::Tensor& b,
+                           double alpha, const at::Tensor& out)>;
+// LibTorch's.
+void MultiplyBatch(const at::Tensor& a, const at::Tensor& b, double alpha,
+                   const at::Tensor& out);
+
 // out = alpha a b.
 void Multiply(const at::Tensor& a, const at::Tensor& b, double alpha,
-              const at::Tensor& out);
+              const at::Tensor& out, BatchedProduct batch = MultiplyBatch);
 
 // The same with an `out` of query heads, [B, H, S, D], where a and b have the
 // rows of a group below each other: [B, G, H/G S, .].
 void MultiplyIntoHeads(const at::Tensor& a, const at::Tensor& b, double alpha,
-                       const at::Tensor& out);
+                       const at::Tensor& out,
+                       BatchedProduct batch = MultiplyBatch);
 
 // [B, H, S, D] as [B, G, H/G S, D]: a view when H = G, else mostly a copy.
 at::Tensor GroupHeads(const at::Tensor& x_bhsd, int64_t kv_heads);

@@ -64,43 +64,49 @@ RowMask MaskOf(const AttentionProblem& problem) {
   return mask;
 }
 
-void MultiplyIntoScores(const RowMask& mask, const at::Tensor& x,
-                        const at::Tensor& y, double alpha,
-                        const at::Tensor& n2) {
-  if (mask.bands() == 1) return Multiply(x, y.transpose(2, 3), alpha, n2);
+void BandedProducts::MultiplyIntoScores(const at::Tensor& x,
+                                        const at::Tensor& y, double alpha,
+                                        const at::Tensor& n2) const {
+  if (mask_.bands() == 1) {
+    return Multiply(x, y.transpose(2, 3), alpha, n2, batch_);
+  }
   const at::Tensor rows = AsOperand(x), keys = AsOperand(y);
-  ForBands(mask, [&](int64_t begin, int64_t end, int64_t seen) {
+  ForBands(mask_, [&](int64_t begin, int64_t end, int64_t seen) {
     Multiply(rows.slice(2, begin, end), keys.narrow(2, 0, seen).transpose(2, 3),
-             alpha, n2.slice(2, begin, end).narrow(3, 0, seen));
+             alpha, n2.slice(2, begin, end).narrow(3, 0, seen), batch_);
   });
 }
 
-void MultiplyByKeys(const RowMask& mask, const at::Tensor& n2,
-                    const at::Tensor& y, double alpha,
-                    const at::Tensor& out_bhsd) {
-  if (mask.bands() == 1) return MultiplyIntoHeads(n2, y, alpha, out_bhsd);
+void BandedProducts::MultiplyByKeys(const at::Tensor& n2, const at::Tensor& y,
+                                    double alpha,
+                                    const at::Tensor& out_bhsd) const {
+  if (mask_.bands() == 1) {
+    return MultiplyIntoHeads(n2, y, alpha, out_bhsd, batch_);
+  }
   const at::Tensor keys = AsOperand(y);
   Into(out_bhsd, [&](const at::Tensor& out) {
-    ForBands(mask, [&](int64_t begin, int64_t end, int64_t seen) {
+    ForBands(mask_, [&](int64_t begin, int64_t end, int64_t seen) {
       Multiply(n2.slice(2, begin, end).narrow(3, 0, seen),
-               keys.narrow(2, 0, seen), alpha, out.slice(2, begin, end));
+               keys.narrow(2, 0, seen), alpha, out.slice(2, begin, end),
+               batch_);
     });
   });
 }
 
-void MultiplyByQueries(const RowMask& mask, const at::Tensor& n2,
-                       const at::Tensor& x, double alpha,
-                       const at::Tensor& out) {
-  if (mask.bands() == 1) {
-    return Multiply(n2.transpose(2, 3), x, alpha, out);
+void BandedProducts::MultiplyByQueries(const at::Tensor& n2,
+                                       const at::Tensor& x, double alpha,
+                                       const at::Tensor& out) const {
+  if (mask_.bands() == 1) {
+    return Multiply(n2.transpose(2, 3), x, alpha, out, batch_);
   }
   const at::Tensor rows = AsOperand(x);
   Into(out, [&](const at::Tensor& target) {
     // The keys that a band is the first to see are seen by all later queries.
     int64_t first_key = 0;
-    ForBands(mask, [&](int64_t begin, int64_t, int64_t seen) {
+    ForBands(mask_, [&](int64_t begin, int64_t, int64_t seen) {
       Multiply(n2.slice(2, begin).slice(3, first_key, seen).transpose(2, 3),
-               rows.slice(2, begin), alpha, target.slice(2, first_key, seen));
+               rows.slice(2, begin), alpha, target.slice(2, first_key, seen),
+               batch_);
       first_key = seen;
     });
   });

@@ -9,7 +9,6 @@
 #include "ATen/core/grad_mode.h"
 #include "absl/strings/str_cat.h"
 #include "attention_backends/compiled_fused/banded_product.h"
-#include "attention_backends/compiled_fused/row_mask.h"
 #include "attention_backends/compiled_fused/softmax.h"
 #include "attention_backends/strided_product.h"
 #include "framework/base/phase_observer.h"
@@ -92,14 +91,14 @@ absl::Status CompiledFusedBackend::Forward(const AttentionArgs& args,
   return StatusFromTorchOr([&]() -> absl::Status {
     const at::NoGradGuard no_grad;
     const AttentionProblem n = ProblemOf(args);
-    const fused::RowMask mask = fused::MaskOf(n);
+    const fused::BandedProducts products(fused::MaskOf(n), n.deterministic);
     const at::TensorOptions options = args.q_bhsd.options();
     const at::Tensor p =
         EmptyActivation({n.b, n.g, n.h / n.g * n.s, n.t}, options);
     {
       const PhaseScope phase(args.phases, "scores");
-      fused::MultiplyIntoScores(mask, GroupHeads(args.q_bhsd, n.g), args.k_bgtd,
-                                args.scale, p);
+      products.MultiplyIntoScores(GroupHeads(args.q_bhsd, n.g), args.k_bgtd,
+                                  args.scale, p);
     }
     if (args.wants_lse) {
       out->lse_bhs =
@@ -107,13 +106,13 @@ absl::Status CompiledFusedBackend::Forward(const AttentionArgs& args,
     }
     {
       const PhaseScope phase(args.phases, "softmax");
-      RETURN_IF_ERROR(fused::SoftmaxInPlace(mask, p.view({n.b, n.h, n.s, n.t}),
-                                            out->lse_bhs));
+      RETURN_IF_ERROR(fused::SoftmaxInPlace(
+          products.mask(), p.view({n.b, n.h, n.s, n.t}), out->lse_bhs));
     }
     const PhaseScope phase(args.phases, "values");
     out->o_bhsd =
         EmptyActivation({n.b, n.s, n.h, n.d}, options).transpose(1, 2);
-    fused::MultiplyByKeys(mask, p, args.v_bgtd, 1, out->o_bhsd);
+    products.MultiplyByKeys(p, args.v_bgtd, 1, out->o_bhsd);
     out->saved = {p};
     return absl::OkStatus();
   });
@@ -126,20 +125,20 @@ absl::Status CompiledFusedBackend::Backward(const AttentionArgs& args,
   return StatusFromTorchOr([&]() -> absl::Status {
     const at::NoGradGuard no_grad;
     const AttentionProblem n = ProblemOf(args);
-    const fused::RowMask mask = fused::MaskOf(n);
+    const fused::BandedProducts products(fused::MaskOf(n), n.deterministic);
     const at::Tensor& p = out.saved[0];
     const at::Tensor d_o_rows =
         d_o_bhsd.stride(3) == 1 ? d_o_bhsd : d_o_bhsd.contiguous();
     const at::Tensor d_o = GroupHeads(d_o_rows, n.g);
-    fused::MultiplyByQueries(mask, p, d_o, 1, grads->dv_bgtd);
+    products.MultiplyByQueries(p, d_o, 1, grads->dv_bgtd);
     const at::Tensor d_s = at::empty_like(p);
-    fused::MultiplyIntoScores(mask, d_o, args.v_bgtd, 1, d_s);
+    products.MultiplyIntoScores(d_o, args.v_bgtd, 1, d_s);
     const std::array<int64_t, 4> bhst = {n.b, n.h, n.s, n.t};
-    RETURN_IF_ERROR(fused::SoftmaxBackwardInPlace(mask, p.view(bhst), d_o_rows,
-                                                  out.o_bhsd, d_s.view(bhst)));
-    fused::MultiplyByKeys(mask, d_s, args.k_bgtd, args.scale, grads->dq_bhsd);
-    fused::MultiplyByQueries(mask, d_s, GroupHeads(args.q_bhsd, n.g),
-                             args.scale, grads->dk_bgtd);
+    RETURN_IF_ERROR(fused::SoftmaxBackwardInPlace(
+        products.mask(), p.view(bhst), d_o_rows, out.o_bhsd, d_s.view(bhst)));
+    products.MultiplyByKeys(d_s, args.k_bgtd, args.scale, grads->dq_bhsd);
+    products.MultiplyByQueries(d_s, GroupHeads(args.q_bhsd, n.g), args.scale,
+                               grads->dk_bgtd);
     return absl::OkStatus();
   });
 }

@@ -22,10 +22,12 @@ namespace tessera {
 // The products leave out most of what a causal mask hides (banded_product.h).
 // Statistics are FP32. On a CPU the kernels are loops.
 //
-// Every sum has a fixed order, so gradients are the same in every run. The
-// first call for a shape compiles (a fraction of a second, logged) unless the
-// user's cache folder has the kernels; so that call cannot be part of a CUDA
-// graph's capture.
+// Every sum has a fixed order, so gradients are the same whenever a process
+// computes them again; in every process only with AttentionArgs::deterministic,
+// since otherwise the products' algorithms are chosen by timing them
+// (tuned_product.h). The first call for a shape compiles (a fraction of a
+// second, logged) unless the user's cache folder has the kernels; so that call
+// cannot be part of a CUDA graph's capture.
 class CompiledFusedBackend final : public AttentionBackend {
  public:
   absl::string_view name() const override { return "COMPILED_FUSED"; }

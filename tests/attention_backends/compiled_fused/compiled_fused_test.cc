@@ -152,8 +152,8 @@ at::Tensor HeadSlice(int64_t b, int64_t h, int64_t rows, int64_t d) {
 struct BandedCase {
   int64_t b, h, s, t, band_rows;
 };
-class BandedProducts : public ::testing::TestWithParam<BandedCase> {};
-TEST_P(BandedProducts, EqualWholeOnes) {
+class BandedProductsTest : public ::testing::TestWithParam<BandedCase> {};
+TEST_P(BandedProductsTest, EqualWholeOnes) {
   const BandedCase& c = GetParam();
   constexpr int64_t kD = 8;
   const RowMask mask = {c.s, c.t, true, c.band_rows};
@@ -163,23 +163,24 @@ TEST_P(BandedProducts, EqualWholeOnes) {
   const at::Tensor seen = Seen(mask);
 
   const at::Tensor n2 = at::full({c.b, c.h, c.s, c.t}, kNan, at::kDouble);
-  MultiplyIntoScores(mask, x, y, 0.5, n2);
+  const BandedProducts products(mask, /*deterministic=*/true);
+  products.MultiplyIntoScores(x, y, 0.5, n2);
   const at::Tensor scores = 0.5 * at::matmul(x, y.transpose(2, 3));
   EXPECT_TRUE(at::equal(n2.isnan(), WithNansBehindBands(mask, scores).isnan()));
   EXPECT_TRUE(at::allclose(n2.masked_fill(seen == 0, 0), scores * seen));
 
   const at::Tensor p = WithNansBehindBands(mask, scores * seen);
   const at::Tensor by_keys = at::full_like(x, kNan);
-  MultiplyByKeys(mask, p, y, 2, by_keys);
+  products.MultiplyByKeys(p, y, 2, by_keys);
   EXPECT_TRUE(at::allclose(by_keys, 2 * at::matmul(scores * seen, y)));
   const at::Tensor by_queries = HeadSlice(c.b, c.h, c.t, kD);
-  MultiplyByQueries(mask, p, x, 2, by_queries);
+  products.MultiplyByQueries(p, x, 2, by_queries);
   EXPECT_TRUE(at::allclose(by_queries,
                            2 * at::matmul((scores * seen).transpose(2, 3), x)));
 }
 // Bands that fit and that do not; keys before the first query; one matrix per
 // sequence; products a sequence each; packed ones.
-INSTANTIATE_TEST_SUITE_P(Each, BandedProducts,
+INSTANTIATE_TEST_SUITE_P(Each, BandedProductsTest,
                          ::testing::Values(BandedCase{2, 1, 128, 128, 64},
                                            BandedCase{1, 3, 130, 130, 64},
                                            BandedCase{2, 2, 100, 231, 32},

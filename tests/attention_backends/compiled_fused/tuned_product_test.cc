@@ -1,0 +1,160 @@
+#include "attention_backends/compiled_fused/tuned_product.h"
+
+#ifdef TESSERA_CUDA
+#include "ATen/cuda/CUDAGraph.h"
+#include "c10/cuda/CUDAGuard.h"
+#include "c10/cuda/CUDAStream.h"
+#endif
+
+#include <cstdint>
+#include <ostream>
+#include <utility>
+
+#include "ATen/ATen.h"
+#include "attention_backends/strided_product.h"
+#include "framework/cuda/device.h"
+#include "gtest/gtest.h"
+#include "tests/testing/error_budget.h"
+
+namespace tessera::fused {
+namespace {
+
+using tessera::testing::BitEqual;
+using tessera::testing::ErrorBudget;
+
+// out [N, M, C] = a [N, M, K] b [N, K, C].
+struct ProductCase {
+  int64_t n, m, c, k;
+  bool a_transposed = false, b_transposed = false;
+  // Operands and result are slices: rows further apart than they are long, and
+  // the first element `offset` elements behind an aligned address.
+  int64_t gap = 0, offset = 0;
+
+  friend void PrintTo(const ProductCase& p, std::ostream* out) {
+    *out << p.n << " x " << p.m << " x " << p.c << " x " << p.k
+         << (p.a_transposed ? ", a transposed" : "")
+         << (p.b_transposed ? ", b transposed" : "");
+    if (p.gap > 0) *out << ", slices from element " << p.offset;
+  }
+};
+
+at::Tensor Matrices(const ProductCase& p, int64_t rows, int64_t columns,
+                    bool transposed, const at::TensorOptions& options) {
+  if (transposed) std::swap(rows, columns);
+  const at::Tensor x =
+      at::randn({p.n, rows, columns + p.gap}, options.dtype(at::kFloat))
+          .to(options.dtype())
+          .slice(2, p.offset, p.offset + columns);
+  return transposed ? x.transpose(1, 2) : x;
+}
+
+void ExpectProduct(const ProductCase& p, const at::TensorOptions& options) {
+  at::manual_seed(7);
+  const at::Tensor a = Matrices(p, p.m, p.k, p.a_transposed, options);
+  const at::Tensor b = Matrices(p, p.k, p.c, p.b_transposed, options);
+  const at::Tensor oracle = 0.5 * at::bmm(a.to(at::kDouble), b.to(at::kDouble));
+  const at::Tensor naive = at::empty({p.n, p.m, p.c}, options);
+  MultiplyBatch(a, b, 0.5, naive);
+  const ErrorBudget budget = ErrorBudget::AgainstBaseline(naive, oracle);
+  for (const auto multiply : {MultiplyTuned, MultiplyRepeatably}) {
+    const at::Tensor out = Matrices(p, p.m, p.c, false, options);
+    multiply(a, b, 0.5, out);
+    EXPECT_TRUE(budget.Accepts(out));
+    const at::Tensor again = Matrices(p, p.m, p.c, false, options);
+    multiply(a, b, 0.5, again);
+    EXPECT_TRUE(BitEqual(out, again));
+  }
+}
+
+const ProductCase kCases[] = {
+    // Q K^T, P V and P^T dO of odd lengths and head dims.
+    {.n = 6, .m = 1000, .c = 777, .k = 80, .b_transposed = true},
+    {.n = 6, .m = 1000, .c = 80, .k = 777},
+    {.n = 6, .m = 777, .c = 40, .k = 1000, .a_transposed = true},
+    // Slices of a fused projection, aligned and not.
+    {.n = 3,
+     .m = 127,
+     .c = 129,
+     .k = 64,
+     .b_transposed = true,
+     .gap = 128,
+     .offset = 64},
+    {.n = 3, .m = 129, .c = 96, .k = 127, .gap = 5, .offset = 3},
+    // Sizes of 1, whose strides say nothing.
+    {.n = 64, .m = 1, .c = 1, .k = 8, .b_transposed = true},
+    {.n = 2, .m = 1, .c = 64, .k = 1},
+    {.n = 2, .m = 65, .c = 1, .k = 33, .a_transposed = true},
+    // One that cuBLAS splits along K.
+    {.n = 1, .m = 64, .c = 64, .k = 40000}};
+
+class TunedProductTest : public ::testing::TestWithParam<ProductCase> {};
+TEST_P(TunedProductTest, IsAsExactAsLibTorchs) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    SCOPED_TRACE(c10::toString(dtype));
+    ExpectProduct(GetParam(), at::dtype(dtype));
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Each, TunedProductTest, ::testing::ValuesIn(kCases));
+
+class GpuTunedProduct : public ::testing::TestWithParam<ProductCase> {
+ protected:
+  void SetUp() override {
+    if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+    ASSERT_TRUE(OpenCudaDevice(0).ok());
+  }
+};
+TEST_P(GpuTunedProduct, IsAsExactAsLibTorchs) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    SCOPED_TRACE(c10::toString(dtype));
+    ExpectProduct(GetParam(), at::TensorOptions(at::kCUDA).dtype(dtype));
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Each, GpuTunedProduct, ::testing::ValuesIn(kCases));
+
+TEST(GpuTunedProductOf, Fp32FollowsLibTorchsPrecision) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  const at::Tensor a = at::randn({4, 512, 64}, at::kCUDA);
+  const at::Tensor b = at::randn({4, 64, 512}, at::kCUDA);
+  const at::Tensor oracle = at::bmm(a.to(at::kDouble), b.to(at::kDouble));
+  const auto error = [&] {
+    const at::Tensor out = at::empty({4, 512, 512}, at::kCUDA);
+    MultiplyTuned(a, b, 1, out);
+    return (out - oracle).abs().max().item<double>();
+  };
+  const double fp32 = error();
+  at::globalContext().setAllowTF32CuBLAS(true);
+  const double tf32 = error();
+  at::globalContext().setAllowTF32CuBLAS(false);
+  EXPECT_LT(fp32, 1e-4);
+  EXPECT_GT(tf32, 1e-3);
+  EXPECT_EQ(error(), fp32);
+}
+
+TEST(GpuTunedProductOf, ANewKindIsCaptured) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+#ifdef TESSERA_CUDA
+  const auto fill = [](const at::Tensor& x) { x.copy_(at::randn(x.sizes())); };
+  const at::Tensor a = at::zeros({3, 211, 48}, at::kCUDA);
+  const at::Tensor b = at::zeros({3, 48, 107}, at::kCUDA);
+  const at::Tensor out = at::zeros({3, 211, 107}, at::kCUDA);
+  at::cuda::CUDAGraph graph;
+  {
+    const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
+    const at::Tensor other = at::empty({3, 50, 107}, at::kCUDA);
+    MultiplyTuned(a.narrow(1, 0, 50), b, 1, other);
+    Synchronize(a.device());
+    graph.capture_begin();
+    MultiplyTuned(a, b, 1, out);
+    graph.capture_end();
+    Synchronize(a.device());
+  }
+  fill(a);
+  fill(b);
+  graph.replay();
+  EXPECT_TRUE(at::allclose(out, at::bmm(a, b), 1e-4, 1e-4));
+  EXPECT_GT(out.abs().max().item<double>(), 1);
+#endif
+}
+
+}  // namespace
+}  // namespace tessera::fused
