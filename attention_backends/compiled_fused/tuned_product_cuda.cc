@@ -25,6 +25,8 @@ namespace tessera {
 namespace fused {
 namespace {
 
+// As many as a grid's third dimension counts.
+constexpr int64_t kMaxMatrices = 65535;
 constexpr int kMaxProposals = 16;
 constexpr int kTimedRounds = 3;
 // Times the best time, after which an algorithm is not timed again.
@@ -110,7 +112,10 @@ struct ProductKind {
 std::optional<ProductKind> KindOf(const ProductCall& call, bool tuned) {
   const at::Tensor &a = call.a, &b = call.b, &out = call.out;
   const at::ScalarType dtype = out.scalar_type();
-  if (!out.is_cuda() || out.numel() == 0 || a.numel() == 0) return std::nullopt;
+  if (!out.is_cuda() || out.numel() == 0 || a.numel() == 0 ||
+      out.size(0) > kMaxMatrices) {
+    return std::nullopt;
+  }
   if (dtype != at::kFloat && dtype != at::kHalf && dtype != at::kBFloat16) {
     return std::nullopt;
   }
@@ -242,11 +247,10 @@ class Product {
     }
   }
 
-  bool IsPossible() const { return !algorithms_.empty(); }
-
   // Times the algorithms on these very operands and keeps the fastest. In
   // turns, so that a clock that changes meanwhile favours none.
   void Tune(const ProductCall& call, c10::cuda::CUDAStream stream) {
+    if (algorithms_.empty()) return;
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     std::vector<double> ms(algorithms_.size(), kInfinity);
     double best = kInfinity;
@@ -258,26 +262,36 @@ class Product {
       }
     }
     if (best > ms[0] * (1 - kLeastGain)) return;
-    algorithms_[0] =
-        algorithms_[std::find(ms.begin(), ms.end(), best) - ms.begin()];
+    const auto fastest = std::find(ms.begin(), ms.end(), best) - ms.begin();
+    std::swap(algorithms_[0], algorithms_[fastest]);
   }
 
-  void Run(const ProductCall& call, cudaStream_t stream) const {
-    TORCH_CUDABLAS_CHECK(Issue(algorithms_[0], call, stream));
+  // By the first of the algorithms that does not refuse the operands; whether
+  // there is one.
+  bool Run(const ProductCall& call, cudaStream_t stream) const {
+    for (const cublasLtMatmulAlgo_t& algorithm : algorithms_) {
+      if (Issue(algorithm, call, stream)) return true;
+    }
+    return false;
   }
 
  private:
-  cublasStatus_t Issue(const cublasLtMatmulAlgo_t& algorithm,
-                       const ProductCall& call, cudaStream_t stream) const {
+  // Whether the algorithm takes it.
+  bool Issue(const cublasLtMatmulAlgo_t& algorithm, const ProductCall& call,
+             cudaStream_t stream) const {
     const auto alpha = static_cast<float>(call.alpha);
     const float zero = 0;
     void* const out = call.out.mutable_data_ptr();
-    return cublasLtMatmul(at::cuda::getCurrentCUDABlasLtHandle(), desc_.get(),
-                          &alpha, call.b.const_data_ptr(), b_.get(),
-                          call.a.const_data_ptr(), a_.get(), &zero, out,
-                          out_.get(), out, out_.get(), &algorithm,
-                          at::cuda::getCUDABlasLtWorkspace(),
-                          at::cuda::getCUDABlasLtWorkspaceSize(), stream);
+    const cublasStatus_t status = cublasLtMatmul(
+        at::cuda::getCurrentCUDABlasLtHandle(), desc_.get(), &alpha,
+        call.b.const_data_ptr(), b_.get(), call.a.const_data_ptr(), a_.get(),
+        &zero, out, out_.get(), out, out_.get(), &algorithm,
+        at::cuda::getCUDABlasLtWorkspace(),
+        at::cuda::getCUDABlasLtWorkspaceSize(), stream);
+    if (status == CUBLAS_STATUS_SUCCESS) return true;
+    // Forgets a launch that was refused, not a fault that lasts.
+    static_cast<void>(cudaGetLastError());
+    return false;
   }
 
   // Milliseconds of a run behind another; infinite for what does not run.
@@ -285,7 +299,7 @@ class Product {
               c10::cuda::CUDAStream stream) const {
     at::cuda::CUDAEvent begin(cudaEventDefault), end(cudaEventDefault);
     for (at::cuda::CUDAEvent* const event : {&begin, &end}) {
-      if (Issue(algorithm, call, stream) != CUBLAS_STATUS_SUCCESS) {
+      if (!Issue(algorithm, call, stream)) {
         return std::numeric_limits<double>::infinity();
       }
       event->record(stream);
@@ -296,7 +310,7 @@ class Product {
 
   MatmulDesc desc_;
   MatrixLayout a_, b_, out_;
-  std::vector<cublasLtMatmulAlgo_t> algorithms_;  // the first is taken
+  std::vector<cublasLtMatmulAlgo_t> algorithms_;  // in order of preference
 };
 
 // Every kind of product that this process has computed.
@@ -307,14 +321,11 @@ class ProductRegistry {
     return *registry;
   }
 
-  // Whether cuBLASLt takes it.
+  // Whether cuBLASLt took it.
   bool Multiply(const ProductKind& kind, const ProductCall& call) {
     const c10::cuda::CUDAGuard guard(call.out.device());
     const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
-    const Product& product = Find(kind, call, stream);
-    if (!product.IsPossible()) return false;
-    product.Run(call, stream);
-    return true;
+    return Find(kind, call, stream).Run(call, stream);
   }
 
  private:
@@ -328,9 +339,7 @@ class ProductRegistry {
     if (capturing != cudaStreamCaptureStatusNone) kind.tuned = false;
     std::unique_ptr<Product>& product = products_[kind];
     if (product == nullptr) product = std::make_unique<Product>(kind);
-    if (kind.tuned && product->IsPossible()) {
-      product->Tune(call, stream);
-    }
+    if (kind.tuned) product->Tune(call, stream);
     return *product;
   }
 
