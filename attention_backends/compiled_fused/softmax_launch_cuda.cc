@@ -15,6 +15,7 @@
 #include "attention_backends/compiled_fused/image_cache.h"
 #include "attention_backends/compiled_fused/softmax_compiler.h"
 #include "attention_backends/compiled_fused/softmax_launch.h"
+#include "c10/cuda/CUDAGraphsC10Utils.h"
 #include "c10/cuda/CUDAGuard.h"
 #include "c10/cuda/CUDAStream.h"
 #include "framework/base/file.h"
@@ -66,13 +67,12 @@ class KernelRegistry {
     return *registry;
   }
 
-  absl::StatusOr<SoftmaxKernels> Find(const SoftmaxSpec& spec, int capability,
-                                      cudaStream_t stream) {
+  absl::StatusOr<SoftmaxKernels> Find(const SoftmaxSpec& spec, int capability) {
     const absl::MutexLock lock(&mutex_);
     const auto key = std::make_pair(spec, capability);
     const auto found = kernels_.find(key);
     if (found != kernels_.end()) return found->second;
-    RETURN_IF_ERROR(CheckNotCapturing(spec, stream));
+    RETURN_IF_ERROR(CheckNotCapturing(spec));
     ASSIGN_OR_RETURN(const SoftmaxImage image,
                      CompileSoftmax(spec, capability, cache_.get()));
     ASSIGN_OR_RETURN(const SoftmaxKernels kernels, LoadKernels(image.code));
@@ -83,12 +83,11 @@ class KernelRegistry {
  private:
   KernelRegistry() : cache_(UserImageCache()) {}
 
-  static absl::Status CheckNotCapturing(const SoftmaxSpec& spec,
-                                        cudaStream_t stream) {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    RETURN_IF_ERROR(AsStatus(cudaStreamIsCapturing(stream, &status),
-                             "asking whether a CUDA graph is captured"));
-    if (status == cudaStreamCaptureStatusNone) return absl::OkStatus();
+  static absl::Status CheckNotCapturing(const SoftmaxSpec& spec) {
+    if (c10::cuda::currentStreamCaptureStatusMayInitCtx() ==
+        c10::cuda::CaptureStatus::None) {
+      return absl::OkStatus();
+    }
     return absl::FailedPreconditionError(absl::StrCat(
         "COMPILED_FUSED cannot compile its kernels (", ToString(spec),
         ") while a CUDA graph is captured: run the same shapes once before"));
@@ -101,12 +100,11 @@ class KernelRegistry {
 };
 
 absl::StatusOr<SoftmaxKernels> KernelsOf(const SoftmaxSpec& spec,
-                                         c10::Device device,
-                                         cudaStream_t stream) {
+                                         c10::Device device) {
   const cudaDeviceProp* const properties =
       at::cuda::getDeviceProperties(device.index());
-  return KernelRegistry::Get().Find(
-      spec, 10 * properties->major + properties->minor, stream);
+  return KernelRegistry::Get().Find(spec,
+                                    10 * properties->major + properties->minor);
 }
 
 unsigned CeilDiv(int64_t a, int64_t b) {
@@ -120,8 +118,7 @@ bool BuiltWithCuda() { return true; }
 absl::Status Launch(const SoftmaxForwardCall& call, c10::Device device) {
   const c10::cuda::CUDAGuard guard(device);
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
-  ASSIGN_OR_RETURN(const SoftmaxKernels kernels,
-                   KernelsOf(call.spec, device, stream));
+  ASSIGN_OR_RETURN(const SoftmaxKernels kernels, KernelsOf(call.spec, device));
   const SoftmaxGeometry geometry = GeometryOf(call.spec);
   void* scores = call.scores;
   float* lse = call.lse;
@@ -137,8 +134,7 @@ absl::Status Launch(const SoftmaxForwardCall& call, c10::Device device) {
 absl::Status Launch(const SoftmaxBackwardCall& call, c10::Device device) {
   const c10::cuda::CUDAGuard guard(device);
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
-  ASSIGN_OR_RETURN(const SoftmaxKernels kernels,
-                   KernelsOf(call.spec, device, stream));
+  ASSIGN_OR_RETURN(const SoftmaxKernels kernels, KernelsOf(call.spec, device));
   constexpr int kWarps = kBackwardThreads / 32;
   const int64_t warps = call.rows * GeometryOf(call.spec).chunks;
   SoftmaxBackwardCall c = call;

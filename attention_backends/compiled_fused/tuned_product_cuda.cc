@@ -11,6 +11,7 @@
 
 #include "ATen/Context.h"
 #include "ATen/cuda/CUDAContext.h"
+#include "ATen/cuda/CUDADataType.h"
 #include "ATen/cuda/CUDAEvent.h"
 #include "ATen/cuda/Exceptions.h"
 #include "absl/base/thread_annotations.h"
@@ -18,6 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "attention_backends/compiled_fused/tuned_product.h"
 #include "attention_backends/strided_product.h"
+#include "c10/cuda/CUDAGraphsC10Utils.h"
 #include "c10/cuda/CUDAGuard.h"
 #include "c10/cuda/CUDAStream.h"
 
@@ -152,17 +154,6 @@ using MatrixLayout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t,
 using Preference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t,
                                    Destroy<cublasLtMatmulPreferenceDestroy>>;
 
-cudaDataType_t DataType(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kHalf:
-      return CUDA_R_16F;
-    case at::kBFloat16:
-      return CUDA_R_16BF;
-    default:
-      return CUDA_R_32F;
-  }
-}
-
 MatmulDesc DescOf(const ProductKind& kind) {
   cublasLtMatmulDesc_t desc = nullptr;
   TORCH_CUDABLAS_CHECK(cublasLtMatmulDescCreate(
@@ -187,7 +178,8 @@ MatrixLayout MatrixOf(const ProductKind& kind, const Layout& layout,
   if (!layout.transposed) std::swap(rows, columns);
   cublasLtMatrixLayout_t matrix = nullptr;
   TORCH_CUDABLAS_CHECK(cublasLtMatrixLayoutCreate(
-      &matrix, DataType(kind.dtype), rows, columns, layout.leading));
+      &matrix, at::cuda::ScalarTypeToCudaDataType(kind.dtype), rows, columns,
+      layout.leading));
   MatrixLayout owner(matrix);
   const auto count = static_cast<int32_t>(kind.matrices);
   TORCH_CUDABLAS_CHECK(cublasLtMatrixLayoutSetAttribute(
@@ -334,9 +326,10 @@ class ProductRegistry {
     const absl::MutexLock lock(&mutex_);
     const auto found = products_.find(kind);
     if (found != products_.end()) return *found->second;
-    cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-    C10_CUDA_CHECK(cudaStreamIsCapturing(stream, &capturing));
-    if (capturing != cudaStreamCaptureStatusNone) kind.tuned = false;
+    if (c10::cuda::currentStreamCaptureStatusMayInitCtx() !=
+        c10::cuda::CaptureStatus::None) {
+      kind.tuned = false;
+    }
     std::unique_ptr<Product>& product = products_[kind];
     if (product == nullptr) product = std::make_unique<Product>(kind);
     if (kind.tuned) product->Tune(call, stream);
