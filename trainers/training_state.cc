@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <future>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -13,9 +14,12 @@
 #include "framework/base/check.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/cuda/device.h"
 
 namespace tessera {
 namespace {
+
+constexpr int64_t kPieceBytes = int64_t{16} << 20;
 
 // A slice of a flat buffer, as a checkpoint names it.
 struct StoredSlice {
@@ -64,20 +68,49 @@ std::vector<StoredSlice> OptimizerSlices(const TrainingState& state) {
   return slices;
 }
 
-absl::Status WriteSlices(absl::string_view file,
-                         const std::vector<StoredSlice>& slices,
-                         CheckpointWriter* writer) {
+// A file of a checkpoint that is being written.
+struct SlicesFile {
+  std::vector<StoredSlice> slices;
+  SafetensorsWriter* file = nullptr;
+  // What comes from a GPU stops here. Page-locked: 50 GB/s, against 1.6 into
+  // memory that is fresh for every slice, for its page faults. Undefined for
+  // a CPU, whose slices are written from where they are.
+  at::Tensor staging;
+};
+
+absl::StatusOr<SlicesFile> CreateFile(absl::string_view name,
+                                      std::vector<StoredSlice> slices,
+                                      at::Device device,
+                                      CheckpointWriter* writer) {
   std::vector<TensorSpec> specs;
   for (const StoredSlice& slice : slices) specs.push_back(slice.spec);
-  ASSIGN_OR_RETURN(SafetensorsWriter * tensors,
-                   writer->AddTensorFile(file, std::move(specs)));
-  for (const StoredSlice& slice : slices) {
-    at::Tensor host;
-    RETURN_IF_ERROR(StatusFromTorch([&] { host = slice.flat.to(at::kCPU); }));
-    RETURN_IF_ERROR(tensors->Write(absl::string_view(
-        static_cast<const char*>(host.const_data_ptr()), host.nbytes())));
+  SlicesFile created{.slices = std::move(slices)};
+  ASSIGN_OR_RETURN(created.file, writer->AddTensorFile(name, std::move(specs)));
+  if (device.is_cuda()) {
+    RETURN_IF_ERROR(StatusFromTorch([&] {
+      created.staging =
+          at::empty(kPieceBytes, at::dtype(at::kByte).pinned_memory(true));
+    }));
   }
-  return tensors->Finish();
+  return created;
+}
+
+absl::Status WriteSlices(const SlicesFile& to) {
+  return StatusFromTorchOr([&]() -> absl::Status {
+    const at::NoGradGuard no_grad;
+    for (const StoredSlice& slice : to.slices) {
+      for (const at::Tensor& piece :
+           slice.flat.view(at::kByte).split(kPieceBytes)) {
+        at::Tensor host = piece;
+        if (to.staging.defined()) {
+          host = to.staging.narrow(0, 0, piece.numel()).copy_(piece);
+        }
+        RETURN_IF_ERROR(to.file->Write(absl::string_view(
+            static_cast<const char*>(host.const_data_ptr()), host.nbytes())));
+      }
+    }
+    return to.file->Finish();
+  });
 }
 
 std::string Describe(const TensorSpec& spec) {
@@ -168,9 +201,21 @@ absl::Status ImportScaler(const nlohmann::json& json, LossScaler* scaler) {
 }  // namespace
 
 absl::Status AddTensors(const TrainingState& state, CheckpointWriter* writer) {
-  RETURN_IF_ERROR(
-      WriteSlices(kModelFile, ModelSlices(*state.parameters), writer));
-  return WriteSlices(kOptimizerFile, OptimizerSlices(state), writer);
+  const at::Device device = state.parameters->options().device;
+  ASSIGN_OR_RETURN(
+      const SlicesFile model,
+      CreateFile(kModelFile, ModelSlices(*state.parameters), device, writer));
+  ASSIGN_OR_RETURN(
+      const SlicesFile optimizer,
+      CreateFile(kOptimizerFile, OptimizerSlices(state), device, writer));
+  Synchronize(device);  // the other thread has a stream of its own
+  // The system lets one thread at a time write a file, at the speed of one
+  // core's copy.
+  std::future<absl::Status> other =
+      std::async(std::launch::async, [&] { return WriteSlices(optimizer); });
+  absl::Status written = WriteSlices(model);
+  written.Update(other.get());
+  return written;
 }
 
 nlohmann::json ExportState(const TrainingState& state) {

@@ -26,7 +26,8 @@ struct TrainingState {
   LossScaler* scaler = nullptr;  // null unless the policy scales the loss
 };
 
-// Adds both tensor files, piece by piece through host memory.
+// Adds both tensor files, side by side and piece by piece through host memory.
+// The writer's hook is called from two threads.
 absl::Status AddTensors(const TrainingState& state, CheckpointWriter* writer);
 // What belongs into state.json. Waits for the device.
 nlohmann::json ExportState(const TrainingState& state);
