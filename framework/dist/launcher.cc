@@ -69,9 +69,6 @@ std::vector<std::string> EnvironmentOfRank(const LaunchOptions& options,
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   variables.try_emplace("OMP_NUM_THREADS",
                         absl::StrCat(std::max(1, cores / options.nproc)));
-  // c10d's warnings about lost connections are a stack trace each; the ranks'
-  // own errors say the same.
-  variables.try_emplace("TORCH_CPP_LOG_LEVEL", "ERROR");
   for (const auto& [name, value] : options.environment) {
     variables[name] = value;
   }

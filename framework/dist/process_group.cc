@@ -289,7 +289,10 @@ absl::Status C10dProcessGroup::Finish() {
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Create(
     const WorldInfo& world, at::Device device, absl::Duration peer_timeout) {
   if (world.world_size == 1) return std::make_unique<SingleProcess>();
-  c10::initLogging();  // only then TORCH_CPP_LOG_LEVEL counts
+  // c10d's warnings about lost connections are a stack trace each; this
+  // program's own errors say the same. What the user set stays.
+  setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+  c10::initLogging();  // reads it
   ASSIGN_OR_RETURN(RunStores stores, MeetAllRanks(world, peer_timeout));
   auto group =
       std::make_unique<C10dProcessGroup>(world, device, std::move(stores));
