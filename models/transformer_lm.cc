@@ -65,8 +65,9 @@ at::Tensor TransformerLm::Logits(const at::Tensor& ids_bs) const {
   return Head(Hidden(ids_bs));
 }
 
-at::Tensor TransformerLm::NextTokenLogits(const at::Tensor& ids_bs) const {
-  const at::Tensor last_bc = Hidden(ids_bs).select(1, ids_bs.size(1) - 1);
+at::Tensor TransformerLm::NextTokenLogits(const at::Tensor& ids_bs,
+                                          int64_t length) const {
+  const at::Tensor last_bc = Hidden(ids_bs).select(1, length - 1);
   return Head(last_bc.contiguous());
 }
 

@@ -26,8 +26,9 @@ class TransformerLm {
   // logits dtype.
   at::Tensor Logits(const at::Tensor& ids_bs) const;
 
-  // The logits that follow the last token of each row: [B, V].
-  at::Tensor NextTokenLogits(const at::Tensor& ids_bs) const;
+  // The logits that follow the first `length` tokens of each row: [B, V].
+  // 1 <= length <= S; what stands behind them changes nothing.
+  at::Tensor NextTokenLogits(const at::Tensor& ids_bs, int64_t length) const;
 
   // Sum of the next-token losses in nats; targets: [B, S], see CrossEntropySum.
   at::Tensor LossSum(const at::Tensor& ids_bs,

@@ -29,15 +29,22 @@ std::vector<int64_t> Candidates(absl::Span<const float> logits, int64_t top_k) {
   return order;
 }
 
+// Attention backends compile, tune and refuse by length, so the model sees a
+// few lengths rather than every one: these, and its context.
+constexpr int64_t kLengthMultiple = 64;
+
 std::vector<float> LastLogits(const TransformerLm& model,
                               absl::Span<const int64_t> tokens,
                               at::Device device) {
-  const int64_t length =
-      std::min<int64_t>(tokens.size(), model.shape().context);
-  at::Tensor ids = at::empty({1, length}, at::kLong);
+  const int64_t context = model.shape().context;
+  const int64_t length = std::min<int64_t>(tokens.size(), context);
+  const int64_t padded = std::min(
+      (length + kLengthMultiple - 1) / kLengthMultiple * kLengthMultiple,
+      context);
+  at::Tensor ids = at::zeros({1, padded}, at::kLong);
   std::copy(tokens.end() - length, tokens.end(), ids.data_ptr<int64_t>());
   const at::Tensor logits =
-      model.NextTokenLogits(ids.to(device)).to(at::kCPU, at::kFloat);
+      model.NextTokenLogits(ids.to(device), length).to(at::kCPU, at::kFloat);
   const float* data = logits.const_data_ptr<float>();
   return std::vector<float>(data, data + logits.numel());
 }

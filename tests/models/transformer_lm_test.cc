@@ -423,12 +423,15 @@ INSTANTIATE_TEST_SUITE_P(
         testing::Values(1, 2),
         testing::Values(PrecisionConfig::FP32, PrecisionConfig::BF16)));
 
-TEST(TransformerLmTest, NextTokenLogitsAreTheLastRowOfLogits) {
+TEST(TransformerLmTest, NextTokenLogitsAreARowOfLogits) {
   Fixture fixture(Tiny(), {});
   const at::NoGradGuard no_grad;
-  const at::Tensor last = fixture.model->NextTokenLogits(fixture.ids);
   const at::Tensor all = fixture.model->Logits(fixture.ids);
-  EXPECT_TRUE(at::allclose(last, all.select(1, all.size(1) - 1), 1e-5, 1e-6));
+  for (const int64_t length : {int64_t{1}, all.size(1) - 1, all.size(1)}) {
+    const at::Tensor next = fixture.model->NextTokenLogits(fixture.ids, length);
+    EXPECT_TRUE(at::allclose(next, all.select(1, length - 1), 1e-5, 1e-6))
+        << length;
+  }
 }
 
 }  // namespace
