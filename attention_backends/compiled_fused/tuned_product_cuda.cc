@@ -324,16 +324,18 @@ class ProductRegistry {
   const Product& Find(ProductKind kind, const ProductCall& call,
                       c10::cuda::CUDAStream stream) {
     const absl::MutexLock lock(&mutex_);
-    const auto found = products_.find(kind);
-    if (found != products_.end()) return *found->second;
-    if (c10::cuda::currentStreamCaptureStatusMayInitCtx() !=
-        c10::cuda::CaptureStatus::None) {
+    auto known = products_.find(kind);
+    if (known == products_.end() &&
+        c10::cuda::currentStreamCaptureStatusMayInitCtx() !=
+            c10::cuda::CaptureStatus::None) {
       kind.tuned = false;
+      known = products_.find(kind);
     }
-    std::unique_ptr<Product>& product = products_[kind];
-    if (product == nullptr) product = std::make_unique<Product>(kind);
+    if (known != products_.end()) return *known->second;
+    // What throws, out of memory say, leaves nothing behind.
+    auto product = std::make_unique<Product>(kind);
     if (kind.tuned) product->Tune(call, stream);
-    return *product;
+    return *products_.emplace(kind, std::move(product)).first->second;
   }
 
   absl::Mutex mutex_;
