@@ -5,6 +5,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "attention_backends/auto_order.h"
+#include "attention_backends/backend_table.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/observe/flops.h"
@@ -93,6 +95,24 @@ absl::Status CheckFits(const RunPlan& plan) {
       plan.memory, MemoryChoicesOf(plan)));
 }
 
+// The fastest backend that would run and holds no scores, where the run's own
+// does; otherwise empty.
+std::string LeanerAttention(const RunPlan& plan) {
+  const AttentionProblem& p = plan.attention;
+  const int64_t scores = p.b * p.h * p.s * p.t * c10::elementSize(p.dtype);
+  const auto holds_scores = [&](const AttentionBackend* backend) {
+    return backend->Plan(p).saved_bytes >= scores;
+  };
+  if (!holds_scores(plan.backend.backend)) return "";
+  for (const AttentionBackend* backend :
+       AutoOrderFor(p, AttentionBackends()).backends) {
+    if (backend->Supports(p).ok() && !holds_scores(backend)) {
+      return std::string(backend->name());
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 absl::StatusOr<RunPlan> PlanRun(const RunConfig& config,
@@ -139,7 +159,7 @@ MemoryChoices MemoryChoicesOf(const RunPlan& plan) {
       .precision = std::string(plan.precision.name()),
       .recompute = RecomputeConfig::Policy_Name(config.recompute().policy()),
       .attention = std::string(plan.backend.backend->name()),
-      .cuda = plan.device.is_cuda()};
+      .leaner_attention = LeanerAttention(plan)};
 }
 
 absl::Status ExplainOutOfMemory(const RunPlan& plan, absl::Status status) {

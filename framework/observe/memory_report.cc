@@ -28,9 +28,9 @@ int64_t MoreMicroBatches(const MemoryChoices& choices) {
 std::vector<std::string> Advice(const MemoryReport& report,
                                 const MemoryChoices& choices) {
   std::vector<std::string> advice;
-  if (choices.attention == "NAIVE" || choices.attention == "COMPILED_FUSED") {
+  if (!choices.leaner_attention.empty()) {
     advice.push_back(absl::StrCat(
-        "attention { backend: ", choices.cuda ? "FLASH_CUDA" : "FLASH_TILED",
+        "attention { backend: ", choices.leaner_attention,
         " }: ", choices.attention,
         " holds every score of every head, context x context of them"));
   }

@@ -39,7 +39,9 @@ struct MemoryChoices {
   std::string precision;  // PrecisionConfig.Mode: "FP32"
   std::string recompute;  // RecomputeConfig.Policy: "NONE"
   std::string attention;  // AttentionConfig.Backend that runs: "NAIVE"
-  bool cuda = true;
+  // One that would run as well and holds no scores; empty where that is not
+  // another.
+  std::string leaner_attention;
 };
 
 // What a user reads when the device's memory does not suffice: `request` (what

@@ -171,6 +171,14 @@ TEST(SessionTest, RefusesWhatTheMachineOrTheRanksCannotDo) {
   EXPECT_THAT(std::string(too_large.message()),
               testing::AllOf(testing::HasSubstr("activations"),
                              testing::HasSubstr("training.batch_size")));
+  const auto advice = [&](AttentionConfig::Backend backend) {
+    large.mutable_attention()->set_backend(backend);
+    return std::string(PlanRun(large, {}).status().message());
+  };
+  EXPECT_THAT(advice(AttentionConfig::NAIVE),
+              testing::HasSubstr("attention { backend: FLASH_TILED }: NAIVE"));
+  EXPECT_THAT(advice(AttentionConfig::FLASH_TILED),
+              testing::Not(testing::HasSubstr("attention {")));
   if (at::hasCUDA()) return;
   config.mutable_training()->set_device(TrainingConfig::CUDA);
   const absl::Status status = PlanRun(config, {}).status();

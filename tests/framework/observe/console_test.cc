@@ -242,7 +242,8 @@ TEST(MemoryReportTest, AdviceHasWhatHelpsInOrder) {
                                  .context = 2048,
                                  .precision = "FP32",
                                  .recompute = "NONE",
-                                 .attention = "NAIVE"};
+                                 .attention = "NAIVE",
+                                 .leaner_attention = "FLASH_CUDA"};
   EXPECT_EQ(
       OutOfMemoryMessage("2.00 GiB more", report, choices),
       absl::StrCat(
@@ -260,7 +261,7 @@ TEST(MemoryReportTest, AdviceHasWhatHelpsInOrder) {
           "  a smaller model.context_length (now 2048) or training.batch_size "
           "(now 24): another run\n"));
   MemoryChoices on_cpu = choices;
-  on_cpu.cuda = false;
+  on_cpu.leaner_attention = "FLASH_TILED";
   EXPECT_THAT(OutOfMemoryMessage("", report, on_cpu),
               testing::HasSubstr("backend: FLASH_TILED"));
 }
