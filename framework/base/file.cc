@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <random>
 #include <system_error>
 
 #include "absl/cleanup/cleanup.h"
@@ -54,10 +54,12 @@ absl::Status WriteAndSync(const std::string& path, absl::string_view contents) {
   return status;
 }
 
-// Unlike any other writer's, in this process and in others.
+// Unlike any other writer's, in this process and in others: also those of
+// another machine or container that share a file system and a process id.
 std::string TemporarySibling(const std::string& path) {
-  static std::atomic<uint64_t> count = 0;
-  return absl::StrCat(path, ".tmp.", ::getpid(), ".", count++);
+  std::random_device bits;
+  return absl::StrCat(path, ".tmp.", ::getpid(), ".", absl::Hex(bits()),
+                      absl::Hex(bits(), absl::kZeroPad8));
 }
 
 std::string DirectoryOf(const std::string& path) {
