@@ -110,8 +110,10 @@ SoftmaxMemory PlanSoftmax(HeldScores held, const AttentionProblem& p) {
   const int64_t scores = rows * p.t * element;
   switch (held) {
     case HeldScores::kWeights:
-      // dO in the statistics' dtype, where that is another, and dO o O.
-      return {scores, rows * p.d * statistic * (statistic > element ? 2 : 1)};
+      // RowSum(): dO in the statistics' dtype, where that is another, dO o O,
+      // and the sums.
+      return {scores,
+              rows * statistic * (p.d * (statistic > element ? 2 : 1) + 1)};
     case HeldScores::kLibrarySoftmax:
       return {2 * scores, scores};
     case HeldScores::kHandWrittenSoftmax:

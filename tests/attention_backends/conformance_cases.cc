@@ -226,7 +226,11 @@ std::vector<ConformanceCase> PlanCases() {
                                      {4, 2048, 2048, 32, 8, 80}};
   const std::vector<Shape> others = {{8, 1024, 1536, 16, 16, 96},
                                      {8, 2048, 2048, 16, 4, 136},
-                                     {8, 1024, 1024, 32, 32, 256}};
+                                     {8, 1024, 1024, 32, 32, 256},
+                                     // Lengths that kernels pad; blind rows.
+                                     {3, 777, 777, 8, 8, 64},
+                                     {2, 1000, 777, 8, 2, 80},
+                                     {4, 127, 127, 5, 1, 40}};
   const std::vector<at::ScalarType> dtypes = {at::kFloat, at::kBFloat16};
   return Join({Cross(shapes, dtypes), Cross(others, dtypes),
                Cross(others, {at::kHalf}), Deterministic(Cross(shapes, dtypes)),

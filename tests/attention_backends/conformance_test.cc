@@ -183,12 +183,13 @@ INSTANTIATE_TEST_SUITE_P(All, GpuConformance, ::testing::ValuesIn(GpuCases()),
                          CaseName);
 
 // CS336 assignment 2's own check: (4, 128, 64), FP32, 1e-2.
-TEST(AttentionOf336, AgreesWithPlainAttention) {
+void ExpectPlainAttentionOf336(const DeviceInfo& device) {
   for (const AttentionBackend* backend : AttentionBackends()) {
+    SCOPED_TRACE(backend->name());
     const ConformanceCase c = {
         backend, {4, 128, 128, 1, 1, 64}, MaskKind::kFull, at::kFloat};
-    if (!backend->Supports(c.Problem(CpuDevice())).ok()) continue;
-    const Inputs in = MakeInputs(c, at::kCPU);
+    if (!backend->Supports(c.Problem(device)).ok()) continue;
+    const Inputs in = MakeInputs(c, device.device);
     AttentionResults actual;
     RunBackend(c, in, &actual);
     const AttentionResults plain =
@@ -202,18 +203,16 @@ TEST(AttentionOf336, AgreesWithPlainAttention) {
 }
 
 // And: flash attention saves one tensor of shape (4, 128) beside Q, K, V, O.
-TEST(AttentionOf336, FlashTiledSavesOneStatisticPerQuery) {
-  const auto config = [] {
-    AttentionConfig config;
-    config.set_backend(AttentionConfig::FLASH_TILED);
-    return config;
-  }();
+void ExpectOneStatisticPerQueryOf336(AttentionConfig::Backend flash,
+                                     const DeviceInfo& device) {
+  AttentionConfig config;
+  config.set_backend(flash);
   ConformanceCase c;
   c.shape = {4, 128, 128, 1, 1, 64};
   c.mask = MaskKind::kFull;
-  const auto choice = SelectBackend(config, c.Problem(CpuDevice()));
+  const auto choice = SelectBackend(config, c.Problem(device));
   ASSERT_TRUE(choice.ok()) << choice.status();
-  const Inputs in = MakeInputs(c, at::kCPU);
+  const Inputs in = MakeInputs(c, device.device);
   AttentionOut out;
   ASSERT_TRUE(choice->backend->Forward(ArgsOf(c, in), &out).ok());
   EXPECT_TRUE(out.saved.empty());
@@ -222,6 +221,26 @@ TEST(AttentionOf336, FlashTiledSavesOneStatisticPerQuery) {
   const AttentionResults plain =
       EagerAttention(OracleInputs(c, in), at::kFloat);
   EXPECT_TRUE(at::allclose(lse, plain.lse.squeeze(1), 1e-2, 1e-2));
+}
+
+TEST(AttentionOf336, AgreesWithPlainAttention) {
+  ExpectPlainAttentionOf336(CpuDevice());
+}
+
+TEST(AttentionOf336, FlashTiledSavesOneStatisticPerQuery) {
+  ExpectOneStatisticPerQueryOf336(AttentionConfig::FLASH_TILED, CpuDevice());
+}
+
+TEST(GpuAttentionOf336, AgreesAndFlashSavesOneStatisticPerQuery) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  const absl::StatusOr<DeviceInfo> device = OpenCudaDevice(0);
+  ASSERT_TRUE(device.ok()) << device.status();
+  ExpectPlainAttentionOf336(*device);
+  for (const AttentionConfig::Backend flash :
+       {AttentionConfig::FLASH_TILED, AttentionConfig::FLASH_CUDA}) {
+    SCOPED_TRACE(AttentionConfig::Backend_Name(flash));
+    ExpectOneStatisticPerQueryOf336(flash, *device);
+  }
 }
 
 // Plan() against the caching allocator's count, to 1 %.
