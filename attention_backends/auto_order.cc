@@ -24,6 +24,16 @@ bool KeysAbove(const AttentionProblem& p, int64_t causal, int64_t full) {
   return p.t > (p.mask == MaskKind::kCausal ? causal : full);
 }
 
+// Whether TORCH_FLASH leads above head dim 128. It pads to 160, 192, 224 and
+// 256, FLASH_CUDA to another multiple, so that the lead goes to and fro.
+bool TorchFlashLeads(const AttentionProblem& p) {
+  if (p.d <= 152) return KeysAbove(p, 4096, 2048);
+  if (p.d <= 160) return false;
+  if (p.d <= 192) return KeysAbove(p, 2048, 2048);
+  if (p.d <= 224) return false;
+  return KeysAbove(p, 2048, 1024);
+}
+
 // Whether TORCH_EFFICIENT has work for the whole GPU: its deterministic
 // backward runs one block for each head, of whatever length.
 bool EfficientFillsGpu(const AttentionProblem& p) {
@@ -45,11 +55,11 @@ constexpr Exception kExceptions[] = {
      },
      "TORCH_EFFICIENT", kUnmeasured},
     {[](const AttentionProblem& p) {
-       return IsNarrow(p) && p.d > 128 && KeysAbove(p, 4096, 2048);
+       return IsNarrow(p) && p.d > 128 && TorchFlashLeads(p);
      },
      "TORCH_FLASH",
-     "the fastest without S x T tensors above head dim 128, causal above 4096 "
-     "keys, full above 2048"},
+     "the fastest without S x T tensors at this head dim above 128 and so many "
+     "keys"},
     {[](const AttentionProblem& p) {
        return p.dtype == at::kFloat && p.d > 128 && KeysAbove(p, 128, 127) &&
               EfficientFillsGpu(p);
