@@ -70,6 +70,8 @@ std::string Take(const Bridge& bridge, TesseraBytes* bytes) {
 // The length of the prefix of `text` that SentencePiece carries unchanged.
 size_t CleanPrefix(absl::string_view text) {
   static constexpr absl::string_view kSpacePiece = "\xe2\x96\x81";  // U+2581
+  // U+2585: the trainer passes over sentences that hold it.
+  static constexpr absl::string_view kUnknownPiece = "\xe2\x96\x85";
   size_t end = 0;
   while (end < text.size()) {
     const absl::string_view rest = text.substr(end);
@@ -80,7 +82,10 @@ size_t CleanPrefix(absl::string_view text) {
       continue;
     }
     const int bytes = Utf8CharacterBytes(rest);
-    if (bytes == 0 || rest.substr(0, bytes) == kSpacePiece) break;
+    const absl::string_view character = rest.substr(0, bytes);
+    if (bytes == 0 || character == kSpacePiece || character == kUnknownPiece) {
+      break;
+    }
     end += bytes;
   }
   return end;
@@ -219,24 +224,47 @@ absl::Status TrainingError(int vocab_size, absl::string_view error,
       "pieces take ", needed, "; ", advice));
 }
 
-// Hands the clean stretches of a TextStream to the bridge.
-struct CleanStretches {
+// The length of the sentence to learn from that a clean stretch begins with:
+// all of it, or up to the spaces before a word, where the trainer splits
+// anyhow, else up to a character.
+size_t SentenceBytes(absl::string_view clean) {
+  // SentencePiece passes over longer ones: its max_sentence_length.
+  constexpr size_t kMaxBytes = 4192;
+  if (clean.size() <= kMaxBytes) return clean.size();
+  const size_t space = clean.rfind(' ', kMaxBytes);
+  if (space != absl::string_view::npos) {
+    const size_t word_end = clean.find_last_not_of(' ', space);
+    if (word_end != absl::string_view::npos) return word_end + 1;
+  }
+  size_t cut = kMaxBytes;
+  while ((clean[cut] & 0xc0) == 0x80) --cut;
+  return cut;
+}
+
+// Hands the sentences of a TextStream's clean stretches to the bridge.
+struct Sentences {
   const TextStream& stream;
-  absl::string_view rest;
+  absl::string_view text;   // what is left of the stream's last
+  absl::string_view clean;  // what is left of a stretch before it
+  bool is_empty = true;     // so far
 
   static const char* Next(void* context, size_t* size) {
-    auto& self = *static_cast<CleanStretches*>(context);
-    while (true) {
-      if (self.rest.empty()) {
+    auto& self = *static_cast<Sentences*>(context);
+    while (self.clean.empty()) {
+      if (self.text.empty()) {
         const std::optional<absl::string_view> text = self.stream();
         if (!text.has_value()) return nullptr;
-        self.rest = *text;
+        self.text = *text;
       }
-      *size = CleanPrefix(self.rest);
-      const char* data = self.rest.data();
-      self.rest.remove_prefix(std::min(*size + 1, self.rest.size()));
-      if (*size > 0) return data;
+      self.clean = self.text.substr(0, CleanPrefix(self.text));
+      self.text.remove_prefix(
+          std::min(self.clean.size() + 1, self.text.size()));
     }
+    self.is_empty = false;
+    *size = SentenceBytes(self.clean);
+    const char* data = self.clean.data();
+    self.clean.remove_prefix(*size);
+    return data;
   }
 };
 
@@ -252,11 +280,17 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> TrainBpe(int vocab_size,
                      kMinBpeVocabularySize, ", or the tokenizer BYTES"));
   }
   ASSIGN_OR_RETURN(const Bridge* bridge, GetBridge());
-  CleanStretches source{text, {}};
+  Sentences source{text, {}, {}};
   TesseraBytes result = {};
   const int code =
-      bridge->train(vocab_size, {&CleanStretches::Next, &source}, &result);
+      bridge->train(vocab_size, {&Sentences::Next, &source}, &result);
   const std::string model = Take(*bridge, &result);
+  if (source.is_empty) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cannot learn ", vocab_size, " pieces from this text: it has nothing ",
+        "but control characters and bytes that are not UTF-8; use the ",
+        "tokenizer BYTES (--tokenizer=bytes of prepare_data)"));
+  }
   if (code != 0) {
     return TrainingError(vocab_size, model, advice);
   }

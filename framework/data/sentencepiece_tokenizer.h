@@ -16,8 +16,8 @@ namespace tessera {
 // make it lossless: see tokenizer_bridge.cc.
 //
 // What SentencePiece cannot carry becomes byte tokens before it sees the text:
-// control characters (a newline is one token, a tab is one), U+2581, which it
-// uses for the space, and bytes that are not UTF-8.
+// control characters (a newline is one token, a tab is one), U+2581 and U+2585,
+// which it uses for the space and the unknown, and bytes that are not UTF-8.
 
 // Yields the text to learn from, stretch by stretch; nullopt ends it.
 using TextStream = std::function<std::optional<absl::string_view>()>;
@@ -25,8 +25,9 @@ using TextStream = std::function<std::optional<absl::string_view>()>;
 // Learns a vocabulary. `vocab_size` is an upper bound, at least 300: 256 bytes,
 // two control pieces and the characters of the text come first, and a short
 // text yields fewer. InvalidArgument names the least size where the characters
-// have no room, and goes on with `advice`: where the user can change it.
-// Deterministic. Takes one to two seconds per megabyte.
+// have no room, and goes on with `advice`: where the user can change it; it
+// also refuses a text of nothing but what becomes byte tokens. Deterministic.
+// Takes one to two seconds per megabyte, some ten where no spaces part words.
 absl::StatusOr<std::unique_ptr<Tokenizer>> TrainBpe(int vocab_size,
                                                     const TextStream& text,
                                                     absl::string_view advice);

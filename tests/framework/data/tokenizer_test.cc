@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "framework/data/data_config.pb.h"
 #include "framework/data/sentencepiece_tokenizer.h"
 #include "framework/data/utf8.h"
@@ -174,6 +175,33 @@ TEST(BpeTest, IsDeterministicAndSerializable) {
   EXPECT_EQ((*loaded)->eos_id(), first->eos_id());
 }
 
+TEST(BpeTest, LearnsFromLinesOfAnyLength) {
+  // Cut where a line may be, a long line yields what short ones do.
+  std::string words, lines, longer, other;
+  for (int i = 0; words.size() < 50000; ++i) {
+    absl::StrAppend(&words, "  word", i % 700, " of", i % 30);
+    absl::StrAppend(&lines, "  word", i % 700, " of", i % 30, "\n");
+  }
+  EXPECT_EQ(Train(words, 600)->Serialize(), Train(lines, 600)->Serialize());
+  // Without a space, between characters: each has a piece of its own.
+  for (int i = 0; i < 5000; ++i) absl::StrAppend(&longer, "x漢", i % 10, "🚀");
+  const auto tokenizer = Train(longer, 300);
+  for (const char* character : {"x", "漢", "🚀"}) {
+    EXPECT_EQ(tokenizer->Encode(character).value().size(), 1u) << character;
+  }
+  // Nothing before the run of spaces, or a word: 4192 bytes at a time.
+  other = std::string(10000, ' ') + std::string(10000, 'a');
+  EXPECT_EQ(Train(other, 300)->Encode(other.substr(0, 16)).value().size(), 1u);
+}
+
+TEST(BpeTest, LearnsFromLinesWithTheUnknownPiece) {
+  std::string text;
+  for (int i = 0; i < 500; ++i) text += "disk [▅▅▁] used\n";
+  const auto tokenizer = Train(text, 300);
+  EXPECT_EQ(tokenizer->Encode("disk").value().size(), 1u);
+  EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(text).value()).value(), text);
+}
+
 TEST(BpeTest, AShortTextYieldsFewerPieces) {
   const auto tokenizer = Train("int main() { return 0; }\n", 10000);
   EXPECT_GT(tokenizer->vocab_size(), 256);
@@ -199,6 +227,16 @@ TEST(BpeTest, RefusesBadInput) {
               Fails(StatusCode::kInvalidArgument, HasSubstr("at least 300")));
   EXPECT_THAT(TrainBpe(1000, none, ""),
               Fails(StatusCode::kInvalidArgument, HasSubstr("cannot learn")));
+  const std::string controls("\n\n\0\xff\n", 5);
+  bool done = false;
+  const TextStream nothing_clean = [&]() -> std::optional<absl::string_view> {
+    if (std::exchange(done, true)) return std::nullopt;
+    return controls;
+  };
+  EXPECT_THAT(TrainBpe(1000, nothing_clean, ""),
+              Fails(StatusCode::kInvalidArgument,
+                    AllOf(HasSubstr("nothing but control characters"),
+                          HasSubstr("--tokenizer=bytes"))));
   EXPECT_THAT(LoadBpe("not a model"),
               Fails(StatusCode::kInvalidArgument,
                     HasSubstr("not a SentencePiece model")));
