@@ -27,8 +27,8 @@ ABSL_FLAG(std::string, tokenizer, "bpe",
 ABSL_FLAG(int64_t, vocab_size, 10000,
           "tokens of the bpe vocabulary; a short text yields fewer");
 ABSL_FLAG(double, validation_fraction, 0.01,
-          "share of the documents to hold out, in [0, 0.5]; of a single one, "
-          "its tail");
+          "share of the text to hold out, in [0, 0.5]: documents; of a single "
+          "one, its tail");
 ABSL_FLAG(std::string, separator, "<|endoftext|>",
           "text that ends a document inside a file; empty: one per file");
 ABSL_FLAG(uint64_t, seed, 0, "picks the documents to hold out");

@@ -22,6 +22,10 @@ namespace {
 // enough that a part's words repeat (the tokenizer encodes each once).
 constexpr int64_t kPartBytes = 64 << 10;
 
+// From so many parts on, a fraction of them that has few bytes stays as it is:
+// splits that runs were trained on do not change.
+constexpr size_t kManyParts = 1000;
+
 // Where to cut a document that goes on behind kPartBytes: behind the last line
 // end, else between two characters.
 int64_t PartBytes(absl::string_view document) {
@@ -37,12 +41,11 @@ int64_t PartBytes(absl::string_view document) {
   return cut;
 }
 
-// Where the held-out tail of `text` begins: CorpusOptions::validation_fraction
-// of the bytes from its end, at a line if there is one not far away, else
-// between two characters. 0 where nothing can be held out, or trained on.
-int64_t TailBegin(absl::string_view text, double fraction) {
+// Where the held-out tail of `text` begins: `tail` bytes from its end, at a
+// line if there is one not far away, else between two characters. 0 where
+// nothing can be held out, or trained on.
+int64_t TailBegin(absl::string_view text, int64_t tail) {
   const auto bytes = static_cast<int64_t>(text.size());
-  const auto tail = static_cast<int64_t>(fraction * text.size());
   if (tail < 1) return 0;
   int64_t begin = bytes - tail;
   // The nearest line end, before or behind.
@@ -89,6 +92,7 @@ void Corpus::AddDocument(int32_t file, int64_t begin,
                          absl::string_view document) {
   if (!IsUtf8(document)) ++non_utf8_documents_;
   bytes_ += static_cast<int64_t>(document.size());
+  if (!document.empty()) ++documents_;
   while (!document.empty()) {
     const int64_t bytes = PartBytes(document);
     document.remove_prefix(bytes);
@@ -102,38 +106,73 @@ absl::Status Corpus::HoldOut(const CorpusOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("the ", files_.size(), " input files hold no text"));
   }
-  if (options.validation_fraction == 0) return absl::OkStatus();
-  if (parts_.size() == 1) return HoldOutTail(options.validation_fraction);
-  const auto count = std::max<size_t>(
-      1, std::llround(options.validation_fraction * parts_.size()));
+  const double fraction = options.validation_fraction;
+  if (fraction == 0) return absl::OkStatus();
   std::vector<size_t> order(parts_.size());
   std::iota(order.begin(), order.end(), 0);
-  std::nth_element(order.begin(), order.begin() + count, order.end(),
-                   [&](size_t a, size_t b) {
-                     return Mix(options.seed, a) < Mix(options.seed, b);
-                   });
-  for (size_t i = 0; i < count; ++i) parts_[order[i]].is_validation = true;
-  return absl::OkStatus();
-}
-
-absl::Status Corpus::HoldOutTail(double fraction) {
-  Part& part = parts_[0];
-  std::string text;
-  RETURN_IF_ERROR(Read(part, &text));
-  const int64_t begin = TailBegin(text, fraction);
-  if (begin == 0) {
+  if (documents_ == 1) {
+    std::reverse(order.begin(), order.end());
+    ASSIGN_OR_RETURN(const bool any, HoldOutBytes(fraction, order));
+    if (any) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
         "the text is a single document of ", bytes_, " bytes, too short to ",
         "hold out ", fraction, " of it for validation; add text or set ",
         "--validation_fraction=0"));
   }
-  Part tail = part;
+  const auto by_hash = [&](size_t a, size_t b) {
+    return Mix(options.seed, a) < Mix(options.seed, b);
+  };
+  const auto count =
+      std::max<size_t>(1, std::llround(fraction * parts_.size()));
+  std::nth_element(order.begin(), order.begin() + count, order.end(), by_hash);
+  if (HoldOutParts(fraction, absl::MakeConstSpan(order).first(count))) {
+    return absl::OkStatus();
+  }
+  std::sort(order.begin(), order.end(), by_hash);
+  ASSIGN_OR_RETURN(const bool any, HoldOutBytes(fraction, order));
+  if (!any) parts_[order[0]].is_validation = true;
+  return absl::OkStatus();
+}
+
+bool Corpus::HoldOutParts(double fraction, absl::Span<const size_t> chosen) {
+  int64_t bytes = 0;
+  for (const size_t i : chosen) bytes += parts_[i].bytes;
+  const double wanted = fraction * bytes_;
+  const bool too_few = bytes < wanted / 2 && parts_.size() < kManyParts;
+  if (too_few || bytes > wanted * 2) return false;
+  for (const size_t i : chosen) parts_[i].is_validation = true;
+  return true;
+}
+
+absl::StatusOr<bool> Corpus::HoldOutBytes(double fraction,
+                                          absl::Span<const size_t> order) {
+  auto left = static_cast<int64_t>(fraction * bytes_);
+  bool any = false;
+  for (const size_t i : order) {
+    if (parts_[i].bytes > left) {
+      ASSIGN_OR_RETURN(const bool tail, HoldOutTail(i, left));
+      // What follows it in a single document is all held out.
+      if (documents_ == 1) parts_[i].ends_document = true;
+      return any || tail;
+    }
+    parts_[i].is_validation = any = true;
+    left -= parts_[i].bytes;
+  }
+  return any;
+}
+
+absl::StatusOr<bool> Corpus::HoldOutTail(size_t index, int64_t bytes) {
+  std::string text;
+  RETURN_IF_ERROR(Read(parts_[index], &text));
+  const int64_t begin = TailBegin(text, bytes);
+  if (begin == 0) return false;
+  Part tail = parts_[index];
   tail.begin += begin;
   tail.bytes -= begin;
   tail.is_validation = true;
-  part.bytes = begin;
-  parts_.push_back(tail);
-  return absl::OkStatus();
+  parts_[index].bytes = begin;
+  parts_.insert(parts_.begin() + index + 1, tail);
+  return true;
 }
 
 absl::Status Corpus::Read(const Part& part, std::string* text) const {

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 namespace tessera {
 
@@ -30,10 +31,12 @@ class Corpus {
   };
 
   // Reads every file once. Holds out the round(fraction * parts) parts, and at
-  // least one where the fraction is not 0, with the smallest seeded hash. Of a
-  // text that is a single part, the tail becomes a part of its own and is held
-  // out: that fraction of the bytes, or half to one and a half times as many
-  // where it can begin at a line then. Both halves end a document.
+  // least one, with the smallest seeded hash. Where they have more than twice
+  // that fraction of the bytes, or of less than 1000 parts less than half of
+  // it: the parts in the order of the hash that fit into it and the tail of the
+  // next for the bytes that are missing, half to one and a half times as many
+  // where it can begin at a line then. Of a text that is a single document
+  // always its last parts and such a tail; both halves end a document.
   // InvalidArgument where there is no text, or too little to hold out any.
   static absl::StatusOr<Corpus> Scan(const std::vector<std::string>& files,
                                      const CorpusOptions& options);
@@ -49,10 +52,16 @@ class Corpus {
                absl::string_view separator);
   void AddDocument(int32_t file, int64_t begin, absl::string_view document);
   absl::Status HoldOut(const CorpusOptions& options);
-  absl::Status HoldOutTail(double fraction);
+  // False, with nothing done, where the parts are far from the fraction.
+  bool HoldOutParts(double fraction, absl::Span<const size_t> chosen);
+  // False where that fraction is too little to hold out any.
+  absl::StatusOr<bool> HoldOutBytes(double fraction,
+                                    absl::Span<const size_t> order);
+  absl::StatusOr<bool> HoldOutTail(size_t index, int64_t bytes);
 
   std::vector<std::string> files_;
   std::vector<Part> parts_;
+  int64_t documents_ = 0;
   int64_t bytes_ = 0;
   int64_t non_utf8_documents_ = 0;
 };

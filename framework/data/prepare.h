@@ -20,7 +20,7 @@ namespace tessera {
 struct PrepareOptions {
   TokenizerKind tokenizer = TokenizerKind::kBpe;
   int64_t vocab_size = 10000;         // BPE: at least 300; bytes: 257 or more
-  double validation_fraction = 0.01;  // of the documents, in [0, 0.5]
+  double validation_fraction = 0.01;  // of the text, in [0, 0.5]
   uint64_t seed = 0;                  // picks the validation documents
   // Ends a document inside a file and is no part of it, as in TinyStories.
   std::string separator = "<|endoftext|>";
@@ -42,11 +42,12 @@ absl::StatusOr<std::vector<std::string>> ExpandGlobs(
 // Makes the folder `out`, which must not exist: learns a tokenizer on some
 // 6 MiB of the training documents, encodes all, writes tokens and manifest. The
 // same text and options give the same bytes. A file is a document, or several
-// where it holds the separator; one longer than 64 KiB is split between
-// training and validation in parts of that size, cut at line ends. Of a single
-// document that is not longer, the tail is for validation. `out` appears
-// complete, by one rename, or not at all; a process that is killed leaves an
-// unfinished folder beside it.
+// where it holds the separator. Of several, those longer than 64 KiB are split
+// between training and validation in parts of that size, cut at line ends, and
+// where whole documents and parts are far from the fraction, one is cut; of a
+// single document the tail is for validation. `out` appears complete, by one
+// rename, or not at all; a process that is killed leaves an unfinished folder
+// beside it.
 absl::StatusOr<Manifest> PrepareText(const std::vector<std::string>& files,
                                      const std::string& out,
                                      const PrepareOptions& options);

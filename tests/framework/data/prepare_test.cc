@@ -1,17 +1,21 @@
 #include "framework/data/prepare.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "framework/base/file.h"
 #include "framework/data/corpus.h"
 #include "framework/data/manifest.h"
+#include "framework/data/permutation.h"
 #include "gtest/gtest.h"
 #include "tests/framework/data/data_test_util.h"
 
@@ -137,6 +141,101 @@ TEST(CorpusTest, HoldsOutTheTailOfASingleDocument) {
   EXPECT_THAT(halves("0\n12345678", 0.2), ElementsAre("0\n123456", "78"));
   EXPECT_THAT(halves("0123漢漢漢", 0.2), ElementsAre("0123漢漢", "漢"));
   EXPECT_THAT(halves("ab", 0.5), ElementsAre("a", "b"));
+}
+
+// The bytes held out of files of these sizes. Whatever is cut, every byte stays
+// in its place.
+int64_t HeldOutBytes(const std::vector<int>& file_bytes, double fraction,
+                     uint64_t seed) {
+  static const std::string text = CppText(20000, 9);
+  std::vector<std::string> files;
+  std::string joined;
+  for (size_t i = 0; i < file_bytes.size(); ++i) {
+    files.push_back(TestPath(absl::StrCat(i, ".txt")));
+    Write(files.back(), text.substr(i, file_bytes[i]));
+    joined += text.substr(i, file_bytes[i]);
+  }
+  const auto corpus =
+      Corpus::Scan(files, {.validation_fraction = fraction, .seed = seed});
+  EXPECT_THAT(corpus, IsOk());
+  int64_t held_out = 0;
+  for (const Corpus::Part& part : corpus->parts()) {
+    held_out += part.is_validation ? part.bytes : 0;
+  }
+  EXPECT_EQ(absl::StrJoin(PartTexts(*corpus), ""), joined);
+  return held_out;
+}
+
+TEST(CorpusTest, HoldsOutBytesHoweverUnequalThePartsAre) {
+  // The first two are single documents, of two and of six parts; each of the
+  // last ten has more than a hundredth of the text.
+  const std::vector<int> cases[] = {{70000},
+                                    {355000},
+                                    {38000, 1000},
+                                    {200000, 20, 20, 20},
+                                    std::vector<int>(300, 1000),
+                                    std::vector<int>(10, 10000)};
+  for (const std::vector<int>& file_bytes : cases) {
+    const double all =
+        std::accumulate(file_bytes.begin(), file_bytes.end(), 0.0);
+    for (const double fraction : {0.01, 0.1, 0.5}) {
+      for (uint64_t seed = 0; seed < 10; ++seed) {
+        SCOPED_TRACE(absl::StrCat(file_bytes.size(), " files, ", all,
+                                  " bytes, seed ", seed));
+        const int64_t held_out = HeldOutBytes(file_bytes, fraction, seed);
+        EXPECT_GE(held_out, fraction * all / 2 - 1);
+        EXPECT_LE(held_out, fraction * all * 2);
+        EXPECT_LT(held_out, all);
+      }
+    }
+  }
+}
+
+TEST(CorpusTest, HoldsOutTheLastPartsOfASingleDocument) {
+  Write(TestPath("a.txt"), CppText(10000, 1));
+  const auto corpus =
+      Corpus::Scan({TestPath("a.txt")}, {.validation_fraction = 0.3});
+  ASSERT_THAT(corpus, IsOk());
+  EXPECT_GT(corpus->parts().size(), 4u);
+  int changes = 0;
+  for (size_t i = 1; i < corpus->parts().size(); ++i) {
+    const Corpus::Part& before = corpus->parts()[i - 1];
+    const Corpus::Part& part = corpus->parts()[i];
+    const bool is_cut = before.is_validation != part.is_validation;
+    EXPECT_EQ(before.ends_document, is_cut);
+    changes += is_cut ? 1 : 0;
+  }
+  EXPECT_EQ(changes, 1);
+  EXPECT_TRUE(corpus->parts().back().is_validation);
+  EXPECT_TRUE(corpus->parts().back().ends_document);
+}
+
+// Prepared texts rest on it.
+TEST(CorpusTest, OfManyPartsTheHashDecides) {
+  std::string text;
+  for (int i = 0; i < 2000; ++i) {
+    absl::StrAppend(&text, std::string(1 + i % 97, 'x'), "<E>");
+  }
+  Write(TestPath("a.txt"), text);
+  for (const double fraction : {0.001, 0.01, 0.1}) {
+    const auto corpus = Corpus::Scan(
+        {TestPath("a.txt")},
+        {.validation_fraction = fraction, .seed = 3, .separator = "<E>"});
+    ASSERT_THAT(corpus, IsOk());
+    uint64_t last_held_out = 0, first_trained = ~uint64_t{0};
+    int count = 0;
+    for (size_t i = 0; i < corpus->parts().size(); ++i) {
+      const bool is_validation = corpus->parts()[i].is_validation;
+      count += is_validation ? 1 : 0;
+      if (is_validation) {
+        last_held_out = std::max(last_held_out, Mix(3, i));
+      } else {
+        first_trained = std::min(first_trained, Mix(3, i));
+      }
+    }
+    EXPECT_EQ(count, std::lround(2000 * fraction));
+    EXPECT_LT(last_held_out, first_trained);
+  }
 }
 
 TEST(CorpusTest, RefusesWhatCannotBeSplitOrRead) {
