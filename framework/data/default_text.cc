@@ -122,6 +122,31 @@ std::string CacheKey(const std::vector<Header>& headers,
   return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
 }
 
+absl::StatusOr<FileLock> Lock(const std::string& folder,
+                              const ProgressSink& progress) {
+  constexpr absl::string_view kWaiting =
+      "waiting for another process that prepares the default text";
+  RETURN_IF_ERROR(MakeDirectories(folder.substr(0, folder.rfind('/'))));
+  bool waited = false;
+  ASSIGN_OR_RETURN(FileLock lock, FileLock::Wait(folder + ".lock", [&] {
+                     waited = true;
+                     Report(progress, kWaiting, 0);
+                   }));
+  if (waited) Report(progress, kWaiting, 1);
+  return lock;
+}
+
+// The right to make or remove `folder`, whose parent is made if need be.
+absl::StatusOr<FileLock> LockInCache(const std::string& folder,
+                                     const ProgressSink& progress) {
+  absl::StatusOr<FileLock> lock = Lock(folder, progress);
+  if (lock.ok()) return lock;
+  return absl::Status(
+      lock.status().code(),
+      absl::StrCat(lock.status().message(),
+                   "; set XDG_CACHE_HOME to a folder that can be written"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> DefaultTextFiles() {
@@ -138,19 +163,16 @@ absl::StatusOr<PreparedFolder> OpenDefaultText(const PrepareOptions& options) {
   ASSIGN_OR_RETURN(const std::string include, IncludeFolder());
   ASSIGN_OR_RETURN(const std::vector<Header> headers, Headers(include));
   ASSIGN_OR_RETURN(const std::string cache, UserCacheDir());
-  const std::string datasets = absl::StrCat(cache, "/datasets");
-  RETURN_IF_ERROR(MakeDirectories(datasets));
   const std::string folder =
-      absl::StrCat(datasets, "/", CacheKey(headers, options));
-  constexpr absl::string_view kWaiting =
-      "waiting for another process that prepares the default text";
-  bool waited = false;
-  ASSIGN_OR_RETURN(const FileLock lock, FileLock::Wait(folder + ".lock", [&] {
-                     waited = true;
-                     Report(options.progress, kWaiting, 0);
-                   }));
-  if (waited) Report(options.progress, kWaiting, 1);
-  if (FileExists(folder)) {
+      absl::StrCat(cache, "/datasets/", CacheKey(headers, options));
+  {
+    // It appears complete, so reading takes no lock: a cluster's cache may be
+    // read-only.
+    absl::StatusOr<PreparedFolder> cached = OpenPreparedFolder(folder);
+    if (cached.ok()) return cached;
+  }
+  ASSIGN_OR_RETURN(const FileLock lock, LockInCache(folder, options.progress));
+  if (FileExists(folder)) {  // by now, or damaged
     absl::StatusOr<PreparedFolder> cached = OpenPreparedFolder(folder);
     if (cached.ok()) return cached;
     // A cache heals itself; only its maker writes there.

@@ -16,7 +16,8 @@ namespace tessera {
 absl::StatusOr<std::vector<std::string>> DefaultTextFiles();
 
 // The default text prepared with `options`: at once where the user's cache
-// holds it, else made there first, by one process while others wait.
+// holds it, which may be read-only then, else made there first, by one process
+// while others wait.
 absl::StatusOr<PreparedFolder> OpenDefaultText(const PrepareOptions& options);
 
 }  // namespace tessera

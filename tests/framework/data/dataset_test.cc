@@ -229,9 +229,19 @@ TEST(DefaultTextTest, IsPreparedOnceAndHealsItself) {
   const auto found =
       Glob(TestPath("cache") + "/tessera/datasets/*/train.tok").value();
   ASSERT_EQ(found.size(), 1u);
-  FlipByte(found[0], 1000);
-  // As a process leaves it that is killed meanwhile.
   const std::string folder = found[0].substr(0, found[0].rfind('/'));
+  // As a cache that cannot be written, also for root: the lock does not open.
+  ASSERT_THAT(RemoveTree(folder + ".lock"), IsOk());
+  ASSERT_THAT(MakeDirectories(folder + ".lock"), IsOk());
+  EXPECT_THAT(Create("default_text { tokenizer: BYTES }"), IsOk());
+  FlipByte(found[0], 1000);
+  const auto locked = Create("default_text { tokenizer: BYTES }");
+  EXPECT_FALSE(locked.ok());
+  EXPECT_THAT(std::string(locked.status().message()),
+              AllOf(HasSubstr(folder + ".lock"),
+                    HasSubstr("set XDG_CACHE_HOME to a folder that can be")));
+  ASSERT_THAT(RemoveTree(folder + ".lock"), IsOk());
+  // As a process leaves it that is killed meanwhile.
   ASSERT_THAT(MakeDirectories(folder + ".partial-1/x"), IsOk());
   const auto healed = Create("default_text { tokenizer: BYTES }");
   ASSERT_THAT(healed, IsOk());
