@@ -49,6 +49,11 @@ absl::Status Validate(const PrepareOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the validation fraction must be in [0, 0.5]; is ", fraction));
   }
+  if (options.threads < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the number of threads must be at least 0, which is one ",
+                     "per core; is ", options.threads));
+  }
   const int64_t least = options.tokenizer == TokenizerKind::kBpe
                             ? kMinBpeVocabularySize
                             : kByteVocabularySize;
@@ -237,10 +242,10 @@ absl::StatusOr<Manifest> PrepareText(const std::vector<std::string>& files,
                                      const PrepareOptions& given) {
   const std::string out = WithoutTrailingSlashes(given_out);
   PrepareOptions options = given;
-  if (options.threads <= 0) {
+  RETURN_IF_ERROR(Validate(options));
+  if (options.threads == 0) {
     options.threads = std::max<int>(1, std::thread::hardware_concurrency());
   }
-  RETURN_IF_ERROR(Validate(options));
   if (FileExists(out)) {
     return absl::AlreadyExistsError(absl::StrCat(
         out, " exists; remove it or choose another output folder"));

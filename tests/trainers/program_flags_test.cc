@@ -97,6 +97,13 @@ TEST(ProgramsTest, RefuseWhatTheyDoNotKnowWithTwo) {
   }
   EXPECT_EQ(Shell(Program("train") + "--set").exit_code, 2);
   EXPECT_EQ(Shell(Program("generate") + "--temperature=abc").exit_code, 2);
+  const std::string text = Folder("text.txt");
+  ASSERT_TRUE(WriteFileAtomically(text, "text\n").ok());
+  EXPECT_EQ(Shell(absl::StrCat(Program("prepare_data"), text, " --threads=-3",
+                               " --tokenizer=bytes --validation_fraction=0",
+                               " --out=", Folder("threads")))
+                .exit_code,
+            2);
 }
 
 TEST(ProgramsTest, HelpListsTheFlagsOfEveryFileOfOurs) {

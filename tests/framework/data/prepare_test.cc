@@ -539,6 +539,9 @@ TEST(PrepareOptionsTest, AreChecked) {
     EXPECT_THAT(prepare({.validation_fraction = fraction}),
                 Fails(StatusCode::kInvalidArgument, HasSubstr("[0, 0.5]")));
   }
+  EXPECT_THAT(prepare({.threads = -3}),
+              Fails(StatusCode::kInvalidArgument,
+                    HasSubstr("at least 0, which is one per core; is -3")));
 }
 
 TEST(ExpandGlobsTest, SortsAndDropsDuplicates) {
