@@ -31,7 +31,7 @@ TrainStep::TrainStep(const Parts& parts)
   StartAt(0);
   if (parts_.scaler == nullptr) {
     skip_ = [this](const at::Tensor& nonfinite) {
-      return latch_->Update(nonfinite);
+      return latch_->Update(NotFinite(metrics_.loss).logical_or_(nonfinite));
     };
     return;
   }
@@ -39,8 +39,8 @@ TrainStep::TrainStep(const Parts& parts)
   inverse_loss_scale_ = parts_.scaler->inverse_scale();
   skip_ = [this](const at::Tensor& nonfinite) {
     const at::Tensor hopeless =
-        metrics_.loss.isfinite().logical_not_().logical_or_(
-            parts_.scaler->at_floor().logical_and_(nonfinite));
+        NotFinite(metrics_.loss)
+            .logical_or_(parts_.scaler->at_floor().logical_and_(nonfinite));
     parts_.scaler->Update(nonfinite);
     return latch_->Update(hopeless).logical_or(nonfinite);
   };

@@ -44,11 +44,11 @@ struct StepMetrics {
 // What differs between runs (backend, precision, parallelism, clipping) is
 // resolved when the parts are made; the host never waits for the device.
 //
-// A gradient that is not finite changes nothing. With a loss scaler, under a
-// finite loss, the scale backs off and training goes on. Without one, or where
-// no smaller scale would help (the loss itself is not finite, or the scale is
-// at its floor), every later update is skipped too, until the host looks at
-// first_bad_step().
+// A loss or gradient that is not finite changes nothing. With a loss scaler,
+// under a finite loss, the scale backs off and training goes on. Without one,
+// or where no smaller scale would help (the loss itself is not finite, or the
+// scale is at its floor), every later update is skipped too, until the host
+// looks at first_bad_step().
 class TrainStep {
  public:
   struct Parts {
@@ -95,7 +95,8 @@ class TrainStep {
   StepMetrics metrics_;
   std::unique_ptr<NonFiniteLatch> latch_;
   // Whether this step must change nothing (bool [1]), given whether its
-  // gradient is not finite: the scaler's rule or the latch's.
+  // gradient is not finite, from that and the loss: the scaler's rule or the
+  // latch's.
   std::function<at::Tensor(const at::Tensor& nonfinite)> skip_;
   // Device scalars, FP32: 1 / valid targets; the loss scale and its inverse
   // (the latter undefined for 1); what backward starts from; the rate.

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <utility>
 #include <vector>
@@ -356,10 +357,13 @@ absl::Status Trainer::CheckFinite() {
     loss = session_->step().metrics().loss.item<double>();
     parameter = FirstNonFiniteGradient(*session_->state().parameters);
   }));
+  const bool loss_alone = parameter.empty() && !std::isfinite(loss);
   return absl::AbortedError(absl::StrCat(
-      "step ", *bad + 1, " gave a gradient that is not finite (loss ", loss,
-      parameter.empty() ? ", overflow in the norm"
-                        : absl::StrCat(", first in ", parameter),
+      "step ", *bad + 1, " gave a ", loss_alone ? "loss" : "gradient",
+      " that is not finite (loss ", loss,
+      loss_alone          ? ", every gradient is finite"
+      : parameter.empty() ? ", overflow in the norm"
+                          : absl::StrCat(", first in ", parameter),
       "); nothing was updated with it. Lower optimizer.adamw.lr, set "
       "optimizer.clip_norm, or use a wider precision.mode"));
 }

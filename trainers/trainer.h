@@ -58,7 +58,8 @@ class Trainer {
   absl::Status PrintSample();
   // Whether a signal came, to this rank or with several ranks to any.
   absl::StatusOr<bool> ShouldStop();
-  // Aborted when a step since the last check had gradients that are not finite.
+  // Aborted when a step since the last check had a loss or gradients that are
+  // not finite.
   absl::Status CheckFinite();
   RunDescription Describe() const;
 

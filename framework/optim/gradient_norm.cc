@@ -85,6 +85,10 @@ absl::StatusOr<at::Tensor> SumOfSquares(const at::Tensor& flat) {
   return sum;
 }
 
+at::Tensor NotFinite(const at::Tensor& x) {
+  return x.sub(x).ne(0);  // infinity less infinity is NaN
+}
+
 GradientScale MakeGradientScale(const at::Tensor& sum_of_squares,
                                 std::optional<double> clip_norm,
                                 const at::Tensor& inverse_loss_scale) {
@@ -98,7 +102,7 @@ GradientScale MakeGradientScale(const at::Tensor& sum_of_squares,
     result.scale = at::ones_like(result.norm);
   }
   if (inverse_loss_scale.defined()) result.scale.mul_(inverse_loss_scale);
-  result.nonfinite = result.norm.isfinite().logical_not_();
+  result.nonfinite = NotFinite(result.norm);
   return result;
 }
 

@@ -16,6 +16,10 @@ namespace tessera {
 // Shards of a gradient are summed each by itself and the results added.
 absl::StatusOr<at::Tensor> SumOfSquares(const at::Tensor& flat);
 
+// Whether an element of `x` is infinite or NaN: bool, of its shape. Two
+// kernels, where isfinite() takes four.
+at::Tensor NotFinite(const at::Tensor& x);
+
 // What a step needs to know about its gradient. Each [1], on the device.
 struct GradientScale {
   at::Tensor norm;       // FP32: L2 norm of the true gradient

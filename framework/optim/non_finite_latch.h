@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-// Stops the weights from changing once a step's gradient is not finite, without
-// the host looking at each step: from that step on `skip` is set, until the
-// host reads first_bad_step() where it logs anyway and ends the run. For steps
-// that no loss scale mends.
+// Stops the weights from changing once a step's loss or gradient is not finite,
+// without the host looking at each step: from that step on `skip` is set, until
+// the host reads first_bad_step() where it logs anyway and ends the run. For
+// steps that no loss scale mends.
 //
 // State is updated in place on the device; a CUDA graph captures Update().
 class NonFiniteLatch {

@@ -240,6 +240,22 @@ TEST(TrainTest, DivergenceStopsBeforeTheUpdateNamingStepAndParameter) {
   EXPECT_THAT(outcome.output, HasSubstr("first in token_embeddings.weight"));
 }
 
+TEST(TrainTest, ALossThatIsNotFiniteStopsUnderFiniteGradientsToo) {
+  const std::string run = Folder("infinite_loss");
+  // Huge weights of the head alone: every probability is 0 or 1, and so its
+  // gradient stays small while the loss does not.
+  const Outcome outcome = Shell(ToyTrain(
+      {"--out=" + run, "--set 'model.frozen=[\"token*\",\"layers*\",\"ln*\"]'",
+       "--set optimizer.adamw.lr=1e37 --set optimizer.adamw.weight_decay=0"}));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(
+      outcome.output,
+      HasSubstr("step 2 gave a loss that is not finite (loss inf, every "
+                "gradient is finite)"));
+  EXPECT_EQ(Records(run, "step").size(), 1u);
+  EXPECT_FALSE(FileExists(run + "/checkpoints"));
+}
+
 TEST(TrainTest, UserErrorsExitWithTwoAndNameWhatToChange) {
   struct Case {
     std::string argument, message;

@@ -154,6 +154,26 @@ TEST(GradientScale, FlagsInfinityAndNan) {
   }
 }
 
+void ExpectNotFiniteIsFound(at::Device device) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  constexpr float kLeast = std::numeric_limits<float>::denorm_min();
+  const at::Tensor values =
+      at::tensor({0.0f, -1.5f, kMost, -kMost, kLeast,
+                  static_cast<float>(kInfinity), static_cast<float>(-kInfinity),
+                  static_cast<float>(kNan)})
+          .to(device);
+  const at::Tensor found = NotFinite(values);
+  EXPECT_EQ(found.scalar_type(), at::kBool);
+  EXPECT_TRUE(at::equal(found, values.isfinite().logical_not()));
+}
+
+TEST(NotFinite, IsInfinityAndNan) { ExpectNotFiniteIsFound(at::kCPU); }
+
+TEST(GpuNotFinite, IsInfinityAndNan) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  ExpectNotFiniteIsFound(at::Device(at::kCUDA, 0));
+}
+
 TEST(FirstNonFiniteGradient, NamesTheParameter) {
   auto store = ParameterStore::Create(
       {{"frozen", {{"frozen", {4}}}, /*trainable=*/false},
