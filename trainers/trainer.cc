@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <utility>
 #include <vector>
@@ -152,11 +153,11 @@ absl::Status Trainer::Run() {
     }
     RETURN_IF_ERROR(DoStep());
     RETURN_IF_ERROR(AfterStep());
-    ASSIGN_OR_RETURN(const bool stop, ShouldStop());
-    if (stop) {
+    ASSIGN_OR_RETURN(const int signo, StopSignalOfAnyRank());
+    if (signo != 0) {
       RETURN_IF_ERROR(SaveCheckpoint());
       RETURN_IF_ERROR(session_->group().Finish());
-      return SignalStatus(stop_.received());
+      return SignalStatus(signo);
     }
   }
   span.reset();
@@ -315,29 +316,31 @@ absl::Status Trainer::PrintSample() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Trainer::ShouldStop() {
-  if (session_->plan().world.world_size == 1) return stop_.received() != 0;
-  if (step_ < next_agreement_) return false;
+absl::StatusOr<int> Trainer::StopSignalOfAnyRank() {
+  const int signo = stop_.received();
+  if (session_->plan().world.world_size == 1) return signo;
+  if (step_ < next_agreement_) return 0;
   const absl::Time now = absl::Now();
   const double seconds_per_step =
       absl::ToDoubleSeconds(now - last_agreement_) /
       static_cast<double>(step_ - last_agreed_step_);
-  double stops = 0, mean_seconds = 0;
+  at::Tensor sums;  // of interrupts, terminations and seconds_per_step
   RETURN_IF_ERROR(StatusFromTorch([&] {
-    const at::Tensor sums =
-        at::tensor({stop_.received() != 0 ? 1.0 : 0.0, seconds_per_step},
-                   at::kDouble)
-            .to(session_->plan().device.device);
+    sums = at::tensor({signo == SIGINT ? 1.0 : 0.0,
+                       signo == SIGTERM ? 1.0 : 0.0, seconds_per_step},
+                      at::kDouble)
+               .to(session_->plan().device.device);
     ThrowIfError(session_->group().AllReduceSum(sums));
-    stops = sums[0].item<double>();
-    mean_seconds = sums[1].item<double>() / session_->plan().world.world_size;
+    sums = sums.cpu();
   }));
+  const double* const sum = sums.const_data_ptr<double>();
   // The sums are the same on every rank, and so is the step of the next.
-  const double steps = absl::ToDoubleSeconds(kAgreement) / mean_seconds;
+  const double steps = absl::ToDoubleSeconds(kAgreement) *
+                       session_->plan().world.world_size / sum[2];
   next_agreement_ = step_ + std::max<int64_t>(1, static_cast<int64_t>(steps));
   last_agreement_ = now;
   last_agreed_step_ = step_;
-  return stops > 0;
+  return sum[1] > 0 ? SIGTERM : sum[0] > 0 ? SIGINT : 0;
 }
 
 absl::Status Trainer::CheckFinite() {

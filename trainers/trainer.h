@@ -56,8 +56,9 @@ class Trainer {
   // Nothing where this step's is there already.
   absl::Status SaveCheckpoint();
   absl::Status PrintSample();
-  // Whether a signal came, to this rank or with several ranks to any.
-  absl::StatusOr<bool> ShouldStop();
+  // The signal that came, to this rank or with several ranks to any, the same
+  // on each; 0 so far.
+  absl::StatusOr<int> StopSignalOfAnyRank();
   // Aborted when a step since the last check had a loss or gradients that are
   // not finite.
   absl::Status CheckFinite();
@@ -83,7 +84,7 @@ class Trainer {
   int64_t samples_ = 0;     // training sequences consumed
   int64_t saved_step_ = -1;
   std::string resumed_from_;  // a checkpoint's folder; empty from step 0
-  // Of ShouldStop() among several ranks: the step that asks next; the last.
+  // Of StopSignalOfAnyRank(): the step that asks the others next; the last.
   int64_t next_agreement_ = 0, last_agreed_step_ = 0;
   absl::Time last_agreement_;
   // Since the last logged step, without evaluation and saving: up to

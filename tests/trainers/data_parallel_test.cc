@@ -1,5 +1,7 @@
 // Several processes train what one process trains.
 
+#include <unistd.h>
+
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -113,6 +115,27 @@ TEST(DataParallelSignalTest, RanksAgreeToStopLongBeforeTheNextLoggedStep) {
       "/checkpoints/step_00000020 ]; do sleep 0.01; done; kill -TERM $PID;"
       " wait $PID"));
   EXPECT_EQ(outcome.exit_code, 143) << outcome.output;
+}
+
+TEST(DataParallelSignalTest, ASignalToOneRankIsThatOfEach) {
+  for (const auto& [name, code] :
+       {std::pair<std::string, int>{"INT", 130}, {"TERM", 143}}) {
+    const std::string run = Folder("one_stopped_" + name);
+    const std::string rank =
+        ToyTrain({"--set training.steps=1000000", "--out=" + run});
+    // Outside the range of ports that the system hands out.
+    const Outcome outcome = Shell(absl::StrCat(
+        "export OMP_NUM_THREADS=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
+        "MASTER_PORT=",
+        20000 + (getpid() + code) % 10000, "; RANK=0 ", rank,
+        " & ZERO=$!; RANK=1 ", rank, " & ONE=$!; until grep -q '\"step\":3,' ",
+        run, "/run.jsonl 2>/dev/null; do sleep 0.01; done; kill -", name,
+        " $ONE; wait $ZERO; echo zero $?; wait $ONE; echo one $?"));
+    EXPECT_THAT(outcome.output,
+                testing::HasSubstr(absl::StrCat("zero ", code, "\n")));
+    EXPECT_THAT(outcome.output,
+                testing::HasSubstr(absl::StrCat("one ", code, "\n")));
+  }
 }
 
 // The error of a run that diverges, from its step on.
