@@ -28,6 +28,16 @@ void AddDataIdentity(const Session& session, nlohmann::json* state) {
   (*state)[kOrder] = DataOrder(session.plan().config);
 }
 
+absl::Status CheckSameStep(const Checkpoint& checkpoint) {
+  const nlohmann::json step =
+      checkpoint.state().value("step", nlohmann::json());
+  if (step == checkpoint.step()) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat(checkpoint.folder(), "/", kManifestFile, " is of step ",
+                   checkpoint.step(), ", ", kStateFile, " beside it of step ",
+                   step.dump(), ": one of them is damaged"));
+}
+
 absl::Status CheckSameData(const Checkpoint& checkpoint,
                            const Session& session) {
   const nlohmann::json& state = checkpoint.state();

@@ -13,6 +13,9 @@ namespace tessera {
 // Puts into a checkpoint's state what decides which tokens a step sees.
 void AddDataIdentity(const Session& session, nlohmann::json* state);
 
+// DataLoss where the state of `checkpoint` is not that of its manifest's step.
+absl::Status CheckSameStep(const Checkpoint& checkpoint);
+
 // InvalidArgument, naming the field to change, where `checkpoint` was trained
 // on other data than the session's, or on the same in another order: tokens
 // would be lost or doubled.

@@ -81,6 +81,7 @@ Trainer::Trainer(std::unique_ptr<Session> session, RunFolder folder,
 absl::Status Trainer::Resume() {
   if (folder_.resume_from != nullptr) {
     const Checkpoint& checkpoint = *folder_.resume_from;
+    RETURN_IF_ERROR(CheckSameStep(checkpoint));
     RETURN_IF_ERROR(
         CheckSameModel(checkpoint, session_->plan().config.model()));
     RETURN_IF_ERROR(CheckSameData(checkpoint, *session_));

@@ -1,11 +1,13 @@
 #include "framework/checkpoint/checkpoint.h"
 
+#include <limits>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "framework/base/file.h"
 #include "framework/base/mapped_file.h"
 #include "framework/base/status_macros.h"
@@ -77,6 +79,16 @@ absl::Status CheckSize(const std::string& path, uint64_t bytes,
 
 std::string CheckpointName(int64_t step) {
   return absl::StrFormat("step_%08d", step);
+}
+
+std::optional<int64_t> StepOfCheckpointName(absl::string_view name) {
+  absl::string_view digits = name;
+  int64_t step;
+  if (absl::ConsumePrefix(&digits, "step_") &&
+      absl::SimpleAtoi(digits, &step) && name == CheckpointName(step)) {
+    return step;
+  }
+  return std::nullopt;
 }
 
 CheckpointWriter::CheckpointWriter(std::string directory, int64_t step,
@@ -253,8 +265,22 @@ absl::Status Checkpoint::ReadManifest() {
           absl::StrCat(path, " does not list ", required));
     }
   }
-  step_ = step->get<int64_t>();
   files_ = *files;
+  return SetStep(path, step->get<uint64_t>());
+}
+
+absl::Status Checkpoint::SetStep(const std::string& path, uint64_t step) {
+  absl::string_view name = folder_;
+  while (absl::ConsumeSuffix(&name, "/")) {
+  }
+  name.remove_prefix(name.rfind('/') + 1);  // npos + 1 is 0
+  constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
+  if (step > kMost ||
+      StepOfCheckpointName(name).value_or(static_cast<int64_t>(step)) != step) {
+    return absl::DataLossError(absl::StrCat(path, " is damaged: its step is ",
+                                            step, ", its folder is ", name));
+  }
+  step_ = static_cast<int64_t>(step);
   return absl::OkStatus();
 }
 

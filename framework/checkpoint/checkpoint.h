@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,8 @@ inline constexpr absl::string_view kTemporaryPrefix = ".tmp-";
 
 // "step_00000020"; longer from step 100,000,000 on.
 std::string CheckpointName(int64_t step);
+// The step of such a name; nothing for another.
+std::optional<int64_t> StepOfCheckpointName(absl::string_view name);
 
 // A tensor in host memory, contiguous, with SizeBytes(spec) bytes.
 struct TensorView {
@@ -95,7 +98,8 @@ class CheckpointWriter {
   bool committed_ = false;
 };
 
-// A complete checkpoint whose every byte agrees with its manifest.
+// A complete checkpoint whose every byte agrees with its manifest, and whose
+// manifest agrees with the folder's name, where that names a step.
 class Checkpoint {
  public:
   // Reads and checks everything. NotFound without a manifest; DataLoss, naming
@@ -116,6 +120,8 @@ class Checkpoint {
   Checkpoint() = default;
 
   absl::Status ReadManifest();
+  // `path`: the manifest, which no checksum covers.
+  absl::Status SetStep(const std::string& path, uint64_t step);
   absl::Status CheckTensorFile(const std::string& name,
                                const nlohmann::json& expected);
   absl::Status CheckTextFile(const std::string& name,

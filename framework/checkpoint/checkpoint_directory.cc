@@ -4,10 +4,8 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
 
@@ -68,12 +66,9 @@ absl::StatusOr<std::vector<CheckpointPath>> ListCheckpoints(
   ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(directory));
   std::vector<CheckpointPath> paths;
   for (const std::string& name : names) {
-    absl::string_view digits = name;
-    int64_t step;
-    if (absl::ConsumePrefix(&digits, "step_") &&
-        absl::SimpleAtoi(digits, &step) && name == CheckpointName(step)) {
-      paths.push_back({step, absl::StrCat(directory, "/", name)});
-    }
+    const std::optional<int64_t> step = StepOfCheckpointName(name);
+    if (!step.has_value()) continue;
+    paths.push_back({*step, absl::StrCat(directory, "/", name)});
   }
   std::sort(paths.begin(), paths.end(),
             [](const CheckpointPath& a, const CheckpointPath& b) {

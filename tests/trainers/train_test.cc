@@ -196,6 +196,21 @@ TEST(TrainTest, ADamagedCheckpointIsRefusedByTensorName) {
   EXPECT_THAT(refused.output, HasSubstr("lm_head.weight"));
 }
 
+TEST(TrainTest, AManifestOfAnotherStepThanItsStateIsRefused) {
+  const std::string run = Folder("misdated"), other = Folder("misdated_more");
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  const std::string best = run + "/best";  // a name without a step
+  const Outcome refused = Shell(absl::StrCat(
+      "mv ", run, "/checkpoints/step_00000020 ", best,
+      "; sed -i 's/\"step\": 20/\"step\": 5/' ", best, "/manifest.json; ",
+      ToyTrain({"--resume=" + best, "--out=" + other})));
+  EXPECT_EQ(refused.exit_code, 2) << refused.output;
+  EXPECT_THAT(refused.output,
+              HasSubstr("manifest.json is of step 5, state.json beside it of "
+                        "step 20: one of them is damaged"));
+  EXPECT_FALSE(FileExists(other));
+}
+
 TEST(TrainTest, GoesOnAndSavesBesideADamagedNewerCheckpoint) {
   const std::string run = Folder("damaged_newer");
   ASSERT_EQ(Shell(ToyTrain({"--set checkpoint.every_steps=10", "--out=" + run}))

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -158,6 +159,33 @@ TEST_F(CheckpointTest, AManifestCannotPointElsewhere) {
   Overwrite(path, manifest.dump());
   EXPECT_THAT(Checkpoint::Open(folder).status().message(),
               HasSubstr("not a plain file name"));
+}
+
+TEST_F(CheckpointTest, AManifestOfAnotherStepThanItsFolderIsRefused) {
+  const std::string folder = Save(20);
+  const std::string path = absl::StrCat(folder, "/", kManifestFile);
+  auto manifest = nlohmann::json::parse(ReadFile(path).value());
+  for (const uint64_t step : {uint64_t{5}, ~uint64_t{0}, uint64_t{1} << 63,
+                              (uint64_t{1} << 63) + 20}) {
+    manifest["step"] = step;
+    Overwrite(path, manifest.dump());
+    for (const std::string& name : {folder, folder + "//"}) {
+      const absl::Status status = Checkpoint::Open(name).status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+      EXPECT_THAT(status.message(),
+                  AllOf(HasSubstr(kManifestFile),
+                        HasSubstr(absl::StrCat("step is ", step)),
+                        HasSubstr("folder is step_00000020")));
+    }
+  }
+  // Another name says nothing of the step, but no step is that large.
+  const std::string renamed = directory_ + "/best";
+  ASSERT_EQ(rename(folder.c_str(), renamed.c_str()), 0);
+  EXPECT_EQ(Checkpoint::Open(renamed).status().code(),
+            absl::StatusCode::kDataLoss);
+  manifest["step"] = 20;
+  Overwrite(absl::StrCat(renamed, "/", kManifestFile), manifest.dump());
+  EXPECT_EQ(Checkpoint::Open(renamed).value()->step(), 20);
 }
 
 TEST_F(CheckpointTest, AnotherFormatVersionIsRefusedByNumber) {
