@@ -1,5 +1,7 @@
 #include "trainers/run_folder.h"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -34,6 +36,19 @@ absl::Status Lock(RunFolder* folder) {
 
 bool HoldsRun(const RunFolder& folder) {
   return FileExists(folder.log()) || FileExists(folder.checkpoints());
+}
+
+// A run writes its log before its config: one without the other is the user's.
+absl::Status RefuseConfigOfNoRun(const RunFolder& folder) {
+  std::error_code ignored;
+  if (HoldsRun(folder) ||
+      !std::filesystem::is_regular_file(folder.config(), ignored)) {
+    return absl::OkStatus();
+  }
+  return absl::AlreadyExistsError(absl::StrCat(
+      folder.config(),
+      " is not of a run, which would write its resolved config there; choose "
+      "another --out, or move the file away"));
 }
 
 // A run that goes on from an older checkpoint would, hours later, come to steps
@@ -75,6 +90,7 @@ absl::StatusOr<RunFolder> OpenRunFolder(const std::string& path,
                                         absl::string_view resume, bool writes) {
   RunFolder folder{.path = path};
   if (writes && FileExists(path)) RETURN_IF_ERROR(Lock(&folder));
+  RETURN_IF_ERROR(RefuseConfigOfNoRun(folder));
   if (resume == "never") {
     if (HoldsRun(folder)) {
       return absl::AlreadyExistsError(absl::StrCat(
@@ -103,7 +119,7 @@ absl::Status CreateRunFolder(RunFolder* folder) {
   if (folder->lock.has_value()) return absl::OkStatus();
   RETURN_IF_ERROR(MakeDirectories(folder->path));
   RETURN_IF_ERROR(Lock(folder));
-  if (!HoldsRun(*folder)) return absl::OkStatus();
+  if (!HoldsRun(*folder)) return RefuseConfigOfNoRun(*folder);
   return absl::FailedPreconditionError(absl::StrCat(
       folder->path,
       " was trained by another process after this one had started; go on "

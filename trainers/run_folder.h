@@ -27,6 +27,7 @@ struct RunFolder {
 
   std::string checkpoints() const { return path + "/checkpoints"; }
   std::string log() const { return path + "/run.jsonl"; }
+  std::string config() const { return path + "/config.pbtxt"; }
 };
 
 // The checkpoint at `path`, or the newest good one of the run folder `path`.
@@ -41,13 +42,15 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(
 //   "never"  from step 0; AlreadyExists when `path` holds a run already
 //   else     from that checkpoint, or the newest good one of that run folder;
 //            AlreadyExists when `path` holds a newer one
-// Damaged checkpoints that are passed over are logged as warnings.
+// In each case AlreadyExists where `path` holds a config.pbtxt but no run: it
+// is the user's, and the run's would replace it. Damaged checkpoints that are
+// passed over are logged as warnings.
 absl::StatusOr<RunFolder> OpenRunFolder(const std::string& path,
                                         absl::string_view resume, bool writes);
 
-// Before the first write: creates and locks a folder that did not exist.
-// FailedPrecondition when another process trains there, or has since it was
-// opened.
+// Before the first write, which is the log's: creates and locks a folder that
+// did not exist. AlreadyExists as above; FailedPrecondition when another
+// process trains there, or has since it was opened.
 absl::Status CreateRunFolder(RunFolder* folder);
 
 }  // namespace tessera

@@ -112,10 +112,6 @@ absl::Status Trainer::OpenOutputs() {
   const RunPlan& plan = session_->plan();
   const std::string config = PrintWithDefaults(plan.config);
   RETURN_IF_ERROR(CreateRunFolder(&folder_));
-  if (step_ < training().steps()) {  // else the run is as it was
-    RETURN_IF_ERROR(
-        WriteFileAtomically(folder_.path + "/config.pbtxt", config));
-  }
   RETURN_IF_ERROR(RemoveStaleTemporaries(folder_.checkpoints()).status());
   const RunHeader header{.config_text = config,
                          .config_hash = ConfigHash(plan.config),
@@ -127,6 +123,10 @@ absl::Status Trainer::OpenOutputs() {
                              {.step = step_, .checkpoint = resumed_from_}));
   } else {
     ASSIGN_OR_RETURN(log_, RunLog::Create(folder_.log(), header));
+  }
+  // After the log, which says that the folder is a run's (run_folder.h).
+  if (step_ < training().steps()) {  // else the run is as it was
+    RETURN_IF_ERROR(WriteFileAtomically(folder_.config(), config));
   }
   if (plan.config.observe().tensorboard()) {
     ASSIGN_OR_RETURN(tensorboard_, TensorboardWriter::Create(folder_.path));

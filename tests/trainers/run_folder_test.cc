@@ -12,6 +12,7 @@
 namespace tessera {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // What another process does that comes first.
@@ -52,6 +53,30 @@ TEST(RunFolderTest, AFolderIsMadeWithTheFirstWriteAndIsStillNewThen) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.message()),
               HasSubstr("was trained by another process"));
+}
+
+TEST(RunFolderTest, AConfigWithoutARunIsTheUsers) {
+  const std::string path = Folder("users");
+  ASSERT_TRUE(MakeDirectories(path).ok());
+  ASSERT_TRUE(WriteFileAtomically(path + "/config.pbtxt", "# mine").ok());
+  for (const bool writes : {true, false}) {
+    for (const char* resume : {"auto", "never", "/nowhere"}) {
+      const absl::Status refused = OpenRunFolder(path, resume, writes).status();
+      EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
+      EXPECT_THAT(std::string(refused.message()),
+                  AllOf(HasSubstr(path + "/config.pbtxt is not of a run"),
+                        HasSubstr("another --out, or move the file away")));
+    }
+  }
+  // A run's own, as soon as it has begun.
+  StartRun(path);
+  EXPECT_TRUE(OpenRunFolder(path, "auto", /*writes=*/true).ok());
+
+  const std::string late = Folder("users_late");
+  RunFolder folder = OpenRunFolder(late, "auto", /*writes=*/true).value();
+  ASSERT_TRUE(MakeDirectories(late).ok());
+  ASSERT_TRUE(WriteFileAtomically(late + "/config.pbtxt", "# mine").ok());
+  EXPECT_EQ(CreateRunFolder(&folder).code(), absl::StatusCode::kAlreadyExists);
 }
 
 }  // namespace

@@ -127,6 +127,32 @@ TEST(TrainTest, AnExistingRunIsNeverOverwritten) {
   EXPECT_EQ(ReadFile(run + "/run.jsonl").value(), log);
 }
 
+TEST(TrainTest, AConfigOfTheUsersIsNeverOverwritten) {
+  const std::string run = Folder("users");
+  const std::string config = run + "/config.pbtxt";
+  ASSERT_TRUE(MakeDirectories(run).ok());
+  ASSERT_TRUE(WriteFileAtomically(config, "# mine\n").ok());
+  const Outcome refused = Shell(ToyTrain({"--out=" + run}));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.output, HasSubstr(config + " is not of a run"));
+  EXPECT_EQ(ReadFile(config).value(), "# mine\n");
+}
+
+TEST(TrainTest, ARunThatEndedBetweenItsFirstFilesStartsAgain) {
+  // What cannot be replaced ends a run there, as a kill would.
+  const std::string run = Folder("begun"), config = run + "/config.pbtxt";
+  ASSERT_TRUE(MakeDirectories(config + "/full").ok());
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 2);
+  EXPECT_EQ(Records(run, "run").size(), 1u);
+  ASSERT_TRUE(RemoveTree(config).ok());
+  for (const std::string steps : {"20", "21"}) {
+    const Outcome again =
+        Shell(ToyTrain({"--out=" + run, "--set training.steps=" + steps}));
+    EXPECT_EQ(again.exit_code, 0) << again.output;
+    EXPECT_THAT(ReadFile(config).value(), HasSubstr("steps: " + steps));
+  }
+}
+
 TEST(TrainTest, ARunIsTrainedByOneProcessAtATime) {
   const std::string run = Folder("shared");
   const std::string steps = "--set training.steps=1000000 --out=" + run;
