@@ -2,8 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "attention_backends/attention_config_validation.h"
 #include "framework/autograd/recompute_config_validation.h"
 #include "framework/checkpoint/checkpoint_config_validation.h"
@@ -11,8 +16,11 @@
 #include "framework/data/tokenizer.h"
 #include "framework/observe/observe_config_validation.h"
 #include "framework/optim/optimizer_config_validation.h"
+#include "framework/optim/parameter_groups.h"
+#include "framework/params/parameter_store.h"
 #include "framework/precision/precision_config_validation.h"
 #include "models/model_config_validation.h"
+#include "models/model_shape.h"
 
 namespace tessera {
 namespace {
@@ -98,6 +106,27 @@ void ValidateSize(const RunConfig& config, const Violations& violations) {
                    model.context_length()));
 }
 
+// Patterns over the names of the model's parameters.
+void ValidatePatterns(const RunConfig& config, const Violations& violations) {
+  std::vector<Violation> broken;
+  Validate(config.model(), Violations(&broken));
+  if (!broken.empty()) return;  // without a model there are no names
+  ModelShape shape = ModelShape::FromConfig(config.model());
+  std::vector<std::string> frozen;
+  for (int i = 0; i < config.model().frozen_size(); ++i) {
+    shape.frozen = {config.model().frozen(i)};
+    const absl::Status status = TransformerParameters(shape).status();
+    violations.Check(status.ok(), absl::StrCat("model.frozen[", i, "]"),
+                     absl::StripPrefix(status.message(), "model.frozen "));
+    if (status.ok()) frozen.push_back(config.model().frozen(i));
+  }
+  const AdamWConfig& adamw = config.optimizer().adamw();
+  if (adamw.groups().empty()) return;
+  shape.frozen = std::move(frozen);
+  ValidateGroups(adamw, *PlaceParameters(*TransformerParameters(shape)),
+                 violations.In("optimizer.adamw"));
+}
+
 // Each rank gives every micro-batch the same number of sequences.
 void ValidateBatch(const TrainingConfig& config, const Violations& violations) {
   if (config.batch_size() < 1 || config.micro_batches() < 1) return;
@@ -123,6 +152,7 @@ void Validate(const RunConfig& config, Violations violations) {
   ValidateScheduleLength(config, violations);
   ValidateDataForModel(config, violations);
   ValidateSize(config, violations);
+  ValidatePatterns(config, violations);
 }
 
 void Validate(const TrainingConfig& config, Violations violations) {

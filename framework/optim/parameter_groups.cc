@@ -6,13 +6,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/name_pattern.h"
-#include "framework/base/status_macros.h"
 #include "framework/optim/adamw_update.h"
 
 namespace tessera {
 namespace {
-
-constexpr uint8_t kUnassigned = 0xff;
 
 bool Matches(const ParameterGroupConfig& group, const std::string& name) {
   return std::any_of(
@@ -20,69 +17,109 @@ bool Matches(const ParameterGroupConfig& group, const std::string& name) {
       [&](const std::string& pattern) { return NameMatches(pattern, name); });
 }
 
-absl::StatusOr<uint8_t> GroupOf(const AdamWConfig& config,
-                                const std::string& name) {
-  int found = -1;
+// The groups that a parameter is in; one, as it should be.
+std::vector<int> GroupsOf(const AdamWConfig& config, const std::string& name) {
+  std::vector<int> found;
   for (int i = 0; i < config.groups_size(); ++i) {
-    if (!Matches(config.groups(i), name)) continue;
-    if (found >= 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "optimizer.adamw.groups: parameter ", name, " matches both \"",
-          config.groups(found).name(), "\" and \"", config.groups(i).name(),
-          "\"; narrow a pattern of one of them"));
-    }
-    found = i;
+    if (Matches(config.groups(i), name)) found.push_back(i);
   }
-  if (found < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("optimizer.adamw.groups: parameter ", name,
-                     " matches no group; add a pattern for it"));
-  }
-  return static_cast<uint8_t>(found);
+  return found;
+}
+
+int64_t FirstChunk(const ParameterSlice& slice) {
+  return slice.offset / kAdamWChunk;
+}
+
+int64_t LastChunk(const ParameterSlice& slice) {
+  return (slice.offset + slice.numel - 1) / kAdamWChunk;
 }
 
 // A pattern without a parameter is a misspelt name.
-absl::Status CheckEachPatternMatches(const AdamWConfig& config,
-                                     const ParameterStore& store) {
-  for (const ParameterGroupConfig& group : config.groups()) {
-    for (const std::string& pattern : group.patterns()) {
+void CheckEachPatternMatches(const AdamWConfig& config,
+                             absl::Span<const ParameterSlice> slices,
+                             const Violations& violations) {
+  for (int i = 0; i < config.groups_size(); ++i) {
+    const ParameterGroupConfig& group = config.groups(i);
+    for (int j = 0; j < group.patterns_size(); ++j) {
+      const std::string& pattern = group.patterns(j);
       const bool used = std::any_of(
-          store.slices().begin(), store.slices().end(),
+          slices.begin(), slices.end(),
           [&](const auto& slice) { return NameMatches(pattern, slice.name); });
-      if (used) continue;
-      return absl::InvalidArgumentError(absl::StrCat(
-          "optimizer.adamw.groups: pattern \"", pattern, "\" of group \"",
-          group.name(), "\" matches no parameter; the first parameter is ",
-          store.slices().empty() ? "absent" : store.slices()[0].name));
+      violations.Check(
+          used, absl::StrCat("groups[", i, "].patterns[", j, "]"),
+          absl::StrCat("pattern \"", pattern, "\" of group \"", group.name(),
+                       "\" matches no parameter; the first parameter is ",
+                       slices.empty() ? "absent" : slices[0].name));
     }
   }
-  return absl::OkStatus();
+}
+
+// What is wrong with the groups `found` of a parameter; empty if nothing is.
+// `before`: the parameter before it and its group; null for the first.
+std::string WhatIsWrong(const AdamWConfig& config, const ParameterSlice& slice,
+                        const std::vector<int>& found,
+                        const ParameterSlice* before, int group_before) {
+  const auto name = [&](int group) { return config.groups(group).name(); };
+  if (found.empty()) {
+    return absl::StrCat("parameter ", slice.name,
+                        " matches no group; add a pattern for it");
+  }
+  if (found.size() > 1) {
+    return absl::StrCat("parameter ", slice.name, " matches both \"",
+                        name(found[0]), "\" and \"", name(found[1]),
+                        "\"; narrow a pattern of one of them");
+  }
+  if (before == nullptr || LastChunk(*before) != FirstChunk(slice) ||
+      group_before == found[0]) {
+    return "";
+  }
+  return absl::StrCat(
+      "parameter ", slice.name, " of group \"", name(found[0]),
+      "\" starts within ", kAdamWChunk,
+      " elements that it shares with a parameter of group \"",
+      name(group_before),
+      "\", with which it is fused; put both into one group, or make the sizes "
+      "multiples of ",
+      kAdamWChunk);
 }
 
 }  // namespace
+
+void ValidateGroups(const AdamWConfig& config,
+                    absl::Span<const ParameterSlice> slices,
+                    const Violations& violations) {
+  if (config.groups().empty()) return;
+  CheckEachPatternMatches(config, slices, violations);
+  const ParameterSlice* before = nullptr;
+  int group_before = 0;
+  for (const ParameterSlice& slice : slices) {
+    if (!slice.trainable) continue;
+    const std::vector<int> found = GroupsOf(config, slice.name);
+    const std::string wrong =
+        WhatIsWrong(config, slice, found, before, group_before);
+    if (!wrong.empty()) return violations.Add("groups", wrong);
+    before = &slice;
+    group_before = found[0];
+  }
+}
 
 absl::StatusOr<std::vector<uint8_t>> AssignChunkGroups(
     const AdamWConfig& config, const ParameterStore& store) {
   std::vector<uint8_t> table;
   if (config.groups().empty()) return table;
-  RETURN_IF_ERROR(CheckEachPatternMatches(config, store));
-  table.assign(store.trainable_extent() / kAdamWChunk, kUnassigned);
+  std::vector<Violation> broken;
+  ValidateGroups(config, store.slices(),
+                 Violations(&broken).In("optimizer.adamw"));
+  if (!broken.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(broken[0].path, ": ", broken[0].message));
+  }
+  table.resize(store.trainable_extent() / kAdamWChunk);
   for (const ParameterSlice& slice : store.slices()) {
     if (!slice.trainable) continue;
-    ASSIGN_OR_RETURN(const uint8_t group, GroupOf(config, slice.name));
-    const int64_t first = slice.offset / kAdamWChunk;
-    const int64_t last = (slice.offset + slice.numel - 1) / kAdamWChunk;
-    if (table[first] != kUnassigned && table[first] != group) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "optimizer.adamw.groups: parameter ", slice.name, " of group \"",
-          config.groups(group).name(), "\" starts within ", kAdamWChunk,
-          " elements that it shares with a parameter of group \"",
-          config.groups(table[first]).name(),
-          "\", with which it is fused; put both into one group, or make the "
-          "sizes multiples of ",
-          kAdamWChunk));
-    }
-    std::fill(table.begin() + first, table.begin() + last + 1, group);
+    std::fill(table.begin() + FirstChunk(slice),
+              table.begin() + LastChunk(slice) + 1,
+              static_cast<uint8_t>(GroupsOf(config, slice.name)[0]));
   }
   return table;
 }

@@ -5,18 +5,25 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "framework/base/violations.h"
 #include "framework/optim/optimizer_config.pb.h"
 #include "framework/params/parameter_store.h"
 
 namespace tessera {
 
+// Checks config.groups against the parameters of a store (PlaceParameters()).
+// Violations, of `groups`: every pattern that matches no parameter, and the
+// first trainable parameter that matches no group or two, or whose group meets
+// another's inside a chunk, which only members of one block whose sizes are not
+// multiples of it can do.
+void ValidateGroups(const AdamWConfig& config,
+                    absl::Span<const ParameterSlice> slices,
+                    const Violations& violations);
+
 // The index in config.groups of each chunk of kAdamWChunk elements of the
-// store's trainable part; empty when the config has no groups.
-//
-// InvalidArgument, naming the parameter and the group or pattern, where a
-// trainable parameter matches no group or two, where a pattern matches no
-// parameter, and where two groups meet inside a chunk, which only members of
-// one block whose sizes are not multiples of it can do.
+// store's trainable part; empty when the config has no groups. InvalidArgument
+// for the first violation.
 absl::StatusOr<std::vector<uint8_t>> AssignChunkGroups(
     const AdamWConfig& config, const ParameterStore& store);
 

@@ -120,7 +120,32 @@ absl::StatusOr<Layout> MakeLayout(
   return layout;
 }
 
+// The members of a block that starts at `offset`.
+std::vector<ParameterSlice> SlicesOf(const ParameterBlockSpec& block,
+                                     int64_t offset) {
+  std::vector<ParameterSlice> slices;
+  for (const ParameterSpec& member : block.members) {
+    const int64_t numel = NumElements(member.shape);
+    slices.push_back(
+        {member.name, member.shape, offset, numel, block.trainable});
+    offset += numel;
+  }
+  return slices;
+}
+
 }  // namespace
+
+absl::StatusOr<std::vector<ParameterSlice>> PlaceParameters(
+    const std::vector<ParameterBlockSpec>& blocks) {
+  ASSIGN_OR_RETURN(const Layout layout, MakeLayout(blocks));
+  std::vector<ParameterSlice> slices;
+  for (const PlacedBlock& block : layout.blocks) {
+    for (ParameterSlice& slice : SlicesOf(*block.spec, block.offset)) {
+      slices.push_back(std::move(slice));
+    }
+  }
+  return slices;
+}
 
 const at::Tensor& Parameter::As(at::ScalarType dtype) const {
   if (master_.scalar_type() == dtype) return master_;
@@ -178,13 +203,12 @@ void ParameterStore::AddBlock(const ParameterBlockSpec& spec,
     }
   }
   blocks_.push_back(std::move(block));
-  for (const ParameterSpec& member : spec.members) {
-    const int64_t numel = NumElements(member.shape);
-    FillInitialValues(member, options_.seed, master_.narrow(0, offset, numel));
-    slices_.push_back(
-        {member.name, member.shape, offset, numel, spec.trainable});
-    num_parameters_ += numel;
-    offset += numel;
+  std::vector<ParameterSlice> slices = SlicesOf(spec, offset);
+  for (size_t i = 0; i < slices.size(); ++i) {
+    FillInitialValues(spec.members[i], options_.seed,
+                      master_.narrow(0, slices[i].offset, slices[i].numel));
+    num_parameters_ += slices[i].numel;
+    slices_.push_back(std::move(slices[i]));
   }
 }
 

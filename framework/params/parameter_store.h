@@ -82,6 +82,11 @@ struct ParameterSlice {
   bool trainable = true;
 };
 
+// Where a store of `blocks` keeps each parameter, in the order of the offsets,
+// without making one. InvalidArgument as ParameterStore::Create().
+absl::StatusOr<std::vector<ParameterSlice>> PlaceParameters(
+    const std::vector<ParameterBlockSpec>& blocks);
+
 // Every block starts at a multiple of so many elements: 256 bytes of a 2-byte
 // dtype, and the same layout whatever the dtypes.
 inline constexpr int64_t kBlockAlignment = 128;

@@ -290,6 +290,47 @@ INSTANTIATE_TEST_SUITE_P(
              "data.synthetic.successors",
              "must be at most model.vocab_size, 3; is 4 (the default)"}));
 
+INSTANTIATE_TEST_SUITE_P(
+    Patterns, RuleTest,
+    ::testing::Values(
+        Rule{{"model.frozen=['ln*', 'layers.0.ffn.w1.*']"},
+             "model.frozen[1]",
+             "'layers.0.ffn.w1.*' matches only part of layers.0.ffn.w13"},
+        Rule{{"optimizer.adamw.groups=[{name: 'a' patterns: '*'}, "
+              "{name: 'b' patterns: 'ln*'}]"},
+             "optimizer.adamw.groups",
+             "parameter ln_final.weight matches both \"a\" and \"b\""},
+        // What is frozen needs no group. The 1,600 elements of q are no
+        // multiple of 128, so k starts in the middle of a chunk.
+        Rule{{"model.frozen=['token*', '*ln*', 'lm*']", "model.d_model=40",
+              "model.num_heads=5",
+              "optimizer.adamw.groups=[{name: 'a' patterns: '*.q_proj.*'}, "
+              "{name: 'b' patterns: '*.k_proj.*' patterns: '*.v_proj.*' "
+              "patterns: '*.output*' patterns: '*.ffn.*'}]"},
+             "optimizer.adamw.groups",
+             "parameter layers.0.attn.k_proj.weight of group \"b\" starts "
+             "within 128"}));
+
+TEST(LoadRunConfigTest, EveryPatternThatMatchesNoParameterHasItsPlace) {
+  EXPECT_THAT(
+      Errors("model {\n  num_layers: 1 d_model: 32 num_heads: 4 d_ff: 64\n"
+             "  context_length: 16\n  frozen: \"nope\"\n}\n"
+             "data { synthetic {} }\n"
+             "training { device: CPU steps: 100 batch_size: 4 }\n"
+             "optimizer {\n  adamw {\n    lr: 1e-3\n"
+             "    groups { name: \"a\" patterns: \"layers*\"\n"
+             "             patterns: \"heads*\" }\n  }\n}\n",
+             {}),
+      ElementsAre(
+          ":4:3: model.frozen[0]: pattern 'nope' matches no parameter; names "
+          "look like token_embeddings.weight and lm_head.weight",
+          ":12:14: optimizer.adamw.groups[0].patterns[1]: pattern \"heads*\" "
+          "of group \"a\" matches no parameter; the first parameter is "
+          "token_embeddings.weight",
+          ":11:5: optimizer.adamw.groups: parameter token_embeddings.weight "
+          "matches no group; add a pattern for it"));
+}
+
 // The rules themselves are those messages' owners' to test.
 INSTANTIATE_TEST_SUITE_P(
     OtherMessagesAreChecked, RuleTest,

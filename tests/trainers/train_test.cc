@@ -305,6 +305,8 @@ TEST(TrainTest, UserErrorsExitWithTwoAndNameWhatToChange) {
            Case{"--set model.nmu_layers=3", "did you mean 'num_layers'"},
            Case{"--set training.steps=0", "training.steps: must be >= 1"},
            Case{"--config=configs/none.pbtxt", "configs/none.pbtxt"},
+           Case{"--dry_run --set 'model.frozen=[\"nope\"]'",
+                "--set: model.frozen[0]: pattern 'nope' matches no parameter"},
            Case{"--resume=/nowhere --out=" + Folder("x"), "/nowhere"},
        }) {
     const Outcome outcome = Shell(ToyTrain({c.argument}));
