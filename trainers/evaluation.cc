@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "absl/strings/str_cat.h"
+#include "framework/base/log.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 
@@ -29,6 +31,21 @@ absl::StatusOr<EvaluationResult> Evaluate(TrainStep& step,
     result.loss = loss_sum.item<double>() / static_cast<double>(result.tokens);
   }));
   return result;
+}
+
+void WarnWhereNothingIsHeldOut(const Session& session) {
+  const TrainingConfig& training = session.plan().config.training();
+  if (session.validation_loader() != nullptr ||
+      !training.has_eval_every_steps() || training.eval_batches() == 0) {
+    return;
+  }
+  LogWarning(absl::StrCat(
+      "no evaluation: training.eval_every_steps is ",
+      training.eval_every_steps(), ", but nothing is held out beside the ",
+      session.data().train->description(),
+      "; raise data.validation_fraction, for a prepared folder "
+      "--validation_fraction of trainers:prepare_data, or give "
+      "data.token_files.validation"));
 }
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "framework/dist/process_group.h"
 #include "trainers/batch_loader.h"
+#include "trainers/session.h"
 #include "trainers/train_step.h"
 
 namespace tessera {
@@ -21,6 +22,10 @@ struct EvaluationResult {
 absl::StatusOr<EvaluationResult> Evaluate(TrainStep& step,
                                           const BatchLoader& loader,
                                           ProcessGroup& group, int64_t windows);
+
+// Logs a warning where training.eval_every_steps asks for what cannot be done:
+// the data holds nothing out.
+void WarnWhereNothingIsHeldOut(const Session& session);
 
 }  // namespace tessera
 

@@ -7,8 +7,8 @@
 namespace tessera {
 
 // Adds every rule that `config` breaks: each message's own, then those between
-// messages. What needs the machine, the files or the model's parameters is
-// checked before step 0 where those are known.
+// messages. What needs the machine or the files is checked before step 0 where
+// those are known.
 void Validate(const RunConfig& config, Violations violations);
 
 void Validate(const TrainingConfig& config, Violations violations);

@@ -131,6 +131,7 @@ absl::Status Trainer::OpenOutputs() {
   if (plan.config.observe().tensorboard()) {
     ASSIGN_OR_RETURN(tensorboard_, TensorboardWriter::Create(folder_.path));
   }
+  WarnWhereNothingIsHeldOut(*session_);
   const bool bar = WantsProgressBar(plan.config.observe().progress_bar());
   console_ = std::make_unique<Console>(stdout, bar ? stderr : nullptr);
   return absl::OkStatus();

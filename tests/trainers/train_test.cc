@@ -326,6 +326,37 @@ TEST(TrainTest, PrintsConfigAndPlanWithoutATrace) {
   EXPECT_FALSE(FileExists(run));
 }
 
+// Flags for `tokens` tokens as nanoGPT keeps them; `before` makes the file.
+struct TokenFile {
+  std::string before, flags;
+};
+TokenFile NanoGptTokens(const std::string& name, int tokens) {
+  const std::string path = Folder(name);
+  return {absl::StrCat("head -c ", 2 * tokens, " /dev/zero > ", path, "; "),
+          absl::StrCat("--set 'data.token_files={train: \"", path,
+                       "\" format: NANOGPT}'")};
+}
+
+TEST(TrainTest, SaysWhereNothingIsLeftToEvaluateOn) {
+  for (const auto& [tokens, evaluates] :
+       {std::pair<int, bool>{100, false}, {10000, true}}) {  // 1 % of them
+    const std::string run = Folder("held_out");
+    const TokenFile file = NanoGptTokens("tokens", tokens);
+    const Outcome outcome =
+        Shell(file.before + ToyTrain({file.flags, "--out=" + run}));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    EXPECT_EQ(Records(run, "eval").empty(), !evaluates);
+    const auto warning = HasSubstr(
+        "warning: no evaluation: training.eval_every_steps is 10, but ");
+    if (evaluates) {
+      EXPECT_THAT(outcome.output, Not(warning));
+    } else {
+      EXPECT_THAT(outcome.output, warning);
+      EXPECT_THAT(outcome.output, HasSubstr("raise data.validation_fraction"));
+    }
+  }
+}
+
 TEST(GenerateTest, EqualSeedsGiveEqualSamplesAndBadOptionsAreRefused) {
   const std::string run = Folder("generate");
   // The last --set of a oneof wins: real text, whose tokenizer is saved.
