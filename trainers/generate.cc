@@ -82,7 +82,7 @@ absl::Status Run() {
     RETURN_IF_ERROR(OpenCudaDevice(0, "--device=CPU").status());
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
-                   TokenizerFromState(checkpoint->state()));
+                   TokenizerOf(*checkpoint));
   ASSIGN_OR_RETURN(const RunPlan plan,
                    PlanRun(ForGeneration(config), WorldInfo()));
   ASSIGN_OR_RETURN(const BuiltModel built, BuildModel(plan, nullptr));

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 
 namespace tessera {
@@ -28,19 +29,24 @@ nlohmann::json TokenizerToJson(const Tokenizer& tokenizer) {
           {"serialized", absl::Base64Escape(tokenizer.Serialize())}};
 }
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerFromState(
-    const nlohmann::json& state) {
-  const nlohmann::json json = state.value("tokenizer", nlohmann::json());
+absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(
+    const Checkpoint& checkpoint) {
+  const nlohmann::json json =
+      checkpoint.state().value("tokenizer", nlohmann::json());
   if (!json.is_object()) {
-    return absl::NotFoundError(
-        "the checkpoint has no tokenizer: its run read tokens without text");
+    return absl::NotFoundError(absl::StrCat(
+        checkpoint.folder(),
+        " has no tokenizer: its run read tokens without text; train on a "
+        "folder of trainers:prepare_data, whose tokenizer the checkpoint "
+        "keeps"));
   }
   ASSIGN_OR_RETURN(const TokenizerKind kind,
                    TokenizerKindFromName(json.value("kind", std::string())));
   std::string serialized;
   if (!absl::Base64Unescape(json.value("serialized", std::string()),
                             &serialized)) {
-    return absl::DataLossError("the checkpoint's tokenizer is not base64");
+    return absl::DataLossError(absl::StrCat(
+        checkpoint.folder(), "/", kStateFile, ": the tokenizer is not base64"));
   }
   return LoadTokenizer(kind, serialized);
 }

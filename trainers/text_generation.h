@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "framework/checkpoint/checkpoint.h"
 #include "framework/data/tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "trainers/sampling.h"
@@ -21,9 +22,10 @@ absl::StatusOr<std::string> SampleText(const TransformerLm& model,
 
 // The tokenizer as a checkpoint's state.json keeps it, under "tokenizer".
 nlohmann::json TokenizerToJson(const Tokenizer& tokenizer);
-// NotFound where the run had none (tokens without text).
-absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerFromState(
-    const nlohmann::json& state);
+// That of a checkpoint; NotFound, with what to do, where its run had none
+// (tokens without text).
+absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(
+    const Checkpoint& checkpoint);
 
 }  // namespace tessera
 

@@ -386,5 +386,18 @@ TEST(GenerateTest, EqualSeedsGiveEqualSamplesAndBadOptionsAreRefused) {
   }
 }
 
+TEST(GenerateTest, ARunOfTokensWithoutTextIsRefusedWithWhatToDo) {
+  const std::string run = Folder("textless");
+  const TokenFile file = NanoGptTokens("textless_tokens", 100);
+  const Outcome refused = Shell(absl::StrCat(
+      file.before, ToyTrain({file.flags, "--out=" + run}), "; ",
+      FindRuntimeFile("trainers/generate").value(), " --checkpoint=", run));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.output,
+              HasSubstr(run + "/checkpoints/step_00000020 has no tokenizer: "));
+  EXPECT_THAT(refused.output,
+              HasSubstr("train on a folder of trainers:prepare_data"));
+}
+
 }  // namespace
 }  // namespace tessera
