@@ -19,7 +19,7 @@ namespace {
 absl::StatusOr<DeviceInfo> OpenDevice(const TrainingConfig& training,
                                       const WorldInfo& world) {
   if (training.device() == TrainingConfig::CUDA) {
-    return OpenCudaDevice(world.local_rank);
+    return OpenCudaDevice(CudaDeviceIndex(world, VisibleCudaDevices()));
   }
   return CpuDevice();
 }

@@ -80,6 +80,11 @@ DeviceInfo CpuDevice() {
 }
 
 #ifdef TESSERA_CUDA
+int VisibleCudaDevices() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
 absl::StatusOr<DeviceInfo> OpenCudaDevice(int index,
                                           absl::string_view use_cpu) {
   RETURN_IF_ERROR(CapabilityLimit().status());
@@ -114,6 +119,8 @@ absl::StatusOr<DeviceInfo> OpenCudaDevice(int index,
   return info;
 }
 #else
+int VisibleCudaDevices() { return 0; }
+
 absl::StatusOr<DeviceInfo> OpenCudaDevice(int index,
                                           absl::string_view use_cpu) {
   return absl::FailedPreconditionError(absl::StrCat(

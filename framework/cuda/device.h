@@ -26,6 +26,9 @@ struct DeviceInfo {
 // returning it to the system.
 DeviceInfo CpuDevice();
 
+// GPUs that this process may use; 0 also where none can be used.
+int VisibleCudaDevices();
+
 // The `index`-th visible GPU, made the calling thread's current device.
 // FailedPrecondition when this build has no CUDA, the machine has no GPU, or
 // it has no such index; the message says which and what to change.

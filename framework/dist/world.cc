@@ -196,6 +196,10 @@ absl::StatusOr<WorldInfo> WorldFromEnvironment() {
   });
 }
 
+int CudaDeviceIndex(const WorldInfo& world, int visible) {
+  return world.source == "slurm" && visible == 1 ? 0 : world.local_rank;
+}
+
 std::string FirstSlurmHost(absl::string_view node_list) {
   std::string host;
   bool in_brackets = false;

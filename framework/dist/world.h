@@ -44,6 +44,11 @@ using EnvironmentRef = absl::FunctionRef<const char*(const char* variable)>;
 absl::StatusOr<WorldInfo> WorldFromEnvironment();
 absl::StatusOr<WorldInfo> WorldFromEnvironment(EnvironmentRef environment);
 
+// Which of the `visible` GPUs is this process's: that of its local rank. Under
+// `srun --gpus-per-task=1` each task sees its own alone, whatever its local
+// rank.
+int CudaDeviceIndex(const WorldInfo& world, int visible);
+
 // The first host of Slurm's compressed list: "gpu[07-09,12],login1" -> "gpu07",
 // "rack[1-2]-node[03,05]" -> "rack1-node03".
 std::string FirstSlurmHost(absl::string_view node_list);

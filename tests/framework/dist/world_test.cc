@@ -104,6 +104,16 @@ TEST(WorldTest, ReadsSlurm) {
   EXPECT_EQ(world->source, "slurm");
 }
 
+TEST(WorldTest, ATaskOfSlurmThatSeesOneGpuTakesThat) {
+  const WorldInfo slurm = Parse(Slurm()).value();
+  EXPECT_EQ(CudaDeviceIndex(slurm, 1), 0);
+  EXPECT_EQ(CudaDeviceIndex(slurm, 2), 1);
+  // Refused, for none is the second rank's.
+  WorldInfo launch = slurm;
+  launch.source = "launch";
+  EXPECT_EQ(CudaDeviceIndex(launch, 1), 1);
+}
+
 TEST(WorldTest, SlurmPrefersWhatTheJobScriptExports) {
   auto environment = Slurm();
   environment["MASTER_ADDR"] = "10.0.0.7";
