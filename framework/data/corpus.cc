@@ -119,16 +119,14 @@ absl::Status Corpus::HoldOut(const CorpusOptions& options) {
         "hold out ", fraction, " of it for validation; add text or set ",
         "--validation_fraction=0"));
   }
-  const auto by_hash = [&](size_t a, size_t b) {
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     return Mix(options.seed, a) < Mix(options.seed, b);
-  };
+  });
   const auto count =
       std::max<size_t>(1, std::llround(fraction * parts_.size()));
-  std::nth_element(order.begin(), order.begin() + count, order.end(), by_hash);
   if (HoldOutParts(fraction, absl::MakeConstSpan(order).first(count))) {
     return absl::OkStatus();
   }
-  std::sort(order.begin(), order.end(), by_hash);
   ASSIGN_OR_RETURN(const bool any, HoldOutBytes(fraction, order));
   if (!any) parts_[order[0]].is_validation = true;
   return absl::OkStatus();
