@@ -129,7 +129,8 @@ TEST(DataParallelSignalTest, ASignalToOneRankIsThatOfEach) {
         "MASTER_PORT=",
         20000 + (getpid() + code) % 10000, "; RANK=0 ", rank,
         " & ZERO=$!; RANK=1 ", rank, " & ONE=$!; until grep -q '\"step\":3,' ",
-        run, "/run.jsonl 2>/dev/null; do sleep 0.01; done; kill -", name,
+        run, "/run.jsonl 2>/dev/null || ! kill -0 $ONE; do sleep 0.01; done; ",
+        "kill -", name,
         " $ONE; wait $ZERO; echo zero $?; wait $ONE; echo one $?"));
     EXPECT_THAT(outcome.output,
                 testing::HasSubstr(absl::StrCat("zero ", code, "\n")));
