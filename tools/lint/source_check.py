@@ -1,15 +1,12 @@
 """What clang-format does not see in C++ and CUDA files.
 
-Header guards, lengths of files, headers that a file may not include, and
-constructs that this project does without.
+Header guards, headers that a file may not include, and constructs that this
+project does without.
 """
 
 import re
 
 from tools.lint import source_tree
-
-MAX_HEADER_LINES = 200
-MAX_SOURCE_LINES = 400
 
 _INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>"]+)[>"]')
 # These drag in all of LibTorch: half a minute per source.
@@ -34,14 +31,6 @@ def _check_guard(path, lines):
     want = [f"#ifndef {guard}", f"#define {guard}"]
     if directives[:2] != want or lines[-1:] != [f"#endif  // {guard}"]:
         yield f"{path}:1: the header guard must be {guard}"
-
-
-def _check_length(path, lines):
-    limit = MAX_SOURCE_LINES
-    if path.suffix == ".h":
-        limit = MAX_HEADER_LINES
-    if len(lines) > limit and path.parts[0] != "tests":
-        yield f"{path}:{limit}: has {len(lines)} lines; split it, at most {limit}"
 
 
 def _check_lines(path, lines):
@@ -88,7 +77,6 @@ def check(root):
             complaints += _check_guard(path, lines)
         if path.suffix in (".cu", ".cuh"):
             complaints += _check_device_includes(root, path)
-        complaints += _check_length(path, lines)
         complaints += _check_lines(path, lines)
     return complaints
 

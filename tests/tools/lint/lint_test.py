@@ -44,13 +44,6 @@ class LintTest(unittest.TestCase):
         self.assertEqual(self.guard("a/b_d.h", "#pragma once\n"), complaint)
         self.assertEqual(self.guard("a/b_d.h", ""), complaint)
 
-    def test_lengths(self):
-        self.assertEqual(self.guard("a/b.cc", "\n" * 400), [])
-        self.assertEqual(self.guard("tests/b.cc", "\n" * 401), [])
-        self.assertEqual(
-            self.guard("a/b.cc", "\n" * 401),
-            ["a/b.cc:400: has 401 lines; split it, at most 400"])
-
     def test_constructs(self):
         for line in ("#include <torch/torch.h>", "using namespace std;",
                      "// TODO: later", "kernel<<<1, 1>>>();"):
