@@ -42,7 +42,7 @@ absl::StatusOr<TextProtoLocations> ReadConfig(absl::string_view path,
     return TextProtoLocations("defaults", *RunConfig::descriptor());
   }
   ASSIGN_OR_RETURN(const std::string file, FindConfig(path));
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(file, kMaxTextProtoBytes));
   // Messages name the file as the user does.
   return MergeTextProto(text, path, config);
 }

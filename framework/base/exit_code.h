@@ -13,7 +13,8 @@ namespace tessera {
 //   3          out of memory (ResourceExhausted); a full disk is 2
 //   4          another process of the run is gone (Unavailable); its own exit
 //              code says why, and `launch` ends with that one
-//   128 + n    stopped by signal n: 130 SIGINT, 143 SIGTERM (SignalStatus)
+//   128 + n    stopped by signal n (SignalStatus): 129 SIGHUP, 130 SIGINT,
+//              138 SIGUSR1, 143 SIGTERM
 //   1          anything else
 int ExitCode(const absl::Status& status);
 

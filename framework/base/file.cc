@@ -32,17 +32,6 @@ absl::Status ToStatus(const std::error_code& error, absl::string_view action,
   return SystemError(error.value(), absl::StrCat("cannot ", action, " ", path));
 }
 
-absl::Status WriteAll(int fd, absl::string_view contents,
-                      const std::string& path) {
-  while (!contents.empty()) {
-    const ssize_t written = ::write(fd, contents.data(), contents.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return ErrnoStatus("write", path);
-    contents.remove_prefix(static_cast<size_t>(written));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status WriteAndSync(const std::string& path, absl::string_view contents) {
   const int fd =
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -52,6 +41,12 @@ absl::Status WriteAndSync(const std::string& path, absl::string_view contents) {
   // Some file systems report a failed write only here.
   if (::close(fd) != 0 && status.ok()) status = ErrnoStatus("close", path);
   return status;
+}
+
+absl::Status TooLarge(const std::string& path, int64_t max_bytes) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "cannot read ", path, ": it has more than ", max_bytes,
+      " bytes, the most that such a file may have; check the path"));
 }
 
 // Unlike any other writer's, in this process and in others: also those of
@@ -69,12 +64,14 @@ std::string DirectoryOf(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
+absl::StatusOr<std::string> ReadFile(const std::string& path,
+                                     int64_t max_bytes) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return ErrnoStatus("read", path);
   const absl::Cleanup close_fd = [fd] { ::close(fd); };
   struct stat info;
   if (::fstat(fd, &info) != 0) return ErrnoStatus("read", path);
+  if (info.st_size > max_bytes) return TooLarge(path, max_bytes);
   // The size is a hint: files of /proc say 0, and a file can grow meanwhile.
   constexpr size_t kStepBytes = 64 << 10;
   std::string contents(
@@ -88,9 +85,24 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
     if (count < 0) return ErrnoStatus("read", path);
     if (count == 0) break;
     size += static_cast<size_t>(count);
+    if (static_cast<int64_t>(size) > max_bytes) {
+      return TooLarge(path, max_bytes);
+    }
   }
   contents.resize(size);
   return contents;
+}
+
+absl::Status WriteAll(int descriptor, absl::string_view contents,
+                      const std::string& path) {
+  while (!contents.empty()) {
+    const ssize_t written =
+        ::write(descriptor, contents.data(), contents.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return ErrnoStatus("write", path);
+    contents.remove_prefix(static_cast<size_t>(written));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status WriteFileAtomically(const std::string& path,

@@ -1,6 +1,7 @@
 #ifndef FRAMEWORK_BASE_FILE_H_
 #define FRAMEWORK_BASE_FILE_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,18 @@ namespace tessera {
 // Files, by POSIX calls. Every error names the path and the system's reason:
 // "cannot read runs/a/log: No such file or directory". Codes: system_error.h.
 
-// The whole file.
-absl::StatusOr<std::string> ReadFile(const std::string& path);
+// The most that ReadFile() reads unless told otherwise.
+inline constexpr int64_t kMaxReadBytes = int64_t{1} << 30;
+
+// The whole file or what a pipe carries. InvalidArgument above `max_bytes`, so
+// that a file that never ends (/dev/zero) is an error.
+absl::StatusOr<std::string> ReadFile(const std::string& path,
+                                     int64_t max_bytes = kMaxReadBytes);
+
+// Writes all of `contents` at the descriptor's position. `path` is for the
+// error: a part may be written then.
+absl::Status WriteAll(int descriptor, absl::string_view contents,
+                      const std::string& path);
 
 // Replaces `path` as one: a reader, or a machine that loses power at any
 // moment, sees the old file or the new one, complete. Writes a temporary

@@ -2,12 +2,20 @@
 
 #include <cerrno>
 
+#include "absl/strings/str_cat.h"
+
 namespace tessera {
 
 bool IsFullDisk(int error) { return error == ENOSPC || error == EDQUOT; }
 
 absl::Status SystemError(int error, absl::string_view message) {
   absl::Status status = absl::ErrnoToStatus(error, message);
+  if (error == EFBIG) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        status.message(),
+        "; raise the limit on file sizes of the shell (ulimit -f), or use "
+        "another file system"));
+  }
   if (!IsFullDisk(error)) return status;
   return absl::FailedPreconditionError(status.message());
 }

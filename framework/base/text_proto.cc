@@ -179,7 +179,7 @@ absl::StatusOr<TextProtoLocations> MergeTextProto(absl::string_view text,
 
 absl::StatusOr<TextProtoLocations> ReadTextProto(const std::string& path,
                                                  Message* message) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxTextProtoBytes));
   return MergeTextProto(text, path, message);
 }
 

@@ -1,6 +1,7 @@
 #ifndef FRAMEWORK_BASE_TEXT_PROTO_H_
 #define FRAMEWORK_BASE_TEXT_PROTO_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -53,6 +54,9 @@ class TextProtoLocations {
 absl::StatusOr<TextProtoLocations> MergeTextProto(
     absl::string_view text, absl::string_view source_name,
     google::protobuf::Message* message);
+
+// The most bytes that a file of a text proto may have.
+inline constexpr int64_t kMaxTextProtoBytes = int64_t{16} << 20;
 
 // The same for the file at `path`.
 absl::StatusOr<TextProtoLocations> ReadTextProto(

@@ -42,6 +42,11 @@ TEST(SystemErrorTest, AFullDiskIsTheUsersAndNotOutOfMemory) {
   EXPECT_EQ(full.message(), "cannot write f: No space left on device");
   EXPECT_EQ(ExitCode(full), 2);
   EXPECT_EQ(ExitCode(SystemError(EDQUOT, "m")), 2);
+  const absl::Status large = SystemError(EFBIG, "cannot write f");
+  EXPECT_EQ(ExitCode(large), 2);
+  EXPECT_NE(large.message().find("File too large; raise the limit on file sizes"
+                                 " of the shell (ulimit -f)"),
+            absl::string_view::npos);
   EXPECT_EQ(ExitCode(SystemError(ENOMEM, "m")), 3);
   EXPECT_EQ(SystemError(ENOENT, "m").code(), absl::StatusCode::kNotFound);
 }

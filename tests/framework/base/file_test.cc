@@ -55,6 +55,18 @@ TEST_F(FileTest, ReadsFilesWhoseSizeIsNotKnown) {
   EXPECT_THAT(ReadFile("/proc/self/status").value(), StartsWith("Name:"));
 }
 
+TEST_F(FileTest, ReadsNoMoreThanItMay) {
+  ASSERT_TRUE(WriteFileAtomically(Path("f"), std::string(300000, 'x')).ok());
+  EXPECT_EQ(ReadFile(Path("f"), 300000).value().size(), 300000u);
+  for (const std::string& path : {Path("f"), std::string("/dev/zero")}) {
+    const absl::Status status = ReadFile(path, 299999).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(path + ": it has more than 299999 bytes"));
+  }
+  EXPECT_EQ(ReadFile("/dev/null").value(), "");
+}
+
 TEST_F(FileTest, WriteReplacesTheFileRatherThanItsContents) {
   ASSERT_TRUE(WriteFileAtomically(Path("f"), "old").ok());
   // A second name of the old file, as a reader that has it open would see it.

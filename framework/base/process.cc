@@ -1,0 +1,93 @@
+#include "framework/base/process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio_ext.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+#include "absl/status/status.h"
+#include "framework/base/exit_code.h"
+#include "framework/base/log.h"
+#include "framework/base/system_error.h"
+
+namespace tessera {
+namespace {
+
+// Writes what `file` holds back. An error of its earlier writes counts too.
+absl::Status Flush(std::FILE* file) {
+  errno = 0;
+  while (std::fflush(file) != 0 && errno == EAGAIN) {
+    // Another program of the terminal made it non-blocking.
+    std::clearerr(file);
+    pollfd writable = {.fd = ::fileno(file), .events = POLLOUT, .revents = 0};
+    ::poll(&writable, 1, /*timeout=*/-1);
+    errno = 0;
+  }
+  if (std::ferror(file) == 0) return absl::OkStatus();
+  return SystemError(errno != 0 ? errno : EIO,
+                     file == stdout   ? "cannot write to stdout"
+                     : file == stderr ? "cannot write to stderr"
+                                      : "cannot write");
+}
+
+// Some file systems report a failed write only when a descriptor closes.
+absl::Status CloseCopyOfStdout() {
+  const int copy = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0 || ::close(copy) == 0) return absl::OkStatus();
+  return SystemError(errno, "cannot write to stdout");
+}
+
+void CheckStdout(int exit_code, void*) {
+  absl::Status status = Flush(stdout);
+  if (status.ok()) status = CloseCopyOfStdout();
+  if (status.ok()) return;
+  LogError(status.message());
+  if (exit_code == 0) {
+    ::_exit(ExitCode(absl::FailedPreconditionError(status.message())));
+  }
+}
+
+void OpenClosedDescriptors() {
+  // The modes are the wrong way round, so that a write or read still fails.
+  constexpr int kModes[] = {O_WRONLY, O_RDONLY, O_RDONLY};
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) >= 0) continue;
+    // The lowest free descriptor: this one.
+    if (::open("/dev/null", kModes[fd]) != fd) {
+      LogError(
+          "a standard descriptor is closed, and /dev/null cannot be "
+          "opened on it; open stdin, stdout and stderr");
+      ::_exit(2);
+    }
+  }
+}
+
+}  // namespace
+
+void PrepareProcess() {
+  OpenClosedDescriptors();
+  ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);
+  // Unlike a check at the end of main(), this covers exit(), which the flags
+  // library calls after --version.
+  ::on_exit(CheckStdout, nullptr);
+}
+
+void FlushConsole(std::FILE* console) {
+  const absl::Status status = Flush(console);
+  if (status.ok()) return;
+  LogWarning(std::string(status.message()) + "; the run goes on without it");
+  ::__fpurge(console);
+  std::clearerr(console);
+  const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (null < 0) return;  // then each line fails again
+  ::dup2(null, ::fileno(console));
+  ::close(null);
+}
+
+}  // namespace tessera
