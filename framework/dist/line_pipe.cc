@@ -9,6 +9,7 @@
 #include "absl/memory/memory.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/process.h"
 
 namespace tessera {
 namespace {
@@ -56,7 +57,7 @@ void LinePipe::Drain() {
     }
     Pass(absl::string_view(buffer, static_cast<size_t>(size)));
   }
-  std::fflush(file_);
+  FlushConsole(file_);
 }
 
 void LinePipe::Pass(absl::string_view text) {

@@ -31,7 +31,8 @@ class LinePipe {
   bool open() const { return read_fd_ >= 0; }
 
   // Passes on what has arrived, without waiting: whole lines, and at the end
-  // what remains.
+  // what remains. Lines that `file` does not take are dropped with a warning
+  // (FlushConsole()): the children go on.
   void Drain();
 
  private:

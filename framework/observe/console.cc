@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "framework/base/process.h"
 #include "framework/observe/format.h"
 
 namespace tessera {
@@ -162,6 +163,10 @@ void Console::SavedBytes(const SavedBytesRecord& record) {
   Print(FormatSavedBytes(record));
 }
 
+void Console::Sample(absl::string_view text) {
+  Print(absl::StrCat("\n--- sample\n", text, "\n---\n"));
+}
+
 void Console::Progress(int64_t step, absl::Time now) {
   progress_.step = step;
   progress_.elapsed = now - start_;
@@ -181,7 +186,7 @@ void Console::Print(absl::string_view text) {
     std::fflush(bar_);
   }
   absl::FPrintF(out_, "%s", text);
-  std::fflush(out_);
+  FlushConsole(out_);
   if (!drawn_.empty()) {
     absl::FPrintF(bar_, "%s", drawn_);
     std::fflush(bar_);

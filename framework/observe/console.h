@@ -56,7 +56,9 @@ std::string FormatProgress(const ProgressState& state, int width);
 // Whether to draw a bar: AUTO asks whether stderr is a terminal.
 bool WantsProgressBar(ObserveConfig::ProgressBar setting);
 
-// Prints a run: step lines to `out` and, below them, a bar to `terminal`.
+// Prints a run: step lines to `out` and, below them, a bar to `terminal`. A run
+// does not need its console: when `out` cannot be written, a warning says so
+// once (FlushConsole()).
 class Console {
  public:
   // `terminal` null: no bar. Both outlive the console.
@@ -71,6 +73,8 @@ class Console {
   void Step(const StepRecord& record);
   void Eval(const EvalRecord& record);
   void SavedBytes(const SavedBytesRecord& record);
+  // Text that the model made.
+  void Sample(absl::string_view text);
   // `step` steps are done. Cheap: redraws the bar at most ten times a second.
   void Progress(int64_t step, absl::Time now);
 

@@ -1,11 +1,15 @@
 #include "framework/observe/run_log.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/file.h"
@@ -31,13 +35,40 @@ absl::StatusOr<int> OpenToAppend(const std::string& path, int flags) {
   return SystemError(errno, absl::StrCat("cannot open ", path));
 }
 
+// The length of the file up to and including its last line end. Reads backward:
+// a log may be large.
+absl::StatusOr<off_t> CompleteBytes(int descriptor, off_t size,
+                                    const std::string& path) {
+  std::array<char, 4096> block;
+  for (off_t end = size; end > 0;) {
+    const off_t begin = std::max<off_t>(0, end - block.size());
+    const ssize_t count = pread(descriptor, block.data(), end - begin, begin);
+    if (count < 0 && errno == EINTR) continue;
+    if (count != end - begin) {
+      return SystemError(count < 0 ? errno : EIO,
+                         absl::StrCat("cannot read ", path));
+    }
+    const absl::string_view text(block.data(), count);
+    const size_t line_end = text.rfind('\n');
+    if (line_end != absl::string_view::npos) return begin + line_end + 1;
+    end = begin;
+  }
+  return 0;
+}
+
 // Removes what follows the last line end.
 absl::Status RemoveTornLine(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  const size_t complete = text.rfind('\n') + 1;  // npos + 1 is 0
-  if (complete == text.size()) return absl::OkStatus();
-  if (truncate(path.c_str(), complete) == 0) return absl::OkStatus();
-  return SystemError(errno, absl::StrCat("cannot mend ", path));
+  const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  const absl::Cleanup closer = [descriptor] { close(descriptor); };
+  struct stat info;
+  if (descriptor < 0 || fstat(descriptor, &info) != 0) {
+    return SystemError(errno, absl::StrCat("cannot open ", path));
+  }
+  ASSIGN_OR_RETURN(const off_t complete,
+                   CompleteBytes(descriptor, info.st_size, path));
+  if (complete == info.st_size) return absl::OkStatus();
+  if (ftruncate(descriptor, complete) == 0) return absl::OkStatus();
+  return SystemError(errno, absl::StrCat("cannot repair ", path));
 }
 
 }  // namespace
@@ -93,11 +124,24 @@ absl::Status RunLog::Log(absl::string_view type, const Json& fields) {
   record.update(fields);
   const std::string line =
       record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  const ssize_t written = write(descriptor_, line.data(), line.size());
-  if (written == static_cast<ssize_t>(line.size())) return absl::OkStatus();
-  // A regular file takes less than everything only when the disk is full.
-  return SystemError(written < 0 ? errno : ENOSPC,
-                     absl::StrCat("cannot write ", path_));
+  RETURN_IF_ERROR(CheckInPlace());
+  return WriteAll(descriptor_, line, path_);
+}
+
+absl::Status RunLog::CheckInPlace() const {
+  struct stat opened, named;
+  if (fstat(descriptor_, &opened) != 0) {
+    return SystemError(errno, absl::StrCat("cannot write ", path_));
+  }
+  if (stat(path_.c_str(), &named) != 0) {
+    if (errno != ENOENT && errno != ENOTDIR) {
+      return SystemError(errno, absl::StrCat("cannot write ", path_));
+    }
+  } else if (opened.st_dev == named.st_dev && opened.st_ino == named.st_ino) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(path_, " was removed, moved or replaced during the run"));
 }
 
 }  // namespace tessera

@@ -64,6 +64,9 @@ class RunLog {
   // Any other record; `fields` is an object without "type" and "time".
   absl::Status Log(absl::string_view type,
                    const nlohmann::ordered_json& fields);
+  // FailedPrecondition if the file is no longer at its path: the run's folder
+  // was removed, moved or replaced. Log() checks it first.
+  absl::Status CheckInPlace() const;
 
  private:
   RunLog(std::string path, int descriptor, Clock clock);

@@ -11,6 +11,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "framework/base/file.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/system_error.h"
 #include "framework/observe/crc32c.h"
@@ -105,12 +106,7 @@ absl::Status TensorboardWriter::Write(const EvalRecord& record) {
 }
 
 absl::Status TensorboardWriter::Append(absl::string_view event) {
-  const std::string record = TfRecord(event);
-  const ssize_t written = write(descriptor_, record.data(), record.size());
-  if (written == static_cast<ssize_t>(record.size())) return absl::OkStatus();
-  // A regular file takes less than everything only when the disk is full.
-  return SystemError(written < 0 ? errno : ENOSPC,
-                     absl::StrCat("cannot write ", path_));
+  return WriteAll(descriptor_, TfRecord(event), path_);
 }
 
 double TensorboardWriter::UnixSeconds() const {

@@ -132,6 +132,30 @@ TEST_F(RunLogTest, ResumeRemovesATornLine) {
   EXPECT_EQ(Text(), absl::StrCat(kRunLine, kResumeLine));
 }
 
+TEST_F(RunLogTest, ResumeRemovesALongTornLine) {
+  Create();
+  const std::string complete = std::string(5000, 'x') + "\n";
+  std::ofstream(path_, std::ios::app) << complete << std::string(10000, 'y');
+  Resume();
+  EXPECT_EQ(Text(), absl::StrCat(kRunLine, complete, kResumeLine));
+}
+
+TEST_F(RunLogTest, AFileThatIsNoLongerAtItsPathIsAnError) {
+  const auto log = Create();
+  const std::string before = Text();
+  EXPECT_TRUE(log->CheckInPlace().ok());
+  ASSERT_TRUE(RemoveTree(path_).ok());
+  EXPECT_EQ(log->CheckInPlace().code(), absl::StatusCode::kFailedPrecondition);
+  const EvalRecord record{.step = 3, .loss = 1};
+  const absl::Status status = log->Log(record);
+  EXPECT_EQ(status.message(),
+            path_ + " was removed, moved or replaced during the run");
+  // Another run's file in its place.
+  ASSERT_TRUE(WriteFileAtomically(path_, before).ok());
+  EXPECT_EQ(log->Log(record), status);
+  EXPECT_EQ(Text(), before);
+}
+
 TEST_F(RunLogTest, ErrorsNameThePath) {
   const auto log = RunLog::Create(path_ + "/absent/run.jsonl", Header());
   EXPECT_EQ(log.status().code(), absl::StatusCode::kNotFound);
