@@ -9,11 +9,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "framework/base/exit_code.h"
+#include "framework/base/process.h"
 #include "framework/base/runtime_files.h"
 #include "framework/base/status_macros.h"
 #include "framework/dist/launch_arguments.h"
 #include "framework/dist/launcher.h"
+#include "trainers/resume_command.h"
 
 namespace tessera {
 namespace {
@@ -35,7 +39,20 @@ absl::StatusOr<std::string> TrainProgram() {
   return beside.ok() ? beside : train;
 }
 
-absl::StatusOr<int> Main(const std::vector<std::string>& arguments) {
+// What a user types before the arguments of `train` to run it like this.
+std::string CommandOfRanks(const std::string& program,
+                           const LaunchArguments& parsed) {
+  std::string command = absl::StrCat(
+      CommandPrefix(program, "//trainers:launch"), " --nproc=", parsed.nproc);
+  if (parsed.timeout != absl::InfiniteDuration()) {
+    absl::StrAppend(&command,
+                    " --timeout=", absl::FormatDuration(parsed.timeout));
+  }
+  return command;
+}
+
+absl::StatusOr<int> Main(const std::string& program,
+                         const std::vector<std::string>& arguments) {
   ASSIGN_OR_RETURN(LaunchArguments parsed, ParseLaunchArguments(arguments));
   if (parsed.help) {
     std::fputs(kUsage, stdout);
@@ -44,6 +61,7 @@ absl::StatusOr<int> Main(const std::vector<std::string>& arguments) {
   LaunchOptions options;
   options.nproc = parsed.nproc;
   options.timeout = parsed.timeout;
+  options.environment = {{kCommandVariable, CommandOfRanks(program, parsed)}};
   ASSIGN_OR_RETURN(std::string train, TrainProgram());
   options.command = {std::move(train)};
   options.command.insert(options.command.end(), parsed.rest.begin(),
@@ -55,8 +73,9 @@ absl::StatusOr<int> Main(const std::vector<std::string>& arguments) {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
+  tessera::PrepareProcess();
   const absl::StatusOr<int> exit_code =
-      tessera::Main(std::vector<std::string>(argv + 1, argv + argc));
+      tessera::Main(argv[0], std::vector<std::string>(argv + 1, argv + argc));
   if (exit_code.ok()) return *exit_code;
   return tessera::ReportAndExitCode(exit_code.status());
 }

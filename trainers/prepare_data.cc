@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/file.h"
+#include "framework/base/process.h"
 #include "framework/base/status_macros.h"
 #include "framework/data/prepare.h"
 #include "framework/data/progress.h"
@@ -95,6 +96,7 @@ absl::Status Run(const std::vector<std::string>& further_inputs) {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
+  tessera::PrepareProcess();
   // What a shell makes of an unquoted `--input *.txt`: all but the first file
   // are arguments of their own.
   const absl::StatusOr<std::vector<std::string>> others = tessera::ParseFlags(

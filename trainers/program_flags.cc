@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "framework/base/exit_code.h"
+#include "framework/base/process.h"
 #include "framework/base/status_macros.h"
 
 namespace tessera {
@@ -142,6 +143,7 @@ absl::Status ParseFlagsOnly(int argc, char** argv, const ProgramText& text) {
 
 int RunProgram(int argc, char** argv, const ProgramText& text,
                absl::FunctionRef<absl::Status()> run) {
+  PrepareProcess();
   absl::Status status = ParseFlagsOnly(argc, argv, text);
   if (status.ok()) status = run();
   return ReportAndExitCode(status);

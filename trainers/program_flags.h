@@ -31,8 +31,8 @@ absl::StatusOr<std::vector<std::string>> ParseFlags(int argc, char** argv,
 // first argument that is no flag.
 absl::Status ParseFlagsOnly(int argc, char** argv, const ProgramText& text);
 
-// main() of such a program: parses the flags, calls `run`, reports its error,
-// and returns the exit code.
+// main() of such a program: prepares the process (framework/base/process.h),
+// parses the flags, calls `run`, reports its error, and returns the exit code.
 int RunProgram(int argc, char** argv, const ProgramText& text,
                absl::FunctionRef<absl::Status()> run);
 

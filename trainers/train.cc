@@ -1,12 +1,13 @@
 // Trains a transformer language model as a config says:
 //   bazel run //trainers:train -- --config=configs/2.7B_bf16.pbtxt
 
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/flags/flag.h"
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -19,6 +20,7 @@
 #include "trainers/config_flags.h"
 #include "trainers/dry_run.h"
 #include "trainers/program_flags.h"
+#include "trainers/resume_command.h"
 #include "trainers/trainer.h"
 
 ABSL_FLAG(std::string, out, "",
@@ -46,12 +48,29 @@ std::string OutFolder() {
       absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::LocalTimeZone())));
 }
 
+// Says how to resume a run that a signal has stopped.
+void LogHowToResume(const Trainer& trainer, const std::string& out,
+                    const WorldInfo& world) {
+  std::vector<std::string> arguments = ProcessArguments();
+  if (arguments.empty()) return;
+  const std::string prefix = CommandPrefix(arguments[0], "//trainers:train");
+  // torchrun and Slurm do not tell how they were called.
+  const bool launched_elsewhere =
+      world.world_size > 1 && world.source != "launch";
+  arguments.erase(arguments.begin());
+  LogInfo(absl::StrCat("saved ", trainer.newest_checkpoint(), "\nresume with",
+                       launched_elsewhere ? " the same launcher: " : ": ",
+                       ResumeCommand(prefix, arguments, out)));
+}
+
 absl::Status Train(RunPlan plan) {
   std::unique_ptr<PhaseObserver> nvtx;
   if (plan.config.observe().nvtx()) nvtx = CreateNvtxObserver();
+  const std::string out = OutFolder();
+  const WorldInfo world = plan.world;
   ASSIGN_OR_RETURN(RunFolder folder,
-                   OpenRunFolder(OutFolder(), absl::GetFlag(FLAGS_resume),
-                                 /*writes=*/plan.world.rank == 0));
+                   OpenRunFolder(out, absl::GetFlag(FLAGS_resume),
+                                 /*writes=*/world.rank == 0));
   const SessionOptions options{.phases = nvtx.get(),
                                .progress = ConsoleProgress()};
   ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
@@ -59,7 +78,11 @@ absl::Status Train(RunPlan plan) {
   ASSIGN_OR_RETURN(
       std::unique_ptr<Trainer> trainer,
       Trainer::Create(std::move(session), std::move(folder), nvtx.get()));
-  return trainer->Run();
+  const absl::Status status = trainer->Run();
+  if (absl::IsCancelled(status) && world.rank == 0) {
+    LogHowToResume(*trainer, out, world);
+  }
+  return status;
 }
 
 absl::Status Run() {

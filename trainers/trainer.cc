@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <csignal>
 #include <cstdio>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "framework/autograd/saved_tensors.h"
 #include "framework/base/exit_code.h"
@@ -94,7 +93,7 @@ absl::Status Trainer::Resume() {
       LogInfo(absl::StrCat("resuming ", checkpoint.folder(),
                            " with another config:\n", changes));
     }
-    resumed_from_ = checkpoint.folder();
+    resumed_from_ = newest_checkpoint_ = checkpoint.folder();
     folder_.resume_from.reset();  // it maps files as large as the model
   }
   session_->step().StartAt(step_);
@@ -241,8 +240,7 @@ absl::Status Trainer::LogStep() {
   timed_steps_ = 0;
   if (!is_writer()) return absl::OkStatus();
   console_->Step(record);
-  if (tensorboard_ != nullptr) RETURN_IF_ERROR(tensorboard_->Write(record));
-  return log_->Log(record);
+  return Write(record);
 }
 
 absl::Status Trainer::EvaluateNow() {
@@ -261,8 +259,15 @@ absl::Status Trainer::EvaluateNow() {
                           .loss = result.loss,
                           .unigram_entropy = session_->data().unigram_entropy};
   console_->Eval(record);
-  if (tensorboard_ != nullptr) RETURN_IF_ERROR(tensorboard_->Write(record));
-  return log_->Log(record);
+  return Write(record);
+}
+
+template <typename Record>
+absl::Status Trainer::Write(const Record& record) {
+  absl::Status status;
+  if (tensorboard_ != nullptr) status = tensorboard_->Write(record);
+  if (status.ok()) status = log_->Log(record);
+  return status.ok() ? status : SaveAfter(status);
 }
 
 absl::Status Trainer::SaveCheckpoint() {
@@ -270,32 +275,76 @@ absl::Status Trainer::SaveCheckpoint() {
   RETURN_IF_ERROR(CheckFinite());
   saved_step_ = step_;
   if (is_writer()) {
-    const RunPlan& plan = session_->plan();
-    ASSIGN_OR_RETURN(std::unique_ptr<CheckpointWriter> writer,
-                     CheckpointWriter::Begin(folder_.checkpoints(), step_));
-    RETURN_IF_ERROR(AddTensors(session_->state(), writer.get()));
-    nlohmann::json state = ExportState(session_->state());
-    state["step"] = step_;
-    state["samples"] = samples_;
-    state["world_size"] = plan.world.world_size;
-    AddDataIdentity(*session_, &state);
-    state["config_hash"] = ConfigHash(plan.config);
-    state["build"] = BuildInfo();
-    if (const Tokenizer* tokenizer = session_->data().tokenizer.get()) {
-      state["tokenizer"] = TokenizerToJson(*tokenizer);
+    if (const absl::Status status = SaveInRunFolder(); !status.ok()) {
+      const absl::Status in_place = log_->CheckInPlace();
+      return in_place.ok() ? status : SaveAfter(in_place);
     }
-    RETURN_IF_ERROR(
-        writer->Commit(state, PrintWithDefaults(plan.config)).status());
-    const CheckpointConfig& keep = plan.config.checkpoint();
-    RetentionPolicy policy{.keep_last = keep.keep_last()};
-    if (keep.has_keep_every_steps()) {
-      policy.keep_every_steps = keep.keep_every_steps();
-    }
-    ASSIGN_OR_RETURN(const PrunedCheckpoints pruned,
-                     PruneCheckpoints(folder_.checkpoints(), policy));
-    for (const std::string& warning : pruned.warnings) LogWarning(warning);
   }
   return session_->group().Barrier();
+}
+
+absl::Status Trainer::SaveInRunFolder() {
+  // A folder that is gone must not come back with checkpoints and no log.
+  RETURN_IF_ERROR(log_->CheckInPlace());
+  RETURN_IF_ERROR(WriteCheckpoint(folder_.checkpoints()));
+  const CheckpointConfig& keep = session_->plan().config.checkpoint();
+  RetentionPolicy policy{.keep_last = keep.keep_last()};
+  if (keep.has_keep_every_steps()) {
+    policy.keep_every_steps = keep.keep_every_steps();
+  }
+  ASSIGN_OR_RETURN(const PrunedCheckpoints pruned,
+                   PruneCheckpoints(folder_.checkpoints(), policy));
+  for (const std::string& warning : pruned.warnings) LogWarning(warning);
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::WriteCheckpoint(const std::string& directory) {
+  const RunPlan& plan = session_->plan();
+  ASSIGN_OR_RETURN(std::unique_ptr<CheckpointWriter> writer,
+                   CheckpointWriter::Begin(directory, step_));
+  RETURN_IF_ERROR(AddTensors(session_->state(), writer.get()));
+  nlohmann::json state = ExportState(session_->state());
+  state["step"] = step_;
+  state["samples"] = samples_;
+  state["world_size"] = plan.world.world_size;
+  AddDataIdentity(*session_, &state);
+  state["config_hash"] = ConfigHash(plan.config);
+  state["build"] = BuildInfo();
+  if (const Tokenizer* tokenizer = session_->data().tokenizer.get()) {
+    state["tokenizer"] = TokenizerToJson(*tokenizer);
+  }
+  ASSIGN_OR_RETURN(newest_checkpoint_,
+                   writer->Commit(state, PrintWithDefaults(plan.config)));
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::SaveAfter(const absl::Status& error) {
+  // Another run may have the folder's name by now, or its removal may not be
+  // over.
+  std::string folder = folder_.path;
+  std::string advice;
+  if (!log_->CheckInPlace().ok()) {
+    while (absl::EndsWith(folder, "/")) folder.pop_back();
+    absl::StrAppend(
+        &folder, ".rescued-",
+        absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::LocalTimeZone()));
+    advice = absl::StrCat("; go on with --resume=", folder, " and a new --out");
+  }
+  // The weights belong to step_ only if every step changed them. Unlike
+  // CheckFinite(), this does not need the other ranks.
+  std::optional<int64_t> bad;
+  RETURN_IF_ERROR(
+      StatusFromTorch([&] { bad = session_->step().first_bad_step(); }));
+  const absl::Status saved =
+      bad.has_value()
+          ? absl::AbortedError(absl::StrCat("step ", *bad + 1, " diverged"))
+          : WriteCheckpoint(folder + "/checkpoints");
+  return absl::Status(
+      error.code(),
+      absl::StrCat(error.message(), "; the weights of step ", step_,
+                   saved.ok() ? absl::StrCat(" are saved in ",
+                                             newest_checkpoint_, advice)
+                              : absl::StrCat(" are lost: ", saved.message())));
 }
 
 absl::Status Trainer::PrintSample() {
@@ -314,7 +363,7 @@ absl::Status Trainer::PrintSample() {
                   .top_p = 0.95,
                   .seed = static_cast<uint64_t>(training().seed()),
                   .max_tokens = tokens}));
-  absl::PrintF("\n--- sample\n%s\n---\n", text);
+  console_->Sample(text);
   return absl::OkStatus();
 }
 
@@ -326,23 +375,28 @@ absl::StatusOr<int> Trainer::StopSignalOfAnyRank() {
   const double seconds_per_step =
       absl::ToDoubleSeconds(now - last_agreement_) /
       static_cast<double>(step_ - last_agreed_step_);
-  at::Tensor sums;  // of interrupts, terminations and seconds_per_step
+  // How many ranks received each of kStopSignals, and seconds_per_step.
+  std::vector<double> mine;
+  for (const int stop : kStopSignals) mine.push_back(signo == stop ? 1 : 0);
+  mine.push_back(seconds_per_step);
+  at::Tensor sums;
   RETURN_IF_ERROR(StatusFromTorch([&] {
-    sums = at::tensor({signo == SIGINT ? 1.0 : 0.0,
-                       signo == SIGTERM ? 1.0 : 0.0, seconds_per_step},
-                      at::kDouble)
-               .to(session_->plan().device.device);
+    sums = at::tensor(mine, at::kDouble).to(session_->plan().device.device);
     ThrowIfError(session_->group().AllReduceSum(sums));
     sums = sums.cpu();
   }));
   const double* const sum = sums.const_data_ptr<double>();
   // The sums are the same on every rank, and so is the step of the next.
   const double steps = absl::ToDoubleSeconds(kAgreement) *
-                       session_->plan().world.world_size / sum[2];
+                       session_->plan().world.world_size /
+                       sum[kStopSignals.size()];
   next_agreement_ = step_ + std::max<int64_t>(1, static_cast<int64_t>(steps));
   last_agreement_ = now;
   last_agreed_step_ = step_;
-  return sum[1] > 0 ? SIGTERM : sum[0] > 0 ? SIGINT : 0;
+  for (size_t i = 0; i < kStopSignals.size(); ++i) {
+    if (sum[i] > 0) return kStopSignals[i];
+  }
+  return 0;
 }
 
 absl::Status Trainer::CheckFinite() {

@@ -31,14 +31,21 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   // Trains up to training.steps, evaluates, saves and prints a sample.
-  //   Cancelled (exit 130 or 143)  SIGINT or SIGTERM: after the current step
+  //   Cancelled (exit 128 + n)     one of kStopSignals: after the current step
   //                                and a checkpoint; with several ranks, which
   //                                have to agree, within about a second more
+  //   FailedPrecondition           the log cannot be written: the disk is full,
+  //                                or the run's folder is gone; the message
+  //                                says where the weights are
   //   Aborted                      a loss or gradient that is not finite, with
   //                                its step and first bad parameter; the
   //                                weights are those before that step
   //   ResourceExhausted            out of memory, with what would help
   absl::Status Run();
+
+  // The folder of the newest checkpoint that was written or, before that, the
+  // one resumed from; empty if there is none.
+  const std::string& newest_checkpoint() const { return newest_checkpoint_; }
 
  private:
   Trainer(std::unique_ptr<Session> session, RunFolder folder,
@@ -53,8 +60,19 @@ class Trainer {
   absl::Status AfterStep();
   absl::Status LogStep();
   absl::Status EvaluateNow();
+  // Writes to TensorBoard and the log; on an error see SaveAfter().
+  template <typename Record>
+  absl::Status Write(const Record& record);
   // Nothing where this step's is there already.
   absl::Status SaveCheckpoint();
+  // The writing rank's part: a checkpoint, and no more than are kept.
+  absl::Status SaveInRunFolder();
+  // Writes a checkpoint of this step to `directory`, on this rank only.
+  absl::Status WriteCheckpoint(const std::string& directory);
+  // Tries to save the weights of a run that has to end because of `error`, one
+  // of the writing rank's output. Returns it, with where they are. The other
+  // ranks need not take part.
+  absl::Status SaveAfter(const absl::Status& error);
   absl::Status PrintSample();
   // The signal that came, to this rank or with several ranks to any, the same
   // on each; 0 so far.
@@ -84,6 +102,7 @@ class Trainer {
   int64_t samples_ = 0;     // training sequences consumed
   int64_t saved_step_ = -1;
   std::string resumed_from_;  // a checkpoint's folder; empty from step 0
+  std::string newest_checkpoint_;
   // Of StopSignalOfAnyRank(): the step that asks the others next; the last.
   int64_t next_agreement_ = 0, last_agreed_step_ = 0;
   absl::Time last_agreement_;

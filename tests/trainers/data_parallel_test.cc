@@ -118,8 +118,9 @@ TEST(DataParallelSignalTest, RanksAgreeToStopLongBeforeTheNextLoggedStep) {
 }
 
 TEST(DataParallelSignalTest, ASignalToOneRankIsThatOfEach) {
-  for (const auto& [name, code] :
-       {std::pair<std::string, int>{"INT", 130}, {"TERM", 143}}) {
+  for (const auto& [name, code] : {std::pair<std::string, int>{"INT", 130},
+                                   {"TERM", 143},
+                                   {"USR1", 138}}) {
     const std::string run = Folder("one_stopped_" + name);
     const std::string rank =
         ToyTrain({"--set training.steps=1000000", "--out=" + run});

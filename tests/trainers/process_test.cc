@@ -1,0 +1,214 @@
+// Programs under what shells, terminals, disks and schedulers do to them.
+
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/file.h"
+#include "framework/base/runtime_files.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/trainers/program.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+constexpr char kManySteps[] = "--set training.steps=1000000";
+constexpr char kNoSpace[] =
+    "error: cannot write to stdout: No space left on device";
+
+std::string Program(const std::string& name) {
+  return FindRuntimeFile("trainers/" + name).value() + " ";
+}
+
+// Starts a run of many steps in the background, waits for its third, and goes
+// on with `then`, in which $PID is the run.
+std::string AfterThreeSteps(const std::string& train, const std::string& run,
+                            const std::string& then) {
+  return absl::StrCat(train, " ", kManySteps, " --out=", run,
+                      " & PID=$!; until grep -q '\"step\":3,' ", run,
+                      "/run.jsonl 2>/dev/null || ! kill -0 $PID; do sleep "
+                      "0.01; done; ",
+                      then);
+}
+
+TEST(DescriptorsTest, AFileOfTheRunNeverBecomesAStandardOne) {
+  const std::string run = Folder("closed");
+  const Outcome outcome = Shell(ToyTrain({"--out=" + run, "<&- >&- 2>&-"}));
+  EXPECT_EQ(outcome.exit_code, 0);
+  // Each line of the log parses.
+  EXPECT_THAT(Records(run, "step"), SizeIs(20));
+  EXPECT_EQ(ReadFile(run + "/.lock").value(), "");
+}
+
+TEST(ConsoleTest, ALostOneDoesNotStopTraining) {
+  const std::string lost = "warning: cannot write to stdout: ";
+  for (const auto& [name, redirection, reason] :
+       std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"pipe", "| true", "Broken pipe"},
+           {"full", "> /dev/full", "No space left on device"},
+           {"shut", ">&-", "Bad file descriptor"}}) {
+    const std::string run = Folder("console_" + name);
+    const Outcome outcome =
+        Shell(absl::StrCat("{ ", ToyTrain({"--out=" + run}),
+                           "; echo exit $? >&2; } ", redirection));
+    EXPECT_THAT(outcome.output,
+                AllOf(HasSubstr("exit 0\n"), HasSubstr(lost + reason)));
+    EXPECT_EQ(outcome.output.find(lost), outcome.output.rfind(lost));
+    EXPECT_THAT(Records(run, "step"), SizeIs(20));
+    EXPECT_THAT(ListDirectory(run + "/checkpoints").value(),
+                ElementsAre("step_00000020"));
+  }
+}
+
+TEST(ConsoleTest, ALostOneOfTheLauncherDoesNotStopTraining) {
+  const std::string run = Folder("console_launch");
+  const Outcome outcome =
+      Shell(absl::StrCat("{ ", Program("launch"), "--nproc=1", ToyFlags(),
+                         "--out=", run, "; echo exit $? >&2; } | true"));
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("exit 0\n"), HasSubstr("Broken pipe")));
+  EXPECT_THAT(Records(run, "step"), SizeIs(20));
+}
+
+TEST(StdoutTest, AResultThatCannotBePrintedIsAnError) {
+  const std::string run = Folder("printed"), text = Folder("printed.txt");
+  ASSERT_TRUE(WriteFileAtomically(text, "text\n").ok());
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run, "--set training.steps=3",
+                            "--set data.default_text.tokenizer=BYTES"}))
+                .exit_code,
+            0);
+  for (const std::string& command :
+       {ToyTrain({"--print_config"}), ToyTrain({"--dry_run"}),
+        Program("train") + "--version", Program("launch") + "--help",
+        Program("generate") + "--max_tokens=3 --checkpoint=" + run,
+        absl::StrCat(Program("prepare_data"), text, " --tokenizer=bytes",
+                     " --validation_fraction=0 --out=", Folder("tokens"))}) {
+    const Outcome outcome = Shell(command + " > /dev/full");
+    EXPECT_EQ(outcome.exit_code, 2) << command << "\n" << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr(kNoSpace)) << command;
+  }
+}
+
+TEST(RunFolderTest, ItsRemovalEndsTheRunWithItsWeightsSaved) {
+  const std::string run = Folder("removed"), other = Folder("continued");
+  const Outcome outcome = Shell(AfterThreeSteps(
+      ToyTrain({}), run + "/", absl::StrCat("rm -rf ", run, "; wait $PID")));
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+  EXPECT_THAT(outcome.output,
+              HasSubstr("/run.jsonl was removed, moved or replaced"));
+  EXPECT_FALSE(FileExists(run));
+  const auto saved = Glob(run + ".rescued-*").value();
+  ASSERT_THAT(saved, SizeIs(1)) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("--resume=" + saved[0]));
+  const Outcome resumed = Shell(ToyTrain(
+      {"--resume=" + saved[0], "--out=" + other, "--set training.steps=3"}));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_THAT(resumed.output, HasSubstr("nothing to train: " + saved[0]));
+}
+
+TEST(RunFolderTest, ACheckpointDoesNotBringItBack) {
+  const std::string run = Folder("moved");
+  // Nothing is logged after the first record.
+  const Outcome outcome = Shell(absl::StrCat(
+      ToyTrain({kManySteps, "--set observe.log_every_steps=1000000",
+                "--set training.eval_every_steps=1000000",
+                "--set checkpoint.every_steps=3", "--out=" + run}),
+      " & PID=$!; until [ -e ", run,
+      "/checkpoints/step_00000003 ] || ! kill -0 $PID; do sleep 0.01; done; "
+      "mv ",
+      run, " ", run, ".away; wait $PID"));
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+  EXPECT_FALSE(FileExists(run));
+  EXPECT_THAT(Glob(run + ".rescued-*").value(), SizeIs(1));
+}
+
+TEST(FileSizeTest, AboveTheLimitOfTheShellIsAnErrorWithAReason) {
+  const std::string run = Folder("limited");
+  const Outcome outcome =
+      Shell(absl::StrCat("ulimit -f 1; ", ToyTrain({"--out=" + run})));
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr(run + "/run.jsonl: File too large"),
+                    HasSubstr("ulimit -f")));
+}
+
+TEST(ConfigTest, AFileWithoutAnEndIsRefused) {
+  const Outcome outcome = Shell(Program("train") + "--config=/dev/zero");
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.output,
+              HasSubstr("cannot read /dev/zero: it has more than 16777216"));
+}
+
+TEST(SignalTest, OfALostTerminalAndOfSlurmSaveAndSayHowToResume) {
+  for (const auto& [name, code] :
+       {std::pair<std::string, int>{"HUP", 129}, {"USR1", 138}}) {
+    const std::string run = Folder("signal_" + name);
+    const Outcome outcome = Shell(
+        AfterThreeSteps(ToyTrain({"--resume never"}), run,
+                        absl::StrCat("kill -", name, " $PID; wait $PID")));
+    EXPECT_EQ(outcome.exit_code, code) << outcome.output;
+    const auto saved = ListDirectory(run + "/checkpoints").value();
+    ASSERT_THAT(saved, SizeIs(1)) << outcome.output;
+    EXPECT_THAT(outcome.output,
+                HasSubstr(absl::StrCat("saved ", run, "/checkpoints/", saved[0],
+                                       "\nresume with: ")));
+    const std::string label = "resume with: ";
+    std::string command =
+        outcome.output.substr(outcome.output.find(label) + label.size());
+    command.resize(command.find('\n'));
+    const Outcome resumed = Shell(command + " --set training.steps=3");
+    EXPECT_EQ(resumed.exit_code, 0) << command << "\n" << resumed.output;
+    EXPECT_THAT(resumed.output, HasSubstr("nothing to train: "));
+  }
+}
+
+TEST(SignalTest, TheLauncherIsPartOfTheCommandThatResumes) {
+  const std::string run = Folder("signal_launch");
+  const Outcome outcome = Shell(AfterThreeSteps(
+      absl::StrCat(Program("launch"), "--timeout=90s --nproc 1 ", ToyFlags()),
+      run, "kill -TERM $PID; wait $PID"));
+  EXPECT_EQ(outcome.exit_code, 143) << outcome.output;
+  EXPECT_THAT(outcome.output,
+              HasSubstr(absl::StrCat("resume with: ", Program("launch"),
+                                     "--nproc=1 --timeout=1m30s --config=")));
+}
+
+TEST(SignalTest, NohupIsRespected) {
+  const std::string run = Folder("signal_nohup");
+  const Outcome outcome =
+      Shell("trap '' HUP; " +
+            AfterThreeSteps(ToyTrain({}), run,
+                            "kill -HUP $PID; sleep 0.1; kill -TERM $PID; "
+                            "wait $PID"));
+  EXPECT_EQ(outcome.exit_code, 143) << outcome.output;
+}
+
+TEST(SignalTest, TheSecondEndsALongStepAtOnceUnlessItIsARepeat) {
+  const std::string run = Folder("signal_twice");
+  // A step of minutes; a run that ignores the signal runs out of CPU time.
+  const Outcome outcome = Shell(absl::StrCat(
+      "(ulimit -t 60; exec ",
+      ToyTrain({"--set training.batch_size=200000",
+                "--set training.micro_batches=200000", "--out=" + run}),
+      ") & PID=$!; until grep -q '\"type\":\"run\"' ", run,
+      "/run.jsonl 2>/dev/null || ! kill -0 $PID; do sleep 0.01; done; "
+      "kill -INT $PID; kill -TERM $PID; sleep 0.1; "
+      "kill -0 $PID && echo goes on; sleep 1; kill -TERM $PID; wait $PID"));
+  EXPECT_THAT(outcome.output, HasSubstr("goes on\n"));
+  EXPECT_EQ(outcome.exit_code, 143) << outcome.output;
+  // It did not come to the end of the step.
+  EXPECT_FALSE(FileExists(run + "/checkpoints"));
+  EXPECT_THAT(outcome.output, Not(HasSubstr("stopped by signal")));
+}
+
+}  // namespace
+}  // namespace tessera
