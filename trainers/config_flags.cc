@@ -22,7 +22,14 @@ void AddOverride();
 ABSL_FLAG(std::string, config, "configs/tiny_cpu.pbtxt",
           "the run's config, a text proto of tessera.RunConfig");
 ABSL_FLAG(std::string, set, "",
-          "FIELD=VALUE, e.g. optimizer.adamw.lr=3e-4; may be repeated")
+          "FIELD=VALUE, e.g. training.steps=1000; may be repeated, and the "
+          "last one wins. FIELD is a path from the root of the config, whose "
+          "fields --print_config of train shows with their values. More "
+          "examples: optimizer.adamw.lr=3e-4 (a number), precision.mode=BF16 "
+          "(a name), and in quotes for the shell "
+          "'data.token_files.train=[corpus_a, corpus_b]' (a list, in place of "
+          "the old one), 'optimizer.schedule={warmup_ratio: 0.1 cosine {}}' "
+          "(a message, in place of the old one)")
     .OnUpdate([] { AddOverride(); });
 
 namespace {

@@ -15,6 +15,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/data/prepare.h"
 #include "framework/data/progress.h"
+#include "framework/observe/format.h"
 #include "trainers/program_flags.h"
 #include "trainers/stop_signal.h"
 #include "trainers/version.h"
@@ -39,9 +40,9 @@ namespace tessera {
 namespace {
 
 void PrintSplit(absl::string_view name, const SplitManifest& split) {
-  absl::PrintF("%-11s%12d tokens  %10.1f MB  %8d documents\n", name,
-               split.tokens, static_cast<double>(split.bytes) / 1e6,
-               split.documents);
+  absl::PrintF("%-11s%12s  %10s  %s\n", name,
+               FormatCountOf(split.tokens, "token"), FormatBytes(split.bytes),
+               FormatCountOf(split.documents, "document"));
 }
 
 void PrintSummary(const std::string& out, const Manifest& manifest) {

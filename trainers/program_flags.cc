@@ -1,44 +1,109 @@
 #include "trainers/program_flags.h"
 
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/base/call_once.h"
 #include "absl/flags/commandlineflag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/reflection.h"
-#include "absl/flags/usage.h"
-#include "absl/flags/usage_config.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "framework/base/exit_code.h"
+#include "framework/base/nearest_name.h"
 #include "framework/base/process.h"
+#include "framework/base/shorten.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/terminal.h"
+#include "framework/dist/world.h"
+#include "trainers/rank_errors.h"
 
 namespace tessera {
 namespace {
 
 // Abseil acts on these while it parses; the rest are plain values.
 constexpr absl::string_view kFlagsOfAbseil[] = {
-    "help",        "helpfull",        "helpmatch",  "helpon",
-    "helppackage", "helpshort",       "version",    "flagfile",
-    "fromenv",     "only_check_args", "tryfromenv", "undefok",
-};
+    "flagfile", "fromenv", "only_check_args", "tryfromenv", "undefok"};
 
-void ConfigureUsage(const ProgramText& text) {
-  // Abseil ends a program that says it a second time.
-  static absl::once_flag once;
-  absl::call_once(once, absl::SetProgramUsageMessage, text.usage);
-  absl::FlagsUsageConfig config;
-  // Not those of the file with main() alone, Abseil's default: programs share
-  // flags, as those of config_flags.cc.
-  config.contains_help_flags = [](absl::string_view file) {
-    return !absl::StrContains(file, "absl/");
-  };
-  config.version_string = [version = text.version] { return version + "\n"; };
-  absl::SetFlagsUsageConfig(std::move(config));
+// Flags that ask for a description, Abseil's and "-h". Abseil would end the
+// program with 1.
+constexpr absl::string_view kHelpFlags[] = {
+    "help", "h", "helpfull", "helpmatch", "helpon", "helppackage", "helpshort"};
+
+constexpr int kColumns = 80, kFlagColumns = 24;
+
+bool IsAbseils(const absl::CommandLineFlag& flag) {
+  return absl::StrContains(flag.Filename(), "absl/");
+}
+
+// Those of one file together, by name.
+std::vector<const absl::CommandLineFlag*> SortedFlags() {
+  std::vector<const absl::CommandLineFlag*> flags;
+  for (const auto& [name, flag] : absl::GetAllFlags()) flags.push_back(flag);
+  absl::c_sort(flags, [](const auto* a, const auto* b) {
+    return std::make_pair(a->Filename(), a->Name()) <
+           std::make_pair(b->Filename(), b->Name());
+  });
+  return flags;
+}
+
+std::string DescribeFlag(const absl::CommandLineFlag& flag) {
+  const std::string name = absl::StrCat("  --", flag.Name(), " ");
+  std::string text = flag.Help();
+  const std::string value = flag.DefaultValue();
+  if (!value.empty()) absl::StrAppend(&text, " (default: ", value, ")");
+  std::string lines = Fold(absl::StrCat(std::string(kFlagColumns, ' '), text),
+                           kColumns, kFlagColumns);
+  if (name.size() > kFlagColumns) return absl::StrCat(name, "\n", lines, "\n");
+  return absl::StrCat(lines.replace(0, name.size(), name), "\n");
+}
+
+// What an error says of a flag: the first sentence of its description.
+std::string Brief(const absl::CommandLineFlag& flag) {
+  const std::string help = flag.Help();
+  return help.substr(0, help.find(". "));
+}
+
+std::string FormatHelp(const ProgramText& text, bool with_abseils) {
+  std::string help = absl::StrCat(Fold(text.usage, kColumns, 4), "\n\n");
+  for (const bool abseils : {false, true}) {
+    if (abseils && !with_abseils) continue;
+    absl::StrAppend(&help, abseils ? "\nflags of every program\n" : "flags\n");
+    for (const absl::CommandLineFlag* flag : SortedFlags()) {
+      if (IsAbseils(*flag) == abseils)
+        absl::StrAppend(&help, DescribeFlag(*flag));
+    }
+  }
+  if (!with_abseils) {
+    absl::StrAppend(&help,
+                    "\n--help=TEXT lists the flags that mention TEXT, "
+                    "--helpfull all flags, --version\nsays what was built.\n");
+  }
+  return help;
+}
+
+std::string FormatMatches(absl::string_view pattern) {
+  std::string help;
+  for (const absl::CommandLineFlag* flag : SortedFlags()) {
+    if (absl::StrContains(flag->Name(), pattern) ||
+        absl::StrContains(flag->Filename(), pattern) ||
+        absl::StrContains(flag->Help(), pattern)) {
+      absl::StrAppend(&help, DescribeFlag(*flag));
+    }
+  }
+  if (!help.empty()) return help;
+  return absl::StrCat("no flag mentions '", Shorten(pattern),
+                      "'; --help lists them\n");
+}
+
+[[noreturn]] void PrintAndExit(const std::string& text) {
+  const bool printed =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
+      std::fflush(stdout) == 0;
+  std::exit(printed ? 0 : 1);
 }
 
 // The parts of "--name=value".
@@ -59,8 +124,8 @@ struct Argument {
 
 class Parser {
  public:
-  Parser(int argc, char** argv)
-      : program_(argv[0]), arguments_(argv + 1, argv + argc) {}
+  Parser(int argc, char** argv, const ProgramText& text)
+      : program_(argv[0]), arguments_(argv + 1, argv + argc), text_(text) {}
 
   absl::StatusOr<std::vector<std::string>> Parse() {
     std::vector<std::string> others;
@@ -70,6 +135,10 @@ class Parser {
       if (text == "--") break;
       if (text.size() < 2 || text[0] != '-') {
         others.emplace_back(text);
+      } else if (absl::c_linear_search(kHelpFlags, Argument(text).name)) {
+        Help(Argument(text));
+      } else if (Argument(text).name == "version") {
+        PrintAndExit(absl::StrCat(text_.version, "\n"));
       } else if (absl::c_linear_search(kFlagsOfAbseil, Argument(text).name)) {
         char* alone[] = {program_, argument, nullptr};
         absl::ParseCommandLine(2, alone);
@@ -88,6 +157,15 @@ class Parser {
   }
 
  private:
+  // Ends the program, unless the value says "no".
+  void Help(const Argument& argument) const {
+    if (argument.value == "false" || argument.value == "0") return;
+    const bool matches = argument.has_value && !argument.value.empty() &&
+                         argument.value != "true" && argument.value != "1";
+    PrintAndExit(matches ? FormatMatches(argument.value)
+                         : FormatHelp(text_, argument.name == "helpfull"));
+  }
+
   absl::Status Set(Argument argument) {
     absl::CommandLineFlag* flag = absl::FindCommandLineFlag(argument.name);
     absl::string_view positive = argument.name;
@@ -99,8 +177,7 @@ class Parser {
       argument.value = "false";
     }
     if (flag == nullptr) {
-      return Error(absl::StrCat("there is no flag --", argument.name,
-                                "; --help lists them"));
+      return Error(NoSuchFlag(argument.name));
     }
     if (!argument.has_value) {
       if (flag->IsOfType<bool>()) {
@@ -109,17 +186,31 @@ class Parser {
         argument.value = arguments_[next_++];
       } else {
         return Error(absl::StrCat("--", argument.name, " needs a value (",
-                                  flag->Help(), ")"));
+                                  Brief(*flag), ")"));
       }
     }
     std::string reason;
     if (flag->ParseFrom(argument.value, &reason)) return absl::OkStatus();
     return Error(absl::StrCat("--", argument.name, " cannot be '",
-                              argument.value, "' (", flag->Help(), ")"));
+                              Shorten(argument.value), "' (", Brief(*flag),
+                              ")"));
+  }
+
+  static std::string NoSuchFlag(absl::string_view name) {
+    std::vector<std::string> names;
+    for (const absl::CommandLineFlag* flag : SortedFlags()) {
+      if (!IsAbseils(*flag)) names.emplace_back(flag->Name());
+    }
+    const std::string nearest = NearestName(name, names);
+    return absl::StrCat(
+        "there is no flag --", Shorten(name), "; ",
+        nearest.empty() ? "" : absl::StrCat("did you mean --", nearest, "? "),
+        "--help lists them");
   }
 
   char* const program_;
   const std::vector<char*> arguments_;
+  const ProgramText& text_;
   size_t next_ = 0;
 };
 
@@ -127,16 +218,14 @@ class Parser {
 
 absl::StatusOr<std::vector<std::string>> ParseFlags(int argc, char** argv,
                                                     const ProgramText& text) {
-  ConfigureUsage(text);
-  return Parser(argc, argv).Parse();
+  return Parser(argc, argv, text).Parse();
 }
 
 absl::Status ParseFlagsOnly(int argc, char** argv, const ProgramText& text) {
-  ConfigureUsage(text);
-  Parser parser(argc, argv);
+  Parser parser(argc, argv, text);
   ASSIGN_OR_RETURN(const std::vector<std::string> others, parser.Parse());
   if (others.empty()) return absl::OkStatus();
-  return parser.Error(absl::StrCat("unexpected argument '", others[0],
+  return parser.Error(absl::StrCat("unexpected argument '", Shorten(others[0]),
                                    "'; flags start with --, and --help lists "
                                    "them"));
 }
@@ -145,7 +234,12 @@ int RunProgram(int argc, char** argv, const ProgramText& text,
                absl::FunctionRef<absl::Status()> run) {
   PrepareProcess();
   absl::Status status = ParseFlagsOnly(argc, argv, text);
-  if (status.ok()) status = run();
+  if (status.ok()) {
+    status = run();
+  } else {
+    status = ReportOncePerMachine(status,
+                                  WorldFromEnvironment().value_or(WorldInfo()));
+  }
   return ReportAndExitCode(status);
 }
 

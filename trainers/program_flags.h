@@ -22,8 +22,10 @@ struct ProgramText {
 // mistake of a user: a flag that does not exist, one without its value, a value
 // of another type.
 //
-// --help lists the flags of all our files that are in the program; it and
-// --version print and end the program.
+// --help and --version print to stdout and end the program with 0:
+//   --help           what the program does, then our flags
+//   --help=TEXT      the flags with TEXT in their name, file or description
+//   --helpfull       our flags, then Abseil's own
 absl::StatusOr<std::vector<std::string>> ParseFlags(int argc, char** argv,
                                                     const ProgramText& text);
 

@@ -17,6 +17,7 @@
 #include "framework/observe/observe_config_validation.h"
 #include "framework/optim/optimizer_config_validation.h"
 #include "framework/optim/parameter_groups.h"
+#include "framework/optim/schedule.h"
 #include "framework/params/parameter_store.h"
 #include "framework/precision/precision_config_validation.h"
 #include "models/model_config_validation.h"
@@ -44,17 +45,24 @@ void ValidateScheduleLength(const RunConfig& config,
   const int64_t steps = config.training().steps();
   const ScheduleConfig& schedule = config.optimizer().schedule();
   if (steps < 1) return;
-  violations.Check(schedule.warmup_steps() < steps,
-                   "optimizer.schedule.warmup_steps",
-                   absl::StrCat("must be less than training.steps, ", steps,
-                                "; is ", schedule.warmup_steps()));
-  if (!schedule.has_wsd()) return;
-  const int64_t after_warmup = steps - schedule.warmup_steps();
+  violations.Check(
+      schedule.warmup_steps() < steps, "optimizer.schedule.warmup_steps",
+      absl::StrCat("must be less than training.steps, ", steps, "; is ",
+                   schedule.warmup_steps(),
+                   "; lower it, raise training.steps, or set "
+                   "optimizer.schedule.warmup_ratio, a share of the steps, "
+                   "instead"));
+  const double ratio = schedule.warmup_ratio();
+  if (!schedule.has_wsd() || !(ratio >= 0 && ratio < 1)) return;
+  const int64_t warmup_steps = WarmupSteps(schedule, steps);
+  const int64_t after_warmup = steps - warmup_steps;
   violations.Check(
       schedule.wsd().decay_steps() <= after_warmup,
       "optimizer.schedule.wsd.decay_steps",
-      absl::StrCat("must be at most training.steps less warmup_steps, ",
-                   after_warmup, "; is ", schedule.wsd().decay_steps()));
+      absl::StrCat("must be at most training.steps less the warm-up, ", steps,
+                   " - ", warmup_steps, " = ", after_warmup, "; is ",
+                   schedule.wsd().decay_steps(),
+                   "; lower it, or raise training.steps"));
 }
 
 void ValidateTokenizerForModel(const RunConfig& config,

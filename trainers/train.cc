@@ -20,6 +20,7 @@
 #include "trainers/config_flags.h"
 #include "trainers/dry_run.h"
 #include "trainers/program_flags.h"
+#include "trainers/rank_errors.h"
 #include "trainers/resume_command.h"
 #include "trainers/trainer.h"
 
@@ -94,17 +95,19 @@ absl::Status Run() {
   if (world.world_size > 1) {
     SetLogPrefix(absl::StrCat("[rank ", world.rank, "] "));
   }
-  ASSIGN_OR_RETURN(const RunConfig config, RunConfigFromFlags());
+  const absl::StatusOr<RunConfig> config = RunConfigFromFlags();
+  if (!config.ok()) return ReportOncePerMachine(config.status(), world);
   if (absl::GetFlag(FLAGS_print_config)) {
-    if (world.rank == 0) absl::PrintF("%s", PrintWithDefaults(config));
+    if (world.rank == 0) absl::PrintF("%s", PrintWithDefaults(*config));
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(RunPlan plan, PlanRun(config, world));
+  absl::StatusOr<RunPlan> plan = PlanRun(*config, world);
+  if (!plan.ok()) return ReportOncePerMachine(plan.status(), world);
   if (absl::GetFlag(FLAGS_dry_run)) {
-    if (world.rank == 0) absl::PrintF("%s", FormatDryRun(plan));
+    if (world.rank == 0) absl::PrintF("%s", FormatDryRun(*plan));
     return absl::OkStatus();
   }
-  return Train(std::move(plan));
+  return Train(*std::move(plan));
 }
 
 }  // namespace

@@ -202,10 +202,13 @@ absl::Status Trainer::AfterStep() {
                                   Due(training().eval_every_steps()));
   const bool saves = last || (config.checkpoint().has_every_steps() &&
                               Due(config.checkpoint().every_steps()));
-  if (!logs && !evaluates && !saves) return absl::OkStatus();
+  // The first step's time would hide that of the others.
+  const bool starts_up = step_ == first_step_ + 1 && !logs;
+  if (!logs && !evaluates && !saves && !starts_up) return absl::OkStatus();
   // What the steps launched belongs to their time.
   Synchronize(session_->plan().device.device);
   training_time_ += absl::Now() - timed_since_;
+  if (starts_up) RestartTiming();
   if (logs) RETURN_IF_ERROR(LogStep());
   if (evaluates) RETURN_IF_ERROR(EvaluateNow());
   if (saves) RETURN_IF_ERROR(SaveCheckpoint());
@@ -236,11 +239,15 @@ absl::Status Trainer::LogStep() {
   if (plan.device.is_cuda()) {
     record.peak_gib = CurrentMemory(plan.device.device).peak_allocated / kGiB;
   }
-  training_time_ = absl::ZeroDuration();
-  timed_steps_ = 0;
+  RestartTiming();
   if (!is_writer()) return absl::OkStatus();
   console_->Step(record);
   return Write(record);
+}
+
+void Trainer::RestartTiming() {
+  training_time_ = absl::ZeroDuration();
+  timed_steps_ = 0;
 }
 
 absl::Status Trainer::EvaluateNow() {
@@ -434,8 +441,11 @@ RunDescription Trainer::Describe() const {
           .device = plan.device.name,
           .world_size = plan.world.world_size,
           .precision = std::string(plan.precision.name()),
-          .attention = absl::StrCat(plan.backend.backend->name(), " (",
-                                    plan.backend.reason, ")"),
+          .attention = absl::StrCat(
+              plan.backend.backend->name(),
+              plan.config.attention().backend() == AttentionConfig::AUTO
+                  ? " (chosen by AUTO; --dry_run says why)"
+                  : " (as configured)"),
           .data = session_->data().train->description(),
           .run_folder = folder_.path,
           .parameters = plan.num_parameters,

@@ -59,6 +59,8 @@ class Trainer {
   // What is due after a step: log, evaluate, save.
   absl::Status AfterStep();
   absl::Status LogStep();
+  // Forgets the time of the steps so far.
+  void RestartTiming();
   absl::Status EvaluateNow();
   // Writes to TensorBoard and the log; on an error see SaveAfter().
   template <typename Record>
@@ -106,8 +108,8 @@ class Trainer {
   // Of StopSignalOfAnyRank(): the step that asks the others next; the last.
   int64_t next_agreement_ = 0, last_agreed_step_ = 0;
   absl::Time last_agreement_;
-  // Since the last logged step, without evaluation and saving: up to
-  // timed_since_, and from then on.
+  // Since the last logged step, or else the first, without evaluation and
+  // saving: up to timed_since_, and from then on.
   absl::Duration training_time_;
   absl::Time timed_since_;
   int64_t timed_steps_ = 0;

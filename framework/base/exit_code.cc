@@ -9,11 +9,13 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "framework/base/log.h"
+#include "framework/base/shorten.h"
 
 namespace tessera {
 namespace {
 
 constexpr absl::string_view kSignalPayload = "tessera/signal";
+constexpr absl::string_view kQuietPayload = "tessera/quiet";
 
 int CancelledExitCode(const absl::Status& status) {
   const absl::optional<absl::Cord> payload = status.GetPayload(kSignalPayload);
@@ -57,8 +59,15 @@ absl::Status SignalStatus(int signo) {
   return status;
 }
 
+absl::Status QuietStatus(absl::Status status) {
+  status.SetPayload(kQuietPayload, absl::Cord());
+  return status;
+}
+
 int ReportAndExitCode(const absl::Status& status) {
-  if (!status.ok()) LogError(status.message());
+  if (!status.ok() && !status.GetPayload(kQuietPayload).has_value()) {
+    LogError(ShortenMessage(status.message()));
+  }
   return ExitCode(status);
 }
 

@@ -23,8 +23,13 @@ inline constexpr int kPeerIsGoneExitCode = 4;
 // What a program returns that ended because of signal `signo`: Cancelled.
 absl::Status SignalStatus(int signo);
 
+// `status` as one that ReportAndExitCode() does not write: another process of
+// the run has reported the same error.
+absl::Status QuietStatus(absl::Status status);
+
 // Writes an error to the log ("error: ..."), its message alone: no status code,
-// no stack. Returns ExitCode(status).
+// no stack, and no more of a user's text than ShortenMessage() leaves. Returns
+// ExitCode(status).
 int ReportAndExitCode(const absl::Status& status);
 
 }  // namespace tessera

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "framework/base/shorten.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/text_proto_errors.h"
 #include "google/protobuf/descriptor.h"
@@ -97,7 +98,8 @@ absl::Status SetOne(absl::string_view value, const Target& target) {
   const bool ok =
       parser.ParseFieldValueFromString(text, &field, target.message);
   if (ok && errors.errors().empty()) return absl::OkStatus();
-  std::string what = absl::StrCat("'", value, "' is not ", Expected(field));
+  std::string what =
+      absl::StrCat("'", Shorten(value), "' is not ", Expected(field));
   // For a scalar the parser has nothing to add to that.
   if (field.message_type() != nullptr) {
     for (const TextProtoErrors::Error& error : errors.errors()) {
@@ -139,7 +141,7 @@ absl::Status SetField(absl::string_view value, const Target& target) {
   if (!absl::StartsWith(value, "[")) return SetOne(value, target);
   if (!absl::EndsWith(value, "]")) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", value, "' lacks the list's closing ]"));
+        absl::StrCat("'", Shorten(value), "' lacks the list's closing ]"));
   }
   const absl::string_view list = value.substr(1, value.size() - 2);
   if (absl::StripAsciiWhitespace(list).empty()) return absl::OkStatus();
@@ -156,7 +158,7 @@ absl::StatusOr<std::string> ApplyOverride(absl::string_view assignment,
   const size_t equals = assignment.find('=');
   if (equals == absl::string_view::npos) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--set ", assignment, ": lacks '='; write --set PATH=VALUE"));
+        "--set ", Shorten(assignment), ": lacks '='; write --set PATH=VALUE"));
   }
   const std::string path(
       absl::StripAsciiWhitespace(assignment.substr(0, equals)));
@@ -169,7 +171,7 @@ absl::StatusOr<std::string> ApplyOverride(absl::string_view assignment,
       target.ok() ? SetField(value, *target) : target.status();
   if (!status.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--set ", assignment, ": ", status.message()));
+        absl::StrCat("--set ", Shorten(assignment), ": ", status.message()));
   }
   message->CopyFrom(*changed);
   return path;

@@ -3,12 +3,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
-#include <vector>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "framework/base/file.h"
+#include "framework/base/shorten.h"
 
 namespace tessera {
 namespace {
@@ -38,15 +38,28 @@ std::vector<std::string> RuntimeRoots() {
 
 }  // namespace
 
+std::vector<std::string> RuntimePlaces(absl::string_view path) {
+  std::vector<std::string> places = RuntimeRoots();
+  for (std::string& place : places) absl::StrAppend(&place, "/", path);
+  return places;
+}
+
 absl::StatusOr<std::string> FindRuntimeFile(absl::string_view path) {
-  const std::vector<std::string> roots = RuntimeRoots();
-  for (const std::string& root : roots) {
-    std::string candidate = absl::StrCat(root, "/", path);
-    if (FileExists(candidate)) return candidate;
+  std::string message = absl::StrCat("no file ", Shorten(path),
+                                     " came with the program; looked for");
+  for (std::string& place : RuntimePlaces(path)) {
+    if (FileExists(place)) return std::move(place);
+    absl::StrAppend(&message, "\n  ", Shorten(place));
   }
-  return absl::NotFoundError(absl::StrCat("no file ", path,
-                                          " came with the program; looked in ",
-                                          absl::StrJoin(roots, ", ")));
+  return absl::NotFoundError(message);
+}
+
+std::vector<std::string> ListRuntimeFiles(absl::string_view folder) {
+  for (const std::string& place : RuntimePlaces(folder)) {
+    absl::StatusOr<std::vector<std::string>> names = ListDirectory(place);
+    if (names.ok()) return *std::move(names);
+  }
+  return {};
 }
 
 }  // namespace tessera

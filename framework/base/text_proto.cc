@@ -1,8 +1,10 @@
 #include "framework/base/text_proto.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -51,6 +53,21 @@ absl::Status ToStatus(const TextProtoErrors& errors,
     absl::StrAppend(&lines, " ", error.what);
   }
   return absl::InvalidArgumentError(lines);
+}
+
+// The name of the encoding if it is not UTF-8: by its byte order mark or, where
+// a program wrote none, by the zeros beside the first ASCII character.
+absl::string_view OtherEncoding(absl::string_view text) {
+  const absl::string_view first = text.substr(0, 4);
+  if (first == absl::string_view("\xFF\xFE\0\0", 4)) return "UTF-32";
+  if (first == absl::string_view("\0\0\xFE\xFF", 4)) return "UTF-32";
+  if (absl::StartsWith(first, "\xFF\xFE")) return "UTF-16";
+  if (absl::StartsWith(first, "\xFE\xFF")) return "UTF-16";
+  if (first.size() < 4) return "";
+  const auto zeros = std::count(first.begin(), first.end(), '\0');
+  if (zeros == 3) return "UTF-32";
+  const bool alternate = (first[0] == 0) != (first[1] == 0);
+  return zeros == 2 && alternate ? "UTF-16" : "";
 }
 
 // Writes the schema's default into an absent scalar field.
@@ -161,6 +178,14 @@ std::string TextProtoLocations::Describe(absl::string_view path) const {
 absl::StatusOr<TextProtoLocations> MergeTextProto(absl::string_view text,
                                                   absl::string_view source_name,
                                                   Message* message) {
+  if (const absl::string_view encoding = OtherEncoding(text);
+      !encoding.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(source_name, " is ", encoding,
+                     ", a config is UTF-8; save it as UTF-8"));
+  }
+  // Some editors begin a file with UTF-8's byte order mark. It has no column.
+  absl::ConsumePrefix(&text, "\xEF\xBB\xBF");
   const Descriptor& type = *message->GetDescriptor();
   TextProtoLocations locations(source_name, type);
   TextProtoErrors errors(text, type);

@@ -50,7 +50,8 @@ class TextProtoLocations {
 // Parses `text` and merges it into `message`, which stays as it is on an error.
 // InvalidArgument holds a line for each error found, "FILE:line:column: what":
 // every unknown field name, with the nearest that exists, and the first error
-// of syntax or value, after which nothing can be read.
+// of syntax or value, after which nothing can be read. A byte order mark of
+// UTF-8 is skipped; UTF-16 and UTF-32 are refused by name.
 absl::StatusOr<TextProtoLocations> MergeTextProto(
     absl::string_view text, absl::string_view source_name,
     google::protobuf::Message* message);

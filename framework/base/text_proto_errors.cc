@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <numeric>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "framework/base/nearest_name.h"
+#include "framework/base/shorten.h"
 
 namespace tessera {
 namespace {
@@ -16,22 +20,6 @@ namespace {
 using ::google::protobuf::Descriptor;
 using ::google::protobuf::EnumDescriptor;
 using ::google::protobuf::FieldDescriptor;
-
-// Levenshtein: the fewest insertions, deletions and replacements.
-size_t EditDistance(absl::string_view a, absl::string_view b) {
-  std::vector<size_t> row(b.size() + 1);  // from a's first i bytes to b's j
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
-    }
-  }
-  return row[b.size()];
-}
 
 // Appends the type of every enum field called `name` in `type` and below.
 void FindEnum(const Descriptor& type, absl::string_view name,
@@ -49,24 +37,32 @@ void FindEnum(const Descriptor& type, absl::string_view name,
   }
 }
 
+// What the parser says, in the words of a config's user.
+std::string Reworded(absl::string_view message) {
+  constexpr absl::string_view kNotAscii = "Interpreting non ascii codepoint ";
+  int byte = 0;
+  if (absl::ConsumePrefix(&message, kNotAscii) &&
+      absl::SimpleAtoi(absl::StripSuffix(message, "."), &byte)) {
+    return absl::StrFormat(
+        "byte 0x%02X is no part of a config's syntax, which is ASCII outside "
+        "of \"text\" and # comments; remove it or retype the line",
+        byte);
+  }
+  return Shorten(
+      absl::StrCat(absl::AsciiStrToLower(message.substr(0, 1)),
+                   message.substr(std::min<size_t>(1, message.size()))));
+}
+
 }  // namespace
 
 std::string UnknownFieldMessage(const Descriptor& type,
                                 absl::string_view name) {
-  const std::string lower_name = absl::AsciiStrToLower(name);
   std::vector<std::string> names;
-  std::string nearest;
-  // A third of the name wrong is a slip; more is another name.
-  size_t nearest_distance = (name.size() + 2) / 3 + 1;
   for (int i = 0; i < type.field_count(); ++i) {
     names.push_back(type.field(i)->name());
-    const size_t distance = EditDistance(lower_name, names.back());
-    if (distance < nearest_distance) {
-      nearest_distance = distance;
-      nearest = names.back();
-    }
   }
-  return absl::StrCat(type.name(), " has no field '", name, "'; ",
+  const std::string nearest = NearestName(name, names);
+  return absl::StrCat(type.name(), " has no field '", Shorten(name), "'; ",
                       nearest.empty()
                           ? absl::StrCat("it has ", absl::StrJoin(names, ", "))
                           : absl::StrCat("did you mean '", nearest, "'?"));
@@ -85,9 +81,7 @@ void TextProtoErrors::AddError(int line, int column,
                                const std::string& message) {
   constexpr absl::string_view kUnknownEnum = "Unknown enumeration value of \"";
   if (!absl::StartsWith(message, kUnknownEnum)) {
-    Add(line, column,
-        absl::StrCat(absl::AsciiStrToLower(message.substr(0, 1)),
-                     message.substr(1)));
+    Add(line, column, Reworded(message));
     return;
   }
   // ... "VALUE" for field "NAME".
@@ -96,7 +90,7 @@ void TextProtoErrors::AddError(int line, int column,
   std::vector<const EnumDescriptor*> types;
   FindEnum(root_, parts[3], &seen, &types);
   Add(line, StartOf(parts[1], line, column),
-      absl::StrCat("'", parts[1], "' is no value of ", parts[3],
+      absl::StrCat("'", Shorten(parts[1]), "' is no value of ", parts[3],
                    types.size() == 1 ? "; it takes one of " : "",
                    types.size() == 1 ? EnumValueNames(*types[0]) : ""));
 }

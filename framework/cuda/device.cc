@@ -71,7 +71,9 @@ DeviceInfo CpuDevice() {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   DeviceInfo info;
-  info.name = absl::StrFormat("CPU, %d threads", at::get_num_threads());
+  const int threads = at::get_num_threads();
+  info.name =
+      absl::StrFormat("CPU, %d thread%s", threads, threads == 1 ? "" : "s");
   const int64_t page = sysconf(_SC_PAGESIZE);
   info.total_bytes =
       std::min<int64_t>(sysconf(_SC_PHYS_PAGES) * page, ContainerLimit());

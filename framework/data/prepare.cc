@@ -40,7 +40,9 @@ constexpr absl::string_view kUnfinished = ".partial-";
 constexpr double kLearningBytes = 6 << 20;
 
 std::string Megabytes(int64_t bytes) {
-  return absl::StrFormat("%.1f MB", static_cast<double>(bytes) / 1e6);
+  const auto size = static_cast<double>(bytes);
+  return bytes < 100'000 ? absl::StrFormat("%.1f kB", size / 1e3)
+                         : absl::StrFormat("%.1f MB", size / 1e6);
 }
 
 absl::Status Validate(const PrepareOptions& options) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "framework/base/terminal.h"
 
 namespace tessera {
 namespace {
@@ -47,7 +48,7 @@ class Console {
                   std::string(kBarWidth - filled, '.'), 100 * fraction, phase_);
   }
 
-  const bool is_terminal_ = isatty(STDERR_FILENO) != 0;
+  const bool is_terminal_ = CanRedraw(STDERR_FILENO);
   std::string phase_;
   absl::Time begin_;
   absl::Time drawn_;

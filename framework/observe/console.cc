@@ -4,22 +4,33 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "framework/base/process.h"
+#include "framework/base/terminal.h"
 #include "framework/observe/format.h"
 
 namespace tessera {
 namespace {
 
 constexpr int kLinesPerHeader = 50;
-constexpr int kBarWidth = 30;
+constexpr int kColumns = 80, kLabelColumns = 12, kBarColumns = 24;
 constexpr absl::Duration kRedrawInterval = absl::Milliseconds(100);
-// Back to the first column and erase to the end of the line (ECMA-48).
-constexpr absl::string_view kEraseLine = "\r\x1b[K";
+
+// Overwrites `width` columns of this line, without an escape code: a terminal
+// that knows none still knows "\r".
+std::string Erase(size_t width) {
+  return absl::StrCat("\r", std::string(width, ' '), "\r");
+}
+
+// At most eight columns, for anything down to 1e-99.
+std::string FormatTflops(double tflops) {
+  return absl::StrFormat(tflops < 0.01 ? "%.2e" : "%.4g", tflops);
+}
 
 std::string OrNotAvailable(const std::optional<double>& value,
                            absl::string_view unit, int decimals) {
@@ -36,11 +47,11 @@ std::string Work(const RunDescription& run) {
 }
 
 std::string Batch(const RunDescription& run) {
-  return absl::StrFormat(
-      "%s sequences x %s tokens = %s tokens, %d micro-batch%s per rank",
-      FormatCount(run.batch_size), FormatCount(run.context),
-      FormatCount(run.batch_size * run.context), run.micro_batches,
-      run.micro_batches == 1 ? "" : "es");
+  return absl::StrFormat("%s x %s = %s, %s per rank",
+                         FormatCountOf(run.batch_size, "sequence"),
+                         FormatCount(run.context),
+                         FormatCountOf(run.batch_size * run.context, "token"),
+                         FormatCountOf(run.micro_batches, "micro-batch"));
 }
 
 std::string Steps(const RunDescription& run) {
@@ -76,13 +87,15 @@ std::string FormatRunDescription(const RunDescription& run) {
   };
   std::string text;
   for (const auto& [label, value] : lines) {
-    absl::StrAppendFormat(&text, "%-12s%s\n", label, value);
+    const std::string line =
+        absl::StrFormat("%-*s%s", kLabelColumns, label, value);
+    absl::StrAppend(&text, Fold(line, kColumns, kLabelColumns), "\n");
   }
   return absl::StrCat(text, run.memory_table);
 }
 
 std::string FormatStepHeader() {
-  return absl::StrFormat("%8s %9s %10s %10s %11s %9s %6s %9s %10s\n", "step",
+  return absl::StrFormat("%8s %7s %9s %8s %10s %8s %6s %8s %8s\n", "step",
                          "loss", "grad norm", "lr", "tokens/s", "TFLOP/s",
                          "MFU", "peak GiB", "ms");
 }
@@ -91,17 +104,17 @@ std::string FormatStep(const StepRecord& record) {
   const std::optional<double> mfu_percent =
       record.mfu.has_value() ? std::optional<double>(*record.mfu * 100)
                              : std::nullopt;
-  return absl::StrFormat("%8d %9.4f %10.4g %10.3e %11s %9.4g %6s %9s %10.2f\n",
-                         record.step, record.loss, record.grad_norm, record.lr,
-                         FormatCount(std::llround(record.tokens_per_s)),
-                         record.tflops, OrNotAvailable(mfu_percent, "%", 1),
-                         OrNotAvailable(record.peak_gib, "", 2),
-                         record.step_ms);
+  return absl::StrFormat(
+      "%8d %7.4f %9.4g %8.2e %10s %8s %6s %8s %8.2f\n", record.step,
+      record.loss, record.grad_norm, record.lr,
+      FormatCount(std::llround(record.tokens_per_s)),
+      FormatTflops(record.tflops), OrNotAvailable(mfu_percent, "%", 1),
+      OrNotAvailable(record.peak_gib, "", 2), record.step_ms);
 }
 
 std::string FormatEval(const EvalRecord& record) {
   std::string text =
-      absl::StrFormat("%8d %9.4f  validation", record.step, record.loss);
+      absl::StrFormat("%8d %7.4f  validation", record.step, record.loss);
   if (record.unigram_entropy.has_value()) {
     absl::StrAppendFormat(&text, " (unigram entropy %.4f)",
                           *record.unigram_entropy);
@@ -128,13 +141,15 @@ std::string FormatProgress(const ProgressState& state, int width) {
       done > 0 ? FormatElapsed(state.elapsed / done *
                                static_cast<double>(state.steps - state.step))
                : "?";
-  return absl::StrFormat("[%s] %3d%%  %d/%d  %s left", bar,
-                         static_cast<int>(share * 100), state.step, state.steps,
-                         left);
+  return absl::StrFormat(
+      "[%s] %3d%%  %d/%d  %s left%s", bar, static_cast<int>(share * 100),
+      state.step, state.steps, left,
+      state.loss.has_value() ? absl::StrFormat("  loss %.4f", *state.loss)
+                             : "");
 }
 
 bool WantsProgressBar(ObserveConfig::ProgressBar setting) {
-  if (setting == ObserveConfig::AUTO) return isatty(STDERR_FILENO) == 1;
+  if (setting == ObserveConfig::AUTO) return CanRedraw(STDERR_FILENO);
   return setting == ObserveConfig::ON;
 }
 
@@ -155,6 +170,8 @@ void Console::Start(const RunDescription& run, absl::Time now) {
 void Console::Step(const StepRecord& record) {
   if (lines_++ % kLinesPerHeader == 0) Print(FormatStepHeader());
   Print(FormatStep(record));
+  // Shown from the next redraw on.
+  progress_.loss = record.loss;
 }
 
 void Console::Eval(const EvalRecord& record) { Print(FormatEval(record)); }
@@ -174,15 +191,16 @@ void Console::Progress(int64_t step, absl::Time now) {
   const bool last = step == progress_.steps;
   if (!last && now - last_drawn_ < kRedrawInterval) return;
   last_drawn_ = now;
-  drawn_ = FormatProgress(progress_, kBarWidth);
-  absl::FPrintF(bar_, "%s%s", kEraseLine, drawn_);
+  const std::string erase = Erase(drawn_.size());
+  drawn_ = FormatProgress(progress_, kBarColumns);
+  absl::FPrintF(bar_, "%s%s", erase, drawn_);
   std::fflush(bar_);
 }
 
 void Console::Print(absl::string_view text) {
   // Both may be one terminal: the bar makes room and comes back below.
   if (!drawn_.empty()) {
-    absl::FPrintF(bar_, "%s", kEraseLine);
+    absl::FPrintF(bar_, "%s", Erase(drawn_.size()));
     std::fflush(bar_);
   }
   absl::FPrintF(out_, "%s", text);

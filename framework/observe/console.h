@@ -20,7 +20,7 @@ struct RunDescription {
   std::string device;       // "NVIDIA H200"
   int world_size = 1;
   std::string precision;  // "BF16"
-  std::string attention;  // the backend and why it was chosen
+  std::string attention;  // the backend and who chose it
   std::string data;       // "default_text, 18,203,112 tokens"
   std::string run_folder;
   int64_t parameters = 0;
@@ -34,7 +34,8 @@ struct RunDescription {
   std::string memory_table;  // FormatMemoryTable(); may be empty
 };
 
-// All of these end with a newline, but for FormatProgress().
+// All of these end with a newline, except FormatProgress(), and fit into 80
+// columns; only a path may be longer.
 std::string FormatRunDescription(const RunDescription& run);
 // The columns' names, and a line of them: as wide for any usual value, so that
 // lines stand below each other. Unknown values read "n/a".
@@ -48,12 +49,16 @@ struct ProgressState {
   int64_t step = 0;        // done
   int64_t steps = 0;       // of the whole run
   absl::Duration elapsed;  // since first_step
+  // Of the last logged step: reading it more often makes the host wait for the
+  // device.
+  std::optional<double> loss;
 };
-// "[######>           ]  32%  320/1000  4m10s left", `width` columns for the
-// bar alone; "? left" before the first step is done.
+// "[######>           ]  32%  320/1000  4m10s left  loss 3.2500", `width`
+// columns for the bar alone; "? left" before the first step is done.
 std::string FormatProgress(const ProgressState& state, int width);
 
-// Whether to draw a bar: AUTO asks whether stderr is a terminal.
+// Whether to draw a bar: AUTO asks whether stderr can redraw a line
+// (terminal.h).
 bool WantsProgressBar(ObserveConfig::ProgressBar setting);
 
 // Prints a run: step lines to `out` and, below them, a bar to `terminal`. A run

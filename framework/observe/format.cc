@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -16,6 +17,11 @@ std::string FormatCount(int64_t count) {
     digits.insert(place, 1, ',');
   }
   return digits;
+}
+
+std::string FormatCountOf(int64_t count, absl::string_view one) {
+  const absl::string_view plural = absl::EndsWith(one, "ch") ? "es" : "s";
+  return absl::StrCat(FormatCount(count), " ", one, count == 1 ? "" : plural);
 }
 
 std::string FormatBytes(int64_t bytes) {

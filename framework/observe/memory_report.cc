@@ -5,10 +5,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "framework/base/terminal.h"
 #include "framework/observe/format.h"
 
 namespace tessera {
 namespace {
+
+// What "error: " leaves of 80 columns.
+constexpr int kErrorColumns = 73;
 
 double Percent(int64_t part, int64_t whole) {
   return whole > 0 ? 100.0 * static_cast<double>(part) / whole : 0.0;
@@ -37,9 +41,11 @@ std::vector<std::string> Advice(const MemoryReport& report,
   if (const int64_t more = MoreMicroBatches(choices);
       more > choices.micro_batches) {
     advice.push_back(absl::StrFormat(
-        "training { micro_batches: %d }: %d sequence(s) at a time per rank "
-        "instead of %d, the same step",
-        more, choices.batch_size / choices.world_size / more,
+        "training { micro_batches: %d }: %s at a time per rank instead of %d, "
+        "the same step",
+        more,
+        FormatCountOf(choices.batch_size / choices.world_size / more,
+                      "sequence"),
         choices.batch_size / choices.world_size / choices.micro_batches));
   }
   if (choices.recompute != "BLOCK") {
@@ -100,7 +106,8 @@ std::string OutOfMemoryMessage(absl::string_view request,
       absl::StrCat("out of memory: ", request, "\n", FormatMemoryTable(report),
                    "what would help, the cheapest first:\n");
   for (const std::string& line : Advice(report, choices)) {
-    absl::StrAppend(&message, "  ", line, "\n");
+    absl::StrAppend(&message, Fold(absl::StrCat("  ", line), kErrorColumns, 4),
+                    "\n");
   }
   return message;
 }

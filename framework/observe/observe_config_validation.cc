@@ -1,10 +1,15 @@
 #include "framework/observe/observe_config_validation.h"
 
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
 
 namespace tessera {
+namespace {
+
+// Of a device in TFLOP/s: far outside of what exists, and near enough that MFU
+// stays a number that can be printed.
+constexpr double kLeastPeakTflops = 1e-3, kMostPeakTflops = 1e9;
+
+}  // namespace
 
 void Validate(const ObserveConfig& config, Violations violations) {
   violations.Check(config.log_every_steps() >= 1, "log_every_steps",
@@ -12,10 +17,11 @@ void Validate(const ObserveConfig& config, Violations violations) {
   violations.Check(config.progress_bar() != ObserveConfig::UNSPECIFIED,
                    "progress_bar", "must be AUTO, ON or OFF");
   violations.Check(
-      !config.has_peak_tflops() ||
-          (std::isfinite(config.peak_tflops()) && config.peak_tflops() > 0),
+      // Written so that NaN fails too.
+      !config.has_peak_tflops() || (config.peak_tflops() >= kLeastPeakTflops &&
+                                    config.peak_tflops() <= kMostPeakTflops),
       "peak_tflops",
-      absl::StrCat("must be finite and > 0; is ", config.peak_tflops(),
+      absl::StrCat("must be in [0.001, 1e9] TFLOP/s; is ", config.peak_tflops(),
                    "; remove the field to use the GPU's listed peak"));
 }
 

@@ -7,7 +7,9 @@
 namespace tessera {
 
 // What is known of training after optimizer step `step` (the first is 1).
-// Rates and times are means over the steps since the record before.
+// Rates and times are means over the steps since the record before. A process's
+// first record leaves out its first step, which takes longer (libraries load,
+// memory is allocated, kernels are chosen), unless it is the record's only one.
 struct StepRecord {
   int64_t step = 0;
   double loss = 0;       // mean nats per token of the global batch

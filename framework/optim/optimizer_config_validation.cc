@@ -121,6 +121,11 @@ void Validate(const AdamWConfig& config, Violations violations) {
 void Validate(const ScheduleConfig& config, Violations violations) {
   violations.Check(config.warmup_steps() >= 0, "warmup_steps",
                    absl::StrCat("must be >= 0; is ", config.warmup_steps()));
+  violations.Check(
+      config.warmup_ratio() >= 0 && config.warmup_ratio() < 1, "warmup_ratio",
+      absl::StrCat("must be in [0, 1), a share of training.steps; is ",
+                   config.warmup_ratio(),
+                   "; warmup_steps takes a number of steps"));
   if (config.has_cosine()) {
     ValidateDecay(config.cosine(), violations.In("cosine"));
   } else if (config.has_linear()) {

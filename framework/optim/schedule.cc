@@ -9,19 +9,25 @@
 
 namespace tessera {
 
+int64_t WarmupSteps(const ScheduleConfig& config, int64_t total_steps) {
+  if (!config.has_warmup_ratio()) return config.warmup_steps();
+  const double steps = config.warmup_ratio() * static_cast<double>(total_steps);
+  return std::min<int64_t>(std::llround(steps), total_steps - 1);
+}
+
 absl::StatusOr<Schedule> Schedule::Create(const ScheduleConfig& config,
                                           double peak_lr, int64_t total_steps) {
   Schedule schedule;
   schedule.peak_lr_ = peak_lr;
-  schedule.warmup_steps_ = config.warmup_steps();
-  const int64_t after_warmup = total_steps - config.warmup_steps();
+  const int64_t warmup_steps = WarmupSteps(config, total_steps);
+  schedule.warmup_steps_ = warmup_steps;
+  const int64_t after_warmup = total_steps - warmup_steps;
   if (after_warmup < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("schedule.warmup_steps is ", config.warmup_steps(),
-                     " but the run has only ", total_steps,
-                     " steps; warm up for fewer, or train for more"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "schedule.warmup_steps is ", warmup_steps, " but the run has only ",
+        total_steps, " steps; warm up for fewer, or train for more"));
   }
-  schedule.decay_begin_ = config.warmup_steps();
+  schedule.decay_begin_ = warmup_steps;
   const auto decay_over = [&](const auto& shape, Decay decay) {
     schedule.decay_ = decay;
     schedule.decay_steps_ =
@@ -37,7 +43,7 @@ absl::StatusOr<Schedule> Schedule::Create(const ScheduleConfig& config,
     if (wsd.decay_steps() > after_warmup) {
       return absl::InvalidArgumentError(absl::StrCat(
           "schedule.wsd.decay_steps is ", wsd.decay_steps(), " but only ",
-          after_warmup, " steps follow the warm-up of ", config.warmup_steps(),
+          after_warmup, " steps follow the warm-up of ", warmup_steps,
           "; shorten one of them"));
     }
     decay_over(

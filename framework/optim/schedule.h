@@ -8,6 +8,10 @@
 
 namespace tessera {
 
+// W of optimizer_config.proto in a run of `total_steps` >= 1 steps. What
+// warmup_steps says may be more than fits.
+int64_t WarmupSteps(const ScheduleConfig& config, int64_t total_steps);
+
 // The learning rate as a pure function of the step; optimizer_config.proto has
 // the equations. A value: a resumed run needs nothing but the step.
 class Schedule {

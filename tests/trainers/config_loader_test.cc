@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "framework/base/file.h"
 #include "framework/base/runtime_files.h"
 #include "framework/base/text_proto.h"
+#include "framework/optim/schedule.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -23,6 +25,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
 // The least that a config must say.
@@ -267,11 +270,20 @@ INSTANTIATE_TEST_SUITE_P(
              "FP16 needs training.device: CUDA"},
         Rule{{"optimizer.schedule.warmup_steps=100"},
              "optimizer.schedule.warmup_steps",
-             "must be less than training.steps, 100; is 100"},
+             "must be less than training.steps, 100; is 100; lower it, raise "
+             "training.steps, or set optimizer.schedule.warmup_ratio"},
         Rule{{"optimizer.schedule.warmup_steps=50",
               "optimizer.schedule.wsd.decay_steps=51"},
              "optimizer.schedule.wsd.decay_steps",
-             "warmup_steps, 50; is 51"},
+             "the warm-up, 100 - 50 = 50; is 51"},
+        Rule{{"optimizer.schedule.warmup_ratio=0.4",
+              "optimizer.schedule.wsd.decay_steps=61"},
+             "optimizer.schedule.wsd.decay_steps",
+             "the warm-up, 100 - 40 = 60; is 61"},
+        Rule{{"optimizer.schedule.warmup_ratio=-1",
+              "optimizer.schedule.wsd.decay_steps=61"},
+             "optimizer.schedule.warmup_ratio",
+             "must be in [0, 1), a share of training.steps; is -1"},
         Rule{{"training.batch_size=2000000000",
               "model.context_length=2000000000"},
              "training.batch_size",
@@ -310,6 +322,49 @@ INSTANTIATE_TEST_SUITE_P(
              "optimizer.adamw.groups",
              "parameter layers.0.attn.k_proj.weight of group \"b\" starts "
              "within 128"}));
+
+// Every number of a config that is not whole, at the ends of FP64: the config
+// is refused, or what it says is a number that FP32 holds.
+void CollectDoubles(const google::protobuf::Descriptor& type,
+                    const std::string& prefix,
+                    std::vector<std::string>* paths) {
+  for (int i = 0; i < type.field_count(); ++i) {
+    const google::protobuf::FieldDescriptor& field = *type.field(i);
+    if (field.is_repeated()) continue;
+    const std::string path = absl::StrCat(prefix, field.name());
+    if (field.message_type() != nullptr) {
+      CollectDoubles(*field.message_type(), path + ".", paths);
+    } else if (field.cpp_type() ==
+               google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE) {
+      paths->push_back(path);
+    }
+  }
+}
+
+TEST(LoadRunConfigTest, NoNumberIsOutOfRange) {
+  std::vector<std::string> paths;
+  CollectDoubles(*RunConfig::descriptor(), "", &paths);
+  EXPECT_THAT(paths, ::testing::Contains("observe.peak_tflops"));
+  // Zero does as well for these.
+  const std::set<std::string> may_vanish = {
+      "data.validation_fraction",
+      "optimizer.adamw.beta1",
+      "optimizer.adamw.beta2",
+      "optimizer.adamw.weight_decay",
+      "optimizer.schedule.warmup_ratio",
+      "optimizer.schedule.cosine.final_ratio",
+      "optimizer.schedule.linear.final_ratio",
+      "optimizer.schedule.wsd.final_ratio"};
+  for (const std::string& path : paths) {
+    for (const char* value : {"nan", "inf", "-inf", "1e308", "-1e-320"}) {
+      EXPECT_THAT(Errors(kMinimal, {path + "=" + value}), Not(ElementsAre()))
+          << path << "=" << value;
+    }
+    if (may_vanish.contains(path)) continue;
+    EXPECT_THAT(Errors(kMinimal, {path + "=1e-320"}), Not(ElementsAre()))
+        << path;
+  }
+}
 
 TEST(LoadRunConfigTest, EveryPatternThatMatchesNoParameterHasItsPlace) {
   EXPECT_THAT(
@@ -350,13 +405,45 @@ TEST(LoadRunConfigTest, AllowsTheEdgesOfEveryRange) {
       ElementsAre());
 }
 
-TEST(LoadRunConfigTest, MissingFileSaysWhereItLooked) {
-  const absl::Status status = LoadRunConfig("configs/huge.pbtxt", {}).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("no config configs/huge.pbtxt"));
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("came with the program"));
+TEST(LoadRunConfigTest, MissingFileSaysWhereItLookedAndWhatThereIs) {
+  for (const auto& [path, hint] : std::map<std::string, std::string>{
+           {"configs/tiny_cpv.pbtxt", "did you mean configs/tiny_cpu.pbtxt?"},
+           {"small_fp23", "did you mean configs/small_fp32.pbtxt?"},
+           {"tiny", "did you mean configs/tiny_cpu.pbtxt,"},
+           {"nope",
+            "there are configs/NAME.pbtxt with NAME one of 2.7B_bf16,"}}) {
+    const absl::Status status = LoadRunConfig(path, {}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+    const std::string message(status.message());
+    EXPECT_THAT(message, HasSubstr("there is no config " + path + "\n"));
+    EXPECT_THAT(message, HasSubstr(hint));
+    // Each place on a line.
+    EXPECT_THAT(message, HasSubstr("\nlooked for\n  "));
+    EXPECT_THAT(message, HasSubstr(".runfiles/tessera/" + path + "\n"));
+    EXPECT_THAT(message, Not(HasSubstr("tessera/" + path + ", ")));
+  }
+}
+
+TEST(LoadRunConfigTest, SuggestsAConfigBesideTheOneThatIsMissing) {
+  const std::string path = WriteConfig(kMinimal);
+  const std::string here = std::filesystem::current_path();
+  ASSERT_EQ(::chdir(::testing::TempDir().c_str()), 0);
+  const std::string name = path.substr(path.rfind('/') + 1);
+  EXPECT_THAT(std::string(LoadRunConfig("x" + name, {}).status().message()),
+              HasSubstr("\ndid you mean " + name + "?\n"));
+  EXPECT_EQ(::chdir(here.c_str()), 0);
+}
+
+TEST(LoadRunConfigTest, WarmupIsWhatWasSetLast) {
+  const auto warmup = [](absl::string_view text,
+                         const std::vector<std::string>& sets) {
+    return LoadRunConfig(WriteConfig(text), sets)->optimizer().schedule();
+  };
+  const std::string ratio = "optimizer.schedule.warmup_ratio=0.25";
+  const std::string steps = "optimizer.schedule.warmup_steps=7";
+  EXPECT_FALSE(warmup(kMinimal, {steps, ratio}).has_warmup_steps());
+  EXPECT_FALSE(warmup(kMinimal, {ratio, steps}).has_warmup_ratio());
+  EXPECT_EQ(warmup(kMinimal, {ratio, steps}).warmup_steps(), 7);
 }
 
 TEST(LoadRunConfigTest, FindsConfigsThatTravelWithTheProgram) {
@@ -422,6 +509,33 @@ TEST_F(ConfigFilesTest, EveryOneParsesAndIsValid) {
   for (const std::string& file : files_) {
     const auto config = LoadRunConfig(folder_ + "/" + file, {});
     EXPECT_TRUE(config.ok()) << config.status();
+  }
+}
+
+TEST_F(ConfigFilesTest, EveryOneTrainsForAnyNumberOfSteps) {
+  for (const std::string& file : files_) {
+    for (const int64_t steps : {1, 2, 3, 20, 1000}) {
+      const auto config = LoadRunConfig(
+          folder_ + "/" + file, {absl::StrCat("training.steps=", steps)});
+      ASSERT_TRUE(config.ok()) << config.status();
+      const OptimizerConfig& optimizer = config->optimizer();
+      EXPECT_TRUE(
+          Schedule::Create(optimizer.schedule(), optimizer.adamw().lr(), steps)
+              .ok())
+          << file;
+    }
+  }
+}
+
+// What published results were trained with.
+TEST_F(ConfigFilesTest, WarmupTakesATenthOrAnEighthOfTheSteps) {
+  for (const std::string& file : files_) {
+    const auto config = LoadRunConfig(folder_ + "/" + file, {});
+    ASSERT_TRUE(config.ok()) << config.status();
+    const int64_t steps = config->training().steps();
+    EXPECT_EQ(WarmupSteps(config->optimizer().schedule(), steps),
+              file == "tiny_cpu.pbtxt" ? 50 : steps / 10)
+        << file;
   }
 }
 

@@ -1,5 +1,9 @@
 #include "trainers/program_flags.h"
 
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,11 +11,14 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "framework/base/exit_code.h"
 #include "framework/base/file.h"
 #include "framework/base/runtime_files.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainers/program.h"
+#include "trainers/rank_errors.h"
 
 ABSL_FLAG(int, test_count, 1, "how many");
 ABSL_FLAG(bool, test_quiet, false, "whether to be quiet");
@@ -107,14 +114,110 @@ TEST(ProgramsTest, RefuseWhatTheyDoNotKnowWithTwo) {
 }
 
 TEST(ProgramsTest, HelpListsTheFlagsOfEveryFileOfOurs) {
-  EXPECT_THAT(Shell(Program("train") + "--help").output,
+  const Outcome help = Shell(Program("train") + "--help");
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.output,
               AllOf(HasSubstr("--config "), HasSubstr("--set "),
-                    HasSubstr("--out "), Not(HasSubstr("--undefok"))));
+                    HasSubstr("training.steps=1000"), HasSubstr("--out "),
+                    Not(HasSubstr("--undefok"))));
+  for (absl::string_view line : absl::StrSplit(help.output, '\n')) {
+    EXPECT_LE(line.size(), 80u) << line;
+  }
+  EXPECT_EQ(Shell(Program("train") + "-h").output, help.output);
+  const Outcome full = Shell(Program("train") + "--helpfull");
+  EXPECT_EQ(full.exit_code, 0);
+  EXPECT_THAT(full.output, HasSubstr("--undefok"));
+  EXPECT_LT(full.output.find("--config "), full.output.find("--undefok"));
   const Outcome version = Shell(Program("train") + "--version");
   EXPECT_EQ(version.exit_code, 0);
   EXPECT_THAT(version.output, ::testing::StartsWith("tessera "));
   EXPECT_THAT(version.output,
               AllOf(HasSubstr("LibTorch"), Not(HasSubstr("Debug"))));
+}
+
+TEST(ProgramsTest, HelpEndsEveryProgramWithZero) {
+  for (const char* flag : {"--help", "-help", "--helpfull", "--helpshort",
+                           "--help=out", "--helpmatch=zebra", "--version"}) {
+    EXPECT_EQ(Shell(Program("prepare_data") + flag).exit_code, 0) << flag;
+  }
+  EXPECT_EQ(Shell(Program("generate") + "--help").exit_code, 0);
+  EXPECT_THAT(Shell(Program("train") + "--help=folder").output,
+              AllOf(HasSubstr("--out "), Not(HasSubstr("--dry_run"))));
+  EXPECT_THAT(Shell(Program("train") + "--help=zebra").output,
+              HasSubstr("no flag mentions 'zebra'"));
+}
+
+TEST(ProgramsTest, ErrorsAreShortAndFreeOfControlCharacters) {
+  const std::string much = "$(head -c 100000 /dev/zero | tr '\\0' x)";
+  for (const std::string& arguments :
+       {"--set model.d_ff=" + much, "--" + much, "--config=" + much,
+        "--dry_run=" + much}) {
+    const Outcome outcome = Shell(Program("train") + arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments;
+    EXPECT_THAT(outcome.output, HasSubstr("x ... x"));
+    EXPECT_LT(outcome.output.size(), 5000u) << arguments;
+  }
+  const Outcome variable =
+      Shell(absl::StrCat("export WORLD_SIZE=", much, "; ", Program("train")));
+  EXPECT_EQ(variable.exit_code, 2);
+  EXPECT_LT(variable.output.size(), 5000u);
+  EXPECT_THAT(
+      Shell(Program("train") + "--set \"$(printf 'a\\033[2J')\"").output,
+      AllOf(HasSubstr("a\\x1b[2J"), Not(HasSubstr("\x1b"))));
+}
+
+TEST(ProgramsTest, ATypoInAFlagIsAnswered) {
+  EXPECT_THAT(Shell(Program("train") + "--ouy=x").output,
+              HasSubstr("there is no flag --ouy; did you mean --out? --help"));
+}
+
+// How often `output` has `text`.
+int Count(const std::string& output, const std::string& text) {
+  int count = 0;
+  for (size_t at = 0; (at = output.find(text, at)) != std::string::npos; ++at) {
+    ++count;
+  }
+  return count;
+}
+
+TEST(ProgramsTest, AConfigErrorIsReportedOnceForAllRanks) {
+  for (const auto& [arguments, message] :
+       {std::pair<std::string, std::string>{"--set training.steps=0",
+                                            "training.steps: must be >= 1"},
+        {"--set training.batch_size=3", "cannot share"},
+        {"--bogus", "there is no flag --bogus"}}) {
+    const Outcome outcome =
+        Shell(absl::StrCat(Program("launch"), "--nproc=2 ", arguments));
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+    EXPECT_EQ(Count(outcome.output, message), 1) << outcome.output;
+  }
+}
+
+TEST(ReportOncePerMachineTest, AnotherRankIsSilentOnceItIsEnded) {
+  const absl::Status error = absl::InvalidArgumentError("bad config");
+  const WorldInfo first = {.rank = 2, .world_size = 4, .local_world_size = 2};
+  EXPECT_EQ(ReportOncePerMachine(error, first, absl::InfiniteDuration()),
+            error);
+  WorldInfo second = first;
+  second.rank = 3;
+  second.local_rank = 1;
+  // What is not certain to be every rank's is reported at once.
+  const absl::Status own = absl::FailedPreconditionError("no GPU 1");
+  EXPECT_EQ(ReportOncePerMachine(own, second, absl::InfiniteDuration()), own);
+  // Nobody ends this rank: local rank 0 goes on, without this error.
+  EXPECT_EQ(ReportOncePerMachine(error, second, absl::Milliseconds(1)), error);
+  // A launcher that saw local rank 0 fail ends this rank, which keeps its code.
+  EXPECT_EXIT(
+      {
+        sigset_t termination;
+        sigemptyset(&termination);
+        sigaddset(&termination, SIGTERM);
+        sigprocmask(SIG_BLOCK, &termination, nullptr);
+        kill(getpid(), SIGTERM);
+        std::exit(ReportAndExitCode(
+            ReportOncePerMachine(error, second, absl::Seconds(60))));
+      },
+      ::testing::ExitedWithCode(2), "^$");
 }
 
 TEST(ProgramsTest, PrepareDataTakesFurtherInputs) {

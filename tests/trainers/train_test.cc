@@ -5,7 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "framework/base/file.h"
 #include "framework/base/runtime_files.h"
 #include "gmock/gmock.h"
@@ -324,6 +326,40 @@ TEST(TrainTest, PrintsConfigAndPlanWithoutATrace) {
   EXPECT_EQ(plan.exit_code, 0);
   EXPECT_THAT(plan.output, HasSubstr("NAIVE: supported"));
   EXPECT_FALSE(FileExists(run));
+}
+
+TEST(TrainTest, WhatItPrintsFitsEightyColumns) {
+  const std::string run = Folder("narrow");
+  for (const std::string& flags :
+       {absl::StrCat("--out=", run), std::string("--dry_run")}) {
+    const Outcome outcome = Shell(ToyTrain({flags}));
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+    for (absl::string_view line : absl::StrSplit(outcome.output, '\n')) {
+      const bool is_path = absl::StrContains(line, run);
+      EXPECT_TRUE(is_path || line.size() <= 80) << line;
+    }
+  }
+}
+
+TEST(TrainTest, ProgressBarsLeaveADumbTerminalAlone) {
+  const std::string run = Folder("terminal");
+  // script(1) gives the program a terminal.
+  for (const auto& [environment, draws] :
+       {std::pair<std::string, bool>{"TERM=xterm CI=", true},
+        {"TERM=dumb CI=", false},
+        {"TERM=xterm CI=true", false}}) {
+    ASSERT_TRUE(RemoveTree(run).ok());
+    const Outcome outcome = Shell(absl::StrCat(environment, " script -qec '",
+                                               ToyTrain({"--out=" + run}),
+                                               "' /dev/null < /dev/null"));
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+    EXPECT_THAT(outcome.output, Not(HasSubstr("\x1b")));
+    if (draws) {
+      EXPECT_THAT(outcome.output, HasSubstr("0s left  loss "));
+    } else {
+      EXPECT_THAT(outcome.output, Not(HasSubstr("left")));
+    }
+  }
 }
 
 // Flags for `tokens` tokens as nanoGPT keeps them; `before` makes the file.

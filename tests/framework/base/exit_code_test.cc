@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "framework/base/log.h"
 #include "framework/base/system_error.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace tessera {
@@ -58,6 +59,23 @@ TEST(ExitCodeTest, ReportsEveryLineWithoutTheCode) {
             "error: no a\nerror: no b\n");
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(ReportAndExitCode(absl::OkStatus()), 0);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(ExitCodeTest, ReportsNoMoreThanTheEndsOfALongValue) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(ReportAndExitCode(absl::InvalidArgumentError(
+                "RANK=" + std::string(10000, 'x') + "\x1b[2J is no number")),
+            2);
+  const std::string printed = ::testing::internal::GetCapturedStderr();
+  EXPECT_LT(printed.size(), 3000u);
+  EXPECT_THAT(printed, ::testing::StartsWith("error: RANK=xxx"));
+  EXPECT_THAT(printed, ::testing::HasSubstr("xxx\\x1b[2J is no number ("));
+}
+
+TEST(ExitCodeTest, AQuietStatusKeepsItsCode) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(ReportAndExitCode(QuietStatus(absl::NotFoundError("no a"))), 2);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 

@@ -105,5 +105,22 @@ INSTANTIATE_TEST_SUITE_P(
                  "seats, motto, open, budget_cents, knives, salt, gas, "
                  "wood"}));
 
+TEST(ApplyOverrideTest, ErrorsHoldNoMoreThanTheEndsOfAValue) {
+  const std::string much(10000, 'x');
+  for (const std::string& assignment :
+       {"oven.trays=" + much, "seats=[" + much, much, much + "=1",
+        "oven=" + much, "wood={" + much + ": 1}"}) {
+    Kitchen kitchen;
+    const std::string message(
+        ApplyOverride(assignment, &kitchen).status().message());
+    EXPECT_THAT(message, ::testing::HasSubstr(" ... "));
+    EXPECT_LT(message.size(), 1500u);
+  }
+  Kitchen kitchen;
+  EXPECT_EQ(ApplyOverride("oven.trays=\x1b[2J\n", &kitchen).status().message(),
+            "--set oven.trays=\\x1b[2J\\n: '\\x1b[2J' is not a whole number "
+            "below 2^31");
+}
+
 }  // namespace
 }  // namespace tessera

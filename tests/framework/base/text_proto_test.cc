@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "framework/base/file.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -143,6 +144,71 @@ TEST(PrintWithDefaultsTest, WritesDefaultsAndOnlyTheCaseThatIsSet) {
   EXPECT_THAT(text, Not(HasSubstr("gas")));
   // No default in the schema, so absent stays absent.
   EXPECT_THAT(text, Not(HasSubstr("budget_cents")));
+}
+
+TEST(MergeTextProtoTest, SkipsTheByteOrderMarkOfUtf8) {
+  const std::string mark = "\xEF\xBB\xBF";
+  Kitchen kitchen;
+  const auto found = MergeTextProto(mark + "motto: 'x'", "k.pbtxt", &kitchen);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(kitchen.motto(), "x");
+  EXPECT_EQ(found->Describe("motto"), "k.pbtxt:1:1");
+  const absl::Status status =
+      MergeTextProto(mark + "open: true moto: 'x'", "k.pbtxt", &kitchen)
+          .status();
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("k.pbtxt:1:12: Kitchen has no field 'moto'"));
+}
+
+TEST(MergeTextProtoTest, NamesAnEncodingThatIsNotUtf8) {
+  struct Case {
+    std::string text;
+    const char* encoding;
+  };
+  using std::string_literals::operator""s;
+  for (const auto& [text, encoding] : {Case{"\xFF\xFEo\0v\0"s, "UTF-16"},
+                                       {"\xFE\xFF\0o\0v"s, "UTF-16"},
+                                       {"\xFF\xFE\0\0o\0\0\0"s, "UTF-32"},
+                                       {"\0\0\xFE\xFF\0\0\0o"s, "UTF-32"},
+                                       // Without a mark.
+                                       {"o\0v\0"s, "UTF-16"},
+                                       {"\0o\0v"s, "UTF-16"},
+                                       {"o\0\0\0"s, "UTF-32"},
+                                       {"\0\0\0o"s, "UTF-32"}}) {
+    Kitchen kitchen;
+    const absl::Status status =
+        MergeTextProto(text, "k.pbtxt", &kitchen).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(),
+              absl::StrCat("k.pbtxt is ", encoding,
+                           ", a config is UTF-8; save it as UTF-8"));
+  }
+}
+
+TEST(MergeTextProtoTest, NamesAByteThatIsNotPartOfTheSyntax) {
+  Kitchen kitchen;
+  // A no-break space, as web pages have it.
+  const absl::Status status =
+      MergeTextProto("open:\xC2\xA0true", "k.pbtxt", &kitchen).status();
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("k.pbtxt:1:6: byte 0xC2 is no part of a config's "
+                        "syntax, which is ASCII outside of \"text\""));
+  EXPECT_TRUE(
+      MergeTextProto("# na\u00efve\nmotto: 'na\u00efve'", "k.pbtxt", &kitchen)
+          .ok());
+}
+
+TEST(MergeTextProtoTest, ErrorsHoldNoMoreThanTheEndsOfAValue) {
+  const std::string much(10000, 'x');
+  for (const std::string& text :
+       {much + ": 1", "oven { mode: " + much + " }",
+        "oven { trays: " + much + " }", "open: " + much, "motto: " + much}) {
+    Kitchen kitchen;
+    const absl::Status status =
+        MergeTextProto(text, "k.pbtxt", &kitchen).status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr("xxx ... "));
+    EXPECT_LT(status.message().size(), 700u);
+  }
 }
 
 TEST(PrintWithDefaultsTest, IsAFixedPoint) {

@@ -2,9 +2,12 @@
 
 #include <cstdio>
 #include <limits>
+#include <optional>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "framework/observe/format.h"
 #include "framework/observe/memory_report.h"
 #include "gmock/gmock.h"
@@ -24,6 +27,13 @@ TEST(FormatTest, Counts) {
   EXPECT_EQ(FormatCount(3407000000), "3,407,000,000");
   EXPECT_EQ(FormatCount(-123), "-123");
   EXPECT_EQ(FormatCount(-1234), "-1,234");
+}
+
+TEST(FormatTest, CountsOfThings) {
+  EXPECT_EQ(FormatCountOf(1, "micro-batch"), "1 micro-batch");
+  EXPECT_EQ(FormatCountOf(2, "micro-batch"), "2 micro-batches");
+  EXPECT_EQ(FormatCountOf(0, "token"), "0 tokens");
+  EXPECT_EQ(FormatCountOf(2048, "token"), "2,048 tokens");
 }
 
 TEST(FormatTest, Bytes) {
@@ -57,10 +67,10 @@ StepRecord Record() {
 TEST(ConsoleTest, StepLinesStandBelowTheirColumns) {
   EXPECT_EQ(
       absl::StrCat(FormatStepHeader(), FormatStep(Record())),
-      "    step      loss  grad norm         lr    tokens/s   TFLOP/s    MFU"
-      "  peak GiB         ms\n"
-      "      10    9.2103      1.235  3.000e-04      51,234     412.3  41.7%"
-      "     61.24      79.95\n");
+      "    step    loss grad norm       lr   tokens/s  TFLOP/s    MFU peak GiB"
+      "       ms\n"
+      "      10  9.2103     1.235 3.00e-04     51,234    412.3  41.7%    61.24"
+      "    79.95\n");
 }
 
 TEST(ConsoleTest, WhatIsNotKnownIsNotGuessed) {
@@ -70,8 +80,8 @@ TEST(ConsoleTest, WhatIsNotKnownIsNotGuessed) {
   record.loss = std::numeric_limits<double>::quiet_NaN();
   record.tflops = 0.0123;
   EXPECT_EQ(FormatStep(record),
-            "      10       nan      1.235  3.000e-04      51,234    0.0123   "
-            " n/a       n/a      79.95\n");
+            "      10     nan     1.235 3.00e-04     51,234   0.0123    n/a"
+            "      n/a    79.95\n");
 }
 
 TEST(ConsoleTest, LinesAreAsWideForAnyUsualValue) {
@@ -85,13 +95,16 @@ TEST(ConsoleTest, LinesAreAsWideForAnyUsualValue) {
   large.grad_norm = 123456;
   large.tokens_per_s = 98'765'432;
   large.mfu = 1;
+  small.tflops = 1.2345e-5;
+  large.tflops = 0.0123456;
+  EXPECT_EQ(FormatStepHeader().size(), 80u + 1);  // and the newline
   EXPECT_EQ(FormatStep(small).size(), FormatStepHeader().size());
   EXPECT_EQ(FormatStep(large).size(), FormatStepHeader().size());
 }
 
 TEST(ConsoleTest, Evaluation) {
   EXPECT_EQ(FormatEval({.step = 100, .loss = 3.25}),
-            "     100    3.2500  validation\n");
+            "     100  3.2500  validation\n");
 }
 
 RunDescription Description() {
@@ -122,13 +135,31 @@ TEST(ConsoleTest, Description) {
             "attention   NAIVE (AUTO: the first that supports the problem)\n"
             "parameters  128,600,000\n"
             "data        synthetic\n"
-            "batch       16 sequences x 1,024 tokens = 16,384 tokens, "
+            "batch       16 sequences x 1,024 = 16,384 tokens, "
             "2 micro-batches per rank\n"
             "steps       1,000\n"
             "work        13.11 TFLOP per step (0.8 GFLOP per token)\n"
             "peak        989 TFLOP/s (MFU is measured against it)\n"
             "run folder  runs/a\n"
             "memory per device\n");
+}
+
+TEST(ConsoleTest, LongDescriptionsAreFoldedExceptPaths) {
+  RunDescription run = Description();
+  run.batch_size = 1024;
+  run.context = 131072;
+  run.micro_batches = 16;
+  run.run_folder = "/home/ada/" + std::string(80, 'x');
+  const std::string text = FormatRunDescription(run);
+  EXPECT_THAT(text,
+              HasSubstr("batch       1,024 sequences x 131,072 = 134,217,728 "
+                        "tokens, 16 micro-batches per\n"
+                        "            rank\n"));
+  EXPECT_THAT(text, HasSubstr("\nrun folder  /home/ada/xxx"));
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    const bool is_path = absl::StrContains(line, run.run_folder);
+    EXPECT_TRUE(is_path || line.size() <= 80) << line;
+  }
 }
 
 TEST(ConsoleTest, DescriptionOfAResumedRunOnAnUnknownDevice) {
@@ -149,6 +180,9 @@ TEST(ConsoleTest, ProgressBar) {
             "[######>   ]  60%  600/1000  1m40s left");
   state.step = 1000;
   EXPECT_EQ(FormatProgress(state, 10), "[##########] 100%  1000/1000  0s left");
+  state.loss = 3.25;
+  EXPECT_EQ(FormatProgress(state, 10),
+            "[##########] 100%  1000/1000  0s left  loss 3.2500");
 }
 
 TEST(ConsoleTest, ProgressBarSetting) {
@@ -187,10 +221,15 @@ TEST(ConsoleTest, PlainOutputHasNoControlCharacters) {
 TEST(ConsoleTest, TheBarMakesRoomForLinesAndComesBack) {
   std::FILE* terminal = std::tmpfile();
   const absl::Time start = absl::UnixEpoch();
-  const std::string erase = "\r\x1b[K";
-  const auto bar = [](int64_t step, int seconds) {
-    return FormatProgress(
-        {.step = step, .steps = 1000, .elapsed = absl::Seconds(seconds)}, 30);
+  const auto bar = [](int64_t step, int seconds, std::optional<double> loss) {
+    return FormatProgress({.step = step,
+                           .steps = 1000,
+                           .elapsed = absl::Seconds(seconds),
+                           .loss = loss},
+                          24);
+  };
+  const auto erase = [](const std::string& drawn) {
+    return absl::StrCat("\r", std::string(drawn.size(), ' '), "\r");
   };
   {
     // One file for both, as on a terminal.
@@ -198,14 +237,19 @@ TEST(ConsoleTest, TheBarMakesRoomForLinesAndComesBack) {
     console.Start(Description(), start);
     console.Progress(100, start + absl::Seconds(10));
     console.Progress(101, start + absl::Seconds(10.05));  // too soon to redraw
-    console.Eval({.step = 101, .loss = 1});
+    console.Step(Record());
     console.Progress(1000, start + absl::Seconds(20));
   }
-  EXPECT_EQ(
-      TextOf(terminal),
-      absl::StrCat(FormatRunDescription(Description()), erase, bar(100, 10),
-                   erase, FormatEval({.step = 101, .loss = 1}), bar(100, 10),
-                   erase, bar(1000, 20), "\n"));
+  const std::string first = bar(100, 10, std::nullopt);
+  const std::string text = TextOf(terminal);
+  EXPECT_EQ(text,
+            absl::StrCat(FormatRunDescription(Description()), erase(""), first,
+                         erase(first), FormatStepHeader(), first, erase(first),
+                         FormatStep(Record()), first, erase(first),
+                         bar(1000, 20, Record().loss), "\n"));
+  // Nothing that a terminal without escape codes would show.
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+  EXPECT_LE(bar(10'000'000, 1'000'000, 10.1234).size(), 80u);
   std::fclose(terminal);
 }
 
@@ -250,16 +294,15 @@ TEST(MemoryReportTest, AdviceHasWhatHelpsInOrder) {
           "out of memory: 2.00 GiB more\n", FormatMemoryTable(report),
           "what would help, the cheapest first:\n"
           "  attention { backend: FLASH_CUDA }: NAIVE holds every score of "
-          "every "
-          "head, context x context of them\n"
-          "  training { micro_batches: 3 }: 4 sequence(s) at a time per rank "
-          "instead of 6, the same step\n"
+          "every\n    head, context x context of them\n"
+          "  training { micro_batches: 3 }: 4 sequences at a time per rank "
+          "instead\n    of 6, the same step\n"
           "  recompute { policy: BLOCK }: keeps one activation per block, for "
-          "about a third more computation\n"
+          "about\n    a third more computation\n"
           "  precision { mode: BF16 }: activations and gradients of half the "
           "size\n"
           "  a smaller model.context_length (now 2048) or training.batch_size "
-          "(now 24): another run\n"));
+          "(now\n    24): another run\n"));
   MemoryChoices on_cpu = choices;
   on_cpu.leaner_attention = "FLASH_TILED";
   EXPECT_THAT(OutOfMemoryMessage("", report, on_cpu),

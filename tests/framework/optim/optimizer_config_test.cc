@@ -1,6 +1,7 @@
 #include <google/protobuf/text_format.h>
 
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -76,6 +77,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"adamw { lr: 1 } clip_norm: 1e39", "clip_norm"},
         BadConfig{"adamw { lr: 1 } schedule { warmup_steps: -1 }",
                   "schedule.warmup_steps"},
+        BadConfig{"adamw { lr: 1 } schedule { warmup_ratio: -1e-320 }",
+                  "schedule.warmup_ratio"},
+        BadConfig{"adamw { lr: 1 } schedule { warmup_ratio: 1 }",
+                  "schedule.warmup_ratio"},
+        BadConfig{"adamw { lr: 1 } schedule { warmup_ratio: nan }",
+                  "schedule.warmup_ratio"},
         BadConfig{"adamw { lr: 1 } schedule { cosine { decay_steps: 0 } }",
                   "schedule.cosine.decay_steps"},
         BadConfig{"adamw { lr: 1 } schedule { cosine { final_ratio: 2 } }",
@@ -184,6 +191,31 @@ TEST(Schedule, IsContinuousAtThePeak) {
   EXPECT_NEAR(schedule.LearningRate(999), schedule.LearningRate(1000), 0.003);
   EXPECT_EQ(schedule.LearningRate(1000), 2);
   EXPECT_LT(schedule.LearningRate(1001), 2);
+}
+
+TEST(Schedule, WarmupRatioIsRoundedAndLeavesAStep) {
+  const auto steps = [](double ratio, int64_t total_steps) {
+    ScheduleConfig config;
+    config.set_warmup_ratio(ratio);
+    return WarmupSteps(config, total_steps);
+  };
+  EXPECT_EQ(steps(0, 1000), 0);
+  EXPECT_EQ(steps(0.125, 400), 50);
+  EXPECT_EQ(steps(0.29, 100), 29);  // 28.999999999999996 in FP64
+  EXPECT_EQ(steps(0.25, 10), 3);
+  EXPECT_EQ(steps(0.1, 4), 0);
+  EXPECT_EQ(steps(0.999, 1), 0);
+  EXPECT_EQ(steps(0.999, 3), 2);
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  EXPECT_LT(steps(std::nextafter(1.0, 0.0), kMost), kMost);
+}
+
+TEST(Schedule, WarmupRatioGivesTheSameRatesAsItsSteps) {
+  const Schedule ratio = MakeSchedule("warmup_ratio: 0.125 cosine {}", 400);
+  const Schedule steps = MakeSchedule("warmup_steps: 50 cosine {}", 400);
+  for (int64_t t = 0; t < 400; ++t) {
+    ASSERT_EQ(ratio.LearningRate(t), steps.LearningRate(t)) << t;
+  }
 }
 
 struct UnfitCase {

@@ -1,0 +1,19 @@
+#ifndef FRAMEWORK_BASE_NEAREST_NAME_H_
+#define FRAMEWORK_BASE_NEAREST_NAME_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace tessera {
+
+// The one of `names` that a user who typed `name` most likely meant: at most a
+// third of `name` differs, by letters left out, added or replaced, whatever
+// their case. Empty if there is none.
+std::string NearestName(absl::string_view name,
+                        const std::vector<std::string>& names);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_BASE_NEAREST_NAME_H_

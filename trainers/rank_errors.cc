@@ -1,0 +1,38 @@
+#include "trainers/rank_errors.h"
+
+#include <csignal>
+#include <ctime>
+#include <utility>
+
+#include "framework/base/exit_code.h"
+
+namespace tessera {
+namespace {
+
+bool SameOnEveryRank(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsNotFound(status);
+}
+
+// Whether a SIGTERM came within `wait`; such a signal ends nothing meanwhile.
+bool WaitForTermination(absl::Duration wait) {
+  sigset_t termination, before;
+  sigemptyset(&termination);
+  sigaddset(&termination, SIGTERM);
+  sigprocmask(SIG_BLOCK, &termination, &before);
+  const timespec timeout = absl::ToTimespec(wait);
+  const bool came = sigtimedwait(&termination, nullptr, &timeout) == SIGTERM;
+  // One that comes from here on is as good: the program is about to end. It
+  // keeps its exit code.
+  if (!came) sigprocmask(SIG_SETMASK, &before, nullptr);
+  return came;
+}
+
+}  // namespace
+
+absl::Status ReportOncePerMachine(absl::Status status, const WorldInfo& world,
+                                  absl::Duration wait) {
+  if (world.local_rank == 0 || !SameOnEveryRank(status)) return status;
+  return WaitForTermination(wait) ? QuietStatus(std::move(status)) : status;
+}
+
+}  // namespace tessera
