@@ -24,6 +24,7 @@
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
 #include "framework/dist/line_pipe.h"
+#include "framework/dist/secret.h"
 #include "framework/dist/tcp.h"
 
 namespace tessera {
@@ -50,7 +51,8 @@ absl::Status CheckCanRun(const LaunchOptions& options) {
 
 // NAME=VALUE strings of one rank.
 std::vector<std::string> EnvironmentOfRank(const LaunchOptions& options,
-                                           int rank, int port) {
+                                           int rank, int port,
+                                           const std::string& secret) {
   std::map<std::string, std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const absl::string_view text = *entry;
@@ -65,6 +67,7 @@ std::vector<std::string> EnvironmentOfRank(const LaunchOptions& options,
   variables["MASTER_ADDR"] = "127.0.0.1";
   variables["MASTER_PORT"] = absl::StrCat(port);
   variables["TESSERA_LAUNCH"] = "1";
+  variables["TESSERA_SECRET"] = secret;
   variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";
   // Ranks that each start a thread per core only get in each other's way.
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -119,6 +122,8 @@ class RankProcesses {
   void CheckDeadlines();
 
   const LaunchOptions& options_;
+  // Other users of this machine cannot join the run.
+  const std::string secret_ = NewSecret();
   std::vector<Rank> ranks_;
   int running_ = 0;
   int passed_on_ = 0;  // the signal that the ranks were sent
@@ -157,7 +162,7 @@ absl::StatusOr<RankProcesses::Rank> RankProcesses::StartOne(
   ASSIGN_OR_RETURN(started.err, LinePipe::Create(label, options_.err));
   std::vector<std::string> command = options_.command;
   std::vector<std::string> environment =
-      EnvironmentOfRank(options_, rank, port);
+      EnvironmentOfRank(options_, rank, port, secret_);
   const std::vector<char*> argv = NullTerminated(command);
   const std::vector<char*> envp = NullTerminated(environment);
   const pid_t launcher = ::getpid();

@@ -12,7 +12,7 @@
 namespace tessera {
 
 // What `launch` runs: `nproc` copies of a program on this machine, as the ranks
-// of one run.
+// of one run, with a new secret of their own (TESSERA_SECRET).
 struct LaunchOptions {
   int nproc = 1;
   // The program's path and its arguments.

@@ -67,6 +67,17 @@ TEST(LauncherTest, GivesEachRankItsPlace) {
   EXPECT_EQ(outcome.err, "");
 }
 
+TEST(LauncherTest, GivesEachRunASecretOfItsOwn) {
+  const std::string script = "echo $TESSERA_SECRET";
+  const Outcome one = LaunchShell(script, Ranks(2));
+  const Outcome two = LaunchShell(script, Ranks(2));
+  const std::string secret = one.out.substr(4, one.out.find('\n') - 4);
+  EXPECT_EQ(secret.size(), 64) << one.out;
+  EXPECT_THAT(one.out, HasSubstr(absl::StrCat("[0] ", secret, "\n")));
+  EXPECT_THAT(one.out, HasSubstr(absl::StrCat("[1] ", secret, "\n")));
+  EXPECT_THAT(two.out, Not(HasSubstr(secret)));
+}
+
 TEST(LauncherTest, KeepsLinesWholeAndStreamsApart) {
   // 20,000 lines are more than a pipe holds; the last has no newline.
   const Outcome outcome = LaunchShell(
