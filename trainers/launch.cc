@@ -29,7 +29,11 @@ constexpr char kUsage[] =
     "data-parallel run. Lines of process R are printed behind \"[R] \".\n"
     "\n"
     "  --nproc=N           how many processes\n"
-    "  --timeout=DURATION  end the run after this time, such as 90s or 2h\n";
+    "  --timeout=DURATION  end the run after this time, such as 90s or 2h\n"
+    "\n"
+    "The first SIGINT, SIGTERM, SIGHUP or SIGUSR1 is passed on to the\n"
+    "processes; another one, at least a second later, kills them. The exit\n"
+    "code is that of the first process that failed, 124 after --timeout.\n";
 
 // Among the program's files, or beside it where both are installed.
 absl::StatusOr<std::string> TrainProgram() {

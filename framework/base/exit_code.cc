@@ -21,7 +21,7 @@ int CancelledExitCode(const absl::Status& status) {
   const absl::optional<absl::Cord> payload = status.GetPayload(kSignalPayload);
   int signo = 0;
   if (payload.has_value() && absl::SimpleAtoi(std::string(*payload), &signo)) {
-    return 128 + signo;  // the shell's convention
+    return SignalExitCode(signo);
   }
   return 1;
 }

@@ -12,13 +12,23 @@ namespace tessera {
 //              FailedPrecondition, OutOfRange, Unimplemented, DataLoss)
 //   3          out of memory (ResourceExhausted); a full disk is 2
 //   4          another process of the run is gone (Unavailable); its own exit
-//              code says why, and `launch` ends with that one
+//              code says why
 //   128 + n    stopped by signal n (SignalStatus): 129 SIGHUP, 130 SIGINT,
 //              138 SIGUSR1, 143 SIGTERM
 //   1          anything else
+//
+// `launch` ends with the code of the first rank that failed for a reason of its
+// own; 4 if every rank that failed ended with 4. It adds two codes:
+//   124        the run took longer than --timeout
+//   127        a rank's program could not be executed
 int ExitCode(const absl::Status& status);
 
 inline constexpr int kPeerIsGoneExitCode = 4;
+inline constexpr int kTimeoutExitCode = 124;    // timeout(1)'s
+inline constexpr int kCannotRunExitCode = 127;  // the shell's
+
+// 128 + `signo`, the shell's code for a process that signal `signo` ended.
+constexpr int SignalExitCode(int signo) { return 128 + signo; }
 
 // What a program returns that ended because of signal `signo`: Cancelled.
 absl::Status SignalStatus(int signo);

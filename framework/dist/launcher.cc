@@ -24,17 +24,19 @@
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
 #include "framework/dist/line_pipe.h"
+#include "framework/dist/secret.h"
 #include "framework/dist/tcp.h"
 
 namespace tessera {
 namespace {
 
-constexpr int kTimeoutExitCode = 124;    // timeout(1)'s
-constexpr int kCannotRunExitCode = 127;  // the shell's
 // Deaths are seen at once, by the end of the rank's pipes; the rest can wait.
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 // For the rank that failed to end, once another has ended because of it.
 constexpr absl::Duration kCauseGrace = absl::Seconds(2);
+// Supervisors and terminals send a signal to a process group and to each of its
+// members; what follows the first signal within this time is the same request.
+constexpr absl::Duration kRepeatWindow = absl::Seconds(1);
 
 absl::Status CheckCanRun(const LaunchOptions& options) {
   if (options.nproc < 1 || options.command.empty()) {
@@ -49,7 +51,8 @@ absl::Status CheckCanRun(const LaunchOptions& options) {
 
 // NAME=VALUE strings of one rank.
 std::vector<std::string> EnvironmentOfRank(const LaunchOptions& options,
-                                           int rank, int port) {
+                                           int rank, int port,
+                                           const std::string& secret) {
   std::map<std::string, std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const absl::string_view text = *entry;
@@ -64,6 +67,7 @@ std::vector<std::string> EnvironmentOfRank(const LaunchOptions& options,
   variables["MASTER_ADDR"] = "127.0.0.1";
   variables["MASTER_PORT"] = absl::StrCat(port);
   variables["TESSERA_LAUNCH"] = "1";
+  variables["TESSERA_SECRET"] = secret;
   variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";
   // Ranks that each start a thread per core only get in each other's way.
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -118,9 +122,12 @@ class RankProcesses {
   void CheckDeadlines();
 
   const LaunchOptions& options_;
+  // Other users of this machine cannot join the run.
+  const std::string secret_ = NewSecret();
   std::vector<Rank> ranks_;
   int running_ = 0;
   int passed_on_ = 0;  // the signal that the ranks were sent
+  absl::Time kill_on_signal_from_ = absl::InfiniteFuture();
   bool ending_all_ = false;
   int exit_code_ = 0;
   // Of the first rank that ended because another had, while that one is
@@ -155,7 +162,7 @@ absl::StatusOr<RankProcesses::Rank> RankProcesses::StartOne(
   ASSIGN_OR_RETURN(started.err, LinePipe::Create(label, options_.err));
   std::vector<std::string> command = options_.command;
   std::vector<std::string> environment =
-      EnvironmentOfRank(options_, rank, port);
+      EnvironmentOfRank(options_, rank, port, secret_);
   const std::vector<char*> argv = NullTerminated(command);
   const std::vector<char*> envp = NullTerminated(environment);
   const pid_t launcher = ::getpid();
@@ -193,7 +200,7 @@ int RankProcesses::Run(int signal_fd) {
     Reap(/*wait=*/false);
     CheckDeadlines();
   }
-  if (!consequence_.empty()) EndAll(consequence_, 1);
+  if (!consequence_.empty()) EndAll(consequence_, kPeerIsGoneExitCode);
   for (Rank& rank : ranks_) {
     rank.out->Drain();
     rank.err->Drain();
@@ -231,12 +238,14 @@ void RankProcesses::HandleSignal(int signal_fd) {
   signalfd_siginfo received;
   while (::read(signal_fd, &received, sizeof(received)) == sizeof(received)) {
     const int signo = static_cast<int>(received.ssi_signo);
+    const absl::Time now = absl::Now();
     if (passed_on_ == 0) {
       passed_on_ = signo;
+      kill_on_signal_from_ = now + kRepeatWindow;
       Say(absl::StrCat("passing on ", strsignal(signo),
-                       "; send it again to kill the ranks"));
+                       "; send it again, after a second, to kill the ranks"));
       SignalAll(signo);
-    } else {
+    } else if (now >= kill_on_signal_from_) {
       SignalAll(SIGKILL);
     }
   }
@@ -264,8 +273,8 @@ void RankProcesses::Ended(int rank, int wait_status) {
   if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0) return;
   const bool killed = WIFSIGNALED(wait_status);
   const int code = killed ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
-  const int exit_code = killed ? 128 + code : code;
-  if (exit_code == 128 + passed_on_ && !ending_all_) {
+  const int exit_code = killed ? SignalExitCode(code) : code;
+  if (exit_code == SignalExitCode(passed_on_) && !ending_all_) {
     exit_code_ = exit_code;  // as it was asked to, like all others
     return;
   }
@@ -302,8 +311,21 @@ void RankProcesses::CheckDeadlines() {
                         absl::FormatDuration(options_.timeout)),
            kTimeoutExitCode);
   }
-  if (now >= cause_by_) EndAll(consequence_, 1);
+  if (now >= cause_by_) EndAll(consequence_, kPeerIsGoneExitCode);
   if (now >= kill_at_) SignalAll(SIGKILL);
+}
+
+// The signals that are passed on. SIGHUP stays ignored under nohup.
+sigset_t HandledSignals() {
+  sigset_t handled;
+  ::sigemptyset(&handled);
+  for (const int signo : {SIGINT, SIGTERM, SIGUSR1}) {
+    ::sigaddset(&handled, signo);
+  }
+  struct sigaction hangup;
+  ::sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) ::sigaddset(&handled, SIGHUP);
+  return handled;
 }
 
 }  // namespace
@@ -311,10 +333,8 @@ void RankProcesses::CheckDeadlines() {
 absl::StatusOr<int> Launch(const LaunchOptions& options) {
   RETURN_IF_ERROR(CheckCanRun(options));
   ASSIGN_OR_RETURN(const int port, FreeLoopbackPort());
-  sigset_t handled, before;
-  ::sigemptyset(&handled);
-  ::sigaddset(&handled, SIGINT);
-  ::sigaddset(&handled, SIGTERM);
+  const sigset_t handled = HandledSignals();
+  sigset_t before;
   ::sigprocmask(SIG_BLOCK, &handled, &before);
   const int signal_fd = ::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
   const absl::Cleanup restore = [&] {

@@ -12,7 +12,7 @@
 namespace tessera {
 
 // What `launch` runs: `nproc` copies of a program on this machine, as the ranks
-// of one run.
+// of one run, with a new secret of their own (TESSERA_SECRET).
 struct LaunchOptions {
   int nproc = 1;
   // The program's path and its arguments.
@@ -29,19 +29,22 @@ struct LaunchOptions {
   std::FILE* err = stderr;
 };
 
-// Runs the ranks until all have ended. Of SIGINT and SIGTERM, the first is
-// passed on for the ranks to end in their own way, the second kills them. When
-// a rank exits with another code than 0 or dies, the others are ended too: they
-// would wait for it. Ranks do not survive this process.
+// Runs the ranks until all have ended. The first SIGINT, SIGTERM, SIGHUP (a
+// lost terminal; stays ignored under nohup) or SIGUSR1 (Slurm's --signal) is
+// passed on for the ranks to end in their own way. Signals that follow within a
+// second are repeats of it; a later one kills the ranks. When a rank exits with
+// another code than 0 or dies, the others are ended too: they would wait for
+// it. Ranks do not survive this process.
 //
-// An exit code is 0, that of the first rank that failed, or 128 + the signal
-// that killed it; `err` names that rank. A rank that exits with
-// kPeerIsGoneExitCode is not taken for the first: another gets two seconds to
-// fail with a code of its own, or the exit code is 1. 124 after `timeout`.
+// The exit code is 0, the exit code of the first rank that failed, or 128 + the
+// signal that killed it; `err` names that rank. A rank that exits with
+// kPeerIsGoneExitCode failed because of another rank, which gets two seconds to
+// fail with a code of its own; otherwise the exit code is kPeerIsGoneExitCode.
+// kTimeoutExitCode after `timeout`.
 //
-// Call it before the process has threads: it forks, and takes the two signals
-// for the time of the run. NotFound or PermissionDenied when the program cannot
-// be run.
+// Call it before the process has threads: it forks, and takes these signals for
+// the time of the run. NotFound or PermissionDenied when the program cannot be
+// run.
 absl::StatusOr<int> Launch(const LaunchOptions& options);
 
 }  // namespace tessera

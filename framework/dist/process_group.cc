@@ -118,9 +118,19 @@ absl::Status C10dProcessGroup::Connect(absl::Duration peer_timeout) {
       });
   // All have met. From here on the heartbeat notices who is missing, and a slow
   // start of a device is no failure.
-  stores_.control->setTimeout(absl::ToChronoMilliseconds(kCollectiveTimeout));
-  ASSIGN_OR_RETURN(backend_, ConnectBackend(world_, device_, stores_.control,
-                                            kCollectiveTimeout));
+  for (const auto& store : {stores_.control, stores_.heartbeat}) {
+    store->setTimeout(absl::ToChronoMilliseconds(kCollectiveTimeout));
+  }
+  auto connected =
+      ConnectBackend(world_, device_, stores_.control, kCollectiveTimeout);
+  if (absl::IsInternal(connected.status())) {
+    // A rank that ends meanwhile is seen here before the heartbeat misses it.
+    return absl::UnavailableError(absl::StrCat(
+        Prefix(),
+        "cannot connect to the other ranks: ", connected.status().message(),
+        "; if one of them has ended, its output says why"));
+  }
+  ASSIGN_OR_RETURN(backend_, std::move(connected));
   return absl::OkStatus();
 }
 

@@ -42,8 +42,9 @@ inline constexpr absl::Duration kDefaultPeerTimeout = absl::Seconds(20);
 class ProcessGroup {
  public:
   // Collective. DeadlineExceeded names the ranks that did not arrive within
-  // `peer_timeout`; InvalidArgument names ranks that believe in another world
-  // size, and a device that has no backend in this build.
+  // `peer_timeout`, or says what listens in place of rank 0; InvalidArgument
+  // names ranks that believe in another world size or have another secret, and
+  // a device that has no backend in this build.
   static absl::StatusOr<std::unique_ptr<ProcessGroup>> Create(
       const WorldInfo& world, at::Device device,
       absl::Duration peer_timeout = kDefaultPeerTimeout);

@@ -1,15 +1,25 @@
 #include "framework/dist/rendezvous.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <memory>
+#include <thread>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "absl/types/optional.h"
+#include "framework/base/log.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/dist/run_store.h"
+#include "framework/dist/store_client.h"
+#include "framework/dist/store_server.h"
 #include "framework/dist/tcp.h"
 #include "torch/csrc/distributed/c10d/PrefixStore.hpp"
 #include "torch/csrc/distributed/c10d/TCPStore.hpp"
@@ -19,12 +29,14 @@ namespace {
 
 constexpr absl::Duration kPollInterval = absl::Milliseconds(20);
 
-std::string Address(const WorldInfo& world) {
-  return absl::StrCat(world.master_addr, ":", world.master_port);
-}
+// After this time beyond the timeout the waits that have a limit of their own
+// have ended, with a better reason.
+constexpr absl::Duration kLatestEnd = absl::Seconds(1);
 
-bool Serves(const WorldInfo& world) {
-  return world.rank == 0 && !world.agent_store;
+using Store = c10::intrusive_ptr<c10d::Store>;
+
+std::string Address(const WorldInfo& world) {
+  return HostAndPort(world.master_addr, world.master_port);
 }
 
 absl::Status NoStore(const WorldInfo& world, absl::Duration timeout,
@@ -34,35 +46,118 @@ absl::Status NoStore(const WorldInfo& world, absl::Duration timeout,
       Address(world), " for ", absl::FormatDuration(timeout), ": ", reason));
 }
 
-absl::StatusOr<c10::intrusive_ptr<c10d::Store>> Connect(
-    const WorldInfo& world, bool serve, absl::Duration timeout) {
-  const bool loopback = IsLoopback(world.master_addr);
-  const std::string host = loopback ? "127.0.0.1" : world.master_addr;
+// A connection to the store of torchrun's agent.
+absl::StatusOr<Store> ConnectToAgent(const WorldInfo& world,
+                                     absl::Duration timeout) {
+  const std::string host =
+      IsLoopback(world.master_addr) ? "127.0.0.1" : world.master_addr;
+  // LibTorch would try, with a stack trace each time, for three times as long
+  // as it is told.
+  const absl::Status listening =
+      AwaitListener(host, world.master_port, absl::Now() + timeout);
+  if (!listening.ok()) return NoStore(world, timeout, listening.message());
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(world.master_port);
-  options.isServer = serve;
-  options.waitWorkers = false;  // MeetAllRanks can say who is missing
-  options.timeout = absl::ToChronoMilliseconds(timeout);
-  if (!serve) {
-    // LibTorch would try, with a stack trace each time, for three times as long
-    // as it is told.
-    const absl::Status listening =
-        AwaitListener(host, world.master_port, absl::Now() + timeout);
-    if (!listening.ok()) return NoStore(world, timeout, listening.message());
-  } else if (loopback) {
-    // LibTorch's own server listens on every interface; a run on one machine
-    // has no business there. The store takes the socket over.
-    ASSIGN_OR_RETURN(options.masterListenFd,
-                     ListenOnLoopback(world.master_port));
-  }
-  c10::intrusive_ptr<c10d::Store> store;
-  const absl::Status connected = StatusFromTorch([&] {
-    store = c10::make_intrusive<c10d::PrefixStore>(
-        absl::StrCat("tessera/attempt_", world.restart_count),
-        c10::make_intrusive<c10d::TCPStore>(host, options));
-  });
+  options.waitWorkers = false;  // AwaitPeers can say who is missing
+  // MeetAllRanks() gives up earlier, without LibTorch's stack trace.
+  options.timeout = absl::ToChronoMilliseconds(timeout + absl::Minutes(1));
+  Store store;
+  const absl::Status connected = StatusFromTorch(
+      [&] { store = c10::make_intrusive<c10d::TCPStore>(host, options); });
   if (connected.ok()) return store;
-  return NoStore(world, timeout, connected.message());
+  return NoStore(world, timeout,
+                 absl::StrCat("what answers there is not torchrun's store (",
+                              connected.message(), ")"));
+}
+
+absl::StatusOr<std::vector<Socket>> Listen(const WorldInfo& world) {
+  ASSIGN_OR_RETURN(std::vector<Socket> listeners,
+                   ListenAt(world.master_addr, world.master_port));
+  const bool local =
+      std::all_of(listeners.begin(), listeners.end(), ListensOnLoopback);
+  const bool one_machine = world.local_world_size == world.world_size;
+  if (!local || one_machine || IsLoopback(world.master_addr)) return listeners;
+  // Debian gives a machine's own name the address 127.0.1.1; other machines
+  // know it by another.
+  listeners.clear();
+  ASSIGN_OR_RETURN(Socket everywhere, ListenEverywhere(world.master_port));
+  listeners.push_back(std::move(everywhere));
+  return listeners;
+}
+
+void WarnUnlessProtected(const WorldInfo& world,
+                         const std::vector<Socket>& listeners) {
+  if (!world.secret.empty()) return;
+  for (const Socket& listener : listeners) {
+    if (ListensOnLoopback(listener)) continue;
+    LogWarning(absl::StrCat(
+        "any machine that reaches ", LocalAddress(listener),
+        " can join or end this run; to refuse strangers, set TESSERA_SECRET to "
+        "the same random text for every rank (openssl rand -hex 16)"));
+    return;
+  }
+}
+
+void WarnThatAgentIgnoresSecret(const WorldInfo& world) {
+  if (world.rank != 0 || world.secret.empty()) return;
+  LogWarning(absl::StrCat(
+      "TESSERA_SECRET does not protect the store at ", Address(world),
+      ", which torchrun's agent serves; to let rank 0 serve it, set "
+      "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for torchrun"));
+}
+
+absl::StatusOr<std::shared_ptr<StoreServer>> Serve(const WorldInfo& world) {
+  ASSIGN_OR_RETURN(std::vector<Socket> listeners, Listen(world));
+  WarnUnlessProtected(world, listeners);
+  return std::make_shared<StoreServer>(std::move(listeners), world.secret);
+}
+
+absl::StatusOr<std::shared_ptr<StoreClient>> Join(const WorldInfo& world,
+                                                  absl::Duration timeout) {
+  absl::StatusOr<std::unique_ptr<StoreClient>> client =
+      StoreClient::Connect(world.master_addr, world.master_port, world.secret,
+                           absl::Now() + timeout);
+  if (client.ok()) return std::shared_ptr<StoreClient>(*std::move(client));
+  const absl::string_view reason = client.status().message();
+  if (!absl::IsInvalidArgument(client.status())) {
+    return NoStore(world, timeout, reason);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("rank ", world.rank, " of ", world.world_size,
+                   " cannot join the run at ", Address(world), ": ", reason));
+}
+
+// The store of this run, as rank 0 (which serves it) and the others see it.
+struct Connection {
+  Store control, heartbeat;
+  std::shared_ptr<StoreServer> server;  // of rank 0
+};
+
+absl::StatusOr<Connection> Connect(const WorldInfo& world,
+                                   absl::Duration timeout) {
+  Connection connection;
+  if (world.agent_store) {
+    WarnThatAgentIgnoresSecret(world);
+    ASSIGN_OR_RETURN(connection.control, ConnectToAgent(world, timeout));
+    ASSIGN_OR_RETURN(connection.heartbeat, ConnectToAgent(world, timeout));
+    return connection;
+  }
+  StoreCall call;
+  if (world.rank == 0) {
+    ASSIGN_OR_RETURN(connection.server, Serve(world));
+    call = [server = connection.server](const Fields& request, absl::Duration) {
+      return server->Call(request);
+    };
+  } else {
+    ASSIGN_OR_RETURN(const std::shared_ptr<StoreClient> client,
+                     Join(world, timeout));
+    call = [client](const Fields& request, absl::Duration limit) {
+      return client->Call(request, limit);
+    };
+  }
+  connection.control = MakeRunStore(call);
+  connection.heartbeat = MakeRunStore(call);
+  return connection;
 }
 
 std::string SizeKey(int rank) { return absl::StrCat("world_size/", rank); }
@@ -110,8 +205,9 @@ absl::StatusOr<std::vector<int>> StillMissing(c10d::Store& store,
   return still;
 }
 
-absl::Status AwaitPeers(c10d::Store& store, const WorldInfo& world,
+absl::Status AwaitPeers(const Connection& connection, const WorldInfo& world,
                         absl::Time deadline, absl::Duration timeout) {
+  c10d::Store& store = *connection.control;
   std::vector<int> missing;
   for (int peer = 0; peer < world.world_size; ++peer) missing.push_back(peer);
   while (true) {
@@ -120,23 +216,30 @@ absl::Status AwaitPeers(c10d::Store& store, const WorldInfo& world,
     if (absl::Now() >= deadline) break;
     absl::SleepFor(kPollInterval);
   }
-  return absl::DeadlineExceededError(
+  std::string error =
       absl::StrCat("rank ", world.rank, " of ", world.world_size, " awaited ",
                    RankList(missing), " at ", Address(world), " for ",
-                   absl::FormatDuration(timeout), "; ", StartHint(world)));
+                   absl::FormatDuration(timeout), "; ", StartHint(world));
+  const std::string refusals =
+      connection.server == nullptr ? "" : connection.server->Refusals();
+  if (!refusals.empty()) absl::StrAppend(&error, "; ", refusals);
+  return absl::DeadlineExceededError(error);
 }
 
-}  // namespace
-
-absl::StatusOr<RunStores> MeetAllRanks(const WorldInfo& world,
-                                       absl::Duration timeout) {
+// Sets `connected` once it has a connection to the store.
+absl::StatusOr<RunStores> Meet(const WorldInfo& world, absl::Duration timeout,
+                               std::atomic<bool>& connected) {
   const absl::Time deadline = absl::Now() + timeout;
-  RunStores stores;
-  ASSIGN_OR_RETURN(stores.control, Connect(world, Serves(world), timeout));
-  ASSIGN_OR_RETURN(stores.heartbeat, Connect(world, /*serve=*/false, timeout));
+  ASSIGN_OR_RETURN(Connection connection, Connect(world, timeout));
+  connected = true;
+  for (Store* store : {&connection.control, &connection.heartbeat}) {
+    (*store)->setTimeout(absl::ToChronoMilliseconds(timeout));
+    *store = c10::make_intrusive<c10d::PrefixStore>(
+        absl::StrCat("tessera/attempt_", world.restart_count), *store);
+  }
   absl::Status met = StatusFromTorchOr([&]() -> absl::Status {
-    RETURN_IF_ERROR(ClaimRank(*stores.control, world));
-    return AwaitPeers(*stores.control, world, deadline, timeout);
+    RETURN_IF_ERROR(ClaimRank(*connection.control, world));
+    return AwaitPeers(connection, world, deadline, timeout);
   });
   if (absl::IsInternal(met)) {
     return absl::UnavailableError(
@@ -145,7 +248,53 @@ absl::StatusOr<RunStores> MeetAllRanks(const WorldInfo& world,
                      Address(world), ", which has ended: ", met.message()));
   }
   RETURN_IF_ERROR(met);
-  return stores;
+  return RunStores{connection.control, connection.heartbeat};
+}
+
+// What Meet() does in a thread of its own.
+struct Meeting {
+  bool ended() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    return outcome.has_value();
+  }
+
+  std::atomic<bool> connected = false;
+  absl::Mutex mutex;
+  absl::optional<absl::StatusOr<RunStores>> outcome ABSL_GUARDED_BY(mutex);
+};
+
+// Why a meeting has not ended by itself.
+absl::string_view WhatDoesNotAnswer(const WorldInfo& world, bool connected) {
+  if (connected) {
+    return "the store let this rank in, and then stopped answering; its "
+           "process may be stopped";
+  }
+  if (world.agent_store) {
+    return "something accepts connections there but does not answer as "
+           "torchrun's store does; if another program uses the port, give "
+           "torchrun another one with --master_port";
+  }
+  return "the resolver does not answer; give MASTER_ADDR as an IP address";
+}
+
+}  // namespace
+
+absl::StatusOr<RunStores> MeetAllRanks(const WorldInfo& world,
+                                       absl::Duration timeout) {
+  // The resolver and LibTorch's store set no time limit: whoever listens at the
+  // address and says nothing would make a rank wait for ever. The thread is
+  // left behind then; the process ends with an error.
+  const auto meeting = std::make_shared<Meeting>();
+  std::thread([meeting, world, timeout] {
+    absl::StatusOr<RunStores> outcome =
+        Meet(world, timeout, meeting->connected);
+    const absl::MutexLock lock(&meeting->mutex);
+    meeting->outcome = std::move(outcome);
+  }).detach();
+  const absl::MutexLock lock(&meeting->mutex);
+  meeting->mutex.AwaitWithTimeout(
+      absl::Condition(meeting.get(), &Meeting::ended), timeout + kLatestEnd);
+  if (meeting->ended()) return *std::move(meeting->outcome);
+  return NoStore(world, timeout, WhatDoesNotAnswer(world, meeting->connected));
 }
 
 std::string RankList(const std::vector<int>& ranks) {

@@ -11,19 +11,25 @@
 
 namespace tessera {
 
-// Two connections to the key-value store of a run. A connection carries one
-// request at a time, and the heartbeat must not queue behind a rank that waits.
+// The key-value store of a run, twice: a connection to torchrun's store carries
+// one request at a time, and the heartbeat must not queue behind a rank that
+// waits.
 struct RunStores {
   c10::intrusive_ptr<c10d::Store> control;
   c10::intrusive_ptr<c10d::Store> heartbeat;
 };
 
-// Rank 0 serves the store, on 127.0.0.1 alone where that is the master address
-// (unless an agent serves it already); all ranks connect and wait for each
-// other.
+// Rank 0 serves the store at the master address and on no other interface
+// (unless an agent serves it already), to those who know the run's secret; all
+// ranks connect and wait for each other. Without a secret rank 0 warns if other
+// machines can connect. A master address that is a name of this machine's
+// loopback interface only, in a run of several machines, means all interfaces.
 //
-// Within `timeout`, or DeadlineExceeded names who is missing. InvalidArgument
-// when two processes claim one rank or ranks disagree on the world's size.
+// Returns within `timeout` plus a second, whoever else listens or connects.
+// DeadlineExceeded names who is missing, or what is at the address instead of
+// rank 0. InvalidArgument when two processes claim one rank, or ranks disagree
+// on the world's size or the secret. FailedPrecondition when rank 0 cannot
+// listen at the master address.
 absl::StatusOr<RunStores> MeetAllRanks(const WorldInfo& world,
                                        absl::Duration timeout);
 

@@ -174,10 +174,7 @@ absl::StatusOr<WorldInfo> FromSlurm(const Variables& variables) {
   return world;
 }
 
-}  // namespace
-
-absl::StatusOr<WorldInfo> WorldFromEnvironment(EnvironmentRef environment) {
-  const Variables variables(environment);
+absl::StatusOr<WorldInfo> FromLauncher(const Variables& variables) {
   if (variables.Has("RANK")) return FromTorchrun(variables);
   // Job scripts often export WORLD_SIZE and MASTER_ADDR and leave the ranks to
   // srun; FromSlurm compares the two.
@@ -188,6 +185,28 @@ absl::StatusOr<WorldInfo> WorldFromEnvironment(EnvironmentRef environment) {
     return FromTorchrun(variables);
   }
   return WorldInfo{};
+}
+
+absl::StatusOr<std::string> Secret(const Variables& variables) {
+  constexpr size_t kShortestSecret = 16;
+  const std::string secret =
+      variables.Has("TESSERA_SECRET") ? variables.Text("TESSERA_SECRET") : "";
+  if (secret.empty() || secret.size() >= kShortestSecret) return secret;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "TESSERA_SECRET has ", secret.size(),
+      " characters; it must have at "
+      "least ",
+      kShortestSecret, ", chosen at random (openssl rand -hex 16)"));
+}
+
+}  // namespace
+
+absl::StatusOr<WorldInfo> WorldFromEnvironment(EnvironmentRef environment) {
+  const Variables variables(environment);
+  ASSIGN_OR_RETURN(WorldInfo world, FromLauncher(variables));
+  if (world.world_size == 1) return world;
+  ASSIGN_OR_RETURN(world.secret, Secret(variables));
+  return world;
 }
 
 absl::StatusOr<WorldInfo> WorldFromEnvironment() {

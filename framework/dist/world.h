@@ -24,6 +24,9 @@ struct WorldInfo {
   // How often the launcher has restarted the run; keeps the keys of one attempt
   // apart from those of the attempt before.
   int restart_count = 0;
+  // Known to every rank and to nobody else: who cannot prove to know it is not
+  // let into the store that rank 0 serves. Empty: everyone is.
+  std::string secret;
   std::string source = "single";  // "torchrun", "slurm", "launch", "single"
 };
 
@@ -39,8 +42,11 @@ using EnvironmentRef = absl::FunctionRef<const char*(const char* variable)>;
 //     SLURM_NNODES, with MASTER_ADDR or the first host of SLURM_STEP_NODELIST
 //     or SLURM_JOB_NODELIST, and MASTER_PORT or a port derived from
 //     SLURM_JOB_ID.
+// Both: TESSERA_SECRET, at least 16 characters, the same for every rank;
+// `launch`
+//   makes one for each run. docs/distributed.md says what it protects against.
 // Without either: one process. InvalidArgument names the variable and its value
-// where they contradict each other.
+// where they contradict each other; it never shows the secret.
 absl::StatusOr<WorldInfo> WorldFromEnvironment();
 absl::StatusOr<WorldInfo> WorldFromEnvironment(EnvironmentRef environment);
 

@@ -67,6 +67,17 @@ TEST(LauncherTest, GivesEachRankItsPlace) {
   EXPECT_EQ(outcome.err, "");
 }
 
+TEST(LauncherTest, GivesEachRunASecretOfItsOwn) {
+  const std::string script = "echo $TESSERA_SECRET";
+  const Outcome one = LaunchShell(script, Ranks(2));
+  const Outcome two = LaunchShell(script, Ranks(2));
+  const std::string secret = one.out.substr(4, one.out.find('\n') - 4);
+  EXPECT_EQ(secret.size(), 64) << one.out;
+  EXPECT_THAT(one.out, HasSubstr(absl::StrCat("[0] ", secret, "\n")));
+  EXPECT_THAT(one.out, HasSubstr(absl::StrCat("[1] ", secret, "\n")));
+  EXPECT_THAT(two.out, Not(HasSubstr(secret)));
+}
+
 TEST(LauncherTest, KeepsLinesWholeAndStreamsApart) {
   // 20,000 lines are more than a pipe holds; the last has no newline.
   const Outcome outcome = LaunchShell(
@@ -110,12 +121,12 @@ TEST(LauncherTest, WaitsForTheCauseForAMomentOnly) {
       absl::StrCat("if [ $RANK = 1 ]; then ", exit, "; fi; sleep 60"),
       Ranks(2));
   ASSERT_TRUE(hangs.exit_code.ok()) << hangs.exit_code.status();
-  EXPECT_EQ(*hangs.exit_code, 1);
+  EXPECT_EQ(*hangs.exit_code, kPeerIsGoneExitCode);
   EXPECT_THAT(hangs.err, HasSubstr("rank 1 of 2 exited with code 4; ending"));
   EXPECT_LT(hangs.elapsed, absl::Seconds(8));
   const Outcome none = LaunchShell(exit, Ranks(2));
   ASSERT_TRUE(none.exit_code.ok()) << none.exit_code.status();
-  EXPECT_EQ(*none.exit_code, 1);
+  EXPECT_EQ(*none.exit_code, kPeerIsGoneExitCode);
   EXPECT_THAT(none.err, HasSubstr("exited with code 4\n"));
 }
 
@@ -136,16 +147,45 @@ TEST(LauncherTest, KillsRanksThatIgnoreTheRequest) {
 
 TEST(LauncherTest, PassesSignalsOn) {
   // Rank 0 signals the launcher; both ranks then end in their own way.
+  for (const std::string name : {"INT", "TERM", "HUP", "USR1"}) {
+    const Outcome outcome = LaunchShell(
+        absl::StrCat("trap 'echo caught ", name, "; exit 0' ", name,
+                     "; sleep 0.5; if [ $RANK = 0 ]; then kill -", name,
+                     " $PPID; fi; while :; do sleep 0.1; done"),
+        Ranks(2));
+    ASSERT_TRUE(outcome.exit_code.ok()) << outcome.exit_code.status();
+    EXPECT_EQ(*outcome.exit_code, 0) << name;
+    EXPECT_THAT(outcome.out, HasSubstr(absl::StrCat("[0] caught ", name)));
+    EXPECT_THAT(outcome.out, HasSubstr(absl::StrCat("[1] caught ", name)));
+    EXPECT_THAT(outcome.err, HasSubstr("passing on ")) << name;
+  }
+}
+
+TEST(LauncherTest, RespectsNohup) {
+  std::signal(SIGHUP, SIG_IGN);
   const Outcome outcome = LaunchShell(
-      "trap 'echo caught; exit 0' TERM; sleep 0.5; "
-      "if [ $RANK = 0 ]; then kill -TERM $PPID; fi; "
-      "while :; do sleep 0.1; done",
+      "trap 'echo ended; exit 9' TERM USR1; if [ $RANK = 0 ]; then "
+      "kill -HUP $PPID; fi; sleep 0.5; echo survived",
       Ranks(2));
+  std::signal(SIGHUP, SIG_DFL);
   ASSERT_TRUE(outcome.exit_code.ok()) << outcome.exit_code.status();
   EXPECT_EQ(*outcome.exit_code, 0);
-  EXPECT_THAT(outcome.out, HasSubstr("[0] caught\n"));
-  EXPECT_THAT(outcome.out, HasSubstr("[1] caught\n"));
-  EXPECT_THAT(outcome.err, HasSubstr("passing on Terminated"));
+  EXPECT_THAT(outcome.out, HasSubstr("[0] survived\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("[1] survived\n"));
+  EXPECT_EQ(outcome.err, "");
+}
+
+TEST(LauncherTest, ARepeatedSignalIsNoSecondOne) {
+  // As a terminal that closes sends them, or a supervisor that signals both a
+  // process group and its leader.
+  const Outcome outcome = LaunchShell(
+      "trap 'sleep 1.5; echo saved; exit 143' TERM; sleep 0.5; "
+      "if [ $RANK = 0 ]; then kill -TERM $PPID; sleep 0.2; kill -INT $PPID; "
+      "kill -TERM $PPID; fi; while :; do sleep 0.1; done",
+      Ranks(2));
+  ASSERT_TRUE(outcome.exit_code.ok()) << outcome.exit_code.status();
+  EXPECT_EQ(*outcome.exit_code, 128 + SIGTERM) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("[1] saved\n"));
 }
 
 TEST(LauncherTest, RanksMayEndOneAfterAnotherBySignal) {
@@ -165,7 +205,7 @@ TEST(LauncherTest, RanksMayEndOneAfterAnotherBySignal) {
 TEST(LauncherTest, ASecondSignalKills) {
   const Outcome outcome = LaunchShell(
       "trap '' INT TERM; sleep 0.5; if [ $RANK = 0 ]; then kill -INT $PPID; "
-      "sleep 0.5; kill -INT $PPID; fi; while :; do sleep 0.1; done",
+      "sleep 1.3; kill -INT $PPID; fi; while :; do sleep 0.1; done",
       Ranks(2));
   ASSERT_TRUE(outcome.exit_code.ok()) << outcome.exit_code.status();
   EXPECT_EQ(*outcome.exit_code, 128 + SIGKILL);

@@ -1,17 +1,26 @@
 #include "framework/dist/process_group.h"
 
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ATen/ATen.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "framework/base/exit_code.h"
 #include "framework/dist/launcher.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/framework/dist/foreign_listener.h"
 
 namespace tessera {
 namespace {
@@ -30,6 +39,8 @@ struct Run {
   // As if nothing but the ranks themselves could notice a failure.
   bool ranks_ignore_sigterm = false;
   std::string world_size;  // empty: nproc
+  // Set over all others.
+  std::vector<std::pair<std::string, std::string>> environment = {};
 };
 
 struct Outcome {
@@ -52,6 +63,8 @@ Outcome Execute(const Run& run) {
   set("DIST_TEST_PEER_TIMEOUT", run.peer_timeout);
   set("DIST_TEST_IGNORE_SIGTERM", run.ranks_ignore_sigterm ? "1" : "");
   set("WORLD_SIZE", run.world_size);
+  options.environment.insert(options.environment.end(), run.environment.begin(),
+                             run.environment.end());
   if (run.ranks_ignore_sigterm) options.grace = absl::Seconds(28);
   options.timeout = absl::Minutes(2);
   char* output = nullptr;
@@ -115,7 +128,7 @@ class ProcessGroupFailureTest : public testing::TestWithParam<FailureCase> {};
 
 TEST_P(ProcessGroupFailureTest, EveryRankEndsAndSaysWhy) {
   const Outcome outcome = Execute(GetParam().run);
-  EXPECT_EQ(outcome.exit_code, GetParam().exit_code);
+  EXPECT_EQ(outcome.exit_code, GetParam().exit_code) << outcome.output;
   EXPECT_LT(outcome.elapsed, kLongestFailure);
   for (const auto& matcher : GetParam().output) {
     EXPECT_THAT(outcome.output, matcher);
@@ -152,14 +165,14 @@ INSTANTIATE_TEST_SUITE_P(
                           "sign of life for 5s")}},
         FailureCase{
             {.scenario = "RankZeroStopped", .nproc = 3, .peer_timeout = "5s"},
-            1,
+            kPeerIsGoneExitCode,
             {AnyOf(Says(1, "rank 1 of 3: must end: rank 0 of 3 has "),
                    Says(2, "rank 2 of 3: must end: rank 0 of 3 has "))}},
         // No stack of c10d's, and one that was stopped ends as well.
         FailureCase{{.scenario = "RankOneStopped",
                      .peer_timeout = "5s",
                      .ranks_ignore_sigterm = true},
-                    1,
+                    kPeerIsGoneExitCode,
                     {Says(0, "rank 0 of 2: must end: rank 1 of 2 has "),
                      Says(1, "rank 1 of 2: must end: lost the connection to "),
                      Not(HasSubstr("frame #"))}},
@@ -204,6 +217,21 @@ INSTANTIATE_TEST_SUITE_P(
             2,
             {AnyOf(Says(0, "rank 1 has world size 5, rank 0 has 2"),
                    Says(1, "rank 0 has world size 2, rank 1 has 5"))}},
+        FailureCase{{.scenario = "RankOneHasAnotherSecret",
+                     .peer_timeout = "5s",
+                     .ranks_ignore_sigterm = true},
+                    2,
+                    {Says(0, "rank 0 of 2 awaited rank 1 at 127.0.0.1:"),
+                     HasSubstr("1 connection was refused, from 127.0.0.1:"),
+                     Says(1, "rank 1 of 2 cannot join the run at 127.0.0.1:"),
+                     HasSubstr("rank 0 has another TESSERA_SECRET than this")}},
+        FailureCase{
+            {.scenario = "AddressOfAnotherMachine",
+             .peer_timeout = "5s",
+             .ranks_ignore_sigterm = true,
+             .environment = {{"MASTER_ADDR", "203.0.113.77"}}},
+            2,
+            {Says(0, "cannot listen at 203.0.113.77, which is not an ")}},
         FailureCase{
             {.scenario = "RankTwoClaimsOne", .nproc = 3, .peer_timeout = "5s"},
             2,
@@ -213,6 +241,130 @@ INSTANTIATE_TEST_SUITE_P(
       return absl::StrCat(run.scenario,
                           run.world_size.empty() ? "" : "WithWrongWorldSize");
     });
+
+// Rank 1 of 2 looks for rank 0 where another program listens.
+Outcome MeetAtForeignPort(ForeignListener::Behavior behavior,
+                          bool agent_store) {
+  const ForeignListener foreign(behavior);
+  return Execute({.scenario = "the ranks should not meet",
+                  .nproc = 1,
+                  .peer_timeout = "3s",
+                  .environment = {{"RANK", "1"},
+                                  {"WORLD_SIZE", "2"},
+                                  {"LOCAL_WORLD_SIZE", "2"},
+                                  {"MASTER_PORT", absl::StrCat(foreign.port())},
+                                  {"TORCHELASTIC_USE_AGENT_STORE",
+                                   agent_store ? "True" : "False"}}});
+}
+
+struct ForeignCase {
+  std::string name;
+  ForeignListener::Behavior behavior;
+  bool agent_store;
+  std::string reason;
+};
+
+class ForeignListenerTest : public testing::TestWithParam<ForeignCase> {};
+
+TEST_P(ForeignListenerTest, EndsTheWaitForRankZeroAndIsNamed) {
+  const Outcome outcome =
+      MeetAtForeignPort(GetParam().behavior, GetParam().agent_store);
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_LT(outcome.elapsed, absl::Seconds(10));
+  EXPECT_THAT(outcome.output,
+              HasSubstr("error: rank 1 of 2 awaited rank 0 at 127.0.0.1:"));
+  EXPECT_THAT(outcome.output, HasSubstr(GetParam().reason));
+  EXPECT_THAT(outcome.output, Not(HasSubstr("frame #")));
+}
+
+constexpr char kNotTheAgent[] =
+    "something accepts connections there but does not answer as torchrun's "
+    "store does";
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ForeignListenerTest,
+    testing::Values(
+        ForeignCase{"Silent", ForeignListener::kSilent, false,
+                    "for 3s: something accepts connections there but does not "
+                    "answer as rank 0 does"},
+        ForeignCase{"Rubbish", ForeignListener::kRubbish, false,
+                    "it says 'HTTP/1.1 400"},
+        ForeignCase{"Closes", ForeignListener::kCloses, false,
+                    "ends them before it answers"},
+        ForeignCase{"SilentAgent", ForeignListener::kSilent, true,
+                    kNotTheAgent},
+        ForeignCase{"RubbishAgent", ForeignListener::kRubbish, true,
+                    kNotTheAgent},
+        ForeignCase{"ClosesAgent", ForeignListener::kCloses, true,
+                    kNotTheAgent}),
+    [](const auto& info) { return info.param.name; });
+
+// Rank 2 of `launch` is no rank but torchrun's agent.
+TEST(ProcessGroupTest, UsesTheStoreOfAnAgent) {
+  const Outcome outcome = Execute({.scenario = "AgentServesTheStore",
+                                   .nproc = 3,
+                                   .world_size = "2",
+                                   .environment = {{"LOCAL_WORLD_SIZE", "2"}}});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output,
+              HasSubstr("[0] warning: TESSERA_SECRET does not protect the "
+                        "store at 127.0.0.1:"));
+}
+
+TEST(ProcessGroupTest, EndsWhenAnAgentStopsAnswering) {
+  const Outcome outcome = Execute(
+      {.scenario = "AgentStopsAnswering", .nproc = 3, .peer_timeout = "3s"});
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.output;
+  EXPECT_LT(outcome.elapsed, absl::Seconds(15));
+  EXPECT_THAT(outcome.output,
+              HasSubstr("the store let this rank in, and then stopped"));
+}
+
+TEST(MasterAddressTest, AnyAddressOrNameOfThisMachine) {
+  for (const std::string address : {"127.0.0.2", "localhost"}) {
+    const Outcome outcome = Execute(
+        {.scenario = "Collectives", .environment = {{"MASTER_ADDR", address}}});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    EXPECT_THAT(outcome.output, Not(HasSubstr("warning")));
+  }
+}
+
+// An address of this machine that others can reach; empty if it has none.
+std::string ExternalAddress() {
+  ifaddrs* interfaces = nullptr;
+  if (::getifaddrs(&interfaces) != 0) return "";
+  const absl::Cleanup free = [interfaces] { ::freeifaddrs(interfaces); };
+  for (const ifaddrs* i = interfaces; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET ||
+        (i->ifa_flags & IFF_LOOPBACK) != 0) {
+      continue;
+    }
+    char text[INET_ADDRSTRLEN];
+    const auto* ipv4 = reinterpret_cast<const sockaddr_in*>(i->ifa_addr);
+    return ::inet_ntop(AF_INET, &ipv4->sin_addr, text, sizeof(text));
+  }
+  return "";
+}
+
+TEST(MasterAddressTest, AnExternalOneWithoutASecretWarns) {
+  const std::string address = ExternalAddress();
+  if (address.empty()) GTEST_SKIP() << "only a loopback interface";
+  for (const std::string secret : {"", "sixteen letters!"}) {
+    const Outcome outcome =
+        Execute({.scenario = "Collectives",
+                 .environment = {{"MASTER_ADDR", address},
+                                 {"TESSERA_SECRET", secret}}});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    const auto warns = HasSubstr(
+        absl::StrCat("[0] warning: any machine that reaches ", address, ":"));
+    if (secret.empty()) {
+      EXPECT_THAT(outcome.output, warns);
+    } else {
+      EXPECT_THAT(outcome.output, Not(HasSubstr("warning")));
+    }
+    EXPECT_THAT(outcome.output, Not(HasSubstr("[1] warning")));
+  }
+}
 
 class GpuProcessGroupTest : public testing::Test {
  protected:

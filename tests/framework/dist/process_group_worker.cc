@@ -18,8 +18,10 @@
 #include "absl/time/clock.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
 #include "framework/dist/process_group.h"
 #include "gtest/gtest.h"
+#include "torch/csrc/distributed/c10d/TCPStore.hpp"
 #ifdef TESSERA_CUDA
 #include "ATen/cuda/CUDAGraph.h"
 #include "c10/cuda/CUDAGuard.h"
@@ -232,6 +234,7 @@ using Scenario = absl::Status (*)(Rank&);
 const std::map<std::string, Scenario>& Scenarios() {
   static const auto* const scenarios = new std::map<std::string, Scenario>{
       {"Collectives", Collectives},
+      {"AgentServesTheStore", Collectives},
       {"SlowRankZero", SlowRankZero},
       {"RankOneKilledWhileOthersReduce", RankOneKilledWhileOthersReduce},
       {"RankOneKilledWhileOthersCompute", RankOneKilledWhileOthersCompute},
@@ -255,15 +258,45 @@ absl::Duration DurationFromEnvironment(const char* name,
   return duration;
 }
 
+// Serves the ranks' store, as torchrun's agent does, until both have left; or
+// stops once both wait for a third.
+absl::Status ServeAsAgent(bool stop) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(std::atoi(std::getenv("MASTER_PORT")));
+  options.isServer = true;
+  options.waitWorkers = false;
+  return StatusFromTorch([&] {
+    c10d::TCPStore store("127.0.0.1", options);
+    const auto count = [&](const char* key) {
+      return store.add(absl::StrCat("tessera/attempt_0/", key), 0);
+    };
+    while (stop ? count("claims/0") + count("claims/1") < 2
+                : count("left") < 2) {
+      absl::SleepFor(absl::Milliseconds(50));
+    }
+    if (stop) std::raise(SIGSTOP);
+    absl::SleepFor(absl::Seconds(1));  // rank 0 leaves last
+  });
+}
+
 absl::Status RunScenario(const std::string& name) {
+  const bool agent_stops = name == "AgentStopsAnswering";
+  const bool agent = agent_stops || name == "AgentServesTheStore";
+  if (agent && std::string(std::getenv("RANK")) == "2") {
+    return ServeAsAgent(agent_stops);
+  }
   Rank rank;
   ASSIGN_OR_RETURN(rank.world, WorldFromEnvironment());
+  rank.world.agent_store |= agent;
   // What a wrongly configured cluster does, for the tests of the start.
   if (name == "RankOneExpectsFive" && rank.world.rank == 1) {
     rank.world.world_size = 5;
   }
   if (name == "RankOneLooksElsewhere" && rank.world.rank == 1) {
     rank.world.master_port = 1;
+  }
+  if (name == "RankOneHasAnotherSecret" && rank.world.rank == 1) {
+    rank.world.secret += "!";
   }
   if (name == "RankTwoClaimsOne" && rank.world.rank == 2) rank.world.rank = 1;
   if (std::getenv("DIST_TEST_CUDA") != nullptr) {

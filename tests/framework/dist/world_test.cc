@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 using Environment = std::map<std::string, std::string>;
 
@@ -90,6 +91,23 @@ TEST(WorldTest, OneMachineNeedsNoLocalVariables) {
   EXPECT_EQ(world->local_world_size, 2);
   EXPECT_FALSE(world->agent_store);
   EXPECT_EQ(world->source, "launch");
+}
+
+TEST(WorldTest, ReadsTheSecret) {
+  const std::string secret = "0123456789abcdef";
+  for (const Environment& environment : {Torchrun(), Slurm()}) {
+    EXPECT_EQ(Parse(environment)->secret, "");
+    EXPECT_EQ(Parse(With(environment, "TESSERA_SECRET", secret))->secret,
+              secret);
+    const absl::Status refused =
+        Parse(With(environment, "TESSERA_SECRET", secret.substr(1))).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(refused.message()),
+                HasSubstr("TESSERA_SECRET has 15 characters; it must have at "
+                          "least 16"));
+    EXPECT_THAT(std::string(refused.message()), Not(HasSubstr("abcdef")));
+  }
+  EXPECT_TRUE(Parse({{"TESSERA_SECRET", "short"}}).ok());
 }
 
 TEST(WorldTest, ReadsSlurm) {

@@ -1,0 +1,145 @@
+#include "framework/dist/store_handshake.h"
+
+#include <algorithm>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "framework/base/status_macros.h"
+#include "framework/dist/secret.h"
+
+namespace tessera {
+namespace {
+
+constexpr absl::string_view kProtocol = "tessera-store-1\n";
+constexpr size_t kNonceSize = 32;
+constexpr size_t kGreetingSize = kProtocol.size() + 1 + kNonceSize;
+constexpr absl::string_view kAccepted = "y";
+constexpr absl::string_view kRefused = "n";
+// Their lengths are equal, so that no message of one end is valid for another.
+constexpr absl::string_view kClient = "client";
+constexpr absl::string_view kServer = "server";
+
+constexpr absl::string_view kPortHint =
+    "if another program uses the port, set MASTER_PORT to a free one";
+
+std::string Greeting(absl::string_view secret) {
+  return absl::StrCat(kProtocol, secret.empty() ? "0" : "1",
+                      RandomBytes(kNonceSize));
+}
+
+bool HasSecret(absl::string_view greeting) {
+  return greeting[kProtocol.size()] == '1';
+}
+
+// Whether `bytes` may become a greeting.
+bool IsProtocol(absl::string_view bytes) {
+  const size_t size = std::min(bytes.size(), kProtocol.size());
+  return bytes.substr(0, size) == kProtocol.substr(0, size);
+}
+
+absl::Status Explain(const absl::Status& status) {
+  if (absl::IsDeadlineExceeded(status)) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        "something accepts connections there but does not answer as rank 0 "
+        "does; ",
+        kPortHint));
+  }
+  return absl::UnavailableError(absl::StrCat(
+      "something accepts connections there but ends them before it answers as "
+      "rank 0 does (",
+      status.message(), "); ", kPortHint));
+}
+
+absl::Status NotTheStore(absl::string_view answer) {
+  constexpr size_t kShown = 32;
+  return absl::UnavailableError(absl::StrCat(
+      "what answers there is not rank 0; it says '",
+      absl::CHexEscape(answer.substr(0, kShown)), "'; ", kPortHint));
+}
+
+// Exactly `size` bytes, or an error at the first that is not the protocol's.
+absl::StatusOr<std::string> Receive(const Socket& socket, size_t size,
+                                    absl::Time deadline) {
+  std::string bytes;
+  while (bytes.size() < size) {
+    absl::StatusOr<std::string> some =
+        ReceiveSome(socket, size - bytes.size(), deadline - absl::Now());
+    if (!some.ok()) {
+      return bytes.empty() ? Explain(some.status()) : NotTheStore(bytes);
+    }
+    bytes += *some;
+    if (size == kGreetingSize && !IsProtocol(bytes)) return NotTheStore(bytes);
+    if (bytes == kRefused) break;
+  }
+  return bytes;
+}
+
+absl::Status SecretsDiffer(absl::string_view how) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      how, "; set TESSERA_SECRET to the same text for every rank"));
+}
+
+}  // namespace
+
+absl::Status GreetStore(const Socket& socket, absl::string_view secret,
+                        absl::Time deadline) {
+  const std::string mine = Greeting(secret);
+  const absl::Status sent = SendAll(socket, mine, deadline - absl::Now());
+  if (!sent.ok()) return Explain(sent);
+  ASSIGN_OR_RETURN(const std::string theirs,
+                   Receive(socket, kGreetingSize, deadline));
+  if (HasSecret(theirs) != HasSecret(mine)) {
+    return SecretsDiffer(HasSecret(mine)
+                             ? "rank 0 has no TESSERA_SECRET, this rank has one"
+                             : "rank 0 has a TESSERA_SECRET, this rank none");
+  }
+  const std::string greetings = mine + theirs;
+  const absl::Status proved =
+      SendAll(socket, Authenticator(secret, absl::StrCat(kClient, greetings)),
+              deadline - absl::Now());
+  if (!proved.ok()) return Explain(proved);
+  ASSIGN_OR_RETURN(
+      const std::string verdict,
+      Receive(socket, kAccepted.size() + kAuthenticatorSize, deadline));
+  if (absl::StartsWith(verdict, kAccepted) &&
+      IsAuthenticator(verdict.substr(kAccepted.size()), secret,
+                      absl::StrCat(kServer, greetings))) {
+    return absl::OkStatus();
+  }
+  return SecretsDiffer("rank 0 has another TESSERA_SECRET than this rank");
+}
+
+ClientGreeter::ClientGreeter(absl::string_view secret)
+    : secret_(secret), greeting_(Greeting(secret)) {}
+
+absl::StatusOr<bool> ClientGreeter::Advance(std::string& received,
+                                            std::string& answers) {
+  if (greetings_.empty()) {
+    if (!IsProtocol(received)) {
+      return absl::PermissionDeniedError("it is not a rank of a run");
+    }
+    if (received.size() < kGreetingSize) return false;
+    greetings_ = received.substr(0, kGreetingSize) + greeting_;
+    received.erase(0, kGreetingSize);
+    answers += greeting_;
+    if (HasSecret(greetings_) != HasSecret(greeting_)) {
+      return absl::PermissionDeniedError(HasSecret(greetings_)
+                                             ? "it has a TESSERA_SECRET"
+                                             : "it has no TESSERA_SECRET");
+    }
+  }
+  if (received.size() < kAuthenticatorSize) return false;
+  const std::string proof = received.substr(0, kAuthenticatorSize);
+  received.erase(0, kAuthenticatorSize);
+  if (!IsAuthenticator(proof, secret_, absl::StrCat(kClient, greetings_))) {
+    absl::StrAppend(&answers, kRefused);
+    return absl::PermissionDeniedError("it has another TESSERA_SECRET");
+  }
+  absl::StrAppend(&answers, kAccepted,
+                  Authenticator(secret_, absl::StrCat(kServer, greetings_)));
+  return true;
+}
+
+}  // namespace tessera
