@@ -214,7 +214,8 @@ absl::StatusOr<TokenFile> OpenShard(const std::string& path,
   ASSIGN_OR_RETURN(TokenFile file,
                    TokenFile::Open(path, TokenFileFormat::kTessera));
   RETURN_IF_ERROR(file.VerifyChecksum());
-  if (file.tokens() != split.tokens || file.checksum() != split.checksum) {
+  ASSIGN_OR_RETURN(const uint64_t checksum, file.checksum());
+  if (file.tokens() != split.tokens || checksum != split.checksum) {
     return DamagedError(path);
   }
   return file;
