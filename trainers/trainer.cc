@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "framework/autograd/saved_tensors.h"
 #include "framework/base/exit_code.h"
@@ -131,7 +132,7 @@ absl::Status Trainer::OpenOutputs() {
   if (plan.config.observe().tensorboard()) {
     ASSIGN_OR_RETURN(tensorboard_, TensorboardWriter::Create(folder_.path));
   }
-  WarnWhereNothingIsHeldOut(*session_);
+  WarnOfShortData(*session_);
   const bool bar = WantsProgressBar(plan.config.observe().progress_bar());
   console_ = std::make_unique<Console>(stdout, bar ? stderr : nullptr);
   return absl::OkStatus();
@@ -171,9 +172,11 @@ absl::Status Trainer::Run() {
 
 absl::Status Trainer::DoStep() {
   PhaseScope scope(phases_, absl::StrCat("step_", step_ + 1));
-  ASSIGN_OR_RETURN(const StepBatch batch,
-                   session_->train_loader().Load(samples_));
-  RETURN_IF_ERROR(ExplainOutOfMemory(session_->plan(), RunStep(batch)));
+  const absl::StatusOr<StepBatch> batch =
+      session_->train_loader().Load(samples_);
+  if (absl::IsDataLoss(batch.status())) return SaveDespite(batch.status());
+  RETURN_IF_ERROR(batch.status());
+  RETURN_IF_ERROR(ExplainOutOfMemory(session_->plan(), RunStep(*batch)));
   ++step_;
   samples_ += training().batch_size();
   ++timed_steps_;
@@ -253,19 +256,42 @@ absl::Status Trainer::EvaluateNow() {
   const int64_t windows =
       std::min(session_->data().validation->windows(),
                int64_t{training().eval_batches()} * training().batch_size());
-  ASSIGN_OR_RETURN(
-      const EvaluationResult result,
-      Evaluate(session_->step(), *loader, session_->group(), windows));
+  const absl::StatusOr<EvaluationResult> result =
+      Evaluate(session_->step(), *loader, session_->group(), windows);
+  if (absl::IsDataLoss(result.status())) return SaveDespite(result.status());
+  RETURN_IF_ERROR(result.status());
   if (!is_writer()) return absl::OkStatus();
   const EvalRecord record{.step = step_,
-                          .loss = result.loss,
+                          .loss = result->loss,
                           .unigram_entropy = session_->data().unigram_entropy};
   console_->Eval(record);
   if (tensorboard_ != nullptr) RETURN_IF_ERROR(tensorboard_->Write(record));
   return log_->Log(record);
 }
 
-absl::Status Trainer::SaveCheckpoint() {
+absl::Status Trainer::SaveDespite(const absl::Status& error) {
+  // The other ranks may be in the next step already, so no collective may be
+  // called here: rank 0 writes by itself. The others learn of the failure when
+  // this process ends.
+  if (!is_writer()) return error;
+  std::optional<int64_t> bad;
+  absl::Status saved =
+      StatusFromTorch([&] { bad = session_->step().first_bad_step(); });
+  if (saved.ok() && bad.has_value()) {
+    saved = absl::AbortedError(absl::StrCat(
+        "step ", *bad + 1, " gave a loss or gradient that is not finite"));
+  }
+  if (saved.ok()) saved = SaveCheckpoint(/*with_others=*/false);
+  return absl::Status(
+      error.code(),
+      saved.ok()
+          ? absl::StrCat(error.message(), ". Step ", step_, " is saved in ",
+                         folder_.checkpoints(), ", from where the run resumes")
+          : absl::StrCat(error.message(), ". Step ", step_,
+                         " is not saved: ", saved.message()));
+}
+
+absl::Status Trainer::SaveCheckpoint(bool with_others) {
   if (saved_step_ == step_) return absl::OkStatus();
   RETURN_IF_ERROR(CheckFinite());
   saved_step_ = step_;
@@ -295,26 +321,45 @@ absl::Status Trainer::SaveCheckpoint() {
                      PruneCheckpoints(folder_.checkpoints(), policy));
     for (const std::string& warning : pruned.warnings) LogWarning(warning);
   }
-  return session_->group().Barrier();
+  return with_others ? session_->group().Barrier() : absl::OkStatus();
 }
 
 absl::Status Trainer::PrintSample() {
   const Tokenizer* tokenizer = session_->data().tokenizer.get();
   const int64_t tokens = training().sample_tokens_at_end();
   if (!is_writer() || tokens == 0) return absl::OkStatus();
+  const SamplingOptions options{
+      .temperature = 0.8,
+      .top_p = 0.95,
+      .seed = static_cast<uint64_t>(training().seed()),
+      .max_tokens = tokens};
   if (tokenizer == nullptr) {
-    LogWarning(absl::StrCat("no sample: training.sample_tokens_at_end is ",
-                            tokens, ", but the data has no tokenizer"));
+    absl::Status status = PrintSampleOfTokens(options);
+    if (!absl::IsInvalidArgument(status)) return status;
+    // The prompt is wrong, but training is done and saved.
+    LogWarning(absl::StrCat("no sample: the data has no tokenizer, and ",
+                            status.message()));
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(
-      const std::string text,
-      SampleText(session_->model(), *tokenizer, training().sample_prompt(),
-                 {.temperature = 0.8,
-                  .top_p = 0.95,
-                  .seed = static_cast<uint64_t>(training().seed()),
-                  .max_tokens = tokens}));
+  ASSIGN_OR_RETURN(const std::string text,
+                   SampleText(session_->model(), *tokenizer,
+                              training().sample_prompt(), options));
   absl::PrintF("\n--- sample\n%s\n---\n", text);
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::PrintSampleOfTokens(const SamplingOptions& options) {
+  ASSIGN_OR_RETURN(
+      std::vector<int64_t> prompt,
+      ParseTokenIds(training().sample_prompt(), "training.sample_prompt"));
+  if (prompt.empty()) {  // some token that the model has seen
+    Batch batch;
+    RETURN_IF_ERROR(session_->data().train->Fill({}, &batch));
+    prompt.push_back(batch.ids[0]);
+  }
+  ASSIGN_OR_RETURN(const std::vector<int64_t> ids,
+                   SampleTokens(session_->model(), std::move(prompt), options));
+  absl::PrintF("\n--- sample, token ids\n%s\n---\n", absl::StrJoin(ids, ","));
   return absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@
 #include "framework/observe/tensorboard.h"
 #include "framework/optim/schedule.h"
 #include "trainers/run_folder.h"
+#include "trainers/sampling.h"
 #include "trainers/session.h"
 #include "trainers/stop_signal.h"
 
@@ -38,6 +39,8 @@ class Trainer {
   //                                its step and first bad parameter; the
   //                                weights are those before that step
   //   ResourceExhausted            out of memory, with what would help
+  //   DataLoss                     a token file that another program changed,
+  //                                after a checkpoint
   absl::Status Run();
 
  private:
@@ -53,9 +56,15 @@ class Trainer {
   absl::Status AfterStep();
   absl::Status LogStep();
   absl::Status EvaluateNow();
-  // Nothing where this step's is there already.
-  absl::Status SaveCheckpoint();
+  // Nothing where this step's is there already. Without the others: only rank 0
+  // may call it, and the other ranks take no part.
+  absl::Status SaveCheckpoint(bool with_others = true);
+  // Of data that cannot be read: what was trained so far is good, so rank 0
+  // saves it. Returns `error`, with what became of that.
+  absl::Status SaveDespite(const absl::Status& error);
   absl::Status PrintSample();
+  // Of data without a tokenizer.
+  absl::Status PrintSampleOfTokens(const SamplingOptions& options);
   // The signal that came, to this rank or with several ranks to any, the same
   // on each; 0 so far.
   absl::StatusOr<int> StopSignalOfAnyRank();
