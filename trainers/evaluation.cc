@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "framework/base/log.h"
 #include "framework/base/status_macros.h"
@@ -33,19 +35,39 @@ absl::StatusOr<EvaluationResult> Evaluate(TrainStep& step,
   return result;
 }
 
-void WarnWhereNothingIsHeldOut(const Session& session) {
-  const TrainingConfig& training = session.plan().config.training();
-  if (session.validation_loader() != nullptr ||
-      !training.has_eval_every_steps() || training.eval_batches() == 0) {
+void WarnOfShortData(const Session& session) {
+  const RunConfig& config = session.plan().config;
+  const TrainingConfig& training = config.training();
+  const DataSource& train = *session.data().train;
+  const int64_t window = train.context_length() + 1;
+  if (train.windows() < training.batch_size()) {
+    LogWarning(absl::StrCat(
+        "the ", train.description(), ", is ", train.windows(),
+        " sequences of model.context_length ", train.context_length(),
+        ", but training.batch_size is ", training.batch_size(),
+        ": every step repeats some of them; train on more tokens or lower "
+        "training.batch_size"));
+  }
+  const DataSource* const validation = session.data().validation.get();
+  const bool evaluates =
+      training.eval_batches() > 0 && (training.has_eval_every_steps() ||
+                                      config.data().validation_fraction() > 0);
+  if (!evaluates || (validation != nullptr && validation->tokens() >= window)) {
     return;
   }
+  const std::string what =
+      validation == nullptr
+          ? absl::StrCat("no evaluation: nothing is held out beside the ",
+                         train.description(),
+                         ", with data.validation_fraction ",
+                         config.data().validation_fraction())
+          : absl::StrCat("evaluation on a part of a sequence: the ",
+                         validation->description());
   LogWarning(absl::StrCat(
-      "no evaluation: training.eval_every_steps is ",
-      training.eval_every_steps(), ", but nothing is held out beside the ",
-      session.data().train->description(),
-      "; raise data.validation_fraction, for a prepared folder "
-      "--validation_fraction of trainers:prepare_data, or give "
-      "data.token_files.validation"));
+      what, "; a sequence needs model.context_length + 1 = ", window,
+      " tokens. Raise data.validation_fraction, for a prepared folder "
+      "--validation_fraction of trainers:prepare_data, give "
+      "data.token_files.validation, or set training.eval_batches=0"));
 }
 
 }  // namespace tessera

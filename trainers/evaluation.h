@@ -23,9 +23,9 @@ absl::StatusOr<EvaluationResult> Evaluate(TrainStep& step,
                                           const BatchLoader& loader,
                                           ProcessGroup& group, int64_t windows);
 
-// Logs a warning where training.eval_every_steps asks for what cannot be done:
-// the data holds nothing out.
-void WarnWhereNothingIsHeldOut(const Session& session);
+// Warns of training data with fewer sequences than a batch, and of held-out
+// data too short for one, or none, in a run that evaluates.
+void WarnOfShortData(const Session& session);
 
 }  // namespace tessera
 

@@ -3,9 +3,11 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/text_proto.h"
@@ -20,6 +22,10 @@
 ABSL_FLAG(std::string, checkpoint, "", "a checkpoint, or the folder of a run");
 ABSL_FLAG(std::string, prompt, "",
           "what to continue; empty: starts a document");
+ABSL_FLAG(std::string, prompt_tokens, "",
+          "token ids to continue, as in 1,2,3, instead of --prompt; prints "
+          "token ids, so it needs no tokenizer and does not stop at the end of "
+          "a document");
 ABSL_FLAG(int, max_tokens, 200, "longest sample");
 ABSL_FLAG(double, temperature, 0.8, ">= 0; 0 takes the most likely token");
 ABSL_FLAG(int, top_k, 0, "draw from the k most likely tokens; 0: from all");
@@ -63,6 +69,13 @@ absl::Status Run() {
       .seed = absl::GetFlag(FLAGS_seed),
       .max_tokens = absl::GetFlag(FLAGS_max_tokens)};
   RETURN_IF_ERROR(Validate(sampling));
+  ASSIGN_OR_RETURN(
+      const std::vector<int64_t> prompt_tokens,
+      ParseTokenIds(absl::GetFlag(FLAGS_prompt_tokens), "--prompt_tokens"));
+  if (!prompt_tokens.empty() && !absl::GetFlag(FLAGS_prompt).empty()) {
+    return absl::InvalidArgumentError(
+        "--prompt and --prompt_tokens are both set; give one of them");
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                    OpenCheckpoint(UserPath(path)));
   RunConfig config;
@@ -81,12 +94,20 @@ absl::Status Run() {
     // PlanRun() opens it too, but would tell of a flag of `train`.
     RETURN_IF_ERROR(OpenCudaDevice(0, "--device=CPU").status());
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
-                   TokenizerOf(*checkpoint));
+  std::unique_ptr<Tokenizer> tokenizer;  // null for token ids
+  if (prompt_tokens.empty()) {
+    ASSIGN_OR_RETURN(tokenizer, TokenizerOf(*checkpoint));
+  }
   ASSIGN_OR_RETURN(const RunPlan plan,
                    PlanRun(ForGeneration(config), WorldInfo()));
   ASSIGN_OR_RETURN(const BuiltModel built, BuildModel(plan, nullptr));
   RETURN_IF_ERROR(RestoreParameters(*checkpoint, built.parameters.get()));
+  if (tokenizer == nullptr) {
+    ASSIGN_OR_RETURN(const std::vector<int64_t> ids,
+                     SampleTokens(*built.model, prompt_tokens, sampling));
+    absl::PrintF("%s\n", absl::StrJoin(ids, ","));
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(const std::string text,
                    SampleText(*built.model, *tokenizer,
                               absl::GetFlag(FLAGS_prompt), sampling));
@@ -100,7 +121,9 @@ absl::Status Run() {
 int main(int argc, char** argv) {
   return tessera::RunProgram(
       argc, argv,
-      {.usage = "continues a prompt: generate --checkpoint=DIR [--prompt=TEXT]",
+      {.usage =
+           "continues a prompt: generate --checkpoint=DIR [--prompt=TEXT | "
+           "--prompt_tokens=1,2,3]",
        .version = tessera::BuildSummary()},
       tessera::Run);
 }

@@ -33,6 +33,9 @@ ABSL_FLAG(double, validation_fraction, 0.01,
           "one, its tail");
 ABSL_FLAG(std::string, separator, "<|endoftext|>",
           "text that ends a document inside a file; empty: one per file");
+ABSL_FLAG(bool, skip_invalid, false,
+          "skip files that are not UTF-8 text, naming them, rather than stop "
+          "at the first");
 ABSL_FLAG(uint64_t, seed, 0, "picks the documents to hold out");
 ABSL_FLAG(int, threads, 0, "0: one per core");
 
@@ -52,10 +55,6 @@ void PrintSummary(const std::string& out, const Manifest& manifest) {
                Name(manifest.tokenizer));
   absl::PrintF("entropy    %12.3f nats per token without context\n",
                manifest.unigram_entropy);
-  if (manifest.non_utf8_documents > 0) {
-    absl::PrintF("warning: %d documents are not UTF-8; kept byte for byte\n",
-                 manifest.non_utf8_documents);
-  }
   absl::PrintF("train on it with data { token_files { train: \"%s\" } }\n",
                out);
 }
@@ -84,6 +83,9 @@ absl::Status Run(const std::vector<std::string>& further_inputs) {
   options.validation_fraction = absl::GetFlag(FLAGS_validation_fraction);
   options.seed = absl::GetFlag(FLAGS_seed);
   options.separator = absl::GetFlag(FLAGS_separator);
+  if (absl::GetFlag(FLAGS_skip_invalid)) {
+    options.invalid_text = InvalidText::kSkip;
+  }
   options.threads = absl::GetFlag(FLAGS_threads);
   options.progress = ConsoleProgress();
   ASSIGN_OR_RETURN(const std::vector<std::string> files, ExpandGlobs(patterns));

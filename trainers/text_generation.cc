@@ -1,9 +1,12 @@
 #include "trainers/text_generation.h"
 
+#include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "framework/base/status_macros.h"
 
 namespace tessera {
@@ -24,6 +27,39 @@ absl::StatusOr<std::string> SampleText(const TransformerLm& model,
   return tokenizer.Decode(text);
 }
 
+absl::StatusOr<std::vector<int64_t>> SampleTokens(
+    const TransformerLm& model, std::vector<int64_t> prompt,
+    const SamplingOptions& options) {
+  for (const int64_t id : prompt) {
+    if (id < model.shape().vocab) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the prompt has token id ", id,
+                     ", but the model's vocabulary has ids from 0 to ",
+                     model.shape().vocab - 1, "; use those"));
+  }
+  std::vector<int64_t> tokens = prompt;
+  RETURN_IF_ERROR(Sample(model, std::move(prompt), options,
+                         [&](int64_t token) { tokens.push_back(token); }));
+  return tokens;
+}
+
+absl::StatusOr<std::vector<int64_t>> ParseTokenIds(absl::string_view text,
+                                                   absl::string_view what) {
+  std::vector<int64_t> ids;
+  if (text.empty()) return ids;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    int64_t id;
+    if (!absl::SimpleAtoi(part, &id) || id < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          what, ": '", part,
+          "' is not a token id; give integers >= 0, separated by commas, as in "
+          "1,2,3"));
+    }
+    ids.push_back(id);
+  }
+  return ids;
+}
+
 nlohmann::json TokenizerToJson(const Tokenizer& tokenizer) {
   return {{"kind", std::string(Name(tokenizer.kind()))},
           {"serialized", absl::Base64Escape(tokenizer.Serialize())}};
@@ -36,9 +72,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(
   if (!json.is_object()) {
     return absl::NotFoundError(absl::StrCat(
         checkpoint.folder(),
-        " has no tokenizer: its run read tokens without text; train on a "
-        "folder of trainers:prepare_data, whose tokenizer the checkpoint "
-        "keeps"));
+        " has no tokenizer: its run read tokens without text; give the prompt "
+        "as token ids, --prompt_tokens=1,2,3, or train on a folder of "
+        "trainers:prepare_data, whose tokenizer the checkpoint keeps"));
   }
   ASSIGN_OR_RETURN(const TokenizerKind kind,
                    TokenizerKindFromName(json.value("kind", std::string())));

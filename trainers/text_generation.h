@@ -1,8 +1,10 @@
 #ifndef TRAINERS_TEXT_GENERATION_H_
 #define TRAINERS_TEXT_GENERATION_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -19,6 +21,17 @@ absl::StatusOr<std::string> SampleText(const TransformerLm& model,
                                        const Tokenizer& tokenizer,
                                        absl::string_view prompt,
                                        SamplingOptions options);
+
+// Continues `prompt`, token ids, by options.max_tokens. Returns prompt and
+// sample. InvalidArgument names an id that the model does not have.
+absl::StatusOr<std::vector<int64_t>> SampleTokens(
+    const TransformerLm& model, std::vector<int64_t> prompt,
+    const SamplingOptions& options);
+
+// "1,2,3" as numbers >= 0; empty for an empty text. InvalidArgument names
+// `what` gave the text and the part that is no token id.
+absl::StatusOr<std::vector<int64_t>> ParseTokenIds(absl::string_view text,
+                                                   absl::string_view what);
 
 // The tokenizer as a checkpoint's state.json keeps it, under "tokenizer".
 nlohmann::json TokenizerToJson(const Tokenizer& tokenizer);

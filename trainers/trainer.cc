@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "framework/autograd/saved_tensors.h"
 #include "framework/base/exit_code.h"
@@ -130,7 +131,7 @@ absl::Status Trainer::OpenOutputs() {
   if (plan.config.observe().tensorboard()) {
     ASSIGN_OR_RETURN(tensorboard_, TensorboardWriter::Create(folder_.path));
   }
-  WarnWhereNothingIsHeldOut(*session_);
+  WarnOfShortData(*session_);
   const bool bar = WantsProgressBar(plan.config.observe().progress_bar());
   console_ = std::make_unique<Console>(stdout, bar ? stderr : nullptr);
   return absl::OkStatus();
@@ -170,9 +171,11 @@ absl::Status Trainer::Run() {
 
 absl::Status Trainer::DoStep() {
   PhaseScope scope(phases_, absl::StrCat("step_", step_ + 1));
-  ASSIGN_OR_RETURN(const StepBatch batch,
-                   session_->train_loader().Load(samples_));
-  RETURN_IF_ERROR(ExplainOutOfMemory(session_->plan(), RunStep(batch)));
+  const absl::StatusOr<StepBatch> batch =
+      session_->train_loader().Load(samples_);
+  if (absl::IsDataLoss(batch.status())) return SaveAfter(batch.status());
+  RETURN_IF_ERROR(batch.status());
+  RETURN_IF_ERROR(ExplainOutOfMemory(session_->plan(), RunStep(*batch)));
   ++step_;
   samples_ += training().batch_size();
   ++timed_steps_;
@@ -258,12 +261,13 @@ absl::Status Trainer::EvaluateNow() {
   const int64_t windows =
       std::min(session_->data().validation->windows(),
                int64_t{training().eval_batches()} * training().batch_size());
-  ASSIGN_OR_RETURN(
-      const EvaluationResult result,
-      Evaluate(session_->step(), *loader, session_->group(), windows));
+  const absl::StatusOr<EvaluationResult> result =
+      Evaluate(session_->step(), *loader, session_->group(), windows);
+  if (absl::IsDataLoss(result.status())) return SaveAfter(result.status());
+  RETURN_IF_ERROR(result.status());
   if (!is_writer()) return absl::OkStatus();
   const EvalRecord record{.step = step_,
-                          .loss = result.loss,
+                          .loss = result->loss,
                           .unigram_entropy = session_->data().unigram_entropy};
   console_->Eval(record);
   return Write(record);
@@ -326,51 +330,75 @@ absl::Status Trainer::WriteCheckpoint(const std::string& directory) {
 }
 
 absl::Status Trainer::SaveAfter(const absl::Status& error) {
+  if (!is_writer()) return error;
   // Another run may have the folder's name by now, or its removal may not be
   // over.
   std::string folder = folder_.path;
-  std::string advice;
-  if (!log_->CheckInPlace().ok()) {
+  const bool in_place = log_->CheckInPlace().ok();
+  std::string advice = ", from where the run resumes";
+  if (!in_place) {
     while (absl::EndsWith(folder, "/")) folder.pop_back();
     absl::StrAppend(
         &folder, ".rescued-",
         absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::LocalTimeZone()));
-    advice = absl::StrCat("; go on with --resume=", folder, " and a new --out");
+    advice =
+        absl::StrCat("; resume with --resume=", folder, " and a new --out");
   }
   // The weights belong to step_ only if every step changed them. Unlike
   // CheckFinite(), this does not need the other ranks.
   std::optional<int64_t> bad;
-  RETURN_IF_ERROR(
-      StatusFromTorch([&] { bad = session_->step().first_bad_step(); }));
-  const absl::Status saved =
-      bad.has_value()
-          ? absl::AbortedError(absl::StrCat("step ", *bad + 1, " diverged"))
-          : WriteCheckpoint(folder + "/checkpoints");
+  absl::Status saved =
+      StatusFromTorch([&] { bad = session_->step().first_bad_step(); });
+  if (saved.ok() && bad.has_value()) {
+    saved = absl::AbortedError(absl::StrCat(
+        "step ", *bad + 1, " gave a loss or gradient that is not finite"));
+  }
+  const bool there = in_place && saved_step_ == step_;
+  if (saved.ok() && !there) saved = WriteCheckpoint(folder + "/checkpoints");
   return absl::Status(
       error.code(),
-      absl::StrCat(error.message(), "; the weights of step ", step_,
-                   saved.ok() ? absl::StrCat(" are saved in ",
-                                             newest_checkpoint_, advice)
-                              : absl::StrCat(" are lost: ", saved.message())));
+      saved.ok() ? absl::StrCat(error.message(), ". Step ", step_,
+                                " is saved in ", newest_checkpoint_, advice)
+                 : absl::StrCat(error.message(), ". Step ", step_,
+                                " is not saved: ", saved.message()));
 }
 
 absl::Status Trainer::PrintSample() {
   const Tokenizer* tokenizer = session_->data().tokenizer.get();
   const int64_t tokens = training().sample_tokens_at_end();
   if (!is_writer() || tokens == 0) return absl::OkStatus();
+  const SamplingOptions options{
+      .temperature = 0.8,
+      .top_p = 0.95,
+      .seed = static_cast<uint64_t>(training().seed()),
+      .max_tokens = tokens};
   if (tokenizer == nullptr) {
-    LogWarning(absl::StrCat("no sample: training.sample_tokens_at_end is ",
-                            tokens, ", but the data has no tokenizer"));
+    absl::Status status = PrintSampleOfTokens(options);
+    if (!absl::IsInvalidArgument(status)) return status;
+    // The prompt is wrong, but training is done and saved.
+    LogWarning(absl::StrCat("no sample: the data has no tokenizer, and ",
+                            status.message()));
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(
-      const std::string text,
-      SampleText(session_->model(), *tokenizer, training().sample_prompt(),
-                 {.temperature = 0.8,
-                  .top_p = 0.95,
-                  .seed = static_cast<uint64_t>(training().seed()),
-                  .max_tokens = tokens}));
+  ASSIGN_OR_RETURN(const std::string text,
+                   SampleText(session_->model(), *tokenizer,
+                              training().sample_prompt(), options));
   console_->Sample(text);
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::PrintSampleOfTokens(const SamplingOptions& options) {
+  ASSIGN_OR_RETURN(
+      std::vector<int64_t> prompt,
+      ParseTokenIds(training().sample_prompt(), "training.sample_prompt"));
+  if (prompt.empty()) {  // some token that the model has seen
+    Batch batch;
+    RETURN_IF_ERROR(session_->data().train->Fill({}, &batch));
+    prompt.push_back(batch.ids[0]);
+  }
+  ASSIGN_OR_RETURN(const std::vector<int64_t> ids,
+                   SampleTokens(session_->model(), std::move(prompt), options));
+  console_->Sample(absl::StrJoin(ids, ","));
   return absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@
 #include "framework/observe/tensorboard.h"
 #include "framework/optim/schedule.h"
 #include "trainers/run_folder.h"
+#include "trainers/sampling.h"
 #include "trainers/session.h"
 #include "trainers/stop_signal.h"
 
@@ -41,6 +42,8 @@ class Trainer {
   //                                its step and first bad parameter; the
   //                                weights are those before that step
   //   ResourceExhausted            out of memory, with what would help
+  //   DataLoss                     a token file that another program changed,
+  //                                after a checkpoint
   absl::Status Run();
 
   // The folder of the newest checkpoint that was written or, before that, the
@@ -71,11 +74,14 @@ class Trainer {
   absl::Status SaveInRunFolder();
   // Writes a checkpoint of this step to `directory`, on this rank only.
   absl::Status WriteCheckpoint(const std::string& directory);
-  // Tries to save the weights of a run that has to end because of `error`, one
-  // of the writing rank's output. Returns it, with where they are. The other
-  // ranks need not take part.
+  // What was trained up to here is good although the run must end because of
+  // `error` (data or output that is gone), so rank 0 tries to save it. Calls no
+  // collective: the other ranks may be in the next step, and learn of the
+  // failure when this process ends. Returns `error` and where the weights are.
   absl::Status SaveAfter(const absl::Status& error);
   absl::Status PrintSample();
+  // Of data without a tokenizer.
+  absl::Status PrintSampleOfTokens(const SamplingOptions& options);
   // The signal that came, to this rank or with several ranks to any, the same
   // on each; 0 so far.
   absl::StatusOr<int> StopSignalOfAnyRank();

@@ -12,10 +12,19 @@
 
 namespace tessera {
 
+// What happens to a file that is not text: one with a NUL byte, which binary
+// files have and UTF-16, or that is not UTF-8.
+enum class InvalidText {
+  kRefuse,
+  kSkip,
+  kKeep,  // byte for byte
+};
+
 struct CorpusOptions {
   double validation_fraction = 0;
   uint64_t seed = 0;
   std::string separator;  // empty: a file is one document
+  InvalidText invalid_text = InvalidText::kRefuse;
 };
 
 // Text files cut into documents, and long documents into parts.
@@ -37,20 +46,24 @@ class Corpus {
   // next for the bytes that are missing, half to one and a half times as many
   // where it can begin at a line then. Of a text that is a single document
   // always its last parts and such a tail; both halves end a document.
-  // InvalidArgument where there is no text, or too little to hold out any.
+  // InvalidArgument where there is no text, or too little to hold out any, and
+  // with file and byte for a file that is refused.
   static absl::StatusOr<Corpus> Scan(const std::vector<std::string>& files,
                                      const CorpusOptions& options);
 
   const std::vector<Part>& parts() const { return parts_; }
   int64_t bytes() const { return bytes_; }
   int64_t non_utf8_documents() const { return non_utf8_documents_; }
+  // File, byte and reason of each file that was skipped.
+  const std::vector<std::string>& skipped() const { return skipped_; }
 
   absl::Status Read(const Part& part, std::string* text) const;
 
  private:
-  void AddFile(int32_t file, absl::string_view text,
-               absl::string_view separator);
-  void AddDocument(int32_t file, int64_t begin, absl::string_view document);
+  // Of what is not text and not kept, only the reason in skipped_.
+  absl::Status AddFile(const std::string& path, int32_t index,
+                       const CorpusOptions& options);
+  void Append(const Corpus& other);
   absl::Status HoldOut(const CorpusOptions& options);
   // False, with nothing done, where the parts are far from the fraction.
   bool HoldOutParts(double fraction, absl::Span<const size_t> chosen);
@@ -64,6 +77,7 @@ class Corpus {
   int64_t documents_ = 0;
   int64_t bytes_ = 0;
   int64_t non_utf8_documents_ = 0;
+  std::vector<std::string> skipped_;
 };
 
 }  // namespace tessera

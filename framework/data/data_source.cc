@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "framework/base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -52,7 +53,7 @@ DataSource::DataSource(std::shared_ptr<const TokenSequence> sequence,
                options_.seed) {}
 
 absl::Status DataSource::Fill(const BatchRequest& request, Batch* batch) const {
-  if (absl::Status status = CheckRequest(request); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckRequest(request));
   const int64_t parts = int64_t{request.world_size} * request.micro_batches;
   const int64_t part =
       int64_t{request.rank} * request.micro_batches + request.micro_batch;
@@ -66,12 +67,13 @@ absl::Status DataSource::Fill(const BatchRequest& request, Batch* batch) const {
   batch->global_valid_targets =
       sampler_.ValidTargets(request.first_sample, end);
   for (int64_t row = 0; row < batch->batch; ++row) {
-    FillRow(begin + row < end ? begin + row : -1, row, batch);
+    RETURN_IF_ERROR(FillRow(begin + row < end ? begin + row : -1, row, batch));
   }
   return absl::OkStatus();
 }
 
-void DataSource::FillRow(int64_t sample, int64_t row, Batch* batch) const {
+absl::Status DataSource::FillRow(int64_t sample, int64_t row,
+                                 Batch* batch) const {
   const int64_t context = options_.context_length;
   const auto ids = absl::MakeSpan(batch->ids).subspan(row * context, context);
   const auto targets =
@@ -81,12 +83,14 @@ void DataSource::FillRow(int64_t sample, int64_t row, Batch* batch) const {
     const int64_t window = sampler_.Window(sample);
     valid = sampler_.ValidTargets(window);
     // The inputs are one token and the targets shifted right by one.
-    sequence_->Read(window * context, ids.first(1));
-    sequence_->Read(window * context + 1, targets.first(valid));
+    RETURN_IF_ERROR(sequence_->Read(window * context, ids.first(1)));
+    RETURN_IF_ERROR(
+        sequence_->Read(window * context + 1, targets.first(valid)));
     std::copy_n(targets.data(), valid - 1, ids.data() + 1);
   }
   std::fill(ids.begin() + valid, ids.end(), 0);
   std::fill(targets.begin() + valid, targets.end(), kIgnoredTarget);
+  return absl::OkStatus();
 }
 
 }  // namespace tessera

@@ -58,8 +58,8 @@ class DataSource {
   static absl::StatusOr<std::unique_ptr<DataSource>> Create(
       std::shared_ptr<const TokenSequence> sequence, Options options);
 
-  // InvalidArgument where the request does not divide evenly. Reuses the
-  // vectors' memory.
+  // InvalidArgument where the request does not divide evenly; an error of the
+  // token files otherwise. Reuses the vectors' memory.
   absl::Status Fill(const BatchRequest& request, Batch* batch) const;
 
   int64_t windows() const { return sampler_.windows(); }
@@ -70,7 +70,7 @@ class DataSource {
 
  private:
   DataSource(std::shared_ptr<const TokenSequence> sequence, Options options);
-  void FillRow(int64_t sample, int64_t row, Batch* batch) const;
+  absl::Status FillRow(int64_t sample, int64_t row, Batch* batch) const;
 
   const std::shared_ptr<const TokenSequence> sequence_;
   const Options options_;

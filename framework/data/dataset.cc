@@ -1,5 +1,6 @@
 #include "framework/data/dataset.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "framework/data/prepare.h"
 #include "framework/data/token_file.h"
 #include "framework/data/token_sequence.h"
+#include "google/protobuf/repeated_ptr_field.h"
 
 namespace tessera {
 namespace {
@@ -52,8 +54,9 @@ struct FileList {
   uint64_t fingerprint = 0;
 
   absl::Status Add(TokenFile file, int64_t vocab_size) {
-    RETURN_IF_ERROR(file.CheckTokens(vocab_size));
-    fingerprint = Mix(fingerprint, file.checksum());
+    RETURN_IF_ERROR(file.LimitTokens(vocab_size));
+    ASSIGN_OR_RETURN(const uint64_t checksum, file.checksum());
+    fingerprint = Mix(fingerprint, checksum);
     files.push_back(std::move(file));
     return absl::OkStatus();
   }
@@ -106,6 +109,29 @@ TokenFileFormat FormatFromConfig(TokenFiles::Format format) {
   }
 }
 
+// The paths that a config lists, each shell pattern replaced by its matches in
+// order. What exists is no pattern.
+absl::StatusOr<std::vector<std::string>> ExpandPaths(
+    const google::protobuf::RepeatedPtrField<std::string>& listed,
+    absl::string_view field) {
+  std::vector<std::string> paths;
+  for (const std::string& given : listed) {
+    const std::string path = UserPath(given);
+    if (FileExists(path) || path.find_first_of("*?[") == std::string::npos) {
+      paths.push_back(path);
+      continue;
+    }
+    ASSIGN_OR_RETURN(const std::vector<std::string> matches, Glob(path));
+    if (matches.empty()) {
+      return absl::NotFoundError(
+          absl::StrCat("data.token_files.", field, ": no file matches ", path,
+                       "; name files or prepared folders that exist"));
+    }
+    paths.insert(paths.end(), matches.begin(), matches.end());
+  }
+  return paths;
+}
+
 // Opens what token_files.train or .validation lists; of a prepared folder the
 // split that `is_train` says. The folders' tokenizer, one for all, comes back
 // in *tokenizer.
@@ -147,12 +173,10 @@ absl::StatusOr<FileList> OpenPaths(const std::vector<std::string>& paths,
 absl::StatusOr<Source> OpenSource(const TokenFiles& config,
                                   double validation_fraction,
                                   const DatasetOptions& options) {
-  std::vector<std::string> train, validation;
-  for (const std::string& path : config.train())
-    train.push_back(UserPath(path));
-  for (const std::string& path : config.validation()) {
-    validation.push_back(UserPath(path));
-  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> train,
+                   ExpandPaths(config.train(), "train"));
+  ASSIGN_OR_RETURN(const std::vector<std::string> validation,
+                   ExpandPaths(config.validation(), "validation"));
   const std::string name = absl::StrJoin(config.train(), ", ");
   if (train.size() == 1 && validation.empty() &&
       FileExists(train[0] + "/manifest.json")) {
@@ -189,10 +213,11 @@ absl::StatusOr<Source> OpenSource(const SyntheticTokens& config,
   source.unigram_entropy = std::log(static_cast<double>(options.vocab_size));
   source.fingerprint = Mix(Mix(options.seed, config.epoch_tokens()),
                            Mix(options.vocab_size, config.successors()));
-  // Behind the epoch's tokens come as many more as validation needs: the same
-  // chain, never trained on.
-  const auto held_out = static_cast<int64_t>(std::ceil(
+  // Behind the epoch's tokens come as many more as validation needs, a window
+  // at least: the same chain, never trained on.
+  auto held_out = static_cast<int64_t>(std::ceil(
       validation_fraction * static_cast<double>(config.epoch_tokens())));
+  if (held_out > 0) held_out = std::max(held_out, options.context_length + 1);
   const std::shared_ptr<const TokenSequence> whole =
       CreateSyntheticSequence({.tokens = config.epoch_tokens() + held_out,
                                .vocab_size = options.vocab_size,
@@ -228,6 +253,19 @@ absl::StatusOr<Source> OpenSource(const DataConfig& config,
 absl::StatusOr<Dataset> CreateDataset(const DataConfig& config,
                                       const DatasetOptions& options) {
   ASSIGN_OR_RETURN(Source source, OpenSource(config, options));
+  if (const int64_t tokens = source.train->tokens();
+      tokens <= options.context_length) {
+    const std::string shorter_context =
+        tokens < kSmallestSplit
+            ? ""
+            : absl::StrCat(", or set model.context_length to at most ",
+                           tokens - 1);
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the train split of ", source.name, " has ", tokens,
+        " tokens, less than one training sequence: model.context_length is ",
+        options.context_length, ", and a sequence needs one token more, ",
+        options.context_length + 1, "; train on more tokens", shorter_context));
+  }
   const auto open = [&](std::shared_ptr<const TokenSequence> tokens,
                         absl::string_view split, bool shuffle) {
     DataSource::Options source_options = {

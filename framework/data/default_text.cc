@@ -184,7 +184,9 @@ absl::StatusOr<PreparedFolder> OpenDefaultText(const PrepareOptions& options) {
   for (const Header& header : headers) {
     files.push_back(absl::StrCat(include, "/", header.path));
   }
-  RETURN_IF_ERROR(PrepareText(files, folder, options).status());
+  PrepareOptions any_header = options;
+  any_header.invalid_text = InvalidText::kKeep;
+  RETURN_IF_ERROR(PrepareText(files, folder, any_header).status());
   return OpenPreparedFolder(folder);
 }
 

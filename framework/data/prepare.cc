@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <filesystem>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -16,6 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "framework/base/file.h"
+#include "framework/base/log.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/system_error.h"
 #include "framework/data/corpus.h"
@@ -92,6 +95,16 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizer(
   RETURN_IF_ERROR(read);
   if (tokenizer.ok()) Report(options.progress, phase, 1);
   return tokenizer;
+}
+
+void WarnOfSkipped(const Corpus& corpus, size_t files) {
+  for (const std::string& why : corpus.skipped()) {
+    LogWarning(absl::StrCat("skipped ", why));
+  }
+  if (!corpus.skipped().empty()) {
+    LogWarning(absl::StrCat("skipped ", corpus.skipped().size(), " of ", files,
+                            " files, which are not UTF-8 text"));
+  }
 }
 
 absl::Status CheckStop(const PrepareOptions& options) {
@@ -204,6 +217,33 @@ std::string Parent(absl::string_view path) {
   return std::string(path.substr(0, std::max<size_t>(slash, 1)));
 }
 
+// Whether `out`, which must not exist, can be made: makes a folder with a file
+// where it shall be, or in the nearest folder above that exists, and removes it
+// again.
+absl::Status CheckCanMake(const std::string& out) {
+  std::error_code error;
+  if (FileExists(out) || std::filesystem::is_symlink(out, error)) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        out, " exists; remove it or choose another output folder"));
+  }
+  std::string missing = out;
+  while (!FileExists(Parent(missing)) && Parent(missing) != missing) {
+    missing = Parent(missing);
+  }
+  const std::string trial = absl::StrCat(missing, ".trial-", getpid());
+  const auto remove_trial =
+      absl::MakeCleanup([&] { RemoveTree(trial).IgnoreError(); });
+  absl::Status status = MakeDirectories(trial);
+  if (status.ok()) {  // an empty folder still fits on a full disk
+    status = WriteFileAtomically(trial + "/file", std::string(64 << 10, 'x'));
+  }
+  if (status.ok()) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat("the output folder ", out,
+                                   " cannot be made: ", status.message(),
+                                   "; choose one that can be written"));
+}
+
 absl::Status DamagedError(const std::string& path) {
   return absl::DataLossError(absl::StrCat(
       path,
@@ -216,7 +256,8 @@ absl::StatusOr<TokenFile> OpenShard(const std::string& path,
   ASSIGN_OR_RETURN(TokenFile file,
                    TokenFile::Open(path, TokenFileFormat::kTessera));
   RETURN_IF_ERROR(file.VerifyChecksum());
-  if (file.tokens() != split.tokens || file.checksum() != split.checksum) {
+  ASSIGN_OR_RETURN(const uint64_t checksum, file.checksum());
+  if (file.tokens() != split.tokens || checksum != split.checksum) {
     return DamagedError(path);
   }
   return file;
@@ -248,13 +289,14 @@ absl::StatusOr<Manifest> PrepareText(const std::vector<std::string>& files,
   if (options.threads == 0) {
     options.threads = std::max<int>(1, std::thread::hardware_concurrency());
   }
-  if (FileExists(out)) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        out, " exists; remove it or choose another output folder"));
-  }
-  ASSIGN_OR_RETURN(const Corpus corpus,
-                   Corpus::Scan(files, {options.validation_fraction,
-                                        options.seed, options.separator}));
+  RETURN_IF_ERROR(CheckCanMake(out));
+  ASSIGN_OR_RETURN(
+      const Corpus corpus,
+      Corpus::Scan(files, {.validation_fraction = options.validation_fraction,
+                           .seed = options.seed,
+                           .separator = options.separator,
+                           .invalid_text = options.invalid_text}));
+  WarnOfSkipped(corpus, files.size());
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
                    MakeTokenizer(corpus, options));
   RETURN_IF_ERROR(CheckStop(options));

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "framework/data/corpus.h"
 #include "framework/data/manifest.h"
 #include "framework/data/progress.h"
 #include "framework/data/token_file.h"
@@ -24,6 +25,8 @@ struct PrepareOptions {
   uint64_t seed = 0;                  // picks the validation documents
   // Ends a document inside a file and is no part of it, as in TinyStories.
   std::string separator = "<|endoftext|>";
+  // Files that are skipped are named in the log.
+  InvalidText invalid_text = InvalidText::kRefuse;
   int threads = 0;  // 0: one per core
   ProgressSink progress;
   // Asked before the unfinished folder is made and after each part that went
@@ -39,7 +42,8 @@ struct PrepareOptions {
 absl::StatusOr<std::vector<std::string>> ExpandGlobs(
     const std::vector<std::string>& patterns);
 
-// Makes the folder `out`, which must not exist: learns a tokenizer on some
+// Makes the folder `out`, which must not exist; whether it can be made is tried
+// before the text is read. Learns a tokenizer on some
 // 6 MiB of the training documents, encodes all, writes tokens and manifest. The
 // same text and options give the same bytes. A file is a document, or several
 // where it holds the separator. Of several, those longer than 64 KiB are split

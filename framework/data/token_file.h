@@ -3,15 +3,18 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "framework/base/mapped_file.h"
+#include "framework/base/random_access_file.h"
 #include "xxhash.h"
 
 namespace tessera {
@@ -26,16 +29,18 @@ namespace tessera {
 //              24  uint64   XXH3-64 of the bytes behind the header
 //              32           zeros
 //   kNanoGpt  uint16 tokens and nothing else (karpathy/nanoGPT, prepare.py)
-//   kLlmC     256 int32 {20240520, 1, tokens, 0...}, then uint16 tokens
-//             (karpathy/llm.c, dev/data/data_common.py)
+//   kLlmC     256 int32 {magic, version, tokens, 0...}, then the tokens
+//             (karpathy/llm.c, dev/data/data_common.py):
+//               20240520, 1  uint16, GPT-2's vocabulary
+//               20240801, 7  uint32, Llama 3's
 enum class TokenFileFormat {
-  kDetect,  // kTessera or kLlmC, by magic; kNanoGpt has none
+  kDetect,  // kTessera or kLlmC, by magic number
   kTessera,
-  kNanoGpt,
+  kNanoGpt,  // the same, and kNanoGpt where there is no magic number
   kLlmC,
 };
 
-// A token file, memory-mapped.
+// A token file. It stays open; tokens are read when they are asked for.
 class TokenFile {
  public:
   // Refuses a file that is truncated, empty, of another format, version or size
@@ -43,40 +48,51 @@ class TokenFile {
   static absl::StatusOr<TokenFile> Open(const std::string& path,
                                         TokenFileFormat format);
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
   TokenFileFormat format() const { return format_; }
   int64_t tokens() const { return tokens_; }
 
   // Copies tokens [begin, begin + out.size()), which must lie in the file.
-  void Read(int64_t begin, absl::Span<int64_t> out) const;
+  // DataLoss, with file and byte, if another program has shortened the file
+  // since it was opened, or has put a token into it that LimitTokens() refuses.
+  absl::Status Read(int64_t begin, absl::Span<int64_t> out) const;
 
   // Reads the whole file: every token must be below `vocab_size`, because an
   // embedding would read past its table. OutOfRange with file and byte offset.
-  absl::Status CheckTokens(int64_t vocab_size) const;
+  // From then on Read() checks the tokens that it reads.
+  absl::Status LimitTokens(int64_t vocab_size);
 
   // XXH3-64 of the tokens' bytes: as the header of a kTessera file says, which
   // VerifyChecksum() compares with the tokens; of others, computed at each
   // call.
-  uint64_t checksum() const;
+  absl::StatusOr<uint64_t> checksum() const;
   // DataLoss where the tokens of a kTessera file are not those that were
   // written; reads them all. The other formats cannot tell and pass.
   absl::Status VerifyChecksum() const;
 
  private:
-  TokenFile(std::string path, MappedFile file)
-      : path_(std::move(path)), file_(std::move(file)) {}
-  absl::Status ParseTessera();
+  explicit TokenFile(RandomAccessFile file) : file_(std::move(file)) {}
+  // `head` is the beginning of the file.
+  absl::Status ParseTessera(absl::string_view head);
   absl::Status ParseNanoGpt();
-  absl::Status ParseLlmC();
-  uint64_t ComputeChecksum() const;
+  absl::Status ParseLlmC(absl::string_view head);
+  // Calls `visit` with all tokens' bytes, some at a time.
+  absl::Status ForEachBlock(absl::FunctionRef<absl::Status(
+                                int64_t first_token, absl::string_view bytes)>
+                                visit) const;
+  absl::StatusOr<uint64_t> ComputeChecksum() const;
+  int64_t ByteOf(int64_t token) const {
+    return header_bytes_ + token * token_bytes_;
+  }
 
-  std::string path_;
-  MappedFile file_;
+  RandomAccessFile file_;
   TokenFileFormat format_ = TokenFileFormat::kDetect;
   int64_t header_bytes_ = 0;
   int64_t token_bytes_ = 2;
   int64_t tokens_ = 0;
   uint64_t stored_checksum_ = 0;
+  // Of LimitTokens().
+  int64_t vocab_size_ = std::numeric_limits<int64_t>::max();
 };
 
 struct TokenFileSummary {

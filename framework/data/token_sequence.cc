@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "framework/base/check.h"
+#include "framework/base/status_macros.h"
 #include "framework/data/permutation.h"
 
 namespace tessera {
@@ -19,7 +20,7 @@ class FileSequence : public TokenSequence {
 
   int64_t tokens() const override { return ends_.empty() ? 0 : ends_.back(); }
 
-  void Read(int64_t begin, absl::Span<int64_t> out) const override {
+  absl::Status Read(int64_t begin, absl::Span<int64_t> out) const override {
     size_t i =
         std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin();
     while (!out.empty()) {
@@ -27,11 +28,12 @@ class FileSequence : public TokenSequence {
       const int64_t place = begin - (ends_[i] - files_[i].tokens());
       const size_t count =
           std::min<size_t>(out.size(), files_[i].tokens() - place);
-      files_[i].Read(place, out.first(count));
+      RETURN_IF_ERROR(files_[i].Read(place, out.first(count)));
       out.remove_prefix(count);
       begin += static_cast<int64_t>(count);
       ++i;
     }
+    return absl::OkStatus();
   }
 
  private:
@@ -49,10 +51,10 @@ class Subsequence : public TokenSequence {
 
   int64_t tokens() const override { return end_ - begin_; }
 
-  void Read(int64_t begin, absl::Span<int64_t> out) const override {
+  absl::Status Read(int64_t begin, absl::Span<int64_t> out) const override {
     TESSERA_CHECK(begin >= 0 &&
                   begin + static_cast<int64_t>(out.size()) <= tokens());
-    whole_->Read(begin_ + begin, out);
+    return whole_->Read(begin_ + begin, out);
   }
 
  private:
@@ -71,7 +73,7 @@ class SyntheticSequence : public TokenSequence {
 
   int64_t tokens() const override { return options_.tokens; }
 
-  void Read(int64_t begin, absl::Span<int64_t> out) const override {
+  absl::Status Read(int64_t begin, absl::Span<int64_t> out) const override {
     const int64_t end = begin + static_cast<int64_t>(out.size());
     TESSERA_CHECK(begin >= 0 && end <= options_.tokens);
     int64_t token = 0;
@@ -79,6 +81,7 @@ class SyntheticSequence : public TokenSequence {
       token = Next(token, i);
       if (i >= begin) out[i - begin] = token;
     }
+    return absl::OkStatus();
   }
 
  private:

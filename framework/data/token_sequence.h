@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "framework/data/token_file.h"
 
@@ -15,8 +16,9 @@ class TokenSequence {
  public:
   virtual ~TokenSequence() = default;
   virtual int64_t tokens() const = 0;
-  // Copies tokens [begin, begin + out.size()), which must lie inside.
-  virtual void Read(int64_t begin, absl::Span<int64_t> out) const = 0;
+  // Copies tokens [begin, begin + out.size()), which must lie inside. An error
+  // names the file that cannot be read.
+  virtual absl::Status Read(int64_t begin, absl::Span<int64_t> out) const = 0;
 };
 
 // The files' tokens behind one another.

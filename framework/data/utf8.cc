@@ -49,22 +49,27 @@ int Utf8CharacterBytes(absl::string_view text) {
   return bytes;
 }
 
-bool IsUtf8(absl::string_view text) {
-  while (!text.empty()) {
+size_t Utf8PrefixBytes(absl::string_view text) {
+  absl::string_view rest = text;
+  while (!rest.empty()) {
     // Most text is mostly ASCII: eight characters at once.
     uint64_t word;
-    if (text.size() >= sizeof(word)) {
-      memcpy(&word, text.data(), sizeof(word));
+    if (rest.size() >= sizeof(word)) {
+      memcpy(&word, rest.data(), sizeof(word));
       if ((word & 0x8080808080808080) == 0) {
-        text.remove_prefix(sizeof(word));
+        rest.remove_prefix(sizeof(word));
         continue;
       }
     }
-    const int bytes = Utf8CharacterBytes(text);
-    if (bytes == 0) return false;
-    text.remove_prefix(bytes);
+    const int bytes = Utf8CharacterBytes(rest);
+    if (bytes == 0) break;
+    rest.remove_prefix(bytes);
   }
-  return true;
+  return text.size() - rest.size();
+}
+
+bool IsUtf8(absl::string_view text) {
+  return Utf8PrefixBytes(text) == text.size();
 }
 
 }  // namespace tessera

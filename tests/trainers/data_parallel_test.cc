@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "framework/base/file.h"
 #include "framework/base/runtime_files.h"
 #include "framework/checkpoint/safetensors.h"
 #include "gmock/gmock.h"
@@ -175,6 +177,37 @@ TEST(DataParallelFailureTest, AnErrorOfRankZeroAloneIsSaid) {
   const size_t said = outcome.output.find(error);
   EXPECT_NE(said, std::string::npos) << outcome.output;
   EXPECT_EQ(outcome.output.find(error, said + 1), std::string::npos);
+}
+
+// Each rank reads its own half of this file's four sequences at every step.
+TEST(DataParallelFailureTest, RankZeroSavesIfItCannotReadItsTokens) {
+  for (const int rank : {0, 1}) {
+    const std::string run = Folder(absl::StrCat("unreadable_", rank));
+    const std::string tokens = Folder("four_sequences");
+    const Outcome outcome = Shell(absl::StrCat(
+        "head -c 130 /dev/zero > ", tokens, "; ",
+        FindRuntimeFile("trainers/launch").value(), " --nproc=2", ToyFlags(),
+        " --set training.steps=1000000 --set 'data={token_files {train: \"",
+        tokens, "\" format: NANOGPT} shuffle: false validation_fraction: 0}'",
+        " --out=", run, " & PID=$!; until grep -q '\"step\":3,' ", run,
+        "/run.jsonl 2>/dev/null; do sleep 0.01; done; ",
+        rank == 0 ? "printf '\\377\\377' | dd status=none conv=notrunc of="
+                  : "truncate -s 100 ",
+        tokens, "; wait $PID"));
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+    EXPECT_THAT(outcome.output,
+                testing::HasSubstr(absl::StrCat(
+                    "[rank ", rank, "] error: ", tokens, ", byte ")));
+    const auto saved = ListDirectory(run + "/checkpoints");
+    if (rank == 1) {  // rank 0 is inside the step when it learns of it
+      EXPECT_FALSE(saved.ok());
+      continue;
+    }
+    ASSERT_TRUE(saved.ok()) << outcome.output;
+    const int64_t step = Records(run, "step").back()["step"];
+    EXPECT_THAT(*saved,
+                testing::ElementsAre(absl::StrFormat("step_%08d", step)));
+  }
 }
 
 TEST(DataParallelFailureTest, ARunInUseIsRefused) {

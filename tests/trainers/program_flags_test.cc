@@ -234,11 +234,36 @@ TEST(ProgramsTest, PrepareDataTakesFurtherInputs) {
   EXPECT_EQ(manifest["validation"]["documents"], 1);
 }
 
+TEST(ProgramsTest, PrepareDataRefusesFilesThatAreNotTextOrSkipsThem) {
+  const std::string folder = Folder("mixed"), out = Folder("mixed_tokens");
+  ASSERT_TRUE(MakeDirectories(folder).ok());
+  for (const char* name : {"/a.txt", "/c.txt"}) {
+    ASSERT_TRUE(WriteFileAtomically(folder + name, "text\n").ok());
+  }
+  ASSERT_TRUE(WriteFileAtomically(folder + "/b.txt", "caf\xe9").ok());
+  const std::string command = Program("prepare_data") + "--input=" + folder +
+                              "/*.txt --tokenizer=bytes --out=" + out;
+  const Outcome refused = Shell(command);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.output,
+              HasSubstr(folder + "/b.txt, byte 3: 0xe9 is not UTF-8"));
+  EXPECT_THAT(Glob(out + "*").value(), IsEmpty());
+  const Outcome skipped = Shell(command + " --skip_invalid");
+  EXPECT_EQ(skipped.exit_code, 0) << skipped.output;
+  EXPECT_THAT(skipped.output,
+              AllOf(HasSubstr("warning: skipped " + folder + "/b.txt, byte 3"),
+                    HasSubstr("warning: skipped 1 of 3 files")));
+  const nlohmann::json manifest = Json(out + "/manifest.json");
+  EXPECT_EQ(manifest["train"]["bytes"].get<int>() +
+                manifest["validation"]["bytes"].get<int>(),
+            10);
+}
+
 TEST(ProgramsTest, PrepareDataRemovesWhatASignalInterrupts) {
   const std::string text = Folder("zeros.txt"), out = Folder("stopped");
-  // Zeros that take no space, enough for seconds of work.
+  // Enough for seconds of work.
   const Outcome outcome = Shell(absl::StrCat(
-      "truncate -s 256M ", text, "; ", Program("prepare_data"),
+      "yes text | head -c 256M > ", text, "; ", Program("prepare_data"),
       "--tokenizer=bytes --threads=1 --out=", out, " ", text, " & ",
       "until ls -d ", out, ".partial-*; do kill -0 $! || break; done; ",
       "kill -TERM $!; wait $!"));

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "framework/base/file.h"
 #include "framework/base/runtime_files.h"
@@ -18,8 +19,10 @@
 namespace tessera {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::Not;
 
 void Damage(const std::string& file) {
@@ -374,22 +377,98 @@ TokenFile NanoGptTokens(const std::string& name, int tokens) {
 }
 
 TEST(TrainTest, SaysWhereNothingIsLeftToEvaluateOn) {
-  for (const auto& [tokens, evaluates] :
-       {std::pair<int, bool>{100, false}, {10000, true}}) {  // 1 % of them
+  const std::string no = "warning: no evaluation: nothing is held out beside ";
+  const std::string part = "warning: evaluation on a part of a sequence: ";
+  struct Case {
+    int tokens;  // 1 % of them are held out
+    std::string warning;
+    std::string numbers;
+  };
+  for (const auto& [tokens, warning, numbers] :
+       {Case{100, no, ", 100 tokens, with data.validation_fraction 0.01; a "},
+        Case{1000, part, "validation split of "}, Case{10000, "", ""}}) {
     const std::string run = Folder("held_out");
     const TokenFile file = NanoGptTokens("tokens", tokens);
     const Outcome outcome =
         Shell(file.before + ToyTrain({file.flags, "--out=" + run}));
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
-    EXPECT_EQ(Records(run, "eval").empty(), !evaluates);
-    const auto warning = HasSubstr(
-        "warning: no evaluation: training.eval_every_steps is 10, but ");
-    if (evaluates) {
-      EXPECT_THAT(outcome.output, Not(warning));
-    } else {
-      EXPECT_THAT(outcome.output, warning);
-      EXPECT_THAT(outcome.output, HasSubstr("raise data.validation_fraction"));
+    EXPECT_EQ(Records(run, "eval").empty(), warning == no);
+    if (warning.empty()) {
+      EXPECT_THAT(outcome.output, Not(HasSubstr("warning")));
+      continue;
     }
+    EXPECT_THAT(outcome.output, HasSubstr(warning));
+    EXPECT_THAT(outcome.output, HasSubstr(numbers));
+    EXPECT_THAT(outcome.output,
+                HasSubstr("a sequence needs model.context_length + 1 = 17 "
+                          "tokens. Raise data.validation_fraction"));
+    const Outcome off =
+        Shell(ToyTrain({file.flags, "--set training.eval_batches=0",
+                        "--resume=never --out=" + Folder("eval_off")}));
+    EXPECT_THAT(off.output, Not(HasSubstr("evaluation on"))) << off.output;
+    EXPECT_THAT(off.output, Not(HasSubstr("no evaluation")));
+  }
+}
+
+TEST(TrainTest, RefusesLessDataThanASequenceAndWarnsOfLessThanABatch) {
+  const std::string run = Folder("little");
+  const TokenFile ten = NanoGptTokens("ten_tokens", 10);
+  const Outcome refused =
+      Shell(ten.before + ToyTrain({ten.flags, "--out=" + run}));
+  EXPECT_EQ(refused.exit_code, 2) << refused.output;
+  EXPECT_THAT(refused.output, HasSubstr("has 10 tokens"));
+  EXPECT_THAT(refused.output, HasSubstr("model.context_length is 16"));
+  const TokenFile few = NanoGptTokens("few_tokens", 40);
+  const Outcome repeats =
+      Shell(few.before + ToyTrain({few.flags, "--out=" + run}));
+  EXPECT_EQ(repeats.exit_code, 0) << repeats.output;
+  EXPECT_THAT(repeats.output,
+              HasSubstr("is 3 sequences of model.context_length 16, but "
+                        "training.batch_size is 4: every step repeats some"));
+}
+
+// A shell loop that waits for the run's step 3, then does `change`.
+std::string AfterStep3(const std::string& run, const std::string& change) {
+  return absl::StrCat("& PID=$!; until grep -q '\"step\":3,' ", run,
+                      "/run.jsonl 2>/dev/null; do sleep 0.01; done; ", change,
+                      "; wait $PID");
+}
+
+TEST(TrainTest, SavesWhenAnotherProgramChangesATokenFile) {
+  struct Case {
+    std::string name, change, message;
+  };
+  for (const Case& c :
+       {Case{"truncated", "truncate -s 0 ", ": the file ended there"},
+        Case{"overwritten", "", " is 65535, but every token was below 300"}}) {
+    const std::string run = Folder("file_" + c.name);
+    const TokenFile file = NanoGptTokens("tokens_" + c.name, 10000);
+    const std::string path = Folder("tokens_" + c.name);
+    std::string change = c.change + path;
+    if (c.name == "overwritten") {
+      change = absl::StrCat("tr '\\0' '\\377' < /dev/zero | head -c 20000 | ",
+                            "dd status=none conv=notrunc of=", path);
+    }
+    const Outcome outcome =
+        Shell(file.before + ToyTrain({file.flags, "--out=" + run,
+                                      "--set training.steps=1000000",
+                                      AfterStep3(run, change)}));
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr("error: " + path + ", byte "));
+    EXPECT_THAT(outcome.output, HasSubstr(c.message));
+    EXPECT_THAT(outcome.output,
+                HasSubstr(" is saved in " + run + "/checkpoints"));
+    // Of the last step that was done, which resumes with the file restored.
+    const auto saved = ListDirectory(run + "/checkpoints").value();
+    ASSERT_EQ(saved.size(), 1u);
+    const int64_t step = Records(run, "step").back()["step"];
+    EXPECT_EQ(saved[0], absl::StrFormat("step_%08d", step));
+    const Outcome resumed = Shell(absl::StrCat(
+        file.before,
+        ToyTrain({file.flags, "--out=" + run,
+                  absl::StrCat("--set training.steps=", step + 2)})));
+    EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+    EXPECT_EQ(Records(run, "resume").back()["step"], step);
   }
 }
 
@@ -431,8 +510,46 @@ TEST(GenerateTest, ARunOfTokensWithoutTextIsRefusedWithWhatToDo) {
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.output,
               HasSubstr(run + "/checkpoints/step_00000020 has no tokenizer: "));
+  EXPECT_THAT(refused.output, HasSubstr("--prompt_tokens=1,2,3"));
   EXPECT_THAT(refused.output,
               HasSubstr("train on a folder of trainers:prepare_data"));
+}
+
+TEST(GenerateTest, ContinuesTokenIdsWithoutATokenizer) {
+  const std::string run = Folder("ids");
+  const TokenFile file = NanoGptTokens("ids_tokens", 100);
+  const Outcome trained =
+      Shell(file.before + ToyTrain({file.flags, "--out=" + run,
+                                    "--set training.sample_tokens_at_end=3"}));
+  EXPECT_EQ(trained.exit_code, 0) << trained.output;
+  EXPECT_THAT(trained.output,
+              ContainsRegex("--- sample, token ids\n0,[0-9]+,[0-9]+,[0-9]+\n"));
+  const Outcome text_prompt = Shell(
+      ToyTrain({file.flags, "--out=" + Folder("ids_text"),
+                "--set training.sample_tokens_at_end=3",
+                "--set training.steps=3 --set training.sample_prompt=once"}));
+  EXPECT_EQ(text_prompt.exit_code, 0);
+  EXPECT_THAT(text_prompt.output,
+              HasSubstr("warning: no sample: the data has no tokenizer, and "
+                        "training.sample_prompt: 'once' is not a token id"));
+  const std::string generate =
+      absl::StrCat(FindRuntimeFile("trainers/generate").value(),
+                   " --checkpoint=", run, " --max_tokens=3 ");
+  const Outcome ids = Shell(generate + "--prompt_tokens=7,0,299");
+  EXPECT_EQ(ids.exit_code, 0) << ids.output;
+  EXPECT_THAT(ids.output, MatchesRegex("7,0,299,[0-9]+,[0-9]+,[0-9]+\n"));
+  for (const auto& [flags, message] :
+       {std::pair<std::string, std::string>{
+            "--prompt_tokens=1,x", "--prompt_tokens: 'x' is not a token id"},
+        {"--prompt_tokens=1,-1", "'-1' is not a token id"},
+        {"--prompt_tokens=1,300",
+         "token id 300, but the model's vocabulary "
+         "has ids from 0 to 299"},
+        {"--prompt_tokens=1 --prompt=a", "both set"}}) {
+    const Outcome refused = Shell(generate + flags);
+    EXPECT_EQ(refused.exit_code, 2) << flags;
+    EXPECT_THAT(refused.output, HasSubstr(message));
+  }
 }
 
 }  // namespace

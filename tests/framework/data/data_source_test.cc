@@ -81,9 +81,10 @@ class CountingSequence : public TokenSequence {
  public:
   explicit CountingSequence(int64_t tokens) : tokens_(tokens) {}
   int64_t tokens() const override { return tokens_; }
-  void Read(int64_t begin, absl::Span<int64_t> out) const override {
+  absl::Status Read(int64_t begin, absl::Span<int64_t> out) const override {
     std::iota(out.begin(), out.end(), begin);
     EXPECT_LE(begin + static_cast<int64_t>(out.size()), tokens_);
+    return absl::OkStatus();
   }
 
  private:
@@ -280,15 +281,33 @@ TEST(TokenSequenceTest, FilesReadAsOne) {
     for (int64_t end = begin; end <= 6; ++end) {
       std::vector<int64_t> expected(end - begin), read(end - begin);
       std::iota(expected.begin(), expected.end(), begin + 1);
-      whole->Read(begin, absl::MakeSpan(read));
+      EXPECT_THAT(whole->Read(begin, absl::MakeSpan(read)), IsOk());
       EXPECT_EQ(read, expected);
     }
   }
   const auto part = CreateSubsequence(whole, 2, 5);
   std::vector<int64_t> read(2);
-  part->Read(1, absl::MakeSpan(read));
+  EXPECT_THAT(part->Read(1, absl::MakeSpan(read)), IsOk());
   EXPECT_EQ(part->tokens(), 3);
   EXPECT_THAT(read, ElementsAre(4, 5));
+}
+
+TEST(DataSourceTest, FillNamesTheFileThatWasShortened) {
+  const std::string path = TestPath("train.bin");
+  Write(path, Bytes(std::vector<uint16_t>(1000, 1)));
+  std::vector<TokenFile> files;
+  auto file = TokenFile::Open(path, TokenFileFormat::kNanoGpt);
+  ASSERT_THAT(file, IsOk());
+  files.push_back(*std::move(file));
+  const auto source =
+      DataSource::Create(CreateFileSequence(std::move(files)),
+                         {.context_length = 10, .vocab_size = 2});
+  ASSERT_THAT(source, IsOk());
+  Batch batch;
+  EXPECT_THAT((*source)->Fill({.global_batch = 4}, &batch), IsOk());
+  Write(path, "");
+  EXPECT_THAT((*source)->Fill({.global_batch = 4}, &batch),
+              Fails(StatusCode::kDataLoss, HasSubstr(path)));
 }
 
 class SyntheticTest : public ::testing::Test {
@@ -299,7 +318,7 @@ class SyntheticTest : public ::testing::Test {
 
   std::vector<int64_t> ReadAll(uint64_t seed) {
     std::vector<int64_t> tokens(kTokens);
-    Make(seed)->Read(0, absl::MakeSpan(tokens));
+    EXPECT_THAT(Make(seed)->Read(0, absl::MakeSpan(tokens)), IsOk());
     return tokens;
   }
   std::unique_ptr<TokenSequence> Make(uint64_t seed) {
@@ -311,7 +330,7 @@ TEST_F(SyntheticTest, IsAPureFunctionOfThePlace) {
   const std::vector<int64_t> all = ReadAll(1);
   for (const int64_t begin : {0, 1, 4095, 4096, 50000}) {
     std::vector<int64_t> part(5000);
-    Make(1)->Read(begin, absl::MakeSpan(part));
+    EXPECT_THAT(Make(1)->Read(begin, absl::MakeSpan(part)), IsOk());
     EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + begin))
         << "from " << begin;
   }

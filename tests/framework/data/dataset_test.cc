@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
@@ -144,9 +145,66 @@ TEST(DatasetTest, TokenFilesHoldOutTheirTail) {
                     HasSubstr(absl::StrCat(path, ", byte 598: token 299"))));
   // Other tokens are trained on, so the data is other data.
   EXPECT_NE(Create(held_out + "0.2")->fingerprint, dataset->fingerprint);
-  // One token alone is nothing to predict.
+  // A single token is nothing to predict.
   EXPECT_EQ(Create(held_out + "0.0005")->validation, nullptr);
   EXPECT_EQ(Create(held_out + "0.001")->validation->tokens(), 2);
+}
+
+TEST(DatasetTest, RefusesTrainingDataShorterThanASequence) {
+  for (const int tokens : {10, 16, 17}) {
+    const std::string path = TestPath(absl::StrCat(tokens, ".bin"));
+    Write(path, Bytes(std::vector<uint16_t>(tokens, 1)));
+    const auto dataset = Create(
+        absl::StrCat("token_files { format: NANOGPT train: '", path, "' }"));
+    if (tokens == 17) {
+      EXPECT_THAT(dataset, IsOk());
+      continue;
+    }
+    EXPECT_THAT(
+        dataset,
+        Fails(StatusCode::kInvalidArgument,
+              AllOf(HasSubstr(absl::StrCat(path, " has ", tokens, " tokens")),
+                    HasSubstr("needs one token more, 17"),
+                    HasSubstr(absl::StrCat("model.context_length to at most ",
+                                           tokens - 1)))));
+  }
+  EXPECT_THAT(Create("synthetic { epoch_tokens: 16 }"),
+              Fails(StatusCode::kInvalidArgument, HasSubstr("16 tokens")));
+  // Made for validation, not held out: always enough.
+  const auto short_epoch = Create("synthetic { epoch_tokens: 17 }");
+  ASSERT_THAT(short_epoch, IsOk());
+  EXPECT_EQ(short_epoch->validation->tokens(), 17);
+}
+
+TEST(DatasetTest, PatternsStandForTheirSortedMatches) {
+  for (const char* name : {"train_2", "train_0", "train_1", "val_0"}) {
+    Write(TestPath(name) + ".bin",
+          Bytes(std::vector<uint16_t>(16, name[strlen(name) - 1] - '0')));
+  }
+  Write(TestPath("[odd].bin"), Bytes(std::vector<uint16_t>(16, 9)));
+  const auto config = [](const std::string& train,
+                         const std::string& validation) {
+    return absl::StrCat("token_files { format: NANOGPT train: '",
+                        TestPath(train), "' train: '", TestPath("[odd].bin"),
+                        "' validation: '", TestPath(validation),
+                        "' } shuffle: false");
+  };
+  const auto dataset = Create(config("train_*.bin", "val_?.bin"));
+  ASSERT_THAT(dataset, IsOk());
+  EXPECT_EQ(dataset->train->tokens(), 4 * 16);
+  EXPECT_EQ(dataset->validation->tokens(), 16);
+  Batch batch;
+  ASSERT_THAT(dataset->train->Fill({.global_batch = 4}, &batch), IsOk());
+  EXPECT_THAT((std::vector<int64_t>{batch.ids[0], batch.ids[16], batch.ids[32],
+                                    batch.ids[48]}),
+              ElementsAre(0, 1, 2, 9));
+  EXPECT_THAT(Create(config("none_*.bin", "val_0.bin")),
+              Fails(StatusCode::kNotFound,
+                    AllOf(HasSubstr("data.token_files.train: no file matches"),
+                          HasSubstr(TestPath("none_*.bin")))));
+  EXPECT_THAT(Create(config("train_*.bin", "val_[1-9].bin")),
+              Fails(StatusCode::kNotFound,
+                    HasSubstr("data.token_files.validation: no file matches")));
 }
 
 class PreparedTest : public ::testing::Test {
@@ -189,6 +247,33 @@ TEST_F(PreparedTest, FoldersCombine) {
   EXPECT_EQ(dataset->train->tokens(), of_a.train.tokens + of_b.train.tokens);
   EXPECT_EQ(dataset->validation->tokens(), of_b.validation.tokens);
   EXPECT_NE(dataset->tokenizer, nullptr);
+}
+
+TEST_F(PreparedTest, FilesOfDifferentFormatsAreReadAsOne) {
+  const std::string folder = Prepare("a", 8000);
+  std::vector<int32_t> header = {20240801, 7, 100};
+  header.resize(256);
+  Write(TestPath("llama.bin"),
+        Bytes(header) + Bytes(std::vector<uint32_t>(100, 299)));
+  Write(TestPath("nano.bin"), Bytes(std::vector<uint16_t>(50, 298)));
+  const auto config = [&](const std::string& format) {
+    return absl::StrCat("token_files { train: '", TestPath("nano.bin"),
+                        "' train: '", TestPath("llama.bin"), "' train: '",
+                        folder, "' format: ", format,
+                        " } shuffle: false validation_fraction: 0");
+  };
+  const auto dataset = Create(config("NANOGPT"));
+  ASSERT_THAT(dataset, IsOk());
+  EXPECT_EQ(dataset->train->tokens(),
+            50 + 100 + OpenPreparedFolder(folder)->manifest.train.tokens);
+  Batch batch;
+  ASSERT_THAT(dataset->train->Fill({.global_batch = 9}, &batch), IsOk());
+  EXPECT_EQ(batch.ids[49], 298);
+  EXPECT_EQ(batch.ids[50], 299);
+  EXPECT_THAT(Create(config("DETECT")),
+              Fails(StatusCode::kInvalidArgument,
+                    AllOf(HasSubstr(TestPath("nano.bin")),
+                          HasSubstr("token_files.format = NANOGPT"))));
 }
 
 // The whole path with a cache of its own, in the fast byte vocabulary.

@@ -1,5 +1,7 @@
 #include "framework/data/prepare.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -23,6 +25,7 @@ namespace tessera {
 namespace {
 
 using ::absl::StatusCode;
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::Contains;
 using testing::CppText;
@@ -263,6 +266,76 @@ TEST(CorpusTest, RefusesWhatCannotBeSplitOrRead) {
               Fails(StatusCode::kFailedPrecondition, HasSubstr("shorter")));
 }
 
+// A text, where it is not UTF-8 and what is said of that.
+struct Invalid {
+  std::string text;
+  std::string message;
+};
+
+TEST(CorpusTest, RefusesOrSkipsWhatIsNotUtf8Text) {
+  using std::string_literals::operator""s;
+  const std::string lines = CppText(5000, 1);  // longer than a part
+  ASSERT_GT(lines.size(), 2 * 65536);
+  const std::string no_lines = std::string(65535, 'x') + "漢";
+  Write(TestPath("good.txt"), lines);
+  const std::string path = TestPath("bad.txt");
+  const auto scan = [&](InvalidText invalid_text) {
+    return Corpus::Scan({TestPath("good.txt"), path, TestPath("good.txt")},
+                        {.separator = "<E>", .invalid_text = invalid_text});
+  };
+  for (const Invalid& bad : std::vector<Invalid>{
+           {"caf\xe9", "byte 3: 0xe9 is not UTF-8"},
+           {"one<E>\xc3(", "byte 6: 0xc3 is not UTF-8"},
+           {lines + "\xff",
+            absl::StrCat("byte ", lines.size(), ": 0xff is not UTF-8")},
+           {no_lines + "\xc0", "byte 65538: 0xc0 is not UTF-8"},
+           {"\x7f"
+            "ELF\0\xff"s,
+            "byte 4: a NUL byte, as binary files"},
+           {"h\0i\0"s, "byte 1: a NUL byte"},
+           {"\xff\xfeh\0i\0"s, "byte 0: the byte order mark of UTF-16"},
+           {"\xfe\xff\0h"s, "byte 0: the byte order mark of UTF-16"},
+           {"\xff\xfe\0\0h\0\0\0"s, "the byte order mark of UTF-32"}}) {
+    Write(path, bad.text);
+    EXPECT_THAT(scan(InvalidText::kRefuse),
+                Fails(StatusCode::kInvalidArgument,
+                      AllOf(HasSubstr(path + ", "), HasSubstr(bad.message),
+                            HasSubstr("set --skip_invalid"))));
+    const auto skipped = scan(InvalidText::kSkip);
+    ASSERT_THAT(skipped, IsOk());
+    EXPECT_THAT(skipped->skipped(), ElementsAre(HasSubstr(bad.message)));
+    EXPECT_TRUE(absl::StrJoin(PartTexts(*skipped), "") == lines + lines);
+    EXPECT_EQ(skipped->bytes(), 2 * lines.size());
+  }
+  for (const std::string& good :
+       {no_lines, std::string("\xef\xbb\xbfmark"), std::string()}) {
+    Write(path, good);
+    EXPECT_THAT(scan(InvalidText::kRefuse), IsOk());
+  }
+  Write(path, "\xff");
+  EXPECT_THAT(Corpus::Scan({path}, {.invalid_text = InvalidText::kSkip}),
+              Fails(StatusCode::kInvalidArgument, HasSubstr("hold no text")));
+}
+
+// Files are read in windows: wherever a separator lies, it is found.
+TEST(CorpusTest, FindsSeparatorsAcrossPartsAndWindows) {
+  for (const size_t first : {65530u, 65535u, 65536u, 65537u, 65540u, 131072u,
+                             1048570u, 1048576u, 1114112u}) {
+    const std::string a(first, 'a'), b(70000, 'b');
+    Write(TestPath("a.txt"), a + "<END>" + b + "<END>");
+    const auto corpus =
+        Corpus::Scan({TestPath("a.txt")}, {.separator = "<END>"});
+    ASSERT_THAT(corpus, IsOk());
+    std::vector<std::string> documents(1);
+    const std::vector<std::string> texts = PartTexts(*corpus);
+    for (size_t i = 0; i < texts.size(); ++i) {
+      documents.back() += texts[i];
+      if (corpus->parts()[i].ends_document) documents.emplace_back();
+    }
+    EXPECT_TRUE(documents == (std::vector<std::string>{a, b, ""})) << first;
+  }
+}
+
 TEST(ManifestTest, RoundTrips) {
   Manifest manifest;
   manifest.tokenizer = TokenizerKind::kBytes;
@@ -331,7 +404,7 @@ class PrepareTest : public ::testing::TestWithParam<TokenizerKind> {
 std::string Decode(const Tokenizer& tokenizer, const TokenFile& file,
                    absl::string_view end) {
   std::vector<int64_t> tokens(file.tokens());
-  file.Read(0, absl::MakeSpan(tokens));
+  EXPECT_THAT(file.Read(0, absl::MakeSpan(tokens)), IsOk());
   std::string text;
   for (const int64_t token : tokens) {
     const auto id = static_cast<int32_t>(token);
@@ -376,8 +449,8 @@ TEST_P(PrepareTest, StatesTheUnigramEntropy) {
   ASSERT_THAT(folder, IsOk());
   std::vector<int64_t> train(folder->train.tokens());
   std::vector<int64_t> validation(folder->validation->tokens());
-  folder->train.Read(0, absl::MakeSpan(train));
-  folder->validation->Read(0, absl::MakeSpan(validation));
+  EXPECT_THAT(folder->train.Read(0, absl::MakeSpan(train)), IsOk());
+  EXPECT_THAT(folder->validation->Read(0, absl::MakeSpan(validation)), IsOk());
   double nats = 0;
   std::vector<double> counts(manifest->vocab_size, 1);
   for (const int64_t token : train) ++counts[token];
@@ -485,10 +558,11 @@ TEST_P(PrepareTest, RemovesWhatWasNotFinished) {
   EXPECT_THAT(left, Each(Not(HasSubstr("partial"))));
 }
 
-TEST_P(PrepareTest, KeepsTextThatIsNotUtf8) {
+TEST_P(PrepareTest, KeepsTextThatIsNotUtf8IfToldTo) {
   const std::string latin1 = TestPath("latin1.txt");
   Write(latin1, "caf\xe9 cr\xe8me\n");
   options_.validation_fraction = 0;
+  options_.invalid_text = InvalidText::kKeep;
   files_.push_back(latin1);
   const auto manifest = PrepareText(files_, out_, options_);
   ASSERT_THAT(manifest, IsOk());
@@ -499,6 +573,28 @@ TEST_P(PrepareTest, KeepsTextThatIsNotUtf8) {
   EXPECT_FALSE(folder->validation.has_value());
   EXPECT_THAT(Decode(*folder->tokenizer, folder->train, ""),
               ::testing::EndsWith("caf\xe9 cr\xe8me\n"));
+}
+
+TEST_P(PrepareTest, TriesTheOutputBeforeItReadsText) {
+  Write(TestPath("file"), "");
+  ASSERT_EQ(symlink("nowhere", TestPath("link").c_str()), 0);
+  files_.push_back(TestPath("missing.cc"));
+  for (const std::string& out :
+       {TestPath("file") + "/out", std::string("/proc/self/a/b/out"),
+        TestPath(std::string(250, 'x'))}) {
+    const auto refused = PrepareText(files_, out, options_);
+    EXPECT_FALSE(refused.ok());
+    EXPECT_THAT(std::string(refused.status().message()),
+                AllOf(HasSubstr("the output folder " + out),
+                      HasSubstr("choose one that can be written")));
+  }
+  EXPECT_THAT(PrepareText(files_, TestPath("link"), options_),
+              Fails(StatusCode::kAlreadyExists, HasSubstr("link")));
+  // Nothing is made of a folder that can be until there is something for it.
+  EXPECT_THAT(PrepareText(files_, TestPath("a/b/out"), options_),
+              Fails(StatusCode::kNotFound, HasSubstr("missing.cc")));
+  EXPECT_THAT(ListDirectory(TestPath("")).value(),
+              Each(AnyOf(HasSubstr("text"), "file", "link")));
 }
 
 TEST_P(PrepareTest, ReportsProgress) {

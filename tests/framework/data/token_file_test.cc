@@ -1,6 +1,10 @@
 #include "framework/data/token_file.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -25,8 +29,9 @@ using testing::Write;
 
 constexpr int64_t kHeaderBytes = 64;
 
+template <typename Token = uint16_t>
 std::string LlmC(std::vector<int32_t> header_begin,
-                 const std::vector<uint16_t>& tokens) {
+                 const std::vector<Token>& tokens) {
   header_begin.resize(256);
   return Bytes(header_begin) + Bytes(tokens);
 }
@@ -42,7 +47,7 @@ std::string WriteShard(const std::string& path, int64_t vocab_size,
 
 std::vector<int64_t> ReadAll(const TokenFile& file) {
   std::vector<int64_t> tokens(file.tokens());
-  file.Read(0, absl::MakeSpan(tokens));
+  EXPECT_THAT(file.Read(0, absl::MakeSpan(tokens)), IsOk());
   return tokens;
 }
 
@@ -60,17 +65,17 @@ TEST_P(ShardWidthTest, ReadsBackWhatWasWritten) {
   const auto summary = (*writer)->Finish();
   ASSERT_THAT(summary, IsOk());
 
-  const auto file = TokenFile::Open(path, TokenFileFormat::kDetect);
+  auto file = TokenFile::Open(path, TokenFileFormat::kDetect);
   ASSERT_THAT(file, IsOk());
   EXPECT_EQ(file->format(), TokenFileFormat::kTessera);
   EXPECT_THAT(ReadAll(*file), ElementsAre(4, last, 0));
   EXPECT_EQ(summary->tokens, 3);
-  EXPECT_EQ(summary->checksum, file->checksum());
+  EXPECT_EQ(summary->checksum, file->checksum().value());
   EXPECT_THAT(file->VerifyChecksum(), IsOk());
-  EXPECT_THAT(file->CheckTokens(vocab_size), IsOk());
+  EXPECT_THAT(file->LimitTokens(vocab_size), IsOk());
   const int64_t width = vocab_size <= 65536 ? 2 : 4;
   EXPECT_THAT(
-      file->CheckTokens(vocab_size - 1),
+      file->LimitTokens(vocab_size - 1),
       Fails(StatusCode::kOutOfRange,
             AllOf(HasSubstr(absl::StrCat(path, ", byte ", kHeaderBytes + width,
                                          ": token 1 is ", last)),
@@ -80,16 +85,60 @@ TEST_P(ShardWidthTest, ReadsBackWhatWasWritten) {
 INSTANTIATE_TEST_SUITE_P(Vocabularies, ShardWidthTest,
                          ::testing::Values(6, 65536, 65537, 1 << 20));
 
+// Files are read 1 MiB at a time.
 TEST(TokenFileTest, FindsATooLargeTokenBehindTheFirstBlock) {
-  std::vector<int32_t> tokens(100000, 1);
-  tokens[77777] = 9;
-  const std::string path = WriteShard(TestPath("a.tok"), 10, tokens);
-  const auto file = TokenFile::Open(path, TokenFileFormat::kTessera);
+  std::vector<int32_t> tokens(1'500'000, 1);
+  const std::string path = TestPath("a.tok");
+  for (const int64_t place : {0, 31, 77777, 524287, 524288, 1499999}) {
+    tokens[place] = 9;
+    remove(path.c_str());
+    WriteShard(path, 10, tokens);
+    tokens[place] = 1;
+    auto file = TokenFile::Open(path, TokenFileFormat::kTessera);
+    ASSERT_THAT(file, IsOk());
+    EXPECT_THAT(file->VerifyChecksum(), IsOk());
+    EXPECT_THAT(file->LimitTokens(10), IsOk());
+    EXPECT_THAT(file->LimitTokens(9),
+                Fails(StatusCode::kOutOfRange,
+                      HasSubstr(absl::StrCat("byte ", kHeaderBytes + 2 * place,
+                                             ": token ", place, " is 9"))));
+  }
+}
+
+TEST(TokenFileTest, NoticesAFileThatIsShortenedWhileItIsOpen) {
+  const std::string path = TestPath("train.bin");
+  Write(path, Bytes(std::vector<uint16_t>(20000, 7)));
+  auto file = TokenFile::Open(path, TokenFileFormat::kNanoGpt);
   ASSERT_THAT(file, IsOk());
-  EXPECT_THAT(file->CheckTokens(9),
-              Fails(StatusCode::kOutOfRange,
-                    HasSubstr(absl::StrCat("byte ", kHeaderBytes + 2 * 77777,
-                                           ": token 77777 is 9"))));
+  ASSERT_EQ(truncate(path.c_str(), 10001), 0);
+  std::vector<int64_t> tokens(5000);
+  EXPECT_THAT(file->Read(0, absl::MakeSpan(tokens)), IsOk());
+  const auto shortened =
+      Fails(StatusCode::kDataLoss,
+            AllOf(HasSubstr(path + ", byte 10001: the file ended there"),
+                  HasSubstr("had 40000 bytes when it was opened and now has "
+                            "10001")));
+  EXPECT_THAT(file->Read(1, absl::MakeSpan(tokens)), shortened);
+  EXPECT_THAT(file->checksum(), shortened);
+  EXPECT_THAT(file->LimitTokens(8), shortened);
+}
+
+TEST(TokenFileTest, NoticesTokensThatBecomeTooLargeWhileItIsOpen) {
+  const std::string path = TestPath("train.bin");
+  std::vector<uint16_t> tokens(20000, 7);
+  Write(path, Bytes(tokens));
+  auto file = TokenFile::Open(path, TokenFileFormat::kNanoGpt);
+  ASSERT_THAT(file, IsOk());
+  ASSERT_THAT(file->LimitTokens(300), IsOk());
+  tokens[15000] = 300;
+  Write(path, Bytes(tokens));
+  std::vector<int64_t> read(15000);
+  EXPECT_THAT(file->Read(0, absl::MakeSpan(read)), IsOk());
+  EXPECT_THAT(
+      file->Read(1, absl::MakeSpan(read)),
+      Fails(StatusCode::kDataLoss,
+            HasSubstr(path + ", byte 30000: token 15000 is 300, but every "
+                             "token was below 300 when the file was opened")));
 }
 
 TEST(TokenFileTest, RefusesAShardCutAtEveryByte) {
@@ -142,22 +191,69 @@ TEST(TokenFileTest, WriterDoesNotOverwrite) {
 TEST(TokenFileTest, ReadsNanoGpt) {
   const std::string path = TestPath("train.bin");
   Write(path, Bytes<uint16_t>({50256, 1, 65535}));
-  const auto file = TokenFile::Open(path, TokenFileFormat::kNanoGpt);
+  auto file = TokenFile::Open(path, TokenFileFormat::kNanoGpt);
   ASSERT_THAT(file, IsOk());
+  EXPECT_EQ(file->format(), TokenFileFormat::kNanoGpt);
   EXPECT_THAT(ReadAll(*file), ElementsAre(50256, 1, 65535));
-  EXPECT_THAT(file->CheckTokens(50257),
+  EXPECT_THAT(file->LimitTokens(50257),
               Fails(StatusCode::kOutOfRange, HasSubstr("byte 4: token 2")));
 }
 
 TEST(TokenFileTest, ReadsLlmC) {
   const std::string path = TestPath("train.bin");
   Write(path, LlmC({20240520, 1, 3}, {7, 8, 9}));
-  const auto file = TokenFile::Open(path, TokenFileFormat::kDetect);
+  auto file = TokenFile::Open(path, TokenFileFormat::kDetect);
   ASSERT_THAT(file, IsOk());
   EXPECT_EQ(file->format(), TokenFileFormat::kLlmC);
   EXPECT_THAT(ReadAll(*file), ElementsAre(7, 8, 9));
-  EXPECT_THAT(file->CheckTokens(9),
+  EXPECT_THAT(file->LimitTokens(9),
               Fails(StatusCode::kOutOfRange, HasSubstr("byte 1028: token 2")));
+}
+
+TEST(TokenFileTest, ReadsLlmCWithTheTokensOfLlama3) {
+  const std::string path = TestPath("train.bin");
+  Write(path, LlmC<uint32_t>({20240801, 7, 3}, {7, 128255, 9}));
+  auto file = TokenFile::Open(path, TokenFileFormat::kDetect);
+  ASSERT_THAT(file, IsOk());
+  EXPECT_EQ(file->format(), TokenFileFormat::kLlmC);
+  EXPECT_THAT(ReadAll(*file), ElementsAre(7, 128255, 9));
+  EXPECT_THAT(file->LimitTokens(128256), IsOk());
+  EXPECT_THAT(file->LimitTokens(128255),
+              Fails(StatusCode::kOutOfRange,
+                    HasSubstr("byte 1028: token 1 is 128255")));
+}
+
+// Of several files, some with a magic number: the format names the others.
+TEST(TokenFileTest, NanoGptIsTheFormatOfFilesWithoutAMagicNumber) {
+  const std::string path = TestPath("train.bin");
+  Write(path, LlmC({20240520, 1, 3}, {7, 8, 9}));
+  const auto llmc = TokenFile::Open(path, TokenFileFormat::kNanoGpt);
+  ASSERT_THAT(llmc, IsOk());
+  EXPECT_EQ(llmc->format(), TokenFileFormat::kLlmC);
+  EXPECT_THAT(ReadAll(*llmc), ElementsAre(7, 8, 9));
+  const auto shard = TokenFile::Open(WriteShard(TestPath("a.tok"), 10, {4, 5}),
+                                     TokenFileFormat::kNanoGpt);
+  ASSERT_THAT(shard, IsOk());
+  EXPECT_EQ(shard->format(), TokenFileFormat::kTessera);
+  EXPECT_THAT(ReadAll(*shard), ElementsAre(4, 5));
+}
+
+TEST(TokenFileTest, OpensMoreFilesThanTheSoftLimit) {
+  const std::string path = TestPath("train.bin");
+  Write(path, Bytes<uint16_t>({1, 2}));
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 40;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  std::vector<TokenFile> files;
+  for (int i = 0; i < 100; ++i) {
+    auto file = TokenFile::Open(path, TokenFileFormat::kNanoGpt);
+    EXPECT_THAT(file, IsOk());
+    if (file.ok()) files.push_back(*std::move(file));
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(files.size(), 100u);
 }
 
 struct Malformed {
@@ -185,8 +281,11 @@ INSTANTIATE_TEST_SUITE_P(
         {"Unknown", TokenFileFormat::kDetect, "text", "format = NANOGPT"},
         {"NanoGptOdd", TokenFileFormat::kNanoGpt, "abc",
          "byte 2: the last uint16 token is cut in half"},
-        {"NanoGptIsLlmC", TokenFileFormat::kNanoGpt,
-         LlmC({20240520, 1, 1}, {1}), "has a header"},
+        {"Llama3Version", TokenFileFormat::kDetect,
+         LlmC<uint32_t>({20240801, 1, 1}, {1}), "byte 4: llm.c version 1"},
+        {"Llama3Cut", TokenFileFormat::kNanoGpt,
+         LlmC<uint32_t>({20240801, 7, 3}, {1, 2}),
+         "its header says 3 tokens of 4 bytes"},
         {"LlmCMagic", TokenFileFormat::kLlmC, LlmC({20240521, 1, 1}, {1}),
          "byte 0: not llm.c's magic number"},
         {"LlmCVersion", TokenFileFormat::kLlmC, LlmC({20240520, 7, 1}, {1}),
