@@ -20,7 +20,7 @@ absl::StatusOr<std::string> SampleText(const TransformerLm& model,
                                        absl::string_view prompt,
                                        SamplingOptions options);
 
-// The tokenizer as a checkpoint's state.json keeps it, under "tokenizer".
+// The tokenizer as a checkpoint's tokenizer.json keeps it.
 nlohmann::json TokenizerToJson(const Tokenizer& tokenizer);
 // That of a checkpoint; NotFound, with what to do, where its run had none
 // (tokens without text).

@@ -42,7 +42,7 @@ absl::StatusOr<std::string> FindRuntimeFile(absl::string_view path) {
   const std::vector<std::string> roots = RuntimeRoots();
   for (const std::string& root : roots) {
     std::string candidate = absl::StrCat(root, "/", path);
-    if (FileExists(candidate)) return candidate;
+    if (PathExists(candidate).value_or(false)) return candidate;
   }
   return absl::NotFoundError(absl::StrCat("no file ", path,
                                           " came with the program; looked in ",

@@ -246,7 +246,8 @@ absl::StatusOr<Manifest> PrepareText(const std::vector<std::string>& files,
   if (options.threads == 0) {
     options.threads = std::max<int>(1, std::thread::hardware_concurrency());
   }
-  if (FileExists(out)) {
+  ASSIGN_OR_RETURN(const bool exists, PathExists(out));
+  if (exists) {
     return absl::AlreadyExistsError(absl::StrCat(
         out, " exists; remove it or choose another output folder"));
   }
