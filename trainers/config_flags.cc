@@ -47,6 +47,10 @@ absl::StatusOr<RunConfig> RunConfigFromFlags() {
   return LoadRunConfig(absl::GetFlag(FLAGS_config), Overrides());
 }
 
+std::string ConfigSourceFromFlags(absl::string_view field) {
+  return ConfigSource(absl::GetFlag(FLAGS_config), Overrides(), field);
+}
+
 std::string ConfigNameFromFlags() {
   const std::string path = absl::GetFlag(FLAGS_config);
   absl::string_view name = path;

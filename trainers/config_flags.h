@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "trainers/run_config.pb.h"
 
 namespace tessera {
@@ -13,6 +14,9 @@ namespace tessera {
 //   --set FIELD=VALUE  on top of it, any number of times, in order
 
 absl::StatusOr<RunConfig> RunConfigFromFlags();
+
+// Where they set `field`: "configs/tiny_cpu.pbtxt:14:3" or "--set".
+std::string ConfigSourceFromFlags(absl::string_view field);
 
 // "2.7B_bf16" for --config=configs/2.7B_bf16.pbtxt.
 std::string ConfigNameFromFlags();

@@ -157,6 +157,18 @@ absl::StatusOr<RunConfig> LoadRunConfig(
   return absl::InvalidArgumentError(absl::StrJoin(lines, "\n"));
 }
 
+std::string ConfigSource(absl::string_view path,
+                         absl::Span<const std::string> overrides,
+                         absl::string_view field) {
+  RunConfig config;
+  absl::StatusOr<TextProtoLocations> locations = ReadConfig(path, &config);
+  std::vector<std::string> overridden;
+  const bool again =
+      locations.ok() && ApplyOverrides(overrides, &config, &overridden).ok();
+  if (!again) return std::string(path);  // it changed since it was loaded
+  return IsOverridden(field, overridden) ? "--set" : locations->Describe(field);
+}
+
 std::string ConfigHash(const RunConfig& config) {
   const std::string text = PrintWithDefaults(config);
   return absl::StrFormat("%016x", XXH3_64bits(text.data(), text.size()));

@@ -23,6 +23,12 @@ namespace tessera {
 absl::StatusOr<RunConfig> LoadRunConfig(
     absl::string_view path, absl::Span<const std::string> overrides);
 
+// Where the value of `field` comes from in a config that was loaded like that:
+// "configs/tiny_cpu.pbtxt:14:3" or "--set".
+std::string ConfigSource(absl::string_view path,
+                         absl::Span<const std::string> overrides,
+                         absl::string_view field);
+
 // 16 hexadecimal digits, equal for configs that resolve to the same values:
 // XXH3 of PrintWithDefaults(config).
 std::string ConfigHash(const RunConfig& config);

@@ -19,7 +19,9 @@
 #include "trainers/text_generation.h"
 #include "trainers/training_state.h"
 
-ABSL_FLAG(std::string, checkpoint, "", "a checkpoint, or the folder of a run");
+ABSL_FLAG(std::string, checkpoint, "",
+          "a checkpoint, the folder of a run, or a folder with a checkpoint's "
+          "model.safetensors, config.pbtxt and tokenizer.json");
 ABSL_FLAG(std::string, prompt, "",
           "what to continue; empty: starts a document");
 ABSL_FLAG(std::string, prompt_tokens, "",
@@ -77,7 +79,7 @@ absl::Status Run() {
         "--prompt and --prompt_tokens are both set; give one of them");
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
-                   OpenCheckpoint(UserPath(path)));
+                   OpenModel(UserPath(path)));
   RunConfig config;
   RETURN_IF_ERROR(
       MergeTextProto(checkpoint->config_text(), kConfigFile, &config).status());

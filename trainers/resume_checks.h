@@ -1,9 +1,11 @@
 #ifndef TRAINERS_RESUME_CHECKS_H_
 #define TRAINERS_RESUME_CHECKS_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "framework/checkpoint/checkpoint.h"
 #include "nlohmann/json.hpp"
 #include "trainers/session.h"
@@ -16,6 +18,9 @@ void AddDataIdentity(const Session& session, nlohmann::json* state);
 // DataLoss where the state of `checkpoint` is not that of its manifest's step.
 absl::Status CheckSameStep(const Checkpoint& checkpoint);
 
+// The training sequences that the run of `checkpoint` has consumed.
+absl::StatusOr<int64_t> SamplesOf(const Checkpoint& checkpoint);
+
 // InvalidArgument, naming the field to change, where `checkpoint` was trained
 // on other data than the session's, or on the same in another order: tokens
 // would be lost or doubled.
@@ -25,6 +30,11 @@ absl::Status CheckSameData(const Checkpoint& checkpoint,
 // InvalidArgument, naming the field to change, where `checkpoint`'s weights
 // fit into `model`, but were trained for another function of the same shapes.
 absl::Status CheckSameModel(const Checkpoint& checkpoint,
+                            const ModelConfig& model);
+
+// The same for a run that starts from the weights and may adapt them to another
+// rope_theta or norm_eps, but not to other heads.
+absl::Status CheckSameHeads(const Checkpoint& checkpoint,
                             const ModelConfig& model);
 
 // The fields of `config` that differ from the checkpoint's, a line each

@@ -15,8 +15,8 @@ namespace tessera {
 namespace {
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> Latest(
-    const std::string& checkpoints) {
-  ASSIGN_OR_RETURN(LatestCheckpoint latest, LatestGood(checkpoints));
+    const std::string& checkpoints, Checkpoint::Part part) {
+  ASSIGN_OR_RETURN(LatestCheckpoint latest, LatestGood(checkpoints, part));
   for (const std::string& warning : latest.warnings) LogWarning(warning);
   return std::move(latest.checkpoint);
 }
@@ -59,7 +59,9 @@ absl::Status RefuseNewerCheckpoints(const RunFolder& folder) {
                    ListCheckpoints(folder.checkpoints()));
   for (const CheckpointPath& path : paths) {
     if (path.step <= step) break;
-    if (!Checkpoint::Open(path.folder).ok()) continue;
+    const absl::Status there = Checkpoint::Open(path.folder).status();
+    if (IsDamagedOrAbsent(there)) continue;
+    RETURN_IF_ERROR(there);
     return absl::AlreadyExistsError(absl::StrCat(
         "cannot go on from step ", step, " in ", folder.path,
         ", which has a checkpoint of step ", path.step,
@@ -69,21 +71,36 @@ absl::Status RefuseNewerCheckpoints(const RunFolder& folder) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(
-    const std::string& path) {
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenPart(const std::string& path,
+                                                     Checkpoint::Part part) {
   if (FileExists(absl::StrCat(path, "/", kManifestFile))) {
-    return Checkpoint::Open(path);
+    return Checkpoint::Open(path, part);
   }
   absl::StatusOr<std::unique_ptr<Checkpoint>> latest =
-      Latest(path + "/checkpoints");
+      Latest(path + "/checkpoints", part);
   if (absl::IsNotFound(latest.status())) {
     return absl::NotFoundError(
         absl::StrCat(path, ": neither a checkpoint (no ", kManifestFile,
                      ") nor the folder of a run with checkpoints"));
   }
   return latest;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(
+    const std::string& path) {
+  return OpenPart(path, Checkpoint::Part::kEverything);
+}
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenModel(const std::string& path) {
+  const auto has = [&](absl::string_view name) {
+    return FileExists(absl::StrCat(path, "/", name));
+  };
+  if (has(kModelFile) && !has(kManifestFile)) {
+    return Checkpoint::OpenModelFolder(path);
+  }
+  return OpenPart(path, Checkpoint::Part::kModel);
 }
 
 absl::StatusOr<RunFolder> OpenRunFolder(const std::string& path,
@@ -106,7 +123,7 @@ absl::StatusOr<RunFolder> OpenRunFolder(const std::string& path,
     return folder;
   }
   absl::StatusOr<std::unique_ptr<Checkpoint>> latest =
-      Latest(folder.checkpoints());
+      Latest(folder.checkpoints(), Checkpoint::Part::kEverything);
   if (latest.ok()) {
     folder.resume_from = *std::move(latest);
   } else if (!absl::IsNotFound(latest.status())) {

@@ -22,6 +22,8 @@ struct RunFolder {
   std::string path;
   // What the run goes on from; null when it starts at step 0.
   std::unique_ptr<Checkpoint> resume_from;
+  // Whose weights a run at step 0 starts with; null for random ones.
+  std::unique_ptr<Checkpoint> init_from;
   // Keeps other processes from writing to it; the writing rank's.
   std::optional<FileLock> lock;
 
@@ -33,6 +35,9 @@ struct RunFolder {
 // The checkpoint at `path`, or the newest good one of the run folder `path`.
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(
     const std::string& path);
+// The same for its model only, which may also be in a folder of its own
+// (checkpoint.h).
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenModel(const std::string& path);
 
 // Decides where the run `path` starts. With `writes` that holds for as long as
 // the lock does, which is taken first where `path` exists already:

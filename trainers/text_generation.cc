@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "framework/base/json_fields.h"
 #include "framework/base/status_macros.h"
 
 namespace tessera {
@@ -67,24 +68,27 @@ nlohmann::json TokenizerToJson(const Tokenizer& tokenizer) {
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(
     const Checkpoint& checkpoint) {
-  const nlohmann::json json =
-      checkpoint.state().value("tokenizer", nlohmann::json());
-  if (!json.is_object()) {
+  const nlohmann::json& json = checkpoint.tokenizer();
+  if (json.is_null()) {
     return absl::NotFoundError(absl::StrCat(
         checkpoint.folder(),
         " has no tokenizer: its run read tokens without text; give the prompt "
         "as token ids, --prompt_tokens=1,2,3, or train on a folder of "
         "trainers:prepare_data, whose tokenizer the checkpoint keeps"));
   }
-  ASSIGN_OR_RETURN(const TokenizerKind kind,
-                   TokenizerKindFromName(json.value("kind", std::string())));
-  std::string serialized;
-  if (!absl::Base64Unescape(json.value("serialized", std::string()),
-                            &serialized)) {
-    return absl::DataLossError(absl::StrCat(
-        checkpoint.folder(), "/", kStateFile, ": the tokenizer is not base64"));
-  }
-  return LoadTokenizer(kind, serialized);
+  const std::string source = checkpoint.tokenizer_source();
+  JsonFields fields(json, source);
+  const std::string name = fields.Text("kind");
+  const std::string serialized = fields.Base64("serialized");
+  RETURN_IF_ERROR(fields.status());
+  const auto load = [&]() -> absl::StatusOr<std::unique_ptr<Tokenizer>> {
+    ASSIGN_OR_RETURN(const TokenizerKind kind, TokenizerKindFromName(name));
+    return LoadTokenizer(kind, serialized);
+  };
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = load();
+  if (tokenizer.ok()) return tokenizer;
+  return absl::Status(tokenizer.status().code(),
+                      absl::StrCat(source, ": ", tokenizer.status().message()));
 }
 
 }  // namespace tessera

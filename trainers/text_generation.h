@@ -33,7 +33,7 @@ absl::StatusOr<std::vector<int64_t>> SampleTokens(
 absl::StatusOr<std::vector<int64_t>> ParseTokenIds(absl::string_view text,
                                                    absl::string_view what);
 
-// The tokenizer as a checkpoint's state.json keeps it, under "tokenizer".
+// The tokenizer as a checkpoint's tokenizer.json keeps it.
 nlohmann::json TokenizerToJson(const Tokenizer& tokenizer);
 // That of a checkpoint; NotFound, with what to do, where its run had none
 // (tokens without text).

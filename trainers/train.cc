@@ -64,6 +64,24 @@ void LogHowToResume(const Trainer& trainer, const std::string& out,
                        ResumeCommand(prefix, arguments, out)));
 }
 
+// Opens what checkpoint.init_from names, if the run starts with it.
+absl::Status OpenInitialWeights(const CheckpointConfig& config,
+                                RunFolder* folder) {
+  if (!config.has_init_from() || folder->resume_from != nullptr) {
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::unique_ptr<Checkpoint>> model =
+      OpenModel(UserPath(config.init_from()));
+  if (!model.ok()) {
+    constexpr absl::string_view kField = "checkpoint.init_from";
+    return absl::Status(model.status().code(),
+                        absl::StrCat(ConfigSourceFromFlags(kField), ": ",
+                                     kField, ": ", model.status().message()));
+  }
+  folder->init_from = *std::move(model);
+  return absl::OkStatus();
+}
+
 absl::Status Train(RunPlan plan) {
   std::unique_ptr<PhaseObserver> nvtx;
   if (plan.config.observe().nvtx()) nvtx = CreateNvtxObserver();
@@ -72,6 +90,7 @@ absl::Status Train(RunPlan plan) {
   ASSIGN_OR_RETURN(RunFolder folder,
                    OpenRunFolder(out, absl::GetFlag(FLAGS_resume),
                                  /*writes=*/world.rank == 0));
+  RETURN_IF_ERROR(OpenInitialWeights(plan.config.checkpoint(), &folder));
   const SessionOptions options{.phases = nvtx.get(),
                                .progress = ConsoleProgress()};
   ASSIGN_OR_RETURN(std::unique_ptr<Session> session,

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "framework/autograd/saved_tensors.h"
+#include "framework/base/check.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/file.h"
 #include "framework/base/log.h"
@@ -20,6 +21,7 @@
 #include "framework/base/text_proto.h"
 #include "framework/base/torch_status.h"
 #include "framework/checkpoint/checkpoint_directory.h"
+#include "framework/checkpoint/save_schedule.h"
 #include "framework/observe/flops.h"
 #include "framework/optim/gradient_norm.h"
 #include "trainers/build_info.h"
@@ -87,7 +89,7 @@ absl::Status Trainer::Resume() {
     RETURN_IF_ERROR(CheckSameData(checkpoint, *session_));
     RETURN_IF_ERROR(Restore(checkpoint, session_->state()));
     step_ = first_step_ = saved_step_ = checkpoint.step();
-    samples_ = checkpoint.state().value("samples", int64_t{0});
+    ASSIGN_OR_RETURN(samples_, SamplesOf(checkpoint));
     const std::string changes =
         ConfigChanges(checkpoint, session_->plan().config);
     if (!changes.empty() && is_writer()) {
@@ -96,6 +98,10 @@ absl::Status Trainer::Resume() {
     }
     resumed_from_ = newest_checkpoint_ = checkpoint.folder();
     folder_.resume_from.reset();  // it maps files as large as the model
+  } else if (session_->plan().config.checkpoint().has_init_from()) {
+    TESSERA_CHECK(folder_.init_from != nullptr);
+    RETURN_IF_ERROR(StartFrom(*folder_.init_from));
+    folder_.init_from.reset();
   }
   session_->step().StartAt(step_);
   RETURN_IF_ERROR(session_->group().AgreeOn("the step to go on from", step_));
@@ -105,6 +111,25 @@ absl::Status Trainer::Resume() {
         session_->group().Broadcast(session_->state().parameters->master(), 0));
     session_->state().parameters->RefreshShadow();
   });
+}
+
+absl::Status Trainer::StartFrom(const Checkpoint& checkpoint) {
+  absl::Status status =
+      CheckSameHeads(checkpoint, session_->plan().config.model());
+  if (status.ok()) {
+    status = RestoreParameters(checkpoint, session_->state().parameters);
+  }
+  if (!status.ok()) {
+    return absl::Status(status.code(), absl::StrCat("checkpoint.init_from: ",
+                                                    status.message()));
+  }
+  started_from_ = {{"step", 0},
+                   {"checkpoint", checkpoint.folder()},
+                   {"checkpoint_step", checkpoint.step()}};
+  if (is_writer()) {
+    LogInfo(absl::StrCat("starting from the weights of ", checkpoint.folder()));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Trainer::OpenOutputs() {
@@ -117,12 +142,16 @@ absl::Status Trainer::OpenOutputs() {
                          .config_hash = ConfigHash(plan.config),
                          .build = BuildInfo(),
                          .device = DeviceJson(plan)};
-  if (FileExists(folder_.log())) {
+  const bool was_begun = FileExists(folder_.log());
+  if (was_begun) {
     ASSIGN_OR_RETURN(
         log_, RunLog::Resume(folder_.log(), header,
                              {.step = step_, .checkpoint = resumed_from_}));
   } else {
     ASSIGN_OR_RETURN(log_, RunLog::Create(folder_.log(), header));
+  }
+  if (!started_from_.is_null()) {
+    RETURN_IF_ERROR(log_->Log("init", started_from_));
   }
   // After the log, which says that the folder is a run's (run_folder.h).
   if (step_ < training().steps()) {  // else the run is as it was
@@ -130,6 +159,9 @@ absl::Status Trainer::OpenOutputs() {
   }
   if (plan.config.observe().tensorboard()) {
     ASSIGN_OR_RETURN(tensorboard_, TensorboardWriter::Create(folder_.path));
+    if (was_begun) {
+      RETURN_IF_ERROR(tensorboard_->SupersedeFrom(step_ + 1));
+    }
   }
   WarnOfShortData(*session_);
   const bool bar = WantsProgressBar(plan.config.observe().progress_bar());
@@ -138,7 +170,7 @@ absl::Status Trainer::OpenOutputs() {
 }
 
 absl::Status Trainer::Run() {
-  resumed_at_ = last_agreement_ = timed_since_ = absl::Now();
+  resumed_at_ = last_agreement_ = timed_since_ = saved_at_ = absl::Now();
   last_agreed_step_ = step_;
   if (step_ >= training().steps() && is_writer()) {
     LogInfo(absl::StrCat("nothing to train: ", resumed_from_, " is at step ",
@@ -161,6 +193,7 @@ absl::Status Trainer::Run() {
       RETURN_IF_ERROR(session_->group().Finish());
       return SignalStatus(signo);
     }
+    if (save_is_due_) RETURN_IF_ERROR(SaveByTheClock());
   }
   span.reset();
   RETURN_IF_ERROR(SaveCheckpoint());
@@ -291,6 +324,7 @@ absl::Status Trainer::SaveCheckpoint() {
       return in_place.ok() ? status : SaveAfter(in_place);
     }
   }
+  saved_at_ = absl::Now();
   return session_->group().Barrier();
 }
 
@@ -322,7 +356,8 @@ absl::Status Trainer::WriteCheckpoint(const std::string& directory) {
   state["config_hash"] = ConfigHash(plan.config);
   state["build"] = BuildInfo();
   if (const Tokenizer* tokenizer = session_->data().tokenizer.get()) {
-    state["tokenizer"] = TokenizerToJson(*tokenizer);
+    RETURN_IF_ERROR(
+        writer->AddText(kTokenizerFile, TokenizerToJson(*tokenizer).dump(2)));
   }
   ASSIGN_OR_RETURN(newest_checkpoint_,
                    writer->Commit(state, PrintWithDefaults(plan.config)));
@@ -361,6 +396,19 @@ absl::Status Trainer::SaveAfter(const absl::Status& error) {
                                 " is saved in ", newest_checkpoint_, advice)
                  : absl::StrCat(error.message(), ". Step ", step_,
                                 " is not saved: ", saved.message()));
+}
+
+bool Trainer::ClockAsksToSave() const {
+  return is_writer() && absl::Now() - saved_at_ >=
+                            SaveInterval(session_->plan().config.checkpoint());
+}
+
+absl::Status Trainer::SaveByTheClock() {
+  Synchronize(session_->plan().device.device);
+  training_time_ += absl::Now() - timed_since_;
+  RETURN_IF_ERROR(SaveCheckpoint());
+  timed_since_ = absl::Now();
+  return absl::OkStatus();
 }
 
 absl::Status Trainer::PrintSample() {
@@ -404,16 +452,20 @@ absl::Status Trainer::PrintSampleOfTokens(const SamplingOptions& options) {
 
 absl::StatusOr<int> Trainer::StopSignalOfAnyRank() {
   const int signo = stop_.received();
+  const bool clock_asks = ClockAsksToSave();
+  save_is_due_ = session_->plan().world.world_size == 1 && clock_asks;
   if (session_->plan().world.world_size == 1) return signo;
   if (step_ < next_agreement_) return 0;
   const absl::Time now = absl::Now();
   const double seconds_per_step =
       absl::ToDoubleSeconds(now - last_agreement_) /
       static_cast<double>(step_ - last_agreed_step_);
-  // How many ranks received each of kStopSignals, and seconds_per_step.
+  // How many ranks received each of kStopSignals, seconds_per_step, and how
+  // many clocks ask to save.
   std::vector<double> mine;
   for (const int stop : kStopSignals) mine.push_back(signo == stop ? 1 : 0);
   mine.push_back(seconds_per_step);
+  mine.push_back(clock_asks ? 1 : 0);
   at::Tensor sums;
   RETURN_IF_ERROR(StatusFromTorch([&] {
     sums = at::tensor(mine, at::kDouble).to(session_->plan().device.device);
@@ -428,6 +480,7 @@ absl::StatusOr<int> Trainer::StopSignalOfAnyRank() {
   next_agreement_ = step_ + std::max<int64_t>(1, static_cast<int64_t>(steps));
   last_agreement_ = now;
   last_agreed_step_ = step_;
+  save_is_due_ = sum[kStopSignals.size() + 1] > 0;
   for (size_t i = 0; i < kStopSignals.size(); ++i) {
     if (sum[i] > 0) return kStopSignals[i];
   }
@@ -476,6 +529,7 @@ RunDescription Trainer::Describe() const {
                   : " (as configured)"),
           .data = session_->data().train->description(),
           .run_folder = folder_.path,
+          .saves = DescribeSaves(plan.config.checkpoint()),
           .parameters = plan.num_parameters,
           .batch_size = training().batch_size(),
           .context = plan.shape.context,

@@ -24,7 +24,8 @@ namespace tessera {
 // stop. Rank 0 writes; every rank calls the same functions in the same order.
 class Trainer {
  public:
-  // Loads the checkpoint that `folder` resumes from. `phases` may be null.
+  // Loads the checkpoint that `folder` resumes from or whose weights it starts
+  // with. `phases` may be null.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(
       std::unique_ptr<Session> session, RunFolder folder,
       PhaseObserver* phases);
@@ -55,6 +56,7 @@ class Trainer {
           PhaseObserver* phases);
 
   absl::Status Resume();
+  absl::Status StartFrom(const Checkpoint& checkpoint);
   absl::Status OpenOutputs();
   absl::Status DoStep();
   // The step itself; counts what it saves if that is asked for.
@@ -79,11 +81,15 @@ class Trainer {
   // collective: the other ranks may be in the next step, and learn of the
   // failure when this process ends. Returns `error` and where the weights are.
   absl::Status SaveAfter(const absl::Status& error);
+  // Whether the clock, which only rank 0 asks, says that a checkpoint is due.
+  bool ClockAsksToSave() const;
+  // The same between two steps, out of the steps' time.
+  absl::Status SaveByTheClock();
   absl::Status PrintSample();
   // Of data without a tokenizer.
   absl::Status PrintSampleOfTokens(const SamplingOptions& options);
   // The signal that came, to this rank or with several ranks to any, the same
-  // on each; 0 so far.
+  // on each; 0 so far. Sets save_is_due_, also the same on each.
   absl::StatusOr<int> StopSignalOfAnyRank();
   // Aborted when a step since the last check had a loss or gradients that are
   // not finite.
@@ -109,8 +115,13 @@ class Trainer {
   int64_t first_step_ = 0;  // done when this process began
   int64_t samples_ = 0;     // training sequences consumed
   int64_t saved_step_ = -1;
+  absl::Time saved_at_;       // or when Run() began
+  bool save_is_due_ = false;  // by the clock of rank 0
   std::string resumed_from_;  // a checkpoint's folder; empty from step 0
   std::string newest_checkpoint_;
+  // What log_ says of the weights that a run at step 0 started with; null for
+  // random ones.
+  nlohmann::ordered_json started_from_;
   // Of StopSignalOfAnyRank(): the step that asks the others next; the last.
   int64_t next_agreement_ = 0, last_agreed_step_ = 0;
   absl::Time last_agreement_;

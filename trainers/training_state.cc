@@ -3,8 +3,11 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <algorithm>
 #include <future>
+#include <limits>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -118,29 +121,54 @@ std::string Describe(const TensorSpec& spec) {
                       "]");
 }
 
+// The inverse of DtypeOf(); nothing for a dtype that no weights have.
+std::optional<at::ScalarType> ScalarTypeOf(StoredDtype dtype) {
+  switch (dtype) {
+    case StoredDtype::kF32:
+      return at::kFloat;
+    case StoredDtype::kBF16:
+      return at::kBFloat16;
+    case StoredDtype::kF16:
+      return at::kHalf;
+    case StoredDtype::kF64:
+      return at::kDouble;
+    default:
+      return std::nullopt;
+  }
+}
+
+enum class Dtypes { kSame, kConverted };
+
 absl::Status ReadSlices(const Checkpoint& checkpoint, absl::string_view file,
-                        const std::vector<StoredSlice>& slices) {
+                        const std::vector<StoredSlice>& slices, Dtypes dtypes) {
   ASSIGN_OR_RETURN(const SafetensorsFile* tensors, checkpoint.Tensors(file));
+  const std::string advice =
+      absl::StrCat("; give the fields of model the values of ",
+                   checkpoint.folder(), "/", kConfigFile);
   if (tensors->tensors().size() != slices.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        tensors->path(), " holds ", tensors->tensors().size(),
-        " tensors, this run's model has ", slices.size(),
-        "; resume with the config that the checkpoint was made with"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(tensors->path(), " holds ", tensors->tensors().size(),
+                     " tensors, this run's model has ", slices.size(), advice));
   }
   for (const StoredSlice& slice : slices) {
     const TensorEntry* entry = tensors->Find(slice.spec.name);
-    if (entry == nullptr || entry->spec != slice.spec) {
+    std::optional<at::ScalarType> stored;
+    if (entry != nullptr && entry->spec.shape == slice.spec.shape &&
+        (dtypes == Dtypes::kConverted ||
+         entry->spec.dtype == slice.spec.dtype)) {
+      stored = ScalarTypeOf(entry->spec.dtype);
+    }
+    if (!stored.has_value()) {
       return absl::InvalidArgumentError(absl::StrCat(
           tensors->path(), ": tensor ", slice.spec.name, " is ",
           entry == nullptr ? "missing" : Describe(entry->spec),
-          ", this run's model has ", Describe(slice.spec),
-          "; resume with the config that the checkpoint was made with"));
+          ", this run's model has ", Describe(slice.spec), advice));
     }
     const absl::string_view bytes = tensors->Bytes(*entry);
     RETURN_IF_ERROR(StatusFromTorch([&] {
       at::Tensor flat = slice.flat;
       flat.copy_(at::from_blob(const_cast<char*>(bytes.data()), flat.sizes(),
-                               flat.options().device(at::kCPU)));
+                               at::dtype(*stored)));
     }));
   }
   return absl::OkStatus();
@@ -166,36 +194,38 @@ nlohmann::json ExportRandom(at::Device device) {
   return states;
 }
 
-absl::Status ImportRandom(const nlohmann::json& states, at::Device device) {
+absl::Status ImportRandom(std::vector<std::string> states, at::Device device,
+                          JsonFields* fields) {
   std::vector<at::Generator> generators = Generators(device);
   // A run that moves to another kind of device keeps the generators it has.
   for (size_t i = 0; i < std::min(states.size(), generators.size()); ++i) {
-    std::string bytes;
-    if (!states[i].is_string() ||
-        !absl::Base64Unescape(states[i].get<std::string>(), &bytes)) {
-      return absl::DataLossError("state.json: \"random\" is not base64");
-    }
-    RETURN_IF_ERROR(StatusFromTorch([&] {
+    std::string& bytes = states[i];
+    const absl::Status status = StatusFromTorch([&] {
       const std::lock_guard<std::mutex> lock(generators[i].mutex());
       generators[i].set_state(at::from_blob(
           bytes.data(), {static_cast<int64_t>(bytes.size())}, at::kByte));
-    }));
+    });
+    if (!status.ok()) {
+      fields->Fail("random",
+                   absl::StrCat("the state of LibTorch's generators (",
+                                status.message(), ")"));
+      return fields->status();
+    }
   }
   return absl::OkStatus();
 }
 
-absl::Status ImportScaler(const nlohmann::json& json, LossScaler* scaler) {
-  if (scaler == nullptr) return absl::OkStatus();
-  if (!json.is_object()) {
-    return absl::InvalidArgumentError(
-        "the checkpoint has no loss scaler, but this run's precision needs "
-        "one; resume with the precision it was made with");
+LossScalerState ReadScaler(JsonFields fields, int64_t steps) {
+  const LossScalerState state{
+      .scale = fields.Number("scale"),
+      .steps_since_change = fields.Count("steps_since_change", steps),
+      .skipped_steps = fields.Count("skipped_steps", steps)};
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  if (state.scale < LossScaler::kMinScale || state.scale > kLargest) {
+    fields.Fail("scale", absl::StrCat("in [", LossScaler::kMinScale, ", ",
+                                      kLargest, "]"));
   }
-  scaler->ImportState(
-      {.scale = json.value("scale", 0.0),
-       .steps_since_change = json.value("steps_since_change", int64_t{0}),
-       .skipped_steps = json.value("skipped_steps", int64_t{0})});
-  return absl::OkStatus();
+  return state;
 }
 
 }  // namespace
@@ -231,26 +261,45 @@ nlohmann::json ExportState(const TrainingState& state) {
   return json;
 }
 
+JsonFields StateFields(const Checkpoint& checkpoint) {
+  return JsonFields(checkpoint.state(),
+                    absl::StrCat(checkpoint.folder(), "/", kStateFile));
+}
+
 absl::Status Restore(const Checkpoint& checkpoint, const TrainingState& state) {
-  RETURN_IF_ERROR(RestoreParameters(checkpoint, state.parameters));
-  RETURN_IF_ERROR(
-      ReadSlices(checkpoint, kOptimizerFile, OptimizerSlices(state)));
-  const nlohmann::json& json = checkpoint.state();
-  if (!json.contains("optimizer_step") || !json.contains("random")) {
-    return absl::DataLossError(absl::StrCat(
-        checkpoint.folder(), "/state.json lacks optimizer_step or random"));
+  JsonFields fields = StateFields(checkpoint);
+  // An update is skipped at most, never made twice.
+  const int64_t updates = fields.Count("optimizer_step", checkpoint.step());
+  std::vector<std::string> random = fields.Base64List("random");
+  std::optional<LossScalerState> scaler;
+  if (fields.Has("loss_scaler")) {
+    scaler = ReadScaler(fields.Object("loss_scaler"), checkpoint.step());
   }
-  state.optimizer->step().fill_(json["optimizer_step"].get<int64_t>());
-  RETURN_IF_ERROR(
-      ImportRandom(json["random"], state.parameters->options().device));
-  return ImportScaler(json.value("loss_scaler", nlohmann::json()),
-                      state.scaler);
+  RETURN_IF_ERROR(fields.status());
+  if (state.scaler != nullptr && !scaler.has_value()) {
+    return absl::InvalidArgumentError(
+        "the checkpoint has no loss scaler, but this run's precision needs "
+        "one; resume with the precision it was made with");
+  }
+  const at::NoGradGuard no_grad;
+  RETURN_IF_ERROR(ReadSlices(checkpoint, kModelFile,
+                             ModelSlices(*state.parameters), Dtypes::kSame));
+  RETURN_IF_ERROR(ReadSlices(checkpoint, kOptimizerFile, OptimizerSlices(state),
+                             Dtypes::kSame));
+  RETURN_IF_ERROR(ImportRandom(std::move(random),
+                               state.parameters->options().device, &fields));
+  if (state.scaler != nullptr) state.scaler->ImportState(*scaler);
+  return StatusFromTorch([&] {
+    state.optimizer->step().fill_(updates);
+    state.parameters->RefreshShadow();
+  });
 }
 
 absl::Status RestoreParameters(const Checkpoint& checkpoint,
                                ParameterStore* parameters) {
   const at::NoGradGuard no_grad;
-  RETURN_IF_ERROR(ReadSlices(checkpoint, kModelFile, ModelSlices(*parameters)));
+  RETURN_IF_ERROR(ReadSlices(checkpoint, kModelFile, ModelSlices(*parameters),
+                             Dtypes::kConverted));
   return StatusFromTorch([&] { parameters->RefreshShadow(); });
 }
 

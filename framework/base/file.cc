@@ -139,8 +139,14 @@ absl::Status MakeDirectories(const std::string& path) {
   return made ? SyncDirectory(parent) : absl::OkStatus();
 }
 
+absl::StatusOr<bool> PathExists(const std::string& path) {
+  if (::access(path.c_str(), F_OK) == 0) return true;
+  if (errno == ENOENT || errno == ENOTDIR) return false;
+  return ErrnoStatus("look for", path);
+}
+
 bool FileExists(const std::string& path) {
-  return ::access(path.c_str(), F_OK) == 0;
+  return PathExists(path).value_or(true);
 }
 
 absl::StatusOr<std::vector<std::string>> ListDirectory(

@@ -41,7 +41,13 @@ absl::Status SyncDirectory(const std::string& directory);
 // power; fine if it exists already.
 absl::Status MakeDirectories(const std::string& path);
 
-// Whether a file or directory is there; false also where it cannot be seen.
+// Whether a file or directory is at `path`, symbolic links followed. An error
+// if the system cannot tell: a folder on the way that may not be searched, a
+// loop of symbolic links.
+absl::StatusOr<bool> PathExists(const std::string& path);
+
+// The same, and true if the system cannot tell: opening the path then says why.
+// Only use this for what is opened next.
 bool FileExists(const std::string& path);
 
 // The names (not paths) in `directory`, sorted, without "." and "..".

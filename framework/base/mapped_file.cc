@@ -11,6 +11,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/system_error.h"
 
 namespace tessera {
 
@@ -20,12 +21,12 @@ absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path,
   // about a file.
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+    return SystemError(errno, absl::StrCat("cannot open ", path));
   }
   const absl::Cleanup closer = [descriptor] { close(descriptor); };
   struct stat info;
   if (fstat(descriptor, &info) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
+    return SystemError(errno, absl::StrCat("cannot read ", path));
   }
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is not a file"));
@@ -34,7 +35,7 @@ absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path,
   void* data =
       mmap(nullptr, info.st_size, PROT_READ, MAP_SHARED, descriptor, 0);
   if (data == MAP_FAILED) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot map ", path));
+    return SystemError(errno, absl::StrCat("cannot map ", path));
   }
   if (order == ReadOrder::kFrontToBack) {
     madvise(data, info.st_size, MADV_SEQUENTIAL);

@@ -20,8 +20,8 @@ class MappedFile {
     kFrontToBack,  // pages are read ahead and dropped behind
   };
 
-  // NotFound, PermissionDenied, or InvalidArgument for what is not a file. An
-  // empty file is a valid, empty mapping.
+  // InvalidArgument for what is not a file; else the system's reason, with the
+  // codes of system_error.h. An empty file is a valid, empty mapping.
   static absl::StatusOr<MappedFile> Open(const std::string& path,
                                          ReadOrder order = ReadOrder::kAny);
 

@@ -48,7 +48,7 @@ absl::StatusOr<std::string> FindRuntimeFile(absl::string_view path) {
   std::string message = absl::StrCat("no file ", Shorten(path),
                                      " came with the program; looked for");
   for (std::string& place : RuntimePlaces(path)) {
-    if (FileExists(place)) return std::move(place);
+    if (PathExists(place).value_or(false)) return std::move(place);
     absl::StrAppend(&message, "\n  ", Shorten(place));
   }
   return absl::NotFoundError(message);

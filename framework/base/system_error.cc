@@ -16,8 +16,9 @@ absl::Status SystemError(int error, absl::string_view message) {
         "; raise the limit on file sizes of the shell (ulimit -f), or use "
         "another file system"));
   }
-  if (!IsFullDisk(error)) return status;
-  return absl::FailedPreconditionError(status.message());
+  const bool is_fixable =
+      IsFullDisk(error) || error == EMFILE || error == ENFILE || error == ELOOP;
+  return is_fixable ? absl::FailedPreconditionError(status.message()) : status;
 }
 
 }  // namespace tessera

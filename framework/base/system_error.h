@@ -10,10 +10,11 @@ namespace tessera {
 bool IsFullDisk(int error);
 
 // What a system call that failed with `error` (an errno) says: "cannot write
-// runs/a/log: No space left on device". The code is Abseil's, except that a
-// full disk or quota is FailedPrecondition: the user mends it, and
-// ResourceExhausted is only for memory. A file above the limit on file sizes
-// is FailedPrecondition too, and the message names the limit.
+// runs/a/log: No space left on device". The code is Abseil's, except that these
+// are FailedPrecondition, because the user can fix them: a full disk or quota
+// and too many open files (ResourceExhausted is only for memory), a loop of
+// symbolic links, and a file above the limit on file sizes, where the message
+// names the limit.
 absl::Status SystemError(int error, absl::string_view message);
 
 }  // namespace tessera

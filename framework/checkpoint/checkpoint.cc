@@ -39,6 +39,28 @@ std::string Dump(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+// The checksum that a manifest has of itself: of everything else in it, as
+// Dump() writes it. Later versions keep this, so that damage is told from a
+// version that this program does not read.
+absl::Status CheckOwnChecksum(const std::string& path, Json* manifest) {
+  const auto found = manifest->find(kChecksum);
+  if (found == manifest->end()) return absl::OkStatus();  // an older one
+  const Json checksum = *found;
+  manifest->erase(found);
+  if (checksum == ChecksumOf(Dump(*manifest))) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat(path, " is damaged (its own checksum)"));
+}
+
+// Status of opening a file that a checkpoint must have: a missing or malformed
+// one is damage.
+absl::Status OpenStatus(const absl::Status& status) {
+  if (absl::IsNotFound(status) || absl::IsInvalidArgument(status)) {
+    return absl::DataLossError(status.message());
+  }
+  return status;
+}
+
 // A checkpoint's files are plain names: a manifest cannot point elsewhere.
 bool IsPlainName(absl::string_view name) {
   return !name.empty() && name[0] != '.' &&
@@ -71,6 +93,29 @@ absl::Status CheckSize(const std::string& path, uint64_t bytes,
     return absl::DataLossError(absl::StrCat(
         path, " has ", bytes, " bytes; the manifest says ",
         size == nullptr ? "nothing" : absl::StrCat(size->get<uint64_t>())));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTensors(const SafetensorsFile& file, const Json& expected) {
+  const std::string& path = file.path();
+  RETURN_IF_ERROR(CheckSize(path, file.size_bytes(), expected));
+  if (!HasText(expected, kHeaderChecksum, ChecksumOf(file.header_bytes()))) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": the header is damaged (checksum)"));
+  }
+  const Json* checksums =
+      Member(expected, kTensorChecksums, Json::value_t::object);
+  if (checksums == nullptr || checksums->size() != file.tensors().size()) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": the manifest does not list its tensors"));
+  }
+  for (const TensorEntry& entry : file.tensors()) {
+    if (!HasText(*checksums, entry.spec.name.c_str(),
+                 ChecksumOf(file.Bytes(entry)))) {
+      return absl::DataLossError(absl::StrCat(
+          path, ": tensor '", entry.spec.name, "' is damaged (checksum)"));
+    }
   }
   return absl::OkStatus();
 }
@@ -111,11 +156,15 @@ absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointWriter::Begin(
         absl::StrCat("a checkpoint's step must be >= 0; is ", step));
   }
   const std::string folder = absl::StrCat(directory, "/", CheckpointName(step));
-  if (FileExists(folder) && Checkpoint::Open(folder).ok()) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        folder,
-        " is a complete checkpoint; use another folder for this run, "
-        "or move it away"));
+  if (FileExists(folder)) {
+    const absl::Status there = Checkpoint::Open(folder).status();
+    if (there.ok()) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          folder,
+          " is a complete checkpoint; use another folder for this run, "
+          "or move it away"));
+    }
+    if (!IsDamagedOrAbsent(there)) return there;
   }
   auto writer =
       absl::WrapUnique(new CheckpointWriter(directory, step, std::move(hook)));
@@ -158,6 +207,10 @@ absl::Status CheckpointWriter::AddTensors(
 
 absl::Status CheckpointWriter::AddText(absl::string_view name,
                                        absl::string_view content) {
+  if (!IsPlainName(name)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", name, "' is not a plain file name"));
+  }
   RETURN_IF_ERROR(
       WriteDurably(absl::StrCat(temporary_, "/", name), content, hook_));
   files_[std::string(name)] = {{kBytes, content.size()},
@@ -191,10 +244,11 @@ absl::StatusOr<std::string> CheckpointWriter::Commit(
   RETURN_IF_ERROR(AddTensorFilesToManifest());
   RETURN_IF_ERROR(AddText(kStateFile, Dump(state)));
   RETURN_IF_ERROR(AddText(kConfigFile, config_text));
-  const Json manifest = {{"format", std::string(kFormat)},
-                         {"version", kFormatVersion},
-                         {"step", step_},
-                         {"files", files_}};
+  Json manifest = {{"format", std::string(kFormat)},
+                   {"version", kFormatVersion},
+                   {"step", step_},
+                   {"files", files_}};
+  manifest[kChecksum] = ChecksumOf(Dump(manifest));
   RETURN_IF_ERROR(WriteDurably(absl::StrCat(temporary_, "/", kManifestFile),
                                Dump(manifest), hook_));
   RETURN_IF_ERROR(SyncDirectory(temporary_, hook_));
@@ -218,29 +272,51 @@ absl::Status CheckpointWriter::Publish() {
   return RemoveTree(damaged, hook_);
 }
 
+bool IsDamagedOrAbsent(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsNotFound(status);
+}
+
 absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(
-    const std::string& folder) {
+    const std::string& folder, Part part) {
   auto checkpoint = absl::WrapUnique(new Checkpoint());
   checkpoint->folder_ = folder;
   RETURN_IF_ERROR(checkpoint->ReadManifest());
-  for (const auto& [name, expected] : checkpoint->files_.items()) {
-    if (!IsPlainName(name)) {
-      return absl::DataLossError(
-          absl::StrCat(folder, "/", kManifestFile, " names '", name,
-                       "', which is not a plain file name"));
-    }
-    RETURN_IF_ERROR(IsTensorFile(name)
-                        ? checkpoint->CheckTensorFile(name, expected)
-                        : checkpoint->CheckTextFile(name, expected));
+  if (part == Part::kModel) {
+    RETURN_IF_ERROR(checkpoint->ReadModel());
+    return checkpoint;
   }
+  for (const auto& [name, expected] : checkpoint->files_.items()) {
+    RETURN_IF_ERROR(checkpoint->Read(name, &expected));
+  }
+  return checkpoint;
+}
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::OpenModelFolder(
+    const std::string& folder) {
+  for (absl::string_view needed : {kModelFile, kConfigFile}) {
+    if (FileExists(absl::StrCat(folder, "/", needed))) continue;
+    return absl::NotFoundError(absl::StrCat(
+        folder, " has no ", needed, "; a model's folder needs ", kModelFile,
+        " and ", kConfigFile, " of a checkpoint, and its ", kTokenizerFile,
+        " for text"));
+  }
+  auto checkpoint = absl::WrapUnique(new Checkpoint());
+  checkpoint->folder_ = folder;
+  RETURN_IF_ERROR(checkpoint->ReadModel());
   return checkpoint;
 }
 
 absl::Status Checkpoint::ReadManifest() {
   const std::string path = absl::StrCat(folder_, "/", kManifestFile);
-  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
-  const Json manifest =
-      Json::parse(file.bytes(), nullptr, /*allow_exceptions=*/false);
+  const absl::StatusOr<MappedFile> file = MappedFile::Open(path);
+  if (absl::IsInvalidArgument(file.status())) return OpenStatus(file.status());
+  RETURN_IF_ERROR(file.status());
+  Json manifest = Json::parse(file->bytes(), nullptr,
+                              /*allow_exceptions=*/false);
+  if (!manifest.is_object()) {
+    return absl::DataLossError(absl::StrCat(path, " is damaged: not JSON"));
+  }
+  RETURN_IF_ERROR(CheckOwnChecksum(path, &manifest));
   if (!HasText(manifest, "format", kFormat)) {
     return absl::DataLossError(
         absl::StrCat(path, " is not the manifest of a checkpoint"));
@@ -255,9 +331,10 @@ absl::Status Checkpoint::ReadManifest() {
   }
   const Json* step = Member(manifest, "step", Json::value_t::number_unsigned);
   const Json* files = Member(manifest, "files", Json::value_t::object);
-  if (step == nullptr || files == nullptr) {
-    return absl::DataLossError(
-        absl::StrCat(path, " lacks its step or its files"));
+  constexpr int kFields = 4;  // those above
+  if (step == nullptr || files == nullptr || manifest.size() != kFields) {
+    return absl::DataLossError(absl::StrCat(
+        path, " is damaged: lacks its step or its files, or has other fields"));
   }
   for (absl::string_view required : {kStateFile, kConfigFile}) {
     if (!files->contains(std::string(required))) {
@@ -284,53 +361,85 @@ absl::Status Checkpoint::SetStep(const std::string& path, uint64_t step) {
   return absl::OkStatus();
 }
 
-absl::Status Checkpoint::CheckTensorFile(const std::string& name,
-                                         const Json& expected) {
+absl::Status Checkpoint::ReadModel() {
+  // What a run of tokens does not have, and what older checkpoints keep the
+  // tokenizer in: neither needs to be there.
+  const auto is_optional = [](absl::string_view name) {
+    return name == kTokenizerFile || name == kStateFile;
+  };
+  for (absl::string_view name :
+       {kModelFile, kConfigFile, kTokenizerFile, kStateFile}) {
+    if (name == kStateFile && !tokenizer_.is_null()) continue;
+    const std::string key(name);
+    const bool listed = files_.is_null() || files_.contains(key);
+    if (is_optional(name) &&
+        !(listed && FileExists(absl::StrCat(folder_, "/", name)))) {
+      continue;
+    }
+    if (!listed) {
+      return absl::DataLossError(
+          absl::StrCat(folder_, "/", kManifestFile, " does not list ", name));
+    }
+    RETURN_IF_ERROR(Read(key, files_.is_null() ? nullptr : &files_[key]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoint::Read(const std::string& name, const Json* expected) {
+  if (!IsPlainName(name)) {
+    return absl::DataLossError(
+        absl::StrCat(folder_, "/", kManifestFile, " names '", name,
+                     "', which is not a plain file name"));
+  }
+  return IsTensorFile(name) ? ReadTensors(name, expected)
+                            : ReadText(name, expected);
+}
+
+absl::Status Checkpoint::ReadTensors(const std::string& name,
+                                     const Json* expected) {
   const std::string path = absl::StrCat(folder_, "/", name);
   absl::StatusOr<std::unique_ptr<SafetensorsFile>> opened =
       SafetensorsFile::Open(path);
-  if (!opened.ok()) return absl::DataLossError(opened.status().message());
-  const SafetensorsFile& file = **opened;
-  RETURN_IF_ERROR(CheckSize(path, file.size_bytes(), expected));
-  if (!HasText(expected, kHeaderChecksum, ChecksumOf(file.header_bytes()))) {
-    return absl::DataLossError(
-        absl::StrCat(path, ": the header is damaged (checksum)"));
-  }
-  const Json* checksums =
-      Member(expected, kTensorChecksums, Json::value_t::object);
-  if (checksums == nullptr || checksums->size() != file.tensors().size()) {
-    return absl::DataLossError(
-        absl::StrCat(path, ": the manifest does not list its tensors"));
-  }
-  for (const TensorEntry& entry : file.tensors()) {
-    if (!HasText(*checksums, entry.spec.name.c_str(),
-                 ChecksumOf(file.Bytes(entry)))) {
-      return absl::DataLossError(absl::StrCat(
-          path, ": tensor '", entry.spec.name, "' is damaged (checksum)"));
-    }
+  RETURN_IF_ERROR(OpenStatus(opened.status()));
+  if (expected != nullptr) {
+    RETURN_IF_ERROR(CheckTensors(**opened, *expected));
   }
   tensor_files_[name] = *std::move(opened);
   return absl::OkStatus();
 }
 
-absl::Status Checkpoint::CheckTextFile(const std::string& name,
-                                       const Json& expected) {
+absl::Status Checkpoint::ReadText(const std::string& name,
+                                  const Json* expected) {
   const std::string path = absl::StrCat(folder_, "/", name);
   const absl::StatusOr<MappedFile> file = MappedFile::Open(path);
-  if (!file.ok()) return absl::DataLossError(file.status().message());
+  RETURN_IF_ERROR(OpenStatus(file.status()));
   const absl::string_view bytes = file->bytes();
-  RETURN_IF_ERROR(CheckSize(path, bytes.size(), expected));
-  if (!HasText(expected, kChecksum, ChecksumOf(bytes))) {
-    return absl::DataLossError(absl::StrCat(path, " is damaged (checksum)"));
-  }
-  if (name == kConfigFile) config_text_ = std::string(bytes);
-  if (name == kStateFile) {
-    state_ = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
-    if (state_.is_discarded()) {
-      return absl::DataLossError(absl::StrCat(path, " is not JSON"));
+  if (expected != nullptr) {
+    RETURN_IF_ERROR(CheckSize(path, bytes.size(), *expected));
+    if (!HasText(*expected, kChecksum, ChecksumOf(bytes))) {
+      return absl::DataLossError(absl::StrCat(path, " is damaged (checksum)"));
     }
   }
+  if (name == kConfigFile) config_text_ = std::string(bytes);
+  if (name != kStateFile && name != kTokenizerFile) return absl::OkStatus();
+  Json& json = name == kStateFile ? state_ : tokenizer_;
+  json = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) {
+    return absl::DataLossError(absl::StrCat(path, " is not JSON"));
+  }
   return absl::OkStatus();
+}
+
+const Json& Checkpoint::tokenizer() const {
+  if (!tokenizer_.is_null() || !state_.is_object()) return tokenizer_;
+  const auto found = state_.find("tokenizer");
+  return found == state_.end() ? tokenizer_ : *found;
+}
+
+std::string Checkpoint::tokenizer_source() const {
+  return tokenizer_.is_null()
+             ? absl::StrCat(folder_, "/", kStateFile, ": tokenizer")
+             : absl::StrCat(folder_, "/", kTokenizerFile);
 }
 
 absl::StatusOr<const SafetensorsFile*> Checkpoint::Tensors(

@@ -1,14 +1,24 @@
 #include "framework/checkpoint/checkpoint_config_validation.h"
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 
 namespace tessera {
 
 void Validate(const CheckpointConfig& config, Violations violations) {
+  violations.Check(!config.has_every_steps() || config.every_steps() >= 1,
+                   "every_steps",
+                   absl::StrCat("must be >= 1; is ", config.every_steps(),
+                                "; remove the field to save by every_minutes"));
   violations.Check(
-      !config.has_every_steps() || config.every_steps() >= 1, "every_steps",
-      absl::StrCat("must be >= 1; is ", config.every_steps(),
-                   "; remove the field for one checkpoint at the end"));
+      std::isfinite(config.every_minutes()) && config.every_minutes() >= 0,
+      "every_minutes",
+      absl::StrCat("must be >= 0; is ", config.every_minutes(),
+                   "; 0 saves only by every_steps and at the end"));
+  violations.Check(
+      !config.has_init_from() || !config.init_from().empty(), "init_from",
+      "must name a folder; is empty; remove the field for random weights");
   violations.Check(config.keep_last() >= 1, "keep_last",
                    absl::StrCat("must be >= 1; is ", config.keep_last()));
   violations.Check(

@@ -38,14 +38,23 @@ absl::Status DeleteCheckpoint(const std::string& directory,
 
 // As the public one; `paths` is what `directory` holds, newest first.
 absl::StatusOr<LatestCheckpoint> LatestGood(
-    const std::string& directory, const std::vector<CheckpointPath>& paths) {
+    const std::string& directory, const std::vector<CheckpointPath>& paths,
+    Checkpoint::Part part) {
   LatestCheckpoint latest;
   for (const CheckpointPath& path : paths) {
     absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
-        Checkpoint::Open(path.folder);
+        Checkpoint::Open(path.folder, part);
     if (checkpoint.ok()) {
       latest.checkpoint = *std::move(checkpoint);
       return latest;
+    }
+    if (!IsDamagedOrAbsent(checkpoint.status())) {
+      return absl::Status(
+          checkpoint.status().code(),
+          absl::StrCat(checkpoint.status().message(),
+                       "; this checkpoint may be good, so no older one is "
+                       "taken in its place: make it readable, or move ",
+                       path.folder, " away"));
     }
     latest.warnings.push_back(
         absl::StrCat("checkpoint ", path.folder,
@@ -77,10 +86,11 @@ absl::StatusOr<std::vector<CheckpointPath>> ListCheckpoints(
   return paths;
 }
 
-absl::StatusOr<LatestCheckpoint> LatestGood(const std::string& directory) {
+absl::StatusOr<LatestCheckpoint> LatestGood(const std::string& directory,
+                                            Checkpoint::Part part) {
   ASSIGN_OR_RETURN(const std::vector<CheckpointPath> paths,
                    ListCheckpoints(directory));
-  return LatestGood(directory, paths);
+  return LatestGood(directory, paths, part);
 }
 
 absl::StatusOr<PrunedCheckpoints> PruneCheckpoints(
@@ -94,7 +104,8 @@ absl::StatusOr<PrunedCheckpoints> PruneCheckpoints(
                    ListCheckpoints(directory));
   PrunedCheckpoints pruned;
   if (paths.size() <= policy.keep_last) return pruned;
-  ASSIGN_OR_RETURN(LatestCheckpoint latest, LatestGood(directory, paths));
+  ASSIGN_OR_RETURN(LatestCheckpoint latest,
+                   LatestGood(directory, paths, Checkpoint::Part::kEverything));
   pruned.warnings = std::move(latest.warnings);
   const auto newest_good = static_cast<int64_t>(pruned.warnings.size());
   for (int64_t i = newest_good; i < paths.size(); ++i) {

@@ -31,9 +31,13 @@ struct LatestCheckpoint {
   std::vector<std::string> warnings;
 };
 
-// The newest checkpoint that verifies. NotFound where there is none at all;
-// DataLoss, with the reason of each, where none is good.
-absl::StatusOr<LatestCheckpoint> LatestGood(const std::string& directory);
+// The newest checkpoint of which `part` verifies. NotFound where there is none
+// at all; DataLoss, with the reason of each, where none is good. Only damaged
+// ones are passed over: one that the system cannot read, for want of a
+// permission or anything else that may pass, is an error with that reason.
+absl::StatusOr<LatestCheckpoint> LatestGood(
+    const std::string& directory,
+    Checkpoint::Part part = Checkpoint::Part::kEverything);
 
 struct RetentionPolicy {
   int keep_last = 2;  // >= 1
@@ -50,7 +54,8 @@ struct PrunedCheckpoints {
 // Deletes what the policy does not keep. Reads checkpoints back, from the
 // newest on, until one verifies: the policy's count begins with that one, so
 // the only good one never goes, and damaged ones that are newer stay. DataLoss,
-// with nothing deleted, where none is good.
+// with nothing deleted, where none is good; the same for LatestGood()'s other
+// errors.
 absl::StatusOr<PrunedCheckpoints> PruneCheckpoints(
     const std::string& directory, const RetentionPolicy& policy,
     const WritePointHook& hook = nullptr);

@@ -222,7 +222,8 @@ std::string Parent(absl::string_view path) {
 // again.
 absl::Status CheckCanMake(const std::string& out) {
   std::error_code error;
-  if (FileExists(out) || std::filesystem::is_symlink(out, error)) {
+  ASSIGN_OR_RETURN(const bool exists, PathExists(out));
+  if (exists || std::filesystem::is_symlink(out, error)) {
     return absl::AlreadyExistsError(absl::StrCat(
         out, " exists; remove it or choose another output folder"));
   }

@@ -84,6 +84,7 @@ std::string FormatRunDescription(const RunDescription& run) {
       {"work", Work(run)},
       {"peak", Peak(run)},
       {"run folder", run.run_folder},
+      {"checkpoints", run.saves},
   };
   std::string text;
   for (const auto& [label, value] : lines) {

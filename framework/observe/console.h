@@ -23,6 +23,7 @@ struct RunDescription {
   std::string attention;  // the backend and who chose it
   std::string data;       // "default_text, 18,203,112 tokens"
   std::string run_folder;
+  std::string saves;  // "every 15 minutes and after the last step"
   int64_t parameters = 0;
   int64_t batch_size = 0;  // sequences per step, over all ranks
   int64_t context = 0;

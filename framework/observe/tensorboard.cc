@@ -3,14 +3,17 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
 #include <vector>
 
 #include "absl/memory/memory.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/system_error.h"
@@ -31,6 +34,22 @@ std::string HostName() {
   // Leaves room for the terminating zero that a long name does without.
   if (gethostname(name.data(), name.size() - 1) != 0) return "localhost";
   return name.data();
+}
+
+constexpr absl::string_view kFilePrefix = "events.out.tfevents.";
+
+// SECONDS of the last event file in `folder`; 0 without one.
+absl::StatusOr<int64_t> LastFileSeconds(const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(folder));
+  int64_t last = 0;
+  for (absl::string_view name : names) {
+    int64_t seconds;
+    if (absl::ConsumePrefix(&name, kFilePrefix) &&
+        absl::SimpleAtoi(name.substr(0, name.find('.')), &seconds)) {
+      last = std::max(last, seconds);
+    }
+  }
+  return last;
 }
 
 }  // namespace
@@ -54,9 +73,10 @@ TensorboardWriter::~TensorboardWriter() { close(descriptor_); }
 
 absl::StatusOr<std::unique_ptr<TensorboardWriter>> TensorboardWriter::Create(
     const std::string& folder, Clock clock) {
-  const std::string path =
-      absl::StrFormat("%s/events.out.tfevents.%010d.%s.%d", folder,
-                      absl::ToUnixSeconds(clock()), HostName(), getpid());
+  ASSIGN_OR_RETURN(const int64_t last, LastFileSeconds(folder));
+  const std::string path = absl::StrFormat(
+      "%s/%s%010d.%s.%d", folder, kFilePrefix,
+      std::max(absl::ToUnixSeconds(clock()), last + 1), HostName(), getpid());
   const int descriptor = open(
       path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (descriptor < 0) {
@@ -69,6 +89,14 @@ absl::StatusOr<std::unique_ptr<TensorboardWriter>> TensorboardWriter::Create(
   version.set_file_version("brain.Event:2");
   RETURN_IF_ERROR(writer->Append(version.SerializeAsString()));
   return writer;
+}
+
+absl::Status TensorboardWriter::SupersedeFrom(int64_t step) {
+  tensorboard::Event event;
+  event.set_wall_time(UnixSeconds());
+  event.set_step(step);
+  event.mutable_session_log()->set_status(tensorboard::SessionLog::START);
+  return Append(event.SerializeAsString());
 }
 
 absl::Status TensorboardWriter::Write(int64_t step,

@@ -31,12 +31,18 @@ class TensorboardWriter {
   using Clock = std::function<absl::Time()>;
 
   // Creates `folder`/events.out.tfevents.SECONDS.HOST.PID. A resumed run
-  // starts a further file, which TensorBoard joins to those before it.
+  // starts a further file, which TensorBoard joins to those before it, in the
+  // order of their names: SECONDS are those of the clock, or one more than the
+  // last file's if that is later.
   static absl::StatusOr<std::unique_ptr<TensorboardWriter>> Create(
       const std::string& folder, Clock clock = absl::Now);
   ~TensorboardWriter();
   TensorboardWriter(const TensorboardWriter&) = delete;
   TensorboardWriter& operator=(const TensorboardWriter&) = delete;
+
+  // To be called before anything is written by a run that replays steps:
+  // TensorBoard then drops what earlier files say of `step` and later ones.
+  absl::Status SupersedeFrom(int64_t step);
 
   absl::Status Write(int64_t step, absl::Span<const Scalar> scalars);
   // train/loss, train/grad_norm, train/lr and perf/...

@@ -119,6 +119,26 @@ TEST(DataParallelSignalTest, RanksAgreeToStopLongBeforeTheNextLoggedStep) {
   EXPECT_EQ(outcome.exit_code, 143) << outcome.output;
 }
 
+TEST(DataParallelSaveTest, RanksSaveTogetherByTheClockOfRankZero) {
+  const std::string run = Folder("clock");
+  const Outcome outcome = Shell(absl::StrCat(
+      FindRuntimeFile("trainers/launch").value(), " --nproc=2", ToyFlags(),
+      " --set training.steps=1000000 --set observe.log_every_steps=1000000"
+      " --set training.eval_every_steps=1000000"
+      " --set 'checkpoint={every_minutes: 0.02 keep_last: 9}' --out=",
+      run, " & PID=$!; until [ $(ls ", run,
+      "/checkpoints 2>/dev/null | wc -l) -ge 3 ] || ! kill -0 $PID;"
+      " do sleep 0.01; done; kill -TERM $PID; wait $PID"));
+  EXPECT_EQ(outcome.exit_code, 143) << outcome.output;
+}
+
+TEST(DataParallelInitTest, EveryRankStartsFromTheSameWeights) {
+  const std::string one = TrainWith(1, "pretrained", "");
+  const std::string from = absl::StrCat(
+      "--set optimizer.adamw.lr=1e-30 --set checkpoint.init_from=", one);
+  EXPECT_LT(ParameterDistance(TrainWith(2, "tuned", from), one), 1e-20);
+}
+
 TEST(DataParallelSignalTest, ASignalToOneRankIsThatOfEach) {
   for (const auto& [name, code] : {std::pair<std::string, int>{"INT", 130},
                                    {"TERM", 143},

@@ -1,10 +1,14 @@
 #include "trainers/run_folder.h"
 
+#include <unistd.h>
+
+#include <cstdio>
 #include <string>
 #include <utility>
 
 #include "framework/base/file.h"
 #include "framework/base/file_lock.h"
+#include "framework/checkpoint/checkpoint.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainers/program.h"
@@ -77,6 +81,55 @@ TEST(RunFolderTest, AConfigWithoutARunIsTheUsers) {
   ASSERT_TRUE(MakeDirectories(late).ok());
   ASSERT_TRUE(WriteFileAtomically(late + "/config.pbtxt", "# mine").ok());
   EXPECT_EQ(CreateRunFolder(&folder).code(), absl::StatusCode::kAlreadyExists);
+}
+
+void Save(const std::string& run, int64_t step) {
+  auto writer = CheckpointWriter::Begin(run + "/checkpoints", step).value();
+  for (absl::string_view name : {kModelFile, kOptimizerFile}) {
+    ASSERT_TRUE(
+        writer->AddTensors(name, {{{"w", StoredDtype::kU8, {1}}, "w"}}).ok());
+  }
+  ASSERT_TRUE(writer->Commit({{"step", step}}, "").ok());
+}
+
+TEST(RunFolderTest, ANewerCheckpointThatCannotBeReadIsNotPassedOver) {
+  const std::string path = Folder("unreadable");
+  Save(path, 10);
+  Save(path, 20);
+  const std::string older = path + "/checkpoints/step_00000010";
+  const std::string moments =
+      path + "/checkpoints/step_00000020/optimizer.safetensors";
+  // A link to itself: good contents, which nobody can open for now.
+  ASSERT_EQ(rename(moments.c_str(), (path + "/aside").c_str()), 0);
+  ASSERT_EQ(symlink(moments.c_str(), moments.c_str()), 0);
+  for (const std::string& resume : {std::string("auto"), path, older}) {
+    const absl::Status refused =
+        OpenRunFolder(path, resume, /*writes=*/true).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << resume;
+    EXPECT_THAT(std::string(refused.message()),
+                AllOf(HasSubstr(moments),
+                      HasSubstr("Too many levels of symbolic links")));
+  }
+  // The model does not need that file.
+  EXPECT_EQ(OpenModel(path).value()->step(), 20);
+  // Without it the checkpoint is damaged, and the older one is the newest.
+  ASSERT_TRUE(RemoveTree(moments).ok());
+  EXPECT_EQ(
+      OpenRunFolder(path, "auto", /*writes=*/true).value().resume_from->step(),
+      10);
+  EXPECT_TRUE(OpenRunFolder(path, older, /*writes=*/true).ok());
+}
+
+TEST(RunFolderTest, ALoopOfLinksIsSaidAsSuch) {
+  const std::string path = Folder("loop");
+  ASSERT_EQ(symlink(path.c_str(), path.c_str()), 0);
+  for (const absl::Status& status :
+       {OpenCheckpoint(path).status(), OpenModel(path).status(),
+        OpenRunFolder(path, "auto", /*writes=*/false).status(),
+        OpenRunFolder(path, "auto", /*writes=*/true).status()}) {
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("Too many levels of symbolic links"));
+  }
 }
 
 }  // namespace

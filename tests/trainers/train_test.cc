@@ -1,5 +1,7 @@
 // Runs the `train` and `generate` programs as a user would.
 
+#include <cstdint>
+#include <cstring>
 #include <map>
 #include <string>
 #include <utility>
@@ -11,6 +13,8 @@
 #include "absl/strings/str_split.h"
 #include "framework/base/file.h"
 #include "framework/base/runtime_files.h"
+#include "framework/checkpoint/safetensors.h"
+#include "framework/observe/tensorboard_event.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -66,6 +70,160 @@ TEST(TrainTest, ResumeInANewProcessIsBitExact) {
       Json(resumed + end + "manifest.json")["files"]["optimizer.safetensors"]);
   EXPECT_EQ(Json(straight + end + "state.json"),
             Json(resumed + end + "state.json"));
+}
+
+// The events of each file of a run, in the order in which TensorBoard reads
+// the files.
+std::vector<std::vector<tensorboard::Event>> EventFiles(
+    const std::string& run) {
+  std::vector<std::vector<tensorboard::Event>> files;
+  const std::vector<std::string> names = ListDirectory(run).value();
+  for (const std::string& name : names) {
+    if (name.rfind("events.out.", 0) != 0) continue;
+    std::vector<tensorboard::Event>& events = files.emplace_back();
+    const std::string bytes = ReadFile(run + "/" + name).value();
+    for (size_t at = 0; at < bytes.size();) {
+      uint64_t size;
+      std::memcpy(&size, bytes.data() + at, sizeof(size));
+      EXPECT_TRUE(
+          events.emplace_back().ParseFromArray(bytes.data() + at + 12, size));
+      at += 12 + size + 4;
+    }
+  }
+  return files;
+}
+
+TEST(TrainTest, AResumedRunSupersedesTheStepsThatItReplays) {
+  const std::string run = Folder("replayed");
+  const std::string save = "--set checkpoint.every_steps=10";
+  ASSERT_EQ(Shell(ToyTrain({save, "--out=" + run})).exit_code, 0);
+  ASSERT_TRUE(RemoveTree(run + "/checkpoints/step_00000020").ok());
+  ASSERT_EQ(Shell(ToyTrain({save, "--out=" + run})).exit_code, 0);
+  const auto files = EventFiles(run);
+  ASSERT_EQ(files.size(), 2u);
+  for (const tensorboard::Event& event : files[0]) {
+    EXPECT_FALSE(event.has_session_log());
+  }
+  const tensorboard::Event& start = files[1][1];  // after the version
+  EXPECT_EQ(start.session_log().status(), tensorboard::SessionLog::START);
+  EXPECT_EQ(start.step(), 11);
+  EXPECT_EQ(files[1][2].step(), 11);
+}
+
+TEST(TrainTest, SavesByTheClock) {
+  const std::string run = Folder("clock");
+  // Nothing but the clock asks for a checkpoint.
+  const Outcome outcome = Shell(ToyTrain(
+      {"--set 'checkpoint={every_minutes: 0.005 keep_last: 100}'",
+       "--set training.steps=1000000 --set observe.log_every_steps=1000000",
+       "--set training.eval_every_steps=1000000 --out=" + run,
+       "& PID=$!; until [ $(ls", run + "/checkpoints 2>/dev/null | wc -l)",
+       "-ge 3 ] || ! kill -0 $PID; do sleep 0.01; done; kill -9 $PID;",
+       "wait $PID"}));
+  EXPECT_EQ(outcome.exit_code, 128 + 9) << outcome.output;
+  EXPECT_THAT(
+      outcome.output,
+      HasSubstr("checkpoints every 0.005 minutes and after the last step\n"));
+  const Outcome usual =
+      Shell(ToyTrain({"--set checkpoint={} --set training.steps=3",
+                      "--out=" + Folder("clock_default")}));
+  EXPECT_THAT(usual.output, HasSubstr("checkpoints every 15 minutes and "));
+}
+
+// Every tensor of a checkpoint's model.
+std::map<std::string, std::string> Weights(const std::string& folder) {
+  const auto file = SafetensorsFile::Open(folder + "/model.safetensors");
+  EXPECT_TRUE(file.ok()) << file.status();
+  std::map<std::string, std::string> weights;
+  for (const TensorEntry& entry : (*file)->tensors()) {
+    weights[entry.spec.name] = std::string((*file)->Bytes(entry));
+  }
+  return weights;
+}
+
+TEST(TrainTest, StartsFromTheWeightsOfACheckpointRunOrModelFolder) {
+  const std::string run = Folder("pretrained"), model = Folder("model_only");
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  const std::string checkpoint = run + "/checkpoints/step_00000020";
+  ASSERT_EQ(Shell(absl::StrCat("mkdir ", model, "; cp ", checkpoint,
+                               "/model.safetensors ", checkpoint,
+                               "/config.pbtxt ", model))
+                .exit_code,
+            0);
+  // Other data, context and precision; a rate of 0 leaves the weights alone.
+  const std::string other =
+      "--set data.synthetic.successors=2 --set training.seed=7"
+      " --set model.context_length=8 --set training.steps=3"
+      " --set optimizer.adamw.lr=1e-30 --set checkpoint.init_from=";
+  for (const std::string& from : {checkpoint, run, model}) {
+    const std::string tuned = Folder("tuned");
+    // From another directory, as a user types it.
+    const size_t slash = from.rfind('/');
+    const Outcome outcome = Shell(absl::StrCat(
+        "TRAIN=$(realpath ", FindRuntimeFile("trainers/train").value(),
+        "); export RUNFILES_DIR=$(realpath ..); cd ", from.substr(0, slash),
+        "; unset BUILD_WORKING_DIRECTORY; $TRAIN", ToyFlags(), other,
+        from.substr(slash + 1), " --out=", tuned));
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+    EXPECT_EQ(Weights(tuned + "/checkpoints/step_00000003"),
+              Weights(checkpoint));
+    const auto records = Records(tuned, "init");
+    ASSERT_EQ(records.size(), 1u);
+    EXPECT_EQ(records[0]["step"], 0);
+    EXPECT_EQ(records[0]["checkpoint_step"], from == model ? 0 : 20);
+    EXPECT_EQ(
+        Json(tuned + "/checkpoints/step_00000003/state.json")["optimizer_step"],
+        3);
+  }
+}
+
+TEST(TrainTest, AResumeOrAPlanDoesNotNeedTheInitialWeights) {
+  const std::string run = Folder("pretrained_gone"), tuned = Folder("tuned_on");
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  const std::string from = "--set checkpoint.init_from=" + run;
+  ASSERT_EQ(Shell(ToyTrain({from, "--out=" + tuned})).exit_code, 0);
+  ASSERT_TRUE(RemoveTree(run).ok());
+  const Outcome resumed =
+      Shell(ToyTrain({from, "--out=" + tuned, "--set training.steps=21"}));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(Shell(ToyTrain({from, "--dry_run"})).exit_code, 0);
+  const std::string fresh = Folder("tuned_not");
+  const Outcome refused = Shell(ToyTrain({from, "--out=" + fresh}));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.output, HasSubstr("error: --set: checkpoint.init_from: " +
+                                        run + ": neither a checkpoint"));
+  EXPECT_FALSE(FileExists(fresh));
+  // The line of a file.
+  const std::string config = Folder("init.pbtxt");
+  std::string tiny =
+      ReadFile(FindRuntimeFile("configs/tiny_cpu.pbtxt").value()).value();
+  const size_t own = tiny.find("checkpoint {");  // given once at most
+  tiny.erase(own, tiny.find('\n', own) - own);
+  ASSERT_TRUE(WriteFileAtomically(
+                  config, "checkpoint {\n  init_from: 'none'\n}\n" + tiny)
+                  .ok());
+  const Outcome in_file =
+      Shell(ToyTrain({"--config=" + config, "--out=" + fresh}));
+  EXPECT_EQ(in_file.exit_code, 2);
+  EXPECT_THAT(in_file.output,
+              HasSubstr(config + ":2:3: checkpoint.init_from: "));
+}
+
+TEST(TrainTest, InitialWeightsOfAnotherModelAreRefused) {
+  const std::string run = Folder("pretrained_other");
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  for (const auto& [set, message] :
+       {std::pair<std::string, std::string>{
+            "model.d_ff=96", "this run's model has F32 [96, 32]; give the"},
+        {"model.num_layers=3", "tensors, this run's model has "},
+        {"model.num_heads=4", "set model.num_heads=2"}}) {
+    const Outcome refused =
+        Shell(ToyTrain({"--set checkpoint.init_from=" + run, "--set " + set,
+                        "--out=" + Folder("tuned_other")}));
+    EXPECT_EQ(refused.exit_code, 2) << refused.output;
+    EXPECT_THAT(refused.output, HasSubstr("error: checkpoint.init_from: "));
+    EXPECT_THAT(refused.output, HasSubstr(message));
+  }
 }
 
 TEST(TrainTest, ReportsWhatIsSavedForBackward) {
@@ -231,10 +389,17 @@ TEST(TrainTest, AManifestOfAnotherStepThanItsStateIsRefused) {
   const std::string run = Folder("misdated"), other = Folder("misdated_more");
   ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
   const std::string best = run + "/best";  // a name without a step
-  const Outcome refused = Shell(absl::StrCat(
-      "mv ", run, "/checkpoints/step_00000020 ", best,
-      "; sed -i 's/\"step\": 20/\"step\": 5/' ", best, "/manifest.json; ",
-      ToyTrain({"--resume=" + best, "--out=" + other})));
+  ASSERT_EQ(Shell(absl::StrCat("mv ", run, "/checkpoints/step_00000020 ", best))
+                .exit_code,
+            0);
+  // As an older program wrote it, without a checksum of its own.
+  nlohmann::json manifest = Json(best + "/manifest.json");
+  manifest["step"] = 5;
+  manifest.erase("xxh3_64");
+  ASSERT_TRUE(
+      WriteFileAtomically(best + "/manifest.json", manifest.dump()).ok());
+  const Outcome refused =
+      Shell(ToyTrain({"--resume=" + best, "--out=" + other}));
   EXPECT_EQ(refused.exit_code, 2) << refused.output;
   EXPECT_THAT(refused.output,
               HasSubstr("manifest.json is of step 5, state.json beside it of "
@@ -284,6 +449,25 @@ TEST(TrainTest, DivergenceStopsBeforeTheUpdateNamingStepAndParameter) {
   EXPECT_THAT(outcome.output,
               HasSubstr("step 2 gave a gradient that is not finite"));
   EXPECT_THAT(outcome.output, HasSubstr("first in token_embeddings.weight"));
+}
+
+TEST(TrainTest, DivergenceAfterAResumeNamesTheStepOfTheWholeRun) {
+  const std::string run = Folder("diverged_later");
+  ASSERT_EQ(
+      Shell(ToyTrain({"--out=" + run, "--set training.steps=10"})).exit_code,
+      0);
+  // Step 11 makes the weights huge, so step 12 is the first bad one, whether
+  // its own log line or a later one notices.
+  for (const std::string every : {"1", "5"}) {
+    const Outcome outcome =
+        Shell(ToyTrain({"--out=" + run, "--set optimizer.adamw.lr=1e30",
+                        "--set optimizer.clip_norm=1e30",
+                        "--set observe.log_every_steps=" + every,
+                        "--set training.eval_every_steps=20"}));
+    EXPECT_EQ(outcome.exit_code, 1) << outcome.output;
+    EXPECT_THAT(outcome.output,
+                HasSubstr("step 12 gave a gradient that is not finite"));
+  }
 }
 
 TEST(TrainTest, ALossThatIsNotFiniteStopsUnderFiniteGradientsToo) {
@@ -499,6 +683,40 @@ TEST(GenerateTest, EqualSeedsGiveEqualSamplesAndBadOptionsAreRefused) {
     EXPECT_EQ(on_gpu.exit_code, 2);
     EXPECT_THAT(on_gpu.output, HasSubstr("use the CPU: --device=CPU\n"));
   }
+}
+
+TEST(GenerateTest, NeedsOnlyModelConfigAndTokenizer) {
+  const std::string run = Folder("generate_from"), model = Folder("model");
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run,
+                            "--set data.default_text.tokenizer=BYTES"}))
+                .exit_code,
+            0);
+  const std::string checkpoint = run + "/checkpoints/step_00000020";
+  const std::string flags =
+      " --prompt='int main' --max_tokens=20 --checkpoint=";
+  const std::string generate =
+      FindRuntimeFile("trainers/generate").value() + flags;
+  const Outcome whole = Shell(generate + run);
+  ASSERT_EQ(whole.exit_code, 0) << whole.output;
+  ASSERT_EQ(Shell(absl::StrCat("mkdir ", model, "; cd ", checkpoint,
+                               "; cp model.safetensors config.pbtxt "
+                               "tokenizer.json ",
+                               model, "; rm optimizer.safetensors state.json"))
+                .exit_code,
+            0);
+  for (const std::string& from : {run, checkpoint, model}) {
+    const Outcome outcome = Shell(generate + from);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    EXPECT_EQ(outcome.output, whole.output);
+  }
+  // What is wrong in the tokenizer is said with its file and field.
+  ASSERT_TRUE(
+      WriteFileAtomically(model + "/tokenizer.json", R"({"kind": 5})").ok());
+  const Outcome refused = Shell(generate + model);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(
+      refused.output,
+      HasSubstr(model + "/tokenizer.json: kind must be a string; is 5"));
 }
 
 TEST(GenerateTest, ARunOfTokensWithoutTextIsRefusedWithWhatToDo) {

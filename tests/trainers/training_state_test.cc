@@ -3,14 +3,18 @@
 #include <ATen/ATen.h>
 #include <unistd.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/file.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/trainers/toy_session.h"
+#include "trainers/resume_checks.h"
 
 namespace tessera {
 namespace {
@@ -79,6 +83,116 @@ TEST_P(TrainingStateTest, EveryTensorIsStoredAndComesBackAsItIs) {
   EXPECT_TRUE(at::equal(fresh->state().optimizer->exp_avg_sq(),
                         state.optimizer->exp_avg_sq()));
   ASSERT_TRUE(RemoveTree(folder).ok());
+}
+
+// What a checkpoint's state.json says after `edit`, checksums and all.
+std::unique_ptr<Checkpoint> WithState(
+    Session& session, const std::function<void(nlohmann::json*)>& edit) {
+  const std::string folder =
+      absl::StrCat(testing::TempDir(), "/training_state_", getpid());
+  EXPECT_TRUE(RemoveTree(folder).ok());
+  auto writer = CheckpointWriter::Begin(folder, 2).value();
+  EXPECT_TRUE(AddTensors(session.state(), writer.get()).ok());
+  nlohmann::json state = ExportState(session.state());
+  state["step"] = 2;
+  state["samples"] = 8;
+  AddDataIdentity(session, &state);
+  state["loss_scaler"] = {
+      {"scale", 8.0}, {"steps_since_change", 1}, {"skipped_steps", 0}};
+  edit(&state);
+  return Checkpoint::Open(writer->Commit(state, "").value()).value();
+}
+
+absl::Status Resume(const Checkpoint& checkpoint, Session& session) {
+  absl::Status status = CheckSameStep(checkpoint);
+  status.Update(CheckSameData(checkpoint, session));
+  status.Update(SamplesOf(checkpoint).status());
+  status.Update(Restore(checkpoint, session.state()));
+  return status;
+}
+
+TEST(StateFieldsTest, EveryFieldIsCheckedAndNamed) {
+  const auto session = Toy("configs/tiny_cpu.pbtxt");
+  ASSERT_TRUE(
+      Resume(*WithState(*session, [](nlohmann::json*) {}), *session).ok());
+  const std::vector<const char*> never = {"{}",  "\"many\"", "null",
+                                          "[2]", "-1",       "1.5"};
+  const std::vector<const char*> too_large = {"1e300", "4611686018427387904"};
+  struct Field {
+    std::string pointer, name;
+    std::vector<const char*> more;  // also wrong
+  };
+  for (const Field& field : std::vector<Field>{
+           {"/step", "step", {"2.0"}},
+           {"/samples", "samples", too_large},
+           {"/optimizer_step", "optimizer_step", too_large},
+           {"/data_fingerprint", "data_fingerprint", {}},
+           {"/data_order", "data_order", {"\"\""}},
+           {"/data_order/training.seed", "data_order.training.seed", {"0.0"}},
+           {"/data_order/model.context_length",
+            "data_order.model.context_length",
+            {}},
+           {"/data_order/data.shuffle", "data_order.data.shuffle", {"0"}},
+           {"/random", "random", {"\"\"", "[\"\"]", "[]"}},
+           {"/random/0", "random", {"\"AAAA\""}},
+           {"/loss_scaler/scale", "loss_scaler.scale", {"0", "1e300"}},
+           {"/loss_scaler/steps_since_change", "loss_scaler.steps_since_change",
+            too_large},
+           {"/loss_scaler/skipped_steps", "loss_scaler.skipped_steps",
+            too_large},
+           {"/loss_scaler", "loss_scaler", {}}}) {
+    const nlohmann::json::json_pointer at(field.pointer);
+    std::vector<const char*> wrong = never;
+    wrong.insert(wrong.end(), field.more.begin(), field.more.end());
+    for (const char* value : wrong) {
+      const nlohmann::json json = nlohmann::json::parse(value);
+      if (field.name == "loss_scaler.scale" && json == 1.5) continue;
+      const auto checkpoint = WithState(
+          *session, [&](nlohmann::json* state) { (*state)[at] = json; });
+      const absl::Status status = Resume(*checkpoint, *session);
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument)
+          << field.name << " = " << value << ": " << status;
+      EXPECT_THAT(std::string(status.message()),
+                  testing::HasSubstr(absl::StrCat(
+                      checkpoint->folder(), "/state.json: ", field.name)));
+    }
+    if (field.name == "loss_scaler" || field.pointer == "/random/0") continue;
+    const auto checkpoint = WithState(*session, [&](nlohmann::json* state) {
+      (*state)[at.parent_pointer()].erase(at.back());
+    });
+    EXPECT_THAT(std::string(Resume(*checkpoint, *session).message()),
+                testing::HasSubstr("; is missing"))
+        << field.name;
+  }
+}
+
+TEST(InitialWeightsTest, AreRoundedToTheDtypeOfTheModel) {
+  const auto from = Toy("configs/tiny_cpu.pbtxt");
+  const auto to = Toy("configs/tiny_cpu.pbtxt", {"precision.mode=BF16_PURE"});
+  const auto checkpoint = WithState(*from, [](nlohmann::json*) {});
+  const at::Tensor moments = to->state().optimizer->exp_avg().clone();
+  const absl::Status status =
+      RestoreParameters(*checkpoint, to->state().parameters);
+  ASSERT_TRUE(status.ok()) << status;
+  const at::Tensor& weights = to->state().parameters->master();
+  EXPECT_TRUE(at::equal(
+      weights, from->state().parameters->master().to(weights.scalar_type())));
+  // A run that resumes needs its own bits.
+  EXPECT_EQ(Restore(*checkpoint, to->state()).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(InitialWeightsTest, OfAnotherShapeAreRefusedByName) {
+  const auto from = Toy("configs/tiny_cpu.pbtxt");
+  const auto checkpoint = WithState(*from, [](nlohmann::json*) {});
+  const auto wider = Toy("configs/tiny_cpu.pbtxt", {"model.d_ff=48"});
+  const absl::Status status =
+      RestoreParameters(*checkpoint, wider->state().parameters);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              testing::AllOf(testing::HasSubstr("tensor layers.0.ffn."),
+                             testing::HasSubstr("this run's model has F32 ["),
+                             testing::HasSubstr("/config.pbtxt")));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, TrainingStateTest, testing::Values("CPU"));

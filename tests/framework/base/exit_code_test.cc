@@ -52,6 +52,14 @@ TEST(SystemErrorTest, AFullDiskIsTheUsersAndNotOutOfMemory) {
   EXPECT_EQ(SystemError(ENOENT, "m").code(), absl::StatusCode::kNotFound);
 }
 
+TEST(SystemErrorTest, WhatTheUserCanFixIsNeitherOutOfMemoryNorUnknown) {
+  for (int error : {EMFILE, ENFILE, ELOOP}) {
+    EXPECT_EQ(ExitCode(SystemError(error, "m")), 2) << error;
+  }
+  EXPECT_EQ(SystemError(ELOOP, "cannot open f").message(),
+            "cannot open f: Too many levels of symbolic links");
+}
+
 TEST(ExitCodeTest, ReportsEveryLineWithoutTheCode) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(ReportAndExitCode(absl::NotFoundError("no a\nno b")), 2);

@@ -123,6 +123,22 @@ TEST_F(FileTest, ErrorsNameThePathAndTheReason) {
   EXPECT_FALSE(MakeDirectories(Path("f/below")).ok());
 }
 
+TEST_F(FileTest, TellsAbsenceFromWhatCannotBeSeen) {
+  ASSERT_TRUE(WriteFileAtomically(Path("f"), "x").ok());
+  ASSERT_EQ(::symlink("loop", Path("loop").c_str()), 0);
+  ASSERT_EQ(::symlink("nowhere", Path("dangling").c_str()), 0);
+  EXPECT_TRUE(PathExists(Path("f")).value());
+  for (const char* absent : {"none", "none/f", "f/below", "dangling"}) {
+    EXPECT_FALSE(PathExists(Path(absent)).value()) << absent;
+    EXPECT_FALSE(FileExists(Path(absent))) << absent;
+  }
+  for (const char* unknown : {"loop", "loop/f"}) {
+    EXPECT_THAT(std::string(PathExists(Path(unknown)).status().message()),
+                HasSubstr("Too many levels of symbolic links"));
+    EXPECT_TRUE(FileExists(Path(unknown))) << unknown;
+  }
+}
+
 TEST_F(FileTest, MakesListsGlobsAndRemovesTrees) {
   ASSERT_TRUE(MakeDirectories(Path("a/b/c")).ok());
   ASSERT_TRUE(MakeDirectories(Path("a/b/c")).ok());

@@ -2,14 +2,22 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/exit_code.h"
 #include "framework/base/file.h"
 #include "framework/checkpoint/checkpoint_directory.h"
 #include "gmock/gmock.h"
@@ -70,6 +78,28 @@ class CheckpointTest : public testing::Test {
     ASSERT_TRUE(file.good());
   }
 
+  // Changes the manifest of a checkpoint as an older program could have written
+  // it, without a checksum of its own.
+  static void EditManifest(const std::string& folder,
+                           const std::function<void(nlohmann::json*)>& edit) {
+    const std::string path = absl::StrCat(folder, "/", kManifestFile);
+    auto manifest = nlohmann::json::parse(ReadFile(path).value());
+    manifest.erase("xxh3_64");
+    edit(&manifest);
+    Overwrite(path, manifest.dump());
+  }
+
+  // Puts a symbolic link to itself, which nobody can open, in the place of
+  // `path`, and its bytes aside.
+  static void Hide(const std::string& path) {
+    ASSERT_EQ(rename(path.c_str(), (path + ".aside").c_str()), 0);
+    ASSERT_EQ(symlink(path.c_str(), path.c_str()), 0);
+  }
+  static void Unhide(const std::string& path) {
+    ASSERT_EQ(unlink(path.c_str()), 0);
+    ASSERT_EQ(rename((path + ".aside").c_str(), path.c_str()), 0);
+  }
+
   std::vector<std::string> Names() {
     return ListDirectory(directory_).value_or(std::vector<std::string>());
   }
@@ -115,7 +145,7 @@ TEST_F(CheckpointTest, ADamagedTensorIsNamed) {
 TEST_F(CheckpointTest, EveryChangedByteIsFound) {
   const std::string folder = Save(1);
   for (absl::string_view name :
-       {kModelFile, kOptimizerFile, kStateFile, kConfigFile}) {
+       {kModelFile, kOptimizerFile, kStateFile, kConfigFile, kManifestFile}) {
     const std::string path = absl::StrCat(folder, "/", name);
     const std::string good = ReadFile(path).value();
     for (size_t at = 0; at < good.size(); ++at) {
@@ -151,24 +181,51 @@ TEST_F(CheckpointTest, EveryTruncatedFileIsRefused) {
   }
 }
 
-TEST_F(CheckpointTest, AManifestCannotPointElsewhere) {
+TEST_F(CheckpointTest, AChangedManifestIsBlamedOnTheManifest) {
   const std::string folder = Save(1);
   const std::string path = absl::StrCat(folder, "/", kManifestFile);
   auto manifest = nlohmann::json::parse(ReadFile(path).value());
-  manifest["files"]["../x.safetensors"] = manifest["files"]["state.json"];
+  std::string checksum = manifest["files"]["model.safetensors"]["tensors"]["w"];
+  checksum[0] = checksum[0] == '0' ? '1' : '0';
+  manifest["files"]["model.safetensors"]["tensors"]["w"] = checksum;
   Overwrite(path, manifest.dump());
+  const absl::Status status = Checkpoint::Open(folder).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(status.message(), path + " is damaged (its own checksum)");
+}
+
+TEST_F(CheckpointTest, AnOlderManifestHasNoChecksumOfItsOwn) {
+  const std::string folder = Save(1);
+  EditManifest(folder, [](nlohmann::json*) {});
+  EXPECT_TRUE(Checkpoint::Open(folder).ok());
+  // A checksum whose name is damaged does not make the manifest an older one.
+  EditManifest(folder, [](nlohmann::json* manifest) {
+    (*manifest)["xxh3_65"] = "0000000000000000";
+  });
+  const absl::Status status = Checkpoint::Open(folder).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("manifest.json is damaged"));
+}
+
+TEST_F(CheckpointTest, AManifestCannotPointElsewhere) {
+  const std::string folder = Save(1);
+  EditManifest(folder, [](nlohmann::json* manifest) {
+    nlohmann::json& files = (*manifest)["files"];
+    files["../x.safetensors"] = files["state.json"];
+  });
   EXPECT_THAT(Checkpoint::Open(folder).status().message(),
               HasSubstr("not a plain file name"));
 }
 
 TEST_F(CheckpointTest, AManifestOfAnotherStepThanItsFolderIsRefused) {
   const std::string folder = Save(20);
-  const std::string path = absl::StrCat(folder, "/", kManifestFile);
-  auto manifest = nlohmann::json::parse(ReadFile(path).value());
+  const auto set_step = [](const std::string& in, uint64_t step) {
+    EditManifest(in,
+                 [&](nlohmann::json* manifest) { (*manifest)["step"] = step; });
+  };
   for (const uint64_t step : {uint64_t{5}, ~uint64_t{0}, uint64_t{1} << 63,
                               (uint64_t{1} << 63) + 20}) {
-    manifest["step"] = step;
-    Overwrite(path, manifest.dump());
+    set_step(folder, step);
     for (const std::string& name : {folder, folder + "//"}) {
       const absl::Status status = Checkpoint::Open(name).status();
       EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
@@ -183,20 +240,21 @@ TEST_F(CheckpointTest, AManifestOfAnotherStepThanItsFolderIsRefused) {
   ASSERT_EQ(rename(folder.c_str(), renamed.c_str()), 0);
   EXPECT_EQ(Checkpoint::Open(renamed).status().code(),
             absl::StatusCode::kDataLoss);
-  manifest["step"] = 20;
-  Overwrite(absl::StrCat(renamed, "/", kManifestFile), manifest.dump());
+  set_step(renamed, 20);
   EXPECT_EQ(Checkpoint::Open(renamed).value()->step(), 20);
 }
 
-TEST_F(CheckpointTest, AnotherFormatVersionIsRefusedByNumber) {
-  const std::string folder = Save(1);
-  const std::string path = absl::StrCat(folder, "/", kManifestFile);
-  auto manifest = nlohmann::json::parse(ReadFile(path).value());
-  manifest["version"] = 2;
-  Overwrite(path, manifest.dump());
-  const absl::Status status = Checkpoint::Open(folder).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(status.message(), HasSubstr("format version 2"));
+TEST_F(CheckpointTest, AnotherFormatVersionIsRefusedByNumberAndNotReplaced) {
+  Save(1);
+  const std::string folder = Save(2);
+  EditManifest(folder,
+               [](nlohmann::json* manifest) { (*manifest)["version"] = 2; });
+  for (const absl::Status& status :
+       {Checkpoint::Open(folder).status(), LatestGood(directory_).status(),
+        CheckpointWriter::Begin(directory_, 2).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(status.message(), HasSubstr("format version 2"));
+  }
 }
 
 TEST_F(CheckpointTest, AGoodOneIsNotOverwritten) {
@@ -274,6 +332,130 @@ TEST_F(CheckpointTest, LatestGoodPassesOverDamagedOnes) {
   const absl::Status none = LatestGood(directory_).status();
   EXPECT_EQ(none.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(none.message(), AllOf(HasSubstr(first), HasSubstr(second)));
+}
+
+// The checkpoint is good, but something that may pass keeps us from reading it.
+TEST_F(CheckpointTest, OnlyDamagedOnesArePassedOverReplacedOrNotCounted) {
+  Save(9);
+  const std::string second = Save(10);
+  const auto expect_reason = [&](const absl::Status& status) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(status.message(),
+                AllOf(HasSubstr(second),
+                      HasSubstr("Too many levels of symbolic links")));
+  };
+  for (const std::string& hidden :
+       {second, second + "/manifest.json", second + "/model.safetensors",
+        second + "/optimizer.safetensors", second + "/state.json"}) {
+    SCOPED_TRACE(hidden);
+    Hide(hidden);
+    expect_reason(Checkpoint::Open(second).status());
+    expect_reason(LatestGood(directory_).status());
+    EXPECT_THAT(LatestGood(directory_).status().message(),
+                HasSubstr("make it readable, or move " + second + " away"));
+    expect_reason(PruneCheckpoints(directory_, {.keep_last = 1}).status());
+    expect_reason(CheckpointWriter::Begin(directory_, 10).status());
+    Unhide(hidden);
+  }
+  EXPECT_EQ(LatestGood(directory_)->checkpoint->step(), 10);
+  // What a link leads to nowhere is missing, which is damage.
+  const std::string state = second + "/state.json";
+  ASSERT_TRUE(RemoveTree(state).ok());
+  ASSERT_EQ(symlink("/nowhere", state.c_str()), 0);
+  EXPECT_EQ(LatestGood(directory_)->checkpoint->step(), 9);
+}
+
+TEST_F(CheckpointTest, TooManyOpenFilesAreNotDamage) {
+  const std::string folder = Save(1);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status opened = Checkpoint::Open(folder).status();
+  const absl::Status latest = LatestGood(directory_).status();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  for (const absl::Status& status : {opened, latest}) {
+    EXPECT_FALSE(IsDamagedOrAbsent(status));
+    EXPECT_THAT(status.message(), HasSubstr("Too many open files"));
+    EXPECT_EQ(ExitCode(status), 2);
+  }
+}
+
+TEST_F(CheckpointTest, AMissingPermissionIsNotDamage) {
+  // Where anybody may look: nobody, whom root becomes, too.
+  std::string root = "/tmp/checkpoint_test.XXXXXX";
+  ASSERT_NE(mkdtemp(root.data()), nullptr);
+  ASSERT_EQ(chmod(root.c_str(), 0755), 0);
+  Save(1);
+  Save(2);
+  const std::string copy = root + "/checkpoints";
+  std::filesystem::copy(directory_, copy,
+                        std::filesystem::copy_options::recursive);
+  ASSERT_EQ(chmod((copy + "/step_00000002").c_str(), 0), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    constexpr int kNobody = 65534;
+    if (getuid() == 0 && (setgid(kNobody) != 0 || setuid(kNobody) != 0)) {
+      _exit(3);
+    }
+    const absl::Status status = LatestGood(copy).status();
+    _exit(absl::IsPermissionDenied(status) &&
+                  absl::StrContains(status.message(), "step_00000002")
+              ? 0
+              : 1);
+  }
+  int result = 0;
+  EXPECT_EQ(waitpid(child, &result, 0), child);
+  EXPECT_EQ(result, 0);
+  ASSERT_EQ(chmod((copy + "/step_00000002").c_str(), 0755), 0);
+  EXPECT_TRUE(RemoveTree(root).ok());
+}
+
+TEST_F(CheckpointTest, TheModelNeedsNoOtherFile) {
+  auto writer = CheckpointWriter::Begin(directory_, 7).value();
+  ASSERT_TRUE(Fill(writer.get(), 7).ok());
+  ASSERT_TRUE(writer->AddText(kTokenizerFile, R"({"kind": "bytes"})").ok());
+  const std::string folder = writer->Commit({{"step", 7}}, kConfig).value();
+  Hide(absl::StrCat(folder, "/", kOptimizerFile));
+  Hide(absl::StrCat(folder, "/", kStateFile));
+  EXPECT_FALSE(Checkpoint::Open(folder).ok());
+
+  const auto expect_model = [](const Checkpoint& model) {
+    EXPECT_EQ(model.config_text(), kConfig);
+    EXPECT_EQ(model.tokenizer(), nlohmann::json({{"kind", "bytes"}}));
+    EXPECT_NE(model.Tensors(kModelFile).value()->Find("w"), nullptr);
+    EXPECT_FALSE(model.Tensors(kOptimizerFile).ok());
+  };
+  const auto model = LatestGood(directory_, Checkpoint::Part::kModel);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->checkpoint->step(), 7);
+  expect_model(*model->checkpoint);
+
+  ASSERT_TRUE(RemoveTree(absl::StrCat(folder, "/", kManifestFile)).ok());
+  const auto alone = Checkpoint::OpenModelFolder(folder);
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  expect_model(**alone);
+  ASSERT_TRUE(RemoveTree(absl::StrCat(folder, "/", kConfigFile)).ok());
+  const absl::Status refused = Checkpoint::OpenModelFolder(folder).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(refused.message(), HasSubstr(folder + " has no config.pbtxt"));
+}
+
+TEST_F(CheckpointTest,
+       TheModelIsCheckedAndOlderOnesHaveItsTokenizerInTheState) {
+  auto writer = CheckpointWriter::Begin(directory_, 7).value();
+  ASSERT_TRUE(Fill(writer.get(), 7).ok());
+  const nlohmann::json tokenizer = {{"kind", "bytes"}};
+  const std::string folder =
+      writer->Commit({{"tokenizer", tokenizer}}, kConfig).value();
+  const auto model = Checkpoint::Open(folder, Checkpoint::Part::kModel);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->tokenizer(), tokenizer);
+  EXPECT_EQ((*model)->tokenizer_source(), folder + "/state.json: tokenizer");
+  FlipFromEnd(absl::StrCat(folder, "/", kModelFile), 1);
+  EXPECT_THAT(
+      Checkpoint::Open(folder, Checkpoint::Part::kModel).status().message(),
+      HasSubstr("tensor 'w'"));
 }
 
 TEST_F(CheckpointTest, PruneKeepsTheNewestAndTheMultiples) {

@@ -364,16 +364,20 @@ TEST(ManifestTest, NamesTheFieldThatIsWrong) {
   const auto fails = [](absl::string_view message) {
     return Fails(StatusCode::kInvalidArgument, HasSubstr(std::string(message)));
   };
-  EXPECT_THAT(ParseManifest(""), fails("not a JSON object"));
-  EXPECT_THAT(ParseManifest("[1]"), fails("not a JSON object"));
+  EXPECT_THAT(ParseManifest(""), fails("manifest is not JSON"));
+  EXPECT_THAT(ParseManifest("[1]"), fails("must be a JSON object; is [1]"));
   EXPECT_THAT(ParseManifest(json.substr(0, json.size() / 2)),
-              fails("not a JSON object"));
+              fails("manifest is not JSON"));
   EXPECT_THAT(with("tessera prepared text", "other"), fails("format must be"));
   EXPECT_THAT(with("\"version\": 1", "\"version\": 2"), fails("version 2"));
   EXPECT_THAT(with("\"tokens\": 0", "\"tokens\": \"many\""),
-              fails("train.tokens must be an integer"));
-  EXPECT_THAT(with("\"vocab_size\"", "\"size\""),
-              fails("tokenizer.vocab_size must be an integer"));
+              fails("train.tokens must be a whole number in [0, 922"));
+  for (const char* wrong : {"-1", "1.0", "9223372036854775808", "null"}) {
+    EXPECT_THAT(
+        with("\"documents\": 0", absl::StrCat("\"documents\": ", wrong)),
+        fails(absl::StrCat("775807]; is ", wrong)));
+  }
+  EXPECT_THAT(with("\"vocab_size\"", "\"size\""), fails("775807]; is missing"));
   EXPECT_THAT(with("\"bpe\"", "\"words\""), fails("bpe or bytes"));
   EXPECT_THAT(with("0000000000000000", "000000000000000g"),
               fails("16 hexadecimal digits"));

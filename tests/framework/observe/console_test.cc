@@ -116,6 +116,7 @@ RunDescription Description() {
           .attention = "NAIVE (AUTO: the first that supports the problem)",
           .data = "synthetic",
           .run_folder = "runs/a",
+          .saves = "every 15 minutes and after the last step",
           .parameters = 128600000,
           .batch_size = 16,
           .context = 1024,
@@ -141,6 +142,7 @@ TEST(ConsoleTest, Description) {
             "work        13.11 TFLOP per step (0.8 GFLOP per token)\n"
             "peak        989 TFLOP/s (MFU is measured against it)\n"
             "run folder  runs/a\n"
+            "checkpoints every 15 minutes and after the last step\n"
             "memory per device\n");
 }
 

@@ -35,11 +35,16 @@ def as_float32(value):
 
 
 def logged(folder, kind, field):
-    """(step, value) of the records that have the field."""
+    """(step, value) of the records that have the field, as far as no resume
+    superseded them."""
+    values = []
     for line in (folder / "run.jsonl").read_text().splitlines():
         record = json.loads(line)
+        if record["type"] == "resume":
+            values = [value for value in values if value[0] <= record["step"]]
         if record["type"] == kind and record.get(field) is not None:
-            yield record["step"], as_float32(record[field])
+            values.append((record["step"], as_float32(record[field])))
+    return values
 
 
 def main(folder):
@@ -53,7 +58,7 @@ def main(folder):
         sys.exit(f"tags that are not compared: {sorted(unknown)}")
     count = 0
     for tag, (kind, field) in TAGS.items():
-        expected = list(logged(folder, kind, field))
+        expected = logged(folder, kind, field)
         known = tag in accumulator.Tags()["scalars"]
         events = accumulator.Scalars(tag) if known else []
         if [(event.step, event.value) for event in events] != expected:

@@ -102,6 +102,31 @@ TEST_F(TensorboardTest, ScalarsHaveTheFieldNumbersOfTensorFlow) {
   EXPECT_EQ(ReadFile(writer->path()).value(), before + TfRecord(event));
 }
 
+TEST_F(TensorboardTest, ARestartHasTheFieldNumbersOfTensorFlow) {
+  const auto writer = Create();
+  const std::string before = ReadFile(writer->path()).value();
+  ASSERT_TRUE(writer->SupersedeFrom(11).ok());
+  // Step: field 2, varint, tag 0x10. Session log: field 7, tag 0x3a, 2 bytes;
+  // in it status: field 1, varint, tag 0x08, START is 1.
+  const std::string event =
+      Bytes({0x09, 0, 0, 0, 0, 0, 0, 0, 0x40, 0x10, 11, 0x3a, 2, 0x08, 1});
+  EXPECT_EQ(ReadFile(writer->path()).value(), before + TfRecord(event));
+}
+
+TEST_F(TensorboardTest, ALaterFileHasALaterName) {
+  // By the clock, which may stand still or be another machine's.
+  std::vector<std::string> names;
+  for (int64_t now : {2, 2, 1, 9}) {
+    const auto writer = TensorboardWriter::Create(
+        folder_, [now] { return absl::FromUnixSeconds(now); });
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    names.push_back((*writer)->path().substr(0, folder_.size() + 31));
+  }
+  const std::string prefix = folder_ + "/events.out.tfevents.";
+  EXPECT_THAT(names, ElementsAre(prefix + "0000000002", prefix + "0000000003",
+                                 prefix + "0000000004", prefix + "0000000009"));
+}
+
 TEST_F(TensorboardTest, RecordsComeBack) {
   const auto writer = Create();
   ASSERT_TRUE(writer

@@ -1,0 +1,20 @@
+#ifndef FRAMEWORK_CHECKPOINT_SAVE_SCHEDULE_H_
+#define FRAMEWORK_CHECKPOINT_SAVE_SCHEDULE_H_
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "framework/checkpoint/checkpoint_config.pb.h"
+
+namespace tessera {
+
+// The time after which another checkpoint is due: every_minutes or its default.
+// Infinite if none is due for the time that has passed.
+absl::Duration SaveInterval(const CheckpointConfig& config);
+
+// "every 15 minutes and after the last step"
+std::string DescribeSaves(const CheckpointConfig& config);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_CHECKPOINT_SAVE_SCHEDULE_H_
