@@ -157,10 +157,10 @@ def places_in(value, path=()):
 
 
 def damage_field(path, rng, field=None):
-    """Another value, or none, in one place of a JSON file (of that field)."""
+    """Another value, or none, in one place of a JSON file (below that field)."""
     value = json.loads(path.read_text())
     place = rng.choice([place for place in places_in(value)
-                        if field is None or place[0] == field])
+                        if field is None or (place[0] == field and place[1:])])
     parent = value
     for key in place[:-1]:
         parent = parent[key]
