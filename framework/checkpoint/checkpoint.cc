@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "framework/base/file.h"
+#include "framework/base/json.h"
 #include "framework/base/mapped_file.h"
 #include "framework/base/status_macros.h"
 #include "xxhash.h"
@@ -239,8 +240,7 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(
 absl::Status Checkpoint::ReadManifest() {
   const std::string path = absl::StrCat(folder_, "/", kManifestFile);
   ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
-  const Json manifest =
-      Json::parse(file.bytes(), nullptr, /*allow_exceptions=*/false);
+  const Json manifest = ParseJson(file.bytes());
   if (!HasText(manifest, "format", kFormat)) {
     return absl::DataLossError(
         absl::StrCat(path, " is not the manifest of a checkpoint"));
@@ -325,7 +325,7 @@ absl::Status Checkpoint::CheckTextFile(const std::string& name,
   }
   if (name == kConfigFile) config_text_ = std::string(bytes);
   if (name == kStateFile) {
-    state_ = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+    state_ = ParseJson(bytes);
     if (state_.is_discarded()) {
       return absl::DataLossError(absl::StrCat(path, " is not JSON"));
     }
