@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "framework/base/file.h"
 #include "framework/base/nearest_name.h"
@@ -135,7 +136,8 @@ std::string Describe(const Violation& violation, const Sources& sources) {
   const bool overridden = IsOverridden(path, sources.overridden);
   return absl::StrCat(
       overridden ? "--set" : sources.file.Describe(path), ": ", path, ": ",
-      violation.message,
+      // A line for each violation, whatever the value that it shows.
+      absl::StrReplaceAll(violation.message, {{"\n", "\\n"}}),
       !overridden && sources.file.IsDefault(path) ? " (the default)" : "");
 }
 

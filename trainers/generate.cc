@@ -6,12 +6,16 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/text_proto.h"
+#include "framework/base/violations.h"
 #include "framework/cuda/device.h"
+#include "framework/precision/precision_config_validation.h"
+#include "models/model_config_validation.h"
 #include "trainers/build_info.h"
 #include "trainers/program_flags.h"
 #include "trainers/run_folder.h"
@@ -58,6 +62,27 @@ RunConfig ForGeneration(RunConfig config) {
   return config;
 }
 
+// The config of a checkpoint. It may have been changed since it was written, so
+// what generation takes from it is checked as it is for a run.
+absl::StatusOr<RunConfig> ConfigOf(const Checkpoint& checkpoint) {
+  RunConfig config;
+  ASSIGN_OR_RETURN(
+      const TextProtoLocations locations,
+      MergeTextProto(checkpoint.config_text(),
+                     absl::StrCat(checkpoint.folder(), "/", kConfigFile),
+                     &config));
+  std::vector<Violation> violations;
+  Validate(config.model(), Violations(&violations).In("model"));
+  Validate(config.precision(), Violations(&violations).In("precision"));
+  if (violations.empty()) return config;
+  std::vector<std::string> lines;
+  for (const Violation& violation : violations) {
+    lines.push_back(absl::StrCat(locations.Describe(violation.path), ": ",
+                                 violation.path, ": ", violation.message));
+  }
+  return absl::InvalidArgumentError(absl::StrJoin(lines, "\n"));
+}
+
 absl::Status Run() {
   const std::string path = absl::GetFlag(FLAGS_checkpoint);
   if (path.empty()) {
@@ -80,9 +105,7 @@ absl::Status Run() {
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                    OpenModel(UserPath(path)));
-  RunConfig config;
-  RETURN_IF_ERROR(
-      MergeTextProto(checkpoint->config_text(), kConfigFile, &config).status());
+  ASSIGN_OR_RETURN(RunConfig config, ConfigOf(*checkpoint));
   if (const std::string device = absl::GetFlag(FLAGS_device); !device.empty()) {
     TrainingConfig::Device value;
     if (!TrainingConfig::Device_Parse(device, &value) ||

@@ -138,6 +138,7 @@ absl::Status Trainer::OpenOutputs() {
   const std::string config = PrintWithDefaults(plan.config);
   RETURN_IF_ERROR(CreateRunFolder(&folder_));
   RETURN_IF_ERROR(RemoveStaleTemporaries(folder_.checkpoints()).status());
+  RETURN_IF_ERROR(RemoveTemporarySiblings(folder_.config()));
   const RunHeader header{.config_text = config,
                          .config_hash = ConfigHash(plan.config),
                          .build = BuildInfo(),

@@ -13,9 +13,12 @@
 #include <random>
 #include <system_error>
 
+#include "absl/algorithm/container.h"
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/system_error.h"
 
@@ -49,12 +52,27 @@ absl::Status TooLarge(const std::string& path, int64_t max_bytes) {
       " bytes, the most that such a file may have; check the path"));
 }
 
+constexpr absl::string_view kTemporarySuffix = ".tmp.";
+
 // Unlike any other writer's, in this process and in others: also those of
 // another machine or container that share a file system and a process id.
 std::string TemporarySibling(const std::string& path) {
   std::random_device bits;
-  return absl::StrCat(path, ".tmp.", ::getpid(), ".", absl::Hex(bits()),
-                      absl::Hex(bits(), absl::kZeroPad8));
+  return absl::StrCat(path, kTemporarySuffix, ::getpid(), ".",
+                      absl::Hex(bits()), absl::Hex(bits(), absl::kZeroPad8));
+}
+
+// Whether TemporarySibling() of a file called `name` may be called `sibling`.
+bool IsTemporarySibling(absl::string_view sibling, absl::string_view name) {
+  if (!absl::ConsumePrefix(&sibling, name) ||
+      !absl::ConsumePrefix(&sibling, kTemporarySuffix)) {
+    return false;
+  }
+  const size_t dot = sibling.find('.');
+  return dot != absl::string_view::npos && dot > 0 &&
+         absl::c_all_of(sibling.substr(0, dot), absl::ascii_isdigit) &&
+         sibling.size() > dot + 8 &&
+         absl::c_all_of(sibling.substr(dot + 1), absl::ascii_isxdigit);
 }
 
 std::string DirectoryOf(const std::string& path) {
@@ -117,6 +135,18 @@ absl::Status WriteFileAtomically(const std::string& path,
     return status;
   }
   return SyncDirectory(DirectoryOf(path));
+}
+
+absl::Status RemoveTemporarySiblings(const std::string& path) {
+  const std::string directory = DirectoryOf(path);
+  const std::string file = std::filesystem::path(path).filename().string();
+  ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                   ListDirectory(directory));
+  for (const std::string& name : names) {
+    if (!IsTemporarySibling(name, file)) continue;
+    RETURN_IF_ERROR(RemoveTree(absl::StrCat(directory, "/", name)));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SyncDirectory(const std::string& directory) {

@@ -33,6 +33,10 @@ absl::Status WriteAll(int descriptor, absl::string_view contents,
 absl::Status WriteFileAtomically(const std::string& path,
                                  absl::string_view contents);
 
+// Removes the temporary siblings that WriteFileAtomically(`path`) left where
+// its process was killed. Only call this while no other process writes `path`.
+absl::Status RemoveTemporarySiblings(const std::string& path);
+
 // Makes what entered `directory` (created, renamed or removed names) survive a
 // loss of power.
 absl::Status SyncDirectory(const std::string& directory);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "framework/base/file.h"
+#include "framework/base/json.h"
 #include "framework/base/mapped_file.h"
 #include "framework/base/status_macros.h"
 #include "xxhash.h"
@@ -311,8 +312,7 @@ absl::Status Checkpoint::ReadManifest() {
   const absl::StatusOr<MappedFile> file = MappedFile::Open(path);
   if (absl::IsInvalidArgument(file.status())) return OpenStatus(file.status());
   RETURN_IF_ERROR(file.status());
-  Json manifest = Json::parse(file->bytes(), nullptr,
-                              /*allow_exceptions=*/false);
+  Json manifest = ParseJson(file->bytes());
   if (!manifest.is_object()) {
     return absl::DataLossError(absl::StrCat(path, " is damaged: not JSON"));
   }
@@ -423,7 +423,7 @@ absl::Status Checkpoint::ReadText(const std::string& name,
   if (name == kConfigFile) config_text_ = std::string(bytes);
   if (name != kStateFile && name != kTokenizerFile) return absl::OkStatus();
   Json& json = name == kStateFile ? state_ : tokenizer_;
-  json = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+  json = ParseJson(bytes);
   if (json.is_discarded()) {
     return absl::DataLossError(absl::StrCat(path, " is not JSON"));
   }

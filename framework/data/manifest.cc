@@ -3,6 +3,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "framework/base/json.h"
 #include "framework/base/json_fields.h"
 #include "framework/base/status_macros.h"
 #include "nlohmann/json.hpp"
@@ -53,8 +54,7 @@ std::string ToJson(const Manifest& manifest) {
 }
 
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
-  const auto json =
-      nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = ParseJson(text);
   JsonFields root(json, "manifest");
   RETURN_IF_ERROR(root.status());
   if (root.Text("format") != kFormat) {

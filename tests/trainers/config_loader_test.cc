@@ -366,6 +366,11 @@ TEST(LoadRunConfigTest, NoNumberIsOutOfRange) {
   }
 }
 
+TEST(LoadRunConfigTest, AViolationIsOneLineWhateverTheValue) {
+  EXPECT_THAT(Errors(kMinimal, {"model.frozen=a\nb"}),
+              ElementsAre(HasSubstr("pattern 'a\\nb' matches no parameter")));
+}
+
 TEST(LoadRunConfigTest, EveryPatternThatMatchesNoParameterHasItsPlace) {
   EXPECT_THAT(
       Errors("model {\n  num_layers: 1 d_model: 32 num_heads: 4 d_ff: 64\n"

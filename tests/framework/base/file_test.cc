@@ -100,6 +100,17 @@ TEST_F(FileTest, ConcurrentWritersLeaveOneWholeFile) {
   EXPECT_THAT(Names(), ElementsAre("f"));
 }
 
+TEST_F(FileTest, RemovesWhatAKilledWriterLeft) {
+  for (const char* name : {"f", "f.tmp.4711.3906f92736b6f80a", "f.tmp.mine",
+                           "f.tmp.1.txt", "g.tmp.4711.3906f92736b6f80a"}) {
+    ASSERT_TRUE(WriteFileAtomically(Path(name), "x").ok());
+  }
+  const absl::Status status = RemoveTemporarySiblings(Path("f"));
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(Names(), ElementsAre("f", "f.tmp.1.txt", "f.tmp.mine",
+                                   "g.tmp.4711.3906f92736b6f80a"));
+}
+
 TEST_F(FileTest, NewFilesHaveTheUsersPermissions) {
   const mode_t mask = ::umask(022);
   ASSERT_TRUE(WriteFileAtomically(Path("f"), "x").ok());

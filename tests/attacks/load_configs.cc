@@ -1,0 +1,69 @@
+// Loads and plans the configs that it is told on stdin, for config_attack_test:
+// in one process, thousands take the time in which `train` starts a few times.
+//
+// Each line of stdin is {"config": PATH, "set": [FIELD=VALUE, ...]}. For each
+// it writes to stderr what `train --dry_run` would, and then to stdout
+//
+//   answer: [STAGE, CODE]
+//
+// STAGE is how far it came: "load", "print", "plan" or "done"; CODE is the exit
+// code that `train` would end with.
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/exit_code.h"
+#include "framework/base/file.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/text_proto.h"
+#include "nlohmann/json.hpp"
+#include "trainers/config_loader.h"
+#include "trainers/dry_run.h"
+#include "trainers/run_plan.h"
+
+namespace tessera {
+namespace {
+
+// A printed config is the config of the same run.
+absl::Status CheckRoundTrip(const RunConfig& config, const std::string& path) {
+  const std::string printed = PrintWithDefaults(config);
+  RETURN_IF_ERROR(WriteFileAtomically(path, printed));
+  ASSIGN_OR_RETURN(const RunConfig again, LoadRunConfig(path, {}));
+  if (PrintWithDefaults(again) == printed) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("--print_config prints another config of what it printed; ",
+                   "see ", path));
+}
+
+absl::Status LoadAndPlan(const nlohmann::json& task, std::string* stage) {
+  const std::string path = task["config"];
+  *stage = "load";
+  ASSIGN_OR_RETURN(
+      const RunConfig config,
+      LoadRunConfig(path, task["set"].get<std::vector<std::string>>()));
+  *stage = "print";
+  RETURN_IF_ERROR(CheckRoundTrip(config, path + ".printed"));
+  *stage = "plan";
+  ASSIGN_OR_RETURN(const RunPlan plan, PlanRun(config, WorldInfo()));
+  FormatDryRun(plan);
+  *stage = "done";
+  return absl::OkStatus();
+}
+
+void Main() {
+  for (std::string line; std::getline(std::cin, line);) {
+    std::string stage;
+    const absl::Status status =
+        LoadAndPlan(nlohmann::json::parse(line), &stage);
+    const int code = ReportAndExitCode(status);
+    const nlohmann::json answer = {stage, code};
+    std::cout << "answer: " << answer << std::endl;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main() { tessera::Main(); }
