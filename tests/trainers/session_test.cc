@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "attention_backends/backend_table.h"
 #include "framework/base/file.h"
 #include "framework/base/runtime_files.h"
@@ -224,6 +226,62 @@ TEST(MemoryPlanTest, RecomputationDropsActivationsAndKeepsTheRest) {
   EXPECT_EQ(frozen.optimizer, 0);
   EXPECT_EQ(frozen.activations, 0);
   EXPECT_LT(frozen.workspace, none.workspace);
+}
+
+// Blocks of whole multiples of the store's alignment, so that nothing but the
+// parameters counts.
+TEST(MemoryPlanTest, IsWhatTheStoreAndTheOptimizerAllocate) {
+  for (const std::vector<std::string>& sets :
+       std::vector<std::vector<std::string>>{
+           {"precision.mode=FP32"},
+           {"precision.mode=BF16"},
+           {"precision.mode=BF16", "training.micro_batches=2"},
+           {"precision.mode=BF16", "precision.fp32_gradients=true"},
+           {"precision.mode=BF16_PURE"},
+           {"precision.mode=BF16", "model.tied_head=true"},
+           {"precision.mode=BF16", "model.frozen=['layers.0.*']"}}) {
+    SCOPED_TRACE(absl::StrJoin(sets, " "));
+    std::vector<std::string> all = {"model.d_model=128"};
+    all.insert(all.end(), sets.begin(), sets.end());
+    const auto session = Toy("configs/tiny_cpu.pbtxt", all);
+    const MemoryReport& plan = session->plan().memory;
+    const ParameterStore& store = *session->state().parameters;
+    const int64_t shadow =
+        store.shadow().defined() ? int64_t(store.shadow().nbytes()) : 0;
+    const AdamW& adamw = *session->state().optimizer;
+    const int64_t moments =
+        adamw.exp_avg().nbytes() + adamw.exp_avg_sq().nbytes();
+    EXPECT_EQ(plan.parameters, store.master().nbytes());
+    EXPECT_EQ(plan.shadow, shadow);
+    EXPECT_EQ(plan.gradients, store.grad().nbytes());
+    EXPECT_EQ(plan.optimizer, moments);
+    EXPECT_EQ(plan.total(), plan.parameters + shadow + plan.gradients +
+                                plan.optimizer + plan.activations +
+                                plan.workspace + plan.other);
+  }
+}
+
+TEST(MemoryPlanTest, EveryKthBlockFromTheFirstOnIsRecomputed) {
+  // With two micro-batches no activation lies in the gradient buffer, so that
+  // each recomputed block saves the same.
+  const auto activations = [](const std::string& policy, int every) {
+    return PlanRun(ToyConfig("configs/tiny_cpu.pbtxt",
+                             {"model.num_layers=5", "training.micro_batches=2",
+                              "recompute.policy=" + policy,
+                              absl::StrCat("recompute.every=", every)}),
+                   {})
+        .value()
+        .memory.activations;
+  };
+  for (const std::string policy : {"BLOCK", "ATTENTION", "FFN"}) {
+    const int64_t one = activations(policy, 5);  // only block 0
+    const int64_t block = one - activations(policy, 4);
+    EXPECT_GT(block, 0) << policy;
+    EXPECT_EQ(activations(policy, 6), one) << policy;
+    EXPECT_EQ(activations(policy, 3), one - block) << policy;
+    EXPECT_EQ(activations(policy, 2), one - 2 * block) << policy;
+    EXPECT_EQ(activations(policy, 1), one - 4 * block) << policy;
+  }
 }
 
 TEST(RunPlanTest, CountsWhatIsTrainedBehindFrozenParameters) {
