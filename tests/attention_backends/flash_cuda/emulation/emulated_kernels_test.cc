@@ -189,9 +189,12 @@ std::vector<Case> Cases() {
       cases.push_back({kernels, 1, 1, 1, 65, 130, d, true, false});
       cases.push_back({kernels, 1, 1, 1, 140, 60, d - 8, true, false});
       cases.push_back({kernels, 1, 1, 1, 129, 130, d - 8, false, true});
-      cases.push_back({kernels, 2, 4, 2, 33, 40, d, true, false});
-      cases.push_back({kernels, 1, 6, 2, 40, 33, d - 8, true, true});
     }
+    cases.push_back({kernels, 1, 6, 2, 40, 33, 32, true, false});
+    cases.push_back({kernels, 2, 4, 2, 33, 40, 64, true, false});
+    cases.push_back({kernels, 1, 6, 2, 40, 33, 64, true, true});
+    cases.push_back({kernels, 1, 4, 2, 33, 40, 120, false, true});
+    cases.push_back({kernels, 1, 4, 2, 33, 40, 192, true, false});
     for (const int64_t t : {32, 64, 128}) {
       cases.push_back({kernels, 1, 1, 1, 2, t, 64, true, false});
       cases.push_back({kernels, 1, 1, 1, 2, t, 96, true, true});
@@ -208,11 +211,11 @@ std::vector<Case> Cases() {
     const int64_t many = flash::hopper::kShortRows + 6;
     cases.push_back({kHopper, 1, 1, 1, 200, many, d, true, false});
     cases.push_back({kHopper, 1, 1, 1, 65, many, d, false, false});
-    cases.push_back({kHopper, 2, 4, 2, 33, 40, d, true, false});
-    cases.push_back({kHopper, 1, 6, 2, 40, 33, d - 8, true, true});
-    for (const int64_t t : {64, 128}) {
-      cases.push_back({kHopper, 1, 1, 1, 2, t, d, true, false});
-    }
+  }
+  cases.push_back({Kernels::kHopper, 2, 4, 2, 33, 40, 64, true, false});
+  cases.push_back({Kernels::kHopper, 1, 6, 2, 40, 33, 72, true, true});
+  for (const int64_t t : {64, 128}) {
+    cases.push_back({Kernels::kHopper, 1, 1, 1, 2, t, 64, true, false});
   }
   return cases;
 }
