@@ -240,4 +240,23 @@ std::vector<ConformanceCase> PlanCases() {
                Deterministic(Cross(others, dtypes))});
 }
 
+std::vector<ConformanceCase> CpuPlanCases() {
+  // One launch a sequence and packed, each with and without groups; blind rows;
+  // several tiles, bands and parts of a mask.
+  Cases cases = Cross({{2, 150, 150, 4, 4, 32},
+                       {4, 150, 150, 4, 2, 32},
+                       {5, 150, 170, 3, 3, 40},
+                       {5, 140, 150, 6, 2, 16},
+                       {2, 200, 150, 4, 2, 80},
+                       {1, 600, 700, 2, 2, 16}},
+                      {at::kFloat, at::kBFloat16});
+  // Not NAIVE: ATen's operations, which it consists of, take other temporary
+  // memory on a CPU than on a GPU.
+  std::erase_if(cases, [](const ConformanceCase& c) {
+    return c.backend->name() == "NAIVE" ||
+           !c.backend->Supports(c.Problem(CpuDevice())).ok();
+  });
+  return cases;
+}
+
 }  // namespace tessera::testing
