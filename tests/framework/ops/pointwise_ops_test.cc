@@ -114,6 +114,16 @@ TEST_P(RopeTest, AgreesWithComplexNumbers) {
   }
 }
 
+TEST_P(RopeTest, TakesAStridedGradient) {
+  const RopeTable table =
+      RopeTable::Create(4, 8, 1e4, RopeLayout::kInterleaved, device());
+  for (const at::ScalarType dtype : FloatDtypes(device())) {
+    ExpectSameBitsForAStridedCotangent(
+        [&](const Inputs& in) { return Rope(in[0].clone(), table, 2); },
+        {Randn({2, 4, 3, 8}, 3, dtype, device())});
+  }
+}
+
 TEST_P(RopeTest, WorksInPlaceOnAViewOfAProjection) {
   const RopeTable table =
       RopeTable::Create(4, 8, 1e4, RopeLayout::kInterleaved, device());
@@ -181,6 +191,14 @@ TEST_P(SwiGluTest, AgreesWithPlainAutograd) {
           Evaluate([](const Inputs& in) { return SwiGlu(in[0]); }, inputs),
           Evaluate(PlainSwiGlu, inputs), EvaluateInFp64(PlainSwiGlu, inputs));
     }
+  }
+}
+
+TEST_P(SwiGluTest, TakesAStridedGradient) {
+  for (const at::ScalarType dtype : FloatDtypes(device())) {
+    ExpectSameBitsForAStridedCotangent(
+        [](const Inputs& in) { return SwiGlu(in[0]); },
+        {Randn({2, 7, 48}, 3, dtype, device())});
   }
 }
 
