@@ -110,6 +110,27 @@ TEST(SessionTest, SameConfigGivesTheSameBits) {
                         b->state().parameters->master()));
 }
 
+// After one step the first moment is a tenth of the gradient that AdamW saw.
+TEST(SessionTest, ClipsTheGradientToTheConfigsNorm) {
+  const auto moment_norm = [](const std::vector<std::string>& sets,
+                              double* gradient_norm) {
+    const auto session = Toy("configs/tiny_cpu.pbtxt", sets);
+    EXPECT_EQ(session->plan().config.optimizer().adamw().beta1(), 0.9);
+    Train(*session, 1);
+    *gradient_norm = session->step().metrics().grad_norm.item<double>();
+    return session->state().optimizer->exp_avg().norm().item<double>();
+  };
+  double unclipped_norm = 0, clipped_norm = 0;
+  const double unclipped =
+      moment_norm({"optimizer.clip_norm=1e6"}, &unclipped_norm);
+  EXPECT_NEAR(unclipped, 0.1 * unclipped_norm, 1e-5 * unclipped);
+  const double clip = unclipped_norm / 4;
+  const double clipped =
+      moment_norm({absl::StrCat("optimizer.clip_norm=", clip)}, &clipped_norm);
+  EXPECT_EQ(clipped_norm, unclipped_norm);  // as it was before
+  EXPECT_NEAR(clipped, 0.1 * clip, 1e-4 * clipped);
+}
+
 TEST(SessionTest, NonFiniteGradientChangesNothingFromThatStepOn) {
   const auto session = Toy("configs/tiny_cpu.pbtxt");
   Train(*session, 2);
@@ -261,6 +282,14 @@ TEST(MemoryPlanTest, IsWhatTheStoreAndTheOptimizerAllocate) {
   }
 }
 
+TEST(MemoryPlanTest, RanksOfAMachineShareItsMemory) {
+  const RunConfig config = ToyConfig("configs/tiny_cpu.pbtxt");
+  WorldInfo two;
+  two.world_size = two.local_world_size = 2;
+  EXPECT_EQ(PlanRun(config, two)->memory.capacity,
+            *PlanRun(config, {})->memory.capacity / 2);
+}
+
 TEST(MemoryPlanTest, EveryKthBlockFromTheFirstOnIsRecomputed) {
   // With two micro-batches no activation lies in the gradient buffer, so that
   // each recomputed block saves the same.
@@ -307,6 +336,16 @@ TEST(RunPlanTest, CountsWhatIsTrainedBehindFrozenParameters) {
   EXPECT_EQ(head.memory.activations, 4 * kTokens * (2 * 768 + 10000));
   // Forward, and the gradient of one matrix.
   EXPECT_EQ(head.flops_per_token, 2 * kMultiplied + 2 * kHead + 2 * kAttention);
+
+  // Grouped key heads leave out parameters, no attention.
+  const RunPlan grouped =
+      PlanRun(LoadRunConfig("configs/small_fp32.pbtxt",
+                            {"training.device=CPU", "model.num_kv_heads=4"})
+                  .value(),
+              {})
+          .value();
+  constexpr double kLeftOut = 12 * 2 * (12 - 4) * 64.0 * 768;
+  EXPECT_EQ(grouped.flops_per_token, all.flops_per_token - 6 * kLeftOut);
 
   const RunPlan half = plan("'token_*', 'layers.0.*', 'layers.1.*'");
   EXPECT_LT(half.flops_per_token, all.flops_per_token);
