@@ -12,10 +12,6 @@ namespace tessera {
 namespace reference {
 namespace {
 
-// Logits held in the arithmetic dtype at a time: 64 MiB of FP32, small beside
-// the logits of a large vocabulary and large enough to keep a device busy.
-constexpr int64_t kChunkElements = int64_t{1} << 24;
-
 at::Tensor ToArithmetic(const at::Tensor& x) {
   return x.to(ArithmeticDtype(x.scalar_type()));
 }
@@ -30,10 +26,13 @@ std::pair<at::Tensor, at::Tensor> Pairs(const at::Tensor& x,
   return {x.slice(-1, 0, std::nullopt, 2), x.slice(-1, 1, std::nullopt, 2)};
 }
 
-// Calls fn(first_row, rows) over [0, total) in chunks of `width` columns.
+// Calls fn(first_row, rows) over the rows of `logits`, as many at a time as
+// have `chunk_elements` elements.
 template <typename Fn>
-void ForEachChunk(int64_t total, int64_t width, const Fn& fn) {
-  const int64_t rows = std::max<int64_t>(1, kChunkElements / width);
+void ForEachChunk(const at::Tensor& logits, int64_t chunk_elements,
+                  const Fn& fn) {
+  const int64_t total = logits.size(0);
+  const int64_t rows = std::max<int64_t>(1, chunk_elements / logits.size(1));
   for (int64_t begin = 0; begin < total; begin += rows) {
     fn(begin, std::min(rows, total - begin));
   }
@@ -108,12 +107,12 @@ void SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh,
 }
 
 CrossEntropyOut CrossEntropyForward(const at::Tensor& logits,
-                                    const at::Tensor& targets) {
-  const int64_t n = logits.size(0);
+                                    const at::Tensor& targets,
+                                    int64_t chunk_elements) {
   const auto options =
       logits.options().dtype(ArithmeticDtype(logits.scalar_type()));
-  at::Tensor lse = at::empty({n}, options);
-  ForEachChunk(n, logits.size(1), [&](int64_t begin, int64_t rows) {
+  at::Tensor lse = at::empty({logits.size(0)}, options);
+  ForEachChunk(logits, chunk_elements, [&](int64_t begin, int64_t rows) {
     lse.narrow(0, begin, rows)
         .copy_(at::logsumexp(ToArithmetic(logits.narrow(0, begin, rows)), -1));
   });
@@ -130,22 +129,21 @@ at::Tensor CrossEntropyLoss(const at::Tensor& logits, const at::Tensor& targets,
 
 void CrossEntropyBackward(const at::Tensor& dloss, const at::Tensor& logits,
                           const at::Tensor& targets, const at::Tensor& lse,
-                          at::Tensor dlogits) {
+                          at::Tensor dlogits, int64_t chunk_elements) {
   // [N, 1]: zero for ignored targets.
   const at::Tensor scale =
       (dloss * (targets != kIgnoredTarget).to(lse.scalar_type())).unsqueeze(1);
   const at::Tensor picked = targets.clamp_min(0).unsqueeze(1);
   const at::Tensor minus_one = at::full({1, 1}, -1, lse.options());
-  ForEachChunk(
-      logits.size(0), logits.size(1), [&](int64_t begin, int64_t rows) {
-        const auto chunk = [&](const at::Tensor& t) {
-          return t.narrow(0, begin, rows);
-        };
-        at::Tensor p =
-            (ToArithmetic(chunk(logits)) - chunk(lse).unsqueeze(1)).exp_();
-        p.scatter_add_(1, chunk(picked), minus_one.expand({rows, 1}));
-        chunk(dlogits).copy_(p.mul_(chunk(scale)));
-      });
+  ForEachChunk(logits, chunk_elements, [&](int64_t begin, int64_t rows) {
+    const auto chunk = [&](const at::Tensor& t) {
+      return t.narrow(0, begin, rows);
+    };
+    at::Tensor p =
+        (ToArithmetic(chunk(logits)) - chunk(lse).unsqueeze(1)).exp_();
+    p.scatter_add_(1, chunk(picked), minus_one.expand({rows, 1}));
+    chunk(dlogits).copy_(p.mul_(chunk(scale)));
+  });
 }
 
 }  // namespace reference

@@ -48,9 +48,16 @@ at::Tensor SwiGluForward(const at::Tensor& ab);
 void SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh,
                     at::Tensor d_ab);
 
-// logits: [N, V]; targets: [N].
-CrossEntropyOut CrossEntropyForward(const at::Tensor& logits,
-                                    const at::Tensor& targets);
+// Logits that cross entropy holds in the arithmetic dtype at a time: 64 MiB of
+// FP32, small next to the logits of a large vocabulary and large enough to keep
+// a device busy.
+inline constexpr int64_t kCrossEntropyChunk = int64_t{1} << 24;
+
+// logits: [N, V]; targets: [N]. Processes chunks of as many rows as have
+// `chunk_elements` logits, at least one.
+CrossEntropyOut CrossEntropyForward(
+    const at::Tensor& logits, const at::Tensor& targets,
+    int64_t chunk_elements = kCrossEntropyChunk);
 // The loss alone, from log sum exp.
 at::Tensor CrossEntropyLoss(const at::Tensor& logits, const at::Tensor& targets,
                             const at::Tensor& lse);
@@ -58,7 +65,8 @@ at::Tensor CrossEntropyLoss(const at::Tensor& logits, const at::Tensor& targets,
 // own memory.
 void CrossEntropyBackward(const at::Tensor& dloss, const at::Tensor& logits,
                           const at::Tensor& targets, const at::Tensor& lse,
-                          at::Tensor dlogits);
+                          at::Tensor dlogits,
+                          int64_t chunk_elements = kCrossEntropyChunk);
 
 }  // namespace reference
 }  // namespace tessera

@@ -93,18 +93,21 @@ std::vector<Shape> SquareShapes() {
   return shapes;
 }
 
-// S < T, also by one, which shifts the diagonal off the tiles; S > T, which has
+// S < T, also by one, which shifts the diagonal off the tiles, and so that the
+// first query of a tile sees all keys of another but the last; S > T, which has
 // rows without a key; many heads; enough sequences for backends that treat many
 // otherwise; long ones.
 std::vector<Shape> OtherShapes() {
-  return {{2, 1, 128, 2, 1, 64},   {1, 64, 129, 4, 2, 32},
-          {1, 65, 777, 5, 1, 80},  {1, 200, 201, 2, 1, 16},
-          {2, 129, 64, 2, 2, 32},  {1, 128, 1, 2, 1, 16},
-          {2, 100, 65, 4, 2, 128}, {1, 64, 64, 25, 5, 40},
-          {1, 65, 65, 25, 25, 64}, {9, 17, 17, 2, 2, 16},
-          {9, 20, 13, 4, 2, 8},    {9, 17, 17, 3, 1, 16},
-          {1, 777, 777, 2, 1, 64}, {1, 1100, 530, 1, 1, 8},
-          {1, 530, 1100, 2, 2, 8}};
+  return {
+      {2, 1, 128, 2, 1, 64},   {1, 64, 129, 4, 2, 32},  {1, 65, 777, 5, 1, 80},
+      {1, 200, 201, 2, 1, 16}, {2, 129, 64, 2, 2, 32},  {1, 128, 1, 2, 1, 16},
+      {2, 100, 65, 4, 2, 128}, {1, 64, 64, 25, 5, 40},  {1, 65, 65, 25, 25, 64},
+      {9, 17, 17, 2, 2, 16},   {9, 20, 13, 4, 2, 8},    {9, 17, 17, 3, 1, 16},
+      {1, 777, 777, 2, 1, 64}, {1, 1100, 530, 1, 1, 8}, {1, 530, 1100, 2, 2, 8},
+      {1, 2, 64, 2, 1, 16},    {1, 1, 64, 2, 2, 8},     {1, 2, 128, 2, 2, 8},
+      {1, 3, 129, 2, 1, 16},   {2, 1, 127, 2, 2, 8},    {1, 127, 128, 2, 1, 16},
+      {1, 66, 128, 2, 2, 8},   {1, 130, 192, 2, 1, 8},  {1, 130, 2, 2, 2, 8},
+      {1, 5, 68, 6, 2, 16},    {2, 40, 33, 6, 2, 8}};
 }
 
 std::vector<Shape> ExtremeShapes() {
@@ -235,6 +238,25 @@ std::vector<ConformanceCase> PlanCases() {
   return Join({Cross(shapes, dtypes), Cross(others, dtypes),
                Cross(others, {at::kHalf}), Deterministic(Cross(shapes, dtypes)),
                Deterministic(Cross(others, dtypes))});
+}
+
+std::vector<ConformanceCase> CpuPlanCases() {
+  // One launch a sequence and packed, each with and without groups; blind rows;
+  // several tiles, bands and parts of a mask.
+  Cases cases = Cross({{2, 150, 150, 4, 4, 32},
+                       {4, 150, 150, 4, 2, 32},
+                       {5, 150, 170, 3, 3, 40},
+                       {5, 140, 150, 6, 2, 16},
+                       {2, 200, 150, 4, 2, 80},
+                       {1, 600, 700, 2, 2, 16}},
+                      {at::kFloat, at::kBFloat16});
+  // Not NAIVE: ATen's operations, which it consists of, take other temporary
+  // memory on a CPU than on a GPU.
+  std::erase_if(cases, [](const ConformanceCase& c) {
+    return c.backend->name() == "NAIVE" ||
+           !c.backend->Supports(c.Problem(CpuDevice())).ok();
+  });
+  return cases;
 }
 
 }  // namespace tessera::testing

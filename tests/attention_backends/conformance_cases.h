@@ -49,8 +49,9 @@ std::vector<ConformanceCase> CpuCases();
 // at hand is for the test to skip.
 std::vector<ConformanceCase> GpuCases();
 
-// Problems whose memory is worth counting.
+// Problems whose memory is worth counting, on a GPU and on a CPU.
 std::vector<ConformanceCase> PlanCases();
+std::vector<ConformanceCase> CpuPlanCases();
 
 }  // namespace tessera::testing
 

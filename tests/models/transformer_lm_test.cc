@@ -10,7 +10,10 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "attention_backends/backend_table.h"
+#include "framework/autograd/saved_tensors.h"
+#include "framework/base/phase_observer.h"
 #include "framework/ops/cross_entropy.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -40,7 +43,7 @@ ModelShape Tiny() {
 struct Fixture {
   Fixture(const ModelShape& shape, const RecomputeConfig& recompute,
           PrecisionConfig::Mode mode = PrecisionConfig::FP32,
-          at::Device device = at::kCPU) {
+          at::Device device = at::kCPU, PhaseObserver* phases = nullptr) {
     PrecisionConfig precision;
     precision.set_mode(mode);
     const auto policy =
@@ -55,7 +58,8 @@ struct Fixture {
     model = std::make_unique<TransformerLm>(
         BlockContext{.shape = shape,
                      .precision = policy,
-                     .backend = FindBackend("NAIVE")},
+                     .backend = FindBackend("NAIVE"),
+                     .phases = phases},
         *store, recompute);
     const at::Tensor tokens =
         at::arange(2 * (shape.context + 1), at::device(device).dtype(at::kLong))
@@ -422,6 +426,80 @@ INSTANTIATE_TEST_SUITE_P(
                         RecomputeConfig::FFN),
         testing::Values(1, 2),
         testing::Values(PrecisionConfig::FP32, PrecisionConfig::BF16)));
+
+// The bytes that autograd saves during each phase, and where they begin the
+// phases of the recomputed segments.
+class SavedBytesObserver : public PhaseObserver {
+ public:
+  explicit SavedBytesObserver(const SavedTensorMeter& meter) : meter_(meter) {}
+
+  void Begin(absl::string_view segment) override {
+    open_.push_back({open_.empty()
+                         ? std::string(segment)
+                         : absl::StrCat(open_.back().path, "/", segment),
+                     meter_.live_bytes()});
+  }
+  void End() override {
+    saved_[open_.back().path] = meter_.live_bytes() - open_.back().bytes;
+    open_.pop_back();
+  }
+
+  // By path: "block_2/ffn".
+  const std::map<std::string, int64_t>& saved() const { return saved_; }
+
+ private:
+  struct Open {
+    std::string path;
+    int64_t bytes;
+  };
+  const SavedTensorMeter& meter_;
+  std::vector<Open> open_;
+  std::map<std::string, int64_t> saved_;
+};
+
+// What each half of each block saves in the forward pass.
+std::map<std::string, int64_t> SavedByHalf(const RecomputeConfig& recompute) {
+  ModelShape shape = Tiny();
+  shape.layers = 5;
+  const SavedTensorMeter meter;
+  SavedBytesObserver observer(meter);
+  const Fixture fixture(shape, recompute, PrecisionConfig::FP32, at::kCPU,
+                        &observer);
+  const at::Tensor loss = fixture.model->LossSum(fixture.ids, fixture.targets);
+  std::map<std::string, int64_t> halves;
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    for (const char* half : {"/attention", "/ffn"}) {
+      const std::string path = absl::StrCat("block_", layer, half);
+      halves[path] = observer.saved().at(path);
+    }
+  }
+  return halves;
+}
+
+TEST(TransformerLmTest, EveryKthBlockFromTheFirstOnIsRecomputed) {
+  const auto kept = SavedByHalf({});
+  for (const auto policy : {RecomputeConfig::BLOCK, RecomputeConfig::ATTENTION,
+                            RecomputeConfig::FFN}) {
+    for (const int every : {1, 2, 3, 5, 6}) {
+      RecomputeConfig config;
+      config.set_policy(policy);
+      config.set_every(every);
+      const auto saved = SavedByHalf(config);
+      for (int layer = 0; layer < 5; ++layer) {
+        for (const auto& [half, other] :
+             {std::pair("/attention", RecomputeConfig::FFN),
+              std::pair("/ffn", RecomputeConfig::ATTENTION)}) {
+          const std::string path = absl::StrCat("block_", layer, half);
+          const bool recomputed = layer % every == 0 && policy != other;
+          EXPECT_EQ(saved.at(path), recomputed ? 0 : kept.at(path))
+              << path << " of " << RecomputeConfig::Policy_Name(policy)
+              << " every " << every;
+          EXPECT_GT(kept.at(path), 0);
+        }
+      }
+    }
+  }
+}
 
 TEST(TransformerLmTest, NextTokenLogitsAreARowOfLogits) {
   Fixture fixture(Tiny(), {});

@@ -408,6 +408,15 @@ TEST(LoadRunConfigTest, AllowsTheEdgesOfEveryRange) {
               "optimizer.schedule.warmup_steps=99",
               "optimizer.schedule.wsd.decay_steps=1", "model.vocab_size=4"}),
       ElementsAre());
+  EXPECT_THAT(Errors(kMinimal, {"data.default_text.tokenizer=BYTES",
+                                "model.vocab_size=257"}),
+              ElementsAre());
+  EXPECT_THAT(Errors(kMinimal, {"data.default_text.tokenizer=BPE",
+                                "model.vocab_size=300"}),
+              ElementsAre());
+  EXPECT_THAT(Errors(kMinimal, {"optimizer.schedule.warmup_steps=10",
+                                "optimizer.schedule.wsd.decay_steps=90"}),
+              ElementsAre());
 }
 
 TEST(LoadRunConfigTest, MissingFileSaysWhereItLookedAndWhatThereIs) {

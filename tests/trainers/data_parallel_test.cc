@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "framework/checkpoint/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/trainers/program.h"
 
 namespace tessera {
@@ -84,6 +86,52 @@ INSTANTIATE_TEST_SUITE_P(Variants, DataParallelTest,
                                          "\"token_embeddings.weight\"]'",
                                          "--set training.batch_size=16 "
                                          "--set training.micro_batches=2"));
+
+// What the clock decides too.
+std::vector<nlohmann::json> TimedSteps(const std::string& run) {
+  std::ifstream file(run + "/run.jsonl");
+  std::vector<nlohmann::json> steps;
+  for (std::string line; std::getline(file, line);) {
+    nlohmann::json record = nlohmann::json::parse(line);
+    if (record["type"] == "step") steps.push_back(std::move(record));
+  }
+  return steps;
+}
+
+TEST(DataParallelRateTest, TokensAreOfAllRanksAndFlopsOfOne) {
+  constexpr double kTokens = 4 * 16;  // of a step: batch size, context
+  // 6 N + 6 L W T (framework/observe/flops.h) of the toy model.
+  constexpr double kMultiplied =
+      2 * (4 * 32 * 32 + 3 * 32 * 64 + 2 * 32) + 32 + 300 * 32;
+  constexpr double kFlops = 6 * kMultiplied + 6.0 * 2 * 32 * 16;
+  constexpr double kPeakTflops = 0.125;
+  for (const int ranks : {1, 2}) {
+    SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
+    const std::vector<nlohmann::json> steps = TimedSteps(
+        TrainWith(ranks, "rates",
+                  absl::StrCat("--set training.steps=400"
+                               " --set training.eval_every_steps=1000"
+                               " --set observe.log_every_steps=200"
+                               " --set observe.peak_tflops=",
+                               kPeakTflops)));
+    ASSERT_EQ(steps.size(), 2u);
+    for (const nlohmann::json& step : steps) {
+      const double seconds = step["step_ms"].get<double>() * 1e-3;
+      const double tokens_per_s = step["tokens_per_s"];
+      EXPECT_NEAR(tokens_per_s * seconds, kTokens, 1e-9 * kTokens);
+      const double tflops = tokens_per_s * kFlops * 1e-12 / ranks;
+      EXPECT_NEAR(step["tflops"].get<double>(), tflops, 1e-9 * tflops);
+      const double mfu = tflops / kPeakTflops;
+      EXPECT_NEAR(step["mfu"].get<double>(), mfu, 1e-9 * mfu);
+    }
+    // Nearly all of the time between the two records is that of 200 steps.
+    const double elapsed =
+        steps[1]["time"].get<double>() - steps[0]["time"].get<double>();
+    const double trained = 200 * steps[1]["step_ms"].get<double>() * 1e-3;
+    EXPECT_LT(trained, elapsed * 1.05);
+    EXPECT_GT(trained, elapsed * 0.6);
+  }
+}
 
 TEST(DataParallelResumeTest, AnotherWorldSizeContinuesTheSameOrder) {
   const std::string save = "--set checkpoint.every_steps=10 ";

@@ -3,11 +3,13 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "attention_backends/backend_table.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainers/toy_session.h"
 #include "trainers/run_plan.h"
@@ -73,6 +75,79 @@ TEST(SamplingTest, DrawsFromWhatTheModelSaysOfTheTokensSoFar) {
   std::vector<int64_t> other = tokens;
   other[100] = (other[100] + 1) % 61;
   EXPECT_GT(LargestLoss(model, other), 1e-2);
+}
+
+// The tokens that can be drawn, each with its share of [0, 1): those that a
+// fine grid of numbers draws.
+std::vector<double> Shares(const std::vector<float>& logits,
+                           const SamplingOptions& options) {
+  constexpr int kDraws = 4000;
+  std::vector<double> shares(logits.size());
+  for (int i = 0; i < kDraws; ++i) {
+    shares[DrawToken(logits, options, (i + 0.5) / kDraws)] += 1.0 / kDraws;
+  }
+  return shares;
+}
+
+TEST(DrawTokenTest, KeepsTheLikeliestTokensWithTheirShares) {
+  // Probabilities 1/4, 1/8, 1/2 and 1/8.
+  const std::vector<float> logits = {std::log(2.0f), 0, std::log(4.0f), 0};
+  using testing::DoubleNear;
+  using testing::ElementsAre;
+  const auto near = [](double share) { return DoubleNear(share, 1e-3); };
+  EXPECT_THAT(Shares(logits, {}),
+              ElementsAre(near(0.25), near(0.125), near(0.5), near(0.125)));
+  EXPECT_THAT(Shares(logits, {.temperature = 0}),
+              ElementsAre(0, 0, near(1), 0));
+  // Squares: 4, 1, 16 and 1 of 22.
+  EXPECT_THAT(Shares(logits, {.temperature = 0.5}),
+              ElementsAre(near(4.0 / 22), near(1.0 / 22), near(16.0 / 22),
+                          near(1.0 / 22)));
+  EXPECT_THAT(Shares(logits, {.top_k = 2}),
+              ElementsAre(near(1.0 / 3), 0, near(2.0 / 3), 0));
+  // Of two that are as likely, the first.
+  EXPECT_THAT(Shares(logits, {.top_k = 3}),
+              ElementsAre(near(2.0 / 7), near(1.0 / 7), near(4.0 / 7), 0));
+  // As few as reach the sum.
+  EXPECT_THAT(Shares(logits, {.top_p = 0.49}), ElementsAre(0, 0, near(1), 0));
+  EXPECT_THAT(Shares(logits, {.top_p = 0.51}),
+              ElementsAre(near(1.0 / 3), 0, near(2.0 / 3), 0));
+  // Just so much is enough: one of two tokens.
+  EXPECT_THAT(Shares({0, 0}, {.top_p = 0.5}), ElementsAre(near(1), 0));
+  // Of what top_k leaves: 2/3 is one of two.
+  EXPECT_THAT(Shares(logits, {.top_k = 2, .top_p = 0.6}),
+              ElementsAre(0, 0, near(1), 0));
+}
+
+TEST(DrawTokenTest, StaysWithinTheVocabularyAtTheEnds) {
+  const std::vector<float> logits = {0, 0, 0};
+  EXPECT_EQ(DrawToken(logits, {}, 0), 0);
+  EXPECT_EQ(DrawToken(logits, {}, std::nextafter(1.0, 0.0)), 2);
+  EXPECT_EQ(DrawToken(logits, {}, 1), 2);
+}
+
+TEST(SamplingTest, StopsBeforeItsStopTokenAndDrawsOfThePartThatHasText) {
+  const auto session = Toy("configs/tiny_cpu.pbtxt");
+  const auto sample = [&](const SamplingOptions& options) {
+    std::vector<int64_t> tokens;
+    const absl::Status status =
+        Sample(session->model(), {3}, options,
+               [&](int64_t token) { tokens.push_back(token); });
+    EXPECT_TRUE(status.ok()) << status;
+    return tokens;
+  };
+  const std::vector<int64_t> all = sample({.seed = 5, .max_tokens = 12});
+  ASSERT_EQ(all.size(), 12u);
+  EXPECT_EQ(sample({.seed = 5, .max_tokens = 12}), all);
+  EXPECT_NE(sample({.seed = 6, .max_tokens = 12}), all);
+  const int64_t stop = all[7];
+  const auto end = std::find(all.begin(), all.end(), stop);
+  EXPECT_EQ(sample({.seed = 5, .max_tokens = 12, .stop_token = stop}),
+            std::vector<int64_t>(all.begin(), end));
+  for (const int64_t token :
+       sample({.seed = 5, .max_tokens = 50, .vocab_size = 4})) {
+    EXPECT_LT(token, 4);
+  }
 }
 
 class GpuSampling : public testing::TestWithParam<std::string> {};

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "attention_backends/backend_table.h"
 #include "framework/base/file.h"
 #include "framework/base/runtime_files.h"
@@ -106,6 +108,27 @@ TEST(SessionTest, SameConfigGivesTheSameBits) {
   EXPECT_EQ(Train(*a, 3), Train(*b, 3));
   EXPECT_TRUE(at::equal(a->state().parameters->master(),
                         b->state().parameters->master()));
+}
+
+// After one step the first moment is a tenth of the gradient that AdamW saw.
+TEST(SessionTest, ClipsTheGradientToTheConfigsNorm) {
+  const auto moment_norm = [](const std::vector<std::string>& sets,
+                              double* gradient_norm) {
+    const auto session = Toy("configs/tiny_cpu.pbtxt", sets);
+    EXPECT_EQ(session->plan().config.optimizer().adamw().beta1(), 0.9);
+    Train(*session, 1);
+    *gradient_norm = session->step().metrics().grad_norm.item<double>();
+    return session->state().optimizer->exp_avg().norm().item<double>();
+  };
+  double unclipped_norm = 0, clipped_norm = 0;
+  const double unclipped =
+      moment_norm({"optimizer.clip_norm=1e6"}, &unclipped_norm);
+  EXPECT_NEAR(unclipped, 0.1 * unclipped_norm, 1e-5 * unclipped);
+  const double clip = unclipped_norm / 4;
+  const double clipped =
+      moment_norm({absl::StrCat("optimizer.clip_norm=", clip)}, &clipped_norm);
+  EXPECT_EQ(clipped_norm, unclipped_norm);  // as it was before
+  EXPECT_NEAR(clipped, 0.1 * clip, 1e-4 * clipped);
 }
 
 TEST(SessionTest, NonFiniteGradientChangesNothingFromThatStepOn) {
@@ -226,6 +249,70 @@ TEST(MemoryPlanTest, RecomputationDropsActivationsAndKeepsTheRest) {
   EXPECT_LT(frozen.workspace, none.workspace);
 }
 
+// Blocks of whole multiples of the store's alignment, so that nothing but the
+// parameters counts.
+TEST(MemoryPlanTest, IsWhatTheStoreAndTheOptimizerAllocate) {
+  for (const std::vector<std::string>& sets :
+       std::vector<std::vector<std::string>>{
+           {"precision.mode=FP32"},
+           {"precision.mode=BF16"},
+           {"precision.mode=BF16", "training.micro_batches=2"},
+           {"precision.mode=BF16", "precision.fp32_gradients=true"},
+           {"precision.mode=BF16_PURE"},
+           {"precision.mode=BF16", "model.tied_head=true"},
+           {"precision.mode=BF16", "model.frozen=['layers.0.*']"}}) {
+    SCOPED_TRACE(absl::StrJoin(sets, " "));
+    std::vector<std::string> all = {"model.d_model=128"};
+    all.insert(all.end(), sets.begin(), sets.end());
+    const auto session = Toy("configs/tiny_cpu.pbtxt", all);
+    const MemoryReport& plan = session->plan().memory;
+    const ParameterStore& store = *session->state().parameters;
+    const int64_t shadow =
+        store.shadow().defined() ? int64_t(store.shadow().nbytes()) : 0;
+    const AdamW& adamw = *session->state().optimizer;
+    const int64_t moments =
+        adamw.exp_avg().nbytes() + adamw.exp_avg_sq().nbytes();
+    EXPECT_EQ(plan.parameters, store.master().nbytes());
+    EXPECT_EQ(plan.shadow, shadow);
+    EXPECT_EQ(plan.gradients, store.grad().nbytes());
+    EXPECT_EQ(plan.optimizer, moments);
+    EXPECT_EQ(plan.total(), plan.parameters + shadow + plan.gradients +
+                                plan.optimizer + plan.activations +
+                                plan.workspace + plan.other);
+  }
+}
+
+TEST(MemoryPlanTest, RanksOfAMachineShareItsMemory) {
+  const RunConfig config = ToyConfig("configs/tiny_cpu.pbtxt");
+  WorldInfo two;
+  two.world_size = two.local_world_size = 2;
+  EXPECT_EQ(PlanRun(config, two)->memory.capacity,
+            *PlanRun(config, {})->memory.capacity / 2);
+}
+
+TEST(MemoryPlanTest, EveryKthBlockFromTheFirstOnIsRecomputed) {
+  // With two micro-batches no activation lies in the gradient buffer, so that
+  // each recomputed block saves the same.
+  const auto activations = [](const std::string& policy, int every) {
+    return PlanRun(ToyConfig("configs/tiny_cpu.pbtxt",
+                             {"model.num_layers=5", "training.micro_batches=2",
+                              "recompute.policy=" + policy,
+                              absl::StrCat("recompute.every=", every)}),
+                   {})
+        .value()
+        .memory.activations;
+  };
+  for (const std::string policy : {"BLOCK", "ATTENTION", "FFN"}) {
+    const int64_t one = activations(policy, 5);  // only block 0
+    const int64_t block = one - activations(policy, 4);
+    EXPECT_GT(block, 0) << policy;
+    EXPECT_EQ(activations(policy, 6), one) << policy;
+    EXPECT_EQ(activations(policy, 3), one - block) << policy;
+    EXPECT_EQ(activations(policy, 2), one - 2 * block) << policy;
+    EXPECT_EQ(activations(policy, 1), one - 4 * block) << policy;
+  }
+}
+
 TEST(RunPlanTest, CountsWhatIsTrainedBehindFrozenParameters) {
   const auto plan = [](const std::string& frozen) {
     return PlanRun(LoadRunConfig(
@@ -249,6 +336,16 @@ TEST(RunPlanTest, CountsWhatIsTrainedBehindFrozenParameters) {
   EXPECT_EQ(head.memory.activations, 4 * kTokens * (2 * 768 + 10000));
   // Forward, and the gradient of one matrix.
   EXPECT_EQ(head.flops_per_token, 2 * kMultiplied + 2 * kHead + 2 * kAttention);
+
+  // Grouped key heads leave out parameters, no attention.
+  const RunPlan grouped =
+      PlanRun(LoadRunConfig("configs/small_fp32.pbtxt",
+                            {"training.device=CPU", "model.num_kv_heads=4"})
+                  .value(),
+              {})
+          .value();
+  constexpr double kLeftOut = 12 * 2 * (12 - 4) * 64.0 * 768;
+  EXPECT_EQ(grouped.flops_per_token, all.flops_per_token - 6 * kLeftOut);
 
   const RunPlan half = plan("'token_*', 'layers.0.*', 'layers.1.*'");
   EXPECT_LT(half.flops_per_token, all.flops_per_token);

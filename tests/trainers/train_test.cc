@@ -347,6 +347,30 @@ TEST(TrainTest, ResumingSaysWhatIsNewAndWhatIsDone) {
   EXPECT_THAT(changed.output, HasSubstr("modified: optimizer.adamw.lr: "));
 }
 
+TEST(TrainTest, LogsTheRateThatEachStepWasTakenWith) {
+  const std::string run = Folder("rate");
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run, "--set optimizer.adamw.lr=0.03"}))
+                .exit_code,
+            0);
+  // Two steps of warm-up come first.
+  const auto steps = Records(run, "step");
+  ASSERT_EQ(steps.size(), 20u);
+  EXPECT_DOUBLE_EQ(steps[0]["lr"], 0.01);
+  EXPECT_DOUBLE_EQ(steps[1]["lr"], 0.02);
+  EXPECT_DOUBLE_EQ(steps[2]["lr"], 0.03);
+}
+
+TEST(TrainTest, AnotherBatchSizeGoesOnAtTheNextSequence) {
+  const std::string run = Folder("batch_size");
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  const Outcome resumed =
+      Shell(ToyTrain({"--out=" + run, "--set training.steps=23",
+                      "--set training.batch_size=8"}));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(Json(run + "/checkpoints/step_00000023/state.json")["samples"],
+            20 * 4 + 3 * 8);
+}
+
 TEST(TrainTest, AnotherFunctionOfTheSameWeightsIsRefused) {
   const std::string run = Folder("function");
   ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);

@@ -49,6 +49,10 @@ TEST_P(TrainingStateTest, EveryTensorIsStoredAndComesBackAsItIs) {
   const auto session = LargeVocabulary(GetParam());
   Train(*session, 2);
   const TrainingState& state = session->state();
+  const auto draw = [&] {
+    return at::rand({8}, state.parameters->master().options());
+  };
+  draw();  // the generator is no longer where a fresh session has it
   // Shards of one program may run side by side.
   const std::string folder =
       absl::StrCat(testing::TempDir(), "/training_state_", getpid());
@@ -57,6 +61,7 @@ TEST_P(TrainingStateTest, EveryTensorIsStoredAndComesBackAsItIs) {
   const absl::Status added = AddTensors(state, writer.get());
   ASSERT_TRUE(added.ok()) << added;
   const std::string saved = writer->Commit(ExportState(state), "").value();
+  const at::Tensor drawn = draw();
 
   const auto checkpoint = Checkpoint::Open(saved).value();
   const SafetensorsFile& model = *checkpoint->Tensors(kModelFile).value();
@@ -82,6 +87,8 @@ TEST_P(TrainingStateTest, EveryTensorIsStoredAndComesBackAsItIs) {
                         state.optimizer->exp_avg()));
   EXPECT_TRUE(at::equal(fresh->state().optimizer->exp_avg_sq(),
                         state.optimizer->exp_avg_sq()));
+  EXPECT_EQ(fresh->state().optimizer->step().item<int64_t>(), 2);
+  EXPECT_TRUE(at::equal(draw(), drawn));
   ASSERT_TRUE(RemoveTree(folder).ok());
 }
 
@@ -193,6 +200,18 @@ TEST(InitialWeightsTest, OfAnotherShapeAreRefusedByName) {
               testing::AllOf(testing::HasSubstr("tensor layers.0.ffn."),
                              testing::HasSubstr("this run's model has F32 ["),
                              testing::HasSubstr("/config.pbtxt")));
+}
+
+TEST(RestoreTest, RestoredWeightsAreThoseThatProductsRead) {
+  const std::vector<std::string> bf16 = {"precision.mode=BF16"};
+  const auto trained = Toy("configs/tiny_cpu.pbtxt", bf16);
+  Train(*trained, 2);
+  const auto fresh = Toy("configs/tiny_cpu.pbtxt", bf16);
+  ResumeFrom(*trained, 2, *fresh);
+  const ParameterStore& store = *fresh->state().parameters;
+  ASSERT_TRUE(store.shadow().defined());
+  EXPECT_TRUE(at::equal(store.shadow(), store.master().to(at::kBFloat16)));
+  EXPECT_TRUE(at::equal(store.shadow(), trained->state().parameters->shadow()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, TrainingStateTest, testing::Values("CPU"));

@@ -17,6 +17,7 @@
 #include "framework/ops/residual.h"
 #include "framework/ops/rms_norm.h"
 #include "framework/ops/swiglu.h"
+#include "framework/params/activation_arena.h"
 #include "framework/params/parameter_store.h"
 #include "gtest/gtest.h"
 #include "tests/testing/error_budget.h"
@@ -193,6 +194,26 @@ TEST_P(CheckpointTest, KeepsOnlyTheInputsOfSegments) {
   EXPECT_EQ(saved_bytes(Checkpointed),
             kLayers * kRows * kWidth * int64_t{sizeof(float)});
   EXPECT_GT(saved_bytes(Plain), 5 * saved_bytes(Checkpointed));
+}
+
+// What the first run makes dies with it; the arena is for what lives on.
+TEST_P(CheckpointTest, TheFirstRunLeavesTheArenaAlone) {
+  Stack stack(device());
+  const at::Tensor& gradients = stack.store().grad();
+  const char* const begin = static_cast<char*>(gradients.data_ptr());
+  std::vector<bool> in_arena;
+  const Segment segment = [&](const at::Tensor& x) {
+    const at::Tensor y = EmptyActivation({4}, x.options());
+    const char* const place = static_cast<char*>(y.data_ptr());
+    in_arena.push_back(place >= begin && place < begin + gradients.nbytes());
+    return x * 2;
+  };
+  ActivationArena arena(stack.store(), nullptr);
+  const ActivationArenaScope scope(&arena);
+  ReachParameter(stack.store().Get("0.up"));
+  segment(stack.Input(true));
+  Checkpointed(segment, stack.Input(true));
+  EXPECT_EQ(in_arena, (std::vector<bool>{true, false}));
 }
 
 class SavedTensorTest : public CheckpointTest {};

@@ -78,6 +78,20 @@ TEST(LauncherTest, GivesEachRunASecretOfItsOwn) {
   EXPECT_THAT(two.out, Not(HasSubstr(secret)));
 }
 
+TEST(LauncherTest, KeepsTheThreadsThatTheUserAskedFor) {
+  const char* const before = std::getenv("OMP_NUM_THREADS");
+  const std::string kept = before == nullptr ? "" : before;
+  setenv("OMP_NUM_THREADS", "77", /*overwrite=*/1);
+  const Outcome outcome = LaunchShell("echo $OMP_NUM_THREADS", Ranks(2));
+  if (before == nullptr) {
+    unsetenv("OMP_NUM_THREADS");
+  } else {
+    setenv("OMP_NUM_THREADS", kept.c_str(), /*overwrite=*/1);
+  }
+  EXPECT_THAT(outcome.out, HasSubstr("[0] 77\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("[1] 77\n"));
+}
+
 TEST(LauncherTest, KeepsLinesWholeAndStreamsApart) {
   // 20,000 lines are more than a pipe holds; the last has no newline.
   const Outcome outcome = LaunchShell(

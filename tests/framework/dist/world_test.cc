@@ -145,6 +145,17 @@ TEST(WorldTest, SlurmPrefersWhatTheJobScriptExports) {
   EXPECT_EQ(world->local_world_size, 3);
 }
 
+// The first nodes have one task more.
+TEST(WorldTest, SlurmSpreadsAnOddTaskToo) {
+  auto environment = Slurm();
+  environment["SLURM_NTASKS"] = "5";
+  environment["SLURM_PROCID"] = "2";
+  environment["SLURM_LOCALID"] = "2";
+  const auto world = Parse(environment);
+  ASSERT_TRUE(world.ok()) << world.status();
+  EXPECT_EQ(world->local_world_size, 3);
+}
+
 struct BadCase {
   std::string name;
   Environment environment;

@@ -45,8 +45,10 @@ OneParameter MakeParameter(at::IntArrayRef shape,
   return made;
 }
 
-Evaluation Evaluate(const OpFn& fn, const std::vector<at::Tensor>& inputs,
-                    const OneParameter* parameter) {
+namespace {
+
+Evaluation EvaluateWith(const OpFn& fn, const std::vector<at::Tensor>& inputs,
+                        const OneParameter* parameter, bool strided) {
   std::vector<at::Tensor> leaves;
   for (const at::Tensor& input : inputs) {
     leaves.push_back(input.detach().clone());
@@ -55,11 +57,15 @@ Evaluation Evaluate(const OpFn& fn, const std::vector<at::Tensor>& inputs,
   if (parameter != nullptr) parameter->store->BeginGradients();
   Evaluation result = {.y = fn(leaves)};
   // Values that every dtype holds exactly.
-  const at::Tensor cotangent = result.y.dim() == 0
-                                   ? at::ones_like(result.y)
-                                   : Randn(result.y.sizes(), /*seed=*/2,
-                                           at::kBFloat16, result.y.device())
-                                         .to(result.y.scalar_type());
+  at::Tensor cotangent = result.y.dim() == 0
+                             ? at::ones_like(result.y)
+                             : Randn(result.y.sizes(), /*seed=*/2,
+                                     at::kBFloat16, result.y.device())
+                                   .to(result.y.scalar_type());
+  if (strided) {
+    cotangent = cotangent.transpose(0, -1).contiguous().transpose(0, -1);
+    EXPECT_FALSE(cotangent.is_contiguous());
+  }
   torch::autograd::backward({result.y}, {cotangent});
   for (const at::Tensor& leaf : leaves) {
     if (leaf.is_floating_point()) result.grads.push_back(leaf.grad());
@@ -68,6 +74,24 @@ Evaluation Evaluate(const OpFn& fn, const std::vector<at::Tensor>& inputs,
     result.grads.push_back(parameter->p->grad().clone());
   }
   return result;
+}
+
+}  // namespace
+
+Evaluation Evaluate(const OpFn& fn, const std::vector<at::Tensor>& inputs,
+                    const OneParameter* parameter) {
+  return EvaluateWith(fn, inputs, parameter, /*strided=*/false);
+}
+
+void ExpectSameBitsForAStridedCotangent(const OpFn& fn,
+                                        const std::vector<at::Tensor>& inputs,
+                                        const OneParameter* parameter) {
+  const Evaluation dense = EvaluateWith(fn, inputs, parameter, false);
+  const Evaluation strided = EvaluateWith(fn, inputs, parameter, true);
+  ASSERT_EQ(dense.grads.size(), strided.grads.size());
+  for (size_t i = 0; i < dense.grads.size(); ++i) {
+    EXPECT_TRUE(BitEqual(strided.grads[i], dense.grads[i])) << "gradient " << i;
+  }
 }
 
 Evaluation EvaluateInFp64(const OpFn& fn,

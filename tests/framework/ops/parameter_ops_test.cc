@@ -235,6 +235,16 @@ TEST_P(RmsNormTest, GradientsAreTheSameOnAnyNumberOfThreads) {
   }
 }
 
+TEST_P(RmsNormTest, TakesAStridedGradient) {
+  for (const at::ScalarType dtype : FloatDtypes(device())) {
+    const at::ScalarType wide = dtype == at::kDouble ? at::kDouble : at::kFloat;
+    const OneParameter gain = MakeParameter({40}, Stored(device(), wide, wide));
+    ExpectSameBitsForAStridedCotangent(
+        [&](const Inputs& in) { return RmsNorm(in[0], *gain.p, kEps, dtype); },
+        {Randn({2, 7, 40}, 3, dtype, device())}, &gain);
+  }
+}
+
 TEST_P(RmsNormTest, SecondMicroBatchAddsToTheFirst) {
   const OneParameter gain = MakeParameter({40}, Fp64(device()));
   const at::Tensor x = Randn({16, 40}, 3, at::kDouble, device());

@@ -6,6 +6,7 @@
 
 #include "ATen/ATen.h"
 #include "framework/ops/cross_entropy.h"
+#include "framework/ops/reference.h"
 #include "framework/ops/residual.h"
 #include "framework/ops/rope.h"
 #include "framework/ops/swiglu.h"
@@ -113,6 +114,16 @@ TEST_P(RopeTest, AgreesWithComplexNumbers) {
   }
 }
 
+TEST_P(RopeTest, TakesAStridedGradient) {
+  const RopeTable table =
+      RopeTable::Create(4, 8, 1e4, RopeLayout::kInterleaved, device());
+  for (const at::ScalarType dtype : FloatDtypes(device())) {
+    ExpectSameBitsForAStridedCotangent(
+        [&](const Inputs& in) { return Rope(in[0].clone(), table, 2); },
+        {Randn({2, 4, 3, 8}, 3, dtype, device())});
+  }
+}
+
 TEST_P(RopeTest, WorksInPlaceOnAViewOfAProjection) {
   const RopeTable table =
       RopeTable::Create(4, 8, 1e4, RopeLayout::kInterleaved, device());
@@ -180,6 +191,14 @@ TEST_P(SwiGluTest, AgreesWithPlainAutograd) {
           Evaluate([](const Inputs& in) { return SwiGlu(in[0]); }, inputs),
           Evaluate(PlainSwiGlu, inputs), EvaluateInFp64(PlainSwiGlu, inputs));
     }
+  }
+}
+
+TEST_P(SwiGluTest, TakesAStridedGradient) {
+  for (const at::ScalarType dtype : FloatDtypes(device())) {
+    ExpectSameBitsForAStridedCotangent(
+        [](const Inputs& in) { return SwiGlu(in[0]); },
+        {Randn({2, 7, 48}, 3, dtype, device())});
   }
 }
 
@@ -311,6 +330,45 @@ TEST_P(CrossEntropyTest, GradientScalesWithTheLoss) {
                                return CrossEntropySum(in[0], targets) * 0.25;
                              },
                          .inputs = {Randn({5, 8}, 3, at::kDouble, device())}}));
+}
+
+// Each chunk has its own targets, of which another one is ignored.
+TEST_P(CrossEntropyTest, ChunksGiveTheBitsOfTheWhole) {
+  constexpr int64_t kRows = 7, kVocab = 11;
+  const at::Tensor targets =
+      at::tensor(
+          at::IntArrayRef({3, 0, kIgnoredTarget, 10, 7, 5, kIgnoredTarget}),
+          at::kLong)
+          .to(device());
+  const at::Tensor dloss =
+      at::full({}, 0.5, at::device(device()).dtype(at::kDouble));
+  for (const at::ScalarType dtype : FloatDtypes(device())) {
+    const at::Tensor logits = Randn({kRows, kVocab}, 3, dtype, device());
+    const auto evaluate = [&](int64_t chunk_elements) {
+      const CrossEntropyOut out =
+          reference::CrossEntropyForward(logits, targets, chunk_elements);
+      const at::Tensor dlogits = at::full_like(logits, NAN);
+      reference::CrossEntropyBackward(dloss.to(out.lse.scalar_type()), logits,
+                                      targets, out.lse, dlogits,
+                                      chunk_elements);
+      return Evaluation{out.loss, {dlogits}};
+    };
+    const Evaluation whole = evaluate(reference::kCrossEntropyChunk);
+    const Evaluation oracle =
+        EvaluateInFp64(PlainCrossEntropy, {logits, targets});
+    EXPECT_NEAR(whole.y.item<double>(), oracle.y.item<double>(), 1e-5);
+    const double roundoff = dtype == at::kBFloat16 ? 0x1p-9 : 0x1p-12;
+    EXPECT_TRUE(at::allclose(whole.grads[0].to(at::kDouble),
+                             oracle.grads[0] * 0.5, roundoff, roundoff));
+    // One, two and three rows at a time, and a chunk smaller than a row.
+    for (const int64_t chunk :
+         {kVocab, 2 * kVocab, 4 * kVocab - 1, int64_t{1}}) {
+      SCOPED_TRACE(::testing::Message() << dtype << ", chunks of " << chunk);
+      const Evaluation got = evaluate(chunk);
+      EXPECT_TRUE(BitEqual(got.y, whole.y));
+      EXPECT_TRUE(BitEqual(got.grads[0], whole.grads[0]));
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, RopeTest, ::testing::Values(at::kCPU));

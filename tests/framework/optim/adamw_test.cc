@@ -1,6 +1,7 @@
 #include "framework/optim/adamw.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
@@ -218,11 +219,11 @@ TEST(AdamW, GroupsHaveTheirOwnDecayAndRate) {
       {"FP32"}, std::string(kHyper) +
                     " groups { name: 'matrices' patterns: '*.weight' }"
                     " groups { name: 'gains' patterns: 'norm.*' "
-                    "          patterns: 'one.*' weight_decay: 0 "
+                    "          patterns: 'one.*' weight_decay: 0.3 "
                     "          lr_multiplier: 0.5 }");
   const Trainee matrices = Trainee::Create({"FP32"}, kHyper);
   const Trainee gains = Trainee::Create(
-      {"FP32"}, "lr: 1 beta1: 0.9 beta2: 0.95 eps: 1e-8 weight_decay: 0");
+      {"FP32"}, "lr: 1 beta1: 0.9 beta2: 0.95 eps: 1e-8 weight_decay: 0.3");
   for (int64_t step = 0; step < 10; ++step) {
     grouped.Step(step, Rate(step));
     matrices.Step(step, Rate(step));
@@ -237,6 +238,24 @@ TEST(AdamW, GroupsHaveTheirOwnDecayAndRate) {
         << slice.name;
   }
   EXPECT_FALSE(BitEqual(matrices.Weights(), gains.Weights()));
+}
+
+// More chunks than one thread takes at a time.
+TEST(AdamW, GroupsAreTheSameOnAnyNumberOfThreads) {
+  const auto weights_with = [](int threads) {
+    const int before = at::get_num_threads();
+    at::set_num_threads(threads);
+    const Trainee trainee = Trainee::Create(
+        {"FP32"},
+        std::string(kHyper) +
+            " groups { name: 'matrices' patterns: '*.weight' }"
+            " groups { name: 'gains' patterns: '*.gain' lr_multiplier: 0.5 }",
+        at::kCPU, /*ffn_rows=*/1000);
+    for (int64_t step = 0; step < 2; ++step) trainee.Step(step, 1e-2);
+    at::set_num_threads(before);
+    return trainee.Weights().clone();
+  };
+  EXPECT_TRUE(BitEqual(weights_with(1), weights_with(3)));
 }
 
 const Mode kModes[] = {{"FP32"},    {"BF16"},      {"BF16", 2},     {"FP16"},

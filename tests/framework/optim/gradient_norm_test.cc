@@ -121,6 +121,36 @@ TEST(GradientScale, ClipsToTheNorm) {
   EXPECT_FALSE(scale.nonfinite.item<bool>());
 }
 
+// The norm is short enough for the 1e-6 to count: a thousandth of it.
+void ExpectTheNormIsMovedAwayFromZero(at::Device device) {
+  constexpr double kNorm = 1e-3, kClip = 1e-4;
+  // 100 equal elements, through the sum of squares as in a step.
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const at::Tensor gradient =
+        at::full({100}, kNorm / 10, at::device(device).dtype(dtype));
+    const GradientScale scale = MakeGradientScale(Sum(gradient), kClip, {});
+    const double norm = 10 * gradient[0].item<double>();
+    EXPECT_NEAR(scale.norm.item<double>(), norm, 1e-6 * norm);
+    const double expected = kClip / (norm + 1e-6);
+    EXPECT_NEAR(scale.scale.item<double>(), expected, 1e-6 * expected);
+    // The true norm is what the clip compares with, not the scaled one.
+    const at::Tensor inverse = at::full({1}, 0x1p-10, scale.norm.options());
+    const GradientScale unscaled =
+        MakeGradientScale(Sum(gradient) * 0x1p20, kClip, inverse);
+    EXPECT_NEAR(unscaled.scale.item<double>(), expected * 0x1p-10,
+                1e-6 * expected * 0x1p-10);
+  }
+}
+
+TEST(GradientScale, MovesTheNormAwayFromZero) {
+  ExpectTheNormIsMovedAwayFromZero(at::kCPU);
+}
+
+TEST(GpuGradientScale, MovesTheNormAwayFromZero) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  ExpectTheNormIsMovedAwayFromZero(at::Device(at::kCUDA, 0));
+}
+
 TEST(GradientScale, LeavesShorterGradientsAlone) {
   EXPECT_EQ(MakeGradientScale(Scalar(25), 5.1, {}).scale.item<float>(), 1);
   EXPECT_EQ(MakeGradientScale(Scalar(0), 1.0, {}).scale.item<float>(), 1);

@@ -177,7 +177,9 @@ TEST_P(EmulatedKernels, ConformOnACpu) {
 }
 
 // A part of a tile and more than one; queries without a key; heads that share
-// keys; columns that are not there.
+// keys, with group counts and sizes that tell the mappings h / (H / G), h / G
+// and h % G apart; columns that are not there; a first query for which the
+// mask hides no more than the last key of a tile.
 std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const Kernels kernels : {Kernels::kPortable, Kernels::kFp32}) {
@@ -187,6 +189,15 @@ std::vector<Case> Cases() {
       cases.push_back({kernels, 1, 1, 1, 65, 130, d, true, false});
       cases.push_back({kernels, 1, 1, 1, 140, 60, d - 8, true, false});
       cases.push_back({kernels, 1, 1, 1, 129, 130, d - 8, false, true});
+    }
+    cases.push_back({kernels, 1, 6, 2, 40, 33, 32, true, false});
+    cases.push_back({kernels, 2, 4, 2, 33, 40, 64, true, false});
+    cases.push_back({kernels, 1, 6, 2, 40, 33, 64, true, true});
+    cases.push_back({kernels, 1, 4, 2, 33, 40, 120, false, true});
+    cases.push_back({kernels, 1, 4, 2, 33, 40, 192, true, false});
+    for (const int64_t t : {32, 64, 128}) {
+      cases.push_back({kernels, 1, 1, 1, 2, t, 64, true, false});
+      cases.push_back({kernels, 1, 1, 1, 2, t, 96, true, true});
     }
   }
   for (const int64_t d : {64, 80, 96, 128}) {
@@ -200,6 +211,11 @@ std::vector<Case> Cases() {
     const int64_t many = flash::hopper::kShortRows + 6;
     cases.push_back({kHopper, 1, 1, 1, 200, many, d, true, false});
     cases.push_back({kHopper, 1, 1, 1, 65, many, d, false, false});
+  }
+  cases.push_back({Kernels::kHopper, 2, 4, 2, 33, 40, 64, true, false});
+  cases.push_back({Kernels::kHopper, 1, 6, 2, 40, 33, 72, true, true});
+  for (const int64_t t : {64, 128}) {
+    cases.push_back({Kernels::kHopper, 1, 1, 1, 2, t, 64, true, false});
   }
   return cases;
 }
