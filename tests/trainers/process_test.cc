@@ -29,14 +29,21 @@ std::string Program(const std::string& name) {
   return FindRuntimeFile("trainers/" + name).value() + " ";
 }
 
-// Starts a run of many steps in the background, waits for its third, and goes
-// on with `then`, in which $PID is the run.
+// Starts `train` in the background, waits until `ready` is true for the shell
+// or the run has ended, and continues with `then`, in which $PID is the run. A
+// run that does not end runs out of CPU time.
+std::string InBackground(const std::string& train, const std::string& ready,
+                         const std::string& then) {
+  return absl::StrCat("(ulimit -t 30; exec ", train, ") & PID=$!; until ",
+                      ready, " 2>/dev/null || ! kill -0 $PID; do sleep 0.01; ",
+                      "done; ", then);
+}
+
+// The same for a run of many steps in `run`, after its third.
 std::string AfterThreeSteps(const std::string& train, const std::string& run,
                             const std::string& then) {
-  return absl::StrCat(train, " ", kManySteps, " --out=", run,
-                      " & PID=$!; until grep -q '\"step\":3,' ", run,
-                      "/run.jsonl 2>/dev/null || ! kill -0 $PID; do sleep "
-                      "0.01; done; ",
+  return InBackground(absl::StrCat(train, " ", kManySteps, " --out=", run),
+                      absl::StrCat("grep -q '\"step\":3,' ", run, "/run.jsonl"),
                       then);
 }
 
@@ -118,14 +125,12 @@ TEST(RunFolderTest, ItsRemovalEndsTheRunWithItsWeightsSaved) {
 TEST(RunFolderTest, ACheckpointDoesNotBringItBack) {
   const std::string run = Folder("moved");
   // Nothing is logged after the first record.
-  const Outcome outcome = Shell(absl::StrCat(
+  const Outcome outcome = Shell(InBackground(
       ToyTrain({kManySteps, "--set observe.log_every_steps=1000000",
                 "--set training.eval_every_steps=1000000",
                 "--set checkpoint.every_steps=3", "--out=" + run}),
-      " & PID=$!; until [ -e ", run,
-      "/checkpoints/step_00000003 ] || ! kill -0 $PID; do sleep 0.01; done; "
-      "mv ",
-      run, " ", run, ".away; wait $PID"));
+      absl::StrCat("[ -e ", run, "/checkpoints/step_00000003 ]"),
+      absl::StrCat("mv ", run, " ", run, ".away; wait $PID")));
   EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
   EXPECT_FALSE(FileExists(run));
   EXPECT_THAT(Glob(run + ".rescued-*").value(), SizeIs(1));
@@ -194,13 +199,11 @@ TEST(SignalTest, NohupIsRespected) {
 
 TEST(SignalTest, TheSecondEndsALongStepAtOnceUnlessItIsARepeat) {
   const std::string run = Folder("signal_twice");
-  // A step of minutes; a run that ignores the signal runs out of CPU time.
-  const Outcome outcome = Shell(absl::StrCat(
-      "(ulimit -t 60; exec ",
+  // A step of minutes.
+  const Outcome outcome = Shell(InBackground(
       ToyTrain({"--set training.batch_size=200000",
                 "--set training.micro_batches=200000", "--out=" + run}),
-      ") & PID=$!; until grep -q '\"type\":\"run\"' ", run,
-      "/run.jsonl 2>/dev/null || ! kill -0 $PID; do sleep 0.01; done; "
+      absl::StrCat("grep -q '\"type\":\"run\"' ", run, "/run.jsonl"),
       "kill -INT $PID; kill -TERM $PID; sleep 0.1; "
       "kill -0 $PID && echo goes on; sleep 1; kill -TERM $PID; wait $PID"));
   EXPECT_THAT(outcome.output, HasSubstr("goes on\n"));
