@@ -1,6 +1,5 @@
 #include "framework/checkpoint/checkpoint_config_validation.h"
 
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
 
@@ -11,10 +10,13 @@ void Validate(const CheckpointConfig& config, Violations violations) {
                    "every_steps",
                    absl::StrCat("must be >= 1; is ", config.every_steps(),
                                 "; remove the field to save by every_minutes"));
+  constexpr double kLeastMinutes = 0.001, kMostMinutes = 1e6;
+  const double minutes = config.every_minutes();
   violations.Check(
-      std::isfinite(config.every_minutes()) && config.every_minutes() >= 0,
+      minutes == 0 || (minutes >= kLeastMinutes && minutes <= kMostMinutes),
       "every_minutes",
-      absl::StrCat("must be >= 0; is ", config.every_minutes(),
+      absl::StrCat("must be 0 or in [", kLeastMinutes, ", ", kMostMinutes,
+                   "]; is ", minutes,
                    "; 0 saves only by every_steps and at the end"));
   violations.Check(
       !config.has_init_from() || !config.init_from().empty(), "init_from",

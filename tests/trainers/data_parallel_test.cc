@@ -302,7 +302,7 @@ TEST(DataParallelSampleTest, RanksAreDoneBeforeTheSample) {
       run, " & PID=$!; until [ -e ", run,
       "/checkpoints/step_00000300 ]; do sleep 0.01; done; sleep 3;"
       " echo $(grep -lsx \"PPid:[[:space:]]*$PID\" /proc/[0-9]*/status |"
-      " wc -l) left; kill -TERM $PID; sleep 0.2; kill -TERM $PID; wait $PID"));
+      " wc -l) left; kill -TERM $PID; sleep 1.5; kill -TERM $PID; wait $PID"));
   EXPECT_EQ(outcome.exit_code, 128 + 9) << outcome.output;
   EXPECT_THAT(outcome.output, testing::HasSubstr("\n1 left\n"));
 }
