@@ -143,8 +143,10 @@ absl::Status ReadSlices(const Checkpoint& checkpoint, absl::string_view file,
                         const std::vector<StoredSlice>& slices, Dtypes dtypes) {
   ASSIGN_OR_RETURN(const SafetensorsFile* tensors, checkpoint.Tensors(file));
   const std::string advice =
-      absl::StrCat("; give the fields of model the values of ",
-                   checkpoint.folder(), "/", kConfigFile);
+      dtypes == Dtypes::kSame
+          ? "; resume with the config that the checkpoint was made with"
+          : absl::StrCat("; give the fields of model the values of ",
+                         checkpoint.folder(), "/", kConfigFile);
   if (tensors->tensors().size() != slices.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat(tensors->path(), " holds ", tensors->tensors().size(),

@@ -362,25 +362,23 @@ absl::Status Checkpoint::SetStep(const std::string& path, uint64_t step) {
 }
 
 absl::Status Checkpoint::ReadModel() {
-  // What a run of tokens does not have, and what older checkpoints keep the
-  // tokenizer in: neither needs to be there.
-  const auto is_optional = [](absl::string_view name) {
-    return name == kTokenizerFile || name == kStateFile;
+  const auto listed = [&](const std::string& name) {
+    return files_.is_null() || files_.contains(name);
   };
-  for (absl::string_view name :
-       {kModelFile, kConfigFile, kTokenizerFile, kStateFile}) {
-    if (name == kStateFile && !tokenizer_.is_null()) continue;
-    const std::string key(name);
-    const bool listed = files_.is_null() || files_.contains(key);
-    if (is_optional(name) &&
-        !(listed && FileExists(absl::StrCat(folder_, "/", name)))) {
-      continue;
+  const auto is_there = [&](const std::string& name) {
+    return listed(name) && FileExists(absl::StrCat(folder_, "/", name));
+  };
+  const auto read = [&](const std::string& name) {
+    if (listed(name)) {
+      return Read(name, files_.is_null() ? nullptr : &files_[name]);
     }
-    if (!listed) {
-      return absl::DataLossError(
-          absl::StrCat(folder_, "/", kManifestFile, " does not list ", name));
-    }
-    RETURN_IF_ERROR(Read(key, files_.is_null() ? nullptr : &files_[key]));
+    return absl::DataLossError(
+        absl::StrCat(folder_, "/", kManifestFile, " does not list ", name));
+  };
+  RETURN_IF_ERROR(read(std::string(kModelFile)));
+  RETURN_IF_ERROR(read(std::string(kConfigFile)));
+  for (absl::string_view name : {kTokenizerFile, kStateFile}) {
+    if (is_there(std::string(name))) return read(std::string(name));
   }
   return absl::OkStatus();
 }

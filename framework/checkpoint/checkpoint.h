@@ -153,7 +153,7 @@ class Checkpoint {
   Checkpoint() = default;
 
   absl::Status ReadManifest();
-  // `path`: the manifest, which no checksum covers.
+  // `path`: the manifest, which may have no checksum of its own.
   absl::Status SetStep(const std::string& path, uint64_t step);
   // Reads a file and checks it against `expected`, of the manifest; null for a
   // folder without one.

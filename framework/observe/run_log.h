@@ -37,6 +37,7 @@ struct ResumePoint {
 //   {"type":"step","time":...,"step":10,"loss":...,"grad_norm":...}
 //   {"type":"eval","time":...,"step":100,"loss":...}
 //   {"type":"saved","time":...,"step":1,"bytes":...}
+//   {"type":"init","time":...,"step":0,"checkpoint":"...","checkpoint_step":20}
 //   {"type":"resume","time":...,"step":20,"checkpoint":...,"config":...}
 //
 // A number that is not finite is null. Each record is one write() of a whole

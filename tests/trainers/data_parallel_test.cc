@@ -169,15 +169,21 @@ TEST(DataParallelSignalTest, RanksAgreeToStopLongBeforeTheNextLoggedStep) {
 
 TEST(DataParallelSaveTest, RanksSaveTogetherByTheClockOfRankZero) {
   const std::string run = Folder("clock");
+  // Ranks that do not agree wait for each other: a second signal ends them.
   const Outcome outcome = Shell(absl::StrCat(
-      FindRuntimeFile("trainers/launch").value(), " --nproc=2", ToyFlags(),
+      "END=$(($(date +%s) + 90)); ", FindRuntimeFile("trainers/launch").value(),
+      " --nproc=2", ToyFlags(),
       " --set training.steps=1000000 --set observe.log_every_steps=1000000"
       " --set training.eval_every_steps=1000000"
       " --set 'checkpoint={every_minutes: 0.02 keep_last: 9}' --out=",
       run, " & PID=$!; until [ $(ls ", run,
-      "/checkpoints 2>/dev/null | wc -l) -ge 3 ] || ! kill -0 $PID;"
-      " do sleep 0.01; done; kill -TERM $PID; wait $PID"));
+      "/checkpoints 2>/dev/null | wc -l) -ge 3 ] || ! kill -0 $PID ||"
+      " [ $(date +%s) -gt $END ]; do sleep 0.01; done; kill -TERM $PID;"
+      " (sleep 10; kill -TERM $PID) 2>/dev/null & wait $PID"));
   EXPECT_EQ(outcome.exit_code, 143) << outcome.output;
+  const auto saved = ListDirectory(run + "/checkpoints");
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_GE(saved->size(), 3u);
 }
 
 TEST(DataParallelInitTest, EveryRankStartsFromTheSameWeights) {

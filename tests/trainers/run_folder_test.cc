@@ -132,5 +132,20 @@ TEST(RunFolderTest, ALoopOfLinksIsSaidAsSuch) {
   }
 }
 
+TEST(RunFolderTest, ALoopOfLinksIsNoMissingManifest) {
+  const std::string path = Folder("manifest_loop");
+  Save(path, 10);
+  const std::string checkpoint = path + "/checkpoints/step_00000010";
+  const std::string manifest = checkpoint + "/manifest.json";
+  ASSERT_TRUE(RemoveTree(manifest).ok());
+  ASSERT_EQ(symlink(manifest.c_str(), manifest.c_str()), 0);
+  for (const absl::Status& status :
+       {OpenCheckpoint(checkpoint).status(), OpenModel(checkpoint).status()}) {
+    EXPECT_EQ(
+        std::string(status.message()),
+        "cannot open " + manifest + ": Too many levels of symbolic links");
+  }
+}
+
 }  // namespace
 }  // namespace tessera
