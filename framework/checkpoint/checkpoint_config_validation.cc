@@ -1,6 +1,5 @@
 #include "framework/checkpoint/checkpoint_config_validation.h"
 
-
 #include "absl/strings/str_cat.h"
 
 namespace tessera {
