@@ -432,7 +432,7 @@ absl::Status Trainer::PrintSample() {
   ASSIGN_OR_RETURN(const std::string text,
                    SampleText(session_->model(), *tokenizer,
                               training().sample_prompt(), options));
-  console_->Sample(text);
+  console_->Sample("sample", text);
   return absl::OkStatus();
 }
 
@@ -447,7 +447,7 @@ absl::Status Trainer::PrintSampleOfTokens(const SamplingOptions& options) {
   }
   ASSIGN_OR_RETURN(const std::vector<int64_t> ids,
                    SampleTokens(session_->model(), std::move(prompt), options));
-  console_->Sample(absl::StrJoin(ids, ","));
+  console_->Sample("sample, token ids", absl::StrJoin(ids, ","));
   return absl::OkStatus();
 }
 

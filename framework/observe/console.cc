@@ -181,8 +181,8 @@ void Console::SavedBytes(const SavedBytesRecord& record) {
   Print(FormatSavedBytes(record));
 }
 
-void Console::Sample(absl::string_view text) {
-  Print(absl::StrCat("\n--- sample\n", text, "\n---\n"));
+void Console::Sample(absl::string_view heading, absl::string_view text) {
+  Print(absl::StrCat("\n--- ", heading, "\n", text, "\n---\n"));
 }
 
 void Console::Progress(int64_t step, absl::Time now) {

@@ -79,8 +79,8 @@ class Console {
   void Step(const StepRecord& record);
   void Eval(const EvalRecord& record);
   void SavedBytes(const SavedBytesRecord& record);
-  // Text that the model made.
-  void Sample(absl::string_view text);
+  // What the model made, under a heading such as "sample".
+  void Sample(absl::string_view heading, absl::string_view text);
   // `step` steps are done. Cheap: redraws the bar at most ten times a second.
   void Progress(int64_t step, absl::Time now);
 
