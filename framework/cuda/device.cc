@@ -112,6 +112,7 @@ absl::StatusOr<DeviceInfo> OpenCudaDevice(int index,
   info.device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
   info.name = properties.name;
   info.compute_capability = ComputeCapability(info.device);
+  info.multiprocessors = properties.multiProcessorCount;
   at::globalContext().lazyInitDevice(c10::kCUDA);
   at::accelerator::setDeviceIndex(info.device.index());
   size_t free_bytes = 0, total_bytes = 0;

@@ -15,6 +15,7 @@ struct DeviceInfo {
   c10::Device device = c10::kCPU;
   std::string name;            // "NVIDIA H200"; "CPU, 2 threads"
   int compute_capability = 0;  // ComputeCapability()
+  int multiprocessors = 0;
   // Of the device's own memory; the machine's on a CPU.
   int64_t total_bytes = 0;
   int64_t free_bytes = 0;

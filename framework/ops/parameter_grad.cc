@@ -14,15 +14,6 @@ GradTarget ClaimGrad(Parameter& parameter) {
           .accumulate = !parameter.ClaimFirstGradWrite()};
 }
 
-void WriteGrad(const GradTarget& target, const at::Tensor& value) {
-  at::Tensor grad = target.grad;
-  if (target.accumulate) {
-    grad.add_(value);
-  } else {
-    grad.copy_(value);
-  }
-}
-
 void SaveParameter(torch::autograd::AutogradContext* ctx,
                    Parameter* parameter) {
   // An IValue holds no plain pointers.

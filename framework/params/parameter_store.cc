@@ -46,31 +46,28 @@ absl::Status CheckMember(const ParameterSpec& member) {
   return absl::OkStatus();
 }
 
-// The shape of a block: its member's, or the members' stacked along dim 0.
-absl::StatusOr<std::vector<int64_t>> BlockShape(
-    const ParameterBlockSpec& block) {
+// The members stack along dimension 0.
+absl::Status CheckBlock(const ParameterBlockSpec& block) {
   if (block.members.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("parameter block ", block.name, " has no members"));
   }
-  std::vector<int64_t> shape = block.members[0].shape;
-  for (size_t i = 0; i < block.members.size(); ++i) {
-    const ParameterSpec& member = block.members[i];
+  const std::vector<int64_t>& first = block.members[0].shape;
+  for (const ParameterSpec& member : block.members) {
     RETURN_IF_ERROR(CheckMember(member));
-    if (i == 0) continue;
     const bool stackable =
-        !shape.empty() && member.shape.size() == shape.size() &&
-        std::equal(shape.begin() + 1, shape.end(), member.shape.begin() + 1);
+        &member == &block.members[0] ||
+        (!first.empty() && member.shape.size() == first.size() &&
+         std::equal(first.begin() + 1, first.end(), member.shape.begin() + 1));
     if (!stackable) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "parameter block ", block.name, ": ", member.name, " ",
-          ShapeText(member.shape), " cannot be stacked under ",
-          block.members[0].name, " ", ShapeText(block.members[0].shape),
-          "; all sizes but the first must agree"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("parameter block ", block.name, ": ", member.name, " ",
+                       ShapeText(member.shape), " cannot be stacked under ",
+                       block.members[0].name, " ", ShapeText(first),
+                       "; all sizes but the first must agree"));
     }
-    shape[0] += member.shape[0];
   }
-  return shape;
+  return absl::OkStatus();
 }
 
 absl::Status CheckNamesDiffer(const std::vector<ParameterBlockSpec>& blocks) {
@@ -110,7 +107,8 @@ absl::StatusOr<Layout> MakeLayout(
   for (const bool trainable : {true, false}) {
     for (const ParameterBlockSpec& block : blocks) {
       if (block.trainable != trainable) continue;
-      ASSIGN_OR_RETURN(std::vector<int64_t> shape, BlockShape(block));
+      RETURN_IF_ERROR(CheckBlock(block));
+      std::vector<int64_t> shape = BlockShape(block);
       const int64_t end = layout.extent + NumElements(shape);
       layout.blocks.push_back({&block, std::move(shape), layout.extent});
       layout.extent = AlignUp(end);
@@ -134,6 +132,14 @@ std::vector<ParameterSlice> SlicesOf(const ParameterBlockSpec& block,
 }
 
 }  // namespace
+
+std::vector<int64_t> BlockShape(const ParameterBlockSpec& block) {
+  std::vector<int64_t> shape = block.members.front().shape;
+  for (size_t i = 1; i < block.members.size(); ++i) {
+    shape[0] += block.members[i].shape[0];
+  }
+  return shape;
+}
 
 absl::StatusOr<std::vector<ParameterSlice>> PlaceParameters(
     const std::vector<ParameterBlockSpec>& blocks) {
@@ -228,6 +234,10 @@ void ParameterStore::ZeroUnwrittenGradients() {
   for (const auto& block : blocks_) {
     if (block->trainable() && !block->grad_written_) block->grad_.zero_();
   }
+  ZeroGradientGaps();
+}
+
+void ParameterStore::ZeroGradientGaps() {
   if (!gradient_gaps_.empty()) at::_foreach_zero_(gradient_gaps_);
 }
 

@@ -40,6 +40,10 @@ struct ParameterBlockSpec {
   bool trainable = true;
 };
 
+// The shape of a block: its member's, or the members' stacked along dimension
+// 0.
+std::vector<int64_t> BlockShape(const ParameterBlockSpec& block);
+
 // One block of the store as the ops see it. Views into the store's buffers:
 // valid while the store lives.
 class Parameter {
@@ -141,6 +145,8 @@ class ParameterStore {
   // After backward: zeroes the gradients that no op wrote in this step, and
   // the gaps, where activations may have lain (activation_arena.h).
   void ZeroUnwrittenGradients();
+  // The gaps only.
+  void ZeroGradientGaps();
   // shadow = master rounded; after a load. The optimizer keeps it so.
   void RefreshShadow();
 

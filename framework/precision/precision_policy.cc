@@ -152,6 +152,18 @@ absl::StatusOr<PrecisionPolicy> PrecisionPolicy::Create(
   return policy;
 }
 
+PrecisionPolicy PrecisionPolicy::Uniform(at::ScalarType dtype) {
+  PrecisionPolicy policy;
+  policy.dtypes_.fill(dtype);
+  return policy;
+}
+
+PrecisionPolicy PrecisionPolicy::With(OpClass op, at::ScalarType dtype) const {
+  PrecisionPolicy policy = *this;
+  Set(&policy.dtypes_, dtype, {op});
+  return policy;
+}
+
 absl::string_view PrecisionPolicy::name() const {
   return PrecisionConfig::Mode_Name(mode_);
 }

@@ -45,6 +45,11 @@ class PrecisionPolicy {
   static absl::StatusOr<PrecisionPolicy> Create(const PrecisionConfig& config,
                                                 int micro_batches, bool cuda);
 
+  // Every class in one dtype, and the same but for one class: policies of no
+  // mode, for tests and experiments.
+  static PrecisionPolicy Uniform(at::ScalarType dtype);
+  PrecisionPolicy With(OpClass op, at::ScalarType dtype) const;
+
   at::ScalarType operator[](OpClass op) const {
     return dtypes_[static_cast<int>(op)];
   }

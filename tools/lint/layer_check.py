@@ -11,6 +11,7 @@ from tools.lint import source_tree
 LAYERS = (
     ("framework/base",),
     ("framework/cuda", "framework/params", "framework/precision"),
+    ("framework/program",),
     ("framework/ops", "framework/autograd", "framework/optim",
      "framework/dist", "framework/data", "framework/checkpoint",
      "framework/observe"),

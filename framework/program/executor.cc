@@ -1,0 +1,263 @@
+#include "framework/program/executor.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "ATen/ATen.h"
+#include "ATen/core/LegacyTypeDispatch.h"
+#include "framework/base/check.h"
+
+namespace tessera {
+namespace {
+
+// A tensor over memory that somebody else owns, which outlives it.
+at::Tensor Over(const at::Tensor& memory, int64_t offset,
+                const TensorType& type) {
+  char* const base = static_cast<char*>(memory.mutable_data_ptr());
+  return at::for_blob(base + offset, type.shape)
+      .options(memory.options().dtype(type.dtype))
+      .target_device(memory.device())
+      .make_tensor();
+}
+
+}  // namespace
+
+Executor::Executor(const Schedule& schedule, Lifetimes lifetimes,
+                   ParameterStore& store, PhaseObserver* phases)
+    : schedule_(schedule),
+      lifetimes_(std::move(lifetimes)),
+      store_(store),
+      phases_(phases),
+      tensors_(schedule.values.size()),
+      random_(schedule.program->ops().size()) {
+  const at::Device device = store.options().device;
+  for (const ValueInfo& info : schedule.values) {
+    options_.push_back(at::device(device).dtype(info.type.dtype));
+  }
+  if (lifetimes_.arena_bytes > 0) {
+    arena_ = at::empty({lifetimes_.arena_bytes},
+                       at::device(device).dtype(at::kByte));
+  }
+  for (const ProgramConstant& constant : schedule.program->constants()) {
+    SetInput(constant.value, constant.make(device));
+  }
+  BindParameters();
+  for (size_t run = 0; run < schedule.runs.size(); ++run) {
+    Entry entry = {.run = &schedule.runs[run]};
+    if (entry.run->kind != Run::Kind::kAdd) {
+      entry.op = schedule.program->ops()[entry.run->op].op.get();
+    }
+    BindOutputs(static_cast<int>(run), &entry);
+    entries_.push_back(std::move(entry));
+  }
+}
+
+void Executor::SetInput(int value, at::Tensor tensor) {
+  const ValueInfo& info = schedule_.values[value];
+  TESSERA_CHECK(info.role == Role::kInput, info.name, " is no input");
+  TESSERA_CHECK(tensor.sizes() == at::IntArrayRef(info.type.shape) &&
+                    tensor.scalar_type() == info.type.dtype &&
+                    tensor.is_contiguous(),
+                info.name, " must be ", ToString(info.type));
+  tensors_[value] = std::move(tensor);
+}
+
+void Executor::BindParameters() {
+  const at::NoGradGuard no_grad;
+  const auto& blocks = schedule_.program->parameters();
+  for (size_t v = 0; v < schedule_.values.size(); ++v) {
+    const ValueInfo& info = schedule_.values[v];
+    if (info.role != Role::kParameter) continue;
+    const Parameter& parameter = store_.Get(blocks[info.parameter].name);
+    tensors_[v] = parameter.As(info.type.dtype).detach();
+  }
+}
+
+at::Tensor Executor::FixedTensor(const Buffer& buffer,
+                                 const TensorType& type) const {
+  return Over(
+      buffer.storage == Storage::kArena ? arena_ : store_.grad().detach(),
+      buffer.offset, type);
+}
+
+void Executor::BindOutputs(int run_index, Entry* entry) {
+  const Run& run = *entry->run;
+  const auto bind = [&](int value) {
+    const Buffer& buffer = lifetimes_.buffers[lifetimes_.buffer_of[value]];
+    Output output = {.value = value};
+    if (buffer.storage == Storage::kArena ||
+        buffer.storage == Storage::kGradients) {
+      output.from = Output::From::kFixed;
+      output.fixed = FixedTensor(buffer, schedule_.values[value].type);
+    } else if (lifetimes_.written_over[value] >= 0) {
+      output.from = Output::From::kValue;
+      output.over = lifetimes_.written_over[value];
+    } else if (buffer.storage == Storage::kOp) {
+      output.from = Output::From::kOp;
+    }
+    entry->outputs.push_back(std::move(output));
+  };
+  if (run.kind != Run::Kind::kBackward) {
+    for (const int value : run.results) bind(value);
+  }
+  const auto& blocks = schedule_.program->parameters();
+  for (const GradientWrite& write : run.d_operands) {
+    GradTarget target;
+    if (write.parameter >= 0) {
+      target.grad = store_.Get(blocks[write.parameter].name).grad();
+    } else if (write.value >= 0) {
+      bind(write.value);
+    }
+    entry->d_operands.push_back(std::move(target));
+  }
+}
+
+void Executor::RunForward() {
+  RunEntries(0, schedule_.first_backward, /*accumulate=*/false);
+}
+
+void Executor::RunBackward(bool accumulate) {
+  RunEntries(schedule_.first_backward, static_cast<int>(entries_.size()),
+             accumulate);
+}
+
+void Executor::RunEntries(int begin, int end, bool accumulate) {
+  const at::NoGradGuard no_grad;
+  // Below autograd's layer, which has nothing to do here.
+  const at::AutoDispatchBelowADInplaceOrView below;
+  for (int i = begin; i < end; ++i) {
+    Entry& entry = entries_[i];
+    EnterScope(schedule_.program->ops()[entry.run->op].scope);
+    RunEntry(entry, accumulate);
+    for (const int value : lifetimes_.dead_after[i]) tensors_[value].reset();
+  }
+  EnterScope(0);
+}
+
+void Executor::EnterScope(int scope) {
+  if (phases_ == nullptr || scope == scope_) return;
+  const absl::Span<const ProgramScope> scopes = schedule_.program->scopes();
+  // A scope is numbered after the one around it.
+  std::vector<int> opened;
+  for (int s = scope; s != scope_;) {
+    if (s > scope_) {
+      opened.push_back(s);
+      s = scopes[s].parent;
+    } else {
+      phases_->End();
+      scope_ = scopes[scope_].parent;
+    }
+  }
+  for (auto s = opened.rbegin(); s != opened.rend(); ++s) {
+    phases_->Begin(scopes[*s].name);
+  }
+  scope_ = scope;
+}
+
+void Executor::RunEntry(Entry& entry, bool accumulate) {
+  const Run& run = *entry.run;
+  for (const Output& output : entry.outputs) Allocate(output);
+  const auto gather = [this](const std::vector<int>& values,
+                             std::vector<at::Tensor>* tensors) {
+    tensors->clear();
+    for (const int value : values) {
+      tensors->push_back(value < 0 ? at::Tensor() : tensors_[value]);
+    }
+  };
+  gather(run.operands, &operands_);
+  gather(run.results, &results_);
+  switch (run.kind) {
+    case Run::Kind::kForward:
+      Forward(entry);
+      break;
+    case Run::Kind::kBackward:
+      gather(run.d_results, &d_results_);
+      Backward(entry, accumulate);
+      break;
+    case Run::Kind::kAdd:
+      at::add_out(results_[0], operands_[0], operands_[1]);
+      break;
+  }
+  operands_.clear();
+  results_.clear();
+  d_results_.clear();
+}
+
+void Executor::Allocate(const Output& output) {
+  at::Tensor& tensor = tensors_[output.value];
+  const std::vector<int64_t>& shape = schedule_.values[output.value].type.shape;
+  switch (output.from) {
+    case Output::From::kAllocator:
+      tensor = at::empty(shape, options_[output.value]);
+      break;
+    case Output::From::kOp:
+      tensor.reset();
+      break;
+    case Output::From::kFixed:
+      tensor = output.fixed;
+      break;
+    case Output::From::kValue:
+      tensor = tensors_[output.over];
+      if (tensor.sizes() != at::IntArrayRef(shape)) tensor = tensor.view(shape);
+      break;
+  }
+}
+
+void Executor::Forward(const Entry& entry) {
+  const Run& run = *entry.run;
+  std::optional<ScopedRandomState> random;
+  if (entry.op->random()) {
+    const at::Device device = store_.options().device;
+    if (run.phase == Phase::kRecompute) {
+      random.emplace(random_[run.op], device);
+    } else {
+      random_[run.op] = RandomState::Now(device);
+    }
+  }
+  entry.op->Forward({.operands = operands_,
+                     .results = absl::MakeSpan(results_),
+                     .phases = phases_});
+  if (!entry.op->AllocatesResults()) return;
+  for (size_t i = 0; i < run.results.size(); ++i) {
+    tensors_[run.results[i]] = results_[i];
+  }
+}
+
+void Executor::Backward(Entry& entry, bool accumulate) {
+  const Run& run = *entry.run;
+  for (size_t i = 0; i < run.d_operands.size(); ++i) {
+    const GradientWrite& write = run.d_operands[i];
+    GradTarget& target = entry.d_operands[i];
+    if (write.value >= 0) target.grad = tensors_[write.value];
+    target.accumulate =
+        write.parameter >= 0 && (accumulate || write.accumulate);
+  }
+  std::optional<ScopedRandomState> random;
+  if (entry.op->random()) {
+    random.emplace(random_[run.op], store_.options().device);
+  }
+  entry.op->Backward({.operands = operands_,
+                      .results = results_,
+                      .d_results = d_results_,
+                      .d_operands = entry.d_operands,
+                      .phases = phases_});
+  for (size_t i = 0; i < run.d_operands.size(); ++i) {
+    if (run.d_operands[i].value >= 0) entry.d_operands[i].grad.reset();
+  }
+}
+
+int64_t Executor::live_bytes() const {
+  int64_t bytes = 0;
+  for (const Buffer& buffer : lifetimes_.buffers) {
+    for (const int value : buffer.values) {
+      if (!tensors_[value].defined()) continue;
+      bytes += static_cast<int64_t>(tensors_[value].nbytes());
+      break;
+    }
+  }
+  return bytes;
+}
+
+}  // namespace tessera

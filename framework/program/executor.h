@@ -1,0 +1,96 @@
+#ifndef FRAMEWORK_PROGRAM_EXECUTOR_H_
+#define FRAMEWORK_PROGRAM_EXECUTOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "framework/base/phase_observer.h"
+#include "framework/params/parameter_store.h"
+#include "framework/program/lifetime.h"
+#include "framework/program/random_state.h"
+#include "framework/program/schedule.h"
+
+namespace tessera {
+
+// Runs a schedule over the parameters of a store. Its functions enqueue work on
+// the current stream and throw LibTorch's exceptions.
+//
+//   executor.SetInput(ids, tensor);
+//   executor.RunForward();
+//   executor.RunBackward(/*accumulate=*/false);
+//   executor.Get(loss);
+class Executor {
+ public:
+  // `store` was made from schedule.program->parameters() and outlives the
+  // executor, as do `schedule` and `phases` (which may be null).
+  Executor(const Schedule& schedule, Lifetimes lifetimes, ParameterStore& store,
+           PhaseObserver* phases);
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  // `tensor` is contiguous, of the value's type and on the store's device.
+  void SetInput(Value value, at::Tensor tensor) {
+    SetInput(value.index, std::move(tensor));
+  }
+  // The same for schedule.loss_gradient.
+  void SetInput(int value, at::Tensor tensor);
+
+  void RunForward();
+  // `accumulate`: the store's gradients already hold those of other
+  // micro-batches, to which these are added.
+  void RunBackward(bool accumulate);
+
+  // An output of the program, after RunForward(). The next run overwrites it.
+  const at::Tensor& Get(Value output) const { return Get(output.index); }
+  // The same for any of schedule.outputs, after the run that writes it.
+  const at::Tensor& Get(int output) const { return tensors_[output]; }
+
+  // Bytes of activations that are alive now, wherever they lie.
+  int64_t live_bytes() const;
+
+ private:
+  struct Output {
+    int value = -1;
+    enum class From { kAllocator, kOp, kFixed, kValue } from = From::kAllocator;
+    at::Tensor fixed;  // kFixed
+    int over = -1;     // kValue: takes this value's memory
+  };
+  // A run with everything looked up.
+  struct Entry {
+    const Run* run = nullptr;
+    const Op* op = nullptr;
+    std::vector<Output> outputs;
+    std::vector<GradTarget> d_operands;  // those of parameters filled in
+  };
+
+  void BindParameters();
+  void BindOutputs(int run, Entry* entry);
+  at::Tensor FixedTensor(const Buffer& buffer, const TensorType& type) const;
+
+  void RunEntries(int begin, int end, bool accumulate);
+  // Tells the observer which scopes end and begin.
+  void EnterScope(int scope);
+  void RunEntry(Entry& entry, bool accumulate);
+  void Allocate(const Output& output);
+  void Forward(const Entry& entry);
+  void Backward(Entry& entry, bool accumulate);
+
+  const Schedule& schedule_;
+  const Lifetimes lifetimes_;
+  ParameterStore& store_;
+  PhaseObserver* const phases_;
+  std::vector<at::Tensor> tensors_;  // by value; undefined while dead
+  std::vector<at::TensorOptions> options_;
+  at::Tensor arena_;
+  std::vector<Entry> entries_;
+  int scope_ = 0;                    // that is open
+  std::vector<RandomState> random_;  // by op; of those that are random()
+  // Scratch of one run.
+  std::vector<at::Tensor> operands_, results_, d_results_;
+};
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_PROGRAM_EXECUTOR_H_

@@ -1,0 +1,273 @@
+#include "framework/program/lifetime.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "framework/base/check.h"
+#include "framework/program/offset_allocator.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kForever = std::numeric_limits<int>::max();
+
+// Calls fn(value) for every value that a run reads.
+template <typename Fn>
+void ForEachRead(const Run& run, const Fn& fn) {
+  const auto visit = [&fn](absl::Span<const int> values) {
+    for (const int value : values) {
+      if (value >= 0) fn(value);
+    }
+  };
+  visit(run.operands);
+  visit(run.d_results);
+  if (run.kind == Run::Kind::kBackward) visit(run.results);
+}
+
+// Calls fn(value) for every value that a run writes.
+template <typename Fn>
+void ForEachWrite(const Run& run, const Fn& fn) {
+  if (run.kind != Run::Kind::kBackward) {
+    for (const int value : run.results) fn(value);
+  }
+  for (const GradientWrite& write : run.d_operands) {
+    if (write.value >= 0) fn(write.value);
+  }
+}
+
+class Planner {
+ public:
+  Planner(const Schedule& schedule, const LifetimeOptions& options)
+      : schedule_(schedule),
+        options_(options),
+        last_read_(schedule.values.size(), -1) {
+    plan_.buffer_of.assign(schedule.values.size(), -1);
+    plan_.written_over.assign(schedule.values.size(), -1);
+    plan_.dead_after.resize(schedule.runs.size());
+  }
+
+  Lifetimes Plan() && {
+    FindLastReads();
+    for (int run = 0; run < NumRuns(); ++run) AssignBuffers(run);
+    if (!options_.gradients.empty()) LendGradients();
+    if (options_.arena) FillArena();
+    return std::move(plan_);
+  }
+
+ private:
+  int NumRuns() const { return static_cast<int>(schedule_.runs.size()); }
+
+  void FindLastReads() {
+    for (int run = 0; run < NumRuns(); ++run) {
+      // A result that nobody reads dies at once.
+      ForEachWrite(schedule_.runs[run], [&](int v) { last_read_[v] = run; });
+      ForEachRead(schedule_.runs[run], [&](int v) { last_read_[v] = run; });
+    }
+    for (const int output : schedule_.outputs) last_read_[output] = kForever;
+    for (size_t v = 0; v < last_read_.size(); ++v) {
+      const Role role = schedule_.values[v].role;
+      const bool made = role == Role::kActivation || role == Role::kGradient;
+      if (made && last_read_[v] >= 0 && last_read_[v] != kForever) {
+        plan_.dead_after[last_read_[v]].push_back(static_cast<int>(v));
+      }
+    }
+  }
+
+  // What `value`, an output of `run`, may be written over, by preference.
+  std::vector<int> Candidates(const Run& run, int value) const {
+    if (run.kind == Run::Kind::kAdd) return run.operands;
+    const Op& op = *schedule_.program->ops()[run.op].op;
+    std::vector<int> candidates;
+    if (run.kind == Run::Kind::kForward) {
+      const auto at = std::find(run.results.begin(), run.results.end(), value);
+      const auto operand =
+          op.ResultMayOverwrite(static_cast<int>(at - run.results.begin()));
+      if (operand.has_value()) candidates.push_back(run.operands[*operand]);
+      return candidates;
+    }
+    for (size_t i = 0; i < run.d_operands.size(); ++i) {
+      if (run.d_operands[i].value != value) continue;
+      for (const Overwritable& o :
+           op.GradientMayOverwrite(static_cast<int>(i))) {
+        switch (o.what) {
+          case Overwritable::What::kOperand:
+            candidates.push_back(run.operands[o.position]);
+            break;
+          case Overwritable::What::kResult:
+            candidates.push_back(run.results[o.position]);
+            break;
+          case Overwritable::What::kResultGradient:
+            candidates.push_back(run.d_results[o.position]);
+            break;
+        }
+      }
+    }
+    return candidates;
+  }
+
+  bool MayTake(int candidate, int value, int run) const {
+    if (candidate < 0 || plan_.buffer_of[candidate] < 0) return false;
+    const TensorType& from = schedule_.values[candidate].type;
+    const TensorType& to = schedule_.values[value].type;
+    if (from.dtype != to.dtype || from.bytes() != to.bytes()) return false;
+    const Buffer& buffer = plan_.buffers[plan_.buffer_of[candidate]];
+    // Its last value: not already taken by another output of this run.
+    return buffer.last <= run && buffer.values.back() == candidate;
+  }
+
+  void AssignBuffers(int run_index) {
+    const Run& run = schedule_.runs[run_index];
+    const bool by_op = run.kind == Run::Kind::kForward &&
+                       schedule_.program->ops()[run.op].op->AllocatesResults();
+    ForEachWrite(run, [&](int value) {
+      TESSERA_CHECK(plan_.buffer_of[value] < 0,
+                    "written twice: ", schedule_.values[value].name);
+      for (const int candidate : Candidates(run, value)) {
+        if (!MayTake(candidate, value, run_index)) continue;
+        Buffer& buffer = plan_.buffers[plan_.buffer_of[candidate]];
+        buffer.values.push_back(value);
+        buffer.last = last_read_[value];
+        plan_.buffer_of[value] = plan_.buffer_of[candidate];
+        plan_.written_over[value] = candidate;
+        return;
+      }
+      plan_.buffer_of[value] = static_cast<int>(plan_.buffers.size());
+      plan_.buffers.push_back(
+          {.bytes = schedule_.values[value].type.bytes(),
+           .first = run_index,
+           .last = last_read_[value],
+           .storage = by_op ? Storage::kOp : Storage::kAllocator,
+           .values = {value}});
+    });
+  }
+
+  // Goes through time and places every buffer for which `wants` is true; calls
+  // place(buffer) when it begins, done(buffer) when it has ended.
+  template <typename Place, typename Done>
+  void Sweep(const Place& place, const Done& done) {
+    std::vector<std::vector<int>> ending(NumRuns());
+    size_t next = 0;  // buffers are numbered by their first run
+    for (int run = 0; run < NumRuns(); ++run) {
+      for (; next < plan_.buffers.size() && plan_.buffers[next].first == run;
+           ++next) {
+        Buffer& buffer = plan_.buffers[next];
+        if (buffer.storage != Storage::kAllocator || buffer.bytes == 0)
+          continue;
+        if (place(&buffer) && buffer.last < NumRuns()) {
+          ending[buffer.last].push_back(static_cast<int>(next));
+        }
+      }
+      for (const int b : ending[run]) done(plan_.buffers[b]);
+    }
+  }
+
+  void LendGradients();
+  void FillArena();
+
+  const Schedule& schedule_;
+  const LifetimeOptions& options_;
+  std::vector<int> last_read_;  // by value; kForever for outputs
+  Lifetimes plan_;
+};
+
+// Tells until when each part of the gradient buffer is idle.
+class IdleGradients {
+ public:
+  IdleGradients(const Schedule& schedule,
+                absl::Span<const GradientRange> ranges) {
+    for (size_t p = 0; p < ranges.size(); ++p) {
+      if (ranges[p].end > ranges[p].begin) {
+        parts_.push_back({ranges[p], static_cast<int>(p), kForever});
+      }
+    }
+    std::sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
+      return a.range.begin < b.range.begin;
+    });
+    std::vector<int> written(ranges.size(), kForever);
+    for (size_t run = 0; run < schedule.runs.size(); ++run) {
+      for (const GradientWrite& write : schedule.runs[run].d_operands) {
+        if (write.parameter < 0) continue;
+        int& first = written[write.parameter];
+        first = std::min(first, static_cast<int>(run));
+      }
+    }
+    for (Part& part : parts_) part.written = written[part.parameter];
+    latest_from_.resize(parts_.size());
+    int latest = -1;
+    for (size_t i = parts_.size(); i-- > 0;) {
+      latest = std::max(latest, parts_[i].written);
+      latest_from_[i] = latest;
+    }
+  }
+
+  int64_t bytes() const { return parts_.empty() ? 0 : parts_.back().range.end; }
+
+  // The lowest offset from `offset` on at which `bytes` are idle until run
+  // `last` has ended.
+  std::optional<int64_t> Next(int64_t offset, int64_t bytes, int last) const {
+    auto part = std::partition_point(
+        parts_.begin(), parts_.end(),
+        [offset](const Part& p) { return p.range.end <= offset; });
+    for (; part != parts_.end(); ++part) {
+      if (part->range.begin >= offset + bytes) return offset;
+      if (latest_from_[part - parts_.begin()] <= last) return std::nullopt;
+      if (part->written <= last) offset = part->range.end;
+    }
+    return offset;
+  }
+
+ private:
+  struct Part {
+    GradientRange range;
+    int parameter = 0;
+    int written = 0;  // the run that writes it first
+  };
+  std::vector<Part> parts_;  // by offset
+  // The latest of parts_[i].written from i on: beyond, nothing is idle longer.
+  std::vector<int> latest_from_;
+};
+
+void Planner::LendGradients() {
+  const IdleGradients idle(schedule_, options_.gradients);
+  OffsetAllocator free(idle.bytes());
+  Sweep(
+      [&](Buffer* buffer) {
+        // The caller reads outputs when the gradients are complete.
+        if (buffer->last == kForever) return false;
+        // What dies in the forward pass makes way at the top for what must lie
+        // as low as it can.
+        const bool brief = buffer->last < schedule_.first_backward;
+        const std::optional<int64_t> offset =
+            brief ? free.TakeHighest(buffer->bytes)
+                  : free.TakeLowest(buffer->bytes, [&](int64_t from) {
+                      return idle.Next(from, buffer->bytes, buffer->last);
+                    });
+        if (!offset.has_value()) return false;
+        buffer->storage = Storage::kGradients;
+        buffer->offset = *offset;
+        return true;
+      },
+      [&](const Buffer& buffer) { free.Free(buffer.offset, buffer.bytes); });
+}
+
+void Planner::FillArena() {
+  OffsetAllocator arena;
+  Sweep(
+      [&](Buffer* buffer) {
+        buffer->storage = Storage::kArena;
+        buffer->offset = *arena.TakeLowest(buffer->bytes);
+        return true;
+      },
+      [&](const Buffer& buffer) { arena.Free(buffer.offset, buffer.bytes); });
+  plan_.arena_bytes = arena.extent();
+}
+
+}  // namespace
+
+Lifetimes PlanLifetimes(const Schedule& schedule,
+                        const LifetimeOptions& options) {
+  return Planner(schedule, options).Plan();
+}
+
+}  // namespace tessera

@@ -1,0 +1,127 @@
+#include "framework/program/memory.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+namespace {
+
+int64_t RoundToBlock(int64_t bytes) { return (bytes + 511) / 512 * 512; }
+
+bool IsProduct(const Schedule& schedule, const Run& run) {
+  if (run.kind == Run::Kind::kAdd) return false;
+  return schedule.program->ops()[run.op].op->ForwardCost().product_flops > 0;
+}
+
+int64_t OpWorkspace(const Schedule& schedule, const Run& run) {
+  if (run.kind == Run::Kind::kAdd) return 0;
+  const Op& op = *schedule.program->ops()[run.op].op;
+  return run.kind == Run::Kind::kForward
+             ? op.ForwardWorkspaceBytes()
+             : op.BackwardWorkspaceBytes(run.wanted());
+}
+
+bool LiesApart(const Buffer& buffer) {
+  return buffer.storage != Storage::kGradients;
+}
+
+// The value whose buffer is alive from the forward into the backward pass, as
+// it is at that moment; -1 if the buffer is not.
+int KeptValue(const Schedule& schedule, const Lifetimes& lifetimes,
+              const Buffer& buffer) {
+  if (!lifetimes.IsKept(schedule, buffer)) return -1;
+  int kept = -1;
+  for (const int value : buffer.values) {
+    if (schedule.values[value].role == Role::kActivation) kept = value;
+  }
+  return kept;
+}
+
+}  // namespace
+
+std::vector<MemoryMoment> MemoryOverTime(const Schedule& schedule,
+                                         const Lifetimes& lifetimes,
+                                         const MemoryOptions& options) {
+  const int runs = static_cast<int>(schedule.runs.size());
+  std::vector<MemoryMoment> moments(runs);
+  // Changes of the live bytes, then their running sums.
+  std::vector<int64_t> activations(runs + 1), gradients(runs + 1);
+  for (const Buffer& buffer : lifetimes.buffers) {
+    if (!LiesApart(buffer)) continue;
+    const Role role = schedule.values[buffer.values.front()].role;
+    std::vector<int64_t>& changes =
+        role == Role::kGradient ? gradients : activations;
+    const int64_t bytes = RoundToBlock(buffer.bytes);
+    changes[buffer.first] += bytes;
+    changes[std::min(buffer.last, runs - 1) + 1] -= bytes;
+  }
+  int64_t live_activations = 0, live_gradients = 0, blas = 0;
+  for (int run = 0; run < runs; ++run) {
+    if (run == schedule.first_backward) blas = 0;
+    if (IsProduct(schedule, schedule.runs[run])) {
+      blas = options.blas_workspace_bytes;
+    }
+    live_activations += activations[run];
+    live_gradients += gradients[run];
+    moments[run] = {
+        .run = run,
+        .activations = live_activations,
+        .gradients = live_gradients,
+        .workspace =
+            RoundToBlock(OpWorkspace(schedule, schedule.runs[run])) + blas};
+  }
+  return moments;
+}
+
+MemoryMoment PeakOf(const std::vector<MemoryMoment>& moments) {
+  MemoryMoment peak;
+  for (const MemoryMoment& moment : moments) {
+    if (moment.total() > peak.total()) peak = moment;
+  }
+  return peak;
+}
+
+std::string DescribeRun(const Schedule& schedule, int run) {
+  const Run& r = schedule.runs[run];
+  const std::string& name = schedule.program->ops()[r.op].name;
+  if (r.kind == Run::Kind::kAdd) {
+    return absl::StrCat("the sum of gradients behind ", name);
+  }
+  return absl::StrCat(
+      "the ", r.kind == Run::Kind::kBackward ? "backward" : "forward", " of ",
+      name, r.phase == Phase::kRecompute ? " (recomputed)" : "");
+}
+
+int64_t KeptBytes(const Schedule& schedule, const Lifetimes& lifetimes) {
+  int64_t bytes = 0;
+  for (const Buffer& buffer : lifetimes.buffers) {
+    if (KeptValue(schedule, lifetimes, buffer) >= 0) bytes += buffer.bytes;
+  }
+  return bytes;
+}
+
+std::map<std::string, int64_t> KeptBytesByKind(const Schedule& schedule,
+                                               const Lifetimes& lifetimes) {
+  std::map<std::string, int64_t> by_kind;
+  for (int run = 0; run < schedule.first_backward; ++run) {
+    const OpNode& node = schedule.program->ops()[schedule.runs[run].op];
+    by_kind[std::string(node.op->kind())] +=
+        KeptBytesOf(schedule, lifetimes, run);
+  }
+  return by_kind;
+}
+
+int64_t KeptBytesOf(const Schedule& schedule, const Lifetimes& lifetimes,
+                    int run) {
+  const Run& r = schedule.runs[run];
+  if (r.kind != Run::Kind::kForward || r.phase != Phase::kForward) return 0;
+  int64_t bytes = 0;
+  for (const int value : r.results) {
+    const Buffer& buffer = lifetimes.buffers[lifetimes.buffer_of[value]];
+    if (KeptValue(schedule, lifetimes, buffer) == value) bytes += buffer.bytes;
+  }
+  return bytes;
+}
+
+}  // namespace tessera

@@ -1,0 +1,87 @@
+#include "framework/program/offset_allocator.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "framework/base/check.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+
+int64_t RoundUp(int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+OffsetAllocator::OffsetAllocator(int64_t capacity) {
+  const int64_t end = capacity / kAlignment * kAlignment;
+  if (end > 0) free_[0] = end;
+}
+
+std::optional<int64_t> OffsetAllocator::TakeLowest(int64_t bytes,
+                                                   const Allowed& allowed) {
+  const int64_t rounded = RoundUp(bytes);
+  int64_t from = 0;
+  for (const auto [begin, end] : free_) {
+    if (std::max(begin, from) + rounded > end) continue;
+    const std::optional<int64_t> offset = allowed(std::max(begin, from));
+    if (!offset.has_value()) return std::nullopt;
+    from = RoundUp(*offset);
+    if (from + rounded <= end) return Take(from, rounded);
+  }
+  return std::nullopt;
+}
+
+std::optional<int64_t> OffsetAllocator::TakeLowest(int64_t bytes) {
+  const int64_t rounded = RoundUp(bytes);
+  for (const auto [begin, end] : free_) {
+    if (begin + rounded <= end) return Take(begin, rounded);
+  }
+  return std::nullopt;
+}
+
+std::optional<int64_t> OffsetAllocator::TakeHighest(int64_t bytes) {
+  const int64_t rounded = RoundUp(bytes);
+  for (auto hole = free_.rbegin(); hole != free_.rend(); ++hole) {
+    if (hole->first + rounded <= hole->second) {
+      return Take(hole->second - rounded, rounded);
+    }
+  }
+  return std::nullopt;
+}
+
+int64_t OffsetAllocator::Take(int64_t offset, int64_t bytes) {
+  if (bytes == 0) return offset;
+  const auto hole = std::prev(free_.upper_bound(offset));
+  const auto [begin, end] = *hole;
+  TESSERA_CHECK(begin <= offset && offset + bytes <= end, "no hole at ",
+                offset);
+  free_.erase(hole);
+  if (begin < offset) free_[begin] = offset;
+  if (offset + bytes < end) free_[offset + bytes] = end;
+  extent_ = std::max(extent_, offset + bytes);
+  return offset;
+}
+
+void OffsetAllocator::Free(int64_t offset, int64_t bytes) {
+  int64_t begin = offset, end = offset + RoundUp(bytes);
+  if (begin == end) return;
+  auto next = free_.lower_bound(begin);
+  if (next != free_.end() && next->first == end) {
+    end = next->second;
+    next = free_.erase(next);
+  }
+  if (next != free_.begin()) {
+    const auto previous = std::prev(next);
+    if (previous->second == begin) {
+      begin = previous->first;
+      free_.erase(previous);
+    }
+  }
+  free_[begin] = end;
+}
+
+}  // namespace tessera

@@ -1,0 +1,211 @@
+#include "framework/program/printer.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "framework/program/memory.h"
+
+namespace tessera {
+namespace {
+
+std::string TopScope(const Program& program, int op) {
+  const std::string path = program.ScopePath(program.ops()[op].scope);
+  return path.substr(0, path.find('/'));
+}
+
+// The type of the first thing that a run writes.
+std::string OutputOf(const Schedule& schedule, const Run& run) {
+  if (run.kind != Run::Kind::kBackward) {
+    return ToString(schedule.values[run.results[0]].type);
+  }
+  const OpNode& node = schedule.program->ops()[run.op];
+  for (size_t i = 0; i < run.d_operands.size(); ++i) {
+    if (run.d_operands[i].wanted()) {
+      return ToString(schedule.program->info(node.operands[i]).type);
+    }
+  }
+  return "";
+}
+
+StepRow RowOf(const Schedule& schedule, const Lifetimes& lifetimes, int index,
+              const DeviceRates& rates) {
+  const Run& run = schedule.runs[index];
+  const OpNode& node = schedule.program->ops()[run.op];
+  StepRow row;
+  row.phase = std::string(PhaseName(run.phase));
+  row.group = schedule.program->ScopePath(node.scope);
+  row.name = node.name.substr(node.name.rfind('/') + 1);
+  row.kind = std::string(node.op->kind());
+  row.kernel = node.op->kernel();
+  row.output = OutputOf(schedule, run);
+  row.kept_bytes = KeptBytesOf(schedule, lifetimes, index);
+  switch (run.kind) {
+    case Run::Kind::kForward:
+      row.cost = node.op->ForwardCost();
+      break;
+    case Run::Kind::kBackward:
+      row.cost = node.op->BackwardCost(run.wanted());
+      break;
+    case Run::Kind::kAdd: {
+      const TensorType& type = schedule.values[run.results[0]].type;
+      row.kind = "add";
+      row.kernel = "ATen";
+      row.name = absl::StrCat("+ ", row.name);
+      row.cost = {.flops = static_cast<double>(type.numel()),
+                  .bytes = 3 * type.bytes()};
+      break;
+    }
+  }
+  row.seconds = RooflineSeconds(row.cost, rates);
+  return row;
+}
+
+// Everything but the number of the block.
+std::string Fingerprint(const std::vector<StepRow>& group) {
+  std::string text;
+  for (const StepRow& row : group) {
+    const std::string within = row.group.find('/') == std::string::npos
+                                   ? ""
+                                   : row.group.substr(row.group.find('/'));
+    absl::StrAppend(&text, row.phase, "|", within, "|", row.name, "|", row.kind,
+                    "|", row.output, "|", row.cost.flops, "|", row.cost.bytes,
+                    "|", row.kept_bytes, "\n");
+  }
+  return text;
+}
+
+std::string Engineering(double value, absl::string_view unit) {
+  constexpr const char* kPrefixes[] = {"", "k", "M", "G", "T", "P"};
+  int prefix = 0;
+  while (value >= 999.5 && prefix < 5) {
+    value /= 1000;
+    ++prefix;
+  }
+  return absl::StrFormat("%.3g %s%s", value, kPrefixes[prefix], unit);
+}
+
+std::string Microseconds(std::optional<double> seconds) {
+  return seconds.has_value() ? absl::StrFormat("%.1f", *seconds * 1e6) : "n/a";
+}
+
+std::string Line(const StepRow& row) {
+  return absl::StrFormat(
+      "%-10s%-22s%-18s%-14s%-26s%10s%10s%10s%10s\n", row.phase,
+      row.count > 1 ? absl::StrCat(row.group, " x", row.count) : row.group,
+      row.name, row.kernel, row.output, Engineering(row.cost.flops, ""),
+      Engineering(static_cast<double>(row.cost.bytes), "B"),
+      row.kept_bytes > 0 ? Engineering(static_cast<double>(row.kept_bytes), "B")
+                         : "",
+      Microseconds(row.seconds));
+}
+
+struct Total {
+  Cost cost;
+  int64_t kept_bytes = 0;
+  double seconds = 0;
+  int64_t runs = 0;
+};
+
+}  // namespace
+
+std::optional<double> RooflineSeconds(const Cost& cost,
+                                      const DeviceRates& rates) {
+  const double other = cost.flops - cost.product_flops;
+  if (!rates.bytes_per_s.has_value() ||
+      (cost.product_flops > 0 && !rates.product_flops_per_s.has_value()) ||
+      (other > 0 && !rates.vector_flops_per_s.has_value())) {
+    return std::nullopt;
+  }
+  const double bytes = static_cast<double>(cost.bytes) / *rates.bytes_per_s;
+  const double products = cost.product_flops > 0
+                              ? cost.product_flops / *rates.product_flops_per_s
+                              : 0;
+  const double rest = other > 0 ? other / *rates.vector_flops_per_s : 0;
+  return std::max({bytes, products, rest});
+}
+
+std::vector<StepRow> StepRows(const Schedule& schedule,
+                              const Lifetimes& lifetimes,
+                              const DeviceRates& rates) {
+  std::vector<StepRow> rows;
+  std::map<std::string, size_t> seen;  // fingerprint -> its first row
+  const int runs = static_cast<int>(schedule.runs.size());
+  for (int begin = 0; begin < runs;) {
+    const std::string scope =
+        TopScope(*schedule.program, schedule.runs[begin].op);
+    std::vector<StepRow> group;
+    int end = begin;
+    while (end < runs && !(end == schedule.first_backward && end > begin) &&
+           TopScope(*schedule.program, schedule.runs[end].op) == scope) {
+      group.push_back(RowOf(schedule, lifetimes, end++, rates));
+    }
+    begin = end;
+    const auto [found, is_new] = seen.emplace(Fingerprint(group), rows.size());
+    if (is_new || scope.empty()) {
+      rows.insert(rows.end(), group.begin(), group.end());
+      continue;
+    }
+    for (size_t i = 0; i < group.size(); ++i) ++rows[found->second + i].count;
+  }
+  return rows;
+}
+
+std::string FormatStep(absl::Span<const StepRow> rows) {
+  std::string text = absl::StrFormat(
+      "%-10s%-22s%-18s%-14s%-26s%10s%10s%10s%10s\n", "phase", "part", "op",
+      "kernel", "writes", "FLOP", "moves", "keeps", "best us");
+  std::map<std::string, Total> totals;
+  Total all;
+  for (const StepRow& row : rows) {
+    absl::StrAppend(&text, Line(row));
+    for (Total* total : {&totals[row.kind], &all}) {
+      for (int64_t i = 0; i < row.count; ++i) total->cost += row.cost;
+      total->kept_bytes += row.count * row.kept_bytes;
+      total->seconds +=
+          static_cast<double>(row.count) * row.seconds.value_or(0);
+      total->runs += row.count;
+    }
+  }
+  const bool timed =
+      std::all_of(rows.begin(), rows.end(),
+                  [](const StepRow& row) { return row.seconds.has_value(); });
+  absl::StrAppendFormat(&text, "\n%-16s%8s%12s%12s%12s%12s\n", "totals", "runs",
+                        "FLOP", "moves", "keeps", "best us");
+  std::vector<std::pair<std::string, Total>> lines(totals.begin(),
+                                                   totals.end());
+  std::sort(lines.begin(), lines.end(), [](const auto& a, const auto& b) {
+    return a.second.cost.bytes > b.second.cost.bytes;
+  });
+  lines.emplace_back("all", all);
+  for (const auto& [kind, total] : lines) {
+    absl::StrAppendFormat(
+        &text, "%-16s%8d%12s%12s%12s%12s\n", kind, total.runs,
+        Engineering(total.cost.flops, ""),
+        Engineering(static_cast<double>(total.cost.bytes), "B"),
+        Engineering(static_cast<double>(total.kept_bytes), "B"),
+        timed ? absl::StrFormat("%.1f", total.seconds * 1e6) : "n/a");
+  }
+  return text;
+}
+
+nlohmann::ordered_json StepToJson(absl::Span<const StepRow> rows) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const StepRow& row : rows) {
+    nlohmann::ordered_json line = {
+        {"phase", row.phase},      {"part", row.group},
+        {"op", row.name},          {"kind", row.kind},
+        {"kernel", row.kernel},    {"writes", row.output},
+        {"count", row.count},      {"flops", row.cost.flops},
+        {"bytes", row.cost.bytes}, {"kept_bytes", row.kept_bytes}};
+    line["roofline_us"] = row.seconds.has_value()
+                              ? nlohmann::ordered_json(*row.seconds * 1e6)
+                              : nlohmann::ordered_json();
+    json.push_back(std::move(line));
+  }
+  return json;
+}
+
+}  // namespace tessera

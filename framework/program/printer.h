@@ -1,0 +1,51 @@
+#ifndef FRAMEWORK_PROGRAM_PRINTER_H_
+#define FRAMEWORK_PROGRAM_PRINTER_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "framework/program/lifetime.h"
+#include "framework/program/schedule.h"
+#include "nlohmann/json.hpp"
+
+namespace tessera {
+
+// What a device can do at best, for the times that a roofline allows
+// (Williams et al., "Roofline: An Insightful Visual Performance Model", 2009).
+// Absent where it is not known.
+struct DeviceRates {
+  std::optional<double> product_flops_per_s;  // of matrix products
+  std::optional<double> vector_flops_per_s;   // of everything else, FP32
+  std::optional<double> bytes_per_s;          // of device memory
+};
+
+// One line of the printed step.
+struct StepRow {
+  std::string phase;   // "forward", "recompute", "backward", "reduce" ...
+  std::string group;   // "block_0/attention"; with equal ones "block_0..31/..."
+  std::string name;    // "qkv"
+  std::string kind;    // "linear"
+  std::string kernel;  // "cuBLAS"
+  std::string output;  // type of what it writes: "BF16 [4, 512, 2560]"
+  Cost cost;           // of one of the folded runs
+  int64_t kept_bytes = 0;
+  std::optional<double> seconds;  // by the roofline
+  int64_t count = 1;              // how many runs are folded into this line
+};
+
+std::vector<StepRow> StepRows(const Schedule& schedule,
+                              const Lifetimes& lifetimes,
+                              const DeviceRates& rates);
+std::optional<double> RooflineSeconds(const Cost& cost,
+                                      const DeviceRates& rates);
+
+// A table with a line for each row, and totals by kind of op.
+std::string FormatStep(absl::Span<const StepRow> rows);
+nlohmann::ordered_json StepToJson(absl::Span<const StepRow> rows);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_PROGRAM_PRINTER_H_

@@ -1,0 +1,172 @@
+#include "framework/program/program.h"
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "framework/base/check.h"
+#include "framework/base/name_pattern.h"
+#include "framework/base/status_macros.h"
+
+namespace tessera {
+namespace {
+
+int64_t Matches(const std::string& pattern, const ParameterBlockSpec& block) {
+  return std::count_if(
+      block.members.begin(), block.members.end(),
+      [&](const ParameterSpec& p) { return NameMatches(pattern, p.name); });
+}
+
+}  // namespace
+
+std::string Program::ScopePath(int scope) const {
+  std::string path;
+  for (; scope > 0; scope = scopes_[scope].parent) {
+    path = path.empty() ? scopes_[scope].name
+                        : absl::StrCat(scopes_[scope].name, "/", path);
+  }
+  return path;
+}
+
+ProgramBuilder::ProgramBuilder(ProgramTarget target)
+    : target_(std::move(target)) {
+  program_.scopes_.emplace_back();
+}
+
+Value ProgramBuilder::Input(absl::string_view name, TensorType type,
+                            bool needs_grad) {
+  program_.values_.push_back({.name = std::string(name),
+                              .type = std::move(type),
+                              .role = Role::kInput,
+                              .needs_grad = needs_grad});
+  return {static_cast<int>(program_.values_.size()) - 1};
+}
+
+Value ProgramBuilder::Constant(absl::string_view name, TensorType type,
+                               std::function<at::Tensor(at::Device)> make) {
+  const Value value = Input(name, std::move(type));
+  program_.constants_.push_back({value, std::move(make)});
+  return value;
+}
+
+Weight ProgramBuilder::Parameter(ParameterBlockSpec spec) {
+  for (const std::string& pattern : target_.frozen) {
+    if (Matches(pattern, spec) > 0) spec.trainable = false;
+  }
+  program_.parameters_.push_back(std::move(spec));
+  return {static_cast<int>(program_.parameters_.size()) - 1};
+}
+
+Value ProgramBuilder::Read(Weight weight, at::ScalarType dtype) {
+  TESSERA_CHECK(weight.parameter <= parameters_read_, spec(weight).name,
+                " is read before ", program_.parameters_[parameters_read_].name,
+                ", which was declared earlier");
+  parameters_read_ = std::max(parameters_read_, weight.parameter + 1);
+  Value& value = read_[{weight.parameter, dtype}];
+  if (value.defined()) return value;
+  const ParameterBlockSpec& block = spec(weight);
+  program_.values_.push_back({.name = block.name,
+                              .type = {BlockShape(block), dtype},
+                              .role = Role::kParameter,
+                              .parameter = weight.parameter,
+                              .needs_grad = block.trainable});
+  value.index = static_cast<int>(program_.values_.size()) - 1;
+  return value;
+}
+
+absl::string_view ProgramBuilder::ShortName(Weight weight) const {
+  absl::string_view name = spec(weight).name;
+  absl::ConsumeSuffix(&name, ".weight");
+  return name.substr(name.rfind('.') + 1);  // npos + 1 is 0
+}
+
+std::vector<Value> ProgramBuilder::Add(std::unique_ptr<Op> op,
+                                       absl::string_view name,
+                                       std::vector<Value> operands,
+                                       std::vector<TensorType> results,
+                                       std::vector<std::string> suffixes) {
+  OpNode node;
+  node.scope = scope_;
+  const std::string path = program_.ScopePath(scope_);
+  node.name = path.empty() ? std::string(name) : absl::StrCat(path, "/", name);
+  bool needs_grad = false;
+  std::vector<TensorType> operand_types;
+  for (const Value value : operands) {
+    operand_types.push_back(type(value));
+    needs_grad |= program_.values_[value.index].needs_grad;
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    const bool plain = i >= suffixes.size() || suffixes[i].empty();
+    program_.values_.push_back(
+        {.name = plain ? node.name : absl::StrCat(node.name, ".", suffixes[i]),
+         .type = results[i],
+         .role = Role::kActivation,
+         .needs_grad = needs_grad});
+    node.results.push_back({static_cast<int>(program_.values_.size()) - 1});
+  }
+  op->SetTypes(std::move(operand_types), std::move(results));
+  node.op = std::move(op);
+  node.operands = std::move(operands);
+  std::vector<Value> made = node.results;
+  program_.ops_.push_back(std::move(node));
+  return made;
+}
+
+ProgramBuilder::Scope::Scope(ProgramBuilder& builder, absl::string_view name)
+    : builder_(builder) {
+  Program& program = builder.program_;
+  const int ops = static_cast<int>(program.ops_.size());
+  program.scopes_.push_back({.name = std::string(name),
+                             .parent = builder.scope_,
+                             .first_op = ops,
+                             .end_op = ops});
+  builder.scope_ = static_cast<int>(program.scopes_.size()) - 1;
+}
+
+ProgramBuilder::Scope::~Scope() {
+  ProgramScope& scope = builder_.program_.scopes_[builder_.scope_];
+  scope.end_op = static_cast<int>(builder_.program_.ops_.size());
+  builder_.scope_ = scope.parent;
+}
+
+absl::Status ProgramBuilder::CheckFrozenPatterns() const {
+  const std::vector<ParameterBlockSpec>& blocks = program_.parameters_;
+  for (const std::string& pattern : target_.frozen) {
+    bool matched = false;
+    for (const ParameterBlockSpec& block : blocks) {
+      const int64_t hits = Matches(pattern, block);
+      matched |= hits > 0;
+      if (hits == 0 || hits == static_cast<int64_t>(block.members.size())) {
+        continue;
+      }
+      return absl::InvalidArgumentError(absl::StrCat(
+          "model.frozen pattern '", pattern, "' matches only part of ",
+          block.name, ", whose members are one fused matrix (",
+          absl::StrJoin(block.members, ", ",
+                        [](std::string* out, const ParameterSpec& p) {
+                          absl::StrAppend(out, p.name);
+                        }),
+          "); freeze all of them or none"));
+    }
+    if (matched) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.frozen pattern '", pattern,
+                     "' matches no parameter; names look like ",
+                     blocks.front().members.front().name, " and ",
+                     blocks.back().members.front().name));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Program> ProgramBuilder::Build() && {
+  RETURN_IF_ERROR(CheckFrozenPatterns());
+  TESSERA_CHECK(
+      parameters_read_ == static_cast<int>(program_.parameters_.size()),
+      "a declared parameter is never read");
+  program_.scopes_[0].end_op = static_cast<int>(program_.ops_.size());
+  return std::move(program_);
+}
+
+}  // namespace tessera

@@ -1,0 +1,168 @@
+#ifndef FRAMEWORK_PROGRAM_PROGRAM_H_
+#define FRAMEWORK_PROGRAM_PROGRAM_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "framework/cuda/device.h"
+#include "framework/params/parameter_store.h"
+#include "framework/precision/precision_policy.h"
+#include "framework/program/op.h"
+#include "framework/program/value.h"
+
+namespace tessera {
+
+// One op of a program and the values it works on.
+struct OpNode {
+  std::unique_ptr<const Op> op;
+  std::string name;  // "block_3/ffn/w13"
+  int scope = 0;     // index into Program::scopes()
+  std::vector<Value> operands, results;
+};
+
+// A named part of the model: ops [first_op, end_op). Scopes nest.
+struct ProgramScope {
+  std::string name;  // "ffn"; empty for the whole program
+  int parent = -1;
+  int first_op = 0, end_op = 0;
+};
+
+// A tensor that never changes and that ops read: a table of angles.
+struct ProgramConstant {
+  Value value;
+  std::function<at::Tensor(at::Device)> make;
+};
+
+// A model as a list of ops in execution order, over values that are written
+// once. Holds no tensors: it is built before anything is allocated, also for a
+// device that is not there. Everything that must know a step before it runs
+// (memory plan, FLOPs, the printed step, schedules) reads this list.
+class Program {
+ public:
+  Program(Program&&) = default;
+  Program& operator=(Program&&) = default;
+
+  absl::Span<const OpNode> ops() const { return ops_; }
+  absl::Span<const ValueInfo> values() const { return values_; }
+  const ValueInfo& info(Value value) const { return values_[value.index]; }
+  // In the order in which the ops first read them, which is the order of their
+  // gradients in the flat buffer.
+  const std::vector<ParameterBlockSpec>& parameters() const {
+    return parameters_;
+  }
+  absl::Span<const ProgramScope> scopes() const { return scopes_; }
+  absl::Span<const ProgramConstant> constants() const { return constants_; }
+  // What a run leaves behind for its caller.
+  absl::Span<const Value> outputs() const { return outputs_; }
+
+  // "block_3/ffn"
+  std::string ScopePath(int scope) const;
+
+ private:
+  friend class ProgramBuilder;
+  Program() = default;
+
+  std::vector<OpNode> ops_;
+  std::vector<ValueInfo> values_;
+  std::vector<ParameterBlockSpec> parameters_;
+  std::vector<ProgramScope> scopes_;
+  std::vector<ProgramConstant> constants_;
+  std::vector<Value> outputs_;
+};
+
+// A parameter block while a program is built.
+struct Weight {
+  int parameter = -1;  // index into Program::parameters()
+};
+
+// What a program is built for.
+struct ProgramTarget {
+  DeviceInfo device;
+  PrecisionPolicy precision;
+  bool deterministic = false;
+  // Patterns over parameter names; blocks that match are not trained.
+  std::vector<std::string> frozen;
+};
+
+// Collects the ops of a model:
+//
+//   ProgramBuilder b(target);
+//   Value y = Linear(b, RmsNorm(b, x, ln1), qkv);
+//
+// where Linear() and the others are functions of the ops' own folders: each
+// makes its op and calls Add(). Ops run in the order of these calls, and C++
+// leaves the order of arguments open: at most one argument may be such a call.
+class ProgramBuilder {
+ public:
+  explicit ProgramBuilder(ProgramTarget target);
+
+  const ProgramTarget& target() const { return target_; }
+  at::ScalarType dtype(OpClass op) const { return target_.precision[op]; }
+  const TensorType& type(Value value) const {
+    return program_.values_[value.index].type;
+  }
+
+  // `needs_grad`: backward leaves the gradient of this input to its caller.
+  Value Input(absl::string_view name, TensorType type, bool needs_grad = false);
+  // `make` is called once for every device that runs the program.
+  Value Constant(absl::string_view name, TensorType type,
+                 std::function<at::Tensor(at::Device)> make);
+
+  // Declares a parameter block. Blocks are numbered in the order of this call,
+  // and must be read in that order, too (Build() checks).
+  Weight Parameter(ParameterBlockSpec spec);
+  // The block in the dtype in which an op is to read it: that of the master
+  // weights or of the weights that products read.
+  Value Read(Weight weight, at::ScalarType dtype);
+  // "qkv" of "layers.3.attn.qkv", "w2" of "layers.3.ffn.w2.weight".
+  absl::string_view ShortName(Weight weight) const;
+  const ParameterBlockSpec& spec(Weight weight) const {
+    return program_.parameters_[weight.parameter];
+  }
+
+  // Appends an op. `name` is the last part of the op's name; its results are
+  // called that too, or NAME.SUFFIX with `suffixes[i]` where that is not empty.
+  std::vector<Value> Add(std::unique_ptr<Op> op, absl::string_view name,
+                         std::vector<Value> operands,
+                         std::vector<TensorType> results,
+                         std::vector<std::string> suffixes = {});
+
+  void Output(Value value) { program_.outputs_.push_back(value); }
+
+  // Ops added while it lives belong to the scope.
+  class Scope {
+   public:
+    Scope(ProgramBuilder& builder, absl::string_view name);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    ProgramBuilder& builder_;
+  };
+
+  // InvalidArgument when a frozen pattern matches nothing, or part of a fused
+  // block.
+  absl::StatusOr<Program> Build() &&;
+
+ private:
+  absl::Status CheckFrozenPatterns() const;
+
+  const ProgramTarget target_;
+  Program program_;
+  int scope_ = 0;
+  int parameters_read_ = 0;
+  std::map<std::pair<int, at::ScalarType>, Value> read_;
+};
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_PROGRAM_PROGRAM_H_

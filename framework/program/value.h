@@ -1,0 +1,58 @@
+#ifndef FRAMEWORK_PROGRAM_VALUE_H_
+#define FRAMEWORK_PROGRAM_VALUE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "c10/core/ScalarType.h"
+
+namespace tessera {
+
+// Shape and dtype of a tensor that need not exist yet.
+struct TensorType {
+  std::vector<int64_t> shape;
+  at::ScalarType dtype = at::kFloat;
+
+  int64_t numel() const;
+  int64_t bytes() const;
+  bool operator==(const TensorType&) const = default;
+};
+
+// "BF16", "FP32", "INT64".
+absl::string_view DtypeName(at::ScalarType dtype);
+// "BF16 [4, 512, 2560]"
+std::string ToString(const TensorType& type);
+
+// What a tensor of the step is for.
+enum class Role {
+  kInput,       // written before the step: token ids, targets, tables
+  kParameter,   // a parameter block, in the dtype in which an op reads it
+  kActivation,  // written by a forward run
+  kGradient,    // of an activation, written by a backward run
+};
+
+// A value of a program, by its number in Program::values(). Cheap to copy.
+struct Value {
+  int index = -1;
+
+  bool defined() const { return index >= 0; }
+  bool operator==(const Value&) const = default;
+};
+
+// One tensor of the step. Every value is written once: what is computed again
+// or added to is another value (which may take the memory of the first).
+struct ValueInfo {
+  std::string name;  // "block_3/ffn/w13"
+  TensorType type;
+  Role role = Role::kActivation;
+  int parameter = -1;  // kParameter: index into Program::parameters()
+  // A gradient flows into it: a parameter that is trained, or a result that
+  // depends on one.
+  bool needs_grad = false;
+};
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_PROGRAM_VALUE_H_

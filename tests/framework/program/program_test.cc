@@ -1,0 +1,567 @@
+// Programs, their schedules, lifetimes and execution, over small ops and over
+// random programs of them.
+
+#include "framework/program/program.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/ATen.h"
+#include "absl/strings/str_cat.h"
+#include "framework/program/autograd_op.h"
+#include "framework/program/executor.h"
+#include "framework/program/lifetime.h"
+#include "framework/program/memory.h"
+#include "framework/program/offset_allocator.h"
+#include "framework/program/printer.h"
+#include "framework/program/schedule.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/framework/program/test_ops.h"
+#include "torch/csrc/autograd/autograd.h"
+
+namespace tessera::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int64_t kRows = 6, kWidth = 8;
+
+// "forward product", "backward product dx dw", "add".
+std::vector<std::string> Names(const Schedule& schedule) {
+  std::vector<std::string> names;
+  for (const Run& run : schedule.runs) {
+    const OpNode& node = schedule.program->ops()[run.op];
+    std::string name =
+        run.kind == Run::Kind::kAdd
+            ? "add"
+            : absl::StrCat(PhaseName(run.phase), " ", node.op->kind());
+    for (size_t i = 0; i < run.d_operands.size(); ++i) {
+      if (run.d_operands[i].wanted()) absl::StrAppend(&name, " d", i);
+    }
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+struct Built {
+  Program program;
+  Value x, loss;
+};
+
+// loss = total(square(x W1^T) W2^T), in one scope for each product.
+Built TwoLayers(const ProgramTarget& target = CpuTarget()) {
+  ProgramBuilder b(target);
+  const Value x = b.Input("x", {{kRows, kWidth}, at::kFloat});
+  Value y = x;
+  for (const char* name : {"one", "two"}) {
+    const ProgramBuilder::Scope scope(b, name);
+    y = Product(b, Square(b, y),
+                Matrix(b, absl::StrCat(name, ".weight"), kWidth, kWidth));
+  }
+  const Value loss = Total(b, y);
+  b.Output(loss);
+  return {std::move(b).Build().value(), x, loss};
+}
+
+TEST(ScheduleTest, BackwardVisitsTheOpsInReverseAndSkipsConstants) {
+  const Built built = TwoLayers();
+  const Schedule schedule = TrainingSchedule(built.program, built.loss);
+  EXPECT_THAT(
+      Names(schedule),
+      ElementsAre("forward square", "forward product", "forward square",
+                  "forward product", "forward total", "backward total d0",
+                  "backward product d0 d1", "backward square d0",
+                  // The square of x, a constant, gets no gradient.
+                  "backward product d1"));
+  EXPECT_EQ(schedule.first_backward, 5);
+  EXPECT_THAT(schedule.without_gradient, IsEmpty());
+}
+
+TEST(ScheduleTest, FrozenParametersGetNoGradient) {
+  ProgramTarget target = CpuTarget();
+  target.frozen = {"one.*"};
+  const Built built = TwoLayers(target);
+  EXPECT_THAT(Names(TrainingSchedule(built.program, built.loss)),
+              ElementsAre("forward square", "forward product", "forward square",
+                          "forward product", "forward total",
+                          "backward total d0", "backward product d1"));
+}
+
+TEST(ScheduleTest, RecomputesWhatBackwardReadsAndNoMore) {
+  const Built built = TwoLayers();
+  std::vector<RecomputedSegment> segments;
+  for (const ProgramScope& scope : built.program.scopes()) {
+    if (scope.parent == 0) segments.push_back({scope.first_op, scope.end_op});
+  }
+  const Schedule schedule =
+      TrainingSchedule(built.program, built.loss, segments);
+  // The products' results are read by no backward.
+  EXPECT_THAT(Names(schedule),
+              ElementsAre("forward square", "forward product", "forward square",
+                          "forward product", "forward total",
+                          "backward total d0", "recompute square",
+                          "backward product d0 d1", "backward square d0",
+                          "recompute square", "backward product d1"));
+  // Between the passes only the segments' inputs are kept, of which the first
+  // is given, and the loss.
+  const Lifetimes lifetimes = PlanLifetimes(schedule);
+  EXPECT_EQ(KeptBytes(schedule, lifetimes), kRows * kWidth * 4 + 4);
+}
+
+TEST(ScheduleTest, AValueWithTwoReadersGetsTheSumOfTheirGradients) {
+  ProgramBuilder b(CpuTarget());
+  const Value x = b.Input("x", {{kRows, kWidth}, at::kFloat}, true);
+  const Value square = Square(b, x);
+  const Value exponential = Exponential(b, x);
+  const Value loss = Total(b, Sum(b, square, exponential));
+  b.Output(loss);
+  const Program program = std::move(b).Build().value();
+  const Schedule schedule = TrainingSchedule(program, loss);
+  EXPECT_THAT(Names(schedule),
+              ElementsAre("forward square", "forward exp", "forward sum",
+                          "forward total", "backward total d0",
+                          "backward exp d0", "backward square d0", "add"));
+  ASSERT_EQ(schedule.input_gradients.size(), 1u);
+  EXPECT_EQ(schedule.input_gradients[0].input, x.index);
+}
+
+TEST(ScheduleTest, ATiedWeightIsAddedTo) {
+  ProgramBuilder b(CpuTarget());
+  const Value x = b.Input("x", {{kRows, kWidth}, at::kFloat});
+  const Weight w = Matrix(b, "w", kWidth, kWidth);
+  const Value loss = Total(b, Product(b, Product(b, x, w), w));
+  b.Output(loss);
+  const Program program = std::move(b).Build().value();
+  std::vector<bool> accumulates;
+  for (const tessera::Run& run : TrainingSchedule(program, loss).runs) {
+    for (const GradientWrite& write : run.d_operands) {
+      if (write.parameter >= 0) accumulates.push_back(write.accumulate);
+    }
+  }
+  EXPECT_THAT(accumulates, ElementsAre(false, true));
+}
+
+TEST(ProgramBuilderTest, FrozenPatternsMustMatchWholeBlocks) {
+  ProgramTarget target = CpuTarget();
+  target.frozen = {"none.*"};
+  ProgramBuilder b(target);
+  const Value x = b.Input("x", {{kRows, kWidth}, at::kFloat});
+  Product(b, x, Matrix(b, "w", kWidth, kWidth));
+  EXPECT_THAT(std::string(std::move(b).Build().status().message()),
+              HasSubstr("'none.*' matches no parameter; names look like w"));
+  target.frozen = {"q"};
+  ProgramBuilder fused(target);
+  const Value y = fused.Input("x", {{kRows, kWidth}, at::kFloat});
+  Product(
+      fused, y,
+      fused.Parameter({.name = "qk",
+                       .members = {{"q", {kWidth, kWidth}, Init::kLinear},
+                                   {"k", {kWidth, kWidth}, Init::kLinear}}}));
+  EXPECT_THAT(std::string(std::move(fused).Build().status().message()),
+              HasSubstr("only part of qk"));
+}
+
+TEST(ProgramBuilderDeathTest, ParametersAreReadInTheOrderOfTheirGradients) {
+  ProgramBuilder b(CpuTarget());
+  const Value x = b.Input("x", {{kRows, kWidth}, at::kFloat});
+  Matrix(b, "first", kWidth, kWidth);
+  const Weight second = Matrix(b, "second", kWidth, kWidth);
+  EXPECT_DEATH(Product(b, x, second), "second is read before first");
+}
+
+TEST(OffsetAllocatorTest, LowestAndHighest) {
+  OffsetAllocator free(/*capacity=*/2048);
+  EXPECT_EQ(free.TakeLowest(100), 0);
+  EXPECT_EQ(free.TakeHighest(300), 1536);
+  EXPECT_EQ(free.TakeLowest(1280), 256);
+  EXPECT_EQ(free.TakeLowest(1), std::nullopt);
+  free.Free(256, 1280);
+  EXPECT_EQ(free.TakeLowest(1, [](int64_t at) { return at + 100; }), 512);
+  EXPECT_EQ(free.TakeLowest(1, [](int64_t) { return std::nullopt; }),
+            std::nullopt);
+  free.Free(0, 100);
+  EXPECT_EQ(free.TakeLowest(512), 0);
+  EXPECT_EQ(free.extent(), 2048);
+}
+
+// A random program with everything that lifetimes must get right: values with
+// several readers, chains that write in place, tied weights, nested scopes.
+struct RandomProgram {
+  explicit RandomProgram(uint64_t seed) : random(seed) {
+    ProgramTarget target = CpuTarget();
+    if (Draw(3) == 0) target.frozen = {"w0"};
+    ProgramBuilder b(target);
+    x = b.Input("x", {{kRows, kWidth}, at::kFloat}, /*needs_grad=*/true);
+    std::vector<Value> values = {x};
+    std::vector<Weight> weights;
+    for (int block = 0; block < 4; ++block) {
+      const ProgramBuilder::Scope scope(b, absl::StrCat("block_", block));
+      const int ops = 1 + Draw(5);
+      for (int i = 0; i < ops; ++i) values.push_back(Next(b, values, &weights));
+    }
+    Value sum = values.back();
+    for (int i = 0; i < 2; ++i) sum = Sum(b, sum, values[Draw(values.size())]);
+    loss = Total(b, sum);
+    b.Output(loss);
+    program.emplace(std::move(b).Build().value());
+  }
+
+  int Draw(int below) {
+    return std::uniform_int_distribution<int>(0, below - 1)(random);
+  }
+
+  Value Next(ProgramBuilder& b, const std::vector<Value>& values,
+             std::vector<Weight>* weights) {
+    // Recent values more often.
+    const int back = std::min<int>(values.size(), 1 + Draw(3));
+    const Value value = values[values.size() - back];
+    switch (weights->empty() ? 0 : Draw(6)) {
+      case 0: {
+        if (weights->empty() || Draw(4) != 0) {
+          weights->push_back(
+              Matrix(b, absl::StrCat("w", weights->size()), kWidth, kWidth));
+          return Product(b, value, weights->back());
+        }
+        return Product(b, value, (*weights)[Draw(weights->size())]);
+      }
+      case 1:
+        return Sum(b, value, values[Draw(values.size())]);
+      case 2:
+        return Negative(b, value);
+      case 3:
+        return Square(b, Negative(b, value));
+      case 4:
+        return AutogradOp(b,
+                          {.name = "tanh",
+                           .function =
+                               [](const std::vector<at::Tensor>& in) {
+                                 return in[0].tanh();
+                               }},
+                          {value}, b.type(value));
+      default:
+        return Exponential(b, Negative(b, Square(b, value)));
+    }
+  }
+
+  std::vector<RecomputedSegment> SomeSegments() {
+    std::vector<RecomputedSegment> segments;
+    for (const ProgramScope& scope : program->scopes()) {
+      if (scope.parent == 0 && Draw(2) == 0) {
+        segments.push_back({scope.first_op, scope.end_op});
+      }
+    }
+    return segments;
+  }
+
+  std::mt19937_64 random;
+  std::optional<Program> program;
+  Value x, loss;
+};
+
+std::vector<GradientRange> RangesOf(const Program& program) {
+  std::vector<GradientRange> ranges;
+  int64_t offset = 0;
+  for (const ParameterBlockSpec& block : program.parameters()) {
+    if (!block.trainable) {
+      ranges.push_back({});
+      continue;
+    }
+    const int64_t end = offset + kWidth * kWidth;
+    ranges.push_back({offset * 4, end * 4});
+    offset = AlignUp(end);
+  }
+  return ranges;
+}
+
+struct Gradients {
+  at::Tensor loss, dx, parameters;
+};
+
+// Two passes over the same input, the second one adding to the first's
+// gradients where nothing is lent.
+Gradients RunProgram(const Schedule& schedule, Lifetimes lifetimes, Value x,
+                     Value loss, ParameterStore& store) {
+  Executor executor(schedule, std::move(lifetimes), store, nullptr);
+  executor.SetInput(
+      x, at::linspace(-1, 1, kRows * kWidth, at::kFloat).view({kRows, kWidth}));
+  executor.SetInput(schedule.loss_gradient, at::scalar_tensor(1, at::kFloat));
+  store.grad().fill_(NAN);
+  executor.RunForward();
+  executor.RunBackward(/*accumulate=*/false);
+  for (const int parameter : schedule.without_gradient) {
+    store.Get(schedule.program->parameters()[parameter].name).grad().zero_();
+  }
+  store.ZeroGradientGaps();
+  Gradients gradients = {.loss = executor.Get(loss).clone(),
+                         .parameters = store.grad().clone()};
+  for (const auto& [input, gradient] : schedule.input_gradients) {
+    gradients.dx = executor.Get(gradient).clone();
+  }
+  return gradients;
+}
+
+void ExpectSameBits(const Gradients& a, const Gradients& b) {
+  EXPECT_TRUE(at::equal(a.loss, b.loss));
+  ASSERT_EQ(a.dx.defined(), b.dx.defined());
+  if (a.dx.defined()) {
+    EXPECT_TRUE(at::equal(a.dx, b.dx));
+  }
+  EXPECT_TRUE(at::equal(a.parameters, b.parameters))
+      << (a.parameters - b.parameters).abs().max();
+}
+
+class RandomProgramTest : public ::testing::TestWithParam<int> {};
+
+// Whatever is recomputed and wherever values lie, the bits are the same.
+TEST_P(RandomProgramTest, SameBitsWhereverValuesLie) {
+  RandomProgram made(GetParam());
+  const Program& program = *made.program;
+  const auto store =
+      ParameterStore::Create(program.parameters(), {.seed = 3}).value();
+  const Schedule plain = TrainingSchedule(program, made.loss);
+  const Gradients expected =
+      RunProgram(plain, PlanLifetimes(plain), made.x, made.loss, *store);
+  const Schedule recomputed =
+      TrainingSchedule(program, made.loss, made.SomeSegments());
+  const std::vector<GradientRange> ranges = RangesOf(program);
+  for (const Schedule* schedule : {&plain, &recomputed}) {
+    for (const bool lend : {false, true}) {
+      for (const bool arena : {false, true}) {
+        SCOPED_TRACE(absl::StrCat(schedule == &plain ? "" : "recomputed ",
+                                  lend ? "lent " : "", arena ? "arena" : ""));
+        LifetimeOptions options = {.arena = arena};
+        if (lend) options.gradients = ranges;
+        ExpectSameBits(expected,
+                       RunProgram(*schedule, PlanLifetimes(*schedule, options),
+                                  made.x, made.loss, *store));
+      }
+    }
+  }
+}
+
+// The gradients are those of LibTorch's autograd for the same function.
+TEST_P(RandomProgramTest, GradientsEqualDifferences) {
+  RandomProgram made(GetParam());
+  const Program& program = *made.program;
+  const auto store =
+      ParameterStore::Create(program.parameters(), {.seed = 3}).value();
+  const Schedule schedule = TrainingSchedule(program, made.loss);
+  const Gradients gradients =
+      RunProgram(schedule, PlanLifetimes(schedule), made.x, made.loss, *store);
+  // Along the gradient itself, in FP32.
+  const Schedule forward = ForwardSchedule(program);
+  Executor executor(forward, PlanLifetimes(forward), *store, nullptr);
+  const auto loss_at = [&](double step) {
+    const at::Tensor x =
+        at::linspace(-1, 1, kRows * kWidth, at::kFloat).view({kRows, kWidth});
+    executor.SetInput(made.x, gradients.dx.defined()
+                                  ? (x + gradients.dx * step).contiguous()
+                                  : x);
+    if (gradients.parameters.numel() > 0) {
+      store->master()
+          .narrow(0, 0, gradients.parameters.numel())
+          .add_(gradients.parameters, step);
+    }
+    executor.RunForward();
+    const double loss = executor.Get(made.loss).item<double>();
+    if (gradients.parameters.numel() > 0) {
+      store->master()
+          .narrow(0, 0, gradients.parameters.numel())
+          .sub_(gradients.parameters, step);
+    }
+    return loss;
+  };
+  double norm = gradients.parameters.square().sum().item<double>();
+  if (gradients.dx.defined()) {
+    norm += gradients.dx.square().sum().item<double>();
+  }
+  if (!std::isfinite(norm) || norm > 1e8) return;  // too steep for differences
+  const double step = 1e-3 / std::sqrt(norm + 1e-12);
+  const double slope = (loss_at(step) - loss_at(-step)) / (2 * step);
+  EXPECT_NEAR(slope, norm, 0.02 * norm + 0.05 * std::sqrt(norm));
+}
+
+// No two values share memory while both are alive, and no value lies where a
+// gradient was already written.
+TEST_P(RandomProgramTest, BuffersDoNotOverlap) {
+  RandomProgram made(GetParam());
+  const Program& program = *made.program;
+  const Schedule schedule =
+      TrainingSchedule(program, made.loss, made.SomeSegments());
+  const std::vector<GradientRange> ranges = RangesOf(program);
+  const Lifetimes plan =
+      PlanLifetimes(schedule, {.gradients = ranges, .arena = true});
+  std::map<int, int> written;  // parameter -> first run
+  for (size_t run = 0; run < schedule.runs.size(); ++run) {
+    for (const GradientWrite& write : schedule.runs[run].d_operands) {
+      if (write.parameter >= 0) written.emplace(write.parameter, run);
+    }
+  }
+  const auto overlap = [](int64_t a, int64_t a_end, int64_t b, int64_t b_end) {
+    return a < b_end && b < a_end;
+  };
+  for (size_t i = 0; i < plan.buffers.size(); ++i) {
+    const Buffer& a = plan.buffers[i];
+    for (size_t j = 0; j < i; ++j) {
+      const Buffer& b = plan.buffers[j];
+      if (a.storage != b.storage || a.last < b.first || b.last < a.first) {
+        continue;
+      }
+      EXPECT_FALSE(
+          overlap(a.offset, a.offset + a.bytes, b.offset, b.offset + b.bytes))
+          << schedule.values[a.values[0]].name << " and "
+          << schedule.values[b.values[0]].name;
+    }
+    if (a.storage != Storage::kGradients) {
+      EXPECT_LE(a.offset + a.bytes, plan.arena_bytes);
+      continue;
+    }
+    for (const auto& [parameter, run] : written) {
+      if (a.last < run) continue;
+      EXPECT_FALSE(overlap(a.offset, a.offset + a.bytes,
+                           ranges[parameter].begin, ranges[parameter].end))
+          << schedule.values[a.values[0]].name;
+    }
+  }
+}
+
+// Between the passes the executor holds what the plan says, to the byte.
+TEST_P(RandomProgramTest, KeepsWhatThePlanSays) {
+  RandomProgram made(GetParam());
+  const Program& program = *made.program;
+  const auto store =
+      ParameterStore::Create(program.parameters(), {.seed = 3}).value();
+  const Schedule schedule =
+      TrainingSchedule(program, made.loss, made.SomeSegments());
+  const Lifetimes lifetimes = PlanLifetimes(schedule);
+  Executor executor(schedule, lifetimes, *store, nullptr);
+  executor.SetInput(made.x, at::ones({kRows, kWidth}));
+  executor.RunForward();
+  EXPECT_EQ(executor.live_bytes(), KeptBytes(schedule, lifetimes));
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomProgramTest, ::testing::Range(0, 60));
+
+TEST(ExecutorTest, SecondMicroBatchAddsToTheFirst) {
+  const Built built = TwoLayers();
+  const auto store =
+      ParameterStore::Create(built.program.parameters(), {}).value();
+  const Schedule schedule = TrainingSchedule(built.program, built.loss);
+  Executor executor(schedule, PlanLifetimes(schedule), *store, nullptr);
+  executor.SetInput(schedule.loss_gradient, at::scalar_tensor(1, at::kFloat));
+  executor.SetInput(built.x, at::ones({kRows, kWidth}));
+  store->grad().fill_(1e6);
+  executor.RunForward();
+  executor.RunBackward(/*accumulate=*/false);
+  store->ZeroGradientGaps();
+  const at::Tensor once = store->grad().clone();
+  EXPECT_LT(once.abs().max().item<double>(), 1e5);
+  executor.RunForward();
+  executor.RunBackward(/*accumulate=*/true);
+  EXPECT_TRUE(at::allclose(store->grad(), 2 * once));
+}
+
+// Dropout draws the same numbers when its segment runs again, and leaves the
+// generator as one pass would.
+TEST(ExecutorTest, RandomOpsDrawTheSameNumbersAgain) {
+  const auto run = [](bool recompute) {
+    ProgramBuilder b(CpuTarget());
+    const Value x = b.Input("x", {{kRows, kWidth}, at::kFloat}, true);
+    Value y;
+    {
+      const ProgramBuilder::Scope scope(b, "dropped");
+      const Value dropped =
+          AutogradOp(b,
+                     {.name = "dropout",
+                      .function =
+                          [](const std::vector<at::Tensor>& in) {
+                            return at::dropout(in[0], 0.5, /*train=*/true);
+                          },
+                      .random = true},
+                     {x}, b.type(x));
+      y = Square(b, dropped);
+    }
+    const Value loss = Total(b, y);
+    b.Output(loss);
+    const Program program = std::move(b).Build().value();
+    const ProgramScope& scope = program.scopes()[1];
+    std::vector<RecomputedSegment> segments;
+    if (recompute) segments.push_back({scope.first_op, scope.end_op});
+    const Schedule schedule = TrainingSchedule(program, loss, segments);
+    const auto store = ParameterStore::Create({}, {}).value();
+    Executor executor(schedule, PlanLifetimes(schedule), *store, nullptr);
+    executor.SetInput(x, at::ones({kRows, kWidth}));
+    executor.SetInput(schedule.loss_gradient, at::scalar_tensor(1, at::kFloat));
+    at::manual_seed(7);
+    executor.RunForward();
+    executor.RunBackward(false);
+    return std::pair(executor.Get(schedule.input_gradients[0].gradient).clone(),
+                     at::rand({4}));
+  };
+  const auto [kept, after_kept] = run(false);
+  const auto [again, after_again] = run(true);
+  EXPECT_TRUE(at::equal(kept, again));
+  EXPECT_TRUE(at::equal(after_kept, after_again));
+  EXPECT_GT(kept.ne(0).sum().item<int>(), 0);
+  EXPECT_GT(kept.eq(0).sum().item<int>(), 0);
+}
+
+TEST(MemoryTest, PeakIsTheLargestMomentAndNamesItsRun) {
+  const Built built = TwoLayers();
+  const Schedule schedule = TrainingSchedule(built.program, built.loss);
+  const Lifetimes lifetimes = PlanLifetimes(schedule);
+  const std::vector<MemoryMoment> moments =
+      MemoryOverTime(schedule, lifetimes, {.blas_workspace_bytes = 1000});
+  ASSERT_EQ(moments.size(), schedule.runs.size());
+  EXPECT_EQ(moments[0].total(), 512);          // the first square
+  EXPECT_EQ(moments[1].total(), 1024 + 1000);  // and its product
+  const MemoryMoment peak = PeakOf(moments);
+  EXPECT_EQ(DescribeRun(schedule, peak.run), "the forward of total");
+}
+
+TEST(PrinterTest, EqualBlocksAreFolded) {
+  ProgramBuilder b(CpuTarget());
+  const Value x = b.Input("x", {{kRows, kWidth}, at::kFloat});
+  Value y = x;
+  for (int i = 0; i < 3; ++i) {
+    const ProgramBuilder::Scope scope(b, absl::StrCat("block_", i));
+    y = Square(b, Product(b, y,
+                          Matrix(b, absl::StrCat("b", i, ".w.weight"), kWidth,
+                                 kWidth)));
+  }
+  const Value loss = Total(b, y);
+  b.Output(loss);
+  const Program program = std::move(b).Build().value();
+  const Schedule schedule = TrainingSchedule(program, loss);
+  const std::vector<StepRow> rows = StepRows(schedule, PlanLifetimes(schedule),
+                                             {.product_flops_per_s = 1e12,
+                                              .vector_flops_per_s = 1e12,
+                                              .bytes_per_s = 1e9});
+  int64_t runs = 0;
+  double flops = 0;
+  for (const StepRow& row : rows) {
+    runs += row.count;
+    if (row.phase == "forward") {
+      flops += static_cast<double>(row.count) * row.cost.flops;
+    }
+  }
+  EXPECT_EQ(runs, static_cast<int64_t>(schedule.runs.size()));
+  EXPECT_EQ(rows[0].count, 2);  // what the last block makes is not kept
+  EXPECT_EQ(flops, 3 * 2.0 * kRows * kWidth * kWidth);
+  const std::string text = FormatStep(rows);
+  EXPECT_THAT(text, HasSubstr("FP32 [6, 8]"));
+  EXPECT_EQ(StepToJson(rows).size(), rows.size());
+}
+
+}  // namespace
+}  // namespace tessera::testing
