@@ -55,12 +55,7 @@ AttentionMemory TorchFlashBackend::Plan(const AttentionProblem& problem) const {
   const int64_t padded_rows = RoundUp(p.s, 128);
   const int64_t sums = p.b * p.h * padded_rows * (PaddedHeadDim(p) + 1) *
                        static_cast<int64_t>(sizeof(float));
-  AttentionMemory memory = PlanWithSums(p, sums);
-  if (!p.needs_grad) return memory;
-  memory.lse = TensorType{{p.b, p.h, p.s}, at::kFloat};
-  // The state of a dropout that does not happen.
-  memory.saved = {{{2}, at::kUInt64}, {{}, at::kUInt64}};
-  return memory;
+  return PlanWithSums(p, sums);
 }
 
 absl::Status TorchFlashBackend::Forward(const AttentionArgs& args,

@@ -12,10 +12,6 @@ namespace tessera {
 namespace reference {
 namespace {
 
-// Logits held in the arithmetic dtype at a time: 64 MiB of FP32, small beside
-// the logits of a large vocabulary and large enough to keep a device busy.
-constexpr int64_t kChunkElements = int64_t{1} << 24;
-
 at::Tensor ToArithmetic(const at::Tensor& x) {
   return x.to(ArithmeticDtype(x.scalar_type()));
 }
@@ -30,10 +26,13 @@ std::pair<at::Tensor, at::Tensor> Pairs(const at::Tensor& x,
   return {x.slice(-1, 0, std::nullopt, 2), x.slice(-1, 1, std::nullopt, 2)};
 }
 
-// Calls fn(first_row, rows) over [0, total) in chunks of `width` columns.
+// Calls fn(first_row, rows) over the rows of `logits`, as many at a time as
+// have `chunk_elements` elements.
 template <typename Fn>
-void ForEachChunk(int64_t total, int64_t width, const Fn& fn) {
-  const int64_t rows = std::max<int64_t>(1, kChunkElements / width);
+void ForEachChunk(const at::Tensor& logits, int64_t chunk_elements,
+                  const Fn& fn) {
+  const int64_t total = logits.size(0);
+  const int64_t rows = std::max<int64_t>(1, chunk_elements / logits.size(1));
   for (int64_t begin = 0; begin < total; begin += rows) {
     fn(begin, std::min(rows, total - begin));
   }
@@ -41,17 +40,17 @@ void ForEachChunk(int64_t total, int64_t width, const Fn& fn) {
 
 }  // namespace
 
-void RmsNormForward(const at::Tensor& x, const at::Tensor& gain, double eps,
-                    const at::Tensor& y, const at::Tensor& r) {
-  const at::Tensor rows = Rows(x).to(r.scalar_type());
-  at::Tensor inverse = r;
-  inverse.copy_((rows.square().mean(-1) + eps).rsqrt());
-  Rows(y).copy_(rows * r.unsqueeze(-1) * gain.to(rows.scalar_type()));
+RmsNormOut RmsNormForward(const at::Tensor& x, const at::Tensor& gain,
+                          double eps, at::ScalarType out_dtype) {
+  const at::Tensor rows = ToArithmetic(Rows(x));
+  const at::Tensor r = (rows.square().mean(-1) + eps).rsqrt();
+  const at::Tensor y = rows * r.unsqueeze(-1) * gain.to(rows.scalar_type());
+  return {.y = y.to(out_dtype).view(x.sizes()), .r = r};
 }
 
-void RmsNormBackward(const at::Tensor& dy, const at::Tensor& x,
-                     const at::Tensor& r, const at::Tensor& gain,
-                     const GradTarget& gain_grad, const at::Tensor& dx) {
+at::Tensor RmsNormBackward(const at::Tensor& dy, const at::Tensor& x,
+                           const at::Tensor& r, const at::Tensor& gain,
+                           const GradTarget& gain_grad) {
   const at::ScalarType dtype = r.scalar_type();
   const at::Tensor r_column = r.unsqueeze(-1);
   const at::Tensor dy_rows = Rows(dy).to(dtype);
@@ -59,10 +58,11 @@ void RmsNormBackward(const at::Tensor& dy, const at::Tensor& x,
   if (gain_grad.grad.defined()) {
     WriteGrad(gain_grad, (dy_rows * x_hat).sum(0));
   }
-  if (!dx.defined()) return;
   const at::Tensor s = dy_rows * gain.to(dtype);
   const at::Tensor projection = (s * x_hat).mean(-1, /*keepdim=*/true);
-  Rows(dx).copy_(r_column * (s - x_hat * projection));
+  return (r_column * (s - x_hat * projection))
+      .to(x.scalar_type())
+      .view(x.sizes());
 }
 
 void Rotate(at::Tensor x, const RopeTable& table, int64_t rotated_heads,
@@ -87,11 +87,11 @@ void Rotate(at::Tensor x, const RopeTable& table, int64_t rotated_heads,
   }
 }
 
-void SwiGluForward(const at::Tensor& ab, const at::Tensor& h) {
+at::Tensor SwiGluForward(const at::Tensor& ab) {
   const int64_t f = ab.size(-1) / 2;
   const at::Tensor a = ToArithmetic(ab.narrow(-1, 0, f));
   const at::Tensor b = ToArithmetic(ab.narrow(-1, f, f));
-  h.copy_(at::silu(a) * b);
+  return (at::silu(a) * b).to(ab.scalar_type());
 }
 
 void SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh,
@@ -106,15 +106,17 @@ void SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh,
   d_ab.narrow(-1, f, f).copy_(db);
 }
 
-void CrossEntropyForward(const at::Tensor& logits, const at::Tensor& targets,
-                         const at::Tensor& loss, const at::Tensor& lse) {
-  const at::ScalarType dtype = lse.scalar_type();
-  ForEachChunk(
-      logits.size(0), logits.size(1), [&](int64_t begin, int64_t rows) {
-        lse.narrow(0, begin, rows)
-            .copy_(at::logsumexp(logits.narrow(0, begin, rows).to(dtype), -1));
-      });
-  loss.copy_(CrossEntropyLoss(logits, targets, lse));
+CrossEntropyOut CrossEntropyForward(const at::Tensor& logits,
+                                    const at::Tensor& targets,
+                                    int64_t chunk_elements) {
+  const auto options =
+      logits.options().dtype(ArithmeticDtype(logits.scalar_type()));
+  at::Tensor lse = at::empty({logits.size(0)}, options);
+  ForEachChunk(logits, chunk_elements, [&](int64_t begin, int64_t rows) {
+    lse.narrow(0, begin, rows)
+        .copy_(at::logsumexp(ToArithmetic(logits.narrow(0, begin, rows)), -1));
+  });
+  return {.loss = CrossEntropyLoss(logits, targets, lse), .lse = lse};
 }
 
 at::Tensor CrossEntropyLoss(const at::Tensor& logits, const at::Tensor& targets,
@@ -127,23 +129,21 @@ at::Tensor CrossEntropyLoss(const at::Tensor& logits, const at::Tensor& targets,
 
 void CrossEntropyBackward(const at::Tensor& dloss, const at::Tensor& logits,
                           const at::Tensor& targets, const at::Tensor& lse,
-                          at::Tensor dlogits) {
+                          at::Tensor dlogits, int64_t chunk_elements) {
   // [N, 1]: zero for ignored targets.
   const at::Tensor scale =
       (dloss * (targets != kIgnoredTarget).to(lse.scalar_type())).unsqueeze(1);
   const at::Tensor picked = targets.clamp_min(0).unsqueeze(1);
   const at::Tensor minus_one = at::full({1, 1}, -1, lse.options());
-  ForEachChunk(
-      logits.size(0), logits.size(1), [&](int64_t begin, int64_t rows) {
-        const auto chunk = [&](const at::Tensor& t) {
-          return t.narrow(0, begin, rows);
-        };
-        at::Tensor p =
-            (chunk(logits).to(lse.scalar_type()) - chunk(lse).unsqueeze(1))
-                .exp_();
-        p.scatter_add_(1, chunk(picked), minus_one.expand({rows, 1}));
-        chunk(dlogits).copy_(p.mul_(chunk(scale)));
-      });
+  ForEachChunk(logits, chunk_elements, [&](int64_t begin, int64_t rows) {
+    const auto chunk = [&](const at::Tensor& t) {
+      return t.narrow(0, begin, rows);
+    };
+    at::Tensor p =
+        (ToArithmetic(chunk(logits)) - chunk(lse).unsqueeze(1)).exp_();
+    p.scatter_add_(1, chunk(picked), minus_one.expand({rows, 1}));
+    chunk(dlogits).copy_(p.mul_(chunk(scale)));
+  });
 }
 
 }  // namespace reference

@@ -60,11 +60,11 @@ absl::Status CheckBlock(const ParameterBlockSpec& block) {
         (!first.empty() && member.shape.size() == first.size() &&
          std::equal(first.begin() + 1, first.end(), member.shape.begin() + 1));
     if (!stackable) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "parameter block ", block.name, ": ", member.name, " ",
-          ShapeText(member.shape), " cannot be stacked under ",
-          block.members[0].name, " ", ShapeText(first),
-          "; all sizes but the first must agree"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("parameter block ", block.name, ": ", member.name, " ",
+                       ShapeText(member.shape), " cannot be stacked under ",
+                       block.members[0].name, " ", ShapeText(first),
+                       "; all sizes but the first must agree"));
     }
   }
   return absl::OkStatus();
@@ -160,6 +160,11 @@ const at::Tensor& Parameter::As(at::ScalarType dtype) const {
   return shadow_;
 }
 
+bool Parameter::ClaimFirstGradWrite() {
+  TESSERA_CHECK(trainable(), name_, " is frozen and has no gradient");
+  return !std::exchange(grad_written_, true);
+}
+
 absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
     const std::vector<ParameterBlockSpec>& blocks,
     const ParameterStoreOptions& options) {
@@ -192,9 +197,9 @@ void ParameterStore::AddBlock(const ParameterBlockSpec& spec,
   };
   auto block = std::make_unique<Parameter>();
   block->name_ = spec.name;
-  block->master_ = view(master_);
+  block->master_ = view(master_).requires_grad_(spec.trainable);
   if (shadow_.defined()) {
-    block->shadow_ = view(shadow_);
+    block->shadow_ = view(shadow_).requires_grad_(spec.trainable);
   }
   if (spec.trainable) {
     block->grad_ = view(grad_);
@@ -219,6 +224,17 @@ Parameter& ParameterStore::Get(absl::string_view block_name) {
   }
   CheckFailed(__FILE__, __LINE__,
               absl::StrCat("no parameter block is named ", block_name));
+}
+
+void ParameterStore::BeginGradients() {
+  for (const auto& block : blocks_) block->grad_written_ = false;
+}
+
+void ParameterStore::ZeroUnwrittenGradients() {
+  for (const auto& block : blocks_) {
+    if (block->trainable() && !block->grad_written_) block->grad_.zero_();
+  }
+  ZeroGradientGaps();
 }
 
 void ParameterStore::ZeroGradientGaps() {
