@@ -1,13 +1,11 @@
 #include "framework/autograd/activation_checkpoint.h"
 
 #include <memory>
-#include <mutex>
 #include <utility>
-#include <vector>
 
 #include "ATen/ATen.h"
-#include "ATen/CPUGeneratorImpl.h"
 #include "framework/params/activation_arena.h"
+#include "framework/program/random_state.h"
 #include "torch/csrc/autograd/autograd.h"
 #include "torch/csrc/autograd/custom_function.h"
 
@@ -17,54 +15,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using Segment = std::function<at::Tensor(const at::Tensor&)>;
-
-// LibTorch's default generators for one device, at one moment. Inside a CUDA
-// graph's capture LibTorch counts draws apart from this state, so a captured
-// segment must not draw on the GPU.
-class RandomState {
- public:
-  static RandomState Now(at::Device device) {
-    RandomState state;
-    state.generators_.push_back(at::detail::getDefaultCPUGenerator());
-    if (!device.is_cpu()) {
-      state.generators_.push_back(at::globalContext().defaultGenerator(device));
-    }
-    for (at::Generator& generator : state.generators_) {
-      const std::lock_guard<std::mutex> lock(generator.mutex());
-      state.values_.push_back(generator.get_state());
-    }
-    return state;
-  }
-
-  void Restore() const {
-    for (size_t i = 0; i < generators_.size(); ++i) {
-      at::Generator generator = generators_[i];
-      const std::lock_guard<std::mutex> lock(generator.mutex());
-      generator.set_state(values_[i]);
-    }
-  }
-
- private:
-  RandomState() = default;
-
-  std::vector<at::Generator> generators_;
-  std::vector<at::Tensor> values_;
-};
-
-// Restores on construction, and puts back what it found on destruction.
-class ScopedRandomState {
- public:
-  ScopedRandomState(const RandomState& state, at::Device device)
-      : before_(RandomState::Now(device)) {
-    state.Restore();
-  }
-  ~ScopedRandomState() { before_.Restore(); }
-  ScopedRandomState(const ScopedRandomState&) = delete;
-  ScopedRandomState& operator=(const ScopedRandomState&) = delete;
-
- private:
-  const RandomState before_;
-};
 
 // What the second run needs beside x; rides in the context as one value.
 struct Replay : torch::CustomClassHolder {

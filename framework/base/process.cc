@@ -81,7 +81,7 @@ void PrepareProcess() {
 void FlushConsole(std::FILE* console) {
   const absl::Status status = Flush(console);
   if (status.ok()) return;
-  LogWarning(std::string(status.message()) + "; the run goes on without it");
+  LogWarning(std::string(status.message()) + "; the run continues without it");
   ::__fpurge(console);
   std::clearerr(console);
   const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);

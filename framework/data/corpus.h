@@ -60,7 +60,7 @@ class Corpus {
   absl::Status Read(const Part& part, std::string* text) const;
 
  private:
-  // Of what is not text and not kept, only the reason in skipped_.
+  // If a file is not text and is not kept, only the reason enters skipped_.
   absl::Status AddFile(const std::string& path, int32_t index,
                        const CorpusOptions& options);
   void Append(const Corpus& other);

@@ -91,7 +91,7 @@ class TokenFile {
   int64_t token_bytes_ = 2;
   int64_t tokens_ = 0;
   uint64_t stored_checksum_ = 0;
-  // Of LimitTokens().
+  // The limit set by LimitTokens().
   int64_t vocab_size_ = std::numeric_limits<int64_t>::max();
 };
 

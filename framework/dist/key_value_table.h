@@ -18,8 +18,9 @@ using Fields = std::vector<std::string>;
 // little-endian.
 std::string EncodeFields(const Fields& fields);
 
-// Removes an encoded list from the front of `bytes`. Nullopt if it has not
-// arrived completely; InvalidArgument if it is longer than any valid request.
+// Removes an encoded list from the front of `bytes`. Nullopt if the
+// list has not arrived completely; InvalidArgument if it is longer than any
+// valid request.
 absl::StatusOr<absl::optional<Fields>> TakeFields(std::string& bytes);
 
 // The table behind the store of a run. It never waits: clients poll.

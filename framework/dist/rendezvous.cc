@@ -262,7 +262,7 @@ struct Meeting {
   absl::optional<absl::StatusOr<RunStores>> outcome ABSL_GUARDED_BY(mutex);
 };
 
-// Why a meeting has not ended by itself.
+// Says what a meeting that reached its deadline was waiting for.
 absl::string_view WhatDoesNotAnswer(const WorldInfo& world, bool connected) {
   if (connected) {
     return "the store let this rank in, and then stopped answering; its "

@@ -50,12 +50,12 @@ struct ProgressState {
   int64_t step = 0;        // done
   int64_t steps = 0;       // of the whole run
   absl::Duration elapsed;  // since first_step
-  // Of the last logged step: reading it more often makes the host wait for the
-  // device.
+  // Loss of the last logged step; reading it more often would make the host
+  // wait for the device.
   std::optional<double> loss;
 };
 // "[######>           ]  32%  320/1000  4m10s left  loss 3.2500", `width`
-// columns for the bar alone; "? left" before the first step is done.
+// columns for the bar only; "? left" before the first step is done.
 std::string FormatProgress(const ProgressState& state, int width);
 
 // Whether to draw a bar: AUTO asks whether stderr can redraw a line

@@ -5,8 +5,8 @@
 namespace tessera {
 namespace {
 
-// Of a device in TFLOP/s: far outside of what exists, and near enough that MFU
-// stays a number that can be printed.
+// Limits of a device's peak in TFLOP/s: wider than any device, narrow enough
+// that MFU stays a printable number.
 constexpr double kLeastPeakTflops = 1e-3, kMostPeakTflops = 1e9;
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "ATen/ATen.h"
 #include "ATen/core/LegacyTypeDispatch.h"
+#include "absl/cleanup/cleanup.h"
 #include "framework/base/check.h"
 
 namespace tessera {
@@ -127,6 +128,16 @@ void Executor::RunEntries(int begin, int end, bool accumulate) {
   const at::NoGradGuard no_grad;
   // Below autograd's layer, which has nothing to do here.
   const at::AutoDispatchBelowADInplaceOrView below;
+  // A run that throws (out of memory) leaves no value alive.
+  auto release = absl::MakeCleanup([this] {
+    for (const Buffer& buffer : lifetimes_.buffers) {
+      for (const int value : buffer.values) tensors_[value].reset();
+    }
+    operands_.clear();
+    results_.clear();
+    d_results_.clear();
+    EnterScope(0);
+  });
   for (int i = begin; i < end; ++i) {
     Entry& entry = entries_[i];
     EnterScope(schedule_.program->ops()[entry.run->op].scope);
@@ -134,6 +145,7 @@ void Executor::RunEntries(int begin, int end, bool accumulate) {
     for (const int value : lifetimes_.dead_after[i]) tensors_[value].reset();
   }
   EnterScope(0);
+  std::move(release).Cancel();
 }
 
 void Executor::EnterScope(int scope) {

@@ -471,6 +471,26 @@ TEST(ExecutorTest, SecondMicroBatchAddsToTheFirst) {
   EXPECT_TRUE(at::allclose(store->grad(), 2 * once));
 }
 
+TEST(ExecutorTest, NothingStaysAliveAfterAFailure) {
+  ProgramBuilder b(CpuTarget());
+  const Value x = b.Input("x", {{kRows, kWidth}, at::kFloat}, true);
+  const Value square = Square(b, x);
+  const Value loss =
+      Total(b, AutogradOp(b,
+                          {.name = "fails",
+                           .function = [](const std::vector<at::Tensor>&)
+                               -> at::Tensor { TORCH_CHECK(false, "full"); }},
+                          {square}, b.type(square)));
+  b.Output(loss);
+  const Program program = std::move(b).Build().value();
+  const Schedule schedule = TrainingSchedule(program, loss);
+  const auto store = ParameterStore::Create({}, {}).value();
+  Executor executor(schedule, PlanLifetimes(schedule), *store, nullptr);
+  executor.SetInput(x, at::ones({kRows, kWidth}));
+  EXPECT_THROW(executor.RunForward(), c10::Error);
+  EXPECT_EQ(executor.live_bytes(), 0);
+}
+
 // Dropout draws the same numbers when its segment runs again, and leaves the
 // generator as one pass would.
 TEST(ExecutorTest, RandomOpsDrawTheSameNumbersAgain) {
