@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "ATen/ATen.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -26,6 +27,18 @@ std::string ToString(const AttentionProblem& problem) {
       problem.needs_grad ? ", with gradients" : ", forward only",
       problem.deterministic ? ", deterministic" : "", ", on ",
       DeviceName(problem));
+}
+
+at::Tensor GivenOrEmpty(const at::Tensor& given, at::IntArrayRef sizes,
+                        const at::TensorOptions& options) {
+  return given.defined() ? given : at::empty(sizes, options);
+}
+
+at::Tensor SavedOrEmpty(const AttentionOut& out, size_t i,
+                        at::IntArrayRef sizes,
+                        const at::TensorOptions& options) {
+  return i < out.saved.size() ? GivenOrEmpty(out.saved[i], sizes, options)
+                              : at::empty(sizes, options);
 }
 
 AttentionProblem ProblemOf(const AttentionArgs& args) {

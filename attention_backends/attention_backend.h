@@ -2,6 +2,7 @@
 #define ATTENTION_BACKENDS_ATTENTION_BACKEND_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "framework/base/phase_observer.h"
+#include "framework/program/value.h"
 
 namespace tessera {
 
@@ -55,6 +57,9 @@ struct AttentionArgs {
 // What a call says of its problem: all but needs_grad and compute_capability.
 AttentionProblem ProblemOf(const AttentionArgs& args);
 
+//
+// Tensors that are defined before Forward() are where it is to write, shaped as
+// AttentionBackend::Plan() says; it makes the others itself.
 struct AttentionOut {
   at::Tensor o_bhsd;  // Q's dtype; stored as [B, S, H, D]
   // L_i = log sum_j exp(scale q_i k_j + mask), FP32 (FP64 for FP64). May be
@@ -63,6 +68,14 @@ struct AttentionOut {
   // What else the backward needs; each backend states what it holds.
   std::vector<at::Tensor> saved;
 };
+
+// `given`, or uninitialised memory where there is none.
+at::Tensor GivenOrEmpty(const at::Tensor& given, at::IntArrayRef sizes,
+                        const at::TensorOptions& options);
+// The same for out.saved[i].
+at::Tensor SavedOrEmpty(const AttentionOut& out, size_t i,
+                        at::IntArrayRef sizes,
+                        const at::TensorOptions& options);
 
 // Written by Backward (=). Allocated by the caller, usually as slices of one
 // fused buffer, hence strided like AttentionArgs.
@@ -74,8 +87,13 @@ struct AttentionGrads {
 // ones agree within 1 %, but for the forward workspace of TORCH_FLASH over few
 // short sequences, which depends on the number of multiprocessors.
 struct AttentionMemory {
-  int64_t saved_bytes = 0;    // held from forward to backward, O and L included
-  int64_t forward_bytes = 0;  // largest workspace alive during Forward
+  // Held from forward to backward besides O: AttentionOut::saved, and L.
+  std::vector<TensorType> saved;
+  std::optional<TensorType> lse;
+  // A library's call returns O and what is held, in memory of its own.
+  bool allocates = false;
+  int64_t saved_bytes = 0;     // all that is held, O included
+  int64_t forward_bytes = 0;   // largest workspace alive during Forward
   int64_t backward_bytes = 0;  // the same for Backward
 };
 

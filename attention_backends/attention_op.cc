@@ -1,97 +1,144 @@
 #include "attention_backends/attention_op.h"
 
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "ATen/ATen.h"
+#include "absl/strings/str_cat.h"
 #include "framework/base/check.h"
 #include "framework/base/torch_status.h"
-#include "torch/csrc/autograd/custom_function.h"
 
 namespace tessera {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-// The spec as the autograd context can keep it.
-struct SpecCapsule : torch::CustomClassHolder {
-  explicit SpecCapsule(const SelfAttentionSpec& spec) : spec(spec) {}
-  const SelfAttentionSpec spec;
-};
+constexpr int kQkv = 0;  // operand
+constexpr int kO = 0;    // result; then what the backend saves, then L
 
 // Views of a fused [B, S, H + 2 G, D] as [B, heads, S, D].
 struct HeadSlices {
   at::Tensor q_bhsd, k_bgtd, v_bgtd;
 };
 
-HeadSlices SliceHeads(const at::Tensor& fused, const SelfAttentionSpec& spec) {
-  const at::Tensor heads_first = fused.transpose(1, 2);
-  const int64_t h = spec.query_heads, g = spec.kv_heads;
-  return {heads_first.narrow(1, 0, h), heads_first.narrow(1, h, g),
-          heads_first.narrow(1, h + g, g)};
-}
-
-AttentionArgs ArgsOf(const at::Tensor& qkv, const SelfAttentionSpec& spec) {
-  const HeadSlices slices = SliceHeads(qkv, spec);
-  AttentionArgs args;
-  args.q_bhsd = slices.q_bhsd;
-  args.k_bgtd = slices.k_bgtd;
-  args.v_bgtd = slices.v_bgtd;
-  args.scale = spec.scale;
-  args.mask = spec.mask;
-  args.deterministic = spec.deterministic;
-  return args;
-}
-
-class SelfAttentionFunction
-    : public torch::autograd::Function<SelfAttentionFunction> {
+class SelfAttentionOp : public Op {
  public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv,
-                            const SelfAttentionSpec& spec) {
-    AttentionArgs args = ArgsOf(qkv, spec);
-    args.phases = spec.phases;
-    AttentionOut out;
-    ThrowIfError(spec.backend->Forward(args, &out));
-    const at::Tensor o = out.o_bhsd.transpose(1, 2);
-    variable_list saved = {qkv, o, out.lse_bhs};
-    saved.insert(saved.end(), out.saved.begin(), out.saved.end());
-    ctx->save_for_backward(std::move(saved));
-    ctx->saved_data["spec"] =
-        at::IValue::make_capsule(c10::make_intrusive<SpecCapsule>(spec));
-    return o;
+  explicit SelfAttentionOp(const SelfAttentionSpec& spec)
+      : spec_(spec), memory_(spec.backend->Plan(spec.problem)) {}
+
+  absl::string_view kind() const override { return "attention"; }
+  std::string kernel() const override {
+    return std::string(spec_.backend->name());
   }
 
-  static variable_list backward(AutogradContext* ctx,
-                                const variable_list& d_outputs) {
-    const auto capsule = c10::static_intrusive_pointer_cast<SpecCapsule>(
-        ctx->saved_data["spec"].toCapsule());
-    const SelfAttentionSpec& spec = capsule->spec;
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor& qkv = saved[0];
+  void Forward(const ForwardArgs& args) const override {
+    AttentionArgs call = ArgsOf(args.operands[kQkv]);
+    call.phases = args.phases;
     AttentionOut out;
-    out.o_bhsd = saved[1].transpose(1, 2);
-    out.lse_bhs = saved[2];
-    out.saved.assign(saved.begin() + 3, saved.end());
+    if (!memory_.allocates) out = OutOf(args.results);
+    ThrowIfError(spec_.backend->Forward(call, &out));
+    if (!memory_.allocates) return;
+    args.results[kO] = out.o_bhsd.transpose(1, 2);
+    for (size_t i = 0; i < memory_.saved.size(); ++i) {
+      args.results[kO + 1 + i] = out.saved[i];
+    }
+    if (memory_.lse.has_value()) args.results.back() = out.lse_bhs;
+  }
 
-    at::Tensor d_qkv = at::empty_like(qkv);
-    const HeadSlices slices = SliceHeads(d_qkv, spec);
+  void Backward(const BackwardArgs& args) const override {
+    AttentionArgs call = ArgsOf(args.operands[kQkv]);
+    call.phases = args.phases;
+    const HeadSlices slices = Slice(args.d_operands[kQkv].grad);
     AttentionGrads grads{slices.q_bhsd, slices.k_bgtd, slices.v_bgtd};
-    ThrowIfError(spec.backend->Backward(ArgsOf(qkv, spec), out,
-                                        d_outputs[0].transpose(1, 2), &grads));
-    return {d_qkv, at::Tensor()};
+    ThrowIfError(spec_.backend->Backward(
+        call, OutOf(args.results), args.d_results[kO].transpose(1, 2), &grads));
   }
+
+  BackwardReads ReadsInBackward(Positions) const override {
+    return {.operands = {kQkv}, .results = Positions::All(num_results())};
+  }
+  bool AllocatesResults() const override { return memory_.allocates; }
+  int64_t ForwardWorkspaceBytes() const override {
+    return memory_.forward_bytes;
+  }
+  int64_t BackwardWorkspaceBytes(Positions) const override {
+    return memory_.backward_bytes;
+  }
+
+  Cost ForwardCost() const override {
+    return {
+        .flops = Flops(2), .bytes = ForwardBytes(), .product_flops = Flops(2)};
+  }
+  Cost BackwardCost(Positions wanted) const override {
+    return {.flops = Flops(4),
+            .bytes = BackwardBytes(wanted),
+            .product_flops = Flops(4)};
+  }
+
+ private:
+  HeadSlices Slice(const at::Tensor& fused) const {
+    const at::Tensor heads_first = fused.transpose(1, 2);
+    const int64_t h = spec_.problem.h, g = spec_.problem.g;
+    return {heads_first.narrow(1, 0, h), heads_first.narrow(1, h, g),
+            heads_first.narrow(1, h + g, g)};
+  }
+
+  AttentionArgs ArgsOf(const at::Tensor& qkv) const {
+    const HeadSlices slices = Slice(qkv);
+    AttentionArgs args;
+    args.q_bhsd = slices.q_bhsd;
+    args.k_bgtd = slices.k_bgtd;
+    args.v_bgtd = slices.v_bgtd;
+    args.scale = spec_.scale;
+    args.mask = spec_.problem.mask;
+    args.deterministic = spec_.problem.deterministic;
+    return args;
+  }
+
+  AttentionOut OutOf(absl::Span<const at::Tensor> results) const {
+    AttentionOut out;
+    out.o_bhsd = results[kO].transpose(1, 2);
+    out.saved.assign(results.begin() + kO + 1,
+                     results.begin() + kO + 1 + memory_.saved.size());
+    if (memory_.lse.has_value()) out.lse_bhs = results.back();
+    return out;
+  }
+
+  // Of `products` matrix products, each over the pairs that the mask leaves:
+  // S (S + 1) / 2 of S^2 under a causal mask, counted as half.
+  double Flops(int products) const {
+    const AttentionProblem& p = spec_.problem;
+    const double pairs = static_cast<double>(p.s) * static_cast<double>(p.t) *
+                         (p.mask == MaskKind::kCausal ? 0.5 : 1.0);
+    return products * 2.0 * static_cast<double>(p.b * p.h * p.d) * pairs;
+  }
+
+  const SelfAttentionSpec spec_;
+  const AttentionMemory memory_;
 };
 
 }  // namespace
 
-at::Tensor SelfAttention(const at::Tensor& qkv, const SelfAttentionSpec& spec) {
+Value SelfAttention(ProgramBuilder& b, Value qkv,
+                    const SelfAttentionSpec& spec) {
+  const AttentionProblem& p = spec.problem;
   TESSERA_CHECK(spec.backend != nullptr, "no backend");
-  TESSERA_CHECK(qkv.dim() == 4 && qkv.is_contiguous() &&
-                    qkv.size(2) == spec.query_heads + 2 * spec.kv_heads,
-                "qkv has ", qkv.dim(), " dimensions; ", spec.query_heads,
-                " + 2 x ", spec.kv_heads, " heads");
-  return SelfAttentionFunction::apply(qkv, spec);
+  const TensorType type = b.type(qkv);
+  const TensorType expected = {{p.b, p.s, p.h + 2 * p.g, p.d}, p.dtype};
+  TESSERA_CHECK(type == expected, "qkv is ", ToString(type), ", not ",
+                ToString(expected));
+  const AttentionMemory memory = spec.backend->Plan(p);
+  std::vector<TensorType> results = {{{p.b, p.s, p.h, p.d}, type.dtype}};
+  std::vector<std::string> names = {""};
+  for (const TensorType& saved : memory.saved) {
+    names.push_back(absl::StrCat("saved", results.size() - 1));
+    results.push_back(saved);
+  }
+  if (memory.lse.has_value()) {
+    names.push_back("lse");
+    results.push_back(*memory.lse);
+  }
+  return b.Add(std::make_unique<SelfAttentionOp>(spec), "attention", {qkv},
+               std::move(results), std::move(names))[0];
 }
 
 }  // namespace tessera

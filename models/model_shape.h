@@ -2,10 +2,8 @@
 #define MODELS_MODEL_SHAPE_H_
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "framework/ops/rope.h"
 #include "framework/params/parameter_store.h"
 #include "models/model_config.pb.h"
@@ -28,7 +26,6 @@ struct ModelShape {
   RopeLayout rope_layout = RopeLayout::kInterleaved;
   double norm_eps = 1e-5;
   bool tied_head = false;
-  std::vector<std::string> frozen;  // patterns over parameter names
 
   int64_t head_dim() const { return d_model / heads; }
   int64_t qkv_heads() const { return heads + 2 * kv_heads; }
@@ -37,26 +34,9 @@ struct ModelShape {
   static ModelShape FromConfig(const ModelConfig& config);
 };
 
-// Names of a block's parts, as ParameterStore knows them: "layers.3.ffn.w13".
-std::string LayerName(int64_t layer, absl::string_view part);
-inline constexpr absl::string_view kTokenEmbedding = "token_embeddings.weight";
-inline constexpr absl::string_view kFinalNorm = "ln_final.weight";
-inline constexpr absl::string_view kHead = "lm_head.weight";
-
-// Every parameter in execution order, named as in CS336's reference
-// implementation. Per layer: ln1 [C]; attn.qkv = q_proj [H D, C], k_proj and
-// v_proj [G D, C]; attn.output_proj [C, H D]; ln2 [C]; ffn.w13 = w1, w3
-// [F, C]; ffn.w2 [C, F].
-//
-// A block is frozen when a pattern of `shape.frozen` matches all its members.
-// InvalidArgument when a pattern matches nothing, or part of a fused block.
-absl::StatusOr<std::vector<ParameterBlockSpec>> TransformerParameters(
-    const ModelShape& shape);
-
-// Parameters of a block, or in all, each counted once also when the head is
-// tied.
+// Parameters of a block, or of several.
 int64_t CountParameters(const ParameterBlockSpec& block);
-int64_t CountParameters(const ModelShape& shape);
+int64_t CountParameters(absl::Span<const ParameterBlockSpec> blocks);
 
 }  // namespace tessera
 

@@ -1,73 +1,87 @@
 #include "models/transformer_block.h"
 
-#include <ATen/ATen.h>
-
-#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "attention_backends/attention_op.h"
-#include "framework/autograd/activation_checkpoint.h"
 #include "framework/ops/linear.h"
 #include "framework/ops/residual.h"
 #include "framework/ops/rms_norm.h"
 #include "framework/ops/swiglu.h"
 
 namespace tessera {
+namespace {
 
-TransformerBlock::TransformerBlock(const BlockContext& context,
-                                   ParameterStore& parameters, int64_t layer,
-                                   BlockRecompute recompute)
-    : context_(context),
-      recompute_(recompute),
-      phase_(absl::StrCat("block_", layer)),
-      ln1_(parameters.Get(LayerName(layer, "ln1.weight"))),
-      qkv_(parameters.Get(LayerName(layer, "attn.qkv"))),
-      output_proj_(parameters.Get(LayerName(layer, "attn.output_proj.weight"))),
-      ln2_(parameters.Get(LayerName(layer, "ln2.weight"))),
-      w13_(parameters.Get(LayerName(layer, "ffn.w13"))),
-      w2_(parameters.Get(LayerName(layer, "ffn.w2.weight"))) {}
+std::string LayerName(int64_t layer, absl::string_view part) {
+  return absl::StrCat("layers.", layer, ".", part);
+}
 
-at::Tensor TransformerBlock::Forward(const at::Tensor& x_bsc) const {
-  PhaseScope scope(context_.phases, phase_);
-  auto attention = [this](const at::Tensor& x) { return AttentionHalf(x); };
-  auto ffn = [this](const at::Tensor& x) { return FeedForwardHalf(x); };
-  if (recompute_.whole) {
-    return Checkpointed([=](const at::Tensor& x) { return ffn(attention(x)); },
-                        x_bsc);
+Weight Gain(ProgramBuilder& b, int64_t layer, absl::string_view part,
+            int64_t width) {
+  const std::string name = LayerName(layer, part);
+  return b.Parameter({.name = name, .members = {{name, {width}, Init::kOnes}}});
+}
+
+Weight Matrix(ProgramBuilder& b, int64_t layer, absl::string_view part,
+              int64_t out, int64_t in) {
+  const std::string name = LayerName(layer, part);
+  return b.Parameter(
+      {.name = name, .members = {{name, {out, in}, Init::kLinear}}});
+}
+
+// Weights of the linear layers `parts`, one below the other: [out, in] each.
+Weight Stacked(ProgramBuilder& b, int64_t layer, absl::string_view name,
+               int64_t in,
+               std::vector<std::pair<absl::string_view, int64_t>> parts) {
+  ParameterBlockSpec block{.name = LayerName(layer, name)};
+  for (const auto& [part, out] : parts) {
+    block.members.push_back({LayerName(layer, part), {out, in}, Init::kLinear});
   }
-  const at::Tensor y =
-      recompute_.attention ? Checkpointed(attention, x_bsc) : attention(x_bsc);
-  return recompute_.ffn ? Checkpointed(ffn, y) : ffn(y);
+  return b.Parameter(std::move(block));
 }
 
-at::Tensor TransformerBlock::AttentionHalf(const at::Tensor& x_bsc) const {
-  PhaseScope scope(context_.phases, "attention");
-  const ModelShape& m = context_.shape;
-  const int64_t b = x_bsc.size(0), s = x_bsc.size(1);
-  const at::Tensor y = RmsNorm(x_bsc, ln1_, m.norm_eps,
-                               context_.precision[OpClass::kActivation]);
-  // An unsafe view: RoPE rotates the projection in place, and autograd would
-  // track an ordinary view's base through a copy of the whole gradient.
-  at::Tensor qkv =
-      at::_unsafe_view(Linear(y, qkv_), {b, s, m.qkv_heads(), m.head_dim()});
-  qkv = Rope(std::move(qkv), context_.rope, m.heads + m.kv_heads);
-  const SelfAttentionSpec spec{
-      .query_heads = m.heads,
-      .kv_heads = m.kv_heads,
-      .scale = 1 / std::sqrt(static_cast<double>(m.head_dim())),
-      .mask = MaskKind::kCausal,
-      .deterministic = context_.deterministic,
-      .backend = context_.backend,
-      .phases = context_.phases};
-  const at::Tensor o = SelfAttention(qkv, spec).view({b, s, m.d_model});
-  return AddResidual(x_bsc, Linear(o, output_proj_));
+Value AttentionHalf(ProgramBuilder& b, Value x_bsc, int64_t layer,
+                    const BlockOptions& options) {
+  const ProgramBuilder::Scope scope(b, "attention");
+  const ModelShape& m = options.shape;
+  const int64_t kv = m.kv_heads * m.head_dim();
+  const Weight ln1 = Gain(b, layer, "ln1.weight", m.d_model);
+  const Weight qkv = Stacked(b, layer, "attn.qkv", m.d_model,
+                             {{"attn.q_proj.weight", m.d_model},
+                              {"attn.k_proj.weight", kv},
+                              {"attn.v_proj.weight", kv}});
+  const Weight output_proj =
+      Matrix(b, layer, "attn.output_proj.weight", m.d_model, m.d_model);
+
+  const Value y = RmsNorm(b, x_bsc, ln1, m.norm_eps);
+  const Value rotated = Rope(b, Linear(b, y, qkv, {.heads = m.qkv_heads()}),
+                             options.angles, m.heads + m.kv_heads);
+  const Value o = SelfAttention(b, rotated, options.attention);
+  return AddResidual(b, x_bsc, Linear(b, o, output_proj));
 }
 
-at::Tensor TransformerBlock::FeedForwardHalf(const at::Tensor& x_bsc) const {
-  PhaseScope scope(context_.phases, "ffn");
-  const at::Tensor y = RmsNorm(x_bsc, ln2_, context_.shape.norm_eps,
-                               context_.precision[OpClass::kActivation]);
-  return AddResidual(x_bsc, Linear(SwiGlu(Linear(y, w13_)), w2_));
+Value FeedForwardHalf(ProgramBuilder& b, Value x_bsc, int64_t layer,
+                      const BlockOptions& options) {
+  const ProgramBuilder::Scope scope(b, "ffn");
+  const ModelShape& m = options.shape;
+  const Weight ln2 = Gain(b, layer, "ln2.weight", m.d_model);
+  const Weight w13 =
+      Stacked(b, layer, "ffn.w13", m.d_model,
+              {{"ffn.w1.weight", m.d_ff}, {"ffn.w3.weight", m.d_ff}});
+  const Weight w2 = Matrix(b, layer, "ffn.w2.weight", m.d_model, m.d_ff);
+
+  const Value y = RmsNorm(b, x_bsc, ln2, m.norm_eps);
+  return AddResidual(b, x_bsc, Linear(b, SwiGlu(b, Linear(b, y, w13)), w2));
+}
+
+}  // namespace
+
+Value TransformerBlock(ProgramBuilder& b, Value x_bsc, int64_t layer,
+                       const BlockOptions& options) {
+  const ProgramBuilder::Scope scope(b, absl::StrCat("block_", layer));
+  return FeedForwardHalf(b, AttentionHalf(b, x_bsc, layer, options), layer,
+                         options);
 }
 
 }  // namespace tessera

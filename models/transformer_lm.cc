@@ -1,87 +1,111 @@
 #include "models/transformer_lm.h"
 
+#include <cmath>
+#include <optional>
+#include <string>
 #include <utility>
 
+#include "framework/base/status_macros.h"
 #include "framework/ops/cross_entropy.h"
 #include "framework/ops/embedding.h"
 #include "framework/ops/linear.h"
 #include "framework/ops/rms_norm.h"
-#include "framework/params/activation_arena.h"
+#include "framework/ops/select_token.h"
+#include "models/transformer_block.h"
 
 namespace tessera {
 namespace {
 
-BlockRecompute RecomputeOf(const RecomputeConfig& config, int64_t layer) {
-  if (layer % config.every() != 0) return {};
-  switch (config.policy()) {
-    case RecomputeConfig::BLOCK:
-      return {.whole = true};
-    case RecomputeConfig::ATTENTION:
-      return {.attention = true};
-    case RecomputeConfig::FFN:
-      return {.ffn = true};
-    default:
-      return {};
+Weight Parameter(ProgramBuilder& b, const std::string& name,
+                 std::vector<int64_t> shape, Init init) {
+  return b.Parameter(
+      {.name = name, .members = {{name, std::move(shape), init}}});
+}
+
+// The residual stream after the last block, and the table it began with.
+struct Trunk {
+  Value x_bsc;
+  Weight embedding;
+};
+
+Trunk Blocks(ProgramBuilder& b, Value ids, const LmOptions& options) {
+  const ModelShape& m = options.shape;
+  const Weight embedding =
+      Parameter(b, "token_embeddings.weight", {m.vocab, m.d_model},
+                m.tied_head ? Init::kTiedEmbedding : Init::kEmbedding);
+  const BlockOptions block = {
+      .shape = m,
+      .angles = MakeRopeAngles(b, m.context, m.head_dim(), m.rope_theta,
+                               m.rope_layout),
+      .attention = {.scale = 1 / std::sqrt(static_cast<double>(m.head_dim())),
+                    .backend = options.backend,
+                    .problem = options.attention}};
+  Value x_bsc = Embedding(b, ids, embedding);
+  for (int64_t layer = 0; layer < m.layers; ++layer) {
+    x_bsc = TransformerBlock(b, x_bsc, layer, block);
   }
+  return {x_bsc, embedding};
+}
+
+Value Logits(ProgramBuilder& b, Value x_bsc, Weight embedding,
+             const ModelShape& m) {
+  const ProgramBuilder::Scope scope(b, "head");
+  const Weight norm = Parameter(b, "ln_final.weight", {m.d_model}, Init::kOnes);
+  const Value y = RmsNorm(b, x_bsc, norm, m.norm_eps);
+  const Weight head =
+      m.tied_head
+          ? embedding
+          : Parameter(b, "lm_head.weight", {m.vocab, m.d_model}, Init::kLinear);
+  return Linear(b, y, head, {.dtype = b.dtype(OpClass::kLogits)});
+}
+
+TensorType Ids(const LmOptions& options) {
+  return {{options.batch, options.sequence}, at::kLong};
 }
 
 }  // namespace
 
-TransformerLm::TransformerLm(BlockContext context, ParameterStore& parameters,
-                             const RecomputeConfig& recompute)
-    : parameters_(parameters),
-      context_(std::move(context)),
-      embedding_(parameters.Get(kTokenEmbedding)),
-      final_norm_(parameters.Get(kFinalNorm)),
-      head_(
-          parameters.Get(context_.shape.tied_head ? kTokenEmbedding : kHead)) {
-  const ModelShape& m = context_.shape;
-  if (!context_.rope.cos.defined()) {
-    context_.rope =
-        RopeTable::Create(m.context, m.head_dim(), m.rope_theta, m.rope_layout,
-                          parameters.options().device);
-  }
-  for (int64_t layer = 0; layer < m.layers; ++layer) {
-    blocks_.push_back(std::make_unique<TransformerBlock>(
-        context_, parameters, layer, RecomputeOf(recompute, layer)));
-  }
+AttentionProblem AttentionProblemOf(const ModelShape& shape, int64_t batch,
+                                    int64_t sequence, bool needs_grad,
+                                    const ProgramTarget& target) {
+  return {.b = batch,
+          .s = sequence,
+          .t = sequence,
+          .h = shape.heads,
+          .g = shape.kv_heads,
+          .d = shape.head_dim(),
+          .dtype = target.precision[OpClass::kAttention],
+          .mask = MaskKind::kCausal,
+          .needs_grad = needs_grad,
+          .deterministic = target.deterministic,
+          .cuda = target.device.is_cuda(),
+          .compute_capability = target.device.compute_capability};
 }
 
-at::Tensor TransformerLm::Hidden(const at::Tensor& ids_bs) const {
-  at::Tensor x_bsc =
-      Embedding(ids_bs, embedding_, context_.precision[OpClass::kResidual]);
-  for (const auto& block : blocks_) x_bsc = block->Forward(x_bsc);
-  return x_bsc;
+absl::StatusOr<LossProgram> BuildLossProgram(const LmOptions& options,
+                                             const ProgramTarget& target) {
+  ProgramBuilder b(target);
+  const Value ids = b.Input("ids", Ids(options));
+  const Value targets = b.Input("targets", Ids(options));
+  const Trunk trunk = Blocks(b, ids, options);
+  const Value logits = Logits(b, trunk.x_bsc, trunk.embedding, options.shape);
+  const Value loss = CrossEntropySum(b, logits, targets);
+  b.Output(loss);
+  ASSIGN_OR_RETURN(Program program, std::move(b).Build());
+  return LossProgram{std::move(program), ids, targets, loss};
 }
 
-at::Tensor TransformerLm::Head(const at::Tensor& x_bsc) const {
-  PhaseScope scope(context_.phases, "head");
-  return Linear(RmsNorm(x_bsc, final_norm_, context_.shape.norm_eps,
-                        context_.precision[OpClass::kActivation]),
-                head_);
-}
-
-at::Tensor TransformerLm::Logits(const at::Tensor& ids_bs) const {
-  return Head(Hidden(ids_bs));
-}
-
-at::Tensor TransformerLm::NextTokenLogits(const at::Tensor& ids_bs,
-                                          int64_t length) const {
-  const at::Tensor last_bc = Hidden(ids_bs).select(1, length - 1);
-  return Head(last_bc.contiguous());
-}
-
-at::Tensor TransformerLm::LossSum(const at::Tensor& ids_bs,
-                                  const at::Tensor& targets_bs) const {
-  return CrossEntropySum(Logits(ids_bs), targets_bs);
-}
-
-at::Tensor TransformerLm::LossSumInGradients(
-    const at::Tensor& ids_bs, const at::Tensor& targets_bs) const {
-  ActivationArena arena(parameters_,
-                        context_.shape.tied_head ? &embedding_ : nullptr);
-  const ActivationArenaScope scope(&arena);
-  return LossSum(ids_bs, targets_bs);
+absl::StatusOr<NextTokenProgram> BuildNextTokenProgram(
+    const LmOptions& options, const ProgramTarget& target) {
+  ProgramBuilder b(target);
+  const Value ids = b.Input("ids", Ids(options));
+  const Value position = b.Input("position", {{1}, at::kLong});
+  const Trunk trunk = Blocks(b, ids, options);
+  const Value last = SelectToken(b, trunk.x_bsc, position);
+  const Value logits = Logits(b, last, trunk.embedding, options.shape);
+  b.Output(logits);
+  ASSIGN_OR_RETURN(Program program, std::move(b).Build());
+  return NextTokenProgram{std::move(program), ids, position, logits};
 }
 
 }  // namespace tessera

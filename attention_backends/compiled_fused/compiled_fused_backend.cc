@@ -15,7 +15,6 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/ops/reference.h"
-#include "framework/params/activation_arena.h"
 
 namespace tessera {
 namespace {
@@ -81,6 +80,7 @@ AttentionMemory CompiledFusedBackend::Plan(
     memory.forward_bytes += scores;
     return memory;
   }
+  memory.saved = {{{p.b, p.g, p.h / p.g * p.s, p.t}, p.dtype}};
   memory.saved_bytes = scores + q;
   memory.backward_bytes = scores + (p.h != p.g ? q : 0) + ProductCopyBytes(p);
   return memory;
@@ -94,7 +94,7 @@ absl::Status CompiledFusedBackend::Forward(const AttentionArgs& args,
     const fused::BandedProducts products(fused::MaskOf(n), n.deterministic);
     const at::TensorOptions options = args.q_bhsd.options();
     const at::Tensor p =
-        EmptyActivation({n.b, n.g, n.h / n.g * n.s, n.t}, options);
+        SavedOrEmpty(*out, 0, {n.b, n.g, n.h / n.g * n.s, n.t}, options);
     {
       const PhaseScope phase(args.phases, "scores");
       products.MultiplyIntoScores(GroupHeads(args.q_bhsd, n.g), args.k_bgtd,
@@ -110,8 +110,9 @@ absl::Status CompiledFusedBackend::Forward(const AttentionArgs& args,
           products.mask(), p.view({n.b, n.h, n.s, n.t}), out->lse_bhs));
     }
     const PhaseScope phase(args.phases, "values");
-    out->o_bhsd =
-        EmptyActivation({n.b, n.s, n.h, n.d}, options).transpose(1, 2);
+    if (!out->o_bhsd.defined()) {
+      out->o_bhsd = at::empty({n.b, n.s, n.h, n.d}, options).transpose(1, 2);
+    }
     products.MultiplyByKeys(p, args.v_bgtd, 1, out->o_bhsd);
     out->saved = {p};
     return absl::OkStatus();

@@ -13,7 +13,6 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/device.h"
-#include "framework/params/activation_arena.h"
 
 namespace tessera {
 namespace {
@@ -201,6 +200,7 @@ AttentionMemory FlashCudaBackend::Plan(const AttentionProblem& problem) const {
     memory.forward_bytes = lse_bytes;
     return memory;
   }
+  memory.lse = TensorType{{p.b, p.h, p.s}, at::kFloat};
   memory.saved_bytes =
       rows * p.d * static_cast<int64_t>(c10::elementSize(p.dtype)) + lse_bytes;
   memory.backward_bytes = flash::BackwardWorkspaceBytes(
@@ -222,9 +222,11 @@ absl::Status FlashCudaBackend::Forward(const AttentionArgs& args,
     Call call = CallOf(args);
     ForwardParams& p = call.params;
     const at::TensorOptions options = call.q.options();
-    out->o_bhsd =
-        EmptyActivation({p.b, p.s, p.h, p.d}, options).transpose(1, 2);
-    out->lse_bhs = EmptyActivation({p.b, p.h, p.s}, options.dtype(at::kFloat));
+    if (!out->o_bhsd.defined()) {
+      out->o_bhsd = at::empty({p.b, p.s, p.h, p.d}, options).transpose(1, 2);
+    }
+    out->lse_bhs =
+        GivenOrEmpty(out->lse_bhs, {p.b, p.h, p.s}, options.dtype(at::kFloat));
     out->saved.clear();
     p.o = Written(out->o_bhsd);
     p.lse = out->lse_bhs.mutable_data_ptr<float>();

@@ -12,7 +12,6 @@
 #include "c10/util/accumulate.h"
 #include "framework/base/torch_status.h"
 #include "framework/ops/reference.h"
-#include "framework/params/activation_arena.h"
 
 namespace tessera {
 namespace {
@@ -329,6 +328,8 @@ AttentionMemory FlashTiledBackend::Plan(const AttentionProblem& problem) const {
     memory.forward_bytes += rows * wide;
     return memory;
   }
+  memory.lse = TensorType{{problem.b, problem.h, problem.s},
+                          ArithmeticDtype(problem.dtype)};
   memory.saved_bytes = o + rows * wide;
   memory.backward_bytes = TotalSize(backward::Sizes(n)) * wide + MaskBytes(n);
   return memory;
@@ -341,9 +342,12 @@ absl::Status FlashTiledBackend::Forward(const AttentionArgs& args,
     const Geometry n = GeometryOf(args);
     const at::Tensor& q = args.q_bhsd;
     const int64_t b = q.size(0), h = q.size(1), s = q.size(2), d = q.size(3);
-    out->o_bhsd = EmptyActivation({b, s, h, d}, q.options()).transpose(1, 2);
-    out->lse_bhs = EmptyActivation(
-        {b, h, s}, q.options().dtype(ArithmeticDtype(q.scalar_type())));
+    if (!out->o_bhsd.defined()) {
+      out->o_bhsd = at::empty({b, s, h, d}, q.options()).transpose(1, 2);
+    }
+    out->lse_bhs =
+        GivenOrEmpty(out->lse_bhs, {b, h, s},
+                     q.options().dtype(ArithmeticDtype(q.scalar_type())));
     out->o_bhsd.narrow(2, 0, n.blind).zero_();
     out->lse_bhs.narrow(2, 0, n.blind).fill_(-kInfinity);
 

@@ -13,7 +13,6 @@
 #include "framework/base/phase_observer.h"
 #include "framework/base/torch_status.h"
 #include "framework/ops/reference.h"
-#include "framework/params/activation_arena.h"
 
 namespace tessera {
 namespace {
@@ -62,21 +61,57 @@ at::Tensor RowSum(const at::Tensor& d_o_bhsd, const at::Tensor& o_bhsd) {
       .sum(-1, /*keepdim=*/true);
 }
 
-// What the backward needs, P first.
+// Where among the saved tensors the scores are made.
+size_t ScoresIn(HeldScores held) {
+  return held == HeldScores::kWeights ? 0 : 1;
+}
+
+// What the backward needs, P first, from the scores and the tensors that `out`
+// gives.
 std::vector<at::Tensor> Softmax(HeldScores held, int64_t blind_rows,
-                                const at::Tensor& s_bhst) {
+                                const at::Tensor& s_bhst,
+                                const AttentionOut& out) {
+  const at::TensorOptions options = s_bhst.options();
+  const auto scores = [&](size_t i) {
+    return SavedOrEmpty(out, i, s_bhst.sizes(), options);
+  };
   switch (held) {
     case HeldScores::kWeights:
       return {FusedSoftmax(s_bhst, blind_rows)};
     case HeldScores::kLibrarySoftmax: {
-      const LibrarySoftmax x = LibrarySoftmaxForward(s_bhst, blind_rows);
+      const LibrarySoftmax x = {.y = s_bhst, .p = scores(0)};
+      LibrarySoftmaxForward(x, blind_rows);
       return {x.p, x.y};
     }
     case HeldScores::kHandWrittenSoftmax: {
-      const HandWrittenSoftmax x =
-          HandWrittenSoftmaxForward(s_bhst, blind_rows);
+      const std::vector<int64_t> rows = {s_bhst.size(0), s_bhst.size(1),
+                                         s_bhst.size(2), 1};
+      const HandWrittenSoftmax x = {
+          .s = s_bhst,
+          .e = scores(2),
+          .p = scores(0),
+          .max = SavedOrEmpty(out, 3, rows, options),
+          .sum = SavedOrEmpty(
+              out, 4, rows,
+              options.dtype(ArithmeticDtype(s_bhst.scalar_type())))};
+      HandWrittenSoftmaxForward(x, blind_rows);
       return {x.p, x.s, x.e, x.max, x.sum};
     }
+  }
+  return {};
+}
+
+// The types of what Softmax() returns.
+std::vector<TensorType> SavedTypes(HeldScores held, const AttentionProblem& p) {
+  const TensorType scores = {{p.b, p.h, p.s, p.t}, p.dtype};
+  switch (held) {
+    case HeldScores::kWeights:
+      return {scores};
+    case HeldScores::kLibrarySoftmax:
+      return {scores, scores};
+    case HeldScores::kHandWrittenSoftmax:
+      return {scores, scores, scores, TensorType{{p.b, p.h, p.s, 1}, p.dtype},
+              TensorType{{p.b, p.h, p.s, 1}, ArithmeticDtype(p.dtype)}};
   }
   return {};
 }
@@ -155,6 +190,7 @@ AttentionMemory NaiveBackend::Plan(const AttentionProblem& problem) const {
     memory.forward_bytes += softmax.held;
     return memory;
   }
+  memory.saved = SavedTypes(held_, p);
   memory.saved_bytes = softmax.held + q;
   memory.backward_bytes =
       scores + (groups ? q : 0) + std::max(copies, softmax.backward);
@@ -169,7 +205,8 @@ absl::Status NaiveBackend::Forward(const AttentionArgs& args,
     const int64_t b = q.size(0), h = q.size(1), s = q.size(2), d = q.size(3);
     const int64_t g = args.k_bgtd.size(1), t = args.k_bgtd.size(2);
     const std::vector<int64_t> grouped = {b, g, h / g * s, t};
-    const at::Tensor s_bhst = EmptyActivation({b, h, s, t}, q.options());
+    const at::Tensor s_bhst =
+        SavedOrEmpty(*out, ScoresIn(held_), {b, h, s, t}, q.options());
     {
       const PhaseScope phase(args.phases, "scores");
       Multiply(GroupHeads(q, g), args.k_bgtd.transpose(2, 3), args.scale,
@@ -181,10 +218,12 @@ absl::Status NaiveBackend::Forward(const AttentionArgs& args,
     }
     {
       const PhaseScope phase(args.phases, "softmax");
-      out->saved = Softmax(held_, BlindRows(args), s_bhst);
+      out->saved = Softmax(held_, BlindRows(args), s_bhst, *out);
     }
     const PhaseScope phase(args.phases, "values");
-    out->o_bhsd = EmptyActivation({b, s, h, d}, q.options()).transpose(1, 2);
+    if (!out->o_bhsd.defined()) {
+      out->o_bhsd = at::empty({b, s, h, d}, q.options()).transpose(1, 2);
+    }
     MultiplyIntoHeads(out->saved[0].view(grouped), args.v_bgtd, 1, out->o_bhsd);
   });
 }

@@ -2,7 +2,6 @@
 
 #include "ATen/ATen.h"
 #include "framework/ops/reference.h"
-#include "framework/params/activation_arena.h"
 
 namespace tessera {
 namespace {
@@ -40,12 +39,10 @@ void FusedSoftmaxBackward(const at::Tensor& p, const at::Tensor& rowsum,
                             at::Reduction::None);
 }
 
-LibrarySoftmax LibrarySoftmaxForward(const at::Tensor& s, int64_t blind_rows) {
-  SoftmaxInPlace(s);  // NaN in blind rows
-  const at::Tensor p = EmptyActivation(s.sizes(), s.options());
-  p.copy_(s);
-  if (blind_rows > 0) BlindRowsOf(p, blind_rows).zero_();
-  return {s, p};
+void LibrarySoftmaxForward(const LibrarySoftmax& softmax, int64_t blind_rows) {
+  SoftmaxInPlace(softmax.y);  // NaN in blind rows
+  softmax.p.copy_(softmax.y);
+  if (blind_rows > 0) BlindRowsOf(softmax.p, blind_rows).zero_();
 }
 
 void LibrarySoftmaxBackward(const at::Tensor& y, int64_t blind_rows,
@@ -56,20 +53,14 @@ void LibrarySoftmaxBackward(const at::Tensor& y, int64_t blind_rows,
   if (blind_rows > 0) BlindRowsOf(d_s, blind_rows).zero_();
 }
 
-HandWrittenSoftmax HandWrittenSoftmaxForward(const at::Tensor& s,
-                                             int64_t blind_rows) {
-  HandWrittenSoftmax out;
-  out.s = s;
-  out.max = s.amax(-1, /*keepdim=*/true);
+void HandWrittenSoftmaxForward(HandWrittenSoftmax out, int64_t blind_rows) {
+  at::amax_out(out.max, out.s, -1, /*keepdim=*/true);
   // -infinity - -infinity would be NaN.
   if (blind_rows > 0) BlindRowsOf(out.max, blind_rows).zero_();
-  out.e = EmptyActivation(s.sizes(), s.options());
-  at::sub_out(out.e, s, out.max).exp_();
-  out.sum = RowSum(out.e);
+  at::sub_out(out.e, out.s, out.max).exp_();
+  at::sum_out(out.sum, out.e, -1, /*keepdim=*/true, out.sum.scalar_type());
   if (blind_rows > 0) BlindRowsOf(out.sum, blind_rows).fill_(1);
-  out.p = EmptyActivation(s.sizes(), s.options());
   at::div_out(out.p, out.e, out.sum);
-  return out;
 }
 
 void HandWrittenSoftmaxBackward(const HandWrittenSoftmax& softmax,

@@ -32,7 +32,8 @@ void FusedSoftmaxBackward(const at::Tensor& p, const at::Tensor& rowsum,
 struct LibrarySoftmax {
   at::Tensor y, p;
 };
-LibrarySoftmax LibrarySoftmaxForward(const at::Tensor& s, int64_t blind_rows);
+// From S in `y`; writes both.
+void LibrarySoftmaxForward(const LibrarySoftmax& softmax, int64_t blind_rows);
 // dS = Y o (dP - rowsum(dP o Y)), in dP's place, by LibTorch's own gradient,
 // which takes one more [B, H, S, T] while it works.
 void LibrarySoftmaxBackward(const at::Tensor& y, int64_t blind_rows,
@@ -51,8 +52,8 @@ struct HandWrittenSoftmax {
   at::Tensor max;  // M, compute dtype; 0 in blind rows
   at::Tensor sum;  // Z, FP32 or wider; 1 in blind rows
 };
-HandWrittenSoftmax HandWrittenSoftmaxForward(const at::Tensor& s,
-                                             int64_t blind_rows);
+// From S in `s`; writes the others.
+void HandWrittenSoftmaxForward(HandWrittenSoftmax softmax, int64_t blind_rows);
 // The same lines backwards, in dP's place:
 //
 //   dZ = -rowsum(dP o E) / Z^2

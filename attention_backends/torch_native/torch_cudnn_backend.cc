@@ -45,7 +45,13 @@ absl::Status TorchCudnnBackend::Supports(
 }
 
 AttentionMemory TorchCudnnBackend::Plan(const AttentionProblem& problem) const {
-  return PlanWithSums(problem, StatisticBytes(problem) * (problem.d + 1));
+  const AttentionProblem& p = problem;
+  AttentionMemory memory = PlanWithSums(p, StatisticBytes(p) * (p.d + 1));
+  if (!p.needs_grad) return memory;
+  // L, and the state of a dropout that does not happen.
+  memory.saved = {
+      {{p.b, p.h, p.s, 1}, at::kFloat}, {{}, at::kLong}, {{}, at::kLong}};
+  return memory;
 }
 
 absl::Status TorchCudnnBackend::Forward(const AttentionArgs& args,

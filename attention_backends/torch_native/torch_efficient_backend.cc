@@ -89,6 +89,11 @@ AttentionMemory TorchEfficientBackend::Plan(
     memory.forward_bytes += lse;
     return memory;
   }
+  memory.allocates = true;
+  // L, and the state of a dropout that does not happen.
+  memory.saved = {{{p.b, p.h, RoundUp(p.s, kLseRows)}, at::kFloat},
+                  {{}, at::kLong},
+                  {{}, at::kLong}};
   memory.saved_bytes = QueryBytes(p) + lse;
   // rowsum(dO o O): by the kernel in half precision, by ATen in FP32.
   const int64_t row_sums = IsHalfPrecision(p) ? 0 : wide_q + StatisticBytes(p);

@@ -55,7 +55,12 @@ AttentionMemory TorchFlashBackend::Plan(const AttentionProblem& problem) const {
   const int64_t padded_rows = RoundUp(p.s, 128);
   const int64_t sums = p.b * p.h * padded_rows * (PaddedHeadDim(p) + 1) *
                        static_cast<int64_t>(sizeof(float));
-  return PlanWithSums(p, sums);
+  AttentionMemory memory = PlanWithSums(p, sums);
+  if (!p.needs_grad) return memory;
+  memory.lse = TensorType{{p.b, p.h, p.s}, at::kFloat};
+  // The state of a dropout that does not happen.
+  memory.saved = {{{2}, at::kUInt64}, {{}, at::kUInt64}};
+  return memory;
 }
 
 absl::Status TorchFlashBackend::Forward(const AttentionArgs& args,

@@ -1,51 +1,87 @@
 #include "framework/ops/cross_entropy.h"
 
+#include <algorithm>
+#include <memory>
+
 #include "ATen/ATen.h"
 #include "framework/base/check.h"
 #include "framework/ops/dispatch.h"
-#include "framework/ops/saved_memory.h"
-#include "torch/csrc/autograd/custom_function.h"
+#include "framework/ops/op_device.h"
+#include "framework/ops/rows.h"
 
 namespace tessera {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+constexpr int kLogits = 0, kTargets = 1;  // operands
+constexpr int kLoss = 0, kLse = 1;        // results
 
-class CrossEntropyFunction
-    : public torch::autograd::Function<CrossEntropyFunction> {
+class CrossEntropyOp : public Op {
  public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits,
-                            const at::Tensor& targets) {
-    CrossEntropyOut out =
-        TESSERA_DISPATCH(logits, CrossEntropyForward, logits, targets);
-    ctx->save_for_backward({logits, targets, out.lse});
-    return out.loss;
+  explicit CrossEntropyOp(OpDevice device) : device_(device) {}
+
+  absl::string_view kind() const override { return "cross_entropy"; }
+  std::string kernel() const override {
+    return device_.KernelName(operand(kLogits).dtype);
   }
 
-  static variable_list backward(AutogradContext* ctx,
-                                const variable_list& grads) {
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &logits = saved[0], &targets = saved[1], &lse = saved[2];
-    const at::Tensor dlogits = TakeGradientMemory(logits);
-    TESSERA_DISPATCH(logits, CrossEntropyBackward, grads[0], logits, targets,
-                     lse, dlogits);
-    return {dlogits, at::Tensor()};
+  void Forward(const ForwardArgs& args) const override {
+    const at::Tensor logits = RowsOf(args.operands[kLogits], vocab());
+    TESSERA_DISPATCH(logits, CrossEntropyForward, logits,
+                     args.operands[kTargets].view({-1}), args.results[kLoss],
+                     args.results[kLse]);
   }
+  void Backward(const BackwardArgs& args) const override {
+    const at::Tensor logits = RowsOf(args.operands[kLogits], vocab());
+    TESSERA_DISPATCH(logits, CrossEntropyBackward, args.d_results[kLoss],
+                     logits, args.operands[kTargets].view({-1}),
+                     args.results[kLse],
+                     RowsOf(args.d_operands[kLogits].grad, vocab()));
+  }
+
+  BackwardReads ReadsInBackward(Positions) const override {
+    return {.operands = {kLogits, kTargets}, .results = {kLse}};
+  }
+  std::vector<Overwritable> GradientMayOverwrite(int) const override {
+    return {{Overwritable::What::kOperand, kLogits}};
+  }
+
+  // The loss of each row.
+  int64_t ForwardWorkspaceBytes() const override {
+    return result(kLse).bytes();
+  }
+
+  Cost ForwardCost() const override {
+    // Maximum, difference, exponential, sum.
+    return {.flops = 4.0 * static_cast<double>(operand(kLogits).numel()),
+            .bytes = ForwardBytes()};
+  }
+  Cost BackwardCost(Positions wanted) const override {
+    return {.flops = 3.0 * static_cast<double>(operand(kLogits).numel()),
+            .bytes = BackwardBytes(wanted)};
+  }
+
+ private:
+  int64_t vocab() const { return operand(kLogits).shape.back(); }
+
+  const OpDevice device_;
 };
 
 }  // namespace
 
-at::Tensor CrossEntropySum(const at::Tensor& logits,
-                           const at::Tensor& targets) {
-  TESSERA_CHECK(targets.scalar_type() == at::kLong, "targets must be int64");
-  TESSERA_CHECK(logits.numel() == targets.numel() * logits.size(-1),
+Value CrossEntropySum(ProgramBuilder& b, Value logits, Value targets) {
+  const TensorType& from = b.type(logits);
+  const int64_t rows = from.numel() / from.shape.back();
+  TESSERA_CHECK(b.type(targets).dtype == at::kLong, "targets must be int64");
+  TESSERA_CHECK(b.type(targets).numel() == rows,
                 "one target for each row of logits");
-  // An ordinary view would keep its base alive, and with it the logits that
-  // backward writes the gradient over.
-  const at::Tensor rows =
-      at::_unsafe_view(logits.contiguous(), {-1, logits.size(-1)});
-  return CrossEntropyFunction::apply(rows, targets.reshape({-1}));
+  const OpDevice device = OpDevice::Of(b.target().device);
+  const at::ScalarType dtype = b.dtype(OpClass::kLoss);
+  // Our kernel keeps each row's log-sum-exp in two parts (kernels.h).
+  const bool in_parts = device.HasKernels(from.dtype) && dtype == at::kFloat;
+  const TensorType lse =
+      in_parts ? TensorType{{2, rows}, dtype} : TensorType{{rows}, dtype};
+  return b.Add(std::make_unique<CrossEntropyOp>(device), "cross_entropy",
+               {logits, targets}, {{{}, dtype}, lse}, {"", "lse"})[0];
 }
 
 }  // namespace tessera

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "ATen/core/Tensor.h"
+#include "framework/program/program.h"
 
 namespace tessera {
 
@@ -12,12 +12,14 @@ inline constexpr int64_t kIgnoredTarget = -1;
 
 // Sum over tokens of -log softmax(logits)[target], in nats. A sum, not a mean:
 // the step divides by the valid tokens of all ranks and micro-batches.
-//   logits: [..., V], any float dtype; read in FP32 (FP64 for FP64)
+//   logits: [..., V], any float dtype
 //   targets: [...], int64 in [0, V) or kIgnoredTarget
-//   returns a scalar, FP32 (FP64 for FP64 logits)
-// Backward: (softmax(logits) - onehot(target)) * d(loss), in the logits' dtype,
-// in the logits' own memory when nobody else holds them by then.
-at::Tensor CrossEntropySum(const at::Tensor& logits, const at::Tensor& targets);
+//   returns a scalar
+// Arithmetic and result in the dtype of OpClass::kLoss. Backward reads logits,
+// targets and the rows' log-sum-exp:
+//   d(logits) = (softmax(logits) - onehot(target)) * d(loss),
+// in the logits' dtype; may take the logits' memory.
+Value CrossEntropySum(ProgramBuilder& b, Value logits, Value targets);
 
 }  // namespace tessera
 

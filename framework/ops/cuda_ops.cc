@@ -10,7 +10,6 @@
 #include "framework/cuda/cuda_status.h"
 #include "framework/ops/kernels.h"
 #include "framework/ops/rows.h"
-#include "framework/params/activation_arena.h"
 
 namespace tessera {
 namespace cuda {
@@ -52,37 +51,36 @@ bool HasKernels(const at::Tensor& tensor) {
          (dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16);
 }
 
-RmsNormOut RmsNormForward(const at::Tensor& x, const at::Tensor& gain,
-                          double eps, at::ScalarType out_dtype) {
-  if (!NormTypesFit(x, out_dtype)) {
-    return reference::RmsNormForward(x, gain, eps, out_dtype);
+void RmsNormForward(const at::Tensor& x, const at::Tensor& gain, double eps,
+                    const at::Tensor& y, const at::Tensor& r) {
+  if (!NormTypesFit(x, y.scalar_type()) || r.scalar_type() != at::kFloat) {
+    reference::RmsNormForward(x, gain, eps, y, r);
+    return;
   }
   const at::Tensor rows = x.contiguous();
   const at::Tensor wide_gain = gain.to(at::kFloat);
-  const RmsNormOut out = {
-      .y = EmptyActivation(x.sizes(), x.options().dtype(out_dtype)),
-      .r = at::empty({RowCount(x)}, x.options().dtype(at::kFloat))};
   const RmsNormParams params = {.x_type = TypeOf(x),
-                                .y_type = TypeOf(out.y),
+                                .y_type = TypeOf(y),
                                 .rows = RowCount(x),
                                 .width = x.size(-1),
                                 .eps = static_cast<float>(eps),
                                 .x = rows.const_data_ptr(),
                                 .gain = wide_gain.const_data_ptr<float>(),
-                                .y = out.y.mutable_data_ptr(),
-                                .r = out.r.mutable_data_ptr<float>()};
+                                .y = y.mutable_data_ptr(),
+                                .r = r.mutable_data_ptr<float>()};
   Launch(LaunchRmsNormForward, params, x, "RMSNorm's kernel");
-  return out;
 }
 
-at::Tensor RmsNormBackward(const at::Tensor& dy, const at::Tensor& x,
-                           const at::Tensor& r, const at::Tensor& gain,
-                           const GradTarget& gain_grad) {
+void RmsNormBackward(const at::Tensor& dy, const at::Tensor& x,
+                     const at::Tensor& r, const at::Tensor& gain,
+                     const GradTarget& gain_grad, const at::Tensor& dx) {
   const bool wants_gain = gain_grad.grad.defined();
   const int64_t width = x.size(-1);
-  if (!NormTypesFit(x, dy.scalar_type()) || width > kMaxRmsNormBackwardWidth ||
+  if (!NormTypesFit(x, dy.scalar_type()) || r.scalar_type() != at::kFloat ||
+      width > kMaxRmsNormBackwardWidth ||
       (wants_gain && !HasKernels(gain_grad.grad))) {
-    return reference::RmsNormBackward(dy, x, r, gain, gain_grad);
+    reference::RmsNormBackward(dy, x, r, gain, gain_grad, dx);
+    return;
   }
   // Two blocks of up to 512 threads on each multiprocessor: enough loads in
   // flight, and few partial sums.
@@ -91,7 +89,7 @@ at::Tensor RmsNormBackward(const at::Tensor& dy, const at::Tensor& x,
       2 * at::cuda::getDeviceProperties(x.get_device())->multiProcessorCount);
   const at::Tensor dy_rows = dy.contiguous(), x_rows = x.contiguous();
   const at::Tensor wide_gain = gain.to(at::kFloat);
-  const at::Tensor dx = at::empty(x.sizes(), x.options());
+  const at::Tensor d_x = dx.defined() ? dx : at::empty_like(x);
   at::Tensor partial;
   RmsNormParams params = {.x_type = TypeOf(x),
                           .y_type = TypeOf(dy),
@@ -101,7 +99,7 @@ at::Tensor RmsNormBackward(const at::Tensor& dy, const at::Tensor& x,
                           .gain = wide_gain.const_data_ptr<float>(),
                           .r = r.mutable_data_ptr<float>(),
                           .dy = dy_rows.const_data_ptr(),
-                          .dx = dx.mutable_data_ptr(),
+                          .dx = d_x.mutable_data_ptr(),
                           .row_groups = static_cast<int>(row_groups)};
   if (wants_gain) {
     partial = at::empty({row_groups, width}, r.options());
@@ -117,7 +115,6 @@ at::Tensor RmsNormBackward(const at::Tensor& dy, const at::Tensor& x,
                                    .sums = gain_grad.grad.mutable_data_ptr()};
     Launch(LaunchColumnSums, sums, x, "The gain gradient's kernel");
   }
-  return dx;
 }
 
 void Rotate(at::Tensor x, const RopeTable& table, int64_t rotated_heads,
@@ -142,17 +139,14 @@ void Rotate(at::Tensor x, const RopeTable& table, int64_t rotated_heads,
   Launch(LaunchRope, params, x, "RoPE's kernel");
 }
 
-at::Tensor SwiGluForward(const at::Tensor& ab) {
+void SwiGluForward(const at::Tensor& ab, const at::Tensor& h) {
   const at::Tensor rows = ab.contiguous();
-  const int64_t width = ab.size(-1) / 2;
-  const at::Tensor h = EmptyActivation(WithWidth(ab, width), ab.options());
   const SwiGluParams params = {.type = TypeOf(ab),
                                .rows = RowCount(ab),
-                               .width = width,
+                               .width = ab.size(-1) / 2,
                                .ab = rows.const_data_ptr(),
                                .h = h.mutable_data_ptr()};
   Launch(LaunchSwiGluForward, params, ab, "SwiGLU's kernel");
-  return h;
 }
 
 void SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh,
@@ -167,11 +161,13 @@ void SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh,
   Launch(LaunchSwiGluBackward, params, ab, "SwiGLU's backward kernel");
 }
 
-CrossEntropyOut CrossEntropyForward(const at::Tensor& logits,
-                                    const at::Tensor& targets) {
+void CrossEntropyForward(const at::Tensor& logits, const at::Tensor& targets,
+                         const at::Tensor& loss, const at::Tensor& lse) {
+  if (lse.scalar_type() != at::kFloat) {
+    reference::CrossEntropyForward(logits, targets, loss, lse);
+    return;
+  }
   const at::Tensor rows = logits.contiguous(), ids = targets.contiguous();
-  const at::Tensor lse =
-      at::empty({2, logits.size(0)}, logits.options().dtype(at::kFloat));
   const at::Tensor losses = at::empty({logits.size(0)}, lse.options());
   const CrossEntropyParams params = {
       .type = TypeOf(logits),
@@ -182,12 +178,17 @@ CrossEntropyOut CrossEntropyForward(const at::Tensor& logits,
       .lse = lse.mutable_data_ptr<float>(),
       .losses = losses.mutable_data_ptr<float>()};
   Launch(LaunchCrossEntropyForward, params, logits, "Cross entropy's kernel");
-  return {.loss = losses.sum(), .lse = lse};
+  at::Tensor sum = loss;
+  at::sum_out(sum, losses, at::IntArrayRef{}, /*keepdim=*/false);
 }
 
 void CrossEntropyBackward(const at::Tensor& dloss, const at::Tensor& logits,
                           const at::Tensor& targets, const at::Tensor& lse,
                           at::Tensor dlogits) {
+  if (lse.scalar_type() != at::kFloat) {
+    reference::CrossEntropyBackward(dloss, logits, targets, lse, dlogits);
+    return;
+  }
   const at::Tensor rows = logits.contiguous(), ids = targets.contiguous();
   const CrossEntropyParams params = {.type = TypeOf(logits),
                                      .rows = logits.size(0),

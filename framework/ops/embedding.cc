@@ -1,19 +1,16 @@
 #include "framework/ops/embedding.h"
 
 #include <cstdint>
-#include <vector>
+#include <memory>
 
 #include "ATen/ATen.h"
-#include "framework/ops/parameter_grad.h"
 #include "framework/ops/reference.h"
-#include "framework/params/activation_arena.h"
-#include "torch/csrc/autograd/custom_function.h"
+#include "framework/ops/rows.h"
 
 namespace tessera {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+constexpr int kIds = 0, kTable = 1;
 
 // sums[id] += row for every row of `values`, the same order on every run: one
 // thread walks the rows on a CPU, sorted segments are summed on a GPU.
@@ -27,51 +24,76 @@ void AddRows(at::Tensor sums, const at::Tensor& ids, const at::Tensor& values) {
   }
 }
 
-class EmbeddingFunction : public torch::autograd::Function<EmbeddingFunction> {
+class EmbeddingOp : public Op {
  public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& table,
-                            const at::Tensor& ids, Parameter* parameter,
-                            at::ScalarType out_dtype) {
-    ctx->save_for_backward({ids});
-    SaveParameter(ctx, parameter);
-    if (table.scalar_type() != out_dtype) {
-      return at::embedding(table, ids).to(out_dtype);
+  absl::string_view kind() const override { return "embedding"; }
+  std::string kernel() const override { return "ATen"; }
+
+  void Forward(const ForwardArgs& args) const override {
+    const at::Tensor& table = args.operands[kTable];
+    at::Tensor rows = RowsOf(args.results[0], width());
+    const at::Tensor ids = args.operands[kIds].view({-1});
+    if (rows.scalar_type() == table.scalar_type()) {
+      at::index_select_out(rows, table, 0, ids);
+    } else {
+      rows.copy_(at::index_select(table, 0, ids));
     }
-    ReachParameter(*parameter);
-    std::vector<int64_t> shape = ids.sizes().vec();
-    shape.push_back(table.size(1));
-    const at::Tensor x = EmptyActivation(shape, table.options());
-    at::Tensor rows = x.view({-1, table.size(1)});
-    at::index_select_out(rows, table, 0, ids.reshape({-1}));
-    return x;
   }
 
-  static variable_list backward(AutogradContext* ctx,
-                                const variable_list& grads) {
-    if (ctx->needs_input_grad(0)) {
-      GradTarget target = ClaimGrad(SavedParameter(ctx));
-      const at::Tensor ids = ctx->get_saved_variables()[0].reshape({-1});
-      const at::ScalarType dtype = ArithmeticDtype(grads[0].scalar_type());
-      const at::Tensor dx = grads[0].reshape({-1, grads[0].size(-1)}).to(dtype);
-      if (target.grad.scalar_type() == dtype) {
-        if (!target.accumulate) target.grad.zero_();
-        AddRows(target.grad, ids, dx);
-      } else {
-        at::Tensor sums = at::zeros(target.grad.sizes(), dx.options());
-        AddRows(sums, ids, dx);
-        WriteGrad(target, sums);
-      }
+  void Backward(const BackwardArgs& args) const override {
+    const GradTarget& target = args.d_operands[kTable];
+    const at::Tensor ids = args.operands[kIds].view({-1});
+    const at::Tensor dx =
+        RowsOf(args.d_results[0], width()).to(ArithmeticDtype(result(0).dtype));
+    if (target.grad.scalar_type() == dx.scalar_type()) {
+      if (!target.accumulate) target.grad.zero_();
+      AddRows(target.grad, ids, dx);
+    } else {
+      const at::Tensor sums = at::zeros(target.grad.sizes(), dx.options());
+      AddRows(sums, ids, dx);
+      WriteGrad(target, sums);
     }
-    return {at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
+
+  BackwardReads ReadsInBackward(Positions) const override {
+    return {.operands = {kIds}};
+  }
+
+  int64_t ForwardWorkspaceBytes() const override {
+    const bool casts = result(0).dtype != operand(kTable).dtype;
+    return casts ? TensorType{result(0).shape, operand(kTable).dtype}.bytes()
+                 : 0;
+  }
+  // The sums, the rows in FP32, and the sorted ids, each with its row.
+  int64_t BackwardWorkspaceBytes(Positions) const override {
+    const at::ScalarType wide = ArithmeticDtype(result(0).dtype);
+    const int64_t rows =
+        wide == result(0).dtype ? 0 : TensorType{result(0).shape, wide}.bytes();
+    return TensorType{operand(kTable).shape, wide}.bytes() + rows +
+           4 * operand(kIds).bytes();
+  }
+
+  Cost ForwardCost() const override {
+    return {.bytes = operand(kIds).bytes() + 2 * result(0).bytes()};
+  }
+  Cost BackwardCost(Positions) const override {
+    return {.flops = static_cast<double>(result(0).numel()),
+            .bytes = operand(kIds).bytes() + result(0).bytes() +
+                     operand(kTable).bytes()};
+  }
+
+ private:
+  int64_t width() const { return operand(kTable).shape[1]; }
 };
 
 }  // namespace
 
-at::Tensor Embedding(const at::Tensor& ids, Parameter& table,
-                     at::ScalarType out_dtype) {
-  return EmbeddingFunction::apply(table.As(table.master().scalar_type()), ids,
-                                  &table, out_dtype);
+Value Embedding(ProgramBuilder& b, Value ids, Weight table) {
+  const Value t = b.Read(table, b.dtype(OpClass::kMasterWeights));
+  TensorType type = {b.type(ids).shape, b.dtype(OpClass::kResidual)};
+  type.shape.push_back(b.type(t).shape[1]);
+  return b.Add(std::make_unique<EmbeddingOp>(), b.ShortName(table), {ids, t},
+               {std::move(type)})[0];
 }
 
 }  // namespace tessera

@@ -8,7 +8,6 @@
 #include "framework/ops/cross_entropy.h"
 #include "framework/ops/host_loops.h"
 #include "framework/ops/rows.h"
-#include "framework/params/activation_arena.h"
 
 namespace tessera {
 namespace host {
@@ -30,34 +29,34 @@ void ForEachRow(int64_t rows, int64_t width, const Fn& fn) {
 
 }  // namespace
 
-RmsNormOut RmsNormForward(const at::Tensor& x, const at::Tensor& gain,
-                          double eps, at::ScalarType out_dtype) {
-  if (!HasLoops(x) || !HasLoops(gain) || out_dtype != at::kFloat) {
-    return reference::RmsNormForward(x, gain, eps, out_dtype);
+void RmsNormForward(const at::Tensor& x, const at::Tensor& gain, double eps,
+                    const at::Tensor& y, const at::Tensor& r) {
+  if (!HasLoops(x) || !HasLoops(gain) || !HasLoops(y) || !HasLoops(r)) {
+    reference::RmsNormForward(x, gain, eps, y, r);
+    return;
   }
   const int64_t rows = RowCount(x), width = x.size(-1);
-  const RmsNormOut out = {.y = EmptyActivation(x.sizes(), x.options()),
-                          .r = at::empty({rows}, x.options())};
   const float* const from = x.const_data_ptr<float>();
   const float* const gains = gain.const_data_ptr<float>();
-  float* const y = out.y.mutable_data_ptr<float>();
-  float* const r = out.r.mutable_data_ptr<float>();
+  float* const to = y.mutable_data_ptr<float>();
+  float* const inverse = r.mutable_data_ptr<float>();
   ForEachRow(rows, width, [&](int64_t row) {
-    r[row] = Normalize(from + row * width, gains, static_cast<float>(eps),
-                       width, y + row * width);
+    inverse[row] = Normalize(from + row * width, gains, static_cast<float>(eps),
+                             width, to + row * width);
   });
-  return out;
 }
 
-at::Tensor RmsNormBackward(const at::Tensor& dy, const at::Tensor& x,
-                           const at::Tensor& r, const at::Tensor& gain,
-                           const GradTarget& gain_grad) {
-  if (!HasLoops(x) || !HasLoops(gain) || dy.scalar_type() != at::kFloat) {
-    return reference::RmsNormBackward(dy, x, r, gain, gain_grad);
+void RmsNormBackward(const at::Tensor& dy, const at::Tensor& x,
+                     const at::Tensor& r, const at::Tensor& gain,
+                     const GradTarget& gain_grad, const at::Tensor& dx) {
+  if (!HasLoops(x) || !HasLoops(gain) || !HasLoops(r) ||
+      dy.scalar_type() != at::kFloat) {
+    reference::RmsNormBackward(dy, x, r, gain, gain_grad, dx);
+    return;
   }
   const int64_t rows = RowCount(x), width = x.size(-1);
   const at::Tensor dy_rows = dy.contiguous();
-  const at::Tensor dx = at::empty(x.sizes(), x.options());
+  const at::Tensor d_x = dx.defined() ? dx : at::empty_like(x);
   // Sums over so many rows each, whatever the number of threads: the gradient
   // does not depend on it.
   constexpr int64_t kRowsPerSum = 64;
@@ -68,7 +67,7 @@ at::Tensor RmsNormBackward(const at::Tensor& dy, const at::Tensor& x,
   const float* const from = x.const_data_ptr<float>();
   const float* const inverse = r.const_data_ptr<float>();
   const float* const gains = gain.const_data_ptr<float>();
-  float* const to = dx.mutable_data_ptr<float>();
+  float* const to = d_x.mutable_data_ptr<float>();
   float* const dgain =
       partial.defined() ? partial.mutable_data_ptr<float>() : nullptr;
   ForEachRow(sums, kRowsPerSum * width, [&](int64_t sum) {
@@ -81,7 +80,6 @@ at::Tensor RmsNormBackward(const at::Tensor& dy, const at::Tensor& x,
     }
   });
   if (partial.defined()) WriteGrad(gain_grad, partial.sum(0));
-  return dx;
 }
 
 void Rotate(at::Tensor x, const RopeTable& table, int64_t rotated_heads,
@@ -107,17 +105,18 @@ void Rotate(at::Tensor x, const RopeTable& table, int64_t rotated_heads,
   });
 }
 
-at::Tensor SwiGluForward(const at::Tensor& ab) {
-  if (!HasLoops(ab)) return reference::SwiGluForward(ab);
+void SwiGluForward(const at::Tensor& ab, const at::Tensor& h) {
+  if (!HasLoops(ab)) {
+    reference::SwiGluForward(ab, h);
+    return;
+  }
   const int64_t width = ab.size(-1) / 2;
-  const at::Tensor h = EmptyActivation(WithWidth(ab, width), ab.options());
   const float* const from = ab.const_data_ptr<float>();
   float* const to = h.mutable_data_ptr<float>();
   ForEachRow(RowCount(ab), width, [&](int64_t row) {
     const float* const a = from + row * 2 * width;
     SwiGlu(a, a + width, width, to + row * width);
   });
-  return h;
 }
 
 void SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh,
@@ -139,24 +138,25 @@ void SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh,
   });
 }
 
-CrossEntropyOut CrossEntropyForward(const at::Tensor& logits,
-                                    const at::Tensor& targets) {
-  if (!HasLoops(logits)) return reference::CrossEntropyForward(logits, targets);
+void CrossEntropyForward(const at::Tensor& logits, const at::Tensor& targets,
+                         const at::Tensor& loss, const at::Tensor& lse) {
+  if (!HasLoops(logits) || !HasLoops(lse)) {
+    reference::CrossEntropyForward(logits, targets, loss, lse);
+    return;
+  }
   const int64_t rows = logits.size(0), width = logits.size(1);
-  const at::Tensor lse = at::empty({rows}, logits.options());
   const float* const from = logits.const_data_ptr<float>();
   float* const to = lse.mutable_data_ptr<float>();
   ForEachRow(rows, width, [&](int64_t row) {
     to[row] = LogSumExp(from + row * width, width);
   });
-  return {.loss = reference::CrossEntropyLoss(logits, targets, lse),
-          .lse = lse};
+  loss.copy_(reference::CrossEntropyLoss(logits, targets, lse));
 }
 
 void CrossEntropyBackward(const at::Tensor& dloss, const at::Tensor& logits,
                           const at::Tensor& targets, const at::Tensor& lse,
                           at::Tensor dlogits) {
-  if (!HasLoops(logits) || !HasLoops(dlogits)) {
+  if (!HasLoops(logits) || !HasLoops(lse) || !HasLoops(dlogits)) {
     reference::CrossEntropyBackward(dloss, logits, targets, lse, dlogits);
     return;
   }

@@ -10,18 +10,18 @@ namespace tessera {
 // contiguous FP32 tensors, for all else as reference.h has it.
 namespace host {
 
-RmsNormOut RmsNormForward(const at::Tensor& x, const at::Tensor& gain,
-                          double eps, at::ScalarType out_dtype);
-at::Tensor RmsNormBackward(const at::Tensor& dy, const at::Tensor& x,
-                           const at::Tensor& r, const at::Tensor& gain,
-                           const GradTarget& gain_grad);
+void RmsNormForward(const at::Tensor& x, const at::Tensor& gain, double eps,
+                    const at::Tensor& y, const at::Tensor& r);
+void RmsNormBackward(const at::Tensor& dy, const at::Tensor& x,
+                     const at::Tensor& r, const at::Tensor& gain,
+                     const GradTarget& gain_grad, const at::Tensor& dx);
 void Rotate(at::Tensor x, const RopeTable& table, int64_t rotated_heads,
             bool inverse);
-at::Tensor SwiGluForward(const at::Tensor& ab);
+void SwiGluForward(const at::Tensor& ab, const at::Tensor& h);
 void SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh,
                     at::Tensor d_ab);
-CrossEntropyOut CrossEntropyForward(const at::Tensor& logits,
-                                    const at::Tensor& targets);
+void CrossEntropyForward(const at::Tensor& logits, const at::Tensor& targets,
+                         const at::Tensor& loss, const at::Tensor& lse);
 void CrossEntropyBackward(const at::Tensor& dloss, const at::Tensor& logits,
                           const at::Tensor& targets, const at::Tensor& lse,
                           at::Tensor dlogits);

@@ -1,90 +1,127 @@
 #include "framework/ops/linear.h"
 
+#include <memory>
+
 #include "ATen/ATen.h"
-#include "framework/ops/parameter_grad.h"
+#include "framework/base/check.h"
 #include "framework/ops/rows.h"
-#include "framework/ops/saved_memory.h"
-#include "framework/params/activation_arena.h"
-#include "torch/csrc/autograd/custom_function.h"
 
 namespace tessera {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+constexpr int kX = 0, kWeight = 1;
 
-// dW (+)= dy^T x; dy: [rows, out], x: [rows, in].
-void WriteWeightGrad(const GradTarget& target, const at::Tensor& dy,
-                     const at::Tensor& x) {
-  at::Tensor grad = target.grad;
-  const at::Tensor dy_t = dy.t();
-  if (grad.scalar_type() == x.scalar_type()) {
-    if (target.accumulate) {
-      at::addmm_out(grad, grad, dy_t, x);
+// c = a b, or c += a b; rounds once to c's dtype.
+void Multiply(const at::Tensor& a, const at::Tensor& b, bool accumulate,
+              at::Tensor c) {
+  if (c.scalar_type() == a.scalar_type()) {
+    if (accumulate) {
+      at::addmm_out(c, c, a, b);
     } else {
-      at::mm_out(grad, dy_t, x);
+      at::mm_out(c, a, b);
     }
-  } else if (x.is_cuda() && grad.scalar_type() == at::kFloat) {
+  } else if (a.is_cuda() && c.scalar_type() == at::kFloat) {
     // cuBLAS reads narrow operands and keeps its FP32 sums.
-    if (target.accumulate) {
-      at::addmm_out(grad, grad, dy_t, x, at::kFloat);
+    if (accumulate) {
+      at::addmm_out(c, c, a, b, at::kFloat);
     } else {
-      at::mm_out(grad, dy_t, x, at::kFloat);
+      at::mm_out(c, a, b, at::kFloat);
     }
   } else {
     // Products on a CPU have no result wider than their operands.
     const at::ScalarType dtype =
-        at::promote_types(grad.scalar_type(), x.scalar_type());
-    WriteGrad(target, at::mm(dy_t.to(dtype), x.to(dtype)));
+        at::promote_types(c.scalar_type(), a.scalar_type());
+    WriteGrad({c, accumulate}, at::mm(a.to(dtype), b.to(dtype)));
   }
 }
 
-class LinearFunction : public torch::autograd::Function<LinearFunction> {
+class LinearOp : public Op {
  public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
-                            const at::Tensor& weight, Parameter* parameter) {
-    if (weight.requires_grad()) ctx->save_for_backward({x});
-    SaveParameter(ctx, parameter);
-    ctx->saved_data["dtype"] = x.scalar_type();
-    // Written through a 2-D view, so that the result itself is no view and ops
-    // that work in place may follow.
-    // Clear of this weight's gradient: SwiGLU's backward turns its input into
-    // the gradient that is alive while that is written.
-    at::Tensor y = EmptyActivation(WithWidth(x, weight.size(0)), x.options());
-    ReachParameter(*parameter);
-    at::Tensor y_rows = y.view({-1, weight.size(0)});
-    at::mm_out(y_rows, Rows(x), weight.t());
-    return y;
+  explicit LinearOp(bool cuda) : cuda_(cuda) {}
+
+  absl::string_view kind() const override { return "linear"; }
+  std::string kernel() const override { return cuda_ ? "cuBLAS" : "BLAS"; }
+
+  void Forward(const ForwardArgs& args) const override {
+    Multiply(RowsOf(args.operands[kX], in()), args.operands[kWeight].t(),
+             /*accumulate=*/false, RowsOf(args.results[0], out()));
   }
 
-  static variable_list backward(AutogradContext* ctx,
-                                const variable_list& grads) {
-    Parameter& parameter = SavedParameter(ctx);
-    const at::Tensor& dy = grads[0];
-    const at::Tensor dy_rows = Rows(dy);
+  void Backward(const BackwardArgs& args) const override {
+    // Products read operands of one dtype.
+    const at::Tensor dy =
+        RowsOf(args.d_results[0], out()).to(operand(kX).dtype);
     // The weight's gradient first: it is the last that reads x.
-    at::Tensor x;
-    if (ctx->needs_input_grad(1)) {
-      x = ctx->get_saved_variables()[0];
-      WriteWeightGrad(ClaimGrad(parameter), dy_rows, Rows(x));
+    if (const GradTarget& dw = args.d_operands[kWeight]; dw.grad.defined()) {
+      Multiply(dy.t(), RowsOf(args.operands[kX], in()), dw.accumulate, dw.grad);
     }
-    at::Tensor dx;
-    if (ctx->needs_input_grad(0)) {
-      const at::Tensor& weight =
-          parameter.As(ctx->saved_data["dtype"].toScalarType());
-      dx = x.defined() ? TakeGradientMemory(x)
-                       : at::empty(WithWidth(dy, weight.size(1)), dy.options());
-      at::Tensor dx_rows = dx.view({-1, weight.size(1)});
-      at::mm_out(dx_rows, dy_rows, weight);
+    if (const at::Tensor& dx = args.d_operands[kX].grad; dx.defined()) {
+      Multiply(dy, args.operands[kWeight], /*accumulate=*/false,
+               RowsOf(dx, in()));
     }
-    return {dx, at::Tensor(), at::Tensor()};
   }
+
+  BackwardReads ReadsInBackward(Positions wanted) const override {
+    BackwardReads reads;
+    if (wanted.Has(kX)) reads.operands.Add(kWeight);
+    if (wanted.Has(kWeight)) reads.operands.Add(kX);
+    return reads;
+  }
+  bool separable() const override { return true; }
+  std::vector<Overwritable> GradientMayOverwrite(int position) const override {
+    return {{Overwritable::What::kOperand, kX}};
+  }
+
+  int64_t BackwardWorkspaceBytes(Positions wanted) const override {
+    const bool casts = result(0).dtype != operand(kX).dtype;
+    return casts ? TensorType{result(0).shape, operand(kX).dtype}.bytes() : 0;
+  }
+
+  Cost ForwardCost() const override {
+    return {
+        .flops = Flops(), .bytes = ForwardBytes(), .product_flops = Flops()};
+  }
+  Cost BackwardCost(Positions wanted) const override {
+    const double flops =
+        Flops() * ((wanted.Has(kX) ? 1 : 0) + (wanted.Has(kWeight) ? 1 : 0));
+    return {
+        .flops = flops, .bytes = BackwardBytes(wanted), .product_flops = flops};
+  }
+
+ private:
+  int64_t in() const { return operand(kWeight).shape[1]; }
+  int64_t out() const { return operand(kWeight).shape[0]; }
+  double Flops() const {
+    return 2.0 * static_cast<double>(operand(kX).numel()) *
+           static_cast<double>(out());
+  }
+
+  const bool cuda_;
 };
 
 }  // namespace
 
-at::Tensor Linear(const at::Tensor& x, Parameter& weight) {
-  return LinearFunction::apply(x, weight.As(x.scalar_type()), &weight);
+Value Linear(ProgramBuilder& b, Value x, Weight weight,
+             const LinearOptions& options) {
+  const TensorType& from = b.type(x);
+  const Value w = b.Read(weight, from.dtype);
+  const int64_t out = b.type(w).shape[0], in = b.type(w).shape[1];
+  TensorType to = {from.shape, options.dtype.value_or(from.dtype)};
+  int64_t width = 1;
+  while (width < in && !to.shape.empty()) {
+    width *= to.shape.back();
+    to.shape.pop_back();
+  }
+  TESSERA_CHECK(width == in, b.spec(weight).name, ": x is ", ToString(from),
+                ", the weight ", ToString(b.type(w)));
+  if (options.heads.has_value()) {
+    to.shape.push_back(*options.heads);
+    to.shape.push_back(out / *options.heads);
+  } else {
+    to.shape.push_back(out);
+  }
+  return b.Add(std::make_unique<LinearOp>(b.target().device.is_cuda()),
+               b.ShortName(weight), {x, w}, {std::move(to)})[0];
 }
 
 }  // namespace tessera

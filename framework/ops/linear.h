@@ -1,20 +1,29 @@
 #ifndef FRAMEWORK_OPS_LINEAR_H_
 #define FRAMEWORK_OPS_LINEAR_H_
 
-#include "ATen/core/Tensor.h"
-#include "framework/params/parameter_store.h"
+#include <cstdint>
+#include <optional>
+
+#include "framework/program/program.h"
 
 namespace tessera {
 
 // y = x W^T.
-//   x: [..., in], any float dtype that `weight` is kept in
+//   x: [..., in] or [..., heads, in / heads], any float dtype that `weight` is
+//      kept in
 //   weight: [out, in]
-//   returns y: [..., out], x's dtype
-// Backward: dx = dy W; dW = dy^T x is written (=) or added (+=) into
-// weight.grad(), in that buffer's dtype: an FP32 buffer accumulates products
-// of lower-precision operands without rounding in between. dx takes x's memory
-// where nobody else holds x (saved_memory.h).
-at::Tensor Linear(const at::Tensor& x, Parameter& weight);
+//   returns y: [..., out]
+// Backward reads x for dW and W for dx:
+//   dW = dy^T x, in the gradient buffer's dtype: an FP32 buffer accumulates
+//   products of lower-precision operands without rounding in between;
+//   dx = dy W, which may take x's memory, as dW is computed first.
+struct LinearOptions {
+  std::optional<at::ScalarType> dtype;  // of y; absent: x's
+  // y: [..., heads, out / heads]; absent: [..., out].
+  std::optional<int64_t> heads;
+};
+Value Linear(ProgramBuilder& b, Value x, Weight weight,
+             const LinearOptions& options = {});
 
 }  // namespace tessera
 

@@ -40,17 +40,17 @@ void ForEachChunk(const at::Tensor& logits, int64_t chunk_elements,
 
 }  // namespace
 
-RmsNormOut RmsNormForward(const at::Tensor& x, const at::Tensor& gain,
-                          double eps, at::ScalarType out_dtype) {
-  const at::Tensor rows = ToArithmetic(Rows(x));
-  const at::Tensor r = (rows.square().mean(-1) + eps).rsqrt();
-  const at::Tensor y = rows * r.unsqueeze(-1) * gain.to(rows.scalar_type());
-  return {.y = y.to(out_dtype).view(x.sizes()), .r = r};
+void RmsNormForward(const at::Tensor& x, const at::Tensor& gain, double eps,
+                    const at::Tensor& y, const at::Tensor& r) {
+  const at::Tensor rows = Rows(x).to(r.scalar_type());
+  at::Tensor inverse = r;
+  inverse.copy_((rows.square().mean(-1) + eps).rsqrt());
+  Rows(y).copy_(rows * r.unsqueeze(-1) * gain.to(rows.scalar_type()));
 }
 
-at::Tensor RmsNormBackward(const at::Tensor& dy, const at::Tensor& x,
-                           const at::Tensor& r, const at::Tensor& gain,
-                           const GradTarget& gain_grad) {
+void RmsNormBackward(const at::Tensor& dy, const at::Tensor& x,
+                     const at::Tensor& r, const at::Tensor& gain,
+                     const GradTarget& gain_grad, const at::Tensor& dx) {
   const at::ScalarType dtype = r.scalar_type();
   const at::Tensor r_column = r.unsqueeze(-1);
   const at::Tensor dy_rows = Rows(dy).to(dtype);
@@ -58,11 +58,10 @@ at::Tensor RmsNormBackward(const at::Tensor& dy, const at::Tensor& x,
   if (gain_grad.grad.defined()) {
     WriteGrad(gain_grad, (dy_rows * x_hat).sum(0));
   }
+  if (!dx.defined()) return;
   const at::Tensor s = dy_rows * gain.to(dtype);
   const at::Tensor projection = (s * x_hat).mean(-1, /*keepdim=*/true);
-  return (r_column * (s - x_hat * projection))
-      .to(x.scalar_type())
-      .view(x.sizes());
+  Rows(dx).copy_(r_column * (s - x_hat * projection));
 }
 
 void Rotate(at::Tensor x, const RopeTable& table, int64_t rotated_heads,
@@ -87,11 +86,11 @@ void Rotate(at::Tensor x, const RopeTable& table, int64_t rotated_heads,
   }
 }
 
-at::Tensor SwiGluForward(const at::Tensor& ab) {
+void SwiGluForward(const at::Tensor& ab, const at::Tensor& h) {
   const int64_t f = ab.size(-1) / 2;
   const at::Tensor a = ToArithmetic(ab.narrow(-1, 0, f));
   const at::Tensor b = ToArithmetic(ab.narrow(-1, f, f));
-  return (at::silu(a) * b).to(ab.scalar_type());
+  h.copy_(at::silu(a) * b);
 }
 
 void SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh,
@@ -106,17 +105,15 @@ void SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh,
   d_ab.narrow(-1, f, f).copy_(db);
 }
 
-CrossEntropyOut CrossEntropyForward(const at::Tensor& logits,
-                                    const at::Tensor& targets,
-                                    int64_t chunk_elements) {
-  const auto options =
-      logits.options().dtype(ArithmeticDtype(logits.scalar_type()));
-  at::Tensor lse = at::empty({logits.size(0)}, options);
+void CrossEntropyForward(const at::Tensor& logits, const at::Tensor& targets,
+                         const at::Tensor& loss, const at::Tensor& lse,
+                         int64_t chunk_elements) {
+  const at::ScalarType dtype = lse.scalar_type();
   ForEachChunk(logits, chunk_elements, [&](int64_t begin, int64_t rows) {
     lse.narrow(0, begin, rows)
-        .copy_(at::logsumexp(ToArithmetic(logits.narrow(0, begin, rows)), -1));
+        .copy_(at::logsumexp(logits.narrow(0, begin, rows).to(dtype), -1));
   });
-  return {.loss = CrossEntropyLoss(logits, targets, lse), .lse = lse};
+  loss.copy_(CrossEntropyLoss(logits, targets, lse));
 }
 
 at::Tensor CrossEntropyLoss(const at::Tensor& logits, const at::Tensor& targets,
@@ -140,7 +137,8 @@ void CrossEntropyBackward(const at::Tensor& dloss, const at::Tensor& logits,
       return t.narrow(0, begin, rows);
     };
     at::Tensor p =
-        (ToArithmetic(chunk(logits)) - chunk(lse).unsqueeze(1)).exp_();
+        (chunk(logits).to(lse.scalar_type()) - chunk(lse).unsqueeze(1))
+            .exp_();
     p.scatter_add_(1, chunk(picked), minus_one.expand({rows, 1}));
     chunk(dlogits).copy_(p.mul_(chunk(scale)));
   });

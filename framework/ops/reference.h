@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "ATen/core/Tensor.h"
-#include "framework/ops/parameter_grad.h"
 #include "framework/ops/rope.h"
+#include "framework/program/op.h"
 
 namespace tessera {
 
@@ -14,28 +14,19 @@ inline at::ScalarType ArithmeticDtype(at::ScalarType storage) {
   return storage == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-struct RmsNormOut {
-  at::Tensor y;  // x's shape
-  at::Tensor r;  // [rows], arithmetic dtype: 1 / root mean square
-};
-
-struct CrossEntropyOut {
-  at::Tensor loss;  // scalar, arithmetic dtype
-  at::Tensor lse;   // [N], arithmetic dtype: log sum_v exp(logits)
-};
-
-// The ops without autograd, in ATen, on any device and in any float dtype: the
+// The ops' arithmetic in ATen, on any device and in any float dtype: the
 // oracle of cuda_ops.h and host_ops.h, which have the same functions.
 // The equations are those of the ops' own headers.
 namespace reference {
 
-// x: [..., C]; gain: [C].
-RmsNormOut RmsNormForward(const at::Tensor& x, const at::Tensor& gain,
-                          double eps, at::ScalarType out_dtype);
-// Returns dx in x's dtype; writes dg unless `gain_grad.grad` is undefined.
-at::Tensor RmsNormBackward(const at::Tensor& dy, const at::Tensor& x,
-                           const at::Tensor& r, const at::Tensor& gain,
-                           const GradTarget& gain_grad);
+// x: [..., C]; gain: [C]. Writes y, of x's shape, and r, [rows], in whose dtype
+// everything is computed.
+void RmsNormForward(const at::Tensor& x, const at::Tensor& gain, double eps,
+                    const at::Tensor& y, const at::Tensor& r);
+// Writes dx and dg, each unless it is undefined.
+void RmsNormBackward(const at::Tensor& dy, const at::Tensor& x,
+                     const at::Tensor& r, const at::Tensor& gain,
+                     const GradTarget& gain_grad, const at::Tensor& dx);
 
 // x: [B, S, heads, D], contiguous, rotated in place. `inverse` rotates by the
 // opposite angle.
@@ -43,7 +34,7 @@ void Rotate(at::Tensor x, const RopeTable& table, int64_t rotated_heads,
             bool inverse);
 
 // ab: [..., 2F] to h: [..., F].
-at::Tensor SwiGluForward(const at::Tensor& ab);
+void SwiGluForward(const at::Tensor& ab, const at::Tensor& h);
 // Writes d(ab), contiguous; may be ab's own memory.
 void SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh,
                     at::Tensor d_ab);
@@ -53,11 +44,12 @@ void SwiGluBackward(const at::Tensor& ab, const at::Tensor& dh,
 // a device busy.
 inline constexpr int64_t kCrossEntropyChunk = int64_t{1} << 24;
 
-// logits: [N, V]; targets: [N]. Processes chunks of as many rows as have
-// `chunk_elements` logits, at least one.
-CrossEntropyOut CrossEntropyForward(
-    const at::Tensor& logits, const at::Tensor& targets,
-    int64_t chunk_elements = kCrossEntropyChunk);
+// logits: [N, V]; targets: [N]. Writes loss, a scalar, and lse, [N]: log sum_v
+// exp(logits), in whose dtype everything is computed. Processes chunks of as
+// many rows as have `chunk_elements` logits, at least one.
+void CrossEntropyForward(const at::Tensor& logits, const at::Tensor& targets,
+                         const at::Tensor& loss, const at::Tensor& lse,
+                         int64_t chunk_elements = kCrossEntropyChunk);
 // The loss alone, from log sum exp.
 at::Tensor CrossEntropyLoss(const at::Tensor& logits, const at::Tensor& targets,
                             const at::Tensor& lse);

@@ -1,46 +1,50 @@
 #include "framework/ops/residual.h"
 
-#include <utility>
+#include <memory>
 
 #include "ATen/ATen.h"
-#include "framework/params/activation_arena.h"
-#include "torch/csrc/autograd/custom_function.h"
+#include "framework/base/check.h"
 
 namespace tessera {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+constexpr int kX = 0, kDelta = 1;
 
-class AddResidualFunction
-    : public torch::autograd::Function<AddResidualFunction> {
+class AddResidualOp : public Op {
  public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
-                            const at::Tensor& delta) {
-    ctx->saved_data["delta_dtype"] = delta.scalar_type();
-    // Through an alias, as RoPE does. One launch in either case: the sum
-    // converts its narrower operand as it reads.
-    at::Tensor sum = delta.scalar_type() == x.scalar_type()
-                         ? delta.tensor_data()
-                         : EmptyActivation(x.sizes(), x.options());
-    at::add_out(sum, x, delta);
-    return sum;
+  absl::string_view kind() const override { return "add_residual"; }
+  std::string kernel() const override { return "ATen"; }
+
+  // One launch also for two dtypes: the sum converts its narrower operand as it
+  // reads.
+  void Forward(const ForwardArgs& args) const override {
+    at::Tensor sum = args.results[0];
+    at::add_out(sum, args.operands[kX], args.operands[kDelta]);
+  }
+  void Backward(const BackwardArgs& args) const override {
+    args.d_operands[kDelta].grad.copy_(args.d_results[0]);
   }
 
-  static variable_list backward(AutogradContext* ctx,
-                                const variable_list& grads) {
-    at::Tensor d_delta;
-    if (ctx->needs_input_grad(1)) {
-      d_delta = grads[0].to(ctx->saved_data["delta_dtype"].toScalarType());
-    }
-    return {grads[0], d_delta};
+  BackwardReads ReadsInBackward(Positions) const override { return {}; }
+  std::optional<int> PassesGradient(int position) const override {
+    if (operand(position).dtype != result(0).dtype) return std::nullopt;
+    return 0;
+  }
+  std::optional<int> ResultMayOverwrite(int) const override { return kDelta; }
+
+  Cost ForwardCost() const override {
+    return {.flops = static_cast<double>(result(0).numel()),
+            .bytes = ForwardBytes()};
   }
 };
 
 }  // namespace
 
-at::Tensor AddResidual(const at::Tensor& x, at::Tensor delta) {
-  return AddResidualFunction::apply(x, std::move(delta));
+Value AddResidual(ProgramBuilder& b, Value x, Value delta) {
+  const TensorType type = b.type(x);
+  TESSERA_CHECK(type.shape == b.type(delta).shape, "x: ", ToString(type),
+                ", delta: ", ToString(b.type(delta)));
+  return b.Add(std::make_unique<AddResidualOp>(), "add", {x, delta}, {type})[0];
 }
 
 }  // namespace tessera

@@ -1,17 +1,15 @@
 #ifndef FRAMEWORK_OPS_RESIDUAL_H_
 #define FRAMEWORK_OPS_RESIDUAL_H_
 
-#include "ATen/core/Tensor.h"
+#include "framework/program/program.h"
 
 namespace tessera {
 
 // x + delta in x's dtype; delta may have a narrower one (a block's branch
-// under autocast-style precision). Same shapes. Saves nothing. Backward hands
-// the gradient to x as it is and to delta rounded to delta's dtype.
-//
-// Consumes delta: in x's dtype its memory becomes the sum's, so no op may have
-// saved it.
-at::Tensor AddResidual(const at::Tensor& x, at::Tensor delta);
+// under autocast-style precision). Same shapes. Backward reads nothing: the
+// gradient goes to x as it is, and to delta rounded to delta's dtype. The sum
+// may take delta's memory.
+Value AddResidual(ProgramBuilder& b, Value x, Value delta);
 
 }  // namespace tessera
 

@@ -1,57 +1,80 @@
 #include "framework/ops/rms_norm.h"
 
+#include <algorithm>
+#include <memory>
+
 #include "ATen/ATen.h"
 #include "framework/ops/dispatch.h"
-#include "framework/ops/parameter_grad.h"
-#include "framework/params/activation_arena.h"
-#include "torch/csrc/autograd/custom_function.h"
+#include "framework/ops/op_device.h"
 
 namespace tessera {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+constexpr int kX = 0, kGain = 1;  // operands
+constexpr int kY = 0, kR = 1;     // results
 
-struct RmsNormOptions {
-  double eps = 0;
-  at::ScalarType out_dtype = at::kFloat;
-};
-
-class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
+class RmsNormOp : public Op {
  public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
-                            const at::Tensor& gain, Parameter* parameter,
-                            const RmsNormOptions& options) {
-    RmsNormOut out = TESSERA_DISPATCH(x, RmsNormForward, x, gain, options.eps,
-                                      options.out_dtype);
-    // y clear of the gain's gradient: the product behind it may turn y into
-    // the dy that is alive while that is written.
-    ReachParameter(*parameter);
-    ctx->save_for_backward({x, out.r});
-    SaveParameter(ctx, parameter);
-    return out.y;
+  RmsNormOp(double eps, OpDevice device) : eps_(eps), device_(device) {}
+
+  absl::string_view kind() const override { return "rms_norm"; }
+  std::string kernel() const override {
+    return device_.KernelName(operand(kX).dtype);
   }
 
-  static variable_list backward(AutogradContext* ctx,
-                                const variable_list& grads) {
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &r = saved[1];
-    Parameter& parameter = SavedParameter(ctx);
-    const GradTarget gain_grad =
-        ctx->needs_input_grad(1) ? ClaimGrad(parameter) : GradTarget();
-    const at::Tensor dx = TESSERA_DISPATCH(x, RmsNormBackward, grads[0], x, r,
-                                           parameter.master(), gain_grad);
-    return {dx, at::Tensor(), at::Tensor(), at::Tensor()};
+  void Forward(const ForwardArgs& args) const override {
+    TESSERA_DISPATCH(args.operands[kX], RmsNormForward, args.operands[kX],
+                     args.operands[kGain], eps_, args.results[kY],
+                     args.results[kR]);
   }
+
+  void Backward(const BackwardArgs& args) const override {
+    TESSERA_DISPATCH(args.operands[kX], RmsNormBackward, args.d_results[kY],
+                     args.operands[kX], args.results[kR], args.operands[kGain],
+                     args.d_operands[kGain], args.d_operands[kX].grad);
+  }
+
+  BackwardReads ReadsInBackward(Positions) const override {
+    return {.operands = {kX, kGain}, .results = {kR}};
+  }
+
+  int64_t BackwardWorkspaceBytes(Positions wanted) const override {
+    const int64_t width = operand(kX).shape.back();
+    const int64_t rows = operand(kX).numel() / width;
+    // The gain's gradient as partial sums; dx, where nobody wants it.
+    const int64_t groups =
+        device_.cuda ? std::min<int64_t>(rows, 2 * device_.multiprocessors)
+                     : (rows + 63) / 64;
+    return (wanted.Has(kGain) ? groups * width * 4 : 0) +
+           (wanted.Has(kX) ? 0 : operand(kX).bytes());
+  }
+
+  Cost ForwardCost() const override {
+    // x^2, its sum, x r g.
+    return {.flops = 4.0 * static_cast<double>(operand(kX).numel()),
+            .bytes = ForwardBytes()};
+  }
+  Cost BackwardCost(Positions wanted) const override {
+    return {.flops = 9.0 * static_cast<double>(operand(kX).numel()),
+            .bytes = BackwardBytes(wanted)};
+  }
+
+ private:
+  const double eps_;
+  const OpDevice device_;
 };
 
 }  // namespace
 
-at::Tensor RmsNorm(const at::Tensor& x, Parameter& gain, double eps,
-                   at::ScalarType out_dtype) {
-  return RmsNormFunction::apply(
-      x, gain.As(gain.master().scalar_type()), &gain,
-      RmsNormOptions{.eps = eps, .out_dtype = out_dtype});
+Value RmsNorm(ProgramBuilder& b, Value x, Weight gain, double eps) {
+  const TensorType& from = b.type(x);
+  const Value g = b.Read(gain, b.dtype(OpClass::kMasterWeights));
+  return b.Add(
+      std::make_unique<RmsNormOp>(eps, OpDevice::Of(b.target().device)),
+      b.ShortName(gain), {x, g},
+      {{from.shape, b.dtype(OpClass::kActivation)},
+       {{from.numel() / from.shape.back()}, b.dtype(OpClass::kNormStatistics)}},
+      {"", "r"})[0];
 }
 
 }  // namespace tessera

@@ -1,8 +1,7 @@
 #ifndef FRAMEWORK_OPS_RMS_NORM_H_
 #define FRAMEWORK_OPS_RMS_NORM_H_
 
-#include "ATen/core/Tensor.h"
-#include "framework/params/parameter_store.h"
+#include "framework/program/program.h"
 
 namespace tessera {
 
@@ -10,13 +9,12 @@ namespace tessera {
 // Sennrich, "Root Mean Square Layer Normalization", 2019).
 //   x: [..., C], the residual's dtype
 //   gain: [C], read from its master
-//   returns y: [..., C], `out_dtype`
-// Statistics in FP32 (FP64 for FP64 x). Saves x and r (one scalar a row).
-// Backward, with x_hat = x r and s = dy * g:
+//   returns y: [..., C], dtype of OpClass::kActivation
+// Statistics in the dtype of OpClass::kNormStatistics. Backward reads x, the
+// gain and r (one scalar a row); with x_hat = x r and s = dy * g:
 //   dx = r (s - x_hat mean_C(s x_hat))
-//   dg = sum over rows of dy * x_hat, into gain.grad()
-at::Tensor RmsNorm(const at::Tensor& x, Parameter& gain, double eps,
-                   at::ScalarType out_dtype);
+//   dg = sum over rows of dy * x_hat
+Value RmsNorm(ProgramBuilder& b, Value x, Weight gain, double eps);
 
 }  // namespace tessera
 

@@ -1,58 +1,71 @@
 #include "framework/ops/rope.h"
 
+#include <memory>
+
 #include "ATen/ATen.h"
 #include "framework/base/check.h"
 #include "framework/ops/dispatch.h"
-#include "torch/csrc/autograd/custom_function.h"
+#include "framework/ops/op_device.h"
 
 namespace tessera {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+constexpr int kX = 0, kCos = 1, kSin = 2;
 
-// True when nobody but the calling node can see this tensor's memory.
-bool IsSoleOwner(const at::Tensor& t) {
-  return t.use_count() == 1 && t.storage().use_count() == 1 &&
-         t.is_contiguous();
-}
-
-class RopeFunction : public torch::autograd::Function<RopeFunction> {
+class RopeOp : public Op {
  public:
-  // Rotates through an alias with qkv's version counter. Marking qkv dirty
-  // would be the textbook way, but qkv is usually a view of a projection's
-  // result, and for views autograd then copies the whole gradient three times
-  // in the backward pass (CopySlices). The shared counter keeps its safety: an
-  // op that saved qkv before the rotation still fails in its backward.
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv,
-                            const RopeTable& table, int64_t rotated_heads) {
-    ctx->saved_data["cos"] = table.cos;
-    ctx->saved_data["sin"] = table.sin;
-    ctx->saved_data["halved"] = table.layout == RopeLayout::kHalved;
-    ctx->saved_data["rotated_heads"] = rotated_heads;
-    at::Tensor rotated = qkv.tensor_data();
-    TESSERA_DISPATCH(rotated, Rotate, rotated, table, rotated_heads,
-                     /*inverse=*/false);
-    rotated.unsafeGetTensorImpl()->bump_version();
-    return rotated;
+  RopeOp(RopeLayout layout, int64_t rotated_heads, OpDevice device)
+      : layout_(layout), rotated_heads_(rotated_heads), device_(device) {}
+
+  absl::string_view kind() const override { return "rope"; }
+  std::string kernel() const override {
+    return device_.KernelName(operand(kX).dtype);
   }
 
-  // Takes the list by reference: a copy would be a second owner.
-  static variable_list backward(AutogradContext* ctx, variable_list& grads) {
-    const RopeTable table = {
-        .cos = ctx->saved_data["cos"].toTensor(),
-        .sin = ctx->saved_data["sin"].toTensor(),
-        .layout = ctx->saved_data["halved"].toBool() ? RopeLayout::kHalved
-                                                     : RopeLayout::kInterleaved,
-    };
-    at::Tensor dqkv = IsSoleOwner(grads[0])
-                          ? grads[0]
-                          : grads[0].clone(at::MemoryFormat::Contiguous);
-    TESSERA_DISPATCH(dqkv, Rotate, dqkv, table,
-                     ctx->saved_data["rotated_heads"].toInt(),
-                     /*inverse=*/true);
-    return {dqkv, at::Tensor(), at::Tensor()};
+  void Forward(const ForwardArgs& args) const override {
+    RotateInto(args.operands[kX], args.operands, /*inverse=*/false,
+               args.results[0]);
   }
+  void Backward(const BackwardArgs& args) const override {
+    RotateInto(args.d_results[0], args.operands, /*inverse=*/true,
+               args.d_operands[kX].grad);
+  }
+
+  BackwardReads ReadsInBackward(Positions) const override {
+    return {.operands = {kCos, kSin}};
+  }
+  std::optional<int> ResultMayOverwrite(int) const override { return kX; }
+  std::vector<Overwritable> GradientMayOverwrite(int) const override {
+    return {{Overwritable::What::kResultGradient, 0}};
+  }
+
+  Cost ForwardCost() const override {
+    return {.flops = Flops(), .bytes = RotatedBytes()};
+  }
+  Cost BackwardCost(Positions) const override { return ForwardCost(); }
+
+ private:
+  void RotateInto(const at::Tensor& x, absl::Span<const at::Tensor> operands,
+                  bool inverse, at::Tensor out) const {
+    if (!out.is_alias_of(x)) out.copy_(x);
+    const RopeTable table = {
+        .cos = operands[kCos], .sin = operands[kSin], .layout = layout_};
+    TESSERA_DISPATCH(out, Rotate, out, table, rotated_heads_, inverse);
+  }
+
+  // Read and written, in place.
+  int64_t RotatedBytes() const {
+    const TensorType& x = operand(kX);
+    return 2 * x.bytes() / x.shape[2] * rotated_heads_;
+  }
+  double Flops() const {
+    const TensorType& x = operand(kX);
+    return 3.0 * static_cast<double>(x.numel() / x.shape[2] * rotated_heads_);
+  }
+
+  const RopeLayout layout_;
+  const int64_t rotated_heads_;
+  const OpDevice device_;
 };
 
 }  // namespace
@@ -71,14 +84,31 @@ RopeTable RopeTable::Create(int64_t positions, int64_t head_dim, double theta,
           .layout = layout};
 }
 
-at::Tensor Rope(at::Tensor qkv, const RopeTable& table, int64_t rotated_heads) {
-  TESSERA_CHECK(qkv.dim() == 4 && qkv.is_contiguous(),
-                "qkv must be contiguous [B, S, heads, D]");
-  TESSERA_CHECK(qkv.size(1) <= table.cos.size(0), "S: ", qkv.size(1),
-                "; positions in the table: ", table.cos.size(0));
-  TESSERA_CHECK(qkv.size(3) == 2 * table.cos.size(1), "D: ", qkv.size(3));
-  TESSERA_CHECK(rotated_heads <= qkv.size(2), "heads: ", qkv.size(2));
-  return RopeFunction::apply(qkv, table, rotated_heads);
+RopeAngles MakeRopeAngles(ProgramBuilder& b, int64_t positions,
+                          int64_t head_dim, double theta, RopeLayout layout) {
+  const auto table = [=](at::Device device) {
+    return RopeTable::Create(positions, head_dim, theta, layout, device);
+  };
+  const TensorType type = {{positions, head_dim / 2}, at::kFloat};
+  return {.cos = b.Constant("rope.cos", type,
+                            [table](at::Device d) { return table(d).cos; }),
+          .sin = b.Constant("rope.sin", type,
+                            [table](at::Device d) { return table(d).sin; }),
+          .layout = layout};
+}
+
+Value Rope(ProgramBuilder& b, Value qkv, const RopeAngles& angles,
+           int64_t rotated_heads) {
+  const TensorType type = b.type(qkv);
+  const std::vector<int64_t>& table = b.type(angles.cos).shape;
+  TESSERA_CHECK(type.shape.size() == 4, "qkv must be [B, S, heads, D]");
+  TESSERA_CHECK(type.shape[1] <= table[0], "S: ", type.shape[1],
+                "; positions in the table: ", table[0]);
+  TESSERA_CHECK(type.shape[3] == 2 * table[1], "D: ", type.shape[3]);
+  TESSERA_CHECK(rotated_heads <= type.shape[2], "heads: ", type.shape[2]);
+  return b.Add(std::make_unique<RopeOp>(angles.layout, rotated_heads,
+                                        OpDevice::Of(b.target().device)),
+               "rope", {qkv, angles.cos, angles.sin}, {type})[0];
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "ATen/core/Tensor.h"
+#include "framework/program/program.h"
 
 namespace tessera {
 
@@ -23,16 +24,23 @@ struct RopeTable {
                           RopeLayout layout, at::Device device);
 };
 
-// Rotates the first `rotated_heads` heads of a fused projection, in place.
-//   qkv: [B, S, heads, D], contiguous; heads ordered Q, K, V, so that
-//        rotated_heads = H + G leaves V untouched
+// The table as constants of a program, which all layers share.
+struct RopeAngles {
+  Value cos, sin;
+  RopeLayout layout = RopeLayout::kInterleaved;
+};
+RopeAngles MakeRopeAngles(ProgramBuilder& b, int64_t positions,
+                          int64_t head_dim, double theta, RopeLayout layout);
+
+// Rotates the first `rotated_heads` heads of a fused projection.
+//   qkv: [B, S, heads, D]; heads ordered Q, K, V, so that rotated_heads = H + G
+//        leaves V untouched
 //   position 0 of the table belongs to s = 0; S <= table positions
-//   returns qkv, rotated: the same memory. Go on with the result; the argument
-//   still stands for the value before the rotation in autograd's eyes.
-// Arithmetic in FP32 (FP64 for FP64). Saves nothing but the table. Backward
-// rotates the gradient by the opposite angle, in place where nobody else holds
-// it.
-at::Tensor Rope(at::Tensor qkv, const RopeTable& table, int64_t rotated_heads);
+//   returns qkv, rotated, in its own memory where that is free
+// Arithmetic in FP32 (FP64 for FP64). Backward reads the table and rotates the
+// gradient by the opposite angle.
+Value Rope(ProgramBuilder& b, Value qkv, const RopeAngles& angles,
+           int64_t rotated_heads);
 
 }  // namespace tessera
 

@@ -19,6 +19,11 @@ inline at::Tensor Rows(const at::Tensor& x) {
   return x.reshape({-1, x.size(-1)});
 }
 
+// [..., C] or [..., heads, D], contiguous, as [rows, width]; a view.
+inline at::Tensor RowsOf(const at::Tensor& x, int64_t width) {
+  return x.view({-1, width});
+}
+
 // The shape of x but for rows of `width`.
 inline std::vector<int64_t> WithWidth(const at::Tensor& x, int64_t width) {
   std::vector<int64_t> shape = x.sizes().vec();

@@ -1,7 +1,7 @@
 #ifndef FRAMEWORK_OPS_SWIGLU_H_
 #define FRAMEWORK_OPS_SWIGLU_H_
 
-#include "ATen/core/Tensor.h"
+#include "framework/program/program.h"
 
 namespace tessera {
 
@@ -9,10 +9,10 @@ namespace tessera {
 // Transformer", 2020).
 //   ab: [..., 2F], a in the first F columns (W_1 y), b in the rest (W_3 y)
 //   returns h: [..., F], ab's dtype; arithmetic in FP32 (FP64 for FP64)
-// Saves ab only. Backward, sigma = 1 / (1 + exp(-a)):
+// Backward reads ab; sigma = 1 / (1 + exp(-a)):
 //   da = dh b sigma (1 + a (1 - sigma)), db = dh a sigma,
-// in ab's own memory when nobody else holds it by then.
-at::Tensor SwiGlu(const at::Tensor& ab);
+// which may take ab's memory.
+Value SwiGlu(ProgramBuilder& b, Value ab);
 
 }  // namespace tessera
 

@@ -160,11 +160,6 @@ const at::Tensor& Parameter::As(at::ScalarType dtype) const {
   return shadow_;
 }
 
-bool Parameter::ClaimFirstGradWrite() {
-  TESSERA_CHECK(trainable(), name_, " is frozen and has no gradient");
-  return !std::exchange(grad_written_, true);
-}
-
 absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
     const std::vector<ParameterBlockSpec>& blocks,
     const ParameterStoreOptions& options) {
@@ -197,9 +192,9 @@ void ParameterStore::AddBlock(const ParameterBlockSpec& spec,
   };
   auto block = std::make_unique<Parameter>();
   block->name_ = spec.name;
-  block->master_ = view(master_).requires_grad_(spec.trainable);
+  block->master_ = view(master_);
   if (shadow_.defined()) {
-    block->shadow_ = view(shadow_).requires_grad_(spec.trainable);
+    block->shadow_ = view(shadow_);
   }
   if (spec.trainable) {
     block->grad_ = view(grad_);
@@ -224,17 +219,6 @@ Parameter& ParameterStore::Get(absl::string_view block_name) {
   }
   CheckFailed(__FILE__, __LINE__,
               absl::StrCat("no parameter block is named ", block_name));
-}
-
-void ParameterStore::BeginGradients() {
-  for (const auto& block : blocks_) block->grad_written_ = false;
-}
-
-void ParameterStore::ZeroUnwrittenGradients() {
-  for (const auto& block : blocks_) {
-    if (block->trainable() && !block->grad_written_) block->grad_.zero_();
-  }
-  ZeroGradientGaps();
 }
 
 void ParameterStore::ZeroGradientGaps() {

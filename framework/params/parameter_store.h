@@ -51,9 +51,8 @@ class Parameter {
   const std::string& name() const { return name_; }
   bool trainable() const { return grad_.defined(); }
 
-  // The value in `dtype`: the FP32 master or the compute-dtype shadow. A leaf
-  // that requires grad when trainable, so that autograd reaches ops whose
-  // other inputs are constants. Dies when the store keeps no copy in `dtype`.
+  // The value in `dtype`: the FP32 master or the compute-dtype shadow. Dies when
+  // the store keeps no copy in `dtype`.
   const at::Tensor& As(at::ScalarType dtype) const;
   // The value in the compute dtype: the shadow where there is one.
   const at::Tensor& value() const {
@@ -62,19 +61,12 @@ class Parameter {
   const at::Tensor& master() const { return master_; }
 
   // The gradient's place in the flat gradient buffer; undefined when frozen.
-  // Ops write it themselves and return an undefined tensor to autograd.
   const at::Tensor& grad() const { return grad_; }
-
-  // To be called once by every op that is about to write grad(). True for the
-  // first since ParameterStore::BeginGradients(): it must assign (=). False
-  // afterwards (tied weights, further micro-batches): it must add (+=).
-  bool ClaimFirstGradWrite();
 
  private:
   friend class ParameterStore;
   std::string name_;
   at::Tensor master_, shadow_, grad_;
-  bool grad_written_ = false;
 };
 
 // A member's place, for checkpoints and optimizer groups. Elements, not bytes.
@@ -140,12 +132,7 @@ class ParameterStore {
   absl::Span<const ParameterSlice> slices() const { return slices_; }
   int64_t num_parameters() const { return num_parameters_; }
 
-  // Starts a step: the next write to each gradient assigns.
-  void BeginGradients();
-  // After backward: zeroes the gradients that no op wrote in this step, and
-  // the gaps, where activations may have lain (activation_arena.h).
-  void ZeroUnwrittenGradients();
-  // The gaps only.
+  // Zeroes the gaps of grad(), where activations may have lain (lifetime.h).
   void ZeroGradientGaps();
   // shadow = master rounded; after a load. The optimizer keeps it so.
   void RefreshShadow();

@@ -8,6 +8,7 @@
 #include "ATen/ATen.h"
 #include "ATen/CPUGeneratorImpl.h"
 #include "absl/strings/str_cat.h"
+#include "tests/testing/gradient_state.h"
 #include "torch/csrc/autograd/autograd.h"
 
 namespace tessera::testing {
@@ -82,7 +83,7 @@ at::Tensor Numeric(const Objective& objective, const at::Tensor& variable,
     leaves.push_back(input.is_floating_point() ? input.clone().requires_grad_()
                                                : input);
   }
-  if (test_case.store != nullptr) test_case.store->BeginGradients();
+  if (test_case.store != nullptr) BeginGradients(*test_case.store);
   torch::autograd::backward({objective.Tensor(leaves)});
   for (size_t i = 0; i < leaves.size(); ++i) {
     if (!leaves[i].is_floating_point()) continue;

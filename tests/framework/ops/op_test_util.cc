@@ -1,10 +1,12 @@
 #include "tests/framework/ops/op_test_util.h"
 
+#include <map>
 #include <utility>
 
 #include "ATen/ATen.h"
 #include "ATen/CPUGeneratorImpl.h"
 #include "tests/testing/error_budget.h"
+#include "tests/testing/gradient_state.h"
 #include "torch/csrc/autograd/autograd.h"
 
 namespace tessera::testing {
@@ -28,6 +30,19 @@ ParameterStoreOptions Fp64(at::Device device) {
           .gradient = at::kDouble};
 }
 
+namespace {
+
+std::map<const Parameter*, ParameterStore*>& Stores() {
+  static auto* stores = new std::map<const Parameter*, ParameterStore*>();
+  return *stores;
+}
+
+}  // namespace
+
+ParameterStore& StoreOf(const Parameter& parameter) {
+  return *Stores().at(&parameter);
+}
+
 OneParameter MakeParameter(at::IntArrayRef shape,
                            const ParameterStoreOptions& options,
                            bool trainable) {
@@ -39,33 +54,28 @@ OneParameter MakeParameter(at::IntArrayRef shape,
   EXPECT_TRUE(store.ok()) << store.status();
   OneParameter made = {.store = *std::move(store)};
   made.p = &made.store->Get("p");
+  Stores()[made.p] = made.store.get();
   made.p->master().detach().copy_(
       Randn(shape, /*seed=*/1, at::kDouble, options.device));
   made.store->RefreshShadow();
   return made;
 }
 
-namespace {
-
-Evaluation EvaluateWith(const OpFn& fn, const std::vector<at::Tensor>& inputs,
-                        const OneParameter* parameter, bool strided) {
+Evaluation Evaluate(const OpFn& fn, const std::vector<at::Tensor>& inputs,
+                    const OneParameter* parameter) {
   std::vector<at::Tensor> leaves;
   for (const at::Tensor& input : inputs) {
     leaves.push_back(input.detach().clone());
     if (input.is_floating_point()) leaves.back().requires_grad_();
   }
-  if (parameter != nullptr) parameter->store->BeginGradients();
+  if (parameter != nullptr) BeginGradients(*parameter->store);
   Evaluation result = {.y = fn(leaves)};
   // Values that every dtype holds exactly.
-  at::Tensor cotangent = result.y.dim() == 0
-                             ? at::ones_like(result.y)
-                             : Randn(result.y.sizes(), /*seed=*/2,
-                                     at::kBFloat16, result.y.device())
-                                   .to(result.y.scalar_type());
-  if (strided) {
-    cotangent = cotangent.transpose(0, -1).contiguous().transpose(0, -1);
-    EXPECT_FALSE(cotangent.is_contiguous());
-  }
+  const at::Tensor cotangent = result.y.dim() == 0
+                                   ? at::ones_like(result.y)
+                                   : Randn(result.y.sizes(), /*seed=*/2,
+                                           at::kBFloat16, result.y.device())
+                                         .to(result.y.scalar_type());
   torch::autograd::backward({result.y}, {cotangent});
   for (const at::Tensor& leaf : leaves) {
     if (leaf.is_floating_point()) result.grads.push_back(leaf.grad());
@@ -74,24 +84,6 @@ Evaluation EvaluateWith(const OpFn& fn, const std::vector<at::Tensor>& inputs,
     result.grads.push_back(parameter->p->grad().clone());
   }
   return result;
-}
-
-}  // namespace
-
-Evaluation Evaluate(const OpFn& fn, const std::vector<at::Tensor>& inputs,
-                    const OneParameter* parameter) {
-  return EvaluateWith(fn, inputs, parameter, /*strided=*/false);
-}
-
-void ExpectSameBitsForAStridedCotangent(const OpFn& fn,
-                                        const std::vector<at::Tensor>& inputs,
-                                        const OneParameter* parameter) {
-  const Evaluation dense = EvaluateWith(fn, inputs, parameter, false);
-  const Evaluation strided = EvaluateWith(fn, inputs, parameter, true);
-  ASSERT_EQ(dense.grads.size(), strided.grads.size());
-  for (size_t i = 0; i < dense.grads.size(); ++i) {
-    EXPECT_TRUE(BitEqual(strided.grads[i], dense.grads[i])) << "gradient " << i;
-  }
 }
 
 Evaluation EvaluateInFp64(const OpFn& fn,

@@ -33,6 +33,8 @@ struct OneParameter {
 OneParameter MakeParameter(at::IntArrayRef shape,
                            const ParameterStoreOptions& options,
                            bool trainable = true);
+// The store of a parameter that MakeParameter() made.
+ParameterStore& StoreOf(const Parameter& parameter);
 // Master, compute and gradient in FP64 on `device`.
 ParameterStoreOptions Fp64(at::Device device);
 
@@ -48,12 +50,7 @@ using OpFn = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 // gradient follows those of the inputs.
 Evaluation Evaluate(const OpFn& fn, const std::vector<at::Tensor>& inputs,
                     const OneParameter* parameter = nullptr);
-// The gradients for a cotangent of the same values in another memory layout
-// than the result's, as an op behind it may leave it, are the same bits.
-void ExpectSameBitsForAStridedCotangent(
-    const OpFn& fn, const std::vector<at::Tensor>& inputs,
-    const OneParameter* parameter = nullptr);
-// The same as Evaluate() on FP64 copies.
+// The same on FP64 copies.
 Evaluation EvaluateInFp64(const OpFn& fn,
                           const std::vector<at::Tensor>& inputs);
 

@@ -1,4 +1,4 @@
-#include "framework/autograd/recompute_config_validation.h"
+#include "framework/program/recompute_config_validation.h"
 
 #include "absl/strings/str_cat.h"
 

@@ -1,0 +1,219 @@
+#include "tests/framework/ops/ops_as_functions.h"
+
+#include <memory>
+#include <utility>
+
+#include "ATen/ATen.h"
+#include "framework/ops/cross_entropy.h"
+#include "framework/ops/embedding.h"
+#include "framework/ops/linear.h"
+#include "framework/ops/reference.h"
+#include "framework/ops/residual.h"
+#include "framework/ops/rms_norm.h"
+#include "framework/ops/swiglu.h"
+#include "framework/program/executor.h"
+#include "tests/framework/ops/op_test_util.h"
+#include "tests/testing/gradient_state.h"
+#include "torch/csrc/autograd/custom_function.h"
+
+namespace tessera::testing {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+DeviceInfo DeviceOf(at::Device device) {
+  if (device.is_cuda()) return OpenCudaDevice(device.index()).value();
+  return CpuDevice();
+}
+
+// A program of one op, ready to run.
+struct Compiled : torch::CustomClassHolder {
+  explicit Compiled(Program made) : program(std::move(made)) {}
+
+  Program program;
+  std::vector<Value> inputs;
+  Value output;
+  Schedule schedule;
+  std::unique_ptr<ParameterStore> empty;  // where no parameter is read
+  std::unique_ptr<Executor> executor;
+};
+
+c10::intrusive_ptr<Compiled> Compile(const FunctionOfTensors& function,
+                                     const variable_list& inputs,
+                                     at::Device device) {
+  ProgramTarget target;
+  target.device = DeviceOf(device);
+  target.precision = function.precision;
+  ProgramBuilder b(target);
+  std::vector<Value> values;
+  for (const at::Tensor& input : inputs) {
+    values.push_back(b.Input("input",
+                             {input.sizes().vec(), input.scalar_type()},
+                             input.requires_grad()));
+  }
+  Weight weight;
+  if (function.parameter != nullptr) {
+    const Parameter& p = *function.parameter;
+    weight = b.Parameter({.name = p.name(),
+                          .members = {{p.name(), p.master().sizes().vec()}},
+                          .trainable = p.trainable()});
+  }
+  const Value output = function.build(b, values, weight);
+  b.Output(output);
+  auto compiled = c10::make_intrusive<Compiled>(std::move(b).Build().value());
+  compiled->inputs = std::move(values);
+  compiled->output = output;
+  compiled->schedule = TrainingSchedule(compiled->program, output);
+  ParameterStore* store;
+  if (function.parameter != nullptr) {
+    store = &StoreOf(*function.parameter);
+  } else {
+    compiled->empty = ParameterStore::Create({}, {.device = device}).value();
+    store = compiled->empty.get();
+  }
+  compiled->executor = std::make_unique<Executor>(
+      compiled->schedule, PlanLifetimes(compiled->schedule), *store, nullptr);
+  return compiled;
+}
+
+class ProgramFunction : public torch::autograd::Function<ProgramFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const variable_list& inputs,
+                            const at::Tensor& anchor,
+                            const FunctionOfTensors& function) {
+    const at::Device device = function.parameter != nullptr
+                                  ? function.parameter->master().device()
+                                  : inputs[0].device();
+    const auto compiled = Compile(function, inputs, device);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      compiled->executor->SetInput(compiled->inputs[i],
+                                   inputs[i].detach().contiguous());
+    }
+    compiled->executor->RunForward();
+    ctx->saved_data["program"] = c10::IValue::make_capsule(compiled);
+    ctx->saved_data["parameter"] =
+        reinterpret_cast<int64_t>(function.parameter);
+    return compiled->executor->Get(compiled->output);
+  }
+
+  static variable_list backward(AutogradContext* ctx,
+                                const variable_list& grads) {
+    const auto compiled = c10::static_intrusive_pointer_cast<Compiled>(
+        ctx->saved_data["program"].toCapsule());
+    const auto* parameter = reinterpret_cast<const Parameter*>(
+        ctx->saved_data["parameter"].toInt());
+    Executor& executor = *compiled->executor;
+    executor.SetInput(compiled->schedule.loss_gradient, grads[0].contiguous());
+    const bool trains = parameter != nullptr && parameter->trainable();
+    executor.RunBackward(
+        /*accumulate=*/trains && !ClaimFirstGradWrite(*parameter));
+    variable_list gradients(compiled->inputs.size() + 2);
+    for (const auto& [input, gradient] : compiled->schedule.input_gradients) {
+      for (size_t i = 0; i < compiled->inputs.size(); ++i) {
+        if (compiled->inputs[i].index == input) {
+          gradients[i] = executor.Get(gradient);
+        }
+      }
+    }
+    return gradients;
+  }
+};
+
+}  // namespace
+
+at::Tensor RunAsFunction(const FunctionOfTensors& function,
+                         const std::vector<at::Tensor>& inputs) {
+  // Stands for the parameter, whose gradient autograd does not see.
+  const bool trains =
+      function.parameter != nullptr && function.parameter->trainable();
+  const at::Tensor anchor = at::empty({0}).requires_grad_(trains);
+  return ProgramFunction::apply(inputs, anchor, function);
+}
+
+PrecisionPolicy PolicyFor(at::ScalarType dtype, at::ScalarType master) {
+  const at::ScalarType wide = ArithmeticDtype(dtype);
+  PrecisionPolicy policy = PrecisionPolicy::Uniform(dtype);
+  for (const OpClass op : {OpClass::kNormStatistics, OpClass::kLoss,
+                           OpClass::kSoftmax, OpClass::kReduction}) {
+    policy = policy.With(op, wide);
+  }
+  return policy.With(OpClass::kMasterWeights, master);
+}
+
+at::Tensor Linear(const at::Tensor& x, Parameter& weight) {
+  return RunAsFunction(
+      {.build = [](ProgramBuilder& b, const std::vector<Value>& in,
+                   Weight w) { return tessera::Linear(b, in[0], w); },
+       .precision = PolicyFor(x.scalar_type(), weight.master().scalar_type()),
+       .parameter = &weight},
+      {x});
+}
+
+at::Tensor RmsNorm(const at::Tensor& x, Parameter& gain, double eps,
+                   at::ScalarType out_dtype) {
+  return RunAsFunction(
+      {.build = [eps](ProgramBuilder& b, const std::vector<Value>& in,
+                      Weight w) { return tessera::RmsNorm(b, in[0], w, eps); },
+       .precision = PolicyFor(x.scalar_type(), gain.master().scalar_type())
+                        .With(OpClass::kActivation, out_dtype),
+       .parameter = &gain},
+      {x});
+}
+
+at::Tensor Embedding(const at::Tensor& ids, Parameter& table,
+                     at::ScalarType out_dtype) {
+  return RunAsFunction(
+      {.build = [](ProgramBuilder& b, const std::vector<Value>& in,
+                   Weight w) { return tessera::Embedding(b, in[0], w); },
+       .precision = PolicyFor(out_dtype, table.master().scalar_type()),
+       .parameter = &table},
+      {ids});
+}
+
+at::Tensor Rope(const at::Tensor& qkv, const RopeTable& table,
+                int64_t rotated_heads) {
+  return RunAsFunction(
+      {.build =
+           [&](ProgramBuilder& b, const std::vector<Value>& in, Weight) {
+             const TensorType type = {table.cos.sizes().vec(), at::kFloat};
+             const RopeAngles angles = {
+                 .cos = b.Constant("cos", type,
+                                   [&](at::Device) { return table.cos; }),
+                 .sin = b.Constant("sin", type,
+                                   [&](at::Device) { return table.sin; }),
+                 .layout = table.layout};
+             return tessera::Rope(b, in[0], angles, rotated_heads);
+           },
+       .precision = PolicyFor(qkv.scalar_type(), qkv.scalar_type())},
+      {qkv});
+}
+
+at::Tensor SwiGlu(const at::Tensor& ab) {
+  return RunAsFunction(
+      {.build = [](ProgramBuilder& b, const std::vector<Value>& in,
+                   Weight) { return tessera::SwiGlu(b, in[0]); },
+       .precision = PolicyFor(ab.scalar_type(), ab.scalar_type())},
+      {ab});
+}
+
+at::Tensor AddResidual(const at::Tensor& x, const at::Tensor& delta) {
+  return RunAsFunction(
+      {.build = [](ProgramBuilder& b, const std::vector<Value>& in,
+                   Weight) { return tessera::AddResidual(b, in[0], in[1]); },
+       .precision = PolicyFor(x.scalar_type(), x.scalar_type())},
+      {x, delta});
+}
+
+at::Tensor CrossEntropySum(const at::Tensor& logits,
+                           const at::Tensor& targets) {
+  return RunAsFunction(
+      {.build =
+           [](ProgramBuilder& b, const std::vector<Value>& in, Weight) {
+             return tessera::CrossEntropySum(b, in[0], in[1]);
+           },
+       .precision = PolicyFor(logits.scalar_type(), logits.scalar_type())},
+      {logits, targets});
+}
+
+}  // namespace tessera::testing

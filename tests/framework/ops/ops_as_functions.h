@@ -1,0 +1,47 @@
+#ifndef TESTS_FRAMEWORK_OPS_OPS_AS_FUNCTIONS_H_
+#define TESTS_FRAMEWORK_OPS_OPS_AS_FUNCTIONS_H_
+
+#include <functional>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "framework/ops/rope.h"
+#include "framework/params/parameter_store.h"
+#include "framework/program/program.h"
+
+namespace tessera::testing {
+
+// Ops as differentiable functions of tensors, so that tests can compare them
+// with LibTorch's autograd: each call builds a program of one op, runs it with
+// an Executor, and runs its backward when autograd asks for it. Parameters'
+// gradients are written (=) or added (+=) as tests/testing/gradient_state.h
+// says.
+at::Tensor Linear(const at::Tensor& x, Parameter& weight);
+at::Tensor RmsNorm(const at::Tensor& x, Parameter& gain, double eps,
+                   at::ScalarType out_dtype);
+at::Tensor Embedding(const at::Tensor& ids, Parameter& table,
+                     at::ScalarType out_dtype);
+at::Tensor Rope(const at::Tensor& qkv, const RopeTable& table,
+                int64_t rotated_heads);
+at::Tensor SwiGlu(const at::Tensor& ab);
+at::Tensor AddResidual(const at::Tensor& x, const at::Tensor& delta);
+at::Tensor CrossEntropySum(const at::Tensor& logits, const at::Tensor& targets);
+
+// Any program of one result. `build` gets a value for each input, and the
+// parameter if there is one.
+struct FunctionOfTensors {
+  std::function<Value(ProgramBuilder& b, const std::vector<Value>& inputs,
+                      Weight weight)>
+      build;
+  PrecisionPolicy precision;
+  Parameter* parameter = nullptr;
+};
+at::Tensor RunAsFunction(const FunctionOfTensors& function,
+                         const std::vector<at::Tensor>& inputs);
+// `storage` classes in every op's place: a policy for tensors of `dtype` whose
+// statistics and losses are at least FP32.
+PrecisionPolicy PolicyFor(at::ScalarType dtype, at::ScalarType master);
+
+}  // namespace tessera::testing
+
+#endif  // TESTS_FRAMEWORK_OPS_OPS_AS_FUNCTIONS_H_
