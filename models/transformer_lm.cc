@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "attention_backends/naive/naive_backend.h"
 #include "framework/base/status_macros.h"
 #include "framework/ops/cross_entropy.h"
 #include "framework/ops/embedding.h"
@@ -35,7 +36,7 @@ Trunk Blocks(ProgramBuilder& b, Value ids, const LmOptions& options) {
                 m.tied_head ? Init::kTiedEmbedding : Init::kEmbedding);
   const BlockOptions block = {
       .shape = m,
-      .angles = MakeRopeAngles(b, m.context, m.head_dim(), m.rope_theta,
+      .angles = MakeRopeAngles(b, options.sequence, m.head_dim(), m.rope_theta,
                                m.rope_layout),
       .attention = {.scale = 1 / std::sqrt(static_cast<double>(m.head_dim())),
                     .backend = options.backend,
@@ -80,6 +81,24 @@ AttentionProblem AttentionProblemOf(const ModelShape& shape, int64_t batch,
           .deterministic = target.deterministic,
           .cuda = target.device.is_cuda(),
           .compute_capability = target.device.compute_capability};
+}
+
+absl::StatusOr<std::vector<ParameterBlockSpec>> LmParameters(
+    const ModelShape& shape, const std::vector<std::string>& frozen) {
+  // The same for every batch, backend and dtype.
+  const NaiveBackend backend;
+  const ProgramTarget target = {
+      .precision = PrecisionPolicy::Uniform(at::kFloat), .frozen = frozen};
+  ASSIGN_OR_RETURN(
+      LossProgram loss,
+      BuildLossProgram({.shape = shape,
+                        .batch = 1,
+                        .sequence = 1,
+                        .backend = &backend,
+                        .attention = AttentionProblemOf(
+                            shape, 1, 1, /*needs_grad=*/true, target)},
+                       target));
+  return loss.program.parameters();
 }
 
 absl::StatusOr<LossProgram> BuildLossProgram(const LmOptions& options,

@@ -2,6 +2,8 @@
 #define MODELS_TRANSFORMER_LM_H_
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "attention_backends/attention_backend.h"
@@ -30,6 +32,12 @@ AttentionProblem AttentionProblemOf(const ModelShape& shape, int64_t batch,
                                     int64_t sequence, bool needs_grad,
                                     const ProgramTarget& target);
 
+// The parameter blocks of a model in the order in which its programs read them.
+// InvalidArgument for a pattern of `frozen` that matches no parameter, or part
+// of a fused block.
+absl::StatusOr<std::vector<ParameterBlockSpec>> LmParameters(
+    const ModelShape& shape, const std::vector<std::string>& frozen);
+
 // The sum of the next-token losses of one micro-batch, in nats.
 struct LossProgram {
   Program program;
@@ -44,8 +52,8 @@ absl::StatusOr<LossProgram> BuildLossProgram(const LmOptions& options,
 struct NextTokenProgram {
   Program program;
   Value ids;  // [B, S], int64
-  Value
-      position;  // [1], int64: the token; what stands after it changes nothing
+  // [1], int64: the token's place. What stands after it changes nothing.
+  Value position;
   Value logits;  // [B, 1, V]
 };
 absl::StatusOr<NextTokenProgram> BuildNextTokenProgram(

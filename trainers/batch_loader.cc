@@ -13,13 +13,12 @@ namespace {
 
 // Page-locked for a GPU, so that the copy runs while the host goes on; the
 // allocator keeps the block until it is done.
-at::Tensor ToDevice(const std::vector<int64_t>& values, const Batch& batch,
-                    c10::Device device) {
-  at::Tensor host =
-      at::empty({batch.batch, batch.context},
-                at::dtype(at::kLong).pinned_memory(device.is_cuda()));
+at::Tensor HostTensor(const std::vector<int64_t>& values, const Batch& batch,
+                      bool page_locked) {
+  at::Tensor host = at::empty({batch.batch, batch.context},
+                              at::dtype(at::kLong).pinned_memory(page_locked));
   std::copy(values.begin(), values.end(), host.data_ptr<int64_t>());
-  return host.to(device, /*non_blocking=*/true);
+  return host;
 }
 
 }  // namespace
@@ -36,8 +35,9 @@ absl::StatusOr<StepBatch> BatchLoader::Load(int64_t first_sample,
     RETURN_IF_ERROR(source_->Fill(request, &batch));
     step.valid_targets = batch.global_valid_targets;
     RETURN_IF_ERROR(StatusFromTorch([&] {
-      step.micro_batches.push_back({ToDevice(batch.ids, batch, device_),
-                                    ToDevice(batch.targets, batch, device_)});
+      step.micro_batches.push_back(
+          {HostTensor(batch.ids, batch, page_locked_),
+           HostTensor(batch.targets, batch, page_locked_)});
     }));
   }
   return step;

@@ -10,15 +10,15 @@
 
 namespace tessera {
 
-// Brings this rank's share of a global batch to its device. The copies are
-// ordered on the current stream; the host does not wait for them.
+// Makes this rank's share of a global batch, in host memory from which a device
+// can copy while the host goes on.
 class BatchLoader {
  public:
   // `request` says how a global batch is shared; its samples are set by
   // Load(). `source` outlives the loader.
   BatchLoader(const DataSource* source, BatchRequest request,
               c10::Device device)
-      : source_(source), request_(request), device_(device) {}
+      : source_(source), request_(request), page_locked_(device.is_cuda()) {}
 
   // The batch of samples [first_sample, first_sample + global_batch), those
   // from `end_sample` on as padding.
@@ -33,7 +33,7 @@ class BatchLoader {
  private:
   const DataSource* const source_;
   const BatchRequest request_;
-  const c10::Device device_;
+  const bool page_locked_;
 };
 
 }  // namespace tessera

@@ -44,22 +44,14 @@ ABSL_FLAG(std::string, device, "",
 namespace tessera {
 namespace {
 
-// The config of a run as one that trains nothing needs it: a single sequence,
-// no gradients, and where the device is another, what runs there.
-RunConfig ForGeneration(RunConfig config) {
-  config.mutable_training()->set_batch_size(1);
-  config.mutable_training()->set_micro_batches(1);
-  config.mutable_training()->set_deterministic(false);
-  config.mutable_attention()->Clear();
-  config.mutable_recompute()->Clear();
-  config.mutable_model()->clear_frozen();
-  config.mutable_model()->add_frozen(std::string("*"));
-  const PrecisionConfig::Mode mode = config.precision().mode();
-  if (config.training().device() == TrainingConfig::CPU &&
+// The precision of a run, or where that needs a GPU and the device is another,
+// one that does not.
+void UsePrecisionOfDevice(RunConfig* config) {
+  const PrecisionConfig::Mode mode = config->precision().mode();
+  if (config->training().device() == TrainingConfig::CPU &&
       (mode == PrecisionConfig::TF32 || mode == PrecisionConfig::FP16)) {
-    config.mutable_precision()->set_mode(PrecisionConfig::FP32);
+    config->mutable_precision()->set_mode(PrecisionConfig::FP32);
   }
-  return config;
 }
 
 // The config of a checkpoint. It may have been changed since it was written, so
@@ -116,26 +108,28 @@ absl::Status Run() {
     config.mutable_training()->set_device(value);
   }
   if (config.training().device() == TrainingConfig::CUDA) {
-    // PlanRun() opens it too, but would tell of a flag of `train`.
+    // PlanGeneration() opens it too, but would tell of a flag of `train`.
     RETURN_IF_ERROR(OpenCudaDevice(0, "--device=CPU").status());
   }
   std::unique_ptr<Tokenizer> tokenizer;  // null for token ids
   if (prompt_tokens.empty()) {
     ASSIGN_OR_RETURN(tokenizer, TokenizerOf(*checkpoint));
   }
-  ASSIGN_OR_RETURN(const RunPlan plan,
-                   PlanRun(ForGeneration(config), WorldInfo()));
-  ASSIGN_OR_RETURN(const BuiltModel built, BuildModel(plan, nullptr));
-  RETURN_IF_ERROR(RestoreParameters(*checkpoint, built.parameters.get()));
+  UsePrecisionOfDevice(&config);
+  ASSIGN_OR_RETURN(const RunPlan plan, PlanGeneration(config));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ParameterStore> parameters,
+                   MakeParameters(plan));
+  RETURN_IF_ERROR(RestoreParameters(*checkpoint, parameters.get()));
+  NextTokenModel model(plan, *parameters);
   if (tokenizer == nullptr) {
     ASSIGN_OR_RETURN(const std::vector<int64_t> ids,
-                     SampleTokens(*built.model, prompt_tokens, sampling));
+                     SampleTokens(model, prompt_tokens, sampling));
     absl::PrintF("%s\n", absl::StrJoin(ids, ","));
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const std::string text,
-                   SampleText(*built.model, *tokenizer,
-                              absl::GetFlag(FLAGS_prompt), sampling));
+  ASSIGN_OR_RETURN(
+      const std::string text,
+      SampleText(model, *tokenizer, absl::GetFlag(FLAGS_prompt), sampling));
   absl::PrintF("%s\n", text);
   return absl::OkStatus();
 }

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "attention_backends/attention_config_validation.h"
-#include "framework/autograd/recompute_config_validation.h"
 #include "framework/checkpoint/checkpoint_config_validation.h"
 #include "framework/data/data_config_validation.h"
 #include "framework/data/tokenizer.h"
@@ -20,8 +19,11 @@
 #include "framework/optim/schedule.h"
 #include "framework/params/parameter_store.h"
 #include "framework/precision/precision_config_validation.h"
+#include "framework/program/execution_config_validation.h"
+#include "framework/program/recompute_config_validation.h"
 #include "models/model_config_validation.h"
 #include "models/model_shape.h"
+#include "models/transformer_lm.h"
 
 namespace tessera {
 namespace {
@@ -119,19 +121,18 @@ void ValidatePatterns(const RunConfig& config, const Violations& violations) {
   std::vector<Violation> broken;
   Validate(config.model(), Violations(&broken));
   if (!broken.empty()) return;  // without a model there are no names
-  ModelShape shape = ModelShape::FromConfig(config.model());
+  const ModelShape shape = ModelShape::FromConfig(config.model());
   std::vector<std::string> frozen;
   for (int i = 0; i < config.model().frozen_size(); ++i) {
-    shape.frozen = {config.model().frozen(i)};
-    const absl::Status status = TransformerParameters(shape).status();
+    const absl::Status status =
+        LmParameters(shape, {config.model().frozen(i)}).status();
     violations.Check(status.ok(), absl::StrCat("model.frozen[", i, "]"),
                      absl::StripPrefix(status.message(), "model.frozen "));
     if (status.ok()) frozen.push_back(config.model().frozen(i));
   }
   const AdamWConfig& adamw = config.optimizer().adamw();
   if (adamw.groups().empty()) return;
-  shape.frozen = std::move(frozen);
-  ValidateGroups(adamw, *PlaceParameters(*TransformerParameters(shape)),
+  ValidateGroups(adamw, PlaceParameters(*LmParameters(shape, frozen))->slices,
                  violations.In("optimizer.adamw"));
 }
 
@@ -154,6 +155,7 @@ void Validate(const RunConfig& config, Violations violations) {
   Validate(config.precision(), violations.In("precision"));
   Validate(config.attention(), violations.In("attention"));
   Validate(config.recompute(), violations.In("recompute"));
+  Validate(config.execution(), violations.In("execution"));
   Validate(config.checkpoint(), violations.In("checkpoint"));
   Validate(config.observe(), violations.In("observe"));
   ValidatePrecisionOnDevice(config, violations);

@@ -3,13 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "attention_backends/auto_order.h"
 #include "attention_backends/backend_table.h"
 #include "framework/base/status_macros.h"
-#include "framework/base/torch_status.h"
-#include "framework/observe/flops.h"
 #include "framework/observe/format.h"
 #include "trainers/memory_plan.h"
 
@@ -37,49 +34,6 @@ absl::StatusOr<int64_t> MicroBatchSize(const TrainingConfig& training,
         parts));
   }
   return training.batch_size() / parts;
-}
-
-AttentionProblem ProblemOf(const RunPlan& plan) {
-  return {.b = plan.micro_batch,
-          .s = plan.shape.context,
-          .t = plan.shape.context,
-          .h = plan.shape.heads,
-          .g = plan.shape.kv_heads,
-          .d = plan.shape.head_dim(),
-          .dtype = plan.precision[OpClass::kAttention],
-          .mask = MaskKind::kCausal,
-          .needs_grad =
-              std::any_of(plan.parameters.begin(), plan.parameters.end(),
-                          [](const auto& block) { return block.trainable; }),
-          .deterministic = plan.config.training().deterministic(),
-          .cuda = plan.device.is_cuda(),
-          .compute_capability = plan.device.compute_capability};
-}
-
-FlopsShape FlopsShapeOf(const RunPlan& plan) {
-  const ModelShape& m = plan.shape;
-  FlopsShape flops = {.parameters = plan.num_parameters,
-                      .embedding_parameters = m.vocab * m.d_model,
-                      .tied_head = m.tied_head,
-                      .layers = m.layers,
-                      .attention_width = m.heads * m.head_dim(),
-                      .context = m.context};
-  const ParameterBlockSpec& embedding = plan.parameters.front();
-  bool differentiates = embedding.trainable;  // something so far is trained
-  const auto multiply = [&](const ParameterBlockSpec& block) {
-    const int64_t count = CountParameters(block);
-    if (!block.trainable) flops.frozen += count;
-    if (!differentiates) flops.without_input_gradient += count;
-    differentiates |= block.trainable;
-  };
-  for (size_t i = 1; i < plan.parameters.size(); ++i) {
-    multiply(plan.parameters[i]);
-    if (absl::EndsWith(plan.parameters[i].name, ".attn.qkv")) {
-      flops.forward_only_layers += !differentiates;
-    }
-  }
-  if (m.tied_head) multiply(embedding);
-  return flops;
 }
 
 // Refuses a plan that cannot fit.
@@ -113,39 +67,120 @@ std::string LeanerAttention(const RunPlan& plan) {
   return "";
 }
 
-}  // namespace
-
-absl::StatusOr<RunPlan> PlanRun(const RunConfig& config,
-                                const WorldInfo& world) {
+// What training and generation plan alike.
+absl::StatusOr<RunPlan> BeginPlan(
+    const RunConfig& config, const WorldInfo& world,
+    const std::optional<DeviceInfo>& planned_device) {
   RunPlan plan;
   plan.config = config;
   plan.world = world;
-  ASSIGN_OR_RETURN(plan.device, OpenDevice(config.training(), world));
+  if (planned_device.has_value()) {
+    plan.device = *planned_device;
+  } else {
+    ASSIGN_OR_RETURN(plan.device, OpenDevice(config.training(), world));
+  }
   ASSIGN_OR_RETURN(plan.precision,
                    PrecisionPolicy::Create(config.precision(),
                                            config.training().micro_batches(),
                                            plan.device.is_cuda()));
   plan.shape = ModelShape::FromConfig(config.model());
-  ASSIGN_OR_RETURN(plan.parameters, TransformerParameters(plan.shape));
-  plan.num_parameters = CountParameters(plan.shape);
-  ASSIGN_OR_RETURN(plan.micro_batch, MicroBatchSize(config.training(), world));
-  plan.attention = ProblemOf(plan);
-  ASSIGN_OR_RETURN(plan.backend,
-                   SelectBackend(config.attention(), plan.attention));
-  plan.memory =
-      PlanMemory({.shape = plan.shape,
-                  .parameters = plan.parameters,
-                  .precision = &plan.precision,
-                  .backend = plan.backend.backend,
-                  .attention = plan.attention,
-                  .recompute = config.recompute(),
-                  .micro_batches = config.training().micro_batches()});
+  return plan;
+}
+
+absl::Status ChooseBackend(int64_t batch, bool needs_grad, RunPlan* plan) {
+  plan->attention = AttentionProblemOf(plan->shape, batch, plan->shape.context,
+                                       needs_grad, TargetOf(*plan));
+  ASSIGN_OR_RETURN(plan->backend,
+                   SelectBackend(plan->config.attention(), plan->attention));
+  return absl::OkStatus();
+}
+
+LmOptions LmOptionsOf(const RunPlan& plan) {
+  return {.shape = plan.shape,
+          .batch = plan.attention.b,
+          .sequence = plan.attention.s,
+          .backend = plan.backend.backend,
+          .attention = plan.attention};
+}
+
+void SetParameters(std::vector<ParameterBlockSpec> parameters, RunPlan* plan) {
+  plan->parameters = std::move(parameters);
+  plan->num_parameters = CountParameters(plan->parameters);
+}
+
+// Refuses what cannot fit.
+absl::Status SetMemory(PlannedMemory planned, RunPlan* plan) {
+  plan->memory = planned.report;
+  plan->memory_peak = std::move(planned.peak);
   // The ranks of a machine without GPUs share its memory.
-  plan.memory.capacity =
-      plan.device.total_bytes /
-      (plan.device.is_cuda() ? 1 : std::max(1, world.local_world_size));
-  plan.flops_per_token = TrainingFlopsPerToken(FlopsShapeOf(plan));
-  RETURN_IF_ERROR(CheckFits(plan));
+  plan->memory.capacity =
+      plan->device.total_bytes /
+      (plan->device.is_cuda() ? 1 : std::max(1, plan->world.local_world_size));
+  return CheckFits(*plan);
+}
+
+}  // namespace
+
+ProductKind ProductKindOf(const PrecisionPolicy& precision) {
+  if (c10::elementSize(precision[OpClass::kMatmul]) == 2) {
+    return ProductKind::kHalf;
+  }
+  return precision.allows_tf32() ? ProductKind::kTf32 : ProductKind::kFp32;
+}
+
+ProgramTarget TargetOf(const RunPlan& plan) {
+  const auto& frozen = plan.config.model().frozen();
+  return {.device = plan.device,
+          .precision = plan.precision,
+          .deterministic = plan.config.training().deterministic(),
+          .frozen = {frozen.begin(), frozen.end()}};
+}
+
+absl::StatusOr<RunPlan> PlanRun(
+    const RunConfig& config, const WorldInfo& world,
+    const std::optional<DeviceInfo>& planned_device) {
+  const TrainingConfig& training = config.training();
+  ASSIGN_OR_RETURN(RunPlan plan, BeginPlan(config, world, planned_device));
+  ASSIGN_OR_RETURN(plan.micro_batch, MicroBatchSize(training, world));
+  RETURN_IF_ERROR(ChooseBackend(plan.micro_batch, /*needs_grad=*/true, &plan));
+  ASSIGN_OR_RETURN(plan.step,
+                   PlanStep({.lm = LmOptionsOf(plan),
+                             .micro_batches = training.micro_batches(),
+                             .recompute = config.recompute(),
+                             .execution = config.execution()},
+                            TargetOf(plan)));
+  SetParameters(plan.step->loss.program.parameters(), &plan);
+  if (std::none_of(plan.parameters.begin(), plan.parameters.end(),
+                   [](const auto& block) { return block.trainable; })) {
+    return absl::InvalidArgumentError(
+        "model.frozen leaves nothing to train: its patterns match every "
+        "parameter; remove or narrow one of them");
+  }
+  plan.flops_per_token = ModelFlopsPerToken(*plan.step);
+  ASSIGN_OR_RETURN(PlannedMemory memory,
+                   PlanTrainingMemory(*plan.step, plan.precision, plan.device));
+  RETURN_IF_ERROR(SetMemory(std::move(memory), &plan));
+  return plan;
+}
+
+absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained) {
+  RunConfig config = trained;
+  config.mutable_model()->clear_frozen();
+  config.mutable_training()->set_batch_size(1);
+  config.mutable_training()->set_micro_batches(1);
+  config.mutable_training()->set_deterministic(false);
+  config.clear_attention();
+  config.clear_recompute();
+  ASSIGN_OR_RETURN(RunPlan plan, BeginPlan(config, WorldInfo(), std::nullopt));
+  plan.micro_batch = 1;
+  RETURN_IF_ERROR(ChooseBackend(1, /*needs_grad=*/false, &plan));
+  ASSIGN_OR_RETURN(const NextTokenProgram next,
+                   BuildNextTokenProgram(LmOptionsOf(plan), TargetOf(plan)));
+  SetParameters(next.program.parameters(), &plan);
+  ASSIGN_OR_RETURN(PlannedMemory memory,
+                   PlanForwardMemory(ForwardSchedule(next.program),
+                                     plan.precision, plan.device));
+  RETURN_IF_ERROR(SetMemory(std::move(memory), &plan));
   return plan;
 }
 
@@ -168,28 +203,15 @@ absl::Status ExplainOutOfMemory(const RunPlan& plan, absl::Status status) {
       OutOfMemoryMessage(status.message(), plan.memory, MemoryChoicesOf(plan)));
 }
 
-absl::StatusOr<BuiltModel> BuildModel(const RunPlan& plan,
-                                      PhaseObserver* phases) {
-  BuiltModel built;
-  ASSIGN_OR_RETURN(
-      built.parameters,
-      ParameterStore::Create(
-          plan.parameters,
-          {.device = plan.device.device,
-           .master = plan.precision[OpClass::kMasterWeights],
-           .compute = plan.precision[OpClass::kWeights],
-           .gradient = plan.precision[OpClass::kGradient],
-           .seed = static_cast<uint64_t>(plan.config.training().seed())}));
-  RETURN_IF_ERROR(StatusFromTorch([&] {
-    built.model = std::make_unique<TransformerLm>(
-        BlockContext{.shape = plan.shape,
-                     .precision = plan.precision,
-                     .backend = plan.backend.backend,
-                     .deterministic = plan.attention.deterministic,
-                     .phases = phases},
-        *built.parameters, plan.config.recompute());
-  }));
-  return built;
+absl::StatusOr<std::unique_ptr<ParameterStore>> MakeParameters(
+    const RunPlan& plan) {
+  return ParameterStore::Create(
+      plan.parameters,
+      {.device = plan.device.device,
+       .master = plan.precision[OpClass::kMasterWeights],
+       .compute = plan.precision[OpClass::kWeights],
+       .gradient = plan.precision[OpClass::kGradient],
+       .seed = static_cast<uint64_t>(plan.config.training().seed())});
 }
 
 }  // namespace tessera

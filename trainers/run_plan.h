@@ -3,13 +3,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "attention_backends/backend_table.h"
-#include "framework/base/phase_observer.h"
 #include "framework/cuda/device.h"
+#include "framework/cuda/device_spec.h"
 #include "framework/dist/world.h"
 #include "framework/observe/memory_report.h"
 #include "framework/params/parameter_store.h"
@@ -17,11 +18,12 @@
 #include "models/model_shape.h"
 #include "models/transformer_lm.h"
 #include "trainers/run_config.pb.h"
+#include "trainers/step_plan.h"
 
 namespace tessera {
 
-// What follows from a config on this machine, decided before anything is
-// allocated: `--dry_run` prints it, every program builds from it.
+// What follows from a config on a device, decided before anything is allocated:
+// `--dry_run` prints it, every program builds from it.
 struct RunPlan {
   RunConfig config;
   WorldInfo world;
@@ -33,26 +35,39 @@ struct RunPlan {
   int64_t micro_batch = 0;     // sequences of one rank's micro-batch
   AttentionProblem attention;  // of such a micro-batch
   BackendChoice backend;
-  MemoryReport memory;  // predicted, of this rank's device
-  // Floating-point operations of the model for one token, forward and
-  // backward (framework/observe/flops.h).
+  std::shared_ptr<const StepPlan> step;  // null where nothing is trained
+  MemoryReport memory;  // predicted, of this rank's device at its fullest
+  // What runs at that moment: "the backward of block_0/ffn/w13".
+  std::string memory_peak;
+  // ModelFlopsPerToken(); 0 where nothing is trained.
   double flops_per_token = 0;
 
-  // False where model.frozen covers everything: such a plan only generates.
-  bool trains() const { return attention.needs_grad; }
   int64_t tokens_per_step() const {
     return config.training().batch_size() * shape.context;
   }
 };
 
-// `config` has passed LoadRunConfig(). FailedPrecondition for a device that is
-// not there; InvalidArgument for a batch that the ranks cannot share, a
-// precision that the device does not support or a pattern of model.frozen that
-// matches no parameter; Unimplemented for a backend that does not support the
-// problem; ResourceExhausted for a plan larger than the device's memory, with
-// what would fit.
-absl::StatusOr<RunPlan> PlanRun(const RunConfig& config,
-                                const WorldInfo& world);
+// Plans a training run. `config` has passed LoadRunConfig(). `planned_device`
+// stands for a device that need not be there; without it the config's is
+// opened. FailedPrecondition for a device that is not there; InvalidArgument
+// for a batch that the ranks cannot share, a precision that the device does not
+// support, a pattern of model.frozen that matches no parameter, or patterns
+// that leave nothing to train; Unimplemented for a backend that does not
+// support the problem; ResourceExhausted for a plan larger than the device's
+// memory, with what would fit.
+absl::StatusOr<RunPlan> PlanRun(
+    const RunConfig& config, const WorldInfo& world,
+    const std::optional<DeviceInfo>& planned_device = std::nullopt);
+
+// Plans a program that only continues sequences, one at a time, with the model
+// of `config`. What speaks of training in it is ignored.
+absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& config);
+
+// How the matrix products of a policy are computed.
+ProductKind ProductKindOf(const PrecisionPolicy& precision);
+
+// What the model's programs are built for.
+ProgramTarget TargetOf(const RunPlan& plan);
 
 // What the plan's memory depends on, for messages about it.
 MemoryChoices MemoryChoicesOf(const RunPlan& plan);
@@ -61,15 +76,9 @@ MemoryChoices MemoryChoicesOf(const RunPlan& plan);
 // memory, the plan by category and the config fields that would help.
 absl::Status ExplainOutOfMemory(const RunPlan& plan, absl::Status status);
 
-struct BuiltModel {
-  std::unique_ptr<ParameterStore> parameters;
-  std::unique_ptr<TransformerLm> model;
-};
-
-// Allocates and initialises the parameters and makes the model over them.
-// `phases` may be null and outlives the model.
-absl::StatusOr<BuiltModel> BuildModel(const RunPlan& plan,
-                                      PhaseObserver* phases);
+// Allocates and initialises the parameters.
+absl::StatusOr<std::unique_ptr<ParameterStore>> MakeParameters(
+    const RunPlan& plan);
 
 }  // namespace tessera
 

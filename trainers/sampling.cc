@@ -1,7 +1,5 @@
 #include "trainers/sampling.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -9,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "framework/base/torch_status.h"
 
 namespace tessera {
 namespace {
@@ -27,26 +24,6 @@ std::vector<int64_t> Candidates(absl::Span<const float> logits, int64_t top_k) {
                     });
   order.resize(keep);
   return order;
-}
-
-// Attention backends compile, tune and refuse by length, so the model sees a
-// few lengths rather than every one: these, and its context.
-constexpr int64_t kLengthMultiple = 64;
-
-std::vector<float> LastLogits(const TransformerLm& model,
-                              absl::Span<const int64_t> tokens,
-                              at::Device device) {
-  const int64_t context = model.shape().context;
-  const int64_t length = std::min<int64_t>(tokens.size(), context);
-  const int64_t padded = std::min(
-      (length + kLengthMultiple - 1) / kLengthMultiple * kLengthMultiple,
-      context);
-  at::Tensor ids = at::zeros({1, padded}, at::kLong);
-  std::copy(tokens.end() - length, tokens.end(), ids.data_ptr<int64_t>());
-  const at::Tensor logits =
-      model.NextTokenLogits(ids.to(device), length).to(at::kCPU, at::kFloat);
-  const float* data = logits.const_data_ptr<float>();
-  return std::vector<float>(data, data + logits.numel());
 }
 
 }  // namespace
@@ -94,26 +71,24 @@ int64_t DrawToken(absl::Span<const float> logits,
   return order[kept - 1];
 }
 
-absl::Status Sample(const TransformerLm& model, std::vector<int64_t> prompt,
+absl::Status Sample(NextTokenModel& model, std::vector<int64_t> prompt,
                     const SamplingOptions& options,
                     absl::FunctionRef<void(int64_t token)> emit) {
   RETURN_IF_ERROR(Validate(options));
-  return StatusFromTorch([&] {
-    const at::NoGradGuard no_grad;
-    std::mt19937_64 generator(options.seed);
-    std::uniform_real_distribution<double> uniform(0, 1);
-    const int64_t drawable = std::min(
-        model.shape().vocab, options.vocab_size.value_or(model.shape().vocab));
-    for (int64_t i = 0; i < options.max_tokens; ++i) {
-      const std::vector<float> logits =
-          LastLogits(model, prompt, model.device());
-      const int64_t token = DrawToken(absl::MakeSpan(logits).first(drawable),
-                                      options, uniform(generator));
-      if (token == options.stop_token) return;
-      prompt.push_back(token);
-      emit(token);
-    }
-  });
+  std::mt19937_64 generator(options.seed);
+  std::uniform_real_distribution<double> uniform(0, 1);
+  const int64_t drawable =
+      std::min(model.vocab(), options.vocab_size.value_or(model.vocab()));
+  for (int64_t i = 0; i < options.max_tokens; ++i) {
+    ASSIGN_OR_RETURN(const std::vector<float> logits,
+                     model.LogitsAfter(prompt));
+    const int64_t token = DrawToken(absl::MakeSpan(logits).first(drawable),
+                                    options, uniform(generator));
+    if (token == options.stop_token) break;
+    prompt.push_back(token);
+    emit(token);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace tessera

@@ -8,7 +8,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "models/transformer_lm.h"
+#include "trainers/next_token.h"
 
 namespace tessera {
 
@@ -35,8 +35,8 @@ int64_t DrawToken(absl::Span<const float> logits,
                   const SamplingOptions& options, double uniform);
 
 // Continues `prompt` (not empty) and calls `emit` with each new token. The
-// model sees the last shape().context tokens, recomputed for every token.
-absl::Status Sample(const TransformerLm& model, std::vector<int64_t> prompt,
+// model sees the last context tokens, computed again for every token.
+absl::Status Sample(NextTokenModel& model, std::vector<int64_t> prompt,
                     const SamplingOptions& options,
                     absl::FunctionRef<void(int64_t token)> emit);
 

@@ -44,12 +44,6 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(
     RunPlan plan, const SessionOptions& options) {
-  // Not a rule of the config: what only generates text freezes everything.
-  if (!plan.trains()) {
-    return absl::InvalidArgumentError(
-        "model.frozen leaves nothing to train: its patterns match every "
-        "parameter; remove or narrow one of them");
-  }
   std::unique_ptr<Session> session(new Session(std::move(plan)));
   const RunPlan& made = session->plan_;
   ASSIGN_OR_RETURN(session->group_,
@@ -88,18 +82,21 @@ absl::Status Session::OpenData(const SessionOptions& options) {
 }
 
 absl::Status Session::BuildStep(const SessionOptions& options) {
-  ASSIGN_OR_RETURN(model_, BuildModel(plan_, options.phases));
   const OptimizerConfig& config = plan_.config.optimizer();
+  ASSIGN_OR_RETURN(learning_rates_, LearningRateSchedule::Create(
+                                        config.schedule(), config.adamw().lr(),
+                                        plan_.config.training().steps()));
+  ASSIGN_OR_RETURN(parameters_, MakeParameters(plan_));
   ASSIGN_OR_RETURN(optimizer_,
-                   AdamW::Create(config, *model_.parameters, plan_.precision));
+                   AdamW::Create(config, *parameters_, plan_.precision));
   if (plan_.precision.scales_loss()) {
     scaler_ = std::make_unique<LossScaler>(
         ScalerOptions(plan_.config.precision().loss_scaler()),
         plan_.device.device);
   }
   step_ = std::make_unique<TrainStep>(TrainStep::Parts{
-      .model = model_.model.get(),
-      .parameters = model_.parameters.get(),
+      .plan = plan_.step.get(),
+      .parameters = parameters_.get(),
       .optimizer = optimizer_.get(),
       .group = group_.get(),
       .scaler = scaler_.get(),

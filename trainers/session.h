@@ -9,6 +9,7 @@
 #include "framework/data/dataset.h"
 #include "framework/dist/process_group.h"
 #include "framework/optim/adamw.h"
+#include "framework/optim/schedule.h"
 #include "framework/precision/loss_scaler.h"
 #include "trainers/batch_loader.h"
 #include "trainers/run_plan.h"
@@ -45,11 +46,14 @@ class Session {
   const BatchLoader* validation_loader() const {
     return validation_loader_.get();
   }
-  const TransformerLm& model() const { return *model_.model; }
   TrainStep& step() { return *step_; }
+  // Of step t = 0, 1, ...
+  double LearningRate(int64_t t) const {
+    return learning_rates_->LearningRate(t);
+  }
   LossScaler* scaler() { return scaler_.get(); }
   TrainingState state() {
-    return {model_.parameters.get(), optimizer_.get(), scaler_.get()};
+    return {parameters_.get(), optimizer_.get(), scaler_.get()};
   }
 
  private:
@@ -61,7 +65,8 @@ class Session {
   std::unique_ptr<ProcessGroup> group_;
   Dataset data_;
   std::unique_ptr<BatchLoader> train_loader_, validation_loader_;
-  BuiltModel model_;
+  std::optional<LearningRateSchedule> learning_rates_;
+  std::unique_ptr<ParameterStore> parameters_;
   std::unique_ptr<AdamW> optimizer_;
   std::unique_ptr<LossScaler> scaler_;
   std::unique_ptr<TrainStep> step_;

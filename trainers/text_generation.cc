@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-absl::StatusOr<std::string> SampleText(const TransformerLm& model,
+absl::StatusOr<std::string> SampleText(NextTokenModel& model,
                                        const Tokenizer& tokenizer,
                                        absl::string_view prompt,
                                        SamplingOptions options) {
@@ -29,14 +29,14 @@ absl::StatusOr<std::string> SampleText(const TransformerLm& model,
 }
 
 absl::StatusOr<std::vector<int64_t>> SampleTokens(
-    const TransformerLm& model, std::vector<int64_t> prompt,
+    NextTokenModel& model, std::vector<int64_t> prompt,
     const SamplingOptions& options) {
   for (const int64_t id : prompt) {
-    if (id < model.shape().vocab) continue;
+    if (id < model.vocab()) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("the prompt has token id ", id,
                      ", but the model's vocabulary has ids from 0 to ",
-                     model.shape().vocab - 1, "; use those"));
+                     model.vocab() - 1, "; use those"));
   }
   std::vector<int64_t> tokens = prompt;
   RETURN_IF_ERROR(Sample(model, std::move(prompt), options,

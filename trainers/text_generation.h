@@ -17,7 +17,7 @@ namespace tessera {
 
 // Continues `prompt`, or starts a document where it is empty, up to
 // options.max_tokens or the end of the document. Returns prompt and sample.
-absl::StatusOr<std::string> SampleText(const TransformerLm& model,
+absl::StatusOr<std::string> SampleText(NextTokenModel& model,
                                        const Tokenizer& tokenizer,
                                        absl::string_view prompt,
                                        SamplingOptions options);
@@ -25,7 +25,7 @@ absl::StatusOr<std::string> SampleText(const TransformerLm& model,
 // Continues `prompt`, token ids, by options.max_tokens. Returns prompt and
 // sample. InvalidArgument names an id that the model does not have.
 absl::StatusOr<std::vector<int64_t>> SampleTokens(
-    const TransformerLm& model, std::vector<int64_t> prompt,
+    NextTokenModel& model, std::vector<int64_t> prompt,
     const SamplingOptions& options);
 
 // "1,2,3" as numbers >= 0; empty for an empty text. InvalidArgument names

@@ -1,13 +1,11 @@
 #include "trainers/train_step.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <utility>
 
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
-#include "framework/cuda/device.h"
 #include "framework/optim/gradient_norm.h"
 
 namespace tessera {
@@ -27,8 +25,17 @@ TrainStep::TrainStep(const Parts& parts)
       loss_weight_(DeviceScalar(*parts.parameters)),
       loss_scale_(DeviceScalar(*parts.parameters, 1)),
       seed_gradient_(DeviceScalar(*parts.parameters)),
-      lr_(DeviceScalar(*parts.parameters)) {
-  StartAt(0);
+      lr_(DeviceScalar(*parts.parameters)),
+      train_(parts.plan->train, parts.plan->train_lifetimes, *parts.parameters,
+             parts.phases) {
+  SetNextStep(0);
+  const LossProgram& loss = parts.plan->loss;
+  const std::vector<int64_t>& shape = loss.program.info(loss.ids).type.shape;
+  for (int m = 0; m < parts.plan->micro_batches; ++m) {
+    const auto options =
+        at::dtype(at::kLong).device(parts.parameters->options().device);
+    batch_.push_back({at::zeros(shape, options), at::zeros(shape, options)});
+  }
   if (parts_.scaler == nullptr) {
     skip_ = [this](const at::Tensor& nonfinite) {
       return latch_->Update(NotFinite(metrics_.loss).logical_or_(nonfinite));
@@ -46,71 +53,103 @@ TrainStep::TrainStep(const Parts& parts)
   };
 }
 
-void TrainStep::StartAt(int64_t next_step) {
+void TrainStep::SetNextStep(int64_t step) {
   latch_ = std::make_unique<NonFiniteLatch>(
-      next_step, parts_.parameters->options().device);
+      step, parts_.parameters->options().device);
 }
 
 absl::Status TrainStep::Run(const StepBatch& batch, double lr) {
-  RETURN_IF_ERROR(ForwardBackward(batch));
-  PhaseScope scope(parts_.phases, "optimizer");
-  RETURN_IF_ERROR(Reduce());
-  return StatusFromTorchOr([&] { return ClipAndUpdate(lr); });
+  RETURN_IF_ERROR(Prepare(batch, lr));
+  return Launch();
 }
 
-absl::Status TrainStep::Gradients(const StepBatch& batch) {
+absl::Status TrainStep::Prepare(const StepBatch& batch, double lr) {
+  return StatusFromTorch([&] {
+    CopyBatch(batch);
+    lr_.fill_(lr);
+  });
+}
+
+absl::Status TrainStep::Launch() {
+  RETURN_IF_ERROR(StatusFromTorch([&] { RunForwardBackward(); }));
+  PhaseScope scope(parts_.phases, "optimizer");
+  RETURN_IF_ERROR(Reduce());
+  RETURN_IF_ERROR(Clip());
+  return Update();
+}
+
+absl::Status TrainStep::ForwardBackward(const StepBatch& batch) {
+  return StatusFromTorch([&] {
+    CopyBatch(batch);
+    RunForwardBackward();
+  });
+}
+
+absl::Status TrainStep::ComputeGradients(const StepBatch& batch) {
   RETURN_IF_ERROR(ForwardBackward(batch));
   return Reduce();
 }
 
 absl::Status TrainStep::Forward(const StepBatch& batch) {
   return StatusFromTorch([&] {
-    PhaseScope scope(parts_.phases, "forward");
-    const at::NoGradGuard no_grad;
-    metrics_.loss.zero_();
-    for (const MicroBatch& micro_batch : batch.micro_batches) {
-      metrics_.loss.add_(
-          parts_.model->LossSum(micro_batch.ids_bs, micro_batch.targets_bs));
-    }
+    CopyBatch(batch);
+    RunForward();
     metrics_.loss.div_(static_cast<double>(batch.valid_targets));
   });
 }
 
-absl::Status TrainStep::ForwardBackward(const StepBatch& batch) {
-  return StatusFromTorch([&] { ForwardBackwardOrThrow(batch); });
+void TrainStep::CopyBatch(const StepBatch& batch) {
+  for (size_t m = 0; m < batch_.size(); ++m) {
+    const MicroBatch& from = batch.micro_batches[m];
+    batch_[m].ids_bs.copy_(from.ids_bs, /*non_blocking=*/true);
+    batch_[m].targets_bs.copy_(from.targets_bs, /*non_blocking=*/true);
+  }
+  loss_weight_.fill_(1.0 / static_cast<double>(batch.valid_targets));
 }
 
-void TrainStep::ForwardBackwardOrThrow(const StepBatch& batch) {
-  loss_weight_.fill_(1.0 / static_cast<double>(batch.valid_targets));
+void TrainStep::RunForward() {
+  PhaseScope scope(parts_.phases, "forward");
+  const StepPlan& plan = *parts_.plan;
+  if (evaluate_ == nullptr) {
+    evaluate_ =
+        std::make_unique<Executor>(plan.evaluate, plan.evaluate_lifetimes,
+                                   *parts_.parameters, parts_.phases);
+  }
+  metrics_.loss.zero_();
+  for (const MicroBatch& micro_batch : batch_) {
+    evaluate_->SetInput(plan.loss.ids, micro_batch.ids_bs);
+    evaluate_->SetInput(plan.loss.targets, micro_batch.targets_bs);
+    evaluate_->RunForward();
+    metrics_.loss.add_(evaluate_->Get(plan.loss.loss));
+  }
+}
+
+void TrainStep::RunForwardBackward() {
+  const StepPlan& plan = *parts_.plan;
   at::mul_out(seed_gradient_, loss_weight_, loss_scale_);
   metrics_.loss.zero_();
-  parts_.parameters->BeginGradients();
-  bool first = true;
-  for (const MicroBatch& micro_batch : batch.micro_batches) {
-    AccumulateMicroBatch(micro_batch, std::exchange(first, false));
+  train_.SetInput(plan.train.loss_gradient, seed_gradient_.squeeze(0));
+  bool accumulate = false;
+  for (const MicroBatch& micro_batch : batch_) {
+    train_.SetInput(plan.loss.ids, micro_batch.ids_bs);
+    train_.SetInput(plan.loss.targets, micro_batch.targets_bs);
+    {
+      PhaseScope scope(parts_.phases, "forward");
+      train_.RunForward();
+      metrics_.loss.addcmul_(train_.Get(plan.loss.loss), loss_weight_);
+    }
+    kept_bytes_ = train_.live_bytes();
+    {
+      PhaseScope scope(parts_.phases, "backward");
+      train_.RunBackward(std::exchange(accumulate, true));
+    }
   }
-  parts_.parameters->ZeroUnwrittenGradients();
-}
-
-void TrainStep::AccumulateMicroBatch(const MicroBatch& micro_batch,
-                                     bool first) {
-  at::Tensor loss_sum;
-  {
-    PhaseScope scope(parts_.phases, "forward");
-    const auto loss =
-        first ? &TransformerLm::LossSumInGradients : &TransformerLm::LossSum;
-    loss_sum =
-        (parts_.model->*loss)(micro_batch.ids_bs, micro_batch.targets_bs);
-    metrics_.loss.addcmul_(loss_sum.detach(), loss_weight_);
+  for (const int parameter : plan.train.without_gradient) {
+    parts_.parameters->Get(plan.loss.program.parameters()[parameter].name)
+        .grad()
+        .zero_();
   }
-  // At no time both passes' workspaces.
-  const c10::Device device = parts_.parameters->options().device;
-  ReleaseBlasWorkspaces(device);
-  {
-    PhaseScope scope(parts_.phases, "backward");
-    torch::autograd::backward({loss_sum}, {seed_gradient_.squeeze(0)});
-  }
-  ReleaseBlasWorkspaces(device);
+  parts_.parameters->ZeroGradientGaps();
 }
 
 absl::Status TrainStep::Reduce() {
@@ -119,17 +158,26 @@ absl::Status TrainStep::Reduce() {
   return parts_.group->AllReduceSum(metrics_.loss);
 }
 
-absl::Status TrainStep::ClipAndUpdate(double lr) {
-  const at::NoGradGuard no_grad;
-  ASSIGN_OR_RETURN(const at::Tensor squares,
-                   SumOfSquares(parts_.parameters->grad()));
-  const GradientScale gradient =
-      MakeGradientScale(squares, parts_.clip_norm, inverse_loss_scale_);
-  metrics_.grad_norm.copy_(gradient.norm);
-  lr_.fill_(lr);
-  return parts_.optimizer->Step({.lr = lr_,
-                                 .grad_scale = gradient.scale,
-                                 .skip = skip_(gradient.nonfinite)});
+absl::Status TrainStep::Clip() {
+  return StatusFromTorchOr([&]() -> absl::Status {
+    const at::NoGradGuard no_grad;
+    ASSIGN_OR_RETURN(const at::Tensor squares,
+                     SumOfSquares(parts_.parameters->grad()));
+    const GradientScale gradient =
+        MakeGradientScale(squares, parts_.clip_norm, inverse_loss_scale_);
+    metrics_.grad_norm.copy_(gradient.norm);
+    gradient_scale_ = gradient.scale;
+    nonfinite_ = gradient.nonfinite;
+    return absl::OkStatus();
+  });
+}
+
+absl::Status TrainStep::Update() {
+  return StatusFromTorchOr([&] {
+    const at::NoGradGuard no_grad;
+    return parts_.optimizer->Step(
+        {.lr = lr_, .grad_scale = gradient_scale_, .skip = skip_(nonfinite_)});
+  });
 }
 
 std::optional<int64_t> TrainStep::first_bad_step() const {

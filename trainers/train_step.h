@@ -15,11 +15,12 @@
 #include "framework/optim/non_finite_latch.h"
 #include "framework/params/parameter_store.h"
 #include "framework/precision/loss_scaler.h"
-#include "models/transformer_lm.h"
+#include "framework/program/executor.h"
+#include "trainers/step_plan.h"
 
 namespace tessera {
 
-// One rank's part of one forward and backward pass, on the device.
+// One rank's part of one forward and backward pass, in host memory.
 struct MicroBatch {
   at::Tensor ids_bs;      // int64
   at::Tensor targets_bs;  // int64, kIgnoredTarget where padded
@@ -32,7 +33,7 @@ struct StepBatch {
   int64_t valid_targets = 0;
 };
 
-// Device scalars, so that reading them is the caller's choice. The next Run()
+// Device scalars, so that reading them is the caller's choice. The next step
 // overwrites them.
 struct StepMetrics {
   at::Tensor loss;       // FP32: mean nats per token over the global batch
@@ -52,7 +53,7 @@ struct StepMetrics {
 class TrainStep {
  public:
   struct Parts {
-    const TransformerLm* model = nullptr;
+    const StepPlan* plan = nullptr;
     ParameterStore* parameters = nullptr;
     AdamW* optimizer = nullptr;
     ProcessGroup* group = nullptr;
@@ -64,32 +65,41 @@ class TrainStep {
   };
   explicit TrainStep(const Parts& parts);
 
-  // `next_step`: the number of the first step that Run() will do, for
-  // first_bad_step(). 0 without this call.
-  void StartAt(int64_t next_step);
+  // The number of the first step that Run() will do, for first_bad_step(). 0
+  // without this call.
+  void SetNextStep(int64_t step);
 
-  // `lr` is the schedule's value for the step.
+  // Prepare(), then Launch().
   absl::Status Run(const StepBatch& batch, double lr);
 
-  // The two halves that benches time alone. Forward() without gradients;
-  // ForwardBackward() leaves them in the store, reduced over no one.
+  // Writes what a step depends on into device memory that never moves: the
+  // batch, the weight of its loss, the learning rate.
+  absl::Status Prepare(const StepBatch& batch, double lr);
+  // The step itself. Reads no value of the host that changes from step to step.
+  absl::Status Launch();
+
+  // The loss of a batch in metrics().loss, without gradients.
   absl::Status Forward(const StepBatch& batch);
+  // Loss and gradients of this rank's share, not reduced across ranks.
   absl::Status ForwardBackward(const StepBatch& batch);
-  // A step up to its update: gradients and loss of the global batch.
-  absl::Status Gradients(const StepBatch& batch);
+  // Loss and gradients of the global batch: a step up to its update.
+  absl::Status ComputeGradients(const StepBatch& batch);
 
   const StepMetrics& metrics() const { return metrics_; }
+  // Bytes of activations held when the last forward pass of training ended.
+  int64_t kept_bytes() const { return kept_bytes_; }
 
   // The first step that ended updates as above, if there was one since
-  // StartAt(); waits for the device.
+  // SetNextStep(); waits for the device.
   std::optional<int64_t> first_bad_step() const;
 
  private:
-  void ForwardBackwardOrThrow(const StepBatch& batch);
-  // `first`: no gradient of this step has been written yet.
-  void AccumulateMicroBatch(const MicroBatch& micro_batch, bool first);
+  void CopyBatch(const StepBatch& batch);
+  void RunForward();
+  void RunForwardBackward();
   absl::Status Reduce();
-  absl::Status ClipAndUpdate(double lr);
+  absl::Status Clip();
+  absl::Status Update();
 
   const Parts parts_;
   StepMetrics metrics_;
@@ -102,6 +112,12 @@ class TrainStep {
   // (the latter undefined for 1); what backward starts from; the rate.
   at::Tensor loss_weight_, loss_scale_, inverse_loss_scale_, seed_gradient_,
       lr_;
+  // Of Clip(), for Update().
+  at::Tensor gradient_scale_, nonfinite_;
+  std::vector<MicroBatch> batch_;  // on the device
+  Executor train_;
+  std::unique_ptr<Executor> evaluate_;  // made when first needed
+  int64_t kept_bytes_ = 0;
 };
 
 }  // namespace tessera

@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "framework/autograd/saved_tensors.h"
 #include "framework/base/check.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/file.h"
@@ -22,8 +21,9 @@
 #include "framework/base/torch_status.h"
 #include "framework/checkpoint/checkpoint_directory.h"
 #include "framework/checkpoint/save_schedule.h"
-#include "framework/observe/flops.h"
+#include "framework/cuda/device_spec.h"
 #include "framework/optim/gradient_norm.h"
+#include "framework/program/memory.h"
 #include "trainers/build_info.h"
 #include "trainers/config_loader.h"
 #include "trainers/evaluation.h"
@@ -41,14 +41,12 @@ constexpr int64_t kWarmupSteps = 5;
 constexpr absl::Duration kAgreement = absl::Seconds(1);
 constexpr double kGiB = 1073741824.0;
 
-std::optional<double> PeakOf(const RunPlan& plan) {
+std::optional<double> PeakTflops(const RunPlan& plan) {
   const ObserveConfig& observe = plan.config.observe();
   if (observe.has_peak_tflops()) return observe.peak_tflops();
-  const bool half = c10::elementSize(plan.precision[OpClass::kMatmul]) == 2;
-  return PeakTflops(plan.device.name,
-                    half ? ProductKind::kHalf
-                         : (plan.precision.allows_tf32() ? ProductKind::kTf32
-                                                         : ProductKind::kFp32));
+  const DeviceSpec* const spec = FindDeviceSpec(plan.device.name);
+  if (spec == nullptr) return std::nullopt;
+  return spec->tflops(ProductKindOf(plan.precision));
 }
 
 nlohmann::ordered_json DeviceJson(const RunPlan& plan) {
@@ -63,12 +61,6 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(
     std::unique_ptr<Session> session, RunFolder folder, PhaseObserver* phases) {
   std::unique_ptr<Trainer> trainer(
       new Trainer(std::move(session), std::move(folder), phases));
-  const OptimizerConfig& optimizer =
-      trainer->session_->plan().config.optimizer();
-  ASSIGN_OR_RETURN(
-      trainer->schedule_,
-      Schedule::Create(optimizer.schedule(), optimizer.adamw().lr(),
-                       trainer->training().steps()));
   RETURN_IF_ERROR(trainer->Resume());
   RETURN_IF_ERROR(trainer->OpenOutputs());
   return trainer;
@@ -103,7 +95,7 @@ absl::Status Trainer::Resume() {
     RETURN_IF_ERROR(StartFrom(*folder_.init_from));
     folder_.init_from.reset();
   }
-  session_->step().StartAt(step_);
+  session_->step().SetNextStep(step_);
   RETURN_IF_ERROR(session_->group().AgreeOn("the step to go on from", step_));
   return StatusFromTorch([&] {
     // Ranks read or made their weights each for themselves.
@@ -209,7 +201,12 @@ absl::Status Trainer::DoStep() {
       session_->train_loader().Load(samples_);
   if (absl::IsDataLoss(batch.status())) return SaveAfter(batch.status());
   RETURN_IF_ERROR(batch.status());
-  RETURN_IF_ERROR(ExplainOutOfMemory(session_->plan(), RunStep(*batch)));
+  RETURN_IF_ERROR(ExplainOutOfMemory(
+      session_->plan(),
+      session_->step().Run(*batch, session_->LearningRate(step_))));
+  if (session_->plan().config.observe().saved_bytes() && step_ == first_step_) {
+    RETURN_IF_ERROR(LogKeptBytes());
+  }
   ++step_;
   samples_ += training().batch_size();
   ++timed_steps_;
@@ -217,16 +214,17 @@ absl::Status Trainer::DoStep() {
   return absl::OkStatus();
 }
 
-absl::Status Trainer::RunStep(const StepBatch& batch) {
-  TrainStep& step = session_->step();
-  const double lr = schedule_->LearningRate(step_);
-  const bool counts = session_->plan().config.observe().saved_bytes();
-  if (!counts || step_ != first_step_) return step.Run(batch, lr);
-  const ParameterStore& parameters = *session_->state().parameters;
-  const SavedTensorMeter meter({parameters.master(), parameters.shadow()});
-  RETURN_IF_ERROR(step.Run(batch, lr));
+absl::Status Trainer::LogKeptBytes() {
+  const StepPlan& plan = *session_->plan().step;
+  const SavedBytesRecord record{
+      .step = step_ + 1, .bytes = KeptBytes(plan.train, plan.train_lifetimes)};
+  if (const int64_t held = session_->step().kept_bytes();
+      held != record.bytes) {
+    return absl::InternalError(absl::StrCat(
+        "the step kept ", held, " bytes for its backward pass, not ",
+        record.bytes, " as planned"));
+  }
   if (!is_writer()) return absl::OkStatus();
-  const SavedBytesRecord record{.step = step_ + 1, .bytes = meter.peak_bytes()};
   console_->SavedBytes(record);
   return log_->Log("saved", {{"step", record.step}, {"bytes", record.bytes}});
 }
@@ -265,12 +263,12 @@ absl::Status Trainer::LogStep() {
     }
   }));
   const double seconds = absl::ToDoubleSeconds(training_time_) / timed_steps_;
-  record.lr = schedule_->LearningRate(step_ - 1);
+  record.lr = session_->LearningRate(step_ - 1);
   record.step_ms = seconds * 1e3;
   record.tokens_per_s = plan.tokens_per_step() / seconds;
   record.tflops = record.tokens_per_s * plan.flops_per_token * 1e-12 /
                   plan.world.world_size;
-  if (const std::optional<double> peak = PeakOf(plan); peak.has_value()) {
+  if (const std::optional<double> peak = PeakTflops(plan); peak.has_value()) {
     record.mfu = record.tflops / *peak;
   }
   if (plan.device.is_cuda()) {
@@ -429,9 +427,10 @@ absl::Status Trainer::PrintSample() {
                             status.message()));
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const std::string text,
-                   SampleText(session_->model(), *tokenizer,
-                              training().sample_prompt(), options));
+  NextTokenModel model(session_->plan(), *session_->state().parameters);
+  ASSIGN_OR_RETURN(
+      const std::string text,
+      SampleText(model, *tokenizer, training().sample_prompt(), options));
   console_->Sample("sample", text);
   return absl::OkStatus();
 }
@@ -445,8 +444,9 @@ absl::Status Trainer::PrintSampleOfTokens(const SamplingOptions& options) {
     RETURN_IF_ERROR(session_->data().train->Fill({}, &batch));
     prompt.push_back(batch.ids[0]);
   }
+  NextTokenModel model(session_->plan(), *session_->state().parameters);
   ASSIGN_OR_RETURN(const std::vector<int64_t> ids,
-                   SampleTokens(session_->model(), std::move(prompt), options));
+                   SampleTokens(model, std::move(prompt), options));
   console_->Sample("sample, token ids", absl::StrJoin(ids, ","));
   return absl::OkStatus();
 }
@@ -498,7 +498,7 @@ absl::Status Trainer::CheckFinite() {
   ASSIGN_OR_RETURN(const StepBatch batch,
                    session_->train_loader().Load(
                        samples_ - behind * training().batch_size()));
-  RETURN_IF_ERROR(session_->step().Gradients(batch));
+  RETURN_IF_ERROR(session_->step().ComputeGradients(batch));
   double loss = 0;
   std::string parameter;
   RETURN_IF_ERROR(StatusFromTorch([&] {
@@ -538,7 +538,7 @@ RunDescription Trainer::Describe() const {
           .first_step = first_step_,
           .steps = training().steps(),
           .flops_per_token = plan.flops_per_token,
-          .peak_tflops = PeakOf(plan),
+          .peak_tflops = PeakTflops(plan),
           .memory_table = FormatMemoryTable(plan.memory)};
 }
 

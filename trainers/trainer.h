@@ -59,8 +59,8 @@ class Trainer {
   absl::Status StartFrom(const Checkpoint& checkpoint);
   absl::Status OpenOutputs();
   absl::Status DoStep();
-  // The step itself; counts what it saves if that is asked for.
-  absl::Status RunStep(const StepBatch& batch);
+  // Logs what the first step kept for its backward pass, if that is asked for.
+  absl::Status LogKeptBytes();
   // What is due after a step: log, evaluate, save.
   absl::Status AfterStep();
   absl::Status LogStep();
@@ -105,7 +105,6 @@ class Trainer {
   const std::unique_ptr<Session> session_;
   RunFolder folder_;
   PhaseObserver* const phases_;
-  std::optional<Schedule> schedule_;
   std::unique_ptr<Console> console_;
   std::unique_ptr<RunLog> log_;
   std::unique_ptr<TensorboardWriter> tensorboard_;

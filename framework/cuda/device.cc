@@ -167,6 +167,12 @@ int ComputeCapability(c10::Device device) {
   return std::min(capability, limit);
 }
 
+int64_t BlasWorkspaceBytes(const DeviceInfo& device) {
+  if (!device.is_cuda()) return 0;
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  return device.compute_capability >= 90 ? 32 * kMiB : 8 * kMiB + (kMiB >> 3);
+}
+
 void ReleaseBlasWorkspaces([[maybe_unused]] c10::Device device) {
 #ifdef TESSERA_CUDA
   if (device.is_cuda()) at::cuda::clearCublasWorkspaces();

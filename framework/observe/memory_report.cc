@@ -80,16 +80,17 @@ std::string FormatMemoryTable(const MemoryReport& report) {
       {"gradients", report.gradients},
       {"optimizer", report.optimizer},
       {"activations", report.activations},
+      {"their gradients", report.activation_gradients},
       {"workspace", report.workspace},
       {"other", report.other},
   };
   std::string table = "memory per device\n";
   for (const auto& [name, bytes] : categories) {
     if (bytes == 0) continue;
-    absl::StrAppendFormat(&table, "  %-12s %12s %6.1f%%\n", name,
+    absl::StrAppendFormat(&table, "  %-15s %12s %6.1f%%\n", name,
                           FormatBytes(bytes), Percent(bytes, report.total()));
   }
-  absl::StrAppendFormat(&table, "  %-12s %12s", "total",
+  absl::StrAppendFormat(&table, "  %-15s %12s", "total",
                         FormatBytes(report.total()));
   if (report.capacity.has_value()) {
     absl::StrAppendFormat(&table, " of %s (%.1f%%)",

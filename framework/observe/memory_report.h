@@ -14,15 +14,16 @@ struct MemoryReport {
   int64_t parameters = 0;  // master values
   int64_t shadow = 0;      // their copy in the compute dtype
   int64_t gradients = 0;
-  int64_t optimizer = 0;            // moments
-  int64_t activations = 0;          // kept by forward for backward
+  int64_t optimizer = 0;    // moments
+  int64_t activations = 0;  // results of the forward pass
+  int64_t activation_gradients = 0;
   int64_t workspace = 0;            // alive within one op or library
   int64_t other = 0;                // batches, tables, the allocator's slack
   std::optional<int64_t> capacity;  // what a rank has of the device's memory
 
   int64_t total() const {
     return parameters + shadow + gradients + optimizer + activations +
-           workspace + other;
+           activation_gradients + workspace + other;
   }
 };
 

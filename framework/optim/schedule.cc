@@ -15,9 +15,9 @@ int64_t WarmupSteps(const ScheduleConfig& config, int64_t total_steps) {
   return std::min<int64_t>(std::llround(steps), total_steps - 1);
 }
 
-absl::StatusOr<Schedule> Schedule::Create(const ScheduleConfig& config,
+absl::StatusOr<LearningRateSchedule> LearningRateSchedule::Create(const ScheduleConfig& config,
                                           double peak_lr, int64_t total_steps) {
-  Schedule schedule;
+  LearningRateSchedule schedule;
   schedule.peak_lr_ = peak_lr;
   const int64_t warmup_steps = WarmupSteps(config, total_steps);
   schedule.warmup_steps_ = warmup_steps;
@@ -53,7 +53,7 @@ absl::StatusOr<Schedule> Schedule::Create(const ScheduleConfig& config,
   return schedule;
 }
 
-double Schedule::LearningRate(int64_t t) const {
+double LearningRateSchedule::LearningRate(int64_t t) const {
   if (t < warmup_steps_) {
     return peak_lr_ * static_cast<double>(t + 1) /
            static_cast<double>(warmup_steps_ + 1);

@@ -14,10 +14,10 @@ int64_t WarmupSteps(const ScheduleConfig& config, int64_t total_steps);
 
 // The learning rate as a pure function of the step; optimizer_config.proto has
 // the equations. A value: a resumed run needs nothing but the step.
-class Schedule {
+class LearningRateSchedule {
  public:
   // InvalidArgument where the phases do not fit into `total_steps`.
-  static absl::StatusOr<Schedule> Create(const ScheduleConfig& config,
+  static absl::StatusOr<LearningRateSchedule> Create(const ScheduleConfig& config,
                                          double peak_lr, int64_t total_steps);
 
   // Of step t = 0, 1, ...; also defined from total_steps on.
@@ -26,7 +26,7 @@ class Schedule {
  private:
   enum class Decay { kNone, kCosine, kLinear, kSqrt };
 
-  Schedule() = default;
+  LearningRateSchedule() = default;
 
   double peak_lr_ = 0;
   int64_t warmup_steps_ = 0;

@@ -141,16 +141,19 @@ std::vector<int64_t> BlockShape(const ParameterBlockSpec& block) {
   return shape;
 }
 
-absl::StatusOr<std::vector<ParameterSlice>> PlaceParameters(
+absl::StatusOr<ParameterLayout> PlaceParameters(
     const std::vector<ParameterBlockSpec>& blocks) {
   ASSIGN_OR_RETURN(const Layout layout, MakeLayout(blocks));
-  std::vector<ParameterSlice> slices;
+  ParameterLayout placed = {.extent = layout.extent,
+                            .trainable_extent = layout.trainable_extent};
+  placed.block_offsets.resize(blocks.size());
   for (const PlacedBlock& block : layout.blocks) {
+    placed.block_offsets[block.spec - blocks.data()] = block.offset;
     for (ParameterSlice& slice : SlicesOf(*block.spec, block.offset)) {
-      slices.push_back(std::move(slice));
+      placed.slices.push_back(std::move(slice));
     }
   }
-  return slices;
+  return placed;
 }
 
 const at::Tensor& Parameter::As(at::ScalarType dtype) const {

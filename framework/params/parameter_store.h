@@ -78,9 +78,16 @@ struct ParameterSlice {
   bool trainable = true;
 };
 
-// Where a store of `blocks` keeps each parameter, in the order of the offsets,
-// without making one. InvalidArgument as ParameterStore::Create().
-absl::StatusOr<std::vector<ParameterSlice>> PlaceParameters(
+// Where a store keeps its blocks. Elements, not bytes.
+struct ParameterLayout {
+  std::vector<ParameterSlice> slices;  // in the order of their offsets
+  std::vector<int64_t> block_offsets;  // in the order of the blocks given
+  // Of the flat buffers, alignment included; of the gradient buffer.
+  int64_t extent = 0, trainable_extent = 0;
+};
+// The layout of a store of `blocks`, without making one. InvalidArgument as
+// ParameterStore::Create().
+absl::StatusOr<ParameterLayout> PlaceParameters(
     const std::vector<ParameterBlockSpec>& blocks);
 
 // Every block starts at a multiple of so many elements: 256 bytes of a 2-byte

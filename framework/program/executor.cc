@@ -47,7 +47,7 @@ Executor::Executor(const Schedule& schedule, Lifetimes lifetimes,
   BindParameters();
   for (size_t run = 0; run < schedule.runs.size(); ++run) {
     Entry entry = {.run = &schedule.runs[run]};
-    if (entry.run->kind != Run::Kind::kAdd) {
+    if (entry.run->kind != OpRun::Kind::kAdd) {
       entry.op = schedule.program->ops()[entry.run->op].op.get();
     }
     BindOutputs(static_cast<int>(run), &entry);
@@ -84,7 +84,7 @@ at::Tensor Executor::FixedTensor(const Buffer& buffer,
 }
 
 void Executor::BindOutputs(int run_index, Entry* entry) {
-  const Run& run = *entry->run;
+  const OpRun& run = *entry->run;
   const auto bind = [&](int value) {
     const Buffer& buffer = lifetimes_.buffers[lifetimes_.buffer_of[value]];
     Output output = {.value = value};
@@ -100,7 +100,7 @@ void Executor::BindOutputs(int run_index, Entry* entry) {
     }
     entry->outputs.push_back(std::move(output));
   };
-  if (run.kind != Run::Kind::kBackward) {
+  if (run.kind != OpRun::Kind::kBackward) {
     for (const int value : run.results) bind(value);
   }
   const auto& blocks = schedule_.program->parameters();
@@ -169,7 +169,7 @@ void Executor::EnterScope(int scope) {
 }
 
 void Executor::RunEntry(Entry& entry, bool accumulate) {
-  const Run& run = *entry.run;
+  const OpRun& run = *entry.run;
   for (const Output& output : entry.outputs) Allocate(output);
   const auto gather = [this](const std::vector<int>& values,
                              std::vector<at::Tensor>* tensors) {
@@ -181,14 +181,14 @@ void Executor::RunEntry(Entry& entry, bool accumulate) {
   gather(run.operands, &operands_);
   gather(run.results, &results_);
   switch (run.kind) {
-    case Run::Kind::kForward:
+    case OpRun::Kind::kForward:
       Forward(entry);
       break;
-    case Run::Kind::kBackward:
+    case OpRun::Kind::kBackward:
       gather(run.d_results, &d_results_);
       Backward(entry, accumulate);
       break;
-    case Run::Kind::kAdd:
+    case OpRun::Kind::kAdd:
       at::add_out(results_[0], operands_[0], operands_[1]);
       break;
   }
@@ -218,7 +218,7 @@ void Executor::Allocate(const Output& output) {
 }
 
 void Executor::Forward(const Entry& entry) {
-  const Run& run = *entry.run;
+  const OpRun& run = *entry.run;
   std::optional<ScopedRandomState> random;
   if (entry.op->random()) {
     const at::Device device = store_.options().device;
@@ -238,7 +238,7 @@ void Executor::Forward(const Entry& entry) {
 }
 
 void Executor::Backward(Entry& entry, bool accumulate) {
-  const Run& run = *entry.run;
+  const OpRun& run = *entry.run;
   for (size_t i = 0; i < run.d_operands.size(); ++i) {
     const GradientWrite& write = run.d_operands[i];
     GradTarget& target = entry.d_operands[i];

@@ -59,7 +59,7 @@ class Executor {
   };
   // A run with everything looked up.
   struct Entry {
-    const Run* run = nullptr;
+    const OpRun* run = nullptr;
     const Op* op = nullptr;
     std::vector<Output> outputs;
     std::vector<GradTarget> d_operands;  // those of parameters filled in

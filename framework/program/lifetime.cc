@@ -14,7 +14,7 @@ constexpr int kForever = std::numeric_limits<int>::max();
 
 // Calls fn(value) for every value that a run reads.
 template <typename Fn>
-void ForEachRead(const Run& run, const Fn& fn) {
+void ForEachRead(const OpRun& run, const Fn& fn) {
   const auto visit = [&fn](absl::Span<const int> values) {
     for (const int value : values) {
       if (value >= 0) fn(value);
@@ -22,13 +22,13 @@ void ForEachRead(const Run& run, const Fn& fn) {
   };
   visit(run.operands);
   visit(run.d_results);
-  if (run.kind == Run::Kind::kBackward) visit(run.results);
+  if (run.kind == OpRun::Kind::kBackward) visit(run.results);
 }
 
 // Calls fn(value) for every value that a run writes.
 template <typename Fn>
-void ForEachWrite(const Run& run, const Fn& fn) {
-  if (run.kind != Run::Kind::kBackward) {
+void ForEachWrite(const OpRun& run, const Fn& fn) {
+  if (run.kind != OpRun::Kind::kBackward) {
     for (const int value : run.results) fn(value);
   }
   for (const GradientWrite& write : run.d_operands) {
@@ -75,11 +75,11 @@ class Planner {
   }
 
   // What `value`, an output of `run`, may be written over, by preference.
-  std::vector<int> Candidates(const Run& run, int value) const {
-    if (run.kind == Run::Kind::kAdd) return run.operands;
+  std::vector<int> Candidates(const OpRun& run, int value) const {
+    if (run.kind == OpRun::Kind::kAdd) return run.operands;
     const Op& op = *schedule_.program->ops()[run.op].op;
     std::vector<int> candidates;
-    if (run.kind == Run::Kind::kForward) {
+    if (run.kind == OpRun::Kind::kForward) {
       const auto at = std::find(run.results.begin(), run.results.end(), value);
       const auto operand =
           op.ResultMayOverwrite(static_cast<int>(at - run.results.begin()));
@@ -117,8 +117,8 @@ class Planner {
   }
 
   void AssignBuffers(int run_index) {
-    const Run& run = schedule_.runs[run_index];
-    const bool by_op = run.kind == Run::Kind::kForward &&
+    const OpRun& run = schedule_.runs[run_index];
+    const bool by_op = run.kind == OpRun::Kind::kForward &&
                        schedule_.program->ops()[run.op].op->AllocatesResults();
     ForEachWrite(run, [&](int value) {
       TESSERA_CHECK(plan_.buffer_of[value] < 0,

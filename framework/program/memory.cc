@@ -9,15 +9,15 @@ namespace {
 
 int64_t RoundToBlock(int64_t bytes) { return (bytes + 511) / 512 * 512; }
 
-bool IsProduct(const Schedule& schedule, const Run& run) {
-  if (run.kind == Run::Kind::kAdd) return false;
+bool IsProduct(const Schedule& schedule, const OpRun& run) {
+  if (run.kind == OpRun::Kind::kAdd) return false;
   return schedule.program->ops()[run.op].op->ForwardCost().product_flops > 0;
 }
 
-int64_t OpWorkspace(const Schedule& schedule, const Run& run) {
-  if (run.kind == Run::Kind::kAdd) return 0;
+int64_t OpWorkspace(const Schedule& schedule, const OpRun& run) {
+  if (run.kind == OpRun::Kind::kAdd) return 0;
   const Op& op = *schedule.program->ops()[run.op].op;
-  return run.kind == Run::Kind::kForward
+  return run.kind == OpRun::Kind::kForward
              ? op.ForwardWorkspaceBytes()
              : op.BackwardWorkspaceBytes(run.wanted());
 }
@@ -83,13 +83,13 @@ MemoryMoment PeakOf(const std::vector<MemoryMoment>& moments) {
 }
 
 std::string DescribeRun(const Schedule& schedule, int run) {
-  const Run& r = schedule.runs[run];
+  const OpRun& r = schedule.runs[run];
   const std::string& name = schedule.program->ops()[r.op].name;
-  if (r.kind == Run::Kind::kAdd) {
+  if (r.kind == OpRun::Kind::kAdd) {
     return absl::StrCat("the sum of gradients behind ", name);
   }
   return absl::StrCat(
-      "the ", r.kind == Run::Kind::kBackward ? "backward" : "forward", " of ",
+      "the ", r.kind == OpRun::Kind::kBackward ? "backward" : "forward", " of ",
       name, r.phase == Phase::kRecompute ? " (recomputed)" : "");
 }
 
@@ -114,8 +114,8 @@ std::map<std::string, int64_t> KeptBytesByKind(const Schedule& schedule,
 
 int64_t KeptBytesOf(const Schedule& schedule, const Lifetimes& lifetimes,
                     int run) {
-  const Run& r = schedule.runs[run];
-  if (r.kind != Run::Kind::kForward || r.phase != Phase::kForward) return 0;
+  const OpRun& r = schedule.runs[run];
+  if (r.kind != OpRun::Kind::kForward || r.phase != Phase::kForward) return 0;
   int64_t bytes = 0;
   for (const int value : r.results) {
     const Buffer& buffer = lifetimes.buffers[lifetimes.buffer_of[value]];

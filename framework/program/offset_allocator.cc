@@ -25,7 +25,7 @@ std::optional<int64_t> OffsetAllocator::TakeLowest(int64_t bytes,
                                                    const Allowed& allowed) {
   const int64_t rounded = RoundUp(bytes);
   int64_t from = 0;
-  for (const auto [begin, end] : free_) {
+  for (const auto& [begin, end] : free_) {
     if (std::max(begin, from) + rounded > end) continue;
     const std::optional<int64_t> offset = allowed(std::max(begin, from));
     if (!offset.has_value()) return std::nullopt;
@@ -37,7 +37,7 @@ std::optional<int64_t> OffsetAllocator::TakeLowest(int64_t bytes,
 
 std::optional<int64_t> OffsetAllocator::TakeLowest(int64_t bytes) {
   const int64_t rounded = RoundUp(bytes);
-  for (const auto [begin, end] : free_) {
+  for (const auto& [begin, end] : free_) {
     if (begin + rounded <= end) return Take(begin, rounded);
   }
   return std::nullopt;

@@ -17,8 +17,8 @@ std::string TopScope(const Program& program, int op) {
 }
 
 // The type of the first thing that a run writes.
-std::string OutputOf(const Schedule& schedule, const Run& run) {
-  if (run.kind != Run::Kind::kBackward) {
+std::string OutputOf(const Schedule& schedule, const OpRun& run) {
+  if (run.kind != OpRun::Kind::kBackward) {
     return ToString(schedule.values[run.results[0]].type);
   }
   const OpNode& node = schedule.program->ops()[run.op];
@@ -32,7 +32,7 @@ std::string OutputOf(const Schedule& schedule, const Run& run) {
 
 StepRow RowOf(const Schedule& schedule, const Lifetimes& lifetimes, int index,
               const DeviceRates& rates) {
-  const Run& run = schedule.runs[index];
+  const OpRun& run = schedule.runs[index];
   const OpNode& node = schedule.program->ops()[run.op];
   StepRow row;
   row.phase = std::string(PhaseName(run.phase));
@@ -43,13 +43,13 @@ StepRow RowOf(const Schedule& schedule, const Lifetimes& lifetimes, int index,
   row.output = OutputOf(schedule, run);
   row.kept_bytes = KeptBytesOf(schedule, lifetimes, index);
   switch (run.kind) {
-    case Run::Kind::kForward:
+    case OpRun::Kind::kForward:
       row.cost = node.op->ForwardCost();
       break;
-    case Run::Kind::kBackward:
+    case OpRun::Kind::kBackward:
       row.cost = node.op->BackwardCost(run.wanted());
       break;
-    case Run::Kind::kAdd: {
+    case OpRun::Kind::kAdd: {
       const TensorType& type = schedule.values[run.results[0]].type;
       row.kind = "add";
       row.kernel = "ATen";

@@ -1,8 +1,8 @@
 #ifndef FRAMEWORK_PROGRAM_RECOMPUTE_CONFIG_VALIDATION_H_
 #define FRAMEWORK_PROGRAM_RECOMPUTE_CONFIG_VALIDATION_H_
 
-#include "framework/program/recompute_config.pb.h"
 #include "framework/base/violations.h"
+#include "framework/program/recompute_config.pb.h"
 
 namespace tessera {
 

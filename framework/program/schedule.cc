@@ -21,7 +21,7 @@ Schedule Forward(const Program& program) {
   schedule.values.assign(program.values().begin(), program.values().end());
   for (size_t i = 0; i < program.ops().size(); ++i) {
     const OpNode& node = program.ops()[i];
-    schedule.runs.push_back({.kind = Run::Kind::kForward,
+    schedule.runs.push_back({.kind = OpRun::Kind::kForward,
                              .phase = Phase::kForward,
                              .op = static_cast<int>(i),
                              .operands = Indices(node.operands),
@@ -104,10 +104,11 @@ class BackwardPass {
     if (wanted.empty() || !HasGradient(node)) return;
     if (segment_of_[op] >= 0) Recompute(segment_of_[op]);
 
-    Run run = {.kind = Run::Kind::kBackward,
-               .phase = Phase::kBackward,
-               .op = op,
-               .d_operands = std::vector<GradientWrite>(node.operands.size())};
+    OpRun run = {
+        .kind = OpRun::Kind::kBackward,
+        .phase = Phase::kBackward,
+        .op = op,
+        .d_operands = std::vector<GradientWrite>(node.operands.size())};
     for (const Value result : node.results) {
       run.d_results.push_back(gradient_[result.index]);
     }
@@ -168,7 +169,7 @@ class BackwardPass {
         {.name = absl::StrCat(schedule_.values[value].name, ".gradient"),
          .type = schedule_.values[value].type,
          .role = Role::kGradient});
-    schedule_.runs.push_back({.kind = Run::Kind::kAdd,
+    schedule_.runs.push_back({.kind = OpRun::Kind::kAdd,
                               .phase = Phase::kBackward,
                               .op = op,
                               .operands = {gradient, contribution},
@@ -229,8 +230,8 @@ class BackwardPass {
 
   void RunAgain(int op) {
     const OpNode& node = program_.ops()[op];
-    Run run = {
-        .kind = Run::Kind::kForward, .phase = Phase::kRecompute, .op = op};
+    OpRun run = {
+        .kind = OpRun::Kind::kForward, .phase = Phase::kRecompute, .op = op};
     for (const Value operand : node.operands) {
       run.operands.push_back(current_[operand.index]);
     }
@@ -267,7 +268,7 @@ absl::string_view PhaseName(Phase phase) {
   return "unknown";
 }
 
-Positions Run::wanted() const {
+Positions OpRun::wanted() const {
   Positions wanted;
   for (size_t i = 0; i < d_operands.size(); ++i) {
     if (d_operands[i].wanted()) wanted.Add(static_cast<int>(i));

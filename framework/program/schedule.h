@@ -25,7 +25,7 @@ struct GradientWrite {
 };
 
 // One entry of the step. Numbers are values of the schedule, -1 for none.
-struct Run {
+struct OpRun {
   enum class Kind {
     kForward,   // results = op(operands)
     kBackward,  // d_operands = gradient of op(operands), given d_results
@@ -51,7 +51,7 @@ struct Schedule {
   // The program's values first, under their own numbers; then values computed
   // again and gradients.
   std::vector<ValueInfo> values;
-  std::vector<Run> runs;
+  std::vector<OpRun> runs;
   int first_backward = 0;  // index into runs; its size without a backward pass
   // The gradient of the loss, given from outside (1 / tokens, times the loss
   // scale); -1 without a backward pass.

@@ -6,18 +6,19 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "attention_backends/backend_table.h"
-#include "framework/autograd/saved_tensors.h"
-#include "framework/base/phase_observer.h"
 #include "framework/ops/cross_entropy.h"
+#include "framework/program/executor.h"
+#include "framework/program/memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/model_shape.h"
+#include "trainers/step_plan.h"
 
 namespace tessera {
 namespace {
@@ -39,77 +40,131 @@ ModelShape Tiny() {
   return shape;
 }
 
+// A mode, or FP64, in which nothing but a wrong equation is off.
+using Mode = std::optional<PrecisionConfig::Mode>;
+constexpr Mode kFp64 = std::nullopt;
+
+PrecisionPolicy PolicyOf(Mode mode, bool cuda) {
+  if (mode == kFp64) return PrecisionPolicy::Uniform(at::kDouble);
+  PrecisionConfig config;
+  config.set_mode(*mode);
+  return PrecisionPolicy::Create(config, 1, cuda).value();
+}
+
+RecomputeConfig Recompute(RecomputeConfig::Policy policy, int every = 1) {
+  RecomputeConfig config;
+  config.set_policy(policy);
+  config.set_every(every);
+  return config;
+}
+
+// Where the step's tensors lie.
+enum class Place { kApart, kInGradients, kArena };
+
+struct FixtureOptions {
+  ModelShape shape = Tiny();
+  RecomputeConfig recompute;
+  Mode mode = PrecisionConfig::FP32;
+  at::DeviceType device = at::kCPU;
+  std::vector<std::string> frozen;
+  Place place = Place::kApart;
+};
+
 // A model and its store, and what one forward and backward pass gives.
 struct Fixture {
-  Fixture(const ModelShape& shape, const RecomputeConfig& recompute,
-          PrecisionConfig::Mode mode = PrecisionConfig::FP32,
-          at::Device device = at::kCPU, PhaseObserver* phases = nullptr) {
-    PrecisionConfig precision;
-    precision.set_mode(mode);
-    const auto policy =
-        PrecisionPolicy::Create(precision, 1, device.is_cuda()).value();
-    store = ParameterStore::Create(TransformerParameters(shape).value(),
-                                   {.device = device,
+  explicit Fixture(const FixtureOptions& options) : shape(options.shape) {
+    const bool cuda = options.device == at::kCUDA;
+    target = {.device = cuda ? OpenCudaDevice(0).value() : CpuDevice(),
+              .precision = PolicyOf(options.mode, cuda),
+              .frozen = options.frozen};
+    lm = {.shape = shape,
+          .batch = 2,
+          .sequence = shape.context,
+          .backend = FindBackend("NAIVE"),
+          .attention = AttentionProblemOf(shape, 2, shape.context,
+                                          /*needs_grad=*/true, target)};
+    StepPlanOptions step = {.lm = lm, .recompute = options.recompute};
+    // With several, the gradient buffer is not idle.
+    step.micro_batches = options.place == Place::kApart ? 2 : 1;
+    step.execution.set_storage(options.place == Place::kArena
+                                   ? ExecutionConfig::ARENA
+                                   : ExecutionConfig::ALLOCATOR);
+    plan = PlanStep(step, target).value();
+    const PrecisionPolicy& policy = target.precision;
+    store = ParameterStore::Create(plan->loss.program.parameters(),
+                                   {.device = target.device.device,
                                     .master = policy[OpClass::kMasterWeights],
                                     .compute = policy[OpClass::kWeights],
                                     .gradient = policy[OpClass::kGradient],
                                     .seed = 5})
                 .value();
-    model = std::make_unique<TransformerLm>(
-        BlockContext{.shape = shape,
-                     .precision = policy,
-                     .backend = FindBackend("NAIVE"),
-                     .phases = phases},
-        *store, recompute);
-    const at::Tensor tokens =
-        at::arange(2 * (shape.context + 1), at::device(device).dtype(at::kLong))
-            .mul(7919)
-            .remainder(shape.vocab);
+    executor = std::make_unique<Executor>(plan->train, plan->train_lifetimes,
+                                          *store, nullptr);
+    const at::Tensor tokens = at::arange(2 * (shape.context + 1), at::kLong)
+                                  .mul(7919)
+                                  .remainder(shape.vocab)
+                                  .to(target.device.device);
     ids = tokens.view({2, -1}).narrow(1, 0, shape.context).contiguous();
     targets = tokens.view({2, -1}).narrow(1, 1, shape.context).contiguous();
     targets[1][3] = kIgnoredTarget;
   }
 
-  double Run(bool in_gradients = false) {
-    store->BeginGradients();
-    const at::Tensor loss = in_gradients
-                                ? model->LossSumInGradients(ids, targets)
-                                : model->LossSum(ids, targets);
-    torch::autograd::backward({loss}, {});
-    store->ZeroUnwrittenGradients();
-    return loss.item<double>();
+  double Forward() {
+    executor->SetInput(plan->loss.ids, ids);
+    executor->SetInput(plan->loss.targets, targets);
+    executor->RunForward();
+    return executor->Get(plan->loss.loss).item<double>();
+  }
+  double Run() {
+    const double loss = Forward();
+    const int seed = plan->train.loss_gradient;
+    executor->SetInput(
+        seed, at::ones({}, at::device(target.device.device)
+                               .dtype(plan->train.values[seed].type.dtype)));
+    executor->RunBackward(/*accumulate=*/false);
+    store->ZeroGradientGaps();
+    return loss;
+  }
+  at::Tensor Grad(const ParameterSlice& slice) const {
+    return store->grad().narrow(0, slice.offset, slice.numel);
   }
 
+  ModelShape shape;
+  ProgramTarget target;
+  LmOptions lm;
+  std::shared_ptr<const StepPlan> plan;
   std::unique_ptr<ParameterStore> store;
-  std::unique_ptr<TransformerLm> model;
+  std::unique_ptr<Executor> executor;
   at::Tensor ids, targets;
 };
 
-TEST(ModelShapeTest, CountsEqualTheTableToTheLastParameter) {
-  EXPECT_EQ(CountParameters(Sized(768, 3072, 12, 12)), 128'625'408);
-  EXPECT_EQ(CountParameters(Sized(1024, 4096, 24, 16)), 423'183'360);
-  EXPECT_EQ(CountParameters(Sized(1280, 5120, 36, 20)), 969'411'840);
-  EXPECT_EQ(CountParameters(Sized(1600, 6400, 48, 25)), 1'998'235'200);
-  EXPECT_EQ(CountParameters(Sized(2560, 10240, 32, 32)), 3'406'809'600);
+int64_t Count(const ModelShape& shape) {
+  return CountParameters(LmParameters(shape, {}).value());
 }
 
-TEST(ModelShapeTest, TiedHeadCountsOnceAndGroupedHeadsShrink) {
+TEST(LmParametersTest, CountsEqualTheTableToTheLastParameter) {
+  EXPECT_EQ(Count(Sized(768, 3072, 12, 12)), 128'625'408);
+  EXPECT_EQ(Count(Sized(1024, 4096, 24, 16)), 423'183'360);
+  EXPECT_EQ(Count(Sized(1280, 5120, 36, 20)), 969'411'840);
+  EXPECT_EQ(Count(Sized(1600, 6400, 48, 25)), 1'998'235'200);
+  EXPECT_EQ(Count(Sized(2560, 10240, 32, 32)), 3'406'809'600);
+}
+
+TEST(LmParametersTest, TiedHeadCountsOnceAndGroupedHeadsShrink) {
   ModelShape shape = Sized(768, 3072, 12, 12);
   shape.tied_head = true;
-  EXPECT_EQ(CountParameters(shape), 128'625'408 - 10000 * 768);
+  EXPECT_EQ(Count(shape), 128'625'408 - 10000 * 768);
   shape.kv_heads = 4;
-  EXPECT_EQ(CountParameters(shape),
-            128'625'408 - 10000 * 768 - 12 * 2 * 8 * 64 * 768);
+  EXPECT_EQ(Count(shape), 128'625'408 - 10000 * 768 - 12 * 2 * 8 * 64 * 768);
 }
 
-TEST(ModelShapeTest, FrozenPatternsMustMatchWholeBlocks) {
-  ModelShape shape = Tiny();
-  shape.frozen = {"layers.*.attn.q_proj.weight"};
-  EXPECT_THAT(std::string(TransformerParameters(shape).status().message()),
+TEST(LmParametersTest, FrozenPatternsMustMatchWholeBlocks) {
+  const auto refusal = [](const std::string& pattern) {
+    return std::string(LmParameters(Tiny(), {pattern}).status().message());
+  };
+  EXPECT_THAT(refusal("layers.*.attn.q_proj.weight"),
               testing::HasSubstr("only part of layers.0.attn.qkv"));
-  shape.frozen = {"encoder.*"};
-  EXPECT_THAT(std::string(TransformerParameters(shape).status().message()),
-              testing::HasSubstr("matches no parameter"));
+  EXPECT_THAT(refusal("encoder.*"), testing::HasSubstr("matches no parameter"));
 }
 
 // The same model in plain ATen, with ordinary leaves and autograd.
@@ -126,7 +181,7 @@ class PlainModel {
     }
   }
 
-  at::Tensor LossSum(const at::Tensor& ids, const at::Tensor& targets) {
+  at::Tensor Logits(const at::Tensor& ids) {
     at::Tensor x = at::embedding(W("token_embeddings.weight"), ids);
     for (int64_t i = 0; i < shape_.layers; ++i) {
       const std::string layer = "layers." + std::to_string(i) + ".";
@@ -136,11 +191,13 @@ class PlainModel {
       const at::Tensor b = Times(y, W(layer + "ffn.w3.weight"));
       x = x + Times(at::silu(a) * b, W(layer + "ffn.w2.weight"));
     }
-    const at::Tensor logits = Times(
+    return Times(
         Norm(x, W("ln_final.weight")),
         W(shape_.tied_head ? "token_embeddings.weight" : "lm_head.weight"));
-    return at::cross_entropy_loss(logits.flatten(0, 1), targets.flatten(), {},
-                                  at::Reduction::Sum, kIgnoredTarget);
+  }
+  at::Tensor LossSum(const at::Tensor& ids, const at::Tensor& targets) {
+    return at::cross_entropy_loss(Logits(ids).flatten(0, 1), targets.flatten(),
+                                  {}, at::Reduction::Sum, kIgnoredTarget);
   }
 
   const at::Tensor& W(const std::string& name) { return weights_.at(name); }
@@ -192,57 +249,90 @@ class PlainModel {
   std::map<std::string, at::Tensor> weights_;
 };
 
-void ExpectEqualsPlainModel(const ModelShape& shape, at::Device device) {
-  Fixture ours(shape, {}, PrecisionConfig::FP32, device);
-  const double loss = ours.Run();
-  PlainModel plain(shape, *ours.store);
-  const at::Tensor expected = plain.LossSum(ours.ids.cpu(), ours.targets.cpu());
-  torch::autograd::backward({expected}, {});
-  EXPECT_NEAR(loss, expected.item<double>(), 2e-6 * expected.item<double>());
-  for (const ParameterSlice& slice : ours.store->slices()) {
-    const at::Tensor grad = ours.store->grad()
-                                .narrow(0, slice.offset, slice.numel)
-                                .view(slice.shape)
-                                .cpu();
-    const at::Tensor oracle = plain.W(slice.name).grad();
-    const double error =
-        ((grad - oracle).norm() / oracle.norm()).item<double>();
-    EXPECT_LT(error, 5e-6) << slice.name;
-  }
-}
-
 // Parameters that name a device come first.
-at::DeviceType DeviceOf(at::DeviceType device) { return device; }
-template <typename... Rest>
-at::DeviceType DeviceOf(const std::tuple<at::DeviceType, Rest...>& param) {
-  return std::get<0>(param);
-}
-
 template <typename Param>
 class DeviceTest : public testing::TestWithParam<Param> {
  protected:
   void SetUp() override {
-    if (DeviceOf(this->GetParam()) == at::kCUDA && !at::hasCUDA()) {
+    if (std::get<0>(this->GetParam()) == at::kCUDA && !at::hasCUDA()) {
       GTEST_SKIP() << "needs a CUDA GPU";
     }
   }
 };
 
-using PlainModelTest = DeviceTest<at::DeviceType>;
+constexpr auto kPolicies = {RecomputeConfig::NONE, RecomputeConfig::BLOCK,
+                            RecomputeConfig::ATTENTION, RecomputeConfig::FFN};
 
-TEST_P(PlainModelTest, LossAndGradientsEqualPlainAutogradInDouble) {
-  ExpectEqualsPlainModel(Tiny(), GetParam());
+// How far loss and gradients may be off, relative to their norms: rounding of
+// so many bits, over so few layers. What a wrong cast, scale or sum does is far
+// more.
+struct Bounds {
+  double loss, gradient;
+};
+Bounds BoundsOf(Mode mode) {
+  if (mode == kFp64) return {1e-12, 1e-11};
+  if (*mode == PrecisionConfig::FP32) return {2e-6, 5e-6};
+  return {4e-3, 0.05};
+}
+
+class PlainModelTest
+    : public DeviceTest<
+          std::tuple<at::DeviceType, Mode, RecomputeConfig::Policy>> {
+ protected:
+  // Loss and gradients against LibTorch's autograd over plain tensors in FP64.
+  static void ExpectEqualsPlainModel(const ModelShape& shape) {
+    const auto [device, mode, policy] = GetParam();
+    Fixture ours({.shape = shape,
+                  .recompute = Recompute(policy),
+                  .mode = mode,
+                  .device = device,
+                  .place = Place::kInGradients});
+    const double loss = ours.Run();
+    PlainModel plain(shape, *ours.store);
+    const at::Tensor expected =
+        plain.LossSum(ours.ids.cpu(), ours.targets.cpu());
+    torch::autograd::backward({expected}, {});
+    const Bounds bounds = BoundsOf(mode);
+    EXPECT_NEAR(loss, expected.item<double>(),
+                bounds.loss * expected.item<double>());
+    for (const ParameterSlice& slice : ours.store->slices()) {
+      const at::Tensor grad =
+          ours.Grad(slice).view(slice.shape).to(at::kCPU, at::kDouble);
+      const at::Tensor oracle = plain.W(slice.name).grad();
+      EXPECT_LT(((grad - oracle).norm() / oracle.norm()).item<double>(),
+                bounds.gradient)
+          << slice.name;
+    }
+  }
+};
+
+TEST_P(PlainModelTest, LossAndGradientsEqualPlainAutograd) {
+  ExpectEqualsPlainModel(Tiny());
 }
 
 TEST_P(PlainModelTest, TiedHeadAndGroupedHeadsEqualPlainAutograd) {
   ModelShape shape = Tiny();
   shape.tied_head = true;
   shape.kv_heads = 2;
-  ExpectEqualsPlainModel(shape, GetParam());
+  ExpectEqualsPlainModel(shape);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, PlainModelTest, testing::Values(at::kCPU));
-INSTANTIATE_TEST_SUITE_P(Gpu, PlainModelTest, testing::Values(at::kCUDA));
+INSTANTIATE_TEST_SUITE_P(
+    Cpu, PlainModelTest,
+    testing::Combine(testing::Values(at::kCPU),
+                     testing::Values(kFp64, PrecisionConfig::FP32,
+                                     PrecisionConfig::BF16,
+                                     PrecisionConfig::BF16_PURE),
+                     testing::ValuesIn(kPolicies)));
+INSTANTIATE_TEST_SUITE_P(
+    Gpu, PlainModelTest,
+    testing::Combine(testing::Values(at::kCUDA),
+                     testing::Values(kFp64, PrecisionConfig::FP32,
+                                     PrecisionConfig::TF32,
+                                     PrecisionConfig::BF16,
+                                     PrecisionConfig::FP16,
+                                     PrecisionConfig::BF16_PURE),
+                     testing::ValuesIn(kPolicies)));
 
 // Every token is about as likely as any other, tied head or not.
 TEST(TransformerLmTest, AFreshModelKnowsNothing) {
@@ -250,113 +340,68 @@ TEST(TransformerLmTest, AFreshModelKnowsNothing) {
     ModelShape shape = Sized(64, 172, 2, 4);
     shape.context = 32;
     shape.tied_head = tied_head;
-    Fixture fresh(shape, {});
+    Fixture fresh({.shape = shape});
     const double targets = fresh.targets.ne(kIgnoredTarget).sum().item<int>();
     // Logits of variance 1 cost half a nat.
-    EXPECT_NEAR(fresh.Run() / targets, std::log(shape.vocab), 0.7)
+    EXPECT_NEAR(fresh.Forward() / targets, std::log(shape.vocab), 0.7)
         << (tied_head ? "tied" : "untied");
   }
 }
 
-using PrecisionTest =
-    DeviceTest<std::tuple<at::DeviceType, PrecisionConfig::Mode>>;
-
-// A whole model in each mode beside FP32, over a wide bound: what is off by a
-// wrong cast, scale or accumulation is off by far more than the rounding of
-// 8 bits (BF16) or 11 (FP16, TF32).
-void ExpectNearFp32(PrecisionConfig::Mode mode, at::Device device) {
-  const ModelShape shape = Tiny();
-  Fixture exact(shape, {}, PrecisionConfig::FP32, device);
-  Fixture rounded(shape, {}, mode, device);
-  const double loss = exact.Run();
-  EXPECT_NEAR(rounded.Run(), loss, 4e-3 * loss);
-  for (const ParameterSlice& slice : exact.store->slices()) {
-    const auto grad = [&](const Fixture& fixture) {
-      return fixture.store->grad()
-          .narrow(0, slice.offset, slice.numel)
-          .to(at::kDouble);
-    };
-    const at::Tensor oracle = grad(exact);
-    const double error =
-        ((grad(rounded) - oracle).norm() / oracle.norm()).item<double>();
-    EXPECT_LT(error, 0.05) << slice.name;
-  }
-}
-
-TEST_P(PrecisionTest, ModelStaysNearFp32) {
-  const auto [device, mode] = GetParam();
-  ExpectNearFp32(mode, device);
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Cpu, PrecisionTest,
-    testing::Combine(testing::Values(at::kCPU),
-                     testing::Values(PrecisionConfig::BF16,
-                                     PrecisionConfig::BF16_PURE)));
-INSTANTIATE_TEST_SUITE_P(
-    Gpu, PrecisionTest,
-    testing::Combine(testing::Values(at::kCUDA),
-                     testing::Values(PrecisionConfig::TF32,
-                                     PrecisionConfig::BF16,
-                                     PrecisionConfig::FP16,
-                                     PrecisionConfig::BF16_PURE)));
-
-class InGradientsTest
-    : public DeviceTest<std::tuple<at::DeviceType, PrecisionConfig::Mode,
-                                   RecomputeConfig::Policy>> {
+class PlaceTest
+    : public DeviceTest<
+          std::tuple<at::DeviceType, Mode, RecomputeConfig::Policy>> {
  protected:
-  // Loss and gradients of `shape` are the same bits wherever activations lie.
-  static void ExpectSameBits(const ModelShape& shape) {
+  // Loss and gradients are the same bits wherever activations lie.
+  static void ExpectSameBits(const ModelShape& shape,
+                             std::vector<std::string> frozen = {}) {
     const auto [device, mode, policy] = GetParam();
-    RecomputeConfig recompute;
-    recompute.set_policy(policy);
-    recompute.set_every(2);
-    Fixture apart(shape, recompute, mode, device);
-    Fixture inside(shape, recompute, mode, device);
-    inside.store->grad().fill_(NAN);
-    EXPECT_EQ(apart.Run(), inside.Run(/*in_gradients=*/true));
-    for (const ParameterSlice& slice : apart.store->slices()) {
-      if (!slice.trainable) continue;
-      const auto grad = [&](const Fixture& fixture) {
-        return fixture.store->grad().narrow(0, slice.offset, slice.numel);
-      };
-      EXPECT_TRUE(at::equal(grad(apart), grad(inside))) << slice.name;
+    FixtureOptions options = {.shape = shape,
+                              .recompute = Recompute(policy, 2),
+                              .mode = mode,
+                              .device = device,
+                              .frozen = std::move(frozen)};
+    Fixture apart(options);
+    const double loss = apart.Run();
+    for (const Place place : {Place::kInGradients, Place::kArena}) {
+      options.place = place;
+      Fixture other(options);
+      other.store->grad().fill_(NAN);
+      EXPECT_EQ(loss, other.Run());
+      EXPECT_TRUE(at::equal(apart.store->grad(), other.store->grad()));
+      EXPECT_EQ(loss, other.Run()) << "a second time";
+      EXPECT_TRUE(at::equal(apart.store->grad(), other.store->grad()));
     }
-    EXPECT_TRUE(at::equal(apart.store->grad(), inside.store->grad()));
   }
 };
 
-TEST_P(InGradientsTest, SameBits) { ExpectSameBits(Tiny()); }
+TEST_P(PlaceTest, SameBits) { ExpectSameBits(Tiny()); }
 
-TEST_P(InGradientsTest, SameBitsWithTiedHeadAndGroups) {
+TEST_P(PlaceTest, SameBitsWithTiedHeadAndGroups) {
   ModelShape shape = Tiny();
   shape.tied_head = true;
   shape.kv_heads = 2;
   ExpectSameBits(shape);
 }
 
-TEST_P(InGradientsTest, SameBitsWithFrozenParts) {
-  ModelShape shape = Tiny();
-  shape.frozen = {"layers.1.*", "token_embeddings.weight"};
-  ExpectSameBits(shape);
+TEST_P(PlaceTest, SameBitsWithFrozenParts) {
+  ExpectSameBits(Tiny(), {"layers.1.*", "token_embeddings.weight"});
 }
 
-TEST_P(InGradientsTest, SameBitsWhereMostDoesNotFit) {
+TEST_P(PlaceTest, SameBitsWhereMostDoesNotFit) {
   ModelShape shape = Tiny();
   shape.context = 100;
   ExpectSameBits(shape);
 }
 
-constexpr auto kPolicies = {RecomputeConfig::NONE, RecomputeConfig::BLOCK,
-                            RecomputeConfig::ATTENTION, RecomputeConfig::FFN};
 INSTANTIATE_TEST_SUITE_P(
-    Cpu, InGradientsTest,
+    Cpu, PlaceTest,
     testing::Combine(testing::Values(at::kCPU),
                      testing::Values(PrecisionConfig::FP32,
                                      PrecisionConfig::BF16),
                      testing::ValuesIn(kPolicies)));
 INSTANTIATE_TEST_SUITE_P(
-    Gpu, InGradientsTest,
+    Gpu, PlaceTest,
     testing::Combine(testing::Values(at::kCUDA),
                      testing::Values(PrecisionConfig::FP32,
                                      PrecisionConfig::BF16,
@@ -364,48 +409,38 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::ValuesIn(kPolicies)));
 
 TEST(TransformerLmTest, ActivationsLieInTheGradientBuffer) {
-  Fixture fixture(Tiny(), {});
+  Fixture fixture({.place = Place::kInGradients});
   fixture.store->grad().zero_();
-  fixture.store->BeginGradients();
-  const at::Tensor loss =
-      fixture.model->LossSumInGradients(fixture.ids, fixture.targets);
+  fixture.Forward();
   const double used = fixture.store->grad().ne(0).sum().item<double>();
   // Of each token at least the residual after every half of a block.
-  const ModelShape shape = Tiny();
+  const ModelShape& shape = fixture.shape;
   EXPECT_GT(used, 2 * 2 * shape.context * shape.d_model * shape.layers);
 }
 
 TEST(TransformerLmTest, FrozenBlocksHaveNoGradientAndOthersAreUnchanged) {
-  ModelShape shape = Tiny();
-  Fixture all(shape, {});
+  Fixture all({});
   all.Run();
-  shape.frozen = {"layers.1.*", "token_embeddings.weight"};
-  Fixture part(shape, {});
+  Fixture part({.frozen = {"layers.1.*", "token_embeddings.weight"}});
   part.Run();
   for (const ParameterSlice& slice : part.store->slices()) {
     if (!slice.trainable) continue;
     for (const ParameterSlice& other : all.store->slices()) {
       if (other.name != slice.name) continue;
-      EXPECT_TRUE(
-          at::equal(part.store->grad().narrow(0, slice.offset, slice.numel),
-                    all.store->grad().narrow(0, other.offset, other.numel)))
-          << slice.name;
+      EXPECT_TRUE(at::equal(part.Grad(slice), all.Grad(other))) << slice.name;
     }
   }
   EXPECT_FALSE(part.store->Get("layers.1.ffn.w2.weight").grad().defined());
 }
 
 using RecomputeTest =
-    DeviceTest<std::tuple<at::DeviceType, RecomputeConfig::Policy, int,
-                          PrecisionConfig::Mode>>;
+    DeviceTest<std::tuple<at::DeviceType, RecomputeConfig::Policy, int, Mode>>;
 
 TEST_P(RecomputeTest, LossAndEveryGradientAreTheSameBits) {
   const auto [device, policy, every, mode] = GetParam();
-  Fixture plain(Tiny(), {}, mode, device);
-  RecomputeConfig config;
-  config.set_policy(policy);
-  config.set_every(every);
-  Fixture recomputed(Tiny(), config, mode, device);
+  Fixture plain({.mode = mode, .device = device});
+  Fixture recomputed(
+      {.recompute = Recompute(policy, every), .mode = mode, .device = device});
   EXPECT_EQ(plain.Run(), recomputed.Run());
   EXPECT_TRUE(at::equal(plain.store->grad(), recomputed.store->grad()));
 }
@@ -427,88 +462,73 @@ INSTANTIATE_TEST_SUITE_P(
         testing::Values(1, 2),
         testing::Values(PrecisionConfig::FP32, PrecisionConfig::BF16)));
 
-// The bytes that autograd saves during each phase, and where they begin the
-// phases of the recomputed segments.
-class SavedBytesObserver : public PhaseObserver {
- public:
-  explicit SavedBytesObserver(const SavedTensorMeter& meter) : meter_(meter) {}
-
-  void Begin(absl::string_view segment) override {
-    open_.push_back({open_.empty()
-                         ? std::string(segment)
-                         : absl::StrCat(open_.back().path, "/", segment),
-                     meter_.live_bytes()});
-  }
-  void End() override {
-    saved_[open_.back().path] = meter_.live_bytes() - open_.back().bytes;
-    open_.pop_back();
-  }
-
-  // By path: "block_2/ffn".
-  const std::map<std::string, int64_t>& saved() const { return saved_; }
-
- private:
-  struct Open {
-    std::string path;
-    int64_t bytes;
-  };
-  const SavedTensorMeter& meter_;
-  std::vector<Open> open_;
-  std::map<std::string, int64_t> saved_;
-};
-
-// What each half of each block saves in the forward pass.
-std::map<std::string, int64_t> SavedByHalf(const RecomputeConfig& recompute) {
+// What each part of the model keeps for backward, by plan: "block_2/ffn".
+std::map<std::string, int64_t> KeptByPart(const RecomputeConfig& recompute) {
   ModelShape shape = Tiny();
   shape.layers = 5;
-  const SavedTensorMeter meter;
-  SavedBytesObserver observer(meter);
-  const Fixture fixture(shape, recompute, PrecisionConfig::FP32, at::kCPU,
-                        &observer);
-  const at::Tensor loss = fixture.model->LossSum(fixture.ids, fixture.targets);
-  std::map<std::string, int64_t> halves;
-  for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    for (const char* half : {"/attention", "/ffn"}) {
-      const std::string path = absl::StrCat("block_", layer, half);
-      halves[path] = observer.saved().at(path);
-    }
+  Fixture fixture({.shape = shape, .recompute = recompute});
+  fixture.Forward();
+  const StepPlan& plan = *fixture.plan;
+  // The plan is what the executor holds, to the byte.
+  EXPECT_EQ(fixture.executor->live_bytes(),
+            KeptBytes(plan.train, plan.train_lifetimes));
+  std::map<std::string, int64_t> parts;
+  for (int run = 0; run < plan.train.first_backward; ++run) {
+    const OpNode& node = plan.loss.program.ops()[plan.train.runs[run].op];
+    parts[plan.loss.program.ScopePath(node.scope)] +=
+        KeptBytesOf(plan.train, plan.train_lifetimes, run);
   }
-  return halves;
+  return parts;
 }
 
 TEST(TransformerLmTest, EveryKthBlockFromTheFirstOnIsRecomputed) {
-  const auto kept = SavedByHalf({});
+  // What leaves a half, the residual, is kept: 2 x 17 x 48 in FP32.
+  constexpr int64_t kResidual = 2 * 17 * 48 * 4;
+  const auto kept = KeptByPart({});
   for (const auto policy : {RecomputeConfig::BLOCK, RecomputeConfig::ATTENTION,
                             RecomputeConfig::FFN}) {
     for (const int every : {1, 2, 3, 5, 6}) {
-      RecomputeConfig config;
-      config.set_policy(policy);
-      config.set_every(every);
-      const auto saved = SavedByHalf(config);
+      const auto saved = KeptByPart(Recompute(policy, every));
       for (int layer = 0; layer < 5; ++layer) {
-        for (const auto& [half, other] :
-             {std::pair("/attention", RecomputeConfig::FFN),
-              std::pair("/ffn", RecomputeConfig::ATTENTION)}) {
-          const std::string path = absl::StrCat("block_", layer, half);
-          const bool recomputed = layer % every == 0 && policy != other;
-          EXPECT_EQ(saved.at(path), recomputed ? 0 : kept.at(path))
-              << path << " of " << RecomputeConfig::Policy_Name(policy)
-              << " every " << every;
-          EXPECT_GT(kept.at(path), 0);
-        }
+        const bool recomputes = layer % every == 0;
+        const std::string block = "block_" + std::to_string(layer);
+        SCOPED_TRACE(block + " of " + RecomputeConfig::Policy_Name(policy) +
+                     " every " + std::to_string(every));
+        const bool attention = recomputes && policy != RecomputeConfig::FFN;
+        const bool ffn = recomputes && policy != RecomputeConfig::ATTENTION;
+        // Inside a block that is dropped as a whole, the first residual goes.
+        EXPECT_EQ(saved.at(block + "/attention"),
+                  !attention ? kept.at(block + "/attention")
+                  : policy == RecomputeConfig::BLOCK ? 0
+                                                     : kResidual);
+        EXPECT_EQ(saved.at(block + "/ffn"),
+                  ffn ? kResidual : kept.at(block + "/ffn"));
+        EXPECT_GT(kept.at(block + "/ffn"), 2 * kResidual);
       }
     }
   }
 }
 
-TEST(TransformerLmTest, NextTokenLogitsAreARowOfLogits) {
-  Fixture fixture(Tiny(), {});
-  const at::NoGradGuard no_grad;
-  const at::Tensor all = fixture.model->Logits(fixture.ids);
-  for (const int64_t length : {int64_t{1}, all.size(1) - 1, all.size(1)}) {
-    const at::Tensor next = fixture.model->NextTokenLogits(fixture.ids, length);
-    EXPECT_TRUE(at::allclose(next, all.select(1, length - 1), 1e-5, 1e-6))
-        << length;
+// Everything behind the position changes nothing.
+TEST(TransformerLmTest, NextTokenLogitsAreThoseOfThePlainModel) {
+  Fixture fixture({});
+  PlainModel plain(fixture.shape, *fixture.store);
+  const at::Tensor all = plain.Logits(fixture.ids);
+  LmOptions lm = fixture.lm;
+  lm.attention.needs_grad = false;
+  const NextTokenProgram next =
+      BuildNextTokenProgram(lm, fixture.target).value();
+  const Schedule schedule = ForwardSchedule(next.program);
+  Executor executor(schedule, PlanLifetimes(schedule), *fixture.store, nullptr);
+  executor.SetInput(next.ids, fixture.ids);
+  for (const int64_t position :
+       {int64_t{0}, all.size(1) / 2, all.size(1) - 1}) {
+    executor.SetInput(next.position, at::full({1}, position, at::kLong));
+    executor.RunForward();
+    EXPECT_TRUE(
+        at::allclose(executor.Get(next.logits).select(1, 0).to(at::kDouble),
+                     all.select(1, position), 1e-4, 1e-5))
+        << position;
   }
 }
 

@@ -534,7 +534,7 @@ TEST_F(ConfigFilesTest, EveryOneTrainsForAnyNumberOfSteps) {
       ASSERT_TRUE(config.ok()) << config.status();
       const OptimizerConfig& optimizer = config->optimizer();
       EXPECT_TRUE(
-          Schedule::Create(optimizer.schedule(), optimizer.adamw().lr(), steps)
+          LearningRateSchedule::Create(optimizer.schedule(), optimizer.adamw().lr(), steps)
               .ok())
           << file;
     }

@@ -39,10 +39,10 @@ constexpr int64_t kRows = 6, kWidth = 8;
 // "forward product", "backward product dx dw", "add".
 std::vector<std::string> Names(const Schedule& schedule) {
   std::vector<std::string> names;
-  for (const Run& run : schedule.runs) {
+  for (const OpRun& run : schedule.runs) {
     const OpNode& node = schedule.program->ops()[run.op];
     std::string name =
-        run.kind == Run::Kind::kAdd
+        run.kind == OpRun::Kind::kAdd
             ? "add"
             : absl::StrCat(PhaseName(run.phase), " ", node.op->kind());
     for (size_t i = 0; i < run.d_operands.size(); ++i) {
@@ -143,7 +143,7 @@ TEST(ScheduleTest, ATiedWeightIsAddedTo) {
   b.Output(loss);
   const Program program = std::move(b).Build().value();
   std::vector<bool> accumulates;
-  for (const tessera::Run& run : TrainingSchedule(program, loss).runs) {
+  for (const tessera::OpRun& run : TrainingSchedule(program, loss).runs) {
     for (const GradientWrite& write : run.d_operands) {
       if (write.parameter >= 0) accumulates.push_back(write.accumulate);
     }
