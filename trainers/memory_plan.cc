@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "framework/base/status_macros.h"
-#include "framework/program/memory.h"
 
 namespace tessera {
 namespace {
@@ -46,6 +45,7 @@ void AddPeak(const Schedule& schedule, const Lifetimes& lifetimes,
   report.activation_gradients = peak.gradients;
   report.workspace = peak.workspace;
   planned->peak = DescribeRun(schedule, peak.run);
+  planned->by_kind = LiveBytesByKind(schedule, lifetimes, peak.run);
 }
 
 absl::StatusOr<PlannedMemory> PlanWeights(const Program& program,

@@ -1,6 +1,7 @@
 #ifndef TRAINERS_MEMORY_PLAN_H_
 #define TRAINERS_MEMORY_PLAN_H_
 
+#include <map>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -9,6 +10,7 @@
 #include "framework/params/parameter_store.h"
 #include "framework/precision/precision_policy.h"
 #include "framework/program/lifetime.h"
+#include "framework/program/memory.h"
 #include "framework/program/schedule.h"
 #include "trainers/step_plan.h"
 
@@ -17,7 +19,9 @@ namespace tessera {
 // A device at the moment of the step at which it is fullest.
 struct PlannedMemory {
   MemoryReport report;
-  std::string peak;  // "the backward of block_0/ffn/w13"
+  std::string peak;  // what runs: "the backward of block_0/ffn/w13"
+  // What the step holds then, by kind of op.
+  std::map<std::string, LiveBytes> by_kind;
 };
 
 // Bytes before anything is allocated: of the parameters' flat buffers, the

@@ -38,15 +38,15 @@ absl::StatusOr<int64_t> MicroBatchSize(const TrainingConfig& training,
 
 // Refuses a plan that cannot fit.
 absl::Status CheckFits(const RunPlan& plan) {
-  if (!plan.memory.capacity.has_value() ||
-      plan.memory.total() <= *plan.memory.capacity) {
+  const MemoryReport& memory = plan.memory.report;
+  if (!memory.capacity.has_value() || memory.total() <= *memory.capacity) {
     return absl::OkStatus();
   }
   return absl::ResourceExhaustedError(OutOfMemoryMessage(
-      absl::StrCat("this run needs about ", FormatBytes(plan.memory.total()),
+      absl::StrCat("this run needs about ", FormatBytes(memory.total()),
                    ", but ", plan.device.name, " has ",
-                   FormatBytes(*plan.memory.capacity)),
-      plan.memory, MemoryChoicesOf(plan)));
+                   FormatBytes(*memory.capacity)),
+      memory, MemoryChoicesOf(plan)));
 }
 
 // The fastest backend that would run and holds no scores, where the run's own
@@ -110,10 +110,9 @@ void SetParameters(std::vector<ParameterBlockSpec> parameters, RunPlan* plan) {
 
 // Refuses what cannot fit.
 absl::Status SetMemory(PlannedMemory planned, RunPlan* plan) {
-  plan->memory = planned.report;
-  plan->memory_peak = std::move(planned.peak);
+  plan->memory = std::move(planned);
   // The ranks of a machine without GPUs share its memory.
-  plan->memory.capacity =
+  plan->memory.report.capacity =
       plan->device.total_bytes /
       (plan->device.is_cuda() ? 1 : std::max(1, plan->world.local_world_size));
   return CheckFits(*plan);
@@ -199,8 +198,8 @@ MemoryChoices MemoryChoicesOf(const RunPlan& plan) {
 
 absl::Status ExplainOutOfMemory(const RunPlan& plan, absl::Status status) {
   if (!absl::IsResourceExhausted(status)) return status;
-  return absl::ResourceExhaustedError(
-      OutOfMemoryMessage(status.message(), plan.memory, MemoryChoicesOf(plan)));
+  return absl::ResourceExhaustedError(OutOfMemoryMessage(
+      status.message(), plan.memory.report, MemoryChoicesOf(plan)));
 }
 
 absl::StatusOr<std::unique_ptr<ParameterStore>> MakeParameters(

@@ -17,6 +17,7 @@
 #include "framework/precision/precision_policy.h"
 #include "models/model_shape.h"
 #include "models/transformer_lm.h"
+#include "trainers/memory_plan.h"
 #include "trainers/run_config.pb.h"
 #include "trainers/step_plan.h"
 
@@ -36,9 +37,7 @@ struct RunPlan {
   AttentionProblem attention;  // of such a micro-batch
   BackendChoice backend;
   std::shared_ptr<const StepPlan> step;  // null where nothing is trained
-  MemoryReport memory;  // predicted, of this rank's device at its fullest
-  // What runs at that moment: "the backward of block_0/ffn/w13".
-  std::string memory_peak;
+  PlannedMemory memory;                  // of this rank's device at its fullest
   // ModelFlopsPerToken(); 0 where nothing is trained.
   double flops_per_token = 0;
 

@@ -15,6 +15,7 @@
 #include "framework/base/log.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/text_proto.h"
+#include "framework/cuda/device_spec.h"
 #include "framework/observe/nvtx_observer.h"
 #include "trainers/build_info.h"
 #include "trainers/config_flags.h"
@@ -35,6 +36,13 @@ ABSL_FLAG(bool, print_config, false,
 ABSL_FLAG(bool, dry_run, false,
           "print device, parameters, memory, backend and cost of a step and "
           "exit without doing one");
+ABSL_FLAG(bool, print_step, false,
+          "print every op of a step with its shape, kernel and cost, and exit "
+          "without doing one");
+ABSL_FLAG(bool, json, false, "print what --print_step prints as JSON");
+ABSL_FLAG(std::string, plan_for, "",
+          "with --dry_run or --print_step: plan for this GPU, as in H200, "
+          "which need not be here");
 ABSL_FLAG(bool, build_info, false, "print what this program was built from");
 
 namespace tessera {
@@ -105,6 +113,33 @@ absl::Status Train(RunPlan plan) {
   return status;
 }
 
+absl::StatusOr<RunPlan> PlanFromFlags(RunConfig config,
+                                      const WorldInfo& world) {
+  const std::string gpu = absl::GetFlag(FLAGS_plan_for);
+  if (gpu.empty()) return PlanRun(config, world);
+  const absl::StatusOr<DeviceInfo> device = DeviceToPlanFor(gpu);
+  if (!device.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--plan_for: ", device.status().message()));
+  }
+  if (!absl::GetFlag(FLAGS_dry_run) && !absl::GetFlag(FLAGS_print_step)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--plan_for=", gpu,
+                     " trains nothing: add --dry_run or --print_step, "
+                     "or remove it"));
+  }
+  config.mutable_training()->set_device(TrainingConfig::CUDA);
+  return PlanRun(config, world, *device);
+}
+
+void PrintPlan(const RunPlan& plan) {
+  if (absl::GetFlag(FLAGS_dry_run)) absl::PrintF("%s", FormatDryRun(plan));
+  if (!absl::GetFlag(FLAGS_print_step)) return;
+  const std::vector<StepRow> rows = RowsOfStep(plan);
+  absl::PrintF("%s", absl::GetFlag(FLAGS_json) ? StepToJson(rows).dump(2) + "\n"
+                                               : FormatStep(rows));
+}
+
 absl::Status Run() {
   if (absl::GetFlag(FLAGS_build_info)) {
     absl::PrintF("%s\n", BuildInfo().dump(2));
@@ -120,10 +155,10 @@ absl::Status Run() {
     if (world.rank == 0) absl::PrintF("%s", PrintWithDefaults(*config));
     return absl::OkStatus();
   }
-  absl::StatusOr<RunPlan> plan = PlanRun(*config, world);
+  absl::StatusOr<RunPlan> plan = PlanFromFlags(*config, world);
   if (!plan.ok()) return ReportOncePerMachine(plan.status(), world);
-  if (absl::GetFlag(FLAGS_dry_run)) {
-    if (world.rank == 0) absl::PrintF("%s", FormatDryRun(*plan));
+  if (absl::GetFlag(FLAGS_dry_run) || absl::GetFlag(FLAGS_print_step)) {
+    if (world.rank == 0) PrintPlan(*plan);
     return absl::OkStatus();
   }
   return Train(*std::move(plan));

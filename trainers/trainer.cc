@@ -539,7 +539,7 @@ RunDescription Trainer::Describe() const {
           .steps = training().steps(),
           .flops_per_token = plan.flops_per_token,
           .peak_tflops = PeakTflops(plan),
-          .memory_table = FormatMemoryTable(plan.memory)};
+          .memory_table = FormatMemoryTable(plan.memory.report)};
 }
 
 }  // namespace tessera

@@ -65,7 +65,8 @@ absl::StatusOr<absl::optional<Fields>> TakeFields(std::string& bytes) {
 }
 
 absl::StatusOr<Fields> KeyValueTable::Apply(const Fields& request) {
-  const absl::string_view name = request.empty() ? "" : request[0];
+  const absl::string_view name =
+      request.empty() ? absl::string_view() : request[0];
   const size_t arguments = request.size() - (request.empty() ? 0 : 1);
   if (name == "set" && arguments == 2) {
     values_[request[1]] = request[2];

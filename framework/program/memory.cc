@@ -82,6 +82,33 @@ MemoryMoment PeakOf(const std::vector<MemoryMoment>& moments) {
   return peak;
 }
 
+std::map<std::string, LiveBytes> LiveBytesByKind(const Schedule& schedule,
+                                                 const Lifetimes& lifetimes,
+                                                 int run) {
+  std::map<std::string, LiveBytes> live;
+  const auto count = [&](int value, const OpRun& writer) {
+    const Buffer& buffer = lifetimes.buffers[lifetimes.buffer_of[value]];
+    if (!LiesApart(buffer) || buffer.values.front() != value ||
+        run < buffer.first || run > buffer.last) {
+      return;
+    }
+    LiveBytes& bytes =
+        live[std::string(schedule.program->ops()[writer.op].op->kind())];
+    const bool gradient = schedule.values[value].role == Role::kGradient;
+    (gradient ? bytes.gradients : bytes.activations) +=
+        RoundToBlock(buffer.bytes);
+  };
+  for (const OpRun& writer : schedule.runs) {
+    if (writer.kind != OpRun::Kind::kBackward) {
+      for (const int value : writer.results) count(value, writer);
+    }
+    for (const GradientWrite& write : writer.d_operands) {
+      if (write.value >= 0) count(write.value, writer);
+    }
+  }
+  return live;
+}
+
 std::string DescribeRun(const Schedule& schedule, int run) {
   const OpRun& r = schedule.runs[run];
   const std::string& name = schedule.program->ops()[r.op].name;

@@ -34,6 +34,14 @@ std::vector<MemoryMoment> MemoryOverTime(const Schedule& schedule,
 // The moment of the largest total, the first of them; all zero without a run.
 MemoryMoment PeakOf(const std::vector<MemoryMoment>& moments);
 
+// Bytes that are alive while `run` works, by kind of the op that wrote them.
+struct LiveBytes {
+  int64_t activations = 0, gradients = 0;
+};
+std::map<std::string, LiveBytes> LiveBytesByKind(const Schedule& schedule,
+                                                 const Lifetimes& lifetimes,
+                                                 int run);
+
 // "the backward of block_0/ffn/w13"
 std::string DescribeRun(const Schedule& schedule, int run);
 

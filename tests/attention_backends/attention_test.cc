@@ -14,8 +14,10 @@
 #include "attention_backends/backend_table.h"
 #include "attention_backends/support_table.h"
 #include "framework/base/torch_status.h"
+#include "framework/program/executor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/attention_backends/attention_as_function.h"
 #include "tests/attention_backends/attention_oracle.h"
 #include "tests/testing/gradcheck.h"
 #include "torch/csrc/autograd/autograd.h"
@@ -420,32 +422,31 @@ TEST(SupportTable, ShowsWhatABackendRefuses) {
 
 // SelfAttention.
 
-SelfAttentionSpec Spec(const AttentionBackend* backend) {
-  SelfAttentionSpec spec;
-  spec.query_heads = 4;
-  spec.kv_heads = 2;
-  spec.scale = 0.4;
-  spec.backend = backend;
-  return spec;
+constexpr int64_t kHeads = 4, kKvHeads = 2;
+constexpr double kScale = 0.4;
+
+at::Tensor RandomQkv(at::ScalarType dtype) {
+  at::manual_seed(7);
+  return at::randn({2, 5, kHeads + 2 * kKvHeads, 8}, dtype);
 }
 
-at::Tensor RandomQkv(const SelfAttentionSpec& spec, at::ScalarType dtype) {
-  at::manual_seed(7);
-  return at::randn({2, 5, spec.query_heads + 2 * spec.kv_heads, 8}, dtype);
+SelfAttentionSpec Spec(const AttentionBackend* backend, const at::Tensor& qkv,
+                       MaskKind mask = MaskKind::kCausal) {
+  return testing::SpecFor(*backend, qkv, kKvHeads, kScale, mask);
 }
 
 // The same by ATen: the gradient of sum(O o dO) with respect to qkv.
 testing::AttentionResults Eager(const at::Tensor& qkv, const at::Tensor& d_o,
                                 const SelfAttentionSpec& spec) {
   const at::Tensor heads = qkv.detach().transpose(1, 2);
-  const int64_t h = spec.query_heads, g = spec.kv_heads;
+  const int64_t h = kHeads, g = kKvHeads;
   testing::AttentionInputs in;
   in.q = heads.narrow(1, 0, h);
   in.k = heads.narrow(1, h, g);
   in.v = heads.narrow(1, h + g, g);
   in.d_o = d_o.transpose(1, 2);
   in.scale = spec.scale;
-  in.causal = spec.mask == MaskKind::kCausal;
+  in.causal = spec.problem.mask == MaskKind::kCausal;
   return testing::EagerAttention(in, qkv.scalar_type());
 }
 
@@ -453,9 +454,8 @@ class SelfAttentionOf
     : public ::testing::TestWithParam<std::tuple<const char*, MaskKind>> {
  protected:
   SelfAttentionSpec spec() const {
-    SelfAttentionSpec spec = Spec(FindBackend(std::get<0>(GetParam())));
-    spec.mask = std::get<1>(GetParam());
-    return spec;
+    return Spec(FindBackend(std::get<0>(GetParam())), RandomQkv(at::kDouble),
+                std::get<1>(GetParam()));
   }
 };
 INSTANTIATE_TEST_SUITE_P(
@@ -465,8 +465,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(SelfAttentionOf, AgreesWithAtenAutograd) {
   const SelfAttentionSpec spec = this->spec();
-  const at::Tensor qkv = RandomQkv(spec, at::kDouble).set_requires_grad(true);
-  const at::Tensor o = SelfAttention(qkv, spec);
+  const at::Tensor qkv = RandomQkv(at::kDouble).set_requires_grad(true);
+  const at::Tensor o = testing::SelfAttention(qkv, spec);
   EXPECT_TRUE(o.is_contiguous());
   const at::Tensor d_o = at::randn_like(o);
   torch::autograd::backward({o}, {d_o});
@@ -480,28 +480,18 @@ TEST_P(SelfAttentionOf, AgreesWithFiniteDifferences) {
   const SelfAttentionSpec spec = this->spec();
   testing::GradcheckCase check;
   check.fn = [&spec](const std::vector<at::Tensor>& inputs) {
-    return SelfAttention(inputs[0], spec);
+    return testing::SelfAttention(inputs[0], spec);
   };
-  check.inputs = {RandomQkv(spec, at::kDouble)};
+  check.inputs = {RandomQkv(at::kDouble)};
   EXPECT_TRUE(testing::Gradcheck(check));
-}
-
-TEST(SelfAttention, TakesAnExpandedGradient) {
-  const SelfAttentionSpec spec = Spec(Naive());
-  const at::Tensor qkv = RandomQkv(spec, at::kDouble).set_requires_grad(true);
-  const at::Tensor o = SelfAttention(qkv, spec);
-  torch::autograd::backward({o.sum()});  // dO is one number, all strides 0
-  const testing::AttentionResults eager = Eager(qkv, at::ones_like(o), spec);
-  const at::Tensor grad = at::cat({eager.dq, eager.dk, eager.dv}, 1);
-  EXPECT_TRUE(at::allclose(qkv.grad(), grad.transpose(1, 2), 1e-12, 1e-12));
 }
 
 TEST(SelfAttention, HandsABackendsStatusThrough) {
   const PickyBackend picky;
-  const SelfAttentionSpec spec = Spec(&picky);
-  const at::Tensor qkv = RandomQkv(spec, at::kFloat);
+  const at::Tensor qkv = RandomQkv(at::kFloat);
+  const SelfAttentionSpec spec = Spec(&picky, qkv);
   const absl::Status status =
-      StatusFromTorch([&] { SelfAttention(qkv, spec); });
+      StatusFromTorch([&] { testing::SelfAttention(qkv, spec); });
   EXPECT_EQ(status, absl::ResourceExhaustedError("picky: no memory"));
 }
 
@@ -519,10 +509,17 @@ class PhaseLog final : public PhaseObserver {
 };
 
 TEST(SelfAttention, ReportsItsPhases) {
-  SelfAttentionSpec spec = Spec(Naive());
+  const at::Tensor qkv = RandomQkv(at::kFloat);
+  ProgramBuilder b({.precision = PrecisionPolicy::Uniform(at::kFloat)});
+  const Value in = b.Input("qkv", {qkv.sizes().vec(), at::kFloat});
+  b.Output(SelfAttention(b, in, Spec(Naive(), qkv)));
+  const Program program = std::move(b).Build().value();
+  const Schedule schedule = ForwardSchedule(program);
+  const auto store = ParameterStore::Create({}, {}).value();
   PhaseLog phases;
-  spec.phases = &phases;
-  SelfAttention(RandomQkv(spec, at::kFloat), spec);
+  Executor executor(schedule, PlanLifetimes(schedule), *store, &phases);
+  executor.SetInput(in, qkv);
+  executor.RunForward();
   EXPECT_EQ(phases.log(), "scores()softmax()values()");
 }
 

@@ -216,7 +216,11 @@ class PlainModel {
         at::pow(shape_.rope_theta, at::arange(0, d, 2, at::kDouble) / -d);
     const at::Tensor angle =
         at::arange(x.size(1), at::kDouble).unsqueeze(1) * frequency;
-    const at::Tensor turn = at::polar(at::ones_like(angle), angle);
+    // From the table in FP32, as the op reads it.
+    const auto round = [](const at::Tensor& x) {
+      return x.to(at::kFloat).to(at::kDouble);
+    };
+    const at::Tensor turn = at::complex(round(angle.cos()), round(angle.sin()));
     const at::Tensor pairs =
         at::view_as_complex(x.unflatten(-1, {d / 2, 2}).contiguous());
     return at::view_as_real(pairs * turn.unsqueeze(1))

@@ -533,9 +533,9 @@ TEST_F(ConfigFilesTest, EveryOneTrainsForAnyNumberOfSteps) {
           folder_ + "/" + file, {absl::StrCat("training.steps=", steps)});
       ASSERT_TRUE(config.ok()) << config.status();
       const OptimizerConfig& optimizer = config->optimizer();
-      EXPECT_TRUE(
-          LearningRateSchedule::Create(optimizer.schedule(), optimizer.adamw().lr(), steps)
-              .ok())
+      EXPECT_TRUE(LearningRateSchedule::Create(optimizer.schedule(),
+                                               optimizer.adamw().lr(), steps)
+                      .ok())
           << file;
     }
   }

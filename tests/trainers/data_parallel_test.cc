@@ -100,9 +100,8 @@ std::vector<nlohmann::json> TimedSteps(const std::string& run) {
 
 TEST(DataParallelRateTest, TokensAreOfAllRanksAndFlopsOfOne) {
   constexpr double kTokens = 4 * 16;  // of a step: batch size, context
-  // 6 N + 6 L W T (framework/observe/flops.h) of the toy model.
-  constexpr double kMultiplied =
-      2 * (4 * 32 * 32 + 3 * 32 * 64 + 2 * 32) + 32 + 300 * 32;
+  // 6 N + 6 L W T (trainers/step_plan.h) of the toy model.
+  constexpr double kMultiplied = 2 * (4 * 32 * 32 + 3 * 32 * 64) + 300 * 32;
   constexpr double kFlops = 6 * kMultiplied + 6.0 * 2 * 32 * 16;
   constexpr double kPeakTflops = 0.125;
   for (const int ranks : {1, 2}) {

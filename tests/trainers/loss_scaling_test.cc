@@ -20,7 +20,7 @@ struct ScaledToy {
             ProcessGroup* group = nullptr)
       : session(Toy("configs/tiny_cpu.pbtxt", more)),
         scaler({.initial_scale = initial_scale}, at::kCPU),
-        step({.model = &session->model(),
+        step({.plan = session->plan().step.get(),
               .parameters = session->state().parameters,
               .optimizer = session->state().optimizer,
               .group = group != nullptr ? group : &session->group(),

@@ -13,6 +13,8 @@
 #include "framework/base/file.h"
 #include "framework/base/runtime_files.h"
 #include "framework/observe/phases.h"
+#include "framework/program/executor.h"
+#include "framework/program/memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainers/toy_session.h"
@@ -148,19 +150,28 @@ TEST(SessionTest, EvaluationIsTheTokenMeanOverUnevenBatches) {
   const auto result = Evaluate(session->step(), *session->validation_loader(),
                                session->group(), windows);
   ASSERT_TRUE(result.ok()) << result.status();
+  // One window at a time.
+  const auto plan =
+      PlanRun(ToyConfig("configs/tiny_cpu.pbtxt", {"training.batch_size=1"}),
+              {})
+          .value()
+          .step;
+  const auto one =
+      std::make_unique<Executor>(plan->evaluate, plan->evaluate_lifetimes,
+                                 *session->state().parameters, nullptr);
   double sum = 0;
   int64_t tokens = 0;
   for (int64_t w = 0; w < windows; ++w) {
     Batch batch;
     ASSERT_TRUE(
         session->data().validation->Fill({.first_sample = w}, &batch).ok());
-    const at::NoGradGuard no_grad;
     auto tensor = [&](std::vector<int64_t>& v) {
       return at::from_blob(v.data(), {1, batch.context}, at::kLong);
     };
-    sum += session->model()
-               .LossSum(tensor(batch.ids), tensor(batch.targets))
-               .item<double>();
+    one->SetInput(plan->loss.ids, tensor(batch.ids));
+    one->SetInput(plan->loss.targets, tensor(batch.targets));
+    one->RunForward();
+    sum += one->Get(plan->loss.loss).item<double>();
     tokens += batch.global_valid_targets;
   }
   EXPECT_EQ(result->tokens, tokens);
@@ -213,7 +224,7 @@ TEST(SessionTest, RefusesWhatTheMachineOrTheRanksCannotDo) {
 TEST(SessionTest, RefusesToTrainNothing) {
   const RunConfig config =
       ToyConfig("configs/tiny_cpu.pbtxt", {"model.frozen=['*']"});
-  const absl::Status status = Session::Create(config, {}).status();
+  const absl::Status status = PlanRun(config, {}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
               testing::HasSubstr("model.frozen leaves nothing to train"));
@@ -227,7 +238,7 @@ TEST(MemoryPlanTest, RecomputationDropsActivationsAndKeepsTheRest) {
                        .value(),
                    {})
         .value()
-        .memory;
+        .memory.report;
   };
   const MemoryReport none = plan("NONE");
   EXPECT_EQ(none.parameters, 4 * 128'625'408);
@@ -237,16 +248,17 @@ TEST(MemoryPlanTest, RecomputationDropsActivationsAndKeepsTheRest) {
   EXPECT_LT(plan("BLOCK").activations, plan("FFN").activations);
   EXPECT_EQ(plan("BLOCK").optimizer, none.optimizer);
 
-  auto config =
-      LoadRunConfig("configs/small_fp32.pbtxt", {"training.device=CPU"})
-          .value();
-  config.mutable_model()->add_frozen("*");
-  const MemoryReport frozen = PlanRun(config, {}).value().memory;
-  EXPECT_EQ(frozen.parameters, none.parameters);
-  EXPECT_EQ(frozen.gradients, 0);
-  EXPECT_EQ(frozen.optimizer, 0);
-  EXPECT_EQ(frozen.activations, 0);
-  EXPECT_LT(frozen.workspace, none.workspace);
+  const MemoryReport generation =
+      PlanGeneration(
+          LoadRunConfig("configs/small_fp32.pbtxt", {"training.device=CPU"})
+              .value())
+          .value()
+          .memory.report;
+  EXPECT_EQ(generation.parameters, none.parameters);
+  EXPECT_EQ(generation.gradients, 0);
+  EXPECT_EQ(generation.optimizer, 0);
+  EXPECT_LT(generation.total() - generation.parameters,
+            none.activations + none.activation_gradients);
 }
 
 // Blocks of whole multiples of the store's alignment, so that nothing but the
@@ -265,7 +277,7 @@ TEST(MemoryPlanTest, IsWhatTheStoreAndTheOptimizerAllocate) {
     std::vector<std::string> all = {"model.d_model=128"};
     all.insert(all.end(), sets.begin(), sets.end());
     const auto session = Toy("configs/tiny_cpu.pbtxt", all);
-    const MemoryReport& plan = session->plan().memory;
+    const MemoryReport& plan = session->plan().memory.report;
     const ParameterStore& store = *session->state().parameters;
     const int64_t shadow =
         store.shadow().defined() ? int64_t(store.shadow().nbytes()) : 0;
@@ -276,9 +288,6 @@ TEST(MemoryPlanTest, IsWhatTheStoreAndTheOptimizerAllocate) {
     EXPECT_EQ(plan.shadow, shadow);
     EXPECT_EQ(plan.gradients, store.grad().nbytes());
     EXPECT_EQ(plan.optimizer, moments);
-    EXPECT_EQ(plan.total(), plan.parameters + shadow + plan.gradients +
-                                plan.optimizer + plan.activations +
-                                plan.workspace + plan.other);
   }
 }
 
@@ -286,31 +295,8 @@ TEST(MemoryPlanTest, RanksOfAMachineShareItsMemory) {
   const RunConfig config = ToyConfig("configs/tiny_cpu.pbtxt");
   WorldInfo two;
   two.world_size = two.local_world_size = 2;
-  EXPECT_EQ(PlanRun(config, two)->memory.capacity,
-            *PlanRun(config, {})->memory.capacity / 2);
-}
-
-TEST(MemoryPlanTest, EveryKthBlockFromTheFirstOnIsRecomputed) {
-  // With two micro-batches no activation lies in the gradient buffer, so that
-  // each recomputed block saves the same.
-  const auto activations = [](const std::string& policy, int every) {
-    return PlanRun(ToyConfig("configs/tiny_cpu.pbtxt",
-                             {"model.num_layers=5", "training.micro_batches=2",
-                              "recompute.policy=" + policy,
-                              absl::StrCat("recompute.every=", every)}),
-                   {})
-        .value()
-        .memory.activations;
-  };
-  for (const std::string policy : {"BLOCK", "ATTENTION", "FFN"}) {
-    const int64_t one = activations(policy, 5);  // only block 0
-    const int64_t block = one - activations(policy, 4);
-    EXPECT_GT(block, 0) << policy;
-    EXPECT_EQ(activations(policy, 6), one) << policy;
-    EXPECT_EQ(activations(policy, 3), one - block) << policy;
-    EXPECT_EQ(activations(policy, 2), one - 2 * block) << policy;
-    EXPECT_EQ(activations(policy, 1), one - 4 * block) << policy;
-  }
+  EXPECT_EQ(PlanRun(config, two)->memory.report.capacity,
+            *PlanRun(config, {})->memory.report.capacity / 2);
 }
 
 TEST(RunPlanTest, CountsWhatIsTrainedBehindFrozenParameters) {
@@ -323,17 +309,19 @@ TEST(RunPlanTest, CountsWhatIsTrainedBehindFrozenParameters) {
         .value();
   };
   constexpr int64_t kHead = 10000 * 768, kTokens = 4 * 512;
-  constexpr double kMultiplied = 128'625'408 - kHead;
+  constexpr int64_t kNorms = 25 * 768;
+  constexpr double kMultiplied = 128'625'408 - kHead - kNorms;
   constexpr double kAttention = 12.0 * 768 * 512;  // layers, width, context
   const RunPlan all = plan("");
   EXPECT_EQ(all.flops_per_token, 6 * kMultiplied + 6 * kAttention);
 
   const RunPlan head = plan("'token_*', 'layers.*', 'ln_final.weight'");
-  EXPECT_EQ(head.memory.parameters, all.memory.parameters);
-  EXPECT_EQ(head.memory.gradients, 4 * kHead);
-  EXPECT_EQ(head.memory.optimizer, 8 * kHead);
-  // Its input, the norm's and the logits.
-  EXPECT_EQ(head.memory.activations, 4 * kTokens * (2 * 768 + 10000));
+  EXPECT_EQ(head.memory.report.parameters, all.memory.report.parameters);
+  EXPECT_EQ(head.memory.report.gradients, 4 * kHead);
+  EXPECT_EQ(head.memory.report.optimizer, 8 * kHead);
+  // The norm's result, the logits and their log-sum-exp; and the loss.
+  EXPECT_EQ(KeptBytes(head.step->train, head.step->train_lifetimes),
+            4 * kTokens * (768 + 10000 + 1) + 4);
   // Forward, and the gradient of one matrix.
   EXPECT_EQ(head.flops_per_token, 2 * kMultiplied + 2 * kHead + 2 * kAttention);
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "ATen/ATen.h"
-#include "attention_backends/attention_op.h"
-#include "framework/autograd/saved_tensors.h"
 #include "gtest/gtest.h"
+#include "tests/attention_backends/allocation_meter.h"
+#include "tests/attention_backends/attention_as_function.h"
 #include "tests/attention_backends/attention_oracle.h"
 #include "tests/testing/gradcheck.h"
 #include "torch/csrc/autograd/autograd.h"
@@ -46,13 +46,15 @@ at::Tensor RandomQkv(at::ScalarType dtype) {
   return at::randn({kB, kS, 3 * kH, kD}, dtype);
 }
 
-SelfAttentionSpec Spec(const AttentionBackend& backend) {
-  SelfAttentionSpec spec;
-  spec.query_heads = spec.kv_heads = kH;
-  spec.scale = kScale;
-  spec.mask = MaskKind::kFull;
-  spec.backend = &backend;
-  return spec;
+// heads: [B, 3 H, S, D], Q, K and V.
+AttentionArgs ArgsOf(const at::Tensor& heads) {
+  AttentionArgs args;
+  args.q_bhsd = heads.narrow(1, 0, kH);
+  args.k_bgtd = heads.narrow(1, kH, kH);
+  args.v_bgtd = heads.narrow(1, 2 * kH, kH);
+  args.scale = kScale;
+  args.mask = MaskKind::kFull;
+  return args;
 }
 
 AttentionProblem Problem(at::ScalarType dtype) {
@@ -87,10 +89,11 @@ double HeldByAutograd(at::Tensor (*weights)(const at::Tensor&),
     return heads.narrow(1, i * kH, kH).contiguous().set_requires_grad(true);
   };
   const at::Tensor q = head(0), k = head(1), v = head(2);
-  const SavedTensorMeter meter({q, k, v});
-  const at::Tensor s = at::matmul(q, k.transpose(2, 3)) * kScale;
-  const at::Tensor o = at::matmul(weights(s), v);
-  return static_cast<double>(meter.live_bytes()) / s.nbytes();
+  const testing::AllocationMeter meter(at::kCPU);
+  const at::Tensor o =
+      at::matmul(weights(at::matmul(q, k.transpose(2, 3)) * kScale), v);
+  return static_cast<double>(meter.current() - o.nbytes()) /
+         (kB * kH * kS * kS * sizeof(float));
 }
 
 TEST_P(NaiveVariant, HoldsAsManyTensorsAsAutograd) {
@@ -104,10 +107,11 @@ TEST_P(NaiveVariant, HoldsAsManyTensorsAsAutograd) {
 
 TEST_P(NaiveVariant, HoldsWhatItPlans) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
-    const at::Tensor qkv = RandomQkv(dtype).set_requires_grad(true);
-    const SavedTensorMeter meter({qkv});
-    const at::Tensor o = SelfAttention(qkv, Spec(backend_));
-    EXPECT_EQ(meter.live_bytes(), backend_.Plan(Problem(dtype)).saved_bytes)
+    const AttentionArgs args = ArgsOf(RandomQkv(dtype).transpose(1, 2));
+    const testing::AllocationMeter meter(at::kCPU);
+    AttentionOut out;
+    ASSERT_TRUE(backend_.Forward(args, &out).ok());
+    EXPECT_EQ(meter.current(), backend_.Plan(Problem(dtype)).saved_bytes)
         << c10::toString(dtype);
   }
 }
@@ -115,12 +119,7 @@ TEST_P(NaiveVariant, HoldsWhatItPlans) {
 // No tensor is held in vain: when one is another, so are the gradients.
 TEST_P(NaiveVariant, ReadsEveryTensorThatItHolds) {
   const at::Tensor heads = RandomQkv(at::kFloat).transpose(1, 2);
-  AttentionArgs args;
-  args.q_bhsd = heads.narrow(1, 0, kH);
-  args.k_bgtd = heads.narrow(1, kH, kH);
-  args.v_bgtd = heads.narrow(1, 2 * kH, kH);
-  args.scale = kScale;
-  args.mask = MaskKind::kFull;
+  const AttentionArgs args = ArgsOf(heads);
   AttentionOut out;
   ASSERT_TRUE(backend_.Forward(args, &out).ok());
   const at::Tensor d_o = at::randn_like(out.o_bhsd);
@@ -146,18 +145,18 @@ TEST_P(NaiveVariant, ReadsEveryTensorThatItHolds) {
 
 TEST_P(NaiveVariant, AgreesWithAtenAutogradAndFiniteDifferences) {
   for (const MaskKind mask : {MaskKind::kCausal, MaskKind::kFull}) {
-    SelfAttentionSpec spec = Spec(backend_);
-    spec.mask = mask;
     const at::Tensor qkv = RandomQkv(at::kDouble).narrow(1, 0, 5).contiguous();
+    const SelfAttentionSpec spec =
+        testing::SpecFor(backend_, qkv, kH, kScale, mask);
     testing::GradcheckCase check;
     check.fn = [&spec](const std::vector<at::Tensor>& inputs) {
-      return SelfAttention(inputs[0], spec);
+      return testing::SelfAttention(inputs[0], spec);
     };
     check.inputs = {qkv};
     EXPECT_TRUE(testing::Gradcheck(check));
 
     const at::Tensor leaf = qkv.clone().set_requires_grad(true);
-    const at::Tensor o = SelfAttention(leaf, spec);
+    const at::Tensor o = testing::SelfAttention(leaf, spec);
     const at::Tensor d_o = at::randn_like(o);
     torch::autograd::backward({o}, {d_o});
     const at::Tensor heads = qkv.transpose(1, 2);

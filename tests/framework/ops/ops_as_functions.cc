@@ -79,9 +79,10 @@ c10::intrusive_ptr<Compiled> Compile(const FunctionOfTensors& function,
 
 class ProgramFunction : public torch::autograd::Function<ProgramFunction> {
  public:
-  static at::Tensor forward(AutogradContext* ctx, const variable_list& inputs,
+  static at::Tensor forward(AutogradContext* ctx, at::TensorList tensors,
                             const at::Tensor& anchor,
                             const FunctionOfTensors& function) {
+    const variable_list inputs = tensors.vec();
     const at::Device device = function.parameter != nullptr
                                   ? function.parameter->master().device()
                                   : inputs[0].device();
@@ -128,7 +129,7 @@ at::Tensor RunAsFunction(const FunctionOfTensors& function,
   const bool trains =
       function.parameter != nullptr && function.parameter->trainable();
   const at::Tensor anchor = at::empty({0}).requires_grad_(trains);
-  return ProgramFunction::apply(inputs, anchor, function);
+  return ProgramFunction::apply(at::TensorList(inputs), anchor, function);
 }
 
 PrecisionPolicy PolicyFor(at::ScalarType dtype, at::ScalarType master) {
