@@ -31,6 +31,9 @@ enum class MaskKind {
 struct AttentionProblem {
   int64_t b = 0, s = 0, t = 0, h = 0, g = 0, d = 0;
   at::ScalarType dtype = at::kFloat;
+  // Of exponentials and sums. Every backend has FP32 for FP32 and narrower
+  // dtypes, FP64 for FP64; absent: that.
+  std::optional<at::ScalarType> softmax;
   MaskKind mask = MaskKind::kCausal;
   bool needs_grad = true;
   bool deterministic = false;

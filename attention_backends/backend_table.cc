@@ -65,6 +65,14 @@ absl::Status ValidateShape(const AttentionProblem& p) {
                      "heads; there are ",
                      p.h, " and ", p.g));
   }
+  const at::ScalarType softmax =
+      p.dtype == at::kDouble ? at::kDouble : at::kFloat;
+  if (p.softmax.value_or(softmax) != softmax) {
+    return absl::UnimplementedError(absl::StrCat(
+        "attention backends compute the softmax of ", c10::toString(p.dtype),
+        " in ", c10::toString(softmax), ", not in ", c10::toString(*p.softmax),
+        ": change the precision policy"));
+  }
   return absl::OkStatus();
 }
 

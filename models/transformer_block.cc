@@ -55,8 +55,11 @@ Value AttentionHalf(ProgramBuilder& b, Value x_bsc, int64_t layer,
       Matrix(b, layer, "attn.output_proj.weight", m.d_model, m.d_model);
 
   const Value y = RmsNorm(b, x_bsc, ln1, m.norm_eps);
-  const Value rotated = Rope(b, Linear(b, y, qkv, {.heads = m.qkv_heads()}),
-                             options.angles, m.heads + m.kv_heads);
+  const Value rotated = Rope(
+      b,
+      Linear(b, y, qkv,
+             {.dtype = b.dtype(OpClass::kAttention), .heads = m.qkv_heads()}),
+      options.angles, m.heads + m.kv_heads);
   const Value o = SelfAttention(b, rotated, options.attention);
   return AddResidual(b, x_bsc, Linear(b, o, output_proj));
 }

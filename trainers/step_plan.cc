@@ -67,6 +67,7 @@ absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
   auto plan = std::make_shared<StepPlan>(std::move(loss));
   const Program& program = plan->loss.program;
   plan->micro_batches = options.micro_batches;
+  plan->reduction = target.precision[OpClass::kReduction];
   plan->train = TrainingSchedule(program, plan->loss.loss,
                                  Segments(program, options.recompute));
   plan->evaluate = ForwardSchedule(program);

@@ -24,6 +24,7 @@ struct StepPlan {
 
   LossProgram loss;  // of one micro-batch
   int micro_batches = 1;
+  at::ScalarType reduction = at::kFloat;  // of the gradient norm and the loss
   Schedule train, evaluate;
   Lifetimes train_lifetimes, evaluate_lifetimes;
 };

@@ -11,20 +11,24 @@
 namespace tessera {
 namespace {
 
-at::Tensor DeviceScalar(const ParameterStore& parameters, double value = 0) {
+at::Tensor DeviceScalar(const ParameterStore& parameters,
+                        at::ScalarType dtype = at::kFloat, double value = 0) {
   return at::full({1}, value,
-                  at::dtype(at::kFloat).device(parameters.options().device));
+                  at::dtype(dtype).device(parameters.options().device));
 }
 
 }  // namespace
 
 TrainStep::TrainStep(const Parts& parts)
     : parts_(parts),
-      metrics_{DeviceScalar(*parts.parameters),
-               DeviceScalar(*parts.parameters)},
-      loss_weight_(DeviceScalar(*parts.parameters)),
-      loss_scale_(DeviceScalar(*parts.parameters, 1)),
-      seed_gradient_(DeviceScalar(*parts.parameters)),
+      metrics_{DeviceScalar(*parts.parameters, parts.plan->reduction),
+               DeviceScalar(*parts.parameters, parts.plan->reduction)},
+      loss_weight_(DeviceScalar(*parts.parameters, parts.plan->reduction)),
+      loss_scale_(DeviceScalar(*parts.parameters, at::kFloat, 1)),
+      seed_gradient_(
+          DeviceScalar(*parts.parameters,
+                       parts.plan->train.values[parts.plan->train.loss_gradient]
+                           .type.dtype)),
       lr_(DeviceScalar(*parts.parameters)),
       train_(parts.plan->train, parts.plan->train_lifetimes, *parts.parameters,
              parts.phases) {
@@ -136,7 +140,8 @@ void TrainStep::RunForwardBackward() {
     {
       PhaseScope scope(parts_.phases, "forward");
       train_.RunForward();
-      metrics_.loss.addcmul_(train_.Get(plan.loss.loss), loss_weight_);
+      metrics_.loss.addcmul_(train_.Get(plan.loss.loss).to(plan.reduction),
+                             loss_weight_);
     }
     kept_bytes_ = train_.live_bytes();
     {
@@ -161,8 +166,9 @@ absl::Status TrainStep::Reduce() {
 absl::Status TrainStep::Clip() {
   return StatusFromTorchOr([&]() -> absl::Status {
     const at::NoGradGuard no_grad;
-    ASSIGN_OR_RETURN(const at::Tensor squares,
-                     SumOfSquares(parts_.parameters->grad()));
+    ASSIGN_OR_RETURN(
+        const at::Tensor squares,
+        SumOfSquares(parts_.parameters->grad(), parts_.plan->reduction));
     const GradientScale gradient =
         MakeGradientScale(squares, parts_.clip_norm, inverse_loss_scale_);
     metrics_.grad_norm.copy_(gradient.norm);

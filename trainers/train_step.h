@@ -34,10 +34,10 @@ struct StepBatch {
 };
 
 // Device scalars, so that reading them is the caller's choice. The next step
-// overwrites them.
+// overwrites them. In the dtype of OpClass::kReduction.
 struct StepMetrics {
-  at::Tensor loss;       // FP32: mean nats per token over the global batch
-  at::Tensor grad_norm;  // FP32: global L2 norm before clipping, unscaled
+  at::Tensor loss;       // mean nats per token over the global batch
+  at::Tensor grad_norm;  // global L2 norm before clipping, unscaled
 };
 
 // One optimizer step, as a sentence: forward, backward, reduce, clip, update.
@@ -108,8 +108,8 @@ class TrainStep {
   // gradient is not finite, from that and the loss: the scaler's rule or the
   // latch's.
   std::function<at::Tensor(const at::Tensor& nonfinite)> skip_;
-  // Device scalars, FP32: 1 / valid targets; the loss scale and its inverse
-  // (the latter undefined for 1); what backward starts from; the rate.
+  // Device scalars: 1 / valid targets; the loss scale and its inverse (the
+  // latter undefined for 1); what backward starts from; the rate.
   at::Tensor loss_weight_, loss_scale_, inverse_loss_scale_, seed_gradient_,
       lr_;
   // Of Clip(), for Update().

@@ -1,5 +1,6 @@
 #include "framework/ops/linear.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "ATen/ATen.h"
@@ -37,26 +38,27 @@ void Multiply(const at::Tensor& a, const at::Tensor& b, bool accumulate,
 
 class LinearOp : public Op {
  public:
-  explicit LinearOp(bool cuda) : cuda_(cuda) {}
+  // `dtype`: of the products' operands.
+  LinearOp(at::ScalarType dtype, bool cuda) : dtype_(dtype), cuda_(cuda) {}
 
   absl::string_view kind() const override { return "linear"; }
   std::string kernel() const override { return cuda_ ? "cuBLAS" : "BLAS"; }
 
   void Forward(const ForwardArgs& args) const override {
-    Multiply(RowsOf(args.operands[kX], in()), args.operands[kWeight].t(),
-             /*accumulate=*/false, RowsOf(args.results[0], out()));
+    Multiply(RowsOf(Cast(args.operands[kX]), in()),
+             Cast(args.operands[kWeight]).t(), /*accumulate=*/false,
+             RowsOf(args.results[0], out()));
   }
 
   void Backward(const BackwardArgs& args) const override {
-    // Products read operands of one dtype.
-    const at::Tensor dy =
-        RowsOf(args.d_results[0], out()).to(operand(kX).dtype);
+    const at::Tensor dy = Cast(RowsOf(args.d_results[0], out()));
     // The weight's gradient first: it is the last that reads x.
     if (const GradTarget& dw = args.d_operands[kWeight]; dw.grad.defined()) {
-      Multiply(dy.t(), RowsOf(args.operands[kX], in()), dw.accumulate, dw.grad);
+      Multiply(dy.t(), RowsOf(Cast(args.operands[kX]), in()), dw.accumulate,
+               dw.grad);
     }
     if (const at::Tensor& dx = args.d_operands[kX].grad; dx.defined()) {
-      Multiply(dy, args.operands[kWeight], /*accumulate=*/false,
+      Multiply(dy, Cast(args.operands[kWeight]), /*accumulate=*/false,
                RowsOf(dx, in()));
     }
   }
@@ -72,9 +74,13 @@ class LinearOp : public Op {
     return {{Overwritable::What::kOperand, kX}};
   }
 
+  int64_t ForwardWorkspaceBytes() const override {
+    return CastBytes(operand(kX)) + CastBytes(operand(kWeight));
+  }
   int64_t BackwardWorkspaceBytes(Positions wanted) const override {
-    const bool casts = result(0).dtype != operand(kX).dtype;
-    return casts ? TensorType{result(0).shape, operand(kX).dtype}.bytes() : 0;
+    return CastBytes(result(0)) +
+           std::max(wanted.Has(kWeight) ? CastBytes(operand(kX)) : 0,
+                    wanted.Has(kX) ? CastBytes(operand(kWeight)) : 0);
   }
 
   Cost ForwardCost() const override {
@@ -89,6 +95,12 @@ class LinearOp : public Op {
   }
 
  private:
+  at::Tensor Cast(const at::Tensor& t) const {
+    return t.scalar_type() == dtype_ ? t : t.to(dtype_);
+  }
+  int64_t CastBytes(const TensorType& type) const {
+    return type.dtype == dtype_ ? 0 : TensorType{type.shape, dtype_}.bytes();
+  }
   int64_t in() const { return operand(kWeight).shape[1]; }
   int64_t out() const { return operand(kWeight).shape[0]; }
   double Flops() const {
@@ -96,6 +108,7 @@ class LinearOp : public Op {
            static_cast<double>(out());
   }
 
+  const at::ScalarType dtype_;
   const bool cuda_;
 };
 
@@ -104,9 +117,10 @@ class LinearOp : public Op {
 Value Linear(ProgramBuilder& b, Value x, Weight weight,
              const LinearOptions& options) {
   const TensorType& from = b.type(x);
-  const Value w = b.Read(weight, from.dtype);
+  const Value w = b.Read(weight, b.dtype(OpClass::kWeights));
   const int64_t out = b.type(w).shape[0], in = b.type(w).shape[1];
-  TensorType to = {from.shape, options.dtype.value_or(from.dtype)};
+  TensorType to = {from.shape,
+                   options.dtype.value_or(b.dtype(OpClass::kActivation))};
   int64_t width = 1;
   while (width < in && !to.shape.empty()) {
     width *= to.shape.back();
@@ -120,7 +134,8 @@ Value Linear(ProgramBuilder& b, Value x, Weight weight,
   } else {
     to.shape.push_back(out);
   }
-  return b.Add(std::make_unique<LinearOp>(b.target().device.is_cuda()),
+  return b.Add(std::make_unique<LinearOp>(b.dtype(OpClass::kMatmul),
+                                          b.target().device.is_cuda()),
                b.ShortName(weight), {x, w}, {std::move(to)})[0];
 }
 

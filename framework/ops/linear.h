@@ -8,17 +8,16 @@
 
 namespace tessera {
 
-// y = x W^T.
-//   x: [..., in] or [..., heads, in / heads], any float dtype that `weight` is
-//      kept in
-//   weight: [out, in]
+// y = x W^T, a product of operands in the dtype of OpClass::kMatmul.
+//   x: [..., in] or [..., heads, in / heads], any float dtype
+//   weight: [out, in], read in that of OpClass::kWeights
 //   returns y: [..., out]
 // Backward reads x for dW and W for dx:
 //   dW = dy^T x, in the gradient buffer's dtype: an FP32 buffer accumulates
 //   products of lower-precision operands without rounding in between;
 //   dx = dy W, which may take x's memory, as dW is computed first.
 struct LinearOptions {
-  std::optional<at::ScalarType> dtype;  // of y; absent: x's
+  std::optional<at::ScalarType> dtype;  // of y; absent: kActivation's
   // y: [..., heads, out / heads]; absent: [..., out].
   std::optional<int64_t> heads;
 };

@@ -137,8 +137,7 @@ void CrossEntropyBackward(const at::Tensor& dloss, const at::Tensor& logits,
       return t.narrow(0, begin, rows);
     };
     at::Tensor p =
-        (chunk(logits).to(lse.scalar_type()) - chunk(lse).unsqueeze(1))
-            .exp_();
+        (chunk(logits).to(lse.scalar_type()) - chunk(lse).unsqueeze(1)).exp_();
     p.scatter_add_(1, chunk(picked), minus_one.expand({rows, 1}));
     chunk(dlogits).copy_(p.mul_(chunk(scale)));
   });

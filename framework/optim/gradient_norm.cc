@@ -64,8 +64,10 @@ float SumOfSquaresOnCpu(const at::Tensor& flat) {
 
 }  // namespace
 
-absl::StatusOr<at::Tensor> SumOfSquares(const at::Tensor& flat) {
+absl::StatusOr<at::Tensor> SumOfSquares(const at::Tensor& flat,
+                                        at::ScalarType dtype) {
   TESSERA_CHECK(flat.is_contiguous(), "a flat buffer");
+  if (dtype != at::kFloat) return flat.to(dtype).square_().sum({0}, true);
   at::Tensor sum = at::empty({1}, flat.options().dtype(at::kFloat));
   if (flat.is_cuda()) {
     RETURN_IF_ERROR(SumOfSquaresOnCuda(flat, sum));
@@ -102,6 +104,7 @@ GradientScale MakeGradientScale(const at::Tensor& sum_of_squares,
     result.scale = at::ones_like(result.norm);
   }
   if (inverse_loss_scale.defined()) result.scale.mul_(inverse_loss_scale);
+  result.scale = result.scale.to(at::kFloat);
   result.nonfinite = NotFinite(result.norm);
   return result;
 }

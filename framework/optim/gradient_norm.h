@@ -11,10 +11,12 @@
 namespace tessera {
 
 // sum_i g_i^2 over a flat buffer: FP32, BF16 or FP16, contiguous, on any
-// device. Returns FP32 [1] on that device; the host does not wait. The order of
-// the sum is fixed by the number of elements, so equal input gives equal bits.
-// Shards of a gradient are summed each by itself and the results added.
-absl::StatusOr<at::Tensor> SumOfSquares(const at::Tensor& flat);
+// device. Returns [1] in `dtype` on that device, summed in it; the host does
+// not wait. The order of the sum is fixed by the number of elements, so equal
+// input gives equal bits. Shards of a gradient are summed each by itself and
+// the results added. FP32 has kernels, other dtypes are slow.
+absl::StatusOr<at::Tensor> SumOfSquares(const at::Tensor& flat,
+                                        at::ScalarType dtype = at::kFloat);
 
 // Whether an element of `x` is infinite or NaN: bool, of its shape. Two
 // kernels, where isfinite() takes four.
@@ -22,7 +24,7 @@ at::Tensor NotFinite(const at::Tensor& x);
 
 // What a step needs to know about its gradient. Each [1], on the device.
 struct GradientScale {
-  at::Tensor norm;       // FP32: L2 norm of the true gradient
+  at::Tensor norm;       // L2 norm of the true gradient
   at::Tensor scale;      // FP32: what the optimizer multiplies the buffer by
   at::Tensor nonfinite;  // bool: the norm is infinite or NaN
 };

@@ -15,8 +15,8 @@ int64_t WarmupSteps(const ScheduleConfig& config, int64_t total_steps) {
   return std::min<int64_t>(std::llround(steps), total_steps - 1);
 }
 
-absl::StatusOr<LearningRateSchedule> LearningRateSchedule::Create(const ScheduleConfig& config,
-                                          double peak_lr, int64_t total_steps) {
+absl::StatusOr<LearningRateSchedule> LearningRateSchedule::Create(
+    const ScheduleConfig& config, double peak_lr, int64_t total_steps) {
   LearningRateSchedule schedule;
   schedule.peak_lr_ = peak_lr;
   const int64_t warmup_steps = WarmupSteps(config, total_steps);

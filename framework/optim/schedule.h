@@ -17,8 +17,8 @@ int64_t WarmupSteps(const ScheduleConfig& config, int64_t total_steps);
 class LearningRateSchedule {
  public:
   // InvalidArgument where the phases do not fit into `total_steps`.
-  static absl::StatusOr<LearningRateSchedule> Create(const ScheduleConfig& config,
-                                         double peak_lr, int64_t total_steps);
+  static absl::StatusOr<LearningRateSchedule> Create(
+      const ScheduleConfig& config, double peak_lr, int64_t total_steps);
 
   // Of step t = 0, 1, ...; also defined from total_steps on.
   double LearningRate(int64_t t) const;

@@ -77,6 +77,17 @@ std::string Fingerprint(const std::vector<StepRow>& group) {
   return text;
 }
 
+// "block_0/ffn" and "block_31/ffn" as "block_0..31/ffn".
+std::string Range(const std::string& first, const std::string& last) {
+  const size_t begin = first.find('_') + 1;
+  const size_t last_end = last.find('/');
+  return absl::StrCat(first.substr(0, first.find('/')), "..",
+                      last.substr(begin, last_end - begin),
+                      first.find('/') == std::string::npos
+                          ? ""
+                          : first.substr(first.find('/')));
+}
+
 std::string Engineering(double value, absl::string_view unit) {
   constexpr const char* kPrefixes[] = {"", "k", "M", "G", "T", "P"};
   int prefix = 0;
@@ -91,15 +102,44 @@ std::string Microseconds(std::optional<double> seconds) {
   return seconds.has_value() ? absl::StrFormat("%.1f", *seconds * 1e6) : "n/a";
 }
 
-std::string Line(const StepRow& row) {
-  return absl::StrFormat(
-      "%-10s%-22s%-18s%-14s%-26s%10s%10s%10s%10s\n", row.phase,
-      row.count > 1 ? absl::StrCat(row.group, " x", row.count) : row.group,
-      row.name, row.kernel, row.output, Engineering(row.cost.flops, ""),
-      Engineering(static_cast<double>(row.cost.bytes), "B"),
-      row.kept_bytes > 0 ? Engineering(static_cast<double>(row.kept_bytes), "B")
-                         : "",
-      Microseconds(row.seconds));
+// Cells of one line, of the first `kLeft` columns aligned to the left.
+using Cells = std::vector<std::string>;
+constexpr size_t kLeft = 5;
+
+Cells CellsOf(const StepRow& row) {
+  return {row.phase,
+          row.group,
+          row.name,
+          row.kernel,
+          row.output,
+          absl::StrCat(row.count),
+          Engineering(row.cost.flops, ""),
+          Engineering(static_cast<double>(row.cost.bytes), "B"),
+          row.kept_bytes > 0
+              ? Engineering(static_cast<double>(row.kept_bytes), "B")
+              : "",
+          Microseconds(row.seconds)};
+}
+
+// Lines whose columns are as wide as their widest cell.
+std::string Align(const std::vector<Cells>& lines) {
+  std::vector<size_t> widths(lines[0].size());
+  for (const Cells& cells : lines) {
+    for (size_t i = 0; i < cells.size(); ++i) {
+      widths[i] = std::max(widths[i], cells[i].size());
+    }
+  }
+  std::string text;
+  for (const Cells& cells : lines) {
+    std::string line;
+    for (size_t i = 0; i < cells.size(); ++i) {
+      const std::string padding(widths[i] - cells[i].size(), ' ');
+      absl::StrAppend(&line, i == 0 ? "" : "  ",
+                      i < kLeft ? cells[i] + padding : padding + cells[i]);
+    }
+    absl::StrAppend(&text, line, "\n");
+  }
+  return text;
 }
 
 struct Total {
@@ -132,6 +172,7 @@ std::vector<StepRow> StepRows(const Schedule& schedule,
                               const DeviceRates& rates) {
   std::vector<StepRow> rows;
   std::map<std::string, size_t> seen;  // fingerprint -> its first row
+  std::vector<std::string> last;       // by row: the last group folded into it
   const int runs = static_cast<int>(schedule.runs.size());
   for (int begin = 0; begin < runs;) {
     const std::string scope =
@@ -146,21 +187,27 @@ std::vector<StepRow> StepRows(const Schedule& schedule,
     const auto [found, is_new] = seen.emplace(Fingerprint(group), rows.size());
     if (is_new || scope.empty()) {
       rows.insert(rows.end(), group.begin(), group.end());
+      last.resize(rows.size());
       continue;
     }
-    for (size_t i = 0; i < group.size(); ++i) ++rows[found->second + i].count;
+    for (size_t i = 0; i < group.size(); ++i) {
+      ++rows[found->second + i].count;
+      last[found->second + i] = group[i].group;
+    }
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!last[i].empty()) rows[i].group = Range(rows[i].group, last[i]);
   }
   return rows;
 }
 
 std::string FormatStep(absl::Span<const StepRow> rows) {
-  std::string text = absl::StrFormat(
-      "%-10s%-22s%-18s%-14s%-26s%10s%10s%10s%10s\n", "phase", "part", "op",
-      "kernel", "writes", "FLOP", "moves", "keeps", "best us");
+  std::vector<Cells> lines = {{"phase", "part", "op", "kernel", "writes",
+                               "runs", "FLOP", "moves", "keeps", "best us"}};
   std::map<std::string, Total> totals;
   Total all;
   for (const StepRow& row : rows) {
-    absl::StrAppend(&text, Line(row));
+    lines.push_back(CellsOf(row));
     for (Total* total : {&totals[row.kind], &all}) {
       for (int64_t i = 0; i < row.count; ++i) total->cost += row.cost;
       total->kept_bytes += row.count * row.kept_bytes;
@@ -169,18 +216,19 @@ std::string FormatStep(absl::Span<const StepRow> rows) {
       total->runs += row.count;
     }
   }
+  std::string text = Align(lines);
   const bool timed =
       std::all_of(rows.begin(), rows.end(),
                   [](const StepRow& row) { return row.seconds.has_value(); });
   absl::StrAppendFormat(&text, "\n%-16s%8s%12s%12s%12s%12s\n", "totals", "runs",
                         "FLOP", "moves", "keeps", "best us");
-  std::vector<std::pair<std::string, Total>> lines(totals.begin(),
+  std::vector<std::pair<std::string, Total>> kinds(totals.begin(),
                                                    totals.end());
-  std::sort(lines.begin(), lines.end(), [](const auto& a, const auto& b) {
+  std::sort(kinds.begin(), kinds.end(), [](const auto& a, const auto& b) {
     return a.second.cost.bytes > b.second.cost.bytes;
   });
-  lines.emplace_back("all", all);
-  for (const auto& [kind, total] : lines) {
+  kinds.emplace_back("all", all);
+  for (const auto& [kind, total] : kinds) {
     absl::StrAppendFormat(
         &text, "%-16s%8d%12s%12s%12s%12s\n", kind, total.runs,
         Engineering(total.cost.flops, ""),

@@ -25,7 +25,7 @@ struct DeviceRates {
 // One line of the printed step.
 struct StepRow {
   std::string phase;   // "forward", "recompute", "backward", "reduce" ...
-  std::string group;   // "block_0/attention"; with equal ones "block_0..31/..."
+  std::string group;   // "block_0/attention"; folded "block_0..31/attention"
   std::string name;    // "qkv"
   std::string kind;    // "linear"
   std::string kernel;  // "cuBLAS"

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <cctype>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -68,15 +69,17 @@ struct FixtureOptions {
   at::DeviceType device = at::kCPU;
   std::vector<std::string> frozen;
   Place place = Place::kApart;
+  std::optional<PrecisionPolicy> policy;  // absent: that of `mode`
 };
 
 // A model and its store, and what one forward and backward pass gives.
 struct Fixture {
   explicit Fixture(const FixtureOptions& options) : shape(options.shape) {
     const bool cuda = options.device == at::kCUDA;
-    target = {.device = cuda ? OpenCudaDevice(0).value() : CpuDevice(),
-              .precision = PolicyOf(options.mode, cuda),
-              .frozen = options.frozen};
+    target = {
+        .device = cuda ? OpenCudaDevice(0).value() : CpuDevice(),
+        .precision = options.policy.value_or(PolicyOf(options.mode, cuda)),
+        .frozen = options.frozen};
     lm = {.shape = shape,
           .batch = 2,
           .sequence = shape.context,
@@ -337,6 +340,63 @@ INSTANTIATE_TEST_SUITE_P(
                                      PrecisionConfig::FP16,
                                      PrecisionConfig::BF16_PURE),
                      testing::ValuesIn(kPolicies)));
+
+// Each row of the policy's table that a program obeys is one of its values'
+// dtypes, and shows in the numbers.
+using PolicyRowTest =
+    testing::TestWithParam<std::pair<OpClass, at::ScalarType>>;
+
+TEST_P(PolicyRowTest, ShowsInWhatRuns) {
+  const auto [op, dtype] = GetParam();
+  const PrecisionPolicy all = PolicyOf(PrecisionConfig::FP32, false);
+  Fixture before({.policy = all});
+  Fixture after({.policy = all.With(op, dtype)});
+  const auto has = [&, dtype = dtype](const Fixture& fixture) {
+    for (const ValueInfo& value : fixture.plan->train.values) {
+      if (value.type.dtype == dtype) return true;
+    }
+    return fixture.store->grad().scalar_type() == dtype ||
+           op == OpClass::kMatmul;  // inside of the op
+  };
+  EXPECT_TRUE(has(after));
+  if (op != OpClass::kMatmul) EXPECT_FALSE(has(before));
+  const double loss = before.Run();
+  const double other = after.Run();
+  EXPECT_NEAR(loss, other, 0.02 * loss);
+  EXPECT_FALSE(loss == other && at::equal(before.store->grad(),
+                                          after.store->grad().to(at::kFloat)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, PolicyRowTest,
+    testing::Values(std::pair(OpClass::kMasterWeights, at::kBFloat16),
+                    std::pair(OpClass::kWeights, at::kBFloat16),
+                    std::pair(OpClass::kMatmul, at::kBFloat16),
+                    std::pair(OpClass::kAttention, at::kBFloat16),
+                    std::pair(OpClass::kNormStatistics, at::kDouble),
+                    std::pair(OpClass::kResidual, at::kBFloat16),
+                    std::pair(OpClass::kActivation, at::kBFloat16),
+                    std::pair(OpClass::kLogits, at::kBFloat16),
+                    std::pair(OpClass::kLoss, at::kDouble),
+                    std::pair(OpClass::kGradient, at::kBFloat16)),
+    [](const auto& info) {
+      std::string name(OpClassName(info.param.first));
+      for (char& c : name) c = std::isalnum(c) ? c : '_';
+      return name;
+    });
+
+TEST(PolicyTest, BackendsRefuseASoftmaxThatTheyDoNotCompute) {
+  const ProgramTarget target = {
+      .precision = PolicyOf(PrecisionConfig::BF16, false)
+                       .With(OpClass::kSoftmax, at::kBFloat16)};
+  const absl::Status refusal =
+      SelectBackend(AttentionConfig(),
+                    AttentionProblemOf(Tiny(), 2, 17, true, target))
+          .status();
+  EXPECT_EQ(refusal.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(refusal.message()),
+              testing::HasSubstr("in Float, not in BFloat16"));
+}
 
 // Every token is about as likely as any other, tied head or not.
 TEST(TransformerLmTest, AFreshModelKnowsNothing) {
