@@ -16,8 +16,7 @@ absl::Status StatusFromTorch(absl::FunctionRef<void()> fn);
 // The same for an `fn` that itself returns a status.
 absl::Status StatusFromTorchOr(absl::FunctionRef<absl::Status()> fn);
 
-// Inside an autograd node, the only place where a status cannot be returned:
-// throws what StatusFromTorch() turns back into `status`.
+// Inside an op, whose calls return nothing: throws what StatusFromTorch() turns back into `status`.
 void ThrowIfError(const absl::Status& status);
 
 }  // namespace tessera

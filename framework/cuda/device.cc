@@ -173,12 +173,6 @@ int64_t BlasWorkspaceBytes(const DeviceInfo& device) {
   return device.compute_capability >= 90 ? 32 * kMiB : 8 * kMiB + (kMiB >> 3);
 }
 
-void ReleaseBlasWorkspaces([[maybe_unused]] c10::Device device) {
-#ifdef TESSERA_CUDA
-  if (device.is_cuda()) at::cuda::clearCublasWorkspaces();
-#endif
-}
-
 void Synchronize(c10::Device device) {
   if (device.is_cuda()) at::accelerator::synchronizeDevice(device.index());
 }

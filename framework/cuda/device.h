@@ -58,12 +58,6 @@ void ResetPeakMemory(c10::Device device);
 // Bytes that LibTorch gives cuBLAS to work in, once for a thread and stream.
 int64_t BlasWorkspaceBytes(const DeviceInfo& device);
 
-// Returns the workspaces of cuBLAS to the allocator; the next products take
-// them again. LibTorch keeps one for each thread and stream, 32 MiB each on
-// Hopper, and autograd runs the backward pass on a thread of its own. No effect
-// on a CPU.
-void ReleaseBlasWorkspaces(c10::Device device);
-
 // Makes the host wait for everything issued to `device`.
 void Synchronize(c10::Device device);
 

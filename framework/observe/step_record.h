@@ -17,7 +17,7 @@ struct StepRecord {
   double lr = 0;
   double step_ms = 0;
   double tokens_per_s = 0;  // over all ranks
-  double tflops = 0;        // of the model, per device: see flops.h
+  double tflops = 0;        // of the model, per device: trainers/step_plan.h
   // tflops over the device's peak; absent where the peak is not known.
   std::optional<double> mfu;
   // Most device memory allocated so far; absent without a GPU.
@@ -33,7 +33,7 @@ struct EvalRecord {
   std::optional<double> unigram_entropy;
 };
 
-// What autograd kept for the backward pass of a step.
+// What a step keeps for its backward pass.
 struct SavedBytesRecord {
   int64_t step = 0;
   int64_t bytes = 0;  // the most at a time, on this device

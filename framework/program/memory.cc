@@ -9,11 +9,6 @@ namespace {
 
 int64_t RoundToBlock(int64_t bytes) { return (bytes + 511) / 512 * 512; }
 
-bool IsProduct(const Schedule& schedule, const OpRun& run) {
-  if (run.kind == OpRun::Kind::kAdd) return false;
-  return schedule.program->ops()[run.op].op->ForwardCost().product_flops > 0;
-}
-
 int64_t OpWorkspace(const Schedule& schedule, const OpRun& run) {
   if (run.kind == OpRun::Kind::kAdd) return 0;
   const Op& op = *schedule.program->ops()[run.op].op;
@@ -56,20 +51,16 @@ std::vector<MemoryMoment> MemoryOverTime(const Schedule& schedule,
     changes[buffer.first] += bytes;
     changes[std::min(buffer.last, runs - 1) + 1] -= bytes;
   }
-  int64_t live_activations = 0, live_gradients = 0, blas = 0;
+  int64_t live_activations = 0, live_gradients = 0;
   for (int run = 0; run < runs; ++run) {
-    if (run == schedule.first_backward) blas = 0;
-    if (IsProduct(schedule, schedule.runs[run])) {
-      blas = options.blas_workspace_bytes;
-    }
     live_activations += activations[run];
     live_gradients += gradients[run];
     moments[run] = {
         .run = run,
         .activations = live_activations,
         .gradients = live_gradients,
-        .workspace =
-            RoundToBlock(OpWorkspace(schedule, schedule.runs[run])) + blas};
+        .workspace = RoundToBlock(OpWorkspace(schedule, schedule.runs[run])) +
+                     options.blas_workspace_bytes};
   }
   return moments;
 }

@@ -23,7 +23,7 @@ struct MemoryMoment {
 };
 
 struct MemoryOptions {
-  // Of cuBLAS, taken by the first product of a pass and held until its end.
+  // Of cuBLAS, taken by the first product of all and held from then on.
   int64_t blas_workspace_bytes = 0;
 };
 

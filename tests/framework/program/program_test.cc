@@ -543,7 +543,7 @@ TEST(MemoryTest, PeakIsTheLargestMomentAndNamesItsRun) {
   const std::vector<MemoryMoment> moments =
       MemoryOverTime(schedule, lifetimes, {.blas_workspace_bytes = 1000});
   ASSERT_EQ(moments.size(), schedule.runs.size());
-  EXPECT_EQ(moments[0].total(), 512);          // the first square
+  EXPECT_EQ(moments[0].total(), 512 + 1000);   // the first square
   EXPECT_EQ(moments[1].total(), 1024 + 1000);  // and its product
   const MemoryMoment peak = PeakOf(moments);
   EXPECT_EQ(DescribeRun(schedule, peak.run), "the forward of total");
