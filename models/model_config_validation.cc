@@ -77,6 +77,9 @@ void Validate(const ModelConfig& config, Violations violations) {
   violations.Check(config.rope_layout() != ModelConfig::UNSPECIFIED,
                    "rope_layout", "must be INTERLEAVED or HALVED");
   violations.CheckPositiveInFp32(config.norm_eps(), "norm_eps");
+  violations.Check(
+      config.feed_forward() != ModelConfig::FEED_FORWARD_UNSPECIFIED,
+      "feed_forward", "must be SWIGLU or RELU_SQUARED");
   for (int i = 0; i < config.frozen_size(); ++i) {
     violations.Check(!config.frozen(i).empty(), absl::StrCat("frozen[", i, "]"),
                      "must be a pattern over parameter names; is empty");

@@ -21,6 +21,7 @@ ModelShape ModelShape::FromConfig(const ModelConfig& config) {
                       : RopeLayout::kInterleaved;
   m.norm_eps = config.norm_eps();
   m.tied_head = config.tied_head();
+  m.relu_squared = config.feed_forward() == ModelConfig::RELU_SQUARED;
   return m;
 }
 

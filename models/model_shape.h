@@ -26,6 +26,7 @@ struct ModelShape {
   RopeLayout rope_layout = RopeLayout::kInterleaved;
   double norm_eps = 1e-5;
   bool tied_head = false;
+  bool relu_squared = false;  // the feed-forward's activation, not SwiGLU
 
   int64_t head_dim() const { return d_model / heads; }
   int64_t qkv_heads() const { return heads + 2 * kv_heads; }

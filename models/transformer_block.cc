@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/ops/linear.h"
+#include "framework/ops/relu_squared/relu_squared.h"
 #include "framework/ops/residual.h"
 #include "framework/ops/rms_norm.h"
 #include "framework/ops/swiglu.h"
@@ -64,18 +65,27 @@ Value AttentionHalf(ProgramBuilder& b, Value x_bsc, int64_t layer,
   return AddResidual(b, x_bsc, Linear(b, o, output_proj));
 }
 
+// The feed-forward up to its activation: [B, S, F].
+Value Hidden(ProgramBuilder& b, Value y_bsc, int64_t layer,
+             const ModelShape& m) {
+  if (m.relu_squared) {
+    const Weight w1 = Matrix(b, layer, "ffn.w1.weight", m.d_ff, m.d_model);
+    return ReluSquared(b, Linear(b, y_bsc, w1));
+  }
+  const Weight w13 =
+      Stacked(b, layer, "ffn.w13", m.d_model,
+              {{"ffn.w1.weight", m.d_ff}, {"ffn.w3.weight", m.d_ff}});
+  return SwiGlu(b, Linear(b, y_bsc, w13));
+}
+
 Value FeedForwardHalf(ProgramBuilder& b, Value x_bsc, int64_t layer,
                       const BlockOptions& options) {
   const ProgramBuilder::Scope scope(b, "ffn");
   const ModelShape& m = options.shape;
   const Weight ln2 = Gain(b, layer, "ln2.weight", m.d_model);
-  const Weight w13 =
-      Stacked(b, layer, "ffn.w13", m.d_model,
-              {{"ffn.w1.weight", m.d_ff}, {"ffn.w3.weight", m.d_ff}});
+  const Value h = Hidden(b, RmsNorm(b, x_bsc, ln2, m.norm_eps), layer, m);
   const Weight w2 = Matrix(b, layer, "ffn.w2.weight", m.d_model, m.d_ff);
-
-  const Value y = RmsNorm(b, x_bsc, ln2, m.norm_eps);
-  return AddResidual(b, x_bsc, Linear(b, SwiGlu(b, Linear(b, y, w13)), w2));
+  return AddResidual(b, x_bsc, Linear(b, h, w2));
 }
 
 }  // namespace

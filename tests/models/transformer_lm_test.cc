@@ -191,8 +191,11 @@ class PlainModel {
       x = x + Attention(Norm(x, W(layer + "ln1.weight")), layer);
       const at::Tensor y = Norm(x, W(layer + "ln2.weight"));
       const at::Tensor a = Times(y, W(layer + "ffn.w1.weight"));
-      const at::Tensor b = Times(y, W(layer + "ffn.w3.weight"));
-      x = x + Times(at::silu(a) * b, W(layer + "ffn.w2.weight"));
+      const at::Tensor h =
+          shape_.relu_squared
+              ? at::relu(a).square()
+              : at::silu(a) * Times(y, W(layer + "ffn.w3.weight"));
+      x = x + Times(h, W(layer + "ffn.w2.weight"));
     }
     return Times(
         Norm(x, W("ln_final.weight")),
@@ -321,6 +324,12 @@ TEST_P(PlainModelTest, TiedHeadAndGroupedHeadsEqualPlainAutograd) {
   ModelShape shape = Tiny();
   shape.tied_head = true;
   shape.kv_heads = 2;
+  ExpectEqualsPlainModel(shape);
+}
+
+TEST_P(PlainModelTest, SquaredReluEqualsPlainAutograd) {
+  ModelShape shape = Tiny();
+  shape.relu_squared = true;
   ExpectEqualsPlainModel(shape);
 }
 
