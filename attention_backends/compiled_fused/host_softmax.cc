@@ -14,13 +14,9 @@ namespace {
 
 TESSERA_CPU_CLONES
 float ExpInPlace(float max, int64_t count, float* x) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < count; ++i) {
-    x[i] = ExpOfNonPositive(x[i] - max);
-    sum += x[i];
-  }
-  return sum;
+  return LaneSum(count, [=](int64_t i) TESSERA_INLINE {
+    return x[i] = ExpOfNonPositive(x[i] - max);
+  });
 }
 double ExpInPlace(double max, int64_t count, double* x) {
   double sum = 0;

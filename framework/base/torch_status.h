@@ -16,7 +16,8 @@ absl::Status StatusFromTorch(absl::FunctionRef<void()> fn);
 // The same for an `fn` that itself returns a status.
 absl::Status StatusFromTorchOr(absl::FunctionRef<absl::Status()> fn);
 
-// Inside an op, whose calls return nothing: throws what StatusFromTorch() turns back into `status`.
+// Inside an op, whose calls return nothing: throws what StatusFromTorch() turns
+// back into `status`.
 void ThrowIfError(const absl::Status& status);
 
 }  // namespace tessera

@@ -20,6 +20,9 @@
 #define TESSERA_CPU_CLONES
 #endif
 
+// Of a lambda: its body becomes part of the loop that calls it.
+#define TESSERA_INLINE __attribute__((always_inline))
+
 namespace tessera {
 
 // exp(x) for x <= 0, to an FP32 rounding or two; 0 below the least normal
@@ -47,6 +50,26 @@ __attribute__((always_inline)) inline float ExpOfNonPositive(float x) {
   // The low bits of `shifted` are n.
   const uint32_t power = (std::bit_cast<uint32_t>(shifted) + 127) << 23;
   return y * std::bit_cast<float>(power);
+}
+
+// The sum of term(i) over i in [0, count), in as many independent sums whatever
+// the vector width: of so few terms each that their rounding stays small, and
+// the same everywhere but for fused multiply-adds.
+template <typename Term>
+__attribute__((always_inline)) inline float LaneSum(int64_t count,
+                                                    const Term& term) {
+  constexpr int kLanes = 32;
+  float lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+#pragma omp simd
+    for (int k = 0; k < kLanes; ++k) lanes[k] += term(i + k);
+  }
+  for (int k = 0; i < count; ++i, ++k) lanes[k] += term(i);
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int k = 0; k < half; ++k) lanes[k] += lanes[k + half];
+  }
+  return lanes[0];
 }
 
 // The largest of x, -infinity of none. In lanes, because max() as NaN defines

@@ -28,9 +28,8 @@ __attribute__((always_inline)) inline void RotatePair(float cos, float sin,
 TESSERA_CPU_CLONES
 float Normalize(const float* x, const float* gain, float eps, int64_t count,
                 float* y) {
-  float squares = 0;
-#pragma omp simd reduction(+ : squares)
-  for (int64_t i = 0; i < count; ++i) squares += x[i] * x[i];
+  const float squares =
+      LaneSum(count, [x](int64_t i) TESSERA_INLINE { return x[i] * x[i]; });
   const float r = 1 / std::sqrt(squares / static_cast<float>(count) + eps);
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) y[i] = x[i] * r * gain[i];
@@ -40,12 +39,11 @@ float Normalize(const float* x, const float* gain, float eps, int64_t count,
 TESSERA_CPU_CLONES
 void NormalizeGradient(const float* dy, const float* x, const float* gain,
                        float r, int64_t count, float* dx, float* dgain) {
-  float projection = 0;
-#pragma omp simd reduction(+ : projection)
-  for (int64_t i = 0; i < count; ++i) {
-    projection += dy[i] * gain[i] * (x[i] * r);
-  }
-  projection /= static_cast<float>(count);
+  const float projection = LaneSum(count,
+                                   [=](int64_t i) TESSERA_INLINE {
+                                     return dy[i] * gain[i] * (x[i] * r);
+                                   }) /
+                           static_cast<float>(count);
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
     dx[i] = r * (dy[i] * gain[i] - x[i] * r * projection);
@@ -77,9 +75,9 @@ TESSERA_CPU_CLONES
 float LogSumExp(const float* x, int64_t count) {
   const float max = MaxOf(x, count);
   if (std::isinf(max)) return max;
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < count; ++i) sum += ExpOfNonPositive(x[i] - max);
+  const float sum = LaneSum(count, [=](int64_t i) TESSERA_INLINE {
+    return ExpOfNonPositive(x[i] - max);
+  });
   return max + std::log(sum);
 }
 

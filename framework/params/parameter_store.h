@@ -51,8 +51,8 @@ class Parameter {
   const std::string& name() const { return name_; }
   bool trainable() const { return grad_.defined(); }
 
-  // The value in `dtype`: the FP32 master or the compute-dtype shadow. Dies when
-  // the store keeps no copy in `dtype`.
+  // The value in `dtype`: the FP32 master or the compute-dtype shadow. Dies
+  // when the store keeps no copy in `dtype`.
   const at::Tensor& As(at::ScalarType dtype) const;
   // The value in the compute dtype: the shadow where there is one.
   const at::Tensor& value() const {

@@ -30,9 +30,9 @@ TEST(DeviceSpecTest, StandsForADeviceThatIsNotThere) {
   EXPECT_NE(FindDeviceSpec(h200->name), nullptr);
   const absl::Status unknown = DeviceToPlanFor("H201").status();
   EXPECT_EQ(unknown.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(unknown.message()),
-              testing::AllOf(testing::HasSubstr("'H201'"),
-                             testing::HasSubstr("H200")));
+  EXPECT_THAT(
+      std::string(unknown.message()),
+      testing::AllOf(testing::HasSubstr("'H201'"), testing::HasSubstr("H200")));
 }
 
 }  // namespace

@@ -262,22 +262,24 @@ TEST(MemoryReportTest, Table) {
                                .shadow = 1 * kGiB,
                                .gradients = 1 * kGiB,
                                .optimizer = 4 * kGiB,
-                               .activations = 8 * kGiB,
+                               .activations = 7 * kGiB,
+                               .activation_gradients = 1 * kGiB,
                                .capacity = 64 * kGiB};
   EXPECT_EQ(report.total(), 16 * kGiB);
   EXPECT_EQ(FormatMemoryTable(report),
             "memory per device\n"
-            "  parameters       2.00 GiB   12.5%\n"
-            "  shadow           1.00 GiB    6.2%\n"
-            "  gradients        1.00 GiB    6.2%\n"
-            "  optimizer        4.00 GiB   25.0%\n"
-            "  activations      8.00 GiB   50.0%\n"
-            "  total           16.00 GiB of 64.00 GiB (25.0%)\n");
+            "  parameters          2.00 GiB   12.5%\n"
+            "  shadow              1.00 GiB    6.2%\n"
+            "  gradients           1.00 GiB    6.2%\n"
+            "  optimizer           4.00 GiB   25.0%\n"
+            "  activations         7.00 GiB   43.8%\n"
+            "  their gradients     1.00 GiB    6.2%\n"
+            "  total              16.00 GiB of 64.00 GiB (25.0%)\n");
 }
 
 TEST(MemoryReportTest, EmptyTableWithoutCapacity) {
   EXPECT_EQ(FormatMemoryTable({}),
-            "memory per device\n  total                 0 B\n");
+            "memory per device\n  total                    0 B\n");
 }
 
 TEST(MemoryReportTest, AdviceHasWhatHelpsInOrder) {

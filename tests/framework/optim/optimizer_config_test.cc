@@ -124,9 +124,10 @@ TEST(OptimizerConfig, ReportsEveryBrokenRuleAtOnce) {
   EXPECT_EQ(ViolationsOf("adamw { lr: -1 beta1: 2 } clip_norm: -1").size(), 3);
 }
 
-LearningRateSchedule MakeSchedule(const std::string& text, int64_t total_steps) {
-  auto schedule =
-      LearningRateSchedule::Create(Parse<ScheduleConfig>(text), /*peak_lr=*/2, total_steps);
+LearningRateSchedule MakeSchedule(const std::string& text,
+                                  int64_t total_steps) {
+  auto schedule = LearningRateSchedule::Create(Parse<ScheduleConfig>(text),
+                                               /*peak_lr=*/2, total_steps);
   EXPECT_TRUE(schedule.ok()) << schedule.status();
   return *schedule;
 }
@@ -187,7 +188,8 @@ INSTANTIATE_TEST_SUITE_P(
                      {{0, 1}, {6, 1}, {7, 1 - 0.8 * 0.5}, {10, 0.2}}}));
 
 TEST(Schedule, IsContinuousAtThePeak) {
-  const LearningRateSchedule schedule = MakeSchedule("warmup_steps: 1000 cosine {}", 5000);
+  const LearningRateSchedule schedule =
+      MakeSchedule("warmup_steps: 1000 cosine {}", 5000);
   EXPECT_NEAR(schedule.LearningRate(999), schedule.LearningRate(1000), 0.003);
   EXPECT_EQ(schedule.LearningRate(1000), 2);
   EXPECT_LT(schedule.LearningRate(1001), 2);
@@ -211,8 +213,10 @@ TEST(Schedule, WarmupRatioIsRoundedAndLeavesAStep) {
 }
 
 TEST(Schedule, WarmupRatioGivesTheSameRatesAsItsSteps) {
-  const LearningRateSchedule ratio = MakeSchedule("warmup_ratio: 0.125 cosine {}", 400);
-  const LearningRateSchedule steps = MakeSchedule("warmup_steps: 50 cosine {}", 400);
+  const LearningRateSchedule ratio =
+      MakeSchedule("warmup_ratio: 0.125 cosine {}", 400);
+  const LearningRateSchedule steps =
+      MakeSchedule("warmup_steps: 50 cosine {}", 400);
   for (int64_t t = 0; t < 400; ++t) {
     ASSERT_EQ(ratio.LearningRate(t), steps.LearningRate(t)) << t;
   }
@@ -226,8 +230,8 @@ struct UnfitCase {
 class ScheduleThatDoesNotFit : public ::testing::TestWithParam<UnfitCase> {};
 
 TEST_P(ScheduleThatDoesNotFit, IsRefused) {
-  const auto schedule =
-      LearningRateSchedule::Create(Parse<ScheduleConfig>(GetParam().text), 1, 10);
+  const auto schedule = LearningRateSchedule::Create(
+      Parse<ScheduleConfig>(GetParam().text), 1, 10);
   EXPECT_EQ(schedule.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(schedule.status().message()),
               HasSubstr(GetParam().message));
