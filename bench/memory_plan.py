@@ -2,7 +2,7 @@
 """Compares the planned peak of device memory with the measured one.
 
 usage: memory_plan.py --ours="DIR/run lm_step" [--before="OLD/run lm_step"]
-           [--only=small,medium] [--raw=FILE] [--out=FILE]
+           [--only=small,ARENA] [--raw=FILE] [--out=FILE]
        memory_plan.py --read=RAW --out=FILE
 
 Runs lm_step (forward, forward + backward and the whole step, once each after
@@ -93,7 +93,9 @@ def collect(arguments):
     only = arguments.only.split(",") if arguments.only else None
     rows = []
     for wanted in cells():
-        if only and wanted["size"] not in only:
+        words = {wanted["size"], wanted["precision"], wanted["backend"],
+                 *wanted["set"].values()}
+        if only and not words.intersection(only):
             continue
         row = {"cell": wanted, "ours": measure(arguments.ours, wanted)}
         # The older build has no arena.
@@ -145,7 +147,7 @@ def main():
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ours")
     parser.add_argument("--before")
-    parser.add_argument("--only", help="sizes, separated by commas")
+    parser.add_argument("--only", help="cells with one of these words")
     parser.add_argument("--read", type=pathlib.Path)
     parser.add_argument("--raw", type=pathlib.Path)
     parser.add_argument("--out", type=pathlib.Path)

@@ -81,7 +81,7 @@ absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
   const bool arena = options.execution.storage() == ExecutionConfig::ARENA;
   plan->train_lifetimes =
       PlanLifetimes(plan->train, {.gradients = ranges, .arena = arena});
-  plan->evaluate_lifetimes = PlanLifetimes(plan->evaluate);
+  plan->evaluate_lifetimes = PlanLifetimes(plan->evaluate, {.arena = arena});
   return plan;
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "framework/base/status_macros.h"
@@ -17,6 +18,15 @@ at::Tensor DeviceScalar(const ParameterStore& parameters,
                   at::dtype(dtype).device(parameters.options().device));
 }
 
+// For training and evaluation; undefined where neither has one.
+at::Tensor MakeArena(const StepPlan& plan, const ParameterStore& parameters) {
+  const int64_t bytes = std::max(plan.train_lifetimes.arena_bytes,
+                                 plan.evaluate_lifetimes.arena_bytes);
+  if (bytes == 0) return {};
+  return at::empty({bytes},
+                   at::dtype(at::kByte).device(parameters.options().device));
+}
+
 }  // namespace
 
 TrainStep::TrainStep(const Parts& parts)
@@ -30,8 +40,9 @@ TrainStep::TrainStep(const Parts& parts)
                        parts.plan->train.values[parts.plan->train.loss_gradient]
                            .type.dtype)),
       lr_(DeviceScalar(*parts.parameters)),
+      arena_(MakeArena(*parts.plan, *parts.parameters)),
       train_(parts.plan->train, parts.plan->train_lifetimes, *parts.parameters,
-             parts.phases) {
+             parts.phases, arena_) {
   SetNextStep(0);
   const LossProgram& loss = parts.plan->loss;
   const std::vector<int64_t>& shape = loss.program.info(loss.ids).type.shape;
@@ -117,7 +128,7 @@ void TrainStep::RunForward() {
   if (evaluate_ == nullptr) {
     evaluate_ =
         std::make_unique<Executor>(plan.evaluate, plan.evaluate_lifetimes,
-                                   *parts_.parameters, parts_.phases);
+                                   *parts_.parameters, parts_.phases, arena_);
   }
   metrics_.loss.zero_();
   for (const MicroBatch& micro_batch : batch_) {

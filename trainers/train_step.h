@@ -115,6 +115,7 @@ class TrainStep {
   // Of Clip(), for Update().
   at::Tensor gradient_scale_, nonfinite_;
   std::vector<MicroBatch> batch_;  // on the device
+  at::Tensor arena_;
   Executor train_;
   std::unique_ptr<Executor> evaluate_;  // made when first needed
   int64_t kept_bytes_ = 0;

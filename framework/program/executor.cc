@@ -26,7 +26,8 @@ at::Tensor Over(const at::Tensor& memory, int64_t offset,
 }  // namespace
 
 Executor::Executor(const Schedule& schedule, Lifetimes lifetimes,
-                   ParameterStore& store, PhaseObserver* phases)
+                   ParameterStore& store, PhaseObserver* phases,
+                   at::Tensor arena)
     : schedule_(schedule),
       lifetimes_(std::move(lifetimes)),
       store_(store),
@@ -37,7 +38,12 @@ Executor::Executor(const Schedule& schedule, Lifetimes lifetimes,
   for (const ValueInfo& info : schedule.values) {
     options_.push_back(at::device(device).dtype(info.type.dtype));
   }
-  if (lifetimes_.arena_bytes > 0) {
+  if (arena.defined()) {
+    TESSERA_CHECK(
+        static_cast<int64_t>(arena.nbytes()) >= lifetimes_.arena_bytes,
+        "the arena is too small");
+    arena_ = std::move(arena);
+  } else if (lifetimes_.arena_bytes > 0) {
     arena_ = at::empty({lifetimes_.arena_bytes},
                        at::device(device).dtype(at::kByte));
   }

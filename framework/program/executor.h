@@ -24,9 +24,11 @@ namespace tessera {
 class Executor {
  public:
   // `store` was made from schedule.program->parameters() and outlives the
-  // executor, as do `schedule` and `phases` (which may be null).
+  // executor, as do `schedule` and `phases` (which may be null). `arena`: at
+  // least lifetimes.arena_bytes bytes on the store's device, which executors
+  // that do not run at the same time share; undefined: one of its own.
   Executor(const Schedule& schedule, Lifetimes lifetimes, ParameterStore& store,
-           PhaseObserver* phases);
+           PhaseObserver* phases, at::Tensor arena = {});
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 

@@ -43,7 +43,7 @@ std::vector<MemoryMoment> MemoryOverTime(const Schedule& schedule,
   // Changes of the live bytes, then their running sums.
   std::vector<int64_t> activations(runs + 1), gradients(runs + 1);
   for (const Buffer& buffer : lifetimes.buffers) {
-    if (!LiesApart(buffer)) continue;
+    if (!LiesApart(buffer) || buffer.storage == Storage::kArena) continue;
     const Role role = schedule.values[buffer.values.front()].role;
     std::vector<int64_t>& changes =
         role == Role::kGradient ? gradients : activations;
@@ -57,7 +57,7 @@ std::vector<MemoryMoment> MemoryOverTime(const Schedule& schedule,
     live_gradients += gradients[run];
     moments[run] = {
         .run = run,
-        .activations = live_activations,
+        .activations = lifetimes.arena_bytes + live_activations,
         .gradients = live_gradients,
         .workspace = RoundToBlock(OpWorkspace(schedule, schedule.runs[run])) +
                      options.blas_workspace_bytes};

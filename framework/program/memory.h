@@ -15,7 +15,7 @@ namespace tessera {
 // in blocks as LibTorch's allocator hands them out (multiples of 512 bytes).
 struct MemoryMoment {
   int run = -1;             // index into Schedule::runs; -1: before the first
-  int64_t activations = 0;  // results of forward runs that are alive
+  int64_t activations = 0;  // results of forward runs that are alive; the arena
   int64_t gradients = 0;    // gradients of activations that are alive
   int64_t workspace = 0;    // what the run's op and the products work in
 

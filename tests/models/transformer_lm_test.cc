@@ -368,7 +368,9 @@ TEST_P(PolicyRowTest, ShowsInWhatRuns) {
            op == OpClass::kMatmul;  // inside of the op
   };
   EXPECT_TRUE(has(after));
-  if (op != OpClass::kMatmul) EXPECT_FALSE(has(before));
+  if (op != OpClass::kMatmul) {
+    EXPECT_FALSE(has(before));
+  }
   const double loss = before.Run();
   const double other = after.Run();
   EXPECT_NEAR(loss, other, 0.02 * loss);
