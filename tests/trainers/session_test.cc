@@ -221,6 +221,38 @@ TEST(SessionTest, RefusesWhatTheMachineOrTheRanksCannotDo) {
               testing::HasSubstr("training.device=CPU"));
 }
 
+// The rows of the precision policy that no op reads; tests/models has the rest.
+TEST(SessionTest, ObeysThePolicyOutsideOfTheProgram) {
+  const auto session_with = [](OpClass op, at::ScalarType dtype) {
+    RunPlan plan = PlanRun(ToyConfig("configs/tiny_cpu.pbtxt"), {}).value();
+    plan.precision = plan.precision.With(op, dtype);
+    plan.step = PlanStep({.lm = {.shape = plan.shape,
+                                 .batch = plan.attention.b,
+                                 .sequence = plan.attention.s,
+                                 .backend = plan.backend.backend,
+                                 .attention = plan.attention}},
+                         TargetOf(plan))
+                    .value();
+    return Session::Create(std::move(plan), {});
+  };
+  const auto plain = Toy("configs/tiny_cpu.pbtxt");
+  const std::vector<double> losses = Train(*plain, 3);
+  EXPECT_EQ(plain->step().metrics().grad_norm.scalar_type(), at::kFloat);
+  const auto wide = session_with(OpClass::kReduction, at::kDouble).value();
+  const std::vector<double> wide_losses = Train(*wide, 3);
+  EXPECT_EQ(wide->step().metrics().grad_norm.scalar_type(), at::kDouble);
+  EXPECT_EQ(wide->step().metrics().loss.scalar_type(), at::kDouble);
+  for (size_t i = 0; i < losses.size(); ++i) {
+    EXPECT_NEAR(wide_losses[i], losses[i], 1e-5 * losses[i]);
+  }
+
+  // AdamW takes state in the masters' dtype alone, and says so.
+  const absl::Status refusal =
+      session_with(OpClass::kOptimizerState, at::kBFloat16).status();
+  EXPECT_THAT(std::string(refusal.message()),
+              testing::HasSubstr("master weights and moments in one dtype"));
+}
+
 TEST(SessionTest, RefusesToTrainNothing) {
   const RunConfig config =
       ToyConfig("configs/tiny_cpu.pbtxt", {"model.frozen=['*']"});
