@@ -36,7 +36,11 @@ class SelfAttentionOp : public Op {
     AttentionOut out;
     if (!memory_.allocates) out = OutOf(args.results);
     ThrowIfError(spec_.backend->Forward(call, &out));
-    if (!memory_.allocates) return;
+    if (!memory_.allocates) {
+      TESSERA_CHECK(out.o_bhsd.is_alias_of(args.results[kO]), kernel(),
+                    " left the memory that it was given");
+      return;
+    }
     args.results[kO] = out.o_bhsd.transpose(1, 2);
     for (size_t i = 0; i < memory_.saved.size(); ++i) {
       args.results[kO + 1 + i] = out.saved[i];

@@ -118,12 +118,11 @@ int64_t StatisticBytes(const AttentionProblem& p) {
 
 AttentionMemory PlanWithSums(const AttentionProblem& problem, int64_t sums) {
   const AttentionProblem& p = problem;
-  AttentionMemory memory;
+  AttentionMemory memory{.allocates = true};
   if (!p.needs_grad) {
     memory.forward_bytes = StatisticBytes(p);
     return memory;
   }
-  memory.allocates = true;
   memory.saved_bytes = QueryBytes(p) + StatisticBytes(p);
   // With grouped heads these kernels make dK and dV of every query head.
   const int64_t ungrouped = p.h == p.g ? 0 : 2 * KeyBytes(p, p.h);

@@ -83,13 +83,12 @@ AttentionMemory TorchEfficientBackend::Plan(
   const int64_t repeated = copies ? 2 * KeyBytes(p, p.h) : 0;
   // O in FP32, where it does not fit the registers.
   const int64_t sums = IsHalfPrecision(p) && p.d > 128 ? wide_q : 0;
-  AttentionMemory memory;
+  AttentionMemory memory{.allocates = true};
   memory.forward_bytes = repeated + sums;
   if (!p.needs_grad) {
     memory.forward_bytes += lse;
     return memory;
   }
-  memory.allocates = true;
   // L, and the state of a dropout that does not happen.
   memory.saved = {{{p.b, p.h, RoundUp(p.s, kLseRows)}, at::kFloat},
                   {{}, at::kLong},
