@@ -42,7 +42,7 @@ TrainStep::TrainStep(const Parts& parts)
       lr_(DeviceScalar(*parts.parameters)),
       arena_(MakeArena(*parts.plan, *parts.parameters)),
       train_(parts.plan->train, parts.plan->train_lifetimes, *parts.parameters,
-             parts.phases, arena_) {
+             parts.phases, {.arena = arena_}) {
   SetNextStep(0);
   const LossProgram& loss = parts.plan->loss;
   const std::vector<int64_t>& shape = loss.program.info(loss.ids).type.shape;
@@ -126,9 +126,9 @@ void TrainStep::RunForward() {
   PhaseScope scope(parts_.phases, "forward");
   const StepPlan& plan = *parts_.plan;
   if (evaluate_ == nullptr) {
-    evaluate_ =
-        std::make_unique<Executor>(plan.evaluate, plan.evaluate_lifetimes,
-                                   *parts_.parameters, parts_.phases, arena_);
+    evaluate_ = std::make_unique<Executor>(
+        plan.evaluate, plan.evaluate_lifetimes, *parts_.parameters,
+        parts_.phases, SharedMemory{.arena = arena_, .constants = &train_});
   }
   metrics_.loss.zero_();
   for (const MicroBatch& micro_batch : batch_) {

@@ -69,7 +69,7 @@ class CrossEntropyOp : public Op {
 }  // namespace
 
 Value CrossEntropySum(ProgramBuilder& b, Value logits, Value targets) {
-  const TensorType& from = b.type(logits);
+  const TensorType from = b.type(logits);
   const int64_t rows = from.numel() / from.shape.back();
   TESSERA_CHECK(b.type(targets).dtype == at::kLong, "targets must be int64");
   TESSERA_CHECK(b.type(targets).numel() == rows,

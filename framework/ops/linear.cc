@@ -116,7 +116,7 @@ class LinearOp : public Op {
 
 Value Linear(ProgramBuilder& b, Value x, Weight weight,
              const LinearOptions& options) {
-  const TensorType& from = b.type(x);
+  const TensorType from = b.type(x);
   const Value w = b.Read(weight, b.dtype(OpClass::kWeights));
   const int64_t out = b.type(w).shape[0], in = b.type(w).shape[1];
   TensorType to = {from.shape,

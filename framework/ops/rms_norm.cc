@@ -67,7 +67,7 @@ class RmsNormOp : public Op {
 }  // namespace
 
 Value RmsNorm(ProgramBuilder& b, Value x, Weight gain, double eps) {
-  const TensorType& from = b.type(x);
+  const TensorType from = b.type(x);
   const Value g = b.Read(gain, b.dtype(OpClass::kMasterWeights));
   return b.Add(
       std::make_unique<RmsNormOp>(eps, OpDevice::Of(b.target().device)),

@@ -27,7 +27,7 @@ at::Tensor Over(const at::Tensor& memory, int64_t offset,
 
 Executor::Executor(const Schedule& schedule, Lifetimes lifetimes,
                    ParameterStore& store, PhaseObserver* phases,
-                   at::Tensor arena)
+                   const SharedMemory& shared)
     : schedule_(schedule),
       lifetimes_(std::move(lifetimes)),
       store_(store),
@@ -38,17 +38,19 @@ Executor::Executor(const Schedule& schedule, Lifetimes lifetimes,
   for (const ValueInfo& info : schedule.values) {
     options_.push_back(at::device(device).dtype(info.type.dtype));
   }
-  if (arena.defined()) {
+  if (shared.arena.defined()) {
     TESSERA_CHECK(
-        static_cast<int64_t>(arena.nbytes()) >= lifetimes_.arena_bytes,
+        static_cast<int64_t>(shared.arena.nbytes()) >= lifetimes_.arena_bytes,
         "the arena is too small");
-    arena_ = std::move(arena);
+    arena_ = shared.arena;
   } else if (lifetimes_.arena_bytes > 0) {
     arena_ = at::empty({lifetimes_.arena_bytes},
                        at::device(device).dtype(at::kByte));
   }
   for (const ProgramConstant& constant : schedule.program->constants()) {
-    SetInput(constant.value, constant.make(device));
+    SetInput(constant.value, shared.constants != nullptr
+                                 ? shared.constants->Get(constant.value)
+                                 : constant.make(device));
   }
   BindParameters();
   for (size_t run = 0; run < schedule.runs.size(); ++run) {

@@ -14,6 +14,16 @@
 
 namespace tessera {
 
+class Executor;
+
+// What executors of one program share that do not run at the same time.
+struct SharedMemory {
+  // At least lifetimes.arena_bytes bytes on the store's device; undefined: one
+  // of its own.
+  at::Tensor arena;
+  const Executor* constants = nullptr;  // takes those of this one
+};
+
 // Runs a schedule over the parameters of a store. Its functions enqueue work on
 // the current stream and throw LibTorch's exceptions.
 //
@@ -24,11 +34,9 @@ namespace tessera {
 class Executor {
  public:
   // `store` was made from schedule.program->parameters() and outlives the
-  // executor, as do `schedule` and `phases` (which may be null). `arena`: at
-  // least lifetimes.arena_bytes bytes on the store's device, which executors
-  // that do not run at the same time share; undefined: one of its own.
+  // executor, as do `schedule` and `phases` (which may be null).
   Executor(const Schedule& schedule, Lifetimes lifetimes, ParameterStore& store,
-           PhaseObserver* phases, at::Tensor arena = {});
+           PhaseObserver* phases, const SharedMemory& shared = {});
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 

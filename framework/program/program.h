@@ -106,7 +106,8 @@ class ProgramBuilder {
 
   const ProgramTarget& target() const { return target_; }
   at::ScalarType dtype(OpClass op) const { return target_.precision[op]; }
-  const TensorType& type(Value value) const {
+  // By value: the next value of the program moves the others.
+  TensorType type(Value value) const {
     return program_.values_[value.index].type;
   }
 

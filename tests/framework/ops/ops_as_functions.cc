@@ -95,7 +95,9 @@ class ProgramFunction : public torch::autograd::Function<ProgramFunction> {
     ctx->saved_data["program"] = c10::IValue::make_capsule(compiled);
     ctx->saved_data["parameter"] =
         reinterpret_cast<int64_t>(function.parameter);
-    return compiled->executor->Get(compiled->output);
+    // A tensor of its own, so that its history, which owns the executor, is not
+    // owned by it.
+    return compiled->executor->Get(compiled->output).detach();
   }
 
   static variable_list backward(AutogradContext* ctx,
