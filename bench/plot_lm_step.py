@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Draws a race of compare_lm_step.py as docs/images/lm_step.svg.
+
+usage: plot_lm_step.py [--race=docs/results/lm_step_h200/variants.md]
+           [--out=docs/images/lm_step.svg]
+
+Needs matplotlib (Debian: python3-matplotlib). Equal results give equal files.
+"""
+
+import argparse
+import collections
+import json
+import pathlib
+import statistics
+
+import matplotlib
+from matplotlib import figure as figures
+
+REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
+# Okabe and Ito's colours, which differ under every colour blindness.
+SIDES = {
+    "seed": ("PyTorch, eager", "#999999"),
+    "sdpa": ("PyTorch, SDPA", "#56B4E9"),
+    "compile": ("torch.compile", "#E69F00"),
+    "compile_graphs": ("torch.compile, CUDA graphs", "#D55E00"),
+    "ours": ("Tessera", "#0072B2"),
+}
+
+
+def read(path):
+    """{(size, context, batch, precision): {side: median step, ms}}"""
+    times = collections.defaultdict(lambda: collections.defaultdict(list))
+    for line in path.read_text().splitlines():
+        if not line.startswith("{"):
+            continue
+        record = json.loads(line)
+        if record["status"] == "OK":
+            cell = (record["size"], record["context"], record["batch"],
+                    record["precision"])
+            times[cell][record["side"]].append(record["step_ms"]["median"])
+    return {cell: {side: statistics.median(values)
+                   for side, values in sides.items()}
+            for cell, sides in times.items()}
+
+
+def draw(cells, path):
+    matplotlib.rcParams.update({
+        "svg.hashsalt": "tessera", "font.size": 9, "axes.spines.top": False,
+        "axes.spines.right": False, "axes.spines.left": False})
+    figure = figures.Figure(figsize=(9, 2.7), layout="constrained",
+                            facecolor="white")
+    panels = figure.subplots(1, len(cells), sharey=True, squeeze=False)[0]
+    labels = [label for label, _ in SIDES.values()]
+    for axes, (cell, sides) in zip(panels, cells.items()):
+        size, context, batch, _ = cell
+        axes.set_title(f"{size}, {batch} x {context} tokens", fontsize=10,
+                       loc="left")
+        for row, (side, (_, color)) in enumerate(SIDES.items()):
+            if side not in sides:
+                continue
+            axes.barh(row, sides[side], 0.72, color=color)
+            axes.text(sides[side], row, f" {sides[side]:.1f}", va="center",
+                      fontweight="bold" if side == "ours" else "normal")
+        axes.set_yticks(range(len(labels)), labels)
+        axes.tick_params(left=False)
+        axes.set_xlim(0, 1.15 * max(sides.values()))
+        axes.set_xlabel("milliseconds a training step: shorter is faster")
+    panels[0].invert_yaxis()
+    figure.suptitle("A training step in BF16 on one H200", x=0.01, ha="left",
+                    fontweight="bold", fontsize=12)
+    figure.savefig(path, metadata={"Date": None, "Creator": "plot_lm_step.py"})
+    print(path)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--race", type=pathlib.Path,
+                        default=REPOSITORY / "docs/results/lm_step_h200"
+                        / "variants.md")
+    parser.add_argument("--out", type=pathlib.Path,
+                        default=REPOSITORY / "docs/images/lm_step.svg")
+    arguments = parser.parse_args()
+    draw(read(arguments.race), arguments.out)
+
+
+if __name__ == "__main__":
+    main()
