@@ -60,7 +60,6 @@ struct AttentionArgs {
 // What a call says of its problem: all but needs_grad and compute_capability.
 AttentionProblem ProblemOf(const AttentionArgs& args);
 
-//
 // Tensors that are defined before Forward() are where it is to write, shaped as
 // AttentionBackend::Plan() says; it makes the others itself.
 struct AttentionOut {
