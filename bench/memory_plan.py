@@ -85,8 +85,8 @@ def measure(command, wanted):
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if lines:
         return json.loads(lines[-1])
-    return {"error": done.stderr.strip().splitlines()[-1:] or
-                     f"exit status {done.returncode}"}
+    said = done.stderr.strip().splitlines()
+    return {"error": said[-1] if said else f"exit status {done.returncode}"}
 
 
 def collect(arguments):

@@ -62,7 +62,7 @@ Value AttentionHalf(ProgramBuilder& b, Value x_bsc, int64_t layer,
              {.dtype = b.dtype(OpClass::kAttention), .heads = m.qkv_heads()}),
       options.angles, m.heads + m.kv_heads);
   const Value o = SelfAttention(b, rotated, options.attention);
-  return AddResidual(b, x_bsc, Linear(b, o, output_proj));
+  return AddResidual(b, x_bsc, Linear(b, o, output_proj, {.from_heads = true}));
 }
 
 // The feed-forward up to its activation: [B, S, F].

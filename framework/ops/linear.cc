@@ -122,7 +122,7 @@ Value Linear(ProgramBuilder& b, Value x, Weight weight,
   TensorType to = {from.shape,
                    options.dtype.value_or(b.dtype(OpClass::kActivation))};
   int64_t width = 1;
-  while (width < in && !to.shape.empty()) {
+  for (int i = 0; i < (options.from_heads ? 2 : 1); ++i) {
     width *= to.shape.back();
     to.shape.pop_back();
   }

@@ -9,7 +9,7 @@
 namespace tessera {
 
 // y = x W^T, a product of operands in the dtype of OpClass::kMatmul.
-//   x: [..., in] or [..., heads, in / heads], any float dtype
+//   x: [..., in], any float dtype
 //   weight: [out, in], read in that of OpClass::kWeights
 //   returns y: [..., out]
 // Backward reads x for dW and W for dx:
@@ -20,6 +20,7 @@ struct LinearOptions {
   std::optional<at::ScalarType> dtype;  // of y; absent: kActivation's
   // y: [..., heads, out / heads]; absent: [..., out].
   std::optional<int64_t> heads;
+  bool from_heads = false;  // x: [..., heads, in / heads]
 };
 Value Linear(ProgramBuilder& b, Value x, Weight weight,
              const LinearOptions& options = {});

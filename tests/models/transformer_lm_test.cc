@@ -327,6 +327,13 @@ TEST_P(PlainModelTest, TiedHeadAndGroupedHeadsEqualPlainAutograd) {
   ExpectEqualsPlainModel(shape);
 }
 
+TEST_P(PlainModelTest, OneHeadAndOneHiddenUnitEqualPlainAutograd) {
+  ModelShape shape = Tiny();
+  shape.heads = shape.kv_heads = 1;
+  shape.d_ff = 1;
+  ExpectEqualsPlainModel(shape);
+}
+
 TEST_P(PlainModelTest, SquaredReluEqualsPlainAutograd) {
   ModelShape shape = Tiny();
   shape.relu_squared = true;

@@ -539,6 +539,49 @@ TEST(TrainTest, PrintsConfigAndPlanWithoutATrace) {
   EXPECT_FALSE(FileExists(run));
 }
 
+TEST(TrainTest, PrintsEveryOpOfAStep) {
+  const std::string run = Folder("printed");
+  const Outcome table = Shell(ToyTrain({"--print_step", "--out=" + run}));
+  EXPECT_EQ(table.exit_code, 0) << table.output;
+  for (const char* const part :
+       {"block_0..1/attention", "block_1..0/ffn", "w13", "swiglu",
+        "cross_entropy", "gradient norm", "adamw", "\ntotals "}) {
+    EXPECT_THAT(table.output, HasSubstr(part));
+  }
+  EXPECT_FALSE(FileExists(run));
+
+  const Outcome printed =
+      Shell(ToyTrain({"--print_step", "--json", "--plan_for=H200"}));
+  ASSERT_EQ(printed.exit_code, 0) << printed.output;
+  const nlohmann::json rows = nlohmann::json::parse(printed.output);
+  double product_flops = 0;
+  bool runs_flash_cuda = false;
+  for (const nlohmann::json& row : rows) {
+    EXPECT_GT(row["roofline_us"], 0) << row;
+    runs_flash_cuda |= row["kernel"] == "FLASH_CUDA";
+    if (row["kind"] == "linear") {
+      product_flops += row["count"].get<double>() * row["flops"].get<double>();
+    }
+  }
+  // 6 N for each of 4 x 16 tokens.
+  constexpr double kMultiplied = 2 * (4 * 32 * 32 + 3 * 32 * 64) + 300 * 32;
+  EXPECT_EQ(product_flops, 6 * kMultiplied * 4 * 16);
+  EXPECT_TRUE(runs_flash_cuda);  // also in a build without CUDA
+}
+
+TEST(TrainTest, PlansForAGpuThatIsNotThere) {
+  const Outcome plan = Shell(ToyTrain({"--dry_run", "--plan_for=H200"}));
+  EXPECT_EQ(plan.exit_code, 0) << plan.output;
+  EXPECT_THAT(plan.output, HasSubstr("NVIDIA H200, 139.80 GiB, 1 rank"));
+  EXPECT_THAT(plan.output, HasSubstr("fullest     while the "));
+  const Outcome unknown = Shell(ToyTrain({"--dry_run", "--plan_for=H201"}));
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.output, HasSubstr("no GPU is known as 'H201'; one of "));
+  const Outcome trains = Shell(ToyTrain({"--plan_for=H200"}));
+  EXPECT_EQ(trains.exit_code, 2);
+  EXPECT_THAT(trains.output, HasSubstr("add --dry_run or --print_step"));
+}
+
 TEST(TrainTest, WhatItPrintsFitsEightyColumns) {
   const std::string run = Folder("narrow");
   for (const std::string& flags :
