@@ -49,12 +49,13 @@ absl::StatusOr<LatestCheckpoint> LatestGood(
       return latest;
     }
     if (!IsDamagedOrAbsent(checkpoint.status())) {
-      return absl::Status(
-          checkpoint.status().code(),
+      latest.warnings.push_back(
           absl::StrCat(checkpoint.status().message(),
                        "; this checkpoint may be good, so no older one is "
                        "taken in its place: make it readable, or move ",
                        path.folder, " away"));
+      return absl::Status(checkpoint.status().code(),
+                          absl::StrJoin(latest.warnings, "\n"));
     }
     latest.warnings.push_back(
         absl::StrCat("checkpoint ", path.folder,

@@ -379,9 +379,16 @@ class CheckpointAttack(attack.Attack):
         outcome = attack.run(self.generate_command(run_folder))
         attack.check_end(outcome)
         if outcome.code == attack.USER_ERROR:
+            error = attack.error_of(outcome)
+            stopped_at = [step for step, (_, files) in damaged.items()
+                          if self.names(error, step, files)]
+            attack.check(stopped_at, f"{what}: the error names no file: {outcome}")
+            # Nothing is passed over in silence. What lies behind a checkpoint
+            # that may be good is not looked at.
+            said = error + "\n" + attack.warning_of(outcome)
             for step, (_, files) in damaged.items():
-                attack.check(self.names(attack.error_of(outcome), step, files),
-                             f"{what}: the error names no file of {step}: {outcome}")
+                attack.check(step < min(stopped_at) or self.names(said, step, files),
+                             f"{what}: nothing names a file of {step}: {outcome}")
             return
         for step in sorted(SAVED, reverse=True):
             _, files = damaged.get(step, ("", []))

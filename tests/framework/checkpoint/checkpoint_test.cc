@@ -363,6 +363,12 @@ TEST_F(CheckpointTest, OnlyDamagedOnesArePassedOverReplacedOrNotCounted) {
   ASSERT_TRUE(RemoveTree(state).ok());
   ASSERT_EQ(symlink("/nowhere", state.c_str()), 0);
   EXPECT_EQ(LatestGood(directory_)->checkpoint->step(), 9);
+  // The reason to stop at a checkpoint does not hide that of passing one over.
+  Hide(directory_ + "/step_00000009");
+  EXPECT_THAT(LatestGood(directory_).status().message(),
+              AllOf(HasSubstr(second + " is passed over: "),
+                    HasSubstr("step_00000009 away")));
+  Unhide(directory_ + "/step_00000009");
 }
 
 TEST_F(CheckpointTest, TooManyOpenFilesAreNotDamage) {
