@@ -22,8 +22,9 @@ struct HeadSlices {
 
 class SelfAttentionOp : public Op {
  public:
-  explicit SelfAttentionOp(const SelfAttentionSpec& spec)
-      : spec_(spec), memory_(spec.backend->Plan(spec.problem)) {}
+  // `memory`: what spec.backend plans for spec.problem.
+  SelfAttentionOp(const SelfAttentionSpec& spec, AttentionMemory memory)
+      : spec_(spec), memory_(std::move(memory)) {}
 
   absl::string_view kind() const override { return "attention"; }
   std::string kernel() const override {
@@ -107,8 +108,8 @@ class SelfAttentionOp : public Op {
     return out;
   }
 
-  // Of `products` matrix products, each over the pairs that the mask leaves:
-  // S (S + 1) / 2 of S^2 under a causal mask, counted as half.
+  // The FLOPs of `products` matrix products over the pairs that the mask
+  // leaves: S (S + 1) / 2 of S^2 under a causal mask, counted as half.
   double Flops(int products) const {
     const AttentionProblem& p = spec_.problem;
     const double pairs = static_cast<double>(p.s) * static_cast<double>(p.t) *
@@ -141,8 +142,8 @@ Value SelfAttention(ProgramBuilder& b, Value qkv,
     names.push_back("lse");
     results.push_back(*memory.lse);
   }
-  return b.Add(std::make_unique<SelfAttentionOp>(spec), "attention", {qkv},
-               std::move(results), std::move(names))[0];
+  return b.Add(std::make_unique<SelfAttentionOp>(spec, memory), "attention",
+               {qkv}, std::move(results), std::move(names))[0];
 }
 
 }  // namespace tessera

@@ -48,10 +48,9 @@ void AddPeak(const Schedule& schedule, const Lifetimes& lifetimes,
   planned->by_kind = LiveBytesByKind(schedule, lifetimes, peak.run);
 }
 
-absl::StatusOr<PlannedMemory> PlanWeights(const Program& program,
-                                          const PrecisionPolicy& precision) {
-  ASSIGN_OR_RETURN(const ParameterLayout layout,
-                   PlaceParameters(program.parameters()));
+// The weights and the inputs of `program`.
+PlannedMemory PlanWeights(const Program& program, const ParameterLayout& layout,
+                          const PrecisionPolicy& precision) {
   PlannedMemory planned;
   planned.report.parameters =
       layout.extent * SizeOf(precision, OpClass::kMasterWeights);
@@ -69,9 +68,9 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
     const StepPlan& step, const PrecisionPolicy& precision,
     const DeviceInfo& device) {
   const Program& program = step.loss.program;
-  ASSIGN_OR_RETURN(PlannedMemory planned, PlanWeights(program, precision));
   ASSIGN_OR_RETURN(const ParameterLayout layout,
                    PlaceParameters(program.parameters()));
+  PlannedMemory planned = PlanWeights(program, layout, precision);
   planned.report.gradients =
       layout.trainable_extent * SizeOf(precision, OpClass::kGradient);
   planned.report.optimizer =
@@ -86,8 +85,9 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
 absl::StatusOr<PlannedMemory> PlanForwardMemory(
     const Schedule& schedule, const PrecisionPolicy& precision,
     const DeviceInfo& device) {
-  ASSIGN_OR_RETURN(PlannedMemory planned,
-                   PlanWeights(*schedule.program, precision));
+  ASSIGN_OR_RETURN(const ParameterLayout layout,
+                   PlaceParameters(schedule.program->parameters()));
+  PlannedMemory planned = PlanWeights(*schedule.program, layout, precision);
   AddPeak(schedule, PlanLifetimes(schedule), device, &planned);
   return planned;
 }

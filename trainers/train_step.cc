@@ -154,7 +154,7 @@ void TrainStep::RunForwardBackward() {
       metrics_.loss.addcmul_(train_.Get(plan.loss.loss).to(plan.reduction),
                              loss_weight_);
     }
-    kept_bytes_ = train_.live_bytes();
+    if (kept_bytes_ == 0) kept_bytes_ = train_.live_bytes();
     {
       PhaseScope scope(parts_.phases, "backward");
       train_.RunBackward(std::exchange(accumulate, true));

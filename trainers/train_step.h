@@ -86,7 +86,8 @@ class TrainStep {
   absl::Status ComputeGradients(const StepBatch& batch);
 
   const StepMetrics& metrics() const { return metrics_; }
-  // Bytes of activations held when the last forward pass of training ended.
+  // Bytes of activations held when the first forward pass of training ended;
+  // every other holds as many. 0 before it.
   int64_t kept_bytes() const { return kept_bytes_; }
 
   // The first step that ended updates as above, if there was one since

@@ -1,6 +1,5 @@
 #include "framework/ops/cross_entropy.h"
 
-#include <algorithm>
 #include <memory>
 
 #include "ATen/ATen.h"
