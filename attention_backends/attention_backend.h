@@ -31,8 +31,8 @@ enum class MaskKind {
 struct AttentionProblem {
   int64_t b = 0, s = 0, t = 0, h = 0, g = 0, d = 0;
   at::ScalarType dtype = at::kFloat;
-  // Of exponentials and sums. Every backend has FP32 for FP32 and narrower
-  // dtypes, FP64 for FP64; absent: that.
+  // The dtype of the exponentials and their sums. Every backend uses FP32 for
+  // FP32 and narrower dtypes and FP64 for FP64; absent means that.
   std::optional<at::ScalarType> softmax;
   MaskKind mask = MaskKind::kCausal;
   bool needs_grad = true;

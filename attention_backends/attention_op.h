@@ -10,7 +10,8 @@ namespace tessera {
 struct SelfAttentionSpec {
   double scale = 1;
   const AttentionBackend* backend = nullptr;  // outlives the program
-  // Of one call: sizes, mask, whether backward follows. backend->Supports() it.
+  // What one call is: sizes, mask, whether backward follows. The backend
+  // supports it.
   AttentionProblem problem;
 };
 

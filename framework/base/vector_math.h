@@ -20,7 +20,7 @@
 #define TESSERA_CPU_CLONES
 #endif
 
-// Of a lambda: its body becomes part of the loop that calls it.
+// Makes the body of a lambda part of the loop that calls it.
 #define TESSERA_INLINE __attribute__((always_inline))
 
 namespace tessera {
