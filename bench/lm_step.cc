@@ -17,9 +17,9 @@
 #include "framework/base/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "trainers/build_info.h"
-#include "trainers/config_loader.h"
+#include "trainers/config/config_loader.h"
 #include "trainers/program_flags.h"
-#include "trainers/session.h"
+#include "trainers/run/session.h"
 
 ABSL_FLAG(std::string, size, "small", "small, medium, large, xl or 2.7B");
 ABSL_FLAG(std::string, precision, "FP32", "a mode of PrecisionConfig");

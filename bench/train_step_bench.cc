@@ -19,8 +19,8 @@
 #include "framework/base/log.h"
 #include "framework/base/status_macros.h"
 #include "trainers/build_info.h"
-#include "trainers/config_loader.h"
-#include "trainers/session.h"
+#include "trainers/config/config_loader.h"
+#include "trainers/run/session.h"
 
 namespace tessera {
 namespace {

@@ -13,11 +13,11 @@
 #include "framework/base/file.h"
 #include "framework/base/process.h"
 #include "framework/base/status_macros.h"
-#include "framework/data/prepare.h"
-#include "framework/data/progress.h"
+#include "framework/data/prepare/prepare.h"
+#include "framework/data/prepare/progress.h"
 #include "framework/observe/format.h"
 #include "trainers/program_flags.h"
-#include "trainers/stop_signal.h"
+#include "trainers/run/stop_signal.h"
 #include "trainers/version.h"
 
 ABSL_FLAG(std::vector<std::string>, input, {},

@@ -18,12 +18,12 @@
 #include "framework/cuda/device_spec.h"
 #include "framework/observe/nvtx_observer.h"
 #include "trainers/build_info.h"
-#include "trainers/config_flags.h"
-#include "trainers/dry_run.h"
+#include "trainers/config/config_flags.h"
+#include "trainers/plan/dry_run.h"
 #include "trainers/program_flags.h"
 #include "trainers/rank_errors.h"
 #include "trainers/resume_command.h"
-#include "trainers/trainer.h"
+#include "trainers/run/trainer.h"
 
 ABSL_FLAG(std::string, out, "",
           "folder of the run; default: runs/CONFIG-DATE-TIME");

@@ -11,11 +11,11 @@
 #include "absl/strings/str_join.h"
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
-#include "framework/data/default_text.h"
-#include "framework/data/permutation.h"
-#include "framework/data/prepare.h"
-#include "framework/data/token_file.h"
-#include "framework/data/token_sequence.h"
+#include "framework/data/prepare/default_text.h"
+#include "framework/data/prepare/prepare.h"
+#include "framework/data/read/permutation.h"
+#include "framework/data/read/token_file.h"
+#include "framework/data/read/token_sequence.h"
 #include "google/protobuf/repeated_ptr_field.h"
 
 namespace tessera {

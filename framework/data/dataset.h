@@ -7,9 +7,9 @@
 
 #include "absl/status/statusor.h"
 #include "framework/data/data_config.pb.h"
-#include "framework/data/data_source.h"
-#include "framework/data/progress.h"
-#include "framework/data/tokenizer.h"
+#include "framework/data/prepare/progress.h"
+#include "framework/data/read/data_source.h"
+#include "framework/data/tokenize/tokenizer.h"
 
 namespace tessera {
 

@@ -17,7 +17,7 @@ struct StepRecord {
   double lr = 0;
   double step_ms = 0;
   double tokens_per_s = 0;  // over all ranks
-  double tflops = 0;        // of the model, per device: trainers/step_plan.h
+  double tflops = 0;  // of the model, per device: trainers/plan/step_plan.h
   // tflops over the device's peak; absent where the peak is not known.
   std::optional<double> mfu;
   // Most device memory allocated so far; absent without a GPU.

@@ -19,9 +19,9 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/text_proto.h"
 #include "nlohmann/json.hpp"
-#include "trainers/config_loader.h"
-#include "trainers/dry_run.h"
-#include "trainers/run_plan.h"
+#include "trainers/config/config_loader.h"
+#include "trainers/plan/dry_run.h"
+#include "trainers/plan/run_plan.h"
 
 namespace tessera {
 namespace {

@@ -19,7 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/model_shape.h"
-#include "trainers/step_plan.h"
+#include "trainers/plan/step_plan.h"
 
 namespace tessera {
 namespace {

@@ -14,7 +14,7 @@
 #include "attention_backends/backend_table.h"
 #include "gtest/gtest.h"
 #include "tests/trainers/toy_session.h"
-#include "trainers/run_plan.h"
+#include "trainers/plan/run_plan.h"
 
 namespace tessera {
 namespace {

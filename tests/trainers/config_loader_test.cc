@@ -1,4 +1,4 @@
-#include "trainers/config_loader.h"
+#include "trainers/config/config_loader.h"
 
 #include <unistd.h>
 
@@ -16,7 +16,7 @@
 #include "framework/base/file.h"
 #include "framework/base/runtime_files.h"
 #include "framework/base/text_proto.h"
-#include "framework/optim/schedule.h"
+#include "framework/optim/learning_rate_schedule.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

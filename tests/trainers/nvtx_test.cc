@@ -17,8 +17,8 @@
 #include "gtest/gtest.h"
 #include "nvtx3/nvToolsExt.h"
 #include "tests/trainers/toy_session.h"
-#include "trainers/run_folder.h"
-#include "trainers/trainer.h"
+#include "trainers/run/run_folder.h"
+#include "trainers/run/trainer.h"
 
 namespace tessera {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainers/run_folder.h"
+#include "trainers/run/run_folder.h"
 
 #include <unistd.h>
 

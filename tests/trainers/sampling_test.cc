@@ -1,4 +1,4 @@
-#include "trainers/sampling.h"
+#include "trainers/generation/sampling.h"
 
 #include <ATen/ATen.h>
 
@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainers/toy_session.h"
-#include "trainers/run_plan.h"
+#include "trainers/plan/run_plan.h"
 
 namespace tessera {
 namespace {

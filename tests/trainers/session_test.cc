@@ -1,4 +1,4 @@
-#include "trainers/session.h"
+#include "trainers/run/session.h"
 
 #include <ATen/ATen.h>
 
@@ -18,8 +18,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainers/toy_session.h"
-#include "trainers/config_loader.h"
-#include "trainers/evaluation.h"
+#include "trainers/config/config_loader.h"
+#include "trainers/run/evaluation.h"
 
 namespace tessera {
 namespace {

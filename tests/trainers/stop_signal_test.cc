@@ -1,4 +1,4 @@
-#include "trainers/stop_signal.h"
+#include "trainers/run/stop_signal.h"
 
 #include <csignal>
 #include <cstdlib>

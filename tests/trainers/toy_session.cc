@@ -10,8 +10,8 @@
 #include "framework/base/file.h"
 #include "framework/checkpoint/checkpoint.h"
 #include "gtest/gtest.h"
-#include "trainers/config_loader.h"
-#include "trainers/training_state.h"
+#include "trainers/config/config_loader.h"
+#include "trainers/run/training_state.h"
 
 namespace tessera {
 namespace {

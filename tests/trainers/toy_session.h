@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trainers/session.h"
+#include "trainers/run/session.h"
 
 namespace tessera {
 

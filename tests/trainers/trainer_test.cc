@@ -1,4 +1,4 @@
-#include "trainers/trainer.h"
+#include "trainers/run/trainer.h"
 
 #include <unistd.h>
 
@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/trainers/toy_session.h"
-#include "trainers/run_folder.h"
+#include "trainers/run/run_folder.h"
 
 namespace tessera {
 namespace {

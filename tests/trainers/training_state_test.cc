@@ -1,4 +1,4 @@
-#include "trainers/training_state.h"
+#include "trainers/run/training_state.h"
 
 #include <ATen/ATen.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/trainers/toy_session.h"
-#include "trainers/resume_checks.h"
+#include "trainers/run/run_identity.h"
 
 namespace tessera {
 namespace {

@@ -1,4 +1,4 @@
-#include "framework/data/data_source.h"
+#include "framework/data/read/data_source.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "framework/data/permutation.h"
-#include "framework/data/sampler.h"
-#include "framework/data/token_sequence.h"
+#include "framework/data/read/permutation.h"
+#include "framework/data/read/sampler.h"
+#include "framework/data/read/token_sequence.h"
 #include "gtest/gtest.h"
 #include "tests/framework/data/data_test_util.h"
 

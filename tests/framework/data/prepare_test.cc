@@ -1,4 +1,4 @@
-#include "framework/data/prepare.h"
+#include "framework/data/prepare/prepare.h"
 
 #include <unistd.h>
 
@@ -15,9 +15,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "framework/base/file.h"
-#include "framework/data/corpus.h"
-#include "framework/data/manifest.h"
-#include "framework/data/permutation.h"
+#include "framework/data/prepare/corpus.h"
+#include "framework/data/prepare/corpus_manifest.h"
+#include "framework/data/read/permutation.h"
 #include "gtest/gtest.h"
 #include "tests/framework/data/data_test_util.h"
 

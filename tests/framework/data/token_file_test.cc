@@ -1,4 +1,4 @@
-#include "framework/data/token_file.h"
+#include "framework/data/read/token_file.h"
 
 #include <sys/resource.h>
 #include <unistd.h>

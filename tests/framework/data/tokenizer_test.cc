@@ -1,4 +1,4 @@
-#include "framework/data/tokenizer.h"
+#include "framework/data/tokenize/tokenizer.h"
 
 #include <ATen/ATen.h>
 
@@ -12,8 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/data/data_config.pb.h"
-#include "framework/data/sentencepiece_tokenizer.h"
-#include "framework/data/utf8.h"
+#include "framework/data/tokenize/sentencepiece_tokenizer.h"
+#include "framework/data/tokenize/utf8.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "tests/framework/data/data_test_util.h"

@@ -1,3 +1,5 @@
+#include "framework/optim/optimizer_config.h"
+
 #include <google/protobuf/text_format.h>
 
 #include <cmath>
@@ -6,8 +8,7 @@
 #include <vector>
 
 #include "framework/base/violations.h"
-#include "framework/optim/optimizer_config_validation.h"
-#include "framework/optim/schedule.h"
+#include "framework/optim/learning_rate_schedule.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -10,7 +10,7 @@
 #include "framework/base/file.h"
 #include "framework/base/runtime_files.h"
 #include "framework/precision/loss_scaler.h"
-#include "framework/precision/precision_config_validation.h"
+#include "framework/precision/precision_config.h"
 #include "framework/precision/precision_policy.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,0 +1,16 @@
+#ifndef ATTENTION_BACKENDS_ATTENTION_CONFIG_H_
+#define ATTENTION_BACKENDS_ATTENTION_CONFIG_H_
+
+#include "attention_backends/attention_config.pb.h"
+#include "framework/base/violations.h"
+
+namespace tessera {
+
+// Add every rule of attention_config.proto that `config` breaks. Whether a
+// backend can run is for SelectBackend() to say.
+void Validate(const AttentionConfig& config, Violations violations);
+void Validate(const NaiveConfig& config, Violations violations);
+
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_ATTENTION_CONFIG_H_

@@ -1,0 +1,280 @@
+#include "framework/data/prepare/corpus.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "framework/base/random_access_file.h"
+#include "framework/base/status_macros.h"
+#include "framework/data/read/permutation.h"
+#include "framework/data/tokenize/utf8.h"
+
+namespace tessera {
+namespace {
+
+// Short enough that a text of a megabyte has a hundredth to hold out, long
+// enough that a part's words repeat (the tokenizer encodes each once).
+constexpr int64_t kPartBytes = 64 << 10;
+
+// From so many parts on, a fraction of them that has few bytes stays as it is:
+// splits that runs were trained on do not change.
+constexpr size_t kManyParts = 1000;
+
+// Where to cut a document that goes on behind kPartBytes: behind the last line
+// end, else between two characters. `document` is its beginning, at least one
+// byte more than that.
+int64_t CutLongDocument(absl::string_view document) {
+  const size_t line_end = document.rfind('\n', kPartBytes - 1);
+  if (line_end != absl::string_view::npos) {
+    return static_cast<int64_t>(line_end) + 1;
+  }
+  int64_t cut = kPartBytes;
+  while (cut > kPartBytes - 3 && (document[cut] & 0xc0) == 0x80) --cut;
+  return cut;
+}
+
+// A file from front to back, a piece in memory at a time.
+class FileText {
+ public:
+  explicit FileText(RandomAccessFile file) : file_(std::move(file)) {}
+
+  // The byte of the file that Peek() begins with.
+  int64_t place() const {
+    return read_ - static_cast<int64_t>(buffer_.size() - begin_);
+  }
+  // The next `bytes` bytes; fewer only at the file's end.
+  absl::StatusOr<absl::string_view> Peek(size_t bytes) {
+    const int64_t left = file_.size() - read_;
+    if (buffer_.size() - begin_ < bytes && left > 0) {
+      constexpr size_t kReadBytes = 1 << 20;
+      const auto more = std::min<int64_t>(left, std::max(bytes, kReadBytes));
+      buffer_.erase(0, std::exchange(begin_, 0));
+      const size_t kept = buffer_.size();
+      buffer_.resize(kept + more);
+      RETURN_IF_ERROR(file_.Read(read_, more, buffer_.data() + kept));
+      read_ += more;
+    }
+    return absl::string_view(buffer_).substr(begin_, bytes);
+  }
+  void Skip(int64_t bytes) { begin_ += bytes; }
+
+ private:
+  RandomAccessFile file_;
+  std::string buffer_;
+  size_t begin_ = 0;  // what was skipped of `buffer_`
+  int64_t read_ = 0;  // bytes of the file
+};
+
+// Names the encoding of a file that begins with the byte order mark of one that
+// is not UTF-8; empty otherwise.
+absl::string_view OtherEncoding(absl::string_view begin) {
+  if (absl::StartsWith(begin, absl::string_view("\xff\xfe\0\0", 4))) {
+    return "UTF-32";
+  }
+  if (absl::StartsWith(begin, "\xff\xfe") ||
+      absl::StartsWith(begin, "\xfe\xff")) {
+    return "UTF-16";
+  }
+  return "";
+}
+
+// Says where and why `text`, at byte `place` of a file, is not text; empty if
+// it is. Of valid text it does not begin inside a character.
+std::string WhyInvalid(const std::string& path, int64_t place,
+                       absl::string_view text) {
+  if (place == 0) {
+    if (const auto encoding = OtherEncoding(text); !encoding.empty()) {
+      return absl::StrCat(path, ", byte 0: the byte order mark of ", encoding);
+    }
+  }
+  const size_t valid = Utf8PrefixBytes(text);
+  const size_t nul = text.find('\0');
+  if (nul < valid) {
+    return absl::StrCat(path, ", byte ", place + nul,
+                        ": a NUL byte, as binary files and UTF-16 have");
+  }
+  if (valid == text.size()) return "";
+  return absl::StrFormat("%s, byte %d: 0x%02x is not UTF-8", path,
+                         place + static_cast<int64_t>(valid),
+                         static_cast<uint8_t>(text[valid]));
+}
+
+// Where the held-out tail of `text` begins: `tail` bytes from its end, at a
+// line if there is one not far away, else between two characters. 0 where
+// nothing can be held out, or trained on.
+int64_t TailBegin(absl::string_view text, int64_t tail) {
+  const auto bytes = static_cast<int64_t>(text.size());
+  if (tail < 1) return 0;
+  int64_t begin = bytes - tail;
+  // The nearest line end, before or behind.
+  for (int64_t away = 0; away <= tail / 2; ++away) {
+    for (const int64_t line : {begin - away, begin + away}) {
+      if (line > 0 && line < bytes && text[line - 1] == '\n') return line;
+    }
+  }
+  for (int i = 0; i < 3 && begin > 0; ++i) {
+    if ((text[begin] & 0xc0) != 0x80) break;
+    --begin;
+  }
+  return begin;
+}
+
+}  // namespace
+
+absl::StatusOr<Corpus> Corpus::Scan(const std::vector<std::string>& files,
+                                    const CorpusOptions& options) {
+  Corpus corpus;
+  corpus.files_ = files;
+  for (size_t i = 0; i < files.size(); ++i) {
+    Corpus file;
+    RETURN_IF_ERROR(file.AddFile(files[i], static_cast<int32_t>(i), options));
+    if (!file.skipped_.empty() &&
+        options.invalid_text == InvalidText::kRefuse) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          file.skipped_[0],
+          "; text must be UTF-8: convert the file (iconv -t UTF-8), leave it "
+          "out, or set --skip_invalid to go on without such files"));
+    }
+    corpus.Append(file);
+  }
+  RETURN_IF_ERROR(corpus.HoldOut(options));
+  return corpus;
+}
+
+absl::Status Corpus::AddFile(const std::string& path, int32_t index,
+                             const CorpusOptions& options) {
+  ASSIGN_OR_RETURN(RandomAccessFile opened, RandomAccessFile::Open(path));
+  FileText text(std::move(opened));
+  const absl::string_view separator = options.separator;
+  // Shows whether a document is longer than a part.
+  const size_t window = kPartBytes + std::max<size_t>(separator.size(), 1);
+  bool is_utf8 = true;  // the document, so far
+  while (true) {
+    ASSIGN_OR_RETURN(const absl::string_view rest, text.Peek(window));
+    if (rest.empty()) return absl::OkStatus();
+    const size_t found =
+        separator.empty() ? absl::string_view::npos : rest.find(separator);
+    const auto document = static_cast<int64_t>(std::min(found, rest.size()));
+    const bool ends = document <= kPartBytes;
+    const Part part = {.file = index,
+                       .begin = text.place(),
+                       .bytes = ends ? document : CutLongDocument(rest),
+                       .ends_document = ends};
+    const absl::string_view bytes = rest.substr(0, part.bytes);
+    if (options.invalid_text == InvalidText::kKeep) {
+      is_utf8 = is_utf8 && IsUtf8(bytes);
+    } else if (std::string why = WhyInvalid(path, part.begin, bytes);
+               !why.empty()) {
+      *this = Corpus();
+      skipped_.push_back(std::move(why));
+      return absl::OkStatus();
+    }
+    if (part.bytes > 0) parts_.push_back(part);
+    bytes_ += part.bytes;
+    text.Skip(part.bytes);
+    if (!ends) continue;
+    if (part.bytes > 0) ++documents_;
+    if (!std::exchange(is_utf8, true)) ++non_utf8_documents_;
+    if (found != absl::string_view::npos) {
+      text.Skip(static_cast<int64_t>(separator.size()));
+    }
+  }
+}
+
+void Corpus::Append(const Corpus& other) {
+  parts_.insert(parts_.end(), other.parts_.begin(), other.parts_.end());
+  documents_ += other.documents_;
+  bytes_ += other.bytes_;
+  non_utf8_documents_ += other.non_utf8_documents_;
+  skipped_.insert(skipped_.end(), other.skipped_.begin(), other.skipped_.end());
+}
+
+absl::Status Corpus::HoldOut(const CorpusOptions& options) {
+  if (parts_.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the ", files_.size(), " input files hold no text"));
+  }
+  const double fraction = options.validation_fraction;
+  if (fraction == 0) return absl::OkStatus();
+  std::vector<size_t> order(parts_.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (documents_ == 1) {
+    std::reverse(order.begin(), order.end());
+    ASSIGN_OR_RETURN(const bool any, HoldOutBytes(fraction, order));
+    if (any) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the text is a single document of ", bytes_, " bytes, too short to ",
+        "hold out ", fraction, " of it for validation; add text or set ",
+        "--validation_fraction=0"));
+  }
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return Mix(options.seed, a) < Mix(options.seed, b);
+  });
+  const auto count =
+      std::max<size_t>(1, std::llround(fraction * parts_.size()));
+  if (HoldOutParts(fraction, absl::MakeConstSpan(order).first(count))) {
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const bool any, HoldOutBytes(fraction, order));
+  if (!any) parts_[order[0]].is_validation = true;
+  return absl::OkStatus();
+}
+
+bool Corpus::HoldOutParts(double fraction, absl::Span<const size_t> chosen) {
+  int64_t bytes = 0;
+  for (const size_t i : chosen) bytes += parts_[i].bytes;
+  const double wanted = fraction * bytes_;
+  const bool too_few = bytes < wanted / 2 && parts_.size() < kManyParts;
+  if (too_few || bytes > wanted * 2) return false;
+  for (const size_t i : chosen) parts_[i].is_validation = true;
+  return true;
+}
+
+absl::StatusOr<bool> Corpus::HoldOutBytes(double fraction,
+                                          absl::Span<const size_t> order) {
+  auto left = static_cast<int64_t>(fraction * bytes_);
+  bool any = false;
+  for (const size_t i : order) {
+    if (parts_[i].bytes > left) {
+      ASSIGN_OR_RETURN(const bool tail, HoldOutTail(i, left));
+      // What follows it in a single document is all held out.
+      if (documents_ == 1) parts_[i].ends_document = true;
+      return any || tail;
+    }
+    parts_[i].is_validation = any = true;
+    left -= parts_[i].bytes;
+  }
+  return any;
+}
+
+absl::StatusOr<bool> Corpus::HoldOutTail(size_t index, int64_t bytes) {
+  std::string text;
+  RETURN_IF_ERROR(Read(parts_[index], &text));
+  const int64_t begin = TailBegin(text, bytes);
+  if (begin == 0) return false;
+  Part tail = parts_[index];
+  tail.begin += begin;
+  tail.bytes -= begin;
+  tail.is_validation = true;
+  parts_[index].bytes = begin;
+  parts_.insert(parts_.begin() + index + 1, tail);
+  return true;
+}
+
+absl::Status Corpus::Read(const Part& part, std::string* text) const {
+  ASSIGN_OR_RETURN(const RandomAccessFile file,
+                   RandomAccessFile::Open(files_[part.file]));
+  if (file.size() < part.begin + part.bytes) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        file.path(), " became shorter than ", part.begin + part.bytes,
+        " bytes while it was read; leave the input alone and start again"));
+  }
+  text->resize(part.bytes);
+  return file.Read(part.begin, part.bytes, text->data());
+}
+
+}  // namespace tessera

@@ -1,0 +1,78 @@
+#include "framework/data/prepare/encode_corpus.h"
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "framework/base/status_macros.h"
+
+namespace tessera {
+namespace {
+
+// Text that a thread encodes between two hand-overs: a second of work, so that
+// waiting for the slowest thread costs little.
+constexpr int64_t kBytesPerThread = 4 << 20;
+
+// Bounds the memory; no machine of today has more cores to gain from.
+constexpr int kMaxThreads = 256;
+
+struct EncodedPart {
+  absl::Status status;
+  std::vector<int32_t> ids;
+};
+
+EncodedPart EncodePart(const Corpus& corpus, const Tokenizer& tokenizer,
+                       const Corpus::Part& part) {
+  std::string text;
+  if (absl::Status read = corpus.Read(part, &text); !read.ok()) {
+    return {std::move(read), {}};
+  }
+  absl::StatusOr<std::vector<int32_t>> ids = tokenizer.Encode(text);
+  if (!ids.ok()) return {ids.status(), {}};
+  if (part.ends_document) ids->push_back(tokenizer.eos_id());
+  return {absl::OkStatus(), *std::move(ids)};
+}
+
+// Runs `task(i)` for i in [0, count) on up to `threads` threads.
+void ParallelFor(int threads, size_t count,
+                 absl::FunctionRef<void(size_t)> task) {
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < count; i = next++) task(i);
+  };
+  std::vector<std::thread> others;
+  for (size_t i = 1; i < std::min<size_t>(threads, count); ++i) {
+    others.emplace_back(work);
+  }
+  work();
+  for (std::thread& other : others) other.join();
+}
+
+}  // namespace
+
+absl::Status EncodeCorpus(const Corpus& corpus, const Tokenizer& tokenizer,
+                          int threads, PartSink sink) {
+  threads = std::min(threads, kMaxThreads);
+  const std::vector<Corpus::Part>& parts = corpus.parts();
+  for (size_t begin = 0; begin < parts.size();) {
+    size_t end = begin;
+    for (int64_t bytes = 0;
+         end < parts.size() && bytes < kBytesPerThread * threads; ++end) {
+      bytes += parts[end].bytes;
+    }
+    std::vector<EncodedPart> encoded(end - begin);
+    ParallelFor(threads, encoded.size(), [&](size_t i) {
+      encoded[i] = EncodePart(corpus, tokenizer, parts[begin + i]);
+    });
+    for (size_t i = 0; i < encoded.size(); ++i) {
+      RETURN_IF_ERROR(encoded[i].status);
+      RETURN_IF_ERROR(sink(parts[begin + i], encoded[i].ids));
+    }
+    begin = end;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tessera

@@ -1,0 +1,131 @@
+#ifndef FRAMEWORK_DATA_READ_TOKEN_FILE_H_
+#define FRAMEWORK_DATA_READ_TOKEN_FILE_H_
+
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "framework/base/random_access_file.h"
+#include "xxhash.h"
+
+namespace tessera {
+
+// Files of token ids. Every number is little-endian.
+//
+//   kTessera  a header of 64 bytes, then the tokens:
+//               0  char[8]  "TESSTOK\0"
+//               8  uint32   version, 1
+//              12  uint32   bytes per token, 2 or 4
+//              16  uint64   tokens
+//              24  uint64   XXH3-64 of the bytes behind the header
+//              32           zeros
+//   kNanoGpt  uint16 tokens and nothing else (karpathy/nanoGPT, prepare.py)
+//   kLlmC     256 int32 {magic, version, tokens, 0...}, then the tokens
+//             (karpathy/llm.c, dev/data/data_common.py):
+//               20240520, 1  uint16, GPT-2's vocabulary
+//               20240801, 7  uint32, Llama 3's
+enum class TokenFileFormat {
+  kDetect,  // kTessera or kLlmC, by magic number
+  kTessera,
+  kNanoGpt,  // the same, and kNanoGpt where there is no magic number
+  kLlmC,
+};
+
+// A token file. It stays open; tokens are read when they are asked for.
+class TokenFile {
+ public:
+  // Refuses a file that is truncated, empty, of another format, version or size
+  // than its header says; the message names the file and the byte.
+  static absl::StatusOr<TokenFile> Open(const std::string& path,
+                                        TokenFileFormat format);
+
+  const std::string& path() const { return file_.path(); }
+  TokenFileFormat format() const { return format_; }
+  int64_t tokens() const { return tokens_; }
+
+  // Copies tokens [begin, begin + out.size()), which must lie in the file.
+  // DataLoss, with file and byte, if another program has shortened the file
+  // since it was opened, or has put a token into it that LimitTokens() refuses.
+  absl::Status Read(int64_t begin, absl::Span<int64_t> out) const;
+
+  // Reads the whole file: every token must be below `vocab_size`, because an
+  // embedding would read past its table. OutOfRange with file and byte offset.
+  // From then on Read() checks the tokens that it reads.
+  absl::Status LimitTokens(int64_t vocab_size);
+
+  // XXH3-64 of the tokens' bytes: as the header of a kTessera file says, which
+  // VerifyChecksum() compares with the tokens; of others, computed at each
+  // call.
+  absl::StatusOr<uint64_t> checksum() const;
+  // DataLoss where the tokens of a kTessera file are not those that were
+  // written; reads them all. The other formats cannot tell and pass.
+  absl::Status VerifyChecksum() const;
+
+ private:
+  explicit TokenFile(RandomAccessFile file) : file_(std::move(file)) {}
+  // `head` is the beginning of the file.
+  absl::Status ParseTessera(absl::string_view head);
+  absl::Status ParseNanoGpt();
+  absl::Status ParseLlmC(absl::string_view head);
+  // Calls `visit` with all tokens' bytes, some at a time.
+  absl::Status ForEachBlock(absl::FunctionRef<absl::Status(
+                                int64_t first_token, absl::string_view bytes)>
+                                visit) const;
+  absl::StatusOr<uint64_t> ComputeChecksum() const;
+  int64_t ByteOf(int64_t token) const {
+    return header_bytes_ + token * token_bytes_;
+  }
+
+  RandomAccessFile file_;
+  TokenFileFormat format_ = TokenFileFormat::kDetect;
+  int64_t header_bytes_ = 0;
+  int64_t token_bytes_ = 2;
+  int64_t tokens_ = 0;
+  uint64_t stored_checksum_ = 0;
+  // The limit set by LimitTokens().
+  int64_t vocab_size_ = std::numeric_limits<int64_t>::max();
+};
+
+struct TokenFileSummary {
+  int64_t tokens = 0;
+  uint64_t checksum = 0;  // XXH3-64 of the tokens' bytes
+};
+
+// Writes a kTessera file. Until Finish() the file's header is zero, which
+// TokenFile::Open() refuses.
+class TokenFileWriter {
+ public:
+  // `vocab_size` picks the width: 2 bytes up to 65,536, else 4.
+  static absl::StatusOr<std::unique_ptr<TokenFileWriter>> Create(
+      const std::string& path, int64_t vocab_size);
+  ~TokenFileWriter();
+
+  // Every id in [0, vocab_size).
+  absl::Status Append(absl::Span<const int32_t> ids);
+  // Writes the header, syncs the file to disk and closes it.
+  absl::StatusOr<TokenFileSummary> Finish();
+
+ private:
+  TokenFileWriter(std::string path, int64_t token_bytes, FILE* file);
+  absl::Status Write(const void* data, size_t bytes);
+
+  const std::string path_;
+  const int64_t token_bytes_;
+  FILE* file_;
+  int64_t tokens_ = 0;
+  std::vector<uint16_t> narrow_;  // reused by Append()
+  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> checksum_;
+};
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_DATA_READ_TOKEN_FILE_H_

@@ -1,0 +1,57 @@
+#ifndef FRAMEWORK_DATA_TOKENIZE_TOKENIZER_H_
+#define FRAMEWORK_DATA_TOKENIZE_TOKENIZER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace tessera {
+
+enum class TokenizerKind { kBpe, kBytes };
+
+// 256 bytes and the end of a document: all that a byte tokenizer has, and what
+// a BPE vocabulary starts with.
+inline constexpr int kByteVocabularySize = 257;
+inline constexpr int kMinBpeVocabularySize = 300;
+
+// "bpe" or "bytes", as in flags and manifests.
+absl::string_view Name(TokenizerKind kind);
+absl::StatusOr<TokenizerKind> TokenizerKindFromName(absl::string_view name);
+
+// Text to token ids and back. Lossless for every byte string, valid UTF-8 or
+// not: Decode(Encode(text)) == text. Thread-safe.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  virtual absl::StatusOr<std::vector<int32_t>> Encode(
+      absl::string_view text) const = 0;
+
+  // The concatenation of the tokens' bytes; the end-of-document token has none.
+  // An id outside the vocabulary, which a model with a padded head can sample,
+  // is OutOfRange.
+  virtual absl::StatusOr<std::string> Decode(
+      absl::Span<const int32_t> ids) const = 0;
+
+  virtual TokenizerKind kind() const = 0;
+  virtual int64_t vocab_size() const = 0;
+  virtual int32_t eos_id() const = 0;  // ends a document
+
+  // What LoadTokenizer() needs to make the same tokenizer again.
+  virtual std::string Serialize() const = 0;
+};
+
+// Ids 0..255 are bytes, 256 ends a document.
+std::unique_ptr<Tokenizer> CreateByteTokenizer();
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
+    TokenizerKind kind, absl::string_view serialized);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_DATA_TOKENIZE_TOKENIZER_H_

@@ -1,0 +1,75 @@
+#include "framework/data/tokenize/utf8.h"
+
+#include <cstdint>
+#include <cstring>
+
+namespace tessera {
+namespace {
+
+bool InRange(uint8_t byte, uint8_t low, uint8_t high) {
+  return low <= byte && byte <= high;
+}
+
+// The bytes that a first byte announces; 0 where none can start with it.
+int AnnouncedBytes(uint8_t first) {
+  if (first < 0x80) return 1;
+  if (InRange(first, 0xc2, 0xdf)) return 2;
+  if (InRange(first, 0xe0, 0xef)) return 3;
+  if (InRange(first, 0xf0, 0xf4)) return 4;
+  return 0;
+}
+
+// Whether `second` may follow `first`: the one place where overlong forms,
+// surrogates and numbers above U+10FFFF show.
+bool ValidSecond(uint8_t first, uint8_t second) {
+  switch (first) {
+    case 0xe0:
+      return InRange(second, 0xa0, 0xbf);
+    case 0xed:
+      return InRange(second, 0x80, 0x9f);
+    case 0xf0:
+      return InRange(second, 0x90, 0xbf);
+    case 0xf4:
+      return InRange(second, 0x80, 0x8f);
+    default:
+      return InRange(second, 0x80, 0xbf);
+  }
+}
+
+}  // namespace
+
+int Utf8CharacterBytes(absl::string_view text) {
+  if (text.empty()) return 0;
+  const int bytes = AnnouncedBytes(text[0]);
+  if (bytes > static_cast<int>(text.size())) return 0;
+  if (bytes >= 2 && !ValidSecond(text[0], text[1])) return 0;
+  for (int i = 2; i < bytes; ++i) {
+    if (!InRange(text[i], 0x80, 0xbf)) return 0;
+  }
+  return bytes;
+}
+
+size_t Utf8PrefixBytes(absl::string_view text) {
+  absl::string_view rest = text;
+  while (!rest.empty()) {
+    // Most text is mostly ASCII: eight characters at once.
+    uint64_t word;
+    if (rest.size() >= sizeof(word)) {
+      memcpy(&word, rest.data(), sizeof(word));
+      if ((word & 0x8080808080808080) == 0) {
+        rest.remove_prefix(sizeof(word));
+        continue;
+      }
+    }
+    const int bytes = Utf8CharacterBytes(rest);
+    if (bytes == 0) break;
+    rest.remove_prefix(bytes);
+  }
+  return text.size() - rest.size();
+}
+
+bool IsUtf8(absl::string_view text) {
+  return Utf8PrefixBytes(text) == text.size();
+}
+
+}  // namespace tessera

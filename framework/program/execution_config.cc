@@ -1,0 +1,19 @@
+#include "framework/program/execution_config.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+
+void Validate(const ExecutionConfig& config, Violations violations) {
+  violations.Check(config.storage() != ExecutionConfig::UNSPECIFIED, "storage",
+                   "must be ALLOCATOR or ARENA");
+}
+
+void Validate(const RecomputeConfig& config, Violations violations) {
+  violations.Check(config.policy() != RecomputeConfig::UNSPECIFIED, "policy",
+                   "must be NONE, BLOCK, ATTENTION or FFN");
+  violations.Check(config.every() >= 1, "every",
+                   absl::StrCat("must be >= 1; is ", config.every()));
+}
+
+}  // namespace tessera

@@ -1,0 +1,89 @@
+#include "models/model_config.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+namespace {
+
+// What the attention kernels' tiles take; see AttentionBackend::Supports() for
+// what each of them supports within it.
+constexpr int kHeadDimStep = 8;
+constexpr int kMaxHeadDim = 256;
+
+// Far above any model, few enough layers that to count parameters layer by
+// layer costs nothing, and so few parameters that their bytes fit into 64 bits.
+constexpr int kMaxLayers = 10'000;
+constexpr int kMaxWidth = 1 << 20;
+constexpr int kMaxVocabulary = 1 << 24;
+
+// A field without a default.
+void CheckSize(bool given, int value, absl::string_view field,
+               const Violations& violations) {
+  violations.Check(
+      value >= 1, field,
+      given ? absl::StrCat("must be >= 1; is ", value) : "must be given, >= 1");
+}
+
+void CheckAtMost(int most, int value, absl::string_view field,
+                 const Violations& violations) {
+  violations.Check(value <= most, field,
+                   absl::StrCat("must be at most ", most, "; is ", value));
+}
+
+// d_model and num_heads are >= 1.
+void ValidateHeads(const ModelConfig& config, const Violations& violations) {
+  const int d_model = config.d_model();
+  const int heads = config.num_heads();
+  const int head_dim = d_model / heads;
+  if (d_model % heads != 0) {
+    violations.Add("d_model", absl::StrCat("must be a multiple of num_heads, ",
+                                           heads, "; is ", d_model));
+  } else if (head_dim % kHeadDimStep != 0 || head_dim > kMaxHeadDim) {
+    violations.Add(
+        "d_model",
+        absl::StrCat("gives heads of d_model / num_heads = ", d_model, " / ",
+                     heads, " = ", head_dim, "; must be a multiple of ",
+                     kHeadDimStep, ", at most ", kMaxHeadDim));
+  }
+  if (!config.has_num_kv_heads()) return;
+  violations.Check(
+      config.num_kv_heads() >= 1 && heads % config.num_kv_heads() == 0,
+      "num_kv_heads",
+      absl::StrCat("must divide num_heads, ", heads, "; is ",
+                   config.num_kv_heads()));
+}
+
+}  // namespace
+
+void Validate(const ModelConfig& config, Violations violations) {
+  violations.Check(config.vocab_size() >= 2, "vocab_size",
+                   absl::StrCat("must be >= 2; is ", config.vocab_size()));
+  CheckSize(config.has_num_layers(), config.num_layers(), "num_layers",
+            violations);
+  CheckAtMost(kMaxVocabulary, config.vocab_size(), "vocab_size", violations);
+  CheckAtMost(kMaxLayers, config.num_layers(), "num_layers", violations);
+  CheckAtMost(kMaxWidth, config.d_model(), "d_model", violations);
+  CheckAtMost(kMaxWidth, config.d_ff(), "d_ff", violations);
+  CheckSize(config.has_d_model(), config.d_model(), "d_model", violations);
+  CheckSize(config.has_num_heads(), config.num_heads(), "num_heads",
+            violations);
+  CheckSize(config.has_d_ff(), config.d_ff(), "d_ff", violations);
+  CheckSize(config.has_context_length(), config.context_length(),
+            "context_length", violations);
+  if (config.d_model() >= 1 && config.num_heads() >= 1) {
+    ValidateHeads(config, violations);
+  }
+  violations.CheckPositiveInFp32(config.rope_theta(), "rope_theta");
+  violations.Check(config.rope_layout() != ModelConfig::UNSPECIFIED,
+                   "rope_layout", "must be INTERLEAVED or HALVED");
+  violations.CheckPositiveInFp32(config.norm_eps(), "norm_eps");
+  violations.Check(
+      config.feed_forward() != ModelConfig::FEED_FORWARD_UNSPECIFIED,
+      "feed_forward", "must be SWIGLU or RELU_SQUARED");
+  for (int i = 0; i < config.frozen_size(); ++i) {
+    violations.Check(!config.frozen(i).empty(), absl::StrCat("frozen[", i, "]"),
+                     "must be a pattern over parameter names; is empty");
+  }
+}
+
+}  // namespace tessera

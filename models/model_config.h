@@ -1,0 +1,16 @@
+#ifndef MODELS_MODEL_CONFIG_H_
+#define MODELS_MODEL_CONFIG_H_
+
+#include "framework/base/violations.h"
+#include "models/model_config.pb.h"
+
+namespace tessera {
+
+// Adds every rule of model_config.proto that `config` breaks, but for those on
+// `frozen` that need the parameters' names: TransformerParameters() checks
+// them.
+void Validate(const ModelConfig& config, Violations violations);
+
+}  // namespace tessera
+
+#endif  // MODELS_MODEL_CONFIG_H_

@@ -1,0 +1,179 @@
+#include "trainers/config/config_loader.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "framework/base/file.h"
+#include "framework/base/nearest_name.h"
+#include "framework/base/proto_override.h"
+#include "framework/base/runtime_files.h"
+#include "framework/base/shorten.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/terminal.h"
+#include "framework/base/text_proto.h"
+#include "framework/base/violations.h"
+#include "trainers/config/run_config.h"
+#include "xxhash.h"
+
+namespace tessera {
+namespace {
+
+// What "error: " leaves of 80 columns.
+constexpr int kErrorColumns = 73;
+
+// Where the values of a config come from.
+struct Sources {
+  TextProtoLocations file;
+  std::vector<std::string> overridden;  // paths
+};
+
+// The folder of `path` with its "/", as far as it was given.
+absl::string_view FolderOf(absl::string_view path) {
+  return path.substr(0, path.rfind('/') + 1);  // npos + 1 is 0
+}
+
+// "tiny_cpu" for "configs/tiny_cpu.pbtxt".
+absl::string_view StemOf(absl::string_view path) {
+  return absl::StripSuffix(path.substr(FolderOf(path).size()), ".pbtxt");
+}
+
+// What a user who typed `path` may have meant: "did you mean
+// configs/tiny_cpu.pbtxt?", or the configs that there are.
+std::string ConfigHint(absl::string_view path) {
+  const std::string folder(FolderOf(path));
+  std::map<std::string, std::string> paths;  // by stem
+  const auto add = [&paths](absl::string_view in,
+                            const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+      if (!absl::EndsWith(name, ".pbtxt")) continue;
+      paths.emplace(StemOf(name), absl::StrCat(in, name));
+    }
+  };
+  add("configs/", ListRuntimeFiles("configs"));
+  std::vector<std::string> own;
+  for (const auto& [stem, where] : paths) own.push_back(stem);
+  const auto beside = ListDirectory(UserPath(folder.empty() ? "." : folder));
+  if (beside.ok()) add(folder, *beside);
+
+  const std::string typed(StemOf(path));
+  std::vector<std::string> stems, meant;
+  for (const auto& [stem, where] : paths) {
+    stems.push_back(stem);
+    if (!typed.empty() && absl::StartsWith(stem, typed)) meant.push_back(where);
+  }
+  if (const std::string nearest = NearestName(typed, stems); !nearest.empty()) {
+    meant = {paths[nearest]};
+  }
+  if (meant.empty()) {
+    return absl::StrCat("there are configs/NAME.pbtxt with NAME one of ",
+                        absl::StrJoin(own, ", "));
+  }
+  return absl::StrCat("did you mean ", absl::StrJoin(meant, ", "), "?");
+}
+
+absl::StatusOr<std::string> FindConfig(absl::string_view path) {
+  std::string user_path = UserPath(path);
+  if (FileExists(user_path) || absl::StartsWith(path, "/")) return user_path;
+  absl::StatusOr<std::string> found = FindRuntimeFile(path);
+  if (found.ok()) return found;
+  std::string message = absl::StrCat("there is no config ", Shorten(path), "\n",
+                                     Fold(ConfigHint(path), kErrorColumns, 2),
+                                     "\nlooked for\n  ", Shorten(user_path));
+  for (const std::string& place : RuntimePlaces(path)) {
+    absl::StrAppend(&message, "\n  ", Shorten(place));
+  }
+  return absl::NotFoundError(message);
+}
+
+absl::StatusOr<TextProtoLocations> ReadConfig(absl::string_view path,
+                                              RunConfig* config) {
+  if (path.empty()) {
+    return TextProtoLocations("defaults", *RunConfig::descriptor());
+  }
+  ASSIGN_OR_RETURN(const std::string file, FindConfig(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(file, kMaxTextProtoBytes));
+  // Messages name the file as the user does.
+  return MergeTextProto(text, Shorten(path), config);
+}
+
+absl::Status ApplyOverrides(absl::Span<const std::string> overrides,
+                            RunConfig* config,
+                            std::vector<std::string>* paths) {
+  std::vector<std::string> errors;
+  for (const std::string& assignment : overrides) {
+    absl::StatusOr<std::string> path = ApplyOverride(assignment, config);
+    if (path.ok()) {
+      paths->push_back(*std::move(path));
+    } else {
+      errors.emplace_back(path.status().message());
+    }
+  }
+  if (errors.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrJoin(errors, "\n"));
+}
+
+// Whether `path` was set by an override, by itself or with what is around it.
+bool IsOverridden(absl::string_view path,
+                  const std::vector<std::string>& overridden) {
+  return std::any_of(
+      overridden.begin(), overridden.end(), [path](const std::string& set) {
+        return path == set || absl::StartsWith(path, absl::StrCat(set, ".")) ||
+               absl::StartsWith(path, absl::StrCat(set, "["));
+      });
+}
+
+std::string Describe(const Violation& violation, const Sources& sources) {
+  const std::string& path = violation.path;
+  const bool overridden = IsOverridden(path, sources.overridden);
+  return absl::StrCat(
+      overridden ? "--set" : sources.file.Describe(path), ": ", path, ": ",
+      // A line for each violation, whatever the value that it shows.
+      absl::StrReplaceAll(violation.message, {{"\n", "\\n"}}),
+      !overridden && sources.file.IsDefault(path) ? " (the default)" : "");
+}
+
+}  // namespace
+
+absl::StatusOr<RunConfig> LoadRunConfig(
+    absl::string_view path, absl::Span<const std::string> overrides) {
+  RunConfig config;
+  ASSIGN_OR_RETURN(TextProtoLocations locations, ReadConfig(path, &config));
+  Sources sources{std::move(locations)};
+  RETURN_IF_ERROR(ApplyOverrides(overrides, &config, &sources.overridden));
+  std::vector<Violation> violations;
+  Validate(config, Violations(&violations));
+  if (violations.empty()) return config;
+  std::vector<std::string> lines;
+  for (const Violation& violation : violations) {
+    lines.push_back(Describe(violation, sources));
+  }
+  return absl::InvalidArgumentError(absl::StrJoin(lines, "\n"));
+}
+
+std::string ConfigSource(absl::string_view path,
+                         absl::Span<const std::string> overrides,
+                         absl::string_view field) {
+  RunConfig config;
+  absl::StatusOr<TextProtoLocations> locations = ReadConfig(path, &config);
+  std::vector<std::string> overridden;
+  const bool again =
+      locations.ok() && ApplyOverrides(overrides, &config, &overridden).ok();
+  if (!again) return std::string(path);  // it changed since it was loaded
+  return IsOverridden(field, overridden) ? "--set" : locations->Describe(field);
+}
+
+std::string ConfigHash(const RunConfig& config) {
+  const std::string text = PrintWithDefaults(config);
+  return absl::StrFormat("%016x", XXH3_64bits(text.data(), text.size()));
+}
+
+}  // namespace tessera

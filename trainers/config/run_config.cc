@@ -1,0 +1,197 @@
+#include "trainers/config/run_config.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "attention_backends/attention_config.h"
+#include "framework/checkpoint/checkpoint_config.h"
+#include "framework/data/data_config.h"
+#include "framework/data/tokenize/tokenizer.h"
+#include "framework/observe/observe_config.h"
+#include "framework/optim/learning_rate_schedule.h"
+#include "framework/optim/optimizer_config.h"
+#include "framework/optim/parameter_groups.h"
+#include "framework/params/parameter_store.h"
+#include "framework/precision/precision_config.h"
+#include "framework/program/execution_config.h"
+#include "models/model_config.h"
+#include "models/model_shape.h"
+#include "models/transformer_lm.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kMaxSampleTokens = 1 << 20;
+
+void ValidatePrecisionOnDevice(const RunConfig& config,
+                               const Violations& violations) {
+  if (config.training().device() != TrainingConfig::CPU) return;
+  const PrecisionConfig::Mode mode = config.precision().mode();
+  violations.Check(
+      mode != PrecisionConfig::TF32 && mode != PrecisionConfig::FP16,
+      "precision.mode",
+      absl::StrCat(PrecisionConfig::Mode_Name(mode),
+                   " needs training.device: CUDA; a CPU runs FP32, BF16 and "
+                   "BF16_PURE"));
+}
+
+void ValidateScheduleLength(const RunConfig& config,
+                            const Violations& violations) {
+  const int64_t steps = config.training().steps();
+  const ScheduleConfig& schedule = config.optimizer().schedule();
+  if (steps < 1) return;
+  violations.Check(
+      schedule.warmup_steps() < steps, "optimizer.schedule.warmup_steps",
+      absl::StrCat("must be less than training.steps, ", steps, "; is ",
+                   schedule.warmup_steps(),
+                   "; lower it, raise training.steps, or set "
+                   "optimizer.schedule.warmup_ratio, a share of the steps, "
+                   "instead"));
+  const double ratio = schedule.warmup_ratio();
+  if (!schedule.has_wsd() || !(ratio >= 0 && ratio < 1)) return;
+  const int64_t warmup_steps = WarmupSteps(schedule, steps);
+  const int64_t after_warmup = steps - warmup_steps;
+  violations.Check(
+      schedule.wsd().decay_steps() <= after_warmup,
+      "optimizer.schedule.wsd.decay_steps",
+      absl::StrCat("must be at most training.steps less the warm-up, ", steps,
+                   " - ", warmup_steps, " = ", after_warmup, "; is ",
+                   schedule.wsd().decay_steps(),
+                   "; lower it, or raise training.steps"));
+}
+
+void ValidateTokenizerForModel(const RunConfig& config,
+                               const Violations& violations) {
+  if (!config.data().has_default_text()) return;
+  const int vocab = config.model().vocab_size();
+  const DefaultText::Tokenizer tokenizer =
+      config.data().default_text().tokenizer();
+  violations.Check(
+      tokenizer != DefaultText::BYTES || vocab >= kByteVocabularySize,
+      "data.default_text.tokenizer",
+      absl::StrCat("BYTES needs model.vocab_size >= ", kByteVocabularySize,
+                   "; it is ", vocab));
+  violations.Check(
+      tokenizer != DefaultText::BPE || vocab >= kMinBpeVocabularySize,
+      "data.default_text.tokenizer",
+      absl::StrCat("BPE needs model.vocab_size >= ", kMinBpeVocabularySize,
+                   ", BYTES needs ", kByteVocabularySize, "; it is ", vocab));
+}
+
+void ValidateDataForModel(const RunConfig& config,
+                          const Violations& violations) {
+  ValidateTokenizerForModel(config, violations);
+  const int vocab = config.model().vocab_size();
+  const DataConfig& data = config.data();
+  violations.Check(
+      !data.has_synthetic() || data.synthetic().successors() <= vocab,
+      "data.synthetic.successors",
+      absl::StrCat("must be at most model.vocab_size, ", vocab, "; is ",
+                   data.synthetic().successors()));
+}
+
+// The memory plan counts bytes in 64 bits.
+void ValidateSize(const RunConfig& config, const Violations& violations) {
+  constexpr double kMaxActivations = 0x1p52, kMaxScores = 0x1p57;
+  const ModelConfig& model = config.model();
+  const double tokens = static_cast<double>(config.training().batch_size()) *
+                        model.context_length();
+  const double widest =
+      std::max({model.d_model(), model.d_ff(), model.vocab_size()});
+  const double scores = tokens * model.num_heads() * model.context_length();
+  violations.Check(
+      tokens * widest * model.num_layers() <= kMaxActivations &&
+          scores * model.num_layers() <= kMaxScores,
+      "training.batch_size",
+      absl::StrCat("x model.context_length is more than any machine"
+                   " holds of this model: ",
+                   config.training().batch_size(), " x ",
+                   model.context_length()));
+}
+
+// Patterns over the names of the model's parameters.
+void ValidatePatterns(const RunConfig& config, const Violations& violations) {
+  std::vector<Violation> broken;
+  Validate(config.model(), Violations(&broken));
+  if (!broken.empty()) return;  // without a model there are no names
+  const ModelShape shape = ModelShape::FromConfig(config.model());
+  std::vector<std::string> frozen;
+  for (int i = 0; i < config.model().frozen_size(); ++i) {
+    const absl::Status status =
+        LmParameters(shape, {config.model().frozen(i)}).status();
+    violations.Check(status.ok(), absl::StrCat("model.frozen[", i, "]"),
+                     absl::StripPrefix(status.message(), "model.frozen "));
+    if (status.ok()) frozen.push_back(config.model().frozen(i));
+  }
+  const AdamWConfig& adamw = config.optimizer().adamw();
+  if (adamw.groups().empty()) return;
+  ValidateGroups(adamw, PlaceParameters(*LmParameters(shape, frozen))->slices,
+                 violations.In("optimizer.adamw"));
+}
+
+// Each rank gives every micro-batch the same number of sequences.
+void ValidateBatch(const TrainingConfig& config, const Violations& violations) {
+  if (config.batch_size() < 1 || config.micro_batches() < 1) return;
+  violations.Check(
+      config.batch_size() % config.micro_batches() == 0, "batch_size",
+      absl::StrCat("must be a multiple of micro_batches, ",
+                   config.micro_batches(), "; is ", config.batch_size()));
+}
+
+}  // namespace
+
+void Validate(const RunConfig& config, Violations violations) {
+  Validate(config.model(), violations.In("model"));
+  Validate(config.data(), violations.In("data"));
+  Validate(config.training(), violations.In("training"));
+  Validate(config.optimizer(), violations.In("optimizer"));
+  Validate(config.precision(), violations.In("precision"));
+  Validate(config.attention(), violations.In("attention"));
+  Validate(config.recompute(), violations.In("recompute"));
+  Validate(config.execution(), violations.In("execution"));
+  Validate(config.checkpoint(), violations.In("checkpoint"));
+  Validate(config.observe(), violations.In("observe"));
+  ValidatePrecisionOnDevice(config, violations);
+  ValidateScheduleLength(config, violations);
+  ValidateDataForModel(config, violations);
+  ValidateSize(config, violations);
+  ValidatePatterns(config, violations);
+}
+
+void Validate(const TrainingConfig& config, Violations violations) {
+  violations.Check(config.device() != TrainingConfig::UNSPECIFIED, "device",
+                   "must be CPU or CUDA");
+  violations.Check(config.steps() >= 1, "steps",
+                   config.has_steps()
+                       ? absl::StrCat("must be >= 1; is ", config.steps())
+                       : "must be given, >= 1");
+  violations.Check(config.batch_size() >= 1, "batch_size",
+                   config.has_batch_size()
+                       ? absl::StrCat("must be >= 1; is ", config.batch_size())
+                       : "must be given, >= 1");
+  violations.Check(config.micro_batches() >= 1, "micro_batches",
+                   absl::StrCat("must be >= 1; is ", config.micro_batches()));
+  ValidateBatch(config, violations);
+  violations.Check(config.seed() >= 0, "seed",
+                   absl::StrCat("must be >= 0; is ", config.seed()));
+  violations.Check(
+      !config.has_eval_every_steps() || config.eval_every_steps() >= 1,
+      "eval_every_steps",
+      absl::StrCat("must be >= 1; is ", config.eval_every_steps(),
+                   "; remove the field for one evaluation at the end"));
+  violations.Check(config.eval_batches() >= 0, "eval_batches",
+                   absl::StrCat("must be >= 0; is ", config.eval_batches()));
+  violations.Check(
+      config.sample_tokens_at_end() >= 0 &&
+          config.sample_tokens_at_end() <= kMaxSampleTokens,
+      "sample_tokens_at_end",
+      absl::StrCat("must be in [0, 2^20]; is ", config.sample_tokens_at_end()));
+}
+
+}  // namespace tessera

@@ -1,0 +1,94 @@
+#include "trainers/generation/sampling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+
+namespace tessera {
+namespace {
+
+// Tokens that may be drawn, the most likely first; ties by token.
+std::vector<int64_t> Candidates(absl::Span<const float> logits, int64_t top_k) {
+  std::vector<int64_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const int64_t keep = top_k > 0 ? std::min<int64_t>(top_k, order.size())
+                                 : static_cast<int64_t>(order.size());
+  std::partial_sort(order.begin(), order.begin() + keep, order.end(),
+                    [&](int64_t a, int64_t b) {
+                      return logits[a] != logits[b] ? logits[a] > logits[b]
+                                                    : a < b;
+                    });
+  order.resize(keep);
+  return order;
+}
+
+}  // namespace
+
+absl::Status Validate(const SamplingOptions& options) {
+  std::string broken;
+  auto require = [&](bool holds, absl::string_view rule) {
+    if (!holds) absl::StrAppend(&broken, broken.empty() ? "" : "; ", rule);
+  };
+  require(options.temperature >= 0,
+          absl::StrCat("temperature must be >= 0; is ", options.temperature));
+  require(options.top_k >= 0,
+          absl::StrCat("top_k must be >= 0; is ", options.top_k));
+  require(options.top_p > 0 && options.top_p <= 1,
+          absl::StrCat("top_p must be in (0, 1]; is ", options.top_p));
+  require(options.max_tokens >= 1,
+          absl::StrCat("max_tokens must be >= 1; is ", options.max_tokens));
+  return broken.empty() ? absl::OkStatus() : absl::InvalidArgumentError(broken);
+}
+
+int64_t DrawToken(absl::Span<const float> logits,
+                  const SamplingOptions& options, double uniform) {
+  if (options.temperature == 0) {
+    return std::max_element(logits.begin(), logits.end()) - logits.begin();
+  }
+  const std::vector<int64_t> order = Candidates(logits, options.top_k);
+  std::vector<double> weight(order.size());
+  double total = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    weight[i] = std::exp((static_cast<double>(logits[order[i]]) -
+                          static_cast<double>(logits[order[0]])) /
+                         options.temperature);
+    total += weight[i];
+  }
+  size_t kept = 0;
+  double mass = 0;
+  while (kept < order.size() && mass < options.top_p * total) {
+    mass += weight[kept++];
+  }
+  double target = uniform * mass;
+  for (size_t i = 0; i < kept; ++i) {
+    target -= weight[i];
+    if (target < 0) return order[i];
+  }
+  return order[kept - 1];
+}
+
+absl::Status Sample(NextTokenModel& model, std::vector<int64_t> prompt,
+                    const SamplingOptions& options,
+                    absl::FunctionRef<void(int64_t token)> emit) {
+  RETURN_IF_ERROR(Validate(options));
+  std::mt19937_64 generator(options.seed);
+  std::uniform_real_distribution<double> uniform(0, 1);
+  const int64_t drawable =
+      std::min(model.vocab(), options.vocab_size.value_or(model.vocab()));
+  for (int64_t i = 0; i < options.max_tokens; ++i) {
+    ASSIGN_OR_RETURN(const std::vector<float> logits,
+                     model.LogitsAfter(prompt));
+    const int64_t token = DrawToken(absl::MakeSpan(logits).first(drawable),
+                                    options, uniform(generator));
+    if (token == options.stop_token) break;
+    prompt.push_back(token);
+    emit(token);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tessera

@@ -1,0 +1,45 @@
+#ifndef TRAINERS_GENERATION_SAMPLING_H_
+#define TRAINERS_GENERATION_SAMPLING_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "trainers/generation/next_token.h"
+
+namespace tessera {
+
+// How the next token is drawn from softmax(logits / temperature).
+struct SamplingOptions {
+  double temperature = 1;  // >= 0; 0 takes the most likely token
+  int64_t top_k = 0;       // keeps the k most likely; 0 keeps all
+  // Keeps the fewest most likely tokens whose probabilities reach this sum
+  // (Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020).
+  double top_p = 1;   // in (0, 1]
+  uint64_t seed = 0;  // equal seeds and prompts give equal samples
+  int64_t max_tokens = 100;
+  std::optional<int64_t> stop_token;  // ends the sample; not part of it
+  // Only tokens below this are drawn: a head may have more rows than the
+  // tokenizer has pieces. Absent: all.
+  std::optional<int64_t> vocab_size;
+};
+
+// InvalidArgument naming every option out of range.
+absl::Status Validate(const SamplingOptions& options);
+
+// Draws from one row of logits, [V]. `uniform` is a number in [0, 1).
+int64_t DrawToken(absl::Span<const float> logits,
+                  const SamplingOptions& options, double uniform);
+
+// Continues `prompt` (not empty) and calls `emit` with each new token. The
+// model sees the last context tokens, computed again for every token.
+absl::Status Sample(NextTokenModel& model, std::vector<int64_t> prompt,
+                    const SamplingOptions& options,
+                    absl::FunctionRef<void(int64_t token)> emit);
+
+}  // namespace tessera
+
+#endif  // TRAINERS_GENERATION_SAMPLING_H_

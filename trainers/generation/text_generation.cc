@@ -1,0 +1,94 @@
+#include "trainers/generation/text_generation.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "framework/base/json_fields.h"
+#include "framework/base/status_macros.h"
+
+namespace tessera {
+
+absl::StatusOr<std::string> SampleText(NextTokenModel& model,
+                                       const Tokenizer& tokenizer,
+                                       absl::string_view prompt,
+                                       SamplingOptions options) {
+  ASSIGN_OR_RETURN(std::vector<int32_t> text, tokenizer.Encode(prompt));
+  // A document follows the end of the one before it.
+  std::vector<int64_t> tokens = {tokenizer.eos_id()};
+  tokens.insert(tokens.end(), text.begin(), text.end());
+  options.stop_token = tokenizer.eos_id();
+  options.vocab_size = tokenizer.vocab_size();
+  RETURN_IF_ERROR(Sample(model, tokens, options, [&](int64_t token) {
+    text.push_back(static_cast<int32_t>(token));
+  }));
+  return tokenizer.Decode(text);
+}
+
+absl::StatusOr<std::vector<int64_t>> SampleTokens(
+    NextTokenModel& model, std::vector<int64_t> prompt,
+    const SamplingOptions& options) {
+  for (const int64_t id : prompt) {
+    if (id < model.vocab()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the prompt has token id ", id,
+                     ", but the model's vocabulary has ids from 0 to ",
+                     model.vocab() - 1, "; use those"));
+  }
+  std::vector<int64_t> tokens = prompt;
+  RETURN_IF_ERROR(Sample(model, std::move(prompt), options,
+                         [&](int64_t token) { tokens.push_back(token); }));
+  return tokens;
+}
+
+absl::StatusOr<std::vector<int64_t>> ParseTokenIds(absl::string_view text,
+                                                   absl::string_view what) {
+  std::vector<int64_t> ids;
+  if (text.empty()) return ids;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    int64_t id;
+    if (!absl::SimpleAtoi(part, &id) || id < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          what, ": '", part,
+          "' is not a token id; give integers >= 0, separated by commas, as in "
+          "1,2,3"));
+    }
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+nlohmann::json TokenizerToJson(const Tokenizer& tokenizer) {
+  return {{"kind", std::string(Name(tokenizer.kind()))},
+          {"serialized", absl::Base64Escape(tokenizer.Serialize())}};
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(
+    const Checkpoint& checkpoint) {
+  const nlohmann::json& json = checkpoint.tokenizer();
+  if (json.is_null()) {
+    return absl::NotFoundError(absl::StrCat(
+        checkpoint.folder(),
+        " has no tokenizer: its run read tokens without text; give the prompt "
+        "as token ids, --prompt_tokens=1,2,3, or train on a folder of "
+        "trainers:prepare_data, whose tokenizer the checkpoint keeps"));
+  }
+  const std::string source = checkpoint.tokenizer_source();
+  JsonFields fields(json, source);
+  const std::string name = fields.Text("kind");
+  const std::string serialized = fields.Base64("serialized");
+  RETURN_IF_ERROR(fields.status());
+  const auto load = [&]() -> absl::StatusOr<std::unique_ptr<Tokenizer>> {
+    ASSIGN_OR_RETURN(const TokenizerKind kind, TokenizerKindFromName(name));
+    return LoadTokenizer(kind, serialized);
+  };
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = load();
+  if (tokenizer.ok()) return tokenizer;
+  return absl::Status(tokenizer.status().code(),
+                      absl::StrCat(source, ": ", tokenizer.status().message()));
+}
+
+}  // namespace tessera

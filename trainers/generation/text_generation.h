@@ -1,0 +1,45 @@
+#ifndef TRAINERS_GENERATION_TEXT_GENERATION_H_
+#define TRAINERS_GENERATION_TEXT_GENERATION_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "framework/checkpoint/checkpoint.h"
+#include "framework/data/tokenize/tokenizer.h"
+#include "nlohmann/json.hpp"
+#include "trainers/generation/sampling.h"
+
+namespace tessera {
+
+// Continues `prompt`, or starts a document where it is empty, up to
+// options.max_tokens or the end of the document. Returns prompt and sample.
+absl::StatusOr<std::string> SampleText(NextTokenModel& model,
+                                       const Tokenizer& tokenizer,
+                                       absl::string_view prompt,
+                                       SamplingOptions options);
+
+// Continues `prompt`, token ids, by options.max_tokens. Returns prompt and
+// sample. InvalidArgument names an id that the model does not have.
+absl::StatusOr<std::vector<int64_t>> SampleTokens(
+    NextTokenModel& model, std::vector<int64_t> prompt,
+    const SamplingOptions& options);
+
+// "1,2,3" as numbers >= 0; empty for an empty text. InvalidArgument names
+// `what` gave the text and the part that is no token id.
+absl::StatusOr<std::vector<int64_t>> ParseTokenIds(absl::string_view text,
+                                                   absl::string_view what);
+
+// The tokenizer as a checkpoint's tokenizer.json keeps it.
+nlohmann::json TokenizerToJson(const Tokenizer& tokenizer);
+// That of a checkpoint; NotFound, with what to do, where its run had none
+// (tokens without text).
+absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(
+    const Checkpoint& checkpoint);
+
+}  // namespace tessera
+
+#endif  // TRAINERS_GENERATION_TEXT_GENERATION_H_

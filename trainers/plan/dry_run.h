@@ -1,0 +1,23 @@
+#ifndef TRAINERS_PLAN_DRY_RUN_H_
+#define TRAINERS_PLAN_DRY_RUN_H_
+
+#include <string>
+#include <vector>
+
+#include "framework/program/printer.h"
+#include "trainers/plan/run_plan.h"
+
+namespace tessera {
+
+// What `--dry_run` prints: device, model, cost of a step, every attention
+// backend with the reason why it runs or not, and memory by category, by moment
+// and by kind of op. Ends with a newline.
+std::string FormatDryRun(const RunPlan& plan);
+
+// What `--print_step` prints: every op of a step of this rank, forward and
+// backward, then reduction, clipping and update, with what each costs.
+std::vector<StepRow> RowsOfStep(const RunPlan& plan);
+
+}  // namespace tessera
+
+#endif  // TRAINERS_PLAN_DRY_RUN_H_

@@ -1,0 +1,216 @@
+#include "trainers/plan/run_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention_backends/auto_order.h"
+#include "attention_backends/backend_table.h"
+#include "framework/base/status_macros.h"
+#include "framework/observe/format.h"
+#include "trainers/plan/memory_plan.h"
+
+namespace tessera {
+namespace {
+
+absl::StatusOr<DeviceInfo> OpenDevice(const TrainingConfig& training,
+                                      const WorldInfo& world) {
+  if (training.device() == TrainingConfig::CUDA) {
+    return OpenCudaDevice(CudaDeviceIndex(world, VisibleCudaDevices()));
+  }
+  return CpuDevice();
+}
+
+// Sequences of one rank's micro-batch.
+absl::StatusOr<int64_t> MicroBatchSize(const TrainingConfig& training,
+                                       const WorldInfo& world) {
+  const int64_t parts =
+      int64_t{world.world_size} * int64_t{training.micro_batches()};
+  if (training.batch_size() % parts != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "training.batch_size is ", training.batch_size(), ", which ",
+        world.world_size, " ranks with training.micro_batches ",
+        training.micro_batches(), " cannot share: make it a multiple of ",
+        parts));
+  }
+  return training.batch_size() / parts;
+}
+
+// Refuses a plan that cannot fit.
+absl::Status CheckFits(const RunPlan& plan) {
+  const MemoryReport& memory = plan.memory.report;
+  if (!memory.capacity.has_value() || memory.total() <= *memory.capacity) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(OutOfMemoryMessage(
+      absl::StrCat("this run needs about ", FormatBytes(memory.total()),
+                   ", but ", plan.device.name, " has ",
+                   FormatBytes(*memory.capacity)),
+      memory, MemoryChoicesOf(plan)));
+}
+
+// The fastest backend that would run and holds no scores, where the run's own
+// does; otherwise empty.
+std::string LeanerAttention(const RunPlan& plan) {
+  const AttentionProblem& p = plan.attention;
+  const int64_t scores = p.b * p.h * p.s * p.t * c10::elementSize(p.dtype);
+  const auto holds_scores = [&](const AttentionBackend* backend) {
+    return backend->Plan(p).saved_bytes >= scores;
+  };
+  if (!holds_scores(plan.backend.backend)) return "";
+  for (const AttentionBackend* backend :
+       AutoOrderFor(p, AttentionBackends()).backends) {
+    if (backend->Supports(p).ok() && !holds_scores(backend)) {
+      return std::string(backend->name());
+    }
+  }
+  return "";
+}
+
+// What training and generation plan alike.
+absl::StatusOr<RunPlan> BeginPlan(
+    const RunConfig& config, const WorldInfo& world,
+    const std::optional<DeviceInfo>& planned_device) {
+  RunPlan plan;
+  plan.config = config;
+  plan.world = world;
+  if (planned_device.has_value()) {
+    plan.device = *planned_device;
+  } else {
+    ASSIGN_OR_RETURN(plan.device, OpenDevice(config.training(), world));
+  }
+  ASSIGN_OR_RETURN(plan.precision,
+                   PrecisionPolicy::Create(config.precision(),
+                                           config.training().micro_batches(),
+                                           plan.device.is_cuda()));
+  plan.shape = ModelShape::FromConfig(config.model());
+  return plan;
+}
+
+absl::Status ChooseBackend(int64_t batch, bool needs_grad, RunPlan* plan) {
+  plan->attention = AttentionProblemOf(plan->shape, batch, plan->shape.context,
+                                       needs_grad, TargetOf(*plan));
+  ASSIGN_OR_RETURN(plan->backend,
+                   SelectBackend(plan->config.attention(), plan->attention));
+  return absl::OkStatus();
+}
+
+LmOptions LmOptionsOf(const RunPlan& plan) {
+  return {.shape = plan.shape,
+          .batch = plan.attention.b,
+          .sequence = plan.attention.s,
+          .backend = plan.backend.backend,
+          .attention = plan.attention};
+}
+
+void SetParameters(std::vector<ParameterBlockSpec> parameters, RunPlan* plan) {
+  plan->parameters = std::move(parameters);
+  plan->num_parameters = CountParameters(plan->parameters);
+}
+
+// Refuses what cannot fit.
+absl::Status SetMemory(PlannedMemory planned, RunPlan* plan) {
+  plan->memory = std::move(planned);
+  // The ranks of a machine without GPUs share its memory.
+  plan->memory.report.capacity =
+      plan->device.total_bytes /
+      (plan->device.is_cuda() ? 1 : std::max(1, plan->world.local_world_size));
+  return CheckFits(*plan);
+}
+
+}  // namespace
+
+ProductKind ProductKindOf(const PrecisionPolicy& precision) {
+  if (c10::elementSize(precision[OpClass::kMatmul]) == 2) {
+    return ProductKind::kHalf;
+  }
+  return precision.allows_tf32() ? ProductKind::kTf32 : ProductKind::kFp32;
+}
+
+ProgramTarget TargetOf(const RunPlan& plan) {
+  const auto& frozen = plan.config.model().frozen();
+  return {.device = plan.device,
+          .precision = plan.precision,
+          .deterministic = plan.config.training().deterministic(),
+          .frozen = {frozen.begin(), frozen.end()}};
+}
+
+absl::StatusOr<RunPlan> PlanRun(
+    const RunConfig& config, const WorldInfo& world,
+    const std::optional<DeviceInfo>& planned_device) {
+  const TrainingConfig& training = config.training();
+  ASSIGN_OR_RETURN(RunPlan plan, BeginPlan(config, world, planned_device));
+  ASSIGN_OR_RETURN(plan.micro_batch, MicroBatchSize(training, world));
+  RETURN_IF_ERROR(ChooseBackend(plan.micro_batch, /*needs_grad=*/true, &plan));
+  ASSIGN_OR_RETURN(plan.step,
+                   PlanStep({.lm = LmOptionsOf(plan),
+                             .micro_batches = training.micro_batches(),
+                             .recompute = config.recompute(),
+                             .execution = config.execution()},
+                            TargetOf(plan)));
+  SetParameters(plan.step->loss.program.parameters(), &plan);
+  if (std::none_of(plan.parameters.begin(), plan.parameters.end(),
+                   [](const auto& block) { return block.trainable; })) {
+    return absl::InvalidArgumentError(
+        "model.frozen leaves nothing to train: its patterns match every "
+        "parameter; remove or narrow one of them");
+  }
+  plan.flops_per_token = ModelFlopsPerToken(*plan.step);
+  ASSIGN_OR_RETURN(PlannedMemory memory,
+                   PlanTrainingMemory(*plan.step, plan.precision, plan.device));
+  RETURN_IF_ERROR(SetMemory(std::move(memory), &plan));
+  return plan;
+}
+
+absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained) {
+  RunConfig config = trained;
+  config.mutable_model()->clear_frozen();
+  config.mutable_training()->set_batch_size(1);
+  config.mutable_training()->set_micro_batches(1);
+  config.mutable_training()->set_deterministic(false);
+  config.clear_attention();
+  config.clear_recompute();
+  ASSIGN_OR_RETURN(RunPlan plan, BeginPlan(config, WorldInfo(), std::nullopt));
+  plan.micro_batch = 1;
+  RETURN_IF_ERROR(ChooseBackend(1, /*needs_grad=*/false, &plan));
+  ASSIGN_OR_RETURN(const NextTokenProgram next,
+                   BuildNextTokenProgram(LmOptionsOf(plan), TargetOf(plan)));
+  SetParameters(next.program.parameters(), &plan);
+  ASSIGN_OR_RETURN(PlannedMemory memory,
+                   PlanForwardMemory(ForwardSchedule(next.program),
+                                     plan.precision, plan.device));
+  RETURN_IF_ERROR(SetMemory(std::move(memory), &plan));
+  return plan;
+}
+
+MemoryChoices MemoryChoicesOf(const RunPlan& plan) {
+  const RunConfig& config = plan.config;
+  return {
+      .batch_size = config.training().batch_size(),
+      .micro_batches = config.training().micro_batches(),
+      .world_size = plan.world.world_size,
+      .context = plan.shape.context,
+      .precision = std::string(plan.precision.name()),
+      .recompute = RecomputeConfig::Policy_Name(config.recompute().policy()),
+      .attention = std::string(plan.backend.backend->name()),
+      .leaner_attention = LeanerAttention(plan)};
+}
+
+absl::Status ExplainOutOfMemory(const RunPlan& plan, absl::Status status) {
+  if (!absl::IsResourceExhausted(status)) return status;
+  return absl::ResourceExhaustedError(OutOfMemoryMessage(
+      status.message(), plan.memory.report, MemoryChoicesOf(plan)));
+}
+
+absl::StatusOr<std::unique_ptr<ParameterStore>> MakeParameters(
+    const RunPlan& plan) {
+  return ParameterStore::Create(
+      plan.parameters,
+      {.device = plan.device.device,
+       .master = plan.precision[OpClass::kMasterWeights],
+       .compute = plan.precision[OpClass::kWeights],
+       .gradient = plan.precision[OpClass::kGradient],
+       .seed = static_cast<uint64_t>(plan.config.training().seed())});
+}
+
+}  // namespace tessera

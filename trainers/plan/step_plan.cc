@@ -1,0 +1,102 @@
+#include "trainers/plan/step_plan.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "framework/base/name_pattern.h"
+#include "framework/base/status_macros.h"
+
+namespace tessera {
+namespace {
+
+// The scopes that a policy drops, as a pattern over their paths.
+std::string DroppedScopes(RecomputeConfig::Policy policy) {
+  switch (policy) {
+    case RecomputeConfig::BLOCK:
+      return "block_*";
+    case RecomputeConfig::ATTENTION:
+      return "block_*/attention";
+    case RecomputeConfig::FFN:
+      return "block_*/ffn";
+    default:
+      return "";
+  }
+}
+
+std::vector<RecomputedSegment> Segments(const Program& program,
+                                        const RecomputeConfig& config) {
+  const std::string pattern = DroppedScopes(config.policy());
+  const auto depth = [](const std::string& path) {
+    return std::count(path.begin(), path.end(), '/');
+  };
+  std::vector<RecomputedSegment> segments;
+  int64_t matched = 0;
+  for (size_t s = 0; s < program.scopes().size(); ++s) {
+    const std::string path = program.ScopePath(static_cast<int>(s));
+    if (pattern.empty() || depth(path) != depth(pattern) ||
+        !NameMatches(pattern, path)) {
+      continue;
+    }
+    if (matched++ % config.every() != 0) continue;
+    segments.push_back(
+        {program.scopes()[s].first_op, program.scopes()[s].end_op});
+  }
+  return segments;
+}
+
+// Each parameter's place in the flat gradient buffer.
+absl::StatusOr<std::vector<GradientRange>> GradientRanges(
+    const std::vector<ParameterBlockSpec>& parameters, at::ScalarType dtype) {
+  ASSIGN_OR_RETURN(const ParameterLayout layout, PlaceParameters(parameters));
+  const int64_t size = static_cast<int64_t>(c10::elementSize(dtype));
+  std::vector<GradientRange> ranges(parameters.size());
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    if (!parameters[p].trainable) continue;
+    const int64_t begin = layout.block_offsets[p];
+    ranges[p] = {begin * size, (begin + CountParameters(parameters[p])) * size};
+  }
+  return ranges;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
+    const StepPlanOptions& options, const ProgramTarget& target) {
+  ASSIGN_OR_RETURN(LossProgram loss, BuildLossProgram(options.lm, target));
+  auto plan = std::make_shared<StepPlan>(std::move(loss));
+  const Program& program = plan->loss.program;
+  plan->micro_batches = options.micro_batches;
+  plan->reduction = target.precision[OpClass::kReduction];
+  plan->train = TrainingSchedule(program, plan->loss.loss,
+                                 Segments(program, options.recompute));
+  plan->evaluate = ForwardSchedule(program);
+  std::vector<GradientRange> ranges;
+  // With several micro-batches it holds the sums of those before.
+  if (options.micro_batches == 1) {
+    ASSIGN_OR_RETURN(ranges,
+                     GradientRanges(program.parameters(),
+                                    target.precision[OpClass::kGradient]));
+  }
+  const bool arena = options.execution.storage() == ExecutionConfig::ARENA;
+  plan->train_lifetimes =
+      PlanLifetimes(plan->train, {.gradients = ranges, .arena = arena});
+  plan->evaluate_lifetimes = PlanLifetimes(plan->evaluate, {.arena = arena});
+  return plan;
+}
+
+double ModelFlopsPerToken(const StepPlan& plan) {
+  double flops = 0;
+  for (const OpRun& run : plan.train.runs) {
+    if (run.kind == OpRun::Kind::kAdd || run.phase == Phase::kRecompute)
+      continue;
+    const Op& op = *plan.loss.program.ops()[run.op].op;
+    flops += (run.kind == OpRun::Kind::kForward ? op.ForwardCost()
+                                                : op.BackwardCost(run.wanted()))
+                 .product_flops;
+  }
+  const TensorType& ids = plan.loss.program.info(plan.loss.ids).type;
+  return flops / static_cast<double>(ids.numel());
+}
+
+}  // namespace tessera

@@ -1,0 +1,57 @@
+#ifndef TRAINERS_PLAN_STEP_PLAN_H_
+#define TRAINERS_PLAN_STEP_PLAN_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "framework/program/execution_config.pb.h"
+#include "framework/program/lifetime.h"
+#include "framework/program/schedule.h"
+#include "models/transformer_lm.h"
+
+namespace tessera {
+
+// The step of a run as data: what training, evaluation, the memory plan, the
+// FLOPs and the printed step read. Does not move: its parts point at each
+// other.
+struct StepPlan {
+  explicit StepPlan(LossProgram made) : loss(std::move(made)) {}
+  StepPlan(const StepPlan&) = delete;
+  StepPlan& operator=(const StepPlan&) = delete;
+
+  LossProgram loss;  // of one micro-batch
+  int micro_batches = 1;
+  at::ScalarType reduction = at::kFloat;  // of the gradient norm and the loss
+  Schedule train, evaluate;
+  Lifetimes train_lifetimes, evaluate_lifetimes;
+};
+
+struct StepPlanOptions {
+  LmOptions lm;  // of one micro-batch
+  int micro_batches = 1;
+  RecomputeConfig recompute;
+  ExecutionConfig execution;
+};
+
+// InvalidArgument for a frozen pattern that matches no parameter, or part of a
+// fused block.
+absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
+    const StepPlanOptions& options, const ProgramTarget& target);
+
+// Floating-point operations of the model for one token of training: those of
+// the matrix products of forward and backward, attention's over the pairs that
+// the mask leaves. Recomputation, norms, softmax and the optimizer are not
+// counted.
+//
+// With all parameters trained that is 6 N + 6 L W T (Kaplan et al., "Scaling
+// Laws for Neural Language Models", 2020, section 2.1), where N counts the
+// weights of the linear layers, W = heads * head dim and T the context. PaLM
+// (Chowdhery et al., 2022, appendix B) counts attention's full square; its
+// figures are higher.
+double ModelFlopsPerToken(const StepPlan& plan);
+
+}  // namespace tessera
+
+#endif  // TRAINERS_PLAN_STEP_PLAN_H_

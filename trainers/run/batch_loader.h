@@ -1,0 +1,41 @@
+#ifndef TRAINERS_RUN_BATCH_LOADER_H_
+#define TRAINERS_RUN_BATCH_LOADER_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "c10/core/Device.h"
+#include "framework/data/read/data_source.h"
+#include "trainers/run/train_step.h"
+
+namespace tessera {
+
+// Makes this rank's share of a global batch, in host memory from which a device
+// can copy while the host goes on.
+class BatchLoader {
+ public:
+  // `request` says how a global batch is shared; its samples are set by
+  // Load(). `source` outlives the loader.
+  BatchLoader(const DataSource* source, BatchRequest request,
+              c10::Device device)
+      : source_(source), request_(request), page_locked_(device.is_cuda()) {}
+
+  // The batch of samples [first_sample, first_sample + global_batch), those
+  // from `end_sample` on as padding.
+  absl::StatusOr<StepBatch> Load(int64_t first_sample,
+                                 int64_t end_sample) const;
+  absl::StatusOr<StepBatch> Load(int64_t first_sample) const {
+    return Load(first_sample, request_.end_sample);
+  }
+
+  int64_t global_batch() const { return request_.global_batch; }
+
+ private:
+  const DataSource* const source_;
+  const BatchRequest request_;
+  const bool page_locked_;
+};
+
+}  // namespace tessera
+
+#endif  // TRAINERS_RUN_BATCH_LOADER_H_

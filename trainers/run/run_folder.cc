@@ -1,0 +1,146 @@
+#include "trainers/run/run_folder.h"
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/file.h"
+#include "framework/base/log.h"
+#include "framework/base/status_macros.h"
+#include "framework/checkpoint/checkpoint_directory.h"
+
+namespace tessera {
+namespace {
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> Latest(
+    const std::string& checkpoints, Checkpoint::Part part) {
+  ASSIGN_OR_RETURN(LatestCheckpoint latest, LatestGood(checkpoints, part));
+  for (const std::string& warning : latest.warnings) LogWarning(warning);
+  return std::move(latest.checkpoint);
+}
+
+absl::Status Lock(RunFolder* folder) {
+  absl::StatusOr<FileLock> lock = FileLock::Try(folder->path + "/.lock");
+  if (absl::IsUnavailable(lock.status())) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        folder->path,
+        " is being trained by another process; wait for it or choose another "
+        "--out"));
+  }
+  RETURN_IF_ERROR(lock.status());
+  folder->lock.emplace(*std::move(lock));
+  return absl::OkStatus();
+}
+
+bool HoldsRun(const RunFolder& folder) {
+  return FileExists(folder.log()) || FileExists(folder.checkpoints());
+}
+
+// A run writes its log before its config: one without the other is the user's.
+absl::Status RefuseConfigOfNoRun(const RunFolder& folder) {
+  std::error_code ignored;
+  if (HoldsRun(folder) ||
+      !std::filesystem::is_regular_file(folder.config(), ignored)) {
+    return absl::OkStatus();
+  }
+  return absl::AlreadyExistsError(absl::StrCat(
+      folder.config(),
+      " is not of a run, which would write its resolved config there; choose "
+      "another --out, or move the file away"));
+}
+
+// A run that goes on from an older checkpoint would, hours later, come to steps
+// whose checkpoints are there, and good ones are never overwritten.
+absl::Status RefuseNewerCheckpoints(const RunFolder& folder) {
+  const int64_t step = folder.resume_from->step();
+  ASSIGN_OR_RETURN(const std::vector<CheckpointPath> paths,
+                   ListCheckpoints(folder.checkpoints()));
+  for (const CheckpointPath& path : paths) {
+    if (path.step <= step) break;
+    const absl::Status there = Checkpoint::Open(path.folder).status();
+    if (IsDamagedOrAbsent(there)) continue;
+    RETURN_IF_ERROR(there);
+    return absl::AlreadyExistsError(absl::StrCat(
+        "cannot go on from step ", step, " in ", folder.path,
+        ", which has a checkpoint of step ", path.step,
+        "; choose another --out, or move away its checkpoints after step ",
+        step));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenPart(const std::string& path,
+                                                     Checkpoint::Part part) {
+  if (FileExists(absl::StrCat(path, "/", kManifestFile))) {
+    return Checkpoint::Open(path, part);
+  }
+  absl::StatusOr<std::unique_ptr<Checkpoint>> latest =
+      Latest(path + "/checkpoints", part);
+  if (absl::IsNotFound(latest.status())) {
+    return absl::NotFoundError(
+        absl::StrCat(path, ": neither a checkpoint (no ", kManifestFile,
+                     ") nor the folder of a run with checkpoints"));
+  }
+  return latest;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(
+    const std::string& path) {
+  return OpenPart(path, Checkpoint::Part::kEverything);
+}
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenModel(const std::string& path) {
+  const auto has = [&](absl::string_view name) {
+    return FileExists(absl::StrCat(path, "/", name));
+  };
+  if (has(kModelFile) && !has(kManifestFile)) {
+    return Checkpoint::OpenModelFolder(path);
+  }
+  return OpenPart(path, Checkpoint::Part::kModel);
+}
+
+absl::StatusOr<RunFolder> OpenRunFolder(const std::string& path,
+                                        absl::string_view resume, bool writes) {
+  RunFolder folder{.path = path};
+  if (writes && FileExists(path)) RETURN_IF_ERROR(Lock(&folder));
+  RETURN_IF_ERROR(RefuseConfigOfNoRun(folder));
+  if (resume == "never") {
+    if (HoldsRun(folder)) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          path,
+          " already holds a run, which is never overwritten; choose "
+          "another --out, or go on with it by --resume=auto"));
+    }
+    return folder;
+  }
+  if (resume != "auto") {
+    ASSIGN_OR_RETURN(folder.resume_from, OpenCheckpoint(UserPath(resume)));
+    RETURN_IF_ERROR(RefuseNewerCheckpoints(folder));
+    return folder;
+  }
+  absl::StatusOr<std::unique_ptr<Checkpoint>> latest =
+      Latest(folder.checkpoints(), Checkpoint::Part::kEverything);
+  if (latest.ok()) {
+    folder.resume_from = *std::move(latest);
+  } else if (!absl::IsNotFound(latest.status())) {
+    return latest.status();
+  }
+  return folder;
+}
+
+absl::Status CreateRunFolder(RunFolder* folder) {
+  if (folder->lock.has_value()) return absl::OkStatus();
+  RETURN_IF_ERROR(MakeDirectories(folder->path));
+  RETURN_IF_ERROR(Lock(folder));
+  if (!HoldsRun(*folder)) return RefuseConfigOfNoRun(*folder);
+  return absl::FailedPreconditionError(absl::StrCat(
+      folder->path,
+      " was trained by another process after this one had started; go on "
+      "with it by --resume=auto or choose another --out"));
+}
+
+}  // namespace tessera

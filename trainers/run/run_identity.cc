@@ -1,0 +1,150 @@
+#include "trainers/run/run_identity.h"
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/text_proto.h"
+#include "google/protobuf/text_format.h"
+#include "google/protobuf/util/message_differencer.h"
+
+namespace tessera {
+namespace {
+
+constexpr char kFingerprint[] = "data_fingerprint";
+constexpr char kOrder[] = "data_order";
+
+// What the order of the training sequences depends on, by config field.
+nlohmann::json DataOrder(const RunConfig& config) {
+  return {{"training.seed", config.training().seed()},
+          {"model.context_length", config.model().context_length()},
+          {"data.shuffle", config.data().shuffle()}};
+}
+
+// What the checkpoint's config says of its model; nothing if this program does
+// not read that config, whose tensors' shapes are checked in any case.
+std::optional<ModelShape> ShapeOf(const Checkpoint& checkpoint) {
+  RunConfig trained;
+  if (!google::protobuf::TextFormat::ParseFromString(checkpoint.config_text(),
+                                                     &trained)) {
+    return std::nullopt;
+  }
+  return ModelShape::FromConfig(trained.model());
+}
+
+template <typename Value>
+absl::Status CheckSame(const Checkpoint& checkpoint, absl::string_view field,
+                       Value is, Value was) {
+  if (is == was) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("model.", field, " is ", is, ", but ", checkpoint.folder(),
+                   " was trained with ", was,
+                   ", and its weights are valid only with that value; set "
+                   "model.",
+                   field, "=", was));
+}
+
+}  // namespace
+
+void AddDataIdentity(const Session& session, nlohmann::json* state) {
+  (*state)[kFingerprint] = session.data().fingerprint;
+  (*state)[kOrder] = DataOrder(session.plan().config);
+}
+
+absl::Status CheckSameStep(const Checkpoint& checkpoint) {
+  JsonFields fields = StateFields(checkpoint);
+  const int64_t step = fields.Count("step");
+  RETURN_IF_ERROR(fields.status());
+  if (step == checkpoint.step()) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat(checkpoint.folder(), "/", kManifestFile, " is of step ",
+                   checkpoint.step(), ", ", kStateFile, " beside it of step ",
+                   step, ": one of them is damaged"));
+}
+
+absl::StatusOr<int64_t> SamplesOf(const Checkpoint& checkpoint) {
+  // No step takes more than training.batch_size can say.
+  constexpr int64_t kLargestBatch = std::numeric_limits<int32_t>::max();
+  const int64_t most = checkpoint.step() > JsonFields::kMost / kLargestBatch
+                           ? JsonFields::kMost
+                           : checkpoint.step() * kLargestBatch;
+  JsonFields fields = StateFields(checkpoint);
+  const int64_t samples = fields.Count("samples", most);
+  RETURN_IF_ERROR(fields.status());
+  return samples;
+}
+
+absl::Status CheckSameData(const Checkpoint& checkpoint,
+                           const Session& session) {
+  JsonFields fields = StateFields(checkpoint);
+  const uint64_t fingerprint = fields.Unsigned(kFingerprint);
+  JsonFields trained = fields.Object(kOrder);
+  const nlohmann::json order = DataOrder(session.plan().config);
+  for (const auto& [field, value] : order.items()) {
+    const nlohmann::json was = value.is_boolean()
+                                   ? nlohmann::json(trained.Flag(field))
+                                   : nlohmann::json(trained.Count(field));
+    RETURN_IF_ERROR(fields.status());
+    if (was != value) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          field, " is ", value.dump(), ", but ", checkpoint.folder(),
+          " was trained with ", was.dump(),
+          ", and the order of its data depends on it: tokens would be lost or "
+          "doubled. Set ",
+          field, "=", was.dump()));
+    }
+  }
+  if (fingerprint != session.data().fingerprint) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        checkpoint.folder(), " was trained on other data than the ",
+        session.data().train->description(),
+        "; resume with the data it was made with, split by the "
+        "same data.validation_fraction"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSameModel(const Checkpoint& checkpoint,
+                            const ModelConfig& model) {
+  RETURN_IF_ERROR(CheckSameHeads(checkpoint, model));
+  const std::optional<ModelShape> before = ShapeOf(checkpoint);
+  if (!before.has_value()) return absl::OkStatus();
+  const ModelShape now = ModelShape::FromConfig(model);
+  RETURN_IF_ERROR(
+      CheckSame(checkpoint, "rope_theta", now.rope_theta, before->rope_theta));
+  return CheckSame(checkpoint, "norm_eps", now.norm_eps, before->norm_eps);
+}
+
+absl::Status CheckSameHeads(const Checkpoint& checkpoint,
+                            const ModelConfig& model) {
+  const std::optional<ModelShape> before = ShapeOf(checkpoint);
+  if (!before.has_value()) return absl::OkStatus();
+  const ModelShape now = ModelShape::FromConfig(model);
+  const auto name = [](RopeLayout layout) -> absl::string_view {
+    return layout == RopeLayout::kHalved ? "HALVED" : "INTERLEAVED";
+  };
+  RETURN_IF_ERROR(CheckSame(checkpoint, "num_heads", now.heads, before->heads));
+  RETURN_IF_ERROR(
+      CheckSame(checkpoint, "num_kv_heads", now.kv_heads, before->kv_heads));
+  return CheckSame(checkpoint, "rope_layout", name(now.rope_layout),
+                   name(before->rope_layout));
+}
+
+std::string ConfigChanges(const Checkpoint& checkpoint,
+                          const RunConfig& config) {
+  using google::protobuf::TextFormat;
+  RunConfig before, after;  // both with their defaults written out
+  std::string changes;
+  if (!TextFormat::ParseFromString(checkpoint.config_text(), &before) ||
+      !TextFormat::ParseFromString(PrintWithDefaults(config), &after)) {
+    return changes;
+  }
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.ReportDifferencesToString(&changes);
+  differencer.Compare(before, after);
+  return changes;
+}
+
+}  // namespace tessera

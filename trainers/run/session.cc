@@ -1,0 +1,110 @@
+#include "trainers/run/session.h"
+
+#include <ATen/Context.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
+#include "trainers/config/config_loader.h"
+
+namespace tessera {
+namespace {
+
+// Large enough for NCCL to reach its bandwidth, small enough that a bucket's
+// reduction starts early once reductions overlap with backward.
+constexpr int64_t kBucketBytes = int64_t{64} << 20;
+
+// Once, before the first product: the switches are the process's.
+void ConfigureLibTorch(const RunPlan& plan) {
+  plan.precision.ApplyToLibTorch();
+  at::manual_seed(static_cast<uint64_t>(plan.config.training().seed()));
+  at::globalContext().setDeterministicAlgorithms(
+      plan.config.training().deterministic(), /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+}
+
+LossScalerOptions ScalerOptions(const LossScalerConfig& config) {
+  return {.initial_scale = config.initial_scale(),
+          .growth_factor = config.growth_factor(),
+          .backoff_factor = config.backoff_factor(),
+          .growth_interval_steps = config.growth_interval_steps()};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Create(
+    const RunConfig& config, const SessionOptions& options) {
+  ASSIGN_OR_RETURN(const WorldInfo world, WorldFromEnvironment());
+  ASSIGN_OR_RETURN(RunPlan plan, PlanRun(config, world));
+  return Create(std::move(plan), options);
+}
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Create(
+    RunPlan plan, const SessionOptions& options) {
+  std::unique_ptr<Session> session(new Session(std::move(plan)));
+  const RunPlan& made = session->plan_;
+  ASSIGN_OR_RETURN(session->group_,
+                   ProcessGroup::Create(made.world, made.device.device));
+  RETURN_IF_ERROR(session->group_->AgreeOn(
+      "the config's hash", std::stoull(ConfigHash(made.config), nullptr, 16)));
+  RETURN_IF_ERROR(session->OpenData(options));
+  RETURN_IF_ERROR(session->group_->AgreeOn("the training data's fingerprint",
+                                           session->data_.fingerprint));
+  RETURN_IF_ERROR(ExplainOutOfMemory(session->plan_, StatusFromTorchOr([&] {
+                                       ConfigureLibTorch(session->plan_);
+                                       return session->BuildStep(options);
+                                     })));
+  return session;
+}
+
+absl::Status Session::OpenData(const SessionOptions& options) {
+  const TrainingConfig& training = plan_.config.training();
+  ASSIGN_OR_RETURN(
+      data_, CreateDataset(plan_.config.data(),
+                           {.context_length = plan_.shape.context,
+                            .vocab_size = plan_.shape.vocab,
+                            .seed = static_cast<uint64_t>(training.seed()),
+                            .progress = options.progress}));
+  const BatchRequest share{.global_batch = training.batch_size(),
+                           .rank = plan_.world.rank,
+                           .world_size = plan_.world.world_size,
+                           .micro_batches = training.micro_batches()};
+  train_loader_ = std::make_unique<BatchLoader>(data_.train.get(), share,
+                                                plan_.device.device);
+  if (data_.validation != nullptr) {
+    validation_loader_ = std::make_unique<BatchLoader>(
+        data_.validation.get(), share, plan_.device.device);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::BuildStep(const SessionOptions& options) {
+  const OptimizerConfig& config = plan_.config.optimizer();
+  ASSIGN_OR_RETURN(learning_rates_, LearningRateSchedule::Create(
+                                        config.schedule(), config.adamw().lr(),
+                                        plan_.config.training().steps()));
+  ASSIGN_OR_RETURN(parameters_, MakeParameters(plan_));
+  ASSIGN_OR_RETURN(optimizer_,
+                   AdamW::Create(config, *parameters_, plan_.precision));
+  if (plan_.precision.scales_loss()) {
+    scaler_ = std::make_unique<LossScaler>(
+        ScalerOptions(plan_.config.precision().loss_scaler()),
+        plan_.device.device);
+  }
+  step_ = std::make_unique<TrainStep>(TrainStep::Parts{
+      .plan = plan_.step.get(),
+      .parameters = parameters_.get(),
+      .optimizer = optimizer_.get(),
+      .group = group_.get(),
+      .scaler = scaler_.get(),
+      .clip_norm = config.has_clip_norm() ? std::optional(config.clip_norm())
+                                          : std::nullopt,
+      .bucket_bytes = kBucketBytes,
+      .phases = options.phases});
+  return absl::OkStatus();
+}
+
+}  // namespace tessera

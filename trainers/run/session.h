@@ -1,0 +1,77 @@
+#ifndef TRAINERS_RUN_SESSION_H_
+#define TRAINERS_RUN_SESSION_H_
+
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "framework/base/phase_observer.h"
+#include "framework/data/dataset.h"
+#include "framework/dist/process_group.h"
+#include "framework/optim/adamw.h"
+#include "framework/optim/learning_rate_schedule.h"
+#include "framework/precision/loss_scaler.h"
+#include "trainers/plan/run_plan.h"
+#include "trainers/run/batch_loader.h"
+#include "trainers/run/train_step.h"
+#include "trainers/run/training_state.h"
+
+namespace tessera {
+
+struct SessionOptions {
+  PhaseObserver* phases = nullptr;  // outlives the session
+  ProgressSink progress;            // of preparing data; may be empty
+};
+
+// Everything that a run trains with, made from its config: the plan, the
+// process group, the data, the model, the optimizer and the step over them.
+// Training, benches and tests all get theirs here, so that nothing is measured
+// that training does not run.
+class Session {
+ public:
+  // Collective over the ranks of the environment.
+  static absl::StatusOr<std::unique_ptr<Session>> Create(
+      const RunConfig& config, const SessionOptions& options);
+  // The same for a plan made before.
+  static absl::StatusOr<std::unique_ptr<Session>> Create(
+      RunPlan plan, const SessionOptions& options);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  const RunPlan& plan() const { return plan_; }
+  ProcessGroup& group() { return *group_; }
+  const Dataset& data() const { return data_; }
+  const BatchLoader& train_loader() const { return *train_loader_; }
+  // Null where the data holds nothing out.
+  const BatchLoader* validation_loader() const {
+    return validation_loader_.get();
+  }
+  TrainStep& step() { return *step_; }
+  // Of step t = 0, 1, ...
+  double LearningRate(int64_t t) const {
+    return learning_rates_->LearningRate(t);
+  }
+  LossScaler* scaler() { return scaler_.get(); }
+  TrainingState state() {
+    return {parameters_.get(), optimizer_.get(), scaler_.get()};
+  }
+
+ private:
+  explicit Session(RunPlan plan) : plan_(std::move(plan)) {}
+  absl::Status OpenData(const SessionOptions& options);
+  absl::Status BuildStep(const SessionOptions& options);
+
+  RunPlan plan_;
+  std::unique_ptr<ProcessGroup> group_;
+  Dataset data_;
+  std::unique_ptr<BatchLoader> train_loader_, validation_loader_;
+  std::optional<LearningRateSchedule> learning_rates_;
+  std::unique_ptr<ParameterStore> parameters_;
+  std::unique_ptr<AdamW> optimizer_;
+  std::unique_ptr<LossScaler> scaler_;
+  std::unique_ptr<TrainStep> step_;
+};
+
+}  // namespace tessera
+
+#endif  // TRAINERS_RUN_SESSION_H_

@@ -1,0 +1,69 @@
+#include "trainers/run/stop_signal.h"
+
+#include <time.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kNanosecondsPerSecond = 1'000'000'000;
+
+// Atomics, since signals may arrive on several threads at once; lock-free ones
+// may be used in a handler.
+std::atomic<int> received_signal = 0;
+std::atomic<int64_t> first_urgent = 0;  // SIGINT or SIGTERM; 0: none so far
+static_assert(std::atomic<int>::is_always_lock_free &&
+              std::atomic<int64_t>::is_always_lock_free);
+
+int64_t MonotonicNanoseconds() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * kNanosecondsPerSecond + now.tv_nsec;
+}
+
+// Calls only what is async-signal-safe.
+void Receive(int signo) {
+  int none = 0;
+  received_signal.compare_exchange_strong(none, signo);
+  if (signo != SIGINT && signo != SIGTERM) return;
+  const int64_t now = MonotonicNanoseconds();
+  int64_t first = 0;
+  if (first_urgent.compare_exchange_strong(first, now)) return;
+  if (now - first < kNanosecondsPerSecond) return;
+  struct sigaction action = {};
+  action.sa_handler = SIG_DFL;
+  sigaction(signo, &action, nullptr);
+  raise(signo);  // delivered when this handler returns
+}
+
+}  // namespace
+
+StopSignal::StopSignal() {
+  received_signal = 0;
+  first_urgent = 0;
+  struct sigaction action = {};
+  action.sa_handler = Receive;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (size_t i = 0; i < kStopSignals.size(); ++i) {
+    sigaction(kStopSignals[i], nullptr, &earlier_[i]);
+    // Only SIGHUP: a shell's background jobs ignore SIGINT, yet are stopped by
+    // it here.
+    if (kStopSignals[i] == SIGHUP && earlier_[i].sa_handler == SIG_IGN) {
+      continue;
+    }
+    sigaction(kStopSignals[i], &action, nullptr);
+  }
+}
+
+StopSignal::~StopSignal() {
+  for (size_t i = 0; i < kStopSignals.size(); ++i) {
+    sigaction(kStopSignals[i], &earlier_[i], nullptr);
+  }
+}
+
+int StopSignal::received() const { return received_signal; }
+
+}  // namespace tessera

@@ -1,0 +1,206 @@
+#include "trainers/run/train_step.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
+#include "framework/optim/gradient_norm.h"
+
+namespace tessera {
+namespace {
+
+at::Tensor DeviceScalar(const ParameterStore& parameters,
+                        at::ScalarType dtype = at::kFloat, double value = 0) {
+  return at::full({1}, value,
+                  at::dtype(dtype).device(parameters.options().device));
+}
+
+// For training and evaluation; undefined where neither has one.
+at::Tensor MakeArena(const StepPlan& plan, const ParameterStore& parameters) {
+  const int64_t bytes = std::max(plan.train_lifetimes.arena_bytes,
+                                 plan.evaluate_lifetimes.arena_bytes);
+  if (bytes == 0) return {};
+  return at::empty({bytes},
+                   at::dtype(at::kByte).device(parameters.options().device));
+}
+
+}  // namespace
+
+TrainStep::TrainStep(const Parts& parts)
+    : parts_(parts),
+      metrics_{DeviceScalar(*parts.parameters, parts.plan->reduction),
+               DeviceScalar(*parts.parameters, parts.plan->reduction)},
+      loss_weight_(DeviceScalar(*parts.parameters, parts.plan->reduction)),
+      loss_scale_(DeviceScalar(*parts.parameters, at::kFloat, 1)),
+      seed_gradient_(
+          DeviceScalar(*parts.parameters,
+                       parts.plan->train.values[parts.plan->train.loss_gradient]
+                           .type.dtype)),
+      lr_(DeviceScalar(*parts.parameters)),
+      arena_(MakeArena(*parts.plan, *parts.parameters)),
+      train_(parts.plan->train, parts.plan->train_lifetimes, *parts.parameters,
+             parts.phases, {.arena = arena_}) {
+  SetNextStep(0);
+  const LossProgram& loss = parts.plan->loss;
+  const std::vector<int64_t>& shape = loss.program.info(loss.ids).type.shape;
+  for (int m = 0; m < parts.plan->micro_batches; ++m) {
+    const auto options =
+        at::dtype(at::kLong).device(parts.parameters->options().device);
+    batch_.push_back({at::zeros(shape, options), at::zeros(shape, options)});
+  }
+  if (parts_.scaler == nullptr) {
+    skip_ = [this](const at::Tensor& nonfinite) {
+      return latch_->Update(NotFinite(metrics_.loss).logical_or_(nonfinite));
+    };
+    return;
+  }
+  loss_scale_ = parts_.scaler->scale();
+  inverse_loss_scale_ = parts_.scaler->inverse_scale();
+  skip_ = [this](const at::Tensor& nonfinite) {
+    const at::Tensor hopeless =
+        NotFinite(metrics_.loss)
+            .logical_or_(parts_.scaler->at_floor().logical_and_(nonfinite));
+    parts_.scaler->Update(nonfinite);
+    return latch_->Update(hopeless).logical_or(nonfinite);
+  };
+}
+
+void TrainStep::SetNextStep(int64_t step) {
+  latch_ = std::make_unique<NonFiniteLatch>(
+      step, parts_.parameters->options().device);
+}
+
+absl::Status TrainStep::Run(const StepBatch& batch, double lr) {
+  RETURN_IF_ERROR(Prepare(batch, lr));
+  return Launch();
+}
+
+absl::Status TrainStep::Prepare(const StepBatch& batch, double lr) {
+  return StatusFromTorch([&] {
+    CopyBatch(batch);
+    lr_.fill_(lr);
+  });
+}
+
+absl::Status TrainStep::Launch() {
+  RETURN_IF_ERROR(StatusFromTorch([&] { RunForwardBackward(); }));
+  PhaseScope scope(parts_.phases, "optimizer");
+  RETURN_IF_ERROR(Reduce());
+  RETURN_IF_ERROR(Clip());
+  return Update();
+}
+
+absl::Status TrainStep::ForwardBackward(const StepBatch& batch) {
+  return StatusFromTorch([&] {
+    CopyBatch(batch);
+    RunForwardBackward();
+  });
+}
+
+absl::Status TrainStep::ComputeGradients(const StepBatch& batch) {
+  RETURN_IF_ERROR(ForwardBackward(batch));
+  return Reduce();
+}
+
+absl::Status TrainStep::Forward(const StepBatch& batch) {
+  return StatusFromTorch([&] {
+    CopyBatch(batch);
+    RunForward();
+    metrics_.loss.div_(static_cast<double>(batch.valid_targets));
+  });
+}
+
+void TrainStep::CopyBatch(const StepBatch& batch) {
+  for (size_t m = 0; m < batch_.size(); ++m) {
+    const MicroBatch& from = batch.micro_batches[m];
+    batch_[m].ids_bs.copy_(from.ids_bs, /*non_blocking=*/true);
+    batch_[m].targets_bs.copy_(from.targets_bs, /*non_blocking=*/true);
+  }
+  loss_weight_.fill_(1.0 / static_cast<double>(batch.valid_targets));
+}
+
+void TrainStep::RunForward() {
+  PhaseScope scope(parts_.phases, "forward");
+  const StepPlan& plan = *parts_.plan;
+  if (evaluate_ == nullptr) {
+    evaluate_ = std::make_unique<Executor>(
+        plan.evaluate, plan.evaluate_lifetimes, *parts_.parameters,
+        parts_.phases, SharedMemory{.arena = arena_, .constants = &train_});
+  }
+  metrics_.loss.zero_();
+  for (const MicroBatch& micro_batch : batch_) {
+    evaluate_->SetInput(plan.loss.ids, micro_batch.ids_bs);
+    evaluate_->SetInput(plan.loss.targets, micro_batch.targets_bs);
+    evaluate_->RunForward();
+    metrics_.loss.add_(evaluate_->Get(plan.loss.loss));
+  }
+}
+
+void TrainStep::RunForwardBackward() {
+  const StepPlan& plan = *parts_.plan;
+  at::mul_out(seed_gradient_, loss_weight_, loss_scale_);
+  metrics_.loss.zero_();
+  train_.SetInput(plan.train.loss_gradient, seed_gradient_.squeeze(0));
+  bool accumulate = false;
+  for (const MicroBatch& micro_batch : batch_) {
+    train_.SetInput(plan.loss.ids, micro_batch.ids_bs);
+    train_.SetInput(plan.loss.targets, micro_batch.targets_bs);
+    {
+      PhaseScope scope(parts_.phases, "forward");
+      train_.RunForward();
+      metrics_.loss.addcmul_(train_.Get(plan.loss.loss).to(plan.reduction),
+                             loss_weight_);
+    }
+    if (kept_bytes_ == 0) kept_bytes_ = train_.live_bytes();
+    {
+      PhaseScope scope(parts_.phases, "backward");
+      train_.RunBackward(std::exchange(accumulate, true));
+    }
+  }
+  for (const int parameter : plan.train.without_gradient) {
+    parts_.parameters->Get(plan.loss.program.parameters()[parameter].name)
+        .grad()
+        .zero_();
+  }
+  parts_.parameters->ZeroGradientGaps();
+}
+
+absl::Status TrainStep::Reduce() {
+  RETURN_IF_ERROR(parts_.group->AllReduceInBuckets(parts_.parameters->grad(),
+                                                   parts_.bucket_bytes));
+  return parts_.group->AllReduceSum(metrics_.loss);
+}
+
+absl::Status TrainStep::Clip() {
+  return StatusFromTorchOr([&]() -> absl::Status {
+    const at::NoGradGuard no_grad;
+    ASSIGN_OR_RETURN(
+        const at::Tensor squares,
+        SumOfSquares(parts_.parameters->grad(), parts_.plan->reduction));
+    const GradientScale gradient =
+        MakeGradientScale(squares, parts_.clip_norm, inverse_loss_scale_);
+    metrics_.grad_norm.copy_(gradient.norm);
+    gradient_scale_ = gradient.scale;
+    nonfinite_ = gradient.nonfinite;
+    return absl::OkStatus();
+  });
+}
+
+absl::Status TrainStep::Update() {
+  return StatusFromTorchOr([&] {
+    const at::NoGradGuard no_grad;
+    return parts_.optimizer->Step(
+        {.lr = lr_, .grad_scale = gradient_scale_, .skip = skip_(nonfinite_)});
+  });
+}
+
+std::optional<int64_t> TrainStep::first_bad_step() const {
+  const int64_t step = latch_->first_bad_step().item<int64_t>();
+  if (step < 0) return std::nullopt;
+  return step;
+}
+
+}  // namespace tessera
