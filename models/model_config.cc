@@ -86,4 +86,24 @@ void Validate(const ModelConfig& config, Violations violations) {
   }
 }
 
+ModelShape ModelShapeOf(const ModelConfig& config) {
+  ModelShape m;
+  m.vocab = config.vocab_size();
+  m.layers = config.num_layers();
+  m.d_model = config.d_model();
+  m.heads = config.num_heads();
+  m.kv_heads =
+      config.has_num_kv_heads() ? config.num_kv_heads() : config.num_heads();
+  m.d_ff = config.d_ff();
+  m.context = config.context_length();
+  m.rope_theta = config.rope_theta();
+  m.rope_layout = config.rope_layout() == ModelConfig::HALVED
+                      ? RopeLayout::kHalved
+                      : RopeLayout::kInterleaved;
+  m.norm_eps = config.norm_eps();
+  m.tied_head = config.tied_head();
+  m.relu_squared = config.feed_forward() == ModelConfig::RELU_SQUARED;
+  return m;
+}
+
 }  // namespace tessera

@@ -3,6 +3,7 @@
 
 #include "framework/base/violations.h"
 #include "models/model_config.pb.h"
+#include "models/model_shape.h"
 
 namespace tessera {
 
@@ -10,6 +11,9 @@ namespace tessera {
 // `frozen` that need the parameters' names: TransformerParameters() checks
 // them.
 void Validate(const ModelConfig& config, Violations violations);
+
+// `config` has passed Validate().
+ModelShape ModelShapeOf(const ModelConfig& config);
 
 }  // namespace tessera
 

@@ -3,10 +3,7 @@
 
 #include <cstdint>
 
-#include "absl/types/span.h"
-#include "framework/ops/rope.h"
-#include "framework/params/parameter_store.h"
-#include "models/model_config.pb.h"
+#include "framework/ops/rope/rope_table.h"
 
 namespace tessera {
 
@@ -30,14 +27,7 @@ struct ModelShape {
 
   int64_t head_dim() const { return d_model / heads; }
   int64_t qkv_heads() const { return heads + 2 * kv_heads; }
-
-  // `config` has passed Validate().
-  static ModelShape FromConfig(const ModelConfig& config);
 };
-
-// Parameters of a block, or of several.
-int64_t CountParameters(const ParameterBlockSpec& block);
-int64_t CountParameters(absl::Span<const ParameterBlockSpec> blocks);
 
 }  // namespace tessera
 

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "framework/ops/linear.h"
+#include "framework/ops/linear/linear.h"
 #include "framework/ops/relu_squared/relu_squared.h"
-#include "framework/ops/residual.h"
-#include "framework/ops/rms_norm.h"
-#include "framework/ops/swiglu.h"
+#include "framework/ops/residual/residual.h"
+#include "framework/ops/rms_norm/rms_norm.h"
+#include "framework/ops/swiglu/swiglu.h"
 
 namespace tessera {
 namespace {

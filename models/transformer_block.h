@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "attention_backends/attention_op.h"
-#include "framework/ops/rope.h"
+#include "framework/ops/rope/rope.h"
 #include "framework/program/program.h"
 #include "models/model_shape.h"
 

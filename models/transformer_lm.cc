@@ -7,11 +7,11 @@
 
 #include "attention_backends/naive/naive_backend.h"
 #include "framework/base/status_macros.h"
-#include "framework/ops/cross_entropy.h"
-#include "framework/ops/embedding.h"
-#include "framework/ops/linear.h"
-#include "framework/ops/rms_norm.h"
-#include "framework/ops/select_token.h"
+#include "framework/ops/cross_entropy/cross_entropy.h"
+#include "framework/ops/embedding/embedding.h"
+#include "framework/ops/linear/linear.h"
+#include "framework/ops/rms_norm/rms_norm.h"
+#include "framework/ops/select_token/select_token.h"
 #include "models/transformer_block.h"
 
 namespace tessera {

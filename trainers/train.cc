@@ -15,6 +15,7 @@
 #include "framework/base/log.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/text_proto.h"
+#include "framework/cuda/cuda_build.h"
 #include "framework/cuda/device_spec.h"
 #include "framework/observe/nvtx_observer.h"
 #include "trainers/build_info.h"
@@ -92,7 +93,9 @@ absl::Status OpenInitialWeights(const CheckpointConfig& config,
 
 absl::Status Train(RunPlan plan) {
   std::unique_ptr<PhaseObserver> nvtx;
-  if (plan.config.observe().nvtx()) nvtx = CreateNvtxObserver();
+  if constexpr (kCudaBuild) {
+    if (plan.config.observe().nvtx()) nvtx = CreateNvtxObserver();
+  }
   const std::string out = OutFolder();
   const WorldInfo world = plan.world;
   ASSIGN_OR_RETURN(RunFolder folder,

@@ -14,7 +14,7 @@
 #include "framework/base/phase_observer.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
-#include "framework/ops/reference.h"
+#include "framework/precision/precision_policy.h"
 
 namespace tessera {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "c10/util/accumulate.h"
 #include "framework/base/torch_status.h"
-#include "framework/ops/reference.h"
+#include "framework/precision/precision_policy.h"
 
 namespace tessera {
 namespace {

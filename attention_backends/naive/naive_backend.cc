@@ -12,7 +12,7 @@
 #include "attention_backends/strided_product.h"
 #include "framework/base/phase_observer.h"
 #include "framework/base/torch_status.h"
-#include "framework/ops/reference.h"
+#include "framework/precision/precision_policy.h"
 
 namespace tessera {
 namespace {

@@ -1,7 +1,7 @@
 #include "attention_backends/naive/score_softmax.h"
 
 #include "ATen/ATen.h"
-#include "framework/ops/reference.h"
+#include "framework/precision/precision_policy.h"
 
 namespace tessera {
 namespace {

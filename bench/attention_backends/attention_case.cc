@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/precision/precision_config.h"
 #include "framework/precision/precision_policy.h"
 
 namespace tessera {
@@ -17,7 +18,7 @@ absl::StatusOr<DeviceInfo> OpenBenchDevice() {
   config.set_mode(PrecisionConfig::FP32);
   ASSIGN_OR_RETURN(
       const PrecisionPolicy policy,
-      PrecisionPolicy::Create(config, /*micro_batches=*/1, device.is_cuda()));
+      CreatePrecisionPolicy(config, /*micro_batches=*/1, device.is_cuda()));
   policy.ApplyToLibTorch();
   return device;
 }

@@ -1,6 +1,9 @@
 #ifndef FRAMEWORK_CHECKPOINT_CHECKPOINT_CONFIG_H_
 #define FRAMEWORK_CHECKPOINT_CHECKPOINT_CONFIG_H_
 
+#include <string>
+
+#include "absl/time/time.h"
 #include "framework/base/violations.h"
 #include "framework/checkpoint/checkpoint_config.pb.h"
 
@@ -8,6 +11,13 @@ namespace tessera {
 
 // Adds every rule of checkpoint_config.proto that `config` breaks.
 void Validate(const CheckpointConfig& config, Violations violations);
+
+// The time after which another checkpoint is due: every_minutes or its default.
+// Infinite if none is due for the time that has passed.
+absl::Duration SaveInterval(const CheckpointConfig& config);
+
+// "every 15 minutes and after the last step"
+std::string DescribeSaves(const CheckpointConfig& config);
 
 }  // namespace tessera
 

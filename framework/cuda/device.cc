@@ -16,10 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "framework/base/status_macros.h"
-#ifdef TESSERA_CUDA
-#include <ATen/cuda/CUDAContextLight.h>
-#include <cuda_runtime_api.h>
-#endif
+#include "framework/cuda/cuda_build.h"
+#include "framework/cuda/device_cuda.h"
 
 namespace tessera {
 namespace {
@@ -34,21 +32,6 @@ absl::StatusOr<int> CapabilityLimit() {
   }
   return limit;
 }
-
-#ifdef TESSERA_CUDA
-// What cudaGetDeviceCount() found: `error`, or no device.
-absl::string_view WhyNoDevice(cudaError_t error) {
-  if (error == cudaSuccess) return "no device";
-  int driver_version = 0;
-  // Without a driver CUDA calls the driver too old.
-  if (error == cudaErrorInsufficientDriver &&
-      cudaDriverGetVersion(&driver_version) == cudaSuccess &&
-      driver_version == 0) {
-    return "no NVIDIA driver is installed";
-  }
-  return cudaGetErrorString(error);
-}
-#endif
 
 // What a container may use of the host's memory (cgroups 2 and 1), if it is
 // limited.
@@ -81,51 +64,15 @@ DeviceInfo CpuDevice() {
   return info;
 }
 
-#ifdef TESSERA_CUDA
 int VisibleCudaDevices() {
-  int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+  if constexpr (kCudaBuild) return cuda::VisibleDevices();
+  return 0;
 }
 
 absl::StatusOr<DeviceInfo> OpenCudaDevice(int index,
                                           absl::string_view use_cpu) {
   RETURN_IF_ERROR(CapabilityLimit().status());
-  int count = 0;
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess || count == 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "a CUDA device was asked for, but none can be used here (",
-        WhyNoDevice(error),
-        "); check the driver and CUDA_VISIBLE_DEVICES, or use the CPU: ",
-        use_cpu));
-  }
-  if (index < 0 || index >= count) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("CUDA device ", index,
-                     " was asked for, but this machine "
-                     "has ",
-                     count, "; start at most that many ranks on it"));
-  }
-  cudaDeviceProp properties;
-  cudaGetDeviceProperties(&properties, index);
-  DeviceInfo info;
-  info.device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
-  info.name = properties.name;
-  info.compute_capability = ComputeCapability(info.device);
-  info.multiprocessors = properties.multiProcessorCount;
-  at::globalContext().lazyInitDevice(c10::kCUDA);
-  at::accelerator::setDeviceIndex(info.device.index());
-  size_t free_bytes = 0, total_bytes = 0;
-  cudaMemGetInfo(&free_bytes, &total_bytes);
-  info.free_bytes = static_cast<int64_t>(free_bytes);
-  info.total_bytes = static_cast<int64_t>(total_bytes);
-  return info;
-}
-#else
-int VisibleCudaDevices() { return 0; }
-
-absl::StatusOr<DeviceInfo> OpenCudaDevice(int index,
-                                          absl::string_view use_cpu) {
+  if constexpr (kCudaBuild) return cuda::OpenDevice(index, use_cpu);
   return absl::FailedPreconditionError(absl::StrCat(
       "CUDA device ", index,
       " was asked for, but this program was built "
@@ -133,7 +80,11 @@ absl::StatusOr<DeviceInfo> OpenCudaDevice(int index,
       "the CPU: ",
       use_cpu));
 }
-#endif
+
+std::string CudaVersion() {
+  if constexpr (kCudaBuild) return cuda::Version();
+  return "";
+}
 
 MemoryUse CurrentMemory(c10::Device device) {
   if (!device.is_cuda()) {
@@ -155,14 +106,7 @@ void ResetPeakMemory(c10::Device device) {
 int ComputeCapability(c10::Device device) {
   if (!device.is_cuda()) return 0;
   int capability = 0;
-#ifdef TESSERA_CUDA
-  int major = 0, minor = 0;
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
-                         device.index());
-  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor,
-                         device.index());
-  capability = 10 * major + minor;
-#endif
+  if constexpr (kCudaBuild) capability = cuda::ComputeCapability(device);
   static const int limit = CapabilityLimit().value_or(0);
   return std::min(capability, limit);
 }

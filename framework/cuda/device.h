@@ -27,6 +27,9 @@ struct DeviceInfo {
 // returning it to the system.
 DeviceInfo CpuDevice();
 
+// The CUDA release that this program was built with, "13.0"; empty without.
+std::string CudaVersion();
+
 // GPUs that this process may use; 0 also where none can be used.
 int VisibleCudaDevices();
 

@@ -149,11 +149,6 @@ std::string FormatProgress(const ProgressState& state, int width) {
                              : "");
 }
 
-bool WantsProgressBar(ObserveConfig::ProgressBar setting) {
-  if (setting == ObserveConfig::AUTO) return CanRedraw(STDERR_FILENO);
-  return setting == ObserveConfig::ON;
-}
-
 Console::~Console() {
   if (drawn_.empty()) return;
   std::fputs("\n", bar_);

@@ -8,7 +8,6 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "framework/observe/observe_config.pb.h"
 #include "framework/observe/step_record.h"
 
 namespace tessera {
@@ -57,10 +56,6 @@ struct ProgressState {
 // "[######>           ]  32%  320/1000  4m10s left  loss 3.2500", `width`
 // columns for the bar only; "? left" before the first step is done.
 std::string FormatProgress(const ProgressState& state, int width);
-
-// Whether to draw a bar: AUTO asks whether stderr can redraw a line
-// (terminal.h).
-bool WantsProgressBar(ObserveConfig::ProgressBar setting);
 
 // Prints a run: step lines to `out` and, below them, a bar to `terminal`. A run
 // does not need its console: when `out` cannot be written, a warning says so

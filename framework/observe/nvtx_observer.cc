@@ -4,14 +4,9 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#ifdef TESSERA_NVTX
 #include "nvtx3/nvToolsExt.h"
-#endif
 
 namespace tessera {
-
-#ifdef TESSERA_NVTX
-
 namespace {
 
 class NvtxObserver : public PhaseObserver {
@@ -28,11 +23,5 @@ class NvtxObserver : public PhaseObserver {
 std::unique_ptr<PhaseObserver> CreateNvtxObserver() {
   return std::make_unique<NvtxObserver>();
 }
-
-#else
-
-std::unique_ptr<PhaseObserver> CreateNvtxObserver() { return nullptr; }
-
-#endif
 
 }  // namespace tessera

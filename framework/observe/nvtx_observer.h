@@ -8,7 +8,8 @@
 namespace tessera {
 
 // Opens an NVTX range per phase on the thread that begins it, for Nsight
-// Systems. Null in a build without CUDA.
+// Systems. Only CUDA builds have it
+// (framework/cuda/cuda_build.h).
 std::unique_ptr<PhaseObserver> CreateNvtxObserver();
 
 }  // namespace tessera

@@ -1,6 +1,9 @@
 #include "framework/observe/observe_config.h"
 
+#include <unistd.h>
+
 #include "absl/strings/str_cat.h"
+#include "framework/base/terminal.h"
 
 namespace tessera {
 namespace {
@@ -23,6 +26,11 @@ void Validate(const ObserveConfig& config, Violations violations) {
       "peak_tflops",
       absl::StrCat("must be in [0.001, 1e9] TFLOP/s; is ", config.peak_tflops(),
                    "; remove the field to use the GPU's listed peak"));
+}
+
+bool WantsProgressBar(ObserveConfig::ProgressBar setting) {
+  if (setting == ObserveConfig::AUTO) return CanRedraw(STDERR_FILENO);
+  return setting == ObserveConfig::ON;
 }
 
 }  // namespace tessera

@@ -9,6 +9,10 @@ namespace tessera {
 // Adds every rule of observe_config.proto that `config` breaks.
 void Validate(const ObserveConfig& config, Violations violations);
 
+// Whether to draw a bar: AUTO asks whether stderr can redraw a line
+// (terminal.h).
+bool WantsProgressBar(ObserveConfig::ProgressBar setting);
+
 }  // namespace tessera
 
 #endif  // FRAMEWORK_OBSERVE_OBSERVE_CONFIG_H_

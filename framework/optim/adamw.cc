@@ -9,9 +9,10 @@
 #include "framework/base/check.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/cuda/cuda_build.h"
+#include "framework/cuda/float_type_of.h"
 #include "framework/optim/adamw_cpu.h"
-#include "framework/optim/flat_buffer_cuda.h"
-#include "framework/optim/parameter_groups.h"
+#include "framework/optim/optimizer_kernels.h"
 
 namespace tessera {
 namespace {
@@ -22,33 +23,8 @@ static_assert(kAdamWChunk == kBlockAlignment,
 // Chunks per task of a CPU thread: 32 Ki elements.
 constexpr int64_t kCpuGrain = 256;
 
-AdamWOptions MakeOptions(const AdamWConfig& config) {
-  AdamWOptions options;
-  options.beta1 = config.beta1();
-  options.beta2 = config.beta2();
-  options.eps = static_cast<float>(config.eps());
-  options.groups[0].weight_decay = static_cast<float>(config.weight_decay());
-  for (int i = 0; i < config.groups_size(); ++i) {
-    const ParameterGroupConfig& group = config.groups(i);
-    options.groups[i] = {
-        static_cast<float>(group.has_weight_decay() ? group.weight_decay()
-                                                    : config.weight_decay()),
-        static_cast<float>(group.lr_multiplier())};
-  }
-  return options;
-}
-
-absl::Status CheckConfig(const OptimizerConfig& config,
-                         const ParameterStore& store,
+absl::Status CheckDtypes(const ParameterStore& store,
                          const PrecisionPolicy& policy) {
-  if (!config.has_adamw()) {
-    return absl::InvalidArgumentError("optimizer.adamw must be given");
-  }
-  if (config.adamw().groups_size() > kMaxAdamWGroups) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "optimizer.adamw.groups: there are ", config.adamw().groups_size(),
-        "; at most ", kMaxAdamWGroups, " are supported"));
-  }
   const at::ScalarType master = store.options().master;
   const at::ScalarType state = policy[OpClass::kOptimizerState];
   if (master != state) {
@@ -72,12 +48,13 @@ const T* Scalar(const at::Tensor& tensor, const at::Tensor& like) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<AdamW>> AdamW::Create(
-    const OptimizerConfig& config, ParameterStore& store,
-    const PrecisionPolicy& policy) {
-  RETURN_IF_ERROR(CheckConfig(config, store, policy));
-  ASSIGN_OR_RETURN(std::vector<uint8_t> groups,
-                   AssignChunkGroups(config.adamw(), store));
-  std::unique_ptr<AdamW> adamw(new AdamW(store, MakeOptions(config.adamw())));
+    const AdamWOptions& options, absl::Span<const ParameterGroup> groups,
+    ParameterStore& store, const PrecisionPolicy& policy) {
+  TESSERA_CHECK(groups.size() <= kMaxAdamWGroups, "groups: ", groups.size());
+  RETURN_IF_ERROR(CheckDtypes(store, policy));
+  ASSIGN_OR_RETURN(std::vector<uint8_t> chunk_groups,
+                   AssignChunkGroups(groups, store));
+  std::unique_ptr<AdamW> adamw(new AdamW(store, options));
   RETURN_IF_ERROR(StatusFromTorch([&] {
     const at::Tensor trainable =
         store.master().narrow(0, 0, store.trainable_extent());
@@ -86,9 +63,9 @@ absl::StatusOr<std::unique_ptr<AdamW>> AdamW::Create(
     adamw->step_ = at::zeros({1}, trainable.options().dtype(at::kLong));
     adamw->prepared_ = at::zeros({sizeof(AdamWStep) / sizeof(float)},
                                  trainable.options().dtype(at::kFloat));
-    if (groups.empty()) return;
+    if (chunk_groups.empty()) return;
     adamw->chunk_groups_ =
-        at::from_blob(groups.data(), {static_cast<int64_t>(groups.size())},
+        at::from_blob(chunk_groups.data(), {static_cast<int64_t>(chunk_groups.size())},
                       at::kByte)
             .to(trainable.device(), at::kByte, /*non_blocking=*/false,
                 /*copy=*/true);
@@ -103,8 +80,10 @@ absl::Status AdamW::Step(const StepControl& control) {
                                 Scalar<bool>(control.skip, step_),
                                 step_.data_ptr<int64_t>()};
   const AdamWBuffers buffers = Buffers();
-  if (step_.is_cuda()) {
-    return UpdateAdamWOnCuda(buffers, scalars, options_, prepared_);
+  if constexpr (kCudaBuild) {
+    if (step_.is_cuda()) {
+      return cuda::UpdateAdamW(buffers, scalars, options_, prepared_);
+    }
   }
   return StepOnCpu(buffers, scalars);
 }
@@ -112,9 +91,9 @@ absl::Status AdamW::Step(const StepControl& control) {
 AdamWBuffers AdamW::Buffers() const {
   const at::Tensor& shadow = store_.shadow();
   const bool kept = shadow.defined();
-  return {FlatDtypeOf(store_.master().scalar_type()),
-          FlatDtypeOf(store_.grad().scalar_type()),
-          FlatDtypeOf((kept ? shadow : store_.master()).scalar_type()),
+  return {FloatTypeOf(store_.master().scalar_type()),
+          FloatTypeOf(store_.grad().scalar_type()),
+          FloatTypeOf((kept ? shadow : store_.master()).scalar_type()),
           store_.master().data_ptr(),
           exp_avg_.data_ptr(),
           exp_avg_sq_.data_ptr(),

@@ -7,9 +7,10 @@
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "framework/optim/adamw_math.h"
 #include "framework/optim/adamw_update.h"
-#include "framework/optim/optimizer_config.pb.h"
+#include "framework/optim/parameter_groups.h"
 #include "framework/params/parameter_store.h"
 #include "framework/precision/precision_policy.h"
 
@@ -34,12 +35,12 @@ struct StepControl {
 // weight is lost, which is that mode's known price.
 class AdamW {
  public:
-  // Allocates the moments, zero. InvalidArgument where the config's groups do
-  // not fit the store (parameter_groups.h); ResourceExhausted out of memory.
+  // Allocates the moments, zero. InvalidArgument where the groups do not fit
+  // the store (parameter_groups.h); ResourceExhausted out of memory.
   // `store` must outlive the optimizer.
   static absl::StatusOr<std::unique_ptr<AdamW>> Create(
-      const OptimizerConfig& config, ParameterStore& store,
-      const PrecisionPolicy& policy);
+      const AdamWOptions& options, absl::Span<const ParameterGroup> groups,
+      ParameterStore& store, const PrecisionPolicy& policy);
 
   AdamW(const AdamW&) = delete;
   AdamW& operator=(const AdamW&) = delete;

@@ -1,8 +1,6 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <algorithm>
 
+#include "framework/cuda/kernel.cuh"
 #include "framework/optim/adamw_kernel.h"
 
 namespace tessera {
@@ -10,27 +8,17 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// N values that one instruction loads or stores.
-template <typename T, int N>
-struct alignas(sizeof(T) * N) Vector {
-  T values[N];
-};
-
+// Elements [index N, index N + N) of a buffer of T.
 template <typename T, int N>
 __device__ __forceinline__ void Load(const void* from, int64_t index,
                                      float (&to)[N]) {
-  const auto vector = static_cast<const Vector<T, N>*>(from)[index];
-#pragma unroll
-  for (int i = 0; i < N; ++i) to[i] = static_cast<float>(vector.values[i]);
+  device::Load(static_cast<const T*>(from) + index * N, to);
 }
 
 template <typename T, int N>
 __device__ __forceinline__ void Store(const float (&from)[N], void* to,
                                       int64_t index) {
-  Vector<T, N> vector;
-#pragma unroll
-  for (int i = 0; i < N; ++i) vector.values[i] = static_cast<T>(from[i]);
-  static_cast<Vector<T, N>*>(to)[index] = vector;
+  device::Store(static_cast<T*>(to) + index * N, from);
 }
 
 __global__ void PrepareStep(const __grid_constant__ AdamWOptions options,

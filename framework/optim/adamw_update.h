@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "framework/cuda/float_type.h"
 #include "framework/optim/adamw_math.h"
 
 namespace tessera {
@@ -10,17 +11,15 @@ namespace tessera {
 // The flat buffers that an AdamW step reads and writes, for the CPU loop and
 // the kernel. No LibTorch here: nvcc reads this file.
 
-enum class FlatDtype : uint8_t { kFloat, kBFloat16, kHalf };
-
 // Elements that share a group: the store's alignment, and what a warp updates
 // at once, so that the table costs 1/128 byte per parameter.
 inline constexpr int64_t kAdamWChunk = 128;
 
 // Device pointers, 16-byte aligned, each to num_elements values.
 struct AdamWBuffers {
-  FlatDtype state;  // of master, exp_avg and exp_avg_sq
-  FlatDtype grad_dtype;
-  FlatDtype shadow_dtype;  // read where shadow is not null
+  FloatType state;  // of master, exp_avg and exp_avg_sq
+  FloatType grad_dtype;
+  FloatType shadow_dtype;  // read where shadow is not null
 
   void* master;
   void* exp_avg;
@@ -48,28 +47,28 @@ template <typename Float, typename BFloat16, typename Half, typename Visitor>
 bool VisitAdamWDtypes(const AdamWBuffers& buffers, Visitor visit) {
   const auto with_state_and_shadow = [&]<typename State, typename Shadow>() {
     switch (buffers.grad_dtype) {
-      case FlatDtype::kFloat:
+      case FloatType::kFloat:
         visit.template operator()<State, Float, Shadow>();
         break;
-      case FlatDtype::kBFloat16:
+      case FloatType::kBFloat16:
         visit.template operator()<State, BFloat16, Shadow>();
         break;
-      case FlatDtype::kHalf:
+      case FloatType::kHalf:
         visit.template operator()<State, Half, Shadow>();
         break;
     }
     return true;
   };
   const bool kept = buffers.shadow != nullptr;
-  if (buffers.state == FlatDtype::kBFloat16 && !kept) {
+  if (buffers.state == FloatType::kBFloat16 && !kept) {
     return with_state_and_shadow.template operator()<BFloat16, BFloat16>();
   }
-  if (buffers.state != FlatDtype::kFloat) return false;
+  if (buffers.state != FloatType::kFloat) return false;
   if (!kept) return with_state_and_shadow.template operator()<Float, Float>();
-  if (buffers.shadow_dtype == FlatDtype::kBFloat16) {
+  if (buffers.shadow_dtype == FloatType::kBFloat16) {
     return with_state_and_shadow.template operator()<Float, BFloat16>();
   }
-  if (buffers.shadow_dtype == FlatDtype::kHalf) {
+  if (buffers.shadow_dtype == FloatType::kHalf) {
     return with_state_and_shadow.template operator()<Float, Half>();
   }
   return false;

@@ -10,7 +10,9 @@
 
 #include "framework/base/check.h"
 #include "framework/base/status_macros.h"
-#include "framework/optim/flat_buffer_cuda.h"
+#include "framework/cuda/cuda_build.h"
+#include "framework/cuda/float_type_of.h"
+#include "framework/optim/optimizer_kernels.h"
 
 namespace tessera {
 namespace {
@@ -69,18 +71,20 @@ absl::StatusOr<at::Tensor> SumOfSquares(const at::Tensor& flat,
   TESSERA_CHECK(flat.is_contiguous(), "a flat buffer");
   if (dtype != at::kFloat) return flat.to(dtype).square_().sum({0}, true);
   at::Tensor sum = at::empty({1}, flat.options().dtype(at::kFloat));
-  if (flat.is_cuda()) {
-    RETURN_IF_ERROR(SumOfSquaresOnCuda(flat, sum));
-    return sum;
+  if constexpr (kCudaBuild) {
+    if (flat.is_cuda()) {
+      RETURN_IF_ERROR(cuda::SumOfSquares(flat, sum));
+      return sum;
+    }
   }
-  switch (FlatDtypeOf(flat.scalar_type())) {
-    case FlatDtype::kFloat:
+  switch (FloatTypeOf(flat.scalar_type())) {
+    case FloatType::kFloat:
       sum.fill_(SumOfSquaresOnCpu<float>(flat));
       break;
-    case FlatDtype::kBFloat16:
+    case FloatType::kBFloat16:
       sum.fill_(SumOfSquaresOnCpu<at::BFloat16>(flat));
       break;
-    case FlatDtype::kHalf:
+    case FloatType::kHalf:
       sum.fill_(SumOfSquaresOnCpu<at::Half>(flat));
       break;
   }

@@ -1,12 +1,14 @@
 #include "framework/optim/optimizer_config.h"
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "framework/optim/adamw_math.h"
 
 namespace tessera {
 namespace {
@@ -133,6 +135,76 @@ void Validate(const ScheduleConfig& config, Violations violations) {
   } else if (config.has_wsd()) {
     ValidateWsd(config.wsd(), violations.In("wsd"));
   }
+}
+
+int64_t WarmupSteps(const ScheduleConfig& config, int64_t total_steps) {
+  if (!config.has_warmup_ratio()) return config.warmup_steps();
+  const double steps = config.warmup_ratio() * static_cast<double>(total_steps);
+  return std::min<int64_t>(std::llround(steps), total_steps - 1);
+}
+
+absl::StatusOr<LearningRateSchedule> CreateLearningRateSchedule(
+    const ScheduleConfig& config, double peak_lr, int64_t total_steps) {
+  using Decay = LearningRateSchedule::Decay;
+  LearningRateSchedule schedule;
+  schedule.peak_lr = peak_lr;
+  const int64_t warmup_steps = WarmupSteps(config, total_steps);
+  schedule.warmup_steps = warmup_steps;
+  const int64_t after_warmup = total_steps - warmup_steps;
+  if (after_warmup < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "schedule.warmup_steps is ", warmup_steps, " but the run has only ",
+        total_steps, " steps; warm up for fewer, or train for more"));
+  }
+  schedule.decay_begin = warmup_steps;
+  const auto decay_over = [&](const auto& shape, Decay decay) {
+    schedule.decay = decay;
+    schedule.decay_steps =
+        shape.has_decay_steps() ? shape.decay_steps() : after_warmup;
+    schedule.final_ratio = shape.final_ratio();
+  };
+  if (config.has_cosine()) {
+    decay_over(config.cosine(), Decay::kCosine);
+  } else if (config.has_linear()) {
+    decay_over(config.linear(), Decay::kLinear);
+  } else if (config.has_wsd()) {
+    const WsdSchedule& wsd = config.wsd();
+    if (wsd.decay_steps() > after_warmup) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "schedule.wsd.decay_steps is ", wsd.decay_steps(), " but only ",
+          after_warmup, " steps follow the warm-up of ", warmup_steps,
+          "; shorten one of them"));
+    }
+    decay_over(
+        wsd, wsd.decay() == WsdSchedule::SQRT ? Decay::kSqrt : Decay::kLinear);
+    schedule.decay_begin = total_steps - wsd.decay_steps();
+  }
+  return schedule;
+}
+
+AdamWOptions AdamWOptionsOf(const AdamWConfig& config) {
+  AdamWOptions options;
+  options.beta1 = config.beta1();
+  options.beta2 = config.beta2();
+  options.eps = static_cast<float>(config.eps());
+  options.groups[0].weight_decay = static_cast<float>(config.weight_decay());
+  for (int i = 0; i < config.groups_size(); ++i) {
+    const ParameterGroupConfig& group = config.groups(i);
+    options.groups[i] = {
+        static_cast<float>(group.has_weight_decay() ? group.weight_decay()
+                                                    : config.weight_decay()),
+        static_cast<float>(group.lr_multiplier())};
+  }
+  return options;
+}
+
+std::vector<ParameterGroup> ParameterGroupsOf(const AdamWConfig& config) {
+  std::vector<ParameterGroup> groups;
+  for (const ParameterGroupConfig& group : config.groups()) {
+    groups.push_back({group.name(), {group.patterns().begin(),
+                                     group.patterns().end()}});
+  }
+  return groups;
 }
 
 }  // namespace tessera

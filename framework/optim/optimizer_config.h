@@ -1,17 +1,37 @@
 #ifndef FRAMEWORK_OPTIM_OPTIMIZER_CONFIG_H_
 #define FRAMEWORK_OPTIM_OPTIMIZER_CONFIG_H_
 
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
 #include "framework/base/violations.h"
+#include "framework/optim/adamw_math.h"
+#include "framework/optim/learning_rate_schedule.h"
 #include "framework/optim/optimizer_config.pb.h"
+#include "framework/optim/parameter_groups.h"
 
 namespace tessera {
 
 // Adds every rule of optimizer_config.proto that a message breaks by itself.
 // What also depends on the number of steps or on the model's parameters is
-// checked where those are known: Schedule::Create() and AdamW::Create().
+// checked where those are known: CreateLearningRateSchedule() and
+// AdamW::Create().
 void Validate(const OptimizerConfig& config, Violations violations);
 void Validate(const AdamWConfig& config, Violations violations);
 void Validate(const ScheduleConfig& config, Violations violations);
+
+// W of optimizer_config.proto in a run of `total_steps` >= 1 steps. What
+// warmup_steps says may be more than fits.
+int64_t WarmupSteps(const ScheduleConfig& config, int64_t total_steps);
+
+// InvalidArgument where the phases do not fit into `total_steps`.
+absl::StatusOr<LearningRateSchedule> CreateLearningRateSchedule(
+    const ScheduleConfig& config, double peak_lr, int64_t total_steps);
+
+// `config` has passed Validate(). The groups of both have the same order.
+AdamWOptions AdamWOptionsOf(const AdamWConfig& config);
+std::vector<ParameterGroup> ParameterGroupsOf(const AdamWConfig& config);
 
 }  // namespace tessera
 

@@ -11,17 +11,17 @@
 namespace tessera {
 namespace {
 
-bool Matches(const ParameterGroupConfig& group, const std::string& name) {
+bool Matches(const ParameterGroup& group, const std::string& name) {
   return std::any_of(
-      group.patterns().begin(), group.patterns().end(),
+      group.patterns.begin(), group.patterns.end(),
       [&](const std::string& pattern) { return NameMatches(pattern, name); });
 }
 
 // The groups that a parameter is in; one, as it should be.
-std::vector<int> GroupsOf(const AdamWConfig& config, const std::string& name) {
+std::vector<int> GroupsOf(absl::Span<const ParameterGroup> groups, const std::string& name) {
   std::vector<int> found;
-  for (int i = 0; i < config.groups_size(); ++i) {
-    if (Matches(config.groups(i), name)) found.push_back(i);
+  for (int i = 0; i < groups.size(); ++i) {
+    if (Matches(groups[i], name)) found.push_back(i);
   }
   return found;
 }
@@ -35,19 +35,19 @@ int64_t LastChunk(const ParameterSlice& slice) {
 }
 
 // A pattern without a parameter is a misspelt name.
-void CheckEachPatternMatches(const AdamWConfig& config,
+void CheckEachPatternMatches(absl::Span<const ParameterGroup> groups,
                              absl::Span<const ParameterSlice> slices,
                              const Violations& violations) {
-  for (int i = 0; i < config.groups_size(); ++i) {
-    const ParameterGroupConfig& group = config.groups(i);
-    for (int j = 0; j < group.patterns_size(); ++j) {
-      const std::string& pattern = group.patterns(j);
+  for (int i = 0; i < groups.size(); ++i) {
+    const ParameterGroup& group = groups[i];
+    for (int j = 0; j < group.patterns.size(); ++j) {
+      const std::string& pattern = group.patterns[j];
       const bool used = std::any_of(
           slices.begin(), slices.end(),
           [&](const auto& slice) { return NameMatches(pattern, slice.name); });
       violations.Check(
           used, absl::StrCat("groups[", i, "].patterns[", j, "]"),
-          absl::StrCat("pattern \"", pattern, "\" of group \"", group.name(),
+          absl::StrCat("pattern \"", pattern, "\" of group \"", group.name,
                        "\" matches no parameter; the first parameter is ",
                        slices.empty() ? "absent" : slices[0].name));
     }
@@ -56,10 +56,10 @@ void CheckEachPatternMatches(const AdamWConfig& config,
 
 // What is wrong with the groups `found` of a parameter; empty if nothing is.
 // `before`: the parameter before it and its group; null for the first.
-std::string WhatIsWrong(const AdamWConfig& config, const ParameterSlice& slice,
+std::string WhatIsWrong(absl::Span<const ParameterGroup> groups, const ParameterSlice& slice,
                         const std::vector<int>& found,
                         const ParameterSlice* before, int group_before) {
-  const auto name = [&](int group) { return config.groups(group).name(); };
+  const auto name = [&](int group) { return groups[group].name; };
   if (found.empty()) {
     return absl::StrCat("parameter ", slice.name,
                         " matches no group; add a pattern for it");
@@ -85,18 +85,18 @@ std::string WhatIsWrong(const AdamWConfig& config, const ParameterSlice& slice,
 
 }  // namespace
 
-void ValidateGroups(const AdamWConfig& config,
+void ValidateGroups(absl::Span<const ParameterGroup> groups,
                     absl::Span<const ParameterSlice> slices,
                     const Violations& violations) {
-  if (config.groups().empty()) return;
-  CheckEachPatternMatches(config, slices, violations);
+  if (groups.empty()) return;
+  CheckEachPatternMatches(groups, slices, violations);
   const ParameterSlice* before = nullptr;
   int group_before = 0;
   for (const ParameterSlice& slice : slices) {
     if (!slice.trainable) continue;
-    const std::vector<int> found = GroupsOf(config, slice.name);
+    const std::vector<int> found = GroupsOf(groups, slice.name);
     const std::string wrong =
-        WhatIsWrong(config, slice, found, before, group_before);
+        WhatIsWrong(groups, slice, found, before, group_before);
     if (!wrong.empty()) return violations.Add("groups", wrong);
     before = &slice;
     group_before = found[0];
@@ -104,11 +104,11 @@ void ValidateGroups(const AdamWConfig& config,
 }
 
 absl::StatusOr<std::vector<uint8_t>> AssignChunkGroups(
-    const AdamWConfig& config, const ParameterStore& store) {
+    absl::Span<const ParameterGroup> groups, const ParameterStore& store) {
   std::vector<uint8_t> table;
-  if (config.groups().empty()) return table;
+  if (groups.empty()) return table;
   std::vector<Violation> broken;
-  ValidateGroups(config, store.slices(),
+  ValidateGroups(groups, store.slices(),
                  Violations(&broken).In("optimizer.adamw"));
   if (!broken.empty()) {
     return absl::InvalidArgumentError(
@@ -119,7 +119,7 @@ absl::StatusOr<std::vector<uint8_t>> AssignChunkGroups(
     if (!slice.trainable) continue;
     std::fill(table.begin() + FirstChunk(slice),
               table.begin() + LastChunk(slice) + 1,
-              static_cast<uint8_t>(GroupsOf(config, slice.name)[0]));
+              static_cast<uint8_t>(GroupsOf(groups, slice.name)[0]));
   }
   return table;
 }

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "framework/optim/adamw_update.h"
+#include "framework/cuda/float_type.h"
 
 namespace tessera {
 
@@ -16,7 +16,7 @@ inline constexpr int kSumOfSquaresBlocks = 1024;
 
 // *sum = sum of values[i]^2, by two launches in stream order. `values` is
 // 16-byte aligned; `partial` is device scratch of kSumOfSquaresBlocks floats.
-cudaError_t LaunchSumOfSquares(const void* values, FlatDtype dtype,
+cudaError_t LaunchSumOfSquares(const void* values, FloatType type,
                                int64_t count, float* partial, float* sum,
                                cudaStream_t stream);
 

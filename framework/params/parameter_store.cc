@@ -133,6 +133,23 @@ std::vector<ParameterSlice> SlicesOf(const ParameterBlockSpec& block,
 
 }  // namespace
 
+int64_t CountParameters(const ParameterBlockSpec& block) {
+  int64_t count = 0;
+  for (const ParameterSpec& p : block.members) {
+    count += std::accumulate(p.shape.begin(), p.shape.end(), int64_t{1},
+                             std::multiplies<>());
+  }
+  return count;
+}
+
+int64_t CountParameters(absl::Span<const ParameterBlockSpec> blocks) {
+  int64_t count = 0;
+  for (const ParameterBlockSpec& block : blocks) {
+    count += CountParameters(block);
+  }
+  return count;
+}
+
 std::vector<int64_t> BlockShape(const ParameterBlockSpec& block) {
   std::vector<int64_t> shape = block.members.front().shape;
   for (size_t i = 1; i < block.members.size(); ++i) {

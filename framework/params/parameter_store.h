@@ -44,6 +44,10 @@ struct ParameterBlockSpec {
 // 0.
 std::vector<int64_t> BlockShape(const ParameterBlockSpec& block);
 
+// Parameters of a block, or of several.
+int64_t CountParameters(const ParameterBlockSpec& block);
+int64_t CountParameters(absl::Span<const ParameterBlockSpec> blocks);
+
 // One block of the store as the ops see it. Views into the store's buffers:
 // valid while the store lives.
 class Parameter {

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -43,17 +42,16 @@ Dtypes Pure(at::ScalarType compute) {
   return dtypes;
 }
 
-Dtypes DtypesOf(PrecisionConfig::Mode mode) {
+Dtypes DtypesOf(PrecisionMode mode) {
   switch (mode) {
-    case PrecisionConfig::BF16:
+    case PrecisionMode::kBf16:
       return Autocast(at::kBFloat16);
-    case PrecisionConfig::FP16:
+    case PrecisionMode::kFp16:
       return Autocast(at::kHalf);
-    case PrecisionConfig::BF16_PURE:
+    case PrecisionMode::kBf16Pure:
       return Pure(at::kBFloat16);
-    case PrecisionConfig::FP32:
-    case PrecisionConfig::TF32:
-    case PrecisionConfig::UNSPECIFIED:
+    case PrecisionMode::kFp32:
+    case PrecisionMode::kTf32:
       break;
   }
   return AllFloat();
@@ -71,14 +69,14 @@ absl::string_view DtypeName(at::ScalarType dtype) {
 }
 
 // The modes in the order of the table's columns.
-constexpr PrecisionConfig::Mode kModes[] = {
-    PrecisionConfig::FP32, PrecisionConfig::TF32, PrecisionConfig::BF16,
-    PrecisionConfig::FP16, PrecisionConfig::BF16_PURE};
+constexpr PrecisionMode kModes[] = {
+    PrecisionMode::kFp32, PrecisionMode::kTf32, PrecisionMode::kBf16,
+    PrecisionMode::kFp16, PrecisionMode::kBf16Pure};
 
-std::string Cell(PrecisionConfig::Mode mode, OpClass op) {
+std::string Cell(PrecisionMode mode, OpClass op) {
   const at::ScalarType dtype = DtypesOf(mode)[static_cast<int>(op)];
   const bool multiplies = op == OpClass::kMatmul || op == OpClass::kAttention;
-  if (mode == PrecisionConfig::TF32 && multiplies) return "FP32 via TF32";
+  if (mode == PrecisionMode::kTf32 && multiplies) return "FP32 via TF32";
   if (op == OpClass::kGradient && dtype != at::kFloat) {
     return absl::StrCat(DtypeName(dtype), " or FP32");
   }
@@ -123,33 +121,25 @@ absl::string_view OpClassName(OpClass op) {
   return "unknown";
 }
 
-absl::StatusOr<PrecisionPolicy> PrecisionPolicy::Create(
-    const PrecisionConfig& config, int micro_batches, bool cuda) {
-  const PrecisionConfig::Mode mode = config.mode();
-  if (mode == PrecisionConfig::UNSPECIFIED) {
-    return absl::InvalidArgumentError(
-        "precision.mode is UNSPECIFIED; choose FP32, TF32, BF16, FP16 or "
-        "BF16_PURE");
+absl::string_view PrecisionModeName(PrecisionMode mode) {
+  switch (mode) {
+    case PrecisionMode::kFp32:
+      return "FP32";
+    case PrecisionMode::kTf32:
+      return "TF32";
+    case PrecisionMode::kBf16:
+      return "BF16";
+    case PrecisionMode::kFp16:
+      return "FP16";
+    case PrecisionMode::kBf16Pure:
+      return "BF16_PURE";
   }
-  if (micro_batches < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a step of ", micro_batches, " micro-batches; it takes at least one"));
-  }
-  const bool needs_gpu =
-      mode == PrecisionConfig::TF32 || mode == PrecisionConfig::FP16;
-  if (needs_gpu && !cuda) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "precision.mode ", PrecisionConfig::Mode_Name(mode),
-        " needs a GPU's tensor cores; on a CPU use FP32, or BF16, which is "
-        "slow there but gives BF16's numbers"));
-  }
-  PrecisionPolicy policy;
-  policy.mode_ = mode;
-  policy.dtypes_ = DtypesOf(mode);
-  if (micro_batches > 1 || config.fp32_gradients()) {
-    Set(&policy.dtypes_, at::kFloat, {OpClass::kGradient});
-  }
-  return policy;
+  return "unknown";
+}
+
+PrecisionPolicy::PrecisionPolicy(PrecisionMode mode, bool fp32_gradients)
+    : mode_(mode), dtypes_(DtypesOf(mode)) {
+  if (fp32_gradients) Set(&dtypes_, at::kFloat, {OpClass::kGradient});
 }
 
 PrecisionPolicy PrecisionPolicy::Uniform(at::ScalarType dtype) {
@@ -164,10 +154,6 @@ PrecisionPolicy PrecisionPolicy::With(OpClass op, at::ScalarType dtype) const {
   return policy;
 }
 
-absl::string_view PrecisionPolicy::name() const {
-  return PrecisionConfig::Mode_Name(mode_);
-}
-
 void PrecisionPolicy::ApplyToLibTorch() const {
   at::Context& context = at::globalContext();
   context.setAllowTF32CuBLAS(allows_tf32());
@@ -179,15 +165,15 @@ void PrecisionPolicy::ApplyToLibTorch() const {
 
 std::string PrecisionTableMarkdown() {
   std::vector<std::string> header = {"op class"}, rule = {"---"};
-  for (const PrecisionConfig::Mode mode : kModes) {
-    header.push_back(PrecisionConfig::Mode_Name(mode));
+  for (const PrecisionMode mode : kModes) {
+    header.emplace_back(PrecisionModeName(mode));
     rule.push_back("---");
   }
   std::string table = absl::StrCat(Row(header), Row(rule));
   for (int i = 0; i < kNumOpClasses; ++i) {
     const auto op = static_cast<OpClass>(i);
     std::vector<std::string> cells = {std::string(OpClassName(op))};
-    for (const PrecisionConfig::Mode mode : kModes) {
+    for (const PrecisionMode mode : kModes) {
       cells.push_back(Cell(mode, op));
     }
     absl::StrAppend(&table, Row(cells));

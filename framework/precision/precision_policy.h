@@ -4,10 +4,8 @@
 #include <array>
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "c10/core/ScalarType.h"
-#include "framework/precision/precision_config.pb.h"
 
 namespace tessera {
 
@@ -31,6 +29,16 @@ inline constexpr int kNumOpClasses =
     static_cast<int>(OpClass::kOptimizerState) + 1;
 absl::string_view OpClassName(OpClass op);
 
+// What a run asks for; precision_config.proto says what each means.
+enum class PrecisionMode { kFp32, kTf32, kBf16, kFp16, kBf16Pure };
+absl::string_view PrecisionModeName(PrecisionMode mode);  // "BF16_PURE"
+
+// What work on tensors of `storage` computes and adds up in: FP64 for FP64,
+// otherwise FP32.
+inline at::ScalarType ArithmeticDtype(at::ScalarType storage) {
+  return storage == at::kDouble ? at::kDouble : at::kFloat;
+}
+
 // Which dtype each class of work uses (docs/precision.md has the table, made
 // from this class). A value, resolved once from the config.
 //
@@ -38,12 +46,10 @@ absl::string_view OpClassName(OpClass op);
 // are rounded once, when the optimizer writes them.
 class PrecisionPolicy {
  public:
-  // `micro_batches` per step: with more than one the gradient buffer is FP32,
-  // into which products add; with one it has the compute dtype, which is
-  // autocast's own rounding. InvalidArgument where `cuda` is false and the
-  // mode needs a GPU's units (TF32, FP16).
-  static absl::StatusOr<PrecisionPolicy> Create(const PrecisionConfig& config,
-                                                int micro_batches, bool cuda);
+  PrecisionPolicy() : PrecisionPolicy(PrecisionMode::kFp32) {}
+  // `fp32_gradients`: the gradient buffer, into which products add, is FP32;
+  // otherwise it has the compute dtype, which is autocast's own rounding.
+  explicit PrecisionPolicy(PrecisionMode mode, bool fp32_gradients = false);
 
   // Every class in one dtype, and the same but for one class: policies of no
   // mode, for tests and experiments.
@@ -53,18 +59,17 @@ class PrecisionPolicy {
   at::ScalarType operator[](OpClass op) const {
     return dtypes_[static_cast<int>(op)];
   }
-  PrecisionConfig::Mode mode() const { return mode_; }
-  absl::string_view name() const;
+  absl::string_view name() const { return PrecisionModeName(mode_); }
   // FP32 products may round their operands to TF32 (10 bits of mantissa).
-  bool allows_tf32() const { return mode_ == PrecisionConfig::TF32; }
-  bool scales_loss() const { return mode_ == PrecisionConfig::FP16; }
+  bool allows_tf32() const { return mode_ == PrecisionMode::kTf32; }
+  bool scales_loss() const { return mode_ == PrecisionMode::kFp16; }
 
   // Sets LibTorch's process-wide switches (TF32, reduced-precision reductions)
   // to what the policy means. Once, before the first product.
   void ApplyToLibTorch() const;
 
  private:
-  PrecisionConfig::Mode mode_ = PrecisionConfig::UNSPECIFIED;
+  PrecisionMode mode_ = PrecisionMode::kFp32;
   std::array<at::ScalarType, kNumOpClasses> dtypes_;
 };
 

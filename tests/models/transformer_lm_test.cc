@@ -13,7 +13,8 @@
 #include <vector>
 
 #include "attention_backends/backend_table.h"
-#include "framework/ops/cross_entropy.h"
+#include "framework/ops/cross_entropy/cross_entropy.h"
+#include "framework/precision/precision_config.h"
 #include "framework/program/executor.h"
 #include "framework/program/memory.h"
 #include "gmock/gmock.h"
@@ -49,7 +50,7 @@ PrecisionPolicy PolicyOf(Mode mode, bool cuda) {
   if (mode == kFp64) return PrecisionPolicy::Uniform(at::kDouble);
   PrecisionConfig config;
   config.set_mode(*mode);
-  return PrecisionPolicy::Create(config, 1, cuda).value();
+  return CreatePrecisionPolicy(config, 1, cuda).value();
 }
 
 RecomputeConfig Recompute(RecomputeConfig::Policy policy, int every = 1) {

@@ -16,7 +16,7 @@
 #include "framework/base/file.h"
 #include "framework/base/runtime_files.h"
 #include "framework/base/text_proto.h"
-#include "framework/optim/learning_rate_schedule.h"
+#include "framework/optim/optimizer_config.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -537,7 +537,7 @@ TEST_F(ConfigFilesTest, EveryOneTrainsForAnyNumberOfSteps) {
           folder_ + "/" + file, {absl::StrCat("training.steps=", steps)});
       ASSERT_TRUE(config.ok()) << config.status();
       const OptimizerConfig& optimizer = config->optimizer();
-      EXPECT_TRUE(LearningRateSchedule::Create(optimizer.schedule(),
+      EXPECT_TRUE(CreateLearningRateSchedule(optimizer.schedule(),
                                                optimizer.adamw().lr(), steps)
                       .ok())
           << file;

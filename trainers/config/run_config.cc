@@ -120,7 +120,7 @@ void ValidatePatterns(const RunConfig& config, const Violations& violations) {
   std::vector<Violation> broken;
   Validate(config.model(), Violations(&broken));
   if (!broken.empty()) return;  // without a model there are no names
-  const ModelShape shape = ModelShape::FromConfig(config.model());
+  const ModelShape shape = ModelShapeOf(config.model());
   std::vector<std::string> frozen;
   for (int i = 0; i < config.model().frozen_size(); ++i) {
     const absl::Status status =
@@ -129,9 +129,7 @@ void ValidatePatterns(const RunConfig& config, const Violations& violations) {
                      absl::StripPrefix(status.message(), "model.frozen "));
     if (status.ok()) frozen.push_back(config.model().frozen(i));
   }
-  const AdamWConfig& adamw = config.optimizer().adamw();
-  if (adamw.groups().empty()) return;
-  ValidateGroups(adamw, PlaceParameters(*LmParameters(shape, frozen))->slices,
+  ValidateGroups(ParameterGroupsOf(config.optimizer().adamw()), PlaceParameters(*LmParameters(shape, frozen))->slices,
                  violations.In("optimizer.adamw"));
 }
 

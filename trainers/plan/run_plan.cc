@@ -8,6 +8,8 @@
 #include "attention_backends/backend_table.h"
 #include "framework/base/status_macros.h"
 #include "framework/observe/format.h"
+#include "framework/precision/precision_config.h"
+#include "models/model_config.h"
 #include "trainers/plan/memory_plan.h"
 
 namespace tessera {
@@ -80,10 +82,10 @@ absl::StatusOr<RunPlan> BeginPlan(
     ASSIGN_OR_RETURN(plan.device, OpenDevice(config.training(), world));
   }
   ASSIGN_OR_RETURN(plan.precision,
-                   PrecisionPolicy::Create(config.precision(),
+                   CreatePrecisionPolicy(config.precision(),
                                            config.training().micro_batches(),
                                            plan.device.is_cuda()));
-  plan.shape = ModelShape::FromConfig(config.model());
+  plan.shape = ModelShapeOf(config.model());
   return plan;
 }
 

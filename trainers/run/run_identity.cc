@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/text_proto.h"
+#include "models/model_config.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
 
@@ -31,7 +32,7 @@ std::optional<ModelShape> ShapeOf(const Checkpoint& checkpoint) {
                                                      &trained)) {
     return std::nullopt;
   }
-  return ModelShape::FromConfig(trained.model());
+  return ModelShapeOf(trained.model());
 }
 
 template <typename Value>
@@ -111,7 +112,7 @@ absl::Status CheckSameModel(const Checkpoint& checkpoint,
   RETURN_IF_ERROR(CheckSameHeads(checkpoint, model));
   const std::optional<ModelShape> before = ShapeOf(checkpoint);
   if (!before.has_value()) return absl::OkStatus();
-  const ModelShape now = ModelShape::FromConfig(model);
+  const ModelShape now = ModelShapeOf(model);
   RETURN_IF_ERROR(
       CheckSame(checkpoint, "rope_theta", now.rope_theta, before->rope_theta));
   return CheckSame(checkpoint, "norm_eps", now.norm_eps, before->norm_eps);
@@ -121,7 +122,7 @@ absl::Status CheckSameHeads(const Checkpoint& checkpoint,
                             const ModelConfig& model) {
   const std::optional<ModelShape> before = ShapeOf(checkpoint);
   if (!before.has_value()) return absl::OkStatus();
-  const ModelShape now = ModelShape::FromConfig(model);
+  const ModelShape now = ModelShapeOf(model);
   const auto name = [](RopeLayout layout) -> absl::string_view {
     return layout == RopeLayout::kHalved ? "HALVED" : "INTERLEAVED";
   };

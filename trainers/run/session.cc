@@ -8,6 +8,7 @@
 
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/optim/optimizer_config.h"
 #include "trainers/config/config_loader.h"
 
 namespace tessera {
@@ -83,12 +84,12 @@ absl::Status Session::OpenData(const SessionOptions& options) {
 
 absl::Status Session::BuildStep(const SessionOptions& options) {
   const OptimizerConfig& config = plan_.config.optimizer();
-  ASSIGN_OR_RETURN(learning_rates_, LearningRateSchedule::Create(
+  ASSIGN_OR_RETURN(learning_rates_, CreateLearningRateSchedule(
                                         config.schedule(), config.adamw().lr(),
                                         plan_.config.training().steps()));
   ASSIGN_OR_RETURN(parameters_, MakeParameters(plan_));
   ASSIGN_OR_RETURN(optimizer_,
-                   AdamW::Create(config, *parameters_, plan_.precision));
+                   AdamW::Create(AdamWOptionsOf(config.adamw()), ParameterGroupsOf(config.adamw()), *parameters_, plan_.precision));
   if (plan_.precision.scales_loss()) {
     scaler_ = std::make_unique<LossScaler>(
         ScalerOptions(plan_.config.precision().loss_scaler()),

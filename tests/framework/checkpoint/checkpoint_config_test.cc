@@ -3,7 +3,6 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "framework/checkpoint/save_schedule.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "tests/testing/config_rules.h"

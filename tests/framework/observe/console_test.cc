@@ -187,11 +187,6 @@ TEST(ConsoleTest, ProgressBar) {
             "[##########] 100%  1000/1000  0s left  loss 3.2500");
 }
 
-TEST(ConsoleTest, ProgressBarSetting) {
-  EXPECT_TRUE(WantsProgressBar(ObserveConfig::ON));
-  EXPECT_FALSE(WantsProgressBar(ObserveConfig::OFF));
-}
-
 // What was written to a temporary file.
 std::string TextOf(std::FILE* file) {
   std::string text(std::ftell(file), '\0');

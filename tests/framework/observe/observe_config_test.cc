@@ -28,5 +28,10 @@ INSTANTIATE_TEST_SUITE_P(
                       ConfigRule{"peak_tflops: inf", "peak_tflops"},
                       ConfigRule{"peak_tflops: nan", "peak_tflops"}));
 
+TEST(ConsoleTest, ProgressBarSetting) {
+  EXPECT_TRUE(WantsProgressBar(ObserveConfig::ON));
+  EXPECT_FALSE(WantsProgressBar(ObserveConfig::OFF));
+}
+
 }  // namespace
 }  // namespace tessera

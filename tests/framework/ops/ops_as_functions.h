@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ATen/core/Tensor.h"
-#include "framework/ops/rope.h"
+#include "framework/ops/rope/rope.h"
 #include "framework/params/parameter_store.h"
 #include "framework/program/program.h"
 

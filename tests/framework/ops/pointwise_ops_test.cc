@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "ATen/ATen.h"
-#include "framework/ops/cross_entropy.h"
-#include "framework/ops/reference.h"
-#include "framework/ops/rope.h"
+#include "framework/ops/cross_entropy/cross_entropy.h"
+#include "framework/ops/cross_entropy/cross_entropy_kernels.h"
+#include "framework/ops/rope/rope.h"
 #include "gtest/gtest.h"
 #include "tests/framework/ops/op_test_util.h"
 #include "tests/framework/ops/ops_as_functions.h"

@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "gmock/gmock.h"
+#include "framework/optim/optimizer_config.h"
+#include "framework/precision/precision_config.h"
 #include "gtest/gtest.h"
 #include "tests/framework/optim/torch_adamw_golden.h"
 #include "tests/testing/error_budget.h"
@@ -25,11 +27,13 @@ namespace {
 using testing::BitEqual;
 using ::testing::HasSubstr;
 
-OptimizerConfig Config(const std::string& adamw) {
-  OptimizerConfig config;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
-      "adamw { " + adamw + " }", &config));
-  return config;
+absl::StatusOr<std::unique_ptr<AdamW>> CreateAdamW(
+    const std::string& text, ParameterStore& store,
+    const PrecisionPolicy& policy) {
+  AdamWConfig config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config));
+  return AdamW::Create(AdamWOptionsOf(config), ParameterGroupsOf(config), store,
+                       policy);
 }
 
 // Sizes of no round number; two members of one block that share a chunk.
@@ -62,7 +66,7 @@ struct Trainee {
     EXPECT_TRUE(PrecisionConfig::Mode_Parse(mode.precision, &value));
     precision.set_mode(value);
     const auto policy =
-        PrecisionPolicy::Create(precision, mode.micro_batches, /*cuda=*/true);
+        CreatePrecisionPolicy(precision, mode.micro_batches, /*cuda=*/true);
     EXPECT_TRUE(policy.ok()) << policy.status();
     ParameterStoreOptions options;
     options.device = device;
@@ -71,7 +75,7 @@ struct Trainee {
     options.gradient = (*policy)[OpClass::kGradient];
     auto store = ParameterStore::Create(OddBlocks(ffn_rows), options);
     EXPECT_TRUE(store.ok()) << store.status();
-    auto adamw = AdamW::Create(Config(config), **store, *policy);
+    auto adamw = CreateAdamW(config, **store, *policy);
     EXPECT_TRUE(adamw.ok()) << adamw.status();
     return {*std::move(store), *std::move(adamw)};
   }
@@ -408,9 +412,9 @@ class AdamWGroups : public ::testing::TestWithParam<BadGroups> {};
 TEST_P(AdamWGroups, AreRefusedByName) {
   auto store = ParameterStore::Create(OddBlocks(), {});
   ASSERT_TRUE(store.ok()) << store.status();
-  const auto policy = PrecisionPolicy::Create(PrecisionConfig(), 1, false);
+  const auto policy = CreatePrecisionPolicy(PrecisionConfig(), 1, false);
   const auto adamw =
-      AdamW::Create(Config("lr: 1 " + GetParam().groups), **store, *policy);
+      CreateAdamW("lr: 1 " + GetParam().groups, **store, *policy);
   EXPECT_EQ(adamw.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(adamw.status().message()),
               HasSubstr(GetParam().message));
@@ -437,8 +441,8 @@ TEST(AdamWCreate, RefusesMastersInAnotherDtypeThanItsMoments) {
   options.compute = at::kBFloat16;
   auto store = ParameterStore::Create(OddBlocks(), options);
   ASSERT_TRUE(store.ok()) << store.status();
-  const auto policy = PrecisionPolicy::Create(PrecisionConfig(), 1, false);
-  const auto adamw = AdamW::Create(Config("lr: 1"), **store, *policy);
+  const auto policy = CreatePrecisionPolicy(PrecisionConfig(), 1, false);
+  const auto adamw = CreateAdamW("lr: 1", **store, *policy);
   EXPECT_THAT(std::string(adamw.status().message()),
               HasSubstr("the store has BFloat16 and the policy FP32 Float"));
 }

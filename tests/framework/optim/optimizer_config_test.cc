@@ -127,7 +127,7 @@ TEST(OptimizerConfig, ReportsEveryBrokenRuleAtOnce) {
 
 LearningRateSchedule MakeSchedule(const std::string& text,
                                   int64_t total_steps) {
-  auto schedule = LearningRateSchedule::Create(Parse<ScheduleConfig>(text),
+  auto schedule = CreateLearningRateSchedule(Parse<ScheduleConfig>(text),
                                                /*peak_lr=*/2, total_steps);
   EXPECT_TRUE(schedule.ok()) << schedule.status();
   return *schedule;
@@ -231,7 +231,7 @@ struct UnfitCase {
 class ScheduleThatDoesNotFit : public ::testing::TestWithParam<UnfitCase> {};
 
 TEST_P(ScheduleThatDoesNotFit, IsRefused) {
-  const auto schedule = LearningRateSchedule::Create(
+  const auto schedule = CreateLearningRateSchedule(
       Parse<ScheduleConfig>(GetParam().text), 1, 10);
   EXPECT_EQ(schedule.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(schedule.status().message()),

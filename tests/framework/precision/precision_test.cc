@@ -28,7 +28,7 @@ PrecisionConfig Config(const std::string& text) {
 
 PrecisionPolicy Policy(const std::string& text, int micro_batches = 1) {
   auto policy =
-      PrecisionPolicy::Create(Config(text), micro_batches, /*cuda=*/true);
+      CreatePrecisionPolicy(Config(text), micro_batches, /*cuda=*/true);
   EXPECT_TRUE(policy.ok()) << policy.status();
   return *policy;
 }
@@ -87,16 +87,16 @@ TEST(PrecisionPolicy, AccumulatedGradientsAreFp32) {
 
 TEST(PrecisionPolicy, RefusesWhatACpuCannotDo) {
   for (const char* text : {"mode: TF32", "mode: FP16"}) {
-    const auto policy = PrecisionPolicy::Create(Config(text), 1, false);
+    const auto policy = CreatePrecisionPolicy(Config(text), 1, false);
     EXPECT_EQ(policy.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(policy.status().message()), HasSubstr("on a CPU"));
   }
   for (const char* text : {"mode: FP32", "mode: BF16", "mode: BF16_PURE"}) {
-    EXPECT_TRUE(PrecisionPolicy::Create(Config(text), 1, false).ok()) << text;
+    EXPECT_TRUE(CreatePrecisionPolicy(Config(text), 1, false).ok()) << text;
   }
   EXPECT_FALSE(
-      PrecisionPolicy::Create(Config("mode: UNSPECIFIED"), 1, true).ok());
-  EXPECT_FALSE(PrecisionPolicy::Create(Config("mode: FP32"), 0, true).ok());
+      CreatePrecisionPolicy(Config("mode: UNSPECIFIED"), 1, true).ok());
+  EXPECT_FALSE(CreatePrecisionPolicy(Config("mode: FP32"), 0, true).ok());
 }
 
 TEST(PrecisionPolicy, SetsLibTorchsSwitchesBothWays) {

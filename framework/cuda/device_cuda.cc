@@ -1,0 +1,81 @@
+#include "framework/cuda/device_cuda.h"
+
+#include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
+#include <cuda_runtime_api.h>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+namespace cuda {
+namespace {
+
+// What cudaGetDeviceCount() found: `error`, or no device.
+absl::string_view WhyNoDevice(cudaError_t error) {
+  if (error == cudaSuccess) return "no device";
+  int driver_version = 0;
+  // Without a driver CUDA calls the driver too old.
+  if (error == cudaErrorInsufficientDriver &&
+      cudaDriverGetVersion(&driver_version) == cudaSuccess &&
+      driver_version == 0) {
+    return "no NVIDIA driver is installed";
+  }
+  return cudaGetErrorString(error);
+}
+
+}  // namespace
+
+int VisibleDevices() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+absl::StatusOr<DeviceInfo> OpenDevice(int index, absl::string_view use_cpu) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "a CUDA device was asked for, but none can be used here (",
+        WhyNoDevice(error),
+        "); check the driver and CUDA_VISIBLE_DEVICES, or use the CPU: ",
+        use_cpu));
+  }
+  if (index < 0 || index >= count) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("CUDA device ", index,
+                     " was asked for, but this machine "
+                     "has ",
+                     count, "; start at most that many ranks on it"));
+  }
+  cudaDeviceProp properties;
+  cudaGetDeviceProperties(&properties, index);
+  DeviceInfo info;
+  info.device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
+  info.name = properties.name;
+  info.compute_capability = tessera::ComputeCapability(info.device);
+  info.multiprocessors = properties.multiProcessorCount;
+  at::globalContext().lazyInitDevice(c10::kCUDA);
+  at::accelerator::setDeviceIndex(info.device.index());
+  size_t free_bytes = 0, total_bytes = 0;
+  cudaMemGetInfo(&free_bytes, &total_bytes);
+  info.free_bytes = static_cast<int64_t>(free_bytes);
+  info.total_bytes = static_cast<int64_t>(total_bytes);
+  return info;
+}
+
+int ComputeCapability(c10::Device device) {
+  int major = 0, minor = 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
+                         device.index());
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor,
+                         device.index());
+  return 10 * major + minor;
+}
+
+std::string Version() {
+  return absl::StrCat(CUDART_VERSION / 1000, ".", CUDART_VERSION % 1000 / 10);
+}
+
+}  // namespace cuda
+}  // namespace tessera

@@ -1,0 +1,22 @@
+#ifndef FRAMEWORK_CUDA_DEVICE_CUDA_H_
+#define FRAMEWORK_CUDA_DEVICE_CUDA_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "framework/cuda/device.h"
+
+namespace tessera {
+namespace cuda {
+
+// What device.h's functions ask CUDA; only CUDA builds have them.
+int VisibleDevices();
+absl::StatusOr<DeviceInfo> OpenDevice(int index, absl::string_view use_cpu);
+int ComputeCapability(c10::Device device);
+std::string Version();
+
+}  // namespace cuda
+}  // namespace tessera
+
+#endif  // FRAMEWORK_CUDA_DEVICE_CUDA_H_

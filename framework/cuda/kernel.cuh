@@ -1,0 +1,146 @@
+#ifndef FRAMEWORK_CUDA_KERNEL_CUH_
+#define FRAMEWORK_CUDA_KERNEL_CUH_
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "framework/cuda/float_type.h"
+
+// What our kernels share: conversions to and from FP32, loads and stores of 16
+// bytes, sums over a warp and a thread block; and on the host the choice of an
+// instantiation.
+
+namespace tessera {
+namespace device {
+
+inline constexpr int kWarp = 32;
+inline constexpr int kMaxThreads = 512;
+
+__device__ __forceinline__ float ToFloat(float x) { return x; }
+__device__ __forceinline__ float ToFloat(__half x) { return __half2float(x); }
+__device__ __forceinline__ float ToFloat(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
+
+template <typename T>
+__device__ __forceinline__ T FromFloat(float x);
+template <>
+__device__ __forceinline__ float FromFloat(float x) {
+  return x;
+}
+template <>
+__device__ __forceinline__ __half FromFloat(float x) {
+  return __float2half_rn(x);
+}
+template <>
+__device__ __forceinline__ __nv_bfloat16 FromFloat(float x) {
+  return __float2bfloat16_rn(x);
+}
+
+// N consecutive elements that one instruction moves, at an address aligned to
+// their size.
+template <typename T, int N>
+struct alignas(N * sizeof(T)) Pack {
+  T v[N];
+};
+
+// Elements of T that one instruction moves out of N consecutive ones.
+template <typename T, int N>
+inline constexpr int kMove = std::min<int>(N, 16 / sizeof(T));
+
+template <int N, typename T>
+__device__ __forceinline__ void Load(const T* p, float (&out)[N]) {
+  constexpr int kStep = kMove<T, N>;
+#pragma unroll
+  for (int begin = 0; begin < N; begin += kStep) {
+    const auto pack = *reinterpret_cast<const Pack<T, kStep>*>(p + begin);
+#pragma unroll
+    for (int i = 0; i < kStep; ++i) out[begin + i] = ToFloat(pack.v[i]);
+  }
+}
+
+template <int N, typename T>
+__device__ __forceinline__ void Store(T* p, const float (&values)[N]) {
+  constexpr int kStep = kMove<T, N>;
+#pragma unroll
+  for (int begin = 0; begin < N; begin += kStep) {
+    Pack<T, kStep> pack;
+#pragma unroll
+    for (int i = 0; i < kStep; ++i) {
+      pack.v[i] = FromFloat<T>(values[begin + i]);
+    }
+    *reinterpret_cast<Pack<T, kStep>*>(p + begin) = pack;
+  }
+}
+
+// exp for results that are stored as T: the hardware's, whose error of some
+// 2^-21 a 16-bit T does not show.
+template <typename T>
+__device__ __forceinline__ float Exp(float x) {
+  return sizeof(T) < sizeof(float) ? __expf(x) : expf(x);
+}
+
+template <typename Sum>
+__device__ __forceinline__ Sum WarpSum(Sum x) {
+#pragma unroll
+  for (int lane = kWarp / 2; lane > 0; lane /= 2) {
+    x += __shfl_xor_sync(0xffffffff, x, lane);
+  }
+  return x;
+}
+
+// The sum over the thread block, to every thread; the same order on every run.
+// `scratch` holds kWarp numbers; blockDim.x is a multiple of kWarp. The second
+// barrier lets the next call use `scratch` again.
+template <typename Sum>
+__device__ __forceinline__ Sum BlockSum(Sum x, Sum* scratch) {
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  x = WarpSum(x);
+  if (lane == 0) scratch[warp] = x;
+  __syncthreads();
+  x = lane < blockDim.x / kWarp ? scratch[lane] : 0;
+  x = WarpSum(x);
+  __syncthreads();
+  return x;
+}
+
+}  // namespace device
+
+// Host side: which instantiation a call takes.
+
+// Elements of a type that 16 bytes hold.
+template <typename T>
+inline constexpr int kPack = 16 / sizeof(T);
+
+inline bool IsAligned(const void* p) {
+  return reinterpret_cast<uintptr_t>(p) % 16 == 0;
+}
+
+// Threads that give each at most one of `items` (or a few, in a loop), in
+// whole warps.
+inline int Threads(int64_t items, int most = device::kMaxThreads) {
+  const int64_t warps = (items + device::kWarp - 1) / device::kWarp;
+  return static_cast<int>(
+      std::clamp<int64_t>(warps * device::kWarp, device::kWarp, most));
+}
+
+// Calls fn with a value of the C++ type that `type` names.
+template <typename Fn>
+cudaError_t WithType(FloatType type, const Fn& fn) {
+  switch (type) {
+    case FloatType::kFloat:
+      return fn(float{});
+    case FloatType::kHalf:
+      return fn(__half{});
+    case FloatType::kBFloat16:
+      return fn(__nv_bfloat16{});
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_CUDA_KERNEL_CUH_

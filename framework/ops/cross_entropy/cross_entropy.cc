@@ -1,0 +1,81 @@
+#include "framework/ops/cross_entropy/cross_entropy.h"
+
+#include <memory>
+
+#include "ATen/ATen.h"
+#include "framework/base/check.h"
+#include "framework/ops/cross_entropy/cross_entropy_kernels.h"
+#include "framework/ops/kernel_choice.h"
+#include "framework/ops/rows.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kLogits = 0, kTargets = 1;  // operands
+constexpr int kLoss = 0, kLse = 1;        // results
+
+class CrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
+ public:
+  using OpWithKernels::OpWithKernels;
+
+  absl::string_view kind() const override { return "cross_entropy"; }
+
+  void Forward(const ForwardArgs& args) const override {
+    kernels().forward(RowsOf(args.operands[kLogits], vocab()),
+                      args.operands[kTargets].view({-1}), args.results[kLoss],
+                      args.results[kLse]);
+  }
+  void Backward(const BackwardArgs& args) const override {
+    kernels().backward(args.d_results[kLoss],
+                       RowsOf(args.operands[kLogits], vocab()),
+                       args.operands[kTargets].view({-1}), args.results[kLse],
+                       RowsOf(args.d_operands[kLogits].grad, vocab()));
+  }
+
+  BackwardReads ReadsInBackward(Positions) const override {
+    return {.operands = {kLogits, kTargets}, .results = {kLse}};
+  }
+  std::vector<Overwritable> GradientMayOverwrite(int) const override {
+    return {{Overwritable::What::kOperand, kLogits}};
+  }
+
+  // The loss of each row.
+  int64_t ForwardWorkspaceBytes() const override {
+    return result(kLse).bytes();
+  }
+
+  Cost ForwardCost() const override {
+    // Maximum, difference, exponential, sum.
+    return {.flops = 4.0 * static_cast<double>(operand(kLogits).numel()),
+            .bytes = ForwardBytes()};
+  }
+  Cost BackwardCost(Positions wanted) const override {
+    return {.flops = 3.0 * static_cast<double>(operand(kLogits).numel()),
+            .bytes = BackwardBytes(wanted)};
+  }
+
+ private:
+  int64_t vocab() const { return operand(kLogits).shape.back(); }
+};
+
+}  // namespace
+
+Value CrossEntropySum(ProgramBuilder& b, Value logits, Value targets) {
+  const TensorType from = b.type(logits);
+  const int64_t rows = from.numel() / from.shape.back();
+  TESSERA_CHECK(b.type(targets).dtype == at::kLong, "targets must be int64");
+  TESSERA_CHECK(b.type(targets).numel() == rows,
+                "one target for each row of logits");
+  const at::ScalarType dtype = b.dtype(OpClass::kLoss);
+  const KernelKind kind = dtype == at::kFloat
+                              ? KernelKindFor(b.target().device, from.dtype)
+                              : KernelKind::kReference;
+  // The CUDA kernel keeps each row's log-sum-exp in two parts.
+  const TensorType lse = kind == KernelKind::kCuda
+                             ? TensorType{{2, rows}, dtype}
+                             : TensorType{{rows}, dtype};
+  return b.Add(std::make_unique<CrossEntropyOp>(kind), "cross_entropy",
+               {logits, targets}, {{{}, dtype}, lse}, {"", "lse"})[0];
+}
+
+}  // namespace tessera

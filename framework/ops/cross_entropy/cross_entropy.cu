@@ -1,0 +1,142 @@
+#include <cmath>
+
+#include "framework/cuda/kernel.cuh"
+#include "framework/ops/cross_entropy/cross_entropy_launch.h"
+
+namespace tessera {
+namespace {
+
+// sum_j exp(x_j) = sum * exp(max), built up online (Milakov and Gimelshein,
+// "Online normalizer calculation for softmax", 2018): one pass over the row.
+struct ExpSum {
+  float max, sum;
+};
+
+__device__ ExpSum Empty() { return {.max = -INFINITY, .sum = 0}; }
+
+template <typename T>
+__device__ ExpSum Add(const ExpSum& a, const ExpSum& b) {
+  const float max = fmaxf(a.max, b.max);
+  // Both empty: exp(-inf - -inf) would be NaN.
+  if (max == -INFINITY) return Empty();
+  return {.max = max,
+          .sum = a.sum * device::Exp<T>(a.max - max) +
+                 b.sum * device::Exp<T>(b.max - max)};
+}
+
+template <typename T>
+__device__ ExpSum WarpAdd(ExpSum x) {
+#pragma unroll
+  for (int lane = device::kWarp / 2; lane > 0; lane /= 2) {
+    const ExpSum other = {.max = __shfl_xor_sync(0xffffffff, x.max, lane),
+                          .sum = __shfl_xor_sync(0xffffffff, x.sum, lane)};
+    x = Add<T>(x, other);
+  }
+  return x;
+}
+
+// The whole row's, to the threads of the first warp.
+template <typename T>
+__device__ ExpSum BlockAdd(ExpSum x) {
+  __shared__ ExpSum scratch[device::kWarp];
+  const int warp = threadIdx.x / device::kWarp;
+  const int lane = threadIdx.x % device::kWarp;
+  x = WarpAdd<T>(x);
+  if (lane == 0) scratch[warp] = x;
+  __syncthreads();
+  if (warp != 0) return x;
+  return WarpAdd<T>(lane < blockDim.x / device::kWarp ? scratch[lane]
+                                                      : Empty());
+}
+
+// One block per row.
+template <typename T, int N>
+__global__ void Forward(const CrossEntropyParams p) {
+  const int64_t row = blockIdx.x;
+  const T* x = static_cast<const T*>(p.logits) + row * p.vocab;
+  ExpSum total = Empty();
+  for (int64_t c = threadIdx.x * N; c < p.vocab; c += blockDim.x * N) {
+    float v[N];
+    device::Load(x + c, v);
+    ExpSum pack = {.max = v[0], .sum = 0};
+#pragma unroll
+    for (int i = 1; i < N; ++i) pack.max = fmaxf(pack.max, v[i]);
+    if (pack.max == -INFINITY) continue;
+#pragma unroll
+    for (int i = 0; i < N; ++i) pack.sum += device::Exp<T>(v[i] - pack.max);
+    total = Add<T>(total, pack);
+  }
+  total = BlockAdd<T>(total);
+  if (threadIdx.x != 0) return;
+  const float log_sum = logf(total.sum);
+  const float lse = total.max + log_sum;
+  const int64_t target = p.targets[row];
+  p.lse[row] = lse;
+  // What rounding took from that sum (Knuth's two-sum); exp(x - lse) would
+  // magnify it to several roundings of the probability.
+  const float added = lse - total.max;
+  p.lse[p.rows + row] = (total.max - (lse - added)) + (log_sum - added);
+  p.losses[row] = target < 0 ? 0 : lse - device::ToFloat(x[target]);
+}
+
+// One block per row and as many packs of columns as it has threads.
+template <typename T, int N>
+__global__ void Backward(const CrossEntropyParams p) {
+  const int64_t c = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;
+  if (c >= p.vocab) return;
+  const int64_t row = blockIdx.x;
+  const int64_t target = p.targets[row];
+  const float scale = target < 0 ? 0 : *p.dloss;
+  const float lse = p.lse[row];
+  const float rest = p.lse[p.rows + row];
+  float v[N];
+  device::Load(static_cast<const T*>(p.logits) + row * p.vocab + c, v);
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    v[i] = (device::Exp<T>((v[i] - lse) - rest) - (c + i == target ? 1 : 0)) *
+           scale;
+  }
+  device::Store(static_cast<T*>(p.dlogits) + row * p.vocab + c, v);
+}
+
+template <typename T>
+bool CanPack(const CrossEntropyParams& p) {
+  return p.vocab % kPack<T> == 0 && IsAligned(p.logits) && IsAligned(p.dlogits);
+}
+
+template <typename T, int N>
+cudaError_t LaunchForward(const CrossEntropyParams& p, cudaStream_t stream) {
+  Forward<T, N><<<p.rows, Threads(p.vocab / N), 0, stream>>>(p);
+  return cudaGetLastError();
+}
+
+template <typename T, int N>
+cudaError_t LaunchBackward(const CrossEntropyParams& p, cudaStream_t stream) {
+  const int64_t packs = p.vocab / N;
+  const int threads = Threads(packs, 256);
+  const dim3 grid(p.rows, (packs + threads - 1) / threads);
+  Backward<T, N><<<grid, threads, 0, stream>>>(p);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t LaunchCrossEntropyForward(const CrossEntropyParams& p,
+                                      cudaStream_t stream) {
+  if (p.rows == 0) return cudaSuccess;
+  return WithType(p.type, [&]<typename T>(T) {
+    return CanPack<T>(p) ? LaunchForward<T, kPack<T>>(p, stream)
+                         : LaunchForward<T, 1>(p, stream);
+  });
+}
+
+cudaError_t LaunchCrossEntropyBackward(const CrossEntropyParams& p,
+                                       cudaStream_t stream) {
+  if (p.rows == 0) return cudaSuccess;
+  return WithType(p.type, [&]<typename T>(T) {
+    return CanPack<T>(p) ? LaunchBackward<T, kPack<T>>(p, stream)
+                         : LaunchBackward<T, 1>(p, stream);
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,26 @@
+#ifndef FRAMEWORK_OPS_CROSS_ENTROPY_CROSS_ENTROPY_H_
+#define FRAMEWORK_OPS_CROSS_ENTROPY_CROSS_ENTROPY_H_
+
+#include <cstdint>
+
+#include "framework/program/program.h"
+
+namespace tessera {
+
+// A target that takes no part in the loss (padding at the end of an epoch).
+inline constexpr int64_t kIgnoredTarget = -1;
+
+// Sum over tokens of -log softmax(logits)[target], in nats. A sum, not a mean:
+// the step divides by the valid tokens of all ranks and micro-batches.
+//   logits: [..., V], any float dtype
+//   targets: [...], int64 in [0, V) or kIgnoredTarget
+//   returns a scalar
+// Arithmetic and result in the dtype of OpClass::kLoss. Backward reads logits,
+// targets and the rows' log-sum-exp:
+//   d(logits) = (softmax(logits) - onehot(target)) * d(loss),
+// in the logits' dtype; may take the logits' memory.
+Value CrossEntropySum(ProgramBuilder& b, Value logits, Value targets);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OPS_CROSS_ENTROPY_CROSS_ENTROPY_H_

@@ -1,0 +1,32 @@
+#ifndef FRAMEWORK_OPS_CROSS_ENTROPY_CROSS_ENTROPY_LAUNCH_H_
+#define FRAMEWORK_OPS_CROSS_ENTROPY_CROSS_ENTROPY_LAUNCH_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "framework/cuda/float_type.h"
+
+namespace tessera {
+
+struct CrossEntropyParams {
+  FloatType type = FloatType::kFloat;
+  int64_t rows = 0;
+  int64_t vocab = 0;
+  const void* logits = nullptr;      // [rows, V]
+  const int64_t* targets = nullptr;  // [rows]; -1 takes no part
+  // [2, rows], forward writes, backward reads: the row's logsumexp in FP32,
+  // and what is missing from it to its value before rounding.
+  float* lse = nullptr;
+  float* losses = nullptr;       // [rows]; forward writes
+  const float* dloss = nullptr;  // one element
+  void* dlogits = nullptr;       // [rows, V]; backward writes
+};
+cudaError_t LaunchCrossEntropyForward(const CrossEntropyParams& params,
+                                      cudaStream_t stream);
+cudaError_t LaunchCrossEntropyBackward(const CrossEntropyParams& params,
+                                       cudaStream_t stream);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OPS_CROSS_ENTROPY_CROSS_ENTROPY_LAUNCH_H_

@@ -1,0 +1,99 @@
+#include "framework/ops/embedding/embedding.h"
+
+#include <cstdint>
+#include <memory>
+
+#include "ATen/ATen.h"
+#include "framework/ops/rows.h"
+#include "framework/precision/precision_policy.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kIds = 0, kTable = 1;
+
+// sums[id] += row for every row of `values`, the same order on every run: one
+// thread walks the rows on a CPU, sorted segments are summed on a GPU.
+void AddRows(at::Tensor sums, const at::Tensor& ids, const at::Tensor& values) {
+  if (sums.is_cuda()) {
+    // index_put_() itself would make the host wait while it checks the ids.
+    at::_index_put_impl_(sums, {ids}, values, /*accumulate=*/true,
+                         /*unsafe=*/true);
+  } else {
+    sums.index_add_(0, ids, values);
+  }
+}
+
+class EmbeddingOp : public Op {
+ public:
+  absl::string_view kind() const override { return "embedding"; }
+  std::string kernel() const override { return "ATen"; }
+
+  void Forward(const ForwardArgs& args) const override {
+    const at::Tensor& table = args.operands[kTable];
+    at::Tensor rows = RowsOf(args.results[0], width());
+    const at::Tensor ids = args.operands[kIds].view({-1});
+    if (rows.scalar_type() == table.scalar_type()) {
+      at::index_select_out(rows, table, 0, ids);
+    } else {
+      rows.copy_(at::index_select(table, 0, ids));
+    }
+  }
+
+  void Backward(const BackwardArgs& args) const override {
+    const GradTarget& target = args.d_operands[kTable];
+    const at::Tensor ids = args.operands[kIds].view({-1});
+    const at::Tensor dx =
+        RowsOf(args.d_results[0], width()).to(ArithmeticDtype(result(0).dtype));
+    if (target.grad.scalar_type() == dx.scalar_type()) {
+      if (!target.accumulate) target.grad.zero_();
+      AddRows(target.grad, ids, dx);
+    } else {
+      const at::Tensor sums = at::zeros(target.grad.sizes(), dx.options());
+      AddRows(sums, ids, dx);
+      WriteGrad(target, sums);
+    }
+  }
+
+  BackwardReads ReadsInBackward(Positions) const override {
+    return {.operands = {kIds}};
+  }
+
+  int64_t ForwardWorkspaceBytes() const override {
+    const bool casts = result(0).dtype != operand(kTable).dtype;
+    return casts ? TensorType{result(0).shape, operand(kTable).dtype}.bytes()
+                 : 0;
+  }
+  // The sums, the rows in FP32, and the sorted ids, each with its row.
+  int64_t BackwardWorkspaceBytes(Positions) const override {
+    const at::ScalarType wide = ArithmeticDtype(result(0).dtype);
+    const int64_t rows =
+        wide == result(0).dtype ? 0 : TensorType{result(0).shape, wide}.bytes();
+    return TensorType{operand(kTable).shape, wide}.bytes() + rows +
+           4 * operand(kIds).bytes();
+  }
+
+  Cost ForwardCost() const override {
+    return {.bytes = operand(kIds).bytes() + 2 * result(0).bytes()};
+  }
+  Cost BackwardCost(Positions) const override {
+    return {.flops = static_cast<double>(result(0).numel()),
+            .bytes = operand(kIds).bytes() + result(0).bytes() +
+                     operand(kTable).bytes()};
+  }
+
+ private:
+  int64_t width() const { return operand(kTable).shape[1]; }
+};
+
+}  // namespace
+
+Value Embedding(ProgramBuilder& b, Value ids, Weight table) {
+  const Value t = b.Read(table, b.dtype(OpClass::kMasterWeights));
+  TensorType type = {b.type(ids).shape, b.dtype(OpClass::kResidual)};
+  type.shape.push_back(b.type(t).shape[1]);
+  return b.Add(std::make_unique<EmbeddingOp>(), b.ShortName(table), {ids, t},
+               {std::move(type)})[0];
+}
+
+}  // namespace tessera

@@ -1,0 +1,142 @@
+#include "framework/ops/linear/linear.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "ATen/ATen.h"
+#include "framework/base/check.h"
+#include "framework/ops/rows.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kX = 0, kWeight = 1;
+
+// c = a b, or c += a b; rounds once to c's dtype.
+void Multiply(const at::Tensor& a, const at::Tensor& b, bool accumulate,
+              at::Tensor c) {
+  if (c.scalar_type() == a.scalar_type()) {
+    if (accumulate) {
+      at::addmm_out(c, c, a, b);
+    } else {
+      at::mm_out(c, a, b);
+    }
+  } else if (a.is_cuda() && c.scalar_type() == at::kFloat) {
+    // cuBLAS reads narrow operands and keeps its FP32 sums.
+    if (accumulate) {
+      at::addmm_out(c, c, a, b, at::kFloat);
+    } else {
+      at::mm_out(c, a, b, at::kFloat);
+    }
+  } else {
+    // Products on a CPU have no result wider than their operands.
+    const at::ScalarType dtype =
+        at::promote_types(c.scalar_type(), a.scalar_type());
+    WriteGrad({c, accumulate}, at::mm(a.to(dtype), b.to(dtype)));
+  }
+}
+
+class LinearOp : public Op {
+ public:
+  // `dtype`: of the products' operands.
+  LinearOp(at::ScalarType dtype, bool cuda) : dtype_(dtype), cuda_(cuda) {}
+
+  absl::string_view kind() const override { return "linear"; }
+  std::string kernel() const override { return cuda_ ? "cuBLAS" : "BLAS"; }
+
+  void Forward(const ForwardArgs& args) const override {
+    Multiply(RowsOf(Cast(args.operands[kX]), in()),
+             Cast(args.operands[kWeight]).t(), /*accumulate=*/false,
+             RowsOf(args.results[0], out()));
+  }
+
+  void Backward(const BackwardArgs& args) const override {
+    const at::Tensor dy = Cast(RowsOf(args.d_results[0], out()));
+    // The weight's gradient first: it is the last that reads x.
+    if (const GradTarget& dw = args.d_operands[kWeight]; dw.grad.defined()) {
+      Multiply(dy.t(), RowsOf(Cast(args.operands[kX]), in()), dw.accumulate,
+               dw.grad);
+    }
+    if (const at::Tensor& dx = args.d_operands[kX].grad; dx.defined()) {
+      Multiply(dy, Cast(args.operands[kWeight]), /*accumulate=*/false,
+               RowsOf(dx, in()));
+    }
+  }
+
+  BackwardReads ReadsInBackward(Positions wanted) const override {
+    BackwardReads reads;
+    if (wanted.Has(kX)) reads.operands.Add(kWeight);
+    if (wanted.Has(kWeight)) reads.operands.Add(kX);
+    return reads;
+  }
+  bool separable() const override { return true; }
+  std::vector<Overwritable> GradientMayOverwrite(int position) const override {
+    return {{Overwritable::What::kOperand, kX}};
+  }
+
+  int64_t ForwardWorkspaceBytes() const override {
+    return CastBytes(operand(kX)) + CastBytes(operand(kWeight));
+  }
+  int64_t BackwardWorkspaceBytes(Positions wanted) const override {
+    return CastBytes(result(0)) +
+           std::max(wanted.Has(kWeight) ? CastBytes(operand(kX)) : 0,
+                    wanted.Has(kX) ? CastBytes(operand(kWeight)) : 0);
+  }
+
+  Cost ForwardCost() const override {
+    return {
+        .flops = Flops(), .bytes = ForwardBytes(), .product_flops = Flops()};
+  }
+  Cost BackwardCost(Positions wanted) const override {
+    const double flops =
+        Flops() * ((wanted.Has(kX) ? 1 : 0) + (wanted.Has(kWeight) ? 1 : 0));
+    return {
+        .flops = flops, .bytes = BackwardBytes(wanted), .product_flops = flops};
+  }
+
+ private:
+  at::Tensor Cast(const at::Tensor& t) const {
+    return t.scalar_type() == dtype_ ? t : t.to(dtype_);
+  }
+  int64_t CastBytes(const TensorType& type) const {
+    return type.dtype == dtype_ ? 0 : TensorType{type.shape, dtype_}.bytes();
+  }
+  int64_t in() const { return operand(kWeight).shape[1]; }
+  int64_t out() const { return operand(kWeight).shape[0]; }
+  double Flops() const {
+    return 2.0 * static_cast<double>(operand(kX).numel()) *
+           static_cast<double>(out());
+  }
+
+  const at::ScalarType dtype_;
+  const bool cuda_;
+};
+
+}  // namespace
+
+Value Linear(ProgramBuilder& b, Value x, Weight weight,
+             const LinearOptions& options) {
+  const TensorType from = b.type(x);
+  const Value w = b.Read(weight, b.dtype(OpClass::kWeights));
+  const int64_t out = b.type(w).shape[0], in = b.type(w).shape[1];
+  TensorType to = {from.shape,
+                   options.dtype.value_or(b.dtype(OpClass::kActivation))};
+  int64_t width = 1;
+  for (int i = 0; i < (options.from_heads ? 2 : 1); ++i) {
+    width *= to.shape.back();
+    to.shape.pop_back();
+  }
+  TESSERA_CHECK(width == in, b.spec(weight).name, ": x is ", ToString(from),
+                ", the weight ", ToString(b.type(w)));
+  if (options.heads.has_value()) {
+    to.shape.push_back(*options.heads);
+    to.shape.push_back(out / *options.heads);
+  } else {
+    to.shape.push_back(out);
+  }
+  return b.Add(std::make_unique<LinearOp>(b.dtype(OpClass::kMatmul),
+                                          b.target().device.is_cuda()),
+               b.ShortName(weight), {x, w}, {std::move(to)})[0];
+}
+
+}  // namespace tessera

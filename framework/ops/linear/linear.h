@@ -1,0 +1,30 @@
+#ifndef FRAMEWORK_OPS_LINEAR_LINEAR_H_
+#define FRAMEWORK_OPS_LINEAR_LINEAR_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "framework/program/program.h"
+
+namespace tessera {
+
+// y = x W^T, a product of operands in the dtype of OpClass::kMatmul.
+//   x: [..., in], any float dtype
+//   weight: [out, in], read in that of OpClass::kWeights
+//   returns y: [..., out]
+// Backward reads x for dW and W for dx:
+//   dW = dy^T x, in the gradient buffer's dtype: an FP32 buffer accumulates
+//   products of lower-precision operands without rounding in between;
+//   dx = dy W, which may take x's memory, as dW is computed first.
+struct LinearOptions {
+  std::optional<at::ScalarType> dtype;  // of y; absent: kActivation's
+  // y: [..., heads, out / heads]; absent: [..., out].
+  std::optional<int64_t> heads;
+  bool from_heads = false;  // x: [..., heads, in / heads]
+};
+Value Linear(ProgramBuilder& b, Value x, Weight weight,
+             const LinearOptions& options = {});
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OPS_LINEAR_LINEAR_H_

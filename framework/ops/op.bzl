@@ -1,0 +1,64 @@
+"""op_with_kernels: the BUILD targets of an op that has kernels of its own."""
+
+load("@libtorch//:cuda.bzl", "if_cuda")
+load("//framework/base:vector_math.bzl", "VECTOR_MATH_COPTS")
+load("//tools/cuda:cuda_library.bzl", "cuda_library")
+load("//tools/torch:torch_cc.bzl", "torch_cc_library")
+
+def op_with_kernels(name, kernels_hdrs = []):
+    """`name` is the op, from the files of this folder.
+
+    NAME.h, NAME.cc: its builder function and its plan. NAME_kernels.h: what each
+    kind of kernels computes. NAME_reference.cc, NAME_cpu.cc, NAME_cuda.cc: the
+    kinds of framework/ops/kernel_choice.h. NAME.cu, NAME_launch.h: the CUDA
+    kernels and how they are launched.
+
+    Args:
+      name: of the op and its folder.
+      kernels_hdrs: what NAME_kernels.h includes of this folder.
+    """
+    kernels = ":" + name + "_kernels"
+    torch_cc_library(
+        name = name + "_kernels",
+        hdrs = [name + "_kernels.h"] + kernels_hdrs,
+        deps = ["//framework/program"],
+    )
+
+    # Without the precompiled header, whose options are others.
+    native.cc_library(
+        name = name + "_cpu",
+        srcs = [name + "_cpu.cc"],
+        copts = VECTOR_MATH_COPTS + ["-fopenmp"],
+        deps = [
+            kernels,
+            "//framework/base:vector_math",
+            "//framework/ops:cpu_rows",
+            "//framework/ops:rows",
+        ],
+    )
+    cuda_library(
+        name = name + "_cuda_kernels",
+        srcs = [name + ".cu"],
+        hdrs = [name + "_launch.h"],
+        deps = ["//framework/cuda:kernel"],
+    )
+    torch_cc_library(
+        name = name,
+        srcs = [
+            name + ".cc",
+            name + "_reference.cc",
+        ] + if_cuda([name + "_cuda.cc"]),
+        hdrs = [name + ".h"],
+        deps = [
+            kernels,
+            ":" + name + "_cpu",
+            "//framework/base:check",
+            "//framework/ops:kernel_choice",
+            "//framework/ops:rows",
+            "//framework/program",
+        ] + if_cuda([
+            ":" + name + "_cuda_kernels",
+            "//framework/base:torch_status",
+            "//framework/cuda:launch",
+        ]),
+    )

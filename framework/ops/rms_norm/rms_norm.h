@@ -1,0 +1,21 @@
+#ifndef FRAMEWORK_OPS_RMS_NORM_RMS_NORM_H_
+#define FRAMEWORK_OPS_RMS_NORM_RMS_NORM_H_
+
+#include "framework/program/program.h"
+
+namespace tessera {
+
+// y = x * r * g with r = (mean_C(x^2) + eps)^(-1/2), per row (Zhang and
+// Sennrich, "Root Mean Square Layer Normalization", 2019).
+//   x: [..., C], the residual's dtype
+//   gain: [C], read from its master
+//   returns y: [..., C], dtype of OpClass::kActivation
+// Statistics in the dtype of OpClass::kNormStatistics. Backward reads x, the
+// gain and r (one scalar a row); with x_hat = x r and s = dy * g:
+//   dx = r (s - x_hat mean_C(s x_hat))
+//   dg = sum over rows of dy * x_hat
+Value RmsNorm(ProgramBuilder& b, Value x, Weight gain, double eps);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OPS_RMS_NORM_RMS_NORM_H_

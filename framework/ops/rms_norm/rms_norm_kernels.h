@@ -1,0 +1,37 @@
+#ifndef FRAMEWORK_OPS_RMS_NORM_RMS_NORM_KERNELS_H_
+#define FRAMEWORK_OPS_RMS_NORM_RMS_NORM_KERNELS_H_
+
+#include <cstdint>
+
+#include "ATen/core/Tensor.h"
+#include "framework/program/op.h"
+
+namespace tessera {
+
+// RMSNorm (rms_norm.h) over the rows of contiguous tensors.
+struct RmsNormKernels {
+  // x: [..., C]; gain: [C]. Writes y, of x's shape, and r, [rows], in whose
+  // dtype everything is computed.
+  void (*forward)(const at::Tensor& x, const at::Tensor& gain, double eps,
+                  const at::Tensor& y, const at::Tensor& r);
+  // Writes dx and the gain's gradient, each unless it is undefined.
+  void (*backward)(const at::Tensor& dy, const at::Tensor& x,
+                   const at::Tensor& r, const at::Tensor& gain,
+                   const GradTarget& gain_grad, const at::Tensor& dx);
+
+  static const RmsNormKernels kReference;
+  static const RmsNormKernels kCpu;   // FP32
+  static const RmsNormKernels kCuda;  // r in FP32; x in y's dtype or FP32
+};
+
+// The gain's gradient is added up in two steps. A partial sum takes
+// kCpuRowsPerSum rows on a CPU, whatever the number of threads, so that the
+// gradient does not depend on it. On a GPU there are at most so many partial
+// sums for each multiprocessor, one a thread block: enough loads in flight, and
+// few sums.
+inline constexpr int64_t kCpuRowsPerSum = 64;
+inline constexpr int64_t kSumsPerMultiprocessor = 2;
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OPS_RMS_NORM_RMS_NORM_KERNELS_H_

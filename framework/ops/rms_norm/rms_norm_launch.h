@@ -1,0 +1,51 @@
+#ifndef FRAMEWORK_OPS_RMS_NORM_RMS_NORM_LAUNCH_H_
+#define FRAMEWORK_OPS_RMS_NORM_RMS_NORM_LAUNCH_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "framework/cuda/float_type.h"
+
+namespace tessera {
+
+struct RmsNormParams {
+  // x and dx; y and dy. Equal, or x_type is kFloat.
+  FloatType x_type = FloatType::kFloat, y_type = FloatType::kFloat;
+  int64_t rows = 0;
+  int64_t width = 0;  // C
+  float eps = 0;
+  const void* x = nullptr;      // [rows, C]
+  const float* gain = nullptr;  // [C]
+  void* y = nullptr;            // [rows, C]; forward writes
+  float* r = nullptr;           // [rows]; forward writes, backward reads
+  const void* dy = nullptr;     // [rows, C]
+  void* dx = nullptr;           // [rows, C]; backward writes
+  // [row_groups, C]; backward writes the sums of dy * x_hat over rows g,
+  // g + row_groups, ...: the gain's gradient once ColumnSums() has added them.
+  float* partial_dgain = nullptr;
+  int row_groups = 0;
+};
+// The longest row for which a block can hold its partial sums in FP32: 48 KiB
+// less the 32 floats of its reductions.
+inline constexpr int64_t kMaxRmsNormBackwardWidth = 48 * 1024 / 4 - 32;
+cudaError_t LaunchRmsNormForward(const RmsNormParams& params,
+                                 cudaStream_t stream);
+cudaError_t LaunchRmsNormBackward(const RmsNormParams& params,
+                                  cudaStream_t stream);
+
+struct ColumnSumsParams {
+  int rows = 0;
+  int64_t width = 0;
+  const float* partial = nullptr;  // [rows, width]
+  FloatType type = FloatType::kFloat;
+  bool accumulate = false;  // += instead of =
+  void* sums = nullptr;     // [width]
+};
+// Adds in an order that depends on `rows` alone.
+cudaError_t LaunchColumnSums(const ColumnSumsParams& params,
+                             cudaStream_t stream);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OPS_RMS_NORM_RMS_NORM_LAUNCH_H_

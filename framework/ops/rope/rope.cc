@@ -1,0 +1,111 @@
+#include "framework/ops/rope/rope.h"
+
+#include <memory>
+
+#include "ATen/ATen.h"
+#include "framework/base/check.h"
+#include "framework/ops/kernel_choice.h"
+#include "framework/ops/rope/rope_kernels.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kX = 0, kCos = 1, kSin = 2;
+
+class RopeOp : public OpWithKernels<RopeKernels> {
+ public:
+  RopeOp(KernelKind kind, RopeLayout layout, int64_t rotated_heads)
+      : OpWithKernels(kind), layout_(layout), rotated_heads_(rotated_heads) {}
+
+  absl::string_view kind() const override { return "rope"; }
+
+  void Forward(const ForwardArgs& args) const override {
+    RotateInto(args.operands[kX], args.operands, /*inverse=*/false,
+               args.results[0]);
+  }
+  void Backward(const BackwardArgs& args) const override {
+    RotateInto(args.d_results[0], args.operands, /*inverse=*/true,
+               args.d_operands[kX].grad);
+  }
+
+  BackwardReads ReadsInBackward(Positions) const override {
+    return {.operands = {kCos, kSin}};
+  }
+  std::optional<int> ResultMayOverwrite(int) const override { return kX; }
+  std::vector<Overwritable> GradientMayOverwrite(int) const override {
+    return {{Overwritable::What::kResultGradient, 0}};
+  }
+
+  Cost ForwardCost() const override {
+    return {.flops = Flops(), .bytes = RotatedBytes()};
+  }
+  Cost BackwardCost(Positions) const override { return ForwardCost(); }
+
+ private:
+  void RotateInto(const at::Tensor& x, absl::Span<const at::Tensor> operands,
+                  bool inverse, at::Tensor out) const {
+    if (!out.is_alias_of(x)) out.copy_(x);
+    const RopeTable table = {
+        .cos = operands[kCos], .sin = operands[kSin], .layout = layout_};
+    kernels().rotate(out, table, rotated_heads_, inverse);
+  }
+
+  // Read and written, in place.
+  int64_t RotatedBytes() const {
+    const TensorType& x = operand(kX);
+    return 2 * x.bytes() / x.shape[2] * rotated_heads_;
+  }
+  double Flops() const {
+    const TensorType& x = operand(kX);
+    return 3.0 * static_cast<double>(x.numel() / x.shape[2] * rotated_heads_);
+  }
+
+  const RopeLayout layout_;
+  const int64_t rotated_heads_;
+};
+
+}  // namespace
+
+RopeTable RopeTable::Create(int64_t positions, int64_t head_dim, double theta,
+                            RopeLayout layout, at::Device device) {
+  TESSERA_CHECK(head_dim % 2 == 0, "head_dim: ", head_dim);
+  const at::Tensor exponent =
+      at::arange(0, head_dim, 2, at::kDouble) / -static_cast<double>(head_dim);
+  const at::Tensor frequency =
+      at::pow(at::scalar_tensor(theta, at::kDouble), exponent);
+  const at::Tensor angle =
+      at::arange(positions, at::kDouble).unsqueeze(1) * frequency;
+  return {.cos = angle.cos().to(device, at::kFloat),
+          .sin = angle.sin().to(device, at::kFloat),
+          .layout = layout};
+}
+
+RopeAngles MakeRopeAngles(ProgramBuilder& b, int64_t positions,
+                          int64_t head_dim, double theta, RopeLayout layout) {
+  const auto table = [=](at::Device device) {
+    return RopeTable::Create(positions, head_dim, theta, layout, device);
+  };
+  const TensorType type = {{positions, head_dim / 2}, at::kFloat};
+  return {.cos = b.Constant("rope.cos", type,
+                            [table](at::Device d) { return table(d).cos; }),
+          .sin = b.Constant("rope.sin", type,
+                            [table](at::Device d) { return table(d).sin; }),
+          .layout = layout};
+}
+
+Value Rope(ProgramBuilder& b, Value qkv, const RopeAngles& angles,
+           int64_t rotated_heads) {
+  const TensorType type = b.type(qkv);
+  const std::vector<int64_t>& table = b.type(angles.cos).shape;
+  TESSERA_CHECK(type.shape.size() == 4, "qkv must be [B, S, heads, D]");
+  TESSERA_CHECK(type.shape[1] <= table[0], "S: ", type.shape[1],
+                "; positions in the table: ", table[0]);
+  TESSERA_CHECK(type.shape[3] == 2 * table[1], "D: ", type.shape[3]);
+  TESSERA_CHECK(rotated_heads <= type.shape[2], "heads: ", type.shape[2]);
+  return b.Add(
+      std::make_unique<RopeOp>(KernelKindFor(b.target().device, type.dtype),
+                               angles.layout, rotated_heads),
+      "rope", {qkv, angles.cos, angles.sin}, {type})[0];
+}
+
+}  // namespace tessera

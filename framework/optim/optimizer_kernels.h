@@ -1,0 +1,27 @@
+#ifndef FRAMEWORK_OPTIM_OPTIMIZER_KERNELS_H_
+#define FRAMEWORK_OPTIM_OPTIMIZER_KERNELS_H_
+
+#include "ATen/core/Tensor.h"
+#include "absl/status/status.h"
+#include "framework/optim/adamw_update.h"
+
+namespace tessera {
+namespace cuda {
+
+// The optimizer's CUDA kernels on LibTorch's current stream of the tensors'
+// device. Only CUDA builds have them (framework/cuda/cuda_build.h).
+
+// sum, FP32 [1], = the sum of flat's squares.
+absl::Status SumOfSquares(const at::Tensor& flat, const at::Tensor& sum);
+
+// `prepared`: FP32 device scratch of sizeof(AdamWStep) bytes, which also names
+// the device.
+absl::Status UpdateAdamW(const AdamWBuffers& buffers,
+                         const AdamWScalars& scalars,
+                         const AdamWOptions& options,
+                         const at::Tensor& prepared);
+
+}  // namespace cuda
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OPTIM_OPTIMIZER_KERNELS_H_
