@@ -65,8 +65,8 @@ absl::StatusOr<std::unique_ptr<AdamW>> AdamW::Create(
                                  trainable.options().dtype(at::kFloat));
     if (chunk_groups.empty()) return;
     adamw->chunk_groups_ =
-        at::from_blob(chunk_groups.data(), {static_cast<int64_t>(chunk_groups.size())},
-                      at::kByte)
+        at::from_blob(chunk_groups.data(),
+                      {static_cast<int64_t>(chunk_groups.size())}, at::kByte)
             .to(trainable.device(), at::kByte, /*non_blocking=*/false,
                 /*copy=*/true);
   }));

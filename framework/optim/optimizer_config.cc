@@ -201,8 +201,8 @@ AdamWOptions AdamWOptionsOf(const AdamWConfig& config) {
 std::vector<ParameterGroup> ParameterGroupsOf(const AdamWConfig& config) {
   std::vector<ParameterGroup> groups;
   for (const ParameterGroupConfig& group : config.groups()) {
-    groups.push_back({group.name(), {group.patterns().begin(),
-                                     group.patterns().end()}});
+    groups.push_back(
+        {group.name(), {group.patterns().begin(), group.patterns().end()}});
   }
   return groups;
 }

@@ -18,7 +18,8 @@ bool Matches(const ParameterGroup& group, const std::string& name) {
 }
 
 // The groups that a parameter is in; one, as it should be.
-std::vector<int> GroupsOf(absl::Span<const ParameterGroup> groups, const std::string& name) {
+std::vector<int> GroupsOf(absl::Span<const ParameterGroup> groups,
+                          const std::string& name) {
   std::vector<int> found;
   for (int i = 0; i < groups.size(); ++i) {
     if (Matches(groups[i], name)) found.push_back(i);
@@ -56,7 +57,8 @@ void CheckEachPatternMatches(absl::Span<const ParameterGroup> groups,
 
 // What is wrong with the groups `found` of a parameter; empty if nothing is.
 // `before`: the parameter before it and its group; null for the first.
-std::string WhatIsWrong(absl::Span<const ParameterGroup> groups, const ParameterSlice& slice,
+std::string WhatIsWrong(absl::Span<const ParameterGroup> groups,
+                        const ParameterSlice& slice,
                         const std::vector<int>& found,
                         const ParameterSlice* before, int group_before) {
   const auto name = [&](int group) { return groups[group].name; };

@@ -69,9 +69,9 @@ absl::string_view DtypeName(at::ScalarType dtype) {
 }
 
 // The modes in the order of the table's columns.
-constexpr PrecisionMode kModes[] = {
-    PrecisionMode::kFp32, PrecisionMode::kTf32, PrecisionMode::kBf16,
-    PrecisionMode::kFp16, PrecisionMode::kBf16Pure};
+constexpr PrecisionMode kModes[] = {PrecisionMode::kFp32, PrecisionMode::kTf32,
+                                    PrecisionMode::kBf16, PrecisionMode::kFp16,
+                                    PrecisionMode::kBf16Pure};
 
 std::string Cell(PrecisionMode mode, OpClass op) {
   const at::ScalarType dtype = DtypesOf(mode)[static_cast<int>(op)];

@@ -42,23 +42,12 @@ StepRow RowOf(const Schedule& schedule, const Lifetimes& lifetimes, int index,
   row.kernel = node.op->kernel();
   row.output = OutputOf(schedule, run);
   row.kept_bytes = KeptBytesOf(schedule, lifetimes, index);
-  switch (run.kind) {
-    case OpRun::Kind::kForward:
-      row.cost = node.op->ForwardCost();
-      break;
-    case OpRun::Kind::kBackward:
-      row.cost = node.op->BackwardCost(run.wanted());
-      break;
-    case OpRun::Kind::kAdd: {
-      const TensorType& type = schedule.values[run.results[0]].type;
-      row.kind = "add";
-      row.kernel = "ATen";
-      row.name = absl::StrCat("+ ", row.name);
-      row.cost = {.flops = static_cast<double>(type.numel()),
-                  .bytes = 3 * type.bytes()};
-      break;
-    }
+  if (run.kind == OpRun::Kind::kAdd) {
+    row.kind = "add";
+    row.kernel = "ATen";
+    row.name = absl::StrCat("+ ", row.name);
   }
+  row.cost = schedule.CostOf(run);
   row.seconds = RooflineSeconds(row.cost, rates);
   return row;
 }

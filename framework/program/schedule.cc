@@ -276,6 +276,20 @@ Positions OpRun::wanted() const {
   return wanted;
 }
 
+Cost Schedule::CostOf(const OpRun& run) const {
+  const Op& op = *program->ops()[run.op].op;
+  switch (run.kind) {
+    case OpRun::Kind::kForward:
+      return op.ForwardCost();
+    case OpRun::Kind::kBackward:
+      return op.BackwardCost(run.wanted());
+    case OpRun::Kind::kAdd:
+      break;
+  }
+  const TensorType& sum = values[run.results[0]].type;
+  return {.flops = static_cast<double>(sum.numel()), .bytes = 3 * sum.bytes()};
+}
+
 Schedule TrainingSchedule(const Program& program, Value loss,
                           absl::Span<const RecomputedSegment> segments) {
   Schedule schedule = Forward(program);

@@ -65,6 +65,8 @@ struct Schedule {
   std::vector<InputGradient> input_gradients;
   // Trained parameters that no run writes a gradient for; theirs is zero.
   std::vector<int> without_gradient;
+
+  Cost CostOf(const OpRun& run) const;
 };
 
 // Ops [first_op, end_op) whose results are dropped after the forward pass,

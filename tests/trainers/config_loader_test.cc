@@ -538,7 +538,7 @@ TEST_F(ConfigFilesTest, EveryOneTrainsForAnyNumberOfSteps) {
       ASSERT_TRUE(config.ok()) << config.status();
       const OptimizerConfig& optimizer = config->optimizer();
       EXPECT_TRUE(CreateLearningRateSchedule(optimizer.schedule(),
-                                               optimizer.adamw().lr(), steps)
+                                             optimizer.adamw().lr(), steps)
                       .ok())
           << file;
     }
@@ -561,7 +561,7 @@ TEST_F(ConfigFilesTest, EveryOneStartsWithItsSchemaAndItsIntent) {
   for (const std::string& file : files_) {
     const std::string text = ReadFile(folder_ + "/" + file).value();
     EXPECT_TRUE(absl::StartsWith(text,
-                                 "# proto-file: trainers/run_config.proto\n"
+                                 "# proto-file: trainers/config/run_config.proto\n"
                                  "# proto-message: tessera.RunConfig\n"
                                  "# "))
         << file;

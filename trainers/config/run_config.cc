@@ -129,7 +129,8 @@ void ValidatePatterns(const RunConfig& config, const Violations& violations) {
                      absl::StripPrefix(status.message(), "model.frozen "));
     if (status.ok()) frozen.push_back(config.model().frozen(i));
   }
-  ValidateGroups(ParameterGroupsOf(config.optimizer().adamw()), PlaceParameters(*LmParameters(shape, frozen))->slices,
+  ValidateGroups(ParameterGroupsOf(config.optimizer().adamw()),
+                 PlaceParameters(*LmParameters(shape, frozen))->slices,
                  violations.In("optimizer.adamw"));
 }
 

@@ -83,8 +83,8 @@ absl::StatusOr<RunPlan> BeginPlan(
   }
   ASSIGN_OR_RETURN(plan.precision,
                    CreatePrecisionPolicy(config.precision(),
-                                           config.training().micro_batches(),
-                                           plan.device.is_cuda()));
+                                         config.training().micro_batches(),
+                                         plan.device.is_cuda()));
   plan.shape = ModelShapeOf(config.model());
   return plan;
 }

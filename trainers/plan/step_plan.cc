@@ -88,12 +88,8 @@ absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
 double ModelFlopsPerToken(const StepPlan& plan) {
   double flops = 0;
   for (const OpRun& run : plan.train.runs) {
-    if (run.kind == OpRun::Kind::kAdd || run.phase == Phase::kRecompute)
-      continue;
-    const Op& op = *plan.loss.program.ops()[run.op].op;
-    flops += (run.kind == OpRun::Kind::kForward ? op.ForwardCost()
-                                                : op.BackwardCost(run.wanted()))
-                 .product_flops;
+    if (run.phase == Phase::kRecompute) continue;
+    flops += plan.train.CostOf(run).product_flops;
   }
   const TensorType& ids = plan.loss.program.info(plan.loss.ids).type;
   return flops / static_cast<double>(ids.numel());

@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/text_proto.h"
-#include "models/model_config.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "models/model_config.h"
 
 namespace tessera {
 namespace {

@@ -88,8 +88,9 @@ absl::Status Session::BuildStep(const SessionOptions& options) {
                                         config.schedule(), config.adamw().lr(),
                                         plan_.config.training().steps()));
   ASSIGN_OR_RETURN(parameters_, MakeParameters(plan_));
-  ASSIGN_OR_RETURN(optimizer_,
-                   AdamW::Create(AdamWOptionsOf(config.adamw()), ParameterGroupsOf(config.adamw()), *parameters_, plan_.precision));
+  ASSIGN_OR_RETURN(optimizer_, AdamW::Create(AdamWOptionsOf(config.adamw()),
+                                             ParameterGroupsOf(config.adamw()),
+                                             *parameters_, plan_.precision));
   if (plan_.precision.scales_loss()) {
     scaler_ = std::make_unique<LossScaler>(
         ScalerOptions(plan_.config.precision().loss_scaler()),

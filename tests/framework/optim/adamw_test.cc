@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "gmock/gmock.h"
 #include "framework/optim/optimizer_config.h"
 #include "framework/precision/precision_config.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/framework/optim/torch_adamw_golden.h"
 #include "tests/testing/error_budget.h"

@@ -128,7 +128,7 @@ TEST(OptimizerConfig, ReportsEveryBrokenRuleAtOnce) {
 LearningRateSchedule MakeSchedule(const std::string& text,
                                   int64_t total_steps) {
   auto schedule = CreateLearningRateSchedule(Parse<ScheduleConfig>(text),
-                                               /*peak_lr=*/2, total_steps);
+                                             /*peak_lr=*/2, total_steps);
   EXPECT_TRUE(schedule.ok()) << schedule.status();
   return *schedule;
 }
@@ -231,8 +231,8 @@ struct UnfitCase {
 class ScheduleThatDoesNotFit : public ::testing::TestWithParam<UnfitCase> {};
 
 TEST_P(ScheduleThatDoesNotFit, IsRefused) {
-  const auto schedule = CreateLearningRateSchedule(
-      Parse<ScheduleConfig>(GetParam().text), 1, 10);
+  const auto schedule =
+      CreateLearningRateSchedule(Parse<ScheduleConfig>(GetParam().text), 1, 10);
   EXPECT_EQ(schedule.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(schedule.status().message()),
               HasSubstr(GetParam().message));
