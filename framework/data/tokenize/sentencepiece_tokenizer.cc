@@ -37,8 +37,9 @@ constexpr int kOpenMode = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
 #endif
 
 absl::StatusOr<const Bridge*> OpenBridge() {
-  ASSIGN_OR_RETURN(const std::string path,
-                   FindRuntimeFile("framework/data/libtokenizer_bridge.so"));
+  ASSIGN_OR_RETURN(
+      const std::string path,
+      FindRuntimeFile("framework/data/tokenize/libtokenizer_bridge.so"));
   void* library = dlopen(path.c_str(), kOpenMode);
   if (library == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(
