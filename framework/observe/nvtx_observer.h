@@ -8,7 +8,14 @@
 namespace tessera {
 
 // Opens an NVTX range per phase on the thread that begins it, for Nsight
-// Systems. Null in a build without CUDA.
+// Systems. Null in a build without CUDA. The phases of training:
+//
+//   warmup | measurement
+//     step_7
+//       forward | backward | optimizer
+//         block_3
+//           attention
+//             scores | softmax | values
 std::unique_ptr<PhaseObserver> CreateNvtxObserver();
 
 }  // namespace tessera

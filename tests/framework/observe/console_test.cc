@@ -203,19 +203,24 @@ TEST(ConsoleTest, PlainOutputHasNoControlCharacters) {
   std::FILE* out = std::tmpfile();
   {
     Console console(out, nullptr);
-    console.Start(Description(), absl::UnixEpoch());
+    EXPECT_TRUE(console.OnTrainStart(Description()).ok());
     for (int step = 1; step <= 51; ++step) {
-      console.Progress(step, absl::UnixEpoch());
-      console.Step(Record());
+      EXPECT_TRUE(console.OnStepEnd(step).ok());
+      EXPECT_TRUE(console.OnStepLogged(Record()).ok());
     }
-    console.Eval({.step = 51, .loss = 1});
+    EXPECT_TRUE(console.OnValidationEnd({.step = 51, .loss = 1}).ok());
+    EXPECT_TRUE(console.OnSavedBytes({.step = 51, .bytes = 1}).ok());
+    EXPECT_TRUE(console.OnSample({.heading = "sample", .text = "a b"}).ok());
   }
   std::string lines;
   for (int i = 0; i < 50; ++i) lines += FormatStep(Record());
-  EXPECT_EQ(TextOf(out), absl::StrCat(FormatRunDescription(Description()),
-                                      FormatStepHeader(), lines,
-                                      FormatStepHeader(), FormatStep(Record()),
-                                      FormatEval({.step = 51, .loss = 1})));
+  EXPECT_EQ(
+      TextOf(out),
+      absl::StrCat(FormatRunDescription(Description()), FormatStepHeader(),
+                   lines, FormatStepHeader(), FormatStep(Record()),
+                   FormatEval({.step = 51, .loss = 1}),
+                   FormatSavedBytes({.step = 51, .bytes = 1}),
+                   "\n--- sample\na b\n---\n"));
   std::fclose(out);
 }
 
@@ -234,12 +239,16 @@ TEST(ConsoleTest, TheBarMakesRoomForLinesAndComesBack) {
   };
   {
     // One file for both, as on a terminal.
-    Console console(terminal, terminal);
-    console.Start(Description(), start);
-    console.Progress(100, start + absl::Seconds(10));
-    console.Progress(101, start + absl::Seconds(10.05));  // too soon to redraw
-    console.Step(Record());
-    console.Progress(1000, start + absl::Seconds(20));
+    absl::Time now = start;
+    Console console(terminal, terminal, [&] { return now; });
+    EXPECT_TRUE(console.OnTrainStart(Description()).ok());
+    now = start + absl::Seconds(10);
+    EXPECT_TRUE(console.OnStepEnd(100).ok());
+    now = start + absl::Seconds(10.05);  // too soon to redraw
+    EXPECT_TRUE(console.OnStepEnd(101).ok());
+    EXPECT_TRUE(console.OnStepLogged(Record()).ok());
+    now = start + absl::Seconds(20);
+    EXPECT_TRUE(console.OnStepEnd(1000).ok());
   }
   const std::string first = bar(100, 10, std::nullopt);
   const std::string text = TextOf(terminal);
