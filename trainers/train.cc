@@ -106,9 +106,9 @@ absl::Status Train(RunPlan plan) {
                                .progress = ConsoleProgress()};
   ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
                    Session::Create(std::move(plan), options));
-  ASSIGN_OR_RETURN(
-      std::unique_ptr<Trainer> trainer,
-      Trainer::Create(std::move(session), std::move(folder), nvtx.get()));
+  ASSIGN_OR_RETURN(std::unique_ptr<Trainer> trainer,
+                   Trainer::Create(std::move(session), std::move(folder),
+                                   {.phases = nvtx.get()}));
   const absl::Status status = trainer->Run();
   if (absl::IsCancelled(status) && world.rank == 0) {
     LogHowToResume(*trainer, out, world);

@@ -155,42 +155,51 @@ Console::~Console() {
   std::fflush(bar_);
 }
 
-void Console::Start(const RunDescription& run, absl::Time now) {
+absl::Status Console::OnTrainStart(const RunDescription& run) {
   progress_.first_step = run.first_step;
   progress_.step = run.first_step;
   progress_.steps = run.steps;
-  start_ = now;
+  start_ = clock_();
   Print(FormatRunDescription(run));
+  return absl::OkStatus();
 }
 
-void Console::Step(const StepRecord& record) {
-  if (lines_++ % kLinesPerHeader == 0) Print(FormatStepHeader());
-  Print(FormatStep(record));
-  // Shown from the next redraw on.
-  progress_.loss = record.loss;
-}
-
-void Console::Eval(const EvalRecord& record) { Print(FormatEval(record)); }
-
-void Console::SavedBytes(const SavedBytesRecord& record) {
-  Print(FormatSavedBytes(record));
-}
-
-void Console::Sample(absl::string_view heading, absl::string_view text) {
-  Print(absl::StrCat("\n--- ", heading, "\n", text, "\n---\n"));
-}
-
-void Console::Progress(int64_t step, absl::Time now) {
+absl::Status Console::OnStepEnd(int64_t step) {
+  const absl::Time now = clock_();
   progress_.step = step;
   progress_.elapsed = now - start_;
-  if (bar_ == nullptr) return;
+  if (bar_ == nullptr) return absl::OkStatus();
   const bool last = step == progress_.steps;
-  if (!last && now - last_drawn_ < kRedrawInterval) return;
+  if (!last && now - last_drawn_ < kRedrawInterval) return absl::OkStatus();
   last_drawn_ = now;
   const std::string erase = Erase(drawn_.size());
   drawn_ = FormatProgress(progress_, kBarColumns);
   absl::FPrintF(bar_, "%s%s", erase, drawn_);
   std::fflush(bar_);
+  return absl::OkStatus();
+}
+
+absl::Status Console::OnStepLogged(const StepRecord& record) {
+  if (lines_++ % kLinesPerHeader == 0) Print(FormatStepHeader());
+  Print(FormatStep(record));
+  // Shown from the next redraw on.
+  progress_.loss = record.loss;
+  return absl::OkStatus();
+}
+
+absl::Status Console::OnValidationEnd(const EvalRecord& record) {
+  Print(FormatEval(record));
+  return absl::OkStatus();
+}
+
+absl::Status Console::OnSavedBytes(const SavedBytesRecord& record) {
+  Print(FormatSavedBytes(record));
+  return absl::OkStatus();
+}
+
+absl::Status Console::OnSample(const SampleRecord& sample) {
+  Print(absl::StrCat("\n--- ", sample.heading, "\n", sample.text, "\n---\n"));
+  return absl::OkStatus();
 }
 
 void Console::Print(absl::string_view text) {

@@ -3,36 +3,20 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "framework/observe/run_description.h"
+#include "framework/observe/run_observer.h"
 #include "framework/observe/step_record.h"
 
 namespace tessera {
-
-// What a run is, for the block that is printed before its first step.
-struct RunDescription {
-  std::string build;        // "tessera 1.0.0, LibTorch 2.11.0, CUDA 13.0"
-  std::string config_hash;  // of the resolved config: "9f86d081884c7d65"
-  std::string device;       // "NVIDIA H200"
-  int world_size = 1;
-  std::string precision;  // "BF16"
-  std::string attention;  // the backend and who chose it
-  std::string data;       // "default_text, 18,203,112 tokens"
-  std::string run_folder;
-  std::string saves;  // "every 15 minutes and after the last step"
-  int64_t parameters = 0;
-  int64_t batch_size = 0;  // sequences per step, over all ranks
-  int64_t context = 0;
-  int64_t micro_batches = 1;
-  int64_t first_step = 0;  // > 0 when resumed
-  int64_t steps = 0;
-  double flops_per_token = 0;
-  std::optional<double> peak_tflops;
-  std::string memory_table;  // FormatMemoryTable(); may be empty
-};
 
 // All of these end with a newline, except FormatProgress(), and fit into 80
 // columns; only a path may be longer.
@@ -60,30 +44,33 @@ std::string FormatProgress(const ProgressState& state, int width);
 // Prints a run: step lines to `out` and, below them, a bar to `terminal`. A run
 // does not need its console: when `out` cannot be written, a warning says so
 // once (FlushConsole()).
-class Console {
+class Console : public RunObserver {
  public:
+  using Clock = std::function<absl::Time()>;
+
   // `terminal` null: no bar. Both outlive the console.
-  Console(std::FILE* out, std::FILE* terminal) : out_(out), bar_(terminal) {}
+  Console(std::FILE* out, std::FILE* terminal, Clock clock = absl::Now)
+      : out_(out), bar_(terminal), clock_(std::move(clock)) {}
   // Ends the bar's line.
-  ~Console();
+  ~Console() override;
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
-  void Start(const RunDescription& run, absl::Time now);
+  absl::Status OnTrainStart(const RunDescription& run) override;
+  // Cheap: redraws the bar at most ten times a second.
+  absl::Status OnStepEnd(int64_t step) override;
   // Prints the columns' names before the first and every 50th line.
-  void Step(const StepRecord& record);
-  void Eval(const EvalRecord& record);
-  void SavedBytes(const SavedBytesRecord& record);
-  // What the model made, under a heading such as "sample".
-  void Sample(absl::string_view heading, absl::string_view text);
-  // `step` steps are done. Cheap: redraws the bar at most ten times a second.
-  void Progress(int64_t step, absl::Time now);
+  absl::Status OnStepLogged(const StepRecord& record) override;
+  absl::Status OnValidationEnd(const EvalRecord& record) override;
+  absl::Status OnSavedBytes(const SavedBytesRecord& record) override;
+  absl::Status OnSample(const SampleRecord& sample) override;
 
  private:
   void Print(absl::string_view text);
 
   std::FILE* const out_;
   std::FILE* const bar_;
+  const Clock clock_;
   ProgressState progress_;
   absl::Time start_, last_drawn_ = absl::InfinitePast();
   std::string drawn_;  // the bar on the screen

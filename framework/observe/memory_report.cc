@@ -5,70 +5,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "framework/base/terminal.h"
 #include "framework/observe/format.h"
 
 namespace tessera {
 namespace {
 
-// What "error: " leaves of 80 columns.
-constexpr int kErrorColumns = 73;
-
 double Percent(int64_t part, int64_t whole) {
   return whole > 0 ? 100.0 * static_cast<double>(part) / whole : 0.0;
-}
-
-// The smallest number of micro-batches above today's that divides each rank's
-// share of the batch; today's where there is none.
-int64_t MoreMicroBatches(const MemoryChoices& choices) {
-  const int64_t share = choices.batch_size / choices.world_size;
-  for (int64_t n = choices.micro_batches + 1; n <= share; ++n) {
-    if (share % n == 0) return n;
-  }
-  return choices.micro_batches;
-}
-
-// What would help, the cheapest first.
-std::vector<std::string> Advice(const MemoryReport& report,
-                                const MemoryChoices& choices) {
-  std::vector<std::string> advice;
-  if (!choices.leaner_attention.empty()) {
-    advice.push_back(absl::StrCat(
-        "attention { backend: ", choices.leaner_attention,
-        " }: ", choices.attention,
-        " holds every score of every head, context x context of them"));
-  }
-  if (const int64_t more = MoreMicroBatches(choices);
-      more > choices.micro_batches) {
-    advice.push_back(absl::StrFormat(
-        "training { micro_batches: %d }: %s at a time per rank instead of %d, "
-        "the same step",
-        more,
-        FormatCountOf(choices.batch_size / choices.world_size / more,
-                      "sequence"),
-        choices.batch_size / choices.world_size / choices.micro_batches));
-  }
-  if (choices.recompute != "BLOCK") {
-    advice.push_back(
-        "recompute { policy: BLOCK }: keeps one activation per block, for "
-        "about a third more computation");
-  }
-  if (choices.precision == "FP32" || choices.precision == "TF32") {
-    advice.push_back(
-        "precision { mode: BF16 }: activations and gradients of half the size");
-  }
-  // States that do not shrink with the batch.
-  const int64_t states = report.parameters + report.shadow + report.optimizer;
-  if (choices.precision != "BF16_PURE" && 2 * states > report.total()) {
-    advice.push_back(
-        "precision { mode: BF16_PURE }: weights and moments of 2 bytes each, "
-        "at a cost in accuracy");
-  }
-  advice.push_back(absl::StrFormat(
-      "a smaller model.context_length (now %d) or training.batch_size (now "
-      "%d): another run",
-      choices.context, choices.batch_size));
-  return advice;
 }
 
 }  // namespace
@@ -98,19 +41,6 @@ std::string FormatMemoryTable(const MemoryReport& report) {
                           Percent(report.total(), *report.capacity));
   }
   return table + "\n";
-}
-
-std::string OutOfMemoryMessage(absl::string_view request,
-                               const MemoryReport& report,
-                               const MemoryChoices& choices) {
-  std::string message =
-      absl::StrCat("out of memory: ", request, "\n", FormatMemoryTable(report),
-                   "what would help, the cheapest first:\n");
-  for (const std::string& line : Advice(report, choices)) {
-    absl::StrAppend(&message, Fold(absl::StrCat("  ", line), kErrorColumns, 4),
-                    "\n");
-  }
-  return message;
 }
 
 }  // namespace tessera

@@ -5,8 +5,6 @@
 #include <optional>
 #include <string>
 
-#include "absl/strings/string_view.h"
-
 namespace tessera {
 
 // Bytes of one device by what they hold, predicted or measured.
@@ -30,27 +28,6 @@ struct MemoryReport {
 // A table with a line per category that is not zero, its share of the total,
 // and the total against the capacity. Ends with a newline.
 std::string FormatMemoryTable(const MemoryReport& report);
-
-// What decides how much memory a step needs, in the words of the config.
-struct MemoryChoices {
-  int64_t batch_size = 0;  // training.batch_size, over all ranks
-  int64_t micro_batches = 1;
-  int world_size = 1;
-  int64_t context = 0;    // model.context_length
-  std::string precision;  // PrecisionConfig.Mode: "FP32"
-  std::string recompute;  // RecomputeConfig.Policy: "NONE"
-  std::string attention;  // AttentionConfig.Backend that runs: "NAIVE"
-  // One that would run as well and holds no scores; empty where that is not
-  // another.
-  std::string leaner_attention;
-};
-
-// What a user reads when the device's memory does not suffice: `request` (what
-// was asked for, from LibTorch or the plan), the table, and the config fields
-// that would help, the one that costs least first. Ends with a newline.
-std::string OutOfMemoryMessage(absl::string_view request,
-                               const MemoryReport& report,
-                               const MemoryChoices& choices);
 
 }  // namespace tessera
 

@@ -8,8 +8,15 @@
 namespace tessera {
 
 // Opens an NVTX range per phase on the thread that begins it, for Nsight
-// Systems. Only CUDA builds have it
-// (framework/cuda/cuda_build.h).
+// Systems. Only CUDA builds have it (framework/cuda/cuda_build.h). The phases
+// of training:
+//
+//   warmup | measurement
+//     step_7
+//       forward | backward | optimizer
+//         block_3
+//           attention
+//             scores | softmax | values
 std::unique_ptr<PhaseObserver> CreateNvtxObserver();
 
 }  // namespace tessera

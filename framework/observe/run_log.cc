@@ -102,7 +102,7 @@ absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Resume(const std::string& path,
   return log;
 }
 
-absl::Status RunLog::Log(const StepRecord& record) {
+absl::Status RunLog::OnStepLogged(const StepRecord& record) {
   Json fields = {
       {"step", record.step},           {"loss", record.loss},
       {"grad_norm", record.grad_norm}, {"lr", record.lr},
@@ -114,8 +114,12 @@ absl::Status RunLog::Log(const StepRecord& record) {
   return Log("step", fields);
 }
 
-absl::Status RunLog::Log(const EvalRecord& record) {
+absl::Status RunLog::OnValidationEnd(const EvalRecord& record) {
   return Log("eval", {{"step", record.step}, {"loss", record.loss}});
+}
+
+absl::Status RunLog::OnSavedBytes(const SavedBytesRecord& record) {
+  return Log("saved", {{"step", record.step}, {"bytes", record.bytes}});
 }
 
 absl::Status RunLog::Log(absl::string_view type, const Json& fields) {

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "framework/observe/run_observer.h"
 #include "framework/observe/step_record.h"
 #include "nlohmann/json.hpp"
 
@@ -43,7 +44,7 @@ struct ResumePoint {
 // A number that is not finite is null. Each record is one write() of a whole
 // line, so what a killed process logged is readable up to its last record.
 // After a resume, records of steps beyond its "step" are superseded.
-class RunLog {
+class RunLog : public RunObserver {
  public:
   using Clock = std::function<absl::Time()>;
 
@@ -56,17 +57,19 @@ class RunLog {
   static absl::StatusOr<std::unique_ptr<RunLog>> Resume(
       const std::string& path, const RunHeader& header,
       const ResumePoint& point, Clock clock = absl::Now);
-  ~RunLog();
+  ~RunLog() override;
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
 
-  absl::Status Log(const StepRecord& record);
-  absl::Status Log(const EvalRecord& record);
+  absl::Status OnStepLogged(const StepRecord& record) override;
+  absl::Status OnValidationEnd(const EvalRecord& record) override;
+  absl::Status OnSavedBytes(const SavedBytesRecord& record) override;
+
   // Any other record; `fields` is an object without "type" and "time".
   absl::Status Log(absl::string_view type,
                    const nlohmann::ordered_json& fields);
   // FailedPrecondition if the file is no longer at its path: the run's folder
-  // was removed, moved or replaced. Log() checks it first.
+  // was removed, moved or replaced. Every record checks it first.
   absl::Status CheckInPlace() const;
 
  private:

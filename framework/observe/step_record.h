@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace tessera {
 
@@ -37,6 +38,12 @@ struct EvalRecord {
 struct SavedBytesRecord {
   int64_t step = 0;
   int64_t bytes = 0;  // the most at a time, on this device
+};
+
+// What the trained model writes.
+struct SampleRecord {
+  std::string heading;  // "sample, token ids"
+  std::string text;
 };
 
 }  // namespace tessera

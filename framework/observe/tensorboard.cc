@@ -112,7 +112,7 @@ absl::Status TensorboardWriter::Write(int64_t step,
   return Append(event.SerializeAsString());
 }
 
-absl::Status TensorboardWriter::Write(const StepRecord& record) {
+absl::Status TensorboardWriter::OnStepLogged(const StepRecord& record) {
   std::vector<Scalar> scalars = {{"train/loss", record.loss},
                                  {"train/grad_norm", record.grad_norm},
                                  {"train/lr", record.lr},
@@ -129,7 +129,7 @@ absl::Status TensorboardWriter::Write(const StepRecord& record) {
   return Write(record.step, scalars);
 }
 
-absl::Status TensorboardWriter::Write(const EvalRecord& record) {
+absl::Status TensorboardWriter::OnValidationEnd(const EvalRecord& record) {
   return Write(record.step, {{"eval/loss", record.loss}});
 }
 

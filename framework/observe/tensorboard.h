@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "framework/observe/run_observer.h"
 #include "framework/observe/step_record.h"
 
 namespace tessera {
@@ -26,7 +27,7 @@ struct Scalar {
 
 // A TensorBoard event file: TFRecords of Event messages, appended only, each
 // by one write().
-class TensorboardWriter {
+class TensorboardWriter : public RunObserver {
  public:
   using Clock = std::function<absl::Time()>;
 
@@ -36,7 +37,7 @@ class TensorboardWriter {
   // last file's if that is later.
   static absl::StatusOr<std::unique_ptr<TensorboardWriter>> Create(
       const std::string& folder, Clock clock = absl::Now);
-  ~TensorboardWriter();
+  ~TensorboardWriter() override;
   TensorboardWriter(const TensorboardWriter&) = delete;
   TensorboardWriter& operator=(const TensorboardWriter&) = delete;
 
@@ -44,11 +45,12 @@ class TensorboardWriter {
   // TensorBoard then drops what earlier files say of `step` and later ones.
   absl::Status SupersedeFrom(int64_t step);
 
-  absl::Status Write(int64_t step, absl::Span<const Scalar> scalars);
   // train/loss, train/grad_norm, train/lr and perf/...
-  absl::Status Write(const StepRecord& record);
+  absl::Status OnStepLogged(const StepRecord& record) override;
   // eval/loss.
-  absl::Status Write(const EvalRecord& record);
+  absl::Status OnValidationEnd(const EvalRecord& record) override;
+
+  absl::Status Write(int64_t step, absl::Span<const Scalar> scalars);
 
   const std::string& path() const { return path_; }
 

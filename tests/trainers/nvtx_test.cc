@@ -12,10 +12,10 @@
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
 #include "framework/observe/nvtx_observer.h"
-#include "framework/observe/phases.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nvtx3/nvToolsExt.h"
+#include "tests/testing/recording_observer.h"
 #include "tests/trainers/toy_session.h"
 #include "trainers/run/run_folder.h"
 #include "trainers/run/trainer.h"
@@ -68,8 +68,9 @@ absl::Status TrainOn(const std::string& device, PhaseObserver* phases) {
       absl::StrCat(testing::TempDir(), "/nvtx_", device, "_", getpid());
   ASSIGN_OR_RETURN(RunFolder run,
                    OpenRunFolder(folder, "never", /*writes=*/true));
-  ASSIGN_OR_RETURN(std::unique_ptr<Trainer> trainer,
-                   Trainer::Create(std::move(session), std::move(run), phases));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<Trainer> trainer,
+      Trainer::Create(std::move(session), std::move(run), {.phases = phases}));
   RETURN_IF_ERROR(trainer->Run());
   trainer.reset();
   return RemoveTree(folder);

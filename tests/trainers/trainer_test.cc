@@ -12,6 +12,8 @@
 #include "absl/time/clock.h"
 #include "framework/base/file.h"
 #include "framework/base/phase_observer.h"
+#include "framework/observe/run_observer.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/trainers/toy_session.h"
@@ -47,7 +49,8 @@ std::vector<double> StepTimes(const std::string& folder, int steps,
                       "training.eval_batches=0", "observe.log_every_steps=3"});
   auto run = OpenRunFolder(folder, "auto", /*writes=*/true);
   EXPECT_TRUE(run.ok()) << run.status();
-  auto trainer = Trainer::Create(std::move(session), *std::move(run), &phases);
+  auto trainer =
+      Trainer::Create(std::move(session), *std::move(run), {.phases = &phases});
   EXPECT_TRUE(trainer.ok()) << trainer.status();
   const absl::Status status = (*trainer)->Run();
   EXPECT_TRUE(status.ok()) << status;
@@ -77,6 +80,102 @@ TEST(TrainerTest, TheFirstRecordIsOfStepsWithoutTheStartUp) {
   times = StepTimes(folder, 10, 10);
   ASSERT_EQ(times.size(), 4u);
   EXPECT_GT(times[3], bound);
+}
+
+// Notes what it is told, and answers a logged step as it is asked to.
+class Noting : public RunObserver {
+ public:
+  std::vector<std::string> notes;
+  absl::Status answer;
+
+  absl::Status OnTrainStart(const RunDescription& run) override {
+    return Note("start at ", run.first_step, " of ", run.steps);
+  }
+  absl::Status OnStepEnd(int64_t step) override { return Note("step ", step); }
+  absl::Status OnStepLogged(const StepRecord& record) override {
+    Note("logged ", record.step).IgnoreError();
+    return answer;
+  }
+  absl::Status OnValidationEnd(const EvalRecord& record) override {
+    return Note("validation ", record.step);
+  }
+  absl::Status OnSavedBytes(const SavedBytesRecord& record) override {
+    return Note("saved bytes of ", record.step);
+  }
+  absl::Status OnCheckpointSaved(int64_t step,
+                                 const std::string& folder) override {
+    EXPECT_TRUE(FileExists(folder + "/manifest.json")) << folder;
+    return Note("checkpoint ", step);
+  }
+  absl::Status OnSample(const SampleRecord& sample) override {
+    return Note(sample.heading);
+  }
+  absl::Status OnTrainEnd(const absl::Status& result) override {
+    return Note("end ", absl::StatusCodeToString(result.code()));
+  }
+
+ private:
+  template <typename... Parts>
+  absl::Status Note(const Parts&... parts) {
+    notes.push_back(absl::StrCat(parts...));
+    return absl::OkStatus();
+  }
+};
+
+// Trains four steps in `folder`, observed by `observers`.
+absl::Status TrainObserved(const std::string& folder,
+                           const std::vector<RunObserver*>& observers) {
+  const KeepDeterminism keep;
+  auto session =
+      Toy("configs/tiny_cpu.pbtxt",
+          {"training.steps=4", "training.sample_tokens_at_end=2",
+           "training.eval_every_steps=4", "observe.log_every_steps=2",
+           "observe.saved_bytes=true", "checkpoint.every_steps=2",
+           "data.synthetic.successors=3"});
+  RunFolder run = OpenRunFolder(folder, "never", /*writes=*/true).value();
+  return Trainer::Create(std::move(session), std::move(run),
+                         {.observers = observers})
+      .value()
+      ->Run();
+}
+
+std::string NewFolder(const std::string& name) {
+  const std::string folder =
+      absl::StrCat(testing::TempDir(), "/", name, "_", getpid());
+  EXPECT_TRUE(RemoveTree(folder).ok());
+  return folder;
+}
+
+TEST(TrainerTest, ObserversAreToldEachEventOnce) {
+  Noting first, second;
+  const absl::Status status =
+      TrainObserved(NewFolder("observed"), {&first, &second});
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(first.notes, testing::ElementsAre(
+                               "start at 0 of 4", "saved bytes of 1", "step 1",
+                               "step 2", "logged 2", "checkpoint 2", "step 3",
+                               "step 4", "logged 4", "validation 4",
+                               "checkpoint 4", "sample, token ids", "end OK"));
+  EXPECT_EQ(second.notes, first.notes);
+}
+
+TEST(TrainerTest, AnObserverThatCannotWriteEndsTheRunWithItsWeightsSaved) {
+  Noting full, after;
+  full.answer = absl::FailedPreconditionError("disk full");
+  const std::string folder = NewFolder("observer_failed");
+  const absl::Status status = TrainObserved(folder, {&full, &after});
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(),
+            absl::StrCat("disk full. Step 2 is saved in ", folder,
+                         "/checkpoints/step_00000002, from where the run "
+                         "resumes"));
+  EXPECT_THAT(full.notes, testing::ElementsAre(
+                              "start at 0 of 4", "saved bytes of 1", "step 1",
+                              "step 2", "logged 2", "end FAILED_PRECONDITION"));
+  // Not told of the step, but of the end.
+  EXPECT_THAT(after.notes, testing::ElementsAre(
+                               "start at 0 of 4", "saved bytes of 1", "step 1",
+                               "step 2", "end FAILED_PRECONDITION"));
 }
 
 }  // namespace

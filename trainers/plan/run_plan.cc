@@ -11,6 +11,7 @@
 #include "framework/precision/precision_config.h"
 #include "models/model_config.h"
 #include "trainers/plan/memory_plan.h"
+#include "trainers/plan/out_of_memory_error.h"
 
 namespace tessera {
 namespace {
@@ -38,19 +39,6 @@ absl::StatusOr<int64_t> MicroBatchSize(const TrainingConfig& training,
   return training.batch_size() / parts;
 }
 
-// Refuses a plan that cannot fit.
-absl::Status CheckFits(const RunPlan& plan) {
-  const MemoryReport& memory = plan.memory.report;
-  if (!memory.capacity.has_value() || memory.total() <= *memory.capacity) {
-    return absl::OkStatus();
-  }
-  return absl::ResourceExhaustedError(OutOfMemoryMessage(
-      absl::StrCat("this run needs about ", FormatBytes(memory.total()),
-                   ", but ", plan.device.name, " has ",
-                   FormatBytes(*memory.capacity)),
-      memory, MemoryChoicesOf(plan)));
-}
-
 // The fastest backend that would run and holds no scores, where the run's own
 // does; otherwise empty.
 std::string LeanerAttention(const RunPlan& plan) {
@@ -67,6 +55,32 @@ std::string LeanerAttention(const RunPlan& plan) {
     }
   }
   return "";
+}
+
+MemoryChoices MemoryChoicesOf(const RunPlan& plan) {
+  const RunConfig& config = plan.config;
+  return {
+      .batch_size = config.training().batch_size(),
+      .micro_batches = config.training().micro_batches(),
+      .world_size = plan.world.world_size,
+      .context = plan.shape.context,
+      .precision = std::string(plan.precision.name()),
+      .recompute = RecomputeConfig::Policy_Name(config.recompute().policy()),
+      .attention = std::string(plan.backend.backend->name()),
+      .leaner_attention = LeanerAttention(plan)};
+}
+
+// Refuses a plan that cannot fit.
+absl::Status CheckFits(const RunPlan& plan) {
+  const MemoryReport& memory = plan.memory.report;
+  if (!memory.capacity.has_value() || memory.total() <= *memory.capacity) {
+    return absl::OkStatus();
+  }
+  return OutOfMemoryError(
+      absl::StrCat("this run needs about ", FormatBytes(memory.total()),
+                   ", but ", plan.device.name, " has ",
+                   FormatBytes(*memory.capacity)),
+      memory, MemoryChoicesOf(plan));
 }
 
 // What training and generation plan alike.
@@ -185,23 +199,10 @@ absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained) {
   return plan;
 }
 
-MemoryChoices MemoryChoicesOf(const RunPlan& plan) {
-  const RunConfig& config = plan.config;
-  return {
-      .batch_size = config.training().batch_size(),
-      .micro_batches = config.training().micro_batches(),
-      .world_size = plan.world.world_size,
-      .context = plan.shape.context,
-      .precision = std::string(plan.precision.name()),
-      .recompute = RecomputeConfig::Policy_Name(config.recompute().policy()),
-      .attention = std::string(plan.backend.backend->name()),
-      .leaner_attention = LeanerAttention(plan)};
-}
-
 absl::Status ExplainOutOfMemory(const RunPlan& plan, absl::Status status) {
   if (!absl::IsResourceExhausted(status)) return status;
-  return absl::ResourceExhaustedError(OutOfMemoryMessage(
-      status.message(), plan.memory.report, MemoryChoicesOf(plan)));
+  return OutOfMemoryError(status.message(), plan.memory.report,
+                          MemoryChoicesOf(plan));
 }
 
 absl::StatusOr<std::unique_ptr<ParameterStore>> MakeParameters(

@@ -12,7 +12,6 @@
 #include "framework/cuda/device.h"
 #include "framework/cuda/device_spec.h"
 #include "framework/dist/world.h"
-#include "framework/observe/memory_report.h"
 #include "framework/params/parameter_store.h"
 #include "framework/precision/precision_policy.h"
 #include "models/model_shape.h"
@@ -67,9 +66,6 @@ ProductKind ProductKindOf(const PrecisionPolicy& precision);
 
 // What the model's programs are built for.
 ProgramTarget TargetOf(const RunPlan& plan);
-
-// What the plan's memory depends on, for messages about it.
-MemoryChoices MemoryChoicesOf(const RunPlan& plan);
 
 // `status`, or where it is an out-of-memory the same with what asked for
 // memory, the plan by category and the config fields that would help.

@@ -3,33 +3,30 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
+#include <optional>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "framework/base/check.h"
 #include "framework/base/exit_code.h"
-#include "framework/base/file.h"
 #include "framework/base/log.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/text_proto.h"
 #include "framework/base/torch_status.h"
 #include "framework/checkpoint/checkpoint_config.h"
 #include "framework/checkpoint/checkpoint_directory.h"
-#include "framework/cuda/device_spec.h"
-#include "framework/observe/observe_config.h"
-#include "framework/optim/gradient_norm.h"
 #include "framework/program/memory.h"
 #include "trainers/build_info.h"
 #include "trainers/config/config_loader.h"
 #include "trainers/generation/text_generation.h"
 #include "trainers/run/evaluation.h"
+#include "trainers/run/non_finite_diagnosis.h"
 #include "trainers/run/run_identity.h"
+#include "trainers/run/sample_at_end.h"
+#include "trainers/run/session_description.h"
+#include "trainers/run/stop_agreement.h"
 
 namespace tessera {
 namespace {
@@ -37,41 +34,25 @@ namespace {
 // Steps of a process that the profiler's range "warmup" covers: libraries
 // load, the allocator fills.
 constexpr int64_t kWarmupSteps = 5;
-// How often several ranks ask each other whether one shall stop. Asking makes
-// the host wait for its device.
-constexpr absl::Duration kAgreement = absl::Seconds(1);
 constexpr double kGiB = 1073741824.0;
-
-std::optional<double> PeakTflops(const RunPlan& plan) {
-  const ObserveConfig& observe = plan.config.observe();
-  if (observe.has_peak_tflops()) return observe.peak_tflops();
-  const DeviceSpec* const spec = FindDeviceSpec(plan.device.name);
-  if (spec == nullptr) return std::nullopt;
-  return spec->tflops(ProductKindOf(plan.precision));
-}
-
-nlohmann::ordered_json DeviceJson(const RunPlan& plan) {
-  return {{"name", plan.device.name},
-          {"memory_bytes", plan.device.total_bytes},
-          {"world_size", plan.world.world_size}};
-}
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(
-    std::unique_ptr<Session> session, RunFolder folder, PhaseObserver* phases) {
+    std::unique_ptr<Session> session, RunFolder folder,
+    TrainerOptions options) {
   std::unique_ptr<Trainer> trainer(
-      new Trainer(std::move(session), std::move(folder), phases));
+      new Trainer(std::move(session), std::move(folder), std::move(options)));
   RETURN_IF_ERROR(trainer->Resume());
   RETURN_IF_ERROR(trainer->OpenOutputs());
   return trainer;
 }
 
 Trainer::Trainer(std::unique_ptr<Session> session, RunFolder folder,
-                 PhaseObserver* phases)
+                 TrainerOptions options)
     : session_(std::move(session)),
       folder_(std::move(folder)),
-      phases_(phases) {}
+      options_(std::move(options)) {}
 
 absl::Status Trainer::Resume() {
   if (folder_.resume_from != nullptr) {
@@ -89,7 +70,8 @@ absl::Status Trainer::Resume() {
       LogInfo(absl::StrCat("resuming ", checkpoint.folder(),
                            " with another config:\n", changes));
     }
-    resumed_from_ = newest_checkpoint_ = checkpoint.folder();
+    newest_checkpoint_ = checkpoint.folder();
+    origin_.resume = {.step = step_, .checkpoint = newest_checkpoint_};
     folder_.resume_from.reset();  // it maps files as large as the model
   } else if (session_->plan().config.checkpoint().has_init_from()) {
     TESSERA_CHECK(folder_.init_from != nullptr);
@@ -116,9 +98,9 @@ absl::Status Trainer::StartFrom(const Checkpoint& checkpoint) {
     return absl::Status(status.code(), absl::StrCat("checkpoint.init_from: ",
                                                     status.message()));
   }
-  started_from_ = {{"step", 0},
-                   {"checkpoint", checkpoint.folder()},
-                   {"checkpoint_step", checkpoint.step()}};
+  origin_.init = {{"step", 0},
+                  {"checkpoint", checkpoint.folder()},
+                  {"checkpoint_step", checkpoint.step()}};
   if (is_writer()) {
     LogInfo(absl::StrCat("starting from the weights of ", checkpoint.folder()));
   }
@@ -126,96 +108,83 @@ absl::Status Trainer::StartFrom(const Checkpoint& checkpoint) {
 }
 
 absl::Status Trainer::OpenOutputs() {
-  if (!is_writer()) return absl::OkStatus();
-  const RunPlan& plan = session_->plan();
-  const std::string config = PrintWithDefaults(plan.config);
-  RETURN_IF_ERROR(CreateRunFolder(&folder_));
-  RETURN_IF_ERROR(RemoveStaleTemporaries(folder_.checkpoints()).status());
-  RETURN_IF_ERROR(RemoveTemporarySiblings(folder_.config()));
-  const RunHeader header{.config_text = config,
-                         .config_hash = ConfigHash(plan.config),
-                         .build = BuildInfo(),
-                         .device = DeviceJson(plan)};
-  const bool was_begun = FileExists(folder_.log());
-  if (was_begun) {
-    ASSIGN_OR_RETURN(
-        log_, RunLog::Resume(folder_.log(), header,
-                             {.step = step_, .checkpoint = resumed_from_}));
-  } else {
-    ASSIGN_OR_RETURN(log_, RunLog::Create(folder_.log(), header));
+  if (is_writer()) {
+    ASSIGN_OR_RETURN(outputs_, RunOutputs::Open(*session_, origin_, &folder_));
+    observers_ = outputs_->observers();
   }
-  if (!started_from_.is_null()) {
-    RETURN_IF_ERROR(log_->Log("init", started_from_));
-  }
-  // After the log, which says that the folder is a run's (run_folder.h).
-  if (step_ < training().steps()) {  // else the run is as it was
-    RETURN_IF_ERROR(WriteFileAtomically(folder_.config(), config));
-  }
-  if (plan.config.observe().tensorboard()) {
-    ASSIGN_OR_RETURN(tensorboard_, TensorboardWriter::Create(folder_.path));
-    if (was_begun) {
-      RETURN_IF_ERROR(tensorboard_->SupersedeFrom(step_ + 1));
-    }
-  }
-  WarnOfShortData(*session_);
-  const bool bar = WantsProgressBar(plan.config.observe().progress_bar());
-  console_ = std::make_unique<Console>(stdout, bar ? stderr : nullptr);
+  observers_.insert(observers_.end(), options_.observers.begin(),
+                    options_.observers.end());
   return absl::OkStatus();
 }
 
 absl::Status Trainer::Run() {
-  resumed_at_ = last_agreement_ = timed_since_ = saved_at_ = absl::Now();
-  last_agreed_step_ = step_;
+  absl::Status status = Train();
+  for (RunObserver* observer : observers_) {
+    status.Update(observer->OnTrainEnd(status));
+  }
+  return status;
+}
+
+absl::Status Trainer::Train() {
+  timed_since_ = saved_at_ = absl::Now();
+  StopAgreement agreement(&session_->group(), session_->plan().device.device,
+                          step_);
   if (step_ >= training().steps() && is_writer()) {
-    LogInfo(absl::StrCat("nothing to train: ", resumed_from_, " is at step ",
-                         step_, " of ", training().steps(),
+    LogInfo(absl::StrCat("nothing to train: ", origin_.resume.checkpoint,
+                         " is at step ", step_, " of ", training().steps(),
                          "; raise training.steps"));
   }
-  if (console_ != nullptr) console_->Start(Describe(), resumed_at_);
+  RETURN_IF_ERROR(Notify(observers_, &RunObserver::OnTrainStart,
+                         Describe(*session_, folder_.path, first_step_)));
   std::optional<PhaseScope> span;
-  span.emplace(phases_, "warmup");
+  span.emplace(options_.phases, "warmup");
   while (step_ < training().steps()) {
     if (step_ == first_step_ + kWarmupSteps) {
       span.reset();
-      span.emplace(phases_, "measurement");
+      span.emplace(options_.phases, "measurement");
     }
     RETURN_IF_ERROR(DoStep());
     RETURN_IF_ERROR(AfterStep());
-    ASSIGN_OR_RETURN(const int signo, StopSignalOfAnyRank());
-    if (signo != 0) {
+    ASSIGN_OR_RETURN(const StopDecision decision,
+                     agreement.Agree(step_, {.signo = stop_.received(),
+                                             .save = ClockAsksToSave()}));
+    if (decision.signo != 0) {
       RETURN_IF_ERROR(SaveCheckpoint());
       RETURN_IF_ERROR(session_->group().Finish());
-      return SignalStatus(signo);
+      return SignalStatus(decision.signo);
     }
-    if (save_is_due_) RETURN_IF_ERROR(SaveByTheClock());
+    if (decision.save) RETURN_IF_ERROR(SaveByTheClock());
   }
   span.reset();
   RETURN_IF_ERROR(SaveCheckpoint());
-  // First: the others would wait for a sample that only rank 0 prints.
+  // First: the others would wait for a sample that only rank 0 makes.
   RETURN_IF_ERROR(session_->group().Finish());
-  return PrintSample();
+  if (!is_writer()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::optional<SampleRecord> sample,
+                   SampleAtEnd(*session_));
+  if (!sample.has_value()) return absl::OkStatus();
+  return Notify(observers_, &RunObserver::OnSample, *sample);
 }
 
 absl::Status Trainer::DoStep() {
-  PhaseScope scope(phases_, absl::StrCat("step_", step_ + 1));
+  PhaseScope scope(options_.phases, absl::StrCat("step_", step_ + 1));
   const absl::StatusOr<StepBatch> batch =
       session_->train_loader().Load(samples_);
-  if (absl::IsDataLoss(batch.status())) return SaveAfter(batch.status());
+  if (absl::IsDataLoss(batch.status())) return SaveIfFailed(batch.status());
   RETURN_IF_ERROR(batch.status());
   RETURN_IF_ERROR(ExplainOutOfMemory(
       session_->plan(),
       session_->step().Run(*batch, session_->LearningRate(step_))));
   if (session_->plan().config.observe().saved_bytes() && step_ == first_step_) {
-    RETURN_IF_ERROR(LogKeptBytes());
+    RETURN_IF_ERROR(ReportKeptBytes());
   }
   ++step_;
   samples_ += training().batch_size();
   ++timed_steps_;
-  if (console_ != nullptr) console_->Progress(step_, absl::Now());
-  return absl::OkStatus();
+  return SaveIfFailed(Notify(observers_, &RunObserver::OnStepEnd, step_));
 }
 
-absl::Status Trainer::LogKeptBytes() {
+absl::Status Trainer::ReportKeptBytes() {
   const StepPlan& plan = *session_->plan().step;
   const SavedBytesRecord record{
       .step = step_ + 1, .bytes = KeptBytes(plan.train, plan.train_lifetimes)};
@@ -225,9 +194,7 @@ absl::Status Trainer::LogKeptBytes() {
         "the step kept ", held, " bytes for its backward pass, not ",
         record.bytes, " as planned"));
   }
-  if (!is_writer()) return absl::OkStatus();
-  console_->SavedBytes(record);
-  return log_->Log("saved", {{"step", record.step}, {"bytes", record.bytes}});
+  return Notify(observers_, &RunObserver::OnSavedBytes, record);
 }
 
 absl::Status Trainer::AfterStep() {
@@ -253,7 +220,7 @@ absl::Status Trainer::AfterStep() {
 }
 
 absl::Status Trainer::LogStep() {
-  RETURN_IF_ERROR(CheckFinite());
+  RETURN_IF_ERROR(CheckFinite(*session_, step_, samples_));
   const RunPlan& plan = session_->plan();
   StepRecord record{.step = step_};
   RETURN_IF_ERROR(StatusFromTorch([&] {
@@ -276,9 +243,7 @@ absl::Status Trainer::LogStep() {
     record.peak_gib = CurrentMemory(plan.device.device).peak_allocated / kGiB;
   }
   RestartTiming();
-  if (!is_writer()) return absl::OkStatus();
-  console_->Step(record);
-  return Write(record);
+  return SaveIfFailed(Notify(observers_, &RunObserver::OnStepLogged, record));
 }
 
 void Trainer::RestartTiming() {
@@ -296,33 +261,26 @@ absl::Status Trainer::EvaluateNow() {
                int64_t{training().eval_batches()} * training().batch_size());
   const absl::StatusOr<EvaluationResult> result =
       Evaluate(session_->step(), *loader, session_->group(), windows);
-  if (absl::IsDataLoss(result.status())) return SaveAfter(result.status());
+  if (absl::IsDataLoss(result.status())) return SaveIfFailed(result.status());
   RETURN_IF_ERROR(result.status());
-  if (!is_writer()) return absl::OkStatus();
   const EvalRecord record{.step = step_,
                           .loss = result->loss,
                           .unigram_entropy = session_->data().unigram_entropy};
-  console_->Eval(record);
-  return Write(record);
-}
-
-template <typename Record>
-absl::Status Trainer::Write(const Record& record) {
-  absl::Status status;
-  if (tensorboard_ != nullptr) status = tensorboard_->Write(record);
-  if (status.ok()) status = log_->Log(record);
-  return status.ok() ? status : SaveAfter(status);
+  return SaveIfFailed(
+      Notify(observers_, &RunObserver::OnValidationEnd, record));
 }
 
 absl::Status Trainer::SaveCheckpoint() {
   if (saved_step_ == step_) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckFinite());
+  RETURN_IF_ERROR(CheckFinite(*session_, step_, samples_));
   saved_step_ = step_;
   if (is_writer()) {
     if (const absl::Status status = SaveInRunFolder(); !status.ok()) {
-      const absl::Status in_place = log_->CheckInPlace();
-      return in_place.ok() ? status : SaveAfter(in_place);
+      const absl::Status in_place = outputs_->CheckInPlace();
+      return in_place.ok() ? status : SaveIfFailed(in_place);
     }
+    RETURN_IF_ERROR(Notify(observers_, &RunObserver::OnCheckpointSaved, step_,
+                           newest_checkpoint_));
   }
   saved_at_ = absl::Now();
   return session_->group().Barrier();
@@ -330,7 +288,7 @@ absl::Status Trainer::SaveCheckpoint() {
 
 absl::Status Trainer::SaveInRunFolder() {
   // A folder that is gone must not come back with checkpoints and no log.
-  RETURN_IF_ERROR(log_->CheckInPlace());
+  RETURN_IF_ERROR(outputs_->CheckInPlace());
   RETURN_IF_ERROR(WriteCheckpoint(folder_.checkpoints()));
   const CheckpointConfig& keep = session_->plan().config.checkpoint();
   RetentionPolicy policy{.keep_last = keep.keep_last()};
@@ -364,12 +322,12 @@ absl::Status Trainer::WriteCheckpoint(const std::string& directory) {
   return absl::OkStatus();
 }
 
-absl::Status Trainer::SaveAfter(const absl::Status& error) {
-  if (!is_writer()) return error;
+absl::Status Trainer::SaveIfFailed(const absl::Status& status) {
+  if (status.ok() || !is_writer()) return status;
   // Another run may have the folder's name by now, or its removal may not be
   // over.
   std::string folder = folder_.path;
-  const bool in_place = log_->CheckInPlace().ok();
+  const bool in_place = outputs_->CheckInPlace().ok();
   std::string advice = ", from where the run resumes";
   if (!in_place) {
     while (absl::EndsWith(folder, "/")) folder.pop_back();
@@ -391,10 +349,10 @@ absl::Status Trainer::SaveAfter(const absl::Status& error) {
   const bool there = in_place && saved_step_ == step_;
   if (saved.ok() && !there) saved = WriteCheckpoint(folder + "/checkpoints");
   return absl::Status(
-      error.code(),
-      saved.ok() ? absl::StrCat(error.message(), ". Step ", step_,
+      status.code(),
+      saved.ok() ? absl::StrCat(status.message(), ". Step ", step_,
                                 " is saved in ", newest_checkpoint_, advice)
-                 : absl::StrCat(error.message(), ". Step ", step_,
+                 : absl::StrCat(status.message(), ". Step ", step_,
                                 " is not saved: ", saved.message()));
 }
 
@@ -409,138 +367,6 @@ absl::Status Trainer::SaveByTheClock() {
   RETURN_IF_ERROR(SaveCheckpoint());
   timed_since_ = absl::Now();
   return absl::OkStatus();
-}
-
-absl::Status Trainer::PrintSample() {
-  const Tokenizer* tokenizer = session_->data().tokenizer.get();
-  const int64_t tokens = training().sample_tokens_at_end();
-  if (!is_writer() || tokens == 0) return absl::OkStatus();
-  const SamplingOptions options{
-      .temperature = 0.8,
-      .top_p = 0.95,
-      .seed = static_cast<uint64_t>(training().seed()),
-      .max_tokens = tokens};
-  if (tokenizer == nullptr) {
-    absl::Status status = PrintSampleOfTokens(options);
-    if (!absl::IsInvalidArgument(status)) return status;
-    // The prompt is wrong, but training is done and saved.
-    LogWarning(absl::StrCat("no sample: the data has no tokenizer, and ",
-                            status.message()));
-    return absl::OkStatus();
-  }
-  NextTokenModel model(session_->plan(), *session_->state().parameters);
-  ASSIGN_OR_RETURN(
-      const std::string text,
-      SampleText(model, *tokenizer, training().sample_prompt(), options));
-  console_->Sample("sample", text);
-  return absl::OkStatus();
-}
-
-absl::Status Trainer::PrintSampleOfTokens(const SamplingOptions& options) {
-  ASSIGN_OR_RETURN(
-      std::vector<int64_t> prompt,
-      ParseTokenIds(training().sample_prompt(), "training.sample_prompt"));
-  if (prompt.empty()) {  // some token that the model has seen
-    Batch batch;
-    RETURN_IF_ERROR(session_->data().train->Fill({}, &batch));
-    prompt.push_back(batch.ids[0]);
-  }
-  NextTokenModel model(session_->plan(), *session_->state().parameters);
-  ASSIGN_OR_RETURN(const std::vector<int64_t> ids,
-                   SampleTokens(model, std::move(prompt), options));
-  console_->Sample("sample, token ids", absl::StrJoin(ids, ","));
-  return absl::OkStatus();
-}
-
-absl::StatusOr<int> Trainer::StopSignalOfAnyRank() {
-  const int signo = stop_.received();
-  const bool clock_asks = ClockAsksToSave();
-  save_is_due_ = session_->plan().world.world_size == 1 && clock_asks;
-  if (session_->plan().world.world_size == 1) return signo;
-  if (step_ < next_agreement_) return 0;
-  const absl::Time now = absl::Now();
-  const double seconds_per_step =
-      absl::ToDoubleSeconds(now - last_agreement_) /
-      static_cast<double>(step_ - last_agreed_step_);
-  // How many ranks received each of kStopSignals, seconds_per_step, and how
-  // many clocks ask to save.
-  std::vector<double> mine;
-  for (const int stop : kStopSignals) mine.push_back(signo == stop ? 1 : 0);
-  mine.push_back(seconds_per_step);
-  mine.push_back(clock_asks ? 1 : 0);
-  at::Tensor sums;
-  RETURN_IF_ERROR(StatusFromTorch([&] {
-    sums = at::tensor(mine, at::kDouble).to(session_->plan().device.device);
-    ThrowIfError(session_->group().AllReduceSum(sums));
-    sums = sums.cpu();
-  }));
-  const double* const sum = sums.const_data_ptr<double>();
-  // The sums are the same on every rank, and so is the step of the next.
-  const double steps = absl::ToDoubleSeconds(kAgreement) *
-                       session_->plan().world.world_size /
-                       sum[kStopSignals.size()];
-  next_agreement_ = step_ + std::max<int64_t>(1, static_cast<int64_t>(steps));
-  last_agreement_ = now;
-  last_agreed_step_ = step_;
-  save_is_due_ = sum[kStopSignals.size() + 1] > 0;
-  for (size_t i = 0; i < kStopSignals.size(); ++i) {
-    if (sum[i] > 0) return kStopSignals[i];
-  }
-  return 0;
-}
-
-absl::Status Trainer::CheckFinite() {
-  std::optional<int64_t> bad;
-  RETURN_IF_ERROR(
-      StatusFromTorch([&] { bad = session_->step().first_bad_step(); }));
-  if (!bad.has_value()) return absl::OkStatus();
-  // Nothing was updated since: the step's own batch gives its gradients again.
-  const int64_t behind = step_ - *bad;
-  ASSIGN_OR_RETURN(const StepBatch batch,
-                   session_->train_loader().Load(
-                       samples_ - behind * training().batch_size()));
-  RETURN_IF_ERROR(session_->step().ComputeGradients(batch));
-  double loss = 0;
-  std::string parameter;
-  RETURN_IF_ERROR(StatusFromTorch([&] {
-    loss = session_->step().metrics().loss.item<double>();
-    parameter = FirstNonFiniteGradient(*session_->state().parameters);
-  }));
-  const bool loss_alone = parameter.empty() && !std::isfinite(loss);
-  return absl::AbortedError(absl::StrCat(
-      "step ", *bad + 1, " gave a ", loss_alone ? "loss" : "gradient",
-      " that is not finite (loss ", loss,
-      loss_alone          ? ", every gradient is finite"
-      : parameter.empty() ? ", overflow in the norm"
-                          : absl::StrCat(", first in ", parameter),
-      "); nothing was updated with it. Lower optimizer.adamw.lr, set "
-      "optimizer.clip_norm, or use a wider precision.mode"));
-}
-
-RunDescription Trainer::Describe() const {
-  const RunPlan& plan = session_->plan();
-  return {.build = BuildSummary(),
-          .config_hash = ConfigHash(plan.config),
-          .device = plan.device.name,
-          .world_size = plan.world.world_size,
-          .precision = std::string(plan.precision.name()),
-          .attention = absl::StrCat(
-              plan.backend.backend->name(),
-              plan.config.attention().backend() == AttentionConfig::AUTO
-                  ? " (chosen by AUTO; --dry_run says why)"
-                  : " (as configured)"),
-          .data = session_->data().train->description(),
-          .run_folder = folder_.path,
-          .saves = DescribeSaves(plan.config.checkpoint()),
-          .parameters = plan.num_parameters,
-          .batch_size = training().batch_size(),
-          .context = plan.shape.context,
-          .micro_batches = training().micro_batches(),
-          .first_step = first_step_,
-          .steps = training().steps(),
-          .flops_per_token = plan.flops_per_token,
-          .peak_tflops = PeakTflops(plan),
-          .memory_table = FormatMemoryTable(plan.memory.report)};
 }
 
 }  // namespace tessera

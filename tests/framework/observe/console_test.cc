@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "framework/observe/format.h"
-#include "framework/observe/memory_report.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -199,19 +198,24 @@ TEST(ConsoleTest, PlainOutputHasNoControlCharacters) {
   std::FILE* out = std::tmpfile();
   {
     Console console(out, nullptr);
-    console.Start(Description(), absl::UnixEpoch());
+    EXPECT_TRUE(console.OnTrainStart(Description()).ok());
     for (int step = 1; step <= 51; ++step) {
-      console.Progress(step, absl::UnixEpoch());
-      console.Step(Record());
+      EXPECT_TRUE(console.OnStepEnd(step).ok());
+      EXPECT_TRUE(console.OnStepLogged(Record()).ok());
     }
-    console.Eval({.step = 51, .loss = 1});
+    EXPECT_TRUE(console.OnValidationEnd({.step = 51, .loss = 1}).ok());
+    EXPECT_TRUE(console.OnSavedBytes({.step = 51, .bytes = 1}).ok());
+    EXPECT_TRUE(console.OnSample({.heading = "sample", .text = "a b"}).ok());
   }
   std::string lines;
   for (int i = 0; i < 50; ++i) lines += FormatStep(Record());
-  EXPECT_EQ(TextOf(out), absl::StrCat(FormatRunDescription(Description()),
-                                      FormatStepHeader(), lines,
-                                      FormatStepHeader(), FormatStep(Record()),
-                                      FormatEval({.step = 51, .loss = 1})));
+  EXPECT_EQ(
+      TextOf(out),
+      absl::StrCat(FormatRunDescription(Description()), FormatStepHeader(),
+                   lines, FormatStepHeader(), FormatStep(Record()),
+                   FormatEval({.step = 51, .loss = 1}),
+                   FormatSavedBytes({.step = 51, .bytes = 1}),
+                   "\n--- sample\na b\n---\n"));
   std::fclose(out);
 }
 
@@ -230,12 +234,16 @@ TEST(ConsoleTest, TheBarMakesRoomForLinesAndComesBack) {
   };
   {
     // One file for both, as on a terminal.
-    Console console(terminal, terminal);
-    console.Start(Description(), start);
-    console.Progress(100, start + absl::Seconds(10));
-    console.Progress(101, start + absl::Seconds(10.05));  // too soon to redraw
-    console.Step(Record());
-    console.Progress(1000, start + absl::Seconds(20));
+    absl::Time now = start;
+    Console console(terminal, terminal, [&] { return now; });
+    EXPECT_TRUE(console.OnTrainStart(Description()).ok());
+    now = start + absl::Seconds(10);
+    EXPECT_TRUE(console.OnStepEnd(100).ok());
+    now = start + absl::Seconds(10.05);  // too soon to redraw
+    EXPECT_TRUE(console.OnStepEnd(101).ok());
+    EXPECT_TRUE(console.OnStepLogged(Record()).ok());
+    now = start + absl::Seconds(20);
+    EXPECT_TRUE(console.OnStepEnd(1000).ok());
   }
   const std::string first = bar(100, 10, std::nullopt);
   const std::string text = TextOf(terminal);
@@ -248,79 +256,6 @@ TEST(ConsoleTest, TheBarMakesRoomForLinesAndComesBack) {
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
   EXPECT_LE(bar(10'000'000, 1'000'000, 10.1234).size(), 80u);
   std::fclose(terminal);
-}
-
-constexpr int64_t kGiB = int64_t{1} << 30;
-
-TEST(MemoryReportTest, Table) {
-  const MemoryReport report = {.parameters = 2 * kGiB,
-                               .shadow = 1 * kGiB,
-                               .gradients = 1 * kGiB,
-                               .optimizer = 4 * kGiB,
-                               .activations = 7 * kGiB,
-                               .activation_gradients = 1 * kGiB,
-                               .capacity = 64 * kGiB};
-  EXPECT_EQ(report.total(), 16 * kGiB);
-  EXPECT_EQ(FormatMemoryTable(report),
-            "memory per device\n"
-            "  parameters          2.00 GiB   12.5%\n"
-            "  shadow              1.00 GiB    6.2%\n"
-            "  gradients           1.00 GiB    6.2%\n"
-            "  optimizer           4.00 GiB   25.0%\n"
-            "  activations         7.00 GiB   43.8%\n"
-            "  their gradients     1.00 GiB    6.2%\n"
-            "  total              16.00 GiB of 64.00 GiB (25.0%)\n");
-}
-
-TEST(MemoryReportTest, EmptyTableWithoutCapacity) {
-  EXPECT_EQ(FormatMemoryTable({}),
-            "memory per device\n  total                    0 B\n");
-}
-
-TEST(MemoryReportTest, AdviceHasWhatHelpsInOrder) {
-  const MemoryReport report = {.parameters = kGiB, .activations = 9 * kGiB};
-  const MemoryChoices choices = {.batch_size = 24,
-                                 .micro_batches = 2,
-                                 .world_size = 2,
-                                 .context = 2048,
-                                 .precision = "FP32",
-                                 .recompute = "NONE",
-                                 .attention = "NAIVE",
-                                 .leaner_attention = "FLASH_CUDA"};
-  EXPECT_EQ(
-      OutOfMemoryMessage("2.00 GiB more", report, choices),
-      absl::StrCat(
-          "out of memory: 2.00 GiB more\n", FormatMemoryTable(report),
-          "what would help, the cheapest first:\n"
-          "  attention { backend: FLASH_CUDA }: NAIVE holds every score of "
-          "every\n    head, context x context of them\n"
-          "  training { micro_batches: 3 }: 4 sequences at a time per rank "
-          "instead\n    of 6, the same step\n"
-          "  recompute { policy: BLOCK }: keeps one activation per block, for "
-          "about\n    a third more computation\n"
-          "  precision { mode: BF16 }: activations and gradients of half the "
-          "size\n"
-          "  a smaller model.context_length (now 2048) or training.batch_size "
-          "(now\n    24): another run\n"));
-  MemoryChoices on_cpu = choices;
-  on_cpu.leaner_attention = "FLASH_TILED";
-  EXPECT_THAT(OutOfMemoryMessage("", report, on_cpu),
-              testing::HasSubstr("backend: FLASH_TILED"));
-}
-
-TEST(MemoryReportTest, AdviceLeavesOutWhatIsSetAlready) {
-  const MemoryReport report = {.parameters = 4 * kGiB, .optimizer = 8 * kGiB};
-  const MemoryChoices choices = {.batch_size = 2,
-                                 .micro_batches = 1,
-                                 .world_size = 2,
-                                 .context = 128,
-                                 .precision = "BF16",
-                                 .recompute = "BLOCK",
-                                 .attention = "FLASH_CUDA"};
-  EXPECT_THAT(OutOfMemoryMessage("x", report, choices),
-              AllOf(Not(HasSubstr("NAIVE")), Not(HasSubstr("micro_batches")),
-                    Not(HasSubstr("recompute")), Not(HasSubstr("mode: BF16 }")),
-                    HasSubstr("mode: BF16_PURE }"), HasSubstr("(now 128)")));
 }
 
 }  // namespace

@@ -73,11 +73,11 @@ TEST_F(RunLogTest, StepsHaveWhatIsKnown) {
                        .step_ms = 12.5,
                        .tokens_per_s = 4096,
                        .tflops = 0.25};
-  ASSERT_TRUE(log->Log(record).ok());
+  ASSERT_TRUE(log->OnStepLogged(record).ok());
   record.mfu = 0.5;
   record.peak_gib = 2.0;
   record.loss_scale = 65536;
-  ASSERT_TRUE(log->Log(record).ok());
+  ASSERT_TRUE(log->OnStepLogged(record).ok());
   const std::string known =
       R"({"type":"step","time":1000.0,"step":10,"loss":9.25,"grad_norm":1.5,)"
       R"("lr":0.001,"step_ms":12.5,"tokens_per_s":4096.0,"tflops":0.25)";
@@ -90,11 +90,21 @@ TEST_F(RunLogTest, StepsHaveWhatIsKnown) {
 TEST_F(RunLogTest, WhatIsNotFiniteIsNull) {
   const auto log = Create();
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  ASSERT_TRUE(log->Log(EvalRecord{.step = 3, .loss = nan}).ok());
+  ASSERT_TRUE(log->OnValidationEnd({.step = 3, .loss = nan}).ok());
   EXPECT_EQ(Text(),
             absl::StrCat(
                 kRunLine,
                 R"({"type":"eval","time":1000.0,"step":3,"loss":null})", "\n"));
+}
+
+TEST_F(RunLogTest, SavedBytes) {
+  const auto log = Create();
+  ASSERT_TRUE(log->OnSavedBytes({.step = 1, .bytes = 92381188}).ok());
+  EXPECT_EQ(
+      Text(),
+      absl::StrCat(
+          kRunLine,
+          R"({"type":"saved","time":1000.0,"step":1,"bytes":92381188})", "\n"));
 }
 
 TEST_F(RunLogTest, OtherRecordsAndOddTextAreOneLineOfJson) {
@@ -147,12 +157,12 @@ TEST_F(RunLogTest, AFileThatIsNoLongerAtItsPathIsAnError) {
   ASSERT_TRUE(RemoveTree(path_).ok());
   EXPECT_EQ(log->CheckInPlace().code(), absl::StatusCode::kFailedPrecondition);
   const EvalRecord record{.step = 3, .loss = 1};
-  const absl::Status status = log->Log(record);
+  const absl::Status status = log->OnValidationEnd(record);
   EXPECT_EQ(status.message(),
             path_ + " was removed, moved or replaced during the run");
   // Another run's file in its place.
   ASSERT_TRUE(WriteFileAtomically(path_, before).ok());
-  EXPECT_EQ(log->Log(record), status);
+  EXPECT_EQ(log->OnValidationEnd(record), status);
   EXPECT_EQ(Text(), before);
 }
 

@@ -130,16 +130,16 @@ TEST_F(TensorboardTest, ALaterFileHasALaterName) {
 TEST_F(TensorboardTest, RecordsComeBack) {
   const auto writer = Create();
   ASSERT_TRUE(writer
-                  ->Write(StepRecord{.step = 7,
-                                     .loss = 2.5,
-                                     .grad_norm = 0.5,
-                                     .lr = 0.25,
-                                     .step_ms = 8,
-                                     .tokens_per_s = 1024,
-                                     .tflops = 400,
-                                     .mfu = 0.5})
+                  ->OnStepLogged({.step = 7,
+                                  .loss = 2.5,
+                                  .grad_norm = 0.5,
+                                  .lr = 0.25,
+                                  .step_ms = 8,
+                                  .tokens_per_s = 1024,
+                                  .tflops = 400,
+                                  .mfu = 0.5})
                   .ok());
-  ASSERT_TRUE(writer->Write(EvalRecord{.step = 8, .loss = 3}).ok());
+  ASSERT_TRUE(writer->OnValidationEnd({.step = 8, .loss = 3}).ok());
   const auto events = ReadEvents(ReadFile(writer->path()).value());
   ASSERT_EQ(events.size(), 3);
   EXPECT_EQ(events[1].step(), 7);

@@ -1,0 +1,38 @@
+#include "framework/observe/memory_report.h"
+
+#include <cstdint>
+
+#include "gtest/gtest.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+TEST(MemoryReportTest, Table) {
+  const MemoryReport report = {.parameters = 2 * kGiB,
+                               .shadow = 1 * kGiB,
+                               .gradients = 1 * kGiB,
+                               .optimizer = 4 * kGiB,
+                               .activations = 7 * kGiB,
+                               .activation_gradients = 1 * kGiB,
+                               .capacity = 64 * kGiB};
+  EXPECT_EQ(report.total(), 16 * kGiB);
+  EXPECT_EQ(FormatMemoryTable(report),
+            "memory per device\n"
+            "  parameters          2.00 GiB   12.5%\n"
+            "  shadow              1.00 GiB    6.2%\n"
+            "  gradients           1.00 GiB    6.2%\n"
+            "  optimizer           4.00 GiB   25.0%\n"
+            "  activations         7.00 GiB   43.8%\n"
+            "  their gradients     1.00 GiB    6.2%\n"
+            "  total              16.00 GiB of 64.00 GiB (25.0%)\n");
+}
+
+TEST(MemoryReportTest, EmptyTableWithoutCapacity) {
+  EXPECT_EQ(FormatMemoryTable({}),
+            "memory per device\n  total                    0 B\n");
+}
+
+}  // namespace
+}  // namespace tessera

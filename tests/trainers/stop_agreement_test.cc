@@ -1,0 +1,103 @@
+#include "trainers/run/stop_agreement.h"
+
+#include <ATen/ATen.h>
+
+#include <csignal>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "trainers/run/stop_signal.h"
+
+namespace tessera {
+namespace {
+
+// Two ranks that do the same, except for what the other one asks for.
+class TwoRanks : public ProcessGroup {
+ public:
+  StopDecision other;
+  int exchanges = 0;
+
+  int rank() const override { return 0; }
+  int world_size() const override { return 2; }
+  absl::string_view backend() const override { return "test"; }
+  absl::Status AllReduceSum(const at::Tensor& sums) override {
+    ++exchanges;
+    const auto signals = static_cast<int64_t>(kStopSignals.size());
+    for (int64_t i = 0; i < signals; ++i) {
+      sums[i] += other.signo == kStopSignals[i];
+    }
+    sums[signals] *= 2;  // seconds per step
+    sums[signals + 1] += static_cast<int>(other.save);
+    return {};
+  }
+  absl::Status AllReduceInBuckets(const at::Tensor&, int64_t) override {
+    return {};
+  }
+  absl::Status Broadcast(const at::Tensor&, int) override { return {}; }
+  absl::Status Barrier() override { return {}; }
+  absl::Status AgreeOn(absl::string_view, uint64_t) override { return {}; }
+  absl::Status Finish() override { return {}; }
+};
+
+TEST(StopAgreementTest, AProcessAloneDecidesAfterEveryStep) {
+  const auto group = ProcessGroup::Create({}, at::kCPU).value();
+  StopAgreement agreement(group.get(), at::kCPU, 0);
+  for (int64_t step = 1; step <= 3; ++step) {
+    const auto agreed = agreement.Agree(step, {.signo = SIGINT, .save = true});
+    ASSERT_TRUE(agreed.ok()) << agreed.status();
+    EXPECT_EQ(agreed->signo, SIGINT);
+    EXPECT_TRUE(agreed->save);
+  }
+  EXPECT_EQ(agreement.Agree(4, {})->signo, 0);
+  EXPECT_FALSE(agreement.Agree(5, {})->save);
+}
+
+// What two ranks agree on after one step.
+StopDecision AgreementOn(const StopDecision& mine, const StopDecision& other) {
+  TwoRanks group;
+  group.other = other;
+  StopAgreement agreement(&group, at::kCPU, 0);
+  const auto agreed = agreement.Agree(1, mine);
+  EXPECT_TRUE(agreed.ok()) << agreed.status();
+  return *agreed;
+}
+
+TEST(StopAgreementTest, WhatOneRankAsksForAllDo) {
+  for (const int signo : kStopSignals) {
+    EXPECT_EQ(AgreementOn({.signo = signo}, {}).signo, signo);
+    EXPECT_EQ(AgreementOn({}, {.signo = signo}).signo, signo);
+    EXPECT_FALSE(AgreementOn({}, {.signo = signo}).save);
+  }
+  // The first of kStopSignals, whoever received it.
+  EXPECT_EQ(AgreementOn({.signo = SIGTERM}, {.signo = SIGINT}).signo, SIGTERM);
+  EXPECT_EQ(AgreementOn({.signo = SIGINT}, {.signo = SIGTERM}).signo, SIGTERM);
+  EXPECT_TRUE(AgreementOn({.save = true}, {}).save);
+  EXPECT_TRUE(AgreementOn({}, {.save = true}).save);
+  EXPECT_EQ(AgreementOn({}, {.save = true}).signo, 0);
+}
+
+TEST(StopAgreementTest, RanksAskEachOtherOnceASecond) {
+  TwoRanks group;
+  absl::Time now = absl::UnixEpoch();
+  StopAgreement agreement(&group, at::kCPU, /*steps=*/100, [&] { return now; });
+  group.other = {.signo = SIGTERM};
+  std::vector<int64_t> asked;
+  for (int64_t step = 101; step <= 120; ++step) {
+    now += absl::Milliseconds(125);
+    const int before = group.exchanges;
+    const auto agreed = agreement.Agree(step, {});
+    ASSERT_TRUE(agreed.ok()) << agreed.status();
+    // Until they ask, no rank stops.
+    EXPECT_EQ(agreed->signo, group.exchanges > before ? SIGTERM : 0);
+    if (group.exchanges > before) asked.push_back(step);
+  }
+  EXPECT_EQ(asked, (std::vector<int64_t>{101, 109, 117}));
+  // Steps of more than a second.
+  now += absl::Seconds(80);
+  ASSERT_TRUE(agreement.Agree(125, {}).ok());
+  ASSERT_TRUE(agreement.Agree(126, {}).ok());
+  EXPECT_EQ(group.exchanges, 5);
+}
+
+}  // namespace
+}  // namespace tessera

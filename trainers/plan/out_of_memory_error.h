@@ -1,0 +1,37 @@
+#ifndef TRAINERS_PLAN_OUT_OF_MEMORY_ERROR_H_
+#define TRAINERS_PLAN_OUT_OF_MEMORY_ERROR_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "framework/observe/memory_report.h"
+
+namespace tessera {
+
+// What decides how much memory a step needs, in the words of the config.
+struct MemoryChoices {
+  int64_t batch_size = 0;  // training.batch_size, over all ranks
+  int64_t micro_batches = 1;
+  int world_size = 1;
+  int64_t context = 0;    // model.context_length
+  std::string precision;  // PrecisionConfig.Mode: "FP32"
+  std::string recompute;  // RecomputeConfig.Policy: "NONE"
+  std::string attention;  // AttentionConfig.Backend that runs: "NAIVE"
+  // A backend that supports the same problem and holds no scores; empty if
+  // `attention` holds none already, or no other backend qualifies.
+  std::string leaner_attention;
+};
+
+// The ResourceExhausted status that a user reads when the device's memory does
+// not suffice: `request` (what was asked for, from LibTorch or the plan), the
+// table of `report`, and the config fields that would help, the one that costs
+// least first.
+absl::Status OutOfMemoryError(absl::string_view request,
+                              const MemoryReport& report,
+                              const MemoryChoices& choices);
+
+}  // namespace tessera
+
+#endif  // TRAINERS_PLAN_OUT_OF_MEMORY_ERROR_H_

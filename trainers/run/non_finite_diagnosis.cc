@@ -1,0 +1,44 @@
+#include "trainers/run/non_finite_diagnosis.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
+#include "framework/optim/gradient_norm.h"
+
+namespace tessera {
+
+absl::Status CheckFinite(Session& session, int64_t steps, int64_t samples) {
+  std::optional<int64_t> bad;
+  RETURN_IF_ERROR(
+      StatusFromTorch([&] { bad = session.step().first_bad_step(); }));
+  if (!bad.has_value()) return absl::OkStatus();
+  // Nothing was updated since: the step's own batch gives its gradients again.
+  const int64_t behind = steps - *bad;
+  const BatchLoader& loader = session.train_loader();
+  ASSIGN_OR_RETURN(const StepBatch batch,
+                   loader.Load(samples - behind * loader.global_batch()));
+  RETURN_IF_ERROR(session.step().ComputeGradients(batch));
+  double loss = 0;
+  std::string parameter;
+  RETURN_IF_ERROR(StatusFromTorch([&] {
+    loss = session.step().metrics().loss.item<double>();
+    parameter = FirstNonFiniteGradient(*session.state().parameters);
+  }));
+  const bool loss_alone = parameter.empty() && !std::isfinite(loss);
+  return absl::AbortedError(absl::StrCat(
+      "step ", *bad + 1, " gave a ", loss_alone ? "loss" : "gradient",
+      " that is not finite (loss ", loss,
+      loss_alone          ? ", every gradient is finite"
+      : parameter.empty() ? ", overflow in the norm"
+                          : absl::StrCat(", first in ", parameter),
+      "); nothing was updated with it. Lower optimizer.adamw.lr, set "
+      "optimizer.clip_norm, or use a wider precision.mode"));
+}
+
+}  // namespace tessera

@@ -1,0 +1,66 @@
+#include "trainers/run/sample_at_end.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/log.h"
+#include "framework/base/status_macros.h"
+#include "trainers/generation/sampling.h"
+#include "trainers/generation/text_generation.h"
+
+namespace tessera {
+namespace {
+
+absl::StatusOr<SampleRecord> SampleOfText(Session& session,
+                                          const SamplingOptions& options) {
+  NextTokenModel model(session.plan(), *session.state().parameters);
+  ASSIGN_OR_RETURN(
+      std::string text,
+      SampleText(model, *session.data().tokenizer,
+                 session.plan().config.training().sample_prompt(), options));
+  return SampleRecord{.heading = "sample", .text = std::move(text)};
+}
+
+absl::StatusOr<SampleRecord> SampleOfTokens(Session& session,
+                                            const SamplingOptions& options) {
+  ASSIGN_OR_RETURN(
+      std::vector<int64_t> prompt,
+      ParseTokenIds(session.plan().config.training().sample_prompt(),
+                    "training.sample_prompt"));
+  if (prompt.empty()) {  // some token that the model has seen
+    Batch batch;
+    RETURN_IF_ERROR(session.data().train->Fill({}, &batch));
+    prompt.push_back(batch.ids[0]);
+  }
+  NextTokenModel model(session.plan(), *session.state().parameters);
+  ASSIGN_OR_RETURN(const std::vector<int64_t> ids,
+                   SampleTokens(model, std::move(prompt), options));
+  return SampleRecord{.heading = "sample, token ids",
+                      .text = absl::StrJoin(ids, ",")};
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<SampleRecord>> SampleAtEnd(Session& session) {
+  const TrainingConfig& training = session.plan().config.training();
+  if (training.sample_tokens_at_end() == 0) return std::nullopt;
+  const SamplingOptions options{.temperature = 0.8,
+                                .top_p = 0.95,
+                                .seed = static_cast<uint64_t>(training.seed()),
+                                .max_tokens = training.sample_tokens_at_end()};
+  if (session.data().tokenizer != nullptr) {
+    return SampleOfText(session, options);
+  }
+  absl::StatusOr<SampleRecord> sample = SampleOfTokens(session, options);
+  if (!absl::IsInvalidArgument(sample.status())) return sample;
+  // The prompt is wrong, but training is done and saved.
+  LogWarning(absl::StrCat("no sample: the data has no tokenizer, and ",
+                          sample.status().message()));
+  return std::nullopt;
+}
+
+}  // namespace tessera

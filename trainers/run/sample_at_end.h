@@ -1,0 +1,19 @@
+#ifndef TRAINERS_RUN_SAMPLE_AT_END_H_
+#define TRAINERS_RUN_SAMPLE_AT_END_H_
+
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "framework/observe/step_record.h"
+#include "trainers/run/session.h"
+
+namespace tessera {
+
+// Text of training.sample_tokens_at_end tokens after training.sample_prompt, or
+// token ids if the data has no tokenizer. None, with a warning, for a prompt
+// that needs the missing tokenizer. Calls no collective.
+absl::StatusOr<std::optional<SampleRecord>> SampleAtEnd(Session& session);
+
+}  // namespace tessera
+
+#endif  // TRAINERS_RUN_SAMPLE_AT_END_H_
