@@ -34,11 +34,11 @@ struct KeyTask {
 template <typename T, int kHeadDim>
 __device__ __forceinline__ KeyTask<T> FindKeyTask(const ForwardParams& p) {
   using Tiles = BackwardTiles<kHeadDim>;
-  const int s = p.s, t = p.t, heads = p.h, kv_heads = p.g;
+  const int t = p.t, heads = p.h, kv_heads = p.g;
   const int key_tiles = CeilDiv(t, Tiles::kHeld);
   const int head_of_all = blockIdx.x / key_tiles;
   KeyTask<T> task;
-  task.mask = {s, t, p.causal};
+  task.mask = {static_cast<int>(p.s), t, p.causal};
   task.batch = head_of_all / kv_heads;
   task.kv_head = head_of_all % kv_heads;
   task.first_key = blockIdx.x % key_tiles * Tiles::kHeld;
