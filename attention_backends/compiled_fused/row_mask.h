@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "attention_backends/key_range.h"
+
 namespace tessera {
 namespace fused {
 
@@ -19,14 +21,14 @@ struct RowMask {
   bool causal = false;            // aligned at the bottom right
   int64_t band_rows = 0;          // S: a single band
 
+  AttentionMask<int64_t> mask() const { return {queries, keys, causal}; }
+
   // The leading keys that query i sees.
-  int64_t Visible(int64_t i) const {
-    return causal ? std::clamp<int64_t>(i + 1 + keys - queries, 0, keys) : keys;
-  }
+  int64_t Visible(int64_t i) const { return mask().Keys(i).size(); }
   // The leading keys that some query of i's band sees; all of a single band.
   int64_t Written(int64_t i) const {
     if (bands() == 1) return keys;
-    return std::min(keys, BandEnd(i / band_rows) + keys - queries);
+    return mask().Keys(QueryRange<int64_t>{i, BandEnd(i / band_rows)}).size();
   }
 
   int64_t bands() const {

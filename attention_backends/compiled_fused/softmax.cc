@@ -75,11 +75,11 @@ void HostBackward(const RowMask& mask, const at::Tensor& p,
 SoftmaxSpec SpecOf(const RowMask& mask, const at::Tensor& scores) {
   switch (scores.scalar_type()) {
     case at::kFloat:
-      return {ElementType::kFloat, mask};
+      return {FloatType::kFloat, mask};
     case at::kHalf:
-      return {ElementType::kHalf, mask};
+      return {FloatType::kHalf, mask};
     default:
-      return {ElementType::kBFloat16, mask};
+      return {FloatType::kBFloat16, mask};
   }
 }
 

@@ -3,7 +3,8 @@
 
 // The kernels of COMPILED_FUSED, compiled by NVRTC while a program runs, for
 // one shape each: every TESSERA_ constant comes from DefinesOf() in
-// softmax_spec.h. NVRTC has no headers, so none is included.
+// softmax_spec.h. NVRTC has no headers: BUILD.bazel puts the text of those that
+// are included here before this one's.
 //
 //   SoftmaxForward    P = softmax(S + M) over S;  L = logsumexp(S + M)
 //   SoftmaxBackward   dS = P o (dP - rowsum(dO o O)) over dP
@@ -12,6 +13,8 @@
 // reads rows twice which do not fit in a block's registers. Scores behind a
 // query's last key are not read. Statistics and arithmetic are FP32; sums have
 // a fixed order, so equal inputs give equal bits.
+
+#include "attention_backends/key_range.h"
 
 namespace {
 
@@ -166,14 +169,18 @@ __device__ __forceinline__ unsigned Block() {
   return gridDim.x - 1 - blockIdx.x;
 }
 
+__device__ __forceinline__ tessera::AttentionMask<int> Mask() {
+  return {kQueries, kKeys, kCausal};
+}
+
 // RowMask::Visible() and RowMask::Written().
 __device__ __forceinline__ int Visible(int query) {
-  if (!kCausal) return kKeys;
-  return max(0, query + 1 + kKeys - kQueries);
+  return Mask().Keys(query).size();
 }
 __device__ __forceinline__ int Written(int query) {
   if (!kCausal || kBandRows == kQueries) return kKeys;
-  return min(kKeys, (query / kBandRows + 1) * kBandRows + kKeys - kQueries);
+  const int band_end = (query / kBandRows + 1) * kBandRows;
+  return Mask().KeysOfRow(band_end - 1).end;
 }
 
 // Of scores of one row: m, and sum exp(S - m), which counts from 0 where m is

@@ -23,9 +23,7 @@ constexpr int kHeldElements = 32;
 constexpr int kChunkBytes = 64;
 constexpr int kMaxChunkPacks = 8;
 
-int ElementBytes(ElementType type) {
-  return type == ElementType::kFloat ? 4 : 2;
-}
+int ElementBytes(FloatType type) { return type == FloatType::kFloat ? 4 : 2; }
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -35,13 +33,13 @@ int PackOf(const SoftmaxSpec& spec) {
   return pack;
 }
 
-const char* Name(ElementType type) {
+const char* Name(FloatType type) {
   switch (type) {
-    case ElementType::kFloat:
+    case FloatType::kFloat:
       return "Float";
-    case ElementType::kHalf:
+    case FloatType::kHalf:
       return "Half";
-    case ElementType::kBFloat16:
+    case FloatType::kBFloat16:
       break;
   }
   return "BFloat16";
@@ -85,8 +83,8 @@ SoftmaxGeometry GeometryOf(const SoftmaxSpec& spec) {
 
 std::vector<std::string> DefinesOf(const SoftmaxSpec& spec) {
   const SoftmaxGeometry geometry = GeometryOf(spec);
-  return {Define("IS_FLOAT", spec.type == ElementType::kFloat),
-          Define("IS_HALF", spec.type == ElementType::kHalf),
+  return {Define("IS_FLOAT", spec.type == FloatType::kFloat),
+          Define("IS_HALF", spec.type == FloatType::kHalf),
           Define("QUERIES", spec.mask.queries),
           Define("KEYS", spec.mask.keys),
           Define("CAUSAL", spec.mask.causal),

@@ -7,16 +7,15 @@
 #include <vector>
 
 #include "attention_backends/compiled_fused/row_mask.h"
+#include "framework/cuda/float_type.h"
 
 namespace tessera {
 namespace fused {
 
-enum class ElementType { kFloat, kHalf, kBFloat16 };
-
 // What the kernels of softmax_kernels.cuh are compiled for. Batch, heads and
 // head dim are arguments of a launch.
 struct SoftmaxSpec {
-  ElementType type = ElementType::kBFloat16;
+  FloatType type = FloatType::kBFloat16;
   RowMask mask;
 
   friend bool operator==(const SoftmaxSpec&, const SoftmaxSpec&) = default;

@@ -13,12 +13,12 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/device.h"
+#include "framework/cuda/float_type.h"
 
 namespace tessera {
 namespace {
 
 using flash::BackwardParams;
-using flash::ElementType;
 using flash::ForwardParams;
 using flash::HeadView;
 
@@ -46,21 +46,21 @@ int SharedKibibytes(int compute_capability) {
 }
 
 // Of a dtype that CheckTensors() accepts.
-ElementType ElementOf(at::ScalarType dtype) {
+FloatType TypeOf(at::ScalarType dtype) {
   switch (dtype) {
     case at::kFloat:
-      return ElementType::kFloat;
+      return FloatType::kFloat;
     case at::kHalf:
-      return ElementType::kHalf;
+      return FloatType::kHalf;
     default:
-      return ElementType::kBFloat16;
+      return FloatType::kBFloat16;
   }
 }
 
 // Without data.
 ForwardParams ShapeOf(const AttentionProblem& p) {
   ForwardParams params;
-  params.type = ElementOf(p.dtype);
+  params.type = TypeOf(p.dtype);
   params.b = p.b;
   params.h = p.h;
   params.g = p.g;
@@ -169,7 +169,7 @@ Call CallOf(const AttentionArgs& args) {
                .v = Addressable(args.v_bgtd),
                .params = {}};
   ForwardParams& p = call.params;
-  p.type = ElementOf(call.q.scalar_type());
+  p.type = TypeOf(call.q.scalar_type());
   p.b = call.q.size(0);
   p.h = call.q.size(1);
   p.s = call.q.size(2);

@@ -17,7 +17,7 @@ absl::Status LaunchForward(const ForwardParams& params, c10::Device device) {
   const c10::cuda::CUDAGuard guard(device);
   const auto stream = c10::cuda::getCurrentCUDAStream();
   const auto launch = [&] {
-    if (params.type == ElementType::kFloat) {
+    if (params.type == FloatType::kFloat) {
       return fp32::Forward(params, stream);
     }
     return hopper::HasKernels(params, ComputeCapability(device))
@@ -31,7 +31,7 @@ absl::Status LaunchBackward(const BackwardParams& params, c10::Device device) {
   const c10::cuda::CUDAGuard guard(device);
   const auto stream = c10::cuda::getCurrentCUDAStream();
   const auto launch = [&] {
-    if (params.forward.type == ElementType::kFloat) {
+    if (params.forward.type == FloatType::kFloat) {
       return fp32::Backward(params, stream);
     }
     return hopper::HasKernels(params.forward, ComputeCapability(device))

@@ -3,13 +3,13 @@
 
 #include <cstdint>
 
+#include "framework/cuda/float_type.h"
+
 // What the host hands to the attention kernels. Plain structs: no LibTorch
 // headers in .cu files.
 
 namespace tessera {
 namespace flash {
-
-enum class ElementType { kFloat, kHalf, kBFloat16 };
 
 // A [B, heads, rows, D] view with D contiguous. Strides count elements and may
 // be any (slices of a fused projection); data and strides are multiples of 16
@@ -21,7 +21,7 @@ struct HeadView {
 
 // Shapes as in attention_backend.h: Q [B, H, S, D], K and V [B, G, T, D].
 struct ForwardParams {
-  ElementType type = ElementType::kBFloat16;
+  FloatType type = FloatType::kBFloat16;
   int64_t b = 0, h = 0, g = 0, s = 0, t = 0, d = 0;
   bool causal = false;  // aligned at the bottom right
   float scale = 1;

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "attention_backends/flash_cuda/flash_params.h"
+#include "framework/cuda/float_type.h"
 
 // What the kernels of all families use of the device. Addresses in shared
 // memory are 32-bit, as instructions take them.
@@ -16,9 +16,9 @@ namespace tessera {
 namespace flash {
 
 // Of 2 bytes.
-template <ElementType kType>
+template <FloatType kType>
 using Element =
-    std::conditional_t<kType == ElementType::kHalf, __half, __nv_bfloat16>;
+    std::conditional_t<kType == FloatType::kHalf, __half, __nv_bfloat16>;
 
 // The block's dynamic shared memory, aligned as the widest swizzle of the copy
 // engine and the tensor cores wants it. A kernel that uses it has no static

@@ -22,7 +22,7 @@ def kernel_family(name, layout, elements, gencode, copts = [], deps = []):
     Args:
       name: portable, fp32 or hopper.
       layout: headers in plain C++.
-      elements: the names of ElementType that the sources are compiled for.
+      elements: the names of FloatType that the sources are compiled for.
       gencode: of cuda_library.
       copts: of cuda_library.
       deps: what else the sources include.

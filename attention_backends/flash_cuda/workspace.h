@@ -17,7 +17,7 @@ namespace flash {
 inline int64_t BackwardWorkspaceBytes(const ForwardParams& p,
                                       bool deterministic,
                                       int compute_capability) {
-  if (p.type == ElementType::kFloat) return fp32::BackwardWorkspaceBytes(p);
+  if (p.type == FloatType::kFloat) return fp32::BackwardWorkspaceBytes(p);
   return hopper::HasKernels(p, compute_capability)
              ? hopper::BackwardWorkspaceBytes(p, deterministic)
              : portable::LayoutOf(p, deterministic).total();
@@ -25,8 +25,8 @@ inline int64_t BackwardWorkspaceBytes(const ForwardParams& p,
 
 // The most shared memory that a block of the kernels for every GPU takes.
 inline int SharedBytes(const ForwardParams& p, bool needs_grad) {
-  return p.type == ElementType::kFloat ? fp32::SharedBytes(p.d, needs_grad)
-                                       : portable::SharedBytes(p.d, needs_grad);
+  return p.type == FloatType::kFloat ? fp32::SharedBytes(p.d, needs_grad)
+                                     : portable::SharedBytes(p.d, needs_grad);
 }
 
 }  // namespace flash

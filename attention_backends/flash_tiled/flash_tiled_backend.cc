@@ -9,6 +9,7 @@
 
 #include "ATen/ATen.h"
 #include "absl/strings/str_cat.h"
+#include "attention_backends/key_range.h"
 #include "c10/util/accumulate.h"
 #include "framework/base/torch_status.h"
 #include "framework/precision/precision_policy.h"
@@ -26,10 +27,8 @@ constexpr int64_t kPartAlignment = 64;  // elements
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-struct Range {
-  int64_t begin, end;
-  int64_t size() const { return end - begin; }
-};
+using Keys = KeyRange<int64_t>;
+using Queries = QueryRange<int64_t>;
 
 // Queries that see no key come first; they are left out here, so every query
 // sees key 0.
@@ -42,14 +41,9 @@ struct Geometry {
   int64_t query_rows() const { return b * g * r; }  // per position
   int64_t QueryTile() const { return std::min(s, kQueryTile); }
   int64_t KeyTile() const { return std::min(t, kKeyTile); }
-  // The keys that one of the queries before `query_end` sees end here.
-  int64_t KeyEnd(int64_t query_end) const {
-    return causal ? query_end + t - s : t;
-  }
-  // The first query that sees key `key`.
-  int64_t QueryBegin(int64_t key) const {
-    return causal ? std::max<int64_t>(0, key - (t - s)) : 0;
-  }
+  Queries queries() const { return {0, s}; }
+  Keys keys() const { return {0, t}; }
+  AttentionMask<int64_t> mask() const { return {s, t, causal}; }
 };
 
 Geometry GeometryOf(const AttentionProblem& p) {
@@ -110,6 +104,7 @@ at::Tensor KeyView(const at::Tensor& x_bgtd) { return x_bgtd.unsqueeze(2); }
 
 // Some rows of x, widened into `part`; the heads of a group below each other:
 // [B G, R rows, .].
+template <typename Range>
 at::Tensor Load(const at::Tensor& x, Range rows, const at::Tensor& part) {
   const at::Tensor source = x.narrow(3, rows.begin, rows.size());
   const at::Tensor tile = View(part, source.sizes());
@@ -117,37 +112,42 @@ at::Tensor Load(const at::Tensor& x, Range rows, const at::Tensor& part) {
   return tile.view({x.size(0) * x.size(1), -1, x.size(4)});
 }
 
+template <typename Range>
 void Store(const at::Tensor& tile, Range rows, const at::Tensor& x) {
   const at::Tensor target = x.narrow(3, rows.begin, rows.size());
   target.copy_(tile.view(target.sizes()));
 }
 
 // [B G, R rows, width] of a part that holds one such tile after the other.
-at::Tensor TileOf(const Geometry& n, const at::Tensor& part, Range rows,
+at::Tensor TileOf(const Geometry& n, const at::Tensor& part, Queries rows,
                   int64_t width) {
   const int64_t per_position = n.query_rows() * width;
   return part.narrow(0, rows.begin * per_position, rows.size() * per_position)
       .view({n.kv_matrices(), n.r * rows.size(), width});
 }
 
-// The multiples of `tile` from the one at or before `begin`, up to `end`.
-std::vector<Range> Tiles(int64_t begin, int64_t end, int64_t tile) {
+// The tiles of kTile rows that hold a part of `rows`, each up to the last row
+// of these.
+template <int64_t kTile, typename Range>
+std::vector<Range> Tiles(Range rows) {
+  const TileRange<int64_t> range = TilesOf<kTile>(rows);
   std::vector<Range> tiles;
-  for (int64_t first = begin / tile * tile; first < end; first += tile) {
-    tiles.push_back({first, std::min(first + tile, end)});
+  for (int64_t tile = range.begin; tile < range.end; ++tile) {
+    tiles.push_back({tile * kTile, std::min((tile + 1) * kTile, rows.end)});
   }
   return tiles;
 }
 
 // Adds M to the scores of a tile, [B G, R queries, keys], in place.
-void Mask(const Geometry& n, Range queries, Range keys, const at::Tensor& s) {
-  // Query x of the tile sees its keys y <= x + diagonal.
-  const int64_t diagonal = queries.begin + n.t - n.s - keys.begin;
-  const bool all_see_all = !n.causal || keys.size() <= diagonal + 1;
-  if (all_see_all) return;
+void Mask(const Geometry& n, Queries queries, Keys keys, const at::Tensor& s) {
+  const AttentionMask<int64_t> mask = n.mask();
+  if (!mask.NeedsMask(queries, keys)) return;
+  // The first query of the tile sees this many of its keys, the others one more
+  // each.
+  const int64_t seen = mask.Keys(queries.begin).end - keys.begin;
   const at::Tensor future =
       at::ones({queries.size(), keys.size()}, s.options().dtype(at::kBool))
-          .triu_(diagonal + 1);
+          .triu_(seen);
   s.view({-1, queries.size(), keys.size()}).masked_fill_(future, -kInfinity);
 }
 
@@ -188,8 +188,8 @@ struct Views {
 };
 
 // Algorithm 1 for one tile of queries; names as there.
-void AttendTile(const Geometry& n, double scale, const Views& x, Range queries,
-                const std::vector<at::Tensor>& parts) {
+void AttendTile(const Geometry& n, double scale, const Views& x,
+                Queries queries, const std::vector<at::Tensor>& parts) {
   const at::Tensor q = Load(x.q, queries, parts[kQ]);
   const std::array<int64_t, 3> column = {q.size(0), q.size(1), 1};
   const at::Tensor o = View(parts[kO], q.sizes()).zero_();
@@ -198,7 +198,7 @@ void AttendTile(const Geometry& n, double scale, const Views& x, Range queries,
   at::Tensor next_m = View(parts[kNextMax], column);
   at::Tensor decay = View(parts[kDecay], column);
   at::Tensor tile_sum = View(parts[kTileSum], column);
-  for (const Range keys : Tiles(0, n.KeyEnd(queries.end), kKeyTile)) {
+  for (const Keys keys : Tiles<kKeyTile>(n.mask().Keys(queries))) {
     const at::Tensor k = Load(x.k, keys, parts[kK]);
     const at::Tensor v = Load(x.v, keys, parts[kV]);
     const at::Tensor p = View(parts[kP], {q.size(0), q.size(1), keys.size()});
@@ -245,7 +245,7 @@ struct Views {
 // rowsum(dO o O) of every query.
 void RowSums(const Geometry& n, const Views& x,
              const std::vector<at::Tensor>& parts) {
-  for (const Range queries : Tiles(0, n.s, kQueryTile)) {
+  for (const Queries queries : Tiles<kQueryTile>(n.queries())) {
     const at::Tensor d_o = Load(x.d_o, queries, parts[kDO]);
     const at::Tensor o = Load(x.o, queries, parts[kQ]);
     at::Tensor row_sum = TileOf(n, parts[kRowSum], queries, 1);
@@ -255,12 +255,12 @@ void RowSums(const Geometry& n, const Views& x,
 
 // What a tile of keys holds while the tiles of queries pass.
 struct HeldKeys {
-  Range keys;
+  Keys keys;
   at::Tensor k, v, dk, dv;
 };
 
 // The inner loop of Algorithm 2; names as there.
-void AddTile(const Geometry& n, double scale, const Views& x, Range queries,
+void AddTile(const Geometry& n, double scale, const Views& x, Queries queries,
              const HeldKeys& tile, const std::vector<at::Tensor>& parts) {
   const at::Tensor q = Load(x.q, queries, parts[kQ]);
   const at::Tensor d_o = Load(x.d_o, queries, parts[kDO]);
@@ -285,13 +285,13 @@ void AddTile(const Geometry& n, double scale, const Views& x, Range queries,
 // Algorithm 2 but for the rounding of dQ.
 void AddKeyTiles(const Geometry& n, double scale, const Views& x,
                  const std::vector<at::Tensor>& parts) {
-  for (const Range keys : Tiles(0, n.t, kKeyTile)) {
+  for (const Keys keys : Tiles<kKeyTile>(n.keys())) {
     HeldKeys tile = {keys, Load(x.k, keys, parts[kK]),
                      Load(x.v, keys, parts[kV])};
     tile.dk = View(parts[kDK], tile.k.sizes()).zero_();
     tile.dv = View(parts[kDV], tile.v.sizes()).zero_();
-    const int64_t begin = n.QueryBegin(keys.begin);
-    for (const Range queries : Tiles(begin, n.s, kQueryTile)) {
+    const Queries seen_by = n.mask().Queries(keys.begin);
+    for (const Queries queries : Tiles<kQueryTile>(seen_by)) {
       AddTile(n, scale, x, queries, tile, parts);
     }
     Store(tile.dk, keys, x.dk);
@@ -355,7 +355,7 @@ absl::Status FlashTiledBackend::Forward(const AttentionArgs& args,
         QueryView(n, q), KeyView(args.k_bgtd), KeyView(args.v_bgtd),
         QueryView(n, out->o_bhsd), QueryView(n, out->lse_bhs.unsqueeze(3))};
     const auto parts = AllocateParts(forward::Sizes(n), q);
-    for (const Range queries : Tiles(0, n.s, kQueryTile)) {
+    for (const Queries queries : Tiles<kQueryTile>(n.queries())) {
       forward::AttendTile(n, args.scale, views, queries, parts);
     }
   });
@@ -383,7 +383,7 @@ absl::Status FlashTiledBackend::Backward(const AttentionArgs& args,
     backward::RowSums(n, x, parts);
     parts[backward::kDQ].zero_();
     backward::AddKeyTiles(n, args.scale, x, parts);
-    for (const Range queries : Tiles(0, n.s, kQueryTile)) {
+    for (const Queries queries : Tiles<kQueryTile>(n.queries())) {
       Store(TileOf(n, parts[backward::kDQ], queries, n.d), queries, x.dq);
     }
     grads->dq_bhsd.narrow(2, 0, n.blind).zero_();

@@ -8,6 +8,7 @@
 #include "ATen/ATen.h"
 #include "ATen/core/grad_mode.h"
 #include "absl/strings/str_cat.h"
+#include "attention_backends/key_range.h"
 #include "attention_backends/naive/score_softmax.h"
 #include "attention_backends/strided_product.h"
 #include "framework/base/phase_observer.h"
@@ -22,34 +23,39 @@ namespace {
 // one masked_fill_ over all scores (H200, BF16, 2026-11).
 constexpr int64_t kMaskRows = 512;
 
+AttentionMask<int64_t> MaskOf(const AttentionArgs& args) {
+  return {args.q_bhsd.size(2), args.k_bgtd.size(2),
+          args.mask == MaskKind::kCausal};
+}
+
 // Queries before the first that sees a key.
 int64_t BlindRows(const AttentionArgs& args) {
-  return args.mask == MaskKind::kFull
-             ? 0
-             : std::max<int64_t>(0, args.q_bhsd.size(2) - args.k_bgtd.size(2));
+  return MaskOf(args).Queries(/*key=*/0).begin;
 }
 
 // Adds M in place. Blind rows become -infinity throughout.
 void ApplyMask(const AttentionArgs& args, const at::Tensor& s_bhst) {
   if (args.mask == MaskKind::kFull) return;
   constexpr double kMasked = -std::numeric_limits<double>::infinity();
-  const int64_t s = s_bhst.size(2), t = s_bhst.size(3);
+  const AttentionMask<int64_t> mask = MaskOf(args);
+  const int64_t s = mask.s, t = mask.t;
   const int64_t mask_rows = std::min(s, kMaskRows);
   const at::Tensor future =
       at::ones({mask_rows, mask_rows}, s_bhst.options().dtype(at::kBool))
           .triu_(1);
   for (int64_t begin = 0; begin < s; begin += kMaskRows) {
-    const int64_t end = std::min(begin + kMaskRows, s);
-    const at::Tensor rows = s_bhst.narrow(2, begin, end - begin);
-    // Row i sees keys up to i + t - s: all rows those before `some`, some rows
-    // those from there to `none`, no row those behind.
-    const int64_t diagonal = begin + t - s;
+    const QueryRange<int64_t> queries = {begin, std::min(begin + kMaskRows, s)};
+    const at::Tensor rows = s_bhst.narrow(2, begin, queries.size());
+    // All rows see the keys before `some`, some rows the keys from there to
+    // `none`, no row the keys after that. The first row sees `diagonal` last,
+    // and each row one key more than the row before it.
+    const int64_t diagonal = mask.Keys(begin).end - 1;
     const int64_t some = std::max<int64_t>(0, diagonal);
-    const int64_t none = std::max<int64_t>(0, end + t - s);
+    const int64_t none = mask.Keys(queries).end;
     if (none < t) rows.narrow(3, none, t - none).fill_(kMasked);
     if (some == none) continue;
     rows.narrow(3, some, none - some)
-        .masked_fill_(future.narrow(0, 0, end - begin)
+        .masked_fill_(future.narrow(0, 0, queries.size())
                           .narrow(1, some - diagonal, none - some),
                       kMasked);
   }

@@ -44,7 +44,7 @@ __device__ __forceinline__ void LoadVisitStatistics(
   if (i >= kVisiting) return;
   const int64_t head = static_cast<int64_t>(task.batch) * p.h + visit.head;
   const int query = visit.tile * kVisiting + i;
-  const bool exists = query < task.visible.s;
+  const bool exists = query < task.mask.s;
   portable::CopyOrZero8(SharedAddress(BackwardMemory<Tiles>().Statistics() + i),
                         statistics + head * p.s + (exists ? query : 0), exists);
 }
@@ -91,8 +91,9 @@ __device__ __forceinline__ void VisitQueries(const BackwardParams& params,
   portable::WaitForCopies();
   __syncthreads();  // Q is there
   MultiplyRows(memory.Held(0), row, q, d, scores);
-  if (task.visible.NeedsMask(first_query, task.first_key + Tiles::kHeld)) {
-    Hide<true>(task.visible, task.first_key + row, first_query, scores);
+  if (task.mask.NeedsMask({first_query, first_query + Tiles::kVisiting},
+                          {task.first_key, task.first_key + Tiles::kHeld})) {
+    Hide<true>(task.mask, task.first_key + row, first_query, scores);
   }
   ToKeyGradients<Tiles>(p.scale, scores, ds);
   StageRows(gradients, row, scores);

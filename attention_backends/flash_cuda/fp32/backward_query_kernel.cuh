@@ -53,19 +53,20 @@ __global__ void __launch_bounds__(kThreads, Tiles::kBlocks)
   const BackwardMemory<Tiles> memory;
   const auto q = memory.Held(0), d_o = memory.Held(1);
   const auto k = memory.Visiting(0), v = memory.Visiting(1);
-  const int d = p.d, row = FirstRow<kM>(), query = task.first_query + row;
+  const int d = p.d, row = FirstRow<kM>(), query = task.queries.begin + row;
 
   float dq[kM][Tiles::kHeadDim / kColLanes];
   Clear(dq);
   RowStatistics statistics[kM];
   LoadStatistics(all_statistics + task.lse_row, query, p.s, statistics);
-  if (task.key_tiles > 0) {
-    LoadTile<kHeld>(q, task.Queries<const float>(p.q, d), task.first_query);
+  const TileRange<int> tiles = task.key_tiles;
+  if (tiles.end > tiles.begin) {
+    LoadTile<kHeld>(q, task.Queries<const float>(p.q, d), task.queries.begin);
     LoadTile<kHeld>(d_o, task.Queries<const float>(params.d_o, d),
-                    task.first_query);
-    LoadTile<kVisiting>(v, task.Keys(p.v, d), 0);
+                    task.queries.begin);
+    LoadTile<kVisiting>(v, task.Keys(p.v, d), tiles.begin * kVisiting);
   }
-  for (int visit = 0; visit < task.key_tiles; ++visit) {
+  for (int visit = tiles.begin; visit < tiles.end; ++visit) {
     const int first_key = visit * kVisiting;
     float scores[kM][kN], ds[kM][kN];
     portable::WaitForCopies();
@@ -74,12 +75,12 @@ __global__ void __launch_bounds__(kThreads, Tiles::kBlocks)
     MultiplyRows(d_o, row, v, d, ds);
     portable::WaitForCopies();
     __syncthreads();  // K is there, V has been read
-    if (visit + 1 < task.key_tiles) {
+    if (visit + 1 < tiles.end) {
       LoadTile<kVisiting>(v, task.Keys(p.v, d), first_key + kVisiting);
     }
     MultiplyRows(q, row, k, d, scores);
-    if (task.visible.NeedsMask(task.first_query, first_key + kVisiting)) {
-      Hide<false>(task.visible, query, first_key, scores);
+    if (task.mask.NeedsMask(task.queries, {first_key, first_key + kVisiting})) {
+      Hide<false>(task.mask, query, first_key, scores);
     }
     ToQueryGradients(p.scale, statistics, scores, ds);
     StageRows(memory.Gradients(), row, ds);

@@ -32,8 +32,8 @@ __device__ __forceinline__ void StoreLogSums(const ForwardParams& params,
   if (LaneCol(Lane()) != 0) return;
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
-    const int query = task.first_query + row + m;
-    if (query < task.visible.s) params.lse[task.lse_row + query] = log_sum[m];
+    const int query = task.queries.begin + row + m;
+    if (query < task.mask.s) params.lse[task.lse_row + query] = log_sum[m];
   }
 }
 
@@ -52,30 +52,31 @@ __global__ void __launch_bounds__(kThreads, Tiles::kBlocks)
   float o[kM][Tiles::kHeadDim / kColLanes];
   Clear(o);
   OnlineSoftmax<kM> softmax(params.scale);
-  if (task.key_tiles > 0) {
+  if (task.key_tiles.end > task.key_tiles.begin) {
     LoadTile<Tiles::kQueries>(memory.q, task.Queries<const float>(params.q, d),
-                              task.first_query);
-    load(memory.k, params.k, task.key_tiles - 1);
+                              task.queries.begin);
+    load(memory.k, params.k, task.key_tiles.end - 1);
   }
-  for (int tile = task.key_tiles - 1; tile >= 0; --tile) {
+  for (int tile = task.key_tiles.end - 1; tile >= task.key_tiles.begin;
+       --tile) {
     portable::WaitForCopies();
     __syncthreads();  // K is there, V and P have been read
     load(memory.v, params.v, tile);
     float s[kM][Tiles::kCols];
     MultiplyRows(memory.q, row, memory.k, d, s);
-    if (task.visible.NeedsMask(task.first_query, (tile + 1) * kKeys)) {
-      Hide<false>(task.visible, task.first_query + row, tile * kKeys, s);
+    if (task.mask.NeedsMask(task.queries, {tile * kKeys, (tile + 1) * kKeys})) {
+      Hide<false>(task.mask, task.queries.begin + row, tile * kKeys, s);
     }
     softmax.Update(s, o);
     StageRows(memory.p, row, s);
     portable::WaitForCopies();
     __syncthreads();  // V and P are there, K has been read
-    if (tile > 0) load(memory.k, params.k, tile - 1);
+    if (tile > task.key_tiles.begin) load(memory.k, params.k, tile - 1);
     MultiplyInto(memory.p, row, memory.v, o);
   }
   float log_sum[kM];
   softmax.Finish(o, log_sum);
-  StoreRows(task.Queries<float>(params.o, d), task.first_query + row, 1, o);
+  StoreRows(task.Queries<float>(params.o, d), task.queries.begin + row, 1, o);
   StoreLogSums(params, task, row, log_sum);
 }
 

@@ -6,15 +6,13 @@
 #include "attention_backends/flash_cuda/fp32/tile.cuh"
 #include "attention_backends/flash_cuda/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/scores.cuh"
-#include "attention_backends/flash_cuda/portable/visibility.h"
+#include "attention_backends/key_range.h"
 
 // What happens to scores between two products. They are q k, unscaled.
 
 namespace tessera {
 namespace flash {
 namespace fp32 {
-
-using portable::Visibility;
 
 // exp(x) to a few units in the last place for x <= 0, hence of exp(scale s - m)
 // with one rounding in the exponent, relative to its own size: the 2^x of
@@ -27,8 +25,9 @@ __device__ __forceinline__ float Exp(float x) {
 // -infinity where the query does not see the key. Rows are queries and columns
 // keys, or the other way round.
 template <bool kRowsAreKeys, int kM, int kN>
-__device__ __forceinline__ void Hide(const Visibility& visible, int first_row,
-                                     int first_col, float (&s)[kM][kN]) {
+__device__ __forceinline__ void Hide(const AttentionMask<int>& mask,
+                                     int first_row, int first_col,
+                                     float (&s)[kM][kN]) {
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
@@ -36,7 +35,7 @@ __device__ __forceinline__ void Hide(const Visibility& visible, int first_row,
       const int row = first_row + m, col = first_col + ColumnOf(Lane(), n);
       const int query = kRowsAreKeys ? col : row;
       const int key = kRowsAreKeys ? row : col;
-      if (key >= visible.KeyLimit(query)) s[m][n] = -INFINITY;
+      if (key >= mask.KeysOfRow(query).end) s[m][n] = -INFINITY;
     }
   }
 }

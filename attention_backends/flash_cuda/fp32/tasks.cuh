@@ -1,11 +1,12 @@
 #ifndef ATTENTION_BACKENDS_FLASH_CUDA_FP32_TASKS_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_FP32_TASKS_CUH_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "attention_backends/flash_cuda/flash_params.h"
 #include "attention_backends/flash_cuda/fp32/tile.cuh"
-#include "attention_backends/flash_cuda/portable/visibility.h"
+#include "attention_backends/key_range.h"
 
 // Which part of the work a block has.
 
@@ -13,26 +14,23 @@ namespace tessera {
 namespace flash {
 namespace fp32 {
 
-using portable::CeilDiv;
-using portable::Visibility;
-
 // One query tile of one head.
 struct QueryTask {
-  Visibility visible;
+  AttentionMask<int> mask;
   int batch, head, kv_head;
-  int first_query;
-  int key_tiles;    // those that it sees
-  int64_t lse_row;  // of [B, H, S]: the head's first query
+  QueryRange<int> queries;
+  TileRange<int> key_tiles;  // those that it sees
+  int64_t lse_row;           // of [B, H, S]: the head's first query
 
   // [B, H, S, D] and [B, G, T, D].
   template <typename T>
   __device__ __forceinline__ HeadRows<T> Queries(const HeadView& view,
                                                  int cols) const {
-    return RowsOf<T>(view, batch, head, visible.s, cols);
+    return RowsOf<T>(view, batch, head, mask.s, cols);
   }
   __device__ __forceinline__ HeadRows<const float> Keys(const HeadView& view,
                                                         int cols) const {
-    return RowsOf<const float>(view, batch, kv_head, visible.t, cols);
+    return RowsOf<const float>(view, batch, kv_head, mask.t, cols);
   }
 };
 
@@ -45,12 +43,13 @@ __device__ __forceinline__ QueryTask FindQueryTask(const ForwardParams& p) {
   const int tile = query_tiles - 1 - blockIdx.x % query_tiles;
   const int head_of_all = blockIdx.x / query_tiles;
   QueryTask task;
-  task.visible = {s, t, p.causal};
+  task.mask = {s, t, p.causal};
   task.batch = head_of_all / heads;
   task.head = head_of_all % heads;
   task.kv_head = task.head / (heads / static_cast<int>(p.g));
-  task.first_query = tile * kQueries;
-  task.key_tiles = task.visible.KeyTiles(task.first_query, kQueries, kKeys);
+  const int first_query = tile * kQueries;
+  task.queries = {first_query, std::min(first_query + kQueries, s)};
+  task.key_tiles = TilesOf<kKeys>(task.mask.Keys(task.queries));
   task.lse_row = static_cast<int64_t>(head_of_all) * s;
   return task;
 }
@@ -60,21 +59,23 @@ struct QueryVisit {
   int head, tile;
 };
 
-// One key tile of one key head. Visits: query tiles [first_tile, end_tile) of
-// each of the heads [first_head, end_head). There is one at least: the last
+// One key tile of one key head. Visits: the query tiles of each of the heads
+// [first_head, end_head). There is one at least: the last
 // query sees every key.
 struct KeyTask {
-  Visibility visible;
+  AttentionMask<int> mask;
   int batch, kv_head;
   int first_key;
-  int first_head, end_head, first_tile, end_tile;
+  int first_head, end_head;
+  TileRange<int> query_tiles;
 
   __device__ __forceinline__ QueryVisit FirstVisit() const {
-    return {first_head, first_tile};
+    return {first_head, query_tiles.begin};
   }
   __device__ __forceinline__ QueryVisit After(QueryVisit at) const {
-    return at.tile + 1 < end_tile ? QueryVisit{at.head, at.tile + 1}
-                                  : QueryVisit{at.head + 1, first_tile};
+    return at.tile + 1 < query_tiles.end
+               ? QueryVisit{at.head, at.tile + 1}
+               : QueryVisit{at.head + 1, query_tiles.begin};
   }
   __device__ __forceinline__ bool IsVisit(QueryVisit at) const {
     return at.head < end_head;
@@ -84,12 +85,12 @@ struct KeyTask {
   template <typename T>
   __device__ __forceinline__ HeadRows<T> Keys(const HeadView& view,
                                               int cols) const {
-    return RowsOf<T>(view, batch, kv_head, visible.t, cols);
+    return RowsOf<T>(view, batch, kv_head, mask.t, cols);
   }
   template <typename T>
   __device__ __forceinline__ HeadRows<T> Queries(const HeadView& view, int head,
                                                  int cols) const {
-    return RowsOf<T>(view, batch, head, visible.s, cols);
+    return RowsOf<T>(view, batch, head, mask.s, cols);
   }
 };
 
@@ -100,14 +101,13 @@ __device__ __forceinline__ KeyTask FindKeyTask(const ForwardParams& p) {
   const int head_of_all = blockIdx.x / key_tiles;
   const int group = heads / kv_heads;
   KeyTask task;
-  task.visible = {s, t, p.causal};
+  task.mask = {s, t, p.causal};
   task.batch = head_of_all / kv_heads;
   task.kv_head = head_of_all % kv_heads;
   task.first_key = blockIdx.x % key_tiles * kKeys;
   task.first_head = task.kv_head * group;
   task.end_head = task.first_head + group;
-  task.first_tile = task.visible.FirstQuery(task.first_key) / kQueries;
-  task.end_tile = CeilDiv(s, kQueries);
+  task.query_tiles = TilesOf<kQueries>(task.mask.Queries(task.first_key));
   return task;
 }
 

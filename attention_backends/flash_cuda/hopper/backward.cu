@@ -7,7 +7,7 @@ namespace tessera {
 namespace flash {
 namespace hopper {
 
-template <ElementType kType, int kHeadDim>
+template <FloatType kType, int kHeadDim>
 cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream) {
   using T = Element<kType>;
   if (params.deterministic) {
@@ -25,7 +25,7 @@ cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream) {
 }
 
 // BUILD.bazel compiles this file once for each element type and head dim.
-template cudaError_t LaunchBackward<ElementType::TESSERA_ELEMENT,
+template cudaError_t LaunchBackward<FloatType::TESSERA_ELEMENT,
                                     TESSERA_HEAD_DIM>(const BackwardParams&,
                                                       cudaStream_t);
 

@@ -8,7 +8,7 @@ namespace flash {
 namespace hopper {
 namespace {
 
-template <ElementType kType, int kHeadDim, bool kCausal, bool kShort>
+template <FloatType kType, int kHeadDim, bool kCausal, bool kShort>
 cudaError_t Run(const ForwardParams& params, cudaStream_t stream) {
   constexpr ForwardTile kTile = ForwardTileOf(kHeadDim, kCausal, kShort);
   return RunForward<ForwardTraits<Element<kType>, kHeadDim, kTile.warpgroups,
@@ -17,7 +17,7 @@ cudaError_t Run(const ForwardParams& params, cudaStream_t stream) {
 
 }  // namespace
 
-template <ElementType kType, int kHeadDim>
+template <FloatType kType, int kHeadDim>
 cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream) {
   if (params.t <= kShortRows) {
     return params.causal ? Run<kType, kHeadDim, true, true>(params, stream)
@@ -28,7 +28,7 @@ cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream) {
 }
 
 // BUILD.bazel compiles this file once for each element type and head dim.
-template cudaError_t LaunchForward<ElementType::TESSERA_ELEMENT,
+template cudaError_t LaunchForward<FloatType::TESSERA_ELEMENT,
                                    TESSERA_HEAD_DIM>(const ForwardParams&,
                                                      cudaStream_t);
 

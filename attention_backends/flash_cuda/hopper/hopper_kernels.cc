@@ -9,17 +9,17 @@ namespace hopper {
 
 cudaError_t Forward(const ForwardParams& params, cudaStream_t stream) {
   return WithHeadDim(params.d, [&](auto dim) {
-    return params.type == ElementType::kHalf
-               ? LaunchForward<ElementType::kHalf, dim()>(params, stream)
-               : LaunchForward<ElementType::kBFloat16, dim()>(params, stream);
+    return params.type == FloatType::kHalf
+               ? LaunchForward<FloatType::kHalf, dim()>(params, stream)
+               : LaunchForward<FloatType::kBFloat16, dim()>(params, stream);
   });
 }
 
 cudaError_t Backward(const BackwardParams& params, cudaStream_t stream) {
   return WithHeadDim(params.forward.d, [&](auto dim) {
-    return params.forward.type == ElementType::kHalf
-               ? LaunchBackward<ElementType::kHalf, dim()>(params, stream)
-               : LaunchBackward<ElementType::kBFloat16, dim()>(params, stream);
+    return params.forward.type == FloatType::kHalf
+               ? LaunchBackward<FloatType::kHalf, dim()>(params, stream)
+               : LaunchBackward<FloatType::kBFloat16, dim()>(params, stream);
   });
 }
 

@@ -27,11 +27,11 @@ struct Driver {
   Encode encode = nullptr;
 };
 
-CUtensorMapDataType DataType(ElementType type) {
+CUtensorMapDataType DataType(FloatType type) {
   switch (type) {
-    case ElementType::kFloat:
+    case FloatType::kFloat:
       return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
-    case ElementType::kHalf:
+    case FloatType::kHalf:
       return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
     default:
       return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
@@ -39,7 +39,7 @@ CUtensorMapDataType DataType(ElementType type) {
 }
 
 CUtensorMapSwizzle Swizzle(const TensorMapSpec& spec) {
-  if (spec.type == ElementType::kFloat) return CU_TENSOR_MAP_SWIZZLE_NONE;
+  if (spec.type == FloatType::kFloat) return CU_TENSOR_MAP_SWIZZLE_NONE;
   switch (spec.box_columns) {
     case 64:
       return CU_TENSOR_MAP_SWIZZLE_128B;
@@ -55,7 +55,7 @@ CUtensorMapSwizzle Swizzle(const TensorMapSpec& spec) {
 cudaError_t MakeTensorMap(const TensorMapSpec& spec, CUtensorMap* map) {
   static const Driver driver;
   if (driver.error != cudaSuccess) return driver.error;
-  const auto size = spec.type == ElementType::kFloat ? 4 : 2;
+  const auto size = spec.type == FloatType::kFloat ? 4 : 2;
   const auto unsigned64 = [](int64_t x) { return static_cast<cuuint64_t>(x); };
   const cuuint64_t sizes[4] = {unsigned64(spec.columns), unsigned64(spec.rows),
                                unsigned64(spec.heads), unsigned64(spec.batch)};

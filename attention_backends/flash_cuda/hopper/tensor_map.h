@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "attention_backends/flash_cuda/flash_params.h"
+#include "framework/cuda/float_type.h"
 
 namespace tessera {
 namespace flash {
@@ -14,7 +15,7 @@ namespace hopper {
 
 // A [B, heads, rows, columns] tensor for the copy engine.
 struct TensorMapSpec {
-  ElementType type = ElementType::kBFloat16;  // 2 bytes, or FP32
+  FloatType type = FloatType::kBFloat16;  // 2 bytes, or FP32
   HeadView view;
   int64_t batch = 0, heads = 0, rows = 0, columns = 0;
   // What one copy moves. The box's columns in bytes (32, 64 or 128) are the

@@ -25,8 +25,7 @@ auto WithHeadDim(int64_t d, const Fn& fn) {
 }
 
 inline bool HasKernels(const ForwardParams& p, int compute_capability) {
-  return compute_capability == 90 && p.d <= 128 &&
-         p.type != ElementType::kFloat;
+  return compute_capability == 90 && p.d <= 128 && p.type != FloatType::kFloat;
 }
 
 // Forward: warpgroups of 64 query rows, and keys per tile.

@@ -73,7 +73,7 @@ cudaError_t LaunchDq(const BackwardParams& params,
 
 }  // namespace
 
-template <ElementType kType, int kHeadDim>
+template <FloatType kType, int kHeadDim>
 cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream) {
   using T = Element<kType>;
   const WorkspaceLayout layout = LayoutOf(params.forward, params.deterministic);
@@ -95,7 +95,7 @@ cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream) {
 }
 
 // BUILD.bazel compiles this file once for each element type and head dim.
-template cudaError_t LaunchBackward<ElementType::TESSERA_ELEMENT,
+template cudaError_t LaunchBackward<FloatType::TESSERA_ELEMENT,
                                     TESSERA_HEAD_DIM>(const BackwardParams&,
                                                       cudaStream_t);
 

@@ -7,7 +7,7 @@
 #include "attention_backends/flash_cuda/portable/backward_common.cuh"
 #include "attention_backends/flash_cuda/portable/fragment_layout.h"
 #include "attention_backends/flash_cuda/portable/multiply.cuh"
-#include "attention_backends/flash_cuda/portable/visibility.h"
+#include "attention_backends/key_range.h"
 
 // dQ as sums that the key tiles' blocks add to in global memory.
 

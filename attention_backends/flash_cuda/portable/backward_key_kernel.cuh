@@ -7,7 +7,7 @@
 #include "attention_backends/flash_cuda/portable/backward_common.cuh"
 #include "attention_backends/flash_cuda/portable/backward_dq_sums.cuh"
 #include "attention_backends/flash_cuda/portable/multiply.cuh"
-#include "attention_backends/flash_cuda/portable/visibility.h"
+#include "attention_backends/key_range.h"
 
 // dK and dV, one block for each key tile of each key head: it visits the tiles
 // of all queries that read the head, in a fixed order. Transposed scores
@@ -23,7 +23,7 @@ namespace portable {
 // What a block computes.
 template <typename T>
 struct KeyTask {
-  Visibility visible;
+  AttentionMask<int> mask;
   int batch, kv_head;
   int first_key;
   // Visits: query tiles [first_tile, first_tile + tiles) of each of the
@@ -34,18 +34,20 @@ struct KeyTask {
 template <typename T, int kHeadDim>
 __device__ __forceinline__ KeyTask<T> FindKeyTask(const ForwardParams& p) {
   using Tiles = BackwardTiles<kHeadDim>;
-  const int s = p.s, t = p.t, heads = p.h, kv_heads = p.g;
+  const int t = p.t, heads = p.h, kv_heads = p.g;
   const int key_tiles = CeilDiv(t, Tiles::kHeld);
   const int head_of_all = blockIdx.x / key_tiles;
   KeyTask<T> task;
-  task.visible = {s, t, p.causal};
+  task.mask = {static_cast<int>(p.s), t, p.causal};
   task.batch = head_of_all / kv_heads;
   task.kv_head = head_of_all % kv_heads;
   task.first_key = blockIdx.x % key_tiles * Tiles::kHeld;
   task.group = heads / kv_heads;
   task.first_head = task.kv_head * task.group;
-  task.first_tile = task.visible.FirstQuery(task.first_key) / Tiles::kVisiting;
-  task.tiles = CeilDiv(s, Tiles::kVisiting) - task.first_tile;
+  const TileRange<int> tiles =
+      TilesOf<Tiles::kVisiting>(task.mask.Queries(task.first_key));
+  task.first_tile = tiles.begin;
+  task.tiles = tiles.end - tiles.begin;
   return task;
 }
 
@@ -178,8 +180,9 @@ __device__ __forceinline__ void ComputeScores(
   const uint32_t visiting = first_col * kRowBytes;
   MultiplyRows<T, kHeadDim>(memory.Held(0) + warp.row * kRowBytes,
                             memory.Visiting(stage, 0) + visiting, p);
-  if (task.visible.NeedsMask(first_query, task.first_key + Tiles::kHeld)) {
-    Hide<true>(task.visible, task.first_key + warp.row, first_query + first_col,
+  if (task.mask.NeedsMask({first_query, first_query + Tiles::kVisiting},
+                          {task.first_key, task.first_key + Tiles::kHeld})) {
+    Hide<true>(task.mask, task.first_key + warp.row, first_query + first_col,
                p);
   }
   v.Multiply(memory.Visiting(stage, 1) + visiting, ds);
@@ -290,7 +293,8 @@ __global__ void __launch_bounds__(BackwardTiles<kHeadDim>::kThreads)
       VisitQueries<T, kHeadDim, kAddsDq>(p, task, visit, v, dk, dv);
     }
     if constexpr (kAddsDq) {
-      const int64_t query_tiles = CeilDiv(p.s, Tiles::kVisiting);
+      const int64_t query_tiles =
+          CeilDiv(static_cast<int>(p.s), Tiles::kVisiting);
       const int64_t tile =
           visit.HeadOfAll(p, task.batch) * query_tiles + visit.tile;
       AddDq<T, kHeadDim>(scratch.dq_sums + tile * Tiles::kDqElements +

@@ -1,12 +1,13 @@
 #ifndef ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_BACKWARD_QUERY_KERNEL_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_BACKWARD_QUERY_KERNEL_CUH_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "attention_backends/flash_cuda/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/backward_common.cuh"
 #include "attention_backends/flash_cuda/portable/multiply.cuh"
-#include "attention_backends/flash_cuda/portable/visibility.h"
+#include "attention_backends/key_range.h"
 
 // dQ, one block for each query tile of each head: it visits the key tiles that
 // its queries see, in a fixed order, so that equal inputs give equal bits.
@@ -20,9 +21,9 @@ template <typename T>
 struct QueryTask {
   HeadRows<T> q, d_o, k, v, dq;
   const RowStatistics* statistics;  // of the head's first query
-  Visibility visible;
-  int first_query;
-  int key_tiles;
+  AttentionMask<int> mask;
+  QueryRange<int> queries;
+  TileRange<int> key_tiles;
 };
 
 // As in the forward pass, the last query tile of a head comes first.
@@ -37,17 +38,19 @@ __device__ __forceinline__ QueryTask<T> FindQueryTask(
   const int head_of_all = blockIdx.x / query_tiles;
   const int head = head_of_all % heads, batch = head_of_all / heads;
   const int kv_head = head / (heads / static_cast<int>(p.g));
-  const Visibility visible = {s, t, p.causal};
+  const AttentionMask<int> mask = {s, t, p.causal};
   const int first_query = tile * Tiles::kHeld;
+  const QueryRange<int> queries = {first_query,
+                                   std::min(first_query + Tiles::kHeld, s)};
   return {RowsOf<T>(p.q, batch, head, s, d),
           RowsOf<T>(params.d_o, batch, head, s, d),
           RowsOf<T>(p.k, batch, kv_head, t, d),
           RowsOf<T>(p.v, batch, kv_head, t, d),
           RowsOf<T>(params.dq, batch, head, s, d),
           scratch.statistics + static_cast<int64_t>(head_of_all) * s,
-          visible,
-          first_query,
-          visible.KeyTiles(first_query, Tiles::kHeld, Tiles::kVisiting)};
+          mask,
+          queries,
+          TilesOf<Tiles::kVisiting>(mask.Keys(queries))};
 }
 
 // The statistics of a lane's rows, from `first_query` on.
@@ -61,7 +64,7 @@ __device__ __forceinline__ void LoadStatistics(
     for (int half = 0; half < 2; ++half) {
       const int query = first_query + 16 * m + 8 * half + Lane() / 4;
       statistics[m][half] = {0, 0};
-      if (query < task.visible.s) {
+      if (query < task.mask.s) {
         statistics[m][half] = task.statistics[query];
       }
     }
@@ -95,9 +98,10 @@ __device__ __forceinline__ void ComputeDs(
   float p[kM][kN][4];
   MultiplyRows<T, kHeadDim>(memory.Held(0) + held,
                             memory.Visiting(stage, 0) + visiting, p);
-  if (task.visible.NeedsMask(task.first_query, first_key + Tiles::kVisiting)) {
-    Hide<false>(task.visible, task.first_query + warp.row,
-                first_key + first_col, p);
+  if (task.mask.NeedsMask(task.queries,
+                          {first_key, first_key + Tiles::kVisiting})) {
+    Hide<false>(task.mask, task.queries.begin + warp.row, first_key + first_col,
+                p);
   }
   MultiplyRows<T, kHeadDim>(memory.Held(1) + held,
                             memory.Visiting(stage, 1) + visiting, ds);
@@ -158,26 +162,27 @@ __global__ void __launch_bounds__(BackwardTiles<kHeadDim>::kThreads)
   const BackwardMemory<Tiles> memory;
   float dq[kM][kN][4];
   Clear(dq);
-  if (task.key_tiles > 0) {
+  const TileRange<int> tiles = task.key_tiles;
+  if (tiles.end > tiles.begin) {
     LoadTile<Tiles::kHeld, kHeadDim, Tiles::kThreads>(memory.Held(0), task.q,
-                                                      task.first_query);
+                                                      task.queries.begin);
     LoadTile<Tiles::kHeld, kHeadDim, Tiles::kThreads>(memory.Held(1), task.d_o,
-                                                      task.first_query);
-    LoadKeys<T, kHeadDim>(task, 0);
+                                                      task.queries.begin);
+    LoadKeys<T, kHeadDim>(task, tiles.begin);
   }
   RowStatistics statistics[kM][2];
-  LoadStatistics(task, task.first_query + BackwardWarp<Tiles>().row,
+  LoadStatistics(task, task.queries.begin + BackwardWarp<Tiles>().row,
                  statistics);
   const float factor = params.forward.scale * kLog2E;
-  for (int visit = 0; visit < task.key_tiles; ++visit) {
+  for (int visit = tiles.begin; visit < tiles.end; ++visit) {
     WaitForCopies();
     __syncthreads();  // this visit is there, the one before has been read
-    if (visit + 1 < task.key_tiles) LoadKeys<T, kHeadDim>(task, visit + 1);
+    if (visit + 1 < tiles.end) LoadKeys<T, kHeadDim>(task, visit + 1);
     VisitKeys<T, kHeadDim>(task, visit, factor, statistics, dq);
   }
   __syncthreads();  // Q has been read
   Scale(params.forward.scale, dq);
-  StoreHeldRows<kHeadDim>(task.dq, task.first_query, memory.Held(0), dq);
+  StoreHeldRows<kHeadDim>(task.dq, task.queries.begin, memory.Held(0), dq);
 }
 
 }  // namespace portable

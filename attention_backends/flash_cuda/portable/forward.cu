@@ -7,7 +7,7 @@ namespace tessera {
 namespace flash {
 namespace portable {
 
-template <ElementType kType, int kHeadDim>
+template <FloatType kType, int kHeadDim>
 cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream) {
   using Tiles = ForwardTiles<kHeadDim>;
   const int64_t query_tiles =
@@ -20,7 +20,7 @@ cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream) {
 }
 
 // BUILD.bazel compiles this file once for each element type and head dim.
-template cudaError_t LaunchForward<ElementType::TESSERA_ELEMENT,
+template cudaError_t LaunchForward<FloatType::TESSERA_ELEMENT,
                                    TESSERA_HEAD_DIM>(const ForwardParams&,
                                                      cudaStream_t);
 

@@ -1,6 +1,7 @@
 #ifndef ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_FORWARD_KERNEL_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_FORWARD_KERNEL_CUH_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "attention_backends/flash_cuda/flash_params.h"
@@ -9,7 +10,7 @@
 #include "attention_backends/flash_cuda/portable/scores.cuh"
 #include "attention_backends/flash_cuda/portable/tile.cuh"
 #include "attention_backends/flash_cuda/portable/tile_sizes.h"
-#include "attention_backends/flash_cuda/portable/visibility.h"
+#include "attention_backends/key_range.h"
 
 // O = softmax(scale Q K^T + M) V, one block for each query tile of each head:
 // FlashAttention-2 (Dao, arXiv:2307.08691), algorithm 1.
@@ -23,9 +24,9 @@ template <typename T>
 struct ForwardTask {
   HeadRows<T> q, k, v, o;
   float* lse;  // of the head's first query
-  Visibility visible;
-  int first_query;
-  int key_tiles;  // visited from the last to the first
+  AttentionMask<int> mask;
+  QueryRange<int> queries;
+  TileRange<int> key_tiles;  // visited from the last to the first
 };
 
 // Blocks take the query tiles of a head from the last to the first: under a
@@ -40,16 +41,18 @@ __device__ __forceinline__ ForwardTask<T> FindForwardTask(
   const int head_of_all = blockIdx.x / query_tiles;
   const int head = head_of_all % heads, batch = head_of_all / heads;
   const int kv_head = head / (heads / static_cast<int>(p.g));
-  const Visibility visible = {s, t, p.causal};
+  const AttentionMask<int> mask = {s, t, p.causal};
   const int first_query = tile * Tiles::kQueries;
+  const QueryRange<int> queries = {first_query,
+                                   std::min(first_query + Tiles::kQueries, s)};
   return {RowsOf<T>(p.q, batch, head, s, d),
           RowsOf<T>(p.k, batch, kv_head, t, d),
           RowsOf<T>(p.v, batch, kv_head, t, d),
           RowsOf<T>(p.o, batch, head, s, d),
           p.lse + static_cast<int64_t>(head_of_all) * s,
-          visible,
-          first_query,
-          visible.KeyTiles(first_query, Tiles::kQueries, Tiles::kKeys)};
+          mask,
+          queries,
+          TilesOf<Tiles::kKeys>(mask.Keys(queries))};
 }
 
 // Writes a warp's rows of O by way of its rows of Q's tile, which no other warp
@@ -65,7 +68,7 @@ __device__ __forceinline__ void StoreForward(const ForwardTask<T>& task,
   const uint32_t rows = q_tile + row * TileLayout<kHeadDim>::kRowBytes;
   StageFragments<kHeadDim, 1>(rows, 0, 0, staged);
   __syncwarp();
-  const int first_query = task.first_query + row;
+  const int first_query = task.queries.begin + row;
   StoreTile<16 * kM, kHeadDim, 32>(task.o, first_query, rows, Lane());
   if (Lane() % 4 != 0) return;
 #pragma unroll
@@ -73,7 +76,7 @@ __device__ __forceinline__ void StoreForward(const ForwardTask<T>& task,
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int query = first_query + 16 * m + 8 * half + Lane() / 4;
-      if (query < task.visible.s) task.lse[query] = log_sum[m][half];
+      if (query < task.mask.s) task.lse[query] = log_sum[m][half];
     }
   }
 }
@@ -96,23 +99,24 @@ __global__ void __launch_bounds__(ForwardTiles<kHeadDim>::kThreads)
   float o[kM][kHeadDim / 8][4];
   Clear(o);
   OnlineSoftmax<kM> softmax(params.scale * kLog2E);
-  if (task.key_tiles > 0) {
+  if (task.key_tiles.end > task.key_tiles.begin) {
     LoadTile<Tiles::kQueries, kHeadDim, Tiles::kThreads>(q_tile, task.q,
-                                                         task.first_query);
-    load(k_tile, task.k, task.key_tiles - 1);
+                                                         task.queries.begin);
+    load(k_tile, task.k, task.key_tiles.end - 1);
   }
-  for (int tile = task.key_tiles - 1; tile >= 0; --tile) {
+  for (int tile = task.key_tiles.end - 1; tile >= task.key_tiles.begin;
+       --tile) {
     WaitForCopies();
     __syncthreads();  // K is there, V has been read
     load(v_tile, task.v, tile);
     float s[kM][kKeys / 8][4];
     MultiplyRows<T, kHeadDim>(q_rows, k_tile, s);
-    if (task.visible.NeedsMask(task.first_query, (tile + 1) * kKeys)) {
-      Hide<false>(task.visible, task.first_query + row, tile * kKeys, s);
+    if (task.mask.NeedsMask(task.queries, {tile * kKeys, (tile + 1) * kKeys})) {
+      Hide<false>(task.mask, task.queries.begin + row, tile * kKeys, s);
     }
     WaitForCopies();
     __syncthreads();  // V is there, K has been read
-    if (tile > 0) load(k_tile, task.k, tile - 1);
+    if (tile > task.key_tiles.begin) load(k_tile, task.k, tile - 1);
     softmax.Update(s, o);
     uint32_t p[kM][kKeys / 16][4];
     PackFragments<T>(s, p);

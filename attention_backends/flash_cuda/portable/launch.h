@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include "attention_backends/flash_cuda/flash_params.h"
+#include "framework/cuda/float_type.h"
 
 namespace tessera {
 namespace flash {
@@ -11,9 +12,9 @@ namespace portable {
 
 // One element type and head dim each, instantiated by forward.cu and
 // backward.cu; portable_kernels.cc chooses.
-template <ElementType kType, int kHeadDim>
+template <FloatType kType, int kHeadDim>
 cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream);
-template <ElementType kType, int kHeadDim>
+template <FloatType kType, int kHeadDim>
 cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream);
 
 }  // namespace portable

@@ -10,10 +10,10 @@ namespace portable {
 cudaError_t Forward(const ForwardParams& params, cudaStream_t stream) {
   return WithHeadDim(params.d, [&](auto dim) {
     switch (params.type) {
-      case ElementType::kBFloat16:
-        return LaunchForward<ElementType::kBFloat16, dim()>(params, stream);
-      case ElementType::kHalf:
-        return LaunchForward<ElementType::kHalf, dim()>(params, stream);
+      case FloatType::kBFloat16:
+        return LaunchForward<FloatType::kBFloat16, dim()>(params, stream);
+      case FloatType::kHalf:
+        return LaunchForward<FloatType::kHalf, dim()>(params, stream);
       default:
         return cudaErrorInvalidValue;
     }
@@ -23,10 +23,10 @@ cudaError_t Forward(const ForwardParams& params, cudaStream_t stream) {
 cudaError_t Backward(const BackwardParams& params, cudaStream_t stream) {
   return WithHeadDim(params.forward.d, [&](auto dim) {
     switch (params.forward.type) {
-      case ElementType::kBFloat16:
-        return LaunchBackward<ElementType::kBFloat16, dim()>(params, stream);
-      case ElementType::kHalf:
-        return LaunchBackward<ElementType::kHalf, dim()>(params, stream);
+      case FloatType::kBFloat16:
+        return LaunchBackward<FloatType::kBFloat16, dim()>(params, stream);
+      case FloatType::kHalf:
+        return LaunchBackward<FloatType::kHalf, dim()>(params, stream);
       default:
         return cudaErrorInvalidValue;
     }

@@ -1,13 +1,14 @@
 #ifndef ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_SCORES_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_SCORES_CUH_
 
+#include <climits>
 #include <cmath>
 
 #include "attention_backends/flash_cuda/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/fragment_layout.h"
 #include "attention_backends/flash_cuda/portable/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/tile.cuh"
-#include "attention_backends/flash_cuda/portable/visibility.h"
+#include "attention_backends/key_range.h"
 
 // What happens to scores between two products. They are q k, unscaled;
 // exponentials are base 2, with scale log2(e) as their factor.
@@ -23,16 +24,21 @@ inline constexpr float kLn2 = 0.6931471805599453f;
 // keys, or the other way round. Within a row either the columns from one on are
 // hidden or those before one.
 template <bool kRowsAreKeys, int kM, int kN>
-__device__ __forceinline__ void Hide(const Visibility& visible, int first_row,
-                                     int first_col, float (&s)[kM][kN][4]) {
+__device__ __forceinline__ void Hide(const AttentionMask<int>& mask,
+                                     int first_row, int first_col,
+                                     float (&s)[kM][kN][4]) {
   const int lane_col = first_col + AccumulatorCol(Lane(), 0);
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = first_row + 16 * m + AccumulatorRow(Lane(), 2 * half);
-      const int limit =
-          kRowsAreKeys ? visible.FirstQueryOrEnd(row) : visible.KeyLimit(row);
+      int limit;
+      if constexpr (kRowsAreKeys) {
+        limit = row < mask.t ? mask.Queries(row).begin : INT_MAX;
+      } else {
+        limit = mask.KeysOfRow(row).end;
+      }
       // As far from the lane's first column as the compiler's n and e.
       const int cols = limit - lane_col;
 #pragma unroll

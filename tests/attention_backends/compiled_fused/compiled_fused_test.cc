@@ -72,8 +72,8 @@ TEST(SoftmaxGeometry, CoversRows) {
   std::vector<int64_t> lengths = {4096,  6006,  8192,  12288, 16384,  16392,
                                   32767, 32768, 32769, 65536, 1 << 20};
   for (int64_t length = 1; length <= 2050; ++length) lengths.push_back(length);
-  for (const ElementType type : {ElementType::kFloat, ElementType::kBFloat16}) {
-    const int bytes = type == ElementType::kFloat ? 4 : 2;
+  for (const FloatType type : {FloatType::kFloat, FloatType::kBFloat16}) {
+    const int bytes = type == FloatType::kFloat ? 4 : 2;
     for (const int64_t keys : lengths) {
       const SoftmaxGeometry g = GeometryOf({type, {64, keys, true, 64}});
       SCOPED_TRACE(keys);

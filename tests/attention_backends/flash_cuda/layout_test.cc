@@ -1,14 +1,12 @@
 // Index arithmetic of the portable kernels, on a CPU: what each lane reads
 // against the layouts that the PTX ISA gives for mma.m16n8k16.
 
-#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <type_traits>
 
 #include "attention_backends/flash_cuda/portable/fragment_layout.h"
 #include "attention_backends/flash_cuda/portable/tile_sizes.h"
-#include "attention_backends/flash_cuda/portable/visibility.h"
 #include "attention_backends/flash_cuda/portable/workspace.h"
 #include "gtest/gtest.h"
 
@@ -149,56 +147,6 @@ TEST(Accumulator, LanesHoldTheWholeResultOnce) {
   }
   EXPECT_EQ(elements.size(), 16 * 8);
   EXPECT_EQ(*elements.rbegin(), 16 * 8 - 1);
-}
-
-TEST(VisibilityTest, IsTheDefinition) {
-  for (const int s : {1, 5, 17, 40}) {
-    for (const int t : {1, 5, 17, 40}) {
-      for (const bool causal : {false, true}) {
-        const Visibility visible = {s, t, causal};
-        const auto sees = [&](int query, int key) {
-          return key < t && (!causal || key <= query + t - s);
-        };
-        for (int query = 0; query < s; ++query) {
-          for (int key = 0; key < t + 9; ++key) {
-            EXPECT_EQ(key < visible.KeyLimit(query), sees(query, key));
-            if (key < t) {
-              EXPECT_EQ(query >= visible.FirstQuery(key), sees(query, key));
-            }
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST(VisibilityTest, TilesAreVisitedAndMaskedWhereNeeded) {
-  constexpr int kQueries = 8, kKeys = 4;
-  for (const int s : {1, 7, 8, 9, 30}) {
-    for (const int t : {1, 7, 8, 9, 30}) {
-      for (const bool causal : {false, true}) {
-        const Visibility visible = {s, t, causal};
-        for (int first = 0; first < s; first += kQueries) {
-          const int end = std::min(first + kQueries, s);
-          const int tiles = visible.KeyTiles(first, kQueries, kKeys);
-          int last_seen = -1;
-          for (int query = first; query < end; ++query) {
-            last_seen = std::max(last_seen, visible.KeyLimit(query) - 1);
-          }
-          EXPECT_EQ(tiles, last_seen < 0 ? 0 : last_seen / kKeys + 1);
-          for (int tile = 0; tile < tiles; ++tile) {
-            bool all = true;
-            for (int key = tile * kKeys; key < (tile + 1) * kKeys; ++key) {
-              for (int query = first; query < end; ++query) {
-                all &= key < visible.KeyLimit(query);
-              }
-            }
-            EXPECT_EQ(visible.NeedsMask(first, (tile + 1) * kKeys), !all);
-          }
-        }
-      }
-    }
-  }
 }
 
 TEST(TileSizes, FitAMultiprocessorOfCapability80) {

@@ -141,9 +141,9 @@ inline float __shfl_xor_sync(unsigned mask, float x, int lanes) {
 namespace tessera {
 namespace flash {
 
-template <ElementType kType>
+template <FloatType kType>
 using Element =
-    std::conditional_t<kType == ElementType::kHalf, __half, __nv_bfloat16>;
+    std::conditional_t<kType == FloatType::kHalf, __half, __nv_bfloat16>;
 
 inline unsigned char* SharedMemory() { return tessera_emulated_shared; }
 inline uint32_t SharedAddress(const void* shared) {

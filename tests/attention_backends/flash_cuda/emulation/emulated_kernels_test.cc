@@ -85,7 +85,7 @@ void LaunchFp32(const flash::BackwardParams& params) {
 void LaunchPortable(const flash::BackwardParams& params) {
   using flash::portable::LaunchBackward;
   using flash::portable::LaunchForward;
-  constexpr auto kType = flash::ElementType::kBFloat16;
+  constexpr auto kType = FloatType::kBFloat16;
   flash::portable::WithHeadDim(params.forward.d, [&](auto dim) {
     ASSERT_EQ((LaunchForward<kType, dim()>(params.forward, nullptr)),
               cudaSuccess);
@@ -96,7 +96,7 @@ void LaunchPortable(const flash::BackwardParams& params) {
 void LaunchHopper(const flash::BackwardParams& params) {
   using flash::hopper::LaunchBackward;
   using flash::hopper::LaunchForward;
-  constexpr auto kType = flash::ElementType::kBFloat16;
+  constexpr auto kType = FloatType::kBFloat16;
   flash::hopper::WithHeadDim(params.forward.d, [&](auto dim) {
     ASSERT_EQ((LaunchForward<kType, dim()>(params.forward, nullptr)),
               cudaSuccess);
