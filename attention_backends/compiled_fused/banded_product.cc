@@ -5,7 +5,9 @@
 
 #include "ATen/ATen.h"
 #include "absl/functional/function_ref.h"
+#include "attention_backends/compiled_fused/tuned_product.h"
 #include "attention_backends/strided_product.h"
+#include "framework/cuda/cuda_build.h"
 
 namespace tessera {
 namespace fused {
@@ -41,6 +43,13 @@ void Into(const at::Tensor& out,
   out.copy_(packed);
 }
 
+BatchedProduct ProductOf(bool deterministic) {
+  if constexpr (kCudaBuild) {
+    return deterministic ? MultiplyRepeatably : MultiplyTuned;
+  }
+  return MultiplyBatch;
+}
+
 }  // namespace
 
 RowMask MaskOf(const AttentionProblem& problem) {
@@ -63,6 +72,9 @@ RowMask MaskOf(const AttentionProblem& problem) {
   mask.band_rows = (rows + kBandUnit - 1) / kBandUnit * kBandUnit;
   return mask;
 }
+
+BandedProducts::BandedProducts(const RowMask& mask, bool deterministic)
+    : mask_(mask), batch_(ProductOf(deterministic)) {}
 
 void BandedProducts::MultiplyIntoScores(const at::Tensor& x,
                                         const at::Tensor& y, double alpha,

@@ -4,7 +4,6 @@
 #include "ATen/core/Tensor.h"
 #include "attention_backends/attention_backend.h"
 #include "attention_backends/compiled_fused/row_mask.h"
-#include "attention_backends/compiled_fused/tuned_product.h"
 #include "attention_backends/strided_product.h"
 
 namespace tessera {
@@ -23,9 +22,7 @@ class BandedProducts {
  public:
   // `deterministic`: by the same algorithms in every process
   // (tuned_product.h).
-  BandedProducts(const RowMask& mask, bool deterministic)
-      : mask_(mask),
-        batch_(deterministic ? MultiplyRepeatably : MultiplyTuned) {}
+  BandedProducts(const RowMask& mask, bool deterministic);
 
   const RowMask& mask() const { return mask_; }
 

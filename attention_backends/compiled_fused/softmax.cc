@@ -9,6 +9,7 @@
 #include "ATen/Parallel.h"
 #include "attention_backends/compiled_fused/host_softmax.h"
 #include "attention_backends/compiled_fused/softmax_launch.h"
+#include "framework/cuda/cuda_build.h"
 
 namespace tessera {
 namespace fused {
@@ -87,6 +88,13 @@ HeadRows RowsOf(const at::Tensor& x) {
   return {x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2)};
 }
 
+template <typename Call>
+absl::Status LaunchIfBuilt(const Call& call, c10::Device device) {
+  if constexpr (kCudaBuild) return Launch(call, device);
+  return absl::UnimplementedError(
+      "COMPILED_FUSED: this build has no CUDA; build with --config=cuda");
+}
+
 }  // namespace
 
 absl::Status SoftmaxInPlace(const RowMask& mask, const at::Tensor& scores_bhst,
@@ -100,7 +108,7 @@ absl::Status SoftmaxInPlace(const RowMask& mask, const at::Tensor& scores_bhst,
   call.rows = scores_bhst.numel() / mask.keys;
   call.scores = scores_bhst.mutable_data_ptr();
   call.lse = lse_bhs.defined() ? lse_bhs.mutable_data_ptr<float>() : nullptr;
-  return Launch(call, scores_bhst.device());
+  return LaunchIfBuilt(call, scores_bhst.device());
 }
 
 absl::Status SoftmaxBackwardInPlace(const RowMask& mask,
@@ -121,7 +129,7 @@ absl::Status SoftmaxBackwardInPlace(const RowMask& mask,
   call.o = RowsOf(o_bhsd);
   call.heads = static_cast<int>(o_bhsd.size(1));
   call.head_dim = static_cast<int>(o_bhsd.size(3));
-  return Launch(call, p_bhst.device());
+  return LaunchIfBuilt(call, p_bhst.device());
 }
 
 }  // namespace fused

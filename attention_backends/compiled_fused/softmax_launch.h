@@ -10,9 +10,6 @@
 namespace tessera {
 namespace fused {
 
-// Whether this program can compile kernels.
-bool BuiltWithCuda();
-
 struct SoftmaxForwardCall {
   SoftmaxSpec spec;
   int64_t rows = 0;        // B H S
@@ -39,8 +36,8 @@ struct SoftmaxBackwardCall {
 // Run on LibTorch's current stream of `device`, where all data lie at addresses
 // that are multiples of 16 bytes. The first call for a spec compiles its
 // kernels or reads them from the user's cache folder, which cannot be while a
-// CUDA graph is captured: FailedPrecondition. Unimplemented in a build without
-// CUDA.
+// CUDA graph is captured: FailedPrecondition. Only CUDA builds have them
+// (framework/cuda/cuda_build.h).
 absl::Status Launch(const SoftmaxForwardCall& call, c10::Device device);
 absl::Status Launch(const SoftmaxBackwardCall& call, c10::Device device);
 

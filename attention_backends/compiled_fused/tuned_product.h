@@ -23,6 +23,8 @@ void MultiplyTuned(const at::Tensor& a, const at::Tensor& b, double alpha,
 
 // The same by cuBLASLt's first proposal, hence by the same algorithm in every
 // process.
+//
+// Only CUDA builds have the two (framework/cuda/cuda_build.h).
 void MultiplyRepeatably(const at::Tensor& a, const at::Tensor& b, double alpha,
                         const at::Tensor& out);
 

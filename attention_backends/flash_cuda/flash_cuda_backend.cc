@@ -12,6 +12,7 @@
 #include "attention_backends/flash_cuda/workspace.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/cuda/cuda_build.h"
 #include "framework/cuda/device.h"
 #include "framework/cuda/float_type.h"
 
@@ -105,13 +106,24 @@ HeadView Written(const at::Tensor& x) {
   return ViewOf(x, x.mutable_data_ptr());
 }
 
+constexpr absl::string_view kNoCuda =
+    "this build has no CUDA; build with --config=cuda";
+
+absl::Status Launch(const ForwardParams& params, c10::Device device) {
+  if constexpr (kCudaBuild) return flash::LaunchForward(params, device);
+  return absl::UnimplementedError(kNoCuda);
+}
+
+absl::Status Launch(const BackwardParams& params, c10::Device device) {
+  if constexpr (kCudaBuild) return flash::LaunchBackward(params, device);
+  return absl::UnimplementedError(kNoCuda);
+}
+
 // What the kernels take, whatever GPU runs them.
 absl::Status CheckTensors(const AttentionProblem& p) {
   if (!p.cuda) {
     return absl::UnimplementedError(
-        flash::BuiltWithCuda()
-            ? "runs on a GPU: change the device"
-            : "this build has no CUDA; build with --config=cuda");
+        kCudaBuild ? "runs on a GPU: change the device" : kNoCuda);
   }
   if (p.dtype != at::kFloat && p.dtype != at::kBFloat16 &&
       p.dtype != at::kHalf) {
@@ -232,7 +244,7 @@ absl::Status FlashCudaBackend::Forward(const AttentionArgs& args,
     p.lse = out->lse_bhs.mutable_data_ptr<float>();
     const at::Tensor counter = at::empty({1}, options.dtype(at::kInt));
     p.counter = counter.mutable_data_ptr<int>();
-    return flash::LaunchForward(p, call.q.device());
+    return Launch(p, call.q.device());
   });
 }
 
@@ -266,7 +278,7 @@ absl::Status FlashCudaBackend::Backward(const AttentionArgs& args,
                                        ComputeCapability(call.q.device()))},
         call.q.options().dtype(at::kByte));
     p.workspace = workspace.mutable_data_ptr();
-    absl::Status launched = flash::LaunchBackward(p, call.q.device());
+    absl::Status launched = Launch(p, call.q.device());
     for (int i = 0; i < 3; ++i) {
       if (!written[i].is_same(*wanted[i])) wanted[i]->copy_(written[i]);
     }

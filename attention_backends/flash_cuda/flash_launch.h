@@ -8,11 +8,8 @@
 namespace tessera {
 namespace flash {
 
-// Whether this program contains the kernels.
-bool BuiltWithCuda();
-
 // Run on LibTorch's current stream of `device`, where the params' data lie.
-// Unimplemented in a build without CUDA.
+// Only CUDA builds have them (framework/cuda/cuda_build.h).
 absl::Status LaunchForward(const ForwardParams& params, c10::Device device);
 absl::Status LaunchBackward(const BackwardParams& params, c10::Device device);
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "ATen/ATen.h"
-#include "attention_backends/flash_cuda/flash_launch.h"
+#include "framework/cuda/cuda_build.h"
 #include "framework/cuda/device.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -52,9 +52,9 @@ TEST(FlashCudaBackend, RefusesInWords) {
   AttentionProblem problem = Problem();
   problem.cuda = false;
   problem.compute_capability = 0;
-  EXPECT_THAT(Refusal(problem),
-              HasSubstr(flash::BuiltWithCuda() ? "change the device"
-                                               : "build with --config=cuda"));
+  EXPECT_THAT(
+      Refusal(problem),
+      HasSubstr(kCudaBuild ? "change the device" : "build with --config=cuda"));
   problem = Problem();
   problem.compute_capability = 75;
   EXPECT_THAT(Refusal(problem), HasSubstr("this GPU has 7.5"));

@@ -1,3 +1,5 @@
+#include "attention_backends/compiled_fused/tuned_product.h"
+
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
@@ -17,7 +19,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
-#include "attention_backends/compiled_fused/tuned_product.h"
 #include "attention_backends/strided_product.h"
 #include "c10/cuda/CUDAGraphsC10Utils.h"
 #include "c10/cuda/CUDAGuard.h"

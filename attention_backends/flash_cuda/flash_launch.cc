@@ -1,4 +1,5 @@
 #include "attention_backends/flash_cuda/flash_launch.h"
+
 #include "attention_backends/flash_cuda/fp32/fp32_kernels.h"
 #include "attention_backends/flash_cuda/hopper/hopper_kernels.h"
 #include "attention_backends/flash_cuda/hopper/tiles.h"
@@ -10,8 +11,6 @@
 
 namespace tessera {
 namespace flash {
-
-bool BuiltWithCuda() { return true; }
 
 absl::Status LaunchForward(const ForwardParams& params, c10::Device device) {
   const c10::cuda::CUDAGuard guard(device);

@@ -1,3 +1,5 @@
+#include "attention_backends/compiled_fused/softmax_launch.h"
+
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -14,7 +16,6 @@
 #include "absl/synchronization/mutex.h"
 #include "attention_backends/compiled_fused/image_cache.h"
 #include "attention_backends/compiled_fused/softmax_compiler.h"
-#include "attention_backends/compiled_fused/softmax_launch.h"
 #include "c10/cuda/CUDAGraphsC10Utils.h"
 #include "c10/cuda/CUDAGuard.h"
 #include "c10/cuda/CUDAStream.h"
@@ -112,8 +113,6 @@ unsigned CeilDiv(int64_t a, int64_t b) {
 }
 
 }  // namespace
-
-bool BuiltWithCuda() { return true; }
 
 absl::Status Launch(const SoftmaxForwardCall& call, c10::Device device) {
   const c10::cuda::CUDAGuard guard(device);
