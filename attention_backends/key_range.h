@@ -66,6 +66,11 @@ struct AttentionMask {
     return {causal ? Max(0, key + s - t) : 0, s};
   }
 
+  // The queries of a tile of `rows` rows, whose first is `first`, that exist.
+  TESSERA_HOST_DEVICE QueryRange<Int> QueriesFrom(Int first, Int rows) const {
+    return {first, Min(first + rows, s)};
+  }
+
   // Whether a query of `queries` does not see a key of `keys`.
   TESSERA_HOST_DEVICE bool NeedsMask(QueryRange<Int> queries,
                                      KeyRange<Int> keys) const {

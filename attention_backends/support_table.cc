@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "attention_backends/head_dim.h"
 
 namespace tessera {
 namespace {
@@ -14,7 +15,6 @@ namespace {
 constexpr at::ScalarType kDtypes[] = {at::kFloat, at::kBFloat16, at::kHalf,
                                       at::kDouble};
 constexpr int kCapabilities[] = {0, 80, 90};  // 0: a CPU
-constexpr int64_t kHeadDimStep = 8, kMaxHeadDim = 256;
 
 AttentionProblem Typical(int capability, at::ScalarType dtype) {
   AttentionProblem problem;

@@ -1,14 +1,10 @@
 #include "models/model_config.h"
 
 #include "absl/strings/str_cat.h"
+#include "attention_backends/head_dim.h"
 
 namespace tessera {
 namespace {
-
-// What the attention kernels' tiles take; see AttentionBackend::Supports() for
-// what each of them supports within it.
-constexpr int kHeadDimStep = 8;
-constexpr int kMaxHeadDim = 256;
 
 // Far above any model, few enough layers that to count parameters layer by
 // layer costs nothing, and so few parameters that their bytes fit into 64 bits.

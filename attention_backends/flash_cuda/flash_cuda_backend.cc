@@ -10,6 +10,7 @@
 #include "attention_backends/flash_cuda/flash_launch.h"
 #include "attention_backends/flash_cuda/flash_params.h"
 #include "attention_backends/flash_cuda/workspace.h"
+#include "attention_backends/head_dim.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/cuda_build.h"
@@ -23,10 +24,12 @@ using flash::BackwardParams;
 using flash::ForwardParams;
 using flash::HeadView;
 
+static_assert(flash::LargestOf(flash::portable::HeadDims()) == kMaxHeadDim &&
+              flash::LargestOf(flash::fp32::HeadDims()) == kMaxHeadDim);
+
 constexpr int64_t kAlignment = 16;  // bytes: what the kernels move at a time
 constexpr int64_t kMaxLength = int64_t{1} << 30;  // rows are 32-bit numbers
 constexpr int64_t kFewestRows = 32;               // of a tile
-constexpr int64_t kMaxHeadDim = 256;
 
 // KiB of shared memory that a block may have; CUDA C++ Programming Guide,
 // "Technical Specifications per Compute Capability".
@@ -131,10 +134,10 @@ absl::Status CheckTensors(const AttentionProblem& p) {
         absl::StrCat("computes in Float, BFloat16 or Half, not in ",
                      c10::toString(p.dtype), ": change precision"));
   }
-  if (p.d % 8 != 0 || p.d > kMaxHeadDim) {
-    return absl::UnimplementedError(
-        absl::StrCat("takes head dims that are multiples of 8 up to ",
-                     kMaxHeadDim, ", not ", p.d, ": change heads or d_model"));
+  if (p.d % kHeadDimStep != 0 || p.d > kMaxHeadDim) {
+    return absl::UnimplementedError(absl::StrCat(
+        "takes head dims that are multiples of ", kHeadDimStep, " up to ",
+        kMaxHeadDim, ", not ", p.d, ": change heads or d_model"));
   }
   if (std::max(p.s, p.t) > kMaxLength) {
     return absl::UnimplementedError(

@@ -3,7 +3,8 @@
 load("@libtorch//:cuda.bzl", "if_cuda")
 load("//tools/cuda:cuda_library.bzl", "cuda_library")
 
-# With kernels of their own; other head dims run in the next one up.
+# Head dims with kernels of their own, in ascending order; the others run in the
+# next one up. The sources see a family's list as HeadDims of its head_dims.h.
 HEAD_DIMS = {
     "portable": [32, 64, 80, 96, 128, 192, 256],
     "fp32": [32, 64, 96, 128, 192, 256],
@@ -11,6 +12,21 @@ HEAD_DIMS = {
 }
 
 _EMULATION = "//tests/attention_backends/flash_cuda/emulation:__pkg__"
+
+_HEAD_DIMS_H = """
+#ifndef {guard}
+#define {guard}
+
+#include "attention_backends/flash_cuda/with_head_dim.h"
+
+namespace tessera::flash::{name} {{
+
+using HeadDims = HeadDimList<{head_dims}>;
+
+}}  // namespace tessera::flash::{name}
+
+#endif  // {guard}
+"""
 
 def kernel_family(name, layout, elements, gencode, copts = [], deps = []):
     """Targets for forward.cu and backward.cu of this folder.
@@ -27,15 +43,25 @@ def kernel_family(name, layout, elements, gencode, copts = [], deps = []):
       copts: of cuda_library.
       deps: what else the sources include.
     """
+    native.genrule(
+        name = "head_dims",
+        outs = ["head_dims.h"],
+        cmd = "cat > $@ <<'END'{}END".format(_HEAD_DIMS_H.format(
+            guard = "ATTENTION_BACKENDS_FLASH_CUDA_{}_HEAD_DIMS_H_".format(name.upper()),
+            head_dims = ", ".join([str(head_dim) for head_dim in HEAD_DIMS[name]]),
+            name = name,
+        )),
+    )
     native.cc_library(
         name = "layout",
-        hdrs = layout,
+        hdrs = layout + ["head_dims.h"],
         visibility = [
             "//attention_backends/flash_cuda:__subpackages__",
             "//tests/attention_backends/flash_cuda:__subpackages__",
         ],
         deps = [
             "//attention_backends/flash_cuda:flash_params",
+            "//attention_backends/flash_cuda:with_head_dim",
             "//framework/cuda:host_device",
         ],
     )

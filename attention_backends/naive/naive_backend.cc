@@ -44,7 +44,7 @@ void ApplyMask(const AttentionArgs& args, const at::Tensor& s_bhst) {
       at::ones({mask_rows, mask_rows}, s_bhst.options().dtype(at::kBool))
           .triu_(1);
   for (int64_t begin = 0; begin < s; begin += kMaskRows) {
-    const QueryRange<int64_t> queries = {begin, std::min(begin + kMaskRows, s)};
+    const QueryRange<int64_t> queries = mask.QueriesFrom(begin, kMaskRows);
     const at::Tensor rows = s_bhst.narrow(2, begin, queries.size());
     // All rows see the keys before `some`, some rows the keys from there to
     // `none`, no row the keys after that. The first row sees `diagonal` last,

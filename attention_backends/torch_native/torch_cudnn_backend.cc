@@ -14,7 +14,7 @@ namespace tessera {
 namespace {
 
 constexpr at::ScalarType kDtypes[] = {at::kBFloat16, at::kHalf};
-constexpr int64_t kHeadDimMultiple = 8, kMaxHeadDim = 128;
+constexpr int64_t kCudnnHeadDimStep = 8, kCudnnMaxHeadDim = 128;
 
 absl::Status RequireLengths(const AttentionProblem& problem) {
   const AttentionProblem& p = problem;
@@ -37,7 +37,7 @@ absl::Status TorchCudnnBackend::Supports(
     const AttentionProblem& problem) const {
   RETURN_IF_ERROR(RequireAmpere(problem));
   RETURN_IF_ERROR(RequireDtype(problem, kDtypes));
-  RETURN_IF_ERROR(RequireHeadDim(problem, kHeadDimMultiple, kMaxHeadDim));
+  RETURN_IF_ERROR(RequireHeadDim(problem, kCudnnHeadDimStep, kCudnnMaxHeadDim));
   RETURN_IF_ERROR(RequireBatchOfOneGrid(problem));
   RETURN_IF_ERROR(RequireSmallSums(problem, problem.d));
   RETURN_IF_ERROR(RequireLengths(problem));

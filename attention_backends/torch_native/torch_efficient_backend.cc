@@ -7,6 +7,7 @@
 
 #include "ATen/ATen.h"
 #include "ATen/native/transformers/sdp_utils_cpp.h"
+#include "attention_backends/head_dim.h"
 #include "attention_backends/torch_native/kernel_limits.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
@@ -16,9 +17,7 @@ namespace {
 
 constexpr at::ScalarType kDtypes[] = {at::kFloat, at::kBFloat16, at::kHalf};
 constexpr int64_t kLoadBytes = 16;  // of one aligned load of a head's row
-// Where we stop counting memory; the kernels take any.
-constexpr int64_t kMaxHeadDim = 256;
-constexpr int64_t kLseRows = 32;  // L's rows are padded to a multiple
+constexpr int64_t kLseRows = 32;    // L's rows are padded to a multiple
 
 bool IsHalfPrecision(const AttentionProblem& problem) {
   return problem.dtype != at::kFloat;
@@ -68,6 +67,7 @@ absl::Status TorchEfficientBackend::Supports(
     const AttentionProblem& problem) const {
   RETURN_IF_ERROR(RequireAmpere(problem));
   RETURN_IF_ERROR(RequireDtype(problem, kDtypes));
+  // The kernels take larger heads too; their memory is not counted here.
   RETURN_IF_ERROR(RequireHeadDim(
       problem, kLoadBytes / c10::elementSize(problem.dtype), kMaxHeadDim));
   RETURN_IF_ERROR(RequireBatchOfOneGrid(problem));

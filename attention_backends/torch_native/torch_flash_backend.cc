@@ -14,7 +14,7 @@ namespace tessera {
 namespace {
 
 constexpr at::ScalarType kDtypes[] = {at::kBFloat16, at::kHalf};
-constexpr int64_t kHeadDimMultiple = 8, kMaxHeadDim = 256;
+constexpr int64_t kTorchFlashHeadDimStep = 8, kTorchFlashMaxHeadDim = 256;
 
 // The head dim of the kernels that a problem runs in.
 int64_t PaddedHeadDim(const AttentionProblem& problem) {
@@ -40,7 +40,8 @@ absl::Status TorchFlashBackend::Supports(
     const AttentionProblem& problem) const {
   RETURN_IF_ERROR(RequireAmpere(problem));
   RETURN_IF_ERROR(RequireDtype(problem, kDtypes));
-  RETURN_IF_ERROR(RequireHeadDim(problem, kHeadDimMultiple, kMaxHeadDim));
+  RETURN_IF_ERROR(
+      RequireHeadDim(problem, kTorchFlashHeadDimStep, kTorchFlashMaxHeadDim));
   RETURN_IF_ERROR(RequireBatchOfOneGrid(problem));
   RETURN_IF_ERROR(RequireSmallSums(problem, PaddedHeadDim(problem)));
   RETURN_IF_ERROR(RequireSharedMemory(problem));

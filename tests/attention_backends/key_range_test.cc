@@ -41,8 +41,9 @@ TEST(AttentionMask, TilesAreComputedAndMaskedWhereNeeded) {
       for (const bool causal : {false, true}) {
         const Mask mask = {s, t, causal};
         for (int first = 0; first < s; first += kQueries) {
-          const QueryRange<int> queries = {first,
-                                           std::min(first + kQueries, s)};
+          const QueryRange<int> queries = mask.QueriesFrom(first, kQueries);
+          EXPECT_EQ(queries.begin, first);
+          EXPECT_EQ(queries.end, std::min(first + kQueries, s));
           const TileRange<int> tiles = TilesOf<kKeys>(mask.Keys(queries));
           int last_seen = -1;
           for (int query = first; query < queries.end; ++query) {

@@ -1,7 +1,6 @@
 #ifndef ATTENTION_BACKENDS_FLASH_CUDA_FP32_TASKS_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_FP32_TASKS_CUH_
 
-#include <algorithm>
 #include <cstdint>
 
 #include "attention_backends/flash_cuda/flash_params.h"
@@ -47,8 +46,7 @@ __device__ __forceinline__ QueryTask FindQueryTask(const ForwardParams& p) {
   task.batch = head_of_all / heads;
   task.head = head_of_all % heads;
   task.kv_head = task.head / (heads / static_cast<int>(p.g));
-  const int first_query = tile * kQueries;
-  task.queries = {first_query, std::min(first_query + kQueries, s)};
+  task.queries = task.mask.QueriesFrom(tile * kQueries, kQueries);
   task.key_tiles = TilesOf<kKeys>(task.mask.Keys(task.queries));
   task.lse_row = static_cast<int64_t>(head_of_all) * s;
   return task;

@@ -2,8 +2,9 @@
 #define ATTENTION_BACKENDS_FLASH_CUDA_FP32_TILE_SIZES_H_
 
 #include <cstdint>
-#include <type_traits>
 
+#include "attention_backends/flash_cuda/fp32/head_dims.h"
+#include "attention_backends/flash_cuda/with_head_dim.h"
 #include "framework/cuda/host_device.h"
 
 // How the FP32 kernels cut their work, per compiled head dim. No CUDA in here:
@@ -31,12 +32,7 @@ namespace fp32 {
 // products over columns, and are computed in vain in the others.
 template <typename Fn>
 auto WithHeadDim(int64_t d, const Fn& fn) {
-  if (d <= 32) return fn(std::integral_constant<int, 32>());
-  if (d <= 64) return fn(std::integral_constant<int, 64>());
-  if (d <= 96) return fn(std::integral_constant<int, 96>());
-  if (d <= 128) return fn(std::integral_constant<int, 128>());
-  if (d <= 192) return fn(std::integral_constant<int, 192>());
-  return fn(std::integral_constant<int, 256>());
+  return flash::WithHeadDim(HeadDims(), d, fn);
 }
 
 inline constexpr int kWarps = 4;

@@ -2,10 +2,11 @@
 #define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_TILES_H_
 
 #include <cstdint>
-#include <type_traits>
 
 #include "attention_backends/flash_cuda/flash_params.h"
 #include "attention_backends/flash_cuda/hopper/backward_layout.h"
+#include "attention_backends/flash_cuda/hopper/head_dims.h"
+#include "attention_backends/flash_cuda/with_head_dim.h"
 
 // Tile sizes of the Hopper kernels, and what follows from them for plans and
 // allocations. No CUDA in here.
@@ -14,18 +15,17 @@ namespace tessera {
 namespace flash {
 namespace hopper {
 
-// Head dims with a kernel of their own; smaller ones run in the next one up,
-// the copy engine filling with zeros.
+// Calls fn with the head dim, as a std::integral_constant, of the kernels that
+// take head dim d: the next larger one, whose surplus columns the copy engine
+// fills with zeros.
 template <typename Fn>
 auto WithHeadDim(int64_t d, const Fn& fn) {
-  if (d <= 64) return fn(std::integral_constant<int, 64>());
-  if (d <= 80) return fn(std::integral_constant<int, 80>());
-  if (d <= 96) return fn(std::integral_constant<int, 96>());
-  return fn(std::integral_constant<int, 128>());
+  return flash::WithHeadDim(HeadDims(), d, fn);
 }
 
 inline bool HasKernels(const ForwardParams& p, int compute_capability) {
-  return compute_capability == 90 && p.d <= 128 && p.type != FloatType::kFloat;
+  return compute_capability == 90 && p.d <= LargestOf(HeadDims()) &&
+         p.type != FloatType::kFloat;
 }
 
 // Forward: warpgroups of 64 query rows, and keys per tile.

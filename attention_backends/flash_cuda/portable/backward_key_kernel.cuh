@@ -34,18 +34,19 @@ struct KeyTask {
 template <typename T, int kHeadDim>
 __device__ __forceinline__ KeyTask<T> FindKeyTask(const ForwardParams& p) {
   using Tiles = BackwardTiles<kHeadDim>;
-  const int t = p.t, heads = p.h, kv_heads = p.g;
+  const int s = p.s, t = p.t, heads = p.h, kv_heads = p.g;
+  const AttentionMask<int> mask = {s, t, p.causal};
   const int key_tiles = CeilDiv(t, Tiles::kHeld);
   const int head_of_all = blockIdx.x / key_tiles;
   KeyTask<T> task;
-  task.mask = {static_cast<int>(p.s), t, p.causal};
+  task.mask = mask;
   task.batch = head_of_all / kv_heads;
   task.kv_head = head_of_all % kv_heads;
   task.first_key = blockIdx.x % key_tiles * Tiles::kHeld;
   task.group = heads / kv_heads;
   task.first_head = task.kv_head * task.group;
   const TileRange<int> tiles =
-      TilesOf<Tiles::kVisiting>(task.mask.Queries(task.first_key));
+      TilesOf<Tiles::kVisiting>(mask.Queries(task.first_key));
   task.first_tile = tiles.begin;
   task.tiles = tiles.end - tiles.begin;
   return task;

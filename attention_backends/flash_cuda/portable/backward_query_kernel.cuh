@@ -1,7 +1,6 @@
 #ifndef ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_BACKWARD_QUERY_KERNEL_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_BACKWARD_QUERY_KERNEL_CUH_
 
-#include <algorithm>
 #include <cstdint>
 
 #include "attention_backends/flash_cuda/instructions.cuh"
@@ -23,7 +22,6 @@ struct QueryTask {
   const RowStatistics* statistics;  // of the head's first query
   AttentionMask<int> mask;
   QueryRange<int> queries;
-  TileRange<int> key_tiles;
 };
 
 // As in the forward pass, the last query tile of a head comes first.
@@ -39,9 +37,6 @@ __device__ __forceinline__ QueryTask<T> FindQueryTask(
   const int head = head_of_all % heads, batch = head_of_all / heads;
   const int kv_head = head / (heads / static_cast<int>(p.g));
   const AttentionMask<int> mask = {s, t, p.causal};
-  const int first_query = tile * Tiles::kHeld;
-  const QueryRange<int> queries = {first_query,
-                                   std::min(first_query + Tiles::kHeld, s)};
   return {RowsOf<T>(p.q, batch, head, s, d),
           RowsOf<T>(params.d_o, batch, head, s, d),
           RowsOf<T>(p.k, batch, kv_head, t, d),
@@ -49,8 +44,7 @@ __device__ __forceinline__ QueryTask<T> FindQueryTask(
           RowsOf<T>(params.dq, batch, head, s, d),
           scratch.statistics + static_cast<int64_t>(head_of_all) * s,
           mask,
-          queries,
-          TilesOf<Tiles::kVisiting>(mask.Keys(queries))};
+          mask.QueriesFrom(tile * Tiles::kHeld, Tiles::kHeld)};
 }
 
 // The statistics of a lane's rows, from `first_query` on.
@@ -159,10 +153,11 @@ __global__ void __launch_bounds__(BackwardTiles<kHeadDim>::kThreads)
   constexpr int kM = Tiles::kRowBlocks;
   constexpr int kN = kHeadDim / 8 / Tiles::kColumnWarps;
   const QueryTask<T> task = FindQueryTask<T, kHeadDim>(params, scratch);
+  const TileRange<int> tiles =
+      TilesOf<Tiles::kVisiting>(task.mask.Keys(task.queries));
   const BackwardMemory<Tiles> memory;
   float dq[kM][kN][4];
   Clear(dq);
-  const TileRange<int> tiles = task.key_tiles;
   if (tiles.end > tiles.begin) {
     LoadTile<Tiles::kHeld, kHeadDim, Tiles::kThreads>(memory.Held(0), task.q,
                                                       task.queries.begin);

@@ -1,7 +1,6 @@
 #ifndef ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_FORWARD_KERNEL_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_FORWARD_KERNEL_CUH_
 
-#include <algorithm>
 #include <cstdint>
 
 #include "attention_backends/flash_cuda/flash_params.h"
@@ -42,9 +41,8 @@ __device__ __forceinline__ ForwardTask<T> FindForwardTask(
   const int head = head_of_all % heads, batch = head_of_all / heads;
   const int kv_head = head / (heads / static_cast<int>(p.g));
   const AttentionMask<int> mask = {s, t, p.causal};
-  const int first_query = tile * Tiles::kQueries;
-  const QueryRange<int> queries = {first_query,
-                                   std::min(first_query + Tiles::kQueries, s)};
+  const QueryRange<int> queries =
+      mask.QueriesFrom(tile * Tiles::kQueries, Tiles::kQueries);
   return {RowsOf<T>(p.q, batch, head, s, d),
           RowsOf<T>(p.k, batch, kv_head, t, d),
           RowsOf<T>(p.v, batch, kv_head, t, d),

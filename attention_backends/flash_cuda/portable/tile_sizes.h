@@ -2,7 +2,9 @@
 #define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_TILE_SIZES_H_
 
 #include <cstdint>
-#include <type_traits>
+
+#include "attention_backends/flash_cuda/portable/head_dims.h"
+#include "attention_backends/flash_cuda/with_head_dim.h"
 
 // How the kernels cut their work, per compiled head dim. No CUDA in here: the
 // host asks for shared memory and workspace by the same numbers.
@@ -21,13 +23,7 @@ namespace portable {
 // 80 are FlashAttention-2's; 80 is that of common models of 3B parameters.
 template <typename Fn>
 auto WithHeadDim(int64_t d, const Fn& fn) {
-  if (d <= 32) return fn(std::integral_constant<int, 32>());
-  if (d <= 64) return fn(std::integral_constant<int, 64>());
-  if (d <= 80) return fn(std::integral_constant<int, 80>());
-  if (d <= 96) return fn(std::integral_constant<int, 96>());
-  if (d <= 128) return fn(std::integral_constant<int, 128>());
-  if (d <= 192) return fn(std::integral_constant<int, 192>());
-  return fn(std::integral_constant<int, 256>());
+  return flash::WithHeadDim(HeadDims(), d, fn);
 }
 
 // One block holds a tile of queries and visits tiles of keys. A warp owns

@@ -1,0 +1,35 @@
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_WITH_HEAD_DIM_H_
+#define ATTENTION_BACKENDS_FLASH_CUDA_WITH_HEAD_DIM_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace tessera {
+namespace flash {
+
+// The head dims for which a family of kernels is compiled, in ascending order:
+// each family's head_dims.h, which kernel_family.bzl writes.
+template <int... kDims>
+using HeadDimList = std::integer_sequence<int, kDims...>;
+
+// Calls fn with the first of the head dims, as a std::integral_constant, that
+// is at least d, or else with the last.
+template <int kFirst, int... kOthers, typename Fn>
+auto WithHeadDim(HeadDimList<kFirst, kOthers...>, int64_t d, const Fn& fn) {
+  if constexpr (sizeof...(kOthers) > 0) {
+    if (d > kFirst) return WithHeadDim(HeadDimList<kOthers...>(), d, fn);
+  }
+  return fn(std::integral_constant<int, kFirst>());
+}
+
+template <int... kDims>
+constexpr int LargestOf(HeadDimList<kDims...>) {
+  return std::max({kDims...});
+}
+
+}  // namespace flash
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_WITH_HEAD_DIM_H_

@@ -1,0 +1,13 @@
+#ifndef ATTENTION_BACKENDS_HEAD_DIM_H_
+#define ATTENTION_BACKENDS_HEAD_DIM_H_
+
+namespace tessera {
+
+// Head dims that a model may have: multiples of kHeadDimStep up to kMaxHeadDim.
+// AttentionBackend::Supports() says what each backend takes of them.
+inline constexpr int kHeadDimStep = 8;
+inline constexpr int kMaxHeadDim = 256;
+
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_HEAD_DIM_H_
