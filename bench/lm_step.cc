@@ -61,7 +61,7 @@ absl::Status Run() {
   ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
                    Session::Create(config, {}));
   const c10::Device device = session->plan().device.device;
-  ASSIGN_OR_RETURN(const StepBatch batch, session->train_loader().Load(0));
+  ASSIGN_OR_RETURN(const Batch batch, session->train_loader().Load(0));
   TrainStep& step = session->step();
   auto measure = [&](absl::FunctionRef<absl::Status()> fn) {
     return Measure(fn, device, absl::GetFlag(FLAGS_warmup),

@@ -46,7 +46,7 @@ absl::StatusOr<std::unique_ptr<Session>> Open(const Cell& cell) {
   return Session::Create(config, {});
 }
 
-absl::Status RunPhase(Session& session, const StepBatch& batch, Phase phase) {
+absl::Status RunPhase(Session& session, const Batch& batch, Phase phase) {
   switch (phase) {
     case Phase::kForward:
       return session.step().Forward(batch);
@@ -60,7 +60,7 @@ absl::Status RunPhase(Session& session, const StepBatch& batch, Phase phase) {
 
 absl::Status Run(const Cell& cell, benchmark::State& state) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Open(cell));
-  ASSIGN_OR_RETURN(const StepBatch batch, session->train_loader().Load(0));
+  ASSIGN_OR_RETURN(const Batch batch, session->train_loader().Load(0));
   const c10::Device device = session->plan().device.device;
   auto once = [&] { return RunPhase(*session, batch, cell.phase); };
   RETURN_IF_ERROR(Measure(once, device, /*warmup=*/3, 1).status());

@@ -5,7 +5,7 @@ load("//framework/base:vector_math.bzl", "VECTOR_MATH_COPTS")
 load("//tools/cuda:cuda_library.bzl", "cuda_library")
 load("//tools/torch:torch_cc.bzl", "torch_cc_library")
 
-def op_with_kernels(name, kernels_hdrs = []):
+def op_with_kernels(name, kernels_hdrs = [], kernels_deps = []):
     """`name` is the op, from the files of this folder.
 
     NAME.h, NAME.cc: its builder function and its plan. NAME_kernels.h: what each
@@ -16,12 +16,13 @@ def op_with_kernels(name, kernels_hdrs = []):
     Args:
       name: of the op and its folder.
       kernels_hdrs: what NAME_kernels.h includes of this folder.
+      kernels_deps: what it includes of others.
     """
     kernels = ":" + name + "_kernels"
     torch_cc_library(
         name = name + "_kernels",
         hdrs = [name + "_kernels.h"] + kernels_hdrs,
-        deps = ["//framework/program"],
+        deps = kernels_deps + ["//framework/program"],
     )
 
     # Without the precompiled header, whose options are others.

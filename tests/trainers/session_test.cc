@@ -93,6 +93,20 @@ TEST(SessionTest, LossFallsTowardsTheDataEntropy) {
   EXPECT_LT(losses.back(), losses.front() - 1);
 }
 
+TEST(SessionTest, MicroBatchesAreConsecutivePartsOfTheBatch) {
+  const auto whole = Toy("configs/tiny_cpu.pbtxt");
+  const auto split =
+      Toy("configs/tiny_cpu.pbtxt", {"training.micro_batches=2"});
+  const Batch expected = whole->train_loader().Load(8).value();
+  const Batch batch = split->train_loader().Load(8).value();
+  EXPECT_EQ(expected.ids_mbs.sizes(), at::IntArrayRef({1, 4, 9}));
+  EXPECT_EQ(batch.ids_mbs.sizes(), at::IntArrayRef({2, 2, 9}));
+  EXPECT_TRUE(at::equal(batch.ids_mbs.view({1, 4, 9}), expected.ids_mbs));
+  EXPECT_TRUE(
+      at::equal(batch.targets_mbs.view({1, 4, 9}), expected.targets_mbs));
+  EXPECT_EQ(batch.valid_targets, expected.valid_targets);
+}
+
 TEST(SessionTest, MicroBatchesGiveTheSameStepButForRounding) {
   const auto whole = Toy("configs/tiny_cpu.pbtxt");
   const auto split =
@@ -159,20 +173,17 @@ TEST(SessionTest, EvaluationIsTheTokenMeanOverUnevenBatches) {
   const auto one =
       std::make_unique<Executor>(plan->evaluate, plan->evaluate_lifetimes,
                                  *session->state().parameters, nullptr);
+  const BatchLoader loader(session->data().validation.get(), {},
+                           /*micro_batches=*/1, at::kCPU);
   double sum = 0;
   int64_t tokens = 0;
   for (int64_t w = 0; w < windows; ++w) {
-    Batch batch;
-    ASSERT_TRUE(
-        session->data().validation->Fill({.first_sample = w}, &batch).ok());
-    auto tensor = [&](std::vector<int64_t>& v) {
-      return at::from_blob(v.data(), {1, batch.context}, at::kLong);
-    };
-    one->SetInput(plan->loss.ids, tensor(batch.ids));
-    one->SetInput(plan->loss.targets, tensor(batch.targets));
+    const Batch batch = loader.Load(w).value();
+    one->SetInput(plan->loss.ids, batch.ids_mbs[0]);
+    one->SetInput(plan->loss.targets, batch.targets_mbs[0]);
     one->RunForward();
     sum += one->Get(plan->loss.loss).item<double>();
-    tokens += batch.global_valid_targets;
+    tokens += batch.valid_targets;
   }
   EXPECT_EQ(result->tokens, tokens);
   EXPECT_NEAR(result->loss, sum / tokens, 1e-5);

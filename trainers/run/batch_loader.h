@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "c10/core/Device.h"
 #include "framework/data/read/data_source.h"
-#include "trainers/run/train_step.h"
+#include "trainers/run/batch.h"
 
 namespace tessera {
 
@@ -15,16 +15,19 @@ namespace tessera {
 class BatchLoader {
  public:
   // `request` says how a global batch is shared; its samples are set by
-  // Load(). `source` outlives the loader.
+  // Load(). The rank's share is a multiple of `micro_batches`. `source`
+  // outlives the loader.
   BatchLoader(const DataSource* source, BatchRequest request,
-              c10::Device device)
-      : source_(source), request_(request), page_locked_(device.is_cuda()) {}
+              int64_t micro_batches, c10::Device device)
+      : source_(source),
+        request_(request),
+        micro_batches_(micro_batches),
+        page_locked_(device.is_cuda()) {}
 
   // The batch of samples [first_sample, first_sample + global_batch), those
   // from `end_sample` on as padding.
-  absl::StatusOr<StepBatch> Load(int64_t first_sample,
-                                 int64_t end_sample) const;
-  absl::StatusOr<StepBatch> Load(int64_t first_sample) const {
+  absl::StatusOr<Batch> Load(int64_t first_sample, int64_t end_sample) const;
+  absl::StatusOr<Batch> Load(int64_t first_sample) const {
     return Load(first_sample, request_.end_sample);
   }
 
@@ -33,6 +36,7 @@ class BatchLoader {
  private:
   const DataSource* const source_;
   const BatchRequest request_;
+  const int64_t micro_batches_;
   const bool page_locked_;
 };
 

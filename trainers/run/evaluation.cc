@@ -18,7 +18,7 @@ absl::StatusOr<EvaluationResult> Evaluate(TrainStep& step,
   EvaluationResult result;
   at::Tensor loss_sum;
   for (int64_t first = 0; first < windows; first += loader.global_batch()) {
-    ASSIGN_OR_RETURN(const StepBatch batch, loader.Load(first, windows));
+    ASSIGN_OR_RETURN(const Batch batch, loader.Load(first, windows));
     RETURN_IF_ERROR(step.Forward(batch));
     RETURN_IF_ERROR(StatusFromTorch([&] {
       // Weighted by its tokens: the last batch is partly padding.

@@ -21,7 +21,7 @@ absl::Status CheckFinite(Session& session, int64_t steps, int64_t samples) {
   // Nothing was updated since: the step's own batch gives its gradients again.
   const int64_t behind = steps - *bad;
   const BatchLoader& loader = session.train_loader();
-  ASSIGN_OR_RETURN(const StepBatch batch,
+  ASSIGN_OR_RETURN(const Batch batch,
                    loader.Load(samples - behind * loader.global_batch()));
   RETURN_IF_ERROR(session.step().ComputeGradients(batch));
   double loss = 0;

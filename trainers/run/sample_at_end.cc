@@ -32,9 +32,8 @@ absl::StatusOr<SampleRecord> SampleOfTokens(Session& session,
       ParseTokenIds(session.plan().config.training().sample_prompt(),
                     "training.sample_prompt"));
   if (prompt.empty()) {  // some token that the model has seen
-    Batch batch;
-    RETURN_IF_ERROR(session.data().train->Fill({}, &batch));
-    prompt.push_back(batch.ids[0]);
+    ASSIGN_OR_RETURN(const Batch batch, session.train_loader().Load(0));
+    prompt.push_back(*batch.ids_mbs.const_data_ptr<int64_t>());
   }
   NextTokenModel model(session.plan(), *session.state().parameters);
   ASSIGN_OR_RETURN(const std::vector<int64_t> ids,

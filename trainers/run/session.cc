@@ -71,13 +71,13 @@ absl::Status Session::OpenData(const SessionOptions& options) {
                             .progress = options.progress}));
   const BatchRequest share{.global_batch = training.batch_size(),
                            .rank = plan_.world.rank,
-                           .world_size = plan_.world.world_size,
-                           .micro_batches = training.micro_batches()};
-  train_loader_ = std::make_unique<BatchLoader>(data_.train.get(), share,
-                                                plan_.device.device);
+                           .world_size = plan_.world.world_size};
+  train_loader_ = std::make_unique<BatchLoader>(
+      data_.train.get(), share, training.micro_batches(), plan_.device.device);
   if (data_.validation != nullptr) {
     validation_loader_ = std::make_unique<BatchLoader>(
-        data_.validation.get(), share, plan_.device.device);
+        data_.validation.get(), share, training.micro_batches(),
+        plan_.device.device);
   }
   return absl::OkStatus();
 }

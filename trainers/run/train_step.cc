@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
@@ -45,12 +46,12 @@ TrainStep::TrainStep(const Parts& parts)
              parts.phases, {.arena = arena_}) {
   SetNextStep(0);
   const LossProgram& loss = parts.plan->loss;
-  const std::vector<int64_t>& shape = loss.program.info(loss.ids).type.shape;
-  for (int m = 0; m < parts.plan->micro_batches; ++m) {
-    const auto options =
-        at::dtype(at::kLong).device(parts.parameters->options().device);
-    batch_.push_back({at::zeros(shape, options), at::zeros(shape, options)});
-  }
+  std::vector<int64_t> shape_mbs = loss.program.info(loss.ids).type.shape;
+  shape_mbs.insert(shape_mbs.begin(), parts.plan->micro_batches);
+  const auto options =
+      at::dtype(at::kLong).device(parts.parameters->options().device);
+  ids_mbs_ = at::zeros(shape_mbs, options);
+  targets_mbs_ = at::zeros(shape_mbs, options);
   if (parts_.scaler == nullptr) {
     skip_ = [this](const at::Tensor& nonfinite) {
       return latch_->Update(NotFinite(metrics_.loss).logical_or_(nonfinite));
@@ -73,12 +74,12 @@ void TrainStep::SetNextStep(int64_t step) {
       step, parts_.parameters->options().device);
 }
 
-absl::Status TrainStep::Run(const StepBatch& batch, double lr) {
+absl::Status TrainStep::Run(const Batch& batch, double lr) {
   RETURN_IF_ERROR(Prepare(batch, lr));
   return Launch();
 }
 
-absl::Status TrainStep::Prepare(const StepBatch& batch, double lr) {
+absl::Status TrainStep::Prepare(const Batch& batch, double lr) {
   return StatusFromTorch([&] {
     CopyBatch(batch);
     lr_.fill_(lr);
@@ -93,19 +94,19 @@ absl::Status TrainStep::Launch() {
   return Update();
 }
 
-absl::Status TrainStep::ForwardBackward(const StepBatch& batch) {
+absl::Status TrainStep::ForwardBackward(const Batch& batch) {
   return StatusFromTorch([&] {
     CopyBatch(batch);
     RunForwardBackward();
   });
 }
 
-absl::Status TrainStep::ComputeGradients(const StepBatch& batch) {
+absl::Status TrainStep::ComputeGradients(const Batch& batch) {
   RETURN_IF_ERROR(ForwardBackward(batch));
   return Reduce();
 }
 
-absl::Status TrainStep::Forward(const StepBatch& batch) {
+absl::Status TrainStep::Forward(const Batch& batch) {
   return StatusFromTorch([&] {
     CopyBatch(batch);
     RunForward();
@@ -113,13 +114,16 @@ absl::Status TrainStep::Forward(const StepBatch& batch) {
   });
 }
 
-void TrainStep::CopyBatch(const StepBatch& batch) {
-  for (size_t m = 0; m < batch_.size(); ++m) {
-    const MicroBatch& from = batch.micro_batches[m];
-    batch_[m].ids_bs.copy_(from.ids_bs, /*non_blocking=*/true);
-    batch_[m].targets_bs.copy_(from.targets_bs, /*non_blocking=*/true);
-  }
+void TrainStep::CopyBatch(const Batch& batch) {
+  ids_mbs_.copy_(batch.ids_mbs, /*non_blocking=*/true);
+  targets_mbs_.copy_(batch.targets_mbs, /*non_blocking=*/true);
   loss_weight_.fill_(1.0 / static_cast<double>(batch.valid_targets));
+}
+
+void TrainStep::SetInputs(int64_t micro_batch, Executor& executor) const {
+  const LossProgram& loss = parts_.plan->loss;
+  executor.SetInput(loss.ids, ids_mbs_[micro_batch]);
+  executor.SetInput(loss.targets, targets_mbs_[micro_batch]);
 }
 
 void TrainStep::RunForward() {
@@ -131,9 +135,8 @@ void TrainStep::RunForward() {
         parts_.phases, SharedMemory{.arena = arena_, .constants = &train_});
   }
   metrics_.loss.zero_();
-  for (const MicroBatch& micro_batch : batch_) {
-    evaluate_->SetInput(plan.loss.ids, micro_batch.ids_bs);
-    evaluate_->SetInput(plan.loss.targets, micro_batch.targets_bs);
+  for (int64_t m = 0; m < plan.micro_batches; ++m) {
+    SetInputs(m, *evaluate_);
     evaluate_->RunForward();
     metrics_.loss.add_(evaluate_->Get(plan.loss.loss));
   }
@@ -145,9 +148,8 @@ void TrainStep::RunForwardBackward() {
   metrics_.loss.zero_();
   train_.SetInput(plan.train.loss_gradient, seed_gradient_.squeeze(0));
   bool accumulate = false;
-  for (const MicroBatch& micro_batch : batch_) {
-    train_.SetInput(plan.loss.ids, micro_batch.ids_bs);
-    train_.SetInput(plan.loss.targets, micro_batch.targets_bs);
+  for (int64_t m = 0; m < plan.micro_batches; ++m) {
+    SetInputs(m, train_);
     {
       PhaseScope scope(parts_.phases, "forward");
       train_.RunForward();

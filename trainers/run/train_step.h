@@ -5,7 +5,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
@@ -17,21 +16,9 @@
 #include "framework/precision/loss_scaler.h"
 #include "framework/program/executor.h"
 #include "trainers/plan/step_plan.h"
+#include "trainers/run/batch.h"
 
 namespace tessera {
-
-// One rank's part of one forward and backward pass, in host memory.
-struct MicroBatch {
-  at::Tensor ids_bs;      // int64
-  at::Tensor targets_bs;  // int64, kIgnoredTarget where padded
-};
-
-struct StepBatch {
-  std::vector<MicroBatch> micro_batches;
-  // Targets that count, over every rank and micro-batch: what the sum of
-  // losses is divided by.
-  int64_t valid_targets = 0;
-};
 
 // Device scalars, so that reading them is the caller's choice. The next step
 // overwrites them. In the dtype of OpClass::kReduction.
@@ -70,20 +57,20 @@ class TrainStep {
   void SetNextStep(int64_t step);
 
   // Prepare(), then Launch().
-  absl::Status Run(const StepBatch& batch, double lr);
+  absl::Status Run(const Batch& batch, double lr);
 
   // Writes what a step depends on into device memory that never moves: the
   // batch, the weight of its loss, the learning rate.
-  absl::Status Prepare(const StepBatch& batch, double lr);
+  absl::Status Prepare(const Batch& batch, double lr);
   // The step itself. Reads no value of the host that changes from step to step.
   absl::Status Launch();
 
   // The loss of a batch in metrics().loss, without gradients.
-  absl::Status Forward(const StepBatch& batch);
+  absl::Status Forward(const Batch& batch);
   // Loss and gradients of this rank's share, not reduced across ranks.
-  absl::Status ForwardBackward(const StepBatch& batch);
+  absl::Status ForwardBackward(const Batch& batch);
   // Loss and gradients of the global batch: a step up to its update.
-  absl::Status ComputeGradients(const StepBatch& batch);
+  absl::Status ComputeGradients(const Batch& batch);
 
   const StepMetrics& metrics() const { return metrics_; }
   // Bytes of activations held when the first forward pass of training ended;
@@ -95,7 +82,9 @@ class TrainStep {
   std::optional<int64_t> first_bad_step() const;
 
  private:
-  void CopyBatch(const StepBatch& batch);
+  void CopyBatch(const Batch& batch);
+  // Makes a micro-batch the input of `executor`.
+  void SetInputs(int64_t micro_batch, Executor& executor) const;
   void RunForward();
   void RunForwardBackward();
   absl::Status Reduce();
@@ -115,7 +104,7 @@ class TrainStep {
       lr_;
   // Of Clip(), for Update().
   at::Tensor gradient_scale_, nonfinite_;
-  std::vector<MicroBatch> batch_;  // on the device
+  at::Tensor ids_mbs_, targets_mbs_;  // the batch, on the device
   at::Tensor arena_;
   Executor train_;
   std::unique_ptr<Executor> evaluate_;  // made when first needed

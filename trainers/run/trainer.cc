@@ -168,8 +168,7 @@ absl::Status Trainer::Train() {
 
 absl::Status Trainer::DoStep() {
   PhaseScope scope(options_.phases, absl::StrCat("step_", step_ + 1));
-  const absl::StatusOr<StepBatch> batch =
-      session_->train_loader().Load(samples_);
+  const absl::StatusOr<Batch> batch = session_->train_loader().Load(samples_);
   if (absl::IsDataLoss(batch.status())) return SaveIfFailed(batch.status());
   RETURN_IF_ERROR(batch.status());
   RETURN_IF_ERROR(ExplainOutOfMemory(

@@ -5,10 +5,10 @@
 #include <limits>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "framework/data/read/sampler.h"
 #include "framework/data/read/token_sequence.h"
 
@@ -16,32 +16,21 @@ namespace tessera {
 
 // Which part of which global batch. A global batch is the samples
 // [first_sample, first_sample + global_batch); rank r of w owns the r-th of w
-// equal contiguous shares, micro-batch m of n the m-th of n equal contiguous
-// parts of that. So the samples of a step, and their order, do not depend on
-// the world size.
+// equal contiguous shares. So the samples of a step, and their order, do not
+// depend on the world size.
 struct BatchRequest {
   int64_t first_sample = 0;  // samples consumed before this step
-  int64_t global_batch =
-      1;  // samples; a multiple of world_size * micro_batches
+  int64_t global_batch = 1;  // samples; a multiple of world_size
   int rank = 0;
   int world_size = 1;
-  int micro_batch = 0;
-  int micro_batches = 1;
   // Samples from here on are padding without a valid target. An evaluation sets
   // it to the windows it covers, so that its last batch keeps its shape.
   int64_t end_sample = std::numeric_limits<int64_t>::max();
 
-  bool operator==(const BatchRequest&) const = default;
-};
+  // Samples of the rank.
+  int64_t share() const { return global_batch / world_size; }
 
-struct Batch {
-  int64_t batch = 0;         // B = global_batch / world_size / micro_batches
-  int64_t context = 0;       // C
-  std::vector<int64_t> ids;  // (B, C), in [0, vocab_size); padding is 0
-  std::vector<int64_t> targets;  // (B, C); padding is kIgnoredTarget, -1
-  // Targets other than padding in the whole global batch: the divisor of the
-  // mean loss, known to every rank without communication.
-  int64_t global_valid_targets = 0;
+  bool operator==(const BatchRequest&) const = default;
 };
 
 // Batches of one split. Immutable and thread-safe; Fill() is a pure function.
@@ -58,9 +47,15 @@ class DataSource {
   static absl::StatusOr<std::unique_ptr<DataSource>> Create(
       std::shared_ptr<const TokenSequence> sequence, Options options);
 
-  // InvalidArgument where the request does not divide evenly; an error of the
-  // token files otherwise. Reuses the vectors' memory.
-  absl::Status Fill(const BatchRequest& request, Batch* batch) const;
+  // Writes the rank's share to `ids` and `targets`, each
+  // (share, context_length): ids in [0, vocab_size), padding is 0 in `ids` and
+  // kIgnoredTarget in `targets`. Returns the number of targets other than
+  // padding in the whole global batch: the divisor of the mean loss, known to
+  // every rank without communication. InvalidArgument if the request does not
+  // divide evenly; an error of the token files otherwise.
+  absl::StatusOr<int64_t> Fill(const BatchRequest& request,
+                               absl::Span<int64_t> ids,
+                               absl::Span<int64_t> targets) const;
 
   int64_t windows() const { return sampler_.windows(); }
   int64_t tokens() const { return sequence_->tokens(); }
@@ -70,7 +65,9 @@ class DataSource {
 
  private:
   DataSource(std::shared_ptr<const TokenSequence> sequence, Options options);
-  absl::Status FillRow(int64_t sample, int64_t row, Batch* batch) const;
+  // One window; padding for a negative `sample`.
+  absl::Status FillRow(int64_t sample, absl::Span<int64_t> ids,
+                       absl::Span<int64_t> targets) const;
 
   const std::shared_ptr<const TokenSequence> sequence_;
   const Options options_;

@@ -1,14 +1,10 @@
 #ifndef FRAMEWORK_OPS_CROSS_ENTROPY_CROSS_ENTROPY_H_
 #define FRAMEWORK_OPS_CROSS_ENTROPY_CROSS_ENTROPY_H_
 
-#include <cstdint>
-
+#include "framework/base/ignored_target.h"
 #include "framework/program/program.h"
 
 namespace tessera {
-
-// A target that takes no part in the loss (padding at the end of an epoch).
-inline constexpr int64_t kIgnoredTarget = -1;
 
 // Sum over tokens of -log softmax(logits)[target], in nats. A sum, not a mean:
 // the step divides by the valid tokens of all ranks and micro-batches.

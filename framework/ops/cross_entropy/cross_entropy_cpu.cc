@@ -4,7 +4,6 @@
 #include "ATen/ATen.h"
 #include "framework/base/vector_math.h"
 #include "framework/ops/cpu_rows.h"
-#include "framework/ops/cross_entropy/cross_entropy.h"
 #include "framework/ops/cross_entropy/cross_entropy_kernels.h"
 #include "framework/ops/rows.h"
 

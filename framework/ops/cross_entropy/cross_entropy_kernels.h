@@ -4,15 +4,16 @@
 #include <cstdint>
 
 #include "ATen/core/Tensor.h"
+#include "framework/base/ignored_target.h"
 
 namespace tessera {
 
 // Cross entropy (cross_entropy.h) over the rows of contiguous tensors.
 struct CrossEntropyKernels {
-  // logits: [N, V]; targets: [N]. Writes loss, a scalar, and lse, [N]: log
-  // sum_v exp(logits), in whose dtype everything is computed. kCuda's lse is
-  // [2, N]: the FP32 number, and what is missing from it to its value before
-  // rounding.
+  // logits: [N, V]; targets: [N], in [0, V) or kIgnoredTarget. Writes loss, a
+  // scalar, and lse, [N]: log sum_v exp(logits), in whose dtype everything is
+  // computed. kCuda's lse is [2, N]: the FP32 number, and what is missing from
+  // it to its value before rounding.
   void (*forward)(const at::Tensor& logits, const at::Tensor& targets,
                   const at::Tensor& loss, const at::Tensor& lse);
   // dloss: scalar on the device. Writes dlogits; may be the logits' own memory.

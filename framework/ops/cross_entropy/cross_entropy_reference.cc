@@ -2,7 +2,6 @@
 #include <cstdint>
 
 #include "ATen/ATen.h"
-#include "framework/ops/cross_entropy/cross_entropy.h"
 #include "framework/ops/cross_entropy/cross_entropy_kernels.h"
 
 namespace tessera {

@@ -24,6 +24,8 @@ using testing::Bytes;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using testing::Fails;
+using testing::Fill;
+using testing::Filled;
 using ::testing::HasSubstr;
 using testing::IsOk;
 using testing::TestPath;
@@ -104,12 +106,6 @@ std::unique_ptr<DataSource> CountingSource(int64_t tokens, int64_t context,
   return *std::move(source);
 }
 
-Batch Fill(const DataSource& source, const BatchRequest& request) {
-  Batch batch;
-  EXPECT_THAT(source.Fill(request, &batch), IsOk());
-  return batch;
-}
-
 struct Epoch {
   int64_t tokens;
   int64_t context;
@@ -125,9 +121,9 @@ TEST_P(EpochTest, EveryTokenButTheFirstIsATargetOnce) {
     std::vector<int> seen(tokens);
     int64_t valid = 0;
     for (int64_t n = 0; n < source->windows(); ++n) {
-      const Batch batch =
+      const Filled batch =
           Fill(*source, {.first_sample = epoch * source->windows() + n});
-      valid += batch.global_valid_targets;
+      valid += batch.valid_targets;
       for (size_t i = 0; i < batch.targets.size(); ++i) {
         if (batch.targets[i] == -1) continue;
         ++seen[batch.targets[i]];
@@ -151,10 +147,10 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(DataSourceTest, PadsTheLastWindow) {
   const auto source = CountingSource(8, 5, /*shuffle=*/false);
   ASSERT_EQ(source->windows(), 2);
-  const Batch batch = Fill(*source, {.global_batch = 2});
+  const Filled batch = Fill(*source, {.global_batch = 2});
   EXPECT_THAT(batch.ids, ElementsAre(0, 1, 2, 3, 4, 5, 6, 0, 0, 0));
   EXPECT_THAT(batch.targets, ElementsAre(1, 2, 3, 4, 5, 6, 7, -1, -1, -1));
-  EXPECT_EQ(batch.global_valid_targets, 7);
+  EXPECT_EQ(batch.valid_targets, 7);
 }
 
 TEST(DataSourceTest, EpochsAndSeedsHaveDifferentOrders) {
@@ -172,31 +168,23 @@ TEST(DataSourceTest, EpochsAndSeedsHaveDifferentOrders) {
   EXPECT_FALSE(std::is_sorted(sorted.begin(), sorted.end()));
 }
 
-// The global batches of a run, put together from every rank's micro-batches.
+// The global batches of a run, put together from every rank's share.
 std::vector<int64_t> GlobalOrder(const DataSource& source, int world_size,
-                                 int micro_batches, int64_t first_step,
-                                 int64_t steps) {
+                                 int64_t first_step, int64_t steps) {
   constexpr int64_t kGlobalBatch = 8;
   std::vector<int64_t> targets;
   for (int64_t step = first_step; step < first_step + steps; ++step) {
     std::set<int64_t> valid;
     int64_t counted = 0;
     for (int rank = 0; rank < world_size; ++rank) {
-      for (int micro = 0; micro < micro_batches; ++micro) {
-        const Batch batch = Fill(source, {.first_sample = step * kGlobalBatch,
-                                          .global_batch = kGlobalBatch,
-                                          .rank = rank,
-                                          .world_size = world_size,
-                                          .micro_batch = micro,
-                                          .micro_batches = micro_batches});
-        EXPECT_EQ(batch.batch, kGlobalBatch / world_size / micro_batches);
-        EXPECT_EQ(batch.context, source.context_length());
-        valid.insert(batch.global_valid_targets);
-        counted += std::count_if(batch.targets.begin(), batch.targets.end(),
-                                 [](int64_t target) { return target >= 0; });
-        targets.insert(targets.end(), batch.targets.begin(),
-                       batch.targets.end());
-      }
+      const Filled batch = Fill(source, {.first_sample = step * kGlobalBatch,
+                                         .global_batch = kGlobalBatch,
+                                         .rank = rank,
+                                         .world_size = world_size});
+      valid.insert(batch.valid_targets);
+      counted += std::count_if(batch.targets.begin(), batch.targets.end(),
+                               [](int64_t target) { return target >= 0; });
+      targets.insert(targets.end(), batch.targets.begin(), batch.targets.end());
     }
     // Each rank knows, without communication, what all of them count.
     EXPECT_THAT(valid, ElementsAre(counted));
@@ -204,23 +192,20 @@ std::vector<int64_t> GlobalOrder(const DataSource& source, int world_size,
   return targets;
 }
 
-TEST(DataSourceTest, WorldSizesAndMicroBatchesShareOneGlobalOrder) {
+TEST(DataSourceTest, WorldSizesShareOneGlobalOrder) {
   // 100 windows: steps of 8 cross the end of an epoch, and its short window.
   const auto source = CountingSource(995, 10);
-  const auto expected = GlobalOrder(*source, 1, 1, 0, 30);
-  for (const int world_size : {1, 2, 4}) {
-    for (const int micro_batches : {1, 2}) {
-      EXPECT_EQ(GlobalOrder(*source, world_size, micro_batches, 0, 30),
-                expected)
-          << world_size << " ranks, " << micro_batches << " micro-batches";
-    }
+  const auto expected = GlobalOrder(*source, 1, 0, 30);
+  for (const int world_size : {2, 4, 8}) {
+    EXPECT_EQ(GlobalOrder(*source, world_size, 0, 30), expected)
+        << world_size << " ranks";
   }
 }
 
 TEST(DataSourceTest, ResumesMidEpochAtAnotherWorldSize) {
-  const auto straight = GlobalOrder(*CountingSource(995, 10), 4, 1, 0, 30);
-  auto resumed = GlobalOrder(*CountingSource(995, 10), 4, 1, 0, 17);
-  const auto rest = GlobalOrder(*CountingSource(995, 10), 2, 2, 17, 13);
+  const auto straight = GlobalOrder(*CountingSource(995, 10), 4, 0, 30);
+  auto resumed = GlobalOrder(*CountingSource(995, 10), 4, 0, 17);
+  const auto rest = GlobalOrder(*CountingSource(995, 10), 2, 17, 13);
   resumed.insert(resumed.end(), rest.begin(), rest.end());
   EXPECT_EQ(resumed, straight);
 }
@@ -233,26 +218,24 @@ TEST(DataSourceTest, EndSampleMakesPadding) {
                           .rank = 1,
                           .world_size = 2,
                           .end_sample = 10};
-  const Batch batch = Fill(*source, request);
+  const Filled batch = Fill(*source, request);
   EXPECT_THAT(batch.targets, Each(-1));
   EXPECT_THAT(batch.ids, Each(0));
-  EXPECT_EQ(batch.global_valid_targets, 10 + 9);
+  EXPECT_EQ(batch.valid_targets, 10 + 9);
 }
 
 TEST(DataSourceTest, RefusesWhatDoesNotDivide) {
   const auto source = CountingSource(100, 10);
-  Batch batch;
   const auto fails = Fails(StatusCode::kInvalidArgument,
-                           HasSubstr("multiple of ranks times micro-batches"));
-  EXPECT_THAT(source->Fill({.global_batch = 6, .world_size = 4}, &batch),
-              fails);
-  EXPECT_THAT(source->Fill({.global_batch = 6, .micro_batches = 4}, &batch),
-              fails);
-  EXPECT_THAT(
-      source->Fill({.global_batch = 4, .rank = 4, .world_size = 4}, &batch),
-      fails);
-  EXPECT_THAT(source->Fill({.first_sample = -1}, &batch), fails);
-  EXPECT_THAT(source->Fill({.global_batch = 0}, &batch), fails);
+                           HasSubstr("multiple of the number of ranks"));
+  for (const BatchRequest& request : {
+           BatchRequest{.global_batch = 6, .world_size = 4},
+           BatchRequest{.global_batch = 4, .rank = 4, .world_size = 4},
+           BatchRequest{.first_sample = -1},
+           BatchRequest{.global_batch = 0},
+       }) {
+    EXPECT_THAT(source->Fill(request, {}, {}), fails);
+  }
 }
 
 TEST(DataSourceTest, RefusesASequenceWithoutTargets) {
@@ -303,10 +286,10 @@ TEST(DataSourceTest, FillNamesTheFileThatWasShortened) {
       DataSource::Create(CreateFileSequence(std::move(files)),
                          {.context_length = 10, .vocab_size = 2});
   ASSERT_THAT(source, IsOk());
-  Batch batch;
-  EXPECT_THAT((*source)->Fill({.global_batch = 4}, &batch), IsOk());
+  Filled batch = Fill(**source, {.global_batch = 4});
   Write(path, "");
-  EXPECT_THAT((*source)->Fill({.global_batch = 4}, &batch),
+  EXPECT_THAT((*source)->Fill({.global_batch = 4}, absl::MakeSpan(batch.ids),
+                              absl::MakeSpan(batch.targets)),
               Fails(StatusCode::kDataLoss, HasSubstr(path)));
 }
 

@@ -74,4 +74,15 @@ std::string CppText(int lines, uint64_t seed) {
   return text;
 }
 
+Filled Fill(const DataSource& source, const BatchRequest& request) {
+  Filled filled;
+  filled.ids.resize(request.share() * source.context_length());
+  filled.targets.resize(filled.ids.size());
+  const absl::StatusOr<int64_t> valid = source.Fill(
+      request, absl::MakeSpan(filled.ids), absl::MakeSpan(filled.targets));
+  EXPECT_THAT(valid, IsOk());
+  filled.valid_targets = *valid;
+  return filled;
+}
+
 }  // namespace tessera::testing

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "framework/data/read/data_source.h"
 #include "gmock/gmock.h"
 
 namespace tessera::testing {
@@ -24,6 +25,13 @@ void FlipByte(const std::string& path, size_t offset);
 // Made-up C++ with indentation, comments and names that repeat; about 40 bytes
 // a line. The same for the same seed.
 std::string CppText(int lines, uint64_t seed);
+
+// What DataSource::Fill() wrote and returned.
+struct Filled {
+  std::vector<int64_t> ids, targets;
+  int64_t valid_targets = 0;
+};
+Filled Fill(const DataSource& source, const BatchRequest& request);
 
 // The bytes of integers, as they lie in memory.
 template <typename T>

@@ -31,6 +31,7 @@ using testing::Bytes;
 using testing::CppText;
 using ::testing::ElementsAre;
 using testing::Fails;
+using testing::Fill;
 using testing::FlipByte;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -89,9 +90,7 @@ absl::StatusOr<Dataset> Create(const std::string& text,
 }
 
 std::vector<int64_t> FirstTargets(const DataSource& source) {
-  Batch batch;
-  EXPECT_THAT(source.Fill({.global_batch = 1}, &batch), IsOk());
-  return batch.targets;
+  return Fill(source, {.global_batch = 1}).targets;
 }
 
 TEST(DatasetTest, Synthetic) {
@@ -193,10 +192,9 @@ TEST(DatasetTest, PatternsStandForTheirSortedMatches) {
   ASSERT_THAT(dataset, IsOk());
   EXPECT_EQ(dataset->train->tokens(), 4 * 16);
   EXPECT_EQ(dataset->validation->tokens(), 16);
-  Batch batch;
-  ASSERT_THAT(dataset->train->Fill({.global_batch = 4}, &batch), IsOk());
-  EXPECT_THAT((std::vector<int64_t>{batch.ids[0], batch.ids[16], batch.ids[32],
-                                    batch.ids[48]}),
+  const std::vector<int64_t> ids =
+      Fill(*dataset->train, {.global_batch = 4}).ids;
+  EXPECT_THAT((std::vector<int64_t>{ids[0], ids[16], ids[32], ids[48]}),
               ElementsAre(0, 1, 2, 9));
   EXPECT_THAT(Create(config("none_*.bin", "val_0.bin")),
               Fails(StatusCode::kNotFound,
@@ -266,10 +264,10 @@ TEST_F(PreparedTest, FilesOfDifferentFormatsAreReadAsOne) {
   ASSERT_THAT(dataset, IsOk());
   EXPECT_EQ(dataset->train->tokens(),
             50 + 100 + OpenPreparedFolder(folder)->manifest.train.tokens);
-  Batch batch;
-  ASSERT_THAT(dataset->train->Fill({.global_batch = 9}, &batch), IsOk());
-  EXPECT_EQ(batch.ids[49], 298);
-  EXPECT_EQ(batch.ids[50], 299);
+  const std::vector<int64_t> ids =
+      Fill(*dataset->train, {.global_batch = 9}).ids;
+  EXPECT_EQ(ids[49], 298);
+  EXPECT_EQ(ids[50], 299);
   EXPECT_THAT(Create(config("DETECT")),
               Fails(StatusCode::kInvalidArgument,
                     AllOf(HasSubstr(TestPath("nano.bin")),

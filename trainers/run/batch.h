@@ -1,0 +1,22 @@
+#ifndef TRAINERS_RUN_BATCH_H_
+#define TRAINERS_RUN_BATCH_H_
+
+#include <cstdint>
+
+#include "ATen/core/Tensor.h"
+
+namespace tessera {
+
+// One rank's share of a step's global batch, in host memory: M micro-batches of
+// B sequences of S tokens.
+struct Batch {
+  at::Tensor ids_mbs;      // int64; 0 where padded
+  at::Tensor targets_mbs;  // int64; kIgnoredTarget where padded
+  // Targets that count, over every rank and micro-batch: what the sum of
+  // losses is divided by.
+  int64_t valid_targets = 0;
+};
+
+}  // namespace tessera
+
+#endif  // TRAINERS_RUN_BATCH_H_
