@@ -16,6 +16,21 @@ import threading
 import time
 
 
+# The fields of a run's config by which the cells of lm_step differ.
+FIELDS = {"context": "model.context_length", "batch": "training.batch_size",
+          "precision": "precision.mode", "backend": "attention.backend",
+          "recompute": "recompute.policy", "every": "recompute.every",
+          "micro_batches": "training.micro_batches",
+          "storage": "execution.storage"}
+
+
+def lm_step_options(cell):
+    """The options of lm_step for a size and the fields that the cell names."""
+    return [f"--config=configs/{cell['size']}.pbtxt"] + [
+        f"--set={FIELDS[key]}={value}" for key, value in cell.items()
+        if key != "size"]
+
+
 class Failed(Exception):
     """A side gave no figures; the text says why."""
 

@@ -9,13 +9,13 @@ A clock drifts and a GPU warms up, so the sides alternate in every round and
 change who begins, and the table compares ratios. Ours runs as a process a
 cell:
 
-    OURS --size=small --context=128 --precision=FP32 --batch=4
+    OURS --config=configs/small.pbtxt --set=model.context_length=128 ...
 
 whose last line of output is a JSON object with "forward_ms",
 "forward_backward_ms" and "step_ms" (each {"median", "min", "max"}) and
 "peak_gib". The peer is bench/peers/lm_step.py --serve, one process for all
 cells, which holds no GPU memory while ours runs. --ours_options adds options
-to ours for every cell.
+to ours for every cell, such as --set=attention.backend=NAIVE.
 
 What does not fit in the time limit is left out, and the table says so.
 """
@@ -30,8 +30,8 @@ import subprocess
 import sys
 
 from compare import (Deadline, Failed, OutOfTime, Served, header, listed,
-                     medians, of_side, raw_lines, row, run_grid, start_servers,
-                     status_of, stop_servers)
+                     lm_step_options, medians, of_side, raw_lines, row,
+                     run_grid, start_servers, status_of, stop_servers)
 
 PHASES = ("forward_ms", "forward_backward_ms", "step_ms")
 # Ours ends so (framework/base/exit_code.h).
@@ -42,11 +42,12 @@ PEER = pathlib.Path(__file__).resolve().parent / "peers" / "lm_step.py"
 class Ours:
     name = "ours"
 
-    def __init__(self, command):
+    def __init__(self, command, options):
         self._command = shlex.split(command)
+        self._options = shlex.split(options)
 
     def measure(self, cell, deadline):
-        options = [f"--{key}={value}" for key, value in cell.items()]
+        options = lm_step_options(cell) + self._options
         try:
             done = subprocess.run(
                 self._command + options, timeout=deadline.left(), check=False,
@@ -151,7 +152,7 @@ def main():
     deadline = Deadline(arguments.time_limit_s)
     servers = start_servers({"the peer": arguments.peer_command}, deadline)
     peer = servers["the peer"]
-    sides = [Ours(f"{arguments.ours} {arguments.ours_options}")]
+    sides = [Ours(arguments.ours, arguments.ours_options)]
     sides += [Served("variant", name, peer) for name in arguments.peers]
     try:
         results, left_out = run_grid(make_cells(arguments), sides,

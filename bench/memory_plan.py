@@ -21,6 +21,8 @@ import shlex
 import subprocess
 import sys
 
+from compare import lm_step_options
+
 
 def cell(size, context, batch, precision, backend="AUTO", **sets):
     return {"size": size, "context": context, "batch": batch,
@@ -67,19 +69,11 @@ def cells():
     yield cell("2.7B", 512, 4, "FP32")
 
 
-FIELDS = {"recompute": "recompute.policy", "every": "recompute.every",
-          "micro_batches": "training.micro_batches",
-          "storage": "execution.storage"}
-
-
 def measure(command, wanted):
-    sets = ["training.deterministic=false"]
-    sets += [f"{FIELDS[key]}={value}" for key, value in wanted["set"].items()]
-    options = [f"--{key}={value}" for key, value in wanted.items()
-               if key != "set"]
+    fields = {key: value for key, value in wanted.items() if key != "set"}
     done = subprocess.run(
-        shlex.split(command) + options +
-        ["--warmup=1", "--iterations=1", "--set=" + ",".join(sets)],
+        shlex.split(command) + lm_step_options({**fields, **wanted["set"]}) +
+        ["--set=training.deterministic=false", "--warmup=1", "--iterations=1"],
         check=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         universal_newlines=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]

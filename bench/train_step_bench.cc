@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -28,7 +29,8 @@ namespace {
 enum class Phase { kForward, kForwardBackward, kStep };
 
 struct Cell {
-  std::string config;  // configs/NAME.pbtxt
+  std::string config;     // configs/NAME.pbtxt
+  std::string precision;  // a mode of PrecisionConfig
   std::string backend;
   int64_t context = 0;
   Phase phase = Phase::kStep;
@@ -37,11 +39,12 @@ struct Cell {
 absl::StatusOr<std::unique_ptr<Session>> Open(const Cell& cell) {
   std::vector<std::string> sets = {
       absl::StrCat("model.context_length=", cell.context),
+      absl::StrCat("precision.mode=", cell.precision),
       absl::StrCat("attention.backend=", cell.backend)};
   if (!at::hasCUDA()) sets.emplace_back("training.device=CPU");
   ASSIGN_OR_RETURN(
       RunConfig config,
-      LoadRunConfig(absl::StrCat("configs/", cell.config, ".pbtxt"), sets));
+      LoadRunConfig({absl::StrCat("configs/", cell.config, ".pbtxt")}, sets));
   config.mutable_data()->mutable_synthetic();
   return Session::Create(config, {});
 }
@@ -84,8 +87,8 @@ absl::Status Run(const Cell& cell, benchmark::State& state) {
 void Register(const Cell& cell) {
   constexpr const char* kNames[] = {"forward", "forward_backward", "step"};
   const std::string name =
-      absl::StrCat(cell.config, "/", cell.context, "/", cell.backend, "/",
-                   kNames[static_cast<int>(cell.phase)]);
+      absl::StrCat(cell.config, "/", cell.precision, "/", cell.context, "/",
+                   cell.backend, "/", kNames[static_cast<int>(cell.phase)]);
   benchmark::RegisterBenchmark(
       name.c_str(),
       [cell](benchmark::State& state) {
@@ -99,17 +102,19 @@ void Register(const Cell& cell) {
 }
 
 void RegisterAll() {
-  const bool cuda = at::hasCUDA();
-  const std::vector<std::string> configs =
-      cuda ? std::vector<std::string>{"small_fp32", "small_bf16", "medium_bf16",
-                                      "large_bf16", "xl_bf16",    "2.7B_bf16"}
-           : std::vector<std::string>{"tiny_cpu"};
-  for (const std::string& config : configs) {
+  using Models = std::vector<std::pair<std::string, std::string>>;
+  const Models models =
+      at::hasCUDA()
+          ? Models{{"small", "FP32"}, {"small", "BF16"}, {"medium", "BF16"},
+                   {"large", "BF16"}, {"xl", "BF16"},    {"2.7B", "BF16"}}
+          : Models{{"tiny_cpu", "FP32"}};
+  for (const auto& [config, precision] : models) {
     for (int64_t context : {int64_t{128}, int64_t{512}}) {
       for (const AttentionBackend* backend : AttentionBackends()) {
         for (Phase phase :
              {Phase::kForward, Phase::kForwardBackward, Phase::kStep}) {
-          Register({config, std::string(backend->name()), context, phase});
+          Register({config, precision, std::string(backend->name()), context,
+                    phase});
         }
       }
     }

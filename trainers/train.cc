@@ -173,7 +173,7 @@ absl::Status Run() {
 int main(int argc, char** argv) {
   return tessera::RunProgram(
       argc, argv,
-      {.usage = "trains a transformer language model: train --config=FILE "
+      {.usage = "trains a transformer language model: train [--config=FILE]... "
                 "[--set FIELD=VALUE]... [--out=DIR]",
        .version = tessera::BuildSummary()},
       tessera::Run);

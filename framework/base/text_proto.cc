@@ -1,12 +1,14 @@
 #include "framework/base/text_proto.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "framework/base/file.h"
@@ -19,8 +21,11 @@ namespace {
 using ::google::protobuf::Descriptor;
 using ::google::protobuf::FieldDescriptor;
 using ::google::protobuf::Message;
+using ::google::protobuf::OneofDescriptor;
 using ::google::protobuf::Reflection;
 using ::google::protobuf::TextFormat;
+using ParseInfoTree = TextFormat::ParseInfoTree;
+using ParseLocation = TextFormat::ParseLocation;
 
 // More than any schema here nests; hostile text must not exhaust the stack.
 constexpr int kMaxNesting = 64;
@@ -125,35 +130,89 @@ void FillDefaults(Message* message) {
   }
 }
 
+// Where `field` stands in a message, line -1 if not there. The elements of a
+// list in brackets share its place.
+ParseLocation LocationOf(const ParseInfoTree& tree,
+                         const FieldDescriptor* field, int index) {
+  ParseLocation location = tree.GetLocation(field, index);
+  while (location.line < 0 && index > 0) {
+    location = tree.GetLocation(field, --index);
+  }
+  return location;
+}
+
+bool Has(const ParseInfoTree& tree, const FieldDescriptor* field) {
+  return LocationOf(tree, field, field->is_repeated() ? 0 : -1).line >= 0;
+}
+
+// Whether a message, merged on top of another, discards what that says of
+// `field`: it has the list, or another case of the oneof.
+bool ReplacesEarlier(const ParseInfoTree& tree, const FieldDescriptor& field) {
+  if (field.is_repeated()) return Has(tree, &field);
+  const OneofDescriptor* oneof = field.containing_oneof();
+  for (int i = 0; oneof != nullptr && i < oneof->field_count(); ++i) {
+    if (oneof->field(i) != &field && Has(tree, oneof->field(i))) return true;
+  }
+  return false;
+}
+
+// Empties the lists of `message` that a text has, which may be empty there.
+void ClearGivenLists(const ParseInfoTree& tree, Message* message) {
+  const Descriptor& type = *message->GetDescriptor();
+  const Reflection& reflection = *message->GetReflection();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor* field = type.field(i);
+    if (!Has(tree, field)) continue;
+    if (field->is_repeated()) {
+      reflection.ClearField(message, field);
+    } else if (field->message_type() != nullptr &&
+               reflection.HasField(*message, field)) {
+      ClearGivenLists(*tree.GetTreeForNested(field, -1),
+                      reflection.MutableMessage(message, field));
+    }
+  }
+}
+
 }  // namespace
 
-TextProtoLocations::TextProtoLocations(absl::string_view source_name,
-                                       const Descriptor& type)
-    : source_name_(source_name),
-      type_(&type),
-      tree_(std::make_unique<TextFormat::ParseInfoTree>()) {}
+void TextProtoLocations::Add(TextProtoLocations later) {
+  std::move(later.texts_.begin(), later.texts_.end(),
+            std::back_inserter(texts_));
+}
 
 TextProtoLocations::Found TextProtoLocations::Find(
     absl::string_view path) const {
   Found found;
   const Descriptor* type = type_;
-  const TextFormat::ParseInfoTree* tree = tree_.get();
-  for (absl::string_view text : absl::StrSplit(path, '.')) {
-    const PathSegment segment = ParseSegment(text);
+  // The texts that have the message whose field comes next, and their trees of
+  // that message.
+  std::vector<std::pair<const Text*, const ParseInfoTree*>> outer;
+  for (const Text& text : texts_) outer.emplace_back(&text, text.tree.get());
+  for (absl::string_view name : absl::StrSplit(path, '.')) {
+    const PathSegment segment = ParseSegment(name);
+    found.exact = false;
     found.field =
         type == nullptr ? nullptr : type->FindFieldByName(segment.name);
-    found.exact = false;
     if (found.field == nullptr) break;
     type = found.field->message_type();
-    if (tree == nullptr) continue;
     const int index = found.field->is_repeated() ? segment.index : -1;
-    const TextFormat::ParseLocation location =
-        tree->GetLocation(found.field, index);
-    found.exact = location.line >= 0;
-    if (found.exact) found.location = location;
-    tree = found.exact && type != nullptr
-               ? tree->GetTreeForNested(found.field, index)
-               : nullptr;
+    Found last = found;
+    std::vector<std::pair<const Text*, const ParseInfoTree*>> inner;
+    for (const auto& [text, tree] : outer) {
+      if (ReplacesEarlier(*tree, *found.field)) {
+        last = found;
+        inner.clear();
+      }
+      const ParseLocation location = LocationOf(*tree, found.field, index);
+      if (location.line < 0) continue;
+      last = {found.field, location, text, /*exact=*/true};
+      const ParseInfoTree* nested =
+          type == nullptr ? nullptr
+                          : tree->GetTreeForNested(found.field, index);
+      if (nested != nullptr) inner.emplace_back(text, nested);
+    }
+    found = last;
+    outer = std::move(inner);
   }
   return found;
 }
@@ -169,10 +228,15 @@ bool TextProtoLocations::IsDefault(absl::string_view path) const {
 }
 
 std::string TextProtoLocations::Describe(absl::string_view path) const {
-  const TextFormat::ParseLocation location = Find(path).location;
-  if (location.line < 0) return source_name_;
-  return absl::StrCat(source_name_, ":", location.line + 1, ":",
-                      location.column + 1);
+  if (texts_.empty()) return "defaults";
+  const Found found = Find(path);
+  if (found.text == nullptr) {
+    return absl::StrJoin(texts_, " + ", [](std::string* out, const Text& text) {
+      absl::StrAppend(out, text.source_name);
+    });
+  }
+  return absl::StrCat(found.text->source_name, ":", found.location.line + 1,
+                      ":", found.location.column + 1);
 }
 
 absl::StatusOr<TextProtoLocations> MergeTextProto(absl::string_view text,
@@ -187,17 +251,21 @@ absl::StatusOr<TextProtoLocations> MergeTextProto(absl::string_view text,
   // Some editors begin a file with UTF-8's byte order mark. It has no column.
   absl::ConsumePrefix(&text, "\xEF\xBB\xBF");
   const Descriptor& type = *message->GetDescriptor();
-  TextProtoLocations locations(source_name, type);
+  TextProtoLocations locations(type);
+  locations.texts_.push_back(
+      {std::string(source_name), std::make_unique<ParseInfoTree>()});
   TextProtoErrors errors(text, type);
   TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);
   parser.AllowUnknownField(true);
   parser.SetRecursionLimit(kMaxNesting);
-  parser.WriteLocationsTo(locations.tree_.get());
+  ParseInfoTree* tree = locations.texts_[0].tree.get();
+  parser.WriteLocationsTo(tree);
   // Parse, unlike Merge, refuses a field that is given twice.
   const std::unique_ptr<Message> parsed(message->New());
   const bool ok = parser.ParseFromString(std::string(text), parsed.get());
   if (!ok || !errors.errors().empty()) return ToStatus(errors, source_name);
+  ClearGivenLists(*tree, message);
   message->MergeFrom(*parsed);
   return locations;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -12,42 +13,52 @@
 
 namespace tessera {
 
-// Where in a text proto each field stands.
+// Where in a text proto, or in several merged in order, each field stands.
 class TextProtoLocations {
  public:
-  // Of no text: Describe() gives `source_name`.
-  TextProtoLocations(absl::string_view source_name,
-                     const google::protobuf::Descriptor& type);
+  // Of no text of a message of `type`: Describe() gives "defaults".
+  explicit TextProtoLocations(const google::protobuf::Descriptor& type)
+      : type_(&type) {}
 
-  // Whether the text has the field, named by its path from the root:
+  // Adds the locations of a text that was merged on top, of the same type.
+  void Add(TextProtoLocations later);
+
+  // Whether a text has the field, named by its path from the root:
   // "optimizer.adamw.beta2", "data.sources[1].weight".
   bool Has(absl::string_view path) const;
 
-  // Whether the text leaves the field to a default that its schema states.
+  // Whether the texts leave the field to a default that its schema states.
   bool IsDefault(absl::string_view path) const;
 
-  // "FILE:line:column" of the field or, where the text does not have it, of the
-  // innermost message around it that the text has; else "FILE".
+  // "FILE:line:column" of the field in the last text that sets it. If none
+  // does, the place of the innermost message around it that a text has, again
+  // in the last one; else "FILE", or "FILE + FILE".
   std::string Describe(absl::string_view path) const;
 
  private:
   friend absl::StatusOr<TextProtoLocations> MergeTextProto(
       absl::string_view text, absl::string_view source_name,
       google::protobuf::Message* message);
+  struct Text {
+    std::string source_name;
+    std::unique_ptr<google::protobuf::TextFormat::ParseInfoTree> tree;
+  };
   struct Found {
     const google::protobuf::FieldDescriptor* field = nullptr;
     // Of the field, if `exact`, else of the innermost message around it.
     google::protobuf::TextFormat::ParseLocation location;
+    const Text* text = nullptr;  // which has it
     bool exact = false;
   };
   Found Find(absl::string_view path) const;
 
-  std::string source_name_;
   const google::protobuf::Descriptor* type_;
-  std::unique_ptr<google::protobuf::TextFormat::ParseInfoTree> tree_;
+  std::vector<Text> texts_;
 };
 
 // Parses `text` and merges it into `message`, which stays as it is on an error.
+// Values replace values, messages are merged field by field, a list replaces
+// the whole list, and a case of a oneof replaces another case.
 // InvalidArgument holds a line for each error found, "FILE:line:column: what":
 // every unknown field name, with the nearest that exists, and the first error
 // of syntax or value, after which nothing can be read. A byte order mark of

@@ -1,7 +1,7 @@
 """Mutates configs and --set, and loads and plans what comes out.
 
 Each round changes one of configs/*.pbtxt, or overrides its fields, and gives
-it to load_configs; now and then also to `train --dry_run`, which must say the
+it to load_configs, in a fifth of the rounds on top of another config; now and then also to `train --dry_run`, which must say the
 same. A config is accepted or refused, within seconds: with exit code 2 and an
 error of limited length, whose lines name the file with line and column or
 --set. What is accepted must survive --print_config.
@@ -228,12 +228,12 @@ class Loader:
     def __init__(self):
         self.process = None
 
-    def load(self, config, overrides):
+    def load(self, configs, overrides):
         if self.process is None:
             self.process = subprocess.Popen(
                 [self.PROGRAM], env=attack.environment(), stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        task = json.dumps({"config": str(config), "set": overrides})
+        task = json.dumps({"config": list(map(str, configs)), "set": overrides})
         timer = threading.Timer(TASK_TIMEOUT_S, self.process.kill)
         timer.start()
         lines = []
@@ -280,7 +280,7 @@ class ConfigAttack(attack.Attack):
             text = path.read_bytes()
             copy = self.folder / path.name
             copy.write_bytes(text)
-            result = self.loader.load(copy, [])
+            result = self.loader.load([copy], [])
             attack.check(result.stage in ("plan", "done"), f"{path}: {result}")
             self.texts += [text, printed_of(copy).read_bytes()]
         self.mutator = Mutator(self.texts[1::2])
@@ -303,19 +303,25 @@ class ConfigAttack(attack.Attack):
             for _ in range(rng.choice((1, 1, 1, 3))):
                 overrides.append(self.mutator.override(rng, gentle))
         config.write_bytes(text)
+        configs = [config]
+        if rng.random() < 0.2:
+            base = folder / "base.pbtxt"
+            base.write_bytes(rng.choice(self.texts))
+            configs = [base, config]
         try:
-            result = self.loader.load(config, overrides)
+            result = self.loader.load(configs, overrides)
             self.ends["accepted" if result.stage == "done"
                       else f"refused in {result.stage}"] += 1
-            self.check_result(config, text, result)
+            self.check_result(configs, result)
             if number % PROGRAM_EVERY == 0:
-                self.check_program(config, overrides, result)
+                self.check_program(configs, overrides, result)
         except attack.Fault as fault:
             shown = [override[:200] for override in overrides]
-            raise attack.Fault(f"{fault}\nconfig: {text[:2000]}\n--set: {shown}") from fault
+            texts = [path.read_bytes()[:2000] for path in configs]
+            raise attack.Fault(f"{fault}\nconfig: {texts}\n--set: {shown}") from fault
 
     @staticmethod
-    def check_result(config, text, result):
+    def check_result(configs, result):
         codes = {"load": (attack.USER_ERROR,), "print": (), "done": (attack.DONE,),
                  "plan": (attack.USER_ERROR, OUT_OF_MEMORY)}
         outcome = attack.Outcome([Loader.PROGRAM], result.code, "", result.stderr)
@@ -324,12 +330,12 @@ class ConfigAttack(attack.Attack):
                 if line and not line.startswith("error: ")]
         attack.check(not rest, f"not only errors: {outcome}")
         if result.stage == "load":
-            check_places(attack.error_of(outcome), config, text)
+            check_places(attack.error_of(outcome), configs)
 
     @staticmethod
-    def check_program(config, overrides, result):
+    def check_program(configs, overrides, result):
         """`train` says what load_configs says."""
-        command = [attack.TRAIN, f"--config={config}"]
+        command = [attack.TRAIN, *(f"--config={config}" for config in configs)]
         for override in overrides:
             command += ["--set", override]
         planned = attack.run([*command, "--dry_run"])
@@ -341,7 +347,7 @@ class ConfigAttack(attack.Attack):
         printed = attack.run([*command, "--print_config"])
         attack.check(printed.code == attack.DONE, f"cannot print: {printed}")
         # Text of a user's need not be UTF-8.
-        expected = printed_of(config).read_bytes().decode(errors="replace")
+        expected = printed_of(configs[-1]).read_bytes().decode(errors="replace")
         attack.check(printed.stdout == expected,
                      "--print_config prints another config than load_configs")
 
@@ -351,21 +357,25 @@ def printed_of(config):
     return config.with_name(config.name + ".printed")
 
 
-def check_places(error, config, text):
-    """Every line says where: FILE:line:column, FILE for a field of a message
-    that the file does not have or for another encoding, or --set."""
-    lines = text.count(b"\n") + text.count(b"\r") + 1
+def lines_in(config):
+    text = config.read_bytes()
+    return text.count(b"\n") + text.count(b"\r") + 1
+
+
+def check_places(error, configs):
+    """Every line says where: FILE:line:column, or --set. FILE for another
+    encoding; all files for a field of a message that none of them has."""
+    lines = {str(config): lines_in(config) for config in configs}
+    one, every = "|".join(map(re.escape, lines)), re.escape(" + ".join(lines))
     for line in error.split("\n"):
-        if re.match(rf"--set|{re.escape(str(config))} is UTF-|\.\.\. \d+ more", line):
+        if re.match(rf"--set|({one}) is UTF-|\.\.\. \d+ more", line):
             continue
-        match = re.match(rf"{re.escape(str(config))}(?::(\d+):(\d+))?: (.*)", line)
+        if re.match(rf"{every}: [a-z_]+[\w.\[\]]*: ", line):
+            continue
+        match = re.match(rf"({one}):(\d+):(\d+): ", line)
         attack.check(match, f"a line of the error names no place: {line!r}")
-        if match[1] is None:
-            attack.check(re.match(r"[a-z_]+[\w.\[\]]*: ", match[3]),
-                         f"neither line and column nor a field: {line!r}")
-        else:
-            attack.check(1 <= int(match[1]) <= lines + 1 and int(match[2]) >= 1,
-                         f"no such line: {line!r}")
+        attack.check(1 <= int(match[2]) <= lines[match[1]] + 1
+                     and int(match[3]) >= 1, f"no such line: {line!r}")
 
 
 if __name__ == "__main__":

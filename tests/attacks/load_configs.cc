@@ -1,7 +1,9 @@
 // Loads and plans the configs that it is told on stdin, for config_attack_test:
 // in one process, thousands take the time in which `train` starts a few times.
 //
-// Each line of stdin is {"config": PATH, "set": [FIELD=VALUE, ...]}. For each
+// Each line of stdin is {"config": [PATH, ...], "set": [FIELD=VALUE, ...]}, the
+// values of --config and --set. The printed config goes beside the last file,
+// as PATH.printed. For each line
 // it writes to stderr what `train --dry_run` would, and then to stdout
 //
 //   answer: [STAGE, CODE]
@@ -30,7 +32,7 @@ namespace {
 absl::Status CheckRoundTrip(const RunConfig& config, const std::string& path) {
   const std::string printed = PrintWithDefaults(config);
   RETURN_IF_ERROR(WriteFileAtomically(path, printed));
-  ASSIGN_OR_RETURN(const RunConfig again, LoadRunConfig(path, {}));
+  ASSIGN_OR_RETURN(const RunConfig again, LoadRunConfig({path}, {}));
   if (PrintWithDefaults(again) == printed) return absl::OkStatus();
   return absl::InternalError(
       absl::StrCat("--print_config prints another config of what it printed; ",
@@ -38,13 +40,13 @@ absl::Status CheckRoundTrip(const RunConfig& config, const std::string& path) {
 }
 
 absl::Status LoadAndPlan(const nlohmann::json& task, std::string* stage) {
-  const std::string path = task["config"];
+  const auto paths = task["config"].get<std::vector<std::string>>();
   *stage = "load";
   ASSIGN_OR_RETURN(
       const RunConfig config,
-      LoadRunConfig(path, task["set"].get<std::vector<std::string>>()));
+      LoadRunConfig(paths, task["set"].get<std::vector<std::string>>()));
   *stage = "print";
-  RETURN_IF_ERROR(CheckRoundTrip(config, path + ".printed"));
+  RETURN_IF_ERROR(CheckRoundTrip(config, paths.back() + ".printed"));
   *stage = "plan";
   ASSIGN_OR_RETURN(const RunPlan plan, PlanRun(config, WorldInfo()));
   FormatDryRun(plan);

@@ -13,10 +13,12 @@ MEMORY_PLAN = pathlib.Path("bench/memory_plan.py").resolve()
 # 1.95 % too low under TF32, else 1.05 % too high; fails in FP16.
 OURS = """
 import json, sys
-cell = dict(word[2:].split("=", 1) for word in sys.argv[1:])
-if cell["precision"] == "FP16": sys.exit("no such mode")
-assert "training.deterministic=false" in cell["set"], cell
-planned = 3.922 if cell["precision"] == "TF32" else 4.042
+assert sys.argv[1].startswith("--config=configs/"), sys.argv
+fields = [word[6:].split("=") for word in sys.argv[1:] if word[:6] == "--set="]
+precision = dict(fields)["precision.mode"]
+if precision == "FP16": sys.exit("no such mode")
+assert ["training.deterministic", "false"] in fields, fields
+planned = 3.922 if precision == "TF32" else 4.042
 print("a line of log")
 print(json.dumps({"backend": "NAIVE", "planned_gib": planned, "peak_gib": 4.0}))
 """

@@ -9,8 +9,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "framework/base/file.h"
@@ -23,9 +26,11 @@
 namespace tessera {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
 // The least that a config must say.
@@ -36,9 +41,10 @@ training { device: CPU steps: 100 batch_size: 4 }
 optimizer { adamw { lr: 1e-3 } }
 )";
 
-std::string WriteConfig(absl::string_view text) {
+std::string WriteConfig(absl::string_view text,
+                        absl::string_view name = "config") {
   const std::string path =
-      absl::StrCat(::testing::TempDir(), "/config_", ::getpid(), ".pbtxt");
+      absl::StrCat(::testing::TempDir(), "/", name, "_", ::getpid(), ".pbtxt");
   EXPECT_TRUE(WriteFileAtomically(path, text).ok());
   return path;
 }
@@ -47,7 +53,7 @@ std::string WriteConfig(absl::string_view text) {
 std::vector<std::string> Errors(absl::string_view text,
                                 const std::vector<std::string>& overrides) {
   const std::string path = WriteConfig(text);
-  const absl::Status status = LoadRunConfig(path, overrides).status();
+  const absl::Status status = LoadRunConfig({path}, overrides).status();
   if (status.ok()) return {};
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   std::vector<std::string> lines;
@@ -58,7 +64,7 @@ std::vector<std::string> Errors(absl::string_view text,
 }
 
 TEST(LoadRunConfigTest, MinimalConfigTakesTheDefaults) {
-  const auto config = LoadRunConfig(WriteConfig(kMinimal), {});
+  const auto config = LoadRunConfig({WriteConfig(kMinimal)}, {});
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->model().vocab_size(), 10000);
   EXPECT_EQ(config->training().micro_batches(), 1);
@@ -68,8 +74,8 @@ TEST(LoadRunConfigTest, MinimalConfigTakesTheDefaults) {
 
 TEST(LoadRunConfigTest, OverridesWinInOrder) {
   const auto config = LoadRunConfig(
-      WriteConfig(kMinimal), {"model.num_layers=2", "optimizer.adamw.lr=3e-4",
-                              "precision.mode=BF16", "model.num_layers=3"});
+      {WriteConfig(kMinimal)}, {"model.num_layers=2", "optimizer.adamw.lr=3e-4",
+                                "precision.mode=BF16", "model.num_layers=3"});
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->model().num_layers(), 3);
   EXPECT_EQ(config->optimizer().adamw().lr(), 3e-4);
@@ -78,7 +84,7 @@ TEST(LoadRunConfigTest, OverridesWinInOrder) {
 
 TEST(LoadRunConfigTest, AConfigCanBeMadeOfOverridesAlone) {
   EXPECT_TRUE(
-      LoadRunConfig("", {"model={num_layers: 1 d_model: 32 num_heads: 4"
+      LoadRunConfig({}, {"model={num_layers: 1 d_model: 32 num_heads: 4"
                          " d_ff: 64 context_length: 16}",
                          "data.synthetic={}", "training.steps=1",
                          "training.batch_size=1", "optimizer.adamw.lr=1e-3"})
@@ -130,6 +136,125 @@ TEST(LoadRunConfigTest, UnknownFieldsAreReportedWithTheirPlace) {
                           "mean 'num_layers'?",
                           ":2:1: RunConfig has no field 'traning'; did you "
                           "mean 'training'?"));
+}
+
+// Of two files, the second on top of the first.
+class MergeConfigsTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<RunConfig> Load(absl::string_view base,
+                                 absl::string_view overlay,
+                                 const std::vector<std::string>& sets = {}) {
+    return LoadRunConfig(
+        {WriteConfig(base, "base"), WriteConfig(overlay, "overlay")}, sets);
+  }
+  // The error, with "base" and "overlay" for the files' paths.
+  std::string Error(absl::string_view base, absl::string_view overlay,
+                    const std::vector<std::string>& sets = {}) {
+    const std::string suffix = absl::StrCat("_", ::getpid(), ".pbtxt");
+    return absl::StrReplaceAll(
+        Load(base, overlay, sets).status().message(),
+        {{::testing::TempDir() + "/", ""}, {suffix, ""}});
+  }
+};
+
+TEST_F(MergeConfigsTest, LaterValuesWinAndMessagesAreMerged) {
+  const auto config = Load(kMinimal,
+                           "training { steps: 7 }\n"
+                           "precision { mode: BF16 }\n"
+                           "optimizer { adamw { beta2: 0.95 } }",
+                           {"training.seed=3"});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->training().steps(), 7);
+  EXPECT_EQ(config->training().batch_size(), 4);
+  EXPECT_EQ(config->training().seed(), 3);
+  EXPECT_EQ(config->precision().mode(), PrecisionConfig::BF16);
+  EXPECT_EQ(config->optimizer().adamw().lr(), 1e-3);
+  EXPECT_EQ(config->optimizer().adamw().beta2(), 0.95);
+}
+
+TEST_F(MergeConfigsTest, AListReplacesTheListAndACaseAnother) {
+  const std::string base = absl::StrCat(
+      "model { num_layers: 1 d_model: 32 num_heads: 4 d_ff: 64 "
+      "context_length: 16 frozen: ['ln*', 'token*'] }\n"
+      "data { synthetic { successors: 3 } }\n"
+      "training { device: CPU steps: 100 batch_size: 4 }\n"
+      "optimizer { adamw { lr: 1e-3 }\n"
+      "  schedule { warmup_steps: 5 cosine { final_ratio: 0.5 } } }");
+  const auto lists = [&](absl::string_view overlay) {
+    const auto config = Load(base, overlay);
+    EXPECT_TRUE(config.ok()) << config.status();
+    return absl::StrJoin(config->model().frozen(), " ");
+  };
+  EXPECT_EQ(lists("model { d_ff: 128 }"), "ln* token*");
+  EXPECT_EQ(lists("model { frozen: 'lm*' }"), "lm*");
+  EXPECT_EQ(lists("model { frozen: [] }"), "");
+
+  const auto config = Load(base,
+                           "data { default_text { tokenizer: BYTES } }\n"
+                           "optimizer { schedule { warmup_ratio: 0.5\n"
+                           "  cosine { decay_steps: 9 } } }");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_FALSE(config->data().has_synthetic());
+  const ScheduleConfig& schedule = config->optimizer().schedule();
+  EXPECT_FALSE(schedule.has_warmup_steps());
+  // The same case: its fields are merged.
+  EXPECT_EQ(schedule.cosine().final_ratio(), 0.5);
+  EXPECT_EQ(schedule.cosine().decay_steps(), 9);
+}
+
+TEST_F(MergeConfigsTest, ErrorsNameTheFileThatSetsTheFieldLast) {
+  const absl::string_view seed = "training {\n  seed: -1\n}";
+  EXPECT_EQ(Error(kMinimal, seed),
+            "overlay:2:3: training.seed: must be >= 0; is -1");
+  EXPECT_EQ(Error(absl::StrCat(kMinimal, "observe { log_every_steps: 0 }"),
+                  "training { seed: 5 }\nobserve {}"),
+            "base:6:11: observe.log_every_steps: must be >= 1; is 0");
+  EXPECT_EQ(Error(kMinimal, seed, {"training.seed=-2"}),
+            "--set: training.seed: must be >= 0; is -2");
+  // A rule between fields of both files is broken at one of them.
+  EXPECT_THAT(Error(kMinimal, "training { micro_batches: 3 }"),
+              StartsWith("base:4:35: training.batch_size: must be a multiple "
+                         "of micro_batches, 3; is 4"));
+  EXPECT_THAT(Error(kMinimal, "precision { mode: FP16 }"),
+              StartsWith("overlay:1:13: precision.mode: FP16 needs"));
+}
+
+TEST_F(MergeConfigsTest, FieldsThatNoFileSetsHaveAPlaceToo) {
+  EXPECT_THAT(Error("model { num_layers: 1 }", "training { steps: 3 }"),
+              AllOf(HasSubstr("base:1:1: model.d_model: must be given"),
+                    HasSubstr("overlay:1:1: training.batch_size: must be"),
+                    HasSubstr("base + overlay: data.source: one of")));
+  EXPECT_EQ(Error(kMinimal, "model { vocab_size: 3 }\ndata { synthetic {} }"),
+            "overlay:2:8: data.synthetic.successors: must be at most "
+            "model.vocab_size, 3; is 4 (the default)");
+}
+
+TEST_F(MergeConfigsTest, ErrorsPointIntoTheListInForce) {
+  constexpr absl::string_view kRest = R"(
+model { num_layers: 1 d_model: 32 num_heads: 4 d_ff: 64 context_length: 16 }
+data { synthetic {} }
+training { device: CPU steps: 100 batch_size: 4 }
+optimizer { adamw { lr: 1e-3 } })";
+  EXPECT_THAT(Error("model { frozen: 'nope' }", kRest),
+              StartsWith("base:1:9: model.frozen[0]: pattern 'nope'"));
+  EXPECT_THAT(
+      Error("model { frozen: 'ln*' frozen: 'token*' }",
+            absl::StrReplaceAll(
+                kRest, {{"model {", "model { frozen: ['lm*', 'nope']"}})),
+      StartsWith("overlay:2:9: model.frozen[1]: pattern 'nope'"));
+}
+
+TEST_F(MergeConfigsTest, EveryFileIsReadBeforeItsErrorsAreReported) {
+  EXPECT_EQ(Error("traning {}", "model {\n  n_layers: 2\n}"),
+            "base:1:1: RunConfig has no field 'traning'; did you mean "
+            "'training'?\n"
+            "overlay:2:3: ModelConfig has no field 'n_layers'; did you mean "
+            "'num_layers'?");
+  const absl::Status missing =
+      LoadRunConfig({WriteConfig(kMinimal), "nowhere.pbtxt"}, {}).status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(missing.message()),
+              StartsWith("there is no config nowhere.pbtxt\n"));
 }
 
 struct Rule {
@@ -426,11 +551,14 @@ TEST(LoadRunConfigTest, AllowsTheEdgesOfEveryRange) {
 TEST(LoadRunConfigTest, MissingFileSaysWhereItLookedAndWhatThereIs) {
   for (const auto& [path, hint] : std::map<std::string, std::string>{
            {"configs/tiny_cpv.pbtxt", "did you mean configs/tiny_cpu.pbtxt?"},
-           {"small_fp23", "did you mean configs/small_fp32.pbtxt?"},
+           {"small_bf61", "did you mean configs/small_bf16.pbtxt?"},
            {"tiny", "did you mean configs/tiny_cpu.pbtxt,"},
+           {"configs/flash_cuda.pbtxt",
+            "did you mean configs/attention/flash_cuda.pbtxt?"},
            {"nope",
-            "there are configs/NAME.pbtxt with NAME one of 2.7B_bf16,"}}) {
-    const absl::Status status = LoadRunConfig(path, {}).status();
+            "there are configs/NAME.pbtxt with NAME one of 2.7B, "
+            "2.7B_bf16,"}}) {
+    const absl::Status status = LoadRunConfig({path}, {}).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
     const std::string message(status.message());
     EXPECT_THAT(message, HasSubstr("there is no config " + path + "\n"));
@@ -447,7 +575,7 @@ TEST(LoadRunConfigTest, SuggestsAConfigBesideTheOneThatIsMissing) {
   const std::string here = std::filesystem::current_path();
   ASSERT_EQ(::chdir(::testing::TempDir().c_str()), 0);
   const std::string name = path.substr(path.rfind('/') + 1);
-  EXPECT_THAT(std::string(LoadRunConfig("x" + name, {}).status().message()),
+  EXPECT_THAT(std::string(LoadRunConfig({"x" + name}, {}).status().message()),
               HasSubstr("\ndid you mean " + name + "?\n"));
   EXPECT_EQ(::chdir(here.c_str()), 0);
 }
@@ -455,7 +583,7 @@ TEST(LoadRunConfigTest, SuggestsAConfigBesideTheOneThatIsMissing) {
 TEST(LoadRunConfigTest, WarmupIsWhatWasSetLast) {
   const auto warmup = [](absl::string_view text,
                          const std::vector<std::string>& sets) {
-    return LoadRunConfig(WriteConfig(text), sets)->optimizer().schedule();
+    return LoadRunConfig({WriteConfig(text)}, sets)->optimizer().schedule();
   };
   const std::string ratio = "optimizer.schedule.warmup_ratio=0.25";
   const std::string steps = "optimizer.schedule.warmup_steps=7";
@@ -468,14 +596,14 @@ TEST(LoadRunConfigTest, FindsConfigsThatTravelWithTheProgram) {
   const std::string here = std::filesystem::current_path();
   ASSERT_EQ(::chdir("/"), 0);
   const absl::Status status =
-      LoadRunConfig("configs/tiny_cpu.pbtxt", {}).status();
+      LoadRunConfig({"configs/tiny_cpu.pbtxt"}, {}).status();
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(::chdir(here.c_str()), 0);
 }
 
 TEST(ConfigHashTest, IsOfTheValuesNotOfTheText) {
   const auto hash = [](absl::string_view text) {
-    const auto config = LoadRunConfig(WriteConfig(text), {});
+    const auto config = LoadRunConfig({WriteConfig(text)}, {});
     return config.ok() ? ConfigHash(*config) : "error";
   };
   const std::string minimal = hash(kMinimal);
@@ -512,20 +640,38 @@ class ConfigFilesTest : public ::testing::Test {
     const auto tiny = FindRuntimeFile("configs/tiny_cpu.pbtxt");
     ASSERT_TRUE(tiny.ok()) << tiny.status();
     folder_ = tiny->substr(0, tiny->rfind('/'));
-    const auto names = ListDirectory(folder_);
-    ASSERT_TRUE(names.ok());
-    for (const std::string& name : *names) {
-      if (absl::EndsWith(name, ".pbtxt")) files_.push_back(name);
-    }
-    ASSERT_GE(files_.size(), 12u);
+    files_ = Names("");
+    ASSERT_GE(files_.size(), kSizes.size());
   }
+
+  // The files of a folder in configs/, as "naive.pbtxt".
+  std::vector<std::string> Names(const std::string& folder) const {
+    std::vector<std::string> names;
+    const auto all = ListDirectory(absl::StrCat(folder_, "/", folder));
+    EXPECT_TRUE(all.ok()) << all.status();
+    for (const std::string& name : *all) {
+      if (absl::EndsWith(name, ".pbtxt")) names.push_back(name);
+    }
+    return names;
+  }
+
+  // The config of files in configs/, named without ".pbtxt".
+  RunConfig Load(std::vector<std::string> names) const {
+    for (std::string& name : names) {
+      name = absl::StrCat(folder_, "/", name, ".pbtxt");
+    }
+    const auto config = LoadRunConfig(names, {});
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config.value_or(RunConfig());
+  }
+
   std::string folder_;
-  std::vector<std::string> files_;
+  std::vector<std::string> files_;  // valid each by itself
 };
 
 TEST_F(ConfigFilesTest, EveryOneParsesAndIsValid) {
   for (const std::string& file : files_) {
-    const auto config = LoadRunConfig(folder_ + "/" + file, {});
+    const auto config = LoadRunConfig({folder_ + "/" + file}, {});
     EXPECT_TRUE(config.ok()) << config.status();
   }
 }
@@ -534,7 +680,7 @@ TEST_F(ConfigFilesTest, EveryOneTrainsForAnyNumberOfSteps) {
   for (const std::string& file : files_) {
     for (const int64_t steps : {1, 2, 3, 20, 1000}) {
       const auto config = LoadRunConfig(
-          folder_ + "/" + file, {absl::StrCat("training.steps=", steps)});
+          {folder_ + "/" + file}, {absl::StrCat("training.steps=", steps)});
       ASSERT_TRUE(config.ok()) << config.status();
       const OptimizerConfig& optimizer = config->optimizer();
       EXPECT_TRUE(CreateLearningRateSchedule(optimizer.schedule(),
@@ -548,7 +694,7 @@ TEST_F(ConfigFilesTest, EveryOneTrainsForAnyNumberOfSteps) {
 // What published results were trained with.
 TEST_F(ConfigFilesTest, WarmupTakesATenthOrAnEighthOfTheSteps) {
   for (const std::string& file : files_) {
-    const auto config = LoadRunConfig(folder_ + "/" + file, {});
+    const auto config = LoadRunConfig({folder_ + "/" + file}, {});
     ASSERT_TRUE(config.ok()) << config.status();
     const int64_t steps = config->training().steps();
     EXPECT_EQ(WarmupSteps(config->optimizer().schedule(), steps),
@@ -558,45 +704,87 @@ TEST_F(ConfigFilesTest, WarmupTakesATenthOrAnEighthOfTheSteps) {
 }
 
 TEST_F(ConfigFilesTest, EveryOneStartsWithItsSchemaAndItsIntent) {
-  for (const std::string& file : files_) {
-    const std::string text = ReadFile(folder_ + "/" + file).value();
-    EXPECT_TRUE(absl::StartsWith(text,
-                                 "# proto-file: trainers/config/run_config.proto\n"
-                                 "# proto-message: tessera.RunConfig\n"
-                                 "# "))
-        << file;
+  for (const char* folder : {"", "precision/", "attention/"}) {
+    for (const std::string& name : Names(folder)) {
+      EXPECT_THAT(ReadFile(absl::StrCat(folder_, "/", folder, name)).value(),
+                  StartsWith("# proto-file: trainers/config/run_config.proto\n"
+                             "# proto-message: tessera.RunConfig\n"
+                             "# "))
+          << folder << name;
+    }
   }
 }
 
 TEST_F(ConfigFilesTest, SizesAreThoseOfTheDesign) {
   for (const auto& [name, size] : kSizes) {
-    for (const char* precision : {"fp32", "bf16"}) {
-      const auto config = LoadRunConfig(
-          absl::StrCat(folder_, "/", name, "_", precision, ".pbtxt"), {});
-      ASSERT_TRUE(config.ok()) << config.status();
-      const ModelConfig& model = config->model();
-      EXPECT_EQ(model.d_model(), size.d_model) << name;
-      EXPECT_EQ(model.d_ff(), size.d_ff) << name;
-      EXPECT_EQ(model.num_layers(), size.layers) << name;
-      EXPECT_EQ(model.num_heads(), size.heads) << name;
-      EXPECT_NEAR(MillionsOfParameters(model), size.millions,
-                  size.millions * 5e-4)
-          << name;
-      EXPECT_EQ(config->precision().mode(), precision[0] == 'f'
-                                                ? PrecisionConfig::FP32
-                                                : PrecisionConfig::BF16);
-      EXPECT_EQ(config->training().batch_size(), 4);
-      EXPECT_EQ(model.context_length(), 512);
+    const RunConfig config = Load({name});
+    const ModelConfig& model = config.model();
+    EXPECT_EQ(model.d_model(), size.d_model) << name;
+    EXPECT_EQ(model.d_ff(), size.d_ff) << name;
+    EXPECT_EQ(model.num_layers(), size.layers) << name;
+    EXPECT_EQ(model.num_heads(), size.heads) << name;
+    EXPECT_NEAR(MillionsOfParameters(model), size.millions,
+                size.millions * 5e-4)
+        << name;
+    EXPECT_EQ(config.precision().mode(), PrecisionConfig::FP32);
+    EXPECT_EQ(config.training().batch_size(), 4);
+    EXPECT_EQ(model.context_length(), 512);
+  }
+}
+
+// Those of attention/, as "naive", by the backend that each sets.
+std::map<std::string, AttentionConfig::Backend> Backends() {
+  std::map<std::string, AttentionConfig::Backend> backends;
+  const auto& type = *AttentionConfig::Backend_descriptor();
+  for (int i = 0; i < type.value_count(); ++i) {
+    const auto backend = AttentionConfig::Backend(type.value(i)->number());
+    if (backend == AttentionConfig::UNSPECIFIED) continue;
+    if (backend == AttentionConfig::AUTO) continue;
+    backends[absl::AsciiStrToLower(type.value(i)->name())] = backend;
+  }
+  return backends;
+}
+
+// An overlay sets what it is named after. One of attention/ gives up
+// determinism, too, which not every backend has.
+TEST_F(ConfigFilesTest, EverySizeTakesEveryPrecisionAndBackend) {
+  const std::map<std::string, PrecisionConfig::Mode> precisions = {
+      {"fp32", PrecisionConfig::FP32}, {"bf16", PrecisionConfig::BF16}};
+  EXPECT_EQ(Names("precision").size(), precisions.size());
+  EXPECT_EQ(Names("attention").size(), Backends().size());
+  for (const auto& [size, unused] : kSizes) {
+    RunConfig expected = Load({size});
+    EXPECT_TRUE(expected.training().deterministic());
+    for (const auto& [precision, mode] : precisions) {
+      expected.mutable_precision()->set_mode(mode);
+      EXPECT_EQ(PrintWithDefaults(Load({size, "precision/" + precision})),
+                PrintWithDefaults(expected));
+      RunConfig with_backend = expected;
+      with_backend.mutable_training()->set_deterministic(false);
+      for (const auto& [name, backend] : Backends()) {
+        with_backend.mutable_attention()->set_backend(backend);
+        EXPECT_EQ(PrintWithDefaults(Load(
+                      {size, "precision/" + precision, "attention/" + name})),
+                  PrintWithDefaults(with_backend));
+      }
     }
+  }
+}
+
+// The sizes that the README runs have a file of their own.
+TEST_F(ConfigFilesTest, NamedConfigsAreTheirSizeAndPrecision) {
+  for (const char* size : {"small", "2.7B"}) {
+    EXPECT_EQ(PrintWithDefaults(Load({absl::StrCat(size, "_bf16")})),
+              PrintWithDefaults(Load({size, "precision/bf16"})));
   }
 }
 
 TEST_F(ConfigFilesTest, ResolvedTextIsAConfigOfTheSameRun) {
   for (const std::string& file : files_) {
-    const auto config = LoadRunConfig(folder_ + "/" + file, {});
+    const auto config = LoadRunConfig({folder_ + "/" + file}, {});
     ASSERT_TRUE(config.ok()) << config.status();
     const auto again =
-        LoadRunConfig(WriteConfig(PrintWithDefaults(*config)), {});
+        LoadRunConfig({WriteConfig(PrintWithDefaults(*config))}, {});
     ASSERT_TRUE(again.ok()) << again.status();
     EXPECT_EQ(ConfigHash(*again), ConfigHash(*config)) << file;
   }

@@ -135,6 +135,36 @@ TEST(ProgramsTest, HelpListsTheFlagsOfEveryFileOfOurs) {
               AllOf(HasSubstr("LibTorch"), Not(HasSubstr("Debug"))));
 }
 
+TEST(ProgramsTest, ConfigsAreMergedInOrder) {
+  const std::string overlay = Folder("overlay.pbtxt");
+  ASSERT_TRUE(WriteFileAtomically(overlay,
+                                  "training { steps: 7 seed: 5 }\n"
+                                  "precision { mode: BF16 }")
+                  .ok());
+  const std::string train = Program("train") + "--print_config ";
+  const std::string launch = Program("launch") + "--nproc=2 --print_config ";
+  for (const std::string& program : {train, launch}) {
+    const Outcome merged =
+        Shell(absl::StrCat(program, "--set training.seed=6 --config ", overlay,
+                           " --config=configs/precision/fp32.pbtxt"
+                           " --config=configs/tiny_gpu.pbtxt"));
+    EXPECT_EQ(merged.exit_code, 0) << merged.output;
+    EXPECT_THAT(merged.output,
+                AllOf(HasSubstr("steps: 2000"), HasSubstr("mode: BF16"),
+                      HasSubstr("device: CUDA"), HasSubstr("seed: 6")));
+    const Outcome other = Shell(absl::StrCat(
+        program, "--config=configs/tiny_gpu.pbtxt --config=", overlay,
+        " --config=configs/precision/fp32.pbtxt"));
+    EXPECT_EQ(other.exit_code, 0) << other.output;
+    EXPECT_THAT(other.output,
+                AllOf(HasSubstr("steps: 7"), HasSubstr("mode: FP32"),
+                      HasSubstr("device: CUDA"), HasSubstr("seed: 5")));
+  }
+  const Outcome alone = Shell(train + "--config=" + overlay);
+  EXPECT_EQ(alone.exit_code, 2);
+  EXPECT_THAT(alone.output, HasSubstr(overlay + ": model.d_model: must be"));
+}
+
 TEST(ProgramsTest, HelpEndsEveryProgramWithZero) {
   for (const char* flag : {"--help", "-help", "--helpfull", "--helpshort",
                            "--help=out", "--helpmatch=zebra", "--version"}) {

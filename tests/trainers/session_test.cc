@@ -24,9 +24,12 @@
 namespace tessera {
 namespace {
 
-std::vector<std::string> ConfigFiles() {
+// The files of configs/, or of a folder in it.
+std::vector<std::string> ConfigFiles(const std::string& folder = "") {
   const std::string one = FindRuntimeFile("configs/tiny_cpu.pbtxt").value();
-  return Glob(one.substr(0, one.rfind('/')) + "/*.pbtxt").value();
+  return Glob(absl::StrCat(one.substr(0, one.rfind('/')), "/", folder,
+                           "/*.pbtxt"))
+      .value();
 }
 
 // What a run of `config` on a GPU of compute capability 9.0 would ask of its
@@ -43,35 +46,23 @@ AttentionProblem AttentionOnGpu(RunConfig config) {
   return problem;
 }
 
-// A backend that a file names stops the run where it refuses. One that lacks
-// nothing but a GPU is replaced, so that the rest of the file is tried anyway.
-std::vector<std::string> BackendForCpu(const std::string& file) {
-  const RunConfig config = ToyConfig(file);
-  const absl::Status refusal = PlanRun(config, {}).status();
-  if (refusal.ok()) return {};
-  EXPECT_EQ(refusal.code(), absl::StatusCode::kUnimplemented) << refusal;
-  EXPECT_THAT(std::string(refusal.message()),
-              testing::HasSubstr(
-                  AttentionConfig::Backend_Name(config.attention().backend())));
-  const absl::Status on_gpu =
-      SelectBackend(config.attention(), AttentionOnGpu(config)).status();
-  EXPECT_TRUE(on_gpu.ok()) << on_gpu;
-  return {"attention.backend=AUTO"};
-}
-
 class EveryConfigTest : public testing::TestWithParam<std::string> {};
 
-TEST_P(EveryConfigTest, NamesABackendThatSupportsItsModelOnAGpu) {
-  const auto config = LoadRunConfig(GetParam(), {});
-  ASSERT_TRUE(config.ok()) << config.status();
-  const auto choice =
-      SelectBackend(config->attention(), AttentionOnGpu(*config));
-  EXPECT_TRUE(choice.ok()) << choice.status();
+TEST_P(EveryConfigTest, SupportsEveryBackendOnAGpu) {
+  for (const std::string& attention : ConfigFiles("attention")) {
+    const auto config = LoadRunConfig(
+        {GetParam(), FindRuntimeFile("configs/precision/bf16.pbtxt").value(),
+         attention},
+        {});
+    ASSERT_TRUE(config.ok()) << config.status();
+    const auto choice =
+        SelectBackend(config->attention(), AttentionOnGpu(*config));
+    EXPECT_TRUE(choice.ok()) << choice.status();
+  }
 }
 
 TEST_P(EveryConfigTest, DoesTwoStepsAtToySize) {
-  const std::unique_ptr<Session> session =
-      Toy(GetParam(), BackendForCpu(GetParam()));
+  const std::unique_ptr<Session> session = Toy(GetParam());
   for (double loss : Train(*session, 2)) {
     EXPECT_NEAR(loss, std::log(61.0), 0.5);
   }
@@ -86,6 +77,28 @@ INSTANTIATE_TEST_SUITE_P(Configs, EveryConfigTest,
                            for (char& c : name) c = std::isalnum(c) ? c : '_';
                            return name;
                          });
+
+// On a machine without a GPU, a backend that needs one stops the run.
+TEST(SessionTest, AttentionConfigsTrainOrAreRefusedByName) {
+  for (const std::string& file : ConfigFiles("attention")) {
+    const auto loaded = LoadRunConfig({"configs/tiny_cpu.pbtxt", file}, {});
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    const std::string& backend =
+        AttentionConfig::Backend_Name(loaded->attention().backend());
+    const auto session = Session::Create(
+        ToyConfig("configs/tiny_cpu.pbtxt", {"attention.backend=" + backend}),
+        {});
+    if (!session.ok()) {
+      EXPECT_EQ(session.status().code(), absl::StatusCode::kUnimplemented);
+      EXPECT_THAT(std::string(session.status().message()),
+                  testing::HasSubstr(backend));
+      continue;
+    }
+    for (double loss : Train(**session, 2)) {
+      EXPECT_NEAR(loss, std::log(61.0), 0.5) << backend;
+    }
+  }
+}
 
 TEST(SessionTest, LossFallsTowardsTheDataEntropy) {
   const auto session = Toy("configs/tiny_cpu.pbtxt");
@@ -208,9 +221,9 @@ TEST(SessionTest, RefusesWhatTheMachineOrTheRanksCannotDo) {
   WorldInfo three{.world_size = 3};
   EXPECT_THAT(std::string(PlanRun(config, three).status().message()),
               testing::HasSubstr("make it a multiple of 3"));
-  auto large =
-      LoadRunConfig("configs/tiny_cpu.pbtxt", {"training.batch_size=100000000"})
-          .value();
+  auto large = LoadRunConfig({"configs/tiny_cpu.pbtxt"},
+                             {"training.batch_size=100000000"})
+                   .value();
   const absl::Status too_large = PlanRun(large, {}).status();
   EXPECT_EQ(too_large.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(too_large.message()),
@@ -276,7 +289,7 @@ TEST(SessionTest, RefusesToTrainNothing) {
 TEST(MemoryPlanTest, RecomputationDropsActivationsAndKeepsTheRest) {
   auto plan = [](const std::string& policy) {
     return PlanRun(LoadRunConfig(
-                       "configs/small_fp32.pbtxt",
+                       {"configs/small.pbtxt"},
                        {"training.device=CPU", "recompute.policy=" + policy})
                        .value(),
                    {})
@@ -293,7 +306,7 @@ TEST(MemoryPlanTest, RecomputationDropsActivationsAndKeepsTheRest) {
 
   const MemoryReport generation =
       PlanGeneration(
-          LoadRunConfig("configs/small_fp32.pbtxt", {"training.device=CPU"})
+          LoadRunConfig({"configs/small.pbtxt"}, {"training.device=CPU"})
               .value())
           .value()
           .memory.report;
@@ -345,7 +358,7 @@ TEST(MemoryPlanTest, RanksOfAMachineShareItsMemory) {
 TEST(RunPlanTest, CountsWhatIsTrainedBehindFrozenParameters) {
   const auto plan = [](const std::string& frozen) {
     return PlanRun(LoadRunConfig(
-                       "configs/small_fp32.pbtxt",
+                       {"configs/small.pbtxt"},
                        {"training.device=CPU", "model.frozen=[" + frozen + "]"})
                        .value(),
                    {})
@@ -370,7 +383,7 @@ TEST(RunPlanTest, CountsWhatIsTrainedBehindFrozenParameters) {
 
   // Grouped key heads leave out parameters, no attention.
   const RunPlan grouped =
-      PlanRun(LoadRunConfig("configs/small_fp32.pbtxt",
+      PlanRun(LoadRunConfig({"configs/small.pbtxt"},
                             {"training.device=CPU", "model.num_kv_heads=4"})
                   .value(),
               {})

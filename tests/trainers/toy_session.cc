@@ -44,7 +44,7 @@ RunConfig ToyConfig(const std::string& config,
                     const std::vector<std::string>& more) {
   std::vector<std::string> sets = ToySized();
   sets.insert(sets.end(), more.begin(), more.end());
-  auto loaded = LoadRunConfig(config, sets);
+  auto loaded = LoadRunConfig({config}, sets);
   EXPECT_TRUE(loaded.ok()) << loaded.status();
   return *std::move(loaded);
 }

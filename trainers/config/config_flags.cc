@@ -1,26 +1,40 @@
 #include "trainers/config/config_flags.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "trainers/config/config_loader.h"
 
 namespace {
 
-// Abseil keeps the last value of a flag; --set wants all of them.
+// Abseil keeps the last value of a flag; --config and --set want all of them.
+std::vector<std::string>& Configs() {
+  static auto* configs = new std::vector<std::string>;
+  return *configs;
+}
 std::vector<std::string>& Overrides() {
   static auto* overrides = new std::vector<std::string>;
   return *overrides;
 }
 
+void AddConfig();
 void AddOverride();
 
 }  // namespace
 
 ABSL_FLAG(std::string, config, "configs/tiny_cpu.pbtxt",
-          "the run's config, a text proto of tessera.RunConfig");
+          "the run's config, a text proto of tessera.RunConfig. May be "
+          "repeated: the files are merged in order, and only the result has to "
+          "be valid, as in --config=configs/small.pbtxt "
+          "--config=configs/precision/bf16.pbtxt. The last file that sets a "
+          "field wins, and a list replaces the whole earlier list; --set wins "
+          "over all files")
+    .OnUpdate([] { AddConfig(); });
 ABSL_FLAG(std::string, set, "",
           "FIELD=VALUE, e.g. training.steps=1000; may be repeated, and the "
           "last one wins. FIELD is a path from the root of the config, whose "
@@ -34,9 +48,20 @@ ABSL_FLAG(std::string, set, "",
 
 namespace {
 
+void AddConfig() { Configs().push_back(absl::GetFlag(FLAGS_config)); }
+
 void AddOverride() {
   const std::string value = absl::GetFlag(FLAGS_set);
   if (!value.empty()) Overrides().push_back(value);
+}
+
+// The files that were given, else the default, which Abseil reports first. An
+// empty name stands for no file.
+std::vector<std::string> ConfigPaths() {
+  std::vector<std::string> paths = Configs();
+  if (paths.size() > 1) paths.erase(paths.begin());
+  paths.erase(std::remove(paths.begin(), paths.end(), ""), paths.end());
+  return paths;
 }
 
 }  // namespace
@@ -44,18 +69,19 @@ void AddOverride() {
 namespace tessera {
 
 absl::StatusOr<RunConfig> RunConfigFromFlags() {
-  return LoadRunConfig(absl::GetFlag(FLAGS_config), Overrides());
+  return LoadRunConfig(ConfigPaths(), Overrides());
 }
 
 std::string ConfigSourceFromFlags(absl::string_view field) {
-  return ConfigSource(absl::GetFlag(FLAGS_config), Overrides(), field);
+  return ConfigSource(ConfigPaths(), Overrides(), field);
 }
 
 std::string ConfigNameFromFlags() {
-  const std::string path = absl::GetFlag(FLAGS_config);
-  absl::string_view name = path;
-  name.remove_prefix(name.rfind('/') + 1);
-  return std::string(absl::StripSuffix(name, ".pbtxt"));
+  return absl::StrJoin(
+      ConfigPaths(), "_", [](std::string* out, absl::string_view path) {
+        path.remove_prefix(path.rfind('/') + 1);
+        absl::StrAppend(out, absl::StripSuffix(path, ".pbtxt"));
+      });
 }
 
 }  // namespace tessera

@@ -10,15 +10,17 @@
 namespace tessera {
 
 // The flags that every program which takes a RunConfig has:
-//   --config=FILE      default: configs/tiny_cpu.pbtxt, which travels along
-//   --set FIELD=VALUE  on top of it, any number of times, in order
+//   --config=FILE      any number of files, merged in order; default:
+//                      configs/tiny_cpu.pbtxt, which travels along
+//   --set FIELD=VALUE  on top of them, any number of times, in order
 
 absl::StatusOr<RunConfig> RunConfigFromFlags();
 
 // Where they set `field`: "configs/tiny_cpu.pbtxt:14:3" or "--set".
 std::string ConfigSourceFromFlags(absl::string_view field);
 
-// "2.7B_bf16" for --config=configs/2.7B_bf16.pbtxt.
+// "2.7B_bf16" for --config=configs/2.7B.pbtxt
+// --config=configs/precision/bf16.pbtxt.
 std::string ConfigNameFromFlags();
 
 }  // namespace tessera

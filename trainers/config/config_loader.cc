@@ -32,7 +32,7 @@ constexpr int kErrorColumns = 73;
 
 // Where the values of a config come from.
 struct Sources {
-  TextProtoLocations file;
+  TextProtoLocations files;
   std::vector<std::string> overridden;  // paths
 };
 
@@ -59,8 +59,16 @@ std::string ConfigHint(absl::string_view path) {
     }
   };
   add("configs/", ListRuntimeFiles("configs"));
+  for (const std::string& name : ListRuntimeFiles("configs")) {
+    const std::string inner = absl::StrCat("configs/", name);
+    add(absl::StrCat(inner, "/"), ListRuntimeFiles(inner));
+  }
   std::vector<std::string> own;
-  for (const auto& [stem, where] : paths) own.push_back(stem);
+  for (const auto& [stem, where] : paths) {
+    absl::string_view name = absl::StripSuffix(where, ".pbtxt");
+    own.emplace_back(absl::StripPrefix(name, "configs/"));
+  }
+  std::sort(own.begin(), own.end());
   const auto beside = ListDirectory(UserPath(folder.empty() ? "." : folder));
   if (beside.ok()) add(folder, *beside);
 
@@ -96,13 +104,29 @@ absl::StatusOr<std::string> FindConfig(absl::string_view path) {
 
 absl::StatusOr<TextProtoLocations> ReadConfig(absl::string_view path,
                                               RunConfig* config) {
-  if (path.empty()) {
-    return TextProtoLocations("defaults", *RunConfig::descriptor());
-  }
   ASSIGN_OR_RETURN(const std::string file, FindConfig(path));
   ASSIGN_OR_RETURN(const std::string text, ReadFile(file, kMaxTextProtoBytes));
   // Messages name the file as the user does.
   return MergeTextProto(text, Shorten(path), config);
+}
+
+// Merges the files in order. An error has those of every file.
+absl::StatusOr<TextProtoLocations> ReadConfigs(
+    absl::Span<const std::string> paths, RunConfig* config) {
+  TextProtoLocations locations(*RunConfig::descriptor());
+  absl::StatusCode code = absl::StatusCode::kOk;
+  std::vector<std::string> errors;
+  for (const std::string& path : paths) {
+    absl::StatusOr<TextProtoLocations> of_file = ReadConfig(path, config);
+    if (of_file.ok()) {
+      locations.Add(*std::move(of_file));
+    } else {
+      if (errors.empty()) code = of_file.status().code();
+      errors.emplace_back(of_file.status().message());
+    }
+  }
+  if (errors.empty()) return locations;
+  return absl::Status(code, absl::StrJoin(errors, "\n"));
 }
 
 absl::Status ApplyOverrides(absl::Span<const std::string> overrides,
@@ -135,18 +159,19 @@ std::string Describe(const Violation& violation, const Sources& sources) {
   const std::string& path = violation.path;
   const bool overridden = IsOverridden(path, sources.overridden);
   return absl::StrCat(
-      overridden ? "--set" : sources.file.Describe(path), ": ", path, ": ",
+      overridden ? "--set" : sources.files.Describe(path), ": ", path, ": ",
       // A line for each violation, whatever the value that it shows.
       absl::StrReplaceAll(violation.message, {{"\n", "\\n"}}),
-      !overridden && sources.file.IsDefault(path) ? " (the default)" : "");
+      !overridden && sources.files.IsDefault(path) ? " (the default)" : "");
 }
 
 }  // namespace
 
 absl::StatusOr<RunConfig> LoadRunConfig(
-    absl::string_view path, absl::Span<const std::string> overrides) {
+    absl::Span<const std::string> paths,
+    absl::Span<const std::string> overrides) {
   RunConfig config;
-  ASSIGN_OR_RETURN(TextProtoLocations locations, ReadConfig(path, &config));
+  ASSIGN_OR_RETURN(TextProtoLocations locations, ReadConfigs(paths, &config));
   Sources sources{std::move(locations)};
   RETURN_IF_ERROR(ApplyOverrides(overrides, &config, &sources.overridden));
   std::vector<Violation> violations;
@@ -159,15 +184,16 @@ absl::StatusOr<RunConfig> LoadRunConfig(
   return absl::InvalidArgumentError(absl::StrJoin(lines, "\n"));
 }
 
-std::string ConfigSource(absl::string_view path,
+std::string ConfigSource(absl::Span<const std::string> paths,
                          absl::Span<const std::string> overrides,
                          absl::string_view field) {
   RunConfig config;
-  absl::StatusOr<TextProtoLocations> locations = ReadConfig(path, &config);
+  absl::StatusOr<TextProtoLocations> locations = ReadConfigs(paths, &config);
   std::vector<std::string> overridden;
   const bool again =
       locations.ok() && ApplyOverrides(overrides, &config, &overridden).ok();
-  if (!again) return std::string(path);  // it changed since it was loaded
+  // If not, a file changed since it was loaded.
+  if (!again) return absl::StrJoin(paths, " + ");
   return IsOverridden(field, overridden) ? "--set" : locations->Describe(field);
 }
 

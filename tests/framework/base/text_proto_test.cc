@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
@@ -88,8 +90,60 @@ TEST(TextProtoTest, MergesOnTopAndKnowsWhereFieldsStand) {
   EXPECT_EQ(locations->Describe("gas.flow"), "k.pbtxt");
   EXPECT_TRUE(locations->IsDefault("gas.flow"));
   EXPECT_FALSE(locations->IsDefault("budget_cents"));
-  EXPECT_EQ(locations->Describe("dishes[2].name"), "k.pbtxt");
   EXPECT_EQ(locations->Describe("no.such.field"), "k.pbtxt");
+}
+
+// Texts merged in order, each named after its number: "1", "2", ...
+struct Merged {
+  explicit Merged(const std::vector<std::string>& texts)
+      : locations(*Kitchen::descriptor()) {
+    for (const std::string& text : texts) {
+      auto of_text = MergeTextProto(text, absl::StrCat(++count), &kitchen);
+      EXPECT_TRUE(of_text.ok()) << of_text.status();
+      locations.Add(*std::move(of_text));
+    }
+  }
+  int count = 0;
+  Kitchen kitchen;
+  TextProtoLocations locations;
+};
+
+TEST(MergedTextProtosTest, FieldsStandWhereTheyAreSetLast) {
+  const Merged merged({"oven {\n trays: 1 mode: STEAM }", "oven { trays: 2 }",
+                       "motto: 'fast'"});
+  EXPECT_EQ(merged.kitchen.ShortDebugString(),
+            "oven { mode: STEAM trays: 2 } motto: \"fast\"");
+  EXPECT_EQ(merged.locations.Describe("oven.trays"), "2:1:8");
+  EXPECT_EQ(merged.locations.Describe("oven.mode"), "1:2:11");
+  EXPECT_EQ(merged.locations.Describe("oven.temperature"), "2:1:1");
+  EXPECT_EQ(merged.locations.Describe("salt"), "1 + 2 + 3");
+  EXPECT_EQ(Merged({}).locations.Describe("salt"), "defaults");
+}
+
+TEST(MergedTextProtosTest, AListReplacesTheWholeList) {
+  const std::string base =
+      "guests: 'a' guests: 'b'\ndishes { name: 'soup' portions: 9 } seats: 1";
+  const Merged merged({base, "dishes { name: 'bread' } guests: ['c', 'd', 'e']",
+                       "seats: [] knives: 3"});
+  EXPECT_EQ(merged.kitchen.ShortDebugString(),
+            "dishes { name: \"bread\" } guests: \"c\" guests: \"d\" "
+            "guests: \"e\" knives: 3");
+  EXPECT_EQ(merged.locations.Describe("dishes[0].name"), "2:1:10");
+  // Not that of the list that is gone.
+  EXPECT_EQ(merged.locations.Describe("dishes[0].portions"), "2:1:1");
+  EXPECT_FALSE(merged.locations.Has("dishes[0].portions"));
+  // A list in brackets has one place.
+  EXPECT_EQ(merged.locations.Describe("guests[2]"), "2:1:26");
+}
+
+TEST(MergedTextProtosTest, ACaseOfAOneofReplacesAnother) {
+  const Merged merged({"gas { flow: 2 }", "wood { logs: 5 }", "wood {}"});
+  EXPECT_EQ(merged.kitchen.ShortDebugString(), "wood { logs: 5 }");
+  EXPECT_EQ(merged.locations.Describe("wood.logs"), "2:1:8");
+  EXPECT_FALSE(merged.locations.Has("gas.flow"));
+  const Merged back({"gas { flow: 2 }", "wood {}", "gas {}"});
+  EXPECT_EQ(back.kitchen.ShortDebugString(), "gas { }");
+  EXPECT_EQ(back.locations.Describe("gas.flow"), "3:1:1");
 }
 
 TEST(TextProtoTest, CutAnywhereItIsReadOrRefusedWithAPlace) {
