@@ -16,37 +16,20 @@
 #include "framework/data/read/permutation.h"
 #include "framework/data/read/token_file.h"
 #include "framework/data/read/token_sequence.h"
+#include "framework/data/read/token_validation_split.h"
 #include "google/protobuf/repeated_ptr_field.h"
 
 namespace tessera {
 namespace {
 
-// A config's source, opened; validation may be null.
+// A config's source, opened.
 struct Source {
   std::string name;  // "the default text", for messages
-  std::shared_ptr<const TokenSequence> train;
-  std::shared_ptr<const TokenSequence> validation;
+  TokenSplit split;
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<double> unigram_entropy;
   uint64_t fingerprint = 0;
 };
-
-// An input and its target.
-constexpr int64_t kSmallestSplit = 2;
-
-// Splits the last `fraction` off `whole`, none where that is no token to
-// predict.
-void HoldOutTail(std::shared_ptr<const TokenSequence> whole, double fraction,
-                 Source* source) {
-  const int64_t tokens = whole->tokens();
-  int64_t held_out = std::llround(fraction * static_cast<double>(tokens));
-  if (held_out < kSmallestSplit) held_out = 0;
-  source->fingerprint = Mix(source->fingerprint, tokens - held_out);
-  source->train = CreateSubsequence(whole, 0, tokens - held_out);
-  if (held_out > 0) {
-    source->validation = CreateSubsequence(whole, tokens - held_out, tokens);
-  }
-}
 
 // Token files that are read as one.
 struct FileList {
@@ -66,14 +49,15 @@ absl::StatusOr<Source> SourceFromFolder(PreparedFolder folder, std::string name,
                                         int64_t vocab_size) {
   FileList train, validation;
   RETURN_IF_ERROR(train.Add(std::move(folder.train), vocab_size));
-  Source source = {.name = std::move(name),
-                   .train = CreateFileSequence(std::move(train.files)),
-                   .tokenizer = std::move(folder.tokenizer),
-                   .unigram_entropy = folder.manifest.unigram_entropy,
-                   .fingerprint = train.fingerprint};
+  Source source = {
+      .name = std::move(name),
+      .split = {.train = CreateFileSequence(std::move(train.files))},
+      .tokenizer = std::move(folder.tokenizer),
+      .unigram_entropy = folder.manifest.unigram_entropy,
+      .fingerprint = train.fingerprint};
   if (folder.validation.has_value()) {
     RETURN_IF_ERROR(validation.Add(*std::move(folder.validation), vocab_size));
-    source.validation = CreateFileSequence(std::move(validation.files));
+    source.split.validation = CreateFileSequence(std::move(validation.files));
   }
   return source;
 }
@@ -188,15 +172,16 @@ absl::StatusOr<Source> OpenSource(const TokenFiles& config,
                    OpenPaths(train, /*is_train=*/true, config,
                              options.vocab_size, &source.tokenizer));
   source.fingerprint = list.fingerprint;
-  source.train = CreateFileSequence(std::move(list.files));
+  source.split.train = CreateFileSequence(std::move(list.files));
   if (validation.empty()) {
-    HoldOutTail(source.train, validation_fraction, &source);
+    source.split = HoldOutLastTokens(source.split.train, validation_fraction);
+    source.fingerprint = Mix(source.fingerprint, source.split.train->tokens());
     return source;
   }
   ASSIGN_OR_RETURN(FileList held_out,
                    OpenPaths(validation, /*is_train=*/false, config,
                              options.vocab_size, &source.tokenizer));
-  source.validation = CreateFileSequence(std::move(held_out.files));
+  source.split.validation = CreateFileSequence(std::move(held_out.files));
   return source;
 }
 
@@ -218,16 +203,12 @@ absl::StatusOr<Source> OpenSource(const SyntheticTokens& config,
   auto held_out = static_cast<int64_t>(std::ceil(
       validation_fraction * static_cast<double>(config.epoch_tokens())));
   if (held_out > 0) held_out = std::max(held_out, options.context_length + 1);
-  const std::shared_ptr<const TokenSequence> whole =
+  source.split = SplitTokensAt(
       CreateSyntheticSequence({.tokens = config.epoch_tokens() + held_out,
                                .vocab_size = options.vocab_size,
                                .successors = config.successors(),
-                               .seed = options.seed});
-  source.train = CreateSubsequence(whole, 0, config.epoch_tokens());
-  if (held_out > 0) {
-    source.validation =
-        CreateSubsequence(whole, config.epoch_tokens(), whole->tokens());
-  }
+                               .seed = options.seed}),
+      config.epoch_tokens());
   return source;
 }
 
@@ -253,10 +234,10 @@ absl::StatusOr<Source> OpenSource(const DataConfig& config,
 absl::StatusOr<Dataset> CreateDataset(const DataConfig& config,
                                       const DatasetOptions& options) {
   ASSIGN_OR_RETURN(Source source, OpenSource(config, options));
-  if (const int64_t tokens = source.train->tokens();
+  if (const int64_t tokens = source.split.train->tokens();
       tokens <= options.context_length) {
     const std::string shorter_context =
-        tokens < kSmallestSplit
+        tokens < kMinSplitTokens
             ? ""
             : absl::StrCat(", or set model.context_length to at most ",
                            tokens - 1);
@@ -279,10 +260,10 @@ absl::StatusOr<Dataset> CreateDataset(const DataConfig& config,
   };
   Dataset dataset;
   ASSIGN_OR_RETURN(dataset.train,
-                   open(source.train, "train", config.shuffle()));
-  if (source.validation != nullptr) {
+                   open(source.split.train, "train", config.shuffle()));
+  if (source.split.validation != nullptr) {
     ASSIGN_OR_RETURN(dataset.validation,
-                     open(source.validation, "validation", false));
+                     open(source.split.validation, "validation", false));
   }
   dataset.tokenizer = std::move(source.tokenizer);
   dataset.unigram_entropy = source.unigram_entropy;

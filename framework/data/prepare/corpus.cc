@@ -1,8 +1,6 @@
 #include "framework/data/prepare/corpus.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -10,7 +8,6 @@
 #include "absl/strings/str_format.h"
 #include "framework/base/random_access_file.h"
 #include "framework/base/status_macros.h"
-#include "framework/data/read/permutation.h"
 #include "framework/data/tokenize/utf8.h"
 
 namespace tessera {
@@ -19,10 +16,6 @@ namespace {
 // Short enough that a text of a megabyte has a hundredth to hold out, long
 // enough that a part's words repeat (the tokenizer encodes each once).
 constexpr int64_t kPartBytes = 64 << 10;
-
-// From so many parts on, a fraction of them that has few bytes stays as it is:
-// splits that runs were trained on do not change.
-constexpr size_t kManyParts = 1000;
 
 // Where to cut a document that goes on behind kPartBytes: behind the last line
 // end, else between two characters. `document` is its beginning, at least one
@@ -103,26 +96,6 @@ std::string WhyInvalid(const std::string& path, int64_t place,
                          static_cast<uint8_t>(text[valid]));
 }
 
-// Where the held-out tail of `text` begins: `tail` bytes from its end, at a
-// line if there is one not far away, else between two characters. 0 where
-// nothing can be held out, or trained on.
-int64_t TailBegin(absl::string_view text, int64_t tail) {
-  const auto bytes = static_cast<int64_t>(text.size());
-  if (tail < 1) return 0;
-  int64_t begin = bytes - tail;
-  // The nearest line end, before or behind.
-  for (int64_t away = 0; away <= tail / 2; ++away) {
-    for (const int64_t line : {begin - away, begin + away}) {
-      if (line > 0 && line < bytes && text[line - 1] == '\n') return line;
-    }
-  }
-  for (int i = 0; i < 3 && begin > 0; ++i) {
-    if ((text[begin] & 0xc0) != 0x80) break;
-    --begin;
-  }
-  return begin;
-}
-
 }  // namespace
 
 absl::StatusOr<Corpus> Corpus::Scan(const std::vector<std::string>& files,
@@ -141,7 +114,10 @@ absl::StatusOr<Corpus> Corpus::Scan(const std::vector<std::string>& files,
     }
     corpus.Append(file);
   }
-  RETURN_IF_ERROR(corpus.HoldOut(options));
+  if (corpus.parts_.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the ", files.size(), " input files hold no text"));
+  }
   return corpus;
 }
 
@@ -191,78 +167,6 @@ void Corpus::Append(const Corpus& other) {
   bytes_ += other.bytes_;
   non_utf8_documents_ += other.non_utf8_documents_;
   skipped_.insert(skipped_.end(), other.skipped_.begin(), other.skipped_.end());
-}
-
-absl::Status Corpus::HoldOut(const CorpusOptions& options) {
-  if (parts_.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the ", files_.size(), " input files hold no text"));
-  }
-  const double fraction = options.validation_fraction;
-  if (fraction == 0) return absl::OkStatus();
-  std::vector<size_t> order(parts_.size());
-  std::iota(order.begin(), order.end(), 0);
-  if (documents_ == 1) {
-    std::reverse(order.begin(), order.end());
-    ASSIGN_OR_RETURN(const bool any, HoldOutBytes(fraction, order));
-    if (any) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the text is a single document of ", bytes_, " bytes, too short to ",
-        "hold out ", fraction, " of it for validation; add text or set ",
-        "--validation_fraction=0"));
-  }
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return Mix(options.seed, a) < Mix(options.seed, b);
-  });
-  const auto count =
-      std::max<size_t>(1, std::llround(fraction * parts_.size()));
-  if (HoldOutParts(fraction, absl::MakeConstSpan(order).first(count))) {
-    return absl::OkStatus();
-  }
-  ASSIGN_OR_RETURN(const bool any, HoldOutBytes(fraction, order));
-  if (!any) parts_[order[0]].is_validation = true;
-  return absl::OkStatus();
-}
-
-bool Corpus::HoldOutParts(double fraction, absl::Span<const size_t> chosen) {
-  int64_t bytes = 0;
-  for (const size_t i : chosen) bytes += parts_[i].bytes;
-  const double wanted = fraction * bytes_;
-  const bool too_few = bytes < wanted / 2 && parts_.size() < kManyParts;
-  if (too_few || bytes > wanted * 2) return false;
-  for (const size_t i : chosen) parts_[i].is_validation = true;
-  return true;
-}
-
-absl::StatusOr<bool> Corpus::HoldOutBytes(double fraction,
-                                          absl::Span<const size_t> order) {
-  auto left = static_cast<int64_t>(fraction * bytes_);
-  bool any = false;
-  for (const size_t i : order) {
-    if (parts_[i].bytes > left) {
-      ASSIGN_OR_RETURN(const bool tail, HoldOutTail(i, left));
-      // What follows it in a single document is all held out.
-      if (documents_ == 1) parts_[i].ends_document = true;
-      return any || tail;
-    }
-    parts_[i].is_validation = any = true;
-    left -= parts_[i].bytes;
-  }
-  return any;
-}
-
-absl::StatusOr<bool> Corpus::HoldOutTail(size_t index, int64_t bytes) {
-  std::string text;
-  RETURN_IF_ERROR(Read(parts_[index], &text));
-  const int64_t begin = TailBegin(text, bytes);
-  if (begin == 0) return false;
-  Part tail = parts_[index];
-  tail.begin += begin;
-  tail.bytes -= begin;
-  tail.is_validation = true;
-  parts_[index].bytes = begin;
-  parts_.insert(parts_.begin() + index + 1, tail);
-  return true;
 }
 
 absl::Status Corpus::Read(const Part& part, std::string* text) const {

@@ -22,6 +22,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/system_error.h"
 #include "framework/data/prepare/corpus.h"
+#include "framework/data/prepare/document_validation_split.h"
 #include "framework/data/prepare/encode_corpus.h"
 #include "framework/data/read/permutation.h"
 #include "framework/data/tokenize/sentencepiece_tokenizer.h"
@@ -291,12 +292,11 @@ absl::StatusOr<Manifest> PrepareText(const std::vector<std::string>& files,
     options.threads = std::max<int>(1, std::thread::hardware_concurrency());
   }
   RETURN_IF_ERROR(CheckCanMake(out));
-  ASSIGN_OR_RETURN(
-      const Corpus corpus,
-      Corpus::Scan(files, {.validation_fraction = options.validation_fraction,
-                           .seed = options.seed,
-                           .separator = options.separator,
-                           .invalid_text = options.invalid_text}));
+  ASSIGN_OR_RETURN(Corpus corpus,
+                   Corpus::Scan(files, {.separator = options.separator,
+                                        .invalid_text = options.invalid_text}));
+  RETURN_IF_ERROR(
+      HoldOutDocuments(options.validation_fraction, options.seed, &corpus));
   WarnOfSkipped(corpus, files.size());
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
                    MakeTokenizer(corpus, options));

@@ -13,6 +13,7 @@
 #include "framework/data/read/permutation.h"
 #include "framework/data/read/sampler.h"
 #include "framework/data/read/token_sequence.h"
+#include "framework/data/read/token_validation_split.h"
 #include "gtest/gtest.h"
 #include "tests/framework/data/data_test_util.h"
 
@@ -273,6 +274,25 @@ TEST(TokenSequenceTest, FilesReadAsOne) {
   EXPECT_THAT(part->Read(1, absl::MakeSpan(read)), IsOk());
   EXPECT_EQ(part->tokens(), 3);
   EXPECT_THAT(read, ElementsAre(4, 5));
+}
+
+TEST(TokenValidationSplitTest, HoldsOutTheLastTokens) {
+  const auto first_held_out = [](const TokenSplit& split) {
+    int64_t token = 0;
+    EXPECT_THAT(split.validation->Read(0, absl::MakeSpan(&token, 1)), IsOk());
+    return token;
+  };
+  const auto whole = std::make_shared<CountingSequence>(1000);
+  const TokenSplit tenth = HoldOutLastTokens(whole, 0.1004);
+  EXPECT_EQ(tenth.train->tokens(), 900);
+  EXPECT_EQ(tenth.validation->tokens(), 100);
+  EXPECT_EQ(first_held_out(tenth), 900);
+  // A single token is nothing to predict.
+  EXPECT_EQ(HoldOutLastTokens(whole, 0.002).validation->tokens(), 2);
+  EXPECT_EQ(HoldOutLastTokens(whole, 0.001).validation, nullptr);
+  EXPECT_EQ(HoldOutLastTokens(whole, 0.001).train->tokens(), 1000);
+  EXPECT_EQ(first_held_out(SplitTokensAt(whole, 999)), 999);
+  EXPECT_EQ(SplitTokensAt(whole, 1000).validation, nullptr);
 }
 
 TEST(DataSourceTest, FillNamesTheFileThatWasShortened) {

@@ -17,6 +17,7 @@
 #include "framework/base/file.h"
 #include "framework/data/prepare/corpus.h"
 #include "framework/data/prepare/corpus_manifest.h"
+#include "framework/data/prepare/document_validation_split.h"
 #include "framework/data/read/permutation.h"
 #include "gtest/gtest.h"
 #include "tests/framework/data/data_test_util.h"
@@ -98,15 +99,23 @@ TEST(CorpusTest, CutsLongDocumentsAtLineEndsAndCharacters) {
   EXPECT_EQ(corpus->non_utf8_documents(), 0);
 }
 
-TEST(CorpusTest, HoldsOutTheStatedShare) {
+// The corpus of `files`, with `fraction` of it held out.
+absl::StatusOr<Corpus> ScanAndHoldOut(const std::vector<std::string>& files,
+                                      double fraction, uint64_t seed = 0) {
+  absl::StatusOr<Corpus> corpus = Corpus::Scan(files, {.separator = "<E>"});
+  if (!corpus.ok()) return corpus;
+  const absl::Status held_out = HoldOutDocuments(fraction, seed, &*corpus);
+  if (!held_out.ok()) return held_out;
+  return corpus;
+}
+
+TEST(DocumentValidationSplitTest, HoldsOutTheStatedShare) {
   std::string text;
   for (int i = 0; i < 1000; ++i) absl::StrAppend(&text, i, "<E>");
   const std::string path = TestPath("a.txt");
   Write(path, text);
   const auto held_out = [&](double fraction, uint64_t seed) {
-    const auto corpus = Corpus::Scan(
-        {path},
-        {.validation_fraction = fraction, .seed = seed, .separator = "<E>"});
+    const auto corpus = ScanAndHoldOut({path}, fraction, seed);
     EXPECT_THAT(corpus, IsOk());
     std::set<int64_t> places;
     for (const Corpus::Part& part : corpus->parts()) {
@@ -121,13 +130,12 @@ TEST(CorpusTest, HoldsOutTheStatedShare) {
   EXPECT_NE(held_out(0.1, 1), held_out(0.1, 2));
 }
 
-TEST(CorpusTest, HoldsOutTheTailOfASingleDocument) {
+TEST(DocumentValidationSplitTest, HoldsOutTheTailOfASingleDocument) {
   const auto halves = [](const std::string& text, double fraction) {
     Write(TestPath("a.txt"), text);
     Write(TestPath("empty.txt"), "");
     const auto corpus =
-        Corpus::Scan({TestPath("empty.txt"), TestPath("a.txt")},
-                     {.validation_fraction = fraction, .separator = "<E>"});
+        ScanAndHoldOut({TestPath("empty.txt"), TestPath("a.txt")}, fraction);
     EXPECT_THAT(corpus, IsOk());
     for (const Corpus::Part& part : corpus->parts()) {
       EXPECT_EQ(part.is_validation, &part == &corpus->parts().back());
@@ -158,8 +166,7 @@ int64_t HeldOutBytes(const std::vector<int>& file_bytes, double fraction,
     Write(files.back(), text.substr(i, file_bytes[i]));
     joined += text.substr(i, file_bytes[i]);
   }
-  const auto corpus =
-      Corpus::Scan(files, {.validation_fraction = fraction, .seed = seed});
+  const auto corpus = ScanAndHoldOut(files, fraction, seed);
   EXPECT_THAT(corpus, IsOk());
   int64_t held_out = 0;
   for (const Corpus::Part& part : corpus->parts()) {
@@ -169,7 +176,7 @@ int64_t HeldOutBytes(const std::vector<int>& file_bytes, double fraction,
   return held_out;
 }
 
-TEST(CorpusTest, HoldsOutBytesHoweverUnequalThePartsAre) {
+TEST(DocumentValidationSplitTest, HoldsOutBytesHoweverUnequalThePartsAre) {
   // The first two are single documents, of two and of six parts; each of the
   // last ten has more than a hundredth of the text.
   const std::vector<int> cases[] = {{70000},
@@ -194,10 +201,9 @@ TEST(CorpusTest, HoldsOutBytesHoweverUnequalThePartsAre) {
   }
 }
 
-TEST(CorpusTest, HoldsOutTheLastPartsOfASingleDocument) {
+TEST(DocumentValidationSplitTest, HoldsOutTheLastPartsOfASingleDocument) {
   Write(TestPath("a.txt"), CppText(10000, 1));
-  const auto corpus =
-      Corpus::Scan({TestPath("a.txt")}, {.validation_fraction = 0.3});
+  const auto corpus = ScanAndHoldOut({TestPath("a.txt")}, 0.3);
   ASSERT_THAT(corpus, IsOk());
   EXPECT_GT(corpus->parts().size(), 4u);
   int changes = 0;
@@ -214,16 +220,14 @@ TEST(CorpusTest, HoldsOutTheLastPartsOfASingleDocument) {
 }
 
 // Prepared texts rest on it.
-TEST(CorpusTest, OfManyPartsTheHashDecides) {
+TEST(DocumentValidationSplitTest, OfManyPartsTheHashDecides) {
   std::string text;
   for (int i = 0; i < 2000; ++i) {
     absl::StrAppend(&text, std::string(1 + i % 97, 'x'), "<E>");
   }
   Write(TestPath("a.txt"), text);
   for (const double fraction : {0.001, 0.01, 0.1}) {
-    const auto corpus = Corpus::Scan(
-        {TestPath("a.txt")},
-        {.validation_fraction = fraction, .seed = 3, .separator = "<E>"});
+    const auto corpus = ScanAndHoldOut({TestPath("a.txt")}, fraction, 3);
     ASSERT_THAT(corpus, IsOk());
     uint64_t last_held_out = 0, first_trained = ~uint64_t{0};
     int count = 0;
@@ -246,14 +250,13 @@ TEST(CorpusTest, RefusesWhatCannotBeSplitOrRead) {
   Write(TestPath("empty.txt"), "");
   Write(TestPath("character.txt"), "漢");
   for (const char* name : {"a.txt", "character.txt"}) {
-    EXPECT_THAT(Corpus::Scan({TestPath(name)}, {.validation_fraction = 0.1}),
+    EXPECT_THAT(ScanAndHoldOut({TestPath(name)}, 0.1),
                 Fails(StatusCode::kInvalidArgument,
                       HasSubstr("--validation_fraction=0")));
   }
-  EXPECT_THAT(
-      Corpus::Scan({TestPath("character.txt")}, {.validation_fraction = 0.5}),
-      Fails(StatusCode::kInvalidArgument,
-            HasSubstr("--validation_fraction=0")));
+  EXPECT_THAT(ScanAndHoldOut({TestPath("character.txt")}, 0.5),
+              Fails(StatusCode::kInvalidArgument,
+                    HasSubstr("--validation_fraction=0")));
   EXPECT_THAT(Corpus::Scan({TestPath("empty.txt")}, {}),
               Fails(StatusCode::kInvalidArgument, HasSubstr("no text")));
   EXPECT_THAT(Corpus::Scan({TestPath("none.txt")}, {}),

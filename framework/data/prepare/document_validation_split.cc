@@ -1,0 +1,122 @@
+#include "framework/data/prepare/document_validation_split.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "framework/base/status_macros.h"
+#include "framework/data/read/permutation.h"
+
+namespace tessera {
+namespace {
+
+// From so many parts on, a fraction of them that has few bytes stays as it is:
+// splits that runs were trained on do not change.
+constexpr size_t kManyParts = 1000;
+
+// Where the held-out tail of `text` begins: `tail` bytes from its end, at a
+// line if there is one not far away, else between two characters. 0 where
+// nothing can be held out, or trained on.
+int64_t TailBegin(absl::string_view text, int64_t tail) {
+  const auto bytes = static_cast<int64_t>(text.size());
+  if (tail < 1) return 0;
+  int64_t begin = bytes - tail;
+  // The nearest line end, before or behind.
+  for (int64_t away = 0; away <= tail / 2; ++away) {
+    for (const int64_t line : {begin - away, begin + away}) {
+      if (line > 0 && line < bytes && text[line - 1] == '\n') return line;
+    }
+  }
+  for (int i = 0; i < 3 && begin > 0; ++i) {
+    if ((text[begin] & 0xc0) != 0x80) break;
+    --begin;
+  }
+  return begin;
+}
+
+// Holds out the last `bytes` bytes of a part, or about as many. False if none
+// can be held out.
+absl::StatusOr<bool> HoldOutTail(size_t index, int64_t bytes, Corpus* corpus) {
+  std::string text;
+  std::vector<Corpus::Part>& parts = corpus->parts();
+  RETURN_IF_ERROR(corpus->Read(parts[index], &text));
+  const int64_t begin = TailBegin(text, bytes);
+  if (begin == 0) return false;
+  Corpus::Part tail = parts[index];
+  tail.begin += begin;
+  tail.bytes -= begin;
+  tail.is_validation = true;
+  parts[index].bytes = begin;
+  parts.insert(parts.begin() + index + 1, tail);
+  return true;
+}
+
+// Holds out that fraction of the bytes, from the first parts in `order` on.
+// False if that is too little to hold out any.
+absl::StatusOr<bool> HoldOutBytes(double fraction,
+                                  absl::Span<const size_t> order,
+                                  Corpus* corpus) {
+  std::vector<Corpus::Part>& parts = corpus->parts();
+  auto left = static_cast<int64_t>(fraction * corpus->bytes());
+  bool any = false;
+  for (const size_t i : order) {
+    if (parts[i].bytes > left) {
+      ASSIGN_OR_RETURN(const bool tail, HoldOutTail(i, left, corpus));
+      // What follows it in a single document is all held out.
+      if (corpus->documents() == 1) parts[i].ends_document = true;
+      return any || tail;
+    }
+    parts[i].is_validation = any = true;
+    left -= parts[i].bytes;
+  }
+  return any;
+}
+
+// Holds out the chosen parts. False, with nothing done, if they are far from
+// that fraction of the bytes.
+bool HoldOutParts(double fraction, absl::Span<const size_t> chosen,
+                  Corpus* corpus) {
+  std::vector<Corpus::Part>& parts = corpus->parts();
+  int64_t bytes = 0;
+  for (const size_t i : chosen) bytes += parts[i].bytes;
+  const double wanted = fraction * corpus->bytes();
+  const bool too_few = bytes < wanted / 2 && parts.size() < kManyParts;
+  if (too_few || bytes > wanted * 2) return false;
+  for (const size_t i : chosen) parts[i].is_validation = true;
+  return true;
+}
+
+}  // namespace
+
+absl::Status HoldOutDocuments(double fraction, uint64_t seed, Corpus* corpus) {
+  if (fraction == 0) return absl::OkStatus();
+  std::vector<Corpus::Part>& parts = corpus->parts();
+  std::vector<size_t> order(parts.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (corpus->documents() == 1) {
+    std::reverse(order.begin(), order.end());
+    ASSIGN_OR_RETURN(const bool any, HoldOutBytes(fraction, order, corpus));
+    if (any) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the text is a single document of ", corpus->bytes(),
+        " bytes, too short to hold out ", fraction,
+        " of it for validation; add text or set --validation_fraction=0"));
+  }
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return Mix(seed, a) < Mix(seed, b); });
+  const auto count = std::max<size_t>(1, std::llround(fraction * parts.size()));
+  if (HoldOutParts(fraction, absl::MakeConstSpan(order).first(count), corpus)) {
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const bool any, HoldOutBytes(fraction, order, corpus));
+  if (!any) parts[order[0]].is_validation = true;
+  return absl::OkStatus();
+}
+
+}  // namespace tessera
