@@ -41,6 +41,12 @@ at::Tensor SavedOrEmpty(const AttentionOut& out, size_t i,
                               : at::empty(sizes, options);
 }
 
+at::Tensor OutputOrEmpty(const AttentionOut& out, const at::Tensor& q_bhsd) {
+  if (out.o_bhsd.defined()) return out.o_bhsd;
+  return at::empty(q_bhsd.transpose(1, 2).sizes(), q_bhsd.options())
+      .transpose(1, 2);
+}
+
 AttentionProblem ProblemOf(const AttentionArgs& args) {
   const at::Tensor &q = args.q_bhsd, &k = args.k_bgtd;
   return {.b = q.size(0),

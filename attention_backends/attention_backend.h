@@ -78,6 +78,8 @@ at::Tensor GivenOrEmpty(const at::Tensor& given, at::IntArrayRef sizes,
 at::Tensor SavedOrEmpty(const AttentionOut& out, size_t i,
                         at::IntArrayRef sizes,
                         const at::TensorOptions& options);
+// The same for out.o_bhsd, stored as [B, S, H, D].
+at::Tensor OutputOrEmpty(const AttentionOut& out, const at::Tensor& q_bhsd);
 
 // Written by Backward (=). Allocated by the caller, usually as slices of one
 // fused buffer, hence strided like AttentionArgs.

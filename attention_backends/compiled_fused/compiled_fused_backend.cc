@@ -110,9 +110,7 @@ absl::Status CompiledFusedBackend::Forward(const AttentionArgs& args,
           products.mask(), p.view({n.b, n.h, n.s, n.t}), out->lse_bhs));
     }
     const PhaseScope phase(args.phases, "values");
-    if (!out->o_bhsd.defined()) {
-      out->o_bhsd = at::empty({n.b, n.s, n.h, n.d}, options).transpose(1, 2);
-    }
+    out->o_bhsd = OutputOrEmpty(*out, args.q_bhsd);
     products.MultiplyByKeys(p, args.v_bgtd, 1, out->o_bhsd);
     out->saved = {p};
     return absl::OkStatus();

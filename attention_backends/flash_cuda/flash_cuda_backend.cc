@@ -237,9 +237,7 @@ absl::Status FlashCudaBackend::Forward(const AttentionArgs& args,
     Call call = CallOf(args);
     ForwardParams& p = call.params;
     const at::TensorOptions options = call.q.options();
-    if (!out->o_bhsd.defined()) {
-      out->o_bhsd = at::empty({p.b, p.s, p.h, p.d}, options).transpose(1, 2);
-    }
+    out->o_bhsd = OutputOrEmpty(*out, call.q);
     out->lse_bhs =
         GivenOrEmpty(out->lse_bhs, {p.b, p.h, p.s}, options.dtype(at::kFloat));
     out->saved.clear();

@@ -341,10 +341,8 @@ absl::Status FlashTiledBackend::Forward(const AttentionArgs& args,
     const at::NoGradGuard no_grad;
     const Geometry n = GeometryOf(args);
     const at::Tensor& q = args.q_bhsd;
-    const int64_t b = q.size(0), h = q.size(1), s = q.size(2), d = q.size(3);
-    if (!out->o_bhsd.defined()) {
-      out->o_bhsd = at::empty({b, s, h, d}, q.options()).transpose(1, 2);
-    }
+    const int64_t b = q.size(0), h = q.size(1), s = q.size(2);
+    out->o_bhsd = OutputOrEmpty(*out, q);
     out->lse_bhs =
         GivenOrEmpty(out->lse_bhs, {b, h, s},
                      q.options().dtype(ArithmeticDtype(q.scalar_type())));

@@ -208,7 +208,7 @@ absl::Status NaiveBackend::Forward(const AttentionArgs& args,
   return StatusFromTorch([&] {
     const at::NoGradGuard no_grad;
     const at::Tensor& q = args.q_bhsd;
-    const int64_t b = q.size(0), h = q.size(1), s = q.size(2), d = q.size(3);
+    const int64_t b = q.size(0), h = q.size(1), s = q.size(2);
     const int64_t g = args.k_bgtd.size(1), t = args.k_bgtd.size(2);
     const std::vector<int64_t> grouped = {b, g, h / g * s, t};
     const at::Tensor s_bhst =
@@ -227,9 +227,7 @@ absl::Status NaiveBackend::Forward(const AttentionArgs& args,
       out->saved = Softmax(held_, BlindRows(args), s_bhst, *out);
     }
     const PhaseScope phase(args.phases, "values");
-    if (!out->o_bhsd.defined()) {
-      out->o_bhsd = at::empty({b, s, h, d}, q.options()).transpose(1, 2);
-    }
+    out->o_bhsd = OutputOrEmpty(*out, q);
     MultiplyIntoHeads(out->saved[0].view(grouped), args.v_bgtd, 1, out->o_bhsd);
   });
 }

@@ -2,8 +2,8 @@
 
 #include "attention_backends/flash_cuda/fp32/backward_common.cuh"
 #include "attention_backends/flash_cuda/fp32/backward_key_kernel.cuh"
+#include "attention_backends/flash_cuda/fp32/backward_preprocess_kernel.cuh"
 #include "attention_backends/flash_cuda/fp32/backward_query_kernel.cuh"
-#include "attention_backends/flash_cuda/fp32/backward_statistics_kernel.cuh"
 #include "attention_backends/flash_cuda/fp32/launch.h"
 #include "attention_backends/flash_cuda/fp32/launch_shape.cuh"
 #include "attention_backends/flash_cuda/launch_kernel.cuh"
@@ -13,13 +13,13 @@ namespace flash {
 namespace fp32 {
 namespace {
 
-cudaError_t LaunchStatistics(const BackwardParams& params,
+cudaError_t LaunchPreprocess(const BackwardParams& params,
                              RowStatistics* statistics, cudaStream_t stream) {
   const ForwardParams& p = params.forward;
-  return LaunchKernel(params.deterministic ? BackwardStatisticsKernel<false>
-                                           : BackwardStatisticsKernel<true>,
-                      {.blocks = TilesOf(p.b * p.h * p.s, kStatisticsRows),
-                       .threads = kStatisticsThreads,
+  return LaunchKernel(params.deterministic ? BackwardPreprocessKernel<false>
+                                           : BackwardPreprocessKernel<true>,
+                      {.blocks = TilesOf(p.b * p.h * p.s, kPreprocessRows),
+                       .threads = kPreprocessThreads,
                        .shared_bytes = 0},
                       stream, params, statistics);
 }
@@ -64,7 +64,7 @@ cudaError_t LaunchQueries(const BackwardParams& params,
 template <int kHeadDim>
 cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream) {
   auto* const statistics = static_cast<RowStatistics*>(params.workspace);
-  cudaError_t error = LaunchStatistics(params, statistics, stream);
+  cudaError_t error = LaunchPreprocess(params, statistics, stream);
   if (error != cudaSuccess) return error;
   if (!params.deterministic) {
     return LaunchKeys<kHeadDim, true>(params, statistics, stream);

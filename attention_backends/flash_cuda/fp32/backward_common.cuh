@@ -17,31 +17,31 @@ namespace fp32 {
 // Of one query: -L, so that P = exp(scale q k + it), and D. -infinity for
 // queries without a key: P = 0.
 struct RowStatistics {
-  float minus_log_sum, row_sum;
+  float minus_lse, delta;
 };
 
 // A block's shared memory. A warp uses its own rows of `scores` only, of which
 // there is one for each held row.
 template <typename Tiles>
 struct BackwardMemory {
-  using Scores = Tile<Tiles::kVisiting>;
+  using Scores = Tile<Tiles::kStreamed>;
   float* base = SharedFloats();
 
   // Held: K and V, or Q and dO.
   __device__ __forceinline__ Tile<Tiles::kHeadDim> Held(int which) const {
     return Tile<Tiles::kHeadDim>(base + which * Tiles::kHeldSize);
   }
-  // Visiting: Q and dO, or K and V.
-  __device__ __forceinline__ Tile<Tiles::kHeadDim> Visiting(int which) const {
+  // Streamed: Q and dO, or K and V.
+  __device__ __forceinline__ Tile<Tiles::kHeadDim> Streamed(int which) const {
     return Tile<Tiles::kHeadDim>(base + 2 * Tiles::kHeldSize +
-                                 which * Tiles::kVisitingSize);
+                                 which * Tiles::kStreamedSize);
   }
   __device__ __forceinline__ Scores Gradients() const {
-    return Scores(base + 2 * Tiles::kHeldSize + 2 * Tiles::kVisitingSize);
+    return Scores(base + 2 * Tiles::kHeldSize + 2 * Tiles::kStreamedSize);
   }
   __device__ __forceinline__ RowStatistics* Statistics() const {
     return reinterpret_cast<RowStatistics*>(base + 2 * Tiles::kHeldSize +
-                                            2 * Tiles::kVisitingSize +
+                                            2 * Tiles::kStreamedSize +
                                             Tiles::kScoresSize);
   }
 };
@@ -50,8 +50,8 @@ struct BackwardMemory {
 __device__ __forceinline__ void ToGradients(float scale,
                                             const RowStatistics& row, float* p,
                                             float* ds) {
-  *p = Exp(fmaf(*p, scale, row.minus_log_sum));
-  *ds = *p * (*ds - row.row_sum);
+  *p = Exp(fmaf(*p, scale, row.minus_lse));
+  *ds = *p * (*ds - row.delta);
 }
 
 }  // namespace fp32

@@ -12,11 +12,11 @@ namespace tessera {
 namespace flash {
 namespace fp32 {
 
-// A warp's share of a visit's dQ, summed over its own keys, as a thread's
-// rectangle of the visiting queries and of kColumns columns at a time.
+// A warp's share of a step's dQ, summed over its own keys, as a thread's
+// rectangle of the streamed queries and of kColumns columns at a time.
 template <typename Tiles>
 struct DqTiles {
-  static constexpr int kQueries = Tiles::kVisiting / kRowLanes;
+  static constexpr int kQueries = Tiles::kStreamed / kRowLanes;
   static constexpr int kColumns = Tiles::kHeadDim % 64 == 0 ? 64 : 32;
   static constexpr int kCols = kColumns / kColLanes;
   static constexpr int kKeys = kRowLanes * Tiles::kRows;

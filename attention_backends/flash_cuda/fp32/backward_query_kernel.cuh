@@ -5,12 +5,12 @@
 #include "attention_backends/flash_cuda/fp32/backward_common.cuh"
 #include "attention_backends/flash_cuda/fp32/multiply.cuh"
 #include "attention_backends/flash_cuda/fp32/scores.cuh"
-#include "attention_backends/flash_cuda/fp32/tasks.cuh"
 #include "attention_backends/flash_cuda/fp32/tile.cuh"
+#include "attention_backends/flash_cuda/fp32/tile_scheduler.cuh"
 #include "attention_backends/flash_cuda/fp32/tile_sizes.h"
 
-// dQ, one block for each query tile of each head: it visits the key tiles that
-// its queries see, in a fixed order, so that equal inputs give equal bits.
+// dQ, one block for each query tile of each head: it steps over the key tiles
+// that its queries see, in a fixed order, so that equal inputs give equal bits.
 
 namespace tessera {
 namespace flash {
@@ -47,47 +47,47 @@ __global__ void __launch_bounds__(kThreads, Tiles::kBlocks)
     BackwardQueryKernel(const BackwardParams params,
                         const RowStatistics* all_statistics) {
   constexpr int kM = Tiles::kRows, kN = Tiles::kCols;
-  constexpr int kHeld = Tiles::kHeld, kVisiting = Tiles::kVisiting;
+  constexpr int kHeld = Tiles::kHeld, kStreamed = Tiles::kStreamed;
   const ForwardParams& p = params.forward;
-  const QueryTask task = FindQueryTask<kHeld, kVisiting>(p);
+  const QueryTile held = FindQueryTile<kHeld, kStreamed>(p);
   const BackwardMemory<Tiles> memory;
   const auto q = memory.Held(0), d_o = memory.Held(1);
-  const auto k = memory.Visiting(0), v = memory.Visiting(1);
-  const int d = p.d, row = FirstRow<kM>(), query = task.queries.begin + row;
+  const auto k = memory.Streamed(0), v = memory.Streamed(1);
+  const int d = p.d, row = FirstRow<kM>(), query = held.queries.begin + row;
 
   float dq[kM][Tiles::kHeadDim / kColLanes];
   Clear(dq);
   RowStatistics statistics[kM];
-  LoadStatistics(all_statistics + task.lse_row, query, p.s, statistics);
-  const TileRange<int> tiles = task.key_tiles;
+  LoadStatistics(all_statistics + held.lse_row, query, p.s, statistics);
+  const TileRange<int> tiles = held.key_tiles;
   if (tiles.end > tiles.begin) {
-    LoadTile<kHeld>(q, task.Queries<const float>(p.q, d), task.queries.begin);
-    LoadTile<kHeld>(d_o, task.Queries<const float>(params.d_o, d),
-                    task.queries.begin);
-    LoadTile<kVisiting>(v, task.Keys(p.v, d), tiles.begin * kVisiting);
+    LoadTile<kHeld>(q, held.Queries<const float>(p.q, d), held.queries.begin);
+    LoadTile<kHeld>(d_o, held.Queries<const float>(params.d_o, d),
+                    held.queries.begin);
+    LoadTile<kStreamed>(v, held.Keys(p.v, d), tiles.begin * kStreamed);
   }
-  for (int visit = tiles.begin; visit < tiles.end; ++visit) {
-    const int first_key = visit * kVisiting;
+  for (int step = tiles.begin; step < tiles.end; ++step) {
+    const int first_key = step * kStreamed;
     float scores[kM][kN], ds[kM][kN];
-    portable::WaitForCopies();
+    WaitForCopies();
     __syncthreads();  // V is there, K has been read
-    LoadTile<kVisiting>(k, task.Keys(p.k, d), first_key);
+    LoadTile<kStreamed>(k, held.Keys(p.k, d), first_key);
     MultiplyRows(d_o, row, v, d, ds);
-    portable::WaitForCopies();
+    WaitForCopies();
     __syncthreads();  // K is there, V has been read
-    if (visit + 1 < tiles.end) {
-      LoadTile<kVisiting>(v, task.Keys(p.v, d), first_key + kVisiting);
+    if (step + 1 < tiles.end) {
+      LoadTile<kStreamed>(v, held.Keys(p.v, d), first_key + kStreamed);
     }
     MultiplyRows(q, row, k, d, scores);
-    if (task.mask.NeedsMask(task.queries, {first_key, first_key + kVisiting})) {
-      Hide<false>(task.mask, query, first_key, scores);
+    if (held.mask.NeedsMask(held.queries, {first_key, first_key + kStreamed})) {
+      ApplyMask<false>(held.mask, query, first_key, scores);
     }
     ToQueryGradients(p.scale, statistics, scores, ds);
     StageRows(memory.Gradients(), row, ds);
     __syncwarp();
     MultiplyInto(memory.Gradients(), row, k, dq);
   }
-  StoreRows(task.Queries<float>(params.dq, d), query, p.scale, dq);
+  StoreRows(held.Queries<float>(params.dq, d), query, p.scale, dq);
 }
 
 }  // namespace fp32

@@ -4,8 +4,8 @@
 #include "attention_backends/flash_cuda/flash_params.h"
 #include "attention_backends/flash_cuda/fp32/multiply.cuh"
 #include "attention_backends/flash_cuda/fp32/scores.cuh"
-#include "attention_backends/flash_cuda/fp32/tasks.cuh"
 #include "attention_backends/flash_cuda/fp32/tile.cuh"
+#include "attention_backends/flash_cuda/fp32/tile_scheduler.cuh"
 #include "attention_backends/flash_cuda/fp32/tile_sizes.h"
 
 // O = softmax(scale Q K^T + M) V, one block for each query tile of each head:
@@ -26,14 +26,14 @@ struct ForwardMemory {
 
 // L of a thread's rows, of which one lane each writes it.
 template <int kM>
-__device__ __forceinline__ void StoreLogSums(const ForwardParams& params,
-                                             const QueryTask& task, int row,
-                                             const float (&log_sum)[kM]) {
+__device__ __forceinline__ void StoreLse(const ForwardParams& params,
+                                         const QueryTile& held, int row,
+                                         const float (&lse)[kM]) {
   if (LaneCol(Lane()) != 0) return;
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
-    const int query = task.queries.begin + row + m;
-    if (query < task.mask.s) params.lse[task.lse_row + query] = log_sum[m];
+    const int query = held.queries.begin + row + m;
+    if (query < held.mask.s) params.lse[held.lse_row + query] = lse[m];
   }
 }
 
@@ -41,43 +41,43 @@ template <typename Tiles>
 __global__ void __launch_bounds__(kThreads, Tiles::kBlocks)
     ForwardKernel(const ForwardParams params) {
   constexpr int kM = Tiles::kRows, kKeys = Tiles::kKeys;
-  const QueryTask task = FindQueryTask<Tiles::kQueries, kKeys>(params);
+  const QueryTile held = FindQueryTile<Tiles::kQueries, kKeys>(params);
   const ForwardMemory<Tiles> memory;
   const int d = params.d, row = FirstRow<kM>();
   const auto load = [&](const Tile<Tiles::kHeadDim>& to, const HeadView& of,
                         int tile) {
-    LoadTile<kKeys>(to, task.Keys(of, d), tile * kKeys);
+    LoadTile<kKeys>(to, held.Keys(of, d), tile * kKeys);
   };
 
   float o[kM][Tiles::kHeadDim / kColLanes];
   Clear(o);
   OnlineSoftmax<kM> softmax(params.scale);
-  if (task.key_tiles.end > task.key_tiles.begin) {
-    LoadTile<Tiles::kQueries>(memory.q, task.Queries<const float>(params.q, d),
-                              task.queries.begin);
-    load(memory.k, params.k, task.key_tiles.end - 1);
+  if (held.key_tiles.end > held.key_tiles.begin) {
+    LoadTile<Tiles::kQueries>(memory.q, held.Queries<const float>(params.q, d),
+                              held.queries.begin);
+    load(memory.k, params.k, held.key_tiles.end - 1);
   }
-  for (int tile = task.key_tiles.end - 1; tile >= task.key_tiles.begin;
+  for (int tile = held.key_tiles.end - 1; tile >= held.key_tiles.begin;
        --tile) {
-    portable::WaitForCopies();
+    WaitForCopies();
     __syncthreads();  // K is there, V and P have been read
     load(memory.v, params.v, tile);
     float s[kM][Tiles::kCols];
     MultiplyRows(memory.q, row, memory.k, d, s);
-    if (task.mask.NeedsMask(task.queries, {tile * kKeys, (tile + 1) * kKeys})) {
-      Hide<false>(task.mask, task.queries.begin + row, tile * kKeys, s);
+    if (held.mask.NeedsMask(held.queries, {tile * kKeys, (tile + 1) * kKeys})) {
+      ApplyMask<false>(held.mask, held.queries.begin + row, tile * kKeys, s);
     }
     softmax.Update(s, o);
     StageRows(memory.p, row, s);
-    portable::WaitForCopies();
+    WaitForCopies();
     __syncthreads();  // V and P are there, K has been read
-    if (tile > task.key_tiles.begin) load(memory.k, params.k, tile - 1);
+    if (tile > held.key_tiles.begin) load(memory.k, params.k, tile - 1);
     MultiplyInto(memory.p, row, memory.v, o);
   }
-  float log_sum[kM];
-  softmax.Finish(o, log_sum);
-  StoreRows(task.Queries<float>(params.o, d), task.queries.begin + row, 1, o);
-  StoreLogSums(params, task, row, log_sum);
+  float lse[kM];
+  softmax.Finish(o, lse);
+  StoreRows(held.Queries<float>(params.o, d), held.queries.begin + row, 1, o);
+  StoreLse(params, held, row, lse);
 }
 
 }  // namespace fp32

@@ -3,9 +3,9 @@
 
 #include <cmath>
 
+#include "attention_backends/flash_cuda/constants.h"
 #include "attention_backends/flash_cuda/fp32/tile.cuh"
 #include "attention_backends/flash_cuda/instructions.cuh"
-#include "attention_backends/flash_cuda/portable/scores.cuh"
 #include "attention_backends/key_range.h"
 
 // What happens to scores between two products. They are q k, unscaled.
@@ -18,16 +18,14 @@ namespace fp32 {
 // with one rounding in the exponent, relative to its own size: the 2^x of
 // FlashAttention's kernels, with log2(e) folded into the scale, has one
 // relative to m, which at logits of 200 is visible in FP32.
-__device__ __forceinline__ float Exp(float x) {
-  return Exp2(x * portable::kLog2E);
-}
+__device__ __forceinline__ float Exp(float x) { return Exp2(x * kLog2E); }
 
 // -infinity where the query does not see the key. Rows are queries and columns
 // keys, or the other way round.
 template <bool kRowsAreKeys, int kM, int kN>
-__device__ __forceinline__ void Hide(const AttentionMask<int>& mask,
-                                     int first_row, int first_col,
-                                     float (&s)[kM][kN]) {
+__device__ __forceinline__ void ApplyMask(const AttentionMask<int>& mask,
+                                          int first_row, int first_col,
+                                          float (&s)[kM][kN]) {
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
@@ -54,8 +52,8 @@ class OnlineSoftmax {
       : scale_(scale) {
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
-      max_[m] = -INFINITY;
-      sum_[m] = 0;
+      row_max_[m] = -INFINITY;
+      row_sum_[m] = 0;
     }
   }
 
@@ -68,32 +66,31 @@ class OnlineSoftmax {
       float largest = s[m][0];
 #pragma unroll
       for (int n = 1; n < kN; ++n) largest = fmaxf(largest, s[m][n]);
-      const float max = fmaxf(max_[m], LargestOfRow(largest) * scale_);
+      const float max = fmaxf(row_max_[m], RowMax(largest) * scale_);
       // A row that has seen no key yet: every exponential is e^-infinity.
       const float offset = max == -INFINITY ? 0 : max;
-      const float decay = Exp(max_[m] - offset);
-      max_[m] = max;
-      sum_[m] *= decay;
+      const float rescale = Exp(row_max_[m] - offset);
+      row_max_[m] = max;
+      row_sum_[m] *= rescale;
 #pragma unroll
       for (int n = 0; n < kN; ++n) {
         s[m][n] = Exp(fmaf(s[m][n], scale_, -offset));
-        sum_[m] += s[m][n];
+        row_sum_[m] += s[m][n];
       }
 #pragma unroll
-      for (int n = 0; n < kO; ++n) o[m][n] *= decay;
+      for (int n = 0; n < kO; ++n) o[m][n] *= rescale;
     }
   }
 
   // After the last tile: divides O by l. Gives L = ln(sum_j exp(scale s_j)),
   // which every lane of the row then has. Without a key O = 0, L = -infinity.
   template <int kO>
-  __device__ __forceinline__ void Finish(float (&o)[kM][kO],
-                                         float (&log_sum)[kM]) {
+  __device__ __forceinline__ void Finish(float (&o)[kM][kO], float (&lse)[kM]) {
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
-      const float l = SumOfRow(sum_[m]);
+      const float l = RowSum(row_sum_[m]);
       const float inverse = l == 0 ? 0 : 1 / l;
-      log_sum[m] = l == 0 ? -INFINITY : max_[m] + logf(l);
+      lse[m] = l == 0 ? -INFINITY : row_max_[m] + logf(l);
 #pragma unroll
       for (int n = 0; n < kO; ++n) o[m][n] *= inverse;
     }
@@ -101,14 +98,14 @@ class OnlineSoftmax {
 
  private:
   // Over the lanes of a row, which differ in the bits of LaneCol().
-  static __device__ __forceinline__ float LargestOfRow(float x) {
+  static __device__ __forceinline__ float RowMax(float x) {
 #pragma unroll
     for (int bit = 2; bit <= 8; bit *= 2) {
       x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, bit));
     }
     return x;
   }
-  static __device__ __forceinline__ float SumOfRow(float x) {
+  static __device__ __forceinline__ float RowSum(float x) {
 #pragma unroll
     for (int bit = 2; bit <= 8; bit *= 2) {
       x += __shfl_xor_sync(0xffffffff, x, bit);
@@ -117,7 +114,7 @@ class OnlineSoftmax {
   }
 
   const float scale_;
-  float max_[kM], sum_[kM];
+  float row_max_[kM], row_sum_[kM];
 };
 
 }  // namespace fp32

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
+#include "attention_backends/flash_cuda/async_copy.cuh"
 #include "attention_backends/flash_cuda/fp32/tile_sizes.h"
+#include "attention_backends/flash_cuda/head_rows.cuh"
 #include "attention_backends/flash_cuda/instructions.cuh"
-#include "attention_backends/flash_cuda/portable/instructions.cuh"
-#include "attention_backends/flash_cuda/portable/tile.cuh"
 
 // Tiles between global memory, shared memory and registers. A thread's
 // rectangle of a result is float[kM][kN]: rows next to each other, columns as
@@ -15,11 +15,6 @@
 namespace tessera {
 namespace flash {
 namespace fp32 {
-
-using portable::HeadRows;
-using portable::Lane;
-using portable::RowsOf;
-using portable::Warp;
 
 __device__ __forceinline__ float* SharedFloats() {
   return reinterpret_cast<float*>(SharedMemory());
@@ -76,11 +71,11 @@ template <int kRows, int kCols>
 __device__ __forceinline__ void LoadTile(const Tile<kCols>& tile,
                                          const HeadRows<const float>& from,
                                          int first_row) {
-  constexpr int kLanes = 8, kStep = kThreads / kLanes;
-  static_assert(kRows % kStep == 0, "each thread copies as much");
+  constexpr int kLanes = 8, kRowStep = kThreads / kLanes;
+  static_assert(kRows % kRowStep == 0, "each thread copies as much");
   const int first = threadIdx.x / kLanes, first_chunk = threadIdx.x % kLanes;
 #pragma unroll
-  for (int i = 0; i < kRows; i += kStep) {
+  for (int i = 0; i < kRows; i += kRowStep) {
     const int row = first_row + first + i;
     const bool exists = row < from.rows;
     const float* const source =
@@ -89,8 +84,8 @@ __device__ __forceinline__ void LoadTile(const Tile<kCols>& tile,
 #pragma unroll
     for (int chunk = 0; chunk < Tile<kCols>::kChunks; chunk += kLanes) {
       if ((first_chunk + chunk) * kChunk >= from.cols) break;
-      portable::CopyOrZero16(target + chunk * sizeof(float4),
-                             source + chunk * kChunk, exists);
+      CopyOrZero16(target + chunk * sizeof(float4), source + chunk * kChunk,
+                   exists);
     }
   }
 }

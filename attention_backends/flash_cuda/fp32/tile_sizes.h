@@ -40,7 +40,7 @@ inline constexpr int kThreads = 32 * kWarps;
 // A warp as rectangles: 4 below each other, 8 side by side.
 inline constexpr int kRowLanes = 4, kColLanes = 8;
 
-// One block holds a tile of queries and visits tiles of keys. A warp owns 4
+// One block holds a tile of queries and steps over tiles of keys. A warp owns 4
 // kRows queries, and computes all of their scores and outputs. Large tiles:
 //
 //   head dim             32     64     96    128    192    256
@@ -66,12 +66,12 @@ struct ForwardTiles {
   static constexpr int kSharedBytes = (kQSize + 2 * kKSize + kPSize) * 4;
 };
 
-// One block holds a tile of keys (K and V, for dK and dV) and visits tiles of
-// queries (Q and dO), or holds queries (for dQ) and visits keys: the same sizes
-// serve both. A warp owns 4 kRows held rows. Large tiles:
+// One block holds a tile of keys (K and V, for dK and dV) and steps over tiles
+// of queries (Q and dO), or holds queries (for dQ) and steps over keys: the
+// same sizes serve both. A warp owns 4 kRows held rows. Large tiles:
 //
 //   head dim             32     64     96    128    192    256
-//   held x visiting  128x32 128x32  64x32  64x32  64x32  32x32
+//   held x streamed  128x32 128x32  64x32  64x32  64x32  32x32
 //   rows x cols         8x4    8x4    4x4    4x4    4x4    2x4
 //   registers: P, dS     64     64     32     32     32     16
 //              dK, dV    64    128     96    128    192    128
@@ -82,17 +82,17 @@ struct BackwardTiles {
   static constexpr int kHeadDim = kColumns, kRows = kRectangleRows;
   static constexpr int kCols = 4;
   static constexpr int kHeld = kWarps * kRowLanes * kRows;
-  static constexpr int kVisiting = kColLanes * kCols;
+  static constexpr int kStreamed = kColLanes * kCols;
   static constexpr int kBlocks = kHeadDim <= 128 ? 2 : 1;
 
-  // In floats: two held tiles, two visiting ones, P or dS, and two statistics
-  // of each visiting query.
+  // In floats: two held tiles, two streamed ones, P or dS, and two statistics
+  // of each streamed query.
   static constexpr int kHeldSize = kHeld * kHeadDim;
-  static constexpr int kVisitingSize = kVisiting * kHeadDim;
-  static constexpr int kScoresSize = kHeld * kVisiting;
-  static constexpr int kStatisticsSize = 2 * kVisiting;
+  static constexpr int kStreamedSize = kStreamed * kHeadDim;
+  static constexpr int kScoresSize = kHeld * kStreamed;
+  static constexpr int kStatisticsSize = 2 * kStreamed;
   static constexpr int kSharedBytes =
-      (2 * kHeldSize + 2 * kVisitingSize + kScoresSize + kStatisticsSize) * 4;
+      (2 * kHeldSize + 2 * kStreamedSize + kScoresSize + kStatisticsSize) * 4;
 };
 
 // As many rows as registers allow; and half of the 8 for problems that would

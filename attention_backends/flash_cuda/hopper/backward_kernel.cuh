@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "attention_backends/flash_cuda/hopper/backward_producer.cuh"
-#include "attention_backends/flash_cuda/hopper/backward_work.cuh"
+#include "attention_backends/flash_cuda/hopper/backward_tile.cuh"
 #include "attention_backends/flash_cuda/hopper/fragments.cuh"
 #include "attention_backends/flash_cuda/hopper/panels.cuh"
 #include "attention_backends/flash_cuda/hopper/ptx.cuh"
@@ -48,7 +48,7 @@ class BackwardConsumer {
                               int warpgroup)
       : maps_(maps), args_(args), shared_(shared), warpgroup_(warpgroup) {}
 
-  __device__ __forceinline__ void Run(const BackwardWork<Traits>& work) {
+  __device__ __forceinline__ void Run(const BackwardTile<Traits>& held) {
     Sums dk, dv;
 #pragma unroll
     for (int i = 0; i < Traits::kSums; ++i) dk[i] = dv[i] = 0;
@@ -61,18 +61,18 @@ class BackwardConsumer {
       }
     }
     for (int member = 0; member < args_.group; ++member) {
-      const int scratch = FirstScratchTile(args_, work, member);
+      const int scratch = FirstScratchTile(args_, held, member);
       int step = 0;
-      for (; step < work.masked_steps; ++step) {
-        Step<true>(work, scratch, work.first_tile + step, dk, dv);
+      for (; step < held.masked_steps; ++step) {
+        Step<true>(held, scratch, held.first_tile + step, dk, dv);
       }
-      for (; step < work.steps; ++step) {
-        Step<false>(work, scratch, work.first_tile + step, dk, dv);
+      for (; step < held.steps; ++step) {
+        Step<false>(held, scratch, held.first_tile + step, dk, dv);
       }
     }
     BarrierSync(kPairBarrier, 256);  // K has been read for the last time
-    Store(work, maps_.dv, dv, 1.f, shared_.v);
-    Store(work, maps_.dk, dk, args_.scale, shared_.k);
+    Store(held, maps_.dv, dv, 1.f, shared_.v);
+    Store(held, maps_.dk, dk, args_.scale, shared_.k);
   }
 
  private:
@@ -80,7 +80,7 @@ class BackwardConsumer {
   static constexpr int kStoreBarrier = 2;  // and one more per warpgroup
 
   template <bool kMasked>
-  __device__ __forceinline__ void Step(const BackwardWork<Traits>& work,
+  __device__ __forceinline__ void Step(const BackwardTile<Traits>& held,
                                        int scratch, int tile, Sums& dk,
                                        Sums& dv) {
     const int stage = ring_.stage;
@@ -98,7 +98,7 @@ class BackwardConsumer {
       WgmmaWait<1>();
       PinRegisters(s);
       Exponentiate(shared_.lse2[stage], s);
-      if constexpr (kMasked) Mask(work, tile, s);
+      if constexpr (kMasked) ApplyMask(held, tile, s);
       ToOperand<Element>(s, p);
       IssueProduct(p, shared_.d_o[stage], dv);
       WgmmaWait<1>();
@@ -253,12 +253,12 @@ class BackwardConsumer {
   }
 
   // P = 0 for keys that do not exist, or come after the query.
-  __device__ __forceinline__ void Mask(const BackwardWork<Traits>& work,
-                                       int tile, Scores& p) const {
+  __device__ __forceinline__ void ApplyMask(const BackwardTile<Traits>& held,
+                                            int tile, Scores& p) const {
     const int first_query = tile * Traits::kQueries + FragmentColumn();
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int key = work.first_key + 64 * warpgroup_ + Row() + 8 * r;
+      const int key = held.first_key + 64 * warpgroup_ + Row() + 8 * r;
       int begin = Traits::kCausal ? key - (args_.t - args_.s) - first_query : 0;
       if (key >= args_.t) begin = Traits::kQueries;
 #pragma unroll
@@ -285,7 +285,7 @@ class BackwardConsumer {
     }
   }
 
-  __device__ __forceinline__ void Store(const BackwardWork<Traits>& work,
+  __device__ __forceinline__ void Store(const BackwardTile<Traits>& held,
                                         const CUtensorMap& map, Sums& sums,
                                         float factor, uint8_t* through) const {
 #pragma unroll
@@ -304,7 +304,7 @@ class BackwardConsumer {
     if (threadIdx.x % 128 != 0) return;
     TmaStoreRows<KTile>(
         map, through, 64 * warpgroup_,
-        {0, work.first_key + 64 * warpgroup_, work.kv_head, work.batch});
+        {0, held.first_key + 64 * warpgroup_, held.kv_head, held.batch});
     TmaWaitRead();
   }
 
@@ -323,7 +323,7 @@ __device__ void Init(const BackwardArgs& args, BackwardShared<Traits>& shared) {
   if (threadIdx.x == 0) {
     // A block waits for those that took their work before it, so that
     // whichever run at all come to an end.
-    shared.work = Traits::kDeterministic ? atomicAdd(args.scratch.taken, 1)
+    shared.tile = Traits::kDeterministic ? atomicAdd(args.scratch.taken, 1)
                                          : static_cast<int>(blockIdx.x);
     shared.kv_full.Init(1);
     shared.dq_turn.Init(1);
@@ -345,14 +345,14 @@ __device__ void Init(const BackwardArgs& args, BackwardShared<Traits>& shared) {
 // "Memory consistency model", causality order).
 template <typename Traits>
 __device__ void KeepDqTurns(const BackwardArgs& args,
-                            const BackwardWork<Traits>& work,
+                            const BackwardTile<Traits>& held,
                             BackwardShared<Traits>& shared) {
   uint32_t parity = 0;
   for (int member = 0; member < args.group; ++member) {
-    int* turn = args.scratch.turns + FirstScratchTile(args, work, member) +
-                work.first_tile;
-    for (int tile = work.first_tile; tile < work.tiles; ++tile, ++turn) {
-      const int mine = work.TurnAt(args, tile);
+    int* turn = args.scratch.turns + FirstScratchTile(args, held, member) +
+                held.first_tile;
+    for (int tile = held.first_tile; tile < held.tiles; ++tile, ++turn) {
+      const int mine = held.TurnAt(args, tile);
       while (LoadAcquire(turn) != mine) {
       }
       shared.dq_turn.Arrive();
@@ -369,18 +369,18 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
                    const __grid_constant__ BackwardArgs args) {
   auto& shared = *reinterpret_cast<BackwardShared<Traits>*>(SharedMemory());
   Init(args, shared);
-  const auto work = BackwardWork<Traits>::At(args, shared.work);
+  const auto held = BackwardTile<Traits>::At(args, shared.tile);
   const int warpgroup = threadIdx.x / 128;
   if (warpgroup == 0) {
     ShrinkRegisters<Traits::kProducerRegisters>();
     if (threadIdx.x == 0) {
-      BackwardProducer<Traits>(maps, args, shared).Run(work);
+      BackwardProducer<Traits>(maps, args, shared).Run(held);
     } else if (Traits::kDeterministic && threadIdx.x == 32) {
-      KeepDqTurns(args, work, shared);
+      KeepDqTurns(args, held, shared);
     }
   } else {
     GrowRegisters<Traits::kConsumerRegisters>();
-    BackwardConsumer<Traits>(maps, args, shared, warpgroup - 1).Run(work);
+    BackwardConsumer<Traits>(maps, args, shared, warpgroup - 1).Run(held);
   }
 }
 

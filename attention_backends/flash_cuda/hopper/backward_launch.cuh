@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "attention_backends/flash_cuda/constants.h"
 #include "attention_backends/flash_cuda/flash_params.h"
 #include "attention_backends/flash_cuda/hopper/backward_kernel.cuh"
-#include "attention_backends/flash_cuda/hopper/backward_rows.cuh"
+#include "attention_backends/flash_cuda/hopper/backward_pre_post.cuh"
 #include "attention_backends/flash_cuda/hopper/tensor_map.h"
 #include "attention_backends/flash_cuda/hopper/tiles.h"
 #include "attention_backends/flash_cuda/launch_kernel.cuh"
@@ -49,27 +50,26 @@ cudaError_t MakeBackwardMaps(const BackwardParams& params, BackwardMaps* maps) {
 // blocks wait for each other, more heads: so that consecutive blocks of one are
 // further apart.
 template <typename Traits>
-TileOrder MakeBackwardOrder(const ForwardParams& p) {
+TileScheduler MakeBackwardScheduler(const ForwardParams& p) {
   constexpr int64_t kSectionBytes = int64_t{Traits::kDeterministic ? 16 : 8}
                                     << 20;
   const int64_t bytes_per_head = p.h / p.g * p.s * p.d * (2 + 2 + 4);
-  TileOrder order;
-  order.blocks = static_cast<int>((p.t + Traits::kKeys - 1) / Traits::kKeys);
-  order.heads = static_cast<int>(p.b * p.g);
-  order.section = static_cast<int>(
-      std::clamp<int64_t>(kSectionBytes / bytes_per_head, 1, order.heads));
-  return order;
+  TileScheduler scheduler;
+  scheduler.tiles = static_cast<int>((p.t + Traits::kKeys - 1) / Traits::kKeys);
+  scheduler.heads = static_cast<int>(p.b * p.g);
+  scheduler.section = static_cast<int>(
+      std::clamp<int64_t>(kSectionBytes / bytes_per_head, 1, scheduler.heads));
+  return scheduler;
 }
 
 template <typename Traits>
 cudaError_t RunMain(const BackwardParams& params,
                     const BackwardScratch& scratch, cudaStream_t stream) {
-  constexpr float kLog2E = 1.44269504088896f;
   const ForwardParams& p = params.forward;
   BackwardMaps maps;
   cudaError_t error = MakeBackwardMaps<Traits>(params, &maps);
   if (error != cudaSuccess) return error;
-  const BackwardArgs args = {.order = MakeBackwardOrder<Traits>(p),
+  const BackwardArgs args = {.scheduler = MakeBackwardScheduler<Traits>(p),
                              .s = static_cast<int>(p.s),
                              .t = static_cast<int>(p.t),
                              .kv_heads = static_cast<int>(p.g),
@@ -80,7 +80,7 @@ cudaError_t RunMain(const BackwardParams& params,
   constexpr int kSharedBytes = sizeof(BackwardShared<Traits>);
   static_assert(kSharedBytes <= 227 * 1024);
   return LaunchKernel(BackwardKernel<Traits>,
-                      {.blocks = args.order.count(),
+                      {.blocks = args.scheduler.count(),
                        .threads = Traits::kThreads,
                        .shared_bytes = kSharedBytes},
                       stream, maps, args);
@@ -106,16 +106,17 @@ cudaError_t RunBackward(const BackwardParams& params, cudaStream_t stream) {
                         .d = static_cast<int>(p.d),
                         .scale = p.scale,
                         .scratch = scratch};
-  cudaError_t error = LaunchKernel(RowSumsKernel<Element, typename Traits::Dq>,
-                                   {.blocks = sizes.rows / kRowsPerBlock,
-                                    .threads = kRowThreads,
-                                    .shared_bytes = 0},
-                                   stream, rows);
+  cudaError_t error =
+      LaunchKernel(BackwardPreprocessKernel<Element, typename Traits::Dq>,
+                   {.blocks = sizes.rows / kRowsPerBlock,
+                    .threads = kRowThreads,
+                    .shared_bytes = 0},
+                   stream, rows);
   if (error != cudaSuccess) return error;
   error = RunMain<Traits>(params, scratch, stream);
   if (error != cudaSuccess) return error;
   return LaunchKernel(
-      ConvertDqKernel<Element, typename Traits::Dq>,
+      BackwardPostprocessKernel<Element, typename Traits::Dq>,
       {.blocks = sizes.tiles, .threads = kRowThreads, .shared_bytes = 0},
       stream, rows);
 }

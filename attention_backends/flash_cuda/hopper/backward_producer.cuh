@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "attention_backends/flash_cuda/hopper/backward_work.cuh"
+#include "attention_backends/flash_cuda/hopper/backward_tile.cuh"
 #include "attention_backends/flash_cuda/hopper/panels.cuh"
 #include "attention_backends/flash_cuda/hopper/ptx.cuh"
 #include "attention_backends/flash_cuda/hopper/ring.cuh"
@@ -26,11 +26,11 @@ class BackwardProducer {
                               const BackwardArgs& args, Shared& shared)
       : maps_(maps), args_(args), shared_(shared) {}
 
-  __device__ void Run(const BackwardWork<Traits>& work) {
-    LoadKeys(work);
+  __device__ void Run(const BackwardTile<Traits>& held) {
+    LoadKeys(held);
     for (int member = 0; member < args_.group; ++member) {
-      for (int step = 0; step < work.steps; ++step) {
-        LoadTile(work, member, work.first_tile + step);
+      for (int step = 0; step < held.steps; ++step) {
+        LoadTile(held, member, held.first_tile + step);
       }
     }
   }
@@ -39,12 +39,12 @@ class BackwardProducer {
   static constexpr int kRowBytes =
       Traits::kQueries * static_cast<int>(sizeof(float));
 
-  __device__ void LoadKeys(const BackwardWork<Traits>& work) {
+  __device__ void LoadKeys(const BackwardTile<Traits>& held) {
     shared_.kv_full.ArriveExpecting(2 * KTile::kBytes);
 #pragma unroll
     for (int panel = 0; panel < KTile::kCount; ++panel) {
-      const TileCoordinate at = {panel * KTile::kWidth, work.first_key,
-                                 work.kv_head, work.batch};
+      const TileCoordinate at = {panel * KTile::kWidth, held.first_key,
+                                 held.kv_head, held.batch};
       TmaLoad(maps_.k, at, &shared_.kv_full,
               shared_.k + panel * KTile::kPanelBytes);
       TmaLoad(maps_.v, at, &shared_.kv_full,
@@ -52,20 +52,20 @@ class BackwardProducer {
     }
   }
 
-  __device__ void LoadTile(const BackwardWork<Traits>& work, int member,
+  __device__ void LoadTile(const BackwardTile<Traits>& held, int member,
                            int tile) {
-    const int head = work.kv_head * args_.group + member;
-    const int64_t row = int64_t{FirstScratchTile(args_, work, member) + tile} *
+    const int head = held.kv_head * args_.group + member;
+    const int64_t row = int64_t{FirstScratchTile(args_, held, member) + tile} *
                         Traits::kQueries;
     const int stage = ring_.stage;
     shared_.q_empty[stage].Wait(ring_.parity ^ 1);
     shared_.q_full[stage].ArriveExpecting(QTile::kBytes + kRowBytes);
-    Load(maps_.q, work, head, tile, &shared_.q_full[stage], shared_.q[stage]);
+    Load(maps_.q, held, head, tile, &shared_.q_full[stage], shared_.q[stage]);
     BulkLoad(args_.scratch.lse2 + row, kRowBytes, &shared_.q_full[stage],
              shared_.lse2[stage]);
     shared_.d_o_empty[stage].Wait(ring_.parity ^ 1);
     shared_.d_o_full[stage].ArriveExpecting(QTile::kBytes + kRowBytes);
-    Load(maps_.d_o, work, head, tile, &shared_.d_o_full[stage],
+    Load(maps_.d_o, held, head, tile, &shared_.d_o_full[stage],
          shared_.d_o[stage]);
     BulkLoad(args_.scratch.delta + row, kRowBytes, &shared_.d_o_full[stage],
              shared_.delta[stage]);
@@ -73,13 +73,13 @@ class BackwardProducer {
   }
 
   __device__ static void Load(const CUtensorMap& map,
-                              const BackwardWork<Traits>& work, int head,
+                              const BackwardTile<Traits>& held, int head,
                               int tile, Mbarrier* full, uint8_t* to) {
 #pragma unroll
     for (int panel = 0; panel < QTile::kCount; ++panel) {
       TmaLoad(
           map,
-          {panel * QTile::kWidth, tile * Traits::kQueries, head, work.batch},
+          {panel * QTile::kWidth, tile * Traits::kQueries, head, held.batch},
           full, to + panel * QTile::kPanelBytes);
     }
   }

@@ -10,7 +10,8 @@ namespace {
 
 template <FloatType kType, int kHeadDim, bool kCausal, bool kShort>
 cudaError_t Run(const ForwardParams& params, cudaStream_t stream) {
-  constexpr ForwardTile kTile = ForwardTileOf(kHeadDim, kCausal, kShort);
+  constexpr ForwardTileSize kTile =
+      ForwardTileSizeOf(kHeadDim, kCausal, kShort);
   return RunForward<ForwardTraits<Element<kType>, kHeadDim, kTile.warpgroups,
                                   kTile.keys, kCausal>>(params, stream);
 }

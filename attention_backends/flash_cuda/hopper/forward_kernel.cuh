@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "attention_backends/flash_cuda/hopper/forward_producer.cuh"
-#include "attention_backends/flash_cuda/hopper/forward_work.cuh"
+#include "attention_backends/flash_cuda/hopper/forward_tile.cuh"
 #include "attention_backends/flash_cuda/hopper/fragments.cuh"
 #include "attention_backends/flash_cuda/hopper/online_softmax.cuh"
 #include "attention_backends/flash_cuda/hopper/panels.cuh"
@@ -49,8 +49,8 @@ class ForwardConsumer {
   }
 
   __device__ __forceinline__ void Run() {
-    for (int i = NextTile(); i < args_.order.count(); i = NextTile()) {
-      Compute(ForwardWork<Traits>::At(args_, i));
+    for (int i = NextTile(); i < args_.scheduler.count(); i = NextTile()) {
+      Compute(ForwardTile<Traits>::At(args_, i));
     }
     // Shared memory ends with the block.
     if (threadIdx.x % 128 == 0) TmaWaitRead();
@@ -65,19 +65,19 @@ class ForwardConsumer {
     return i;
   }
 
-  __device__ __forceinline__ void Compute(const ForwardWork<Traits>& work) {
+  __device__ __forceinline__ void Compute(const ForwardTile<Traits>& held) {
     Sums o;
     OnlineSoftmax softmax(args_.scale_log2);
     shared_.q_full.Wait(q_parity_);
     q_parity_ ^= 1;
-    if (work.key_tiles == 0) {
+    if (held.key_tiles == 0) {
       ReleaseQ();
 #pragma unroll
       for (float& sum : o) sum = 0;
     } else {
-      Attend(work, softmax, o);
+      Attend(held, softmax, o);
     }
-    Store(work, softmax, o);
+    Store(held, softmax, o);
   }
 
   static constexpr int kTurnBarrier = 1;  // and one more per warpgroup
@@ -90,7 +90,7 @@ class ForwardConsumer {
     BarrierArrive(kTurnBarrier + (warpgroup_ + 1) % Traits::kConsumers, 256);
   }
 
-  __device__ __forceinline__ void Attend(const ForwardWork<Traits>& work,
+  __device__ __forceinline__ void Attend(const ForwardTile<Traits>& held,
                                          OnlineSoftmax& softmax, Sums& o) {
     Weights p;
     float rescale[2];
@@ -102,22 +102,22 @@ class ForwardConsumer {
       WgmmaWait<0>();
       PinRegisters(s);
       Release(shared_.k_empty, &k_);
-      if (work.key_tiles == 1) ReleaseQ();
-      Mask(work, work.key_tiles - 1, s);
+      if (held.key_tiles == 1) ReleaseQ();
+      ApplyMask(held, held.key_tiles - 1, s);
       softmax.Update(s, rescale);
       ToOperand<Element>(s, p);
     }
     int add = 0;  // P V of the first tile overwrites O
-    int tile = work.key_tiles - 2;
-    for (; tile >= work.unmasked_tiles; --tile) {
-      Step<true>(work, tile, softmax, p, o, add);
+    int tile = held.key_tiles - 2;
+    for (; tile >= held.unmasked_tiles; --tile) {
+      Step<true>(held, tile, softmax, p, o, add);
       add = 1;
     }
     for (; tile >= 0; --tile) {
-      Step<false>(work, tile, softmax, p, o, add);
+      Step<false>(held, tile, softmax, p, o, add);
       add = 1;
     }
-    IssueValues(p, o, add);
+    IssuePV(p, o, add);
     WgmmaWait<0>();
     PinRegisters(o);
     Release(shared_.v_empty, &v_);
@@ -125,20 +125,20 @@ class ForwardConsumer {
 
   // Adds the previous tile's P V to O while this tile's S and P are made.
   template <bool kMasked>
-  __device__ __forceinline__ void Step(const ForwardWork<Traits>& work,
+  __device__ __forceinline__ void Step(const ForwardTile<Traits>& held,
                                        int tile, OnlineSoftmax& softmax,
                                        Weights& p, Sums& o, int add) {
     Scores s;
     float rescale[2];
     TakeTurn();
     IssueScores(s);
-    IssueValues(p, o, add);
+    IssuePV(p, o, add);
     PassTurn();
     WgmmaWait<1>();
     PinRegisters(s);
     Release(shared_.k_empty, &k_);
     if (tile == 0) ReleaseQ();
-    if constexpr (kMasked) Mask(work, tile, s);
+    if constexpr (kMasked) ApplyMask(held, tile, s);
     softmax.Update(s, rescale);
     WgmmaWait<0>();
     PinRegisters(o);
@@ -165,8 +165,7 @@ class ForwardConsumer {
   }
 
   // O (+)= P V of the next V tile.
-  __device__ __forceinline__ void IssueValues(const Weights& p, Sums& o,
-                                              int add) {
+  __device__ __forceinline__ void IssuePV(const Weights& p, Sums& o, int add) {
     shared_.v_full[v_.stage].Wait(v_.parity);
     const uint32_t v = SharedAddress(shared_.v[v_.stage]);
     PinRegisters(o);
@@ -195,10 +194,10 @@ class ForwardConsumer {
     return 64 * warpgroup_ + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
   }
 
-  __device__ __forceinline__ void Mask(const ForwardWork<Traits>& work,
-                                       int tile, Scores& s) const {
+  __device__ __forceinline__ void ApplyMask(const ForwardTile<Traits>& held,
+                                            int tile, Scores& s) const {
     const int first = tile * Traits::kKeys + FragmentColumn();
-    const int row = work.first_row + Row();
+    const int row = held.first_row + Row();
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       int end = args_.t - first;  // keys from here on do not exist
@@ -216,11 +215,11 @@ class ForwardConsumer {
   }
 
   // O goes through shared memory to the copy engine.
-  __device__ __forceinline__ void Store(const ForwardWork<Traits>& work,
+  __device__ __forceinline__ void Store(const ForwardTile<Traits>& held,
                                         OnlineSoftmax& softmax, Sums& o) {
     float factors[2], lse[2];
     softmax.Finish(factors, lse);
-    StoreLse(work, lse);
+    StoreLse(held, lse);
     // The copy engine may still read the previous O.
     if (threadIdx.x % 128 == 0) TmaWaitRead();
     BarrierSync(kStoreBarrier + warpgroup_, 128);
@@ -240,18 +239,18 @@ class ForwardConsumer {
     if (threadIdx.x % 128 != 0) return;
     TmaStoreRows<QTile>(
         maps_.o, shared_.o, 64 * warpgroup_,
-        {0, work.first_row + 64 * warpgroup_, work.head, work.batch});
+        {0, held.first_row + 64 * warpgroup_, held.head, held.batch});
   }
 
-  __device__ __forceinline__ void StoreLse(const ForwardWork<Traits>& work,
+  __device__ __forceinline__ void StoreLse(const ForwardTile<Traits>& held,
                                            const float (&lse)[2]) const {
     if (FragmentColumn() != 0) return;
     float* const rows =
         args_.lse +
-        (static_cast<int64_t>(work.batch) * args_.heads + work.head) * args_.s;
+        (static_cast<int64_t>(held.batch) * args_.heads + held.head) * args_.s;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int row = work.first_row + Row() + 8 * r;
+      const int row = held.first_row + Row() + 8 * r;
       if (row < args_.s) rows[row] = lse[r];
     }
   }

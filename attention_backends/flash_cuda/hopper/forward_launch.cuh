@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "attention_backends/flash_cuda/constants.h"
 #include "attention_backends/flash_cuda/flash_params.h"
 #include "attention_backends/flash_cuda/hopper/forward_kernel.cuh"
 #include "attention_backends/flash_cuda/hopper/tensor_map.h"
@@ -18,16 +19,16 @@ namespace hopper {
 // as many heads as fill this much of the 50 MB of L2.
 inline constexpr int64_t kCausalSectionBytes = int64_t{32} << 20;
 
-inline TileOrder MakeOrder(const ForwardParams& p, int block_rows) {
+inline TileScheduler MakeScheduler(const ForwardParams& p, int tile_rows) {
   const int64_t bytes_per_head = 2 * p.t * p.d * 2;
   const int64_t kv_heads =
       p.causal ? std::max<int64_t>(1, kCausalSectionBytes / bytes_per_head) : 1;
-  TileOrder order;
-  order.blocks = static_cast<int>((p.s + block_rows - 1) / block_rows);
-  order.heads = static_cast<int>(p.h * p.b);
-  order.section =
-      static_cast<int>(std::min<int64_t>(order.heads, kv_heads * (p.h / p.g)));
-  return order;
+  TileScheduler scheduler;
+  scheduler.tiles = static_cast<int>((p.s + tile_rows - 1) / tile_rows);
+  scheduler.heads = static_cast<int>(p.h * p.b);
+  scheduler.section = static_cast<int>(
+      std::min<int64_t>(scheduler.heads, kv_heads * (p.h / p.g)));
+  return scheduler;
 }
 
 template <typename Traits>
@@ -57,11 +58,10 @@ cudaError_t MakeForwardMaps(const ForwardParams& p, ForwardMaps* maps) {
 
 template <typename Traits>
 cudaError_t RunForward(const ForwardParams& p, cudaStream_t stream) {
-  constexpr float kLog2E = 1.44269504088896f;
   ForwardMaps maps;
   cudaError_t error = MakeForwardMaps<Traits>(p, &maps);
   if (error != cudaSuccess) return error;
-  const ForwardArgs args = {.order = MakeOrder(p, Traits::kQueries),
+  const ForwardArgs args = {.scheduler = MakeScheduler(p, Traits::kQueries),
                             .s = static_cast<int>(p.s),
                             .t = static_cast<int>(p.t),
                             .heads = static_cast<int>(p.h),
@@ -79,11 +79,12 @@ cudaError_t RunForward(const ForwardParams& p, cudaStream_t stream) {
   if (error != cudaSuccess) return error;
   constexpr int kSharedBytes = sizeof(ForwardShared<Traits>);
   static_assert(kSharedBytes <= 227 * 1024);
-  return LaunchKernel(ForwardKernel<Traits>,
-                      {.blocks = std::min(multiprocessors, args.order.count()),
-                       .threads = Traits::kThreads,
-                       .shared_bytes = kSharedBytes},
-                      stream, maps, args);
+  return LaunchKernel(
+      ForwardKernel<Traits>,
+      {.blocks = std::min(multiprocessors, args.scheduler.count()),
+       .threads = Traits::kThreads,
+       .shared_bytes = kSharedBytes},
+      stream, maps, args);
 }
 
 }  // namespace hopper

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "attention_backends/flash_cuda/hopper/forward_work.cuh"
+#include "attention_backends/flash_cuda/hopper/forward_tile.cuh"
 #include "attention_backends/flash_cuda/hopper/panels.cuh"
 #include "attention_backends/flash_cuda/hopper/ptx.cuh"
 #include "attention_backends/flash_cuda/hopper/ring.cuh"
@@ -30,9 +30,9 @@ class ForwardProducer {
   // still before the consumers ask for it.
   __device__ void Run(const ForwardArgs& args) {
     int i = blockIdx.x;
-    while (i < args.order.count()) {
+    while (i < args.scheduler.count()) {
       Announce(i);
-      Feed(ForwardWork<Traits>::At(args, i));
+      Feed(ForwardTile<Traits>::At(args, i));
       i = gridDim.x + atomicAdd(args.next_tile, 1);
     }
     Announce(i);
@@ -46,34 +46,34 @@ class ForwardProducer {
     shared_.tile_full.Arrive();
   }
 
-  __device__ void Feed(const ForwardWork<Traits>& work) {
-    LoadQ(work);
-    if (work.key_tiles == 0) return;
-    Load(maps_.k, work, work.key_tiles - 1, &k_, shared_.k, shared_.k_full,
+  __device__ void Feed(const ForwardTile<Traits>& held) {
+    LoadQ(held);
+    if (held.key_tiles == 0) return;
+    Load(maps_.k, held, held.key_tiles - 1, &k_, shared_.k, shared_.k_full,
          shared_.k_empty);
-    for (int tile = work.key_tiles - 1; tile >= 0; --tile) {
+    for (int tile = held.key_tiles - 1; tile >= 0; --tile) {
       if (tile > 0) {
-        Load(maps_.k, work, tile - 1, &k_, shared_.k, shared_.k_full,
+        Load(maps_.k, held, tile - 1, &k_, shared_.k, shared_.k_full,
              shared_.k_empty);
       }
-      Load(maps_.v, work, tile, &v_, shared_.v, shared_.v_full,
+      Load(maps_.v, held, tile, &v_, shared_.v, shared_.v_full,
            shared_.v_empty);
     }
   }
 
-  __device__ void LoadQ(const ForwardWork<Traits>& work) {
+  __device__ void LoadQ(const ForwardTile<Traits>& held) {
     shared_.q_empty.Wait(q_parity_ ^ 1);
     q_parity_ ^= 1;
     shared_.q_full.ArriveExpecting(QTile::kBytes);
 #pragma unroll
     for (int panel = 0; panel < QTile::kCount; ++panel) {
       TmaLoad(maps_.q,
-              {panel * QTile::kWidth, work.first_row, work.head, work.batch},
+              {panel * QTile::kWidth, held.first_row, held.head, held.batch},
               &shared_.q_full, shared_.q + panel * QTile::kPanelBytes);
     }
   }
 
-  __device__ void Load(const CUtensorMap& map, const ForwardWork<Traits>& work,
+  __device__ void Load(const CUtensorMap& map, const ForwardTile<Traits>& held,
                        int tile, RingIndex<Traits::kStages>* ring,
                        uint8_t (*stages)[KTile::kBytes], Mbarrier* full,
                        Mbarrier* empty) {
@@ -82,8 +82,8 @@ class ForwardProducer {
 #pragma unroll
     for (int panel = 0; panel < KTile::kCount; ++panel) {
       TmaLoad(map,
-              {panel * KTile::kWidth, tile * Traits::kKeys, work.kv_head,
-               work.batch},
+              {panel * KTile::kWidth, tile * Traits::kKeys, held.kv_head,
+               held.batch},
               &full[ring->stage],
               stages[ring->stage] + panel * KTile::kPanelBytes);
     }

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "attention_backends/flash_cuda/constants.h"
 #include "attention_backends/flash_cuda/instructions.cuh"
 
 namespace tessera {
@@ -24,34 +25,33 @@ class OnlineSoftmax {
   template <int kCount>
   __device__ __forceinline__ void Update(float (&s)[kCount],
                                          float (&rescale)[2]) {
-    float maximum[2];
-    Maxima(s, maximum);
+    float row_max[2];
+    RowMax(s, row_max);
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      const float before = maximum_[row];
-      maximum_[row] = fmaxf(before, maximum[row]);
+      const float before = row_max_[row];
+      row_max_[row] = fmaxf(before, row_max[row]);
       // Of a row that has seen no key yet the maximum is -infinity; 0 in its
       // place makes exponentials of -infinity, not of NaN.
       const float base =
-          maximum_[row] == -INFINITY ? 0.f : maximum_[row] * scale_log2_;
+          row_max_[row] == -INFINITY ? 0.f : row_max_[row] * scale_log2_;
       rescale[row] = Exp2(before * scale_log2_ - base);
-      sum_[row] = sum_[row] * rescale[row] + Exponentiate(s, row, base);
+      row_sum_[row] = row_sum_[row] * rescale[row] + Exponentiate(s, row, base);
     }
   }
 
   // After the last tile: factors[row] = 1 / sum, 0 for a row without a key;
   // lse[row] = log sum exp(scale s), natural.
   __device__ __forceinline__ void Finish(float (&factors)[2], float (&lse)[2]) {
-    constexpr float kLn2 = 0.693147180559945f;
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      float sum = sum_[row];
+      float sum = row_sum_[row];
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
       // A NaN passes.
       factors[row] = sum == 0 ? 0.f : 1 / sum;
       lse[row] = sum == 0 ? -INFINITY
-                          : (maximum_[row] * scale_log2_ + log2f(sum)) * kLn2;
+                          : (row_max_[row] * scale_log2_ + log2f(sum)) * kLn2;
     }
   }
 
@@ -59,8 +59,8 @@ class OnlineSoftmax {
   // Of the quad's columns. Eight maxima at a time, not one: a warp is alone on
   // its scheduler here, and would wait for each.
   template <int kCount>
-  __device__ __forceinline__ static void Maxima(const float (&s)[kCount],
-                                                float (&maximum)[2]) {
+  __device__ __forceinline__ static void RowMax(const float (&s)[kCount],
+                                                float (&row_max)[2]) {
     float m[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) m[i] = s[i];
@@ -68,15 +68,15 @@ class OnlineSoftmax {
     for (int i = 8; i < kCount; ++i) m[i % 8] = fmaxf(m[i % 8], s[i]);
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      maximum[row] = fmaxf(fmaxf(m[2 * row], m[2 * row + 1]),
+      row_max[row] = fmaxf(fmaxf(m[2 * row], m[2 * row + 1]),
                            fmaxf(m[2 * row + 4], m[2 * row + 5]));
     }
 #pragma unroll
     for (int lanes = 1; lanes <= 2; ++lanes) {
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
-        maximum[row] =
-            fmaxf(maximum[row], __shfl_xor_sync(~0u, maximum[row], lanes));
+        row_max[row] =
+            fmaxf(row_max[row], __shfl_xor_sync(~0u, row_max[row], lanes));
       }
     }
   }
@@ -98,8 +98,8 @@ class OnlineSoftmax {
   }
 
   const float scale_log2_;
-  float maximum_[2] = {-INFINITY, -INFINITY};
-  float sum_[2] = {0, 0};  // of this thread's columns
+  float row_max_[2] = {-INFINITY, -INFINITY};
+  float row_sum_[2] = {0, 0};  // of this thread's columns
 };
 
 }  // namespace hopper

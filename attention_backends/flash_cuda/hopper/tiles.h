@@ -35,15 +35,15 @@ inline bool HasKernels(const ForwardParams& p, int compute_capability) {
 // keys spill with three. Three hide each other's exponentials better and read
 // K and V for more queries; two waste less on the diagonal and on the tails of
 // short sequences. Measured on an H200 (docs/flash_hopper.md).
-struct ForwardTile {
+struct ForwardTileSize {
   int warpgroups, keys;
 };
-constexpr ForwardTile ForwardTileOf(int head_dim, bool causal,
-                                    bool short_rows) {
-  constexpr ForwardTile kTwo = {2, 128};
+constexpr ForwardTileSize ForwardTileSizeOf(int head_dim, bool causal,
+                                            bool short_rows) {
+  constexpr ForwardTileSize kTwo = {2, 128};
   if (head_dim == 128) return kTwo;
   if (short_rows && (causal || head_dim > 64)) return kTwo;
-  return head_dim == 64 ? ForwardTile{3, 128} : ForwardTile{3, 112};
+  return head_dim == 64 ? ForwardTileSize{3, 128} : ForwardTileSize{3, 112};
 }
 inline constexpr int64_t kShortRows = 1024;  // of keys
 

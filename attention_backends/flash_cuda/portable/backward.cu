@@ -5,8 +5,8 @@
 #include "attention_backends/flash_cuda/portable/backward_common.cuh"
 #include "attention_backends/flash_cuda/portable/backward_dq_sums.cuh"
 #include "attention_backends/flash_cuda/portable/backward_key_kernel.cuh"
+#include "attention_backends/flash_cuda/portable/backward_preprocess_kernel.cuh"
 #include "attention_backends/flash_cuda/portable/backward_query_kernel.cuh"
-#include "attention_backends/flash_cuda/portable/backward_statistics_kernel.cuh"
 #include "attention_backends/flash_cuda/portable/launch.h"
 #include "attention_backends/flash_cuda/portable/workspace.h"
 
@@ -20,15 +20,15 @@ int64_t Tiles(int64_t rows, int64_t tile_rows) {
 }
 
 template <typename T, int kHeadDim>
-cudaError_t LaunchStatistics(const BackwardParams& params,
+cudaError_t LaunchPreprocess(const BackwardParams& params,
                              const BackwardScratch& scratch, int64_t sums,
                              cudaStream_t stream) {
   const ForwardParams& p = params.forward;
   return LaunchKernel(
-      BackwardStatisticsKernel<T, kHeadDim>,
+      BackwardPreprocessKernel<T, kHeadDim>,
       {.blocks = Tiles(p.b * p.h * p.s,
-                       kStatisticsThreads / kStatisticsLanes<kHeadDim>),
-       .threads = kStatisticsThreads,
+                       kPreprocessThreads / kPreprocessLanes<kHeadDim>),
+       .threads = kPreprocessThreads,
        .shared_bytes = 0},
       stream, params, scratch, sums);
 }
@@ -60,14 +60,15 @@ cudaError_t LaunchQueries(const BackwardParams& params,
 
 // dQ from the sums.
 template <typename T, int kHeadDim>
-cudaError_t LaunchDq(const BackwardParams& params,
-                     const BackwardScratch& scratch, cudaStream_t stream) {
+cudaError_t LaunchPostprocess(const BackwardParams& params,
+                              const BackwardScratch& scratch,
+                              cudaStream_t stream) {
   using Sizes = BackwardTiles<kHeadDim>;
   const ForwardParams& p = params.forward;
-  return LaunchKernel(BackwardDqKernel<T, kHeadDim>,
-                      {.blocks = Tiles(p.s, Sizes::kVisiting) * p.h * p.b,
+  return LaunchKernel(BackwardPostprocessKernel<T, kHeadDim>,
+                      {.blocks = Tiles(p.s, Sizes::kStreamed) * p.h * p.b,
                        .threads = Sizes::kThreads,
-                       .shared_bytes = Sizes::kVisitingBytes},
+                       .shared_bytes = Sizes::kStreamedBytes},
                       stream, params, scratch);
 }
 
@@ -81,7 +82,7 @@ cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream) {
   const BackwardScratch scratch = {
       reinterpret_cast<RowStatistics*>(workspace),
       reinterpret_cast<float*>(workspace + layout.statistics_bytes)};
-  cudaError_t error = LaunchStatistics<T, kHeadDim>(
+  cudaError_t error = LaunchPreprocess<T, kHeadDim>(
       params, scratch, layout.dq_bytes / int64_t{sizeof(float)}, stream);
   if (error != cudaSuccess) return error;
   if (params.deterministic) {
@@ -91,7 +92,7 @@ cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream) {
   }
   error = LaunchKeys<T, kHeadDim, true>(params, scratch, stream);
   if (error != cudaSuccess) return error;
-  return LaunchDq<T, kHeadDim>(params, scratch, stream);
+  return LaunchPostprocess<T, kHeadDim>(params, scratch, stream);
 }
 
 // BUILD.bazel compiles this file once for each element type and head dim.

@@ -21,7 +21,7 @@ namespace portable {
 // Of one query: -L log2(e), so that P = 2^(scale log2(e) q k + it), and D.
 // -infinity for queries without a key: P = 0.
 struct RowStatistics {
-  float minus_log_sum, row_sum;
+  float minus_lse, delta;
 };
 
 // Scratch in global memory.
@@ -41,16 +41,16 @@ struct BackwardMemory {
   __device__ __forceinline__ uint32_t Held(int which) const {
     return base + which * Tiles::kHeldBytes;
   }
-  // Visiting: Q and dO, or K and V.
-  __device__ __forceinline__ uint32_t Visiting(int stage, int which) const {
+  // Streamed: Q and dO, or K and V.
+  __device__ __forceinline__ uint32_t Streamed(int stage, int which) const {
     return base + 2 * Tiles::kHeldBytes +
-           (2 * stage + which) * Tiles::kVisitingBytes;
+           (2 * stage + which) * Tiles::kStreamedBytes;
   }
   __device__ __forceinline__ uint32_t Statistics(int stage) const {
-    return base + 2 * Tiles::kHeldBytes + 4 * Tiles::kVisitingBytes +
+    return base + 2 * Tiles::kHeldBytes + 4 * Tiles::kStreamedBytes +
            stage * Tiles::kStatisticsBytes;
   }
-  // Tiles of kHeld x kVisiting; P where warps share their scores.
+  // Tiles of kHeld x kStreamed; P where warps share their scores.
   __device__ __forceinline__ uint32_t Ds() const { return Statistics(2); }
   __device__ __forceinline__ uint32_t P() const {
     return Ds() + Tiles::kDsBytes;

@@ -51,7 +51,7 @@ __device__ __forceinline__ void AddDq(float* sums) {
   constexpr int kM = Tiles::kDqRowBlocks, kStride = Tiles::kDqColumnWarps;
   const BackwardMemory<Tiles> memory;
   const DqWarp<kHeadDim> warp;
-  const LaneAddress<Tiles::kVisiting> a_lane(memory.Ds(), ChunksFirst(Lane()),
+  const LaneAddress<Tiles::kStreamed> a_lane(memory.Ds(), ChunksFirst(Lane()),
                                              warp.row / kChunk);
   const LaneAddress<kHeadDim> b_lane(memory.Held(0), RowsFirst(Lane()),
                                      2 * warp.column_warp);
@@ -88,13 +88,13 @@ __device__ __forceinline__ void AddDq(float* sums) {
 // dQ = scale x the sums, one block for each query tile of each head.
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(BackwardTiles<kHeadDim>::kThreads)
-    BackwardDqKernel(const BackwardParams params,
-                     const BackwardScratch scratch) {
+    BackwardPostprocessKernel(const BackwardParams params,
+                              const BackwardScratch scratch) {
   using Tiles = BackwardTiles<kHeadDim>;
   constexpr int kM = Tiles::kDqRowBlocks, kN = 2 * Tiles::kDqPairs;
   const ForwardParams& p = params.forward;
   const int s = p.s, heads = p.h;
-  const int query_tiles = CeilDiv(s, Tiles::kVisiting);
+  const int query_tiles = CeilDiv(s, Tiles::kStreamed);
   const int head_of_all = blockIdx.x / query_tiles;
   const float* const sums =
       scratch.dq_sums + static_cast<int64_t>(blockIdx.x) * Tiles::kDqElements +
@@ -119,8 +119,8 @@ __global__ void __launch_bounds__(BackwardTiles<kHeadDim>::kThreads)
   __syncthreads();
   const HeadRows<T> dq =
       RowsOf<T>(params.dq, head_of_all / heads, head_of_all % heads, s, p.d);
-  StoreTile<Tiles::kVisiting, kHeadDim, Tiles::kThreads>(
-      dq, blockIdx.x % query_tiles * Tiles::kVisiting, tile, threadIdx.x);
+  StoreTile<Tiles::kStreamed, kHeadDim, Tiles::kThreads>(
+      dq, blockIdx.x % query_tiles * Tiles::kStreamed, tile, threadIdx.x);
 }
 
 }  // namespace portable

@@ -3,16 +3,17 @@
 
 #include <cstdint>
 
+#include "attention_backends/flash_cuda/async_copy.cuh"
 #include "attention_backends/flash_cuda/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/backward_common.cuh"
 #include "attention_backends/flash_cuda/portable/backward_dq_sums.cuh"
 #include "attention_backends/flash_cuda/portable/multiply.cuh"
 #include "attention_backends/key_range.h"
 
-// dK and dV, one block for each key tile of each key head: it visits the tiles
-// of all queries that read the head, in a fixed order. Transposed scores
+// dK and dV, one block for each key tile of each key head: it steps over the
+// tiles of all queries that read the head, in a fixed order. Transposed scores
 // S^T = K Q^T leave P^T and dS^T in registers exactly as dV = P^T dO and
-// dK = dS^T Q take them. With kAddsDq every visit also adds its part of dQ, in
+// dK = dS^T Q take them. With kAddsDq every step also adds its part of dQ, in
 // no fixed order, to sums in global memory: five products instead of the seven
 // that a separate dQ kernel makes of it.
 
@@ -22,39 +23,39 @@ namespace portable {
 
 // What a block computes.
 template <typename T>
-struct KeyTask {
+struct KeyTile {
   AttentionMask<int> mask;
   int batch, kv_head;
   int first_key;
-  // Visits: query tiles [first_tile, first_tile + tiles) of each of the
+  // Steps: query tiles [first_tile, first_tile + tiles) of each of the
   // `group` heads from `first_head` on.
   int first_head, group, first_tile, tiles;
 };
 
 template <typename T, int kHeadDim>
-__device__ __forceinline__ KeyTask<T> FindKeyTask(const ForwardParams& p) {
+__device__ __forceinline__ KeyTile<T> FindKeyTile(const ForwardParams& p) {
   using Tiles = BackwardTiles<kHeadDim>;
   const int s = p.s, t = p.t, heads = p.h, kv_heads = p.g;
   const AttentionMask<int> mask = {s, t, p.causal};
   const int key_tiles = CeilDiv(t, Tiles::kHeld);
   const int head_of_all = blockIdx.x / key_tiles;
-  KeyTask<T> task;
-  task.mask = mask;
-  task.batch = head_of_all / kv_heads;
-  task.kv_head = head_of_all % kv_heads;
-  task.first_key = blockIdx.x % key_tiles * Tiles::kHeld;
-  task.group = heads / kv_heads;
-  task.first_head = task.kv_head * task.group;
+  KeyTile<T> held;
+  held.mask = mask;
+  held.batch = head_of_all / kv_heads;
+  held.kv_head = head_of_all % kv_heads;
+  held.first_key = blockIdx.x % key_tiles * Tiles::kHeld;
+  held.group = heads / kv_heads;
+  held.first_head = held.kv_head * held.group;
   const TileRange<int> tiles =
-      TilesOf<Tiles::kVisiting>(mask.Queries(task.first_key));
-  task.first_tile = tiles.begin;
-  task.tiles = tiles.end - tiles.begin;
-  return task;
+      TilesOf<Tiles::kStreamed>(mask.Queries(held.first_key));
+  held.first_tile = tiles.begin;
+  held.tiles = tiles.end - tiles.begin;
+  return held;
 }
 
-// A query tile that a block visits. The stage of shared memory that holds it is
-// the visit's index, from 0, modulo 2.
-struct QueryVisit {
+// A query tile that a block steps over. The stage of shared memory that holds
+// it is the step's index, from 0, modulo 2.
+struct QueryStep {
   int index, head, tile;
 
   __device__ __forceinline__ int Stage() const { return index % 2; }
@@ -65,34 +66,34 @@ struct QueryVisit {
 };
 
 template <typename T>
-__device__ __forceinline__ QueryVisit After(const QueryVisit& visit,
-                                            const KeyTask<T>& task) {
-  const bool same_head = visit.tile + 1 < task.first_tile + task.tiles;
-  return {visit.index + 1, visit.head + !same_head,
-          same_head ? visit.tile + 1 : task.first_tile};
+__device__ __forceinline__ QueryStep After(const QueryStep& step,
+                                           const KeyTile<T>& held) {
+  const bool same_head = step.tile + 1 < held.first_tile + held.tiles;
+  return {step.index + 1, step.head + !same_head,
+          same_head ? step.tile + 1 : held.first_tile};
 }
 
-// Starts copying the Q, dO and statistics of a visit.
+// Starts copying the Q, dO and statistics of a step.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void LoadQueries(const BackwardParams& params,
                                             const BackwardScratch& scratch,
-                                            const KeyTask<T>& task,
-                                            const QueryVisit& visit) {
+                                            const KeyTile<T>& held,
+                                            const QueryStep& step) {
   using Tiles = BackwardTiles<kHeadDim>;
-  constexpr int kVisiting = Tiles::kVisiting;
+  constexpr int kStreamed = Tiles::kStreamed;
   const ForwardParams& p = params.forward;
   const BackwardMemory<Tiles> memory;
-  const int s = p.s, d = p.d, first = visit.tile * kVisiting;
-  const int stage = visit.Stage();
-  LoadTile<kVisiting, kHeadDim, Tiles::kThreads>(
-      memory.Visiting(stage, 0), RowsOf<T>(p.q, task.batch, visit.head, s, d),
+  const int s = p.s, d = p.d, first = step.tile * kStreamed;
+  const int stage = step.Stage();
+  LoadTile<kStreamed, kHeadDim, Tiles::kThreads>(
+      memory.Streamed(stage, 0), RowsOf<T>(p.q, held.batch, step.head, s, d),
       first);
-  LoadTile<kVisiting, kHeadDim, Tiles::kThreads>(
-      memory.Visiting(stage, 1),
-      RowsOf<T>(params.d_o, task.batch, visit.head, s, d), first);
-  if (threadIdx.x < kVisiting) {
+  LoadTile<kStreamed, kHeadDim, Tiles::kThreads>(
+      memory.Streamed(stage, 1),
+      RowsOf<T>(params.d_o, held.batch, step.head, s, d), first);
+  if (threadIdx.x < kStreamed) {
     const RowStatistics* const from =
-        scratch.statistics + visit.HeadOfAll(p, task.batch) * s;
+        scratch.statistics + step.HeadOfAll(p, held.batch) * s;
     const int query = first + static_cast<int>(threadIdx.x);
     const bool exists = query < s;
     CopyOrZero8(memory.Statistics(stage) + threadIdx.x * 8,
@@ -108,18 +109,18 @@ __device__ __forceinline__ void ToGradients(float factor, uint32_t statistics,
                                             float (&ds)[kM][kN][4]) {
 #pragma unroll
   for (int n = 0; n < kN; ++n) {
-    // Two queries' minus_log_sum and row_sum.
+    // Two queries' minus_lse and delta.
     const uint4 pair =
         LoadShared16(statistics + (8 * n + AccumulatorCol(Lane(), 0)) * 8);
-    const float minus_log_sum[] = {__uint_as_float(pair.x),
-                                   __uint_as_float(pair.z)};
-    const float row_sum[] = {__uint_as_float(pair.y), __uint_as_float(pair.w)};
+    const float minus_lse[] = {__uint_as_float(pair.x),
+                               __uint_as_float(pair.z)};
+    const float delta[] = {__uint_as_float(pair.y), __uint_as_float(pair.w)};
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        p[m][n][e] = Exp2(p[m][n][e] * factor + minus_log_sum[e % 2]);
-        ds[m][n][e] = p[m][n][e] * (ds[m][n][e] - row_sum[e % 2]);
+        p[m][n][e] = Exp2(p[m][n][e] * factor + minus_lse[e % 2]);
+        ds[m][n][e] = p[m][n][e] * (ds[m][n][e] - delta[e % 2]);
       }
     }
   }
@@ -165,61 +166,59 @@ class WarpRowsOfV {
   uint32_t held_[Tiles::kHoldsV ? kHeadDim / 16 : 1][Tiles::kRowBlocks][4];
 };
 
-// P^T and dS^T / scale of a warp's keys with the visit's queries from
+// P^T and dS^T / scale of a warp's keys with the step's queries from
 // `first_col` on.
 template <typename T, int kHeadDim, int kM, int kN>
 __device__ __forceinline__ void ComputeScores(
-    const ForwardParams& params, const KeyTask<T>& task,
-    const QueryVisit& visit, const WarpRowsOfV<T, kHeadDim>& v, int first_col,
-    float (&p)[kM][kN][4], float (&ds)[kM][kN][4]) {
+    const ForwardParams& params, const KeyTile<T>& held, const QueryStep& step,
+    const WarpRowsOfV<T, kHeadDim>& v, int first_col, float (&p)[kM][kN][4],
+    float (&ds)[kM][kN][4]) {
   using Tiles = BackwardTiles<kHeadDim>;
   constexpr int kRowBytes = TileLayout<kHeadDim>::kRowBytes;
   const BackwardMemory<Tiles> memory;
   const BackwardWarp<Tiles> warp;
-  const int stage = visit.Stage();
-  const int first_query = visit.tile * Tiles::kVisiting;
-  const uint32_t visiting = first_col * kRowBytes;
+  const int stage = step.Stage();
+  const int first_query = step.tile * Tiles::kStreamed;
+  const uint32_t streamed = first_col * kRowBytes;
   MultiplyRows<T, kHeadDim>(memory.Held(0) + warp.row * kRowBytes,
-                            memory.Visiting(stage, 0) + visiting, p);
-  if (task.mask.NeedsMask({first_query, first_query + Tiles::kVisiting},
-                          {task.first_key, task.first_key + Tiles::kHeld})) {
-    Hide<true>(task.mask, task.first_key + warp.row, first_query + first_col,
-               p);
+                            memory.Streamed(stage, 0) + streamed, p);
+  if (held.mask.NeedsMask({first_query, first_query + Tiles::kStreamed},
+                          {held.first_key, held.first_key + Tiles::kHeld})) {
+    ApplyMask<true>(held.mask, held.first_key + warp.row,
+                    first_query + first_col, p);
   }
-  v.Multiply(memory.Visiting(stage, 1) + visiting, ds);
+  v.Multiply(memory.Streamed(stage, 1) + streamed, ds);
   ToGradients(params.scale * kLog2E, memory.Statistics(stage) + first_col * 8,
               p, ds);
 }
 
-// A warp's share of one visit: dK += dS^T Q, dV += P^T dO; leaves dS^T in
+// A warp's share of one step: dK += dS^T Q, dV += P^T dO; leaves dS^T in
 // shared memory where the block goes on to dQ.
 template <typename T, int kHeadDim, bool kStagesDs, int kM, int kN>
-__device__ __forceinline__ void VisitQueries(const ForwardParams& params,
-                                             const KeyTask<T>& task,
-                                             const QueryVisit& visit,
-                                             const WarpRowsOfV<T, kHeadDim>& v,
-                                             float (&dk)[kM][kN][4],
-                                             float (&dv)[kM][kN][4]) {
+__device__ __forceinline__ void StepOverQueries(
+    const ForwardParams& params, const KeyTile<T>& held, const QueryStep& step,
+    const WarpRowsOfV<T, kHeadDim>& v, float (&dk)[kM][kN][4],
+    float (&dv)[kM][kN][4]) {
   using Tiles = BackwardTiles<kHeadDim>;
   constexpr int kRowBytes = TileLayout<kHeadDim>::kRowBytes;
-  constexpr int kStep = Tiles::kStep;
+  constexpr int kSlice = Tiles::kSlice;
   const BackwardMemory<Tiles> memory;
   const BackwardWarp<Tiles> warp;
-  const int stage = visit.Stage();
+  const int stage = step.Stage();
 #pragma unroll 1
-  for (int step = 0; step < Tiles::kVisiting; step += kStep) {
-    float p[kM][kStep / 8][4], ds[kM][kStep / 8][4];
-    ComputeScores<T, kHeadDim>(params, task, visit, v, step, p, ds);
-    uint32_t a[kM][kStep / 16][4];
+  for (int slice = 0; slice < Tiles::kStreamed; slice += kSlice) {
+    float p[kM][kSlice / 8][4], ds[kM][kSlice / 8][4];
+    ComputeScores<T, kHeadDim>(params, held, step, v, slice, p, ds);
+    uint32_t a[kM][kSlice / 16][4];
     PackFragments<T>(p, a);
-    MultiplyInto<T, kHeadDim>(a, memory.Visiting(stage, 1) + step * kRowBytes,
+    MultiplyInto<T, kHeadDim>(a, memory.Streamed(stage, 1) + slice * kRowBytes,
                               dv);
     PackFragments<T>(ds, a);
     if (kStagesDs) {
-      StageFragments<Tiles::kVisiting, 1>(memory.Ds(), warp.row, step / kChunk,
+      StageFragments<Tiles::kStreamed, 1>(memory.Ds(), warp.row, slice / kChunk,
                                           a);
     }
-    MultiplyInto<T, kHeadDim>(a, memory.Visiting(stage, 0) + step * kRowBytes,
+    MultiplyInto<T, kHeadDim>(a, memory.Streamed(stage, 0) + slice * kRowBytes,
                               dk);
   }
   if (kStagesDs) __syncthreads();  // dS is there
@@ -227,31 +226,31 @@ __device__ __forceinline__ void VisitQueries(const ForwardParams& params,
 
 // The same where warps share the scores.
 template <typename T, int kHeadDim, int kM, int kN>
-__device__ __forceinline__ void VisitQueriesTogether(
-    const ForwardParams& params, const KeyTask<T>& task,
-    const QueryVisit& visit, const WarpRowsOfV<T, kHeadDim>& v,
-    float (&dk)[kM][kN][4], float (&dv)[kM][kN][4]) {
+__device__ __forceinline__ void StepOverQueriesTogether(
+    const ForwardParams& params, const KeyTile<T>& held, const QueryStep& step,
+    const WarpRowsOfV<T, kHeadDim>& v, float (&dk)[kM][kN][4],
+    float (&dv)[kM][kN][4]) {
   using Tiles = BackwardTiles<kHeadDim>;
-  constexpr int kVisiting = Tiles::kVisiting, kStep = Tiles::kStep;
+  constexpr int kStreamed = Tiles::kStreamed, kSlice = Tiles::kSlice;
   const BackwardMemory<Tiles> memory;
   const BackwardWarp<Tiles> warp;
-  const int first_col = warp.column_warp * kStep;
-  float p[kM][kStep / 8][4], ds[kM][kStep / 8][4];
-  ComputeScores<T, kHeadDim>(params, task, visit, v, first_col, p, ds);
-  uint32_t staged[kM][kStep / 16][4];
+  const int first_col = warp.column_warp * kSlice;
+  float p[kM][kSlice / 8][4], ds[kM][kSlice / 8][4];
+  ComputeScores<T, kHeadDim>(params, held, step, v, first_col, p, ds);
+  uint32_t staged[kM][kSlice / 16][4];
   PackFragments<T>(p, staged);
-  StageFragments<kVisiting, 1>(memory.P(), warp.row, first_col / kChunk,
+  StageFragments<kStreamed, 1>(memory.P(), warp.row, first_col / kChunk,
                                staged);
   PackFragments<T>(ds, staged);
-  StageFragments<kVisiting, 1>(memory.Ds(), warp.row, first_col / kChunk,
+  StageFragments<kStreamed, 1>(memory.Ds(), warp.row, first_col / kChunk,
                                staged);
   __syncthreads();  // P and dS are there
-  constexpr int kRowBytes = TileLayout<kVisiting>::kRowBytes;
-  MultiplyTiles<T, kVisiting, kHeadDim, Tiles::kColumnWarps>(
-      memory.P() + warp.row * kRowBytes, memory.Visiting(visit.Stage(), 1),
+  constexpr int kRowBytes = TileLayout<kStreamed>::kRowBytes;
+  MultiplyTiles<T, kStreamed, kHeadDim, Tiles::kColumnWarps>(
+      memory.P() + warp.row * kRowBytes, memory.Streamed(step.Stage(), 1),
       warp.column_warp, dv);
-  MultiplyTiles<T, kVisiting, kHeadDim, Tiles::kColumnWarps>(
-      memory.Ds() + warp.row * kRowBytes, memory.Visiting(visit.Stage(), 0),
+  MultiplyTiles<T, kStreamed, kHeadDim, Tiles::kColumnWarps>(
+      memory.Ds() + warp.row * kRowBytes, memory.Streamed(step.Stage(), 0),
       warp.column_warp, dk);
 }
 
@@ -263,50 +262,50 @@ __global__ void __launch_bounds__(BackwardTiles<kHeadDim>::kThreads)
   constexpr int kM = Tiles::kRowBlocks;
   constexpr int kN = kHeadDim / 8 / Tiles::kColumnWarps;
   const ForwardParams& p = params.forward;
-  const KeyTask<T> task = FindKeyTask<T, kHeadDim>(p);
+  const KeyTile<T> held = FindKeyTile<T, kHeadDim>(p);
   const BackwardMemory<Tiles> memory;
   const auto rows = [&](const HeadView& view) {
-    return RowsOf<T>(view, task.batch, task.kv_head, p.t, p.d);
+    return RowsOf<T>(view, held.batch, held.kv_head, p.t, p.d);
   };
 
   LoadTile<Tiles::kHeld, kHeadDim, Tiles::kThreads>(memory.Held(0), rows(p.k),
-                                                    task.first_key);
+                                                    held.first_key);
   LoadTile<Tiles::kHeld, kHeadDim, Tiles::kThreads>(memory.Held(1), rows(p.v),
-                                                    task.first_key);
-  QueryVisit visit = {0, task.first_head, task.first_tile};
-  LoadQueries<T, kHeadDim>(params, scratch, task, visit);
+                                                    held.first_key);
+  QueryStep step = {0, held.first_head, held.first_tile};
+  LoadQueries<T, kHeadDim>(params, scratch, held, step);
   float dk[kM][kN][4], dv[kM][kN][4];
   Clear(dk);
   Clear(dv);
   WarpRowsOfV<T, kHeadDim> v;
-  const int visits = task.group * task.tiles;
-  while (visit.index < visits) {
+  const int steps = held.group * held.tiles;
+  while (step.index < steps) {
     WaitForCopies();
-    __syncthreads();  // this visit is there, the one before has been read
-    if (visit.index == 0) v.Load();
-    const QueryVisit next = After(visit, task);
-    if (next.index < visits) {
-      LoadQueries<T, kHeadDim>(params, scratch, task, next);
+    __syncthreads();  // this step is there, the one before has been read
+    if (step.index == 0) v.Load();
+    const QueryStep next = After(step, held);
+    if (next.index < steps) {
+      LoadQueries<T, kHeadDim>(params, scratch, held, next);
     }
     if constexpr (Tiles::kSharesScores) {
-      VisitQueriesTogether<T, kHeadDim>(p, task, visit, v, dk, dv);
+      StepOverQueriesTogether<T, kHeadDim>(p, held, step, v, dk, dv);
     } else {
-      VisitQueries<T, kHeadDim, kAddsDq>(p, task, visit, v, dk, dv);
+      StepOverQueries<T, kHeadDim, kAddsDq>(p, held, step, v, dk, dv);
     }
     if constexpr (kAddsDq) {
       const int64_t query_tiles =
-          CeilDiv(static_cast<int>(p.s), Tiles::kVisiting);
+          CeilDiv(static_cast<int>(p.s), Tiles::kStreamed);
       const int64_t tile =
-          visit.HeadOfAll(p, task.batch) * query_tiles + visit.tile;
+          step.HeadOfAll(p, held.batch) * query_tiles + step.tile;
       AddDq<T, kHeadDim>(scratch.dq_sums + tile * Tiles::kDqElements +
                          threadIdx.x);
     }
-    visit = next;
+    step = next;
   }
   __syncthreads();  // K and V have been read
   Scale(p.scale, dk);
-  StoreHeldRows<kHeadDim>(rows(params.dk), task.first_key, memory.Held(0), dk);
-  StoreHeldRows<kHeadDim>(rows(params.dv), task.first_key, memory.Held(1), dv);
+  StoreHeldRows<kHeadDim>(rows(params.dk), held.first_key, memory.Held(0), dk);
+  StoreHeldRows<kHeadDim>(rows(params.dv), held.first_key, memory.Held(1), dv);
 }
 
 }  // namespace portable

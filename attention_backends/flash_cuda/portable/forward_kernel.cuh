@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "attention_backends/flash_cuda/async_copy.cuh"
 #include "attention_backends/flash_cuda/flash_params.h"
 #include "attention_backends/flash_cuda/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/multiply.cuh"
@@ -20,18 +21,18 @@ namespace portable {
 
 // What a block computes.
 template <typename T>
-struct ForwardTask {
+struct ForwardTile {
   HeadRows<T> q, k, v, o;
   float* lse;  // of the head's first query
   AttentionMask<int> mask;
   QueryRange<int> queries;
-  TileRange<int> key_tiles;  // visited from the last to the first
+  TileRange<int> key_tiles;  // stepped over from the last to the first
 };
 
 // Blocks take the query tiles of a head from the last to the first: under a
 // causal mask the long ones start early.
 template <typename T, int kHeadDim>
-__device__ __forceinline__ ForwardTask<T> FindForwardTask(
+__device__ __forceinline__ ForwardTile<T> FindForwardTile(
     const ForwardParams& p) {
   using Tiles = ForwardTiles<kHeadDim>;
   const int s = p.s, t = p.t, d = p.d, heads = p.h;
@@ -56,25 +57,25 @@ __device__ __forceinline__ ForwardTask<T> FindForwardTask(
 // Writes a warp's rows of O by way of its rows of Q's tile, which no other warp
 // reads, and of L.
 template <typename T, int kHeadDim, int kM, int kN>
-__device__ __forceinline__ void StoreForward(const ForwardTask<T>& task,
+__device__ __forceinline__ void StoreForward(const ForwardTile<T>& held,
                                              uint32_t q_tile,
                                              const float (&o)[kM][kN][4],
-                                             const float (&log_sum)[kM][2]) {
+                                             const float (&lse)[kM][2]) {
   const int row = Warp() * 16 * kM;
   uint32_t staged[kM][kN / 2][4];
   PackFragments<T>(o, staged);
   const uint32_t rows = q_tile + row * TileLayout<kHeadDim>::kRowBytes;
   StageFragments<kHeadDim, 1>(rows, 0, 0, staged);
   __syncwarp();
-  const int first_query = task.queries.begin + row;
-  StoreTile<16 * kM, kHeadDim, 32>(task.o, first_query, rows, Lane());
+  const int first_query = held.queries.begin + row;
+  StoreTile<16 * kM, kHeadDim, 32>(held.o, first_query, rows, Lane());
   if (Lane() % 4 != 0) return;
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int query = first_query + 16 * m + 8 * half + Lane() / 4;
-      if (query < task.mask.s) task.lse[query] = log_sum[m][half];
+      if (query < held.mask.s) held.lse[query] = lse[m][half];
     }
   }
 }
@@ -84,7 +85,7 @@ __global__ void __launch_bounds__(ForwardTiles<kHeadDim>::kThreads)
     ForwardKernel(const ForwardParams params) {
   using Tiles = ForwardTiles<kHeadDim>;
   constexpr int kM = Tiles::kRowBlocks, kKeys = Tiles::kKeys;
-  const ForwardTask<T> task = FindForwardTask<T, kHeadDim>(params);
+  const ForwardTile<T> held = FindForwardTile<T, kHeadDim>(params);
   const uint32_t q_tile = SharedAddress(SharedMemory());
   const uint32_t k_tile = q_tile + Tiles::kQBytes;
   const uint32_t v_tile = k_tile + Tiles::kKBytes;
@@ -97,32 +98,32 @@ __global__ void __launch_bounds__(ForwardTiles<kHeadDim>::kThreads)
   float o[kM][kHeadDim / 8][4];
   Clear(o);
   OnlineSoftmax<kM> softmax(params.scale * kLog2E);
-  if (task.key_tiles.end > task.key_tiles.begin) {
-    LoadTile<Tiles::kQueries, kHeadDim, Tiles::kThreads>(q_tile, task.q,
-                                                         task.queries.begin);
-    load(k_tile, task.k, task.key_tiles.end - 1);
+  if (held.key_tiles.end > held.key_tiles.begin) {
+    LoadTile<Tiles::kQueries, kHeadDim, Tiles::kThreads>(q_tile, held.q,
+                                                         held.queries.begin);
+    load(k_tile, held.k, held.key_tiles.end - 1);
   }
-  for (int tile = task.key_tiles.end - 1; tile >= task.key_tiles.begin;
+  for (int tile = held.key_tiles.end - 1; tile >= held.key_tiles.begin;
        --tile) {
     WaitForCopies();
     __syncthreads();  // K is there, V has been read
-    load(v_tile, task.v, tile);
+    load(v_tile, held.v, tile);
     float s[kM][kKeys / 8][4];
     MultiplyRows<T, kHeadDim>(q_rows, k_tile, s);
-    if (task.mask.NeedsMask(task.queries, {tile * kKeys, (tile + 1) * kKeys})) {
-      Hide<false>(task.mask, task.queries.begin + row, tile * kKeys, s);
+    if (held.mask.NeedsMask(held.queries, {tile * kKeys, (tile + 1) * kKeys})) {
+      ApplyMask<false>(held.mask, held.queries.begin + row, tile * kKeys, s);
     }
     WaitForCopies();
     __syncthreads();  // V is there, K has been read
-    if (tile > task.key_tiles.begin) load(k_tile, task.k, tile - 1);
+    if (tile > held.key_tiles.begin) load(k_tile, held.k, tile - 1);
     softmax.Update(s, o);
     uint32_t p[kM][kKeys / 16][4];
     PackFragments<T>(s, p);
     MultiplyInto<T, kHeadDim>(p, v_tile, o);
   }
-  float log_sum[kM][2];
-  softmax.Finish(o, log_sum);
-  StoreForward<T, kHeadDim>(task, q_tile, o, log_sum);
+  float lse[kM][2];
+  softmax.Finish(o, lse);
+  StoreForward<T, kHeadDim>(held, q_tile, o, lse);
 }
 
 }  // namespace portable

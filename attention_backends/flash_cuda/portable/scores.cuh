@@ -4,6 +4,7 @@
 #include <climits>
 #include <cmath>
 
+#include "attention_backends/flash_cuda/constants.h"
 #include "attention_backends/flash_cuda/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/fragment_layout.h"
 #include "attention_backends/flash_cuda/portable/instructions.cuh"
@@ -17,16 +18,13 @@ namespace tessera {
 namespace flash {
 namespace portable {
 
-inline constexpr float kLog2E = 1.4426950408889634f;
-inline constexpr float kLn2 = 0.6931471805599453f;
-
 // -infinity where the query does not see the key. Rows are queries and columns
 // keys, or the other way round. Within a row either the columns from one on are
 // hidden or those before one.
 template <bool kRowsAreKeys, int kM, int kN>
-__device__ __forceinline__ void Hide(const AttentionMask<int>& mask,
-                                     int first_row, int first_col,
-                                     float (&s)[kM][kN][4]) {
+__device__ __forceinline__ void ApplyMask(const AttentionMask<int>& mask,
+                                          int first_row, int first_col,
+                                          float (&s)[kM][kN][4]) {
   const int lane_col = first_col + AccumulatorCol(Lane(), 0);
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
@@ -67,8 +65,8 @@ class OnlineSoftmax {
       : factor_(factor) {
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
-      max_[m][0] = max_[m][1] = -INFINITY;
-      sum_[m][0] = sum_[m][1] = 0;
+      row_max_[m][0] = row_max_[m][1] = -INFINITY;
+      row_sum_[m][0] = row_sum_[m][1] = 0;
     }
   }
 
@@ -77,16 +75,16 @@ class OnlineSoftmax {
   __device__ __forceinline__ void Update(float (&s)[kM][kN][4],
                                          float (&o)[kM][kO][4]) {
     float max[kM][2];
-    Maxima(s, max);
+    RowMax(s, max);
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float decay = UpdateRow(s[m], half, m, max[m][half]);
+        const float rescale = UpdateRow(s[m], half, m, max[m][half]);
 #pragma unroll
         for (int n = 0; n < kO; ++n) {
-          o[m][n][2 * half] *= decay;
-          o[m][n][2 * half + 1] *= decay;
+          o[m][n][2 * half] *= rescale;
+          o[m][n][2 * half + 1] *= rescale;
         }
       }
     }
@@ -96,17 +94,17 @@ class OnlineSoftmax {
   // which every lane of the row then has. Without a key O = 0, L = -infinity.
   template <int kO>
   __device__ __forceinline__ void Finish(float (&o)[kM][kO][4],
-                                         float (&log_sum)[kM][2]) {
+                                         float (&lse)[kM][2]) {
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float l = sum_[m][half];
+        float l = row_sum_[m][half];
         l += __shfl_xor_sync(0xffffffff, l, 1);
         l += __shfl_xor_sync(0xffffffff, l, 2);
         const float inverse = l == 0 ? 0 : 1 / l;
-        log_sum[m][half] =
-            l == 0 ? -INFINITY : max_[m][half] * factor_ * kLn2 + logf(l);
+        lse[m][half] =
+            l == 0 ? -INFINITY : row_max_[m][half] * factor_ * kLn2 + logf(l);
 #pragma unroll
         for (int n = 0; n < kO; ++n) {
           o[m][n][2 * half] *= inverse;
@@ -120,7 +118,7 @@ class OnlineSoftmax {
   // Of the tile's columns, all rows at once: few warps share a scheduler here,
   // and one maximum after the other would wait for each.
   template <int kN>
-  __device__ __forceinline__ static void Maxima(const float (&s)[kM][kN][4],
+  __device__ __forceinline__ static void RowMax(const float (&s)[kM][kN][4],
                                                 float (&max)[kM][2]) {
     float lane[kM][4];
 #pragma unroll
@@ -162,13 +160,13 @@ class OnlineSoftmax {
   template <int kN>
   __device__ __forceinline__ float UpdateRow(float (&s)[kN][4], int half, int m,
                                              float tile_max) {
-    const float before = max_[m][half];
+    const float before = row_max_[m][half];
     const float max = fmaxf(before, tile_max);
-    max_[m][half] = max;
+    row_max_[m][half] = max;
     // A row that has seen no key yet: every exponential is then 2^-infinity.
     const float offset = max == -INFINITY ? 0 : max * factor_;
-    const float decay = Exp2(before * factor_ - offset);
-    float sum[2] = {sum_[m][half] * decay, 0};
+    const float rescale = Exp2(before * factor_ - offset);
+    float sum[2] = {row_sum_[m][half] * rescale, 0};
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
 #pragma unroll
@@ -178,12 +176,12 @@ class OnlineSoftmax {
         sum[e] += score;
       }
     }
-    sum_[m][half] = sum[0] + sum[1];
-    return decay;
+    row_sum_[m][half] = sum[0] + sum[1];
+    return rescale;
   }
 
   const float factor_;
-  float max_[kM][2], sum_[kM][2];
+  float row_max_[kM][2], row_sum_[kM][2];
 };
 
 }  // namespace portable

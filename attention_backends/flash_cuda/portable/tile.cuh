@@ -3,7 +3,8 @@
 
 #include <cstdint>
 
-#include "attention_backends/flash_cuda/flash_params.h"
+#include "attention_backends/flash_cuda/async_copy.cuh"
+#include "attention_backends/flash_cuda/head_rows.cuh"
 #include "attention_backends/flash_cuda/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/fragment_layout.h"
 #include "attention_backends/flash_cuda/portable/instructions.cuh"
@@ -15,25 +16,6 @@
 namespace tessera {
 namespace flash {
 namespace portable {
-
-__device__ __forceinline__ int Lane() { return threadIdx.x % 32; }
-__device__ __forceinline__ int Warp() { return threadIdx.x / 32; }
-
-// One head of one sequence: `rows` x `cols` in global memory.
-template <typename T>
-struct HeadRows {
-  T* data;
-  int64_t row_stride;
-  int rows, cols;
-};
-
-template <typename T>
-__device__ __forceinline__ HeadRows<T> RowsOf(const HeadView& view, int batch,
-                                              int head, int rows, int cols) {
-  return {static_cast<T*>(view.data) + batch * view.batch_stride +
-              head * view.head_stride,
-          view.row_stride, rows, cols};
-}
 
 // How kThreads threads share a tile of kRows x kCols: each takes one chunk, or
 // every kChunkStep-th, of every kRowStep-th row.

@@ -26,7 +26,7 @@ auto WithHeadDim(int64_t d, const Fn& fn) {
   return flash::WithHeadDim(HeadDims(), d, fn);
 }
 
-// One block holds a tile of queries and visits tiles of keys. A warp owns
+// One block holds a tile of queries and steps over tiles of keys. A warp owns
 // 16 kRowBlocks queries: with two row blocks it uses each operand that it reads
 // from shared memory twice, hence two wherever the accumulators fit.
 //
@@ -51,24 +51,24 @@ struct ForwardTiles {
   static constexpr int kSharedBytes = kQBytes + kKBytes + kVBytes;
 };
 
-// One block holds a tile of keys (K and V, for dK and dV) and visits tiles of
-// queries (Q and dO), or holds queries (for dQ) and visits keys: the same sizes
-// serve both. A warp owns 16 kRowBlocks held rows. Up to head dim 80 it
-// multiplies them by kStep visiting rows at a time, and the scores stay in its
-// registers for dK and dV, which it accumulates for all columns. Beyond that
-// kColumnWarps warps own the same rows: each computes the scores with its part
-// of the visiting rows, kStep of them, and takes its part of dK's and dV's
-// columns, for which they exchange P and dS through shared memory. That reads
-// less of it, 144 operands a visit and warp at head dim 128 instead of the 176
-// of warps on their own, 16 rows each. At 96 there are registers left for V's
-// rows.
+// One block holds a tile of keys (K and V, for dK and dV) and steps over tiles
+// of queries (Q and dO), or holds queries (for dQ) and steps over keys: the
+// same sizes serve both. A warp owns 16 kRowBlocks held rows. Up to head dim 80
+// it multiplies them by kSlice streamed rows at a time, and the scores stay in
+// its registers for dK and dV, which it accumulates for all columns. Beyond
+// that kColumnWarps warps own the same rows: each computes the scores with its
+// part of the streamed rows, kSlice of them, and takes its part of dK's and
+// dV's columns, for which they exchange P and dS through shared memory. That
+// reads less of it, 144 operands a step and warp at head dim 128 instead of the
+// 176 of warps on their own, 16 rows each. At 96 there are registers left for
+// V's rows.
 //
 //   head dim             32, 64       80      96, 128      192      256
-//   held x visiting    128 x 64  128 x 64    128 x 64  64 x 64  64 x 32
+//   held x streamed    128 x 64  128 x 64    128 x 64  64 x 64  64 x 32
 //   warps                     4         8           8        8        8
 //   column warps              1         1           2        4        2
 //   row blocks                2         1           2        2        1
-//   step                     32        64          32       16       16
+//   slice                    32        64          32       16       16
 //   registers: S and dP      64        64          64       32       16
 //              dK and dV 64, 128       80     96, 128       96      128
 //              V                               48, 0
@@ -76,7 +76,7 @@ struct ForwardTiles {
 template <int kHeadDim>
 struct BackwardTiles {
   static constexpr int kHeld = kHeadDim <= 128 ? 128 : 64;
-  static constexpr int kVisiting = kHeadDim <= 192 ? 64 : 32;
+  static constexpr int kStreamed = kHeadDim <= 192 ? 64 : 32;
   static constexpr int kWarps = kHeadDim <= 64 ? 4 : 8;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kColumnWarps = kHeadDim <= 80    ? 1
@@ -85,14 +85,14 @@ struct BackwardTiles {
   static constexpr int kRowBlocks = kHeld / 16 * kColumnWarps / kWarps;
   static constexpr bool kSharesScores = kColumnWarps > 1;
   static constexpr bool kHoldsV = kHeadDim == 96;
-  static constexpr int kStep = kSharesScores     ? kVisiting / kColumnWarps
-                               : kRowBlocks == 2 ? 32
-                                                 : kVisiting;
+  static constexpr int kSlice = kSharesScores     ? kStreamed / kColumnWarps
+                                : kRowBlocks == 2 ? 32
+                                                  : kStreamed;
 
   // dQ of a query tile is the product over all held keys: the warps share it as
   // a grid, dealing out pairs of 8 columns in turn.
   static constexpr int kDqColumnWarps = kHeadDim <= 96 ? 2 : 4;
-  static constexpr int kDqRowBlocks = kVisiting / 16 * kDqColumnWarps / kWarps;
+  static constexpr int kDqRowBlocks = kStreamed / 16 * kDqColumnWarps / kWarps;
   static constexpr int kDqPairs =
       (kHeadDim / 16 + kDqColumnWarps - 1) / kDqColumnWarps;
   // FP32 sums of one query tile's dQ in global memory, a thread's next to its
@@ -100,14 +100,14 @@ struct BackwardTiles {
   static constexpr int kDqElements = kDqRowBlocks * kDqPairs * 8 * kThreads;
 
   static constexpr int kHeldBytes = kHeld * kHeadDim * 2;
-  static constexpr int kVisitingBytes = kVisiting * kHeadDim * 2;
-  static constexpr int kStatisticsBytes = kVisiting * 8;
-  static constexpr int kDsBytes = kHeld * kVisiting * 2;
+  static constexpr int kStreamedBytes = kStreamed * kHeadDim * 2;
+  static constexpr int kStatisticsBytes = kStreamed * 8;
+  static constexpr int kDsBytes = kHeld * kStreamed * 2;
   static constexpr int kPBytes = kSharesScores ? kDsBytes : 0;
-  // Two held tiles; two stages of two visiting tiles and their statistics; dS
+  // Two held tiles; two stages of two streamed tiles and their statistics; dS
   // and P.
   static constexpr int kSharedBytes =
-      2 * kHeldBytes + 2 * (2 * kVisitingBytes + kStatisticsBytes) + kDsBytes +
+      2 * kHeldBytes + 2 * (2 * kStreamedBytes + kStatisticsBytes) + kDsBytes +
       kPBytes;
 };
 

@@ -26,7 +26,7 @@ inline WorkspaceLayout LayoutOf(const ForwardParams& p, bool deterministic) {
   if (deterministic) return layout;
   WithHeadDim(p.d, [&](auto dim) {
     using Tiles = BackwardTiles<dim()>;
-    const int64_t tiles = (p.s + Tiles::kVisiting - 1) / Tiles::kVisiting;
+    const int64_t tiles = (p.s + Tiles::kStreamed - 1) / Tiles::kStreamed;
     layout.dq_bytes = p.b * p.h * tiles * Tiles::kDqElements * 4;
   });
   return layout;

@@ -126,7 +126,7 @@ TEST(Fp32TileSizes, LeaveRoomForTheBlocksThatRegistersAreSharedBy) {
       EXPECT_LE(Forward::kBlocks * (Forward::kSharedBytes + 1024), 228 * 1024);
       EXPECT_LE(Backward::kBlocks * (Backward::kSharedBytes + 1024),
                 228 * 1024);
-      EXPECT_LE(Backward::kVisiting, kThreads);
+      EXPECT_LE(Backward::kStreamed, kThreads);
     });
   }
 }

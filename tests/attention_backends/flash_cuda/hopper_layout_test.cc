@@ -4,26 +4,27 @@
 #include <utility>
 
 #include "attention_backends/flash_cuda/hopper/backward_layout.h"
-#include "attention_backends/flash_cuda/hopper/tile_order.h"
+#include "attention_backends/flash_cuda/hopper/tile_scheduler.h"
 #include "attention_backends/flash_cuda/hopper/tiles.h"
 #include "gtest/gtest.h"
 
 namespace tessera::flash::hopper {
 namespace {
 
-TEST(TileOrderTest, HandsOutEveryTileOnceAndLongBlocksFirst) {
+TEST(TileSchedulerTest, HandsOutEveryTileOnceAndLongTilesFirst) {
   for (const int section : {1, 3, 4, 7, 100}) {
-    const TileOrder order = {.blocks = 5, .heads = 7, .section = section};
+    const TileScheduler scheduler = {
+        .tiles = 5, .heads = 7, .section = section};
     std::set<std::pair<int, int>> seen;
-    for (int i = 0; i < order.count(); ++i) {
-      const TileOrder::Tile tile = order.At(i);
-      EXPECT_TRUE(0 <= tile.block && tile.block < 5) << tile.block;
+    for (int i = 0; i < scheduler.count(); ++i) {
+      const TileScheduler::Tile tile = scheduler.At(i);
+      EXPECT_TRUE(0 <= tile.index && tile.index < 5) << tile.index;
       EXPECT_TRUE(0 <= tile.head && tile.head < 7) << tile.head;
-      seen.insert({tile.block, tile.head});
+      seen.insert({tile.index, tile.head});
     }
     EXPECT_EQ(seen.size(), 35u) << "section " << section;
-    EXPECT_EQ(order.At(0).block, 4);
-    EXPECT_EQ(order.At(order.count() - 1).block, 0);
+    EXPECT_EQ(scheduler.At(0).index, 4);
+    EXPECT_EQ(scheduler.At(scheduler.count() - 1).index, 0);
   }
 }
 

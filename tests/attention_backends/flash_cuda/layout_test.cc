@@ -158,9 +158,9 @@ TEST(TileSizes, FitAMultiprocessorOfCapability80) {
       using Tiles = BackwardTiles<dim()>;
       EXPECT_GE(dim(), d);
       EXPECT_LT(dim() - d, 64);
-      EXPECT_GE(Tiles::kDqElements, Tiles::kVisiting * dim());
-      EXPECT_GE(Tiles::kThreads, Tiles::kVisiting);
-      EXPECT_EQ(Tiles::kVisiting % Tiles::kStep, 0);
+      EXPECT_GE(Tiles::kDqElements, Tiles::kStreamed * dim());
+      EXPECT_GE(Tiles::kThreads, Tiles::kStreamed);
+      EXPECT_EQ(Tiles::kStreamed % Tiles::kSlice, 0);
     });
   }
 }

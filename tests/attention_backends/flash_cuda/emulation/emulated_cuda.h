@@ -7,6 +7,7 @@
 // guards. PTX ISA, "Matrix Fragments for mma.m16n8k16" and "ldmatrix", says
 // which lane holds what.
 
+#define ATTENTION_BACKENDS_FLASH_CUDA_ASYNC_COPY_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_INSTRUCTIONS_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_INSTRUCTIONS_CUH_
 // And the guards of CUDA's own.
@@ -178,8 +179,6 @@ float2 Unpack(uint32_t packed) {
           emulated::Bits<T>(static_cast<uint16_t>(packed >> 16))};
 }
 
-namespace portable {
-
 inline void CopyOrZero16(uint32_t to, const void* from, bool copy) {
   emulated::CopyLater(to, copy ? from : nullptr, 16);
 }
@@ -187,6 +186,8 @@ inline void CopyOrZero8(uint32_t to, const void* from, bool copy) {
   emulated::CopyLater(to, copy ? from : nullptr, 8);
 }
 inline void WaitForCopies() { emulated::WaitForCopies(); }
+
+namespace portable {
 
 inline void StoreShared(uint32_t to, uint32_t value) {
   std::memcpy(emulated::Shared(to, 4), &value, 4);

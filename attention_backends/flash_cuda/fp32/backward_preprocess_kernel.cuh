@@ -1,5 +1,5 @@
-#ifndef ATTENTION_BACKENDS_FLASH_CUDA_FP32_BACKWARD_STATISTICS_KERNEL_CUH_
-#define ATTENTION_BACKENDS_FLASH_CUDA_FP32_BACKWARD_STATISTICS_KERNEL_CUH_
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_FP32_BACKWARD_PREPROCESS_KERNEL_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_FP32_BACKWARD_PREPROCESS_KERNEL_CUH_
 
 #include <cmath>
 #include <cstdint>
@@ -13,19 +13,19 @@ namespace tessera {
 namespace flash {
 namespace fp32 {
 
-inline constexpr int kStatisticsThreads = 256;
+inline constexpr int kPreprocessThreads = 256;
 // Lanes that share a row: they read 128 bytes of it at a time.
-inline constexpr int kStatisticsLanes = 8;
-inline constexpr int kStatisticsRows = kStatisticsThreads / kStatisticsLanes;
+inline constexpr int kPreprocessLanes = 8;
+inline constexpr int kPreprocessRows = kPreprocessThreads / kPreprocessLanes;
 
 // Writes every query's statistics and, for kAddsDq, zeros to dQ.
 template <bool kAddsDq>
-__global__ void __launch_bounds__(kStatisticsThreads)
-    BackwardStatisticsKernel(const BackwardParams params,
+__global__ void __launch_bounds__(kPreprocessThreads)
+    BackwardPreprocessKernel(const BackwardParams params,
                              RowStatistics* statistics) {
   const ForwardParams& p = params.forward;
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kStatisticsRows +
-                      threadIdx.x / kStatisticsLanes;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kPreprocessRows +
+                      threadIdx.x / kPreprocessLanes;
   if (row >= p.b * p.h * p.s) return;
   const int s = p.s, heads = p.h, d = p.d;
   const int query = row % s;
@@ -37,27 +37,27 @@ __global__ void __launch_bounds__(kStatisticsThreads)
   };
   const float4 *const o = of(p.o), *const d_o = of(params.d_o);
   float4* const dq = of(params.dq);
-  const int lane = threadIdx.x % kStatisticsLanes;
+  const int lane = threadIdx.x % kPreprocessLanes;
   float sum = 0;
-  for (int chunk = lane; chunk < d / kChunk; chunk += kStatisticsLanes) {
+  for (int chunk = lane; chunk < d / kChunk; chunk += kPreprocessLanes) {
     const float4 a = o[chunk], b = d_o[chunk];
     sum += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
     if constexpr (kAddsDq) dq[chunk] = make_float4(0, 0, 0, 0);
   }
   // The lanes of a row leave above together, but perhaps not all of the warp.
   const unsigned lanes = 0xffu
-                         << (Lane() / kStatisticsLanes * kStatisticsLanes);
+                         << (Lane() / kPreprocessLanes * kPreprocessLanes);
 #pragma unroll
-  for (int bit = kStatisticsLanes / 2; bit > 0; bit /= 2) {
+  for (int bit = kPreprocessLanes / 2; bit > 0; bit /= 2) {
     sum += __shfl_xor_sync(lanes, sum, bit);
   }
   if (lane > 0) return;
-  const float log_sum = p.lse[row];
-  statistics[row] = {log_sum == -INFINITY ? -INFINITY : -log_sum, sum};
+  const float lse = p.lse[row];
+  statistics[row] = {lse == -INFINITY ? -INFINITY : -lse, sum};
 }
 
 }  // namespace fp32
 }  // namespace flash
 }  // namespace tessera
 
-#endif  // ATTENTION_BACKENDS_FLASH_CUDA_FP32_BACKWARD_STATISTICS_KERNEL_CUH_
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_FP32_BACKWARD_PREPROCESS_KERNEL_CUH_

@@ -1,5 +1,5 @@
-#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_BACKWARD_WORK_CUH_
-#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_BACKWARD_WORK_CUH_
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_BACKWARD_TILE_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_BACKWARD_TILE_CUH_
 
 #include <cuda.h>
 
@@ -8,10 +8,10 @@
 #include "attention_backends/flash_cuda/hopper/backward_layout.h"
 #include "attention_backends/flash_cuda/hopper/panels.cuh"
 #include "attention_backends/flash_cuda/hopper/ptx.cuh"
-#include "attention_backends/flash_cuda/hopper/tile_order.h"
+#include "attention_backends/flash_cuda/hopper/tile_scheduler.h"
 #include "attention_backends/flash_cuda/hopper/tiles.h"
 
-// What the main backward kernel is told, and how it divides its work.
+// What the main backward kernel is told, and which tile a CUDA block holds.
 
 namespace tessera {
 namespace flash {
@@ -23,7 +23,7 @@ struct BackwardTraits {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kQueries =
       BackwardQueries(kHeadDim, kDeterministic_);  // of a tile
-  static constexpr int kKeys = 128;                // rows of a block
+  static constexpr int kKeys = 128;                // of a tile
   static constexpr bool kCausal = kCausal_;
   // Blocks add to a tile of dQ in the order in which they are handed out.
   static constexpr bool kDeterministic = kDeterministic_;
@@ -54,12 +54,12 @@ struct BackwardTraits {
 
 struct BackwardMaps {
   CUtensorMap q, d_o;  // boxes: a tile of queries
-  CUtensorMap k, v;    // boxes: a block of keys
+  CUtensorMap k, v;    // boxes: a tile of keys
   CUtensorMap dk, dv;  // boxes: a warpgroup's rows
 };
 
 struct BackwardArgs {
-  TileOrder order;  // of blocks of keys, over B G heads
+  TileScheduler scheduler;  // of key tiles, over B G heads
   int s = 0, t = 0;
   int kv_heads = 0;  // G
   int group = 1;     // H / G
@@ -77,7 +77,7 @@ struct BackwardShared {
   alignas(1024) uint8_t ds[2][Traits::DsTile::kBytes];
   alignas(16) float lse2[kStages][Traits::kQueries];
   alignas(16) float delta[kStages][Traits::kQueries];
-  int work;  // which of args.order
+  int tile;  // which of args.scheduler
   Mbarrier kv_full;
   // It is this block's turn at a tile of dQ; its warps have added to it.
   Mbarrier dq_turn, dq_added;
@@ -85,53 +85,53 @@ struct BackwardShared {
   Mbarrier d_o_full[kStages], d_o_empty[kStages];
 };
 
-// A block of keys and the tiles of queries that see it.
+// A tile of keys and the tiles of queries that see it.
 template <typename Traits>
-struct BackwardWork {
-  int block, first_key, kv_head, batch;
+struct BackwardTile {
+  int index, first_key, kv_head, batch;
   int tiles;         // of queries, in all
-  int first_tile;    // that sees the block
+  int first_tile;    // that sees the key tile
   int steps;         // from there on to the last
   int masked_steps;  // in the first so many, not every query sees every key
 
-  __device__ static BackwardWork At(const BackwardArgs& args, int i) {
-    const TileOrder::Tile tile = args.order.At(i);
-    BackwardWork work;
-    // The order hands out the last block first. Most queries see the first
-    // keys; but turns are in the order in which blocks are handed out, and with
+  __device__ static BackwardTile At(const BackwardArgs& args, int i) {
+    const TileScheduler::Tile tile = args.scheduler.At(i);
+    BackwardTile held;
+    // The scheduler hands out the last tile first. Most queries see the first
+    // keys; but turns are in the order in which tiles are handed out, and with
     // the short ones first they wait less for each other.
-    work.block = Traits::kDeterministic ? tile.block
-                                        : args.order.blocks - 1 - tile.block;
-    work.first_key = work.block * Traits::kKeys;
-    work.batch = tile.head / args.kv_heads;
-    work.kv_head = tile.head % args.kv_heads;
-    work.tiles = (args.s + Traits::kQueries - 1) / Traits::kQueries;
-    work.first_tile = 0;
+    held.index = Traits::kDeterministic ? tile.index
+                                        : args.scheduler.tiles - 1 - tile.index;
+    held.first_key = held.index * Traits::kKeys;
+    held.batch = tile.head / args.kv_heads;
+    held.kv_head = tile.head % args.kv_heads;
+    held.tiles = (args.s + Traits::kQueries - 1) / Traits::kQueries;
+    held.first_tile = 0;
     int unmasked_tile = 0;
     if (Traits::kCausal) {
-      const int first_row = work.first_key - (args.t - args.s);
+      const int first_row = held.first_key - (args.t - args.s);
       const int last_row = first_row + Traits::kKeys - 1;
-      work.first_tile = min(work.tiles, max(0, first_row) / Traits::kQueries);
+      held.first_tile = min(held.tiles, max(0, first_row) / Traits::kQueries);
       unmasked_tile =
           (max(0, last_row) + Traits::kQueries - 1) / Traits::kQueries;
     }
-    work.steps = Traits::kCausal ? work.tiles - work.first_tile : work.tiles;
-    const bool has_tail = work.first_key + Traits::kKeys > args.t;
-    work.masked_steps =
-        has_tail ? work.steps
-                 : max(0, min(work.steps, unmasked_tile - work.first_tile));
-    return work;
+    held.steps = Traits::kCausal ? held.tiles - held.first_tile : held.tiles;
+    const bool has_tail = held.first_key + Traits::kKeys > args.t;
+    held.masked_steps =
+        has_tail ? held.steps
+                 : max(0, min(held.steps, unmasked_tile - held.first_tile));
+    return held;
   }
 
-  // How many blocks add to the tile before this one: those handed out before.
+  // How many CUDA blocks add to the tile before this one: those handed out
+  // before.
   __device__ int TurnAt(const BackwardArgs& args, int tile) const {
-    int last_block = args.order.blocks - 1;  // that the tile sees
+    int last_tile = args.scheduler.tiles - 1;  // that the tile sees
     if (Traits::kCausal) {
       const int last_row = min(args.s, (tile + 1) * Traits::kQueries) - 1;
-      last_block =
-          min(last_block, (last_row + args.t - args.s) / Traits::kKeys);
+      last_tile = min(last_tile, (last_row + args.t - args.s) / Traits::kKeys);
     }
-    return last_block - block;
+    return last_tile - index;
   }
 };
 
@@ -139,13 +139,13 @@ struct BackwardWork {
 // more, so their numbers have 31 bits.
 template <typename Traits>
 __device__ int FirstScratchTile(const BackwardArgs& args,
-                                const BackwardWork<Traits>& work, int member) {
-  const int kv_head = work.batch * args.kv_heads + work.kv_head;
-  return (kv_head * args.group + member) * work.tiles;
+                                const BackwardTile<Traits>& held, int member) {
+  const int kv_head = held.batch * args.kv_heads + held.kv_head;
+  return (kv_head * args.group + member) * held.tiles;
 }
 
 }  // namespace hopper
 }  // namespace flash
 }  // namespace tessera
 
-#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_BACKWARD_WORK_CUH_
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_BACKWARD_TILE_CUH_

@@ -1,5 +1,5 @@
-#ifndef ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_BACKWARD_STATISTICS_KERNEL_CUH_
-#define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_BACKWARD_STATISTICS_KERNEL_CUH_
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_BACKWARD_PREPROCESS_KERNEL_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_BACKWARD_PREPROCESS_KERNEL_CUH_
 
 #include <cstdint>
 
@@ -24,33 +24,33 @@ __device__ __forceinline__ float Dot(const uint4& a, const uint4& b) {
   return sum;
 }
 
-inline constexpr int kStatisticsThreads = 256;
+inline constexpr int kPreprocessThreads = 256;
 
 // As many lanes as a row has chunks of eight columns, rounded up to a power of
 // two, take a row.
 template <int kHeadDim>
-inline constexpr int kStatisticsLanes = kHeadDim <= 64    ? 8
+inline constexpr int kPreprocessLanes = kHeadDim <= 64    ? 8
                                         : kHeadDim <= 128 ? 16
                                                           : 32;
 
 // Fills BackwardScratch::statistics, and clears `sums` numbers of dq_sums, a
 // multiple of four, while it waits for O and dO.
 template <typename T, int kHeadDim>
-__global__ void __launch_bounds__(kStatisticsThreads)
-    BackwardStatisticsKernel(const BackwardParams params,
+__global__ void __launch_bounds__(kPreprocessThreads)
+    BackwardPreprocessKernel(const BackwardParams params,
                              const BackwardScratch scratch,
                              const int64_t sums) {
-  constexpr int kLanes = kStatisticsLanes<kHeadDim>;
+  constexpr int kLanes = kPreprocessLanes<kHeadDim>;
   const ForwardParams& p = params.forward;
   auto* const pieces = reinterpret_cast<float4*>(scratch.dq_sums);
   for (int64_t i =
-           static_cast<int64_t>(blockIdx.x) * kStatisticsThreads + threadIdx.x;
+           static_cast<int64_t>(blockIdx.x) * kPreprocessThreads + threadIdx.x;
        i < sums / 4;
-       i += static_cast<int64_t>(gridDim.x) * kStatisticsThreads) {
+       i += static_cast<int64_t>(gridDim.x) * kPreprocessThreads) {
     pieces[i] = make_float4(0, 0, 0, 0);
   }
   const int64_t row =
-      static_cast<int64_t>(blockIdx.x) * (kStatisticsThreads / kLanes) +
+      static_cast<int64_t>(blockIdx.x) * (kPreprocessThreads / kLanes) +
       threadIdx.x / kLanes;
   if (row >= p.b * p.h * p.s) return;
   const int s = p.s, heads = p.h, d = p.d;
@@ -77,13 +77,12 @@ __global__ void __launch_bounds__(kStatisticsThreads)
     sum += __shfl_xor_sync(lanes, sum, lane);
   }
   if (column > 0) return;
-  const float log_sum = p.lse[row];
-  scratch.statistics[row] = {
-      log_sum == -INFINITY ? -INFINITY : -log_sum * kLog2E, sum};
+  const float lse = p.lse[row];
+  scratch.statistics[row] = {lse == -INFINITY ? -INFINITY : -lse * kLog2E, sum};
 }
 
 }  // namespace portable
 }  // namespace flash
 }  // namespace tessera
 
-#endif  // ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_BACKWARD_STATISTICS_KERNEL_CUH_
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_BACKWARD_PREPROCESS_KERNEL_CUH_

@@ -1,5 +1,5 @@
-#ifndef ATTENTION_BACKENDS_FLASH_CUDA_FP32_TASKS_CUH_
-#define ATTENTION_BACKENDS_FLASH_CUDA_FP32_TASKS_CUH_
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_FP32_TILE_SCHEDULER_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_FP32_TILE_SCHEDULER_CUH_
 
 #include <cstdint>
 
@@ -14,7 +14,7 @@ namespace flash {
 namespace fp32 {
 
 // One query tile of one head.
-struct QueryTask {
+struct QueryTile {
   AttentionMask<int> mask;
   int batch, head, kv_head;
   QueryRange<int> queries;
@@ -36,46 +36,46 @@ struct QueryTask {
 // Blocks take the query tiles of a head from the last to the first: under a
 // causal mask the long ones start early.
 template <int kQueries, int kKeys>
-__device__ __forceinline__ QueryTask FindQueryTask(const ForwardParams& p) {
+__device__ __forceinline__ QueryTile FindQueryTile(const ForwardParams& p) {
   const int s = p.s, t = p.t, heads = p.h;
   const int query_tiles = CeilDiv(s, kQueries);
   const int tile = query_tiles - 1 - blockIdx.x % query_tiles;
   const int head_of_all = blockIdx.x / query_tiles;
-  QueryTask task;
-  task.mask = {s, t, p.causal};
-  task.batch = head_of_all / heads;
-  task.head = head_of_all % heads;
-  task.kv_head = task.head / (heads / static_cast<int>(p.g));
-  task.queries = task.mask.QueriesFrom(tile * kQueries, kQueries);
-  task.key_tiles = TilesOf<kKeys>(task.mask.Keys(task.queries));
-  task.lse_row = static_cast<int64_t>(head_of_all) * s;
-  return task;
+  QueryTile held;
+  held.mask = {s, t, p.causal};
+  held.batch = head_of_all / heads;
+  held.head = head_of_all % heads;
+  held.kv_head = held.head / (heads / static_cast<int>(p.g));
+  held.queries = held.mask.QueriesFrom(tile * kQueries, kQueries);
+  held.key_tiles = TilesOf<kKeys>(held.mask.Keys(held.queries));
+  held.lse_row = static_cast<int64_t>(head_of_all) * s;
+  return held;
 }
 
-// A query tile that a block visits.
-struct QueryVisit {
+// A query tile that a block steps over.
+struct QueryStep {
   int head, tile;
 };
 
-// One key tile of one key head. Visits: the query tiles of each of the heads
+// One key tile of one key head. Steps: the query tiles of each of the heads
 // [first_head, end_head). There is one at least: the last
 // query sees every key.
-struct KeyTask {
+struct KeyTile {
   AttentionMask<int> mask;
   int batch, kv_head;
   int first_key;
   int first_head, end_head;
   TileRange<int> query_tiles;
 
-  __device__ __forceinline__ QueryVisit FirstVisit() const {
+  __device__ __forceinline__ QueryStep FirstStep() const {
     return {first_head, query_tiles.begin};
   }
-  __device__ __forceinline__ QueryVisit After(QueryVisit at) const {
+  __device__ __forceinline__ QueryStep After(QueryStep at) const {
     return at.tile + 1 < query_tiles.end
-               ? QueryVisit{at.head, at.tile + 1}
-               : QueryVisit{at.head + 1, query_tiles.begin};
+               ? QueryStep{at.head, at.tile + 1}
+               : QueryStep{at.head + 1, query_tiles.begin};
   }
-  __device__ __forceinline__ bool IsVisit(QueryVisit at) const {
+  __device__ __forceinline__ bool IsStep(QueryStep at) const {
     return at.head < end_head;
   }
 
@@ -93,24 +93,24 @@ struct KeyTask {
 };
 
 template <int kKeys, int kQueries>
-__device__ __forceinline__ KeyTask FindKeyTask(const ForwardParams& p) {
+__device__ __forceinline__ KeyTile FindKeyTile(const ForwardParams& p) {
   const int s = p.s, t = p.t, heads = p.h, kv_heads = p.g;
   const int key_tiles = CeilDiv(t, kKeys);
   const int head_of_all = blockIdx.x / key_tiles;
   const int group = heads / kv_heads;
-  KeyTask task;
-  task.mask = {s, t, p.causal};
-  task.batch = head_of_all / kv_heads;
-  task.kv_head = head_of_all % kv_heads;
-  task.first_key = blockIdx.x % key_tiles * kKeys;
-  task.first_head = task.kv_head * group;
-  task.end_head = task.first_head + group;
-  task.query_tiles = TilesOf<kQueries>(task.mask.Queries(task.first_key));
-  return task;
+  KeyTile held;
+  held.mask = {s, t, p.causal};
+  held.batch = head_of_all / kv_heads;
+  held.kv_head = head_of_all % kv_heads;
+  held.first_key = blockIdx.x % key_tiles * kKeys;
+  held.first_head = held.kv_head * group;
+  held.end_head = held.first_head + group;
+  held.query_tiles = TilesOf<kQueries>(held.mask.Queries(held.first_key));
+  return held;
 }
 
 }  // namespace fp32
 }  // namespace flash
 }  // namespace tessera
 
-#endif  // ATTENTION_BACKENDS_FLASH_CUDA_FP32_TASKS_CUH_
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_FP32_TILE_SCHEDULER_CUH_

@@ -1,14 +1,15 @@
-#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_BACKWARD_ROWS_CUH_
-#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_BACKWARD_ROWS_CUH_
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_BACKWARD_PRE_POST_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_BACKWARD_PRE_POST_CUH_
 
 #include <cmath>
 #include <cstdint>
 
+#include "attention_backends/flash_cuda/constants.h"
 #include "attention_backends/flash_cuda/flash_params.h"
 #include "attention_backends/flash_cuda/hopper/backward_layout.h"
 #include "attention_backends/flash_cuda/instructions.cuh"
 
-// What comes before and after the main backward kernel, row by row of queries.
+// The passes before and after the main backward kernel, row by row of queries.
 // Bound by memory: each element is read and written once.
 
 namespace tessera {
@@ -28,23 +29,23 @@ inline constexpr int kPieceElements = 8;  // of 16 bytes
 inline constexpr int kPiecesPerRow = 16;  // up to 128 columns
 inline constexpr int kRowsPerBlock = kRowThreads / kPiecesPerRow;
 
-// Block of the blocks that each head has.
-struct RowBlock {
-  int block, head, batch;
+// The tile of rows that this CUDA block takes.
+struct RowTile {
+  int tile, head, batch;
 
-  __device__ __forceinline__ RowBlock(int blocks_per_head, int heads)
-      : block(blockIdx.x % blocks_per_head),
-        head(blockIdx.x / blocks_per_head % heads),
-        batch(blockIdx.x / blocks_per_head / heads) {}
+  __device__ __forceinline__ RowTile(int tiles_per_head, int heads)
+      : tile(blockIdx.x % tiles_per_head),
+        head(blockIdx.x / tiles_per_head % heads),
+        batch(blockIdx.x / tiles_per_head / heads) {}
 };
 
 template <typename Element>
 __device__ __forceinline__ const uint4* PieceOf(const HeadView& view,
-                                                const RowBlock& block, int row,
+                                                const RowTile& at, int row,
                                                 int piece) {
   return reinterpret_cast<const uint4*>(
-      static_cast<const Element*>(view.data) + block.batch * view.batch_stride +
-      block.head * view.head_stride + row * view.row_stride +
+      static_cast<const Element*>(view.data) + at.batch * view.batch_stride +
+      at.head * view.head_stride + row * view.row_stride +
       piece * kPieceElements);
 }
 
@@ -83,24 +84,23 @@ __device__ __forceinline__ void ClearSums(const BackwardScratch& scratch) {
 // what the main kernel adds to. Blocks: B, H, padded S / kRowsPerBlock.
 template <typename Element, typename Dq>
 __global__ void __launch_bounds__(kRowThreads)
-    RowSumsKernel(const __grid_constant__ RowArgs args) {
-  constexpr float kLog2E = 1.44269504088896f;
+    BackwardPreprocessKernel(const __grid_constant__ RowArgs args) {
   ClearSums<Dq>(args.scratch);
   const int padded = PaddedRows(args.s, Dq::kQueries);
-  const RowBlock block(padded / kRowsPerBlock, args.h);
+  const RowTile at(padded / kRowsPerBlock, args.h);
   const int piece = threadIdx.x % kPiecesPerRow;
-  const int row = block.block * kRowsPerBlock + threadIdx.x / kPiecesPerRow;
+  const int row = at.tile * kRowsPerBlock + threadIdx.x / kPiecesPerRow;
   float sum = 0;
   if (row < args.s && piece * kPieceElements < args.d) {
-    sum = Dot<Element>(*PieceOf<Element>(args.o, block, row, piece),
-                       *PieceOf<Element>(args.d_o, block, row, piece));
+    sum = Dot<Element>(*PieceOf<Element>(args.o, at, row, piece),
+                       *PieceOf<Element>(args.d_o, at, row, piece));
   }
 #pragma unroll
   for (int step = kPiecesPerRow / 2; step > 0; step /= 2) {
     sum += __shfl_xor_sync(~0u, sum, step);
   }
   if (piece != 0) return;
-  const int64_t plane = int64_t{block.batch} * args.h + block.head;
+  const int64_t plane = int64_t{at.batch} * args.h + at.head;
   const int64_t to = plane * padded + row;
   const float lse = row < args.s ? args.lse[plane * args.s + row] : -INFINITY;
   args.scratch.lse2[to] = lse == -INFINITY ? INFINITY : lse * kLog2E;
@@ -110,11 +110,11 @@ __global__ void __launch_bounds__(kRowThreads)
 // dQ from its FP32 sums, times the scale. Blocks: B, H, tiles of queries.
 template <typename Element, typename Dq>
 __global__ void __launch_bounds__(kRowThreads)
-    ConvertDqKernel(const __grid_constant__ RowArgs args) {
+    BackwardPostprocessKernel(const __grid_constant__ RowArgs args) {
   constexpr int kStride = Dq::kHeadDim + kPieceElements;  // spreads the banks
   alignas(16) __shared__ Element tile[Dq::kQueries * kStride];
-  const RowBlock block(PaddedRows(args.s, Dq::kQueries) / Dq::kQueries, args.h);
-  const int first_row = block.block * Dq::kQueries;
+  const RowTile at(PaddedRows(args.s, Dq::kQueries) / Dq::kQueries, args.h);
+  const int first_row = at.tile * Dq::kQueries;
   const float* sums = args.scratch.dq + int64_t{blockIdx.x} * Dq::kElements;
   for (int i = threadIdx.x * 4; i < Dq::kElements; i += kRowThreads * 4) {
     const float4 x = *reinterpret_cast<const float4*>(sums + i);
@@ -132,8 +132,7 @@ __global__ void __launch_bounds__(kRowThreads)
   for (int i = threadIdx.x; i < Dq::kQueries * pieces; i += kRowThreads) {
     const int row = i / pieces, piece = i % pieces;
     if (first_row + row >= args.s) break;
-    *const_cast<uint4*>(
-        PieceOf<Element>(args.dq, block, first_row + row, piece)) =
+    *const_cast<uint4*>(PieceOf<Element>(args.dq, at, first_row + row, piece)) =
         *reinterpret_cast<const uint4*>(tile + row * kStride +
                                         piece * kPieceElements);
   }
@@ -143,4 +142,4 @@ __global__ void __launch_bounds__(kRowThreads)
 }  // namespace flash
 }  // namespace tessera
 
-#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_BACKWARD_ROWS_CUH_
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_BACKWARD_PRE_POST_CUH_

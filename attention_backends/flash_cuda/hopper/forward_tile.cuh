@@ -1,5 +1,5 @@
-#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_FORWARD_WORK_CUH_
-#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_FORWARD_WORK_CUH_
+#ifndef ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_FORWARD_TILE_CUH_
+#define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_FORWARD_TILE_CUH_
 
 #include <cuda.h>
 
@@ -7,9 +7,9 @@
 
 #include "attention_backends/flash_cuda/hopper/panels.cuh"
 #include "attention_backends/flash_cuda/hopper/ptx.cuh"
-#include "attention_backends/flash_cuda/hopper/tile_order.h"
+#include "attention_backends/flash_cuda/hopper/tile_scheduler.h"
 
-// What the forward kernel is told, and how it divides its work.
+// What the forward kernel is told, and which tile a CUDA block computes.
 
 namespace tessera {
 namespace flash {
@@ -42,7 +42,7 @@ struct ForwardMaps {  // boxes: a tile; of O, a warpgroup's rows
 };
 
 struct ForwardArgs {
-  TileOrder order;
+  TileScheduler scheduler;
   int s = 0, t = 0;
   int heads = 0;  // H
   int group = 1;  // H / G
@@ -64,30 +64,30 @@ struct ForwardShared {
   Mbarrier v_full[Traits::kStages], v_empty[Traits::kStages];
 };
 
-// A block of query rows and the key tiles it attends to.
+// A tile of query rows and the key tiles that it attends to.
 template <typename Traits>
-struct ForwardWork {
+struct ForwardTile {
   int first_row, head, kv_head, batch;
   int key_tiles;       // 0 when no row sees a key
   int unmasked_tiles;  // the first so many are seen whole by every row
 
-  __device__ static ForwardWork At(const ForwardArgs& args, int i) {
-    const TileOrder::Tile tile = args.order.At(i);
-    ForwardWork work;
-    work.first_row = tile.block * Traits::kQueries;
-    work.batch = tile.head / args.heads;
-    work.head = tile.head % args.heads;
-    work.kv_head = work.head / args.group;
+  __device__ static ForwardTile At(const ForwardArgs& args, int i) {
+    const TileScheduler::Tile tile = args.scheduler.At(i);
+    ForwardTile held;
+    held.first_row = tile.index * Traits::kQueries;
+    held.batch = tile.head / args.heads;
+    held.head = tile.head % args.heads;
+    held.kv_head = held.head / args.group;
     int keys = args.t;
     int seen_by_all = args.t;
     if (Traits::kCausal) {
-      const int diagonal = work.first_row + args.t - args.s;
+      const int diagonal = held.first_row + args.t - args.s;
       keys = max(0, min(keys, diagonal + Traits::kQueries));
       seen_by_all = max(0, min(keys, diagonal + 1));
     }
-    work.key_tiles = (keys + Traits::kKeys - 1) / Traits::kKeys;
-    work.unmasked_tiles = seen_by_all / Traits::kKeys;
-    return work;
+    held.key_tiles = (keys + Traits::kKeys - 1) / Traits::kKeys;
+    held.unmasked_tiles = seen_by_all / Traits::kKeys;
+    return held;
   }
 };
 
@@ -95,4 +95,4 @@ struct ForwardWork {
 }  // namespace flash
 }  // namespace tessera
 
-#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_FORWARD_WORK_CUH_
+#endif  // ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_FORWARD_TILE_CUH_

@@ -1,0 +1,128 @@
+#include "attention_backends/attention_op.h"
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "ATen/ATen.h"
+#include "attention_backends/attention_backend.h"
+#include "attention_backends/backend_table.h"
+#include "framework/base/torch_status.h"
+#include "framework/program/executor.h"
+#include "gtest/gtest.h"
+#include "tests/attention_backends/attention_as_function.h"
+#include "tests/attention_backends/attention_oracle.h"
+#include "tests/attention_backends/picky_backend.h"
+#include "tests/testing/gradcheck.h"
+#include "torch/csrc/autograd/autograd.h"
+
+namespace tessera {
+namespace {
+
+using testing::PickyBackend;
+
+constexpr int64_t kHeads = 4, kKvHeads = 2;
+constexpr double kScale = 0.4;
+
+at::Tensor RandomQkv(at::ScalarType dtype) {
+  at::manual_seed(7);
+  return at::randn({2, 5, kHeads + 2 * kKvHeads, 8}, dtype);
+}
+
+SelfAttentionSpec Spec(const AttentionBackend* backend, const at::Tensor& qkv,
+                       MaskKind mask = MaskKind::kCausal) {
+  return testing::SpecFor(*backend, qkv, kKvHeads, kScale, mask);
+}
+
+// The same by ATen: the gradient of sum(O o dO) with respect to qkv.
+testing::AttentionResults Eager(const at::Tensor& qkv, const at::Tensor& d_o,
+                                const SelfAttentionSpec& spec) {
+  const at::Tensor heads = qkv.detach().transpose(1, 2);
+  const int64_t h = kHeads, g = kKvHeads;
+  testing::AttentionInputs in;
+  in.q = heads.narrow(1, 0, h);
+  in.k = heads.narrow(1, h, g);
+  in.v = heads.narrow(1, h + g, g);
+  in.d_o = d_o.transpose(1, 2);
+  in.scale = spec.scale;
+  in.causal = spec.problem.mask == MaskKind::kCausal;
+  return testing::EagerAttention(in, qkv.scalar_type());
+}
+
+class SelfAttentionOf
+    : public ::testing::TestWithParam<std::tuple<const char*, MaskKind>> {
+ protected:
+  SelfAttentionSpec spec() const {
+    return Spec(FindBackend(std::get<0>(GetParam())), RandomQkv(at::kDouble),
+                std::get<1>(GetParam()));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(
+    All, SelfAttentionOf,
+    ::testing::Combine(::testing::Values("NAIVE", "FLASH_TILED"),
+                       ::testing::Values(MaskKind::kCausal, MaskKind::kFull)));
+
+TEST_P(SelfAttentionOf, AgreesWithAtenAutograd) {
+  const SelfAttentionSpec spec = this->spec();
+  const at::Tensor qkv = RandomQkv(at::kDouble).set_requires_grad(true);
+  const at::Tensor o = testing::SelfAttention(qkv, spec);
+  EXPECT_TRUE(o.is_contiguous());
+  const at::Tensor d_o = at::randn_like(o);
+  torch::autograd::backward({o}, {d_o});
+  const testing::AttentionResults eager = Eager(qkv, d_o, spec);
+  EXPECT_TRUE(at::allclose(o, eager.o.transpose(1, 2), 1e-12, 1e-12));
+  const at::Tensor grad = at::cat({eager.dq, eager.dk, eager.dv}, 1);
+  EXPECT_TRUE(at::allclose(qkv.grad(), grad.transpose(1, 2), 1e-12, 1e-12));
+}
+
+TEST_P(SelfAttentionOf, AgreesWithFiniteDifferences) {
+  const SelfAttentionSpec spec = this->spec();
+  testing::GradcheckCase check;
+  check.fn = [&spec](const std::vector<at::Tensor>& inputs) {
+    return testing::SelfAttention(inputs[0], spec);
+  };
+  check.inputs = {RandomQkv(at::kDouble)};
+  EXPECT_TRUE(testing::Gradcheck(check));
+}
+
+TEST(SelfAttention, HandsABackendsStatusThrough) {
+  const PickyBackend picky;
+  const at::Tensor qkv = RandomQkv(at::kFloat);
+  const SelfAttentionSpec spec = Spec(&picky, qkv);
+  const absl::Status status =
+      StatusFromTorch([&] { testing::SelfAttention(qkv, spec); });
+  EXPECT_EQ(status, absl::ResourceExhaustedError("picky: no memory"));
+}
+
+// Writes down the phases it is told of.
+class PhaseLog final : public PhaseObserver {
+ public:
+  void Begin(absl::string_view segment) override {
+    log_.append(segment.data(), segment.size()).append("(");
+  }
+  void End() override { log_ += ")"; }
+  const std::string& log() const { return log_; }
+
+ private:
+  std::string log_;
+};
+
+TEST(SelfAttention, ReportsItsPhases) {
+  const at::Tensor qkv = RandomQkv(at::kFloat);
+  ProgramBuilder b({.precision = PrecisionPolicy::Uniform(at::kFloat)});
+  const Value in = b.Input("qkv", {qkv.sizes().vec(), at::kFloat});
+  b.Output(SelfAttention(b, in, Spec(FindBackend("NAIVE"), qkv)));
+  const Program program = std::move(b).Build().value();
+  const Schedule schedule = ForwardSchedule(program);
+  const auto store = ParameterStore::Create({}, {}).value();
+  PhaseLog phases;
+  Executor executor(schedule, PlanLifetimes(schedule), *store, &phases);
+  executor.SetInput(in, qkv);
+  executor.RunForward();
+  EXPECT_EQ(phases.log(), "scores()softmax()values()");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,84 @@
+#include "attention_backends/auto_order.h"
+
+#include <cstdint>
+
+#include "attention_backends/attention_backend.h"
+#include "attention_backends/backend_table.h"
+#include "gtest/gtest.h"
+#include "tests/attention_backends/picky_backend.h"
+
+namespace tessera {
+namespace {
+
+using testing::SmallProblem;
+
+TEST(SelectBackend, AutoGoesByWhatWasMeasured) {
+  const struct {
+    int capability;
+    at::ScalarType dtype;
+    int64_t d, t;
+    MaskKind mask;
+    const char* first;
+  } cases[] = {
+      {90, at::kBFloat16, 128, 4096, MaskKind::kFull, "FLASH_CUDA"},
+      {90, at::kBFloat16, 136, 4096, MaskKind::kCausal, "FLASH_CUDA"},
+      {90, at::kBFloat16, 136, 4096, MaskKind::kFull, "TORCH_FLASH"},
+      {90, at::kBFloat16, 160, 8192, MaskKind::kFull, "FLASH_CUDA"},
+      {90, at::kBFloat16, 192, 2048, MaskKind::kFull, "FLASH_CUDA"},
+      {90, at::kBFloat16, 192, 4096, MaskKind::kCausal, "TORCH_FLASH"},
+      {90, at::kBFloat16, 224, 8192, MaskKind::kCausal, "FLASH_CUDA"},
+      {90, at::kBFloat16, 256, 2048, MaskKind::kCausal, "FLASH_CUDA"},
+      {90, at::kBFloat16, 256, 4096, MaskKind::kCausal, "TORCH_FLASH"},
+      {90, at::kBFloat16, 256, 1024, MaskKind::kFull, "FLASH_CUDA"},
+      {90, at::kBFloat16, 256, 2048, MaskKind::kFull, "TORCH_FLASH"},
+      {90, at::kHalf, 256, 8192, MaskKind::kCausal, "TORCH_FLASH"},
+      {90, at::kFloat, 64, 4096, MaskKind::kFull, "FLASH_CUDA"},
+      {90, at::kFloat, 128, 128, MaskKind::kFull, "FLASH_CUDA"},
+      {90, at::kFloat, 128, 1024, MaskKind::kCausal, "FLASH_CUDA"},
+      {90, at::kFloat, 128, 512, MaskKind::kFull, "TORCH_EFFICIENT"},
+      {90, at::kFloat, 128, 2048, MaskKind::kCausal, "TORCH_EFFICIENT"},
+      {90, at::kFloat, 256, 128, MaskKind::kCausal, "FLASH_CUDA"},
+      {90, at::kFloat, 256, 128, MaskKind::kFull, "TORCH_EFFICIENT"},
+      {80, at::kBFloat16, 64, 1024, MaskKind::kCausal, "TORCH_FLASH"},
+      {100, at::kFloat, 64, 1024, MaskKind::kCausal, "TORCH_EFFICIENT"}};
+  for (const auto& c : cases) {
+    AttentionProblem problem = SmallProblem();
+    problem.cuda = true;
+    problem.compute_capability = c.capability;
+    problem.dtype = c.dtype;
+    problem.d = c.d;
+    problem.s = problem.t = c.t;
+    problem.mask = c.mask;
+    const AutoOrder order = AutoOrderFor(problem, AttentionBackends());
+    EXPECT_EQ(order.backends.size(), AttentionBackends().size());
+    EXPECT_EQ(order.backends[0]->name(), c.first);
+    EXPECT_EQ(order.reason.empty(),
+              order.backends[0] == AttentionBackends()[0]);
+  }
+}
+
+// A deterministic backward of TORCH_EFFICIENT has a block for each head.
+TEST(AutoOrderFor, DeterministicGradientsWantManyHeads) {
+  AttentionProblem problem = SmallProblem();
+  problem.dtype = at::kFloat;
+  problem.cuda = true;
+  problem.compute_capability = 90;
+  problem.d = 128;
+  problem.s = problem.t = 8192;
+  problem.b = 2;
+  problem.h = problem.g = 16;
+  const auto first = [&] {
+    return AutoOrderFor(problem, AttentionBackends()).backends[0]->name();
+  };
+  EXPECT_EQ(first(), "TORCH_EFFICIENT");
+  problem.deterministic = true;
+  EXPECT_EQ(first(), "FLASH_CUDA");
+  problem.b = 8;
+  EXPECT_EQ(first(), "TORCH_EFFICIENT");
+  problem.b = 2;
+  problem.needs_grad = false;
+  EXPECT_EQ(first(), "TORCH_EFFICIENT");
+}
+
+}  // namespace
+}  // namespace tessera
