@@ -22,4 +22,9 @@ void Validate(const NaiveConfig& config, Violations violations) {
                    absl::StrCat("must be 1, 2 or 3; is ", held));
 }
 
+BackendRequest BackendRequestOf(const AttentionConfig& config) {
+  return {.name = AttentionConfig::Backend_Name(config.backend()),
+          .naive_held_score_tensors = config.naive().held_score_tensors()};
+}
+
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #define ATTENTION_BACKENDS_ATTENTION_CONFIG_H_
 
 #include "attention_backends/attention_config.pb.h"
+#include "attention_backends/backend_table.h"
 #include "framework/base/violations.h"
 
 namespace tessera {
@@ -10,6 +11,9 @@ namespace tessera {
 // backend can run is for SelectBackend() to say.
 void Validate(const AttentionConfig& config, Violations violations);
 void Validate(const NaiveConfig& config, Violations violations);
+
+// `config` has passed Validate().
+BackendRequest BackendRequestOf(const AttentionConfig& config);
 
 }  // namespace tessera
 

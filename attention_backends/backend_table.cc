@@ -84,8 +84,8 @@ const AttentionBackend* Find(Table table, absl::string_view name) {
 }
 
 // The table's NAIVE as the config wants it.
-absl::StatusOr<BackendChoice> ConfigureNaive(const NaiveConfig& config) {
-  switch (config.held_score_tensors()) {
+absl::StatusOr<BackendChoice> ConfigureNaive(int held_score_tensors) {
+  switch (held_score_tensors) {
     case 1:
       return BackendChoice{&kNaive, "NAIVE, as configured"};
     case 2:
@@ -99,14 +99,14 @@ absl::StatusOr<BackendChoice> ConfigureNaive(const NaiveConfig& config) {
     default:
       return absl::InvalidArgumentError(absl::StrCat(
           "attention.naive.held_score_tensors must be 1, 2 or 3; is ",
-          config.held_score_tensors()));
+          held_score_tensors));
   }
 }
 
-absl::StatusOr<BackendChoice> SelectByName(const AttentionConfig& config,
+absl::StatusOr<BackendChoice> SelectByName(const BackendRequest& request,
                                            Table table,
                                            const AttentionProblem& problem) {
-  const std::string& name = AttentionConfig::Backend_Name(config.backend());
+  const std::string& name = request.name;
   const AttentionBackend* const backend = Find(table, name);
   const absl::Status refusal =
       backend == nullptr
@@ -118,7 +118,8 @@ absl::StatusOr<BackendChoice> SelectByName(const AttentionConfig& config,
                      ToString(problem), ": ", refusal.message(),
                      "; would run: ", Names(Runnable(table, problem))));
   }
-  if (backend == &kNaive) return ConfigureNaive(config.naive());
+  if (backend == &kNaive)
+    return ConfigureNaive(request.naive_held_score_tensors);
   return BackendChoice{backend, absl::StrCat(name, ", as configured")};
 }
 
@@ -180,25 +181,17 @@ const AttentionBackend* FindBackend(absl::string_view name) {
   return Find(kBackends, name);
 }
 
-absl::StatusOr<BackendChoice> SelectBackend(const AttentionConfig& config,
+absl::StatusOr<BackendChoice> SelectBackend(const BackendRequest& request,
                                             const AttentionProblem& problem) {
-  return SelectBackend(config, problem, AttentionBackends());
+  return SelectBackend(request, problem, AttentionBackends());
 }
 
-absl::StatusOr<BackendChoice> SelectBackend(const AttentionConfig& config,
+absl::StatusOr<BackendChoice> SelectBackend(const BackendRequest& request,
                                             const AttentionProblem& problem,
                                             Table table) {
   RETURN_IF_ERROR(ValidateShape(problem));
-  switch (config.backend()) {
-    case AttentionConfig::UNSPECIFIED:
-      return absl::InvalidArgumentError(
-          absl::StrCat("attention.backend is UNSPECIFIED; use AUTO or one of: ",
-                       Names({table.begin(), table.end()})));
-    case AttentionConfig::AUTO:
-      return SelectFirst(table, problem);
-    default:
-      return SelectByName(config, table, problem);
-  }
+  return request.name == "AUTO" ? SelectFirst(table, problem)
+                                : SelectByName(request, table, problem);
 }
 
 }  // namespace tessera

@@ -7,7 +7,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "attention_backends/attention_backend.h"
-#include "attention_backends/attention_config.pb.h"
 
 namespace tessera {
 
@@ -22,14 +21,20 @@ struct BackendChoice {
   std::string reason;
 };
 
-// The backend that `config` names, in the variant that it describes, or for
+// What a run asks for; attention_config.proto says what it means.
+struct BackendRequest {
+  std::string name = "AUTO";
+  int naive_held_score_tensors = 1;
+};
+
+// The backend that `request` names, in the variant that it describes, or for
 // AUTO the first in AutoOrderFor() that supports the problem. The error lists
 // the requirement that was not met and every backend that would run.
-absl::StatusOr<BackendChoice> SelectBackend(const AttentionConfig& config,
+absl::StatusOr<BackendChoice> SelectBackend(const BackendRequest& request,
                                             const AttentionProblem& problem);
 // The same over another table, in its order.
 absl::StatusOr<BackendChoice> SelectBackend(
-    const AttentionConfig& config, const AttentionProblem& problem,
+    const BackendRequest& request, const AttentionProblem& problem,
     absl::Span<const AttentionBackend* const> table);
 
 }  // namespace tessera

@@ -1,8 +1,23 @@
 #include "framework/data/data_config.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/file.h"
+#include "framework/base/status_macros.h"
+#include "framework/data/prepare/default_text.h"
+#include "framework/data/prepare/prepare.h"
+#include "framework/data/read/permutation.h"
+#include "framework/data/read/token_file.h"
+#include "framework/data/read/token_sequence.h"
+#include "framework/data/read/token_validation_split.h"
 #include "google/protobuf/repeated_ptr_field.h"
 
 namespace tessera {
@@ -44,6 +59,213 @@ void Validate(const SyntheticTokens& config, Violations violations) {
       absl::StrCat("must be at least 1; is ", config.successors()));
 }
 
+// A config's source, opened.
+struct Source {
+  std::string name;  // "the default text", for messages
+  TokenSplit split;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::optional<double> unigram_entropy;
+  uint64_t fingerprint = 0;
+};
+
+// Token files that are read as one.
+struct FileList {
+  std::vector<TokenFile> files;
+  uint64_t fingerprint = 0;
+
+  absl::Status Add(TokenFile file, int64_t vocab_size) {
+    RETURN_IF_ERROR(file.LimitTokens(vocab_size));
+    ASSIGN_OR_RETURN(const uint64_t checksum, file.checksum());
+    fingerprint = Mix(fingerprint, checksum);
+    files.push_back(std::move(file));
+    return absl::OkStatus();
+  }
+};
+
+absl::StatusOr<Source> SourceFromFolder(PreparedFolder folder, std::string name,
+                                        int64_t vocab_size) {
+  FileList train, validation;
+  RETURN_IF_ERROR(train.Add(std::move(folder.train), vocab_size));
+  Source source = {
+      .name = std::move(name),
+      .split = {.train = CreateFileSequence(std::move(train.files))},
+      .tokenizer = std::move(folder.tokenizer),
+      .unigram_entropy = folder.manifest.unigram_entropy,
+      .fingerprint = train.fingerprint};
+  if (folder.validation.has_value()) {
+    RETURN_IF_ERROR(validation.Add(*std::move(folder.validation), vocab_size));
+    source.split.validation = CreateFileSequence(std::move(validation.files));
+  }
+  return source;
+}
+
+absl::StatusOr<Source> OpenSource(const DefaultText& config,
+                                  double validation_fraction,
+                                  const DatasetOptions& options) {
+  const bool is_bytes = config.tokenizer() == DefaultText::BYTES;
+  PrepareOptions prepare;
+  prepare.tokenizer = is_bytes ? TokenizerKind::kBytes : TokenizerKind::kBpe;
+  // A byte vocabulary has one size; models of any size share its cache entry.
+  prepare.vocab_size = is_bytes ? kByteVocabularySize : options.vocab_size;
+  prepare.vocab_size_advice =
+      "raise model.vocab_size to at least that, or set "
+      "data.default_text.tokenizer to BYTES";
+  prepare.validation_fraction = validation_fraction;
+  prepare.progress = options.progress;
+  ASSIGN_OR_RETURN(PreparedFolder folder, OpenDefaultText(prepare));
+  return SourceFromFolder(std::move(folder), "the default text",
+                          options.vocab_size);
+}
+
+TokenFileFormat FormatFromConfig(TokenFiles::Format format) {
+  switch (format) {
+    case TokenFiles::TESSERA:
+      return TokenFileFormat::kTessera;
+    case TokenFiles::NANOGPT:
+      return TokenFileFormat::kNanoGpt;
+    case TokenFiles::LLMC:
+      return TokenFileFormat::kLlmC;
+    default:
+      return TokenFileFormat::kDetect;
+  }
+}
+
+// The paths that a config lists, each shell pattern replaced by its matches in
+// order. What exists is no pattern.
+absl::StatusOr<std::vector<std::string>> ExpandPaths(
+    const google::protobuf::RepeatedPtrField<std::string>& listed,
+    absl::string_view field) {
+  std::vector<std::string> paths;
+  for (const std::string& given : listed) {
+    const std::string path = UserPath(given);
+    if (FileExists(path) || path.find_first_of("*?[") == std::string::npos) {
+      paths.push_back(path);
+      continue;
+    }
+    ASSIGN_OR_RETURN(const std::vector<std::string> matches, Glob(path));
+    if (matches.empty()) {
+      return absl::NotFoundError(
+          absl::StrCat("data.token_files.", field, ": no file matches ", path,
+                       "; name files or prepared folders that exist"));
+    }
+    paths.insert(paths.end(), matches.begin(), matches.end());
+  }
+  return paths;
+}
+
+// Opens what token_files.train or .validation lists; of a prepared folder the
+// split that `is_train` says. The folders' tokenizer, one for all, comes back
+// in *tokenizer.
+absl::StatusOr<FileList> OpenPaths(const std::vector<std::string>& paths,
+                                   bool is_train, const TokenFiles& config,
+                                   int64_t vocab_size,
+                                   std::unique_ptr<Tokenizer>* tokenizer) {
+  FileList list;
+  for (const std::string& path : paths) {
+    if (!FileExists(path + "/manifest.json")) {
+      ASSIGN_OR_RETURN(
+          TokenFile file,
+          TokenFile::Open(path, FormatFromConfig(config.format())));
+      RETURN_IF_ERROR(list.Add(std::move(file), vocab_size));
+      continue;
+    }
+    ASSIGN_OR_RETURN(PreparedFolder folder, OpenPreparedFolder(path));
+    if (!is_train && !folder.validation.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path,
+          " was prepared without a validation split; prepare it with "
+          "--validation_fraction above 0"));
+    }
+    if (*tokenizer == nullptr) {
+      *tokenizer = std::move(folder.tokenizer);
+    } else if ((*tokenizer)->Serialize() != folder.tokenizer->Serialize()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path,
+          " has another tokenizer than the folders before it, so its "
+          "token ids mean other text"));
+    }
+    RETURN_IF_ERROR(list.Add(
+        is_train ? std::move(folder.train) : *std::move(folder.validation),
+        vocab_size));
+  }
+  return list;
+}
+
+absl::StatusOr<Source> OpenSource(const TokenFiles& config,
+                                  double validation_fraction,
+                                  const DatasetOptions& options) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> train,
+                   ExpandPaths(config.train(), "train"));
+  ASSIGN_OR_RETURN(const std::vector<std::string> validation,
+                   ExpandPaths(config.validation(), "validation"));
+  const std::string name = absl::StrJoin(config.train(), ", ");
+  if (train.size() == 1 && validation.empty() &&
+      FileExists(train[0] + "/manifest.json")) {
+    ASSIGN_OR_RETURN(PreparedFolder folder, OpenPreparedFolder(train[0]));
+    return SourceFromFolder(std::move(folder), name, options.vocab_size);
+  }
+  Source source = {.name = name};
+  ASSIGN_OR_RETURN(FileList list,
+                   OpenPaths(train, /*is_train=*/true, config,
+                             options.vocab_size, &source.tokenizer));
+  source.fingerprint = list.fingerprint;
+  source.split.train = CreateFileSequence(std::move(list.files));
+  if (validation.empty()) {
+    source.split = HoldOutLastTokens(source.split.train, validation_fraction);
+    source.fingerprint = Mix(source.fingerprint, source.split.train->tokens());
+    return source;
+  }
+  ASSIGN_OR_RETURN(FileList held_out,
+                   OpenPaths(validation, /*is_train=*/false, config,
+                             options.vocab_size, &source.tokenizer));
+  source.split.validation = CreateFileSequence(std::move(held_out.files));
+  return source;
+}
+
+absl::StatusOr<Source> OpenSource(const SyntheticTokens& config,
+                                  double validation_fraction,
+                                  const DatasetOptions& options) {
+  if (config.successors() > options.vocab_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data.synthetic.successors is ", config.successors(),
+                     ", but model.vocab_size is ", options.vocab_size,
+                     "; use at most as many"));
+  }
+  Source source = {.name = "synthetic tokens"};
+  source.unigram_entropy = std::log(static_cast<double>(options.vocab_size));
+  source.fingerprint = Mix(Mix(options.seed, config.epoch_tokens()),
+                           Mix(options.vocab_size, config.successors()));
+  // Behind the epoch's tokens come as many more as validation needs, a window
+  // at least: the same chain, never trained on.
+  auto held_out = static_cast<int64_t>(std::ceil(
+      validation_fraction * static_cast<double>(config.epoch_tokens())));
+  if (held_out > 0) held_out = std::max(held_out, options.context_length + 1);
+  source.split = SplitTokensAt(
+      CreateSyntheticSequence({.tokens = config.epoch_tokens() + held_out,
+                               .vocab_size = options.vocab_size,
+                               .successors = config.successors(),
+                               .seed = options.seed}),
+      config.epoch_tokens());
+  return source;
+}
+
+absl::StatusOr<Source> OpenSource(const DataConfig& config,
+                                  const DatasetOptions& options) {
+  const double fraction = config.validation_fraction();
+  switch (config.source_case()) {
+    case DataConfig::kDefaultText:
+      return OpenSource(config.default_text(), fraction, options);
+    case DataConfig::kTokenFiles:
+      return OpenSource(config.token_files(), fraction, options);
+    case DataConfig::kSynthetic:
+      return OpenSource(config.synthetic(), fraction, options);
+    case DataConfig::SOURCE_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError(
+      "data has no source; set default_text, token_files or synthetic");
+}
+
 }  // namespace
 
 void Validate(const DataConfig& config, Violations violations) {
@@ -66,6 +288,46 @@ void Validate(const DataConfig& config, Violations violations) {
   // Written so that NaN fails too.
   violations.Check(fraction >= 0 && fraction <= 0.5, "validation_fraction",
                    absl::StrCat("must be in [0, 0.5]; is ", fraction));
+}
+
+absl::StatusOr<Dataset> CreateDataset(const DataConfig& config,
+                                      const DatasetOptions& options) {
+  ASSIGN_OR_RETURN(Source source, OpenSource(config, options));
+  if (const int64_t tokens = source.split.train->tokens();
+      tokens <= options.context_length) {
+    const std::string shorter_context =
+        tokens < kMinSplitTokens
+            ? ""
+            : absl::StrCat(", or set model.context_length to at most ",
+                           tokens - 1);
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the train split of ", source.name, " has ", tokens,
+        " tokens, less than one training sequence: model.context_length is ",
+        options.context_length, ", and a sequence needs one token more, ",
+        options.context_length + 1, "; train on more tokens", shorter_context));
+  }
+  const auto open = [&](std::shared_ptr<const TokenSequence> tokens,
+                        absl::string_view split, bool shuffle) {
+    DataSource::Options source_options = {
+        .context_length = options.context_length,
+        .vocab_size = options.vocab_size,
+        .shuffle = shuffle,
+        .seed = options.seed,
+        .description = absl::StrCat(split, " split of ", source.name, ", ",
+                                    tokens->tokens(), " tokens")};
+    return DataSource::Create(std::move(tokens), std::move(source_options));
+  };
+  Dataset dataset;
+  ASSIGN_OR_RETURN(dataset.train,
+                   open(source.split.train, "train", config.shuffle()));
+  if (source.split.validation != nullptr) {
+    ASSIGN_OR_RETURN(dataset.validation,
+                     open(source.split.validation, "validation", false));
+  }
+  dataset.tokenizer = std::move(source.tokenizer);
+  dataset.unigram_entropy = source.unigram_entropy;
+  dataset.fingerprint = source.fingerprint;
+  return dataset;
 }
 
 }  // namespace tessera

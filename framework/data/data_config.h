@@ -1,14 +1,21 @@
 #ifndef FRAMEWORK_DATA_DATA_CONFIG_H_
 #define FRAMEWORK_DATA_DATA_CONFIG_H_
 
+#include "absl/status/statusor.h"
 #include "framework/base/violations.h"
 #include "framework/data/data_config.pb.h"
+#include "framework/data/dataset.h"
 
 namespace tessera {
 
 // Adds every broken rule of data_config.proto that needs neither the model's
 // config nor a look at the files; CreateDataset() checks those.
 void Validate(const DataConfig& config, Violations violations);
+
+// Reads every token once, so that a bad file stops the run before step 0.
+// `config` must have passed Validate().
+absl::StatusOr<Dataset> CreateDataset(const DataConfig& config,
+                                      const DatasetOptions& options);
 
 }  // namespace tessera
 

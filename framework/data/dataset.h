@@ -5,8 +5,6 @@
 #include <memory>
 #include <optional>
 
-#include "absl/status/statusor.h"
-#include "framework/data/data_config.pb.h"
 #include "framework/data/prepare/progress.h"
 #include "framework/data/read/data_source.h"
 #include "framework/data/tokenize/tokenizer.h"
@@ -20,7 +18,8 @@ struct DatasetOptions {
   ProgressSink progress;  // the default text may be prepared first
 };
 
-// What a DataConfig names, opened and checked.
+// The tokens of a run, opened and checked; CreateDataset() (data_config.h)
+// makes it.
 struct Dataset {
   std::unique_ptr<DataSource> train;
   std::unique_ptr<DataSource> validation;  // null where nothing is held out
@@ -32,11 +31,6 @@ struct Dataset {
   // Changes with the training tokens; a resumed run compares it.
   uint64_t fingerprint = 0;
 };
-
-// Reads every token once, so that a bad file stops the run before step 0.
-// `config` must have passed Validate().
-absl::StatusOr<Dataset> CreateDataset(const DataConfig& config,
-                                      const DatasetOptions& options);
 
 }  // namespace tessera
 

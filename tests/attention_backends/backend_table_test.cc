@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attention_backends/attention_backend.h"
+#include "attention_backends/attention_config.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/attention_backends/picky_backend.h"
@@ -20,12 +21,6 @@ using testing::PickyBackend;
 using testing::SmallProblem;
 
 const AttentionBackend* Naive() { return FindBackend("NAIVE"); }
-
-AttentionConfig Config(AttentionConfig::Backend backend) {
-  AttentionConfig config;
-  config.set_backend(backend);
-  return config;
-}
 
 TEST(BackendTable, PrefersFusedKernelsAndComparesLast) {
   std::vector<std::string> names;
@@ -56,17 +51,14 @@ TEST(BackendTable, EveryNameIsOneOfTheConfigs) {
 }
 
 TEST(SelectBackend, NamedBackendRuns) {
-  const auto choice =
-      SelectBackend(Config(AttentionConfig::NAIVE), SmallProblem());
+  const auto choice = SelectBackend(BackendRequest{"NAIVE"}, SmallProblem());
   ASSERT_TRUE(choice.ok()) << choice.status();
   EXPECT_EQ(choice->backend->name(), "NAIVE");
   EXPECT_EQ(choice->reason, "NAIVE, as configured");
 }
 
-AttentionConfig NaiveHolding(int score_tensors) {
-  AttentionConfig config = Config(AttentionConfig::NAIVE);
-  config.mutable_naive()->set_held_score_tensors(score_tensors);
-  return config;
+BackendRequest NaiveHolding(int score_tensors) {
+  return {.name = "NAIVE", .naive_held_score_tensors = score_tensors};
 }
 
 TEST(SelectBackend, NaiveHoldsWhatTheConfigSays) {
@@ -96,7 +88,7 @@ TEST(SelectBackend, NaiveHoldsWhatTheConfigSays) {
 TEST(SelectBackend, NamedBackendThatCannotRunSaysWhyAndWhatWould) {
   AttentionProblem problem = SmallProblem();
   problem.dtype = at::kInt;
-  const auto choice = SelectBackend(Config(AttentionConfig::NAIVE), problem);
+  const auto choice = SelectBackend(BackendRequest{"NAIVE"}, problem);
   EXPECT_EQ(choice.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(choice.status().message(),
             "attention backend NAIVE does not support causal attention, batch "
@@ -110,8 +102,7 @@ TEST(SelectBackend, RefusalListsBackendsThatWouldRun) {
   const AttentionBackend* const table[] = {&picky};
   AttentionProblem problem = SmallProblem();
   problem.d = 64;
-  const auto choice =
-      SelectBackend(Config(AttentionConfig::NAIVE), problem, table);
+  const auto choice = SelectBackend(BackendRequest{"NAIVE"}, problem, table);
   EXPECT_EQ(choice.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(choice.status().message()),
               HasSubstr("not part of this build; would run: PICKY"));
@@ -121,7 +112,7 @@ TEST(SelectBackend, AutoSaysWhyNotTheOnesBefore) {
   const PickyBackend picky;
   const AttentionBackend* const table[] = {&picky, Naive()};
   const auto choice =
-      SelectBackend(Config(AttentionConfig::AUTO), SmallProblem(), table);
+      SelectBackend(BackendRequest{"AUTO"}, SmallProblem(), table);
   ASSERT_TRUE(choice.ok()) << choice.status();
   EXPECT_EQ(choice->backend, Naive());
   EXPECT_EQ(choice->reason,
@@ -132,7 +123,7 @@ TEST(SelectBackend, AutoNamesEqualRefusalsTogether) {
   const PickyBackend picky;
   const AttentionBackend* const table[] = {&picky, &picky, Naive()};
   const auto choice =
-      SelectBackend(Config(AttentionConfig::AUTO), SmallProblem(), table);
+      SelectBackend(BackendRequest{"AUTO"}, SmallProblem(), table);
   ASSERT_TRUE(choice.ok()) << choice.status();
   EXPECT_EQ(choice->reason,
             "AUTO chose NAIVE; not PICKY, PICKY (head dim must be a multiple "
@@ -144,8 +135,7 @@ TEST(SelectBackend, AutoTakesTheFirst) {
   const AttentionBackend* const table[] = {&picky, Naive()};
   AttentionProblem problem = SmallProblem();
   problem.d = 64;
-  const auto choice =
-      SelectBackend(Config(AttentionConfig::AUTO), problem, table);
+  const auto choice = SelectBackend(BackendRequest{"AUTO"}, problem, table);
   ASSERT_TRUE(choice.ok()) << choice.status();
   EXPECT_EQ(choice->backend, &picky);
 }
@@ -156,8 +146,7 @@ TEST(SelectBackend, DeterministicProblemRefusesAtomics) {
   AttentionProblem problem = SmallProblem();
   problem.d = 64;
   problem.deterministic = true;
-  const auto choice =
-      SelectBackend(Config(AttentionConfig::AUTO), problem, table);
+  const auto choice = SelectBackend(BackendRequest{"AUTO"}, problem, table);
   ASSERT_TRUE(choice.ok()) << choice.status();
   EXPECT_EQ(choice->backend, Naive());
   EXPECT_THAT(choice->reason, HasSubstr("adds dQ in no fixed order"));
@@ -167,7 +156,7 @@ TEST(SelectBackend, AutoWithoutAnyListsEveryReason) {
   const PickyBackend picky;
   const AttentionBackend* const table[] = {&picky};
   const auto choice =
-      SelectBackend(Config(AttentionConfig::AUTO), SmallProblem(), table);
+      SelectBackend(BackendRequest{"AUTO"}, SmallProblem(), table);
   EXPECT_EQ(choice.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(choice.status().message()),
               HasSubstr("PICKY (head dim must be a multiple of 64)"));
@@ -176,14 +165,14 @@ TEST(SelectBackend, AutoWithoutAnyListsEveryReason) {
 TEST(SelectBackend, RefusesMalformedProblems) {
   AttentionProblem problem = SmallProblem();
   problem.g = 3;
-  auto choice = SelectBackend(AttentionConfig(), problem);
+  auto choice = SelectBackend(BackendRequest(), problem);
   EXPECT_EQ(choice.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(choice.status().message()), HasSubstr("4 and 3"));
   problem.g = 0;
-  choice = SelectBackend(AttentionConfig(), problem);
+  choice = SelectBackend(BackendRequest(), problem);
   EXPECT_EQ(choice.status().code(), absl::StatusCode::kInvalidArgument);
-  choice = SelectBackend(Config(AttentionConfig::UNSPECIFIED), SmallProblem());
-  EXPECT_EQ(choice.status().code(), absl::StatusCode::kInvalidArgument);
+  choice = SelectBackend(BackendRequest{"NAVE"}, SmallProblem());
+  EXPECT_EQ(choice.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(choice.status().message()), HasSubstr("NAIVE"));
 }
 

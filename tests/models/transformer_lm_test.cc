@@ -409,7 +409,7 @@ TEST(PolicyTest, BackendsRefuseASoftmaxThatTheyDoNotCompute) {
       .precision = PolicyOf(PrecisionConfig::BF16, false)
                        .With(OpClass::kSoftmax, at::kBFloat16)};
   const absl::Status refusal =
-      SelectBackend(AttentionConfig(),
+      SelectBackend(BackendRequest(),
                     AttentionProblemOf(Tiny(), 2, 17, true, target))
           .status();
   EXPECT_EQ(refusal.code(), absl::StatusCode::kUnimplemented);

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "attention_backends/backend_table.h"
+#include "attention_backends/attention_config.h"
 #include "framework/base/file.h"
 #include "framework/base/runtime_files.h"
 #include "framework/program/executor.h"
@@ -55,8 +55,8 @@ TEST_P(EveryConfigTest, SupportsEveryBackendOnAGpu) {
          attention},
         {});
     ASSERT_TRUE(config.ok()) << config.status();
-    const auto choice =
-        SelectBackend(config->attention(), AttentionOnGpu(*config));
+    const auto choice = SelectBackend(BackendRequestOf(config->attention()),
+                                      AttentionOnGpu(*config));
     EXPECT_TRUE(choice.ok()) << choice.status();
   }
 }

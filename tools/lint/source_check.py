@@ -19,6 +19,10 @@ _BANNED = (
     (re.compile(r"\bTODO(?!\(\w)"), "a TODO without its owner"),
 )
 _LAUNCH = re.compile(r"<<<")
+# A run's config ends here: X_config.{h,cc} make plain structs and objects of it,
+# and only trainers/ know their names.
+_CONFIG = re.compile(r".*_config(\.pb)?\.h$")
+_BELOW_TRAINERS = ("framework", "attention_backends", "models")
 
 
 def _guard(path):
@@ -39,6 +43,11 @@ def _check_lines(path, lines):
         if include and include.group(1) in _UMBRELLAS:
             yield (f"{path}:{number}: {include.group(1)} is all of LibTorch; "
                    "include what you use, e.g. ATen/ATen.h")
+        if (include and _CONFIG.match(include.group(1))
+                and path.parts[0] in _BELOW_TRAINERS
+                and not path.stem.endswith("_config")):
+            yield (f"{path}:{number}: {include.group(1)} below trainers/; take "
+                   "a plain struct, which X_config.h makes of the config")
         for pattern, what in _BANNED:
             if pattern.search(line):
                 yield f"{path}:{number}: {what}"

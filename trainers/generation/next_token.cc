@@ -54,7 +54,7 @@ absl::StatusOr<NextTokenModel::Runner*> NextTokenModel::RunnerFor(
                                       /*needs_grad=*/false, target)};
   if (!options.backend->Supports(options.attention).ok()) {
     ASSIGN_OR_RETURN(const BackendChoice choice,
-                     SelectBackend(AttentionConfig(), options.attention));
+                     SelectBackend(BackendRequest(), options.attention));
     options.backend = choice.backend;
   }
   ASSIGN_OR_RETURN(NextTokenProgram next,

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "attention_backends/attention_config.h"
 #include "attention_backends/auto_order.h"
 #include "attention_backends/backend_table.h"
 #include "framework/base/status_macros.h"
@@ -107,7 +108,8 @@ absl::Status ChooseBackend(int64_t batch, bool needs_grad, RunPlan* plan) {
   plan->attention = AttentionProblemOf(plan->shape, batch, plan->shape.context,
                                        needs_grad, TargetOf(*plan));
   ASSIGN_OR_RETURN(plan->backend,
-                   SelectBackend(plan->config.attention(), plan->attention));
+                   SelectBackend(BackendRequestOf(plan->config.attention()),
+                                 plan->attention));
   return absl::OkStatus();
 }
 

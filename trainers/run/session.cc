@@ -8,6 +8,7 @@
 
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/data/data_config.h"
 #include "framework/optim/optimizer_config.h"
 #include "trainers/config/config_loader.h"
 

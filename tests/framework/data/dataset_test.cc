@@ -1,5 +1,3 @@
-#include "framework/data/dataset.h"
-
 #include <ATen/ATen.h>
 #include <stdlib.h>
 
@@ -15,7 +13,6 @@
 #include "framework/base/file.h"
 #include "framework/base/violations.h"
 #include "framework/data/data_config.h"
-#include "framework/data/data_config.pb.h"
 #include "framework/data/prepare/default_text.h"
 #include "framework/data/prepare/prepare.h"
 #include "google/protobuf/text_format.h"

@@ -53,6 +53,12 @@ class LintTest(unittest.TestCase):
         self.assertEqual(self.guard("a/b.cu", "kernel<<<1, 1>>>();\n"), [])
         self.assertEqual(self.guard("a/b.cc", "// TODO(ada): later\n"), [])
 
+    def test_configs_end_in_their_own_files(self):
+        for include in ('#include "a/x_config.h"', '#include "a/x_config.pb.h"'):
+            self.assertEqual(len(self.guard("framework/a/b.cc", include)), 1)
+            self.assertEqual(self.guard("framework/a/x_config.cc", include), [])
+            self.assertEqual(self.guard("trainers/a/b.cc", include), [])
+
     def test_device_code_stays_clear_of_host_headers(self):
         header = "#ifndef A_B_H_\n#define A_B_H_\n{}\n#endif  // A_B_H_\n"
         for include in ('#include "ATen/ATen.h"', "#include <c10/x.h>",
