@@ -59,10 +59,9 @@ void OpenClosedDescriptors() {
     if (::fcntl(fd, F_GETFD) >= 0) continue;
     // The lowest free descriptor: this one.
     if (::open("/dev/null", kModes[fd]) != fd) {
-      LogError(
+      ::_exit(ReportAndExitCode(absl::FailedPreconditionError(
           "a standard descriptor is closed, and /dev/null cannot be "
-          "opened on it; open stdin, stdout and stderr");
-      ::_exit(2);
+          "opened on it; open stdin, stdout and stderr")));
     }
   }
 }

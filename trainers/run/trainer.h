@@ -18,11 +18,11 @@
 
 namespace tessera {
 
-// What is told of a run beside its console, TensorBoard file and log. All of it
-// outlives the trainer.
+// What observes this rank besides the console, the TensorBoard file and the run
+// log. All of it outlives the trainer.
 struct TrainerOptions {
-  PhaseObserver* phases = nullptr;
-  std::vector<RunObserver*> observers;  // of this rank
+  PhaseObserver* phases = nullptr;  // may be null
+  std::vector<RunObserver*> observers;
 };
 
 // The loop around a TrainStep and its lifecycle: resume, log, evaluate, save,
@@ -89,6 +89,7 @@ class Trainer {
   bool ClockAsksToSave() const;
   // The same between two steps, out of the steps' time.
   absl::Status SaveByTheClock();
+
   bool is_writer() const { return session_->plan().world.rank == 0; }
   const TrainingConfig& training() const {
     return session_->plan().config.training();
