@@ -3,9 +3,10 @@
 
 #include "framework/cuda/host_device.h"
 
-// Which keys a query sees: the one place that knows what a mask means, for
-// every backend, on the host and in kernels. Includes nothing that NVRTC does
-// not have. Int is int in kernels, int64_t on the host.
+// Which keys a query sees, for every backend, on the host and in kernels; only
+// the Hopper kernels say it themselves, since ptxas schedules them differently
+// with these functions in them. Includes nothing that NVRTC does not have. Int
+// is int in kernels, int64_t on the host.
 
 namespace tessera {
 
@@ -31,7 +32,7 @@ TESSERA_HOST_DEVICE constexpr Int CeilDiv(Int rows, Int tile) {
   return (rows + tile - 1) / tile;
 }
 
-// The tiles of `tile` rows that hold a part of `rows`, a KeyRange or
+// The tiles of kTile rows that hold a part of `rows`, a KeyRange or
 // QueryRange within the head.
 template <auto kTile, template <typename> typename Range, typename Int>
 TESSERA_HOST_DEVICE TileRange<Int> TilesOf(const Range<Int>& rows) {

@@ -165,7 +165,7 @@ enum Part {
   kO,
   kMax,
   kNextMax,
-  kDecay,
+  kRescale,
   kSum,
   kTileSum,
   kParts
@@ -178,7 +178,7 @@ PartSizes Sizes(const Geometry& n) {
   sizes[kQ] = sizes[kO] = queries * n.d;
   sizes[kK] = sizes[kV] = keys * n.d;
   sizes[kP] = queries * n.KeyTile();
-  sizes[kMax] = sizes[kNextMax] = sizes[kDecay] = queries;
+  sizes[kMax] = sizes[kNextMax] = sizes[kRescale] = queries;
   sizes[kSum] = sizes[kTileSum] = queries;
   return sizes;
 }
@@ -196,7 +196,7 @@ void AttendTile(const Geometry& n, double scale, const Views& x,
   const at::Tensor l = View(parts[kSum], column).zero_();
   const at::Tensor m = View(parts[kMax], column).fill_(-kInfinity);
   at::Tensor next_m = View(parts[kNextMax], column);
-  at::Tensor decay = View(parts[kDecay], column);
+  at::Tensor rescale = View(parts[kRescale], column);
   at::Tensor tile_sum = View(parts[kTileSum], column);
   for (const Keys keys : Tiles<kKeyTile>(n.mask().Keys(queries))) {
     const at::Tensor k = Load(x.k, keys, parts[kK]);
@@ -207,11 +207,11 @@ void AttendTile(const Geometry& n, double scale, const Views& x,
     // Finite: the first tile holds key 0, which every query sees.
     at::amax_out(next_m, p, {2}, /*keepdim=*/true);
     at::maximum_out(next_m, next_m, m);
-    at::sub_out(decay, m, next_m).exp_();
+    at::sub_out(rescale, m, next_m).exp_();
     p.sub_(next_m).exp_();
     at::sum_out(tile_sum, p, at::IntArrayRef{2}, /*keepdim=*/true);
-    l.mul_(decay).add_(tile_sum);
-    o.mul_(decay).baddbmm_(p, v);
+    l.mul_(rescale).add_(tile_sum);
+    o.mul_(rescale).baddbmm_(p, v);
     m.copy_(next_m);
   }
   Store(o.div_(l), queries, x.o);

@@ -7,7 +7,7 @@
 #include "attention_backends/flash_cuda/fp32/tile.cuh"
 #include "attention_backends/key_range.h"
 
-// Which part of the work a block has.
+// Which tile a CUDA block holds, and which it steps over.
 
 namespace tessera {
 namespace flash {

@@ -7,7 +7,7 @@
 #include "attention_backends/flash_cuda/with_head_dim.h"
 #include "framework/cuda/host_device.h"
 
-// How the FP32 kernels cut their work, per compiled head dim. No CUDA in here:
+// The tiles of the FP32 kernels, per compiled head dim. No CUDA in here:
 // the host asks for shared memory by the same numbers.
 //
 // Products are fused multiply-adds of operands in shared memory. A thread has a

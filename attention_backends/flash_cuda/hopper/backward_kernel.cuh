@@ -321,7 +321,7 @@ class BackwardConsumer {
 template <typename Traits>
 __device__ void Init(const BackwardArgs& args, BackwardShared<Traits>& shared) {
   if (threadIdx.x == 0) {
-    // A block waits for those that took their work before it, so that
+    // A block waits for those that took their tile before it, so that
     // whichever run at all come to an end.
     shared.tile = Traits::kDeterministic ? atomicAdd(args.scratch.taken, 1)
                                          : static_cast<int>(blockIdx.x);

@@ -21,7 +21,7 @@ TESSERA_HOST_DEVICE int64_t PaddedRows(int64_t s, int tile) {
 struct BackwardScratch {
   float* dq = nullptr;     // [B H, tiles, DqTile::kElements]
   int* turns = nullptr;    // [B H, tiles]: blocks that have added
-  int* taken = nullptr;    // blocks that have taken their work
+  int* taken = nullptr;    // tiles that blocks have taken
   float* lse2 = nullptr;   // [B H, padded S]: log2(e) L; infinity where no key
   float* delta = nullptr;  // [B H, padded S]: rowsum(dO o O)
 };

@@ -57,7 +57,7 @@ struct ForwardShared {
   alignas(1024) uint8_t o[Traits::QTile::kBytes];
   alignas(1024) uint8_t k[Traits::kStages][Traits::KTile::kBytes];
   alignas(1024) uint8_t v[Traits::kStages][Traits::KTile::kBytes];
-  int tile;  // what to work on
+  int tile;  // which of args.scheduler
   Mbarrier tile_full, tile_empty;
   Mbarrier q_full, q_empty;
   Mbarrier k_full[Traits::kStages], k_empty[Traits::kStages];

@@ -6,7 +6,7 @@
 #include "attention_backends/flash_cuda/portable/head_dims.h"
 #include "attention_backends/flash_cuda/with_head_dim.h"
 
-// How the kernels cut their work, per compiled head dim. No CUDA in here: the
+// The tiles of the kernels, per compiled head dim. No CUDA in here: the
 // host asks for shared memory and workspace by the same numbers.
 //
 // Two budgets decide. Registers: 255 for each thread, so a warp's accumulators
