@@ -108,7 +108,7 @@ std::vector<Step> Train(
   auto trainer =
       Trainer::Create(*std::move(session),
                       OpenRunFolder(folder, "never", /*writes=*/true).value(),
-                      /*phases=*/nullptr);
+                      TrainerOptions());
   EXPECT_TRUE(trainer.ok()) << trainer.status();
   const absl::Status status = (*trainer)->Run();
   EXPECT_TRUE(status.ok()) << status;
