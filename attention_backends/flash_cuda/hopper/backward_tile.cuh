@@ -45,7 +45,7 @@ struct BackwardTraits {
   static constexpr bool kHoldsV = kHeadDim == 96 && !kDeterministic;
   // The next block waits while this one adds to dQ, and so for the address of
   // its sums, unless that is computed before; which costs two registers.
-  // Measured on an H200 (docs/flash_hopper.md).
+  // Measured on an H200 (docs/flash_hopper_log.md).
   static constexpr bool kAddressBeforeTurn =
       kDeterministic && (!kCausal || kHeadDim == 64 || kHeadDim == 128);
   static constexpr int kSums = kHeadDim / 2;    // of dK and dV, per thread

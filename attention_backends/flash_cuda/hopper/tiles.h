@@ -34,7 +34,7 @@ inline bool HasKernels(const ForwardParams& p, int compute_capability) {
 // O (D / 2), S (keys / 2), P (keys / 4) and some 25 more: at 80 columns 128
 // keys spill with three. Three hide each other's exponentials better and read
 // K and V for more queries; two waste less on the diagonal and on the tails of
-// short sequences. Measured on an H200 (docs/flash_hopper.md).
+// short sequences. Measured on an H200 (docs/flash_hopper_log.md).
 struct ForwardTileSize {
   int warpgroups, keys;
 };
@@ -50,7 +50,7 @@ inline constexpr int64_t kShortRows = 1024;  // of keys
 // Backward: queries per tile. A thread holds dK and dV (D / 2 each) and two
 // score tiles (queries / 2 each), 208 of its 240 registers at most; 192 where
 // the thread that keeps dQ's turns needs some. More queries read K and V less
-// often. Measured on an H200 (docs/flash_hopper.md).
+// often. Measured on an H200 (docs/flash_hopper_log.md).
 constexpr int BackwardQueries(int head_dim, bool deterministic) {
   if (head_dim <= 80) return 128;
   return head_dim == 128 && deterministic ? 64 : 80;
