@@ -47,13 +47,13 @@ def draw(cells, path):
     matplotlib.rcParams.update({
         "svg.hashsalt": "tessera", "font.size": 9, "axes.spines.top": False,
         "axes.spines.right": False, "axes.spines.left": False})
-    figure = figures.Figure(figsize=(9, 2.7), layout="constrained",
+    figure = figures.Figure(figsize=(9, 2.9), layout="constrained",
                             facecolor="white")
     panels = figure.subplots(1, len(cells), sharey=True, squeeze=False)[0]
     labels = [label for label, _ in SIDES.values()]
     for axes, (cell, sides) in zip(panels, cells.items()):
         size, context, batch, _ = cell
-        axes.set_title(f"{size}, {batch} x {context} tokens", fontsize=10,
+        axes.set_title(f"{size}\n{batch} x {context} tokens", fontsize=9,
                        loc="left")
         for row, (side, (_, color)) in enumerate(SIDES.items()):
             if side not in sides:
@@ -63,9 +63,10 @@ def draw(cells, path):
                       fontweight="bold" if side == "ours" else "normal")
         axes.set_yticks(range(len(labels)), labels)
         axes.tick_params(left=False)
-        axes.set_xlim(0, 1.15 * max(sides.values()))
-        axes.set_xlabel("milliseconds a training step: shorter is faster")
+        axes.set_xlim(0, 1.35 * max(sides.values()))
     panels[0].invert_yaxis()
+    figure.supxlabel("milliseconds per training step: shorter is faster",
+                     fontsize=9)
     figure.suptitle("A training step in BF16 on one H200", x=0.01, ha="left",
                     fontweight="bold", fontsize=12)
     figure.savefig(path, metadata={"Date": None, "Creator": "plot_lm_step.py"})
