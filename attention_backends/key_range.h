@@ -3,10 +3,9 @@
 
 #include "framework/cuda/host_device.h"
 
-// Which keys a query sees, for every backend, on the host and in kernels; only
-// the Hopper kernels say it themselves, since ptxas schedules them differently
-// with these functions in them. Includes nothing that NVRTC does not have. Int
-// is int in kernels, int64_t on the host.
+// Which keys a query sees, for every backend, on the host and in kernels.
+// Includes nothing that NVRTC does not have. Int is int in kernels, int64_t on
+// the host.
 
 namespace tessera {
 
@@ -62,9 +61,14 @@ struct AttentionMask {
     return {0, Max(0, KeysOfRow(queries.end - 1).end)};
   }
 
+  // The first query that sees `key`, which is below T; 0 or less if all do.
+  TESSERA_HOST_DEVICE Int FirstQuery(Int key) const {
+    return causal ? key - (t - s) : 0;
+  }
+
   // The queries that see `key`, which is below T.
   TESSERA_HOST_DEVICE QueryRange<Int> Queries(Int key) const {
-    return {causal ? Max(0, key + s - t) : 0, s};
+    return {causal ? Max(0, FirstQuery(key)) : 0, s};
   }
 
   // The queries of a tile of `rows` rows, whose first is `first`, that exist.

@@ -259,7 +259,9 @@ class BackwardConsumer {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int key = held.first_key + 64 * warpgroup_ + Row() + 8 * r;
-      int begin = Traits::kCausal ? key - (args_.t - args_.s) - first_query : 0;
+      int begin = Traits::kCausal
+                      ? MaskOf<Traits>(args_).FirstQuery(key) - first_query
+                      : 0;
       if (key >= args_.t) begin = Traits::kQueries;
 #pragma unroll
       for (int i = 0; i < Traits::kScores; i += 4) {

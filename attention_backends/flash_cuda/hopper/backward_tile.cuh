@@ -109,7 +109,7 @@ struct BackwardTile {
     held.first_tile = 0;
     int unmasked_tile = 0;
     if (Traits::kCausal) {
-      const int first_row = held.first_key - (args.t - args.s);
+      const int first_row = MaskOf<Traits>(args).FirstQuery(held.first_key);
       const int last_row = first_row + Traits::kKeys - 1;
       held.first_tile = min(held.tiles, max(0, first_row) / Traits::kQueries);
       unmasked_tile =
@@ -129,7 +129,8 @@ struct BackwardTile {
     int last_tile = args.scheduler.tiles - 1;  // that the tile sees
     if (Traits::kCausal) {
       const int last_row = min(args.s, (tile + 1) * Traits::kQueries) - 1;
-      last_tile = min(last_tile, (last_row + args.t - args.s) / Traits::kKeys);
+      last_tile = min(last_tile, (MaskOf<Traits>(args).Keys(last_row).end - 1) /
+                                     Traits::kKeys);
     }
     return last_tile - index;
   }

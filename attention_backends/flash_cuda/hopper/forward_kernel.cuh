@@ -202,7 +202,7 @@ class ForwardConsumer {
     for (int r = 0; r < 2; ++r) {
       int end = args_.t - first;  // keys from here on do not exist
       if (Traits::kCausal) {
-        end = min(end, row + 8 * r + args_.t - args_.s + 1 - first);
+        end = min(end, MaskOf<Traits>(args_).Keys(row + 8 * r).end - first);
       }
 #pragma unroll
       for (int i = 0; i < Traits::kScores; i += 4) {

@@ -81,9 +81,10 @@ struct ForwardTile {
     int keys = args.t;
     int seen_by_all = args.t;
     if (Traits::kCausal) {
-      const int diagonal = held.first_row + args.t - args.s;
-      keys = max(0, min(keys, diagonal + Traits::kQueries));
-      seen_by_all = max(0, min(keys, diagonal + 1));
+      const auto mask = MaskOf<Traits>(args);
+      const int first_end = mask.Keys(held.first_row).end;
+      keys = max(0, min(keys, first_end - 1 + Traits::kQueries));
+      seen_by_all = max(0, min(keys, first_end));
     }
     held.key_tiles = (keys + Traits::kKeys - 1) / Traits::kKeys;
     held.unmasked_tiles = seen_by_all / Traits::kKeys;

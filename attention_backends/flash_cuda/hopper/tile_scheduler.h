@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "attention_backends/key_range.h"
 #include "framework/cuda/host_device.h"
 
 namespace tessera {
@@ -34,6 +35,14 @@ struct TileScheduler {
             .head = first_head + rest % width};
   }
 };
+
+// The mask of a kernel's arguments. T is read before S: the other way round
+// ptxas schedules the forward kernels differently.
+template <typename Traits, typename Args>
+TESSERA_HOST_DEVICE AttentionMask<int> MaskOf(const Args& args) {
+  const int t = args.t, s = args.s;
+  return {s, t, Traits::kCausal};
+}
 
 }  // namespace hopper
 }  // namespace flash
