@@ -15,15 +15,14 @@
 #include "framework/base/log.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/text_proto.h"
-#include "framework/cuda/cuda_build.h"
 #include "framework/cuda/device_spec.h"
-#include "framework/observe/nvtx_observer.h"
 #include "trainers/build_info.h"
 #include "trainers/config/config_flags.h"
 #include "trainers/plan/dry_run.h"
 #include "trainers/program_flags.h"
 #include "trainers/rank_errors.h"
 #include "trainers/resume_command.h"
+#include "trainers/run/instruments.h"
 #include "trainers/run/trainer.h"
 
 ABSL_FLAG(std::string, out, "",
@@ -92,23 +91,20 @@ absl::Status OpenInitialWeights(const CheckpointConfig& config,
 }
 
 absl::Status Train(RunPlan plan) {
-  std::unique_ptr<PhaseObserver> nvtx;
-  if constexpr (kCudaBuild) {
-    if (plan.config.observe().nvtx()) nvtx = CreateNvtxObserver();
-  }
+  Instruments instruments(plan);
   const std::string out = OutFolder();
   const WorldInfo world = plan.world;
   ASSIGN_OR_RETURN(RunFolder folder,
                    OpenRunFolder(out, absl::GetFlag(FLAGS_resume),
                                  /*writes=*/world.rank == 0));
   RETURN_IF_ERROR(OpenInitialWeights(plan.config.checkpoint(), &folder));
-  const SessionOptions options{.phases = nvtx.get(),
+  const SessionOptions options{.phases = instruments.phases(),
                                .progress = ConsoleProgress()};
   ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
                    Session::Create(std::move(plan), options));
   ASSIGN_OR_RETURN(std::unique_ptr<Trainer> trainer,
                    Trainer::Create(std::move(session), std::move(folder),
-                                   {.phases = nvtx.get()}));
+                                   {.instruments = &instruments}));
   const absl::Status status = trainer->Run();
   if (absl::IsCancelled(status) && world.rank == 0) {
     LogHowToResume(*trainer, out, world);

@@ -1,22 +1,64 @@
 #ifndef FRAMEWORK_BASE_PHASE_OBSERVER_H_
 #define FRAMEWORK_BASE_PHASE_OBSERVER_H_
 
+#include <cstdint>
+#include <utility>
+#include <vector>
+
 #include "absl/strings/string_view.h"
 
 namespace tessera {
 
-// Is told which part of a training step the host is issuing. Phases nest and
-// are named by their own segment; the observer joins them: "step_7" >
-// "forward" > "block_3" > "attention" > "scores".
+// Receives which part of training the host is issuing. Steps contain phases,
+// phases contain phases and ops, and an op may contain phases. A phase is named
+// by its own segment, which the observer joins: "forward" > "block_3" >
+// "attention" > the op "sdpa" > "softmax". Evaluation and checkpoints are
+// phases outside any step.
 //
-// Implementations live in framework/observe (NVTX ranges, CUDA-event timers).
-// Everything below that folder sees only this interface, so that it can be
-// null: a PhaseScope without an observer costs one comparison.
+// Implementations live in framework/observe (NVTX ranges, timers, the trace).
+// Everything below that folder sees only this interface, and it may be null: a
+// scope without an observer costs one comparison.
 class PhaseObserver {
  public:
   virtual ~PhaseObserver() = default;
+
+  // Optimizer step `step`; the first is 1.
+  virtual void BeginStep(int64_t /*step*/) {}
+  virtual void EndStep() {}
   virtual void Begin(absl::string_view segment) = 0;
   virtual void End() = 0;
+  // One run of an op, by its name within the innermost phase: "qkv".
+  virtual void BeginOp(absl::string_view /*name*/) {}
+  virtual void EndOp() {}
+};
+
+// Passes everything on to several observers: begins in order, ends in reverse.
+class PhaseObserverList : public PhaseObserver {
+ public:
+  explicit PhaseObserverList(std::vector<PhaseObserver*> observers)
+      : observers_(std::move(observers)) {}
+
+  void BeginStep(int64_t step) override {
+    for (PhaseObserver* observer : observers_) observer->BeginStep(step);
+  }
+  void EndStep() override { InReverse(&PhaseObserver::EndStep); }
+  void Begin(absl::string_view segment) override {
+    for (PhaseObserver* observer : observers_) observer->Begin(segment);
+  }
+  void End() override { InReverse(&PhaseObserver::End); }
+  void BeginOp(absl::string_view name) override {
+    for (PhaseObserver* observer : observers_) observer->BeginOp(name);
+  }
+  void EndOp() override { InReverse(&PhaseObserver::EndOp); }
+
+ private:
+  void InReverse(void (PhaseObserver::*end)()) {
+    for (auto it = observers_.rbegin(); it != observers_.rend(); ++it) {
+      ((*it)->*end)();
+    }
+  }
+
+  const std::vector<PhaseObserver*> observers_;
 };
 
 class PhaseScope {
@@ -30,6 +72,37 @@ class PhaseScope {
   }
   PhaseScope(const PhaseScope&) = delete;
   PhaseScope& operator=(const PhaseScope&) = delete;
+
+ private:
+  PhaseObserver* const observer_;
+};
+
+class StepScope {
+ public:
+  StepScope(PhaseObserver* observer, int64_t step) : observer_(observer) {
+    if (observer_ != nullptr) observer_->BeginStep(step);
+  }
+  ~StepScope() {
+    if (observer_ != nullptr) observer_->EndStep();
+  }
+  StepScope(const StepScope&) = delete;
+  StepScope& operator=(const StepScope&) = delete;
+
+ private:
+  PhaseObserver* const observer_;
+};
+
+class OpScope {
+ public:
+  OpScope(PhaseObserver* observer, absl::string_view name)
+      : observer_(observer) {
+    if (observer_ != nullptr) observer_->BeginOp(name);
+  }
+  ~OpScope() {
+    if (observer_ != nullptr) observer_->EndOp();
+  }
+  OpScope(const OpScope&) = delete;
+  OpScope& operator=(const OpScope&) = delete;
 
  private:
   PhaseObserver* const observer_;

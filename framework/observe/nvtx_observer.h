@@ -7,16 +7,17 @@
 
 namespace tessera {
 
-// Opens an NVTX range per phase on the thread that begins it, for Nsight
-// Systems. Only CUDA builds have it (framework/cuda/cuda_build.h). The phases
-// of training:
+// Opens an NVTX range for each step, phase and op on the thread that begins it,
+// for Nsight Systems. Only CUDA builds have it (framework/cuda/cuda_build.h).
+// The phases of training:
 //
 //   warmup | measurement
 //     step_7
-//       forward | backward | optimizer
+//       prepare | forward | backward | reduce | clip | optimizer
 //         block_3
 //           attention
-//             scores | softmax | values
+//             sdpa
+//               scores | softmax | values
 std::unique_ptr<PhaseObserver> CreateNvtxObserver();
 
 }  // namespace tessera

@@ -19,6 +19,8 @@ void Validate(const ObserveConfig& config, Violations violations) {
                    absl::StrCat("must be >= 1; is ", config.log_every_steps()));
   violations.Check(config.progress_bar() != ObserveConfig::UNSPECIFIED,
                    "progress_bar", "must be AUTO, ON or OFF");
+  violations.Check(config.phases() || !config.block_phases(), "block_phases",
+                   "is set, but phases is false; set observe.phases, too");
   violations.Check(
       // Written so that NaN fails too.
       !config.has_peak_tflops() || (config.peak_tflops() >= kLeastPeakTflops &&

@@ -111,6 +111,9 @@ absl::Status RunLog::OnStepLogged(const StepRecord& record) {
   if (record.mfu.has_value()) fields["mfu"] = *record.mfu;
   if (record.peak_gib.has_value()) fields["peak_gib"] = *record.peak_gib;
   if (record.loss_scale.has_value()) fields["loss_scale"] = *record.loss_scale;
+  for (const PhaseTime& phase : record.phases) {
+    fields["phases_ms"][phase.path] = phase.ms;
+  }
   return Log("step", fields);
 }
 

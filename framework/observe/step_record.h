@@ -4,8 +4,16 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace tessera {
+
+// Time of a phase on the device.
+struct PhaseTime {
+  std::string path;   // "backward/block_3/attention"
+  double ms = 0;      // mean per step; outside of steps, per occurrence
+  int64_t count = 0;  // steps or occurrences that were timed
+};
 
 // What is known of training after optimizer step `step` (the first is 1).
 // Rates and times are means over the steps since the record before. A process's
@@ -24,6 +32,7 @@ struct StepRecord {
   // Most device memory allocated so far; absent without a GPU.
   std::optional<double> peak_gib;
   std::optional<double> loss_scale;  // with dynamic loss scaling only
+  std::vector<PhaseTime> phases;     // with observe.phases only
 };
 
 // The loss on held-out data after optimizer step `step`.

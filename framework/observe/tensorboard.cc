@@ -126,6 +126,14 @@ absl::Status TensorboardWriter::OnStepLogged(const StepRecord& record) {
   if (record.loss_scale.has_value()) {
     scalars.push_back({"train/loss_scale", *record.loss_scale});
   }
+  // Those inside others would be hundreds of curves.
+  std::vector<std::string> tags;
+  tags.reserve(record.phases.size());
+  for (const PhaseTime& phase : record.phases) {
+    if (absl::StrContains(phase.path, "/")) continue;
+    tags.push_back(absl::StrCat("phase/", phase.path, "_ms"));
+    scalars.push_back({tags.back(), phase.ms});
+  }
   return Write(record.step, scalars);
 }
 

@@ -55,6 +55,7 @@ Executor::Executor(const Schedule& schedule, Lifetimes lifetimes,
   BindParameters();
   for (size_t run = 0; run < schedule.runs.size(); ++run) {
     Entry entry = {.run = &schedule.runs[run]};
+    entry.name = schedule.NameOf(*entry.run);
     if (entry.run->kind != OpRun::Kind::kAdd) {
       entry.op = schedule.program->ops()[entry.run->op].op.get();
     }
@@ -144,20 +145,28 @@ void Executor::RunEntries(int begin, int end, bool accumulate) {
     operands_.clear();
     results_.clear();
     d_results_.clear();
-    EnterScope(0);
+    EnterScope(0, false);
   });
   for (int i = begin; i < end; ++i) {
     Entry& entry = entries_[i];
-    EnterScope(schedule_.program->ops()[entry.run->op].scope);
+    EnterScope(schedule_.program->ops()[entry.run->op].scope,
+               entry.run->phase == Phase::kRecompute);
+    const OpScope op(phases_, entry.name);
     RunEntry(entry, accumulate);
     for (const int value : lifetimes_.dead_after[i]) tensors_[value].reset();
   }
-  EnterScope(0);
+  EnterScope(0, false);
   std::move(release).Cancel();
 }
 
-void Executor::EnterScope(int scope) {
-  if (phases_ == nullptr || scope == scope_) return;
+void Executor::EnterScope(int scope, bool recomputes) {
+  if (phases_ == nullptr) return;
+  if (recomputes != recomputes_) {
+    if (scope_ != 0) EnterScope(0, recomputes_);
+    recomputes_ = recomputes;
+    recomputes ? phases_->Begin("recompute") : phases_->End();
+  }
+  if (scope == scope_) return;
   const absl::Span<const ProgramScope> scopes = schedule_.program->scopes();
   // A scope is numbered after the one around it.
   std::vector<int> opened;

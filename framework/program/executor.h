@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
@@ -73,6 +74,7 @@ class Executor {
     const Op* op = nullptr;
     std::vector<Output> outputs;
     std::vector<GradTarget> d_operands;  // those of parameters filled in
+    std::string name;                    // for the observer
   };
 
   void BindParameters();
@@ -80,8 +82,9 @@ class Executor {
   at::Tensor FixedTensor(const Buffer& buffer, const TensorType& type) const;
 
   void RunEntries(int begin, int end, bool accumulate);
-  // Tells the observer which scopes end and begin.
-  void EnterScope(int scope);
+  // Tells the observer which scopes end and begin; those of recomputation are
+  // within a phase "recompute".
+  void EnterScope(int scope, bool recomputes);
   void RunEntry(Entry& entry, bool accumulate);
   void Allocate(const Output& output);
   void Forward(const Entry& entry);
@@ -96,6 +99,7 @@ class Executor {
   at::Tensor arena_;
   std::vector<Entry> entries_;
   int scope_ = 0;                    // that is open
+  bool recomputes_ = false;          // the phase "recompute" is open
   std::vector<RandomState> random_;  // by op; of those that are random()
   // Scratch of one run.
   std::vector<at::Tensor> operands_, results_, d_results_;

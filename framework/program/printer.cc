@@ -37,7 +37,7 @@ StepRow RowOf(const Schedule& schedule, const Lifetimes& lifetimes, int index,
   StepRow row;
   row.phase = std::string(PhaseName(run.phase));
   row.group = schedule.program->ScopePath(node.scope);
-  row.name = node.name.substr(node.name.rfind('/') + 1);
+  row.name = schedule.NameOf(run);
   row.kind = std::string(node.op->kind());
   row.kernel = node.op->kernel();
   row.output = OutputOf(schedule, run);
@@ -45,7 +45,6 @@ StepRow RowOf(const Schedule& schedule, const Lifetimes& lifetimes, int index,
   if (run.kind == OpRun::Kind::kAdd) {
     row.kind = "add";
     row.kernel = "ATen";
-    row.name = absl::StrCat("+ ", row.name);
   }
   row.cost = schedule.CostOf(run);
   row.seconds = RooflineSeconds(row.cost, rates);

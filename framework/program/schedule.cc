@@ -276,6 +276,12 @@ Positions OpRun::wanted() const {
   return wanted;
 }
 
+std::string Schedule::NameOf(const OpRun& run) const {
+  const std::string& path = program->ops()[run.op].name;
+  const std::string name = path.substr(path.rfind('/') + 1);
+  return run.kind == OpRun::Kind::kAdd ? absl::StrCat("+ ", name) : name;
+}
+
 Cost Schedule::CostOf(const OpRun& run) const {
   const Op& op = *program->ops()[run.op].op;
   switch (run.kind) {

@@ -67,6 +67,9 @@ struct Schedule {
   std::vector<int> without_gradient;
 
   Cost CostOf(const OpRun& run) const;
+  // "qkv" of the op "block_3/attention/qkv"; "+ qkv" adds gradients that met
+  // there.
+  std::string NameOf(const OpRun& run) const;
 };
 
 // Ops [first_op, end_op) whose results are dropped after the forward pass,

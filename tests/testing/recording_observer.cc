@@ -5,6 +5,10 @@
 
 namespace tessera {
 
+void RecordingObserver::BeginStep(int64_t step) {
+  Begin(absl::StrCat("step_", step));
+}
+
 void RecordingObserver::Begin(absl::string_view segment) {
   open_.push_back(open_.empty() ? std::string(segment)
                                 : absl::StrCat(open_.back(), "/", segment));

@@ -1,6 +1,7 @@
 #ifndef TESTS_TESTING_RECORDING_OBSERVER_H_
 #define TESTS_TESTING_RECORDING_OBSERVER_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,12 +10,16 @@
 
 namespace tessera {
 
-// Keeps the joined path of every phase in the order in which they began:
-// "step_7/forward/block_3".
+// Keeps the joined path of every step, phase and op in the order in which they
+// began: "step_7/forward/block_3/attention/qkv".
 class RecordingObserver : public PhaseObserver {
  public:
+  void BeginStep(int64_t step) override;
+  void EndStep() override { End(); }
   void Begin(absl::string_view segment) override;
   void End() override;
+  void BeginOp(absl::string_view name) override { Begin(name); }
+  void EndOp() override { End(); }
 
   const std::vector<std::string>& paths() const { return paths_; }
   // Phases that have begun and not ended.

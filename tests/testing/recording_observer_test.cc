@@ -9,7 +9,7 @@ namespace {
 TEST(RecordingObserverTest, KeepsJoinedPathsInTheirOrder) {
   RecordingObserver recording;
   {
-    PhaseScope step(&recording, "step_0");
+    StepScope step(&recording, 0);
     {
       PhaseScope forward(&recording, "forward");
       { PhaseScope block(&recording, "block_0"); }

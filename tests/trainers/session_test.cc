@@ -210,9 +210,9 @@ TEST(SessionTest, PhasesAreNamedAndNested) {
       recorder.paths(),
       testing::IsSupersetOf({"forward", "backward", "optimizer",
                              "forward/block_0", "forward/block_1/attention",
-                             "forward/block_1/attention/scores",
-                             "forward/block_1/attention/softmax",
-                             "forward/block_1/attention/values"}));
+                             "forward/block_1/attention/attention/scores",
+                             "forward/block_1/attention/attention/softmax",
+                             "forward/block_1/attention/attention/values"}));
   EXPECT_EQ(recorder.depth(), 0);
 }
 

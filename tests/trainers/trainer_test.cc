@@ -28,29 +28,31 @@ constexpr absl::Duration kStartUp = absl::Seconds(5);
 // Makes a process's first step take longer, as loading libraries does.
 class SlowStart : public PhaseObserver {
  public:
-  explicit SlowStart(std::string first_step) : first_(std::move(first_step)) {}
-  void Begin(absl::string_view segment) override {
-    if (segment == first_) absl::SleepFor(kStartUp);
+  explicit SlowStart(int64_t first_step) : first_(first_step) {}
+  void BeginStep(int64_t step) override {
+    if (step == first_) absl::SleepFor(kStartUp);
   }
+  void Begin(absl::string_view) override {}
   void End() override {}
 
  private:
-  const std::string first_;
+  const int64_t first_;
 };
 
 // step_ms of every record after training up to step `steps`.
 std::vector<double> StepTimes(const std::string& folder, int steps,
                               int first_step) {
   const KeepDeterminism keep;
-  SlowStart phases(absl::StrCat("step_", first_step));
+  SlowStart phases(first_step);
   auto session = Toy("configs/tiny_cpu.pbtxt",
                      {absl::StrCat("training.steps=", steps),
                       "training.sample_tokens_at_end=0",
-                      "training.eval_batches=0", "observe.log_every_steps=3"});
+                      "training.eval_batches=0", "observe.log_every_steps=3"},
+                     {.phases = &phases});
   auto run = OpenRunFolder(folder, "auto", /*writes=*/true);
   EXPECT_TRUE(run.ok()) << run.status();
   auto trainer =
-      Trainer::Create(std::move(session), *std::move(run), {.phases = &phases});
+      Trainer::Create(std::move(session), *std::move(run), TrainerOptions());
   EXPECT_TRUE(trainer.ok()) << trainer.status();
   const absl::Status status = (*trainer)->Run();
   EXPECT_TRUE(status.ok()) << status;

@@ -46,7 +46,8 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(
     RunPlan plan, const SessionOptions& options) {
-  std::unique_ptr<Session> session(new Session(std::move(plan)));
+  std::unique_ptr<Session> session(
+      new Session(std::move(plan), options.phases));
   const RunPlan& made = session->plan_;
   ASSIGN_OR_RETURN(session->group_,
                    ProcessGroup::Create(made.world, made.device.device));
@@ -57,7 +58,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(
                                            session->data_.fingerprint));
   RETURN_IF_ERROR(ExplainOutOfMemory(session->plan_, StatusFromTorchOr([&] {
                                        ConfigureLibTorch(session->plan_);
-                                       return session->BuildStep(options);
+                                       return session->BuildStep();
                                      })));
   return session;
 }
@@ -83,7 +84,7 @@ absl::Status Session::OpenData(const SessionOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status Session::BuildStep(const SessionOptions& options) {
+absl::Status Session::BuildStep() {
   const OptimizerConfig& config = plan_.config.optimizer();
   ASSIGN_OR_RETURN(learning_rates_, CreateLearningRateSchedule(
                                         config.schedule(), config.adamw().lr(),
@@ -106,7 +107,7 @@ absl::Status Session::BuildStep(const SessionOptions& options) {
       .clip_norm = config.has_clip_norm() ? std::optional(config.clip_norm())
                                           : std::nullopt,
       .bucket_bytes = kBucketBytes,
-      .phases = options.phases});
+      .phases = phases_});
   return absl::OkStatus();
 }
 

@@ -52,16 +52,19 @@ class Session {
     return learning_rates_->LearningRate(t);
   }
   LossScaler* scaler() { return scaler_.get(); }
+  PhaseObserver* phases() { return phases_; }  // may be null
   TrainingState state() {
     return {parameters_.get(), optimizer_.get(), scaler_.get()};
   }
 
  private:
-  explicit Session(RunPlan plan) : plan_(std::move(plan)) {}
+  Session(RunPlan plan, PhaseObserver* phases)
+      : plan_(std::move(plan)), phases_(phases) {}
   absl::Status OpenData(const SessionOptions& options);
-  absl::Status BuildStep(const SessionOptions& options);
+  absl::Status BuildStep();
 
   RunPlan plan_;
+  PhaseObserver* const phases_;
   std::unique_ptr<ProcessGroup> group_;
   Dataset data_;
   std::unique_ptr<BatchLoader> train_loader_, validation_loader_;

@@ -81,6 +81,7 @@ absl::Status TrainStep::Run(const Batch& batch, double lr) {
 
 absl::Status TrainStep::Prepare(const Batch& batch, double lr) {
   return StatusFromTorch([&] {
+    const PhaseScope scope(parts_.phases, "prepare");
     CopyBatch(batch);
     lr_.fill_(lr);
   });
@@ -88,7 +89,6 @@ absl::Status TrainStep::Prepare(const Batch& batch, double lr) {
 
 absl::Status TrainStep::Launch() {
   RETURN_IF_ERROR(StatusFromTorch([&] { RunForwardBackward(); }));
-  PhaseScope scope(parts_.phases, "optimizer");
   RETURN_IF_ERROR(Reduce());
   RETURN_IF_ERROR(Clip());
   return Update();
@@ -171,12 +171,14 @@ void TrainStep::RunForwardBackward() {
 }
 
 absl::Status TrainStep::Reduce() {
+  const PhaseScope scope(parts_.phases, "reduce");
   RETURN_IF_ERROR(parts_.group->AllReduceInBuckets(parts_.parameters->grad(),
                                                    parts_.bucket_bytes));
   return parts_.group->AllReduceSum(metrics_.loss);
 }
 
 absl::Status TrainStep::Clip() {
+  const PhaseScope scope(parts_.phases, "clip");
   return StatusFromTorchOr([&]() -> absl::Status {
     const at::NoGradGuard no_grad;
     ASSIGN_OR_RETURN(
@@ -192,6 +194,7 @@ absl::Status TrainStep::Clip() {
 }
 
 absl::Status TrainStep::Update() {
+  const PhaseScope scope(parts_.phases, "optimizer");
   return StatusFromTorchOr([&] {
     const at::NoGradGuard no_grad;
     return parts_.optimizer->Step(

@@ -31,9 +31,6 @@
 namespace tessera {
 namespace {
 
-// Steps of a process that the profiler's range "warmup" covers: libraries
-// load, the allocator fills.
-constexpr int64_t kWarmupSteps = 5;
 constexpr double kGiB = 1073741824.0;
 
 }  // namespace
@@ -112,6 +109,11 @@ absl::Status Trainer::OpenOutputs() {
     ASSIGN_OR_RETURN(outputs_, RunOutputs::Open(*session_, origin_, &folder_));
     observers_ = outputs_->observers();
   }
+  if (options_.instruments != nullptr) {
+    for (const auto& instrument : options_.instruments->all()) {
+      observers_.push_back(instrument.get());
+    }
+  }
   observers_.insert(observers_.end(), options_.observers.begin(),
                     options_.observers.end());
   return absl::OkStatus();
@@ -136,13 +138,7 @@ absl::Status Trainer::Train() {
   }
   RETURN_IF_ERROR(Notify(observers_, &RunObserver::OnTrainStart,
                          Describe(*session_, folder_.path, first_step_)));
-  std::optional<PhaseScope> span;
-  span.emplace(options_.phases, "warmup");
   while (step_ < training().steps()) {
-    if (step_ == first_step_ + kWarmupSteps) {
-      span.reset();
-      span.emplace(options_.phases, "measurement");
-    }
     RETURN_IF_ERROR(DoStep());
     RETURN_IF_ERROR(AfterStep());
     ASSIGN_OR_RETURN(const StopDecision decision,
@@ -155,7 +151,6 @@ absl::Status Trainer::Train() {
     }
     if (decision.save) RETURN_IF_ERROR(SaveByTheClock());
   }
-  span.reset();
   RETURN_IF_ERROR(SaveCheckpoint());
   // First: the others would wait for a sample that only rank 0 makes.
   RETURN_IF_ERROR(session_->group().Finish());
@@ -167,7 +162,7 @@ absl::Status Trainer::Train() {
 }
 
 absl::Status Trainer::DoStep() {
-  PhaseScope scope(options_.phases, absl::StrCat("step_", step_ + 1));
+  const StepScope scope(session_->phases(), step_ + 1);
   const absl::StatusOr<Batch> batch = session_->train_loader().Load(samples_);
   if (absl::IsDataLoss(batch.status())) return SaveIfFailed(batch.status());
   RETURN_IF_ERROR(batch.status());
@@ -242,6 +237,11 @@ absl::Status Trainer::LogStep() {
     record.peak_gib = CurrentMemory(plan.device.device).peak_allocated / kGiB;
   }
   RestartTiming();
+  if (options_.instruments != nullptr) {
+    for (const auto& instrument : options_.instruments->all()) {
+      RETURN_IF_ERROR(instrument->AddTo(&record));
+    }
+  }
   return SaveIfFailed(Notify(observers_, &RunObserver::OnStepLogged, record));
 }
 
@@ -255,6 +255,7 @@ absl::Status Trainer::EvaluateNow() {
   if (loader == nullptr || training().eval_batches() == 0) {
     return absl::OkStatus();
   }
+  const PhaseScope scope(session_->phases(), "evaluation");
   const int64_t windows =
       std::min(session_->data().validation->windows(),
                int64_t{training().eval_batches()} * training().batch_size());
@@ -271,6 +272,7 @@ absl::Status Trainer::EvaluateNow() {
 
 absl::Status Trainer::SaveCheckpoint() {
   if (saved_step_ == step_) return absl::OkStatus();
+  const PhaseScope scope(session_->phases(), "checkpoint");
   RETURN_IF_ERROR(CheckFinite(*session_, step_, samples_));
   saved_step_ = step_;
   if (is_writer()) {

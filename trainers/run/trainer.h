@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "framework/base/phase_observer.h"
 #include "framework/observe/run_observer.h"
+#include "trainers/run/instruments.h"
 #include "trainers/run/run_folder.h"
 #include "trainers/run/run_outputs.h"
 #include "trainers/run/session.h"
@@ -21,7 +21,7 @@ namespace tessera {
 // What observes this rank besides the console, the TensorBoard file and the run
 // log. All of it outlives the trainer.
 struct TrainerOptions {
-  PhaseObserver* phases = nullptr;  // may be null
+  Instruments* instruments = nullptr;  // may be null
   std::vector<RunObserver*> observers;
 };
 
@@ -100,7 +100,7 @@ class Trainer {
   RunFolder folder_;
   const TrainerOptions options_;
   std::unique_ptr<RunOutputs> outputs_;  // the writing rank's, else null
-  std::vector<RunObserver*> observers_;  // of outputs_, then of options_
+  std::vector<RunObserver*> observers_;  // of outputs_, instruments, options_
   StopSignal stop_;
 
   int64_t step_ = 0;        // optimizer steps done

@@ -12,7 +12,7 @@ namespace {
 TEST(NvtxObserverTest, DoesNothingWithoutAProfiler) {
   if constexpr (kCudaBuild) {
     const std::unique_ptr<PhaseObserver> observer = CreateNvtxObserver();
-    const PhaseScope step(observer.get(), "step_0");
+    const StepScope step(observer.get(), 1);
     const PhaseScope forward(observer.get(), "forward");
   } else {
     GTEST_SKIP() << "built without CUDA";

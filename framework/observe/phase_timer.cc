@@ -1,0 +1,140 @@
+#include "framework/observe/phase_timer.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "c10/core/impl/VirtualGuardImpl.h"
+#include "framework/base/torch_status.h"
+
+namespace tessera {
+namespace {
+
+// Beyond this many unread samples, those that have ended are read: a run that
+// never logs must not collect events without end.
+constexpr size_t kMaxUnread = 4096;
+
+c10::Stream CurrentStream(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+}  // namespace
+
+PhaseTimer::PhaseTimer(const PhaseTimerOptions& options) : options_(options) {
+  nodes_.emplace_back();
+}
+
+absl::Status PhaseTimer::AddTo(StepRecord* record) {
+  return StatusFromTorch([&] { record->phases = Take(); });
+}
+
+void PhaseTimer::BeginStep(int64_t step) {
+  step_ = step;
+  detailed_ = options_.detail_every_steps > 0 &&
+              step % options_.detail_every_steps == 0;
+}
+
+void PhaseTimer::EndStep() {
+  step_ = 0;
+  detailed_ = false;
+  if (samples_.size() > kMaxUnread) Resolve(/*wait=*/false);
+}
+
+void PhaseTimer::Begin(absl::string_view segment) {
+  if (untimed_depth_ > 0 || (!open_samples_.empty() && !detailed_)) {
+    ++untimed_depth_;
+    return;
+  }
+  open_ = ChildOf(open_, segment);
+  Node& node = nodes_[open_];
+  if (step_ == 0 || node.last_step != step_) ++node.count;
+  node.last_step = step_;
+  open_samples_.push_back(first_sample_ +
+                          static_cast<int64_t>(samples_.size()));
+  samples_.push_back({.node = open_, .begin = Now()});
+}
+
+void PhaseTimer::End() {
+  if (untimed_depth_ > 0) {
+    --untimed_depth_;
+    return;
+  }
+  Sample& sample = samples_[open_samples_.back() - first_sample_];
+  sample.end = Now();
+  sample.ended = true;
+  open_samples_.pop_back();
+  open_ = nodes_[open_].parent;
+}
+
+int PhaseTimer::ChildOf(int parent, absl::string_view segment) {
+  for (const int child : nodes_[parent].children) {
+    if (nodes_[child].segment == segment) return child;
+  }
+  const int child = static_cast<int>(nodes_.size());
+  nodes_[parent].children.push_back(child);
+  nodes_.push_back(
+      {.path = parent == 0 ? std::string(segment)
+                           : absl::StrCat(nodes_[parent].path, "/", segment),
+       .segment = std::string(segment),
+       .parent = parent});
+  return child;
+}
+
+PhaseTimer::Moment PhaseTimer::Now() {
+  if (options_.device.is_cpu()) return {.time = absl::Now()};
+  Moment moment;
+  if (idle_events_.empty()) {
+    moment.event = std::make_unique<c10::Event>(
+        options_.device.type(), c10::EventFlag::BACKEND_DEFAULT);
+  } else {
+    moment.event = std::move(idle_events_.back());
+    idle_events_.pop_back();
+  }
+  moment.event->record(CurrentStream(options_.device));
+  return moment;
+}
+
+void PhaseTimer::Resolve(bool wait) {
+  while (!samples_.empty() && samples_.front().ended) {
+    Sample& sample = samples_.front();
+    Node& node = nodes_[sample.node];
+    if (sample.end.event == nullptr) {
+      node.total_ms +=
+          absl::ToDoubleMilliseconds(sample.end.time - sample.begin.time);
+    } else {
+      if (wait) {
+        sample.end.event->synchronize();
+      } else if (!sample.end.event->query()) {
+        return;
+      }
+      node.total_ms += sample.begin.event->elapsedTime(*sample.end.event);
+      idle_events_.push_back(std::move(sample.begin.event));
+      idle_events_.push_back(std::move(sample.end.event));
+    }
+    samples_.pop_front();
+    ++first_sample_;
+  }
+}
+
+std::vector<PhaseTime> PhaseTimer::Take() {
+  Resolve(/*wait=*/true);
+  std::vector<PhaseTime> times;
+  List(0, &times);
+  for (Node& node : nodes_) {
+    node.total_ms = 0;
+    node.count = 0;
+  }
+  return times;
+}
+
+void PhaseTimer::List(int node, std::vector<PhaseTime>* times) const {
+  const Node& phase = nodes_[node];
+  if (phase.count > 0) {
+    times->push_back({.path = phase.path,
+                      .ms = phase.total_ms / static_cast<double>(phase.count),
+                      .count = phase.count});
+  }
+  for (const int child : phase.children) List(child, times);
+}
+
+}  // namespace tessera

@@ -1,0 +1,89 @@
+#ifndef FRAMEWORK_OBSERVE_PHASE_TIMER_H_
+#define FRAMEWORK_OBSERVE_PHASE_TIMER_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "c10/core/Device.h"
+#include "c10/core/Event.h"
+#include "framework/observe/instrument.h"
+#include "framework/observe/step_record.h"
+
+namespace tessera {
+
+struct PhaseTimerOptions {
+  c10::Device device = c10::kCPU;
+  // Every n-th step, counted from step n, is timed with all phases inside
+  // forward and backward, the other steps without. 0: none is.
+  int64_t detail_every_steps = 0;
+};
+
+// Times phases on the device: with events on the current stream, read when
+// asked for, so that the host never waits; with the host's clock without a GPU.
+// Ops are not timed: the trace does that.
+class PhaseTimer : public Instrument, public PhaseObserver {
+ public:
+  explicit PhaseTimer(const PhaseTimerOptions& options);
+
+  PhaseObserver* phases() override { return this; }
+  // StepRecord::phases; waits for the last phase to end on the device.
+  absl::Status AddTo(StepRecord* record) override;
+
+  void BeginStep(int64_t step) override;
+  void EndStep() override;
+  void Begin(absl::string_view segment) override;
+  void End() override;
+
+  // The phases since the last call, in the order in which they first began; a
+  // phase that contains others stands before them.
+  std::vector<PhaseTime> Take();
+
+ private:
+  // A phase, by its place in the tree of phases.
+  struct Node {
+    std::string path;
+    std::string segment;
+    int parent = -1;
+    std::vector<int> children;
+    double total_ms = 0;
+    int64_t count = 0;      // steps, or occurrences outside of steps
+    int64_t last_step = 0;  // that was counted
+  };
+  struct Moment {
+    std::unique_ptr<c10::Event> event;  // null without a GPU
+    absl::Time time;
+  };
+  struct Sample {
+    int node = 0;
+    Moment begin, end;
+    bool ended = false;
+  };
+
+  int ChildOf(int parent, absl::string_view segment);
+  Moment Now();
+  // Adds the samples that have ended to their nodes, up to the first that is
+  // still at work on the device; with `wait`, all.
+  void Resolve(bool wait);
+  void List(int node, std::vector<PhaseTime>* times) const;
+
+  const PhaseTimerOptions options_;
+  std::vector<Node> nodes_;  // [0] is the root
+  int open_ = 0;             // the innermost open phase
+  int depth_ = 0;
+  int untimed_depth_ = 0;  // open phases inside an untimed one
+  int64_t step_ = 0;       // 0 outside of steps
+  bool detailed_ = false;
+  std::deque<Sample> samples_;
+  int64_t first_sample_ = 0;  // number of samples_.front()
+  std::vector<int64_t> open_samples_;
+  std::vector<std::unique_ptr<c10::Event>> idle_events_;
+};
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OBSERVE_PHASE_TIMER_H_

@@ -1,0 +1,61 @@
+#include "framework/observe/trace/trace.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+
+std::string Trace::PathOf(int range) const {
+  std::string path;
+  for (; range >= 0; range = ranges[range].parent) {
+    const HostRange& r = ranges[range];
+    if (r.level == HostRange::Level::kStep) break;
+    path =
+        path.empty() ? names[r.name] : absl::StrCat(names[r.name], "/", path);
+  }
+  return path;
+}
+
+void AttributeToRanges(Trace* trace) {
+  const auto by_begin = [](const auto& a, const auto& b) {
+    return a.begin_ns < b.begin_ns;
+  };
+  std::stable_sort(trace->calls.begin(), trace->calls.end(), by_begin);
+  std::stable_sort(trace->activities.begin(), trace->activities.end(),
+                   by_begin);
+  // Ranges nest, so a walk in order of time keeps the innermost open one.
+  std::unordered_map<uint32_t, int> range_of_call;
+  int open = -1;
+  size_t next = 0;
+  for (const HostCall& call : trace->calls) {
+    if (call.thread != trace->thread) continue;
+    for (; next < trace->ranges.size() &&
+           trace->ranges[next].begin_ns <= call.begin_ns;
+         ++next) {
+      open = static_cast<int>(next);
+    }
+    while (open >= 0 && trace->ranges[open].end_ns < call.begin_ns) {
+      open = trace->ranges[open].parent;
+    }
+    // Calls nest, too: a launch by the runtime calls the driver, with the same
+    // correlation.
+    range_of_call.emplace(call.correlation, open);
+  }
+  for (DeviceActivity& activity : trace->activities) {
+    const auto found = range_of_call.find(activity.correlation);
+    activity.range = found == range_of_call.end() ? -1 : found->second;
+  }
+}
+
+int NameTable::IndexOf(absl::string_view name) {
+  const auto found = index_.find(name);
+  if (found != index_.end()) return found->second;
+  const int index = static_cast<int>(names_->size());
+  names_->emplace_back(name);
+  index_.emplace(std::string(name), index);
+  return index;
+}
+
+}  // namespace tessera

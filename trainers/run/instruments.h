@@ -1,0 +1,37 @@
+#ifndef TRAINERS_RUN_INSTRUMENTS_H_
+#define TRAINERS_RUN_INSTRUMENTS_H_
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "framework/base/phase_observer.h"
+#include "framework/observe/instrument.h"
+#include "framework/observe/observe_config.pb.h"
+#include "trainers/plan/run_plan.h"
+
+namespace tessera {
+
+// The instruments that a config turns on, for one process of a run. Created
+// before the session, which reports its phases to them.
+class Instruments {
+ public:
+  explicit Instruments(const RunPlan& plan);
+  Instruments(const Instruments&) = delete;
+  Instruments& operator=(const Instruments&) = delete;
+
+  // Null if no instrument follows the phases.
+  PhaseObserver* phases() { return phases_.has_value() ? &*phases_ : nullptr; }
+  const std::vector<std::unique_ptr<Instrument>>& all() const {
+    return instruments_;
+  }
+
+ private:
+  std::unique_ptr<PhaseObserver> nvtx_;
+  std::vector<std::unique_ptr<Instrument>> instruments_;
+  std::optional<PhaseObserverList> phases_;
+};
+
+}  // namespace tessera
+
+#endif  // TRAINERS_RUN_INSTRUMENTS_H_
