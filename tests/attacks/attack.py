@@ -65,7 +65,7 @@ _TOY = {
     "optimizer.schedule.warmup_steps": 2,
 }
 # What the clock decides in a record of the run log.
-_WALL_CLOCK = ("time", "step_ms", "tokens_per_s", "tflops")
+_WALL_CLOCK = ("time", "step_ms", "tokens_per_s", "tflops", "phases_ms")
 
 
 class Fault(Exception):

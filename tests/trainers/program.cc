@@ -60,7 +60,7 @@ std::vector<nlohmann::json> Records(const std::string& run,
     nlohmann::json record = nlohmann::json::parse(line);
     if (record["type"] != type) continue;
     for (const char* wall_clock :
-         {"time", "step_ms", "tokens_per_s", "tflops"}) {
+         {"time", "step_ms", "tokens_per_s", "tflops", "phases_ms"}) {
       record.erase(wall_clock);
     }
     records.push_back(std::move(record));

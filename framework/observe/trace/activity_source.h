@@ -1,0 +1,34 @@
+#ifndef FRAMEWORK_OBSERVE_TRACE_ACTIVITY_SOURCE_H_
+#define FRAMEWORK_OBSERVE_TRACE_ACTIVITY_SOURCE_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "framework/observe/trace/trace.h"
+
+namespace tessera {
+
+// Records what a device does. One at a time in a process.
+class ActivitySource {
+ public:
+  virtual ~ActivitySource() = default;
+  // FailedPrecondition if recording is not possible, with the reason.
+  virtual absl::Status Start() = 0;
+  // Waits for the device and adds what was recorded since Start() to `trace`,
+  // whose ranges are complete: activities, calls, `dropped`.
+  virtual absl::Status Stop(Trace* trace) = 0;
+  // Now, on the clock of the activities.
+  virtual int64_t NowNs() const = 0;
+};
+
+// Kernels, copies, fills and CUDA calls, by CUPTI's activity API. Keeps at most
+// `max_records` of them. CUDA builds only (framework/cuda/cuda_build.h).
+std::unique_ptr<ActivitySource> CuptiActivities(int64_t max_records);
+
+// Without a GPU each op is an activity: it runs where the host issues it.
+std::unique_ptr<ActivitySource> HostActivities();
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OBSERVE_TRACE_ACTIVITY_SOURCE_H_

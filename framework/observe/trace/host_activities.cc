@@ -1,0 +1,41 @@
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "framework/observe/trace/activity_source.h"
+
+namespace tessera {
+namespace {
+
+class HostActivitySource : public ActivitySource {
+ public:
+  absl::Status Start() override { return {}; }
+
+  absl::Status Stop(Trace* trace) override {
+    for (size_t i = 0; i < trace->ranges.size(); ++i) {
+      const HostRange& range = trace->ranges[i];
+      if (range.level != HostRange::Level::kOp) continue;
+      // As if each op were one launch, so that analyses find its range.
+      const auto correlation = static_cast<uint32_t>(i + 1);
+      trace->calls.push_back({.name = range.name,
+                              .begin_ns = range.begin_ns,
+                              .end_ns = range.end_ns,
+                              .thread = trace->thread,
+                              .correlation = correlation});
+      trace->activities.push_back({.name = range.name,
+                                   .begin_ns = range.begin_ns,
+                                   .end_ns = range.end_ns,
+                                   .correlation = correlation});
+    }
+    return absl::OkStatus();
+  }
+
+  int64_t NowNs() const override { return absl::GetCurrentTimeNanos(); }
+};
+
+}  // namespace
+
+std::unique_ptr<ActivitySource> HostActivities() {
+  return std::make_unique<HostActivitySource>();
+}
+
+}  // namespace tessera

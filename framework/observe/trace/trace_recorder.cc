@@ -1,0 +1,75 @@
+#include "framework/observe/trace/trace_recorder.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+
+namespace tessera {
+
+absl::Status TraceRecorder::Start() {
+  trace_ = {};
+  names_ = std::make_unique<NameTable>(&trace_.names);
+  open_ = -1;
+  keeping_ = false;
+  return source_->Start();
+}
+
+void TraceRecorder::Keep() {
+  keeping_ = true;
+  kept_since_ns_ = source_->NowNs();
+  trace_.thread = static_cast<uint32_t>(syscall(SYS_gettid));
+}
+
+absl::StatusOr<Trace> TraceRecorder::Stop() {
+  keeping_ = false;
+  RETURN_IF_ERROR(source_->Stop(&trace_));
+  std::unordered_set<uint32_t> dropped;
+  const auto is_early = [&](const HostCall& call) {
+    if (call.begin_ns >= kept_since_ns_) return false;
+    dropped.insert(call.correlation);
+    return true;
+  };
+  std::vector<HostCall>& calls = trace_.calls;
+  calls.erase(std::remove_if(calls.begin(), calls.end(), is_early),
+              calls.end());
+  std::vector<DeviceActivity>& activities = trace_.activities;
+  activities.erase(
+      std::remove_if(activities.begin(), activities.end(),
+                     [&](const DeviceActivity& activity) {
+                       return dropped.contains(activity.correlation);
+                     }),
+      activities.end());
+  AttributeToRanges(&trace_);
+  return std::move(trace_);
+}
+
+void TraceRecorder::BeginStep(int64_t step) {
+  if (keeping_) {
+    Open(HostRange::Level::kStep, absl::StrCat("step_", step));
+  }
+}
+
+void TraceRecorder::Open(HostRange::Level level, absl::string_view name) {
+  if (!keeping_) return;
+  trace_.ranges.push_back({.level = level,
+                           .name = names_->IndexOf(name),
+                           .parent = open_,
+                           .begin_ns = source_->NowNs()});
+  open_ = static_cast<int>(trace_.ranges.size()) - 1;
+}
+
+void TraceRecorder::End() {
+  if (!keeping_) return;
+  HostRange& range = trace_.ranges[open_];
+  range.end_ns = source_->NowNs();
+  open_ = range.parent;
+}
+
+}  // namespace tessera

@@ -1,0 +1,55 @@
+#ifndef FRAMEWORK_OBSERVE_TRACE_TRACE_RECORDER_H_
+#define FRAMEWORK_OBSERVE_TRACE_TRACE_RECORDER_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "framework/base/phase_observer.h"
+#include "framework/observe/trace/activity_source.h"
+#include "framework/observe/trace/trace.h"
+
+namespace tessera {
+
+// Records traces: the phases that it is told of and, from a source, what the
+// device does meanwhile.
+class TraceRecorder : public PhaseObserver {
+ public:
+  explicit TraceRecorder(std::unique_ptr<ActivitySource> source)
+      : source_(std::move(source)) {}
+
+  // Between two steps, as the functions below. Turns the source on: what it
+  // records up to Keep() is dropped.
+  absl::Status Start();
+  // What the host issues from now on belongs to the trace.
+  void Keep();
+  // Waits for the device and ends the trace.
+  absl::StatusOr<Trace> Stop();
+
+  void BeginStep(int64_t step) override;
+  void EndStep() override { End(); }
+  void Begin(absl::string_view segment) override {
+    Open(HostRange::Level::kPhase, segment);
+  }
+  void End() override;
+  void BeginOp(absl::string_view name) override {
+    Open(HostRange::Level::kOp, name);
+  }
+  void EndOp() override { End(); }
+
+ private:
+  void Open(HostRange::Level level, absl::string_view name);
+
+  const std::unique_ptr<ActivitySource> source_;
+  bool keeping_ = false;
+  int64_t kept_since_ns_ = 0;
+  Trace trace_;
+  std::unique_ptr<NameTable> names_;
+  int open_ = -1;  // the innermost open range
+};
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OBSERVE_TRACE_TRACE_RECORDER_H_
