@@ -8,8 +8,8 @@
 
 #include "absl/flags/flag.h"
 #include "absl/status/statusor.h"
-#include "bench/timing.h"
 #include "framework/base/status_macros.h"
+#include "framework/observe/timing.h"
 #include "nlohmann/json.hpp"
 #include "trainers/build_info.h"
 #include "trainers/config/config_flags.h"

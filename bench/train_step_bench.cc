@@ -15,10 +15,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "attention_backends/backend_table.h"
-#include "bench/timing.h"
 #include "benchmark/benchmark.h"
 #include "framework/base/log.h"
 #include "framework/base/status_macros.h"
+#include "framework/observe/timing.h"
 #include "trainers/build_info.h"
 #include "trainers/config/config_loader.h"
 #include "trainers/run/session.h"

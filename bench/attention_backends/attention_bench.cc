@@ -20,12 +20,12 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "attention_backends/backend_table.h"
-#include "bench/attention_backends/attention_case.h"
-#include "bench/attention_backends/attention_measurement.h"
 #include "benchmark/benchmark.h"
 #include "framework/base/status_macros.h"
 #include "trainers/build_info.h"
 #include "trainers/program_flags.h"
+#include "trainers/studies/attention_case.h"
+#include "trainers/studies/attention_measurement.h"
 
 ABSL_FLAG(bool, deterministic, false,
           "only backends whose gradients are equal bit for bit on equal input");

@@ -17,11 +17,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "attention_backends/backend_table.h"
-#include "bench/attention_backends/attention_case.h"
-#include "bench/attention_backends/attention_measurement.h"
 #include "framework/base/status_macros.h"
 #include "trainers/build_info.h"
 #include "trainers/program_flags.h"
+#include "trainers/studies/attention_case.h"
+#include "trainers/studies/attention_measurement.h"
 
 ABSL_FLAG(std::vector<std::string>, backends,
           std::vector<std::string>({"NAIVE", "COMPILED_FUSED", "FLASH_CUDA",

@@ -38,6 +38,11 @@ class PhaseObserverList : public PhaseObserver {
   explicit PhaseObserverList(std::vector<PhaseObserver*> observers)
       : observers_(std::move(observers)) {}
 
+  // Between two steps.
+  void Set(std::vector<PhaseObserver*> observers) {
+    observers_ = std::move(observers);
+  }
+
   void BeginStep(int64_t step) override {
     for (PhaseObserver* observer : observers_) observer->BeginStep(step);
   }
@@ -58,7 +63,7 @@ class PhaseObserverList : public PhaseObserver {
     }
   }
 
-  const std::vector<PhaseObserver*> observers_;
+  std::vector<PhaseObserver*> observers_;
 };
 
 class PhaseScope {

@@ -103,6 +103,10 @@ void ResetPeakMemory(c10::Device device) {
   if (device.is_cuda()) at::accelerator::resetPeakStats(device.index());
 }
 
+void EmptyCache(c10::Device device) {
+  if (device.is_cuda()) at::accelerator::emptyCache();
+}
+
 int ComputeCapability(c10::Device device) {
   if (!device.is_cuda()) return 0;
   int capability = 0;

@@ -58,6 +58,10 @@ MemoryUse CurrentMemory(c10::Device device);
 // Peaks start again from what is allocated now; no effect on a CPU.
 void ResetPeakMemory(c10::Device device);
 
+// Returns to the GPU what LibTorch's allocator keeps but nobody uses; no effect
+// on a CPU.
+void EmptyCache(c10::Device device);
+
 // Bytes that LibTorch gives cuBLAS to work in, once for a thread and stream.
 int64_t BlasWorkspaceBytes(const DeviceInfo& device);
 

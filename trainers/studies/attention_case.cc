@@ -1,4 +1,4 @@
-#include "bench/attention_backends/attention_case.h"
+#include "trainers/studies/attention_case.h"
 
 #include <ATen/Context.h>
 

@@ -1,7 +1,6 @@
-#include "bench/attention_backends/attention_measurement.h"
+#include "trainers/studies/attention_measurement.h"
 
 #include <ATen/ATen.h>
-#include <ATen/DeviceAccelerator.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,9 +8,9 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "bench/timing.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/observe/timing.h"
 
 namespace tessera {
 namespace {
@@ -182,10 +181,6 @@ absl::StatusOr<AttentionMeasurement> MeasureOn(const AttentionBackend& backend,
     ASSIGN_OR_RETURN(measured.backward, measure(AttentionPass::kBackward));
   }
   return measured;
-}
-
-void EmptyCache(c10::Device device) {
-  if (device.is_cuda()) at::accelerator::emptyCache();
 }
 
 }  // namespace

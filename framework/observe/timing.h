@@ -1,5 +1,5 @@
-#ifndef BENCH_TIMING_H_
-#define BENCH_TIMING_H_
+#ifndef FRAMEWORK_OBSERVE_TIMING_H_
+#define FRAMEWORK_OBSERVE_TIMING_H_
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -24,4 +24,4 @@ absl::StatusOr<Timing> Measure(absl::FunctionRef<absl::Status()> fn,
 
 }  // namespace tessera
 
-#endif  // BENCH_TIMING_H_
+#endif  // FRAMEWORK_OBSERVE_TIMING_H_

@@ -1,4 +1,4 @@
-#include "bench/timing.h"
+#include "framework/observe/timing.h"
 
 #include <ATen/DeviceAccelerator.h>
 #include <c10/core/Event.h>

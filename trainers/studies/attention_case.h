@@ -1,5 +1,5 @@
-#ifndef BENCH_ATTENTION_BACKENDS_ATTENTION_CASE_H_
-#define BENCH_ATTENTION_BACKENDS_ATTENTION_CASE_H_
+#ifndef TRAINERS_STUDIES_ATTENTION_CASE_H_
+#define TRAINERS_STUDIES_ATTENTION_CASE_H_
 
 #include <cstdint>
 #include <string>
@@ -59,4 +59,4 @@ double CompulsoryBytes(const AttentionCase& shape, AttentionPass pass);
 
 }  // namespace tessera
 
-#endif  // BENCH_ATTENTION_BACKENDS_ATTENTION_CASE_H_
+#endif  // TRAINERS_STUDIES_ATTENTION_CASE_H_

@@ -1,5 +1,5 @@
-#ifndef BENCH_ATTENTION_BACKENDS_ATTENTION_MEASUREMENT_H_
-#define BENCH_ATTENTION_BACKENDS_ATTENTION_MEASUREMENT_H_
+#ifndef TRAINERS_STUDIES_ATTENTION_MEASUREMENT_H_
+#define TRAINERS_STUDIES_ATTENTION_MEASUREMENT_H_
 
 #include <cstdint>
 #include <optional>
@@ -7,8 +7,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "attention_backends/attention_backend.h"
-#include "bench/attention_backends/attention_case.h"
 #include "framework/cuda/device.h"
+#include "trainers/studies/attention_case.h"
 
 namespace tessera {
 
@@ -60,4 +60,4 @@ absl::StatusOr<double> MeasureGemmTflops(const DeviceInfo& device);
 
 }  // namespace tessera
 
-#endif  // BENCH_ATTENTION_BACKENDS_ATTENTION_MEASUREMENT_H_
+#endif  // TRAINERS_STUDIES_ATTENTION_MEASUREMENT_H_

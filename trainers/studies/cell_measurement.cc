@@ -1,0 +1,31 @@
+#include "trainers/studies/cell_measurement.h"
+
+#include "absl/status/status.h"
+#include "framework/base/status_macros.h"
+
+namespace tessera {
+
+absl::StatusOr<nlohmann::ordered_json> MeasureCell(const Study& study,
+                                                   const StudyCell& cell) {
+  switch (study.config.measure_case()) {
+    case StudyConfig::kTraining: {
+      ASSIGN_OR_RETURN(const RunConfig config, RunConfigOf(study, cell));
+      return MeasureTrainingCell(study.config, config);
+    }
+    case StudyConfig::kAttention: {
+      ASSIGN_OR_RETURN(const AttentionCell config,
+                       AttentionCellOf(study, cell));
+      return MeasureAttentionCell(study.config, config);
+    }
+    case StudyConfig::kAccumulation: {
+      ASSIGN_OR_RETURN(const AccumulationStudy config,
+                       AccumulationOf(study, cell));
+      return MeasureAccumulation(config);
+    }
+    case StudyConfig::MEASURE_NOT_SET:
+      break;
+  }
+  return absl::InternalError("a study that passed Validate() measures nothing");
+}
+
+}  // namespace tessera

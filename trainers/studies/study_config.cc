@@ -1,0 +1,321 @@
+#include "trainers/studies/study_config.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "framework/base/file.h"
+#include "framework/base/nearest_name.h"
+#include "framework/base/proto_override.h"
+#include "framework/base/runtime_files.h"
+#include "framework/base/shorten.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/text_proto.h"
+#include "trainers/config/config_loader.h"
+
+namespace tessera {
+namespace {
+
+std::vector<StudyChoice> ChoicesOf(const StudyAxis& axis) {
+  std::vector<StudyChoice> choices(axis.choice().begin(), axis.choice().end());
+  for (const std::string& value : axis.value()) {
+    StudyChoice choice;
+    choice.set_label(value);
+    choice.add_set(absl::StrCat(axis.field(), "=", value));
+    choices.push_back(std::move(choice));
+  }
+  return choices;
+}
+
+std::vector<std::string> LabelsOf(const StudyAxis& axis) {
+  std::vector<std::string> labels;
+  for (const StudyChoice& choice : ChoicesOf(axis)) {
+    labels.push_back(choice.label());
+  }
+  return labels;
+}
+
+void ValidateAxis(const StudyAxis& axis, bool training, Violations violations) {
+  violations.Check(!axis.name().empty(), "name", "is required");
+  violations.Check(axis.has_field() == (axis.value_size() > 0), "field",
+                   "field and value go together");
+  violations.Check((axis.value_size() > 0) != (axis.choice_size() > 0), "value",
+                   "give values of one field, or choices");
+  const std::vector<std::string> labels = LabelsOf(axis);
+  violations.Check(
+      std::set<std::string>(labels.begin(), labels.end()).size() ==
+          labels.size(),
+      "value", "each value and each choice's label must be there only once");
+  for (int i = 0; i < axis.choice_size(); ++i) {
+    const StudyChoice& choice = axis.choice(i);
+    const Violations in = violations.In(absl::StrCat("choice[", i, "]"));
+    in.Check(!choice.label().empty(), "label", "is required");
+    in.Check(training || choice.config().empty(), "config",
+             "only a training study has config files");
+  }
+}
+
+void ValidateTable(const StudyTable& table, Violations violations) {
+  violations.Check(table.column_size() > 0, "column", "is required");
+  for (int i = 0; i < table.column_size(); ++i) {
+    const Violations in = violations.In(absl::StrCat("column[", i, "]"));
+    in.Check(!table.column(i).title().empty(), "title", "is required");
+    in.Check(!table.column(i).figure().empty(), "figure", "is required");
+    in.Check(table.column(i).digits() >= 0 && table.column(i).digits() <= 9,
+             "digits",
+             absl::StrCat("must be in [0, 9]; is ", table.column(i).digits()));
+  }
+}
+
+// The cells of a study: every combination, the first axis slowest.
+std::vector<StudyCell> CellsOf(const StudyConfig& config) {
+  std::vector<StudyCell> cells(1);
+  cells[0].configs.assign(config.config().begin(), config.config().end());
+  cells[0].overrides.assign(config.set().begin(), config.set().end());
+  for (const StudyAxis& axis : config.axis()) {
+    std::vector<StudyCell> longer;
+    for (const StudyCell& cell : cells) {
+      for (const StudyChoice& choice : ChoicesOf(axis)) {
+        StudyCell next = cell;
+        next.labels.emplace_back(axis.name(), choice.label());
+        next.configs.insert(next.configs.end(), choice.config().begin(),
+                            choice.config().end());
+        next.overrides.insert(next.overrides.end(), choice.set().begin(),
+                              choice.set().end());
+        longer.push_back(std::move(next));
+      }
+    }
+    cells = std::move(longer);
+  }
+  return cells;
+}
+
+template <typename Message>
+absl::StatusOr<Message> Overridden(Message message, const StudyCell& cell) {
+  for (const std::string& assignment : cell.overrides) {
+    RETURN_IF_ERROR(ApplyOverride(assignment, &message).status());
+  }
+  return message;
+}
+
+absl::Status CheckAttentionCell(const AttentionCell& cell) {
+  std::vector<Violation> broken;
+  const Violations violations(&broken);
+  const auto positive = [&](int32_t value, absl::string_view field) {
+    violations.Check(value >= 1, field,
+                     absl::StrCat("must be >= 1; is ", value));
+  };
+  positive(cell.batch(), "batch");
+  positive(cell.heads(), "heads");
+  positive(cell.length(), "length");
+  positive(cell.head_dim(), "head_dim");
+  violations.Check(cell.attention().backend() != AttentionConfig::UNSPECIFIED &&
+                       cell.attention().backend() != AttentionConfig::AUTO,
+                   "attention.backend", "must name a backend");
+  violations.Check(cell.precision() != AttentionCell::UNSPECIFIED, "precision",
+                   "must be FP32, BF16 or FP16");
+  if (broken.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(broken[0].path, ": ", broken[0].message));
+}
+
+absl::Status CheckCell(const Study& study, const StudyCell& cell) {
+  switch (study.config.measure_case()) {
+    case StudyConfig::kTraining:
+      return RunConfigOf(study, cell).status();
+    case StudyConfig::kAttention: {
+      ASSIGN_OR_RETURN(const AttentionCell config,
+                       AttentionCellOf(study, cell));
+      return CheckAttentionCell(config);
+    }
+    case StudyConfig::kAccumulation:
+      return AccumulationOf(study, cell).status();
+    case StudyConfig::MEASURE_NOT_SET:
+      break;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string StudyCell::Name() const {
+  return absl::StrJoin(labels, " ", absl::PairFormatter("="));
+}
+
+absl::string_view StudyCell::Label(absl::string_view axis) const {
+  for (const auto& [name, label] : labels) {
+    if (name == axis) return label;
+  }
+  return "";
+}
+
+void Validate(const StudyConfig& config, Violations violations) {
+  violations.Check(!config.title().empty(), "title", "is required");
+  violations.Check(config.measure_case() != StudyConfig::MEASURE_NOT_SET,
+                   "training",
+                   "say what to measure: training, attention or accumulation");
+  violations.Check(config.axis_size() > 0, "axis", "is required");
+  const bool training = config.has_training();
+  violations.Check(training || config.config().empty(), "config",
+                   "only a training study has config files");
+  std::set<std::string> axes;
+  for (int i = 0; i < config.axis_size(); ++i) {
+    const StudyAxis& axis = config.axis(i);
+    const Violations in = violations.In(absl::StrCat("axis[", i, "]"));
+    ValidateAxis(axis, training, in);
+    in.Check(axes.insert(axis.name()).second, "name",
+             absl::StrCat("another axis is called ", axis.name(), ", too"));
+  }
+  violations.Check(config.warmup() >= 0, "warmup",
+                   absl::StrCat("must be >= 0; is ", config.warmup()));
+  violations.Check(config.iterations() >= 1, "iterations",
+                   absl::StrCat("must be >= 1; is ", config.iterations()));
+  const auto& record = config.training().record();
+  violations.Check(config.fresh_processes() ||
+                       std::find(record.begin(), record.end(),
+                                 TrainingStudy::FIRST_STEPS) == record.end(),
+                   "fresh_processes", "must be true to record FIRST_STEPS");
+  for (int i = 0; i < config.table_size(); ++i) {
+    ValidateTable(config.table(i),
+                  violations.In(absl::StrCat("table[", i, "]")));
+  }
+  for (int i = 0; i < config.plot_size(); ++i) {
+    const Violations in = violations.In(absl::StrCat("plot[", i, "]"));
+    const auto is_axis = [&](const std::string& name, absl::string_view field) {
+      in.Check(axes.count(name) > 0, field,
+               absl::StrCat("'", name, "' is no axis of this study"));
+    };
+    is_axis(config.plot(i).x(), "x");
+    for (const std::string& name : config.plot(i).series()) {
+      is_axis(name, "series");
+    }
+    in.Check(!config.plot(i).y().empty(), "y", "is required");
+  }
+}
+
+absl::StatusOr<Study> LoadStudy(const std::string& path) {
+  std::string file = UserPath(path);
+  if (!FileExists(file)) {
+    absl::StatusOr<std::string> found = FindRuntimeFile(path);
+    if (!found.ok()) {
+      return absl::NotFoundError(absl::StrCat(
+          "there is no study ", Shorten(path), "; there are configs/studies/",
+          absl::StrJoin(ListRuntimeFiles("configs/studies"), ", ")));
+    }
+    file = *std::move(found);
+  }
+  Study study;
+  study.name = path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+  study.name = std::string(absl::StripSuffix(study.name, ".pbtxt"));
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(file, kMaxTextProtoBytes));
+  ASSIGN_OR_RETURN(const TextProtoLocations locations,
+                   MergeTextProto(text, Shorten(path), &study.config));
+  std::vector<Violation> violations;
+  Validate(study.config, Violations(&violations));
+  std::vector<std::string> faults;
+  for (const Violation& violation : violations) {
+    faults.push_back(absl::StrCat(locations.Describe(violation.path), ": ",
+                                  violation.path, ": ", violation.message));
+  }
+  if (faults.empty()) {
+    study.cells = CellsOf(study.config);
+    for (const StudyCell& cell : study.cells) {
+      const absl::Status status = CheckCell(study, cell);
+      if (status.ok()) continue;
+      faults.push_back(absl::StrCat(Shorten(path), ": ", cell.Name(), ": ",
+                                    status.message()));
+    }
+  }
+  if (faults.empty()) return study;
+  // One fault of a config shows in many cells.
+  constexpr size_t kMaxFaults = 10;
+  const size_t more = faults.size() - std::min(faults.size(), kMaxFaults);
+  faults.resize(faults.size() - more);
+  if (more > 0) faults.push_back(absl::StrCat("and ", more, " more like it"));
+  return absl::InvalidArgumentError(absl::StrJoin(faults, "\n"));
+}
+
+std::string PrintStudy(const Study& study) {
+  return PrintWithDefaults(study.config);
+}
+
+absl::StatusOr<std::vector<int>> FilterCells(
+    const Study& study, absl::Span<const std::string> filter) {
+  std::map<std::string, std::vector<std::string>> axes;
+  for (const StudyAxis& axis : study.config.axis()) {
+    axes[axis.name()] = LabelsOf(axis);
+  }
+  std::map<std::string, std::set<std::string>> wanted;
+  for (const std::string& part : filter) {
+    const std::vector<std::string> sides =
+        absl::StrSplit(part, absl::MaxSplits('=', 1));
+    const auto axis = axes.find(sides[0]);
+    if (sides.size() != 2 || axis == axes.end()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--filter=", Shorten(part), ": give AXIS=VALUE,... with AXIS one of ",
+          absl::StrJoin(axes, ", ", [](std::string* out, const auto& a) {
+            absl::StrAppend(out, a.first);
+          })));
+    }
+    const std::vector<std::string> values = absl::StrSplit(sides[1], ',');
+    for (const std::string& value : values) {
+      const std::vector<std::string>& labels = axis->second;
+      if (std::find(labels.begin(), labels.end(), value) == labels.end()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "--filter: ", axis->first, " has no value ", Shorten(value),
+            "; it has ", absl::StrJoin(labels, ", ")));
+      }
+      wanted[axis->first].insert(value);
+    }
+  }
+  std::vector<int> cells;
+  for (size_t i = 0; i < study.cells.size(); ++i) {
+    const StudyCell& cell = study.cells[i];
+    const bool matches =
+        std::all_of(wanted.begin(), wanted.end(), [&](const auto& axis) {
+          return axis.second.count(std::string(cell.Label(axis.first))) > 0;
+        });
+    if (matches) cells.push_back(static_cast<int>(i));
+  }
+  return cells;
+}
+
+absl::StatusOr<RunConfig> RunConfigOf(const Study& study,
+                                      const StudyCell& cell) {
+  std::vector<std::string> overrides = {"data={synthetic {}}"};
+  overrides.insert(overrides.end(), cell.overrides.begin(),
+                   cell.overrides.end());
+  return LoadRunConfig(cell.configs, overrides);
+}
+
+absl::StatusOr<AttentionCell> AttentionCellOf(const Study& study,
+                                              const StudyCell& cell) {
+  return Overridden(study.config.attention().cell(), cell);
+}
+
+absl::StatusOr<AccumulationStudy> AccumulationOf(const Study& study,
+                                                 const StudyCell& cell) {
+  return Overridden(study.config.accumulation(), cell);
+}
+
+absl::StatusOr<std::string> PrintCell(const Study& study,
+                                      const StudyCell& cell) {
+  if (study.config.has_training()) {
+    ASSIGN_OR_RETURN(const RunConfig config, RunConfigOf(study, cell));
+    return PrintWithDefaults(config);
+  }
+  if (study.config.has_attention()) {
+    ASSIGN_OR_RETURN(const AttentionCell config, AttentionCellOf(study, cell));
+    return PrintWithDefaults(config);
+  }
+  ASSIGN_OR_RETURN(const AccumulationStudy config, AccumulationOf(study, cell));
+  return PrintWithDefaults(config);
+}
+
+}  // namespace tessera

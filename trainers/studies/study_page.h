@@ -1,0 +1,33 @@
+#ifndef TRAINERS_STUDIES_STUDY_PAGE_H_
+#define TRAINERS_STUDIES_STUDY_PAGE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
+#include "trainers/studies/study_config.h"
+
+namespace tessera {
+
+// The study's tables as Markdown: what it measures, on which device and build,
+// and a line for each cell. `records` as ReadResults() gives them; cells that
+// have not run are missing. `command` is what a user types to repeat it.
+std::string StudyPage(const Study& study,
+                      const std::vector<nlohmann::ordered_json>& records,
+                      absl::string_view command);
+
+// Writes StudyPage() to `folder`/README.md. What follows the heading "##
+// Reading" there is the reader's own text and stays.
+absl::Status WriteStudyPage(const std::string& folder, const Study& study,
+                            const std::vector<nlohmann::ordered_json>& records,
+                            absl::string_view command);
+
+// The figure at `path` ("step_ms.mean") of `figures`; null if there is none.
+const nlohmann::ordered_json* FigureAt(const nlohmann::ordered_json& figures,
+                                       absl::string_view path);
+
+}  // namespace tessera
+
+#endif  // TRAINERS_STUDIES_STUDY_PAGE_H_

@@ -1,0 +1,128 @@
+#include "trainers/studies/study_results.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "framework/base/file.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/system_error.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr char kFile[] = "/results.jsonl";
+
+Json Labels(const StudyCell& cell) {
+  Json labels = Json::object();
+  for (const auto& [axis, label] : cell.labels) labels[axis] = label;
+  return labels;
+}
+
+// StudyCell::Name() of a record's cell.
+std::string NameOf(const Json& labels) {
+  StudyCell cell;
+  for (const auto& [axis, label] : labels.items()) {
+    cell.labels.emplace_back(axis, label.get<std::string>());
+  }
+  return cell.Name();
+}
+
+bool IsFinal(const std::string& status) {
+  return status != "FAILED" && status != "CRASHED";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
+    const std::string& folder, const Study& study, const Json& header,
+    bool resume) {
+  RETURN_IF_ERROR(MakeDirectories(folder));
+  const std::string path = folder + kFile;
+  const std::string text = PrintStudy(study);
+  const bool exists = FileExists(path);
+  if (exists && !resume) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        path,
+        " holds results; add --resume to measure the cells that it lacks "
+        "or give another --out"));
+  }
+  std::set<std::string> done;
+  if (exists) {
+    ASSIGN_OR_RETURN(const std::vector<Json> records, ReadResults(folder));
+    if (records.empty() || records[0].value("study", "") != text) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(path, " is of another study, or ", study.name,
+                       " has changed since; give another --out"));
+    }
+    for (const Json& record : records) {
+      if (record.value("type", "") == "cell" && IsFinal(record["status"])) {
+        done.insert(NameOf(record["cell"]));
+      }
+    }
+  }
+  const int descriptor =
+      open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (descriptor < 0) {
+    return SystemError(errno, absl::StrCat("cannot write ", path));
+  }
+  auto results = absl::WrapUnique(new StudyResults(path, descriptor));
+  results->done_ = std::move(done);
+  if (!exists) {
+    Json record = {{"type", "study"}, {"name", study.name}};
+    record["time"] = absl::ToUnixMicros(absl::Now()) * 1e-6;
+    record["study"] = text;
+    record.update(header);
+    RETURN_IF_ERROR(results->Write(std::move(record)));
+  }
+  return results;
+}
+
+StudyResults::~StudyResults() { close(descriptor_); }
+
+absl::Status StudyResults::Append(const StudyCell& cell, const Json& record) {
+  Json line = {{"type", "cell"},
+               {"time", absl::ToUnixMicros(absl::Now()) * 1e-6},
+               {"cell", Labels(cell)}};
+  line.update(record);
+  if (IsFinal(line["status"])) done_.insert(cell.Name());
+  return Write(std::move(line));
+}
+
+absl::Status StudyResults::Write(Json record) {
+  return WriteAll(
+      descriptor_,
+      record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n",
+      path_);
+}
+
+absl::StatusOr<std::vector<Json>> ReadResults(const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(folder + kFile));
+  std::vector<Json> records;
+  std::map<std::string, size_t> place;  // of a cell's record
+  int number = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (record.is_discarded()) continue;  // a killed process's last line
+    if (record.value("type", "") == "cell") {
+      const auto [found, added] =
+          place.emplace(NameOf(record["cell"]), records.size());
+      if (!added) {
+        records[found->second] = std::move(record);
+        continue;
+      }
+    }
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+}  // namespace tessera

@@ -1,0 +1,60 @@
+#ifndef TRAINERS_STUDIES_STUDY_RESULTS_H_
+#define TRAINERS_STUDIES_STUDY_RESULTS_H_
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+#include "trainers/studies/study_config.h"
+
+namespace tessera {
+
+// results.jsonl of a study: a record of the study, then one for each cell that
+// has run, in the order in which they did.
+//
+//   {"type":"study","name":"warm_up","time":...,"study":"...","build":"..."}
+//   {"type":"cell","time":...,"cell":{"warmup":"0"},"status":"OK",
+//    "device":"NVIDIA H200","build":"...","config":"...","seconds":1.5,
+//    "figures":{...}}
+//   {"type":"cell",...,"status":"OOM","message":"..."}
+//
+// Status is OK, OOM, UNSUPPORTED (the machine or a backend cannot run it),
+// FAILED, or CRASHED (the process died).
+class StudyResults {
+ public:
+  // Starts a file in `folder`, or with `resume` continues one, whose study must
+  // be the same. AlreadyExists if there is one without `resume`.
+  static absl::StatusOr<std::unique_ptr<StudyResults>> Open(
+      const std::string& folder, const Study& study,
+      const nlohmann::ordered_json& header, bool resume);
+  ~StudyResults();
+  StudyResults(const StudyResults&) = delete;
+  StudyResults& operator=(const StudyResults&) = delete;
+
+  // Whether a record of the cell is there; a crash or a failure is tried again.
+  bool Has(const StudyCell& cell) const { return done_.count(cell.Name()) > 0; }
+  // `record` has everything except type, time and cell.
+  absl::Status Append(const StudyCell& cell,
+                      const nlohmann::ordered_json& record);
+
+ private:
+  StudyResults(std::string path, int descriptor)
+      : path_(std::move(path)), descriptor_(descriptor) {}
+  absl::Status Write(nlohmann::ordered_json record);
+
+  const std::string path_;
+  const int descriptor_;
+  std::set<std::string> done_;
+};
+
+// Every record of `folder`/results.jsonl, of each cell the newest one.
+absl::StatusOr<std::vector<nlohmann::ordered_json>> ReadResults(
+    const std::string& folder);
+
+}  // namespace tessera
+
+#endif  // TRAINERS_STUDIES_STUDY_RESULTS_H_

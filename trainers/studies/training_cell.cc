@@ -1,0 +1,217 @@
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
+#include "framework/cuda/device.h"
+#include "framework/observe/phase_timer.h"
+#include "trainers/run/session.h"
+#include "trainers/run/session_description.h"
+#include "trainers/studies/cell_measurement.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr double kGiB = 1073741824.0;
+
+using Call = std::function<absl::Status()>;
+
+// Of milliseconds; the standard deviation is that of the sample.
+Json Summary(std::vector<double> ms) {
+  std::sort(ms.begin(), ms.end());
+  const double n = static_cast<double>(ms.size());
+  const double mean = std::accumulate(ms.begin(), ms.end(), 0.0) / n;
+  double squares = 0;
+  for (const double x : ms) squares += (x - mean) * (x - mean);
+  return {{"mean", mean},
+          {"std", n > 1 ? std::sqrt(squares / (n - 1)) : 0},
+          {"median", (ms[(ms.size() - 1) / 2] + ms[ms.size() / 2]) / 2},
+          {"min", ms.front()},
+          {"max", ms.back()}};
+}
+
+// One cell at work.
+class TrainingCell {
+ public:
+  TrainingCell(const StudyConfig& study, const RunConfig& config)
+      : study_(study), config_(config) {}
+
+  absl::StatusOr<Json> Measure();
+
+ private:
+  bool Records(TrainingStudy::Record record) const {
+    const auto& records = study_.training().record();
+    return std::find(records.begin(), records.end(), record) != records.end();
+  }
+  c10::Device device() const { return session_->plan().device.device; }
+
+  // Milliseconds of one call by the host's clock, the device idle before and
+  // after.
+  absl::StatusOr<double> TimeMs(const Call& call);
+  absl::StatusOr<Json> Timed(const Call& call);
+  absl::StatusOr<Json> PeakGib(const Call& call);
+
+  absl::Status FirstSteps();
+  absl::Status Parts();
+  absl::Status Step();
+  absl::Status Phases();
+  absl::Status Memory();
+
+  const StudyConfig& study_;
+  const RunConfig& config_;
+  // Followed by the instrument of one measurement at a time, or none.
+  PhaseObserverList phases_{{}};
+  std::unique_ptr<Session> session_;
+  Batch batch_;
+  Json figures_;
+};
+
+absl::StatusOr<double> TrainingCell::TimeMs(const Call& call) {
+  Synchronize(device());
+  const absl::Time begin = absl::Now();
+  RETURN_IF_ERROR(call());
+  Synchronize(device());
+  return absl::ToDoubleMilliseconds(absl::Now() - begin);
+}
+
+absl::StatusOr<Json> TrainingCell::Timed(const Call& call) {
+  for (int i = 0; i < study_.warmup(); ++i) RETURN_IF_ERROR(call());
+  std::vector<double> ms(study_.iterations());
+  for (double& sample : ms) {
+    ASSIGN_OR_RETURN(sample, TimeMs(call));
+  }
+  return Summary(std::move(ms));
+}
+
+absl::Status TrainingCell::FirstSteps() {
+  const Call step = [this] { return session_->step().Run(batch_, 1e-4); };
+  ASSIGN_OR_RETURN(const double first, TimeMs(step));
+  ASSIGN_OR_RETURN(const double second, TimeMs(step));
+  figures_["first_steps"]["first_ms"] = first;
+  figures_["first_steps"]["second_ms"] = second;
+  return absl::OkStatus();
+}
+
+absl::Status TrainingCell::Parts() {
+  ResetPeakMemory(device());
+  ASSIGN_OR_RETURN(figures_["forward_ms"],
+                   Timed([this] { return session_->step().Forward(batch_); }));
+  if (Records(TrainingStudy::MEMORY)) {
+    figures_["memory"]["forward_peak_gib"] =
+        CurrentMemory(device()).peak_allocated / kGiB;
+  }
+  ASSIGN_OR_RETURN(figures_["forward_backward_ms"], Timed([this] {
+                     return session_->step().ForwardBackward(batch_);
+                   }));
+  return absl::OkStatus();
+}
+
+absl::Status TrainingCell::Step() {
+  ASSIGN_OR_RETURN(figures_["step_ms"], Timed([this] {
+                     return session_->step().Run(batch_, 1e-4);
+                   }));
+  const RunPlan& plan = session_->plan();
+  const double seconds = figures_["step_ms"]["mean"].get<double>() * 1e-3;
+  const double tokens_per_s = plan.tokens_per_step() / seconds;
+  const double tflops = tokens_per_s * plan.flops_per_token * 1e-12;
+  figures_["tokens_per_s"] = tokens_per_s;
+  figures_["tflops"] = tflops;
+  if (const std::optional<double> peak = PeakTflops(plan); peak.has_value()) {
+    figures_["mfu_pct"] = 100 * tflops / *peak;
+    figures_["peak_tflops"] = *peak;
+  }
+  figures_["parameters_m"] = plan.num_parameters * 1e-6;
+  figures_["backend"] = std::string(plan.backend.backend->name());
+  return absl::OkStatus();
+}
+
+absl::Status TrainingCell::Phases() {
+  PhaseTimer timer({.device = device(), .detail_every_steps = 1});
+  phases_.Set({&timer});
+  for (int i = 0; i < study_.iterations(); ++i) {
+    const StepScope scope(&phases_, i + 1);
+    RETURN_IF_ERROR(session_->step().Run(batch_, 1e-4));
+  }
+  phases_.Set({});
+  StepRecord record;
+  RETURN_IF_ERROR(timer.AddTo(&record));
+  Json& phases = figures_["phases"];
+  // A block's part summed over all blocks: "forward/blocks/attention".
+  for (const PhaseTime& phase : record.phases) {
+    std::string path = phase.path;
+    if (const size_t block = path.find("/block_"); block != path.npos) {
+      const size_t end = path.find('/', block + 1);
+      path = path.substr(0, block) + "/blocks" +
+             (end == path.npos ? "" : path.substr(end));
+    }
+    std::replace(path.begin(), path.end(), '/', '.');
+    phases[path] = phases.value(path, 0.0) + phase.ms;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TrainingCell::Memory() {
+  ResetPeakMemory(device());
+  RETURN_IF_ERROR(session_->step().Run(batch_, 1e-4));
+  Synchronize(device());
+  const MemoryUse use = CurrentMemory(device());
+  const MemoryReport& planned = session_->plan().memory.report;
+  Json& memory = figures_["memory"];
+  memory["peak_gib"] = use.peak_allocated / kGiB;
+  memory["reserved_gib"] = use.peak_reserved / kGiB;
+  memory["planned_gib"] = planned.total() / kGiB;
+  if (device().is_cuda()) {
+    memory["plan_error_pct"] =
+        100.0 * (planned.total() - use.peak_allocated) / use.peak_allocated;
+  }
+  memory["at"] = session_->plan().memory.peak;
+  memory["categories_gib"] = {
+      {"parameters", planned.parameters / kGiB},
+      {"shadow", planned.shadow / kGiB},
+      {"gradients", planned.gradients / kGiB},
+      {"optimizer", planned.optimizer / kGiB},
+      {"activations", planned.activations / kGiB},
+      {"activation_gradients", planned.activation_gradients / kGiB},
+      {"workspace", planned.workspace / kGiB},
+      {"other", planned.other / kGiB}};
+  memory["kept_gib"] = session_->step().kept_bytes() / kGiB;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Json> TrainingCell::Measure() {
+  const absl::Time begin = absl::Now();
+  ASSIGN_OR_RETURN(session_, Session::Create(config_, {.phases = &phases_}));
+  ASSIGN_OR_RETURN(batch_, session_->train_loader().Load(0));
+  figures_["setup_ms"] = absl::ToDoubleMilliseconds(absl::Now() - begin);
+  if (Records(TrainingStudy::FIRST_STEPS)) RETURN_IF_ERROR(FirstSteps());
+  if (Records(TrainingStudy::PARTS)) RETURN_IF_ERROR(Parts());
+  RETURN_IF_ERROR(Step());
+  if (Records(TrainingStudy::PHASES)) RETURN_IF_ERROR(Phases());
+  if (Records(TrainingStudy::MEMORY)) RETURN_IF_ERROR(Memory());
+  return std::move(figures_);
+}
+
+}  // namespace
+
+absl::StatusOr<Json> MeasureTrainingCell(const StudyConfig& study,
+                                         const RunConfig& config) {
+  absl::StatusOr<Json> figures = TrainingCell(study, config).Measure();
+  // The next cell starts with an empty device, also after an error.
+  const absl::Status emptied = StatusFromTorch([&] {
+    EmptyCache(config.training().device() == TrainingConfig::CUDA ? c10::kCUDA
+                                                                  : c10::kCPU);
+  });
+  RETURN_IF_ERROR(figures.status());
+  RETURN_IF_ERROR(emptied);
+  return figures;
+}
+
+}  // namespace tessera
