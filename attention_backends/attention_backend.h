@@ -26,13 +26,13 @@ enum class MaskKind {
   kCausal,
 };
 
-// What a backend needs to know to accept or refuse; no pointers. Known before
-// step 0.
+// The properties by which a backend accepts or refuses a call. Holds no
+// tensors; known before step 0.
 struct AttentionProblem {
   int64_t b = 0, s = 0, t = 0, h = 0, g = 0, d = 0;
   at::ScalarType dtype = at::kFloat;
-  // The dtype of the exponentials and their sums. Every backend uses FP32 for
-  // FP32 and narrower dtypes and FP64 for FP64; absent means that.
+  // The dtype requested for the exponentials and their sums. Every backend uses
+  // FP64 for FP64 and FP32 otherwise; absent accepts that.
   std::optional<at::ScalarType> softmax;
   MaskKind mask = MaskKind::kCausal;
   bool needs_grad = true;
@@ -43,13 +43,13 @@ struct AttentionProblem {
 };
 std::string ToString(const AttentionProblem& problem);
 
-// One call. Strides are arbitrary but for the last, which is 1: Q, K and V may
-// be slices of one fused projection.
+// The inputs of one call. The last stride is 1, the others are arbitrary: Q, K
+// and V may be slices of one fused projection.
 struct AttentionArgs {
   at::Tensor q_bhsd, k_bgtd, v_bgtd;
-  double scale = 1;  // of the scores; 1 / sqrt(D) usually
+  double scale = 1;  // of the scores; usually 1 / sqrt(D)
   MaskKind mask = MaskKind::kCausal;
-  // Fills lse_bhs even where the backward has no use for it and a backend has
+  // Fill lse_bhs even if the backward pass does not need it and the backend has
   // to spend extra passes on it.
   bool wants_lse = false;
   // Equal inputs give equal gradients, bit for bit.
@@ -57,62 +57,66 @@ struct AttentionArgs {
   PhaseObserver* phases = nullptr;  // "scores", "softmax", "values"
 };
 
-// What a call says of its problem: all but needs_grad and compute_capability.
+// The problem that a call poses; needs_grad and compute_capability keep their
+// defaults.
 AttentionProblem ProblemOf(const AttentionArgs& args);
 
-// Tensors that are defined before Forward() are where it is to write, shaped as
-// AttentionBackend::Plan() says; it makes the others itself.
+// Forward() writes into the tensors that are already defined, which have the
+// shapes of AttentionBackend::Plan(), and allocates the others.
 struct AttentionOut {
   at::Tensor o_bhsd;  // Q's dtype; stored as [B, S, H, D]
   // L_i = log sum_j exp(scale q_i k_j + mask), FP32 (FP64 for FP64). May be
   // undefined unless AttentionArgs::wants_lse.
   at::Tensor lse_bhs;
-  // What else the backward needs; each backend states what it holds.
+  // Whatever else the backward pass needs; each backend defines its own.
   std::vector<at::Tensor> saved;
 };
 
-// `given`, or uninitialised memory where there is none.
+// `given` if it is defined, else uninitialised memory.
 at::Tensor GivenOrEmpty(const at::Tensor& given, at::IntArrayRef sizes,
                         const at::TensorOptions& options);
-// The same for out.saved[i].
+// out.saved[i] if it is defined, else uninitialised memory.
 at::Tensor SavedOrEmpty(const AttentionOut& out, size_t i,
                         at::IntArrayRef sizes,
                         const at::TensorOptions& options);
-// The same for out.o_bhsd, stored as [B, S, H, D].
+// out.o_bhsd if it is defined, else uninitialised memory stored as [B, S, H,
+// D].
 at::Tensor OutputOrEmpty(const AttentionOut& out, const at::Tensor& q_bhsd);
 
-// Written by Backward (=). Allocated by the caller, usually as slices of one
+// Overwritten by Backward(). Allocated by the caller, usually as slices of one
 // fused buffer, hence strided like AttentionArgs.
 struct AttentionGrads {
   at::Tensor dq_bhsd, dk_bgtd, dv_bgtd;
 };
 
-// Bytes beyond inputs, outputs and gradients, as predicted by Plan(); measured
-// ones agree within 1 %, but for the forward workspace of TORCH_FLASH over few
-// short sequences, which depends on the number of multiprocessors.
+// Bytes beyond inputs, outputs and gradients, as predicted by Plan(). Measured
+// bytes agree within 1 %, except for the forward workspace of TORCH_FLASH over
+// few short sequences, which depends on the number of multiprocessors.
 struct AttentionMemory {
-  // Held from forward to backward besides O: AttentionOut::saved, and L.
+  // Held from forward to backward in addition to O: AttentionOut::saved and L.
   std::vector<TensorType> saved;
   std::optional<TensorType> lse;
-  // A library's call returns O and what is held, in memory of its own.
+  // True if Forward() returns O and everything held in memory that a library
+  // allocates.
   bool allocates = false;
-  int64_t saved_bytes = 0;     // all that is held, O included
-  int64_t forward_bytes = 0;   // largest workspace alive during Forward
-  int64_t backward_bytes = 0;  // the same for Backward
+  int64_t saved_bytes = 0;     // everything held, including O
+  int64_t forward_bytes = 0;   // largest workspace during Forward()
+  int64_t backward_bytes = 0;  // largest workspace during Backward()
 };
 
 // One way to compute O = softmax(scale Q K^T + M) V and its gradients.
-// Stateless and const; knows nothing of autograd. Errors of a call are bugs of
-// the caller or out-of-memory: Supports() has said before whether it can run.
+// Stateless and const; independent of autograd. Supports() says beforehand
+// whether a call can run, so a call fails only by a bug of the caller or out of
+// memory.
 class AttentionBackend {
  public:
   virtual ~AttentionBackend() = default;
 
-  // As a config writes it: "NAIVE".
+  // The name as written in a config, such as "NAIVE".
   virtual absl::string_view name() const = 0;
 
-  // OK, or Unimplemented with the first requirement that `problem` does not
-  // meet, in words, and what to change.
+  // OK, or Unimplemented with a message that names the first requirement that
+  // `problem` does not meet and what to change.
   virtual absl::Status Supports(const AttentionProblem& problem) const = 0;
 
   virtual AttentionMemory Plan(const AttentionProblem& problem) const = 0;
@@ -120,7 +124,8 @@ class AttentionBackend {
   virtual absl::Status Forward(const AttentionArgs& args,
                                AttentionOut* out) const = 0;
 
-  // `out` as Forward filled it; d_o_bhsd like out.o_bhsd, any strides.
+  // `out` is as Forward() filled it. d_o_bhsd has the shape and dtype of
+  // out.o_bhsd and any strides.
   virtual absl::Status Backward(const AttentionArgs& args,
                                 const AttentionOut& out,
                                 const at::Tensor& d_o_bhsd,

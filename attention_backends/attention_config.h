@@ -7,12 +7,12 @@
 
 namespace tessera {
 
-// Add every rule of attention_config.proto that `config` breaks. Whether a
-// backend can run is for SelectBackend() to say.
+// Add every rule of attention_config.proto that `config` breaks.
+// SelectBackend() decides whether a backend can run.
 void Validate(const AttentionConfig& config, Violations violations);
 void Validate(const NaiveConfig& config, Violations violations);
 
-// `config` has passed Validate().
+// `config` must have passed Validate().
 BackendRequest BackendRequestOf(const AttentionConfig& config);
 
 }  // namespace tessera

@@ -13,16 +13,16 @@ namespace tessera {
 namespace {
 
 constexpr int kQkv = 0;  // operand
-constexpr int kO = 0;    // result; then what the backend saves, then L
+constexpr int kO = 0;    // result; after it what the backend saves, and L
 
-// Views of a fused [B, S, H + 2 G, D] as [B, heads, S, D].
+// [B, heads, S, D] views of a fused [B, S, H + 2 G, D].
 struct HeadSlices {
   at::Tensor q_bhsd, k_bgtd, v_bgtd;
 };
 
 class SelfAttentionOp : public Op {
  public:
-  // `memory`: what spec.backend plans for spec.problem.
+  // `memory` is spec.backend->Plan(spec.problem).
   SelfAttentionOp(const SelfAttentionSpec& spec, AttentionMemory memory)
       : spec_(spec), memory_(std::move(memory)) {}
 
@@ -39,7 +39,7 @@ class SelfAttentionOp : public Op {
     ThrowIfError(spec_.backend->Forward(call, &out));
     if (!memory_.allocates) {
       TESSERA_CHECK(out.o_bhsd.is_alias_of(args.results[kO]), kernel(),
-                    " left the memory that it was given");
+                    " did not write O to the memory that it was given");
       return;
     }
     args.results[kO] = out.o_bhsd.transpose(1, 2);
@@ -108,8 +108,8 @@ class SelfAttentionOp : public Op {
     return out;
   }
 
-  // The FLOPs of `products` matrix products over the pairs that the mask
-  // leaves: S (S + 1) / 2 of S^2 under a causal mask, counted as half.
+  // The FLOPs of `products` matrix products over the query-key pairs that the
+  // mask keeps. A causal mask keeps S (S + 1) / 2 of S^2, counted as half.
   double Flops(int products) const {
     const AttentionProblem& p = spec_.problem;
     const double pairs = static_cast<double>(p.s) * static_cast<double>(p.t) *

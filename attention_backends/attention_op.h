@@ -6,12 +6,11 @@
 
 namespace tessera {
 
-// How a fused projection splits into heads, and what to do with them.
+// How SelfAttention() splits a fused projection into heads and computes.
 struct SelfAttentionSpec {
   double scale = 1;
   const AttentionBackend* backend = nullptr;  // outlives the program
-  // What one call is: sizes, mask, whether backward follows. The backend
-  // supports it.
+  // Sizes, mask and whether backward follows; supported by the backend.
   AttentionProblem problem;
 };
 

@@ -18,14 +18,15 @@ bool IsNarrow(const AttentionProblem& p) {
   return p.dtype == at::kBFloat16 || p.dtype == at::kHalf;
 }
 
-// Whether there are more keys than that, by mask: FLASH_CUDA leads for longer
-// under a causal one.
+// Whether there are more keys than the limit for the mask. FLASH_CUDA stays the
+// fastest up to more keys under a causal mask.
 bool KeysAbove(const AttentionProblem& p, int64_t causal, int64_t full) {
   return p.t > (p.mask == MaskKind::kCausal ? causal : full);
 }
 
-// Whether TORCH_FLASH leads above head dim 128. It pads to 160, 192, 224 and
-// 256, FLASH_CUDA to another multiple, so that the lead goes to and fro.
+// Whether TORCH_FLASH is the fastest above head dim 128. It pads to 160, 192,
+// 224 and 256, FLASH_CUDA to other multiples, so the two take turns being
+// faster.
 bool TorchFlashLeads(const AttentionProblem& p) {
   if (p.d <= 152) return KeysAbove(p, 4096, 2048);
   if (p.d <= 160) return false;
@@ -35,16 +36,16 @@ bool TorchFlashLeads(const AttentionProblem& p) {
 }
 
 // Whether TORCH_EFFICIENT has work for the whole GPU: its deterministic
-// backward runs one block for each head, of whatever length.
+// backward runs one CUDA block per head, however long the sequence.
 bool EfficientFillsGpu(const AttentionProblem& p) {
   return !(p.deterministic && p.needs_grad) || p.b * p.h * p.d >= 16384;
 }
 
 constexpr absl::string_view kUnmeasured =
-    "before FLASH_CUDA, which was measured on compute capability 9.0 alone";
+    "ahead of FLASH_CUDA, which was measured only on compute capability 9.0";
 
-// The first that applies counts. COMPILED_FUSED, which is faster still at long
-// sequences (docs/attention_backends.md), holds an S x T tensor.
+// The first exception that applies is used. COMPILED_FUSED is faster still at
+// long sequences (docs/attention_backends.md) but holds an S x T tensor.
 constexpr Exception kExceptions[] = {
     {[](const AttentionProblem& p) {
        return p.compute_capability != 90 && IsNarrow(p);
@@ -58,22 +59,23 @@ constexpr Exception kExceptions[] = {
        return IsNarrow(p) && p.d > 128 && TorchFlashLeads(p);
      },
      "TORCH_FLASH",
-     "the fastest without S x T tensors at this head dim above 128 and so many "
+     "the fastest backend without S x T tensors at this head dim and number of "
      "keys"},
     {[](const AttentionProblem& p) {
        return p.dtype == at::kFloat && p.d > 128 && KeysAbove(p, 128, 127) &&
               EfficientFillsGpu(p);
      },
      "TORCH_EFFICIENT",
-     "the fastest without S x T tensors in FP32 above head dim 128, causal "
-     "above 128 keys, full from 128"},
+     "the fastest backend without S x T tensors in FP32 for head dims above "
+     "128 "
+     "and more than 128 keys (causal) or at least 128 (full)"},
     {[](const AttentionProblem& p) {
        return p.dtype == at::kFloat && p.d > 96 && KeysAbove(p, 1024, 256) &&
               EfficientFillsGpu(p);
      },
      "TORCH_EFFICIENT",
-     "the fastest without S x T tensors in FP32 above head dim 96, causal "
-     "above 1024 keys, full above 256"},
+     "the fastest backend without S x T tensors in FP32 for head dims above 96 "
+     "and more than 1024 keys (causal) or 256 (full)"},
 };
 
 }  // namespace

@@ -12,16 +12,16 @@ namespace tessera {
 // The order in which AUTO tries backends for a problem.
 struct AutoOrder {
   std::vector<const AttentionBackend*> backends;
-  // Why the first is not the table's first; empty where it is.
+  // Why the first backend is not the table's first; empty if it is.
   std::string reason;
 };
 
-// That of the table, which goes by speed on an H200, but for problems on which
-// bench/rank_attention.py measured another backend to be faster there
-// (docs/results/attention_h200), and for GPUs on which nobody measured.
-// Backends that hold [B, H, S, T] tensors stay behind those that do not but for
-// FLASH_TILED, even where they are faster: what they hold is what a model runs
-// out of first.
+// The order of the table (fastest on an H200 first), except for problems on
+// which bench/rank_attention.py measured another backend to be faster
+// (docs/results/attention_h200) and for GPUs that were not measured. Backends
+// that hold [B, H, S, T] tensors, even if they are faster, come after all that
+// do not, except FLASH_TILED: these tensors are the first for which a model
+// runs out of memory.
 AutoOrder AutoOrderFor(const AttentionProblem& problem,
                        absl::Span<const AttentionBackend* const> table);
 

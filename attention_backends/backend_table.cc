@@ -53,7 +53,7 @@ std::vector<const AttentionBackend*> Runnable(Table table,
   return runnable;
 }
 
-// What no backend could make sense of.
+// Rejects problems that are invalid for every backend.
 absl::Status ValidateShape(const AttentionProblem& p) {
   if (p.b < 1 || p.s < 1 || p.t < 1 || p.h < 1 || p.g < 1 || p.d < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -83,7 +83,7 @@ const AttentionBackend* Find(Table table, absl::string_view name) {
   return nullptr;
 }
 
-// The table's NAIVE as the config wants it.
+// The variant of NAIVE that holds that many tensors.
 absl::StatusOr<BackendChoice> ConfigureNaive(int held_score_tensors) {
   switch (held_score_tensors) {
     case 1:
@@ -123,8 +123,8 @@ absl::StatusOr<BackendChoice> SelectByName(const BackendRequest& request,
   return BackendChoice{backend, absl::StrCat(name, ", as configured")};
 }
 
-// "A, B (needs a GPU)", "C (head dim ...)": neighbours that refuse in the same
-// words together.
+// The reasons why backends were refused, as "A, B (needs a GPU)", "C (head dim
+// ...)": successive backends with the same reason share an entry.
 class Refusals {
  public:
   void Add(const AttentionBackend& backend, const absl::Status& refusal) {
@@ -162,7 +162,7 @@ absl::StatusOr<BackendChoice> SelectFirst(Table table,
       } else {
         absl::StrAppend(
             &reason, ", ",
-            order.reason.empty() ? "the first of the table" : order.reason);
+            order.reason.empty() ? "the first in the table" : order.reason);
       }
       return BackendChoice{backend, reason};
     }

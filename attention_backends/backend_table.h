@@ -12,27 +12,27 @@ namespace tessera {
 
 // Every backend, the fastest on an H200 first (auto_order.h).
 absl::Span<const AttentionBackend* const> AttentionBackends();
-// The one of that name, or null.
+// The backend with that name, or null.
 const AttentionBackend* FindBackend(absl::string_view name);
 
 struct BackendChoice {
   const AttentionBackend* backend = nullptr;
-  // Why this one and why not those before it; for the log.
+  // Why this backend was chosen and the ones before it were not; for the log.
   std::string reason;
 };
 
-// What a run asks for; attention_config.proto says what it means.
+// The backend that a run asks for; attention_config.proto explains the fields.
 struct BackendRequest {
   std::string name = "AUTO";
   int naive_held_score_tensors = 1;
 };
 
-// The backend that `request` names, in the variant that it describes, or for
-// AUTO the first in AutoOrderFor() that supports the problem. The error lists
-// the requirement that was not met and every backend that would run.
+// The backend and variant that `request` names, or for AUTO the first backend
+// in AutoOrderFor() that supports the problem. The error names the requirement
+// that is not met and lists every backend that would run.
 absl::StatusOr<BackendChoice> SelectBackend(const BackendRequest& request,
                                             const AttentionProblem& problem);
-// The same over another table, in its order.
+// Selects from `table` instead of AttentionBackends().
 absl::StatusOr<BackendChoice> SelectBackend(
     const BackendRequest& request, const AttentionProblem& problem,
     absl::Span<const AttentionBackend* const> table);

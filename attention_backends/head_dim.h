@@ -4,7 +4,7 @@
 namespace tessera {
 
 // Head dims that a model may have: multiples of kHeadDimStep up to kMaxHeadDim.
-// AttentionBackend::Supports() says what each backend takes of them.
+// AttentionBackend::Supports() says which of them a backend supports.
 inline constexpr int kHeadDimStep = 8;
 inline constexpr int kMaxHeadDim = 256;
 

@@ -7,17 +7,18 @@
 namespace tessera {
 namespace {
 
-// The batch entries that are worth a product each. Beyond, strided operands
-// are packed first: three copies of n D then cost less than the launches.
+// Up to this many batch entries get a product each. With more, strided operands
+// are packed first: three copies of n D elements then cost less than the
+// launches.
 constexpr int64_t kMaxLaunches = 4;
 
-// The two leading dimensions are one without a copy.
+// Whether the two leading dimensions can be merged without a copy.
 bool IsOneBatch(const at::Tensor& x) {
   return x.size(0) == 1 || x.size(1) == 1 ||
          x.stride(0) == x.size(1) * x.stride(1);
 }
 
-// x with its matrices back to back, each kept row- or column-major as it is.
+// x with its matrices one after the other, each row- or column-major as before.
 at::Tensor Pack(const at::Tensor& x) {
   return x.stride(3) == 1 ? x.contiguous()
                           : x.transpose(2, 3).contiguous().transpose(2, 3);

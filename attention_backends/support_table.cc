@@ -39,7 +39,8 @@ std::string Dtypes(const AttentionBackend& backend, int capability) {
   return names.empty() ? "-" : absl::StrJoin(names, ", ");
 }
 
-// A problem on which the backend runs, from which to change one property.
+// Finds a problem that the backend supports; Row() changes one property at a
+// time.
 bool FindBase(const AttentionBackend& backend, AttentionProblem* base) {
   for (auto capability = std::rbegin(kCapabilities);
        capability != std::rend(kCapabilities); ++capability) {
@@ -51,7 +52,7 @@ bool FindBase(const AttentionBackend& backend, AttentionProblem* base) {
   return false;
 }
 
-// Runs of supported multiples of 8: "8..256", "64, 128".
+// The supported head dims as ranges: "8..256", "64, 128".
 std::string HeadDims(const AttentionBackend& backend, AttentionProblem base) {
   std::vector<std::string> runs;
   int64_t first = 0;

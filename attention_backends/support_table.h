@@ -8,10 +8,9 @@
 
 namespace tessera {
 
-// What each backend supports, as the Markdown table of
-// docs/attention_backends.md. Made by asking Supports() and Plan() about a
-// causal BF16 problem with one property changed at a time, so it cannot
-// disagree with what runs.
+// The Markdown table of docs/attention_backends.md: what each backend supports.
+// Built by asking Supports() and Plan() about a causal BF16 problem with one
+// property changed at a time, so it cannot disagree with what runs.
 std::string SupportTable(absl::Span<const AttentionBackend* const> backends);
 
 }  // namespace tessera

@@ -22,8 +22,8 @@ Cell = collections.namedtuple("Cell",
 def read_bench(lines):
     """{Cell: {counter: value}} of attention_bench's console output.
 
-    Cells that report an error have no counters and are left out. Of a cell that
-    was measured twice the later line counts.
+    Cells that report an error have no counters and are left out. If a cell was
+    measured twice, the later line counts.
     """
     cells = {}
     for line in lines:
@@ -40,14 +40,14 @@ def read_bench(lines):
 
 
 def gemm_tflops(cells):
-    """The measured rate that %GEMM refers to; None where no cell says."""
+    """The measured rate that %GEMM refers to; None if no cell has %GEMM."""
     rates = [100 * c["TFLOP/s"] / c["%GEMM"] for c in cells.values()
              if c.get("%GEMM")]
     return statistics.median(rates) if rates else None
 
 
 def cudnn_tflops(counters):
-    """cuDNN's rate beside this cell, from the ratio of the two times."""
+    """cuDNN's rate in this cell, from the ratio of the two times."""
     ratio = counters.get("cudnn/ours")
     return counters["TFLOP/s"] / ratio if ratio else None
 
@@ -72,7 +72,7 @@ def finished(records):
 
 
 def ratios(ours, peer, phase):
-    """{length: median over the rounds of ours / peer}, as the race's table."""
+    """{length: median over the rounds of ours / peer}, as in a race's table."""
     by_length = {length: compare.ratios(records, peer.get(length, ()), phase)
                  for length, records in ours.items()}
     return {length: statistics.median(rounds)
@@ -80,7 +80,7 @@ def ratios(ours, peer, phase):
 
 
 def most(records_by_length, key):
-    """{length: the most that any round has of `key`}."""
+    """{length: the maximum of `key` over the rounds}."""
     return {length: max(r[key] for r in finished(records))
             for length, records in records_by_length.items()
             if finished(records)}

@@ -1,9 +1,9 @@
-"""What the races against PyTorch share: turns, time limit, ratios.
+"""Shared by the races against PyTorch: turns, time limit, ratios.
 
-A clock drifts and a GPU warms up, so the sides of a race alternate in every
-round and change who begins, and only ratios are compared. A side is an object
-with a name and measure(cell, deadline), which returns a dict of figures and
-may raise Failed or OutOfTime; its "status" is OK where it names no other.
+A clock drifts and a GPU warms up, so the sides of a race alternate, the first
+one changes in every round, and only ratios are compared. A side is an object
+with a name and measure(cell, deadline), which returns a dict of figures and may
+raise Failed or OutOfTime; a dict without "status" counts as OK.
 """
 
 import json
@@ -16,7 +16,7 @@ import threading
 import time
 
 
-# The fields of a run's config by which the cells of lm_step differ.
+# The config fields in which the cells of lm_step differ.
 FIELDS = {"context": "model.context_length", "batch": "training.batch_size",
           "precision": "precision.mode", "backend": "attention.backend",
           "recompute": "recompute.policy", "every": "recompute.every",
@@ -32,7 +32,7 @@ def lm_step_options(cell):
 
 
 class Failed(Exception):
-    """A side gave no figures; the text says why."""
+    """A side has no figures; the text says why."""
 
 
 class OutOfTime(Exception):
@@ -51,9 +51,10 @@ class Deadline:
 
 
 class Server:
-    """A program that answers each line of JSON with one, after a first line
-    that says what it runs on (`machine`). One that ended is started again for
-    the next question. Answers are read by a thread, so waits can end."""
+    """A program that describes its machine in a first line of JSON (`machine`)
+    and then answers each line of JSON with one. If it has ended, it is started
+    again for the next question. A thread reads the answers, so that waiting can
+    time out."""
 
     def __init__(self, name, command, deadline):
         self._name = name
@@ -72,7 +73,7 @@ class Server:
     @staticmethod
     def _read(process, lines):
         for line in process.stdout:
-            if line.startswith("{"):  # torch.compile may chatter
+            if line.startswith("{"):  # torch.compile may print other lines
                 lines.put(line)
         lines.put(None)
 
@@ -102,7 +103,7 @@ class Server:
 
 
 def start_servers(commands, deadline):
-    """{name: command} -> {name: Server}; ends the program where one fails."""
+    """{name: command} -> {name: Server}; exits if one does not start."""
     servers = {}
     for name, command in commands.items():
         try:
@@ -119,7 +120,7 @@ def stop_servers(servers):
 
 
 class Served:
-    """A side that a server measures: the cell goes there with {key: name}."""
+    """A side that a server measures: it gets the cell with {key: name}."""
 
     def __init__(self, key, name, server):
         self.name = name
@@ -152,7 +153,7 @@ def run_grid(cells, sides, rounds, deadline):
                 print(json.dumps(record), file=sys.stderr, flush=True)
                 records.append(record)
         except OutOfTime:
-            # A round in which only one side ran would compare nothing.
+            # Drops a round that not all sides completed.
             complete = records[:len(records) // len(sides) * len(sides)]
             if complete:
                 results.append((cell, complete))
@@ -171,7 +172,7 @@ def medians(records, phase):
 
 
 def ratios(ours, peer, phase):
-    """Ours / peer of each round in which both gave figures."""
+    """Ours / peer of each round in which both sides have figures."""
     theirs = {r["round"]: r for r in peer if r["status"] == "OK"}
     return [r[phase]["median"] / theirs[r["round"]][phase]["median"]
             for r in ours if r["status"] == "OK" and r["round"] in theirs]

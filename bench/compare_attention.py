@@ -13,10 +13,10 @@ usage: compare_attention.py --ours="DIR/run attention_cell"
 A cell has --tokens / length sequences and --width / head_dim heads, or the
 --batch and --heads given. Both sides are servers (ours attention_cell, the
 peer bench/peers/attention.py), which hold no tensors while the other works.
-The sides alternate in every round and change who begins; the table has the
-ratio of the two times of a round, median and range over the rounds.
+The sides alternate, and the first one changes in every round; the table has the
+ratio of the two times of a round, as median and range over the rounds.
 
-What does not fit in the time limit is left out, and the table says so.
+Cells that do not fit in the time limit are left out and listed.
 """
 
 import argparse
@@ -93,8 +93,8 @@ def summary(results, arguments):
 def report(results, left_out, machines, arguments):
     ours, peer = machines
     yield (f"{ours['device']}; ours {ours['build']}; torch {peer['torch']},"
-           f" cuDNN {peer['cudnn']}. Ours / PyTorch = ratio, below 1 where ours"
-           f" is faster or smaller; medians of up to {arguments.rounds}"
+           f" cuDNN {peer['cudnn']}. Ours / PyTorch = ratio, below 1 if ours is"
+           f" faster or smaller; medians of up to {arguments.rounds}"
            " alternating rounds, in brackets the range of the rounds' ratios.")
     yield ""
     yield from summary(results, arguments)
@@ -112,7 +112,7 @@ def numbers(text):
 
 
 def add_cell_arguments(parser):
-    """What make_cells() and write_results() read."""
+    """Adds the options that make_cells() and write_results() read."""
     parser.add_argument("--head_dims", type=numbers, default=[64, 80, 96, 128])
     parser.add_argument("--lengths", type=numbers, default=[1024, 4096, 16384])
     parser.add_argument("--masks", type=listed, default=["causal", "full"])

@@ -5,8 +5,8 @@ usage: compare_lm_step.py --ours="DIR/run lm_step" [--peers=sdpa,compile]
            [--sizes=small,2.7B] [--contexts=128,1024] [--precisions=BF16]
            [--batches=4] [--rounds=3] [--time_limit_s=540] [--out=table.md]
 
-A clock drifts and a GPU warms up, so the sides alternate in every round and
-change who begins, and the table compares ratios. Ours runs as a process a
+A clock drifts and a GPU warms up, so the sides alternate, the first one changes
+in every round, and the table compares ratios. Ours runs as one process per
 cell:
 
     OURS --config=configs/small.pbtxt --set=model.context_length=128 ...
@@ -17,7 +17,7 @@ whose last line of output is a JSON object with "forward_ms",
 cells, which holds no GPU memory while ours runs. --ours_options adds options
 to ours for every cell, such as --set=attention.backend=NAIVE.
 
-What does not fit in the time limit is left out, and the table says so.
+Cells that do not fit in the time limit are left out and listed.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from compare import (Deadline, Failed, OutOfTime, Served, header, listed,
                      run_grid, start_servers, status_of, stop_servers)
 
 PHASES = ("forward_ms", "forward_backward_ms", "step_ms")
-# Ours ends so (framework/base/exit_code.h).
+# Our exit status when out of memory (framework/base/exit_code.h).
 OUT_OF_MEMORY = 3
 PEER = pathlib.Path(__file__).resolve().parent / "peers" / "lm_step.py"
 
@@ -65,7 +65,7 @@ class Ours:
 
 
 def spread_percent(values):
-    """Largest less smallest of the rounds, in per cent of their median."""
+    """Largest minus smallest value, in per cent of the median."""
     return 100 * (max(values) - min(values)) / statistics.median(values)
 
 
@@ -104,7 +104,7 @@ def table(results):
 
 def report(results, left_out, machine, arguments):
     yield (f"{machine['device']}, torch {machine['torch']}, cuDNN"
-           f" {machine['cudnn']}. Ours / PyTorch = ratio, below 1 where ours is"
+           f" {machine['cudnn']}. Ours / PyTorch = ratio, below 1 if ours is"
            f" faster or smaller; medians of up to {arguments.rounds} alternating"
            " rounds, in brackets the spread of ours and of the peer.")
     yield ""

@@ -1,6 +1,6 @@
 // Times forward, forward + backward and the full step of a config on synthetic
-// tokens and prints one JSON line, for bench/compare_lm_step.py to set beside
-// PyTorch's.
+// tokens and prints one JSON line, for bench/compare_lm_step.py, which compares
+// it with PyTorch's.
 
 #include <cstdio>
 #include <iostream>

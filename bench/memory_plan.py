@@ -5,11 +5,11 @@ usage: memory_plan.py --ours="DIR/run lm_step" [--before="OLD/run lm_step"]
            [--only=small,ARENA] [--raw=FILE] [--out=FILE]
        memory_plan.py --read=RAW --out=FILE
 
-Runs lm_step (forward, forward + backward and the whole step, once each after
-a warm-up) for every cell of the list below in a process of its own, and writes
-a table and a histogram of planned / measured. With --before an older build
-runs every cell, too, for its measured peak. --raw keeps what the programs
-printed, from which --read makes the table again.
+Runs lm_step (forward, forward + backward and the whole step, once each after a
+warm-up) in a separate process for every cell of the list below, and writes a
+table and a histogram of planned / measured. With --before, an older build also
+runs every cell, for its measured peak. --raw saves the programs' output, from
+which --read makes the table again.
 """
 
 import argparse

@@ -5,10 +5,10 @@ usage: plot_attention.py [--results=docs/results/attention_h200]
            [--out=docs/images]
 
 Needs matplotlib (Debian: python3-matplotlib). Equal results give equal files.
-Reads, where there,
+Reads, if they exist,
   flash_cuda_bench.txt  attention_bench     -> attention_{forward,backward}.svg
   seed_race.jsonl       compare_attention.py --raw  -> attention_seed_grid.svg
-  step_2k.jsonl         lm_step, a line a backend   -> attention_step.svg
+  step_2k.jsonl         lm_step, one line a backend -> attention_step.svg
 """
 
 import argparse
@@ -25,7 +25,7 @@ import attention_results as results
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 WIDTH = 9.0  # inches of 100 pixels
 
-# Okabe and Ito's colours, which differ under every colour blindness.
+# Okabe and Ito's colours, which can be told apart with any colour blindness.
 STYLES = {
     "FLASH_CUDA": ("FLASH_CUDA", "#0072B2", "o", "-"),
     "TORCH_CUDNN": ("cuDNN", "#D55E00", "s", "-"),
@@ -73,9 +73,10 @@ def set_style():
 
 
 def style(name):
-    """Keywords of a line; sides without one of their own are grey.
+    """Keywords of a side's line; grey for sides that STYLES does not list.
 
-    PyTorch's are dashed, with large hollow markers in which another shows.
+    PyTorch's lines are dashed, with large hollow markers that leave others
+    visible.
     """
     label, color, marker, dashes = STYLES.get(name, (name, GREY, "P", ":"))
     peers = {"markerfacecolor": "none", "markersize": 7.5, "zorder": 3}
@@ -90,7 +91,7 @@ def in_order(names):
 
 
 def draw(axes, name, points):
-    """points: {x: y}; nothing for an empty one."""
+    """Draws points, {x: y}, if there are any."""
     if points:
         axes.plot(*zip(*sorted(points.items())), **style(name))
 
@@ -107,7 +108,7 @@ def length_axis(axes, lengths):
 
 
 def new_figure(title, subtitle, handles, height):
-    """With room for panels of `height` inches below the text."""
+    """A figure with room for panels of `height` inches below the text."""
     legend_rows = math.ceil(len(handles) / LEGEND_COLUMNS)
     panels = height
     height += 0.6 + 0.2 * legend_rows
@@ -138,7 +139,7 @@ def legend_line(name):
 
 
 def series(cells, phase, head_dim, mask):
-    """{backend: {length: TFLOP/s}}; cuDNN's as FLASH_CUDA's cells saw it."""
+    """{backend: {length: TFLOP/s}}; cuDNN's is from FLASH_CUDA's cells."""
     found, cudnn = {}, {}
     for cell, counters in cells.items():
         if (cell.phase, cell.head_dim, cell.mask) != (phase, head_dim, mask):
@@ -153,7 +154,7 @@ def series(cells, phase, head_dim, mask):
 
 
 def range_of_ratios(found):
-    """How many times cuDNN's speed ours is, over the lengths."""
+    """The range of our speed / cuDNN's speed over the lengths."""
     ours, cudnn = found.get("FLASH_CUDA", {}), found.get("TORCH_CUDNN", {})
     both = [ours[length] / cudnn[length] for length in ours if length in cudnn]
     return f"{min(both):.2f} to {max(both):.2f} × cuDNN" if both else ""
@@ -255,7 +256,7 @@ def race_note(grid):
 
 
 def race_blocks(grid):
-    """The columns of each block of rows: all side by side, or by precision."""
+    """The columns of each block of rows: one block, or one per precision."""
     groups = sorted(grid, key=lambda group: (group[0] != "BF16", *group))
     if len(groups) <= MAX_COLUMNS:
         return [groups]
@@ -298,7 +299,7 @@ def plot_race(records, device, path):
 
 
 def parts(step):
-    """(what, ms) of a training step, in its order."""
+    """(phase, ms) of a training step, in order."""
     forward = step["forward_ms"]["median"]
     both = step["forward_backward_ms"]["median"]
     return [("forward", forward), ("backward", both - forward),

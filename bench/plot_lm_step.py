@@ -17,7 +17,7 @@ import matplotlib
 from matplotlib import figure as figures
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
-# Okabe and Ito's colours, which differ under every colour blindness.
+# Okabe and Ito's colours, which can be told apart with any colour blindness.
 SIDES = {
     "seed": ("PyTorch, eager", "#999999"),
     "sdpa": ("PyTorch, SDPA", "#56B4E9"),

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Ranks our attention backends on this machine, cell by cell: what the order
-in which AUTO tries them rests on (attention_backends/backend_table.cc).
+"""Ranks our attention backends on this machine, cell by cell. AUTO's order is
+based on it (attention_backends/auto_order.cc).
 
 usage: rank_attention.py --ours="DIR/run attention_cell"
            [--backends=FLASH_CUDA,TORCH_CUDNN,...] [--head_dims=64,128,256]
            [--lengths=128,512,2048,8192] [--masks=causal,full]
            [--precisions=FP32,BF16] [--tokens=16384] [--width=2048]
-           [--batch=N] [--heads=N] [--rounds=1] [--time_limit_s=540] [--out=table.md] [--raw=raw.jsonl]
+           [--batch=N] [--heads=N] [--rounds=1] [--time_limit_s=540]
+           [--out=table.md] [--raw=raw.jsonl]
 
 A cell has --tokens / length sequences and --width / head_dim heads, or the
---batch and --heads given. The table has the backends from the fastest to the slowest by forward + backward,
-milliseconds; a backend that refuses a cell is not in its row.
+--batch and --heads given. The table has the backends from the fastest to the
+slowest by forward + backward, in milliseconds; a backend that refuses a cell is
+not in its row.
 """
 
 import argparse

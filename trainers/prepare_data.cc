@@ -13,7 +13,7 @@
 #include "framework/base/file.h"
 #include "framework/base/process.h"
 #include "framework/base/status_macros.h"
-#include "framework/data/prepare/prepare.h"
+#include "framework/data/prepare/prepare_text.h"
 #include "framework/data/prepare/progress.h"
 #include "framework/observe/format.h"
 #include "trainers/program_flags.h"

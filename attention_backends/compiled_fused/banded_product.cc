@@ -13,18 +13,19 @@ namespace tessera {
 namespace fused {
 namespace {
 
-// More save little: 8 bands leave out 7/16 of the work, all there is being 1/2.
+// More bands save little: 8 skip 7/16 of the work, and the mask hides 1/2.
 constexpr int64_t kMaxBands = 8;
-// Of one launch: 256 tiles of 128 rows, two for each multiprocessor of the
-// largest GPUs.
+// Minimum rows of one launch: 256 tiles of 128 rows, two for each
+// multiprocessor of the largest GPUs.
 constexpr int64_t kMinLaunchRows = 256 * 128;
-// Of one sequence and head: the launches, and on a CPU the calls, must be worth
-// it.
+// Minimum rows of a band in one sequence and head: fewer are not worth a
+// launch, or a call on a CPU.
 constexpr int64_t kMinBandRows = 256;
 // Bands begin at multiples of this, which keeps their data aligned.
 constexpr int64_t kBandUnit = 64;
 
-// Calls fn(band, n2's rows and columns as far as its band sees).
+// Calls fn for every band, with its queries [begin, end) and the number of
+// leading keys that they see.
 void ForBands(
     const RowMask& mask,
     absl::FunctionRef<void(int64_t begin, int64_t end, int64_t keys)> fn) {
@@ -34,7 +35,8 @@ void ForBands(
   }
 }
 
-// fn(out), by way of a copy where products cannot write `out` itself.
+// Calls fn(out), or fn on a temporary that is copied to `out` if products
+// cannot write `out` in place.
 void Into(const at::Tensor& out,
           absl::FunctionRef<void(const at::Tensor&)> fn) {
   if (IsTarget(out)) return fn(out);
@@ -58,7 +60,7 @@ RowMask MaskOf(const AttentionProblem& problem) {
                   .keys = p.t,
                   .causal = p.mask == MaskKind::kCausal,
                   .band_rows = p.s};
-  // Rows of a group lie below each other, which no band cuts across; queries
+  // Grouped heads are stacked as rows, which bands would cut across; queries
   // without a key would make empty bands.
   if (!mask.causal || p.h != p.g || p.s > p.t) return mask;
   const int64_t least =
@@ -113,7 +115,7 @@ void BandedProducts::MultiplyByQueries(const at::Tensor& n2,
   }
   const at::Tensor rows = AsOperand(x);
   Into(out, [&](const at::Tensor& target) {
-    // The keys that a band is the first to see are seen by all later queries.
+    // Keys that a band is the first to see are also seen by all later queries.
     int64_t first_key = 0;
     ForBands(mask_, [&](int64_t begin, int64_t, int64_t seen) {
       Multiply(n2.slice(2, begin).slice(3, first_key, seen).transpose(2, 3),

@@ -9,32 +9,32 @@
 namespace tessera {
 namespace fused {
 
-// The mask with as many bands as pay: each must have enough rows to fill the
-// device by itself, since bands run one after the other.
+// The problem's mask, split into as many bands as pay off. Bands run one after
+// the other, so each must have enough rows to fill the device.
 RowMask MaskOf(const AttentionProblem& problem);
 
-// The five products of attention, which leave out what a causal mask hides as
-// far as bands allow: of c bands (c - 1) / 2 c are neither computed, written
-// nor read. Tensors are as strided_product.h takes them: with a single band
-// [B, G, H/G S, .] and [B, G, T, .], else H = G. What lies behind
-// RowMask::Written() in an n^2 tensor is left alone.
+// The five products of attention, which skip as much of what a causal mask
+// hides as bands allow: with c bands, (c - 1) / 2 c of the scores are neither
+// computed, written nor read. Tensors are operands of strided_product.h,
+// [B, G, H/G S, .] and [B, G, T, .] with a single band, else H = G. Columns of
+// an n^2 tensor from RowMask::Written() on are left untouched.
 class BandedProducts {
  public:
-  // `deterministic`: by the same algorithms in every process
+  // `deterministic`: use the same algorithms in every process
   // (tuned_product.h).
   BandedProducts(const RowMask& mask, bool deterministic);
 
   const RowMask& mask() const { return mask_; }
 
-  // n2 = alpha x y^T; x of queries, y of keys: the scores, and dP.
+  // n2 = alpha x y^T, where x has queries and y keys: the scores, and dP.
   void MultiplyIntoScores(const at::Tensor& x, const at::Tensor& y,
                           double alpha, const at::Tensor& n2) const;
 
-  // out_bhsd = alpha n2 y; y of keys: O, and dQ.
+  // out_bhsd = alpha n2 y, where y has keys: O, and dQ.
   void MultiplyByKeys(const at::Tensor& n2, const at::Tensor& y, double alpha,
                       const at::Tensor& out_bhsd) const;
 
-  // out = alpha n2^T x; x of queries, out of keys: dV, and dK.
+  // out = alpha n2^T x, where x has queries and out keys: dV, and dK.
   void MultiplyByQueries(const at::Tensor& n2, const at::Tensor& x,
                          double alpha, const at::Tensor& out) const;
 

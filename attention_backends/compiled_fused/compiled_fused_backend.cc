@@ -19,11 +19,11 @@
 namespace tessera {
 namespace {
 
-// Keys are 32-bit numbers in the kernels, and so are rows.
+// The kernels number keys and rows by 32-bit integers.
 constexpr int64_t kMaxLength = int64_t{1} << 30;
 constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();
 
-// The least that CUDA 13's compilers make code for.
+// The oldest compute capability that CUDA 13 compiles for.
 constexpr int kMinCapability = 75;
 
 absl::Status CheckDtype(const AttentionProblem& problem) {
@@ -47,14 +47,14 @@ absl::Status CheckDtype(const AttentionProblem& problem) {
 absl::Status CheckGpu(const AttentionProblem& p) {
   if (p.compute_capability < kMinCapability) {
     return absl::UnimplementedError(
-        absl::StrCat("needs compute capability 7.5, this GPU has ",
+        absl::StrCat("needs compute capability 7.5 or newer; this GPU has ",
                      p.compute_capability / 10, ".", p.compute_capability % 10,
                      ": use a newer GPU or NAIVE"));
   }
   if (std::max(p.s, p.t) > kMaxLength || p.b * p.h * p.s > kMaxRows) {
     return absl::UnimplementedError(absl::StrCat(
-        "takes lengths up to ", kMaxLength, " and ", kMaxRows,
-        " queries of all heads, not lengths ", p.s, " x ", p.t, " and ",
+        "supports lengths up to ", kMaxLength, " and up to ", kMaxRows,
+        " queries over batch and heads, not lengths ", p.s, " x ", p.t, " and ",
         p.b * p.h * p.s, " queries: use a smaller batch or context"));
   }
   return absl::OkStatus();

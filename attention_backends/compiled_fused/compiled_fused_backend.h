@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-// Attention as its definition reads, with everything between the products in
-// one kernel each way, which is compiled while the program runs for the very
-// dtype, lengths and mask at hand.
+// Attention by its definition, with everything between the products fused into
+// one kernel per pass. The kernels are compiled at run time for the dtype,
+// lengths and mask of the call.
 //
 //   forward                         backward
 //   S = scale Q K^T                 dV = P^T dO
@@ -17,23 +17,23 @@ namespace tessera {
 //   O = P V                         dS = P o (dP - rowsum(dO o O))  [kernel]
 //                                   dQ = scale dS K,  dK = scale dS^T Q
 //
-// S and P share one [B, H, S, T] buffer in Q's dtype, held for the backward,
-// dP and dS a second one; each kernel reads what it needs once and writes once.
-// The products leave out most of what a causal mask hides (banded_product.h).
-// Statistics are FP32. On a CPU the kernels are loops.
+// S and P share one [B, H, S, T] buffer in Q's dtype, held for the backward
+// pass; dP and dS share a second one. Each kernel reads its inputs once and
+// writes its result once. The products skip most of what a causal mask hides
+// (banded_product.h). Statistics are FP32. On a CPU the kernels are loops.
 //
-// Every sum has a fixed order, so gradients are the same whenever a process
-// computes them again; in every process only with AttentionArgs::deterministic,
-// since otherwise the products' algorithms are chosen by timing them
-// (tuned_product.h). The first call for a shape compiles (a fraction of a
-// second, logged) unless the user's cache folder has the kernels; so that call
-// cannot be part of a CUDA graph's capture.
+// Every sum has a fixed order, so a process that repeats a computation gets the
+// same gradients. Different processes get the same gradients only with
+// AttentionArgs::deterministic: otherwise the products' algorithms are chosen
+// by timing them (tuned_product.h). The first call for a shape compiles its
+// kernels (a fraction of a second, logged) unless they are in the user's cache
+// folder, so that call cannot be captured in a CUDA graph.
 class CompiledFusedBackend final : public AttentionBackend {
  public:
   absl::string_view name() const override { return "COMPILED_FUSED"; }
   absl::Status Supports(const AttentionProblem& problem) const override;
-  // Of Q, K and V that are slices of a fused projection, without the
-  // statistics that AttentionArgs::wants_lse asks for.
+  // Assumes that Q, K and V are slices of a fused projection. Excludes the L
+  // that AttentionArgs::wants_lse asks for.
   AttentionMemory Plan(const AttentionProblem& problem) const override;
   absl::Status Forward(const AttentionArgs& args,
                        AttentionOut* out) const override;

@@ -39,7 +39,7 @@ typename HostStatistic<T>::Type HostSoftmaxRow(
   } else {
     for (int64_t i = 0; i < extent.visible; ++i) x[i] = static_cast<S>(row[i]);
   }
-  // Where a NaN is passed over, the sum will be one.
+  // MaxOf() may ignore a NaN; the sum is NaN then.
   const S max = MaxOf(x, extent.visible);
   std::fill(row + extent.visible, row + extent.written, static_cast<T>(0));
   if (max == -std::numeric_limits<S>::infinity()) {

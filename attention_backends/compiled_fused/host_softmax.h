@@ -22,17 +22,17 @@ struct HostStatistic<double> {
 };
 
 struct RowExtent {
-  int64_t visible = 0;  // scores that exist
-  int64_t written = 0;  // >= visible; zeros in between
+  int64_t visible = 0;  // leading scores that the query sees
+  int64_t written = 0;  // >= visible; the scores in between become zeros
 };
 
-// row: [written], S, becomes P. Returns L. scratch: [visible] statistics; not
-// used where T is its own statistic.
+// Replaces S by P in row: [written]; returns L. scratch: [visible] statistics;
+// unused if T is its own statistic.
 template <typename T>
 typename HostStatistic<T>::Type HostSoftmaxRow(
     const RowExtent& extent, typename HostStatistic<T>::Type* scratch, T* row);
 
-// d_p: [written], dP, becomes dS = P o (dP - delta).
+// Replaces dP by dS = P o (dP - delta) in d_p: [written].
 template <typename T>
 void HostSoftmaxBackwardRow(const RowExtent& extent, const T* p,
                             typename HostStatistic<T>::Type delta, T* d_p);

@@ -18,7 +18,7 @@ namespace tessera {
 namespace fused {
 namespace {
 
-// A file: this, then the key, then the image.
+// A file holds this header, the key and the image.
 struct Header {
   char magic[8];
   uint64_t key_bytes;
@@ -29,7 +29,7 @@ constexpr char kMagic[8] = {'T', 'S', 'K', 'E', 'R', 'N', '0', '1'};
 
 absl::Status Damaged(const std::string& path) {
   return absl::DataLossError(
-      absl::StrCat(path, " is damaged or of another kernel"));
+      absl::StrCat(path, " is damaged or holds another kernel"));
 }
 
 }  // namespace

@@ -11,17 +11,17 @@
 namespace tessera {
 namespace fused {
 
-// Compiled kernels as files of one folder, shared by processes: each file is
-// replaced as one. A file holds its key and a checksum, so neither a damaged
-// one nor two keys of one hash give a wrong image.
+// A cache of compiled kernels in files of one folder, which processes share;
+// files are replaced atomically. A file holds its key and a checksum, so
+// neither damage nor a hash collision can return a wrong image.
 class ImageCache {
  public:
-  // `directory` is made when something is first written.
+  // `directory` is created by the first Write().
   explicit ImageCache(std::string directory)
       : directory_(std::move(directory)) {}
 
-  // Everything that an image depends on is in its key. NotFound where there is
-  // none, DataLoss where the file is not what Write() left.
+  // `key` must contain everything that the image depends on. NotFound if the
+  // image is not cached, DataLoss if its file is not what Write() wrote.
   absl::StatusOr<std::string> Read(absl::string_view key) const;
   absl::Status Write(absl::string_view key, absl::string_view image) const;
 

@@ -19,7 +19,7 @@ namespace tessera {
 namespace fused {
 namespace {
 
-// Finds functions of an open library; the first that is missing ends it.
+// Finds functions of an open library and remembers the first missing one.
 class Symbols {
  public:
   explicit Symbols(void* library) : library_(library) {}
@@ -36,7 +36,7 @@ class Symbols {
   std::string missing_;
 };
 
-// What `size` and `get` of a program have: its log, its code.
+// The text that `get` returns for a program: its log or its code.
 template <typename Size, typename Get>
 std::string TextOf(nvrtcProgram program, Size size, Get get) {
   size_t bytes = 0;
@@ -59,15 +59,16 @@ absl::StatusOr<const Nvrtc*> Nvrtc::Load() {
   void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return absl::NotFoundError(absl::StrCat(
-        "COMPILED_FUSED compiles its kernels with NVRTC, which is not here (",
+        "COMPILED_FUSED compiles its kernels with NVRTC, which cannot be "
+        "loaded (",
         dlerror(), "): install nvidia-cuda-nvrtc or use NAIVE"));
   }
   auto* const nvrtc = new Nvrtc;
   const std::string missing = nvrtc->Bind(library);
   if (missing.empty()) return nvrtc;
   return absl::NotFoundError(
-      absl::StrCat(name, " does not work, ", missing,
-                   " is missing or fails: install nvidia-cuda-nvrtc of CUDA ",
+      absl::StrCat(name, " does not work (", missing,
+                   " is missing or fails): install nvidia-cuda-nvrtc for CUDA ",
                    CUDART_VERSION / 1000, " or use NAIVE"));
 }
 
@@ -110,8 +111,9 @@ absl::StatusOr<std::string> Nvrtc::ArchitectureOf(int capability) const {
   if (above == capabilities_.begin()) {
     return absl::UnimplementedError(
         absl::StrCat("NVRTC ", version_, " compiles for compute capability ",
-                     capabilities_.front(), " and newer, this GPU has ",
-                     capability, " (in tenths): use NAIVE"));
+                     capabilities_.front() / 10, ".",
+                     capabilities_.front() % 10, " or newer; this GPU has ",
+                     capability / 10, ".", capability % 10, ": use NAIVE"));
   }
   const int newest = *(above - 1);
   return absl::StrCat(newest == capability ? "sm_" : "compute_", newest);
@@ -133,14 +135,14 @@ absl::StatusOr<std::string> Nvrtc::Compile(
       program, static_cast<int>(arguments.size()), arguments.data());
   if (result != NVRTC_SUCCESS) {
     return absl::InvalidArgumentError(
-        absl::StrCat("NVRTC ", version_, " refuses the kernels for ",
+        absl::StrCat("NVRTC ", version_, " failed to compile the kernels for ",
                      architecture, " (code ", static_cast<int>(result), "):\n",
                      TextOf(program, get_log_size_, get_log_)));
   }
   std::string image = absl::StartsWith(architecture, "sm_")
                           ? TextOf(program, get_cubin_size_, get_cubin_)
                           : TextOf(program, get_ptx_size_, get_ptx_);
-  if (image.empty()) return absl::InternalError("NVRTC made no code");
+  if (image.empty()) return absl::InternalError("NVRTC returned no code");
   return image;
 }
 

@@ -12,26 +12,27 @@
 namespace tessera {
 namespace fused {
 
-// NVIDIA's compiler at run time, out of the shared library that LibTorch's
-// CUDA build brings. Loaded when it is first wanted: it is 100 MB, and a
-// program that never compiles does without it. Needs neither a GPU nor a
-// driver. For sources that only CUDA builds compile.
+// NVIDIA's run-time compiler, from the shared library that comes with
+// LibTorch's CUDA build. Loaded on first use, since it is 100 MB and most
+// programs never need it. Needs neither a GPU nor a driver. For sources that
+// only CUDA builds compile.
 class Nvrtc {
  public:
-  // The process's one; NotFound, with the loader's words, without the library.
+  // The process-wide instance. NotFound, with the loader's message, if there is
+  // no library.
   static absl::StatusOr<const Nvrtc*> Get();
 
   // "13.0"
   const std::string& version() const { return version_; }
 
-  // The architecture to compile for so that a GPU of this compute capability
-  // (90 for 9.0) runs the result: "sm_90"; for one that is newer than this
-  // compiler the newest that it knows as PTX, "compute_120", which the driver
-  // translates. Unimplemented for one that is too old.
+  // The architecture to compile for, given a GPU's compute capability (90 for
+  // 9.0): "sm_90". For a GPU newer than the compiler it is the newest PTX that
+  // the compiler knows, "compute_120", which the driver translates.
+  // Unimplemented if the GPU is too old.
   absl::StatusOr<std::string> ArchitectureOf(int capability) const;
 
   // Machine code, or PTX for "compute_..". InvalidArgument with the compiler's
-  // log where it refuses.
+  // log if compilation fails.
   absl::StatusOr<std::string> Compile(
       const std::string& source, absl::string_view architecture,
       const std::vector<std::string>& options) const;
@@ -39,11 +40,11 @@ class Nvrtc {
  private:
   Nvrtc() = default;
   static absl::StatusOr<const Nvrtc*> Load();
-  // Returns the function of the library that is missing or fails, if any.
+  // Returns the first function that is missing or fails; empty if all work.
   std::string Bind(void* library);
 
   std::string version_;
-  std::vector<int> capabilities_;  // rising
+  std::vector<int> capabilities_;  // ascending
   decltype(&nvrtcCreateProgram) create_program_ = nullptr;
   decltype(&nvrtcDestroyProgram) destroy_program_ = nullptr;
   decltype(&nvrtcCompileProgram) compile_program_ = nullptr;

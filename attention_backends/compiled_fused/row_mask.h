@@ -10,12 +10,13 @@
 namespace tessera {
 namespace fused {
 
-// Which scores of a query exist, and how much of its row the products read.
+// Which scores of a query are visible, and how much of its row the products
+// read.
 //
-// Under a causal mask the products of a band, `band_rows` successive queries,
-// stop behind the last key that one of them sees. What lies behind is neither
-// written nor read; between a query's own keys and there P and dS are zero.
-// Bands need queries <= keys; elsewhere one band holds every query.
+// Under a causal mask, `band_rows` successive queries form a band, whose
+// products stop after the last key that one of these queries sees. Scores after
+// that key are neither written nor read; between a query's last key and the
+// band's, P and dS are zero. If queries > keys, one band holds every query.
 struct RowMask {
   int64_t queries = 0, keys = 0;  // S, T
   bool causal = false;            // aligned at the bottom right
@@ -23,9 +24,10 @@ struct RowMask {
 
   AttentionMask<int64_t> mask() const { return {queries, keys, causal}; }
 
-  // The leading keys that query i sees.
+  // The number of leading keys that query i sees.
   int64_t Visible(int64_t i) const { return mask().Keys(i).size(); }
-  // The leading keys that some query of i's band sees; all of a single band.
+  // The number of leading keys that some query of i's band sees; all keys if
+  // there is a single band.
   int64_t Written(int64_t i) const {
     if (bands() == 1) return keys;
     return mask().Keys(QueryRange<int64_t>{i, BandEnd(i / band_rows)}).size();
@@ -34,7 +36,7 @@ struct RowMask {
   int64_t bands() const {
     return causal ? (queries + band_rows - 1) / band_rows : 1;
   }
-  // Queries [BandBegin, BandEnd) are those of a band.
+  // A band holds queries [BandBegin, BandEnd).
   int64_t BandBegin(int64_t band) const { return band * band_rows; }
   int64_t BandEnd(int64_t band) const {
     return bands() == 1 ? queries : std::min(queries, (band + 1) * band_rows);

@@ -15,7 +15,7 @@ namespace tessera {
 namespace fused {
 namespace {
 
-// Rows that a CPU thread takes at least: some 32 KiB of scores.
+// Minimum number of rows per CPU thread: about 32 KiB of scores.
 int64_t RowGrain(const RowMask& mask) {
   return std::max<int64_t>(1, 8192 / mask.keys);
 }

@@ -5,18 +5,20 @@
 #include "absl/status/status.h"
 #include "attention_backends/compiled_fused/row_mask.h"
 
-// What COMPILED_FUSED does between its products, on the tensors' device.
+// The computation between the products of COMPILED_FUSED, on the tensors'
+// device.
 
 namespace tessera {
 namespace fused {
 
-// P = softmax(S + M) over S, both in scores_bhst, contiguous. lse_bhs, of the
-// statistics' dtype and contiguous, receives logsumexp(S + M) unless undefined.
+// Replaces S by P = softmax(S + M) in scores_bhst, which is contiguous. Writes
+// logsumexp(S + M) to lse_bhs, contiguous and in the statistics' dtype, unless
+// it is undefined.
 absl::Status SoftmaxInPlace(const RowMask& mask, const at::Tensor& scores_bhst,
                             const at::Tensor& lse_bhs);
 
-// dS = P o (dP - rowsum(dO o O)) over dP, both in d_p_bhst. p_bhst and d_p_bhst
-// are contiguous, the rows of the other two.
+// Replaces dP by dS = P o (dP - rowsum(dO o O)) in d_p_bhst. p_bhst and
+// d_p_bhst are contiguous; the rows of d_o_bhsd and o_bhsd are.
 absl::Status SoftmaxBackwardInPlace(const RowMask& mask,
                                     const at::Tensor& p_bhst,
                                     const at::Tensor& d_o_bhsd,

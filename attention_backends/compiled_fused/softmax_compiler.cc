@@ -21,8 +21,8 @@ namespace tessera {
 namespace fused {
 namespace {
 
-// What the image depends on. The driver's version too, because the driver
-// decides whether it takes an image.
+// Everything that the image depends on, including the driver's version: the
+// driver decides whether it accepts an image.
 std::string KeyOf(const Nvrtc& nvrtc, absl::string_view architecture,
                   const std::vector<std::string>& options) {
   int driver = 0;
@@ -47,7 +47,7 @@ absl::StatusOr<SoftmaxImage> CompileSoftmax(const SoftmaxSpec& spec,
     absl::StatusOr<std::string> code = cache->Read(key);
     if (code.ok()) return SoftmaxImage{*std::move(code), /*from_cache=*/true};
     if (!absl::IsNotFound(code.status())) {
-      LogWarning(absl::StrCat(code.status().message(), "; compiling anew"));
+      LogWarning(absl::StrCat(code.status().message(), "; recompiling"));
     }
   }
   const absl::Time start = absl::Now();
@@ -62,7 +62,7 @@ absl::StatusOr<SoftmaxImage> CompileSoftmax(const SoftmaxSpec& spec,
     const absl::Status kept = cache->Write(key, code);
     if (!kept.ok()) {
       LogWarning(absl::StrCat(
-          "compiled kernels are not kept for the next run: ", kept.message()));
+          "cannot cache compiled kernels for the next run: ", kept.message()));
     }
   }
   return SoftmaxImage{std::move(code), /*from_cache=*/false};

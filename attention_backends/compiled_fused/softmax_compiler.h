@@ -15,11 +15,11 @@ struct SoftmaxImage {
   bool from_cache = false;
 };
 
-// The kernels for `spec` on GPUs of a compute capability (90 for 9.0): out of
-// `cache` if they are there and intact, else compiled, which takes a fraction
-// of a second and is logged with its time, and put there. A cache that cannot
-// be written costs a warning; null does without one. Needs no GPU. For sources
-// that only CUDA builds compile.
+// The kernels for `spec` on GPUs of a compute capability (90 for 9.0), read
+// from `cache` if they are there and intact. Otherwise they are compiled, which
+// takes a fraction of a second and is logged with its time, and written to
+// `cache`; if that fails, a warning is logged. A null `cache` disables caching.
+// Needs no GPU. For sources that only CUDA builds compile.
 absl::StatusOr<SoftmaxImage> CompileSoftmax(const SoftmaxSpec& spec,
                                             int capability,
                                             const ImageCache* cache);

@@ -1,18 +1,19 @@
 #ifndef ATTENTION_BACKENDS_COMPILED_FUSED_SOFTMAX_KERNELS_CUH_
 #define ATTENTION_BACKENDS_COMPILED_FUSED_SOFTMAX_KERNELS_CUH_
 
-// The kernels of COMPILED_FUSED, compiled by NVRTC while a program runs, for
-// one shape each: every TESSERA_ constant comes from DefinesOf() in
-// softmax_spec.h. NVRTC has no headers: BUILD.bazel puts the text of those that
-// are included here before this one's.
+// The kernels of COMPILED_FUSED, compiled by NVRTC at run time for one shape
+// each: the TESSERA_ constants come from DefinesOf() in softmax_spec.h. NVRTC
+// finds no headers, so BUILD.bazel puts the text of the included ones before
+// this file's.
 //
 //   SoftmaxForward    P = softmax(S + M) over S;  L = logsumexp(S + M)
 //   SoftmaxBackward   dS = P o (dP - rowsum(dO o O)) over dP
 //
-// Each reads an n^2 operand once and writes one once, except that forward
-// reads rows twice which do not fit in a block's registers. Scores behind a
-// query's last key are not read. Statistics and arithmetic are FP32; sums have
-// a fixed order, so equal inputs give equal bits.
+// Each kernel reads its n^2 operands once and writes its result once, except
+// that the forward kernel reads rows twice if they do not fit in a CUDA block's
+// registers. Scores after a query's last key are not read. Statistics and
+// arithmetic are FP32; sums have a fixed order, so equal inputs give equal
+// bits.
 
 #include "attention_backends/key_range.h"
 
@@ -35,7 +36,8 @@ constexpr unsigned kFullWarp = 0xffffffff;
 constexpr int kRowWarps = kRowThreads / kWarp;
 constexpr int kRowsPerBlock = kBlockThreads / kRowThreads;
 constexpr long long kRowStride = kKeys / kPack;  // packs
-// Blocks for 1024 threads a multiprocessor, hence at most 64 registers each.
+// CUDA blocks per multiprocessor, for 1024 threads of at most 64 registers
+// each.
 constexpr int kForwardBlocks = 1024 / kBlockThreads;
 constexpr int kBackwardBlocks = 1024 / kBackwardThreads;
 
@@ -43,13 +45,14 @@ constexpr float kLog2E = 1.4426950408889634f;
 
 static_assert(kKeys % kPack == 0, "rows must be whole packs");
 static_assert(kRowsPerBlock == 1 || kRowWarps == 1,
-              "rows that share a block must not meet at its barriers");
+              "rows that share a CUDA block must not use its barriers");
 
 __device__ __forceinline__ float Infinity() {
   return __uint_as_float(0x7f800000);
 }
 
-// A word is what one conversion takes: an FP32 number, one of 16 bits, or two.
+// A word is the operand of one conversion: one FP32 number, or one or two
+// 16-bit numbers.
 #if TESSERA_IS_FLOAT
 using Element = float;
 using Word = float;
@@ -85,7 +88,7 @@ __device__ __forceinline__ void Narrow(const float* x, unsigned short* word) {
 #else
   const unsigned bits = __float_as_uint(x[0]);
   const unsigned rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-  *word = x[0] == x[0] ? rounded : 0x7fff;  // adding to a NaN's bits may end it
+  *word = x[0] == x[0] ? rounded : 0x7fff;  // rounding may not keep a NaN
 #endif
 }
 #endif
@@ -133,8 +136,8 @@ __device__ __forceinline__ Pack Narrow(const float (&x)[kPack]) {
   return pack;
 }
 
-// exp(x - max). For 16-bit results the hardware's, whose error of some 2^-22
-// they do not show, from one fused multiply-add.
+// exp(x - max). For 16-bit results it is the hardware's exp2 of one fused
+// multiply-add: its error of about 2^-22 is far below their rounding.
 __device__ __forceinline__ float Exp(float x, float max) {
 #if TESSERA_IS_FLOAT
   return expf(x - max);
@@ -162,9 +165,9 @@ __device__ __forceinline__ float WarpMax(float x) {
   return x;
 }
 
-// Blocks take the rows from the last to the first: the end of what the product
-// before wrote is still in the second-level cache then, and the beginning of
-// what the product behind reads.
+// CUDA blocks take the rows from last to first: L2 then still holds the end of
+// what the previous product wrote, and later the beginning of what the next
+// product reads.
 __device__ __forceinline__ unsigned Block() {
   return gridDim.x - 1 - blockIdx.x;
 }
@@ -183,15 +186,16 @@ __device__ __forceinline__ int Written(int query) {
   return Mask().KeysOfRow(band_end - 1).end;
 }
 
-// Of scores of one row: m, and sum exp(S - m), which counts from 0 where m is
-// -infinity. No scores have m = -infinity and sum 0.
+// The maximum m of some scores of one row, and sum exp(S - m), in which m
+// counts as 0 if it is -infinity. Without scores, m = -infinity and sum = 0.
 struct Statistics {
   float max, sum;
 };
 __device__ __forceinline__ float Reference(float max) {
   return max == -Infinity() ? 0 : max;
 }
-// exp(max - row_max), the factor between sums that count from one or the other.
+// exp(max - row_max), the factor from a sum relative to max to one relative to
+// row_max.
 __device__ __forceinline__ float Rescale(float max, float row_max) {
   return max == -Infinity() ? 0 : Exp(max, row_max);
 }
@@ -199,7 +203,8 @@ __device__ __forceinline__ Statistics WarpCombine(Statistics part) {
   const float max = WarpMax(part.max);
   return {max, WarpSum(part.sum * Rescale(part.max, max))};
 }
-// A row's statistics from those of its warps, to every thread of the row.
+// Combines the statistics of a row's warps; every thread of the row gets the
+// result.
 __device__ __forceinline__ Statistics RowCombine(Statistics warp) {
   if constexpr (kRowWarps == 1) {
     return warp;
@@ -213,7 +218,8 @@ __device__ __forceinline__ Statistics RowCombine(Statistics warp) {
   }
 }
 
-// The scores of a pack that begins at key `begin`; -infinity behind `visible`.
+// The scores of a pack that begins at key `begin`; -infinity from key `visible`
+// on.
 __device__ __forceinline__ void MaskedScores(const Pack& pack, int begin,
                                              int visible, float (&x)[kPack]) {
   Widen(pack, x);
@@ -223,8 +229,8 @@ __device__ __forceinline__ void MaskedScores(const Pack& pack, int begin,
   }
 }
 
-// One row, from memory to registers to memory. Thread t holds packs t,
-// t + kRowThreads, ...
+// Processes a row that fits in registers. Thread t holds every kRowThreads-th
+// pack from pack t on.
 __device__ __forceinline__ Statistics HeldRow(Pack* row, int thread,
                                               int visible, int written) {
   constexpr int kHeld = kRowPacks > 0 ? kRowPacks : 1;
@@ -267,8 +273,9 @@ __device__ __forceinline__ Statistics HeldRow(Pack* row, int thread,
   return statistics;
 }
 
-// The same for rows of any length: online statistics (Milakov and Gimelshein,
-// arXiv:1805.02867), then a second pass. A thread writes what it alone reads.
+// Processes a row of any length: online statistics (Milakov and Gimelshein,
+// arXiv:1805.02867), then a second pass. A thread writes only what no other
+// thread reads.
 __device__ __forceinline__ Statistics LongRow(Pack* row, int thread,
                                               int visible, int written) {
   Statistics mine = {-Infinity(), 0};
@@ -299,14 +306,14 @@ __device__ __forceinline__ Statistics LongRow(Pack* row, int thread,
   return statistics;
 }
 
-// [B, H, S, D] in any order but for D, which is contiguous; strides in
-// elements.
+// A [B, H, S, D] tensor with any strides, in elements, except that D is
+// contiguous.
 struct HeadRows {
   const Element* data;
   long long batch_stride, head_stride, row_stride;
 };
 
-// rowsum(dO o O) of one query, to every lane of a warp.
+// rowsum(dO o O) of one query, in every lane of a warp.
 __device__ __forceinline__ float RowDot(const Element* a, const Element* b,
                                         int count) {
   float sum = 0;
@@ -321,13 +328,13 @@ __device__ __forceinline__ float RowDot(const Element* a, const Element* b,
 
 }  // namespace
 
-// scores: [rows, T], S on entry and P on return; lse: [rows] or null. `rows`
-// counts B H S. Each row has kRowThreads threads.
+// scores: [rows, T], S on entry and P on return; lse: [rows] or null. `rows` is
+// B H S. Each row has kRowThreads threads.
 extern "C" __global__ void __launch_bounds__(kBlockThreads, kForwardBlocks)
     SoftmaxForward(Pack* scores, float* lse, unsigned rows) {
   const int thread = threadIdx.x % kRowThreads;
   const unsigned row = Block() * kRowsPerBlock + threadIdx.x / kRowThreads;
-  if (row >= rows) return;  // whole warps; never where blocks have a barrier
+  if (row >= rows) return;  // whole warps; never in blocks that use barriers
   const int query = static_cast<int>(row % kQueries);
   Pack* const packs = scores + row * kRowStride;
   Statistics statistics;
@@ -367,9 +374,8 @@ extern "C" __global__ void __launch_bounds__(kBackwardThreads, kBackwardBlocks)
     p_packs[i] = seen ? p[i * kWarp] : Pack{};
     d_p_packs[i] = seen ? d_p[i * kWarp] : Pack{};
   }
-  // Every chunk of a row computes the row's sum anew, from the first-level
-  // cache: 2 D elements next to 2 KiB of P and dP, and no warp waits for
-  // another.
+  // Every chunk of a row recomputes the row's sum from L1, so that no warp
+  // waits for another; that reads 2 D elements next to 2 KiB of P and dP.
   float delta = 0;
   if (first_pack * kPack < visible) {
     const long long head = row / kQueries % heads,

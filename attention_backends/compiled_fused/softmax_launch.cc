@@ -47,20 +47,20 @@ absl::StatusOr<SoftmaxKernels> LoadKernels(const std::string& code) {
   return kernels;
 }
 
-// $XDG_CACHE_HOME/tessera/kernels, or nothing for who has no home.
+// $XDG_CACHE_HOME/tessera/kernels, or null if the user has no home directory.
 std::unique_ptr<const ImageCache> UserImageCache() {
   const absl::StatusOr<std::string> folder = UserCacheDir();
   if (folder.ok()) {
     return std::make_unique<ImageCache>(absl::StrCat(*folder, "/kernels"));
   }
-  LogWarning(absl::StrCat("compiled kernels are not kept for the next run: ",
+  LogWarning(absl::StrCat("cannot cache compiled kernels for the next run: ",
                           folder.status().message()));
   return nullptr;
 }
 
 // Every kernel that this process has loaded. A cudaLibrary_t belongs to no
-// device: the runtime places it on each GPU where one of its kernels is first
-// launched, so GPUs of one compute capability share an entry.
+// device: the runtime loads it onto each GPU when one of its kernels is first
+// launched there, so GPUs with the same compute capability share an entry.
 class KernelRegistry {
  public:
   static KernelRegistry& Get() {
@@ -91,7 +91,7 @@ class KernelRegistry {
     }
     return absl::FailedPreconditionError(absl::StrCat(
         "COMPILED_FUSED cannot compile its kernels (", ToString(spec),
-        ") while a CUDA graph is captured: run the same shapes once before"));
+        ") during a CUDA graph's capture: run these shapes once before it"));
   }
 
   const std::unique_ptr<const ImageCache> cache_;

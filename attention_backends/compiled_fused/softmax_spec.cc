@@ -14,12 +14,13 @@ namespace {
 constexpr int kWarp = 32;
 constexpr int kMaxThreads = 1024;
 
-// Elements of a row that a thread of the forward kernel holds, as FP32. With
-// the rest some 60 registers: 1024 threads a multiprocessor, each with 64 or
-// 128 bytes on their way from memory.
+// Elements of a row that a thread of the forward kernel holds, as FP32. It
+// needs about 60 registers in all, so a multiprocessor runs 1024 threads, each
+// with 64 or 128 bytes in flight from memory.
 constexpr int kHeldElements = 32;
 
-// A lane of the backward kernel holds two rows, as they lie in memory.
+// Bytes of a row of P, and of one of dP, that a lane of the backward kernel
+// holds.
 constexpr int kChunkBytes = 64;
 constexpr int kMaxChunkPacks = 8;
 
@@ -69,7 +70,7 @@ SoftmaxGeometry GeometryOf(const SoftmaxSpec& spec) {
   const int64_t row_packs = CeilDiv(packs, geometry.row_threads);
   geometry.row_packs =
       row_packs <= held_packs ? static_cast<int>(row_packs) : 0;
-  // Several rows share a block only if none of them needs a barrier.
+  // Several rows share a CUDA block only if none of them needs a barrier.
   geometry.block_threads =
       geometry.row_threads == kWarp ? 4 * kWarp : geometry.row_threads;
 

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace fused {
 
-// What the kernels of softmax_kernels.cuh are compiled for. Batch, heads and
+// The parameters for which softmax_kernels.cuh is compiled. Batch, heads and
 // head dim are arguments of a launch.
 struct SoftmaxSpec {
   FloatType type = FloatType::kBFloat16;
@@ -25,22 +25,22 @@ struct SoftmaxSpec {
   }
 };
 
-// "BFloat16, 1024 queries x 1024 keys, causal": for messages.
+// For messages: "BFloat16, 1024 queries x 1024 keys, causal".
 std::string ToString(const SoftmaxSpec& spec);
 
-// How threads share rows, decided by the spec alone. A pack is what a thread
-// moves at once: the most elements that divide a row, up to 16 bytes, so that
-// every pack of every row is aligned.
+// How threads share rows; depends only on the spec. A pack is what a thread
+// moves at once: the largest power of two of elements that divides a row, up to
+// 16 bytes, so that every pack is aligned.
 struct SoftmaxGeometry {
   int pack = 1;  // elements
-  // Forward: threads of a row, a power of two from 32 to 1024, and the packs
-  // that each holds in registers; 0 packs: rows too long for that are read
+  // Forward: threads per row, a power of two from 32 to 1024, and packs that
+  // each holds in registers; 0 packs if rows are too long for that and are read
   // twice.
   int row_threads = 32;
   int row_packs = 0;
-  // Forward: threads of a block, row_threads times one or more rows.
+  // Forward: threads per CUDA block, which takes one or more rows.
   int block_threads = 128;
-  // Backward: a warp takes `chunk_packs` packs per lane of one row.
+  // Backward: each lane of a warp takes `chunk_packs` packs of one row.
   int chunk_packs = 1;
   int64_t chunks = 1;  // of a row
 
@@ -48,10 +48,10 @@ struct SoftmaxGeometry {
 };
 SoftmaxGeometry GeometryOf(const SoftmaxSpec& spec);
 
-// Threads of a block of the backward kernel, each warp for itself.
+// Threads per CUDA block of the backward kernel; its warps work independently.
 inline constexpr int kBackwardThreads = 128;
 
-// The preprocessor definitions that softmax_kernels.cuh wants, as options.
+// The preprocessor definitions of softmax_kernels.cuh, as compiler options.
 std::vector<std::string> DefinesOf(const SoftmaxSpec& spec);
 
 }  // namespace fused

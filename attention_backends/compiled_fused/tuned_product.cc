@@ -28,15 +28,16 @@ namespace tessera {
 namespace fused {
 namespace {
 
-// As many as a grid's third dimension counts.
+// The limit of a grid's third dimension.
 constexpr int64_t kMaxMatrices = 65535;
 constexpr int kMaxProposals = 16;
 constexpr int kTimedRounds = 3;
-// Times the best time, after which an algorithm is not timed again.
+// An algorithm that takes this many times the best time is not timed again.
 constexpr double kHopeless = 1.1;
-// What another algorithm must save to be taken in place of the first: more than
-// timings of one differ by, and than it may lose in company. At 16,384 keys and
-// head dim 16 one that saved 1.9 % alone cost the whole backward 4 %.
+// The fraction of time that an algorithm must save to replace the first: more
+// than the noise of the timings, and more than it may lose next to other
+// kernels. At 16,384 keys and head dim 16, one that saved 1.9 % in isolation
+// made the whole backward pass 4 % slower.
 constexpr double kLeastGain = 0.025;
 
 // out = alpha a b.
@@ -47,8 +48,9 @@ struct ProductCall {
   const at::Tensor& out;
 };
 
-// A matrix of a tensor [N, R, C], as column-major cuBLAS has it: C x R,
-// `leading` elements from a column to the next, or, transposed, R x C.
+// A matrix of a tensor [N, R, C] as cuBLAS, which is column-major, sees it: C x
+// R with `leading` elements from one column to the next, or R x C if
+// `transposed`.
 struct Layout {
   bool transposed = false;
   int64_t leading = 0;
@@ -63,8 +65,8 @@ struct Layout {
   }
 };
 
-// The distance between vectors of `length` successive elements, of which there
-// are `count`; nothing where they overlap or are not successive.
+// The distance between `count` vectors of `length` contiguous elements; nullopt
+// if they overlap or are not contiguous.
 std::optional<int64_t> LeadingOf(int64_t length, int64_t element_stride,
                                  int64_t count, int64_t vector_stride) {
   if (length > 1 && element_stride != 1) return std::nullopt;
@@ -94,7 +96,7 @@ std::optional<Layout> LayoutOf(const at::Tensor& x) {
   return layout;
 }
 
-// Products of a kind take the same algorithms.
+// Products of the same kind use the same algorithms.
 struct ProductKind {
   int device = 0;
   at::ScalarType dtype = at::kFloat;
@@ -111,7 +113,7 @@ struct ProductKind {
   }
 };
 
-// Nothing for what cuBLASLt does not take.
+// The kind of a product; nullopt if cuBLASLt does not support it.
 std::optional<ProductKind> KindOf(const ProductCall& call, bool tuned) {
   const at::Tensor &a = call.a, &b = call.b, &out = call.out;
   const at::ScalarType dtype = out.scalar_type();
@@ -173,7 +175,7 @@ MatmulDesc DescOf(const ProductKind& kind) {
   return owner;
 }
 
-// Of a tensor [N, rows, columns].
+// The cuBLASLt layout of a tensor [N, rows, columns].
 MatrixLayout MatrixOf(const ProductKind& kind, const Layout& layout,
                       int64_t rows, int64_t columns) {
   if (!layout.transposed) std::swap(rows, columns);
@@ -202,7 +204,7 @@ Preference PreferenceOf(const ProductKind& kind) {
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
       static_cast<uint64_t>(at::cuda::getCUDABlasLtWorkspaceSize()));
-  // Where a sum is split, its parts are added in FP32.
+  // If a sum is split, its parts are added in FP32.
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
@@ -216,7 +218,7 @@ Preference PreferenceOf(const ProductKind& kind) {
   return owner;
 }
 
-// How products of a kind are computed.
+// Computes the products of one kind.
 class Product {
  public:
   explicit Product(const ProductKind& kind)
@@ -227,7 +229,8 @@ class Product {
     const Preference preference = PreferenceOf(kind);
     cublasLtMatmulHeuristicResult_t proposals[kMaxProposals];
     int found = 0;
-    // It says "not supported" rather than 0; either leaves none.
+    // The call returns "not supported" rather than 0 proposals; both leave
+    // none.
     if (cublasLtMatmulAlgoGetHeuristic(
             at::cuda::getCurrentCUDABlasLtHandle(), desc_.get(), b_.get(),
             a_.get(), out_.get(), out_.get(), preference.get(), kMaxProposals,
@@ -240,8 +243,8 @@ class Product {
     }
   }
 
-  // Times the algorithms on these very operands and keeps the fastest. In
-  // turns, so that a clock that changes meanwhile favours none.
+  // Times the algorithms on these operands and keeps the fastest. The
+  // algorithms take turns, so that a change of the GPU's clock favours none.
   void Tune(const ProductCall& call, c10::cuda::CUDAStream stream) {
     if (algorithms_.empty()) return;
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -259,8 +262,8 @@ class Product {
     std::swap(algorithms_[0], algorithms_[fastest]);
   }
 
-  // By the first of the algorithms that does not refuse the operands; whether
-  // there is one.
+  // Runs the first algorithm that accepts the operands; returns whether there
+  // is one.
   bool Run(const ProductCall& call, cudaStream_t stream) const {
     for (const cublasLtMatmulAlgo_t& algorithm : algorithms_) {
       if (Issue(algorithm, call, stream)) return true;
@@ -269,7 +272,7 @@ class Product {
   }
 
  private:
-  // Whether the algorithm takes it.
+  // Launches the product; returns whether the algorithm accepts it.
   bool Issue(const cublasLtMatmulAlgo_t& algorithm, const ProductCall& call,
              cudaStream_t stream) const {
     const auto alpha = static_cast<float>(call.alpha);
@@ -282,12 +285,12 @@ class Product {
         at::cuda::getCUDABlasLtWorkspace(),
         at::cuda::getCUDABlasLtWorkspaceSize(), stream);
     if (status == CUBLAS_STATUS_SUCCESS) return true;
-    // Forgets a launch that was refused, not a fault that lasts.
+    // Clears the error of a refused launch; a sticky error stays.
     static_cast<void>(cudaGetLastError());
     return false;
   }
 
-  // Milliseconds of a run behind another; infinite for what does not run.
+  // Milliseconds of a run that follows another; infinite if it does not run.
   double Time(const cublasLtMatmulAlgo_t& algorithm, const ProductCall& call,
               c10::cuda::CUDAStream stream) const {
     at::cuda::CUDAEvent begin(cudaEventDefault), end(cudaEventDefault);
@@ -314,7 +317,7 @@ class ProductRegistry {
     return *registry;
   }
 
-  // Whether cuBLASLt took it.
+  // Returns whether cuBLASLt accepted the product.
   bool Multiply(const ProductKind& kind, const ProductCall& call) {
     const c10::cuda::CUDAGuard guard(call.out.device());
     const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
@@ -333,7 +336,7 @@ class ProductRegistry {
       known = products_.find(kind);
     }
     if (known != products_.end()) return *known->second;
-    // What throws, out of memory say, leaves nothing behind.
+    // If tuning throws, for example out of memory, no product is recorded.
     auto product = std::make_unique<Product>(kind);
     if (kind.tuned) product->Tune(call, stream);
     return *products_.emplace(kind, std::move(product)).first->second;

@@ -3,13 +3,12 @@
 
 #include <cstdint>
 
-// Copies to shared memory that a thread does not wait for (PTX ISA,
-// "cp.async").
+// Asynchronous copies to shared memory (PTX ISA, "cp.async").
 
 namespace tessera {
 namespace flash {
 
-// Copies 16 bytes in the background, or writes zeros; L1 keeps none of it.
+// Starts copying 16 bytes, or writing zeros, past L1.
 __device__ __forceinline__ void CopyOrZero16(uint32_t to, const void* from,
                                              bool copy) {
   asm volatile(
@@ -25,7 +24,8 @@ __device__ __forceinline__ void CopyOrZero8(uint32_t to, const void* from,
                : "memory");
 }
 
-// Waits for this thread's copies so far; a barrier makes others' visible.
+// Waits for this thread's copies so far; a barrier makes those of other threads
+// visible.
 __device__ __forceinline__ void WaitForCopies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }

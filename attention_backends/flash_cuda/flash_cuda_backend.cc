@@ -27,12 +27,12 @@ using flash::HeadView;
 static_assert(flash::LargestOf(flash::portable::HeadDims()) == kMaxHeadDim &&
               flash::LargestOf(flash::fp32::HeadDims()) == kMaxHeadDim);
 
-constexpr int64_t kAlignment = 16;  // bytes: what the kernels move at a time
-constexpr int64_t kMaxLength = int64_t{1} << 30;  // rows are 32-bit numbers
-constexpr int64_t kFewestRows = 32;               // of a tile
+constexpr int64_t kAlignment = 16;  // bytes that the kernels move at once
+constexpr int64_t kMaxLength = int64_t{1} << 30;  // row indices are 32-bit
+constexpr int64_t kFewestRows = 32;               // of the smallest tile
 
-// KiB of shared memory that a block may have; CUDA C++ Programming Guide,
-// "Technical Specifications per Compute Capability".
+// KiB of shared memory per CUDA block; CUDA C++ Programming Guide, "Technical
+// Specifications per Compute Capability".
 int SharedKibibytes(int compute_capability) {
   switch (compute_capability) {
     case 80:
@@ -49,7 +49,7 @@ int SharedKibibytes(int compute_capability) {
   }
 }
 
-// Of a dtype that CheckTensors() accepts.
+// The FloatType of a dtype that CheckTensors() accepts.
 FloatType TypeOf(at::ScalarType dtype) {
   switch (dtype) {
     case at::kFloat:
@@ -61,7 +61,7 @@ FloatType TypeOf(at::ScalarType dtype) {
   }
 }
 
-// Without data.
+// The params of a problem, without data.
 ForwardParams ShapeOf(const AttentionProblem& p) {
   ForwardParams params;
   params.type = TypeOf(p.dtype);
@@ -75,7 +75,7 @@ ForwardParams ShapeOf(const AttentionProblem& p) {
   return params;
 }
 
-// x [B, heads, rows, D] as the kernels can address it.
+// Whether the kernels can address x, [B, heads, rows, D].
 bool IsAddressable(const at::Tensor& x) {
   if (reinterpret_cast<uintptr_t>(x.const_data_ptr()) % kAlignment != 0) {
     return false;
@@ -90,8 +90,8 @@ at::Tensor Addressable(const at::Tensor& x) {
   return IsAddressable(x) ? x : x.clone(at::MemoryFormat::Contiguous);
 }
 
-// Of a dimension of size 1 the stride says nothing; the copy engine still
-// wants one that it could use.
+// The stride of a dimension, or a valid one if its size is 1: then x may have
+// any stride, but the copy engine checks it.
 int64_t StrideOf(const at::Tensor& x, int64_t dim) {
   return x.size(dim) == 1 ? x.size(3) : x.stride(dim);
 }
@@ -122,7 +122,7 @@ absl::Status Launch(const BackwardParams& params, c10::Device device) {
   return absl::UnimplementedError(kNoCuda);
 }
 
-// What the kernels take, whatever GPU runs them.
+// Checks what the kernels need on every GPU.
 absl::Status CheckTensors(const AttentionProblem& p) {
   if (!p.cuda) {
     return absl::UnimplementedError(
@@ -136,29 +136,29 @@ absl::Status CheckTensors(const AttentionProblem& p) {
   }
   if (p.d % kHeadDimStep != 0 || p.d > kMaxHeadDim) {
     return absl::UnimplementedError(absl::StrCat(
-        "takes head dims that are multiples of ", kHeadDimStep, " up to ",
+        "supports head dims that are multiples of ", kHeadDimStep, " up to ",
         kMaxHeadDim, ", not ", p.d, ": change heads or d_model"));
   }
   if (std::max(p.s, p.t) > kMaxLength) {
     return absl::UnimplementedError(
-        absl::StrCat("takes lengths up to ", kMaxLength, ", not ",
+        absl::StrCat("supports lengths up to ", kMaxLength, ", not ",
                      std::max(p.s, p.t), ": shorten the context"));
   }
   const int64_t heads = p.b * p.h;
   const int64_t tiles = std::max(p.s, p.t) / kFewestRows + 1;
   if (heads > std::numeric_limits<int>::max() / tiles) {
     return absl::UnimplementedError(absl::StrCat(
-        "numbers tiles in 31 bits, too few for ", heads, " heads of ",
+        "supports at most 2^31 - 1 tiles, too few for ", heads, " heads of ",
         std::max(p.s, p.t), " rows: use a smaller batch"));
   }
   return absl::OkStatus();
 }
 
-// Whether this GPU has what they need.
+// Checks that this GPU can run the kernels.
 absl::Status CheckGpu(const AttentionProblem& p) {
   if (p.compute_capability < 80) {
     return absl::UnimplementedError(
-        absl::StrCat("needs compute capability 8.0, this GPU has ",
+        absl::StrCat("needs compute capability 8.0 or newer; this GPU has ",
                      p.compute_capability / 10, ".", p.compute_capability % 10,
                      ": use a newer GPU or NAIVE"));
   }
@@ -167,12 +167,12 @@ absl::Status CheckGpu(const AttentionProblem& p) {
   if (needed > available) {
     return absl::UnimplementedError(absl::StrCat(
         "needs ", needed, " bytes of shared memory at head dim ", p.d,
-        ", a block of this GPU can have ", available, ": use smaller heads"));
+        "; this GPU has ", available, " per CUDA block: use smaller heads"));
   }
   return absl::OkStatus();
 }
 
-// Inputs in a form that the kernels can address, and what they are told.
+// Inputs in a form that the kernels can address, and their params.
 struct Call {
   at::Tensor q, k, v;
   ForwardParams params;
@@ -225,7 +225,7 @@ AttentionMemory FlashCudaBackend::Plan(const AttentionProblem& problem) const {
 
 absl::Status FlashCudaBackend::Forward(const AttentionArgs& args,
                                        AttentionOut* out) const {
-  // In the precision that the kernels compute in.
+  // Checked in FP32, in which the kernels compute.
   const auto scale = static_cast<float>(args.scale);
   if (!(scale > 0 && std::isfinite(scale))) {
     return absl::InvalidArgumentError(

@@ -8,23 +8,23 @@
 namespace tessera {
 
 // Attention in our own CUDA kernels, by the algorithm of FlashAttention-2 (Dao,
-// arXiv:2307.08691): the scores never leave a multiprocessor, the backward pass
-// computes them again from L. FP32, BF16 and FP16, any lengths, head dims that
+// arXiv:2307.08691): the scores never leave a multiprocessor, and the backward
+// pass recomputes them from L. FP32, BF16 and FP16, any lengths, head dims that
 // are multiples of 8 up to 256; the scale must be positive. Sums, exponentials
-// and statistics are FP32; of BF16 and FP16, P and dS are rounded to Q's dtype
+// and statistics are FP32; in BF16 and FP16, P and dS are rounded to Q's dtype
 // as operands of the next product. FP32 products are FP32 multiply-adds, not
-// TF32. Nothing is saved but O and L.
+// TF32. Only O and L are saved.
 //
 // The gradient of Q is summed by atomic additions, whose order changes from run
-// to run; under AttentionArgs::deterministic the Hopper kernel adds them in a
-// fixed order, and the portable family has a kernel of its own, which computes
-// the scores once more.
+// to run; with AttentionArgs::deterministic the Hopper kernel adds in a fixed
+// order, and the other families run a separate kernel for dQ, which recomputes
+// the scores.
 class FlashCudaBackend final : public AttentionBackend {
  public:
   absl::string_view name() const override { return "FLASH_CUDA"; }
   absl::Status Supports(const AttentionProblem& problem) const override;
-  // Of tensors whose data and strides are multiples of 16 bytes; others are
-  // copied first.
+  // Assumes tensors whose data and strides are multiples of 16 bytes; others
+  // are copied first.
   AttentionMemory Plan(const AttentionProblem& problem) const override;
   absl::Status Forward(const AttentionArgs& args,
                        AttentionOut* out) const override;

@@ -8,8 +8,8 @@
 namespace tessera {
 namespace flash {
 
-// Run on LibTorch's current stream of `device`, where the params' data lie.
-// Only CUDA builds have them (framework/cuda/cuda_build.h).
+// Launch on LibTorch's current stream of `device`, which holds the params'
+// data. Defined only in CUDA builds (framework/cuda/cuda_build.h).
 absl::Status LaunchForward(const ForwardParams& params, c10::Device device);
 absl::Status LaunchBackward(const BackwardParams& params, c10::Device device);
 

@@ -5,15 +5,15 @@
 
 #include "framework/cuda/float_type.h"
 
-// What the host hands to the attention kernels. Plain structs: no LibTorch
-// headers in .cu files.
+// Arguments of the attention kernels. Plain structs: no LibTorch headers in .cu
+// files.
 
 namespace tessera {
 namespace flash {
 
-// A [B, heads, rows, D] view with D contiguous. Strides count elements and may
-// be any (slices of a fused projection); data and strides are multiples of 16
-// bytes.
+// A [B, heads, rows, D] view with D contiguous. Strides count elements and are
+// arbitrary, as in slices of a fused projection; data and strides are multiples
+// of 16 bytes.
 struct HeadView {
   void* data = nullptr;
   int64_t batch_stride = 0, head_stride = 0, row_stride = 0;

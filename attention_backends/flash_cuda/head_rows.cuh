@@ -11,7 +11,7 @@ namespace flash {
 __device__ __forceinline__ int Lane() { return threadIdx.x % 32; }
 __device__ __forceinline__ int Warp() { return threadIdx.x / 32; }
 
-// One head of one sequence: `rows` x `cols` in global memory.
+// One head of one sequence: a `rows` x `cols` matrix in global memory.
 template <typename T>
 struct HeadRows {
   T* data;

@@ -9,20 +9,20 @@
 
 #include "framework/cuda/float_type.h"
 
-// What the kernels of all families use of the device. Addresses in shared
-// memory are 32-bit, as instructions take them.
+// Device functions that all families of kernels use. Addresses in shared memory
+// are 32-bit, as in PTX.
 
 namespace tessera {
 namespace flash {
 
-// Of 2 bytes.
+// The 2-byte element type.
 template <FloatType kType>
 using Element =
     std::conditional_t<kType == FloatType::kHalf, __half, __nv_bfloat16>;
 
-// The block's dynamic shared memory, aligned as the widest swizzle of the copy
-// engine and the tensor cores wants it. A kernel that uses it has no static
-// shared memory, which would lie before it.
+// The CUDA block's dynamic shared memory, aligned for the widest swizzle of the
+// copy engine and the tensor cores. A kernel that uses it must have no static
+// shared memory, which would come first.
 __device__ __forceinline__ unsigned char* SharedMemory() {
   extern __shared__ __align__(1024) unsigned char memory[];
   return memory;
@@ -32,8 +32,8 @@ __device__ __forceinline__ uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-// Four 8x8 matrices of 2-byte elements; lane l gives the address of row l % 8
-// of matrix l / 8.
+// Loads four 8x8 matrices of 2-byte elements; lane l gives the address of row l
+// % 8 of matrix l / 8.
 __device__ __forceinline__ void LoadMatrices(uint32_t from, uint32_t (&r)[4]) {
   asm volatile(
       "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -49,7 +49,8 @@ __device__ __forceinline__ float Exp2(float x) {
   return y;
 }
 
-// Two values rounded to T; `low` in the low half, which comes first in memory.
+// Two values rounded to T, with `low` in the low half, which comes first in
+// memory.
 template <typename T>
 __device__ __forceinline__ uint32_t Pack(float low, float high) {
   uint32_t packed;

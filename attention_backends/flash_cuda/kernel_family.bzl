@@ -3,8 +3,8 @@
 load("@libtorch//:cuda.bzl", "if_cuda")
 load("//tools/cuda:cuda_library.bzl", "cuda_library")
 
-# Head dims with kernels of their own, in ascending order; the others run in the
-# next one up. The sources see a family's list as HeadDims of its head_dims.h.
+# Head dims with their own kernels, in ascending order; others run in the next
+# one up. The sources see a family's list as HeadDims in its head_dims.h.
 HEAD_DIMS = {
     "portable": [32, 64, 80, 96, 128, 192, 256],
     "fp32": [32, 64, 96, 128, 192, 256],
@@ -31,17 +31,17 @@ using HeadDims = HeadDimList<{head_dims}>;
 def kernel_family(name, layout, elements, gencode, copts = [], deps = []):
     """Targets for forward.cu and backward.cu of this folder.
 
-    `NAME_kernels` holds them all, `interface` is how they are called, `layout`
-    their sizes and index arithmetic, `kernel_sources` what a host compiler
-    includes, whose tests run the kernels on a CPU.
+    `NAME_kernels` holds all kernels, `interface` declares how to call them,
+    `layout` has their sizes and index arithmetic, and `kernel_sources` is what
+    tests include to run the kernels on a CPU.
 
     Args:
       name: portable, fp32 or hopper.
       layout: headers in plain C++.
       elements: the names of FloatType that the sources are compiled for.
-      gencode: of cuda_library.
-      copts: of cuda_library.
-      deps: what else the sources include.
+      gencode: passed to cuda_library.
+      copts: passed to cuda_library.
+      deps: other libraries that the sources include.
     """
     native.genrule(
         name = "head_dims",
@@ -78,7 +78,7 @@ def kernel_family(name, layout, elements, gencode, copts = [], deps = []):
         ],
     )
 
-    # One library for each, so that they compile in parallel.
+    # One library per kernel, so that they compile in parallel.
     kernels = []
     for direction, other in [("forward", "backward"), ("backward", "forward")]:
         for element in elements:

@@ -12,7 +12,7 @@ namespace flash {
 struct LaunchShape {
   int64_t blocks;
   int threads;
-  int shared_bytes;  // dynamic; beyond 48 KiB a kernel has to be asked first
+  int shared_bytes;  // dynamic
 };
 
 template <typename... Args>

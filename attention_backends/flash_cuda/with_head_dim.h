@@ -9,13 +9,13 @@
 namespace tessera {
 namespace flash {
 
-// The head dims for which a family of kernels is compiled, in ascending order:
-// each family's head_dims.h, which kernel_family.bzl writes.
+// The head dims for which a family of kernels is compiled, in ascending order.
+// kernel_family.bzl writes each family's list to its head_dims.h.
 template <int... kDims>
 using HeadDimList = std::integer_sequence<int, kDims...>;
 
-// Calls fn with the first of the head dims, as a std::integral_constant, that
-// is at least d, or else with the last.
+// Calls fn with the first head dim that is at least d, or with the last one if
+// none is, as a std::integral_constant.
 template <int kFirst, int... kOthers, typename Fn>
 auto WithHeadDim(HeadDimList<kFirst, kOthers...>, int64_t d, const Fn& fn) {
   if constexpr (sizeof...(kOthers) > 0) {

@@ -8,8 +8,7 @@
 #include "attention_backends/flash_cuda/hopper/tiles.h"
 #include "attention_backends/flash_cuda/portable/workspace.h"
 
-// Which kernels run a backward pass, and what scratch they need. No CUDA in
-// here.
+// The scratch and shared memory that the kernels need. Includes no CUDA.
 
 namespace tessera {
 namespace flash {
@@ -23,7 +22,7 @@ inline int64_t BackwardWorkspaceBytes(const ForwardParams& p,
              : portable::LayoutOf(p, deterministic).total();
 }
 
-// The most shared memory that a block of the kernels for every GPU takes.
+// The most shared memory per CUDA block of the kernels that run on every GPU.
 inline int SharedBytes(const ForwardParams& p, bool needs_grad) {
   return p.type == FloatType::kFloat ? fp32::SharedBytes(p.d, needs_grad)
                                      : portable::SharedBytes(p.d, needs_grad);

@@ -17,9 +17,9 @@
 namespace tessera {
 namespace {
 
-// Rows of a tile of queries and of keys. Each pair of tiles costs a dozen
-// launches, hence no fewer; the scores of 128 x 128 tiles of 64 heads are 4 MiB
-// of FP32, which passes through L2 from one operation to the next.
+// Rows of a tile of queries and of keys. Not fewer, since each pair of tiles
+// costs a dozen launches; not more, since the scores of 128 x 128 tiles of 64
+// heads, 4 MiB of FP32, stay in L2 from one operation to the next.
 constexpr int64_t kQueryTile = 128, kKeyTile = 128;
 
 // The parts of a workspace start at multiples of this, for aligned loads.
@@ -30,10 +30,10 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 using Keys = KeyRange<int64_t>;
 using Queries = QueryRange<int64_t>;
 
-// Queries that see no key come first; they are left out here, so every query
-// sees key 0.
+// The sizes of a problem. Queries that see no key come first; they are excluded
+// here, so every query sees key 0.
 struct Geometry {
-  int64_t b, g, r, s, t, d;  // r = H / G; s without the blind queries
+  int64_t b, g, r, s, t, d;  // r = H / G; s excludes the blind queries
   int64_t blind;
   bool causal;
 
@@ -63,7 +63,7 @@ Geometry GeometryOf(const AttentionArgs& args) {
   return GeometryOf(ProblemOf(args));
 }
 
-// One allocation per pass, in parts; an enum of each pass names them.
+// The parts of a pass's one allocation, named by an enum of the pass.
 using PartSizes = std::vector<int64_t>;  // elements
 
 int64_t AlignedSize(int64_t elements) {
@@ -95,14 +95,14 @@ at::Tensor View(const at::Tensor& part, at::IntArrayRef sizes) {
   return part.narrow(0, 0, c10::multiply_integers(sizes)).view(sizes);
 }
 
-// Tensors of queries are seen as [B, G, R, S, .], those of keys as
+// Views of tensors of queries as [B, G, R, S, .] and of keys as
 // [B, G, 1, T, .].
 at::Tensor QueryView(const Geometry& n, const at::Tensor& x_bhsd) {
   return x_bhsd.unflatten(1, {n.g, n.r}).narrow(3, n.blind, n.s);
 }
 at::Tensor KeyView(const at::Tensor& x_bgtd) { return x_bgtd.unsqueeze(2); }
 
-// Some rows of x, widened into `part`; the heads of a group below each other:
+// Some rows of x, widened into `part`, with the heads of a group stacked:
 // [B G, R rows, .].
 template <typename Range>
 at::Tensor Load(const at::Tensor& x, Range rows, const at::Tensor& part) {
@@ -118,7 +118,8 @@ void Store(const at::Tensor& tile, Range rows, const at::Tensor& x) {
   target.copy_(tile.view(target.sizes()));
 }
 
-// [B G, R rows, width] of a part that holds one such tile after the other.
+// The tile [B G, R rows, width] in a part that holds one such tile after
+// another.
 at::Tensor TileOf(const Geometry& n, const at::Tensor& part, Queries rows,
                   int64_t width) {
   const int64_t per_position = n.query_rows() * width;
@@ -126,8 +127,7 @@ at::Tensor TileOf(const Geometry& n, const at::Tensor& part, Queries rows,
       .view({n.kv_matrices(), n.r * rows.size(), width});
 }
 
-// The tiles of kTile rows that hold a part of `rows`, each up to the last row
-// of these.
+// The tiles of kTile rows that overlap `rows`, each cut at its last row.
 template <int64_t kTile, typename Range>
 std::vector<Range> Tiles(Range rows) {
   const TileRange<int64_t> range = TilesOf<kTile>(rows);
@@ -142,8 +142,8 @@ std::vector<Range> Tiles(Range rows) {
 void Mask(const Geometry& n, Queries queries, Keys keys, const at::Tensor& s) {
   const AttentionMask<int64_t> mask = n.mask();
   if (!mask.NeedsMask(queries, keys)) return;
-  // The first query of the tile sees this many of its keys, the others one more
-  // each.
+  // The first query of the tile sees this many of its keys, each later query
+  // one more.
   const int64_t seen = mask.Keys(queries.begin).end - keys.begin;
   const at::Tensor future =
       at::ones({queries.size(), keys.size()}, s.options().dtype(at::kBool))
@@ -187,7 +187,7 @@ struct Views {
   at::Tensor q, k, v, o, lse;
 };
 
-// Algorithm 1 for one tile of queries; names as there.
+// Algorithm 1 for one tile of queries, with the paper's names.
 void AttendTile(const Geometry& n, double scale, const Views& x,
                 Queries queries, const std::vector<at::Tensor>& parts) {
   const at::Tensor q = Load(x.q, queries, parts[kQ]);
@@ -253,13 +253,13 @@ void RowSums(const Geometry& n, const Views& x,
   }
 }
 
-// What a tile of keys holds while the tiles of queries pass.
+// The tensors of a tile of keys during the loop over tiles of queries.
 struct HeldKeys {
   Keys keys;
   at::Tensor k, v, dk, dv;
 };
 
-// The inner loop of Algorithm 2; names as there.
+// The inner loop of Algorithm 2, with the paper's names.
 void AddTile(const Geometry& n, double scale, const Views& x, Queries queries,
              const HeldKeys& tile, const std::vector<at::Tensor>& parts) {
   const at::Tensor q = Load(x.q, queries, parts[kQ]);
@@ -282,7 +282,7 @@ void AddTile(const Geometry& n, double scale, const Views& x, Queries queries,
   tile.dk.baddbmm_(d_s.transpose(1, 2), q, /*beta=*/1, scale);
 }
 
-// Algorithm 2 but for the rounding of dQ.
+// Algorithm 2 without the rounding of dQ.
 void AddKeyTiles(const Geometry& n, double scale, const Views& x,
                  const std::vector<at::Tensor>& parts) {
   for (const Keys keys : Tiles<kKeyTile>(n.keys())) {
@@ -312,7 +312,7 @@ absl::Status FlashTiledBackend::Supports(
       return absl::OkStatus();
     default:
       return absl::UnimplementedError(
-          absl::StrCat("computes Float, Double, BFloat16 or Half, not ",
+          absl::StrCat("computes in Float, Double, BFloat16 or Half, not in ",
                        c10::toString(problem.dtype), ": change precision"));
   }
 }

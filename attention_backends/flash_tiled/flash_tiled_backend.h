@@ -9,7 +9,7 @@ namespace tessera {
 
 // FlashAttention-2 (Dao, "FlashAttention-2: Faster Attention with Better
 // Parallelism and Work Partitioning", 2023, Algorithms 1 and 2) in tensor
-// operations: what the CUDA kernels do, to be read and compared with. Any
+// operations: a readable version of the CUDA kernels, to compare them with. Any
 // device, length and head dim; FP32, FP64, BF16, FP16. Deterministic.
 //
 //   forward, per tile of queries        backward, per tile of keys
@@ -22,12 +22,13 @@ namespace tessera {
 //     m = m'
 //   O = O / l,  L = m + log l
 //
-// Saves O and L alone; P is never larger than a tile. All of it is computed in
+// Saves only O and L; P is never larger than a tile. Everything is computed in
 // FP32 (FP64 for FP64): tiles are widened as they are loaded, results rounded
 // as they are stored. A tile spans all heads, so that each line above is one
 // batched operation, and the query heads that share a key head are rows of one
-// product. Key tiles that no query of a tile sees are skipped, those that every
-// query sees are not masked. Tells no phases: they alternate tile by tile.
+// product. Key tiles that no query of a tile sees are skipped; those that every
+// query sees are not masked. Reports no phases, since they alternate tile by
+// tile.
 class FlashTiledBackend final : public AttentionBackend {
  public:
   absl::string_view name() const override { return "FLASH_TILED"; }

@@ -18,9 +18,9 @@
 namespace tessera {
 namespace {
 
-// Query rows masked at a time. Filling what none of them sees only writes;
-// with 512 rows the mask of 2048 (4096) queries took 0.6 (0.5) of the time of
-// one masked_fill_ over all scores (H200, BF16, 2026-11).
+// Query rows that are masked at a time. Filling the keys that none of these
+// rows sees needs no reads: with 512 rows, masking 2048 (4096) queries took 0.6
+// (0.5) of the time of one masked_fill_ over all scores (H200, BF16, 2026-11).
 constexpr int64_t kMaskRows = 512;
 
 AttentionMask<int64_t> MaskOf(const AttentionArgs& args) {
@@ -28,12 +28,12 @@ AttentionMask<int64_t> MaskOf(const AttentionArgs& args) {
           args.mask == MaskKind::kCausal};
 }
 
-// Queries before the first that sees a key.
+// Number of queries before the first one that sees a key.
 int64_t BlindRows(const AttentionArgs& args) {
   return MaskOf(args).Queries(/*key=*/0).begin;
 }
 
-// Adds M in place. Blind rows become -infinity throughout.
+// Adds M in place. All scores of blind rows become -infinity.
 void ApplyMask(const AttentionArgs& args, const at::Tensor& s_bhst) {
   if (args.mask == MaskKind::kFull) return;
   constexpr double kMasked = -std::numeric_limits<double>::infinity();
@@ -46,9 +46,10 @@ void ApplyMask(const AttentionArgs& args, const at::Tensor& s_bhst) {
   for (int64_t begin = 0; begin < s; begin += kMaskRows) {
     const QueryRange<int64_t> queries = mask.QueriesFrom(begin, kMaskRows);
     const at::Tensor rows = s_bhst.narrow(2, begin, queries.size());
-    // All rows see the keys before `some`, some rows the keys from there to
-    // `none`, no row the keys after that. The first row sees `diagonal` last,
-    // and each row one key more than the row before it.
+    // All rows see the keys before `some`, some rows see the keys from `some`
+    // to `none`, and no row sees the keys from `none` on. The last key that the
+    // first row sees is `diagonal`; each row sees one key more than the row
+    // before it.
     const int64_t diagonal = mask.Keys(begin).end - 1;
     const int64_t some = std::max<int64_t>(0, diagonal);
     const int64_t none = mask.Keys(queries).end;
@@ -67,13 +68,13 @@ at::Tensor RowSum(const at::Tensor& d_o_bhsd, const at::Tensor& o_bhsd) {
       .sum(-1, /*keepdim=*/true);
 }
 
-// Where among the saved tensors the scores are made.
+// The index of the saved tensor in which the scores are computed.
 size_t ScoresIn(HeldScores held) {
   return held == HeldScores::kWeights ? 0 : 1;
 }
 
-// What the backward needs, P first, from the scores and the tensors that `out`
-// gives.
+// Computes the softmax in the scores and the tensors of `out`. Returns the
+// tensors that the backward pass needs, P first.
 std::vector<at::Tensor> Softmax(HeldScores held, int64_t blind_rows,
                                 const at::Tensor& s_bhst,
                                 const AttentionOut& out) {
@@ -107,7 +108,7 @@ std::vector<at::Tensor> Softmax(HeldScores held, int64_t blind_rows,
   return {};
 }
 
-// The types of what Softmax() returns.
+// The types of the tensors that Softmax() returns.
 std::vector<TensorType> SavedTypes(HeldScores held, const AttentionProblem& p) {
   const TensorType scores = {{p.b, p.h, p.s, p.t}, p.dtype};
   switch (held) {
@@ -122,7 +123,7 @@ std::vector<TensorType> SavedTypes(HeldScores held, const AttentionProblem& p) {
   return {};
 }
 
-// dS in dP's place, from what Softmax() returned; not for kWeights.
+// Replaces dP by dS, given what Softmax() returned; not for kWeights.
 void SoftmaxBackward(HeldScores held, int64_t blind_rows,
                      const std::vector<at::Tensor>& saved,
                      const at::Tensor& d_p_bhst) {
@@ -138,8 +139,8 @@ void SoftmaxBackward(HeldScores held, int64_t blind_rows,
   }
 }
 
-// Bytes of what a softmax holds for its gradient and the products', and of what
-// its gradient works in.
+// Bytes that a softmax holds for its gradient and the products' gradients, and
+// bytes of its gradient's workspace.
 struct SoftmaxMemory {
   int64_t held, backward;
 };
@@ -151,8 +152,8 @@ SoftmaxMemory PlanSoftmax(HeldScores held, const AttentionProblem& p) {
   const int64_t scores = rows * p.t * element;
   switch (held) {
     case HeldScores::kWeights:
-      // RowSum(): dO in the statistics' dtype, where that is another, dO o O,
-      // and the sums.
+      // RowSum(): dO in the statistics' dtype (if different), dO o O, and the
+      // sums.
       return {scores,
               rows * statistic * (p.d * (statistic > element ? 2 : 1) + 1)};
     case HeldScores::kLibrarySoftmax:

@@ -7,16 +7,16 @@
 
 namespace tessera {
 
-// What NAIVE holds for the backward: how many [B, H, S, T] tensors, by how its
-// softmax is written (score_softmax.h).
+// The [B, H, S, T] tensors that NAIVE holds for the backward pass, depending on
+// how its softmax is written (score_softmax.h).
 enum class HeldScores {
   kWeights = 1,             // P
   kLibrarySoftmax = 2,      // the result of LibTorch's softmax, and P
   kHandWrittenSoftmax = 3,  // S, E = exp(S - rowmax(S)) and P
 };
 
-// Attention as its definition reads, in tensor operations: any device, length
-// and head dim; FP32, FP64, BF16, FP16.
+// Attention by its definition, in tensor operations: any device, length and
+// head dim; FP32, FP64, BF16, FP16.
 //
 //   forward                         backward
 //   S = scale Q K^T + M             dV = P^T dO
@@ -24,15 +24,15 @@ enum class HeldScores {
 //   O = P V                         dS = P o (dP - rowsum(dO o O))
 //                                   dQ = scale dS K,  dK = scale dS^T Q
 //
-// S and P share one [B, H, S, T] buffer in Q's dtype, held for the backward;
-// dP and dS share a second one. The exponentials, their sums and the row sums
-// are FP32 (FP64 for FP64). Query heads that share a key head are rows of one
-// product, so K and V are never repeated and dK, dV sum over the group inside
-// it.
+// S and P share one [B, H, S, T] buffer in Q's dtype, held for the backward
+// pass; dP and dS share a second one. The exponentials, their sums and the row
+// sums are FP32 (FP64 for FP64). Query heads that share a key head are rows of
+// one product, so K and V are never repeated and dK, dV sum over the group
+// inside it.
 //
-// That is HeldScores::kWeights. The other two do between the products what
-// attention written in PyTorch does, and hold what its autograd would; they are
-// there to be measured.
+// This describes HeldScores::kWeights. The other two compute the softmax as
+// attention written in PyTorch does and hold what its autograd would hold; they
+// exist to be measured.
 class NaiveBackend final : public AttentionBackend {
  public:
   constexpr explicit NaiveBackend(HeldScores held = HeldScores::kWeights)
@@ -40,8 +40,8 @@ class NaiveBackend final : public AttentionBackend {
 
   absl::string_view name() const override { return "NAIVE"; }
   absl::Status Supports(const AttentionProblem& problem) const override;
-  // Of Q, K and V that are slices of a fused projection. What
-  // AttentionArgs::wants_lse adds in passing, an FP32 copy of S, is not in it.
+  // Assumes that Q, K and V are slices of a fused projection. Excludes the
+  // temporary FP32 copy of S that AttentionArgs::wants_lse needs.
   AttentionMemory Plan(const AttentionProblem& problem) const override;
   absl::Status Forward(const AttentionArgs& args,
                        AttentionOut* out) const override;

@@ -14,7 +14,7 @@ at::Tensor RowSum(const at::Tensor& x) {
   return x.sum(-1, /*keepdim=*/true, ArithmeticDtype(x.scalar_type()));
 }
 
-// A row is read before it is written.
+// In place, since a row is read before it is written.
 void SoftmaxInPlace(const at::Tensor& s) {
   at::Tensor y = s;
   at::_softmax_out(y, s, /*dim=*/-1, /*half_to_float=*/false);
@@ -28,10 +28,9 @@ at::Tensor FusedSoftmax(const at::Tensor& s, int64_t blind_rows) {
   return s;
 }
 
-// By the one operation of ATen that reads each n^2 operand once and takes the
-// row sums broadcast: the gradient of a squared difference, P * 2 (dP -
-// rowsum). ATen's own backward of softmax would hold P o dP as a third n^2
-// tensor.
+// Uses the only operation of ATen that reads each n^2 operand once and
+// broadcasts the row sums: the gradient of a squared difference, P * 2 (dP -
+// rowsum). ATen's backward of softmax would hold P o dP as a third n^2 tensor.
 void FusedSoftmaxBackward(const at::Tensor& p, const at::Tensor& rowsum,
                           const at::Tensor& d_p) {
   at::Tensor d_s = d_p;
@@ -55,7 +54,7 @@ void LibrarySoftmaxBackward(const at::Tensor& y, int64_t blind_rows,
 
 void HandWrittenSoftmaxForward(HandWrittenSoftmax out, int64_t blind_rows) {
   at::amax_out(out.max, out.s, -1, /*keepdim=*/true);
-  // -infinity - -infinity would be NaN.
+  // Avoids -infinity - -infinity, which is NaN.
   if (blind_rows > 0) BlindRowsOf(out.max, blind_rows).zero_();
   at::sub_out(out.e, out.s, out.max).exp_();
   at::sum_out(out.sum, out.e, -1, /*keepdim=*/true, out.sum.scalar_type());

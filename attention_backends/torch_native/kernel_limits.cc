@@ -12,8 +12,8 @@
 namespace tessera {
 namespace {
 
-// CUDA C++ Programming Guide, "Technical Specifications per Compute
-// Capability": a grid's y and z.
+// The limit of a grid's y and z dimensions (CUDA C++ Programming Guide,
+// "Technical Specifications per Compute Capability").
 constexpr int64_t kMaxGridRows = 65535;
 
 void CopyOrSumGroups(const at::Tensor& x_bthd, at::Tensor& target_bgtd) {
@@ -36,11 +36,11 @@ void CopyOrSumGroups(const at::Tensor& x_bthd, at::Tensor& target_bgtd) {
 absl::Status RequireAmpere(const AttentionProblem& problem) {
   if (!problem.cuda) {
     return absl::UnimplementedError(
-        "runs on CUDA GPUs only: use COMPILED_FUSED or NAIVE on a CPU");
+        "runs only on CUDA GPUs: use COMPILED_FUSED or NAIVE on a CPU");
   }
   if (problem.compute_capability < 80) {
     return absl::UnimplementedError(
-        absl::StrCat("needs compute capability 8.0, this GPU has ",
+        absl::StrCat("needs compute capability 8.0 or newer; this GPU has ",
                      problem.compute_capability / 10, ".",
                      problem.compute_capability % 10, ": use NAIVE"));
   }
@@ -71,9 +71,9 @@ absl::Status RequireHeadDim(const AttentionProblem& problem, int64_t multiple,
 
 absl::Status RequireBatchOfOneGrid(const AttentionProblem& problem) {
   if (std::max(problem.b, problem.h) <= kMaxGridRows) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat("takes at most ", kMaxGridRows, " sequences and heads, not ",
-                   problem.b, " and ", problem.h, ": use smaller batches"));
+  return absl::UnimplementedError(absl::StrCat(
+      "supports at most ", kMaxGridRows, " sequences and as many heads, not ",
+      problem.b, " and ", problem.h, ": use smaller batches"));
 }
 
 absl::Status RequireSmallSums(const AttentionProblem& problem,
@@ -83,9 +83,9 @@ absl::Status RequireSmallSums(const AttentionProblem& problem,
       problem.b * problem.h * RoundUp(problem.s, 128) * padded_d;
   if (!problem.needs_grad || elements <= kMaxElements) return absl::OkStatus();
   return absl::UnimplementedError(
-      absl::StrCat("takes at most ", kMaxElements,
-                   " elements of dQ in training, rows padded"
-                   " to 128 and head dims to ",
+      absl::StrCat("supports at most ", kMaxElements,
+                   " elements of dQ in training, with rows padded to a multiple"
+                   " of 128 and the head dim to ",
                    padded_d, ", not ", elements, ": use smaller batches"));
 }
 
@@ -94,14 +94,14 @@ absl::Status RequireKeyForEveryQuery(const AttentionProblem& problem) {
     return absl::OkStatus();
   }
   return absl::UnimplementedError(absl::StrCat(
-      "needs a key for every query; ", problem.s, " queries over ", problem.t,
-      " keys leave some without under a causal mask: use NAIVE"));
+      "needs a key for every query; under a causal mask, some of ", problem.s,
+      " queries over ", problem.t, " keys see none: use NAIVE"));
 }
 
 absl::Status RequireNoDeterminism(const AttentionProblem& problem) {
   if (!problem.deterministic || !problem.needs_grad) return absl::OkStatus();
   return absl::UnimplementedError(
-      "adds up dQ in no fixed order: set deterministic: false");
+      "sums dQ in no fixed order: set deterministic: false");
 }
 
 int64_t QueryBytes(const AttentionProblem& p) {
@@ -124,7 +124,7 @@ AttentionMemory PlanWithSums(const AttentionProblem& problem, int64_t sums) {
     return memory;
   }
   memory.saved_bytes = QueryBytes(p) + StatisticBytes(p);
-  // With grouped heads these kernels make dK and dV of every query head.
+  // With grouped heads these kernels compute dK and dV of every query head.
   const int64_t ungrouped = p.h == p.g ? 0 : 2 * KeyBytes(p, p.h);
   memory.backward_bytes =
       QueryBytes(p) + 2 * KeyBytes(p, p.g) + sums + ungrouped;

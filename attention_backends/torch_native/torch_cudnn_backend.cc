@@ -48,7 +48,7 @@ AttentionMemory TorchCudnnBackend::Plan(const AttentionProblem& problem) const {
   const AttentionProblem& p = problem;
   AttentionMemory memory = PlanWithSums(p, StatisticBytes(p) * (p.d + 1));
   if (!p.needs_grad) return memory;
-  // L, and the state of a dropout that does not happen.
+  // L, and the random state of the unused dropout.
   memory.saved = {
       {{p.b, p.h, p.s, 1}, at::kFloat}, {{}, at::kLong}, {{}, at::kLong}};
   return memory;

@@ -16,7 +16,7 @@ namespace tessera {
 namespace {
 
 constexpr at::ScalarType kDtypes[] = {at::kFloat, at::kBFloat16, at::kHalf};
-constexpr int64_t kLoadBytes = 16;  // of one aligned load of a head's row
+constexpr int64_t kLoadBytes = 16;  // per aligned load of a head's row
 constexpr int64_t kLseRows = 32;    // L's rows are padded to a multiple
 
 bool IsHalfPrecision(const AttentionProblem& problem) {
@@ -29,8 +29,8 @@ int64_t MaskType(const AttentionArgs& args) {
                                   : sdp::CustomMaskType::NoCustomMask);
 }
 
-// [B, G, T, D] as [B, T, H, D]: a copy where H > G > 1, else a view; that of a
-// single key head has a head stride of 0.
+// [B, G, T, D] as [B, T, H, D]: a copy if H > G > 1, else a view, whose head
+// stride is 0 for a single key head.
 at::Tensor RepeatHeads(const at::Tensor& x_bgtd, int64_t query_heads) {
   const at::Tensor x_btgd = SwapHeadsAndRows(x_bgtd);
   const int64_t kv_heads = x_btgd.size(2);
@@ -40,9 +40,10 @@ at::Tensor RepeatHeads(const at::Tensor& x_bgtd, int64_t query_heads) {
       .flatten(2, 3);
 }
 
-// The kernel's temporaries. Tiles of `rows` queries and `keys` keys hold, per
-// head, the sums of dQ; where a head's row is longer than the registers take,
-// also those of dK and dV of as many tiles as the keys are split into.
+// Bytes of the kernel's temporaries. Per head: the sums of dQ, in tiles of
+// `rows` queries and `keys` keys; if a head's row does not fit in the
+// registers, also the sums of dK and dV, for each part into which the keys are
+// split.
 int64_t WorkspaceBytes(const AttentionProblem& p) {
   const bool half = IsHalfPrecision(p);
   const int64_t rows = p.d <= 64 ? 64 : 128;
@@ -67,7 +68,7 @@ absl::Status TorchEfficientBackend::Supports(
     const AttentionProblem& problem) const {
   RETURN_IF_ERROR(RequireAmpere(problem));
   RETURN_IF_ERROR(RequireDtype(problem, kDtypes));
-  // The kernels take larger heads too; their memory is not counted here.
+  // The kernels support larger head dims, but Plan() does not.
   RETURN_IF_ERROR(RequireHeadDim(
       problem, kLoadBytes / c10::elementSize(problem.dtype), kMaxHeadDim));
   RETURN_IF_ERROR(RequireBatchOfOneGrid(problem));
@@ -81,7 +82,7 @@ AttentionMemory TorchEfficientBackend::Plan(
   const int64_t lse = StatisticBytes(p) / p.s * RoundUp(p.s, kLseRows);
   const bool copies = p.h != p.g && p.g > 1;
   const int64_t repeated = copies ? 2 * KeyBytes(p, p.h) : 0;
-  // O in FP32, where it does not fit the registers.
+  // O in FP32, if it does not fit in the registers.
   const int64_t sums = IsHalfPrecision(p) && p.d > 128 ? wide_q : 0;
   AttentionMemory memory{.allocates = true};
   memory.forward_bytes = repeated + sums;
@@ -89,7 +90,7 @@ AttentionMemory TorchEfficientBackend::Plan(
     memory.forward_bytes += lse;
     return memory;
   }
-  // L, and the state of a dropout that does not happen.
+  // L, and the random state of the unused dropout.
   memory.saved = {{{p.b, p.h, RoundUp(p.s, kLseRows)}, at::kFloat},
                   {{}, at::kLong},
                   {{}, at::kLong}};

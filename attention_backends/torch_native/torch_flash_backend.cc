@@ -16,12 +16,12 @@ namespace {
 constexpr at::ScalarType kDtypes[] = {at::kBFloat16, at::kHalf};
 constexpr int64_t kTorchFlashHeadDimStep = 8, kTorchFlashMaxHeadDim = 256;
 
-// The head dim of the kernels that a problem runs in.
+// The head dim of the kernels that run a problem.
 int64_t PaddedHeadDim(const AttentionProblem& problem) {
   return RoundUp(problem.d, problem.d <= 128 ? 32 : 64);
 }
 
-// The backward kernel of head dims 200..224 wants the shared memory of an A100
+// The backward kernel of head dims 200..224 needs the shared memory of an A100
 // or H100.
 absl::Status RequireSharedMemory(const AttentionProblem& problem) {
   const int capability = problem.compute_capability;
@@ -51,15 +51,15 @@ absl::Status TorchFlashBackend::Supports(
 
 AttentionMemory TorchFlashBackend::Plan(const AttentionProblem& problem) const {
   const AttentionProblem& p = problem;
-  // In FP32, of rows padded to 128 and head dims padded to those built: dQ and
-  // rowsum(dO o O).
+  // dQ and rowsum(dO o O) in FP32, with rows padded to a multiple of 128 and
+  // head dims to those of the kernels.
   const int64_t padded_rows = RoundUp(p.s, 128);
   const int64_t sums = p.b * p.h * padded_rows * (PaddedHeadDim(p) + 1) *
                        static_cast<int64_t>(sizeof(float));
   AttentionMemory memory = PlanWithSums(p, sums);
   if (!p.needs_grad) return memory;
   memory.lse = TensorType{{p.b, p.h, p.s}, at::kFloat};
-  // The state of a dropout that does not happen.
+  // The random state of the unused dropout.
   memory.saved = {{{2}, at::kUInt64}, {{}, at::kUInt64}};
   return memory;
 }

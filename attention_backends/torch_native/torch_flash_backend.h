@@ -10,9 +10,9 @@ namespace tessera {
 // FlashAttention-2 as LibTorch builds it (at::_flash_attention_forward and
 // _backward), called directly. BF16 and FP16, compute capability 8.0 and newer,
 // head dims that are multiples of 8 up to 256; grouped heads natively. Its
-// causal mask is aligned at the bottom right, as ours. dQ is added up by
-// atomics, so gradients differ from run to run; the kernel's other way, a dQ
-// for each multiprocessor's share that are summed afterwards, is not offered.
+// causal mask is aligned at the bottom right, like ours. dQ is summed by
+// atomics, so gradients differ from run to run; the kernel's deterministic
+// mode, which sums a dQ per multiprocessor afterwards, is not used.
 //
 // Reads slices of a fused projection in place; a dO that is not stored as
 // [B, S, H, D] is copied. The kernel allocates O and the gradients; these are
@@ -22,8 +22,9 @@ class TorchFlashBackend final : public AttentionBackend {
  public:
   absl::string_view name() const override { return "TORCH_FLASH"; }
   absl::Status Supports(const AttentionProblem& problem) const override;
-  // Of a dO stored as [B, S, H, D]. Few short sequences make the forward split
-  // the keys, by the number of multiprocessors; that workspace is not in it.
+  // Assumes a dO stored as [B, S, H, D]. Excludes the workspace of forward over
+  // few short sequences, which splits the keys by the number of
+  // multiprocessors.
   AttentionMemory Plan(const AttentionProblem& problem) const override;
   absl::Status Forward(const AttentionArgs& args,
                        AttentionOut* out) const override;

@@ -1,5 +1,5 @@
-// Google Benchmark of the attention backends alone, each beside cuDNN's fused
-// attention, or another of LibTorch's kernels:
+// Google Benchmark of the attention backends, each compared with cuDNN's fused
+// attention or another of LibTorch's kernels:
 //
 //   bazel run --config=cuda //bench/attention_backends:attention_bench --
 //       --benchmark_filter='FLASH_CUDA/.*/d128/n4096/causal'
@@ -30,11 +30,11 @@
 ABSL_FLAG(bool, deterministic, false,
           "only backends whose gradients are equal bit for bit on equal input");
 ABSL_FLAG(std::string, reference, "TORCH_CUDNN",
-          "what a backend is timed beside: TORCH_CUDNN, TORCH_FLASH or "
+          "backend to compare with: TORCH_CUDNN, TORCH_FLASH or "
           "TORCH_EFFICIENT");
-ABSL_FLAG(int, samples, 30, "timed calls of a cell, at most");
+ABSL_FLAG(int, samples, 30, "maximum number of timed calls of a cell");
 ABSL_FLAG(absl::Duration, cell_time, absl::Seconds(2),
-          "no further calls of a cell after this time");
+          "time after which no further calls of a cell are made");
 
 namespace tessera {
 namespace {
@@ -44,7 +44,7 @@ constexpr absl::string_view kKernels[] = {"CUDNN", "FLASH", "EFFICIENT"};
 struct Bench {
   DeviceInfo device;
   double gemm_tflops = 0;
-  // What is timed beside; null where this build lacks it.
+  // The backend to compare with; null if it is not part of this build.
   const AttentionBackend* reference = nullptr;
   std::string ratio;  // the name of the counter
 };

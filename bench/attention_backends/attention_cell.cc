@@ -1,12 +1,12 @@
 // Times one attention backend on one cell at a time, for
-// bench/compare_attention.py to set beside PyTorch's. Reads cells from standard
-// input, a JSON object a line,
+// bench/compare_attention.py, which compares it with PyTorch's. Reads cells
+// from standard input, a JSON object per line,
 //
 //   {"backend": "FLASH_CUDA", "precision": "BF16", "mask": "causal",
 //    "batch": 4, "heads": 16, "length": 4096, "head_dim": 128}
 //
-// and answers each with one line of JSON; the first line says what it runs on.
-// Holds no tensor between cells.
+// and answers each with one line of JSON; the first line describes the device
+// and build. Holds no tensors between cells.
 
 #include <iostream>
 #include <string>
@@ -23,7 +23,7 @@
 #include "trainers/studies/attention_measurement.h"
 
 ABSL_FLAG(bool, deterministic, false,
-          "gradients equal bit for bit on equal input");
+          "equal inputs give bitwise equal gradients");
 
 namespace tessera {
 namespace {
@@ -42,7 +42,7 @@ absl::StatusOr<int64_t> Size(const json& cell, const char* key) {
   if (!cell.contains(key) || !cell[key].is_number_integer() ||
       cell[key].get<int64_t>() < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a cell needs \"", key, "\", a whole number from 1 on: ", cell.dump()));
+        "a cell needs \"", key, "\", a whole number >= 1: ", cell.dump()));
   }
   return cell[key].get<int64_t>();
 }
@@ -69,7 +69,8 @@ json ToJson(const Distribution& distribution) {
 
 absl::Status MeasureCell(const DeviceInfo& device, json* cell) {
   if (!cell->is_object()) {
-    return absl::InvalidArgumentError("a cell is a JSON object on one line");
+    return absl::InvalidArgumentError(
+        "a cell must be a JSON object on one line");
   }
   ASSIGN_OR_RETURN(const std::string name, Word(*cell, "backend"));
   ASSIGN_OR_RETURN(const AttentionCase shape, ParseCase(*cell));
@@ -107,7 +108,7 @@ absl::Status Serve() {
                      : absl::IsResourceExhausted(status) ? "OOM"
                                                          : status.message();
     std::cout << cell.dump() << std::endl;
-    // After a CUDA error nothing works any more in this process.
+    // After a CUDA error, nothing works in this process.
     if (absl::IsInternal(status)) return status;
   }
   return absl::OkStatus();
@@ -119,7 +120,7 @@ absl::Status Serve() {
 int main(int argc, char** argv) {
   return tessera::RunProgram(
       argc, argv,
-      {.usage = "reads attention cells from standard input, a JSON object a "
+      {.usage = "reads attention cells from standard input, a JSON object per "
                 "line, and prints a line of JSON for each; see "
                 "bench/compare_attention.py",
        .version = tessera::BuildSummary()},

@@ -1,11 +1,11 @@
 // Times attention at batch 8 with one head and no mask over head dims and
-// lengths, and prints a Markdown table: the grid on which attention written out
-// in PyTorch is usually shown to run out of memory.
+// lengths, and prints a Markdown table: the grid on which attention written in
+// plain PyTorch is usually shown to run out of memory.
 //
 //   bazel run --config=cuda //bench/attention_backends:seed_grid
 //
-// What does not run is a row that says why. Without a GPU the lengths are small
-// enough for a CPU.
+// A cell that does not run has a row with the reason. Without a GPU the lengths
+// are small enough for a CPU.
 
 #include <cstdio>
 #include <string>
@@ -32,7 +32,7 @@ ABSL_FLAG(std::vector<std::string>, precisions,
 ABSL_FLAG(std::vector<std::string>, head_dims,
           std::vector<std::string>({"16", "32", "64", "128"}), "");
 ABSL_FLAG(std::vector<std::string>, lengths, {},
-          "of the sequences; empty for 256 to 65536 on a GPU, 64 to 256 on a "
+          "sequence lengths; empty for 256 to 65536 on a GPU, 64 to 256 on a "
           "CPU");
 
 namespace tessera {
@@ -47,7 +47,8 @@ absl::StatusOr<std::vector<int64_t>> ParseNumbers(
   for (size_t i = 0; i < words.size(); ++i) {
     if (!absl::SimpleAtoi(words[i], &numbers[i]) || numbers[i] < 1) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "'", words[i], "' is no length or head dim; give whole numbers"));
+          "'", words[i],
+          "' is not a length or head dim; use whole numbers >= 1"));
     }
   }
   return numbers;

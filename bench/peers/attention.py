@@ -2,27 +2,27 @@
 
 usage: attention.py [--device=cuda|cpu]
 
-Reads cells from standard input, a JSON object a line,
+Reads cells from standard input, a JSON object per line,
 
   {"variant": "cudnn", "precision": "BF16", "mask": "causal", "batch": 4,
    "heads": 16, "length": 4096, "head_dim": 128}
 
-and answers each with one line of JSON; the first line says what it runs on.
+and answers each with one line of JSON; the first line describes the machine.
 
 variant    cudnn, flash (FlashAttention-2) or efficient: that kernel of
-           F.scaled_dot_product_attention and no other
+           F.scaled_dot_product_attention only
            fa4       FlashAttention-4 (the package flash-attn-4)
            naive     softmax(Q K^T) V written out
-           compiled  the same under torch.compile, which in half precision
+           compiled  naive under torch.compile, which in half precision
                      recognises it and calls a flash kernel instead
            compiled_as_written
-                     the same without its pattern matcher, so that the
-                     products and the softmax stay what is compiled
+                     compiled without the pattern matcher, so that the
+                     products and the softmax are compiled as written
 precision  FP32 (without TF32), BF16, FP16
 
 Q, K and V are slices of one fused projection, as in a model. Their gradients
-are left where autograd puts them: PyTorch is not charged for collecting them
-into the projection's gradient, which ours writes directly.
+stay where autograd puts them: PyTorch is not charged for copying them into the
+projection's gradient, which ours writes directly.
 """
 
 import argparse
@@ -102,8 +102,9 @@ def allocated(device):
 
 
 def measure_memory(forward, backward, operand_bytes, device):
-    """Of one forward and backward, after a first one has made what a library
-    keeps. As bench/attention_backends/attention_measurement.cc does it."""
+    """The memory of one forward and backward, after a first one has allocated
+    what libraries keep, as in
+    bench/attention_backends/attention_measurement.cc."""
     backward(forward())
     if device != "cuda":
         return {"saved_mib": 0.0, "peak_mib": 0.0}
@@ -119,7 +120,7 @@ def measure_memory(forward, backward, operand_bytes, device):
 
 
 def measure(cell, device):
-    """The cell's figures; raises RuntimeError where PyTorch does not do it."""
+    """The cell's figures; raises RuntimeError if PyTorch cannot run it."""
     torch.manual_seed(0)
     attend, causal = VARIANTS[cell.variant], cell.mask == "causal"
     shape = (cell.batch, cell.length, cell.heads, cell.head_dim)
@@ -149,7 +150,7 @@ def measure(cell, device):
 
 
 def run(cell, device):
-    """One record: the cell, its status and, where that is OK, its figures."""
+    """One record: the cell, its status and, if that is OK, its figures."""
     record = dataclasses.asdict(cell)
     try:
         return dict(record, status="OK", **measure(cell, device))
@@ -167,7 +168,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     device = parser.parse_args().device
-    # A compiled function for each shape; all stay, they hold no tensors.
+    # Keeps a compiled function for each shape; these hold no tensors.
     torch._dynamo.config.recompile_limit = 10_000
     torch._dynamo.config.accumulated_recompile_limit = 10_000
     print(json.dumps(describe(device)), flush=True)

@@ -1,4 +1,4 @@
-"""What the PyTorch peers share: the clock, the model sizes, freeing memory."""
+"""Shared by the PyTorch peers: the clock, the model sizes, freeing memory."""
 
 import dataclasses
 import gc
@@ -22,7 +22,7 @@ class Size:
         return self.d_model // self.heads
 
 
-# As in configs/; the names are those of the literature.
+# As in configs/.
 SIZES = {
     "small": Size(768, 3072, 12, 12),
     "medium": Size(1024, 4096, 24, 16),
@@ -57,9 +57,9 @@ def _cpu_call_ms(call):
 
 
 def time_call(call, device, warm_up=3, measured=10, prepare=None):
-    """Times each of `measured` calls alone, by CUDA events on a GPU, so that
-    what the host does between two kernels counts where the GPU waits for it.
-    With `prepare`, a call takes its result, whose making is not timed."""
+    """Times each of `measured` calls separately, by CUDA events on a GPU, so
+    that the host's work between two kernels counts if the GPU waits for it.
+    With `prepare`, each call gets the result of an untimed prepare()."""
     call_ms = _cuda_call_ms if device == "cuda" else _cpu_call_ms
 
     def one_ms():
@@ -73,7 +73,7 @@ def time_call(call, device, warm_up=3, measured=10, prepare=None):
 
 
 def free_memory(device, keep_compiled=False):
-    """Returns to the device whatever the cells before this one left."""
+    """Frees the device memory that earlier cells left."""
     if not keep_compiled:
         torch._dynamo.reset()  # CUDA graphs of compiled code hold tensors
     gc.collect()
@@ -83,7 +83,7 @@ def free_memory(device, keep_compiled=False):
 
 
 def peak_gib(device):
-    """Most memory that tensors held since free_memory(); 0 on a CPU."""
+    """Peak memory of tensors since free_memory(); 0 on a CPU."""
     return torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else 0.0
 
 

@@ -3,17 +3,17 @@
 usage: lm_step.py [--device=cuda|cpu] VARIANT PRECISION SIZE:CONTEXT:BATCH ...
        lm_step.py [--device=cuda|cpu] --serve
 
-VARIANT    seed            attention written out, two einsums and a softmax
+VARIANT    seed            attention as two einsums and a softmax
            sdpa            F.scaled_dot_product_attention
            compile         sdpa under torch.compile
-           compile_graphs  the same with CUDA graphs (mode reduce-overhead)
+           compile_graphs  compile with CUDA graphs (mode reduce-overhead)
 PRECISION  FP32, TF32, or BF16 (autocast)
 
 Measures a forward pass without gradients, forward and backward, and the whole
-step with fused AdamW. --serve reads cells from standard input, a JSON object a
-line ({"variant": .., "precision": .., "size": .., "context": .., "batch": ..}),
-and answers each with one line of JSON: importing torch takes seconds, so one
-process measures many cells.
+step with fused AdamW. --serve reads cells from standard input, one JSON object
+per line ({"variant": .., "precision": .., "size": .., "context": ..,
+"batch": ..}), and answers each with one line of JSON: importing torch takes
+seconds, so one process measures many cells.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def written_out_attention(q_bhsd, k_bhsd, v_bhsd, mask_ss):
 
 
 def library_attention(q_bhsd, k_bhsd, v_bhsd, mask_ss):
-    del mask_ss  # causal, which the library knows by name
+    del mask_ss  # causal, which the library has an option for
     return F.scaled_dot_product_attention(q_bhsd, k_bhsd, v_bhsd,
                                           is_causal=True)
 
@@ -146,8 +146,8 @@ class TransformerLm(nn.Module):
 
 
 def step_flops(size, parameters, cell):
-    """6 per weight and token, without the embedding; the scores and P*V of
-    causal attention count half of the square."""
+    """6 per weight and token, without the embedding; causal attention counts
+    half of the full scores and P*V."""
     weights = parameters - VOCABULARY * size.d_model
     attention = size.layers * size.d_model * cell.context
     return 6 * (weights + attention) * cell.batch * cell.context
@@ -208,7 +208,7 @@ def measure(cell, device):
 
 
 def run(cell, device):
-    """One record: the cell, its status and, where that is OK, its figures."""
+    """One record: the cell, its status and, if that is OK, its figures."""
     free_memory(device)
     record = dict(dataclasses.asdict(cell), backend=f"pytorch_{cell.variant}")
     try:

@@ -13,7 +13,7 @@
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
 #include "framework/data/prepare/default_text.h"
-#include "framework/data/prepare/prepare.h"
+#include "framework/data/prepare/prepare_text.h"
 #include "framework/data/read/permutation.h"
 #include "framework/data/read/token_file.h"
 #include "framework/data/read/token_sequence.h"

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// Milliseconds that one call of `fn` takes, as Measure() takes them.
+// Milliseconds of one call of `fn`, timed as in Measure().
 absl::StatusOr<double> TimeOnceMs(absl::FunctionRef<absl::Status()> fn,
                                   c10::Device device);
 
@@ -17,8 +17,8 @@ struct Timing {
 };
 
 // Times `iterations` calls of `fn` after `warmup` untimed ones: on a GPU by
-// events around each call, with the host waiting for the second one, on a CPU
-// by a monotonic clock. The first error ends it.
+// events around each call, with the host waiting for the second event, and on a
+// CPU by a monotonic clock. Stops at the first error.
 absl::StatusOr<Timing> Measure(absl::FunctionRef<absl::Status()> fn,
                                c10::Device device, int warmup, int iterations);
 

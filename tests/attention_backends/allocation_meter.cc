@@ -11,7 +11,7 @@
 namespace tessera::testing {
 namespace {
 
-// LibTorch's allocator of host memory, which keeps no count, with one.
+// LibTorch's allocator of host memory, extended by a count.
 class CountingAllocator final : public c10::Allocator {
  public:
   // Memory outlives meters, so the allocator outlives both.

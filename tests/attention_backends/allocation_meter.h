@@ -7,9 +7,9 @@
 
 namespace tessera::testing {
 
-// Bytes that tensors of a device ask LibTorch's allocator for while the meter
-// lives: the requests, not the blocks that serve them, which may be larger.
-// One meter at a time; no other thread allocates when it begins or ends.
+// Bytes that tensors on a device request from LibTorch's allocator while the
+// meter lives; the allocated blocks may be larger. One meter at a time; no
+// other thread may allocate when it is created or destroyed.
 class AllocationMeter {
  public:
   explicit AllocationMeter(at::Device device);

@@ -8,8 +8,7 @@
 
 namespace tessera::testing {
 
-// What SelfAttention() is to do with qkv, [B, S, H + 2 G, D], of which
-// `kv_heads` are G.
+// The spec of SelfAttention() for qkv, [B, S, H + 2 G, D], with G = kv_heads.
 SelfAttentionSpec SpecFor(const AttentionBackend& backend,
                           const at::Tensor& qkv, int64_t kv_heads, double scale,
                           MaskKind mask);

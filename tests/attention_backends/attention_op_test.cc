@@ -36,7 +36,7 @@ SelfAttentionSpec Spec(const AttentionBackend* backend, const at::Tensor& qkv,
   return testing::SpecFor(*backend, qkv, kKvHeads, kScale, mask);
 }
 
-// The same by ATen: the gradient of sum(O o dO) with respect to qkv.
+// ATen's results, with the gradient of sum(O o dO) with respect to qkv.
 testing::AttentionResults Eager(const at::Tensor& qkv, const at::Tensor& d_o,
                                 const SelfAttentionSpec& spec) {
   const at::Tensor heads = qkv.detach().transpose(1, 2);
@@ -87,7 +87,7 @@ TEST_P(SelfAttentionOf, AgreesWithFiniteDifferences) {
   EXPECT_TRUE(testing::Gradcheck(check));
 }
 
-TEST(SelfAttention, HandsABackendsStatusThrough) {
+TEST(SelfAttention, ReturnsTheBackendsStatus) {
   const PickyBackend picky;
   const at::Tensor qkv = RandomQkv(at::kFloat);
   const SelfAttentionSpec spec = Spec(&picky, qkv);
@@ -96,7 +96,7 @@ TEST(SelfAttention, HandsABackendsStatusThrough) {
   EXPECT_EQ(status, absl::ResourceExhaustedError("picky: no memory"));
 }
 
-// Writes down the phases it is told of.
+// Records the phases that are reported.
 class PhaseLog final : public PhaseObserver {
  public:
   void Begin(absl::string_view segment) override {

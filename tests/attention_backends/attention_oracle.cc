@@ -15,7 +15,7 @@ at::Tensor RepeatHeads(const at::Tensor& x, int64_t query_heads) {
   return x.repeat_interleave(query_heads / x.size(1), 1);
 }
 
-// scale Q K^T + M, with K of as many heads as Q.
+// scale Q K^T + M; K has as many heads as Q.
 at::Tensor MaskedScores(const AttentionInputs& in, const at::Tensor& q,
                         const at::Tensor& k) {
   at::Tensor scores = at::matmul(q, k.transpose(2, 3)) * in.scale;

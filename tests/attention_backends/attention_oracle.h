@@ -18,13 +18,15 @@ struct AttentionResults {
 };
 
 // Attention by ATen's eager operations and their autograd, all of it in
-// `dtype`, L in FP32 or wider. In FP64 the oracle; in the dtype of a kernel the
-// baseline whose error it must not exceed twice.
+// `dtype`, except L in FP32 or wider. In FP64 it is the oracle; in a kernel's
+// dtype it is the baseline, whose error the kernel must not exceed by more than
+// a factor of two.
 AttentionResults EagerAttention(const AttentionInputs& inputs,
                                 at::ScalarType dtype);
 
-// FP64 sums of the magnitudes of what each result adds up, by which one
-// relative rounding can change it. One of S changes P by |S| of itself:
+// FP64 sums of the magnitudes of the terms of each result: a relative rounding
+// r changes the result by at most r times this. A rounding of S changes P by
+// |S| P:
 //   O: P (1 + |S|) |V|, dV: (P (1 + |S|))^T |dO|, L: 1 + |S|,
 //   dQ: scale E |K|, dK: scale E^T |Q|,
 //   E = P o (|dO| |V|^T + rowsum(|dO| o P |V|)).

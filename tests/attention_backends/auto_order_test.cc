@@ -12,7 +12,7 @@ namespace {
 
 using testing::SmallProblem;
 
-TEST(SelectBackend, AutoGoesByWhatWasMeasured) {
+TEST(SelectBackend, AutoFollowsTheMeasurements) {
   const struct {
     int capability;
     at::ScalarType dtype;
@@ -57,8 +57,8 @@ TEST(SelectBackend, AutoGoesByWhatWasMeasured) {
   }
 }
 
-// A deterministic backward of TORCH_EFFICIENT has a block for each head.
-TEST(AutoOrderFor, DeterministicGradientsWantManyHeads) {
+// TORCH_EFFICIENT's deterministic backward runs one CUDA block per head.
+TEST(AutoOrderFor, DeterministicTorchEfficientNeedsManyHeads) {
   AttentionProblem problem = SmallProblem();
   problem.dtype = at::kFloat;
   problem.cuda = true;

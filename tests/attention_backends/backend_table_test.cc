@@ -22,7 +22,7 @@ using testing::SmallProblem;
 
 const AttentionBackend* Naive() { return FindBackend("NAIVE"); }
 
-TEST(BackendTable, PrefersFusedKernelsAndComparesLast) {
+TEST(BackendTable, ListsFusedKernelsFirst) {
   std::vector<std::string> names;
   for (const AttentionBackend* backend : AttentionBackends()) {
     names.emplace_back(backend->name());
@@ -32,7 +32,7 @@ TEST(BackendTable, PrefersFusedKernelsAndComparesLast) {
                                  "FLASH_TILED"));
 }
 
-TEST(BackendTable, KernelsForGpusRefuseACpu) {
+TEST(BackendTable, GpuKernelsRefuseACpu) {
   for (const char* name :
        {"FLASH_CUDA", "TORCH_CUDNN", "TORCH_FLASH", "TORCH_EFFICIENT"}) {
     AttentionProblem problem = SmallProblem();
@@ -41,7 +41,7 @@ TEST(BackendTable, KernelsForGpusRefuseACpu) {
   }
 }
 
-TEST(BackendTable, EveryNameIsOneOfTheConfigs) {
+TEST(BackendTable, TheConfigHasEveryName) {
   for (const AttentionBackend* backend : AttentionBackends()) {
     AttentionConfig::Backend parsed;
     EXPECT_TRUE(
@@ -85,7 +85,7 @@ TEST(SelectBackend, NaiveHoldsWhatTheConfigSays) {
                                        "must be 1, 2 or 3; is 4"));
 }
 
-TEST(SelectBackend, NamedBackendThatCannotRunSaysWhyAndWhatWould) {
+TEST(SelectBackend, RefusalOfANamedBackendSaysWhy) {
   AttentionProblem problem = SmallProblem();
   problem.dtype = at::kInt;
   const auto choice = SelectBackend(BackendRequest{"NAIVE"}, problem);
@@ -108,7 +108,7 @@ TEST(SelectBackend, RefusalListsBackendsThatWouldRun) {
               HasSubstr("not part of this build; would run: PICKY"));
 }
 
-TEST(SelectBackend, AutoSaysWhyNotTheOnesBefore) {
+TEST(SelectBackend, AutoSaysWhyEarlierBackendsAreRefused) {
   const PickyBackend picky;
   const AttentionBackend* const table[] = {&picky, Naive()};
   const auto choice =
@@ -119,7 +119,7 @@ TEST(SelectBackend, AutoSaysWhyNotTheOnesBefore) {
             "AUTO chose NAIVE; not PICKY (head dim must be a multiple of 64)");
 }
 
-TEST(SelectBackend, AutoNamesEqualRefusalsTogether) {
+TEST(SelectBackend, AutoGroupsEqualRefusals) {
   const PickyBackend picky;
   const AttentionBackend* const table[] = {&picky, &picky, Naive()};
   const auto choice =
@@ -152,7 +152,7 @@ TEST(SelectBackend, DeterministicProblemRefusesAtomics) {
   EXPECT_THAT(choice->reason, HasSubstr("adds dQ in no fixed order"));
 }
 
-TEST(SelectBackend, AutoWithoutAnyListsEveryReason) {
+TEST(SelectBackend, AutoListsEveryReasonIfNoBackendRuns) {
   const PickyBackend picky;
   const AttentionBackend* const table[] = {&picky};
   const auto choice =

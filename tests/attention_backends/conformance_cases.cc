@@ -75,8 +75,8 @@ Cases Join(const std::vector<Cases>& lists) {
   return all;
 }
 
-// Lengths around the tiles of kernels x head dims, with batch sizes and head
-// groupings taking turns.
+// Lengths around the kernels' tile sizes x head dims; batch sizes and head
+// groupings alternate.
 std::vector<Shape> SquareShapes() {
   constexpr int64_t kLengths[] = {1, 2, 63, 64, 65, 127, 128, 129};
   constexpr int64_t kHeadDims[] = {8,  16, 32,  40,  64,  72,
@@ -93,10 +93,10 @@ std::vector<Shape> SquareShapes() {
   return shapes;
 }
 
-// S < T, also by one, which shifts the diagonal off the tiles, and so that the
-// first query of a tile sees all keys of another but the last; S > T, which has
-// rows without a key; many heads; enough sequences for backends that treat many
-// otherwise; long ones.
+// S < T, also by one, which shifts the diagonal off the tiles, and such that
+// the first query of a tile sees all keys of another tile except the last; S >
+// T, which has rows without a key; many heads; enough sequences for backends
+// that treat many sequences differently; long sequences.
 std::vector<Shape> OtherShapes() {
   return {
       {2, 1, 128, 2, 1, 64},   {1, 64, 129, 4, 2, 32},  {1, 65, 777, 5, 1, 80},
@@ -114,7 +114,7 @@ std::vector<Shape> ExtremeShapes() {
   return {{2, 65, 65, 2, 1, 64}, {1, 200, 130, 2, 2, 128}};
 }
 
-// Several tiles of queries meet several of keys: the order of sums shows.
+// Several tiles of queries and of keys, so that the order of sums matters.
 std::vector<Shape> DeterminismShapes() {
   return {{2, 300, 300, 4, 2, 64},  {1, 129, 400, 2, 2, 128},
           {1, 330, 270, 2, 2, 80},  {1, 300, 300, 2, 1, 96},
@@ -159,7 +159,7 @@ void PrintTo(const ConformanceCase& c, std::ostream* out) {
 
 std::vector<ConformanceCase> CpuCases() {
   const std::vector<at::ScalarType> dtypes = {at::kFloat, at::kBFloat16};
-  // BF16 and FP16 products are slow on a CPU without units for them.
+  // BF16 and FP16 products are slow on most CPUs.
   std::vector<Shape> third;
   for (size_t i = 0; i < SquareShapes().size(); i += 3) {
     third.push_back(SquareShapes()[i]);
@@ -173,7 +173,7 @@ std::vector<ConformanceCase> CpuCases() {
        With(Values::kHugeLogits, Cross(ExtremeShapes(), dtypes)),
        With(Values::kSubnormalKeys, Cross(ExtremeShapes(), dtypes)),
        Deterministic(Cross(DeterminismShapes(), dtypes))});
-  // The variants share all but the softmax with their backend.
+  // The variants share everything except the softmax with their backend.
   size_t variants = 0;
   const auto is_left_out = [&](const ConformanceCase& c) {
     if (*c.variant != '\0' && variants++ % 3 != 0) return true;
@@ -197,8 +197,8 @@ std::vector<ConformanceCase> GpuCases() {
       long_ones.push_back({2, length, length, 4, 2, d});
     }
   }
-  // Few queries and many keys; so many heads that the FP32 kernels take their
-  // large tiles.
+  // Few queries and many keys; then enough heads for the FP32 kernels' large
+  // tiles.
   for (const int64_t d : {64, 80, 96, 128}) {
     long_ones.push_back({1, 130, 1100, 2, 1, d});
   }
@@ -223,7 +223,7 @@ std::vector<ConformanceCase> GpuCases() {
 }
 
 std::vector<ConformanceCase> PlanCases() {
-  // NAIVE's cases: one launch a sequence; packed; grouped heads.
+  // NAIVE's cases: one launch per sequence; packed; grouped heads.
   const std::vector<Shape> shapes = {{4, 2048, 2048, 16, 16, 64},
                                      {16, 2048, 2048, 8, 8, 128},
                                      {4, 2048, 2048, 32, 8, 80}};
@@ -241,8 +241,8 @@ std::vector<ConformanceCase> PlanCases() {
 }
 
 std::vector<ConformanceCase> CpuPlanCases() {
-  // One launch a sequence and packed, each with and without groups; blind rows;
-  // several tiles, bands and parts of a mask.
+  // One launch per sequence and packed, each with and without groups; blind
+  // rows; several tiles, bands and parts of a mask.
   Cases cases = Cross({{2, 150, 150, 4, 4, 32},
                        {4, 150, 150, 4, 2, 32},
                        {5, 150, 170, 3, 3, 40},
@@ -250,8 +250,8 @@ std::vector<ConformanceCase> CpuPlanCases() {
                        {2, 200, 150, 4, 2, 80},
                        {1, 600, 700, 2, 2, 16}},
                       {at::kFloat, at::kBFloat16});
-  // Not NAIVE: ATen's operations, which it consists of, take other temporary
-  // memory on a CPU than on a GPU.
+  // Not NAIVE, whose ATen operations need different temporary memory on a CPU
+  // than on a GPU.
   std::erase_if(cases, [](const ConformanceCase& c) {
     return c.backend->name() == "NAIVE" ||
            !c.backend->Supports(c.Problem(CpuDevice())).ok();

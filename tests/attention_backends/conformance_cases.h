@@ -31,7 +31,7 @@ struct ConformanceCase {
   bool deterministic = false;
   const char* variant = "";  // of the backend, for the test's name
 
-  // As a test's name; unique.
+  // A unique name for a test.
   std::string ToString() const;
   AttentionProblem Problem(const DeviceInfo& device) const;
   // Leading queries that see no key.
@@ -41,12 +41,12 @@ struct ConformanceCase {
 // For GoogleTest's messages.
 void PrintTo(const ConformanceCase& c, std::ostream* out);
 
-// Every backend of the table and the variants of NAIVE that a config can ask
-// for, as far as they run on a CPU, x lengths around the tiles of kernels x
-// head dims x masks x dtypes, and the extremes; of what is slow on a CPU less.
+// Every backend of the table and every variant of NAIVE, if it runs on a CPU, x
+// lengths around the kernels' tile sizes x head dims x masks x dtypes, and
+// extreme values; fewer cases of what is slow on a CPU.
 std::vector<ConformanceCase> CpuCases();
-// The same on a GPU, more of each. What a backend refuses on the GPU
-// at hand is for the test to skip.
+// More of these cases, for a GPU. The test skips what a backend does not
+// support on the GPU.
 std::vector<ConformanceCase> GpuCases();
 
 // Problems whose memory is worth counting, on a GPU and on a CPU.

@@ -1,4 +1,4 @@
-// What every backend of the table must do, whatever it runs on.
+// Requirements for every backend of the table, on any device.
 
 #include <cmath>
 #include <cstdint>
@@ -33,7 +33,8 @@ struct Inputs {
   double scale = 1;
 };
 
-// Values drawn on `drawn_on`: the same for every device when that is the CPU.
+// Random values drawn on `drawn_on`; drawn on the CPU, they are the same for
+// every device.
 Inputs MakeInputs(const ConformanceCase& c, at::Device device,
                   at::Device drawn_on = at::kCPU) {
   at::manual_seed(20250101);
@@ -75,7 +76,7 @@ AttentionArgs ArgsOf(const ConformanceCase& c, const Inputs& in) {
   return args;
 }
 
-// Forward and backward; nothing but the results has been written.
+// Runs forward and backward and checks that only the results are written.
 void RunBackend(const ConformanceCase& c, const Inputs& in,
                 AttentionResults* results) {
   AttentionArgs args = ArgsOf(c, in);
@@ -154,7 +155,7 @@ void ExpectConforms(const ConformanceCase& c, const DeviceInfo& device) {
   ExpectEqualBits(actual, again);
 }
 
-TEST(GuardedTensor, NoticesWrites) {
+TEST(GuardedTensor, DetectsWrites) {
   const GuardedTensor guarded(at::ones({2, 3, 4, 8}));
   EXPECT_TRUE(guarded.IsUnchanged());
   // One row too many.
@@ -182,7 +183,7 @@ TEST_P(GpuConformance, MatchesOracle) {
 INSTANTIATE_TEST_SUITE_P(All, GpuConformance, ::testing::ValuesIn(GpuCases()),
                          CaseName);
 
-// CS336 assignment 2's own check: (4, 128, 64), FP32, 1e-2.
+// The check of CS336 assignment 2: (4, 128, 64), FP32, 1e-2.
 void ExpectPlainAttentionOf336(const DeviceInfo& device) {
   for (const AttentionBackend* backend : AttentionBackends()) {
     SCOPED_TRACE(backend->name());
@@ -202,7 +203,8 @@ void ExpectPlainAttentionOf336(const DeviceInfo& device) {
   }
 }
 
-// And: flash attention saves one tensor of shape (4, 128) beside Q, K, V, O.
+// The assignment's other check: in addition to Q, K, V and O, flash attention
+// saves one tensor of shape (4, 128).
 void ExpectOneStatisticPerQueryOf336(const std::string& flash,
                                      const DeviceInfo& device) {
   ConformanceCase c;
@@ -240,13 +242,13 @@ TEST(GpuAttentionOf336, AgreesAndFlashSavesOneStatisticPerQuery) {
   }
 }
 
-// Plan() against the allocator's count, to 1 %.
+// Checks that Plan() agrees with the allocator's count within 1 %.
 void ExpectPlanHolds(const ConformanceCase& c, const DeviceInfo& device) {
   const AttentionProblem problem = c.Problem(device);
   const absl::Status supports = c.backend->Supports(problem);
   if (!supports.ok()) GTEST_SKIP() << supports.message();
   const AttentionMemory plan = c.backend->Plan(problem);
-  // The values do not matter; drawing so many takes a CPU seconds.
+  // The values do not matter; drawing them on the CPU would take seconds.
   const Inputs in = MakeInputs(c, device.device, device.device);
   {  // The first call allocates cuBLAS's workspace.
     AttentionResults unused;
@@ -256,7 +258,7 @@ void ExpectPlanHolds(const ConformanceCase& c, const DeviceInfo& device) {
   const AttentionArgs args = ArgsOf(c, in);
   AttentionGrads grads{at::empty_like(args.q_bhsd), at::empty_like(args.k_bgtd),
                        at::empty_like(args.v_bgtd)};
-  // As an output projection leaves it.
+  // Strided like the gradient of an output projection.
   const at::Tensor d_o =
       in.d_o.slice().transpose(1, 2).contiguous().transpose(1, 2);
   AttentionOut out;
@@ -290,14 +292,14 @@ void ExpectPlanHolds(const ConformanceCase& c, const DeviceInfo& device) {
 }
 
 class Plan : public ::testing::TestWithParam<ConformanceCase> {};
-TEST_P(Plan, IsWhatTheAllocatorCounts) {
+TEST_P(Plan, AgreesWithTheAllocator) {
   ExpectPlanHolds(GetParam(), CpuDevice());
 }
 INSTANTIATE_TEST_SUITE_P(Cpu, Plan, ::testing::ValuesIn(CpuPlanCases()),
                          CaseName);
 
 class GpuPlan : public ::testing::TestWithParam<ConformanceCase> {};
-TEST_P(GpuPlan, IsWhatTheAllocatorCounts) {
+TEST_P(GpuPlan, AgreesWithTheAllocator) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   const absl::StatusOr<DeviceInfo> device = OpenCudaDevice(0);
   ASSERT_TRUE(device.ok()) << device.status();

@@ -11,7 +11,7 @@
 namespace tessera::testing {
 namespace {
 
-// Unit roundoff; the least number with full precision.
+// Unit roundoff and smallest normal number.
 double Roundoff(at::ScalarType dtype) {
   switch (dtype) {
     case at::kDouble:
@@ -28,7 +28,8 @@ double LeastNormal(at::ScalarType dtype) {
   return dtype == at::kHalf ? 0x1p-14 : 0x1p-126;
 }
 
-// Equal infinities differ by nothing; NaN and unequal ones by infinity.
+// The absolute error: 0 for equal infinities, infinity for NaN and unequal
+// infinities.
 at::Tensor ErrorOf(const at::Tensor& x, const at::Tensor& exact) {
   const at::Tensor wide = x.to(at::kDouble).contiguous();
   return (wide - exact)
@@ -47,23 +48,24 @@ std::vector<int64_t> IndexOf(int64_t flat, at::IntArrayRef sizes) {
   return index;
 }
 
-// What twice the error of the baseline does not cover, in units of each
-// element's `magnitude`:
+// Error allowed in addition to twice the error of the baseline, in units of
+// each element's `magnitude`:
 //
-// - FP32: six roundings, because the baseline may be exact by luck. Over one
-//   key P = 1 and dS = dP - rowsum(dO o O) = 0; eager ATen sums both in one
-//   order and cancels to 0, another order leaves a rounding, and a logarithm
-//   of base 2 leaves a few in L. Most of what needs it has few keys or
-//   queries; TORCH_EFFICIENT, whose products are three of TF32, needs 4.8.
-// - Narrower results: one FP32 rounding, for the sums they are rounded from.
-// - BF16 and FP16, dQ and dK of queries with few keys, whose dP is near rowsum
-//   (with one, equal to it): half a rounding to that dtype. Where both are
+// - FP32: six roundings, because the baseline may be exact by luck. With one
+//   key, P = 1 and dS = dP - rowsum(dO o O) = 0; eager ATen sums both in the
+//   same order and cancels to 0, another order leaves a rounding, and a base-2
+//   logarithm leaves a few in L. Mostly problems with few keys or queries need
+//   this; TORCH_EFFICIENT, which computes each product by three of TF32, needs
+//   4.8.
+// - Narrower results: one FP32 rounding, for the sums that are rounded.
+// - BF16 and FP16, dQ and dK of queries with few keys, whose dP is close to
+//   rowsum (with one key, equal): half a rounding to that dtype. If both are
 //   rounded before they are subtracted, sums that differ in their last FP32 bit
 //   can round to neighbours, which are two roundings of |dP| <= |dO| |V| apart,
-//   next to magnitudes of 2 |dO| |V|. That |dP| is less than half of its bound,
-//   signs being random, is the other factor of two.
+//   next to magnitudes of 2 |dO| |V|. The other factor of two is that |dP| is
+//   less than half of its bound, since signs are random.
 // - FP64: eight roundings. The baseline is the oracle, so its error counts as
-//   0, while both round in each of their sums; 7.4 is the most that was seen.
+//   0, but both round in each of their sums; the largest error seen is 7.4.
 at::Tensor Slack(const Comparison& c) {
   const at::ScalarType dtype = c.actual.scalar_type();
   if (dtype == at::kDouble) return c.magnitude * (8 * Roundoff(dtype));
@@ -105,11 +107,12 @@ CancellingRows::CancellingRows(int64_t s, int64_t t, bool causal)
   }
   return ::testing::AssertionFailure()
          << "worst at [" << absl::StrJoin(IndexOf(worst, error.sizes()), ", ")
-         << "]: " << c.actual.contiguous().flatten()[worst].item<double>()
-         << ", exactly " << exact.flatten()[worst].item<double>() << "; error "
-         << worst_error << " > bound " << bound << ", of which twice "
-         << baseline << " is eager ATen's and "
-         << slack.flatten()[worst].item<double>() << " slack";
+         << "]: is " << c.actual.contiguous().flatten()[worst].item<double>()
+         << ", should be " << exact.flatten()[worst].item<double>()
+         << "; error " << worst_error << " > bound " << bound
+         << ", the sum of twice eager ATen's error of " << baseline
+         << ", the result's rounding and a slack of "
+         << slack.flatten()[worst].item<double>();
 }
 
 }  // namespace tessera::testing

@@ -8,27 +8,27 @@
 
 namespace tessera::testing {
 
-// One result of a backend, of equal shapes.
+// One result of a backend and its references, in equal shapes.
 struct Comparison {
   at::Tensor actual;     // any float dtype
   at::Tensor baseline;   // by eager ATen in the same precision
   at::Tensor exact;      // FP64
   at::Tensor magnitude;  // FP64; see AttentionMagnitudes()
-  // In so many rows (dim 2), the first, nearly equal numbers, each rounded to
-  // the dtype, are subtracted.
+  // Number of leading rows (dim 2) in which nearly equal numbers are rounded to
+  // the dtype and subtracted.
   int64_t cancelling_rows = 0;
 };
 
-// The cancelling rows of dQ and of dK: those of queries with so few keys that
-// each weighs much, so that dP and rowsum(dO o O) are close, and of such keys.
+// Comparison::cancelling_rows of dQ and dK: the queries with so few keys that
+// dP and rowsum(dO o O) are close, and the keys of these queries.
 struct CancellingRows {
   CancellingRows(int64_t s, int64_t t, bool causal);
   int64_t queries = 0, keys = 0;
 };
 
-// |actual - exact| <= 2 max |baseline - exact| + rounding of max |exact| +
-// slack for each element, and equal infinities. The slack is that of few cases,
-// which error_bound.cc names.
+// Success if infinities are equal and for each element |actual - exact| <= 2
+// max |baseline - exact| + rounding of max |exact| + slack. error_bound.cc
+// explains the slack.
 ::testing::AssertionResult Conforms(const Comparison& c);
 
 }  // namespace tessera::testing

@@ -1,5 +1,5 @@
-// Forward and backward of every backend inside a CUDA graph: captured once,
-// replayed on other values.
+// Captures forward and backward of every backend in a CUDA graph and replays it
+// on other values.
 
 #ifdef TESSERA_CUDA
 #include "ATen/cuda/CUDAGraph.h"
@@ -103,7 +103,7 @@ TEST_P(GpuGraphCapture, ReplaysOnOtherValues) {
   Pass captured(c);
   at::cuda::CUDAGraph graph;
   {
-    // Capture needs a stream of its own, and what a first call sets up.
+    // Capture needs a separate stream and the setup that the first call does.
     const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
     captured.Run(*c.backend);
     if (HasFatalFailure()) return;
@@ -122,7 +122,7 @@ TEST_P(GpuGraphCapture, ReplaysOnOtherValues) {
     const std::vector<at::Tensor> replayed = captured.Results();
     const std::vector<at::Tensor> expected = eager.Results();
     for (size_t i = 0; i < expected.size(); ++i) {
-      // Atomic sums differ in their order.
+      // Atomic sums have no fixed order.
       const double error =
           (replayed[i] - expected[i]).abs().max().item<float>();
       const double allowed = c.deterministic         ? 0

@@ -10,11 +10,11 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// As many as the largest tile of a kernel, which may run over the last row.
+// Rows of the largest tile of a kernel, which may extend beyond the last row.
 constexpr int64_t kRowsBefore = 1, kRowsBehind = 128;
 constexpr int64_t kHeadsBefore = 1, kHeadsBehind = 2;
 
-// Elements around a dense tensor: such a tile of the largest head dim.
+// Elements around a dense tensor: such a tile at the largest head dim.
 constexpr int64_t kDenseGuard = 128 * 256;
 
 int64_t CountNumbers(const at::Tensor& x) {
@@ -47,8 +47,8 @@ bool GuardedTensor::IsUnchanged() const {
   return IsIntact() && at::equal(slice_, values_);
 }
 
-// Copies are made by the driver: compute-sanitizer's initcheck does not see
-// what a kernel's copy engine stores, and would report kernels that read it.
+// The driver makes the copies: compute-sanitizer's initcheck does not see what
+// a kernel stores by the copy engine, and would report kernels that read it.
 DenseBetweenNans::DenseBetweenNans(const at::Tensor& dense)
     : values_(dense.clone()),
       all_(at::full({kDenseGuard + dense.numel() + kDenseGuard}, kNan,

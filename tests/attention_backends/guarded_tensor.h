@@ -6,31 +6,31 @@
 namespace tessera::testing {
 
 // A [B, heads, S, D] slice of a fused projection, [B, rows, heads, D], with NaN
-// in the heads beside it and in the rows before and behind it: reading past the
-// slice shows in results, writing past it here.
+// in the adjacent heads and in the rows before and after it: results show reads
+// past the slice, IsIntact() shows writes past it.
 class GuardedTensor {
  public:
   explicit GuardedTensor(const at::Tensor& values_bhsd);
-  // Of NaN.
+  // A slice filled with NaN.
   static GuardedTensor Unwritten(const at::Tensor& like_bhsd);
 
   const at::Tensor& slice() const { return slice_; }
-  // The guards are still NaN.
+  // Whether the guards are still NaN.
   bool IsIntact() const;
-  // And the slice still holds its first values.
+  // Whether, in addition, the slice still holds its original values.
   bool IsUnchanged() const;
 
  private:
   at::Tensor values_, fused_, slice_;
 };
 
-// A copy of a dense tensor, as dense, with NaN before and behind it.
+// A dense copy of a dense tensor, with NaN before and after it.
 class DenseBetweenNans {
  public:
   explicit DenseBetweenNans(const at::Tensor& dense);
 
   const at::Tensor& tensor() const { return tensor_; }
-  // The guards are still NaN, and the tensor holds its first values.
+  // Whether the guards are still NaN and the tensor holds its original values.
   bool IsUnchanged() const;
 
  private:

@@ -9,7 +9,7 @@ namespace {
 
 using Mask = AttentionMask<int>;
 
-TEST(AttentionMask, IsTheDefinition) {
+TEST(AttentionMask, MatchesTheDefinition) {
   for (const int s : {1, 5, 17, 40}) {
     for (const int t : {1, 5, 17, 40}) {
       for (const bool causal : {false, true}) {
@@ -34,7 +34,7 @@ TEST(AttentionMask, IsTheDefinition) {
   }
 }
 
-TEST(AttentionMask, TilesAreComputedAndMaskedWhereNeeded) {
+TEST(AttentionMask, TilesAreComputedAndMaskedIfNeeded) {
   constexpr int kQueries = 8, kKeys = 4;
   for (const int s : {1, 7, 8, 9, 30}) {
     for (const int t : {1, 7, 8, 9, 30}) {

@@ -1,5 +1,5 @@
 // Tensors of more than 2^31 elements, and more sequences than a grid has rows:
-// the last of many heads against the same head alone.
+// compares the last of many heads with a separate run on that head.
 
 #include <algorithm>
 #include <cmath>
@@ -36,8 +36,8 @@ std::vector<ConformanceCase> Cases() {
                        .deterministic = deterministic});
     };
     for (const bool deterministic : {false, true}) {
-      // 2.2e9 elements in Q, K, V and each gradient; through the Hopper
-      // kernels, the portable ones and those for FP32.
+      // 2.2e9 elements in Q, K, V and each gradient, for the Hopper, portable
+      // and FP32 kernels.
       add(at::kBFloat16, {260, 1024, 1024, 64, 64, 128}, deterministic);
       add(at::kBFloat16, {254, 1024, 1024, 64, 64, 136}, deterministic);
       add(at::kFloat, {540, 1024, 1024, 64, 64, 64}, deterministic);
@@ -91,7 +91,7 @@ Operands LastHead(const Operands& x) {
   return last;
 }
 
-// O of the last head and, where gradients are needed, its dQ, dK, dV.
+// O of the last head and, if gradients are needed, its dQ, dK and dV.
 std::vector<at::Tensor> Results(const AttentionBackend& backend,
                                 const Operands& x, bool needs_grad) {
   AttentionOut out;
@@ -107,9 +107,10 @@ std::vector<at::Tensor> Results(const AttentionBackend& backend,
           LastHead(grads.dk_bgtd), LastHead(grads.dv_bgtd)};
 }
 
-void ExpectLastHeadIsThatHeadAlone(const ConformanceCase& c, bool needs_grad) {
+void ExpectLastHeadMatchesSeparateRun(const ConformanceCase& c,
+                                      bool needs_grad) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
-  at::accelerator::emptyCache();  // of what earlier tests left
+  at::accelerator::emptyCache();  // left by earlier tests
   const absl::StatusOr<DeviceInfo> device = OpenCudaDevice(0);
   ASSERT_TRUE(device.ok()) << device.status();
   AttentionProblem problem = c.Problem(*device);
@@ -129,7 +130,7 @@ void ExpectLastHeadIsThatHeadAlone(const ConformanceCase& c, bool needs_grad) {
   const std::vector<at::Tensor> alone =
       Results(*c.backend, LastHead(all), needs_grad);
   for (size_t i = 0; i < alone.size(); ++i) {
-    // Products of other shapes may take other kernels of cuBLAS.
+    // cuBLAS may use different kernels for different shapes.
     const double error = (large[i] - alone[i]).abs().max().item<float>();
     EXPECT_LT(error, c.dtype == at::kFloat ? 1e-4 : 0.05) << "result " << i;
     EXPECT_GT(alone[i].abs().max().item<float>(), 0.1) << "result " << i;
@@ -138,13 +139,13 @@ void ExpectLastHeadIsThatHeadAlone(const ConformanceCase& c, bool needs_grad) {
 
 class GpuLargeTensor : public ::testing::TestWithParam<ConformanceCase> {};
 
-TEST_P(GpuLargeTensor, LastHeadIsThatHeadAlone) {
-  ExpectLastHeadIsThatHeadAlone(GetParam(), /*needs_grad=*/true);
+TEST_P(GpuLargeTensor, LastHeadMatchesSeparateRun) {
+  ExpectLastHeadMatchesSeparateRun(GetParam(), /*needs_grad=*/true);
 }
 
-// Some backends take more where nothing is trained.
-TEST_P(GpuLargeTensor, LastHeadIsThatHeadAloneWithoutGradients) {
-  ExpectLastHeadIsThatHeadAlone(GetParam(), /*needs_grad=*/false);
+// Some backends support larger problems without gradients.
+TEST_P(GpuLargeTensor, LastHeadMatchesSeparateRunWithoutGradients) {
+  ExpectLastHeadMatchesSeparateRun(GetParam(), /*needs_grad=*/false);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GpuLargeTensor, ::testing::ValuesIn(Cases()),

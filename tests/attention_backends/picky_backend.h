@@ -33,7 +33,7 @@ class PickyBackend final : public AttentionBackend {
   }
 };
 
-// A problem that it refuses, and NAIVE does not.
+// A problem that PickyBackend refuses and NAIVE supports.
 inline AttentionProblem SmallProblem() {
   AttentionProblem problem;
   problem.b = 2;

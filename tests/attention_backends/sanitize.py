@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Runs our attention kernels under compute-sanitizer and checks what it says.
+"""Runs our attention kernels under compute-sanitizer and checks its reports.
 
 usage: sanitize.py [--run=DIR/run] [--families=hopper,portable,fp32,fused]
            [--tools=memcheck,synccheck,racecheck,initcheck] [--out=FOLDER]
            [--jobs=4] [--time_limit_s=560]
 
-A family is a set of cases of gpu_tests: lengths that are no multiple of a tile,
-equal and not, also with rows that see no key, default and deterministic, at
-every head dim that has a kernel. Each goes through each tool in a process of its
-own; a line says how many cases ran and what was reported, by kernel. Exit status
-1 where a case fails or none runs, a run does not end, or something is reported
-of what is neither another library's kernel nor in KNOWN; also where the tool
-lost reports or counts others than were read here.
+A family is a set of cases of gpu_tests: lengths that are not multiples of a
+tile, equal and unequal, also with rows that see no key, default and
+deterministic, at every head dim that has a kernel. Each family runs under each
+tool in a separate process; a line shows how many cases ran and what was
+reported, by kernel. Exit status 1 if a case fails or none runs, if a run does
+not end, or if there is a report that is neither about another library's kernel
+nor in KNOWN; also if the tool lost reports or its count differs from the number
+of reports read.
 
 Not a Bazel test: it needs a GPU, the CUDA toolkit's compute-sanitizer and
 minutes. --out keeps each process's whole output.
@@ -38,14 +39,14 @@ DTYPES = {"hopper": ("BFloat16", "Half"), "portable": ("BFloat16",),
 SHAPES = ["b2_s100_t65_*", "b1_s65_t777_*"]
 DETERMINISTIC = ["b1_s129_t129_h2_g1_*", "b2_s300_t300_*", "b1_s330_t270_*",
                  "b1_s300_t300_*"]
-# With tiles of their own.
+# Shapes with special tile sizes.
 SHAPES_OF = {"hopper": ["b1_s130_t1100_*"], "fp32": ["b9_s70_t70_h32_*"]}
 UNEQUAL = ["b2_s129_t64_*", "b1_s129_t400_*", "b1_s260_t200_*",
            "b1_s200_t330_*"]
-# Rows in two passes, blocks of 1024 threads, bands, packs.
+# Rows in two passes, CUDA blocks of 1024 threads, bands, packs.
 FUSED_SUITE = [f"*GpuCompiledFused*/{i}" for i in range(5)]
 TOOLS = {
-    # A tensor is an allocation of its own, with room around it.
+    # Each tensor is a separate allocation with padding around it.
     "memcheck": ["--padding", "512"],
     "synccheck": [],
     "racecheck": ["--print-limit", "1000"],
@@ -55,14 +56,14 @@ TOOLS = {
 ENVIRONMENT = {"memcheck": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}}
 OURS = re.compile(r"tessera::|tessera_|\bSoftmax(Forward|Backward)\b")
 
-# Of a (tool, family): which reports are the tool's fault, and why. Each of
-# their lines that names a place matches.
+# False positives by (tool, family): a pattern that matches each of a report's
+# lines with a location, and the reason.
 KNOWN = {
     ("racecheck", "hopper"): (
         re.compile(r"hopper::(BulkLoad\(|BackwardConsumer<.*>::"
                    r"(Exponentiate|Differentiate)\()"),
         "row statistics are read before one thread of each warp arrives at the"
-        " barrier that the next bulk copy over them waits for; the tool wants"
+        " barrier that the next bulk copy over them waits for; the tool expects"
         " every thread to arrive (docs/results/attention_h200)"),
 }
 
@@ -84,10 +85,10 @@ def sanitizer():
 
 
 def kernels_of(family, tool):
-    """Options that have a tool look at our kernels alone: racecheck takes ten
-    times as long as the others, most of it in the oracle's. So told it ends in
-    an internal error of its own at UNEQUAL, where cuBLAS fails, and in the
-    fused family's long rows."""
+    """Options that restrict a tool to our kernels. Only for racecheck, which
+    takes ten times as long as the others, mostly in the oracle's kernels. With
+    these options racecheck fails with an internal error at UNEQUAL, where
+    cuBLAS fails, and in the fused family's long rows."""
     named = tool == "racecheck" and family != "fused"
     return ["--kernel-name", "kns=tessera"] if named else []
 
@@ -99,7 +100,7 @@ def filter_of(family, tool):
     if not kernels_of(family, tool):
         shapes += UNEQUAL
         deterministic += UNEQUAL
-    elif family == "fp32":  # as many instructions as the others together
+    elif family == "fp32":  # as many instructions as the other families in all
         deterministic = DETERMINISTIC[:2]
     if family == "fused":
         deterministic = []  # the same kernels
@@ -108,20 +109,20 @@ def filter_of(family, tool):
              for mode, some in (("", shapes), ("_deterministic", deterministic))
              for shape in some for dtype in DTYPES[family]]
     # At these sizes cuBLAS's kernels store by the copy engine, which initcheck
-    # does not see: it would report ours, which read the products.
+    # does not see: it would report our kernels, which read the products.
     if family == "fused" and tool != "initcheck":
         suite += FUSED_SUITE
     return ":".join(suite)
 
 
 class Run:
-    """What one process said, read line by line: a report is a line that begins
-    right behind "========= ", and the indented ones after it."""
+    """The output of one process, read line by line: a report is a line that
+    begins right after "========= ", and the indented lines that follow."""
 
-    KEPT = 20  # reports of a kernel that the log keeps
+    KEPT = 20  # reports per kernel that the log keeps
     NO_REPORTS = re.compile(r"COMPUTE-SANITIZER|Target application|$")
     PLACE = re.compile(r"(?:^|access )at (.+?)(?:\+0x|\(|$)")
-    # Some reports are missing then.
+    # Lines that say that reports are missing.
     LOST = re.compile(r"not printed|skipped|dropped|overflow")
 
     def __init__(self, family, tool, log):
@@ -161,7 +162,7 @@ class Run:
             return
         places = [place[1] for place in map(self.PLACE.search, self._report)
                   if place]
-        # What names no kernel counts as ours.
+        # Reports without a kernel count as ours.
         kernel = places[0] if places else "tessera::? " + self._report[0]
         kind = ("another library's" if not OURS.search(kernel) else
                 "known" if known(self.tool, self.family, self._report)
@@ -171,7 +172,7 @@ class Run:
         self._report = []
 
     def counted(self):
-        """What the tool's last line says."""
+        """The number of reports in the tool's last line."""
         count = re.search(r"SUMMARY: (\d+)", self.summary)
         return int(count[1]) if count else -1
 
@@ -201,7 +202,7 @@ def check(family, tool, arguments):
     process = subprocess.Popen(command, env=environment, text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                start_new_session=True)
-    # The program too, which would hold the pipe open.
+    # Kills the program too, which would keep the pipe open.
     timer = threading.Timer(max(arguments.end - began, 1), os.killpg,
                             (process.pid, signal.SIGKILL))
     timer.start()
@@ -241,7 +242,7 @@ def main():
     if arguments.out:
         arguments.out.mkdir(parents=True, exist_ok=True)
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        # The slow tools first.
+        # Starts the slow tools first.
         checks = [pool.submit(check, family, tool, arguments)
                   for tool in reversed(arguments.tools)
                   for family in arguments.families]

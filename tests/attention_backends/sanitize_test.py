@@ -1,4 +1,4 @@
-"""What sanitize.py makes of compute-sanitizer's output."""
+"""Tests how sanitize.py reads compute-sanitizer's output."""
 
 import unittest
 
@@ -32,10 +32,10 @@ def summary(count):
 
 class SanitizeTest(unittest.TestCase):
 
-    def test_passes_where_nothing_is_reported(self):
+    def test_passes_if_nothing_is_reported(self):
         self.assertTrue(run_of(BEGIN + PASSED + summary(0)).ok())
 
-    def test_fails_where_a_case_does_or_the_run_did_not_end(self):
+    def test_fails_if_a_case_fails_or_the_run_does_not_end(self):
         self.assertFalse(run_of(BEGIN + summary(0)).ok())
         self.assertFalse(run_of(BEGIN + PASSED).ok())
         self.assertFalse(run_of(summary(0)).ok())
@@ -49,15 +49,15 @@ class SanitizeTest(unittest.TestCase):
             self.assertFalse(run_of(BEGIN + report(f"at {ours}") + PASSED
                                     + summary(1)).ok())
 
-    def test_what_names_no_kernel_is_ours(self):
+    def test_reports_without_a_kernel_are_ours(self):
         failed_call = report("Saved host backtrace up to driver entry point at"
                              " error", "    Host Frame: main")
         self.assertFalse(run_of(BEGIN + failed_call + PASSED + summary(1)).ok())
 
-    def test_fails_where_the_tool_counts_others(self):
+    def test_fails_if_the_tools_count_differs(self):
         self.assertFalse(run_of(BEGIN + PASSED + summary(7)).ok())
 
-    def test_fails_where_reports_are_lost(self):
+    def test_fails_if_reports_are_lost(self):
         lost = "========= 18496 errors were skipped (error buffer overflow).\n"
         self.assertFalse(run_of(BEGIN + PASSED + summary(0) + lost).ok())
 

@@ -1,4 +1,4 @@
-// What LibTorch's attention kernels refuse.
+// Problems that LibTorch's attention kernels refuse.
 
 #include <cstdint>
 #include <string>
@@ -32,7 +32,7 @@ struct Refusal {
 
 class TorchKernels : public ::testing::TestWithParam<Refusal> {};
 
-TEST_P(TorchKernels, SayWhatTheyCannotDo) {
+TEST_P(TorchKernels, SayWhyTheyRefuse) {
   const AttentionBackend* backend = FindBackend(GetParam().backend);
   AttentionProblem problem = GpuProblem();
   ASSERT_TRUE(backend->Supports(problem).ok());
@@ -42,7 +42,7 @@ TEST_P(TorchKernels, SayWhatTheyCannotDo) {
   EXPECT_THAT(std::string(refusal.message()), HasSubstr(GetParam().reason));
 }
 
-// 2^31 and a sequence more, padded.
+// Padded, one sequence more than 2^31.
 void HaveManyGradients(AttentionProblem* p) {
   p->h = p->g = 256;
   p->s = p->t = 127;
@@ -58,7 +58,7 @@ constexpr Refusal kRefusals[] = {
     {"TORCH_EFFICIENT", [](AttentionProblem* p) { p->dtype = at::kDouble; },
      "computes in Float, BFloat16, Half, not in Double"},
     {"TORCH_FLASH", [](AttentionProblem* p) { p->compute_capability = 75; },
-     "needs compute capability 8.0, this GPU has 7.5"},
+     "needs compute capability 8.0 or newer; this GPU has 7.5"},
     {"TORCH_FLASH", [](AttentionProblem* p) { p->d = 264; },
      "a multiple of 8 and at most 256, not 264"},
     {"TORCH_CUDNN", [](AttentionProblem* p) { p->d = 136; },
@@ -72,32 +72,32 @@ constexpr Refusal kRefusals[] = {
      },
      "needs compute capability 8.0 or 9.0 to train with head dim 224"},
     {"TORCH_FLASH", [](AttentionProblem* p) { p->s = 129; },
-     "129 queries over 128 keys leave some without"},
+     "some of 129 queries over 128 keys see none"},
     {"TORCH_EFFICIENT", [](AttentionProblem* p) { p->s = 129; },
-     "129 queries over 128 keys leave some without"},
+     "some of 129 queries over 128 keys see none"},
     {"TORCH_CUDNN", [](AttentionProblem* p) { p->s = 127; },
      "aligns a causal mask at the top left"},
     {"TORCH_CUDNN", [](AttentionProblem* p) { p->s = p->t = 1; },
      "needs more than one key"},
     {"TORCH_CUDNN", [](AttentionProblem* p) { p->b = 65536; },
-     "takes at most 65535 sequences and heads, not 65536 and 4"},
+     "supports at most 65535 sequences and as many heads, not 65536 and 4"},
     {"TORCH_FLASH", [](AttentionProblem* p) { p->b = 65536; },
-     "takes at most 65535 sequences and heads, not 65536 and 4"},
+     "supports at most 65535 sequences and as many heads, not 65536 and 4"},
     {"TORCH_EFFICIENT", [](AttentionProblem* p) { p->h = p->g = 65536; },
-     "takes at most 65535 sequences and heads, not 2 and 65536"},
+     "supports at most 65535 sequences and as many heads, not 2 and 65536"},
     {"TORCH_FLASH", HaveManyGradients,
-     "takes at most 2147483648 elements of dQ in training, rows padded to 128 "
-     "and head dims to 64, not 2149580800"},
+     "supports at most 2147483648 elements of dQ in training, with rows padded "
+     "to a multiple of 128 and the head dim to 64, not 2149580800"},
     {"TORCH_CUDNN", HaveManyGradients,
-     "takes at most 2147483648 elements of dQ in training"},
+     "supports at most 2147483648 elements of dQ in training"},
     {"TORCH_FLASH", [](AttentionProblem* p) { p->deterministic = true; },
-     "adds up dQ in no fixed order"},
+     "sums dQ in no fixed order"},
     {"TORCH_CUDNN", [](AttentionProblem* p) { p->deterministic = true; },
-     "adds up dQ in no fixed order"},
+     "sums dQ in no fixed order"},
 };
 INSTANTIATE_TEST_SUITE_P(Each, TorchKernels, ::testing::ValuesIn(kRefusals));
 
-// Backends are deterministic forward; only gradients are added up by atomics.
+// Forward is always deterministic; only gradients are summed by atomics.
 TEST(TorchKernels, RunDeterministicallyWithoutGradients) {
   AttentionProblem problem = GpuProblem();
   problem.deterministic = true;

@@ -53,7 +53,7 @@ class AttentionCellTest(unittest.TestCase):
         self.assertIn('a cell needs "length", a whole number',
                       answers[2]["status"])
         self.assertEqual(answers[3]["status"],
-                         "a cell is a JSON object on one line")
+                         "a cell must be a JSON object on one line")
         self.assertEqual(answers[4]["status"], "OK")
 
 

@@ -14,7 +14,7 @@ namespace tessera {
 
 inline constexpr double kMebibyte = 1048576;
 
-// Self-attention of one layer, to be timed.
+// The self-attention of one layer, which is timed.
 struct AttentionCase {
   int64_t batch = 1, heads = 1, length = 1, head_dim = 1;
   at::ScalarType dtype = at::kBFloat16;
@@ -22,23 +22,23 @@ struct AttentionCase {
   bool deterministic = false;
 };
 
-// The first GPU, or the CPU where there is none; with LibTorch's process-wide
-// switches as training sets them (no TF32, sums of products in FP32).
+// The first GPU, or the CPU if there is none. Sets LibTorch's process-wide
+// switches as training does (no TF32, sums of products in FP32).
 absl::StatusOr<DeviceInfo> OpenBenchDevice();
 
 AttentionProblem ProblemOf(const AttentionCase& shape,
                            const DeviceInfo& device);
 
 // FLASH_TILED launches a dozen kernels for each pair of tiles: beyond this
-// length it would take the time of all the others.
+// length it would take as long as all other backends together.
 inline constexpr int64_t kMaxTiledLength = 4096;
 
-// OK, or Unimplemented with why this cell is not measured: the backend does not
-// support it, or the length is beyond kMaxTiledLength.
+// OK, or Unimplemented with the reason why this cell is not measured: the
+// backend does not support it, or FLASH_TILED would exceed kMaxTiledLength.
 absl::Status CheckMeasurable(const AttentionBackend& backend,
                              const AttentionProblem& problem);
 
-// "BF16", "FP16", "FP32" and "causal", "full"; InvalidArgument for others.
+// "BF16", "FP16", "FP32" and "causal", "full"; InvalidArgument for other names.
 absl::StatusOr<at::ScalarType> ParsePrecision(absl::string_view name);
 absl::StatusOr<MaskKind> ParseMask(absl::string_view name);
 absl::string_view PrecisionName(at::ScalarType dtype);
@@ -46,15 +46,15 @@ absl::string_view MaskName(MaskKind mask);
 
 enum class AttentionPass { kForward, kBackward };
 
-// Floating-point operations of the two products of the forward pass,
-// 4 B H S T D, of which a causal mask leaves half; the backward pass has five
-// products, 2.5 times as many. What a backend computes again is not counted.
+// Floating-point operations of the forward pass's two products, 4 B H S T D,
+// half of that under a causal mask. The backward pass has five products, 2.5
+// times as many. Recomputation is not counted.
 double AttentionFlops(const AttentionCase& shape, AttentionPass pass);
 double AttentionTflops(const AttentionCase& shape, AttentionPass pass,
                        double ms);
 
-// Bytes that any backend which saves O and L alone has to read and write:
-// forward Q, K, V -> O, L; backward Q, K, V, O, dO, L -> dQ, dK, dV.
+// Bytes that any backend that saves only O and L has to read and write: forward
+// Q, K, V -> O, L; backward Q, K, V, O, dO, L -> dQ, dK, dV.
 double CompulsoryBytes(const AttentionCase& shape, AttentionPass pass);
 
 }  // namespace tessera

@@ -17,13 +17,13 @@ namespace {
 
 constexpr int kMinSamples = 3;
 
-// Views of a fused [B, S, 3 H, D] as [B, H, S, D].
+// A [B, H, S, D] view of Q, K or V in a fused [B, S, 3 H, D].
 at::Tensor HeadSlice(const at::Tensor& fused, int64_t index) {
   const int64_t heads = fused.size(2) / 3;
   return fused.transpose(1, 2).narrow(1, index * heads, heads);
 }
 
-// What a layer of a model hands to its backend, and where the gradients go.
+// The arguments that a model's layer passes to its backend, and the gradients.
 struct Operands {
   AttentionArgs args;
   at::Tensor d_o_bhsd;
@@ -52,12 +52,12 @@ Operands MakeOperands(const AttentionCase& shape, c10::Device device) {
   return operands;
 }
 
-// One backend at work on operands that outlive it.
+// One backend that is measured on operands that outlive it.
 class Contender {
  public:
   struct Options {
     bool deterministic = false;
-    // Whether the gradients stay where a kernel of LibTorch's allocates them.
+    // Whether the gradients stay where a LibTorch kernel allocates them.
     bool keeps_gradients = false;
   };
 
@@ -78,7 +78,7 @@ class Contender {
             args_, out_, operands_.d_o_bhsd,
             options_.keeps_gradients ? &own : &operands_.grads);
       }
-      Release();  // as a step does: never two results at once
+      Release();  // as in a step: never two results at once
       return backend_.Forward(args_, &out_);
     });
   }
@@ -132,8 +132,8 @@ absl::StatusOr<PassMeasurement> MeasurePass(AttentionPass pass, Contender& ours,
   return measured;
 }
 
-// Of one forward and backward, after a first one has made what a library keeps
-// (cuBLAS's workspace, cuDNN's plans), which counts for no one.
+// Measures the memory of one forward and backward. The first one allocates what
+// libraries keep (cuBLAS's workspace, cuDNN's plans), which is not counted.
 absl::Status MeasureMemory(Contender& contender, int64_t operand_bytes,
                            c10::Device device, AttentionMeasurement* measured) {
   RETURN_IF_ERROR(contender.Run(AttentionPass::kForward));
@@ -152,7 +152,7 @@ absl::Status MeasureMemory(Contender& contender, int64_t operand_bytes,
   return absl::OkStatus();
 }
 
-// May throw what LibTorch throws while the operands are made.
+// May throw LibTorch's exceptions while the operands are allocated.
 absl::StatusOr<AttentionMeasurement> MeasureOn(const AttentionBackend& backend,
                                                const AttentionCase& shape,
                                                c10::Device device,
@@ -169,7 +169,8 @@ absl::StatusOr<AttentionMeasurement> MeasureOn(const AttentionBackend& backend,
         Contender::Options{.keeps_gradients = options.reference != &backend});
     RETURN_IF_ERROR(reference->Run(AttentionPass::kForward));
   }
-  // Both hold the result of a forward pass here, which the backward pass reads.
+  // Both contenders hold the result of a forward pass, which the backward pass
+  // reads.
   auto measure = [&](AttentionPass pass) {
     return MeasurePass(pass, ours, reference ? &*reference : nullptr, device,
                        options);

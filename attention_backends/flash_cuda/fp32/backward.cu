@@ -24,7 +24,7 @@ cudaError_t LaunchPreprocess(const BackwardParams& params,
                       stream, params, statistics);
 }
 
-// dK and dV, and with kAddsDq dQ.
+// Computes dK and dV, and with kAddsDq also dQ.
 template <int kHeadDim, bool kAddsDq>
 cudaError_t LaunchKeys(const BackwardParams& params,
                        const RowStatistics* statistics, cudaStream_t stream) {
@@ -41,7 +41,7 @@ cudaError_t LaunchKeys(const BackwardParams& params,
                       params, statistics);
 }
 
-// dQ in a fixed order.
+// Computes dQ in a fixed order.
 template <int kHeadDim>
 cudaError_t LaunchQueries(const BackwardParams& params,
                           const RowStatistics* statistics,

@@ -5,8 +5,8 @@
 #include "attention_backends/flash_cuda/fp32/tile.cuh"
 #include "attention_backends/flash_cuda/fp32/tile_sizes.h"
 
-// What the kernels of the backward pass share. With S = scale Q K^T + M,
-// L = logsumexp(S) and D = rowsum(dO o O):
+// Shared by the kernels of the backward pass. With S = scale Q K^T + M, L =
+// logsumexp(S) and D = rowsum(dO o O):
 //   P = exp(S - L)   dP = dO V^T      dS = P o (dP - D)
 //   dV = P^T dO      dK = scale dS^T Q      dQ = scale dS K
 
@@ -14,14 +14,14 @@ namespace tessera {
 namespace flash {
 namespace fp32 {
 
-// Of one query: -L, so that P = exp(scale q k + it), and D. -infinity for
-// queries without a key: P = 0.
+// -L and D of one query: P = exp(scale q k - L). -L is -infinity for queries
+// without a key, so that P = 0.
 struct RowStatistics {
   float minus_lse, delta;
 };
 
-// A block's shared memory. A warp uses its own rows of `scores` only, of which
-// there is one for each held row.
+// A CUDA block's shared memory. `scores` has a row for each held row; a warp
+// uses only its own rows.
 template <typename Tiles>
 struct BackwardMemory {
   using Scores = Tile<Tiles::kStreamed>;
@@ -46,7 +46,7 @@ struct BackwardMemory {
   }
 };
 
-// A score becomes P, and dP becomes dS / scale.
+// Turns a score into P, and dP into dS / scale.
 __device__ __forceinline__ void ToGradients(float scale,
                                             const RowStatistics& row, float* p,
                                             float* ds) {

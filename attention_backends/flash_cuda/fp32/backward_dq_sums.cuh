@@ -6,14 +6,15 @@
 #include "attention_backends/flash_cuda/fp32/tile.cuh"
 #include "attention_backends/flash_cuda/fp32/tile_sizes.h"
 
-// dQ as a sum that the warps of all key tiles add to in global memory.
+// dQ as a sum in global memory, to which the warps of all key tiles add.
 
 namespace tessera {
 namespace flash {
 namespace fp32 {
 
-// A warp's share of a step's dQ, summed over its own keys, as a thread's
-// rectangle of the streamed queries and of kColumns columns at a time.
+// The rectangles in which a warp computes its part of a step's dQ, summed over
+// its own keys: each thread takes some of the streamed queries and of kColumns
+// columns at a time.
 template <typename Tiles>
 struct DqTiles {
   static constexpr int kQueries = Tiles::kStreamed / kRowLanes;
@@ -22,8 +23,8 @@ struct DqTiles {
   static constexpr int kKeys = kRowLanes * Tiles::kRows;
 };
 
-// c = dS K of a warp's keys, dS^T and K in shared memory. `col`: the lane's
-// first column.
+// c = dS K of a warp's keys; dS^T and K are in shared memory. `col` is the
+// lane's first column.
 template <typename Tiles, int kM, int kN>
 __device__ __forceinline__ void MultiplyForDq(int col, float (&c)[kM][kN]) {
   using Sizes = DqTiles<Tiles>;
@@ -54,8 +55,8 @@ __device__ __forceinline__ void MultiplyForDq(int col, float (&c)[kM][kN]) {
   }
 }
 
-// Adds four numbers next to each other. Those of a warp fill whole sectors of
-// 32 bytes, which compute capability 9.0 adds at once.
+// Adds four adjacent numbers. Those of a warp fill whole sectors of 32 bytes,
+// which compute capability 9.0 adds at once.
 __device__ __forceinline__ void AtomicAdd(float* to, const float4& x) {
 #if __CUDA_ARCH__ >= 900
   atomicAdd(reinterpret_cast<float4*>(to), x);

@@ -13,18 +13,17 @@
 #include "attention_backends/flash_cuda/fp32/tile_scheduler.cuh"
 #include "attention_backends/flash_cuda/fp32/tile_sizes.h"
 
-// dK and dV, one block for each key tile of each key head: it steps over the
-// tiles of all queries that read the head, in a fixed order. Scores are
-// transposed, S^T = K Q^T, so that a warp owns the rows of dV = P^T dO and dK =
-// dS^T Q. With kAddsDq every step also adds its part of dQ, in no fixed order,
-// to dQ itself: five products instead of the seven that a separate dQ kernel
-// makes of it.
+// dK and dV: a CUDA block per key tile of each key head steps over the tiles of
+// all queries that read the head, in a fixed order. Scores are transposed, S^T
+// = K Q^T, so that a warp owns the rows of dV = P^T dO and dK = dS^T Q. With
+// kAddsDq every step also adds its part of dQ to dQ, in no fixed order: five
+// products instead of seven with a separate kernel for dQ.
 
 namespace tessera {
 namespace flash {
 namespace fp32 {
 
-// Starts copying the rows of Q or dO, `cols` columns, that a step reads.
+// Starts copying the rows of Q or dO, `cols` columns wide, that a step reads.
 template <typename Tiles>
 __device__ __forceinline__ void LoadStep(const HeadView& of, int cols,
                                          const KeyTile& held, QueryStep step,
@@ -34,8 +33,8 @@ __device__ __forceinline__ void LoadStep(const HeadView& of, int cols,
                       step.tile * kStreamed);
 }
 
-// Starts copying the statistics of a step's queries; zeros where there is
-// none.
+// Starts copying the statistics of a step's queries; zeros beyond the last
+// query.
 template <typename Tiles>
 __device__ __forceinline__ void LoadStepStatistics(
     const ForwardParams& p, const RowStatistics* statistics,
@@ -50,7 +49,7 @@ __device__ __forceinline__ void LoadStepStatistics(
               statistics + head * p.s + (exists ? query : 0), exists);
 }
 
-// Scores become P^T and dP^T becomes dS^T / scale.
+// Turns scores into P^T, and dP^T into dS^T / scale.
 template <typename Tiles, int kM, int kN>
 __device__ __forceinline__ void ToKeyGradients(float scale, float (&p)[kM][kN],
                                                float (&ds)[kM][kN]) {
@@ -69,8 +68,8 @@ __device__ __forceinline__ void ToKeyGradients(float scale, float (&p)[kM][kN],
 template <typename Tiles>
 using KeyGradients = float[Tiles::kRows][Tiles::kHeadDim / kColLanes];
 
-// One step: dV += P^T dO, dK += dS^T Q / scale, and dQ. dO is on its way; the
-// next step's is when this returns.
+// One step: dV += P^T dO, dK += dS^T Q / scale, and dQ. The caller has started
+// copying dO; the copy of the next step's dO is in flight on return.
 template <typename Tiles, bool kAddsDq>
 __device__ __forceinline__ void StepOverQueries(const BackwardParams& params,
                                                 const RowStatistics* statistics,
@@ -85,12 +84,12 @@ __device__ __forceinline__ void StepOverQueries(const BackwardParams& params,
   const int first_query = step.tile * Tiles::kStreamed;
   float scores[Tiles::kRows][Tiles::kCols], ds[Tiles::kRows][Tiles::kCols];
   WaitForCopies();
-  __syncthreads();  // dO is there, Q has been read
+  __syncthreads();  // dO has arrived, the last Q has been read
   LoadStep<Tiles>(p.q, d, held, step, q);
   LoadStepStatistics<Tiles>(p, statistics, held, step);
   MultiplyRows(memory.Held(1), row, d_o, d, ds);
   WaitForCopies();
-  __syncthreads();  // Q is there
+  __syncthreads();  // Q has arrived
   MultiplyRows(memory.Held(0), row, q, d, scores);
   if (held.mask.NeedsMask({first_query, first_query + Tiles::kStreamed},
                           {held.first_key, held.first_key + Tiles::kHeld})) {

@@ -14,11 +14,11 @@ namespace flash {
 namespace fp32 {
 
 inline constexpr int kPreprocessThreads = 256;
-// Lanes that share a row: they read 128 bytes of it at a time.
+// Lanes that share a row; they read 128 bytes of it at a time.
 inline constexpr int kPreprocessLanes = 8;
 inline constexpr int kPreprocessRows = kPreprocessThreads / kPreprocessLanes;
 
-// Writes every query's statistics and, for kAddsDq, zeros to dQ.
+// Writes every query's statistics and, with kAddsDq, clears dQ.
 template <bool kAddsDq>
 __global__ void __launch_bounds__(kPreprocessThreads)
     BackwardPreprocessKernel(const BackwardParams params,
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kPreprocessThreads)
     sum += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
     if constexpr (kAddsDq) dq[chunk] = make_float4(0, 0, 0, 0);
   }
-  // The lanes of a row leave above together, but perhaps not all of the warp.
+  // All lanes of a row return above together, but a warp's other rows may not.
   const unsigned lanes = 0xffu
                          << (Lane() / kPreprocessLanes * kPreprocessLanes);
 #pragma unroll

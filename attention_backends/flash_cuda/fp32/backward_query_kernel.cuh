@@ -9,14 +9,14 @@
 #include "attention_backends/flash_cuda/fp32/tile_scheduler.cuh"
 #include "attention_backends/flash_cuda/fp32/tile_sizes.h"
 
-// dQ, one block for each query tile of each head: it steps over the key tiles
-// that its queries see, in a fixed order, so that equal inputs give equal bits.
+// dQ: a CUDA block per query tile of each head steps over the key tiles that
+// its queries see, in a fixed order, so that equal inputs give equal bits.
 
 namespace tessera {
 namespace flash {
 namespace fp32 {
 
-// Of a thread's rows, from `first_query` on.
+// Loads the statistics of a thread's rows, from `first_query` on.
 template <int kM>
 __device__ __forceinline__ void LoadStatistics(
     const RowStatistics* of_head, int first_query, int s,
@@ -28,7 +28,7 @@ __device__ __forceinline__ void LoadStatistics(
   }
 }
 
-// Scores become P and dP becomes dS / scale.
+// Turns scores into P, and dP into dS / scale.
 template <int kM, int kN>
 __device__ __forceinline__ void ToQueryGradients(
     float scale, const RowStatistics (&statistics)[kM], float (&p)[kM][kN],
@@ -70,11 +70,11 @@ __global__ void __launch_bounds__(kThreads, Tiles::kBlocks)
     const int first_key = step * kStreamed;
     float scores[kM][kN], ds[kM][kN];
     WaitForCopies();
-    __syncthreads();  // V is there, K has been read
+    __syncthreads();  // V has arrived, the last K has been read
     LoadTile<kStreamed>(k, held.Keys(p.k, d), first_key);
     MultiplyRows(d_o, row, v, d, ds);
     WaitForCopies();
-    __syncthreads();  // K is there, V has been read
+    __syncthreads();  // K has arrived, V has been read
     if (step + 1 < tiles.end) {
       LoadTile<kStreamed>(v, held.Keys(p.v, d), first_key + kStreamed);
     }

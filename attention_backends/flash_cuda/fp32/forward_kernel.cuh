@@ -8,14 +8,14 @@
 #include "attention_backends/flash_cuda/fp32/tile_scheduler.cuh"
 #include "attention_backends/flash_cuda/fp32/tile_sizes.h"
 
-// O = softmax(scale Q K^T + M) V, one block for each query tile of each head:
-// FlashAttention-2 (Dao, arXiv:2307.08691), algorithm 1.
+// O = softmax(scale Q K^T + M) V with a CUDA block per query tile of each head:
+// FlashAttention-2 (Dao, arXiv:2307.08691), Algorithm 1.
 
 namespace tessera {
 namespace flash {
 namespace fp32 {
 
-// A block's shared memory. Of P each warp uses its own rows only.
+// A CUDA block's shared memory. A warp uses only its own rows of P.
 template <typename Tiles>
 struct ForwardMemory {
   Tile<Tiles::kHeadDim> q{SharedFloats()};
@@ -24,7 +24,7 @@ struct ForwardMemory {
   Tile<Tiles::kKeys> p{SharedFloats() + Tiles::kQSize + 2 * Tiles::kKSize};
 };
 
-// L of a thread's rows, of which one lane each writes it.
+// Writes L of a thread's rows, by one lane per row.
 template <int kM>
 __device__ __forceinline__ void StoreLse(const ForwardParams& params,
                                          const QueryTile& held, int row,
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads, Tiles::kBlocks)
   for (int tile = held.key_tiles.end - 1; tile >= held.key_tiles.begin;
        --tile) {
     WaitForCopies();
-    __syncthreads();  // K is there, V and P have been read
+    __syncthreads();  // K has arrived, the last V and P have been read
     load(memory.v, params.v, tile);
     float s[kM][Tiles::kCols];
     MultiplyRows(memory.q, row, memory.k, d, s);
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kThreads, Tiles::kBlocks)
     softmax.Update(s, o);
     StageRows(memory.p, row, s);
     WaitForCopies();
-    __syncthreads();  // V and P are there, K has been read
+    __syncthreads();  // V has arrived, P is written, K has been read
     if (tile > held.key_tiles.begin) load(memory.k, params.k, tile - 1);
     MultiplyInto(memory.p, row, memory.v, o);
   }

@@ -5,10 +5,10 @@
 
 #include "attention_backends/flash_cuda/flash_params.h"
 
-// FP32 attention on every GPU from compute capability 8.0 on, in FP32
-// multiply-adds: tensor cores would round the operands to TF32. Head dims that
-// are multiples of 8 up to 256; S and T up to 2^30; positive scale. The
-// launches return before the kernels have run.
+// FP32 attention on compute capability 8.0 and newer, by FP32 multiply-adds:
+// tensor cores would round the operands to TF32. Head dims that are multiples
+// of 8 up to 256; S and T up to 2^30; positive scale. Launches are
+// asynchronous.
 
 namespace tessera {
 namespace flash {

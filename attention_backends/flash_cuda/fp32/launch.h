@@ -9,8 +9,8 @@ namespace tessera {
 namespace flash {
 namespace fp32 {
 
-// One head dim each, instantiated by forward.cu and backward.cu;
-// fp32_kernels.cc chooses.
+// Launches for one head dim, instantiated by forward.cu and backward.cu;
+// fp32_kernels.cc selects one.
 template <int kHeadDim>
 cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream);
 template <int kHeadDim>

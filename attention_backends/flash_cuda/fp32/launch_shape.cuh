@@ -16,8 +16,8 @@ inline int64_t TilesOf(int64_t rows, int64_t tile_rows) {
   return (rows + tile_rows - 1) / tile_rows;
 }
 
-// For blocks of one tile of `tile_rows` of the `rows` rows of one of `heads`
-// heads each.
+// The launch of one CUDA block per tile of `tile_rows` rows, in `heads` heads
+// of `rows` rows.
 template <typename Tiles>
 LaunchShape ShapeFor(int64_t rows, int tile_rows, int64_t heads) {
   return {.blocks = TilesOf(rows, tile_rows) * heads,
@@ -25,7 +25,8 @@ LaunchShape ShapeFor(int64_t rows, int tile_rows, int64_t heads) {
           .shared_bytes = Tiles::kSharedBytes};
 }
 
-// Whether each multiprocessor of the current device gets two of `blocks`.
+// Whether `blocks` CUDA blocks are two for each multiprocessor of the current
+// device.
 inline bool FillsDevice(int64_t blocks) {
   int device = 0, multiprocessors = 0;
   return cudaGetDevice(&device) == cudaSuccess &&

@@ -4,8 +4,8 @@
 #include "attention_backends/flash_cuda/fp32/tile.cuh"
 #include "attention_backends/flash_cuda/fp32/tile_sizes.h"
 
-// A thread's part of products of tiles in shared memory: kM rows from `row` on,
-// the columns of ColumnOf().
+// A thread's part of the product of tiles in shared memory: kM rows from `row`
+// on and the columns of ColumnOf().
 
 namespace tessera {
 namespace flash {

@@ -8,20 +8,20 @@
 #include "attention_backends/flash_cuda/instructions.cuh"
 #include "attention_backends/key_range.h"
 
-// What happens to scores between two products. They are q k, unscaled.
+// Operations on scores between two products. Scores are q k, unscaled.
 
 namespace tessera {
 namespace flash {
 namespace fp32 {
 
-// exp(x) to a few units in the last place for x <= 0, hence of exp(scale s - m)
-// with one rounding in the exponent, relative to its own size: the 2^x of
-// FlashAttention's kernels, with log2(e) folded into the scale, has one
-// relative to m, which at logits of 200 is visible in FP32.
+// exp(x) to a few units in the last place for x <= 0. The exponent of exp(scale
+// s - m) is rounded once, relative to its own size. With log2(e) folded into
+// the scale, as in FlashAttention's kernels, it would be rounded relative to m,
+// which is visible in FP32 at logits of 200.
 __device__ __forceinline__ float Exp(float x) { return Exp2(x * kLog2E); }
 
-// -infinity where the query does not see the key. Rows are queries and columns
-// keys, or the other way round.
+// Sets scores to -infinity where the query does not see the key. Rows are
+// queries and columns keys, or vice versa.
 template <bool kRowsAreKeys, int kM, int kN>
 __device__ __forceinline__ void ApplyMask(const AttentionMask<int>& mask,
                                           int first_row, int first_col,
@@ -43,7 +43,7 @@ __device__ __forceinline__ void ApplyMask(const AttentionMask<int>& mask,
 //   m' = max(m, max_j scale s_j)
 //   l' = l e^(m - m') + sum_j e^(scale s_j - m')
 //   O' = O e^(m - m') + sum_j e^(scale s_j - m') v_j
-// Of l a lane holds its own columns' part.
+// A lane holds the part of l that belongs to its own columns.
 template <int kM>
 class OnlineSoftmax {
  public:
@@ -57,7 +57,7 @@ class OnlineSoftmax {
     }
   }
 
-  // Turns a tile's scores into e^(scale s - m') and rescales O for it.
+  // Turns a tile's scores into e^(scale s - m') and rescales O to m'.
   template <int kN, int kO>
   __device__ __forceinline__ void Update(float (&s)[kM][kN],
                                          float (&o)[kM][kO]) {
@@ -67,7 +67,7 @@ class OnlineSoftmax {
 #pragma unroll
       for (int n = 1; n < kN; ++n) largest = fmaxf(largest, s[m][n]);
       const float max = fmaxf(row_max_[m], RowMax(largest) * scale_);
-      // A row that has seen no key yet: every exponential is e^-infinity.
+      // For a row that has seen no key yet every exponential is e^-infinity.
       const float offset = max == -INFINITY ? 0 : max;
       const float rescale = Exp(row_max_[m] - offset);
       row_max_[m] = max;
@@ -82,8 +82,8 @@ class OnlineSoftmax {
     }
   }
 
-  // After the last tile: divides O by l. Gives L = ln(sum_j exp(scale s_j)),
-  // which every lane of the row then has. Without a key O = 0, L = -infinity.
+  // Call after the last tile: divides O by l and returns L = ln(sum_j exp(scale
+  // s_j)) in every lane of the row. Without a key O = 0, L = -infinity.
   template <int kO>
   __device__ __forceinline__ void Finish(float (&o)[kM][kO], float (&lse)[kM]) {
 #pragma unroll
@@ -97,7 +97,7 @@ class OnlineSoftmax {
   }
 
  private:
-  // Over the lanes of a row, which differ in the bits of LaneCol().
+  // The maximum over the lanes of a row, which differ in the bits of LaneCol().
   static __device__ __forceinline__ float RowMax(float x) {
 #pragma unroll
     for (int bit = 2; bit <= 8; bit *= 2) {

@@ -8,9 +8,9 @@
 #include "attention_backends/flash_cuda/head_rows.cuh"
 #include "attention_backends/flash_cuda/instructions.cuh"
 
-// Tiles between global memory, shared memory and registers. A thread's
-// rectangle of a result is float[kM][kN]: rows next to each other, columns as
-// ColumnOf() says.
+// Tiles in global memory, shared memory and registers, and moves between them.
+// A thread's rectangle of a result is float[kM][kN]: adjacent rows, and the
+// columns of ColumnOf().
 
 namespace tessera {
 namespace flash {
@@ -20,7 +20,7 @@ __device__ __forceinline__ float* SharedFloats() {
   return reinterpret_cast<float*>(SharedMemory());
 }
 
-// In shared memory.
+// A tile in shared memory.
 template <int kCols>
 class Tile {
  public:
@@ -29,9 +29,9 @@ class Tile {
   __device__ __forceinline__ explicit Tile(float* data)
       : chunks_(reinterpret_cast<float4*>(data)) {}
 
-  // The chunk 32 columns to the right is 8 further. Below a `row` that is a
-  // multiple of 4 the same chunk of three more rows is kChunks further each. A
-  // loop over those computes one address.
+  // The chunk 32 columns to the right is 8 further. If `row` is a multiple of
+  // 4, the same chunk of each of the next three rows is kChunks further. A loop
+  // over these computes one address.
   __device__ __forceinline__ float4* At(int row, int chunk) const {
     return chunks_ + TileLayout<kCols>::Index(row, chunk);
   }
@@ -40,15 +40,15 @@ class Tile {
   float4* chunks_;
 };
 
-// A chunk of row `m` of a thread's rectangle, whose first row is `row`: a
-// multiple of 4, or of 2 for a rectangle of two rows.
+// A chunk of row `m` of a thread's rectangle. The rectangle's first row, `row`,
+// is a multiple of 4, or of 2 if it has two rows.
 template <int kCols>
 __device__ __forceinline__ float4& ChunkOf(const Tile<kCols>& tile, int row,
                                            int m, int chunk) {
   return tile.At(row + m / 4 * 4, chunk)[m % 4 * Tile<kCols>::kChunks];
 }
 
-// The first row of a thread's rectangle, of kM rows, in the block's tile.
+// The first row of a thread's rectangle of kM rows in the CUDA block's tile.
 template <int kM>
 __device__ __forceinline__ int FirstRow() {
   return (Warp() * kRowLanes + LaneRow(Lane())) * kM;
@@ -63,16 +63,15 @@ __device__ __forceinline__ void Clear(float (&c)[kM][kN]) {
   }
 }
 
-// Starts copying kRows rows from `first_row` on; zeros where there is no such
-// row. Columns that do not exist keep what they have: they are never summed
-// over, and what they are factors of is not stored. Eight lanes copy 128 bytes
-// of a row.
+// Starts copying kRows rows from `first_row` on; rows that do not exist become
+// zeros. Columns that do not exist keep their contents: no sum runs over them,
+// and no product with them is stored. Eight lanes copy 128 bytes of a row.
 template <int kRows, int kCols>
 __device__ __forceinline__ void LoadTile(const Tile<kCols>& tile,
                                          const HeadRows<const float>& from,
                                          int first_row) {
   constexpr int kLanes = 8, kRowStep = kThreads / kLanes;
-  static_assert(kRows % kRowStep == 0, "each thread copies as much");
+  static_assert(kRows % kRowStep == 0, "all threads copy equally much");
   const int first = threadIdx.x / kLanes, first_chunk = threadIdx.x % kLanes;
 #pragma unroll
   for (int i = 0; i < kRows; i += kRowStep) {
@@ -104,8 +103,8 @@ __device__ __forceinline__ void StageRows(const Tile<kCols>& tile, int row,
   }
 }
 
-// Writes factor times a thread's rectangle, whose first row is `row`: the rows
-// and columns that exist.
+// Writes the existing rows and columns of factor times a thread's rectangle,
+// whose first row is `row`.
 template <int kM, int kN>
 __device__ __forceinline__ void StoreRows(const HeadRows<float>& to, int row,
                                           float factor,

@@ -7,7 +7,7 @@
 #include "attention_backends/flash_cuda/fp32/tile.cuh"
 #include "attention_backends/key_range.h"
 
-// Which tile a CUDA block holds, and which it steps over.
+// The tile that a CUDA block holds, and the tiles over which it steps.
 
 namespace tessera {
 namespace flash {
@@ -18,7 +18,7 @@ struct QueryTile {
   AttentionMask<int> mask;
   int batch, head, kv_head;
   QueryRange<int> queries;
-  TileRange<int> key_tiles;  // those that it sees
+  TileRange<int> key_tiles;  // the ones that it sees
   int64_t lse_row;           // of [B, H, S]: the head's first query
 
   // [B, H, S, D] and [B, G, T, D].
@@ -33,8 +33,8 @@ struct QueryTile {
   }
 };
 
-// Blocks take the query tiles of a head from the last to the first: under a
-// causal mask the long ones start early.
+// CUDA blocks take the query tiles of a head from last to first: under a causal
+// mask the long ones start early.
 template <int kQueries, int kKeys>
 __device__ __forceinline__ QueryTile FindQueryTile(const ForwardParams& p) {
   const int s = p.s, t = p.t, heads = p.h;
@@ -52,14 +52,14 @@ __device__ __forceinline__ QueryTile FindQueryTile(const ForwardParams& p) {
   return held;
 }
 
-// A query tile that a block steps over.
+// A query tile over which a CUDA block steps.
 struct QueryStep {
   int head, tile;
 };
 
-// One key tile of one key head. Steps: the query tiles of each of the heads
-// [first_head, end_head). There is one at least: the last
-// query sees every key.
+// One key tile of one key head. Its steps are the query tiles of each of the
+// heads [first_head, end_head): at least one, since the last query sees every
+// key.
 struct KeyTile {
   AttentionMask<int> mask;
   int batch, kv_head;

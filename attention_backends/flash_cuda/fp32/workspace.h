@@ -6,18 +6,20 @@
 #include "attention_backends/flash_cuda/flash_params.h"
 #include "attention_backends/flash_cuda/fp32/tile_sizes.h"
 
-// Bytes that the kernels need, for plans and allocations. No CUDA in here.
+// Bytes that the kernels need, for plans and allocations. Includes no CUDA.
 
 namespace tessera {
 namespace flash {
 namespace fp32 {
 
-// BackwardParams::workspace: two floats a query. dQ is summed where it goes.
+// Bytes of BackwardParams::workspace: two floats per query. dQ is summed in
+// place.
 inline int64_t BackwardWorkspaceBytes(const ForwardParams& p) {
   return p.b * p.h * p.s * 2 * int64_t{sizeof(float)};
 }
 
-// The most shared memory that a block takes, forward and backward.
+// The most shared memory per CUDA block, in forward and, if needs_grad,
+// backward.
 inline int SharedBytes(int64_t d, bool needs_grad) {
   return WithHeadDim(d, [&](auto dim) {
     constexpr int kForward = LargeForwardTiles<dim()>::kSharedBytes;

@@ -46,9 +46,9 @@ cudaError_t MakeBackwardMaps(const BackwardParams& params, BackwardMaps* maps) {
   return cudaSuccess;
 }
 
-// Heads whose Q, dO and sums of dQ fill this much of L2 run together. Where
-// blocks wait for each other, more heads: so that consecutive blocks of one are
-// further apart.
+// Heads run in sections whose Q, dO and sums of dQ, kSectionBytes, stay in L2.
+// The deterministic kernel has larger sections, so that successive CUDA blocks
+// of one head, which wait for each other, are further apart.
 template <typename Traits>
 TileScheduler MakeBackwardScheduler(const ForwardParams& p) {
   constexpr int64_t kSectionBytes = int64_t{Traits::kDeterministic ? 16 : 8}

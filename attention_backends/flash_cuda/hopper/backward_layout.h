@@ -9,31 +9,32 @@ namespace tessera {
 namespace flash {
 namespace hopper {
 
-// The scratch that the three backward kernels share, and the order of the
-// sums of dQ in it: as the threads of the main kernel hold them, so that a
+// The scratch that the three backward kernels share. The sums of dQ are stored
+// in the order in which the threads of the main kernel hold them, so that a
 // warp adds 512 contiguous bytes at a time and nothing is staged.
 
-// In the scratch, queries are padded to whole tiles.
+// Number of queries in the scratch, which pads them to whole tiles.
 TESSERA_HOST_DEVICE int64_t PaddedRows(int64_t s, int tile) {
   return (s + tile - 1) / tile * tile;
 }
 
 struct BackwardScratch {
   float* dq = nullptr;     // [B H, tiles, DqTile::kElements]
-  int* turns = nullptr;    // [B H, tiles]: blocks that have added
-  int* taken = nullptr;    // tiles that blocks have taken
-  float* lse2 = nullptr;   // [B H, padded S]: log2(e) L; infinity where no key
+  int* turns = nullptr;    // [B H, tiles]: CUDA blocks that have added
+  int* taken = nullptr;    // tiles that CUDA blocks have taken
+  float* lse2 = nullptr;   // [B H, padded S]: log2(e) L; infinity without a key
   float* delta = nullptr;  // [B H, padded S]: rowsum(dO o O)
 };
 
-// Where a tile of dQ lies: kQueries rows of queries by kHeadDim columns, held
-// by two warpgroups, 64 rows of a product each.
+// The layout of a tile of dQ: kQueries rows by kHeadDim columns, held by two
+// warpgroups, which have 64 rows of a product each.
 template <int kQueries_, int kHeadDim_>
 struct DqTile {
   static constexpr int kQueries = kQueries_;
   static constexpr int kHeadDim = kHeadDim_;
-  // The rows are 128 queries, or else the head's dimensions: then
-  // dQ^T = K^T dS^T is computed, and rows beyond kHeadDim are not used.
+  // A product's rows are the 128 queries, or, if there are fewer queries, the
+  // head's dimensions: then dQ^T = K^T dS^T is computed, and rows beyond
+  // kHeadDim are unused.
   static constexpr bool kTransposed = kQueries != 128;
   static constexpr int kColumns = kTransposed ? kQueries : kHeadDim;
   static constexpr int kSums = kColumns / 2;  // per thread
@@ -47,7 +48,8 @@ struct DqTile {
   TESSERA_HOST_DEVICE static bool IsUsed(int warpgroup, int warp) {
     return !kTransposed || 64 * warpgroup + 16 * warp < kHeadDim;
   }
-  // Of the float at `index` of the tile: [warpgroup][sums / 4][thread][4].
+  // The place of the float at `index` of the tile, which is
+  // [warpgroup][sums / 4][thread][4].
   TESSERA_HOST_DEVICE static Place At(int index) {
     const int component = index % 4;
     const int thread = index / 4 % 128;

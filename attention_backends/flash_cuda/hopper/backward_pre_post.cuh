@@ -9,8 +9,8 @@
 #include "attention_backends/flash_cuda/hopper/backward_layout.h"
 #include "attention_backends/flash_cuda/instructions.cuh"
 
-// The passes before and after the main backward kernel, row by row of queries.
-// Bound by memory: each element is read and written once.
+// The passes over rows of queries before and after the main backward kernel.
+// Memory-bound: each element is read and written once.
 
 namespace tessera {
 namespace flash {
@@ -61,7 +61,7 @@ __device__ __forceinline__ float Dot(const uint4& a, const uint4& b) {
   return sum;
 }
 
-// Clears this block's share of the sums, which is as large as its rows'.
+// Clears this CUDA block's share of the sums, in proportion to its rows.
 template <typename Dq>
 __device__ __forceinline__ void ClearSums(const BackwardScratch& scratch) {
   static_assert(Dq::kQueries % kRowsPerBlock == 0);
@@ -79,9 +79,9 @@ __device__ __forceinline__ void ClearSums(const BackwardScratch& scratch) {
   if (blockIdx.x == 0) *scratch.taken = 0;
 }
 
-// delta = rowsum(dO o O) and lse2 = log2(e) L, both padded so that rows which
-// do not exist, or see no key, get the weight exp2(s - infinity) = 0. Clears
-// what the main kernel adds to. Blocks: B, H, padded S / kRowsPerBlock.
+// Computes delta = rowsum(dO o O) and lse2 = log2(e) L, padded so that rows
+// that do not exist or see no key get the weight exp2(s - infinity) = 0. Clears
+// what the main kernel adds to. CUDA blocks: B, H, padded S / kRowsPerBlock.
 template <typename Element, typename Dq>
 __global__ void __launch_bounds__(kRowThreads)
     BackwardPreprocessKernel(const __grid_constant__ RowArgs args) {
@@ -107,7 +107,8 @@ __global__ void __launch_bounds__(kRowThreads)
   args.scratch.delta[to] = sum;
 }
 
-// dQ from its FP32 sums, times the scale. Blocks: B, H, tiles of queries.
+// Computes dQ from its FP32 sums, times the scale. CUDA blocks: B, H, tiles of
+// queries.
 template <typename Element, typename Dq>
 __global__ void __launch_bounds__(kRowThreads)
     BackwardPostprocessKernel(const __grid_constant__ RowArgs args) {

@@ -14,9 +14,9 @@ namespace tessera {
 namespace flash {
 namespace hopper {
 
-// Without a mask head comes after head, so that K and V are read from L2 but
-// once. Causal blocks differ in length: those of one length run together, of
-// as many heads as fill this much of the 50 MB of L2.
+// Without a mask, heads run one after the other, so that K and V are read into
+// L2 only once. Causal tiles differ in length: tiles of the same length run
+// together, for as many heads as fill this much of the 50 MB of L2.
 inline constexpr int64_t kCausalSectionBytes = int64_t{32} << 20;
 
 inline TileScheduler MakeScheduler(const ForwardParams& p, int tile_rows) {

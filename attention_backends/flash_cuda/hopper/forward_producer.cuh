@@ -25,9 +25,9 @@ class ForwardProducer {
   __device__ ForwardProducer(const ForwardMaps& maps, Shared& shared)
       : maps_(maps), shared_(shared) {}
 
-  // Takes a tile when all of the last one's loads are on their way: late, so
-  // that no tile waits behind a long one while other blocks have run out, and
-  // still before the consumers ask for it.
+  // Takes the next tile when all loads of the current one are in flight. That
+  // is late enough that no tile waits for a long one while other CUDA blocks
+  // are idle, and before the consumers ask for it.
   __device__ void Run(const ForwardArgs& args) {
     int i = blockIdx.x;
     while (i < args.scheduler.count()) {

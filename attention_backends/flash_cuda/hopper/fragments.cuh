@@ -5,7 +5,7 @@
 
 #include "attention_backends/flash_cuda/instructions.cuh"
 
-// What a thread holds of a product's sums (wgmma.cuh).
+// The part of a product's sums that a thread holds (wgmma.cuh).
 
 namespace tessera {
 namespace flash {
@@ -14,7 +14,7 @@ namespace hopper {
 // The first of this thread's columns.
 __device__ __forceinline__ int FragmentColumn() { return threadIdx.x % 4 * 2; }
 
-// Sums as the next product's operand: 16 columns in 4 registers.
+// Rounds sums to the next product's operand: 16 columns in 4 registers.
 template <typename T, int kSums, int kCount>
 __device__ __forceinline__ void ToOperand(const float (&sums)[kSums],
                                           uint32_t (&operand)[kCount][4]) {

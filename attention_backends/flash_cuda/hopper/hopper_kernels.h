@@ -5,8 +5,8 @@
 
 #include "attention_backends/flash_cuda/flash_params.h"
 
-// Attention on compute capability 9.0 for problems of which HasKernels()
-// (tiles.h) is true. The launches return before the kernels have run.
+// Attention on compute capability 9.0, for problems for which HasKernels()
+// (tiles.h) is true. Launches are asynchronous.
 
 namespace tessera {
 namespace flash {

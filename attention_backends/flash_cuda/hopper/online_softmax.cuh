@@ -12,7 +12,7 @@ namespace hopper {
 
 // Softmax over keys that arrive in tiles (Milakov and Gimelshein, "Online
 // normalizer calculation for softmax", 2018), for the two rows that a thread
-// shares with the three others of its quad. Scores lie as wgmma.cuh says.
+// shares with the other three of its quad. Scores are laid out as in wgmma.cuh.
 class OnlineSoftmax {
  public:
   // scale_log2: scale log2(e), so that exp(scale (s - m)) is one FMA and one
@@ -21,7 +21,7 @@ class OnlineSoftmax {
       : scale_log2_(scale_log2) {}
 
   // Replaces scores by exp(scale (s - maximum so far)), unnormalised. Returns
-  // in `rescale` what earlier sums of the two rows must be multiplied by.
+  // in `rescale` the factors for earlier sums of the two rows.
   template <int kCount>
   __device__ __forceinline__ void Update(float (&s)[kCount],
                                          float (&rescale)[2]) {
@@ -31,8 +31,8 @@ class OnlineSoftmax {
     for (int row = 0; row < 2; ++row) {
       const float before = row_max_[row];
       row_max_[row] = fmaxf(before, row_max[row]);
-      // Of a row that has seen no key yet the maximum is -infinity; 0 in its
-      // place makes exponentials of -infinity, not of NaN.
+      // The maximum of a row that has seen no key yet is -infinity; 0 in its
+      // place keeps the exponents -infinity instead of NaN.
       const float base =
           row_max_[row] == -INFINITY ? 0.f : row_max_[row] * scale_log2_;
       rescale[row] = Exp2(before * scale_log2_ - base);
@@ -40,15 +40,15 @@ class OnlineSoftmax {
     }
   }
 
-  // After the last tile: factors[row] = 1 / sum, 0 for a row without a key;
-  // lse[row] = log sum exp(scale s), natural.
+  // Call after the last tile: factors[row] = 1 / sum, 0 for a row without a
+  // key; lse[row] = ln sum exp(scale s).
   __device__ __forceinline__ void Finish(float (&factors)[2], float (&lse)[2]) {
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       float sum = row_sum_[row];
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
-      // A NaN passes.
+      // A NaN propagates.
       factors[row] = sum == 0 ? 0.f : 1 / sum;
       lse[row] = sum == 0 ? -INFINITY
                           : (row_max_[row] * scale_log2_ + log2f(sum)) * kLn2;
@@ -56,8 +56,8 @@ class OnlineSoftmax {
   }
 
  private:
-  // Of the quad's columns. Eight maxima at a time, not one: a warp is alone on
-  // its scheduler here, and would wait for each.
+  // The maximum over the quad's columns, by eight independent maxima: a warp is
+  // alone on its scheduler here and would wait for each of a single chain.
   template <int kCount>
   __device__ __forceinline__ static void RowMax(const float (&s)[kCount],
                                                 float (&row_max)[2]) {

@@ -13,8 +13,8 @@ namespace flash {
 namespace hopper {
 
 // A [kRows, kColumns] tile of 2-byte elements in shared memory, as the copy
-// engine writes it and the tensor cores read it: panels of kWidth columns one
-// after the other, each row-major with 16-byte pieces swizzled.
+// engine writes it and the tensor cores read it: successive panels of kWidth
+// columns, each row-major with swizzled 16-byte pieces.
 //
 // kWidth is the widest swizzle span that divides the columns: 64 (128 bytes)
 // for 64 and 128 columns, 32 for 96, 16 for 80. So 80 columns are 5 panels of
@@ -29,27 +29,27 @@ struct Panels {
   static constexpr int kRowBytes = 2 * kWidth;
   static constexpr int kPanelBytes = kRows * kRowBytes;
   static constexpr int kBytes = kCount * kPanelBytes;
-  // Of the first byte: eight rows, after which the swizzle repeats.
+  // Alignment of the first byte: eight rows, after which the swizzle repeats.
   static constexpr int kAlignment = 8 * kRowBytes;
   static_assert(kColumns % 16 == 0 && kRows % 8 == 0);
 
-  // Where a 16-byte piece lies, from the tile's first byte.
+  // Offset of a 16-byte piece from the tile's first byte.
   __device__ static constexpr int Offset(int row, int column) {
     const int linear = row * kRowBytes + column % kWidth * 2;
     const int swizzle = (linear >> 7) & (kRowBytes / 16 - 1);
     return column / kWidth * kPanelBytes + (linear ^ (swizzle << 4));
   }
 
-  // For products over the columns (K = 16 columns from `column` on), from row
-  // `row` (a multiple of 8) on.
+  // Descriptor for products over the columns (K = 16 columns from `column` on),
+  // from row `row` (a multiple of 8) on.
   __device__ __forceinline__ static uint64_t KMajor(uint32_t tile, int row,
                                                     int column) {
     const uint32_t start = tile + column / kWidth * kPanelBytes +
                            row * kRowBytes + column % kWidth * 2;
     return Descriptor(start, /*leading=*/16);
   }
-  // For products over the rows (K = 16 rows from `row` on), with all columns
-  // from `column` on (a multiple of kWidth).
+  // Descriptor for products over the rows (K = 16 rows from `row` on), with all
+  // columns from `column` (a multiple of kWidth) on.
   __device__ __forceinline__ static uint64_t MnMajor(uint32_t tile, int row,
                                                      int column = 0) {
     const uint32_t start =
@@ -58,8 +58,8 @@ struct Panels {
   }
 
  private:
-  // PTX ISA, "Matrix descriptor": addresses in units of 16 bytes; the stride
-  // is that between groups of eight rows; modes 1, 2, 3 swizzle 128, 64, 32
+  // PTX ISA, "Matrix descriptor": addresses are in units of 16 bytes; the
+  // stride is between groups of eight rows; modes 1, 2, 3 swizzle 128, 64, 32
   // bytes.
   __device__ __forceinline__ static uint64_t Descriptor(uint32_t start,
                                                         uint32_t leading) {
@@ -70,9 +70,9 @@ struct Panels {
   }
 };
 
-// Where this thread points its warp's part of 16 columns, from `column` on, of
-// a warpgroup's 64 rows: the fragment of a product that each thread holds
-// (wgmma.cuh), rounded and packed.
+// The address that this thread passes to LoadMatrices() or StoreMatrices() to
+// move a fragment (wgmma.cuh), rounded and packed: its warp's part of 16
+// columns, from `column` on, of a warpgroup's 64 rows.
 template <typename Tile>
 __device__ __forceinline__ uint32_t FragmentAddress(uint32_t tile,
                                                     int first_row, int column) {
@@ -93,8 +93,8 @@ __device__ __forceinline__ void StoreFragment(uint32_t tile, int first_row,
   StoreMatrices(FragmentAddress<Tile>(tile, first_row, column), packed);
 }
 
-// Sends rows of a tile, from `first_row` on, through the copy engine to `to`;
-// the map's box says how many. One thread.
+// Stores rows of a tile, from `first_row` on, to `to` by the copy engine; the
+// map's box sets how many. Called by one thread.
 template <typename Tile>
 __device__ __forceinline__ void TmaStoreRows(const CUtensorMap& map,
                                              const uint8_t* tile, int first_row,

@@ -25,14 +25,14 @@ class Mbarrier {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(Address())
                  : "memory");
   }
-  // Arrives, and makes the phase wait for `bytes` of bulk copies too.
+  // Arrives, and makes the phase also wait for `bytes` of bulk copies.
   __device__ __forceinline__ void ArriveExpecting(int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
                      Address()),
                  "r"(bytes)
                  : "memory");
   }
-  // Returns when the phase of that parity has completed.
+  // Returns when the phase with this parity has completed.
   __device__ __forceinline__ void Wait(uint32_t parity) {
     asm volatile(
         "{\n"
@@ -54,12 +54,12 @@ class Mbarrier {
   uint64_t state_;
 };
 
-// After Mbarrier::Init(), before the copy engine sees the barriers.
+// Call after Mbarrier::Init(), before the copy engine uses the barriers.
 __device__ __forceinline__ void FenceBarrierInit() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// Orders ordinary writes to shared memory before reads of the tensor cores and
+// Orders ordinary writes to shared memory before reads by the tensor cores and
 // the copy engine.
 __device__ __forceinline__ void FenceProxyAsync() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -83,7 +83,7 @@ __device__ __forceinline__ void TmaLoad(const CUtensorMap& map,
       : "memory");
 }
 
-// Contiguous bytes; a multiple of 16, as are the addresses.
+// Copies contiguous bytes; their number and both addresses are multiples of 16.
 __device__ __forceinline__ void BulkLoad(const void* global, int bytes,
                                          Mbarrier* barrier, void* shared) {
   asm volatile(
@@ -93,7 +93,7 @@ __device__ __forceinline__ void BulkLoad(const void* global, int bytes,
       : "memory");
 }
 
-// The way back; elements outside the tensor are not written.
+// Copies a box from shared memory; elements outside the tensor are not written.
 __device__ __forceinline__ void TmaStore(const CUtensorMap& map,
                                          const TileCoordinate& at,
                                          const void* shared) {
@@ -108,12 +108,12 @@ __device__ __forceinline__ void TmaStore(const CUtensorMap& map,
 __device__ __forceinline__ void TmaCommit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-// Until the committed stores have read shared memory.
+// Waits until the committed stores have read shared memory.
 __device__ __forceinline__ void TmaWaitRead() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
-// Named barriers of the block; `threads` is a multiple of 32.
+// Named barriers of the CUDA block; `threads` is a multiple of 32.
 __device__ __forceinline__ void BarrierSync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

@@ -7,7 +7,7 @@ namespace tessera {
 namespace flash {
 namespace hopper {
 
-// Counts through a ring of stages; the parity tells one round from the next.
+// A position in a ring of stages; the parity changes with every round.
 template <int kStages>
 struct RingIndex {
   int stage = 0;

@@ -9,8 +9,8 @@ namespace {
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
 
-// The driver's function, found at run time: programs must start where there is
-// no driver.
+// The driver's function, found at run time: programs must start without a
+// driver.
 struct Driver {
   Driver() {
     void* function = nullptr;

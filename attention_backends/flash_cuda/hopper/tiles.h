@@ -8,16 +8,16 @@
 #include "attention_backends/flash_cuda/hopper/head_dims.h"
 #include "attention_backends/flash_cuda/with_head_dim.h"
 
-// Tile sizes of the Hopper kernels, and what follows from them for plans and
-// allocations. No CUDA in here.
+// Tile sizes of the Hopper kernels, and the workspace that follows from them.
+// Includes no CUDA.
 
 namespace tessera {
 namespace flash {
 namespace hopper {
 
-// Calls fn with the head dim, as a std::integral_constant, of the kernels that
-// take head dim d: the next larger one, whose surplus columns the copy engine
-// fills with zeros.
+// Calls fn with the head dim of the kernels that run head dim d, as a
+// std::integral_constant: the next larger one, whose surplus columns the copy
+// engine fills with zeros.
 template <typename Fn>
 auto WithHeadDim(int64_t d, const Fn& fn) {
   return flash::WithHeadDim(HeadDims(), d, fn);
@@ -30,11 +30,11 @@ inline bool HasKernels(const ForwardParams& p, int compute_capability) {
 
 // Forward: warpgroups of 64 query rows, and keys per tile.
 //
-// With three warpgroups a thread may have 160 registers, with two 232, for
-// O (D / 2), S (keys / 2), P (keys / 4) and some 25 more: at 80 columns 128
-// keys spill with three. Three hide each other's exponentials better and read
-// K and V for more queries; two waste less on the diagonal and on the tails of
-// short sequences. Measured on an H200 (docs/flash_hopper_log.md).
+// A thread has 160 registers with three warpgroups and 232 with two, for O (D /
+// 2), S (keys / 2), P (keys / 4) and about 25 more: with three, 128 keys spill
+// at 80 columns. Three hide each other's exponentials better and read K and V
+// for more queries; two waste less on the diagonal and on the tails of short
+// sequences. Measured on an H200 (docs/flash_hopper_log.md).
 struct ForwardTileSize {
   int warpgroups, keys;
 };
@@ -45,12 +45,12 @@ constexpr ForwardTileSize ForwardTileSizeOf(int head_dim, bool causal,
   if (short_rows && (causal || head_dim > 64)) return kTwo;
   return head_dim == 64 ? ForwardTileSize{3, 128} : ForwardTileSize{3, 112};
 }
-inline constexpr int64_t kShortRows = 1024;  // of keys
+inline constexpr int64_t kShortRows = 1024;  // in keys
 
 // Backward: queries per tile. A thread holds dK and dV (D / 2 each) and two
-// score tiles (queries / 2 each), 208 of its 240 registers at most; 192 where
-// the thread that keeps dQ's turns needs some. More queries read K and V less
-// often. Measured on an H200 (docs/flash_hopper_log.md).
+// score tiles (queries / 2 each) in at most 208 of its 240 registers, or 192 if
+// it also keeps the turns of dQ. More queries read K and V less often. Measured
+// on an H200 (docs/flash_hopper_log.md).
 constexpr int BackwardQueries(int head_dim, bool deterministic) {
   if (head_dim <= 80) return 128;
   return head_dim == 128 && deterministic ? 64 : 80;
@@ -59,14 +59,14 @@ constexpr int BackwardQueries(int head_dim, bool deterministic) {
 template <int kHeadDim, bool kDeterministic>
 using DqTileOf = DqTile<BackwardQueries(kHeadDim, kDeterministic), kHeadDim>;
 
-// The parts of BackwardParams::workspace, in floats (or ints).
+// Sizes of the parts of BackwardParams::workspace, in floats (or ints).
 template <typename Dq>
 struct ScratchSizes {
   explicit ScratchSizes(const ForwardParams& p)
       : tiles(p.b * p.h * (PaddedRows(p.s, Dq::kQueries) / Dq::kQueries)),
         rows(tiles * Dq::kQueries),
         dq(tiles * Dq::kElements) {}
-  // What blocks add to; a multiple of 16 bytes.
+  // The part to which CUDA blocks add; a multiple of 16 bytes.
   int64_t sums() const { return dq + (tiles + 1 + 3) / 4 * 4; }
   int64_t total() const { return sums() + 2 * rows; }
 

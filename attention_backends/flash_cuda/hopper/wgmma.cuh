@@ -10,27 +10,27 @@
 // Warpgroup matrix products: D[64, N] += A[64, 16] B[16, N], FP32 sums,
 // BF16 or FP16 operands (PTX ISA, section "wgmma").
 //
-// Thread t of the warpgroup holds, of D's rows t / 32 * 16 + t % 32 / 4 and
-// that plus 8, columns 8 i + t % 4 * 2 and the next: d[4 i], d[4 i + 1] of the
-// first row, d[4 i + 2], d[4 i + 3] of the second.
+// Thread t of the warpgroup holds parts of two rows of D, r = t / 32 * 16 + t %
+// 32 / 4 and r + 8: columns 8 i + t % 4 * 2 and the next, in d[4 i], d[4 i + 1]
+// for row r and in d[4 i + 2], d[4 i + 3] for row r + 8.
 
 namespace tessera {
 namespace flash {
 namespace hopper {
 
-// Before the first product after registers or shared memory were written.
+// Call before the first product after registers or shared memory were written.
 __device__ __forceinline__ void WgmmaFence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 __device__ __forceinline__ void WgmmaCommit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Until at most kPending committed groups still run.
+// Waits until at most kPending committed groups still run.
 template <int kPending>
 __device__ __forceinline__ void WgmmaWait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
-// Keeps the compiler from moving accesses of these registers across here.
+// Keeps the compiler from moving accesses to these registers across this call.
 template <int kCount>
 __device__ __forceinline__ void PinRegisters(float (&registers)[kCount]) {
 #pragma unroll
@@ -52,11 +52,10 @@ __device__ __forceinline__ void PinRegisters(
   }
 }
 
-// How an operand in shared memory is transposed: its K dimension contiguous, or
-// its M (N) dimension.
+// Which dimension of an operand in shared memory is contiguous: K, or M (N).
 enum class Major { kK = 0, kMn = 1 };
 
-// kN columns; specialised below for what the kernels use.
+// Products with kN columns; specialised below for the kN that the kernels use.
 template <int kN>
 struct Wgmma;
 
@@ -87,8 +86,8 @@ struct Wgmma;
 #define TESSERA_P88 TESSERA_P80 ", %80, %81, %82, %83, %84, %85, %86, %87"
 #define TESSERA_P96 TESSERA_P88 ", %88, %89, %90, %91, %92, %93, %94, %95"
 
-// Operands: the sums, then A, B, whether to add to the sums, and how A and B
-// are transposed. The numbers follow the sums' last.
+// Operands: the sums, A, B, whether to add to the sums, and how A and B are
+// transposed. Their numbers follow those of the sums.
 #define TESSERA_WGMMA_SS(SIZE, TYPE, SUMS, A, B, ADD, TA, TB)                  \
   asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " ADD                     \
                ", 0;\nwgmma.mma_async.sync.aligned.m64n" SIZE "k16.f32." TYPE  \

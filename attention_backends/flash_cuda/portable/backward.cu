@@ -45,7 +45,7 @@ cudaError_t LaunchKeys(const BackwardParams& params,
                       stream, params, scratch);
 }
 
-// dQ in a fixed order.
+// Computes dQ in a fixed order.
 template <typename T, int kHeadDim>
 cudaError_t LaunchQueries(const BackwardParams& params,
                           const BackwardScratch& scratch, cudaStream_t stream) {
@@ -58,7 +58,7 @@ cudaError_t LaunchQueries(const BackwardParams& params,
                       stream, params, scratch);
 }
 
-// dQ from the sums.
+// Computes dQ from the sums.
 template <typename T, int kHeadDim>
 cudaError_t LaunchPostprocess(const BackwardParams& params,
                               const BackwardScratch& scratch,

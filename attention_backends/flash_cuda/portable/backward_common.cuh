@@ -9,8 +9,8 @@
 #include "attention_backends/flash_cuda/portable/tile.cuh"
 #include "attention_backends/flash_cuda/portable/tile_sizes.h"
 
-// What the kernels of the backward pass share. With S = scale Q K^T + M,
-// L = logsumexp(S) and D = rowsum(dO o O):
+// Shared by the kernels of the backward pass. With S = scale Q K^T + M, L =
+// logsumexp(S) and D = rowsum(dO o O):
 //   P = exp(S - L)   dP = dO V^T      dS = P o (dP - D)
 //   dV = P^T dO      dK = scale dS^T Q      dQ = scale dS K
 
@@ -18,8 +18,8 @@ namespace tessera {
 namespace flash {
 namespace portable {
 
-// Of one query: -L log2(e), so that P = 2^(scale log2(e) q k + it), and D.
-// -infinity for queries without a key: P = 0.
+// -L log2(e) and D of one query: P = 2^(scale log2(e) q k - L log2(e)). -L is
+// -infinity for queries without a key, so that P = 0.
 struct RowStatistics {
   float minus_lse, delta;
 };
@@ -28,11 +28,11 @@ struct RowStatistics {
 struct BackwardScratch {
   RowStatistics* statistics;  // [B, H, S]
   // [B, H, query tiles, BackwardTiles::kDqElements]: dQ / scale, each thread's
-  // elements in its own order; of no length where dQ has a kernel of its own.
+  // elements in its own order; empty if dQ has a separate kernel.
   float* dq_sums;
 };
 
-// A block's shared memory.
+// A CUDA block's shared memory.
 template <typename Tiles>
 struct BackwardMemory {
   uint32_t base = SharedAddress(SharedMemory());
@@ -50,7 +50,7 @@ struct BackwardMemory {
     return base + 2 * Tiles::kHeldBytes + 4 * Tiles::kStreamedBytes +
            stage * Tiles::kStatisticsBytes;
   }
-  // Tiles of kHeld x kStreamed; P where warps share their scores.
+  // Tiles of kHeld x kStreamed; P only if warps share their scores.
   __device__ __forceinline__ uint32_t Ds() const { return Statistics(2); }
   __device__ __forceinline__ uint32_t P() const {
     return Ds() + Tiles::kDsBytes;
@@ -58,15 +58,15 @@ struct BackwardMemory {
 };
 
 // A warp's place among the held rows and the columns of the results, and of the
-// scores where warps share them.
+// scores if warps share them.
 template <typename Tiles>
 struct BackwardWarp {
   int row = Warp() / Tiles::kColumnWarps * 16 * Tiles::kRowBlocks;
   int column_warp = Warp() % Tiles::kColumnWarps;
 };
 
-// Rounds a block's result to T and writes it by way of `tile`, which no warp
-// reads any more. The block's warps hold rows as BackwardWarp says.
+// Rounds a CUDA block's result to T and writes it by way of `tile`, which no
+// warp reads any more. Warps hold the rows of BackwardWarp.
 template <int kHeadDim, typename T, int kM, int kN>
 __device__ __forceinline__ void StoreHeldRows(const HeadRows<T>& to,
                                               int first_row, uint32_t tile,

@@ -9,7 +9,7 @@
 #include "attention_backends/flash_cuda/portable/multiply.cuh"
 #include "attention_backends/key_range.h"
 
-// dQ as sums that the key tiles' blocks add to in global memory.
+// dQ as sums in global memory, to which the CUDA blocks of all key tiles add.
 
 namespace tessera {
 namespace flash {
@@ -24,7 +24,7 @@ struct DqWarp {
   int row = Warp() / Tiles::kDqColumnWarps * kRows;
   int column_warp = Warp() % Tiles::kDqColumnWarps;
 
-  // Of 80 columns the second warp has one pair less.
+  // With 80 columns the second warp has one pair fewer.
   __device__ __forceinline__ bool Has(int pair) const {
     constexpr bool kEven = kHeadDim / 16 % Tiles::kDqColumnWarps == 0;
     return kEven || pair * Tiles::kDqColumnWarps + column_warp < kHeadDim / 16;
@@ -35,16 +35,16 @@ template <int kHeadDim>
 using DqSums = float[BackwardTiles<kHeadDim>::kDqRowBlocks]
                     [2 * BackwardTiles<kHeadDim>::kDqPairs][4];
 
-// How far apart a thread's sums lie, so that a warp adds to 128 consecutive
-// bytes: its first is the thread's index from the query tile's start.
+// The offset of a thread's sum from its first one, which is at the thread's
+// index in the query tile's sums. A warp thus adds to 128 consecutive bytes.
 template <int kHeadDim>
 __device__ __forceinline__ constexpr int DqOffset(int m, int n, int e) {
   using Tiles = BackwardTiles<kHeadDim>;
   return ((m * 2 * Tiles::kDqPairs + n) * 4 + e) * Tiles::kThreads;
 }
 
-// Adds dS K of the block's keys, dS^T and K in shared memory, to one query
-// tile's sums, the thread's first of which is `sums`.
+// Adds dS K of the CUDA block's keys to one query tile's sums; dS^T and K are
+// in shared memory. `sums` is the thread's first sum.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void AddDq(float* sums) {
   using Tiles = BackwardTiles<kHeadDim>;
@@ -85,7 +85,8 @@ __device__ __forceinline__ void AddDq(float* sums) {
   }
 }
 
-// dQ = scale x the sums, one block for each query tile of each head.
+// Computes dQ = scale x the sums, with a CUDA block per query tile of each
+// head.
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(BackwardTiles<kHeadDim>::kThreads)
     BackwardPostprocessKernel(const BackwardParams params,

@@ -10,24 +10,24 @@
 #include "attention_backends/flash_cuda/portable/multiply.cuh"
 #include "attention_backends/key_range.h"
 
-// dK and dV, one block for each key tile of each key head: it steps over the
-// tiles of all queries that read the head, in a fixed order. Transposed scores
-// S^T = K Q^T leave P^T and dS^T in registers exactly as dV = P^T dO and
-// dK = dS^T Q take them. With kAddsDq every step also adds its part of dQ, in
-// no fixed order, to sums in global memory: five products instead of the seven
-// that a separate dQ kernel makes of it.
+// dK and dV: a CUDA block per key tile of each key head steps over the tiles of
+// all queries that read the head, in a fixed order. Transposed scores S^T = K
+// Q^T leave P^T and dS^T in registers exactly as dV = P^T dO and dK = dS^T Q
+// need them. With kAddsDq every step also adds its part of dQ to sums in global
+// memory, in no fixed order: five products instead of seven with a separate
+// kernel for dQ.
 
 namespace tessera {
 namespace flash {
 namespace portable {
 
-// What a block computes.
+// The part that a CUDA block computes.
 template <typename T>
 struct KeyTile {
   AttentionMask<int> mask;
   int batch, kv_head;
   int first_key;
-  // Steps: query tiles [first_tile, first_tile + tiles) of each of the
+  // The steps: query tiles [first_tile, first_tile + tiles) of each of the
   // `group` heads from `first_head` on.
   int first_head, group, first_tile, tiles;
 };
@@ -53,8 +53,8 @@ __device__ __forceinline__ KeyTile<T> FindKeyTile(const ForwardParams& p) {
   return held;
 }
 
-// A query tile that a block steps over. The stage of shared memory that holds
-// it is the step's index, from 0, modulo 2.
+// A query tile over which a CUDA block steps. It is held in the stage of shared
+// memory whose index is the step's, from 0, modulo 2.
 struct QueryStep {
   int index, head, tile;
 
@@ -101,8 +101,8 @@ __device__ __forceinline__ void LoadQueries(const BackwardParams& params,
   }
 }
 
-// Scores become P^T and dP^T becomes dS^T / scale. `statistics`: address of
-// those of the first column's query.
+// Turns scores into P^T, and dP^T into dS^T / scale. `statistics` is the
+// address of the statistics of the first column's query.
 template <int kM, int kN>
 __device__ __forceinline__ void ToGradients(float factor, uint32_t statistics,
                                             float (&p)[kM][kN][4],
@@ -126,13 +126,13 @@ __device__ __forceinline__ void ToGradients(float factor, uint32_t statistics,
   }
 }
 
-// A warp's rows of V, in registers where there is room for them.
+// A warp's rows of V, in registers if there is room for them.
 template <typename T, int kHeadDim>
 class WarpRowsOfV {
  public:
   using Tiles = BackwardTiles<kHeadDim>;
 
-  // When V has arrived.
+  // Call when V has arrived.
   __device__ __forceinline__ void Load() {
     if constexpr (Tiles::kHoldsV) {
       const LaneAddress<kHeadDim> lane(Rows(), RowsFirst(Lane()));
@@ -166,7 +166,7 @@ class WarpRowsOfV {
   uint32_t held_[Tiles::kHoldsV ? kHeadDim / 16 : 1][Tiles::kRowBlocks][4];
 };
 
-// P^T and dS^T / scale of a warp's keys with the step's queries from
+// Computes P^T and dS^T / scale of a warp's keys and the step's queries from
 // `first_col` on.
 template <typename T, int kHeadDim, int kM, int kN>
 __device__ __forceinline__ void ComputeScores(
@@ -192,8 +192,8 @@ __device__ __forceinline__ void ComputeScores(
               p, ds);
 }
 
-// A warp's share of one step: dK += dS^T Q, dV += P^T dO; leaves dS^T in
-// shared memory where the block goes on to dQ.
+// A warp's share of one step: dK += dS^T Q, dV += P^T dO. With kStagesDs it
+// leaves dS^T in shared memory, for dQ.
 template <typename T, int kHeadDim, bool kStagesDs, int kM, int kN>
 __device__ __forceinline__ void StepOverQueries(
     const ForwardParams& params, const KeyTile<T>& held, const QueryStep& step,
@@ -221,10 +221,10 @@ __device__ __forceinline__ void StepOverQueries(
     MultiplyInto<T, kHeadDim>(a, memory.Streamed(stage, 0) + slice * kRowBytes,
                               dk);
   }
-  if (kStagesDs) __syncthreads();  // dS is there
+  if (kStagesDs) __syncthreads();  // dS is written
 }
 
-// The same where warps share the scores.
+// StepOverQueries() for warps that share the scores.
 template <typename T, int kHeadDim, int kM, int kN>
 __device__ __forceinline__ void StepOverQueriesTogether(
     const ForwardParams& params, const KeyTile<T>& held, const QueryStep& step,
@@ -244,7 +244,7 @@ __device__ __forceinline__ void StepOverQueriesTogether(
   PackFragments<T>(ds, staged);
   StageFragments<kStreamed, 1>(memory.Ds(), warp.row, first_col / kChunk,
                                staged);
-  __syncthreads();  // P and dS are there
+  __syncthreads();  // P and dS are written
   constexpr int kRowBytes = TileLayout<kStreamed>::kRowBytes;
   MultiplyTiles<T, kStreamed, kHeadDim, Tiles::kColumnWarps>(
       memory.P() + warp.row * kRowBytes, memory.Streamed(step.Stage(), 1),
@@ -281,7 +281,7 @@ __global__ void __launch_bounds__(BackwardTiles<kHeadDim>::kThreads)
   const int steps = held.group * held.tiles;
   while (step.index < steps) {
     WaitForCopies();
-    __syncthreads();  // this step is there, the one before has been read
+    __syncthreads();  // this step has arrived, the one before has been read
     if (step.index == 0) v.Load();
     const QueryStep next = After(step, held);
     if (next.index < steps) {

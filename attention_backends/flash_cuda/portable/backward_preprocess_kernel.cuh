@@ -26,14 +26,14 @@ __device__ __forceinline__ float Dot(const uint4& a, const uint4& b) {
 
 inline constexpr int kPreprocessThreads = 256;
 
-// As many lanes as a row has chunks of eight columns, rounded up to a power of
-// two, take a row.
+// Lanes that share a row: one per chunk of eight columns, rounded up to a power
+// of two.
 template <int kHeadDim>
 inline constexpr int kPreprocessLanes = kHeadDim <= 64    ? 8
                                         : kHeadDim <= 128 ? 16
                                                           : 32;
 
-// Fills BackwardScratch::statistics, and clears `sums` numbers of dq_sums, a
+// Fills BackwardScratch::statistics. Clears `sums` numbers of dq_sums, a
 // multiple of four, while it waits for O and dO.
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(kPreprocessThreads)
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kPreprocessThreads)
         *reinterpret_cast<const uint4*>(d_o.data + query * d_o.row_stride +
                                         column));
   }
-  // The lanes of a row leave above together, but perhaps not all of the warp.
+  // All lanes of a row return above together, but a warp's other rows may not.
   const unsigned lanes = kLanes == 32
                              ? 0xffffffff
                              : ((1u << (kLanes % 32)) - 1)

@@ -9,14 +9,14 @@
 #include "attention_backends/flash_cuda/portable/multiply.cuh"
 #include "attention_backends/key_range.h"
 
-// dQ, one block for each query tile of each head: it steps over the key tiles
-// that its queries see, in a fixed order, so that equal inputs give equal bits.
+// dQ: a CUDA block per query tile of each head steps over the key tiles that
+// its queries see, in a fixed order, so that equal inputs give equal bits.
 
 namespace tessera {
 namespace flash {
 namespace portable {
 
-// What a block computes.
+// The part that a CUDA block computes.
 template <typename T>
 struct QueryTile {
   HeadRows<T> q, d_o, k, v, dq;
@@ -25,7 +25,7 @@ struct QueryTile {
   QueryRange<int> queries;
 };
 
-// As in the forward pass, the last query tile of a head comes first.
+// The last query tile of a head comes first, as in the forward pass.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ QueryTile<T> FindQueryTile(
     const BackwardParams& params, const BackwardScratch& scratch) {
@@ -48,7 +48,7 @@ __device__ __forceinline__ QueryTile<T> FindQueryTile(
           mask.QueriesFrom(tile * Tiles::kHeld, Tiles::kHeld)};
 }
 
-// The statistics of a lane's rows, from `first_query` on.
+// Loads the statistics of a lane's rows, from `first_query` on.
 template <typename T, int kM>
 __device__ __forceinline__ void LoadStatistics(
     const QueryTile<T>& held, int first_query,
@@ -79,7 +79,8 @@ __device__ __forceinline__ void LoadKeys(const QueryTile<T>& held, int step) {
                                                  held.v, first_key);
 }
 
-// dS / scale of a warp's queries with the step's keys from `first_col` on.
+// Computes dS / scale of a warp's queries and the step's keys from `first_col`
+// on.
 template <typename T, int kHeadDim, int kM, int kN>
 __device__ __forceinline__ void ComputeDs(
     const QueryTile<T>& held, int step, int first_col, float factor,
@@ -132,7 +133,7 @@ __device__ __forceinline__ void StepOverKeys(
     ComputeDs<T, kHeadDim>(held, step, first_col, factor, statistics, ds);
     PackFragments<T>(ds, a);
     StageFragments<kStreamed, 1>(memory.Ds(), warp.row, first_col / kChunk, a);
-    __syncthreads();  // dS is there
+    __syncthreads();  // dS is written
     MultiplyTiles<T, kStreamed, kHeadDim, Tiles::kColumnWarps>(
         memory.Ds() + warp.row * TileLayout<kStreamed>::kRowBytes, k_rows,
         warp.column_warp, dq);
@@ -173,7 +174,7 @@ __global__ void __launch_bounds__(BackwardTiles<kHeadDim>::kThreads)
   const float factor = params.forward.scale * kLog2E;
   for (int step = tiles.begin; step < tiles.end; ++step) {
     WaitForCopies();
-    __syncthreads();  // this step is there, the one before has been read
+    __syncthreads();  // this step has arrived, the one before has been read
     if (step + 1 < tiles.end) LoadKeys<T, kHeadDim>(held, step + 1);
     StepOverKeys<T, kHeadDim>(held, step, factor, statistics, dq);
   }

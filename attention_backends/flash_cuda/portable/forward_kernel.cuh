@@ -12,25 +12,25 @@
 #include "attention_backends/flash_cuda/portable/tile_sizes.h"
 #include "attention_backends/key_range.h"
 
-// O = softmax(scale Q K^T + M) V, one block for each query tile of each head:
-// FlashAttention-2 (Dao, arXiv:2307.08691), algorithm 1.
+// O = softmax(scale Q K^T + M) V with a CUDA block per query tile of each head:
+// FlashAttention-2 (Dao, arXiv:2307.08691), Algorithm 1.
 
 namespace tessera {
 namespace flash {
 namespace portable {
 
-// What a block computes.
+// The part that a CUDA block computes.
 template <typename T>
 struct ForwardTile {
   HeadRows<T> q, k, v, o;
   float* lse;  // of the head's first query
   AttentionMask<int> mask;
   QueryRange<int> queries;
-  TileRange<int> key_tiles;  // stepped over from the last to the first
+  TileRange<int> key_tiles;  // stepped over from last to first
 };
 
-// Blocks take the query tiles of a head from the last to the first: under a
-// causal mask the long ones start early.
+// CUDA blocks take the query tiles of a head from last to first: under a causal
+// mask the long ones start early.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ ForwardTile<T> FindForwardTile(
     const ForwardParams& p) {
@@ -54,8 +54,8 @@ __device__ __forceinline__ ForwardTile<T> FindForwardTile(
           TilesOf<Tiles::kKeys>(mask.Keys(queries))};
 }
 
-// Writes a warp's rows of O by way of its rows of Q's tile, which no other warp
-// reads, and of L.
+// Writes a warp's rows of L and O, the latter by way of its rows of Q's tile,
+// which no other warp reads.
 template <typename T, int kHeadDim, int kM, int kN>
 __device__ __forceinline__ void StoreForward(const ForwardTile<T>& held,
                                              uint32_t q_tile,
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(ForwardTiles<kHeadDim>::kThreads)
   for (int tile = held.key_tiles.end - 1; tile >= held.key_tiles.begin;
        --tile) {
     WaitForCopies();
-    __syncthreads();  // K is there, V has been read
+    __syncthreads();  // K has arrived, the last V has been read
     load(v_tile, held.v, tile);
     float s[kM][kKeys / 8][4];
     MultiplyRows<T, kHeadDim>(q_rows, k_tile, s);
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(ForwardTiles<kHeadDim>::kThreads)
       ApplyMask<false>(held.mask, held.queries.begin + row, tile * kKeys, s);
     }
     WaitForCopies();
-    __syncthreads();  // V is there, K has been read
+    __syncthreads();  // V has arrived, K has been read
     if (tile > held.key_tiles.begin) load(k_tile, held.k, tile - 1);
     softmax.Update(s, o);
     uint32_t p[kM][kKeys / 16][4];

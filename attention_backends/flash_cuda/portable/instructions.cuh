@@ -8,7 +8,7 @@
 
 #include "attention_backends/flash_cuda/instructions.cuh"
 
-// The instructions of sm_80 that CUDA C++ has no name for.
+// Instructions of sm_80 without a function in CUDA C++.
 
 namespace tessera {
 namespace flash {
@@ -36,7 +36,7 @@ __device__ __forceinline__ uint4 LoadShared16(uint32_t from) {
   return v;
 }
 
-// c += a b: A 16 x 16, B 16 x 8 in T, C 16 x 8 in FP32.
+// c += a b, where a is 16 x 16 and b 16 x 8 in T, and c is 16 x 8 in FP32.
 template <typename T>
 __device__ void Mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                     uint32_t b1);

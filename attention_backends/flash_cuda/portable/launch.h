@@ -10,8 +10,8 @@ namespace tessera {
 namespace flash {
 namespace portable {
 
-// One element type and head dim each, instantiated by forward.cu and
-// backward.cu; portable_kernels.cc chooses.
+// Launches for one element type and head dim, instantiated by forward.cu and
+// backward.cu; portable_kernels.cc selects one.
 template <FloatType kType, int kHeadDim>
 cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream);
 template <FloatType kType, int kHeadDim>

@@ -8,8 +8,8 @@
 #include "attention_backends/flash_cuda/portable/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/tile.cuh"
 
-// A warp's products. Tiles are in shared memory, kCols wide; `a` and `b` are
-// addresses of their first row.
+// Products by a warp. Tiles are in shared memory, kCols wide; `a` and `b` are
+// the addresses of their first rows.
 
 namespace tessera {
 namespace flash {
@@ -39,7 +39,7 @@ __device__ __forceinline__ void Scale(float factor, float (&c)[kM][kN][4]) {
   }
 }
 
-// Two accumulators side by side, the n-th and the next, += a b.
+// Adds a b to two adjacent accumulators, the n-th and the next.
 template <typename T, int kM, int kN>
 __device__ __forceinline__ void MultiplyPair(const uint32_t (&a)[kM][4],
                                              const uint32_t (&b)[4], int n,
@@ -82,7 +82,7 @@ __device__ __forceinline__ void MultiplyRows(uint32_t a, uint32_t b,
   }
 }
 
-// The same with A in registers, step by step.
+// c = A B^T with A in registers.
 template <typename T, int kCols, int kM, int kN>
 __device__ __forceinline__ void MultiplyRows(
     const uint32_t (&a)[kCols / 16][kM][4], uint32_t b, float (&c)[kM][kN][4]) {
@@ -94,8 +94,8 @@ __device__ __forceinline__ void MultiplyRows(
   }
 }
 
-// c += a B for 16 of the rows of B, every kStride-th pair of chunks: one step
-// of the products below.
+// c += a B for 16 rows of B, of which it takes every kStride-th pair of chunks:
+// one step of the products below.
 template <typename T, int kStride, int kM, int kN, typename Address>
 __device__ __forceinline__ void MultiplyStep(const uint32_t (&a)[kM][4],
                                              const Address& b, int row,
@@ -127,8 +127,8 @@ __device__ __forceinline__ void MultiplyInto(const uint32_t (&a)[kM][kK][4],
   }
 }
 
-// c += A B: 16 kM rows of a tile of kInner columns, in shared memory too, times
-// kInner rows of another; of its columns those of `column_warp`, every
+// c += A B with both in shared memory: 16 kM rows of a tile of kInner columns
+// times kInner rows of another tile, of which `column_warp` takes every
 // kStride-th pair of chunks.
 template <typename T, int kInner, int kCols, int kStride, int kM, int kN>
 __device__ __forceinline__ void MultiplyTiles(uint32_t a, uint32_t b,

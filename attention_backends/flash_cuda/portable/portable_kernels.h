@@ -5,9 +5,9 @@
 
 #include "attention_backends/flash_cuda/flash_params.h"
 
-// Attention on every GPU from compute capability 8.0 on. BF16 and FP16; head
-// dims that are multiples of 8 up to 256; S and T up to 2^30; positive scale.
-// The launches return before the kernels have run.
+// Attention on compute capability 8.0 and newer. BF16 and FP16; head dims that
+// are multiples of 8 up to 256; S and T up to 2^30; positive scale. Launches
+// are asynchronous.
 
 namespace tessera {
 namespace flash {

@@ -11,16 +11,16 @@
 #include "attention_backends/flash_cuda/portable/tile.cuh"
 #include "attention_backends/key_range.h"
 
-// What happens to scores between two products. They are q k, unscaled;
-// exponentials are base 2, with scale log2(e) as their factor.
+// Operations on scores between two products. Scores are q k, unscaled;
+// exponentials are base 2, with the factor scale log2(e).
 
 namespace tessera {
 namespace flash {
 namespace portable {
 
-// -infinity where the query does not see the key. Rows are queries and columns
-// keys, or the other way round. Within a row either the columns from one on are
-// hidden or those before one.
+// Sets scores to -infinity where the query does not see the key. Rows are
+// queries and columns keys, or vice versa; a row hides the columns from a limit
+// on, or those before it.
 template <bool kRowsAreKeys, int kM, int kN>
 __device__ __forceinline__ void ApplyMask(const AttentionMask<int>& mask,
                                           int first_row, int first_col,
@@ -37,7 +37,7 @@ __device__ __forceinline__ void ApplyMask(const AttentionMask<int>& mask,
       } else {
         limit = mask.KeysOfRow(row).end;
       }
-      // As far from the lane's first column as the compiler's n and e.
+      // Relative to the lane's first column, as n and e are.
       const int cols = limit - lane_col;
 #pragma unroll
       for (int n = 0; n < kN; ++n) {
@@ -56,7 +56,8 @@ __device__ __forceinline__ void ApplyMask(const AttentionMask<int>& mask,
 //   m' = max(m, max_j s_j)
 //   l' = l 2^(c (m - m')) + sum_j 2^(c (s_j - m'))
 //   O' = O 2^(c (m - m')) + sum_j 2^(c (s_j - m')) v_j
-// A lane holds two rows of each row block; of l it holds its own columns' part.
+// A lane holds two rows of each 16-row tile, and the part of l that belongs to
+// its own columns.
 template <int kM>
 class OnlineSoftmax {
  public:
@@ -70,7 +71,7 @@ class OnlineSoftmax {
     }
   }
 
-  // Turns a tile's scores into 2^(c (s - m')) and rescales O for it.
+  // Turns a tile's scores into 2^(c (s - m')) and rescales O to m'.
   template <int kN, int kO>
   __device__ __forceinline__ void Update(float (&s)[kM][kN][4],
                                          float (&o)[kM][kO][4]) {
@@ -90,8 +91,8 @@ class OnlineSoftmax {
     }
   }
 
-  // After the last tile: divides O by l. Gives L = ln(sum_j exp(scale s_j)),
-  // which every lane of the row then has. Without a key O = 0, L = -infinity.
+  // Call after the last tile: divides O by l and returns L = ln(sum_j exp(scale
+  // s_j)) in every lane of the row. Without a key O = 0, L = -infinity.
   template <int kO>
   __device__ __forceinline__ void Finish(float (&o)[kM][kO][4],
                                          float (&lse)[kM][2]) {
@@ -115,8 +116,8 @@ class OnlineSoftmax {
   }
 
  private:
-  // Of the tile's columns, all rows at once: few warps share a scheduler here,
-  // and one maximum after the other would wait for each.
+  // The maxima over the tile's columns, of all rows at once: few warps share a
+  // scheduler here, and would wait for each maximum of a single chain.
   template <int kN>
   __device__ __forceinline__ static void RowMax(const float (&s)[kM][kN][4],
                                                 float (&max)[kM][2]) {
@@ -163,7 +164,7 @@ class OnlineSoftmax {
     const float before = row_max_[m][half];
     const float max = fmaxf(before, tile_max);
     row_max_[m][half] = max;
-    // A row that has seen no key yet: every exponential is then 2^-infinity.
+    // For a row that has seen no key yet every exponential is 2^-infinity.
     const float offset = max == -INFINITY ? 0 : max * factor_;
     const float rescale = Exp2(before * factor_ - offset);
     float sum[2] = {row_sum_[m][half] * rescale, 0};

@@ -9,8 +9,8 @@
 #include "attention_backends/flash_cuda/portable/fragment_layout.h"
 #include "attention_backends/flash_cuda/portable/instructions.cuh"
 
-// Tiles between global memory, shared memory and registers. An operand
-// fragment is uint32_t[4], 16 x 16 elements of T over a warp; an accumulator
+// Moves tiles between global memory, shared memory and registers. An operand
+// fragment is uint32_t[4], 16 x 16 elements of T over a warp; an accumulator is
 // float[4], 16 x 8.
 
 namespace tessera {
@@ -22,14 +22,14 @@ namespace portable {
 template <int kRows, int kCols, int kThreads>
 struct TileShare {
   using Layout = TileLayout<kCols>;
-  // Threads side by side take a power of two of chunks, as many as divide a
-  // row. Where a tile has no row for some of them, they take other chunks.
+  // Adjacent threads take adjacent chunks, the largest power of two that
+  // divides a row. Threads for which a tile has no row take other chunks.
   static constexpr int kSideBySide = Layout::kChunks & -Layout::kChunks;
   static constexpr int kRowStep =
       kThreads / kSideBySide < kRows ? kThreads / kSideBySide : kRows;
   static constexpr int kChunkStep = kThreads / kRowStep;
 
-  int row, chunk;  // its first
+  int row, chunk;  // the thread's first
 
   __device__ __forceinline__ explicit TileShare(unsigned thread)
       : row(thread / kSideBySide % kRowStep),
@@ -37,15 +37,15 @@ struct TileShare {
               thread / (kSideBySide * kRowStep) * kSideBySide) {}
 };
 
-// Starts copying kRows x kCols from `first_row` on; zeros where there is no
-// such row or column.
+// Starts copying kRows x kCols from `first_row` on; rows and columns that do
+// not exist become zeros.
 template <int kRows, int kCols, int kThreads, typename T>
 __device__ __forceinline__ void LoadTile(uint32_t tile, const HeadRows<T>& from,
                                          int first_row) {
   using Layout = TileLayout<kCols>;
   using Share = TileShare<kRows, kCols, kThreads>;
   static_assert(Share::kRowStep % 8 == 0,
-                "the rows of a thread permute their chunks alike");
+                "all rows of a thread have the same permutation");
   const Share share(threadIdx.x);
   const uint32_t to = tile + Layout::Offset(share.row, share.chunk);
   const int rows = from.rows - first_row - share.row;
@@ -65,7 +65,8 @@ __device__ __forceinline__ void LoadTile(uint32_t tile, const HeadRows<T>& from,
   }
 }
 
-// Writes a staged tile's rows and columns that exist; `thread` of kThreads.
+// Writes the rows and columns of a staged tile that exist; `thread` is one of
+// kThreads.
 template <int kRows, int kCols, int kThreads, typename T>
 __device__ __forceinline__ void StoreTile(const HeadRows<T>& to, int first_row,
                                           uint32_t tile, int thread) {

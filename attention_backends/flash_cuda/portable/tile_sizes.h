@@ -6,33 +6,35 @@
 #include "attention_backends/flash_cuda/portable/head_dims.h"
 #include "attention_backends/flash_cuda/with_head_dim.h"
 
-// The tiles of the kernels, per compiled head dim. No CUDA in here: the
-// host asks for shared memory and workspace by the same numbers.
+// The tiles of the kernels, per compiled head dim. Includes no CUDA: the host
+// allocates shared memory and workspace by the same numbers.
 //
-// Two budgets decide. Registers: 255 for each thread, so a warp's accumulators
-// and operands; a block of 4 such warps leaves room for a second block on a
-// multiprocessor, one of 8 does not. Shared memory: 163 KiB for a block on
-// sm_80, 164 for all of a multiprocessor.
+// Two budgets limit them. Registers: 255 per thread for accumulators and
+// operands; a CUDA block of 4 such warps leaves room for a second CUDA block on
+// a multiprocessor, one of 8 does not. Shared memory: 163 KiB per CUDA block on
+// sm_80, and 164 KiB per multiprocessor.
 
 namespace tessera {
 namespace flash {
 namespace portable {
 
-// Calls fn with the head dim, as a std::integral_constant, of the kernels that
-// take head dim d: the next larger one, whose surplus columns are zero. All but
-// 80 are FlashAttention-2's; 80 is that of common models of 3B parameters.
+// Calls fn with the head dim of the kernels that run head dim d, as a
+// std::integral_constant: the next larger one, whose surplus columns are zero.
+// All except 80 are FlashAttention-2's; 80 is common in models of 3B
+// parameters.
 template <typename Fn>
 auto WithHeadDim(int64_t d, const Fn& fn) {
   return flash::WithHeadDim(HeadDims(), d, fn);
 }
 
-// One block holds a tile of queries and steps over tiles of keys. A warp owns
-// 16 kRowBlocks queries: with two row blocks it uses each operand that it reads
-// from shared memory twice, hence two wherever the accumulators fit.
+// A CUDA block holds a tile of queries and steps over tiles of keys. A warp
+// owns 16 kRowBlocks queries, kRowBlocks being the number of 16-row tiles: with
+// two it uses each operand that it reads from shared memory twice, hence two if
+// the accumulators fit.
 //
 //   head dim             32, 64    80, 96, 128   192, 256
 //   queries x keys     128 x 128    128 x 64     128 x 64
-//   warps x row blocks   4 x 2       4 x 2        8 x 1
+//   warps x 16-row tiles 4 x 2       4 x 2        8 x 1
 //   registers: scores     128          64           32
 //              O       32, 64  80, 96, 128      96, 128
 //   shared KiB         24, 48  40, 48,  64      96, 128
@@ -44,30 +46,30 @@ struct ForwardTiles {
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kRowBlocks = kQueries / 16 / kWarps;
 
-  // One tile of each: while one of K and V is multiplied, the other arrives.
+  // One tile of each: K is multiplied while V arrives, and vice versa.
   static constexpr int kQBytes = kQueries * kHeadDim * 2;
   static constexpr int kKBytes = kKeys * kHeadDim * 2;
   static constexpr int kVBytes = kKBytes;
   static constexpr int kSharedBytes = kQBytes + kKBytes + kVBytes;
 };
 
-// One block holds a tile of keys (K and V, for dK and dV) and steps over tiles
-// of queries (Q and dO), or holds queries (for dQ) and steps over keys: the
-// same sizes serve both. A warp owns 16 kRowBlocks held rows. Up to head dim 80
+// A CUDA block holds a tile of keys (K and V, for dK and dV) and steps over
+// tiles of queries (Q and dO), or holds queries (for dQ) and steps over keys,
+// with the same sizes. A warp owns 16 kRowBlocks held rows. Up to head dim 80
 // it multiplies them by kSlice streamed rows at a time, and the scores stay in
-// its registers for dK and dV, which it accumulates for all columns. Beyond
-// that kColumnWarps warps own the same rows: each computes the scores with its
-// part of the streamed rows, kSlice of them, and takes its part of dK's and
-// dV's columns, for which they exchange P and dS through shared memory. That
-// reads less of it, 144 operands a step and warp at head dim 128 instead of the
-// 176 of warps on their own, 16 rows each. At 96 there are registers left for
-// V's rows.
+// its registers for dK and dV, which it accumulates for all columns. Above 80,
+// kColumnWarps warps own the same rows: each computes the scores of kSlice of
+// the streamed rows and accumulates its part of the columns of dK and dV, for
+// which the warps exchange P and dS through shared memory. That reads less
+// shared memory: 144 operands per step and warp at head dim 128, instead of 176
+// if each warp owned 16 rows. At head dim 96 there are registers left for V's
+// rows.
 //
 //   head dim             32, 64       80      96, 128      192      256
 //   held x streamed    128 x 64  128 x 64    128 x 64  64 x 64  64 x 32
 //   warps                     4         8           8        8        8
 //   column warps              1         1           2        4        2
-//   row blocks                2         1           2        2        1
+//   16-row tiles              2         1           2        2        1
 //   slice                    32        64          32       16       16
 //   registers: S and dP      64        64          64       32       16
 //              dK and dV 64, 128       80     96, 128       96      128
@@ -89,14 +91,14 @@ struct BackwardTiles {
                                 : kRowBlocks == 2 ? 32
                                                   : kStreamed;
 
-  // dQ of a query tile is the product over all held keys: the warps share it as
-  // a grid, dealing out pairs of 8 columns in turn.
+  // dQ of a query tile is a product over all held keys. The warps share it as a
+  // grid and take pairs of 8 columns in turn.
   static constexpr int kDqColumnWarps = kHeadDim <= 96 ? 2 : 4;
   static constexpr int kDqRowBlocks = kStreamed / 16 * kDqColumnWarps / kWarps;
   static constexpr int kDqPairs =
       (kHeadDim / 16 + kDqColumnWarps - 1) / kDqColumnWarps;
-  // FP32 sums of one query tile's dQ in global memory, a thread's next to its
-  // neighbours'.
+  // FP32 sums of one query tile's dQ in global memory, next to each other for
+  // adjacent threads.
   static constexpr int kDqElements = kDqRowBlocks * kDqPairs * 8 * kThreads;
 
   static constexpr int kHeldBytes = kHeld * kHeadDim * 2;

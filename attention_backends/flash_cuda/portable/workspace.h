@@ -6,16 +6,16 @@
 #include "attention_backends/flash_cuda/flash_params.h"
 #include "attention_backends/flash_cuda/portable/tile_sizes.h"
 
-// Bytes that the kernels need, for plans and allocations. No CUDA in here.
+// Bytes that the kernels need, for plans and allocations. Includes no CUDA.
 
 namespace tessera {
 namespace flash {
 namespace portable {
 
-// How BackwardParams::workspace is cut.
+// The parts of BackwardParams::workspace.
 struct WorkspaceLayout {
-  int64_t statistics_bytes;  // two floats a query; rounded up to 256
-  int64_t dq_bytes;          // FP32 sums of dQ, after those; 0: none
+  int64_t statistics_bytes;  // two floats per query, rounded up to 256
+  int64_t dq_bytes;          // FP32 sums of dQ, after the statistics; 0: none
   int64_t total() const { return statistics_bytes + dq_bytes; }
 };
 
@@ -32,7 +32,8 @@ inline WorkspaceLayout LayoutOf(const ForwardParams& p, bool deterministic) {
   return layout;
 }
 
-// The most shared memory that a block takes, forward and backward.
+// The most shared memory per CUDA block, in forward and, if needs_grad,
+// backward.
 inline int SharedBytes(int64_t d, bool needs_grad) {
   return WithHeadDim(d, [&](auto dim) {
     return needs_grad ? BackwardTiles<dim()>::kSharedBytes

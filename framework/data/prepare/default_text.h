@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "framework/data/prepare/prepare.h"
+#include "framework/data/prepare/prepare_text.h"
 
 namespace tessera {
 

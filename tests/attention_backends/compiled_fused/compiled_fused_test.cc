@@ -1,5 +1,5 @@
-// The parts of COMPILED_FUSED, and of its results what the conformance suite's
-// sizes do not reach.
+// The parts of COMPILED_FUSED, and its results at sizes that the conformance
+// suite does not reach.
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ATen/ATen.h"
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "attention_backends/attention_backend.h"
 #include "attention_backends/compiled_fused/banded_product.h"
 #include "attention_backends/compiled_fused/compiled_fused_backend.h"
@@ -43,7 +43,7 @@ std::string Refusal(const AttentionProblem& problem) {
   return std::string(CompiledFusedBackend().Supports(problem).message());
 }
 
-TEST(CompiledFusedBackend, RefusesInWords) {
+TEST(CompiledFusedBackend, SaysWhyItRefuses) {
   EXPECT_EQ(Refusal(GpuProblem()), "");
   AttentionProblem problem = GpuProblem();
   problem.compute_capability = 70;
@@ -59,7 +59,7 @@ TEST(CompiledFusedBackend, RefusesInWords) {
   EXPECT_THAT(Refusal(problem), HasSubstr("17179869184 queries"));
 }
 
-TEST(CompiledFusedBackend, HoldsOneSquareTensorBesideO) {
+TEST(CompiledFusedBackend, PlansOneSquareTensorAndO) {
   const AttentionMemory memory = CompiledFusedBackend().Plan(GpuProblem());
   const int64_t square = int64_t{8} * 16384 * 16384 * 2;
   EXPECT_EQ(memory.saved_bytes, square + int64_t{8} * 16384 * 64 * 2);
@@ -107,9 +107,9 @@ TEST(MaskOf, MakesBandsThatFillTheDevice) {
   EXPECT_EQ(bands.Written(4096), 8192);
   EXPECT_EQ(bands.Written(16383), 16384);
   EXPECT_EQ(bands.Visible(4096), 4097);
-  problem.s = problem.t = 4096;  // a band of 2048 rows would not
+  problem.s = problem.t = 4096;  // bands of 2048 rows would not fill it
   EXPECT_EQ(MaskOf(problem).bands(), 1);
-  problem = GpuProblem();  // sequences of several heads take a launch each
+  problem = GpuProblem();  // a launch per sequence
   problem.b = 4;
   problem.s = problem.t = 2048;
   problem.h = problem.g = 16;
@@ -131,7 +131,7 @@ at::Tensor Seen(const RowMask& mask) {
       .tril_(mask.keys - mask.queries);
 }
 
-// What a band leaves out may hold anything.
+// Sets the scores that bands skip, which may hold anything, to NaN.
 at::Tensor WithNansBehindBands(const RowMask& mask, const at::Tensor& n2) {
   at::Tensor result = n2.clone();
   for (int64_t i = 0; i < mask.queries; ++i) {
@@ -153,7 +153,7 @@ struct BandedCase {
   int64_t b, h, s, t, band_rows;
 };
 class BandedProductsTest : public ::testing::TestWithParam<BandedCase> {};
-TEST_P(BandedProductsTest, EqualWholeOnes) {
+TEST_P(BandedProductsTest, EqualUnbandedProducts) {
   const BandedCase& c = GetParam();
   constexpr int64_t kD = 8;
   const RowMask mask = {c.s, c.t, true, c.band_rows};
@@ -178,8 +178,8 @@ TEST_P(BandedProductsTest, EqualWholeOnes) {
   EXPECT_TRUE(at::allclose(by_queries,
                            2 * at::matmul((scores * seen).transpose(2, 3), x)));
 }
-// Bands that fit and that do not; keys before the first query; one matrix per
-// sequence; products a sequence each; packed ones.
+// Bands that divide the queries and bands that do not; more keys than queries;
+// one matrix per sequence; one product per sequence; packed operands.
 INSTANTIATE_TEST_SUITE_P(Each, BandedProductsTest,
                          ::testing::Values(BandedCase{2, 1, 128, 128, 64},
                                            BandedCase{1, 3, 130, 130, 64},
@@ -232,8 +232,8 @@ INSTANTIATE_TEST_SUITE_P(Each, HostSoftmax,
                          ::testing::Values(at::kFloat, at::kDouble,
                                            at::kBFloat16, at::kHalf));
 
-// As ATen has it: where a score is NaN or infinite its row is NaN, but one of
-// -infinity counts for nothing.
+// As in ATen, a row with a score that is NaN or infinity is NaN, and a score of
+// -infinity has no weight.
 TEST(HostSoftmaxRow, KeepsNonFiniteScores) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const int64_t t : {5, 40}) {
@@ -250,8 +250,8 @@ TEST(HostSoftmaxRow, KeepsNonFiniteScores) {
   }
 }
 
-// The same on a GPU and where it matters: rows in two passes; blocks of 1024
-// threads; bands; grouped heads with bands' masks; packs of one element.
+// GPU cases: rows in two passes; CUDA blocks of 1024 threads; bands; grouped
+// heads with causal masks; packs of one element.
 struct GpuCase {
   int64_t b, h, g, s, t, d;
   at::ScalarType dtype;
@@ -263,14 +263,15 @@ struct Results {
   AttentionGrads grads;
 };
 
-Results RunBackend(const AttentionBackend& backend, const AttentionArgs& args,
-                   const at::Tensor& d_o) {
-  Results results;
-  EXPECT_TRUE(backend.Forward(args, &results.out).ok());
-  results.grads = {at::empty_like(args.q_bhsd), at::empty_like(args.k_bgtd),
-                   at::empty_like(args.v_bgtd)};
-  EXPECT_TRUE(backend.Backward(args, results.out, d_o, &results.grads).ok());
-  return results;
+void RunBackend(const AttentionBackend& backend, const AttentionArgs& args,
+                const at::Tensor& d_o, Results* results) {
+  const absl::Status forward = backend.Forward(args, &results->out);
+  ASSERT_TRUE(forward.ok()) << forward;
+  results->grads = {at::empty_like(args.q_bhsd), at::empty_like(args.k_bgtd),
+                    at::empty_like(args.v_bgtd)};
+  const absl::Status backward =
+      backend.Backward(args, results->out, d_o, &results->grads);
+  ASSERT_TRUE(backward.ok()) << backward;
 }
 
 TEST_P(GpuCompiledFused, AgreesWithNaive) {
@@ -290,10 +291,13 @@ TEST_P(GpuCompiledFused, AgreesWithNaive) {
   args.v_bgtd = random(c.g, c.t);
   args.scale = 1 / std::sqrt(static_cast<double>(c.d));
   args.wants_lse = true;
-  args.deterministic = true;  // timing products takes a sanitizer minutes
+  args.deterministic = true;  // timing products takes minutes under a sanitizer
   const at::Tensor d_o = random(c.h, c.s);
-  const Results ours = RunBackend(CompiledFusedBackend(), args, d_o);
-  const Results naive = RunBackend(NaiveBackend(), args, d_o);
+  Results ours, naive;
+  RunBackend(CompiledFusedBackend(), args, d_o, &ours);
+  if (HasFatalFailure()) return;
+  RunBackend(NaiveBackend(), args, d_o, &naive);
+  if (HasFatalFailure()) return;
   const double tolerance = c.dtype == at::kFloat ? 2e-5 : 2e-2;
   const auto close = [&](const at::Tensor& a, const at::Tensor& b) {
     const double scale = std::max(1e-2, b.abs().max().item<double>());

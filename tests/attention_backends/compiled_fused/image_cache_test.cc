@@ -52,14 +52,14 @@ TEST_F(ImageCacheTest, KeepsKeysApart) {
   EXPECT_EQ(*cache_.Read(other), "another");
 }
 
-TEST_F(ImageCacheTest, ReplacesAndLeavesNothingElse) {
+TEST_F(ImageCacheTest, ReplacesTheFileAndLeavesNoOther) {
   ASSERT_TRUE(cache_.Write(kKey, "older").ok());
   ASSERT_TRUE(cache_.Write(kKey, image_).ok());
   EXPECT_EQ(*cache_.Read(kKey), image_);
   EXPECT_EQ(ListDirectory(directory_)->size(), 1u);
 }
 
-TEST_F(ImageCacheTest, SeesEveryDamagedByteAndEveryMissingOne) {
+TEST_F(ImageCacheTest, DetectsEveryDamagedOrMissingByte) {
   ASSERT_TRUE(cache_.Write(kKey, image_).ok());
   const std::string file = *ReadFile(cache_.PathOf(kKey));
   for (size_t i = 0; i < file.size(); ++i) {
@@ -76,8 +76,8 @@ TEST_F(ImageCacheTest, SeesEveryDamagedByteAndEveryMissingOne) {
   EXPECT_EQ(*cache_.Read(kKey), image_);
 }
 
-// As two keys of one hash would: the file is intact, but another key's.
-TEST_F(ImageCacheTest, DoesNotTakeAnotherKeysFile) {
+// As after a hash collision: the file is intact but belongs to another key.
+TEST_F(ImageCacheTest, RejectsAnotherKeysFile) {
   std::string other = kKey;
   other.back() = '5';
   ASSERT_TRUE(cache_.Write(other, image_).ok());
@@ -85,7 +85,7 @@ TEST_F(ImageCacheTest, DoesNotTakeAnotherKeysFile) {
   EXPECT_TRUE(absl::IsDataLoss(cache_.Read(kKey).status()));
 }
 
-TEST_F(ImageCacheTest, SaysWhereItCannotWrite) {
+TEST_F(ImageCacheTest, NamesThePathThatItCannotWrite) {
   ASSERT_TRUE(cache_.Write(kKey, image_).ok());
   const ImageCache below_a_file(cache_.PathOf(kKey));
   const absl::Status status = below_a_file.Write(kKey, image_);

@@ -1,5 +1,5 @@
-// NVRTC and the cache around it, neither of which needs a GPU. Built with CUDA
-// only.
+// NVRTC and the cache around it, neither of which needs a GPU. Only in CUDA
+// builds.
 
 #include "attention_backends/compiled_fused/softmax_compiler.h"
 
@@ -34,8 +34,8 @@ void ExpectBothKernels(const std::string& code) {
   EXPECT_TRUE(absl::StrContains(code, "SoftmaxBackward"));
 }
 
-// A compute capability and the length of rows: odd ones; one warp each; a
-// block each; two passes.
+// A compute capability and the length of rows: odd; one warp per row; one CUDA
+// block per row; two passes.
 class CompiledFor : public ::testing::TestWithParam<std::tuple<int, int>> {};
 TEST_P(CompiledFor, EveryDtypeAndMask) {
   const auto [capability, keys] = GetParam();
@@ -57,9 +57,9 @@ INSTANTIATE_TEST_SUITE_P(Each, CompiledFor,
                          Combine(Values(80, 90),
                                  Values(777, 1024, 6006, 65536)));
 
-// The oldest, which has no conversion to BF16, and one from the future, for
-// which the driver gets PTX.
-TEST(SoftmaxCompiler, ServesOtherGpus) {
+// The oldest GPU, which has no conversion to BF16, and a future GPU, for which
+// the driver gets PTX.
+TEST(SoftmaxCompiler, CompilesForOldAndFutureGpus) {
   for (const FloatType type : kTypes) {
     const auto oldest = CompileSoftmax(Spec(type, 64, 64, true), 75, nullptr);
     ASSERT_TRUE(oldest.ok()) << oldest.status();
@@ -68,14 +68,14 @@ TEST(SoftmaxCompiler, ServesOtherGpus) {
     ASSERT_TRUE(future.ok()) << future.status();
     EXPECT_TRUE(
         absl::StrContains(future->code, ".visible .entry SoftmaxForward"));
-    EXPECT_EQ(future->code.back(), '\0');  // as the driver wants PTX
+    EXPECT_EQ(future->code.back(), '\0');  // the driver needs it in PTX
   }
   const auto ancient =
       CompileSoftmax(Spec(FloatType::kFloat, 64, 64, true), 35, nullptr);
   EXPECT_TRUE(absl::IsUnimplemented(ancient.status())) << ancient.status();
 }
 
-TEST(SoftmaxCompiler, CompilesOnceAndAfterDamage) {
+TEST(SoftmaxCompiler, CompilesOnceAndAgainAfterDamage) {
   const std::string directory =
       absl::StrCat(::testing::TempDir(), "/compiles_once");
   ASSERT_TRUE(RemoveTree(directory).ok());
@@ -90,9 +90,9 @@ TEST(SoftmaxCompiler, CompilesOnceAndAfterDamage) {
   EXPECT_FALSE(first.from_cache);
   const SoftmaxImage second = compile(spec, 90);
   EXPECT_TRUE(second.from_cache);
-  EXPECT_TRUE(second.code == first.code);  // not to be printed
+  EXPECT_TRUE(second.code == first.code);  // EXPECT_EQ would print it
 
-  // Another dtype, length, mask or GPU is another image.
+  // Every dtype, length, mask and GPU has its own image.
   EXPECT_FALSE(compile(Spec(FloatType::kHalf, 256, 256, true), 90).from_cache);
   EXPECT_FALSE(
       compile(Spec(FloatType::kBFloat16, 256, 264, true), 90).from_cache);
@@ -115,7 +115,7 @@ TEST(SoftmaxCompiler, CompilesOnceAndAfterDamage) {
   EXPECT_TRUE(compile(spec, 90).from_cache);
 }
 
-TEST(SoftmaxCompiler, CompilesWhereNothingCanBeKept) {
+TEST(SoftmaxCompiler, CompilesIfTheCacheCannotBeWritten) {
   const std::string file = absl::StrCat(::testing::TempDir(), "/a_file");
   ASSERT_TRUE(WriteFileAtomically(file, "no folder").ok());
   const ImageCache cache(file);

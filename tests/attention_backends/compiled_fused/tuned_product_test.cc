@@ -23,8 +23,8 @@ using tessera::testing::ErrorBudget;
 struct ProductCase {
   int64_t n, m, c, k;
   bool a_transposed = false, b_transposed = false;
-  // Operands and result are slices: rows further apart than they are long, and
-  // the first element `offset` elements behind an aligned address.
+  // If `gap` > 0, operands and result are slices: `gap` elements lie between
+  // rows, and the first element is `offset` elements after an aligned address.
   int64_t gap = 0, offset = 0;
 
   friend void PrintTo(const ProductCase& p, std::ostream* out) {
@@ -68,7 +68,7 @@ const ProductCase kCases[] = {
     {.n = 6, .m = 1000, .c = 777, .k = 80, .b_transposed = true},
     {.n = 6, .m = 1000, .c = 80, .k = 777},
     {.n = 6, .m = 777, .c = 40, .k = 1000, .a_transposed = true},
-    // Slices of a fused projection, aligned and not.
+    // Slices of a fused projection, aligned and unaligned.
     {.n = 3,
      .m = 127,
      .c = 129,
@@ -77,15 +77,15 @@ const ProductCase kCases[] = {
      .gap = 128,
      .offset = 64},
     {.n = 3, .m = 129, .c = 96, .k = 127, .gap = 5, .offset = 3},
-    // Sizes of 1, whose strides say nothing.
+    // Sizes of 1, whose strides are meaningless.
     {.n = 64, .m = 1, .c = 1, .k = 8, .b_transposed = true},
     {.n = 2, .m = 1, .c = 64, .k = 1},
     {.n = 2, .m = 65, .c = 1, .k = 33, .a_transposed = true},
-    // One that cuBLAS splits along K.
+    // A product that cuBLAS splits along K.
     {.n = 1, .m = 64, .c = 64, .k = 40000}};
 
 class TunedProductTest : public ::testing::TestWithParam<ProductCase> {};
-TEST_P(TunedProductTest, IsAsExactAsLibTorchs) {
+TEST_P(TunedProductTest, IsAsAccurateAsLibTorch) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     SCOPED_TRACE(c10::toString(dtype));
     ExpectProduct(GetParam(), at::dtype(dtype));
@@ -100,7 +100,7 @@ class GpuTunedProduct : public ::testing::TestWithParam<ProductCase> {
     ASSERT_TRUE(OpenCudaDevice(0).ok());
   }
 };
-TEST_P(GpuTunedProduct, IsAsExactAsLibTorchs) {
+TEST_P(GpuTunedProduct, IsAsAccurateAsLibTorch) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     SCOPED_TRACE(c10::toString(dtype));
     ExpectProduct(GetParam(), at::TensorOptions(at::kCUDA).dtype(dtype));
@@ -108,7 +108,7 @@ TEST_P(GpuTunedProduct, IsAsExactAsLibTorchs) {
 }
 INSTANTIATE_TEST_SUITE_P(Each, GpuTunedProduct, ::testing::ValuesIn(kCases));
 
-TEST(GpuTunedProductOf, Fp32FollowsLibTorchsPrecision) {
+TEST(GpuTunedProductOf, Fp32FollowsLibTorchsPrecisionSetting) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   const at::Tensor a = at::randn({4, 512, 64}, at::kCUDA);
   const at::Tensor b = at::randn({4, 64, 512}, at::kCUDA);
@@ -127,7 +127,7 @@ TEST(GpuTunedProductOf, Fp32FollowsLibTorchsPrecision) {
   EXPECT_EQ(error(), fp32);
 }
 
-TEST(GpuTunedProductOf, ANewKindIsCaptured) {
+TEST(GpuTunedProductOf, NewKindsCanBeCaptured) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   const auto fill = [](const at::Tensor& x) { x.copy_(at::randn(x.sizes())); };
   const at::Tensor a = at::zeros({3, 211, 48}, at::kCUDA);

@@ -1,5 +1,5 @@
-// What FLASH_CUDA refuses, and what it says; its results are the conformance
-// suite's.
+// The refusals and plans of FLASH_CUDA; the conformance suite tests its
+// results.
 
 #include "attention_backends/flash_cuda/flash_cuda_backend.h"
 
@@ -33,7 +33,7 @@ std::string Refusal(const AttentionProblem& problem) {
   return std::string(FlashCudaBackend().Supports(problem).message());
 }
 
-TEST(FlashCudaBackend, SupportsWhatItsKernelsTake) {
+TEST(FlashCudaBackend, SupportsEveryHeadDimOfItsKernels) {
   EXPECT_EQ(Refusal(Problem()), "");
   for (const int capability : {80, 90}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
@@ -48,7 +48,7 @@ TEST(FlashCudaBackend, SupportsWhatItsKernelsTake) {
   }
 }
 
-TEST(FlashCudaBackend, RefusesInWords) {
+TEST(FlashCudaBackend, SaysWhyItRefuses) {
   AttentionProblem problem = Problem();
   problem.cuda = false;
   problem.compute_capability = 0;
@@ -73,11 +73,11 @@ TEST(FlashCudaBackend, RefusesInWords) {
   problem.compute_capability = 86;
   problem.d = 128;
   EXPECT_THAT(Refusal(problem), HasSubstr("use smaller heads"));
-  problem.needs_grad = false;  // the forward pass alone fits
+  problem.needs_grad = false;  // the forward pass fits
   EXPECT_EQ(Refusal(problem), "");
 }
 
-// Of 99 KiB.
+// GPUs with 99 KiB of shared memory per CUDA block.
 TEST(FlashCudaBackend, TrainsFloatUpToHeadDim96OnSmallGpus) {
   AttentionProblem problem = Problem();
   problem.compute_capability = 86;
@@ -88,22 +88,22 @@ TEST(FlashCudaBackend, TrainsFloatUpToHeadDim96OnSmallGpus) {
   EXPECT_THAT(Refusal(problem), HasSubstr("use smaller heads"));
 }
 
-TEST(FlashCudaBackend, PlansOAndLAlone) {
+TEST(FlashCudaBackend, PlansOnlyOAndL) {
   AttentionProblem problem = Problem();
   problem.compute_capability = 80;
   problem.deterministic = true;
   const AttentionMemory memory = FlashCudaBackend().Plan(problem);
   EXPECT_EQ(memory.saved_bytes, 2 * 6 * 1000 * (80 * 2 + 4));
   EXPECT_EQ(memory.forward_bytes, 0);
-  // Two floats a row.
+  // Two floats per row.
   EXPECT_EQ(memory.backward_bytes, (2 * 6 * 1000 * 8 + 255) / 256 * 256);
   problem.deterministic = false;
   EXPECT_GT(FlashCudaBackend().Plan(problem).backward_bytes,
             memory.backward_bytes + 2 * 6 * 1000 * 80 * 4);
 }
 
-// dQ is summed where it goes.
-TEST(FlashCudaBackend, PlansTwoFloatsARowForTheBackwardOfFloat) {
+// dQ is summed in place.
+TEST(FlashCudaBackend, PlansTwoFloatsPerRowForFp32Backward) {
   AttentionProblem problem = Problem();
   problem.dtype = at::kFloat;
   for (const bool deterministic : {false, true}) {
@@ -115,9 +115,10 @@ TEST(FlashCudaBackend, PlansTwoFloatsARowForTheBackwardOfFloat) {
   }
 }
 
-// 8 tiles of 128 queries a head: FP32 sums of dQ and two floats a row; and, in
-// whole 16 bytes, a turn for each of the 96 tiles and one counter.
-TEST(FlashCudaBackend, PlansTheSameOnHopperWhetherDeterministic) {
+// 8 tiles of 128 queries per head have FP32 sums of dQ and two floats per row.
+// Each of the 96 tiles has a turn, and there is one counter, rounded up to 16
+// bytes.
+TEST(FlashCudaBackend, HopperPlanDoesNotDependOnDeterminism) {
   AttentionProblem problem = Problem();
   problem.compute_capability = 90;
   for (const bool deterministic : {false, true}) {
@@ -157,8 +158,8 @@ class GpuFlashCudaBackend : public ::testing::TestWithParam<at::ScalarType> {
 INSTANTIATE_TEST_SUITE_P(Each, GpuFlashCudaBackend,
                          ::testing::Values(at::kBFloat16, at::kFloat));
 
-// Sums in no fixed order differ between runs of this size; the kernels under
-// `deterministic` must not, nor may they disagree with the others.
+// Sums in no fixed order differ between runs of this size. The deterministic
+// kernels must repeat their results and agree with the other kernels.
 TEST_P(GpuFlashCudaBackend, DeterministicGradientsRepeat) {
   const auto random = [&](int64_t heads, int64_t rows) {
     return at::randn({2, heads, rows, 80}, options_);
@@ -194,9 +195,9 @@ TEST_P(GpuFlashCudaBackend, DeterministicGradientsRepeat) {
   EXPECT_TRUE(at::equal(first.dv_bgtd, sums.dv_bgtd));
 }
 
-// Neither data nor strides that are multiples of 16 bytes, a gradient without
-// strides of its own: the results are those of plain tensors.
-TEST_P(GpuFlashCudaBackend, TakesAnyAlignment) {
+// Data and strides that are not multiples of 16 bytes, and an expanded
+// gradient, give the results of contiguous tensors.
+TEST_P(GpuFlashCudaBackend, SupportsAnyAlignment) {
   const auto shifted = [&] {
     return at::randn({1, 2, 50, 19}, options_).narrow(3, 1, 16);
   };

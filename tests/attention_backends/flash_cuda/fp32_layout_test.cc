@@ -1,5 +1,5 @@
-// Where the FP32 kernels keep what, without a GPU: their results are the
-// conformance suite's.
+// The layouts of the FP32 kernels, without a GPU; the conformance suite tests
+// their results.
 
 #include <cstdint>
 #include <set>
@@ -29,7 +29,7 @@ TEST(Fp32Lanes, HoldTheWholeRectangleOnce) {
   EXPECT_EQ(elements.size(), kRowLanes * kColLanes * kCols);
 }
 
-// What lets the quarters of a 128-bit load be served together.
+// The condition under which the quarters of a 128-bit load are served together.
 TEST(Fp32Lanes, NeighboursShareColumnsOrRows) {
   for (int lane = 0; lane < kLanes; ++lane) {
     EXPECT_EQ(LaneCol(lane), LaneCol(lane ^ 1));
@@ -46,7 +46,7 @@ void ExpectLayoutIsAPermutation() {
       const int index = TileLayout<kCols>::Index(row, chunk);
       EXPECT_EQ(index / (kCols / kChunk), row);
       chunks.insert(index);
-      // What Tile::At() says about its neighbours.
+      // The distances that Tile::At() promises.
       EXPECT_EQ(index - row % 4 * (kCols / kChunk),
                 TileLayout<kCols>::Index(row / 4 * 4, chunk));
       if (chunk >= 8) {
@@ -64,8 +64,8 @@ TEST(Fp32Tile, LayoutIsAPermutation) {
   ExpectLayoutIsAPermutation<192>();
 }
 
-// Groups of four banks that 16 lanes read, which are the lanes of one cycle.
-// `index_of(lane)`: the chunk that a lane loads.
+// Checks that 16 lanes, which load in one cycle, read different groups of four
+// banks. `index_of(lane)` is the chunk that a lane loads.
 template <typename Fn>
 void ExpectNoBankConflict(const Fn& index_of) {
   for (int first = 0; first < kLanes; first += 16) {
@@ -116,9 +116,9 @@ TEST(Fp32TileSizes, FitAMultiprocessorOfCapability80) {
   }
 }
 
-// On compute capability 9.0: 228 KiB, of which the system takes one for each
+// Compute capability 9.0 has 228 KiB, of which the system takes one per CUDA
 // block.
-TEST(Fp32TileSizes, LeaveRoomForTheBlocksThatRegistersAreSharedBy) {
+TEST(Fp32TileSizes, SharedMemoryFitsAsManyCudaBlocksAsRegisters) {
   for (int d = 32; d <= 256; d += 32) {
     WithHeadDim(d, [&](auto dim) {
       using Forward = LargeForwardTiles<dim()>;
@@ -131,7 +131,7 @@ TEST(Fp32TileSizes, LeaveRoomForTheBlocksThatRegistersAreSharedBy) {
   }
 }
 
-// Else SharedBytes() would be too few for them.
+// Otherwise SharedBytes() would be too small for them.
 TEST(Fp32TileSizes, SmallTilesAreNotLarger) {
   for (int d = 32; d <= 256; d += 32) {
     WithHeadDim(d, [&](auto dim) {

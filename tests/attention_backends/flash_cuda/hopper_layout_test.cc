@@ -1,4 +1,4 @@
-// The index arithmetic of the Hopper kernels that needs no GPU.
+// The index arithmetic of the Hopper kernels, without a GPU.
 
 #include <set>
 #include <utility>

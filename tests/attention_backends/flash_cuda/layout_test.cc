@@ -1,5 +1,5 @@
-// Index arithmetic of the portable kernels, on a CPU: what each lane reads
-// against the layouts that the PTX ISA gives for mma.m16n8k16.
+// The index arithmetic of the portable kernels, without a GPU: compares what
+// each lane reads with the layouts of mma.m16n8k16 in the PTX ISA.
 
 #include <cstdint>
 #include <set>
@@ -26,7 +26,7 @@ class TileTest : public ::testing::Test {
   static constexpr int kCols = Columns::value;
   using Layout = TileLayout<kCols>;
 
-  // The element of the tile at a byte of shared memory.
+  // The element of the tile at an address in shared memory.
   static Element ElementAt(uint32_t address) {
     for (int row = 0; row < kRows; ++row) {
       for (int chunk = 0; chunk < Layout::kChunks; ++chunk) {
@@ -39,8 +39,8 @@ class TileTest : public ::testing::Test {
     return {-1, -1};
   }
 
-  // The lower half of register i of `lane` after ldmatrix.x4: matrix i is the
-  // rows that lanes 8 i to 8 i + 7 point at.
+  // The lower half of register i of `lane` after ldmatrix.x4: matrix i consists
+  // of the rows whose addresses lanes 8 i to 8 i + 7 pass.
   template <typename Address>
   static Element Loaded(int lane, int i, bool transposed,
                         const Address& address) {
@@ -113,7 +113,8 @@ TYPED_TEST(TileTest, LanesReadTheFragmentsOfMma) {
   }
 }
 
-// The warps of a row deal out pairs of chunks; together they read all, once.
+// The warps of a row take pairs of chunks in turn; together they read each pair
+// once.
 TYPED_TEST(TileTest, ColumnWarpsShareThePairs) {
   constexpr int kCols = TestFixture::kCols;
   using Layout = typename TestFixture::Layout;

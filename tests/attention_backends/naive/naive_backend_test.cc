@@ -1,5 +1,6 @@
-// What the variants of NAIVE hold for the backward, beside what autograd holds
-// of the same text. That they compute attention is for the conformance suite.
+// Compares what the variants of NAIVE hold for the backward pass with what
+// autograd holds for the same computation. The conformance suite tests their
+// results.
 
 #include "attention_backends/naive/naive_backend.h"
 
@@ -21,7 +22,7 @@ namespace {
 constexpr int64_t kB = 2, kS = 64, kH = 4, kD = 4;
 constexpr double kScale = 0.4;
 
-// Attention as one writes it in PyTorch, up to its weights.
+// The weights of attention as commonly written in PyTorch.
 at::Tensor LibraryWeights(const at::Tensor& s) {
   const at::Tensor sees_a_key = at::ones({s.size(2), 1}, at::kBool);
   return at::where(sees_a_key, s.softmax(-1), 0);
@@ -46,7 +47,7 @@ at::Tensor RandomQkv(at::ScalarType dtype) {
   return at::randn({kB, kS, 3 * kH, kD}, dtype);
 }
 
-// heads: [B, 3 H, S, D], Q, K and V.
+// `heads`: Q, K and V, [B, 3 H, S, D].
 AttentionArgs ArgsOf(const at::Tensor& heads) {
   AttentionArgs args;
   args.q_bhsd = heads.narrow(1, 0, kH);
@@ -81,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{HeldScores::kHandWrittenSoftmax, HandWrittenWeights}),
     Name);
 
-// [B, H, S, S] tensors that autograd holds of `weights`, O not among them.
+// Number of [B, H, S, S] tensors that autograd holds for `weights`, without O.
 double HeldByAutograd(at::Tensor (*weights)(const at::Tensor&),
                       const at::Tensor& qkv) {
   const at::Tensor heads = qkv.transpose(1, 2).contiguous();
@@ -99,7 +100,7 @@ double HeldByAutograd(at::Tensor (*weights)(const at::Tensor&),
 TEST_P(NaiveVariant, HoldsAsManyTensorsAsAutograd) {
   const int held = static_cast<int>(GetParam().held);
   const at::Tensor qkv = RandomQkv(at::kFloat);
-  // Beside them it holds a few numbers a row of 64.
+  // It also holds a few numbers per row of 64.
   const double by_autograd = HeldByAutograd(GetParam().weights, qkv);
   EXPECT_GE(by_autograd, held);
   EXPECT_LT(by_autograd, held + 0.1);
@@ -116,7 +117,7 @@ TEST_P(NaiveVariant, HoldsWhatItPlans) {
   }
 }
 
-// No tensor is held in vain: when one is another, so are the gradients.
+// Every held tensor is needed: changing one changes the gradients.
 TEST_P(NaiveVariant, ReadsEveryTensorThatItHolds) {
   const at::Tensor heads = RandomQkv(at::kFloat).transpose(1, 2);
   const AttentionArgs args = ArgsOf(heads);

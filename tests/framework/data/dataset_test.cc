@@ -14,7 +14,7 @@
 #include "framework/base/violations.h"
 #include "framework/data/data_config.h"
 #include "framework/data/prepare/default_text.h"
-#include "framework/data/prepare/prepare.h"
+#include "framework/data/prepare/prepare_text.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "tests/framework/data/data_test_util.h"

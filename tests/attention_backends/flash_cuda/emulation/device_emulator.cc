@@ -15,7 +15,8 @@
 
 #include "absl/strings/str_cat.h"
 
-// As much as any GPU's blocks have; panels want 1,024-byte addresses.
+// At least as much as any GPU has per CUDA block; panels need an alignment of
+// 1,024 bytes.
 alignas(1024) unsigned char tessera_emulated_shared[256 << 10];
 
 namespace tessera::emulated {
@@ -23,8 +24,8 @@ namespace {
 
 constexpr int kLanes = 32;
 constexpr size_t kStackBytes = size_t{256} << 10;
-constexpr int kMostTurns = 40;  // of a warp in one go
-// In each, every thread has a turn; one that polls may need several.
+constexpr int kMostTurns = 40;  // of a warp in a row
+// Every thread has a turn in each round; one that polls may need several.
 constexpr int kMostIdleRounds = 20;
 
 struct Copy {
@@ -48,7 +49,8 @@ struct Barrier {
 };
 
 struct Warp {
-  // Two exchanges: no lane begins the next but one before all have left this.
+  // Two exchanges suffice: no lane begins the second next before all have left
+  // the current one.
   LaneWords words[2][kLanes];
   std::map<unsigned, Barrier> barriers;  // by mask
 };
@@ -80,8 +82,8 @@ std::vector<std::pair<const char*, const char*>>& Readable() {
 }
 
 [[noreturn]] void Fail(const std::string& what) {
-  std::fprintf(stderr, "block %u, thread %u: %s\n", BlockIndex(), ThreadIndex(),
-               what.c_str());
+  std::fprintf(stderr, "CUDA block %u, thread %u: %s\n", BlockIndex(),
+               ThreadIndex(), what.c_str());
   std::abort();
 }
 
@@ -107,7 +109,7 @@ void Arrive(Barrier& barrier, int count, const char* name, int64_t which,
 void Enter() {
   Grid& grid = TheGrid();
   (*grid.thread)();
-  if (!Current().copies.empty()) Fail("ended before its copies did");
+  if (!Current().copies.empty()) Fail("ended without waiting for its copies");
   Current().done = true;
   NoteProgress();
   LetOthersRun("nothing", 0);
@@ -123,7 +125,7 @@ void Start(Fiber& fiber) {
   makecontext(&fiber.context, Enter, 0);
 }
 
-// Gives every thread of a warp a turn; returns how many have ended in it.
+// Gives every thread of a warp a turn; returns how many have ended.
 int RunWarp(Grid& grid, int warp) {
   int ended = 0;
   for (int lane = 0; lane < kLanes; ++lane) {
@@ -160,8 +162,8 @@ void RunTask(Grid& grid, bool newest) {
   NoteProgress();
 }
 
-// A block has one warpgroup that lags behind the others, or none, and copies
-// that are made soon, or only once every thread waits, the newest first.
+// At random, one warpgroup lags behind the others or none does, and copies are
+// made soon or, the newest first, only once every thread waits.
 void RunBlock(Grid& grid, int threads) {
   const int warps = threads / kLanes, warpgroups = (warps + 3) / 4;
   std::vector<int> order(warps);
@@ -186,12 +188,11 @@ void RunBlock(Grid& grid, int threads) {
       idle_rounds = 0;
     }
     if (idle_rounds == kMostIdleRounds) {
-      Fail(absl::StrCat("all threads wait for each other:",
-                        WhatIsWaitedFor(grid)));
+      Fail(absl::StrCat("deadlock, waiting threads:", WhatIsWaitedFor(grid)));
     }
   }
-  // Its shared memory is another block's from here on.
-  if (!grid.tasks.empty()) Fail("the block ended before its copies did");
+  // Another CUDA block uses the shared memory from here on.
+  if (!grid.tasks.empty()) Fail("the CUDA block ended before its copies");
 }
 
 }  // namespace
@@ -256,10 +257,10 @@ const LaneWords* Exchange(const LaneWords& mine, unsigned mask) {
 void* Shared(uint32_t address, int bytes) {
   const uint32_t size = TheGrid().shared_bytes;
   if (address + bytes > size) {
-    Fail(absl::StrCat("shared memory at ", address, " of ", size));
+    Fail(absl::StrCat("accesses shared memory at ", address, " of ", size));
   }
   if (address % bytes != 0) {
-    Fail(absl::StrCat(bytes, " bytes of shared memory at ", address));
+    Fail(absl::StrCat("accesses ", bytes, " unaligned bytes at ", address));
   }
   return tessera_emulated_shared + address;
 }
@@ -284,7 +285,7 @@ void WaitForCopies() {
         Readable().begin(), Readable().end(), [&](const auto& range) {
           return range.first <= from && from + copy.bytes <= range.second;
         });
-    if (!readable) Fail("copies from outside its tensors");
+    if (!readable) Fail("copies from outside the readable memory");
     std::memcpy(to, from, copy.bytes);
   }
   Current().copies.clear();

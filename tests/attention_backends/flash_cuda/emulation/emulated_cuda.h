@@ -1,16 +1,15 @@
 #ifndef TESTS_ATTENTION_BACKENDS_FLASH_CUDA_EMULATION_EMULATED_CUDA_H_
 #define TESTS_ATTENTION_BACKENDS_FLASH_CUDA_EMULATION_EMULATED_CUDA_H_
 
-// What the kernels' sources use of CUDA, for a host compiler; the Hopper
-// kernels use emulated_hopper.h too. Included before them, it takes the place
-// of those of their headers that are about CUDA by defining these headers'
-// guards. PTX ISA, "Matrix Fragments for mma.m16n8k16" and "ldmatrix", says
-// which lane holds what.
+// The parts of CUDA that the kernels' sources use, for a host compiler; for the
+// Hopper kernels, see also emulated_hopper.h. Include it before the kernels: it
+// defines the guards of their CUDA-specific headers and so replaces them. Which
+// lane holds what: PTX ISA, "Matrix Fragments for mma.m16n8k16" and "ldmatrix".
 
 #define ATTENTION_BACKENDS_FLASH_CUDA_ASYNC_COPY_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_INSTRUCTIONS_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_INSTRUCTIONS_CUH_
-// And the guards of CUDA's own.
+// The guards of CUDA's headers.
 #define __CUDA_RUNTIME_API_H__
 #define __CUDA_RUNTIME_H__
 
@@ -84,8 +83,8 @@ inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes,
   return cudaSuccess;
 }
 
-// One device of two multiprocessors: what is not small fills it, and a kernel
-// that has a block for each has two.
+// One device with two multiprocessors: all but small problems fill it, and a
+// kernel with one CUDA block per multiprocessor has two.
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
 inline cudaError_t cudaGetDevice(int* device) {
   *device = 0;
@@ -198,7 +197,7 @@ inline uint4 LoadShared16(uint32_t from) {
   return value;
 }
 
-// As LoadMatrices().
+// Like LoadMatrices(), but transposed.
 inline void LoadTransposed(uint32_t from, uint32_t (&r)[4]) {
   const auto* const rows = emulated::Exchange({.word = {from}});
   const int lane = threadIdx.x % 32;
@@ -233,7 +232,7 @@ void Mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
 }  // namespace flash
 }  // namespace tessera
 
-// These use what comes above.
+// These headers use the declarations above.
 #include "attention_backends/flash_cuda/fp32/launch.h"
 #include "attention_backends/flash_cuda/hopper/launch.h"
 #include "attention_backends/flash_cuda/portable/launch.h"

@@ -1,7 +1,7 @@
-// As emulated_portable_kernels.cc, the FP32 kernels.
+// The FP32 kernels; see emulated_portable_kernels.cc.
 
 #include "tests/attention_backends/flash_cuda/emulation/emulated_cuda.h"
 
-// These use what comes above.
+// These headers use the declarations above.
 #include "attention_backends/flash_cuda/fp32/backward.cu"
 #include "attention_backends/flash_cuda/fp32/forward.cu"

@@ -1,13 +1,13 @@
 #ifndef TESTS_ATTENTION_BACKENDS_FLASH_CUDA_EMULATION_EMULATED_HOPPER_H_
 #define TESTS_ATTENTION_BACKENDS_FLASH_CUDA_EMULATION_EMULATED_HOPPER_H_
 
-// What the Hopper kernels use beyond emulated_cuda.h: mbarriers, the copy
-// engine, the tensor cores' asynchronous products. Included before them, it
-// takes the place of their ptx.cuh and wgmma.cuh.
+// The parts of CUDA that only the Hopper kernels use: mbarriers, the copy
+// engine, and asynchronous products of the tensor cores. Include it before the
+// kernels: it replaces their ptx.cuh and wgmma.cuh.
 //
-// What is asynchronous happens late or early, at random: copies while other
+// Asynchronous operations happen early or late, at random: copies while other
 // threads run, products when they are issued or when they are waited for. The
-// target of a copy is NaN until it has arrived.
+// target of a copy is NaN until the copy has arrived.
 
 #define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_PTX_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_HOPPER_WGMMA_CUH_
@@ -24,7 +24,7 @@
 #include "tests/attention_backends/flash_cuda/emulation/emulated_cuda.h"
 
 #define __grid_constant__
-// Blocks run one after the other: one variable for all threads.
+// CUDA blocks run one after the other, so one variable serves all threads.
 #define __shared__ static
 
 inline int atomicAdd(int* to, int x) {
@@ -41,7 +41,7 @@ struct CUtensorMap {
   int box_rows = 0, box_columns = 0;
 };
 
-// This uses what comes above.
+// This header uses the declarations above.
 #include "attention_backends/flash_cuda/hopper/tensor_map.h"
 
 namespace tessera {
@@ -80,7 +80,7 @@ class Mbarrier {
 };
 
 inline void FenceBarrierInit() {}
-// One kernel runs after the other.
+// Kernels run one after the other.
 inline void LetNextKernelStart() {}
 inline void WaitForLastKernel() {}
 inline void FenceProxyAsync() {}
@@ -131,11 +131,11 @@ inline void BulkLoad(const void* global, int bytes, Mbarrier* barrier,
   });
 }
 
-// What a thread has under way. Products come in groups; the last group in the
+// A thread's operations in flight. Products form groups; the last group in the
 // list is not committed yet.
 struct InFlight {
   int stores = 0;
-  int completed = 0;  // groups, which are no longer in the list
+  int completed = 0;  // groups that have left the list
   std::vector<std::vector<absl::AnyInvocable<void()>>> products =
       std::vector<std::vector<absl::AnyInvocable<void()>>>(1);
 
@@ -206,14 +206,14 @@ inline void StoreMatrices(uint32_t address, const uint32_t (&r)[4]) {
   }
 }
 
-// Of a thread's two rows of A, 16 columns each.
+// A thread's two rows of A, 16 columns each.
 struct RowsOfA {
   float row[2][16];
 };
 
 enum class Major { kK = 0, kMn = 1 };
 
-// Element (i, k) of an operand of 16 k, i along M or N (PTX ISA, "Matrix
+// Element (i, k) of an operand; k < 16, i along M or N (PTX ISA, "Matrix
 // descriptor" and the canonical layouts of "wgmma").
 template <typename T>
 float ElementOf(uint64_t descriptor, Major major, int i, int k) {
@@ -235,10 +235,10 @@ float ElementOf(uint64_t descriptor, Major major, int i, int k) {
   return emulated::Bits<T>(bits);
 }
 
-// Named barriers that no kernel has: hardware knows 16.
+// Named barriers beyond the 16 of the hardware.
 inline constexpr int kFirstWarpgroupBarrier = 16;
 
-// Now or when it is waited for.
+// Runs `product` now or when it is waited for.
 inline void Issue(absl::AnyInvocable<void()> product) {
   InFlight& mine = MyInFlight();
   mine.products.back().push_back(std::move(product));
@@ -248,15 +248,16 @@ inline void Issue(absl::AnyInvocable<void()> product) {
   mine.products.back().clear();
 }
 
-// The four warps of a warpgroup meet: no product begins before all have come.
+// Waits for the four warps of a warpgroup: no product begins before all arrive.
 inline void WgmmaFence() {
   const int warpgroup = threadIdx.x / 128;
   emulated::NamedBarrier(kFirstWarpgroupBarrier + warpgroup, 128,
                          /*waits=*/true);
 }
 inline void WgmmaCommit() { MyInFlight().products.emplace_back(); }
-// A product is one of all four warps, done when it is done for each. So one
-// thread may then release what all have read, as CUTLASS's pipelines do.
+// A product belongs to all four warps and completes when it has completed for
+// each. One thread may then release what all have read, as in CUTLASS's
+// pipelines.
 template <int kPending>
 void WgmmaWait() {
   const int groups = MyInFlight().committed() - kPending;
@@ -332,7 +333,7 @@ struct Wgmma {
   }
 };
 
-// Of 2-byte elements.
+// Supports 2-byte elements.
 inline cudaError_t MakeTensorMap(const TensorMapSpec& spec, CUtensorMap* map) {
   *map = {.view = spec.view,
           .rows = static_cast<int>(spec.rows),

@@ -1,7 +1,7 @@
-// As emulated_portable_kernels.cc, the Hopper kernels.
+// The Hopper kernels; see emulated_portable_kernels.cc.
 
 #include "tests/attention_backends/flash_cuda/emulation/emulated_hopper.h"
 
-// These use what comes above.
+// These headers use the declarations above.
 #include "attention_backends/flash_cuda/hopper/backward.cu"
 #include "attention_backends/flash_cuda/hopper/forward.cu"

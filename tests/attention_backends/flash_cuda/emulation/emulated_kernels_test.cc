@@ -1,6 +1,6 @@
-// The attention kernels, forward and backward, on the CPU: what a GPU would
-// compute, thread by thread, within the bounds of the conformance suite. So
-// their arithmetic and their barriers are tested where there is no GPU.
+// Runs the attention kernels, forward and backward, on a CPU, thread by thread
+// as on a GPU, and checks them by the bounds of the conformance suite. This
+// tests their arithmetic and barriers without a GPU.
 
 #include <cmath>
 #include <cstdint>
@@ -54,7 +54,7 @@ flash::HeadView ViewOf(const at::Tensor& x) {
   return {x.mutable_data_ptr(), x.stride(0), x.stride(1), x.stride(2)};
 }
 
-// Kernels may read the values of a [B, heads, rows, D] slice and what lies
+// Lets kernels read the values of a [B, heads, rows, D] slice and the memory
 // between them.
 void AddReadable(const at::Tensor& x) {
   int64_t last = 0;
@@ -176,10 +176,10 @@ TEST_P(EmulatedKernels, ConformOnACpu) {
   EXPECT_TRUE(Conforms({dv.slice(), eager.dv, exact.dv, sums.dv})) << "dV";
 }
 
-// A part of a tile and more than one; queries without a key; heads that share
-// keys, with group counts and sizes that tell the mappings h / (H / G), h / G
-// and h % G apart; columns that are not there; a first query for which the
-// mask hides no more than the last key of a tile.
+// Less than a tile and more than one; queries without a key; heads that share
+// keys, with group counts and sizes for which the mappings h / (H / G), h / G
+// and h % G differ; surplus columns; a first query for which the mask hides
+// only the last key of a tile.
 std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const Kernels kernels : {Kernels::kPortable, Kernels::kFp32}) {
@@ -207,7 +207,7 @@ std::vector<Case> Cases() {
     cases.push_back({kHopper, 2, 1, 1, 65, 260, d - 8, true, false});
     cases.push_back({kHopper, 1, 1, 1, 270, 150, d, true, false});
     cases.push_back({kHopper, 1, 2, 1, 129, 390, d - 8, false, true});
-    // As many keys as have other tiles.
+    // So many keys that the tile sizes change.
     const int64_t many = flash::hopper::kShortRows + 6;
     cases.push_back({kHopper, 1, 1, 1, 200, many, d, true, false});
     cases.push_back({kHopper, 1, 1, 1, 65, many, d, false, false});

@@ -1,8 +1,8 @@
-// The portable kernels and what launches them, compiled for the CPU:
-// BUILD.bazel does so for each head dim.
+// The portable kernels and their launches, compiled for a CPU. BUILD.bazel
+// compiles this file once for each head dim.
 
 #include "tests/attention_backends/flash_cuda/emulation/emulated_cuda.h"
 
-// These use what comes above.
+// These headers use the declarations above.
 #include "attention_backends/flash_cuda/portable/backward.cu"
 #include "attention_backends/flash_cuda/portable/forward.cu"

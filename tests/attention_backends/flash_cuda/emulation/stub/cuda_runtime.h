@@ -1,6 +1,7 @@
 #ifndef TESTS_ATTENTION_BACKENDS_FLASH_CUDA_EMULATION_STUB_CUDA_RUNTIME_H_
 #define TESTS_ATTENTION_BACKENDS_FLASH_CUDA_EMULATION_STUB_CUDA_RUNTIME_H_
 
-// As cuda.h here; emulated_cuda.h has what kernels' headers use of it.
+// Replaces CUDA's header when kernels are compiled for a CPU; emulated_cuda.h
+// has the declarations that they use.
 
 #endif  // TESTS_ATTENTION_BACKENDS_FLASH_CUDA_EMULATION_STUB_CUDA_RUNTIME_H_

@@ -1,4 +1,4 @@
-#include "framework/data/prepare/prepare.h"
+#include "framework/data/prepare/prepare_text.h"
 
 #include <unistd.h>
 

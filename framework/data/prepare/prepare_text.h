@@ -1,5 +1,5 @@
-#ifndef FRAMEWORK_DATA_PREPARE_PREPARE_H_
-#define FRAMEWORK_DATA_PREPARE_PREPARE_H_
+#ifndef FRAMEWORK_DATA_PREPARE_PREPARE_TEXT_H_
+#define FRAMEWORK_DATA_PREPARE_PREPARE_TEXT_H_
 
 #include <cstdint>
 #include <functional>
@@ -73,4 +73,4 @@ absl::StatusOr<PreparedFolder> OpenPreparedFolder(const std::string& folder);
 
 }  // namespace tessera
 
-#endif  // FRAMEWORK_DATA_PREPARE_PREPARE_H_
+#endif  // FRAMEWORK_DATA_PREPARE_PREPARE_TEXT_H_
