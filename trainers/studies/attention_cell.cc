@@ -92,8 +92,7 @@ absl::StatusOr<int64_t> LargestLength(
 absl::StatusOr<Json> FindLargestLength(const AttentionBackend& backend,
                                        const AttentionCell& cell,
                                        const DeviceInfo& device) {
-  // A backend that is linear in the length would take hours to fill a GPU.
-  constexpr int64_t kLimit = 1 << 20;
+  const int64_t limit = cell.search_limit();
   MeasureOptions options;
   options.warmup = 0;
   options.max_samples = 1;
@@ -111,10 +110,10 @@ absl::StatusOr<Json> FindLargestLength(const AttentionBackend& backend,
   const auto predicted = [&](int64_t length) -> absl::StatusOr<bool> {
     return PlanOf(backend, CaseOf(cell, length), device).peak() <= available;
   };
-  ASSIGN_OR_RETURN(const int64_t found, LargestLength(kLimit, runs));
-  ASSIGN_OR_RETURN(const int64_t planned, LargestLength(kLimit, predicted));
+  ASSIGN_OR_RETURN(const int64_t found, LargestLength(limit, runs));
+  ASSIGN_OR_RETURN(const int64_t planned, LargestLength(limit, predicted));
   Json figures = {{"largest_length", found}, {"predicted_length", planned}};
-  if (found > 0 && found < kLimit) {
+  if (found > 0 && found < limit) {
     figures["error_pct"] = 100.0 * (planned - found) / found;
   }
   return figures;

@@ -7,15 +7,16 @@ namespace tessera {
 
 absl::StatusOr<nlohmann::ordered_json> MeasureCell(const Study& study,
                                                    const StudyCell& cell) {
-  switch (study.config.measure_case()) {
+  ASSIGN_OR_RETURN(const StudyConfig study_config, StudyConfigOf(study, cell));
+  switch (study_config.measure_case()) {
     case StudyConfig::kTraining: {
       ASSIGN_OR_RETURN(const RunConfig config, RunConfigOf(study, cell));
-      return MeasureTrainingCell(study.config, config);
+      return MeasureTrainingCell(study_config, config);
     }
     case StudyConfig::kAttention: {
       ASSIGN_OR_RETURN(const AttentionCell config,
                        AttentionCellOf(study, cell));
-      return MeasureAttentionCell(study.config, config);
+      return MeasureAttentionCell(study_config, config);
     }
     case StudyConfig::kAccumulation: {
       ASSIGN_OR_RETURN(const AccumulationStudy config,

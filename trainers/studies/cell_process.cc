@@ -129,21 +129,18 @@ absl::Status RunCells(
     if (study.config.fresh_processes()) share.resize(1);
     Worker worker;
     RETURN_IF_ERROR(worker.Start(arguments, share));
-    int current = share[0];
-    bool any = false;  // whether the worker has reported anything
+    int current = -1;  // the cell that the worker is in
     while (true) {
       if (const int signo = stopped(); signo != 0) return SignalStatus(signo);
       const absl::StatusOr<std::string> line = worker.ReadLine();
       if (!line.ok()) break;
       if (line->empty()) continue;
       Json record = Json::parse(*line);
-      any = true;
       current = record["cell"];
       if (!record.contains("status")) continue;
       record.erase("cell");
       left.erase(std::find(left.begin(), left.end(), current));
       RETURN_IF_ERROR(done(current, record));
-      current = -1;
     }
     const std::string end = worker.Wait();
     const bool complete = std::none_of(share.begin(), share.end(), [&](int c) {
@@ -151,11 +148,10 @@ absl::Status RunCells(
     });
     if (complete) continue;
     if (const int signo = stopped(); signo != 0) return SignalStatus(signo);
-    if (!any) {
+    if (current < 0) {
       return absl::InternalError(
           absl::StrCat("a worker ended before its first cell: ", end));
     }
-    if (current < 0) continue;  // between two cells: the next worker goes on
     left.erase(std::find(left.begin(), left.end(), current));
     RETURN_IF_ERROR(done(current, {{"status", "CRASHED"}, {"message", end}}));
   }
@@ -167,23 +163,23 @@ absl::Status WorkOnCells(const Study& study, const std::vector<int>& cells,
   // Does not outlive the study.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   ASSIGN_OR_RETURN(const DeviceInfo device, OpenBenchDevice());
-  const auto report = [&](const Json& record) {
-    return WriteAll(
-        pipe,
-        record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n",
-        "the study's pipe");
+  const auto line = [](const Json& record) {
+    return record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   };
+  std::string report;
   for (const int number : cells) {
     if (number < 0 || number >= static_cast<int>(study.cells.size())) {
       return absl::InvalidArgumentError(
           absl::StrCat("--worker_cells: there is no cell ", number));
     }
-    RETURN_IF_ERROR(report({{"cell", number}}));
+    // One write ends a cell and begins the next: a worker that dies is always
+    // in a cell.
+    report += line({{"cell", number}});
+    RETURN_IF_ERROR(WriteAll(pipe, report, "the study's pipe"));
+    const StudyCell& cell = study.cells[number];
     const absl::Time begin = absl::Now();
-    const absl::StatusOr<Json> figures =
-        MeasureCell(study, study.cells[number]);
-    ASSIGN_OR_RETURN(const std::string config,
-                     PrintCell(study, study.cells[number]));
+    const absl::StatusOr<Json> figures = MeasureCell(study, cell);
+    ASSIGN_OR_RETURN(const std::string config, PrintCell(study, cell));
     Json record = {{"cell", number}};
     record["status"] = figures.ok() ? "OK" : StatusName(figures.status());
     record["device"] = device.name;
@@ -195,9 +191,9 @@ absl::Status WorkOnCells(const Study& study, const std::vector<int>& cells,
     } else {
       record["message"] = std::string(figures.status().message());
     }
-    RETURN_IF_ERROR(report(record));
+    report = line(record);
   }
-  return absl::OkStatus();
+  return WriteAll(pipe, report, "the study's pipe");
 }
 
 }  // namespace tessera

@@ -86,8 +86,11 @@ std::vector<StudyCell> CellsOf(const StudyConfig& config) {
         next.labels.emplace_back(axis.name(), choice.label());
         next.configs.insert(next.configs.end(), choice.config().begin(),
                             choice.config().end());
-        next.overrides.insert(next.overrides.end(), choice.set().begin(),
-                              choice.set().end());
+        for (absl::string_view set : choice.set()) {
+          (absl::ConsumePrefix(&set, "study.") ? next.study_overrides
+                                               : next.overrides)
+              .emplace_back(set);
+        }
         longer.push_back(std::move(next));
       }
     }
@@ -97,8 +100,9 @@ std::vector<StudyCell> CellsOf(const StudyConfig& config) {
 }
 
 template <typename Message>
-absl::StatusOr<Message> Overridden(Message message, const StudyCell& cell) {
-  for (const std::string& assignment : cell.overrides) {
+absl::StatusOr<Message> Overridden(Message message,
+                                   const std::vector<std::string>& overrides) {
+  for (const std::string& assignment : overrides) {
     RETURN_IF_ERROR(ApplyOverride(assignment, &message).status());
   }
   return message;
@@ -115,6 +119,7 @@ absl::Status CheckAttentionCell(const AttentionCell& cell) {
   positive(cell.heads(), "heads");
   positive(cell.length(), "length");
   positive(cell.head_dim(), "head_dim");
+  positive(cell.search_limit(), "search_limit");
   violations.Check(cell.attention().backend() != AttentionConfig::UNSPECIFIED &&
                        cell.attention().backend() != AttentionConfig::AUTO,
                    "attention.backend", "must name a backend");
@@ -126,6 +131,13 @@ absl::Status CheckAttentionCell(const AttentionCell& cell) {
 }
 
 absl::Status CheckCell(const Study& study, const StudyCell& cell) {
+  ASSIGN_OR_RETURN(const StudyConfig config, StudyConfigOf(study, cell));
+  std::vector<Violation> broken;
+  Validate(config, Violations(&broken));
+  if (!broken.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("study.", broken[0].path, ": ", broken[0].message));
+  }
   switch (study.config.measure_case()) {
     case StudyConfig::kTraining:
       return RunConfigOf(study, cell).status();
@@ -294,14 +306,19 @@ absl::StatusOr<RunConfig> RunConfigOf(const Study& study,
   return LoadRunConfig(cell.configs, overrides);
 }
 
+absl::StatusOr<StudyConfig> StudyConfigOf(const Study& study,
+                                          const StudyCell& cell) {
+  return Overridden(study.config, cell.study_overrides);
+}
+
 absl::StatusOr<AttentionCell> AttentionCellOf(const Study& study,
                                               const StudyCell& cell) {
-  return Overridden(study.config.attention().cell(), cell);
+  return Overridden(study.config.attention().cell(), cell.overrides);
 }
 
 absl::StatusOr<AccumulationStudy> AccumulationOf(const Study& study,
                                                  const StudyCell& cell) {
-  return Overridden(study.config.accumulation(), cell);
+  return Overridden(study.config.accumulation(), cell.overrides);
 }
 
 absl::StatusOr<std::string> PrintCell(const Study& study,

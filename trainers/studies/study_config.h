@@ -19,6 +19,7 @@ struct StudyCell {
   // {"size", "small"}, {"context", "128"}: by axis, in their order.
   std::vector<std::pair<std::string, std::string>> labels;
   std::vector<std::string> configs, overrides;
+  std::vector<std::string> study_overrides;  // of StudyConfig
 
   // "size=small context=128"; names the cell in its study.
   std::string Name() const;
@@ -55,6 +56,9 @@ absl::StatusOr<std::vector<int>> FilterCells(
 // accumulation.
 absl::StatusOr<RunConfig> RunConfigOf(const Study& study,
                                       const StudyCell& cell);
+// The study as one cell sees it: its "study.FIELD=VALUE" applied.
+absl::StatusOr<StudyConfig> StudyConfigOf(const Study& study,
+                                          const StudyCell& cell);
 absl::StatusOr<AttentionCell> AttentionCellOf(const Study& study,
                                               const StudyCell& cell);
 absl::StatusOr<AccumulationStudy> AccumulationOf(const Study& study,

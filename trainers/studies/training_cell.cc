@@ -59,7 +59,6 @@ class TrainingCell {
   absl::StatusOr<Json> Timed(const Call& call);
   absl::StatusOr<Json> PeakGib(const Call& call);
 
-  absl::Status FirstSteps();
   absl::Status Parts();
   absl::Status Step();
   absl::Status Phases();
@@ -83,21 +82,17 @@ absl::StatusOr<double> TrainingCell::TimeMs(const Call& call) {
 }
 
 absl::StatusOr<Json> TrainingCell::Timed(const Call& call) {
-  for (int i = 0; i < study_.warmup(); ++i) RETURN_IF_ERROR(call());
-  std::vector<double> ms(study_.iterations());
-  for (double& sample : ms) {
-    ASSIGN_OR_RETURN(sample, TimeMs(call));
+  std::vector<double> ms;
+  for (int i = 0; i < study_.warmup() + study_.iterations(); ++i) {
+    ASSIGN_OR_RETURN(const double sample, TimeMs(call));
+    ms.push_back(sample);
   }
-  return Summary(std::move(ms));
-}
-
-absl::Status TrainingCell::FirstSteps() {
-  const Call step = [this] { return session_->step().Run(batch_, 1e-4); };
-  ASSIGN_OR_RETURN(const double first, TimeMs(step));
-  ASSIGN_OR_RETURN(const double second, TimeMs(step));
-  figures_["first_steps"]["first_ms"] = first;
-  figures_["first_steps"]["second_ms"] = second;
-  return absl::OkStatus();
+  Json figures = Summary({ms.begin() + study_.warmup(), ms.end()});
+  if (Records(TrainingStudy::FIRST_STEPS)) {
+    figures["first"] = ms[0];
+    if (ms.size() > 1) figures["second"] = ms[1];
+  }
+  return figures;
 }
 
 absl::Status TrainingCell::Parts() {
@@ -143,7 +138,7 @@ absl::Status TrainingCell::Phases() {
   phases_.Set({});
   StepRecord record;
   RETURN_IF_ERROR(timer.AddTo(&record));
-  Json& phases = figures_["phases"];
+  Json phases = Json::object();
   // A block's part summed over all blocks: "forward/blocks/attention".
   for (const PhaseTime& phase : record.phases) {
     std::string path = phase.path;
@@ -152,9 +147,9 @@ absl::Status TrainingCell::Phases() {
       path = path.substr(0, block) + "/blocks" +
              (end == path.npos ? "" : path.substr(end));
     }
-    std::replace(path.begin(), path.end(), '/', '.');
     phases[path] = phases.value(path, 0.0) + phase.ms;
   }
+  figures_["phases"] = std::move(phases);
   return absl::OkStatus();
 }
 
@@ -191,7 +186,6 @@ absl::StatusOr<Json> TrainingCell::Measure() {
   ASSIGN_OR_RETURN(session_, Session::Create(config_, {.phases = &phases_}));
   ASSIGN_OR_RETURN(batch_, session_->train_loader().Load(0));
   figures_["setup_ms"] = absl::ToDoubleMilliseconds(absl::Now() - begin);
-  if (Records(TrainingStudy::FIRST_STEPS)) RETURN_IF_ERROR(FirstSteps());
   if (Records(TrainingStudy::PARTS)) RETURN_IF_ERROR(Parts());
   RETURN_IF_ERROR(Step());
   if (Records(TrainingStudy::PHASES)) RETURN_IF_ERROR(Phases());

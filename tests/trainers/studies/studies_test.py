@@ -1,0 +1,146 @@
+"""Runs every study of configs/studies/tiny on the CPU from end to end."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+
+STUDY = pathlib.Path("trainers/study")
+TINY = pathlib.Path("configs/studies/tiny")
+FULL = pathlib.Path("configs/studies")
+
+
+def run(*arguments):
+    return subprocess.run(
+        [STUDY, *arguments], check=False, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, universal_newlines=True)
+
+
+def records(folder):
+    with open(folder / "results.jsonl") as file:
+        return [json.loads(line) for line in file]
+
+
+class StudiesTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def test_every_tiny_study_runs_and_fills_its_tables(self):
+        studies = sorted(TINY.glob("*.pbtxt"))
+        self.assertGreater(len(studies), 10)
+        for study in studies:
+            with self.subTest(study=study.stem):
+                out = self.folder / study.stem
+                done = run(f"--study={study}", f"--out={out}")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                cells = [r for r in records(out) if r["type"] == "cell"]
+                self.assertTrue(cells)
+                for cell in cells:
+                    self.assertEqual(cell["status"], "OK", cell)
+                page = (out / "README.md").read_text()
+                rows = [line for line in page.splitlines()
+                        if line.startswith("| ")]
+                # A heading and a line for each cell, in every table.
+                self.assertGreaterEqual(len(rows), 1 + len(cells), page)
+                # Figures that a CPU does not have are the exception.
+                self.assertLess(page.count("n/a"), page.count(" | ") / 2, page)
+
+    def test_every_full_study_is_valid_and_has_a_tiny_one(self):
+        full = {path.stem for path in FULL.glob("*.pbtxt")}
+        self.assertEqual(full, {path.stem for path in TINY.glob("*.pbtxt")})
+        for name in sorted(full):
+            listed = run(f"--study={FULL / name}.pbtxt", "--list")
+            self.assertEqual(listed.returncode, 0, listed.stderr)
+            self.assertGreater(len(listed.stdout.splitlines()), 1)
+
+    def test_a_study_that_is_killed_resumes(self):
+        study = TINY / "end_to_end.pbtxt"
+        out = self.folder / "killed"
+        with subprocess.Popen(
+                [STUDY, f"--study={study}", f"--out={out}"],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            process.stdout.readline()  # a cell is done
+            process.send_signal(signal.SIGTERM)
+            errors = process.communicate()[1].decode()
+            self.assertEqual(process.returncode, 128 + signal.SIGTERM, errors)
+        self.assertIn("--resume", errors)
+        before = [r for r in records(out) if r["type"] == "cell"]
+        self.assertGreaterEqual(len(before), 1)
+        again = run(f"--study={study}", f"--out={out}")
+        self.assertEqual(again.returncode, 2)
+        self.assertIn("--resume", again.stderr)
+        resumed = run(f"--study={study}", f"--out={out}", "--resume")
+        self.assertEqual(resumed.returncode, 0, resumed.stderr)
+        after = [r for r in records(out) if r["type"] == "cell"]
+        self.assertEqual(after[:len(before)], before)
+        names = [json.dumps(r["cell"]) for r in after]
+        self.assertEqual(len(names), len(set(names)))
+        self.assertNotIn("have not run", (out / "README.md").read_text())
+
+    def test_a_crash_loses_only_its_cell(self):
+        study = TINY / "end_to_end.pbtxt"
+        out = self.folder / "crashed"
+        with subprocess.Popen(
+                [STUDY, f"--study={study}", f"--out={out}"],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                universal_newlines=True) as process:
+            process.stdout.readline()
+            children = pathlib.Path(
+                f"/proc/{process.pid}/task/{process.pid}/children")
+            # The worker is in a cell, unless it has just ended the last one.
+            os.kill(int(children.read_text().split()[0]), signal.SIGSEGV)
+            errors = process.communicate()[1]
+            self.assertEqual(process.returncode, 0, errors)
+        statuses = [r["status"] for r in records(out) if r["type"] == "cell"]
+        self.assertEqual(statuses.count("CRASHED"), 1, statuses)
+        self.assertEqual(statuses.count("OK"), len(statuses) - 1, statuses)
+        page = (out / "README.md").read_text()
+        self.assertIn("signal 11", page)
+        resumed = run(f"--study={study}", f"--out={out}", "--resume")
+        self.assertEqual(resumed.returncode, 0, resumed.stderr)
+        self.assertNotIn("CRASHED", (out / "README.md").read_text())
+
+    def test_the_readers_text_stays(self):
+        study = TINY / "accumulation.pbtxt"
+        out = self.folder / "reading"
+        self.assertEqual(run(f"--study={study}", f"--out={out}").returncode, 0)
+        page = out / "README.md"
+        page.write_text(page.read_text() + "\n## Reading\n\nMine.\n")
+        run(f"--study={study}", f"--out={out}", "--resume")
+        self.assertTrue(page.read_text().endswith("\n## Reading\n\nMine.\n"))
+        self.assertEqual(page.read_text().count("## Reading"), 1)
+
+    def test_wrong_input_is_named(self):
+        bad = self.folder / "bad.pbtxt"
+        for text, parts in {
+            "title: 3": ["bad.pbtxt:1:8"],
+            'title: "t"': ["axis: is required", "training: say what"],
+            'title: "t" accumulation {} axis { name: "a" field: "sum" '
+            'value: "FP99" }': ["a=FP99", "FP99"],
+            'title: "t" training {} config: "configs/tiny_cpu.pbtxt" axis { '
+            'name: "c" field: "model.context_length" value: "0" }':
+                ["c=0", "model.context_length"],
+            'title: "t" accumulation {} axis { name: "a" field: "sum" '
+            'value: "FP32" } plot { x: "b" y: "value" }':
+                ["plot[0].x", "'b' is no axis"],
+        }.items():
+            with self.subTest(text=text):
+                bad.write_text(text)
+                done = run(f"--study={bad}", f"--out={self.folder / 'bad'}")
+                self.assertEqual(done.returncode, 2)
+                for part in parts:
+                    self.assertIn(part, done.stderr)
+        study = TINY / "accumulation.pbtxt"
+        for flag in ["--filter=sum=FP99", "--filter=nothing=1",
+                     "--out=/proc/no"]:
+            done = run(f"--study={study}", flag)
+            self.assertEqual(done.returncode, 2, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
