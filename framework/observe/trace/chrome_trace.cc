@@ -8,7 +8,6 @@
 #include <memory>
 #include <set>
 #include <tuple>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -235,9 +234,9 @@ class ChromeTraceWriter {
   }
 
   absl::Status WriteCalls() {
-    std::unordered_map<uint32_t, int> range_of;
+    std::unordered_set<uint32_t> launched;
     for (const DeviceActivity& a : trace_.activities) {
-      range_of.emplace(a.correlation, a.range);
+      launched.insert(a.correlation);
     }
     for (const HostCall& call : trace_.calls) {
       const string_view name = WithoutVersion(trace_.name(call.name));
@@ -246,12 +245,11 @@ class ChromeTraceWriter {
       const Track track{host_process_, call.thread};
       // The driver's call within one of the runtime has its correlation: an
       // activity is to have one call.
-      const auto launched = range_of.find(call.correlation);
       std::string args;
       if (correlated_.insert(call.correlation).second) {
-        if (launched != range_of.end()) args = ExternalIdArgs(launched->second);
-        absl::StrAppend(&args, "\"correlation\": ", call.correlation);
-        if (launched != range_of.end()) {
+        args = absl::StrCat(ExternalIdArgs(call.range),
+                            "\"correlation\": ", call.correlation);
+        if (launched.contains(call.correlation)) {
           RETURN_IF_ERROR(
               WriteFlow("s", call.correlation, track, call.begin_ns));
         }
