@@ -134,7 +134,7 @@ absl::StatusOr<RunPlan> PlanFromFlags(RunConfig config,
 void PrintPlan(const RunPlan& plan) {
   if (absl::GetFlag(FLAGS_dry_run)) absl::PrintF("%s", FormatDryRun(plan));
   if (!absl::GetFlag(FLAGS_print_step)) return;
-  const std::vector<StepRow> rows = RowsOfStep(plan);
+  const std::vector<StepRow> rows = FoldBlocks(RowsOfStep(plan));
   absl::PrintF("%s", absl::GetFlag(FLAGS_json) ? StepToJson(rows).dump(2) + "\n"
                                                : FormatStep(rows));
 }

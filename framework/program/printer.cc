@@ -11,9 +11,12 @@
 namespace tessera {
 namespace {
 
-std::string TopScope(const Program& program, int op) {
-  const std::string path = program.ScopePath(program.ops()[op].scope);
-  return path.substr(0, path.find('/'));
+std::string TopScope(const StepRow& row) {
+  return row.group.substr(0, row.group.find('/'));
+}
+
+bool IsForward(const StepRow& row) {
+  return row.phase == PhaseName(Phase::kForward);
 }
 
 // The type of the first thing that a run writes.
@@ -52,7 +55,7 @@ StepRow RowOf(const Schedule& schedule, const Lifetimes& lifetimes, int index,
 }
 
 // Everything but the number of the block.
-std::string Fingerprint(const std::vector<StepRow>& group) {
+std::string Fingerprint(absl::Span<const StepRow> group) {
   std::string text;
   for (const StepRow& row : group) {
     const std::string within = row.group.find('/') == std::string::npos
@@ -159,34 +162,41 @@ std::vector<StepRow> StepRows(const Schedule& schedule,
                               const Lifetimes& lifetimes,
                               const DeviceRates& rates) {
   std::vector<StepRow> rows;
+  for (size_t run = 0; run < schedule.runs.size(); ++run) {
+    rows.push_back(RowOf(schedule, lifetimes, static_cast<int>(run), rates));
+  }
+  return rows;
+}
+
+std::vector<StepRow> FoldBlocks(absl::Span<const StepRow> rows) {
+  std::vector<StepRow> folded;
   std::map<std::string, size_t> seen;  // fingerprint -> its first row
   std::vector<std::string> last;       // by row: the last group folded into it
-  const int runs = static_cast<int>(schedule.runs.size());
-  for (int begin = 0; begin < runs;) {
-    const std::string scope =
-        TopScope(*schedule.program, schedule.runs[begin].op);
-    std::vector<StepRow> group;
-    int end = begin;
-    while (end < runs && !(end == schedule.first_backward && end > begin) &&
-           TopScope(*schedule.program, schedule.runs[end].op) == scope) {
-      group.push_back(RowOf(schedule, lifetimes, end++, rates));
+  for (size_t begin = 0; begin < rows.size();) {
+    const std::string scope = TopScope(rows[begin]);
+    size_t end = begin + 1;
+    while (end < rows.size() && TopScope(rows[end]) == scope &&
+           IsForward(rows[end]) == IsForward(rows[begin])) {
+      ++end;
     }
+    const absl::Span<const StepRow> group = rows.subspan(begin, end - begin);
     begin = end;
-    const auto [found, is_new] = seen.emplace(Fingerprint(group), rows.size());
+    const auto [found, is_new] =
+        seen.emplace(Fingerprint(group), folded.size());
     if (is_new || scope.empty()) {
-      rows.insert(rows.end(), group.begin(), group.end());
-      last.resize(rows.size());
+      folded.insert(folded.end(), group.begin(), group.end());
+      last.resize(folded.size());
       continue;
     }
     for (size_t i = 0; i < group.size(); ++i) {
-      ++rows[found->second + i].count;
+      folded[found->second + i].count += group[i].count;
       last[found->second + i] = group[i].group;
     }
   }
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (!last[i].empty()) rows[i].group = Range(rows[i].group, last[i]);
+  for (size_t i = 0; i < folded.size(); ++i) {
+    if (!last[i].empty()) folded[i].group = Range(folded[i].group, last[i]);
   }
-  return rows;
+  return folded;
 }
 
 std::string FormatStep(absl::Span<const StepRow> rows) {

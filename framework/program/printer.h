@@ -33,12 +33,15 @@ struct StepRow {
   Cost cost;           // of one of the folded runs
   int64_t kept_bytes = 0;
   std::optional<double> seconds;  // by the roofline
-  int64_t count = 1;              // how many runs are folded into this line
+  int64_t count = 1;              // how many runs this line stands for
 };
 
+// A row for each run, in the order of the schedule.
 std::vector<StepRow> StepRows(const Schedule& schedule,
                               const Lifetimes& lifetimes,
                               const DeviceRates& rates);
+// Folds blocks that differ only in their number into the rows of the first.
+std::vector<StepRow> FoldBlocks(absl::Span<const StepRow> rows);
 std::optional<double> RooflineSeconds(const Cost& cost,
                                       const DeviceRates& rates);
 

@@ -70,7 +70,7 @@ std::vector<StepRow> UpdateRows(const RunPlan& plan) {
                           static_cast<int64_t>(c10::elementSize(
                               plan.precision[OpClass::kMasterWeights])));
   rows.push_back(
-      {.phase = "update",
+      {.phase = "optimizer",
        .name = "weights",
        .kind = "adamw",
        .kernel = own,

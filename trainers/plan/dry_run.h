@@ -14,8 +14,9 @@ namespace tessera {
 // and by kind of op. Ends with a newline.
 std::string FormatDryRun(const RunPlan& plan);
 
-// What `--print_step` prints: every op of a step of this rank, forward and
-// backward, then reduction, clipping and update, with what each costs.
+// Every op of a step of this rank, forward and backward, then reduction,
+// clipping and update, with what each costs; folded it is what `--print_step`
+// prints. Phases are those of TrainStep.
 std::vector<StepRow> RowsOfStep(const RunPlan& plan);
 
 }  // namespace tessera

@@ -29,7 +29,7 @@ void AttributeToRanges(Trace* trace) {
   std::unordered_map<uint32_t, int> range_of_call;
   int open = -1;
   size_t next = 0;
-  for (const HostCall& call : trace->calls) {
+  for (HostCall& call : trace->calls) {
     if (call.thread != trace->thread) continue;
     for (; next < trace->ranges.size() &&
            trace->ranges[next].begin_ns <= call.begin_ns;
@@ -39,6 +39,7 @@ void AttributeToRanges(Trace* trace) {
     while (open >= 0 && trace->ranges[open].end_ns < call.begin_ns) {
       open = trace->ranges[open].parent;
     }
+    call.range = open;
     // Calls nest, too: a launch by the runtime calls the driver, with the same
     // correlation.
     range_of_call.emplace(call.correlation, open);

@@ -37,6 +37,8 @@ struct HostCall {
   int64_t begin_ns = 0, end_ns = 0;
   uint32_t thread = 0;
   uint32_t correlation = 0;
+  // The innermost range in which it began; -1: in none, or of another thread.
+  int range = -1;
 };
 
 // The time in which the host issued a step, phase or op (phase_observer.h).
@@ -68,8 +70,8 @@ struct Trace {
   std::string PathOf(int range) const;
 };
 
-// Sets DeviceActivity::range of every activity, from the call that issued it,
-// and puts activities and calls in order of their begin.
+// Sets HostCall::range and, from the call that issued it,
+// DeviceActivity::range, and puts activities and calls in order of their begin.
 void AttributeToRanges(Trace* trace);
 
 // Numbers names.

@@ -563,10 +563,15 @@ TEST(PrinterTest, EqualBlocksAreFolded) {
   b.Output(loss);
   const Program program = std::move(b).Build().value();
   const Schedule schedule = TrainingSchedule(program, loss);
-  const std::vector<StepRow> rows = StepRows(schedule, PlanLifetimes(schedule),
-                                             {.product_flops_per_s = 1e12,
-                                              .vector_flops_per_s = 1e12,
-                                              .bytes_per_s = 1e9});
+  const std::vector<StepRow> runs_of_step =
+      StepRows(schedule, PlanLifetimes(schedule),
+               {.product_flops_per_s = 1e12,
+                .vector_flops_per_s = 1e12,
+                .bytes_per_s = 1e9});
+  ASSERT_EQ(runs_of_step.size(), schedule.runs.size());
+  EXPECT_EQ(runs_of_step[5].group, "block_2");
+  const std::vector<StepRow> rows = FoldBlocks(runs_of_step);
+  EXPECT_EQ(rows[0].group, "block_0..1");
   int64_t runs = 0;
   double flops = 0;
   for (const StepRow& row : rows) {

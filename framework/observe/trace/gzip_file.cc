@@ -1,0 +1,87 @@
+#include "framework/observe/trace/gzip_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "framework/base/check.h"
+#include "framework/base/file.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/system_error.h"
+
+namespace tessera {
+
+struct GzipFile::Stream {
+  z_stream state = {};
+  std::array<char, size_t{64} << 10> output;
+};
+
+absl::StatusOr<std::unique_ptr<GzipFile>> GzipFile::Create(
+    const std::string& path) {
+  const int descriptor =
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor < 0) {
+    return SystemError(errno, absl::StrCat("cannot create ", path));
+  }
+  return absl::WrapUnique(new GzipFile(path, descriptor));
+}
+
+GzipFile::GzipFile(std::string path, int descriptor)
+    : path_(std::move(path)),
+      descriptor_(descriptor),
+      stream_(std::make_unique<Stream>()) {
+  // Level 1: traces are repetitive, and are written while a run waits.
+  constexpr int kLevel = 1, kGzip = 16, kWindowBits = 15, kMemLevel = 8;
+  TESSERA_CHECK(
+      deflateInit2(&stream_->state, kLevel, Z_DEFLATED, kWindowBits + kGzip,
+                   kMemLevel, Z_DEFAULT_STRATEGY) == Z_OK,
+      "zlib refuses to start");
+}
+
+GzipFile::~GzipFile() {
+  deflateEnd(&stream_->state);
+  if (descriptor_ < 0) return;
+  // A pipe or device stays.
+  struct stat info;
+  const bool is_file =
+      ::fstat(descriptor_, &info) == 0 && S_ISREG(info.st_mode);
+  ::close(descriptor_);
+  if (is_file) ::unlink(path_.c_str());
+}
+
+absl::Status GzipFile::Write(absl::string_view text) {
+  return Deflate(text, /*last=*/false);
+}
+
+absl::Status GzipFile::Deflate(absl::string_view text, bool last) {
+  z_stream& state = stream_->state;
+  state.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  state.avail_in = static_cast<uInt>(text.size());
+  do {
+    state.next_out = reinterpret_cast<Bytef*>(stream_->output.data());
+    state.avail_out = static_cast<uInt>(stream_->output.size());
+    deflate(&state, last ? Z_FINISH : Z_NO_FLUSH);
+    const size_t size = stream_->output.size() - state.avail_out;
+    RETURN_IF_ERROR(
+        WriteAll(descriptor_, {stream_->output.data(), size}, path_));
+  } while (state.avail_out == 0);
+  return absl::OkStatus();
+}
+
+absl::Status GzipFile::Close() {
+  RETURN_IF_ERROR(Deflate("", /*last=*/true));
+  // Some file systems report a failed write only here.
+  if (::close(std::exchange(descriptor_, -1)) == 0) return absl::OkStatus();
+  const int error = errno;
+  ::unlink(path_.c_str());
+  return SystemError(error, absl::StrCat("cannot close ", path_));
+}
+
+}  // namespace tessera

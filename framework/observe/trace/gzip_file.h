@@ -1,0 +1,47 @@
+#ifndef FRAMEWORK_OBSERVE_TRACE_GZIP_FILE_H_
+#define FRAMEWORK_OBSERVE_TRACE_GZIP_FILE_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace tessera {
+
+// Writes a gzip file (RFC 1952) piece by piece, in constant memory.
+//
+//   ASSIGN_OR_RETURN(auto file, GzipFile::Create(path));
+//   RETURN_IF_ERROR(file->Write(text));  ...
+//   return file->Close();
+//
+// A file that is not closed, or whose write failed, is removed.
+class GzipFile {
+ public:
+  // Replaces what is at `path`.
+  static absl::StatusOr<std::unique_ptr<GzipFile>> Create(
+      const std::string& path);
+  ~GzipFile();
+  GzipFile(const GzipFile&) = delete;
+  GzipFile& operator=(const GzipFile&) = delete;
+
+  absl::Status Write(absl::string_view text);
+  // Nothing may be written afterwards.
+  absl::Status Close();
+
+ private:
+  struct Stream;
+
+  GzipFile(std::string path, int descriptor);
+  // Compresses `text`; `last`: and ends the stream.
+  absl::Status Deflate(absl::string_view text, bool last);
+
+  const std::string path_;
+  int descriptor_;  // -1 once closed
+  const std::unique_ptr<Stream> stream_;
+};
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OBSERVE_TRACE_GZIP_FILE_H_

@@ -1,0 +1,348 @@
+#include "framework/observe/trace/step_profile.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/string_view.h"
+#include "framework/observe/trace/op_place.h"
+
+namespace tessera {
+namespace {
+
+// The device was idle if the first activity of the trace began this soon after
+// its launch; otherwise it was busy with work from before the trace.
+constexpr int64_t kIdleLaunchNs = 50'000;
+
+constexpr char kOutside[] = "outside";
+
+// What the activities of one range count towards, as indices into vectors of
+// StepProfile.
+struct Slots {
+  bool counts = false;
+  int phase = 0, block = 0, op = 0;
+  int attention = -1;
+  int64_t AttentionTime::*part = nullptr;
+};
+
+class ProfileBuilder {
+ public:
+  ProfileBuilder(const Trace& trace, absl::Span<const StepRow> rows)
+      : trace_(trace), places_(PlacesOf(trace)) {
+    places_.push_back({.step = 0});  // of range -1
+    AddRows(rows);
+    for (const OpPlace& place : places_) slots_.push_back(SlotsOf(place));
+  }
+
+  StepProfile Build() && {
+    profile_.dropped = trace_.dropped;
+    int64_t busy_until = std::numeric_limits<int64_t>::min();
+    for (const DeviceActivity& activity : trace_.activities) {
+      if (!slots_[PlaceOf(activity)].counts) continue;
+      Count(activity);
+      profile_.busy_ns += std::max<int64_t>(
+          0, activity.end_ns - std::max(activity.begin_ns, busy_until));
+      busy_until = std::max(busy_until, activity.end_ns);
+    }
+    AddWallTimes();
+    OrderTotals();
+    OrderKernels();
+    return std::move(profile_);
+  }
+
+ private:
+  // A kernel in one kind of op and phase.
+  struct Kernel {
+    int index = 0;  // into profile_.kernels
+    KernelClass kernel_class = KernelClass::kOther;
+  };
+  using ClassTimes = std::array<int64_t, kKernelClasses>;
+
+  size_t PlaceOf(const DeviceActivity& activity) const {
+    return activity.range < 0 ? places_.size() - 1 : activity.range;
+  }
+
+  int AddOp(OpTime op) {
+    const auto [found, is_new] =
+        op_of_.emplace(std::tuple(op.phase, op.group, op.name),
+                       static_cast<int>(profile_.ops.size()));
+    if (is_new) profile_.ops.push_back(std::move(op));
+    return found->second;
+  }
+
+  void AddRows(absl::Span<const StepRow> rows) {
+    for (const StepRow& row : rows) {
+      const int index = AddOp({.phase = row.phase,
+                               .group = row.group,
+                               .name = row.name,
+                               .kind = row.kind,
+                               .cost = Cost(),
+                               .roofline_seconds = 0.0});
+      OpTime& op = profile_.ops[index];
+      for (int64_t i = 0; i < row.count; ++i) *op.cost += row.cost;
+      if (op.roofline_seconds.has_value() && row.seconds.has_value()) {
+        *op.roofline_seconds += static_cast<double>(row.count) * *row.seconds;
+      } else {
+        op.roofline_seconds.reset();
+      }
+    }
+  }
+
+  int OpOf(const OpPlace& place) {
+    if (!place.op.empty()) {
+      return AddOp(
+          {.phase = place.phase, .group = place.group, .name = place.op});
+    }
+    // The rows of reduce, clip and optimizer are no ops of the program.
+    const auto is_of_phase = [&](const OpTime& op) {
+      return op.phase == place.phase && op.cost.has_value();
+    };
+    const auto row = absl::c_find_if(profile_.ops, is_of_phase);
+    if (row != profile_.ops.end() &&
+        std::find_if(row + 1, profile_.ops.end(), is_of_phase) ==
+            profile_.ops.end()) {
+      return static_cast<int>(row - profile_.ops.begin());
+    }
+    return AddOp({.phase = place.phase});
+  }
+
+  template <typename Row, typename IsIt>
+  static int IndexOf(std::vector<Row>* rows, Row row, const IsIt& is_it) {
+    const auto found = absl::c_find_if(*rows, is_it);
+    const int index = static_cast<int>(found - rows->begin());
+    if (found == rows->end()) rows->push_back(std::move(row));
+    return index;
+  }
+  static int IndexOf(std::vector<TimeTotal>* totals, const std::string& name) {
+    return IndexOf(totals, TimeTotal{.name = name},
+                   [&](const TimeTotal& t) { return t.name == name; });
+  }
+
+  Slots SlotsOf(const OpPlace& place) {
+    Slots slots{.counts = place.step >= 0};
+    if (!slots.counts) return slots;
+    slots.op = OpOf(place);
+    slots.phase = IndexOf(&profile_.phases, place.phase);
+    slots.block = IndexOf(&profile_.blocks, place.block());
+    if (profile_.ops[slots.op].kind == "attention") {
+      slots.attention = IndexOf(
+          &profile_.attention, AttentionTime{.phase = place.phase},
+          [&](const AttentionTime& a) { return a.phase == place.phase; });
+      slots.part = place.part == "scores"    ? &AttentionTime::scores_ns
+                   : place.part == "softmax" ? &AttentionTime::softmax_ns
+                   : place.part == "values"  ? &AttentionTime::values_ns
+                                             : &AttentionTime::other_ns;
+    }
+    return slots;
+  }
+
+  void Count(const DeviceActivity& activity) {
+    const Slots& slots = slots_[PlaceOf(activity)];
+    const Kernel& kernel = KernelOf(activity);
+    const int64_t ns = activity.end_ns - activity.begin_ns;
+    ++profile_.activities;
+    profile_.total_ns += ns;
+    KernelTime& time = profile_.kernels[kernel.index];
+    ++time.instances;
+    time.ns += ns;
+    const int kernel_class = static_cast<int>(kernel.kernel_class);
+    class_times_[kernel.index][kernel_class] += ns;
+    classes_[kernel_class].ns += ns;
+    ++classes_[kernel_class].activities;
+    for (TimeTotal* total :
+         {&profile_.phases[slots.phase], &profile_.blocks[slots.block]}) {
+      total->ns += ns;
+      ++total->activities;
+    }
+    OpTime& op = profile_.ops[slots.op];
+    op.ns += ns;
+    ++op.activities;
+    if (slots.attention >= 0) {
+      profile_.attention[slots.attention].*slots.part += ns;
+    }
+  }
+
+  const Kernel& KernelOf(const DeviceActivity& activity) {
+    const size_t place = PlaceOf(activity);
+    const uint64_t key =
+        uint64_t{static_cast<uint32_t>(activity.name)} << 32 | place;
+    const auto found = kernel_at_.find(key);
+    if (found != kernel_at_.end()) return found->second;
+    const absl::string_view symbol = trace_.name(activity.name);
+    const std::string& op_kind = profile_.ops[slots_[place].op].kind;
+    const std::string name = activity.kind == DeviceActivity::Kind::kKernel
+                                 ? ReadableKernelName(symbol, op_kind)
+                                 : std::string(symbol);
+    const auto [kernel, is_new] = kernel_of_.emplace(
+        std::pair(activity.name, name), profile_.kernels.size());
+    if (is_new) {
+      profile_.kernels.push_back({.name = name, .symbol = std::string(symbol)});
+      class_times_.emplace_back();
+      full_names_.push_back(FullKernelName(symbol, op_kind));
+    }
+    return kernel_at_[key] = {
+               .index = kernel->second,
+               .kernel_class = ClassOf(
+                   activity.kind, symbol,
+                   {.phase = places_[place].phase, .op_kind = op_kind})};
+  }
+
+  void AddWallTimes() {
+    struct Issued {
+      int64_t call_ns, end_ns;
+    };
+    std::unordered_map<uint32_t, const HostCall*> calls;
+    for (const HostCall& call : trace_.calls) {
+      calls.emplace(call.correlation, &call);
+    }
+    std::vector<Issued> issued;
+    for (const DeviceActivity& activity : trace_.activities) {
+      const auto call = calls.find(activity.correlation);
+      if (call == calls.end()) continue;
+      if (issued.empty()) {  // the first to begin
+        const int64_t delay = activity.begin_ns - call->second->end_ns;
+        if (delay > kIdleLaunchNs) {
+          issued.push_back(
+              {std::numeric_limits<int64_t>::min(), activity.begin_ns});
+        }
+      }
+      issued.push_back({call->second->begin_ns, activity.end_ns});
+    }
+    absl::c_stable_sort(issued, [](const Issued& a, const Issued& b) {
+      return a.call_ns < b.call_ns;
+    });
+    size_t next = 0;
+    int64_t device_end = std::numeric_limits<int64_t>::min();
+    const auto run_device_until = [&](int64_t host_ns) {
+      for (; next < issued.size() && issued[next].call_ns < host_ns; ++next) {
+        device_end = std::max(device_end, issued[next].end_ns);
+      }
+    };
+    for (const HostRange& range : trace_.ranges) {
+      if (range.level != HostRange::Level::kStep) continue;
+      run_device_until(range.begin_ns);
+      const int64_t begin = std::max(range.begin_ns, device_end);
+      run_device_until(range.end_ns);
+      profile_.wall_ns += std::max(range.end_ns, device_end) - begin;
+      ++profile_.steps;
+    }
+  }
+
+  void OrderTotals() {
+    for (int i = 0; i < kKernelClasses; ++i) {
+      TimeTotal total = classes_[i];
+      total.name = std::string(KernelClassName(static_cast<KernelClass>(i)));
+      profile_.classes.push_back(std::move(total));
+    }
+    const auto empty = [](const auto& row) { return row.activities == 0; };
+    for (std::vector<TimeTotal>* totals :
+         {&profile_.classes, &profile_.phases, &profile_.blocks}) {
+      totals->erase(std::remove_if(totals->begin(), totals->end(), empty),
+                    totals->end());
+      std::stable_partition(
+          totals->begin(), totals->end(),
+          [](const TimeTotal& total) { return total.name != kOutside; });
+    }
+    const auto number = [](const TimeTotal& block) {
+      int64_t value = 0;
+      return absl::SimpleAtoi(block.name.substr(block.name.find('_') + 1),
+                              &value)
+                 ? value
+                 : std::numeric_limits<int64_t>::max();
+    };
+    absl::c_stable_sort(profile_.blocks,
+                        [&](const TimeTotal& a, const TimeTotal& b) {
+                          return number(a) < number(b);
+                        });
+    auto& ops = profile_.ops;
+    ops.erase(std::remove_if(ops.begin(), ops.end(),
+                             [&](const OpTime& op) {
+                               return empty(op) && !op.cost.has_value();
+                             }),
+              ops.end());
+  }
+
+  void OrderKernels() {
+    std::map<std::string, int> by_name, by_full_name;
+    for (size_t i = 0; i < profile_.kernels.size(); ++i) {
+      ++by_name[profile_.kernels[i].name];
+      ++by_full_name[full_names_[i]];
+    }
+    for (size_t i = 0; i < profile_.kernels.size(); ++i) {
+      KernelTime& kernel = profile_.kernels[i];
+      if (by_name[kernel.name] > 1) {
+        kernel.name =
+            by_full_name[full_names_[i]] > 1 ? kernel.symbol : full_names_[i];
+      }
+      const ClassTimes& times = class_times_[i];
+      kernel.kernel_class =
+          static_cast<KernelClass>(absl::c_max_element(times) - times.begin());
+    }
+    absl::c_stable_sort(
+        profile_.kernels,
+        [](const KernelTime& a, const KernelTime& b) { return a.ns > b.ns; });
+  }
+
+  const Trace& trace_;
+  std::vector<OpPlace> places_;  // by range; the last is of range -1
+  std::vector<Slots> slots_;     // likewise
+  std::map<std::tuple<std::string, std::string, std::string>, int> op_of_;
+  std::map<std::pair<int, std::string>, int> kernel_of_;
+  std::unordered_map<uint64_t, Kernel> kernel_at_;  // by name and place
+  std::vector<ClassTimes> class_times_;             // by kernel
+  std::vector<std::string> full_names_;             // likewise
+  std::array<TimeTotal, kKernelClasses> classes_;
+  StepProfile profile_;
+};
+
+}  // namespace
+
+double StepProfile::MsPerStep(int64_t ns) const {
+  return static_cast<double>(ns) * 1e-6 /
+         static_cast<double>(std::max<int64_t>(steps, 1));
+}
+
+double StepProfile::Share(int64_t ns) const {
+  return total_ns == 0
+             ? 0
+             : static_cast<double>(ns) / static_cast<double>(total_ns);
+}
+
+int64_t StepProfile::ClassNs(KernelClass kernel_class) const {
+  const auto found = absl::c_find_if(classes, [&](const TimeTotal& total) {
+    return total.name == KernelClassName(kernel_class);
+  });
+  return found == classes.end() ? 0 : found->ns;
+}
+
+std::optional<OpSpeed> SpeedOf(const OpTime& op, int64_t steps) {
+  if (op.ns == 0 || !op.cost.has_value()) return std::nullopt;
+  const double ns_per_step = static_cast<double>(op.ns) /
+                             static_cast<double>(std::max<int64_t>(steps, 1));
+  OpSpeed speed{.tflop_per_s = op.cost->flops * 1e-3 / ns_per_step,
+                .gb_per_s = static_cast<double>(op.cost->bytes) / ns_per_step};
+  if (op.roofline_seconds.has_value()) {
+    speed.roofline_share = *op.roofline_seconds * 1e9 / ns_per_step;
+  }
+  return speed;
+}
+
+std::optional<double> SoftmaxToProducts(const AttentionTime& attention) {
+  const int64_t products = attention.scores_ns + attention.values_ns;
+  if (products == 0) return std::nullopt;
+  return static_cast<double>(attention.softmax_ns) /
+         static_cast<double>(products);
+}
+
+StepProfile BuildStepProfile(const Trace& trace,
+                             absl::Span<const StepRow> rows) {
+  return ProfileBuilder(trace, rows).Build();
+}
+
+}  // namespace tessera

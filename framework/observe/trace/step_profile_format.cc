@@ -1,0 +1,268 @@
+#include "framework/observe/trace/step_profile_format.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "framework/observe/format.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kColumns = 100;
+
+template <typename T>
+Json OrNull(const std::optional<T>& value) {
+  return value.has_value() ? Json(*value) : Json();
+}
+
+double PerStep(int64_t count, const StepProfile& profile) {
+  return static_cast<double>(count) /
+         static_cast<double>(std::max<int64_t>(profile.steps, 1));
+}
+
+Json TotalsToJson(const std::vector<TimeTotal>& totals,
+                  const StepProfile& profile) {
+  Json json = Json::array();
+  for (const TimeTotal& total : totals) {
+    json.push_back({{"name", total.name},
+                    {"ms", profile.MsPerStep(total.ns)},
+                    {"share", profile.Share(total.ns)},
+                    {"activities", PerStep(total.activities, profile)}});
+  }
+  return json;
+}
+
+Json KernelsToJson(const StepProfile& profile) {
+  Json json = Json::array();
+  for (const KernelTime& kernel : profile.kernels) {
+    json.push_back(
+        {{"name", kernel.name},
+         {"symbol", kernel.symbol},
+         {"class", std::string(KernelClassName(kernel.kernel_class))},
+         {"instances", PerStep(kernel.instances, profile)},
+         {"ms", profile.MsPerStep(kernel.ns)},
+         {"share", profile.Share(kernel.ns)},
+         {"mean_us", static_cast<double>(kernel.ns) * 1e-3 /
+                         static_cast<double>(kernel.instances)}});
+  }
+  return json;
+}
+
+Json OpsToJson(const StepProfile& profile) {
+  Json json = Json::array();
+  for (const OpTime& op : profile.ops) {
+    Json row = {{"phase", op.phase},
+                {"part", op.group},
+                {"op", op.name},
+                {"kind", op.kind},
+                {"ms", profile.MsPerStep(op.ns)},
+                {"share", profile.Share(op.ns)},
+                {"activities", PerStep(op.activities, profile)}};
+    if (op.cost.has_value()) {
+      row["flops"] = op.cost->flops;
+      row["bytes"] = op.cost->bytes;
+      row["roofline_ms"] = op.roofline_seconds.has_value()
+                               ? Json(*op.roofline_seconds * 1e3)
+                               : Json();
+    }
+    if (const auto speed = SpeedOf(op, profile.steps)) {
+      row["tflop_per_s"] = speed->tflop_per_s;
+      row["gb_per_s"] = speed->gb_per_s;
+      row["roofline_share"] = OrNull(speed->roofline_share);
+    }
+    json.push_back(std::move(row));
+  }
+  return json;
+}
+
+// Keeps the beginning, which says most.
+std::string Cut(const std::string& text, size_t width) {
+  return text.size() <= width ? text : text.substr(0, width - 3) + "...";
+}
+
+std::string Percent(double share) {
+  return absl::StrFormat("%.1f%%", 100 * share);
+}
+
+void AddTotals(const char* title, const std::vector<TimeTotal>& totals,
+               const StepProfile& profile, std::string* text) {
+  absl::StrAppendFormat(text, "\n%-16s%12s%10s%14s\n", title, "ms", "share",
+                        "activities");
+  for (const TimeTotal& total : totals) {
+    absl::StrAppendFormat(text, "%-16s%12.3f%10s%14.6g\n", total.name,
+                          profile.MsPerStep(total.ns),
+                          Percent(profile.Share(total.ns)),
+                          PerStep(total.activities, profile));
+  }
+}
+
+void AddBlocks(const StepProfile& profile, std::string* text) {
+  std::vector<TimeTotal> summary = {{.name = "all blocks"}};
+  int64_t shortest = 0, longest = 0, blocks = 0;
+  for (const TimeTotal& total : profile.blocks) {
+    if (total.name == "outside") {
+      summary.push_back(total);
+      continue;
+    }
+    summary[0].ns += total.ns;
+    summary[0].activities += total.activities;
+    shortest = blocks == 0 ? total.ns : std::min(shortest, total.ns);
+    longest = std::max(longest, total.ns);
+    ++blocks;
+  }
+  AddTotals("block", summary, profile, text);
+  if (blocks == 0) return;
+  absl::StrAppendFormat(text, "%d blocks of %.3f to %.3f ms\n", blocks,
+                        profile.MsPerStep(shortest),
+                        profile.MsPerStep(longest));
+}
+
+void AddAttention(const StepProfile& profile, std::string* text) {
+  if (profile.attention.empty()) return;
+  absl::StrAppendFormat(text, "\n%-16s%12s%12s%12s%12s%18s\n", "attention",
+                        "scores ms", "softmax ms", "values ms", "other ms",
+                        "softmax/products");
+  for (const AttentionTime& attention : profile.attention) {
+    const std::optional<double> ratio = SoftmaxToProducts(attention);
+    absl::StrAppendFormat(text, "%-16s%12.3f%12.3f%12.3f%12.3f%18s\n",
+                          attention.phase,
+                          profile.MsPerStep(attention.scores_ns),
+                          profile.MsPerStep(attention.softmax_ns),
+                          profile.MsPerStep(attention.values_ns),
+                          profile.MsPerStep(attention.other_ns),
+                          ratio.has_value() ? Percent(*ratio) : "n/a");
+  }
+}
+
+void AddKernels(const StepProfile& profile, size_t max_kernels,
+                std::string* text) {
+  constexpr size_t kNameWidth = kColumns - 53;
+  absl::StrAppendFormat(text, "\n%10s%7s%10s%10s%s%-14s%s\n", "ms", "share",
+                        "instances", "mean us", "  ", "class", "kernel");
+  const size_t shown = std::min(max_kernels, profile.kernels.size());
+  for (size_t i = 0; i < shown; ++i) {
+    const KernelTime& kernel = profile.kernels[i];
+    absl::StrAppendFormat(
+        text, "%10.3f%7s%10.6g%10.2f  %-14s%s\n", profile.MsPerStep(kernel.ns),
+        Percent(profile.Share(kernel.ns)), PerStep(kernel.instances, profile),
+        static_cast<double>(kernel.ns) * 1e-3 /
+            static_cast<double>(kernel.instances),
+        KernelClassName(kernel.kernel_class), Cut(kernel.name, kNameWidth));
+  }
+  if (shown == profile.kernels.size()) return;
+  int64_t rest_ns = 0;
+  for (size_t i = shown; i < profile.kernels.size(); ++i) {
+    rest_ns += profile.kernels[i].ns;
+  }
+  absl::StrAppendFormat(
+      text, "%10.3f%7s  by %d more\n", profile.MsPerStep(rest_ns),
+      Percent(profile.Share(rest_ns)), profile.kernels.size() - shown);
+}
+
+// "block_3/ffn" as "block_*/ffn".
+std::string FoldedGroup(const std::string& group) {
+  if (!absl::StartsWith(group, "block_")) return group;
+  const size_t slash = group.find('/');
+  return absl::StrCat("block_*",
+                      slash == std::string::npos ? "" : group.substr(slash));
+}
+
+std::vector<OpTime> FoldOps(const std::vector<OpTime>& ops) {
+  std::vector<OpTime> folded;
+  std::map<std::string, size_t> index;
+  for (const OpTime& op : ops) {
+    const std::string group = FoldedGroup(op.group);
+    const auto [found, is_new] = index.emplace(
+        absl::StrCat(op.phase, "|", group, "|", op.name), folded.size());
+    if (is_new) {
+      folded.push_back(op);
+      folded.back().group = group;
+      continue;
+    }
+    OpTime& sum = folded[found->second];
+    sum.ns += op.ns;
+    sum.activities += op.activities;
+    if (sum.cost.has_value() && op.cost.has_value()) *sum.cost += *op.cost;
+    if (sum.roofline_seconds.has_value() && op.roofline_seconds.has_value()) {
+      *sum.roofline_seconds += *op.roofline_seconds;
+    }
+  }
+  return folded;
+}
+
+void AddOps(const StepProfile& profile, std::string* text) {
+  absl::StrAppendFormat(text, "\n%-11s%-22s%-18s%10s%8s%10s%9s%10s\n", "phase",
+                        "part", "op", "ms", "share", "TFLOP/s", "GB/s",
+                        "roofline");
+  for (const OpTime& op : FoldOps(profile.ops)) {
+    const std::optional<OpSpeed> speed = SpeedOf(op, profile.steps);
+    const std::string line = absl::StrFormat(
+        "%-11s%-22s%-18s%10.3f%8s%10s%9s%10s", Cut(op.phase, 10),
+        Cut(op.group, 21), Cut(op.name, 17), profile.MsPerStep(op.ns),
+        Percent(profile.Share(op.ns)),
+        speed.has_value() ? absl::StrFormat("%.1f", speed->tflop_per_s) : "",
+        speed.has_value() ? absl::StrFormat("%.0f", speed->gb_per_s) : "",
+        speed.has_value() && speed->roofline_share.has_value()
+            ? Percent(*speed->roofline_share)
+            : "");
+    absl::StrAppend(text, absl::StripTrailingAsciiWhitespace(line), "\n");
+  }
+}
+
+}  // namespace
+
+Json StepProfileToJson(const StepProfile& profile) {
+  Json attention = Json::array();
+  for (const AttentionTime& a : profile.attention) {
+    attention.push_back(
+        {{"phase", a.phase},
+         {"scores_ms", profile.MsPerStep(a.scores_ns)},
+         {"softmax_ms", profile.MsPerStep(a.softmax_ns)},
+         {"values_ms", profile.MsPerStep(a.values_ns)},
+         {"other_ms", profile.MsPerStep(a.other_ns)},
+         {"softmax_to_products", OrNull(SoftmaxToProducts(a))}});
+  }
+  return {{"steps", profile.steps},
+          {"wall_ms", profile.MsPerStep(profile.wall_ns)},
+          {"busy_ms", profile.MsPerStep(profile.busy_ns)},
+          {"total_ms", profile.MsPerStep(profile.total_ns)},
+          {"activities", PerStep(profile.activities, profile)},
+          {"dropped", profile.dropped},
+          {"gemm_share", profile.Share(profile.ClassNs(KernelClass::kGemm))},
+          {"classes", TotalsToJson(profile.classes, profile)},
+          {"phases", TotalsToJson(profile.phases, profile)},
+          {"blocks", TotalsToJson(profile.blocks, profile)},
+          {"attention", std::move(attention)},
+          {"kernels", KernelsToJson(profile)},
+          {"ops", OpsToJson(profile)}};
+}
+
+std::string FormatStepProfile(const StepProfile& profile, size_t max_kernels) {
+  std::string text = absl::StrFormat(
+      "%s of %.3f ms; per step the device was busy for %.3f ms with %.6g "
+      "activities\n",
+      FormatCountOf(profile.steps, "step"), profile.MsPerStep(profile.wall_ns),
+      profile.MsPerStep(profile.busy_ns), PerStep(profile.activities, profile));
+  if (profile.dropped > 0) {
+    absl::StrAppendFormat(&text,
+                          "incomplete: %d records did not fit into the trace\n",
+                          profile.dropped);
+  }
+  AddTotals("class", profile.classes, profile, &text);
+  AddTotals("phase", profile.phases, profile, &text);
+  AddBlocks(profile, &text);
+  AddAttention(profile, &text);
+  AddKernels(profile, max_kernels, &text);
+  AddOps(profile, &text);
+  return text;
+}
+
+}  // namespace tessera
