@@ -16,6 +16,9 @@ struct DeviceInfo {
   std::string name;            // "NVIDIA H200"; "CPU, 2 threads"
   int compute_capability = 0;  // ComputeCapability()
   int multiprocessors = 0;
+  // "6e8e2a3c-...": the GPU's, or the MIG instance's, without the "GPU-" or
+  // "MIG-" of nvidia-smi. Empty on a CPU.
+  std::string uuid;
   // Of the device's own memory; the machine's on a CPU.
   int64_t total_bytes = 0;
   int64_t free_bytes = 0;

@@ -5,7 +5,9 @@
 #include <cuda_runtime_api.h>
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace tessera {
 namespace cuda {
@@ -22,6 +24,16 @@ absl::string_view WhyNoDevice(cudaError_t error) {
     return "no NVIDIA driver is installed";
   }
   return cudaGetErrorString(error);
+}
+
+std::string FormatUuid(const cudaUUID_t& uuid) {
+  const std::string hex =
+      absl::BytesToHexString(absl::string_view(uuid.bytes, sizeof(uuid.bytes)));
+  const absl::string_view digits = hex;
+  return absl::StrJoin(
+      {digits.substr(0, 8), digits.substr(8, 4), digits.substr(12, 4),
+       digits.substr(16, 4), digits.substr(20)},
+      "-");
 }
 
 }  // namespace
@@ -55,6 +67,7 @@ absl::StatusOr<DeviceInfo> OpenDevice(int index, absl::string_view use_cpu) {
   info.name = properties.name;
   info.compute_capability = tessera::ComputeCapability(info.device);
   info.multiprocessors = properties.multiProcessorCount;
+  info.uuid = FormatUuid(properties.uuid);
   at::globalContext().lazyInitDevice(c10::kCUDA);
   at::accelerator::setDeviceIndex(info.device.index());
   size_t free_bytes = 0, total_bytes = 0;

@@ -23,12 +23,34 @@ constexpr std::array<DeviceSpec, 7> kSpecs = {{
     {"H200", "NVIDIA H200", 90, 132, 139.8, 67, 494, 989, 4800},
 }};
 
+// FLOPs of an SM in a clock, dense; NVIDIA's white papers on the A100 and the
+// H100. 0: not listed.
+double FlopsPerClock(int compute_capability, ProductKind kind) {
+  const bool hopper = compute_capability == 90;
+  if (!hopper && compute_capability != 80) return 0;
+  switch (kind) {
+    case ProductKind::kFp32:
+      return hopper ? 256 : 128;
+    case ProductKind::kTf32:
+      return hopper ? 2048 : 1024;
+    case ProductKind::kHalf:
+      return hopper ? 4096 : 2048;
+  }
+  return 0;
+}
+
 }  // namespace
 
 double DeviceSpec::tflops(ProductKind kind) const {
   return kind == ProductKind::kHalf   ? half
          : kind == ProductKind::kTf32 ? tf32
                                       : fp32;
+}
+
+std::optional<double> DeviceSpec::peak_mhz(ProductKind kind) const {
+  const double per_clock = FlopsPerClock(compute_capability, kind);
+  if (per_clock == 0) return std::nullopt;
+  return tflops(kind) * 1e6 / (multiprocessors * per_clock);
 }
 
 const DeviceSpec* FindDeviceSpec(absl::string_view name) {

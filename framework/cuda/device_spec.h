@@ -29,6 +29,10 @@ struct DeviceSpec {
   double memory_gb_per_s = 0;
 
   double tflops(ProductKind kind) const;
+  // The SM clock at which the multiprocessors reach tflops(kind). Data sheets
+  // give Hopper's tensor cores less than the highest clock: 1,829 MHz of an
+  // H200's 1,980. Absent if what an SM of this capability does is not listed.
+  std::optional<double> peak_mhz(ProductKind kind) const;
 };
 
 // Of the GPU that the CUDA runtime calls `name`. Null for a name that is not in

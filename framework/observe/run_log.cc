@@ -114,6 +114,13 @@ absl::Status RunLog::OnStepLogged(const StepRecord& record) {
   for (const PhaseTime& phase : record.phases) {
     fields["phases_ms"][phase.path] = phase.ms;
   }
+  if (record.gpu.has_value()) {
+    Json& gpu = fields["gpu"];
+    for (const GpuCounters::Figure& figure : record.gpu->Known()) {
+      gpu[figure.name] = figure.value;
+    }
+    gpu["throttle_reasons"] = record.gpu->throttle_reasons;
+  }
   return Log("step", fields);
 }
 

@@ -15,6 +15,46 @@ struct PhaseTime {
   int64_t count = 0;  // steps or occurrences that were timed
 };
 
+// What the GPU of a process did in the steps since the record before, by its
+// own sensors (gpu_counters.h). What it does not report is absent.
+struct GpuCounters {
+  std::optional<double> sm_mhz;  // mean of readings while steps ran
+  std::optional<double> memory_mhz, celsius;  // the last reading
+  std::optional<double> power_w;              // mean
+  std::optional<double> joules_per_step;      // of this GPU
+  // Of all ranks' GPUs, if each draws as much as this one.
+  std::optional<double> joules_per_token;
+  // GpuUtilization, means.
+  std::optional<double> sm_percent, tensor_percent, dram_percent;
+  // StepRecord::mfu against the peak at sm_mhz.
+  std::optional<double> mfu_at_clock;
+  // What held the clock down at any reading: "power_cap", "thermal".
+  std::vector<std::string> throttle_reasons;
+
+  struct Figure {
+    const char* name;
+    double value = 0;
+  };
+  // The numbers that are not absent, by their names.
+  std::vector<Figure> Known() const {
+    std::vector<Figure> known;
+    const auto add = [&](const char* name, const std::optional<double>& value) {
+      if (value.has_value()) known.push_back({name, *value});
+    };
+    add("sm_mhz", sm_mhz);
+    add("memory_mhz", memory_mhz);
+    add("celsius", celsius);
+    add("power_w", power_w);
+    add("joules_per_step", joules_per_step);
+    add("joules_per_token", joules_per_token);
+    add("sm_percent", sm_percent);
+    add("tensor_percent", tensor_percent);
+    add("dram_percent", dram_percent);
+    add("mfu_at_clock", mfu_at_clock);
+    return known;
+  }
+};
+
 // What is known of training after optimizer step `step` (the first is 1).
 // Rates and times are means over the steps since the record before. A process's
 // first record leaves out its first step, which takes longer (libraries load,
@@ -33,6 +73,7 @@ struct StepRecord {
   std::optional<double> peak_gib;
   std::optional<double> loss_scale;  // with dynamic loss scaling only
   std::vector<PhaseTime> phases;     // with observe.phases only
+  std::optional<GpuCounters> gpu;    // with observe.gpu_counters only
 };
 
 // The loss on held-out data after optimizer step `step`.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -126,13 +127,18 @@ absl::Status TensorboardWriter::OnStepLogged(const StepRecord& record) {
   if (record.loss_scale.has_value()) {
     scalars.push_back({"train/loss_scale", *record.loss_scale});
   }
+  std::deque<std::string> tags;  // whose elements do not move
   // Those inside others would be hundreds of curves.
-  std::vector<std::string> tags;
-  tags.reserve(record.phases.size());
   for (const PhaseTime& phase : record.phases) {
     if (absl::StrContains(phase.path, "/")) continue;
     tags.push_back(absl::StrCat("phase/", phase.path, "_ms"));
     scalars.push_back({tags.back(), phase.ms});
+  }
+  if (record.gpu.has_value()) {
+    for (const GpuCounters::Figure& figure : record.gpu->Known()) {
+      tags.push_back(absl::StrCat("gpu/", figure.name));
+      scalars.push_back({tags.back(), figure.value});
+    }
   }
   return Write(record.step, scalars);
 }

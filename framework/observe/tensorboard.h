@@ -45,7 +45,7 @@ class TensorboardWriter : public RunObserver {
   // TensorBoard then drops what earlier files say of `step` and later ones.
   absl::Status SupersedeFrom(int64_t step);
 
-  // train/loss, train/grad_norm, train/lr, perf/... and phase/...
+  // train/loss, train/grad_norm, train/lr, perf/..., phase/... and gpu/...
   absl::Status OnStepLogged(const StepRecord& record) override;
   // eval/loss.
   absl::Status OnValidationEnd(const EvalRecord& record) override;

@@ -2,11 +2,41 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "framework/base/log.h"
 #include "framework/cuda/cuda_build.h"
+#include "framework/cuda/device_spec.h"
+#include "framework/observe/gpu_counters.h"
+#include "framework/observe/gpu_sensors.h"
 #include "framework/observe/nvtx_observer.h"
 #include "framework/observe/phase_timer.h"
 
 namespace tessera {
+namespace {
+
+// Null, after a line that says why, if the GPU's sensors cannot be read.
+std::unique_ptr<Instrument> MakeGpuCounters(const RunPlan& plan) {
+  const auto log = [&](absl::string_view what) {
+    if (plan.world.rank == 0) LogInfo(absl::StrCat("GPU counters: ", what));
+  };
+  absl::StatusOr<std::unique_ptr<GpuSensors>> sensors =
+      OpenNvml(plan.device.uuid);
+  if (!sensors.ok()) {
+    log(absl::StrCat("none (", sensors.status().message(), ")"));
+    return nullptr;
+  }
+  GpuCounterOptions options{.world_size = plan.world.world_size};
+  const DeviceSpec* const spec = FindDeviceSpec(plan.device.name);
+  if (spec != nullptr && !plan.config.observe().has_peak_tflops()) {
+    options.peak_mhz = spec->peak_mhz(ProductKindOf(plan.precision));
+  }
+  auto reader =
+      std::make_unique<GpuCounterReader>(*std::move(sensors), options);
+  if (!reader->missing().empty()) log(reader->missing());
+  return reader;
+}
+
+}  // namespace
 
 Instruments::Instruments(const RunPlan& plan) {
   const ObserveConfig& config = plan.config.observe();
@@ -15,6 +45,11 @@ Instruments::Instruments(const RunPlan& plan) {
         .device = plan.device.device,
         .detail_every_steps =
             config.block_phases() ? config.log_every_steps() : 0}));
+  }
+  if (config.gpu_counters() && plan.device.is_cuda()) {
+    if (auto counters = MakeGpuCounters(plan); counters != nullptr) {
+      instruments_.push_back(std::move(counters));
+    }
   }
   std::vector<PhaseObserver*> observers;
   if constexpr (kCudaBuild) {

@@ -21,6 +21,21 @@ TEST(DeviceSpecTest, KnowsItsTableAndGuessesNothing) {
   }
 }
 
+// The boost clocks of the data sheets.
+TEST(DeviceSpecTest, PeaksHoldAtAClock) {
+  const DeviceSpec* const a100 = FindDeviceSpec("NVIDIA A100-SXM4-80GB");
+  EXPECT_NEAR(a100->peak_mhz(ProductKind::kFp32).value(), 1410, 2);
+  EXPECT_NEAR(a100->peak_mhz(ProductKind::kTf32).value(), 1410, 2);
+  EXPECT_NEAR(a100->peak_mhz(ProductKind::kHalf).value(), 1410, 2);
+  const DeviceSpec* const h200 = FindDeviceSpec("NVIDIA H200");
+  EXPECT_NEAR(h200->peak_mhz(ProductKind::kFp32).value(), 1980, 5);
+  EXPECT_NEAR(h200->peak_mhz(ProductKind::kTf32).value(), 1830, 5);
+  EXPECT_NEAR(h200->peak_mhz(ProductKind::kHalf).value(), 1830, 5);
+  DeviceSpec unlisted = *h200;
+  unlisted.compute_capability = 121;
+  EXPECT_EQ(unlisted.peak_mhz(ProductKind::kHalf), std::nullopt);
+}
+
 TEST(DeviceSpecTest, StandsForADeviceThatIsNotThere) {
   const auto h200 = DeviceToPlanFor("H200");
   ASSERT_TRUE(h200.ok()) << h200.status();

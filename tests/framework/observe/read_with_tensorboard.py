@@ -34,7 +34,26 @@ def as_float32(value):
     return struct.unpack("f", struct.pack("f", value))[0]
 
 
-def logged(folder, kind, field):
+def field_of(tag):
+    """(record type, path of the field in it) of a tag; None if unknown."""
+    group, name = tag.split("/", 1)
+    if group == "gpu":
+        return "step", ["gpu", name]
+    if group == "phase":
+        return "step", ["phases_ms", name.removesuffix("_ms")]
+    if tag in TAGS:
+        kind, field = TAGS[tag]
+        return kind, [field]
+    return None
+
+
+def value_at(record, path):
+    for key in path:
+        record = record.get(key) if record else None
+    return record
+
+
+def logged(folder, kind, path):
     """(step, value) of the records that have the field, as far as no resume
     superseded them."""
     values = []
@@ -42,8 +61,9 @@ def logged(folder, kind, field):
         record = json.loads(line)
         if record["type"] == "resume":
             values = [value for value in values if value[0] <= record["step"]]
-        if record["type"] == kind and record.get(field) is not None:
-            values.append((record["step"], as_float32(record[field])))
+        value = value_at(record, path)
+        if record["type"] == kind and value is not None:
+            values.append((record["step"], as_float32(value)))
     return values
 
 
@@ -53,13 +73,14 @@ def main(folder):
     accumulator = event_accumulator.EventAccumulator(
         str(folder), size_guidance={event_accumulator.SCALARS: 0})
     accumulator.Reload()
-    unknown = set(accumulator.Tags()["scalars"]) - set(TAGS)
+    tags = set(accumulator.Tags()["scalars"])
+    unknown = sorted(tag for tag in tags if field_of(tag) is None)
     if unknown:
-        sys.exit(f"tags that are not compared: {sorted(unknown)}")
+        sys.exit(f"tags that are not compared: {unknown}")
     count = 0
-    for tag, (kind, field) in TAGS.items():
-        expected = logged(folder, kind, field)
-        known = tag in accumulator.Tags()["scalars"]
+    for tag in sorted(tags | set(TAGS)):
+        expected = logged(folder, *field_of(tag))
+        known = tag in tags
         events = accumulator.Scalars(tag) if known else []
         if [(event.step, event.value) for event in events] != expected:
             sys.exit(f"{tag}: {len(events)} events differ from the log's "

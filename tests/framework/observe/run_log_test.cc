@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/file.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace tessera {
@@ -85,6 +86,19 @@ TEST_F(RunLogTest, StepsHaveWhatIsKnown) {
       Text(),
       absl::StrCat(kRunLine, known, "}\n", known,
                    R"(,"mfu":0.5,"peak_gib":2.0,"loss_scale":65536.0})", "\n"));
+}
+
+TEST_F(RunLogTest, StepsHaveWhatTheGpuReports) {
+  const auto log = Create();
+  StepRecord record = {.step = 10};
+  record.gpu = {
+      .sm_mhz = 1425, .power_w = 691.5, .throttle_reasons = {"power_cap"}};
+  ASSERT_TRUE(log->OnStepLogged(record).ok());
+  EXPECT_THAT(Text(),
+              testing::EndsWith(
+                  R"("tflops":0.0,"gpu":{"sm_mhz":1425.0,"power_w":691.5,)"
+                  R"("throttle_reasons":["power_cap"]}})"
+                  "\n"));
 }
 
 TEST_F(RunLogTest, WhatIsNotFiniteIsNull) {

@@ -129,16 +129,21 @@ TEST_F(TensorboardTest, ALaterFileHasALaterName) {
 
 TEST_F(TensorboardTest, RecordsComeBack) {
   const auto writer = Create();
-  ASSERT_TRUE(writer
-                  ->OnStepLogged({.step = 7,
-                                  .loss = 2.5,
-                                  .grad_norm = 0.5,
-                                  .lr = 0.25,
-                                  .step_ms = 8,
-                                  .tokens_per_s = 1024,
-                                  .tflops = 400,
-                                  .mfu = 0.5})
-                  .ok());
+  ASSERT_TRUE(
+      writer
+          ->OnStepLogged({.step = 7,
+                          .loss = 2.5,
+                          .grad_norm = 0.5,
+                          .lr = 0.25,
+                          .step_ms = 8,
+                          .tokens_per_s = 1024,
+                          .tflops = 400,
+                          .mfu = 0.5,
+                          .phases = {{"forward", 2, 1},
+                                     {"forward/block_0", 1, 1},
+                                     {"backward", 4, 1}},
+                          .gpu = GpuCounters{.sm_mhz = 1425, .power_w = 500}})
+          .ok());
   ASSERT_TRUE(writer->OnValidationEnd({.step = 8, .loss = 3}).ok());
   const auto events = ReadEvents(ReadFile(writer->path()).value());
   ASSERT_EQ(events.size(), 3);
@@ -148,10 +153,12 @@ TEST_F(TensorboardTest, RecordsComeBack) {
   for (const auto& value : events[1].summary().value()) {
     scalars.push_back(absl::StrCat(value.tag(), "=", value.simple_value()));
   }
-  EXPECT_THAT(scalars, ElementsAre("train/loss=2.5", "train/grad_norm=0.5",
-                                   "train/lr=0.25", "perf/step_ms=8",
-                                   "perf/tokens_per_s=1024", "perf/tflops=400",
-                                   "perf/mfu=0.5"));
+  EXPECT_THAT(
+      scalars,
+      ElementsAre("train/loss=2.5", "train/grad_norm=0.5", "train/lr=0.25",
+                  "perf/step_ms=8", "perf/tokens_per_s=1024", "perf/tflops=400",
+                  "perf/mfu=0.5", "phase/forward_ms=2", "phase/backward_ms=4",
+                  "gpu/sm_mhz=1425", "gpu/power_w=500"));
   EXPECT_EQ(events[2].step(), 8);
   EXPECT_EQ(events[2].summary().value(0).tag(), "eval/loss");
 }
