@@ -12,7 +12,7 @@ namespace {
 class NvtxObserver : public PhaseObserver {
  public:
   void Begin(absl::string_view segment) override {
-    // NVTX wants the terminating zero that a view does not promise.
+    // NVTX needs a terminating NUL, which a string_view does not guarantee.
     nvtxRangePushA(std::string(segment).c_str());
   }
   void End() override { nvtxRangePop(); }

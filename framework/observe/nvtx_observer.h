@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-// Opens an NVTX range per phase on the thread that begins it, for Nsight
-// Systems. Only CUDA builds have it (framework/cuda/cuda_build.h). The phases
-// of training:
+// Opens an NVTX range for each phase, for Nsight Systems, on the thread that
+// begins the phase. Only CUDA builds have it (framework/cuda/cuda_build.h).
+// Phases of training:
 //
 //   warmup | measurement
 //     step_7

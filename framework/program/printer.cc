@@ -16,7 +16,7 @@ std::string TopScope(const Program& program, int op) {
   return path.substr(0, path.find('/'));
 }
 
-// The type of the first thing that a run writes.
+// The type of the first output of a run.
 std::string OutputOf(const Schedule& schedule, const OpRun& run) {
   if (run.kind != OpRun::Kind::kBackward) {
     return ToString(schedule.values[run.results[0]].type);
@@ -52,7 +52,7 @@ StepRow RowOf(const Schedule& schedule, const Lifetimes& lifetimes, int index,
   return row;
 }
 
-// Everything but the number of the block.
+// The group's contents without the block's number.
 std::string Fingerprint(const std::vector<StepRow>& group) {
   std::string text;
   for (const StepRow& row : group) {
@@ -91,7 +91,7 @@ std::string Microseconds(std::optional<double> seconds) {
   return seconds.has_value() ? absl::StrFormat("%.1f", *seconds * 1e6) : "n/a";
 }
 
-// Cells of one line, of the first `kLeft` columns aligned to the left.
+// The cells of one line. The first `kLeft` columns are left-aligned.
 using Cells = std::vector<std::string>;
 constexpr size_t kLeft = 5;
 
@@ -110,7 +110,7 @@ Cells CellsOf(const StepRow& row) {
           Microseconds(row.seconds)};
 }
 
-// Lines whose columns are as wide as their widest cell.
+// The lines, each column as wide as its widest cell.
 std::string Align(const std::vector<Cells>& lines) {
   std::vector<size_t> widths(lines[0].size());
   for (const Cells& cells : lines) {
@@ -160,8 +160,8 @@ std::vector<StepRow> StepRows(const Schedule& schedule,
                               const Lifetimes& lifetimes,
                               const DeviceRates& rates) {
   std::vector<StepRow> rows;
-  std::map<std::string, size_t> seen;  // fingerprint -> its first row
-  std::vector<std::string> last;       // by row: the last group folded into it
+  std::map<std::string, size_t> seen;  // fingerprint -> first row
+  std::vector<std::string> last;       // by row: last group folded into it
   const int runs = static_cast<int>(schedule.runs.size());
   for (int begin = 0; begin < runs;) {
     const std::string scope =
