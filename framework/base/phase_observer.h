@@ -5,13 +5,13 @@
 
 namespace tessera {
 
-// Is told which part of a training step the host is issuing. Phases nest and
-// are named by their own segment; the observer joins them: "step_7" >
+// Receives which part of a training step the host is issuing. Phases nest, and
+// each is named by its own segment; the observer joins them: "step_7" >
 // "forward" > "block_3" > "attention" > "scores".
 //
-// Implementations live in framework/observe (NVTX ranges, CUDA-event timers).
-// Everything below that folder sees only this interface, so that it can be
-// null: a PhaseScope without an observer costs one comparison.
+// Implementations live in framework/observe (NVTX ranges). Code in lower
+// folders sees only this interface. The pointer may be null: a PhaseScope
+// without an observer costs one comparison.
 class PhaseObserver {
  public:
   virtual ~PhaseObserver() = default;

@@ -22,7 +22,7 @@ void CheckNotNegative(double value, absl::string_view field,
   }
   constexpr float kMost = std::numeric_limits<float>::max();
   violations.Check(value <= kMost, field,
-                   absl::StrCat("must be a number of FP32, at most ", kMost,
+                   absl::StrCat("must be in the range of FP32, at most ", kMost,
                                 "; is ", value));
 }
 

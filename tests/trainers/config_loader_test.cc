@@ -312,7 +312,7 @@ INSTANTIATE_TEST_SUITE_P(
         Rule{{"model.num_kv_heads=0"}, "model.num_kv_heads", "is 0"},
         Rule{{"model.rope_theta=0"}, "model.rope_theta", "must be > 0; is 0"},
         Rule{{"model.norm_eps=nan"}, "model.norm_eps", "must be > 0; is nan"},
-        Rule{{"model.norm_eps=1e-60"}, "model.norm_eps", "a number of FP32"},
+        Rule{{"model.norm_eps=1e-60"}, "model.norm_eps", "the range of FP32"},
         Rule{{"model.rope_layout=UNSPECIFIED"},
              "model.rope_layout",
              "INTERLEAVED or HALVED"},
@@ -383,7 +383,7 @@ INSTANTIATE_TEST_SUITE_P(
              "must be > 1; is 0"},
         Rule{{"precision.loss_scaler.backoff_factor=1e-60"},
              "precision.loss_scaler.backoff_factor",
-             "a number of FP32"},
+             "the range of FP32"},
         Rule{{"precision.loss_scaler.growth_interval_steps=0"},
              "precision.loss_scaler.growth_interval_steps",
              "must be >= 1; is 0"}));

@@ -690,7 +690,7 @@ TEST(TrainTest, SavesWhenAnotherProgramChangesATokenFile) {
     std::string name, change, message;
   };
   for (const Case& c :
-       {Case{"truncated", "truncate -s 0 ", ": the file ended there"},
+       {Case{"truncated", "truncate -s 0 ", ": past the end of the file"},
         Case{"overwritten", "", " is 65535, but every token was below 300"}}) {
     const std::string run = Folder("file_" + c.name);
     const TokenFile file = NanoGptTokens("tokens_" + c.name, 10000);

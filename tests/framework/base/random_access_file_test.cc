@@ -47,9 +47,10 @@ TEST(RandomAccessFileTest, AShorterFileIsDataLoss) {
   EXPECT_TRUE(file->Read(2, 4, bytes).ok());
   const absl::Status status = file->Read(3, 4, bytes);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr(Path() + ", byte 6: the file ended there: it had 10 "
-                                 "bytes when it was opened and now has 6"));
+  EXPECT_THAT(
+      std::string(status.message()),
+      HasSubstr(Path() + ", byte 6: past the end of the file: it had 10 "
+                         "bytes when it was opened and now has 6"));
 }
 
 TEST(RandomAccessFileTest, RefusesWhatIsNotAFile) {

@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "k.pbtxt:2:8: Oven has no field 'trais'; did you mean "
                 "'trays'?"},
         BadText{"oven { mode: BOIL }",
-                "k.pbtxt:1:14: 'BOIL' is no value of mode; it takes one of "
+                "k.pbtxt:1:14: 'BOIL' is not a value of mode; it takes one of "
                 "GRILL, STEAM"},
         BadText{"\n  knives: -1", "k.pbtxt:2:11: expected integer, got: -"},
         BadText{"oven { trays: 1 }\nknives: 2\nknives: 3",
@@ -235,7 +235,7 @@ TEST(MergeTextProtoTest, NamesAnEncodingThatIsNotUtf8) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(status.message(),
               absl::StrCat("k.pbtxt is ", encoding,
-                           ", a config is UTF-8; save it as UTF-8"));
+                           ", but a config must be UTF-8; save it as UTF-8"));
   }
 }
 
@@ -245,8 +245,8 @@ TEST(MergeTextProtoTest, NamesAByteThatIsNotPartOfTheSyntax) {
   const absl::Status status =
       MergeTextProto("open:\xC2\xA0true", "k.pbtxt", &kitchen).status();
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("k.pbtxt:1:6: byte 0xC2 is no part of a config's "
-                        "syntax, which is ASCII outside of \"text\""));
+              HasSubstr("k.pbtxt:1:6: byte 0xC2 is not allowed outside "
+                        "of \"text\" and # comments"));
   EXPECT_TRUE(
       MergeTextProto("# na\u00efve\nmotto: 'na\u00efve'", "k.pbtxt", &kitchen)
           .ok());

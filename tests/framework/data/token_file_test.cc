@@ -115,7 +115,7 @@ TEST(TokenFileTest, NoticesAFileThatIsShortenedWhileItIsOpen) {
   EXPECT_THAT(file->Read(0, absl::MakeSpan(tokens)), IsOk());
   const auto shortened =
       Fails(StatusCode::kDataLoss,
-            AllOf(HasSubstr(path + ", byte 10001: the file ended there"),
+            AllOf(HasSubstr(path + ", byte 10001: past the end of the file"),
                   HasSubstr("had 40000 bytes when it was opened and now has "
                             "10001")));
   EXPECT_THAT(file->Read(1, absl::MakeSpan(tokens)), shortened);

@@ -116,7 +116,7 @@ TEST(OptimizerConfig, SaysWhatFp32Holds) {
   const auto found = ViolationsOf("adamw { lr: 1e39 } clip_norm: nan");
   ASSERT_EQ(found.size(), 2);
   EXPECT_EQ(found[0].message,
-            "must be a number of FP32, 1.17549e-38 to 3.40282e+38; is 1e+39");
+            "must be in the range of FP32, 1.17549e-38 to 3.40282e+38; is 1e+39");
   EXPECT_EQ(found[1].message,
             "must be > 0, or left out for no clipping; is nan");
 }
