@@ -50,10 +50,11 @@ TEST(NonFiniteDiagnosisTest, RepeatsTheFirstBadStepLongAfterIt) {
   Train(*session, session->step(), 2, 3);
   const absl::Status status = CheckFinite(*session, 5, 5 * kBatch);
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
-  EXPECT_THAT(std::string(status.message()),
-              testing::StartsWith(
-                  "step 3 gave a gradient that is not finite (loss nan, first "
-                  "in token_embeddings.weight); nothing was updated with it"));
+  EXPECT_THAT(
+      std::string(status.message()),
+      testing::StartsWith(
+          "step 3 gave a gradient that is not finite (loss nan, first "
+          "in token_embeddings.weight); no weight was updated with it"));
 }
 
 }  // namespace

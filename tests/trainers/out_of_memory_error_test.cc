@@ -48,7 +48,7 @@ TEST(OutOfMemoryErrorTest, AdviceHasWhatHelpsInOrder) {
           "  precision { mode: BF16 }: activations and gradients of half the "
           "size\n"
           "  a smaller model.context_length (now 2048) or training.batch_size "
-          "(now\n    24): another run\n"));
+          "(now\n    24): a different run\n"));
   MemoryChoices on_cpu = choices;
   on_cpu.leaner_attention = "FLASH_TILED";
   EXPECT_THAT(Message("", report, on_cpu), HasSubstr("backend: FLASH_TILED"));

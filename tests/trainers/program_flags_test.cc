@@ -214,7 +214,7 @@ TEST(ProgramsTest, AConfigErrorIsReportedOnceForAllRanks) {
   for (const auto& [arguments, message] :
        {std::pair<std::string, std::string>{"--set training.steps=0",
                                             "training.steps: must be >= 1"},
-        {"--set training.batch_size=3", "cannot share"},
+        {"--set training.batch_size=3", "but must be a multiple of"},
         {"--bogus", "there is no flag --bogus"}}) {
     const Outcome outcome =
         Shell(absl::StrCat(Program("launch"), "--nproc=2 ", arguments));

@@ -68,7 +68,8 @@ TEST(RunFolderTest, AConfigWithoutARunIsTheUsers) {
       const absl::Status refused = OpenRunFolder(path, resume, writes).status();
       EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
       EXPECT_THAT(std::string(refused.message()),
-                  AllOf(HasSubstr(path + "/config.pbtxt is not of a run"),
+                  AllOf(HasSubstr(path + "/config.pbtxt exists, but its folder "
+                                         "holds no run"),
                         HasSubstr("another --out, or move the file away")));
     }
   }

@@ -214,8 +214,8 @@ TEST(TrainTest, InitialWeightsOfAnotherModelAreRefused) {
   ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
   for (const auto& [set, message] :
        {std::pair<std::string, std::string>{
-            "model.d_ff=96", "this run's model has F32 [96, 32]; give the"},
-        {"model.num_layers=3", "tensors, this run's model has "},
+            "model.d_ff=96", "in this run's model it is F32 [96, 32]; set the"},
+        {"model.num_layers=3", "tensors, but this run's model has "},
         {"model.num_heads=4", "set model.num_heads=2"}}) {
     const Outcome refused =
         Shell(ToyTrain({"--set checkpoint.init_from=" + run, "--set " + set,
@@ -297,7 +297,8 @@ TEST(TrainTest, AConfigOfTheUsersIsNeverOverwritten) {
   ASSERT_TRUE(WriteFileAtomically(config, "# mine\n").ok());
   const Outcome refused = Shell(ToyTrain({"--out=" + run}));
   EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.output, HasSubstr(config + " is not of a run"));
+  EXPECT_THAT(refused.output,
+              HasSubstr(config + " exists, but its folder holds no run"));
   EXPECT_EQ(ReadFile(config).value(), "# mine\n");
 }
 
@@ -426,8 +427,8 @@ TEST(TrainTest, AManifestOfAnotherStepThanItsStateIsRefused) {
       Shell(ToyTrain({"--resume=" + best, "--out=" + other}));
   EXPECT_EQ(refused.exit_code, 2) << refused.output;
   EXPECT_THAT(refused.output,
-              HasSubstr("manifest.json is of step 5, state.json beside it of "
-                        "step 20: one of them is damaged"));
+              HasSubstr("manifest.json is of step 5, but state.json is of step "
+                        "20; one of them is damaged"));
   EXPECT_FALSE(FileExists(other));
 }
 
@@ -456,7 +457,7 @@ TEST(TrainTest, ResumesWithTheSameDataInTheSameOrderOnly) {
                                             "training.seed is 9, but "},
         {"model.context_length=11", "Set model.context_length=16"},
         {"data.shuffle=false", "data.shuffle is false, but "},
-        {"data.synthetic.successors=2", "was trained on other data"}}) {
+        {"data.synthetic.successors=2", "was trained on different data"}}) {
     const Outcome refused = Shell(
         ToyTrain({"--set training.steps=30 --set " + change, "--out=" + run}));
     EXPECT_EQ(refused.exit_code, 2) << change;
@@ -573,7 +574,7 @@ TEST(TrainTest, PlansForAGpuThatIsNotThere) {
   const Outcome plan = Shell(ToyTrain({"--dry_run", "--plan_for=H200"}));
   EXPECT_EQ(plan.exit_code, 0) << plan.output;
   EXPECT_THAT(plan.output, HasSubstr("NVIDIA H200, 139.80 GiB, 1 rank"));
-  EXPECT_THAT(plan.output, HasSubstr("fullest     while the "));
+  EXPECT_THAT(plan.output, HasSubstr("peak        during the "));
   const Outcome unknown = Shell(ToyTrain({"--dry_run", "--plan_for=H201"}));
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.output, HasSubstr("no GPU is known as 'H201'; one of "));
@@ -628,8 +629,9 @@ TokenFile NanoGptTokens(const std::string& name, int tokens) {
 }
 
 TEST(TrainTest, SaysWhereNothingIsLeftToEvaluateOn) {
-  const std::string no = "warning: no evaluation: nothing is held out beside ";
-  const std::string part = "warning: evaluation on a part of a sequence: ";
+  const std::string no =
+      "warning: no evaluation: no validation data is held out ";
+  const std::string part = "warning: evaluation on less than one sequence: ";
   struct Case {
     int tokens;  // 1 % of them are held out
     std::string warning;
@@ -674,7 +676,7 @@ TEST(TrainTest, RefusesLessDataThanASequenceAndWarnsOfLessThanABatch) {
       Shell(few.before + ToyTrain({few.flags, "--out=" + run}));
   EXPECT_EQ(repeats.exit_code, 0) << repeats.output;
   EXPECT_THAT(repeats.output,
-              HasSubstr("is 3 sequences of model.context_length 16, but "
+              HasSubstr("has 3 sequences of model.context_length 16, but "
                         "training.batch_size is 4: every step repeats some"));
 }
 

@@ -167,8 +167,8 @@ TEST(TrainerTest, AnObserverThatCannotWriteEndsTheRunWithItsWeightsSaved) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(),
             absl::StrCat("disk full. Step 2 is saved in ", folder,
-                         "/checkpoints/step_00000002, from where the run "
-                         "resumes"));
+                         "/checkpoints/step_00000002; the run resumes from "
+                         "there"));
   EXPECT_THAT(full.notes, testing::ElementsAre(
                               "start at 0 of 4", "saved bytes of 1", "step 1",
                               "step 2", "logged 2", "end FAILED_PRECONDITION"));

@@ -196,10 +196,11 @@ TEST(InitialWeightsTest, OfAnotherShapeAreRefusedByName) {
   const absl::Status status =
       RestoreParameters(*checkpoint, wider->state().parameters);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()),
-              testing::AllOf(testing::HasSubstr("tensor layers.0.ffn."),
-                             testing::HasSubstr("this run's model has F32 ["),
-                             testing::HasSubstr("/config.pbtxt")));
+  EXPECT_THAT(
+      std::string(status.message()),
+      testing::AllOf(testing::HasSubstr("tensor layers.0.ffn."),
+                     testing::HasSubstr("in this run's model it is F32 ["),
+                     testing::HasSubstr("/config.pbtxt")));
 }
 
 TEST(RestoreTest, RestoredWeightsAreThoseThatProductsRead) {
