@@ -412,7 +412,7 @@ INSTANTIATE_TEST_SUITE_P(
         Rule{{"optimizer.schedule.warmup_ratio=-1",
               "optimizer.schedule.wsd.decay_steps=61"},
              "optimizer.schedule.warmup_ratio",
-             "must be in [0, 1), a share of training.steps; is -1"},
+             "must be in [0, 1), a fraction of training.steps; is -1"},
         Rule{{"training.batch_size=2000000000",
               "model.context_length=2000000000"},
              "training.batch_size",

@@ -577,7 +577,7 @@ TEST(TrainTest, PlansForAGpuThatIsNotThere) {
   EXPECT_THAT(plan.output, HasSubstr("peak        during the "));
   const Outcome unknown = Shell(ToyTrain({"--dry_run", "--plan_for=H201"}));
   EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_THAT(unknown.output, HasSubstr("no GPU is known as 'H201'; one of "));
+  EXPECT_THAT(unknown.output, HasSubstr("unknown GPU 'H201'; must be one of "));
   const Outcome trains = Shell(ToyTrain({"--plan_for=H200"}));
   EXPECT_EQ(trains.exit_code, 2);
   EXPECT_THAT(trains.output, HasSubstr("add --dry_run or --print_step"));

@@ -433,7 +433,7 @@ INSTANTIATE_TEST_SUITE_P(
         // q and k are fused and meet at element 91.
         BadGroups{"groups { name: 'a' patterns: 'q.*' patterns: '*.gain' } "
                   "groups { name: 'b' patterns: 'k.*' patterns: 'ffn.*' }",
-                  "parameter k.weight of group \"b\" starts within 128"}));
+                  "parameter k.weight of group \"b\" is fused with a"}));
 
 TEST(AdamWCreate, RefusesMastersInAnotherDtypeThanItsMoments) {
   ParameterStoreOptions options;

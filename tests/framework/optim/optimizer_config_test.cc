@@ -109,16 +109,16 @@ TEST(OptimizerConfig, SixteenGroupsAreTheMost) {
   groups += "groups { patterns: '*' name: 'z' }";
   const auto found = ViolationsOf("adamw { lr: 1 " + groups + "}");
   ASSERT_EQ(found.size(), 1);
-  EXPECT_EQ(found[0].message, "there may be at most 16; there are 17");
+  EXPECT_EQ(found[0].message, "must have at most 16 entries; has 17");
 }
 
 TEST(OptimizerConfig, SaysWhatFp32Holds) {
   const auto found = ViolationsOf("adamw { lr: 1e39 } clip_norm: nan");
   ASSERT_EQ(found.size(), 2);
-  EXPECT_EQ(found[0].message,
-            "must be in the range of FP32, 1.17549e-38 to 3.40282e+38; is 1e+39");
-  EXPECT_EQ(found[1].message,
-            "must be > 0, or left out for no clipping; is nan");
+  EXPECT_EQ(
+      found[0].message,
+      "must be in the range of FP32, 1.17549e-38 to 3.40282e+38; is 1e+39");
+  EXPECT_EQ(found[1].message, "must be > 0, or absent for no clipping; is nan");
 }
 
 TEST(OptimizerConfig, ReportsEveryBrokenRuleAtOnce) {
