@@ -171,7 +171,7 @@ TEST(LauncherTest, PassesSignalsOn) {
     EXPECT_EQ(*outcome.exit_code, 0) << name;
     EXPECT_THAT(outcome.out, HasSubstr(absl::StrCat("[0] caught ", name)));
     EXPECT_THAT(outcome.out, HasSubstr(absl::StrCat("[1] caught ", name)));
-    EXPECT_THAT(outcome.err, HasSubstr("passing on ")) << name;
+    EXPECT_THAT(outcome.err, HasSubstr("forwarding ")) << name;
   }
 }
 

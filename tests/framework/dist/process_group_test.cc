@@ -202,15 +202,15 @@ INSTANTIATE_TEST_SUITE_P(
                      .ranks_ignore_sigterm = true,
                      .world_size = "3"},
                     1,
-                    {Says(0, "rank 0 of 3 awaited rank 2 at 127.0.0.1:"),
-                     Says(1, "rank 1 of 3 awaited ")}},
+                    {Says(0, "rank 0 of 3 waited for rank 2 at 127.0.0.1:"),
+                     Says(1, "rank 1 of 3 waited for ")}},
         // Rank 0 is not where rank 1 looks.
         FailureCase{
             {.scenario = "RankOneLooksElsewhere", .ranks_ignore_sigterm = true},
             1,
-            {Says(0, "rank 0 of 2 awaited rank 1 at 127.0.0.1:"),
+            {Says(0, "rank 0 of 2 waited for rank 1 at 127.0.0.1:"),
              Says(1,
-                  "rank 1 of 2 awaited rank 0 at 127.0.0.1:1 for 20s: "
+                  "rank 1 of 2 waited for rank 0 at 127.0.0.1:1 for 20s: "
                   "Connection refused")}},
         FailureCase{
             {.scenario = "RankOneExpectsFive", .ranks_ignore_sigterm = true},
@@ -221,10 +221,10 @@ INSTANTIATE_TEST_SUITE_P(
                      .peer_timeout = "5s",
                      .ranks_ignore_sigterm = true},
                     2,
-                    {Says(0, "rank 0 of 2 awaited rank 1 at 127.0.0.1:"),
+                    {Says(0, "rank 0 of 2 waited for rank 1 at 127.0.0.1:"),
                      HasSubstr("1 connection was refused, from 127.0.0.1:"),
                      Says(1, "rank 1 of 2 cannot join the run at 127.0.0.1:"),
-                     HasSubstr("rank 0 has another TESSERA_SECRET than this")}},
+                     HasSubstr("rank 0 has a different TESSERA_SECRET")}},
         FailureCase{
             {.scenario = "AddressOfAnotherMachine",
              .peer_timeout = "5s",
@@ -272,7 +272,7 @@ TEST_P(ForeignListenerTest, EndsTheWaitForRankZeroAndIsNamed) {
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_LT(outcome.elapsed, absl::Seconds(10));
   EXPECT_THAT(outcome.output,
-              HasSubstr("error: rank 1 of 2 awaited rank 0 at 127.0.0.1:"));
+              HasSubstr("error: rank 1 of 2 waited for rank 0 at 127.0.0.1:"));
   EXPECT_THAT(outcome.output, HasSubstr(GetParam().reason));
   EXPECT_THAT(outcome.output, Not(HasSubstr("frame #")));
 }

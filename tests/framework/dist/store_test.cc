@@ -131,9 +131,9 @@ TEST_F(StoreTest, RefusesOtherSecretsAtOnce) {
     std::string server, client, client_says, server_says;
   };
   for (const Case& each :
-       {Case{kSecret, other, "rank 0 has another TESSERA_SECRET than this rank",
-             "it has another TESSERA_SECRET"},
-        Case{kSecret, "", "rank 0 has a TESSERA_SECRET, this rank none",
+       {Case{kSecret, other, "rank 0 has a different TESSERA_SECRET",
+             "it has a different TESSERA_SECRET"},
+        Case{kSecret, "", "rank 0 has a TESSERA_SECRET, this rank has none",
              "it has no TESSERA_SECRET"},
         Case{"", kSecret, "rank 0 has no TESSERA_SECRET, this rank has one",
              "it has a TESSERA_SECRET"}}) {
@@ -173,7 +173,8 @@ TEST_F(StoreTest, AnUnknownClientCannotUseTheTable) {
                   .ok());
   while (ReceiveSome(stranger, 4096, kLong).ok()) {
   }
-  EXPECT_THAT(server_->Refusals(), HasSubstr("it has another TESSERA_SECRET"));
+  EXPECT_THAT(server_->Refusals(),
+              HasSubstr("it has a different TESSERA_SECRET"));
   EXPECT_EQ(server_->Call({"size"}).value(), Fields{"0"});
 }
 
