@@ -164,7 +164,7 @@ class KillAttack(attack.Attack):
             # By itself before the program has taken the signal over.
             codes |= {-number} if number == signal.SIGKILL else {-number, 128 + number}
         attack.check_end(outcome, codes)
-        attack.check("passed over" not in outcome.stderr,
+        attack.check("skipping checkpoint" not in outcome.stderr,
                      f"a kill damaged a checkpoint: {outcome}")
 
     def check_between(self, run_folder, outcome):

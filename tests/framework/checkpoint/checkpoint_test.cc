@@ -366,7 +366,7 @@ TEST_F(CheckpointTest, OnlyDamagedOnesArePassedOverReplacedOrNotCounted) {
   // The reason to stop at a checkpoint does not hide that of passing one over.
   Hide(directory_ + "/step_00000009");
   EXPECT_THAT(LatestGood(directory_).status().message(),
-              AllOf(HasSubstr(second + " is passed over: "),
+              AllOf(HasSubstr("skipping checkpoint " + second + ": "),
                     HasSubstr("step_00000009 away")));
   Unhide(directory_ + "/step_00000009");
 }

@@ -160,7 +160,7 @@ TEST(DatasetTest, RefusesTrainingDataShorterThanASequence) {
         dataset,
         Fails(StatusCode::kInvalidArgument,
               AllOf(HasSubstr(absl::StrCat(path, " has ", tokens, " tokens")),
-                    HasSubstr("needs one token more, 17"),
+                    HasSubstr("17 (model.context_length + 1)"),
                     HasSubstr(absl::StrCat("model.context_length to at most ",
                                            tokens - 1)))));
   }

@@ -296,8 +296,8 @@ TEST(CorpusTest, RefusesOrSkipsWhatIsNotUtf8Text) {
             "ELF\0\xff"s,
             "byte 4: a NUL byte, as binary files"},
            {"h\0i\0"s, "byte 1: a NUL byte"},
-           {"\xff\xfeh\0i\0"s, "byte 0: the byte order mark of UTF-16"},
-           {"\xfe\xff\0h"s, "byte 0: the byte order mark of UTF-16"},
+           {"\xff\xfeh\0i\0"s, "byte 0: has the byte order mark of UTF-16"},
+           {"\xfe\xff\0h"s, "byte 0: has the byte order mark of UTF-16"},
            {"\xff\xfe\0\0h\0\0\0"s, "the byte order mark of UTF-32"}}) {
     Write(path, bad.text);
     EXPECT_THAT(scan(InvalidText::kRefuse),
@@ -593,7 +593,7 @@ TEST_P(PrepareTest, TriesTheOutputBeforeItReadsText) {
     EXPECT_FALSE(refused.ok());
     EXPECT_THAT(std::string(refused.status().message()),
                 AllOf(HasSubstr("the output folder " + out),
-                      HasSubstr("choose one that can be written")));
+                      HasSubstr("choose a folder that can be written")));
   }
   EXPECT_THAT(PrepareText(files_, TestPath("link"), options_),
               Fails(StatusCode::kAlreadyExists, HasSubstr("link")));
@@ -644,7 +644,7 @@ TEST(PrepareOptionsTest, AreChecked) {
   }
   EXPECT_THAT(prepare({.threads = -3}),
               Fails(StatusCode::kInvalidArgument,
-                    HasSubstr("at least 0, which is one per core; is -3")));
+                    HasSubstr("at least 0, where 0 is one per core; is -3")));
 }
 
 TEST(ExpandGlobsTest, SortsAndDropsDuplicates) {

@@ -287,7 +287,7 @@ INSTANTIATE_TEST_SUITE_P(
          LlmC<uint32_t>({20240801, 7, 3}, {1, 2}),
          "its header says 3 tokens of 4 bytes"},
         {"LlmCMagic", TokenFileFormat::kLlmC, LlmC({20240521, 1, 1}, {1}),
-         "byte 0: not llm.c's magic number"},
+         "byte 0: has no magic number of llm.c"},
         {"LlmCVersion", TokenFileFormat::kLlmC, LlmC({20240520, 7, 1}, {1}),
          "byte 4: llm.c version 7"},
         {"LlmCNegative", TokenFileFormat::kLlmC, LlmC({20240520, 1, -1}, {1}),

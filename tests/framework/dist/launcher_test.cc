@@ -232,7 +232,7 @@ TEST(LauncherTest, EndsARunThatTakesTooLong) {
   const Outcome outcome = LaunchShell("sleep 60", options);
   ASSERT_TRUE(outcome.exit_code.ok()) << outcome.exit_code.status();
   EXPECT_EQ(*outcome.exit_code, 124);
-  EXPECT_THAT(outcome.err, HasSubstr("not done after --timeout=1s"));
+  EXPECT_THAT(outcome.err, HasSubstr("did not finish within --timeout=1s"));
   EXPECT_LT(outcome.elapsed, absl::Seconds(8));
 }
 
