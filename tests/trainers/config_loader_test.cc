@@ -416,7 +416,7 @@ INSTANTIATE_TEST_SUITE_P(
         Rule{{"training.batch_size=2000000000",
               "model.context_length=2000000000"},
              "training.batch_size",
-             "more than any machine holds of this model: 2000000000 x "
+             "no machine can hold this model with 2000000000 x "
              "2000000000"},
         Rule{{"model.context_length=2000000000"},
              "training.batch_size",
