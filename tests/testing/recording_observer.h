@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// Keeps the joined path of every phase in the order in which they began:
+// Records the joined path of every phase, in the order in which phases begin:
 // "step_7/forward/block_3".
 class RecordingObserver : public PhaseObserver {
  public:
@@ -17,7 +17,7 @@ class RecordingObserver : public PhaseObserver {
   void End() override;
 
   const std::vector<std::string>& paths() const { return paths_; }
-  // Phases that have begun and not ended.
+  // Number of phases that have begun but not ended.
   int depth() const { return static_cast<int>(open_.size()); }
 
  private:

@@ -16,7 +16,7 @@ using ::testing::Not;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
-// The message, of a status of the right code.
+// The message. Checks the status code.
 std::string Message(absl::string_view request, const MemoryReport& report,
                     const MemoryChoices& choices) {
   const absl::Status status = OutOfMemoryError(request, report, choices);
@@ -24,7 +24,7 @@ std::string Message(absl::string_view request, const MemoryReport& report,
   return std::string(status.message());
 }
 
-TEST(OutOfMemoryErrorTest, AdviceHasWhatHelpsInOrder) {
+TEST(OutOfMemoryErrorTest, AdviceIsOrderedByCost) {
   const MemoryReport report = {.parameters = kGiB, .activations = 9 * kGiB};
   const MemoryChoices choices = {.batch_size = 24,
                                  .micro_batches = 2,
@@ -54,7 +54,7 @@ TEST(OutOfMemoryErrorTest, AdviceHasWhatHelpsInOrder) {
   EXPECT_THAT(Message("", report, on_cpu), HasSubstr("backend: FLASH_TILED"));
 }
 
-TEST(OutOfMemoryErrorTest, AdviceLeavesOutWhatIsSetAlready) {
+TEST(OutOfMemoryErrorTest, AdviceOmitsWhatIsAlreadySet) {
   const MemoryReport report = {.parameters = 4 * kGiB, .optimizer = 8 * kGiB};
   const MemoryChoices choices = {.batch_size = 2,
                                  .micro_batches = 1,

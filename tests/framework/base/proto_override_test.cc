@@ -105,7 +105,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "seats, motto, open, budget_cents, knives, salt, gas, "
                  "wood"}));
 
-TEST(ApplyOverrideTest, ErrorsHoldNoMoreThanTheEndsOfAValue) {
+TEST(ApplyOverrideTest, ErrorsShortenLongValues) {
   const std::string much(10000, 'x');
   for (const std::string& assignment :
        {"oven.trays=" + much, "seats=[" + much, much, much + "=1",

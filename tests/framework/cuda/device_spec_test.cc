@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-TEST(DeviceSpecTest, KnowsItsTableAndGuessesNothing) {
+TEST(DeviceSpecTest, KnowsItsTableAndDoesNotGuess) {
   const DeviceSpec* const h200 = FindDeviceSpec("NVIDIA H200");
   ASSERT_NE(h200, nullptr);
   EXPECT_EQ(h200->tflops(ProductKind::kHalf), 989);
@@ -21,7 +21,7 @@ TEST(DeviceSpecTest, KnowsItsTableAndGuessesNothing) {
   }
 }
 
-TEST(DeviceSpecTest, StandsForADeviceThatIsNotThere) {
+TEST(DeviceSpecTest, DescribesADeviceThatIsNotPresent) {
   const auto h200 = DeviceToPlanFor("H200");
   ASSERT_TRUE(h200.ok()) << h200.status();
   EXPECT_TRUE(h200->is_cuda());

@@ -85,8 +85,8 @@ TEST_P(ShardWidthTest, ReadsBackWhatWasWritten) {
 INSTANTIATE_TEST_SUITE_P(Vocabularies, ShardWidthTest,
                          ::testing::Values(6, 65536, 65537, 1 << 20));
 
-// Files are read 1 MiB at a time.
-TEST(TokenFileTest, FindsATooLargeTokenBehindTheFirstBlock) {
+// Files are read in blocks of 1 MiB.
+TEST(TokenFileTest, FindsATooLargeTokenAfterTheFirstBlock) {
   std::vector<int32_t> tokens(1'500'000, 1);
   const std::string path = TestPath("a.tok");
   for (const int64_t place : {0, 31, 77777, 524287, 524288, 1499999}) {
@@ -105,7 +105,7 @@ TEST(TokenFileTest, FindsATooLargeTokenBehindTheFirstBlock) {
   }
 }
 
-TEST(TokenFileTest, NoticesAFileThatIsShortenedWhileItIsOpen) {
+TEST(TokenFileTest, DetectsTruncationOfAnOpenFile) {
   const std::string path = TestPath("train.bin");
   Write(path, Bytes(std::vector<uint16_t>(20000, 7)));
   auto file = TokenFile::Open(path, TokenFileFormat::kNanoGpt);
@@ -123,7 +123,7 @@ TEST(TokenFileTest, NoticesAFileThatIsShortenedWhileItIsOpen) {
   EXPECT_THAT(file->LimitTokens(8), shortened);
 }
 
-TEST(TokenFileTest, NoticesTokensThatBecomeTooLargeWhileItIsOpen) {
+TEST(TokenFileTest, DetectsTokensThatBecomeTooLargeInAnOpenFile) {
   const std::string path = TestPath("train.bin");
   std::vector<uint16_t> tokens(20000, 7);
   Write(path, Bytes(tokens));
@@ -156,7 +156,7 @@ TEST(TokenFileTest, RefusesAShardCutAtEveryByte) {
               Fails(StatusCode::kInvalidArgument, HasSubstr("too long")));
 }
 
-TEST(TokenFileTest, NoticesEveryFlippedByteOfAShard) {
+TEST(TokenFileTest, DetectsEveryFlippedByteOfAShard) {
   const std::string path = WriteShard(TestPath("a.tok"), 10, {1, 2, 3, 4});
   const size_t size = Read(path).size();
   for (size_t offset = 0; offset < size; ++offset) {
@@ -223,7 +223,8 @@ TEST(TokenFileTest, ReadsLlmCWithTheTokensOfLlama3) {
                     HasSubstr("byte 1028: token 1 is 128255")));
 }
 
-// Of several files, some with a magic number: the format names the others.
+// In a list of files, some with a magic number, the format applies to the
+// others.
 TEST(TokenFileTest, NanoGptIsTheFormatOfFilesWithoutAMagicNumber) {
   const std::string path = TestPath("train.bin");
   Write(path, LlmC({20240520, 1, 3}, {7, 8, 9}));
@@ -315,7 +316,7 @@ INSTANTIATE_TEST_SUITE_P(
     }),
     [](const auto& info) { return info.param.name; });
 
-TEST(TokenFileTest, SaysWhichFileIsMissingOrNoFile) {
+TEST(TokenFileTest, NamesAMissingFileOrOneThatIsNotAFile) {
   EXPECT_THAT(TokenFile::Open(TestPath("no.bin"), TokenFileFormat::kDetect),
               Fails(StatusCode::kNotFound, HasSubstr("no.bin")));
   EXPECT_THAT(TokenFile::Open(TestPath(""), TokenFileFormat::kDetect),

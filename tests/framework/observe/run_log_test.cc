@@ -64,7 +64,7 @@ TEST_F(RunLogTest, StartsWithTheRun) {
   EXPECT_EQ(Text(), kRunLine);
 }
 
-TEST_F(RunLogTest, StepsHaveWhatIsKnown) {
+TEST_F(RunLogTest, StepsHaveOnlyKnownValues) {
   const auto log = Create();
   StepRecord record = {.step = 10,
                        .loss = 9.25,
@@ -87,7 +87,7 @@ TEST_F(RunLogTest, StepsHaveWhatIsKnown) {
                    R"(,"mfu":0.5,"peak_gib":2.0,"loss_scale":65536.0})", "\n"));
 }
 
-TEST_F(RunLogTest, WhatIsNotFiniteIsNull) {
+TEST_F(RunLogTest, NonFiniteNumbersAreNull) {
   const auto log = Create();
   const double nan = std::numeric_limits<double>::quiet_NaN();
   ASSERT_TRUE(log->OnValidationEnd({.step = 3, .loss = nan}).ok());
@@ -130,7 +130,7 @@ TEST_F(RunLogTest, ResumeAppends) {
   EXPECT_EQ(Text(), absl::StrCat(kRunLine, kResumeLine));
 }
 
-TEST_F(RunLogTest, ResumeStartsWhereThereIsNone) {
+TEST_F(RunLogTest, ResumeCreatesAMissingLog) {
   Resume();
   EXPECT_EQ(Text(), kResumeLine);
 }
@@ -160,7 +160,7 @@ TEST_F(RunLogTest, AFileThatIsNoLongerAtItsPathIsAnError) {
   const absl::Status status = log->OnValidationEnd(record);
   EXPECT_EQ(status.message(),
             path_ + " was removed, moved or replaced during the run");
-  // Another run's file in its place.
+  // The log of another run in its place.
   ASSERT_TRUE(WriteFileAtomically(path_, before).ok());
   EXPECT_EQ(log->OnValidationEnd(record), status);
   EXPECT_EQ(Text(), before);
