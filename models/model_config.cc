@@ -6,13 +6,13 @@
 namespace tessera {
 namespace {
 
-// Far above any model, few enough layers that to count parameters layer by
-// layer costs nothing, and so few parameters that their bytes fit into 64 bits.
+// Far above any model. Counting parameters layer by layer stays cheap, and
+// their bytes fit into 64 bits.
 constexpr int kMaxLayers = 10'000;
 constexpr int kMaxWidth = 1 << 20;
 constexpr int kMaxVocabulary = 1 << 24;
 
-// A field without a default.
+// Checks a required field.
 void CheckSize(bool given, int value, absl::string_view field,
                const Violations& violations) {
   violations.Check(
@@ -26,7 +26,7 @@ void CheckAtMost(int most, int value, absl::string_view field,
                    absl::StrCat("must be at most ", most, "; is ", value));
 }
 
-// d_model and num_heads are >= 1.
+// Requires d_model and num_heads >= 1.
 void ValidateHeads(const ModelConfig& config, const Violations& violations) {
   const int d_model = config.d_model();
   const int heads = config.num_heads();

@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-// Adds every rule of model_config.proto that `config` breaks, but for those on
-// `frozen` that need the parameters' names: TransformerParameters() checks
-// them.
+// Adds each rule of model_config.proto that `config` breaks to `violations`,
+// except those of `frozen` that need the parameters' names, which
+// LmParameters() checks.
 void Validate(const ModelConfig& config, Violations violations);
 
 // `config` has passed Validate().

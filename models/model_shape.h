@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-// The sizes of a transformer language model, as ModelConfig gives them.
+// The sizes of a transformer language model, from ModelConfig.
 //
-// Shape legend of this folder: B batch, S sequence, C d_model, H query heads,
-// G key/value heads, D head dim, F d_ff, V vocabulary.
+// Dimension names in this folder: B batch, S sequence, C d_model, H query
+// heads, G key/value heads, D head dim, F d_ff, V vocabulary.
 struct ModelShape {
   int64_t vocab = 0;  // V
   int64_t layers = 0;
@@ -23,7 +23,7 @@ struct ModelShape {
   RopeLayout rope_layout = RopeLayout::kInterleaved;
   double norm_eps = 1e-5;
   bool tied_head = false;
-  bool relu_squared = false;  // the feed-forward's activation, not SwiGLU
+  bool relu_squared = false;  // feed-forward activation; false: SwiGLU
 
   int64_t head_dim() const { return d_model / heads; }
   int64_t qkv_heads() const { return heads + 2 * kv_heads; }

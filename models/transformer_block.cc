@@ -31,7 +31,7 @@ Weight Matrix(ProgramBuilder& b, int64_t layer, absl::string_view part,
       {.name = name, .members = {{name, {out, in}, Init::kLinear}}});
 }
 
-// Weights of the linear layers `parts`, one below the other: [out, in] each.
+// The stacked weights of the linear layers `parts`, each [out, in].
 Weight Stacked(ProgramBuilder& b, int64_t layer, absl::string_view name,
                int64_t in,
                std::vector<std::pair<absl::string_view, int64_t>> parts) {

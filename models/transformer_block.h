@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// What all blocks of a model share.
+// Options that all blocks of a model share.
 struct BlockOptions {
   ModelShape shape;
   RopeAngles angles;
@@ -18,15 +18,15 @@ struct BlockOptions {
 };
 
 // One pre-norm block (Xiong et al., "On Layer Normalization in the Transformer
-// Architecture", 2020, with RMSNorm, RoPE and SwiGLU in place):
+// Architecture", 2020), with RMSNorm, RoPE and SwiGLU:
 //   x += W_o Attention(RoPE(W_qkv RMSNorm(x)))
 //   x += W_2 SwiGlu(W_13 RMSNorm(x)), or W_2 ReluSquared(W_1 RMSNorm(x))
-// x: [B, S, C] in the residual's dtype, in and out. Its ops are in the scopes
-// "block_LAYER/attention" and "block_LAYER/ffn".
+// x and the result are [B, S, C] in the residual's dtype. The ops are in the
+// scopes "block_LAYER/attention" and "block_LAYER/ffn".
 //
-// Parameters, named as in CS336's reference implementation: ln1 [C]; attn.qkv =
-// q_proj [H D, C], k_proj and v_proj [G D, C]; attn.output_proj [C, H D]; ln2
-// [C]; ffn.w13 = w1, w3 [F, C], or ffn.w1 [F, C] alone; ffn.w2 [C, F].
+// Parameters have the names of CS336's reference implementation: ln1 [C];
+// attn.qkv = q_proj [H D, C], k_proj and v_proj [G D, C]; attn.output_proj [C,
+// H D]; ln2 [C]; ffn.w13 = w1, w3 [F, C], or only ffn.w1 [F, C]; ffn.w2 [C, F].
 Value TransformerBlock(ProgramBuilder& b, Value x_bsc, int64_t layer,
                        const BlockOptions& options);
 

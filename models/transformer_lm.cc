@@ -23,7 +23,7 @@ Weight Parameter(ProgramBuilder& b, const std::string& name,
       {.name = name, .members = {{name, std::move(shape), init}}});
 }
 
-// The residual stream after the last block, and the table it began with.
+// The residual stream after the last block, and the token embedding.
 struct Trunk {
   Value x_bsc;
   Weight embedding;
@@ -86,7 +86,7 @@ AttentionProblem AttentionProblemOf(const ModelShape& shape, int64_t batch,
 
 absl::StatusOr<std::vector<ParameterBlockSpec>> LmParameters(
     const ModelShape& shape, const std::vector<std::string>& frozen) {
-  // The same for every batch, backend and dtype.
+  // The parameters are the same for every batch, backend and dtype.
   const NaiveBackend backend;
   const ProgramTarget target = {
       .precision = PrecisionPolicy::Uniform(at::kFloat), .frozen = frozen};

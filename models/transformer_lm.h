@@ -14,8 +14,8 @@ namespace tessera {
 
 // A decoder-only transformer language model: token embedding, blocks, final
 // RMSNorm, output projection (docs/design.md, decision 6).
-//
 // The functions below are the only description of the model. Everything else
+// (parameters, their order, memory, FLOPs) is derived from the programs.
 // (parameters, their order, memory, FLOPs) is read off the programs.
 
 struct LmOptions {
@@ -23,18 +23,18 @@ struct LmOptions {
   int64_t batch = 0;     // B
   int64_t sequence = 0;  // S <= shape.context
   const AttentionBackend* backend = nullptr;
-  // What each attention layer is; the backend supports it.
+  // The problem of each attention layer. The backend supports it.
   AttentionProblem attention;
 };
 
-// What a layer's attention is, for choosing the backend.
+// The attention problem of a layer, for choosing the backend.
 AttentionProblem AttentionProblemOf(const ModelShape& shape, int64_t batch,
                                     int64_t sequence, bool needs_grad,
                                     const ProgramTarget& target);
 
 // The parameter blocks of a model in the order in which its programs read them.
-// InvalidArgument for a pattern of `frozen` that matches no parameter, or part
-// of a fused block.
+// InvalidArgument for a pattern of `frozen` that matches no parameter, or only
+// part of a fused block.
 absl::StatusOr<std::vector<ParameterBlockSpec>> LmParameters(
     const ModelShape& shape, const std::vector<std::string>& frozen);
 
@@ -48,11 +48,11 @@ struct LossProgram {
 absl::StatusOr<LossProgram> BuildLossProgram(const LmOptions& options,
                                              const ProgramTarget& target);
 
-// The logits that follow one token of each sequence.
+// Logits for the token after one position of each sequence.
 struct NextTokenProgram {
   Program program;
   Value ids;  // [B, S], int64
-  // [1], int64: the token's place. What stands after it changes nothing.
+  // [1], int64: the position. Later tokens have no effect.
   Value position;
   Value logits;  // [B, 1, V]
 };

@@ -47,8 +47,8 @@ libtorch = repository_rule(
     attrs = {
         "cpu_lock": attr.label(mandatory = True, allow_single_file = True),
         "cuda_lock": attr.label(mandatory = True, allow_single_file = True),
-        # The ABI tag that pip matches; the C++ libraries in the wheels of every
-        # Python version are the same.
+        # The ABI tag that pip matches. The C++ libraries are the same in the
+        # wheels of all Python versions.
         "python_version": attr.string(default = "3.11"),
         "_cpu_build": attr.label(default = "//third_party:libtorch_cpu.BUILD"),
         "_cuda_build": attr.label(default = "//third_party:libtorch_cuda.BUILD"),

@@ -7,8 +7,9 @@
 
 namespace tessera {
 
-// What this program was built from, for `--version`, run logs and checkpoints:
-// {"tessera", "libtorch", "cuda" (null in a CPU build), "compiler"}.
+// The versions that this program was built from, for `--build_info`, run logs
+// and checkpoints: {"tessera", "libtorch", "cuda" (null in a CPU build),
+// "compiler"}.
 nlohmann::ordered_json BuildInfo();
 
 // "tessera 0.1.0, LibTorch 2.11.0, CUDA 13.0".

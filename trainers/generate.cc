@@ -27,16 +27,16 @@ ABSL_FLAG(std::string, checkpoint, "",
           "a checkpoint, the folder of a run, or a folder with a checkpoint's "
           "model.safetensors, config.pbtxt and tokenizer.json");
 ABSL_FLAG(std::string, prompt, "",
-          "what to continue; empty: starts a document");
+          "text to continue; empty: starts a document");
 ABSL_FLAG(std::string, prompt_tokens, "",
           "token ids to continue, as in 1,2,3, instead of --prompt; prints "
           "token ids, so it needs no tokenizer and does not stop at the end of "
           "a document");
-ABSL_FLAG(int, max_tokens, 200, "longest sample");
+ABSL_FLAG(int, max_tokens, 200, "maximum length of the sample");
 ABSL_FLAG(double, temperature, 0.8, ">= 0; 0 takes the most likely token");
-ABSL_FLAG(int, top_k, 0, "draw from the k most likely tokens; 0: from all");
+ABSL_FLAG(int, top_k, 0, "sample from the k most likely tokens; 0: from all");
 ABSL_FLAG(double, top_p, 0.95,
-          "draw from the fewest tokens whose probabilities reach this sum");
+          "sample from the fewest tokens whose probabilities reach this sum");
 ABSL_FLAG(uint64_t, seed, 0, "equal seeds give equal samples");
 ABSL_FLAG(std::string, device, "",
           "CPU or CUDA; default: the one that the run was trained on");
@@ -44,8 +44,8 @@ ABSL_FLAG(std::string, device, "",
 namespace tessera {
 namespace {
 
-// The precision of a run, or where that needs a GPU and the device is another,
-// one that does not.
+// Keeps the precision of the run, unless it needs a GPU and the device is a
+// CPU.
 void UsePrecisionOfDevice(RunConfig* config) {
   const PrecisionConfig::Mode mode = config->precision().mode();
   if (config->training().device() == TrainingConfig::CPU &&
@@ -54,8 +54,8 @@ void UsePrecisionOfDevice(RunConfig* config) {
   }
 }
 
-// The config of a checkpoint. It may have been changed since it was written, so
-// what generation takes from it is checked as it is for a run.
+// The config of a checkpoint. Validates the fields that generation uses,
+// because the file may have been edited.
 absl::StatusOr<RunConfig> ConfigOf(const Checkpoint& checkpoint) {
   RunConfig config;
   ASSIGN_OR_RETURN(
@@ -79,7 +79,7 @@ absl::Status Run() {
   const std::string path = absl::GetFlag(FLAGS_checkpoint);
   if (path.empty()) {
     return absl::InvalidArgumentError(
-        "--checkpoint is needed: a checkpoint, or the folder of a run");
+        "--checkpoint is missing: a checkpoint, or the folder of a run");
   }
   const SamplingOptions sampling{
       .temperature = absl::GetFlag(FLAGS_temperature),
@@ -108,7 +108,7 @@ absl::Status Run() {
     config.mutable_training()->set_device(value);
   }
   if (config.training().device() == TrainingConfig::CUDA) {
-    // PlanGeneration() opens it too, but would tell of a flag of `train`.
+    // PlanGeneration() opens it, too, but its error names a flag of `train`.
     RETURN_IF_ERROR(OpenCudaDevice(0, "--device=CPU").status());
   }
   std::unique_ptr<Tokenizer> tokenizer;  // null for token ids

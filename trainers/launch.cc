@@ -1,4 +1,4 @@
-// Trains on several processors of this machine: N processes of `train`, one per
+// Trains on several GPUs of this machine: runs N processes of `train`, one per
 // GPU, without torchrun or Python.
 //
 //   launch --nproc=2 --config=configs/small_bf16.pbtxt
@@ -26,16 +26,16 @@ constexpr char kUsage[] =
     "usage: launch --nproc=N [--timeout=DURATION] [--] ARGUMENTS OF train...\n"
     "\n"
     "Runs N processes of `train` on this machine, one per GPU, as one\n"
-    "data-parallel run. Lines of process R are printed behind \"[R] \".\n"
+    "data-parallel run. Lines of process R are prefixed with \"[R] \".\n"
     "\n"
-    "  --nproc=N           how many processes\n"
+    "  --nproc=N           number of processes\n"
     "  --timeout=DURATION  end the run after this time, such as 90s or 2h\n"
     "\n"
-    "The first SIGINT, SIGTERM, SIGHUP or SIGUSR1 is passed on to the\n"
+    "The first SIGINT, SIGTERM, SIGHUP or SIGUSR1 is forwarded to the\n"
     "processes; another one, at least a second later, kills them. The exit\n"
     "code is that of the first process that failed, 124 after --timeout.\n";
 
-// Among the program's files, or beside it where both are installed.
+// The program among the runfiles, or next to this one in a bundle.
 absl::StatusOr<std::string> TrainProgram() {
   absl::StatusOr<std::string> train = FindRuntimeFile("trainers/train");
   if (train.ok()) return train;
@@ -43,7 +43,7 @@ absl::StatusOr<std::string> TrainProgram() {
   return beside.ok() ? beside : train;
 }
 
-// What a user types before the arguments of `train` to run it like this.
+// The command before the arguments of `train` for a run like this one.
 std::string CommandOfRanks(const std::string& program,
                            const LaunchArguments& parsed) {
   std::string command = absl::StrCat(

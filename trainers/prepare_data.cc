@@ -1,4 +1,4 @@
-// Turns text files into a folder of tokens that trainers:train reads.
+// Converts text files to a folder of tokens for trainers:train.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,21 +23,22 @@
 ABSL_FLAG(std::vector<std::string>, input, {},
           "text files: paths or shell patterns, separated by commas; more may "
           "follow as arguments without a flag");
-ABSL_FLAG(std::string, out, "", "the folder to make; must not exist");
-ABSL_FLAG(std::string, tokenizer, "bpe",
-          "bpe: learned on the text; bytes: 256 bytes and an end of document");
+ABSL_FLAG(std::string, out, "", "the folder to create; must not exist");
+ABSL_FLAG(
+    std::string, tokenizer, "bpe",
+    "bpe: learned from the text; bytes: 256 bytes and an end of document");
 ABSL_FLAG(int64_t, vocab_size, 10000,
-          "tokens of the bpe vocabulary; a short text yields fewer");
+          "size of the bpe vocabulary; a short text gives fewer tokens");
 ABSL_FLAG(double, validation_fraction, 0.01,
-          "share of the text to hold out, in [0, 0.5]: documents; of a single "
-          "one, its tail");
+          "fraction of the text to hold out, in [0, 0.5]: documents, or the "
+          "end of a single document");
 ABSL_FLAG(std::string, separator, "<|endoftext|>",
-          "text that ends a document inside a file; empty: one per file");
+          "separator of documents inside a file; empty: one document per file");
 ABSL_FLAG(bool, skip_invalid, false,
-          "skip files that are not UTF-8 text, naming them, rather than stop "
-          "at the first");
-ABSL_FLAG(uint64_t, seed, 0, "picks the documents to hold out");
-ABSL_FLAG(int, threads, 0, "0: one per core");
+          "skip files that are not UTF-8 text, and name them, instead of "
+          "stopping at the first");
+ABSL_FLAG(uint64_t, seed, 0, "chooses the documents to hold out");
+ABSL_FLAG(int, threads, 0, "number of threads; 0: one per core");
 
 namespace tessera {
 namespace {
@@ -66,10 +67,10 @@ absl::Status Run(const std::vector<std::string>& further_inputs) {
   for (std::string& pattern : patterns) pattern = UserPath(pattern);
   if (patterns.empty() || out.empty()) {
     return absl::InvalidArgumentError(
-        "--input and --out are needed: prepare_data --input='corpus/*.txt' "
+        "--input and --out are required: prepare_data --input='corpus/*.txt' "
         "--out=corpus.tokens");
   }
-  // While there is nothing to remove, a signal ends the program at once.
+  // Until there is something to remove, a signal ends the program immediately.
   std::optional<StopSignal> stop;
   PrepareOptions options;
   options.check_stop = [&stop] {
@@ -100,11 +101,11 @@ absl::Status Run(const std::vector<std::string>& further_inputs) {
 
 int main(int argc, char** argv) {
   tessera::PrepareProcess();
-  // What a shell makes of an unquoted `--input *.txt`: all but the first file
-  // are arguments of their own.
+  // With an unquoted `--input *.txt`, the shell passes all files except the
+  // first as separate arguments.
   const absl::StatusOr<std::vector<std::string>> others = tessera::ParseFlags(
       argc, argv,
-      {.usage = "turns text into tokens: prepare_data --input='corpus/*.txt' "
+      {.usage = "converts text to tokens: prepare_data --input='corpus/*.txt' "
                 "--out=corpus.tokens",
        .version = absl::StrCat("tessera ", tessera::kTesseraVersion)});
   return tessera::ReportAndExitCode(others.ok() ? tessera::Run(*others)

@@ -24,12 +24,11 @@
 namespace tessera {
 namespace {
 
-// Abseil acts on these while it parses; the rest are plain values.
+// Abseil handles these while it parses; all others are plain values.
 constexpr absl::string_view kFlagsOfAbseil[] = {
     "flagfile", "fromenv", "only_check_args", "tryfromenv", "undefok"};
 
-// Flags that ask for a description, Abseil's and "-h". Abseil would end the
-// program with 1.
+// Flags that ask for help: Abseil's and "-h". Abseil would exit with 1.
 constexpr absl::string_view kHelpFlags[] = {
     "help", "h", "helpfull", "helpmatch", "helpon", "helppackage", "helpshort"};
 
@@ -39,7 +38,7 @@ bool IsAbseils(const absl::CommandLineFlag& flag) {
   return absl::StrContains(flag.Filename(), "absl/");
 }
 
-// Those of one file together, by name.
+// All flags, grouped by file and sorted by name.
 std::vector<const absl::CommandLineFlag*> SortedFlags() {
   std::vector<const absl::CommandLineFlag*> flags;
   for (const auto& [name, flag] : absl::GetAllFlags()) flags.push_back(flag);
@@ -61,7 +60,7 @@ std::string DescribeFlag(const absl::CommandLineFlag& flag) {
   return absl::StrCat(lines.replace(0, name.size(), name), "\n");
 }
 
-// What an error says of a flag: the first sentence of its description.
+// The description of a flag in an error: the first sentence.
 std::string Brief(const absl::CommandLineFlag& flag) {
   const std::string help = flag.Help();
   return help.substr(0, help.find(". "));
@@ -101,7 +100,7 @@ std::string FormatMatches(absl::string_view pattern) {
 
 [[noreturn]] void PrintAndExit(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
-  std::exit(0);  // unless stdout has failed: PrepareProcess()
+  std::exit(0);  // nonzero if stdout has failed: PrepareProcess()
 }
 
 // The parts of "--name=value".
@@ -155,7 +154,7 @@ class Parser {
   }
 
  private:
-  // Ends the program, unless the value says "no".
+  // Prints help and ends the program, unless the value means "no".
   void Help(const Argument& argument) const {
     if (argument.value == "false" || argument.value == "0") return;
     const bool matches = argument.has_value && !argument.value.empty() &&

@@ -10,17 +10,17 @@
 
 namespace tessera {
 
-// What a program says of itself.
+// How a program describes itself.
 struct ProgramText {
-  std::string usage;    // on top of --help
+  std::string usage;    // at the top of --help
   std::string version;  // for --version
 };
 
-// Sets the program's flags from its arguments, all as absl::ParseCommandLine()
-// would, and returns the arguments that are no flags. What that function ends
-// the program for with exit code 1 is InvalidArgument here, as every other
-// mistake of a user: a flag that does not exist, one without its value, a value
-// of another type.
+// Sets the program's flags from its arguments, as absl::ParseCommandLine()
+// does, and returns the arguments that are not flags. Errors for which that
+// function exits with code 1 are InvalidArgument here, like any other mistake
+// of a user: an unknown flag, a flag without its value, or a value of the wrong
+// type.
 //
 // --help and --version print to stdout and end the program with 0:
 //   --help           what the program does, then our flags
@@ -29,12 +29,13 @@ struct ProgramText {
 absl::StatusOr<std::vector<std::string>> ParseFlags(int argc, char** argv,
                                                     const ProgramText& text);
 
-// The same for a program that takes nothing else: InvalidArgument names the
-// first argument that is no flag.
+// ParseFlags() for a program that takes only flags: InvalidArgument names the
+// first other argument.
 absl::Status ParseFlagsOnly(int argc, char** argv, const ProgramText& text);
 
-// main() of such a program: prepares the process (framework/base/process.h),
-// parses the flags, calls `run`, reports its error, and returns the exit code.
+// The main() of such a program: prepares the process
+// (framework/base/process.h), parses the flags, calls `run`, reports its error
+// and returns the exit code.
 int RunProgram(int argc, char** argv, const ProgramText& text,
                absl::FunctionRef<absl::Status()> run);
 

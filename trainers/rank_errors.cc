@@ -13,7 +13,7 @@ bool SameOnEveryRank(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsNotFound(status);
 }
 
-// Whether a SIGTERM came within `wait`; such a signal ends nothing meanwhile.
+// Returns whether a SIGTERM arrives within `wait`. It does not end the process.
 bool WaitForTermination(absl::Duration wait) {
   sigset_t termination, before;
   sigemptyset(&termination);
@@ -21,8 +21,8 @@ bool WaitForTermination(absl::Duration wait) {
   sigprocmask(SIG_BLOCK, &termination, &before);
   const timespec timeout = absl::ToTimespec(wait);
   const bool came = sigtimedwait(&termination, nullptr, &timeout) == SIGTERM;
-  // One that comes from here on is as good: the program is about to end. It
-  // keeps its exit code.
+  // Keep SIGTERM blocked after one has arrived: the program is about to end and
+  // should keep its exit code.
   if (!came) sigprocmask(SIG_SETMASK, &before, nullptr);
   return came;
 }

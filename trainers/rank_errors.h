@@ -7,15 +7,14 @@
 
 namespace tessera {
 
-// For an error that every rank of a machine finds when it starts, because it
-// follows from the arguments and files alone: local rank 0 reports it, the
-// others do not repeat it.
+// Makes an error appear once if every rank of a machine finds it at the start,
+// because it follows from arguments and files: only local rank 0 reports it.
 //
-// Returns `status` on local rank 0. Any other rank first waits, so that its end
-// is not the reason to end local rank 0 before that has spoken. A launcher that
-// sees local rank 0 fail ends the others by SIGTERM: then this returns the
-// status as QuietStatus(). If no signal comes within `wait`, local rank 0 may
-// not have failed, and this rank reports the error itself.
+// Returns `status` on local rank 0. Other ranks wait first, so that their end
+// does not make the launcher end local rank 0 before it has reported. A
+// launcher that sees local rank 0 fail ends the others with SIGTERM; they then
+// return the status as QuietStatus(). If no signal arrives within `wait`, local
+// rank 0 may not have failed, and the rank reports the error itself.
 absl::Status ReportOncePerMachine(absl::Status status, const WorldInfo& world,
                                   absl::Duration wait = absl::Seconds(5));
 

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// `word` as one word of a POSIX shell.
+// `word` quoted as one word for a POSIX shell.
 std::string Quoted(absl::string_view word) {
   constexpr absl::string_view kPlain = "%+,-./:=@_";
   bool plain = !word.empty();
@@ -24,8 +24,8 @@ std::string Quoted(absl::string_view word) {
   return absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
 }
 
-// Whether `argument` is --resume or --out; `value` if it brings its value
-// along.
+// Whether `argument` is --resume or --out. Sets `value` if it includes the
+// value.
 bool SaysWhere(absl::string_view argument, bool* value) {
   if (!absl::ConsumePrefix(&argument, "-")) return false;
   absl::ConsumePrefix(&argument, "-");

@@ -1,4 +1,4 @@
-// Trains a transformer language model as a config says:
+// Trains a transformer language model from a config:
 //   bazel run //trainers:train -- --config=configs/2.7B_bf16.pbtxt
 
 #include <memory>
@@ -28,9 +28,9 @@
 ABSL_FLAG(std::string, out, "",
           "folder of the run; default: runs/CONFIG-DATE-TIME");
 ABSL_FLAG(std::string, resume, "auto",
-          "auto: go on from the newest checkpoint in --out, if there is one; "
+          "auto: resume from the newest checkpoint in --out, if there is one; "
           "never: refuse a folder that holds a run; else a checkpoint or run "
-          "folder to go on from");
+          "folder to resume from");
 ABSL_FLAG(bool, print_config, false,
           "print the resolved config, defaults included, and exit");
 ABSL_FLAG(bool, dry_run, false,
@@ -39,10 +39,10 @@ ABSL_FLAG(bool, dry_run, false,
 ABSL_FLAG(bool, print_step, false,
           "print every op of a step with its shape, kernel and cost, and exit "
           "without doing one");
-ABSL_FLAG(bool, json, false, "print what --print_step prints as JSON");
+ABSL_FLAG(bool, json, false, "print the output of --print_step as JSON");
 ABSL_FLAG(std::string, plan_for, "",
           "with --dry_run or --print_step: plan for this GPU, as in H200, "
-          "which need not be here");
+          "which need not be present");
 ABSL_FLAG(bool, build_info, false, "print what this program was built from");
 
 namespace tessera {
@@ -57,13 +57,13 @@ std::string OutFolder() {
       absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::LocalTimeZone())));
 }
 
-// Says how to resume a run that a signal has stopped.
+// Logs how to resume a run that a signal has stopped.
 void LogHowToResume(const Trainer& trainer, const std::string& out,
                     const WorldInfo& world) {
   std::vector<std::string> arguments = ProcessArguments();
   if (arguments.empty()) return;
   const std::string prefix = CommandPrefix(arguments[0], "//trainers:train");
-  // torchrun and Slurm do not tell how they were called.
+  // torchrun and Slurm do not pass on their command lines.
   const bool launched_elsewhere =
       world.world_size > 1 && world.source != "launch";
   arguments.erase(arguments.begin());
@@ -72,7 +72,7 @@ void LogHowToResume(const Trainer& trainer, const std::string& out,
                        ResumeCommand(prefix, arguments, out)));
 }
 
-// Opens what checkpoint.init_from names, if the run starts with it.
+// Opens checkpoint.init_from, if the run starts from it.
 absl::Status OpenInitialWeights(const CheckpointConfig& config,
                                 RunFolder* folder) {
   if (!config.has_init_from() || folder->resume_from != nullptr) {
@@ -124,7 +124,7 @@ absl::StatusOr<RunPlan> PlanFromFlags(RunConfig config,
   if (!absl::GetFlag(FLAGS_dry_run) && !absl::GetFlag(FLAGS_print_step)) {
     return absl::InvalidArgumentError(
         absl::StrCat("--plan_for=", gpu,
-                     " trains nothing: add --dry_run or --print_step, "
+                     " does not train: add --dry_run or --print_step, "
                      "or remove it"));
   }
   config.mutable_training()->set_device(TrainingConfig::CUDA);

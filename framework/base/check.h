@@ -13,8 +13,9 @@ namespace tessera {
 
 }  // namespace tessera
 
-// For our own bugs only; whatever a user, file, shape, device or peer can cause
-// is an absl::Status. Further arguments are StrCat-ed behind the condition.
+// For bugs of this code only. Anything that a user, file, shape, device or peer
+// can cause is an absl::Status. Further arguments are appended to the condition
+// with StrCat().
 #define TESSERA_CHECK(condition, ...)                                    \
   do {                                                                   \
     if (ABSL_PREDICT_FALSE(!(condition)))                                \

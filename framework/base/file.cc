@@ -47,15 +47,15 @@ absl::Status WriteAndSync(const std::string& path, absl::string_view contents) {
 }
 
 absl::Status TooLarge(const std::string& path, int64_t max_bytes) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "cannot read ", path, ": it has more than ", max_bytes,
-      " bytes, the most that such a file may have; check the path"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("cannot read ", path, ": it is larger than ", max_bytes,
+                   " bytes, the limit for such a file; check the path"));
 }
 
 constexpr absl::string_view kTemporarySuffix = ".tmp.";
 
-// Unlike any other writer's, in this process and in others: also those of
-// another machine or container that share a file system and a process id.
+// A name that no other writer uses: in this process, in another one, or on
+// another machine or container that shares the file system and the process id.
 std::string TemporarySibling(const std::string& path) {
   std::random_device bits;
   return absl::StrCat(path, kTemporarySuffix, ::getpid(), ".",
@@ -90,7 +90,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path,
   struct stat info;
   if (::fstat(fd, &info) != 0) return ErrnoStatus("read", path);
   if (info.st_size > max_bytes) return TooLarge(path, max_bytes);
-  // The size is a hint: files of /proc say 0, and a file can grow meanwhile.
+  // The size is a hint: files in /proc report 0, and a file can grow.
   constexpr size_t kStepBytes = 64 << 10;
   std::string contents(
       std::max<size_t>(static_cast<size_t>(info.st_size) + 1, kStepBytes), 0);
@@ -153,7 +153,7 @@ absl::Status SyncDirectory(const std::string& directory) {
   const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return ErrnoStatus("open directory", directory);
   const absl::Cleanup close_fd = [fd] { ::close(fd); };
-  // EINVAL: a file system that has nothing to sync here, as some network ones.
+  // Some file systems (network ones) have nothing to sync here and give EINVAL.
   if (::fsync(fd) != 0 && errno != EINVAL) {
     return ErrnoStatus("sync directory", directory);
   }
@@ -218,7 +218,7 @@ std::string UserPath(absl::string_view path) {
 }
 
 absl::StatusOr<std::string> UserCacheDir() {
-  // The XDG base directory specification: relative values are to be ignored.
+  // The XDG Base Directory Specification says to ignore relative values.
   const char* cache = std::getenv("XDG_CACHE_HOME");
   if (cache != nullptr && cache[0] == '/') {
     return absl::StrCat(cache, "/tessera");

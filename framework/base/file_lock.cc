@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-// 0, or errno.
+// Returns 0 or errno.
 int Lock(int descriptor, int how) {
   while (flock(descriptor, how) != 0) {
     if (errno != EINTR) return errno;

@@ -8,18 +8,18 @@
 
 namespace tessera {
 
-// Holds an exclusive lock on a file while it lives, against other processes of
-// this machine and, where the file system has it, of others. The system
-// releases the lock of a process that dies; the file stays. Where the file
-// system knows no locks, nobody is found to hold one.
+// An exclusive lock on a file, held during the object's lifetime, against other
+// processes of this machine and, if the file system supports it, of other
+// machines. If a process dies, the system releases its lock; the file stays. On
+// a file system without locks every attempt succeeds.
 class FileLock {
  public:
-  // Creates `path` if need be and waits for the lock; calls `waits` first if
-  // another process has it.
+  // Creates `path` if it is missing and waits for the lock. Calls `waits`
+  // before waiting if another process holds it.
   static absl::StatusOr<FileLock> Wait(const std::string& path,
                                        absl::FunctionRef<void()> waits);
 
-  // Unavailable if another process has it.
+  // Unavailable if another process holds the lock.
   static absl::StatusOr<FileLock> Try(const std::string& path);
 
   FileLock(FileLock&& other) noexcept;
@@ -29,7 +29,7 @@ class FileLock {
  private:
   static absl::StatusOr<FileLock> Open(const std::string& path);
   explicit FileLock(int descriptor) : descriptor_(descriptor) {}
-  int descriptor_;  // -1 once moved from
+  int descriptor_;  // -1 after a move
 };
 
 }  // namespace tessera

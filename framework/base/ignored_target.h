@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-// A target that takes no part in the loss (padding at the end of an epoch).
+// A target that the loss ignores (padding at the end of an epoch).
 inline constexpr int64_t kIgnoredTarget = -1;
 
 }  // namespace tessera

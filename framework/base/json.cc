@@ -9,7 +9,7 @@ using Json = nlohmann::json;
 Json ParseJson(absl::string_view text) {
   if (absl::StrContains(text, '\0')) return Json(Json::value_t::discarded);
   bool too_deep = false;
-  // `depth` is the number of arrays and objects around what begins.
+  // `depth` is the number of enclosing arrays and objects.
   const auto check_depth = [&](int depth, Json::parse_event_t event, Json&) {
     const bool begins = event == Json::parse_event_t::array_start ||
                         event == Json::parse_event_t::object_start;

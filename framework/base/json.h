@@ -6,13 +6,14 @@
 
 namespace tessera {
 
-// More than any file of ours nests. nlohmann's dump() calls itself for each
-// level: a hundred thousand of them overflow the stack.
+// Deeper than any of our files. nlohmann's dump() is recursive: a hundred
+// thousand levels overflow the stack.
 inline constexpr int kMaxJsonDepth = 64;
 
-// The value that `text`, of a file that may be damaged or hostile, holds.
-// Discarded (is_discarded()) if it is not JSON, nests deeper than
-// kMaxJsonDepth, or has a NUL, which nlohmann takes for the end of the text.
+// Parses `text`, which may come from a damaged or hostile file. The result is
+// discarded (is_discarded()) if `text` is not JSON, nests deeper than
+// kMaxJsonDepth, or contains a NUL, which nlohmann takes for the end of the
+// text.
 nlohmann::json ParseJson(absl::string_view text);
 
 }  // namespace tessera

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// `json` as a message shows it: a file can hold megabytes.
+// `json` as shown in a message, shortened: a file can hold megabytes.
 std::string Shown(const Json& json) {
   constexpr size_t kLongest = 60;
   std::string text =

@@ -18,7 +18,7 @@ namespace {
 ABSL_CONST_INIT absl::Mutex prefix_mutex(absl::kConstInit);
 
 std::string& Prefix() ABSL_EXCLUSIVE_LOCKS_REQUIRED(prefix_mutex) {
-  // Never destroyed: threads may log while the process exits.
+  // Never destroyed, because threads may log while the process exits.
   static std::string* const prefix = new std::string();
   return *prefix;
 }
@@ -36,7 +36,7 @@ void Write(absl::string_view severity, absl::string_view message) {
   while (!rest.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, rest.data(), rest.size());
     if (written < 0 && errno == EINTR) continue;
-    // Nobody can be told that stderr is closed.
+    // There is nowhere to report that stderr is closed.
     if (written < 0) return;
     rest.remove_prefix(static_cast<size_t>(written));
   }

@@ -5,13 +5,13 @@
 
 namespace tessera {
 
-// What a person watching the run should read, on stderr. Each call is one
-// write, so lines of processes that share a terminal do not mix.
+// Write a line to stderr for the person who watches the run. Each call is one
+// write(), so lines of processes that share a terminal do not mix.
 void LogInfo(absl::string_view message);
 void LogWarning(absl::string_view message);  // "warning: ..."
 void LogError(absl::string_view message);    // "error: ..."
 
-// Stands in front of every later line, e.g. "[rank 1] ". Empty at first.
+// Precedes every later line, e.g. "[rank 1] ". Empty by default.
 void SetLogPrefix(absl::string_view prefix);
 
 }  // namespace tessera

@@ -17,8 +17,8 @@ namespace tessera {
 
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path,
                                             ReadOrder order) {
-  // O_NONBLOCK: opening a pipe would wait for its writer. It changes nothing
-  // about a file.
+  // With O_NONBLOCK, opening a pipe does not wait for its writer. It has no
+  // effect on a regular file.
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) {
     return SystemError(errno, absl::StrCat("cannot open ", path));
@@ -31,7 +31,7 @@ absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path,
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is not a file"));
   }
-  if (info.st_size == 0) return MappedFile();  // mmap refuses it
+  if (info.st_size == 0) return MappedFile();  // mmap() rejects it
   void* data =
       mmap(nullptr, info.st_size, PROT_READ, MAP_SHARED, descriptor, 0);
   if (data == MAP_FAILED) {

@@ -10,23 +10,23 @@
 
 namespace tessera {
 
-// A whole file as read-only memory: opening costs nothing, pages load as they
-// are touched, and processes of one host share them. Another process that
-// shortens the file meanwhile ends this one with SIGBUS.
+// A whole file as read-only memory. Opening is cheap, pages load when they are
+// touched, and processes of one host share them. If another process truncates
+// the file, reading the missing part raises SIGBUS.
 class MappedFile {
  public:
   enum class ReadOrder {
     kAny,
-    kFrontToBack,  // pages are read ahead and dropped behind
+    kFrontToBack,  // pages are read ahead and dropped after use
   };
 
-  // InvalidArgument for what is not a file; else the system's reason, with the
-  // codes of system_error.h. An empty file is a valid, empty mapping.
+  // InvalidArgument if `path` is not a regular file, else the system's error
+  // (system_error.h). An empty file is a valid, empty mapping.
   static absl::StatusOr<MappedFile> Open(const std::string& path,
                                          ReadOrder order = ReadOrder::kAny);
 
   MappedFile() = default;  // empty
-  // What bytes() has returned stays valid.
+  // Pointers from bytes() stay valid.
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
   ~MappedFile();

@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-// Whether `name` as a whole fits `pattern`, in which '*' stands for any
-// characters, also none, also dots: "layers.*.ffn.*" fits every
+// Whether `pattern` matches all of `name`. '*' matches any sequence of
+// characters, including none and including dots: "layers.*.ffn.*" matches every
 // feed-forward weight. There is no other wildcard.
 bool NameMatches(absl::string_view pattern, absl::string_view name);
 

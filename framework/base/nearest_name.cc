@@ -9,7 +9,8 @@
 namespace tessera {
 namespace {
 
-// Levenshtein: the fewest insertions, deletions and replacements.
+// Levenshtein distance: the least number of insertions, deletions and
+// replacements.
 size_t EditDistance(absl::string_view a, absl::string_view b) {
   std::vector<size_t> row(b.size() + 1);  // from a's first i bytes to b's j
   std::iota(row.begin(), row.end(), 0);
@@ -31,11 +32,11 @@ std::string NearestName(absl::string_view name,
                         const std::vector<std::string>& names) {
   const std::string lower_name = absl::AsciiStrToLower(name);
   std::string nearest;
-  // A third of the name wrong is a slip; more is another name.
+  // Up to a third of the name wrong is a typo; more is another name.
   size_t nearest_distance = (name.size() + 2) / 3 + 1;
   for (const std::string& candidate : names) {
-    // No distance is less than the difference in length: a hostile megabyte is
-    // not compared letter by letter.
+    // The difference in length is a lower bound of the distance. This skips the
+    // comparison for a hostile megabyte.
     if (name.size() >= candidate.size() + nearest_distance) continue;
     const size_t distance =
         EditDistance(lower_name, absl::AsciiStrToLower(candidate));

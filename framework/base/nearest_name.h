@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-// The one of `names` that a user who typed `name` most likely meant: at most a
-// third of `name` differs, by letters left out, added or replaced, whatever
-// their case. Empty if there is none.
+// The one of `names` that a user who typed `name` most likely meant; empty if
+// none is close. At most a third of the letters may be missing, added or
+// replaced; case is ignored.
 std::string NearestName(absl::string_view name,
                         const std::vector<std::string>& names);
 

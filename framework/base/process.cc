@@ -18,11 +18,11 @@
 namespace tessera {
 namespace {
 
-// Writes what `file` holds back. An error of its earlier writes counts too.
+// Flushes `file`. Also reports an error of earlier writes to it.
 absl::Status Flush(std::FILE* file) {
   errno = 0;
   while (std::fflush(file) != 0 && errno == EAGAIN) {
-    // Another program of the terminal made it non-blocking.
+    // Another program on the terminal made it non-blocking.
     std::clearerr(file);
     pollfd writable = {.fd = ::fileno(file), .events = POLLOUT, .revents = 0};
     ::poll(&writable, 1, /*timeout=*/-1);
@@ -35,7 +35,7 @@ absl::Status Flush(std::FILE* file) {
                                       : "cannot write");
 }
 
-// Some file systems report a failed write only when a descriptor closes.
+// Some file systems report a failed write only when a descriptor is closed.
 absl::Status CloseCopyOfStdout() {
   const int copy = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
   if (copy < 0 || ::close(copy) == 0) return absl::OkStatus();
@@ -53,15 +53,15 @@ void CheckStdout(int exit_code, void*) {
 }
 
 void OpenClosedDescriptors() {
-  // The modes are the wrong way round, so that a write or read still fails.
+  // The modes are swapped on purpose, so that writing or reading still fails.
   constexpr int kModes[] = {O_WRONLY, O_RDONLY, O_RDONLY};
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
     if (::fcntl(fd, F_GETFD) >= 0) continue;
-    // The lowest free descriptor: this one.
+    // open() returns the lowest free descriptor, which is `fd`.
     if (::open("/dev/null", kModes[fd]) != fd) {
       ::_exit(ReportAndExitCode(absl::FailedPreconditionError(
-          "a standard descriptor is closed, and /dev/null cannot be "
-          "opened on it; open stdin, stdout and stderr")));
+          "stdin, stdout or stderr is closed, and /dev/null cannot be opened "
+          "in its place; start the program with all three open")));
     }
   }
 }
@@ -72,19 +72,20 @@ void PrepareProcess() {
   OpenClosedDescriptors();
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);
-  // Unlike a check at the end of main(), this covers exit(), which the flags
-  // library calls after --version.
+  // Unlike a check at the end of main(), this also covers exit(), which the
+  // flags library calls after --version.
   ::on_exit(CheckStdout, nullptr);
 }
 
 void FlushConsole(std::FILE* console) {
   const absl::Status status = Flush(console);
   if (status.ok()) return;
-  LogWarning(std::string(status.message()) + "; the run continues without it");
+  LogWarning(std::string(status.message()) +
+             "; the run continues without this output");
   ::__fpurge(console);
   std::clearerr(console);
   const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
-  if (null < 0) return;  // then each line fails again
+  if (null < 0) return;  // then every line fails again
   ::dup2(null, ::fileno(console));
   ::close(null);
 }

@@ -30,7 +30,7 @@ struct Target {
   const FieldDescriptor* field = nullptr;
 };
 
-// Walks to the field that `path` names, creating absent messages on the way.
+// Resolves `path` to a field; creates absent messages on the way.
 absl::StatusOr<Target> Resolve(absl::string_view path, Message* root) {
   Target target{root};
   for (absl::string_view name : absl::StrSplit(path, '.')) {
@@ -84,7 +84,7 @@ bool IsQuoted(absl::string_view value) {
   return absl::StartsWith(value, "\"") || absl::StartsWith(value, "'");
 }
 
-// Sets `target`, or adds to it where it is repeated.
+// Sets `target`, or appends to it if it is repeated.
 absl::Status SetOne(absl::string_view value, const Target& target) {
   const FieldDescriptor& field = *target.field;
   const bool is_text = field.cpp_type() == FieldDescriptor::CPPTYPE_STRING;
@@ -100,7 +100,7 @@ absl::Status SetOne(absl::string_view value, const Target& target) {
   if (ok && errors.errors().empty()) return absl::OkStatus();
   std::string what =
       absl::StrCat("'", Shorten(value), "' is not ", Expected(field));
-  // For a scalar the parser has nothing to add to that.
+  // For a scalar, the parser's message adds nothing.
   if (field.message_type() != nullptr) {
     for (const TextProtoErrors::Error& error : errors.errors()) {
       absl::StrAppend(&what, ": ", error.what);
@@ -109,7 +109,7 @@ absl::Status SetOne(absl::string_view value, const Target& target) {
   return absl::InvalidArgumentError(what);
 }
 
-// "a, {b: 1, c: 2}, 'd,e'" -> "a", "{b: 1, c: 2}", "'d,e'".
+// Splits "a, {b: 1, c: 2}, 'd,e'" into "a", "{b: 1, c: 2}", "'d,e'".
 std::vector<absl::string_view> SplitList(absl::string_view list) {
   std::vector<absl::string_view> elements;
   int depth = 0;
@@ -140,8 +140,8 @@ absl::Status SetField(absl::string_view value, const Target& target) {
   if (!target.field->is_repeated()) return SetOne(value, target);
   if (!absl::StartsWith(value, "[")) return SetOne(value, target);
   if (!absl::EndsWith(value, "]")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", Shorten(value), "' lacks the list's closing ]"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", Shorten(value), "' has no closing ]; a list is [a, b]"));
   }
   const absl::string_view list = value.substr(1, value.size() - 2);
   if (absl::StripAsciiWhitespace(list).empty()) return absl::OkStatus();
@@ -158,7 +158,7 @@ absl::StatusOr<std::string> ApplyOverride(absl::string_view assignment,
   const size_t equals = assignment.find('=');
   if (equals == absl::string_view::npos) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--set ", Shorten(assignment), ": lacks '='; write --set PATH=VALUE"));
+        "--set ", Shorten(assignment), ": has no '='; write --set PATH=VALUE"));
   }
   const std::string path(
       absl::StripAsciiWhitespace(assignment.substr(0, equals)));

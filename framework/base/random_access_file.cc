@@ -15,8 +15,8 @@
 namespace tessera {
 namespace {
 
-// Lets this process open as many files as its hard limit allows; false if it
-// may already. The default soft limit, 1024, is kept low for programs that use
+// Raises this process's limit on open files to its hard limit; false if it is
+// already there. The default soft limit, 1024, exists for programs that use
 // select(), which this one does not.
 bool RaiseLimitOfOpenFiles() {
   rlimit limit;
@@ -27,8 +27,8 @@ bool RaiseLimitOfOpenFiles() {
 }
 
 int OpenForReading(const std::string& path) {
-  // O_NONBLOCK: opening a pipe would wait for its writer. It changes nothing
-  // about a file.
+  // With O_NONBLOCK, opening a pipe does not wait for its writer. It has no
+  // effect on a regular file.
   return open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 }
 
@@ -40,15 +40,15 @@ absl::StatusOr<RandomAccessFile> RandomAccessFile::Open(
   if (descriptor < 0 && errno == EMFILE) {
     if (!RaiseLimitOfOpenFiles()) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "cannot open ", path, ": this process has as many files open as it ",
-          "may; raise the limit with ulimit -n, or use fewer files"));
+          "cannot open ", path, ": this process has reached its limit on open ",
+          "files; raise it with ulimit -n, or use fewer files"));
     }
     descriptor = OpenForReading(path);
   }
   if (descriptor < 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
   }
-  RandomAccessFile file(path, descriptor, 0);  // closes it
+  RandomAccessFile file(path, descriptor, 0);  // closes `descriptor`
   struct stat info;
   if (fstat(descriptor, &info) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
@@ -107,9 +107,9 @@ absl::Status RandomAccessFile::Shortened(int64_t offset) const {
   struct stat now = {};
   fstat(descriptor_, &now);
   return absl::DataLossError(absl::StrCat(
-      path_, ", byte ", offset, ": the file ended there: it had ", size_,
+      path_, ", byte ", offset, ": past the end of the file: it had ", size_,
       " bytes when it was opened and now has ", now.st_size,
-      "; another program shortened it; restore the file and leave it alone "
+      "; another program truncated it; restore the file and do not change it "
       "while it is read"));
 }
 

@@ -9,14 +9,14 @@
 
 namespace tessera {
 
-// A file that stays open and is read at any place with pread(). Unlike memory
-// that is mapped (MappedFile), a file that another program shortens meanwhile
-// gives an error, not a signal. Thread-safe.
+// A file that stays open and is read at any offset with pread(). If another
+// program truncates it, Read() returns an error, whereas mapped memory
+// (MappedFile) would raise a signal. Thread-safe.
 class RandomAccessFile {
  public:
-  // NotFound, PermissionDenied, or InvalidArgument for what is not a file.
-  // Raises this process's limit of open files where that is in the way and may
-  // be raised; else FailedPrecondition.
+  // NotFound, PermissionDenied, or InvalidArgument if `path` is not a regular
+  // file. Raises this process's limit on open files when it is reached;
+  // FailedPrecondition if it cannot be raised.
   static absl::StatusOr<RandomAccessFile> Open(const std::string& path);
 
   RandomAccessFile(RandomAccessFile&& other) noexcept;
@@ -27,7 +27,7 @@ class RandomAccessFile {
   int64_t size() const { return size_; }  // when it was opened
 
   // Copies bytes [offset, offset + bytes), which lie within size(), to `out`.
-  // DataLoss with path and byte where they cannot be read or are gone.
+  // DataLoss with path and byte if they cannot be read or no longer exist.
   absl::Status Read(int64_t offset, int64_t bytes, void* out) const;
 
  private:

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// Bazel's name of this source tree, and of its folder among runfiles.
+// Bazel's name of this workspace, and of its folder in the runfiles.
 constexpr absl::string_view kWorkspace = "tessera";
 
 std::vector<std::string> RuntimeRoots() {
@@ -46,7 +46,7 @@ std::vector<std::string> RuntimePlaces(absl::string_view path) {
 
 absl::StatusOr<std::string> FindRuntimeFile(absl::string_view path) {
   std::string message = absl::StrCat("no file ", Shorten(path),
-                                     " came with the program; looked for");
+                                     " comes with the program; looked for");
   for (std::string& place : RuntimePlaces(path)) {
     if (PathExists(place).value_or(false)) return std::move(place);
     absl::StrAppend(&message, "\n  ", Shorten(place));

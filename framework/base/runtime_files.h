@@ -9,20 +9,20 @@
 
 namespace tessera {
 
-// The path of a file that travels with the program, named as in the source
-// tree: FindRuntimeFile("configs/tiny_cpu.pbtxt"). Looks, in this order, in
+// Finds a file that is installed with the program, by its name in the source
+// tree: FindRuntimeFile("configs/tiny_cpu.pbtxt"). Searches, in this order:
 //   $RUNFILES_DIR/tessera, $TEST_SRCDIR/tessera   under `bazel run` and `test`
 //   PROGRAM.runfiles/tessera                      a program started by hand
 //   PROGRAM's directory/.. and PROGRAM's directory      an installed bundle:
 //                                     DIR/bin/train, DIR/configs/tiny_cpu.pbtxt
-// NotFound lists where it looked, a line for each place.
+// NotFound lists the places searched, one per line.
 absl::StatusOr<std::string> FindRuntimeFile(absl::string_view path);
 
-// Where FindRuntimeFile() looks, in its order.
+// The places that FindRuntimeFile() searches, in order.
 std::vector<std::string> RuntimePlaces(absl::string_view path);
 
-// The names in a folder that travels with the program, sorted, from the first
-// of those places that has the folder; none if there is no such folder.
+// The names in a folder that is installed with the program, sorted, from the
+// first of the RuntimePlaces() that exists; empty if none does.
 std::vector<std::string> ListRuntimeFiles(absl::string_view folder);
 
 }  // namespace tessera

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// Longer than any line that this program writes without a user's value in it.
+// Longer than any line that this program writes without a user's value.
 constexpr size_t kMostBytesOfALine = 2048;
 constexpr size_t kMostLines = 100;
 
@@ -20,8 +20,8 @@ bool IsContinuation(char byte) {
   return (static_cast<uint8_t>(byte) & 0xC0) == 0x80;
 }
 
-// The length of the character that `text` begins with; 0 if that is not UTF-8
-// or a control character.
+// The length of the first character of `text`; 0 if it is not valid UTF-8 or is
+// a control character.
 size_t PrintableLength(absl::string_view text) {
   const uint8_t first = text[0];
   if (first < 0x20 || first == 0x7F) return 0;
@@ -31,7 +31,7 @@ size_t PrintableLength(absl::string_view text) {
   for (size_t i = 1; i < length; ++i) {
     if (!IsContinuation(text[i])) return 0;
   }
-  // U+0080 to U+009F: terminals take some for the start of a command.
+  // U+0080 to U+009F: some terminals take these as the start of a command.
   const bool is_control = first == 0xC2 && static_cast<uint8_t>(text[1]) < 0xA0;
   return is_control ? 0 : length;
 }
@@ -58,7 +58,7 @@ std::string Escape(absl::string_view text) {
 
 std::string Shorten(absl::string_view text, size_t most) {
   if (text.size() <= most) return Escape(text);
-  // Between characters.
+  // Cut between characters.
   size_t head = most / 2, tail = text.size() - most / 4;
   while (head > 0 && IsContinuation(text[head])) --head;
   while (tail < text.size() && IsContinuation(text[tail])) ++tail;

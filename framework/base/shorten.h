@@ -8,18 +8,17 @@
 
 namespace tessera {
 
-// How an error message shows a value that a user gave: a flag's, a field's, an
-// environment variable's, a path.
+// The longest value from a user (flag, field, environment variable, path) that
+// an error message shows in full.
 inline constexpr size_t kMostBytesOfAValue = 256;
 
-// `text` as one line that is safe on a terminal. Control characters and bytes
-// that are not UTF-8 are escaped ("\n", "\x1b"). Of more than `most` bytes only
-// the head and the tail are shown, with the number of bytes:
-// "aaa ... zzz (1048576 bytes)".
+// `text` as one line that is safe to print on a terminal. Escapes control
+// characters and bytes that are not UTF-8 ("\n", "\x1b"). A text of more than
+// `most` bytes is cut to its head and tail: "aaa ... zzz (1048576 bytes)".
 std::string Shorten(absl::string_view text, size_t most = kMostBytesOfAValue);
 
-// A whole message: Shorten() for each of its lines, which may be longer than a
-// value, and the first lines only if there are very many.
+// Applies Shorten() to each line of `message`, with a higher limit than for a
+// value, and keeps only the first lines if there are very many.
 std::string ShortenMessage(absl::string_view message);
 
 }  // namespace tessera

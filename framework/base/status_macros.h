@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-// Returns from the enclosing function when `expr`, an absl::Status, is an
+// Returns `expr`, an absl::Status, from the enclosing function if it is an
 // error. The function returns absl::Status or absl::StatusOr<T>.
 #define RETURN_IF_ERROR(expr)                                       \
   do {                                                              \

@@ -6,15 +6,15 @@
 
 namespace tessera {
 
-// Whether `error` (an errno) says that a disk or quota is full.
+// Whether `error` (an errno) means that a disk or quota is full.
 bool IsFullDisk(int error);
 
-// What a system call that failed with `error` (an errno) says: "cannot write
-// runs/a/log: No space left on device". The code is Abseil's, except that these
-// are FailedPrecondition, because the user can fix them: a full disk or quota
-// and too many open files (ResourceExhausted is only for memory), a loop of
-// symbolic links, and a file above the limit on file sizes, where the message
-// names the limit.
+// The status of a system call that failed with `error` (an errno): "cannot
+// write runs/a/log: No space left on device". The code is Abseil's, except for
+// errors that the user can fix, which are FailedPrecondition: a full disk or
+// quota, too many open files (ResourceExhausted is only for memory), a loop of
+// symbolic links, and a file above the limit on file sizes, for which the
+// message names the limit.
 absl::Status SystemError(int error, absl::string_view message);
 
 }  // namespace tessera

@@ -28,7 +28,7 @@ std::string Fold(absl::string_view text, int width, int indent) {
   bool first = true;
   for (absl::string_view word : absl::StrSplit(text, ' ')) {
     const int columns = static_cast<int>(word.size());
-    // A break gains nothing for a word that begins at the indent anyway.
+    // Breaking before a word that starts at the indent gains nothing.
     if (!first && column > indent && column + 1 + columns > width) {
       folded.append(1, '\n').append(indent, ' ');
       column = indent;

@@ -7,14 +7,14 @@
 
 namespace tessera {
 
-// Whether a line written to `descriptor` can be drawn again and again in place:
-// it is a terminal, TERM names another kind than "dumb", and CI is not set.
-// Continuous integration sets CI and keeps what is written to its terminals.
+// Whether a line on `descriptor` can be redrawn in place: it is a terminal,
+// TERM is not "dumb", and CI is not set. Continuous integration sets CI and
+// keeps everything that is written to its terminals.
 bool CanRedraw(int descriptor);
 
-// `text` folded at spaces into lines of at most `width` columns, without a
-// newline at the end. Lines after the first begin with `indent` spaces, which
-// count. A word that is wider still, as a path may be, is not broken.
+// Wraps `text` at spaces into lines of at most `width` columns, without a
+// trailing newline. Lines after the first are indented by `indent` spaces,
+// which count. A longer word, such as a path, is not broken.
 std::string Fold(absl::string_view text, int width, int indent);
 
 }  // namespace tessera

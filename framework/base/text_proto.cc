@@ -27,10 +27,10 @@ using ::google::protobuf::TextFormat;
 using ParseInfoTree = TextFormat::ParseInfoTree;
 using ParseLocation = TextFormat::ParseLocation;
 
-// More than any schema here nests; hostile text must not exhaust the stack.
+// Deeper than any of our schemas. Protects the stack from hostile text.
 constexpr int kMaxNesting = 64;
 
-// One step of a path: a field's name and, in "name[2]", the index.
+// One segment of a path: a field's name and, in "name[2]", the index.
 struct PathSegment {
   std::string name;
   int index = 0;
@@ -60,8 +60,8 @@ absl::Status ToStatus(const TextProtoErrors& errors,
   return absl::InvalidArgumentError(lines);
 }
 
-// The name of the encoding if it is not UTF-8: by its byte order mark or, where
-// a program wrote none, by the zeros beside the first ASCII character.
+// The name of the encoding if it is not UTF-8. Recognised by the byte order
+// mark or, without one, by the zero bytes around the first ASCII character.
 absl::string_view OtherEncoding(absl::string_view text) {
   const absl::string_view first = text.substr(0, 4);
   if (first == absl::string_view("\xFF\xFE\0\0", 4)) return "UTF-32";
@@ -130,8 +130,8 @@ void FillDefaults(Message* message) {
   }
 }
 
-// Where `field` stands in a message, line -1 if not there. The elements of a
-// list in brackets share its place.
+// Where `field` stands in a message; line -1 if it is absent. All elements of a
+// list in brackets have the same location.
 ParseLocation LocationOf(const ParseInfoTree& tree,
                          const FieldDescriptor* field, int index) {
   ParseLocation location = tree.GetLocation(field, index);
@@ -145,8 +145,8 @@ bool Has(const ParseInfoTree& tree, const FieldDescriptor* field) {
   return LocationOf(tree, field, field->is_repeated() ? 0 : -1).line >= 0;
 }
 
-// Whether a message, merged on top of another, discards what that says of
-// `field`: it has the list, or another case of the oneof.
+// Whether merging a message on top discards the earlier value of `field`,
+// because the later message has the list or another case of the oneof.
 bool ReplacesEarlier(const ParseInfoTree& tree, const FieldDescriptor& field) {
   if (field.is_repeated()) return Has(tree, &field);
   const OneofDescriptor* oneof = field.containing_oneof();
@@ -156,7 +156,7 @@ bool ReplacesEarlier(const ParseInfoTree& tree, const FieldDescriptor& field) {
   return false;
 }
 
-// Empties the lists of `message` that a text has, which may be empty there.
+// Clears the lists in `message` that a text has, even those that it empties.
 void ClearGivenLists(const ParseInfoTree& tree, Message* message) {
   const Descriptor& type = *message->GetDescriptor();
   const Reflection& reflection = *message->GetReflection();
@@ -184,8 +184,8 @@ TextProtoLocations::Found TextProtoLocations::Find(
     absl::string_view path) const {
   Found found;
   const Descriptor* type = type_;
-  // The texts that have the message whose field comes next, and their trees of
-  // that message.
+  // The texts that have the enclosing message of the next field, each with its
+  // parse tree of that message.
   std::vector<std::pair<const Text*, const ParseInfoTree*>> outer;
   for (const Text& text : texts_) outer.emplace_back(&text, text.tree.get());
   for (absl::string_view name : absl::StrSplit(path, '.')) {
@@ -246,9 +246,9 @@ absl::StatusOr<TextProtoLocations> MergeTextProto(absl::string_view text,
       !encoding.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(source_name, " is ", encoding,
-                     ", a config is UTF-8; save it as UTF-8"));
+                     ", but a config must be UTF-8; save it as UTF-8"));
   }
-  // Some editors begin a file with UTF-8's byte order mark. It has no column.
+  // Some editors write a UTF-8 byte order mark. It takes no column.
   absl::ConsumePrefix(&text, "\xEF\xBB\xBF");
   const Descriptor& type = *message->GetDescriptor();
   TextProtoLocations locations(type);
@@ -261,7 +261,7 @@ absl::StatusOr<TextProtoLocations> MergeTextProto(absl::string_view text,
   parser.SetRecursionLimit(kMaxNesting);
   ParseInfoTree* tree = locations.texts_[0].tree.get();
   parser.WriteLocationsTo(tree);
-  // Parse, unlike Merge, refuses a field that is given twice.
+  // Unlike Merge(), Parse() rejects a field that is given twice.
   const std::unique_ptr<Message> parsed(message->New());
   const bool ok = parser.ParseFromString(std::string(text), parsed.get());
   if (!ok || !errors.errors().empty()) return ToStatus(errors, source_name);

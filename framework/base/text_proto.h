@@ -13,26 +13,27 @@
 
 namespace tessera {
 
-// Where in a text proto, or in several merged in order, each field stands.
+// Source locations of the fields of a text proto, or of several merged ones.
 class TextProtoLocations {
  public:
-  // Of no text of a message of `type`: Describe() gives "defaults".
+  // Starts without texts; `type` is the root message. Describe() then returns
+  // "defaults".
   explicit TextProtoLocations(const google::protobuf::Descriptor& type)
       : type_(&type) {}
 
-  // Adds the locations of a text that was merged on top, of the same type.
+  // Adds the locations of a text of the same type that was merged on top.
   void Add(TextProtoLocations later);
 
-  // Whether a text has the field, named by its path from the root:
+  // Whether a text sets the field, given by its path from the root:
   // "optimizer.adamw.beta2", "data.sources[1].weight".
   bool Has(absl::string_view path) const;
 
-  // Whether the texts leave the field to a default that its schema states.
+  // Whether no text sets the field and its schema has a default for it.
   bool IsDefault(absl::string_view path) const;
 
-  // "FILE:line:column" of the field in the last text that sets it. If none
-  // does, the place of the innermost message around it that a text has, again
-  // in the last one; else "FILE", or "FILE + FILE".
+  // "FILE:line:column" of the field in the last text that sets it. If no text
+  // does: the location of the innermost enclosing message, again in the last
+  // text that has it; else "FILE" or "FILE + FILE".
   std::string Describe(absl::string_view path) const;
 
  private:
@@ -45,9 +46,9 @@ class TextProtoLocations {
   };
   struct Found {
     const google::protobuf::FieldDescriptor* field = nullptr;
-    // Of the field, if `exact`, else of the innermost message around it.
+    // Of the field if `exact`, else of the innermost enclosing message.
     google::protobuf::TextFormat::ParseLocation location;
-    const Text* text = nullptr;  // which has it
+    const Text* text = nullptr;  // the text with this location
     bool exact = false;
   };
   Found Find(absl::string_view path) const;
@@ -56,29 +57,30 @@ class TextProtoLocations {
   std::vector<Text> texts_;
 };
 
-// Parses `text` and merges it into `message`, which stays as it is on an error.
+// Parses `text` and merges it into `message`, which is unchanged on an error.
 // Values replace values, messages are merged field by field, a list replaces
 // the whole list, and a case of a oneof replaces another case.
-// InvalidArgument holds a line for each error found, "FILE:line:column: what":
-// every unknown field name, with the nearest that exists, and the first error
-// of syntax or value, after which nothing can be read. A byte order mark of
-// UTF-8 is skipped; UTF-16 and UTF-32 are refused by name.
+//
+// InvalidArgument has one line per error, "FILE:line:column: what": all unknown
+// field names, each with the nearest existing name, and the first error of
+// syntax or value, which ends the parsing. A UTF-8 byte order mark is skipped;
+// UTF-16 and UTF-32 are rejected by name.
 absl::StatusOr<TextProtoLocations> MergeTextProto(
     absl::string_view text, absl::string_view source_name,
     google::protobuf::Message* message);
 
-// The most bytes that a file of a text proto may have.
+// Size limit of a text proto file.
 inline constexpr int64_t kMaxTextProtoBytes = int64_t{16} << 20;
 
-// The same for the file at `path`.
+// MergeTextProto() for the file at `path`.
 absl::StatusOr<TextProtoLocations> ReadTextProto(
     const std::string& path, google::protobuf::Message* message);
 
-// The text proto of `message` with every default written out, which parses to a
-// message of the same meaning. In a oneof only the case that is set is written.
-// A field without a default in the schema that is absent stays absent. Any
-// other message that is absent is written as an empty one: schemas must not
-// give its absence a meaning of its own, nor be recursive.
+// Prints `message` with every default written out, such that parsing the text
+// gives a message with the same meaning. A oneof is printed with its set case
+// only. An absent field without a default stays absent, except that absent
+// messages are printed as empty ones: so schemas must not give the absence of a
+// message a meaning, nor be recursive.
 std::string PrintWithDefaults(const google::protobuf::Message& message);
 
 }  // namespace tessera

@@ -21,7 +21,8 @@ using ::google::protobuf::Descriptor;
 using ::google::protobuf::EnumDescriptor;
 using ::google::protobuf::FieldDescriptor;
 
-// Appends the type of every enum field called `name` in `type` and below.
+// Appends the type of every enum field called `name` in `type` and the messages
+// in it.
 void FindEnum(const Descriptor& type, absl::string_view name,
               std::vector<const Descriptor*>* seen,
               std::vector<const EnumDescriptor*>* found) {
@@ -37,15 +38,15 @@ void FindEnum(const Descriptor& type, absl::string_view name,
   }
 }
 
-// What the parser says, in the words of a config's user.
+// The parser's message in terms that the user of a config knows.
 std::string Reworded(absl::string_view message) {
   constexpr absl::string_view kNotAscii = "Interpreting non ascii codepoint ";
   int byte = 0;
   if (absl::ConsumePrefix(&message, kNotAscii) &&
       absl::SimpleAtoi(absl::StripSuffix(message, "."), &byte)) {
     return absl::StrFormat(
-        "byte 0x%02X is no part of a config's syntax, which is ASCII outside "
-        "of \"text\" and # comments; remove it or retype the line",
+        "byte 0x%02X is not allowed outside of \"text\" and # comments, where "
+        "a config is ASCII; remove it or retype the line",
         byte);
   }
   return Shorten(
@@ -90,7 +91,7 @@ void TextProtoErrors::AddError(int line, int column,
   std::vector<const EnumDescriptor*> types;
   FindEnum(root_, parts[3], &seen, &types);
   Add(line, StartOf(parts[1], line, column),
-      absl::StrCat("'", Shorten(parts[1]), "' is no value of ", parts[3],
+      absl::StrCat("'", Shorten(parts[1]), "' is not a value of ", parts[3],
                    types.size() == 1 ? "; it takes one of " : "",
                    types.size() == 1 ? EnumValueNames(*types[0]) : ""));
 }
@@ -114,8 +115,8 @@ void TextProtoErrors::Add(int line, int column, const std::string& what) {
   errors_.push_back({line + 1, column + 1, what});
 }
 
-// The parser reports names and values when it has read past them; this is where
-// on the line, up to `column`, `token` begins.
+// The parser reports names and values after it has read past them. Returns the
+// column at which `token` begins, on the line and before `column`.
 int TextProtoErrors::StartOf(absl::string_view token, int line,
                              int column) const {
   const std::vector<absl::string_view> lines = absl::StrSplit(text_, '\n');

@@ -10,21 +10,22 @@
 
 namespace tessera {
 
-// "ModelConfig has no field 'num_layer'; did you mean 'num_layers'?", or where
-// no name is near, the names that there are.
+// "ModelConfig has no field 'num_layer'; did you mean 'num_layers'?" or, if no
+// name is near, a list of the existing names.
 std::string UnknownFieldMessage(const google::protobuf::Descriptor& type,
                                 absl::string_view name);
 
-// "FP32, TF32, BF16": the values a config may name, without X_UNSPECIFIED.
+// "FP32, TF32, BF16": the values that a config may use, without X_UNSPECIFIED.
 std::string EnumValueNames(const google::protobuf::EnumDescriptor& type);
 
-// Collects what TextFormat::Parser reports about `text`, in the words of a
-// config's user. The parser must allow unknown fields, which it reports as
-// warnings and goes on: so all misspelt names come out at once.
+// Collects the errors that TextFormat::Parser reports for `text`, in terms that
+// the user of a config knows. The parser must allow unknown fields: it then
+// reports them as warnings and continues, so that all misspelt names are found
+// at once.
 class TextProtoErrors : public google::protobuf::io::ErrorCollector {
  public:
   struct Error {
-    int line, column;  // from 1; 0 for the message as a whole
+    int line, column;  // 1-based; 0: the whole message
     std::string what;
   };
 

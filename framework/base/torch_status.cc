@@ -25,11 +25,11 @@ class StatusException : public std::exception {
   std::string what_;
 };
 
-// What LibTorch's allocator of host memory throws has no type of its own.
+// LibTorch's host allocator throws this without an exception type of its own.
 constexpr absl::string_view kCpuOutOfMemory =
     "DefaultCPUAllocator: can't allocate memory";
 
-// LibTorch appends "Exception raised from ..." and a stack to its messages.
+// Drops the "Exception raised from ..." and stack that LibTorch appends.
 std::string FirstLine(absl::string_view message) {
   return std::string(message.substr(0, message.find('\n')));
 }
@@ -50,7 +50,7 @@ absl::Status StatusFromTorchOr(absl::FunctionRef<absl::Status()> fn) {
     }
     return absl::InternalError(absl::StrCat("LibTorch: ", what));
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("the host's memory is exhausted");
+    return absl::ResourceExhaustedError("the host is out of memory");
   } catch (const std::exception& error) {
     return absl::InternalError(FirstLine(error.what()));
   }

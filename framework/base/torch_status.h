@@ -6,18 +6,18 @@
 
 namespace tessera {
 
-// The two doors between LibTorch, which throws, and this code, which does not.
+// Conversions between LibTorch, which throws, and this code, which does not.
 
-// Runs `fn` and turns what it throws into a status: ResourceExhausted for a
-// device out of memory (the message keeps LibTorch's figures), the original
-// status where ThrowIfError() threw it, Internal with LibTorch's first line
-// for anything else. No stack trace.
+// Runs `fn` and converts an exception to a status: ResourceExhausted if a
+// device is out of memory (with LibTorch's figures), the original status if it
+// came from ThrowIfError(), otherwise Internal with the first line of
+// LibTorch's message. No stack trace.
 absl::Status StatusFromTorch(absl::FunctionRef<void()> fn);
-// The same for an `fn` that itself returns a status.
+// StatusFromTorch() for a function that returns a status.
 absl::Status StatusFromTorchOr(absl::FunctionRef<absl::Status()> fn);
 
-// Inside an op, whose calls return nothing: throws what StatusFromTorch() turns
-// back into `status`.
+// Throws an error from inside an op, where calls return nothing.
+// StatusFromTorch() converts it back to `status`.
 void ThrowIfError(const absl::Status& status);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-"""How a library that includes vector_math.h is compiled."""
+"""Compiler options for libraries that include vector_math.h."""
 
 VECTOR_MATH_COPTS = [
     "-O3",

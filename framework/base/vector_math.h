@@ -6,13 +6,12 @@
 #include <cstdint>
 #include <limits>
 
-// For loops over rows on a CPU that the compiler vectorises. A library that
-// includes this is compiled with VECTOR_MATH_COPTS (vector_math.bzl), under
-// which `omp simd` pragmas allow sums in another order and comparisons become
-// selections, not branches.
+// For CPU loops over rows that the compiler vectorises. Compile libraries that
+// include this with VECTOR_MATH_COPTS (vector_math.bzl): they let `omp simd`
+// pragmas reorder sums and turn comparisons into selects instead of branches.
 
-// A function with clones for CPUs with AVX2 and AVX-512, chosen when the
-// program starts, which is before sanitizers can bear it.
+// Compiles a function for AVX2 and AVX-512, too; the program selects a variant
+// when it starts. Off under sanitizers, which are not yet set up by then.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
 #define TESSERA_CPU_CLONES \
   __attribute__((target_clones("arch=x86-64-v3", "arch=x86-64-v4", "default")))
@@ -20,16 +19,17 @@
 #define TESSERA_CPU_CLONES
 #endif
 
-// Makes the body of a lambda part of the loop that calls it.
+// Inlines the body of a lambda into the loop that calls it.
 #define TESSERA_INLINE __attribute__((always_inline))
 
 namespace tessera {
 
-// exp(x) for x <= 0, to an FP32 rounding or two; 0 below the least normal
-// number, NaN for NaN. 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2: ln 2
-// in two parts, of which n times the first is exact (Cody and Waite), and
-// e^r by its Taylor polynomial, whose first missing term is below 2^-24 / 10.
-// No branch, so that loops over it are vectorised.
+// exp(x) for x <= 0, within one or two FP32 roundings. Returns 0 below the
+// smallest normal number, and NaN for NaN. Computes 2^n e^r with n = round(x /
+// ln 2) and |r| <= ln 2 / 2. ln 2 is split into two parts such that n times the
+// first is exact (Cody and Waite). e^r is its Taylor polynomial; the first
+// omitted term is below 2^-24 / 10. Free of branches, so that loops over it are
+// vectorised.
 __attribute__((always_inline)) inline float ExpOfNonPositive(float x) {
   constexpr float kLog2E = 1.44269504088896341f;
   constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
@@ -52,9 +52,9 @@ __attribute__((always_inline)) inline float ExpOfNonPositive(float x) {
   return y * std::bit_cast<float>(power);
 }
 
-// The sum of term(i) over i in [0, count), in as many independent sums whatever
-// the vector width: of so few terms each that their rounding stays small, and
-// the same everywhere but for fused multiply-adds.
+// The sum of term(i) for i in [0, count). It always uses 32 partial sums,
+// whatever the vector width, so the rounding error stays small, and results
+// differ between CPUs only by fused multiply-adds.
 template <typename Term>
 __attribute__((always_inline)) inline float LaneSum(int64_t count,
                                                     const Term& term) {
@@ -72,9 +72,9 @@ __attribute__((always_inline)) inline float LaneSum(int64_t count,
   return lanes[0];
 }
 
-// The largest of x, -infinity of none. In lanes, because max() as NaN defines
-// it may not be reordered: a NaN is passed over, unless nothing is larger than
-// -infinity.
+// The maximum of x; -infinity if it is empty. Ignores NaNs, unless nothing is
+// larger than -infinity; then returns a NaN. Uses lanes, because the compiler
+// must not reorder std::max(), whose result with a NaN depends on the order.
 template <typename S>
 __attribute__((always_inline)) inline S MaxOf(const S* x, int64_t count) {
   constexpr int kLanes = 16;

@@ -29,7 +29,7 @@ void Violations::CheckPositiveInFp32(double value,
     return;
   }
   Check(value >= Fp32::min() && value <= Fp32::max(), field,
-        absl::StrCat("must be a number of FP32, ", Fp32::min(), " to ",
+        absl::StrCat("must be in the range of FP32, ", Fp32::min(), " to ",
                      Fp32::max(), "; is ", value));
 }
 

@@ -8,13 +8,13 @@
 
 namespace tessera {
 
-// A rule that a config breaks.
+// A broken rule of a config.
 struct Violation {
   std::string path;     // "optimizer.adamw.beta2", from the root message
   std::string message;  // "must be in [0, 1); is 1.5"
 };
 
-// Collects every broken rule of a config, so that a user sees all at once.
+// Collects all broken rules of a config, so that the user sees them at once.
 //
 //   void Validate(const OptimizerConfig& config, Violations violations) {
 //     Validate(config.adamw(), violations.In("adamw"));
@@ -25,14 +25,14 @@ class Violations {
  public:
   explicit Violations(std::vector<Violation>* list) : list_(list) {}
 
-  // The same list, with `field.` in front of every path.
+  // The same list, with `field.` prepended to every path.
   Violations In(absl::string_view field) const;
 
   void Add(absl::string_view field, absl::string_view message) const;
-  // Adds unless `holds`.
+  // Adds a violation unless `holds`.
   void Check(bool holds, absl::string_view field,
              absl::string_view message) const;
-  // `value` has to be > 0 and to stay so, and finite, in FP32.
+  // Requires that `value`, rounded to FP32, is finite and > 0.
   void CheckPositiveInFp32(double value, absl::string_view field) const;
 
  private:

@@ -40,12 +40,12 @@ std::string Dump(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// The checksum that a manifest has of itself: of everything else in it, as
-// Dump() writes it. Later versions keep this, so that damage is told from a
-// version that this program does not read.
+// Checks the manifest's checksum of itself: of everything else in it, as
+// written by Dump(). Later versions must keep this, so that damage can be
+// distinguished from an unknown version.
 absl::Status CheckOwnChecksum(const std::string& path, Json* manifest) {
   const auto found = manifest->find(kChecksum);
-  if (found == manifest->end()) return absl::OkStatus();  // an older one
+  if (found == manifest->end()) return absl::OkStatus();  // an older manifest
   const Json checksum = *found;
   manifest->erase(found);
   if (checksum == ChecksumOf(Dump(*manifest))) return absl::OkStatus();
@@ -53,8 +53,8 @@ absl::Status CheckOwnChecksum(const std::string& path, Json* manifest) {
       absl::StrCat(path, " is damaged (its own checksum)"));
 }
 
-// Status of opening a file that a checkpoint must have: a missing or malformed
-// one is damage.
+// The status for opening a file that a checkpoint must have: if the file is
+// missing or malformed, the checkpoint is damaged.
 absl::Status OpenStatus(const absl::Status& status) {
   if (absl::IsNotFound(status) || absl::IsInvalidArgument(status)) {
     return absl::DataLossError(status.message());
@@ -62,7 +62,7 @@ absl::Status OpenStatus(const absl::Status& status) {
   return status;
 }
 
-// A checkpoint's files are plain names: a manifest cannot point elsewhere.
+// Files of a checkpoint have plain names, so a manifest cannot point elsewhere.
 bool IsPlainName(absl::string_view name) {
   return !name.empty() && name[0] != '.' &&
          name.find('/') == absl::string_view::npos &&
@@ -75,7 +75,7 @@ bool IsTensorFile(absl::string_view name) {
          name.substr(name.size() - kSuffix.size()) == kSuffix;
 }
 
-// The member of that name and type, null for anything else.
+// The member with that name and type; null if there is none.
 const Json* Member(const Json& object, const char* name, Json::value_t type) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(name);
@@ -182,7 +182,7 @@ absl::StatusOr<SafetensorsWriter*> CheckpointWriter::AddTensorFile(
     return absl::InvalidArgumentError(
         absl::StrCat("'", name, "' is not a plain name in .safetensors"));
   }
-  // PyTorch's loaders ask for it.
+  // PyTorch's loaders require this.
   const SafetensorsMetadata metadata = {{"format", "pt"}};
   ASSIGN_OR_RETURN(
       std::unique_ptr<SafetensorsWriter> file,
@@ -260,7 +260,7 @@ absl::StatusOr<std::string> CheckpointWriter::Commit(
 absl::Status CheckpointWriter::Publish() {
   const std::string folder =
       absl::StrCat(directory_, "/", CheckpointName(step_));
-  // Begin() saw that what is there, if anything, is damaged.
+  // Begin() has checked that an existing checkpoint is damaged.
   const std::string damaged = absl::StrCat(directory_, "/", kTemporaryPrefix,
                                            "damaged-", CheckpointName(step_));
   if (FileExists(folder)) {
@@ -334,7 +334,8 @@ absl::Status Checkpoint::ReadManifest() {
   constexpr int kFields = 4;  // those above
   if (step == nullptr || files == nullptr || manifest.size() != kFields) {
     return absl::DataLossError(absl::StrCat(
-        path, " is damaged: lacks its step or its files, or has other fields"));
+        path,
+        " is damaged: step or files are missing, or it has other fields"));
   }
   for (absl::string_view required : {kStateFile, kConfigFile}) {
     if (!files->contains(std::string(required))) {

@@ -18,25 +18,25 @@
 
 namespace tessera {
 
-// A checkpoint is a folder, complete from the moment it has its name:
+// A checkpoint is a folder that is complete once it has its final name:
 //
 //   step_00000020/
 //     model.safetensors      the master weights
 //     optimizer.safetensors  the moments
 //     state.json             step, data position, random state, versions ...
 //     config.pbtxt           the resolved config
-//     tokenizer.json         of a run on text; older ones: in state.json
+//     tokenizer.json         if the run trains on text; formerly in state.json
 //     manifest.json          size of every file; XXH3-64 of every tensor, of
 //                            the safetensors headers, of the other files and
-//                            of the manifest itself (not in older ones)
+//                            (not in older versions) of the manifest itself
 //
 // It is written as .tmp-step_00000020: every file is synced, the manifest last,
-// then the folder, then one rename gives it its name, then the parent is
-// synced. So a process that is killed anywhere in between leaves the earlier
-// checkpoints as they were. Checksums find what the disk changes later.
+// then the folder is synced, renamed, and the parent is synced. So a process
+// that is killed at any point leaves the earlier checkpoints unchanged. The
+// checksums detect later changes on the disk.
 //
-// A model's folder is what may be copied out of it to generate text or to start
-// another run from: model.safetensors, config.pbtxt and, for text,
+// A model folder is a copy of the files that are needed to generate text or to
+// start another run: model.safetensors, config.pbtxt and, for text,
 // tokenizer.json, without the manifest.
 inline constexpr absl::string_view kModelFile = "model.safetensors";
 inline constexpr absl::string_view kOptimizerFile = "optimizer.safetensors";
@@ -48,7 +48,7 @@ inline constexpr absl::string_view kTemporaryPrefix = ".tmp-";
 
 // "step_00000020"; longer from step 100,000,000 on.
 std::string CheckpointName(int64_t step);
-// The step of such a name; nothing for another.
+// The step in such a name; nullopt for any other name.
 std::optional<int64_t> StepOfCheckpointName(absl::string_view name);
 
 // A tensor in host memory, contiguous, with SizeBytes(spec) bytes.
@@ -59,10 +59,10 @@ struct TensorView {
 
 class CheckpointWriter {
  public:
-  // Starts `directory`/.tmp-step_..., making `directory` if need be.
-  // AlreadyExists where a checkpoint of that step is complete and verifies; a
-  // damaged one is replaced by Commit(). The reason if the system cannot read
-  // the one that is there.
+  // Creates `directory`/.tmp-step_..., and `directory` if needed. AlreadyExists
+  // if the directory has a complete, verified checkpoint of that step; Commit()
+  // replaces a damaged one. If the existing one cannot be read, returns that
+  // error.
   static absl::StatusOr<std::unique_ptr<CheckpointWriter>> Begin(
       const std::string& directory, int64_t step,
       WritePointHook hook = nullptr);
@@ -71,24 +71,24 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Adds a file of tensors whose bytes the caller writes and finishes:
+  // Adds a file of tensors, which the caller writes and finishes:
   //   ASSIGN_OR_RETURN(SafetensorsWriter * file,
   //                    writer->AddTensorFile(kModelFile, specs));
   //   for (...) RETURN_IF_ERROR(file->Write(piece));
   //   RETURN_IF_ERROR(file->Finish());
-  // Valid while the writer lives.
+  // The result is valid during the writer's lifetime.
   absl::StatusOr<SafetensorsWriter*> AddTensorFile(
       absl::string_view name, std::vector<TensorSpec> tensors);
-  // The same for tensors that are all in host memory.
+  // AddTensorFile() for tensors in host memory; writes and finishes the file.
   absl::Status AddTensors(absl::string_view name,
                           absl::Span<const TensorView> tensors);
 
   // Adds a small file, such as tokenizer.json.
   absl::Status AddText(absl::string_view name, absl::string_view content);
 
-  // Adds state.json and config.pbtxt and completes the checkpoint; once.
-  // Returns its folder. Numbers of `state` come back exactly, but those that
-  // are not finite come back null.
+  // Adds state.json and config.pbtxt, completes the checkpoint and returns its
+  // folder. Call it once. Numbers in `state` are restored exactly, except that
+  // those that are not finite become null.
   absl::StatusOr<std::string> Commit(const nlohmann::json& state,
                                      absl::string_view config_text);
 
@@ -96,7 +96,7 @@ class CheckpointWriter {
   CheckpointWriter(std::string directory, int64_t step, WritePointHook hook);
 
   absl::Status AddTensorFilesToManifest();
-  // Gives the finished temporary folder its name.
+  // Renames the finished temporary folder.
   absl::Status Publish();
 
   const std::string directory_;
@@ -104,59 +104,58 @@ class CheckpointWriter {
   const WritePointHook hook_;
   const std::string temporary_;  // the folder's path until Commit()
   std::map<std::string, std::unique_ptr<SafetensorsWriter>> tensor_files_;
-  nlohmann::json files_;  // of the manifest
+  nlohmann::json files_;  // the manifest's entries
   bool committed_ = false;
 };
 
-// Whether `status`, from opening a checkpoint, says that there is no good one:
-// it is damaged, or not there. Any other error, such as a permission that is
-// missing or too many open files, says nothing about the checkpoint, so nobody
-// may pass it over or replace it.
+// Whether `status`, from opening a checkpoint, means that there is no good
+// checkpoint: it is damaged or absent. Other errors (permissions, too many open
+// files) say nothing about the checkpoint, so it must not be skipped or
+// replaced.
 bool IsDamagedOrAbsent(const absl::Status& status);
 
-// A complete checkpoint whose every byte agrees with its manifest, and whose
-// manifest agrees with the folder's name, where that names a step.
+// A complete, verified checkpoint: every byte matches the manifest, and the
+// manifest matches the step in the folder's name, if that has one.
 class Checkpoint {
  public:
   enum class Part {
     kEverything,
-    // The weights, the config and the tokenizer: tokenizer.json or, if there is
-    // none, as in older checkpoints, state.json. No other file is read.
+    // The weights, the config and the tokenizer: tokenizer.json or, in older
+    // checkpoints, state.json. No other file is read.
     kModel,
   };
 
-  // Reads and checks all files of that part. NotFound without a manifest;
-  // DataLoss, naming the file and the tensor, for what is missing, cut short or
-  // changed; the system's reason for what cannot be read.
+  // Reads and verifies all files of `part`. NotFound without a manifest;
+  // DataLoss, naming the file and the tensor, if something is missing,
+  // truncated or changed; the system's error if something cannot be read.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(
       const std::string& folder, Part part = Part::kEverything);
 
-  // Reads a model's folder, which has no manifest to check it against. NotFound
-  // if a file is missing that it needs.
+  // Reads a model folder, which has no manifest to verify it. NotFound if a
+  // required file is missing.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> OpenModelFolder(
       const std::string& folder);
 
   const std::string& folder() const { return folder_; }
-  int64_t step() const { return step_; }  // 0 for a model's folder
+  int64_t step() const { return step_; }  // 0 for a model folder
   const nlohmann::json& state() const { return state_; }
   const std::string& config_text() const { return config_text_; }
   // Null if there is none.
   const nlohmann::json& tokenizer() const;
-  // Where the tokenizer comes from, for messages.
+  // The source of the tokenizer, for messages.
   std::string tokenizer_source() const;
 
-  // The file of tensors called `name`; NotFound when there is none. Lives as
-  // long as the checkpoint.
+  // The tensor file `name`, owned by the checkpoint; NotFound if there is none.
   absl::StatusOr<const SafetensorsFile*> Tensors(absl::string_view name) const;
 
  private:
   Checkpoint() = default;
 
   absl::Status ReadManifest();
-  // `path`: the manifest, which may have no checksum of its own.
+  // `path` is the manifest, which may have no checksum of its own.
   absl::Status SetStep(const std::string& path, uint64_t step);
-  // Reads a file and checks it against `expected`, of the manifest; null for a
-  // folder without one.
+  // Reads a file and verifies it against `expected` from the manifest; null for
+  // a folder without a manifest.
   absl::Status Read(const std::string& name, const nlohmann::json* expected);
   absl::Status ReadTensors(const std::string& name,
                            const nlohmann::json* expected);
@@ -166,9 +165,9 @@ class Checkpoint {
 
   std::string folder_;
   int64_t step_ = 0;
-  nlohmann::json files_;  // of the manifest; null without one
+  nlohmann::json files_;  // the manifest's entries; null without one
   nlohmann::json state_;
-  nlohmann::json tokenizer_;  // of tokenizer.json
+  nlohmann::json tokenizer_;  // contents of tokenizer.json
   std::string config_text_;
   std::map<std::string, std::unique_ptr<SafetensorsFile>, std::less<>>
       tensor_files_;

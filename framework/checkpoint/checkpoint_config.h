@@ -9,11 +9,12 @@
 
 namespace tessera {
 
-// Adds every rule of checkpoint_config.proto that `config` breaks.
+// Adds each rule of checkpoint_config.proto that `config` breaks to
+// `violations`.
 void Validate(const CheckpointConfig& config, Violations violations);
 
 // The time after which another checkpoint is due: every_minutes or its default.
-// Infinite if none is due for the time that has passed.
+// Infinite if checkpoints do not depend on time.
 absl::Duration SaveInterval(const CheckpointConfig& config);
 
 // "every 15 minutes and after the last step"

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// The names in a directory; none where there is no such directory.
+// The names in a directory; empty if it does not exist.
 absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& directory) {
   absl::StatusOr<std::vector<std::string>> names = ListDirectory(directory);
   if (absl::IsNotFound(names.status())) return std::vector<std::string>();
@@ -25,7 +25,7 @@ bool Keeps(const RetentionPolicy& policy, int64_t age, int64_t step) {
          step % *policy.keep_every_steps == 0;
 }
 
-// A folder that is being deleted must not be found as a checkpoint.
+// Renames the folder first, so that a partly deleted one is never found.
 absl::Status DeleteCheckpoint(const std::string& directory,
                               const CheckpointPath& path,
                               const WritePointHook& hook) {
@@ -36,7 +36,8 @@ absl::Status DeleteCheckpoint(const std::string& directory,
   return RemoveTree(doomed, hook);
 }
 
-// As the public one; `paths` is what `directory` holds, newest first.
+// The public LatestGood() for `paths`, the checkpoints of `directory`, newest
+// first.
 absl::StatusOr<LatestCheckpoint> LatestGood(
     const std::string& directory, const std::vector<CheckpointPath>& paths,
     Checkpoint::Part part) {
@@ -51,15 +52,15 @@ absl::StatusOr<LatestCheckpoint> LatestGood(
     if (!IsDamagedOrAbsent(checkpoint.status())) {
       latest.warnings.push_back(
           absl::StrCat(checkpoint.status().message(),
-                       "; this checkpoint may be good, so no older one is "
-                       "taken in its place: make it readable, or move ",
+                       "; this checkpoint may be good, so no older one is used "
+                       "instead: make it readable, or move ",
                        path.folder, " away"));
       return absl::Status(checkpoint.status().code(),
                           absl::StrJoin(latest.warnings, "\n"));
     }
-    latest.warnings.push_back(
-        absl::StrCat("checkpoint ", path.folder,
-                     " is passed over: ", checkpoint.status().message()));
+    latest.warnings.push_back(absl::StrCat("skipping checkpoint ", path.folder,
+                                           ": ",
+                                           checkpoint.status().message()));
   }
   if (paths.empty()) {
     return absl::NotFoundError(absl::StrCat("no checkpoint in ", directory));

@@ -14,55 +14,56 @@
 
 namespace tessera {
 
-// The checkpoints of one run: the step_... folders of a directory.
+// The checkpoints of a run: the step_... folders of a directory.
 
 struct CheckpointPath {
   int64_t step = 0;
   std::string folder;
 };
 
-// Newest first, verified or not; empty where there is no such directory.
+// Newest first, verified or not; empty if the directory does not exist.
 absl::StatusOr<std::vector<CheckpointPath>> ListCheckpoints(
     const std::string& directory);
 
 struct LatestCheckpoint {
   std::unique_ptr<Checkpoint> checkpoint;
-  // One line for every newer checkpoint that was passed over, saying why.
+  // One line for each newer checkpoint that was skipped, with the reason.
   std::vector<std::string> warnings;
 };
 
-// The newest checkpoint of which `part` verifies. NotFound where there is none
-// at all; DataLoss, with the reason of each, where none is good. Only damaged
-// ones are passed over: one that the system cannot read, for want of a
-// permission or anything else that may pass, is an error with that reason.
+// The newest checkpoint whose `part` is good. NotFound if there is no
+// checkpoint; DataLoss, with the reason for each, if none is good. Only damaged
+// checkpoints are skipped. If the system cannot read one (permissions, or
+// another error that may be temporary), that error is returned.
 absl::StatusOr<LatestCheckpoint> LatestGood(
     const std::string& directory,
     Checkpoint::Part part = Checkpoint::Part::kEverything);
 
 struct RetentionPolicy {
   int keep_last = 2;  // >= 1
-  // Steps that are multiples of it stay for ever.
+  // Checkpoints whose step is a multiple of it are kept forever.
   std::optional<int64_t> keep_every_steps;
 };
 
 struct PrunedCheckpoints {
   std::vector<std::string> deleted;  // folders
-  // One line for every checkpoint newer than the newest good one, saying why.
+  // One line for each checkpoint newer than the newest good one, with the
+  // reason.
   std::vector<std::string> warnings;
 };
 
-// Deletes what the policy does not keep. Reads checkpoints back, from the
-// newest on, until one verifies: the policy's count begins with that one, so
-// the only good one never goes, and damaged ones that are newer stay. DataLoss,
-// with nothing deleted, where none is good; the same for LatestGood()'s other
-// errors.
+// Deletes the checkpoints that the policy does not keep. Verifies checkpoints
+// from the newest on until one is good, and applies the policy from that one
+// on, so that the only good checkpoint is never deleted, and newer damaged ones
+// stay. DataLoss, with nothing deleted, if none is good; other errors as in
+// LatestGood().
 absl::StatusOr<PrunedCheckpoints> PruneCheckpoints(
     const std::string& directory, const RetentionPolicy& policy,
     const WritePointHook& hook = nullptr);
 
-// Deletes what a killed process left behind (.tmp-...) and returns it. To be
-// called before training, by one process: it would delete the checkpoint that
-// another one is writing.
+// Deletes what a killed process left behind (.tmp-...) and returns it. Call it
+// before training, from one process: it would also delete a checkpoint that
+// another process is writing.
 absl::StatusOr<std::vector<std::string>> RemoveStaleTemporaries(
     const std::string& directory);
 

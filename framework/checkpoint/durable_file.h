@@ -12,10 +12,10 @@
 
 namespace tessera {
 
-// Called right before every operation that changes the disk: "create x",
-// "make x", "write x", "fsync x", "rename x", "remove x". A test kills the
-// process in it to show that no point of a save loses the checkpoints before
-// it. Null in every other use.
+// Called before every operation that changes the disk: "create x", "make x",
+// "write x", "fsync x", "rename x", "remove x". Tests kill the process in it to
+// show that an interrupted save never loses earlier checkpoints. Otherwise
+// null.
 using WritePointHook = std::function<void(absl::string_view operation)>;
 
 // A new file that is on the disk, not only in the page cache, once
@@ -23,7 +23,7 @@ using WritePointHook = std::function<void(absl::string_view operation)>;
 // a full disk is FailedPrecondition.
 class DurableFile {
  public:
-  // AlreadyExists where there is a file of that path.
+  // AlreadyExists if `path` exists.
   static absl::StatusOr<std::unique_ptr<DurableFile>> Create(
       std::string path, WritePointHook hook = nullptr);
   ~DurableFile();
@@ -40,15 +40,15 @@ class DurableFile {
 
   const std::string path_;
   const WritePointHook hook_;
-  int descriptor_;  // -1 once closed
+  int descriptor_;  // -1 when closed
 };
 
-// Creates `path` with `content`, durably.
+// Creates `path` with `content` and syncs it.
 absl::Status WriteDurably(const std::string& path, absl::string_view content,
                           const WritePointHook& hook);
 absl::Status RenamePath(const std::string& from, const std::string& to,
                         const WritePointHook& hook);
-// Those of framework/base/file.h, with a write point in front.
+// The functions of framework/base/file.h, each preceded by a call of the hook.
 absl::Status MakeDirectories(const std::string& path,
                              const WritePointHook& hook);
 absl::Status SyncDirectory(const std::string& path, const WritePointHook& hook);

@@ -16,7 +16,7 @@ namespace tessera {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
-              "safetensors is little-endian and bytes are copied as they are");
+              "safetensors is little-endian, and bytes are copied unchanged");
 
 constexpr uint64_t kLengthBytes = 8;
 

@@ -17,8 +17,8 @@
 
 namespace tessera {
 
-// A safetensors file, mapped into memory: see safetensors_header.h for the
-// format and for what is refused. Errors name the file.
+// A safetensors file, mapped into memory. For the format and what is rejected
+// see safetensors_header.h. Errors name the file.
 class SafetensorsFile {
  public:
   static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Open(
@@ -26,16 +26,17 @@ class SafetensorsFile {
 
   const std::string& path() const { return path_; }
   uint64_t size_bytes() const { return file_.bytes().size(); }
-  // By offset.
+  // Sorted by offset.
   absl::Span<const TensorEntry> tensors() const { return header_.tensors; }
   const SafetensorsMetadata& metadata() const { return header_.metadata; }
   // The length field and the JSON, padding included.
   absl::string_view header_bytes() const;
 
-  // Null when there is none of that name.
+  // Null if there is no tensor with that name.
   const TensorEntry* Find(absl::string_view name) const;
-  // The tensor's bytes, valid while the file lives. `entry` is of this file.
-  // Aligned to its dtype in files of SafetensorsWriter, not in every file.
+  // The tensor's bytes, valid during the file's lifetime. `entry` belongs to
+  // this file. Aligned to the dtype in files of SafetensorsWriter, but not in
+  // every file.
   absl::string_view Bytes(const TensorEntry& entry) const;
 
  private:
@@ -48,21 +49,22 @@ class SafetensorsFile {
   absl::flat_hash_map<std::string, int64_t> index_;  // into header_.tensors
 };
 
-// Writes a safetensors file from tensors declared up front and bytes that come
-// in pieces, so that no more of a model than one piece is ever in host memory.
+// Writes a safetensors file from tensors that are declared first and whose
+// bytes arrive in pieces, so that only one piece of a model is in host memory
+// at a time.
 class SafetensorsWriter {
  public:
-  // `tensors` in the order in which their bytes will come. In the file those
-  // of wider dtypes lie first, which aligns every tensor to its dtype.
+  // `tensors` are in the order in which their bytes arrive. In the file, wider
+  // dtypes come first, which aligns every tensor to its dtype.
   static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> Create(
       const std::string& path, std::vector<TensorSpec> tensors,
       const SafetensorsMetadata& metadata = {}, WritePointHook hook = nullptr);
 
-  // The next bytes, of any length: they may end within a tensor or run over
-  // several. OutOfRange past the last one.
+  // Writes the next bytes. A piece may end inside a tensor or span several.
+  // OutOfRange after the last declared byte.
   absl::Status Write(absl::string_view bytes);
-  // Makes the file durable. FailedPrecondition, naming the tensor at which
-  // bytes are missing, before everything declared was written.
+  // Makes the file durable. FailedPrecondition if declared bytes are missing;
+  // names the tensor.
   absl::Status Finish();
 
   // After Finish(): XXH3-64 of each tensor, in the declared order, and of
@@ -79,9 +81,9 @@ class SafetensorsWriter {
   struct Hasher;
   SafetensorsWriter();
 
-  // Gives every tensor its place; returns what stands before the data.
+  // Assigns the tensors' offsets; returns everything before the data.
   absl::StatusOr<std::string> LayOut(const SafetensorsMetadata& metadata);
-  // Moves on over tensors that have all their bytes.
+  // Advances past tensors that have all their bytes.
   void CloseFullTensors();
 
   std::unique_ptr<DurableFile> file_;

@@ -54,12 +54,13 @@ std::optional<StoredDtype> DtypeOf(absl::string_view name) {
   return std::nullopt;
 }
 
-// More than any library's tensors have; bounds what a hostile header allocates.
+// More than any library supports; limits what a hostile header allocates.
 constexpr int kMaxDimensions = 64;
 constexpr absl::string_view kMetadataKey = "__metadata__";
 
-// Takes nlohmann::json's parse events for exactly the grammar of a header, so
-// that the first thing out of place ends the parse and nothing else is built.
+// Handles nlohmann::json's parse events and accepts only the grammar of a
+// header, so that the first unexpected token ends the parse and nothing else is
+// built.
 class HeaderHandler {
  public:
   using Json = nlohmann::json;
@@ -67,7 +68,8 @@ class HeaderHandler {
   absl::Status status() const { return status_; }
   SafetensorsHeader TakeHeader() { return std::move(header_); }
 
-  // The interface that nlohmann::json::sax_parse expects; false ends it.
+  // The interface that nlohmann::json::sax_parse() requires; false ends the
+  // parse.
   bool null() { return Misplaced("null"); }
   bool boolean(bool) { return Misplaced("a boolean"); }
   bool number_integer(int64_t) { return Misplaced("a negative number"); }
@@ -173,7 +175,7 @@ class HeaderHandler {
   }
 
   bool Misplaced(absl::string_view what) {
-    return Fail(absl::StrCat(what, " where the format has none"));
+    return Fail(absl::StrCat(what, " is not allowed here"));
   }
 
   bool StartEntry(std::string& name) {
@@ -239,7 +241,9 @@ class HeaderHandler {
   }
 
   bool AddOffset(uint64_t offset) {
-    if (offsets_.size() == 2) return Fail("data_offsets has over 2 numbers");
+    if (offsets_.size() == 2) {
+      return Fail("data_offsets has more than 2 numbers");
+    }
     offsets_.push_back(offset);
     return true;
   }
@@ -275,14 +279,15 @@ class HeaderHandler {
   absl::Status status_;
   SafetensorsHeader header_;
   absl::flat_hash_set<std::string> names_;
-  // Of the tensor being read.
+  // State of the tensor that is being read.
   TensorEntry entry_;
   absl::flat_hash_set<std::string> fields_;
   std::vector<uint64_t> offsets_;
-  std::string key_;  // of the metadata entry being read
+  std::string key_;  // key of the metadata entry being read
 };
 
-// The sorted tensors follow each other from 0 to `data_bytes`.
+// Checks that the sorted tensors cover [0, data_bytes) without holes or
+// overlaps.
 absl::Status CheckCoverage(absl::Span<const TensorEntry> tensors,
                            uint64_t data_bytes) {
   uint64_t covered = 0;
@@ -303,9 +308,9 @@ absl::Status CheckCoverage(absl::Span<const TensorEntry> tensors,
   return absl::OkStatus();
 }
 
-// As a JSON string.
+// `name` as a JSON string.
 absl::StatusOr<std::string> Quoted(const std::string& name) {
-  // The default error handler throws on what is not UTF-8.
+  // The default error handler throws if the name is not UTF-8.
   const std::string quoted = nlohmann::json(name).dump(
       -1, ' ', false, nlohmann::json::error_handler_t::replace);
   if (nlohmann::json::parse(quoted, nullptr, false) != name) {

@@ -18,8 +18,8 @@ namespace tessera {
 //   {"__metadata__": {"key": "text"},
 //    "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}
 //
-// Offsets count from the end of the header; sorted, they cover the rest of the
-// file without a hole or an overlap.
+// Offsets count from the end of the header. Sorted, the tensors cover the rest
+// of the file without holes or overlaps.
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
 enum class StoredDtype {
@@ -40,11 +40,11 @@ enum class StoredDtype {
   kF64,
 };
 
-// As the header spells it: "BF16".
+// The name in the header: "BF16".
 absl::string_view Name(StoredDtype dtype);
 int64_t SizeBytes(StoredDtype dtype);
 
-// What a tensor is, apart from its bytes.
+// The description of a tensor.
 struct TensorSpec {
   std::string name;
   StoredDtype dtype = StoredDtype::kF32;
@@ -53,10 +53,10 @@ struct TensorSpec {
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
-// InvalidArgument where the shape has a negative extent or overflows 64 bits.
+// InvalidArgument if the shape has a negative extent or overflows 64 bits.
 absl::StatusOr<uint64_t> SizeBytes(const TensorSpec& spec);
 
-// A tensor and its place: bytes [begin, end) of the data.
+// A tensor and its location: bytes [begin, end) of the data.
 struct TensorEntry {
   TensorSpec spec;
   uint64_t begin = 0;
@@ -70,16 +70,16 @@ struct SafetensorsHeader {
   SafetensorsMetadata metadata;
 };
 
-// `json` is the header's N bytes, `data_bytes` what follows it. Never
-// allocates more than a small multiple of json.size(). InvalidArgument naming
-// the tensor for everything that the format forbids: malformed JSON, unknown or
-// missing fields, names that repeat, a shape that disagrees with its offsets,
-// holes, overlaps, offsets that miss the data's end.
+// Parses the header's `json`; `data_bytes` follow it. Never allocates more than
+// a small multiple of json.size(). InvalidArgument, naming the tensor, for
+// everything that the format forbids: malformed JSON, unknown or missing
+// fields, duplicate names, a shape that does not match its offsets, holes,
+// overlaps, and offsets that do not end at the end of the data.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
                                                          uint64_t data_bytes);
 
 // The header's JSON, padded with spaces so that the data starts at a multiple
-// of 8. InvalidArgument when longer than the format allows or a name is not
+// of 8. InvalidArgument if it is longer than the format allows or a name is not
 // UTF-8.
 absl::StatusOr<std::string> SerializeSafetensorsHeader(
     const SafetensorsHeader& header);

@@ -3,10 +3,10 @@
 
 namespace tessera {
 
-// Whether this program was built with --config=cuda. The one way to choose
-// between CUDA's code and the CPU's: what needs CUDA's headers stands in a
-// source that only CUDA builds compile (`if_cuda` in BUILD.bazel), behind a
-// header that every build can read, and is called under
+// True if this program was built with --config=cuda. This is the only switch
+// between CUDA code and CPU code. Code that needs CUDA's headers is in a source
+// that only CUDA builds compile (`if_cuda` in BUILD.bazel), has a header that
+// every build can read, and is called under
 //   if constexpr (kCudaBuild)
 // so that a build without CUDA needs no definition of it.
 #ifdef TESSERA_CUDA

@@ -11,9 +11,8 @@
 
 namespace tessera {
 
-// A CUDA runtime code as a status; `action` says what was tried: "AdamW's
-// kernel". ResourceExhausted when the device is out of memory, so that it is
-// told from a fault.
+// A CUDA runtime error as a status. `action` is what failed: "AdamW's kernel".
+// ResourceExhausted if the device is out of memory, otherwise Internal.
 inline absl::Status AsStatus(cudaError_t error, absl::string_view action) {
   if (error == cudaSuccess) return absl::OkStatus();
   const std::string message =

@@ -27,14 +27,13 @@ absl::StatusOr<int> CapabilityLimit() {
   int limit = std::numeric_limits<int>::max();
   if (value != nullptr && (!absl::SimpleAtoi(value, &limit) || limit < 10)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the environment's TESSERA_MAX_COMPUTE_CAPABILITY is '",
-                     value, "'; it must be a number like 80, for 8.0"));
+        absl::StrCat("the environment variable TESSERA_MAX_COMPUTE_CAPABILITY ",
+                     "is '", value, "'; it must be a number like 80, for 8.0"));
   }
   return limit;
 }
 
-// What a container may use of the host's memory (cgroups 2 and 1), if it is
-// limited.
+// The container's limit on host memory (cgroups 2 and 1), if there is one.
 int64_t ContainerLimit() {
   int64_t limit = std::numeric_limits<int64_t>::max();
   for (const char* path : {"/sys/fs/cgroup/memory.max",
@@ -48,9 +47,9 @@ int64_t ContainerLimit() {
 }  // namespace
 
 DeviceInfo CpuDevice() {
-  // Activations of tens of MiB come and go in every step. By default glibc
-  // maps and unmaps each, and the kernel zeroes its pages anew: a third of a
-  // step of configs/tiny_cpu.pbtxt (440 against 340 ms on two cores).
+  // Every step allocates and frees tens of MiB of activations. By default glibc
+  // maps and unmaps each, and the kernel zeroes its pages again: 440 instead of
+  // 340 ms per step of configs/tiny_cpu.pbtxt on two cores.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   DeviceInfo info;
@@ -75,8 +74,8 @@ absl::StatusOr<DeviceInfo> OpenCudaDevice(int index,
   if constexpr (kCudaBuild) return cuda::OpenDevice(index, use_cpu);
   return absl::FailedPreconditionError(absl::StrCat(
       "CUDA device ", index,
-      " was asked for, but this program was built "
-      "without CUDA; build with --config=cuda where there is a GPU, or use "
+      " was requested, but this program was built without CUDA; build with "
+      "--config=cuda for a machine with a GPU, or use "
       "the CPU: ",
       use_cpu));
 }

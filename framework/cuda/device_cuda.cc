@@ -13,11 +13,11 @@ namespace tessera {
 namespace cuda {
 namespace {
 
-// What cudaGetDeviceCount() found: `error`, or no device.
+// Why cudaGetDeviceCount() found no device.
 absl::string_view WhyNoDevice(cudaError_t error) {
   if (error == cudaSuccess) return "no device";
   int driver_version = 0;
-  // Without a driver CUDA calls the driver too old.
+  // Without a driver, CUDA reports that the driver is too old.
   if (error == cudaErrorInsufficientDriver &&
       cudaDriverGetVersion(&driver_version) == cudaSuccess &&
       driver_version == 0) {
@@ -48,17 +48,15 @@ absl::StatusOr<DeviceInfo> OpenDevice(int index, absl::string_view use_cpu) {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "a CUDA device was asked for, but none can be used here (",
+        "a CUDA device was requested, but none can be used here (",
         WhyNoDevice(error),
         "); check the driver and CUDA_VISIBLE_DEVICES, or use the CPU: ",
         use_cpu));
   }
   if (index < 0 || index >= count) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("CUDA device ", index,
-                     " was asked for, but this machine "
-                     "has ",
-                     count, "; start at most that many ranks on it"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "CUDA device ", index, " was requested, but this machine has only ",
+        count, "; start at most that many ranks on it"));
   }
   cudaDeviceProp properties;
   cudaGetDeviceProperties(&properties, index);

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace cuda {
 
-// What device.h's functions ask CUDA; only CUDA builds have them.
+// The CUDA part of device.h; only in CUDA builds.
 int VisibleDevices();
 absl::StatusOr<DeviceInfo> OpenDevice(int index, absl::string_view use_cpu);
 int ComputeCapability(c10::Device device);

@@ -9,9 +9,8 @@
 namespace tessera {
 namespace {
 
-// NVIDIA's data sheets, where tensor-core figures "with sparsity" are twice
-// these. A GPU enters with its exact runtime name and figures from its data
-// sheet.
+// From NVIDIA's data sheets, whose tensor-core figures "with sparsity" are
+// twice these. Names are exactly those of the CUDA runtime.
 constexpr std::array<DeviceSpec, 7> kSpecs = {{
     {"A100_40GB", "NVIDIA A100-SXM4-40GB", 80, 108, 39.4, 19.5, 156, 312, 1555},
     {"A100", "NVIDIA A100-SXM4-80GB", 80, 108, 79.1, 19.5, 156, 312, 2039},
@@ -73,7 +72,7 @@ absl::StatusOr<DeviceInfo> DeviceToPlanFor(absl::string_view short_name) {
     return info;
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "no GPU is known as '", short_name, "'; one of ",
+      "unknown GPU '", short_name, "'; must be one of ",
       absl::StrJoin(kSpecs, ", ", [](std::string* out, const DeviceSpec& spec) {
         absl::StrAppend(out, spec.short_name);
       })));

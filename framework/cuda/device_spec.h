@@ -11,17 +11,17 @@
 
 namespace tessera {
 
-// How a run's matrix products are computed.
+// How matrix products are computed.
 enum class ProductKind {
   kFp32,  // no tensor cores
   kTf32,
   kHalf,  // BF16 or FP16 with FP32 accumulation
 };
 
-// What NVIDIA's data sheet says of a GPU.
+// The figures of NVIDIA's data sheet for a GPU.
 struct DeviceSpec {
   absl::string_view short_name;  // "H200"
-  absl::string_view name;        // what the CUDA runtime calls it
+  absl::string_view name;        // the CUDA runtime's name
   int compute_capability = 0;    // 90 for 9.0
   int multiprocessors = 0;
   double memory_gib = 0;                // as the CUDA runtime reports it
@@ -35,13 +35,14 @@ struct DeviceSpec {
   std::optional<double> peak_mhz(ProductKind kind) const;
 };
 
-// Of the GPU that the CUDA runtime calls `name`. Null for a name that is not in
-// the table, never the nearest: a figure against a wrong peak is worse than
-// none. The user gives such a peak as observe.peak_tflops.
+// The data sheet of the GPU with the CUDA runtime's `name`; null if it is not
+// in the table. Never that of the nearest name: a figure against a wrong peak
+// is worse than none. The user can set the peak of other GPUs with
+// observe.peak_tflops.
 const DeviceSpec* FindDeviceSpec(absl::string_view name);
 
-// The GPU of that short name, as if it were here. InvalidArgument names those
-// that there are.
+// A listed GPU by its short name, for planning without the GPU. InvalidArgument
+// lists the known names.
 absl::StatusOr<DeviceInfo> DeviceToPlanFor(absl::string_view short_name);
 
 }  // namespace tessera

@@ -3,9 +3,8 @@
 
 namespace tessera {
 
-// What the elements of a tensor are, for kernels and their launch interfaces,
-// which see no LibTorch header. Kernels that store one of these compute in
-// FP32.
+// The type of a tensor's elements, for kernels and their launch functions,
+// which do not include LibTorch. Kernels store these types and compute in FP32.
 enum class FloatType { kFloat, kHalf, kBFloat16 };
 
 }  // namespace tessera

@@ -7,12 +7,12 @@
 
 namespace tessera {
 
-// Dies for a dtype other than FP32, FP16 and BF16: callers plan their kernels
+// Dies for a dtype other than FP32, FP16 and BF16; callers choose their kernels
 // by dtype.
 inline FloatType FloatTypeOf(at::ScalarType dtype) {
   if (dtype == at::kBFloat16) return FloatType::kBFloat16;
   if (dtype == at::kHalf) return FloatType::kHalf;
-  TESSERA_CHECK(dtype == at::kFloat, "kernels do not know ",
+  TESSERA_CHECK(dtype == at::kFloat, "kernels do not support ",
                 c10::toString(dtype));
   return FloatType::kFloat;
 }

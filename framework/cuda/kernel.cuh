@@ -9,9 +9,9 @@
 
 #include "framework/cuda/float_type.h"
 
-// What our kernels share: conversions to and from FP32, loads and stores of 16
-// bytes, sums over a warp and a thread block; and on the host the choice of an
-// instantiation.
+// Helpers shared by our kernels: conversions to and from FP32, 16-byte loads
+// and stores, sums over a warp and a thread block, and, on the host, the choice
+// of a template instantiation.
 
 namespace tessera {
 namespace device {
@@ -40,14 +40,14 @@ __device__ __forceinline__ __nv_bfloat16 FromFloat(float x) {
   return __float2bfloat16_rn(x);
 }
 
-// N consecutive elements that one instruction moves, at an address aligned to
-// their size.
+// N consecutive elements that one instruction can move; aligned to their size.
 template <typename T, int N>
 struct alignas(N * sizeof(T)) Pack {
   T v[N];
 };
 
-// Elements of T that one instruction moves out of N consecutive ones.
+// The number of elements, out of N consecutive ones, that one instruction
+// moves.
 template <typename T, int N>
 inline constexpr int kMove = std::min<int>(N, 16 / sizeof(T));
 
@@ -76,8 +76,8 @@ __device__ __forceinline__ void Store(T* p, const float (&values)[N]) {
   }
 }
 
-// exp for results that are stored as T: the hardware's, whose error of some
-// 2^-21 a 16-bit T does not show.
+// exp for results that are stored as T. For a 16-bit T the hardware's, whose
+// error of about 2^-21 does not show.
 template <typename T>
 __device__ __forceinline__ float Exp(float x) {
   return sizeof(T) < sizeof(float) ? __expf(x) : expf(x);
@@ -92,9 +92,10 @@ __device__ __forceinline__ Sum WarpSum(Sum x) {
   return x;
 }
 
-// The sum over the thread block, to every thread; the same order on every run.
-// `scratch` holds kWarp numbers; blockDim.x is a multiple of kWarp. The second
-// barrier lets the next call use `scratch` again.
+// The sum over the thread block, returned to every thread. The order of
+// additions is the same on every run. `scratch` holds kWarp numbers; blockDim.x
+// is a multiple of kWarp. The second barrier allows the next call to reuse
+// `scratch`.
 template <typename Sum>
 __device__ __forceinline__ Sum BlockSum(Sum x, Sum* scratch) {
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
@@ -109,9 +110,9 @@ __device__ __forceinline__ Sum BlockSum(Sum x, Sum* scratch) {
 
 }  // namespace device
 
-// Host side: which instantiation a call takes.
+// Host side: the choice of an instantiation.
 
-// Elements of a type that 16 bytes hold.
+// Number of elements in 16 bytes.
 template <typename T>
 inline constexpr int kPack = 16 / sizeof(T);
 
@@ -119,15 +120,15 @@ inline bool IsAligned(const void* p) {
   return reinterpret_cast<uintptr_t>(p) % 16 == 0;
 }
 
-// Threads that give each at most one of `items` (or a few, in a loop), in
-// whole warps.
+// The number of threads, in whole warps, for `items` items: one item per
+// thread, or more in a loop if they exceed `most`.
 inline int Threads(int64_t items, int most = device::kMaxThreads) {
   const int64_t warps = (items + device::kWarp - 1) / device::kWarp;
   return static_cast<int>(
       std::clamp<int64_t>(warps * device::kWarp, device::kWarp, most));
 }
 
-// Calls fn with a value of the C++ type that `type` names.
+// Calls fn with a value of the C++ type that corresponds to `type`.
 template <typename Fn>
 cudaError_t WithType(FloatType type, const Fn& fn) {
   switch (type) {

@@ -8,11 +8,11 @@
 
 namespace tessera {
 
-// From LibTorch's tensors to our kernels' launches. For sources that only CUDA
-// builds compile.
+// Launches our kernels from LibTorch tensors. For sources that only CUDA builds
+// compile.
 
-// Calls launch(params..., stream) for LibTorch's current stream of the device
-// that `on` is on; `name` says what failed: "AdamW's kernel".
+// Calls launch(params..., stream) for LibTorch's current stream on the device
+// of `on`. `name` is used in errors: "AdamW's kernel".
 template <typename Fn, typename... Params>
 absl::Status Launch(const at::Tensor& on, absl::string_view name,
                     const Fn& launch, const Params&... params) {

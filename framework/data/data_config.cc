@@ -23,8 +23,8 @@
 namespace tessera {
 namespace {
 
-// Leaves room for what is held out behind the epoch, and for shares of it to be
-// computed exactly in FP64.
+// Leaves room for held-out tokens after the epoch, and lets FP64 compute
+// fractions of it exactly.
 constexpr int64_t kMaxEpochTokens = int64_t{1} << 50;
 
 void ValidatePaths(const google::protobuf::RepeatedPtrField<std::string>& paths,
@@ -59,7 +59,7 @@ void Validate(const SyntheticTokens& config, Violations violations) {
       absl::StrCat("must be at least 1; is ", config.successors()));
 }
 
-// A config's source, opened.
+// An opened source of a config.
 struct Source {
   std::string name;  // "the default text", for messages
   TokenSplit split;
@@ -68,7 +68,7 @@ struct Source {
   uint64_t fingerprint = 0;
 };
 
-// Token files that are read as one.
+// Token files that are read as one sequence.
 struct FileList {
   std::vector<TokenFile> files;
   uint64_t fingerprint = 0;
@@ -105,7 +105,8 @@ absl::StatusOr<Source> OpenSource(const DefaultText& config,
   const bool is_bytes = config.tokenizer() == DefaultText::BYTES;
   PrepareOptions prepare;
   prepare.tokenizer = is_bytes ? TokenizerKind::kBytes : TokenizerKind::kBpe;
-  // A byte vocabulary has one size; models of any size share its cache entry.
+  // The byte vocabulary has one size, so models of all sizes share a cache
+  // entry.
   prepare.vocab_size = is_bytes ? kByteVocabularySize : options.vocab_size;
   prepare.vocab_size_advice =
       "raise model.vocab_size to at least that, or set "
@@ -130,8 +131,8 @@ TokenFileFormat FormatFromConfig(TokenFiles::Format format) {
   }
 }
 
-// The paths that a config lists, each shell pattern replaced by its matches in
-// order. What exists is no pattern.
+// The paths in a config, with each shell pattern replaced by its sorted
+// matches. A path that exists is not treated as a pattern.
 absl::StatusOr<std::vector<std::string>> ExpandPaths(
     const google::protobuf::RepeatedPtrField<std::string>& listed,
     absl::string_view field) {
@@ -153,9 +154,9 @@ absl::StatusOr<std::vector<std::string>> ExpandPaths(
   return paths;
 }
 
-// Opens what token_files.train or .validation lists; of a prepared folder the
-// split that `is_train` says. The folders' tokenizer, one for all, comes back
-// in *tokenizer.
+// Opens the paths of token_files.train or, if not `is_train`, .validation; uses
+// that split of prepared folders. Stores the folders' tokenizer, which must be
+// the same for all, in *tokenizer.
 absl::StatusOr<FileList> OpenPaths(const std::vector<std::string>& paths,
                                    bool is_train, const TokenFiles& config,
                                    int64_t vocab_size,
@@ -181,8 +182,9 @@ absl::StatusOr<FileList> OpenPaths(const std::vector<std::string>& paths,
     } else if ((*tokenizer)->Serialize() != folder.tokenizer->Serialize()) {
       return absl::InvalidArgumentError(absl::StrCat(
           path,
-          " has another tokenizer than the folders before it, so its "
-          "token ids mean other text"));
+          " has a different tokenizer than the folders before it, so its token "
+          "ids do not mean the same text; use folders prepared with one "
+          "tokenizer"));
     }
     RETURN_IF_ERROR(list.Add(
         is_train ? std::move(folder.train) : *std::move(folder.validation),
@@ -229,14 +231,14 @@ absl::StatusOr<Source> OpenSource(const SyntheticTokens& config,
     return absl::InvalidArgumentError(
         absl::StrCat("data.synthetic.successors is ", config.successors(),
                      ", but model.vocab_size is ", options.vocab_size,
-                     "; use at most as many"));
+                     "; lower successors to at most that"));
   }
   Source source = {.name = "synthetic tokens"};
   source.unigram_entropy = std::log(static_cast<double>(options.vocab_size));
   source.fingerprint = Mix(Mix(options.seed, config.epoch_tokens()),
                            Mix(options.vocab_size, config.successors()));
-  // Behind the epoch's tokens come as many more as validation needs, a window
-  // at least: the same chain, never trained on.
+  // Validation uses additional tokens after those of the epoch, at least one
+  // window: the same chain, but never trained on.
   auto held_out = static_cast<int64_t>(std::ceil(
       validation_fraction * static_cast<double>(config.epoch_tokens())));
   if (held_out > 0) held_out = std::max(held_out, options.context_length + 1);
@@ -285,7 +287,7 @@ void Validate(const DataConfig& config, Violations violations) {
       break;
   }
   const double fraction = config.validation_fraction();
-  // Written so that NaN fails too.
+  // This form also rejects NaN.
   violations.Check(fraction >= 0 && fraction <= 0.5, "validation_fraction",
                    absl::StrCat("must be in [0, 0.5]; is ", fraction));
 }
@@ -302,9 +304,9 @@ absl::StatusOr<Dataset> CreateDataset(const DataConfig& config,
                            tokens - 1);
     return absl::InvalidArgumentError(absl::StrCat(
         "the train split of ", source.name, " has ", tokens,
-        " tokens, less than one training sequence: model.context_length is ",
-        options.context_length, ", and a sequence needs one token more, ",
-        options.context_length + 1, "; train on more tokens", shorter_context));
+        " tokens, less than one training sequence, which takes ",
+        options.context_length + 1,
+        " (model.context_length + 1); train on more tokens", shorter_context));
   }
   const auto open = [&](std::shared_ptr<const TokenSequence> tokens,
                         absl::string_view split, bool shuffle) {

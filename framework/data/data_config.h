@@ -8,12 +8,12 @@
 
 namespace tessera {
 
-// Adds every broken rule of data_config.proto that needs neither the model's
-// config nor a look at the files; CreateDataset() checks those.
+// Adds each rule of data_config.proto that `config` breaks to `violations`.
+// CreateDataset() checks the rules that depend on the model or the files.
 void Validate(const DataConfig& config, Violations violations);
 
-// Reads every token once, so that a bad file stops the run before step 0.
-// `config` must have passed Validate().
+// Opens the data of a run. Reads every token once, so that a bad file stops the
+// run before step 0. `config` must have passed Validate().
 absl::StatusOr<Dataset> CreateDataset(const DataConfig& config,
                                       const DatasetOptions& options);
 

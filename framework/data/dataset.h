@@ -18,17 +18,17 @@ struct DatasetOptions {
   ProgressSink progress;  // the default text may be prepared first
 };
 
-// The tokens of a run, opened and checked; CreateDataset() (data_config.h)
-// makes it.
+// The tokens of a run, opened and checked. Created by CreateDataset()
+// (data_config.h).
 struct Dataset {
   std::unique_ptr<DataSource> train;
-  std::unique_ptr<DataSource> validation;  // null where nothing is held out
-  std::unique_ptr<Tokenizer> tokenizer;    // null where the tokens have no text
-  // Cross entropy of the validation tokens under the training tokens'
-  // frequencies, in nats per token: what a model without context reaches.
-  // Known for prepared text and synthetic tokens.
+  std::unique_ptr<DataSource> validation;  // null if nothing is held out
+  std::unique_ptr<Tokenizer> tokenizer;    // null if the tokens are not text
+  // Cross entropy of the validation tokens under the token frequencies of the
+  // training split, in nats per token: the loss of a model that ignores
+  // context. Known for prepared text and synthetic tokens.
   std::optional<double> unigram_entropy;
-  // Changes with the training tokens; a resumed run compares it.
+  // Hash of the training tokens; compared when a run resumes.
   uint64_t fingerprint = 0;
 };
 

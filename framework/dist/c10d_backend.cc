@@ -50,8 +50,8 @@ Backend ConnectNccl(const WorldInfo& world, at::Device device,
   options->timeout = absl::ToChronoMilliseconds(timeout);
   auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(
       store, world.rank, world.world_size, options);
-  // Now rather than in the first collective, which may be under CUDA graph
-  // capture; and what is wrong with the GPUs is said before step 0.
+  // Connect now and not in the first collective, which may be under CUDA graph
+  // capture; problems of the GPUs are then reported before step 0.
   backend->eagerConnectSingleDevice(device);
   return backend;
 }
@@ -81,7 +81,7 @@ absl::StatusOr<Backend> ConnectBackend(const WorldInfo& world,
                                        absl::Duration timeout) {
   Backend backend;
   RETURN_IF_ERROR(StatusFromTorchOr([&]() -> absl::Status {
-    // Keys of its own: the backends choose theirs freely.
+    // A separate key prefix, because the backends choose their keys freely.
     ASSIGN_OR_RETURN(backend, Connect(world, device,
                                       c10::make_intrusive<c10d::PrefixStore>(
                                           "backend", store),

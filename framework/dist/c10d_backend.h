@@ -10,12 +10,13 @@
 
 namespace tessera {
 
-// Connects this rank to all others: NCCL for a CUDA device (which must have an
-// index), Gloo for the CPU, over 127.0.0.1 where one machine holds all ranks,
-// else over the interface named by GLOO_SOCKET_IFNAME or the host name's.
+// Connects this rank to all others: with NCCL for a CUDA device (which must
+// have an index), with Gloo for the CPU. Gloo uses 127.0.0.1 if all ranks are
+// on one machine, otherwise the interface in GLOO_SOCKET_IFNAME or that of the
+// host name.
 //
-// `timeout` bounds each collective operation. InvalidArgument for another
-// device, or one that this build has no backend for.
+// `timeout` limits each collective operation. InvalidArgument for another kind
+// of device, or one that this build has no backend for.
 absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> ConnectBackend(
     const WorldInfo& world, at::Device device,
     const c10::intrusive_ptr<c10d::Store>& store, absl::Duration timeout);

@@ -37,17 +37,17 @@ void Heartbeat::Stop() {
     const absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  // The watching thread last: it ends the wait for a request that hangs.
+  // Join the watching thread last: it ends the process if a request hangs.
   if (beat_.joinable()) beat_.join();
   if (watch_.joinable()) watch_.join();
 }
 
 void Heartbeat::Announce(absl::string_view failure) {
-  // A store that is gone has announced itself.
+  // If the store is gone, its end has already been noticed.
   StatusFromTorch([&] {
     store_->compareSet(kFailureKey, "", std::string(failure));
   }).IgnoreError();
-  // Rank 0 takes the store along when it ends.
+  // The store ends with rank 0.
   if (options_.rank == 0) absl::SleepFor(2 * options_.interval);
 }
 
@@ -60,7 +60,7 @@ void Heartbeat::Beat() {
                           polled.message(), ")");
     }
     if (lost.has_value()) {
-      // Once stopping, the owner has an error of its own to tell.
+      // After Stop() the owner reports its own error.
       if (SleepUnlessStopped(absl::ZeroDuration())) ReportOnce(*lost);
       break;
     }
@@ -75,8 +75,8 @@ std::optional<std::string> Heartbeat::PollOnce() {
   store_->add(BeatKey(options_.rank), 1);
   if (store_->check({kFailureKey})) {
     std::string failure = store_->get_to_str(kFailureKey);
-    // Longer than rank 0 takes to announce: whoever starts the ranks may end
-    // all of them once one has, and the rank that failed has the reason to say.
+    // Longer than rank 0 takes to announce. Launchers may kill all ranks once
+    // one has ended, and the rank that failed has the best error message.
     SleepUnlessStopped(3 * options_.interval);
     return failure;
   }
@@ -117,8 +117,8 @@ void Heartbeat::WatchBeat() {
       silent_polls = polls_ == seen ? silent_polls + 1 : 0;
       seen = polls_;
     }
-    // Two polls more than a peer gets: the other thread, which knows more, may
-    // be about to report.
+    // Two polls more than a peer gets, because the other thread has more
+    // information and may be about to report.
     if (silent_polls > allowed_polls_ + 2) break;
   }
   ReportOnce(absl::StrCat("rank 0 of ", options_.world_size,

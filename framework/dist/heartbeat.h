@@ -16,35 +16,36 @@
 
 namespace tessera {
 
-// Notices that another rank of the run is gone while this one computes, or
-// waits for a device that waits for that rank.
+// Detects that another rank of the run has ended while this rank computes or
+// waits for a device.
 //
-// Every interval a rank adds one to a counter of its own in the store. Rank 0
-// watches all counters, the others watch that of rank 0, and all watch one key
-// under which a failure is announced: 3 requests per rank, and one more for
-// each rank from rank 0. Silence is counted in polls, not in seconds, so that a
-// run which was suspended as a whole goes on when it is resumed.
+// In every interval a rank increments its own counter in the store. Rank 0
+// watches all counters, the others watch rank 0's, and all watch a key for
+// announced failures: 3 requests per rank, and one more per rank from rank 0.
+// Silence is counted in polls and not in seconds, so that a run that was
+// suspended as a whole continues when it is resumed.
 class Heartbeat {
  public:
   struct Options {
     int rank = 0;
     int world_size = 1;
     absl::Duration interval = absl::Seconds(1);
-    // A rank, or the store, that is silent for this long is lost.
+    // A rank or a store that is silent for this long counts as lost.
     absl::Duration timeout;
   };
 
-  // Beats from construction to Stop(). `on_lost` is called at most once, from a
-  // thread of this object, with what was lost; it may end the process.
+  // Sends heartbeats from construction to Stop(). `on_lost` is called at most
+  // once, from a thread of this object, with what was lost. It may end the
+  // process.
   Heartbeat(c10::intrusive_ptr<c10d::Store> store, const Options& options,
             std::function<void(absl::string_view)> on_lost);
   ~Heartbeat() { Stop(); }
 
   void Stop();
 
-  // Tells the other ranks why they must end, unless they were told already;
-  // they do so a little later than this one can. After Stop(). Rank 0 waits for
-  // them to read it.
+  // Announces to the other ranks why they must end, unless they already know;
+  // they end a little later than this rank can. Call this after Stop(). Rank 0
+  // waits until they have read it.
   void Announce(absl::string_view failure);
 
  private:
@@ -54,15 +55,15 @@ class Heartbeat {
     int64_t silent_polls = 0;
   };
 
-  // The thread that talks to the store.
+  // Thread that sends requests to the store.
   void Beat();
   std::optional<std::string> PollOnce();
   std::optional<std::string> PollPeer(Peer& peer);
-  // The thread that notices when the other one hangs in a request: the store
-  // sets no time limit on them.
+  // Thread that detects when Beat() hangs in a request, which has no time
+  // limit.
   void WatchBeat();
 
-  // False once Stop() was called; waits for `duration` at most.
+  // Waits for `duration`; returns false as soon as Stop() has been called.
   bool SleepUnlessStopped(absl::Duration duration);
   void ReportOnce(absl::string_view lost);
 
@@ -70,7 +71,7 @@ class Heartbeat {
   const Options options_;
   const int64_t allowed_polls_;
   const std::function<void(absl::string_view)> on_lost_;
-  std::vector<Peer> peers_;  // of the beating thread
+  std::vector<Peer> peers_;  // used by Beat()
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

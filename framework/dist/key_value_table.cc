@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// Far above what c10d's backends keep in a store.
+// Far more than c10d's backends keep in a store.
 constexpr uint32_t kLongestList = 64 << 20;
 constexpr size_t kSizeBytes = 4;
 
@@ -46,8 +46,8 @@ absl::StatusOr<absl::optional<Fields>> TakeFields(std::string& bytes) {
   if (bytes.size() < kSizeBytes) return absl::nullopt;
   const uint32_t size = SizeAt(bytes);
   if (size > kLongestList) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a message of ", size, " bytes; at most ", kLongestList));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a message has ", size, " bytes; the limit is ", kLongestList));
   }
   if (bytes.size() < kSizeBytes + size) return absl::nullopt;
   absl::string_view body = absl::string_view(bytes).substr(kSizeBytes, size);
@@ -55,7 +55,7 @@ absl::StatusOr<absl::optional<Fields>> TakeFields(std::string& bytes) {
   while (!body.empty()) {
     const uint32_t length = body.size() < kSizeBytes ? size : SizeAt(body);
     if (length > size || body.size() < kSizeBytes + length) {
-      return absl::InvalidArgumentError("a damaged message");
+      return absl::InvalidArgumentError("a message is damaged");
     }
     fields.emplace_back(body.substr(kSizeBytes, length));
     body.remove_prefix(kSizeBytes + length);
@@ -92,8 +92,8 @@ absl::StatusOr<Fields> KeyValueTable::Apply(const Fields& request) {
   if (name == "size" && arguments == 0) {
     return Fields{absl::StrCat(values_.size())};
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("no request '", name, "' with ", arguments, " arguments"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "unknown request '", name, "' with ", arguments, " arguments"));
 }
 
 absl::StatusOr<Fields> KeyValueTable::Add(const std::string& key,

@@ -11,16 +11,16 @@
 
 namespace tessera {
 
-// Requests to a KeyValueTable, and their answers, are lists of byte strings.
+// A request to a KeyValueTable, or its answer: a list of byte strings.
 using Fields = std::vector<std::string>;
 
-// A list as bytes: its size, then each field's size and bytes; sizes are 32-bit
+// Encodes a list: its size, then each field's size and bytes. Sizes are 32-bit
 // little-endian.
 std::string EncodeFields(const Fields& fields);
 
-// Removes an encoded list from the front of `bytes`. Nullopt if the
-// list has not arrived completely; InvalidArgument if it is longer than any
-// valid request.
+// Removes an encoded list from the front of `bytes`. Returns nullopt if the
+// list is not complete yet, and InvalidArgument if it is longer than any valid
+// request.
 absl::StatusOr<absl::optional<Fields>> TakeFields(std::string& bytes);
 
 // The table behind the store of a run. It never waits: clients poll.
@@ -34,10 +34,9 @@ absl::StatusOr<absl::optional<Fields>> TakeFields(std::string& bytes);
 //   check KEY...                   1 if the table has all keys, else 0
 //   delete KEY                     1 if the key existed, else 0
 //   size                           the number of keys
-//
 class KeyValueTable {
  public:
-  // InvalidArgument if there is no such request.
+  // InvalidArgument for an unknown request.
   absl::StatusOr<Fields> Apply(const Fields& request);
 
  private:

@@ -31,8 +31,8 @@ absl::StatusOr<absl::Duration> ParseTimeout(absl::string_view text) {
       "--timeout=", text, " must be a time above 0, such as 90s, 15m or 2h"));
 }
 
-// Whether arguments[*i] is `flag`; then its value, which may be the argument
-// that follows, and *i at the last of the two.
+// Returns whether arguments[*i] is `flag`. If so, sets its value, which may be
+// the next argument, and moves *i to the last of them.
 absl::StatusOr<bool> TakeFlag(absl::string_view flag,
                               const std::vector<std::string>& arguments,
                               size_t* i, std::string* value) {
@@ -80,7 +80,7 @@ absl::StatusOr<LaunchArguments> ParseLaunchArguments(
   parsed.rest.insert(parsed.rest.end(), arguments.begin() + i, arguments.end());
   if (parsed.nproc == 0 && !parsed.help) {
     return absl::InvalidArgumentError(
-        "--nproc is missing: how many processes to run, one per GPU, such as "
+        "--nproc is missing: the number of processes, one per GPU, such as "
         "--nproc=2");
   }
   return parsed;

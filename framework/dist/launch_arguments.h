@@ -14,11 +14,11 @@ struct LaunchArguments {
   int nproc = 0;
   absl::Duration timeout = absl::InfiniteDuration();
   bool help = false;
-  std::vector<std::string> rest;  // for the ranks, in order
+  std::vector<std::string> rest;  // the ranks' arguments, in order
 };
 
-// Flags are read up to "--"; "--nproc 2" works as "--nproc=2" does. All that
-// the launcher does not know is for the ranks.
+// Parses flags up to "--". "--nproc 2" is the same as "--nproc=2". All
+// arguments that are not the launcher's go to the ranks.
 absl::StatusOr<LaunchArguments> ParseLaunchArguments(
     const std::vector<std::string>& arguments);
 

@@ -30,12 +30,14 @@
 namespace tessera {
 namespace {
 
-// Deaths are seen at once, by the end of the rank's pipes; the rest can wait.
+// Ends of ranks are seen immediately, as the end of their pipes. Everything
+// else can wait for a tick.
 constexpr absl::Duration kTick = absl::Milliseconds(100);
-// For the rank that failed to end, once another has ended because of it.
+// How long the rank that caused a failure has to end, once another has ended
+// because of it.
 constexpr absl::Duration kCauseGrace = absl::Seconds(2);
 // Supervisors and terminals send a signal to a process group and to each of its
-// members; what follows the first signal within this time is the same request.
+// members. Signals within this time of the first are the same request.
 constexpr absl::Duration kRepeatWindow = absl::Seconds(1);
 
 absl::Status CheckCanRun(const LaunchOptions& options) {
@@ -49,7 +51,7 @@ absl::Status CheckCanRun(const LaunchOptions& options) {
                                           ": ", std::strerror(errno)));
 }
 
-// NAME=VALUE strings of one rank.
+// The NAME=VALUE strings of one rank.
 std::vector<std::string> EnvironmentOfRank(const LaunchOptions& options,
                                            int rank, int port,
                                            const std::string& secret) {
@@ -69,7 +71,7 @@ std::vector<std::string> EnvironmentOfRank(const LaunchOptions& options,
   variables["TESSERA_LAUNCH"] = "1";
   variables["TESSERA_SECRET"] = secret;
   variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";
-  // Ranks that each start a thread per core only get in each other's way.
+  // With one thread per core in each, the ranks would compete for the cores.
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   variables.try_emplace("OMP_NUM_THREADS",
                         absl::StrCat(std::max(1, cores / options.nproc)));
@@ -90,7 +92,7 @@ std::vector<char*> NullTerminated(std::vector<std::string>& strings) {
   return pointers;
 }
 
-// The ranks of one run, from fork to wait.
+// The processes of one run, from fork() to wait().
 class RankProcesses {
  public:
   explicit RankProcesses(const LaunchOptions& options) : options_(options) {}
@@ -100,7 +102,8 @@ class RankProcesses {
   }
 
   absl::Status Start(int port, const sigset_t& signal_mask);
-  // Until all have ended; `signal_fd` delivers this process's signals.
+  // Runs until all ranks have ended. `signal_fd` delivers this process's
+  // signals.
   int Run(int signal_fd);
 
  private:
@@ -122,27 +125,27 @@ class RankProcesses {
   void CheckDeadlines();
 
   const LaunchOptions& options_;
-  // Other users of this machine cannot join the run.
+  // Keeps other users of this machine out of the run.
   const std::string secret_ = NewSecret();
   std::vector<Rank> ranks_;
   int running_ = 0;
-  int passed_on_ = 0;  // the signal that the ranks were sent
+  int passed_on_ = 0;  // the signal that was forwarded to the ranks
   absl::Time kill_on_signal_from_ = absl::InfiniteFuture();
   bool ending_all_ = false;
   int exit_code_ = 0;
-  // Of the first rank that ended because another had, while that one is
-  // awaited.
+  // How the first rank that failed because of another one ended, while the
+  // launcher waits for that other rank.
   std::string consequence_;
   absl::Time cause_by_ = absl::InfiniteFuture();
   absl::Time timeout_at_ = absl::InfiniteFuture();
   absl::Time kill_at_ = absl::InfiniteFuture();
 };
 
-// In the child, between fork and exec.
+// Runs in the child, between fork() and exec().
 [[noreturn]] void ExecRank(char* const* command, char* const* environment,
                            const sigset_t& signal_mask, pid_t launcher) {
-  // A group of its own: a terminal's Ctrl-C then reaches a rank once, from the
-  // launcher, and a signal reaches what the rank has started.
+  // A separate group: Ctrl-C reaches a rank only once, from the launcher, and a
+  // signal also reaches the processes that the rank has started.
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(kCannotRunExitCode);
@@ -176,7 +179,7 @@ absl::StatusOr<RankProcesses::Rank> RankProcesses::StartOne(
     started.err->BecomeInChild(STDERR_FILENO);
     ExecRank(argv.data(), envp.data(), signal_mask, launcher);
   }
-  // Here as well: a signal may be sent before the child has come so far.
+  // Here, too, because a signal may be sent before the child has run.
   ::setpgid(started.pid, started.pid);
   started.out->CloseWriteEnd();
   started.err->CloseWriteEnd();
@@ -242,7 +245,7 @@ void RankProcesses::HandleSignal(int signal_fd) {
     if (passed_on_ == 0) {
       passed_on_ = signo;
       kill_on_signal_from_ = now + kRepeatWindow;
-      Say(absl::StrCat("passing on ", strsignal(signo),
+      Say(absl::StrCat("forwarding ", strsignal(signo),
                        "; send it again, after a second, to kill the ranks"));
       SignalAll(signo);
     } else if (now >= kill_on_signal_from_) {
@@ -261,8 +264,8 @@ void RankProcesses::Reap(bool wait) {
     --running_;
     ended.emplace_back(rank, status);
   }
-  // Of ranks found at one time, one that was killed is the cause of those
-  // that then failed because it was missing.
+  // If several ranks ended at the same time, a killed one is the cause, and
+  // those that failed noticed its absence.
   std::stable_partition(ended.begin(), ended.end(), [](const auto& entry) {
     return WIFSIGNALED(entry.second);
   });
@@ -275,7 +278,7 @@ void RankProcesses::Ended(int rank, int wait_status) {
   const int code = killed ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
   const int exit_code = killed ? SignalExitCode(code) : code;
   if (exit_code == SignalExitCode(passed_on_) && !ending_all_) {
-    exit_code_ = exit_code;  // as it was asked to, like all others
+    exit_code_ = exit_code;  // it was asked to end, like all ranks
     return;
   }
   const std::string how = killed ? absl::StrCat("was killed by signal ", code,
@@ -288,18 +291,18 @@ void RankProcesses::Ended(int rank, int wait_status) {
   } else if (consequence_.empty()) {
     consequence_ = what;
     cause_by_ = absl::Now() + kCauseGrace;
-    SignalAll(SIGCONT);  // the cause may be a rank that was stopped
+    SignalAll(SIGCONT);  // the cause may be a suspended rank
   }
 }
 
 void RankProcesses::EndAll(absl::string_view reason, int exit_code) {
-  if (ending_all_) return;  // because of the rank that failed first
+  if (ending_all_) return;  // the first failure was already reported
   ending_all_ = true;
   exit_code_ = exit_code;
   Say(running_ == 0 ? reason
                     : absl::StrCat(reason, "; ending the other ranks"));
   SignalAll(SIGTERM);
-  SignalAll(SIGCONT);  // a stopped rank cannot heed it otherwise
+  SignalAll(SIGCONT);  // a suspended rank cannot handle the signal
   kill_at_ = absl::Now() + options_.grace;
 }
 
@@ -307,7 +310,7 @@ void RankProcesses::CheckDeadlines() {
   if (running_ == 0) return;
   const absl::Time now = absl::Now();
   if (now >= timeout_at_) {
-    EndAll(absl::StrCat("the run is not done after --timeout=",
+    EndAll(absl::StrCat("the run did not finish within --timeout=",
                         absl::FormatDuration(options_.timeout)),
            kTimeoutExitCode);
   }
@@ -315,7 +318,7 @@ void RankProcesses::CheckDeadlines() {
   if (now >= kill_at_) SignalAll(SIGKILL);
 }
 
-// The signals that are passed on. SIGHUP stays ignored under nohup.
+// The signals that are forwarded. SIGHUP stays ignored under nohup.
 sigset_t HandledSignals() {
   sigset_t handled;
   ::sigemptyset(&handled);

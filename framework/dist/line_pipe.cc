@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-// A line that is longer is passed on in parts.
+// Longer lines are forwarded in parts.
 constexpr size_t kLongestLine = 64 * 1024;
 
 void CloseOnce(int& fd) {

@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-// Carries what a child process prints to a file of this process, line by line
-// and each behind a label, so that lines of several children do not mix.
+// Copies the output of a child process to a file of this process, line by line
+// and with a label, so that lines of several children do not mix.
 class LinePipe {
  public:
   // `file` outlives the pipe.
@@ -21,18 +21,19 @@ class LinePipe {
   LinePipe(const LinePipe&) = delete;
   LinePipe& operator=(const LinePipe&) = delete;
 
-  // In the child, after fork: its descriptor `fd` (1 or 2) writes here.
+  // In the child, after fork(): redirects descriptor `fd` (1 or 2) to the pipe.
   void BecomeInChild(int fd) const;
-  // In the parent, after fork.
+  // In the parent, after fork().
   void CloseWriteEnd();
 
-  // To be polled while open(), which it is until every writer has closed it.
+  // The descriptor to poll while open(), that is, until all writers have closed
+  // it.
   int fd() const { return read_fd_; }
   bool open() const { return read_fd_ >= 0; }
 
-  // Passes on what has arrived, without waiting: whole lines, and at the end
-  // what remains. Lines that `file` does not take are dropped with a warning
-  // (FlushConsole()): the children go on.
+  // Forwards what has arrived, without waiting: whole lines, and the remainder
+  // at the end. Lines that cannot be written to `file` are dropped with a
+  // warning (FlushConsole()); the children continue.
   void Drain();
 
  private:

@@ -22,11 +22,11 @@
 namespace tessera {
 namespace {
 
-// Longer than any rank waits for another that writes a checkpoint; ranks that
-// die are noticed by the heartbeat long before.
+// Longer than any rank waits for another that writes a checkpoint. The
+// heartbeat detects dead ranks long before.
 constexpr absl::Duration kCollectiveTimeout = absl::Minutes(10);
 
-// A world of one, so that callers need not ask how many they are.
+// A world of one rank, so that callers need no special case.
 class SingleProcess final : public ProcessGroup {
  public:
   int rank() const override { return 0; }
@@ -50,7 +50,7 @@ class C10dProcessGroup final : public ProcessGroup {
       : world_(world), device_(device), stores_(std::move(stores)) {}
   ~C10dProcessGroup() override;
 
-  // Watches the other ranks from here on, also while they connect.
+  // Watches the other ranks from now on, also while they connect.
   absl::Status Connect(absl::Duration peer_timeout);
 
   int rank() const override { return world_.rank; }
@@ -70,14 +70,14 @@ class C10dProcessGroup final : public ProcessGroup {
   // "rank 1 of 4: "
   std::string Prefix() const;
   absl::Status CheckTensor(const at::Tensor& tensor) const;
-  // Runs `operation`, which may throw; names it in the error.
+  // Runs `operation`, which may throw. `what` names it in an error.
   absl::Status Collective(absl::string_view what,
                           absl::FunctionRef<void()> operation) const;
-  // Null from NCCL, which enqueues on the caller's stream.
+  // Null for NCCL, which enqueues on the caller's stream.
   Work StartAllReduce(const at::Tensor& tensor);
   absl::Status Leave();
-  // Counts this rank among those that reached `stage` of leaving, and may wait
-  // for the rest.
+  // Counts this rank among those that have reached `stage` of the group's end;
+  // if `wait`, waits for the rest.
   absl::Status Arrive(const char* stage, bool wait);
 
   const WorldInfo world_;
@@ -98,7 +98,7 @@ C10dProcessGroup::~C10dProcessGroup() {
                      "why"));
   }
   if (backend_ == nullptr) return;
-  // Frees the device from kernels that wait for ranks which will never come.
+  // Frees the device from kernels that wait for ranks that are gone.
   StatusFromTorch([&] { backend_->abort(); }).IgnoreError();
 }
 
@@ -110,21 +110,21 @@ absl::Status C10dProcessGroup::Connect(absl::Duration peer_timeout) {
   options.timeout = peer_timeout;
   heartbeat_ = std::make_unique<Heartbeat>(
       stores_.heartbeat, options, [prefix = Prefix()](absl::string_view lost) {
-        // The main thread may be waiting for a device that never answers, so
-        // no destructor runs and no checkpoint is written: ranks no longer
-        // agree on what it would hold.
+        // The main thread may be waiting for a device that never finishes. So
+        // no destructor runs, and no checkpoint is written: ranks no longer
+        // agree on its contents.
         std::_Exit(ReportAndExitCode(
             absl::UnavailableError(absl::StrCat(prefix, "must end: ", lost))));
       });
-  // All have met. From here on the heartbeat notices who is missing, and a slow
-  // start of a device is no failure.
+  // All ranks have met. From now on the heartbeat detects missing ranks, and a
+  // device may take long to start.
   for (const auto& store : {stores_.control, stores_.heartbeat}) {
     store->setTimeout(absl::ToChronoMilliseconds(kCollectiveTimeout));
   }
   auto connected =
       ConnectBackend(world_, device_, stores_.control, kCollectiveTimeout);
   if (absl::IsInternal(connected.status())) {
-    // A rank that ends meanwhile is seen here before the heartbeat misses it.
+    // Reached if a rank ends before the heartbeat misses it.
     return absl::UnavailableError(absl::StrCat(
         Prefix(),
         "cannot connect to the other ranks: ", connected.status().message(),
@@ -144,9 +144,9 @@ absl::Status C10dProcessGroup::CheckTensor(const at::Tensor& tensor) const {
     return absl::InvalidArgumentError(absl::StrCat(
         Prefix(), "a collective needs a contiguous tensor on ", device_.str(),
         tensor.defined()
-            ? absl::StrCat(", not a ", tensor.is_contiguous() ? "" : "strided ",
-                           "one on ", tensor.device().str())
-            : ", not an undefined one"));
+            ? absl::StrCat("; got a ", tensor.is_contiguous() ? "" : "strided ",
+                           "tensor on ", tensor.device().str())
+            : "; got an undefined tensor"));
   }
   return absl::OkStatus();
 }
@@ -183,10 +183,10 @@ absl::Status C10dProcessGroup::AllReduceInBuckets(const at::Tensor& flat,
                                                   int64_t bucket_bytes) {
   RETURN_IF_ERROR(CheckTensor(flat));
   if (flat.dim() != 1 || bucket_bytes < flat.element_size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        Prefix(), "buckets need a 1-D tensor and room for one of its values (",
-        flat.element_size(), " bytes); got ", flat.dim(), " dimensions and ",
-        bucket_bytes, " bytes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(Prefix(), "buckets need a 1-D tensor and at least ",
+                     flat.element_size(), " bytes for one of its values; got ",
+                     flat.dim(), " dimensions and ", bucket_bytes, " bytes"));
   }
   const int64_t bucket = bucket_bytes / flat.element_size();
   return Collective(
@@ -206,7 +206,7 @@ absl::Status C10dProcessGroup::Broadcast(const at::Tensor& tensor, int root) {
   RETURN_IF_ERROR(CheckTensor(tensor));
   if (root < 0 || root >= world_.world_size) {
     return absl::InvalidArgumentError(
-        absl::StrCat(Prefix(), "no rank ", root, " to broadcast from"));
+        absl::StrCat(Prefix(), "cannot broadcast from rank ", root));
   }
   if (tensor.numel() == 0) return absl::OkStatus();
   return Collective(absl::StrCat("the broadcast of ", tensor.nbytes(),
@@ -215,7 +215,8 @@ absl::Status C10dProcessGroup::Broadcast(const at::Tensor& tensor, int root) {
                       c10d::BroadcastOptions options;
                       options.rootRank = root;
                       options.asyncOp = false;
-                      // As bytes: the backends do not know every dtype.
+                      // As bytes, because the backends do not support every
+                      // dtype.
                       std::vector<at::Tensor> tensors = {
                           tensor.detach().view({-1}).view(at::kByte)};
                       const Work work = backend_->broadcast(tensors, options);
@@ -232,7 +233,7 @@ absl::Status C10dProcessGroup::Barrier() {
 }
 
 absl::Status C10dProcessGroup::AgreeOn(absl::string_view what, uint64_t value) {
-  at::Tensor values;  // (world), every rank adds its own to zeros
+  at::Tensor values;  // (world); each rank's value, zero elsewhere
   RETURN_IF_ERROR(StatusFromTorch([&] {
     values = at::zeros({world_.world_size}, at::kLong);
     values[world_.rank].fill_(static_cast<int64_t>(value));
@@ -259,11 +260,12 @@ absl::Status C10dProcessGroup::Arrive(const char* stage, bool wait) {
   return StatusFromTorchOr([&]() -> absl::Status {
     const absl::Time deadline = absl::Now() + kCollectiveTimeout;
     int64_t arrived = stores_.control->add(stage, 1);
-    // Polled: the backend's own threads use this connection meanwhile.
+    // Poll, because the backend's threads use this connection, too.
     while (wait && arrived < world_.world_size) {
       if (absl::Now() > deadline) {
         return absl::DeadlineExceededError(
-            absl::StrCat("only ", arrived, " came in ",
+            absl::StrCat("only ", arrived, " of ", world_.world_size,
+                         " ranks arrived within ",
                          absl::FormatDuration(kCollectiveTimeout)));
       }
       absl::SleepFor(absl::Milliseconds(50));
@@ -279,7 +281,7 @@ absl::Status C10dProcessGroup::Leave() {
   if (device_.is_cuda()) {
     RETURN_IF_ERROR(StatusFromTorch([&] { backend_->shutdown(); }));
   }
-  // Rank 0 takes the store along, so it leaves last.
+  // Rank 0 leaves last, because the store ends with it.
   return Arrive("left", /*wait=*/world_.rank == 0);
 }
 
@@ -299,10 +301,10 @@ absl::Status C10dProcessGroup::Finish() {
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Create(
     const WorldInfo& world, at::Device device, absl::Duration peer_timeout) {
   if (world.world_size == 1) return std::make_unique<SingleProcess>();
-  // c10d's warnings about lost connections are a stack trace each; this
-  // program's own errors say the same. What the user set stays.
+  // c10d logs a stack trace for each lost connection; this program reports the
+  // same in its own errors. A level that the user has set is kept.
   setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
-  c10::initLogging();  // reads it
+  c10::initLogging();  // reads the variable
   ASSIGN_OR_RETURN(RunStores stores, MeetAllRanks(world, peer_timeout));
   auto group =
       std::make_unique<C10dProcessGroup>(world, device, std::move(stores));

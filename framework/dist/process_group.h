@@ -15,36 +15,36 @@
 namespace tessera {
 
 // How long a rank may be missing, at the start or during a run, before the
-// others end: under half a minute with the time that processes need to start
-// and to end.
+// others end. With the time that processes take to start and to end, this is
+// under half a minute.
 inline constexpr absl::Duration kDefaultPeerTimeout = absl::Seconds(20);
 
-// The ranks of a run and what they say to each other: NCCL between CUDA
-// devices, Gloo between CPUs, nothing in a world of one. A thin layer over
-// LibTorch's c10d backends.
+// The ranks of a run and their communication: NCCL between CUDA devices, Gloo
+// between CPUs, nothing in a world of one. A thin layer over LibTorch's c10d
+// backends.
 //
 // Every operation below is collective: each rank calls it, in the same order,
 // with tensors of the same size and dtype on the device given to Create().
-// Tensors are contiguous (InvalidArgument otherwise) and changed in place.
+// Tensors must be contiguous (else InvalidArgument) and are changed in place.
 //
 // On CUDA an operation is enqueued on the current stream and does not make the
-// host wait, except in Barrier() and AgreeOn(); it may be captured in a CUDA
-// graph once one was run outside. On a CPU it is complete on return.
+// host wait, except Barrier() and AgreeOn(). It may be captured in a CUDA graph
+// after one has run outside of a graph. On a CPU it is complete on return.
 //
-// A rank that dies, or ends without Finish(), ends the run: the others fail
-// with Unavailable inside an operation, or, where the host is stuck waiting for
-// its device, are ended from a thread of the group with that status's exit code
-// and an error that names the missing rank. Either takes at most the peer
-// timeout and five seconds; a rank that lives but never enters a collective, 10
-// minutes.
+// A rank that dies, or ends without Finish(), ends the run. On the other ranks,
+// operations fail with Unavailable; if the host is waiting for its device, a
+// thread of the group ends the process with that status's exit code and an
+// error that names the missing rank. This takes at most the peer timeout and
+// five seconds. For a rank that lives but never enters a collective, it takes
+// 10 minutes.
 //
 // Not thread-safe.
 class ProcessGroup {
  public:
   // Collective. DeadlineExceeded names the ranks that did not arrive within
-  // `peer_timeout`, or says what listens in place of rank 0; InvalidArgument
-  // names ranks that believe in another world size or have another secret, and
-  // a device that has no backend in this build.
+  // `peer_timeout`, or what listens in place of rank 0. InvalidArgument names
+  // ranks with a different world size or secret, or a device that has no
+  // backend in this build.
   static absl::StatusOr<std::unique_ptr<ProcessGroup>> Create(
       const WorldInfo& world, at::Device device,
       absl::Duration peer_timeout = kDefaultPeerTimeout);
@@ -59,24 +59,25 @@ class ProcessGroup {
   // tensor = sum over ranks, added in the tensor's dtype.
   virtual absl::Status AllReduceSum(const at::Tensor& tensor) = 0;
 
-  // The same for a flat tensor (1-D), in slices of at most `bucket_bytes`.
+  // AllReduceSum() for a 1-D tensor, in slices of at most `bucket_bytes`.
   virtual absl::Status AllReduceInBuckets(const at::Tensor& flat,
                                           int64_t bucket_bytes) = 0;
 
-  // tensor = that of rank `root`, bit for bit; any dtype.
+  // tensor = the tensor of rank `root`, bit for bit; any dtype.
   virtual absl::Status Broadcast(const at::Tensor& tensor, int root) = 0;
 
-  // Returns once every rank has called it and its device has done what was
-  // enqueued before.
+  // Returns once every rank has called it and its device has finished all work
+  // that was enqueued before.
   virtual absl::Status Barrier() = 0;
 
-  // FailedPrecondition, on every rank alike, unless all hold the same `value`;
-  // names `what` ("the config's hash") and the ranks that differ from rank 0.
+  // FailedPrecondition, on every rank, unless all ranks pass the same `value`.
+  // The message names `what` ("the config's hash") and the ranks that differ
+  // from rank 0.
   virtual absl::Status AgreeOn(absl::string_view what, uint64_t value) = 0;
 
-  // Ends the group after a run that succeeded: returns once every rank has
-  // called it. A group destroyed without it tells the other ranks that this
-  // one failed, and they end too.
+  // Ends the group after a successful run; returns once every rank has called
+  // it. A group that is destroyed without Finish() reports to the other ranks
+  // that this one failed, and they end, too.
   virtual absl::Status Finish() = 0;
 };
 

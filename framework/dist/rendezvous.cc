@@ -29,8 +29,8 @@ namespace {
 
 constexpr absl::Duration kPollInterval = absl::Milliseconds(20);
 
-// After this time beyond the timeout the waits that have a limit of their own
-// have ended, with a better reason.
+// Extra time after the timeout, within which waits with their own limit end and
+// give a better reason.
 constexpr absl::Duration kLatestEnd = absl::Seconds(1);
 
 using Store = c10::intrusive_ptr<c10d::Store>;
@@ -42,23 +42,23 @@ std::string Address(const WorldInfo& world) {
 absl::Status NoStore(const WorldInfo& world, absl::Duration timeout,
                      absl::string_view reason) {
   return absl::DeadlineExceededError(absl::StrCat(
-      "rank ", world.rank, " of ", world.world_size, " awaited rank 0 at ",
+      "rank ", world.rank, " of ", world.world_size, " waited for rank 0 at ",
       Address(world), " for ", absl::FormatDuration(timeout), ": ", reason));
 }
 
-// A connection to the store of torchrun's agent.
+// Connects to the store of torchrun's agent.
 absl::StatusOr<Store> ConnectToAgent(const WorldInfo& world,
                                      absl::Duration timeout) {
   const std::string host =
       IsLoopback(world.master_addr) ? "127.0.0.1" : world.master_addr;
-  // LibTorch would try, with a stack trace each time, for three times as long
-  // as it is told.
+  // LibTorch would retry for three times its timeout, with a stack trace each
+  // time.
   const absl::Status listening =
       AwaitListener(host, world.master_port, absl::Now() + timeout);
   if (!listening.ok()) return NoStore(world, timeout, listening.message());
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(world.master_port);
-  options.waitWorkers = false;  // AwaitPeers can say who is missing
+  options.waitWorkers = false;  // AwaitPeers() reports who is missing
   // MeetAllRanks() gives up earlier, without LibTorch's stack trace.
   options.timeout = absl::ToChronoMilliseconds(timeout + absl::Minutes(1));
   Store store;
@@ -77,8 +77,8 @@ absl::StatusOr<std::vector<Socket>> Listen(const WorldInfo& world) {
       std::all_of(listeners.begin(), listeners.end(), ListensOnLoopback);
   const bool one_machine = world.local_world_size == world.world_size;
   if (!local || one_machine || IsLoopback(world.master_addr)) return listeners;
-  // Debian gives a machine's own name the address 127.0.1.1; other machines
-  // know it by another.
+  // Debian maps a machine's own name to 127.0.1.1; other machines resolve it to
+  // another address.
   listeners.clear();
   ASSIGN_OR_RETURN(Socket everywhere, ListenEverywhere(world.master_port));
   listeners.push_back(std::move(everywhere));
@@ -127,10 +127,10 @@ absl::StatusOr<std::shared_ptr<StoreClient>> Join(const WorldInfo& world,
                    " cannot join the run at ", Address(world), ": ", reason));
 }
 
-// The store of this run, as rank 0 (which serves it) and the others see it.
+// The connection to the store of this run. Rank 0 serves the store.
 struct Connection {
   Store control, heartbeat;
-  std::shared_ptr<StoreServer> server;  // of rank 0
+  std::shared_ptr<StoreServer> server;  // on rank 0
 };
 
 absl::StatusOr<Connection> Connect(const WorldInfo& world,
@@ -189,8 +189,8 @@ std::string StartHint(const WorldInfo& world) {
                       " ranks, or correct WORLD_SIZE");
 }
 
-// The ranks among `missing` that have still not arrived; each that has is
-// checked.
+// The ranks among `missing` that have not arrived yet. Checks each rank that
+// has.
 absl::StatusOr<std::vector<int>> StillMissing(c10d::Store& store,
                                               const WorldInfo& world,
                                               const std::vector<int>& missing) {
@@ -216,10 +216,10 @@ absl::Status AwaitPeers(const Connection& connection, const WorldInfo& world,
     if (absl::Now() >= deadline) break;
     absl::SleepFor(kPollInterval);
   }
-  std::string error =
-      absl::StrCat("rank ", world.rank, " of ", world.world_size, " awaited ",
-                   RankList(missing), " at ", Address(world), " for ",
-                   absl::FormatDuration(timeout), "; ", StartHint(world));
+  std::string error = absl::StrCat(
+      "rank ", world.rank, " of ", world.world_size, " waited for ",
+      RankList(missing), " at ", Address(world), " for ",
+      absl::FormatDuration(timeout), "; ", StartHint(world));
   const std::string refusals =
       connection.server == nullptr ? "" : connection.server->Refusals();
   if (!refusals.empty()) absl::StrAppend(&error, "; ", refusals);
@@ -244,14 +244,14 @@ absl::StatusOr<RunStores> Meet(const WorldInfo& world, absl::Duration timeout,
   if (absl::IsInternal(met)) {
     return absl::UnavailableError(
         absl::StrCat("rank ", world.rank, " of ", world.world_size,
-                     " awaited the other ranks and lost rank 0 at ",
+                     " waited for the other ranks and lost rank 0 at ",
                      Address(world), ", which has ended: ", met.message()));
   }
   RETURN_IF_ERROR(met);
   return RunStores{connection.control, connection.heartbeat};
 }
 
-// What Meet() does in a thread of its own.
+// Runs Meet() in a separate thread.
 struct Meeting {
   bool ended() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     return outcome.has_value();
@@ -262,7 +262,7 @@ struct Meeting {
   absl::optional<absl::StatusOr<RunStores>> outcome ABSL_GUARDED_BY(mutex);
 };
 
-// Says what a meeting that reached its deadline was waiting for.
+// What a meeting that reached its deadline was waiting for.
 absl::string_view WhatDoesNotAnswer(const WorldInfo& world, bool connected) {
   if (connected) {
     return "the store let this rank in, and then stopped answering; its "
@@ -280,9 +280,9 @@ absl::string_view WhatDoesNotAnswer(const WorldInfo& world, bool connected) {
 
 absl::StatusOr<RunStores> MeetAllRanks(const WorldInfo& world,
                                        absl::Duration timeout) {
-  // The resolver and LibTorch's store set no time limit: whoever listens at the
-  // address and says nothing would make a rank wait for ever. The thread is
-  // left behind then; the process ends with an error.
+  // The resolver and LibTorch's store have no time limit, so a silent listener
+  // at the address would block a rank forever. In that case the thread is
+  // abandoned, and the process ends with an error.
   const auto meeting = std::make_shared<Meeting>();
   std::thread([meeting, world, timeout] {
     absl::StatusOr<RunStores> outcome =

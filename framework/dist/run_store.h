@@ -10,13 +10,13 @@
 
 namespace tessera {
 
-// Answers one request to a KeyValueTable, within a time. Thread-safe.
+// Sends one request to a KeyValueTable, with a timeout. Thread-safe.
 using StoreCall =
     std::function<absl::StatusOr<Fields>(const Fields&, absl::Duration)>;
 
-// The c10d store over `call`: throws c10::DistNetworkError if a request fails,
-// c10::DistStoreError if a key is not set within the store's timeout. Any
-// number of threads may wait at one time.
+// The c10d store over `call`. Throws c10::DistNetworkError if a request fails,
+// and c10::DistStoreError if a key is not set within the store's timeout. Any
+// number of threads may wait at the same time.
 c10::intrusive_ptr<c10d::Store> MakeRunStore(StoreCall call);
 
 }  // namespace tessera

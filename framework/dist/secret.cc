@@ -14,7 +14,7 @@ const unsigned char* Bytes(absl::string_view text) {
   return reinterpret_cast<const unsigned char*>(text.data());
 }
 
-// Chooses implementations for this CPU; any thread, any number of times.
+// Initialises libsodium; may be called from any thread, any number of times.
 void Initialize() { TESSERA_CHECK(sodium_init() >= 0, "libsodium"); }
 
 }  // namespace

@@ -13,14 +13,14 @@ std::string RandomBytes(size_t size);
 // A new secret for one run: 256 random bits as hexadecimal digits.
 std::string NewSecret();
 
-// The bytes of an Authenticator.
+// Size of an Authenticator in bytes.
 inline constexpr size_t kAuthenticatorSize = 32;
 
-// HMAC-SHA-512-256 of `message`, keyed by `secret` of any length: who computes
-// it knows the secret, and it does not reveal the secret.
+// HMAC-SHA-512-256 of `message` with the key `secret`, of any length. It proves
+// knowledge of the secret without revealing it.
 std::string Authenticator(absl::string_view secret, absl::string_view message);
 
-// Compares in a time that does not depend on where the two differ.
+// Compares in constant time.
 bool IsAuthenticator(absl::string_view authenticator, absl::string_view secret,
                      absl::string_view message);
 

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// Between attempts while nobody listens, and while something else does.
+// Time between attempts while nobody, or another program, listens.
 constexpr absl::Duration kRetryInterval = absl::Milliseconds(50);
 constexpr absl::Duration kForeignRetryInterval = absl::Seconds(1);
 constexpr size_t kReceiveSize = 64 << 10;
@@ -48,7 +48,7 @@ absl::StatusOr<Fields> StoreClient::Call(const Fields& request,
     return absl::UnavailableError("the connection was closed");
   }
   absl::StatusOr<Fields> answer = Exchange(request, timeout);
-  // A late answer must not be taken for that of the next request.
+  // Otherwise a late answer could be taken for that of the next request.
   if (!answer.ok()) socket_ = Socket();
   return answer;
 }

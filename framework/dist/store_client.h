@@ -15,20 +15,20 @@
 
 namespace tessera {
 
-// A connection to a StoreServer. Thread-safe: requests take turns, and none of
-// them waits for another rank.
+// A connection to a StoreServer. Thread-safe: requests take turns, and no
+// request waits for another rank.
 class StoreClient {
  public:
-  // Tries until a server that knows `secret` answers at host:port.
-  // InvalidArgument if a server has another secret; DeadlineExceeded with the
-  // last reason why not.
+  // Retries until a server that knows `secret` answers at host:port.
+  // InvalidArgument if the server has a different secret; DeadlineExceeded with
+  // the reason of the last failure.
   static absl::StatusOr<std::unique_ptr<StoreClient>> Connect(
       const std::string& host, int port, absl::string_view secret,
       absl::Time deadline);
 
-  // The answer to a request; see KeyValueTable. DeadlineExceeded if the server
-  // does not answer for `timeout`, Unavailable if it has ended; either ends the
-  // connection.
+  // Sends a request (see KeyValueTable) and returns the answer.
+  // DeadlineExceeded if the server does not answer within `timeout`,
+  // Unavailable if it has ended; both end the connection.
   absl::StatusOr<Fields> Call(const Fields& request, absl::Duration timeout);
 
  private:

@@ -17,7 +17,7 @@ constexpr size_t kNonceSize = 32;
 constexpr size_t kGreetingSize = kProtocol.size() + 1 + kNonceSize;
 constexpr absl::string_view kAccepted = "y";
 constexpr absl::string_view kRefused = "n";
-// Their lengths are equal, so that no message of one end is valid for another.
+// Of equal length, so that a message of one end is never valid for the other.
 constexpr absl::string_view kClient = "client";
 constexpr absl::string_view kServer = "server";
 
@@ -33,7 +33,7 @@ bool HasSecret(absl::string_view greeting) {
   return greeting[kProtocol.size()] == '1';
 }
 
-// Whether `bytes` may become a greeting.
+// Whether `bytes` is a prefix of a greeting or begins with one.
 bool IsProtocol(absl::string_view bytes) {
   const size_t size = std::min(bytes.size(), kProtocol.size());
   return bytes.substr(0, size) == kProtocol.substr(0, size);
@@ -55,11 +55,12 @@ absl::Status Explain(const absl::Status& status) {
 absl::Status NotTheStore(absl::string_view answer) {
   constexpr size_t kShown = 32;
   return absl::UnavailableError(absl::StrCat(
-      "what answers there is not rank 0; it says '",
+      "another program answers there instead of rank 0; it says '",
       absl::CHexEscape(answer.substr(0, kShown)), "'; ", kPortHint));
 }
 
-// Exactly `size` bytes, or an error at the first that is not the protocol's.
+// Receives exactly `size` bytes; fails at the first byte that is not the
+// protocol's.
 absl::StatusOr<std::string> Receive(const Socket& socket, size_t size,
                                     absl::Time deadline) {
   std::string bytes;
@@ -91,9 +92,9 @@ absl::Status GreetStore(const Socket& socket, absl::string_view secret,
   ASSIGN_OR_RETURN(const std::string theirs,
                    Receive(socket, kGreetingSize, deadline));
   if (HasSecret(theirs) != HasSecret(mine)) {
-    return SecretsDiffer(HasSecret(mine)
-                             ? "rank 0 has no TESSERA_SECRET, this rank has one"
-                             : "rank 0 has a TESSERA_SECRET, this rank none");
+    return SecretsDiffer(
+        HasSecret(mine) ? "rank 0 has no TESSERA_SECRET, but this rank has one"
+                        : "rank 0 has a TESSERA_SECRET, this rank has none");
   }
   const std::string greetings = mine + theirs;
   const absl::Status proved =
@@ -108,7 +109,7 @@ absl::Status GreetStore(const Socket& socket, absl::string_view secret,
                       absl::StrCat(kServer, greetings))) {
     return absl::OkStatus();
   }
-  return SecretsDiffer("rank 0 has another TESSERA_SECRET than this rank");
+  return SecretsDiffer("rank 0 has a different TESSERA_SECRET");
 }
 
 ClientGreeter::ClientGreeter(absl::string_view secret)
@@ -135,7 +136,7 @@ absl::StatusOr<bool> ClientGreeter::Advance(std::string& received,
   received.erase(0, kAuthenticatorSize);
   if (!IsAuthenticator(proof, secret_, absl::StrCat(kClient, greetings_))) {
     absl::StrAppend(&answers, kRefused);
-    return absl::PermissionDeniedError("it has another TESSERA_SECRET");
+    return absl::PermissionDeniedError("it has a different TESSERA_SECRET");
   }
   absl::StrAppend(&answers, kAccepted,
                   Authenticator(secret_, absl::StrCat(kServer, greetings_)));

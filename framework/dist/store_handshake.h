@@ -11,38 +11,39 @@
 
 namespace tessera {
 
-// How the two ends of a connection to the store of a run find out that they
-// speak the same protocol and know the same secret, which is empty if the run
-// has none. Neither end sends the secret, and no message can be used again:
+// The handshake of a connection to the store of a run. It verifies that both
+// ends speak the same protocol and know the same secret, which is empty if the
+// run has none. The secret is never sent, and messages cannot be replayed:
 //
 //   client  greeting: protocol's name, whether it has a secret, 32 random bytes
 //   server  greeting: the same fields
 //   client  Authenticator(secret, "client" + both greetings)
 //   server  "y" + Authenticator(secret, "server" + both greetings), or "n"
 
-// The longest time for all of it.
+// Time limit of the handshake.
 inline constexpr absl::Duration kHandshakeTimeout = absl::Seconds(5);
 
-// The client's end, on a new connection.
-// InvalidArgument if the two secrets differ; DeadlineExceeded or Unavailable,
-// with the reason in words, if the other end is not the store of a run.
+// The client's end, on a new connection. InvalidArgument if the secrets differ;
+// DeadlineExceeded or Unavailable, with the reason, if the other end is not the
+// store of a run.
 absl::Status GreetStore(const Socket& socket, absl::string_view secret,
                         absl::Time deadline);
 
-// The server's end: what it does with the bytes that have arrived.
+// The server's end.
 class ClientGreeter {
  public:
   explicit ClientGreeter(absl::string_view secret);
 
-  // Takes complete messages from `received` and appends the answers to
-  // `answers`. True once the client has proved itself; PermissionDenied says
-  // why it is refused ("it has no TESSERA_SECRET"), after `answers` is sent.
+  // Takes complete messages from `received` and appends answers to `answers`.
+  // Returns true once the client is authenticated. PermissionDenied gives the
+  // reason for a refusal ("it has no TESSERA_SECRET"); send `answers` in that
+  // case, too.
   absl::StatusOr<bool> Advance(std::string& received, std::string& answers);
 
  private:
-  const absl::string_view secret_;  // of the server, which outlives this
+  const absl::string_view secret_;  // owned by the server, which outlives this
   const std::string greeting_;
-  std::string greetings_;  // both, once the client's has arrived
+  std::string greetings_;  // both ends', once the client's has arrived
 };
 
 }  // namespace tessera

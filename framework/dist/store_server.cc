@@ -18,8 +18,8 @@
 namespace tessera {
 namespace {
 
-// More than the ranks of a large run need at one time; strangers cannot use up
-// this process's descriptors.
+// More than a large run needs at one time. Limits the descriptors that
+// strangers can use.
 constexpr size_t kMostHandshakes = 256;
 constexpr size_t kReceiveSize = 64 << 10;
 constexpr absl::Duration kOutOfDescriptorsPause = absl::Milliseconds(50);
@@ -60,7 +60,7 @@ void StoreServer::Serve() {
     }
     absl::Time wake = absl::InfiniteFuture();
     for (const Connection& connection : connections_) {
-      // A client that does not read its answers sends no more requests.
+      // A client that does not read its answers cannot send more requests.
       const bool sending = !connection.answers.empty();
       fds.push_back(
           {.fd = connection.socket.fd(),
@@ -74,7 +74,7 @@ void StoreServer::Serve() {
                ? -1
                : static_cast<int>(absl::ToInt64Milliseconds(wait)) + 1);
     if (fds[0].revents != 0) return;
-    // Connections first: accepting adds to them.
+    // Connections first, because accepting adds to them.
     size_t next = 1 + listeners_.size();
     for (Connection& connection : connections_) {
       const int16_t ready = fds[next++].revents;
@@ -110,7 +110,7 @@ void StoreServer::Accept(const Socket& listener) {
   if (static_cast<size_t>(count) >= kMostHandshakes) {
     const absl::MutexLock lock(&mutex_);
     Refuse(*std::find_if(connections_.begin(), connections_.end(), unknown),
-           "too many others wait to be let in");
+           "too many other connections are waiting for their handshake");
   }
   connections_.emplace_back(std::move(socket), secret_);
 }
@@ -119,7 +119,7 @@ void StoreServer::Receive(Connection& connection) {
   if (connection.closed) return;
   const absl::StatusOr<std::string> some =
       ReceiveSome(connection.socket, kReceiveSize, absl::ZeroDuration());
-  if (absl::IsDeadlineExceeded(some.status())) return;  // nothing after all
+  if (absl::IsDeadlineExceeded(some.status())) return;  // no data after all
   if (!some.ok()) {
     connection.closed = true;
     return;
@@ -162,7 +162,7 @@ void StoreServer::Send(Connection& connection) {
 void StoreServer::Refuse(Connection& connection, absl::string_view why) {
   ++refused_;
   last_refusal_ = absl::StrCat(PeerAddress(connection.socket), ": ", why);
-  Send(connection);  // what the other end may understand
+  Send(connection);  // the other end may understand the reason
   connection.closed = true;
 }
 

@@ -19,9 +19,9 @@
 
 namespace tessera {
 
-// Serves a KeyValueTable to the ranks of a run, from a thread of its own, until
-// it is destroyed. Connections that do not prove to know `secret` (empty: that
-// do not speak the protocol) are closed and never delay the others.
+// Serves a KeyValueTable to the ranks of a run, from its own thread, until it
+// is destroyed. Connections that fail the handshake (store_handshake.h) are
+// closed and never delay the others.
 class StoreServer {
  public:
   StoreServer(std::vector<Socket> listeners, std::string secret);
@@ -29,13 +29,13 @@ class StoreServer {
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
-  // Applies a request of this process, without a connection. Thread-safe. All
-  // earlier requests of others have been answered by then, so rank 0 may end
-  // once the table says that the others are done.
+  // Applies a request from this process, without a connection. Thread-safe. All
+  // earlier requests of other ranks have been answered before, so rank 0 may
+  // end once the table shows that the others are done.
   absl::StatusOr<Fields> Call(const Fields& request);
 
   // "2 connections were refused, the last from 10.0.0.7:40312: it has no
-  // TESSERA_SECRET". Empty if none was.
+  // TESSERA_SECRET"; empty if none was.
   std::string Refusals() const;
 
  private:
@@ -61,8 +61,8 @@ class StoreServer {
 
   const std::vector<Socket> listeners_;
   const std::string secret_;
-  const Socket stop_;                  // an eventfd
-  std::list<Connection> connections_;  // of the thread; oldest first
+  const Socket stop_;                  // eventfd
+  std::list<Connection> connections_;  // used by the thread; oldest first
 
   mutable absl::Mutex mutex_;
   KeyValueTable table_ ABSL_GUARDED_BY(mutex_);

@@ -26,10 +26,10 @@ namespace tessera {
 namespace {
 
 constexpr absl::Duration kRetryInterval = absl::Milliseconds(50);
-// A machine that drops packets answers nothing; then its next address, or the
-// same one again, is tried.
+// A machine that drops packets never answers. After this time, tries its next
+// address, or the same one again.
 constexpr absl::Duration kLongestAttempt = absl::Seconds(3);
-// Time that passes while this process is stopped counts as one of these.
+// While this process is suspended, at most one slice is counted.
 constexpr absl::Duration kPollSlice = absl::Seconds(1);
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
@@ -66,7 +66,7 @@ int PortOf(const sockaddr_storage& address) {
                    : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-// What getsockname or getpeername says.
+// getsockname() or getpeername().
 using NameOfEnd = int (*)(int, sockaddr*, socklen_t*);
 sockaddr_storage EndOf(const Socket& socket, NameOfEnd name_of_end) {
   sockaddr_storage address = {};
@@ -80,11 +80,11 @@ std::string Describe(const sockaddr_storage& address) {
                      PortOf(address));
 }
 
-// 0, or an errno.
+// Returns 0 or an errno.
 int Listen(const Socket& socket, const sockaddr* address, socklen_t size,
            bool only_ipv6) {
   if (socket.fd() < 0) return errno;
-  // A run that has just ended does not block the port.
+  // A port of a run that has just ended can be reused.
   const int on = 1;
   ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (address->sa_family == AF_INET6) {
@@ -105,7 +105,7 @@ absl::Status CannotListen(const std::string& where, int error) {
       absl::StrCat("cannot listen on ", where, ": ", std::strerror(error)));
 }
 
-// Whether the kernel says that an address is not this machine's.
+// Whether the kernel reports that an address is not this machine's.
 bool IsForeign(int error) {
   return error == EADDRNOTAVAIL || error == EAFNOSUPPORT;
 }
@@ -132,7 +132,7 @@ absl::StatusOr<Socket> TryConnect(const addrinfo& address,
     return absl::DeadlineExceededError(std::strerror(error));
   };
   if (socket.fd() < 0) return failed(errno);
-  // Requests are small, and each awaits its answer.
+  // Requests are small, and each waits for its answer.
   const int on = 1;
   ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   if (::connect(socket.fd(), address.ai_addr, address.ai_addrlen) == 0) {
@@ -216,7 +216,7 @@ absl::StatusOr<std::vector<Socket>> ListenAt(const std::string& host,
   }
   std::vector<Socket> sockets;
   std::vector<std::string> foreign;
-  absl::flat_hash_set<std::string> seen;  // files of hosts repeat themselves
+  absl::flat_hash_set<std::string> seen;  // /etc/hosts may repeat addresses
   for (const addrinfo* address = addresses->get(); address != nullptr;
        address = address->ai_next) {
     if (!seen.insert(HostOf(address->ai_addr)).second) continue;

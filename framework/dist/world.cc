@@ -15,14 +15,15 @@ namespace {
 
 constexpr int kMaxPort = 65535;
 
-// One source of integers, so that every error names variable and value.
+// Reads integers from environment variables, so that every error names the
+// variable and its value.
 class Variables {
  public:
   explicit Variables(EnvironmentRef environment) : environment_(environment) {}
 
   bool Has(const char* name) const { return Text(name) != nullptr; }
 
-  // An empty variable counts as unset: `RANK= ./train` means that.
+  // An empty variable counts as unset, as in `RANK= ./train`.
   const char* Text(const char* name) const {
     const char* value = environment_(name);
     return value == nullptr || *value == '\0' ? nullptr : value;
@@ -54,7 +55,7 @@ class Variables {
   const EnvironmentRef environment_;
 };
 
-// The names under which one launcher publishes the same four numbers.
+// The variables in which a launcher publishes the four numbers.
 struct Names {
   const char* rank;
   const char* world_size;
@@ -115,7 +116,7 @@ absl::StatusOr<WorldInfo> FromTorchrun(const Variables& variables) {
   return world;
 }
 
-// Outside the ephemeral range of a default Linux, and the same on every rank.
+// Outside of Linux's default ephemeral range, and the same on every rank.
 int PortOfJob(int job_id) { return 20000 + job_id % 10000; }
 
 absl::StatusOr<std::string> SlurmMaster(const Variables& variables) {
@@ -141,7 +142,7 @@ absl::StatusOr<int> SlurmLocalWorldSize(const Variables& variables,
   ASSIGN_OR_RETURN(const int per_node,
                    variables.IntegerOr("SLURM_NTASKS_PER_NODE", evenly_spread,
                                        1, kMaxRanks));
-  // The job's figure; a step of it may have fewer tasks.
+  // The number is the job's; a job step may have fewer tasks.
   return std::min(per_node, world_size);
 }
 
@@ -177,7 +178,7 @@ absl::StatusOr<WorldInfo> FromSlurm(const Variables& variables) {
 absl::StatusOr<WorldInfo> FromLauncher(const Variables& variables) {
   if (variables.Has("RANK")) return FromTorchrun(variables);
   // Job scripts often export WORLD_SIZE and MASTER_ADDR and leave the ranks to
-  // srun; FromSlurm compares the two.
+  // srun; FromSlurm() compares WORLD_SIZE and SLURM_NTASKS.
   if (variables.Has("SLURM_PROCID") && variables.Has("SLURM_NTASKS")) {
     return FromSlurm(variables);
   }

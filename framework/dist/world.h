@@ -9,49 +9,50 @@
 
 namespace tessera {
 
-// This process's place among the processes of a run.
+// The place of this process in a run.
 struct WorldInfo {
   int rank = 0;  // in [0, world_size)
   int world_size = 1;
-  int local_rank = 0;  // among the processes of this machine; picks its GPU
+  int local_rank = 0;  // rank on this machine; selects the GPU
   int local_world_size = 1;
-  // Where rank 0, or torchrun's agent, serves the key-value store in which the
-  // ranks find each other. Unused in a world of one.
+  // Address of rank 0 or torchrun's agent, which serves the key-value store in
+  // which the ranks find each other. Unused in a world of one.
   std::string master_addr;
   int master_port = 0;
-  // The launcher already serves that store: rank 0 is a client too.
+  // The launcher already serves that store, so rank 0 is a client, too.
   bool agent_store = false;
-  // How often the launcher has restarted the run; keeps the keys of one attempt
-  // apart from those of the attempt before.
+  // How often the launcher has restarted the run. Separates the keys of an
+  // attempt from those of the previous one.
   int restart_count = 0;
-  // Known to every rank and to nobody else: who cannot prove to know it is not
-  // let into the store that rank 0 serves. Empty: everyone is.
+  // Known only to the ranks. Clients of rank 0's store must prove that they
+  // know it. If empty, every client is accepted.
   std::string secret;
   std::string source = "single";  // "torchrun", "slurm", "launch", "single"
 };
 
-// The value of an environment variable, or null when it is not set.
+// The value of an environment variable; null if it is not set.
 using EnvironmentRef = absl::FunctionRef<const char*(const char* variable)>;
 
 // Reads, in this order:
 //   torchrun (and `launch`): RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
 //     MASTER_ADDR, MASTER_PORT, TORCHELASTIC_USE_AGENT_STORE,
-//     TORCHELASTIC_RESTART_COUNT. The LOCAL_ pair may be absent where one
-//     machine holds every rank.
+//     TORCHELASTIC_RESTART_COUNT. The LOCAL_ pair may be absent if one machine
+//     holds every rank.
 //   Slurm: SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NTASKS_PER_NODE or
 //     SLURM_NNODES, with MASTER_ADDR or the first host of SLURM_STEP_NODELIST
 //     or SLURM_JOB_NODELIST, and MASTER_PORT or a port derived from
 //     SLURM_JOB_ID.
-// Both: TESSERA_SECRET, at least 16 characters, the same for every rank;
-// `launch`
-//   makes one for each run. docs/distributed.md says what it protects against.
-// Without either: one process. InvalidArgument names the variable and its value
-// where they contradict each other; it never shows the secret.
+//   With both: TESSERA_SECRET, at least 16 characters, the same for every rank;
+//     `launch` creates one for each run. docs/distributed.md says what it
+//     protects against.
+// Without either launcher: one process. InvalidArgument names the variables
+// that are missing or contradict each other, and their values, but never the
+// secret.
 absl::StatusOr<WorldInfo> WorldFromEnvironment();
 absl::StatusOr<WorldInfo> WorldFromEnvironment(EnvironmentRef environment);
 
-// Which of the `visible` GPUs is this process's: that of its local rank. Under
-// `srun --gpus-per-task=1` each task sees its own alone, whatever its local
+// The index, among `visible` GPUs, of this process's GPU: its local rank. Under
+// `srun --gpus-per-task=1` each task sees only its own GPU, whatever its local
 // rank.
 int CudaDeviceIndex(const WorldInfo& world, int visible);
 
@@ -59,7 +60,7 @@ int CudaDeviceIndex(const WorldInfo& world, int visible);
 // "rack[1-2]-node[03,05]" -> "rack1-node03".
 std::string FirstSlurmHost(absl::string_view node_list);
 
-// Whether only processes of this machine can reach `address`.
+// Whether `address` is only reachable for processes of this machine.
 bool IsLoopback(absl::string_view address);
 
 }  // namespace tessera

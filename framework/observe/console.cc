@@ -21,13 +21,13 @@ constexpr int kLinesPerHeader = 50;
 constexpr int kColumns = 80, kLabelColumns = 12, kBarColumns = 24;
 constexpr absl::Duration kRedrawInterval = absl::Milliseconds(100);
 
-// Overwrites `width` columns of this line, without an escape code: a terminal
-// that knows none still knows "\r".
+// Overwrites `width` columns of the current line. Uses "\r" and no escape code,
+// because some terminals know no escape codes.
 std::string Erase(size_t width) {
   return absl::StrCat("\r", std::string(width, ' '), "\r");
 }
 
-// At most eight columns, for anything down to 1e-99.
+// Takes at most eight columns for values down to 1e-99.
 std::string FormatTflops(double tflops) {
   return absl::StrFormat(tflops < 0.01 ? "%.2e" : "%.4g", tflops);
 }
@@ -182,7 +182,7 @@ absl::Status Console::OnStepEnd(int64_t step) {
 absl::Status Console::OnStepLogged(const StepRecord& record) {
   if (lines_++ % kLinesPerHeader == 0) Print(FormatStepHeader());
   Print(FormatStep(record));
-  // Shown from the next redraw on.
+  // The bar shows it from its next redraw on.
   progress_.loss = record.loss;
   return absl::OkStatus();
 }
@@ -203,7 +203,8 @@ absl::Status Console::OnSample(const SampleRecord& sample) {
 }
 
 void Console::Print(absl::string_view text) {
-  // Both may be one terminal: the bar makes room and comes back below.
+  // The sample and the bar may go to the same terminal: erase the bar and
+  // redraw it below.
   if (!drawn_.empty()) {
     absl::FPrintF(bar_, "%s", Erase(drawn_.size()));
     std::fflush(bar_);

@@ -18,11 +18,11 @@
 
 namespace tessera {
 
-// All of these end with a newline, except FormatProgress(), and fit into 80
-// columns; only a path may be longer.
+// The functions below return text that ends with a newline (except
+// FormatProgress()) and fits into 80 columns (except long paths).
 std::string FormatRunDescription(const RunDescription& run);
-// The columns' names, and a line of them: as wide for any usual value, so that
-// lines stand below each other. Unknown values read "n/a".
+// The header and one row of the step table. Columns line up for all usual
+// values. Unknown values read "n/a".
 std::string FormatStepHeader();
 std::string FormatStep(const StepRecord& record);
 std::string FormatEval(const EvalRecord& record);
@@ -33,22 +33,22 @@ struct ProgressState {
   int64_t step = 0;        // done
   int64_t steps = 0;       // of the whole run
   absl::Duration elapsed;  // since first_step
-  // Loss of the last logged step; reading it more often would make the host
-  // wait for the device.
+  // Loss of the last logged step. It is not read more often, because reading it
+  // makes the host wait for the device.
   std::optional<double> loss;
 };
-// "[######>           ]  32%  320/1000  4m10s left  loss 3.2500", `width`
-// columns for the bar only; "? left" before the first step is done.
+// "[######>           ]  32%  320/1000  4m10s left  loss 3.2500". The bar is
+// `width` columns wide. The time reads "? left" until the first step is done.
 std::string FormatProgress(const ProgressState& state, int width);
 
-// Prints a run: step lines to `out` and, below them, a bar to `terminal`. A run
-// does not need its console: when `out` cannot be written, a warning says so
-// once (FlushConsole()).
+// Prints step lines to `out` and, below them, a progress bar to `terminal`. If
+// `out` cannot be written, the console warns once (FlushConsole()) and the run
+// continues.
 class Console : public RunObserver {
  public:
   using Clock = std::function<absl::Time()>;
 
-  // `terminal` null: no bar. Both outlive the console.
+  // No bar if `terminal` is null. Both streams outlive the console.
   Console(std::FILE* out, std::FILE* terminal, Clock clock = absl::Now)
       : out_(out), bar_(terminal), clock_(std::move(clock)) {}
   // Ends the bar's line.
@@ -57,9 +57,9 @@ class Console : public RunObserver {
   Console& operator=(const Console&) = delete;
 
   absl::Status OnTrainStart(const RunDescription& run) override;
-  // Cheap: redraws the bar at most ten times a second.
+  // Redraws the bar at most ten times a second.
   absl::Status OnStepEnd(int64_t step) override;
-  // Prints the columns' names before the first and every 50th line.
+  // Prints the header before the first and every 50th line.
   absl::Status OnStepLogged(const StepRecord& record) override;
   absl::Status OnValidationEnd(const EvalRecord& record) override;
   absl::Status OnSavedBytes(const SavedBytesRecord& record) override;
@@ -73,7 +73,7 @@ class Console : public RunObserver {
   const Clock clock_;
   ProgressState progress_;
   absl::Time start_, last_drawn_ = absl::InfinitePast();
-  std::string drawn_;  // the bar on the screen
+  std::string drawn_;  // the bar as it is on the screen
   int64_t lines_ = 0;
 };
 

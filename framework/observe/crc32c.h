@@ -11,8 +11,8 @@ namespace tessera {
 // 0x82F63B78, initial value and final xor 0xFFFFFFFF.
 uint32_t Crc32c(absl::string_view bytes);
 
-// As TFRecord stores it, so that a checksum of data that holds checksums does
-// not degenerate: rotated right by 15, plus 0xA282EAD8.
+// The checksum as TFRecord stores it, rotated right by 15 bits plus 0xA282EAD8,
+// so that a checksum over data that contains checksums does not degenerate.
 uint32_t MaskedCrc32c(absl::string_view bytes);
 
 }  // namespace tessera

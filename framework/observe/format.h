@@ -9,16 +9,15 @@
 
 namespace tessera {
 
-// Numbers as people read them.
+// Formats numbers for people.
 
 // "3,407,000,000".
 std::string FormatCount(int64_t count);
-// "1 sequence", "2,048 tokens", "2 micro-batches": `one` is the noun's
-// singular.
+// "1 sequence", "2,048 tokens", "2 micro-batches". `one` is the singular noun.
 std::string FormatCountOf(int64_t count, absl::string_view one);
 // "512 B", "1.50 KiB", "12.69 GiB".
 std::string FormatBytes(int64_t bytes);
-// "45s", "12m05s", "3h07m", "2d04h"; "0s" for what is negative.
+// "45s", "12m05s", "3h07m", "2d04h"; "0s" for a negative duration.
 std::string FormatElapsed(absl::Duration duration);
 
 }  // namespace tessera

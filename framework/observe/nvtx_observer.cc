@@ -31,7 +31,7 @@ class NvtxObserver : public PhaseObserver {
   }
   void EndStep() override { nvtxRangePop(); }
   void Begin(absl::string_view segment) override {
-    // NVTX wants the terminating zero that a view does not promise.
+    // NVTX needs a terminating NUL, which a string_view does not guarantee.
     Push(std::string(segment));
   }
   void End() override { nvtxRangePop(); }

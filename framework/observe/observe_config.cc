@@ -8,8 +8,8 @@
 namespace tessera {
 namespace {
 
-// Limits of a device's peak in TFLOP/s: wider than any device, narrow enough
-// that MFU stays a printable number.
+// Limits of the configured peak in TFLOP/s: wider than any device, narrow
+// enough that MFU prints.
 constexpr double kLeastPeakTflops = 1e-3, kMostPeakTflops = 1e9;
 
 }  // namespace
@@ -22,7 +22,7 @@ void Validate(const ObserveConfig& config, Violations violations) {
   violations.Check(config.phases() || !config.block_phases(), "block_phases",
                    "is set, but phases is false; set observe.phases, too");
   violations.Check(
-      // Written so that NaN fails too.
+      // This form also rejects NaN.
       !config.has_peak_tflops() || (config.peak_tflops() >= kLeastPeakTflops &&
                                     config.peak_tflops() <= kMostPeakTflops),
       "peak_tflops",

@@ -6,10 +6,10 @@
 
 namespace tessera {
 
-// Adds every rule of observe_config.proto that `config` breaks.
+// Adds each rule of observe_config.proto that `config` breaks to `violations`.
 void Validate(const ObserveConfig& config, Violations violations);
 
-// Whether to draw a bar: AUTO asks whether stderr can redraw a line
+// Whether to draw a progress bar. AUTO draws one if stderr can redraw a line
 // (terminal.h).
 bool WantsProgressBar(ObserveConfig::ProgressBar setting);
 

@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-// What a run is, as known before its first step.
+// What is known about a run before its first step.
 struct RunDescription {
   std::string build;        // "tessera 1.0.0, LibTorch 2.11.0, CUDA 13.0"
-  std::string config_hash;  // of the resolved config: "9f86d081884c7d65"
+  std::string config_hash;  // hash of the resolved config: "9f86d081884c7d65"
   std::string device;       // "NVIDIA H200"
   int world_size = 1;
   std::string precision;  // "BF16"

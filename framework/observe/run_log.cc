@@ -35,8 +35,8 @@ absl::StatusOr<int> OpenToAppend(const std::string& path, int flags) {
   return SystemError(errno, absl::StrCat("cannot open ", path));
 }
 
-// The length of the file up to and including its last line end. Reads backward:
-// a log may be large.
+// Returns the length of the file up to and including its last newline. Reads
+// from the end, because a log may be large.
 absl::StatusOr<off_t> CompleteBytes(int descriptor, off_t size,
                                     const std::string& path) {
   std::array<char, 4096> block;
@@ -56,7 +56,7 @@ absl::StatusOr<off_t> CompleteBytes(int descriptor, off_t size,
   return 0;
 }
 
-// Removes what follows the last line end.
+// Removes everything after the last newline.
 absl::Status RemoveTornLine(const std::string& path) {
   const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
   const absl::Cleanup closer = [descriptor] { close(descriptor); };

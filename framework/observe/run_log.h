@@ -16,22 +16,22 @@
 
 namespace tessera {
 
-// What defines a run, for its first record.
+// The contents of the log's first record.
 struct RunHeader {
   std::string config_text;        // the resolved config as text proto
-  std::string config_hash;        // of it: equal for equal configs
+  std::string config_hash;        // equal for equal configs
   nlohmann::ordered_json build;   // versions of the program and its libraries
   nlohmann::ordered_json device;  // what it runs on
 };
 
-// Where a resumed run went on.
+// Where a resumed run continued.
 struct ResumePoint {
   int64_t step = 0;        // optimizer steps done
-  std::string checkpoint;  // the folder it came from
+  std::string checkpoint;  // the checkpoint's folder
 };
 
-// run.jsonl: one JSON object per line, appended only. Every record has "type"
-// and "time" (Unix seconds):
+// Writes run.jsonl: one JSON object per line, append-only. Every record has
+// "type" and "time" (Unix seconds):
 //
 //   {"type":"run","time":...,"config":"...","config_hash":"...",
 //    "build":{...},"device":{...}}
@@ -41,19 +41,19 @@ struct ResumePoint {
 //   {"type":"init","time":...,"step":0,"checkpoint":"...","checkpoint_step":20}
 //   {"type":"resume","time":...,"step":20,"checkpoint":...,"config":...}
 //
-// A number that is not finite is null. Each record is one write() of a whole
-// line, so what a killed process logged is readable up to its last record.
-// After a resume, records of steps beyond its "step" are superseded.
+// Numbers that are not finite are null. Each record is a whole line in one
+// write(), so the log of a killed process is readable up to its last record.
+// After a resume, earlier records of steps beyond its "step" are superseded.
 class RunLog : public RunObserver {
  public:
   using Clock = std::function<absl::Time()>;
 
-  // Starts a log. AlreadyExists where there is one: a run is not overwritten.
+  // Creates a log. AlreadyExists if there is one: logs are never overwritten.
   static absl::StatusOr<std::unique_ptr<RunLog>> Create(
       const std::string& path, const RunHeader& header,
       Clock clock = absl::Now);
-  // Goes on with a log, or starts one where there is none. A last line that a
-  // killed process left incomplete is removed.
+  // Opens an existing log for appending, or creates one. Removes an incomplete
+  // last line, which a killed process may have left.
   static absl::StatusOr<std::unique_ptr<RunLog>> Resume(
       const std::string& path, const RunHeader& header,
       const ResumePoint& point, Clock clock = absl::Now);
@@ -65,11 +65,12 @@ class RunLog : public RunObserver {
   absl::Status OnValidationEnd(const EvalRecord& record) override;
   absl::Status OnSavedBytes(const SavedBytesRecord& record) override;
 
-  // Any other record; `fields` is an object without "type" and "time".
+  // Appends a record of any other type. `fields` is an object without "type"
+  // and "time".
   absl::Status Log(absl::string_view type,
                    const nlohmann::ordered_json& fields);
   // FailedPrecondition if the file is no longer at its path: the run's folder
-  // was removed, moved or replaced. Every record checks it first.
+  // was removed, moved or replaced. Every record is preceded by this check.
   absl::Status CheckInPlace() const;
 
  private:

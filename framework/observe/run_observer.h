@@ -12,38 +12,40 @@
 
 namespace tessera {
 
-// Is told what happens in a run, on the thread that trains: the console, the
-// run log and TensorBoard are such observers. Events that an observer does not
-// override pass it by. An error ends the run, except in OnTrainEnd() after
-// another error.
+// Receives the events of a run, on the thread that trains. The console, the run
+// log and TensorBoard are observers. An observer overrides the events it wants.
+// A returned error ends the run, except from OnTrainEnd() after another error.
 //
-// What happens inside a step is a PhaseObserver's (phase_observer.h).
+// For the phases inside a step see PhaseObserver (phase_observer.h).
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
 
-  // Once, before the first step.
+  // Called once, before the first step.
   virtual absl::Status OnTrainStart(const RunDescription&) { return {}; }
-  // `step` optimizer steps are done; the device may still be at work on them.
+  // Called when `step` optimizer steps were launched; the device may still be
+  // working on them.
   virtual absl::Status OnStepEnd(int64_t /*step*/) { return {}; }
-  // Every observe.log_every_steps steps, after OnStepEnd().
+  // Called every observe.log_every_steps steps, after OnStepEnd().
   virtual absl::Status OnStepLogged(const StepRecord&) { return {}; }
   virtual absl::Status OnValidationEnd(const EvalRecord&) { return {}; }
-  // In the first step of a process, with observe.saved_bytes.
+  // Called in the first step of a process, with observe.saved_bytes.
   virtual absl::Status OnSavedBytes(const SavedBytesRecord&) { return {}; }
-  // A checkpoint of step `step` is complete in `folder`. On rank 0 only.
+  // Called on rank 0 when the checkpoint of step `step` is complete in
+  // `folder`.
   virtual absl::Status OnCheckpointSaved(int64_t /*step*/,
                                          const std::string& /*folder*/) {
     return {};
   }
-  // After the last step, on rank 0 only.
+  // Called on rank 0 after the last step.
   virtual absl::Status OnSample(const SampleRecord&) { return {}; }
-  // Once, after the last event: OK, or why training ended before its last step.
+  // Called once, after all other events. `result` is OK, or the reason why
+  // training ended early.
   virtual absl::Status OnTrainEnd(const absl::Status& /*result*/) { return {}; }
 };
 
-// Tells each of `observers` one event, in order. Stops at the first error,
-// which it returns.
+// Sends one event to each of `observers`, in order. Stops at the first error
+// and returns it.
 template <typename... Parameters, typename... Arguments>
 absl::Status Notify(const std::vector<RunObserver*>& observers,
                     absl::Status (RunObserver::*event)(Parameters...),

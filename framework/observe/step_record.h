@@ -55,10 +55,10 @@ struct GpuCounters {
   }
 };
 
-// What is known of training after optimizer step `step` (the first is 1).
-// Rates and times are means over the steps since the record before. A process's
-// first record leaves out its first step, which takes longer (libraries load,
-// memory is allocated, kernels are chosen), unless it is the record's only one.
+// Metrics after optimizer step `step`; the first step is 1. Rates and times are
+// means over the steps since the previous record. The first record of a process
+// excludes its first step, which is slower (libraries load, memory is
+// allocated, kernels are chosen), unless it is the only step.
 struct StepRecord {
   int64_t step = 0;
   double loss = 0;       // mean nats per token of the global batch
@@ -67,30 +67,31 @@ struct StepRecord {
   double step_ms = 0;
   double tokens_per_s = 0;  // over all ranks
   double tflops = 0;  // of the model, per device: trainers/plan/step_plan.h
-  // tflops over the device's peak; absent where the peak is not known.
+  // tflops over the device's peak; absent if the peak is unknown.
   std::optional<double> mfu;
-  // Most device memory allocated so far; absent without a GPU.
+  // Peak of allocated device memory so far; absent without a GPU.
   std::optional<double> peak_gib;
-  std::optional<double> loss_scale;  // with dynamic loss scaling only
-  std::vector<PhaseTime> phases;     // with observe.phases only
-  std::optional<GpuCounters> gpu;    // with observe.gpu_counters only
+  std::optional<double> loss_scale;  // only with dynamic loss scaling
+  std::vector<PhaseTime> phases;     // only with observe.phases
+  std::optional<GpuCounters> gpu;    // only with observe.gpu_counters
 };
 
-// The loss on held-out data after optimizer step `step`.
+// The loss on the validation data after optimizer step `step`.
 struct EvalRecord {
   int64_t step = 0;
   double loss = 0;  // mean nats per token
-  // What token frequencies alone reach on the same data, where it is known.
+  // Entropy of the validation data's token frequencies, where it is known: the
+  // loss of a model that knows only these.
   std::optional<double> unigram_entropy;
 };
 
-// What a step keeps for its backward pass.
+// The memory that a step keeps for its backward pass.
 struct SavedBytesRecord {
   int64_t step = 0;
-  int64_t bytes = 0;  // the most at a time, on this device
+  int64_t bytes = 0;  // peak, on this device
 };
 
-// What the trained model writes.
+// Text that the trained model generated.
 struct SampleRecord {
   std::string heading;  // "sample, token ids"
   std::string text;

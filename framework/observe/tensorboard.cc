@@ -32,14 +32,14 @@ void AppendLittleEndian(uint64_t value, int num_bytes, std::string* out) {
 
 std::string HostName() {
   std::array<char, 256> name = {};
-  // Leaves room for the terminating zero that a long name does without.
+  // Leaves room for a NUL, which gethostname() omits after a long name.
   if (gethostname(name.data(), name.size() - 1) != 0) return "localhost";
   return name.data();
 }
 
 constexpr absl::string_view kFilePrefix = "events.out.tfevents.";
 
-// SECONDS of the last event file in `folder`; 0 without one.
+// SECONDS of the newest event file in `folder`; 0 if there is none.
 absl::StatusOr<int64_t> LastFileSeconds(const std::string& folder) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(folder));
   int64_t last = 0;

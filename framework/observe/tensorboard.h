@@ -16,8 +16,8 @@
 
 namespace tessera {
 
-// `data` as a TFRecord: u64 length, masked CRC-32C of those 8 bytes, the data,
-// its masked CRC-32C; little-endian.
+// `data` as a TFRecord, little-endian: u64 length, masked CRC-32C of those 8
+// bytes, data, masked CRC-32C of the data.
 std::string TfRecord(absl::string_view data);
 
 struct Scalar {
@@ -25,29 +25,29 @@ struct Scalar {
   double value = 0;
 };
 
-// A TensorBoard event file: TFRecords of Event messages, appended only, each
-// by one write().
+// Writes a TensorBoard event file: TFRecords of Event messages, append-only,
+// each in one write().
 class TensorboardWriter : public RunObserver {
  public:
   using Clock = std::function<absl::Time()>;
 
   // Creates `folder`/events.out.tfevents.SECONDS.HOST.PID. A resumed run
-  // starts a further file, which TensorBoard joins to those before it, in the
-  // order of their names: SECONDS are those of the clock, or one more than the
-  // last file's if that is later.
+  // creates another file. TensorBoard joins the files in the order of their
+  // names, so SECONDS is the current time, or one more than the newest file's
+  // if that is later.
   static absl::StatusOr<std::unique_ptr<TensorboardWriter>> Create(
       const std::string& folder, Clock clock = absl::Now);
   ~TensorboardWriter() override;
   TensorboardWriter(const TensorboardWriter&) = delete;
   TensorboardWriter& operator=(const TensorboardWriter&) = delete;
 
-  // To be called before anything is written by a run that replays steps:
-  // TensorBoard then drops what earlier files say of `step` and later ones.
+  // Makes TensorBoard drop events of `step` and later from earlier files. Call
+  // it before anything else is written if the run repeats steps.
   absl::Status SupersedeFrom(int64_t step);
 
   // train/loss, train/grad_norm, train/lr, perf/..., phase/... and gpu/...
   absl::Status OnStepLogged(const StepRecord& record) override;
-  // eval/loss.
+  // Writes eval/loss.
   absl::Status OnValidationEnd(const EvalRecord& record) override;
 
   absl::Status Write(int64_t step, absl::Span<const Scalar> scalars);

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// Calls fn(row) for each row, on all cores; each task has at least 64 KiB of
+// Calls fn(row) for each row, on all cores. Each task covers at least 64 KiB of
 // FP32.
 template <typename Fn>
 void ForEachRow(int64_t rows, int64_t width, const Fn& fn) {

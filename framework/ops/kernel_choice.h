@@ -10,15 +10,15 @@
 
 namespace tessera {
 
-// What runs an op. Chosen when its program is built, from the device that is
-// planned for and the dtypes.
+// The kind of kernels that runs an op. Chosen when the program is built, from
+// the target device and the dtypes.
 enum class KernelKind {
   kReference,  // ATen's operations: any device, any float dtype
   kCpu,        // loops over FP32 rows in host memory, on all cores
   kCuda,       // our CUDA kernels: FP32, FP16 and BF16, computing in FP32
 };
 
-// The kind that has kernels for tensors of `dtype` on `device`.
+// The kind of kernels for tensors of `dtype` on `device`.
 inline KernelKind KernelKindFor(const DeviceInfo& device,
                                 at::ScalarType dtype) {
   if (!device.is_cuda()) {
@@ -29,8 +29,8 @@ inline KernelKind KernelKindFor(const DeviceInfo& device,
   return has_kernels ? KernelKind::kCuda : KernelKind::kReference;
 }
 
-// An op whose functions, a struct Kernels of pointers, exist in each kind:
-// Kernels::kReference, kCpu and, in a CUDA build, kCuda.
+// An op with kernels of each kind. `Kernels` is a struct of function pointers
+// with the values Kernels::kReference, kCpu and, in a CUDA build, kCuda.
 template <typename Kernels>
 class OpWithKernels : public Op {
  public:

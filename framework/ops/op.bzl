@@ -1,4 +1,4 @@
-"""op_with_kernels: the BUILD targets of an op that has kernels of its own."""
+"""op_with_kernels: BUILD targets of an op that has its own kernels."""
 
 load("@libtorch//:cuda.bzl", "if_cuda")
 load("//framework/base:vector_math.bzl", "VECTOR_MATH_COPTS")
@@ -6,17 +6,17 @@ load("//tools/cuda:cuda_library.bzl", "cuda_library")
 load("//tools/torch:torch_cc.bzl", "torch_cc_library")
 
 def op_with_kernels(name, kernels_hdrs = [], kernels_deps = []):
-    """`name` is the op, from the files of this folder.
+    """Defines the targets of an op from the files of its folder.
 
-    NAME.h, NAME.cc: its builder function and its plan. NAME_kernels.h: what each
-    kind of kernels computes. NAME_reference.cc, NAME_cpu.cc, NAME_cuda.cc: the
-    kinds of framework/ops/kernel_choice.h. NAME.cu, NAME_launch.h: the CUDA
-    kernels and how they are launched.
+    NAME.h, NAME.cc: the builder function and the op. NAME_kernels.h: the
+    interface of the kernels. NAME_reference.cc, NAME_cpu.cc, NAME_cuda.cc: the
+    kinds of kernels (framework/ops/kernel_choice.h). NAME.cu, NAME_launch.h:
+    the CUDA kernels and their launch functions.
 
     Args:
-      name: of the op and its folder.
-      kernels_hdrs: what NAME_kernels.h includes of this folder.
-      kernels_deps: what it includes of others.
+      name: name of the op and its folder.
+      kernels_hdrs: headers of this folder that NAME_kernels.h includes.
+      kernels_deps: dependencies of NAME_kernels.h from other folders.
     """
     kernels = ":" + name + "_kernels"
     torch_cc_library(
@@ -25,7 +25,7 @@ def op_with_kernels(name, kernels_hdrs = [], kernels_deps = []):
         deps = kernels_deps + ["//framework/program"],
     )
 
-    # Without the precompiled header, whose options are others.
+    # Not with the precompiled header, which has other compiler options.
     native.cc_library(
         name = name + "_cpu",
         srcs = [name + "_cpu.cc"],

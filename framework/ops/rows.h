@@ -6,7 +6,7 @@
 
 #include "ATen/core/Tensor.h"
 
-// Ops work on the rows of [..., C].
+// Helpers for ops that work on the rows of [..., C].
 
 namespace tessera {
 
@@ -14,17 +14,17 @@ inline int64_t RowCount(const at::Tensor& x) {
   return x.size(-1) == 0 ? 0 : x.numel() / x.size(-1);
 }
 
-// [..., C] as [rows, C]; a view where the strides allow it.
+// [..., C] as [rows, C]; a view if the strides allow it.
 inline at::Tensor Rows(const at::Tensor& x) {
   return x.reshape({-1, x.size(-1)});
 }
 
-// [..., C] or [..., heads, D], contiguous, as [rows, width]; a view.
+// Contiguous [..., C] or [..., heads, D] as [rows, width]; a view.
 inline at::Tensor RowsOf(const at::Tensor& x, int64_t width) {
   return x.view({-1, width});
 }
 
-// The shape of x but for rows of `width`.
+// The shape of x with a last dimension of `width`.
 inline std::vector<int64_t> WithWidth(const at::Tensor& x, int64_t width) {
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = width;

@@ -29,14 +29,15 @@ absl::Status CheckDtypes(const ParameterStore& store,
   const at::ScalarType state = policy[OpClass::kOptimizerState];
   if (master != state) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "AdamW keeps master weights and moments in one dtype; the store has ",
+        "AdamW needs master weights and moments of the same dtype; the store "
+        "has ",
         c10::toString(master), " and the policy ", policy.name(), " ",
         c10::toString(state)));
   }
   return absl::OkStatus();
 }
 
-// Pointer to the one element of a control tensor; null when it is undefined.
+// Pointer to the element of a control tensor; null if it is undefined.
 template <typename T>
 const T* Scalar(const at::Tensor& tensor, const at::Tensor& like) {
   if (!tensor.defined()) return nullptr;

@@ -16,28 +16,29 @@
 
 namespace tessera {
 
-// What changes from step to step: tensors of one element on the store's device,
-// so that nothing waits for the host and a CUDA graph replays the step.
+// The inputs that change from step to step, as one-element tensors on the
+// store's device, so that nothing waits for the host and a CUDA graph can
+// replay the step.
 struct StepControl {
   at::Tensor lr;          // FP32
-  at::Tensor grad_scale;  // FP32, multiplies the gradient; undefined: 1
+  at::Tensor grad_scale;  // FP32 factor of the gradient; undefined: 1
   at::Tensor skip;        // bool; undefined: never skips
 };
 
-// AdamW (adamw_math.h) over the trainable part of a ParameterStore: reads the
-// gradient, and in the same pass writes master, moments and shadow. On a GPU
-// one launch over the flat buffer, which moves 28 bytes per parameter with FP32
-// state and either FP32 weights or a 2-byte shadow and gradient, 30 with a
-// shadow and FP32 gradient.
+// AdamW (adamw_math.h) over the trainable part of a ParameterStore. A single
+// pass reads the gradient and writes master, moments and shadow. On a GPU it is
+// one launch over the flat buffer. With FP32 state it moves, per parameter, 28
+// bytes with FP32 weights or with a 2-byte shadow and gradient, and 30 bytes
+// with a shadow and an FP32 gradient.
 //
 // Moments have the policy's optimizer-state dtype. Under BF16_PURE all state is
-// BF16, computed in FP32 and rounded to nearest: an update below 2^-9 of its
-// weight is lost, which is that mode's known price.
+// BF16, computed in FP32 and rounded to nearest; updates smaller than 2^-9 of
+// their weight are lost, a known limitation of that mode.
 class AdamW {
  public:
-  // Allocates the moments, zero. InvalidArgument where the groups do not fit
-  // the store (parameter_groups.h); ResourceExhausted out of memory.
-  // `store` must outlive the optimizer.
+  // Allocates the moments, zero. InvalidArgument if the groups do not match the
+  // store (parameter_groups.h); ResourceExhausted if out of memory. `store`
+  // must outlive the optimizer.
   static absl::StatusOr<std::unique_ptr<AdamW>> Create(
       const AdamWOptions& options, absl::Span<const ParameterGroup> groups,
       ParameterStore& store, const PrecisionPolicy& policy);
@@ -45,14 +46,14 @@ class AdamW {
   AdamW(const AdamW&) = delete;
   AdamW& operator=(const AdamW&) = delete;
 
-  // One step from store.grad(). Where *skip is set, no byte of master, shadow,
-  // moments and step count changes.
+  // Takes one step with the gradient in store.grad(). If *skip is set, master,
+  // shadow, moments and step count do not change.
   absl::Status Step(const StepControl& control);
 
   int64_t state_bytes() const;
 
-  // For checkpoints, which copy into them in place. The moments cover
-  // store.grad(), element by element.
+  // For checkpoints, which copy into these tensors in place. Element i of a
+  // moment belongs to element i of store.grad().
   const at::Tensor& exp_avg() const { return exp_avg_; }
   const at::Tensor& exp_avg_sq() const { return exp_avg_sq_; }
   const at::Tensor& step() const { return step_; }  // int64 [1]: steps taken
@@ -68,7 +69,7 @@ class AdamW {
   AdamWOptions options_;
   at::Tensor exp_avg_, exp_avg_sq_, step_;
   at::Tensor chunk_groups_;  // uint8; undefined without groups
-  at::Tensor prepared_;      // FP32 scratch: an AdamWStep
+  at::Tensor prepared_;      // FP32 scratch for an AdamWStep
 };
 
 }  // namespace tessera

@@ -6,7 +6,8 @@
 namespace tessera {
 namespace {
 
-// One chunk. The buffers never overlap: __restrict__ lets the loop vectorise.
+// Updates one chunk. The buffers never overlap; __restrict__ lets the loop
+// vectorise.
 template <typename State, typename Grad>
 void UpdateChunk(State* __restrict__ master, State* __restrict__ exp_avg,
                  State* __restrict__ exp_avg_sq, const Grad* __restrict__ grad,

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// Updates the elements of chunks [begin, end) on the calling thread. False for
-// dtypes that VisitAdamWDtypes() has not.
+// Updates the elements of chunks [begin, end) on the calling thread. Returns
+// false for dtypes that VisitAdamWDtypes() does not support.
 bool UpdateAdamWChunks(const AdamWBuffers& buffers, const AdamWOptions& options,
                        const AdamWStep& step, int64_t begin, int64_t end);
 

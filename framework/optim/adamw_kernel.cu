@@ -29,9 +29,9 @@ __global__ void PrepareStep(const __grid_constant__ AdamWOptions options,
 }
 
 // Each thread updates N neighbours at a time, 16 bytes of state, so that every
-// access of a warp is one contiguous piece. With an FP32 state, 48 registers
-// (sm_90) leave 1,280 threads per multiprocessor with 56 bytes each in flight:
-// 70 KiB, where an H200's 4.8 TB/s at 1 us of loaded latency asks for 36 KiB.
+// access of a warp is contiguous. With FP32 state, 48 registers (sm_90) allow
+// 1,280 threads per multiprocessor with 56 bytes each in flight: 70 KiB. An
+// H200 (4.8 TB/s at 1 us of loaded latency) needs 36 KiB.
 template <typename State, typename Grad, typename Shadow>
 __global__ void __launch_bounds__(kThreads)
     UpdateElements(const __grid_constant__ AdamWOptions options,
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// As many blocks as the device holds at once; fewer for small buffers.
+// As many blocks as the device can hold at once, fewer for small buffers.
 template <typename Kernel>
 cudaError_t GridSize(Kernel kernel, int64_t num_vectors, int* blocks) {
   int device = 0, processors = 0, resident = 0;

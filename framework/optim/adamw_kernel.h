@@ -8,10 +8,10 @@
 namespace tessera {
 
 // One AdamW step over flat device buffers, in stream order: a one-thread launch
-// that advances scalars.step and writes *prepared, device scratch, then one
-// launch over all elements. Reads nothing on the host that changes from step to
-// step, so a CUDA graph replays it. With *skip set no byte changes.
-// cudaErrorInvalidValue for dtypes that VisitAdamWDtypes() has not.
+// advances scalars.step and writes *prepared (device scratch), then one launch
+// updates all elements. Reads no host value that changes from step to step, so
+// a CUDA graph can replay it. If *skip is set, nothing changes.
+// cudaErrorInvalidValue for dtypes that VisitAdamWDtypes() does not support.
 cudaError_t LaunchAdamW(const AdamWBuffers& buffers,
                         const AdamWScalars& scalars,
                         const AdamWOptions& options, AdamWStep* prepared,

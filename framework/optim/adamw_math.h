@@ -10,12 +10,12 @@
 namespace tessera {
 
 // AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019,
-// algorithm 2), the equations of torch.optim.AdamW, in FP32. The CPU loop and
-// the CUDA kernel both call these functions, and nothing else computes.
+// algorithm 2) with the equations of torch.optim.AdamW, in FP32. The CPU loop
+// and the CUDA kernel both use these functions.
 
 inline constexpr int kMaxAdamWGroups = 16;
 
-// What stays the same over a run. Passed to the kernel by value.
+// The constants of a run. Passed to the kernel by value.
 struct AdamWOptions {
   struct Group {
     float weight_decay = 0;
@@ -27,7 +27,7 @@ struct AdamWOptions {
   Group groups[kMaxAdamWGroups];
 };
 
-// What all parameters share in one step.
+// The values of one step that all parameters share.
 struct AdamWStep {
   float lr;
   float grad_scale;                     // multiplies the gradient
@@ -35,7 +35,7 @@ struct AdamWStep {
   float inverse_sqrt_bias_correction2;  // 1 / sqrt(1 - beta2^t)
 };
 
-// `t` counts from 1. Powers in FP64: 1 - beta2^t cancels in FP32.
+// `t` counts from 1. Computed in FP64, because 1 - beta2^t cancels in FP32.
 TESSERA_HOST_DEVICE AdamWStep PrepareAdamWStep(const AdamWOptions& options,
                                                float lr, float grad_scale,
                                                int64_t t) {
@@ -51,8 +51,8 @@ struct AdamWElement {
   float exp_avg_sq;  // v
 };
 
-// The factors of one group in one step, so that the loop over its elements has
-// one division.
+// The factors of one group in one step, precomputed so that the loop over its
+// elements has one division.
 struct AdamWCoefficients {
   float grad_scale;
   float decay;      // lr * weight_decay
@@ -84,9 +84,9 @@ MakeAdamWCoefficients(const AdamWOptions& options, const AdamWStep& step,
 //   p <- p - lr * weight_decay * p
 //          - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 //
-// p is rounded once, after decay and update are added to each other: a factor
-// of 1 - lr * weight_decay would have FP32's granularity of 6e-8, as much as a
-// small decay itself.
+// p is rounded once, after decay and update have been added. A factor of 1 - lr
+// * weight_decay would have FP32's granularity of 6e-8, which can be as large
+// as the decay itself.
 TESSERA_HOST_DEVICE AdamWElement UpdateAdamW(AdamWElement x, float gradient,
                                              const AdamWCoefficients& c) {
   const float g = c.grad_scale * gradient;

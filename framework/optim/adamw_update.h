@@ -9,29 +9,29 @@
 namespace tessera {
 
 // The flat buffers that an AdamW step reads and writes, for the CPU loop and
-// the kernel. No LibTorch here: nvcc reads this file.
+// the kernel. nvcc compiles this header, so it must not include LibTorch.
 
-// Elements that share a group: the store's alignment, and what a warp updates
-// at once, so that the table costs 1/128 byte per parameter.
+// Number of elements that share a group: the store's alignment, and what a warp
+// updates at once. The table of groups takes 1/128 byte per parameter.
 inline constexpr int64_t kAdamWChunk = 128;
 
-// Device pointers, 16-byte aligned, each to num_elements values.
+// Device pointers, 16-byte aligned, to num_elements values each.
 struct AdamWBuffers {
-  FloatType state;  // of master, exp_avg and exp_avg_sq
+  FloatType state;  // type of master, exp_avg and exp_avg_sq
   FloatType grad_dtype;
-  FloatType shadow_dtype;  // read where shadow is not null
+  FloatType shadow_dtype;  // unused if shadow is null
 
   void* master;
   void* exp_avg;
   void* exp_avg_sq;
   const void* grad;
-  void* shadow;  // null: none is kept
+  void* shadow;  // null: no shadow
 
-  const uint8_t* chunk_groups;  // of each chunk; null: all in group 0
+  const uint8_t* chunk_groups;  // by chunk; null: all in group 0
   int64_t num_elements;         // a multiple of kAdamWChunk
 };
 
-// What changes from step to step, on the device.
+// The inputs that change from step to step, on the device.
 struct AdamWScalars {
   const float* lr;
   const float* grad_scale;  // null: 1
@@ -40,9 +40,8 @@ struct AdamWScalars {
 };
 
 // Calls visit.template operator()<State, Grad, Shadow>() for the dtypes of
-// `buffers`, each given as the caller's own type of that format and Shadow as
-// State where none is kept. False for a combination that no precision policy
-// has.
+// `buffers`, using the caller's type for each format. Without a shadow, Shadow
+// is State. Returns false for a combination that no precision policy has.
 template <typename Float, typename BFloat16, typename Half, typename Visitor>
 bool VisitAdamWDtypes(const AdamWBuffers& buffers, Visitor visit) {
   const auto with_state_and_shadow = [&]<typename State, typename Shadow>() {

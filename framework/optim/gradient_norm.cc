@@ -19,13 +19,13 @@ namespace {
 
 // Elements per partial sum on a CPU. Long FP32 sums of squares of BF16 numbers
 // are biased: odd squares are 1 modulo 8, so their last bits round down more
-// often than up (1.3e-6 of the sum after 1,024 terms). 256 terms per lane keep
-// that below 4e-7; partial sums are added in FP64.
+// often than up (1.3e-6 of the sum after 1,024 terms). With 256 terms per lane
+// the bias is below 4e-7. Partial sums are added in FP64.
 constexpr int64_t kCpuChunk = 1 << 12;
 
 template <typename Scalar>
 double SumOfSquaresOfChunk(const Scalar* values, int64_t count) {
-  constexpr int64_t kLanes = 16;  // independent sums, which vectorise
+  constexpr int64_t kLanes = 16;  // independent sums, for vectorisation
   std::array<float, kLanes> lanes{};
   const int64_t whole = count / kLanes * kLanes;
   for (int64_t i = 0; i < whole; i += kLanes) {
@@ -43,7 +43,7 @@ double SumOfSquaresOfChunk(const Scalar* values, int64_t count) {
   return sum;
 }
 
-// Infinity where the sum is above FP32's range, as on a GPU.
+// Infinity if the sum exceeds FP32's range, as on a GPU.
 template <typename Scalar>
 float SumOfSquaresOnCpu(const at::Tensor& flat) {
   const Scalar* values = flat.const_data_ptr<Scalar>();
@@ -68,7 +68,7 @@ float SumOfSquaresOnCpu(const at::Tensor& flat) {
 
 absl::StatusOr<at::Tensor> SumOfSquares(const at::Tensor& flat,
                                         at::ScalarType dtype) {
-  TESSERA_CHECK(flat.is_contiguous(), "a flat buffer");
+  TESSERA_CHECK(flat.is_contiguous(), "not a flat buffer");
   if (dtype != at::kFloat) return flat.to(dtype).square_().sum({0}, true);
   at::Tensor sum = at::empty({1}, flat.options().dtype(at::kFloat));
   if constexpr (kCudaBuild) {
@@ -92,7 +92,7 @@ absl::StatusOr<at::Tensor> SumOfSquares(const at::Tensor& flat,
 }
 
 at::Tensor NotFinite(const at::Tensor& x) {
-  return x.sub(x).ne(0);  // infinity less infinity is NaN
+  return x.sub(x).ne(0);  // infinity minus infinity is NaN
 }
 
 GradientScale MakeGradientScale(const at::Tensor& sum_of_squares,

@@ -5,9 +5,9 @@
 
 namespace tessera {
 
-// The learning rate as a pure function of the step; optimizer_config.proto has
-// the equations, optimizer_config.h makes it from a config. A value: a resumed
-// run needs nothing but the step.
+// The learning rate as a pure function of the step, so a resumed run needs no
+// other state. optimizer_config.proto has the equations; optimizer_config.h
+// creates it from a config.
 struct LearningRateSchedule {
   enum class Decay { kNone, kCosine, kLinear, kSqrt };
 
@@ -18,7 +18,7 @@ struct LearningRateSchedule {
   int64_t decay_steps = 1;
   double final_ratio = 1;
 
-  // Of step t = 0, 1, ...; also defined from the end of the run on.
+  // The rate of step t = 0, 1, ...; also defined after the end of the run.
   double LearningRate(int64_t t) const;
 };
 

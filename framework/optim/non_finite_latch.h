@@ -7,23 +7,24 @@
 
 namespace tessera {
 
-// Stops the weights from changing once a step's loss or gradient is not finite,
-// without the host looking at each step: from that step on `skip` is set, until
-// the host reads first_bad_step() where it logs anyway and ends the run. For
-// steps that no loss scale mends.
+// Stops the weights from changing after a step with a loss or gradient that is
+// not finite, without a check on the host in each step: `skip` is set from that
+// step on. When the host logs, it reads first_bad_step() and ends the run. For
+// overflows that no loss scale can fix.
 //
-// State is updated in place on the device; a CUDA graph captures Update().
+// The state is on the device and updated in place, so a CUDA graph can capture
+// Update().
 class NonFiniteLatch {
  public:
-  // `next_step`: the step that the first Update() belongs to.
+  // `next_step` is the step of the first Update().
   NonFiniteLatch(int64_t next_step, at::Device device);
 
-  // Once per step, after its gradient's norm. nonfinite: bool [1], whether the
-  // step is such a one. Returns
-  // skip, bool [1], in stable storage: this step or one before it was bad.
+  // Call this once per step, after the gradient's norm. nonfinite: bool [1],
+  // whether the step has such an overflow. Returns skip, bool [1], in stable
+  // storage: whether this or an earlier step had one.
   const at::Tensor& Update(const at::Tensor& nonfinite);
 
-  // int64 [1]: -1 while all was finite.
+  // int64 [1]; -1 if all steps were finite.
   const at::Tensor& first_bad_step() const { return first_bad_step_; }
 
  private:

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// The step computes in FP32, where what is too large becomes infinity.
+// The step computes in FP32, in which larger values overflow to infinity.
 void CheckNotNegative(double value, absl::string_view field,
                       const Violations& violations) {
   if (!(value >= 0)) {
@@ -22,7 +22,7 @@ void CheckNotNegative(double value, absl::string_view field,
   }
   constexpr float kMost = std::numeric_limits<float>::max();
   violations.Check(value <= kMost, field,
-                   absl::StrCat("must be a number of FP32, at most ", kMost,
+                   absl::StrCat("must be in the range of FP32, at most ", kMost,
                                 "; is ", value));
 }
 
@@ -67,7 +67,7 @@ void ValidateWsd(const WsdSchedule& wsd, const Violations& violations) {
                    "must be LINEAR or SQRT");
 }
 
-// Of the shapes whose decay_steps may be left out.
+// For shapes whose decay_steps is optional.
 template <typename Shape>
 void ValidateDecay(const Shape& shape, const Violations& violations) {
   if (shape.has_decay_steps()) {
@@ -83,8 +83,7 @@ void Validate(const OptimizerConfig& config, Violations violations) {
     Validate(config.adamw(), violations.In("adamw"));
   } else {
     violations.Add("algorithm",
-                   "must be given; adamw { lr: ... } is the one "
-                   "that exists");
+                   "must be given; the only algorithm is adamw { lr: ... }");
   }
   Validate(config.schedule(), violations.In("schedule"));
   if (!config.has_clip_norm()) return;
@@ -92,7 +91,7 @@ void Validate(const OptimizerConfig& config, Violations violations) {
     violations.CheckPositiveInFp32(config.clip_norm(), "clip_norm");
   } else {
     violations.Add("clip_norm",
-                   absl::StrCat("must be > 0, or left out for no clipping; is ",
+                   absl::StrCat("must be > 0, or absent for no clipping; is ",
                                 config.clip_norm()));
   }
 }
@@ -108,15 +107,15 @@ void Validate(const AdamWConfig& config, Violations violations) {
   violations.CheckPositiveInFp32(config.eps(), "eps");
   CheckNotNegative(config.weight_decay(), "weight_decay", violations);
   violations.Check(config.groups_size() <= kMaxAdamWGroups, "groups",
-                   absl::StrCat("there may be at most ", kMaxAdamWGroups,
-                                "; there are ", config.groups_size()));
+                   absl::StrCat("must have at most ", kMaxAdamWGroups,
+                                " entries; has ", config.groups_size()));
   std::set<std::string> names;
   for (int i = 0; i < config.groups_size(); ++i) {
     const Violations group = violations.In(absl::StrCat("groups[", i, "]"));
     ValidateGroup(config.groups(i), group);
     group.Check(names.insert(config.groups(i).name()).second, "name",
                 absl::StrCat("\"", config.groups(i).name(),
-                             "\" is another group's too"));
+                             "\" is also the name of another group"));
   }
 }
 
@@ -125,9 +124,9 @@ void Validate(const ScheduleConfig& config, Violations violations) {
                    absl::StrCat("must be >= 0; is ", config.warmup_steps()));
   violations.Check(
       config.warmup_ratio() >= 0 && config.warmup_ratio() < 1, "warmup_ratio",
-      absl::StrCat("must be in [0, 1), a share of training.steps; is ",
+      absl::StrCat("must be in [0, 1), a fraction of training.steps; is ",
                    config.warmup_ratio(),
-                   "; warmup_steps takes a number of steps"));
+                   "; for a number of steps set warmup_steps"));
   if (config.has_cosine()) {
     ValidateDecay(config.cosine(), violations.In("cosine"));
   } else if (config.has_linear()) {

@@ -13,23 +13,22 @@
 
 namespace tessera {
 
-// Adds every rule of optimizer_config.proto that a message breaks by itself.
-// What also depends on the number of steps or on the model's parameters is
-// checked where those are known: CreateLearningRateSchedule() and
-// AdamW::Create().
+// Adds each rule of optimizer_config.proto that the message breaks to
+// `violations`. Rules that depend on the number of steps or on the model's
+// parameters are checked by CreateLearningRateSchedule() and AdamW::Create().
 void Validate(const OptimizerConfig& config, Violations violations);
 void Validate(const AdamWConfig& config, Violations violations);
 void Validate(const ScheduleConfig& config, Violations violations);
 
-// W of optimizer_config.proto in a run of `total_steps` >= 1 steps. What
-// warmup_steps says may be more than fits.
+// W of optimizer_config.proto for a run of `total_steps` >= 1 steps. May exceed
+// total_steps if set by warmup_steps.
 int64_t WarmupSteps(const ScheduleConfig& config, int64_t total_steps);
 
-// InvalidArgument where the phases do not fit into `total_steps`.
+// InvalidArgument if the phases do not fit into `total_steps`.
 absl::StatusOr<LearningRateSchedule> CreateLearningRateSchedule(
     const ScheduleConfig& config, double peak_lr, int64_t total_steps);
 
-// `config` has passed Validate(). The groups of both have the same order.
+// `config` has passed Validate(). The order of the groups is kept.
 AdamWOptions AdamWOptionsOf(const AdamWConfig& config);
 std::vector<ParameterGroup> ParameterGroupsOf(const AdamWConfig& config);
 

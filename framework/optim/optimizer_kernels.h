@@ -8,14 +8,14 @@
 namespace tessera {
 namespace cuda {
 
-// The optimizer's CUDA kernels on LibTorch's current stream of the tensors'
-// device. Only CUDA builds have them (framework/cuda/cuda_build.h).
+// The optimizer's CUDA kernels, on LibTorch's current stream of the tensors'
+// device. Only in CUDA builds (framework/cuda/cuda_build.h).
 
-// sum, FP32 [1], = the sum of flat's squares.
+// Writes the sum of flat's squares to `sum`, FP32 [1].
 absl::Status SumOfSquares(const at::Tensor& flat, const at::Tensor& sum);
 
-// `prepared`: FP32 device scratch of sizeof(AdamWStep) bytes, which also names
-// the device.
+// `prepared` is FP32 device scratch of sizeof(AdamWStep) bytes; its device is
+// used.
 absl::Status UpdateAdamW(const AdamWBuffers& buffers,
                          const AdamWScalars& scalars,
                          const AdamWOptions& options,

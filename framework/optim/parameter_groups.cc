@@ -17,7 +17,7 @@ bool Matches(const ParameterGroup& group, const std::string& name) {
       [&](const std::string& pattern) { return NameMatches(pattern, name); });
 }
 
-// The groups that a parameter is in; one, as it should be.
+// The groups that match a parameter; it should be exactly one.
 std::vector<int> GroupsOf(absl::Span<const ParameterGroup> groups,
                           const std::string& name) {
   std::vector<int> found;
@@ -35,7 +35,7 @@ int64_t LastChunk(const ParameterSlice& slice) {
   return (slice.offset + slice.numel - 1) / kAdamWChunk;
 }
 
-// A pattern without a parameter is a misspelt name.
+// A pattern that matches no parameter is probably misspelt.
 void CheckEachPatternMatches(absl::Span<const ParameterGroup> groups,
                              absl::Span<const ParameterSlice> slices,
                              const Violations& violations) {
@@ -55,8 +55,8 @@ void CheckEachPatternMatches(absl::Span<const ParameterGroup> groups,
   }
 }
 
-// What is wrong with the groups `found` of a parameter; empty if nothing is.
-// `before`: the parameter before it and its group; null for the first.
+// The problem with the groups `found` of a parameter; empty if there is none.
+// `before` is the preceding parameter with its group; null for the first one.
 std::string WhatIsWrong(absl::Span<const ParameterGroup> groups,
                         const ParameterSlice& slice,
                         const std::vector<int>& found,
@@ -77,10 +77,9 @@ std::string WhatIsWrong(absl::Span<const ParameterGroup> groups,
   }
   return absl::StrCat(
       "parameter ", slice.name, " of group \"", name(found[0]),
-      "\" starts within ", kAdamWChunk,
-      " elements that it shares with a parameter of group \"",
-      name(group_before),
-      "\", with which it is fused; put both into one group, or make the sizes "
+      "\" is fused with a parameter of group \"", name(group_before),
+      "\" and shares a chunk of ", kAdamWChunk,
+      " elements with it; put both into one group, or make their sizes "
       "multiples of ",
       kAdamWChunk);
 }

@@ -6,8 +6,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// partial[b] = the sum over block b's share. Each lane of a pack has its own
-// accumulator: independent chains, and shorter ones, hence less rounding.
+// partial[b] = the sum over block b's share. Each element of a pack has its own
+// accumulator: independent, shorter chains of additions with less rounding.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     SumShares(const T* __restrict__ values, int64_t count,

@@ -9,12 +9,12 @@
 
 namespace tessera {
 
-// Blocks of the first pass, always: which thread adds which element, and hence
-// the result's bits, must not depend on the GPU. 1024 blocks of 256 threads are
-// what 128 multiprocessors hold.
+// Number of blocks in the first pass. It is constant so that the order of
+// additions, and hence the result's bits, do not depend on the GPU. 128
+// multiprocessors hold 1024 blocks of 256 threads.
 inline constexpr int kSumOfSquaresBlocks = 1024;
 
-// *sum = sum of values[i]^2, by two launches in stream order. `values` is
+// *sum = sum of values[i]^2, with two launches in stream order. `values` is
 // 16-byte aligned; `partial` is device scratch of kSumOfSquaresBlocks floats.
 cudaError_t LaunchSumOfSquares(const void* values, FloatType type,
                                int64_t count, float* partial, float* sum,

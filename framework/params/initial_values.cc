@@ -16,12 +16,13 @@ namespace {
 constexpr float kCut = 3;                     // in standard deviations
 constexpr double kErfOfCut = 0.997300203937;  // erf(3 / sqrt(2)): P(|z| < 3)
 
-// Values per task of a thread, and per copy to a device (64 MiB of FP32). Both
-// are multiples of the four values that one Philox counter gives.
+// Number of values per task of a thread, and per copy to a device (64 MiB of
+// FP32). Both are multiples of four, the number of values from one Philox
+// counter.
 constexpr int64_t kGrain = 1 << 14;
 constexpr int64_t kStaging = 1 << 24;
 
-// Inverse error function to 3 ulp or so, for |x| < 0.9974 (M. Giles,
+// Inverse error function, accurate to about 3 ulp for |x| < 0.9974 (M. Giles,
 // "Approximating the erfinv function", GPU Computing Gems, 2012, table 5).
 float ErfInv(float x) {
   float w = -std::log((1 - x) * (1 + x));
@@ -52,8 +53,8 @@ float ErfInv(float x) {
   return p * x;
 }
 
-// A normal variate cut at kCut by inversion: one random word makes one value,
-// so that value i needs no other. u is uniform in (-1, 1).
+// A normal variate truncated at kCut, by inversion: one random word gives one
+// value, so values do not depend on each other. u is uniform in (-1, 1).
 float TruncatedNormal(uint32_t word) {
   const double u = (static_cast<int32_t>(word) + 0.5) * 0x1p-31;
   const float z =
@@ -61,13 +62,13 @@ float TruncatedNormal(uint32_t word) {
   return std::clamp(z, -kCut, kCut);
 }
 
-// The stream of variates that a parameter's name and the run's seed choose.
+// The random stream for a parameter's name and the run's seed.
 struct Stream {
   uint64_t seed;
   uint64_t subsequence;
   float stddev;
 
-  // Values [begin, begin + count) into `out`; begin is a multiple of four.
+  // Writes values [begin, begin + count) to `out`; begin is a multiple of four.
   void Fill(int64_t begin, int64_t count, float* out) const {
     at::parallel_for(0, count, kGrain, [&](int64_t from, int64_t to) {
       from = (from + 3) / 4 * 4;

@@ -8,13 +8,13 @@
 
 namespace tessera {
 
-// Fills `values`, a contiguous float tensor of spec's elements on any device,
-// with the parameter's initial values, rounded to its dtype.
+// Fills `values`, a contiguous float tensor with spec's number of elements on
+// any device, with the parameter's initial values, rounded to its dtype.
 //
-// Element i depends on (seed, spec.name, spec.init, spec.shape, i) alone: not
-// on the device, the number of threads, the other parameters or their layout.
-// The values are made on the CPU at 20 ns each per core: 4 s for 3.4 x 10^9 on
-// 16 cores.
+// Element i depends only on (seed, spec.name, spec.init, spec.shape, i): not on
+// the device, the number of threads, the other parameters or their layout. The
+// CPU generates the values, at 20 ns each per core: 4 s for 3.4 x 10^9 values
+// on 16 cores.
 void FillInitialValues(const ParameterSpec& spec, uint64_t seed,
                        at::Tensor values);
 

@@ -46,7 +46,7 @@ absl::Status CheckMember(const ParameterSpec& member) {
   return absl::OkStatus();
 }
 
-// The members stack along dimension 0.
+// Members are stacked along dimension 0.
 absl::Status CheckBlock(const ParameterBlockSpec& block) {
   if (block.members.empty()) {
     return absl::InvalidArgumentError(
@@ -87,7 +87,7 @@ absl::Status CheckNamesDiffer(const std::vector<ParameterBlockSpec>& blocks) {
   return absl::OkStatus();
 }
 
-// A block with its place in the buffers.
+// A block and its offset in the buffers.
 struct PlacedBlock {
   const ParameterBlockSpec* spec;
   std::vector<int64_t> shape;
@@ -95,7 +95,7 @@ struct PlacedBlock {
 };
 
 struct Layout {
-  std::vector<PlacedBlock> blocks;  // in the order of their offsets
+  std::vector<PlacedBlock> blocks;  // by offset
   int64_t trainable_extent = 0;
   int64_t extent = 0;
 };
@@ -118,7 +118,7 @@ absl::StatusOr<Layout> MakeLayout(
   return layout;
 }
 
-// The members of a block that starts at `offset`.
+// The members of a block at `offset`.
 std::vector<ParameterSlice> SlicesOf(const ParameterBlockSpec& block,
                                      int64_t offset) {
   std::vector<ParameterSlice> slices;

@@ -14,7 +14,7 @@ struct LossScalerOptions {
   int64_t growth_interval_steps = 2000;
 };
 
-// What a checkpoint keeps of a scaler.
+// The state of a scaler in a checkpoint.
 struct LossScalerState {
   double scale = 0;
   int64_t steps_since_change = 0;
@@ -27,28 +27,29 @@ struct LossScalerState {
 //   a gradient overflowed   scale *= backoff_factor; the step is skipped
 //   growth_interval_steps in a row without overflow   scale *= growth_factor
 //
-// The scale never falls below kMinScale, so that its inverse stays finite, and
-// never grows to infinity.
+// The scale stays in the range from kMinScale, whose inverse is finite, to the
+// largest finite number.
 //
-// All state lives on the device in tensors that are updated in place: no call
-// but ExportState() makes the host wait, and a CUDA graph captures Update().
+// The state is on the device and updated in place: only ExportState() makes the
+// host wait, and a CUDA graph can capture Update().
 class LossScaler {
  public:
   static constexpr double kMinScale = 0x1p-24;
 
   LossScaler(const LossScalerOptions& options, at::Device device);
 
-  // FP32 [1]: what the loss, or the gradient that backward starts from, is
-  // multiplied by, and what undoes it. Stable storage.
+  // The factor of the loss (or of the gradient that backward starts from), and
+  // its inverse. FP32 [1], in stable storage.
   const at::Tensor& scale() const { return scale_; }
   const at::Tensor& inverse_scale() const { return inverse_scale_; }
-  // bool [1], new: whether the scale is as small as it gets, so that another
-  // overflow would not make it smaller.
+  // bool [1], a new tensor: whether the scale is at its minimum, so that
+  // another overflow would not reduce it.
   at::Tensor at_floor() const;
-  // int64 [1]: steps that overflowed since the run began.
+  // int64 [1]: number of steps that overflowed since the run began.
   const at::Tensor& skipped_steps() const { return skipped_steps_; }
 
-  // After the step's gradients were checked. found_nonfinite: bool [1].
+  // Call this after the check of the step's gradients. found_nonfinite: bool
+  // [1].
   void Update(const at::Tensor& found_nonfinite);
 
   // Waits for the device.

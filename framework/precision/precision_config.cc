@@ -60,7 +60,7 @@ absl::StatusOr<PrecisionPolicy> CreatePrecisionPolicy(
   ASSIGN_OR_RETURN(const PrecisionMode mode, ModeOf(config));
   if (micro_batches < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a step of ", micro_batches, " micro-batches; it takes at least one"));
+        "a step needs at least one micro-batch; it has ", micro_batches));
   }
   const bool needs_gpu =
       mode == PrecisionMode::kTf32 || mode == PrecisionMode::kFp16;
@@ -68,7 +68,7 @@ absl::StatusOr<PrecisionPolicy> CreatePrecisionPolicy(
     return absl::InvalidArgumentError(absl::StrCat(
         "precision.mode ", PrecisionModeName(mode),
         " needs a GPU's tensor cores; on a CPU use FP32, or BF16, which is "
-        "slow there but gives BF16's numbers"));
+        "slow there but rounds as on a GPU"));
   }
   return PrecisionPolicy(mode, micro_batches > 1 || config.fp32_gradients());
 }

@@ -8,13 +8,12 @@
 
 namespace tessera {
 
-// Adds every rule of precision_config.proto that `config` breaks. What the
-// device allows is CreatePrecisionPolicy()'s to say.
+// Adds each rule of precision_config.proto that `config` breaks to
+// `violations`. CreatePrecisionPolicy() checks what the device supports.
 void Validate(const PrecisionConfig& config, Violations violations);
 
-// `micro_batches` per step: with more than one the gradient buffer is FP32.
-// InvalidArgument where `cuda` is false and the mode needs a GPU's units (TF32,
-// FP16).
+// With more than one of `micro_batches` per step, the gradient buffer is FP32.
+// InvalidArgument if `cuda` is false and the mode needs a GPU (TF32, FP16).
 absl::StatusOr<PrecisionPolicy> CreatePrecisionPolicy(
     const PrecisionConfig& config, int micro_batches, bool cuda);
 

@@ -13,7 +13,7 @@ namespace {
 
 using Dtypes = std::array<at::ScalarType, kNumOpClasses>;
 
-// FP32 except what a mode lowers.
+// FP32 for everything; modes lower some classes.
 Dtypes AllFloat() {
   Dtypes dtypes;
   dtypes.fill(at::kFloat);
@@ -25,8 +25,8 @@ void Set(Dtypes* dtypes, at::ScalarType dtype,
   for (const OpClass op : classes) (*dtypes)[static_cast<int>(op)] = dtype;
 }
 
-// What torch.autocast runs in its lower dtype. The residual stream stays in
-// FP32: autocast's sum of an FP32 and a BF16 tensor is FP32.
+// The classes that torch.autocast runs in its lower dtype. The residual stream
+// stays in FP32, because autocast's sum of an FP32 and a BF16 tensor is FP32.
 Dtypes Autocast(at::ScalarType compute) {
   Dtypes dtypes = AllFloat();
   Set(&dtypes, compute,
@@ -158,7 +158,7 @@ void PrecisionPolicy::ApplyToLibTorch() const {
   at::Context& context = at::globalContext();
   context.setAllowTF32CuBLAS(allows_tf32());
   context.setAllowTF32CuDNN(allows_tf32());
-  // Sums of products stay in FP32 also where cuBLAS splits the inner dimension.
+  // Keeps sums of products in FP32 even if cuBLAS splits the inner dimension.
   context.setAllowFP16ReductionCuBLAS(false);
   context.setAllowBF16ReductionCuBLAS(false);
 }

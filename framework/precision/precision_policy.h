@@ -9,10 +9,10 @@
 
 namespace tessera {
 
-// Classes of work that a policy gives a dtype. Nothing else casts.
+// Classes of work to which a policy assigns a dtype. There are no other casts.
 enum class OpClass {
-  kMasterWeights,   // what the optimizer updates
-  kWeights,         // what products read: the shadow where it differs
+  kMasterWeights,   // updated by the optimizer
+  kWeights,         // read by products: the shadow if there is one
   kMatmul,          // operands and results of linear layers
   kAttention,       // Q, K, V, O; the scores' storage
   kSoftmax,         // attention's exponentials and sums
@@ -29,30 +29,30 @@ inline constexpr int kNumOpClasses =
     static_cast<int>(OpClass::kOptimizerState) + 1;
 absl::string_view OpClassName(OpClass op);
 
-// What a run asks for; precision_config.proto says what each means.
+// The modes; precision_config.proto says what they mean.
 enum class PrecisionMode { kFp32, kTf32, kBf16, kFp16, kBf16Pure };
 absl::string_view PrecisionModeName(PrecisionMode mode);  // "BF16_PURE"
 
-// What work on tensors of `storage` computes and adds up in: FP64 for FP64,
-// otherwise FP32.
+// The dtype in which work on tensors of `storage` computes and accumulates:
+// FP64 for FP64, otherwise FP32.
 inline at::ScalarType ArithmeticDtype(at::ScalarType storage) {
   return storage == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// Which dtype each class of work uses (docs/precision.md has the table, made
-// from this class). A value, resolved once from the config.
+// The dtype of each class of work; docs/precision.md has the table, generated
+// from this class. A value, resolved once from the config.
 //
 // BF16 and FP16 give the numbers of torch.autocast without its casts: weights
 // are rounded once, when the optimizer writes them.
 class PrecisionPolicy {
  public:
   PrecisionPolicy() : PrecisionPolicy(PrecisionMode::kFp32) {}
-  // `fp32_gradients`: the gradient buffer, into which products add, is FP32;
-  // otherwise it has the compute dtype, which is autocast's own rounding.
+  // With `fp32_gradients` the gradient buffer, into which products accumulate,
+  // is FP32. Otherwise it has the compute dtype, with the rounding of autocast.
   explicit PrecisionPolicy(PrecisionMode mode, bool fp32_gradients = false);
 
-  // Every class in one dtype, and the same but for one class: policies of no
-  // mode, for tests and experiments.
+  // Policies outside of the modes, for tests and experiments: one dtype for
+  // every class, and a copy with one class changed.
   static PrecisionPolicy Uniform(at::ScalarType dtype);
   PrecisionPolicy With(OpClass op, at::ScalarType dtype) const;
 
@@ -65,7 +65,7 @@ class PrecisionPolicy {
   bool scales_loss() const { return mode_ == PrecisionMode::kFp16; }
 
   // Sets LibTorch's process-wide switches (TF32, reduced-precision reductions)
-  // to what the policy means. Once, before the first product.
+  // to match the policy. Call it once, before the first product.
   void ApplyToLibTorch() const;
 
  private:

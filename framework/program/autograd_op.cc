@@ -25,7 +25,7 @@ class WrappedOp : public Op {
   }
 
   void Backward(const BackwardArgs& args) const override {
-    // The executor runs ops below autograd's layer.
+    // The executor runs ops below autograd's dispatch layer.
     const c10::impl::ForceDispatchKeyGuard with_autograd{
         c10::impl::LocalDispatchKeySet(c10::impl::PODLocalDispatchKeySet{})};
     const at::AutoGradMode recording(true);
@@ -69,7 +69,8 @@ class WrappedOp : public Op {
     if (cost.bytes == 0) cost.bytes = ForwardBytes();
     return cost;
   }
-  // The function again, and its gradient: twice the work of the function.
+  // Backward runs the function again and then differentiates it: twice the work
+  // of forward.
   Cost BackwardCost(Positions wanted) const override {
     const Cost forward = ForwardCost();
     return {.flops = 3 * forward.flops,

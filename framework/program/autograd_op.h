@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-// What a researcher writes to try an idea: any differentiable function in plain
-// LibTorch, as an op of a program.
+// Any differentiable function in plain LibTorch, as an op of a program: the
+// quickest way to try an idea.
 //
 //   Value y = AutogradOp(b, {.name = "relu2",
 //                            .function = [](const std::vector<at::Tensor>& in)
@@ -22,19 +22,20 @@ namespace tessera {
 //                        {x}, b.type(x));
 struct AutogradFunction {
   std::string name;
-  // Of its arguments and LibTorch's generators only; returns a new tensor.
+  // Depends only on its arguments and LibTorch's generators; returns a new
+  // tensor.
   std::function<at::Tensor(const std::vector<at::Tensor>&)> function;
   bool random = false;  // draws from LibTorch's generators (dropout)
-  // What the plan is to assume.
+  // The costs that the plan assumes.
   int64_t forward_workspace_bytes = 0;
   int64_t backward_workspace_bytes = 0;
-  Cost forward_cost;  // bytes 0: operands and result once
+  Cost forward_cost;  // bytes = 0: each operand and the result once
 };
 
-// Backward runs the function again with LibTorch's autograd and differentiates
-// it, so the operands are all that is kept: slower than an op with a written
-// backward by one forward call. Operands of a float dtype get gradients,
-// parameters too.
+// Adds the function as an op. Backward runs the function again under autograd,
+// so only the operands are kept; it costs one forward call more than an op with
+// its own backward. All floating-point operands get gradients, parameters
+// included.
 Value AutogradOp(ProgramBuilder& b, AutogradFunction function,
                  std::vector<Value> operands, TensorType result);
 

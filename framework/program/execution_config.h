@@ -6,7 +6,8 @@
 
 namespace tessera {
 
-// Add every rule of execution_config.proto that `config` breaks.
+// Adds each rule of execution_config.proto that `config` breaks to
+// `violations`.
 void Validate(const ExecutionConfig& config, Violations violations);
 void Validate(const RecomputeConfig& config, Violations violations);
 

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// A tensor over memory that somebody else owns, which outlives it.
+// A tensor over memory that another tensor owns and that outlives it.
 at::Tensor Over(const at::Tensor& memory, int64_t offset,
                 const TensorType& type) {
   char* const base = static_cast<char*>(memory.mutable_data_ptr());
@@ -135,9 +135,9 @@ void Executor::RunBackward(bool accumulate) {
 
 void Executor::RunEntries(int begin, int end, bool accumulate) {
   const at::NoGradGuard no_grad;
-  // Below autograd's layer, which has nothing to do here.
+  // Dispatches below autograd, which has nothing to record here.
   const at::AutoDispatchBelowADInplaceOrView below;
-  // A run that throws (out of memory) leaves no value alive.
+  // If a run throws (out of memory), no value stays allocated.
   auto release = absl::MakeCleanup([this] {
     for (const Buffer& buffer : lifetimes_.buffers) {
       for (const int value : buffer.values) tensors_[value].reset();
@@ -168,7 +168,7 @@ void Executor::EnterScope(int scope, bool recomputes) {
   }
   if (scope == scope_) return;
   const absl::Span<const ProgramScope> scopes = schedule_.program->scopes();
-  // A scope is numbered after the one around it.
+  // A scope has a higher number than the scope that contains it.
   std::vector<int> opened;
   for (int s = scope; s != scope_;) {
     if (s > scope_) {

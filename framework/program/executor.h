@@ -17,16 +17,16 @@ namespace tessera {
 
 class Executor;
 
-// What executors of one program share that do not run at the same time.
+// Memory shared by executors of one program that do not run at the same time.
 struct SharedMemory {
-  // At least lifetimes.arena_bytes bytes on the store's device; undefined: one
-  // of its own.
+  // At least lifetimes.arena_bytes bytes on the store's device. If undefined,
+  // the executor allocates its own.
   at::Tensor arena;
-  const Executor* constants = nullptr;  // takes those of this one
+  const Executor* constants = nullptr;  // uses this executor's constants
 };
 
-// Runs a schedule over the parameters of a store. Its functions enqueue work on
-// the current stream and throw LibTorch's exceptions.
+// Runs a schedule over the parameters of a store. Member functions enqueue work
+// on the current stream and throw LibTorch's exceptions.
 //
 //   executor.SetInput(ids, tensor);
 //   executor.RunForward();
@@ -41,24 +41,24 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // `tensor` is contiguous, of the value's type and on the store's device.
+  // `tensor` is contiguous, has the value's type and is on the store's device.
   void SetInput(Value value, at::Tensor tensor) {
     SetInput(value.index, std::move(tensor));
   }
-  // The same for schedule.loss_gradient.
+  // Sets schedule.loss_gradient.
   void SetInput(int value, at::Tensor tensor);
 
   void RunForward();
-  // `accumulate`: the store's gradients already hold those of other
-  // micro-batches, to which these are added.
+  // If `accumulate`, adds to the store's gradients, which hold the sum over the
+  // earlier micro-batches.
   void RunBackward(bool accumulate);
 
   // An output of the program, after RunForward(). The next run overwrites it.
   const at::Tensor& Get(Value output) const { return Get(output.index); }
-  // The same for any of schedule.outputs, after the run that writes it.
+  // Any of schedule.outputs, after the run that writes it.
   const at::Tensor& Get(int output) const { return tensors_[output]; }
 
-  // Bytes of activations that are alive now, wherever they lie.
+  // Bytes of all live activations, whatever their storage.
   int64_t live_bytes() const;
 
  private:
@@ -68,7 +68,7 @@ class Executor {
     at::Tensor fixed;  // kFixed
     int over = -1;     // kValue: takes this value's memory
   };
-  // A run with everything looked up.
+  // A run with its tensors' locations resolved.
   struct Entry {
     const OpRun* run = nullptr;
     const Op* op = nullptr;
@@ -82,8 +82,8 @@ class Executor {
   at::Tensor FixedTensor(const Buffer& buffer, const TensorType& type) const;
 
   void RunEntries(int begin, int end, bool accumulate);
-  // Tells the observer which scopes end and begin; those of recomputation are
-  // within a phase "recompute".
+  // Reports to the observer which scopes end and begin. Those of recomputation
+  // are inside a phase "recompute".
   void EnterScope(int scope, bool recomputes);
   void RunEntry(Entry& entry, bool accumulate);
   void Allocate(const Output& output);
@@ -98,10 +98,10 @@ class Executor {
   std::vector<at::TensorOptions> options_;
   at::Tensor arena_;
   std::vector<Entry> entries_;
-  int scope_ = 0;                    // that is open
+  int scope_ = 0;                    // the open scope
   bool recomputes_ = false;          // the phase "recompute" is open
-  std::vector<RandomState> random_;  // by op; of those that are random()
-  // Scratch of one run.
+  std::vector<RandomState> random_;  // by op, if random()
+  // Scratch space of one run.
   std::vector<at::Tensor> operands_, results_, d_results_;
 };
 

@@ -60,7 +60,7 @@ class Planner {
 
   void FindLastReads() {
     for (int run = 0; run < NumRuns(); ++run) {
-      // A result that nobody reads dies at once.
+      // A result that nobody reads dies immediately.
       ForEachWrite(schedule_.runs[run], [&](int v) { last_read_[v] = run; });
       ForEachRead(schedule_.runs[run], [&](int v) { last_read_[v] = run; });
     }
@@ -74,7 +74,7 @@ class Planner {
     }
   }
 
-  // What `value`, an output of `run`, may be written over, by preference.
+  // The values that `value`, an output of `run`, may overwrite, best first.
   std::vector<int> Candidates(const OpRun& run, int value) const {
     if (run.kind == OpRun::Kind::kAdd) return run.operands;
     const Op& op = *schedule_.program->ops()[run.op].op;
@@ -112,7 +112,8 @@ class Planner {
     const TensorType& to = schedule_.values[value].type;
     if (from.dtype != to.dtype || from.bytes() != to.bytes()) return false;
     const Buffer& buffer = plan_.buffers[plan_.buffer_of[candidate]];
-    // Its last value: not already taken by another output of this run.
+    // The candidate is the buffer's last value: no other output of this run has
+    // taken it.
     return buffer.last <= run && buffer.values.back() == candidate;
   }
 
@@ -142,12 +143,13 @@ class Planner {
     });
   }
 
-  // Goes through time and places every buffer for which `wants` is true; calls
-  // place(buffer) when it begins, done(buffer) when it has ended.
+  // Iterates over the runs in order and places every buffer for which `wants`
+  // is true. Calls place(buffer) when its lifetime begins and done(buffer) when
+  // it has ended.
   template <typename Place, typename Done>
   void Sweep(const Place& place, const Done& done) {
     std::vector<std::vector<int>> ending(NumRuns());
-    size_t next = 0;  // buffers are numbered by their first run
+    size_t next = 0;  // buffers are ordered by first run
     for (int run = 0; run < NumRuns(); ++run) {
       for (; next < plan_.buffers.size() && plan_.buffers[next].first == run;
            ++next) {
@@ -171,7 +173,7 @@ class Planner {
   Lifetimes plan_;
 };
 
-// Tells until when each part of the gradient buffer is idle.
+// Knows until when each part of the gradient buffer is idle.
 class IdleGradients {
  public:
   IdleGradients(const Schedule& schedule,
@@ -203,8 +205,8 @@ class IdleGradients {
 
   int64_t bytes() const { return parts_.empty() ? 0 : parts_.back().range.end; }
 
-  // The lowest offset from `offset` on at which `bytes` are idle until run
-  // `last` has ended.
+  // The lowest offset >= `offset` at which `bytes` are idle until run `last`
+  // has ended.
   std::optional<int64_t> Next(int64_t offset, int64_t bytes, int last) const {
     auto part = std::partition_point(
         parts_.begin(), parts_.end(),
@@ -221,10 +223,10 @@ class IdleGradients {
   struct Part {
     GradientRange range;
     int parameter = 0;
-    int written = 0;  // the run that writes it first
+    int written = 0;  // the first run that writes it
   };
   std::vector<Part> parts_;  // by offset
-  // The latest of parts_[i].written from i on: beyond, nothing is idle longer.
+  // Maximum of parts_[j].written over j >= i: nothing beyond is idle longer.
   std::vector<int> latest_from_;
 };
 
@@ -233,10 +235,10 @@ void Planner::LendGradients() {
   OffsetAllocator free(idle.bytes());
   Sweep(
       [&](Buffer* buffer) {
-        // The caller reads outputs when the gradients are complete.
+        // The caller reads outputs after the gradients are complete.
         if (buffer->last == kForever) return false;
-        // What dies in the forward pass makes way at the top for what must lie
-        // as low as it can.
+        // Buffers that die in the forward pass go to the top, so that the low
+        // offsets, which are idle longest, are left for the others.
         const bool brief = buffer->last < schedule_.first_backward;
         const std::optional<int64_t> offset =
             brief ? free.TakeHighest(buffer->bytes)

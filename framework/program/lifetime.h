@@ -17,48 +17,49 @@ enum class Storage {
   kArena,      // in one buffer of the executor, at an address that never moves
 };
 
-// Memory of one value, or of several of which each is written over the one
-// before it.
+// The memory of one value, or of several values each of which overwrites the
+// one before.
 struct Buffer {
   int64_t bytes = 0;
-  int first = 0, last = 0;  // runs: of the first write, of the last read
+  int first = 0, last = 0;  // runs of the first write and last read
   Storage storage = Storage::kAllocator;
   int64_t offset = 0;       // kGradients, kArena; bytes
-  std::vector<int> values;  // in the order in which they are written
+  std::vector<int> values;  // in write order
 };
 
-// A parameter's place in the flat gradient buffer, in bytes; empty when frozen.
+// A parameter's range in the flat gradient buffer, in bytes; empty if frozen.
 struct GradientRange {
   int64_t begin = 0, end = 0;
 };
 
 struct LifetimeOptions {
-  // Of every parameter, by its index in the program: lends the flat gradient
-  // buffer, which is idle until backward writes it. Empty: does not. Valid for
-  // a step of one micro-batch; with more, it holds the sums of those before.
+  // The ranges of all parameters, by their index in the program. If not empty,
+  // the plan may put activations into the flat gradient buffer while it is
+  // idle, which is until backward writes it. Only valid for steps of one
+  // micro-batch: with more, the buffer holds the sum of the earlier ones.
   absl::Span<const GradientRange> gradients;
   bool arena = false;
 };
 
-// When each value of a schedule is alive and whose memory it takes. Decides the
-// two questions that ops leave open: what is written over what, and what lies
-// in idle gradient memory.
+// When each value of a schedule is alive and where it is stored. Decides what
+// ops leave open: which values overwrite which, and which lie in idle gradient
+// memory.
 //
-// Activations may lie where the gradient of a parameter will be, as long as
-// they are read for the last time before that gradient is written. Since
-// backward writes gradients in reverse execution order, most of the forward
-// pass fits: eager PyTorch frees its gradients between steps, which gives the
-// same peak without the advantages of a flat buffer.
+// An activation may lie where a parameter's gradient will be written, if its
+// last read comes before that write. Backward writes gradients in reverse
+// execution order, so most of the forward pass fits. Eager PyTorch reaches the
+// same peak by freeing its gradients between steps, but without the advantages
+// of a flat buffer.
 struct Lifetimes {
   std::vector<Buffer> buffers;
-  std::vector<int> buffer_of;  // by value; -1: given from outside
-  // By value: the value whose memory it takes; -1: memory of its own.
+  std::vector<int> buffer_of;  // by value; -1: the caller's memory
+  // By value: the value that it overwrites; -1 if none.
   std::vector<int> written_over;
-  // By run: values that nobody reads afterwards.
+  // By run: the values whose last read is this run.
   std::vector<std::vector<int>> dead_after;
   int64_t arena_bytes = 0;
 
-  // Alive from the forward pass into the backward pass.
+  // True if the buffer is alive from the forward into the backward pass.
   bool IsKept(const Schedule& schedule, const Buffer& buffer) const {
     return buffer.first < schedule.first_backward &&
            buffer.last >= schedule.first_backward;

@@ -21,8 +21,8 @@ bool LiesApart(const Buffer& buffer) {
   return buffer.storage != Storage::kGradients;
 }
 
-// The value whose buffer is alive from the forward into the backward pass, as
-// it is at that moment; -1 if the buffer is not.
+// The value that the buffer holds between the forward and the backward pass; -1
+// if the buffer is not alive then.
 int KeptValue(const Schedule& schedule, const Lifetimes& lifetimes,
               const Buffer& buffer) {
   if (!lifetimes.IsKept(schedule, buffer)) return -1;
@@ -40,7 +40,7 @@ std::vector<MemoryMoment> MemoryOverTime(const Schedule& schedule,
                                          const MemoryOptions& options) {
   const int runs = static_cast<int>(schedule.runs.size());
   std::vector<MemoryMoment> moments(runs);
-  // Changes of the live bytes, then their running sums.
+  // The changes of the live bytes, then their prefix sums.
   std::vector<int64_t> activations(runs + 1), gradients(runs + 1);
   for (const Buffer& buffer : lifetimes.buffers) {
     if (!LiesApart(buffer) || buffer.storage == Storage::kArena) continue;
@@ -104,7 +104,7 @@ std::string DescribeRun(const Schedule& schedule, int run) {
   const OpRun& r = schedule.runs[run];
   const std::string& name = schedule.program->ops()[r.op].name;
   if (r.kind == OpRun::Kind::kAdd) {
-    return absl::StrCat("the sum of gradients behind ", name);
+    return absl::StrCat("the sum of gradients after ", name);
   }
   return absl::StrCat(
       "the ", r.kind == OpRun::Kind::kBackward ? "backward" : "forward", " of ",

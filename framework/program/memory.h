@@ -11,30 +11,31 @@
 
 namespace tessera {
 
-// Device bytes beyond the store's buffers and the inputs while one run works,
-// in blocks as LibTorch's allocator hands them out (multiples of 512 bytes).
+// Device memory while one run executes, in bytes, without the store's buffers
+// and the inputs. Sizes are rounded up to multiples of 512, as in LibTorch's
+// allocator.
 struct MemoryMoment {
   int run = -1;             // index into Schedule::runs; -1: before the first
-  int64_t activations = 0;  // results of forward runs that are alive; the arena
-  int64_t gradients = 0;    // gradients of activations that are alive
-  int64_t workspace = 0;    // what the run's op and the products work in
+  int64_t activations = 0;  // live results of forward runs; the arena
+  int64_t gradients = 0;    // live gradients of activations
+  int64_t workspace = 0;    // of the run's op and of cuBLAS
 
   int64_t total() const { return activations + gradients + workspace; }
 };
 
 struct MemoryOptions {
-  // Of cuBLAS, taken by the first product of all and held from then on.
+  // Workspace of cuBLAS, allocated by the first matrix product and kept.
   int64_t blas_workspace_bytes = 0;
 };
 
-// One moment for every run.
+// One moment per run.
 std::vector<MemoryMoment> MemoryOverTime(const Schedule& schedule,
                                          const Lifetimes& lifetimes,
                                          const MemoryOptions& options);
-// The moment of the largest total, the first of them; all zero without a run.
+// The first moment with the largest total; all zero if there is no run.
 MemoryMoment PeakOf(const std::vector<MemoryMoment>& moments);
 
-// Bytes that are alive while `run` works, by kind of the op that wrote them.
+// Bytes alive while `run` executes, by kind of the op that wrote them.
 struct LiveBytes {
   int64_t activations = 0, gradients = 0;
 };
@@ -45,13 +46,13 @@ std::map<std::string, LiveBytes> LiveBytesByKind(const Schedule& schedule,
 // "the backward of block_0/ffn/w13"
 std::string DescribeRun(const Schedule& schedule, int run);
 
-// Bytes of the activations that are alive between the forward and the backward
-// pass, wherever they lie: what recomputation saves.
+// Bytes of the activations that are kept from the forward to the backward pass,
+// whatever their storage. Recomputation reduces them.
 int64_t KeptBytes(const Schedule& schedule, const Lifetimes& lifetimes);
-// The same by kind of the op that wrote them.
+// KeptBytes() by kind of the op that wrote them.
 std::map<std::string, int64_t> KeptBytesByKind(const Schedule& schedule,
                                                const Lifetimes& lifetimes);
-// Bytes that `run` writes and that are kept.
+// The part of KeptBytes() that `run` writes.
 int64_t KeptBytesOf(const Schedule& schedule, const Lifetimes& lifetimes,
                     int run);
 

@@ -8,26 +8,27 @@
 
 namespace tessera {
 
-// Hands out byte ranges of one buffer that need not exist yet. Ranges begin at
-// multiples of 256 bytes, as those of LibTorch's allocator do.
+// Allocates byte ranges of a buffer that need not exist yet. Ranges begin at
+// multiples of 256 bytes.
 class OffsetAllocator {
  public:
-  // `capacity`: bytes of the buffer; the default is without a bound.
+  // `capacity` is the buffer's size in bytes, unlimited by default.
   explicit OffsetAllocator(int64_t capacity = INT64_MAX / 2);
 
-  // Moves a range of `bytes` that would begin at `offset` up to the next place
-  // that is allowed; nothing where there is none further up.
+  // Returns the first offset >= `offset` at which a range of `bytes` may begin;
+  // nullopt if there is none.
   using Allowed = std::function<std::optional<int64_t>(int64_t offset)>;
 
-  // The lowest free offset that `allowed` accepts, if there is one.
+  // Takes the lowest free range that `allowed` accepts; nullopt if there is
+  // none.
   std::optional<int64_t> TakeLowest(int64_t bytes, const Allowed& allowed);
-  // The lowest and the highest free offset; nothing where no range is left.
+  // Take the lowest or the highest free range; nullopt if none is large enough.
   std::optional<int64_t> TakeLowest(int64_t bytes);
   std::optional<int64_t> TakeHighest(int64_t bytes);
-  // Gives back what a Take...() returned for `bytes`.
+  // Frees the range of `bytes` at `offset`, which a Take...() returned.
   void Free(int64_t offset, int64_t bytes);
 
-  // The end of the highest range that was ever taken.
+  // The end of the highest range ever taken.
   int64_t extent() const { return extent_; }
 
  private:

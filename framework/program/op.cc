@@ -29,7 +29,7 @@ int64_t Op::ForwardBytes() const {
 
 int64_t Op::BackwardBytes(Positions wanted) const {
   const BackwardReads reads = ReadsInBackward(wanted);
-  int64_t bytes = results_[0].bytes();  // the gradient that arrives
+  int64_t bytes = results_[0].bytes();  // the incoming gradient
   for (int i = 0; i < num_operands(); ++i) {
     if (reads.operands.Has(i)) bytes += operands_[i].bytes();
     if (wanted.Has(i)) bytes += operands_[i].bytes();

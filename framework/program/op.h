@@ -15,13 +15,13 @@
 
 namespace tessera {
 
-// Where a backward pass writes the gradient of one operand.
+// Where a backward pass writes an operand's gradient.
 struct GradTarget {
-  at::Tensor grad;          // undefined: nobody wants this gradient
+  at::Tensor grad;          // undefined: this gradient is not needed
   bool accumulate = false;  // += instead of =; only for parameters
 };
 
-// Writes or adds `value`, rounding once to the dtype of `target.grad`.
+// Writes or accumulates `value`, rounding once to the dtype of `target.grad`.
 void WriteGrad(const GradTarget& target, const at::Tensor& value);
 
 // Some of an op's operands or results, by position.
@@ -47,88 +47,88 @@ class Positions {
 
 struct ForwardArgs {
   absl::Span<const at::Tensor> operands;
-  // Contiguous and uninitialised, of the results' types; undefined where
-  // AllocatesResults(), and then the op assigns them.
+  // Contiguous, uninitialised and of the results' types. Undefined if
+  // AllocatesResults(): then the op assigns them.
   absl::Span<at::Tensor> results;
   PhaseObserver* phases = nullptr;
 };
 
 struct BackwardArgs {
-  // Undefined except for what BackwardReads() names.
+  // Only those that BackwardReads() names are defined.
   absl::Span<const at::Tensor> operands, results;
-  // Undefined where no gradient reaches a result.
+  // Undefined for results that no gradient reaches.
   absl::Span<const at::Tensor> d_results;
   absl::Span<const GradTarget> d_operands;
   PhaseObserver* phases = nullptr;
 };
 
-// What a backward pass reads besides the gradients of the results.
+// What a backward pass reads in addition to the gradients of the results.
 struct BackwardReads {
   Positions operands, results;
 };
 
-// An operand or result whose memory a gradient may take.
+// An operand or result whose memory a gradient may reuse.
 struct Overwritable {
   enum class What { kOperand, kResult, kResultGradient };
   What what = What::kOperand;
   int position = 0;
 };
 
-// Work of one call. Bytes are those that must move through device memory when
-// every operand is read once and every result written once.
+// The work of one call. `bytes` is the least possible memory traffic: every
+// operand is read once and every result written once.
 struct Cost {
   double flops = 0;
   int64_t bytes = 0;
-  // Of `flops`, those of matrix products (tensor cores).
+  // The part of `flops` in matrix products (tensor cores).
   double product_flops = 0;
 
   Cost& operator+=(const Cost& other);
 };
 
-// One operation of a program: immutable, knows shapes and no tensors, so one
-// object serves every run of the program.
+// One operation of a program. It is immutable and knows shapes but no tensors,
+// so one object serves every run of the program.
 //
-// An op says what its backward reads and what may be overwritten; whether that
-// memory is free is known to the plan alone (lifetime.h).
+// An op says what its backward reads and what may be overwritten. Only the plan
+// (lifetime.h) knows whether that memory is free.
 class Op {
  public:
   virtual ~Op() = default;
 
-  // The field's name of the operation, also that of its folder: "linear".
+  // The operation's usual name, which is also its folder's: "linear".
   virtual absl::string_view kind() const = 0;
-  // What executes it where the program was built for: "cuBLAS", "FLASH_CUDA".
+  // The implementation on the program's target: "cuBLAS", "FLASH_CUDA".
   virtual std::string kernel() const = 0;
 
-  // Both enqueue work on the current stream and throw LibTorch's exceptions
-  // (ThrowIfError() for a status).
+  // Forward() and Backward() enqueue work on the current stream and throw
+  // LibTorch's exceptions (ThrowIfError() for a status).
   virtual void Forward(const ForwardArgs& args) const = 0;
-  // Writes the gradients that d_operands asks for.
+  // Writes the gradients in args.d_operands.
   virtual void Backward(const BackwardArgs& args) const = 0;
 
-  // What Backward() reads when it is asked for the gradients of `wanted`.
+  // What Backward() reads to compute the gradients of `wanted`.
   virtual BackwardReads ReadsInBackward(Positions wanted) const = 0;
-  // Gradients of parameters can be asked for in another call than those of
-  // activations.
+  // True if gradients of parameters and of activations may be computed in
+  // separate calls.
   virtual bool separable() const { return false; }
-  // The result whose gradient is also that of `operand`, unchanged: an addition
-  // passes it on and computes nothing.
+  // The result whose gradient equals that of `operand`: an addition passes it
+  // through and computes nothing.
   virtual std::optional<int> PassesGradient(int operand) const {
     return std::nullopt;
   }
 
-  // The operand over which `result` may be written. Forward() then finds both
-  // in the same memory.
+  // The operand that `result` may overwrite. Forward() then gets both in the
+  // same memory.
   virtual std::optional<int> ResultMayOverwrite(int result) const {
     return std::nullopt;
   }
-  // What the gradient of `operand` may be written over, first choice first.
+  // What the gradient of `operand` may overwrite, first choice first.
   virtual std::vector<Overwritable> GradientMayOverwrite(int operand) const {
     return {};
   }
-  // Forward() makes its results itself (a library's call that returns them).
+  // True if Forward() allocates its results (a library call returns them).
   virtual bool AllocatesResults() const { return false; }
 
-  // Most bytes alive during a call beyond operands, results and gradients.
+  // Peak bytes during a call beyond operands, results and gradients.
   virtual int64_t ForwardWorkspaceBytes() const { return 0; }
   virtual int64_t BackwardWorkspaceBytes(Positions wanted) const { return 0; }
 
@@ -137,12 +137,13 @@ class Op {
     return {.bytes = BackwardBytes(wanted)};
   }
 
-  // False: the call makes the host wait, or depends on values of the host.
+  // False if the call makes the host wait, or depends on host values.
   virtual bool capturable() const { return true; }
-  // Draws from LibTorch's generators; run again with the same draws.
+  // True if the op draws from LibTorch's generators; recomputation restores
+  // them.
   virtual bool random() const { return false; }
 
-  // The types of operands and results; set when the op joins a program.
+  // Sets the types of operands and results, when the op joins a program.
   void SetTypes(std::vector<TensorType> operands,
                 std::vector<TensorType> results) {
     operands_ = std::move(operands);
@@ -154,10 +155,10 @@ class Op {
   int num_results() const { return static_cast<int>(results_.size()); }
 
  protected:
-  // Every operand and result once.
+  // The bytes of every operand and result, once each.
   int64_t ForwardBytes() const;
-  // Everything ReadsInBackward() names, the results' gradients and the wanted
-  // gradients, once each.
+  // The bytes of everything that ReadsInBackward() names, of the results'
+  // gradients and of the wanted gradients, once each.
   int64_t BackwardBytes(Positions wanted) const;
 
  private:

@@ -19,7 +19,7 @@ bool IsForward(const StepRow& row) {
   return row.phase == PhaseName(Phase::kForward);
 }
 
-// The type of the first thing that a run writes.
+// The type of the first output of a run.
 std::string OutputOf(const Schedule& schedule, const OpRun& run) {
   if (run.kind != OpRun::Kind::kBackward) {
     return ToString(schedule.values[run.results[0]].type);
@@ -54,7 +54,7 @@ StepRow RowOf(const Schedule& schedule, const Lifetimes& lifetimes, int index,
   return row;
 }
 
-// Everything but the number of the block.
+// The group's contents without the block's number.
 std::string Fingerprint(absl::Span<const StepRow> group) {
   std::string text;
   for (const StepRow& row : group) {
@@ -93,7 +93,7 @@ std::string Microseconds(std::optional<double> seconds) {
   return seconds.has_value() ? absl::StrFormat("%.1f", *seconds * 1e6) : "n/a";
 }
 
-// Cells of one line, of the first `kLeft` columns aligned to the left.
+// The cells of one line. The first `kLeft` columns are left-aligned.
 using Cells = std::vector<std::string>;
 constexpr size_t kLeft = 5;
 
@@ -112,7 +112,7 @@ Cells CellsOf(const StepRow& row) {
           Microseconds(row.seconds)};
 }
 
-// Lines whose columns are as wide as their widest cell.
+// The lines, each column as wide as its widest cell.
 std::string Align(const std::vector<Cells>& lines) {
   std::vector<size_t> widths(lines[0].size());
   for (const Cells& cells : lines) {

@@ -13,9 +13,9 @@
 
 namespace tessera {
 
-// What a device can do at best, for the times that a roofline allows
+// Peak rates of a device, for the lower bound on time by the roofline model
 // (Williams et al., "Roofline: An Insightful Visual Performance Model", 2009).
-// Absent where it is not known.
+// Absent if unknown.
 struct DeviceRates {
   std::optional<double> product_flops_per_s;  // of matrix products
   std::optional<double> vector_flops_per_s;   // of everything else, FP32
@@ -29,11 +29,11 @@ struct StepRow {
   std::string name;    // "qkv"
   std::string kind;    // "linear"
   std::string kernel;  // "cuBLAS"
-  std::string output;  // type of what it writes: "BF16 [4, 512, 2560]"
-  Cost cost;           // of one of the folded runs
+  std::string output;  // type of its output: "BF16 [4, 512, 2560]"
+  Cost cost;           // of one run
   int64_t kept_bytes = 0;
   std::optional<double> seconds;  // by the roofline
-  int64_t count = 1;              // how many runs this line stands for
+  int64_t count = 1;              // number of runs folded into this line
 };
 
 // A row for each run, in the order of the schedule.
@@ -45,7 +45,7 @@ std::vector<StepRow> FoldBlocks(absl::Span<const StepRow> rows);
 std::optional<double> RooflineSeconds(const Cost& cost,
                                       const DeviceRates& rates);
 
-// A table with a line for each row, and totals by kind of op.
+// A table with a line per row, and totals by kind of op.
 std::string FormatStep(absl::Span<const StepRow> rows);
 nlohmann::ordered_json StepToJson(absl::Span<const StepRow> rows);
 

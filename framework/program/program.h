@@ -20,7 +20,7 @@
 
 namespace tessera {
 
-// One op of a program and the values it works on.
+// An op of a program and the values it reads and writes.
 struct OpNode {
   std::unique_ptr<const Op> op;
   std::string name;  // "block_3/ffn/w13"
@@ -35,16 +35,17 @@ struct ProgramScope {
   int first_op = 0, end_op = 0;
 };
 
-// A tensor that never changes and that ops read: a table of angles.
+// A tensor that ops read and that never changes, such as a table of angles.
 struct ProgramConstant {
   Value value;
   std::function<at::Tensor(at::Device)> make;
 };
 
-// A model as a list of ops in execution order, over values that are written
-// once. Holds no tensors: it is built before anything is allocated, also for a
-// device that is not there. Everything that must know a step before it runs
-// (memory plan, FLOPs, the printed step, schedules) reads this list.
+// A model as a list of ops in execution order, in which every value is written
+// once. It holds no tensors, so it can be built before anything is allocated,
+// even for a device that is not present. Everything that must know a step
+// before it runs reads this list: memory plan, FLOPs, the printed step,
+// schedules.
 class Program {
  public:
   Program(Program&&) = default;
@@ -53,14 +54,14 @@ class Program {
   absl::Span<const OpNode> ops() const { return ops_; }
   absl::Span<const ValueInfo> values() const { return values_; }
   const ValueInfo& info(Value value) const { return values_[value.index]; }
-  // In the order in which the ops first read them, which is the order of their
-  // gradients in the flat buffer.
+  // In the order of first use, which is also the order of their gradients in
+  // the flat buffer.
   const std::vector<ParameterBlockSpec>& parameters() const {
     return parameters_;
   }
   absl::Span<const ProgramScope> scopes() const { return scopes_; }
   absl::Span<const ProgramConstant> constants() const { return constants_; }
-  // What a run leaves behind for its caller.
+  // The values that a run leaves to its caller.
   absl::Span<const Value> outputs() const { return outputs_; }
 
   // "block_3/ffn"
@@ -83,12 +84,12 @@ struct Weight {
   int parameter = -1;  // index into Program::parameters()
 };
 
-// What a program is built for.
+// The device, precision and frozen parameters that a program is built for.
 struct ProgramTarget {
   DeviceInfo device;
   PrecisionPolicy precision;
   bool deterministic = false;
-  // Patterns over parameter names; blocks that match are not trained.
+  // Patterns over parameter names. Blocks that match are not trained.
   std::vector<std::string> frozen;
 };
 
@@ -96,32 +97,32 @@ struct ProgramTarget {
 //
 //   ProgramBuilder b(target);
 //   Value y = Linear(b, RmsNorm(b, x, ln1), qkv);
-//
-// where Linear() and the others are functions of the ops' own folders: each
-// makes its op and calls Add(). Ops run in the order of these calls, and C++
-// leaves the order of arguments open: at most one argument may be such a call.
+// where Linear() and RmsNorm() come from the folders of their ops; each makes
+// its op and calls Add(). Ops run in the order of these calls. C++ does not
+// define the order in which arguments are evaluated, so at most one argument
+// may be such a call.
 class ProgramBuilder {
  public:
   explicit ProgramBuilder(ProgramTarget target);
 
   const ProgramTarget& target() const { return target_; }
   at::ScalarType dtype(OpClass op) const { return target_.precision[op]; }
-  // By value: the next value of the program moves the others.
+  // Returns by value, because adding a value may move the others.
   TensorType type(Value value) const {
     return program_.values_[value.index].type;
   }
 
-  // `needs_grad`: backward leaves the gradient of this input to its caller.
+  // If `needs_grad`, backward leaves the gradient of this input to the caller.
   Value Input(absl::string_view name, TensorType type, bool needs_grad = false);
-  // `make` is called once for every device that runs the program.
+  // `make` is called once for each device that runs the program.
   Value Constant(absl::string_view name, TensorType type,
                  std::function<at::Tensor(at::Device)> make);
 
-  // Declares a parameter block. Blocks are numbered in the order of this call,
-  // and must be read in that order, too (Build() checks).
+  // Declares a parameter block. Blocks must be read in the order in which they
+  // are declared; Build() checks this.
   Weight Parameter(ParameterBlockSpec spec);
-  // The block in the dtype in which an op is to read it: that of the master
-  // weights or of the weights that products read.
+  // The block in `dtype`, the dtype in which an op reads it: that of the master
+  // weights or of the weights in matrix products.
   Value Read(Weight weight, at::ScalarType dtype);
   // "qkv" of "layers.3.attn.qkv", "w2" of "layers.3.ffn.w2.weight".
   absl::string_view ShortName(Weight weight) const;
@@ -129,8 +130,8 @@ class ProgramBuilder {
     return program_.parameters_[weight.parameter];
   }
 
-  // Appends an op. `name` is the last part of the op's name; its results are
-  // called that too, or NAME.SUFFIX with `suffixes[i]` where that is not empty.
+  // Appends an op. `name` is the last part of the op's name. Its results get
+  // the same name, or NAME.SUFFIX if `suffixes[i]` is not empty.
   std::vector<Value> Add(std::unique_ptr<Op> op, absl::string_view name,
                          std::vector<Value> operands,
                          std::vector<TensorType> results,
@@ -138,7 +139,7 @@ class ProgramBuilder {
 
   void Output(Value value) { program_.outputs_.push_back(value); }
 
-  // Ops added while it lives belong to the scope.
+  // Ops that are added during its lifetime belong to the scope.
   class Scope {
    public:
     Scope(ProgramBuilder& builder, absl::string_view name);
@@ -150,8 +151,8 @@ class ProgramBuilder {
     ProgramBuilder& builder_;
   };
 
-  // InvalidArgument when a frozen pattern matches nothing, or part of a fused
-  // block.
+  // InvalidArgument if a frozen pattern matches nothing, or only part of a
+  // fused block.
   absl::StatusOr<Program> Build() &&;
 
  private:

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-// The state of LibTorch's default generators for one device at one moment, so
-// that an op can draw the same numbers again. Inside a CUDA graph's capture
-// LibTorch counts draws apart from this state.
+// The state of LibTorch's default generators for one device, so that an op can
+// draw the same numbers again. While a CUDA graph is captured, LibTorch counts
+// draws separately from this state.
 class RandomState {
  public:
   static RandomState Now(at::Device device);
@@ -22,7 +22,7 @@ class RandomState {
   std::vector<at::Tensor> values_;
 };
 
-// Restores `state` while it lives, and puts back what it found.
+// Sets the generators to `state` during its lifetime, then restores them.
 class ScopedRandomState {
  public:
   ScopedRandomState(const RandomState& state, at::Device device)

@@ -32,7 +32,7 @@ Schedule Forward(const Program& program) {
   return schedule;
 }
 
-// Appends the backward pass, op by op from the last.
+// Appends the backward pass: the ops in reverse order.
 class BackwardPass {
  public:
   BackwardPass(Schedule* schedule, absl::Span<const RecomputedSegment> segments)
@@ -112,7 +112,7 @@ class BackwardPass {
     for (const Value result : node.results) {
       run.d_results.push_back(gradient_[result.index]);
     }
-    // The gradient of each operand, passed on or written by the run.
+    // The gradient of each operand, passed through or written by this run.
     std::vector<int> contributions(node.operands.size(), -1);
     bool computes = false;
     for (size_t i = 0; i < node.operands.size(); ++i) {
@@ -158,7 +158,7 @@ class BackwardPass {
     }
   }
 
-  // The gradient of `value` gets one more addend.
+  // Adds `contribution` to the gradient of `value`.
   void Accumulate(int op, int value, int contribution) {
     int& gradient = gradient_[value];
     if (gradient < 0) {
@@ -177,7 +177,7 @@ class BackwardPass {
     gradient = sum;
   }
 
-  // Runs again what the backward of the segment's ops will read.
+  // Repeats the forward ops whose results the segment's backward reads.
   void Recompute(int segment) {
     if (recomputed_[segment]) return;
     recomputed_[segment] = true;
@@ -202,7 +202,7 @@ class BackwardPass {
     }
   }
 
-  // What the op's backward will be asked for.
+  // What the op's backward reads for the gradients that are wanted.
   BackwardReads Reads(const OpNode& node) const {
     Positions wanted;
     const Positions all = Wanted(node);
@@ -244,14 +244,14 @@ class BackwardPass {
 
   Schedule& schedule_;
   const Program& program_;
-  std::vector<int> gradient_;  // of the program's values; -1: none yet
-  // Where backward finds each of the program's values: the copy computed again
-  // if there is one.
+  std::vector<int> gradient_;  // by value of the program; -1: none yet
+  // By value of the program: where backward reads it, which is its recomputed
+  // copy if there is one.
   std::vector<int> current_;
-  std::vector<int> segment_of_;  // of each op; -1: none
+  std::vector<int> segment_of_;  // by op; -1: none
   const std::vector<RecomputedSegment> segments_;
-  std::vector<bool> recomputed_;  // of each segment
-  std::vector<bool> written_;     // of each parameter's gradient
+  std::vector<bool> recomputed_;  // by segment
+  std::vector<bool> written_;     // by parameter: its gradient
 };
 
 }  // namespace

@@ -13,18 +13,18 @@ namespace tessera {
 enum class Phase { kForward, kRecompute, kBackward };
 absl::string_view PhaseName(Phase phase);
 
-// Where a run writes one gradient: into a value, or a parameter's place in the
-// flat gradient buffer.
+// Where a run writes one gradient: into a value, or into a parameter's range of
+// the flat gradient buffer.
 struct GradientWrite {
   int value = -1;
   int parameter = -1;  // index into Program::parameters()
-  // A parameter that an earlier run of this pass has written (a tied weight).
+  // True if an earlier run of this pass has written it (a tied weight).
   bool accumulate = false;
 
   bool wanted() const { return value >= 0 || parameter >= 0; }
 };
 
-// One entry of the step. Numbers are values of the schedule, -1 for none.
+// One entry of a schedule. Numbers are values of the schedule; -1 means none.
 struct OpRun {
   enum class Kind {
     kForward,   // results = op(operands)
@@ -34,7 +34,7 @@ struct OpRun {
   };
   Kind kind = Kind::kForward;
   Phase phase = Phase::kForward;
-  int op = -1;  // index into Program::ops(); of a kAdd the op just run
+  int op = -1;  // index into Program::ops(); for kAdd the op just run
   std::vector<int> operands, results;
   std::vector<int> d_results;
   std::vector<GradientWrite> d_operands;
@@ -44,26 +44,26 @@ struct OpRun {
 };
 
 // The forward and backward pass of one micro-batch as a list of runs: the
-// program's ops in order, then their backward in reverse, with the forward runs
-// that recomputation repeats in between. Decided once, before anything runs.
+// program's ops in order, then their backward in reverse, interleaved with the
+// forward runs that recomputation repeats. It is fixed before anything runs.
 struct Schedule {
   const Program* program = nullptr;  // outlives the schedule
-  // The program's values first, under their own numbers; then values computed
-  // again and gradients.
+  // The program's values first, with the same numbers, then recomputed values
+  // and gradients.
   std::vector<ValueInfo> values;
   std::vector<OpRun> runs;
   int first_backward = 0;  // index into runs; its size without a backward pass
-  // The gradient of the loss, given from outside (1 / tokens, times the loss
+  // The gradient of the loss, which the caller sets (1 / tokens, times the loss
   // scale); -1 without a backward pass.
   int loss_gradient = -1;
-  // What the runs leave to the caller: the program's outputs, and the gradients
-  // of inputs that need one.
+  // The values left to the caller: the program's outputs, and the gradients of
+  // inputs that need one.
   std::vector<int> outputs;
   struct InputGradient {
     int input = -1, gradient = -1;
   };
   std::vector<InputGradient> input_gradients;
-  // Trained parameters that no run writes a gradient for; theirs is zero.
+  // Trained parameters that get no gradient from any run; theirs is zero.
   std::vector<int> without_gradient;
 
   Cost CostOf(const OpRun& run) const;
@@ -72,17 +72,17 @@ struct Schedule {
   std::string NameOf(const OpRun& run) const;
 };
 
-// Ops [first_op, end_op) whose results are dropped after the forward pass,
-// except what later ops read, and computed again when backward reaches them
+// Ops [first_op, end_op). Their results are dropped after the forward pass,
+// except those that later ops read, and recomputed when backward reaches them
 // (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016).
 struct RecomputedSegment {
   int first_op = 0, end_op = 0;
 };
 
-// `loss`: usually a scalar; the value that backward starts from.
+// `loss` is the value that backward starts from, usually a scalar.
 Schedule TrainingSchedule(const Program& program, Value loss,
                           absl::Span<const RecomputedSegment> segments = {});
-// The forward runs only: evaluation and generation.
+// Only the forward runs, for evaluation and generation.
 Schedule ForwardSchedule(const Program& program);
 
 }  // namespace tessera

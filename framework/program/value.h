@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// Shape and dtype of a tensor that need not exist yet.
+// Shape and dtype of a tensor, which need not exist yet.
 struct TensorType {
   std::vector<int64_t> shape;
   at::ScalarType dtype = at::kFloat;
@@ -25,7 +25,7 @@ absl::string_view DtypeName(at::ScalarType dtype);
 // "BF16 [4, 512, 2560]"
 std::string ToString(const TensorType& type);
 
-// What a tensor of the step is for.
+// The purpose of a tensor in a step.
 enum class Role {
   kInput,       // written before the step: token ids, targets, tables
   kParameter,   // a parameter block, in the dtype in which an op reads it
@@ -33,7 +33,7 @@ enum class Role {
   kGradient,    // of an activation, written by a backward run
 };
 
-// A value of a program, by its number in Program::values(). Cheap to copy.
+// A value of a program: its index in Program::values(). Cheap to copy.
 struct Value {
   int index = -1;
 
@@ -41,14 +41,14 @@ struct Value {
   bool operator==(const Value&) const = default;
 };
 
-// One tensor of the step. Every value is written once: what is computed again
-// or added to is another value (which may take the memory of the first).
+// One tensor of a step. Every value is written once: a recomputed or
+// accumulated tensor is another value, which may reuse the memory.
 struct ValueInfo {
   std::string name;  // "block_3/ffn/w13"
   TensorType type;
   Role role = Role::kActivation;
   int parameter = -1;  // kParameter: index into Program::parameters()
-  // A gradient flows into it: a parameter that is trained, or a result that
+  // True if a gradient flows into it: a trained parameter, or a result that
   // depends on one.
   bool needs_grad = false;
 };

@@ -1,16 +1,16 @@
-"""What the attacks share: programs, seeds, rounds, and how a program may end.
+"""Code that the attacks share: programs, seeds, rounds and exit checks.
 
-An attack is a number of rounds. Each draws what it does from a generator that
-depends on the attack's seed and the round's number only, so that one round can
-be repeated. The flags of every attack:
+An attack runs a number of rounds. Each round draws its actions from a generator
+that depends only on the attack's seed and the round's number, so that a single
+round can be repeated. Flags of every attack:
 
-  --seed=N    what is drawn; default: $TESSERA_ATTACK_SEED, else another each
-              time. The seed is printed.
-  --rounds=N  how many rounds; default: as many as CI has time for
-  --only=N    that round alone
-  --keep      leave the folder of the attack, and print its name
+  --seed=N    the seed; default: $TESSERA_ATTACK_SEED, else a new one each time.
+              The seed is printed.
+  --rounds=N  number of rounds; default: what CI has time for
+  --only=N    run only that round
+  --keep      keep the folder of the attack, and print its name
 
-A failure says the flags that repeat it.
+A failure prints the flags that repeat it.
 """
 
 import argparse
@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 
-# Programs come with the test, as Bazel lays its files out.
+# The programs are data of the test, in Bazel's layout.
 TRAIN = pathlib.Path("trainers/train").resolve()
 GENERATE = pathlib.Path("trainers/generate").resolve()
 PREPARE_DATA = pathlib.Path("trainers/prepare_data").resolve()
@@ -36,20 +36,20 @@ CONFIGS = pathlib.Path("configs")
 DONE = 0
 USER_ERROR = 2
 
-# More than any of these programs needs here, on a machine that is busy.
+# More than any program needs here, even on a busy machine.
 TIMEOUT_S = 60
-# An error shows what is wrong, not all of what was given.
+# An error must shorten the values that it shows.
 MAX_ERROR_LINE_BYTES = 4096
 MAX_ERROR_LINES = 110
 
-# What a program says that did not end as it should.
+# Output of a program that crashed.
 _TRACES = re.compile(
     r"terminate called|Sanitizer|runtime error:|Exception raised from|"
     r"INTERNAL ASSERT|CHECK failed|stack trace|\bfatal\b|^frame #\d|^#\d+ 0x",
     re.MULTILINE)
 
 # A run of two layers that takes a moment on a CPU: the flags of
-# tests/trainers/program.cc, over a text of this folder.
+# tests/trainers/program.cc with text from this folder.
 _TOY = {
     "model.vocab_size": 300,
     "model.num_layers": 2,
@@ -64,12 +64,12 @@ _TOY = {
     "observe.log_every_steps": 1,
     "optimizer.schedule.warmup_steps": 2,
 }
-# What the clock decides in a record of the run log.
+# Fields of the run log that depend on the clock.
 _WALL_CLOCK = ("time", "step_ms", "tokens_per_s", "tflops", "phases_ms")
 
 
 class Fault(Exception):
-    """The attack succeeded: something is not as it should be."""
+    """The attack found a fault in a program."""
 
 
 @dataclasses.dataclass
@@ -86,7 +86,7 @@ class Outcome:
 
 
 def environment():
-    # One thread: the attack shares its machine with other tests.
+    # One thread, because other tests run on the machine at the same time.
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
@@ -109,7 +109,7 @@ def check(holds, message):
 
 
 def check_end(outcome, codes=(DONE, USER_ERROR)):
-    """One of these exit codes, no trace of a crash, and an error if it is 2."""
+    """Checks for one of these exit codes, no crash, and an error if it is 2."""
     check(outcome.code in codes, f"unexpected {outcome}")
     check(not _TRACES.search(outcome.stdout + outcome.stderr),
           f"a trace of a crash: {outcome}")
@@ -163,7 +163,7 @@ def toy_train(tokens, **changes):
 
 
 def files_in(folder):
-    """The bytes of every file below a folder, by relative path."""
+    """The bytes of all files below a folder, by relative path."""
     return {str(path.relative_to(folder)): path.read_bytes()
             for path in sorted(folder.rglob("*")) if path.is_file()}
 
@@ -177,14 +177,14 @@ def check_same_files(found, expected):
 
 
 def read_log(run_folder):
-    """The records of a run log. Its last line may be torn, as by a kill."""
+    """The records of a run log. The last line may be torn by a kill."""
     text = (run_folder / "run.jsonl").read_bytes()
     return [json.loads(line) for line in text.split(b"\n")[:-1]]
 
 
 def effective_log(run_folder):
-    """Step and eval records as a reader of the log sees them: after a resume,
-    earlier records of later steps are superseded. Without the clock's fields."""
+    """Step and eval records without superseded ones: after a resume, earlier
+    records of later steps do not count. Without fields that depend on time."""
     kept = []
     for record in read_log(run_folder):
         if record["type"] == "resume":
@@ -209,7 +209,7 @@ def temporaries_of(run_folder):
 
 
 def xxh3_64(content):
-    """The checksum of manifests, from the library that the programs use."""
+    """The checksum of manifests, by the library that the programs use."""
     library = ctypes.CDLL("libxxhash.so.0")
     library.XXH3_64bits.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     library.XXH3_64bits.restype = ctypes.c_uint64
@@ -217,9 +217,10 @@ def xxh3_64(content):
 
 
 class Attack:
-    """Subclasses set `default_rounds`, prepare() once and attack() each round.
+    """Subclasses set `default_rounds`, and define prepare(), called once, and
+    attack(), called for each round.
 
-    `self.folder` is the attack's own; attack() gets an empty folder below it
+    `self.folder` belongs to the attack. attack() gets an empty folder below it
     and the round's generator, and raises Fault.
     """
 
@@ -277,12 +278,12 @@ class Attack:
         return 1 if faults or not rounds else 0
 
     def summary(self):
-        """What the rounds came to, so that one sees that they did something."""
+        """A summary of the rounds, which shows that they did something."""
         return ""
 
 
 def _remove_tree(folder):
-    """Removes also what an attack made unreadable."""
+    """Also removes what an attack made unreadable."""
     for path, _, _ in os.walk(folder):
         for entry in os.scandir(path):
             if entry.is_dir(follow_symlinks=False):

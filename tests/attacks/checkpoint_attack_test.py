@@ -1,14 +1,14 @@
 """Damages the checkpoints of a run, resumes it, and generates from it.
 
 Each round copies a run that was killed with four checkpoints, damages one or
-several of them, and resumes it. Two ends are right:
+several of them, and resumes it. Two results are correct:
 
   - exit code 2 and an error that names the damaged file;
-  - the run resumes from the newest good checkpoint, warns of each newer one by
-    the damaged file's name, and then writes byte for byte the checkpoints of a
-    run that nothing happened to.
+  - the run resumes from the newest good checkpoint, warns about each newer one
+    with the name of the damaged file, and then writes the same checkpoints,
+    byte for byte, as an undisturbed run.
 
-`generate` is held to the same.
+The same applies to `generate`.
 """
 
 import collections
@@ -31,7 +31,7 @@ TOKENIZER = "tokenizer.json"  # older checkpoints: in state.json
 MODEL = "model.safetensors"
 
 _DEEP = "[" * 100_000 + "]" * 100_000
-# JSON that a field may hold instead of its value.
+# JSON values that may replace a field's value.
 WRONG_JSON = ("null", "true", "-1", "0.5", "1e999", "9223372036854775808",
               "18446744073709551615", '""', '"12"', '"=="', '"\\ud83d\\ude00"',
               "[]", "[1]", '[""]', '["AAAA"]', "[{}]", "[null]", "{}",
@@ -68,11 +68,11 @@ def damage_bit(path, rng):
 
 
 def damage_page(path, rng):
-    """A page of zeros, as a disk returns that lost it."""
+    """Zeroes a page, as a disk that lost it may return it."""
     content = path.read_bytes()
     start = rng.randrange(len(content))
     page = content[start:start + 4096]
-    # Zeros may be what was there.
+    # The page may already be zero.
     new = bytes(len(page)) if any(page) else b"\1" * len(page)
     path.write_bytes(content[:start] + new + content[start + 4096:])
 
@@ -135,7 +135,7 @@ def replace_by_older_step(path, rng):
     older = [folder for folder in path.parent.parent.iterdir()
              if folder.name < path.parent.name
              and (folder / path.name).read_bytes() != path.read_bytes()]
-    if not older:  # the first checkpoint, or a file that is always the same
+    if not older:  # the first checkpoint, or a file that never changes
         return damage_bit(path, rng)
     shutil.copy(rng.choice(sorted(older)) / path.name, path)
     return None
@@ -147,7 +147,7 @@ DAMAGES = (damage_bit, damage_page, truncate, extend, extend_by_far, empty, dele
 
 
 def places_in(value, path=()):
-    """Every place of a JSON value, as keys and indices."""
+    """The path of every value in JSON, as keys and indices."""
     if path:
         yield path
     children = (value.items() if isinstance(value, dict)
@@ -157,14 +157,14 @@ def places_in(value, path=()):
 
 
 def damage_field(path, rng, field=None):
-    """Another value, or none, in one place of a JSON file (below that field)."""
+    """Replaces or removes one value in a JSON file (below that field)."""
     value = json.loads(path.read_text())
     place = rng.choice([place for place in places_in(value)
                         if field is None or (place[0] == field and place[1:])])
     parent = value
     for key in place[:-1]:
         parent = parent[key]
-    # An object's field keeps its name: duplicates and such are damage_bit's.
+    # Does not change the names of fields; damage_bit() may duplicate them.
     if rng.random() < 0.25:
         del parent[place[-1]]
         path.write_text(json.dumps(value, indent=2))
@@ -177,12 +177,12 @@ def damage_field(path, rng, field=None):
 
 
 def seal(folder, name):
-    """Makes the manifest agree with a text file of its checkpoint."""
+    """Updates the manifest for a changed text file of its checkpoint."""
     content = (folder / name).read_bytes()
     manifest = json.loads((folder / MANIFEST).read_text())
     manifest["files"][name] = {"bytes": len(content),
                                "xxh3_64": attack.xxh3_64(content)}
-    # A manifest may have a checksum of the rest of itself.
+    # A manifest may have a checksum of itself.
     if manifest.pop("xxh3_64", None) is not None:
         manifest["xxh3_64"] = attack.xxh3_64(dump(manifest).encode())
     (folder / MANIFEST).write_text(dump(manifest))
@@ -193,7 +193,7 @@ def dump(manifest):
 
 
 def obey_permissions():
-    """In a child: root reads everything, this process then no longer."""
+    """Runs in the child: drops root's permission to read everything."""
     prctl = ctypes.CDLL(None).prctl
     for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
         prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
@@ -211,7 +211,7 @@ class CheckpointAttack(attack.Attack):
         self.expected = self.folder / "expected"
         done = attack.run([*self.command, f"--out={self.expected}"])
         attack.check(done.code == attack.DONE, f"cannot train: {done}")
-        # The same run, killed after its last checkpoint but one.
+        # The same run, killed after its second to last checkpoint.
         self.killed = self.folder / "killed"
         shutil.copytree(self.expected, self.killed)
         shutil.rmtree(attack.checkpoints_of(self.killed)[STEPS])
@@ -224,7 +224,7 @@ class CheckpointAttack(attack.Attack):
         self.check_harness()
 
     def check_harness(self):
-        """An attack behind the checksums gets behind them."""
+        """An attack with valid checksums must pass the checksum tests."""
         run_folder = self.folder / "sealed"
         shutil.copytree(self.killed, run_folder)
         newest = attack.checkpoints_of(run_folder)[SAVED[-1]]
@@ -245,7 +245,7 @@ class CheckpointAttack(attack.Attack):
                  self.damage_config, self.forbid_reading, self.damage_state)
         kinds[number % len(kinds)](run_folder, rng)
 
-    # Each of these damages a run's checkpoints and resumes it.
+    # Each of these methods damages checkpoints of a run and resumes it.
 
     def damage_files(self, run_folder, rng):
         checkpoints = attack.checkpoints_of(run_folder)
@@ -273,7 +273,7 @@ class CheckpointAttack(attack.Attack):
                     field=str(place[0]))
 
     def damage_config(self, run_folder, rng):
-        """Which `generate` reads; `train` only compares with it."""
+        """Damages the config. `generate` uses it; `train` only compares it."""
         newest = attack.checkpoints_of(run_folder)[SAVED[-1]]
         for text in rng.sample(WRONG_CONFIGS, 4):
             (newest / CONFIG).write_text(text)
@@ -297,7 +297,7 @@ class CheckpointAttack(attack.Attack):
         self.generate(run_folder, {SAVED[-1]: (f"tokenizer's {place}", [name])})
 
     def damage_folder(self, run_folder, rng):
-        """A checkpoint's folder is no folder, or an empty one."""
+        """Replaces a checkpoint's folder by a file or an empty folder."""
         newest = attack.checkpoints_of(run_folder)[SAVED[-1]]
         shutil.rmtree(newest)
         kind = rng.choice(("empty", "file", "loop", "nowhere"))
@@ -310,7 +310,7 @@ class CheckpointAttack(attack.Attack):
         self.resume(run_folder, {SAVED[-1]: (f"folder {kind}", [])})
 
     def forbid_reading(self, run_folder, rng):
-        """What only this user may not read is not damaged: never go past it."""
+        """Without read permission a file is not damaged, so it is not skipped."""
         newest = attack.checkpoints_of(run_folder)[SAVED[-1]]
         path = rng.choice([newest, *newest.iterdir()])
         path.chmod(0)
@@ -323,9 +323,9 @@ class CheckpointAttack(attack.Attack):
                      f"{path} is not named as forbidden: {outcome}")
 
     def resume(self, run_folder, damaged, field=None):
-        """Resumes and checks. `damaged`: by step, what was done to which files.
-        `field`: only that one was changed, behind the checksums; an error names
-        it."""
+        """Resumes and checks. `damaged`: by step, which files were damaged how.
+        `field`: only this field was changed, with valid checksums, and an error
+        must name it."""
         what = "; ".join(f"{step}: {how}" for step, (how, _) in damaged.items())
         outcome = attack.run([*self.command, f"--out={run_folder}"])
         attack.check_end(outcome)
@@ -341,8 +341,8 @@ class CheckpointAttack(attack.Attack):
         steps = [record["step"] for record in attack.read_log(run_folder)
                  if record["type"] == "resume"]
         good = [step for step in SAVED if step not in damaged]
-        # What nothing reads may hold anything, so these may have no effect at
-        # all; what is written is compared below.
+        # Files that nobody reads may have any contents, so the damage may have
+        # no effect; the written checkpoints are compared below.
         if (steps and steps[-1] in damaged
                 and damaged[steps[-1]][1] == [STATE if field else MANIFEST]):
             good = [steps[-1]]
@@ -362,9 +362,9 @@ class CheckpointAttack(attack.Attack):
 
     @staticmethod
     def names(message, step, files):
-        """Whether a line of the message names the checkpoint and such a file."""
+        """Whether a line names the checkpoint and one of the files."""
         lines = [line for line in message.split("\n") if f"step_{step:08d}" in line]
-        # Where a file and its manifest disagree, either may be the damaged one.
+        # If a file and its manifest disagree, either may be the damaged one.
         known = [*files, "the manifest"] if MANIFEST in files else files
         return any(not files or any(name in line for name in known) for line in lines)
 
@@ -383,8 +383,8 @@ class CheckpointAttack(attack.Attack):
             stopped_at = [step for step, (_, files) in damaged.items()
                           if self.names(error, step, files)]
             attack.check(stopped_at, f"{what}: the error names no file: {outcome}")
-            # Nothing is passed over in silence. What lies behind a checkpoint
-            # that may be good is not looked at.
+            # Each skipped checkpoint is reported. Checkpoints after one that
+            # may be good are not checked.
             said = error + "\n" + attack.warning_of(outcome)
             for step, (_, files) in damaged.items():
                 attack.check(step < min(stopped_at) or self.names(said, step, files),
@@ -392,7 +392,7 @@ class CheckpointAttack(attack.Attack):
             return
         for step in sorted(SAVED, reverse=True):
             _, files = damaged.get(step, ("", []))
-            # It needs the model only.
+            # Only the model is needed.
             if (not {MODEL, CONFIG, TOKENIZER} & set(files)
                     and outcome.stdout == self.samples[step]):
                 return

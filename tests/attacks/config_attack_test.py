@@ -1,10 +1,11 @@
-"""Mutates configs and --set, and loads and plans what comes out.
+"""Mutates configs and --set, and loads and plans the results.
 
-Each round changes one of configs/*.pbtxt, or overrides its fields, and gives
-it to load_configs, in a fifth of the rounds on top of another config; now and then also to `train --dry_run`, which must say the
-same. A config is accepted or refused, within seconds: with exit code 2 and an
-error of limited length, whose lines name the file with line and column or
---set. What is accepted must survive --print_config.
+Each round changes one of configs/*.pbtxt, or overrides its fields, and passes
+it to load_configs, in a fifth of the rounds on top of another config; sometimes
+also to `train --dry_run`, whose output must agree. A config must be accepted or
+rejected within seconds; if rejected, with exit code 2 and an error of limited
+length whose lines name the file with line and column, or --set. An accepted
+config must survive --print_config.
 """
 
 import collections
@@ -16,11 +17,12 @@ import threading
 
 import attack
 
-# Loading and planning take milliseconds; a machine may be busy.
+# Loading and planning take milliseconds, but the machine may be busy.
 TASK_TIMEOUT_S = 10
-# One round in so many starts the programs, which takes most of a second.
+# Starting the programs takes most of a second, so it is done in one of this
+# many rounds.
 PROGRAM_EVERY = 100
-OUT_OF_MEMORY = 3  # of a plan that is larger than the machine
+OUT_OF_MEMORY = 3  # the plan exceeds the machine's memory
 
 # Fields that configs/ does not use.
 _RARE = """
@@ -67,7 +69,7 @@ _JUNK = (b"\0", b"\xef\xbb\xbf", b"\xff\xfe", b"\x80", b"\r", b"\x1b[31m", b"{",
          b"x" * 100_000, b"9" * 100_000, b"{" * 10_000, b"model {" * 10_000,
          b"a: 1 " * 1_000, b"# " + b"y" * 1_000_000, "é\u2028".encode())
 
-# What load_configs' answers begin with; what comes before is on stderr.
+# Prefix of load_configs' answers; all other output is on stderr.
 _ANSWER = b"answer: "
 
 _TOKEN = re.compile(
@@ -76,7 +78,7 @@ _TOKEN = re.compile(
 
 
 def other_value(value, rng, gentle):
-    """Gently: of the same kind and likely to be allowed."""
+    """Another value; if `gentle`, of the same kind and likely to be valid."""
     kind = ("text" if value[:1] in "\"'" else
             "message" if value[:1] in "{[" else
             "int" if re.fullmatch(r"-?\d+", value) else
@@ -90,7 +92,7 @@ def other_value(value, rng, gentle):
 
 
 class Mutator:
-    """Changes texts of which `texts` are examples."""
+    """Mutates texts; `texts` are examples of them."""
 
     def __init__(self, texts):
         self.values = {path: value for text in texts
@@ -132,7 +134,7 @@ class Mutator:
         value = other_value(self.values[path], rng, False)
         field = f"{name} {value}" if value[:1] in "{<" else f"{name}: {value}"
         for message in reversed(outer):
-            # Into the message that is there, or as another one.
+            # Into the existing message, or as a second one.
             match = re.search(rb"\b%s\s*\{" % message.encode(), text)
             if match and rng.random() < 0.8:
                 at = match.end()
@@ -214,14 +216,14 @@ def fields_of(text):
 
 @dataclasses.dataclass
 class Result:
-    """What load_configs answers."""
+    """An answer of load_configs."""
     stage: str
     code: int
     stderr: str
 
 
 class Loader:
-    """load_configs, started again where an attack ended it."""
+    """load_configs, restarted after an attack has ended it."""
 
     PROGRAM = "tests/attacks/load_configs"
 
@@ -254,14 +256,14 @@ class Loader:
                            f"{TASK_TIMEOUT_S} s): {b''.join(lines[-30:])[-3000:]}")
 
     def close(self):
-        """Its exit code. It is over, or about to be."""
+        """The exit code. The process has ended, or is about to."""
         process, self.process = self.process, None
         process.stdout.close()
         code = process.wait()
         try:
             process.stdin.close()
         except BrokenPipeError:
-            pass  # what it did not read
+            pass  # the input was not read to its end
         return code
 
 
@@ -291,7 +293,7 @@ class ConfigAttack(attack.Attack):
     def attack(self, number, rng, folder):
         config = folder / "c.pbtxt"
         text = rng.choice(self.texts)
-        if rng.random() < 0.7:  # else little is planned without a GPU
+        if rng.random() < 0.7:  # otherwise the plan ends early without a GPU
             text = text.replace(b"device: CUDA", b"device: CPU")
         gentle = rng.random() < 0.5
         in_text, in_overrides = rng.choice(((1, 0), (1, 0), (1, 1), (0, 1)))
@@ -334,7 +336,7 @@ class ConfigAttack(attack.Attack):
 
     @staticmethod
     def check_program(configs, overrides, result):
-        """`train` says what load_configs says."""
+        """Checks that `train` agrees with load_configs."""
         command = [attack.TRAIN, *(f"--config={config}" for config in configs)]
         for override in overrides:
             command += ["--set", override]
@@ -346,14 +348,14 @@ class ConfigAttack(attack.Attack):
             return
         printed = attack.run([*command, "--print_config"])
         attack.check(printed.code == attack.DONE, f"cannot print: {printed}")
-        # Text of a user's need not be UTF-8.
+        # The user's text need not be UTF-8.
         expected = printed_of(configs[-1]).read_bytes().decode(errors="replace")
         attack.check(printed.stdout == expected,
                      "--print_config prints another config than load_configs")
 
 
 def printed_of(config):
-    """Where load_configs leaves the printed config."""
+    """The file to which load_configs writes the printed config."""
     return config.with_name(config.name + ".printed")
 
 
@@ -363,8 +365,8 @@ def lines_in(config):
 
 
 def check_places(error, configs):
-    """Every line says where: FILE:line:column, or --set. FILE for another
-    encoding; all files for a field of a message that none of them has."""
+    """Checks that every line has a location: FILE:line:column, --set, FILE for
+    a wrong encoding, or all files for a field of a message that none has."""
     lines = {str(config): lines_in(config) for config in configs}
     one, every = "|".join(map(re.escape, lines)), re.escape(" + ".join(lines))
     for line in error.split("\n"):

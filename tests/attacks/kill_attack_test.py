@@ -1,10 +1,11 @@
 """Kills a tiny run at random times until it ends, and compares every byte.
 
-Each round starts one run again and again with the same command. SIGKILL, or in
-some rounds a signal that asks it to stop, ends it while it starts, between two steps or
-while it saves. In between, every checkpoint with its final name must hold what
-an uninterrupted run had at that step. In the end the checkpoint, and the log as
-a reader sees it, must be those of the uninterrupted run, with no temporary left.
+Each round starts one run repeatedly with the same command. SIGKILL, or in some
+rounds a signal that asks it to stop, ends it during the start, between two
+steps or during a save. After each kill, every checkpoint with its final name
+must be equal to the uninterrupted run's at that step. At the end, the
+checkpoint and the log (without superseded records) must be those of the
+uninterrupted run, and no temporary file may be left.
 """
 
 import collections
@@ -18,14 +19,14 @@ import attack
 
 STEPS = 24
 EVERY_STEPS = 3
-# Kills in a round, at most: then the run may end.
+# Maximum number of kills in a round; then the run may finish.
 MOST_KILLS = 4
-# Differ where only the config differs.
+# Fields that differ only because the configs differ.
 _OF_THE_CONFIG = ("config_hash",)
 
 
 class Process:
-    """A run that is to be killed."""
+    """A run that will be killed."""
 
     def __init__(self, command, run_folder):
         self.run_folder = run_folder
@@ -46,10 +47,10 @@ class Process:
             time.sleep(2e-4)
 
     def kill(self, number):
-        self.process.send_signal(number)  # does nothing once it is over
+        self.process.send_signal(number)  # no effect after the end
 
     def end(self):
-        """The outcome, after it ended."""
+        """The outcome, after the process has ended."""
         try:
             _, stderr = self.process.communicate(timeout=attack.TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
@@ -66,7 +67,7 @@ class Process:
             return 0
 
     def is_saving(self):
-        """Whether the run replaces its config or writes a checkpoint."""
+        """Whether the run is replacing its config or writing a checkpoint."""
         return any(".tmp" in name for name in
                    (*names_in(self.run_folder),
                     *names_in(self.run_folder / "checkpoints")))
@@ -92,7 +93,7 @@ class KillAttack(attack.Attack):
         start = time.monotonic()
         self.train(self.command, self.expected)
         self.seconds = time.monotonic() - start
-        # A run that a signal stops saves at any step.
+        # A run stopped by a signal may save at any step.
         self.every_step = self.folder / "every_step"
         self.train(attack.toy_train(tokens, **flags, checkpoint__every_steps=1,
                                     checkpoint__keep_last=STEPS), self.every_step)
@@ -132,11 +133,11 @@ class KillAttack(attack.Attack):
             return [signal.SIGKILL]
         first = rng.choice((signal.SIGTERM, signal.SIGINT, signal.SIGHUP,
                             signal.SIGUSR1))
-        # A supervisor that does not wait long.
+        # Like a supervisor with a short grace period.
         return [first, signal.SIGKILL] if rng.random() < 0.3 else [first]
 
     def strike(self, process, signals, rng):
-        """Signals the process at a time that is drawn."""
+        """Signals the process at a random time."""
         moment = rng.choice(("any", "start", "step", "save"))
         if moment == "any":
             delay = rng.uniform(0, self.seconds)
@@ -161,23 +162,23 @@ class KillAttack(attack.Attack):
     def check_end(self, outcome, signals):
         codes = {attack.DONE}
         for number in signals:
-            # By itself before the program has taken the signal over.
+            # Before the program has installed its handler, the signal kills it.
             codes |= {-number} if number == signal.SIGKILL else {-number, 128 + number}
         attack.check_end(outcome, codes)
-        attack.check("passed over" not in outcome.stderr,
+        attack.check("skipping checkpoint" not in outcome.stderr,
                      f"a kill damaged a checkpoint: {outcome}")
 
     def check_between(self, run_folder, outcome):
         checkpoints = attack.checkpoints_of(run_folder)
         for step, folder in checkpoints.items():
             self.check_checkpoint(step, folder)
-        if outcome.code > 128:  # it was asked to stop, and finished its step
+        if outcome.code > 128:  # stopped by the signal after its step
             last = max(record["step"] for record in attack.effective_log(run_folder))
             attack.check(last in checkpoints,
                          f"step {last} was logged but not saved: {outcome}")
 
     def check_checkpoint(self, step, folder):
-        """Complete, and equal to the uninterrupted run's at that step."""
+        """Checks that it is complete and equal to the uninterrupted run's."""
         files = attack.files_in(folder)
         expected = attack.files_in(self.every_step / "checkpoints" / folder.name)
         attack.check(files.keys() == expected.keys(),

@@ -1,15 +1,15 @@
-// Loads and plans the configs that it is told on stdin, for config_attack_test:
-// in one process, thousands take the time in which `train` starts a few times.
+// Loads and plans the configs that it reads from stdin, for config_attack_test:
+// one process handles thousands in the time of a few starts of `train`.
 //
 // Each line of stdin is {"config": [PATH, ...], "set": [FIELD=VALUE, ...]}, the
-// values of --config and --set. The printed config goes beside the last file,
-// as PATH.printed. For each line
-// it writes to stderr what `train --dry_run` would, and then to stdout
+// values of --config and --set. The printed config is written to PATH.printed,
+// next to the last file. For each line the program writes the output of `train
+// --dry_run` to stderr, and then to stdout
 //
 //   answer: [STAGE, CODE]
 //
-// STAGE is how far it came: "load", "print", "plan" or "done"; CODE is the exit
-// code that `train` would end with.
+// STAGE is the last stage reached: "load", "print", "plan" or "done". CODE is
+// the exit code that `train` would have.
 
 #include <iostream>
 #include <string>
@@ -28,7 +28,7 @@
 namespace tessera {
 namespace {
 
-// A printed config is the config of the same run.
+// Checks that a printed config is a config of the same run.
 absl::Status CheckRoundTrip(const RunConfig& config, const std::string& path) {
   const std::string printed = PrintWithDefaults(config);
   RETURN_IF_ERROR(WriteFileAtomically(path, printed));

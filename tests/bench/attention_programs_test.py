@@ -42,7 +42,7 @@ class AttentionCellTest(unittest.TestCase):
             self.assertAlmostEqual(answer[f"{phase}_tflops"],
                                    operations / times["median"] / 1e9)
 
-    def test_says_why_there_are_none_and_goes_on(self):
+    def test_reports_a_bad_cell_and_continues(self):
         answers = self.ask({**CELL, "mask": "some"},
                            {**CELL, "backend": "NO_SUCH"},
                            {**CELL, "length": "32"}, "not JSON", CELL)
@@ -77,7 +77,7 @@ class SeedGridTest(unittest.TestCase):
             self.assertEqual(len(row), 10)
             self.assertGreater(float(row[4]), 0)
 
-    def test_refuses_a_length_that_is_none(self):
+    def test_rejects_a_bad_length(self):
         done = run("seed_grid", "--lengths=many")
         self.assertEqual(done.returncode, 2)
         self.assertIn("'many'", done.stderr)

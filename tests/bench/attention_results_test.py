@@ -1,4 +1,4 @@
-"""Tests of bench/attention_results.py: made-up results, and those in docs."""
+"""Tests of bench/attention_results.py with made-up results and docs' results."""
 
 import pathlib
 import sys
@@ -66,7 +66,7 @@ class RaceTest(unittest.TestCase):
             results.ratios(self.sides["ours"], self.sides["peer"],
                            "forward_ms"), {1024: 0.75})
 
-    def test_what_failed_has_no_figures(self):
+    def test_failures_have_no_figures(self):
         self.assertEqual(results.most(self.sides["ours"], "saved_mib"),
                          {1024: 18.0, 4096: 2.0})
         self.assertEqual(results.out_of_memory(self.sides["peer"]), [4096])

@@ -10,9 +10,9 @@ import unittest
 
 COMPARE = pathlib.Path("bench/compare_attention.py").resolve()
 
-# Both sides append a line to the log, so that the order can be seen. The times
-# of ours are 4, 6, 4, 6, ... ms, of the peer always 8. Ours is out of memory at
-# length 4096 and dies at 8192; the peer refuses head dim 80.
+# Both sides append a line to the log, so that their order is visible. Ours
+# takes 4, 6, 4, 6, ... ms, the peer always 8. Ours is out of memory at length
+# 4096 and dies at 8192; the peer rejects head dim 80.
 OURS = """
 import json, sys
 print(json.dumps({"device": "a GPU", "build": "tessera"}), flush=True)
@@ -65,7 +65,7 @@ class CompareAttentionTest(unittest.TestCase):
             universal_newlines=True, check=False)
 
     def rows(self, text, columns):
-        """Of the table that has so many columns, without its header."""
+        """The rows of the table with that many columns, without its header."""
         rows = [[word.strip() for word in line.strip("|").split(" | ")]
                 for line in text.splitlines() if line.startswith("| ")]
         return [row for row in rows if len(row) == columns][1:]

@@ -11,8 +11,9 @@ import unittest
 
 COMPARE = pathlib.Path("bench/compare_lm_step.py").resolve()
 
-# Both sides append a line to the log, so that the order can be seen. Ours takes
-# `ms`, the peer 8 ms; ours is out of memory at context 4096 and fails at 8192.
+# Both sides append a line to the log, so that their order is visible. Ours
+# takes `ms`, the peer 8 ms. Ours is out of memory at context 4096 and fails at
+# 8192.
 OURS = """
 import json, sys, time
 log, ms, seconds = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])

@@ -10,7 +10,7 @@ import unittest
 
 MEMORY_PLAN = pathlib.Path("bench/memory_plan.py").resolve()
 
-# 1.95 % too low under TF32, else 1.05 % too high; fails in FP16.
+# 1.95 % too low in TF32, otherwise 1.05 % too high; fails in FP16.
 OURS = """
 import json, sys
 assert sys.argv[1].startswith("--config=configs/"), sys.argv
@@ -54,7 +54,7 @@ class MemoryPlanTest(unittest.TestCase):
         self.assertIn("| 3.9220 | 4.0000 | -1.950% | 4.0000 | 1.0000 |", text)
         self.assertIn("| no such mode |", text)
         self.assertIn("-2.0% to -1.9%    2  ##", text)
-        # The older build has no arena.
+        # The older build has no arena option.
         self.assertEqual({"storage" in row["cell"]["set"] for row in rows
                           if "before" not in row}, {True})
         again = self.run_it(f"--read={raw}")

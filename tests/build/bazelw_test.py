@@ -1,4 +1,4 @@
-"""Tests of bazelw against made-up machines: what it installs and what it runs."""
+"""Tests of bazelw on fake machines: what it installs and what it runs."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ import unittest
 
 BAZELW = pathlib.Path("bazelw").resolve()
 
-# Each fake writes the words it was called with, one a line, to calls/NAME.
+# Each fake program appends its arguments to calls/NAME, one per line.
 FAKE = """#!/bin/sh
 printf '%s\\n' "$@" >> "{calls}/{name}"
 {then}
@@ -67,7 +67,7 @@ class BazelwTest(unittest.TestCase):
         self.assertIn("bazel-bootstrap", self.packages.values())
         self.assertIn("python3", self.packages.values())
 
-    def test_installs_nothing_where_all_is_there(self):
+    def test_installs_nothing_if_nothing_is_missing(self):
         self.add_fake("apt-get")
         self.install_all_but()
         done = self.run_bazelw("test", "--config=cpu", "a b")
@@ -76,7 +76,7 @@ class BazelwTest(unittest.TestCase):
         self.assertEqual(self.called_with("bazel"),
                          ["test", "--config=cpu", "a b"])
 
-    def test_passes_on_bazels_exit_status(self):
+    def test_returns_bazels_exit_status(self):
         self.add_fake("bazel", "exit 3")
         self.install_all_but()
         self.assertEqual(self.run_bazelw("test").returncode, 3)
@@ -93,14 +93,14 @@ class BazelwTest(unittest.TestCase):
         self.assertIn("-y", words)
         self.assertEqual(self.called_with("bazel"), ["info"])
 
-    def test_shows_what_a_failed_installation_said(self):
+    def test_shows_the_output_of_a_failed_installation(self):
         self.add_fake("apt-get", "echo 'E: no such package'; exit 100")
         done = self.run_bazelw("info")
         self.assertEqual(done.returncode, 2)
         self.assertIn("E: no such package", done.stderr)
         self.assertIsNone(self.called_with("bazel"))
 
-    def test_names_the_packages_where_there_is_no_apt(self):
+    def test_names_the_packages_without_apt(self):
         self.install_all_but("libgtest-dev")
         done = self.run_bazelw("info")
         self.assertEqual(done.returncode, 2)

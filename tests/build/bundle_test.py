@@ -1,4 +1,4 @@
-"""Tests of //tools/bundle: what it packs, and its launcher."""
+"""Tests of //tools/bundle: the contents of a bundle, and its launcher."""
 
 import os
 import pathlib
@@ -26,7 +26,7 @@ def run(*command, environment=None, cwd=None):
 
 
 def torch_package():
-    """The pinned wheels' torch, which the program was linked with."""
+    """The pinned wheels' torch, with which the program was linked."""
     for line in run("ldd", PROGRAM.resolve()).stdout.splitlines():
         if "libtorch_cpu.so =>" in line:
             return pathlib.Path(line.split()[2]).resolve().parents[1]
@@ -54,11 +54,11 @@ class LauncherTest(TemporaryFolderTest):
         program.chmod(0o755)
 
     def add_torch(self, version):
-        """A site-packages folder that holds a torch of that version."""
+        """A site-packages folder with a torch of that version."""
         site = self.folder / "site"
         (site / "torch" / "lib").mkdir(parents=True)
         (site / f"torch-{version}.dist-info").mkdir()
-        # Importing would fail: the launcher must not.
+        # Importing it fails, because the launcher must not import torch.
         (site / "torch" / "__init__.py").write_text("raise SystemExit(1)")
         (site / "nvidia" / "cu13" / "lib").mkdir(parents=True)
         (site / "nvidia" / "nccl" / "include").mkdir(parents=True)
@@ -124,7 +124,7 @@ class BundleTest(TemporaryFolderTest):
         return path
 
     def runfiles_with(self, program):
-        """A runfiles folder that holds a program and a file that it reads."""
+        """A runfiles folder with a program and a data file."""
         runfiles = self.folder / "runfiles"
         for path in ("programs/x", "configs/a.pbtxt", "tools/y", "_solib_k8/z"):
             (runfiles / path).parent.mkdir(parents=True)
@@ -147,7 +147,7 @@ class BundleTest(TemporaryFolderTest):
         self.assertIn("sum 10, 1 arguments", done.stdout)
         self.assertIn(str(self.target / DATA), done.stdout)
 
-    def test_carries_libraries_and_data_but_no_tools(self):
+    def test_packs_libraries_and_data_but_no_tools(self):
         runfiles = self.runfiles_with("/usr/bin/protoc")
         done = self.make_bundle("programs/program", cwd=runfiles)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -176,7 +176,7 @@ class BundleTest(TemporaryFolderTest):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertTrue((self.target / "bin" / "program").exists())
 
-    def test_refuses_what_is_too_large(self):
+    def test_rejects_a_bundle_that_is_too_large(self):
         runfiles = self.runfiles_with("/usr/bin/protoc")
         with open(runfiles / "configs" / "a.pbtxt", "wb") as file:
             file.truncate(41 << 20)

@@ -1,4 +1,4 @@
-"""Tests of .ci/run in a made-up clone whose bazelw only writes down calls."""
+"""Tests of .ci/run in a fake clone whose bazelw only records its calls."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ import unittest
 RUN = pathlib.Path(".ci/run").resolve()
 COUNT = pathlib.Path(".ci/count_tests.py").resolve()
 
-# Leaves a read-only folder behind, as Bazel does, and the events of EVENTS.
+# Leaves a read-only folder behind, as Bazel does, and the events in EVENTS.
 BAZELW = """#!/bin/bash
 echo "cuda=$TESSERA_CUDA $*" >> calls
 root=${1#--output_user_root=}
@@ -67,7 +67,7 @@ class CiRunTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0)
         self.assertEqual(list(self.scratch.iterdir()), [])
 
-    def test_builds_cuda_in_an_output_base_of_its_own_and_shuts_it_down(self):
+    def test_builds_cuda_in_its_own_output_base_and_shuts_it_down(self):
         self.run_ci()
         test, shutdown = (self.clone / "calls").read_text().splitlines()
         self.assertIn(" test --config=cuda ", test)
@@ -94,7 +94,7 @@ class CiRunTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertEqual(list(self.scratch.iterdir()), [])
 
-    def test_a_disk_cache_is_used_where_asked_for(self):
+    def test_a_disk_cache_is_used_on_request(self):
         self.run_ci(TESSERA_CI_DISK_CACHE="/some/cache")
         self.assertIn("--disk_cache=/some/cache",
                       (self.clone / "calls").read_text())

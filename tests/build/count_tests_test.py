@@ -1,4 +1,4 @@
-"""Tests of what continuous integration counts."""
+"""Tests of the script that counts test results in CI."""
 
 import json
 import pathlib
@@ -29,7 +29,7 @@ GTEST_REPORT = """<?xml version="1.0"?>
 </testsuites>
 """
 
-# What Bazel writes for a test that writes no report of its own.
+# Bazel's report for a test that writes none.
 SHELL_REPORT = """<?xml version="1.0"?>
 <testsuites>
   <testsuite name="tests/build/x_test" tests="1" failures="0" errors="{errors}">
@@ -140,7 +140,7 @@ class CountTestsTest(unittest.TestCase):
         self.add_result("//t:sharded", "PASSED", PASSING, shard=2)
         self.assertEqual(self.count()[0], "2 passed, 0 failed, 0 skipped")
 
-    def test_nothing_run_is_no_success(self):
+    def test_no_tests_is_not_a_success(self):
         self.assertEqual(self.count()[:2], ("0 passed, 0 failed, 0 skipped", 1))
 
     def test_an_interrupted_run_counts_what_it_wrote(self):

@@ -1,4 +1,4 @@
-"""Tests of tools/cuda/compile.py with an nvcc that only writes what it read."""
+"""Tests of tools/cuda/compile.py with a fake nvcc that writes its inputs."""
 
 import os
 import pathlib
@@ -9,7 +9,7 @@ import unittest
 
 COMPILE = pathlib.Path("tools/cuda/compile.py").resolve()
 
-# Writes the dependency file that -MF names and the object that -o names.
+# Writes the dependency file named by -MF and the object named by -o.
 FAKE_NVCC = """#!{python}
 import pathlib, sys
 words = sys.argv[1:]

@@ -14,7 +14,7 @@ TEST(CudaLibraryTest, HostCodeOfACuFileLinksAndRuns) {
   EXPECT_STREQ(CudaErrorText(0), "no error");
 }
 
-// 1000 is no multiple of the block size.
+// 1000 is not a multiple of the block size.
 TEST(GpuCudaLibraryTest, KernelRuns) {
   const std::vector<float> a(1000, 1.5f);
   const std::vector<float> b(1000, 2.0f);

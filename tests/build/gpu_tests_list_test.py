@@ -1,4 +1,4 @@
-"""Checks that //tests:gpu_tests links every test that is tagged for a GPU."""
+"""Checks that //tests:gpu_tests links every test with a GPU tag."""
 
 import pathlib
 import re

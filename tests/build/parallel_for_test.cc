@@ -1,5 +1,5 @@
-// at::parallel_for() is a template that this repository's compiler flags turn
-// into threads, or not.
+// at::parallel_for() is a template; it uses threads only with the right
+// compiler flags, which this test checks.
 
 #include <atomic>
 

@@ -1,5 +1,5 @@
-// The smallest program that uses LibTorch and reads a file at run time:
-// bundle_test packs it and runs it outside Bazel.
+// The smallest program that uses LibTorch and reads a data file; bundle_test
+// packs it and runs it outside Bazel.
 
 #include <ATen/ATen.h>
 

@@ -3,11 +3,11 @@
 
 namespace tessera {
 
-// sums[i] = a[i] + b[i] for i < count, all in host memory, computed on the GPU
-// by one kernel. Returns a cudaError_t, 0 for success.
+// Computes sums[i] = a[i] + b[i] for i < count with one kernel on the GPU. All
+// arrays are in host memory. Returns a cudaError_t, 0 on success.
 int VectorAddOnGpu(const float* a, const float* b, float* sums, int count);
 
-// The CUDA runtime's words for such a code.
+// The CUDA runtime's text for an error code.
 const char* CudaErrorText(int code);
 
 }  // namespace tessera

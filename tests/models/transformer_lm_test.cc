@@ -42,7 +42,7 @@ ModelShape Tiny() {
   return shape;
 }
 
-// A mode, or FP64, in which nothing but a wrong equation is off.
+// A precision mode, or FP64, in which any deviation is an error in an equation.
 using Mode = std::optional<PrecisionConfig::Mode>;
 constexpr Mode kFp64 = std::nullopt;
 
@@ -60,7 +60,7 @@ RecomputeConfig Recompute(RecomputeConfig::Policy policy, int every = 1) {
   return config;
 }
 
-// Where the step's tensors lie.
+// Where the tensors of the step are stored.
 enum class Place { kApart, kInGradients, kArena };
 
 struct FixtureOptions {
@@ -70,10 +70,10 @@ struct FixtureOptions {
   at::DeviceType device = at::kCPU;
   std::vector<std::string> frozen;
   Place place = Place::kApart;
-  std::optional<PrecisionPolicy> policy;  // absent: that of `mode`
+  std::optional<PrecisionPolicy> policy;  // default: that of `mode`
 };
 
-// A model and its store, and what one forward and backward pass gives.
+// A model with its store, and the results of a forward and backward pass.
 struct Fixture {
   explicit Fixture(const FixtureOptions& options) : shape(options.shape) {
     const bool cuda = options.device == at::kCUDA;
@@ -88,7 +88,7 @@ struct Fixture {
           .attention = AttentionProblemOf(shape, 2, shape.context,
                                           /*needs_grad=*/true, target)};
     StepPlanOptions step = {.lm = lm, .recompute = options.recompute};
-    // With several, the gradient buffer is not idle.
+    // With several micro-batches, the gradient buffer is not idle.
     step.micro_batches = options.place == Place::kApart ? 2 : 1;
     step.execution.set_storage(options.place == Place::kArena
                                    ? ExecutionConfig::ARENA
@@ -171,7 +171,7 @@ TEST(LmParametersTest, FrozenPatternsMustMatchWholeBlocks) {
   EXPECT_THAT(refusal("encoder.*"), testing::HasSubstr("matches no parameter"));
 }
 
-// The same model in plain ATen, with ordinary leaves and autograd.
+// The same model in plain ATen, with leaf tensors and autograd.
 class PlainModel {
  public:
   PlainModel(const ModelShape& shape, const ParameterStore& store)
@@ -223,7 +223,7 @@ class PlainModel {
         at::pow(shape_.rope_theta, at::arange(0, d, 2, at::kDouble) / -d);
     const at::Tensor angle =
         at::arange(x.size(1), at::kDouble).unsqueeze(1) * frequency;
-    // From the table in FP32, as the op reads it.
+    // The table in FP32, as the op reads it.
     const auto round = [](const at::Tensor& x) {
       return x.to(at::kFloat).to(at::kDouble);
     };
@@ -260,7 +260,7 @@ class PlainModel {
   std::map<std::string, at::Tensor> weights_;
 };
 
-// Parameters that name a device come first.
+// Parameter tuples that start with a device.
 template <typename Param>
 class DeviceTest : public testing::TestWithParam<Param> {
  protected:
@@ -274,9 +274,9 @@ class DeviceTest : public testing::TestWithParam<Param> {
 constexpr auto kPolicies = {RecomputeConfig::NONE, RecomputeConfig::BLOCK,
                             RecomputeConfig::ATTENTION, RecomputeConfig::FFN};
 
-// How far loss and gradients may be off, relative to their norms: rounding of
-// so many bits, over so few layers. What a wrong cast, scale or sum does is far
-// more.
+// Largest errors of loss and gradients, relative to their norms: the rounding
+// of that many bits over these few layers. A wrong cast, scale or sum causes a
+// far larger error.
 struct Bounds {
   double loss, gradient;
 };
@@ -290,7 +290,7 @@ class PlainModelTest
     : public DeviceTest<
           std::tuple<at::DeviceType, Mode, RecomputeConfig::Policy>> {
  protected:
-  // Loss and gradients against LibTorch's autograd over plain tensors in FP64.
+  // Compares loss and gradients with LibTorch's autograd in FP64.
   static void ExpectEqualsPlainModel(const ModelShape& shape) {
     const auto [device, mode, policy] = GetParam();
     Fixture ours({.shape = shape,
@@ -358,12 +358,12 @@ INSTANTIATE_TEST_SUITE_P(
                                      PrecisionConfig::BF16_PURE),
                      testing::ValuesIn(kPolicies)));
 
-// Each row of the policy's table that a program obeys is one of its values'
-// dtypes, and shows in the numbers.
+// Each row of the policy's table that a program follows is the dtype of one of
+// its values and affects the results.
 using PolicyRowTest =
     testing::TestWithParam<std::pair<OpClass, at::ScalarType>>;
 
-TEST_P(PolicyRowTest, ShowsInWhatRuns) {
+TEST_P(PolicyRowTest, AffectsTheRun) {
   const auto [op, dtype] = GetParam();
   const PrecisionPolicy all = PolicyOf(PrecisionConfig::FP32, false);
   Fixture before({.policy = all});
@@ -404,7 +404,7 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-TEST(PolicyTest, BackendsRefuseASoftmaxThatTheyDoNotCompute) {
+TEST(PolicyTest, BackendsRejectAnUnsupportedSoftmax) {
   const ProgramTarget target = {
       .precision = PolicyOf(PrecisionConfig::BF16, false)
                        .With(OpClass::kSoftmax, at::kBFloat16)};
@@ -417,8 +417,9 @@ TEST(PolicyTest, BackendsRefuseASoftmaxThatTheyDoNotCompute) {
               testing::HasSubstr("in Float, not in BFloat16"));
 }
 
-// Every token is about as likely as any other, tied head or not.
-TEST(TransformerLmTest, AFreshModelKnowsNothing) {
+// In a new model all tokens are about equally likely, with or without a tied
+// head.
+TEST(TransformerLmTest, AFreshModelPredictsAllTokensEqually) {
   for (bool tied_head : {false, true}) {
     ModelShape shape = Sized(64, 172, 2, 4);
     shape.context = 32;
@@ -435,7 +436,7 @@ class PlaceTest
     : public DeviceTest<
           std::tuple<at::DeviceType, Mode, RecomputeConfig::Policy>> {
  protected:
-  // Loss and gradients are the same bits wherever activations lie.
+  // Checks that loss and gradients are bitwise the same for all storages.
   static void ExpectSameBits(const ModelShape& shape,
                              std::vector<std::string> frozen = {}) {
     const auto [device, mode, policy] = GetParam();
@@ -471,7 +472,7 @@ TEST_P(PlaceTest, SameBitsWithFrozenParts) {
   ExpectSameBits(Tiny(), {"layers.1.*", "token_embeddings.weight"});
 }
 
-TEST_P(PlaceTest, SameBitsWhereMostDoesNotFit) {
+TEST_P(PlaceTest, SameBitsIfMostDoesNotFit) {
   ModelShape shape = Tiny();
   shape.context = 100;
   ExpectSameBits(shape);
@@ -496,7 +497,7 @@ TEST(TransformerLmTest, ActivationsLieInTheGradientBuffer) {
   fixture.store->grad().zero_();
   fixture.Forward();
   const double used = fixture.store->grad().ne(0).sum().item<double>();
-  // Of each token at least the residual after every half of a block.
+  // For each token, at least the residual after every half of a block.
   const ModelShape& shape = fixture.shape;
   EXPECT_GT(used, 2 * 2 * shape.context * shape.d_model * shape.layers);
 }
@@ -545,14 +546,14 @@ INSTANTIATE_TEST_SUITE_P(
         testing::Values(1, 2),
         testing::Values(PrecisionConfig::FP32, PrecisionConfig::BF16)));
 
-// What each part of the model keeps for backward, by plan: "block_2/ffn".
+// The planned bytes that each part of the model keeps: "block_2/ffn".
 std::map<std::string, int64_t> KeptByPart(const RecomputeConfig& recompute) {
   ModelShape shape = Tiny();
   shape.layers = 5;
   Fixture fixture({.shape = shape, .recompute = recompute});
   fixture.Forward();
   const StepPlan& plan = *fixture.plan;
-  // The plan is what the executor holds, to the byte.
+  // The executor holds exactly the planned bytes.
   EXPECT_EQ(fixture.executor->live_bytes(),
             KeptBytes(plan.train, plan.train_lifetimes));
   std::map<std::string, int64_t> parts;
@@ -564,8 +565,8 @@ std::map<std::string, int64_t> KeptByPart(const RecomputeConfig& recompute) {
   return parts;
 }
 
-TEST(TransformerLmTest, EveryKthBlockFromTheFirstOnIsRecomputed) {
-  // What leaves a half, the residual, is kept: 2 x 17 x 48 in FP32.
+TEST(TransformerLmTest, EveryKthBlockIsRecomputedFromTheFirst) {
+  // The residual after a half is kept: 2 x 17 x 48 in FP32.
   constexpr int64_t kResidual = 2 * 17 * 48 * 4;
   const auto kept = KeptByPart({});
   for (const auto policy : {RecomputeConfig::BLOCK, RecomputeConfig::ATTENTION,
@@ -579,7 +580,7 @@ TEST(TransformerLmTest, EveryKthBlockFromTheFirstOnIsRecomputed) {
                      " every " + std::to_string(every));
         const bool attention = recomputes && policy != RecomputeConfig::FFN;
         const bool ffn = recomputes && policy != RecomputeConfig::ATTENTION;
-        // Inside a block that is dropped as a whole, the first residual goes.
+        // If the whole block is dropped, so is its first residual.
         EXPECT_EQ(saved.at(block + "/attention"),
                   !attention ? kept.at(block + "/attention")
                   : policy == RecomputeConfig::BLOCK ? 0
@@ -592,8 +593,8 @@ TEST(TransformerLmTest, EveryKthBlockFromTheFirstOnIsRecomputed) {
   }
 }
 
-// Everything behind the position changes nothing.
-TEST(TransformerLmTest, NextTokenLogitsAreThoseOfThePlainModel) {
+// Tokens after the position have no effect.
+TEST(TransformerLmTest, NextTokenLogitsMatchThePlainModel) {
   Fixture fixture({});
   PlainModel plain(fixture.shape, *fixture.store);
   const at::Tensor all = plain.Logits(fixture.ids);

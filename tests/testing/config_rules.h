@@ -10,14 +10,15 @@
 
 namespace tessera::testing {
 
-// A config as a text proto, and the one field whose rule it breaks; empty for
-// none.
+// A config as a text proto, and the only field with a broken rule; empty if
+// there is none.
 struct ConfigRule {
   std::string text;
   std::string broken;
 };
 
-// Validate(const Config&, Violations) finds that rule broken, and no other.
+// Checks that Validate(const Config&, Violations) finds that violation and no
+// other.
 template <typename Config>
 void ExpectBreaks(const ConfigRule& rule) {
   Config config;

@@ -6,10 +6,10 @@
 
 namespace tessera::testing {
 
-// How far a low-precision result may be from the truth: no further than
-// `factor` times what a straightforward computation in the same precision is,
-// plus the rounding of the truth itself to the result's dtype. Maxima over all
-// elements, so that one lucky element of the baseline decides nothing.
+// The error budget of a low-precision result: `factor` times the error of a
+// straightforward computation in the same precision, plus the rounding of the
+// oracle to the result's dtype. Uses maxima over all elements, so that the
+// result does not depend on single elements of the baseline.
 //
 //   EXPECT_TRUE(ErrorBudget::AgainstBaseline(naive, oracle).Accepts(result));
 class ErrorBudget {

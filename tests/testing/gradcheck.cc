@@ -14,7 +14,7 @@
 namespace tessera::testing {
 namespace {
 
-// The scalar that is differentiated.
+// The scalar to differentiate.
 class Objective {
  public:
   explicit Objective(const GradcheckCase& test_case) : case_(test_case) {
@@ -28,7 +28,7 @@ class Objective {
     return (case_.fn(inputs) * cotangent_).sum();
   }
 
-  // At the current values of inputs and parameters.
+  // The value for the current inputs and parameters.
   double Value() const {
     const at::NoGradGuard no_grad;
     return Tensor(case_.inputs).item<double>();
@@ -39,7 +39,8 @@ class Objective {
   at::Tensor cotangent_;
 };
 
-// d(objective)/d(variable), by central differences; perturbs it in place.
+// d(objective)/d(variable) by central differences. Perturbs `variable` in
+// place.
 at::Tensor Numeric(const Objective& objective, const at::Tensor& variable,
                    double step) {
   const at::NoGradGuard no_grad;

@@ -11,13 +11,13 @@
 namespace tessera::testing {
 
 struct GradcheckCase {
-  // Maps the inputs to any tensor; reads the parameters by itself. Runs many
-  // times, so it works on copies where it works in place.
+  // Maps the inputs to any tensor; may also read the parameters. It is called
+  // many times, so it must copy inputs that it changes.
   std::function<at::Tensor(const std::vector<at::Tensor>&)> fn;
-  // FP64. Those of a float dtype are differentiated.
+  // FP64. Inputs of a floating-point dtype are differentiated.
   std::vector<at::Tensor> inputs;
-  // Blocks of `store` (FP64 master, no shadow) to differentiate with respect
-  // to.
+  // Also differentiates with respect to the blocks of `store` (FP64 master, no
+  // shadow).
   ParameterStore* store = nullptr;
   std::vector<Parameter*> parameters;
   // |analytic - numeric| <= tolerance * (1 + |numeric|).

@@ -5,12 +5,12 @@
 
 namespace tessera::testing {
 
-// Which parameters' gradients were written since BeginGradients(): what a
-// schedule knows of a whole step, for tests that run ops one by one.
+// Records which parameters' gradients were written since BeginGradients(), for
+// tests that run single ops; a schedule knows this for a whole step.
 
 // The next write to each gradient of the store assigns.
 void BeginGradients(const ParameterStore& store);
-// True for the first call since then.
+// True for the first call per parameter since then.
 bool ClaimFirstGradWrite(const Parameter& parameter);
 
 }  // namespace tessera::testing

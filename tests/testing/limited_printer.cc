@@ -12,7 +12,8 @@ using ::testing::TestPartResult;
 using ::testing::TestSuite;
 using ::testing::UnitTest;
 
-// A line with the count of the tests that `counts` and the names of the first.
+// Prints a line with the number of the tests that `counts`, and the first
+// names.
 void PrintNames(const UnitTest& all, const char* label, int count,
                 bool (*counts)(const TestInfo&)) {
   if (count == 0) return;
@@ -143,7 +144,7 @@ void LimitedPrinter::OnTestIterationEnd(const UnitTest& all, int i) {
   const int failed = all.failed_test_count();
   const int skipped = all.skipped_test_count();
   if (failed <= kShownFailures && skipped <= kShownFailures) {
-    printer_->OnTestIterationEnd(all, i);  // which lists them all
+    printer_->OnTestIterationEnd(all, i);  // lists all names
     return;
   }
   std::printf(

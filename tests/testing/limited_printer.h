@@ -8,16 +8,15 @@
 
 namespace tessera::testing {
 
-// Prints what GoogleTest's own printer does, as far as it fits into a log of a
-// few hundred KiB: Bazel shows nothing of a log beyond 1 MiB, which a suite of
-// thousands of cases passes even when all of them pass.
-//
-// - Of the first kShownTests tests everything; of the others those that fail,
-//   and every kProgress-th as it starts, so that a crash can be placed.
-// - The failures of the first kShownFailures tests that fail, cut after
-//   kShownBytes a test.
-// - At the end the counts, and kShownFailures names each of failed and skipped
-//   tests. The XML report has all of them.
+// Prints like GoogleTest's own printer, but limits the log to a few hundred
+// KiB. Bazel hides logs above 1 MiB, and a suite of thousands of cases exceeds
+// that even if all of them pass. Prints
+//   - everything of the first kShownTests tests; of the others the failures,
+//   and
+//     every kProgress-th name when it starts, to locate a crash,
+//   - the first kShownFailures failed tests, at most kShownBytes of each,
+//   - the counts at the end, and up to kShownFailures names each of failed and
+//     skipped tests. The XML report has all of them.
 class LimitedPrinter : public ::testing::TestEventListener {
  public:
   static constexpr int kShownTests = 1000, kProgress = 50;
@@ -27,7 +26,7 @@ class LimitedPrinter : public ::testing::TestEventListener {
   explicit LimitedPrinter(std::unique_ptr<::testing::TestEventListener> printer)
       : printer_(std::move(printer)) {}
 
-  // Replaces the printer of this program; after InitGoogleTest().
+  // Replaces the program's printer. Call it after InitGoogleTest().
   static void Install();
 
   void OnTestProgramStart(const ::testing::UnitTest& all) override;
@@ -47,17 +46,17 @@ class LimitedPrinter : public ::testing::TestEventListener {
 
  private:
   bool ShowsPasses() const { return tests_ <= kShownTests; }
-  // Prints that the current test runs, once.
+  // Prints once that the current test runs.
   void Announce();
   void PrintFailure(const ::testing::TestPartResult& result);
 
   const std::unique_ptr<::testing::TestEventListener> printer_;
-  int tests_ = 0;   // that have started
-  int failed_ = 0;  // of them
+  int tests_ = 0;   // number of started tests
+  int failed_ = 0;  // number of failed tests
   // The current test; null between tests.
   const ::testing::TestInfo* test_ = nullptr;
   bool announced_ = false, has_failed_ = false;
-  int left_ = kShownBytes;  // of the current test's failures
+  int left_ = kShownBytes;  // bytes left for the current test
 };
 
 }  // namespace tessera::testing

@@ -19,8 +19,8 @@ struct Outcome {
   std::string output;
 };
 
-// Runs many_tests; without Bazel's variables, which would write its report
-// over this test's and give it a shard of the cases.
+// Runs many_tests without Bazel's variables, which would overwrite this test's
+// report and select a shard of the cases.
 Outcome RunMany(const std::string& variables, const std::string& flags = "") {
   Outcome outcome;
   FILE* pipe =
@@ -54,7 +54,7 @@ TEST(LimitedPrinter, ABroadFailureFitsIntoBazelsLimit) {
   EXPECT_THAT(all.output, HasSubstr("[  PASSED  ] 0 tests."));
 }
 
-TEST(LimitedPrinter, FailuresBehindThousandsOfOtherTestsAreShown) {
+TEST(LimitedPrinter, FailuresAfterThousandsOfOtherTestsAreShown) {
   const Outcome late = RunMany("FAILING=3 SKIPPED=4000");
   EXPECT_EQ(late.exit_code, 1);
   EXPECT_LT(late.output.size(), kLimit);
@@ -72,7 +72,7 @@ TEST(LimitedPrinter, FailuresBehindThousandsOfOtherTestsAreShown) {
               HasSubstr("[  SKIPPED ] 4000 tests, of which the first 20 are"));
 }
 
-TEST(LimitedPrinter, AProgramOfAFewTestsPrintsWhatGoogleTestDoes) {
+TEST(LimitedPrinter, AProgramWithFewTestsPrintsLikeGoogleTest) {
   const std::string filter = "--gtest_filter='*_5990:*_5991:*_5998:*_5999'";
   const Outcome few = RunMany("FAILING=1 SKIPPED=1", filter);
   EXPECT_EQ(few.exit_code, 1);
@@ -84,7 +84,7 @@ TEST(LimitedPrinter, AProgramOfAFewTestsPrintsWhatGoogleTestDoes) {
   EXPECT_THAT(few.output, HasSubstr("[  FAILED  ] 1 test, listed below:\n"));
 }
 
-TEST(LimitedPrinter, AFailureFreeRunPasses) {
+TEST(LimitedPrinter, ARunWithoutFailuresPasses) {
   EXPECT_EQ(RunMany("FAILING=0").exit_code, 0);
 }
 

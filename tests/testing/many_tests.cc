@@ -1,5 +1,5 @@
-// As many cases as the largest suites have, of which as many fail or skip as
-// the environment says: for limited_printer_test.
+// As many cases as the largest suites have, for limited_printer_test.
+// Environment variables set how many of them fail or are skipped.
 
 #include <cstdlib>
 #include <string>
@@ -17,7 +17,8 @@ int Count(const char* variable) {
 
 class ManyTests : public testing::TestWithParam<int> {};
 
-// The last ones fail, twice each and with long texts; those before are skipped.
+// The last cases fail, twice each and with long texts; those before are
+// skipped.
 TEST_P(ManyTests, Case) {
   const int from_end = kTests - 1 - GetParam();
   const int failing = Count("FAILING"), skipped = Count("SKIPPED");

@@ -1,4 +1,4 @@
-// The numeric helpers must be able to say no.
+// The numeric helpers must be able to fail.
 
 #include <limits>
 #include <string>
@@ -40,7 +40,7 @@ GradcheckCase SquareCase(double factor) {
           .inputs = {at::linspace(1, 2, 6, at::kDouble)}};
 }
 
-TEST(GradcheckTest, AcceptsTheDerivativeAndNothingNearIt) {
+TEST(GradcheckTest, AcceptsOnlyTheDerivative) {
   EXPECT_TRUE(Gradcheck(SquareCase(2)));
   EXPECT_FALSE(Gradcheck(SquareCase(2.00001)));
   EXPECT_FALSE(Gradcheck(SquareCase(std::numeric_limits<double>::quiet_NaN())));
@@ -75,7 +75,7 @@ TEST(ErrorBudgetTest, RefusesNanAndAnotherNumberOfElements) {
   EXPECT_FALSE(budget.Accepts(at::zeros({3}, at::kFloat)));
 }
 
-TEST(BitEqualTest, TellsZerosOfDifferentSignApart) {
+TEST(BitEqualTest, DistinguishesZerosOfDifferentSign) {
   EXPECT_TRUE(BitEqual(at::zeros({3}), at::zeros({3})));
   EXPECT_FALSE(BitEqual(at::zeros({3}), -at::zeros({3})));
   EXPECT_FALSE(BitEqual(at::zeros({3}), at::zeros({3}, at::kDouble)));

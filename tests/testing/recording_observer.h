@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-// Keeps the joined path of every step, phase and op in the order in which they
-// began: "step_7/forward/block_3/attention/qkv".
+// Records the joined path of every step, phase and op, in the order in which
+// they begin: "step_7/forward/block_3/attention/qkv".
 class RecordingObserver : public PhaseObserver {
  public:
   void BeginStep(int64_t step) override;
@@ -22,7 +22,7 @@ class RecordingObserver : public PhaseObserver {
   void EndOp() override { End(); }
 
   const std::vector<std::string>& paths() const { return paths_; }
-  // Phases that have begun and not ended.
+  // Number of phases that have begun but not ended.
   int depth() const { return static_cast<int>(open_.size()); }
 
  private:

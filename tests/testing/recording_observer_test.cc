@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-TEST(RecordingObserverTest, KeepsJoinedPathsInTheirOrder) {
+TEST(RecordingObserverTest, KeepsJoinedPathsInOrder) {
   RecordingObserver recording;
   {
     StepScope step(&recording, 0);
@@ -24,7 +24,7 @@ TEST(RecordingObserverTest, KeepsJoinedPathsInTheirOrder) {
   EXPECT_EQ(recording.depth(), 0);
 }
 
-TEST(RecordingObserverTest, KnowsWhatIsOpen) {
+TEST(RecordingObserverTest, KnowsTheOpenPhases) {
   RecordingObserver recording;
   recording.Begin("a");
   recording.Begin("b");

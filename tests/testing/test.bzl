@@ -1,23 +1,23 @@
-"""tessera_test: a GoogleTest as a library and as a program of its own.
+"""tessera_test: a GoogleTest as a library and as a program.
 
-The library form (NAME_lib) lets //tests:gpu_tests link every test that has a
-GPU part into one binary, which runs on a machine that has no Bazel.
+The library (NAME_lib) lets //tests:gpu_tests link all tests with a GPU part
+into one binary, which runs on machines without Bazel.
 """
 
 load("//tools/torch:torch_cc.bzl", "torch_cc_library")
 
 def tessera_test(name, srcs, deps = [], data = [], tags = [], torch = True, size = "small", **kwargs):
-    """A test whose suites named Gpu* skip, with their reason, without a GPU.
+    """A test. Without a GPU, its suites named Gpu* are skipped with the reason.
 
     Args:
       name: the test target; NAME_lib is the library.
       srcs: test sources without main().
-      deps: what they use; GoogleTest comes by itself.
+      deps: dependencies; GoogleTest is added.
       data: files read at run time.
-      tags: "gpu" where a suite needs a GPU, "gpu-multi" where it needs two.
+      tags: "gpu" if a suite needs a GPU, "gpu-multi" if it needs two.
       torch: whether the sources include LibTorch.
       size: Bazel's test size.
-      **kwargs: for the cc_test.
+      **kwargs: other arguments of the cc_test.
     """
     library = torch_cc_library if torch else native.cc_library
     library(

@@ -1,4 +1,4 @@
-// A whole model trains alike with every attention backend, and comes back bit
+// A whole model trains equally with every attention backend, and resumes bit
 // for bit with FLASH_CUDA.
 
 #include <ATen/ATen.h>
@@ -72,8 +72,8 @@ TEST_P(GpuAttentionInTraining, FollowsNaive) {
   const std::vector<double> exact = Losses("NAIVE", "FP32");
   ASSERT_LT(exact.back(), exact.front() - 1);
   const std::vector<double> losses = Losses(backend, precision);
-  // The noise of a precision is what NAIVE shows of it; FP32's is that of
-  // another order of sums.
+  // The noise of a precision is its error with NAIVE; in FP32 it is that of
+  // another order of additions.
   const double noise =
       precision == "FP32"
           ? 1e-3
@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(
       return absl::StrCat(info.param.first, "_", info.param.second);
     });
 
-TEST(GpuFlashCudaInTraining, ComesBackBitForBit) {
+TEST(GpuFlashCudaInTraining, ResumesBitForBit) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   const KeepDeterminism keep;
   for (const std::string precision : {"FP32", "BF16", "FP16"}) {

@@ -33,7 +33,7 @@ using ::testing::Not;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
-// The least that a config must say.
+// The fields without a default.
 constexpr absl::string_view kMinimal = R"(
 model { num_layers: 1 d_model: 32 num_heads: 4 d_ff: 64 context_length: 16 }
 data { synthetic {} }
@@ -82,7 +82,7 @@ TEST(LoadRunConfigTest, OverridesWinInOrder) {
   EXPECT_EQ(config->precision().mode(), PrecisionConfig::BF16);
 }
 
-TEST(LoadRunConfigTest, AConfigCanBeMadeOfOverridesAlone) {
+TEST(LoadRunConfigTest, AConfigMayConsistOfOverrides) {
   EXPECT_TRUE(
       LoadRunConfig({}, {"model={num_layers: 1 d_model: 32 num_heads: 4"
                          " d_ff: 64 context_length: 16}",
@@ -106,7 +106,7 @@ TEST(LoadRunConfigTest, EmptyConfigNamesEveryFieldWithoutADefault) {
           HasSubstr(": data.source: one of default_text, token_files")));
 }
 
-TEST(LoadRunConfigTest, ErrorsSayWhereEachValueComesFrom) {
+TEST(LoadRunConfigTest, ErrorsNameTheSourceOfEachValue) {
   EXPECT_THAT(Errors(absl::StrCat(kMinimal, "observe {\n",
                                   "  log_every_steps: 0\n}\nrecompute {}\n"),
                      {"training.seed=-1", "model={}", "recompute.every=0"}),
@@ -130,7 +130,7 @@ TEST(LoadRunConfigTest, EveryBadOverrideIsReported) {
                   "2^63"));
 }
 
-TEST(LoadRunConfigTest, UnknownFieldsAreReportedWithTheirPlace) {
+TEST(LoadRunConfigTest, UnknownFieldsAreReportedWithTheirLocation) {
   EXPECT_THAT(Errors("model { n_layers: 2 }\ntraning {}\n", {}),
               ElementsAre(":1:9: ModelConfig has no field 'n_layers'; did you "
                           "mean 'num_layers'?",
@@ -138,7 +138,7 @@ TEST(LoadRunConfigTest, UnknownFieldsAreReportedWithTheirPlace) {
                           "mean 'training'?"));
 }
 
-// Of two files, the second on top of the first.
+// Two files, the second merged on top of the first.
 class MergeConfigsTest : public ::testing::Test {
  protected:
   absl::StatusOr<RunConfig> Load(absl::string_view base,
@@ -147,7 +147,7 @@ class MergeConfigsTest : public ::testing::Test {
     return LoadRunConfig(
         {WriteConfig(base, "base"), WriteConfig(overlay, "overlay")}, sets);
   }
-  // The error, with "base" and "overlay" for the files' paths.
+  // The error, with "base" and "overlay" in place of the files' paths.
   std::string Error(absl::string_view base, absl::string_view overlay,
                     const std::vector<std::string>& sets = {}) {
     const std::string suffix = absl::StrCat("_", ::getpid(), ".pbtxt");
@@ -172,7 +172,7 @@ TEST_F(MergeConfigsTest, LaterValuesWinAndMessagesAreMerged) {
   EXPECT_EQ(config->optimizer().adamw().beta2(), 0.95);
 }
 
-TEST_F(MergeConfigsTest, AListReplacesTheListAndACaseAnother) {
+TEST_F(MergeConfigsTest, ListsAndOneofCasesReplaceEarlierOnes) {
   const std::string base = absl::StrCat(
       "model { num_layers: 1 d_model: 32 num_heads: 4 d_ff: 64 "
       "context_length: 16 frozen: ['ln*', 'token*'] }\n"
@@ -197,7 +197,7 @@ TEST_F(MergeConfigsTest, AListReplacesTheListAndACaseAnother) {
   EXPECT_FALSE(config->data().has_synthetic());
   const ScheduleConfig& schedule = config->optimizer().schedule();
   EXPECT_FALSE(schedule.has_warmup_steps());
-  // The same case: its fields are merged.
+  // Fields of the same case are merged.
   EXPECT_EQ(schedule.cosine().final_ratio(), 0.5);
   EXPECT_EQ(schedule.cosine().decay_steps(), 9);
 }
@@ -211,7 +211,7 @@ TEST_F(MergeConfigsTest, ErrorsNameTheFileThatSetsTheFieldLast) {
             "base:6:11: observe.log_every_steps: must be >= 1; is 0");
   EXPECT_EQ(Error(kMinimal, seed, {"training.seed=-2"}),
             "--set: training.seed: must be >= 0; is -2");
-  // A rule between fields of both files is broken at one of them.
+  // A broken rule between fields of both files is reported at one of them.
   EXPECT_THAT(Error(kMinimal, "training { micro_batches: 3 }"),
               StartsWith("base:4:35: training.batch_size: must be a multiple "
                          "of micro_batches, 3; is 4"));
@@ -219,7 +219,7 @@ TEST_F(MergeConfigsTest, ErrorsNameTheFileThatSetsTheFieldLast) {
               StartsWith("overlay:1:13: precision.mode: FP16 needs"));
 }
 
-TEST_F(MergeConfigsTest, FieldsThatNoFileSetsHaveAPlaceToo) {
+TEST_F(MergeConfigsTest, FieldsThatNoFileSetsHaveALocationToo) {
   EXPECT_THAT(Error("model { num_layers: 1 }", "training { steps: 3 }"),
               AllOf(HasSubstr("base:1:1: model.d_model: must be given"),
                     HasSubstr("overlay:1:1: training.batch_size: must be"),
@@ -229,7 +229,7 @@ TEST_F(MergeConfigsTest, FieldsThatNoFileSetsHaveAPlaceToo) {
             "model.vocab_size, 3; is 4 (the default)");
 }
 
-TEST_F(MergeConfigsTest, ErrorsPointIntoTheListInForce) {
+TEST_F(MergeConfigsTest, ErrorsPointIntoTheEffectiveList) {
   constexpr absl::string_view kRest = R"(
 model { num_layers: 1 d_model: 32 num_heads: 4 d_ff: 64 context_length: 16 }
 data { synthetic {} }
@@ -258,9 +258,9 @@ TEST_F(MergeConfigsTest, EveryFileIsReadBeforeItsErrorsAreReported) {
 }
 
 struct Rule {
-  std::vector<std::string> overrides;  // of kMinimal, one rule broken
+  std::vector<std::string> overrides;  // of kMinimal; break one rule
   std::string path;
-  std::string message;  // part of it
+  std::string message;  // part of the message
 };
 
 class RuleTest : public ::testing::TestWithParam<Rule> {};
@@ -312,7 +312,7 @@ INSTANTIATE_TEST_SUITE_P(
         Rule{{"model.num_kv_heads=0"}, "model.num_kv_heads", "is 0"},
         Rule{{"model.rope_theta=0"}, "model.rope_theta", "must be > 0; is 0"},
         Rule{{"model.norm_eps=nan"}, "model.norm_eps", "must be > 0; is nan"},
-        Rule{{"model.norm_eps=1e-60"}, "model.norm_eps", "a number of FP32"},
+        Rule{{"model.norm_eps=1e-60"}, "model.norm_eps", "the range of FP32"},
         Rule{{"model.rope_layout=UNSPECIFIED"},
              "model.rope_layout",
              "INTERLEAVED or HALVED"},
@@ -383,7 +383,7 @@ INSTANTIATE_TEST_SUITE_P(
              "must be > 1; is 0"},
         Rule{{"precision.loss_scaler.backoff_factor=1e-60"},
              "precision.loss_scaler.backoff_factor",
-             "a number of FP32"},
+             "the range of FP32"},
         Rule{{"precision.loss_scaler.growth_interval_steps=0"},
              "precision.loss_scaler.growth_interval_steps",
              "must be >= 1; is 0"}));
@@ -412,11 +412,11 @@ INSTANTIATE_TEST_SUITE_P(
         Rule{{"optimizer.schedule.warmup_ratio=-1",
               "optimizer.schedule.wsd.decay_steps=61"},
              "optimizer.schedule.warmup_ratio",
-             "must be in [0, 1), a share of training.steps; is -1"},
+             "must be in [0, 1), a fraction of training.steps; is -1"},
         Rule{{"training.batch_size=2000000000",
               "model.context_length=2000000000"},
              "training.batch_size",
-             "more than any machine holds of this model: 2000000000 x "
+             "no machine can hold this model with 2000000000 x "
              "2000000000"},
         Rule{{"model.context_length=2000000000"},
              "training.batch_size",
@@ -441,19 +441,18 @@ INSTANTIATE_TEST_SUITE_P(
               "{name: 'b' patterns: 'ln*'}]"},
              "optimizer.adamw.groups",
              "parameter ln_final.weight matches both \"a\" and \"b\""},
-        // What is frozen needs no group. The 1,600 elements of q are no
-        // multiple of 128, so k starts in the middle of a chunk.
+        // Frozen parameters need no group. q has 1,600 elements, not a multiple
+        // of 128, so k starts in the middle of a chunk.
         Rule{{"model.frozen=['token*', '*ln*', 'lm*']", "model.d_model=40",
               "model.num_heads=5",
               "optimizer.adamw.groups=[{name: 'a' patterns: '*.q_proj.*'}, "
               "{name: 'b' patterns: '*.k_proj.*' patterns: '*.v_proj.*' "
               "patterns: '*.output*' patterns: '*.ffn.*'}]"},
              "optimizer.adamw.groups",
-             "parameter layers.0.attn.k_proj.weight of group \"b\" starts "
-             "within 128"}));
+             "parameter layers.0.attn.k_proj.weight of group \"b\" is "
+             "fused with a parameter of group \"a\""}));
 
-// Every number of a config that is not whole, at the ends of FP64: the config
-// is refused, or what it says is a number that FP32 holds.
+// Appends the paths of all floating-point fields of a config.
 void CollectDoubles(const google::protobuf::Descriptor& type,
                     const std::string& prefix,
                     std::vector<std::string>* paths) {
@@ -470,11 +469,12 @@ void CollectDoubles(const google::protobuf::Descriptor& type,
   }
 }
 
-TEST(LoadRunConfigTest, NoNumberIsOutOfRange) {
+// A field at the ends of FP64's range is either rejected or in FP32's range.
+TEST(LoadRunConfigTest, AcceptedNumbersAreInTheRangeOfFp32) {
   std::vector<std::string> paths;
   CollectDoubles(*RunConfig::descriptor(), "", &paths);
   EXPECT_THAT(paths, ::testing::Contains("observe.peak_tflops"));
-  // Zero does as well for these.
+  // Zero is valid, too, for these.
   const std::set<std::string> may_vanish = {
       "data.validation_fraction",
       "optimizer.adamw.beta1",
@@ -495,12 +495,12 @@ TEST(LoadRunConfigTest, NoNumberIsOutOfRange) {
   }
 }
 
-TEST(LoadRunConfigTest, AViolationIsOneLineWhateverTheValue) {
+TEST(LoadRunConfigTest, AViolationIsOneLineForAnyValue) {
   EXPECT_THAT(Errors(kMinimal, {"model.frozen=a\nb"}),
               ElementsAre(HasSubstr("pattern 'a\\nb' matches no parameter")));
 }
 
-TEST(LoadRunConfigTest, EveryPatternThatMatchesNoParameterHasItsPlace) {
+TEST(LoadRunConfigTest, EveryPatternThatMatchesNoParameterIsLocated) {
   EXPECT_THAT(
       Errors("model {\n  num_layers: 1 d_model: 32 num_heads: 4 d_ff: 64\n"
              "  context_length: 16\n  frozen: \"nope\"\n}\n"
@@ -520,7 +520,7 @@ TEST(LoadRunConfigTest, EveryPatternThatMatchesNoParameterHasItsPlace) {
           "matches no group; add a pattern for it"));
 }
 
-// The rules themselves are those messages' owners' to test.
+// Each rule is tested by the owner of its message.
 INSTANTIATE_TEST_SUITE_P(
     OtherMessagesAreChecked, RuleTest,
     ::testing::Values(
@@ -548,7 +548,7 @@ TEST(LoadRunConfigTest, AllowsTheEdgesOfEveryRange) {
               ElementsAre());
 }
 
-TEST(LoadRunConfigTest, MissingFileSaysWhereItLookedAndWhatThereIs) {
+TEST(LoadRunConfigTest, MissingFileListsSearchedPlacesAndExistingConfigs) {
   for (const auto& [path, hint] : std::map<std::string, std::string>{
            {"configs/tiny_cpv.pbtxt", "did you mean configs/tiny_cpu.pbtxt?"},
            {"small_bf61", "did you mean configs/small_bf16.pbtxt?"},
@@ -563,14 +563,14 @@ TEST(LoadRunConfigTest, MissingFileSaysWhereItLookedAndWhatThereIs) {
     const std::string message(status.message());
     EXPECT_THAT(message, HasSubstr("there is no config " + path + "\n"));
     EXPECT_THAT(message, HasSubstr(hint));
-    // Each place on a line.
+    // Each place is on its own line.
     EXPECT_THAT(message, HasSubstr("\nlooked for\n  "));
     EXPECT_THAT(message, HasSubstr(".runfiles/tessera/" + path + "\n"));
     EXPECT_THAT(message, Not(HasSubstr("tessera/" + path + ", ")));
   }
 }
 
-TEST(LoadRunConfigTest, SuggestsAConfigBesideTheOneThatIsMissing) {
+TEST(LoadRunConfigTest, SuggestsAConfigInTheFolderOfAMissingOne) {
   const std::string path = WriteConfig(kMinimal);
   const std::string here = std::filesystem::current_path();
   ASSERT_EQ(::chdir(::testing::TempDir().c_str()), 0);
@@ -592,7 +592,7 @@ TEST(LoadRunConfigTest, WarmupIsWhatWasSetLast) {
   EXPECT_EQ(warmup(kMinimal, {ratio, steps}).warmup_steps(), 7);
 }
 
-TEST(LoadRunConfigTest, FindsConfigsThatTravelWithTheProgram) {
+TEST(LoadRunConfigTest, FindsInstalledConfigs) {
   const std::string here = std::filesystem::current_path();
   ASSERT_EQ(::chdir("/"), 0);
   const absl::Status status =
@@ -601,7 +601,7 @@ TEST(LoadRunConfigTest, FindsConfigsThatTravelWithTheProgram) {
   EXPECT_EQ(::chdir(here.c_str()), 0);
 }
 
-TEST(ConfigHashTest, IsOfTheValuesNotOfTheText) {
+TEST(ConfigHashTest, DependsOnTheValuesNotTheText) {
   const auto hash = [](absl::string_view text) {
     const auto config = LoadRunConfig({WriteConfig(text)}, {});
     return config.ok() ? ConfigHash(*config) : "error";
@@ -627,7 +627,7 @@ const std::map<std::string, Size> kSizes = {
     {"2.7B", {2560, 10240, 32, 32, 3407}},
 };
 
-// Of docs/design.md's model with an untied head.
+// For docs/design.md's model with an untied head.
 double MillionsOfParameters(const ModelConfig& model) {
   const double c = model.d_model(), f = model.d_ff();
   const double block = 4 * c * c + 3 * c * f + 2 * c;
@@ -655,7 +655,7 @@ class ConfigFilesTest : public ::testing::Test {
     return names;
   }
 
-  // The config of files in configs/, named without ".pbtxt".
+  // The config from files in configs/, named without ".pbtxt".
   RunConfig Load(std::vector<std::string> names) const {
     for (std::string& name : names) {
       name = absl::StrCat(folder_, "/", name, ".pbtxt");
@@ -666,7 +666,7 @@ class ConfigFilesTest : public ::testing::Test {
   }
 
   std::string folder_;
-  std::vector<std::string> files_;  // valid each by itself
+  std::vector<std::string> files_;  // files that are valid on their own
 };
 
 TEST_F(ConfigFilesTest, EveryOneParsesAndIsValid) {
@@ -691,7 +691,7 @@ TEST_F(ConfigFilesTest, EveryOneTrainsForAnyNumberOfSteps) {
   }
 }
 
-// What published results were trained with.
+// As in the training of published results.
 TEST_F(ConfigFilesTest, WarmupTakesATenthOrAnEighthOfTheSteps) {
   for (const std::string& file : files_) {
     const auto config = LoadRunConfig({folder_ + "/" + file}, {});
@@ -703,7 +703,7 @@ TEST_F(ConfigFilesTest, WarmupTakesATenthOrAnEighthOfTheSteps) {
   }
 }
 
-TEST_F(ConfigFilesTest, EveryOneStartsWithItsSchemaAndItsIntent) {
+TEST_F(ConfigFilesTest, EveryOneStartsWithItsSchemaAndPurpose) {
   for (const char* folder : {"", "precision/", "attention/"}) {
     for (const std::string& name : Names(folder)) {
       EXPECT_THAT(ReadFile(absl::StrCat(folder_, "/", folder, name)).value(),
@@ -715,7 +715,7 @@ TEST_F(ConfigFilesTest, EveryOneStartsWithItsSchemaAndItsIntent) {
   }
 }
 
-TEST_F(ConfigFilesTest, SizesAreThoseOfTheDesign) {
+TEST_F(ConfigFilesTest, SizesMatchTheDesign) {
   for (const auto& [name, size] : kSizes) {
     const RunConfig config = Load({name});
     const ModelConfig& model = config.model();
@@ -732,7 +732,7 @@ TEST_F(ConfigFilesTest, SizesAreThoseOfTheDesign) {
   }
 }
 
-// Those of attention/, as "naive", by the backend that each sets.
+// The files of attention/, as "naive", with the backend that each sets.
 std::map<std::string, AttentionConfig::Backend> Backends() {
   std::map<std::string, AttentionConfig::Backend> backends;
   const auto& type = *AttentionConfig::Backend_descriptor();
@@ -745,8 +745,8 @@ std::map<std::string, AttentionConfig::Backend> Backends() {
   return backends;
 }
 
-// An overlay sets what it is named after. One of attention/ gives up
-// determinism, too, which not every backend has.
+// An overlay sets what its name says. Those of attention/ also turn determinism
+// off, which not every backend supports.
 TEST_F(ConfigFilesTest, EverySizeTakesEveryPrecisionAndBackend) {
   const std::map<std::string, PrecisionConfig::Mode> precisions = {
       {"fp32", PrecisionConfig::FP32}, {"bf16", PrecisionConfig::BF16}};
@@ -771,8 +771,8 @@ TEST_F(ConfigFilesTest, EverySizeTakesEveryPrecisionAndBackend) {
   }
 }
 
-// The sizes that the README runs have a file of their own.
-TEST_F(ConfigFilesTest, NamedConfigsAreTheirSizeAndPrecision) {
+// The sizes in the README's commands have their own files.
+TEST_F(ConfigFilesTest, NamedConfigsHaveTheirSizeAndPrecision) {
   for (const char* size : {"small", "2.7B"}) {
     EXPECT_EQ(PrintWithDefaults(Load({absl::StrCat(size, "_bf16")})),
               PrintWithDefaults(Load({size, "precision/bf16"})));

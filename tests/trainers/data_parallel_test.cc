@@ -1,4 +1,4 @@
-// Several processes train what one process trains.
+// Training with several processes gives the results of one process.
 
 #include <unistd.h>
 
@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(Variants, DataParallelTest,
                                          "--set training.batch_size=16 "
                                          "--set training.micro_batches=2"));
 
-// What the clock decides too.
+// The steps with the fields that depend on time.
 std::vector<nlohmann::json> TimedSteps(const std::string& run) {
   std::ifstream file(run + "/run.jsonl");
   std::vector<nlohmann::json> steps;
@@ -98,8 +98,8 @@ std::vector<nlohmann::json> TimedSteps(const std::string& run) {
   return steps;
 }
 
-TEST(DataParallelRateTest, TokensAreOfAllRanksAndFlopsOfOne) {
-  constexpr double kTokens = 4 * 16;  // of a step: batch size, context
+TEST(DataParallelRateTest, TokensAreForAllRanksAndFlopsForOne) {
+  constexpr double kTokens = 4 * 16;  // per step: batch size, context
   // 6 N + 6 L W T (trainers/step_plan.h) of the toy model.
   constexpr double kMultiplied = 2 * (4 * 32 * 32 + 3 * 32 * 64) + 300 * 32;
   constexpr double kFlops = 6 * kMultiplied + 6.0 * 2 * 32 * 16;
@@ -123,7 +123,7 @@ TEST(DataParallelRateTest, TokensAreOfAllRanksAndFlopsOfOne) {
       const double mfu = tflops / kPeakTflops;
       EXPECT_NEAR(step["mfu"].get<double>(), mfu, 1e-9 * mfu);
     }
-    // Nearly all of the time between the two records is that of 200 steps.
+    // Almost all of the time between the two records is that of 200 steps.
     const double elapsed =
         steps[1]["time"].get<double>() - steps[0]["time"].get<double>();
     const double trained = 200 * steps[1]["step_ms"].get<double>() * 1e-3;
@@ -153,7 +153,7 @@ TEST(DataParallelResumeTest, AnotherWorldSizeContinuesTheSameOrder) {
 
 TEST(DataParallelSignalTest, RanksAgreeToStopLongBeforeTheNextLoggedStep) {
   const std::string run = Folder("stopped");
-  // Every logged step saves too, as the one before the signal did.
+  // Every logged step is saved, too, like the one before the signal.
   const Outcome outcome = Shell(absl::StrCat(
       "START=$(date +%s); ", FindRuntimeFile("trainers/launch").value(),
       " --nproc=2", ToyFlags(),
@@ -168,7 +168,8 @@ TEST(DataParallelSignalTest, RanksAgreeToStopLongBeforeTheNextLoggedStep) {
 
 TEST(DataParallelSaveTest, RanksSaveTogetherByTheClockOfRankZero) {
   const std::string run = Folder("clock");
-  // Ranks that do not agree wait for each other: a second signal ends them.
+  // If the ranks do not agree, they wait for each other, and a second signal
+  // ends them.
   const Outcome outcome = Shell(absl::StrCat(
       "END=$(($(date +%s) + 90)); ", FindRuntimeFile("trainers/launch").value(),
       " --nproc=2", ToyFlags(),
@@ -192,14 +193,14 @@ TEST(DataParallelInitTest, EveryRankStartsFromTheSameWeights) {
   EXPECT_LT(ParameterDistance(TrainWith(2, "tuned", from), one), 1e-20);
 }
 
-TEST(DataParallelSignalTest, ASignalToOneRankIsThatOfEach) {
+TEST(DataParallelSignalTest, ASignalToOneRankStopsAll) {
   for (const auto& [name, code] : {std::pair<std::string, int>{"INT", 130},
                                    {"TERM", 143},
                                    {"USR1", 138}}) {
     const std::string run = Folder("one_stopped_" + name);
     const std::string rank =
         ToyTrain({"--set training.steps=1000000", "--out=" + run});
-    // Outside the range of ports that the system hands out.
+    // Outside of the range of ephemeral ports.
     const Outcome outcome = Shell(absl::StrCat(
         "export OMP_NUM_THREADS=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
         "MASTER_PORT=",
@@ -215,7 +216,7 @@ TEST(DataParallelSignalTest, ASignalToOneRankIsThatOfEach) {
   }
 }
 
-// The error of a run that diverges, from its step on.
+// The error of a run that diverges, starting at its step.
 std::string Divergence(int nproc) {
   const Outcome outcome = Shell(absl::StrCat(
       FindRuntimeFile("trainers/launch").value(), " --nproc=", nproc,
@@ -227,7 +228,7 @@ std::string Divergence(int nproc) {
   return outcome.output.substr(begin, outcome.output.find('\n', begin) - begin);
 }
 
-TEST(DataParallelFailureTest, DivergenceIsThatOfTheGlobalBatch) {
+TEST(DataParallelFailureTest, DivergenceIsReportedForTheGlobalBatch) {
   const std::string loss = "(loss ";
   const std::string one = Divergence(1), two = Divergence(2);
   const auto after_loss = [&](const std::string& error) {
@@ -238,7 +239,7 @@ TEST(DataParallelFailureTest, DivergenceIsThatOfTheGlobalBatch) {
             one.substr(one.find(", first in ")));
 }
 
-TEST(DataParallelFailureTest, AnErrorOfRankZeroAloneIsSaid) {
+TEST(DataParallelFailureTest, AnErrorOfOnlyRankZeroIsReported) {
   const std::string run = Folder("unwritable");
   const Outcome outcome =
       Shell(absl::StrCat("mkdir -p ", run, "/config.pbtxt/full; ",
@@ -272,7 +273,7 @@ TEST(DataParallelFailureTest, RankZeroSavesIfItCannotReadItsTokens) {
                 testing::HasSubstr(absl::StrCat(
                     "[rank ", rank, "] error: ", tokens, ", byte ")));
     const auto saved = ListDirectory(run + "/checkpoints");
-    if (rank == 1) {  // rank 0 is inside the step when it learns of it
+    if (rank == 1) {  // rank 0 notices it during the step
       EXPECT_FALSE(saved.ok());
       continue;
     }
@@ -295,10 +296,10 @@ TEST(DataParallelFailureTest, ARunInUseIsRefused) {
               testing::HasSubstr("is being trained by another process"));
 }
 
-TEST(DataParallelSampleTest, RanksAreDoneBeforeTheSample) {
+TEST(DataParallelSampleTest, OtherRanksEndBeforeTheSample) {
   const std::string run = Folder("sampled");
-  // A sample of minutes: after so many steps a document's end is no longer
-  // among the likely tokens. Only rank 0 is left of the launcher's processes.
+  // A sample of minutes: after this many steps the end of a document is no
+  // longer likely. Only rank 0 remains of the launcher's processes.
   const Outcome outcome = Shell(absl::StrCat(
       FindRuntimeFile("trainers/launch").value(), " --nproc=2", ToyFlags(),
       " --set data.default_text.tokenizer=BYTES"
@@ -326,7 +327,7 @@ TEST(DataParallelPlanTest, WhatDoesNotTrainIsPrintedOnce) {
   }
 }
 
-TEST(DataParallelFailureTest, ABatchThatRanksCannotShareIsRefusedByEachRank) {
+TEST(DataParallelFailureTest, ABatchThatDoesNotDivideIsRejectedByEachRank) {
   const Outcome outcome = Shell(
       absl::StrCat(FindRuntimeFile("trainers/launch").value(), " --nproc=3",
                    ToyFlags(), " --out=", Folder("refused")));

@@ -1,5 +1,5 @@
-// Losses and gradient norms of seeded runs, step by step, against golden/. A
-// change that is meant to alter them writes the files anew:
+// Compares losses and gradient norms of seeded runs, step by step, with
+// golden/. After an intended change, write the files again:
 //
 //   WRITE_GOLDEN=tests/trainers/golden bazel run
 //   //tests/trainers:golden_losses_test
@@ -38,7 +38,7 @@ struct Step {
   double grad_norm = 0;
 };
 
-// The steps in lines of JSON: a golden file or a run's log.
+// Parses the steps from lines of JSON: a golden file or a run's log.
 std::vector<Step> ParseSteps(const std::string& text) {
   std::vector<Step> steps;
   for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
@@ -60,8 +60,8 @@ std::string PrintSteps(const std::vector<Step>& steps) {
   return text;
 }
 
-// The first value that is further from the golden one than `tolerance` times
-// it; empty if there is none.
+// The first value that differs from the golden one by more than `tolerance`,
+// relative; empty if there is none.
 std::string FirstDifference(const std::vector<Step>& golden,
                             const std::vector<Step>& found, double tolerance) {
   if (found.size() != golden.size()) {
@@ -88,12 +88,11 @@ std::string FirstDifference(const std::vector<Step>& golden,
   return "";
 }
 
-// Trains as `config` says, overridden. `change` may spoil the initial state.
+// Trains with a config and overrides. `change` may modify the initial state.
 std::vector<Step> Train(
     const std::string& config, std::vector<std::string> sets,
     const std::function<void(Session&)>& change = [](Session&) {}) {
-  // The default text differs between builds of LibTorch, synthetic tokens are
-  // the same everywhere.
+  // Synthetic tokens, because the default text differs between LibTorch builds.
   sets.insert(
       sets.begin(),
       {"data.synthetic={}", "training.steps=20", "training.eval_batches=0",
@@ -117,14 +116,14 @@ std::vector<Step> Train(
   return steps;
 }
 
-// The folder to write golden files to, instead of comparing; else null.
+// The folder to which golden files are written instead of compared; else null.
 const char* WriteFolder() { return std::getenv("WRITE_GOLDEN"); }
 
 std::string GoldenFile(const std::string& name) {
   return absl::StrCat("tests/trainers/golden/", name, ".jsonl");
 }
 
-// Compares with golden/NAME.jsonl, or writes it.
+// Compares with golden/NAME.jsonl, or writes the file.
 void CompareWithGolden(const std::string& name, const std::vector<Step>& found,
                        double tolerance) {
   if (const char* folder = WriteFolder()) {
@@ -143,12 +142,12 @@ void CompareWithGolden(const std::string& name, const std::vector<Step>& found,
 }
 
 // 50 times the largest difference between instruction sets (SSE to AVX-512), 1
-// to 16 threads and three attention backends: sums have a fixed order except
-// inside the matrix products of MKL.
+// to 16 threads and three attention backends. All sums have a fixed order
+// except those in MKL's matrix products.
 constexpr double kCpuTolerance = 1e-5;
 
-// A vocabulary so small that 20 steps halve the loss, and a norm that clips the
-// first 12 of them.
+// The vocabulary is so small that 20 steps halve the loss; the first 12 steps
+// are clipped.
 std::vector<std::string> TinyCpuSets() {
   return {"model.vocab_size=256", "optimizer.clip_norm=0.6"};
 }
@@ -219,7 +218,7 @@ TEST(FirstDifferenceTest, NamesTheStepAndBothValues) {
   EXPECT_EQ(FirstDifference(golden, found, 1), "2 steps instead of 3");
 }
 
-// Bit for bit, on GPUs of the model that the file is named after.
+// Bitwise, on GPUs with the model in the file's name.
 TEST(GpuGoldenLossesTest, SmallBf16) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   const std::string gpu = OpenCudaDevice(0).value().name;

@@ -1,4 +1,4 @@
-// What a step does under a loss scaler: backs off, goes on, or gives up.
+// Steps with a loss scaler: backing off, continuing, and giving up.
 
 #include <ATen/ATen.h>
 
@@ -13,8 +13,8 @@
 namespace tessera {
 namespace {
 
-// A session's parts under another step, which scales the loss. FP32 products,
-// so that a CPU can show the rules.
+// The parts of a session with another step, which scales the loss. Products are
+// in FP32, so that the rules can be tested on a CPU.
 struct ScaledToy {
   ScaledToy(double initial_scale, const std::vector<std::string>& more = {},
             ProcessGroup* group = nullptr)
@@ -35,7 +35,7 @@ struct ScaledToy {
   TrainStep step;
 };
 
-TEST(LossScalingTest, OverflowsAreSkippedAndOtherStepsAreThoseWithoutAScale) {
+TEST(LossScalingTest, OverflowsAreSkippedAndOtherStepsMatchUnscaledOnes) {
   const std::vector<std::string> accumulated = {"training.micro_batches=2",
                                                 "optimizer.clip_norm=1.0"};
   const auto plain = Toy("configs/tiny_cpu.pbtxt", accumulated);
@@ -52,14 +52,14 @@ TEST(LossScalingTest, OverflowsAreSkippedAndOtherStepsAreThoseWithoutAScale) {
   EXPECT_EQ(scaled.scaler.scale().item<double>(),
             std::ldexp(1.0, 128 - static_cast<int>(skipped)));
   EXPECT_FALSE(scaled.step.first_bad_step().has_value());
-  // The last of those steps went through. Powers of two leave no rounding.
+  // The last of those steps did not overflow. Powers of two cause no rounding.
   Train(*plain, 1);
   EXPECT_TRUE(at::equal(scaled.weights(), plain->state().parameters->master()));
   EXPECT_EQ(Train(*scaled.session, scaled.step, 1, 3),
             Train(*plain, plain->step(), 1, 3));
 }
 
-TEST(LossScalingTest, ALossThatIsNotFiniteEndsUpdatesAtOnce) {
+TEST(LossScalingTest, ANonFiniteLossEndsUpdatesImmediately) {
   ScaledToy scaled(65536);
   Train(*scaled.session, scaled.step, 0, 2);
   SpoilAWeight(*scaled.session);
@@ -69,7 +69,7 @@ TEST(LossScalingTest, ALossThatIsNotFiniteEndsUpdatesAtOnce) {
   EXPECT_TRUE(at::allclose(before, scaled.weights(), 0, 0, /*equal_nan=*/true));
 }
 
-// A world of one whose gradients always overflow, whatever the loss.
+// A world of one whose gradients overflow with every loss scale.
 class OverflowingGroup : public ProcessGroup {
  public:
   int rank() const override { return 0; }
@@ -86,11 +86,11 @@ class OverflowingGroup : public ProcessGroup {
   absl::Status Finish() override { return {}; }
 };
 
-TEST(LossScalingTest, AnOverflowThatNoScaleMendsEndsUpdates) {
+TEST(LossScalingTest, AnOverflowThatNoScaleFixesEndsUpdates) {
   OverflowingGroup group;
   ScaledToy scaled(4 * LossScaler::kMinScale, {}, &group);
   const at::Tensor before = scaled.weights().clone();
-  Train(*scaled.session, scaled.step, 0, 2);  // down to the floor
+  Train(*scaled.session, scaled.step, 0, 2);  // down to the minimum scale
   EXPECT_FALSE(scaled.step.first_bad_step().has_value());
   Train(*scaled.session, scaled.step, 2, 2);
   EXPECT_EQ(scaled.step.first_bad_step(), 2);
@@ -107,7 +107,7 @@ std::unique_ptr<Session> Fp16Toy() {
               "precision.loss_scaler.growth_interval_steps=7"});
 }
 
-TEST(GpuLossScalingTest, Fp16TrainsAndComesBackBitForBit) {
+TEST(GpuLossScalingTest, Fp16TrainsAndResumesBitForBit) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   const KeepDeterminism keep;
   const auto straight = Fp16Toy();

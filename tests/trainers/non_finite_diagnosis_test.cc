@@ -13,9 +13,9 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kBatch = 4;  // sequences of the toy's step
+constexpr int64_t kBatch = 4;  // sequences per step of the toy
 
-TEST(NonFiniteDiagnosisTest, StepsThatAreFinitePass) {
+TEST(NonFiniteDiagnosisTest, FiniteStepsPass) {
   const auto session = Toy("configs/tiny_cpu.pbtxt");
   Train(*session, 2);
   const absl::Status status = CheckFinite(*session, 2, 2 * kBatch);
@@ -27,7 +27,7 @@ bool HasToken(Session& session, int64_t step, int64_t token) {
   return batch.ids_mbs.eq(token).any().item<bool>();
 }
 
-// A token that only step `step` of the first five reads.
+// A token that occurs only in step `step` of the first five.
 int64_t TokenOfStep(Session& session, int64_t step) {
   for (int64_t token = 0; token < session.plan().shape.vocab; ++token) {
     int64_t readers = 0;
@@ -50,10 +50,11 @@ TEST(NonFiniteDiagnosisTest, RepeatsTheFirstBadStepLongAfterIt) {
   Train(*session, session->step(), 2, 3);
   const absl::Status status = CheckFinite(*session, 5, 5 * kBatch);
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
-  EXPECT_THAT(std::string(status.message()),
-              testing::StartsWith(
-                  "step 3 gave a gradient that is not finite (loss nan, first "
-                  "in token_embeddings.weight); nothing was updated with it"));
+  EXPECT_THAT(
+      std::string(status.message()),
+      testing::StartsWith(
+          "step 3 gave a gradient that is not finite (loss nan, first "
+          "in token_embeddings.weight); no weight was updated with it"));
 }
 
 }  // namespace

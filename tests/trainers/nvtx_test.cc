@@ -1,4 +1,4 @@
-// Training's NVTX ranges, received as a profiler would receive them.
+// Receives training's NVTX ranges as a profiler does.
 
 #include <ATen/ATen.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@
 namespace tessera {
 namespace {
 
-// What NVTX said since the test began.
+// The ranges received since the test began.
 RecordingObserver& Received() {
   static auto* received = new RecordingObserver;
   return *received;
@@ -39,7 +39,7 @@ int Pop() {
   return Received().depth();
 }
 
-// Makes this program the tool that NVTX tells (nvtx3/nvtxDetail/nvtxInit.h).
+// Registers this program as the NVTX tool (nvtx3/nvtxDetail/nvtxInit.h).
 int Attach(NvtxGetExportTableFunc_t export_table) {
   const auto* callbacks = static_cast<const NvtxExportTableCallbacks*>(
       export_table(NVTX_ETID_CALLBACKS));
@@ -82,7 +82,7 @@ class NvtxTest : public testing::TestWithParam<const char*> {
     if (std::string(GetParam()) == "CUDA" && !at::hasCUDA()) {
       GTEST_SKIP() << "needs a CUDA GPU";
     }
-    // Read at the program's first range, where no profiler is attached.
+    // NVTX reads this at the program's first range if no profiler is attached.
     InitializeInjectionNvtx2_fnptr = Attach;
     Received() = RecordingObserver();
   }
@@ -108,7 +108,7 @@ TEST_P(NvtxTest, RangesNameThePhasesOfTraining) {
   EXPECT_EQ(Received().depth(), 0);
 }
 
-TEST_P(NvtxTest, NothingIsSaidWhereItIsOff) {
+TEST_P(NvtxTest, NoRangesIfOff) {
   const absl::Status status = TrainOn(GetParam(), nullptr);
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_THAT(Received().paths(), testing::IsEmpty());

@@ -16,7 +16,7 @@ using ::testing::Not;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
-// The message, of a status of the right code.
+// The message. Checks the status code.
 std::string Message(absl::string_view request, const MemoryReport& report,
                     const MemoryChoices& choices) {
   const absl::Status status = OutOfMemoryError(request, report, choices);
@@ -24,7 +24,7 @@ std::string Message(absl::string_view request, const MemoryReport& report,
   return std::string(status.message());
 }
 
-TEST(OutOfMemoryErrorTest, AdviceHasWhatHelpsInOrder) {
+TEST(OutOfMemoryErrorTest, AdviceIsOrderedByCost) {
   const MemoryReport report = {.parameters = kGiB, .activations = 9 * kGiB};
   const MemoryChoices choices = {.batch_size = 24,
                                  .micro_batches = 2,
@@ -48,13 +48,13 @@ TEST(OutOfMemoryErrorTest, AdviceHasWhatHelpsInOrder) {
           "  precision { mode: BF16 }: activations and gradients of half the "
           "size\n"
           "  a smaller model.context_length (now 2048) or training.batch_size "
-          "(now\n    24): another run\n"));
+          "(now\n    24): a different run\n"));
   MemoryChoices on_cpu = choices;
   on_cpu.leaner_attention = "FLASH_TILED";
   EXPECT_THAT(Message("", report, on_cpu), HasSubstr("backend: FLASH_TILED"));
 }
 
-TEST(OutOfMemoryErrorTest, AdviceLeavesOutWhatIsSetAlready) {
+TEST(OutOfMemoryErrorTest, AdviceOmitsWhatIsAlreadySet) {
   const MemoryReport report = {.parameters = 4 * kGiB, .optimizer = 8 * kGiB};
   const MemoryChoices choices = {.batch_size = 2,
                                  .micro_batches = 1,

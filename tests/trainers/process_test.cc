@@ -1,4 +1,4 @@
-// Programs under what shells, terminals, disks and schedulers do to them.
+// Tests how programs handle shells, terminals, disks and schedulers.
 
 #include <string>
 #include <tuple>
@@ -29,9 +29,9 @@ std::string Program(const std::string& name) {
   return FindRuntimeFile("trainers/" + name).value() + " ";
 }
 
-// Starts `train` in the background, waits until `ready` is true for the shell
-// or the run has ended, and continues with `then`, in which $PID is the run. A
-// run that does not end runs out of CPU time.
+// Starts `train` in the background, waits until `ready` is true in the shell or
+// the run has ended, and continues with `then`, in which $PID is the run. A run
+// that does not end exceeds its CPU time limit.
 std::string InBackground(const std::string& train, const std::string& ready,
                          const std::string& then) {
   return absl::StrCat("(ulimit -t 30; exec ", train, ") & PID=$!; until ",
@@ -39,7 +39,7 @@ std::string InBackground(const std::string& train, const std::string& ready,
                       "done; ", then);
 }
 
-// The same for a run of many steps in `run`, after its third.
+// InBackground() for a run of many steps in `run`, after its third step.
 std::string AfterThreeSteps(const std::string& train, const std::string& run,
                             const std::string& then) {
   return InBackground(absl::StrCat(train, " ", kManySteps, " --out=", run),
@@ -51,12 +51,12 @@ TEST(DescriptorsTest, AFileOfTheRunNeverBecomesAStandardOne) {
   const std::string run = Folder("closed");
   const Outcome outcome = Shell(ToyTrain({"--out=" + run, "<&- >&- 2>&-"}));
   EXPECT_EQ(outcome.exit_code, 0);
-  // Each line of the log parses.
+  // Every line of the log can be parsed.
   EXPECT_THAT(Records(run, "step"), SizeIs(20));
   EXPECT_EQ(ReadFile(run + "/.lock").value(), "");
 }
 
-TEST(ConsoleTest, ALostOneDoesNotStopTraining) {
+TEST(ConsoleTest, LosingItDoesNotStopTraining) {
   const std::string lost = "warning: cannot write to stdout: ";
   for (const auto& [name, redirection, reason] :
        std::vector<std::tuple<std::string, std::string, std::string>>{
@@ -76,7 +76,7 @@ TEST(ConsoleTest, ALostOneDoesNotStopTraining) {
   }
 }
 
-TEST(ConsoleTest, ALostOneOfTheLauncherDoesNotStopTraining) {
+TEST(ConsoleTest, LosingTheLaunchersDoesNotStopTraining) {
   const std::string run = Folder("console_launch");
   const Outcome outcome =
       Shell(absl::StrCat("{ ", Program("launch"), "--nproc=1", ToyFlags(),
@@ -105,7 +105,7 @@ TEST(StdoutTest, AResultThatCannotBePrintedIsAnError) {
   }
 }
 
-TEST(RunFolderTest, ItsRemovalEndsTheRunWithItsWeightsSaved) {
+TEST(RunFolderTest, RemovalEndsTheRunWithItsWeightsSaved) {
   const std::string run = Folder("removed"), other = Folder("continued");
   const Outcome outcome = Shell(AfterThreeSteps(
       ToyTrain({}), run + "/", absl::StrCat("rm -rf ", run, "; wait $PID")));
@@ -122,7 +122,7 @@ TEST(RunFolderTest, ItsRemovalEndsTheRunWithItsWeightsSaved) {
   EXPECT_THAT(resumed.output, HasSubstr("nothing to train: " + saved[0]));
 }
 
-TEST(RunFolderTest, ACheckpointDoesNotBringItBack) {
+TEST(RunFolderTest, ACheckpointDoesNotRecreateIt) {
   const std::string run = Folder("moved");
   // Nothing is logged after the first record.
   const Outcome outcome = Shell(InBackground(
@@ -136,7 +136,7 @@ TEST(RunFolderTest, ACheckpointDoesNotBringItBack) {
   EXPECT_THAT(Glob(run + ".rescued-*").value(), SizeIs(1));
 }
 
-TEST(FileSizeTest, AboveTheLimitOfTheShellIsAnErrorWithAReason) {
+TEST(FileSizeTest, ExceedingTheShellsLimitIsAnErrorWithAReason) {
   const std::string run = Folder("limited");
   const Outcome outcome =
       Shell(absl::StrCat("ulimit -f 1; ", ToyTrain({"--out=" + run})));
@@ -146,14 +146,14 @@ TEST(FileSizeTest, AboveTheLimitOfTheShellIsAnErrorWithAReason) {
                     HasSubstr("ulimit -f")));
 }
 
-TEST(ConfigTest, AFileWithoutAnEndIsRefused) {
+TEST(ConfigTest, AnEndlessFileIsRejected) {
   const Outcome outcome = Shell(Program("train") + "--config=/dev/zero");
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_THAT(outcome.output,
               HasSubstr("cannot read /dev/zero: it has more than 16777216"));
 }
 
-TEST(SignalTest, OfALostTerminalAndOfSlurmSaveAndSayHowToResume) {
+TEST(SignalTest, LostTerminalAndSlurmSaveAndSayHowToResume) {
   for (const auto& [name, code] :
        {std::pair<std::string, int>{"HUP", 129}, {"USR1", 138}}) {
     const std::string run = Folder("signal_" + name);
@@ -197,9 +197,9 @@ TEST(SignalTest, NohupIsRespected) {
   EXPECT_EQ(outcome.exit_code, 143) << outcome.output;
 }
 
-TEST(SignalTest, TheSecondEndsALongStepAtOnceUnlessItIsARepeat) {
+TEST(SignalTest, TheSecondEndsALongStepUnlessItIsARepeat) {
   const std::string run = Folder("signal_twice");
-  // A step of minutes.
+  // One step takes minutes.
   const Outcome outcome = Shell(InBackground(
       ToyTrain({"--set training.batch_size=200000",
                 "--set training.micro_batches=200000", "--out=" + run}),
@@ -208,7 +208,7 @@ TEST(SignalTest, TheSecondEndsALongStepAtOnceUnlessItIsARepeat) {
       "kill -0 $PID && echo goes on; sleep 1; kill -TERM $PID; wait $PID"));
   EXPECT_THAT(outcome.output, HasSubstr("goes on\n"));
   EXPECT_EQ(outcome.exit_code, 143) << outcome.output;
-  // It did not come to the end of the step.
+  // The step did not finish.
   EXPECT_FALSE(FileExists(run + "/checkpoints"));
   EXPECT_THAT(outcome.output, Not(HasSubstr("stopped by signal")));
 }

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// Programs run as a user would, through a shell.
+// Helpers to run programs through a shell, as a user does.
 
 struct Outcome {
   int exit_code = 0;
@@ -16,16 +16,16 @@ struct Outcome {
 };
 Outcome Shell(const std::string& command);
 
-// Flags of a run that takes a moment on a CPU: 20 steps of a two-layer model
-// on synthetic tokens, every step logged.
+// Flags of a run that takes a moment on a CPU: 20 steps of a two-layer model on
+// synthetic tokens; every step is logged.
 std::string ToyFlags();
-// `train` with those flags and `arguments`, which may go on in shell syntax.
+// `train` with those flags and `arguments`, which may contain shell syntax.
 std::string ToyTrain(const std::vector<std::string>& arguments);
 
-// A folder of that name that does not exist, among the test's temporaries.
+// The path of a folder that does not exist, in the test's temporary folder.
 std::string Folder(const std::string& name);
 
-// The records of one type in a run's log, without what the clock decides.
+// The records of one type in a run's log, without fields that depend on time.
 std::vector<nlohmann::json> Records(const std::string& run,
                                     const std::string& type);
 

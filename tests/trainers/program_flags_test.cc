@@ -91,7 +91,7 @@ std::string Program(const std::string& name) {
   return FindRuntimeFile("trainers/" + name).value() + " ";
 }
 
-TEST(ProgramsTest, RefuseWhatTheyDoNotKnowWithTwo) {
+TEST(ProgramsTest, RejectUnknownFlagsWithExitCodeTwo) {
   for (const char* name : {"train", "generate", "prepare_data"}) {
     const Outcome outcome = Shell(Program(name) + "--bogus");
     EXPECT_EQ(outcome.exit_code, 2) << name;
@@ -196,12 +196,12 @@ TEST(ProgramsTest, ErrorsAreShortAndFreeOfControlCharacters) {
       AllOf(HasSubstr("a\\x1b[2J"), Not(HasSubstr("\x1b"))));
 }
 
-TEST(ProgramsTest, ATypoInAFlagIsAnswered) {
+TEST(ProgramsTest, ATypoInAFlagGetsASuggestion) {
   EXPECT_THAT(Shell(Program("train") + "--ouy=x").output,
               HasSubstr("there is no flag --ouy; did you mean --out? --help"));
 }
 
-// How often `output` has `text`.
+// Number of occurrences of `text` in `output`.
 int Count(const std::string& output, const std::string& text) {
   int count = 0;
   for (size_t at = 0; (at = output.find(text, at)) != std::string::npos; ++at) {
@@ -214,7 +214,7 @@ TEST(ProgramsTest, AConfigErrorIsReportedOnceForAllRanks) {
   for (const auto& [arguments, message] :
        {std::pair<std::string, std::string>{"--set training.steps=0",
                                             "training.steps: must be >= 1"},
-        {"--set training.batch_size=3", "cannot share"},
+        {"--set training.batch_size=3", "but must be a multiple of"},
         {"--bogus", "there is no flag --bogus"}}) {
     const Outcome outcome =
         Shell(absl::StrCat(Program("launch"), "--nproc=2 ", arguments));
@@ -223,7 +223,7 @@ TEST(ProgramsTest, AConfigErrorIsReportedOnceForAllRanks) {
   }
 }
 
-TEST(ReportOncePerMachineTest, AnotherRankIsSilentOnceItIsEnded) {
+TEST(ReportOncePerMachineTest, AnotherRankIsSilentWhenItIsEnded) {
   const absl::Status error = absl::InvalidArgumentError("bad config");
   const WorldInfo first = {.rank = 2, .world_size = 4, .local_world_size = 2};
   EXPECT_EQ(ReportOncePerMachine(error, first, absl::InfiniteDuration()),
@@ -231,10 +231,10 @@ TEST(ReportOncePerMachineTest, AnotherRankIsSilentOnceItIsEnded) {
   WorldInfo second = first;
   second.rank = 3;
   second.local_rank = 1;
-  // What is not certain to be every rank's is reported at once.
+  // An error that other ranks may not have is reported immediately.
   const absl::Status own = absl::FailedPreconditionError("no GPU 1");
   EXPECT_EQ(ReportOncePerMachine(own, second, absl::InfiniteDuration()), own);
-  // Nobody ends this rank: local rank 0 goes on, without this error.
+  // Nobody ends this rank: local rank 0 continues without this error.
   EXPECT_EQ(ReportOncePerMachine(error, second, absl::Milliseconds(1)), error);
   // A launcher that saw local rank 0 fail ends this rank, which keeps its code.
   EXPECT_EXIT(
@@ -291,7 +291,7 @@ TEST(ProgramsTest, PrepareDataRefusesFilesThatAreNotTextOrSkipsThem) {
 
 TEST(ProgramsTest, PrepareDataRemovesWhatASignalInterrupts) {
   const std::string text = Folder("zeros.txt"), out = Folder("stopped");
-  // Enough for seconds of work.
+  // Takes seconds.
   const Outcome outcome = Shell(absl::StrCat(
       "yes text | head -c 256M > ", text, "; ", Program("prepare_data"),
       "--tokenizer=bytes --threads=1 --out=", out, " ", text, " & ",

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-TEST(ResumeCommandTest, KeepsArgumentsExceptWhereTheRunWas) {
+TEST(ResumeCommandTest, KeepsArgumentsExceptTheRunFolder) {
   EXPECT_EQ(ResumeCommand("train",
                           {"--config=c.pbtxt", "--resume", "never", "--out=a",
                            "--set", "training.steps=9", "-out", "b",

@@ -19,7 +19,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// What another process does that comes first.
+// Simulates another process that starts a run first.
 void StartRun(const std::string& path) {
   ASSERT_TRUE(MakeDirectories(path).ok());
   ASSERT_TRUE(WriteFileAtomically(path + "/run.jsonl", "").ok());
@@ -43,7 +43,7 @@ TEST(RunFolderTest, TheWriterDecidesWhereToStartUnderTheLock) {
   EXPECT_FALSE(FileLock::Try(path + "/.lock").ok());
 }
 
-TEST(RunFolderTest, AFolderIsMadeWithTheFirstWriteAndIsStillNewThen) {
+TEST(RunFolderTest, TheFolderIsCreatedWithTheFirstWriteIfStillNew) {
   const std::string path = Folder("made");
   RunFolder folder = OpenRunFolder(path, "auto", /*writes=*/true).value();
   EXPECT_FALSE(FileExists(path));
@@ -68,11 +68,12 @@ TEST(RunFolderTest, AConfigWithoutARunIsTheUsers) {
       const absl::Status refused = OpenRunFolder(path, resume, writes).status();
       EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
       EXPECT_THAT(std::string(refused.message()),
-                  AllOf(HasSubstr(path + "/config.pbtxt is not of a run"),
+                  AllOf(HasSubstr(path + "/config.pbtxt exists, but its folder "
+                                         "holds no run"),
                         HasSubstr("another --out, or move the file away")));
     }
   }
-  // A run's own, as soon as it has begun.
+  // Once the run has begun, the config is the run's own.
   StartRun(path);
   EXPECT_TRUE(OpenRunFolder(path, "auto", /*writes=*/true).ok());
 
@@ -92,14 +93,14 @@ void Save(const std::string& run, int64_t step) {
   ASSERT_TRUE(writer->Commit({{"step", step}}, "").ok());
 }
 
-TEST(RunFolderTest, ANewerCheckpointThatCannotBeReadIsNotPassedOver) {
+TEST(RunFolderTest, ANewerCheckpointThatCannotBeReadIsNotSkipped) {
   const std::string path = Folder("unreadable");
   Save(path, 10);
   Save(path, 20);
   const std::string older = path + "/checkpoints/step_00000010";
   const std::string moments =
       path + "/checkpoints/step_00000020/optimizer.safetensors";
-  // A link to itself: good contents, which nobody can open for now.
+  // A link to itself: the contents are good, but cannot be opened now.
   ASSERT_EQ(rename(moments.c_str(), (path + "/aside").c_str()), 0);
   ASSERT_EQ(symlink(moments.c_str(), moments.c_str()), 0);
   for (const std::string& resume : {std::string("auto"), path, older}) {
@@ -120,7 +121,7 @@ TEST(RunFolderTest, ANewerCheckpointThatCannotBeReadIsNotPassedOver) {
   EXPECT_TRUE(OpenRunFolder(path, older, /*writes=*/true).ok());
 }
 
-TEST(RunFolderTest, ALoopOfLinksIsSaidAsSuch) {
+TEST(RunFolderTest, ALoopOfLinksIsReported) {
   const std::string path = Folder("loop");
   ASSERT_EQ(symlink(path.c_str(), path.c_str()), 0);
   for (const absl::Status& status :
@@ -132,7 +133,7 @@ TEST(RunFolderTest, ALoopOfLinksIsSaidAsSuch) {
   }
 }
 
-TEST(RunFolderTest, ALoopOfLinksIsNoMissingManifest) {
+TEST(RunFolderTest, ALoopOfLinksIsNotAMissingManifest) {
   const std::string path = Folder("manifest_loop");
   Save(path, 10);
   const std::string checkpoint = path + "/checkpoints/step_00000010";

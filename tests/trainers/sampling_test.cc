@@ -18,7 +18,7 @@
 namespace tessera {
 namespace {
 
-// No multiple of anything: the model sees 64, 128 and 130 tokens.
+// Not a multiple of anything: the model sees 64, 128 and 130 tokens.
 constexpr int64_t kContext = 130;
 constexpr int64_t kTokens = 140;
 
@@ -53,8 +53,8 @@ std::vector<int64_t> MostLikely(NextTokenModel& model) {
   return tokens;
 }
 
-// By how much `model` holds another token for more likely than one of
-// `tokens`, at most, in its logits for exactly the tokens before it.
+// The largest difference, over positions, between the logit of the most likely
+// token and that of the token in `tokens`, given exactly the tokens before.
 double LargestLoss(Session& session, const std::vector<int64_t>& tokens) {
   const RunPlan& plan = session.plan();
   double largest = 0;
@@ -89,19 +89,19 @@ double LargestLoss(Session& session, const std::vector<int64_t>& tokens) {
   return largest;
 }
 
-TEST(SamplingTest, DrawsFromWhatTheModelSaysOfTheTokensSoFar) {
+TEST(SamplingTest, DrawsFromTheModelsPredictions) {
   const auto session = Trained(OnDevice("CPU", "NAIVE", "FP32"));
   NextTokenModel model = ModelOf(*session);
   const std::vector<int64_t> tokens = MostLikely(model);
   EXPECT_LE(LargestLoss(*session, tokens), 1e-4);
-  // Another token would have been noticed.
+  // A different token would be detected.
   std::vector<int64_t> other = tokens;
   other[100] = (other[100] + 1) % 61;
   EXPECT_GT(LargestLoss(*session, other), 1e-2);
 }
 
-// The tokens that can be drawn, each with its share of [0, 1): those that a
-// fine grid of numbers draws.
+// The tokens that can be drawn, each with its share of [0, 1), determined with
+// a fine grid of numbers.
 std::vector<double> Shares(const std::vector<float>& logits,
                            const SamplingOptions& options) {
   constexpr int kDraws = 4000;
@@ -112,7 +112,7 @@ std::vector<double> Shares(const std::vector<float>& logits,
   return shares;
 }
 
-TEST(DrawTokenTest, KeepsTheLikeliestTokensWithTheirShares) {
+TEST(DrawTokenTest, KeepsTheLikeliestTokensWithTheirProbabilities) {
   // Probabilities 1/4, 1/8, 1/2 and 1/8.
   const std::vector<float> logits = {std::log(2.0f), 0, std::log(4.0f), 0};
   using testing::DoubleNear;
@@ -128,16 +128,16 @@ TEST(DrawTokenTest, KeepsTheLikeliestTokensWithTheirShares) {
                           near(1.0 / 22)));
   EXPECT_THAT(Shares(logits, {.top_k = 2}),
               ElementsAre(near(1.0 / 3), 0, near(2.0 / 3), 0));
-  // Of two that are as likely, the first.
+  // Of two equally likely tokens, the first.
   EXPECT_THAT(Shares(logits, {.top_k = 3}),
               ElementsAre(near(2.0 / 7), near(1.0 / 7), near(4.0 / 7), 0));
-  // As few as reach the sum.
+  // The fewest that reach the sum.
   EXPECT_THAT(Shares(logits, {.top_p = 0.49}), ElementsAre(0, 0, near(1), 0));
   EXPECT_THAT(Shares(logits, {.top_p = 0.51}),
               ElementsAre(near(1.0 / 3), 0, near(2.0 / 3), 0));
-  // Just so much is enough: one of two tokens.
+  // Exactly the sum is enough: one of two tokens.
   EXPECT_THAT(Shares({0, 0}, {.top_p = 0.5}), ElementsAre(near(1), 0));
-  // Of what top_k leaves: 2/3 is one of two.
+  // Relative to the tokens that top_k keeps: 2/3 is one of two.
   EXPECT_THAT(Shares(logits, {.top_k = 2, .top_p = 0.6}),
               ElementsAre(0, 0, near(1), 0));
 }
@@ -149,7 +149,7 @@ TEST(DrawTokenTest, StaysWithinTheVocabularyAtTheEnds) {
   EXPECT_EQ(DrawToken(logits, {}, 1), 2);
 }
 
-TEST(SamplingTest, StopsBeforeItsStopTokenAndDrawsOfThePartThatHasText) {
+TEST(SamplingTest, StopsBeforeItsStopTokenAndDrawsOnlyTokensWithText) {
   const auto session = Toy("configs/tiny_cpu.pbtxt");
   NextTokenModel model = ModelOf(*session);
   const auto sample = [&](const SamplingOptions& options) {

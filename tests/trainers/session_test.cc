@@ -32,8 +32,8 @@ std::vector<std::string> ConfigFiles(const std::string& folder = "") {
       .value();
 }
 
-// What a run of `config` on a GPU of compute capability 9.0 would ask of its
-// attention backend.
+// The attention problem of a run of `config` on a GPU of compute capability
+// 9.0.
 AttentionProblem AttentionOnGpu(RunConfig config) {
   config.mutable_training()->set_device(TrainingConfig::CPU);
   config.mutable_attention()->set_backend(AttentionConfig::AUTO);
@@ -78,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(Configs, EveryConfigTest,
                            return name;
                          });
 
-// On a machine without a GPU, a backend that needs one stops the run.
+// Without a GPU, a backend that needs one stops the run.
 TEST(SessionTest, AttentionConfigsTrainOrAreRefusedByName) {
   for (const std::string& file : ConfigFiles("attention")) {
     const auto loaded = LoadRunConfig({"configs/tiny_cpu.pbtxt", file}, {});
@@ -120,7 +120,7 @@ TEST(SessionTest, MicroBatchesAreConsecutivePartsOfTheBatch) {
   EXPECT_EQ(batch.valid_targets, expected.valid_targets);
 }
 
-TEST(SessionTest, MicroBatchesGiveTheSameStepButForRounding) {
+TEST(SessionTest, MicroBatchesGiveTheSameStepExceptRounding) {
   const auto whole = Toy("configs/tiny_cpu.pbtxt");
   const auto split =
       Toy("configs/tiny_cpu.pbtxt", {"training.micro_batches=4"});
@@ -139,7 +139,7 @@ TEST(SessionTest, SameConfigGivesTheSameBits) {
                         b->state().parameters->master()));
 }
 
-// After one step the first moment is a tenth of the gradient that AdamW saw.
+// After one step, the first moment is a tenth of AdamW's input gradient.
 TEST(SessionTest, ClipsTheGradientToTheConfigsNorm) {
   const auto moment_norm = [](const std::vector<std::string>& sets,
                               double* gradient_norm) {
@@ -156,7 +156,7 @@ TEST(SessionTest, ClipsTheGradientToTheConfigsNorm) {
   const double clip = unclipped_norm / 4;
   const double clipped =
       moment_norm({absl::StrCat("optimizer.clip_norm=", clip)}, &clipped_norm);
-  EXPECT_EQ(clipped_norm, unclipped_norm);  // as it was before
+  EXPECT_EQ(clipped_norm, unclipped_norm);  // the norm before clipping
   EXPECT_NEAR(clipped, 0.1 * clip, 1e-4 * clipped);
 }
 
@@ -216,7 +216,7 @@ TEST(SessionTest, PhasesAreNamedAndNested) {
   EXPECT_EQ(recorder.depth(), 0);
 }
 
-TEST(SessionTest, RefusesWhatTheMachineOrTheRanksCannotDo) {
+TEST(SessionTest, RejectsWhatTheMachineOrTheRanksCannotDo) {
   RunConfig config = ToyConfig("configs/tiny_cpu.pbtxt");
   WorldInfo three{.world_size = 3};
   EXPECT_THAT(std::string(PlanRun(config, three).status().message()),
@@ -245,7 +245,8 @@ TEST(SessionTest, RefusesWhatTheMachineOrTheRanksCannotDo) {
               testing::HasSubstr("training.device=CPU"));
 }
 
-// The rows of the precision policy that no op reads; tests/models has the rest.
+// The rows of the precision policy that no op reads; for the others see
+// tests/models.
 TEST(SessionTest, ObeysThePolicyOutsideOfTheProgram) {
   const auto session_with = [](OpClass op, at::ScalarType dtype) {
     RunPlan plan = PlanRun(ToyConfig("configs/tiny_cpu.pbtxt"), {}).value();
@@ -270,7 +271,7 @@ TEST(SessionTest, ObeysThePolicyOutsideOfTheProgram) {
     EXPECT_NEAR(wide_losses[i], losses[i], 1e-5 * losses[i]);
   }
 
-  // AdamW takes state in the masters' dtype alone, and says so.
+  // AdamW only supports state in the masters' dtype.
   const absl::Status refusal =
       session_with(OpClass::kOptimizerState, at::kBFloat16).status();
   EXPECT_THAT(std::string(refusal.message()),
@@ -317,9 +318,8 @@ TEST(MemoryPlanTest, RecomputationDropsActivationsAndKeepsTheRest) {
             none.activations + none.activation_gradients);
 }
 
-// Blocks of whole multiples of the store's alignment, so that nothing but the
-// parameters counts.
-TEST(MemoryPlanTest, IsWhatTheStoreAndTheOptimizerAllocate) {
+// Blocks are multiples of the store's alignment, so that there is no padding.
+TEST(MemoryPlanTest, MatchesTheStoreAndTheOptimizer) {
   for (const std::vector<std::string>& sets :
        std::vector<std::vector<std::string>>{
            {"precision.mode=FP32"},
@@ -355,7 +355,7 @@ TEST(MemoryPlanTest, RanksOfAMachineShareItsMemory) {
             *PlanRun(config, {})->memory.report.capacity / 2);
 }
 
-TEST(RunPlanTest, CountsWhatIsTrainedBehindFrozenParameters) {
+TEST(RunPlanTest, CountsOnlyTheTrainedPart) {
   const auto plan = [](const std::string& frozen) {
     return PlanRun(LoadRunConfig(
                        {"configs/small.pbtxt"},
@@ -375,13 +375,13 @@ TEST(RunPlanTest, CountsWhatIsTrainedBehindFrozenParameters) {
   EXPECT_EQ(head.memory.report.parameters, all.memory.report.parameters);
   EXPECT_EQ(head.memory.report.gradients, 4 * kHead);
   EXPECT_EQ(head.memory.report.optimizer, 8 * kHead);
-  // The norm's result, the logits and their log-sum-exp; and the loss.
+  // The norm's result, the logits and their log-sum-exp, and the loss.
   EXPECT_EQ(KeptBytes(head.step->train, head.step->train_lifetimes),
             4 * kTokens * (768 + 10000 + 1) + 4);
   // Forward, and the gradient of one matrix.
   EXPECT_EQ(head.flops_per_token, 2 * kMultiplied + 2 * kHead + 2 * kAttention);
 
-  // Grouped key heads leave out parameters, no attention.
+  // Grouped key heads reduce parameters but not attention.
   const RunPlan grouped =
       PlanRun(LoadRunConfig({"configs/small.pbtxt"},
                             {"training.device=CPU", "model.num_kv_heads=4"})

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// Two ranks that do the same, except for what the other one asks for.
+// Simulates two ranks that do the same, except for the other rank's requests.
 class TwoRanks : public ProcessGroup {
  public:
   StopDecision other;
@@ -39,7 +39,7 @@ class TwoRanks : public ProcessGroup {
   absl::Status Finish() override { return {}; }
 };
 
-TEST(StopAgreementTest, AProcessAloneDecidesAfterEveryStep) {
+TEST(StopAgreementTest, ASingleProcessDecidesAfterEveryStep) {
   const auto group = ProcessGroup::Create({}, at::kCPU).value();
   StopAgreement agreement(group.get(), at::kCPU, 0);
   for (int64_t step = 1; step <= 3; ++step) {
@@ -52,7 +52,7 @@ TEST(StopAgreementTest, AProcessAloneDecidesAfterEveryStep) {
   EXPECT_FALSE(agreement.Agree(5, {})->save);
 }
 
-// What two ranks agree on after one step.
+// The agreement of two ranks after one step.
 StopDecision AgreementOn(const StopDecision& mine, const StopDecision& other) {
   TwoRanks group;
   group.other = other;
@@ -62,13 +62,13 @@ StopDecision AgreementOn(const StopDecision& mine, const StopDecision& other) {
   return *agreed;
 }
 
-TEST(StopAgreementTest, WhatOneRankAsksForAllDo) {
+TEST(StopAgreementTest, ARequestOfOneRankAppliesToAll) {
   for (const int signo : kStopSignals) {
     EXPECT_EQ(AgreementOn({.signo = signo}, {}).signo, signo);
     EXPECT_EQ(AgreementOn({}, {.signo = signo}).signo, signo);
     EXPECT_FALSE(AgreementOn({}, {.signo = signo}).save);
   }
-  // The first of kStopSignals, whoever received it.
+  // The first of kStopSignals, whichever rank received it.
   EXPECT_EQ(AgreementOn({.signo = SIGTERM}, {.signo = SIGINT}).signo, SIGTERM);
   EXPECT_EQ(AgreementOn({.signo = SIGINT}, {.signo = SIGTERM}).signo, SIGTERM);
   EXPECT_TRUE(AgreementOn({.save = true}, {}).save);
@@ -76,7 +76,7 @@ TEST(StopAgreementTest, WhatOneRankAsksForAllDo) {
   EXPECT_EQ(AgreementOn({}, {.save = true}).signo, 0);
 }
 
-TEST(StopAgreementTest, RanksAskEachOtherOnceASecond) {
+TEST(StopAgreementTest, RanksExchangeRequestsOnceASecond) {
   TwoRanks group;
   absl::Time now = absl::UnixEpoch();
   StopAgreement agreement(&group, at::kCPU, /*steps=*/100, [&] { return now; });
@@ -87,12 +87,12 @@ TEST(StopAgreementTest, RanksAskEachOtherOnceASecond) {
     const int before = group.exchanges;
     const auto agreed = agreement.Agree(step, {});
     ASSERT_TRUE(agreed.ok()) << agreed.status();
-    // Until they ask, no rank stops.
+    // No rank stops before the next exchange.
     EXPECT_EQ(agreed->signo, group.exchanges > before ? SIGTERM : 0);
     if (group.exchanges > before) asked.push_back(step);
   }
   EXPECT_EQ(asked, (std::vector<int64_t>{101, 109, 117}));
-  // Steps of more than a second.
+  // Steps that take more than a second.
   now += absl::Seconds(80);
   ASSERT_TRUE(agreement.Agree(125, {}).ok());
   ASSERT_TRUE(agreement.Agree(126, {}).ok());

@@ -12,7 +12,7 @@ namespace {
 
 constexpr absl::Duration kOverASecond = absl::Milliseconds(1050);
 
-TEST(StopSignalTest, KeepsTheFirstOfAnyKind) {
+TEST(StopSignalTest, KeepsTheFirstSignal) {
   for (const int signo : kStopSignals) {
     const StopSignal stop;
     EXPECT_EQ(stop.received(), 0);
@@ -22,7 +22,7 @@ TEST(StopSignalTest, KeepsTheFirstOfAnyKind) {
   }
 }
 
-TEST(StopSignalTest, ASignalThatIsRepeatedAtOnceIsOneRequest) {
+TEST(StopSignalTest, AnImmediateRepeatIsTheSameRequest) {
   const StopSignal stop;
   for (const int signo : {SIGTERM, SIGINT, SIGTERM}) std::raise(signo);
   EXPECT_EQ(stop.received(), SIGTERM);
@@ -42,16 +42,16 @@ TEST(StopSignalDeathTest, TheSecondAfterASecondEndsTheProcess) {
   }
 }
 
-TEST(StopSignalTest, OthersAreNotInsistent) {
+TEST(StopSignalTest, OtherSignalsNeverKill) {
   const StopSignal stop;
   std::raise(SIGUSR1);
   absl::SleepFor(kOverASecond);
-  // Slurm's SIGUSR1 comes long before its SIGTERM.
+  // Slurm's SIGUSR1 arrives long before its SIGTERM.
   for (const int signo : {SIGUSR1, SIGHUP, SIGTERM}) std::raise(signo);
   EXPECT_EQ(stop.received(), SIGUSR1);
 }
 
-TEST(StopSignalTest, NohupIsRespectedAndEarlierHandlersComeBack) {
+TEST(StopSignalTest, NohupIsRespectedAndEarlierHandlersAreRestored) {
   std::signal(SIGHUP, SIG_IGN);
   {
     const StopSignal stop;

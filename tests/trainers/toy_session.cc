@@ -85,7 +85,7 @@ void SpoilAWeight(Session& session) {
 }
 
 void ResumeFrom(Session& from, int64_t step, Session& to) {
-  // Shards of one program may run side by side.
+  // Shards of one program may run at the same time.
   const std::string folder =
       absl::StrCat(testing::TempDir(), "/toy_checkpoints_", getpid());
   ASSERT_TRUE(RemoveTree(folder).ok());

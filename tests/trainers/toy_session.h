@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-// A session switches LibTorch's own determinism for the process; this puts it
-// back, for the tests after it in the same program.
+// A session changes LibTorch's process-wide determinism. This restores it for
+// later tests in the same program.
 class KeepDeterminism {
  public:
   KeepDeterminism();
@@ -21,26 +21,26 @@ class KeepDeterminism {
   const bool before_;
 };
 
-// `config`, a file, brought to a size that takes a moment on a CPU and further
-// overridden; what the file says about precision, optimizer, recomputation and
-// the rest stays.
+// The config file `config`, reduced to a size that takes a moment on a CPU,
+// with further overrides. Precision, optimizer, recomputation etc. are kept.
 RunConfig ToyConfig(const std::string& config,
                     const std::vector<std::string>& more = {});
 
-// The session of it.
+// The session of a ToyConfig().
 std::unique_ptr<Session> Toy(const std::string& config,
                              const std::vector<std::string>& more = {},
                              const SessionOptions& options = {});
 
-// Losses of `steps` steps of `step`, or the session's own, from `first` on.
+// Runs `steps` steps of `step`, or of the session's own, from `first` on.
+// Returns the losses.
 std::vector<double> Train(Session& session, TrainStep& step, int64_t first,
                           int64_t steps, double lr = 1e-2);
 std::vector<double> Train(Session& session, int64_t steps);
 
-// Puts a NaN among the weights of the last feed-forward.
+// Sets a weight of the last feed-forward to NaN.
 void SpoilAWeight(Session& session);
 
-// Brings `to` where `from` is after `step` steps, by way of a checkpoint.
+// Brings `to` to the state of `from` after `step` steps, through a checkpoint.
 void ResumeFrom(Session& from, int64_t step, Session& to);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Runs the `train` and `generate` programs as a user would.
+// Runs the `train` and `generate` programs as a user does.
 
 #include <cstdint>
 #include <cstring>
@@ -40,7 +40,7 @@ TEST(TrainTest, ResumeInANewProcessIsBitExact) {
   const std::string resumed = Folder("resumed");
   const std::string save = "--set checkpoint.every_steps=10";
   ASSERT_EQ(Shell(ToyTrain({save, "--out=" + straight})).exit_code, 0);
-  // The first process is killed after step 10's checkpoint is complete.
+  // The first process is killed once step 10's checkpoint is complete.
   const Outcome half =
       Shell(ToyTrain({save, "--out=" + resumed, "& PID=$!; until [ -e",
                       resumed + "/checkpoints/step_00000010",
@@ -49,7 +49,8 @@ TEST(TrainTest, ResumeInANewProcessIsBitExact) {
   const Outcome rest = Shell(ToyTrain({save, "--out=" + resumed}));
   ASSERT_EQ(rest.exit_code, 0) << rest.output;
 
-  // Loss, gradient norm and rate of every step; later records supersede.
+  // Loss, gradient norm and rate of every step; later records supersede earlier
+  // ones.
   std::map<int64_t, nlohmann::json> last;
   for (const auto& record : Records(resumed, "step")) {
     last[record["step"]] = record;
@@ -60,7 +61,7 @@ TEST(TrainTest, ResumeInANewProcessIsBitExact) {
     EXPECT_EQ(last[record["step"]], record);
   }
   EXPECT_EQ(Records(resumed, "resume").size(), 1u);
-  // Every parameter, moment, the random state and the position, by checksum.
+  // All parameters, moments, random state and position, by checksum.
   const std::string end = "/checkpoints/step_00000020/";
   EXPECT_EQ(
       Json(straight + end + "manifest.json")["files"]["model.safetensors"],
@@ -72,8 +73,8 @@ TEST(TrainTest, ResumeInANewProcessIsBitExact) {
             Json(resumed + end + "state.json"));
 }
 
-// The events of each file of a run, in the order in which TensorBoard reads
-// the files.
+// The events of each file of a run, in the order in which TensorBoard reads the
+// files.
 std::vector<std::vector<tensorboard::Event>> EventFiles(
     const std::string& run) {
   std::vector<std::vector<tensorboard::Event>> files;
@@ -93,7 +94,7 @@ std::vector<std::vector<tensorboard::Event>> EventFiles(
   return files;
 }
 
-TEST(TrainTest, AResumedRunSupersedesTheStepsThatItReplays) {
+TEST(TrainTest, AResumedRunSupersedesRepeatedSteps) {
   const std::string run = Folder("replayed");
   const std::string save = "--set checkpoint.every_steps=10";
   ASSERT_EQ(Shell(ToyTrain({save, "--out=" + run})).exit_code, 0);
@@ -112,7 +113,7 @@ TEST(TrainTest, AResumedRunSupersedesTheStepsThatItReplays) {
 
 TEST(TrainTest, SavesByTheClock) {
   const std::string run = Folder("clock");
-  // Nothing but the clock asks for a checkpoint.
+  // Only the clock requests a checkpoint.
   const Outcome outcome = Shell(ToyTrain(
       {"--set 'checkpoint={every_minutes: 0.005 keep_last: 100}'",
        "--set training.steps=1000000 --set observe.log_every_steps=1000000",
@@ -130,7 +131,7 @@ TEST(TrainTest, SavesByTheClock) {
   EXPECT_THAT(usual.output, HasSubstr("checkpoints every 15 minutes and "));
 }
 
-// Every tensor of a checkpoint's model.
+// All tensors of a checkpoint's model.
 std::map<std::string, std::string> Weights(const std::string& folder) {
   const auto file = SafetensorsFile::Open(folder + "/model.safetensors");
   EXPECT_TRUE(file.ok()) << file.status();
@@ -150,14 +151,14 @@ TEST(TrainTest, StartsFromTheWeightsOfACheckpointRunOrModelFolder) {
                                "/config.pbtxt ", model))
                 .exit_code,
             0);
-  // Other data, context and precision; a rate of 0 leaves the weights alone.
+  // Different data, context and precision; a rate of 0 keeps the weights.
   const std::string other =
       "--set data.synthetic.successors=2 --set training.seed=7"
       " --set model.context_length=8 --set training.steps=3"
       " --set optimizer.adamw.lr=1e-30 --set checkpoint.init_from=";
   for (const std::string& from : {checkpoint, run, model}) {
     const std::string tuned = Folder("tuned");
-    // From another directory, as a user types it.
+    // From another directory, with a relative path.
     const size_t slash = from.rfind('/');
     const Outcome outcome = Shell(absl::StrCat(
         "TRAIN=$(realpath ", FindRuntimeFile("trainers/train").value(),
@@ -193,11 +194,11 @@ TEST(TrainTest, AResumeOrAPlanDoesNotNeedTheInitialWeights) {
   EXPECT_THAT(refused.output, HasSubstr("error: --set: checkpoint.init_from: " +
                                         run + ": neither a checkpoint"));
   EXPECT_FALSE(FileExists(fresh));
-  // The line of a file.
+  // The same field in a file.
   const std::string config = Folder("init.pbtxt");
   std::string tiny =
       ReadFile(FindRuntimeFile("configs/tiny_cpu.pbtxt").value()).value();
-  const size_t own = tiny.find("checkpoint {");  // given once at most
+  const size_t own = tiny.find("checkpoint {");  // may be set only once
   tiny.erase(own, tiny.find('\n', own) - own);
   ASSERT_TRUE(WriteFileAtomically(
                   config, "checkpoint {\n  init_from: 'none'\n}\n" + tiny)
@@ -214,8 +215,8 @@ TEST(TrainTest, InitialWeightsOfAnotherModelAreRefused) {
   ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
   for (const auto& [set, message] :
        {std::pair<std::string, std::string>{
-            "model.d_ff=96", "this run's model has F32 [96, 32]; give the"},
-        {"model.num_layers=3", "tensors, this run's model has "},
+            "model.d_ff=96", "in this run's model it is F32 [96, 32]; set the"},
+        {"model.num_layers=3", "tensors, but this run's model has "},
         {"model.num_heads=4", "set model.num_heads=2"}}) {
     const Outcome refused =
         Shell(ToyTrain({"--set checkpoint.init_from=" + run, "--set " + set,
@@ -245,7 +246,7 @@ TEST(TrainTest, ReportsWhatIsSavedForBackward) {
   EXPECT_GT(bytes["NONE"], bytes["FFN"]);
   EXPECT_GT(bytes["FFN"], bytes["BLOCK"]);
   EXPECT_GT(bytes["BLOCK"], 0);
-  // Neither recomputation nor counting changes a step.
+  // Neither recomputation nor the measurement changes a step.
   const std::string plain = Folder("not_counted");
   ASSERT_EQ(Shell(ToyTrain({"--out=" + plain})).exit_code, 0);
   EXPECT_TRUE(Records(plain, "saved").empty());
@@ -297,12 +298,13 @@ TEST(TrainTest, AConfigOfTheUsersIsNeverOverwritten) {
   ASSERT_TRUE(WriteFileAtomically(config, "# mine\n").ok());
   const Outcome refused = Shell(ToyTrain({"--out=" + run}));
   EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.output, HasSubstr(config + " is not of a run"));
+  EXPECT_THAT(refused.output,
+              HasSubstr(config + " exists, but its folder holds no run"));
   EXPECT_EQ(ReadFile(config).value(), "# mine\n");
 }
 
 TEST(TrainTest, ARunThatEndedBetweenItsFirstFilesStartsAgain) {
-  // What cannot be replaced ends a run there, as a kill would.
+  // A file that cannot be replaced ends a run there, like a kill.
   const std::string run = Folder("begun"), config = run + "/config.pbtxt";
   ASSERT_TRUE(MakeDirectories(config + "/full").ok());
   ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 2);
@@ -319,8 +321,8 @@ TEST(TrainTest, ARunThatEndedBetweenItsFirstFilesStartsAgain) {
 TEST(TrainTest, ARunIsTrainedByOneProcessAtATime) {
   const std::string run = Folder("shared");
   const std::string steps = "--set training.steps=1000000 --out=" + run;
-  // The first goes on to its signal, whatever the second does meanwhile. That
-  // is refused before it reads its data or where to start.
+  // The first run continues until its signal, whatever the second does. The
+  // second is refused before it reads its data.
   const Outcome both = Shell(
       ToyTrain({steps, "& PID=$!; until grep -q '\"step\":3,'",
                 run + "/run.jsonl", "2>/dev/null; do sleep 0.01; done;",
@@ -332,7 +334,7 @@ TEST(TrainTest, ARunIsTrainedByOneProcessAtATime) {
   EXPECT_TRUE(Records(run, "resume").empty());
 }
 
-TEST(TrainTest, ResumingSaysWhatIsNewAndWhatIsDone) {
+TEST(TrainTest, ResumingReportsChangesAndProgress) {
   const std::string run = Folder("changed");
   ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
   const Outcome done = Shell(ToyTrain({"--out=" + run}));
@@ -347,12 +349,12 @@ TEST(TrainTest, ResumingSaysWhatIsNewAndWhatIsDone) {
   EXPECT_THAT(changed.output, HasSubstr("modified: optimizer.adamw.lr: "));
 }
 
-TEST(TrainTest, LogsTheRateThatEachStepWasTakenWith) {
+TEST(TrainTest, LogsTheRateOfEachStep) {
   const std::string run = Folder("rate");
   ASSERT_EQ(Shell(ToyTrain({"--out=" + run, "--set optimizer.adamw.lr=0.03"}))
                 .exit_code,
             0);
-  // Two steps of warm-up come first.
+  // The warm-up takes two steps.
   const auto steps = Records(run, "step");
   ASSERT_EQ(steps.size(), 20u);
   EXPECT_DOUBLE_EQ(steps[0]["lr"], 0.01);
@@ -360,7 +362,7 @@ TEST(TrainTest, LogsTheRateThatEachStepWasTakenWith) {
   EXPECT_DOUBLE_EQ(steps[2]["lr"], 0.03);
 }
 
-TEST(TrainTest, AnotherBatchSizeGoesOnAtTheNextSequence) {
+TEST(TrainTest, AnotherBatchSizeContinuesAtTheNextSequence) {
   const std::string run = Folder("batch_size");
   ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
   const Outcome resumed =
@@ -371,7 +373,7 @@ TEST(TrainTest, AnotherBatchSizeGoesOnAtTheNextSequence) {
             20 * 4 + 3 * 8);
 }
 
-TEST(TrainTest, AnotherFunctionOfTheSameWeightsIsRefused) {
+TEST(TrainTest, AnotherFunctionOfTheSameWeightsIsRejected) {
   const std::string run = Folder("function");
   ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
   for (const auto& [set, was] :
@@ -386,7 +388,7 @@ TEST(TrainTest, AnotherFunctionOfTheSameWeightsIsRefused) {
   }
 }
 
-TEST(TrainTest, GoesOnFromAnOlderCheckpointInAnotherFolderOnly) {
+TEST(TrainTest, ResumesFromAnOlderCheckpointOnlyInAnotherFolder) {
   const std::string run = Folder("branch"), other = Folder("branched");
   const std::string save = "--set checkpoint.every_steps=10";
   ASSERT_EQ(Shell(ToyTrain({save, "--out=" + run})).exit_code, 0);
@@ -412,11 +414,11 @@ TEST(TrainTest, ADamagedCheckpointIsRefusedByTensorName) {
 TEST(TrainTest, AManifestOfAnotherStepThanItsStateIsRefused) {
   const std::string run = Folder("misdated"), other = Folder("misdated_more");
   ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
-  const std::string best = run + "/best";  // a name without a step
+  const std::string best = run + "/best";  // the name has no step
   ASSERT_EQ(Shell(absl::StrCat("mv ", run, "/checkpoints/step_00000020 ", best))
                 .exit_code,
             0);
-  // As an older program wrote it, without a checksum of its own.
+  // As written by an older program, without a checksum of itself.
   nlohmann::json manifest = Json(best + "/manifest.json");
   manifest["step"] = 5;
   manifest.erase("xxh3_64");
@@ -426,12 +428,12 @@ TEST(TrainTest, AManifestOfAnotherStepThanItsStateIsRefused) {
       Shell(ToyTrain({"--resume=" + best, "--out=" + other}));
   EXPECT_EQ(refused.exit_code, 2) << refused.output;
   EXPECT_THAT(refused.output,
-              HasSubstr("manifest.json is of step 5, state.json beside it of "
-                        "step 20: one of them is damaged"));
+              HasSubstr("manifest.json is of step 5, but state.json is of step "
+                        "20; one of them is damaged"));
   EXPECT_FALSE(FileExists(other));
 }
 
-TEST(TrainTest, GoesOnAndSavesBesideADamagedNewerCheckpoint) {
+TEST(TrainTest, ResumesAndSavesDespiteADamagedNewerCheckpoint) {
   const std::string run = Folder("damaged_newer");
   ASSERT_EQ(Shell(ToyTrain({"--set checkpoint.every_steps=10", "--out=" + run}))
                 .exit_code,
@@ -440,15 +442,16 @@ TEST(TrainTest, GoesOnAndSavesBesideADamagedNewerCheckpoint) {
   const Outcome resumed =
       Shell(ToyTrain({"--set checkpoint.every_steps=5", "--out=" + run}));
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
-  EXPECT_THAT(resumed.output, HasSubstr("step_00000020 is passed over"));
+  EXPECT_THAT(resumed.output,
+              ContainsRegex("skipping checkpoint .*/step_00000020: "));
   EXPECT_THAT(ListDirectory(run + "/checkpoints").value(),
               ElementsAre("step_00000015", "step_00000020"));
-  // The damaged one was replaced.
+  // The damaged checkpoint was replaced.
   EXPECT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
   EXPECT_EQ(Records(run, "resume").back()["step"], 20);
 }
 
-TEST(TrainTest, ResumesWithTheSameDataInTheSameOrderOnly) {
+TEST(TrainTest, ResumesOnlyWithTheSameDataInTheSameOrder) {
   const std::string run = Folder("same_data");
   ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
   for (const auto& [change, message] :
@@ -456,7 +459,7 @@ TEST(TrainTest, ResumesWithTheSameDataInTheSameOrderOnly) {
                                             "training.seed is 9, but "},
         {"model.context_length=11", "Set model.context_length=16"},
         {"data.shuffle=false", "data.shuffle is false, but "},
-        {"data.synthetic.successors=2", "was trained on other data"}}) {
+        {"data.synthetic.successors=2", "was trained on different data"}}) {
     const Outcome refused = Shell(
         ToyTrain({"--set training.steps=30 --set " + change, "--out=" + run}));
     EXPECT_EQ(refused.exit_code, 2) << change;
@@ -481,7 +484,7 @@ TEST(TrainTest, DivergenceAfterAResumeNamesTheStepOfTheWholeRun) {
       Shell(ToyTrain({"--out=" + run, "--set training.steps=10"})).exit_code,
       0);
   // Step 11 makes the weights huge, so step 12 is the first bad one, whether
-  // its own log line or a later one notices.
+  // its own log line or a later one notices it.
   for (const std::string every : {"1", "5"}) {
     const Outcome outcome =
         Shell(ToyTrain({"--out=" + run, "--set optimizer.adamw.lr=1e30",
@@ -494,10 +497,10 @@ TEST(TrainTest, DivergenceAfterAResumeNamesTheStepOfTheWholeRun) {
   }
 }
 
-TEST(TrainTest, ALossThatIsNotFiniteStopsUnderFiniteGradientsToo) {
+TEST(TrainTest, ANonFiniteLossStopsEvenWithFiniteGradients) {
   const std::string run = Folder("infinite_loss");
-  // Huge weights of the head alone: every probability is 0 or 1, and so its
-  // gradient stays small while the loss does not.
+  // Only the head's weights are huge: every probability is 0 or 1, so its
+  // gradient stays small but the loss does not.
   const Outcome outcome = Shell(ToyTrain(
       {"--out=" + run, "--set 'model.frozen=[\"token*\",\"layers*\",\"ln*\"]'",
        "--set optimizer.adamw.lr=1e37 --set optimizer.adamw.weight_decay=0"}));
@@ -532,7 +535,7 @@ TEST(TrainTest, PrintsConfigAndPlanWithoutATrace) {
   const std::string run = Folder("untouched");
   const Outcome config = Shell(ToyTrain({"--print_config", "--out=" + run}));
   EXPECT_EQ(config.exit_code, 0);
-  EXPECT_THAT(config.output, HasSubstr("beta1: 0.9"));  // a default
+  EXPECT_THAT(config.output, HasSubstr("beta1: 0.9"));  // the default
   const Outcome plan = Shell(ToyTrain({"--dry_run", "--out=" + run}));
   EXPECT_EQ(plan.exit_code, 0);
   EXPECT_THAT(plan.output, HasSubstr("NAIVE: supported"));
@@ -569,14 +572,14 @@ TEST(TrainTest, PrintsEveryOpOfAStep) {
   EXPECT_TRUE(runs_flash_cuda);  // also in a build without CUDA
 }
 
-TEST(TrainTest, PlansForAGpuThatIsNotThere) {
+TEST(TrainTest, PlansForAGpuThatIsNotPresent) {
   const Outcome plan = Shell(ToyTrain({"--dry_run", "--plan_for=H200"}));
   EXPECT_EQ(plan.exit_code, 0) << plan.output;
   EXPECT_THAT(plan.output, HasSubstr("NVIDIA H200, 139.80 GiB, 1 rank"));
-  EXPECT_THAT(plan.output, HasSubstr("fullest     while the "));
+  EXPECT_THAT(plan.output, HasSubstr("peak        during the "));
   const Outcome unknown = Shell(ToyTrain({"--dry_run", "--plan_for=H201"}));
   EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_THAT(unknown.output, HasSubstr("no GPU is known as 'H201'; one of "));
+  EXPECT_THAT(unknown.output, HasSubstr("unknown GPU 'H201'; must be one of "));
   const Outcome trains = Shell(ToyTrain({"--plan_for=H200"}));
   EXPECT_EQ(trains.exit_code, 2);
   EXPECT_THAT(trains.output, HasSubstr("add --dry_run or --print_step"));
@@ -595,9 +598,9 @@ TEST(TrainTest, WhatItPrintsFitsEightyColumns) {
   }
 }
 
-TEST(TrainTest, ProgressBarsLeaveADumbTerminalAlone) {
+TEST(TrainTest, NoProgressBarOnADumbTerminal) {
   const std::string run = Folder("terminal");
-  // script(1) gives the program a terminal.
+  // script(1) provides a terminal.
   for (const auto& [environment, draws] :
        {std::pair<std::string, bool>{"TERM=xterm CI=", true},
         {"TERM=dumb CI=", false},
@@ -616,7 +619,8 @@ TEST(TrainTest, ProgressBarsLeaveADumbTerminalAlone) {
   }
 }
 
-// Flags for `tokens` tokens as nanoGPT keeps them; `before` makes the file.
+// Flags for `tokens` tokens in nanoGPT's format; the command `before` creates
+// the file.
 struct TokenFile {
   std::string before, flags;
 };
@@ -627,11 +631,12 @@ TokenFile NanoGptTokens(const std::string& name, int tokens) {
                        "\" format: NANOGPT}'")};
 }
 
-TEST(TrainTest, SaysWhereNothingIsLeftToEvaluateOn) {
-  const std::string no = "warning: no evaluation: nothing is held out beside ";
-  const std::string part = "warning: evaluation on a part of a sequence: ";
+TEST(TrainTest, WarnsIfThereIsNothingToEvaluateOn) {
+  const std::string no =
+      "warning: no evaluation: no validation data is held out ";
+  const std::string part = "warning: evaluation on less than one sequence: ";
   struct Case {
-    int tokens;  // 1 % of them are held out
+    int tokens;  // 1 % is held out
     std::string warning;
     std::string numbers;
   };
@@ -661,7 +666,7 @@ TEST(TrainTest, SaysWhereNothingIsLeftToEvaluateOn) {
   }
 }
 
-TEST(TrainTest, RefusesLessDataThanASequenceAndWarnsOfLessThanABatch) {
+TEST(TrainTest, RejectsLessDataThanASequenceAndWarnsOfLessThanABatch) {
   const std::string run = Folder("little");
   const TokenFile ten = NanoGptTokens("ten_tokens", 10);
   const Outcome refused =
@@ -674,11 +679,11 @@ TEST(TrainTest, RefusesLessDataThanASequenceAndWarnsOfLessThanABatch) {
       Shell(few.before + ToyTrain({few.flags, "--out=" + run}));
   EXPECT_EQ(repeats.exit_code, 0) << repeats.output;
   EXPECT_THAT(repeats.output,
-              HasSubstr("is 3 sequences of model.context_length 16, but "
+              HasSubstr("has 3 sequences of model.context_length 16, but "
                         "training.batch_size is 4: every step repeats some"));
 }
 
-// A shell loop that waits for the run's step 3, then does `change`.
+// A shell loop that waits for step 3 of the run, then runs `change`.
 std::string AfterStep3(const std::string& run, const std::string& change) {
   return absl::StrCat("& PID=$!; until grep -q '\"step\":3,' ", run,
                       "/run.jsonl 2>/dev/null; do sleep 0.01; done; ", change,
@@ -690,7 +695,7 @@ TEST(TrainTest, SavesWhenAnotherProgramChangesATokenFile) {
     std::string name, change, message;
   };
   for (const Case& c :
-       {Case{"truncated", "truncate -s 0 ", ": the file ended there"},
+       {Case{"truncated", "truncate -s 0 ", ": past the end of the file"},
         Case{"overwritten", "", " is 65535, but every token was below 300"}}) {
     const std::string run = Folder("file_" + c.name);
     const TokenFile file = NanoGptTokens("tokens_" + c.name, 10000);
@@ -709,7 +714,8 @@ TEST(TrainTest, SavesWhenAnotherProgramChangesATokenFile) {
     EXPECT_THAT(outcome.output, HasSubstr(c.message));
     EXPECT_THAT(outcome.output,
                 HasSubstr(" is saved in " + run + "/checkpoints"));
-    // Of the last step that was done, which resumes with the file restored.
+    // The last finished step is saved; the run resumes from it once the file is
+    // restored.
     const auto saved = ListDirectory(run + "/checkpoints").value();
     ASSERT_EQ(saved.size(), 1u);
     const int64_t step = Records(run, "step").back()["step"];
@@ -725,7 +731,8 @@ TEST(TrainTest, SavesWhenAnotherProgramChangesATokenFile) {
 
 TEST(GenerateTest, EqualSeedsGiveEqualSamplesAndBadOptionsAreRefused) {
   const std::string run = Folder("generate");
-  // The last --set of a oneof wins: real text, whose tokenizer is saved.
+  // Selects real text, whose tokenizer is saved; the last --set of a oneof
+  // wins.
   ASSERT_EQ(Shell(ToyTrain({"--out=" + run,
                             "--set data.default_text.tokenizer=BYTES"}))
                 .exit_code,
@@ -746,7 +753,7 @@ TEST(GenerateTest, EqualSeedsGiveEqualSamplesAndBadOptionsAreRefused) {
   EXPECT_EQ(nowhere.exit_code, 2);
   EXPECT_THAT(nowhere.output, HasSubstr("--device=UNSPECIFIED: must be CPU"));
   const Outcome on_gpu = Shell(generate + "--device=CUDA");
-  if (on_gpu.exit_code != 0) {  // this machine has none
+  if (on_gpu.exit_code != 0) {  // this machine has no GPU
     EXPECT_EQ(on_gpu.exit_code, 2);
     EXPECT_THAT(on_gpu.output, HasSubstr("use the CPU: --device=CPU\n"));
   }
@@ -776,7 +783,7 @@ TEST(GenerateTest, NeedsOnlyModelConfigAndTokenizer) {
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
     EXPECT_EQ(outcome.output, whole.output);
   }
-  // What is wrong in the tokenizer is said with its file and field.
+  // Errors in the tokenizer name file and field.
   ASSERT_TRUE(
       WriteFileAtomically(model + "/tokenizer.json", R"({"kind": 5})").ok());
   const Outcome refused = Shell(generate + model);
@@ -786,7 +793,7 @@ TEST(GenerateTest, NeedsOnlyModelConfigAndTokenizer) {
       HasSubstr(model + "/tokenizer.json: kind must be a string; is 5"));
 }
 
-TEST(GenerateTest, ARunOfTokensWithoutTextIsRefusedWithWhatToDo) {
+TEST(GenerateTest, ARunWithoutTokenizerIsRejectedWithAdvice) {
   const std::string run = Folder("textless");
   const TokenFile file = NanoGptTokens("textless_tokens", 100);
   const Outcome refused = Shell(absl::StrCat(

@@ -22,10 +22,10 @@
 namespace tessera {
 namespace {
 
-// Far longer than the toy's steps, also on a busy machine.
+// Far longer than the toy's steps, even on a busy machine.
 constexpr absl::Duration kStartUp = absl::Seconds(5);
 
-// Makes a process's first step take longer, as loading libraries does.
+// Makes a process's first step slow, as loading libraries does.
 class SlowStart : public PhaseObserver {
  public:
   explicit SlowStart(int64_t first_step) : first_(first_step) {}
@@ -39,7 +39,7 @@ class SlowStart : public PhaseObserver {
   const int64_t first_;
 };
 
-// step_ms of every record after training up to step `steps`.
+// step_ms of all records when training up to step `steps`.
 std::vector<double> StepTimes(const std::string& folder, int steps,
                               int first_step) {
   const KeepDeterminism keep;
@@ -65,17 +65,17 @@ std::vector<double> StepTimes(const std::string& folder, int steps,
   return times;
 }
 
-TEST(TrainerTest, TheFirstRecordIsOfStepsWithoutTheStartUp) {
+TEST(TrainerTest, TheFirstRecordExcludesTheStartUp) {
   const std::string folder =
       absl::StrCat(testing::TempDir(), "/trainer_", getpid());
   ASSERT_TRUE(RemoveTree(folder).ok());
-  // A third of the start-up would be in a record of three steps.
+  // A mean over three steps would include a third of the start-up.
   const double bound = absl::ToDoubleMilliseconds(kStartUp) / 3;
   std::vector<double> times = StepTimes(folder, 6, 1);
   ASSERT_EQ(times.size(), 2u);
   EXPECT_LT(times[0], bound);
-  // The same for a process that resumes, except where its first step is all
-  // that the record has.
+  // The same for a process that resumes, except if its first step is the
+  // record's only one.
   times = StepTimes(folder, 9, 7);
   ASSERT_EQ(times.size(), 3u);
   EXPECT_LT(times[2], bound);
@@ -84,7 +84,7 @@ TEST(TrainerTest, TheFirstRecordIsOfStepsWithoutTheStartUp) {
   EXPECT_GT(times[3], bound);
 }
 
-// Notes what it is told, and answers a logged step as it is asked to.
+// Notes all events; returns `answer` for a logged step.
 class Noting : public RunObserver {
  public:
   std::vector<std::string> notes;
@@ -124,7 +124,7 @@ class Noting : public RunObserver {
   }
 };
 
-// Trains four steps in `folder`, observed by `observers`.
+// Trains four steps in `folder` with `observers`.
 absl::Status TrainObserved(const std::string& folder,
                            const std::vector<RunObserver*>& observers) {
   const KeepDeterminism keep;
@@ -148,7 +148,7 @@ std::string NewFolder(const std::string& name) {
   return folder;
 }
 
-TEST(TrainerTest, ObserversAreToldEachEventOnce) {
+TEST(TrainerTest, ObserversReceiveEachEventOnce) {
   Noting first, second;
   const absl::Status status =
       TrainObserved(NewFolder("observed"), {&first, &second});
@@ -169,12 +169,12 @@ TEST(TrainerTest, AnObserverThatCannotWriteEndsTheRunWithItsWeightsSaved) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(),
             absl::StrCat("disk full. Step 2 is saved in ", folder,
-                         "/checkpoints/step_00000002, from where the run "
-                         "resumes"));
+                         "/checkpoints/step_00000002; the run resumes from "
+                         "there"));
   EXPECT_THAT(full.notes, testing::ElementsAre(
                               "start at 0 of 4", "saved bytes of 1", "step 1",
                               "step 2", "logged 2", "end FAILED_PRECONDITION"));
-  // Not told of the step, but of the end.
+  // Receives the end of the run, but not the step.
   EXPECT_THAT(after.notes, testing::ElementsAre(
                                "start at 0 of 4", "saved bytes of 1", "step 1",
                                "step 2", "end FAILED_PRECONDITION"));

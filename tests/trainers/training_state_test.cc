@@ -19,15 +19,15 @@
 namespace tessera {
 namespace {
 
-// Its embedding and its head are of 17 MiB each: what comes from a GPU does so
-// in more than one piece.
+// Embedding and head have 17 MiB each, so copies from a GPU take several
+// pieces.
 std::unique_ptr<Session> LargeVocabulary(const std::string& device) {
   return Toy("configs/tiny_cpu.pbtxt",
              {"model.vocab_size=140001", "training.device=" + device});
 }
 
-// Elements of `slice` that `file` holds otherwise under `prefix` and its name;
-// all of them where it is missing or has another shape.
+// Number of elements of `slice` that differ in `file`, where its name has
+// `prefix`; all of them if the tensor is missing or has another shape.
 int64_t Differing(const SafetensorsFile& file, const std::string& prefix,
                   const ParameterSlice& slice, const at::Tensor& buffer) {
   const TensorEntry* entry = file.Find(absl::StrCat(prefix, slice.name));
@@ -42,7 +42,7 @@ int64_t Differing(const SafetensorsFile& file, const std::string& prefix,
 
 class TrainingStateTest : public testing::TestWithParam<std::string> {};
 
-TEST_P(TrainingStateTest, EveryTensorIsStoredAndComesBackAsItIs) {
+TEST_P(TrainingStateTest, EveryTensorIsStoredAndRestored) {
   if (GetParam() == "CUDA" && !at::hasCUDA()) {
     GTEST_SKIP() << "needs a CUDA GPU";
   }
@@ -52,8 +52,8 @@ TEST_P(TrainingStateTest, EveryTensorIsStoredAndComesBackAsItIs) {
   const auto draw = [&] {
     return at::rand({8}, state.parameters->master().options());
   };
-  draw();  // the generator is no longer where a fresh session has it
-  // Shards of one program may run side by side.
+  draw();  // advances the generator
+  // Shards of one program may run at the same time.
   const std::string folder =
       absl::StrCat(testing::TempDir(), "/training_state_", getpid());
   ASSERT_TRUE(RemoveTree(folder).ok());
@@ -92,7 +92,7 @@ TEST_P(TrainingStateTest, EveryTensorIsStoredAndComesBackAsItIs) {
   ASSERT_TRUE(RemoveTree(folder).ok());
 }
 
-// What a checkpoint's state.json says after `edit`, checksums and all.
+// A checkpoint with its state.json changed by `edit`, and valid checksums.
 std::unique_ptr<Checkpoint> WithState(
     Session& session, const std::function<void(nlohmann::json*)>& edit) {
   const std::string folder =
@@ -127,7 +127,7 @@ TEST(StateFieldsTest, EveryFieldIsCheckedAndNamed) {
   const std::vector<const char*> too_large = {"1e300", "4611686018427387904"};
   struct Field {
     std::string pointer, name;
-    std::vector<const char*> more;  // also wrong
+    std::vector<const char*> more;  // other invalid values
   };
   for (const Field& field : std::vector<Field>{
            {"/step", "step", {"2.0"}},
@@ -184,25 +184,26 @@ TEST(InitialWeightsTest, AreRoundedToTheDtypeOfTheModel) {
   const at::Tensor& weights = to->state().parameters->master();
   EXPECT_TRUE(at::equal(
       weights, from->state().parameters->master().to(weights.scalar_type())));
-  // A run that resumes needs its own bits.
+  // A resumed run needs exactly its own bits.
   EXPECT_EQ(Restore(*checkpoint, to->state()).code(),
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(InitialWeightsTest, OfAnotherShapeAreRefusedByName) {
+TEST(InitialWeightsTest, OfAnotherShapeAreRejectedByName) {
   const auto from = Toy("configs/tiny_cpu.pbtxt");
   const auto checkpoint = WithState(*from, [](nlohmann::json*) {});
   const auto wider = Toy("configs/tiny_cpu.pbtxt", {"model.d_ff=48"});
   const absl::Status status =
       RestoreParameters(*checkpoint, wider->state().parameters);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()),
-              testing::AllOf(testing::HasSubstr("tensor layers.0.ffn."),
-                             testing::HasSubstr("this run's model has F32 ["),
-                             testing::HasSubstr("/config.pbtxt")));
+  EXPECT_THAT(
+      std::string(status.message()),
+      testing::AllOf(testing::HasSubstr("tensor layers.0.ffn."),
+                     testing::HasSubstr("in this run's model it is F32 ["),
+                     testing::HasSubstr("/config.pbtxt")));
 }
 
-TEST(RestoreTest, RestoredWeightsAreThoseThatProductsRead) {
+TEST(RestoreTest, ProductsReadTheRestoredWeights) {
   const std::vector<std::string> bf16 = {"precision.mode=BF16"};
   const auto trained = Toy("configs/tiny_cpu.pbtxt", bf16);
   Train(*trained, 2);

@@ -4,12 +4,12 @@ usage: bazel run [--config=cuda] //tools/bundle -- DIR
 
 DIR/run           the launcher: `DIR/run train --config=configs/tiny_cpu.pbtxt`
 DIR/bin/*         the programs, stripped
-DIR/lib/*         the shared libraries that they need and torch does not bring
+DIR/lib/*         the shared libraries that they need, except torch's
 DIR/configs, ...  the files that they read at run time, as in the source tree
-DIR/bench/*       the scripts that race them against PyTorch (bench/README.md)
+DIR/bench/*       the scripts that compare them with PyTorch (bench/README.md)
 
-An earlier bundle in DIR is replaced. Files that the programs read are found
-among Bazel's runfiles, so this script has no list of them.
+An earlier bundle in DIR is replaced. The data files of the programs come from
+Bazel's runfiles, so this script has no list of them.
 """
 
 import argparse
@@ -22,17 +22,17 @@ import sys
 import tempfile
 
 MIB = 1 << 20
-# What travels is copied often; above this something was not stripped or a
-# kernel was built for too many architectures.
+# Bundles are copied often. A larger one contains something that was not
+# stripped, or a kernel built for too many architectures.
 MAX_BYTES = 40 * MIB
 
-# Every system has these, and they must match its kernel or its compiler.
+# Every system has these, and they must match its kernel or compiler.
 SYSTEM_LIBRARIES = re.compile(
     r"(ld-linux.*|linux-vdso|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+))\.so")
-# Where the wheels' libraries are; `run` points to the installed ones instead.
+# Folders of the wheels' libraries; `run` uses the installed ones instead.
 WHEEL_FOLDERS = re.compile(r"/(torch/lib|nvidia/[^/]+/lib)/")
 
-# Runfiles that Bazel needs and the programs do not.
+# Runfiles that Bazel needs but the programs do not.
 NOT_DATA = re.compile(r"(_solib|external|third_party|tools)")
 
 
@@ -42,8 +42,8 @@ def output_of(*command):
 
 
 def check_search_path(binary):
-    """A search path into this machine would beat the launcher's, where there is
-    such a folder. The wheels' is harmless: it holds the pinned version."""
+    """Rejects search paths into this machine, which would precede the
+    launcher's. The wheels' path is harmless: it holds the pinned version."""
     for path in re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]",
                            output_of("readelf", "-d", binary)):
         foreign = [folder for folder in path.split(":")
@@ -55,7 +55,7 @@ def check_search_path(binary):
 
 
 def needed_libraries(binary):
-    """name -> file of the libraries that must travel with `binary`."""
+    """Returns name -> file of the libraries that must go with `binary`."""
     needed = {}
     for line in output_of("ldd", binary).splitlines():
         if "=>" not in line:
@@ -64,7 +64,7 @@ def needed_libraries(binary):
         if SYSTEM_LIBRARIES.match(name):
             continue
         if found == "not found":
-            sys.exit(f"{binary} needs {name}, which this machine lacks")
+            sys.exit(f"{binary} needs {name}, which is not on this machine")
         path = os.path.realpath(found.split(" (")[0])
         if not WHEEL_FOLDERS.search(path):
             needed[name] = path
@@ -72,7 +72,7 @@ def needed_libraries(binary):
 
 
 def add_binary(source, target, libraries):
-    """Copies a program or library stripped, and notes what it needs."""
+    """Copies a program or library stripped, and records what it needs."""
     target.parent.mkdir(parents=True, exist_ok=True)
     source = os.path.realpath(source)  # ldd resolves $ORIGIN from here
     subprocess.run(["strip", "--strip-unneeded", "-o", str(target), source],
@@ -103,7 +103,7 @@ def fill(into, arguments):
     for path in data_files(runfiles, programs):
         if os.path.realpath(path) in libraries.values():
             continue
-        if is_elf(path):  # a plug-in, or a program that another one starts
+        if is_elf(path):  # a plug-in, or a program that another program starts
             add_binary(path, into / path, libraries)
         else:
             (into / path).parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ def report_size(folder):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", metavar="DIR")
-    # The rest comes from the BUILD file.
+    # The BUILD file sets the other arguments.
     for name in ("--launcher", "--lock"):
         parser.add_argument(name, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--program", action="append", required=True,
@@ -153,8 +153,8 @@ def main():
     started_in = os.environ.get("BUILD_WORKING_DIRECTORY", ".")
     target = pathlib.Path(started_in, arguments.directory).resolve()
     if target.exists() and os.listdir(target) and not is_bundle(target):
-        sys.exit(f"{target} holds something that is no bundle; name a new"
-                 " folder or an empty one")
+        sys.exit(f"{target} exists and is not a bundle; name a new or empty"
+                 " folder")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         made = pathlib.Path(scratch, "bundle")
@@ -162,8 +162,8 @@ def main():
         fill(made, arguments)
         report_size(made)
         if total_bytes(made) > MAX_BYTES:
-            sys.exit(f"a bundle may have {MAX_BYTES // MIB} MiB; nothing was"
-                     f" written to {target}")
+            sys.exit(f"the bundle exceeds {MAX_BYTES // MIB} MiB, the limit;"
+                     f" nothing was written to {target}")
         if target.exists():
             shutil.rmtree(target)
         made.rename(target)

@@ -3,7 +3,7 @@
 usage: compile.py --nvcc NVCC --src FILE --out FILE (--hdr HEADER)... -- NVCC_ARGUMENTS...
        compile.py @PARAMS, the same, a word a line in a file
 
-Fails when the source includes a file of this workspace that the rule did not
+Fails if the source includes a file of this workspace that the rule does not
 declare: Bazel would not rebuild the object when such a header changes.
 """
 

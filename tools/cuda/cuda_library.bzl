@@ -1,14 +1,14 @@
 """cuda_library: compiles .cu files with the pinned nvcc into a cc_library.
 
-Each source is its own action, so kernels build in parallel, and depends on
-exactly the headers that its deps declare: nvcc's own list of what it read is
-checked against them (compile.py), so no header can change unnoticed.
+Each source is its own action, so kernels build in parallel. An action depends
+on exactly the headers that its deps declare. compile.py compares them with
+nvcc's list of the headers it read, so every change of a header is noticed.
 
-Architectures: PORTABLE by default, machine code for sm_80 and PTX for all that
-came later; HOPPER for sources that use WGMMA, TMA or setmaxnreg.
+Architectures: by default PORTABLE, which is machine code for sm_80 and PTX for
+everything later; HOPPER for sources that use WGMMA, TMA or setmaxnreg.
 
-In a CPU build a cuda_library is an empty cc_library: callers choose with
-if_cuda() from @libtorch//:cuda.bzl what they compile against it.
+In a CPU build a cuda_library is an empty cc_library; callers use if_cuda() from
+@libtorch//:cuda.bzl for the sources that need it.
 """
 
 load("@libtorch//:cuda.bzl", "CUDA")
@@ -31,9 +31,9 @@ def _cuda_object_impl(ctx):
     args.add_all([
         "-std=c++20",
         "-O3",
-        # Every program holds the kernels: a quarter of the bytes, and
-        # milliseconds to unpack when it starts. Line numbers (-lineinfo, for
-        # ncu's source view) would double them again.
+        # Every program contains the kernels. Compressed, they take a quarter of
+        # the space and a few milliseconds to unpack at the start. Line numbers
+        # (-lineinfo, for ncu's source view) would double the size.
         "--compress-mode=size",
         "--expt-relaxed-constexpr",
         "-Xcompiler=-fPIC",
@@ -74,7 +74,7 @@ _cuda_object = rule(
 ) if CUDA else None
 
 def cuda_library(name, srcs, hdrs = [], deps = [], gencode = PORTABLE, copts = [], **kwargs):
-    """A cc_library of `.cu` sources; no torch or proto headers in them.
+    """A cc_library of `.cu` sources, which include no torch or proto headers.
 
     Args:
       name: the cc_library.

@@ -1,4 +1,4 @@
-"""Every C++ and CUDA file is as clang-format leaves it."""
+"""Checks that every C++ and CUDA file is formatted by clang-format."""
 
 import re
 import shutil
@@ -11,7 +11,7 @@ _COMPLAINT = re.compile(r"(\S+?):(\d+):\d+: error: ")
 
 def check(root):
     if shutil.which("clang-format") is None:
-        return ["no clang-format here; install the package clang-format"]
+        return ["clang-format is missing; install the package clang-format"]
     run = subprocess.run(
         ["clang-format", "--dry-run", "--Werror",
          *source_tree.files(root, source_tree.CPP)],

@@ -1,4 +1,4 @@
-"""Dependencies between folders go one way: docs/design.md.
+"""Checks that dependencies between folders go one way: docs/design.md.
 
 Reads the deps of every BUILD.bazel. A folder may depend on itself and on every
 folder of an earlier layer.
@@ -34,7 +34,7 @@ def _layer(package):
 def _dependencies(text):
     """Yields (line, label) for every string in a deps attribute.
 
-    BUILD files are Python's syntax; strings inside select() and the like count.
+    BUILD files have Python's syntax. Strings inside select() etc. count.
     """
     for call in ast.walk(ast.parse(text)):
         if not isinstance(call, ast.Call):

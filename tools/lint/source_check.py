@@ -1,7 +1,7 @@
-"""What clang-format does not see in C++ and CUDA files.
+"""Checks C++ and CUDA files for what clang-format does not check.
 
-Header guards, headers that a file may not include, and constructs that this
-project does without.
+Header guards, headers that a file must not include, and constructs that this
+project does not use.
 """
 
 import re
@@ -11,16 +11,16 @@ from tools.lint import source_tree
 _INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>"]+)[>"]')
 # These drag in all of LibTorch: half a minute per source.
 _UMBRELLAS = {"torch/torch.h", "torch/all.h", "torch/extension.h"}
-# nvcc's sources do not see LibTorch or Protocol Buffers, so that its version
-# does not depend on theirs.
+# nvcc's sources do not include LibTorch or Protocol Buffers, so that nvcc's
+# version is independent of theirs.
 _HOST_ONLY = re.compile(r"(torch|ATen|c10|google/protobuf)/|.*\.pb\.h$")
 _BANNED = (
     (re.compile(r"\busing namespace\b"), "`using namespace`; name what you use"),
     (re.compile(r"\bTODO(?!\(\w)"), "a TODO without its owner"),
 )
 _LAUNCH = re.compile(r"<<<")
-# A run's config ends here: X_config.{h,cc} make plain structs and objects of it,
-# and only trainers/ know their names.
+# Configs are converted to plain structs and objects in X_config.{h,cc}; only
+# trainers/ includes those.
 _CONFIG = re.compile(r".*_config(\.pb)?\.h$")
 _BELOW_TRAINERS = ("framework", "attention_backends", "models")
 
@@ -46,8 +46,8 @@ def _check_lines(path, lines):
         if (include and _CONFIG.match(include.group(1))
                 and path.parts[0] in _BELOW_TRAINERS
                 and not path.stem.endswith("_config")):
-            yield (f"{path}:{number}: {include.group(1)} below trainers/; take "
-                   "a plain struct, which X_config.h makes of the config")
+            yield (f"{path}:{number}: {include.group(1)} below trainers/; use "
+                   "the plain struct that X_config.h makes from the config")
         for pattern, what in _BANNED:
             if pattern.search(line):
                 yield f"{path}:{number}: {what}"

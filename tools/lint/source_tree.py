@@ -1,4 +1,4 @@
-"""Where the source files are, for the checks of this folder."""
+"""Finds the source files, for the checks in this folder."""
 
 import pathlib
 import sys
@@ -8,12 +8,12 @@ _NOT_SOURCES = (".git", ".bundle", "runs")
 
 
 def files(root, suffixes):
-    """Every file below root that ends so, as sorted paths relative to root."""
+    """Every file below root with a suffix of `suffixes`, relative and sorted."""
     found = []
     pending = [root]
     while pending:
         for path in pending.pop().iterdir():
-            if path.is_symlink():  # bazel-bin and its like
+            if path.is_symlink():  # bazel-bin etc.
                 continue
             if path.is_dir():
                 if path.name not in _NOT_SOURCES:
@@ -26,8 +26,8 @@ def files(root, suffixes):
 def main(check):
     """Runs check(root), which returns complaints, on the real source tree.
 
-    The tests see a farm of links to it: the one argument, WORKSPACE, is a link
-    out of there.
+    Tests run in a tree of symbolic links; the only argument, WORKSPACE, is a
+    link from which the real tree is found.
     """
     complaints = check(pathlib.Path(sys.argv[1]).resolve().parent)
     for complaint in complaints:

@@ -1,11 +1,11 @@
 """cc_proto: a .proto file as a cc_library, by the distribution's protoc.
 
-Bazel's own cc_proto_library wants protobuf's sources; the runtime and the
-compiler here are both the distribution's, hence of one version.
+Bazel's own cc_proto_library needs protobuf's sources. Here both the runtime and
+the compiler come from the distribution, so their versions match.
 """
 
 def cc_proto(name, src, deps = [], **kwargs):
-    """`name` has the generated header; deps are other cc_proto targets."""
+    """`name` provides the generated header; deps are other cc_proto targets."""
     stem = src[:-len(".proto")]
     native.filegroup(
         name = name + "_sources",

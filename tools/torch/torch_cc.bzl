@@ -1,17 +1,17 @@
 """cc_library, cc_binary and cc_test for sources that include LibTorch.
 
 A translation unit that includes ATen spends 10 to 15 s on its headers. These
-wrappers compile those headers once (//tools/torch:precompiled) and pre-include
-the result, which leaves about 4 s. Sources do not rely on it: each still
-includes what it uses, and where the compiler rejects the precompiled form
-(other flags, another compiler) it reads the same headers the slow way.
+wrappers compile the headers once (//tools/torch:precompiled) and pre-include
+the result, which reduces that to about 4 s. Sources do not rely on it: each
+includes what it uses, and if the compiler rejects the precompiled header (other
+flags, another compiler), it reads the original headers.
 """
 
 load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "CPP_COMPILE_ACTION_NAME")
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
-# at::parallel_for() is a template in a header: without this it runs on one
-# thread, and says nothing.
+# at::parallel_for() is a template in a header: without this flag it silently
+# runs on one thread.
 _PARALLEL = "-fopenmp"
 
 def _precompiled_header_impl(ctx):

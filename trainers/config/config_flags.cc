@@ -12,7 +12,7 @@
 
 namespace {
 
-// Abseil keeps the last value of a flag; --config and --set want all of them.
+// Abseil keeps only the last value of a flag; --config and --set need all.
 std::vector<std::string>& Configs() {
   static auto* configs = new std::vector<std::string>;
   return *configs;
@@ -41,9 +41,9 @@ ABSL_FLAG(std::string, set, "",
           "fields --print_config of train shows with their values. More "
           "examples: optimizer.adamw.lr=3e-4 (a number), precision.mode=BF16 "
           "(a name), and in quotes for the shell "
-          "'data.token_files.train=[corpus_a, corpus_b]' (a list, in place of "
+          "'data.token_files.train=[corpus_a, corpus_b]' (a list, replaces "
           "the old one), 'optimizer.schedule={warmup_ratio: 0.1 cosine {}}' "
-          "(a message, in place of the old one)")
+          "(a message, replaces the old one)")
     .OnUpdate([] { AddOverride(); });
 
 namespace {
@@ -56,7 +56,7 @@ void AddOverride() {
 }
 
 // The files that were given, else the default, which Abseil reports first. An
-// empty name stands for no file.
+// empty name means no file.
 std::vector<std::string> ConfigPaths() {
   std::vector<std::string> paths = Configs();
   if (paths.size() > 1) paths.erase(paths.begin());

@@ -9,14 +9,15 @@
 
 namespace tessera {
 
-// The flags that every program which takes a RunConfig has:
+// The flags of every program that takes a RunConfig:
 //   --config=FILE      any number of files, merged in order; default:
-//                      configs/tiny_cpu.pbtxt, which travels along
-//   --set FIELD=VALUE  on top of them, any number of times, in order
+//                      configs/tiny_cpu.pbtxt, which is installed with the
+//                      program
+//   --set FIELD=VALUE  applied after the files, any number of times, in order
 
 absl::StatusOr<RunConfig> RunConfigFromFlags();
 
-// Where they set `field`: "configs/tiny_cpu.pbtxt:14:3" or "--set".
+// Where the flags set `field`: "configs/tiny_cpu.pbtxt:14:3" or "--set".
 std::string ConfigSourceFromFlags(absl::string_view field);
 
 // "2.7B_bf16" for --config=configs/2.7B.pbtxt

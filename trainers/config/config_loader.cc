@@ -27,16 +27,16 @@
 namespace tessera {
 namespace {
 
-// What "error: " leaves of 80 columns.
+// Columns that remain of 80 after "error: ".
 constexpr int kErrorColumns = 73;
 
-// Where the values of a config come from.
+// The sources of a config's values.
 struct Sources {
   TextProtoLocations files;
   std::vector<std::string> overridden;  // paths
 };
 
-// The folder of `path` with its "/", as far as it was given.
+// The folder of `path`, with its "/"; empty if `path` has none.
 absl::string_view FolderOf(absl::string_view path) {
   return path.substr(0, path.rfind('/') + 1);  // npos + 1 is 0
 }
@@ -46,8 +46,8 @@ absl::string_view StemOf(absl::string_view path) {
   return absl::StripSuffix(path.substr(FolderOf(path).size()), ".pbtxt");
 }
 
-// What a user who typed `path` may have meant: "did you mean
-// configs/tiny_cpu.pbtxt?", or the configs that there are.
+// A hint for a user who typed `path`: "did you mean configs/tiny_cpu.pbtxt?" or
+// the existing configs.
 std::string ConfigHint(absl::string_view path) {
   const std::string folder(FolderOf(path));
   std::map<std::string, std::string> paths;  // by stem
@@ -106,11 +106,11 @@ absl::StatusOr<TextProtoLocations> ReadConfig(absl::string_view path,
                                               RunConfig* config) {
   ASSIGN_OR_RETURN(const std::string file, FindConfig(path));
   ASSIGN_OR_RETURN(const std::string text, ReadFile(file, kMaxTextProtoBytes));
-  // Messages name the file as the user does.
+  // Messages contain the file name as the user wrote it.
   return MergeTextProto(text, Shorten(path), config);
 }
 
-// Merges the files in order. An error has those of every file.
+// Merges the files in order. An error contains the errors of all files.
 absl::StatusOr<TextProtoLocations> ReadConfigs(
     absl::Span<const std::string> paths, RunConfig* config) {
   TextProtoLocations locations(*RunConfig::descriptor());
@@ -145,7 +145,7 @@ absl::Status ApplyOverrides(absl::Span<const std::string> overrides,
   return absl::InvalidArgumentError(absl::StrJoin(errors, "\n"));
 }
 
-// Whether `path` was set by an override, by itself or with what is around it.
+// Whether an override set `path` or a message around it.
 bool IsOverridden(absl::string_view path,
                   const std::vector<std::string>& overridden) {
   return std::any_of(
@@ -160,7 +160,7 @@ std::string Describe(const Violation& violation, const Sources& sources) {
   const bool overridden = IsOverridden(path, sources.overridden);
   return absl::StrCat(
       overridden ? "--set" : sources.files.Describe(path), ": ", path, ": ",
-      // A line for each violation, whatever the value that it shows.
+      // Keeps one line per violation, even if its value contains newlines.
       absl::StrReplaceAll(violation.message, {{"\n", "\\n"}}),
       !overridden && sources.files.IsDefault(path) ? " (the default)" : "");
 }
@@ -192,7 +192,7 @@ std::string ConfigSource(absl::Span<const std::string> paths,
   std::vector<std::string> overridden;
   const bool again =
       locations.ok() && ApplyOverrides(overrides, &config, &overridden).ok();
-  // If not, a file changed since it was loaded.
+  // Otherwise a file has changed since it was loaded.
   if (!again) return absl::StrJoin(paths, " + ");
   return IsOverridden(field, overridden) ? "--set" : locations->Describe(field);
 }

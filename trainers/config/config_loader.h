@@ -10,24 +10,22 @@
 
 namespace tessera {
 
-// The config of a run: the files at `paths`, each merged on top of those before
-// (see MergeTextProto()), then each of `overrides` ("--set", see
-// ApplyOverride()), then checked. Only the result has to be valid: a file may
-// hold a few fields for others to build on. A relative path starts where the
-// user is; where there is no such file, among those that travel with the
-// program ("configs/tiny_cpu.pbtxt"). Without paths it starts from the schema's
-// defaults.
+// Loads the config of a run: merges the files at `paths` in order (see
+// MergeTextProto()), applies `overrides` ("--set", see ApplyOverride()) and
+// validates the result. Only the result has to be valid: a file may hold a few
+// fields that others complete. A relative path is looked up in the user's
+// directory, then among the files that are installed with the program
+// ("configs/tiny_cpu.pbtxt"). Without paths, all fields have their defaults.
 //
-// InvalidArgument has a line for each broken rule, all at once, with the last
-// place that sets the field:
+// InvalidArgument has one line per broken rule, with the last place that sets
+// the field, or that of the enclosing message if no file sets it:
 //   configs/tiny_cpu.pbtxt:14:3: training.steps: must be >= 1; is 0
 //   --set: training.seed: must be >= 0; is -1
-// A field that no file sets has the place of the message around it.
 absl::StatusOr<RunConfig> LoadRunConfig(
     absl::Span<const std::string> paths,
     absl::Span<const std::string> overrides);
 
-// Where the value of `field` comes from in a config that was loaded like that:
+// The source of the value of `field` in a config loaded by LoadRunConfig():
 // "configs/tiny_cpu.pbtxt:14:3" or "--set".
 std::string ConfigSource(absl::Span<const std::string> paths,
                          absl::Span<const std::string> overrides,

@@ -51,7 +51,7 @@ void ValidateScheduleLength(const RunConfig& config,
       absl::StrCat("must be less than training.steps, ", steps, "; is ",
                    schedule.warmup_steps(),
                    "; lower it, raise training.steps, or set "
-                   "optimizer.schedule.warmup_ratio, a share of the steps, "
+                   "optimizer.schedule.warmup_ratio, a fraction of the steps, "
                    "instead"));
   const double ratio = schedule.warmup_ratio();
   if (!schedule.has_wsd() || !(ratio >= 0 && ratio < 1)) return;
@@ -60,7 +60,7 @@ void ValidateScheduleLength(const RunConfig& config,
   violations.Check(
       schedule.wsd().decay_steps() <= after_warmup,
       "optimizer.schedule.wsd.decay_steps",
-      absl::StrCat("must be at most training.steps less the warm-up, ", steps,
+      absl::StrCat("must be at most training.steps minus the warm-up, ", steps,
                    " - ", warmup_steps, " = ", after_warmup, "; is ",
                    schedule.wsd().decay_steps(),
                    "; lower it, or raise training.steps"));
@@ -109,13 +109,13 @@ void ValidateSize(const RunConfig& config, const Violations& violations) {
       tokens * widest * model.num_layers() <= kMaxActivations &&
           scores * model.num_layers() <= kMaxScores,
       "training.batch_size",
-      absl::StrCat("x model.context_length is more than any machine"
-                   " holds of this model: ",
+      absl::StrCat("x model.context_length is too large: no machine can hold "
+                   "this model with ",
                    config.training().batch_size(), " x ",
                    model.context_length()));
 }
 
-// Patterns over the names of the model's parameters.
+// Checks the patterns over the names of the model's parameters.
 void ValidatePatterns(const RunConfig& config, const Violations& violations) {
   std::vector<Violation> broken;
   Validate(config.model(), Violations(&broken));
@@ -134,7 +134,7 @@ void ValidatePatterns(const RunConfig& config, const Violations& violations) {
                  violations.In("optimizer.adamw"));
 }
 
-// Each rank gives every micro-batch the same number of sequences.
+// Each rank's micro-batches all have the same number of sequences.
 void ValidateBatch(const TrainingConfig& config, const Violations& violations) {
   if (config.batch_size() < 1 || config.micro_batches() < 1) return;
   violations.Check(

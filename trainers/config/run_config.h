@@ -6,9 +6,9 @@
 
 namespace tessera {
 
-// Adds every rule that `config` breaks: each message's own, then those between
-// messages. What needs the machine or the files is checked before step 0 where
-// those are known.
+// Adds each rule that `config` breaks to `violations`: the rules of each
+// message, then those between messages. Rules that depend on the machine or on
+// files are checked later, before step 0.
 void Validate(const RunConfig& config, Violations violations);
 
 void Validate(const TrainingConfig& config, Violations violations);

@@ -12,8 +12,8 @@
 namespace tessera {
 namespace {
 
-// Attention backends compile, tune and refuse by length, so the model sees a
-// few lengths rather than every one: these, and its context.
+// Sequence lengths are padded to a multiple of this (up to the context),
+// because attention backends compile, tune and reject per length.
 constexpr int64_t kLengthMultiple = 64;
 
 int64_t PaddedLength(int64_t tokens, int64_t context) {

@@ -25,8 +25,9 @@ class NextTokenModel {
 
   int64_t vocab() const { return plan_.shape.vocab; }
 
-  // The logits, [V], of what follows the last context tokens of `tokens`, which
-  // is not empty. Unimplemented where no attention backend runs their length.
+  // The logits, [V], of the token after `tokens` (not empty), from the last
+  // context tokens. Unimplemented if no attention backend supports their
+  // length.
   absl::StatusOr<std::vector<float>> LogitsAfter(
       absl::Span<const int64_t> tokens);
 

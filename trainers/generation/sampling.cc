@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// Tokens that may be drawn, the most likely first; ties by token.
+// The tokens that may be drawn, most likely first; ties are ordered by token.
 std::vector<int64_t> Candidates(absl::Span<const float> logits, int64_t top_k) {
   std::vector<int64_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);

@@ -15,27 +15,27 @@ namespace tessera {
 // How the next token is drawn from softmax(logits / temperature).
 struct SamplingOptions {
   double temperature = 1;  // >= 0; 0 takes the most likely token
-  int64_t top_k = 0;       // keeps the k most likely; 0 keeps all
-  // Keeps the fewest most likely tokens whose probabilities reach this sum
+  int64_t top_k = 0;       // keep the k most likely tokens; 0: all
+  // Keep the fewest most likely tokens whose probabilities reach this sum
   // (Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020).
   double top_p = 1;   // in (0, 1]
   uint64_t seed = 0;  // equal seeds and prompts give equal samples
   int64_t max_tokens = 100;
-  std::optional<int64_t> stop_token;  // ends the sample; not part of it
-  // Only tokens below this are drawn: a head may have more rows than the
-  // tokenizer has pieces. Absent: all.
+  std::optional<int64_t> stop_token;  // ends the sample; not included
+  // Draw only tokens below this, because the head may have more rows than the
+  // tokenizer has tokens. Absent: all.
   std::optional<int64_t> vocab_size;
 };
 
-// InvalidArgument naming every option out of range.
+// InvalidArgument that names every option out of range.
 absl::Status Validate(const SamplingOptions& options);
 
 // Draws from one row of logits, [V]. `uniform` is a number in [0, 1).
 int64_t DrawToken(absl::Span<const float> logits,
                   const SamplingOptions& options, double uniform);
 
-// Continues `prompt` (not empty) and calls `emit` with each new token. The
-// model sees the last context tokens, computed again for every token.
+// Continues `prompt` (not empty) and calls `emit` with each new token. For
+// every token the model computes the last context tokens again.
 absl::Status Sample(NextTokenModel& model, std::vector<int64_t> prompt,
                     const SamplingOptions& options,
                     absl::FunctionRef<void(int64_t token)> emit);

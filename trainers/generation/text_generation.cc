@@ -17,7 +17,7 @@ absl::StatusOr<std::string> SampleText(NextTokenModel& model,
                                        absl::string_view prompt,
                                        SamplingOptions options) {
   ASSIGN_OR_RETURN(std::vector<int32_t> text, tokenizer.Encode(prompt));
-  // A document follows the end of the one before it.
+  // A document starts after the end of another.
   std::vector<int64_t> tokens = {tokenizer.eos_id()};
   tokens.insert(tokens.end(), text.begin(), text.end());
   options.stop_token = tokenizer.eos_id();
@@ -36,7 +36,7 @@ absl::StatusOr<std::vector<int64_t>> SampleTokens(
     return absl::InvalidArgumentError(
         absl::StrCat("the prompt has token id ", id,
                      ", but the model's vocabulary has ids from 0 to ",
-                     model.vocab() - 1, "; use those"));
+                     model.vocab() - 1, "; use ids in that range"));
   }
   std::vector<int64_t> tokens = prompt;
   RETURN_IF_ERROR(Sample(model, std::move(prompt), options,
@@ -72,9 +72,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(
   if (json.is_null()) {
     return absl::NotFoundError(absl::StrCat(
         checkpoint.folder(),
-        " has no tokenizer: its run read tokens without text; give the prompt "
+        " has no tokenizer: its run trained on token ids; give the prompt "
         "as token ids, --prompt_tokens=1,2,3, or train on a folder of "
-        "trainers:prepare_data, whose tokenizer the checkpoint keeps"));
+        "trainers:prepare_data, whose tokenizer is saved in the checkpoint"));
   }
   const std::string source = checkpoint.tokenizer_source();
   JsonFields fields(json, source);

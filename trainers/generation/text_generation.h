@@ -15,28 +15,28 @@
 
 namespace tessera {
 
-// Continues `prompt`, or starts a document where it is empty, up to
+// Continues `prompt`, or starts a document if it is empty, up to
 // options.max_tokens or the end of the document. Returns prompt and sample.
 absl::StatusOr<std::string> SampleText(NextTokenModel& model,
                                        const Tokenizer& tokenizer,
                                        absl::string_view prompt,
                                        SamplingOptions options);
 
-// Continues `prompt`, token ids, by options.max_tokens. Returns prompt and
+// Continues the token ids `prompt` by options.max_tokens. Returns prompt and
 // sample. InvalidArgument names an id that the model does not have.
 absl::StatusOr<std::vector<int64_t>> SampleTokens(
     NextTokenModel& model, std::vector<int64_t> prompt,
     const SamplingOptions& options);
 
-// "1,2,3" as numbers >= 0; empty for an empty text. InvalidArgument names
-// `what` gave the text and the part that is no token id.
+// Parses "1,2,3", integers >= 0; empty for an empty text. InvalidArgument names
+// `what`, the source of the text, and the part that is not a token id.
 absl::StatusOr<std::vector<int64_t>> ParseTokenIds(absl::string_view text,
                                                    absl::string_view what);
 
-// The tokenizer as a checkpoint's tokenizer.json keeps it.
+// The tokenizer in the format of a checkpoint's tokenizer.json.
 nlohmann::json TokenizerToJson(const Tokenizer& tokenizer);
-// That of a checkpoint; NotFound, with what to do, where its run had none
-// (tokens without text).
+// The tokenizer of a checkpoint. NotFound, with what to do, if its run trained
+// on token ids without text.
 absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(
     const Checkpoint& checkpoint);
 

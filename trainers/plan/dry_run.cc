@@ -35,7 +35,7 @@ DeviceRates RatesOf(const RunPlan& plan) {
   return rates;
 }
 
-// What follows the backward pass. Bytes are those of the flat buffers.
+// The rows after the backward pass. `bytes` are those of the flat buffers.
 std::vector<StepRow> UpdateRows(const RunPlan& plan) {
   const MemoryReport& memory = plan.memory.report;
   const at::ScalarType dtype = plan.precision[OpClass::kGradient];
@@ -46,7 +46,8 @@ std::vector<StepRow> UpdateRows(const RunPlan& plan) {
   const std::string own = plan.device.is_cuda() ? "own kernel" : "host loops";
   std::vector<StepRow> rows;
   if (const int ranks = plan.world.world_size; ranks > 1) {
-    // A ring: each rank sends and receives 2 (R - 1) / R of the buffer.
+    // Ring all-reduce: each rank sends and receives 2 (R - 1) / R of the
+    // buffer.
     rows.push_back(
         {.phase = "reduce",
          .name = "gradients",
@@ -62,8 +63,8 @@ std::vector<StepRow> UpdateRows(const RunPlan& plan) {
                   .kernel = own,
                   .output = "FP32 []",
                   .cost = {.flops = 2 * trained, .bytes = memory.gradients}});
-  // Masters and moments are read and written, the shadow is written. The
-  // frozen part of the first and the last stays as it is.
+  // Masters and moments are read and written, the shadow is written. The frozen
+  // parts of masters and shadow are not touched.
   const double share =
       trained /
       static_cast<double>(memory.parameters /
@@ -126,10 +127,10 @@ std::string FormatDryRun(const RunPlan& plan) {
             &text);
   }
   absl::StrAppend(&text, FormatMemoryTable(plan.memory.report));
-  AddLine("fullest",
-          absl::StrCat("while ", plan.memory.peak,
-                       " runs; what the step then holds outside of the "
-                       "gradients' memory, by kind of op:"),
+  AddLine("peak",
+          absl::StrCat("during ", plan.memory.peak,
+                       "; live tensors outside of the gradient buffer, by "
+                       "kind of op:"),
           &text);
   for (const auto& [kind, bytes] : plan.memory.by_kind) {
     absl::StrAppendFormat(&text, "  %-15s %12s", kind,

@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-// What `--dry_run` prints: device, model, cost of a step, every attention
-// backend with the reason why it runs or not, and memory by category, by moment
-// and by kind of op. Ends with a newline.
+// The output of `--dry_run`: device, model, cost of a step, which attention
+// backends support the run and why others do not, and the memory by category,
+// at its peak and by kind of op. Ends with a newline.
 std::string FormatDryRun(const RunPlan& plan);
 
 // Every op of a step of this rank, forward and backward, then reduction,

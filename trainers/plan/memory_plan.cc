@@ -19,7 +19,7 @@ int64_t InputBytes(const Program& program) {
   return bytes;
 }
 
-// Of the constants among the inputs.
+// The bytes of the constants among the inputs.
 int64_t ConstantBytes(const Program& program) {
   int64_t bytes = 0;
   for (const ProgramConstant& constant : program.constants()) {
@@ -28,8 +28,7 @@ int64_t ConstantBytes(const Program& program) {
   return bytes;
 }
 
-// Adds what `schedule` holds at its fullest, if that is more than
-// `planned` has.
+// Replaces the peak in `planned` by that of `schedule` if the latter is higher.
 void AddPeak(const Schedule& schedule, const Lifetimes& lifetimes,
              const DeviceInfo& device, PlannedMemory* planned) {
   const std::vector<MemoryMoment> moments =
@@ -48,7 +47,7 @@ void AddPeak(const Schedule& schedule, const Lifetimes& lifetimes,
   planned->by_kind = LiveBytesByKind(schedule, lifetimes, peak.run);
 }
 
-// The weights and the inputs of `program`.
+// The memory of the weights and inputs of `program`.
 PlannedMemory PlanWeights(const Program& program, const ParameterLayout& layout,
                           const PrecisionPolicy& precision) {
   PlannedMemory planned;

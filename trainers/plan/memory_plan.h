@@ -16,21 +16,21 @@
 
 namespace tessera {
 
-// A device at the moment of the step at which it is fullest.
+// The memory of a device at the peak of a step.
 struct PlannedMemory {
   MemoryReport report;
-  std::string peak;  // what runs: "the backward of block_0/ffn/w13"
-  // What the step holds then, by kind of op.
+  std::string peak;  // the op at the peak: "the backward of block_0/ffn/w13"
+  // The step's live tensors at the peak, by kind of op.
   std::map<std::string, LiveBytes> by_kind;
 };
 
-// Bytes before anything is allocated: of the parameters' flat buffers, the
-// optimizer's moments, the tables and the batch, and of what the step holds at
-// its fullest, in blocks as LibTorch's allocator hands them out.
+// Plans the memory of training before anything is allocated: the parameters'
+// flat buffers, the optimizer's moments, tables, the batch, and the peak of the
+// step's tensors, rounded to blocks as in LibTorch's allocator.
 absl::StatusOr<PlannedMemory> PlanTrainingMemory(
     const StepPlan& step, const PrecisionPolicy& precision,
     const DeviceInfo& device);
-// The same for programs that only run forward.
+// PlanTrainingMemory() for programs that only run forward.
 absl::StatusOr<PlannedMemory> PlanForwardMemory(
     const Schedule& schedule, const PrecisionPolicy& precision,
     const DeviceInfo& device);

@@ -10,11 +10,11 @@
 namespace tessera {
 namespace {
 
-// What "error: " leaves of 80 columns.
+// Columns that remain of 80 after "error: ".
 constexpr int kErrorColumns = 73;
 
-// The smallest number of micro-batches above today's that divides each rank's
-// share of the batch; today's where there is none.
+// The smallest number of micro-batches above the current one that divides a
+// rank's share of the batch; the current one if there is none.
 int64_t MoreMicroBatches(const MemoryChoices& choices) {
   const int64_t share = choices.batch_size / choices.world_size;
   for (int64_t n = choices.micro_batches + 1; n <= share; ++n) {
@@ -23,7 +23,7 @@ int64_t MoreMicroBatches(const MemoryChoices& choices) {
   return choices.micro_batches;
 }
 
-// What would help, the cheapest first.
+// What would help, cheapest first.
 std::vector<std::string> Advice(const MemoryReport& report,
                                 const MemoryChoices& choices) {
   std::vector<std::string> advice;
@@ -52,7 +52,7 @@ std::vector<std::string> Advice(const MemoryReport& report,
     advice.push_back(
         "precision { mode: BF16 }: activations and gradients of half the size");
   }
-  // States that do not shrink with the batch.
+  // Weights, gradients and moments, which do not shrink with the batch.
   const int64_t states = report.parameters + report.shadow + report.optimizer;
   if (choices.precision != "BF16_PURE" && 2 * states > report.total()) {
     advice.push_back(
@@ -61,7 +61,7 @@ std::vector<std::string> Advice(const MemoryReport& report,
   }
   advice.push_back(absl::StrFormat(
       "a smaller model.context_length (now %d) or training.batch_size (now "
-      "%d): another run",
+      "%d): a different run",
       choices.context, choices.batch_size));
   return advice;
 }

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// What decides how much memory a step needs, in the words of the config.
+// The config values that decide how much memory a step needs.
 struct MemoryChoices {
   int64_t batch_size = 0;  // training.batch_size, over all ranks
   int64_t micro_batches = 1;
@@ -19,15 +19,14 @@ struct MemoryChoices {
   std::string precision;  // PrecisionConfig.Mode: "FP32"
   std::string recompute;  // RecomputeConfig.Policy: "NONE"
   std::string attention;  // AttentionConfig.Backend that runs: "NAIVE"
-  // A backend that supports the same problem and holds no scores; empty if
-  // `attention` holds none already, or no other backend qualifies.
+  // A backend that supports the same problem without storing the scores; empty
+  // if `attention` stores none, or if there is no such backend.
   std::string leaner_attention;
 };
 
-// The ResourceExhausted status that a user reads when the device's memory does
-// not suffice: `request` (what was asked for, from LibTorch or the plan), the
-// table of `report`, and the config fields that would help, the one that costs
-// least first.
+// The ResourceExhausted status for a device with too little memory: `request`
+// (the allocation or plan that failed), the table of `report`, and the config
+// fields that would help, cheapest first.
 absl::Status OutOfMemoryError(absl::string_view request,
                               const MemoryReport& report,
                               const MemoryChoices& choices);

@@ -25,23 +25,22 @@ absl::StatusOr<DeviceInfo> OpenDevice(const TrainingConfig& training,
   return CpuDevice();
 }
 
-// Sequences of one rank's micro-batch.
+// The number of sequences in one rank's micro-batch.
 absl::StatusOr<int64_t> MicroBatchSize(const TrainingConfig& training,
                                        const WorldInfo& world) {
   const int64_t parts =
       int64_t{world.world_size} * int64_t{training.micro_batches()};
   if (training.batch_size() % parts != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "training.batch_size is ", training.batch_size(), ", which ",
-        world.world_size, " ranks with training.micro_batches ",
-        training.micro_batches(), " cannot share: make it a multiple of ",
-        parts));
+        "training.batch_size is ", training.batch_size(),
+        ", but must be a multiple of ", parts, ": ", world.world_size,
+        " ranks with training.micro_batches ", training.micro_batches()));
   }
   return training.batch_size() / parts;
 }
 
-// The fastest backend that would run and holds no scores, where the run's own
-// does; otherwise empty.
+// If the run's backend stores attention scores: the fastest backend that
+// supports the run and stores none. Otherwise empty.
 std::string LeanerAttention(const RunPlan& plan) {
   const AttentionProblem& p = plan.attention;
   const int64_t scores = p.b * p.h * p.s * p.t * c10::elementSize(p.dtype);
@@ -71,7 +70,7 @@ MemoryChoices MemoryChoicesOf(const RunPlan& plan) {
       .leaner_attention = LeanerAttention(plan)};
 }
 
-// Refuses a plan that cannot fit.
+// Rejects a plan that does not fit.
 absl::Status CheckFits(const RunPlan& plan) {
   const MemoryReport& memory = plan.memory.report;
   if (!memory.capacity.has_value() || memory.total() <= *memory.capacity) {
@@ -84,7 +83,7 @@ absl::Status CheckFits(const RunPlan& plan) {
       memory, MemoryChoicesOf(plan));
 }
 
-// What training and generation plan alike.
+// The part of the plan that training and generation share.
 absl::StatusOr<RunPlan> BeginPlan(
     const RunConfig& config, const WorldInfo& world,
     const std::optional<DeviceInfo>& planned_device) {
@@ -126,7 +125,7 @@ void SetParameters(std::vector<ParameterBlockSpec> parameters, RunPlan* plan) {
   plan->num_parameters = CountParameters(plan->parameters);
 }
 
-// Refuses what cannot fit.
+// Sets the memory plan; rejects one that does not fit.
 absl::Status SetMemory(PlannedMemory planned, RunPlan* plan) {
   plan->memory = std::move(planned);
   // The ranks of a machine without GPUs share its memory.

@@ -22,8 +22,8 @@
 
 namespace tessera {
 
-// What follows from a config on a device, decided before anything is allocated:
-// `--dry_run` prints it, every program builds from it.
+// Everything that follows from a config on a device, decided before anything is
+// allocated. `--dry_run` prints it, and every program is built from it.
 struct RunPlan {
   RunConfig config;
   WorldInfo world;
@@ -32,12 +32,12 @@ struct RunPlan {
   ModelShape shape;
   std::vector<ParameterBlockSpec> parameters;  // in execution order
   int64_t num_parameters = 0;
-  int64_t micro_batch = 0;     // sequences of one rank's micro-batch
-  AttentionProblem attention;  // of such a micro-batch
+  int64_t micro_batch = 0;     // sequences in one rank's micro-batch
+  AttentionProblem attention;  // of one micro-batch
   BackendChoice backend;
-  std::shared_ptr<const StepPlan> step;  // null where nothing is trained
-  PlannedMemory memory;                  // of this rank's device at its fullest
-  // ModelFlopsPerToken(); 0 where nothing is trained.
+  std::shared_ptr<const StepPlan> step;  // null without training
+  PlannedMemory memory;                  // peak of this rank's device
+  // ModelFlopsPerToken(); 0 without training.
   double flops_per_token = 0;
 
   int64_t tokens_per_step() const {
@@ -45,30 +45,33 @@ struct RunPlan {
   }
 };
 
-// Plans a training run. `config` has passed LoadRunConfig(). `planned_device`
-// stands for a device that need not be there; without it the config's is
-// opened. FailedPrecondition for a device that is not there; InvalidArgument
-// for a batch that the ranks cannot share, a precision that the device does not
-// support, a pattern of model.frozen that matches no parameter, or patterns
-// that leave nothing to train; Unimplemented for a backend that does not
-// support the problem; ResourceExhausted for a plan larger than the device's
-// memory, with what would fit.
+// Plans a training run. `config` comes from LoadRunConfig(). `planned_device`
+// describes a device that need not exist; without it, the config's is opened.
+// Errors:
+//   FailedPrecondition   the device does not exist
+//   InvalidArgument      a batch that cannot be divided among the ranks, a
+//                        precision that the device does not support, a pattern
+//                        of model.frozen that matches no parameter, or patterns
+//                        that leave nothing to train
+//   Unimplemented        the attention backend does not support the problem
+//   ResourceExhausted    the plan exceeds the device's memory; says what helps
 absl::StatusOr<RunPlan> PlanRun(
     const RunConfig& config, const WorldInfo& world,
     const std::optional<DeviceInfo>& planned_device = std::nullopt);
 
-// Plans a program that only continues sequences, one at a time, with the model
-// of `config`. What speaks of training in it is ignored.
+// Plans a program that generates from the model of `config`, one sequence at a
+// time. Ignores the config's training fields.
 absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& config);
 
-// How the matrix products of a policy are computed.
+// How a policy's matrix products are computed.
 ProductKind ProductKindOf(const PrecisionPolicy& precision);
 
-// What the model's programs are built for.
+// The target that the model's programs are built for.
 ProgramTarget TargetOf(const RunPlan& plan);
 
-// `status`, or where it is an out-of-memory the same with what asked for
-// memory, the plan by category and the config fields that would help.
+// Explains an out-of-memory `status`: adds what requested memory, the plan by
+// category and the config fields that would help. Returns any other status
+// unchanged.
 absl::Status ExplainOutOfMemory(const RunPlan& plan, absl::Status status);
 
 // Allocates and initialises the parameters.

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// The scopes that a policy drops, as a pattern over their paths.
+// A pattern over the paths of the scopes that a policy drops.
 std::string DroppedScopes(RecomputeConfig::Policy policy) {
   switch (policy) {
     case RecomputeConfig::BLOCK:
@@ -45,7 +45,7 @@ std::vector<RecomputedSegment> Segments(const Program& program,
   return segments;
 }
 
-// Each parameter's place in the flat gradient buffer.
+// Each parameter's range in the flat gradient buffer.
 absl::StatusOr<std::vector<GradientRange>> GradientRanges(
     const std::vector<ParameterBlockSpec>& parameters, at::ScalarType dtype) {
   ASSIGN_OR_RETURN(const ParameterLayout layout, PlaceParameters(parameters));
@@ -72,7 +72,7 @@ absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
                                  Segments(program, options.recompute));
   plan->evaluate = ForwardSchedule(program);
   std::vector<GradientRange> ranges;
-  // With several micro-batches it holds the sums of those before.
+  // With several micro-batches, the buffer holds the sum of the earlier ones.
   if (options.micro_batches == 1) {
     ASSIGN_OR_RETURN(ranges,
                      GradientRanges(program.parameters(),

@@ -13,9 +13,9 @@
 
 namespace tessera {
 
-// The step of a run as data: what training, evaluation, the memory plan, the
-// FLOPs and the printed step read. Does not move: its parts point at each
-// other.
+// The step of a run as data, from which training, evaluation, the memory plan,
+// FLOPs and the printed step are derived. Not movable, because its parts point
+// to each other.
 struct StepPlan {
   explicit StepPlan(LossProgram made) : loss(std::move(made)) {}
   StepPlan(const StepPlan&) = delete;
@@ -23,7 +23,7 @@ struct StepPlan {
 
   LossProgram loss;  // of one micro-batch
   int micro_batches = 1;
-  at::ScalarType reduction = at::kFloat;  // of the gradient norm and the loss
+  at::ScalarType reduction = at::kFloat;  // of the gradient norm and loss
   Schedule train, evaluate;
   Lifetimes train_lifetimes, evaluate_lifetimes;
 };
@@ -35,21 +35,20 @@ struct StepPlanOptions {
   ExecutionConfig execution;
 };
 
-// InvalidArgument for a frozen pattern that matches no parameter, or part of a
-// fused block.
+// InvalidArgument for a frozen pattern that matches no parameter, or only part
+// of a fused block.
 absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
     const StepPlanOptions& options, const ProgramTarget& target);
 
-// Floating-point operations of the model for one token of training: those of
-// the matrix products of forward and backward, attention's over the pairs that
-// the mask leaves. Recomputation, norms, softmax and the optimizer are not
-// counted.
+// Floating-point operations of the model per training token: the matrix
+// products of forward and backward, in attention for the pairs that the mask
+// keeps. Recomputation, norms, softmax and the optimizer are not counted.
 //
-// With all parameters trained that is 6 N + 6 L W T (Kaplan et al., "Scaling
-// Laws for Neural Language Models", 2020, section 2.1), where N counts the
-// weights of the linear layers, W = heads * head dim and T the context. PaLM
-// (Chowdhery et al., 2022, appendix B) counts attention's full square; its
-// figures are higher.
+// If all parameters are trained, this is 6 N + 6 L W T (Kaplan et al., "Scaling
+// Laws for Neural Language Models", 2020, section 2.1), where N is the number
+// of weights in linear layers, L of layers, W = heads * head dim and T the
+// context. PaLM (Chowdhery et al., 2022, appendix B) counts the full square of
+// attention, so its figures are higher.
 double ModelFlopsPerToken(const StepPlan& plan);
 
 }  // namespace tessera

@@ -12,8 +12,8 @@ namespace tessera {
 struct Batch {
   at::Tensor ids_mbs;      // int64; 0 where padded
   at::Tensor targets_mbs;  // int64; kIgnoredTarget where padded
-  // Targets that count, over every rank and micro-batch: what the sum of
-  // losses is divided by.
+  // Number of targets that count, over all ranks and micro-batches: the divisor
+  // of the summed losses.
   int64_t valid_targets = 0;
 };
 

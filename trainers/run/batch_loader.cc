@@ -23,8 +23,8 @@ absl::StatusOr<Batch> BatchLoader::Load(int64_t first_sample,
   Batch batch;
   RETURN_IF_ERROR(StatusFromTorch([&] {
     const auto empty_mbs = [&] {
-      // Page-locked for a GPU, so that the copy runs while the host goes on;
-      // the allocator keeps the block until it is done.
+      // Pinned for a GPU, so that the copy is asynchronous. The allocator keeps
+      // the block until the copy is done.
       return at::empty({micro_batches_, request.share() / micro_batches_,
                         source_->context_length()},
                        at::dtype(at::kLong).pinned_memory(page_locked_));

@@ -11,12 +11,11 @@
 namespace tessera {
 
 // Makes this rank's share of a global batch, in host memory from which a device
-// can copy while the host goes on.
+// can copy asynchronously.
 class BatchLoader {
  public:
-  // `request` says how a global batch is shared; its samples are set by
-  // Load(). The rank's share is a multiple of `micro_batches`. `source`
-  // outlives the loader.
+  // `request` says how a global batch is divided; Load() sets its samples.
+  // `micro_batches` divides the rank's share. `source` outlives the loader.
   BatchLoader(const DataSource* source, BatchRequest request,
               int64_t micro_batches, c10::Device device)
       : source_(source),
@@ -24,8 +23,8 @@ class BatchLoader {
         micro_batches_(micro_batches),
         page_locked_(device.is_cuda()) {}
 
-  // The batch of samples [first_sample, first_sample + global_batch), those
-  // from `end_sample` on as padding.
+  // The batch of samples [first_sample, first_sample + global_batch). Samples
+  // from `end_sample` on are padding.
   absl::StatusOr<Batch> Load(int64_t first_sample, int64_t end_sample) const;
   absl::StatusOr<Batch> Load(int64_t first_sample) const {
     return Load(first_sample, request_.end_sample);

@@ -21,7 +21,7 @@ absl::StatusOr<EvaluationResult> Evaluate(TrainStep& step,
     ASSIGN_OR_RETURN(const Batch batch, loader.Load(first, windows));
     RETURN_IF_ERROR(step.Forward(batch));
     RETURN_IF_ERROR(StatusFromTorch([&] {
-      // Weighted by its tokens: the last batch is partly padding.
+      // Weighted by tokens, because the last batch is partly padding.
       const at::Tensor part = step.metrics().loss.to(at::kDouble) *
                               static_cast<double>(batch.valid_targets);
       loss_sum = loss_sum.defined() ? loss_sum + part : part;
@@ -42,7 +42,7 @@ void WarnOfShortData(const Session& session) {
   const int64_t window = train.context_length() + 1;
   if (train.windows() < training.batch_size()) {
     LogWarning(absl::StrCat(
-        "the ", train.description(), ", is ", train.windows(),
+        "the ", train.description(), ", has ", train.windows(),
         " sequences of model.context_length ", train.context_length(),
         ", but training.batch_size is ", training.batch_size(),
         ": every step repeats some of them; train on more tokens or lower "
@@ -57,16 +57,16 @@ void WarnOfShortData(const Session& session) {
   }
   const std::string what =
       validation == nullptr
-          ? absl::StrCat("no evaluation: nothing is held out beside the ",
-                         train.description(),
-                         ", with data.validation_fraction ",
-                         config.data().validation_fraction())
-          : absl::StrCat("evaluation on a part of a sequence: the ",
+          ? absl::StrCat(
+                "no evaluation: no validation data is held out from the ",
+                train.description(), ", with data.validation_fraction ",
+                config.data().validation_fraction())
+          : absl::StrCat("evaluation on less than one sequence: the ",
                          validation->description());
   LogWarning(absl::StrCat(
       what, "; a sequence needs model.context_length + 1 = ", window,
-      " tokens. Raise data.validation_fraction, for a prepared folder "
-      "--validation_fraction of trainers:prepare_data, give "
+      " tokens. Raise data.validation_fraction (for a prepared folder: "
+      "--validation_fraction of trainers:prepare_data), set "
       "data.token_files.validation, or set training.eval_batches=0"));
 }
 

@@ -13,18 +13,18 @@ namespace tessera {
 
 struct EvaluationResult {
   double loss = 0;     // mean nats per token
-  int64_t tokens = 0;  // that it is the mean of
+  int64_t tokens = 0;  // number of tokens in the mean
 };
 
-// Mean loss over the first `windows` windows of the loader's source, in order,
-// on all ranks together. Gradients and parameters stay as they are. Waits for
-// the device.
+// Returns the mean loss over the first `windows` windows of the loader's
+// source, in order, over all ranks. Does not change gradients or parameters.
+// Waits for the device.
 absl::StatusOr<EvaluationResult> Evaluate(TrainStep& step,
                                           const BatchLoader& loader,
                                           ProcessGroup& group, int64_t windows);
 
-// Warns of training data with fewer sequences than a batch, and of held-out
-// data too short for one, or none, in a run that evaluates.
+// Warns if the training data has fewer sequences than a batch, or if a run that
+// evaluates has less than one sequence of validation data.
 void WarnOfShortData(const Session& session);
 
 }  // namespace tessera

@@ -18,7 +18,8 @@ absl::Status CheckFinite(Session& session, int64_t steps, int64_t samples) {
   RETURN_IF_ERROR(
       StatusFromTorch([&] { bad = session.step().first_bad_step(); }));
   if (!bad.has_value()) return absl::OkStatus();
-  // Nothing was updated since: the step's own batch gives its gradients again.
+  // No step since then changed a weight, so its batch gives the same gradients
+  // again.
   const int64_t behind = steps - *bad;
   const BatchLoader& loader = session.train_loader();
   ASSIGN_OR_RETURN(const Batch batch,
@@ -37,7 +38,7 @@ absl::Status CheckFinite(Session& session, int64_t steps, int64_t samples) {
       loss_alone          ? ", every gradient is finite"
       : parameter.empty() ? ", overflow in the norm"
                           : absl::StrCat(", first in ", parameter),
-      "); nothing was updated with it. Lower optimizer.adamw.lr, set "
+      "); no weight was updated with it. Lower optimizer.adamw.lr, set "
       "optimizer.clip_norm, or use a wider precision.mode"));
 }
 

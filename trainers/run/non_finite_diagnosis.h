@@ -8,12 +8,11 @@
 
 namespace tessera {
 
-// Aborted if a step had a loss or gradient that is not finite (see
-// TrainStep::first_bad_step()). `steps` steps are done, which consumed
-// `samples` training sequences. The message names the step, the first bad
+// Aborted if the loss or a gradient of a step was not finite (see
+// TrainStep::first_bad_step()). The message names the step, the first bad
 // parameter and what to change; to find the parameter, the step's gradients are
-// computed again from its batch. Collective over the ranks; waits for the
-// device.
+// recomputed from its batch. `steps` steps are done and have consumed `samples`
+// training sequences. Collective over the ranks; waits for the device.
 absl::Status CheckFinite(Session& session, int64_t steps, int64_t samples);
 
 }  // namespace tessera

@@ -38,7 +38,8 @@ bool HoldsRun(const RunFolder& folder) {
   return FileExists(folder.log()) || FileExists(folder.checkpoints());
 }
 
-// A run writes its log before its config: one without the other is the user's.
+// A run writes its log before its config, so a config without a log is the
+// user's.
 absl::Status RefuseConfigOfNoRun(const RunFolder& folder) {
   std::error_code ignored;
   if (HoldsRun(folder) ||
@@ -47,12 +48,12 @@ absl::Status RefuseConfigOfNoRun(const RunFolder& folder) {
   }
   return absl::AlreadyExistsError(absl::StrCat(
       folder.config(),
-      " is not of a run, which would write its resolved config there; choose "
-      "another --out, or move the file away"));
+      " exists, but its folder holds no run; a run would overwrite it with its "
+      "resolved config; choose another --out, or move the file away"));
 }
 
-// A run that goes on from an older checkpoint would, hours later, come to steps
-// whose checkpoints are there, and good ones are never overwritten.
+// A run that resumes from an older checkpoint would, hours later, reach steps
+// that have checkpoints, and good checkpoints are never overwritten.
 absl::Status RefuseNewerCheckpoints(const RunFolder& folder) {
   const int64_t step = folder.resume_from->step();
   ASSIGN_OR_RETURN(const std::vector<CheckpointPath> paths,
@@ -63,7 +64,7 @@ absl::Status RefuseNewerCheckpoints(const RunFolder& folder) {
     if (IsDamagedOrAbsent(there)) continue;
     RETURN_IF_ERROR(there);
     return absl::AlreadyExistsError(absl::StrCat(
-        "cannot go on from step ", step, " in ", folder.path,
+        "cannot resume from step ", step, " in ", folder.path,
         ", which has a checkpoint of step ", path.step,
         "; choose another --out, or move away its checkpoints after step ",
         step));
@@ -112,8 +113,8 @@ absl::StatusOr<RunFolder> OpenRunFolder(const std::string& path,
     if (HoldsRun(folder)) {
       return absl::AlreadyExistsError(absl::StrCat(
           path,
-          " already holds a run, which is never overwritten; choose "
-          "another --out, or go on with it by --resume=auto"));
+          " already holds a run, which is never overwritten; choose another "
+          "--out, or resume it with --resume=auto"));
     }
     return folder;
   }
@@ -139,8 +140,8 @@ absl::Status CreateRunFolder(RunFolder* folder) {
   if (!HoldsRun(*folder)) return RefuseConfigOfNoRun(*folder);
   return absl::FailedPreconditionError(absl::StrCat(
       folder->path,
-      " was trained by another process after this one had started; go on "
-      "with it by --resume=auto or choose another --out"));
+      " was trained by another process after this one had started; resume it "
+      "with --resume=auto or choose another --out"));
 }
 
 }  // namespace tessera

@@ -13,18 +13,19 @@
 
 namespace tessera {
 
-// Where a run keeps what it makes:
+// The folder in which a run stores its results:
 //   config.pbtxt   the resolved config
 //   run.jsonl      every logged number
-//   events.out...  the same for TensorBoard
+//   events.out...  the same numbers for TensorBoard
 //   checkpoints/   step_00000500/ ...
 struct RunFolder {
   std::string path;
-  // What the run goes on from; null when it starts at step 0.
+  // The checkpoint to resume from; null if the run starts at step 0.
   std::unique_ptr<Checkpoint> resume_from;
-  // Whose weights a run at step 0 starts with; null for random ones.
+  // The checkpoint whose weights a run starts with at step 0; null for random
+  // weights.
   std::unique_ptr<Checkpoint> init_from;
-  // Keeps other processes from writing to it; the writing rank's.
+  // The writing rank's lock against other processes that write to the folder.
   std::optional<FileLock> lock;
 
   std::string checkpoints() const { return path + "/checkpoints"; }
@@ -32,30 +33,32 @@ struct RunFolder {
   std::string config() const { return path + "/config.pbtxt"; }
 };
 
-// The checkpoint at `path`, or the newest good one of the run folder `path`.
+// Opens the checkpoint at `path`, or the newest good one of the run folder
+// `path`.
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(
     const std::string& path);
-// The same for its model only, which may also be in a folder of its own
-// (checkpoint.h).
+// OpenCheckpoint() for the model only, which may also be in a folder without
+// other files (checkpoint.h).
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenModel(const std::string& path);
 
-// Decides where the run `path` starts. With `writes` that holds for as long as
-// the lock does, which is taken first where `path` exists already:
-// FailedPrecondition while another process trains there. Else this changes
-// nothing on disk. `resume`:
+// Decides where the run in `path` starts, by `resume`:
 //   "auto"   from the newest good checkpoint of `path`, else from step 0
-//   "never"  from step 0; AlreadyExists when `path` holds a run already
+//   "never"  from step 0; AlreadyExists if `path` holds a run
 //   else     from that checkpoint, or the newest good one of that run folder;
-//            AlreadyExists when `path` holds a newer one
-// In each case AlreadyExists where `path` holds a config.pbtxt but no run: it
-// is the user's, and the run's would replace it. Damaged checkpoints that are
-// passed over are logged as warnings.
+//            AlreadyExists if `path` holds a newer one
+// AlreadyExists also if `path` holds a config.pbtxt but no run: the file is the
+// user's, and the run would overwrite it. Logs a warning for each damaged
+// checkpoint that it skips.
+//
+// With `writes`, first locks `path` if it exists, so that the decision stays
+// valid; FailedPrecondition if another process trains there. Without, nothing
+// on disk changes.
 absl::StatusOr<RunFolder> OpenRunFolder(const std::string& path,
                                         absl::string_view resume, bool writes);
 
-// Before the first write, which is the log's: creates and locks a folder that
-// did not exist. AlreadyExists as above; FailedPrecondition when another
-// process trains there, or has since it was opened.
+// Creates and locks the folder if it did not exist. Call this before the first
+// write, which is the log's. AlreadyExists as above; FailedPrecondition if
+// another process trains there, or has done so since the folder was opened.
 absl::Status CreateRunFolder(RunFolder* folder);
 
 }  // namespace tessera

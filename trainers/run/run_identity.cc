@@ -17,15 +17,15 @@ namespace {
 constexpr char kFingerprint[] = "data_fingerprint";
 constexpr char kOrder[] = "data_order";
 
-// What the order of the training sequences depends on, by config field.
+// The config fields that determine the order of the training sequences.
 nlohmann::json DataOrder(const RunConfig& config) {
   return {{"training.seed", config.training().seed()},
           {"model.context_length", config.model().context_length()},
           {"data.shuffle", config.data().shuffle()}};
 }
 
-// What the checkpoint's config says of its model; nothing if this program does
-// not read that config, whose tensors' shapes are checked in any case.
+// The model in the checkpoint's config; nullopt if this program cannot read the
+// config. The tensors' shapes are checked in any case.
 std::optional<ModelShape> ShapeOf(const Checkpoint& checkpoint) {
   RunConfig trained;
   if (!google::protobuf::TextFormat::ParseFromString(checkpoint.config_text(),
@@ -61,12 +61,12 @@ absl::Status CheckSameStep(const Checkpoint& checkpoint) {
   if (step == checkpoint.step()) return absl::OkStatus();
   return absl::DataLossError(
       absl::StrCat(checkpoint.folder(), "/", kManifestFile, " is of step ",
-                   checkpoint.step(), ", ", kStateFile, " beside it of step ",
-                   step, ": one of them is damaged"));
+                   checkpoint.step(), ", but ", kStateFile, " is of step ",
+                   step, "; one of them is damaged"));
 }
 
 absl::StatusOr<int64_t> SamplesOf(const Checkpoint& checkpoint) {
-  // No step takes more than training.batch_size can say.
+  // A step takes at most the largest training.batch_size.
   constexpr int64_t kLargestBatch = std::numeric_limits<int32_t>::max();
   const int64_t most = checkpoint.step() > JsonFields::kMost / kLargestBatch
                            ? JsonFields::kMost
@@ -92,17 +92,17 @@ absl::Status CheckSameData(const Checkpoint& checkpoint,
       return absl::InvalidArgumentError(absl::StrCat(
           field, " is ", value.dump(), ", but ", checkpoint.folder(),
           " was trained with ", was.dump(),
-          ", and the order of its data depends on it: tokens would be lost or "
-          "doubled. Set ",
+          ", and the order of its data depends on it: resuming would skip or "
+          "repeat tokens; set ",
           field, "=", was.dump()));
     }
   }
   if (fingerprint != session.data().fingerprint) {
     return absl::InvalidArgumentError(absl::StrCat(
-        checkpoint.folder(), " was trained on other data than the ",
+        checkpoint.folder(), " was trained on different data than the ",
         session.data().train->description(),
-        "; resume with the data it was made with, split by the "
-        "same data.validation_fraction"));
+        "; resume with the data and the data.validation_fraction that it was "
+        "trained with"));
   }
   return absl::OkStatus();
 }

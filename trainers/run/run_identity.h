@@ -12,33 +12,34 @@
 
 namespace tessera {
 
-// Puts into a checkpoint's state what decides which tokens a step sees.
+// Adds to a checkpoint's state everything that decides which tokens a step
+// sees.
 void AddDataIdentity(const Session& session, nlohmann::json* state);
 
-// DataLoss where the state of `checkpoint` is not that of its manifest's step.
+// DataLoss if the step in the checkpoint's state is not the manifest's.
 absl::Status CheckSameStep(const Checkpoint& checkpoint);
 
-// The training sequences that the run of `checkpoint` has consumed.
+// The number of training sequences that the checkpoint's run has consumed.
 absl::StatusOr<int64_t> SamplesOf(const Checkpoint& checkpoint);
 
-// InvalidArgument, naming the field to change, where `checkpoint` was trained
-// on other data than the session's, or on the same in another order: tokens
-// would be lost or doubled.
+// InvalidArgument, naming the field to change, if `checkpoint` was trained on
+// other data than the session's, or in another order: tokens would be skipped
+// or repeated.
 absl::Status CheckSameData(const Checkpoint& checkpoint,
                            const Session& session);
 
-// InvalidArgument, naming the field to change, where `checkpoint`'s weights
-// fit into `model`, but were trained for another function of the same shapes.
+// InvalidArgument, naming the field to change, if the checkpoint's weights have
+// the shapes of `model`, but were trained for a different function.
 absl::Status CheckSameModel(const Checkpoint& checkpoint,
                             const ModelConfig& model);
 
-// The same for a run that starts from the weights and may adapt them to another
-// rope_theta or norm_eps, but not to other heads.
+// CheckSameModel() for a run that starts from the weights. It may change
+// rope_theta and norm_eps, to which training adapts, but not the heads.
 absl::Status CheckSameHeads(const Checkpoint& checkpoint,
                             const ModelConfig& model);
 
-// The fields of `config` that differ from the checkpoint's, a line each
-// ("modified: optimizer.adamw.lr: 0.001 -> 0.05"); empty where none does.
+// The fields of `config` that differ from the checkpoint's, one line each
+// ("modified: optimizer.adamw.lr: 0.001 -> 0.05"); empty if there are none.
 std::string ConfigChanges(const Checkpoint& checkpoint,
                           const RunConfig& config);
 

@@ -46,9 +46,9 @@ absl::StatusOr<std::unique_ptr<RunOutputs>> RunOutputs::Open(
   if (!origin.init.is_null()) {
     RETURN_IF_ERROR(outputs->log_->Log("init", origin.init));
   }
-  // After the log, which says that the folder is a run's (run_folder.h).
+  // After the log, whose presence marks the folder as a run's (run_folder.h).
   const int64_t step = origin.resume.step;
-  if (step < plan.config.training().steps()) {  // else the run is as it was
+  if (step < plan.config.training().steps()) {  // else the run is complete
     RETURN_IF_ERROR(WriteFileAtomically(folder->config(), config));
   }
   const ObserveConfig& observe = plan.config.observe();

@@ -16,26 +16,25 @@
 
 namespace tessera {
 
-// Where the weights of a run come from.
+// Where a run's first weights come from.
 struct RunOrigin {
-  ResumePoint resume;  // step 0 and no checkpoint unless it resumes
-  // The run log's "init" record, of a run that starts from other weights than
-  // random ones; null for any other.
+  ResumePoint resume;  // step 0 and no checkpoint if not resumed
+  // The run log's "init" record; null if the weights are random or resumed.
   nlohmann::ordered_json init;
 };
 
-// What the writing rank reports of every run, and where: the console, the run
-// log and, unless switched off, TensorBoard.
+// The outputs of the writing rank: the console, the run log and, unless
+// switched off, TensorBoard.
 class RunOutputs {
  public:
-  // Creates the run's folder if need be, writes its resolved config and begins
-  // or continues its files. Warns of data that is too short
+  // Creates the run's folder if needed, writes its resolved config and creates
+  // or extends its files. Warns about data that is too short
   // (WarnOfShortData()).
   static absl::StatusOr<std::unique_ptr<RunOutputs>> Open(
       const Session& session, const RunOrigin& origin, RunFolder* folder);
 
-  // In the order in which they are told: a line on the console is there before
-  // a full disk can end the run.
+  // In the order in which they receive events. The console comes first, so that
+  // a line is printed before a full disk ends the run.
   std::vector<RunObserver*> observers() const;
 
   // FailedPrecondition if the run's folder was removed, moved or replaced.

@@ -31,7 +31,7 @@ absl::StatusOr<SampleRecord> SampleOfTokens(Session& session,
       std::vector<int64_t> prompt,
       ParseTokenIds(session.plan().config.training().sample_prompt(),
                     "training.sample_prompt"));
-  if (prompt.empty()) {  // some token that the model has seen
+  if (prompt.empty()) {  // any token that the model has seen
     ASSIGN_OR_RETURN(const Batch batch, session.train_loader().Load(0));
     prompt.push_back(*batch.ids_mbs.const_data_ptr<int64_t>());
   }
@@ -56,7 +56,7 @@ absl::StatusOr<std::optional<SampleRecord>> SampleAtEnd(Session& session) {
   }
   absl::StatusOr<SampleRecord> sample = SampleOfTokens(session, options);
   if (!absl::IsInvalidArgument(sample.status())) return sample;
-  // The prompt is wrong, but training is done and saved.
+  // The prompt cannot be used, but training is done and saved: only warn.
   LogWarning(absl::StrCat("no sample: the data has no tokenizer, and ",
                           sample.status().message()));
   return std::nullopt;

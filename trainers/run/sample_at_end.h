@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-// Text of training.sample_tokens_at_end tokens after training.sample_prompt, or
-// token ids if the data has no tokenizer. None, with a warning, for a prompt
-// that needs the missing tokenizer. Calls no collective.
+// Generates training.sample_tokens_at_end tokens after training.sample_prompt:
+// text, or token ids if the data has no tokenizer. Returns nullopt, with a
+// warning, if the prompt needs the missing tokenizer. Calls no collective.
 absl::StatusOr<std::optional<SampleRecord>> SampleAtEnd(Session& session);
 
 }  // namespace tessera

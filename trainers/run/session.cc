@@ -15,11 +15,11 @@
 namespace tessera {
 namespace {
 
-// Large enough for NCCL to reach its bandwidth, small enough that a bucket's
-// reduction starts early once reductions overlap with backward.
+// Large enough to reach NCCL's bandwidth, small enough that the first
+// reductions can start early once they overlap with backward.
 constexpr int64_t kBucketBytes = int64_t{64} << 20;
 
-// Once, before the first product: the switches are the process's.
+// Sets process-wide switches; call it once, before the first product.
 void ConfigureLibTorch(const RunPlan& plan) {
   plan.precision.ApplyToLibTorch();
   at::manual_seed(static_cast<uint64_t>(plan.config.training().seed()));

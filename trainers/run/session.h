@@ -24,15 +24,14 @@ struct SessionOptions {
 };
 
 // Everything that a run trains with, made from its config: the plan, the
-// process group, the data, the model, the optimizer and the step over them.
-// Training, benches and tests all get theirs here, so that nothing is measured
-// that training does not run.
+// process group, the data, the model, the optimizer and the step. Training,
+// benches and tests all use it, so that measurements are of what training runs.
 class Session {
  public:
   // Collective over the ranks of the environment.
   static absl::StatusOr<std::unique_ptr<Session>> Create(
       const RunConfig& config, const SessionOptions& options);
-  // The same for a plan made before.
+  // Create() for an existing plan.
   static absl::StatusOr<std::unique_ptr<Session>> Create(
       RunPlan plan, const SessionOptions& options);
   Session(const Session&) = delete;
@@ -42,12 +41,12 @@ class Session {
   ProcessGroup& group() { return *group_; }
   const Dataset& data() const { return data_; }
   const BatchLoader& train_loader() const { return *train_loader_; }
-  // Null where the data holds nothing out.
+  // Null if no data is held out.
   const BatchLoader* validation_loader() const {
     return validation_loader_.get();
   }
   TrainStep& step() { return *step_; }
-  // Of step t = 0, 1, ...
+  // The learning rate of step t = 0, 1, ...
   double LearningRate(int64_t t) const {
     return learning_rates_->LearningRate(t);
   }

@@ -11,13 +11,13 @@
 
 namespace tessera {
 
-// What a run of `session` tells its observers before its first step.
-// `first_step` optimizer steps are done.
+// Describes a run of `session` to its observers before its first step.
+// `first_step` optimizer steps are already done.
 RunDescription Describe(const Session& session, const std::string& run_folder,
                         int64_t first_step);
 
 // The peak that MFU is measured against: observe.peak_tflops, or the data
-// sheet's of a device that is listed; absent for any other.
+// sheet's of a listed device; nullopt for any other device.
 std::optional<double> PeakTflops(const RunPlan& plan);
 
 }  // namespace tessera

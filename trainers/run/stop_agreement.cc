@@ -32,8 +32,8 @@ absl::StatusOr<StopDecision> StopAgreement::Agree(int64_t steps,
   const absl::Time now = clock_();
   const double seconds_per_step = absl::ToDoubleSeconds(now - last_at_) /
                                   static_cast<double>(steps - last_);
-  // How many ranks received each of kStopSignals, seconds_per_step, and how
-  // many ranks ask to save.
+  // The number of ranks that received each of kStopSignals, seconds_per_step,
+  // and the number of ranks that ask to save.
   std::vector<double> mine;
   for (const int stop : kStopSignals) mine.push_back(asked.signo == stop);
   mine.push_back(seconds_per_step);
@@ -45,7 +45,7 @@ absl::StatusOr<StopDecision> StopAgreement::Agree(int64_t steps,
     sums = sums.cpu();
   }));
   const double* const sum = sums.const_data_ptr<double>();
-  // The sums are the same on every rank, and so is the step of the next.
+  // All ranks have the same sums, and hence the same next exchange.
   const double wait = absl::ToDoubleSeconds(kInterval) * group_->world_size() /
                       sum[kStopSignals.size()];
   next_ = steps + std::max<int64_t>(1, static_cast<int64_t>(wait));

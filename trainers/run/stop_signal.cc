@@ -10,10 +10,10 @@ namespace {
 
 constexpr int64_t kNanosecondsPerSecond = 1'000'000'000;
 
-// Atomics, since signals may arrive on several threads at once; lock-free ones
-// may be used in a handler.
+// Atomics, because several threads may receive signals at once. A handler may
+// use lock-free ones.
 std::atomic<int> received_signal = 0;
-std::atomic<int64_t> first_urgent = 0;  // SIGINT or SIGTERM; 0: none so far
+std::atomic<int64_t> first_urgent = 0;  // SIGINT or SIGTERM; 0: none yet
 static_assert(std::atomic<int>::is_always_lock_free &&
               std::atomic<int64_t>::is_always_lock_free);
 
@@ -23,7 +23,7 @@ int64_t MonotonicNanoseconds() {
   return now.tv_sec * kNanosecondsPerSecond + now.tv_nsec;
 }
 
-// Calls only what is async-signal-safe.
+// Only calls async-signal-safe functions.
 void Receive(int signo) {
   int none = 0;
   received_signal.compare_exchange_strong(none, signo);
@@ -49,8 +49,8 @@ StopSignal::StopSignal() {
   sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < kStopSignals.size(); ++i) {
     sigaction(kStopSignals[i], nullptr, &earlier_[i]);
-    // Only SIGHUP: a shell's background jobs ignore SIGINT, yet are stopped by
-    // it here.
+    // Only SIGHUP: background jobs of a shell ignore SIGINT, and still it must
+    // stop them here.
     if (kStopSignals[i] == SIGHUP && earlier_[i].sa_handler == SIG_IGN) {
       continue;
     }

@@ -6,24 +6,25 @@
 
 namespace tessera {
 
-// The signals that ask a run to stop: of a scheduler or supervisor, Ctrl-C, a
-// lost terminal, and Slurm's --signal. Where ranks received different ones, the
+// The signals that ask a run to stop: from a scheduler or supervisor, Ctrl-C, a
+// lost terminal, and Slurm's --signal. If ranks received different ones, the
 // first of these counts.
 inline constexpr std::array<int, 4> kStopSignals = {SIGTERM, SIGINT, SIGHUP,
                                                     SIGUSR1};
 
-// Turns kStopSignals into a request to stop after the current step. The second
-// SIGINT or SIGTERM ends the process at once, as without this class, unless it
-// follows the first within a second: supervisors repeat signals. A SIGHUP that
-// is ignored, as under nohup, stays ignored. One at a time.
+// Turns kStopSignals into a request to stop after the current step. A second
+// SIGINT or SIGTERM ends the process immediately, as it would without this
+// class, unless it follows the first within a second, because supervisors
+// repeat signals. An ignored SIGHUP (nohup) stays ignored. At most one object
+// may exist at a time.
 class StopSignal {
  public:
   StopSignal();
-  ~StopSignal();  // puts the earlier handlers back
+  ~StopSignal();  // restores the earlier handlers
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  // The first signal received, 0 so far.
+  // The first signal received; 0 if none.
   int received() const;
 
  private:

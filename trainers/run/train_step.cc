@@ -19,7 +19,7 @@ at::Tensor DeviceScalar(const ParameterStore& parameters,
                   at::dtype(dtype).device(parameters.options().device));
 }
 
-// For training and evaluation; undefined where neither has one.
+// One buffer for training and evaluation; undefined if neither has an arena.
 at::Tensor MakeArena(const StepPlan& plan, const ParameterStore& parameters) {
   const int64_t bytes = std::max(plan.train_lifetimes.arena_bytes,
                                  plan.evaluate_lifetimes.arena_bytes);

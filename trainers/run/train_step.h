@@ -20,23 +20,23 @@
 
 namespace tessera {
 
-// Device scalars, so that reading them is the caller's choice. The next step
-// overwrites them. In the dtype of OpClass::kReduction.
+// Device scalars, so that the caller decides when to read them. The next step
+// overwrites them. Their dtype is that of OpClass::kReduction.
 struct StepMetrics {
   at::Tensor loss;       // mean nats per token over the global batch
   at::Tensor grad_norm;  // global L2 norm before clipping, unscaled
 };
 
-// One optimizer step, as a sentence: forward, backward, reduce, clip, update.
+// One optimizer step: forward, backward, reduce, clip, update.
 //
-// What differs between runs (backend, precision, parallelism, clipping) is
-// resolved when the parts are made; the host never waits for the device.
+// Everything that differs between runs (backend, precision, parallelism,
+// clipping) is resolved at construction. The host never waits for the device.
 //
-// A loss or gradient that is not finite changes nothing. With a loss scaler,
-// under a finite loss, the scale backs off and training goes on. Without one,
-// or where no smaller scale would help (the loss itself is not finite, or the
-// scale is at its floor), every later update is skipped too, until the host
-// looks at first_bad_step().
+// A step with a loss or gradient that is not finite does not change any weight.
+// With a loss scaler and a finite loss, the scale backs off and training
+// continues. Without a scaler, or if no smaller scale would help (the loss
+// itself is not finite, or the scale is at its minimum), all later updates are
+// skipped, too, until the host checks first_bad_step().
 class TrainStep {
  public:
   struct Parts {
@@ -52,38 +52,38 @@ class TrainStep {
   };
   explicit TrainStep(const Parts& parts);
 
-  // The number of the first step that Run() will do, for first_bad_step(). 0
-  // without this call.
+  // Sets the number of the first step that Run() does, for first_bad_step(); 0
+  // by default.
   void SetNextStep(int64_t step);
 
   // Prepare(), then Launch().
   absl::Status Run(const Batch& batch, double lr);
 
-  // Writes what a step depends on into device memory that never moves: the
+  // Writes the inputs of a step into device memory at fixed addresses: the
   // batch, the weight of its loss, the learning rate.
   absl::Status Prepare(const Batch& batch, double lr);
-  // The step itself. Reads no value of the host that changes from step to step.
+  // Runs the step. Reads no host value that changes from step to step.
   absl::Status Launch();
 
-  // The loss of a batch in metrics().loss, without gradients.
+  // Computes the loss of a batch, metrics().loss, without gradients.
   absl::Status Forward(const Batch& batch);
-  // Loss and gradients of this rank's share, not reduced across ranks.
+  // Computes loss and gradients of this rank's share, not reduced across ranks.
   absl::Status ForwardBackward(const Batch& batch);
-  // Loss and gradients of the global batch: a step up to its update.
+  // Computes loss and gradients of the global batch: a step without its update.
   absl::Status ComputeGradients(const Batch& batch);
 
   const StepMetrics& metrics() const { return metrics_; }
-  // Bytes of activations held when the first forward pass of training ended;
-  // every other holds as many. 0 before it.
+  // Bytes of activations held at the end of the first training forward pass,
+  // the same in every step; 0 before that.
   int64_t kept_bytes() const { return kept_bytes_; }
 
-  // The first step that ended updates as above, if there was one since
-  // SetNextStep(); waits for the device.
+  // The first step since SetNextStep() after which updates are skipped as
+  // described above, if any. Waits for the device.
   std::optional<int64_t> first_bad_step() const;
 
  private:
   void CopyBatch(const Batch& batch);
-  // Makes a micro-batch the input of `executor`.
+  // Sets a micro-batch as the input of `executor`.
   void SetInputs(int64_t micro_batch, Executor& executor) const;
   void RunForward();
   void RunForwardBackward();
@@ -94,20 +94,20 @@ class TrainStep {
   const Parts parts_;
   StepMetrics metrics_;
   std::unique_ptr<NonFiniteLatch> latch_;
-  // Whether this step must change nothing (bool [1]), given whether its
-  // gradient is not finite, from that and the loss: the scaler's rule or the
-  // latch's.
+  // Whether this step must not change anything (bool [1]), from whether its
+  // gradient is not finite and from the loss. Implements the scaler's or the
+  // latch's rule.
   std::function<at::Tensor(const at::Tensor& nonfinite)> skip_;
-  // Device scalars: 1 / valid targets; the loss scale and its inverse (the
-  // latter undefined for 1); what backward starts from; the rate.
+  // Device scalars: 1 / valid targets; the loss scale and its inverse
+  // (undefined if the scale is 1); the seed of backward; the learning rate.
   at::Tensor loss_weight_, loss_scale_, inverse_loss_scale_, seed_gradient_,
       lr_;
-  // Of Clip(), for Update().
+  // Results of Clip() for Update().
   at::Tensor gradient_scale_, nonfinite_;
   at::Tensor ids_mbs_, targets_mbs_;  // the batch, on the device
   at::Tensor arena_;
   Executor train_;
-  std::unique_ptr<Executor> evaluate_;  // made when first needed
+  std::unique_ptr<Executor> evaluate_;  // created on first use
   int64_t kept_bytes_ = 0;
 };
 

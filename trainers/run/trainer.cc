@@ -65,20 +65,20 @@ absl::Status Trainer::Resume() {
         ConfigChanges(checkpoint, session_->plan().config);
     if (!changes.empty() && is_writer()) {
       LogInfo(absl::StrCat("resuming ", checkpoint.folder(),
-                           " with another config:\n", changes));
+                           " with a changed config:\n", changes));
     }
     newest_checkpoint_ = checkpoint.folder();
     origin_.resume = {.step = step_, .checkpoint = newest_checkpoint_};
-    folder_.resume_from.reset();  // it maps files as large as the model
+    folder_.resume_from.reset();  // its mapped files are as large as the model
   } else if (session_->plan().config.checkpoint().has_init_from()) {
     TESSERA_CHECK(folder_.init_from != nullptr);
     RETURN_IF_ERROR(StartFrom(*folder_.init_from));
     folder_.init_from.reset();
   }
   session_->step().SetNextStep(step_);
-  RETURN_IF_ERROR(session_->group().AgreeOn("the step to go on from", step_));
+  RETURN_IF_ERROR(session_->group().AgreeOn("the step to resume from", step_));
   return StatusFromTorch([&] {
-    // Ranks read or made their weights each for themselves.
+    // Each rank has read or initialised its own weights.
     ThrowIfError(
         session_->group().Broadcast(session_->state().parameters->master(), 0));
     session_->state().parameters->RefreshShadow();
@@ -152,7 +152,8 @@ absl::Status Trainer::Train() {
     if (decision.save) RETURN_IF_ERROR(SaveByTheClock());
   }
   RETURN_IF_ERROR(SaveCheckpoint());
-  // First: the others would wait for a sample that only rank 0 makes.
+  // Before the sample: the other ranks would wait for it, but only rank 0 makes
+  // one.
   RETURN_IF_ERROR(session_->group().Finish());
   if (!is_writer()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::optional<SampleRecord> sample,
@@ -185,8 +186,8 @@ absl::Status Trainer::ReportKeptBytes() {
   if (const int64_t held = session_->step().kept_bytes();
       held != record.bytes) {
     return absl::InternalError(absl::StrCat(
-        "the step kept ", held, " bytes for its backward pass, not ",
-        record.bytes, " as planned"));
+        "the step kept ", held, " bytes for its backward pass, but the plan ",
+        "has ", record.bytes));
   }
   return Notify(observers_, &RunObserver::OnSavedBytes, record);
 }
@@ -199,10 +200,10 @@ absl::Status Trainer::AfterStep() {
                                   Due(training().eval_every_steps()));
   const bool saves = last || (config.checkpoint().has_every_steps() &&
                               Due(config.checkpoint().every_steps()));
-  // The first step's time would hide that of the others.
+  // Excludes the slow first step from the mean time of the others.
   const bool starts_up = step_ == first_step_ + 1 && !logs;
   if (!logs && !evaluates && !saves && !starts_up) return absl::OkStatus();
-  // What the steps launched belongs to their time.
+  // The time of the steps includes the work that they launched.
   Synchronize(session_->plan().device.device);
   training_time_ += absl::Now() - timed_since_;
   if (starts_up) RestartTiming();
@@ -288,7 +289,7 @@ absl::Status Trainer::SaveCheckpoint() {
 }
 
 absl::Status Trainer::SaveInRunFolder() {
-  // A folder that is gone must not come back with checkpoints and no log.
+  // Saving must not recreate a removed folder with checkpoints but no log.
   RETURN_IF_ERROR(outputs_->CheckInPlace());
   RETURN_IF_ERROR(WriteCheckpoint(folder_.checkpoints()));
   const CheckpointConfig& keep = session_->plan().config.checkpoint();
@@ -325,11 +326,11 @@ absl::Status Trainer::WriteCheckpoint(const std::string& directory) {
 
 absl::Status Trainer::SaveIfFailed(const absl::Status& status) {
   if (status.ok() || !is_writer()) return status;
-  // Another run may have the folder's name by now, or its removal may not be
-  // over.
+  // Another run may have taken the folder's name, or the folder may be in the
+  // middle of its removal.
   std::string folder = folder_.path;
   const bool in_place = outputs_->CheckInPlace().ok();
-  std::string advice = ", from where the run resumes";
+  std::string advice = "; the run resumes from there";
   if (!in_place) {
     while (absl::EndsWith(folder, "/")) folder.pop_back();
     absl::StrAppend(
@@ -338,7 +339,7 @@ absl::Status Trainer::SaveIfFailed(const absl::Status& status) {
     advice =
         absl::StrCat("; resume with --resume=", folder, " and a new --out");
   }
-  // The weights belong to step_ only if every step changed them. Unlike
+  // The weights are those of step_ only if every step changed them. Unlike
   // CheckFinite(), this does not need the other ranks.
   std::optional<int64_t> bad;
   absl::Status saved =

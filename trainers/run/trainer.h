@@ -18,19 +18,19 @@
 
 namespace tessera {
 
-// What observes this rank besides the console, the TensorBoard file and the run
-// log. All of it outlives the trainer.
+// Observers of this rank in addition to the console, TensorBoard and run log.
+// All outlive the trainer.
 struct TrainerOptions {
   Instruments* instruments = nullptr;  // may be null
   std::vector<RunObserver*> observers;
 };
 
-// The loop around a TrainStep and its lifecycle: resume, log, evaluate, save,
-// stop. Rank 0 writes; every rank calls the same functions in the same order.
+// The loop around a TrainStep and the lifecycle of a run: resume, log,
+// evaluate, save, stop. Rank 0 writes; all ranks call the same functions in the
+// same order.
 class Trainer {
  public:
-  // Loads the checkpoint that `folder` resumes from or whose weights it starts
-  // with.
+  // Loads the checkpoint in `folder` to resume from or to take weights from.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(
       std::unique_ptr<Session> session, RunFolder folder,
       TrainerOptions options);
@@ -38,18 +38,19 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   // Trains up to training.steps, evaluates, saves and prints a sample.
-  //   Cancelled (exit 128 + n)     one of kStopSignals: after the current step
-  //                                and a checkpoint; with several ranks, which
-  //                                have to agree, within about a second more
+  //   Cancelled (exit 128 + n)     one of kStopSignals arrived: stops after the
+  //                                current step and a checkpoint; several ranks
+  //                                need up to about a second to agree
   //   FailedPrecondition           the log cannot be written: the disk is full,
   //                                or the run's folder is gone; the message
   //                                says where the weights are
-  //   Aborted                      a loss or gradient that is not finite, with
-  //                                its step and first bad parameter; the
+  //   Aborted                      a loss or gradient is not finite; names the
+  //                                step and the first bad parameter; the
   //                                weights are those before that step
-  //   ResourceExhausted            out of memory, with what would help
-  //   DataLoss                     a token file that another program changed,
-  //                                after a checkpoint
+  //   ResourceExhausted            out of memory; says what would help
+  //   DataLoss                     another program changed a token file; after
+  //   a
+  //                                checkpoint
   absl::Status Run();
 
   // The folder of the newest checkpoint that was written or, before that, the
@@ -65,29 +66,29 @@ class Trainer {
   absl::Status OpenOutputs();
   absl::Status Train();
   absl::Status DoStep();
-  // Reports what the first step kept for its backward pass.
+  // Reports the bytes that the first step kept for its backward pass.
   absl::Status ReportKeptBytes();
-  // What is due after a step: log, evaluate, save.
+  // Does what is due after a step: log, evaluate, save.
   absl::Status AfterStep();
   absl::Status LogStep();
-  // Forgets the time of the steps so far.
+  // Restarts the measurement of step times.
   void RestartTiming();
   absl::Status EvaluateNow();
-  // Nothing where this step's is there already.
+  // Saves a checkpoint unless this step's exists.
   absl::Status SaveCheckpoint();
-  // The writing rank's part: a checkpoint, and no more than are kept.
+  // The writing rank's part of SaveCheckpoint(); also removes old checkpoints.
   absl::Status SaveInRunFolder();
-  // Writes a checkpoint of this step to `directory`, on this rank only.
+  // Writes a checkpoint of this step to `directory`. Not collective.
   absl::Status WriteCheckpoint(const std::string& directory);
-  // What was trained up to here is good although the run must end because of
-  // `status` (data or output that is gone), so rank 0 tries to save it. Calls
-  // no collective: the other ranks may be in the next step, and learn of the
-  // failure when this process ends. Returns `status` and where the weights are;
-  // does nothing if it is OK.
+  // Saves on rank 0 if the run must end because of `status` although its
+  // weights are good (an error of data or output). Not collective: the other
+  // ranks may be in the next step, and learn of the failure when this process
+  // ends. Returns `status`, with the place of the weights added; does nothing
+  // if it is OK.
   absl::Status SaveIfFailed(const absl::Status& status);
-  // Whether the clock, which only rank 0 asks, says that a checkpoint is due.
+  // True if a checkpoint is due by the clock. Only rank 0 asks it.
   bool ClockAsksToSave() const;
-  // The same between two steps, out of the steps' time.
+  // SaveCheckpoint() between two steps, excluded from their time.
   absl::Status SaveByTheClock();
 
   bool is_writer() const { return session_->plan().world.rank == 0; }
@@ -110,8 +111,8 @@ class Trainer {
   absl::Time saved_at_;  // or when Run() began
   RunOrigin origin_;
   std::string newest_checkpoint_;
-  // Since the last logged step, or else the first, without evaluation and
-  // saving: up to timed_since_, and from then on.
+  // Training time since the last logged step (or the first), without evaluation
+  // and saving: training_time_ up to timed_since_, plus the time since then.
   absl::Duration training_time_;
   absl::Time timed_since_;
   int64_t timed_steps_ = 0;

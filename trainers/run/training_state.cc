@@ -24,7 +24,7 @@ namespace {
 
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
 
-// A slice of a flat buffer, as a checkpoint names it.
+// A slice of a flat buffer, to be stored in a checkpoint.
 struct StoredSlice {
   TensorSpec spec;
   at::Tensor flat;  // 1-D view
@@ -71,13 +71,13 @@ std::vector<StoredSlice> OptimizerSlices(const TrainingState& state) {
   return slices;
 }
 
-// A file of a checkpoint that is being written.
+// A file of a checkpoint while it is written.
 struct SlicesFile {
   std::vector<StoredSlice> slices;
   SafetensorsWriter* file = nullptr;
-  // What comes from a GPU stops here. Page-locked: 50 GB/s, against 1.6 into
-  // memory that is fresh for every slice, for its page faults. Undefined for
-  // a CPU, whose slices are written from where they are.
+  // Pinned buffer for data from a GPU; undefined on a CPU, whose slices are
+  // written directly. Copies reach 50 GB/s, against 1.6 GB/s into new memory
+  // for every slice, because of page faults.
   at::Tensor staging;
 };
 
@@ -121,7 +121,7 @@ std::string Describe(const TensorSpec& spec) {
                       "]");
 }
 
-// The inverse of DtypeOf(); nothing for a dtype that no weights have.
+// The inverse of DtypeOf(); nullopt for dtypes that weights never have.
 std::optional<at::ScalarType> ScalarTypeOf(StoredDtype dtype) {
   switch (dtype) {
     case StoredDtype::kF32:
@@ -145,12 +145,12 @@ absl::Status ReadSlices(const Checkpoint& checkpoint, absl::string_view file,
   const std::string advice =
       dtypes == Dtypes::kSame
           ? "; resume with the config that the checkpoint was made with"
-          : absl::StrCat("; give the fields of model the values of ",
+          : absl::StrCat("; set the fields of model as in ",
                          checkpoint.folder(), "/", kConfigFile);
   if (tensors->tensors().size() != slices.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(tensors->path(), " holds ", tensors->tensors().size(),
-                     " tensors, this run's model has ", slices.size(), advice));
+    return absl::InvalidArgumentError(absl::StrCat(
+        tensors->path(), " holds ", tensors->tensors().size(),
+        " tensors, but this run's model has ", slices.size(), advice));
   }
   for (const StoredSlice& slice : slices) {
     const TensorEntry* entry = tensors->Find(slice.spec.name);
@@ -164,7 +164,7 @@ absl::Status ReadSlices(const Checkpoint& checkpoint, absl::string_view file,
       return absl::InvalidArgumentError(absl::StrCat(
           tensors->path(), ": tensor ", slice.spec.name, " is ",
           entry == nullptr ? "missing" : Describe(entry->spec),
-          ", this run's model has ", Describe(slice.spec), advice));
+          ", but in this run's model it is ", Describe(slice.spec), advice));
     }
     const absl::string_view bytes = tensors->Bytes(*entry);
     RETURN_IF_ERROR(StatusFromTorch([&] {
@@ -199,7 +199,7 @@ nlohmann::json ExportRandom(at::Device device) {
 absl::Status ImportRandom(std::vector<std::string> states, at::Device device,
                           JsonFields* fields) {
   std::vector<at::Generator> generators = Generators(device);
-  // A run that moves to another kind of device keeps the generators it has.
+  // A run that moves to another kind of device keeps its own generators.
   for (size_t i = 0; i < std::min(states.size(), generators.size()); ++i) {
     std::string& bytes = states[i];
     const absl::Status status = StatusFromTorch([&] {
@@ -240,9 +240,9 @@ absl::Status AddTensors(const TrainingState& state, CheckpointWriter* writer) {
   ASSIGN_OR_RETURN(
       const SlicesFile optimizer,
       CreateFile(kOptimizerFile, OptimizerSlices(state), device, writer));
-  Synchronize(device);  // the other thread has a stream of its own
-  // The system lets one thread at a time write a file, at the speed of one
-  // core's copy.
+  Synchronize(device);  // the other thread uses its own stream
+  // Two threads, because the system writes a file at the speed of one core's
+  // copy.
   std::future<absl::Status> other =
       std::async(std::launch::async, [&] { return WriteSlices(optimizer); });
   absl::Status written = WriteSlices(model);
@@ -270,7 +270,7 @@ JsonFields StateFields(const Checkpoint& checkpoint) {
 
 absl::Status Restore(const Checkpoint& checkpoint, const TrainingState& state) {
   JsonFields fields = StateFields(checkpoint);
-  // An update is skipped at most, never made twice.
+  // Updates may be skipped, but never happen twice in a step.
   const int64_t updates = fields.Count("optimizer_step", checkpoint.step());
   std::vector<std::string> random = fields.Base64List("random");
   std::optional<LossScalerState> scaler;

@@ -15,36 +15,36 @@
 
 namespace tessera {
 
-// The parts of a run that change from step to step, and how they go into a
-// checkpoint and come back bit for bit:
-//   model.safetensors      every parameter by its name, the master's dtype
+// The parts of a run that change from step to step. They are saved to a
+// checkpoint and restored from it bit for bit:
+//   model.safetensors      all parameters by name, in the master's dtype
 //   optimizer.safetensors  exp_avg.NAME and exp_avg_sq.NAME of trained ones
 //   state.json             "optimizer_step", "loss_scaler", "random"
-// All of state.json is read through JsonFields, so that what is wrong there is
-// an error that names the field.
-// The data's position is a pure function of the step, which the caller keeps.
+// state.json is read through JsonFields, so errors name the field. The position
+// in the data is not part of it: it is a pure function of the step, which the
+// caller keeps.
 struct TrainingState {
   ParameterStore* parameters = nullptr;
   AdamW* optimizer = nullptr;
   LossScaler* scaler = nullptr;  // null unless the policy scales the loss
 };
 
-// Adds both tensor files, side by side and piece by piece through host memory.
-// The writer's hook is called from two threads.
+// Adds both tensor files. Writes them in parallel, piece by piece through host
+// memory; calls the writer's hook from two threads.
 absl::Status AddTensors(const TrainingState& state, CheckpointWriter* writer);
-// What belongs into state.json. Waits for the device.
+// The contents of state.json. Waits for the device.
 nlohmann::json ExportState(const TrainingState& state);
 
 // The fields of a checkpoint's state.json.
 JsonFields StateFields(const Checkpoint& checkpoint);
 
-// Puts everything back. InvalidArgument, naming the tensor, when names, shapes
-// or dtypes are not the ones of this run's model, and naming the field when one
-// of state.json is not what it must be.
+// Restores everything. InvalidArgument names the tensor if names, shapes or
+// dtypes differ from this run's model, and the field if state.json is invalid.
 absl::Status Restore(const Checkpoint& checkpoint, const TrainingState& state);
 
-// Only the parameters, for a model that does not resume the checkpoint's run:
-// of any floating-point dtype, rounded to the model's.
+// Restores only the parameters, for a model that does not resume the run. The
+// stored dtype may be any floating-point one; values are rounded to the
+// model's.
 absl::Status RestoreParameters(const Checkpoint& checkpoint,
                                ParameterStore* parameters);
 

@@ -13,13 +13,13 @@
 namespace tessera {
 namespace {
 
-// Short enough that a text of a megabyte has a hundredth to hold out, long
-// enough that a part's words repeat (the tokenizer encodes each once).
+// Short enough to hold out a hundredth of a megabyte of text, long enough that
+// a part's words repeat (the tokenizer encodes each distinct word once).
 constexpr int64_t kPartBytes = 64 << 10;
 
-// Where to cut a document that goes on behind kPartBytes: behind the last line
-// end, else between two characters. `document` is its beginning, at least one
-// byte more than that.
+// Where to cut a document that is longer than kPartBytes: after the last
+// newline, else between two characters. `document` is its beginning, at least
+// kPartBytes + 1 bytes.
 int64_t CutLongDocument(absl::string_view document) {
   const size_t line_end = document.rfind('\n', kPartBytes - 1);
   if (line_end != absl::string_view::npos) {
@@ -30,16 +30,16 @@ int64_t CutLongDocument(absl::string_view document) {
   return cut;
 }
 
-// A file from front to back, a piece in memory at a time.
+// Reads a file sequentially, with one piece in memory at a time.
 class FileText {
  public:
   explicit FileText(RandomAccessFile file) : file_(std::move(file)) {}
 
-  // The byte of the file that Peek() begins with.
+  // The offset in the file at which Peek() begins.
   int64_t place() const {
     return read_ - static_cast<int64_t>(buffer_.size() - begin_);
   }
-  // The next `bytes` bytes; fewer only at the file's end.
+  // The next `bytes` bytes; fewer only at the end of the file.
   absl::StatusOr<absl::string_view> Peek(size_t bytes) {
     const int64_t left = file_.size() - read_;
     if (buffer_.size() - begin_ < bytes && left > 0) {
@@ -58,12 +58,12 @@ class FileText {
  private:
   RandomAccessFile file_;
   std::string buffer_;
-  size_t begin_ = 0;  // what was skipped of `buffer_`
-  int64_t read_ = 0;  // bytes of the file
+  size_t begin_ = 0;  // number of skipped bytes of `buffer_`
+  int64_t read_ = 0;  // bytes read from the file
 };
 
-// Names the encoding of a file that begins with the byte order mark of one that
-// is not UTF-8; empty otherwise.
+// The encoding of a file that begins with a byte order mark other than UTF-8's;
+// empty otherwise.
 absl::string_view OtherEncoding(absl::string_view begin) {
   if (absl::StartsWith(begin, absl::string_view("\xff\xfe\0\0", 4))) {
     return "UTF-32";
@@ -75,13 +75,14 @@ absl::string_view OtherEncoding(absl::string_view begin) {
   return "";
 }
 
-// Says where and why `text`, at byte `place` of a file, is not text; empty if
-// it is. Of valid text it does not begin inside a character.
+// Why `text`, at offset `place` of a file, is not valid text; empty if it is.
+// `text` does not begin inside a character.
 std::string WhyInvalid(const std::string& path, int64_t place,
                        absl::string_view text) {
   if (place == 0) {
     if (const auto encoding = OtherEncoding(text); !encoding.empty()) {
-      return absl::StrCat(path, ", byte 0: the byte order mark of ", encoding);
+      return absl::StrCat(path, ", byte 0: has the byte order mark of ",
+                          encoding);
     }
   }
   const size_t valid = Utf8PrefixBytes(text);
@@ -110,7 +111,7 @@ absl::StatusOr<Corpus> Corpus::Scan(const std::vector<std::string>& files,
       return absl::InvalidArgumentError(absl::StrCat(
           file.skipped_[0],
           "; text must be UTF-8: convert the file (iconv -t UTF-8), leave it "
-          "out, or set --skip_invalid to go on without such files"));
+          "out, or set --skip_invalid to skip such files"));
     }
     corpus.Append(file);
   }
@@ -126,7 +127,7 @@ absl::Status Corpus::AddFile(const std::string& path, int32_t index,
   ASSIGN_OR_RETURN(RandomAccessFile opened, RandomAccessFile::Open(path));
   FileText text(std::move(opened));
   const absl::string_view separator = options.separator;
-  // Shows whether a document is longer than a part.
+  // Large enough to see whether a document is longer than a part.
   const size_t window = kPartBytes + std::max<size_t>(separator.size(), 1);
   bool is_utf8 = true;  // the document, so far
   while (true) {
@@ -175,7 +176,7 @@ absl::Status Corpus::Read(const Part& part, std::string* text) const {
   if (file.size() < part.begin + part.bytes) {
     return absl::FailedPreconditionError(absl::StrCat(
         file.path(), " became shorter than ", part.begin + part.bytes,
-        " bytes while it was read; leave the input alone and start again"));
+        " bytes while it was read; do not change the input, and start again"));
   }
   text->resize(part.bytes);
   return file.Read(part.begin, part.bytes, text->data());

@@ -11,12 +11,12 @@
 
 namespace tessera {
 
-// What happens to a file that is not text: one with a NUL byte, which binary
-// files have and UTF-16, or that is not UTF-8.
+// How to handle a file that is not text: one that is not UTF-8, or that
+// contains a NUL byte, as binary files and UTF-16 do.
 enum class InvalidText {
   kRefuse,
   kSkip,
-  kKeep,  // byte for byte
+  kKeep,  // keep it byte for byte
 };
 
 struct CorpusOptions {
@@ -24,20 +24,20 @@ struct CorpusOptions {
   InvalidText invalid_text = InvalidText::kRefuse;
 };
 
-// Text files cut into documents, and long documents into parts.
+// Text files divided into documents, and long documents into parts.
 class Corpus {
  public:
-  // The work of one encoding call.
+  // The input of one call of the tokenizer.
   struct Part {
     int32_t file = 0;
     int64_t begin = 0;  // byte in the file
     int64_t bytes = 0;
     bool ends_document = false;
-    bool is_validation = false;  // document_validation_split.h decides
+    bool is_validation = false;  // set by document_validation_split.h
   };
 
   // Reads every file once; holds out nothing. InvalidArgument if there is no
-  // text, and with file and byte for a file that is refused.
+  // text, or, with file and byte, for a file that is rejected.
   static absl::StatusOr<Corpus> Scan(const std::vector<std::string>& files,
                                      const CorpusOptions& options);
 
@@ -52,7 +52,7 @@ class Corpus {
   absl::Status Read(const Part& part, std::string* text) const;
 
  private:
-  // If a file is not text and is not kept, only the reason enters skipped_.
+  // If a file is not text and is not kept, only adds the reason to skipped_.
   absl::Status AddFile(const std::string& path, int32_t index,
                        const CorpusOptions& options);
   void Append(const Corpus& other);

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// Keeps the fields in the order in which they are written.
+// Keeps fields in the order in which they are written.
 using Json = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "tessera prepared text";

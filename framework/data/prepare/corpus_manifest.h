@@ -12,7 +12,7 @@ namespace tessera {
 
 // One split of a prepared folder.
 struct SplitManifest {
-  int64_t documents = 0;  // a document that was cut counts where it ends
+  int64_t documents = 0;  // a divided document counts where it ends
   int64_t bytes = 0;      // of text
   int64_t tokens = 0;     // end-of-document tokens included
   uint64_t checksum = 0;  // XXH3-64 of the shard's tokens
@@ -28,16 +28,16 @@ struct Manifest {
   uint64_t tokenizer_checksum = 0;  // XXH3-64 of tokenizer.model
   SplitManifest train;
   SplitManifest validation;
-  // Documents that are not UTF-8 throughout; kept, byte for byte.
+  // Number of documents that are not valid UTF-8; they are kept byte for byte.
   int64_t non_utf8_documents = 0;
-  // -1/N sum over the N validation tokens t of ln((n_t + 1) / (M + V)): M
-  // training tokens, n_t of them t, V the vocabulary. Nats per token. Over the
-  // training tokens themselves where validation is empty.
+  // -1/N sum over the N validation tokens t of ln((n_t + 1) / (M + V)), where
+  // n_t of the M training tokens are t and V is the vocabulary size. In nats
+  // per token. If validation is empty, over the training tokens.
   double unigram_entropy = 0;
 };
 
 std::string ToJson(const Manifest& manifest);
-// Checks the version, and presence and type of every field.
+// Checks the version, and that every field exists with the right type.
 absl::StatusOr<Manifest> ParseManifest(absl::string_view json);
 
 }  // namespace tessera

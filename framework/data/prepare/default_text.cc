@@ -21,17 +21,18 @@
 namespace tessera {
 namespace {
 
-// Files above the first limit are tables and generated code. The second bounds
-// the time to prepare; today's headers have about 18 MB.
+// Files above the first limit are tables and generated code. The second limits
+// the preparation time; current headers have about 18 MB.
 constexpr int64_t kMaxFileBytes = 512 << 10;
 constexpr int64_t kMaxTextBytes = 32 << 20;
 
 struct Header {
-  std::string path;  // below the include folder
+  std::string path;  // relative to the include folder
   int64_t bytes = 0;
 };
 
-// The path of the loaded libtorch_cpu.so, links resolved; empty if none is.
+// The path of the loaded libtorch_cpu.so with links resolved; empty if it is
+// not loaded.
 std::string LoadedLibTorch() {
   std::string path;
   dl_iterate_phdr(
@@ -49,7 +50,7 @@ std::string LoadedLibTorch() {
   return path;
 }
 
-// TORCH/lib/libtorch_cpu.so has its headers in TORCH/include.
+// The headers of TORCH/lib/libtorch_cpu.so are in TORCH/include.
 absl::StatusOr<std::string> IncludeFolder() {
   const std::string library = LoadedLibTorch();
   if (library.empty()) {
@@ -93,7 +94,7 @@ absl::Status Collect(const std::string& root, const std::string& folder,
   return absl::OkStatus();
 }
 
-// Sorted by path, and thinned out evenly where they are too many.
+// Sorted by path; if there are too many, thinned out evenly.
 absl::StatusOr<std::vector<Header>> Headers(const std::string& include) {
   std::vector<Header> headers;
   RETURN_IF_ERROR(Collect(include, "", &headers));
@@ -108,7 +109,8 @@ absl::StatusOr<std::vector<Header>> Headers(const std::string& include) {
   return headers;
 }
 
-// Names the prepared folder by everything that determines its contents.
+// The name of the prepared folder, from everything that determines its
+// contents.
 std::string CacheKey(const std::vector<Header>& headers,
                      const PrepareOptions& options) {
   std::string key = absl::StrFormat(
@@ -136,7 +138,7 @@ absl::StatusOr<FileLock> Lock(const std::string& folder,
   return lock;
 }
 
-// The right to make or remove `folder`, whose parent is made if need be.
+// Locks `folder` for creation or removal; creates its parent if needed.
 absl::StatusOr<FileLock> LockInCache(const std::string& folder,
                                      const ProgressSink& progress) {
   absl::StatusOr<FileLock> lock = Lock(folder, progress);
@@ -166,19 +168,19 @@ absl::StatusOr<PreparedFolder> OpenDefaultText(const PrepareOptions& options) {
   const std::string folder =
       absl::StrCat(cache, "/datasets/", CacheKey(headers, options));
   {
-    // It appears complete, so reading takes no lock: a cluster's cache may be
-    // read-only.
+    // The folder appears only when complete, so reading takes no lock. On a
+    // cluster the cache may be read-only.
     absl::StatusOr<PreparedFolder> cached = OpenPreparedFolder(folder);
     if (cached.ok()) return cached;
   }
   ASSIGN_OR_RETURN(const FileLock lock, LockInCache(folder, options.progress));
-  if (FileExists(folder)) {  // by now, or damaged
+  if (FileExists(folder)) {  // another process has made it, or it is damaged
     absl::StatusOr<PreparedFolder> cached = OpenPreparedFolder(folder);
     if (cached.ok()) return cached;
-    // A cache heals itself; only its maker writes there.
+    // Replace a damaged cache entry: only this program writes there.
     RETURN_IF_ERROR(RemoveTree(folder));
   }
-  // Of processes that were killed: whoever is at work holds the lock.
+  // Leftovers of killed processes; an active process would hold the lock.
   RETURN_IF_ERROR(RemoveUnfinished(folder));
   std::vector<std::string> files;
   for (const Header& header : headers) {

@@ -9,15 +9,15 @@
 
 namespace tessera {
 
-// The C++ headers that came with the LibTorch this process has loaded, sorted
-// by path, without the generated ones: ATen/ops (thousands of near-identical
-// stubs) and files above 512 KiB. NotFound where LibTorch is not loaded or was
-// installed without headers.
+// The C++ headers of the LibTorch that this process has loaded, sorted by path,
+// except generated ones: ATen/ops (thousands of near-identical stubs) and files
+// above 512 KiB. NotFound if LibTorch is not loaded or was installed without
+// headers.
 absl::StatusOr<std::vector<std::string>> DefaultTextFiles();
 
-// The default text prepared with `options`: at once where the user's cache
-// holds it, which may be read-only then, else made there first, by one process
-// while others wait.
+// Opens the default text prepared with `options`. Prepares it first if it is
+// not in the user's cache; other processes wait meanwhile. A cache that has it
+// may be read-only.
 absl::StatusOr<PreparedFolder> OpenDefaultText(const PrepareOptions& options);
 
 }  // namespace tessera

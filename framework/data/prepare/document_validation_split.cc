@@ -16,18 +16,18 @@
 namespace tessera {
 namespace {
 
-// From so many parts on, a fraction of them that has few bytes stays as it is:
-// splits that runs were trained on do not change.
+// With at least this many parts, a choice with too few bytes is accepted, so
+// that the splits of existing runs do not change.
 constexpr size_t kManyParts = 1000;
 
-// Where the held-out tail of `text` begins: `tail` bytes from its end, at a
-// line if there is one not far away, else between two characters. 0 where
-// nothing can be held out, or trained on.
+// The offset at which the held-out tail of `text` begins: about `tail` bytes
+// from the end, at a nearby start of a line if there is one, else between two
+// characters. 0 if nothing can be held out or nothing is left to train on.
 int64_t TailBegin(absl::string_view text, int64_t tail) {
   const auto bytes = static_cast<int64_t>(text.size());
   if (tail < 1) return 0;
   int64_t begin = bytes - tail;
-  // The nearest line end, before or behind.
+  // The nearest newline, before or after.
   for (int64_t away = 0; away <= tail / 2; ++away) {
     for (const int64_t line : {begin - away, begin + away}) {
       if (line > 0 && line < bytes && text[line - 1] == '\n') return line;
@@ -40,8 +40,7 @@ int64_t TailBegin(absl::string_view text, int64_t tail) {
   return begin;
 }
 
-// Holds out the last `bytes` bytes of a part, or about as many. False if none
-// can be held out.
+// Holds out about the last `bytes` bytes of a part. Returns false if it cannot.
 absl::StatusOr<bool> HoldOutTail(size_t index, int64_t bytes, Corpus* corpus) {
   std::string text;
   std::vector<Corpus::Part>& parts = corpus->parts();
@@ -57,8 +56,8 @@ absl::StatusOr<bool> HoldOutTail(size_t index, int64_t bytes, Corpus* corpus) {
   return true;
 }
 
-// Holds out that fraction of the bytes, from the first parts in `order` on.
-// False if that is too little to hold out any.
+// Holds out that fraction of the bytes, taking parts in `order`. Returns false
+// if the fraction is too small.
 absl::StatusOr<bool> HoldOutBytes(double fraction,
                                   absl::Span<const size_t> order,
                                   Corpus* corpus) {
@@ -68,7 +67,8 @@ absl::StatusOr<bool> HoldOutBytes(double fraction,
   for (const size_t i : order) {
     if (parts[i].bytes > left) {
       ASSIGN_OR_RETURN(const bool tail, HoldOutTail(i, left, corpus));
-      // What follows it in a single document is all held out.
+      // Everything after it in a single document is held out, so the training
+      // part ends here.
       if (corpus->documents() == 1) parts[i].ends_document = true;
       return any || tail;
     }
@@ -78,8 +78,8 @@ absl::StatusOr<bool> HoldOutBytes(double fraction,
   return any;
 }
 
-// Holds out the chosen parts. False, with nothing done, if they are far from
-// that fraction of the bytes.
+// Holds out the chosen parts. Returns false, and does nothing, if their share
+// of the bytes is far from the fraction.
 bool HoldOutParts(double fraction, absl::Span<const size_t> chosen,
                   Corpus* corpus) {
   std::vector<Corpus::Part>& parts = corpus->parts();

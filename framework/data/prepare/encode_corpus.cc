@@ -11,11 +11,11 @@
 namespace tessera {
 namespace {
 
-// Text that a thread encodes between two hand-overs: a second of work, so that
-// waiting for the slowest thread costs little.
+// Bytes of text that a thread encodes between synchronizations: about a second
+// of work, so that waiting for the slowest thread costs little.
 constexpr int64_t kBytesPerThread = 4 << 20;
 
-// Bounds the memory; no machine of today has more cores to gain from.
+// Limits the memory; more cores would hardly help.
 constexpr int kMaxThreads = 256;
 
 struct EncodedPart {

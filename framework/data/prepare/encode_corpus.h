@@ -12,13 +12,13 @@
 
 namespace tessera {
 
-// Gets a part's tokens, the end-of-document token included where it ends one.
+// Receives a part's tokens, with the end-of-document token if it ends one.
 using PartSink = absl::FunctionRef<absl::Status(const Corpus::Part& part,
                                                 absl::Span<const int32_t> ids)>;
 
-// Encodes every part on `threads` threads, 256 at most, and hands the results
-// to `sink` in the corpus's order, on the calling thread. Holds some megabytes
-// per thread, however long the text is. Stops at the first error.
+// Encodes every part on `threads` threads, at most 256, and passes the results
+// to `sink` in the corpus's order, on the calling thread. Holds a few megabytes
+// per thread, for any length of text. Stops at the first error.
 absl::Status EncodeCorpus(const Corpus& corpus, const Tokenizer& tokenizer,
                           int threads, PartSink sink);
 

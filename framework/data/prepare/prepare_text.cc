@@ -35,12 +35,12 @@ constexpr char kManifestFile[] = "manifest.json";
 constexpr char kTokenizerFile[] = "tokenizer.model";
 constexpr char kTrainFile[] = "train.tok";
 constexpr char kValidationFile[] = "validation.tok";
-// Behind the folder's name and before the process while it is not complete.
+// Suffix of the folder's name, before the process id, until it is complete.
 constexpr absl::string_view kUnfinished = ".partial-";
 
-// What BPE learns from. Learning time grows with the text, while the frequent
-// pieces of a sample are those of the whole: on 18 MB of C++, 6 MiB took 40% of
-// the time of 12 MiB and yielded 1.1% more tokens.
+// Amount of text from which BPE learns. The time to learn grows with the text,
+// and a sample has the same frequent pieces as the whole: on 18 MB of C++, 6
+// MiB took 40% of the time of 12 MiB and gave 1.1% more tokens.
 constexpr double kLearningBytes = 6 << 20;
 
 std::string Megabytes(int64_t bytes) {
@@ -57,16 +57,16 @@ absl::Status Validate(const PrepareOptions& options) {
   }
   if (options.threads < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the number of threads must be at least 0, which is one ",
-                     "per core; is ", options.threads));
+        absl::StrCat("the number of threads must be at least 0, where 0 is ",
+                     "one per core; is ", options.threads));
   }
   const int64_t least = options.tokenizer == TokenizerKind::kBpe
                             ? kMinBpeVocabularySize
                             : kByteVocabularySize;
   if (options.vocab_size < least || options.vocab_size > 1 << 24) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a ", Name(options.tokenizer), " vocabulary must have ", least,
-        " to 16,777,216 tokens; ", options.vocab_size, " were asked for"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a ", Name(options.tokenizer), " vocabulary must have ",
+                     least, " to 16,777,216 tokens; has ", options.vocab_size));
   }
   return absl::OkStatus();
 }
@@ -112,11 +112,11 @@ absl::Status CheckStop(const PrepareOptions& options) {
   return options.check_stop ? options.check_stop() : absl::OkStatus();
 }
 
-// A split while it is written.
+// A split that is being written.
 struct Split {
   SplitManifest manifest;
   std::unique_ptr<TokenFileWriter> writer;
-  std::vector<int64_t> frequency;  // of each token
+  std::vector<int64_t> frequency;  // by token
 
   absl::Status Append(const Corpus::Part& part, absl::Span<const int32_t> ids) {
     manifest.documents += part.ends_document ? 1 : 0;
@@ -145,7 +145,8 @@ double UnigramEntropy(const Split& train, const Split& evaluated) {
   return nats / evaluated.manifest.tokens;
 }
 
-// Encodes the corpus into `folder`; fills in what the shards determine.
+// Encodes the corpus into `folder`; sets the manifest's fields about the
+// shards.
 absl::Status WriteShards(const Corpus& corpus, const Tokenizer& tokenizer,
                          const std::string& folder,
                          const PrepareOptions& options, Manifest* manifest) {
@@ -203,8 +204,8 @@ absl::StatusOr<Manifest> WriteFolder(const Corpus& corpus,
   return manifest;
 }
 
-// "a/b//" and "a/b/." are "a/b": what stands beside a folder has a name made
-// of the folder's own.
+// "a/b//" and "a/b/." become "a/b", because the names of temporary siblings are
+// derived from it.
 std::string WithoutTrailingSlashes(absl::string_view path) {
   while ((path.size() > 1 && absl::ConsumeSuffix(&path, "/")) ||
          (path.size() > 2 && absl::ConsumeSuffix(&path, "/."))) {
@@ -218,8 +219,8 @@ std::string Parent(absl::string_view path) {
   return std::string(path.substr(0, std::max<size_t>(slash, 1)));
 }
 
-// Whether `out`, which must not exist, can be made: makes a folder with a file
-// where it shall be, or in the nearest folder above that exists, and removes it
+// Checks that `out`, which must not exist, can be created: creates a folder
+// with a file in its place, or in the nearest existing parent, and removes it
 // again.
 absl::Status CheckCanMake(const std::string& out) {
   std::error_code error;
@@ -236,14 +237,14 @@ absl::Status CheckCanMake(const std::string& out) {
   const auto remove_trial =
       absl::MakeCleanup([&] { RemoveTree(trial).IgnoreError(); });
   absl::Status status = MakeDirectories(trial);
-  if (status.ok()) {  // an empty folder still fits on a full disk
+  if (status.ok()) {  // a full disk still has room for an empty folder
     status = WriteFileAtomically(trial + "/file", std::string(64 << 10, 'x'));
   }
   if (status.ok()) return status;
-  return absl::Status(status.code(),
-                      absl::StrCat("the output folder ", out,
-                                   " cannot be made: ", status.message(),
-                                   "; choose one that can be written"));
+  return absl::Status(
+      status.code(),
+      absl::StrCat("cannot create the output folder ", out, ": ",
+                   status.message(), "; choose a folder that can be written"));
 }
 
 absl::Status DamagedError(const std::string& path) {
@@ -332,7 +333,7 @@ absl::StatusOr<PreparedFolder> OpenPreparedFolder(const std::string& folder) {
   if (!FileExists(path(kManifestFile))) {
     return absl::NotFoundError(
         absl::StrCat(folder, " has no ", kManifestFile,
-                     "; make such a folder with trainers:prepare_data"));
+                     "; create a prepared folder with trainers:prepare_data"));
   }
   ASSIGN_OR_RETURN(const std::string json, ReadFile(path(kManifestFile)));
   absl::StatusOr<Manifest> manifest = ParseManifest(json);

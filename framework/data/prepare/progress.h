@@ -7,13 +7,13 @@
 
 namespace tessera {
 
-// How far a long preparation is.
+// Progress of a long preparation.
 struct Progress {
   absl::string_view phase;  // "encoding 18.2 MB"
-  double fraction = 0;      // of the phase, in [0, 1]; 1 ends it
+  double fraction = 0;      // done, in [0, 1]; 1 ends the phase
 };
 
-// Called from one thread at a time. Empty: nobody listens.
+// Receives the progress, from one thread at a time. May be empty.
 using ProgressSink = std::function<void(const Progress&)>;
 
 inline void Report(const ProgressSink& sink, absl::string_view phase,
@@ -21,8 +21,8 @@ inline void Report(const ProgressSink& sink, absl::string_view phase,
   if (sink) sink({phase, fraction});
 }
 
-// Writes to stderr: a bar that redraws itself on a terminal, else one line when
-// a phase begins and one, with its seconds, when it ends.
+// Reports to stderr: on a terminal as a bar that is redrawn, else as one line
+// when a phase begins and one, with its duration, when it ends.
 ProgressSink ConsoleProgress();
 
 }  // namespace tessera

@@ -17,8 +17,8 @@ absl::Status CheckRequest(const BatchRequest& r) {
                      r.global_batch % r.world_size == 0;
   if (valid) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "no batch: sample ", r.first_sample, ", global batch ", r.global_batch,
-      ", rank ", r.rank, " of ", r.world_size,
+      "invalid batch: sample ", r.first_sample, ", global batch ",
+      r.global_batch, ", rank ", r.rank, " of ", r.world_size,
       "; the global batch must be a multiple of the number of ranks"));
 }
 
@@ -28,13 +28,13 @@ absl::StatusOr<std::unique_ptr<DataSource>> DataSource::Create(
     std::shared_ptr<const TokenSequence> sequence, Options options) {
   if (options.context_length < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "context length ", options.context_length, "; must be at least 1"));
+        "the context length must be at least 1; is ", options.context_length));
   }
   if (sequence->tokens() < 2) {
     return absl::InvalidArgumentError(
-        absl::StrCat(options.description, ": ", sequence->tokens(),
-                     " tokens; a token and its successor are the least that "
-                     "can be trained on"));
+        absl::StrCat(options.description, " has ", sequence->tokens(),
+                     " tokens; training needs at least 2, a token and its "
+                     "successor"));
   }
   return std::unique_ptr<DataSource>(
       new DataSource(std::move(sequence), std::move(options)));
@@ -73,7 +73,8 @@ absl::Status DataSource::FillRow(int64_t sample, absl::Span<int64_t> ids,
     const int64_t window = sampler_.Window(sample);
     valid = sampler_.ValidTargets(window);
     const int64_t begin = window * options_.context_length;
-    // The inputs are one token and the targets shifted right by one.
+    // The targets are the inputs shifted by one, so the first token is read
+    // separately.
     RETURN_IF_ERROR(sequence_->Read(begin, ids.first(1)));
     RETURN_IF_ERROR(sequence_->Read(begin + 1, targets.first(valid)));
     std::copy_n(targets.data(), valid - 1, ids.data() + 1);

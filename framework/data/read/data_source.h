@@ -14,20 +14,20 @@
 
 namespace tessera {
 
-// Which part of which global batch. A global batch is the samples
-// [first_sample, first_sample + global_batch); rank r of w owns the r-th of w
-// equal contiguous shares. So the samples of a step, and their order, do not
-// depend on the world size.
+// A rank's part of a global batch. A global batch is the samples [first_sample,
+// first_sample + global_batch); rank r of w owns the r-th of w equal contiguous
+// shares. So the samples of a step, and their order, do not depend on the world
+// size.
 struct BatchRequest {
   int64_t first_sample = 0;  // samples consumed before this step
   int64_t global_batch = 1;  // samples; a multiple of world_size
   int rank = 0;
   int world_size = 1;
-  // Samples from here on are padding without a valid target. An evaluation sets
-  // it to the windows it covers, so that its last batch keeps its shape.
+  // Samples from here on are padding without valid targets. An evaluation sets
+  // it to its number of windows, so that its last batch keeps its shape.
   int64_t end_sample = std::numeric_limits<int64_t>::max();
 
-  // Samples of the rank.
+  // Number of samples of the rank.
   int64_t share() const { return global_batch / world_size; }
 
   bool operator==(const BatchRequest&) const = default;
@@ -43,16 +43,16 @@ class DataSource {
     uint64_t seed = 0;
     std::string description;  // "train split of corpus/ (18,204,113 tokens)"
   };
-  // Refuses a sequence of fewer than two tokens: it has no target.
+  // Rejects a sequence of fewer than two tokens, which has no target.
   static absl::StatusOr<std::unique_ptr<DataSource>> Create(
       std::shared_ptr<const TokenSequence> sequence, Options options);
 
-  // Writes the rank's share to `ids` and `targets`, each
-  // (share, context_length): ids in [0, vocab_size), padding is 0 in `ids` and
-  // kIgnoredTarget in `targets`. Returns the number of targets other than
-  // padding in the whole global batch: the divisor of the mean loss, known to
-  // every rank without communication. InvalidArgument if the request does not
-  // divide evenly; an error of the token files otherwise.
+  // Writes the rank's share to `ids` and `targets`, each (share,
+  // context_length). Ids are in [0, vocab_size); padding is 0 in `ids` and
+  // kIgnoredTarget in `targets`. Returns the number of valid targets in the
+  // whole global batch: the divisor of the mean loss, which every rank knows
+  // without communication. InvalidArgument if the request does not divide
+  // evenly; otherwise errors of the token files.
   absl::StatusOr<int64_t> Fill(const BatchRequest& request,
                                absl::Span<int64_t> ids,
                                absl::Span<int64_t> targets) const;
@@ -65,7 +65,7 @@ class DataSource {
 
  private:
   DataSource(std::shared_ptr<const TokenSequence> sequence, Options options);
-  // One window; padding for a negative `sample`.
+  // One window; padding if `sample` is negative.
   absl::Status FillRow(int64_t sample, absl::Span<int64_t> ids,
                        absl::Span<int64_t> targets) const;
 

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-// A mixing of 64 bits (SplitMix64's finalizer; Steele, Lea and Flood, "Fast
+// Mixes 64 bits (SplitMix64's finalizer; Steele, Lea and Flood, "Fast
 // splittable pseudorandom number generators", OOPSLA 2014).
 constexpr uint64_t Mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15;
@@ -14,14 +14,14 @@ constexpr uint64_t Mix(uint64_t x) {
   x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
   return x ^ (x >> 31);
 }
-// The same for a pair, in which order matters.
+// Mixes an ordered pair.
 constexpr uint64_t Mix(uint64_t a, uint64_t b) { return Mix(Mix(a) ^ b); }
 
-// A pseudorandom permutation of [0, size), chosen by `key`, that is evaluated
-// at any place in constant time and memory: a Feistel network on the next power
-// of two, applied again while its value lies outside (Black and Rogaway,
-// "Ciphers with arbitrary finite domains", CT-RSA 2002, section 4). That domain
-// is less than twice `size`, so two applications are expected at worst.
+// A pseudorandom permutation of [0, size), chosen by `key`, that can be
+// evaluated at any index in constant time and memory: a Feistel network on the
+// next power of two, repeated while its value is outside (Black and Rogaway,
+// "Ciphers with arbitrary finite domains", CT-RSA 2002, section 4). The power
+// of two is less than twice `size`, so fewer than two evaluations are expected.
 class Permutation {
  public:
   // `size` >= 1.
@@ -29,13 +29,13 @@ class Permutation {
 
   // `index` in [0, size).
   int64_t operator()(int64_t index) const;
-  // Where `image` comes from: Inverse(permutation(i)) == i.
+  // The inverse: Inverse(permutation(i)) == i.
   int64_t Inverse(int64_t image) const;
 
  private:
-  // Four rounds of good round functions make a strong pseudorandom permutation
-  // (Luby and Rackoff, 1988) of large domains; tiny ones need more until every
-  // order is about equally likely.
+  // Four rounds of good round functions give a strong pseudorandom permutation
+  // of a large domain (Luby and Rackoff, 1988). Tiny domains need more rounds
+  // until all orders are about equally likely.
   static constexpr int kRounds = 10;
 
   int64_t size_;

@@ -33,7 +33,7 @@ int64_t WindowSampler::ValidTargets(int64_t window) const {
 int64_t WindowSampler::ValidTargets(int64_t begin, int64_t end) const {
   if (begin >= end) return 0;
   int64_t valid = (end - begin) * context_length_;
-  // One window of each epoch may be short: the last.
+  // Only the last window of each epoch may be short.
   const int64_t missing = context_length_ - ValidTargets(windows_ - 1);
   if (missing == 0) return valid;
   for (int64_t epoch = begin / windows_; epoch * windows_ < end; ++epoch) {

@@ -7,14 +7,14 @@
 
 namespace tessera {
 
-// Cuts a sequence of T tokens into windows of C inputs with their next tokens
-// as targets: window w reads inputs [wC, wC + C) and targets one to the right.
-// The targets of an epoch are tokens 1 .. T-1, each exactly once; the last
-// window's missing ones are padding.
+// Divides a sequence of T tokens into windows of C inputs with the next tokens
+// as targets: window w has inputs [wC, wC + C) and targets [wC + 1, wC + C +
+// 1). The targets of an epoch are tokens 1 .. T-1, each once; missing targets
+// of the last window are padding.
 //
 // Numbers the samples of a run: sample n is window order(n / W, n mod W) of
-// epoch n / W, W windows an epoch, `order` a permutation per epoch. So the
-// position in the data is one number, and seeking costs nothing.
+// epoch n / W, with W windows per epoch and a permutation `order` per epoch. So
+// the position in the data is one number, and seeking is free.
 class WindowSampler {
  public:
   // `tokens` >= 2, `context_length` >= 1.
@@ -27,9 +27,10 @@ class WindowSampler {
   // Any `sample` >= 0.
   int64_t Window(int64_t sample) const;
 
-  // The targets that window `window` has, in [1, context_length].
+  // Number of targets of window `window`, in [1, context_length].
   int64_t ValidTargets(int64_t window) const;
-  // Those of samples [begin, end) together, without looking at each.
+  // Total number of targets of samples [begin, end), in constant time per
+  // epoch.
   int64_t ValidTargets(int64_t begin, int64_t end) const;
 
  private:

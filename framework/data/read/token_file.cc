@@ -42,7 +42,7 @@ struct LlmCVariant {
 constexpr LlmCVariant kLlmCVariants[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 constexpr int64_t kLlmCHeaderBytes = 256 * sizeof(int32_t);
 
-// What is read at once of a whole file.
+// Block size for reading a whole file.
 constexpr int64_t kBlockBytes = 1 << 20;
 
 absl::Status Malformed(const std::string& path, int64_t offset,
@@ -56,7 +56,7 @@ bool HasTesseraMagic(absl::string_view head) {
       head, absl::string_view(kTesseraMagic, sizeof(kTesseraMagic)));
 }
 
-// Null without a magic number of llm.c.
+// Null if `head` has no magic number of llm.c.
 const LlmCVariant* FindLlmCVariant(absl::string_view head) {
   int32_t magic;
   if (head.size() < sizeof(magic)) return nullptr;
@@ -67,7 +67,7 @@ const LlmCVariant* FindLlmCVariant(absl::string_view head) {
   return nullptr;
 }
 
-// The format of a file that begins with `head` and was asked for as `format`.
+// The format of a file that begins with `head`, requested as `format`.
 absl::StatusOr<TokenFileFormat> FindFormat(const std::string& path,
                                            absl::string_view head,
                                            TokenFileFormat format) {
@@ -78,14 +78,13 @@ absl::StatusOr<TokenFileFormat> FindFormat(const std::string& path,
   if (FindLlmCVariant(head) != nullptr) return TokenFileFormat::kLlmC;
   if (format == TokenFileFormat::kNanoGpt) return format;
   return Malformed(path, 0,
-                   "neither the magic number of trainers:prepare_data nor of "
-                   "llm.c; raw uint16 tokens as nanoGPT writes them have none "
-                   "and need token_files.format = NANOGPT, which reads files "
-                   "with a magic number as what they are");
+                   "has neither the magic number of trainers:prepare_data nor "
+                   "that of llm.c; for raw uint16 tokens as written by nanoGPT "
+                   "set token_files.format = NANOGPT");
 }
 
-// How many whole tokens lie behind a header, with the reason if the file's size
-// is not that of `tokens`.
+// Checks that exactly `tokens` whole tokens follow the header; the error says
+// why not.
 absl::Status CheckSize(const std::string& path, int64_t size, int64_t header,
                        int64_t token_bytes, uint64_t tokens) {
   const uint64_t room = static_cast<uint64_t>(size - header) / token_bytes;
@@ -94,8 +93,9 @@ absl::Status CheckSize(const std::string& path, int64_t size, int64_t header,
     return Malformed(
         path, size,
         absl::StrCat("the file ends here, but its header says ", tokens,
-                     " tokens of ", token_bytes, " bytes behind ", header,
-                     "; it is ", tokens > room ? "truncated" : "too long"));
+                     " tokens of ", token_bytes, " bytes after its header of ",
+                     header, " bytes; it is ",
+                     tokens > room ? "truncated" : "too long"));
   }
   return absl::OkStatus();
 }
@@ -103,7 +103,7 @@ absl::Status CheckSize(const std::string& path, int64_t size, int64_t header,
 // The largest of `count` values.
 template <typename Token>
 Token Largest(const Token* values, int64_t count) {
-  // As many maxima side by side as let the compiler use vectors.
+  // Several maxima side by side, so that the compiler can vectorise.
   constexpr int64_t kLanes = 32;
   Token lanes[kLanes] = {};
   int64_t i = 0;
@@ -129,7 +129,7 @@ Found FindTooLarge(const Token* values, int64_t count, int64_t vocab_size) {
   return {found - values, *found};
 }
 
-// Copies tokens to `out` and finds the first that is too large.
+// Copies tokens to `out` and finds the first one that is too large.
 template <typename Token>
 Found Widen(const void* bytes, int64_t vocab_size, absl::Span<int64_t> out) {
   const auto* values = static_cast<const Token*>(bytes);
@@ -165,8 +165,8 @@ absl::Status TokenFile::ParseTessera(absl::string_view head) {
   TesseraHeader header;
   if (!HasTesseraMagic(head)) {
     return Malformed(path(), 0,
-                     "not the magic number of trainers:prepare_data; the file "
-                     "is of another format or was not finished");
+                     "has no magic number of trainers:prepare_data; the file "
+                     "has another format or was not finished");
   }
   if (file_.size() < int64_t{sizeof(header)}) {
     return Malformed(path(), file_.size(),
@@ -187,7 +187,7 @@ absl::Status TokenFile::ParseTessera(absl::string_view head) {
   if (std::count(std::begin(header.reserved), std::end(header.reserved), 0) !=
       sizeof(header.reserved)) {
     return Malformed(path(), offsetof(TesseraHeader, reserved),
-                     "reserved bytes that are not zero");
+                     "has reserved bytes that are not zero");
   }
   header_bytes_ = sizeof(header);
   token_bytes_ = header.token_bytes;
@@ -210,9 +210,10 @@ absl::Status TokenFile::ParseNanoGpt() {
 absl::Status TokenFile::ParseLlmC(absl::string_view head) {
   const LlmCVariant* const variant = FindLlmCVariant(head);
   if (variant == nullptr) {
-    return Malformed(path(), 0,
-                     "not llm.c's magic number 20240520 (uint16) or 20240801 "
-                     "(uint32)");
+    return Malformed(
+        path(), 0,
+        "has no magic number of llm.c: 20240520 (uint16) or 20240801 "
+        "(uint32)");
   }
   if (file_.size() < kLlmCHeaderBytes) {
     return Malformed(path(), file_.size(),
@@ -257,7 +258,7 @@ absl::Status TokenFile::Read(int64_t begin, absl::Span<int64_t> out) const {
           begin + bad.index, " is ", bad.value, ", but every token was below ",
           vocab_size_,
           " when the file was opened; another program changed it; restore the "
-          "file and leave it alone while it is read"));
+          "file and do not change it while it is read"));
     }
     out.remove_prefix(part.size());
     begin += count;
@@ -381,7 +382,7 @@ absl::StatusOr<TokenFileSummary> TokenFileWriter::Finish() {
   header.token_bytes = static_cast<uint32_t>(token_bytes_);
   header.tokens = static_cast<uint64_t>(tokens_);
   header.checksum = summary.checksum;
-  // The tokens must be on disk before a header that vouches for them.
+  // Sync the tokens before writing the header, which makes the file valid.
   bool done = fflush(file_) == 0 && fsync(fileno(file_)) == 0 &&
               fseek(file_, 0, SEEK_SET) == 0 &&
               fwrite(&header, sizeof(header), 1, file_) == 1 &&

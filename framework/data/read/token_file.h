@@ -19,14 +19,14 @@
 
 namespace tessera {
 
-// Files of token ids. Every number is little-endian.
+// Formats of token files. All numbers are little-endian.
 //
 //   kTessera  a header of 64 bytes, then the tokens:
 //               0  char[8]  "TESSTOK\0"
 //               8  uint32   version, 1
 //              12  uint32   bytes per token, 2 or 4
 //              16  uint64   tokens
-//              24  uint64   XXH3-64 of the bytes behind the header
+//              24  uint64   XXH3-64 of the bytes after the header
 //              32           zeros
 //   kNanoGpt  uint16 tokens and nothing else (karpathy/nanoGPT, prepare.py)
 //   kLlmC     256 int32 {magic, version, tokens, 0...}, then the tokens
@@ -36,15 +36,15 @@ namespace tessera {
 enum class TokenFileFormat {
   kDetect,  // kTessera or kLlmC, by magic number
   kTessera,
-  kNanoGpt,  // the same, and kNanoGpt where there is no magic number
+  kNanoGpt,  // as kDetect; kNanoGpt without a magic number
   kLlmC,
 };
 
-// A token file. It stays open; tokens are read when they are asked for.
+// A token file. It stays open; tokens are read on demand.
 class TokenFile {
  public:
-  // Refuses a file that is truncated, empty, of another format, version or size
-  // than its header says; the message names the file and the byte.
+  // Rejects a file that is empty or truncated, or whose format, version or size
+  // differs from its header. The message names the file and the byte.
   static absl::StatusOr<TokenFile> Open(const std::string& path,
                                         TokenFileFormat format);
 
@@ -53,21 +53,21 @@ class TokenFile {
   int64_t tokens() const { return tokens_; }
 
   // Copies tokens [begin, begin + out.size()), which must lie in the file.
-  // DataLoss, with file and byte, if another program has shortened the file
-  // since it was opened, or has put a token into it that LimitTokens() refuses.
+  // DataLoss, with file and byte, if another program has truncated the file
+  // since it was opened, or has written a token that LimitTokens() rejects.
   absl::Status Read(int64_t begin, absl::Span<int64_t> out) const;
 
-  // Reads the whole file: every token must be below `vocab_size`, because an
+  // Reads the whole file and checks that every token is below `vocab_size`; an
   // embedding would read past its table. OutOfRange with file and byte offset.
-  // From then on Read() checks the tokens that it reads.
+  // After this call Read() checks the tokens, too.
   absl::Status LimitTokens(int64_t vocab_size);
 
-  // XXH3-64 of the tokens' bytes: as the header of a kTessera file says, which
-  // VerifyChecksum() compares with the tokens; of others, computed at each
-  // call.
+  // XXH3-64 of the tokens' bytes: from the header of a kTessera file, which
+  // VerifyChecksum() compares with the tokens; for other formats, computed in
+  // each call.
   absl::StatusOr<uint64_t> checksum() const;
-  // DataLoss where the tokens of a kTessera file are not those that were
-  // written; reads them all. The other formats cannot tell and pass.
+  // Reads all tokens. DataLoss if those of a kTessera file do not match its
+  // checksum. The other formats have no checksum and pass.
   absl::Status VerifyChecksum() const;
 
  private:
@@ -76,7 +76,7 @@ class TokenFile {
   absl::Status ParseTessera(absl::string_view head);
   absl::Status ParseNanoGpt();
   absl::Status ParseLlmC(absl::string_view head);
-  // Calls `visit` with all tokens' bytes, some at a time.
+  // Calls `visit` with the bytes of all tokens, block by block.
   absl::Status ForEachBlock(absl::FunctionRef<absl::Status(
                                 int64_t first_token, absl::string_view bytes)>
                                 visit) const;
@@ -100,8 +100,8 @@ struct TokenFileSummary {
   uint64_t checksum = 0;  // XXH3-64 of the tokens' bytes
 };
 
-// Writes a kTessera file. Until Finish() the file's header is zero, which
-// TokenFile::Open() refuses.
+// Writes a kTessera file. The header is zero until Finish(), so that
+// TokenFile::Open() rejects an unfinished file.
 class TokenFileWriter {
  public:
   // `vocab_size` picks the width: 2 bytes up to 65,536, else 4.
@@ -109,7 +109,7 @@ class TokenFileWriter {
       const std::string& path, int64_t vocab_size);
   ~TokenFileWriter();
 
-  // Every id in [0, vocab_size).
+  // Ids must be in [0, vocab_size).
   absl::Status Append(absl::Span<const int32_t> ids);
   // Writes the header, syncs the file to disk and closes it.
   absl::StatusOr<TokenFileSummary> Finish();

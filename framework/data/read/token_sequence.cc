@@ -24,7 +24,7 @@ class FileSequence : public TokenSequence {
     size_t i =
         std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin();
     while (!out.empty()) {
-      TESSERA_CHECK(i < files_.size(), "read behind the last file");
+      TESSERA_CHECK(i < files_.size(), "read past the last file");
       const int64_t place = begin - (ends_[i] - files_[i].tokens());
       const size_t count =
           std::min<size_t>(out.size(), files_[i].tokens() - place);
@@ -38,7 +38,7 @@ class FileSequence : public TokenSequence {
 
  private:
   std::vector<TokenFile> files_;
-  std::vector<int64_t> ends_;  // of file i, in tokens of the whole
+  std::vector<int64_t> ends_;  // end of file i, in tokens of the sequence
 };
 
 class Subsequence : public TokenSequence {
@@ -85,7 +85,7 @@ class SyntheticSequence : public TokenSequence {
   }
 
  private:
-  static constexpr int64_t kChain = 4096;  // tokens between fresh starts
+  static constexpr int64_t kChain = 4096;  // tokens between restarts
 
   int64_t Next(int64_t token, int64_t position) const {
     const uint64_t random = Mix(options_.seed, static_cast<uint64_t>(position));
@@ -94,7 +94,7 @@ class SyntheticSequence : public TokenSequence {
            options_.vocab_size;
   }
 
-  // Uniform in [0, bound), but for a bias of bound / 2^64.
+  // Uniform in [0, bound), except for a bias of bound / 2^64.
   static int64_t Below(uint64_t random, int64_t bound) {
     return static_cast<int64_t>(
         (static_cast<unsigned __int128>(random) * bound) >> 64);

@@ -16,12 +16,12 @@ class TokenSequence {
  public:
   virtual ~TokenSequence() = default;
   virtual int64_t tokens() const = 0;
-  // Copies tokens [begin, begin + out.size()), which must lie inside. An error
+  // Copies tokens [begin, begin + out.size()), which must be in range. An error
   // names the file that cannot be read.
   virtual absl::Status Read(int64_t begin, absl::Span<int64_t> out) const = 0;
 };
 
-// The files' tokens behind one another.
+// The files' tokens, concatenated.
 std::unique_ptr<TokenSequence> CreateFileSequence(std::vector<TokenFile> files);
 
 // Tokens [begin, end) of `whole`.
@@ -35,12 +35,12 @@ struct SyntheticOptions {
   uint64_t seed = 0;
 };
 
-// A Markov chain of order 1. Behind token t comes (p(t) + j) mod vocab_size
-// with j uniform in [0, successors), where p is a permutation of the vocabulary
-// drawn by the seed. The transition matrix is doubly stochastic, so every token
-// is equally frequent: the unigram entropy is ln(vocab_size), the entropy rate
-// ln(successors). The chain starts anew, uniformly, every 4096 tokens, which
-// bounds the cost of reading at any place.
+// A first-order Markov chain. The successor of token t is (p(t) + j) mod
+// vocab_size, where j is uniform in [0, successors) and p is a permutation of
+// the vocabulary drawn from the seed. The transition matrix is doubly
+// stochastic, so all tokens are equally frequent: the unigram entropy is
+// ln(vocab_size), the entropy rate ln(successors). The chain restarts with a
+// uniform token every 4096 tokens, which bounds the cost of random access.
 std::unique_ptr<TokenSequence> CreateSyntheticSequence(
     const SyntheticOptions& options);
 

@@ -8,9 +8,8 @@
 
 namespace tessera {
 
-// The validation split of tokens that come without documents: the end of a
-// sequence. Prepared text holds out documents instead
-// (prepare/document_validation_split.h).
+// The validation split of tokens without documents: the end of the sequence.
+// For text see prepare/document_validation_split.h.
 struct TokenSplit {
   std::shared_ptr<const TokenSequence> train;
   std::shared_ptr<const TokenSequence> validation;  // null if none is held out
@@ -19,12 +18,12 @@ struct TokenSplit {
 // An input and its target.
 inline constexpr int64_t kMinSplitTokens = 2;
 
-// Trains on the first `train_tokens` tokens of `whole`, holds out the rest.
+// Trains on the first `train_tokens` tokens of `whole` and holds out the rest.
 TokenSplit SplitTokensAt(std::shared_ptr<const TokenSequence> whole,
                          int64_t train_tokens);
 
-// Holds out the last round(fraction * tokens) tokens of `whole`; none if these
-// are fewer than kMinSplitTokens.
+// Holds out the last round(fraction * tokens) tokens of `whole`; none if this
+// is less than kMinSplitTokens.
 TokenSplit HoldOutLastTokens(std::shared_ptr<const TokenSequence> whole,
                              double fraction);
 

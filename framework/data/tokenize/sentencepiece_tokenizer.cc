@@ -24,12 +24,12 @@ namespace {
 
 using Bridge = TesseraTokenizerBridge;
 
-// Every byte, the unknown piece and the end of a document.
+// All bytes, the unknown piece and the end of a document.
 constexpr int kFixedPieces = 256 + 2;
 
-// AddressSanitizer stops at RTLD_DEEPBIND, which it does not support. Its
-// builds go without and rely on the few symbols that the program exports not
-// being those that SentencePiece uses.
+// AddressSanitizer does not support RTLD_DEEPBIND. Its builds omit the flag and
+// rely on SentencePiece not using any of the few symbols that the program
+// exports.
 #ifdef __SANITIZE_ADDRESS__
 constexpr int kOpenMode = RTLD_NOW | RTLD_LOCAL;
 #else
@@ -56,7 +56,7 @@ absl::StatusOr<const Bridge*> OpenBridge() {
   return get();
 }
 
-// Opened at the first call and never closed: models live in its memory.
+// Opened in the first call and never closed, because models use its memory.
 absl::StatusOr<const Bridge*> GetBridge() {
   static const absl::StatusOr<const Bridge*> bridge = OpenBridge();
   return bridge;
@@ -68,10 +68,10 @@ std::string Take(const Bridge& bridge, TesseraBytes* bytes) {
   return text;
 }
 
-// The length of the prefix of `text` that SentencePiece carries unchanged.
+// The length of the prefix of `text` that SentencePiece reproduces exactly.
 size_t CleanPrefix(absl::string_view text) {
   static constexpr absl::string_view kSpacePiece = "\xe2\x96\x81";  // U+2581
-  // U+2585: the trainer passes over sentences that hold it.
+  // U+2585; the trainer skips sentences that contain it.
   static constexpr absl::string_view kUnknownPiece = "\xe2\x96\x85";
   size_t end = 0;
   while (end < text.size()) {
@@ -107,7 +107,7 @@ class BpeTokenizer : public Tokenizer {
   }
   ~BpeTokenizer() override { bridge_->unload(model_); }
 
-  // A model of ours has every byte and an end of document.
+  // Whether the model has all bytes and an end of document, as ours do.
   bool IsComplete() const {
     return eos_id() >= 0 &&
            std::find(byte_ids_.begin(), byte_ids_.end(), -1) == byte_ids_.end();
@@ -126,7 +126,7 @@ class BpeTokenizer : public Tokenizer {
   std::string Serialize() const override { return serialized_; }
 
  private:
-  // Where a word's ids lie in the ids of the text so far.
+  // The location of a word's ids in the ids of the text so far.
   struct Place {
     size_t begin;
     size_t count;
@@ -139,13 +139,13 @@ class BpeTokenizer : public Tokenizer {
   const Bridge* const bridge_;
   void* const model_;
   const std::string serialized_;
-  std::vector<std::string> pieces_;  // the bytes of each id
+  std::vector<std::string> pieces_;  // bytes by id
   std::array<int32_t, 256> byte_ids_;
 };
 
-// No piece has a space behind another character (the trainer splits words
-// there), so no merge crosses such a place: words with their leading spaces
-// encode by themselves, and one that comes again is copied.
+// No piece has a space after another character (the trainer splits words
+// there), so no merge crosses such a position: words with their leading spaces
+// can be encoded separately, and the ids of repeated words are copied.
 bool BpeTokenizer::EncodeClean(absl::string_view text, WordCache* cache,
                                std::vector<int32_t>* ids) const {
   while (!text.empty()) {
@@ -204,9 +204,9 @@ absl::StatusOr<std::string> BpeTokenizer::Decode(
   return text;
 }
 
-// What training's error says in terms of ours. SentencePiece names its source
-// line and options that we do not have where the vocabulary cannot hold the
-// text's characters, of which it leaves out the rarest 0.05%.
+// Translates the trainer's error. If the vocabulary cannot hold the text's
+// characters (without the rarest 0.05%), SentencePiece names its source line
+// and options that we do not have.
 absl::Status TrainingError(int vocab_size, absl::string_view error,
                            absl::string_view advice) {
   const std::pair<absl::string_view, absl::string_view> around =
@@ -225,11 +225,11 @@ absl::Status TrainingError(int vocab_size, absl::string_view error,
       "pieces take ", needed, "; ", advice));
 }
 
-// The length of the sentence to learn from that a clean stretch begins with:
-// all of it, or up to the spaces before a word, where the trainer splits
-// anyhow, else up to a character.
+// The length of the sentence for training at the start of a clean stretch: all
+// of it, or up to the spaces before a word, where the trainer splits anyway,
+// else up to a character.
 size_t SentenceBytes(absl::string_view clean) {
-  // SentencePiece passes over longer ones: its max_sentence_length.
+  // SentencePiece skips longer sentences (its max_sentence_length).
   constexpr size_t kMaxBytes = 4192;
   if (clean.size() <= kMaxBytes) return clean.size();
   const size_t space = clean.rfind(' ', kMaxBytes);
@@ -242,11 +242,11 @@ size_t SentenceBytes(absl::string_view clean) {
   return cut;
 }
 
-// Hands the sentences of a TextStream's clean stretches to the bridge.
+// Passes the sentences in a TextStream's clean stretches to the bridge.
 struct Sentences {
   const TextStream& stream;
-  absl::string_view text;   // what is left of the stream's last
-  absl::string_view clean;  // what is left of a stretch before it
+  absl::string_view text;   // the rest of the stream's last text
+  absl::string_view clean;  // the rest of the stretch before it
   bool is_empty = true;     // so far
 
   static const char* Next(void* context, size_t* size) {
@@ -275,10 +275,10 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> TrainBpe(int vocab_size,
                                                     const TextStream& text,
                                                     absl::string_view advice) {
   if (vocab_size < kMinBpeVocabularySize) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a BPE vocabulary of ", vocab_size,
-                     " has no room beside its 256 bytes; use at least ",
-                     kMinBpeVocabularySize, ", or the tokenizer BYTES"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a BPE vocabulary of ", vocab_size,
+        " has too little room besides its 256 bytes; use at least ",
+        kMinBpeVocabularySize, ", or the tokenizer BYTES"));
   }
   ASSIGN_OR_RETURN(const Bridge* bridge, GetBridge());
   Sentences source{text, {}, {}};
@@ -310,7 +310,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadBpe(
   auto tokenizer = std::make_unique<BpeTokenizer>(bridge, model, serialized);
   if (!tokenizer->IsComplete()) {
     return absl::InvalidArgumentError(
-        "the SentencePiece model lacks byte pieces or an end-of-sentence "
+        "the SentencePiece model has no byte pieces or no end-of-sentence "
         "piece; learn it with --byte_fallback");
   }
   return tokenizer;

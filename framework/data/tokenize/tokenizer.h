@@ -14,8 +14,8 @@ namespace tessera {
 
 enum class TokenizerKind { kBpe, kBytes };
 
-// 256 bytes and the end of a document: all that a byte tokenizer has, and what
-// a BPE vocabulary starts with.
+// Bytes and the end of a document: the vocabulary of the byte tokenizer, and
+// the first part of a BPE vocabulary.
 inline constexpr int kByteVocabularySize = 257;
 inline constexpr int kMinBpeVocabularySize = 300;
 
@@ -23,8 +23,8 @@ inline constexpr int kMinBpeVocabularySize = 300;
 absl::string_view Name(TokenizerKind kind);
 absl::StatusOr<TokenizerKind> TokenizerKindFromName(absl::string_view name);
 
-// Text to token ids and back. Lossless for every byte string, valid UTF-8 or
-// not: Decode(Encode(text)) == text. Thread-safe.
+// Converts text to token ids and back. Lossless for every byte string, even if
+// it is not valid UTF-8: Decode(Encode(text)) == text. Thread-safe.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -32,9 +32,9 @@ class Tokenizer {
   virtual absl::StatusOr<std::vector<int32_t>> Encode(
       absl::string_view text) const = 0;
 
-  // The concatenation of the tokens' bytes; the end-of-document token has none.
-  // An id outside the vocabulary, which a model with a padded head can sample,
-  // is OutOfRange.
+  // The concatenated bytes of the tokens; the end-of-document token has none.
+  // OutOfRange for an id outside the vocabulary, which a model with a padded
+  // head can sample.
   virtual absl::StatusOr<std::string> Decode(
       absl::Span<const int32_t> ids) const = 0;
 
@@ -42,11 +42,11 @@ class Tokenizer {
   virtual int64_t vocab_size() const = 0;
   virtual int32_t eos_id() const = 0;  // ends a document
 
-  // What LoadTokenizer() needs to make the same tokenizer again.
+  // The input from which LoadTokenizer() recreates the tokenizer.
   virtual std::string Serialize() const = 0;
 };
 
-// Ids 0..255 are bytes, 256 ends a document.
+// Ids 0 to 255 are bytes; 256 ends a document.
 std::unique_ptr<Tokenizer> CreateByteTokenizer();
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(

@@ -49,17 +49,17 @@ int Train(int vocab_size, TesseraTextSource text, TesseraBytes* result) {
   const std::unordered_map<std::string, std::string> options = {
       {"model_type", "bpe"},
       {"vocab_size", std::to_string(vocab_size)},
-      // A short text may not have that many pieces; then there are fewer.
+      // A short text may give fewer pieces.
       {"hard_vocab_limit", "false"},
-      // Every byte has a piece, so that every text has tokens.
+      // Every byte has a piece, so every text can be encoded.
       {"byte_fallback", "true"},
       {"unk_id", "0"},
       {"eos_id", "1"},
       {"eos_piece", "<|endoftext|>"},
       {"bos_id", "-1"},
       {"pad_id", "-1"},
-      // Text must come back as it was: no Unicode folding, no added or removed
-      // spaces. Runs of spaces, the indentation of code, become pieces.
+      // Lossless: no Unicode folding, no added or removed spaces. Runs of
+      // spaces, such as the indentation of code, become pieces.
       {"normalization_rule_name", "identity"},
       {"add_dummy_prefix", "false"},
       {"remove_extra_whitespaces", "false"},

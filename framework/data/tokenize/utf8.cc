@@ -10,7 +10,7 @@ bool InRange(uint8_t byte, uint8_t low, uint8_t high) {
   return low <= byte && byte <= high;
 }
 
-// The bytes that a first byte announces; 0 where none can start with it.
+// The length that a first byte announces; 0 if no character starts with it.
 int AnnouncedBytes(uint8_t first) {
   if (first < 0x80) return 1;
   if (InRange(first, 0xc2, 0xdf)) return 2;
@@ -19,8 +19,8 @@ int AnnouncedBytes(uint8_t first) {
   return 0;
 }
 
-// Whether `second` may follow `first`: the one place where overlong forms,
-// surrogates and numbers above U+10FFFF show.
+// Whether `second` may follow `first`. This is where overlong forms, surrogates
+// and numbers above U+10FFFF are detected.
 bool ValidSecond(uint8_t first, uint8_t second) {
   switch (first) {
     case 0xe0:
@@ -52,7 +52,7 @@ int Utf8CharacterBytes(absl::string_view text) {
 size_t Utf8PrefixBytes(absl::string_view text) {
   absl::string_view rest = text;
   while (!rest.empty()) {
-    // Most text is mostly ASCII: eight characters at once.
+    // Fast path for ASCII, eight characters at a time.
     uint64_t word;
     if (rest.size() >= sizeof(word)) {
       memcpy(&word, rest.data(), sizeof(word));

@@ -39,13 +39,13 @@ class CrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
     return {{Overwritable::What::kOperand, kLogits}};
   }
 
-  // The loss of each row.
+  // One loss per row.
   int64_t ForwardWorkspaceBytes() const override {
     return result(kLse).bytes();
   }
 
   Cost ForwardCost() const override {
-    // Maximum, difference, exponential, sum.
+    // Maximum, difference, exponential and sum.
     return {.flops = 4.0 * static_cast<double>(operand(kLogits).numel()),
             .bytes = ForwardBytes()};
   }
@@ -65,7 +65,7 @@ Value CrossEntropySum(ProgramBuilder& b, Value logits, Value targets) {
   const int64_t rows = from.numel() / from.shape.back();
   TESSERA_CHECK(b.type(targets).dtype == at::kLong, "targets must be int64");
   TESSERA_CHECK(b.type(targets).numel() == rows,
-                "one target for each row of logits");
+                "cross entropy needs one target per row of logits");
   const at::ScalarType dtype = b.dtype(OpClass::kLoss);
   const KernelKind kind = dtype == at::kFloat
                               ? KernelKindFor(b.target().device, from.dtype)

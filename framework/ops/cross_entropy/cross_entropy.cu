@@ -6,8 +6,8 @@
 namespace tessera {
 namespace {
 
-// sum_j exp(x_j) = sum * exp(max), built up online (Milakov and Gimelshein,
-// "Online normalizer calculation for softmax", 2018): one pass over the row.
+// sum_j exp(x_j) = sum * exp(max), accumulated in one pass over the row
+// (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
 struct ExpSum {
   float max, sum;
 };
@@ -17,7 +17,7 @@ __device__ ExpSum Empty() { return {.max = -INFINITY, .sum = 0}; }
 template <typename T>
 __device__ ExpSum Add(const ExpSum& a, const ExpSum& b) {
   const float max = fmaxf(a.max, b.max);
-  // Both empty: exp(-inf - -inf) would be NaN.
+  // If both are empty, exp(-inf - -inf) would be NaN.
   if (max == -INFINITY) return Empty();
   return {.max = max,
           .sum = a.sum * device::Exp<T>(a.max - max) +
@@ -35,7 +35,7 @@ __device__ ExpSum WarpAdd(ExpSum x) {
   return x;
 }
 
-// The whole row's, to the threads of the first warp.
+// Reduces over the block. The threads of the first warp get the result.
 template <typename T>
 __device__ ExpSum BlockAdd(ExpSum x) {
   __shared__ ExpSum scratch[device::kWarp];
@@ -72,14 +72,14 @@ __global__ void Forward(const CrossEntropyParams p) {
   const float lse = total.max + log_sum;
   const int64_t target = p.targets[row];
   p.lse[row] = lse;
-  // What rounding took from that sum (Knuth's two-sum); exp(x - lse) would
+  // The rounding error of that sum (Knuth's two-sum). exp(x - lse) would
   // magnify it to several roundings of the probability.
   const float added = lse - total.max;
   p.lse[p.rows + row] = (total.max - (lse - added)) + (log_sum - added);
   p.losses[row] = target < 0 ? 0 : lse - device::ToFloat(x[target]);
 }
 
-// One block per row and as many packs of columns as it has threads.
+// A block handles one row and as many packs of its columns as it has threads.
 template <typename T, int N>
 __global__ void Backward(const CrossEntropyParams p) {
   const int64_t c = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;

@@ -11,12 +11,11 @@ namespace tessera {
 // Cross entropy (cross_entropy.h) over the rows of contiguous tensors.
 struct CrossEntropyKernels {
   // logits: [N, V]; targets: [N], in [0, V) or kIgnoredTarget. Writes loss, a
-  // scalar, and lse, [N]: log sum_v exp(logits), in whose dtype everything is
-  // computed. kCuda's lse is [2, N]: the FP32 number, and what is missing from
-  // it to its value before rounding.
+  // scalar, and lse = log sum_v exp(logits), [N], whose dtype is used for all
+  // arithmetic. kCuda's lse is [2, N]: the FP32 value and its rounding error.
   void (*forward)(const at::Tensor& logits, const at::Tensor& targets,
                   const at::Tensor& loss, const at::Tensor& lse);
-  // dloss: scalar on the device. Writes dlogits; may be the logits' own memory.
+  // dloss: scalar on the device. Writes dlogits, which may be the logits.
   void (*backward)(const at::Tensor& dloss, const at::Tensor& logits,
                    const at::Tensor& targets, const at::Tensor& lse,
                    at::Tensor dlogits);
@@ -28,13 +27,13 @@ struct CrossEntropyKernels {
 
 namespace reference {
 
-// Logits that cross entropy holds in the arithmetic dtype at a time: 64 MiB of
-// FP32, small next to the logits of a large vocabulary and large enough to keep
-// a device busy.
+// Number of logits that the reference converts to the arithmetic dtype at a
+// time: 64 MiB of FP32, small next to the logits of a large vocabulary and
+// large enough to keep a device busy.
 inline constexpr int64_t kCrossEntropyChunk = int64_t{1} << 24;
 
-// As above, in chunks of as many rows as have `chunk_elements` logits, at least
-// one.
+// The reference, in chunks of rows with about `chunk_elements` logits, at least
+// one row.
 void CrossEntropyForward(const at::Tensor& logits, const at::Tensor& targets,
                          const at::Tensor& loss, const at::Tensor& lse,
                          int64_t chunk_elements = kCrossEntropyChunk);
@@ -42,7 +41,7 @@ void CrossEntropyBackward(const at::Tensor& dloss, const at::Tensor& logits,
                           const at::Tensor& targets, const at::Tensor& lse,
                           at::Tensor dlogits,
                           int64_t chunk_elements = kCrossEntropyChunk);
-// The loss, from log sum exp.
+// The loss from log sum exp.
 at::Tensor CrossEntropyLoss(const at::Tensor& logits, const at::Tensor& targets,
                             const at::Tensor& lse);
 

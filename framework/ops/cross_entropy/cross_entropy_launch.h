@@ -14,9 +14,9 @@ struct CrossEntropyParams {
   int64_t rows = 0;
   int64_t vocab = 0;
   const void* logits = nullptr;      // [rows, V]
-  const int64_t* targets = nullptr;  // [rows]; -1 takes no part
-  // [2, rows], forward writes, backward reads: the row's logsumexp in FP32,
-  // and what is missing from it to its value before rounding.
+  const int64_t* targets = nullptr;  // [rows]; -1: ignored
+  // [2, rows]; forward writes, backward reads: the row's logsumexp in FP32, and
+  // its rounding error.
   float* lse = nullptr;
   float* losses = nullptr;       // [rows]; forward writes
   const float* dloss = nullptr;  // one element

@@ -7,8 +7,8 @@
 namespace tessera {
 namespace {
 
-// Calls fn(first_row, rows) over the rows of `logits`, as many at a time as
-// have `chunk_elements` elements.
+// Calls fn(first_row, rows) for chunks of rows that have `chunk_elements`
+// elements together.
 template <typename Fn>
 void ForEachChunk(const at::Tensor& logits, int64_t chunk_elements,
                   const Fn& fn) {

@@ -12,11 +12,11 @@ namespace {
 
 constexpr int kIds = 0, kTable = 1;
 
-// sums[id] += row for every row of `values`, the same order on every run: one
-// thread walks the rows on a CPU, sorted segments are summed on a GPU.
+// sums[id] += row for every row of `values`, in the same order on every run: a
+// single thread on a CPU, sums over sorted segments on a GPU.
 void AddRows(at::Tensor sums, const at::Tensor& ids, const at::Tensor& values) {
   if (sums.is_cuda()) {
-    // index_put_() itself would make the host wait while it checks the ids.
+    // index_put_() would make the host wait while it checks the ids.
     at::_index_put_impl_(sums, {ids}, values, /*accumulate=*/true,
                          /*unsafe=*/true);
   } else {
@@ -64,7 +64,7 @@ class EmbeddingOp : public Op {
     return casts ? TensorType{result(0).shape, operand(kTable).dtype}.bytes()
                  : 0;
   }
-  // The sums, the rows in FP32, and the sorted ids, each with its row.
+  // The sums, the rows in FP32, and the sorted ids with their rows.
   int64_t BackwardWorkspaceBytes(Positions) const override {
     const at::ScalarType wide = ArithmeticDtype(result(0).dtype);
     const int64_t rows =

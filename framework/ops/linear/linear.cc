@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kX = 0, kWeight = 1;
 
-// c = a b, or c += a b; rounds once to c's dtype.
+// c = a b, or c += a b, rounded once to c's dtype.
 void Multiply(const at::Tensor& a, const at::Tensor& b, bool accumulate,
               at::Tensor c) {
   if (c.scalar_type() == a.scalar_type()) {
@@ -22,14 +22,14 @@ void Multiply(const at::Tensor& a, const at::Tensor& b, bool accumulate,
       at::mm_out(c, a, b);
     }
   } else if (a.is_cuda() && c.scalar_type() == at::kFloat) {
-    // cuBLAS reads narrow operands and keeps its FP32 sums.
+    // cuBLAS reads the narrow operands and accumulates in FP32.
     if (accumulate) {
       at::addmm_out(c, c, a, b, at::kFloat);
     } else {
       at::mm_out(c, a, b, at::kFloat);
     }
   } else {
-    // Products on a CPU have no result wider than their operands.
+    // On a CPU, a product's result is no wider than its operands.
     const at::ScalarType dtype =
         at::promote_types(c.scalar_type(), a.scalar_type());
     WriteGrad({c, accumulate}, at::mm(a.to(dtype), b.to(dtype)));
@@ -38,7 +38,7 @@ void Multiply(const at::Tensor& a, const at::Tensor& b, bool accumulate,
 
 class LinearOp : public Op {
  public:
-  // `dtype`: of the products' operands.
+  // `dtype` is that of the products' operands.
   LinearOp(at::ScalarType dtype, bool cuda) : dtype_(dtype), cuda_(cuda) {}
 
   absl::string_view kind() const override { return "linear"; }
@@ -52,7 +52,7 @@ class LinearOp : public Op {
 
   void Backward(const BackwardArgs& args) const override {
     const at::Tensor dy = Cast(RowsOf(args.d_results[0], out()));
-    // The weight's gradient first: it is the last that reads x.
+    // Computes the weight's gradient first, because it is the last to read x.
     if (const GradTarget& dw = args.d_operands[kWeight]; dw.grad.defined()) {
       Multiply(dy.t(), RowsOf(Cast(args.operands[kX]), in()), dw.accumulate,
                dw.grad);

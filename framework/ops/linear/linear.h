@@ -8,17 +8,17 @@
 
 namespace tessera {
 
-// y = x W^T, a product of operands in the dtype of OpClass::kMatmul.
+// y = x W^T, with operands in the dtype of OpClass::kMatmul.
 //   x: [..., in], any float dtype
-//   weight: [out, in], read in that of OpClass::kWeights
+//   weight: [out, in], read in the dtype of OpClass::kWeights
 //   returns y: [..., out]
 // Backward reads x for dW and W for dx:
-//   dW = dy^T x, in the gradient buffer's dtype: an FP32 buffer accumulates
-//   products of lower-precision operands without rounding in between;
-//   dx = dy W, which may take x's memory, as dW is computed first.
+//   dW = dy^T x, in the gradient buffer's dtype; an FP32 buffer accumulates
+//        products of lower-precision operands without intermediate rounding;
+//   dx = dy W, which may overwrite x, because dW is computed first.
 struct LinearOptions {
-  std::optional<at::ScalarType> dtype;  // of y; absent: kActivation's
-  // y: [..., heads, out / heads]; absent: [..., out].
+  std::optional<at::ScalarType> dtype;  // of y; default: kActivation's
+  // If set, y is [..., heads, out / heads], else [..., out].
   std::optional<int64_t> heads;
   bool from_heads = false;  // x: [..., heads, in / heads]
 };

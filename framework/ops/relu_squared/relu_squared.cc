@@ -17,7 +17,7 @@ class ReluSquaredOp : public Op {
     at::clamp_min_out(h, args.operands[0], 0);
     h.mul_(h);
   }
-  // The first two results are exact in every dtype, so dx is rounded once.
+  // The first two results are exact in every dtype, so dx is rounded only once.
   void Backward(const BackwardArgs& args) const override {
     at::Tensor dx = args.d_operands[0].grad;
     at::clamp_min_out(dx, args.operands[0], 0);

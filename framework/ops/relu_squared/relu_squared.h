@@ -9,7 +9,7 @@ namespace tessera {
 // Language Modeling", 2021).
 //   x: any shape, any float dtype
 //   returns h: x's shape and dtype, rounded once
-// Backward reads x: dx = 2 max(x, 0) dh, which may take x's memory.
+// Backward reads x: dx = 2 max(x, 0) dh, which may overwrite x.
 Value ReluSquared(ProgramBuilder& b, Value x);
 
 }  // namespace tessera

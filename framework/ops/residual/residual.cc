@@ -15,8 +15,8 @@ class AddResidualOp : public Op {
   absl::string_view kind() const override { return "add_residual"; }
   std::string kernel() const override { return "ATen"; }
 
-  // One launch also for two dtypes: the sum converts its narrower operand as it
-  // reads.
+  // One launch, also for two dtypes: the addition converts its narrower operand
+  // as it reads.
   void Forward(const ForwardArgs& args) const override {
     at::Tensor sum = args.results[0];
     at::add_out(sum, args.operands[kX], args.operands[kDelta]);

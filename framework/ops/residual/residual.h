@@ -5,10 +5,10 @@
 
 namespace tessera {
 
-// x + delta in x's dtype; delta may have a narrower one (a block's branch
-// under autocast-style precision). Same shapes. Backward reads nothing: the
-// gradient goes to x as it is, and to delta rounded to delta's dtype. The sum
-// may take delta's memory.
+// x + delta in x's dtype. Both have the same shape; delta may have a narrower
+// dtype (a block's branch under autocast-style precision). Backward reads
+// nothing: x gets the gradient unchanged, delta gets it rounded to delta's
+// dtype. The sum may overwrite delta.
 Value AddResidual(ProgramBuilder& b, Value x, Value delta);
 
 }  // namespace tessera

@@ -10,7 +10,8 @@
 namespace tessera {
 namespace {
 
-// The CUDA kernels store x in FP32 or as y, the CPU's loops all in FP32.
+// The CUDA kernels take x in FP32 or in y's dtype, the CPU loops everything in
+// FP32.
 KernelKind KindFor(const DeviceInfo& device, at::ScalarType x, at::ScalarType y,
                    at::ScalarType gain, at::ScalarType statistics) {
   const KernelKind kind = KernelKindFor(device, y);
@@ -47,7 +48,7 @@ class RmsNormOp : public OpWithKernels<RmsNormKernels> {
   int64_t BackwardWorkspaceBytes(Positions wanted) const override {
     const int64_t width = operand(kX).shape.back();
     const int64_t rows = operand(kX).numel() / width;
-    // The gain's gradient as partial sums; dx, where nobody wants it.
+    // The gain's gradient as partial sums, and dx if it is not wanted.
     const int64_t sums =
         kernel_kind() == KernelKind::kCpu
             ? (rows + kCpuRowsPerSum - 1) / kCpuRowsPerSum

@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-// One block per row. The second pass over x finds it in the L1 cache.
+// One block per row. The second pass over x hits the L1 cache.
 template <typename X, typename Y, int N>
 __global__ void Forward(const X* x, const float* gain, Y* y, float* r,
                         int64_t width, float eps) {
@@ -33,9 +33,9 @@ __global__ void Forward(const X* x, const float* gain, Y* y, float* r,
   }
 }
 
-// The projection sum_C(s x_hat) of one row, this thread's columns; adds
-// dy * x_hat to `dgain`, where element i of pack k is at i * packs + k, so that
-// neighbouring threads use neighbouring banks.
+// This thread's part of sum_C(s x_hat) of one row. Adds dy * x_hat to `dgain`,
+// where element i of pack k is at i * packs + k, so that neighbouring threads
+// use neighbouring banks.
 template <typename X, typename Y, int N>
 __device__ __forceinline__ float Project(const RmsNormParams& p, int64_t row,
                                          float r, float* dgain) {
@@ -77,8 +77,8 @@ __device__ __forceinline__ void WriteDx(const RmsNormParams& p, int64_t row,
   }
 }
 
-// A block takes rows g, g + gridDim.x, ... A thread meets the same columns in
-// each of them, so that it alone adds to their sums.
+// A block processes rows g, g + gridDim.x, ... A thread has the same columns in
+// every row, so no other thread adds to their sums.
 template <typename X, typename Y, int N>
 __global__ void Backward(const RmsNormParams p) {
   extern __shared__ float dgain[];  // [N, C / N]
@@ -106,8 +106,8 @@ __global__ void Backward(const RmsNormParams p) {
 
 constexpr int kRowGroups = 16;
 
-// A block adds 32 columns: kRowGroups warps each a share of the rows, then the
-// first warp the shares.
+// A block sums 32 columns: kRowGroups warps each sum a part of the rows, then
+// the first warp adds the parts.
 template <typename T>
 __global__ void ColumnSums(const ColumnSumsParams p) {
   __shared__ float shares[kRowGroups][device::kWarp];
@@ -129,7 +129,7 @@ __global__ void ColumnSums(const ColumnSumsParams p) {
   *out = device::FromFloat<T>(sum);
 }
 
-// Elements per access: 16 bytes of the wider of X and Y.
+// Elements per access: 16 bytes of the wider type.
 template <typename X, typename Y>
 inline constexpr int kRowPack = std::min(kPack<X>, kPack<Y>);
 
@@ -140,7 +140,7 @@ bool CanPack(const RmsNormParams& p) {
          IsAligned(p.partial_dgain);
 }
 
-// Calls fn with values of x's and y's types.
+// Calls fn with values of the types of x and y.
 template <typename Fn>
 cudaError_t WithTypes(const RmsNormParams& p, const Fn& fn) {
   return WithType(p.x_type, [&]<typename X>(X x) {

@@ -10,8 +10,8 @@ namespace tessera {
 //   x: [..., C], the residual's dtype
 //   gain: [C], read from its master
 //   returns y: [..., C], dtype of OpClass::kActivation
-// Statistics in the dtype of OpClass::kNormStatistics. Backward reads x, the
-// gain and r (one scalar a row); with x_hat = x r and s = dy * g:
+// Statistics have the dtype of OpClass::kNormStatistics. Backward reads x, the
+// gain and r (a scalar per row); with x_hat = x r and s = dy * g:
 //   dx = r (s - x_hat mean_C(s x_hat))
 //   dg = sum over rows of dy * x_hat
 Value RmsNorm(ProgramBuilder& b, Value x, Weight gain, double eps);

@@ -10,11 +10,11 @@ namespace tessera {
 
 // RMSNorm (rms_norm.h) over the rows of contiguous tensors.
 struct RmsNormKernels {
-  // x: [..., C]; gain: [C]. Writes y, of x's shape, and r, [rows], in whose
-  // dtype everything is computed.
+  // x: [..., C]; gain: [C]. Writes y, of x's shape, and r, [rows], whose dtype
+  // is used for all arithmetic.
   void (*forward)(const at::Tensor& x, const at::Tensor& gain, double eps,
                   const at::Tensor& y, const at::Tensor& r);
-  // Writes dx and the gain's gradient, each unless it is undefined.
+  // Writes dx and the gain's gradient, except those that are undefined.
   void (*backward)(const at::Tensor& dy, const at::Tensor& x,
                    const at::Tensor& r, const at::Tensor& gain,
                    const GradTarget& gain_grad, const at::Tensor& dx);
@@ -24,10 +24,10 @@ struct RmsNormKernels {
   static const RmsNormKernels kCuda;  // r in FP32; x in y's dtype or FP32
 };
 
-// The gain's gradient is added up in two steps. A partial sum takes
-// kCpuRowsPerSum rows on a CPU, whatever the number of threads, so that the
-// gradient does not depend on it. On a GPU there are at most so many partial
-// sums for each multiprocessor, one a thread block: enough loads in flight, and
+// The gain's gradient is summed in two steps. On a CPU a partial sum takes
+// kCpuRowsPerSum rows, so that the gradient does not depend on the number of
+// threads. On a GPU each thread block makes one partial sum, with at most
+// kSumsPerMultiprocessor blocks per multiprocessor: enough loads in flight, and
 // few sums.
 inline constexpr int64_t kCpuRowsPerSum = 64;
 inline constexpr int64_t kSumsPerMultiprocessor = 2;

@@ -10,7 +10,7 @@
 namespace tessera {
 
 struct RmsNormParams {
-  // x and dx; y and dy. Equal, or x_type is kFloat.
+  // Types of x and dx, and of y and dy. Equal, or x_type is kFloat.
   FloatType x_type = FloatType::kFloat, y_type = FloatType::kFloat;
   int64_t rows = 0;
   int64_t width = 0;  // C
@@ -21,13 +21,13 @@ struct RmsNormParams {
   float* r = nullptr;           // [rows]; forward writes, backward reads
   const void* dy = nullptr;     // [rows, C]
   void* dx = nullptr;           // [rows, C]; backward writes
-  // [row_groups, C]; backward writes the sums of dy * x_hat over rows g,
-  // g + row_groups, ...: the gain's gradient once ColumnSums() has added them.
+  // [row_groups, C]; backward writes the sums of dy * x_hat over rows g, g +
+  // row_groups, ... ColumnSums() adds them to the gain's gradient.
   float* partial_dgain = nullptr;
   int row_groups = 0;
 };
-// The longest row for which a block can hold its partial sums in FP32: 48 KiB
-// less the 32 floats of its reductions.
+// The longest row whose partial sums in FP32 fit into a block's shared memory:
+// 48 KiB minus the 32 floats of its reductions.
 inline constexpr int64_t kMaxRmsNormBackwardWidth = 48 * 1024 / 4 - 32;
 cudaError_t LaunchRmsNormForward(const RmsNormParams& params,
                                  cudaStream_t stream);
@@ -42,7 +42,7 @@ struct ColumnSumsParams {
   bool accumulate = false;  // += instead of =
   void* sums = nullptr;     // [width]
 };
-// Adds in an order that depends on `rows` alone.
+// Adds in an order that only depends on `rows`.
 cudaError_t LaunchColumnSums(const ColumnSumsParams& params,
                              cudaStream_t stream);
 

@@ -50,7 +50,7 @@ class RopeOp : public OpWithKernels<RopeKernels> {
     kernels().rotate(out, table, rotated_heads_, inverse);
   }
 
-  // Read and written, in place.
+  // Read and written once, in place.
   int64_t RotatedBytes() const {
     const TensorType& x = operand(kX);
     return 2 * x.bytes() / x.shape[2] * rotated_heads_;

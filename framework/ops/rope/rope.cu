@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// What a block needs to rotate its token.
+// What a block needs to rotate one token.
 template <typename T>
 struct Args {
   T* x;
@@ -44,8 +44,8 @@ __global__ void RotateInterleaved(const Args<T> args) {
   }
 }
 
-// One block per token; an item is N consecutive elements of a head's first
-// half and their partners D / 2 further on.
+// One block per token; an item is N consecutive elements of a head's first half
+// and their partners at distance D / 2.
 template <typename T, int N>
 __global__ void RotateHalved(const Args<T> args) {
   const int64_t token = blockIdx.x;
@@ -91,7 +91,7 @@ cudaError_t LaunchPacked(const RopeParams& p, cudaStream_t stream) {
     RotateHalved<T, N>
         <<<blocks, Threads(elements / (2 * N), kThreads), 0, stream>>>(args);
   } else {
-    // A pair is the least that an item can hold.
+    // An item is at least one pair.
     constexpr int kElements = N > 1 ? N : 2;
     RotateInterleaved<T, kElements>
         <<<blocks, Threads(elements / kElements, kThreads), 0, stream>>>(args);

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// The table as constants of a program, which all layers share.
+// The table as program constants, shared by all layers.
 struct RopeAngles {
   Value cos, sin;
   RopeLayout layout = RopeLayout::kInterleaved;
@@ -17,10 +17,10 @@ RopeAngles MakeRopeAngles(ProgramBuilder& b, int64_t positions,
                           int64_t head_dim, double theta, RopeLayout layout);
 
 // Rotates the first `rotated_heads` heads of a fused projection.
-//   qkv: [B, S, heads, D]; heads ordered Q, K, V, so that rotated_heads = H + G
-//        leaves V untouched
-//   position 0 of the table belongs to s = 0; S <= table positions
-//   returns qkv, rotated, in its own memory where that is free
+//   qkv: [B, S, heads, D]; heads in the order Q, K, V, so rotated_heads = H + G
+//        leaves V unchanged
+//   row 0 of the table belongs to s = 0; S <= rows of the table
+//   returns the rotated qkv, in place if its memory is free
 // Arithmetic in FP32 (FP64 for FP64). Backward reads the table and rotates the
 // gradient by the opposite angle.
 Value Rope(ProgramBuilder& b, Value qkv, const RopeAngles& angles,

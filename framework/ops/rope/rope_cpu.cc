@@ -10,7 +10,7 @@
 namespace tessera {
 namespace cpu {
 
-// (u, v) times cos + i sin.
+// (u, v) times (cos + i sin).
 __attribute__((always_inline)) inline void RotatePair(float cos, float sin,
                                                       float& u, float& v) {
   const float rotated_u = u * cos - v * sin;

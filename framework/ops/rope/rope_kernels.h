@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// RoPE (rope.h) in place.
+// Kernels of RoPE (rope.h), in place.
 struct RopeKernels {
   // x: [B, S, heads, D], contiguous. `inverse` rotates by the opposite angle.
   void (*rotate)(at::Tensor x, const RopeTable& table, int64_t rotated_heads,

@@ -21,7 +21,7 @@ void Rotate(at::Tensor x, const RopeTable& table, int64_t rotated_heads,
             bool inverse) {
   const at::ScalarType dtype = ArithmeticDtype(x.scalar_type());
   const int64_t positions = x.size(1);
-  // [S, 1, D/2], over B and heads.
+  // [S, 1, D/2], broadcast over B and heads.
   const at::Tensor cos =
       table.cos.narrow(0, 0, positions).unsqueeze(1).to(dtype);
   const at::Tensor sin =

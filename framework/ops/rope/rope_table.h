@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-// Which two elements of a head rotate together.
+// Which two elements of a head form a pair.
 enum class RopeLayout {
   kInterleaved,  // (0, 1), (2, 3), ...: RoFormer, CS336
   kHalved,       // (0, D/2), (1, D/2 + 1), ...: Llama checkpoints of HF

@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-// One token of each sequence; forward only.
+// Selects one position from each sequence. Forward only.
 //   x: [B, S, C]
 //   position: [1], int64, in [0, S)
 //   returns [B, 1, C]

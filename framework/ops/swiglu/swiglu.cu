@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// One block per row and kThreads packs of columns.
+// A block per row and per kThreads packs of columns.
 template <typename T, int N>
 __global__ void Forward(const T* ab, T* h, int64_t width) {
   const int64_t column = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;

@@ -9,9 +9,9 @@ namespace tessera {
 // Transformer", 2020).
 //   ab: [..., 2F], a in the first F columns (W_1 y), b in the rest (W_3 y)
 //   returns h: [..., F], ab's dtype; arithmetic in FP32 (FP64 for FP64)
-// Backward reads ab; sigma = 1 / (1 + exp(-a)):
+// Backward reads ab; with sigma = 1 / (1 + exp(-a)):
 //   da = dh b sigma (1 + a (1 - sigma)), db = dh a sigma,
-// which may take ab's memory.
+// which may overwrite ab.
 Value SwiGlu(ProgramBuilder& b, Value ab);
 
 }  // namespace tessera

@@ -11,7 +11,7 @@ namespace tessera {
 struct SwiGluKernels {
   // ab: [..., 2F] to h: [..., F].
   void (*forward)(const at::Tensor& ab, const at::Tensor& h);
-  // Writes d(ab); may be ab's own memory.
+  // Writes d(ab), which may be ab.
   void (*backward)(const at::Tensor& ab, const at::Tensor& dh, at::Tensor d_ab);
 
   static const SwiGluKernels kReference;

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-TEST(ExitCodeTest, TellsWhoCanMendIt) {
+TEST(ExitCodeTest, ClassifiesErrorsByWhoCanFixThem) {
   const std::pair<absl::Status, int> cases[] = {
       {absl::OkStatus(), 0},
       {absl::InvalidArgumentError("m"), 2},
@@ -38,7 +38,7 @@ TEST(ExitCodeTest, TellsWhoCanMendIt) {
   }
 }
 
-TEST(SystemErrorTest, AFullDiskIsTheUsersAndNotOutOfMemory) {
+TEST(SystemErrorTest, AFullDiskIsAUserErrorAndNotOutOfMemory) {
   const absl::Status full = SystemError(ENOSPC, "cannot write f");
   EXPECT_EQ(full.message(), "cannot write f: No space left on device");
   EXPECT_EQ(ExitCode(full), 2);
@@ -70,7 +70,7 @@ TEST(ExitCodeTest, ReportsEveryLineWithoutTheCode) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
-TEST(ExitCodeTest, ReportsNoMoreThanTheEndsOfALongValue) {
+TEST(ExitCodeTest, ShortensALongValue) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(ReportAndExitCode(absl::InvalidArgumentError(
                 "RANK=" + std::string(10000, 'x') + "\x1b[2J is no number")),
@@ -87,14 +87,14 @@ TEST(ExitCodeTest, AQuietStatusKeepsItsCode) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
-TEST(LogTest, AMessageMayEndItsLastLine) {
+TEST(LogTest, AcceptsATrailingNewline) {
   ::testing::internal::CaptureStderr();
   LogError("out of memory\n\n  a table\n");
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
             "error: out of memory\nerror: \nerror:   a table\n");
 }
 
-TEST(LogTest, PutsPrefixAndSeverityInFront) {
+TEST(LogTest, StartsWithPrefixAndSeverity) {
   ::testing::internal::CaptureStderr();
   SetLogPrefix("[rank 1] ");
   LogInfo("one");

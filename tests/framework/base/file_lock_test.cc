@@ -13,11 +13,11 @@
 namespace tessera {
 namespace {
 
-TEST(FileLock, IsOneAtATime) {
+TEST(FileLock, IsExclusive) {
   const std::string path = testing::TempDir() + "/lock";
   const auto unexpected = [] { ADD_FAILURE() << "nobody has it"; };
   std::optional<FileLock> held = FileLock::Wait(path, unexpected).value();
-  // Each open file is another holder, as another process would be.
+  // Each open file holds the lock separately, as another process would.
   EXPECT_EQ(FileLock::Try(path).status().code(),
             absl::StatusCode::kUnavailable);
   int waits = 0;
@@ -29,7 +29,7 @@ TEST(FileLock, IsOneAtATime) {
   EXPECT_FALSE(FileLock::Try(path).ok());
 }
 
-TEST(FileLock, EndsWithItsProcess) {
+TEST(FileLock, IsReleasedWhenItsProcessEnds) {
   const std::string path = testing::TempDir() + "/orphaned_lock";
   const pid_t child = fork();
   if (child == 0) {
@@ -42,7 +42,7 @@ TEST(FileLock, EndsWithItsProcess) {
   EXPECT_TRUE(FileLock::Try(path).ok());
 }
 
-TEST(FileLock, NeedsItsFolder) {
+TEST(FileLock, FailsWithoutItsFolder) {
   EXPECT_EQ(FileLock::Try("/nowhere/lock").status().code(),
             absl::StatusCode::kNotFound);
 }

@@ -42,7 +42,7 @@ class FileTest : public ::testing::Test {
 };
 
 TEST_F(FileTest, ReadsBackWhatItWrote) {
-  // Empty, with a zero byte, and larger than a read's first buffer.
+  // Empty, with a zero byte, and larger than the first read's buffer.
   for (const std::string& contents :
        {std::string(), std::string("a\0b\n", 4), std::string(300000, 'x')}) {
     ASSERT_TRUE(WriteFileAtomically(Path("f"), contents).ok());
@@ -51,11 +51,11 @@ TEST_F(FileTest, ReadsBackWhatItWrote) {
   EXPECT_THAT(Names(), ElementsAre("f"));
 }
 
-TEST_F(FileTest, ReadsFilesWhoseSizeIsNotKnown) {
+TEST_F(FileTest, ReadsFilesOfUnknownSize) {
   EXPECT_THAT(ReadFile("/proc/self/status").value(), StartsWith("Name:"));
 }
 
-TEST_F(FileTest, ReadsNoMoreThanItMay) {
+TEST_F(FileTest, RespectsTheSizeLimit) {
   ASSERT_TRUE(WriteFileAtomically(Path("f"), std::string(300000, 'x')).ok());
   EXPECT_EQ(ReadFile(Path("f"), 300000).value().size(), 300000u);
   for (const std::string& path : {Path("f"), std::string("/dev/zero")}) {
@@ -67,9 +67,9 @@ TEST_F(FileTest, ReadsNoMoreThanItMay) {
   EXPECT_EQ(ReadFile("/dev/null").value(), "");
 }
 
-TEST_F(FileTest, WriteReplacesTheFileRatherThanItsContents) {
+TEST_F(FileTest, WriteReplacesTheFileNotItsContents) {
   ASSERT_TRUE(WriteFileAtomically(Path("f"), "old").ok());
-  // A second name of the old file, as a reader that has it open would see it.
+  // A hard link to the old file stands for a reader that has it open.
   ASSERT_EQ(::link(Path("f").c_str(), Path("reader").c_str()), 0);
   ASSERT_TRUE(WriteFileAtomically(Path("f"), "new").ok());
   EXPECT_EQ(ReadFile(Path("f")).value(), "new");
@@ -100,7 +100,7 @@ TEST_F(FileTest, ConcurrentWritersLeaveOneWholeFile) {
   EXPECT_THAT(Names(), ElementsAre("f"));
 }
 
-TEST_F(FileTest, RemovesWhatAKilledWriterLeft) {
+TEST_F(FileTest, RemovesFilesOfAKilledWriter) {
   for (const char* name : {"f", "f.tmp.4711.3906f92736b6f80a", "f.tmp.mine",
                            "f.tmp.1.txt", "g.tmp.4711.3906f92736b6f80a"}) {
     ASSERT_TRUE(WriteFileAtomically(Path(name), "x").ok());
@@ -134,7 +134,7 @@ TEST_F(FileTest, ErrorsNameThePathAndTheReason) {
   EXPECT_FALSE(MakeDirectories(Path("f/below")).ok());
 }
 
-TEST_F(FileTest, TellsAbsenceFromWhatCannotBeSeen) {
+TEST_F(FileTest, DistinguishesAbsentFromInaccessible) {
   ASSERT_TRUE(WriteFileAtomically(Path("f"), "x").ok());
   ASSERT_EQ(::symlink("loop", Path("loop").c_str()), 0);
   ASSERT_EQ(::symlink("nowhere", Path("dangling").c_str()), 0);
@@ -161,7 +161,7 @@ TEST_F(FileTest, MakesListsGlobsAndRemovesTrees) {
   EXPECT_THAT(Glob(Path("a/*.bin")).value(),
               ElementsAre(Path("a/1.bin"), Path("a/2.bin")));
   EXPECT_THAT(Glob(Path("a/*.none")).value(), ElementsAre());
-  // A link inside the tree goes; what it points to stays.
+  // A link inside the tree is removed; its target stays.
   ASSERT_TRUE(WriteFileAtomically(Path("outside"), "x").ok());
   ASSERT_EQ(::symlink(Path("outside").c_str(), Path("a/link").c_str()), 0);
   ASSERT_TRUE(RemoveTree(Path("a")).ok());
@@ -170,7 +170,7 @@ TEST_F(FileTest, MakesListsGlobsAndRemovesTrees) {
   EXPECT_TRUE(RemoveTree(Path("a")).ok());
 }
 
-// Sets an environment variable, or unsets it (nullptr), within a scope.
+// Sets an environment variable, or unsets it (nullptr), during its lifetime.
 class ScopedVariable {
  public:
   ScopedVariable(const char* name, const char* value) : name_(name) {
@@ -192,7 +192,7 @@ class ScopedVariable {
   std::optional<std::string> old_;
 };
 
-TEST(UserPathTest, StartsWhereTheUserIs) {
+TEST(UserPathTest, IsRelativeToTheUsersDirectory) {
   const ScopedVariable directory("BUILD_WORKING_DIRECTORY", nullptr);
   EXPECT_EQ(UserPath("runs/a"), "runs/a");
   directory.Set("/home/ada");
@@ -214,7 +214,7 @@ TEST(UserCacheDirTest, FollowsTheXdgSpecification) {
   EXPECT_THAT(std::string(none.message()), StartsWith("no cache folder: "));
 }
 
-TEST(RuntimeFilesTest, FindsWhatTravelsWithTheProgram) {
+TEST(RuntimeFilesTest, FindsInstalledFiles) {
   const auto found = FindRuntimeFile("tests/framework/base/BUILD.bazel");
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_THAT(ReadFile(*found).value(), HasSubstr("file_test"));

@@ -39,8 +39,8 @@ TEST(JsonFieldsTest, ReadsEveryType) {
   EXPECT_TRUE(fields.status().ok()) << fields.status();
 }
 
-// Each getter, on a field of the value, or without one where it is empty.
-TEST(JsonFieldsTest, WhateverAFieldHoldsIsAnErrorThatNamesIt) {
+// Calls each getter on a field with the value, or on a missing field.
+TEST(JsonFieldsTest, AWrongValueIsAnErrorThatNamesTheField) {
   for (const char* value : {"", "null", "true", "-1", "1.0", "1e300", "11",
                             "18446744073709551616", "\"many\"", "\"\"", "\"!\"",
                             "[]", "[1]", "[\"!\"]", "{}", "{\"x\": 1}"}) {
@@ -66,11 +66,11 @@ TEST(JsonFieldsTest, WhateverAFieldHoldsIsAnErrorThatNamesIt) {
     read([](JsonFields& fields) { fields.Base64("x"); });
     read([](JsonFields& fields) { fields.Base64List("x"); });
     read([](JsonFields& fields) { fields.Object("x"); });
-    EXPECT_GE(errors, 7) << value;  // two have types that include another
+    EXPECT_GE(errors, 7) << value;  // two getters accept the type of another
   }
 }
 
-TEST(JsonFieldsTest, SaysWhatIsThereAndWhatIsAllowed) {
+TEST(JsonFieldsTest, ErrorsSayTheValueAndWhatIsAllowed) {
   const nlohmann::json json =
       Parse(absl::StrCat(R"({"train": {"tokens": -3}, "long": ")",
                          std::string(1000, 'x'), R"("})"));
@@ -88,7 +88,7 @@ TEST(JsonFieldsTest, SaysWhatIsThereAndWhatIsAllowed) {
   EXPECT_LT(again.status().message().size(), 150);
 }
 
-TEST(JsonFieldsTest, WhatIsNoObjectHasNoFields) {
+TEST(JsonFieldsTest, ANonObjectHasNoFields) {
   for (const auto& [text, message] :
        {std::pair<std::string, std::string>{"[1]",
                                             "f must be a JSON object; "

@@ -49,7 +49,7 @@ TEST_P(MappedFileTest, HoldsTheBytesOfAFile) {
   }
 }
 
-TEST_P(MappedFileTest, BytesStayWhereTheyAreWhenItMoves) {
+TEST_P(MappedFileTest, BytesStayValidAfterAMove) {
   MappedFile file = MappedFile::Open(Write("bytes"), GetParam()).value();
   const absl::string_view bytes = file.bytes();
   MappedFile moved = std::move(file);
@@ -66,14 +66,14 @@ TEST_P(MappedFileTest, SaysWhyItCannotOpen) {
   const absl::Status folder = MappedFile::Open(dir_, GetParam()).status();
   EXPECT_EQ(folder.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(folder.message()), EndsWith(" is not a file"));
-  const std::string pipe = dir_ + "/pipe";  // which nobody writes to
+  const std::string pipe = dir_ + "/pipe";  // without a writer
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_THAT(
       std::string(MappedFile::Open(pipe, GetParam()).status().message()),
       EndsWith("/pipe is not a file"));
   const std::string path = Write("secret");
   ASSERT_EQ(chmod(path.c_str(), 0), 0);
-  if (access(path.c_str(), R_OK) == 0) return;  // root reads everything
+  if (access(path.c_str(), R_OK) == 0) return;  // root can read everything
   EXPECT_EQ(MappedFile::Open(path, GetParam()).status().code(),
             absl::StatusCode::kPermissionDenied);
 }

@@ -1,4 +1,4 @@
-// What messages are made of: shortened values, near names, folded lines.
+// Helpers for messages: shortened values, similar names, wrapped lines.
 
 #include <pty.h>
 #include <unistd.h>
@@ -41,7 +41,7 @@ TEST(ShortenTest, CutsBetweenCharacters) {
             "1234567 ... \u6a21 (19 bytes)");
 }
 
-TEST(ShortenTest, EscapesWhatATerminalWouldObey) {
+TEST(ShortenTest, EscapesControlCharacters) {
   EXPECT_EQ(Shorten("a\nb\tc\r\x1b[2J\x7f"), "a\\nb\\tc\\x0d\\x1b[2J\\x7f");
   EXPECT_EQ(Shorten("\xc2\x9b"
                     "2J"),
@@ -63,7 +63,7 @@ TEST(ShortenTest, AMessageKeepsItsLines) {
   EXPECT_THAT(ShortenMessage(many), HasSubstr("line\n... 900 more"));
 }
 
-TEST(NearestNameTest, FindsASlipAndNothingElse) {
+TEST(NearestNameTest, FindsTyposAndNothingElse) {
   const std::vector<std::string> names = {"num_layers", "num_heads", "d_ff"};
   EXPECT_EQ(NearestName("num_layer", names), "num_layers");
   EXPECT_EQ(NearestName("NUM_HEADS", names), "num_heads");
@@ -72,7 +72,7 @@ TEST(NearestNameTest, FindsASlipAndNothingElse) {
   EXPECT_EQ(NearestName(std::string(1 << 20, 'd'), names), "");
 }
 
-TEST(FoldTest, FoldsAtSpaces) {
+TEST(FoldTest, WrapsAtSpaces) {
   EXPECT_EQ(Fold("attention   one two three four", 20, 12),
             "attention   one two\n            three\n            four");
   EXPECT_EQ(Fold("    a b", 80, 4), "    a b");
@@ -80,7 +80,7 @@ TEST(FoldTest, FoldsAtSpaces) {
             "folder      /a/path/that/is/long,\n            next");
 }
 
-// Sets an environment variable, or removes it, until the end of the scope.
+// Sets an environment variable, or unsets it, during its lifetime.
 class Variable {
  public:
   Variable(const char* name, const char* value) : name_(name) {
@@ -94,7 +94,7 @@ class Variable {
   std::string before_;
 };
 
-TEST(CanRedrawTest, OnlyOnATerminalThatShowsThePresent) {
+TEST(CanRedrawTest, OnlyOnAnInteractiveTerminal) {
   int controller = -1, terminal = -1;
   ASSERT_EQ(openpty(&controller, &terminal, nullptr, nullptr, nullptr), 0);
   {

@@ -21,7 +21,7 @@ std::string Path() {
   return absl::StrCat(::testing::TempDir(), "/random_access_", getpid());
 }
 
-TEST(RandomAccessFileTest, ReadsAtAnyPlaceAlsoWhereItWasMovedTo) {
+TEST(RandomAccessFileTest, ReadsAtAnyOffsetAlsoAfterAMove) {
   ASSERT_TRUE(WriteFileAtomically(Path(), "0123456789").ok());
   auto file = RandomAccessFile::Open(Path());
   ASSERT_TRUE(file.ok()) << file.status();
@@ -32,13 +32,13 @@ TEST(RandomAccessFileTest, ReadsAtAnyPlaceAlsoWhereItWasMovedTo) {
     ASSERT_TRUE(moved.Read(offset, 3, bytes.data()).ok());
     EXPECT_EQ(bytes, absl::string_view("0123456789").substr(offset, 3));
   }
-  // A file that replaces this one is another one.
+  // A new file with the same name does not matter.
   ASSERT_TRUE(WriteFileAtomically(Path(), "x").ok());
   EXPECT_TRUE(moved.Read(7, 3, bytes.data()).ok());
   EXPECT_EQ(bytes, "789");
 }
 
-TEST(RandomAccessFileTest, AShorterFileIsDataLoss) {
+TEST(RandomAccessFileTest, ATruncatedFileIsDataLoss) {
   ASSERT_TRUE(WriteFileAtomically(Path(), "0123456789").ok());
   const auto file = RandomAccessFile::Open(Path());
   ASSERT_TRUE(file.ok()) << file.status();
@@ -47,12 +47,13 @@ TEST(RandomAccessFileTest, AShorterFileIsDataLoss) {
   EXPECT_TRUE(file->Read(2, 4, bytes).ok());
   const absl::Status status = file->Read(3, 4, bytes);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr(Path() + ", byte 6: the file ended there: it had 10 "
-                                 "bytes when it was opened and now has 6"));
+  EXPECT_THAT(
+      std::string(status.message()),
+      HasSubstr(Path() + ", byte 6: past the end of the file: it had 10 "
+                         "bytes when it was opened and now has 6"));
 }
 
-TEST(RandomAccessFileTest, RefusesWhatIsNotAFile) {
+TEST(RandomAccessFileTest, RejectsWhatIsNotAFile) {
   EXPECT_EQ(RandomAccessFile::Open(Path() + "_none").status().code(),
             absl::StatusCode::kNotFound);
   const std::string pipe = Path() + "_pipe";

@@ -56,14 +56,14 @@ INSTANTIATE_TEST_SUITE_P(
                 "k.pbtxt:2:8: Oven has no field 'trais'; did you mean "
                 "'trays'?"},
         BadText{"oven { mode: BOIL }",
-                "k.pbtxt:1:14: 'BOIL' is no value of mode; it takes one of "
+                "k.pbtxt:1:14: 'BOIL' is not a value of mode; it takes one of "
                 "GRILL, STEAM"},
         BadText{"\n  knives: -1", "k.pbtxt:2:11: expected integer, got: -"},
         BadText{"oven { trays: 1 }\nknives: 2\nknives: 3",
                 "k.pbtxt:3:7: non-repeated field \"knives\" is specified "
                 "multiple times."}));
 
-TEST(TextProtoTest, MergesOnTopAndKnowsWhereFieldsStand) {
+TEST(TextProtoTest, MergesAndKnowsTheLocationsOfFields) {
   Kitchen kitchen;
   kitchen.set_motto("kept");
   const auto locations = MergeTextProto(
@@ -82,7 +82,7 @@ TEST(TextProtoTest, MergesOnTopAndKnowsWhereFieldsStand) {
   EXPECT_EQ(locations->Describe("dishes[0].name"), "k.pbtxt:2:10");
   EXPECT_EQ(locations->Describe("dishes[1].portions"), "k.pbtxt:4:17");
   EXPECT_TRUE(locations->Has("dishes[1].portions"));
-  // Not written: the message around it, if that is; else the file.
+  // For a field that is not set: the enclosing message, or else the file.
   EXPECT_FALSE(locations->Has("oven.mode"));
   EXPECT_EQ(locations->Describe("oven.mode"), "k.pbtxt:6:3");
   EXPECT_TRUE(locations->IsDefault("oven.mode"));
@@ -93,7 +93,7 @@ TEST(TextProtoTest, MergesOnTopAndKnowsWhereFieldsStand) {
   EXPECT_EQ(locations->Describe("no.such.field"), "k.pbtxt");
 }
 
-// Texts merged in order, each named after its number: "1", "2", ...
+// Texts merged in order, with their numbers as names: "1", "2", ...
 struct Merged {
   explicit Merged(const std::vector<std::string>& texts)
       : locations(*Kitchen::descriptor()) {
@@ -108,7 +108,7 @@ struct Merged {
   TextProtoLocations locations;
 };
 
-TEST(MergedTextProtosTest, FieldsStandWhereTheyAreSetLast) {
+TEST(MergedTextProtosTest, FieldsAreLocatedWhereTheyAreSetLast) {
   const Merged merged({"oven {\n trays: 1 mode: STEAM }", "oven { trays: 2 }",
                        "motto: 'fast'"});
   EXPECT_EQ(merged.kitchen.ShortDebugString(),
@@ -129,10 +129,10 @@ TEST(MergedTextProtosTest, AListReplacesTheWholeList) {
             "dishes { name: \"bread\" } guests: \"c\" guests: \"d\" "
             "guests: \"e\" knives: 3");
   EXPECT_EQ(merged.locations.Describe("dishes[0].name"), "2:1:10");
-  // Not that of the list that is gone.
+  // Not the location in the replaced list.
   EXPECT_EQ(merged.locations.Describe("dishes[0].portions"), "2:1:1");
   EXPECT_FALSE(merged.locations.Has("dishes[0].portions"));
-  // A list in brackets has one place.
+  // All elements of a list in brackets have the same location.
   EXPECT_EQ(merged.locations.Describe("guests[2]"), "2:1:26");
 }
 
@@ -146,7 +146,7 @@ TEST(MergedTextProtosTest, ACaseOfAOneofReplacesAnother) {
   EXPECT_EQ(back.locations.Describe("gas.flow"), "3:1:1");
 }
 
-TEST(TextProtoTest, CutAnywhereItIsReadOrRefusedWithAPlace) {
+TEST(TextProtoTest, TruncatedTextIsReadOrRejectedWithALocation) {
   const std::string text =
       "oven { mode: STEAM temperature: -1.5e2 } guests: ['a', \"b\"]\n"
       "unknown { x: [1, 2] y: 'z' } wood: < logs: 0x1F >\n";
@@ -159,7 +159,7 @@ TEST(TextProtoTest, CutAnywhereItIsReadOrRefusedWithAPlace) {
   }
 }
 
-TEST(TextProtoTest, RefusesEndlessNesting) {
+TEST(TextProtoTest, RejectsEndlessNesting) {
   std::string text;
   for (int i = 0; i < 1000000; ++i) text += "a{";
   Kitchen kitchen;
@@ -224,7 +224,7 @@ TEST(MergeTextProtoTest, NamesAnEncodingThatIsNotUtf8) {
                                        {"\xFE\xFF\0o\0v"s, "UTF-16"},
                                        {"\xFF\xFE\0\0o\0\0\0"s, "UTF-32"},
                                        {"\0\0\xFE\xFF\0\0\0o"s, "UTF-32"},
-                                       // Without a mark.
+                                       // Without a byte order mark.
                                        {"o\0v\0"s, "UTF-16"},
                                        {"\0o\0v"s, "UTF-16"},
                                        {"o\0\0\0"s, "UTF-32"},
@@ -235,24 +235,24 @@ TEST(MergeTextProtoTest, NamesAnEncodingThatIsNotUtf8) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(status.message(),
               absl::StrCat("k.pbtxt is ", encoding,
-                           ", a config is UTF-8; save it as UTF-8"));
+                           ", but a config must be UTF-8; save it as UTF-8"));
   }
 }
 
 TEST(MergeTextProtoTest, NamesAByteThatIsNotPartOfTheSyntax) {
   Kitchen kitchen;
-  // A no-break space, as web pages have it.
+  // A no-break space, as copied from a web page.
   const absl::Status status =
       MergeTextProto("open:\xC2\xA0true", "k.pbtxt", &kitchen).status();
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("k.pbtxt:1:6: byte 0xC2 is no part of a config's "
-                        "syntax, which is ASCII outside of \"text\""));
+              HasSubstr("k.pbtxt:1:6: byte 0xC2 is not allowed outside "
+                        "of \"text\" and # comments"));
   EXPECT_TRUE(
       MergeTextProto("# na\u00efve\nmotto: 'na\u00efve'", "k.pbtxt", &kitchen)
           .ok());
 }
 
-TEST(MergeTextProtoTest, ErrorsHoldNoMoreThanTheEndsOfAValue) {
+TEST(MergeTextProtoTest, ErrorsShortenLongValues) {
   const std::string much(10000, 'x');
   for (const std::string& text :
        {much + ": 1", "oven { mode: " + much + " }",

@@ -14,13 +14,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(StatusFromTorch, KeepsStatusesThatWereThrown) {
+TEST(StatusFromTorch, KeepsThrownStatuses) {
   const absl::Status status =
       StatusFromTorch([] { ThrowIfError(absl::AbortedError("stop")); });
   EXPECT_EQ(status, absl::AbortedError("stop"));
 }
 
-TEST(StatusFromTorch, IsOneLineOfAnError) {
+TEST(StatusFromTorch, KeepsOneLineOfAnError) {
   const at::Tensor x = at::zeros({2, 3});
   const absl::Status status = StatusFromTorch([&] { at::matmul(x, x); });
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
@@ -28,8 +28,8 @@ TEST(StatusFromTorch, IsOneLineOfAnError) {
   EXPECT_EQ(status.message().find('\n'), std::string::npos);
 }
 
-TEST(StatusFromTorch, TellsExhaustedHostMemory) {
-  // More than any address space.
+TEST(StatusFromTorch, RecognizesExhaustedHostMemory) {
+  // More than the address space.
   const absl::Status tensor =
       StatusFromTorch([] { at::empty({int64_t{1} << 58}, at::kByte); });
   EXPECT_EQ(tensor.code(), absl::StatusCode::kResourceExhausted) << tensor;

@@ -50,7 +50,7 @@ TEST(SaveScheduleTest, TheClockDecidesUnlessStepsDo) {
             absl::Minutes(2));
 }
 
-TEST(SaveScheduleTest, IsDescribed) {
+TEST(SaveScheduleTest, HasADescription) {
   const std::string end = "after the last step";
   EXPECT_EQ(DescribeSaves(Parse("")), "every 15 minutes and " + end);
   EXPECT_EQ(DescribeSaves(Parse("every_minutes: 0")), end);

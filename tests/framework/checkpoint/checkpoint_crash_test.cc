@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-// The weights of a step; 64 bytes, written in pieces of 24.
+// The weights of a step: 64 bytes, written in pieces of 24.
 std::string WeightsOf(int64_t step) {
   return std::string(64, static_cast<char>('a' + step));
 }
@@ -39,8 +39,8 @@ absl::Status Save(const std::string& directory, int64_t step,
   return PruneCheckpoints(directory, {.keep_last = 1}, hook).status();
 }
 
-// Saves step 2 in a child that SIGKILL ends before its `n`-th operation.
-// Whether it got to the end instead.
+// Saves step 2 in a child that is killed before its `n`-th operation. Returns
+// whether it finished first.
 bool SaveInChild(const std::string& directory, int n) {
   const pid_t child = fork();
   if (child == 0) {
@@ -60,7 +60,7 @@ bool SaveInChild(const std::string& directory, int n) {
   return false;
 }
 
-// The step of the newest good checkpoint, all of which is checked.
+// The step of the newest good checkpoint, fully verified.
 int64_t VerifiedStep(const std::string& directory) {
   const auto latest = LatestGood(directory);
   EXPECT_TRUE(latest.ok()) << latest.status();
@@ -91,7 +91,7 @@ TEST(CheckpointCrashTest, EveryPointOfASaveLeavesAGoodCheckpoint) {
     finished = SaveInChild(directory, n);
     const int64_t step = VerifiedStep(directory);
     (step == 1 ? old_survived : new_survived)++;
-    // Once the new one is there it stays.
+    // A new checkpoint, once visible, stays.
     EXPECT_EQ(step, new_survived > 0 ? 2 : 1);
 
     // The next process cleans up and saves the same step.
@@ -102,9 +102,9 @@ TEST(CheckpointCrashTest, EveryPointOfASaveLeavesAGoodCheckpoint) {
     }
     EXPECT_EQ(VerifiedStep(directory), 2);
   }
-  // Two tensor files of 1 header and 3 pieces, three text files, each created
-  // and synced, the folders, the rename and the pruning: both sides of the
-  // rename were seen many times.
+  // Two tensor files with 1 header and 3 pieces each, three text files, each
+  // created and synced, the folders, the rename and the pruning. Both outcomes
+  // of the rename were seen often.
   EXPECT_GE(old_survived, 20);
   EXPECT_GE(new_survived, 4);
 }

@@ -78,8 +78,8 @@ class CheckpointTest : public testing::Test {
     ASSERT_TRUE(file.good());
   }
 
-  // Changes the manifest of a checkpoint as an older program could have written
-  // it, without a checksum of its own.
+  // Edits a manifest so that it looks like one from an older program, without a
+  // checksum of itself.
   static void EditManifest(const std::string& folder,
                            const std::function<void(nlohmann::json*)>& edit) {
     const std::string path = absl::StrCat(folder, "/", kManifestFile);
@@ -89,8 +89,8 @@ class CheckpointTest : public testing::Test {
     Overwrite(path, manifest.dump());
   }
 
-  // Puts a symbolic link to itself, which nobody can open, in the place of
-  // `path`, and its bytes aside.
+  // Moves `path` aside and puts a symbolic link to itself in its place, which
+  // cannot be opened.
   static void Hide(const std::string& path) {
     ASSERT_EQ(rename(path.c_str(), (path + ".aside").c_str()), 0);
     ASSERT_EQ(symlink(path.c_str(), path.c_str()), 0);
@@ -107,7 +107,7 @@ class CheckpointTest : public testing::Test {
   const std::string directory_;
 };
 
-TEST_F(CheckpointTest, ComesBack) {
+TEST_F(CheckpointTest, IsRestored) {
   const std::string folder = Save(20);
   EXPECT_EQ(folder, directory_ + "/step_00000020");
   EXPECT_THAT(Names(), ElementsAre("step_00000020"));
@@ -130,7 +130,7 @@ TEST_F(CheckpointTest, ComesBack) {
 
 TEST_F(CheckpointTest, ADamagedTensorIsNamed) {
   const std::string folder = Save(1);
-  // "ids" is wider than "w" and lies in front of it.
+  // "ids" is wider than "w" and comes first.
   FlipFromEnd(absl::StrCat(folder, "/", kModelFile), 1);
   const absl::Status status = Checkpoint::Open(folder).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
@@ -142,7 +142,7 @@ TEST_F(CheckpointTest, ADamagedTensorIsNamed) {
               HasSubstr("tensor 'ids'"));
 }
 
-TEST_F(CheckpointTest, EveryChangedByteIsFound) {
+TEST_F(CheckpointTest, EveryChangedByteIsDetected) {
   const std::string folder = Save(1);
   for (absl::string_view name :
        {kModelFile, kOptimizerFile, kStateFile, kConfigFile, kManifestFile}) {
@@ -167,7 +167,7 @@ TEST_F(CheckpointTest, EveryTruncatedFileIsRefused) {
        {kModelFile, kOptimizerFile, kStateFile, kConfigFile, kManifestFile}) {
     const std::string path = absl::StrCat(folder, "/", name);
     const std::string good = ReadFile(path).value();
-    // The manifest may lose the line end behind its last brace.
+    // Only the newline after the manifest's last brace may be missing.
     const size_t end = good.size() - (name == kManifestFile ? 1 : 0);
     for (size_t size = 0; size < end; ++size) {
       Overwrite(path, good.substr(0, size));
@@ -181,7 +181,7 @@ TEST_F(CheckpointTest, EveryTruncatedFileIsRefused) {
   }
 }
 
-TEST_F(CheckpointTest, AChangedManifestIsBlamedOnTheManifest) {
+TEST_F(CheckpointTest, ErrorsNameAChangedManifest) {
   const std::string folder = Save(1);
   const std::string path = absl::StrCat(folder, "/", kManifestFile);
   auto manifest = nlohmann::json::parse(ReadFile(path).value());
@@ -198,7 +198,7 @@ TEST_F(CheckpointTest, AnOlderManifestHasNoChecksumOfItsOwn) {
   const std::string folder = Save(1);
   EditManifest(folder, [](nlohmann::json*) {});
   EXPECT_TRUE(Checkpoint::Open(folder).ok());
-  // A checksum whose name is damaged does not make the manifest an older one.
+  // A manifest with a damaged name of the checksum is not an older one.
   EditManifest(folder, [](nlohmann::json* manifest) {
     (*manifest)["xxh3_65"] = "0000000000000000";
   });
@@ -235,7 +235,7 @@ TEST_F(CheckpointTest, AManifestOfAnotherStepThanItsFolderIsRefused) {
                         HasSubstr("folder is step_00000020")));
     }
   }
-  // Another name says nothing of the step, but no step is that large.
+  // Another name does not contain the step, but no step is that large.
   const std::string renamed = directory_ + "/best";
   ASSERT_EQ(rename(folder.c_str(), renamed.c_str()), 0);
   EXPECT_EQ(Checkpoint::Open(renamed).status().code(),
@@ -244,7 +244,7 @@ TEST_F(CheckpointTest, AManifestOfAnotherStepThanItsFolderIsRefused) {
   EXPECT_EQ(Checkpoint::Open(renamed).value()->step(), 20);
 }
 
-TEST_F(CheckpointTest, AnotherFormatVersionIsRefusedByNumberAndNotReplaced) {
+TEST_F(CheckpointTest, AnotherFormatVersionIsRejectedByNumberAndNotReplaced) {
   Save(1);
   const std::string folder = Save(2);
   EditManifest(folder,
@@ -285,7 +285,7 @@ TEST_F(CheckpointTest, AFailedWriteIsReportedAndLeavesNothing) {
   Save(1);
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  // Past this size a write ends with an error instead of a signal.
+  // Above this size a write fails instead of raising a signal.
   const auto ignored = signal(SIGXFSZ, SIG_IGN);
   const rlimit small = {.rlim_cur = 100, .rlim_max = before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
@@ -316,7 +316,7 @@ TEST_F(CheckpointTest, AnUnfinishedTensorFileIsNotCommitted) {
               HasSubstr("model.safetensors is not finished"));
 }
 
-TEST_F(CheckpointTest, LatestGoodPassesOverDamagedOnes) {
+TEST_F(CheckpointTest, LatestGoodSkipsDamagedOnes) {
   EXPECT_EQ(LatestGood(directory_).status().code(),
             absl::StatusCode::kNotFound);
   const std::string first = Save(9);
@@ -334,8 +334,8 @@ TEST_F(CheckpointTest, LatestGoodPassesOverDamagedOnes) {
   EXPECT_THAT(none.message(), AllOf(HasSubstr(first), HasSubstr(second)));
 }
 
-// The checkpoint is good, but something that may pass keeps us from reading it.
-TEST_F(CheckpointTest, OnlyDamagedOnesArePassedOverReplacedOrNotCounted) {
+// The checkpoint is good, but a possibly temporary error prevents reading it.
+TEST_F(CheckpointTest, OnlyDamagedOnesAreSkippedReplacedOrNotCounted) {
   Save(9);
   const std::string second = Save(10);
   const auto expect_reason = [&](const absl::Status& status) {
@@ -358,15 +358,15 @@ TEST_F(CheckpointTest, OnlyDamagedOnesArePassedOverReplacedOrNotCounted) {
     Unhide(hidden);
   }
   EXPECT_EQ(LatestGood(directory_)->checkpoint->step(), 10);
-  // What a link leads to nowhere is missing, which is damage.
+  // A dangling link is a missing file, which is damage.
   const std::string state = second + "/state.json";
   ASSERT_TRUE(RemoveTree(state).ok());
   ASSERT_EQ(symlink("/nowhere", state.c_str()), 0);
   EXPECT_EQ(LatestGood(directory_)->checkpoint->step(), 9);
-  // The reason to stop at a checkpoint does not hide that of passing one over.
+  // The error includes the reason for the checkpoint skipped before it.
   Hide(directory_ + "/step_00000009");
   EXPECT_THAT(LatestGood(directory_).status().message(),
-              AllOf(HasSubstr(second + " is passed over: "),
+              AllOf(HasSubstr("skipping checkpoint " + second + ": "),
                     HasSubstr("step_00000009 away")));
   Unhide(directory_ + "/step_00000009");
 }
@@ -388,7 +388,7 @@ TEST_F(CheckpointTest, TooManyOpenFilesAreNotDamage) {
 }
 
 TEST_F(CheckpointTest, AMissingPermissionIsNotDamage) {
-  // Where anybody may look: nobody, whom root becomes, too.
+  // In a folder that everybody may read, including nobody, which root becomes.
   std::string root = "/tmp/checkpoint_test.XXXXXX";
   ASSERT_NE(mkdtemp(root.data()), nullptr);
   ASSERT_EQ(chmod(root.c_str(), 0755), 0);
@@ -448,7 +448,7 @@ TEST_F(CheckpointTest, TheModelNeedsNoOtherFile) {
 }
 
 TEST_F(CheckpointTest,
-       TheModelIsCheckedAndOlderOnesHaveItsTokenizerInTheState) {
+       TheModelIsVerifiedAndOlderOnesHaveTheTokenizerInTheState) {
   auto writer = CheckpointWriter::Begin(directory_, 7).value();
   ASSERT_TRUE(Fill(writer.get(), 7).ok());
   const nlohmann::json tokenizer = {{"kind", "bytes"}};

@@ -1,6 +1,6 @@
 #include "tests/framework/checkpoint/disk_journal.h"
 
-// Not <fcntl.h>: its inline open() would be in the way of this file's.
+// Not <fcntl.h>, whose inline open() would conflict with this file's.
 #include <dlfcn.h>
 #include <limits.h>
 #include <linux/fcntl.h>
@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-DiskJournal* journal = nullptr;  // while there is one
+DiskJournal* journal = nullptr;  // the active journal, if any
 
 template <typename Function>
 Function* System(const char* name) {
@@ -39,7 +39,7 @@ std::string PathOf(int descriptor) {
   return size < 0 ? "" : std::string(path.data(), size);
 }
 
-// `path` without symbolic links and "..", though it need not exist.
+// `path` without symbolic links and ".."; it need not exist.
 std::string Canonical(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : FolderOf(path);

@@ -1,5 +1,5 @@
-// What survives a loss of power, which a killed process does not show: the page
-// cache outlives it. Every call that makes something durable is needed.
+// Tests what survives a loss of power. Killing a process does not show this,
+// because the page cache outlives the process. Every sync is needed.
 
 #include <sys/stat.h>
 
@@ -52,7 +52,7 @@ TEST_F(DurabilityTest, ACheckpointIsSyncedBeforeItHasItsNameAndTheNameAfter) {
   const DiskJournal journal(root_);
   ASSERT_TRUE(Save(root_ + "/runs/a/checkpoints", 1).ok());
   EXPECT_EQ(journal.renames(), 1);
-  // The files, their folder, and the parents of it and of three more folders.
+  // The files, their folder, its parent, and the parents of three more folders.
   EXPECT_GE(journal.syncs(), 6 + 1 + 4);
   ExpectDurable(journal);
 }
@@ -65,7 +65,7 @@ TEST_F(DurabilityTest, AFolderThatAnotherProcessMadeIsSyncedToo) {
   ExpectDurable(journal);
 }
 
-TEST_F(DurabilityTest, SoIsOneThatReplacesADamagedOne) {
+TEST_F(DurabilityTest, AReplacementOfADamagedCheckpointIsSyncedToo) {
   ASSERT_TRUE(Save(root_, 1).ok());
   ASSERT_TRUE(RemoveTree(root_ + "/step_00000001/state.json").ok());
   const DiskJournal journal(root_);

@@ -35,14 +35,14 @@ void WriteFile(const std::string& path, absl::string_view bytes) {
   ASSERT_TRUE(file.good());
 }
 
-// 0, 1, 2, ... from `first`.
+// Bytes `first`, `first` + 1, ...
 std::string Counting(int64_t size, int first = 0) {
   std::string bytes(size, '\0');
   for (int64_t i = 0; i < size; ++i) bytes[i] = static_cast<char>(first + i);
   return bytes;
 }
 
-// A file of the format around `json`, whatever that is.
+// A safetensors file around `json`, which may be invalid.
 std::string WithHeader(absl::string_view json, absl::string_view data) {
   const uint64_t length = json.size();
   std::string file(8, '\0');
@@ -57,7 +57,7 @@ absl::StatusOr<std::unique_ptr<SafetensorsFile>> OpenBytes(
   return SafetensorsFile::Open(path);
 }
 
-// Writes `data` in pieces and returns the file's bytes.
+// Writes `data` in pieces and returns the bytes of the file.
 std::string Written(const std::vector<TensorSpec>& specs,
                     absl::string_view data, int64_t piece_bytes) {
   const std::string path = FreshPath();
@@ -83,7 +83,7 @@ constexpr int64_t kMixedBytes = 3 + 4 + 0 + 8 + 4;
 
 class SafetensorsDtypeTest : public testing::TestWithParam<int> {};
 
-TEST_P(SafetensorsDtypeTest, BytesComeBack) {
+TEST_P(SafetensorsDtypeTest, BytesAreRestored) {
   const auto dtype = static_cast<StoredDtype>(GetParam());
   const TensorSpec spec = {"w", dtype, {3, 5}};
   const std::string data = Counting(15 * SizeBytes(dtype), 200);
@@ -109,7 +109,7 @@ TEST(SafetensorsWriterTest, WritesTheFormatByteForByte) {
             WithHeader(json + "  ", "wxyz"));
 }
 
-TEST(SafetensorsWriterTest, WithoutTensorsIsAnEmptyObject) {
+TEST(SafetensorsWriterTest, AnEmptyFileIsAnEmptyObject) {
   EXPECT_EQ(Written({}, "", 1), WithHeader("{}      ", ""));
 }
 
@@ -140,7 +140,7 @@ TEST(SafetensorsWriterTest, PiecesOfAnySizeGiveTheSameFile) {
   }
 }
 
-TEST(SafetensorsWriterTest, ChecksumsAreThoseOfTheTensors) {
+TEST(SafetensorsWriterTest, ChecksumsMatchTheTensors) {
   const std::string path = FreshPath();
   auto writer = SafetensorsWriter::Create(
       path, {{"a", StoredDtype::kU8, {2}}, {"b", StoredDtype::kF32, {1}}});
@@ -158,7 +158,7 @@ TEST(SafetensorsWriterTest, ChecksumsAreThoseOfTheTensors) {
   EXPECT_EQ((*writer)->size_bytes(), (*file)->size_bytes());
 }
 
-TEST(SafetensorsWriterTest, MetadataComesBack) {
+TEST(SafetensorsWriterTest, MetadataIsRestored) {
   const std::string path = FreshPath();
   const SafetensorsMetadata metadata = {{"format", "pt"}, {"quote", "\"\n"}};
   auto writer = SafetensorsWriter::Create(path, {}, metadata);
@@ -232,8 +232,8 @@ TEST(SafetensorsFileTest, EveryTruncationIsRefused) {
   EXPECT_FALSE(OpenBytes(good + "x").ok());
 }
 
-// Whatever a header says, what is accepted lies within the file.
-TEST(SafetensorsFileTest, NoChangedHeaderByteEscapes) {
+// Whatever the header says, accepted tensors lie inside the file.
+TEST(SafetensorsFileTest, AnyChangedHeaderByteStaysInsideTheFile) {
   const std::string good = Written(MixedSpecs(), Counting(kMixedBytes), 99);
   const size_t header_size = good.size() - kMixedBytes;
   for (size_t at = 0; at < header_size; ++at) {
@@ -314,9 +314,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadHeader{"Trailing", "{} x", "malformed JSON"},
         BadHeader{"NotUtf8", "{\"\xff\":{}}", "malformed JSON"},
         BadHeader{"DeepNesting", "{\"a\":" + std::string(100'000, '['),
-                  "an array where"},
-        BadHeader{"TensorIsNumber", "{\"a\":1}", "a number where"},
-        BadHeader{"TensorIsNull", "{\"a\":null}", "null where"},
+                  "an array is not allowed here"},
+        BadHeader{"TensorIsNumber", "{\"a\":1}",
+                  "a number is not allowed here"},
+        BadHeader{"TensorIsNull", "{\"a\":null}", "null is not allowed here"},
         BadHeader{"NameTwice",
                   "{\"a\":{" + Fields("U8", "0", "0,0") + "},\"a\":{" +
                       Fields("U8", "4", "0,4") + "}}",
@@ -351,7 +352,8 @@ INSTANTIATE_TEST_SUITE_P(
                            "1",
                            "0,1")),
                   "more than 64 dimensions"},
-        BadHeader{"NestedShape", A("\"shape\":[[4]]"), "an array where"},
+        BadHeader{"NestedShape", A("\"shape\":[[4]]"),
+                  "an array is not allowed here"},
         BadHeader{"OneOffset", A(Fields("U8", "4", "0")), "has 1 numbers"},
         BadHeader{"ThreeOffsets", A(Fields("U8", "4", "0,4,8")), "over 2"},
         BadHeader{"OffsetsBackwards", A(Fields("U8", "4", "4,0")),
@@ -369,9 +371,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadHeader{"TooLittleData", Two("0,2", "2,4"), "cut short", 3},
         BadHeader{"TooMuchData", Two("0,2", "2,4"), "there are 5", 5},
         BadHeader{"MetadataNumber", "{\"__metadata__\":{\"k\":1}}",
-                  "a number where", 0},
+                  "a number is not allowed here", 0},
         BadHeader{"MetadataNested", "{\"__metadata__\":{\"k\":{}}}",
-                  "an object where", 0},
+                  "an object is not allowed here", 0},
         BadHeader{"MetadataTwice", "{\"__metadata__\":{},\"__metadata__\":{}}",
                   "occurs twice", 0},
         BadHeader{"MetadataKeyTwice",

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-TEST(DeviceSpecTest, KnowsItsTableAndGuessesNothing) {
+TEST(DeviceSpecTest, KnowsItsTableAndDoesNotGuess) {
   const DeviceSpec* const h200 = FindDeviceSpec("NVIDIA H200");
   ASSERT_NE(h200, nullptr);
   EXPECT_EQ(h200->tflops(ProductKind::kHalf), 989);
@@ -36,7 +36,7 @@ TEST(DeviceSpecTest, PeaksHoldAtAClock) {
   EXPECT_EQ(unlisted.peak_mhz(ProductKind::kHalf), std::nullopt);
 }
 
-TEST(DeviceSpecTest, StandsForADeviceThatIsNotThere) {
+TEST(DeviceSpecTest, DescribesADeviceThatIsNotPresent) {
   const auto h200 = DeviceToPlanFor("H200");
   ASSERT_TRUE(h200.ok()) << h200.status();
   EXPECT_TRUE(h200->is_cuda());

@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, PermutationTest,
                          ::testing::Values(1, 2, 3, 4, 5, 16, 17, 127, 1000,
                                            65537));
 
-TEST(PermutationTest, ServesSizesNearTheLargest) {
+TEST(PermutationTest, SupportsSizesNearTheMaximum) {
   const int64_t size = (int64_t{1} << 62) - 1;
   const Permutation permutation(size, 3);
   for (const int64_t index : {int64_t{0}, int64_t{12345}, size - 1}) {
@@ -64,8 +64,8 @@ TEST(PermutationTest, ServesSizesNearTheLargest) {
   }
 }
 
-// Over keys, each element goes to each place equally often: a shuffle that
-// leaves some orders out would show here.
+// Over all keys, each element goes to each position equally often. A shuffle
+// that omits some orders would fail.
 TEST(PermutationTest, IsUniformOverKeys) {
   constexpr int kSize = 5;
   constexpr int kKeys = 20000;
@@ -79,7 +79,7 @@ TEST(PermutationTest, IsUniformOverKeys) {
   EXPECT_EQ(counts.size(), kSize * kSize);
 }
 
-// Tokens 0, 1, 2, ...: each token names its place.
+// Tokens 0, 1, 2, ...: each token is its own position.
 class CountingSequence : public TokenSequence {
  public:
   explicit CountingSequence(int64_t tokens) : tokens_(tokens) {}
@@ -115,7 +115,7 @@ struct Epoch {
 
 class EpochTest : public ::testing::TestWithParam<Epoch> {};
 
-TEST_P(EpochTest, EveryTokenButTheFirstIsATargetOnce) {
+TEST_P(EpochTest, EveryTokenExceptTheFirstIsATargetOnce) {
   const auto [tokens, context, shuffle] = GetParam();
   const auto source = CountingSource(tokens, context, shuffle);
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
@@ -169,7 +169,7 @@ TEST(DataSourceTest, EpochsAndSeedsHaveDifferentOrders) {
   EXPECT_FALSE(std::is_sorted(sorted.begin(), sorted.end()));
 }
 
-// The global batches of a run, put together from every rank's share.
+// The global batches of a run, assembled from the ranks' shares.
 std::vector<int64_t> GlobalOrder(const DataSource& source, int world_size,
                                  int64_t first_step, int64_t steps) {
   constexpr int64_t kGlobalBatch = 8;
@@ -187,14 +187,14 @@ std::vector<int64_t> GlobalOrder(const DataSource& source, int world_size,
                                [](int64_t target) { return target >= 0; });
       targets.insert(targets.end(), batch.targets.begin(), batch.targets.end());
     }
-    // Each rank knows, without communication, what all of them count.
+    // Each rank knows the total of all ranks without communication.
     EXPECT_THAT(valid, ElementsAre(counted));
   }
   return targets;
 }
 
 TEST(DataSourceTest, WorldSizesShareOneGlobalOrder) {
-  // 100 windows: steps of 8 cross the end of an epoch, and its short window.
+  // 100 windows: steps of 8 cross the end of an epoch with its short window.
   const auto source = CountingSource(995, 10);
   const auto expected = GlobalOrder(*source, 1, 0, 30);
   for (const int world_size : {2, 4, 8}) {
@@ -225,7 +225,7 @@ TEST(DataSourceTest, EndSampleMakesPadding) {
   EXPECT_EQ(batch.valid_targets, 10 + 9);
 }
 
-TEST(DataSourceTest, RefusesWhatDoesNotDivide) {
+TEST(DataSourceTest, RejectsABatchThatDoesNotDivide) {
   const auto source = CountingSource(100, 10);
   const auto fails = Fails(StatusCode::kInvalidArgument,
                            HasSubstr("multiple of the number of ranks"));
@@ -287,7 +287,7 @@ TEST(TokenValidationSplitTest, HoldsOutTheLastTokens) {
   EXPECT_EQ(tenth.train->tokens(), 900);
   EXPECT_EQ(tenth.validation->tokens(), 100);
   EXPECT_EQ(first_held_out(tenth), 900);
-  // A single token is nothing to predict.
+  // A single token has no target.
   EXPECT_EQ(HoldOutLastTokens(whole, 0.002).validation->tokens(), 2);
   EXPECT_EQ(HoldOutLastTokens(whole, 0.001).validation, nullptr);
   EXPECT_EQ(HoldOutLastTokens(whole, 0.001).train->tokens(), 1000);
@@ -295,7 +295,7 @@ TEST(TokenValidationSplitTest, HoldsOutTheLastTokens) {
   EXPECT_EQ(SplitTokensAt(whole, 1000).validation, nullptr);
 }
 
-TEST(DataSourceTest, FillNamesTheFileThatWasShortened) {
+TEST(DataSourceTest, FillNamesATruncatedFile) {
   const std::string path = TestPath("train.bin");
   Write(path, Bytes(std::vector<uint16_t>(1000, 1)));
   std::vector<TokenFile> files;
@@ -329,7 +329,7 @@ class SyntheticTest : public ::testing::Test {
   }
 };
 
-TEST_F(SyntheticTest, IsAPureFunctionOfThePlace) {
+TEST_F(SyntheticTest, IsAPureFunctionOfThePosition) {
   const std::vector<int64_t> all = ReadAll(1);
   for (const int64_t begin : {0, 1, 4095, 4096, 50000}) {
     std::vector<int64_t> part(5000);
@@ -340,7 +340,7 @@ TEST_F(SyntheticTest, IsAPureFunctionOfThePlace) {
   EXPECT_NE(all, ReadAll(2));
 }
 
-// Entropies as token_sequence.h and data_config.proto state them.
+// The entropies stated in token_sequence.h and data_config.proto.
 TEST_F(SyntheticTest, HasTheStatedEntropies) {
   const std::vector<int64_t> all = ReadAll(1);
   std::map<int64_t, double> unigram;

@@ -12,8 +12,8 @@
 
 namespace tessera::testing {
 
-// A path of this name in the running test's own folder, which is empty at the
-// test's first call.
+// A path with this name in the running test's own folder, which is empty at the
+// first call.
 std::string TestPath(absl::string_view name);
 
 void Write(const std::string& path, absl::string_view contents);
@@ -22,8 +22,8 @@ std::string Read(const std::string& path);
 // Changes one byte of a file.
 void FlipByte(const std::string& path, size_t offset);
 
-// Made-up C++ with indentation, comments and names that repeat; about 40 bytes
-// a line. The same for the same seed.
+// Synthetic C++ text with indentation, comments and repeated names; about 40
+// bytes per line. The same seed gives the same text.
 std::string CppText(int lines, uint64_t seed);
 
 // What DataSource::Fill() wrote and returned.
@@ -33,7 +33,7 @@ struct Filled {
 };
 Filled Fill(const DataSource& source, const BatchRequest& request);
 
-// The bytes of integers, as they lie in memory.
+// The bytes of integers as stored in memory.
 template <typename T>
 std::string Bytes(const std::vector<T>& values) {
   return std::string(reinterpret_cast<const char*>(values.data()),

@@ -139,9 +139,9 @@ TEST(DatasetTest, TokenFilesHoldOutTheirTail) {
   EXPECT_THAT(Create(config, 299),
               Fails(StatusCode::kOutOfRange,
                     HasSubstr(absl::StrCat(path, ", byte 598: token 299"))));
-  // Other tokens are trained on, so the data is other data.
+  // Different training tokens have a different fingerprint.
   EXPECT_NE(Create(held_out + "0.2")->fingerprint, dataset->fingerprint);
-  // A single token is nothing to predict.
+  // A single token has no target.
   EXPECT_EQ(Create(held_out + "0.0005")->validation, nullptr);
   EXPECT_EQ(Create(held_out + "0.001")->validation->tokens(), 2);
 }
@@ -160,19 +160,19 @@ TEST(DatasetTest, RefusesTrainingDataShorterThanASequence) {
         dataset,
         Fails(StatusCode::kInvalidArgument,
               AllOf(HasSubstr(absl::StrCat(path, " has ", tokens, " tokens")),
-                    HasSubstr("needs one token more, 17"),
+                    HasSubstr("17 (model.context_length + 1)"),
                     HasSubstr(absl::StrCat("model.context_length to at most ",
                                            tokens - 1)))));
   }
   EXPECT_THAT(Create("synthetic { epoch_tokens: 16 }"),
               Fails(StatusCode::kInvalidArgument, HasSubstr("16 tokens")));
-  // Made for validation, not held out: always enough.
+  // Generated for validation, not held out, so there is always enough.
   const auto short_epoch = Create("synthetic { epoch_tokens: 17 }");
   ASSERT_THAT(short_epoch, IsOk());
   EXPECT_EQ(short_epoch->validation->tokens(), 17);
 }
 
-TEST(DatasetTest, PatternsStandForTheirSortedMatches) {
+TEST(DatasetTest, PatternsExpandToSortedMatches) {
   for (const char* name : {"train_2", "train_0", "train_1", "val_0"}) {
     Write(TestPath(name) + ".bin",
           Bytes(std::vector<uint16_t>(16, name[strlen(name) - 1] - '0')));
@@ -214,7 +214,7 @@ class PreparedTest : public ::testing::Test {
   }
 };
 
-TEST_F(PreparedTest, FolderBringsItsSplitsAndTokenizer) {
+TEST_F(PreparedTest, AFolderProvidesItsSplitsAndTokenizer) {
   const std::string folder = Prepare("a", 20000);
   const auto dataset =
       Create(absl::StrCat("token_files { train: '", folder, "' }"));
@@ -271,8 +271,8 @@ TEST_F(PreparedTest, FilesOfDifferentFormatsAreReadAsOne) {
                           HasSubstr("token_files.format = NANOGPT"))));
 }
 
-// The whole path with a cache of its own, in the fast byte vocabulary.
-TEST(DefaultTextTest, IsPreparedOnceAndHealsItself) {
+// The whole path with its own cache and the byte vocabulary, which is fast.
+TEST(DefaultTextTest, IsPreparedOnceAndRepaired) {
   ASSERT_EQ(at::ones({2}).sum().item<float>(), 2);  // LibTorch is loaded
   setenv("XDG_CACHE_HOME", TestPath("cache").c_str(), 1);
   const auto files = DefaultTextFiles();
@@ -310,7 +310,8 @@ TEST(DefaultTextTest, IsPreparedOnceAndHealsItself) {
       Glob(TestPath("cache") + "/tessera/datasets/*/train.tok").value();
   ASSERT_EQ(found.size(), 1u);
   const std::string folder = found[0].substr(0, found[0].rfind('/'));
-  // As a cache that cannot be written, also for root: the lock does not open.
+  // Simulates a cache that cannot be written, also for root: the lock does not
+  // open.
   ASSERT_THAT(RemoveTree(folder + ".lock"), IsOk());
   ASSERT_THAT(MakeDirectories(folder + ".lock"), IsOk());
   EXPECT_THAT(Create("default_text { tokenizer: BYTES }"), IsOk());
@@ -321,7 +322,7 @@ TEST(DefaultTextTest, IsPreparedOnceAndHealsItself) {
               AllOf(HasSubstr(folder + ".lock"),
                     HasSubstr("set XDG_CACHE_HOME to a folder that can be")));
   ASSERT_THAT(RemoveTree(folder + ".lock"), IsOk());
-  // As a process leaves it that is killed meanwhile.
+  // What a killed process leaves behind.
   ASSERT_THAT(MakeDirectories(folder + ".partial-1/x"), IsOk());
   const auto healed = Create("default_text { tokenizer: BYTES }");
   ASSERT_THAT(healed, IsOk());

@@ -109,7 +109,7 @@ absl::StatusOr<Corpus> ScanAndHoldOut(const std::vector<std::string>& files,
   return corpus;
 }
 
-TEST(DocumentValidationSplitTest, HoldsOutTheStatedShare) {
+TEST(DocumentValidationSplitTest, HoldsOutTheRequestedFraction) {
   std::string text;
   for (int i = 0; i < 1000; ++i) absl::StrAppend(&text, i, "<E>");
   const std::string path = TestPath("a.txt");
@@ -143,19 +143,19 @@ TEST(DocumentValidationSplitTest, HoldsOutTheTailOfASingleDocument) {
     }
     return PartTexts(*corpus);
   };
-  // 2 of 19 bytes were asked for; a line begins one before that.
+  // 2 of 19 bytes requested; a line begins one byte earlier.
   EXPECT_THAT(halves("one\ntwo\nthree\nf\nab\n", 0.15),
               ElementsAre("one\ntwo\nthree\nf\n", "ab\n"));
-  // 4 of 10; a line begins two behind.
+  // 4 of 10 bytes requested; a line begins two bytes later.
   EXPECT_THAT(halves("0123456\n89<E>", 0.4), ElementsAre("0123456\n", "89"));
-  // No line near: as many bytes as asked for, whole characters only.
+  // No line nearby: the requested number of bytes, in whole characters.
   EXPECT_THAT(halves("0\n12345678", 0.2), ElementsAre("0\n123456", "78"));
   EXPECT_THAT(halves("0123漢漢漢", 0.2), ElementsAre("0123漢漢", "漢"));
   EXPECT_THAT(halves("ab", 0.5), ElementsAre("a", "b"));
 }
 
-// The bytes held out of files of these sizes. Whatever is cut, every byte stays
-// in its place.
+// The number of bytes held out of files of these sizes. Checks that all bytes
+// stay in place.
 int64_t HeldOutBytes(const std::vector<int>& file_bytes, double fraction,
                      uint64_t seed) {
   static const std::string text = CppText(20000, 9);
@@ -177,8 +177,8 @@ int64_t HeldOutBytes(const std::vector<int>& file_bytes, double fraction,
 }
 
 TEST(DocumentValidationSplitTest, HoldsOutBytesHoweverUnequalThePartsAre) {
-  // The first two are single documents, of two and of six parts; each of the
-  // last ten has more than a hundredth of the text.
+  // The first two are single documents of two and six parts; in the last one,
+  // each of ten documents has more than a hundredth of the text.
   const std::vector<int> cases[] = {{70000},
                                     {355000},
                                     {38000, 1000},
@@ -219,8 +219,8 @@ TEST(DocumentValidationSplitTest, HoldsOutTheLastPartsOfASingleDocument) {
   EXPECT_TRUE(corpus->parts().back().ends_document);
 }
 
-// Prepared texts rest on it.
-TEST(DocumentValidationSplitTest, OfManyPartsTheHashDecides) {
+// Existing prepared texts depend on this.
+TEST(DocumentValidationSplitTest, WithManyPartsTheHashDecides) {
   std::string text;
   for (int i = 0; i < 2000; ++i) {
     absl::StrAppend(&text, std::string(1 + i % 97, 'x'), "<E>");
@@ -269,7 +269,7 @@ TEST(CorpusTest, RefusesWhatCannotBeSplitOrRead) {
               Fails(StatusCode::kFailedPrecondition, HasSubstr("shorter")));
 }
 
-// A text, where it is not UTF-8 and what is said of that.
+// A text that is not UTF-8, and the expected error.
 struct Invalid {
   std::string text;
   std::string message;
@@ -296,8 +296,8 @@ TEST(CorpusTest, RefusesOrSkipsWhatIsNotUtf8Text) {
             "ELF\0\xff"s,
             "byte 4: a NUL byte, as binary files"},
            {"h\0i\0"s, "byte 1: a NUL byte"},
-           {"\xff\xfeh\0i\0"s, "byte 0: the byte order mark of UTF-16"},
-           {"\xfe\xff\0h"s, "byte 0: the byte order mark of UTF-16"},
+           {"\xff\xfeh\0i\0"s, "byte 0: has the byte order mark of UTF-16"},
+           {"\xfe\xff\0h"s, "byte 0: has the byte order mark of UTF-16"},
            {"\xff\xfe\0\0h\0\0\0"s, "the byte order mark of UTF-32"}}) {
     Write(path, bad.text);
     EXPECT_THAT(scan(InvalidText::kRefuse),
@@ -320,7 +320,7 @@ TEST(CorpusTest, RefusesOrSkipsWhatIsNotUtf8Text) {
               Fails(StatusCode::kInvalidArgument, HasSubstr("hold no text")));
 }
 
-// Files are read in windows: wherever a separator lies, it is found.
+// Files are read in windows; separators are found at every position.
 TEST(CorpusTest, FindsSeparatorsAcrossPartsAndWindows) {
   for (const size_t first : {65530u, 65535u, 65536u, 65537u, 65540u, 131072u,
                              1048570u, 1048576u, 1114112u}) {
@@ -482,7 +482,7 @@ TEST_P(PrepareTest, IsReproducible) {
   }
 }
 
-TEST_P(PrepareTest, NoticesAFlippedByteInAnyFile) {
+TEST_P(PrepareTest, DetectsAFlippedByteInAnyFile) {
   ASSERT_THAT(PrepareText(files_, out_, options_), IsOk());
   for (const char* name : {"tokenizer.model", "train.tok", "validation.tok"}) {
     const std::string path = absl::StrCat(out_, "/", name);
@@ -500,7 +500,7 @@ TEST_P(PrepareTest, NoticesAFlippedByteInAnyFile) {
   EXPECT_THAT(OpenPreparedFolder(out_), IsOk());
 }
 
-TEST_P(PrepareTest, NoticesAShardOfAnotherPreparation) {
+TEST_P(PrepareTest, DetectsAShardOfAnotherPreparation) {
   ASSERT_THAT(PrepareText(files_, out_, options_), IsOk());
   options_.seed = 99;
   const std::string other = TestPath("other");
@@ -525,12 +525,12 @@ TEST_P(PrepareTest, LeavesNothingBehindOnFailure) {
   EXPECT_THAT(*left, Each(Not(HasSubstr("out2"))));
 }
 
-TEST_P(PrepareTest, StopsWhenToldToAndLeavesNothing) {
+TEST_P(PrepareTest, StopsOnRequestAndLeavesNothing) {
   int asked = 0;
   options_.check_stop = [&] {
     const auto left = ListDirectory(TestPath(""));
     EXPECT_THAT(left, IsOk());
-    // Not before there is something to remove.
+    // Called only once there is something to remove.
     EXPECT_EQ(asked > 0, Value(*left, Contains(HasSubstr("out.partial-"))));
     return ++asked == 3 ? absl::CancelledError("enough") : absl::OkStatus();
   };
@@ -540,7 +540,7 @@ TEST_P(PrepareTest, StopsWhenToldToAndLeavesNothing) {
   EXPECT_THAT(ListDirectory(TestPath("")).value(), Each(HasSubstr("text")));
 }
 
-TEST_P(PrepareTest, TakesAFolderWithSlashesBehindItsName) {
+TEST_P(PrepareTest, AcceptsTrailingSlashes) {
   for (const char* tail : {"/", "//", "/.", "/./"}) {
     EXPECT_THAT(PrepareText(files_, out_ + tail, options_), IsOk()) << tail;
     EXPECT_THAT(OpenPreparedFolder(out_), IsOk());
@@ -555,7 +555,7 @@ TEST_P(PrepareTest, BoundsTheThreads) {
   EXPECT_THAT(PrepareText(files_, out_, options_), IsOk());
 }
 
-TEST_P(PrepareTest, RemovesWhatWasNotFinished) {
+TEST_P(PrepareTest, RemovesUnfinishedFolders) {
   for (const char* name : {"out.partial-1/x", "out.partial-22", "out"}) {
     ASSERT_THAT(MakeDirectories(TestPath(name)), IsOk());
   }
@@ -565,7 +565,7 @@ TEST_P(PrepareTest, RemovesWhatWasNotFinished) {
   EXPECT_THAT(left, Each(Not(HasSubstr("partial"))));
 }
 
-TEST_P(PrepareTest, KeepsTextThatIsNotUtf8IfToldTo) {
+TEST_P(PrepareTest, KeepsTextThatIsNotUtf8OnRequest) {
   const std::string latin1 = TestPath("latin1.txt");
   Write(latin1, "caf\xe9 cr\xe8me\n");
   options_.validation_fraction = 0;
@@ -582,7 +582,7 @@ TEST_P(PrepareTest, KeepsTextThatIsNotUtf8IfToldTo) {
               ::testing::EndsWith("caf\xe9 cr\xe8me\n"));
 }
 
-TEST_P(PrepareTest, TriesTheOutputBeforeItReadsText) {
+TEST_P(PrepareTest, ChecksTheOutputBeforeReadingText) {
   Write(TestPath("file"), "");
   ASSERT_EQ(symlink("nowhere", TestPath("link").c_str()), 0);
   files_.push_back(TestPath("missing.cc"));
@@ -593,11 +593,11 @@ TEST_P(PrepareTest, TriesTheOutputBeforeItReadsText) {
     EXPECT_FALSE(refused.ok());
     EXPECT_THAT(std::string(refused.status().message()),
                 AllOf(HasSubstr("the output folder " + out),
-                      HasSubstr("choose one that can be written")));
+                      HasSubstr("choose a folder that can be written")));
   }
   EXPECT_THAT(PrepareText(files_, TestPath("link"), options_),
               Fails(StatusCode::kAlreadyExists, HasSubstr("link")));
-  // Nothing is made of a folder that can be until there is something for it.
+  // A folder that can be created is not created until it has contents.
   EXPECT_THAT(PrepareText(files_, TestPath("a/b/out"), options_),
               Fails(StatusCode::kNotFound, HasSubstr("missing.cc")));
   EXPECT_THAT(ListDirectory(TestPath("")).value(),
@@ -644,7 +644,7 @@ TEST(PrepareOptionsTest, AreChecked) {
   }
   EXPECT_THAT(prepare({.threads = -3}),
               Fails(StatusCode::kInvalidArgument,
-                    HasSubstr("at least 0, which is one per core; is -3")));
+                    HasSubstr("at least 0, where 0 is one per core; is -3")));
 }
 
 TEST(ExpandGlobsTest, SortsAndDropsDuplicates) {
@@ -658,7 +658,7 @@ TEST(ExpandGlobsTest, SortsAndDropsDuplicates) {
               Fails(StatusCode::kNotFound, HasSubstr("*.cpp")));
 }
 
-TEST(OpenPreparedFolderTest, SaysHowToMakeOne) {
+TEST(OpenPreparedFolderTest, SaysHowToPrepareOne) {
   EXPECT_THAT(OpenPreparedFolder(TestPath("none")),
               Fails(StatusCode::kNotFound, HasSubstr("prepare_data")));
 }

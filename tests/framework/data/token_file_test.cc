@@ -85,8 +85,8 @@ TEST_P(ShardWidthTest, ReadsBackWhatWasWritten) {
 INSTANTIATE_TEST_SUITE_P(Vocabularies, ShardWidthTest,
                          ::testing::Values(6, 65536, 65537, 1 << 20));
 
-// Files are read 1 MiB at a time.
-TEST(TokenFileTest, FindsATooLargeTokenBehindTheFirstBlock) {
+// Files are read in blocks of 1 MiB.
+TEST(TokenFileTest, FindsATooLargeTokenAfterTheFirstBlock) {
   std::vector<int32_t> tokens(1'500'000, 1);
   const std::string path = TestPath("a.tok");
   for (const int64_t place : {0, 31, 77777, 524287, 524288, 1499999}) {
@@ -105,7 +105,7 @@ TEST(TokenFileTest, FindsATooLargeTokenBehindTheFirstBlock) {
   }
 }
 
-TEST(TokenFileTest, NoticesAFileThatIsShortenedWhileItIsOpen) {
+TEST(TokenFileTest, DetectsTruncationOfAnOpenFile) {
   const std::string path = TestPath("train.bin");
   Write(path, Bytes(std::vector<uint16_t>(20000, 7)));
   auto file = TokenFile::Open(path, TokenFileFormat::kNanoGpt);
@@ -115,7 +115,7 @@ TEST(TokenFileTest, NoticesAFileThatIsShortenedWhileItIsOpen) {
   EXPECT_THAT(file->Read(0, absl::MakeSpan(tokens)), IsOk());
   const auto shortened =
       Fails(StatusCode::kDataLoss,
-            AllOf(HasSubstr(path + ", byte 10001: the file ended there"),
+            AllOf(HasSubstr(path + ", byte 10001: past the end of the file"),
                   HasSubstr("had 40000 bytes when it was opened and now has "
                             "10001")));
   EXPECT_THAT(file->Read(1, absl::MakeSpan(tokens)), shortened);
@@ -123,7 +123,7 @@ TEST(TokenFileTest, NoticesAFileThatIsShortenedWhileItIsOpen) {
   EXPECT_THAT(file->LimitTokens(8), shortened);
 }
 
-TEST(TokenFileTest, NoticesTokensThatBecomeTooLargeWhileItIsOpen) {
+TEST(TokenFileTest, DetectsTokensThatBecomeTooLargeInAnOpenFile) {
   const std::string path = TestPath("train.bin");
   std::vector<uint16_t> tokens(20000, 7);
   Write(path, Bytes(tokens));
@@ -156,7 +156,7 @@ TEST(TokenFileTest, RefusesAShardCutAtEveryByte) {
               Fails(StatusCode::kInvalidArgument, HasSubstr("too long")));
 }
 
-TEST(TokenFileTest, NoticesEveryFlippedByteOfAShard) {
+TEST(TokenFileTest, DetectsEveryFlippedByteOfAShard) {
   const std::string path = WriteShard(TestPath("a.tok"), 10, {1, 2, 3, 4});
   const size_t size = Read(path).size();
   for (size_t offset = 0; offset < size; ++offset) {
@@ -223,7 +223,8 @@ TEST(TokenFileTest, ReadsLlmCWithTheTokensOfLlama3) {
                     HasSubstr("byte 1028: token 1 is 128255")));
 }
 
-// Of several files, some with a magic number: the format names the others.
+// In a list of files, some with a magic number, the format applies to the
+// others.
 TEST(TokenFileTest, NanoGptIsTheFormatOfFilesWithoutAMagicNumber) {
   const std::string path = TestPath("train.bin");
   Write(path, LlmC({20240520, 1, 3}, {7, 8, 9}));
@@ -287,7 +288,7 @@ INSTANTIATE_TEST_SUITE_P(
          LlmC<uint32_t>({20240801, 7, 3}, {1, 2}),
          "its header says 3 tokens of 4 bytes"},
         {"LlmCMagic", TokenFileFormat::kLlmC, LlmC({20240521, 1, 1}, {1}),
-         "byte 0: not llm.c's magic number"},
+         "byte 0: has no magic number of llm.c"},
         {"LlmCVersion", TokenFileFormat::kLlmC, LlmC({20240520, 7, 1}, {1}),
          "byte 4: llm.c version 7"},
         {"LlmCNegative", TokenFileFormat::kLlmC, LlmC({20240520, 1, -1}, {1}),
@@ -315,7 +316,7 @@ INSTANTIATE_TEST_SUITE_P(
     }),
     [](const auto& info) { return info.param.name; });
 
-TEST(TokenFileTest, SaysWhichFileIsMissingOrNoFile) {
+TEST(TokenFileTest, NamesAMissingFileOrOneThatIsNotAFile) {
   EXPECT_THAT(TokenFile::Open(TestPath("no.bin"), TokenFileFormat::kDetect),
               Fails(StatusCode::kNotFound, HasSubstr("no.bin")));
   EXPECT_THAT(TokenFile::Open(TestPath(""), TokenFileFormat::kDetect),

@@ -91,9 +91,9 @@ INSTANTIATE_TEST_SUITE_P(
         {"BlankLines", "\n\n\na\n\n"},
         {"CrLf", "int a;\r\nint b;\r\n\r\n"},
         {"Utf8", "// Größe ≤ 10 µs — 漢字 🚀 e\xcc\x81\n"},
-        // NFKC would change each of these.
+        // NFKC would change all of these.
         {"Compatibility", "ﬁ ① ½ \xc2\xa0 \xe2\x80\x83 ｆｕｌｌ"},
-        // The character that SentencePiece writes for a space.
+        // The character that SentencePiece uses for a space.
         {"SpacePiece",
          "a\xe2\x96\x81 \xe2\x96\x81\xe2\x96\x81"
          "b"},
@@ -105,7 +105,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(BpeTest, WordCacheChangesNothing) {
-  // Each word for itself has an empty cache.
+  // Encoding each word separately starts with an empty cache.
   const std::string text = CppText(300, 3);
   std::vector<int32_t> by_word;
   for (size_t begin = 0; begin < text.size();) {
@@ -124,7 +124,7 @@ TEST(BpeTest, WordCacheChangesNothing) {
 
 TEST(BpeTest, SaysHowLargeAVocabularyTheCharactersNeed) {
   std::string text;
-  for (int i = 0; i < 100; ++i) {  // 100 characters, from U+4E00 on
+  for (int i = 0; i < 100; ++i) {  // 100 characters from U+4E00
     text += {'\xe4', static_cast<char>(0xb8 + i / 50),
              static_cast<char>(0x80 + i % 50)};
   }
@@ -176,20 +176,21 @@ TEST(BpeTest, IsDeterministicAndSerializable) {
 }
 
 TEST(BpeTest, LearnsFromLinesOfAnyLength) {
-  // Cut where a line may be, a long line yields what short ones do.
+  // A long line that can be cut gives the same pieces as short lines.
   std::string words, lines, longer, other;
   for (int i = 0; words.size() < 50000; ++i) {
     absl::StrAppend(&words, "  word", i % 700, " of", i % 30);
     absl::StrAppend(&lines, "  word", i % 700, " of", i % 30, "\n");
   }
   EXPECT_EQ(Train(words, 600)->Serialize(), Train(lines, 600)->Serialize());
-  // Without a space, between characters: each has a piece of its own.
+  // Without spaces, cut between characters; each has its own piece.
   for (int i = 0; i < 5000; ++i) absl::StrAppend(&longer, "x漢", i % 10, "🚀");
   const auto tokenizer = Train(longer, 300);
   for (const char* character : {"x", "漢", "🚀"}) {
     EXPECT_EQ(tokenizer->Encode(character).value().size(), 1u) << character;
   }
-  // Nothing before the run of spaces, or a word: 4192 bytes at a time.
+  // Without a place to cut before a run of spaces, or in a word: 4192 bytes at
+  // a time.
   other = std::string(10000, ' ') + std::string(10000, 'a');
   EXPECT_EQ(Train(other, 300)->Encode(other.substr(0, 16)).value().size(), 1u);
 }
@@ -269,9 +270,9 @@ TEST(TokenizerTest, KindsHaveNames) {
               Fails(StatusCode::kInvalidArgument, HasSubstr("bpe or bytes")));
 }
 
-// SentencePiece brings its own Protocol Buffers and Abseil, LibTorch a third
-// Protocol Buffers. All are used here in turn, in one process.
-TEST(SymbolScopeTest, SentencePieceLivesBesideProtobufAndLibTorch) {
+// SentencePiece has its own Protocol Buffers and Abseil, LibTorch a third
+// Protocol Buffers. This uses all of them alternately in one process.
+TEST(SymbolScopeTest, SentencePieceCoexistsWithProtobufAndLibTorch) {
   for (int i = 0; i < 3; ++i) {
     DataConfig config;
     ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(

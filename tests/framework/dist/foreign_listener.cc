@@ -25,7 +25,7 @@ namespace {
   while (true) {
     Socket accepted(::accept((*listeners)[0].fd(), nullptr, nullptr));
     if (accepted.fd() < 0) {
-      absl::SleepFor(absl::Milliseconds(5));  // it does not block
+      absl::SleepFor(absl::Milliseconds(5));  // the socket is non-blocking
       continue;
     }
     if (behavior == ForeignListener::kCloses) continue;
@@ -43,7 +43,7 @@ ForeignListener::ForeignListener(Behavior behavior, int port,
                                  absl::Duration delay)
     : port_(port != 0 ? port : FreeLoopbackPort().value()), pid_(::fork()) {
   if (pid_ == 0) Serve(behavior, port_, delay);
-  // Until it listens.
+  // Waits until it listens.
   if (delay == absl::ZeroDuration()) {
     AwaitListener("127.0.0.1", port_, absl::Now() + absl::Seconds(5))
         .IgnoreError();

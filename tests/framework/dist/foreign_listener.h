@@ -9,17 +9,17 @@
 
 namespace tessera {
 
-// Another program on a port of 127.0.0.1 where a rank expects the store of its
-// run. A process of its own, so that tests may fork.
+// Another program at a port of 127.0.0.1 where a rank expects the store of its
+// run. A separate process, so that tests may fork.
 class ForeignListener {
  public:
   enum Behavior {
     kSilent,   // accepts, reads, never answers
-    kRubbish,  // answers what a web server would
+    kRubbish,  // answers like a web server
     kCloses,   // accepts and closes
   };
 
-  // Starts to listen at `port` (0: any that is free) after `delay`.
+  // Starts to listen at `port` (0: any free one) after `delay`.
   explicit ForeignListener(Behavior behavior, int port = 0,
                            absl::Duration delay = absl::ZeroDuration());
   ~ForeignListener();

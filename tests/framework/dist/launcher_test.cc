@@ -52,7 +52,7 @@ LaunchOptions Ranks(int nproc) {
   return options;
 }
 
-TEST(LauncherTest, GivesEachRankItsPlace) {
+TEST(LauncherTest, GivesEachRankItsVariables) {
   LaunchOptions options = Ranks(3);
   options.environment = {{"EXTRA", "yes"}};
   const Outcome outcome = LaunchShell(
@@ -67,7 +67,7 @@ TEST(LauncherTest, GivesEachRankItsPlace) {
   EXPECT_EQ(outcome.err, "");
 }
 
-TEST(LauncherTest, GivesEachRunASecretOfItsOwn) {
+TEST(LauncherTest, GivesEachRunItsOwnSecret) {
   const std::string script = "echo $TESSERA_SECRET";
   const Outcome one = LaunchShell(script, Ranks(2));
   const Outcome two = LaunchShell(script, Ranks(2));
@@ -78,7 +78,7 @@ TEST(LauncherTest, GivesEachRunASecretOfItsOwn) {
   EXPECT_THAT(two.out, Not(HasSubstr(secret)));
 }
 
-TEST(LauncherTest, KeepsTheThreadsThatTheUserAskedFor) {
+TEST(LauncherTest, KeepsTheUsersNumberOfThreads) {
   const char* const before = std::getenv("OMP_NUM_THREADS");
   const std::string kept = before == nullptr ? "" : before;
   setenv("OMP_NUM_THREADS", "77", /*overwrite=*/1);
@@ -92,8 +92,8 @@ TEST(LauncherTest, KeepsTheThreadsThatTheUserAskedFor) {
   EXPECT_THAT(outcome.out, HasSubstr("[1] 77\n"));
 }
 
-TEST(LauncherTest, KeepsLinesWholeAndStreamsApart) {
-  // 20,000 lines are more than a pipe holds; the last has no newline.
+TEST(LauncherTest, KeepsLinesWholeAndStreamsSeparate) {
+  // 20,000 lines exceed the capacity of a pipe; the last has no newline.
   const Outcome outcome = LaunchShell(
       "seq 20000; printf part >&2; sleep 0.1; printf ial >&2", Ranks(2));
   ASSERT_TRUE(outcome.exit_code.ok()) << outcome.exit_code.status();
@@ -115,8 +115,8 @@ TEST(LauncherTest, EndsTheOthersWhenOneFails) {
   EXPECT_LT(outcome.elapsed, absl::Seconds(8));
 }
 
-TEST(LauncherTest, ARankThatEndsBecauseOfAnotherIsNotTheCause) {
-  // Rank 0 is as slow to say so as the one that serves the others' store.
+TEST(LauncherTest, ARankThatFailsBecauseOfAnotherIsNotTheCause) {
+  // Rank 0 takes as long to exit as the rank that serves the store.
   const Outcome outcome = LaunchShell(
       absl::StrCat("if [ $RANK = 1 ]; then exit ", kPeerIsGoneExitCode,
                    "; fi; if [ $RANK = 2 ]; then sleep 60; fi; "
@@ -129,7 +129,7 @@ TEST(LauncherTest, ARankThatEndsBecauseOfAnotherIsNotTheCause) {
             "launch: rank 0 of 3 exited with code 3; ending the other ranks\n");
 }
 
-TEST(LauncherTest, WaitsForTheCauseForAMomentOnly) {
+TEST(LauncherTest, WaitsForTheCauseOnlyBriefly) {
   const std::string exit = absl::StrCat("exit ", kPeerIsGoneExitCode);
   const Outcome hangs = LaunchShell(
       absl::StrCat("if [ $RANK = 1 ]; then ", exit, "; fi; sleep 60"),
@@ -159,7 +159,7 @@ TEST(LauncherTest, KillsRanksThatIgnoreTheRequest) {
   EXPECT_LT(outcome.elapsed, absl::Seconds(8));
 }
 
-TEST(LauncherTest, PassesSignalsOn) {
+TEST(LauncherTest, ForwardsSignals) {
   // Rank 0 signals the launcher; both ranks then end in their own way.
   for (const std::string name : {"INT", "TERM", "HUP", "USR1"}) {
     const Outcome outcome = LaunchShell(
@@ -171,7 +171,7 @@ TEST(LauncherTest, PassesSignalsOn) {
     EXPECT_EQ(*outcome.exit_code, 0) << name;
     EXPECT_THAT(outcome.out, HasSubstr(absl::StrCat("[0] caught ", name)));
     EXPECT_THAT(outcome.out, HasSubstr(absl::StrCat("[1] caught ", name)));
-    EXPECT_THAT(outcome.err, HasSubstr("passing on ")) << name;
+    EXPECT_THAT(outcome.err, HasSubstr("forwarding ")) << name;
   }
 }
 
@@ -189,8 +189,8 @@ TEST(LauncherTest, RespectsNohup) {
   EXPECT_EQ(outcome.err, "");
 }
 
-TEST(LauncherTest, ARepeatedSignalIsNoSecondOne) {
-  // As a terminal that closes sends them, or a supervisor that signals both a
+TEST(LauncherTest, ARepeatedSignalIsNotASecondOne) {
+  // The signals of a terminal that closes, or of a supervisor that signals a
   // process group and its leader.
   const Outcome outcome = LaunchShell(
       "trap 'sleep 1.5; echo saved; exit 143' TERM; sleep 0.5; "
@@ -202,8 +202,8 @@ TEST(LauncherTest, ARepeatedSignalIsNoSecondOne) {
   EXPECT_THAT(outcome.out, HasSubstr("[1] saved\n"));
 }
 
-TEST(LauncherTest, RanksMayEndOneAfterAnotherBySignal) {
-  // As `train` does, which saves first: that is not rank 0 failing.
+TEST(LauncherTest, RanksMayEndBySignalAtDifferentTimes) {
+  // As `train` does, which saves first; this is not a failure of rank 0.
   const Outcome outcome = LaunchShell(
       "trap 'sleep $RANK; echo saved; exit 143' TERM; sleep 0.5; "
       "if [ $RANK = 0 ]; then kill -TERM $PPID; fi; "
@@ -232,11 +232,11 @@ TEST(LauncherTest, EndsARunThatTakesTooLong) {
   const Outcome outcome = LaunchShell("sleep 60", options);
   ASSERT_TRUE(outcome.exit_code.ok()) << outcome.exit_code.status();
   EXPECT_EQ(*outcome.exit_code, 124);
-  EXPECT_THAT(outcome.err, HasSubstr("not done after --timeout=1s"));
+  EXPECT_THAT(outcome.err, HasSubstr("did not finish within --timeout=1s"));
   EXPECT_LT(outcome.elapsed, absl::Seconds(8));
 }
 
-TEST(LauncherTest, SaysWhatItCannotRun) {
+TEST(LauncherTest, NamesAProgramThatItCannotRun) {
   LaunchOptions options = Ranks(1);
   options.command = {"/no/such/program"};
   const absl::StatusOr<int> exit_code = Launch(options);

@@ -36,16 +36,16 @@ struct Run {
   bool cuda = false;
   // Empty: the default.
   std::string peer_timeout;
-  // As if nothing but the ranks themselves could notice a failure.
+  // Simulates that only the ranks themselves can detect a failure.
   bool ranks_ignore_sigterm = false;
   std::string world_size;  // empty: nproc
-  // Set over all others.
+  // Overrides all other variables.
   std::vector<std::pair<std::string, std::string>> environment = {};
 };
 
 struct Outcome {
   int exit_code = -1;
-  std::string output;  // both streams of all ranks, and the launcher's
+  std::string output;  // stdout and stderr of all ranks and the launcher
   absl::Duration elapsed;
 };
 
@@ -82,7 +82,7 @@ Outcome Execute(const Run& run) {
   return outcome;
 }
 
-// Whatever fails, and wherever the other ranks are at that moment.
+// For any failure, wherever the other ranks are at that moment.
 constexpr absl::Duration kLongestFailure = absl::Seconds(30);
 
 TEST(ProcessGroupTest, AWorldOfOneNeedsNoCommunication) {
@@ -120,7 +120,7 @@ TEST(ProcessGroupTest, FinishWaitsForASlowRank) {
 struct FailureCase {
   Run run;
   int exit_code;
-  // Some rank's (or the launcher's) output matches each.
+  // Patterns that the output of a rank or the launcher must match.
   std::vector<testing::Matcher<const std::string&>> output;
 };
 
@@ -168,7 +168,7 @@ INSTANTIATE_TEST_SUITE_P(
             kPeerIsGoneExitCode,
             {AnyOf(Says(1, "rank 1 of 3: must end: rank 0 of 3 has "),
                    Says(2, "rank 2 of 3: must end: rank 0 of 3 has "))}},
-        // No stack of c10d's, and one that was stopped ends as well.
+        // No stack trace of c10d; a suspended rank ends, too.
         FailureCase{{.scenario = "RankOneStopped",
                      .peer_timeout = "5s",
                      .ranks_ignore_sigterm = true},
@@ -176,7 +176,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {Says(0, "rank 0 of 2: must end: rank 1 of 2 has "),
                      Says(1, "rank 1 of 2: must end: lost the connection to "),
                      Not(HasSubstr("frame #"))}},
-        // Rank 0 takes longest to end, and still is the one that is named.
+        // Rank 0 ends last, but is named as the cause.
         FailureCase{{.scenario = "RankZeroFails", .nproc = 3},
                     2,
                     {HasSubstr("rank 0 of 3 exited with code 2"),
@@ -197,20 +197,20 @@ INSTANTIATE_TEST_SUITE_P(
                      Says(2,
                           "rank 2 of 3: must end: rank 1 of 3 ended before "
                           "the run was finished")}},
-        // With the default time-out, which is what users get.
+        // With the default timeout, which users have.
         FailureCase{{.scenario = "Collectives",
                      .ranks_ignore_sigterm = true,
                      .world_size = "3"},
                     1,
-                    {Says(0, "rank 0 of 3 awaited rank 2 at 127.0.0.1:"),
-                     Says(1, "rank 1 of 3 awaited ")}},
-        // Rank 0 is not where rank 1 looks.
+                    {Says(0, "rank 0 of 3 waited for rank 2 at 127.0.0.1:"),
+                     Says(1, "rank 1 of 3 waited for ")}},
+        // Rank 0 is not at the address that rank 1 uses.
         FailureCase{
             {.scenario = "RankOneLooksElsewhere", .ranks_ignore_sigterm = true},
             1,
-            {Says(0, "rank 0 of 2 awaited rank 1 at 127.0.0.1:"),
+            {Says(0, "rank 0 of 2 waited for rank 1 at 127.0.0.1:"),
              Says(1,
-                  "rank 1 of 2 awaited rank 0 at 127.0.0.1:1 for 20s: "
+                  "rank 1 of 2 waited for rank 0 at 127.0.0.1:1 for 20s: "
                   "Connection refused")}},
         FailureCase{
             {.scenario = "RankOneExpectsFive", .ranks_ignore_sigterm = true},
@@ -221,10 +221,10 @@ INSTANTIATE_TEST_SUITE_P(
                      .peer_timeout = "5s",
                      .ranks_ignore_sigterm = true},
                     2,
-                    {Says(0, "rank 0 of 2 awaited rank 1 at 127.0.0.1:"),
+                    {Says(0, "rank 0 of 2 waited for rank 1 at 127.0.0.1:"),
                      HasSubstr("1 connection was refused, from 127.0.0.1:"),
                      Says(1, "rank 1 of 2 cannot join the run at 127.0.0.1:"),
-                     HasSubstr("rank 0 has another TESSERA_SECRET than this")}},
+                     HasSubstr("rank 0 has a different TESSERA_SECRET")}},
         FailureCase{
             {.scenario = "AddressOfAnotherMachine",
              .peer_timeout = "5s",
@@ -242,7 +242,7 @@ INSTANTIATE_TEST_SUITE_P(
                           run.world_size.empty() ? "" : "WithWrongWorldSize");
     });
 
-// Rank 1 of 2 looks for rank 0 where another program listens.
+// Rank 1 of 2 expects rank 0 where another program listens.
 Outcome MeetAtForeignPort(ForeignListener::Behavior behavior,
                           bool agent_store) {
   const ForeignListener foreign(behavior);
@@ -266,13 +266,13 @@ struct ForeignCase {
 
 class ForeignListenerTest : public testing::TestWithParam<ForeignCase> {};
 
-TEST_P(ForeignListenerTest, EndsTheWaitForRankZeroAndIsNamed) {
+TEST_P(ForeignListenerTest, EndsTheWaitForRankZeroWithAnErrorThatNamesIt) {
   const Outcome outcome =
       MeetAtForeignPort(GetParam().behavior, GetParam().agent_store);
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_LT(outcome.elapsed, absl::Seconds(10));
   EXPECT_THAT(outcome.output,
-              HasSubstr("error: rank 1 of 2 awaited rank 0 at 127.0.0.1:"));
+              HasSubstr("error: rank 1 of 2 waited for rank 0 at 127.0.0.1:"));
   EXPECT_THAT(outcome.output, HasSubstr(GetParam().reason));
   EXPECT_THAT(outcome.output, Not(HasSubstr("frame #")));
 }
@@ -299,7 +299,7 @@ INSTANTIATE_TEST_SUITE_P(
                     kNotTheAgent}),
     [](const auto& info) { return info.param.name; });
 
-// Rank 2 of `launch` is no rank but torchrun's agent.
+// Rank 2 of `launch` acts as torchrun's agent.
 TEST(ProcessGroupTest, UsesTheStoreOfAnAgent) {
   const Outcome outcome = Execute({.scenario = "AgentServesTheStore",
                                    .nproc = 3,
@@ -320,7 +320,7 @@ TEST(ProcessGroupTest, EndsWhenAnAgentStopsAnswering) {
               HasSubstr("the store let this rank in, and then stopped"));
 }
 
-TEST(MasterAddressTest, AnyAddressOrNameOfThisMachine) {
+TEST(MasterAddressTest, AcceptsAnyAddressOrNameOfThisMachine) {
   for (const std::string address : {"127.0.0.2", "localhost"}) {
     const Outcome outcome = Execute(
         {.scenario = "Collectives", .environment = {{"MASTER_ADDR", address}}});
@@ -346,7 +346,7 @@ std::string ExternalAddress() {
   return "";
 }
 
-TEST(MasterAddressTest, AnExternalOneWithoutASecretWarns) {
+TEST(MasterAddressTest, AnExternalAddressWithoutASecretWarns) {
   const std::string address = ExternalAddress();
   if (address.empty()) GTEST_SKIP() << "only a loopback interface";
   for (const std::string secret : {"", "sixteen letters!"}) {
@@ -381,7 +381,7 @@ TEST_F(GpuProcessGroupTest, Nccl) {
 }
 
 TEST_F(GpuProcessGroupTest, EveryRankEndsWhenOneIsKilled) {
-  // Both ways of noticing: while the host computes, and while it waits for a
+  // Both ways of detection: while the host computes, and while it waits for a
   // kernel that waits for the other GPU.
   for (const char* scenario :
        {"RankOneKilledWhileOthersReduce", "RankOneKilledWhileOthersCompute"}) {

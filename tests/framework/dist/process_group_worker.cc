@@ -1,5 +1,5 @@
-// What the ranks of process_group_test.cc do. The test starts its own program
-// again, once per rank, to run the one test of this file; Bazel runs it never.
+// The ranks of process_group_test.cc. The test starts its own program again,
+// once per rank, to run the one test in this file; Bazel never runs it.
 
 #include <csignal>
 #include <cstdint>
@@ -41,8 +41,9 @@ struct Rank {
   std::unique_ptr<ProcessGroup> group;
 };
 
-// Element i of rank r: (r + 1) * (i % 13). The sum over r is exact in every
-// dtype: at most 12 * 10 for 4 ranks, and BF16 holds all integers to 256.
+// Element i on rank r is (r + 1) * (i % 13). The sum over r is exact in every
+// dtype: at most 12 * 10 for 4 ranks, and BF16 represents all integers up to
+// 256.
 at::Tensor Pattern(int64_t size, at::ScalarType dtype, const Rank& rank) {
   return (at::arange(size, rank.device) % 13 * (rank.world.rank + 1)).to(dtype);
 }
@@ -69,7 +70,8 @@ absl::Status CheckSums(Rank& rank) {
 }
 
 absl::Status CheckBuckets(Rank& rank) {
-  // Buckets of one value, an odd number of them, more than all.
+  // Buckets of one value, of an odd number of values, and larger than the
+  // tensor.
   for (const int64_t bucket_bytes : {2, 1'234, 1 << 20}) {
     const at::Tensor flat = Pattern(1'003, at::kBFloat16, rank);
     RETURN_IF_ERROR(rank.group->AllReduceInBuckets(flat, bucket_bytes));
@@ -128,7 +130,7 @@ absl::Status CheckAgreement(Rank& rank) {
                 differs.ToString());
 }
 
-// No rank leaves the barrier before the last has entered.
+// Checks that no rank leaves the barrier before the last has entered.
 absl::Status CheckBarrier(Rank& rank) {
   const int64_t n = rank.world.world_size;
   at::Tensor entered = at::zeros({n}, at::kLong);
@@ -158,7 +160,7 @@ absl::Status Collectives(Rank& rank) {
   return CheckBarrier(rank);
 }
 
-// Nothing to reduce for longer than the peer timeout: that is no failure.
+// No collective for longer than the peer timeout, which is not a failure.
 absl::Status SlowRankZero(Rank& rank) {
   if (rank.world.rank == 0) absl::SleepFor(absl::Seconds(7));
   return absl::OkStatus();
@@ -169,7 +171,7 @@ absl::Status RankOneKilledWhileOthersReduce(Rank& rank) {
   for (int64_t i = 0;; ++i) {
     if (rank.world.rank == 1 && i == 20) std::raise(SIGKILL);
     RETURN_IF_ERROR(rank.group->AllReduceSum(tensor.zero_()));
-    // On a GPU this is where the host gets stuck.
+    // On a GPU the host gets stuck here.
     tensor.sum().item<float>();
   }
 }
@@ -258,8 +260,8 @@ absl::Duration DurationFromEnvironment(const char* name,
   return duration;
 }
 
-// Serves the ranks' store, as torchrun's agent does, until both have left; or
-// stops once both wait for a third.
+// Serves the ranks' store like torchrun's agent until both have left, or, with
+// `stop`, stops once both wait for a third rank.
 absl::Status ServeAsAgent(bool stop) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(std::atoi(std::getenv("MASTER_PORT")));
@@ -288,7 +290,7 @@ absl::Status RunScenario(const std::string& name) {
   Rank rank;
   ASSIGN_OR_RETURN(rank.world, WorldFromEnvironment());
   rank.world.agent_store |= agent;
-  // What a wrongly configured cluster does, for the tests of the start.
+  // Wrong settings of a cluster, for the tests of the start.
   if (name == "RankOneExpectsFive" && rank.world.rank == 1) {
     rank.world.world_size = 5;
   }
@@ -318,7 +320,8 @@ absl::Status RunScenario(const std::string& name) {
 TEST(ProcessGroupWorker, DISABLED_Run) {
   const char* scenario = std::getenv("DIST_TEST_SCENARIO");
   ASSERT_NE(scenario, nullptr) << "only for process_group_test.cc to start";
-  // The launcher asks the remaining ranks to end; here they are to find out.
+  // Ignores the launcher's request to end, so that ranks must detect the
+  // failure.
   if (std::getenv("DIST_TEST_IGNORE_SIGTERM") != nullptr) {
     std::signal(SIGTERM, SIG_IGN);
   }

@@ -44,7 +44,7 @@ TEST(KeyValueTableTest, Requests) {
   EXPECT_THAT(apply({"size"}), ElementsAre("2"));
   EXPECT_THAT(apply({"delete", "a"}), ElementsAre("1"));
   EXPECT_THAT(apply({"delete", "a"}), ElementsAre("0"));
-  // A missing key is set only if nothing is expected.
+  // A missing key is set only if the expected value is empty.
   EXPECT_THAT(apply({"compare_set", "c", "x", "y"}), ElementsAre("x"));
   EXPECT_THAT(apply({"check", "c"}), ElementsAre("0"));
   EXPECT_THAT(apply({"compare_set", "c", "", "y"}), ElementsAre("y"));
@@ -71,9 +71,9 @@ TEST(FieldsTest, ArriveInPieces) {
   EXPECT_THAT(received, IsEmpty());
 }
 
-TEST(FieldsTest, DamageIsRefused) {
+TEST(FieldsTest, DamageIsRejected) {
   for (const absl::string_view bytes :
-       {absl::string_view("\xff\xff\xff\xff", 4),  // longer than any
+       {absl::string_view("\xff\xff\xff\xff", 4),  // longer than allowed
         absl::string_view("\2\0\0\0xy", 6),        // no room for a size
         absl::string_view("\5\0\0\0\2\0\0\0x", 9),
         absl::string_view("\5\0\0\0\xff\xff\xff\xffx", 9)}) {
@@ -96,7 +96,7 @@ class StoreTest : public testing::Test {
     return StoreClient::Connect("127.0.0.1", port_, secret,
                                 absl::Now() + timeout);
   }
-  // A connection that does not know the protocol.
+  // A connection that does not use the protocol.
   Socket Stranger() {
     return ConnectOnce("127.0.0.1", port_, absl::Now() + kLong).value();
   }
@@ -105,13 +105,13 @@ class StoreTest : public testing::Test {
   std::unique_ptr<StoreServer> server_;
 };
 
-TEST_F(StoreTest, ServesThoseWhoKnowTheSecret) {
+TEST_F(StoreTest, ServesClientsWithTheSecret) {
   for (const std::string secret : {"", kSecret}) {
     Serve(secret);
     const auto one = Connect(secret);
     const auto two = Connect(secret);
     ASSERT_TRUE(one.ok() && two.ok()) << one.status() << two.status();
-    // More than a socket's buffers hold.
+    // Larger than a socket's buffers.
     const std::string large(20 << 20, 'x');
     ASSERT_TRUE((*one)->Call({"set", "k", large}, kLong).ok());
     const auto value = (*two)->Call({"get", "k"}, kLong);
@@ -125,15 +125,15 @@ TEST_F(StoreTest, ServesThoseWhoKnowTheSecret) {
   }
 }
 
-TEST_F(StoreTest, RefusesOtherSecretsAtOnce) {
+TEST_F(StoreTest, RejectsOtherSecretsImmediately) {
   const std::string other = "a secret of thirty-two Characters";
   struct Case {
     std::string server, client, client_says, server_says;
   };
   for (const Case& each :
-       {Case{kSecret, other, "rank 0 has another TESSERA_SECRET than this rank",
-             "it has another TESSERA_SECRET"},
-        Case{kSecret, "", "rank 0 has a TESSERA_SECRET, this rank none",
+       {Case{kSecret, other, "rank 0 has a different TESSERA_SECRET",
+             "it has a different TESSERA_SECRET"},
+        Case{kSecret, "", "rank 0 has a TESSERA_SECRET, this rank has none",
              "it has no TESSERA_SECRET"},
         Case{"", kSecret, "rank 0 has no TESSERA_SECRET, this rank has one",
              "it has a TESSERA_SECRET"}}) {
@@ -155,11 +155,11 @@ TEST_F(StoreTest, RefusesOtherSecretsAtOnce) {
 TEST_F(StoreTest, AnUnknownClientCannotUseTheTable) {
   Serve(kSecret);
   Socket stranger = Stranger();
-  // What a client of a store without a secret would get away with.
+  // A request that a store without a secret would accept.
   ASSERT_TRUE(SendAll(stranger, EncodeFields({"set", "k", "v"}), kLong).ok());
   EXPECT_TRUE(absl::IsUnavailable(ReceiveSome(stranger, 1, kLong).status()));
   EXPECT_THAT(server_->Refusals(), HasSubstr("it is not a rank of a run"));
-  // The server's own greeting, sent back, and then a guess.
+  // The server's own greeting, replayed, and then a guess.
   stranger = Stranger();
   const std::string protocol = "tessera-store-1\n";
   ASSERT_TRUE(
@@ -173,11 +173,12 @@ TEST_F(StoreTest, AnUnknownClientCannotUseTheTable) {
                   .ok());
   while (ReceiveSome(stranger, 4096, kLong).ok()) {
   }
-  EXPECT_THAT(server_->Refusals(), HasSubstr("it has another TESSERA_SECRET"));
+  EXPECT_THAT(server_->Refusals(),
+              HasSubstr("it has a different TESSERA_SECRET"));
   EXPECT_EQ(server_->Call({"size"}).value(), Fields{"0"});
 }
 
-TEST_F(StoreTest, SilentStrangersDelayNobodyAndAreClosed) {
+TEST_F(StoreTest, SilentClientsDelayNobodyAndAreClosed) {
   Serve(kSecret);
   std::vector<Socket> strangers;
   for (int i = 0; i < 300; ++i) strangers.push_back(Stranger());
@@ -271,7 +272,7 @@ TEST(TcpTest, ListensAtIpv6) {
   EXPECT_EQ(HostAndPort("::1", 7), "[::1]:7");
 }
 
-TEST(TcpTest, AnotherMachinesAddressIsRefusedByName) {
+TEST(TcpTest, RejectsAnotherMachinesAddressByName) {
   const absl::Status status = ListenAt("203.0.113.77", 4000).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),

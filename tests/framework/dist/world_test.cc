@@ -64,7 +64,7 @@ TEST(WorldTest, ReadsTorchrun) {
   auto environment = Torchrun();
   environment["TORCHELASTIC_USE_AGENT_STORE"] = "True";
   environment["TORCHELASTIC_RESTART_COUNT"] = "2";
-  // torchrun inside a Slurm allocation: its own variables count.
+  // torchrun inside a Slurm allocation: torchrun's variables take precedence.
   environment["SLURM_PROCID"] = "0";
   environment["SLURM_NTASKS"] = "2";
   const auto world = Parse(environment);
@@ -122,11 +122,11 @@ TEST(WorldTest, ReadsSlurm) {
   EXPECT_EQ(world->source, "slurm");
 }
 
-TEST(WorldTest, ATaskOfSlurmThatSeesOneGpuTakesThat) {
+TEST(WorldTest, ASlurmTaskThatSeesOneGpuUsesIt) {
   const WorldInfo slurm = Parse(Slurm()).value();
   EXPECT_EQ(CudaDeviceIndex(slurm, 1), 0);
   EXPECT_EQ(CudaDeviceIndex(slurm, 2), 1);
-  // Refused, for none is the second rank's.
+  // Rejected, because there is no GPU for the second rank.
   WorldInfo launch = slurm;
   launch.source = "launch";
   EXPECT_EQ(CudaDeviceIndex(launch, 1), 1);
@@ -145,7 +145,7 @@ TEST(WorldTest, SlurmPrefersWhatTheJobScriptExports) {
   EXPECT_EQ(world->local_world_size, 3);
 }
 
-// The first nodes have one task more.
+// The first nodes have one more task.
 TEST(WorldTest, SlurmSpreadsAnOddTaskToo) {
   auto environment = Slurm();
   environment["SLURM_NTASKS"] = "5";
@@ -217,7 +217,7 @@ TEST(WorldTest, Loopback) {
   EXPECT_FALSE(IsLoopback("10.127.0.1"));
 }
 
-TEST(LaunchArgumentsTest, KeepsWhatIsForTheRanks) {
+TEST(LaunchArgumentsTest, KeepsTheRanksArguments) {
   const auto parsed = ParseLaunchArguments(
       {"--nproc=2", "--config=a.pbtxt", "--set", "x: 1", "--timeout", "90s",
        "--nprocs", "--", "--nproc=7", "--", "--help"});
@@ -230,7 +230,7 @@ TEST(LaunchArgumentsTest, KeepsWhatIsForTheRanks) {
                           "--nproc=7", "--", "--help"));
 }
 
-TEST(LaunchArgumentsTest, RefusesByName) {
+TEST(LaunchArgumentsTest, NamesWhatItRejects) {
   const auto message = [](const std::vector<std::string>& arguments) {
     return std::string(ParseLaunchArguments(arguments).status().message());
   };

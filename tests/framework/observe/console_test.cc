@@ -63,7 +63,7 @@ StepRecord Record() {
           .peak_gib = 61.237};
 }
 
-TEST(ConsoleTest, StepLinesStandBelowTheirColumns) {
+TEST(ConsoleTest, StepLinesAlignWithTheHeader) {
   EXPECT_EQ(
       absl::StrCat(FormatStepHeader(), FormatStep(Record())),
       "    step    loss grad norm       lr   tokens/s  TFLOP/s    MFU peak GiB"
@@ -72,7 +72,7 @@ TEST(ConsoleTest, StepLinesStandBelowTheirColumns) {
       "    79.95\n");
 }
 
-TEST(ConsoleTest, WhatIsNotKnownIsNotGuessed) {
+TEST(ConsoleTest, UnknownValuesAreNotGuessed) {
   StepRecord record = Record();
   record.mfu.reset();
   record.peak_gib.reset();
@@ -83,7 +83,7 @@ TEST(ConsoleTest, WhatIsNotKnownIsNotGuessed) {
             "      n/a    79.95\n");
 }
 
-TEST(ConsoleTest, LinesAreAsWideForAnyUsualValue) {
+TEST(ConsoleTest, LinesHaveTheSameWidthForUsualValues) {
   StepRecord small = Record();
   small.step = 1;
   small.loss = 0;
@@ -96,7 +96,7 @@ TEST(ConsoleTest, LinesAreAsWideForAnyUsualValue) {
   large.mfu = 1;
   small.tflops = 1.2345e-5;
   large.tflops = 0.0123456;
-  EXPECT_EQ(FormatStepHeader().size(), 80u + 1);  // and the newline
+  EXPECT_EQ(FormatStepHeader().size(), 80u + 1);  // plus the newline
   EXPECT_EQ(FormatStep(small).size(), FormatStepHeader().size());
   EXPECT_EQ(FormatStep(large).size(), FormatStepHeader().size());
 }
@@ -145,7 +145,7 @@ TEST(ConsoleTest, Description) {
             "memory per device\n");
 }
 
-TEST(ConsoleTest, LongDescriptionsAreFoldedExceptPaths) {
+TEST(ConsoleTest, LongDescriptionsAreWrappedExceptPaths) {
   RunDescription run = Description();
   run.batch_size = 1024;
   run.context = 131072;
@@ -186,7 +186,7 @@ TEST(ConsoleTest, ProgressBar) {
             "[##########] 100%  1000/1000  0s left  loss 3.2500");
 }
 
-// What was written to a temporary file.
+// The contents of a temporary file.
 std::string TextOf(std::FILE* file) {
   std::string text(std::ftell(file), '\0');
   std::rewind(file);
@@ -219,7 +219,7 @@ TEST(ConsoleTest, PlainOutputHasNoControlCharacters) {
   std::fclose(out);
 }
 
-TEST(ConsoleTest, TheBarMakesRoomForLinesAndComesBack) {
+TEST(ConsoleTest, TheBarIsRedrawnBelowNewLines) {
   std::FILE* terminal = std::tmpfile();
   const absl::Time start = absl::UnixEpoch();
   const auto bar = [](int64_t step, int seconds, std::optional<double> loss) {
@@ -252,7 +252,7 @@ TEST(ConsoleTest, TheBarMakesRoomForLinesAndComesBack) {
                          erase(first), FormatStepHeader(), first, erase(first),
                          FormatStep(Record()), first, erase(first),
                          bar(1000, 20, Record().loss), "\n"));
-  // Nothing that a terminal without escape codes would show.
+  // No escape codes, which some terminals would print.
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
   EXPECT_LE(bar(10'000'000, 1'000'000, 10.1234).size(), 80u);
   std::fclose(terminal);

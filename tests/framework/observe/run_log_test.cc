@@ -65,7 +65,7 @@ TEST_F(RunLogTest, StartsWithTheRun) {
   EXPECT_EQ(Text(), kRunLine);
 }
 
-TEST_F(RunLogTest, StepsHaveWhatIsKnown) {
+TEST_F(RunLogTest, StepsHaveOnlyKnownValues) {
   const auto log = Create();
   StepRecord record = {.step = 10,
                        .loss = 9.25,
@@ -101,7 +101,7 @@ TEST_F(RunLogTest, StepsHaveWhatTheGpuReports) {
                   "\n"));
 }
 
-TEST_F(RunLogTest, WhatIsNotFiniteIsNull) {
+TEST_F(RunLogTest, NonFiniteNumbersAreNull) {
   const auto log = Create();
   const double nan = std::numeric_limits<double>::quiet_NaN();
   ASSERT_TRUE(log->OnValidationEnd({.step = 3, .loss = nan}).ok());
@@ -144,7 +144,7 @@ TEST_F(RunLogTest, ResumeAppends) {
   EXPECT_EQ(Text(), absl::StrCat(kRunLine, kResumeLine));
 }
 
-TEST_F(RunLogTest, ResumeStartsWhereThereIsNone) {
+TEST_F(RunLogTest, ResumeCreatesAMissingLog) {
   Resume();
   EXPECT_EQ(Text(), kResumeLine);
 }
@@ -174,7 +174,7 @@ TEST_F(RunLogTest, AFileThatIsNoLongerAtItsPathIsAnError) {
   const absl::Status status = log->OnValidationEnd(record);
   EXPECT_EQ(status.message(),
             path_ + " was removed, moved or replaced during the run");
-  // Another run's file in its place.
+  // The log of another run in its place.
   ASSERT_TRUE(WriteFileAtomically(path_, before).ok());
   EXPECT_EQ(log->OnValidationEnd(record), status);
   EXPECT_EQ(Text(), before);

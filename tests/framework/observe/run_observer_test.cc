@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Notes steps into a list that several observers share.
+// Appends notes of steps to a list that several observers share.
 class Noting : public RunObserver {
  public:
   Noting(std::string name, std::vector<std::string>* notes,
@@ -30,14 +30,14 @@ class Noting : public RunObserver {
   const absl::Status answer_;
 };
 
-TEST(RunObserverTest, EachIsToldInOrder) {
+TEST(RunObserverTest, EachReceivesEventsInOrder) {
   std::vector<std::string> notes;
   Noting a("a", &notes), b("b", &notes);
   EXPECT_TRUE(Notify({&a, &b}, &RunObserver::OnStepEnd, 7).ok());
   EXPECT_THAT(notes, ElementsAre("a 7", "b 7"));
 }
 
-TEST(RunObserverTest, AnErrorEndsTheTellingAndIsReturned) {
+TEST(RunObserverTest, AnErrorStopsTheNotificationAndIsReturned) {
   std::vector<std::string> notes;
   const absl::Status full = absl::FailedPreconditionError("disk full");
   Noting a("a", &notes), b("b", &notes, full), c("c", &notes);
@@ -45,7 +45,7 @@ TEST(RunObserverTest, AnErrorEndsTheTellingAndIsReturned) {
   EXPECT_THAT(notes, ElementsAre("a 7", "b 7"));
 }
 
-TEST(RunObserverTest, WhatIsNotOverriddenPassesBy) {
+TEST(RunObserverTest, EventsThatAreNotOverriddenAreIgnored) {
   std::vector<std::string> notes;
   Noting a("a", &notes);
   EXPECT_TRUE(Notify({&a}, &RunObserver::OnStepLogged, StepRecord{}).ok());

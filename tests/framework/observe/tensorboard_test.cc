@@ -21,7 +21,7 @@ std::string Bytes(const std::vector<int>& values) {
   return std::string(values.begin(), values.end());
 }
 
-// RFC 3720, appendix B.4, and the check value of every CRC catalogue.
+// RFC 3720, appendix B.4, and the check value in catalogues of CRCs.
 TEST(Crc32cTest, GivesThePublishedValues) {
   std::string ascending(32, '\0');
   for (int i = 0; i < 32; ++i) ascending[i] = static_cast<char>(i);
@@ -45,7 +45,7 @@ uint64_t ReadInteger(absl::string_view bytes) {
   return value;
 }
 
-// The events of a file, whose framing is checked on the way.
+// The events of a file. Also checks the framing.
 std::vector<tensorboard::Event> ReadEvents(absl::string_view file) {
   std::vector<tensorboard::Event> events;
   while (!file.empty()) {
@@ -113,8 +113,8 @@ TEST_F(TensorboardTest, ARestartHasTheFieldNumbersOfTensorFlow) {
   EXPECT_EQ(ReadFile(writer->path()).value(), before + TfRecord(event));
 }
 
-TEST_F(TensorboardTest, ALaterFileHasALaterName) {
-  // By the clock, which may stand still or be another machine's.
+TEST_F(TensorboardTest, ALaterFileSortsLater) {
+  // Even if the clock stands still or is another machine's.
   std::vector<std::string> names;
   for (int64_t now : {2, 2, 1, 9}) {
     const auto writer = TensorboardWriter::Create(
@@ -127,7 +127,7 @@ TEST_F(TensorboardTest, ALaterFileHasALaterName) {
                                  prefix + "0000000004", prefix + "0000000009"));
 }
 
-TEST_F(TensorboardTest, RecordsComeBack) {
+TEST_F(TensorboardTest, RecordsAreReadBack) {
   const auto writer = Create();
   ASSERT_TRUE(
       writer

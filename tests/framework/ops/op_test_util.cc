@@ -70,7 +70,7 @@ Evaluation Evaluate(const OpFn& fn, const std::vector<at::Tensor>& inputs,
   }
   if (parameter != nullptr) BeginGradients(*parameter->store);
   Evaluation result = {.y = fn(leaves)};
-  // Values that every dtype holds exactly.
+  // Values that every dtype represents exactly.
   const at::Tensor cotangent = result.y.dim() == 0
                                    ? at::ones_like(result.y)
                                    : Randn(result.y.sizes(), /*seed=*/2,

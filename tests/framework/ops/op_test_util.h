@@ -21,11 +21,11 @@ class DeviceTest : public ::testing::TestWithParam<at::DeviceType> {
   at::Device device() const { return at::Device(GetParam()); }
 };
 
-// Standard normal values of `seed`, the same on every device.
+// Standard normal values from `seed`, the same on every device.
 at::Tensor Randn(at::IntArrayRef shape, uint64_t seed, at::ScalarType dtype,
                  at::Device device);
 
-// A store that holds one random block named "p".
+// A store with one random block named "p".
 struct OneParameter {
   std::unique_ptr<ParameterStore> store;
   Parameter* p = nullptr;
@@ -33,7 +33,7 @@ struct OneParameter {
 OneParameter MakeParameter(at::IntArrayRef shape,
                            const ParameterStoreOptions& options,
                            bool trainable = true);
-// The store of a parameter that MakeParameter() made.
+// The store of a parameter from MakeParameter().
 ParameterStore& StoreOf(const Parameter& parameter);
 // Master, compute and gradient in FP64 on `device`.
 ParameterStoreOptions Fp64(at::Device device);
@@ -45,19 +45,19 @@ struct Evaluation {
 };
 using OpFn = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 
-// Runs fn on leaves with the inputs' values. The cotangent is random but for a
-// scalar result, and the same for every dtype of `inputs`. With a parameter its
-// gradient follows those of the inputs.
+// Runs fn on leaves with the inputs' values. The cotangent is 1 for a scalar
+// result, else random, and the same for every dtype of `inputs`. If there is a
+// parameter, its gradient comes after those of the inputs.
 Evaluation Evaluate(const OpFn& fn, const std::vector<at::Tensor>& inputs,
                     const OneParameter* parameter = nullptr);
-// The same on FP64 copies.
+// Evaluate() with FP64 copies.
 Evaluation EvaluateInFp64(const OpFn& fn,
                           const std::vector<at::Tensor>& inputs);
 
-// Within twice the error of `naive`; for FP64 within 1e-12.
+// Expects at most twice the error of `naive`, or 1e-12 for FP64.
 void ExpectWithinBudget(const at::Tensor& got, const at::Tensor& naive,
                         const at::Tensor& oracle);
-// Result and gradients.
+// Checks result and gradients.
 void ExpectWithinBudget(const Evaluation& got, const Evaluation& naive,
                         const Evaluation& oracle);
 

@@ -34,7 +34,7 @@ struct Compiled : torch::CustomClassHolder {
   std::vector<Value> inputs;
   Value output;
   Schedule schedule;
-  std::unique_ptr<ParameterStore> empty;  // where no parameter is read
+  std::unique_ptr<ParameterStore> empty;  // if there is no parameter
   std::unique_ptr<Executor> executor;
 };
 
@@ -94,8 +94,8 @@ class ProgramFunction : public torch::autograd::Function<ProgramFunction> {
     ctx->saved_data["program"] = c10::IValue::make_capsule(compiled);
     ctx->saved_data["parameter"] =
         reinterpret_cast<int64_t>(function.parameter);
-    // A tensor of its own, so that its history, which owns the executor, is not
-    // owned by it.
+    // A new tensor, because its autograd history owns the executor, which must
+    // not own the history.
     return compiled->executor->Get(compiled->output).detach();
   }
 
@@ -126,7 +126,7 @@ class ProgramFunction : public torch::autograd::Function<ProgramFunction> {
 
 at::Tensor RunAsFunction(const FunctionOfTensors& function,
                          const std::vector<at::Tensor>& inputs) {
-  // Stands for the parameter, whose gradient autograd does not see.
+  // Stands in for the parameter, whose gradient autograd does not know.
   const bool trains =
       function.parameter != nullptr && function.parameter->trainable();
   const at::Tensor anchor = at::empty({0}).requires_grad_(trains);

@@ -11,11 +11,10 @@
 
 namespace tessera::testing {
 
-// Ops as differentiable functions of tensors, so that tests can compare them
-// with LibTorch's autograd: each call builds a program of one op, runs it with
-// an Executor, and runs its backward when autograd asks for it. Parameters'
-// gradients are written (=) or added (+=) as tests/testing/gradient_state.h
-// says.
+// Ops as differentiable functions of tensors, for comparison with LibTorch's
+// autograd: each call builds a program of one op, runs it with an Executor, and
+// runs its backward when autograd calls it. Gradients of parameters are written
+// (=) or added (+=) as described in tests/testing/gradient_state.h.
 at::Tensor Linear(const at::Tensor& x, Parameter& weight);
 at::Tensor RmsNorm(const at::Tensor& x, Parameter& gain, double eps,
                    at::ScalarType out_dtype);
@@ -27,7 +26,7 @@ at::Tensor SwiGlu(const at::Tensor& ab);
 at::Tensor AddResidual(const at::Tensor& x, const at::Tensor& delta);
 at::Tensor CrossEntropySum(const at::Tensor& logits, const at::Tensor& targets);
 
-// Any program of one result. `build` gets a value for each input, and the
+// Any program with one result. `build` gets a value for each input, and the
 // parameter if there is one.
 struct FunctionOfTensors {
   std::function<Value(ProgramBuilder& b, const std::vector<Value>& inputs,
@@ -38,8 +37,8 @@ struct FunctionOfTensors {
 };
 at::Tensor RunAsFunction(const FunctionOfTensors& function,
                          const std::vector<at::Tensor>& inputs);
-// `storage` classes in every op's place: a policy for tensors of `dtype` whose
-// statistics and losses are at least FP32.
+// A policy for tensors of `dtype` whose statistics and losses are at least
+// FP32.
 PrecisionPolicy PolicyFor(at::ScalarType dtype, at::ScalarType master);
 
 }  // namespace tessera::testing

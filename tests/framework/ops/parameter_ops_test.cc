@@ -1,4 +1,4 @@
-// Linear, RmsNorm and Embedding: ops that own a parameter's gradient.
+// Linear, RmsNorm and Embedding: the ops with a parameter.
 
 #include <cstdint>
 #include <vector>
@@ -77,7 +77,7 @@ TEST_P(LinearTest, WideGradientBufferIsNotRoundedToTheOperands) {
   const OpFn op = [&](const Inputs& in) { return Linear(in[0], *w.p); };
   const at::Tensor got = Evaluate(op, {x}, &w).grads[1];
   EXPECT_EQ(got.scalar_type(), at::kFloat);
-  // The cotangent that Evaluate() uses, and the product without rounding.
+  // The cotangent of Evaluate(), and the product without rounding.
   const at::Tensor dy = Randn({127, 96}, 2, at::kBFloat16, device());
   const at::Tensor exact = at::mm(dy.to(at::kDouble).t(), x.to(at::kDouble));
   const at::Tensor naive = at::mm(dy.to(at::kFloat).t(), x.to(at::kFloat));
@@ -93,7 +93,7 @@ TEST_P(LinearTest, SecondMicroBatchAddsToTheFirst) {
     const auto accumulate = [&](const at::Tensor& x) {
       torch::autograd::backward({Linear(x, *w.p).to(at::kFloat).sum()});
     };
-    w.p->grad().fill_(1e6);  // must be overwritten by the first
+    w.p->grad().fill_(1e6);  // the first micro-batch must overwrite it
     BeginGradients(*w.store);
     accumulate(x0);
     accumulate(x1);
@@ -168,7 +168,7 @@ TEST_P(RmsNormTest, AgreesWithPlainAutograd) {
            {1, 8}, {127, 40}, {1000, 96}, {127, 1000}, {5, 129}, {33, 4100}}) {
     for (const at::ScalarType dtype : FloatDtypes(device())) {
       SCOPED_TRACE(::testing::Message() << rows << " x " << c << ", " << dtype);
-      // The gain and its gradient are kept wide, as under autocast.
+      // The gain and its gradient stay wide, as under autocast.
       const at::ScalarType wide =
           dtype == at::kDouble ? at::kDouble : at::kFloat;
       const OneParameter gain =
@@ -262,7 +262,7 @@ TEST_P(RmsNormTest, FrozenGainStillPassesTheGradientOn) {
 }
 
 at::Tensor Ids(at::Device device) {
-  // Repeats within and across sequences; row 3 of the table is never read.
+  // Repeats within and between sequences; row 3 of the table is never read.
   return at::tensor({0, 4, 4, 1, 4, 2}, at::kLong).view({2, 3}).to(device);
 }
 

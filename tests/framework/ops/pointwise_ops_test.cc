@@ -28,7 +28,7 @@ class CrossEntropyTest : public DeviceTest {};
 constexpr RopeLayout kLayouts[] = {RopeLayout::kInterleaved,
                                    RopeLayout::kHalved};
 
-// Multiplication by exp(i angle) of complex numbers, as RoFormer puts it.
+// Multiplication of complex numbers by exp(i angle), as in RoFormer.
 at::Tensor ComplexRope(const at::Tensor& qkv, const RopeTable& table,
                        int64_t rotated_heads) {
   const int64_t half = qkv.size(3) / 2;
@@ -95,7 +95,7 @@ TEST_P(RopeTest, AgreesWithComplexNumbers) {
         const OpFn oracle = [&](const Inputs& in) {
           return ComplexRope(in[0], table, s.rotated);
         };
-        // LibTorch has no complex BF16: the baseline rounds once at the end.
+        // LibTorch has no complex BF16, so the baseline rounds once at the end.
         const OpFn naive = [&](const Inputs& in) {
           const at::ScalarType wide =
               dtype == at::kDouble ? at::kDouble : at::kFloat;
@@ -112,7 +112,7 @@ TEST_P(RopeTest, AgreesWithComplexNumbers) {
   }
 }
 
-TEST_P(RopeTest, LeavesAGradientThatOthersSeeAlone) {
+TEST_P(RopeTest, DoesNotModifyASharedGradient) {
   const RopeTable table =
       RopeTable::Create(4, 8, 1e4, RopeLayout::kHalved, device());
   const at::Tensor qkv =
@@ -147,7 +147,7 @@ TEST_P(SwiGluTest, AgreesWithPlainAutograd) {
   }
 }
 
-TEST_P(SwiGluTest, StaysFiniteFarFromZero) {
+TEST_P(SwiGluTest, IsFiniteForLargeInputs) {
   for (const at::ScalarType dtype : FloatDtypes(device())) {
     const at::Tensor ab = at::tensor({-300.0, 300.0, 2.0, 2.0}, at::kDouble)
                               .to(device(), dtype)
@@ -167,7 +167,7 @@ TEST_P(ResidualTest, GradientsMatchCentralDifferences) {
                   Randn({3, 8}, 4, at::kDouble, device())}}));
 }
 
-TEST_P(ResidualTest, NarrowBranchIntoAWideStream) {
+TEST_P(ResidualTest, AddsANarrowBranchToAWideStream) {
   const at::Tensor x = Randn({3, 8}, 3, at::kFloat, device());
   const at::Tensor delta = Randn({3, 8}, 4, at::kBFloat16, device());
   const Evaluation got = Evaluate(
@@ -208,7 +208,7 @@ TEST_P(CrossEntropyTest, AgreesWithPlainAutograd) {
       EXPECT_EQ(got.y.scalar_type(),
                 dtype == at::kDouble ? at::kDouble : at::kFloat);
       EXPECT_EQ(got.grads[0].scalar_type(), dtype);
-      // As autocast does it: the loss in FP32 whatever the logits.
+      // As in autocast: the loss is computed in FP32 for all logits.
       const OpFn naive = [](const Inputs& in) {
         return PlainCrossEntropy(
             {in[0].scalar_type() == at::kDouble ? in[0] : in[0].to(at::kFloat),
@@ -217,7 +217,7 @@ TEST_P(CrossEntropyTest, AgreesWithPlainAutograd) {
       const Evaluation oracle = EvaluateInFp64(PlainCrossEntropy, inputs);
       ExpectWithinBudget(got.grads[0], Evaluate(naive, inputs).grads[0],
                          oracle.grads[0]);
-      // A single number can be right by luck: no measure for another.
+      // A single number can be accurate by chance, so it is not a baseline.
       EXPECT_NEAR(got.y.item<double>() / oracle.y.item<double>(), 1,
                   dtype == at::kDouble ? 1e-12 : 1e-6);
     }
@@ -258,8 +258,8 @@ TEST_P(CrossEntropyTest, GradientScalesWithTheLoss) {
                          .inputs = {Randn({5, 8}, 3, at::kDouble, device())}}));
 }
 
-// Each chunk has its own targets, of which another one is ignored.
-TEST_P(CrossEntropyTest, ChunksGiveTheBitsOfTheWhole) {
+// Each chunk has its own targets, with a different one ignored.
+TEST_P(CrossEntropyTest, ChunksGiveTheSameBits) {
   constexpr int64_t kRows = 7, kVocab = 11;
   const at::Tensor targets =
       at::tensor(

@@ -36,8 +36,8 @@ absl::StatusOr<std::unique_ptr<AdamW>> CreateAdamW(
                        policy);
 }
 
-// Sizes of no round number; two members of one block that share a chunk.
-// The CPU's tests stay below what LibTorch would spread over threads.
+// Odd sizes, and two members of a block that share a chunk. The CPU tests stay
+// below the size at which LibTorch uses several threads.
 std::vector<ParameterBlockSpec> OddBlocks(int64_t ffn_rows = 65) {
   const auto weight = [](const char* name, std::vector<int64_t> shape) {
     return ParameterSpec{name, std::move(shape), Init::kLinear};
@@ -111,7 +111,7 @@ struct Trainee {
   }
 };
 
-// |a - b| / |b| in the L2 norm, of the parameter for which it is largest.
+// The largest |a - b| / |b| (L2 norm) over the parameters.
 double WorstRelativeError(const ParameterStore& store, const at::Tensor& a,
                           const at::Tensor& b) {
   double worst = 0;
@@ -156,8 +156,8 @@ TEST(AdamW, EqualsLibTorchsOver100Steps) {
   EXPECT_EQ(ours.adamw->step().item<int64_t>(), 100);
 }
 
-// What torch_adamw.py does with Python's torch.optim.AdamW: two groups, a rate
-// that changes with the step.
+// Repeats torch_adamw.py, which uses Python's torch.optim.AdamW: two groups,
+// and a rate that changes with the step.
 TEST(AdamW, EqualsPythonsOver100Steps) {
   const Trainee ours = Trainee::Create(
       {"FP32"},
@@ -166,7 +166,7 @@ TEST(AdamW, EqualsPythonsOver100Steps) {
           " groups { name: 'gains' patterns: '*.gain' weight_decay: 0 "
           "          lr_multiplier: 0.5 }",
       at::kCPU, /*ffn_rows=*/1);
-  // Fills the trainable parameters, in the order in which they were declared.
+  // Fills the trainable parameters in the order of their declaration.
   const auto fill = [&](int64_t step, const at::Tensor& flat) {
     uint32_t i = 1000003 * static_cast<uint32_t>(step + 1);
     for (const ParameterSlice& slice : ours.store->slices()) {
@@ -198,7 +198,7 @@ TEST(AdamW, EqualsPythonsOver100Steps) {
             1e-6);
 }
 
-// The paper's equations in FP64, with bias-corrected moments written out.
+// The paper's equations in FP64, with explicit bias-corrected moments.
 TEST(AdamW, EqualsThePaperInFp64Over100Steps) {
   const Trainee ours = Trainee::Create({"FP32"}, kHyper);
   at::Tensor theta = ours.Weights().to(at::kDouble);
@@ -244,7 +244,7 @@ TEST(AdamW, GroupsHaveTheirOwnDecayAndRate) {
   EXPECT_FALSE(BitEqual(matrices.Weights(), gains.Weights()));
 }
 
-// More chunks than one thread takes at a time.
+// More chunks than one thread processes at a time.
 TEST(AdamW, GroupsAreTheSameOnAnyNumberOfThreads) {
   const auto weights_with = [](int threads) {
     const int before = at::get_num_threads();
@@ -304,7 +304,7 @@ TEST_P(AdamWInMode, ASkippedStepChangesNoBit) {
   }
 }
 
-TEST_P(AdamWInMode, LeavesFrozenParametersAndGapsAlone) {
+TEST_P(AdamWInMode, DoesNotChangeFrozenParametersAndGaps) {
   const Trainee ours = Trainee::Create(GetParam(), kHyper);
   const at::Tensor before = ours.store->master().clone();
   ours.Step(0, 1e-2);
@@ -337,7 +337,7 @@ TEST_P(AdamWInMode, ContinuesFromACopiedStateBitForBit) {
   EXPECT_TRUE(BitEqual(straight.store->master(), resumed.store->master()));
 }
 
-TEST_P(AdamWInMode, CountsItsBytes) {
+TEST_P(AdamWInMode, CountsMovedBytes) {
   const Trainee ours = Trainee::Create(GetParam(), kHyper);
   const int64_t element = GetParam().precision == "BF16_PURE" ? 2 : 4;
   EXPECT_EQ(ours.adamw->state_bytes(),
@@ -353,8 +353,9 @@ class GpuAdamW : public ::testing::TestWithParam<Mode> {
   }
 };
 
-// In FP32 the kernel may contract products and sums that the CPU's loop
-// rounds; with BF16 state such a difference can flip a rounding to 2^-8.
+// In FP32 the kernel may contract multiplications and additions that the CPU
+// loop rounds separately; with BF16 state such a difference can change a
+// rounding, by 2^-8.
 TEST_P(GpuAdamW, EqualsTheCpu) {
   const std::string config =
       std::string(kHyper) +
@@ -409,7 +410,7 @@ struct BadGroups {
 
 class AdamWGroups : public ::testing::TestWithParam<BadGroups> {};
 
-TEST_P(AdamWGroups, AreRefusedByName) {
+TEST_P(AdamWGroups, AreRejectedByName) {
   auto store = ParameterStore::Create(OddBlocks(), {});
   ASSERT_TRUE(store.ok()) << store.status();
   const auto policy = CreatePrecisionPolicy(PrecisionConfig(), 1, false);
@@ -433,7 +434,7 @@ INSTANTIATE_TEST_SUITE_P(
         // q and k are fused and meet at element 91.
         BadGroups{"groups { name: 'a' patterns: 'q.*' patterns: '*.gain' } "
                   "groups { name: 'b' patterns: 'k.*' patterns: 'ffn.*' }",
-                  "parameter k.weight of group \"b\" starts within 128"}));
+                  "parameter k.weight of group \"b\" is fused with a"}));
 
 TEST(AdamWCreate, RefusesMastersInAnotherDtypeThanItsMoments) {
   ParameterStoreOptions options;

@@ -97,7 +97,7 @@ TEST_P(GpuSumOfSquares, SeesANonFiniteValueAnywhere) {
 INSTANTIATE_TEST_SUITE_P(, GpuSumOfSquares, ::testing::ValuesIn(kFlatCases));
 
 void ExpectInfiniteAboveFp32(at::Device device) {
-  // Each square is finite in FP32, their sum in FP64 alone.
+  // Each square is finite in FP32; the sum is finite only in FP64.
   const at::Tensor values =
       at::full({5000}, 1e18, at::device(device).dtype(at::kFloat));
   EXPECT_TRUE(std::isinf(Sum(values).item<float>()));
@@ -121,10 +121,10 @@ TEST(GradientScale, ClipsToTheNorm) {
   EXPECT_FALSE(scale.nonfinite.item<bool>());
 }
 
-// The norm is short enough for the 1e-6 to count: a thousandth of it.
+// The norm is so small that the 1e-6 is a thousandth of it.
 void ExpectTheNormIsMovedAwayFromZero(at::Device device) {
   constexpr double kNorm = 1e-3, kClip = 1e-4;
-  // 100 equal elements, through the sum of squares as in a step.
+  // 100 equal elements, with the sum of squares as in a step.
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     const at::Tensor gradient =
         at::full({100}, kNorm / 10, at::device(device).dtype(dtype));
@@ -133,7 +133,7 @@ void ExpectTheNormIsMovedAwayFromZero(at::Device device) {
     EXPECT_NEAR(scale.norm.item<double>(), norm, 1e-6 * norm);
     const double expected = kClip / (norm + 1e-6);
     EXPECT_NEAR(scale.scale.item<double>(), expected, 1e-6 * expected);
-    // The true norm is what the clip compares with, not the scaled one.
+    // Clipping compares with the true norm, not the scaled one.
     const at::Tensor inverse = at::full({1}, 0x1p-10, scale.norm.options());
     const GradientScale unscaled =
         MakeGradientScale(Sum(gradient) * 0x1p20, kClip, inverse);
@@ -151,12 +151,12 @@ TEST(GpuGradientScale, MovesTheNormAwayFromZero) {
   ExpectTheNormIsMovedAwayFromZero(at::Device(at::kCUDA, 0));
 }
 
-TEST(GradientScale, LeavesShorterGradientsAlone) {
+TEST(GradientScale, DoesNotScaleShorterGradients) {
   EXPECT_EQ(MakeGradientScale(Scalar(25), 5.1, {}).scale.item<float>(), 1);
   EXPECT_EQ(MakeGradientScale(Scalar(0), 1.0, {}).scale.item<float>(), 1);
 }
 
-TEST(GradientScale, WithoutClippingIsOne) {
+TEST(GradientScale, IsOneWithoutClipping) {
   const GradientScale scale = MakeGradientScale(Scalar(1e8), std::nullopt, {});
   EXPECT_FLOAT_EQ(scale.norm.item<float>(), 1e4);
   EXPECT_EQ(scale.scale.item<float>(), 1);
@@ -234,7 +234,7 @@ void ExpectLatches(at::Device device) {
   EXPECT_EQ(latch.first_bad_step().item<int64_t>(), 9);
 }
 
-TEST(NonFiniteLatch, KeepsTheFirstBadStepAndSkipsFromThere) {
+TEST(NonFiniteLatch, KeepsTheFirstBadStepAndSkipsFromThen) {
   ExpectLatches(at::kCPU);
 }
 
@@ -245,7 +245,7 @@ TEST(NonFiniteLatch, UpdatesInPlace) {
   EXPECT_EQ(latch.Update(yes).const_data_ptr(), skip);
 }
 
-TEST(GpuNonFiniteLatch, KeepsTheFirstBadStepAndSkipsFromThere) {
+TEST(GpuNonFiniteLatch, KeepsTheFirstBadStepAndSkipsFromThen) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   ExpectLatches(at::Device(at::kCUDA, 0));
 }

@@ -96,11 +96,11 @@ INSTANTIATE_TEST_SUITE_P(
                   "decay: UNSPECIFIED } }",
                   "schedule.wsd.decay"}));
 
-TEST(OptimizerConfig, DefaultsAreValidOnceTheRateIsGiven) {
+TEST(OptimizerConfig, DefaultsAreValidWithARate) {
   EXPECT_TRUE(ViolationsOf("adamw { lr: 1e-3 }").empty());
 }
 
-TEST(OptimizerConfig, SixteenGroupsAreTheMost) {
+TEST(OptimizerConfig, AllowsAtMostSixteenGroups) {
   std::string groups;
   for (char name = 'a'; name < 'a' + 16; ++name) {
     groups += std::string("groups { patterns: '*' name: '") + name + "' } ";
@@ -109,16 +109,16 @@ TEST(OptimizerConfig, SixteenGroupsAreTheMost) {
   groups += "groups { patterns: '*' name: 'z' }";
   const auto found = ViolationsOf("adamw { lr: 1 " + groups + "}");
   ASSERT_EQ(found.size(), 1);
-  EXPECT_EQ(found[0].message, "there may be at most 16; there are 17");
+  EXPECT_EQ(found[0].message, "must have at most 16 entries; has 17");
 }
 
-TEST(OptimizerConfig, SaysWhatFp32Holds) {
+TEST(OptimizerConfig, NamesTheRangeOfFp32) {
   const auto found = ViolationsOf("adamw { lr: 1e39 } clip_norm: nan");
   ASSERT_EQ(found.size(), 2);
-  EXPECT_EQ(found[0].message,
-            "must be a number of FP32, 1.17549e-38 to 3.40282e+38; is 1e+39");
-  EXPECT_EQ(found[1].message,
-            "must be > 0, or left out for no clipping; is nan");
+  EXPECT_EQ(
+      found[0].message,
+      "must be in the range of FP32, 1.17549e-38 to 3.40282e+38; is 1e+39");
+  EXPECT_EQ(found[1].message, "must be > 0, or absent for no clipping; is nan");
 }
 
 TEST(OptimizerConfig, ReportsEveryBrokenRuleAtOnce) {
@@ -133,7 +133,7 @@ LearningRateSchedule MakeSchedule(const std::string& text,
   return *schedule;
 }
 
-// Rates as shares of the peak.
+// Rates as fractions of the peak.
 struct Point {
   int64_t step;
   double ratio;
@@ -146,7 +146,7 @@ struct ScheduleCase {
 
 class ScheduleShape : public ::testing::TestWithParam<ScheduleCase> {};
 
-TEST_P(ScheduleShape, PassesThroughItsBoundaries) {
+TEST_P(ScheduleShape, HasTheExpectedValues) {
   const LearningRateSchedule schedule =
       MakeSchedule(GetParam().text, GetParam().total_steps);
   for (const Point& point : GetParam().points) {
@@ -162,7 +162,7 @@ INSTANTIATE_TEST_SUITE_P(
         ScheduleCase{"constant {} warmup_steps: 4",
                      10,
                      {{0, 0.2}, {1, 0.4}, {3, 0.8}, {4, 1}, {9, 1}}},
-        // Ten steps after the warm-up: the decay ends where training does.
+        // Ten steps after the warm-up: the decay ends with the training.
         ScheduleCase{"warmup_steps: 3 cosine { final_ratio: 0.1 }",
                      13,
                      {{0, 0.25},

@@ -2,8 +2,8 @@
 
 usage: torch_adamw.py > tests/framework/optim/torch_adamw_golden.h
 
-Needs PyTorch; adamw_test.cc takes the same steps with ours. Initial values and
-gradients are multiples of 2^-24, so that both sides start from the same bits.
+Needs PyTorch; adamw_test.cc takes the same steps with Tessera's AdamW. Initial
+values and gradients are multiples of 2^-24, so both start from the same bits.
 """
 
 import torch
@@ -14,7 +14,7 @@ STEPS = 100
 
 
 def values(step, first, count):
-    """In [-0.5, 0.5): Knuth's multiplicative hash; `step` -1 is the start."""
+    """In [-0.5, 0.5): Knuth's multiplicative hash; step -1 is the start."""
     keys = [(1000003 * (step + 1) + first + i) * 2654435761 % 2**32
             for i in range(count)]
     return torch.tensor([(key >> 8) / 2**24 - 0.5 for key in keys],

@@ -32,7 +32,7 @@ ParameterBlockSpec Single(const std::string& name, std::vector<int64_t> shape,
   return {name, {{name, std::move(shape), init}}, trainable};
 }
 
-// A toy model: a frozen embedding in front, a fused block, odd sizes.
+// A toy model: first a frozen embedding, a fused block, odd sizes.
 std::vector<ParameterBlockSpec> ToyBlocks() {
   return {Single("embedding", {11, 6}, Init::kEmbedding, /*trainable=*/false),
           {"qkv",
@@ -71,7 +71,7 @@ TEST(ParameterStoreLayout, PutsTrainableBlocksFirstAndAligned) {
   for (const ParameterSlice& slice : store->slices()) {
     places.emplace_back(slice.name, slice.offset);
   }
-  // Members of one block lie back to back; blocks start at multiples of 128.
+  // Members of a block are contiguous; blocks start at multiples of 128.
   const std::vector<std::pair<std::string, int64_t>> expected = {
       {"q", 0},      {"k", 36},     {"v", 54},         {"norm", 128},
       {"bias", 256}, {"head", 384}, {"embedding", 768}};
@@ -109,7 +109,7 @@ TEST(ParameterStoreLayout, KeepsZerosInTheGaps) {
             0);
 }
 
-TEST(ParameterStoreLayout, FusedBlockIsItsMembersStacked) {
+TEST(ParameterStoreLayout, FusedBlockStacksItsMembers) {
   const auto store = MakeStore(ToyBlocks());
   const at::Tensor& qkv = store->Get("qkv").master();
   EXPECT_EQ(qkv.sizes(), at::IntArrayRef({12, 6}));
@@ -117,7 +117,7 @@ TEST(ParameterStoreLayout, FusedBlockIsItsMembersStacked) {
       BitEqual(qkv.detach().narrow(0, 6, 3).flatten(), MasterOf(*store, "k")));
 }
 
-TEST(ParameterStoreLayout, HasNoShadowWhereComputeIsMaster) {
+TEST(ParameterStoreLayout, HasNoShadowIfComputeIsMaster) {
   const auto store = MakeStore(ToyBlocks());
   EXPECT_FALSE(store->shadow().defined());
   EXPECT_TRUE(store->Get("head").value().is_same(store->Get("head").master()));
@@ -136,7 +136,7 @@ TEST(ParameterStoreLayout, AllFrozenLeavesAnEmptyGradient) {
   EXPECT_FALSE(store->Get("w").trainable());
 }
 
-TEST(ParameterStoreViews, AreOfTheMasterAndTheShadow) {
+TEST(ParameterStoreViews, ShowTheMasterAndTheShadow) {
   const auto store = MakeStore(ToyBlocks(), Bf16());
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     EXPECT_EQ(store->Get("head").As(dtype).scalar_type(), dtype);
@@ -177,9 +177,9 @@ struct InitCase {
 
 class InitialValues : public ::testing::TestWithParam<InitCase> {};
 
-// Of a normal cut at 3 standard deviations: the variance is
-// 1 - 6 phi(3) / P(|z| < 3) = 0.97334 of the uncut one, and 0.68454 of the
-// values lie within one standard deviation.
+// For a normal truncated at 3 standard deviations, the variance is 1 - 6 phi(3)
+// / P(|z| < 3) = 0.97334 of the original one, and 0.68454 of the values lie
+// within one standard deviation.
 TEST_P(InitialValues, AreATruncatedNormal) {
   const double stddev = GetParam().stddev;
   const auto store = MakeStore({Single("w", {512, 1024}, GetParam().init)});
@@ -193,8 +193,8 @@ TEST_P(InitialValues, AreATruncatedNormal) {
   EXPECT_GT(largest, 2.99);
 }
 
-// Neighbouring values share a counter of the generator; they must not be
-// related, nor may one parameter's values be another's.
+// Neighbouring values share a counter of the generator, but must be
+// uncorrelated, as must the values of different parameters.
 TEST_P(InitialValues, AreUncorrelated) {
   const auto store = MakeStore({Single("a", {512, 1024}, GetParam().init),
                                 Single("b", {512, 1024}, GetParam().init)});
@@ -227,7 +227,7 @@ TEST(InitialValuesOf, NormsAndBiasesAreConstants) {
   EXPECT_TRUE(MasterOf(*store, "bias").eq(0).all().item<bool>());
 }
 
-TEST(InitialValuesOf, AParameterDependOnItsNameAndTheSeedAlone) {
+TEST(InitialValuesOf, DependOnlyOnNameAndSeed) {
   const auto fused = MakeStore(ToyBlocks());
   const auto alone = MakeStore({Single("v", {3, 6})});
   EXPECT_TRUE(BitEqual(MasterOf(*fused, "v"), MasterOf(*alone, "v")));
@@ -238,7 +238,7 @@ TEST(InitialValuesOf, AParameterDependOnItsNameAndTheSeedAlone) {
   EXPECT_FALSE(BitEqual(MasterOf(*fused, "v"), MasterOf(*other, "v")));
 }
 
-TEST(InitialValuesOf, AParameterDoNotDependOnThreads) {
+TEST(InitialValuesOf, DoNotDependOnThreads) {
   const std::vector<ParameterBlockSpec> blocks = {Single("w", {257, 1021})};
   const int threads = at::get_num_threads();
   at::set_num_threads(1);
@@ -249,7 +249,7 @@ TEST(InitialValuesOf, AParameterDoNotDependOnThreads) {
   EXPECT_TRUE(BitEqual(serial->master(), parallel->master()));
 }
 
-TEST(InitialValuesOf, ALowPrecisionMasterAreTheFp32OnesRounded) {
+TEST(InitialValuesOf, OfALowPrecisionMasterAreRoundedFp32Values) {
   ParameterStoreOptions pure = Bf16();
   pure.master = at::kBFloat16;
   const auto store = MakeStore(ToyBlocks(), pure);
@@ -266,7 +266,7 @@ struct BadCase {
 
 class BadBlocks : public ::testing::TestWithParam<BadCase> {};
 
-TEST_P(BadBlocks, AreRefusedByName) {
+TEST_P(BadBlocks, AreRejectedByName) {
   const auto store = ParameterStore::Create(GetParam().blocks, {});
   EXPECT_EQ(store.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(store.status().message()),

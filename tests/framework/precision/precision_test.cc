@@ -85,7 +85,7 @@ TEST(PrecisionPolicy, AccumulatedGradientsAreFp32) {
   }
 }
 
-TEST(PrecisionPolicy, RefusesWhatACpuCannotDo) {
+TEST(PrecisionPolicy, RejectsModesThatNeedAGpu) {
   for (const char* text : {"mode: TF32", "mode: FP16"}) {
     const auto policy = CreatePrecisionPolicy(Config(text), 1, false);
     EXPECT_EQ(policy.status().code(), absl::StatusCode::kInvalidArgument);
@@ -107,7 +107,7 @@ TEST(PrecisionPolicy, SetsLibTorchsSwitchesBothWays) {
   EXPECT_FALSE(at::globalContext().allowTF32CuDNN());
 }
 
-TEST(PrecisionTable, IsTheOneInTheDocumentation) {
+TEST(PrecisionTable, MatchesTheDocumentation) {
   const auto path = FindRuntimeFile("docs/precision.md");
   ASSERT_TRUE(path.ok()) << path.status();
   const auto page = ReadFile(*path);
@@ -173,7 +173,7 @@ void ExpectScale(const LossScaler& scaler, double scale) {
             static_cast<float>(1 / scale));
 }
 
-// Also what torch.amp.GradScaler does with these overflows.
+// torch.amp.GradScaler gives the same for these overflows.
 void ExpectGrowthAndBackoff(at::Device device) {
   LossScaler scaler(EveryThreeSteps(), device);
   ExpectScale(scaler, 1024);
@@ -190,11 +190,11 @@ void ExpectGrowthAndBackoff(at::Device device) {
   EXPECT_EQ(scaler.skipped_steps().item<int64_t>(), 2);
 }
 
-TEST(LossScaler, GrowsAfterAnIntervalAndBacksOffAtOnce) {
+TEST(LossScaler, GrowsAfterAnIntervalAndBacksOffImmediately) {
   ExpectGrowthAndBackoff(at::kCPU);
 }
 
-TEST(LossScaler, AnOverflowStartsTheIntervalAgain) {
+TEST(LossScaler, AnOverflowRestartsTheInterval) {
   LossScaler scaler(EveryThreeSteps(), at::kCPU);
   for (int i = 0; i < 10; ++i) {
     Update(&scaler, false);
@@ -239,7 +239,7 @@ TEST(LossScaler, UpdatesInPlace) {
   EXPECT_EQ(scaler.inverse_scale().const_data_ptr(), inverse);
 }
 
-TEST(GpuLossScaler, GrowsAfterAnIntervalAndBacksOffAtOnce) {
+TEST(GpuLossScaler, GrowsAfterAnIntervalAndBacksOffImmediately) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   ExpectGrowthAndBackoff(at::Device(at::kCUDA, 0));
 }

@@ -1,5 +1,5 @@
-// Programs, their schedules, lifetimes and execution, over small ops and over
-// random programs of them.
+// Tests programs, schedules, lifetimes and execution with small ops and random
+// programs of them.
 
 #include "framework/program/program.h"
 
@@ -81,7 +81,7 @@ TEST(ScheduleTest, BackwardVisitsTheOpsInReverseAndSkipsConstants) {
       ElementsAre("forward square", "forward product", "forward square",
                   "forward product", "forward total", "backward total d0",
                   "backward product d0 d1", "backward square d0",
-                  // The square of x, a constant, gets no gradient.
+                  // x is a constant, so its square gets no gradient.
                   "backward product d1"));
   EXPECT_EQ(schedule.first_backward, 5);
   EXPECT_THAT(schedule.without_gradient, IsEmpty());
@@ -97,7 +97,7 @@ TEST(ScheduleTest, FrozenParametersGetNoGradient) {
                           "backward total d0", "backward product d1"));
 }
 
-TEST(ScheduleTest, RecomputesWhatBackwardReadsAndNoMore) {
+TEST(ScheduleTest, RecomputesOnlyWhatBackwardReads) {
   const Built built = TwoLayers();
   std::vector<RecomputedSegment> segments;
   for (const ProgramScope& scope : built.program.scopes()) {
@@ -105,15 +105,15 @@ TEST(ScheduleTest, RecomputesWhatBackwardReadsAndNoMore) {
   }
   const Schedule schedule =
       TrainingSchedule(built.program, built.loss, segments);
-  // The products' results are read by no backward.
+  // No backward reads the results of the products.
   EXPECT_THAT(Names(schedule),
               ElementsAre("forward square", "forward product", "forward square",
                           "forward product", "forward total",
                           "backward total d0", "recompute square",
                           "backward product d0 d1", "backward square d0",
                           "recompute square", "backward product d1"));
-  // Between the passes only the segments' inputs are kept, of which the first
-  // is given, and the loss.
+  // Between the passes, only the inputs of segments and the loss are kept; the
+  // first input belongs to the caller.
   const Lifetimes lifetimes = PlanLifetimes(schedule);
   EXPECT_EQ(KeptBytes(schedule, lifetimes), kRows * kWidth * 4 + 4);
 }
@@ -135,7 +135,7 @@ TEST(ScheduleTest, AValueWithTwoReadersGetsTheSumOfTheirGradients) {
   EXPECT_EQ(schedule.input_gradients[0].input, x.index);
 }
 
-TEST(ScheduleTest, ATiedWeightIsAddedTo) {
+TEST(ScheduleTest, AccumulatesTheGradientOfATiedWeight) {
   ProgramBuilder b(CpuTarget());
   const Value x = b.Input("x", {{kRows, kWidth}, at::kFloat});
   const Weight w = Matrix(b, "w", kWidth, kWidth);
@@ -194,8 +194,8 @@ TEST(OffsetAllocatorTest, LowestAndHighest) {
   EXPECT_EQ(free.extent(), 2048);
 }
 
-// A random program with everything that lifetimes must get right: values with
-// several readers, chains that write in place, tied weights, nested scopes.
+// A random program with the hard cases for lifetimes: values with several
+// readers, chains of in-place ops, tied weights, nested scopes.
 struct RandomProgram {
   explicit RandomProgram(uint64_t seed) : random(seed) {
     ProgramTarget target = CpuTarget();
@@ -222,7 +222,7 @@ struct RandomProgram {
 
   Value Next(ProgramBuilder& b, const std::vector<Value>& values,
              std::vector<Weight>* weights) {
-    // Recent values more often.
+    // Prefers recent values.
     const int back = std::min<int>(values.size(), 1 + Draw(3));
     const Value value = values[values.size() - back];
     switch (weights->empty() ? 0 : Draw(6)) {
@@ -287,8 +287,8 @@ struct Gradients {
   at::Tensor loss, dx, parameters;
 };
 
-// Two passes over the same input, the second one adding to the first's
-// gradients where nothing is lent.
+// Two passes over the same input; the second one adds to the first's gradients,
+// unless the gradient buffer is lent to activations.
 Gradients RunProgram(const Schedule& schedule, Lifetimes lifetimes, Value x,
                      Value loss, ParameterStore& store) {
   Executor executor(schedule, std::move(lifetimes), store, nullptr);
@@ -322,8 +322,8 @@ void ExpectSameBits(const Gradients& a, const Gradients& b) {
 
 class RandomProgramTest : public ::testing::TestWithParam<int> {};
 
-// Whatever is recomputed and wherever values lie, the bits are the same.
-TEST_P(RandomProgramTest, SameBitsWhereverValuesLie) {
+// Recomputation and storage do not change any bit.
+TEST_P(RandomProgramTest, SameBitsForEveryStorage) {
   RandomProgram made(GetParam());
   const Program& program = *made.program;
   const auto store =
@@ -349,8 +349,8 @@ TEST_P(RandomProgramTest, SameBitsWhereverValuesLie) {
   }
 }
 
-// The gradients are those of LibTorch's autograd for the same function.
-TEST_P(RandomProgramTest, GradientsEqualDifferences) {
+// The gradients are the derivatives of the same function.
+TEST_P(RandomProgramTest, GradientsMatchFiniteDifferences) {
   RandomProgram made(GetParam());
   const Program& program = *made.program;
   const auto store =
@@ -358,7 +358,7 @@ TEST_P(RandomProgramTest, GradientsEqualDifferences) {
   const Schedule schedule = TrainingSchedule(program, made.loss);
   const Gradients gradients =
       RunProgram(schedule, PlanLifetimes(schedule), made.x, made.loss, *store);
-  // Along the gradient itself, in FP32.
+  // Differences along the gradient, in FP32.
   const Schedule forward = ForwardSchedule(program);
   Executor executor(forward, PlanLifetimes(forward), *store, nullptr);
   const auto loss_at = [&](double step) {
@@ -392,7 +392,7 @@ TEST_P(RandomProgramTest, GradientsEqualDifferences) {
 }
 
 // No two values share memory while both are alive, and no value lies where a
-// gradient was already written.
+// gradient has already been written.
 TEST_P(RandomProgramTest, BuffersDoNotOverlap) {
   RandomProgram made(GetParam());
   const Program& program = *made.program;
@@ -435,8 +435,8 @@ TEST_P(RandomProgramTest, BuffersDoNotOverlap) {
   }
 }
 
-// Between the passes the executor holds what the plan says, to the byte.
-TEST_P(RandomProgramTest, KeepsWhatThePlanSays) {
+// Between the passes the executor holds exactly the planned bytes.
+TEST_P(RandomProgramTest, KeepsWhatWasPlanned) {
   RandomProgram made(GetParam());
   const Program& program = *made.program;
   const auto store =
@@ -491,8 +491,8 @@ TEST(ExecutorTest, NothingStaysAliveAfterAFailure) {
   EXPECT_EQ(executor.live_bytes(), 0);
 }
 
-// Dropout draws the same numbers when its segment runs again, and leaves the
-// generator as one pass would.
+// Dropout draws the same numbers when its segment is recomputed, and leaves the
+// generator as a single pass would.
 TEST(ExecutorTest, RandomOpsDrawTheSameNumbersAgain) {
   const auto run = [](bool recompute) {
     ProgramBuilder b(CpuTarget());
@@ -581,7 +581,7 @@ TEST(PrinterTest, EqualBlocksAreFolded) {
     }
   }
   EXPECT_EQ(runs, static_cast<int64_t>(schedule.runs.size()));
-  EXPECT_EQ(rows[0].count, 2);  // what the last block makes is not kept
+  EXPECT_EQ(rows[0].count, 2);  // the last block's output is not kept
   EXPECT_EQ(flops, 3 * 2.0 * kRows * kWidth * kWidth);
   const std::string text = FormatStep(rows);
   EXPECT_THAT(text, HasSubstr("FP32 [6, 8]"));

@@ -1,4 +1,4 @@
-"""Tests that each check of tools/lint complains, and only when it should."""
+"""Tests that each check of tools/lint complains exactly when it should."""
 
 import pathlib
 import tempfile
