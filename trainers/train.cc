@@ -91,13 +91,13 @@ absl::Status OpenInitialWeights(const CheckpointConfig& config,
 }
 
 absl::Status Train(RunPlan plan) {
-  Instruments instruments(plan);
   const std::string out = OutFolder();
   const WorldInfo world = plan.world;
   ASSIGN_OR_RETURN(RunFolder folder,
                    OpenRunFolder(out, absl::GetFlag(FLAGS_resume),
                                  /*writes=*/world.rank == 0));
   RETURN_IF_ERROR(OpenInitialWeights(plan.config.checkpoint(), &folder));
+  Instruments instruments(plan, out);
   const SessionOptions options{.phases = instruments.phases(),
                                .progress = ConsoleProgress()};
   ASSIGN_OR_RETURN(std::unique_ptr<Session> session,

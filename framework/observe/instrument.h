@@ -18,6 +18,10 @@ class Instrument : public RunObserver {
   virtual PhaseObserver* phases() { return nullptr; }
   // Adds what was measured since the last record. The device is idle.
   virtual absl::Status AddTo(StepRecord* /*record*/) { return {}; }
+  // Whether Collect() has something to do after this step. The run then calls
+  // it while its clock stands still; an error ends the run.
+  virtual bool IsDue() const { return false; }
+  virtual absl::Status Collect() { return {}; }
 };
 
 }  // namespace tessera

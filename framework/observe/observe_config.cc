@@ -19,6 +19,18 @@ void Validate(const ObserveConfig& config, Violations violations) {
                    absl::StrCat("must be >= 1; is ", config.log_every_steps()));
   violations.Check(config.progress_bar() != ObserveConfig::UNSPECIFIED,
                    "progress_bar", "must be AUTO, ON or OFF");
+  const TraceConfig& trace = config.trace();
+  const Violations in_trace = violations.In("trace");
+  const auto at_least = [&](int64_t value, int64_t least,
+                            absl::string_view field) {
+    in_trace.Check(value >= least, field,
+                   absl::StrCat("must be >= ", least, "; is ", value));
+  };
+  at_least(trace.wait(), 0, "wait");
+  at_least(trace.warmup(), 0, "warmup");
+  at_least(trace.active(), 0, "active");
+  at_least(trace.repeat(), 0, "repeat");
+  at_least(trace.max_records(), 1, "max_records");
   violations.Check(config.phases() || !config.block_phases(), "block_phases",
                    "is set, but phases is false; set observe.phases, too");
   violations.Check(

@@ -10,6 +10,8 @@
 #include "framework/observe/gpu_sensors.h"
 #include "framework/observe/nvtx_observer.h"
 #include "framework/observe/phase_timer.h"
+#include "framework/observe/trace/kernel_trace.h"
+#include "trainers/plan/dry_run.h"
 
 namespace tessera {
 namespace {
@@ -36,9 +38,25 @@ std::unique_ptr<Instrument> MakeGpuCounters(const RunPlan& plan) {
   return reader;
 }
 
+std::unique_ptr<Instrument> MakeKernelTrace(const RunPlan& plan,
+                                            const std::string& folder) {
+  const TraceConfig& config = plan.config.observe().trace();
+  return std::make_unique<KernelTrace>(
+      KernelTraceOptions{.schedule = {.wait = config.wait(),
+                                      .warmup = config.warmup(),
+                                      .active = config.active(),
+                                      .repeat = config.repeat()},
+                         .folder = folder + "/trace",
+                         .rank = plan.world.rank,
+                         .world_size = plan.world.world_size,
+                         .device = plan.device.name,
+                         .rows = RowsOfStep(plan)},
+      ActivitiesOf(plan.device.device, config.max_records()));
+}
+
 }  // namespace
 
-Instruments::Instruments(const RunPlan& plan) {
+Instruments::Instruments(const RunPlan& plan, const std::string& folder) {
   const ObserveConfig& config = plan.config.observe();
   if (config.phases()) {
     instruments_.push_back(std::make_unique<PhaseTimer>(PhaseTimerOptions{
@@ -50,6 +68,9 @@ Instruments::Instruments(const RunPlan& plan) {
     if (auto counters = MakeGpuCounters(plan); counters != nullptr) {
       instruments_.push_back(std::move(counters));
     }
+  }
+  if (config.trace().active() > 0) {
+    instruments_.push_back(MakeKernelTrace(plan, folder));
   }
   std::vector<PhaseObserver*> observers;
   if constexpr (kCudaBuild) {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "framework/base/phase_observer.h"
@@ -16,7 +17,8 @@ namespace tessera {
 // before the session, which reports its phases to them.
 class Instruments {
  public:
-  explicit Instruments(const RunPlan& plan);
+  // `folder`: the run's, for what instruments write beside its log.
+  Instruments(const RunPlan& plan, const std::string& folder);
   Instruments(const Instruments&) = delete;
   Instruments& operator=(const Instruments&) = delete;
 

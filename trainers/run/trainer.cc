@@ -202,12 +202,16 @@ absl::Status Trainer::AfterStep() {
                               Due(config.checkpoint().every_steps()));
   // Excludes the slow first step from the mean time of the others.
   const bool starts_up = step_ == first_step_ + 1 && !logs;
-  if (!logs && !evaluates && !saves && !starts_up) return absl::OkStatus();
+  const bool collects = InstrumentIsDue();
+  if (!logs && !evaluates && !saves && !starts_up && !collects) {
+    return absl::OkStatus();
+  }
   // The time of the steps includes the work that they launched.
   Synchronize(session_->plan().device.device);
   training_time_ += absl::Now() - timed_since_;
   if (starts_up) RestartTiming();
   if (logs) RETURN_IF_ERROR(LogStep());
+  if (collects) RETURN_IF_ERROR(CollectFromInstruments());
   if (evaluates) RETURN_IF_ERROR(EvaluateNow());
   if (saves) RETURN_IF_ERROR(SaveCheckpoint());
   timed_since_ = absl::Now();
@@ -244,6 +248,22 @@ absl::Status Trainer::LogStep() {
     }
   }
   return SaveIfFailed(Notify(observers_, &RunObserver::OnStepLogged, record));
+}
+
+bool Trainer::InstrumentIsDue() const {
+  if (options_.instruments == nullptr) return false;
+  const auto& all = options_.instruments->all();
+  return std::any_of(all.begin(), all.end(), [](const auto& instrument) {
+    return instrument->IsDue();
+  });
+}
+
+absl::Status Trainer::CollectFromInstruments() {
+  for (const auto& instrument : options_.instruments->all()) {
+    if (!instrument->IsDue()) continue;
+    RETURN_IF_ERROR(SaveIfFailed(instrument->Collect()));
+  }
+  return absl::OkStatus();
 }
 
 void Trainer::RestartTiming() {

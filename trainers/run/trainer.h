@@ -71,6 +71,8 @@ class Trainer {
   // Does what is due after a step: log, evaluate, save.
   absl::Status AfterStep();
   absl::Status LogStep();
+  bool InstrumentIsDue() const;
+  absl::Status CollectFromInstruments();
   // Restarts the measurement of step times.
   void RestartTiming();
   absl::Status EvaluateNow();

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "c10/core/Device.h"
 #include "framework/observe/trace/trace.h"
 
 namespace tessera {
@@ -28,6 +29,10 @@ std::unique_ptr<ActivitySource> CuptiActivities(int64_t max_records);
 
 // Without a GPU each op is an activity: it runs where the host issues it.
 std::unique_ptr<ActivitySource> HostActivities();
+
+// The one of the two that records `device`.
+std::unique_ptr<ActivitySource> ActivitiesOf(c10::Device device,
+                                             int64_t max_records);
 
 }  // namespace tessera
 

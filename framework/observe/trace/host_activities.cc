@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "framework/cuda/cuda_build.h"
 #include "framework/observe/trace/activity_source.h"
 
 namespace tessera {
@@ -36,6 +37,14 @@ class HostActivitySource : public ActivitySource {
 
 std::unique_ptr<ActivitySource> HostActivities() {
   return std::make_unique<HostActivitySource>();
+}
+
+std::unique_ptr<ActivitySource> ActivitiesOf(c10::Device device,
+                                             int64_t max_records) {
+  if constexpr (kCudaBuild) {
+    if (device.is_cuda()) return CuptiActivities(max_records);
+  }
+  return HostActivities();
 }
 
 }  // namespace tessera

@@ -1,0 +1,75 @@
+#ifndef FRAMEWORK_OBSERVE_TRACE_KERNEL_TRACE_H_
+#define FRAMEWORK_OBSERVE_TRACE_KERNEL_TRACE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "framework/base/phase_observer.h"
+#include "framework/observe/instrument.h"
+#include "framework/observe/trace/activity_source.h"
+#include "framework/observe/trace/step_profile.h"
+#include "framework/observe/trace/trace.h"
+#include "framework/observe/trace/trace_recorder.h"
+#include "framework/observe/trace/trace_schedule.h"
+#include "framework/program/printer.h"
+#include "nlohmann/json.hpp"
+
+namespace tessera {
+
+struct KernelTraceOptions {
+  TraceSchedule schedule;
+  std::string folder;  // RUN/trace
+  int rank = 0, world_size = 1;
+  std::string device;         // "NVIDIA H200"
+  std::vector<StepRow> rows;  // of the step, unfolded
+};
+
+// Traces some steps of a run and says where their time went. Each window of
+// steps becomes a folder, FOLDER/steps_A-B:
+//   trace.json.gz   for Perfetto and HolisticTraceAnalysis
+//   profile.json    ProfileToJson()
+//   profile.txt     the same as tables
+// of rank 0; the other ranks write trace_rank1.json.gz, ...
+class KernelTrace : public Instrument, public PhaseObserver {
+ public:
+  KernelTrace(KernelTraceOptions options,
+              std::unique_ptr<ActivitySource> source)
+      : options_(std::move(options)), recorder_(std::move(source)) {}
+
+  PhaseObserver* phases() override { return this; }
+  // After the last step of a window, or when recording has failed.
+  bool IsDue() const override { return due_ || !status_.ok(); }
+  absl::Status Collect() override;
+  // A run that ends within a window keeps what it recorded.
+  absl::Status OnTrainEnd(const absl::Status&) override {
+    return recording_ && first_step_ > 0 ? Collect() : absl::OkStatus();
+  }
+
+  void BeginStep(int64_t step) override;
+  void EndStep() override;
+  void Begin(absl::string_view segment) override { recorder_.Begin(segment); }
+  void End() override { recorder_.End(); }
+  void BeginOp(absl::string_view name) override { recorder_.BeginOp(name); }
+  void EndOp() override { recorder_.EndOp(); }
+
+ private:
+  const KernelTraceOptions options_;
+  TraceRecorder recorder_;
+  bool recording_ = false;
+  bool due_ = false;
+  int64_t n_ = 0;  // steps of this process that have begun
+  int64_t first_step_ = 0, last_step_ = 0;  // of the window
+  absl::Status status_;
+};
+
+// {"steps", "step", "idle", "critical_path"}: StepProfileToJson(),
+// IdleTimeToJson(), CriticalPathToJson(), and "sentence", BoundSentence().
+nlohmann::ordered_json ProfileToJson(const Trace& trace,
+                                     const std::vector<StepRow>& rows);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OBSERVE_TRACE_KERNEL_TRACE_H_

@@ -1,0 +1,106 @@
+#include "framework/observe/trace/kernel_trace.h"
+
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace tessera {
+namespace {
+
+void Step(KernelTrace& trace, int64_t step) {
+  const StepScope scope(&trace, step);
+  const PhaseScope forward(&trace, "forward");
+  const PhaseScope block(&trace, "block_0");
+  const OpScope op(&trace, "qkv");
+}
+
+class KernelTraceTest : public testing::Test {
+ protected:
+  void TearDown() override { RemoveTree(folder_).IgnoreError(); }
+
+  // The step after each of `steps` steps that Collect() had work after.
+  std::vector<int64_t> StepsThatCollect(KernelTrace& trace, int64_t steps) {
+    std::vector<int64_t> collected;
+    for (int64_t step = 1; step <= steps; ++step) {
+      Step(trace, step);
+      if (!trace.IsDue()) continue;
+      const absl::Status status = trace.Collect();
+      EXPECT_TRUE(status.ok()) << status;
+      collected.push_back(step);
+    }
+    return collected;
+  }
+
+  nlohmann::json Profile(absl::string_view window) {
+    return nlohmann::json::parse(
+        ReadFile(absl::StrCat(folder_, "/", window, "/profile.json")).value());
+  }
+
+  const std::string folder_ =
+      absl::StrCat(testing::TempDir(), "/kernel_trace_", getpid());
+};
+
+TEST_F(KernelTraceTest, TracesTheStepsOfItsSchedule) {
+  KernelTrace trace(
+      {.schedule = {.wait = 2, .warmup = 1, .active = 3, .repeat = 2},
+       .folder = folder_,
+       .device = "toy"},
+      HostActivities());
+  EXPECT_THAT(StepsThatCollect(trace, 20), testing::ElementsAre(6, 12));
+  EXPECT_EQ(ListDirectory(folder_).value(),
+            (std::vector<std::string>{"steps_10-12", "steps_4-6"}));
+  const nlohmann::json profile = Profile("steps_4-6");
+  EXPECT_EQ(profile["device"], "toy");
+  EXPECT_EQ(profile["step"]["steps"], 3);
+  EXPECT_THAT(std::string(profile["sentence"]),
+              testing::HasSubstr("GPU-bound"));
+  for (const char* file : {"trace.json.gz", "profile.txt"}) {
+    EXPECT_TRUE(FileExists(absl::StrCat(folder_, "/steps_4-6/", file)));
+  }
+}
+
+TEST_F(KernelTraceTest, ARunThatEndsWithinAWindowKeepsIt) {
+  KernelTrace trace({.schedule = {.wait = 1, .active = 10}, .folder = folder_},
+                    HostActivities());
+  EXPECT_THAT(StepsThatCollect(trace, 3), testing::IsEmpty());
+  EXPECT_TRUE(trace.OnTrainEnd(absl::OkStatus()).ok());
+  EXPECT_EQ(Profile("steps_2-3")["step"]["steps"], 2);
+}
+
+TEST_F(KernelTraceTest, OtherRanksWriteTheirTraceOnly) {
+  KernelTrace trace({.schedule = {.active = 1},
+                     .folder = folder_,
+                     .rank = 1,
+                     .world_size = 2},
+                    HostActivities());
+  EXPECT_THAT(StepsThatCollect(trace, 2), testing::ElementsAre(1));
+  EXPECT_EQ(ListDirectory(folder_ + "/steps_1-1").value(),
+            (std::vector<std::string>{"trace_rank1.json.gz"}));
+}
+
+TEST_F(KernelTraceTest, AnErrorOfItsSourceEndsTheRun) {
+  class Refusing : public ActivitySource {
+   public:
+    absl::Status Start() override {
+      return absl::FailedPreconditionError("another profiler is here");
+    }
+    absl::Status Stop(Trace*) override { return absl::OkStatus(); }
+    int64_t NowNs() const override { return 0; }
+  };
+  KernelTrace trace({.schedule = {.active = 1}, .folder = folder_},
+                    std::make_unique<Refusing>());
+  Step(trace, 1);
+  ASSERT_TRUE(trace.IsDue());
+  EXPECT_EQ(trace.Collect().message(), "another profiler is here");
+}
+
+}  // namespace
+}  // namespace tessera
