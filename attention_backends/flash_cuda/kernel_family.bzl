@@ -60,6 +60,7 @@ def kernel_family(name, layout, elements, gencode, copts = [], deps = []):
             "//tests/attention_backends/flash_cuda:__subpackages__",
         ],
         deps = [
+            "//attention_backends:key_range",
             "//attention_backends/flash_cuda:flash_params",
             "//attention_backends/flash_cuda:with_head_dim",
             "//framework/cuda:host_device",

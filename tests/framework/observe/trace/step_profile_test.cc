@@ -239,6 +239,7 @@ TEST(StepProfileTest, RowsOfRunsAndMicroBatchesAddUp) {
     writer.Run(kGemm, 100);
     writer.Close(op);
   }
+  writer.Run(kGemm, 7);  // of no op
   writer.Close(forward);
   writer.Close(step);
   std::vector<StepRow> rows(2, {.phase = "forward",
@@ -248,7 +249,7 @@ TEST(StepProfileTest, RowsOfRunsAndMicroBatchesAddUp) {
                                 .seconds = 1e-9,
                                 .count = 3});
   StepProfile profile = BuildStepProfile(writer.builder().Build(), rows);
-  ASSERT_EQ(profile.ops.size(), 1u);
+  ASSERT_EQ(profile.ops.size(), 2u);
   EXPECT_EQ(profile.ops[0].ns, 300);
   EXPECT_EQ(profile.ops[0].cost->flops, 60);
   EXPECT_DOUBLE_EQ(*profile.ops[0].roofline_seconds, 6e-9);
