@@ -14,9 +14,9 @@ namespace tessera {
 
 // A decoder-only transformer language model: token embedding, blocks, final
 // RMSNorm, output projection (docs/design.md, decision 6).
+//
 // The functions below are the only description of the model. Everything else
 // (parameters, their order, memory, FLOPs) is derived from the programs.
-// (parameters, their order, memory, FLOPs) is read off the programs.
 
 struct LmOptions {
   ModelShape shape;

@@ -21,7 +21,6 @@ namespace tessera {
 // than 4, or with 4 if all failed ranks exited with 4. It adds two codes:
 //   124        the run took longer than --timeout
 //   127        a rank's program could not be executed
-//   127        a rank's program could not be executed
 int ExitCode(const absl::Status& status);
 
 inline constexpr int kPeerIsGoneExitCode = 4;

@@ -27,8 +27,9 @@ absl::StatusOr<int> CapabilityLimit() {
   int limit = std::numeric_limits<int>::max();
   if (value != nullptr && (!absl::SimpleAtoi(value, &limit) || limit < 10)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the environment variable TESSERA_MAX_COMPUTE_CAPABILITY ",
-                     "is '", value, "'; it must be a number like 80, for 8.0"));
+        absl::StrCat("the environment variable TESSERA_MAX_COMPUTE_CAPABILITY "
+                     "is '",
+                     value, "'; it must be a number like 80, for 8.0"));
   }
   return limit;
 }

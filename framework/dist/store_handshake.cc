@@ -55,7 +55,7 @@ absl::Status Explain(const absl::Status& status) {
 absl::Status NotTheStore(absl::string_view answer) {
   constexpr size_t kShown = 32;
   return absl::UnavailableError(absl::StrCat(
-      "another program answers there instead of rank 0; it says '",
+      "the program that answers there is not rank 0; it says '",
       absl::CHexEscape(answer.substr(0, kShown)), "'; ", kPortHint));
 }
 
@@ -93,8 +93,9 @@ absl::Status GreetStore(const Socket& socket, absl::string_view secret,
                    Receive(socket, kGreetingSize, deadline));
   if (HasSecret(theirs) != HasSecret(mine)) {
     return SecretsDiffer(
-        HasSecret(mine) ? "rank 0 has no TESSERA_SECRET, but this rank has one"
-                        : "rank 0 has a TESSERA_SECRET, this rank has none");
+        HasSecret(mine)
+            ? "rank 0 has no TESSERA_SECRET, but this rank has one"
+            : "rank 0 has a TESSERA_SECRET, but this rank has none");
   }
   const std::string greetings = mine + theirs;
   const absl::Status proved =

@@ -97,6 +97,7 @@ struct ProgramTarget {
 //
 //   ProgramBuilder b(target);
 //   Value y = Linear(b, RmsNorm(b, x, ln1), qkv);
+//
 // where Linear() and RmsNorm() come from the folders of their ops; each makes
 // its op and calls Add(). Ops run in the order of these calls. C++ does not
 // define the order in which arguments are evaluated, so at most one argument

@@ -168,7 +168,7 @@ class BundleTest(TemporaryFolderTest):
             (self.target / name).touch()
             done = self.make_bundle("programs/program", cwd=runfiles)
             self.assertNotEqual(done.returncode, 0)
-            self.assertIn("no bundle", done.stderr)
+            self.assertIn("is not a bundle", done.stderr)
             self.assertTrue((self.target / name).exists())
         shutil.rmtree(self.target)
         for _ in range(2):

@@ -332,7 +332,7 @@ TEST(DataParallelFailureTest, ABatchThatDoesNotDivideIsRejectedByEachRank) {
       absl::StrCat(FindRuntimeFile("trainers/launch").value(), " --nproc=3",
                    ToyFlags(), " --out=", Folder("refused")));
   EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_THAT(outcome.output, testing::HasSubstr("make it a multiple of 3"));
+  EXPECT_THAT(outcome.output, testing::HasSubstr("must be a multiple of 3"));
 }
 
 }  // namespace

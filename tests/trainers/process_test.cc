@@ -150,7 +150,7 @@ TEST(ConfigTest, AnEndlessFileIsRejected) {
   const Outcome outcome = Shell(Program("train") + "--config=/dev/zero");
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_THAT(outcome.output,
-              HasSubstr("cannot read /dev/zero: it has more than 16777216"));
+              HasSubstr("cannot read /dev/zero: it is larger than 16777216"));
 }
 
 TEST(SignalTest, LostTerminalAndSlurmSaveAndSayHowToResume) {

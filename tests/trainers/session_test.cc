@@ -220,7 +220,7 @@ TEST(SessionTest, RejectsWhatTheMachineOrTheRanksCannotDo) {
   RunConfig config = ToyConfig("configs/tiny_cpu.pbtxt");
   WorldInfo three{.world_size = 3};
   EXPECT_THAT(std::string(PlanRun(config, three).status().message()),
-              testing::HasSubstr("make it a multiple of 3"));
+              testing::HasSubstr("must be a multiple of 3"));
   auto large = LoadRunConfig({"configs/tiny_cpu.pbtxt"},
                              {"training.batch_size=100000000"})
                    .value();
@@ -274,8 +274,9 @@ TEST(SessionTest, ObeysThePolicyOutsideOfTheProgram) {
   // AdamW only supports state in the masters' dtype.
   const absl::Status refusal =
       session_with(OpClass::kOptimizerState, at::kBFloat16).status();
-  EXPECT_THAT(std::string(refusal.message()),
-              testing::HasSubstr("master weights and moments in one dtype"));
+  EXPECT_THAT(
+      std::string(refusal.message()),
+      testing::HasSubstr("master weights and moments of the same dtype"));
 }
 
 TEST(SessionTest, RefusesToTrainNothing) {

@@ -457,7 +457,7 @@ TEST(TrainTest, ResumesOnlyWithTheSameDataInTheSameOrder) {
   for (const auto& [change, message] :
        {std::pair<std::string, std::string>{"training.seed=9",
                                             "training.seed is 9, but "},
-        {"model.context_length=11", "Set model.context_length=16"},
+        {"model.context_length=11", "set model.context_length=16"},
         {"data.shuffle=false", "data.shuffle is false, but "},
         {"data.synthetic.successors=2", "was trained on different data"}}) {
     const Outcome refused = Shell(
@@ -673,7 +673,7 @@ TEST(TrainTest, RejectsLessDataThanASequenceAndWarnsOfLessThanABatch) {
       Shell(ten.before + ToyTrain({ten.flags, "--out=" + run}));
   EXPECT_EQ(refused.exit_code, 2) << refused.output;
   EXPECT_THAT(refused.output, HasSubstr("has 10 tokens"));
-  EXPECT_THAT(refused.output, HasSubstr("model.context_length is 16"));
+  EXPECT_THAT(refused.output, HasSubstr("17 (model.context_length + 1)"));
   const TokenFile few = NanoGptTokens("few_tokens", 40);
   const Outcome repeats =
       Shell(few.before + ToyTrain({few.flags, "--out=" + run}));

@@ -185,9 +185,11 @@ absl::Status Trainer::ReportKeptBytes() {
       .step = step_ + 1, .bytes = KeptBytes(plan.train, plan.train_lifetimes)};
   if (const int64_t held = session_->step().kept_bytes();
       held != record.bytes) {
-    return absl::InternalError(absl::StrCat(
-        "the step kept ", held, " bytes for its backward pass, but the plan ",
-        "has ", record.bytes));
+    return absl::InternalError(
+        absl::StrCat("the step kept ", held,
+                     " bytes for its backward pass, but the plan "
+                     "has ",
+                     record.bytes));
   }
   return Notify(observers_, &RunObserver::OnSavedBytes, record);
 }

@@ -62,7 +62,7 @@ TEST_F(FileTest, RespectsTheSizeLimit) {
     const absl::Status status = ReadFile(path, 299999).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()),
-                HasSubstr(path + ": it has more than 299999 bytes"));
+                HasSubstr(path + ": it is larger than 299999 bytes"));
   }
   EXPECT_EQ(ReadFile("/dev/null").value(), "");
 }

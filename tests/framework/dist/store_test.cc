@@ -133,9 +133,9 @@ TEST_F(StoreTest, RejectsOtherSecretsImmediately) {
   for (const Case& each :
        {Case{kSecret, other, "rank 0 has a different TESSERA_SECRET",
              "it has a different TESSERA_SECRET"},
-        Case{kSecret, "", "rank 0 has a TESSERA_SECRET, this rank has none",
+        Case{kSecret, "", "rank 0 has a TESSERA_SECRET, but this rank has none",
              "it has no TESSERA_SECRET"},
-        Case{"", kSecret, "rank 0 has no TESSERA_SECRET, this rank has one",
+        Case{"", kSecret, "rank 0 has no TESSERA_SECRET, but this rank has one",
              "it has a TESSERA_SECRET"}}) {
     Serve(each.server);
     const absl::Time start = absl::Now();
