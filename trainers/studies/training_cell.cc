@@ -7,11 +7,16 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/time/clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/device.h"
 #include "framework/observe/phase_timer.h"
+#include "framework/observe/trace/activity_source.h"
+#include "framework/observe/trace/kernel_trace.h"
+#include "framework/observe/trace/trace_recorder.h"
+#include "trainers/plan/dry_run.h"
 #include "trainers/run/session.h"
 #include "trainers/run/session_description.h"
 #include "trainers/studies/cell_measurement.h"
@@ -63,6 +68,9 @@ class TrainingCell {
   absl::Status Step();
   absl::Status Phases();
   absl::Status Memory();
+  absl::Status Kernels();
+  // What a trace of `call`, three times, says.
+  absl::StatusOr<Json> Traced(const Call& call);
 
   const StudyConfig& study_;
   const RunConfig& config_;
@@ -181,6 +189,52 @@ absl::Status TrainingCell::Memory() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<Json> TrainingCell::Traced(const Call& call) {
+  constexpr int kSteps = 3;
+  constexpr int64_t kMaxRecords = 10'000'000;
+  TraceRecorder recorder(ActivitiesOf(device(), kMaxRecords));
+  RETURN_IF_ERROR(recorder.Start());
+  phases_.Set({&recorder});
+  const absl::Cleanup unset = [this] { phases_.Set({}); };
+  RETURN_IF_ERROR(call());  // CUPTI's own first time
+  Synchronize(device());
+  recorder.Keep();
+  for (int i = 0; i < kSteps; ++i) {
+    const StepScope scope(&phases_, i + 1);
+    RETURN_IF_ERROR(call());
+  }
+  ASSIGN_OR_RETURN(Trace trace, recorder.Stop());
+  trace.device = session_->plan().device.name;
+  Json profile = ProfileToJson(trace, RowsOfStep(session_->plan()));
+  Json figures = std::move(profile["step"]);
+  figures.erase("ops");
+  figures.erase("blocks");
+  for (const char* list : {"classes", "phases"}) {
+    Json by_name = Json::object();
+    for (const Json& total : figures[list]) {
+      by_name[total["name"].get<std::string>()] = {
+          {"ms", total["ms"]}, {"pct", 100 * total["share"].get<double>()}};
+    }
+    figures[list] = std::move(by_name);
+  }
+  Json& kernels = figures["kernels"];
+  for (Json& kernel : kernels) {
+    kernel["share_pct"] = 100 * kernel["share"].get<double>();
+  }
+  figures["idle"] = std::move(profile["idle"]);
+  return figures;
+}
+
+absl::Status TrainingCell::Kernels() {
+  ASSIGN_OR_RETURN(figures_["kernels"], Traced([this] {
+                     return session_->step().Run(batch_, 1e-4);
+                   }));
+  if (!Records(TrainingStudy::PARTS)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(figures_["forward_kernels"],
+                   Traced([this] { return session_->step().Forward(batch_); }));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Json> TrainingCell::Measure() {
   const absl::Time begin = absl::Now();
   ASSIGN_OR_RETURN(session_, Session::Create(config_, {.phases = &phases_}));
@@ -189,6 +243,7 @@ absl::StatusOr<Json> TrainingCell::Measure() {
   if (Records(TrainingStudy::PARTS)) RETURN_IF_ERROR(Parts());
   RETURN_IF_ERROR(Step());
   if (Records(TrainingStudy::PHASES)) RETURN_IF_ERROR(Phases());
+  if (Records(TrainingStudy::KERNELS)) RETURN_IF_ERROR(Kernels());
   if (Records(TrainingStudy::MEMORY)) RETURN_IF_ERROR(Memory());
   return std::move(figures_);
 }

@@ -85,8 +85,7 @@ nlohmann::ordered_json ProfileToJson(const Trace& trace,
                                      const std::vector<StepRow>& rows) {
   const IdleTimeReport idle = AnalyzeIdleTime(trace);
   const DependencyGraph graph = BuildDependencyGraph(trace);
-  return {{"sentence", BoundSentence(idle.device)},
-          {"step", StepProfileToJson(BuildStepProfile(trace, rows))},
+  return {{"step", StepProfileToJson(BuildStepProfile(trace, rows))},
           {"idle", IdleTimeToJson(idle)},
           {"critical_path", CriticalPathToJson(CriticalPathOf(trace, graph))}};
 }

@@ -65,8 +65,8 @@ class KernelTrace : public Instrument, public PhaseObserver {
   absl::Status status_;
 };
 
-// {"steps", "step", "idle", "critical_path"}: StepProfileToJson(),
-// IdleTimeToJson(), CriticalPathToJson(), and "sentence", BoundSentence().
+// {"step", "idle", "critical_path"}: StepProfileToJson(), IdleTimeToJson(),
+// CriticalPathToJson().
 nlohmann::ordered_json ProfileToJson(const Trace& trace,
                                      const std::vector<StepRow>& rows);
 

@@ -60,7 +60,7 @@ TEST_F(KernelTraceTest, TracesTheStepsOfItsSchedule) {
   const nlohmann::json profile = Profile("steps_4-6");
   EXPECT_EQ(profile["device"], "toy");
   EXPECT_EQ(profile["step"]["steps"], 3);
-  EXPECT_THAT(std::string(profile["sentence"]),
+  EXPECT_THAT(std::string(profile["idle"]["summary"]),
               testing::HasSubstr("GPU-bound"));
   for (const char* file : {"trace.json.gz", "profile.txt"}) {
     EXPECT_TRUE(FileExists(absl::StrCat(folder_, "/steps_4-6/", file)));
