@@ -57,32 +57,6 @@ class AttentionCellTest(unittest.TestCase):
         self.assertEqual(answers[4]["status"], "OK")
 
 
-class SeedGridTest(unittest.TestCase):
-
-    def test_has_a_row_for_every_cell(self):
-        done = run("seed_grid", "--lengths=16,32", "--head_dims=8",
-                   "--backends=NAIVE,NO_SUCH")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        rows = [line.strip("| ").split(" | ")
-                for line in done.stdout.splitlines() if line.startswith("| 8")]
-        self.assertEqual([row[:4] for row in rows],
-                         [["8", length, precision, backend]
-                          for length in ("16", "32")
-                          for precision in ("FP32", "BF16")
-                          for backend in ("NAIVE", "NO_SUCH")])
-        self.assertEqual({row[4] for row in rows[1::2]},
-                         {"not part of this build"})
-        rows = rows[::2]
-        for row in rows:
-            self.assertEqual(len(row), 10)
-            self.assertGreater(float(row[4]), 0)
-
-    def test_rejects_a_bad_length(self):
-        done = run("seed_grid", "--lengths=many")
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("'many'", done.stderr)
-
-
 class AttentionBenchTest(unittest.TestCase):
 
     def test_runs_what_the_filter_names(self):
