@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "framework/observe/memory/memory_record.h"
+
 namespace tessera {
 
 // Time of a phase on the device.
@@ -71,9 +73,10 @@ struct StepRecord {
   std::optional<double> mfu;
   // Most device memory allocated so far; absent without a GPU.
   std::optional<double> peak_gib;
-  std::optional<double> loss_scale;  // with dynamic loss scaling only
-  std::vector<PhaseTime> phases;     // with observe.phases only
-  std::optional<GpuCounters> gpu;    // with observe.gpu_counters only
+  std::optional<double> loss_scale;    // with dynamic loss scaling only
+  std::vector<PhaseTime> phases;       // with observe.phases only
+  std::optional<GpuCounters> gpu;      // with observe.gpu_counters only
+  std::optional<MemoryRecord> memory;  // with observe.memory only
 };
 
 // The loss on held-out data after optimizer step `step`.

@@ -73,6 +73,8 @@ class TrainStep {
   absl::Status ComputeGradients(const Batch& batch);
 
   const StepMetrics& metrics() const { return metrics_; }
+  // The buffer of activations; undefined unless the plan has one.
+  const at::Tensor& arena() const { return arena_; }
   // Bytes of activations held when the first forward pass of training ended;
   // every other holds as many. 0 before it.
   int64_t kept_bytes() const { return kept_bytes_; }

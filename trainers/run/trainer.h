@@ -65,6 +65,8 @@ class Trainer {
   absl::Status OpenOutputs();
   absl::Status Train();
   absl::Status DoStep();
+  // Adds to an out-of-memory error what takes the memory and what would help.
+  absl::Status Explain(const absl::Status& status) const;
   // Reports what the first step kept for its backward pass.
   absl::Status ReportKeptBytes();
   // What is due after a step: log, evaluate, save.
