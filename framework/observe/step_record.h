@@ -20,7 +20,7 @@ struct PhaseTime {
 // What the GPU of a process did in the steps since the record before, by its
 // own sensors (gpu_counters.h). What it does not report is absent.
 struct GpuCounters {
-  std::optional<double> sm_mhz;  // mean of readings while steps ran
+  std::optional<double> sm_mhz;               // mean of readings
   std::optional<double> memory_mhz, celsius;  // the last reading
   std::optional<double> power_w;              // mean
   std::optional<double> joules_per_step;      // of this GPU
