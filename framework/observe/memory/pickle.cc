@@ -3,8 +3,6 @@
 #include <limits>
 #include <utility>
 
-#include "absl/base/casts.h"
-
 namespace tessera {
 
 PickleWriter::PickleWriter() : bytes_("\x80\x02") {}
@@ -19,14 +17,6 @@ void PickleWriter::Int(int64_t value) {
   Opcode('\x8a');
   Opcode(8);
   LittleEndian(static_cast<uint64_t>(value), 8);
-}
-
-void PickleWriter::Double(double value) {
-  Opcode('G');
-  const uint64_t bits = absl::bit_cast<uint64_t>(value);
-  for (int byte = 7; byte >= 0; --byte) {
-    bytes_.push_back(static_cast<char>(bits >> (8 * byte)));
-  }
 }
 
 void PickleWriter::String(absl::string_view value) {

@@ -25,10 +25,8 @@ class PickleWriter {
  public:
   PickleWriter();
 
-  void None() { Opcode('N'); }
   void Bool(bool value) { Opcode(value ? '\x88' : '\x89'); }
   void Int(int64_t value);
-  void Double(double value);
   // `value` is UTF-8. A text that was written before costs five bytes.
   void String(absl::string_view value);
 

@@ -30,10 +30,6 @@ std::string Values() {
     pickle.Int(value);
     pickle.Append();
   }
-  pickle.Double(-0.375);
-  pickle.Append();
-  pickle.None();
-  pickle.Append();
   pickle.Bool(true);
   pickle.Append();
   pickle.Bool(false);
