@@ -1,5 +1,6 @@
 #include "framework/observe/gpu_counters.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -48,7 +49,9 @@ void GpuCounterReader::EndStep() {
   in_step_ = false;
   ++steps_;
   ++totals_.steps;
-  if (options_.clock() - read_at_ >= kRefresh) Read();
+  if (options_.clock() - std::max(read_at_, interval_->begin) >= kRefresh) {
+    Read();
+  }
 }
 
 void GpuCounterReader::Begin(absl::string_view /*segment*/) {
@@ -103,6 +106,7 @@ void GpuCounterReader::Read() {
 
 absl::Status GpuCounterReader::AddTo(StepRecord* record) {
   recorded_ = true;
+  if (options_.clock() - read_at_ >= kRefresh) Read();
   const absl::Duration open = interval_.has_value()
                                   ? options_.clock() - interval_->begin
                                   : absl::ZeroDuration();

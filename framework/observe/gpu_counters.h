@@ -27,12 +27,13 @@ struct GpuCounterOptions {
 };
 
 // Adds StepRecord::gpu: what a GPU's sensors say of the steps since the record
-// before. Clocks, temperature and throttle reasons are read at the end of a
-// step, while the device is still at work on it; energy and utilization cover
-// the whole interval. What happens between steps (evaluation, checkpoints) does
-// not count.
+// before. Clocks, temperature and throttle reasons are read about ten times a
+// second when the host has issued a step, which the device is still at work on,
+// and for the record, right after the device's work. Energy and utilization
+// cover the whole interval. What happens between steps (evaluation,
+// checkpoints) does not count.
 //
-// Sensors refresh every 100 ms at most. Where records follow each other faster,
+// Sensors refresh every 100 ms at most. If records follow each other faster,
 // energy and utilization go into the first record at least 100 ms after the
 // last one that had them, and cover all steps in between. What the GPU does not
 // report is absent.

@@ -34,6 +34,11 @@ void Validate(const ObserveConfig& config, Violations violations) {
   violations.Check(config.phases() || !config.block_phases(), "block_phases",
                    "is set, but phases is false; set observe.phases, too");
   violations.Check(
+      !config.has_memory_snapshot_step() || config.memory_snapshot_step() >= 1,
+      "memory_snapshot_step",
+      absl::StrCat("must be >= 1, the first step; is ",
+                   config.memory_snapshot_step()));
+  violations.Check(
       // This form also rejects NaN.
       !config.has_peak_tflops() || (config.peak_tflops() >= kLeastPeakTflops &&
                                     config.peak_tflops() <= kMostPeakTflops),

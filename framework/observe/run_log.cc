@@ -15,6 +15,7 @@
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/system_error.h"
+#include "framework/observe/memory/memory_record_json.h"
 
 namespace tessera {
 namespace {
@@ -121,7 +122,9 @@ absl::Status RunLog::OnStepLogged(const StepRecord& record) {
     }
     gpu["throttle_reasons"] = record.gpu->throttle_reasons;
   }
-  return Log("step", fields);
+  RETURN_IF_ERROR(Log("step", fields));
+  if (!record.memory.has_value()) return absl::OkStatus();
+  return Log("memory", ToJson(*record.memory));
 }
 
 absl::Status RunLog::OnValidationEnd(const EvalRecord& record) {

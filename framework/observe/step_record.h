@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "framework/observe/memory/memory_record.h"
+
 namespace tessera {
 
 // Time of a phase on the device.
@@ -18,7 +20,7 @@ struct PhaseTime {
 // What the GPU of a process did in the steps since the record before, by its
 // own sensors (gpu_counters.h). What it does not report is absent.
 struct GpuCounters {
-  std::optional<double> sm_mhz;  // mean of readings while steps ran
+  std::optional<double> sm_mhz;               // mean of readings
   std::optional<double> memory_mhz, celsius;  // the last reading
   std::optional<double> power_w;              // mean
   std::optional<double> joules_per_step;      // of this GPU
@@ -71,9 +73,10 @@ struct StepRecord {
   std::optional<double> mfu;
   // Peak of allocated device memory so far; absent without a GPU.
   std::optional<double> peak_gib;
-  std::optional<double> loss_scale;  // only with dynamic loss scaling
-  std::vector<PhaseTime> phases;     // only with observe.phases
-  std::optional<GpuCounters> gpu;    // only with observe.gpu_counters
+  std::optional<double> loss_scale;    // only with dynamic loss scaling
+  std::vector<PhaseTime> phases;       // only with observe.phases
+  std::optional<GpuCounters> gpu;      // only with observe.gpu_counters
+  std::optional<MemoryRecord> memory;  // only with observe.memory
 };
 
 // The loss on the validation data after optimizer step `step`.

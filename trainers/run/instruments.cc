@@ -73,6 +73,7 @@ Instruments::Instruments(const RunPlan& plan, const std::string& folder) {
     instruments_.push_back(MakeKernelTrace(plan, folder));
   }
   std::vector<PhaseObserver*> observers;
+  if (plan.device.is_cuda()) AddMemoryInstruments(plan);
   if constexpr (kCudaBuild) {
     if (config.nvtx()) {
       nvtx_ = CreateNvtxObserver();
@@ -84,6 +85,53 @@ Instruments::Instruments(const RunPlan& plan, const std::string& folder) {
     observers.push_back(instrument->phases());
   }
   if (!observers.empty()) phases_.emplace(std::move(observers));
+}
+
+void Instruments::AddMemoryInstruments(const RunPlan& plan) {
+  const ObserveConfig& config = plan.config.observe();
+  if constexpr (kCudaBuild) {
+    if (config.memory()) {
+      auto memory = CreateMemoryRecorder(plan.device.device);
+      memory_ = memory.get();
+      instruments_.push_back(std::move(memory));
+    }
+    if (config.memory_snapshot_on_oom() || config.has_memory_snapshot_step()) {
+      auto snapshots = CreateSnapshotWriter(
+          {.history = config.memory() || config.has_memory_snapshot_step(),
+           .at_step = config.has_memory_snapshot_step()
+                          ? std::optional(config.memory_snapshot_step())
+                          : std::nullopt,
+           .on_out_of_memory = config.memory_snapshot_on_oom(),
+           .rank = plan.world.rank});
+      snapshots_ = snapshots.get();
+      instruments_.push_back(std::move(snapshots));
+    }
+  }
+}
+
+void Instruments::SetSession(Session& session) {
+  if (memory_ == nullptr) return;
+  const auto own = [&](MemoryCategory category, const at::Tensor& buffer) {
+    if (buffer.defined()) memory_->Own(category, buffer.const_data_ptr());
+  };
+  const TrainingState state = session.state();
+  own(MemoryCategory::kParameters, state.parameters->master());
+  own(MemoryCategory::kShadow, state.parameters->shadow());
+  own(MemoryCategory::kGradients, state.parameters->grad());
+  own(MemoryCategory::kOptimizer, state.optimizer->exp_avg());
+  own(MemoryCategory::kOptimizer, state.optimizer->exp_avg_sq());
+  own(MemoryCategory::kActivations, session.step().arena());
+}
+
+absl::Status Instruments::NameSnapshot(const absl::Status& status) const {
+  if (!absl::IsResourceExhausted(status) || snapshots_ == nullptr) {
+    return status;
+  }
+  const std::string file = snapshots_->out_of_memory_file();
+  if (file.empty()) return status;
+  return absl::ResourceExhaustedError(
+      absl::StrCat(status.message(), "what held the memory: ", file,
+                   "\n  (open it at pytorch.org/memory_viz)\n"));
 }
 
 }  // namespace tessera

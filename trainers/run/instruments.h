@@ -6,10 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "framework/base/phase_observer.h"
 #include "framework/observe/instrument.h"
+#include "framework/observe/memory/memory_recorder.h"
+#include "framework/observe/memory/snapshot_writer.h"
 #include "framework/observe/observe_config.pb.h"
 #include "trainers/plan/run_plan.h"
+#include "trainers/run/session.h"
 
 namespace tessera {
 
@@ -28,9 +32,21 @@ class Instruments {
     return instruments_;
   }
 
+  // Tells the instruments what the session's buffers hold.
+  void SetSession(Session& session);
+
+  // An error of training, with the snapshot of the GPU's memory named if it ran
+  // out of memory and one was written.
+  absl::Status NameSnapshot(const absl::Status& status) const;
+
  private:
+  void AddMemoryInstruments(const RunPlan& plan);
+
   std::unique_ptr<PhaseObserver> nvtx_;
   std::vector<std::unique_ptr<Instrument>> instruments_;
+  // Of instruments_; null unless turned on.
+  MemoryRecorder* memory_ = nullptr;
+  SnapshotWriter* snapshots_ = nullptr;
   std::optional<PhaseObserverList> phases_;
 };
 

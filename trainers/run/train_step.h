@@ -73,6 +73,8 @@ class TrainStep {
   absl::Status ComputeGradients(const Batch& batch);
 
   const StepMetrics& metrics() const { return metrics_; }
+  // The buffer of activations; undefined unless the plan has one.
+  const at::Tensor& arena() const { return arena_; }
   // Bytes of activations held at the end of the first training forward pass,
   // the same in every step; 0 before that.
   int64_t kept_bytes() const { return kept_bytes_; }

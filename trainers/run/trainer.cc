@@ -110,6 +110,7 @@ absl::Status Trainer::OpenOutputs() {
     observers_ = outputs_->observers();
   }
   if (options_.instruments != nullptr) {
+    options_.instruments->SetSession(*session_);
     for (const auto& instrument : options_.instruments->all()) {
       observers_.push_back(instrument.get());
     }
@@ -167,9 +168,8 @@ absl::Status Trainer::DoStep() {
   const absl::StatusOr<Batch> batch = session_->train_loader().Load(samples_);
   if (absl::IsDataLoss(batch.status())) return SaveIfFailed(batch.status());
   RETURN_IF_ERROR(batch.status());
-  RETURN_IF_ERROR(ExplainOutOfMemory(
-      session_->plan(),
-      session_->step().Run(*batch, session_->LearningRate(step_))));
+  RETURN_IF_ERROR(
+      Explain(session_->step().Run(*batch, session_->LearningRate(step_))));
   if (session_->plan().config.observe().saved_bytes() && step_ == first_step_) {
     RETURN_IF_ERROR(ReportKeptBytes());
   }
@@ -177,6 +177,13 @@ absl::Status Trainer::DoStep() {
   samples_ += training().batch_size();
   ++timed_steps_;
   return SaveIfFailed(Notify(observers_, &RunObserver::OnStepEnd, step_));
+}
+
+absl::Status Trainer::Explain(const absl::Status& status) const {
+  const absl::Status explained = ExplainOutOfMemory(session_->plan(), status);
+  return options_.instruments == nullptr
+             ? explained
+             : options_.instruments->NameSnapshot(explained);
 }
 
 absl::Status Trainer::ReportKeptBytes() {

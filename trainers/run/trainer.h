@@ -66,6 +66,8 @@ class Trainer {
   absl::Status OpenOutputs();
   absl::Status Train();
   absl::Status DoStep();
+  // Adds to an out-of-memory error what takes the memory and what would help.
+  absl::Status Explain(const absl::Status& status) const;
   // Reports the bytes that the first step kept for its backward pass.
   absl::Status ReportKeptBytes();
   // Does what is due after a step: log, evaluate, save.

@@ -198,6 +198,16 @@ TEST_F(CounterReaderTest, ReadsTheClockNoMoreThanTenTimesASecond) {
   EXPECT_THAT(Record(absl::Milliseconds(11))->sm_mhz, Optional(1500.0));
 }
 
+// The host may be done with all steps before the device is with the first.
+TEST_F(CounterReaderTest, ReadsTheClockForTheRecord) {
+  Reader();
+  gpu_.sm_mhz = 2000;
+  Steps(100, absl::Milliseconds(1));
+  gpu_.Work(absl::Seconds(1));
+  gpu_.sm_mhz = 1400;
+  EXPECT_THAT(Record(absl::Milliseconds(11))->sm_mhz, Optional(1400.0));
+}
+
 TEST_F(CounterReaderTest, NamesWhatIsMissingAndLeavesItOut) {
   gpu_.clock_status = absl::UnavailableError("Insufficient Permissions");
   gpu_.energy_status = absl::UnavailableError("Not Supported");

@@ -101,6 +101,16 @@ TEST_F(RunLogTest, StepsHaveWhatTheGpuReports) {
                   "\n"));
 }
 
+TEST_F(RunLogTest, MemoryIsARecordOfItsOwn) {
+  const auto log = Create();
+  StepRecord record = {.step = 10};
+  record.memory = MemoryRecord{.step = 10};
+  ASSERT_TRUE(log->OnStepLogged(record).ok());
+  EXPECT_THAT(Text(),
+              testing::HasSubstr("\"tflops\":0.0}\n{\"type\":\"memory\","
+                                 "\"time\":1000.0,\"step\":10,"));
+}
+
 TEST_F(RunLogTest, NonFiniteNumbersAreNull) {
   const auto log = Create();
   const double nan = std::numeric_limits<double>::quiet_NaN();
