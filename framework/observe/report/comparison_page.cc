@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "framework/observe/format.h"
 #include "framework/observe/report/figure_comparison.h"
 #include "framework/observe/report/figures.h"
 #include "framework/observe/report/run_charts.h"
@@ -31,7 +33,7 @@ std::string Verdict(const FigureComparison& figure) {
 void AddRow(const FigureComparison& figure, HtmlTable* table) {
   table->rows.push_back(
       {{absl::StrReplaceAll(figure.path, {{"phases_ms.", ""}, {"gpu.", ""}})},
-       {Verdict(figure)},
+       {Verdict(figure), std::nullopt, figure.exceeds_noise()},
        {FormatFigure(figure.a)},
        {FormatFigure(figure.b)},
        {FormatFigure(figure.ratio())},
@@ -96,8 +98,8 @@ std::string LossSentence(const RunRecords& a, const RunRecords& b) {
   return absl::StrCat("Over ", common,
                       " steps that both runs logged, the losses differ by at "
                       "most ",
-                      FormatFigure(largest), ", at step ",
-                      FormatFigure(at_step), ".");
+                      FormatFigure(largest), ", at step ", FormatWhole(at_step),
+                      ".");
 }
 
 HtmlSection CurvesSection(const RunRecords& a, const RunRecords& b) {
@@ -105,10 +107,10 @@ HtmlSection CurvesSection(const RunRecords& a, const RunRecords& b) {
   section.paragraphs.push_back(LossSentence(a, b));
   const auto add = [&](const std::string& title, const std::string& y_title,
                        absl::string_view figure) {
-    AddCurves(title, y_title,
+    AddCurves({.title = title, .y_title = y_title},
               {{"A", figure, &a.steps}, {"B", figure, &b.steps}}, &section);
   };
-  AddCurves("Loss", "nats per token",
+  AddCurves({.title = "Loss", .y_title = "nats per token", .from_zero = false},
             {{"A", "loss", &a.steps},
              {"B", "loss", &b.steps},
              {"A, validation", "loss", &a.evaluations},
@@ -137,9 +139,10 @@ HtmlSection KernelsSection(const RunRecords& a, const RunRecords& b) {
     gone += Kind(kernel) == "gone" ? 1 : 0;
   }
   section.paragraphs.push_back(absl::StrCat(
-      "B starts ", added, " kernels that A does not, and A starts ", gone,
-      " that B does not. The largest changes first; times are ms per traced "
-      "step."));
+      "B starts ", FormatCountOf(added, "kernel"),
+      " that A does not, and A starts ", FormatCountOf(gone, "kernel"),
+      " that B does not. Times are ms per traced step; the largest change "
+      "comes first."));
   HtmlTable table{.columns = {"kernel", "", "A, ms", "B, ms", "change, ms",
                               "A, instances", "B, instances"},
                   .text_columns = 2};
@@ -150,8 +153,8 @@ HtmlSection KernelsSection(const RunRecords& a, const RunRecords& b) {
                           {FormatFigure(kernel.a_ms)},
                           {FormatFigure(kernel.b_ms)},
                           {FormatFigure(kernel.change_ms())},
-                          {FormatFigure(kernel.a_instances)},
-                          {FormatFigure(kernel.b_instances)}});
+                          {FormatWhole(kernel.a_instances)},
+                          {FormatWhole(kernel.b_instances)}});
   }
   section.tables.push_back(std::move(table));
   return section;

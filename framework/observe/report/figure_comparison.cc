@@ -6,7 +6,10 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "framework/observe/report/figures.h"
 
 namespace tessera {
@@ -26,6 +29,28 @@ void AddPaths(const Json& object, const std::string& prefix,
       paths->push_back(path);
     }
   }
+}
+
+// The records with the times of all blocks in one sum: "forward/block_3/ffn" is
+// part of "forward/blocks/ffn".
+std::vector<Json> WithFoldedBlocks(std::vector<Json> records) {
+  for (Json& record : records) {
+    const Json* const phases = FigureAt(record, "phases_ms");
+    if (phases == nullptr || !phases->is_object()) continue;
+    std::map<std::string, double> sums;
+    Json folded = Json::object();
+    for (const auto& [path, ms] : phases->items()) {
+      if (!ms.is_number()) continue;
+      std::vector<std::string> parts = absl::StrSplit(path, '/');
+      for (std::string& part : parts) {
+        if (absl::StartsWith(part, "block_")) part = "blocks";
+      }
+      const std::string name = absl::StrJoin(parts, "/");
+      folded[name] = sums[name] += ms.get<double>();
+    }
+    record["phases_ms"] = std::move(folded);
+  }
+  return records;
 }
 
 // Square of the standard error of the median.
@@ -59,8 +84,8 @@ std::optional<double> NoiseOfMedians(const std::vector<double>& a,
 
 std::vector<FigureComparison> CompareFigures(const RunRecords& a,
                                              const RunRecords& b) {
-  const std::vector<Json> last_a = LastHalf(a.steps),
-                          last_b = LastHalf(b.steps);
+  const std::vector<Json> last_a = WithFoldedBlocks(LastHalf(a.steps));
+  const std::vector<Json> last_b = WithFoldedBlocks(LastHalf(b.steps));
   std::vector<std::string> paths;
   for (const Json& record : last_a) AddPaths(record, "", &paths);
   std::vector<FigureComparison> figures;

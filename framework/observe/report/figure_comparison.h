@@ -29,7 +29,7 @@ std::optional<double> NoiseOfMedians(const std::vector<double>& a,
                                      const std::vector<double>& b);
 
 // Every number that both runs log, in A's order, except "step", "time" and the
-// learning rate.
+// learning rate. Times of blocks are summed over all blocks.
 std::vector<FigureComparison> CompareFigures(const RunRecords& a,
                                              const RunRecords& b);
 

@@ -54,6 +54,14 @@ std::string FormatFigure(std::optional<double> value) {
   return absl::StrFormat("%.*f", 4 - std::min(before_point, 4), *value);
 }
 
+std::string FormatWhole(std::optional<double> value) {
+  if (!value.has_value() || *value != std::round(*value) ||
+      std::abs(*value) >= 1e15) {
+    return FormatFigure(value);
+  }
+  return FormatCount(static_cast<int64_t>(*value));
+}
+
 std::string FormatShare(std::optional<double> share) {
   if (!share.has_value() || !std::isfinite(*share)) return "n/a";
   return absl::StrFormat("%.1f %%", 100 * *share);

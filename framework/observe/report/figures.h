@@ -30,6 +30,9 @@ const nlohmann::ordered_json& ListAt(const nlohmann::ordered_json& figures,
 // A number for people: four significant digits, "n/a" if absent.
 std::string FormatFigure(std::optional<double> value);
 
+// FormatFigure(), but a whole number without a decimal point: for counts.
+std::string FormatWhole(std::optional<double> value);
+
 // "12.3 %" of a share of 1, "n/a" if absent.
 std::string FormatShare(std::optional<double> share);
 

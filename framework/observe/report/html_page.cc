@@ -55,10 +55,10 @@ Json ChartToJson(const Chart& chart) {
   for (const ChartSeries& one : chart.series) {
     series.push_back(SeriesToJson(one));
   }
-  return {{"kind", KindName(chart.kind)}, {"x_title", chart.x_title},
-          {"y_title", chart.y_title},     {"log_x", chart.log_x},
-          {"log_y", chart.log_y},         {"categories", chart.categories},
-          {"series", std::move(series)}};
+  return {{"kind", KindName(chart.kind)},   {"x_title", chart.x_title},
+          {"y_title", chart.y_title},       {"log_x", chart.log_x},
+          {"log_y", chart.log_y},           {"from_zero", chart.from_zero},
+          {"categories", chart.categories}, {"series", std::move(series)}};
 }
 
 // For text and for attributes in double quotes.
@@ -70,8 +70,8 @@ std::string EscapeHtml(absl::string_view text) {
                                     {"'", "&#39;"}});
 }
 
-// The first characters that a script element could end with, or a comment
-// begin with, are never in the text.
+// With the characters escaped that could end the script element or begin a
+// comment.
 std::string JsonForScript(const Json& json) {
   return absl::StrReplaceAll(
       json.dump(-1, ' ', false, Json::error_handler_t::replace),
@@ -144,8 +144,11 @@ class BodyWriter {
     for (const std::vector<TableCell>& row : table.rows) {
       absl::StrAppend(&body_, "<tr>");
       for (size_t i = 0; i < row.size(); ++i) {
-        absl::StrAppend(&body_, "<td", Class(table, i), Bar(row[i]), ">",
-                        EscapeHtml(row[i].text), "</td>");
+        const std::string text = EscapeHtml(row[i].text);
+        absl::StrAppend(
+            &body_, "<td", Class(table, i), Bar(row[i]), ">",
+            row[i].strong ? absl::StrCat("<strong>", text, "</strong>") : text,
+            "</td>");
       }
       absl::StrAppend(&body_, "</tr>\n");
     }

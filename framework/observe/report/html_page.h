@@ -33,6 +33,7 @@ struct Chart {
   Kind kind = Kind::kLine;
   std::string title, x_title, y_title;
   bool log_x = false, log_y = false;    // of kLine and kScatter
+  bool from_zero = true;                // the axis of y, unless it is a log's
   std::vector<std::string> categories;  // of bars
   std::vector<ChartSeries> series;
 };
@@ -40,6 +41,7 @@ struct Chart {
 struct TableCell {
   std::string text;
   std::optional<double> bar;  // in [0, 1]: a bar behind the text
+  bool strong = false;
 };
 
 struct HtmlTable {

@@ -67,7 +67,7 @@ HtmlTable KernelTable(const Json& kernels) {
                           {TextAt(kernel, "class")},
                           {FormatShare(share), share / std::max(longest, 1e-9)},
                           {FormatFigure(NumberAt(kernel, "ms"))},
-                          {FormatFigure(NumberAt(kernel, "instances"))},
+                          {FormatWhole(NumberAt(kernel, "instances"))},
                           {FormatFigure(NumberAt(kernel, "mean_us"))}});
   }
   return table;
@@ -80,7 +80,7 @@ HtmlSection TotalsSection(const Json& step, const std::string& name) {
   const auto add = [&](const char* title, const char* path, const char* unit) {
     if (const auto value = NumberAt(step, path)) {
       section.headlines.push_back(
-          {title, absl::StrCat(FormatFigure(value), unit)});
+          {title, absl::StrCat(FormatWhole(value), unit)});
     }
   };
   add("steps", "steps", "");
@@ -93,7 +93,7 @@ HtmlSection TotalsSection(const Json& step, const std::string& name) {
   if (const double dropped = NumberAt(step, "dropped").value_or(0);
       dropped > 0) {
     section.paragraphs.push_back(
-        absl::StrCat("Incomplete: ", FormatFigure(dropped),
+        absl::StrCat("Incomplete: ", FormatWhole(dropped),
                      " records did not fit into the trace."));
   }
   AddTotals("By class of kernel", ListAt(step, "classes"),
@@ -127,8 +127,8 @@ Chart BudgetChart(const Json& idle) {
   for (const Json& stream : ListAt(idle, "streams")) {
     rows.push_back(&stream);
     chart.categories.push_back(
-        absl::StrCat("stream ", FormatFigure(NumberAt(stream, "device")), ":",
-                     FormatFigure(NumberAt(stream, "stream"))));
+        absl::StrCat("stream ", FormatWhole(NumberAt(stream, "device")), ":",
+                     FormatWhole(NumberAt(stream, "stream"))));
   }
   for (const auto& [name, key] : kBudget) {
     ChartSeries series{.name = name};
@@ -163,7 +163,7 @@ HtmlSection IdleSection(const Json& idle) {
   if (launches != nullptr && launches->is_object()) {
     const auto add = [&](const char* name, const char* path) {
       section.headlines.push_back(
-          {name, FormatFigure(NumberAt(*launches, path))});
+          {name, FormatWhole(NumberAt(*launches, path))});
     };
     add("launches", "count");
     add("kernels shorter than their launch", "shorter_than_launch");
@@ -179,10 +179,11 @@ HtmlSection IdleSection(const Json& idle) {
 
 HtmlSection CriticalPathSection(const Json& path) {
   HtmlSection section{.title = "Critical path"};
-  section.paragraphs.push_back(absl::StrCat(
-      "The chain of waits that a step's ", FormatFigure(NumberAt(path, "ms")),
-      " ms consist of. Making anything shorter that is not on it makes no step "
-      "faster."));
+  section.paragraphs.push_back(
+      absl::StrCat("The chain of waits that makes a step take ",
+                   FormatFigure(NumberAt(path, "ms")),
+                   " ms. Work that is not on it can become faster without "
+                   "making the step faster."));
   HtmlTable table{.columns = {"what", "kind", "share", "ms per step", "pieces"},
                   .text_columns = 2};
   const double whole = NumberAt(path, "ms").value_or(0);
@@ -194,7 +195,7 @@ HtmlSection CriticalPathSection(const Json& path) {
                           {TextAt(time, "kind")},
                           {FormatShare(share), share},
                           {FormatFigure(ms)},
-                          {FormatFigure(NumberAt(time, "pieces"))}});
+                          {FormatWhole(NumberAt(time, "pieces"))}});
   }
   section.tables.push_back(std::move(table));
   return section;

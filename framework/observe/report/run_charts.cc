@@ -52,9 +52,9 @@ int64_t StepOf(const Json& record) {
 
 }  // namespace
 
-void AddCurves(const std::string& title, const std::string& y_title,
-               const std::vector<Curve>& curves, HtmlSection* section) {
-  Chart chart{.title = title, .x_title = "step", .y_title = y_title};
+void AddCurves(Chart chart, const std::vector<Curve>& curves,
+               HtmlSection* section) {
+  chart.x_title = "step";
   for (const Curve& curve : curves) {
     ChartSeries series{.name = curve.name};
     for (const Json& record : *curve.records) {

@@ -19,9 +19,10 @@ struct Curve {
   double scale = 1;
 };
 
-// Adds a line chart of the curves that have data to `section`, if any has.
-void AddCurves(const std::string& title, const std::string& y_title,
-               const std::vector<Curve>& curves, HtmlSection* section);
+// Adds `chart`, which has only titles, with the curves that have data to
+// `section`, if any has.
+void AddCurves(Chart chart, const std::vector<Curve>& curves,
+               HtmlSection* section);
 
 // Adds bars of the time of each phase of a step, over the steps; neighbouring
 // records are averaged if there are many.

@@ -40,7 +40,9 @@ HtmlSection SummarySection(const RunRecords& run) {
   const auto median = [&](absl::string_view path) {
     return Median(NumbersAt(typical, path));
   };
-  AddHeadline("step", LastNumber(run.steps, "step"), "", &section);
+  if (const auto step = LastNumber(run.steps, "step")) {
+    section.headlines.push_back({"step", FormatWhole(step)});
+  }
   AddHeadline("training loss", LastNumber(run.steps, "loss"), "", &section);
   AddHeadline("validation loss", LastNumber(run.evaluations, "loss"), "",
               &section);
@@ -69,19 +71,19 @@ HtmlSection SummarySection(const RunRecords& run) {
 
 HtmlSection CurvesSection(const RunRecords& run) {
   HtmlSection section{.title = "Training"};
-  AddCurves("Loss", "nats per token",
+  AddCurves({.title = "Loss", .y_title = "nats per token", .from_zero = false},
             {{"training", "loss", &run.steps},
              {"validation", "loss", &run.evaluations}},
             &section);
-  AddCurves("Throughput", "tokens per second",
+  AddCurves({.title = "Throughput", .y_title = "tokens per second"},
             {{"tokens per second", "tokens_per_s", &run.steps}}, &section);
-  AddCurves("Gradient norm before clipping", "L2 norm",
+  AddCurves({.title = "Gradient norm before clipping", .y_title = "L2 norm"},
             {{"gradient norm", "grad_norm", &run.steps}}, &section);
-  AddCurves("Learning rate", "", {{"learning rate", "lr", &run.steps}},
-            &section);
-  AddCurves("Loss scale", "", {{"loss scale", "loss_scale", &run.steps}},
-            &section);
-  AddCurves("Model FLOPs utilization", "% of peak",
+  AddCurves({.title = "Learning rate", .y_title = ""},
+            {{"learning rate", "lr", &run.steps}}, &section);
+  AddCurves({.title = "Loss scale", .y_title = ""},
+            {{"loss scale", "loss_scale", &run.steps}}, &section);
+  AddCurves({.title = "Model FLOPs utilization", .y_title = "% of peak"},
             {{"at the nominal peak", "mfu", &run.steps, 100},
              {"at the clock seen", "gpu.mfu_at_clock", &run.steps, 100}},
             &section);
@@ -91,8 +93,9 @@ HtmlSection CurvesSection(const RunRecords& run) {
 HtmlSection TimeSection(const RunRecords& run) {
   HtmlSection section{.title = "Where the step's time goes"};
   AddPhaseStack(run, &section);
-  AddCurves("Step time", "ms", {{"step", "step_ms", &run.steps}}, &section);
-  AddCurves("Between steps", "ms per occurrence",
+  AddCurves({.title = "Step time", .y_title = "ms"},
+            {{"step", "step_ms", &run.steps}}, &section);
+  AddCurves({.title = "Between steps", .y_title = "ms per occurrence"},
             {{"evaluation", "phases_ms.evaluation", &run.steps},
              {"checkpoint", "phases_ms.checkpoint", &run.steps}},
             &section);
@@ -102,27 +105,28 @@ HtmlSection TimeSection(const RunRecords& run) {
 
 HtmlSection MemorySection(const RunRecords& run) {
   HtmlSection section{.title = "Memory"};
-  AddCurves("Peak of allocated memory so far", "GiB",
+  AddCurves({.title = "Peak of allocated memory so far", .y_title = "GiB"},
             {{"peak", "peak_gib", &run.steps}}, &section);
   return section;
 }
 
 HtmlSection GpuSection(const RunRecords& run) {
   HtmlSection section{.title = "GPU"};
-  AddCurves("Power", "W", {{"power", "gpu.power_w", &run.steps}}, &section);
-  AddCurves("Clocks", "MHz",
+  AddCurves({.title = "Power", .y_title = "W"},
+            {{"power", "gpu.power_w", &run.steps}}, &section);
+  AddCurves({.title = "Clocks", .y_title = "MHz"},
             {{"SM", "gpu.sm_mhz", &run.steps},
              {"memory", "gpu.memory_mhz", &run.steps}},
             &section);
-  AddCurves("Busy", "% of time",
+  AddCurves({.title = "Busy", .y_title = "% of time"},
             {{"tensor cores", "gpu.tensor_percent", &run.steps},
              {"memory", "gpu.dram_percent", &run.steps},
              {"any SM", "gpu.sm_percent", &run.steps}},
             &section);
-  AddCurves("Energy", "J per step",
+  AddCurves({.title = "Energy", .y_title = "J per step"},
             {{"energy", "gpu.joules_per_step", &run.steps}}, &section);
-  AddCurves("Temperature", "°C", {{"temperature", "gpu.celsius", &run.steps}},
-            &section);
+  AddCurves({.title = "Temperature", .y_title = "°C"},
+            {{"temperature", "gpu.celsius", &run.steps}}, &section);
   return section;
 }
 
