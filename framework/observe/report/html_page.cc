@@ -137,7 +137,7 @@ class BodyWriter {
     }
     absl::StrAppend(&body_, "<div class=\"table\"><table>\n<tr>");
     for (size_t i = 0; i < table.columns.size(); ++i) {
-      absl::StrAppend(&body_, "<th", Class(table, i), ">",
+      absl::StrAppend(&body_, "<th", Class(table, i, ""), ">",
                       EscapeHtml(table.columns[i]), "</th>");
     }
     absl::StrAppend(&body_, "</tr>\n");
@@ -146,7 +146,7 @@ class BodyWriter {
       for (size_t i = 0; i < row.size(); ++i) {
         const std::string text = EscapeHtml(row[i].text);
         absl::StrAppend(
-            &body_, "<td", Class(table, i), Bar(row[i]), ">",
+            &body_, "<td", Class(table, i, row[i].text), Bar(row[i]), ">",
             row[i].strong ? absl::StrCat("<strong>", text, "</strong>") : text,
             "</td>");
       }
@@ -155,8 +155,11 @@ class BodyWriter {
     absl::StrAppend(&body_, "</table></div>\n");
   }
 
-  static const char* Class(const HtmlTable& table, size_t column) {
-    return column < table.text_columns ? "" : " class=\"number\"";
+  static const char* Class(const HtmlTable& table, size_t column,
+                           absl::string_view text) {
+    if (column >= table.text_columns) return " class=\"number\"";
+    // A kernel's name has no blanks at which a line could break.
+    return text.size() > 30 ? " class=\"long\"" : "";
   }
 
   static std::string Bar(const TableCell& cell) {
