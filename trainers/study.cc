@@ -43,7 +43,8 @@ ABSL_FLAG(std::string, study, "",
           "the study, a text proto of tessera.StudyConfig: "
           "configs/studies/NAME.pbtxt; required");
 ABSL_FLAG(std::string, out, "",
-          "folder for results.jsonl and README.md; default: runs/studies/NAME");
+          "folder for results.jsonl, README.md and index.html; default: "
+          "runs/studies/NAME");
 ABSL_FLAG(bool, resume, false,
           "measure only the cells that --out does not have yet");
 ABSL_FLAG(std::string, filter, "",
@@ -148,7 +149,7 @@ absl::Status RunStudy(const Study& study, const std::vector<int>& wanted) {
   }
   RETURN_IF_ERROR(status);
   RETURN_IF_ERROR(written);
-  LogInfo(absl::StrCat("wrote ", folder, "/README.md"));
+  LogInfo(absl::StrCat("wrote ", folder, "/README.md and index.html"));
   return absl::OkStatus();
 }
 

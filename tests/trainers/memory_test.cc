@@ -70,7 +70,7 @@ class GpuTrainingMemoryTest : public testing::Test {
     device_ = plan->device;
     c10::cuda::CUDACachingAllocator::emptyCache();
     ResetPeakMemory(device_.device);
-    instruments_ = std::make_unique<Instruments>(*plan);
+    instruments_ = std::make_unique<Instruments>(*plan, folder_);
     auto session =
         Session::Create(*std::move(plan), {.phases = instruments_->phases()});
     ASSERT_TRUE(session.ok()) << session.status();

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "framework/observe/report/html_page.h"
 #include "nlohmann/json.hpp"
 #include "trainers/studies/study_config.h"
 
@@ -18,15 +19,17 @@ std::string StudyPage(const Study& study,
                       const std::vector<nlohmann::ordered_json>& records,
                       absl::string_view command);
 
-// Writes StudyPage() to `folder`/README.md. What follows the heading "##
+// The same as a page with the study's charts.
+HtmlPage StudyHtmlPage(const Study& study,
+                       const std::vector<nlohmann::ordered_json>& records,
+                       absl::string_view command);
+
+// Writes StudyPage() to `folder`/README.md and StudyHtmlPage() to
+// `folder`/index.html. What follows the heading "##
 // Reading" there is the reader's own text and stays.
 absl::Status WriteStudyPage(const std::string& folder, const Study& study,
                             const std::vector<nlohmann::ordered_json>& records,
                             absl::string_view command);
-
-// The figure at `path` ("step_ms.mean") of `figures`; null if there is none.
-const nlohmann::ordered_json* FigureAt(const nlohmann::ordered_json& figures,
-                                       absl::string_view path);
 
 }  // namespace tessera
 

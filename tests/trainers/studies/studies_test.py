@@ -49,6 +49,9 @@ class StudiesTest(unittest.TestCase):
                 self.assertGreaterEqual(len(rows), 1 + len(cells), page)
                 # Figures that a CPU does not have are the exception.
                 self.assertLess(page.count("n/a"), page.count(" | ") / 2, page)
+                html = (out / "index.html").read_text()
+                self.assertEqual(html.count("<tr>"),
+                                 len(rows), study.stem)
 
     def test_every_full_study_is_valid_and_has_a_tiny_one(self):
         full = {path.stem for path in FULL.glob("*.pbtxt")}

@@ -1,0 +1,233 @@
+#include "framework/observe/report/profile_sections.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "framework/observe/report/figures.h"
+#include "framework/observe/report/op_roofline.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostRows = 20;
+constexpr size_t kMostPathRows = 10;
+
+// Adds the totals at `path` as bars.
+void AddTotals(const std::string& title, const Json& totals, Chart::Kind kind,
+               HtmlSection* section) {
+  if (totals.empty()) return;
+  const bool horizontal = kind == Chart::Kind::kHorizontalBars;
+  Chart chart{.kind = kind,
+              .title = title,
+              .x_title = horizontal ? "ms per step" : "block",
+              .y_title = horizontal ? "" : "ms per step"};
+  chart.series.push_back({"time"});
+  for (const Json& total : totals) {
+    chart.categories.push_back(
+        absl::StrReplaceAll(TextAt(total, "name"), {{"block_", ""}}));
+    chart.series[0].values.push_back(NumberAt(total, "ms").value_or(0));
+  }
+  section->charts.push_back(std::move(chart));
+}
+
+void AddAttention(const Json& attention, HtmlSection* section) {
+  if (attention.empty()) return;
+  Chart chart{.kind = Chart::Kind::kHorizontalBars,
+              .title = "Attention",
+              .x_title = "ms per step"};
+  for (const char* part : {"scores", "softmax", "values", "other"}) {
+    chart.series.push_back({part});
+    for (const Json& row : attention) {
+      chart.series.back().values.push_back(
+          NumberAt(row, absl::StrCat(part, "_ms")).value_or(0));
+    }
+  }
+  for (const Json& row : attention) {
+    chart.categories.push_back(TextAt(row, "phase"));
+  }
+  section->charts.push_back(std::move(chart));
+}
+
+HtmlTable KernelTable(const Json& kernels) {
+  HtmlTable table{.columns = {"kernel", "class", "share", "ms per step",
+                              "instances per step", "mean, µs"},
+                  .text_columns = 2};
+  double longest = 0;
+  for (const Json& kernel : kernels) {
+    if (table.rows.size() == kMostRows) break;
+    const double share = NumberAt(kernel, "share").value_or(0);
+    longest = std::max(longest, share);
+    table.rows.push_back({{TextAt(kernel, "name")},
+                          {TextAt(kernel, "class")},
+                          {FormatShare(share), share / std::max(longest, 1e-9)},
+                          {FormatFigure(NumberAt(kernel, "ms"))},
+                          {FormatWhole(NumberAt(kernel, "instances"))},
+                          {FormatFigure(NumberAt(kernel, "mean_us"))}});
+  }
+  return table;
+}
+
+HtmlSection TotalsSection(const Json& step, const std::string& name) {
+  HtmlSection section{
+      .title = absl::StrCat("Traced steps",
+                            name.empty() ? "" : absl::StrCat(": ", name))};
+  const auto add = [&](const char* title, const char* path, const char* unit) {
+    if (const auto value = NumberAt(step, path)) {
+      section.headlines.push_back(
+          {title, absl::StrCat(FormatWhole(value), unit)});
+    }
+  };
+  add("steps", "steps", "");
+  add("wall time per step", "wall_ms", " ms");
+  add("device busy per step", "busy_ms", " ms");
+  add("activities per step", "activities", "");
+  if (const auto share = NumberAt(step, "gemm_share")) {
+    section.headlines.push_back({"in GEMMs", FormatShare(share)});
+  }
+  if (const double dropped = NumberAt(step, "dropped").value_or(0);
+      dropped > 0) {
+    section.paragraphs.push_back(
+        absl::StrCat("Incomplete: ", FormatWhole(dropped),
+                     " records did not fit into the trace."));
+  }
+  AddTotals("By class of kernel", ListAt(step, "classes"),
+            Chart::Kind::kHorizontalBars, &section);
+  AddTotals("By phase", ListAt(step, "phases"), Chart::Kind::kHorizontalBars,
+            &section);
+  AddTotals("By block", ListAt(step, "blocks"), Chart::Kind::kBars, &section);
+  AddAttention(ListAt(step, "attention"), &section);
+  return section;
+}
+
+// The parts of a time, which add up to the whole: keys of an object of
+// IdleTimeToJson().
+constexpr std::pair<const char*, const char*> kBudget[] = {
+    {"compute", "compute_ms"},
+    {"communication", "communication_ms"},
+    {"busy", "busy_ms"},
+    {"host wait", "host_wait_ms"},
+    {"kernel wait", "kernel_wait_ms"},
+    {"other idle", "other_ms"}};
+
+Chart BudgetChart(const Json& idle) {
+  Chart chart{.kind = Chart::Kind::kHorizontalBars,
+              .title = "Device and streams over the traced steps",
+              .x_title = "ms"};
+  std::vector<const Json*> rows;
+  if (const Json* const device = FigureAt(idle, "device")) {
+    rows.push_back(device);
+    chart.categories.push_back("device");
+  }
+  for (const Json& stream : ListAt(idle, "streams")) {
+    rows.push_back(&stream);
+    chart.categories.push_back(
+        absl::StrCat("stream ", FormatWhole(NumberAt(stream, "device")), ":",
+                     FormatWhole(NumberAt(stream, "stream"))));
+  }
+  for (const auto& [name, key] : kBudget) {
+    ChartSeries series{.name = name};
+    for (const Json* row : rows) {
+      series.values.push_back(NumberAt(*row, key).value_or(0));
+    }
+    if (std::any_of(series.values.begin(), series.values.end(),
+                    [](double value) { return value > 0; })) {
+      chart.series.push_back(std::move(series));
+    }
+  }
+  return chart;
+}
+
+HtmlTable GapTable(const Json& gaps) {
+  HtmlTable table{.title = "Longest gaps",
+                  .columns = {"ended by", "issued in", "class", "µs"},
+                  .text_columns = 3};
+  for (const Json& gap : gaps) {
+    table.rows.push_back({{TextAt(gap, "ended_by")},
+                          {TextAt(gap, "path")},
+                          {TextAt(gap, "class")},
+                          {FormatFigure(NumberAt(gap, "us"))}});
+  }
+  return table;
+}
+
+HtmlSection IdleSection(const Json& idle) {
+  HtmlSection section{.title = "Idle time"};
+  section.paragraphs.push_back(TextAt(idle, "summary"));
+  const Json* const launches = FigureAt(idle, "launches");
+  if (launches != nullptr && launches->is_object()) {
+    const auto add = [&](const char* name, const char* path) {
+      section.headlines.push_back(
+          {name, FormatWhole(NumberAt(*launches, path))});
+    };
+    add("launches", "count");
+    add("kernels shorter than their launch", "shorter_than_launch");
+    add("launch to begin, mean µs", "mean_delay_us");
+    add("mean queue depth", "mean_queue");
+  }
+  Chart budget = BudgetChart(idle);
+  if (!budget.series.empty()) section.charts.push_back(std::move(budget));
+  const Json& gaps = ListAt(idle, "longest_gaps");
+  if (!gaps.empty()) section.tables.push_back(GapTable(gaps));
+  return section;
+}
+
+HtmlSection CriticalPathSection(const Json& path) {
+  HtmlSection section{.title = "Critical path"};
+  section.paragraphs.push_back(
+      absl::StrCat("The chain of waits that makes a step take ",
+                   FormatFigure(NumberAt(path, "ms")),
+                   " ms. Work that is not on it can become faster without "
+                   "making the step faster."));
+  HtmlTable table{.columns = {"what", "kind", "share", "ms per step", "pieces"},
+                  .text_columns = 2};
+  const double whole = NumberAt(path, "ms").value_or(0);
+  for (const Json& time : ListAt(path, "times")) {
+    if (table.rows.size() == kMostPathRows) break;
+    const double ms = NumberAt(time, "ms").value_or(0);
+    const double share = whole > 0 ? ms / whole : 0;
+    table.rows.push_back({{TextAt(time, "name")},
+                          {TextAt(time, "kind")},
+                          {FormatShare(share), share},
+                          {FormatFigure(ms)},
+                          {FormatWhole(NumberAt(time, "pieces"))}});
+  }
+  section.tables.push_back(std::move(table));
+  return section;
+}
+
+}  // namespace
+
+std::vector<HtmlSection> ProfileSections(const RunRecords& run) {
+  std::vector<HtmlSection> sections;
+  if (const Json* const step = FigureAt(run.profile, "step")) {
+    sections.push_back(TotalsSection(*step, run.profile_name));
+    if (const Json& kernels = ListAt(*step, "kernels"); !kernels.empty()) {
+      sections.push_back(
+          {.title = "Kernels", .tables = {KernelTable(kernels)}});
+    }
+    const std::vector<FoldedOp> ops = FoldOps(ListAt(*step, "ops"));
+    if (!ops.empty()) {
+      HtmlSection section{.title = "Ops"};
+      if (std::optional<Chart> roofline = RooflineChart(ops)) {
+        section.charts.push_back(*std::move(roofline));
+      }
+      section.tables.push_back(OpTable(ops, kMostRows));
+      sections.push_back(std::move(section));
+    }
+  }
+  if (const Json* const idle = FigureAt(run.profile, "idle")) {
+    sections.push_back(IdleSection(*idle));
+  }
+  if (const Json* const path = FigureAt(run.profile, "critical_path")) {
+    sections.push_back(CriticalPathSection(*path));
+  }
+  return sections;
+}
+
+}  // namespace tessera

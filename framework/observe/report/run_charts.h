@@ -1,0 +1,40 @@
+#ifndef FRAMEWORK_OBSERVE_REPORT_RUN_CHARTS_H_
+#define FRAMEWORK_OBSERVE_REPORT_RUN_CHARTS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "framework/observe/report/html_page.h"
+#include "framework/observe/report/run_records.h"
+#include "nlohmann/json.hpp"
+
+namespace tessera {
+
+// A curve over the steps of a run.
+struct Curve {
+  std::string name;
+  absl::string_view figure;  // path in the records: "gpu.power_w"
+  const std::vector<nlohmann::ordered_json>* records = nullptr;
+  double scale = 1;
+};
+
+// Adds `chart`, which has only titles, with the curves that have data to
+// `section`, if any has.
+void AddCurves(Chart chart, const std::vector<Curve>& curves,
+               HtmlSection* section);
+
+// Adds bars of the time of each phase of a step, over the steps; neighbouring
+// records are averaged if there are many.
+void AddPhaseStack(const RunRecords& run, HtmlSection* section);
+
+// Adds bars of the time in each block of the last record that has blocks.
+void AddBlockPhases(const RunRecords& run, HtmlSection* section);
+
+// The outermost phases that belong to a step, in their order, over all records.
+std::vector<std::string> StepPhases(
+    const std::vector<nlohmann::ordered_json>& steps);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OBSERVE_REPORT_RUN_CHARTS_H_

@@ -1,0 +1,164 @@
+#include "framework/observe/report/run_page.h"
+
+#include <cmath>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/observe/report/comparison_page.h"
+#include "framework/observe/report/figure_comparison.h"
+#include "framework/observe/report/op_roofline.h"
+#include "framework/observe/report/run_records.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace tessera {
+namespace {
+
+using ::testing::ElementsAre;
+using Json = nlohmann::ordered_json;
+
+Json Step(int64_t step, double ms) {
+  return {{"step", step},
+          {"loss", 5.0},
+          {"step_ms", ms},
+          {"phases_ms",
+           {{"forward", 2.0},
+            {"forward/block_0", 0.5},
+            {"forward/block_0/ffn", 0.25},
+            {"forward/block_1/ffn", 0.5},
+            {"checkpoint", 70.0}}}};
+}
+
+RunRecords RunOf(double ms) {
+  RunRecords run{.name = "r", .header = {{"type", "run"}}};
+  for (int i = 1; i <= 20; ++i) {
+    run.steps.push_back(Step(i, ms + 0.01 * (i % 3)));
+  }
+  return run;
+}
+
+std::vector<std::string> Titles(const HtmlPage& page) {
+  std::vector<std::string> titles;
+  for (const HtmlSection& section : page.sections) {
+    titles.push_back(section.title);
+  }
+  return titles;
+}
+
+const Chart* FindChart(const HtmlPage& page, const std::string& title) {
+  for (const HtmlSection& section : page.sections) {
+    for (const Chart& chart : section.charts) {
+      if (chart.title == title) return &chart;
+    }
+  }
+  return nullptr;
+}
+
+TEST(RunPageTest, HasOnlySectionsWithData) {
+  RunRecords empty{.header = {{"type", "run"}}};
+  EXPECT_THAT(Titles(RunPage(empty)), ElementsAre("Summary"));
+  RunRecords run = RunOf(3);
+  EXPECT_THAT(Titles(RunPage(run)),
+              ElementsAre("Summary", "Training", "Where the step's time goes"));
+  run.profile = {{"step", {{"kernels", {{{"name", "k"}, {"share", 1}}}}}},
+                 {"idle", {{"summary", "all of it"}}}};
+  run.steps.back()["gpu"] = {{"power_w", 600}};
+  EXPECT_THAT(Titles(RunPage(run)),
+              ElementsAre("Summary", "Training", "Where the step's time goes",
+                          "GPU", "Traced steps", "Kernels", "Idle time"));
+}
+
+TEST(RunPageTest, PhasesAddUpToTheStep) {
+  const HtmlPage page = RunPage(RunOf(3));
+  const Chart* const phases = FindChart(page, "Step time by phase");
+  ASSERT_NE(phases, nullptr);
+  ASSERT_EQ(phases->series.size(), 2);
+  EXPECT_EQ(phases->series[0].name, "forward");
+  EXPECT_EQ(phases->series[0].values[0], 2);
+  EXPECT_NEAR(phases->series[1].values[0], 1.01, 1e-9);
+  const Chart* const blocks = FindChart(page, "Blocks at step 20");
+  ASSERT_NE(blocks, nullptr);
+  EXPECT_THAT(blocks->categories, ElementsAre("0", "1"));
+  EXPECT_THAT(blocks->series[0].values, ElementsAre(0.25, 0.5));
+}
+
+TEST(FigureComparisonTest, NoiseFollowsTheSpread) {
+  EXPECT_EQ(NoiseOfMedians({1, 2}, {1, 2, 3}), std::nullopt);
+  EXPECT_EQ(NoiseOfMedians({5, 5, 5}, {6, 6, 6}), 0);
+  // Deviations 0, 1, 1: their median is 1, twice.
+  EXPECT_NEAR(*NoiseOfMedians({1, 2, 3}, {2, 3, 4}),
+              3 * 1.2533 * 1.4826 * std::sqrt(2.0 / 3), 1e-9);
+}
+
+TEST(FigureComparisonTest, TellsAChangeFromNoise) {
+  const auto find = [](const std::vector<FigureComparison>& figures,
+                       const std::string& path) -> FigureComparison {
+    for (const FigureComparison& figure : figures) {
+      if (figure.path == path) return figure;
+    }
+    ADD_FAILURE() << path;
+    return {};
+  };
+  const auto figures = CompareFigures(RunOf(3), RunOf(2.7));
+  EXPECT_TRUE(find(figures, "step_ms").exceeds_noise());
+  EXPECT_NEAR(*find(figures, "step_ms").ratio(), 0.9, 1e-3);
+  EXPECT_FALSE(find(figures, "loss").exceeds_noise());
+  EXPECT_EQ(find(figures, "phases_ms.forward/blocks/ffn").a, 0.75);
+  EXPECT_FALSE(
+      find(CompareFigures(RunOf(3), RunOf(3.001)), "step_ms").exceeds_noise());
+}
+
+TEST(FigureComparisonTest, ListsKernelsByTheirChange) {
+  const auto kernel = [](const char* name, double ms) -> Json {
+    return {{"name", name}, {"ms", ms}, {"instances", 2}};
+  };
+  RunRecords a, b;
+  a.profile["step"]["kernels"] = {kernel("same", 1), kernel("gone", 2)};
+  b.profile["step"]["kernels"] = {kernel("same", 1.5), kernel("added", 3)};
+  const std::vector<KernelComparison> kernels = CompareKernels(a, b);
+  ASSERT_EQ(kernels.size(), 3);
+  EXPECT_EQ(kernels[0].name, "added");
+  EXPECT_FALSE(kernels[0].a_ms.has_value());
+  EXPECT_EQ(kernels[1].name, "gone");
+  EXPECT_FALSE(kernels[1].b_ms.has_value());
+  EXPECT_EQ(kernels[2].change_ms(), 0.5);
+  a.header = b.header = {{"type", "run"}};
+  const HtmlPage page = ComparisonPage(a, b);
+  EXPECT_EQ(Titles(page).back(), "Kernels");
+  EXPECT_EQ(page.sections.back().tables[0].rows[1][1].text, "gone");
+}
+
+TEST(OpRooflineTest, FoldsBlocksAndFindsTheRoofs) {
+  const auto op = [](const char* part, double flops, double bytes,
+                     double roofline_ms) -> Json {
+    return {{"phase", "forward"},
+            {"part", part},
+            {"op", "w"},
+            {"ms", 2},
+            {"flops", flops},
+            {"bytes", bytes},
+            {"roofline_ms", roofline_ms}};
+  };
+  // 1000 TFLOP/s and 4 TB/s: the products are bound by the first, the norm by
+  // the second.
+  const std::vector<FoldedOp> ops =
+      FoldOps({op("block_0/ffn", 1e12, 1e9, 1), op("block_1/ffn", 1e12, 1e9, 1),
+               op("norm", 1e9, 4e9, 1)});
+  ASSERT_EQ(ops.size(), 2);
+  EXPECT_EQ(ops[0].Name(), "forward/block_*/ffn/w");
+  EXPECT_EQ(ops[0].ms, 4);
+  EXPECT_NEAR(*ops[0].tflop_per_s(), 500, 1e-9);
+  const std::optional<Chart> chart = RooflineChart(ops);
+  ASSERT_TRUE(chart.has_value());
+  const ChartSeries& roof = chart->series.back();
+  ASSERT_TRUE(roof.is_limit);
+  ASSERT_EQ(roof.points.size(), 3);
+  EXPECT_NEAR(roof.points[1].x, 250, 1e-9);
+  EXPECT_NEAR(*roof.points[1].y, 1000, 1e-9);
+  EXPECT_NEAR(*roof.points[0].y, roof.points[0].x * 4, 1e-9);
+}
+
+}  // namespace
+}  // namespace tessera

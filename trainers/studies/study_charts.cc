@@ -1,0 +1,123 @@
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/observe/report/figures.h"
+#include "trainers/studies/study_tables.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMostLines = 8;  // that colors can tell apart
+
+// The first axes of the plot's series whose combinations are at most
+// kMostLines, at least one axis if there is one.
+size_t AxesOfLines(const Study& study, const StudyPlot& plot) {
+  std::set<std::string> lines;
+  for (int axes = 1; axes <= plot.series_size(); ++axes) {
+    lines.clear();
+    for (const StudyCell& cell : study.cells) {
+      std::string line;
+      for (int i = 0; i < axes; ++i) {
+        absl::StrAppend(&line, cell.Label(plot.series(i)), "\n");
+      }
+      lines.insert(line);
+    }
+    if (lines.size() > kMostLines) return axes == 1 ? 1 : axes - 1;
+  }
+  return plot.series_size();
+}
+
+class PlotWriter {
+ public:
+  PlotWriter(const Study& study, const CellRecords& records,
+             const StudyPlot& plot)
+      : records_(records),
+        plot_(plot),
+        axes_of_lines_(AxesOfLines(study, plot)) {
+    for (const StudyCell& cell : study.cells) Add(cell);
+  }
+
+  std::vector<Chart> Take() {
+    for (Chart& chart : charts_) {
+      for (ChartSeries& series : chart.series) {
+        absl::c_stable_sort(
+            series.points,
+            [](const ChartPoint& a, const ChartPoint& b) { return a.x < b.x; });
+      }
+    }
+    return std::move(charts_);
+  }
+
+ private:
+  void Add(const StudyCell& cell) {
+    const auto record = records_.find(cell.Name());
+    double x = 0;
+    if (record == records_.end() ||
+        !absl::SimpleAtod(cell.Label(plot_.x()), &x)) {
+      return;
+    }
+    const std::optional<double> y =
+        NumberAt(*record->second, absl::StrCat("figures.", plot_.y()));
+    if (!y.has_value()) return;
+    std::vector<ChartPoint>& points = PointsOf(cell);
+    const bool is_new = absl::c_none_of(
+        points, [&](const ChartPoint& point) { return point.x == x; });
+    if (is_new) points.push_back({x, y});
+  }
+
+  // Those of the cell's line in the cell's chart.
+  std::vector<ChartPoint>& PointsOf(const StudyCell& cell) {
+    std::vector<std::string> in_line, in_title;
+    for (int i = 0; i < plot_.series_size(); ++i) {
+      const std::string& axis = plot_.series(i);
+      if (i < axes_of_lines_) {
+        in_line.emplace_back(cell.Label(axis));
+      } else {
+        in_title.push_back(absl::StrCat(axis, " ", cell.Label(axis)));
+      }
+    }
+    const std::string title =
+        absl::StrCat(plot_.title(), in_title.empty() ? "" : ": ",
+                     absl::StrJoin(in_title, ", "));
+    const std::string line = absl::StrJoin(in_line, ", ");
+    const auto [chart, is_new_chart] = places_.emplace(title, charts_.size());
+    if (is_new_chart) {
+      charts_.push_back({.title = title,
+                         .x_title = plot_.x(),
+                         .y_title = plot_.y_title(),
+                         .log_x = plot_.log_x(),
+                         .log_y = plot_.log_y()});
+    }
+    std::vector<ChartSeries>& series = charts_[chart->second].series;
+    auto found = absl::c_find_if(
+        series, [&](const ChartSeries& one) { return one.name == line; });
+    if (found == series.end()) found = series.insert(found, {line});
+    return found->points;
+  }
+
+  const CellRecords& records_;
+  const StudyPlot& plot_;
+  const size_t axes_of_lines_;
+  std::vector<Chart> charts_;
+  std::map<std::string, size_t> places_;  // of charts, by title
+};
+
+}  // namespace
+
+std::vector<Chart> StudyCharts(const Study& study, const CellRecords& records) {
+  std::vector<Chart> charts;
+  for (const StudyPlot& plot : study.config.plot()) {
+    for (Chart& chart : PlotWriter(study, records, plot).Take()) {
+      charts.push_back(std::move(chart));
+    }
+  }
+  return charts;
+}
+
+}  // namespace tessera

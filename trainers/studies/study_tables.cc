@@ -1,0 +1,139 @@
+#include "trainers/studies/study_tables.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "framework/observe/report/figures.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+class TableWriter {
+ public:
+  TableWriter(const Study& study, const CellRecords& records,
+              const StudyTable& table)
+      : study_(study), records_(records), table_(table) {}
+
+  HtmlTable Write() const {
+    HtmlTable table{
+        .title = table_.title(),
+        .text_columns = static_cast<size_t>(study_.config.axis_size())};
+    for (const StudyAxis& axis : study_.config.axis()) {
+      table.columns.push_back(axis.name());
+    }
+    for (const StudyColumn& column : table_.column()) {
+      table.columns.push_back(column.title());
+    }
+    for (const StudyCell& cell : study_.cells) AddCell(cell, &table);
+    return table;
+  }
+
+ private:
+  void AddCell(const StudyCell& cell, HtmlTable* table) const {
+    const auto found = records_.find(cell.Name());
+    if (found == records_.end()) return;
+    const Json& record = *found->second;
+    std::vector<TableCell> labels;
+    for (const auto& [axis, label] : cell.labels) labels.push_back({label});
+    if (record["status"] != "OK") {
+      if (!table_.list().empty()) return;
+      std::vector<TableCell> line = labels;
+      line.push_back({TextAt(record, "status"), std::nullopt, true});
+      line.resize(labels.size() + table_.column_size());
+      table->rows.push_back(std::move(line));
+      return;
+    }
+    if (table_.list().empty()) {
+      AddLine(cell, labels, record["figures"], table);
+      return;
+    }
+    const Json* list = FigureAt(record["figures"], table_.list());
+    if (list == nullptr || !list->is_array()) return;
+    int lines = 0;
+    for (const Json& element : *list) {
+      if (lines++ == table_.limit()) break;
+      AddLine(cell, labels, element, table);
+    }
+  }
+
+  void AddLine(const StudyCell& cell, std::vector<TableCell> line,
+               const Json& figures, HtmlTable* table) const {
+    for (const StudyColumn& column : table_.column()) {
+      line.push_back({Text(cell, column, figures)});
+    }
+    table->rows.push_back(std::move(line));
+  }
+
+  std::string Text(const StudyCell& cell, const StudyColumn& column,
+                   const Json& figures) const {
+    const Json* figure = FigureAt(figures, column.figure());
+    if (figure == nullptr || figure->is_null()) return "n/a";
+    if (figure->is_string()) return figure->get<std::string>();
+    if (!figure->is_number()) return "n/a";
+    double value = figure->get<double>();
+    if (!column.relative_to().empty()) {
+      const std::optional<double> base = Baseline(cell, column);
+      if (!base.has_value() || value == 0) return "n/a";
+      value = *base / value;
+    }
+    std::string text = absl::StrFormat("%.*f", column.digits(), value);
+    if (const std::optional<double> spread = NumberAt(figures, column.spread());
+        spread.has_value()) {
+      absl::StrAppendFormat(&text, " ± %.*f", column.digits(), *spread);
+    }
+    return text;
+  }
+
+  // The column's figure in the cell that differs only in what
+  // `column.relative_to()` says.
+  std::optional<double> Baseline(const StudyCell& cell,
+                                 const StudyColumn& column) const {
+    const std::vector<std::string> sides =
+        absl::StrSplit(column.relative_to(), absl::MaxSplits('=', 1));
+    StudyCell base = cell;
+    for (auto& [axis, label] : base.labels) {
+      if (axis == sides[0]) label = sides[1];
+    }
+    const auto found = records_.find(base.Name());
+    if (found == records_.end() || (*found->second)["status"] != "OK") {
+      return std::nullopt;
+    }
+    return NumberAt((*found->second)["figures"], column.figure());
+  }
+
+  const Study& study_;
+  const CellRecords& records_;
+  const StudyTable& table_;
+};
+
+}  // namespace
+
+CellRecords RecordsOf(const Study& study, const std::vector<Json>& records) {
+  CellRecords by_name;
+  for (const Json& record : records) {
+    if (record.value("type", "") != "cell") continue;
+    for (const StudyCell& cell : study.cells) {
+      bool same = record["cell"].size() == cell.labels.size();
+      for (const auto& [axis, label] : cell.labels) {
+        same = same && record["cell"].value(axis, "") == label;
+      }
+      if (same) by_name[cell.Name()] = &record;
+    }
+  }
+  return by_name;
+}
+
+std::vector<HtmlTable> StudyTables(const Study& study,
+                                   const CellRecords& records) {
+  std::vector<HtmlTable> tables;
+  for (const StudyTable& table : study.config.table()) {
+    tables.push_back(TableWriter(study, records, table).Write());
+  }
+  return tables;
+}
+
+}  // namespace tessera
