@@ -89,9 +89,10 @@ class NvtxTest : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(NvtxTest, RangesNameThePhasesOfTraining) {
-  const std::unique_ptr<PhaseObserver> nvtx = CreateNvtxObserver();
+  std::unique_ptr<PhaseObserver> nvtx = CreateNvtxObserver();
   const absl::Status status = TrainOn(GetParam(), nvtx.get());
   ASSERT_TRUE(status.ok()) << status;
+  nvtx.reset();  // ends the range around the steps
   std::vector<std::string> expected;
   for (const char* step : {"warmup/step_1", "warmup/step_5",
                            "measurement/step_6", "measurement/step_7"}) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_replace.h"
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/terminal.h"
 #include "framework/observe/report/figures.h"
 #include "trainers/studies/study_tables.h"
 
@@ -86,7 +87,7 @@ std::string StudyPage(const Study& study, const std::vector<Json>& records,
   const CellRecords by_name = RecordsOf(study, records);
   std::string page = absl::StrCat("# ", study.config.title(), "\n\n");
   if (!study.config.about().empty()) {
-    absl::StrAppend(&page, study.config.about(), "\n\n");
+    absl::StrAppend(&page, Fold(study.config.about(), 100, 0), "\n\n");
   }
   if (const std::string machines = Machines(by_name); !machines.empty()) {
     absl::StrAppend(&page, machines, "\n\n");

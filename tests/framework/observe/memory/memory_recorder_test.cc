@@ -106,7 +106,7 @@ TEST_F(GpuMemoryRecorderTest, CategoriesAddUpToTheAllocatorsCount) {
   EXPECT_EQ(record.saved[0].ops[0].bytes, 64 * kMiB);
   ASSERT_EQ(record.largest.size(), 3u);
   EXPECT_EQ(record.largest[0].bytes, 128 * kMiB);
-  EXPECT_EQ(record.largest[0].to, "backward/embedding");
+  EXPECT_EQ(record.largest[0].to, "backward/block_0/embedding");
   EXPECT_EQ(record.largest[2].category, MemoryCategory::kWorkspace);
   // Before the step, three allocations and their ends.
   EXPECT_EQ(record.timeline.points.size(), 7u);
