@@ -2,7 +2,7 @@
 #define ATTENTION_BACKENDS_ATTENTION_CONFIG_H_
 
 #include "attention_backends/attention_config.pb.h"
-#include "attention_backends/backend_table.h"
+#include "attention_backends/select_backend.h"
 #include "framework/base/violations.h"
 
 namespace tessera {

@@ -1,12 +1,5 @@
 #include "attention_backends/backend_table.h"
 
-#include <string>
-#include <vector>
-
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "attention_backends/auto_order.h"
 #include "attention_backends/compiled_fused/compiled_fused_backend.h"
 #include "attention_backends/flash_cuda/flash_cuda_backend.h"
 #include "attention_backends/flash_tiled/flash_tiled_backend.h"
@@ -14,7 +7,6 @@
 #include "attention_backends/torch_native/torch_cudnn_backend.h"
 #include "attention_backends/torch_native/torch_efficient_backend.h"
 #include "attention_backends/torch_native/torch_flash_backend.h"
-#include "framework/base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -25,173 +17,23 @@ constinit const TorchFlashBackend kTorchFlash;
 constinit const TorchEfficientBackend kTorchEfficient;
 constinit const CompiledFusedBackend kCompiledFused;
 constinit const NaiveBackend kNaive;
-constinit const NaiveBackend kNaiveLibrarySoftmax(HeldScores::kLibrarySoftmax);
-constinit const NaiveBackend kNaiveHandWrittenSoftmax(
-    HeldScores::kHandWrittenSoftmax);
 constinit const FlashTiledBackend kFlashTiled;
 
 constexpr const AttentionBackend* kBackends[] = {
     &kFlashCuda,     &kTorchCudnn, &kTorchFlash, &kTorchEfficient,
     &kCompiledFused, &kNaive,      &kFlashTiled};
 
-using Table = absl::Span<const AttentionBackend* const>;
+}  // namespace
 
-std::string Names(const std::vector<const AttentionBackend*>& backends) {
-  if (backends.empty()) return "none";
-  return absl::StrJoin(backends, ", ",
-                       [](std::string* out, const AttentionBackend* backend) {
-                         absl::StrAppend(out, backend->name());
-                       });
+absl::Span<const AttentionBackend* const> AttentionBackends() {
+  return kBackends;
 }
 
-std::vector<const AttentionBackend*> Runnable(Table table,
-                                              const AttentionProblem& problem) {
-  std::vector<const AttentionBackend*> runnable;
-  for (const AttentionBackend* backend : table) {
-    if (backend->Supports(problem).ok()) runnable.push_back(backend);
-  }
-  return runnable;
-}
-
-// Rejects problems that are invalid for every backend.
-absl::Status ValidateShape(const AttentionProblem& p) {
-  if (p.b < 1 || p.s < 1 || p.t < 1 || p.h < 1 || p.g < 1 || p.d < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "attention needs every size to be at least 1: ", ToString(p)));
-  }
-  if (p.h % p.g != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("attention needs query heads to be a multiple of key "
-                     "heads; there are ",
-                     p.h, " and ", p.g));
-  }
-  const at::ScalarType softmax =
-      p.dtype == at::kDouble ? at::kDouble : at::kFloat;
-  if (p.softmax.value_or(softmax) != softmax) {
-    return absl::UnimplementedError(absl::StrCat(
-        "attention backends compute the softmax of ", c10::toString(p.dtype),
-        " in ", c10::toString(softmax), ", not in ", c10::toString(*p.softmax),
-        ": change the precision policy"));
-  }
-  return absl::OkStatus();
-}
-
-const AttentionBackend* Find(Table table, absl::string_view name) {
-  for (const AttentionBackend* backend : table) {
+const AttentionBackend* FindBackend(absl::string_view name) {
+  for (const AttentionBackend* backend : kBackends) {
     if (backend->name() == name) return backend;
   }
   return nullptr;
-}
-
-// The variant of NAIVE that holds that many tensors.
-absl::StatusOr<BackendChoice> ConfigureNaive(int held_score_tensors) {
-  switch (held_score_tensors) {
-    case 1:
-      return BackendChoice{&kNaive, "NAIVE, as configured"};
-    case 2:
-      return BackendChoice{&kNaiveLibrarySoftmax,
-                           "NAIVE, as configured, with a library softmax: "
-                           "holds 2 score tensors for backward"};
-    case 3:
-      return BackendChoice{&kNaiveHandWrittenSoftmax,
-                           "NAIVE, as configured, with a hand-written softmax: "
-                           "holds 3 score tensors for backward"};
-    default:
-      return absl::InvalidArgumentError(absl::StrCat(
-          "attention.naive.held_score_tensors must be 1, 2 or 3; is ",
-          held_score_tensors));
-  }
-}
-
-absl::StatusOr<BackendChoice> SelectByName(const BackendRequest& request,
-                                           Table table,
-                                           const AttentionProblem& problem) {
-  const std::string& name = request.name;
-  const AttentionBackend* const backend = Find(table, name);
-  const absl::Status refusal =
-      backend == nullptr
-          ? absl::UnimplementedError("it is not part of this build")
-          : backend->Supports(problem);
-  if (!refusal.ok()) {
-    return absl::UnimplementedError(
-        absl::StrCat("attention backend ", name, " does not support ",
-                     ToString(problem), ": ", refusal.message(),
-                     "; would run: ", Names(Runnable(table, problem))));
-  }
-  if (backend == &kNaive)
-    return ConfigureNaive(request.naive_held_score_tensors);
-  return BackendChoice{backend, absl::StrCat(name, ", as configured")};
-}
-
-// The reasons why backends were refused, as "A, B (needs a GPU)", "C (head dim
-// ...)": successive backends with the same reason share an entry.
-class Refusals {
- public:
-  void Add(const AttentionBackend& backend, const absl::Status& refusal) {
-    if (groups_.empty() || groups_.back().reason != refusal.message()) {
-      groups_.push_back({{}, std::string(refusal.message())});
-    }
-    groups_.back().backends.push_back(&backend);
-  }
-  bool empty() const { return groups_.empty(); }
-  std::string Join(absl::string_view separator) const {
-    return absl::StrJoin(
-        groups_, separator, [](std::string* out, const Group& group) {
-          absl::StrAppend(out, Names(group.backends), " (", group.reason, ")");
-        });
-  }
-
- private:
-  struct Group {
-    std::vector<const AttentionBackend*> backends;
-    std::string reason;
-  };
-  std::vector<Group> groups_;
-};
-
-absl::StatusOr<BackendChoice> SelectFirst(Table table,
-                                          const AttentionProblem& problem) {
-  const AutoOrder order = AutoOrderFor(problem, table);
-  Refusals refusals;
-  for (const AttentionBackend* backend : order.backends) {
-    const absl::Status supports = backend->Supports(problem);
-    if (supports.ok()) {
-      std::string reason = absl::StrCat("AUTO chose ", backend->name());
-      if (!refusals.empty()) {
-        absl::StrAppend(&reason, "; not ", refusals.Join("; not "));
-      } else {
-        absl::StrAppend(
-            &reason, ", ",
-            order.reason.empty() ? "the first in the table" : order.reason);
-      }
-      return BackendChoice{backend, reason};
-    }
-    refusals.Add(*backend, supports);
-  }
-  return absl::UnimplementedError(absl::StrCat("no attention backend supports ",
-                                               ToString(problem), ": ",
-                                               refusals.Join("; ")));
-}
-
-}  // namespace
-
-Table AttentionBackends() { return kBackends; }
-
-const AttentionBackend* FindBackend(absl::string_view name) {
-  return Find(kBackends, name);
-}
-
-absl::StatusOr<BackendChoice> SelectBackend(const BackendRequest& request,
-                                            const AttentionProblem& problem) {
-  return SelectBackend(request, problem, AttentionBackends());
-}
-
-absl::StatusOr<BackendChoice> SelectBackend(const BackendRequest& request,
-                                            const AttentionProblem& problem,
-                                            Table table) {
-  RETURN_IF_ERROR(ValidateShape(problem));
-  return request.name == "AUTO" ? SelectFirst(table, problem)
-                                : SelectByName(request, table, problem);
 }
 
 }  // namespace tessera

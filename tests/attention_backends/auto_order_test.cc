@@ -12,7 +12,7 @@ namespace {
 
 using testing::SmallProblem;
 
-TEST(SelectBackend, AutoFollowsTheMeasurements) {
+TEST(AutoOrderFor, FollowsTheMeasurements) {
   const struct {
     int capability;
     at::ScalarType dtype;

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "attention_backends/attention_backend.h"
 #include "attention_backends/backend_table.h"
+#include "attention_backends/select_backend.h"
 #include "framework/cuda/device.h"
 #include "gtest/gtest.h"
 #include "tests/attention_backends/allocation_meter.h"

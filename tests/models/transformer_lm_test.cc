@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "attention_backends/backend_table.h"
+#include "attention_backends/select_backend.h"
 #include "framework/ops/cross_entropy/cross_entropy.h"
 #include "framework/precision/precision_config.h"
 #include "framework/program/executor.h"

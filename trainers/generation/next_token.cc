@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "attention_backends/backend_table.h"
+#include "attention_backends/select_backend.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 

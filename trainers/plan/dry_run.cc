@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "attention_backends/backend_table.h"
 #include "framework/base/terminal.h"
 #include "framework/cuda/device_spec.h"
 #include "framework/observe/format.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "attention_backends/backend_table.h"
+#include "attention_backends/select_backend.h"
 #include "framework/cuda/device.h"
 #include "framework/cuda/device_spec.h"
 #include "framework/dist/world.h"

@@ -3,7 +3,7 @@
 
 #include "absl/status/status.h"
 #include "attention_backends/attention_config.h"
-#include "attention_backends/backend_table.h"
+#include "attention_backends/select_backend.h"
 #include "framework/base/status_macros.h"
 #include "framework/program/value.h"
 #include "trainers/studies/attention_case.h"
