@@ -16,6 +16,7 @@ namespace {
 constexpr int64_t kSoonNs = 20'000;
 constexpr int64_t kLateNs = 5'000;
 constexpr int64_t kLongLaunchNs = 100'000;
+constexpr int64_t kBacklogNs = 100'000;
 // What a launch takes at least, if the device was never seen idle.
 constexpr int64_t kMaxLaunchNs = 10'000;
 
@@ -31,6 +32,7 @@ class GraphBuilder {
     AddActivities();
     AddWaitsOfCalls();
     AddWaitsForOtherStreams();
+    FindBacklog();
     for (Node& node : graph_.nodes) {
       if (const Wait* last = graph_.LastWait(node)) {
         node.delay_ns = node.begin_ns - EndOf(*last);
@@ -173,6 +175,16 @@ class GraphBuilder {
       if (other >= 0 && graph_.nodes[other].end_ns > possible_ns) {
         next.waits.push_back({.node = other});
       }
+    }
+  }
+
+  void FindBacklog() {
+    if (first_activity_ == NumNodes()) return;
+    const auto call = begin_of_.find(ActivityOf(first_activity_).correlation);
+    if (call == begin_of_.end()) return;
+    const int64_t returned_ns = graph_.nodes[call->second + 1].end_ns;
+    if (graph_.nodes[first_activity_].begin_ns - returned_ns > kBacklogNs) {
+      graph_.backlog_end = first_activity_;
     }
   }
 

@@ -21,6 +21,8 @@ namespace tessera {
 //                then, among those launched before
 //   a launch     of more than 100 us that returned less than 20 us after an
 //                activity ended waited for room in the queue: likewise
+//   the first    activity, if it began more than 100 us after its call
+//                returned, waited for work from before the trace
 struct DependencyGraph {
   struct Wait {
     int node = 0;           // that must have ended
@@ -42,6 +44,10 @@ struct DependencyGraph {
   // First those of calls, in pairs of begin and end; then activities.
   std::vector<Node> nodes;
   std::vector<int> order;  // of all nodes: each after those it waits for
+  // The first activity, if it waited for work from before the trace: the host
+  // was ahead, so the steps take the time from here on. -1 if the device was
+  // idle.
+  int backlog_end = -1;
 
   // The wait that ended last in the recording; nullptr for none.
   const Wait* LastWait(const Node& node) const;

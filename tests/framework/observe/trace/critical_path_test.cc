@@ -27,9 +27,12 @@ double UsOf(const CriticalPath& path, Kind kind, const std::string& name = "") {
   return 0;
 }
 
-// With a graph of its own.
 double UsIf(const Trace& trace, absl::string_view symbol, double factor) {
-  return StepMsIf(trace, BuildDependencyGraph(trace), symbol, factor) * 1e3;
+  return 1e3 * StepMsIf(trace, BuildDependencyGraph(trace),
+                        [&](const DeviceActivity& activity) {
+                          return trace.name(activity.name) == symbol ? factor
+                                                                     : 1.0;
+                        });
 }
 
 // Ten launches, 10 us apart; kernels of 2 us begin 5 us after them; the host
@@ -100,6 +103,50 @@ TEST(WhatIfTest, FasterKernelsHelpADeviceBoundStep) {
   const auto nothing = [](const DeviceActivity&) { return 0.0; };
   EXPECT_DOUBLE_EQ(StepMsIf(trace, BuildDependencyGraph(trace), nothing) * 1e3,
                    17 + 2);
+}
+
+TEST(CriticalPathTest, SaysWhatHalfTheTimeOfAKernelSaves) {
+  for (const Trace& trace : {DeviceBound(), HostBound()}) {
+    const CriticalPath path =
+        CriticalPathOf(trace, BuildDependencyGraph(trace));
+    for (const PathTime& time : path.times) {
+      if (time.kind != Kind::kActivity) {
+        EXPECT_EQ(time.saved_ms, 0) << time.name;
+        continue;
+      }
+      EXPECT_DOUBLE_EQ(time.saved_ms * 1e3, time.name == "k" ? 1 : 100);
+    }
+  }
+}
+
+// The device works on earlier steps until 5,000 us. Its first kernel, the
+// host's launches long past, does not wait for its launch.
+Trace BehindABacklog() {
+  TraceBuilder b;
+  b.Step("step_5", 0, Us(500));
+  b.Step("step_6", Us(500), Us(1000));
+  for (int i = 0; i < 10; ++i) {
+    b.Kernel("a", b.Launch(Us(100 * i), Us(100 * i + 4)), Us(5000 + 200 * i),
+             Us(5190 + 200 * i));
+  }
+  b.Call("cudaDeviceSynchronize_v3020", 99, Us(1001), Us(7000));
+  return b.Build();
+}
+
+TEST(CriticalPathTest, BeginsWhereABacklogEnds) {
+  const Trace trace = BehindABacklog();
+  const CriticalPath path = CriticalPathOf(trace, BuildDependencyGraph(trace));
+  EXPECT_EQ(path.ns, Us(2000));
+  EXPECT_EQ(UsOf(path, Kind::kActivity, "a"), 1900);
+  EXPECT_EQ(UsOf(path, Kind::kLaunch), 0);
+}
+
+TEST(WhatIfTest, BeginsWhereABacklogEnds) {
+  const Trace trace = BehindABacklog();
+  EXPECT_DOUBLE_EQ(UsIf(trace, "a", 1), 1000);
+  EXPECT_DOUBLE_EQ(UsIf(trace, "a", 0.6), 1000 - 10 * 190 * 0.4 / 2);
+  // The host keeps its lead.
+  EXPECT_DOUBLE_EQ(UsIf(trace, "a", 0.1), (10 * 19 + 10 * 10) / 2.0);
 }
 
 TEST(WhatIfTest, IsPerStep) {
@@ -195,9 +242,9 @@ TEST(CriticalPathTest, RandomTracesAreReplayedExactly) {
     EXPECT_EQ(graph.order.size(), graph.nodes.size());
     const double recorded =
         static_cast<double>(last - trace.calls[0].begin_ns) * 1e-6;
-    EXPECT_DOUBLE_EQ(StepMsIf(trace, graph, "a", 1), recorded) << seed;
-    EXPECT_LE(StepMsIf(trace, graph, "a", 0.5), recorded);
-    EXPECT_GE(StepMsIf(trace, graph, "a", 2), recorded);
+    EXPECT_DOUBLE_EQ(UsIf(trace, "a", 1), 1e3 * recorded) << seed;
+    EXPECT_LE(UsIf(trace, "a", 0.5), 1e3 * recorded);
+    EXPECT_GE(UsIf(trace, "a", 2), 1e3 * recorded);
     const CriticalPath path = CriticalPathOf(trace, graph);
     EXPECT_EQ(path.ns, last - trace.calls[0].begin_ns) << seed;
   }
@@ -207,7 +254,7 @@ TEST(CriticalPathTest, EmptyTraces) {
   const Trace trace;
   const DependencyGraph graph = BuildDependencyGraph(trace);
   EXPECT_EQ(CriticalPathOf(trace, graph).ns, 0);
-  EXPECT_EQ(StepMsIf(trace, graph, "k", 2), 0);
+  EXPECT_EQ(StepMsIf(trace, graph, [](const auto&) { return 2; }), 0);
   EXPECT_FALSE(FormatCriticalPath({}).empty());
 }
 
