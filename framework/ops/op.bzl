@@ -5,7 +5,7 @@ load("//framework/base:vector_math.bzl", "VECTOR_MATH_COPTS")
 load("//tools/cuda:cuda_library.bzl", "cuda_library")
 load("//tools/torch:torch_cc.bzl", "torch_cc_library")
 
-def op_with_kernels(name, kernels_hdrs = [], kernels_deps = []):
+def op_with_kernels(name, kernels_hdrs = [], kernels_deps = [], deps = []):
     """Defines the targets of an op from the files of its folder.
 
     NAME.h, NAME.cc: the builder function and the op. NAME_kernels.h: the
@@ -17,6 +17,7 @@ def op_with_kernels(name, kernels_hdrs = [], kernels_deps = []):
       name: name of the op and its folder.
       kernels_hdrs: headers of this folder that NAME_kernels.h includes.
       kernels_deps: dependencies of NAME_kernels.h from other folders.
+      deps: dependencies of NAME.cc from other folders.
     """
     kernels = ":" + name + "_kernels"
     torch_cc_library(
@@ -57,7 +58,7 @@ def op_with_kernels(name, kernels_hdrs = [], kernels_deps = []):
             "//framework/ops:kernel_choice",
             "//framework/ops:rows",
             "//framework/program",
-        ] + if_cuda([
+        ] + deps + if_cuda([
             ":" + name + "_cuda_kernels",
             "//framework/base:torch_status",
             "//framework/cuda:launch",

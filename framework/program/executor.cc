@@ -202,6 +202,7 @@ void Executor::RunEntry(Entry& entry, bool accumulate) {
       Forward(entry);
       break;
     case OpRun::Kind::kBackward:
+    case OpRun::Kind::kForwardBackward:
       gather(run.d_results, &d_results_);
       Backward(entry, accumulate);
       break;
@@ -267,11 +268,13 @@ void Executor::Backward(Entry& entry, bool accumulate) {
   if (entry.op->random()) {
     random.emplace(random_[run.op], store_.options().device);
   }
-  entry.op->Backward({.operands = operands_,
-                      .results = results_,
-                      .d_results = d_results_,
-                      .d_operands = entry.d_operands,
-                      .phases = phases_});
+  const BackwardArgs args = {.operands = operands_,
+                             .results = results_,
+                             .d_results = d_results_,
+                             .d_operands = entry.d_operands,
+                             .phases = phases_};
+  run.kind == OpRun::Kind::kForwardBackward ? entry.op->ForwardBackward(args)
+                                            : entry.op->Backward(args);
   for (size_t i = 0; i < run.d_operands.size(); ++i) {
     if (run.d_operands[i].value >= 0) entry.d_operands[i].grad.reset();
   }

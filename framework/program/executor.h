@@ -53,7 +53,8 @@ class Executor {
   // earlier micro-batches.
   void RunBackward(bool accumulate);
 
-  // An output of the program, after RunForward(). The next run overwrites it.
+  // An output of the program, after RunForward(); the loss after RunBackward()
+  // if the schedule has one. The next run overwrites it.
   const at::Tensor& Get(Value output) const { return Get(output.index); }
   // Any of schedule.outputs, after the run that writes it.
   const at::Tensor& Get(int output) const { return tensors_[output]; }

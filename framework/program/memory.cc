@@ -106,9 +106,9 @@ std::string DescribeRun(const Schedule& schedule, int run) {
   if (r.kind == OpRun::Kind::kAdd) {
     return absl::StrCat("the sum of gradients after ", name);
   }
-  return absl::StrCat(
-      "the ", r.kind == OpRun::Kind::kBackward ? "backward" : "forward", " of ",
-      name, r.phase == Phase::kRecompute ? " (recomputed)" : "");
+  return absl::StrCat("the ", r.is_backward() ? "backward" : "forward", " of ",
+                      name,
+                      r.phase == Phase::kRecompute ? " (recomputed)" : "");
 }
 
 int64_t KeptBytes(const Schedule& schedule, const Lifetimes& lifetimes) {

@@ -1,6 +1,7 @@
 #include "framework/program/op.h"
 
 #include "ATen/ATen.h"
+#include "framework/base/check.h"
 
 namespace tessera {
 
@@ -18,6 +19,10 @@ Cost& Cost::operator+=(const Cost& other) {
   bytes += other.bytes;
   product_flops += other.product_flops;
   return *this;
+}
+
+void Op::ForwardBackward(const BackwardArgs&) const {
+  TESSERA_CHECK(false, kind(), " has no joint backward pass");
 }
 
 int64_t Op::ForwardBytes() const {

@@ -2,6 +2,7 @@
 #define FRAMEWORK_PROGRAM_OP_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -85,6 +86,15 @@ struct Cost {
   Cost& operator+=(const Cost& other);
 };
 
+class Op;
+
+// An op that does the work of two (fuse.h).
+struct FusedOp {
+  std::unique_ptr<Op> op;  // null if there is none
+  // Which results of the two it has: first the producer's, then the reader's.
+  Positions of_producer, of_reader;
+};
+
 // One operation of a program. It is immutable and knows shapes but no tensors,
 // so one object serves every run of the program.
 //
@@ -105,6 +115,13 @@ class Op {
   // Writes the gradients in args.d_operands.
   virtual void Backward(const BackwardArgs& args) const = 0;
 
+  // True if training runs ForwardBackward() in place of both.
+  virtual bool joins_backward() const { return false; }
+  // Writes args.results and the gradients in args.d_operands; all operands are
+  // defined. BackwardWorkspaceBytes() and BackwardCost() are those of this
+  // call. For an op that nothing runs after in the forward pass: a loss.
+  virtual void ForwardBackward(const BackwardArgs& args) const;
+
   // What Backward() reads to compute the gradients of `wanted`.
   virtual BackwardReads ReadsInBackward(Positions wanted) const = 0;
   // True if gradients of parameters and of activations may be computed in
@@ -115,6 +132,11 @@ class Op {
   virtual std::optional<int> PassesGradient(int operand) const {
     return std::nullopt;
   }
+
+  // The op that does the work of `producer`, which writes `operand` of this op,
+  // and of this op. Its operands are those of `producer`, then those of this op
+  // without `operand`.
+  virtual FusedOp FuseWith(const Op& producer, int operand) const { return {}; }
 
   // The operand that `result` may overwrite. Forward() then gets both in the
   // same memory.

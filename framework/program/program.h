@@ -69,6 +69,7 @@ class Program {
 
  private:
   friend class ProgramBuilder;
+  friend class ProgramFuser;
   Program() = default;
 
   std::vector<OpNode> ops_;

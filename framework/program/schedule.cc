@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/check.h"
 
@@ -15,12 +16,31 @@ std::vector<int> Indices(absl::Span<const Value> values) {
   return indices;
 }
 
-Schedule Forward(const Program& program) {
+Positions Wanted(const Program& program, const OpNode& node) {
+  Positions wanted;
+  for (size_t i = 0; i < node.operands.size(); ++i) {
+    if (program.info(node.operands[i]).needs_grad) {
+      wanted.Add(static_cast<int>(i));
+    }
+  }
+  return wanted;
+}
+
+// True if the op that computes `loss` leaves its forward to the backward pass.
+bool JoinsBackward(const Program& program, const OpNode& node, Value loss) {
+  return node.op->joins_backward() &&
+         absl::c_linear_search(node.results, loss) &&
+         !Wanted(program, node).empty();
+}
+
+// `loss` is undefined without a backward pass.
+Schedule Forward(const Program& program, Value loss = {}) {
   Schedule schedule;
   schedule.program = &program;
   schedule.values.assign(program.values().begin(), program.values().end());
   for (size_t i = 0; i < program.ops().size(); ++i) {
     const OpNode& node = program.ops()[i];
+    if (JoinsBackward(program, node, loss)) continue;
     schedule.runs.push_back({.kind = OpRun::Kind::kForward,
                              .phase = Phase::kForward,
                              .op = static_cast<int>(i),
@@ -55,6 +75,7 @@ class BackwardPass {
   }
 
   void Append(Value loss) {
+    loss_ = loss;
     schedule_.loss_gradient =
         NewValue({.name = "loss.gradient",
                   .type = schedule_.values[loss.index].type,
@@ -82,16 +103,6 @@ class BackwardPass {
     return static_cast<int>(schedule_.values.size()) - 1;
   }
 
-  Positions Wanted(const OpNode& node) const {
-    Positions wanted;
-    for (size_t i = 0; i < node.operands.size(); ++i) {
-      if (program_.info(node.operands[i]).needs_grad) {
-        wanted.Add(static_cast<int>(i));
-      }
-    }
-    return wanted;
-  }
-
   bool HasGradient(const OpNode& node) const {
     return std::any_of(
         node.results.begin(), node.results.end(),
@@ -100,7 +111,7 @@ class BackwardPass {
 
   void Differentiate(int op) {
     const OpNode& node = program_.ops()[op];
-    const Positions wanted = Wanted(node);
+    const Positions wanted = Wanted(program_, node);
     if (wanted.empty() || !HasGradient(node)) return;
     if (segment_of_[op] >= 0) Recompute(segment_of_[op]);
 
@@ -137,7 +148,14 @@ class BackwardPass {
         run.d_operands[i].value = contributions[i];
       }
     }
-    if (computes) {
+    if (JoinsBackward(program_, node, loss_)) {
+      run.kind = OpRun::Kind::kForwardBackward;
+      for (const Value operand : node.operands) {
+        run.operands.push_back(current_[operand.index]);
+      }
+      run.results = Indices(node.results);
+      schedule_.runs.push_back(std::move(run));
+    } else if (computes) {
       const BackwardReads reads = node.op->ReadsInBackward(run.wanted());
       for (size_t i = 0; i < node.operands.size(); ++i) {
         run.operands.push_back(reads.operands.Has(static_cast<int>(i))
@@ -205,7 +223,7 @@ class BackwardPass {
   // What the op's backward reads for the gradients that are wanted.
   BackwardReads Reads(const OpNode& node) const {
     Positions wanted;
-    const Positions all = Wanted(node);
+    const Positions all = Wanted(program_, node);
     for (size_t i = 0; i < node.operands.size(); ++i) {
       const int position = static_cast<int>(i);
       const bool passed =
@@ -244,6 +262,7 @@ class BackwardPass {
 
   Schedule& schedule_;
   const Program& program_;
+  Value loss_;
   std::vector<int> gradient_;  // by value of the program; -1: none yet
   // By value of the program: where backward reads it, which is its recomputed
   // copy if there is one.
@@ -288,6 +307,7 @@ Cost Schedule::CostOf(const OpRun& run) const {
     case OpRun::Kind::kForward:
       return op.ForwardCost();
     case OpRun::Kind::kBackward:
+    case OpRun::Kind::kForwardBackward:
       return op.BackwardCost(run.wanted());
     case OpRun::Kind::kAdd:
       break;
@@ -298,7 +318,7 @@ Cost Schedule::CostOf(const OpRun& run) const {
 
 Schedule TrainingSchedule(const Program& program, Value loss,
                           absl::Span<const RecomputedSegment> segments) {
-  Schedule schedule = Forward(program);
+  Schedule schedule = Forward(program, loss);
   BackwardPass(&schedule, segments).Append(loss);
   return schedule;
 }

@@ -27,10 +27,11 @@ struct GradientWrite {
 // One entry of a schedule. Numbers are values of the schedule; -1 means none.
 struct OpRun {
   enum class Kind {
-    kForward,   // results = op(operands)
-    kBackward,  // d_operands = gradient of op(operands), given d_results
-    kAdd,       // results[0] = operands[0] + operands[1]: a value with two
-                // readers has the sum of their gradients
+    kForward,          // results = op(operands)
+    kBackward,         // d_operands = gradient of op(operands), given d_results
+    kForwardBackward,  // both at once (Op::joins_backward())
+    kAdd,  // results[0] = operands[0] + operands[1]: a value with two
+           // readers has the sum of their gradients
   };
   Kind kind = Kind::kForward;
   Phase phase = Phase::kForward;
@@ -39,7 +40,10 @@ struct OpRun {
   std::vector<int> d_results;
   std::vector<GradientWrite> d_operands;
 
-  // kBackward: the operands whose gradients are wanted.
+  bool is_backward() const {
+    return kind == Kind::kBackward || kind == Kind::kForwardBackward;
+  }
+  // The operands whose gradients are wanted.
   Positions wanted() const;
 };
 

@@ -6,6 +6,7 @@
 
 #include "framework/base/name_pattern.h"
 #include "framework/base/status_macros.h"
+#include "framework/program/fuse.h"
 
 namespace tessera {
 namespace {
@@ -45,6 +46,15 @@ std::vector<RecomputedSegment> Segments(const Program& program,
   return segments;
 }
 
+LossProgram Fused(LossProgram loss, const ExecutionConfig::Fusions& fuse) {
+  FusedProgram fused = FuseOps(std::move(loss.program), [&](const Op& op) {
+    return op.kind() != "linear_cross_entropy" || fuse.head_loss();
+  });
+  return {std::move(fused.program), fused.renumbered[loss.ids.index],
+          fused.renumbered[loss.targets.index],
+          fused.renumbered[loss.loss.index]};
+}
+
 // Each parameter's range in the flat gradient buffer.
 absl::StatusOr<std::vector<GradientRange>> GradientRanges(
     const std::vector<ParameterBlockSpec>& parameters, at::ScalarType dtype) {
@@ -64,6 +74,7 @@ absl::StatusOr<std::vector<GradientRange>> GradientRanges(
 absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
     const StepPlanOptions& options, const ProgramTarget& target) {
   ASSIGN_OR_RETURN(LossProgram loss, BuildLossProgram(options.lm, target));
+  loss = Fused(std::move(loss), options.execution.fuse());
   auto plan = std::make_shared<StepPlan>(std::move(loss));
   const Program& program = plan->loss.program;
   plan->micro_batches = options.micro_batches;

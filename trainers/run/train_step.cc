@@ -153,13 +153,13 @@ void TrainStep::RunForwardBackward() {
     {
       PhaseScope scope(parts_.phases, "forward");
       train_.RunForward();
-      metrics_.loss.addcmul_(train_.Get(plan.loss.loss).to(plan.reduction),
-                             loss_weight_);
     }
     if (kept_bytes_ == 0) kept_bytes_ = train_.live_bytes();
     {
       PhaseScope scope(parts_.phases, "backward");
       train_.RunBackward(std::exchange(accumulate, true));
+      metrics_.loss.addcmul_(train_.Get(plan.loss.loss).to(plan.reduction),
+                             loss_weight_);
     }
   }
   for (const int parameter : plan.train.without_gradient) {

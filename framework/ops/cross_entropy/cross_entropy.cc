@@ -6,6 +6,8 @@
 #include "framework/base/check.h"
 #include "framework/ops/cross_entropy/cross_entropy_kernels.h"
 #include "framework/ops/kernel_choice.h"
+#include "framework/ops/linear/linear.h"
+#include "framework/ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "framework/ops/rows.h"
 
 namespace tessera {
@@ -37,6 +39,14 @@ class CrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
   }
   std::vector<Overwritable> GradientMayOverwrite(int) const override {
     return {{Overwritable::What::kOperand, kLogits}};
+  }
+
+  FusedOp FuseWith(const Op& producer, int position) const override {
+    const auto product = LinearProductDtype(producer);
+    if (position != kLogits || !product.has_value()) return {};
+    return {.op = LinearCrossEntropy(*product, operand(kLogits).dtype,
+                                     kernel_kind()),
+            .of_reader = {kLoss}};
   }
 
   // One loss per row.

@@ -5,6 +5,7 @@
 
 #include "ATen/ATen.h"
 #include "framework/base/check.h"
+#include "framework/ops/linear/matrix_product.h"
 #include "framework/ops/rows.h"
 
 namespace tessera {
@@ -12,34 +13,12 @@ namespace {
 
 constexpr int kX = 0, kWeight = 1;
 
-// c = a b, or c += a b, rounded once to c's dtype.
-void Multiply(const at::Tensor& a, const at::Tensor& b, bool accumulate,
-              at::Tensor c) {
-  if (c.scalar_type() == a.scalar_type()) {
-    if (accumulate) {
-      at::addmm_out(c, c, a, b);
-    } else {
-      at::mm_out(c, a, b);
-    }
-  } else if (a.is_cuda() && c.scalar_type() == at::kFloat) {
-    // cuBLAS reads the narrow operands and accumulates in FP32.
-    if (accumulate) {
-      at::addmm_out(c, c, a, b, at::kFloat);
-    } else {
-      at::mm_out(c, a, b, at::kFloat);
-    }
-  } else {
-    // On a CPU, a product's result is no wider than its operands.
-    const at::ScalarType dtype =
-        at::promote_types(c.scalar_type(), a.scalar_type());
-    WriteGrad({c, accumulate}, at::mm(a.to(dtype), b.to(dtype)));
-  }
-}
-
 class LinearOp : public Op {
  public:
   // `dtype` is that of the products' operands.
   LinearOp(at::ScalarType dtype, bool cuda) : dtype_(dtype), cuda_(cuda) {}
+
+  at::ScalarType dtype() const { return dtype_; }
 
   absl::string_view kind() const override { return "linear"; }
   std::string kernel() const override { return cuda_ ? "cuBLAS" : "BLAS"; }
@@ -137,6 +116,12 @@ Value Linear(ProgramBuilder& b, Value x, Weight weight,
   return b.Add(std::make_unique<LinearOp>(b.dtype(OpClass::kMatmul),
                                           b.target().device.is_cuda()),
                b.ShortName(weight), {x, w}, {std::move(to)})[0];
+}
+
+std::optional<at::ScalarType> LinearProductDtype(const Op& op) {
+  const auto* const linear = dynamic_cast<const LinearOp*>(&op);
+  if (linear == nullptr) return std::nullopt;
+  return linear->dtype();
 }
 
 }  // namespace tessera

@@ -25,6 +25,9 @@ struct LinearOptions {
 Value Linear(ProgramBuilder& b, Value x, Weight weight,
              const LinearOptions& options = {});
 
+// If `op` is a linear layer, the dtype of its products' operands.
+std::optional<at::ScalarType> LinearProductDtype(const Op& op);
+
 }  // namespace tessera
 
 #endif  // FRAMEWORK_OPS_LINEAR_LINEAR_H_

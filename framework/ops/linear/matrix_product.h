@@ -1,0 +1,15 @@
+#ifndef FRAMEWORK_OPS_LINEAR_MATRIX_PRODUCT_H_
+#define FRAMEWORK_OPS_LINEAR_MATRIX_PRODUCT_H_
+
+#include "ATen/core/Tensor.h"
+
+namespace tessera {
+
+// c = a b, or c += a b, rounded once to c's dtype. a: [m, k] and b: [k, n] of
+// one dtype; c: [m, n].
+void Multiply(const at::Tensor& a, const at::Tensor& b, bool accumulate,
+              at::Tensor c);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OPS_LINEAR_MATRIX_PRODUCT_H_

@@ -1,0 +1,174 @@
+#include "framework/ops/linear_cross_entropy/linear_cross_entropy.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "ATen/ATen.h"
+#include "framework/ops/cross_entropy/cross_entropy_kernels.h"
+#include "framework/ops/linear/matrix_product.h"
+#include "framework/ops/rows.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kX = 0, kWeight = 1, kTargets = 2;  // operands
+
+class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
+ public:
+  LinearCrossEntropyOp(at::ScalarType product, at::ScalarType logits,
+                       KernelKind kernels, const LogitChunks& chunks)
+      : OpWithKernels(kernels),
+        product_(product),
+        logits_(logits),
+        chunks_(chunks) {}
+
+  absl::string_view kind() const override { return "linear_cross_entropy"; }
+
+  void Forward(const ForwardArgs& args) const override {
+    Chunks(args.operands, args.results[0], [](const Chunk&) {});
+  }
+
+  bool joins_backward() const override { return true; }
+  void ForwardBackward(const BackwardArgs& args) const override {
+    const GradTarget& dw = args.d_operands[kWeight];
+    const at::Tensor& dx = args.d_operands[kX].grad;
+    bool accumulate = dw.accumulate;
+    Chunks(args.operands, args.results[0], [&](const Chunk& c) {
+      kernels().backward(args.d_results[0], c.logits, c.targets, c.lse,
+                         c.logits);
+      const at::Tensor dlogits = InProductDtype(c.logits);
+      // dx may overwrite x: the weight's gradient is the last to read it.
+      if (dw.grad.defined()) {
+        Multiply(dlogits.t(), c.x, accumulate, dw.grad);
+        accumulate = true;
+      }
+      if (dx.defined()) {
+        Multiply(dlogits, c.weight, /*accumulate=*/false,
+                 RowsOf(dx, width()).narrow(0, c.begin, c.x.size(0)));
+      }
+    });
+  }
+  void Backward(const BackwardArgs& args) const override {
+    ForwardBackward(args);
+  }
+
+  BackwardReads ReadsInBackward(Positions) const override {
+    return {.operands = {kX, kWeight, kTargets}};
+  }
+  std::vector<Overwritable> GradientMayOverwrite(int) const override {
+    return {{Overwritable::What::kOperand, kX}};
+  }
+
+  int64_t ForwardWorkspaceBytes() const override {
+    const int64_t rows = rows_of_chunk();
+    const int64_t lse = LseType(rows).bytes() + NumChunks() * result(0).bytes();
+    return rows * vocab() * SizeOf(logits_) + lse +
+           /*one loss per row*/ LseType(rows).bytes() +
+           CastBytes(operand(kWeight).numel(), operand(kWeight).dtype) +
+           CastBytes(rows * width(), operand(kX).dtype);
+  }
+  int64_t BackwardWorkspaceBytes(Positions) const override {
+    return ForwardWorkspaceBytes() +
+           CastBytes(rows_of_chunk() * vocab(), logits_);
+  }
+
+  Cost ForwardCost() const override {
+    return {.flops = ProductFlops() + 4 * NumLogits(),
+            .bytes = ForwardBytes(),
+            .product_flops = ProductFlops()};
+  }
+  Cost BackwardCost(Positions wanted) const override {
+    const double products = ProductFlops() * (1 + (wanted.Has(kX) ? 1 : 0) +
+                                              (wanted.Has(kWeight) ? 1 : 0));
+    return {.flops = products + 7 * NumLogits(),
+            .bytes = BackwardBytes(wanted) + result(0).bytes(),
+            .product_flops = products};
+  }
+
+ private:
+  struct Chunk {
+    int64_t begin = 0;                // row
+    at::Tensor x, weight;             // [rows, C], [V, C]; product_
+    at::Tensor logits, targets, lse;  // [rows, V]; [rows]
+  };
+
+  // Computes the loss. Calls fn(chunk) after each chunk's forward.
+  template <typename Fn>
+  void Chunks(absl::Span<const at::Tensor> operands, at::Tensor loss,
+              const Fn& fn) const {
+    const at::Tensor x = RowsOf(operands[kX], width());
+    const at::Tensor targets = operands[kTargets].view({-1});
+    const at::Tensor weight = InProductDtype(operands[kWeight]);
+    const int64_t rows_of_chunk = this->rows_of_chunk();
+    const at::Tensor logits =
+        at::empty({rows_of_chunk, vocab()}, x.options().dtype(logits_));
+    const at::Tensor losses = at::empty({NumChunks()}, loss.options());
+    for (int64_t i = 0; i < NumChunks(); ++i) {
+      Chunk c = {.begin = i * rows_of_chunk, .weight = weight};
+      const int64_t rows = std::min(rows_of_chunk, x.size(0) - c.begin);
+      c.x = InProductDtype(x.narrow(0, c.begin, rows));
+      c.targets = targets.narrow(0, c.begin, rows);
+      c.logits = logits.narrow(0, 0, rows);
+      c.lse = at::empty(LseType(rows).shape, loss.options());
+      Multiply(c.x, weight.t(), /*accumulate=*/false, c.logits);
+      kernels().forward(c.logits, c.targets,
+                        NumChunks() == 1 ? loss : losses[i], c.lse);
+      fn(c);
+    }
+    if (NumChunks() > 1) at::sum_out(loss, losses, /*dim=*/{0});
+  }
+
+  // The CUDA kernel keeps each row's log-sum-exp in two parts.
+  TensorType LseType(int64_t rows) const {
+    return kernel_kind() == KernelKind::kCuda
+               ? TensorType{{2, rows}, result(0).dtype}
+               : TensorType{{rows}, result(0).dtype};
+  }
+  at::Tensor InProductDtype(const at::Tensor& t) const {
+    return t.scalar_type() == product_ ? t : t.to(product_);
+  }
+  int64_t CastBytes(int64_t numel, at::ScalarType from) const {
+    return from == product_ ? 0 : numel * SizeOf(product_);
+  }
+  static int64_t SizeOf(at::ScalarType dtype) {
+    return static_cast<int64_t>(c10::elementSize(dtype));
+  }
+
+  int64_t vocab() const { return operand(kWeight).shape[0]; }
+  int64_t width() const { return operand(kWeight).shape[1]; }
+  int64_t rows() const { return operand(kTargets).numel(); }
+  int64_t rows_of_chunk() const {
+    return chunks_.RowsOfChunk(rows(), vocab() * SizeOf(logits_));
+  }
+  int64_t NumChunks() const {
+    return (rows() + rows_of_chunk() - 1) / rows_of_chunk();
+  }
+  double NumLogits() const {
+    return static_cast<double>(rows()) * static_cast<double>(vocab());
+  }
+  double ProductFlops() const {
+    return 2 * NumLogits() * static_cast<double>(width());
+  }
+
+  const at::ScalarType product_, logits_;
+  const LogitChunks chunks_;
+};
+
+}  // namespace
+
+int64_t LogitChunks::RowsOfChunk(int64_t rows, int64_t row_bytes) const {
+  // Multiples of 128 rows, which products compute at a time.
+  const int64_t fitting = std::max(bytes / row_bytes, min_rows) / 128 * 128;
+  const int64_t least = (rows + max_chunks - 1) / max_chunks;
+  return std::min(rows, std::max(fitting, (least + 127) / 128 * 128));
+}
+
+std::unique_ptr<Op> LinearCrossEntropy(at::ScalarType product,
+                                       at::ScalarType logits,
+                                       KernelKind kernels,
+                                       const LogitChunks& chunks) {
+  return std::make_unique<LinearCrossEntropyOp>(product, logits, kernels,
+                                                chunks);
+}
+
+}  // namespace tessera

@@ -1,0 +1,198 @@
+#include "framework/ops/linear_cross_entropy/linear_cross_entropy.h"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "ATen/ATen.h"
+#include "framework/base/ignored_target.h"
+#include "framework/ops/cross_entropy/cross_entropy.h"
+#include "framework/ops/linear/linear.h"
+#include "framework/program/executor.h"
+#include "framework/program/fuse.h"
+#include "gtest/gtest.h"
+#include "tests/framework/ops/op_test_util.h"
+#include "tests/framework/ops/ops_as_functions.h"
+#include "tests/testing/error_budget.h"
+#include "torch/csrc/autograd/autograd.h"
+
+namespace tessera::testing {
+namespace {
+
+// Chunks of 128 rows, where there are up to 1,024.
+constexpr LogitChunks kSmallChunks = {.bytes = 1, .min_rows = 128};
+
+struct Case {
+  int64_t rows = 0, width = 0, vocab = 0;
+  at::ScalarType dtype = at::kFloat;
+  at::ScalarType gradient = at::kFloat;  // of the weight
+};
+
+struct Inputs {
+  at::Tensor x, weight, targets;
+};
+
+struct Outcome {
+  at::Tensor loss, dx, dw;
+};
+
+enum class How { kTwoOps, kFused, kInSmallChunks };
+
+class LinearCrossEntropyTest : public DeviceTest {
+ protected:
+  Inputs MakeInputs(const Case& c) const {
+    at::Tensor targets =
+        at::remainder(at::arange(c.rows, at::kLong) * 7919, c.vocab);
+    if (c.rows > 1) targets[c.rows / 2] = kIgnoredTarget;
+    return {Randn({c.rows, c.width}, 3, c.dtype, device()),
+            Randn({c.vocab, c.width}, 4, c.dtype, device()) * 0.3,
+            targets.to(device())};
+  }
+
+  // With plain autograd. `seed`: the gradient of the loss.
+  static Outcome Plain(const Inputs& in, double seed) {
+    const at::Tensor x = in.x.detach().clone().requires_grad_();
+    const at::Tensor w = in.weight.detach().clone().requires_grad_();
+    const at::Tensor logits = at::linear(x, w);
+    const at::Tensor loss = at::nll_loss_nd(
+        at::log_softmax(logits.scalar_type() == at::kDouble
+                            ? logits
+                            : logits.to(at::kFloat),
+                        -1),
+        in.targets, std::nullopt, at::Reduction::Sum, kIgnoredTarget);
+    torch::autograd::backward({loss}, {at::full_like(loss, seed)});
+    return {loss.detach(), x.grad(), w.grad()};
+  }
+
+  // As a program. Starts from gradients of `before` if it is given.
+  Outcome Run(const Case& c, const Inputs& in, double seed, How how,
+              std::optional<double> before = std::nullopt) const {
+    PrecisionPolicy policy = PolicyFor(c.dtype, c.dtype);
+    ProgramTarget target = {.device = DeviceOf(device()), .precision = policy};
+    ProgramBuilder b(target);
+    const Value x = b.Input("x", {in.x.sizes().vec(), c.dtype}, true);
+    const Value targets = b.Input("targets", {{c.rows}, at::kLong});
+    const Weight weight =
+        b.Parameter({.name = "p", .members = {{"p", in.weight.sizes().vec()}}});
+    Value loss;
+    if (how == How::kInSmallChunks) {
+      const Value w = b.Read(weight, b.dtype(OpClass::kWeights));
+      loss = b.Add(LinearCrossEntropy(c.dtype, c.dtype,
+                                      KernelKindFor(target.device, c.dtype),
+                                      kSmallChunks),
+                   "head", {x, w, targets}, {{{}, b.dtype(OpClass::kLoss)}})[0];
+    } else {
+      loss =
+          tessera::CrossEntropySum(b, tessera::Linear(b, x, weight), targets);
+    }
+    b.Output(loss);
+    FusedProgram fused = FuseOps(std::move(b).Build().value(),
+                                 [&](const Op&) { return how == How::kFused; });
+    const Program& program = fused.program;
+    loss = fused.renumbered[loss.index];
+    EXPECT_EQ(program.ops().size(), how == How::kTwoOps ? 2u : 1u);
+
+    OneParameter p = MakeParameter(in.weight.sizes(), {.device = device(),
+                                                       .master = c.dtype,
+                                                       .compute = c.dtype,
+                                                       .gradient = c.gradient});
+    p.p->master().copy_(in.weight);
+    p.store->RefreshShadow();
+    if (before.has_value()) p.p->grad().fill_(*before);
+    const Schedule schedule = TrainingSchedule(program, loss);
+    Executor executor(schedule, PlanLifetimes(schedule), *p.store, nullptr);
+    executor.SetInput(x, in.x.clone());
+    executor.SetInput(targets, in.targets);
+    executor.SetInput(
+        schedule.loss_gradient,
+        at::full({}, seed,
+                 at::device(device()).dtype(program.info(loss).type.dtype)));
+    executor.RunForward();
+    executor.RunBackward(/*accumulate=*/before.has_value());
+    return {executor.Get(loss).clone(),
+            executor.Get(schedule.input_gradients[0].gradient).clone(),
+            p.p->grad().clone()};
+  }
+
+ private:
+  static DeviceInfo DeviceOf(at::Device device) {
+    return device.is_cuda() ? OpenCudaDevice(device.index()).value()
+                            : CpuDevice();
+  }
+};
+
+TEST_P(LinearCrossEntropyTest, OneChunkHasTheBitsOfTwoOps) {
+  for (const at::ScalarType dtype : FloatDtypes(device())) {
+    const Case c = {127, 40, 1000, dtype, dtype};
+    const Inputs in = MakeInputs(c);
+    const Outcome two = Run(c, in, 0.25, How::kTwoOps);
+    const Outcome one = Run(c, in, 0.25, How::kFused);
+    EXPECT_TRUE(BitEqual(one.loss, two.loss)) << dtype;
+    EXPECT_TRUE(BitEqual(one.dx, two.dx)) << dtype;
+    EXPECT_TRUE(BitEqual(one.dw, two.dw)) << dtype;
+  }
+}
+
+TEST_P(LinearCrossEntropyTest, ChunksAgreeWithPlainAutograd) {
+  for (const auto& [rows, width, vocab] : std::vector<std::array<int64_t, 3>>{
+           {1, 8, 40}, {127, 96, 40}, {1000, 40, 97}, {1024, 80, 1003}}) {
+    for (const at::ScalarType dtype : FloatDtypes(device())) {
+      SCOPED_TRACE(::testing::Message() << rows << " x " << width << " x "
+                                        << vocab << ", " << dtype);
+      const Case c = {rows, width, vocab, dtype, dtype};
+      const Inputs in = MakeInputs(c);
+      const Inputs wide = {in.x.to(at::kDouble), in.weight.to(at::kDouble),
+                           in.targets};
+      const Outcome got = Run(c, in, 0.25, How::kInSmallChunks);
+      const Outcome naive = Plain(in, 0.25);
+      const Outcome oracle = Plain(wide, 0.25);
+      // A single number can be accurate by chance, so it is not a baseline.
+      EXPECT_NEAR(got.loss.item<double>() / oracle.loss.item<double>(), 1,
+                  dtype == at::kBFloat16 ? 1e-3
+                  : dtype == at::kHalf   ? 1e-4
+                  : dtype == at::kFloat  ? 1e-6
+                                         : 1e-12);
+      ExpectWithinBudget(got.dx, naive.dx, oracle.dx);
+      ExpectWithinBudget(got.dw, naive.dw, oracle.dw);
+    }
+  }
+}
+
+// The gradient buffer of several micro-batches.
+TEST_P(LinearCrossEntropyTest, AddsToAnFp32Gradient) {
+  for (const How how : {How::kFused, How::kInSmallChunks}) {
+    const Case c = {300, 24, 50, at::kBFloat16, at::kFloat};
+    const Inputs in = MakeInputs(c);
+    const Outcome once = Run(c, in, 1, how);
+    const Outcome more = Run(c, in, 1, how, /*before=*/3);
+    EXPECT_EQ(more.dw.scalar_type(), at::kFloat);
+    EXPECT_TRUE(at::allclose(more.dw - 3, once.dw, /*rtol=*/1e-5,
+                             /*atol=*/1e-4));
+    EXPECT_TRUE(BitEqual(more.dx, once.dx));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, LinearCrossEntropyTest,
+                         ::testing::Values(at::kCPU));
+INSTANTIATE_TEST_SUITE_P(Gpu, LinearCrossEntropyTest,
+                         ::testing::Values(at::kCUDA));
+
+TEST(LogitChunksTest, AreFewLargeAndMultiplesOfATile) {
+  constexpr int64_t kMiB = 1 << 20;
+  const LogitChunks chunks;
+  // 4 x 512 tokens, a vocabulary of 10,000 in BF16: 39 MiB.
+  EXPECT_EQ(chunks.RowsOfChunk(2048, 20000), 2048);
+  // 16 k tokens: 48 MiB are 2,516 rows.
+  EXPECT_EQ(chunks.RowsOfChunk(16384, 20000), 2432);
+  // At most eight.
+  EXPECT_EQ(chunks.RowsOfChunk(65536, 20000), 8192);
+  // Not fewer than 1,024 rows.
+  EXPECT_EQ(chunks.RowsOfChunk(4096, 2 * 128256), 1024);
+  EXPECT_EQ(chunks.RowsOfChunk(1, kMiB), 1);
+}
+
+}  // namespace
+}  // namespace tessera::testing
