@@ -20,6 +20,7 @@
 #include "trainers/run/session.h"
 #include "trainers/run/session_description.h"
 #include "trainers/studies/cell_measurement.h"
+#include "trainers/studies/dtype_observation.h"
 
 namespace tessera {
 namespace {
@@ -68,6 +69,7 @@ class TrainingCell {
   absl::Status Step();
   absl::Status Phases();
   absl::Status Memory();
+  absl::Status Dtypes();
   absl::Status Kernels();
   // What a trace of `call`, three times, says.
   absl::StatusOr<Json> Traced(const Call& call);
@@ -189,6 +191,13 @@ absl::Status TrainingCell::Memory() {
   return absl::OkStatus();
 }
 
+absl::Status TrainingCell::Dtypes() {
+  ASSIGN_OR_RETURN(figures_["dtypes"]["toy"],
+                   ToyModelDtypes(TargetOf(session_->plan())));
+  figures_["dtypes"]["model"] = LanguageModelDtypes(*session_);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Json> TrainingCell::Traced(const Call& call) {
   constexpr int kSteps = 3;
   constexpr int64_t kMaxRecords = 10'000'000;
@@ -245,6 +254,7 @@ absl::StatusOr<Json> TrainingCell::Measure() {
   if (Records(TrainingStudy::PHASES)) RETURN_IF_ERROR(Phases());
   if (Records(TrainingStudy::KERNELS)) RETURN_IF_ERROR(Kernels());
   if (Records(TrainingStudy::MEMORY)) RETURN_IF_ERROR(Memory());
+  if (Records(TrainingStudy::DTYPES)) RETURN_IF_ERROR(Dtypes());
   return std::move(figures_);
 }
 
