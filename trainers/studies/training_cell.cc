@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -12,13 +13,16 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/device.h"
+#include "framework/observe/memory/memory_recorder.h"
 #include "framework/observe/phase_timer.h"
 #include "framework/observe/trace/activity_source.h"
 #include "framework/observe/trace/kernel_trace.h"
 #include "framework/observe/trace/trace_recorder.h"
 #include "trainers/plan/dry_run.h"
+#include "trainers/run/instruments.h"
 #include "trainers/run/session.h"
 #include "trainers/run/session_description.h"
+#include "trainers/studies/allocation_figures.h"
 #include "trainers/studies/cell_measurement.h"
 #include "trainers/studies/dtype_observation.h"
 
@@ -70,6 +74,9 @@ class TrainingCell {
   absl::Status Phases();
   absl::Status Memory();
   absl::Status Dtypes();
+  absl::Status Allocations();
+  // What the device's memory holds in `call`, as if it were a step.
+  absl::StatusOr<MemoryRecord> Recorded(const Call& call);
   absl::Status Kernels();
   // What a trace of `call`, three times, says.
   absl::StatusOr<Json> Traced(const Call& call);
@@ -78,6 +85,8 @@ class TrainingCell {
   const RunConfig& config_;
   // Followed by the instrument of one measurement at a time, or none.
   PhaseObserverList phases_{{}};
+  // Only with ALLOCATIONS. Older than the session, all of whose memory it sees.
+  std::unique_ptr<MemoryRecorder> memory_;
   std::unique_ptr<Session> session_;
   Batch batch_;
   Json figures_;
@@ -198,6 +207,35 @@ absl::Status TrainingCell::Dtypes() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<MemoryRecord> TrainingCell::Recorded(const Call& call) {
+  phases_.Set({memory_->phases()});
+  const absl::Cleanup unset = [this] { phases_.Set({}); };
+  {
+    const StepScope scope(&phases_, 1);
+    RETURN_IF_ERROR(call());
+  }
+  StepRecord record;
+  RETURN_IF_ERROR(memory_->AddTo(&record));
+  return *std::move(record.memory);
+}
+
+absl::Status TrainingCell::Allocations() {
+  NameBuffers(*session_, memory_.get());
+  if (Records(TrainingStudy::PARTS)) {
+    ASSIGN_OR_RETURN(const MemoryRecord record, Recorded([this] {
+                       return session_->step().Forward(batch_);
+                     }));
+    figures_["forward_allocations"] = AllocationFigures(record);
+  }
+  ASSIGN_OR_RETURN(const MemoryRecord record, Recorded([this] {
+                     return session_->step().Run(batch_, 1e-4);
+                   }));
+  Json& figures = figures_["allocations"] = AllocationFigures(record);
+  figures["saved"] = SavedFigures(record, session_->plan());
+  figures["residual"] = ResidualFigures(record, session_->plan());
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Json> TrainingCell::Traced(const Call& call) {
   constexpr int kSteps = 3;
   constexpr int64_t kMaxRecords = 10'000'000;
@@ -246,7 +284,15 @@ absl::Status TrainingCell::Kernels() {
 
 absl::StatusOr<Json> TrainingCell::Measure() {
   const absl::Time begin = absl::Now();
-  ASSIGN_OR_RETURN(session_, Session::Create(config_, {.phases = &phases_}));
+  ASSIGN_OR_RETURN(const WorldInfo world, WorldFromEnvironment());
+  ASSIGN_OR_RETURN(RunPlan plan, PlanRun(config_, world));
+  if (Records(TrainingStudy::ALLOCATIONS)) {
+    memory_ = CreateMemoryRecorder(
+        plan.device.device,
+        {.most_largest = std::numeric_limits<size_t>::max()});
+  }
+  ASSIGN_OR_RETURN(session_,
+                   Session::Create(std::move(plan), {.phases = &phases_}));
   ASSIGN_OR_RETURN(batch_, session_->train_loader().Load(0));
   figures_["setup_ms"] = absl::ToDoubleMilliseconds(absl::Now() - begin);
   if (Records(TrainingStudy::PARTS)) RETURN_IF_ERROR(Parts());
@@ -255,6 +301,7 @@ absl::StatusOr<Json> TrainingCell::Measure() {
   if (Records(TrainingStudy::KERNELS)) RETURN_IF_ERROR(Kernels());
   if (Records(TrainingStudy::MEMORY)) RETURN_IF_ERROR(Memory());
   if (Records(TrainingStudy::DTYPES)) RETURN_IF_ERROR(Dtypes());
+  if (Records(TrainingStudy::ALLOCATIONS)) RETURN_IF_ERROR(Allocations());
   return std::move(figures_);
 }
 
