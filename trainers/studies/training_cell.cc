@@ -1,9 +1,7 @@
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <limits>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -25,6 +23,8 @@
 #include "trainers/studies/allocation_figures.h"
 #include "trainers/studies/cell_measurement.h"
 #include "trainers/studies/dtype_observation.h"
+#include "trainers/studies/instrument_cost.h"
+#include "trainers/studies/sample_summary.h"
 
 namespace tessera {
 namespace {
@@ -33,20 +33,6 @@ using Json = nlohmann::ordered_json;
 constexpr double kGiB = 1073741824.0;
 
 using Call = std::function<absl::Status()>;
-
-// Of milliseconds; the standard deviation is that of the sample.
-Json Summary(std::vector<double> ms) {
-  std::sort(ms.begin(), ms.end());
-  const double n = static_cast<double>(ms.size());
-  const double mean = std::accumulate(ms.begin(), ms.end(), 0.0) / n;
-  double squares = 0;
-  for (const double x : ms) squares += (x - mean) * (x - mean);
-  return {{"mean", mean},
-          {"std", n > 1 ? std::sqrt(squares / (n - 1)) : 0},
-          {"median", (ms[(ms.size() - 1) / 2] + ms[ms.size() / 2]) / 2},
-          {"min", ms.front()},
-          {"max", ms.back()}};
-}
 
 // One cell at work.
 class TrainingCell {
@@ -302,6 +288,10 @@ absl::StatusOr<Json> TrainingCell::Measure() {
   if (Records(TrainingStudy::MEMORY)) RETURN_IF_ERROR(Memory());
   if (Records(TrainingStudy::DTYPES)) RETURN_IF_ERROR(Dtypes());
   if (Records(TrainingStudy::ALLOCATIONS)) RETURN_IF_ERROR(Allocations());
+  if (Records(TrainingStudy::INSTRUMENTS)) {
+    ASSIGN_OR_RETURN(figures_["instruments"],
+                     MeasureInstrumentCost(*session_, study_));
+  }
   return std::move(figures_);
 }
 
