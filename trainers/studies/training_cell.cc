@@ -25,6 +25,7 @@
 #include "trainers/studies/dtype_observation.h"
 #include "trainers/studies/instrument_cost.h"
 #include "trainers/studies/sample_summary.h"
+#include "trainers/studies/utilisation.h"
 
 namespace tessera {
 namespace {
@@ -288,6 +289,9 @@ absl::StatusOr<Json> TrainingCell::Measure() {
   if (Records(TrainingStudy::MEMORY)) RETURN_IF_ERROR(Memory());
   if (Records(TrainingStudy::DTYPES)) RETURN_IF_ERROR(Dtypes());
   if (Records(TrainingStudy::ALLOCATIONS)) RETURN_IF_ERROR(Allocations());
+  if (Records(TrainingStudy::UTILISATION)) {
+    ASSIGN_OR_RETURN(figures_["utilisation"], MeasureUtilisation(*session_));
+  }
   if (Records(TrainingStudy::INSTRUMENTS)) {
     ASSIGN_OR_RETURN(figures_["instruments"],
                      MeasureInstrumentCost(*session_, study_));
