@@ -6,6 +6,8 @@
 #include "absl/time/clock.h"
 #include "c10/core/impl/VirtualGuardImpl.h"
 #include "framework/base/torch_status.h"
+#include "framework/cuda/cuda_build.h"
+#include "framework/cuda/cuda_graph.h"
 
 namespace tessera {
 namespace {
@@ -29,7 +31,7 @@ absl::Status PhaseTimer::AddTo(StepRecord* record) {
 }
 
 void PhaseTimer::BeginStep(int64_t step) {
-  step_ = step;
+  step_ = last_step_ = step;
   detailed_ = options_.detail_every_steps > 0 &&
               step % options_.detail_every_steps == 0;
 }
@@ -41,11 +43,18 @@ void PhaseTimer::EndStep() {
 }
 
 void PhaseTimer::Begin(absl::string_view segment) {
-  if (untimed_depth_ > 0 || (!open_samples_.empty() && !detailed_)) {
+  const bool recording = IsRecording();
+  const bool inside = !open_samples_.empty() || !open_recorded_.empty();
+  const bool detailed = recording ? options_.detail_every_steps > 0 : detailed_;
+  if (untimed_depth_ > 0 || (inside && !detailed)) {
     ++untimed_depth_;
     return;
   }
   open_ = ChildOf(open_, segment);
+  if (recording) {
+    Record(open_);
+    return;
+  }
   Node& node = nodes_[open_];
   if (step_ == 0 || node.last_step != step_) ++node.count;
   node.last_step = step_;
@@ -59,11 +68,47 @@ void PhaseTimer::End() {
     --untimed_depth_;
     return;
   }
+  open_ = nodes_[open_].parent;
+  if constexpr (kCudaBuild) {
+    if (!open_recorded_.empty()) {
+      recorded_[open_recorded_.back()].end = RecordMoment(options_.device);
+      open_recorded_.pop_back();
+      return;
+    }
+  }
   Sample& sample = samples_[open_samples_.back() - first_sample_];
   sample.end = Now();
   sample.ended = true;
   open_samples_.pop_back();
-  open_ = nodes_[open_].parent;
+}
+
+void PhaseTimer::Record(int node) {
+  if constexpr (kCudaBuild) {
+    // A new recording replaces the old one.
+    if (recorded_step_ != step_) recorded_.clear();
+    recorded_step_ = step_;
+    open_recorded_.push_back(recorded_.size());
+    recorded_.push_back({.node = node, .begin = RecordMoment(options_.device)});
+  }
+}
+
+void PhaseTimer::ResolveRecorded() {
+  if (resolved_step_ == last_step_) return;
+  resolved_step_ = last_step_;
+  for (const RecordedSample& sample : recorded_) {
+    if (sample.end == nullptr) continue;  // the recording failed
+    Node& node = nodes_[sample.node];
+    if (node.last_step != last_step_) ++node.count;
+    node.last_step = last_step_;
+    node.total_ms += sample.end->MsSince(*sample.begin);
+  }
+}
+
+bool PhaseTimer::IsRecording() const {
+  if constexpr (kCudaBuild) {
+    return options_.device.is_cuda() && IsCapturing(options_.device);
+  }
+  return false;
 }
 
 int PhaseTimer::ChildOf(int parent, absl::string_view segment) {
@@ -118,6 +163,7 @@ void PhaseTimer::Resolve(bool wait) {
 
 std::vector<PhaseTime> PhaseTimer::Take() {
   Resolve(/*wait=*/true);
+  ResolveRecorded();
   std::vector<PhaseTime> times;
   List(0, &times);
   for (Node& node : nodes_) {

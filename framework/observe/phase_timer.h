@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "c10/core/Device.h"
 #include "c10/core/Event.h"
+#include "framework/cuda/cuda_graph.h"
 #include "framework/observe/instrument.h"
 #include "framework/observe/step_record.h"
 
@@ -25,7 +26,8 @@ struct PhaseTimerOptions {
 
 // Times phases on the device: with events on the current stream, read when
 // asked for, so that the host never waits; with the host's clock without a GPU.
-// Ops are not timed: the trace does that.
+// Ops are not timed: the trace does that. Of phases inside a CUDA graph, the
+// last launch counts; all of them are timed if detail_every_steps is set.
 class PhaseTimer : public Instrument, public PhaseObserver {
  public:
   explicit PhaseTimer(const PhaseTimerOptions& options);
@@ -63,7 +65,17 @@ class PhaseTimer : public Instrument, public PhaseObserver {
     Moment begin, end;
     bool ended = false;
   };
+  // A phase of a CUDA graph.
+  struct RecordedSample {
+    int node = 0;
+    std::unique_ptr<GraphMoment> begin, end;
+  };
 
+  // Whether work is recorded as a CUDA graph now instead of running.
+  bool IsRecording() const;
+  void Record(int node);
+  // Adds the phases of the last launch.
+  void ResolveRecorded();
   int ChildOf(int parent, absl::string_view segment);
   Moment Now();
   // Adds the samples that have ended to their nodes, up to the first that is
@@ -82,6 +94,11 @@ class PhaseTimer : public Instrument, public PhaseObserver {
   int64_t first_sample_ = 0;  // number of samples_.front()
   std::vector<int64_t> open_samples_;
   std::vector<std::unique_ptr<c10::Event>> idle_events_;
+  std::vector<RecordedSample> recorded_;
+  std::vector<size_t> open_recorded_;
+  int64_t recorded_step_ = -1;
+  int64_t last_step_ = -1;      // that began
+  int64_t resolved_step_ = -1;  // whose launch was added last
 };
 
 }  // namespace tessera

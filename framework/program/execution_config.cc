@@ -7,6 +7,8 @@ namespace tessera {
 void Validate(const ExecutionConfig& config, Violations violations) {
   violations.Check(config.storage() != ExecutionConfig::UNSPECIFIED, "storage",
                    "must be ALLOCATOR or ARENA");
+  violations.Check(config.mode() != ExecutionConfig::MODE_UNSPECIFIED, "mode",
+                   "must be EAGER or GRAPH");
 }
 
 void Validate(const RecomputeConfig& config, Violations violations) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "framework/base/name_pattern.h"
 #include "framework/base/status_macros.h"
 #include "framework/program/fuse.h"
@@ -44,6 +45,21 @@ std::vector<RecomputedSegment> Segments(const Program& program,
         {program.scopes()[s].first_op, program.scopes()[s].end_op});
   }
   return segments;
+}
+
+absl::Status CheckCapturable(const Program& program, const DeviceInfo& device) {
+  if (!device.is_cuda()) {
+    return absl::InvalidArgumentError(
+        "execution.mode: GRAPH needs a GPU; set execution.mode: EAGER");
+  }
+  for (const OpNode& node : program.ops()) {
+    if (node.op->capturable()) continue;
+    return absl::UnimplementedError(absl::StrCat(
+        "execution.mode: GRAPH does not support ", node.name, " (",
+        node.op->kind(), " by ", node.op->kernel(),
+        "), which makes the host wait; set execution.mode: EAGER"));
+  }
+  return absl::OkStatus();
 }
 
 LossProgram Fused(LossProgram loss, const ExecutionConfig::Fusions& fuse) {
@@ -89,7 +105,10 @@ absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
                      GradientRanges(program.parameters(),
                                     target.precision[OpClass::kGradient]));
   }
-  const bool arena = options.execution.storage() == ExecutionConfig::ARENA;
+  plan->graph = options.execution.mode() == ExecutionConfig::GRAPH;
+  if (plan->graph) RETURN_IF_ERROR(CheckCapturable(program, target.device));
+  const bool arena =
+      plan->graph || options.execution.storage() == ExecutionConfig::ARENA;
   plan->train_lifetimes =
       PlanLifetimes(plan->train, {.gradients = ranges, .arena = arena});
   plan->evaluate_lifetimes = PlanLifetimes(plan->evaluate, {.arena = arena});

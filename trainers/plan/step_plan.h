@@ -23,6 +23,7 @@ struct StepPlan {
 
   LossProgram loss;  // of one micro-batch
   int micro_batches = 1;
+  bool graph = false;                     // launched as a CUDA graph
   at::ScalarType reduction = at::kFloat;  // of the gradient norm and loss
   Schedule train, evaluate;
   Lifetimes train_lifetimes, evaluate_lifetimes;
@@ -36,7 +37,8 @@ struct StepPlanOptions {
 };
 
 // InvalidArgument for a frozen pattern that matches no parameter, or only part
-// of a fused block.
+// of a fused block, and for a CUDA graph without a GPU; Unimplemented names an
+// op that a graph cannot hold.
 absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
     const StepPlanOptions& options, const ProgramTarget& target);
 

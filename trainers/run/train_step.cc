@@ -8,10 +8,14 @@
 
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/cuda/cuda_build.h"
 #include "framework/optim/gradient_norm.h"
 
 namespace tessera {
 namespace {
+
+// The first step loads kernels and creates handles; the second finds them.
+constexpr int64_t kStepsBeforeGraph = 2;
 
 at::Tensor DeviceScalar(const ParameterStore& parameters,
                         at::ScalarType dtype = at::kFloat, double value = 0) {
@@ -70,8 +74,12 @@ TrainStep::TrainStep(const Parts& parts)
 }
 
 void TrainStep::SetNextStep(int64_t step) {
-  latch_ = std::make_unique<NonFiniteLatch>(
-      step, parts_.parameters->options().device);
+  const at::Device device = parts_.parameters->options().device;
+  latch_ = std::make_unique<NonFiniteLatch>(step, device);
+  // A graph holds the old latch.
+  if constexpr (kCudaBuild) {
+    if (parts_.plan->graph) graph_ = MakeCudaGraph(device);
+  }
 }
 
 absl::Status TrainStep::Run(const Batch& batch, double lr) {
@@ -88,6 +96,22 @@ absl::Status TrainStep::Prepare(const Batch& batch, double lr) {
 }
 
 absl::Status TrainStep::Launch() {
+  if constexpr (kCudaBuild) {
+    if (parts_.plan->graph) {
+      if (issued_steps_ < kStepsBeforeGraph) {
+        ++issued_steps_;
+        return Issue();
+      }
+      if (!graph_->captured()) {
+        RETURN_IF_ERROR(graph_->Capture([this] { return Issue(); }));
+      }
+      return graph_->Launch();
+    }
+  }
+  return Issue();
+}
+
+absl::Status TrainStep::Issue() {
   RETURN_IF_ERROR(StatusFromTorch([&] { RunForwardBackward(); }));
   RETURN_IF_ERROR(Reduce());
   RETURN_IF_ERROR(Clip());

@@ -9,6 +9,7 @@
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
 #include "framework/base/phase_observer.h"
+#include "framework/cuda/cuda_graph.h"
 #include "framework/dist/process_group.h"
 #include "framework/optim/adamw.h"
 #include "framework/optim/non_finite_latch.h"
@@ -62,7 +63,9 @@ class TrainStep {
   // Writes the inputs of a step into device memory at fixed addresses: the
   // batch, the weight of its loss, the learning rate.
   absl::Status Prepare(const Batch& batch, double lr);
-  // Runs the step. Reads no host value that changes from step to step.
+  // Runs the step. Reads no host value that changes from step to step. With
+  // StepPlan::graph it is recorded in the third step, after two that prepare
+  // all kernels, and launched as one from then on.
   absl::Status Launch();
 
   // Computes the loss of a batch, metrics().loss, without gradients.
@@ -89,6 +92,7 @@ class TrainStep {
   void SetInputs(int64_t micro_batch, Executor& executor) const;
   void RunForward();
   void RunForwardBackward();
+  absl::Status Issue();
   absl::Status Reduce();
   absl::Status Clip();
   absl::Status Update();
@@ -111,6 +115,8 @@ class TrainStep {
   Executor train_;
   std::unique_ptr<Executor> evaluate_;  // created on first use
   int64_t kept_bytes_ = 0;
+  std::unique_ptr<CudaGraph> graph_;  // null unless the plan wants one
+  int64_t issued_steps_ = 0;          // before the graph
 };
 
 }  // namespace tessera

@@ -1,0 +1,48 @@
+#ifndef FRAMEWORK_CUDA_CUDA_GRAPH_H_
+#define FRAMEWORK_CUDA_CUDA_GRAPH_H_
+
+#include <memory>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "c10/core/Device.h"
+
+namespace tessera {
+
+// Work of a GPU that is recorded once and then launched with one call, which
+// spares the host the launch of each kernel.
+class CudaGraph {
+ public:
+  virtual ~CudaGraph() = default;
+
+  virtual bool captured() const = 0;
+
+  // Records what `issue` enqueues on the current stream; nothing runs. The same
+  // work must have run before, outside of a graph, because first calls load
+  // kernels and create handles. Memory that `issue` allocates belongs to the
+  // graph. The error says what cannot be recorded.
+  virtual absl::Status Capture(absl::FunctionRef<absl::Status()> issue) = 0;
+
+  // Enqueues the recorded work on the current stream.
+  virtual absl::Status Launch() = 0;
+};
+
+// A moment in the recorded work of a graph. Each launch sets it anew.
+class GraphMoment {
+ public:
+  virtual ~GraphMoment() = default;
+  // Milliseconds since `earlier` in the last launch; waits for this moment.
+  virtual double MsSince(const GraphMoment& earlier) const = 0;
+};
+
+// The functions below exist in CUDA builds only (cuda_build.h). They throw
+// LibTorch's exceptions.
+std::unique_ptr<CudaGraph> MakeCudaGraph(c10::Device device);
+// Now, while the current stream is being recorded.
+std::unique_ptr<GraphMoment> RecordMoment(c10::Device device);
+// Whether the current stream is being recorded.
+bool IsCapturing(c10::Device device);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_CUDA_CUDA_GRAPH_H_

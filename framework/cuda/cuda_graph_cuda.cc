@@ -1,0 +1,99 @@
+#include <memory>
+#include <utility>
+
+#include "ATen/cuda/CUDAGraph.h"
+#include "absl/strings/str_cat.h"
+#include "c10/cuda/CUDACachingAllocator.h"
+#include "c10/cuda/CUDAException.h"
+#include "c10/cuda/CUDAGraphsC10Utils.h"
+#include "c10/cuda/CUDAGuard.h"
+#include "framework/base/torch_status.h"
+#include "framework/cuda/cuda_graph.h"
+
+namespace tessera {
+
+namespace {
+
+class TorchCudaGraph : public CudaGraph {
+ public:
+  explicit TorchCudaGraph(c10::Device device) : device_(device) {}
+
+  bool captured() const override { return graph_ != nullptr; }
+
+  absl::Status Capture(absl::FunctionRef<absl::Status()> issue) override {
+    graph_.reset();
+    auto graph = std::make_unique<at::cuda::CUDAGraph>();
+    absl::Status issued;
+    const absl::Status recorded = StatusFromTorch([&] {
+      // A graph has memory of its own: gives back what the runs before it used.
+      c10::cuda::device_synchronize();
+      c10::cuda::CUDACachingAllocator::emptyCache();
+      const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool(
+          /*isHighPriority=*/false, device_.index()));
+      // Other threads, such as those of NCCL, may use CUDA meanwhile.
+      graph->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+      issued = StatusFromTorchOr(issue);
+      graph->capture_end();
+    });
+    const absl::Status& status = issued.ok() ? recorded : issued;
+    if (!status.ok()) {
+      return absl::Status(
+          status.code(),
+          absl::StrCat("the step cannot be recorded as a CUDA graph (set "
+                       "execution.mode: EAGER to run without): ",
+                       status.message()));
+    }
+    graph_ = std::move(graph);
+    return absl::OkStatus();
+  }
+
+  absl::Status Launch() override {
+    return StatusFromTorch([&] { graph_->replay(); });
+  }
+
+ private:
+  const c10::Device device_;
+  std::unique_ptr<at::cuda::CUDAGraph> graph_;  // null before Capture()
+};
+
+class EventMoment : public GraphMoment {
+ public:
+  explicit EventMoment(c10::Device device) {
+    C10_CUDA_CHECK(cudaEventCreate(&event_));
+    // An external event becomes a node of the graph; without the flag it would
+    // only order the recording.
+    C10_CUDA_CHECK(cudaEventRecordWithFlags(
+        event_, c10::cuda::getCurrentCUDAStream(device.index()),
+        cudaEventRecordExternal));
+  }
+  ~EventMoment() override { C10_CUDA_IGNORE_ERROR(cudaEventDestroy(event_)); }
+
+  double MsSince(const GraphMoment& earlier) const override {
+    float ms = 0;
+    C10_CUDA_CHECK(cudaEventSynchronize(event_));
+    C10_CUDA_CHECK(cudaEventElapsedTime(
+        &ms, static_cast<const EventMoment&>(earlier).event_, event_));
+    return ms;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<GraphMoment> RecordMoment(c10::Device device) {
+  return std::make_unique<EventMoment>(device);
+}
+
+std::unique_ptr<CudaGraph> MakeCudaGraph(c10::Device device) {
+  return std::make_unique<TorchCudaGraph>(device);
+}
+
+bool IsCapturing(c10::Device device) {
+  const c10::cuda::CUDAGuard guard(device);
+  return c10::cuda::currentStreamCaptureStatusMayInitCtx() !=
+         c10::cuda::CaptureStatus::None;
+}
+
+}  // namespace tessera

@@ -1,0 +1,100 @@
+// Steps that a CUDA graph launches.
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/error_budget.h"
+#include "tests/trainers/toy_session.h"
+#include "trainers/plan/run_plan.h"
+
+namespace tessera {
+namespace {
+
+using testing::BitEqual;
+using ::testing::HasSubstr;
+
+TEST(GraphStepTest, NeedsAGpu) {
+  const auto plan = PlanRun(
+      ToyConfig("configs/tiny_cpu.pbtxt", {"execution.mode=GRAPH"}), {});
+  EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(plan.status().message()),
+              HasSubstr("execution.mode: GRAPH needs a GPU"));
+}
+
+using Sets = std::vector<std::string>;
+
+class GpuGraphStep : public ::testing::TestWithParam<Sets> {
+ protected:
+  void SetUp() override {
+    if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  }
+
+  static std::unique_ptr<Session> Make(const std::string& mode) {
+    Sets sets = {"training.device=CUDA", "model.d_model=64",
+                 "model.context_length=33",
+                 absl::StrCat("execution.mode=", mode)};
+    sets.insert(sets.end(), GetParam().begin(), GetParam().end());
+    return Toy("configs/small.pbtxt", sets);
+  }
+
+ private:
+  const KeepDeterminism keep_;
+};
+
+void ExpectSameState(Session& a, Session& b) {
+  EXPECT_TRUE(
+      BitEqual(a.state().parameters->master(), b.state().parameters->master()));
+  EXPECT_TRUE(
+      BitEqual(a.step().metrics().grad_norm, b.step().metrics().grad_norm));
+}
+
+TEST_P(GpuGraphStep, HasTheBitsOfAnEagerStep) {
+  const auto eager = Make("EAGER");
+  const auto graph = Make("GRAPH");
+  EXPECT_EQ(Train(*graph, 6), Train(*eager, 6));
+  ExpectSameState(*graph, *eager);
+
+  // An evaluation between the steps, and a resumed run's number of the step.
+  for (Session* const session : {eager.get(), graph.get()}) {
+    const auto batch = session->train_loader().Load(0);
+    ASSERT_TRUE(batch.ok());
+    ASSERT_TRUE(session->step().Forward(*batch).ok());
+    session->step().SetNextStep(6);
+  }
+  EXPECT_EQ(Train(*graph, graph->step(), 6, 4),
+            Train(*eager, eager->step(), 6, 4));
+  ExpectSameState(*graph, *eager);
+  EXPECT_FALSE(graph->step().first_bad_step().has_value());
+}
+
+TEST_P(GpuGraphStep, ANonFiniteLossEndsUpdates) {
+  const auto graph = Make("GRAPH");
+  Train(*graph, 4);
+  SpoilAWeight(*graph);
+  const at::Tensor before = graph->state().parameters->master().clone();
+  Train(*graph, graph->step(), 4, 3);
+  EXPECT_EQ(graph->step().first_bad_step(), 4);
+  EXPECT_TRUE(at::allclose(before, graph->state().parameters->master(), 0, 0,
+                           /*equal_nan=*/true));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, GpuGraphStep,
+    ::testing::Values(
+        Sets{}, Sets{"precision.mode=BF16"}, Sets{"precision.mode=FP16"},
+        Sets{"precision.mode=BF16", "training.micro_batches=2",
+             "optimizer.clip_norm=1.0"},
+        Sets{"precision.mode=BF16", "recompute.policy=BLOCK"},
+        Sets{"precision.mode=BF16", "model.frozen=['layers.0.*']"},
+        Sets{"precision.mode=BF16", "attention.backend=NAIVE"},
+        Sets{"precision.mode=BF16", "attention.backend=COMPILED_FUSED"},
+        Sets{"precision.mode=BF16", "attention.backend=TORCH_EFFICIENT"}));
+
+}  // namespace
+}  // namespace tessera
