@@ -72,8 +72,13 @@ Instruments::Instruments(const RunPlan& plan, const std::string& folder) {
   if (config.trace().active() > 0) {
     instruments_.push_back(MakeKernelTrace(plan, folder));
   }
+  if (config.memory()) {
+    auto memory = CreateMemoryRecorder(plan.device.device);
+    memory_ = memory.get();
+    instruments_.push_back(std::move(memory));
+  }
+  if (plan.device.is_cuda()) AddSnapshotWriter(plan);
   std::vector<PhaseObserver*> observers;
-  if (plan.device.is_cuda()) AddMemoryInstruments(plan);
   if constexpr (kCudaBuild) {
     if (config.nvtx()) {
       nvtx_ = CreateNvtxObserver();
@@ -87,14 +92,9 @@ Instruments::Instruments(const RunPlan& plan, const std::string& folder) {
   if (!observers.empty()) phases_.emplace(std::move(observers));
 }
 
-void Instruments::AddMemoryInstruments(const RunPlan& plan) {
+void Instruments::AddSnapshotWriter(const RunPlan& plan) {
   const ObserveConfig& config = plan.config.observe();
   if constexpr (kCudaBuild) {
-    if (config.memory()) {
-      auto memory = CreateMemoryRecorder(plan.device.device);
-      memory_ = memory.get();
-      instruments_.push_back(std::move(memory));
-    }
     if (config.memory_snapshot_on_oom() || config.has_memory_snapshot_step()) {
       auto snapshots = CreateSnapshotWriter(
           {.history = config.memory() || config.has_memory_snapshot_step(),
@@ -110,17 +110,7 @@ void Instruments::AddMemoryInstruments(const RunPlan& plan) {
 }
 
 void Instruments::SetSession(Session& session) {
-  if (memory_ == nullptr) return;
-  const auto own = [&](MemoryCategory category, const at::Tensor& buffer) {
-    if (buffer.defined()) memory_->Own(category, buffer.const_data_ptr());
-  };
-  const TrainingState state = session.state();
-  own(MemoryCategory::kParameters, state.parameters->master());
-  own(MemoryCategory::kShadow, state.parameters->shadow());
-  own(MemoryCategory::kGradients, state.parameters->grad());
-  own(MemoryCategory::kOptimizer, state.optimizer->exp_avg());
-  own(MemoryCategory::kOptimizer, state.optimizer->exp_avg_sq());
-  own(MemoryCategory::kActivations, session.step().arena());
+  if (memory_ != nullptr) NameBuffers(session, memory_);
 }
 
 absl::Status Instruments::NameSnapshot(const absl::Status& status) const {
@@ -132,6 +122,19 @@ absl::Status Instruments::NameSnapshot(const absl::Status& status) const {
   return absl::ResourceExhaustedError(
       absl::StrCat(status.message(), "what held the memory: ", file,
                    "\n  (open it at pytorch.org/memory_viz)\n"));
+}
+
+void NameBuffers(Session& session, MemoryRecorder* memory) {
+  const auto own = [&](MemoryCategory category, const at::Tensor& buffer) {
+    if (buffer.defined()) memory->Own(category, buffer);
+  };
+  const TrainingState state = session.state();
+  own(MemoryCategory::kParameters, state.parameters->master());
+  own(MemoryCategory::kShadow, state.parameters->shadow());
+  own(MemoryCategory::kGradients, state.parameters->grad());
+  own(MemoryCategory::kOptimizer, state.optimizer->exp_avg());
+  own(MemoryCategory::kOptimizer, state.optimizer->exp_avg_sq());
+  own(MemoryCategory::kActivations, session.step().arena());
 }
 
 }  // namespace tessera

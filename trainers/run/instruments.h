@@ -40,7 +40,7 @@ class Instruments {
   absl::Status NameSnapshot(const absl::Status& status) const;
 
  private:
-  void AddMemoryInstruments(const RunPlan& plan);
+  void AddSnapshotWriter(const RunPlan& plan);
 
   std::unique_ptr<PhaseObserver> nvtx_;
   std::vector<std::unique_ptr<Instrument>> instruments_;
@@ -49,6 +49,9 @@ class Instruments {
   SnapshotWriter* snapshots_ = nullptr;
   std::optional<PhaseObserverList> phases_;
 };
+
+// Tells `memory` what each of the session's buffers holds.
+void NameBuffers(Session& session, MemoryRecorder* memory);
 
 }  // namespace tessera
 

@@ -98,7 +98,13 @@ absl::Status Session::BuildStep() {
         ScalerOptions(plan_.config.precision().loss_scaler()),
         plan_.device.device);
   }
-  step_ = std::make_unique<TrainStep>(TrainStep::Parts{
+  step_ = MakeStep(phases_);
+  return absl::OkStatus();
+}
+
+std::unique_ptr<TrainStep> Session::MakeStep(PhaseObserver* phases) const {
+  const OptimizerConfig& config = plan_.config.optimizer();
+  return std::make_unique<TrainStep>(TrainStep::Parts{
       .plan = plan_.step.get(),
       .parameters = parameters_.get(),
       .optimizer = optimizer_.get(),
@@ -107,8 +113,7 @@ absl::Status Session::BuildStep() {
       .clip_norm = config.has_clip_norm() ? std::optional(config.clip_norm())
                                           : std::nullopt,
       .bucket_bytes = kBucketBytes,
-      .phases = phases_});
-  return absl::OkStatus();
+      .phases = phases});
 }
 
 }  // namespace tessera

@@ -46,6 +46,9 @@ class Session {
     return validation_loader_.get();
   }
   TrainStep& step() { return *step_; }
+  // Another step over the same weights and optimizer, which reports to other
+  // phases (may be null).
+  std::unique_ptr<TrainStep> MakeStep(PhaseObserver* phases) const;
   // The learning rate of step t = 0, 1, ...
   double LearningRate(int64_t t) const {
     return learning_rates_->LearningRate(t);

@@ -13,11 +13,13 @@
 namespace tessera {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr size_t kMostLines = 8;  // that colors can tell apart
 
 // The first axes of the plot's series whose combinations are at most
 // kMostLines, at least one axis if there is one.
-size_t AxesOfLines(const Study& study, const StudyPlot& plot) {
+int AxesOfLines(const Study& study, const StudyPlot& plot) {
   std::set<std::string> lines;
   for (int axes = 1; axes <= plot.series_size(); ++axes) {
     lines.clear();
@@ -57,11 +59,13 @@ class PlotWriter {
  private:
   void Add(const StudyCell& cell) {
     const auto record = records_.find(cell.Name());
-    double x = 0;
-    if (record == records_.end() ||
-        !absl::SimpleAtod(cell.Label(plot_.x()), &x)) {
+    if (record == records_.end()) return;
+    if (!plot_.list().empty()) {
+      AddList(cell, *record->second);
       return;
     }
+    double x = 0;
+    if (!absl::SimpleAtod(cell.Label(plot_.x()), &x)) return;
     const std::optional<double> y =
         NumberAt(*record->second, absl::StrCat("figures.", plot_.y()));
     if (!y.has_value()) return;
@@ -71,39 +75,70 @@ class PlotWriter {
     if (is_new) points.push_back({x, y});
   }
 
+  void AddList(const StudyCell& cell, const Json& record) {
+    std::vector<ChartPoint> points = PointsIn(record, plot_.list());
+    if (points.empty()) return;
+    PointsOf(cell) = std::move(points);
+    Chart& chart = ChartOf(cell);
+    const bool has_limit = absl::c_any_of(
+        chart.series, [](const ChartSeries& one) { return one.is_limit; });
+    std::vector<ChartPoint> limit = PointsIn(record, plot_.limit());
+    if (has_limit || limit.empty()) return;
+    chart.series.push_back(
+        {.name = "limit", .points = std::move(limit), .is_limit = true});
+  }
+
+  std::vector<ChartPoint> PointsIn(const Json& record,
+                                   const std::string& list) const {
+    std::vector<ChartPoint> points;
+    for (const Json& element : ListAt(record, absl::StrCat("figures.", list))) {
+      const std::optional<double> x = NumberAt(element, plot_.x());
+      if (!x.has_value()) continue;
+      points.push_back({*x, NumberAt(element, plot_.y()),
+                        TextAt(element, plot_.point_name())});
+    }
+    return points;
+  }
+
   // Those of the cell's line in the cell's chart.
   std::vector<ChartPoint>& PointsOf(const StudyCell& cell) {
-    std::vector<std::string> in_line, in_title;
-    for (int i = 0; i < plot_.series_size(); ++i) {
-      const std::string& axis = plot_.series(i);
-      if (i < axes_of_lines_) {
-        in_line.emplace_back(cell.Label(axis));
-      } else {
-        in_title.push_back(absl::StrCat(axis, " ", cell.Label(axis)));
-      }
+    std::vector<std::string> labels;
+    for (int i = 0; i < axes_of_lines_; ++i) {
+      labels.emplace_back(cell.Label(plot_.series(i)));
     }
-    const std::string title =
-        absl::StrCat(plot_.title(), in_title.empty() ? "" : ": ",
-                     absl::StrJoin(in_title, ", "));
-    const std::string line = absl::StrJoin(in_line, ", ");
-    const auto [chart, is_new_chart] = places_.emplace(title, charts_.size());
-    if (is_new_chart) {
-      charts_.push_back({.title = title,
-                         .x_title = plot_.x(),
-                         .y_title = plot_.y_title(),
-                         .log_x = plot_.log_x(),
-                         .log_y = plot_.log_y()});
-    }
-    std::vector<ChartSeries>& series = charts_[chart->second].series;
+    const std::string line = absl::StrJoin(labels, ", ");
+    std::vector<ChartSeries>& series = ChartOf(cell).series;
     auto found = absl::c_find_if(
         series, [&](const ChartSeries& one) { return one.name == line; });
     if (found == series.end()) found = series.insert(found, {line});
     return found->points;
   }
 
+  Chart& ChartOf(const StudyCell& cell) {
+    std::vector<std::string> labels;
+    for (int i = axes_of_lines_; i < plot_.series_size(); ++i) {
+      const std::string& axis = plot_.series(i);
+      labels.push_back(absl::StrCat(axis, " ", cell.Label(axis)));
+    }
+    const std::string title = absl::StrCat(
+        plot_.title(), labels.empty() ? "" : ": ", absl::StrJoin(labels, ", "));
+    const auto [chart, is_new] = places_.emplace(title, charts_.size());
+    if (is_new) {
+      charts_.push_back(
+          {.kind = plot_.list().empty() ? Chart::Kind::kLine
+                                        : Chart::Kind::kScatter,
+           .title = title,
+           .x_title = plot_.x_title().empty() ? plot_.x() : plot_.x_title(),
+           .y_title = plot_.y_title(),
+           .log_x = plot_.log_x(),
+           .log_y = plot_.log_y()});
+    }
+    return charts_[chart->second];
+  }
+
   const CellRecords& records_;
   const StudyPlot& plot_;
-  const size_t axes_of_lines_;
+  const int axes_of_lines_;
   std::vector<Chart> charts_;
   std::map<std::string, size_t> places_;  // of charts, by title
 };

@@ -203,7 +203,11 @@ void Validate(const StudyConfig& config, Violations violations) {
       in.Check(axes.count(name) > 0, field,
                absl::StrCat("'", name, "' is no axis of this study"));
     };
-    is_axis(config.plot(i).x(), "x");
+    if (config.plot(i).list().empty()) {
+      is_axis(config.plot(i).x(), "x");
+    } else {
+      in.Check(!config.plot(i).x().empty(), "x", "is required");
+    }
     for (const std::string& name : config.plot(i).series()) {
       is_axis(name, "series");
     }

@@ -1,25 +1,32 @@
 #include <algorithm>
-#include <cmath>
 #include <functional>
+#include <limits>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/device.h"
+#include "framework/observe/memory/memory_recorder.h"
 #include "framework/observe/phase_timer.h"
 #include "framework/observe/trace/activity_source.h"
 #include "framework/observe/trace/kernel_trace.h"
 #include "framework/observe/trace/trace_recorder.h"
 #include "trainers/plan/dry_run.h"
+#include "trainers/run/instruments.h"
 #include "trainers/run/session.h"
 #include "trainers/run/session_description.h"
+#include "trainers/studies/allocation_figures.h"
 #include "trainers/studies/cell_measurement.h"
+#include "trainers/studies/dtype_observation.h"
+#include "trainers/studies/instrument_cost.h"
+#include "trainers/studies/sample_summary.h"
+#include "trainers/studies/utilisation.h"
 
 namespace tessera {
 namespace {
@@ -28,20 +35,6 @@ using Json = nlohmann::ordered_json;
 constexpr double kGiB = 1073741824.0;
 
 using Call = std::function<absl::Status()>;
-
-// Of milliseconds; the standard deviation is that of the sample.
-Json Summary(std::vector<double> ms) {
-  std::sort(ms.begin(), ms.end());
-  const double n = static_cast<double>(ms.size());
-  const double mean = std::accumulate(ms.begin(), ms.end(), 0.0) / n;
-  double squares = 0;
-  for (const double x : ms) squares += (x - mean) * (x - mean);
-  return {{"mean", mean},
-          {"std", n > 1 ? std::sqrt(squares / (n - 1)) : 0},
-          {"median", (ms[(ms.size() - 1) / 2] + ms[ms.size() / 2]) / 2},
-          {"min", ms.front()},
-          {"max", ms.back()}};
-}
 
 // One cell at work.
 class TrainingCell {
@@ -68,6 +61,10 @@ class TrainingCell {
   absl::Status Step();
   absl::Status Phases();
   absl::Status Memory();
+  absl::Status Dtypes();
+  absl::Status Allocations();
+  // What the device's memory holds in `call`, as if it were a step.
+  absl::StatusOr<MemoryRecord> Recorded(const Call& call);
   absl::Status Kernels();
   // What a trace of `call`, three times, says.
   absl::StatusOr<Json> Traced(const Call& call);
@@ -76,6 +73,8 @@ class TrainingCell {
   const RunConfig& config_;
   // Followed by the instrument of one measurement at a time, or none.
   PhaseObserverList phases_{{}};
+  // Only with ALLOCATIONS. Older than the session, all of whose memory it sees.
+  std::unique_ptr<MemoryRecorder> memory_;
   std::unique_ptr<Session> session_;
   Batch batch_;
   Json figures_;
@@ -189,10 +188,46 @@ absl::Status TrainingCell::Memory() {
   return absl::OkStatus();
 }
 
+absl::Status TrainingCell::Dtypes() {
+  ASSIGN_OR_RETURN(figures_["dtypes"]["toy"],
+                   ToyModelDtypes(TargetOf(session_->plan())));
+  figures_["dtypes"]["model"] = LanguageModelDtypes(*session_);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MemoryRecord> TrainingCell::Recorded(const Call& call) {
+  phases_.Set({memory_->phases()});
+  const absl::Cleanup unset = [this] { phases_.Set({}); };
+  {
+    const StepScope scope(&phases_, 1);
+    RETURN_IF_ERROR(call());
+  }
+  StepRecord record;
+  RETURN_IF_ERROR(memory_->AddTo(&record));
+  return *std::move(record.memory);
+}
+
+absl::Status TrainingCell::Allocations() {
+  NameBuffers(*session_, memory_.get());
+  if (Records(TrainingStudy::PARTS)) {
+    ASSIGN_OR_RETURN(const MemoryRecord record, Recorded([this] {
+                       return session_->step().Forward(batch_);
+                     }));
+    figures_["forward_allocations"] = AllocationFigures(record);
+  }
+  ASSIGN_OR_RETURN(const MemoryRecord record, Recorded([this] {
+                     return session_->step().Run(batch_, 1e-4);
+                   }));
+  Json& figures = figures_["allocations"] = AllocationFigures(record);
+  figures["saved"] = SavedFigures(record, session_->plan());
+  figures["residual"] = ResidualFigures(record, session_->plan());
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Json> TrainingCell::Traced(const Call& call) {
   constexpr int kSteps = 3;
-  constexpr int64_t kMaxRecords = 10'000'000;
-  TraceRecorder recorder(ActivitiesOf(device(), kMaxRecords));
+  const int64_t max_records = config_.observe().trace().max_records();
+  TraceRecorder recorder(ActivitiesOf(device(), max_records));
   RETURN_IF_ERROR(recorder.Start());
   phases_.Set({&recorder});
   const absl::Cleanup unset = [this] { phases_.Set({}); };
@@ -204,6 +239,12 @@ absl::StatusOr<Json> TrainingCell::Traced(const Call& call) {
     RETURN_IF_ERROR(call());
   }
   ASSIGN_OR_RETURN(Trace trace, recorder.Stop());
+  if (trace.dropped > 0) {
+    return absl::OutOfRangeError(absl::StrCat(
+        "the trace of ", kSteps, " steps has ", trace.dropped,
+        " kernels and calls more than observe.trace.max_records=", max_records,
+        " allows; raise it in the study's `set`"));
+  }
   trace.device = session_->plan().device.name;
   Json profile = ProfileToJson(trace, RowsOfStep(session_->plan()));
   Json figures = std::move(profile["step"]);
@@ -237,7 +278,15 @@ absl::Status TrainingCell::Kernels() {
 
 absl::StatusOr<Json> TrainingCell::Measure() {
   const absl::Time begin = absl::Now();
-  ASSIGN_OR_RETURN(session_, Session::Create(config_, {.phases = &phases_}));
+  ASSIGN_OR_RETURN(const WorldInfo world, WorldFromEnvironment());
+  ASSIGN_OR_RETURN(RunPlan plan, PlanRun(config_, world));
+  if (Records(TrainingStudy::ALLOCATIONS)) {
+    memory_ = CreateMemoryRecorder(
+        plan.device.device,
+        {.most_largest = std::numeric_limits<size_t>::max()});
+  }
+  ASSIGN_OR_RETURN(session_,
+                   Session::Create(std::move(plan), {.phases = &phases_}));
   ASSIGN_OR_RETURN(batch_, session_->train_loader().Load(0));
   figures_["setup_ms"] = absl::ToDoubleMilliseconds(absl::Now() - begin);
   if (Records(TrainingStudy::PARTS)) RETURN_IF_ERROR(Parts());
@@ -245,6 +294,15 @@ absl::StatusOr<Json> TrainingCell::Measure() {
   if (Records(TrainingStudy::PHASES)) RETURN_IF_ERROR(Phases());
   if (Records(TrainingStudy::KERNELS)) RETURN_IF_ERROR(Kernels());
   if (Records(TrainingStudy::MEMORY)) RETURN_IF_ERROR(Memory());
+  if (Records(TrainingStudy::DTYPES)) RETURN_IF_ERROR(Dtypes());
+  if (Records(TrainingStudy::ALLOCATIONS)) RETURN_IF_ERROR(Allocations());
+  if (Records(TrainingStudy::UTILISATION)) {
+    ASSIGN_OR_RETURN(figures_["utilisation"], MeasureUtilisation(*session_));
+  }
+  if (Records(TrainingStudy::INSTRUMENTS)) {
+    ASSIGN_OR_RETURN(figures_["instruments"],
+                     MeasureInstrumentCost(*session_, study_));
+  }
   return std::move(figures_);
 }
 

@@ -9,8 +9,6 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kLargest = 10;
-
 int64_t& At(BytesByCategory& bytes, MemoryCategory category) {
   return bytes[static_cast<size_t>(category)];
 }
@@ -33,6 +31,7 @@ void AllocationLog::Allocate(uint64_t address, int64_t bytes) {
   if (live_.contains(address)) Free(address);
   const int index = static_cast<int>(allocations_.size());
   live_[address] = index;
+  allocated_ += bytes;
   allocations_.push_back({.address = address,
                           .bytes = bytes,
                           .born = Now(static_cast<int>(events_.size())),
@@ -47,6 +46,7 @@ void AllocationLog::Free(uint64_t address) {
   if (found == live_.end()) return;
   const int index = found->second;
   live_.erase(found);
+  allocated_ -= allocations_[index].bytes;
   if (!in_step_) return;
   allocations_[index].died = Now(static_cast<int>(events_.size()));
   events_.push_back({.kind = Event::Kind::kFree, .index = index});
@@ -159,7 +159,7 @@ MemoryCategory AllocationLog::Classify(const Allocation& allocation) const {
              : MemoryCategory::kActivationGradients;
 }
 
-MemoryRecord AllocationLog::Report(bool with_timeline) const {
+MemoryRecord AllocationLog::Report(const ReportOptions& options) const {
   MemoryRecord record{.step = step_};
   const std::vector<Count> counts = Replay();
   if (counts.empty()) return record;
@@ -181,8 +181,8 @@ MemoryRecord AllocationLog::Report(bool with_timeline) const {
   if (forward_end.has_value()) {
     record.saved = BreakDown(*forward_end, counts[*forward_end]).activations;
   }
-  record.largest = Largest();
-  if (with_timeline) record.timeline = Timeline();
+  record.largest = Largest(options.most_largest);
+  if (options.with_timeline) record.timeline = Timeline();
   return record;
 }
 
@@ -278,7 +278,7 @@ std::vector<PhaseMemory> AllocationLog::Phases(
   return phases;
 }
 
-std::vector<LargeAllocation> AllocationLog::Largest() const {
+std::vector<LargeAllocation> AllocationLog::Largest(size_t most) const {
   std::vector<const Allocation*> largest;
   for (const Allocation& allocation : allocations_) {
     // What follows the step's end is numbered after its events.
@@ -290,7 +290,7 @@ std::vector<LargeAllocation> AllocationLog::Largest() const {
   std::stable_sort(
       largest.begin(), largest.end(),
       [](const auto* a, const auto* b) { return a->bytes > b->bytes; });
-  largest.resize(std::min(largest.size(), kLargest));
+  largest.resize(std::min(largest.size(), most));
   std::vector<LargeAllocation> result;
   for (const Allocation* allocation : largest) {
     const bool freed = allocation->died.event != kAfterStep;
@@ -299,6 +299,8 @@ std::vector<LargeAllocation> AllocationLog::Largest() const {
          .category = Classify(*allocation),
          .from = PathOf(allocation->born.node),
          .to = freed ? PathOf(allocation->died.node) : "",
+         .at_ms =
+             absl::ToDoubleMilliseconds(allocation->born.time - step_begin_),
          .ms = freed ? absl::ToDoubleMilliseconds(allocation->died.time -
                                                   allocation->born.time)
                      : 0});

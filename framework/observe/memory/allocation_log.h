@@ -1,6 +1,7 @@
 #ifndef FRAMEWORK_OBSERVE_MEMORY_ALLOCATION_LOG_H_
 #define FRAMEWORK_OBSERVE_MEMORY_ALLOCATION_LOG_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -27,6 +28,7 @@ class AllocationLog : public PhaseObserver {
   // `bytes`: as asked for, before the allocator rounds up.
   void Allocate(uint64_t address, int64_t bytes);
   void Free(uint64_t address);
+  bool IsAllocated(uint64_t address) const { return live_.contains(address); }
   // What the allocator itself counts now. Figures in between are extrapolated
   // from the allocations, so this should be called where phases and ops begin
   // and end.
@@ -41,8 +43,15 @@ class AllocationLog : public PhaseObserver {
   void BeginOp(absl::string_view name) override;
   void EndOp() override;
 
+  // Bytes of what is allocated now, as asked for.
+  int64_t allocated() const { return allocated_; }
+
+  struct ReportOptions {
+    bool with_timeline = false;
+    size_t most_largest = 10;  // elements of MemoryRecord::largest
+  };
   // The last step, after EndStep().
-  MemoryRecord Report(bool with_timeline) const;
+  MemoryRecord Report(const ReportOptions& options) const;
 
  private:
   // A phase or op, by its place in the tree of phases.
@@ -91,7 +100,7 @@ class AllocationLog : public PhaseObserver {
   std::vector<Count> Replay() const;
   MemoryBreakdown BreakDown(int event, const Count& count) const;
   std::vector<PhaseMemory> Phases(const std::vector<Count>& counts) const;
-  std::vector<LargeAllocation> Largest() const;
+  std::vector<LargeAllocation> Largest(size_t most) const;
   MemoryTimeline Timeline() const;
 
   const std::function<absl::Time()> clock_;
@@ -104,6 +113,7 @@ class AllocationLog : public PhaseObserver {
   Event last_sample_;
   std::vector<Allocation> allocations_;
   std::map<uint64_t, int> live_;  // by address: index of the allocation
+  int64_t allocated_ = 0;         // bytes of live_
   std::vector<Event> events_;     // of the step
   std::vector<Owner> owners_;
 };

@@ -75,7 +75,9 @@ struct LargeAllocation {
   // Where it was allocated, "forward/block_3/attention/sdpa", and freed; empty:
   // it outlives the step.
   std::string from, to;
-  double ms = 0;  // between the two, on the host's clock
+  // When it was allocated, since the step began, and how long it lived; on the
+  // host's clock.
+  double at_ms = 0, ms = 0;
 };
 
 struct MemoryTimeline {
@@ -97,7 +99,7 @@ struct MemoryRecord {
   std::string peak_in;  // the op or phase that allocates at the peak
   // Activations that are alive when the last forward pass ends.
   std::vector<BlockBytes> saved;
-  std::vector<LargeAllocation> largest;  // of the step, at most ten
+  std::vector<LargeAllocation> largest;  // of the step, largest first
   MemoryTimeline timeline;               // empty unless asked for
 };
 

@@ -64,6 +64,7 @@ nlohmann::ordered_json ToJson(const MemoryRecord& record) {
                                {"category", NameOf(allocation.category)},
                                {"from", allocation.from},
                                {"to", allocation.to},
+                               {"at_ms", allocation.at_ms},
                                {"ms", allocation.ms}});
   }
   if (!record.timeline.points.empty()) {

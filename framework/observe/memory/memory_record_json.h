@@ -14,7 +14,7 @@ namespace tessera {
 //             bytes}}}
 //   end       the same without "in"
 //   saved     {"bytes", "of": as "activations_of"}
-//   largest   [{"bytes", "category", "from", "to", "ms"}]
+//   largest   [{"bytes", "category", "from", "to", "at_ms", "ms"}]
 //   timeline  {"columns": ["us", "parameters", ...], "points": [[...], ...]}
 nlohmann::ordered_json ToJson(const MemoryRecord& record);
 

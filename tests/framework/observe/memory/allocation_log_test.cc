@@ -140,7 +140,7 @@ TEST_F(AllocationLogTest, AStepByCategoryPhaseBlockAndOp) {
   log_.Own(MemoryCategory::kGradients, 2100);
   TrainingStep(1);
   TrainingStep(2);
-  const MemoryRecord record = log_.Report(/*with_timeline=*/false);
+  const MemoryRecord record = log_.Report({});
   EXPECT_EQ(record.step, 2);
 
   // When the loss's backward has its result.
@@ -194,13 +194,13 @@ TEST_F(AllocationLogTest, WorkspaceDiesInItsOpAndLibrariesKeepTheirs) {
     });
     Phase("reduce", [&] { Allocate(400, 24); });
   });
-  MemoryRecord record = log_.Report(false);
+  MemoryRecord record = log_.Report({});
   EXPECT_THAT(Held(record.peak.bytes), ElementsAre("workspace 144"));
   EXPECT_THAT(Held(record.end.bytes),
               ElementsAre("workspace 64", "communication 24"));
   // From an earlier step.
   Step(2, [&] {});
-  record = log_.Report(false);
+  record = log_.Report({});
   EXPECT_THAT(Held(record.end.bytes),
               ElementsAre("workspace 64", "communication 24"));
 }
@@ -220,7 +220,7 @@ TEST_F(AllocationLogTest, RecomputedActivationsAreActivations) {
       });
     });
   });
-  const MemoryRecord record = log_.Report(false);
+  const MemoryRecord record = log_.Report({});
   EXPECT_THAT(Held(record.peak.bytes),
               ElementsAre("activations 40", "activation_gradients 16"));
   EXPECT_THAT(Lines(record.peak.activations), ElementsAre("block_7 w13 40"));
@@ -229,13 +229,14 @@ TEST_F(AllocationLogTest, RecomputedActivationsAreActivations) {
 
 TEST_F(AllocationLogTest, TheLargestAllocationsAndWhereTheyGo) {
   TrainingStep(1);
-  const std::vector<LargeAllocation> largest = log_.Report(false).largest;
+  const std::vector<LargeAllocation> largest = log_.Report({}).largest;
   ASSERT_THAT(largest, SizeIs(10));
   EXPECT_EQ(largest[0].bytes, 100);
   EXPECT_EQ(largest[0].category, MemoryCategory::kActivationGradients);
   EXPECT_EQ(largest[0].from, "backward/loss");
   EXPECT_EQ(largest[0].to, "backward/embedding");
   EXPECT_GE(largest[0].ms, 1);
+  EXPECT_GT(largest[0].at_ms, largest[1].at_ms);
   EXPECT_EQ(largest[1].bytes, 64);
   EXPECT_EQ(largest[1].category, MemoryCategory::kWorkspace);
   EXPECT_EQ(largest[1].from, "forward/block_0/attention/sdpa/scores");
@@ -251,9 +252,9 @@ TEST_F(AllocationLogTest, MemoryBetweenStepsIsKnownButNotTheStepS) {
     Free(100);
     Allocate(200, 8);
   });
-  EXPECT_EQ(log_.Report(false).peak.allocated, 828 - 608);
+  EXPECT_EQ(log_.Report({}).peak.allocated, 828 - 608);
   Step(2, [&] { Free(200); });
-  const MemoryRecord record = log_.Report(false);
+  const MemoryRecord record = log_.Report({});
   EXPECT_EQ(record.peak.allocated, 8);
   EXPECT_EQ(record.end.allocated, 0);
 }
@@ -272,8 +273,8 @@ TEST_F(AllocationLogTest, TheTimelineKeepsThePeak) {
       }
     });
   });
-  EXPECT_THAT(log_.Report(false).timeline.points, IsEmpty());
-  const MemoryTimeline timeline = log_.Report(true).timeline;
+  EXPECT_THAT(log_.Report({}).timeline.points, IsEmpty());
+  const MemoryTimeline timeline = log_.Report({.with_timeline = true}).timeline;
   ASSERT_LE(timeline.points.size(), MemoryTimeline::kMaxPoints);
   ASSERT_GT(timeline.points.size(), MemoryTimeline::kMaxPoints / 2);
   int64_t most = 0, last_us = -1;
@@ -291,13 +292,13 @@ TEST_F(AllocationLogTest, AnArenaIsActivations) {
   Allocate(1000, 400);
   log_.Own(MemoryCategory::kActivations, 1000);
   Step(1, [] {});
-  const MemoryRecord record = log_.Report(false);
+  const MemoryRecord record = log_.Report({});
   EXPECT_EQ(Of(record.end, MemoryCategory::kActivations), 400);
   EXPECT_THAT(Lines(record.end.activations), ElementsAre("arena arena 400"));
 }
 
 TEST(AllocationLogWithoutStepsTest, ReportsNothing) {
-  const MemoryRecord record = AllocationLog().Report(true);
+  const MemoryRecord record = AllocationLog().Report({.with_timeline = true});
   EXPECT_THAT(record.phases, IsEmpty());
   EXPECT_EQ(record.peak.allocated, 0);
 }

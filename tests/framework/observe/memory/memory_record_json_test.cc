@@ -36,7 +36,8 @@ TEST(MemoryRecordJsonTest, HasEveryField) {
             R"({"bytes":50,"of":{"block_0":{"ffn/w2":20,"ffn/w13":30}}})");
   EXPECT_EQ(json["largest"].dump(),
             R"([{"bytes":50,"category":"activations",)"
-            R"("from":"forward/block_0/ffn/w2","to":"","ms":0.0}])");
+            R"("from":"forward/block_0/ffn/w2","to":"",)"
+            R"("at_ms":0.0,"ms":0.0}])");
   EXPECT_FALSE(json.contains("timeline"));
 
   record.timeline.points = {{.us = 7, .bytes = {1, 2}}};

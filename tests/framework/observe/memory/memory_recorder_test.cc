@@ -19,9 +19,11 @@ int64_t Of(const MemoryBreakdown& breakdown, MemoryCategory category) {
   return breakdown.bytes[static_cast<size_t>(category)];
 }
 
-class GpuMemoryRecorderTest : public testing::Test {
+// The parameter: whether it is a GPU's memory.
+class MemoryRecorderTest : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
+    if (!GetParam()) return;
     if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
     const auto info = OpenCudaDevice(0);
     ASSERT_TRUE(info.ok()) << info.status();
@@ -65,15 +67,19 @@ class GpuMemoryRecorderTest : public testing::Test {
   at::Device device_ = at::kCPU;
 };
 
-TEST_F(GpuMemoryRecorderTest, CategoriesAddUpToTheAllocatorsCount) {
-  const at::Tensor before = MiB(256);  // older than the recorder
+TEST_P(MemoryRecorderTest, CategoriesAddUpToTheAllocatorsCount) {
+  // Older than the recorder, which on a CPU does not see what it is not told.
+  const at::Tensor before = MiB(256), parameters = MiB(512);
   const auto recorder = CreateMemoryRecorder(device_);
-  const at::Tensor parameters = MiB(512), other = MiB(32);
-  recorder->Own(MemoryCategory::kParameters, parameters.const_data_ptr());
+  const at::Tensor other = MiB(32);
+  recorder->Own(MemoryCategory::kParameters, parameters);
   Step(*recorder, 1);
   ResetPeakMemory(device_);
   Step(*recorder, 2);
-  const MemoryUse use = CurrentMemory(device_);
+  const MemoryUse use = GetParam() ? CurrentMemory(device_)
+                                   : MemoryUse{.allocated = 544 * kMiB,
+                                               .peak_allocated = 736 * kMiB,
+                                               .reserved = 736 * kMiB};
   const MemoryRecord record = Record(*recorder);
   SCOPED_TRACE(absl::StrCat("allocated ", use.allocated, ", peak ",
                             use.peak_allocated, ", reserved ", use.reserved,
@@ -89,10 +95,11 @@ TEST_F(GpuMemoryRecorderTest, CategoriesAddUpToTheAllocatorsCount) {
   EXPECT_EQ(Of(record.peak, MemoryCategory::kActivationGradients), 128 * kMiB);
   EXPECT_EQ(Of(record.peak, MemoryCategory::kWorkspace), 0);
   // Other tests of the process may hold something, too.
-  EXPECT_GE(Of(record.peak, MemoryCategory::kOther), (256 + 32) * kMiB);
+  EXPECT_GE(Of(record.peak, MemoryCategory::kOther),
+            ((GetParam() ? 256 : 0) + 32) * kMiB);
 
   EXPECT_EQ(record.end.allocated, use.allocated);
-  EXPECT_EQ(record.end.reserved, use.reserved);
+  EXPECT_EQ(record.end.reserved, GetParam() ? use.reserved : use.allocated);
   EXPECT_NEAR(record.end.slack(), 0, 0.01 * use.allocated);
   EXPECT_EQ(Of(record.end, MemoryCategory::kActivations), 0);
 
@@ -113,16 +120,24 @@ TEST_F(GpuMemoryRecorderTest, CategoriesAddUpToTheAllocatorsCount) {
   EXPECT_TRUE(Record(*recorder).timeline.points.empty());
 }
 
-TEST_F(GpuMemoryRecorderTest, AnotherRecorderStartsFromWhatIsThere) {
+TEST_P(MemoryRecorderTest, AnotherRecorderStartsAgain) {
   CreateMemoryRecorder(device_).reset();
   const at::Tensor unseen = MiB(512);
-  const auto recorder = CreateMemoryRecorder(device_);
+  const auto recorder = CreateMemoryRecorder(device_, {.most_largest = 2});
   Step(*recorder, 1);
   const MemoryRecord record = Record(*recorder);
   SCOPED_TRACE(ToJson(record).dump(2));
-  EXPECT_GE(Of(record.end, MemoryCategory::kOther), 512 * kMiB);
+  if (GetParam()) {
+    EXPECT_GE(Of(record.end, MemoryCategory::kOther), 512 * kMiB);
+  } else {
+    EXPECT_EQ(record.end.allocated, 0);
+  }
   EXPECT_NEAR(record.end.slack(), 0, 0.01 * record.end.allocated);
+  EXPECT_EQ(record.largest.size(), 2u);
 }
+
+INSTANTIATE_TEST_SUITE_P(Cpu, MemoryRecorderTest, testing::Values(false));
+INSTANTIATE_TEST_SUITE_P(Gpu, MemoryRecorderTest, testing::Values(true));
 
 }  // namespace
 }  // namespace tessera

@@ -1,5 +1,4 @@
-#include "framework/observe/memory/memory_recorder.h"
-
+#include <ATen/core/Tensor.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include "absl/base/attributes.h"
@@ -7,7 +6,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "framework/cuda/device.h"
-#include "framework/observe/memory/allocation_log.h"
+#include "framework/observe/memory/allocation_recorder.h"
 
 namespace tessera {
 namespace {
@@ -19,9 +18,10 @@ class Recorder;
 ABSL_CONST_INIT absl::Mutex current_mutex(absl::kConstInit);
 Recorder* current_recorder ABSL_GUARDED_BY(current_mutex) = nullptr;
 
-class Recorder : public MemoryRecorder, public PhaseObserver {
+class Recorder : public AllocationRecorder {
  public:
-  explicit Recorder(c10::Device device) : device_(device) {
+  Recorder(c10::Device device, const MemoryRecorderOptions& options)
+      : AllocationRecorder(options), device_(device) {
     // LibTorch does not detach a tracker, so there is one, which forwards.
     [[maybe_unused]] static const bool attached = [] {
       allocator::attachAllocatorTraceTracker(&Recorder::Forward);
@@ -37,38 +37,13 @@ class Recorder : public MemoryRecorder, public PhaseObserver {
     current_recorder = nullptr;
   }
 
-  void Own(MemoryCategory category, const void* address) override {
+  void Own(MemoryCategory category, const at::Tensor& buffer) override {
     const absl::MutexLock lock(&mutex_);
-    log_.Own(category, reinterpret_cast<uint64_t>(address));
+    log_.Own(category, reinterpret_cast<uint64_t>(buffer.const_data_ptr()));
   }
 
-  PhaseObserver* phases() override { return this; }
-
-  absl::Status AddTo(StepRecord* record) override {
-    const absl::MutexLock lock(&mutex_);
-    record->memory = log_.Report(/*with_timeline=*/!has_timeline_);
-    has_timeline_ = true;
-    return absl::OkStatus();
-  }
-
-  void BeginStep(int64_t step) override {
-    Update([&](AllocationLog& log) { log.BeginStep(step); });
-  }
-  void EndStep() override {
-    Update([](AllocationLog& log) { log.EndStep(); });
-  }
-  void Begin(absl::string_view segment) override {
-    Update([&](AllocationLog& log) { log.Begin(segment); });
-  }
-  void End() override {
-    Update([](AllocationLog& log) { log.End(); });
-  }
-  void BeginOp(absl::string_view name) override {
-    Update([&](AllocationLog& log) { log.BeginOp(name); });
-  }
-  void EndOp() override {
-    Update([](AllocationLog& log) { log.EndOp(); });
-  }
+ protected:
+  MemoryUse Count() override { return CurrentMemory(device_); }
 
  private:
   // The tracker: under the allocator's lock, so it must not call the allocator,
@@ -110,26 +85,14 @@ class Recorder : public MemoryRecorder, public PhaseObserver {
     }
   }
 
-  // Runs `change` on the log, after a sample of the allocator's count.
-  template <typename Change>
-  void Update(Change change) {
-    const MemoryUse use = CurrentMemory(device_);
-    const absl::MutexLock lock(&mutex_);
-    log_.Sample(use.allocated, use.reserved);
-    change(log_);
-  }
-
   const c10::Device device_;
-  bool has_timeline_ = false;  // a record had one
-  // Never held while the allocator is called.
-  absl::Mutex mutex_;
-  AllocationLog log_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
-std::unique_ptr<MemoryRecorder> CreateMemoryRecorder(c10::Device device) {
-  return std::make_unique<Recorder>(device);
+std::unique_ptr<MemoryRecorder> CreateCudaMemoryRecorder(
+    c10::Device device, const MemoryRecorderOptions& options) {
+  return std::make_unique<Recorder>(device, options);
 }
 
 }  // namespace tessera

@@ -1,0 +1,45 @@
+#include "framework/observe/memory/allocation_recorder.h"
+
+namespace tessera {
+
+absl::Status AllocationRecorder::AddTo(StepRecord* record) {
+  const absl::MutexLock lock(&mutex_);
+  record->memory = log_.Report(
+      {.with_timeline = !has_timeline_, .most_largest = options_.most_largest});
+  has_timeline_ = true;
+  return absl::OkStatus();
+}
+
+void AllocationRecorder::BeginStep(int64_t step) {
+  Update([&](AllocationLog& log) { log.BeginStep(step); });
+}
+
+void AllocationRecorder::EndStep() {
+  Update([](AllocationLog& log) { log.EndStep(); });
+}
+
+void AllocationRecorder::Begin(absl::string_view segment) {
+  Update([&](AllocationLog& log) { log.Begin(segment); });
+}
+
+void AllocationRecorder::End() {
+  Update([](AllocationLog& log) { log.End(); });
+}
+
+void AllocationRecorder::BeginOp(absl::string_view name) {
+  Update([&](AllocationLog& log) { log.BeginOp(name); });
+}
+
+void AllocationRecorder::EndOp() {
+  Update([](AllocationLog& log) { log.EndOp(); });
+}
+
+void AllocationRecorder::Update(
+    absl::FunctionRef<void(AllocationLog& log)> change) {
+  const MemoryUse use = Count();
+  const absl::MutexLock lock(&mutex_);
+  log_.Sample(use.allocated, use.reserved);
+  change(log_);
+}
+
+}  // namespace tessera

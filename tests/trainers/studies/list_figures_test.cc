@@ -1,0 +1,93 @@
+// Plots and tables of the elements of a list.
+
+#include <string>
+#include <vector>
+
+#include "framework/base/text_proto.h"
+#include "gtest/gtest.h"
+#include "trainers/studies/study_tables.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kStudy[] = R"pb(
+  axis { name: "size" }
+  plot {
+    title: "Roofline"
+    list: "work"
+    limit: "roof"
+    point_name: "name"
+    x: "intensity"
+    x_title: "FLOP per byte"
+    y: "speed"
+    y_title: "TFLOP/s"
+    series: "size"
+    log_x: true
+  }
+  table {
+    list: "work"
+    column { title: "work" figure: "name" }
+    column { title: "speed" figure: "speed" }
+  }
+)pb";
+
+Json Record(const std::string& size, double speed) {
+  return {{"type", "cell"},
+          {"cell", {{"size", size}}},
+          {"status", "OK"},
+          {"figures",
+           {{"work",
+             {{{"name", "w13"}, {"intensity", 100}, {"speed", speed}},
+              {{"name", "copy"}, {"speed", 1}},
+              {{"name", "qkv"}, {"intensity", 50}, {"speed", 2}}}},
+            {"roof",
+             {{{"intensity", 1}, {"speed", 4}},
+              {{"intensity", 200}, {"speed", speed}}}}}}};
+}
+
+TEST(ListTest, AScatterWithTheFirstCellsLimitAndATable) {
+  Study study;
+  ASSERT_TRUE(MergeTextProto(kStudy, "study", &study.config).ok());
+  std::vector<Json> records;
+  for (const char* size : {"small", "large", "missing"}) {
+    study.cells.push_back({.labels = {{"size", size}}});
+  }
+  records.push_back(Record("small", 5));
+  records.push_back(Record("large", 7));
+  records.push_back(
+      {{"type", "cell"}, {"cell", {{"size", "missing"}}}, {"status", "OOM"}});
+  const std::vector<Chart> charts =
+      StudyCharts(study, RecordsOf(study, records));
+  ASSERT_EQ(charts.size(), 1u);
+  const Chart& chart = charts[0];
+  EXPECT_EQ(chart.kind, Chart::Kind::kScatter);
+  EXPECT_EQ(chart.title, "Roofline");
+  EXPECT_EQ(chart.x_title, "FLOP per byte");
+  EXPECT_EQ(chart.y_title, "TFLOP/s");
+  EXPECT_TRUE(chart.log_x);
+  ASSERT_EQ(chart.series.size(), 3u);
+  EXPECT_EQ(chart.series[0].name, "small");
+  // By x; an element without x has no point.
+  ASSERT_EQ(chart.series[0].points.size(), 2u);
+  EXPECT_EQ(chart.series[0].points[0].label, "qkv");
+  EXPECT_EQ(chart.series[0].points[1].label, "w13");
+  EXPECT_EQ(chart.series[0].points[1].y, 5);
+  EXPECT_TRUE(chart.series[1].is_limit);
+  EXPECT_EQ(chart.series[1].points[1].y, 5);
+  EXPECT_EQ(chart.series[2].name, "large");
+  EXPECT_EQ(chart.series[2].points[1].y, 7);
+  EXPECT_FALSE(chart.series[2].is_limit);
+
+  const std::vector<HtmlTable> tables =
+      StudyTables(study, RecordsOf(study, records));
+  ASSERT_EQ(tables.size(), 1u);
+  EXPECT_EQ(tables[0].columns.size(), 3u);
+  // The axis and the name; speed is a number.
+  EXPECT_EQ(tables[0].text_columns, 2u);
+  EXPECT_EQ(tables[0].rows.size(), 6u);
+}
+
+}  // namespace
+}  // namespace tessera
