@@ -105,6 +105,7 @@ class CuptiActivitySource : public ActivitySource {
     RETURN_IF_ERROR(
         CuptiStatus(cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED),
                     "cuptiActivityFlushAll"));
+    RETURN_IF_ERROR(Detach());
     absl::MutexLock lock(&mutex_);
     NameTable names(&trace->names);
     // Names of this source's own table, numbered as in the trace.
@@ -139,6 +140,26 @@ class CuptiActivitySource : public ActivitySource {
     std::vector<DeviceActivity> activities;
     int64_t dropped = 0;
   };
+
+  // Takes CUPTI out of the process. While it is attached, every launch is
+  // slower, also without a recording. It may leave only from the exit of a CUDA
+  // call (CUPTI's manual, cuptiFinalize()).
+  static absl::Status Detach() {
+    CUpti_SubscriberHandle subscriber = nullptr;
+    RETURN_IF_ERROR(
+        CuptiStatus(cuptiSubscribe(&subscriber, FinalizeAtExit, nullptr),
+                    "cuptiSubscribe"));
+    RETURN_IF_ERROR(CuptiStatus(
+        cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API,
+                            CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020),
+        "cuptiEnableCallback"));
+    return AsStatus(cudaDeviceSynchronize(), "the device's work under a trace");
+  }
+  static void CUPTIAPI FinalizeAtExit(void*, CUpti_CallbackDomain,
+                                      CUpti_CallbackId, const void* data) {
+    const auto* call = static_cast<const CUpti_CallbackData*>(data);
+    if (call->callbackSite == CUPTI_API_EXIT) cuptiFinalize();
+  }
 
   void Disable() {
     for (const CUpti_ActivityKind kind : kKinds) cuptiActivityDisable(kind);
