@@ -76,12 +76,13 @@ std::vector<double> Train(Session& session, int64_t steps) {
 }
 
 void SpoilAWeight(Session& session) {
-  const ParameterStore& store = *session.state().parameters;
+  ParameterStore& store = *session.state().parameters;
   for (const ParameterSlice& slice : store.slices()) {
     if (slice.name == "layers.1.ffn.w2.weight") {
       store.master()[slice.offset + 5].fill_(NAN);
     }
   }
+  store.RefreshShadow();
 }
 
 void ResumeFrom(Session& from, int64_t step, Session& to) {

@@ -17,6 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr char kReading[] = "\n## Reading\n";
+constexpr int kColumns = 100;  // of prose; tables and commands are not folded
 
 // What stands in a line of Markdown's table.
 std::string Escaped(std::string text) {
@@ -87,7 +88,7 @@ std::string StudyPage(const Study& study, const std::vector<Json>& records,
   const CellRecords by_name = RecordsOf(study, records);
   std::string page = absl::StrCat("# ", study.config.title(), "\n\n");
   if (!study.config.about().empty()) {
-    absl::StrAppend(&page, Fold(study.config.about(), 100, 0), "\n\n");
+    absl::StrAppend(&page, Fold(study.config.about(), kColumns, 0), "\n\n");
   }
   if (const std::string machines = Machines(by_name); !machines.empty()) {
     absl::StrAppend(&page, machines, "\n\n");
@@ -100,7 +101,7 @@ std::string StudyPage(const Study& study, const std::vector<Json>& records,
   if (!failures.empty()) {
     absl::StrAppend(&page, "Cells without figures:\n\n");
     for (const std::string& line : failures) {
-      absl::StrAppend(&page, "- ", Escaped(line), "\n");
+      absl::StrAppend(&page, Fold("- " + Escaped(line), kColumns, 2), "\n");
     }
     absl::StrAppend(&page, "\n");
   }

@@ -39,6 +39,14 @@ bool IsFinal(const std::string& status) {
   return status != "FAILED" && status != "CRASHED";
 }
 
+// The last line may have no end: the process was killed, or the disk was full.
+absl::Status DropUnfinishedLine(const std::string& path, int descriptor) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  const size_t end = text.rfind('\n') + 1;  // npos + 1 is 0
+  if (end == text.size() || ftruncate(descriptor, end) == 0) return {};
+  return SystemError(errno, absl::StrCat("cannot write ", path));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
@@ -74,6 +82,7 @@ absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
     return SystemError(errno, absl::StrCat("cannot write ", path));
   }
   auto results = absl::WrapUnique(new StudyResults(path, descriptor));
+  if (exists) RETURN_IF_ERROR(DropUnfinishedLine(path, descriptor));
   results->done_ = std::move(done);
   if (!exists) {
     Json record = {{"type", "study"}, {"name", study.name}};
@@ -111,7 +120,7 @@ absl::StatusOr<std::vector<Json>> ReadResults(const std::string& folder) {
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
     Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (record.is_discarded()) continue;  // a killed process's last line
+    if (record.is_discarded()) continue;  // an unfinished last line
     if (record.value("type", "") == "cell") {
       const auto [found, added] =
           place.emplace(NameOf(record["cell"]), records.size());

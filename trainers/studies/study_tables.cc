@@ -1,6 +1,7 @@
 #include "trainers/studies/study_tables.h"
 
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -18,7 +19,7 @@ class TableWriter {
               const StudyTable& table)
       : study_(study), records_(records), table_(table) {}
 
-  HtmlTable Write() const {
+  HtmlTable Write() {
     HtmlTable table{
         .title = table_.title(),
         .text_columns = static_cast<size_t>(study_.config.axis_size())};
@@ -29,11 +30,15 @@ class TableWriter {
       table.columns.push_back(column.title());
     }
     for (const StudyCell& cell : study_.cells) AddCell(cell, &table);
+    for (const StudyColumn& column : table_.column()) {
+      if (!text_figures_.contains(column.figure())) break;
+      ++table.text_columns;
+    }
     return table;
   }
 
  private:
-  void AddCell(const StudyCell& cell, HtmlTable* table) const {
+  void AddCell(const StudyCell& cell, HtmlTable* table) {
     const auto found = records_.find(cell.Name());
     if (found == records_.end()) return;
     const Json& record = *found->second;
@@ -61,8 +66,12 @@ class TableWriter {
   }
 
   void AddLine(const StudyCell& cell, std::vector<TableCell> line,
-               const Json& figures, HtmlTable* table) const {
+               const Json& figures, HtmlTable* table) {
     for (const StudyColumn& column : table_.column()) {
+      const Json* figure = FigureAt(figures, column.figure());
+      if (figure != nullptr && figure->is_string()) {
+        text_figures_.insert(column.figure());
+      }
       line.push_back({Text(cell, column, figures)});
     }
     table->rows.push_back(std::move(line));
@@ -108,6 +117,7 @@ class TableWriter {
   const Study& study_;
   const CellRecords& records_;
   const StudyTable& table_;
+  std::set<std::string> text_figures_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
@@ -225,8 +226,8 @@ absl::Status TrainingCell::Allocations() {
 
 absl::StatusOr<Json> TrainingCell::Traced(const Call& call) {
   constexpr int kSteps = 3;
-  constexpr int64_t kMaxRecords = 10'000'000;
-  TraceRecorder recorder(ActivitiesOf(device(), kMaxRecords));
+  const int64_t max_records = config_.observe().trace().max_records();
+  TraceRecorder recorder(ActivitiesOf(device(), max_records));
   RETURN_IF_ERROR(recorder.Start());
   phases_.Set({&recorder});
   const absl::Cleanup unset = [this] { phases_.Set({}); };
@@ -238,6 +239,12 @@ absl::StatusOr<Json> TrainingCell::Traced(const Call& call) {
     RETURN_IF_ERROR(call());
   }
   ASSIGN_OR_RETURN(Trace trace, recorder.Stop());
+  if (trace.dropped > 0) {
+    return absl::OutOfRangeError(absl::StrCat(
+        "the trace of ", kSteps, " steps has ", trace.dropped,
+        " kernels and calls more than observe.trace.max_records=", max_records,
+        " allows; raise it in the study's `set`"));
+  }
   trace.device = session_->plan().device.name;
   Json profile = ProfileToJson(trace, RowsOfStep(session_->plan()));
   Json figures = std::move(profile["step"]);

@@ -27,8 +27,9 @@ class ActivitySource {
 // `max_records` of them. CUDA builds only (framework/cuda/cuda_build.h).
 std::unique_ptr<ActivitySource> CuptiActivities(int64_t max_records);
 
-// Without a GPU each op is an activity: it runs where the host issues it.
-std::unique_ptr<ActivitySource> HostActivities();
+// Without a GPU each op is an activity: it runs where the host issues it. Keeps
+// at most `max_records` activities and calls.
+std::unique_ptr<ActivitySource> HostActivities(int64_t max_records);
 
 // The one of the two that records `device`.
 std::unique_ptr<ActivitySource> ActivitiesOf(c10::Device device,

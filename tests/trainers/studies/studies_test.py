@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import subprocess
@@ -20,9 +21,19 @@ def run(*arguments):
         stderr=subprocess.PIPE, universal_newlines=True)
 
 
-def records(folder):
+def lines(folder):
     with open(folder / "results.jsonl") as file:
-        return [json.loads(line) for line in file]
+        return list(file)
+
+
+def records(folder):
+    return [json.loads(line) for line in lines(folder)]
+
+
+def limit_files(size):
+    """Makes writes beyond `size` bytes of a file fail, as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 class StudiesTest(unittest.TestCase):
@@ -47,6 +58,9 @@ class StudiesTest(unittest.TestCase):
                         if line.startswith("| ")]
                 # A heading and a line for each cell, in every table.
                 self.assertGreaterEqual(len(rows), 1 + len(cells), page)
+                for line in page.splitlines():
+                    if not line.startswith(("| ", "|--", "    ")):
+                        self.assertLessEqual(len(line), 100, study.stem)
                 # Figures that a CPU does not have are the exception.
                 self.assertLess(page.count("n/a"), page.count(" | ") / 2, page)
                 html = (out / "index.html").read_text()
@@ -61,18 +75,11 @@ class StudiesTest(unittest.TestCase):
             self.assertEqual(listed.returncode, 0, listed.stderr)
             self.assertGreater(len(listed.stdout.splitlines()), 1)
 
-    def test_a_study_that_is_killed_resumes(self):
-        study = TINY / "end_to_end.pbtxt"
-        out = self.folder / "killed"
-        with subprocess.Popen(
-                [STUDY, f"--study={study}", f"--out={out}"],
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            process.stdout.readline()  # a cell is done
-            process.send_signal(signal.SIGTERM)
-            errors = process.communicate()[1].decode()
-            self.assertEqual(process.returncode, 128 + signal.SIGTERM, errors)
-        self.assertIn("--resume", errors)
-        before = [r for r in records(out) if r["type"] == "cell"]
+    def check_resumes(self, study, out):
+        # The last line may be unfinished.
+        before = [json.loads(line) for line in lines(out)
+                  if line.endswith("\n")]
+        before = [r for r in before if r["type"] == "cell"]
         self.assertGreaterEqual(len(before), 1)
         again = run(f"--study={study}", f"--out={out}")
         self.assertEqual(again.returncode, 2)
@@ -84,6 +91,93 @@ class StudiesTest(unittest.TestCase):
         names = [json.dumps(r["cell"]) for r in after]
         self.assertEqual(len(names), len(set(names)))
         self.assertNotIn("have not run", (out / "README.md").read_text())
+
+    def test_a_study_that_is_stopped_or_killed_resumes(self):
+        study = TINY / "end_to_end.pbtxt"
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            out = self.folder / number.name
+            with subprocess.Popen(
+                    [STUDY, f"--study={study}", f"--out={out}"],
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+                process.stdout.readline()  # a cell is done
+                process.send_signal(number)
+                errors = process.communicate()[1].decode()
+            if number == signal.SIGTERM:
+                self.assertEqual(process.returncode, 128 + number, errors)
+                self.assertIn("--resume", errors)
+            else:
+                self.assertEqual(process.returncode, -number, errors)
+            self.check_resumes(study, out)
+
+    def test_a_full_disk_keeps_the_finished_cells(self):
+        study = TINY / "end_to_end.pbtxt"
+        whole = self.folder / "whole"
+        self.assertEqual(run(f"--study={study}", f"--out={whole}").returncode,
+                         0)
+        sizes = [len(line.encode()) for line in lines(whole)]
+        # Room for the study's record, a cell's, and half of another.
+        room = sizes[0] + sizes[1] + sizes[2] // 2
+        out = self.folder / "full"
+        done = subprocess.run(
+            [STUDY, f"--study={study}", f"--out={out}"], check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            universal_newlines=True, restore_signals=False,
+            preexec_fn=lambda: limit_files(room))
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("results.jsonl", done.stderr)
+        self.assertIn("File too large", done.stderr)
+        self.assertFalse(lines(out)[-1].endswith("\n"))
+        self.check_resumes(study, out)
+
+    def test_a_trace_beyond_its_limit_is_a_failed_cell(self):
+        text = (TINY / "kernels.pbtxt").read_text()
+        study = self.folder / "traced.pbtxt"
+        study.write_text(text + """
+            axis {
+              name: "room"
+              choice { label: "enough" }
+              choice { label: "little" set: "observe.trace.max_records=50" }
+            }""")
+        out = self.folder / "traced"
+        done = run(f"--study={study}", f"--out={out}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for cell in (r for r in records(out) if r["type"] == "cell"):
+            if cell["cell"]["room"] == "enough":
+                self.assertEqual(cell["status"], "OK", cell)
+                continue
+            self.assertEqual(cell["status"], "FAILED", cell)
+            self.assertIn("observe.trace.max_records=50", cell["message"])
+            self.assertIn("raise it", cell["message"])
+        self.assertIn("**FAILED**", (out / "README.md").read_text())
+
+    def test_a_cell_after_one_that_does_not_fit_is_as_before(self):
+        text = (TINY / "residual_stream.pbtxt").read_text()
+        study = self.folder / "oom.pbtxt"
+        head, _, tail = text.partition("axis {")
+        study.write_text(head + """
+            axis {
+              name: "cell"
+              choice { label: "before" }
+              choice { label: "too large" set: "training.batch_size=40000000" }
+              choice { label: "after" }
+            }
+            """ + tail[tail.index("table {"):tail.index("plot {")])
+        out = self.folder / "oom"
+        done = run(f"--study={study}", f"--out={out}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        before, large, after = [
+            r for r in records(out) if r["type"] == "cell"]
+        self.assertEqual(large["status"], "OOM", large)
+        self.assertIn("training.batch_size", large["message"])
+        for figure in ("parts", "saved", "residual"):
+            self.assertEqual(before["figures"]["allocations"][figure],
+                             after["figures"]["allocations"][figure])
+        page = (out / "README.md").read_text()
+        self.assertIn("| too large | **OOM** |", page)
+        # The reason is folded like the rest.
+        reason = page[page.index("- cell=too large: OOM. "):].splitlines()
+        self.assertGreater(len(reason), 1)
+        self.assertTrue(all(len(line) <= 100 for line in reason), reason)
 
     def test_a_crash_loses_only_its_cell(self):
         study = TINY / "end_to_end.pbtxt"

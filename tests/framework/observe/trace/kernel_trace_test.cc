@@ -15,6 +15,8 @@
 namespace tessera {
 namespace {
 
+constexpr int64_t kMaxRecords = 1000;
+
 void Step(KernelTrace& trace, int64_t step) {
   const StepScope scope(&trace, step);
   const PhaseScope forward(&trace, "forward");
@@ -53,7 +55,7 @@ TEST_F(KernelTraceTest, TracesTheStepsOfItsSchedule) {
       {.schedule = {.wait = 2, .warmup = 1, .active = 3, .repeat = 2},
        .folder = folder_,
        .device = "toy"},
-      HostActivities());
+      HostActivities(kMaxRecords));
   EXPECT_THAT(StepsThatCollect(trace, 20), testing::ElementsAre(6, 12));
   EXPECT_EQ(ListDirectory(folder_).value(),
             (std::vector<std::string>{"steps_10-12", "steps_4-6"}));
@@ -69,7 +71,7 @@ TEST_F(KernelTraceTest, TracesTheStepsOfItsSchedule) {
 
 TEST_F(KernelTraceTest, ARunThatEndsWithinAWindowKeepsIt) {
   KernelTrace trace({.schedule = {.wait = 1, .active = 10}, .folder = folder_},
-                    HostActivities());
+                    HostActivities(kMaxRecords));
   EXPECT_THAT(StepsThatCollect(trace, 3), testing::IsEmpty());
   EXPECT_TRUE(trace.OnTrainEnd(absl::OkStatus()).ok());
   EXPECT_EQ(Profile("steps_2-3")["step"]["steps"], 2);
@@ -80,7 +82,7 @@ TEST_F(KernelTraceTest, OtherRanksWriteTheirTraceOnly) {
                      .folder = folder_,
                      .rank = 1,
                      .world_size = 2},
-                    HostActivities());
+                    HostActivities(kMaxRecords));
   EXPECT_THAT(StepsThatCollect(trace, 2), testing::ElementsAre(1));
   EXPECT_EQ(ListDirectory(folder_ + "/steps_1-1").value(),
             (std::vector<std::string>{"trace_rank1.json.gz"}));

@@ -81,7 +81,7 @@ TEST(TraceRecorderTest, KeepsWhatTheHostIssuedAfterTheWarmUp) {
 }
 
 TEST(TraceRecorderTest, OnTheHostAnOpIsItsActivity) {
-  TraceRecorder recorder(HostActivities());
+  TraceRecorder recorder(HostActivities(/*max_records=*/1000));
   for (int window = 0; window < 2; ++window) {
     ASSERT_TRUE(recorder.Start().ok());
     recorder.Keep();
@@ -97,6 +97,19 @@ TEST(TraceRecorderTest, OnTheHostAnOpIsItsActivity) {
     EXPECT_EQ(trace->PathOf(trace->activities[0].range), "forward/qkv");
     EXPECT_LE(trace->activities[0].begin_ns, trace->activities[0].end_ns);
   }
+}
+
+TEST(TraceRecorderTest, OnTheHostCountsWhatGoesBeyondItsLimit) {
+  TraceRecorder recorder(HostActivities(/*max_records=*/5));
+  ASSERT_TRUE(recorder.Start().ok());
+  recorder.Keep();
+  for (int i = 0; i < 10; ++i) const OpScope op(&recorder, "qkv");
+  const absl::StatusOr<Trace> trace = recorder.Stop();
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  // A call and an activity each.
+  EXPECT_EQ(trace->activities.size(), 2u);
+  EXPECT_EQ(trace->calls.size(), 2u);
+  EXPECT_EQ(trace->dropped, 16);
 }
 
 // The name of each kernel, copy or fill, with where it was issued.

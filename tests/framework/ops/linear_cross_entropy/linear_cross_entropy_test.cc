@@ -23,7 +23,8 @@ namespace tessera::testing {
 namespace {
 
 // Chunks of 128 rows, where there are up to 1,024.
-constexpr LogitChunks kSmallChunks = {.bytes = 1, .min_rows = 128};
+constexpr LogitChunks kSmallChunks = {
+    .bytes = 1, .min_rows = 128, .max_chunks = 8};
 
 struct Case {
   int64_t rows = 0, width = 0, vocab = 0;
@@ -119,8 +120,7 @@ class LinearCrossEntropyTest : public DeviceTest {
 
  private:
   static DeviceInfo DeviceOf(at::Device device) {
-    return device.is_cuda() ? OpenCudaDevice(device.index()).value()
-                            : CpuDevice();
+    return device.is_cuda() ? OpenCudaDevice(0).value() : CpuDevice();
   }
 };
 
@@ -185,12 +185,12 @@ TEST(LogitChunksTest, AreFewLargeAndMultiplesOfATile) {
   const LogitChunks chunks;
   // 4 x 512 tokens, a vocabulary of 10,000 in BF16: 39 MiB.
   EXPECT_EQ(chunks.RowsOfChunk(2048, 20000), 2048);
-  // 16 k tokens: 48 MiB are 2,516 rows.
-  EXPECT_EQ(chunks.RowsOfChunk(16384, 20000), 2432);
-  // At most eight.
-  EXPECT_EQ(chunks.RowsOfChunk(65536, 20000), 8192);
+  // 16 k tokens: 128 MiB are 6,710 rows.
+  EXPECT_EQ(chunks.RowsOfChunk(16384, 20000), 6656);
+  // At most four.
+  EXPECT_EQ(chunks.RowsOfChunk(65536, 20000), 16384);
   // Not fewer than 1,024 rows.
-  EXPECT_EQ(chunks.RowsOfChunk(4096, 2 * 128256), 1024);
+  EXPECT_EQ(chunks.RowsOfChunk(2048, 2 * 128256), 1024);
   EXPECT_EQ(chunks.RowsOfChunk(1, kMiB), 1);
 }
 

@@ -1,4 +1,4 @@
-// Plots whose points are the elements of a list.
+// Plots and tables of the elements of a list.
 
 #include <string>
 #include <vector>
@@ -13,6 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kStudy[] = R"pb(
+  axis { name: "size" }
   plot {
     title: "Roofline"
     list: "work"
@@ -24,6 +25,11 @@ constexpr char kStudy[] = R"pb(
     y_title: "TFLOP/s"
     series: "size"
     log_x: true
+  }
+  table {
+    list: "work"
+    column { title: "work" figure: "name" }
+    column { title: "speed" figure: "speed" }
   }
 )pb";
 
@@ -41,7 +47,7 @@ Json Record(const std::string& size, double speed) {
               {{"intensity", 200}, {"speed", speed}}}}}}};
 }
 
-TEST(ListPlotTest, IsAScatterWithTheFirstCellsLimit) {
+TEST(ListTest, AScatterWithTheFirstCellsLimitAndATable) {
   Study study;
   ASSERT_TRUE(MergeTextProto(kStudy, "study", &study.config).ok());
   std::vector<Json> records;
@@ -73,6 +79,14 @@ TEST(ListPlotTest, IsAScatterWithTheFirstCellsLimit) {
   EXPECT_EQ(chart.series[2].name, "large");
   EXPECT_EQ(chart.series[2].points[1].y, 7);
   EXPECT_FALSE(chart.series[2].is_limit);
+
+  const std::vector<HtmlTable> tables =
+      StudyTables(study, RecordsOf(study, records));
+  ASSERT_EQ(tables.size(), 1u);
+  EXPECT_EQ(tables[0].columns.size(), 3u);
+  // The axis and the name; speed is a number.
+  EXPECT_EQ(tables[0].text_columns, 2u);
+  EXPECT_EQ(tables[0].rows.size(), 6u);
 }
 
 }  // namespace
