@@ -3,10 +3,14 @@
 #include <ATen/ATen.h>
 
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "framework/cuda/cuda_build.h"
+#include "framework/observe/trace/trace_recorder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/error_budget.h"
@@ -28,6 +32,8 @@ TEST(GraphStepTest, NeedsAGpu) {
 }
 
 using Sets = std::vector<std::string>;
+// The kernels of a step with the ops that issued them.
+using Kernels = std::multiset<std::pair<std::string, std::string>>;
 
 class GpuGraphStep : public ::testing::TestWithParam<Sets> {
  protected:
@@ -35,12 +41,32 @@ class GpuGraphStep : public ::testing::TestWithParam<Sets> {
     if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   }
 
-  static std::unique_ptr<Session> Make(const std::string& mode) {
+  static std::unique_ptr<Session> Make(const std::string& mode,
+                                       const SessionOptions& options = {}) {
     Sets sets = {"training.device=CUDA", "model.d_model=64",
                  "model.context_length=33",
                  absl::StrCat("execution.mode=", mode)};
     sets.insert(sets.end(), GetParam().begin(), GetParam().end());
-    return Toy("configs/small.pbtxt", sets);
+    return Toy("configs/small.pbtxt", sets, options);
+  }
+
+  static Kernels KernelsOfAStep(const std::string& mode) {
+    Kernels kernels;
+    if constexpr (kCudaBuild) {
+      TraceRecorder recorder(CuptiActivities(/*max_records=*/100'000));
+      const auto session = Make(mode, {.phases = &recorder});
+      Train(*session, 4);
+      EXPECT_TRUE(recorder.Start().ok());
+      recorder.Keep();
+      Train(*session, session->step(), 4, 1);
+      const absl::StatusOr<Trace> trace = recorder.Stop();
+      EXPECT_TRUE(trace.ok()) << trace.status();
+      for (const DeviceActivity& activity : trace->activities) {
+        kernels.emplace(trace->PathOf(activity.range),
+                        trace->names[activity.name]);
+      }
+    }
+    return kernels;
   }
 
  private:
@@ -71,6 +97,12 @@ TEST_P(GpuGraphStep, HasTheBitsOfAnEagerStep) {
             Train(*eager, eager->step(), 6, 4));
   ExpectSameState(*graph, *eager);
   EXPECT_FALSE(graph->step().first_bad_step().has_value());
+}
+
+TEST_P(GpuGraphStep, ATraceShowsTheKernelsOfAnEagerStep) {
+  const auto eager = KernelsOfAStep("EAGER");
+  EXPECT_GT(eager.size(), 50u);
+  EXPECT_EQ(KernelsOfAStep("GRAPH"), eager);
 }
 
 TEST_P(GpuGraphStep, ANonFiniteLossEndsUpdates) {

@@ -19,6 +19,9 @@ class ActivitySource {
   // Waits for the device and adds what was recorded since Start() to `trace`,
   // whose ranges are complete: activities, calls, `dropped`.
   virtual absl::Status Stop(Trace* trace) = 0;
+  // How many nodes of the CUDA graph that is being recorded will be activities;
+  // -1 if none is being recorded on the current stream.
+  virtual int64_t NumGraphNodes() const { return -1; }
   // Now, on the clock of the activities.
   virtual int64_t NowNs() const = 0;
 };

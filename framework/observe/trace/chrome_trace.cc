@@ -216,6 +216,7 @@ class ChromeTraceWriter {
     const Track trainer{host_process_, trace_.thread};
     for (size_t i = 0; i < trace_.ranges.size(); ++i) {
       const HostRange& range = trace_.ranges[i];
+      if (range.in_graph) continue;
       std::string name = quoted_[range.name];
       string_view category = "user_annotation";
       std::string args;

@@ -9,10 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "c10/cuda/CUDAStream.h"
 #include "framework/base/status_macros.h"
 #include "framework/cuda/cuda_status.h"
 #include "framework/observe/trace/activity_source.h"
@@ -124,6 +126,26 @@ class CuptiActivitySource : public ActivitySource {
     return absl::OkStatus();
   }
 
+  int64_t NumGraphNodes() const override {
+    cudaStreamCaptureStatus status;
+    cudaGraph_t graph = nullptr;
+    if (cudaStreamGetCaptureInfo(c10::cuda::getCurrentCUDAStream(), &status,
+                                 /*id=*/nullptr, &graph) != cudaSuccess ||
+        status != cudaStreamCaptureStatusActive) {
+      return -1;
+    }
+    size_t count = 0;
+    cudaGraphGetNodes(graph, nullptr, &count);
+    std::vector<cudaGraphNode_t> nodes(count);
+    cudaGraphGetNodes(graph, nodes.data(), &count);
+    return absl::c_count_if(nodes, [](cudaGraphNode_t node) {
+      cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+      cudaGraphNodeGetType(node, &type);
+      return type == cudaGraphNodeTypeKernel ||
+             type == cudaGraphNodeTypeMemcpy || type == cudaGraphNodeTypeMemset;
+    });
+  }
+
   int64_t NowNs() const override {
     uint64_t now = 0;
     cuptiGetTimestamp(&now);
@@ -149,10 +171,11 @@ class CuptiActivitySource : public ActivitySource {
     RETURN_IF_ERROR(
         CuptiStatus(cuptiSubscribe(&subscriber, FinalizeAtExit, nullptr),
                     "cuptiSubscribe"));
-    RETURN_IF_ERROR(CuptiStatus(
-        cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API,
-                            CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020),
-        "cuptiEnableCallback"));
+    RETURN_IF_ERROR(
+        CuptiStatus(cuptiEnableCallback(
+                        1, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API,
+                        CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020),
+                    "cuptiEnableCallback"));
     return AsStatus(cudaDeviceSynchronize(), "the device's work under a trace");
   }
   static void CUPTIAPI FinalizeAtExit(void*, CUpti_CallbackDomain,

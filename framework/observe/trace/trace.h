@@ -48,13 +48,17 @@ struct HostRange {
   int name = 0;     // Trace::names: "step_7", "forward", "qkv"
   int parent = -1;  // the range around it; parents stand before their children
   int64_t begin_ns = 0, end_ns = 0;
+  // A part of a CUDA graph: the host issued it long before, and both times are
+  // those of the launch.
+  bool in_graph = false;
 };
 
 // What a process did on the host and on its GPU, from the start of one step to
 // the end of another.
 struct Trace {
   std::vector<std::string> names;  // each once
-  std::vector<HostRange> ranges;   // by begin_ns; of the thread that trains
+  // Of the thread that trains; by begin_ns, then those in graphs.
+  std::vector<HostRange> ranges;
   std::vector<HostCall> calls;
   std::vector<DeviceActivity> activities;
   uint32_t thread = 0;  // that trains

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <string>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -47,6 +48,7 @@ absl::StatusOr<Trace> TraceRecorder::Stop() {
                      }),
       activities.end());
   AttributeToRanges(&trace_);
+  AttributeToGraph(graph_, &trace_);
   return std::move(trace_);
 }
 
@@ -57,6 +59,7 @@ void TraceRecorder::BeginStep(int64_t step) {
 }
 
 void TraceRecorder::Open(HostRange::Level level, absl::string_view name) {
+  OpenInGraph(level, name);
   if (!keeping_) return;
   trace_.ranges.push_back({.level = level,
                            .name = names_->IndexOf(name),
@@ -65,7 +68,26 @@ void TraceRecorder::Open(HostRange::Level level, absl::string_view name) {
   open_ = static_cast<int>(trace_.ranges.size()) - 1;
 }
 
+void TraceRecorder::OpenInGraph(HostRange::Level level,
+                                absl::string_view name) {
+  // A recording begins with a phase.
+  if (open_in_graph_ < 0 && level != HostRange::Level::kPhase) return;
+  const int64_t nodes = source_->NumGraphNodes();
+  if (nodes < 0) return;
+  if (nodes < static_cast<int64_t>(graph_.range_of_node.size())) graph_ = {};
+  graph_.range_of_node.resize(nodes, open_in_graph_);
+  graph_.ranges.push_back({level, std::string(name), open_in_graph_});
+  open_in_graph_ = static_cast<int>(graph_.ranges.size()) - 1;
+}
+
+void TraceRecorder::EndInGraph() {
+  if (open_in_graph_ < 0) return;
+  graph_.range_of_node.resize(source_->NumGraphNodes(), open_in_graph_);
+  open_in_graph_ = graph_.ranges[open_in_graph_].parent;
+}
+
 void TraceRecorder::End() {
+  EndInGraph();
   if (!keeping_) return;
   HostRange& range = trace_.ranges[open_];
   range.end_ns = source_->NowNs();

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "framework/base/phase_observer.h"
 #include "framework/observe/trace/activity_source.h"
+#include "framework/observe/trace/graph_ranges.h"
 #include "framework/observe/trace/trace.h"
 
 namespace tessera {
@@ -41,13 +42,18 @@ class TraceRecorder : public PhaseObserver {
 
  private:
   void Open(HostRange::Level level, absl::string_view name);
+  // The same for a CUDA graph that is being recorded, in a traced step or not.
+  void OpenInGraph(HostRange::Level level, absl::string_view name);
+  void EndInGraph();
 
   const std::unique_ptr<ActivitySource> source_;
   bool keeping_ = false;
   int64_t kept_since_ns_ = 0;
   Trace trace_;
   std::unique_ptr<NameTable> names_;
-  int open_ = -1;  // the innermost open range
+  int open_ = -1;      // the innermost open range
+  GraphRanges graph_;  // of the last recorded graph
+  int open_in_graph_ = -1;
 };
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "framework/cuda/cuda_build.h"
 #include "gmock/gmock.h"
@@ -32,12 +33,17 @@ class ScriptedSource : public ActivitySource {
                                    .end_ns = begin_ns + 1001,
                                    .correlation = correlation});
     }
+    trace->activities.insert(trace->activities.end(), in_graph.begin(),
+                             in_graph.end());
     return {};
   }
   int64_t NowNs() const override { return now_ns; }
+  int64_t NumGraphNodes() const override { return graph_nodes; }
 
   std::map<uint32_t, int64_t> launches;
+  std::vector<DeviceActivity> in_graph;
   int64_t now_ns = 0;
+  int64_t graph_nodes = -1;
 };
 
 TEST(TraceRecorderTest, KeepsWhatTheHostIssuedAfterTheWarmUp) {
@@ -78,6 +84,51 @@ TEST(TraceRecorderTest, KeepsWhatTheHostIssuedAfterTheWarmUp) {
   ASSERT_EQ(trace->ranges.size(), 4u);
   EXPECT_EQ(trace->names[trace->ranges[0].name], "step_2");
   EXPECT_EQ(trace->ranges[0].end_ns, trace->ranges[1].end_ns);
+}
+
+// A graph that is recorded before the trace begins, and again, with a node
+// less.
+TEST(TraceRecorderTest, NotesInWhichOpsAGraphWasRecorded) {
+  auto owned = std::make_unique<ScriptedSource>();
+  ScriptedSource* const source = owned.get();
+  TraceRecorder recorder(std::move(owned));
+  for (const int nodes_of_op : {3, 2}) {
+    const StepScope step(&recorder, 1);
+    source->graph_nodes = 1;
+    {
+      const PhaseScope forward(&recorder, "forward");
+      source->graph_nodes += 1;
+      {
+        const OpScope op(&recorder, "qkv");
+        source->graph_nodes += nodes_of_op;
+      }
+      source->graph_nodes += 1;
+    }
+    source->graph_nodes = -1;
+  }
+  ASSERT_TRUE(recorder.Start().ok());
+  recorder.Keep();
+  {
+    const StepScope step(&recorder, 2);
+    source->now_ns += 10;
+    source->launches[7] = source->now_ns;
+  }
+  for (uint64_t node = 1; node <= 5; ++node) {
+    source->in_graph.push_back({.begin_ns = 2000 + static_cast<int>(node),
+                                .end_ns = 3000,
+                                .correlation = 7,
+                                .graph_node = node});
+  }
+  const absl::StatusOr<Trace> trace = recorder.Stop();
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  std::vector<std::string> paths;
+  for (const DeviceActivity& activity : trace->activities) {
+    if (activity.graph_node != 0) {
+      paths.push_back(trace->PathOf(activity.range));
+    }
+  }
+  EXPECT_THAT(paths, testing::ElementsAre("", "forward", "forward/qkv",
+                                          "forward/qkv", "forward"));
 }
 
 TEST(TraceRecorderTest, OnTheHostAnOpIsItsActivity) {
