@@ -20,7 +20,7 @@ class ProgramFuser {
     for (const Value output : program_.outputs_) ++readers_[output.index];
   }
 
-  FusedProgram Fuse(absl::FunctionRef<bool(const Op&)> wanted) && {
+  FusedProgram Fuse(WantsFusion wanted) && {
     std::vector<OpNode> ops = std::move(program_.ops_);
     std::vector<int> new_index;  // of ops, by their old index
     program_.ops_.clear();
@@ -41,15 +41,16 @@ class ProgramFuser {
 
  private:
   // Makes the last op and `reader` one, if that is possible and wanted.
-  bool FuseWithLast(const OpNode& reader,
-                    absl::FunctionRef<bool(const Op&)> wanted) {
+  bool FuseWithLast(const OpNode& reader, WantsFusion wanted) {
     OpNode& producer = program_.ops_.back();
     for (size_t i = 0; i < reader.operands.size(); ++i) {
       if (!absl::c_linear_search(producer.results, reader.operands[i])) {
         continue;
       }
       FusedOp fused = reader.op->FuseWith(*producer.op, static_cast<int>(i));
-      if (fused.op == nullptr || !wanted(*fused.op)) continue;
+      if (fused.op == nullptr || !wanted(*fused.op, producer, reader)) {
+        continue;
+      }
       OpNode joined = {.name = JoinedName(producer.name, reader.name),
                        .scope = producer.scope,
                        .operands = producer.operands};
@@ -121,8 +122,7 @@ class ProgramFuser {
   std::vector<bool> gone_;    // by value
 };
 
-FusedProgram FuseOps(Program program,
-                     absl::FunctionRef<bool(const Op& fused)> wanted) {
+FusedProgram FuseOps(Program program, WantsFusion wanted) {
   return ProgramFuser(std::move(program)).Fuse(wanted);
 }
 

@@ -19,9 +19,10 @@ struct FusedProgram {
 // "head/lm_head+cross_entropy". A result that does not remain must have no
 // other reader.
 //
-// `wanted`: whether to use this op.
-FusedProgram FuseOps(Program program,
-                     absl::FunctionRef<bool(const Op& fused)> wanted);
+// `wanted`: whether these two ops shall become `fused`.
+using WantsFusion = absl::FunctionRef<bool(
+    const Op& fused, const OpNode& producer, const OpNode& reader)>;
+FusedProgram FuseOps(Program program, WantsFusion wanted);
 
 }  // namespace tessera
 

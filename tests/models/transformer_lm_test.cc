@@ -71,6 +71,7 @@ struct FixtureOptions {
   at::DeviceType device = at::kCPU;
   std::vector<std::string> frozen;
   Place place = Place::kApart;
+  bool fuse = true;
   std::optional<PrecisionPolicy> policy;  // default: that of `mode`
 };
 
@@ -94,6 +95,8 @@ struct Fixture {
     step.execution.set_storage(options.place == Place::kArena
                                    ? ExecutionConfig::ARENA
                                    : ExecutionConfig::ALLOCATOR);
+    step.execution.mutable_fuse()->set_head_loss(options.fuse);
+    step.execution.mutable_fuse()->set_residual_norm(options.fuse);
     plan = PlanStep(step, target).value();
     const PrecisionPolicy& policy = target.precision;
     store = ParameterStore::Create(plan->loss.program.parameters(),
@@ -502,6 +505,46 @@ TEST(TransformerLmTest, ActivationsLieInTheGradientBuffer) {
   const ModelShape& shape = fixture.shape;
   EXPECT_GT(used, 2 * 2 * shape.context * shape.d_model * shape.layers);
 }
+
+class FusionTest : public testing::TestWithParam<at::DeviceType> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == at::kCUDA && !at::hasCUDA()) {
+      GTEST_SKIP() << "needs a CUDA GPU";
+    }
+  }
+};
+
+// The logits of this model are one chunk.
+TEST_P(FusionTest, ChangesNoBit) {
+  for (const RecomputeConfig::Policy policy : kPolicies) {
+    SCOPED_TRACE(RecomputeConfig::Policy_Name(policy));
+    for (const std::vector<std::string>& frozen :
+         {std::vector<std::string>{}, {"token_embeddings.*", "layers.0.*"}}) {
+      const FixtureOptions options = {.recompute = Recompute(policy, 1),
+                                      .mode = PrecisionConfig::BF16,
+                                      .device = GetParam(),
+                                      .frozen = frozen};
+      FixtureOptions apart_options = options;
+      apart_options.fuse = false;
+      Fixture fused(options), apart(apart_options);
+      EXPECT_LT(fused.plan->loss.program.ops().size(),
+                apart.plan->loss.program.ops().size());
+      EXPECT_EQ(fused.Run(), apart.Run());
+      EXPECT_TRUE(at::equal(fused.store->grad(), apart.store->grad()));
+      // A second micro-batch overwrites nothing that the first has left.
+      EXPECT_EQ(fused.Run(), apart.Run());
+      EXPECT_TRUE(at::equal(fused.store->grad(), apart.store->grad()));
+      const auto kept = [](const Fixture& f) {
+        return KeptBytes(f.plan->train, f.plan->train_lifetimes);
+      };
+      EXPECT_LE(kept(fused), kept(apart));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, FusionTest, testing::Values(at::kCPU));
+INSTANTIATE_TEST_SUITE_P(Gpu, FusionTest, testing::Values(at::kCUDA));
 
 TEST(TransformerLmTest, FrozenBlocksHaveNoGradientAndOthersAreUnchanged) {
   Fixture all({});

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "framework/base/check.h"
 #include "framework/base/name_pattern.h"
 #include "framework/base/status_macros.h"
 #include "framework/program/fuse.h"
@@ -62,10 +64,25 @@ absl::Status CheckCapturable(const Program& program, const DeviceInfo& device) {
   return absl::OkStatus();
 }
 
-LossProgram Fused(LossProgram loss, const ExecutionConfig::Fusions& fuse) {
-  FusedProgram fused = FuseOps(std::move(loss.program), [&](const Op& op) {
-    return op.kind() != "linear_cross_entropy" || fuse.head_loss();
-  });
+// "block_3" of "block_3/ffn/add".
+absl::string_view TopOf(absl::string_view path) {
+  return path.substr(0, path.find('/'));
+}
+
+LossProgram Fused(LossProgram loss, const ExecutionConfig::Fusions& fuse,
+                  const RecomputeConfig& recompute) {
+  const auto wanted = [&](const Op& op, const OpNode& producer,
+                          const OpNode& reader) {
+    if (op.kind() == "linear_cross_entropy") return fuse.head_loss();
+    TESSERA_CHECK(op.kind() == "add_rms_norm", "unknown fusion: ", op.kind());
+    // An op across the end of a recomputed part would make backward repeat what
+    // leads to the sum, which is kept.
+    const bool across = recompute.policy() == RecomputeConfig::BLOCK
+                            ? TopOf(producer.name) != TopOf(reader.name)
+                            : recompute.policy() != RecomputeConfig::NONE;
+    return fuse.residual_norm() && !across;
+  };
+  FusedProgram fused = FuseOps(std::move(loss.program), wanted);
   return {std::move(fused.program), fused.renumbered[loss.ids.index],
           fused.renumbered[loss.targets.index],
           fused.renumbered[loss.loss.index]};
@@ -90,7 +107,7 @@ absl::StatusOr<std::vector<GradientRange>> GradientRanges(
 absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
     const StepPlanOptions& options, const ProgramTarget& target) {
   ASSIGN_OR_RETURN(LossProgram loss, BuildLossProgram(options.lm, target));
-  loss = Fused(std::move(loss), options.execution.fuse());
+  loss = Fused(std::move(loss), options.execution.fuse(), options.recompute);
   auto plan = std::make_shared<StepPlan>(std::move(loss));
   const Program& program = plan->loss.program;
   plan->micro_batches = options.micro_batches;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <vector>
 
 #include "ATen/ATen.h"
 #include "framework/ops/kernel_choice.h"
@@ -23,6 +24,75 @@ KernelKind KindFor(const DeviceInfo& device, at::ScalarType x, at::ScalarType y,
 constexpr int kX = 0, kGain = 1;  // operands
 constexpr int kY = 0, kR = 1;     // results
 
+// Of both ops below: the gain's gradient as partial sums.
+int64_t PartialSumBytes(KernelKind kind, const TensorType& x,
+                        int multiprocessors) {
+  const int64_t width = x.shape.back();
+  const int64_t rows = x.numel() / width;
+  const int64_t sums =
+      kind == KernelKind::kCpu
+          ? (rows + kCpuRowsPerSum - 1) / kCpuRowsPerSum
+          : std::min(rows, kSumsPerMultiprocessor * multiprocessors);
+  return sums * width * 4;
+}
+
+// sum = x + delta, y = RMSNorm(sum).
+class AddRmsNormOp : public OpWithKernels<RmsNormKernels> {
+ public:
+  AddRmsNormOp(KernelKind kind, double eps, int multiprocessors)
+      : OpWithKernels(kind), eps_(eps), multiprocessors_(multiprocessors) {}
+
+  absl::string_view kind() const override { return "add_rms_norm"; }
+
+  void Forward(const ForwardArgs& args) const override {
+    kernels().forward(
+        args.operands[kX], {args.operands[kDelta], args.results[kSum]},
+        args.operands[kGain], eps_, args.results[kY], args.results[kR]);
+  }
+  void Backward(const BackwardArgs& args) const override {
+    kernels().backward(args.d_results[kY], args.results[kSum], args.results[kR],
+                       args.operands[kGain], args.d_operands[kGain],
+                       args.d_operands[kX].grad,
+                       {args.d_results[kSum], args.d_operands[kDelta].grad});
+  }
+
+  BackwardReads ReadsInBackward(Positions) const override {
+    return {.operands = {kGain}, .results = {kSum, kR}};
+  }
+  std::vector<Overwritable> GradientMayOverwrite(int position) const override {
+    if (position == kX) return {{Overwritable::What::kResultGradient, kSum}};
+    if (position == kDelta) return {{Overwritable::What::kResultGradient, kY}};
+    return {};
+  }
+
+  int64_t BackwardWorkspaceBytes(Positions wanted) const override {
+    int64_t bytes = 0;
+    if (wanted.Has(kGain)) {
+      bytes += PartialSumBytes(kernel_kind(), operand(kX), multiprocessors_);
+    }
+    for (const int position : {kX, kDelta}) {
+      if (!wanted.Has(position)) bytes += operand(position).bytes();
+    }
+    return bytes;
+  }
+
+  Cost ForwardCost() const override {
+    return {.flops = 5.0 * static_cast<double>(operand(kX).numel()),
+            .bytes = ForwardBytes()};
+  }
+  Cost BackwardCost(Positions wanted) const override {
+    return {.flops = 10.0 * static_cast<double>(operand(kX).numel()),
+            .bytes = BackwardBytes(wanted) + result(kY).bytes()};
+  }
+
+ private:
+  static constexpr int kX = 0, kDelta = 1, kGain = 2;  // operands
+  static constexpr int kSum = 0, kY = 1, kR = 2;       // results
+
+  const double eps_;
+  const int multiprocessors_;
+};
+
 class RmsNormOp : public OpWithKernels<RmsNormKernels> {
  public:
   RmsNormOp(KernelKind kind, double eps, int multiprocessors)
@@ -31,29 +101,37 @@ class RmsNormOp : public OpWithKernels<RmsNormKernels> {
   absl::string_view kind() const override { return "rms_norm"; }
 
   void Forward(const ForwardArgs& args) const override {
-    kernels().forward(args.operands[kX], args.operands[kGain], eps_,
+    kernels().forward(args.operands[kX], {}, args.operands[kGain], eps_,
                       args.results[kY], args.results[kR]);
   }
 
   void Backward(const BackwardArgs& args) const override {
     kernels().backward(args.d_results[kY], args.operands[kX], args.results[kR],
                        args.operands[kGain], args.d_operands[kGain],
-                       args.d_operands[kX].grad);
+                       args.d_operands[kX].grad, {});
   }
 
   BackwardReads ReadsInBackward(Positions) const override {
     return {.operands = {kX, kGain}, .results = {kR}};
   }
 
+  // With the addition of a narrower branch. Of equal dtypes, addition passes
+  // its gradient on without a copy, which one op could not do.
+  FusedOp FuseWith(const Op& producer, int position) const override {
+    const bool adds = producer.kind() == "add_residual" && position == kX &&
+                      producer.operand(1).dtype == result(kY).dtype &&
+                      producer.operand(1).dtype != operand(kX).dtype;
+    if (!adds || kernel_kind() == KernelKind::kCpu) return {};
+    return {.op = std::make_unique<AddRmsNormOp>(kernel_kind(), eps_,
+                                                 multiprocessors_),
+            .of_producer = {0},
+            .of_reader = {kY, kR}};
+  }
+
   int64_t BackwardWorkspaceBytes(Positions wanted) const override {
-    const int64_t width = operand(kX).shape.back();
-    const int64_t rows = operand(kX).numel() / width;
-    // The gain's gradient as partial sums, and dx if it is not wanted.
-    const int64_t sums =
-        kernel_kind() == KernelKind::kCpu
-            ? (rows + kCpuRowsPerSum - 1) / kCpuRowsPerSum
-            : std::min(rows, kSumsPerMultiprocessor * multiprocessors_);
-    return (wanted.Has(kGain) ? sums * width * 4 : 0) +
+    return (wanted.Has(kGain)
+                ? PartialSumBytes(kernel_kind(), operand(kX), multiprocessors_)
+                : 0) +
            (wanted.Has(kX) ? 0 : operand(kX).bytes());
   }
 

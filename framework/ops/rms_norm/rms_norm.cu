@@ -6,27 +6,41 @@
 namespace tessera {
 namespace {
 
+template <typename T>
+__device__ __forceinline__ float Rounded(float x) {
+  return device::ToFloat(device::FromFloat<T>(x));
+}
+
 // One block per row. The second pass over x hits the L1 cache.
-template <typename X, typename Y, int N>
-__global__ void Forward(const X* x, const float* gain, Y* y, float* r,
-                        int64_t width, float eps) {
+template <typename X, typename Y, int N, bool kAdds>
+__global__ void RmsNormForward(const RmsNormParams p) {
   __shared__ float scratch[device::kWarp];
-  const int64_t row = blockIdx.x;
-  x += row * width;
-  y += row * width;
+  const int64_t row = blockIdx.x, width = p.width;
+  const X* x = static_cast<const X*>(p.x) + row * width;
+  Y* y = static_cast<Y*>(p.y) + row * width;
   float squares = 0;
   for (int64_t c = threadIdx.x * N; c < width; c += blockDim.x * N) {
     float v[N];
     device::Load(x + c, v);
+    if constexpr (kAdds) {
+      float d[N];
+      device::Load(static_cast<const Y*>(p.delta) + row * width + c, d);
+#pragma unroll
+      for (int i = 0; i < N; ++i) v[i] = Rounded<X>(v[i] + d[i]);
+      device::Store(static_cast<X*>(p.sum) + row * width + c, v);
+    }
 #pragma unroll
     for (int i = 0; i < N; ++i) squares += v[i] * v[i];
   }
-  const float scale = rsqrtf(device::BlockSum(squares, scratch) / width + eps);
-  if (threadIdx.x == 0) r[row] = scale;
+  const float scale =
+      rsqrtf(device::BlockSum(squares, scratch) / width + p.eps);
+  if (threadIdx.x == 0) p.r[row] = scale;
+  // A thread reads back only what it wrote itself.
+  if constexpr (kAdds) x = static_cast<const X*>(p.sum) + row * width;
   for (int64_t c = threadIdx.x * N; c < width; c += blockDim.x * N) {
     float v[N], g[N];
     device::Load(x + c, v);
-    device::Load(gain + c, g);
+    device::Load(p.gain + c, g);
 #pragma unroll
     for (int i = 0; i < N; ++i) v[i] = v[i] * scale * g[i];
     device::Store(y + c, v);
@@ -59,7 +73,7 @@ __device__ __forceinline__ float Project(const RmsNormParams& p, int64_t row,
 }
 
 // dx of one row, given the mean of s x_hat.
-template <typename X, typename Y, int N>
+template <typename X, typename Y, int N, bool kAdds>
 __device__ __forceinline__ void WriteDx(const RmsNormParams& p, int64_t row,
                                         float r, float mean) {
   const X* x = static_cast<const X*>(p.x) + row * p.width;
@@ -73,14 +87,29 @@ __device__ __forceinline__ void WriteDx(const RmsNormParams& p, int64_t row,
     device::Load(p.gain + k * N, g);
 #pragma unroll
     for (int i = 0; i < N; ++i) v[i] = r * (d[i] * g[i] - v[i] * r * mean);
+    if constexpr (kAdds) {
+      if (p.d_sum != nullptr) {
+        float other[N];
+        device::Load(static_cast<const X*>(p.d_sum) + row * p.width + k * N,
+                     other);
+        // Rounded before it is added, as a tensor of its own would be.
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+          v[i] = __fadd_rn(other[i], Rounded<X>(v[i]));
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < N; ++i) v[i] = Rounded<X>(v[i]);
+      device::Store(static_cast<Y*>(p.d_delta) + row * p.width + k * N, v);
+    }
     device::Store(dx + k * N, v);
   }
 }
 
 // A block processes rows g, g + gridDim.x, ... A thread has the same columns in
 // every row, so no other thread adds to their sums.
-template <typename X, typename Y, int N>
-__global__ void Backward(const RmsNormParams p) {
+template <typename X, typename Y, int N, bool kAdds>
+__global__ void RmsNormBackward(const RmsNormParams p) {
   extern __shared__ float dgain[];  // [N, C / N]
   __shared__ float scratch[device::kWarp];
   const int packs = static_cast<int>(p.width / N);
@@ -91,8 +120,8 @@ __global__ void Backward(const RmsNormParams p) {
   for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
     const float r = p.r[row];
     const float projection = Project<X, Y, N>(p, row, r, dgain);
-    WriteDx<X, Y, N>(p, row, r,
-                     device::BlockSum(projection, scratch) / p.width);
+    WriteDx<X, Y, N, kAdds>(p, row, r,
+                            device::BlockSum(projection, scratch) / p.width);
   }
   if (p.partial_dgain == nullptr) return;
   float* partial = p.partial_dgain + blockIdx.x * p.width;
@@ -137,7 +166,8 @@ template <typename X, typename Y>
 bool CanPack(const RmsNormParams& p) {
   return p.width % kRowPack<X, Y> == 0 && IsAligned(p.x) && IsAligned(p.y) &&
          IsAligned(p.dx) && IsAligned(p.dy) && IsAligned(p.gain) &&
-         IsAligned(p.partial_dgain);
+         IsAligned(p.partial_dgain) && IsAligned(p.delta) && IsAligned(p.sum) &&
+         IsAligned(p.d_sum) && IsAligned(p.d_delta);
 }
 
 // Calls fn with values of the types of x and y.
@@ -154,17 +184,18 @@ cudaError_t WithTypes(const RmsNormParams& p, const Fn& fn) {
 
 template <typename X, typename Y, int N>
 cudaError_t LaunchForward(const RmsNormParams& p, cudaStream_t stream) {
-  Forward<X, Y, N><<<p.rows, Threads(p.width / N), 0, stream>>>(
-      static_cast<const X*>(p.x), p.gain, static_cast<Y*>(p.y), p.r, p.width,
-      p.eps);
+  const auto kernel = p.delta != nullptr ? RmsNormForward<X, Y, N, true>
+                                         : RmsNormForward<X, Y, N, false>;
+  kernel<<<p.rows, Threads(p.width / N), 0, stream>>>(p);
   return cudaGetLastError();
 }
 
 template <typename X, typename Y, int N>
 cudaError_t LaunchBackward(const RmsNormParams& p, cudaStream_t stream) {
-  Backward<X, Y, N>
-      <<<p.row_groups, Threads(p.width / N), p.width * sizeof(float), stream>>>(
-          p);
+  const auto kernel = p.d_delta != nullptr ? RmsNormBackward<X, Y, N, true>
+                                           : RmsNormBackward<X, Y, N, false>;
+  kernel<<<p.row_groups, Threads(p.width / N), p.width * sizeof(float),
+           stream>>>(p);
   return cudaGetLastError();
 }
 

@@ -41,8 +41,9 @@ void NormalizeGradient(const float* dy, const float* x, const float* gain,
 }  // namespace cpu
 namespace {
 
-void Forward(const at::Tensor& x, const at::Tensor& gain, double eps,
-             const at::Tensor& y, const at::Tensor& r) {
+void Forward(const at::Tensor& x, const RmsNormKernels::Addition&,
+             const at::Tensor& gain, double eps, const at::Tensor& y,
+             const at::Tensor& r) {
   const int64_t rows = RowCount(x), width = x.size(-1);
   const float* const from = x.const_data_ptr<float>();
   const float* const gains = gain.const_data_ptr<float>();
@@ -57,7 +58,7 @@ void Forward(const at::Tensor& x, const at::Tensor& gain, double eps,
 
 void Backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& r,
               const at::Tensor& gain, const GradTarget& gain_grad,
-              const at::Tensor& dx) {
+              const at::Tensor& dx, const RmsNormKernels::AdditionGradient&) {
   const int64_t rows = RowCount(x), width = x.size(-1);
   const at::Tensor dy_rows = dy.contiguous();
   const at::Tensor d_x = dx.defined() ? dx : at::empty_like(x);

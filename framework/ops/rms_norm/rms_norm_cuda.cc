@@ -13,29 +13,35 @@
 namespace tessera {
 namespace {
 
-void Forward(const at::Tensor& x, const at::Tensor& gain, double eps,
-             const at::Tensor& y, const at::Tensor& r) {
+void Forward(const at::Tensor& x, const RmsNormKernels::Addition& add,
+             const at::Tensor& gain, double eps, const at::Tensor& y,
+             const at::Tensor& r) {
   const at::Tensor rows = x.contiguous();
   const at::Tensor wide_gain = gain.to(at::kFloat);
-  const RmsNormParams params = {.x_type = FloatTypeOf(x),
-                                .y_type = FloatTypeOf(y),
-                                .rows = RowCount(x),
-                                .width = x.size(-1),
-                                .eps = static_cast<float>(eps),
-                                .x = rows.const_data_ptr(),
-                                .gain = wide_gain.const_data_ptr<float>(),
-                                .y = y.mutable_data_ptr(),
-                                .r = r.mutable_data_ptr<float>()};
+  RmsNormParams params = {.x_type = FloatTypeOf(x),
+                          .y_type = FloatTypeOf(y),
+                          .rows = RowCount(x),
+                          .width = x.size(-1),
+                          .eps = static_cast<float>(eps),
+                          .x = rows.const_data_ptr(),
+                          .gain = wide_gain.const_data_ptr<float>(),
+                          .y = y.mutable_data_ptr(),
+                          .r = r.mutable_data_ptr<float>()};
+  if (add.sum.defined()) {
+    params.delta = add.delta.const_data_ptr();
+    params.sum = add.sum.mutable_data_ptr();
+  }
   ThrowIfError(Launch(x, "RMSNorm's kernel", LaunchRmsNormForward, params));
 }
 
 void Backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& r,
               const at::Tensor& gain, const GradTarget& gain_grad,
-              const at::Tensor& dx) {
+              const at::Tensor& dx,
+              const RmsNormKernels::AdditionGradient& add) {
   const bool wants_gain = gain_grad.grad.defined();
   const int64_t width = x.size(-1);
   if (width > kMaxRmsNormBackwardWidth) {
-    RmsNormKernels::kReference.backward(dy, x, r, gain, gain_grad, dx);
+    RmsNormKernels::kReference.backward(dy, x, r, gain, gain_grad, dx, add);
     return;
   }
   const int64_t row_groups = std::min<int64_t>(
@@ -56,6 +62,12 @@ void Backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& r,
                           .dy = dy_rows.const_data_ptr(),
                           .dx = d_x.mutable_data_ptr(),
                           .row_groups = static_cast<int>(row_groups)};
+  at::Tensor d_delta = add.d_delta;
+  if (add.d_sum.defined() && !d_delta.defined()) d_delta = at::empty_like(dy);
+  if (d_delta.defined()) {
+    params.d_delta = d_delta.mutable_data_ptr();
+    if (add.d_sum.defined()) params.d_sum = add.d_sum.const_data_ptr();
+  }
   if (wants_gain) {
     partial = at::empty({row_groups, width}, r.options());
     params.partial_dgain = partial.mutable_data_ptr<float>();

@@ -10,17 +10,31 @@ namespace tessera {
 
 // RMSNorm (rms_norm.h) over the rows of contiguous tensors.
 struct RmsNormKernels {
+  // An addition before the norm, add_rms_norm: both are undefined without one.
+  struct Addition {
+    at::Tensor delta, sum;
+  };
   // x: [..., C]; gain: [C]. Writes y, of x's shape, and r, [rows], whose dtype
-  // is used for all arithmetic.
-  void (*forward)(const at::Tensor& x, const at::Tensor& gain, double eps,
-                  const at::Tensor& y, const at::Tensor& r);
-  // Writes dx and the gain's gradient, except those that are undefined.
+  // is used for all arithmetic. With an addition, writes sum = x + delta and
+  // normalises that.
+  void (*forward)(const at::Tensor& x, const Addition& add,
+                  const at::Tensor& gain, double eps, const at::Tensor& y,
+                  const at::Tensor& r);
+  // The gradients after an addition; both are undefined without one. `d_sum`
+  // may be undefined: nobody else reads the sum.
+  struct AdditionGradient {
+    at::Tensor d_sum, d_delta;
+  };
+  // x: what was normalised. Writes dx and the gain's gradient, except those
+  // that are undefined. With an addition, adds d_sum to dx and writes the
+  // result to d_delta, too; dx may be d_sum, and d_delta dy.
   void (*backward)(const at::Tensor& dy, const at::Tensor& x,
                    const at::Tensor& r, const at::Tensor& gain,
-                   const GradTarget& gain_grad, const at::Tensor& dx);
+                   const GradTarget& gain_grad, const at::Tensor& dx,
+                   const AdditionGradient& add);
 
   static const RmsNormKernels kReference;
-  static const RmsNormKernels kCpu;   // FP32
+  static const RmsNormKernels kCpu;   // FP32, no additions
   static const RmsNormKernels kCuda;  // r in FP32; x in y's dtype or FP32
 };
 

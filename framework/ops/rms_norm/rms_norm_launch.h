@@ -15,12 +15,20 @@ struct RmsNormParams {
   int64_t rows = 0;
   int64_t width = 0;  // C
   float eps = 0;
-  const void* x = nullptr;      // [rows, C]
+  const void* x = nullptr;  // [rows, C]
+  // [rows, C], of y's and x's type. If set, forward writes sum = x + delta and
+  // normalises that; backward gets the sum as x.
+  const void* delta = nullptr;
+  void* sum = nullptr;
   const float* gain = nullptr;  // [C]
   void* y = nullptr;            // [rows, C]; forward writes
   float* r = nullptr;           // [rows]; forward writes, backward reads
   const void* dy = nullptr;     // [rows, C]
   void* dx = nullptr;           // [rows, C]; backward writes
+  // [rows, C], of x's and y's type. If set, backward adds d_sum to dx, and
+  // writes dx to d_delta, too.
+  const void* d_sum = nullptr;
+  void* d_delta = nullptr;
   // [row_groups, C]; backward writes the sums of dy * x_hat over rows g, g +
   // row_groups, ... ColumnSums() adds them to the gain's gradient.
   float* partial_dgain = nullptr;

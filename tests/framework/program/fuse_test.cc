@@ -135,7 +135,7 @@ Made Make(bool keeps, bool reads_sum = false) {
   return {std::move(b).Build().value(), x, sum, doubled, loss};
 }
 
-bool Always(const Op&) { return true; }
+bool Always(const Op&, const OpNode&, const OpNode&) { return true; }
 
 std::vector<std::string> NamesOfOps(const Program& program) {
   std::vector<std::string> names;
@@ -204,9 +204,13 @@ TEST(FuseTest, AValueWithAnotherReaderStays) {
 TEST(FuseTest, OnlyWhatIsWanted) {
   Made made = Make(/*keeps=*/false);
   const std::vector<std::string> names = NamesOfOps(made.program);
-  const FusedProgram same = FuseOps(std::move(made.program), [](const Op& op) {
-    return op.kind() != "doubled_increment";
-  });
+  const FusedProgram same =
+      FuseOps(std::move(made.program),
+              [](const Op& op, const OpNode& producer, const OpNode& reader) {
+                EXPECT_EQ(producer.name, "first/increment");
+                EXPECT_EQ(reader.name, "second/double");
+                return op.kind() != "doubled_increment";
+              });
   EXPECT_EQ(NamesOfOps(same.program), names);
   for (size_t v = 0; v < same.renumbered.size(); ++v) {
     EXPECT_EQ(same.renumbered[v].index, static_cast<int>(v));

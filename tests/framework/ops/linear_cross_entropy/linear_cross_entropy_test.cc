@@ -91,7 +91,9 @@ class LinearCrossEntropyTest : public DeviceTest {
     }
     b.Output(loss);
     FusedProgram fused = FuseOps(std::move(b).Build().value(),
-                                 [&](const Op&) { return how == How::kFused; });
+                                 [&](const Op&, const OpNode&, const OpNode&) {
+                                   return how == How::kFused;
+                                 });
     const Program& program = fused.program;
     loss = fused.renumbered[loss.index];
     EXPECT_EQ(program.ops().size(), how == How::kTwoOps ? 2u : 1u);
