@@ -242,12 +242,14 @@ struct OpClassName {
 constexpr OpClassName kOps[] = {
     {"attention", KernelClass::kAttention},
     {"rms_norm", KernelClass::kNorm},
+    {"add_rms_norm", KernelClass::kNorm},
     {"swiglu", KernelClass::kElementwise},
     {"relu_squared", KernelClass::kElementwise},
     {"rope", KernelClass::kElementwise},
     {"add_residual", KernelClass::kElementwise},
     {"add", KernelClass::kElementwise},
     {"cross_entropy", KernelClass::kReduction},
+    {"linear_cross_entropy", KernelClass::kReduction},
 };
 
 // Kernels of libraries, if nothing else settled it.

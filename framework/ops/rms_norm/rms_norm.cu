@@ -13,7 +13,7 @@ __device__ __forceinline__ float Rounded(float x) {
 
 // One block per row. The second pass over x hits the L1 cache.
 template <typename X, typename Y, int N, bool kAdds>
-__global__ void RmsNormForward(const RmsNormParams p) {
+__global__ void Forward(const RmsNormParams p) {
   __shared__ float scratch[device::kWarp];
   const int64_t row = blockIdx.x, width = p.width;
   const X* x = static_cast<const X*>(p.x) + row * width;
@@ -109,7 +109,7 @@ __device__ __forceinline__ void WriteDx(const RmsNormParams& p, int64_t row,
 // A block processes rows g, g + gridDim.x, ... A thread has the same columns in
 // every row, so no other thread adds to their sums.
 template <typename X, typename Y, int N, bool kAdds>
-__global__ void RmsNormBackward(const RmsNormParams p) {
+__global__ void Backward(const RmsNormParams p) {
   extern __shared__ float dgain[];  // [N, C / N]
   __shared__ float scratch[device::kWarp];
   const int packs = static_cast<int>(p.width / N);
@@ -184,16 +184,16 @@ cudaError_t WithTypes(const RmsNormParams& p, const Fn& fn) {
 
 template <typename X, typename Y, int N>
 cudaError_t LaunchForward(const RmsNormParams& p, cudaStream_t stream) {
-  const auto kernel = p.delta != nullptr ? RmsNormForward<X, Y, N, true>
-                                         : RmsNormForward<X, Y, N, false>;
+  const auto kernel =
+      p.delta != nullptr ? Forward<X, Y, N, true> : Forward<X, Y, N, false>;
   kernel<<<p.rows, Threads(p.width / N), 0, stream>>>(p);
   return cudaGetLastError();
 }
 
 template <typename X, typename Y, int N>
 cudaError_t LaunchBackward(const RmsNormParams& p, cudaStream_t stream) {
-  const auto kernel = p.d_delta != nullptr ? RmsNormBackward<X, Y, N, true>
-                                           : RmsNormBackward<X, Y, N, false>;
+  const auto kernel =
+      p.d_delta != nullptr ? Backward<X, Y, N, true> : Backward<X, Y, N, false>;
   kernel<<<p.row_groups, Threads(p.width / N), p.width * sizeof(float),
            stream>>>(p);
   return cudaGetLastError();
