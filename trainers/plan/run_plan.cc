@@ -174,7 +174,8 @@ absl::StatusOr<RunPlan> PlanRun(
   }
   plan.flops_per_token = ModelFlopsPerToken(*plan.step);
   ASSIGN_OR_RETURN(PlannedMemory memory,
-                   PlanTrainingMemory(*plan.step, plan.precision, plan.device));
+                   PlanTrainingMemory(*plan.step, plan.precision, plan.device,
+                                      training.eval_batches() > 0));
   RETURN_IF_ERROR(SetMemory(std::move(memory), &plan));
   return plan;
 }

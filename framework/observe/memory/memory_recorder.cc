@@ -45,8 +45,11 @@ class Recorder : public MemoryRecorder, public PhaseObserver {
   PhaseObserver* phases() override { return this; }
 
   absl::Status AddTo(StepRecord* record) override {
+    const int64_t outside =
+        BytesInUse(device_) - CurrentMemory(device_).reserved;
     const absl::MutexLock lock(&mutex_);
     record->memory = log_.Report(/*with_timeline=*/!has_timeline_);
+    record->memory->outside = outside;
     has_timeline_ = true;
     return absl::OkStatus();
   }
