@@ -16,7 +16,7 @@
 #include "framework/observe/trace/activity_source.h"
 #include "framework/observe/trace/kernel_trace.h"
 #include "framework/observe/trace/trace_recorder.h"
-#include "trainers/plan/dry_run.h"
+#include "trainers/plan/step_rows.h"
 #include "trainers/run/session.h"
 #include "trainers/run/session_description.h"
 #include "trainers/studies/cell_measurement.h"
