@@ -203,7 +203,13 @@ void Validate(const StudyConfig& config, Violations violations) {
       in.Check(axes.count(name) > 0, field,
                absl::StrCat("'", name, "' is no axis of this study"));
     };
-    is_axis(config.plot(i).x(), "x");
+    if (config.plot(i).has_histogram_bin()) {
+      in.Check(
+          config.plot(i).histogram_bin() > 0, "histogram_bin",
+          absl::StrCat("must be > 0; is ", config.plot(i).histogram_bin()));
+    } else {
+      is_axis(config.plot(i).x(), "x");
+    }
     for (const std::string& name : config.plot(i).series()) {
       is_axis(name, "series");
     }

@@ -1,8 +1,10 @@
 #include "trainers/studies/study_tables.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "framework/observe/report/figures.h"
@@ -29,6 +31,32 @@ class TableWriter {
       table.columns.push_back(column.title());
     }
     for (const StudyCell& cell : study_.cells) AddCell(cell, &table);
+    return table;
+  }
+
+  HtmlTable WriteExtremes() const {
+    HtmlTable table{.title = table_.title(),
+                    .columns = {"figure", "", "cell", "value"},
+                    .text_columns = 3};
+    for (const StudyColumn& column : table_.column()) {
+      std::vector<std::pair<double, std::string>> figures;
+      for (const auto& [name, record] : records_) {
+        const std::optional<double> figure =
+            NumberAt(*record, absl::StrCat("figures.", column.figure()));
+        if (figure.has_value()) figures.emplace_back(*figure, name);
+      }
+      if (figures.empty()) continue;
+      const auto [lowest, highest] =
+          std::minmax_element(figures.begin(), figures.end());
+      for (const auto& [what, at] :
+           {std::pair("lowest", lowest), std::pair("highest", highest)}) {
+        table.rows.push_back(
+            {{column.title()},
+             {what},
+             {at->second},
+             {absl::StrFormat("%.*f", column.digits(), at->first)}});
+      }
+    }
     return table;
   }
 
@@ -131,7 +159,9 @@ std::vector<HtmlTable> StudyTables(const Study& study,
                                    const CellRecords& records) {
   std::vector<HtmlTable> tables;
   for (const StudyTable& table : study.config.table()) {
-    tables.push_back(TableWriter(study, records, table).Write());
+    const TableWriter writer(study, records, table);
+    tables.push_back(table.extremes() ? writer.WriteExtremes()
+                                      : writer.Write());
   }
   return tables;
 }
