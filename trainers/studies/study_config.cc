@@ -306,7 +306,9 @@ absl::StatusOr<std::vector<int>> FilterCells(
 
 absl::StatusOr<RunConfig> RunConfigOf(const Study& study,
                                       const StudyCell& cell) {
-  std::vector<std::string> overrides = {"data={synthetic {}}"};
+  // Cells do not evaluate, so their memory plans must not count it.
+  std::vector<std::string> overrides = {"data={synthetic {}}",
+                                        "training.eval_batches=0"};
   overrides.insert(overrides.end(), cell.overrides.begin(),
                    cell.overrides.end());
   return LoadRunConfig(cell.configs, overrides);
