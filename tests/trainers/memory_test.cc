@@ -159,6 +159,8 @@ TEST_F(GpuTrainingMemoryTest, CategoriesAddUpToTheAllocatorsCount) {
     EXPECT_TRUE(record["phases"].contains(phase)) << phase;
   }
   EXPECT_EQ(record["largest"].size(), 10u);
+  // A CUDA context; a GPU that others use may have more in use.
+  EXPECT_GE(record["outside"].get<int64_t>(), int64_t{100} << 20);
   EXPECT_TRUE(FileExists(folder_ + "/memory_snapshot_step_3.pickle"));
 }
 

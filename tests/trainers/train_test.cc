@@ -580,12 +580,41 @@ TEST(TrainTest, PlansForAGpuThatIsNotPresent) {
   EXPECT_EQ(plan.exit_code, 0) << plan.output;
   EXPECT_THAT(plan.output, HasSubstr("NVIDIA H200, 139.80 GiB, 1 rank"));
   EXPECT_THAT(plan.output, HasSubstr("peak        during the "));
+  EXPECT_THAT(plan.output, HasSubstr("training.batch_size "));
+  EXPECT_THAT(plan.output, HasSubstr("* NONE "));
+  EXPECT_THAT(plan.output, HasSubstr("* FLASH_CUDA "));
   const Outcome unknown = Shell(ToyTrain({"--dry_run", "--plan_for=H201"}));
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.output, HasSubstr("unknown GPU 'H201'; must be one of "));
   const Outcome trains = Shell(ToyTrain({"--plan_for=H200"}));
   EXPECT_EQ(trains.exit_code, 2);
   EXPECT_THAT(trains.output, HasSubstr("add --dry_run or --print_step"));
+}
+
+TEST(TrainTest, PrintsAPlanThatDoesNotFitAndFails) {
+  // 2.1 billion parameters of 16 bytes.
+  const std::string flags =
+      "--dry_run --plan_for=4090 --set model.d_model=4096 --set "
+      "model.d_ff=16384"
+      " --set model.num_heads=32 --set model.num_layers=8";
+  const Outcome plan = Shell(ToyTrain({flags}));
+  EXPECT_EQ(plan.exit_code, 3) << plan.output;
+  const size_t table = plan.output.find("what fits ");
+  const size_t error = plan.output.find("error: out of memory: this run needs");
+  EXPECT_LT(table, error) << plan.output;
+  EXPECT_NE(error, std::string::npos) << plan.output;
+
+  const Outcome printed = Shell(ToyTrain({flags, "--json", "2>/dev/null"}));
+  EXPECT_EQ(printed.exit_code, 3);
+  const nlohmann::json json = nlohmann::json::parse(printed.output);
+  EXPECT_FALSE(json["fits"]);
+  EXPECT_EQ(json["device"], "NVIDIA GeForce RTX 4090");
+  EXPECT_GT(json["memory"]["total"], json["memory"]["capacity"]);
+  EXPECT_EQ(json["largest"]["training.batch_size"]["largest"], 0);
+  EXPECT_GT(json["largest"]["model.num_layers"]["largest"], 0);
+  EXPECT_EQ(json["recompute"].size(), 4u);
+  EXPECT_TRUE(json["recompute"][0]["current"]);
+  EXPECT_GT(json["backends"][0]["roofline_ms"], 0);
 }
 
 TEST(TrainTest, WhatItPrintsFitsEightyColumns) {

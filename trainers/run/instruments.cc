@@ -11,7 +11,7 @@
 #include "framework/observe/nvtx_observer.h"
 #include "framework/observe/phase_timer.h"
 #include "framework/observe/trace/kernel_trace.h"
-#include "trainers/plan/dry_run.h"
+#include "trainers/plan/step_rows.h"
 
 namespace tessera {
 namespace {

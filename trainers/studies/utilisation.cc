@@ -22,7 +22,7 @@
 #include "framework/observe/gpu_counters.h"
 #include "framework/observe/gpu_sensors.h"
 #include "framework/program/op.h"
-#include "trainers/plan/dry_run.h"
+#include "trainers/plan/step_rows.h"
 
 namespace tessera {
 namespace {

@@ -536,17 +536,27 @@ TEST(ExecutorTest, RandomOpsDrawTheSameNumbersAgain) {
   EXPECT_GT(kept.eq(0).sum().item<int>(), 0);
 }
 
-TEST(MemoryTest, PeakIsTheLargestMomentAndNamesItsRun) {
+TEST(MemoryTest, ReplayFindsTheLargestMoment) {
   const Built built = TwoLayers();
   const Schedule schedule = TrainingSchedule(built.program, built.loss);
   const Lifetimes lifetimes = PlanLifetimes(schedule);
-  const std::vector<MemoryMoment> moments =
-      MemoryOverTime(schedule, lifetimes, {.blas_workspace_bytes = 1000});
+  const std::vector<MemoryMoment> moments = MemoryOverTime(schedule, lifetimes);
   ASSERT_EQ(moments.size(), schedule.runs.size());
-  EXPECT_EQ(moments[0].total(), 512 + 1000);   // the first square
-  EXPECT_EQ(moments[1].total(), 1024 + 1000);  // and its product
-  const MemoryMoment peak = PeakOf(moments);
-  EXPECT_EQ(DescribeRun(schedule, peak.run), "the forward of total");
+  EXPECT_EQ(moments[0].total(), 512);   // the first square
+  EXPECT_EQ(moments[1].total(), 1024);  // and its product
+
+  CachingAllocator allocator;
+  for (int pass = 0; pass < 2; ++pass) {
+    const std::optional<int> peak =
+        ReplayAllocations(schedule, lifetimes, &allocator);
+    ASSERT_TRUE(peak.has_value());
+    EXPECT_EQ(DescribeRun(schedule, *peak), "the forward of total");
+    EXPECT_EQ(allocator.peak_allocated(), moments[*peak].total());
+    EXPECT_EQ(allocator.allocated(), 0);
+    EXPECT_EQ(allocator.reserved(), 2 << 20);
+  }
+  CachingAllocator full(/*capacity=*/0);
+  EXPECT_EQ(ReplayAllocations(schedule, lifetimes, &full), std::nullopt);
 }
 
 TEST(PrinterTest, EqualBlocksAreFolded) {
