@@ -43,7 +43,9 @@ class ReportTest(unittest.TestCase):
         page = (self.a / "index.html").read_text()
         self.assertNotIn(HOSTILE, page)
         for title in ("Loss", "Throughput", "Step time by phase",
-                      "Blocks at step 1000", "Power", "Clocks",
+                      "Blocks at step 1000", "Memory during step 10",
+                      "Saved for backward", "Largest allocations of the step",
+                      "Power", "Clocks",
                       "By class of kernel", "Roofline of the ops",
                       "Longest gaps"):
             self.assertIn(title, page)

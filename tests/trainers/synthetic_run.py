@@ -36,6 +36,49 @@ def _step(number, speed):
                 "throttle_reasons": ["power_cap"]}}
 
 
+def _breakdown(activations, **more):
+    """Bytes by category that add up to the allocator's figures."""
+    held = {"parameters": 13 << 30, "shadow": 6 << 30, "gradients": 6 << 30,
+            "optimizer": 26 << 30, "activations": activations,
+            "activation_gradients": 0, "workspace": 32 << 20,
+            "communication": 0, "other": 1 << 20}
+    allocated = sum(held.values()) + 4096
+    return {**more, "allocated": allocated, "reserved": 55 << 30, **held,
+            "slack": 4096, "fragmentation": (55 << 30) - allocated}
+
+
+def _memory(step, name, speed):
+    saved = {f"block_{i}": {"attention/sdpa": 20 << 20,
+                            "ffn/w13" + name: int(speed * (80 << 20))}
+             for i in range(BLOCKS)}
+    saved["head"] = {"lm_head": 100 << 20}
+    size = sum(sum(ops.values()) for ops in saved.values())
+    peak = _breakdown(size, **{"in": "backward/block_5/ffn/w13" + name})
+    record = {
+        "type": "memory", "time": 1.7e9 + step, "step": step,
+        "phases": {phase: {"allocated": peak["allocated"] - (i << 28),
+                           "peak": peak["allocated"] - (i << 27),
+                           "reserved": peak["reserved"]}
+                   for i, phase in enumerate(PHASES)},
+        "peak": peak, "end": _breakdown(0),
+        "saved": {"bytes": size, "of": saved},
+        "largest": [{"bytes": 80 << 20, "category": "activations",
+                     "from": "forward/block_0/ffn/w13" + name,
+                     "to": "backward/block_0/ffn/w13", "ms": 60.5},
+                    {"bytes": 8 << 20, "category": "workspace",
+                     "from": "clip", "to": "", "ms": 0}]}
+    if step == 10:
+        columns = ["us"] + [key for key in peak
+                            if key not in ("in", "allocated", "reserved",
+                                           "slack", "fragmentation")]
+        points = []
+        for i in range(2000):  # up in forward, down in backward
+            part = _breakdown(int(size * min(i / 700, (1999 - i) / 1299)))
+            points.append([i // 2 * 76] + [part[key] for key in columns[1:]])
+        record["timeline"] = {"columns": columns, "points": points}
+    return record
+
+
 def records(name="", speed=1.0, steps=1000):
     header = {"time": 1.7e9, "config": f'name: "{name}"\nsteps: {steps}\n',
               "config_hash": "0", "build": {"tessera": "0.1.0",
@@ -45,6 +88,8 @@ def records(name="", speed=1.0, steps=1000):
     yield {"type": "saved", "time": 1.7e9, "step": 1, "bytes": 9 << 30}
     for number in range(10, steps + 1, 10):
         yield _step(number, speed)
+        if number % 100 == 0 or number == 10:
+            yield _memory(number, name, speed)
         if number % 100 == 0:
             yield {"type": "eval", "time": 1.7e9, "step": number,
                    "loss": 3.1 + 6 * math.exp(-number / 300)}
