@@ -240,12 +240,17 @@ std::string FormatStep(absl::Span<const StepRow> rows) {
 nlohmann::ordered_json StepToJson(absl::Span<const StepRow> rows) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (const StepRow& row : rows) {
-    nlohmann::ordered_json line = {
-        {"phase", row.phase},      {"part", row.group},
-        {"op", row.name},          {"kind", row.kind},
-        {"kernel", row.kernel},    {"writes", row.output},
-        {"count", row.count},      {"flops", row.cost.flops},
-        {"bytes", row.cost.bytes}, {"kept_bytes", row.kept_bytes}};
+    nlohmann::ordered_json line = {{"phase", row.phase},
+                                   {"part", row.group},
+                                   {"op", row.name},
+                                   {"kind", row.kind},
+                                   {"kernel", row.kernel},
+                                   {"writes", row.output},
+                                   {"count", row.count},
+                                   {"flops", row.cost.flops},
+                                   {"bytes", row.cost.bytes},
+                                   {"products", row.cost.products},
+                                   {"kept_bytes", row.kept_bytes}};
     line["roofline_us"] = row.seconds.has_value()
                               ? nlohmann::ordered_json(*row.seconds * 1e6)
                               : nlohmann::ordered_json();

@@ -123,7 +123,9 @@ def profile(name="", fused=False):
         {"name": f"nvjet_sm90_tst_{128 << i % 2}x{64 * (1 + i % 4)}_64x{i}"
                  f"_2x1_v_bz_coopB_TNT{name}", "symbol": f"k{i}",
          "class": "GEMM", "instances": 12 + i, "ms": 14 * 0.8 ** i,
-         "share": 14 * 0.8 ** i / 75, "mean_us": 14e3 * 0.8 ** i / (12 + i)}
+         "share": 14 * 0.8 ** i / 75, "mean_us": 14e3 * 0.8 ** i / (12 + i),
+         "flops": 9e12 * 0.8 ** i, "bytes": None, "tflop_per_s": 643.0,
+         "gb_per_s": None, "roofline_share": 0.65}
         for i in range(24)]
     kernels.append({"name": "fused_add" if fused else "vectorized_add<float>",
                     "symbol": "e", "class": "elementwise", "instances": 4,
@@ -136,6 +138,8 @@ def profile(name="", fused=False):
         "step": {
             "steps": 3, "wall_ms": 77.1, "busy_ms": 74.4, "total_ms": 75.0,
             "activities": 831, "dropped": 0, "gemm_share": 0.62,
+            "rates": {"product_tflop_per_s": 989.0,
+                      "vector_tflop_per_s": 67.0, "gb_per_s": 4800.0},
             "classes": [total("GEMM", 46.5), total("attention", 11.0),
                         total("norm", 3.1), total("elementwise", 4.9),
                         total("optimizer", 8.6), total("copy", 0.9)],

@@ -562,7 +562,10 @@ TEST(TrainTest, PrintsEveryOpOfAStep) {
   for (const nlohmann::json& row : rows) {
     EXPECT_GT(row["roofline_us"], 0) << row;
     runs_flash_cuda |= row["kernel"] == "FLASH_CUDA";
-    if (row["kind"] == "linear") {
+    if (row["kind"] == "attention") {
+      EXPECT_EQ(row["products"], row["phase"] == "forward" ? 2 : 4);
+    } else if (row["kind"] == "linear") {
+      EXPECT_EQ(row["products"], row["phase"] == "forward" ? 1 : 2);
       product_flops += row["count"].get<double>() * row["flops"].get<double>();
     } else if (row["kind"] == "linear_cross_entropy") {
       // The loss has 7 for each logit.

@@ -56,7 +56,8 @@ void AddAttention(const Json& attention, HtmlSection* section) {
 
 HtmlTable KernelTable(const Json& kernels) {
   HtmlTable table{.columns = {"kernel", "class", "share", "ms per step",
-                              "instances per step", "mean, µs"},
+                              "instances per step", "mean, µs", "TFLOP/s",
+                              "GB/s", "of peak"},
                   .text_columns = 2};
   double longest = 0;
   for (const Json& kernel : kernels) {
@@ -68,9 +69,30 @@ HtmlTable KernelTable(const Json& kernels) {
                           {FormatShare(share), share / std::max(longest, 1e-9)},
                           {FormatFigure(NumberAt(kernel, "ms"))},
                           {FormatWhole(NumberAt(kernel, "instances"))},
-                          {FormatFigure(NumberAt(kernel, "mean_us"))}});
+                          {FormatFigure(NumberAt(kernel, "mean_us"))},
+                          {FormatFigure(NumberAt(kernel, "tflop_per_s"))},
+                          {FormatFigure(NumberAt(kernel, "gb_per_s"))},
+                          {FormatShare(NumberAt(kernel, "roofline_share"))}});
   }
   return table;
+}
+
+HtmlSection KernelsSection(const Json& step) {
+  HtmlSection section{.title = "Kernels",
+                      .tables = {KernelTable(ListAt(step, "kernels"))}};
+  const auto tflop_per_s = NumberAt(step, "rates.product_tflop_per_s");
+  const auto gb_per_s = NumberAt(step, "rates.gb_per_s");
+  section.paragraphs.push_back(absl::StrCat(
+      "Speeds count the work of the op that a kernel computes: its FLOPs, and "
+      "each operand read and each result written once. They are n/a if several "
+      "kernels share that work. Of peak: the larger share, of FLOP/s or of "
+      "GB/s; ",
+      tflop_per_s.has_value() && gb_per_s.has_value()
+          ? absl::StrCat("the device's peaks are ", FormatFigure(tflop_per_s),
+                         " TFLOP/s in matrix products and ",
+                         FormatFigure(gb_per_s), " GB/s.")
+          : "the device's peaks are not known."));
+  return section;
 }
 
 HtmlSection TotalsSection(const Json& step, const std::string& name) {
@@ -207,14 +229,15 @@ std::vector<HtmlSection> ProfileSections(const RunRecords& run) {
   std::vector<HtmlSection> sections;
   if (const Json* const step = FigureAt(run.profile, "step")) {
     sections.push_back(TotalsSection(*step, run.profile_name));
-    if (const Json& kernels = ListAt(*step, "kernels"); !kernels.empty()) {
-      sections.push_back(
-          {.title = "Kernels", .tables = {KernelTable(kernels)}});
+    if (!ListAt(*step, "kernels").empty()) {
+      sections.push_back(KernelsSection(*step));
     }
     const std::vector<FoldedOp> ops = FoldOps(ListAt(*step, "ops"));
     if (!ops.empty()) {
       HtmlSection section{.title = "Ops"};
-      if (std::optional<Chart> roofline = RooflineChart(ops)) {
+      const Json* const rates = FigureAt(*step, "rates");
+      if (std::optional<Chart> roofline =
+              RooflineChart(ops, rates != nullptr ? *rates : Json())) {
         section.charts.push_back(*std::move(roofline));
       }
       section.tables.push_back(OpTable(ops, kMostRows));

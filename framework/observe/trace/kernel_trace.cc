@@ -65,14 +65,15 @@ absl::Status KernelTrace::Collect() {
   }
   RETURN_IF_ERROR(WriteChromeTrace(trace, folder + "/trace.json.gz"));
   nlohmann::ordered_json profile = {{"device", trace.device}};
-  profile.update(ProfileToJson(trace, options_.rows));
+  profile.update(ProfileToJson(trace, options_.rows, options_.rates));
   RETURN_IF_ERROR(
       WriteFileAtomically(folder + "/profile.json", profile.dump(1) + "\n"));
   const IdleTimeReport idle = AnalyzeIdleTime(trace);
   const DependencyGraph graph = BuildDependencyGraph(trace);
   RETURN_IF_ERROR(WriteFileAtomically(
       folder + "/profile.txt",
-      absl::StrCat(FormatStepProfile(BuildStepProfile(trace, options_.rows)),
+      absl::StrCat(FormatStepProfile(
+                       BuildStepProfile(trace, options_.rows, options_.rates)),
                    "\n", FormatIdleTime(idle), "\n",
                    FormatCriticalPath(CriticalPathOf(trace, graph)))));
   LogInfo(absl::StrCat("traced steps ", first_step_, " to ", last_step_, ": ",
@@ -82,10 +83,11 @@ absl::Status KernelTrace::Collect() {
 }
 
 nlohmann::ordered_json ProfileToJson(const Trace& trace,
-                                     const std::vector<StepRow>& rows) {
+                                     const std::vector<StepRow>& rows,
+                                     const DeviceRates& rates) {
   const IdleTimeReport idle = AnalyzeIdleTime(trace);
   const DependencyGraph graph = BuildDependencyGraph(trace);
-  return {{"step", StepProfileToJson(BuildStepProfile(trace, rows))},
+  return {{"step", StepProfileToJson(BuildStepProfile(trace, rows, rates))},
           {"idle", IdleTimeToJson(idle)},
           {"critical_path", CriticalPathToJson(CriticalPathOf(trace, graph))}};
 }

@@ -25,6 +25,7 @@ struct KernelTraceOptions {
   int rank = 0, world_size = 1;
   std::string device;         // "NVIDIA H200"
   std::vector<StepRow> rows;  // of the step, unfolded
+  DeviceRates rates;          // the device's peaks
 };
 
 // Traces some steps of a run and says where their time went. Each window of
@@ -68,7 +69,8 @@ class KernelTrace : public Instrument, public PhaseObserver {
 // {"step", "idle", "critical_path"}: StepProfileToJson(), IdleTimeToJson(),
 // CriticalPathToJson().
 nlohmann::ordered_json ProfileToJson(const Trace& trace,
-                                     const std::vector<StepRow>& rows);
+                                     const std::vector<StepRow>& rows,
+                                     const DeviceRates& rates);
 
 }  // namespace tessera
 

@@ -251,6 +251,28 @@ TEST(FigureComparisonTest, ListsKernelsByTheirChange) {
   EXPECT_EQ(page.sections.back().tables[0].rows[1][1].text, "gone");
 }
 
+TEST(KernelTableTest, WhatIsNotKnownIsNotGuessed) {
+  RunRecords run = RunOf(3);
+  Json kernel = {
+      {"name", "gemm"},       {"class", "GEMM"},    {"ms", 2},
+      {"share", 1},           {"tflop_per_s", 500}, {"gb_per_s", nullptr},
+      {"roofline_share", 0.5}};
+  run.profile["step"]["kernels"] = {kernel, {{"name", "fill"}}};
+  run.profile["step"]["rates"] = {{"product_tflop_per_s", 1000},
+                                  {"gb_per_s", nullptr}};
+  const auto kernels = [&] {
+    const HtmlPage page = RunPage(run);
+    return page.sections[page.sections.size() - 1];
+  };
+  EXPECT_THAT(Rows(kernels().tables[0]),
+              ElementsAre("gemm: GEMM 100.0 % 2.000 n/a n/a 500.0 n/a 50.0 %",
+                          "fill: - 0.0 % n/a n/a n/a n/a n/a n/a"));
+  EXPECT_THAT(kernels().paragraphs[0], HasSubstr("peaks are not known"));
+  run.profile["step"]["rates"]["gb_per_s"] = 4800;
+  EXPECT_THAT(kernels().paragraphs[0],
+              HasSubstr("1000 TFLOP/s in matrix products and 4800 GB/s"));
+}
+
 TEST(OpRooflineTest, FoldsBlocksAndFindsTheRoofs) {
   const auto op = [](const char* part, double flops, double bytes,
                      double roofline_ms) -> Json {
@@ -271,7 +293,8 @@ TEST(OpRooflineTest, FoldsBlocksAndFindsTheRoofs) {
   EXPECT_EQ(ops[0].Name(), "forward/block_*/ffn/w");
   EXPECT_EQ(ops[0].ms, 4);
   EXPECT_NEAR(*ops[0].tflop_per_s(), 500, 1e-9);
-  const std::optional<Chart> chart = RooflineChart(ops);
+  const std::optional<Chart> chart =
+      RooflineChart(ops, {{"product_tflop_per_s", 1000}, {"gb_per_s", 4000}});
   ASSERT_TRUE(chart.has_value());
   const ChartSeries& roof = chart->series.back();
   ASSERT_TRUE(roof.is_limit);
@@ -279,6 +302,9 @@ TEST(OpRooflineTest, FoldsBlocksAndFindsTheRoofs) {
   EXPECT_NEAR(roof.points[1].x, 250, 1e-9);
   EXPECT_NEAR(*roof.points[1].y, 1000, 1e-9);
   EXPECT_NEAR(*roof.points[0].y, roof.points[0].x * 4, 1e-9);
+  for (const ChartSeries& series : RooflineChart(ops, {})->series) {
+    EXPECT_FALSE(series.is_limit);
+  }
 }
 
 }  // namespace
