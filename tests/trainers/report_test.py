@@ -46,7 +46,7 @@ class ReportTest(unittest.TestCase):
                       "Blocks at step 1000", "Memory during step 10",
                       "Saved for backward", "Largest allocations of the step",
                       "Power", "Clocks",
-                      "By class of kernel", "Roofline of the ops",
+                      "What the trace cost", "By class of kernel", "Roofline of the ops",
                       "Longest gaps"):
             self.assertIn(title, page)
         self.assertLess(len(page), 1 << 20)

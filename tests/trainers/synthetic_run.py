@@ -79,7 +79,7 @@ def _memory(step, name, speed):
     return record
 
 
-def records(name="", speed=1.0, steps=1000):
+def records(name="", speed=1.0, steps=1000, traced=True):
     header = {"time": 1.7e9, "config": f'name: "{name}"\nsteps: {steps}\n',
               "config_hash": "0", "build": {"tessera": "0.1.0",
                                             "libtorch": "2.11.0"},
@@ -87,7 +87,10 @@ def records(name="", speed=1.0, steps=1000):
     yield {"type": "run", **header}
     yield {"type": "saved", "time": 1.7e9, "step": 1, "bytes": 9 << 30}
     for number in range(10, steps + 1, 10):
-        yield _step(number, speed)
+        step = _step(number, speed)
+        if traced:  # 19 to 22, warm-up included
+            step["traced_steps"] = {20: 2, 30: 2}.get(number, 0)
+        yield step
         if number % 100 == 0 or number == 10:
             yield _memory(number, name, speed)
         if number % 100 == 0:
@@ -176,7 +179,7 @@ def write(folder, name="", speed=1.0, traced=True):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True)
     with open(folder / "run.jsonl", "w", encoding="utf-8") as log:
-        for record in records(name, speed):
+        for record in records(name, speed, traced=traced):
             log.write(json.dumps(record) + "\n")
     if traced:
         trace = folder / "trace" / "steps_20-22"

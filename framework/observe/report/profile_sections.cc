@@ -4,8 +4,10 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "framework/observe/report/figures.h"
 #include "framework/observe/report/op_roofline.h"
@@ -36,17 +38,23 @@ void AddTotals(const std::string& title, const Json& totals, Chart::Kind kind,
   section->charts.push_back(std::move(chart));
 }
 
+bool HasPositive(const ChartSeries& series) {
+  return std::any_of(series.values.begin(), series.values.end(),
+                     [](double value) { return value > 0; });
+}
+
 void AddAttention(const Json& attention, HtmlSection* section) {
   if (attention.empty()) return;
   Chart chart{.kind = Chart::Kind::kHorizontalBars,
               .title = "Attention",
               .x_title = "ms per step"};
   for (const char* part : {"scores", "softmax", "values", "other"}) {
-    chart.series.push_back({part});
+    ChartSeries series{.name = part};
     for (const Json& row : attention) {
-      chart.series.back().values.push_back(
+      series.values.push_back(
           NumberAt(row, absl::StrCat(part, "_ms")).value_or(0));
     }
+    if (HasPositive(series)) chart.series.push_back(std::move(series));
   }
   for (const Json& row : attention) {
     chart.categories.push_back(TextAt(row, "phase"));
@@ -95,7 +103,42 @@ HtmlSection KernelsSection(const Json& step) {
   return section;
 }
 
-HtmlSection TotalsSection(const Json& step, const std::string& name) {
+// How long steps took before, in and after the trace. Empty without steps
+// outside of it, or if the log does not say which were traced.
+HtmlTable TraceCostTable(const RunRecords& run, const Json& step) {
+  HtmlTable table{
+      .title = "What the trace cost",
+      .columns = {"steps", "ms per step", "against before", "records"}};
+  std::vector<Json> before, after;
+  bool traced = false;
+  for (const Json& record : run.steps) {
+    const auto traced_steps = NumberAt(record, "traced_steps");
+    traced = traced || traced_steps.value_or(0) > 0;
+    if (traced_steps == 0) (traced ? after : before).push_back(record);
+  }
+  before = LastHalf(before);
+  const auto median = [](const std::vector<Json>& records) {
+    return Median(NumbersAt(records, "step_ms"));
+  };
+  const std::optional<double> ms_before = median(before);
+  const auto add = [&](const char* name, std::optional<double> ms,
+                       const std::string& records) {
+    if (!ms.has_value()) return;
+    std::string change;
+    if (ms_before.value_or(0) > 0 && ms != ms_before) {
+      change = absl::StrFormat("%+.1f %%", 100 * (*ms / *ms_before - 1));
+    }
+    table.rows.push_back({{name}, {FormatFigure(ms)}, {change}, {records}});
+  };
+  add("before the trace", ms_before, absl::StrCat(before.size()));
+  add("traced", NumberAt(step, "wall_ms"), "");
+  add("after the trace", median(after), absl::StrCat(after.size()));
+  if (table.rows.size() < 2) table.rows.clear();
+  return table;
+}
+
+HtmlSection TotalsSection(const RunRecords& run, const Json& step) {
+  const std::string& name = run.profile_name;
   HtmlSection section{
       .title = absl::StrCat("Traced steps",
                             name.empty() ? "" : absl::StrCat(": ", name))};
@@ -124,6 +167,9 @@ HtmlSection TotalsSection(const Json& step, const std::string& name) {
             &section);
   AddTotals("By block", ListAt(step, "blocks"), Chart::Kind::kBars, &section);
   AddAttention(ListAt(step, "attention"), &section);
+  if (HtmlTable cost = TraceCostTable(run, step); !cost.rows.empty()) {
+    section.tables.push_back(std::move(cost));
+  }
   return section;
 }
 
@@ -157,10 +203,7 @@ Chart BudgetChart(const Json& idle) {
     for (const Json* row : rows) {
       series.values.push_back(NumberAt(*row, key).value_or(0));
     }
-    if (std::any_of(series.values.begin(), series.values.end(),
-                    [](double value) { return value > 0; })) {
-      chart.series.push_back(std::move(series));
-    }
+    if (HasPositive(series)) chart.series.push_back(std::move(series));
   }
   return chart;
 }
@@ -228,7 +271,7 @@ HtmlSection CriticalPathSection(const Json& path) {
 std::vector<HtmlSection> ProfileSections(const RunRecords& run) {
   std::vector<HtmlSection> sections;
   if (const Json* const step = FigureAt(run.profile, "step")) {
-    sections.push_back(TotalsSection(*step, run.profile_name));
+    sections.push_back(TotalsSection(run, *step));
     if (!ListAt(*step, "kernels").empty()) {
       sections.push_back(KernelsSection(*step));
     }

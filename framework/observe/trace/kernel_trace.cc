@@ -28,6 +28,7 @@ void KernelTrace::BeginStep(int64_t step) {
     first_step_ = 0;
     if (!recording_) return;
   }
+  ++traced_steps_;
   if (action != Action::kRecord) return;
   if (first_step_ == 0) {
     first_step_ = step;
@@ -40,6 +41,11 @@ void KernelTrace::BeginStep(int64_t step) {
 void KernelTrace::EndStep() {
   recorder_.EndStep();
   due_ = recording_ && options_.schedule.EndsWindow(n_ - 1);
+}
+
+absl::Status KernelTrace::AddTo(StepRecord* record) {
+  record->traced_steps = std::exchange(traced_steps_, 0);
+  return absl::OkStatus();
 }
 
 absl::Status KernelTrace::Collect() {
