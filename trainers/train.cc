@@ -20,6 +20,7 @@
 #include "trainers/build_info.h"
 #include "trainers/config/config_flags.h"
 #include "trainers/plan/dry_run.h"
+#include "trainers/plan/measured_step.h"
 #include "trainers/plan/step_rows.h"
 #include "trainers/plan/what_fits.h"
 #include "trainers/program_flags.h"
@@ -42,6 +43,9 @@ ABSL_FLAG(bool, dry_run, false,
 ABSL_FLAG(bool, print_step, false,
           "print every op of a step with its shape, kernel and cost, and exit "
           "without doing one");
+ABSL_FLAG(std::string, measured, "",
+          "with --print_step: the folder of a run of the same step that traced "
+          "some (observe.trace); adds the time that each op took");
 ABSL_FLAG(bool, json, false,
           "print the output of --dry_run or --print_step as JSON");
 ABSL_FLAG(std::string, plan_for, "",
@@ -139,16 +143,23 @@ absl::StatusOr<RunPlan> PlanFromFlags(RunConfig config,
   return PlanWithoutFit(config, world, *device);
 }
 
-void PrintPlan(const RunPlan& plan) {
+absl::Status PrintPlan(const RunPlan& plan) {
   const bool json = absl::GetFlag(FLAGS_json);
   if (absl::GetFlag(FLAGS_dry_run)) {
     const WhatFits fits = FindWhatFits(plan);
     absl::PrintF("%s", json ? DryRunToJson(plan, fits).dump(2) + "\n"
                             : FormatDryRun(plan, fits));
   }
-  if (!absl::GetFlag(FLAGS_print_step)) return;
-  const std::vector<StepRow> rows = FoldBlocks(RowsOfStep(plan));
+  if (!absl::GetFlag(FLAGS_print_step)) return absl::OkStatus();
+  std::vector<StepRow> rows;
+  if (const std::string run = absl::GetFlag(FLAGS_measured); run.empty()) {
+    rows = RowsOfStep(plan);
+  } else {
+    ASSIGN_OR_RETURN(rows, MeasuredRowsOfStep(plan, UserPath(run)));
+  }
+  rows = FoldBlocks(rows);
   absl::PrintF("%s", json ? StepToJson(rows).dump(2) + "\n" : FormatStep(rows));
+  return absl::OkStatus();
 }
 
 absl::Status Run() {
@@ -166,11 +177,19 @@ absl::Status Run() {
     if (world.rank == 0) absl::PrintF("%s", PrintWithDefaults(*config));
     return absl::OkStatus();
   }
+  if (!absl::GetFlag(FLAGS_measured).empty() &&
+      !absl::GetFlag(FLAGS_print_step)) {
+    return ReportOncePerMachine(
+        absl::InvalidArgumentError(
+            "--measured is for --print_step: add it, or remove --measured"),
+        world);
+  }
   absl::StatusOr<RunPlan> plan = PlanFromFlags(*config, world);
   if (!plan.ok()) return ReportOncePerMachine(plan.status(), world);
   if (absl::GetFlag(FLAGS_dry_run) || absl::GetFlag(FLAGS_print_step)) {
-    if (world.rank == 0) PrintPlan(*plan);
-    const absl::Status fits = CheckFits(*plan);
+    const absl::Status printed =
+        world.rank == 0 ? PrintPlan(*plan) : absl::OkStatus();
+    const absl::Status fits = printed.ok() ? CheckFits(*plan) : printed;
     if (fits.ok()) return fits;
     std::fflush(stdout);  // the plan comes before the error, also in a file
     return ReportOncePerMachine(fits, world);

@@ -77,6 +77,9 @@ struct StepRecord {
   std::vector<PhaseTime> phases;       // only with observe.phases
   std::optional<GpuCounters> gpu;      // only with observe.gpu_counters
   std::optional<MemoryRecord> memory;  // only with observe.memory
+  // Steps since the previous record that were recorded for a trace, warm-up
+  // included; only with observe.trace.
+  std::optional<int64_t> traced_steps;
 };
 
 // The loss on the validation data after optimizer step `step`.

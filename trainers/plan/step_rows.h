@@ -8,6 +8,10 @@
 
 namespace tessera {
 
+// The peaks of the run's device; absent for a GPU without a data sheet, except
+// for what the config says.
+DeviceRates RatesOf(const RunPlan& plan);
+
 // Every op of a step of this rank, forward and backward, then reduction,
 // clipping and update, with what each costs; folded it is what `--print_step`
 // prints. Phases are those of TrainStep.

@@ -50,7 +50,8 @@ std::unique_ptr<Instrument> MakeKernelTrace(const RunPlan& plan,
                          .rank = plan.world.rank,
                          .world_size = plan.world.world_size,
                          .device = plan.device.name,
-                         .rows = RowsOfStep(plan)},
+                         .rows = RowsOfStep(plan),
+                         .rates = RatesOf(plan)},
       ActivitiesOf(plan.device.device, config.max_records()));
 }
 

@@ -256,7 +256,8 @@ absl::StatusOr<Json> TrainingCell::Traced(const Call& call) {
         " allows; raise it in the study's `set`"));
   }
   trace.device = session_->plan().device.name;
-  Json profile = ProfileToJson(trace, RowsOfStep(session_->plan()));
+  Json profile = ProfileToJson(trace, RowsOfStep(session_->plan()),
+                               RatesOf(session_->plan()));
   Json figures = std::move(profile["step"]);
   figures.erase("ops");
   figures.erase("blocks");
