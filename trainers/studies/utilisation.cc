@@ -164,6 +164,7 @@ absl::Status Utilisation::Add(const Work& work) {
   if (counters != nullptr) {
     // A "step" of the reader is a batch of calls.
     StepRecord record{.step_ms = ms * calls};
+    counters->Finish();
     RETURN_IF_ERROR(counters->AddTo(&record));
     const GpuCounters gpu = record.gpu.value_or(GpuCounters());
     const auto add = [&](const char* name, const std::optional<double>& value) {
