@@ -70,13 +70,16 @@ class SelfAttentionOp : public Op {
   }
 
   Cost ForwardCost() const override {
-    return {
-        .flops = Flops(2), .bytes = ForwardBytes(), .product_flops = Flops(2)};
+    return {.flops = Flops(2),
+            .bytes = ForwardBytes(),
+            .product_flops = Flops(2),
+            .products = 2};
   }
   Cost BackwardCost(Positions wanted) const override {
     return {.flops = Flops(4),
             .bytes = BackwardBytes(wanted),
-            .product_flops = Flops(4)};
+            .product_flops = Flops(4),
+            .products = 4};
   }
 
  private:

@@ -61,7 +61,7 @@ absl::Status Run() {
       {"tflops", session->plan().flops_per_token *
                      session->plan().tokens_per_step() / full.median_ms * 1e-9},
       {"peak_gib", CurrentMemory(device).peak_allocated / 1073741824.0},
-      {"planned_gib", session->plan().memory.report.total() / 1073741824.0},
+      {"planned_gib", session->plan().memory.report.allocated() / 1073741824.0},
   };
   std::cout << record.dump() << std::endl;
   return absl::OkStatus();

@@ -1,6 +1,7 @@
 // Trains a transformer language model from a config:
 //   bazel run //trainers:train -- --config=configs/2.7B_bf16.pbtxt
 
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,6 +20,9 @@
 #include "trainers/build_info.h"
 #include "trainers/config/config_flags.h"
 #include "trainers/plan/dry_run.h"
+#include "trainers/plan/measured_step.h"
+#include "trainers/plan/step_rows.h"
+#include "trainers/plan/what_fits.h"
 #include "trainers/program_flags.h"
 #include "trainers/rank_errors.h"
 #include "trainers/resume_command.h"
@@ -34,15 +38,19 @@ ABSL_FLAG(std::string, resume, "auto",
 ABSL_FLAG(bool, print_config, false,
           "print the resolved config, defaults included, and exit");
 ABSL_FLAG(bool, dry_run, false,
-          "print device, parameters, memory, backend and cost of a step and "
-          "exit without doing one");
+          "print device, parameters, memory, backend and cost of a step, and "
+          "what else fits on the device, and exit without doing a step");
 ABSL_FLAG(bool, print_step, false,
           "print every op of a step with its shape, kernel and cost, and exit "
           "without doing one");
-ABSL_FLAG(bool, json, false, "print the output of --print_step as JSON");
+ABSL_FLAG(std::string, measured, "",
+          "with --print_step: the folder of a run of the same step that traced "
+          "some (observe.trace); adds the time that each op took");
+ABSL_FLAG(bool, json, false,
+          "print the output of --dry_run or --print_step as JSON");
 ABSL_FLAG(std::string, plan_for, "",
-          "with --dry_run or --print_step: plan for this GPU, as in H200, "
-          "which need not be present");
+          "with --dry_run or --print_step: plan for this GPU, such as H200 or "
+          "4090, which need not be present");
 ABSL_FLAG(bool, build_info, false, "print what this program was built from");
 
 namespace tessera {
@@ -114,29 +122,44 @@ absl::Status Train(RunPlan plan) {
 
 absl::StatusOr<RunPlan> PlanFromFlags(RunConfig config,
                                       const WorldInfo& world) {
+  const bool trains =
+      !absl::GetFlag(FLAGS_dry_run) && !absl::GetFlag(FLAGS_print_step);
   const std::string gpu = absl::GetFlag(FLAGS_plan_for);
-  if (gpu.empty()) return PlanRun(config, world);
+  if (gpu.empty()) {
+    return trains ? PlanRun(config, world) : PlanWithoutFit(config, world);
+  }
   const absl::StatusOr<DeviceInfo> device = DeviceToPlanFor(gpu);
   if (!device.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--plan_for: ", device.status().message()));
   }
-  if (!absl::GetFlag(FLAGS_dry_run) && !absl::GetFlag(FLAGS_print_step)) {
+  if (trains) {
     return absl::InvalidArgumentError(
         absl::StrCat("--plan_for=", gpu,
                      " does not train: add --dry_run or --print_step, "
                      "or remove it"));
   }
   config.mutable_training()->set_device(TrainingConfig::CUDA);
-  return PlanRun(config, world, *device);
+  return PlanWithoutFit(config, world, *device);
 }
 
-void PrintPlan(const RunPlan& plan) {
-  if (absl::GetFlag(FLAGS_dry_run)) absl::PrintF("%s", FormatDryRun(plan));
-  if (!absl::GetFlag(FLAGS_print_step)) return;
-  const std::vector<StepRow> rows = FoldBlocks(RowsOfStep(plan));
-  absl::PrintF("%s", absl::GetFlag(FLAGS_json) ? StepToJson(rows).dump(2) + "\n"
-                                               : FormatStep(rows));
+absl::Status PrintPlan(const RunPlan& plan) {
+  const bool json = absl::GetFlag(FLAGS_json);
+  if (absl::GetFlag(FLAGS_dry_run)) {
+    const WhatFits fits = FindWhatFits(plan);
+    absl::PrintF("%s", json ? DryRunToJson(plan, fits).dump(2) + "\n"
+                            : FormatDryRun(plan, fits));
+  }
+  if (!absl::GetFlag(FLAGS_print_step)) return absl::OkStatus();
+  std::vector<StepRow> rows;
+  if (const std::string run = absl::GetFlag(FLAGS_measured); run.empty()) {
+    rows = RowsOfStep(plan);
+  } else {
+    ASSIGN_OR_RETURN(rows, MeasuredRowsOfStep(plan, UserPath(run)));
+  }
+  rows = FoldBlocks(rows);
+  absl::PrintF("%s", json ? StepToJson(rows).dump(2) + "\n" : FormatStep(rows));
+  return absl::OkStatus();
 }
 
 absl::Status Run() {
@@ -154,11 +177,22 @@ absl::Status Run() {
     if (world.rank == 0) absl::PrintF("%s", PrintWithDefaults(*config));
     return absl::OkStatus();
   }
+  if (!absl::GetFlag(FLAGS_measured).empty() &&
+      !absl::GetFlag(FLAGS_print_step)) {
+    return ReportOncePerMachine(
+        absl::InvalidArgumentError(
+            "--measured is for --print_step: add it, or remove --measured"),
+        world);
+  }
   absl::StatusOr<RunPlan> plan = PlanFromFlags(*config, world);
   if (!plan.ok()) return ReportOncePerMachine(plan.status(), world);
   if (absl::GetFlag(FLAGS_dry_run) || absl::GetFlag(FLAGS_print_step)) {
-    if (world.rank == 0) PrintPlan(*plan);
-    return absl::OkStatus();
+    const absl::Status printed =
+        world.rank == 0 ? PrintPlan(*plan) : absl::OkStatus();
+    const absl::Status fits = printed.ok() ? CheckFits(*plan) : printed;
+    if (fits.ok()) return fits;
+    std::fflush(stdout);  // the plan comes before the error, also in a file
+    return ReportOncePerMachine(fits, world);
   }
   return Train(*std::move(plan));
 }

@@ -121,6 +121,17 @@ int64_t BlasWorkspaceBytes(const DeviceInfo& device) {
   return device.compute_capability >= 90 ? 32 * kMiB : 8 * kMiB + (kMiB >> 3);
 }
 
+int64_t ContextBytes(const DeviceInfo& device) {
+  return device.is_cuda() ? int64_t{device.multiprocessors} << 22 : 0;
+}
+
+int64_t BytesInUse(c10::Device device) {
+  if constexpr (kCudaBuild) {
+    if (device.is_cuda()) return cuda::BytesInUse(device);
+  }
+  return 0;
+}
+
 void Synchronize(c10::Device device) {
   if (device.is_cuda()) at::accelerator::synchronizeDevice(device.index());
 }

@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
+#include <c10/core/DeviceGuard.h>
 #include <cuda_runtime_api.h>
 
 #include "absl/status/status.h"
@@ -73,6 +74,13 @@ absl::StatusOr<DeviceInfo> OpenDevice(int index, absl::string_view use_cpu) {
   info.free_bytes = static_cast<int64_t>(free_bytes);
   info.total_bytes = static_cast<int64_t>(total_bytes);
   return info;
+}
+
+int64_t BytesInUse(c10::Device device) {
+  const c10::DeviceGuard guard(device);
+  size_t free_bytes = 0, total_bytes = 0;
+  cudaMemGetInfo(&free_bytes, &total_bytes);
+  return static_cast<int64_t>(total_bytes - free_bytes);
 }
 
 int ComputeCapability(c10::Device device) {

@@ -1,6 +1,7 @@
 #ifndef FRAMEWORK_CUDA_DEVICE_CUDA_H_
 #define FRAMEWORK_CUDA_DEVICE_CUDA_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -14,6 +15,7 @@ namespace cuda {
 int VisibleDevices();
 absl::StatusOr<DeviceInfo> OpenDevice(int index, absl::string_view use_cpu);
 int ComputeCapability(c10::Device device);
+int64_t BytesInUse(c10::Device device);
 std::string Version();
 
 }  // namespace cuda

@@ -41,8 +41,9 @@ struct DeviceSpec {
 // observe.peak_tflops.
 const DeviceSpec* FindDeviceSpec(absl::string_view name);
 
-// A listed GPU by its short name, for planning without the GPU. InvalidArgument
-// lists the known names.
+// A listed GPU by its short name, for planning without the GPU. Case,
+// punctuation, "RTX", "GB" and a size of 80 may differ: "a100-40" is
+// "A100_40GB". InvalidArgument lists the known names.
 absl::StatusOr<DeviceInfo> DeviceToPlanFor(absl::string_view short_name);
 
 }  // namespace tessera

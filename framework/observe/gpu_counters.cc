@@ -12,6 +12,12 @@ namespace {
 
 // NVML asks for more than 100 ms between two samples of its counters.
 constexpr absl::Duration kRefresh = absl::Milliseconds(110);
+// Much longer than a sample of its counters takes, 9 ms on an H200.
+constexpr absl::Duration kInterval = absl::Seconds(1);
+// Time without steps that an interval may include.
+constexpr absl::Duration kTolerance = absl::Milliseconds(20);
+// A driver that hangs must not keep a run from its last checkpoint.
+constexpr absl::Duration kPatience = absl::Seconds(1);
 
 }  // namespace
 
@@ -32,97 +38,144 @@ GpuCounterReader::GpuCounterReader(std::unique_ptr<GpuSensors> sensors,
         sensors_->StartInterval());
   missing_ = absl::StrJoin(missing, ", ");
   if (const auto mhz = sensors_->MaxSmMhz(); mhz.ok()) max_sm_mhz_ = *mhz;
+  if (options_.use_thread) thread_.emplace();
 }
 
-void GpuCounterReader::BeginStep(int64_t /*step*/) {
-  in_step_ = true;
-  // The first record leaves the first step out unless it has no other.
-  if (steps_ == 1 && !recorded_) {
-    interval_.reset();
-    totals_ = {};
-    readings_ = {};
-  }
-  if (!interval_.has_value()) OpenInterval();
+void GpuCounterReader::Finish() {
+  const absl::Time now = options_.clock();
+  if (open_since_.has_value()) PostClose(now);
+  PostRead(now);
+  WaitForRequests(kPatience);
 }
 
-void GpuCounterReader::EndStep() {
-  in_step_ = false;
-  ++steps_;
-  ++totals_.steps;
-  if (options_.clock() - std::max(read_at_, interval_->begin) >= kRefresh) {
-    Read();
-  }
-}
-
-void GpuCounterReader::Begin(absl::string_view /*segment*/) {
-  if (!in_step_ && interval_.has_value()) CloseInterval();
-}
-
-void GpuCounterReader::OpenInterval() {
-  interval_ = {.begin = options_.clock(),
-               .has_utilization = sensors_->StartInterval().ok()};
-  if (const auto joules = sensors_->EnergyJoules(); joules.ok()) {
-    interval_->begin_joules = *joules;
-  }
-}
-
-void GpuCounterReader::CloseInterval() {
-  const absl::Duration time = options_.clock() - interval_->begin;
-  totals_.time += time;
-  if (interval_->begin_joules.has_value()) {
-    if (const auto joules = sensors_->EnergyJoules(); joules.ok()) {
-      totals_.joules += *joules - *interval_->begin_joules;
-      totals_.energy_time += time;
-    }
-  }
-  if (interval_->has_utilization && time >= kRefresh) {
-    if (const auto used = sensors_->Utilization(); used.ok()) {
-      const double seconds = absl::ToDoubleSeconds(time);
-      totals_.utilization.sm += used->sm * seconds;
-      totals_.utilization.tensor += used->tensor * seconds;
-      totals_.utilization.dram += used->dram * seconds;
-      totals_.utilization_time += time;
-    }
-  }
-  interval_.reset();
-}
-
-void GpuCounterReader::Read() {
-  read_at_ = options_.clock();
-  if (const auto mhz = sensors_->SmMhz(); mhz.ok()) {
-    readings_.sm_mhz += *mhz;
-    ++readings_.count;
-  }
-  if (const auto mhz = sensors_->MemoryMhz(); mhz.ok()) {
-    readings_.memory_mhz = *mhz;
-  }
-  if (const auto celsius = sensors_->Celsius(); celsius.ok()) {
-    readings_.celsius = *celsius;
-  }
-  if (const auto reasons = sensors_->ThrottleReasons(); reasons.ok()) {
-    readings_.throttle_reasons.insert(reasons->begin(), reasons->end());
-  }
+absl::Status GpuCounterReader::OnTrainStart(const RunDescription& run) {
+  last_step_ = run.steps;
+  return absl::OkStatus();
 }
 
 absl::Status GpuCounterReader::AddTo(StepRecord* record) {
-  recorded_ = true;
-  if (options_.clock() - read_at_ >= kRefresh) Read();
-  const absl::Duration open = interval_.has_value()
-                                  ? options_.clock() - interval_->begin
-                                  : absl::ZeroDuration();
+  idle_since_ = options_.clock();
+  if (record->step == last_step_) {
+    Finish();
+  } else if (idle_since_ - read_at_ >= kRefresh &&
+             WaitForRequests(absl::ZeroDuration())) {
+    PostRead(idle_since_);
+  }
   GpuCounters counters;
   TakeReadings(*record, &counters);
-  if (totals_.time + open >= kRefresh) {
-    if (interval_.has_value()) CloseInterval();
-    TakeTotals(*record, &counters);
-  }
+  TakeTotals(*record, &counters);
   if (!counters.Known().empty()) record->gpu = std::move(counters);
   return absl::OkStatus();
 }
 
+void GpuCounterReader::BeginStep(int64_t /*step*/) {
+  in_step_ = true;
+  const absl::Time now = options_.clock();
+  const bool paused = now - idle_since_ > kTolerance;
+  idle_since_ = absl::InfiniteFuture();
+  // The second step drops the first.
+  if (open_since_.has_value() && !paused && steps_ != 1) return;
+  open_since_ = now;
+  Post([this] { Open(); });
+}
+
+void GpuCounterReader::EndStep() {
+  in_step_ = false;
+  if (steps_++ == 0) return;
+  // Slow sensors get no more requests than they can answer.
+  if (!WaitForRequests(absl::ZeroDuration())) return;
+  const absl::Time now = options_.clock();
+  const bool reads = now - std::max(read_at_, *open_since_) >= kRefresh;
+  if (now - *open_since_ >= kInterval) {
+    open_since_ = now;
+    Post([this, now] {
+      if (!Close(now)) Open();
+    });
+  }
+  if (reads) PostRead(now);
+}
+
+void GpuCounterReader::Begin(absl::string_view /*segment*/) {
+  if (!in_step_ && open_since_.has_value()) PostClose(options_.clock());
+}
+
+void GpuCounterReader::Post(std::function<void()> request) {
+  if (thread_.has_value()) {
+    thread_->Post(std::move(request));
+  } else {
+    request();
+  }
+}
+
+bool GpuCounterReader::WaitForRequests(absl::Duration timeout) {
+  return !thread_.has_value() || thread_->WaitUntilIdle(timeout);
+}
+
+void GpuCounterReader::PostRead(absl::Time now) {
+  read_at_ = now;
+  Post([this] { Read(); });
+}
+
+void GpuCounterReader::PostClose(absl::Time now) {
+  open_since_.reset();
+  Post([this, steps_end = std::min(now, idle_since_)] { Close(steps_end); });
+}
+
+void GpuCounterReader::Read() {
+  const auto sm_mhz = sensors_->SmMhz();
+  const auto memory_mhz = sensors_->MemoryMhz();
+  const auto celsius = sensors_->Celsius();
+  const auto reasons = sensors_->ThrottleReasons();
+  const absl::MutexLock lock(&mutex_);
+  if (sm_mhz.ok()) {
+    readings_.sm_mhz += *sm_mhz;
+    ++readings_.count;
+  }
+  if (memory_mhz.ok()) readings_.memory_mhz = *memory_mhz;
+  if (celsius.ok()) readings_.celsius = *celsius;
+  if (reasons.ok()) {
+    readings_.throttle_reasons.insert(reasons->begin(), reasons->end());
+  }
+}
+
+void GpuCounterReader::Open() {
+  // The slow call first, so that time and energy are of one moment.
+  interval_.has_utilization = sensors_->StartInterval().ok();
+  interval_.begin = options_.clock();
+  interval_.joules = sensors_->EnergyJoules();
+}
+
+bool GpuCounterReader::Close(absl::Time steps_end) {
+  const absl::Time now = options_.clock();
+  const absl::Duration time = now - interval_.begin;
+  if (time < kRefresh || now - steps_end > kTolerance) return false;
+  interval_.begin = now;
+  const absl::StatusOr<double> before =
+      std::exchange(interval_.joules, sensors_->EnergyJoules());
+  absl::StatusOr<GpuUtilization> used;  // an error
+  if (interval_.has_utilization) used = sensors_->Utilization();
+  const absl::MutexLock lock(&mutex_);
+  if (before.ok() && interval_.joules.ok()) {
+    totals_.joules += *interval_.joules - *before;
+    totals_.energy_time += time;
+  }
+  if (used.ok()) {
+    const double seconds = absl::ToDoubleSeconds(time);
+    totals_.utilization.sm += used->sm * seconds;
+    totals_.utilization.tensor += used->tensor * seconds;
+    totals_.utilization.dram += used->dram * seconds;
+    totals_.utilization_time += time;
+  }
+  return true;
+}
+
 void GpuCounterReader::TakeReadings(const StepRecord& record,
                                     GpuCounters* counters) {
-  const Readings readings = std::exchange(readings_, {});
+  Readings readings;
+  {
+    const absl::MutexLock lock(&mutex_);
+    std::swap(readings, readings_);
+  }
   counters->memory_mhz = readings.memory_mhz;
   counters->celsius = readings.celsius;
   counters->throttle_reasons.assign(readings.throttle_reasons.begin(),
@@ -138,15 +191,18 @@ void GpuCounterReader::TakeReadings(const StepRecord& record,
 
 void GpuCounterReader::TakeTotals(const StepRecord& record,
                                   GpuCounters* counters) {
-  const Totals totals = std::exchange(totals_, {});
+  Totals totals;
+  {
+    const absl::MutexLock lock(&mutex_);
+    std::swap(totals, totals_);
+  }
   if (totals.energy_time > absl::ZeroDuration()) {
-    counters->power_w =
+    const double watts =
         totals.joules / absl::ToDoubleSeconds(totals.energy_time);
-    counters->joules_per_step =
-        totals.joules / static_cast<double>(totals.steps);
-    const double tokens_per_step = record.tokens_per_s * record.step_ms * 1e-3;
+    counters->power_w = watts;
+    counters->joules_per_step = watts * record.step_ms * 1e-3;
     counters->joules_per_token =
-        *counters->joules_per_step * options_.world_size / tokens_per_step;
+        watts * options_.world_size / record.tokens_per_s;
   }
   const double seconds = absl::ToDoubleSeconds(totals.utilization_time);
   if (seconds > 0) {

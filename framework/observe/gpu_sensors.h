@@ -36,8 +36,8 @@ class GpuSensors {
 
   // Starts the interval of Utilization().
   virtual absl::Status StartInterval() = 0;
-  // Since StartInterval(), at least 100 ms ago: NVML refreshes its counters no
-  // faster.
+  // Over the interval, which must be at least 100 ms long: NVML refreshes its
+  // counters no faster. Starts the next interval.
   virtual absl::StatusOr<GpuUtilization> Utilization() = 0;
 };
 

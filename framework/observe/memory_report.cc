@@ -17,7 +17,7 @@ double Percent(int64_t part, int64_t whole) {
 }  // namespace
 
 std::string FormatMemoryTable(const MemoryReport& report) {
-  const std::vector<std::pair<absl::string_view, int64_t>> categories = {
+  std::vector<std::pair<absl::string_view, int64_t>> lines = {
       {"parameters", report.parameters},
       {"shadow", report.shadow},
       {"gradients", report.gradients},
@@ -25,10 +25,18 @@ std::string FormatMemoryTable(const MemoryReport& report) {
       {"activations", report.activations},
       {"their gradients", report.activation_gradients},
       {"workspace", report.workspace},
+      {"cuBLAS", report.libraries},
       {"other", report.other},
+      {"rounding", report.slack},
   };
+  if (report.total() > report.allocated()) {
+    lines.insert(lines.end(), {{"allocated", report.allocated()},
+                               {"fragmentation", report.fragmentation},
+                               {"reserved", report.reserved()},
+                               {"CUDA context", report.context}});
+  }
   std::string table = "memory per device\n";
-  for (const auto& [name, bytes] : categories) {
+  for (const auto& [name, bytes] : lines) {
     if (bytes == 0) continue;
     absl::StrAppendFormat(&table, "  %-15s %12s %6.1f%%\n", name,
                           FormatBytes(bytes), Percent(bytes, report.total()));

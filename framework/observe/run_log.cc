@@ -122,6 +122,9 @@ absl::Status RunLog::OnStepLogged(const StepRecord& record) {
     }
     gpu["throttle_reasons"] = record.gpu->throttle_reasons;
   }
+  if (record.traced_steps.has_value()) {
+    fields["traced_steps"] = *record.traced_steps;
+  }
   RETURN_IF_ERROR(Log("step", fields));
   if (!record.memory.has_value()) return absl::OkStatus();
   return Log("memory", ToJson(*record.memory));

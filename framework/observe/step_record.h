@@ -17,13 +17,14 @@ struct PhaseTime {
   int64_t count = 0;  // steps or occurrences that were timed
 };
 
-// What the GPU of a process did in the steps since the record before, by its
-// own sensors (gpu_counters.h). What it does not report is absent.
+// What the GPU of a process did in steps, by its own sensors. gpu_counters.h
+// says in which steps. What it does not report is absent.
 struct GpuCounters {
   std::optional<double> sm_mhz;               // mean of readings
   std::optional<double> memory_mhz, celsius;  // the last reading
   std::optional<double> power_w;              // mean
-  std::optional<double> joules_per_step;      // of this GPU
+  // power_w times StepRecord::step_ms; of this GPU.
+  std::optional<double> joules_per_step;
   // Of all ranks' GPUs, if each draws as much as this one.
   std::optional<double> joules_per_token;
   // GpuUtilization, means.
@@ -77,6 +78,9 @@ struct StepRecord {
   std::vector<PhaseTime> phases;       // only with observe.phases
   std::optional<GpuCounters> gpu;      // only with observe.gpu_counters
   std::optional<MemoryRecord> memory;  // only with observe.memory
+  // Steps since the previous record that were recorded for a trace, warm-up
+  // included; only with observe.trace.
+  std::optional<int64_t> traced_steps;
 };
 
 // The loss on the validation data after optimizer step `step`.

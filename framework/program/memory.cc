@@ -36,8 +36,7 @@ int KeptValue(const Schedule& schedule, const Lifetimes& lifetimes,
 }  // namespace
 
 std::vector<MemoryMoment> MemoryOverTime(const Schedule& schedule,
-                                         const Lifetimes& lifetimes,
-                                         const MemoryOptions& options) {
+                                         const Lifetimes& lifetimes) {
   const int runs = static_cast<int>(schedule.runs.size());
   std::vector<MemoryMoment> moments(runs);
   // The changes of the live bytes, then their prefix sums.
@@ -59,16 +58,45 @@ std::vector<MemoryMoment> MemoryOverTime(const Schedule& schedule,
         .run = run,
         .activations = lifetimes.arena_bytes + live_activations,
         .gradients = live_gradients,
-        .workspace = RoundToBlock(OpWorkspace(schedule, schedule.runs[run])) +
-                     options.blas_workspace_bytes};
+        .workspace = RoundToBlock(OpWorkspace(schedule, schedule.runs[run]))};
   }
   return moments;
 }
 
-MemoryMoment PeakOf(const std::vector<MemoryMoment>& moments) {
-  MemoryMoment peak;
-  for (const MemoryMoment& moment : moments) {
-    if (moment.total() > peak.total()) peak = moment;
+std::optional<int> ReplayAllocations(const Schedule& schedule,
+                                     const Lifetimes& lifetimes,
+                                     CachingAllocator* allocator) {
+  const std::vector<Buffer>& buffers = lifetimes.buffers;
+  std::vector<int64_t> addresses(buffers.size(), -1);
+  std::vector<std::vector<size_t>> ending(schedule.runs.size());
+  int peak = 0;
+  int64_t most = 0;
+  size_t next = 0;  // buffers are ordered by first run
+  for (size_t run = 0; run < schedule.runs.size(); ++run) {
+    for (;
+         next < buffers.size() && buffers[next].first == static_cast<int>(run);
+         ++next) {
+      const Buffer& buffer = buffers[next];
+      const bool allocates = buffer.storage == Storage::kAllocator ||
+                             buffer.storage == Storage::kOp;
+      if (!allocates || buffer.bytes == 0) continue;
+      const std::optional<int64_t> address = allocator->Allocate(buffer.bytes);
+      if (!address.has_value()) return std::nullopt;
+      addresses[next] = *address;
+      ending[std::min<size_t>(buffer.last, ending.size() - 1)].push_back(next);
+    }
+    const int64_t workspace = OpWorkspace(schedule, schedule.runs[run]);
+    std::optional<int64_t> scratch;
+    if (workspace > 0) {
+      scratch = allocator->Allocate(workspace);
+      if (!scratch.has_value()) return std::nullopt;
+    }
+    if (allocator->allocated() > most) {
+      most = allocator->allocated();
+      peak = static_cast<int>(run);
+    }
+    if (scratch.has_value()) allocator->Free(*scratch);
+    for (const size_t b : ending[run]) allocator->Free(addresses[b]);
   }
   return peak;
 }

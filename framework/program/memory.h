@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "framework/program/caching_allocator.h"
 #include "framework/program/lifetime.h"
 #include "framework/program/schedule.h"
 
@@ -18,22 +20,22 @@ struct MemoryMoment {
   int run = -1;             // index into Schedule::runs; -1: before the first
   int64_t activations = 0;  // live results of forward runs; the arena
   int64_t gradients = 0;    // live gradients of activations
-  int64_t workspace = 0;    // of the run's op and of cuBLAS
+  int64_t workspace = 0;    // of the run's op
 
   int64_t total() const { return activations + gradients + workspace; }
 };
 
-struct MemoryOptions {
-  // Workspace of cuBLAS, allocated by the first matrix product and kept.
-  int64_t blas_workspace_bytes = 0;
-};
-
 // One moment per run.
 std::vector<MemoryMoment> MemoryOverTime(const Schedule& schedule,
-                                         const Lifetimes& lifetimes,
-                                         const MemoryOptions& options);
-// The first moment with the largest total; all zero if there is no run.
-MemoryMoment PeakOf(const std::vector<MemoryMoment>& moments);
+                                         const Lifetimes& lifetimes);
+
+// Makes the requests of an executor that runs the schedule once, in order,
+// except for the arena. Returns the first run in which the most is allocated;
+// nullopt if `allocator` runs out of memory, of which blocks then stay
+// allocated. Outputs are freed at the end.
+std::optional<int> ReplayAllocations(const Schedule& schedule,
+                                     const Lifetimes& lifetimes,
+                                     CachingAllocator* allocator);
 
 // Bytes alive while `run` executes, by kind of the op that wrote them.
 struct LiveBytes {

@@ -18,6 +18,7 @@ Cost& Cost::operator+=(const Cost& other) {
   flops += other.flops;
   bytes += other.bytes;
   product_flops += other.product_flops;
+  products += other.products;
   return *this;
 }
 

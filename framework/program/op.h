@@ -82,6 +82,8 @@ struct Cost {
   int64_t bytes = 0;
   // The part of `flops` in matrix products (tensor cores).
   double product_flops = 0;
+  // Number of matrix products, if those of an op are equally large; else 0.
+  int64_t products = 0;
 
   Cost& operator+=(const Cost& other);
 };

@@ -89,6 +89,34 @@ std::string Engineering(double value, absl::string_view unit) {
   return absl::StrFormat("%.3g %s%s", value, kPrefixes[prefix], unit);
 }
 
+// The times of the runs of both rows.
+std::optional<double> MeanMeasured(const StepRow& a, const StepRow& b) {
+  if (!a.measured_seconds.has_value() || !b.measured_seconds.has_value()) {
+    return std::nullopt;
+  }
+  const auto count_a = static_cast<double>(a.count);
+  const auto count_b = static_cast<double>(b.count);
+  return (count_a * *a.measured_seconds + count_b * *b.measured_seconds) /
+         (count_a + count_b);
+}
+
+bool IsMeasured(absl::Span<const StepRow> rows) {
+  return std::any_of(rows.begin(), rows.end(), [](const StepRow& row) {
+    return row.measured_seconds.has_value();
+  });
+}
+
+// Of a measured time to the one by the roofline.
+std::optional<double> RatioOf(std::optional<double> measured,
+                              std::optional<double> seconds) {
+  if (!measured.has_value() || seconds.value_or(0) <= 0) return std::nullopt;
+  return *measured / *seconds;
+}
+
+std::string FormatRatio(std::optional<double> ratio) {
+  return ratio.has_value() ? absl::StrFormat("%.2f", *ratio) : "n/a";
+}
+
 std::string Microseconds(std::optional<double> seconds) {
   return seconds.has_value() ? absl::StrFormat("%.1f", *seconds * 1e6) : "n/a";
 }
@@ -97,19 +125,24 @@ std::string Microseconds(std::optional<double> seconds) {
 using Cells = std::vector<std::string>;
 constexpr size_t kLeft = 5;
 
-Cells CellsOf(const StepRow& row) {
-  return {row.phase,
-          row.group,
-          row.name,
-          row.kernel,
-          row.output,
-          absl::StrCat(row.count),
-          Engineering(row.cost.flops, ""),
-          Engineering(static_cast<double>(row.cost.bytes), "B"),
-          row.kept_bytes > 0
-              ? Engineering(static_cast<double>(row.kept_bytes), "B")
-              : "",
-          Microseconds(row.seconds)};
+Cells CellsOf(const StepRow& row, bool measured) {
+  Cells cells = {row.phase,
+                 row.group,
+                 row.name,
+                 row.kernel,
+                 row.output,
+                 absl::StrCat(row.count),
+                 Engineering(row.cost.flops, ""),
+                 Engineering(static_cast<double>(row.cost.bytes), "B"),
+                 row.kept_bytes > 0
+                     ? Engineering(static_cast<double>(row.kept_bytes), "B")
+                     : "",
+                 Microseconds(row.seconds)};
+  if (measured) {
+    cells.push_back(Microseconds(row.measured_seconds));
+    cells.push_back(FormatRatio(RatioOf(row.measured_seconds, row.seconds)));
+  }
+  return cells;
 }
 
 // The lines, each column as wide as its widest cell.
@@ -136,7 +169,7 @@ std::string Align(const std::vector<Cells>& lines) {
 struct Total {
   Cost cost;
   int64_t kept_bytes = 0;
-  double seconds = 0;
+  double seconds = 0, measured_seconds = 0;
   int64_t runs = 0;
 };
 
@@ -189,7 +222,9 @@ std::vector<StepRow> FoldBlocks(absl::Span<const StepRow> rows) {
       continue;
     }
     for (size_t i = 0; i < group.size(); ++i) {
-      folded[found->second + i].count += group[i].count;
+      StepRow& row = folded[found->second + i];
+      row.measured_seconds = MeanMeasured(row, group[i]);
+      row.count += group[i].count;
       last[found->second + i] = group[i].group;
     }
   }
@@ -202,15 +237,19 @@ std::vector<StepRow> FoldBlocks(absl::Span<const StepRow> rows) {
 std::string FormatStep(absl::Span<const StepRow> rows) {
   std::vector<Cells> lines = {{"phase", "part", "op", "kernel", "writes",
                                "runs", "FLOP", "moves", "keeps", "best us"}};
+  const bool measured = IsMeasured(rows);
+  if (measured) lines[0].insert(lines[0].end(), {"took us", "ratio"});
   std::map<std::string, Total> totals;
   Total all;
   for (const StepRow& row : rows) {
-    lines.push_back(CellsOf(row));
+    lines.push_back(CellsOf(row, measured));
     for (Total* total : {&totals[row.kind], &all}) {
       for (int64_t i = 0; i < row.count; ++i) total->cost += row.cost;
       total->kept_bytes += row.count * row.kept_bytes;
       total->seconds +=
           static_cast<double>(row.count) * row.seconds.value_or(0);
+      total->measured_seconds +=
+          static_cast<double>(row.count) * row.measured_seconds.value_or(0);
       total->runs += row.count;
     }
   }
@@ -218,8 +257,10 @@ std::string FormatStep(absl::Span<const StepRow> rows) {
   const bool timed =
       std::all_of(rows.begin(), rows.end(),
                   [](const StepRow& row) { return row.seconds.has_value(); });
-  absl::StrAppendFormat(&text, "\n%-16s%8s%12s%12s%12s%12s\n", "totals", "runs",
+  absl::StrAppendFormat(&text, "\n%-20s%8s%12s%12s%12s%12s", "totals", "runs",
                         "FLOP", "moves", "keeps", "best us");
+  if (measured) absl::StrAppendFormat(&text, "%12s%8s", "took us", "ratio");
+  absl::StrAppend(&text, "\n");
   std::vector<std::pair<std::string, Total>> kinds(totals.begin(),
                                                    totals.end());
   std::sort(kinds.begin(), kinds.end(), [](const auto& a, const auto& b) {
@@ -228,27 +269,47 @@ std::string FormatStep(absl::Span<const StepRow> rows) {
   kinds.emplace_back("all", all);
   for (const auto& [kind, total] : kinds) {
     absl::StrAppendFormat(
-        &text, "%-16s%8d%12s%12s%12s%12s\n", kind, total.runs,
+        &text, "%-20s%8d%12s%12s%12s%12s", kind, total.runs,
         Engineering(total.cost.flops, ""),
         Engineering(static_cast<double>(total.cost.bytes), "B"),
         Engineering(static_cast<double>(total.kept_bytes), "B"),
         timed ? absl::StrFormat("%.1f", total.seconds * 1e6) : "n/a");
+    if (measured) {
+      absl::StrAppendFormat(
+          &text, "%12.1f%8s", total.measured_seconds * 1e6,
+          FormatRatio(timed ? RatioOf(total.measured_seconds, total.seconds)
+                            : std::nullopt));
+    }
+    absl::StrAppend(&text, "\n");
   }
   return text;
 }
 
 nlohmann::ordered_json StepToJson(absl::Span<const StepRow> rows) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  const bool measured = IsMeasured(rows);
+  const auto or_null = [](std::optional<double> value, double scale) {
+    return value.has_value() ? nlohmann::ordered_json(*value * scale)
+                             : nlohmann::ordered_json();
+  };
   for (const StepRow& row : rows) {
-    nlohmann::ordered_json line = {
-        {"phase", row.phase},      {"part", row.group},
-        {"op", row.name},          {"kind", row.kind},
-        {"kernel", row.kernel},    {"writes", row.output},
-        {"count", row.count},      {"flops", row.cost.flops},
-        {"bytes", row.cost.bytes}, {"kept_bytes", row.kept_bytes}};
-    line["roofline_us"] = row.seconds.has_value()
-                              ? nlohmann::ordered_json(*row.seconds * 1e6)
-                              : nlohmann::ordered_json();
+    nlohmann::ordered_json line = {{"phase", row.phase},
+                                   {"part", row.group},
+                                   {"op", row.name},
+                                   {"kind", row.kind},
+                                   {"kernel", row.kernel},
+                                   {"writes", row.output},
+                                   {"count", row.count},
+                                   {"flops", row.cost.flops},
+                                   {"bytes", row.cost.bytes},
+                                   {"products", row.cost.products},
+                                   {"kept_bytes", row.kept_bytes}};
+    line["roofline_us"] = or_null(row.seconds, 1e6);
+    if (measured) {
+      line["measured_us"] = or_null(row.measured_seconds, 1e6);
+      line["measured_to_roofline"] =
+          or_null(RatioOf(row.measured_seconds, row.seconds), 1);
+    }
     json.push_back(std::move(line));
   }
   return json;

@@ -34,6 +34,9 @@ struct StepRow {
   int64_t kept_bytes = 0;
   std::optional<double> seconds;  // by the roofline
   int64_t count = 1;              // number of runs folded into this line
+  // Time that one run took, the mean of those folded into this line; absent if
+  // it was not measured.
+  std::optional<double> measured_seconds;
 };
 
 // A row for each run, in the order of the schedule.
@@ -45,7 +48,8 @@ std::vector<StepRow> FoldBlocks(absl::Span<const StepRow> rows);
 std::optional<double> RooflineSeconds(const Cost& cost,
                                       const DeviceRates& rates);
 
-// A table with a line per row, and totals by kind of op.
+// A table with a line per row, and totals by kind of op. If a row was measured:
+// with measured times, and their ratios to those by the roofline.
 std::string FormatStep(absl::Span<const StepRow> rows);
 nlohmann::ordered_json StepToJson(absl::Span<const StepRow> rows);
 

@@ -49,7 +49,7 @@ absl::Status LoadAndPlan(const nlohmann::json& task, std::string* stage) {
   RETURN_IF_ERROR(CheckRoundTrip(config, paths.back() + ".printed"));
   *stage = "plan";
   ASSIGN_OR_RETURN(const RunPlan plan, PlanRun(config, WorldInfo()));
-  FormatDryRun(plan);
+  FormatDryRun(plan, FindWhatFits(plan));
   *stage = "done";
   return absl::OkStatus();
 }

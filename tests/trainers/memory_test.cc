@@ -149,7 +149,7 @@ TEST_F(GpuTrainingMemoryTest, CategoriesAddUpToTheAllocatorsCount) {
   // What the executor itself counts.
   const auto kept = static_cast<double>(session_->step().kept_bytes());
   EXPECT_NEAR(record["saved"]["bytes"].get<double>(), kept, 0.01 * kept);
-  for (const char* block : {"block_0", "block_3", "head"}) {
+  for (const char* block : {"block_0", "block_3"}) {
     EXPECT_TRUE(record["saved"]["of"].contains(block)) << block;
   }
   EXPECT_GE(peak["activations"].get<double>(), 0.5 * kept);
@@ -159,6 +159,8 @@ TEST_F(GpuTrainingMemoryTest, CategoriesAddUpToTheAllocatorsCount) {
     EXPECT_TRUE(record["phases"].contains(phase)) << phase;
   }
   EXPECT_EQ(record["largest"].size(), 10u);
+  // A CUDA context; a GPU that others use may have more in use.
+  EXPECT_GE(record["outside"].get<int64_t>(), int64_t{100} << 20);
   EXPECT_TRUE(FileExists(folder_ + "/memory_snapshot_step_3.pickle"));
 }
 

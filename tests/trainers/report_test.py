@@ -43,8 +43,10 @@ class ReportTest(unittest.TestCase):
         page = (self.a / "index.html").read_text()
         self.assertNotIn(HOSTILE, page)
         for title in ("Loss", "Throughput", "Step time by phase",
-                      "Blocks at step 1000", "Power", "Clocks",
-                      "By class of kernel", "Roofline of the ops",
+                      "Blocks at step 1000", "Memory during step 10",
+                      "Saved for backward", "Largest allocations of the step",
+                      "Power", "Clocks",
+                      "What the trace cost", "By class of kernel", "Roofline of the ops",
                       "Longest gaps"):
             self.assertIn(title, page)
         self.assertLess(len(page), 1 << 20)

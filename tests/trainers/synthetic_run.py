@@ -36,7 +36,50 @@ def _step(number, speed):
                 "throttle_reasons": ["power_cap"]}}
 
 
-def records(name="", speed=1.0, steps=1000):
+def _breakdown(activations, **more):
+    """Bytes by category that add up to the allocator's figures."""
+    held = {"parameters": 13 << 30, "shadow": 6 << 30, "gradients": 6 << 30,
+            "optimizer": 26 << 30, "activations": activations,
+            "activation_gradients": 0, "workspace": 32 << 20,
+            "communication": 0, "other": 1 << 20}
+    allocated = sum(held.values()) + 4096
+    return {**more, "allocated": allocated, "reserved": 55 << 30, **held,
+            "slack": 4096, "fragmentation": (55 << 30) - allocated}
+
+
+def _memory(step, name, speed):
+    saved = {f"block_{i}": {"attention/sdpa": 20 << 20,
+                            "ffn/w13" + name: int(speed * (80 << 20))}
+             for i in range(BLOCKS)}
+    saved["head"] = {"lm_head": 100 << 20}
+    size = sum(sum(ops.values()) for ops in saved.values())
+    peak = _breakdown(size, **{"in": "backward/block_5/ffn/w13" + name})
+    record = {
+        "type": "memory", "time": 1.7e9 + step, "step": step,
+        "phases": {phase: {"allocated": peak["allocated"] - (i << 28),
+                           "peak": peak["allocated"] - (i << 27),
+                           "reserved": peak["reserved"]}
+                   for i, phase in enumerate(PHASES)},
+        "peak": peak, "end": _breakdown(0),
+        "saved": {"bytes": size, "of": saved},
+        "largest": [{"bytes": 80 << 20, "category": "activations",
+                     "from": "forward/block_0/ffn/w13" + name,
+                     "to": "backward/block_0/ffn/w13", "ms": 60.5},
+                    {"bytes": 8 << 20, "category": "workspace",
+                     "from": "clip", "to": "", "ms": 0}]}
+    if step == 10:
+        columns = ["us"] + [key for key in peak
+                            if key not in ("in", "allocated", "reserved",
+                                           "slack", "fragmentation")]
+        points = []
+        for i in range(2000):  # up in forward, down in backward
+            part = _breakdown(int(size * min(i / 700, (1999 - i) / 1299)))
+            points.append([i // 2 * 76] + [part[key] for key in columns[1:]])
+        record["timeline"] = {"columns": columns, "points": points}
+    return record
+
+
+def records(name="", speed=1.0, steps=1000, traced=True):
     header = {"time": 1.7e9, "config": f'name: "{name}"\nsteps: {steps}\n',
               "config_hash": "0", "build": {"tessera": "0.1.0",
                                             "libtorch": "2.11.0"},
@@ -44,7 +87,12 @@ def records(name="", speed=1.0, steps=1000):
     yield {"type": "run", **header}
     yield {"type": "saved", "time": 1.7e9, "step": 1, "bytes": 9 << 30}
     for number in range(10, steps + 1, 10):
-        yield _step(number, speed)
+        step = _step(number, speed)
+        if traced:  # 19 to 22, warm-up included
+            step["traced_steps"] = {20: 2, 30: 2}.get(number, 0)
+        yield step
+        if number % 100 == 0 or number == 10:
+            yield _memory(number, name, speed)
         if number % 100 == 0:
             yield {"type": "eval", "time": 1.7e9, "step": number,
                    "loss": 3.1 + 6 * math.exp(-number / 300)}
@@ -78,7 +126,9 @@ def profile(name="", fused=False):
         {"name": f"nvjet_sm90_tst_{128 << i % 2}x{64 * (1 + i % 4)}_64x{i}"
                  f"_2x1_v_bz_coopB_TNT{name}", "symbol": f"k{i}",
          "class": "GEMM", "instances": 12 + i, "ms": 14 * 0.8 ** i,
-         "share": 14 * 0.8 ** i / 75, "mean_us": 14e3 * 0.8 ** i / (12 + i)}
+         "share": 14 * 0.8 ** i / 75, "mean_us": 14e3 * 0.8 ** i / (12 + i),
+         "flops": 9e12 * 0.8 ** i, "bytes": None, "tflop_per_s": 643.0,
+         "gb_per_s": None, "roofline_share": 0.65}
         for i in range(24)]
     kernels.append({"name": "fused_add" if fused else "vectorized_add<float>",
                     "symbol": "e", "class": "elementwise", "instances": 4,
@@ -91,6 +141,8 @@ def profile(name="", fused=False):
         "step": {
             "steps": 3, "wall_ms": 77.1, "busy_ms": 74.4, "total_ms": 75.0,
             "activities": 831, "dropped": 0, "gemm_share": 0.62,
+            "rates": {"product_tflop_per_s": 989.0,
+                      "vector_tflop_per_s": 67.0, "gb_per_s": 4800.0},
             "classes": [total("GEMM", 46.5), total("attention", 11.0),
                         total("norm", 3.1), total("elementwise", 4.9),
                         total("optimizer", 8.6), total("copy", 0.9)],
@@ -127,7 +179,7 @@ def write(folder, name="", speed=1.0, traced=True):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True)
     with open(folder / "run.jsonl", "w", encoding="utf-8") as log:
-        for record in records(name, speed):
+        for record in records(name, speed, traced=traced):
             log.write(json.dumps(record) + "\n")
     if traced:
         trace = folder / "trace" / "steps_20-22"

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <string>
 #include <utility>
@@ -14,6 +15,8 @@
 #include "framework/base/file.h"
 #include "framework/base/runtime_files.h"
 #include "framework/checkpoint/safetensors.h"
+#include "framework/observe/report/figures.h"
+#include "framework/observe/report/run_records.h"
 #include "framework/observe/tensorboard_event.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -562,7 +565,10 @@ TEST(TrainTest, PrintsEveryOpOfAStep) {
   for (const nlohmann::json& row : rows) {
     EXPECT_GT(row["roofline_us"], 0) << row;
     runs_flash_cuda |= row["kernel"] == "FLASH_CUDA";
-    if (row["kind"] == "linear") {
+    if (row["kind"] == "attention") {
+      EXPECT_EQ(row["products"], row["phase"] == "forward" ? 2 : 4);
+    } else if (row["kind"] == "linear") {
+      EXPECT_EQ(row["products"], row["phase"] == "forward" ? 1 : 2);
       product_flops += row["count"].get<double>() * row["flops"].get<double>();
     } else if (row["kind"] == "linear_cross_entropy") {
       // The loss has 7 for each logit.
@@ -575,17 +581,108 @@ TEST(TrainTest, PrintsEveryOpOfAStep) {
   EXPECT_TRUE(runs_flash_cuda);  // also in a build without CUDA
 }
 
+TEST(TrainTest, PrintsHowLongEachOpTook) {
+  const std::string run = Folder("measured");
+  const std::string measured = "--measured=" + run;
+  const auto print = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> all = {"--print_step", measured};
+    all.insert(all.end(), flags.begin(), flags.end());
+    return Shell(ToyTrain(all));
+  };
+  EXPECT_THAT(print({}).output, HasSubstr("there is no folder"));
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  EXPECT_THAT(print({}).output, HasSubstr("has no traced steps; train with"));
+  EXPECT_TRUE(RemoveTree(run).ok());
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run, "--set observe.trace.active=2"}))
+                .exit_code,
+            0);
+
+  const Outcome table = print({});
+  EXPECT_EQ(table.exit_code, 0) << table.output;
+  EXPECT_THAT(table.output, ContainsRegex("best us +took us +ratio\n"));
+  EXPECT_THAT(table.output, ContainsRegex("\nlinear .* [1-9][0-9.]* +n/a\n"));
+  const Outcome printed = print({"--json"});
+  ASSERT_EQ(printed.exit_code, 0) << printed.output;
+  double sum_ms = 0;
+  for (const nlohmann::json& row : nlohmann::json::parse(printed.output)) {
+    // On a CPU only ops are recorded.
+    if (row["phase"] == "clip" || row["phase"] == "optimizer") {
+      EXPECT_TRUE(row["measured_us"].is_null()) << row;
+      continue;
+    }
+    sum_ms +=
+        row["count"].get<double>() * row["measured_us"].get<double>() * 1e-3;
+  }
+  const auto records = ReadRunRecords(run);
+  ASSERT_TRUE(records.ok()) << records.status();
+  EXPECT_GT(sum_ms, 0);
+  EXPECT_NEAR(sum_ms, *NumberAt(records->profile, "step.total_ms"),
+              1e-6 * sum_ms);
+
+  const Outcome other = print({"--set model.num_layers=3"});
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.output, HasSubstr("model.num_layers: 2 -> 3"));
+  EXPECT_THAT(other.output, HasSubstr(run + "/config.pbtxt"));
+  const Outcome gpu = print({"--plan_for=H200"});
+  EXPECT_EQ(gpu.exit_code, 2);
+  EXPECT_THAT(gpu.output,
+              ContainsRegex("was measured on 1 x CPU.*, but this step is "
+                            "planned for 1 x NVIDIA H200"));
+  const Outcome trains = Shell(ToyTrain({measured}));
+  EXPECT_EQ(trains.exit_code, 2);
+  EXPECT_THAT(trains.output, HasSubstr("--measured is for --print_step"));
+
+  const std::string folder = run + "/trace/" + records->profile_name;
+  nlohmann::ordered_json profile = records->profile;
+  profile["step"]["ops"][0]["op"] = "convolution";
+  std::ofstream(folder + "/profile.json") << profile;
+  EXPECT_THAT(print({}).output, HasSubstr("another build traced them"));
+  profile = records->profile;
+  profile["step"]["dropped"] = 5;
+  std::ofstream(folder + "/profile.json") << profile;
+  EXPECT_THAT(print({}).output, HasSubstr("lacks 5 records"));
+}
+
 TEST(TrainTest, PlansForAGpuThatIsNotPresent) {
   const Outcome plan = Shell(ToyTrain({"--dry_run", "--plan_for=H200"}));
   EXPECT_EQ(plan.exit_code, 0) << plan.output;
   EXPECT_THAT(plan.output, HasSubstr("NVIDIA H200, 139.80 GiB, 1 rank"));
   EXPECT_THAT(plan.output, HasSubstr("peak        during the "));
+  EXPECT_THAT(plan.output, HasSubstr("training.batch_size "));
+  EXPECT_THAT(plan.output, HasSubstr("* NONE "));
+  EXPECT_THAT(plan.output, HasSubstr("* FLASH_CUDA "));
   const Outcome unknown = Shell(ToyTrain({"--dry_run", "--plan_for=H201"}));
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.output, HasSubstr("unknown GPU 'H201'; must be one of "));
   const Outcome trains = Shell(ToyTrain({"--plan_for=H200"}));
   EXPECT_EQ(trains.exit_code, 2);
   EXPECT_THAT(trains.output, HasSubstr("add --dry_run or --print_step"));
+}
+
+TEST(TrainTest, PrintsAPlanThatDoesNotFitAndFails) {
+  // 2.1 billion parameters of 16 bytes.
+  const std::string flags =
+      "--dry_run --plan_for=4090 --set model.d_model=4096 --set "
+      "model.d_ff=16384"
+      " --set model.num_heads=32 --set model.num_layers=8";
+  const Outcome plan = Shell(ToyTrain({flags}));
+  EXPECT_EQ(plan.exit_code, 3) << plan.output;
+  const size_t table = plan.output.find("what fits ");
+  const size_t error = plan.output.find("error: out of memory: this run needs");
+  EXPECT_LT(table, error) << plan.output;
+  EXPECT_NE(error, std::string::npos) << plan.output;
+
+  const Outcome printed = Shell(ToyTrain({flags, "--json", "2>/dev/null"}));
+  EXPECT_EQ(printed.exit_code, 3);
+  const nlohmann::json json = nlohmann::json::parse(printed.output);
+  EXPECT_FALSE(json["fits"]);
+  EXPECT_EQ(json["device"], "NVIDIA GeForce RTX 4090");
+  EXPECT_GT(json["memory"]["total"], json["memory"]["capacity"]);
+  EXPECT_EQ(json["largest"]["training.batch_size"]["largest"], 0);
+  EXPECT_GT(json["largest"]["model.num_layers"]["largest"], 0);
+  EXPECT_EQ(json["recompute"].size(), 4u);
+  EXPECT_TRUE(json["recompute"][0]["current"]);
+  EXPECT_GT(json["backends"][0]["roofline_ms"], 0);
 }
 
 TEST(TrainTest, WhatItPrintsFitsEightyColumns) {

@@ -1,17 +1,20 @@
 #include "trainers/plan/dry_run.h"
 
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "attention_backends/backend_table.h"
 #include "framework/base/terminal.h"
-#include "framework/cuda/device_spec.h"
 #include "framework/observe/format.h"
 #include "trainers/build_info.h"
 #include "trainers/config/config_loader.h"
 
 namespace tessera {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 constexpr int kColumns = 80, kIndent = 14;
 
@@ -22,73 +25,97 @@ void AddLine(absl::string_view label, absl::string_view value,
       "\n");
 }
 
-DeviceRates RatesOf(const RunPlan& plan) {
-  DeviceRates rates;
-  if (const DeviceSpec* spec = FindDeviceSpec(plan.device.name)) {
-    rates.product_flops_per_s =
-        spec->tflops(ProductKindOf(plan.precision)) * 1e12;
-    rates.vector_flops_per_s = spec->fp32 * 1e12;
-    rates.bytes_per_s = spec->memory_gb_per_s * 1e9;
-  }
-  if (plan.config.observe().has_peak_tflops()) {
-    rates.product_flops_per_s = plan.config.observe().peak_tflops() * 1e12;
-  }
-  return rates;
+void AddLargest(const LargestValue& value, absl::string_view note,
+                std::string* text) {
+  const std::string largest =
+      value.largest == 0
+          ? "none"
+          : absl::StrCat(FormatCount(value.largest), value.at_limit ? "+" : "");
+  absl::StrAppendFormat(text, "  %-22s %12s   now %s%s\n", value.field, largest,
+                        FormatCount(value.now), note);
 }
 
-// The rows after the backward pass. `bytes` are those of the flat buffers.
-std::vector<StepRow> UpdateRows(const RunPlan& plan) {
-  const MemoryReport& memory = plan.memory.report;
-  const at::ScalarType dtype = plan.precision[OpClass::kGradient];
-  const int64_t count =
-      memory.gradients / static_cast<int64_t>(c10::elementSize(dtype));
-  const double trained = static_cast<double>(count);
-  const std::string gradients = ToString(TensorType{{count}, dtype});
-  const std::string own = plan.device.is_cuda() ? "own kernel" : "host loops";
-  std::vector<StepRow> rows;
-  if (const int ranks = plan.world.world_size; ranks > 1) {
-    // Ring all-reduce: each rank sends and receives 2 (R - 1) / R of the
-    // buffer.
-    rows.push_back(
-        {.phase = "reduce",
-         .name = "gradients",
-         .kind = "all_reduce",
-         .kernel = plan.device.is_cuda() ? "NCCL" : "Gloo",
-         .output = gradients,
-         .cost = {.flops = trained,
-                  .bytes = 4 * memory.gradients * (ranks - 1) / ranks}});
+void AddAlternatives(absl::string_view field,
+                     const std::vector<Alternative>& alternatives,
+                     std::string* text) {
+  absl::StrAppendFormat(text, "  %-22s %12s %10s %10s %14s\n", field, "memory",
+                        "TFLOP", "best ms", "largest batch");
+  for (const Alternative& a : alternatives) {
+    absl::StrAppendFormat(
+        text, "  %-22s %12s %10.4g %10s %14s\n",
+        absl::StrCat(a.current ? "* " : "  ", a.value), FormatBytes(a.bytes),
+        a.step_flops * 1e-12,
+        a.step_seconds.has_value()
+            ? absl::StrFormat("%.4g", *a.step_seconds * 1e3)
+            : "n/a",
+        a.largest_batch > 0 ? FormatCount(a.largest_batch) : "none");
   }
-  rows.push_back({.phase = "clip",
-                  .name = "gradient norm",
-                  .kind = "sum_of_squares",
-                  .kernel = own,
-                  .output = "FP32 []",
-                  .cost = {.flops = 2 * trained, .bytes = memory.gradients}});
-  // Masters and moments are read and written, the shadow is written. The frozen
-  // parts of masters and shadow are not touched.
-  const double share =
-      trained /
-      static_cast<double>(memory.parameters /
-                          static_cast<int64_t>(c10::elementSize(
-                              plan.precision[OpClass::kMasterWeights])));
-  rows.push_back(
-      {.phase = "optimizer",
-       .name = "weights",
-       .kind = "adamw",
-       .kernel = own,
-       .output = ToString(
-           TensorType{{count}, plan.precision[OpClass::kMasterWeights]}),
-       .cost = {.flops = 12 * trained,
-                .bytes = memory.gradients + 2 * memory.optimizer +
-                         static_cast<int64_t>(
-                             share * static_cast<double>(2 * memory.parameters +
-                                                         memory.shadow))}});
-  return rows;
+}
+
+std::string FormatWhatFits(const WhatFits& fits) {
+  std::string text;
+  AddLine("what fits",
+          "the largest value of each field, the others unchanged:", &text);
+  AddLargest(fits.batch, "", &text);
+  AddLargest(fits.context, "", &text);
+  AddLargest(fits.layers,
+             fits.layers.largest > 0
+                 ? absl::StrCat("; ", FormatCountOf(fits.parameters_of_layers,
+                                                    "parameter"))
+                 : "",
+             &text);
+  AddLine("trade-offs",
+          "what other values would need, and take at best (the roofline of a "
+          "step); * is this run:",
+          &text);
+  AddAlternatives("recompute.policy", fits.recompute, &text);
+  AddAlternatives("attention.backend", fits.backends, &text);
+  return text;
+}
+
+Json ToJson(const LargestValue& value) {
+  return {{"now", value.now},
+          {"largest", value.largest},
+          {"at_limit", value.at_limit}};
+}
+
+Json ToJson(const std::vector<Alternative>& alternatives) {
+  Json json = Json::array();
+  for (const Alternative& a : alternatives) {
+    json.push_back(
+        {{"value", a.value},
+         {"current", a.current},
+         {"bytes", a.bytes},
+         {"step_flops", a.step_flops},
+         {"roofline_ms",
+          a.step_seconds.has_value() ? Json(*a.step_seconds * 1e3) : Json()},
+         {"largest_batch", a.largest_batch}});
+  }
+  return json;
+}
+
+Json ToJson(const MemoryReport& report) {
+  return {{"parameters", report.parameters},
+          {"shadow", report.shadow},
+          {"gradients", report.gradients},
+          {"optimizer", report.optimizer},
+          {"activations", report.activations},
+          {"activation_gradients", report.activation_gradients},
+          {"workspace", report.workspace},
+          {"libraries", report.libraries},
+          {"other", report.other},
+          {"slack", report.slack},
+          {"allocated", report.allocated()},
+          {"fragmentation", report.fragmentation},
+          {"reserved", report.reserved()},
+          {"context", report.context},
+          {"total", report.total()},
+          {"capacity", *report.capacity}};
 }
 
 }  // namespace
 
-std::string FormatDryRun(const RunPlan& plan) {
+std::string FormatDryRun(const RunPlan& plan, const WhatFits& fits) {
   const ModelShape& m = plan.shape;
   const TrainingConfig& training = plan.config.training();
   const bool cuda = plan.device.is_cuda();
@@ -141,19 +168,32 @@ std::string FormatDryRun(const RunPlan& plan) {
     }
     absl::StrAppend(&text, "\n");
   }
-  return text;
+  return text + FormatWhatFits(fits);
 }
 
-std::vector<StepRow> RowsOfStep(const RunPlan& plan) {
-  const DeviceRates rates = RatesOf(plan);
-  const StepPlan& step = *plan.step;
-  std::vector<StepRow> rows = StepRows(step.train, step.train_lifetimes, rates);
-  for (StepRow& row : rows) row.count *= step.micro_batches;
-  for (StepRow& row : UpdateRows(plan)) {
-    row.seconds = RooflineSeconds(row.cost, rates);
-    rows.push_back(std::move(row));
+Json DryRunToJson(const RunPlan& plan, const WhatFits& fits) {
+  Json by_kind = Json::object();
+  for (const auto& [kind, bytes] : plan.memory.by_kind) {
+    by_kind[kind] = {{"activations", bytes.activations},
+                     {"gradients", bytes.gradients}};
   }
-  return rows;
+  return {{"device", plan.device.name},
+          {"ranks", plan.world.world_size},
+          {"config", ConfigHash(plan.config)},
+          {"parameters", plan.num_parameters},
+          {"tokens_per_step", plan.tokens_per_step()},
+          {"flops_per_token", plan.flops_per_token},
+          {"precision", plan.precision.name()},
+          {"attention", plan.backend.backend->name()},
+          {"memory", ToJson(plan.memory.report)},
+          {"peak", {{"at", plan.memory.peak}, {"by_kind", by_kind}}},
+          {"fits", CheckFits(plan).ok()},
+          {"largest",
+           {{fits.batch.field, ToJson(fits.batch)},
+            {fits.context.field, ToJson(fits.context)},
+            {fits.layers.field, ToJson(fits.layers)}}},
+          {"recompute", ToJson(fits.recompute)},
+          {"backends", ToJson(fits.backends)}};
 }
 
 }  // namespace tessera

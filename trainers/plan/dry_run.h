@@ -2,22 +2,19 @@
 #define TRAINERS_PLAN_DRY_RUN_H_
 
 #include <string>
-#include <vector>
 
-#include "framework/program/printer.h"
+#include "nlohmann/json.hpp"
 #include "trainers/plan/run_plan.h"
+#include "trainers/plan/what_fits.h"
 
 namespace tessera {
 
 // The output of `--dry_run`: device, model, cost of a step, which attention
-// backends support the run and why others do not, and the memory by category,
-// at its peak and by kind of op. Ends with a newline.
-std::string FormatDryRun(const RunPlan& plan);
-
-// Every op of a step of this rank, forward and backward, then reduction,
-// clipping and update, with what each costs; folded it is what `--print_step`
-// prints. Phases are those of TrainStep.
-std::vector<StepRow> RowsOfStep(const RunPlan& plan);
+// backends support the run and why others do not, the memory by category, at
+// its peak and by kind of op, and what else fits. Ends with a newline.
+std::string FormatDryRun(const RunPlan& plan, const WhatFits& fits);
+// FormatDryRun() for programs. Memory is in bytes.
+nlohmann::ordered_json DryRunToJson(const RunPlan& plan, const WhatFits& fits);
 
 }  // namespace tessera
 

@@ -1,8 +1,12 @@
 #include "trainers/plan/memory_plan.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "framework/base/status_macros.h"
+#include "framework/program/caching_allocator.h"
 
 namespace tessera {
 namespace {
@@ -11,74 +15,127 @@ int64_t SizeOf(const PrecisionPolicy& precision, OpClass op) {
   return static_cast<int64_t>(c10::elementSize(precision[op]));
 }
 
-int64_t InputBytes(const Program& program) {
-  int64_t bytes = 0;
-  for (const ValueInfo& value : program.values()) {
-    if (value.role == Role::kInput) bytes += value.type.bytes();
+// A schedule and where its values are stored.
+struct Pass {
+  const Schedule& schedule;
+  const Lifetimes& lifetimes;
+};
+
+// What the allocator counts while passes run, and the moment at which it
+// counts most.
+struct Replay {
+  const Pass* pass = nullptr;
+  int run = 0;  // of `pass`
+  int64_t allocated = 0, reserved = 0;
+};
+
+// Replays the passes after buffers that outlive them; nullopt if `capacity` is
+// too little.
+std::optional<Replay> ReplayPasses(absl::Span<const int64_t> buffers,
+                                   absl::Span<const Pass* const> passes,
+                                   CachingAllocator allocator) {
+  for (const int64_t bytes : buffers) {
+    if (bytes > 0 && !allocator.Allocate(bytes).has_value()) {
+      return std::nullopt;
+    }
   }
-  return bytes;
+  Replay replay;
+  for (const Pass* pass : passes) {
+    const std::optional<int> run =
+        ReplayAllocations(pass->schedule, pass->lifetimes, &allocator);
+    if (!run.has_value()) return std::nullopt;
+    if (allocator.peak_allocated() > replay.allocated) {
+      replay.pass = pass;
+      replay.run = *run;
+      replay.allocated = allocator.peak_allocated();
+    }
+  }
+  replay.reserved = allocator.peak_reserved();
+  return replay;
 }
 
-// The bytes of the constants among the inputs.
-int64_t ConstantBytes(const Program& program) {
-  int64_t bytes = 0;
-  for (const ProgramConstant& constant : program.constants()) {
-    bytes += program.info(constant.value).type.bytes();
-  }
-  return bytes;
-}
-
-// Replaces the peak in `planned` by that of `schedule` if the latter is higher.
-void AddPeak(const Schedule& schedule, const Lifetimes& lifetimes,
-             const DeviceInfo& device, PlannedMemory* planned) {
-  const std::vector<MemoryMoment> moments =
-      MemoryOverTime(schedule, lifetimes,
-                     {.blas_workspace_bytes = BlasWorkspaceBytes(device)});
-  const MemoryMoment peak = PeakOf(moments);
-  MemoryReport& report = planned->report;
-  if (peak.total() <=
-      report.activations + report.activation_gradients + report.workspace) {
-    return;
-  }
-  report.activations = peak.activations;
-  report.activation_gradients = peak.gradients;
-  report.workspace = peak.workspace;
-  planned->peak = DescribeRun(schedule, peak.run);
-  planned->by_kind = LiveBytesByKind(schedule, lifetimes, peak.run);
-}
-
-// The memory of the weights and inputs of `program`.
-PlannedMemory PlanWeights(const Program& program, const ParameterLayout& layout,
-                          const PrecisionPolicy& precision) {
-  PlannedMemory planned;
-  planned.report.parameters =
+// The buffers that a program's runs share, which outlive them.
+std::vector<int64_t> PlanBuffers(const Program& program, int64_t micro_batches,
+                                 const ParameterLayout& layout,
+                                 const PrecisionPolicy& precision,
+                                 const DeviceInfo& device,
+                                 MemoryReport* report) {
+  report->parameters =
       layout.extent * SizeOf(precision, OpClass::kMasterWeights);
   if (precision[OpClass::kWeights] != precision[OpClass::kMasterWeights]) {
-    planned.report.shadow =
-        layout.extent * SizeOf(precision, OpClass::kWeights);
+    report->shadow = layout.extent * SizeOf(precision, OpClass::kWeights);
   }
-  planned.report.other = InputBytes(program);
-  return planned;
+  report->libraries = BlasWorkspaceBytes(device);
+  std::vector<int64_t> buffers = {report->parameters, report->shadow,
+                                  report->libraries};
+  std::vector<bool> is_constant(program.values().size(), false);
+  for (const ProgramConstant& constant : program.constants()) {
+    is_constant[constant.value.index] = true;
+  }
+  for (size_t v = 0; v < program.values().size(); ++v) {
+    const ValueInfo& value = program.values()[v];
+    if (value.role != Role::kInput) continue;
+    buffers.push_back(value.type.bytes() *
+                      (is_constant[v] ? 1 : micro_batches));
+    report->other += buffers.back();
+  }
+  return buffers;
+}
+
+// Fills in what depends on when the passes allocate.
+PlannedMemory PlanPasses(std::vector<int64_t> buffers, int64_t arena,
+                         absl::Span<const Pass* const> passes,
+                         const DeviceInfo& device, MemoryReport report) {
+  buffers.push_back(arena);
+  report.context = ContextBytes(device);
+  Replay replay = *ReplayPasses(buffers, passes, CachingAllocator());
+  if (device.is_cuda() &&
+      replay.reserved > device.total_bytes - report.context) {
+    // The allocator may still get by, by returning unused segments.
+    replay = ReplayPasses(buffers, passes,
+                          CachingAllocator(device.total_bytes - report.context))
+                 .value_or(replay);
+  }
+  const MemoryMoment peak =
+      MemoryOverTime(replay.pass->schedule, replay.pass->lifetimes)[replay.run];
+  report.activations =
+      peak.activations - replay.pass->lifetimes.arena_bytes + arena;
+  report.activation_gradients = peak.gradients;
+  report.workspace = peak.workspace;
+  if (device.is_cuda()) {
+    report.slack = replay.allocated - report.allocated();
+    report.fragmentation = replay.reserved - replay.allocated;
+  }
+  return {.report = report,
+          .peak = DescribeRun(replay.pass->schedule, replay.run),
+          .by_kind = LiveBytesByKind(replay.pass->schedule,
+                                     replay.pass->lifetimes, replay.run)};
 }
 
 }  // namespace
 
 absl::StatusOr<PlannedMemory> PlanTrainingMemory(
     const StepPlan& step, const PrecisionPolicy& precision,
-    const DeviceInfo& device) {
+    const DeviceInfo& device, bool evaluates) {
   const Program& program = step.loss.program;
   ASSIGN_OR_RETURN(const ParameterLayout layout,
                    PlaceParameters(program.parameters()));
-  PlannedMemory planned = PlanWeights(program, layout, precision);
-  planned.report.gradients =
+  MemoryReport report;
+  std::vector<int64_t> buffers = PlanBuffers(
+      program, step.micro_batches, layout, precision, device, &report);
+  report.gradients =
       layout.trainable_extent * SizeOf(precision, OpClass::kGradient);
-  planned.report.optimizer =
-      2 * layout.trainable_extent * SizeOf(precision, OpClass::kOptimizerState);
-  planned.report.other +=
-      (step.micro_batches - 1) * (InputBytes(program) - ConstantBytes(program));
-  AddPeak(step.train, step.train_lifetimes, device, &planned);
-  AddPeak(step.evaluate, step.evaluate_lifetimes, device, &planned);
-  return planned;
+  const int64_t moment =
+      layout.trainable_extent * SizeOf(precision, OpClass::kOptimizerState);
+  report.optimizer = 2 * moment;
+  buffers.insert(buffers.end(), {report.gradients, moment, moment});
+  const Pass train = {step.train, step.train_lifetimes};
+  const Pass evaluate = {step.evaluate, step.evaluate_lifetimes};
+  std::vector<const Pass*> passes = {&train, &train};
+  if (evaluates) passes.push_back(&evaluate);
+  const int64_t arena = std::max(step.train_lifetimes.arena_bytes,
+                                 step.evaluate_lifetimes.arena_bytes);
+  return PlanPasses(std::move(buffers), arena, passes, device, report);
 }
 
 absl::StatusOr<PlannedMemory> PlanForwardMemory(
@@ -86,9 +143,14 @@ absl::StatusOr<PlannedMemory> PlanForwardMemory(
     const DeviceInfo& device) {
   ASSIGN_OR_RETURN(const ParameterLayout layout,
                    PlaceParameters(schedule.program->parameters()));
-  PlannedMemory planned = PlanWeights(*schedule.program, layout, precision);
-  AddPeak(schedule, PlanLifetimes(schedule), device, &planned);
-  return planned;
+  MemoryReport report;
+  std::vector<int64_t> buffers =
+      PlanBuffers(*schedule.program, /*micro_batches=*/1, layout, precision,
+                  device, &report);
+  const Lifetimes lifetimes = PlanLifetimes(schedule);
+  const Pass forward = {schedule, lifetimes};
+  return PlanPasses(std::move(buffers), lifetimes.arena_bytes,
+                    {&forward, &forward}, device, report);
 }
 
 }  // namespace tessera

@@ -26,10 +26,12 @@ struct PlannedMemory {
 
 // Plans the memory of training before anything is allocated: the parameters'
 // flat buffers, the optimizer's moments, tables, the batch, and the peak of the
-// step's tensors, rounded to blocks as in LibTorch's allocator.
+// step's tensors. On a GPU it also replays the requests of two steps, and of an
+// evaluation if `evaluates`, on LibTorch's caching allocator, for what rounding
+// and fragmentation add. Sets everything in the report except the capacity.
 absl::StatusOr<PlannedMemory> PlanTrainingMemory(
     const StepPlan& step, const PrecisionPolicy& precision,
-    const DeviceInfo& device);
+    const DeviceInfo& device, bool evaluates);
 // PlanTrainingMemory() for programs that only run forward.
 absl::StatusOr<PlannedMemory> PlanForwardMemory(
     const Schedule& schedule, const PrecisionPolicy& precision,

@@ -70,19 +70,6 @@ MemoryChoices MemoryChoicesOf(const RunPlan& plan) {
       .leaner_attention = LeanerAttention(plan)};
 }
 
-// Rejects a plan that does not fit.
-absl::Status CheckFits(const RunPlan& plan) {
-  const MemoryReport& memory = plan.memory.report;
-  if (!memory.capacity.has_value() || memory.total() <= *memory.capacity) {
-    return absl::OkStatus();
-  }
-  return OutOfMemoryError(
-      absl::StrCat("this run needs about ", FormatBytes(memory.total()),
-                   ", but ", plan.device.name, " has ",
-                   FormatBytes(*memory.capacity)),
-      memory, MemoryChoicesOf(plan));
-}
-
 // The part of the plan that training and generation share.
 absl::StatusOr<RunPlan> BeginPlan(
     const RunConfig& config, const WorldInfo& world,
@@ -125,14 +112,12 @@ void SetParameters(std::vector<ParameterBlockSpec> parameters, RunPlan* plan) {
   plan->num_parameters = CountParameters(plan->parameters);
 }
 
-// Sets the memory plan; rejects one that does not fit.
-absl::Status SetMemory(PlannedMemory planned, RunPlan* plan) {
+void SetMemory(PlannedMemory planned, RunPlan* plan) {
   plan->memory = std::move(planned);
   // The ranks of a machine without GPUs share its memory.
   plan->memory.report.capacity =
       plan->device.total_bytes /
       (plan->device.is_cuda() ? 1 : std::max(1, plan->world.local_world_size));
-  return CheckFits(*plan);
 }
 
 }  // namespace
@@ -152,7 +137,27 @@ ProgramTarget TargetOf(const RunPlan& plan) {
           .frozen = {frozen.begin(), frozen.end()}};
 }
 
+absl::Status CheckFits(const RunPlan& plan) {
+  const MemoryReport& memory = plan.memory.report;
+  if (!memory.capacity.has_value() || memory.total() <= *memory.capacity) {
+    return absl::OkStatus();
+  }
+  return OutOfMemoryError(
+      absl::StrCat("this run needs about ", FormatBytes(memory.total()),
+                   ", but ", plan.device.name, " has ",
+                   FormatBytes(*memory.capacity)),
+      memory, MemoryChoicesOf(plan));
+}
+
 absl::StatusOr<RunPlan> PlanRun(
+    const RunConfig& config, const WorldInfo& world,
+    const std::optional<DeviceInfo>& planned_device) {
+  ASSIGN_OR_RETURN(RunPlan plan, PlanWithoutFit(config, world, planned_device));
+  RETURN_IF_ERROR(CheckFits(plan));
+  return plan;
+}
+
+absl::StatusOr<RunPlan> PlanWithoutFit(
     const RunConfig& config, const WorldInfo& world,
     const std::optional<DeviceInfo>& planned_device) {
   const TrainingConfig& training = config.training();
@@ -174,8 +179,9 @@ absl::StatusOr<RunPlan> PlanRun(
   }
   plan.flops_per_token = ModelFlopsPerToken(*plan.step);
   ASSIGN_OR_RETURN(PlannedMemory memory,
-                   PlanTrainingMemory(*plan.step, plan.precision, plan.device));
-  RETURN_IF_ERROR(SetMemory(std::move(memory), &plan));
+                   PlanTrainingMemory(*plan.step, plan.precision, plan.device,
+                                      training.eval_batches() > 0));
+  SetMemory(std::move(memory), &plan);
   return plan;
 }
 
@@ -196,7 +202,8 @@ absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained) {
   ASSIGN_OR_RETURN(PlannedMemory memory,
                    PlanForwardMemory(ForwardSchedule(next.program),
                                      plan.precision, plan.device));
-  RETURN_IF_ERROR(SetMemory(std::move(memory), &plan));
+  SetMemory(std::move(memory), &plan);
+  RETURN_IF_ERROR(CheckFits(plan));
   return plan;
 }
 

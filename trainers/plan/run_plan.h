@@ -58,6 +58,12 @@ struct RunPlan {
 absl::StatusOr<RunPlan> PlanRun(
     const RunConfig& config, const WorldInfo& world,
     const std::optional<DeviceInfo>& planned_device = std::nullopt);
+// PlanRun() also for a run that does not fit.
+absl::StatusOr<RunPlan> PlanWithoutFit(
+    const RunConfig& config, const WorldInfo& world,
+    const std::optional<DeviceInfo>& planned_device = std::nullopt);
+// ResourceExhausted as from PlanRun() if the plan exceeds the device's memory.
+absl::Status CheckFits(const RunPlan& plan);
 
 // Plans a program that generates from the model of `config`, one sequence at a
 // time. Ignores the config's training fields.

@@ -11,7 +11,7 @@
 #include "framework/observe/nvtx_observer.h"
 #include "framework/observe/phase_timer.h"
 #include "framework/observe/trace/kernel_trace.h"
-#include "trainers/plan/dry_run.h"
+#include "trainers/plan/step_rows.h"
 
 namespace tessera {
 namespace {
@@ -50,7 +50,8 @@ std::unique_ptr<Instrument> MakeKernelTrace(const RunPlan& plan,
                          .rank = plan.world.rank,
                          .world_size = plan.world.world_size,
                          .device = plan.device.name,
-                         .rows = RowsOfStep(plan)},
+                         .rows = RowsOfStep(plan),
+                         .rates = RatesOf(plan)},
       ActivitiesOf(plan.device.device, config.max_records()));
 }
 

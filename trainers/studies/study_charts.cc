@@ -1,3 +1,5 @@
+#include <cmath>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -6,6 +8,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "framework/observe/report/figures.h"
 #include "trainers/studies/study_tables.h"
@@ -143,11 +146,43 @@ class PlotWriter {
   std::map<std::string, size_t> places_;  // of charts, by title
 };
 
+// Counts the cells by y, in bins of `plot.histogram_bin()` around its
+// multiples. Absent if no cell has the figure.
+std::optional<Chart> Histogram(const CellRecords& records,
+                               const StudyPlot& plot) {
+  const double width = plot.histogram_bin();
+  std::map<int64_t, int> counts;  // by the multiple in the bin's middle
+  for (const auto& [name, record] : records) {
+    const std::optional<double> y =
+        NumberAt(*record, absl::StrCat("figures.", plot.y()));
+    if (y.has_value()) ++counts[std::llround(*y / width)];
+  }
+  if (counts.empty()) return std::nullopt;
+  Chart chart{.kind = Chart::Kind::kBars,
+              .title = plot.title(),
+              .x_title = plot.y_title(),
+              .y_title = "cells",
+              .series = {{"cells"}}};
+  const int64_t first = counts.begin()->first, last = counts.rbegin()->first;
+  for (int64_t bin = first; bin <= last; ++bin) {
+    chart.categories.push_back(
+        absl::StrFormat("%.3g", static_cast<double>(bin) * width));
+    chart.series[0].values.push_back(counts[bin]);
+  }
+  return chart;
+}
+
 }  // namespace
 
 std::vector<Chart> StudyCharts(const Study& study, const CellRecords& records) {
   std::vector<Chart> charts;
   for (const StudyPlot& plot : study.config.plot()) {
+    if (plot.has_histogram_bin()) {
+      if (std::optional<Chart> chart = Histogram(records, plot)) {
+        charts.push_back(*std::move(chart));
+      }
+      continue;
+    }
     for (Chart& chart : PlotWriter(study, records, plot).Take()) {
       charts.push_back(std::move(chart));
     }

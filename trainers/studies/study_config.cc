@@ -203,7 +203,11 @@ void Validate(const StudyConfig& config, Violations violations) {
       in.Check(axes.count(name) > 0, field,
                absl::StrCat("'", name, "' is no axis of this study"));
     };
-    if (config.plot(i).list().empty()) {
+    if (config.plot(i).has_histogram_bin()) {
+      in.Check(
+          config.plot(i).histogram_bin() > 0, "histogram_bin",
+          absl::StrCat("must be > 0; is ", config.plot(i).histogram_bin()));
+    } else if (config.plot(i).list().empty()) {
       is_axis(config.plot(i).x(), "x");
     } else {
       in.Check(!config.plot(i).x().empty(), "x", "is required");
@@ -304,7 +308,9 @@ absl::StatusOr<std::vector<int>> FilterCells(
 
 absl::StatusOr<RunConfig> RunConfigOf(const Study& study,
                                       const StudyCell& cell) {
-  std::vector<std::string> overrides = {"data={synthetic {}}"};
+  // Cells do not evaluate, so their memory plans must not count it.
+  std::vector<std::string> overrides = {"data={synthetic {}}",
+                                        "training.eval_batches=0"};
   overrides.insert(overrides.end(), cell.overrides.begin(),
                    cell.overrides.end());
   return LoadRunConfig(cell.configs, overrides);

@@ -1,9 +1,11 @@
 #include "trainers/studies/study_tables.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "framework/observe/report/figures.h"
@@ -33,6 +35,32 @@ class TableWriter {
     for (const StudyColumn& column : table_.column()) {
       if (!text_figures_.contains(column.figure())) break;
       ++table.text_columns;
+    }
+    return table;
+  }
+
+  HtmlTable WriteExtremes() const {
+    HtmlTable table{.title = table_.title(),
+                    .columns = {"figure", "", "cell", "value"},
+                    .text_columns = 3};
+    for (const StudyColumn& column : table_.column()) {
+      std::vector<std::pair<double, std::string>> figures;
+      for (const auto& [name, record] : records_) {
+        const std::optional<double> figure =
+            NumberAt(*record, absl::StrCat("figures.", column.figure()));
+        if (figure.has_value()) figures.emplace_back(*figure, name);
+      }
+      if (figures.empty()) continue;
+      const auto [lowest, highest] =
+          std::minmax_element(figures.begin(), figures.end());
+      for (const auto& [what, at] :
+           {std::pair("lowest", lowest), std::pair("highest", highest)}) {
+        table.rows.push_back(
+            {{column.title()},
+             {what},
+             {at->second},
+             {absl::StrFormat("%.*f", column.digits(), at->first)}});
+      }
     }
     return table;
   }
@@ -141,7 +169,9 @@ std::vector<HtmlTable> StudyTables(const Study& study,
                                    const CellRecords& records) {
   std::vector<HtmlTable> tables;
   for (const StudyTable& table : study.config.table()) {
-    tables.push_back(TableWriter(study, records, table).Write());
+    TableWriter writer(study, records, table);
+    tables.push_back(table.extremes() ? writer.WriteExtremes()
+                                      : writer.Write());
   }
   return tables;
 }

@@ -17,7 +17,7 @@
 #include "framework/observe/trace/activity_source.h"
 #include "framework/observe/trace/kernel_trace.h"
 #include "framework/observe/trace/trace_recorder.h"
-#include "trainers/plan/dry_run.h"
+#include "trainers/plan/step_rows.h"
 #include "trainers/run/instruments.h"
 #include "trainers/run/session.h"
 #include "trainers/run/session_description.h"
@@ -169,10 +169,18 @@ absl::Status TrainingCell::Memory() {
   Json& memory = figures_["memory"];
   memory["peak_gib"] = use.peak_allocated / kGiB;
   memory["reserved_gib"] = use.peak_reserved / kGiB;
-  memory["planned_gib"] = planned.total() / kGiB;
+  memory["planned_gib"] = planned.allocated() / kGiB;
+  memory["planned_reserved_gib"] = planned.reserved() / kGiB;
   if (device().is_cuda()) {
+    const auto error_pct = [](int64_t plan, int64_t measured) {
+      return 100.0 * static_cast<double>(plan - measured) / measured;
+    };
     memory["plan_error_pct"] =
-        100.0 * (planned.total() - use.peak_allocated) / use.peak_allocated;
+        error_pct(planned.allocated(), use.peak_allocated);
+    memory["reserved_error_pct"] =
+        error_pct(planned.reserved(), use.peak_reserved);
+    memory["context_gib"] = (BytesInUse(device()) - use.reserved) / kGiB;
+    memory["planned_context_gib"] = planned.context / kGiB;
   }
   memory["at"] = session_->plan().memory.peak;
   memory["categories_gib"] = {
@@ -183,7 +191,9 @@ absl::Status TrainingCell::Memory() {
       {"activations", planned.activations / kGiB},
       {"activation_gradients", planned.activation_gradients / kGiB},
       {"workspace", planned.workspace / kGiB},
-      {"other", planned.other / kGiB}};
+      {"libraries", planned.libraries / kGiB},
+      {"other", planned.other / kGiB},
+      {"rounding", planned.slack / kGiB}};
   memory["kept_gib"] = session_->step().kept_bytes() / kGiB;
   return absl::OkStatus();
 }
@@ -246,7 +256,8 @@ absl::StatusOr<Json> TrainingCell::Traced(const Call& call) {
         " allows; raise it in the study's `set`"));
   }
   trace.device = session_->plan().device.name;
-  Json profile = ProfileToJson(trace, RowsOfStep(session_->plan()));
+  Json profile = ProfileToJson(trace, RowsOfStep(session_->plan()),
+                               RatesOf(session_->plan()));
   Json figures = std::move(profile["step"]);
   figures.erase("ops");
   figures.erase("blocks");

@@ -22,7 +22,7 @@
 #include "framework/observe/gpu_counters.h"
 #include "framework/observe/gpu_sensors.h"
 #include "framework/program/op.h"
-#include "trainers/plan/dry_run.h"
+#include "trainers/plan/step_rows.h"
 
 namespace tessera {
 namespace {
@@ -164,6 +164,7 @@ absl::Status Utilisation::Add(const Work& work) {
   if (counters != nullptr) {
     // A "step" of the reader is a batch of calls.
     StepRecord record{.step_ms = ms * calls};
+    counters->Finish();
     RETURN_IF_ERROR(counters->AddTo(&record));
     const GpuCounters gpu = record.gpu.value_or(GpuCounters());
     const auto add = [&](const char* name, const std::optional<double>& value) {

@@ -34,6 +34,8 @@ class AllocationRecorder : public MemoryRecorder, public PhaseObserver {
  protected:
   // What the allocator itself counts now; called without the lock.
   virtual MemoryUse Count() = 0;
+  // MemoryRecord::outside.
+  virtual int64_t Outside() { return 0; }
 
   // Never held while the allocator is called.
   absl::Mutex mutex_;

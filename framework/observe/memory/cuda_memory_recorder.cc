@@ -44,6 +44,9 @@ class Recorder : public AllocationRecorder {
 
  protected:
   MemoryUse Count() override { return CurrentMemory(device_); }
+  int64_t Outside() override {
+    return BytesInUse(device_) - CurrentMemory(device_).reserved;
+  }
 
  private:
   // The tracker: under the allocator's lock, so it must not call the allocator,

@@ -101,6 +101,9 @@ struct MemoryRecord {
   std::vector<BlockBytes> saved;
   std::vector<LargeAllocation> largest;  // of the step, largest first
   MemoryTimeline timeline;               // empty unless asked for
+  // In use on the GPU, by all processes, beside what the allocator reserves:
+  // the CUDA context, NCCL's buffers. When the record is made.
+  int64_t outside = 0;
 };
 
 }  // namespace tessera

@@ -57,6 +57,7 @@ nlohmann::ordered_json ToJson(const MemoryRecord& record) {
   for (const BlockBytes& block : record.saved) {
     for (const BlockBytes::OpBytes& op : block.ops) saved += op.bytes;
   }
+  json["outside"] = record.outside;
   json["saved"] = {{"bytes", saved}, {"of", BlocksToJson(record.saved)}};
   json["largest"] = Json::array();
   for (const LargeAllocation& allocation : record.largest) {

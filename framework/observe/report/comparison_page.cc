@@ -15,6 +15,7 @@
 #include "framework/observe/format.h"
 #include "framework/observe/report/figure_comparison.h"
 #include "framework/observe/report/figures.h"
+#include "framework/observe/report/memory_sections.h"
 #include "framework/observe/report/run_charts.h"
 
 namespace tessera {
@@ -189,6 +190,9 @@ HtmlPage ComparisonPage(const RunRecords& a, const RunRecords& b) {
                                          "; B is ", b.name, " on ",
                                          TextAt(b.header, "device.name"), ".")};
   page.sections = {FiguresSection(a, b), CurvesSection(a, b)};
+  if (HtmlSection memory = MemoryComparison(a, b); !memory.tables.empty()) {
+    page.sections.push_back(std::move(memory));
+  }
   if (!ListAt(a.profile, "step.kernels").empty() &&
       !ListAt(b.profile, "step.kernels").empty()) {
     page.sections.push_back(KernelsSection(a, b));

@@ -25,7 +25,8 @@ void AddPaths(const Json& object, const std::string& prefix,
     if (value.is_object()) {
       AddPaths(value, absl::StrCat(path, "."), paths);
     } else if (value.is_number() && path != "step" && path != "time" &&
-               path != "lr" && !absl::c_linear_search(*paths, path)) {
+               path != "lr" && path != "traced_steps" &&
+               !absl::c_linear_search(*paths, path)) {
       paths->push_back(path);
     }
   }

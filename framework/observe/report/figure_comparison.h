@@ -28,8 +28,9 @@ struct FigureComparison {
 std::optional<double> NoiseOfMedians(const std::vector<double>& a,
                                      const std::vector<double>& b);
 
-// Every number that both runs log, in A's order, except "step", "time" and the
-// learning rate. Times of blocks are summed over all blocks.
+// Every number that both runs log, in A's order, except "step", "time",
+// "traced_steps" and the learning rate. Times of blocks are summed over all
+// blocks.
 std::vector<FigureComparison> CompareFigures(const RunRecords& a,
                                              const RunRecords& b);
 

@@ -20,6 +20,8 @@ const char* KindName(Chart::Kind kind) {
   switch (kind) {
     case Chart::Kind::kLine:
       return "line";
+    case Chart::Kind::kArea:
+      return "area";
     case Chart::Kind::kScatter:
       return "scatter";
     case Chart::Kind::kBars:
@@ -37,6 +39,7 @@ Json Number(std::optional<double> value) {
 
 Json SeriesToJson(const ChartSeries& series) {
   Json json = {{"name", series.name}, {"limit", series.is_limit}};
+  if (series.color.has_value()) json["color"] = *series.color;
   Json points = Json::array();
   for (const ChartPoint& point : series.points) {
     Json entry = {{"x", Number(point.x)}, {"y", Number(point.y)}};

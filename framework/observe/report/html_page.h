@@ -18,14 +18,18 @@ struct ChartPoint {
 
 struct ChartSeries {
   std::string name;
-  std::vector<ChartPoint> points;  // of kLine and kScatter
+  std::vector<ChartPoint> points;  // except of bars
   std::vector<double> values;      // of bars: one for each category
   bool is_limit = false;           // drawn as a dashed line without points
+  // Series of one color in several charts have the same number; without it, the
+  // number is the series' place in its chart.
+  std::optional<size_t> color;
 };
 
 struct Chart {
   enum class Kind {
     kLine,
+    kArea,  // stacked steps: y holds until the next x; series share their x
     kScatter,
     kBars,            // vertical, stacked
     kHorizontalBars,  // stacked

@@ -44,33 +44,16 @@ void AddTo(const FoldedOp& op, FoldedOp* sum) {
   }
 }
 
-// Rates of the device. An op takes at least bytes / bandwidth and at least
-// FLOPs / peak, and some op takes exactly that by the model.
-struct Roofs {
-  double tflop_per_s = 0, tb_per_s = 0;
-};
-Roofs RoofsOf(const std::vector<FoldedOp>& ops) {
-  Roofs roofs;
-  for (const FoldedOp& op : ops) {
-    if (op.roofline_ms.value_or(0) <= 0) continue;
-    roofs.tflop_per_s =
-        std::max(roofs.tflop_per_s, op.flops / *op.roofline_ms * 1e-9);
-    roofs.tb_per_s =
-        std::max(roofs.tb_per_s, op.bytes / *op.roofline_ms * 1e-9);
-  }
-  return roofs;
-}
-
-ChartSeries RoofSeries(const Roofs& roofs, double least, double most) {
+ChartSeries RoofSeries(double tflop_per_s, double tb_per_s, double least,
+                       double most) {
   ChartSeries series{.name = "roof", .is_limit = true};
-  const double ridge = roofs.tflop_per_s / roofs.tb_per_s;
+  const double ridge = tflop_per_s / tb_per_s;
   std::vector<double> intensities = {least, most};
   if (least < ridge && ridge < most) {
     intensities.insert(intensities.begin() + 1, ridge);
   }
   for (const double x : intensities) {
-    series.points.push_back(
-        {x, std::min(roofs.tflop_per_s, x * roofs.tb_per_s), "roof"});
+    series.points.push_back({x, std::min(tflop_per_s, x * tb_per_s), "roof"});
   }
   return series;
 }
@@ -110,7 +93,8 @@ std::vector<FoldedOp> FoldOps(const Json& ops) {
   return folded;
 }
 
-std::optional<Chart> RooflineChart(const std::vector<FoldedOp>& ops) {
+std::optional<Chart> RooflineChart(const std::vector<FoldedOp>& ops,
+                                   const Json& rates) {
   Chart chart{.kind = Chart::Kind::kScatter,
               .title = "Roofline of the ops",
               .x_title = "FLOP per byte that must move",
@@ -130,9 +114,11 @@ std::optional<Chart> RooflineChart(const std::vector<FoldedOp>& ops) {
     most = std::max(most, x);
   }
   if (chart.series.empty()) return std::nullopt;
-  const Roofs roofs = RoofsOf(ops);
-  if (roofs.tflop_per_s > 0 && roofs.tb_per_s > 0) {
-    chart.series.push_back(RoofSeries(roofs, least / 2, most * 2));
+  const double tflop_per_s = NumberAt(rates, "product_tflop_per_s").value_or(0);
+  const double tb_per_s = NumberAt(rates, "gb_per_s").value_or(0) * 1e-3;
+  if (tflop_per_s > 0 && tb_per_s > 0) {
+    chart.series.push_back(
+        RoofSeries(tflop_per_s, tb_per_s, least / 2, most * 2));
   }
   return chart;
 }

@@ -25,9 +25,11 @@ struct FoldedOp {
 // Of the rows "ops" of a step's profile (step_profile_format.h), longest first.
 std::vector<FoldedOp> FoldOps(const nlohmann::ordered_json& ops);
 
-// FLOP per byte against FLOP/s, by phase, under the roofs that the ops' times
-// by the roofline model imply. Absent if no op has FLOPs and time.
-std::optional<Chart> RooflineChart(const std::vector<FoldedOp>& ops);
+// FLOP per byte against FLOP/s, by phase, under the roofs of products and of
+// memory, if the profile's "rates" have both. Absent if no op has FLOPs and
+// time.
+std::optional<Chart> RooflineChart(const std::vector<FoldedOp>& ops,
+                                   const nlohmann::ordered_json& rates);
 
 // The `most` ops that take longest.
 HtmlTable OpTable(const std::vector<FoldedOp>& ops, size_t most);

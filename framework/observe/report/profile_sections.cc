@@ -4,8 +4,10 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "framework/observe/report/figures.h"
 #include "framework/observe/report/op_roofline.h"
@@ -36,17 +38,23 @@ void AddTotals(const std::string& title, const Json& totals, Chart::Kind kind,
   section->charts.push_back(std::move(chart));
 }
 
+bool HasPositive(const ChartSeries& series) {
+  return std::any_of(series.values.begin(), series.values.end(),
+                     [](double value) { return value > 0; });
+}
+
 void AddAttention(const Json& attention, HtmlSection* section) {
   if (attention.empty()) return;
   Chart chart{.kind = Chart::Kind::kHorizontalBars,
               .title = "Attention",
               .x_title = "ms per step"};
   for (const char* part : {"scores", "softmax", "values", "other"}) {
-    chart.series.push_back({part});
+    ChartSeries series{.name = part};
     for (const Json& row : attention) {
-      chart.series.back().values.push_back(
+      series.values.push_back(
           NumberAt(row, absl::StrCat(part, "_ms")).value_or(0));
     }
+    if (HasPositive(series)) chart.series.push_back(std::move(series));
   }
   for (const Json& row : attention) {
     chart.categories.push_back(TextAt(row, "phase"));
@@ -56,7 +64,8 @@ void AddAttention(const Json& attention, HtmlSection* section) {
 
 HtmlTable KernelTable(const Json& kernels) {
   HtmlTable table{.columns = {"kernel", "class", "share", "ms per step",
-                              "instances per step", "mean, µs"},
+                              "instances per step", "mean, µs", "TFLOP/s",
+                              "GB/s", "of peak"},
                   .text_columns = 2};
   double longest = 0;
   for (const Json& kernel : kernels) {
@@ -68,12 +77,68 @@ HtmlTable KernelTable(const Json& kernels) {
                           {FormatShare(share), share / std::max(longest, 1e-9)},
                           {FormatFigure(NumberAt(kernel, "ms"))},
                           {FormatWhole(NumberAt(kernel, "instances"))},
-                          {FormatFigure(NumberAt(kernel, "mean_us"))}});
+                          {FormatFigure(NumberAt(kernel, "mean_us"))},
+                          {FormatFigure(NumberAt(kernel, "tflop_per_s"))},
+                          {FormatFigure(NumberAt(kernel, "gb_per_s"))},
+                          {FormatShare(NumberAt(kernel, "roofline_share"))}});
   }
   return table;
 }
 
-HtmlSection TotalsSection(const Json& step, const std::string& name) {
+HtmlSection KernelsSection(const Json& step) {
+  HtmlSection section{.title = "Kernels",
+                      .tables = {KernelTable(ListAt(step, "kernels"))}};
+  const auto tflop_per_s = NumberAt(step, "rates.product_tflop_per_s");
+  const auto gb_per_s = NumberAt(step, "rates.gb_per_s");
+  section.paragraphs.push_back(absl::StrCat(
+      "Speeds count the work of the op that a kernel computes: its FLOPs, and "
+      "each operand read and each result written once. They are n/a if several "
+      "kernels share that work. Of peak: the larger share, of FLOP/s or of "
+      "GB/s; ",
+      tflop_per_s.has_value() && gb_per_s.has_value()
+          ? absl::StrCat("the device's peaks are ", FormatFigure(tflop_per_s),
+                         " TFLOP/s in matrix products and ",
+                         FormatFigure(gb_per_s), " GB/s.")
+          : "the device's peaks are not known."));
+  return section;
+}
+
+// How long steps took before, in and after the trace. Empty without steps
+// outside of it, or if the log does not say which were traced.
+HtmlTable TraceCostTable(const RunRecords& run, const Json& step) {
+  HtmlTable table{
+      .title = "What the trace cost",
+      .columns = {"steps", "ms per step", "against before", "records"}};
+  std::vector<Json> before, after;
+  bool traced = false;
+  for (const Json& record : run.steps) {
+    const auto traced_steps = NumberAt(record, "traced_steps");
+    traced = traced || traced_steps.value_or(0) > 0;
+    if (traced_steps == 0) (traced ? after : before).push_back(record);
+  }
+  before = LastHalf(before);
+  const auto median = [](const std::vector<Json>& records) {
+    return Median(NumbersAt(records, "step_ms"));
+  };
+  const std::optional<double> ms_before = median(before);
+  const auto add = [&](const char* name, std::optional<double> ms,
+                       const std::string& records) {
+    if (!ms.has_value()) return;
+    std::string change;
+    if (ms_before.value_or(0) > 0 && ms != ms_before) {
+      change = absl::StrFormat("%+.1f %%", 100 * (*ms / *ms_before - 1));
+    }
+    table.rows.push_back({{name}, {FormatFigure(ms)}, {change}, {records}});
+  };
+  add("before the trace", ms_before, absl::StrCat(before.size()));
+  add("traced", NumberAt(step, "wall_ms"), "");
+  add("after the trace", median(after), absl::StrCat(after.size()));
+  if (table.rows.size() < 2) table.rows.clear();
+  return table;
+}
+
+HtmlSection TotalsSection(const RunRecords& run, const Json& step) {
+  const std::string& name = run.profile_name;
   HtmlSection section{
       .title = absl::StrCat("Traced steps",
                             name.empty() ? "" : absl::StrCat(": ", name))};
@@ -102,6 +167,9 @@ HtmlSection TotalsSection(const Json& step, const std::string& name) {
             &section);
   AddTotals("By block", ListAt(step, "blocks"), Chart::Kind::kBars, &section);
   AddAttention(ListAt(step, "attention"), &section);
+  if (HtmlTable cost = TraceCostTable(run, step); !cost.rows.empty()) {
+    section.tables.push_back(std::move(cost));
+  }
   return section;
 }
 
@@ -135,10 +203,7 @@ Chart BudgetChart(const Json& idle) {
     for (const Json* row : rows) {
       series.values.push_back(NumberAt(*row, key).value_or(0));
     }
-    if (std::any_of(series.values.begin(), series.values.end(),
-                    [](double value) { return value > 0; })) {
-      chart.series.push_back(std::move(series));
-    }
+    if (HasPositive(series)) chart.series.push_back(std::move(series));
   }
   return chart;
 }
@@ -206,15 +271,16 @@ HtmlSection CriticalPathSection(const Json& path) {
 std::vector<HtmlSection> ProfileSections(const RunRecords& run) {
   std::vector<HtmlSection> sections;
   if (const Json* const step = FigureAt(run.profile, "step")) {
-    sections.push_back(TotalsSection(*step, run.profile_name));
-    if (const Json& kernels = ListAt(*step, "kernels"); !kernels.empty()) {
-      sections.push_back(
-          {.title = "Kernels", .tables = {KernelTable(kernels)}});
+    sections.push_back(TotalsSection(run, *step));
+    if (!ListAt(*step, "kernels").empty()) {
+      sections.push_back(KernelsSection(*step));
     }
     const std::vector<FoldedOp> ops = FoldOps(ListAt(*step, "ops"));
     if (!ops.empty()) {
       HtmlSection section{.title = "Ops"};
-      if (std::optional<Chart> roofline = RooflineChart(ops)) {
+      const Json* const rates = FigureAt(*step, "rates");
+      if (std::optional<Chart> roofline =
+              RooflineChart(ops, rates != nullptr ? *rates : Json())) {
         section.charts.push_back(*std::move(roofline));
       }
       section.tables.push_back(OpTable(ops, kMostRows));

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "framework/observe/format.h"
 #include "framework/observe/report/figures.h"
+#include "framework/observe/report/memory_sections.h"
 #include "framework/observe/report/profile_sections.h"
 #include "framework/observe/report/run_charts.h"
 
@@ -103,13 +104,6 @@ HtmlSection TimeSection(const RunRecords& run) {
   return section;
 }
 
-HtmlSection MemorySection(const RunRecords& run) {
-  HtmlSection section{.title = "Memory"};
-  AddCurves({.title = "Peak of allocated memory so far", .y_title = "GiB"},
-            {{"peak", "peak_gib", &run.steps}}, &section);
-  return section;
-}
-
 HtmlSection GpuSection(const RunRecords& run) {
   HtmlSection section{.title = "GPU"};
   AddCurves({.title = "Power", .y_title = "W"},
@@ -159,7 +153,8 @@ HtmlPage RunPage(const RunRecords& run) {
   for (HtmlSection& section :
        std::vector<HtmlSection>{CurvesSection(run), TimeSection(run),
                                 MemorySection(run), GpuSection(run)}) {
-    if (!section.charts.empty()) page.sections.push_back(std::move(section));
+    if (section.charts.empty() && section.tables.empty()) continue;
+    page.sections.push_back(std::move(section));
   }
   for (HtmlSection& section : ProfileSections(run)) {
     page.sections.push_back(std::move(section));

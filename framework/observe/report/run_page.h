@@ -6,9 +6,9 @@
 
 namespace tessera {
 
-// The report of a run: headline figures, curves, phases, the GPU's counters,
-// the profile of traced steps and the config. A section without data is left
-// out.
+// The report of a run: headline figures, curves, phases, memory, the GPU's
+// counters, the profile of traced steps and the config. A section without data
+// is left out.
 HtmlPage RunPage(const RunRecords& run);
 
 }  // namespace tessera

@@ -34,14 +34,17 @@ bool Add(Json record, RunRecords* run) {
     return true;
   }
   const std::optional<double> step = NumberAt(record, "step");
-  if (type == "step" || type == "eval") {
+  if (type == "step" || type == "eval" || type == "memory") {
     if (!step.has_value()) return false;
-    (type == "step" ? run->steps : run->evaluations)
+    (type == "step"   ? run->steps
+     : type == "eval" ? run->evaluations
+                      : run->memory)
         .push_back(std::move(record));
   } else if (type == "resume") {
     if (!step.has_value()) return false;
     RemoveAfter(*step, &run->steps);
     RemoveAfter(*step, &run->evaluations);
+    RemoveAfter(*step, &run->memory);
     ++run->resumes;
     run->header = std::move(record);
   } else if (type == "saved") {

@@ -18,6 +18,7 @@ struct RunRecords {
   nlohmann::ordered_json header;  // the "run" or the last "resume" record
   // By step; superseded records are removed (run_log.h).
   std::vector<nlohmann::ordered_json> steps, evaluations;
+  std::vector<nlohmann::ordered_json> memory;  // memory_record_json.h
   std::optional<double> saved_bytes;
   int64_t resumes = 0;
   // Of the last traced steps: profile.json, and "steps_20-22". Null if no step

@@ -233,6 +233,13 @@ constexpr NamedClass kSettled[] = {
     {"splitkreduce", KernelClass::kGemm},
 };
 
+// Kernels of those classes that compute no products: they sum the parts of a
+// product, the rows of dO O, or dQ.
+constexpr string_view kWithoutProducts[] = {
+    "splitkreduce", "preprocess", "postprocess",
+    "dot_do_o",     "convert_dq", "combine",
+};
+
 struct OpClassName {
   string_view op_kind;
   KernelClass kernel_class;
@@ -291,6 +298,17 @@ string_view KernelClassName(KernelClass kernel_class) {
       "GEMM",      "attention", "norm",          "elementwise", "reduction",
       "optimizer", "copy",      "communication", "other"};
   return kNames[static_cast<int>(kernel_class)];
+}
+
+bool ComputesProducts(string_view symbol) {
+  const std::string lower = absl::AsciiStrToLower(symbol);
+  const NamedClass* const named = Find(kSettled, lower);
+  return named != nullptr &&
+         (named->kernel_class == KernelClass::kGemm ||
+          named->kernel_class == KernelClass::kAttention) &&
+         absl::c_none_of(kWithoutProducts, [&](string_view fragment) {
+           return absl::StrContains(lower, fragment);
+         });
 }
 
 bool IsCommunication(string_view symbol) {

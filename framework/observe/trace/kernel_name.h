@@ -56,6 +56,10 @@ struct KernelIssuer {
 KernelClass ClassOf(DeviceActivity::Kind kind, absl::string_view symbol,
                     const KernelIssuer& issuer);
 
+// Whether it computes matrix products, by its name: the kernels of GEMMs and of
+// fused attention, except those that prepare or finish their work.
+bool ComputesProducts(absl::string_view symbol);
+
 // Whether it is a collective's.
 bool IsCommunication(absl::string_view symbol);
 

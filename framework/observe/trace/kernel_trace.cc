@@ -28,6 +28,7 @@ void KernelTrace::BeginStep(int64_t step) {
     first_step_ = 0;
     if (!recording_) return;
   }
+  ++traced_steps_;
   if (action != Action::kRecord) return;
   if (first_step_ == 0) {
     first_step_ = step;
@@ -40,6 +41,11 @@ void KernelTrace::BeginStep(int64_t step) {
 void KernelTrace::EndStep() {
   recorder_.EndStep();
   due_ = recording_ && options_.schedule.EndsWindow(n_ - 1);
+}
+
+absl::Status KernelTrace::AddTo(StepRecord* record) {
+  record->traced_steps = std::exchange(traced_steps_, 0);
+  return absl::OkStatus();
 }
 
 absl::Status KernelTrace::Collect() {
@@ -65,14 +71,15 @@ absl::Status KernelTrace::Collect() {
   }
   RETURN_IF_ERROR(WriteChromeTrace(trace, folder + "/trace.json.gz"));
   nlohmann::ordered_json profile = {{"device", trace.device}};
-  profile.update(ProfileToJson(trace, options_.rows));
+  profile.update(ProfileToJson(trace, options_.rows, options_.rates));
   RETURN_IF_ERROR(
       WriteFileAtomically(folder + "/profile.json", profile.dump(1) + "\n"));
   const IdleTimeReport idle = AnalyzeIdleTime(trace);
   const DependencyGraph graph = BuildDependencyGraph(trace);
   RETURN_IF_ERROR(WriteFileAtomically(
       folder + "/profile.txt",
-      absl::StrCat(FormatStepProfile(BuildStepProfile(trace, options_.rows)),
+      absl::StrCat(FormatStepProfile(
+                       BuildStepProfile(trace, options_.rows, options_.rates)),
                    "\n", FormatIdleTime(idle), "\n",
                    FormatCriticalPath(CriticalPathOf(trace, graph)))));
   LogInfo(absl::StrCat("traced steps ", first_step_, " to ", last_step_, ": ",
@@ -82,10 +89,11 @@ absl::Status KernelTrace::Collect() {
 }
 
 nlohmann::ordered_json ProfileToJson(const Trace& trace,
-                                     const std::vector<StepRow>& rows) {
+                                     const std::vector<StepRow>& rows,
+                                     const DeviceRates& rates) {
   const IdleTimeReport idle = AnalyzeIdleTime(trace);
   const DependencyGraph graph = BuildDependencyGraph(trace);
-  return {{"step", StepProfileToJson(BuildStepProfile(trace, rows))},
+  return {{"step", StepProfileToJson(BuildStepProfile(trace, rows, rates))},
           {"idle", IdleTimeToJson(idle)},
           {"critical_path", CriticalPathToJson(CriticalPathOf(trace, graph))}};
 }

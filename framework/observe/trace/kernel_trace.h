@@ -25,6 +25,7 @@ struct KernelTraceOptions {
   int rank = 0, world_size = 1;
   std::string device;         // "NVIDIA H200"
   std::vector<StepRow> rows;  // of the step, unfolded
+  DeviceRates rates;          // the device's peaks
 };
 
 // Traces some steps of a run and says where their time went. Each window of
@@ -40,6 +41,7 @@ class KernelTrace : public Instrument, public PhaseObserver {
       : options_(std::move(options)), recorder_(std::move(source)) {}
 
   PhaseObserver* phases() override { return this; }
+  absl::Status AddTo(StepRecord* record) override;
   // After the last step of a window, or when recording has failed.
   bool IsDue() const override { return due_ || !status_.ok(); }
   absl::Status Collect() override;
@@ -60,7 +62,8 @@ class KernelTrace : public Instrument, public PhaseObserver {
   TraceRecorder recorder_;
   bool recording_ = false;
   bool due_ = false;
-  int64_t n_ = 0;  // steps of this process that have begun
+  int64_t n_ = 0;             // steps of this process that have begun
+  int64_t traced_steps_ = 0;  // since the last record
   int64_t first_step_ = 0, last_step_ = 0;  // of the window
   absl::Status status_;
 };
@@ -68,7 +71,8 @@ class KernelTrace : public Instrument, public PhaseObserver {
 // {"step", "idle", "critical_path"}: StepProfileToJson(), IdleTimeToJson(),
 // CriticalPathToJson().
 nlohmann::ordered_json ProfileToJson(const Trace& trace,
-                                     const std::vector<StepRow>& rows);
+                                     const std::vector<StepRow>& rows,
+                                     const DeviceRates& rates);
 
 }  // namespace tessera
 

@@ -40,8 +40,10 @@ struct Slots {
 
 class ProfileBuilder {
  public:
-  ProfileBuilder(const Trace& trace, absl::Span<const StepRow> rows)
+  ProfileBuilder(const Trace& trace, absl::Span<const StepRow> rows,
+                 const DeviceRates& rates)
       : trace_(trace), places_(PlacesOf(trace)) {
+    profile_.rates = rates;
     places_.push_back({.step = 0});  // of range -1
     AddRows(rows);
     for (const OpPlace& place : places_) slots_.push_back(SlotsOf(place));
@@ -58,6 +60,7 @@ class ProfileBuilder {
       busy_until = std::max(busy_until, activity.end_ns);
     }
     AddWallTimes();
+    AddWorkOfKernels();
     OrderTotals();
     OrderKernels();
     return std::move(profile_);
@@ -70,6 +73,11 @@ class ProfileBuilder {
     KernelClass kernel_class = KernelClass::kOther;
   };
   using ClassTimes = std::array<int64_t, kKernelClasses>;
+  // What a kernel took in one op.
+  struct KernelInOp {
+    int64_t ns = 0, instances = 0;
+    bool computes_products = false;
+  };
 
   size_t PlaceOf(const DeviceActivity& activity) const {
     return activity.range < 0 ? places_.size() - 1 : activity.range;
@@ -170,6 +178,12 @@ class ProfileBuilder {
     OpTime& op = profile_.ops[slots.op];
     op.ns += ns;
     ++op.activities;
+    KernelInOp& in_op = kernels_of_op_[slots.op][kernel.index];
+    if (in_op.instances == 0) {
+      in_op.computes_products = ComputesProducts(time.symbol);
+    }
+    in_op.ns += ns;
+    ++in_op.instances;
     if (slots.attention >= 0) {
       profile_.attention[slots.attention].*slots.part += ns;
     }
@@ -198,6 +212,63 @@ class ProfileBuilder {
                .kernel_class = ClassOf(
                    activity.kind, symbol,
                    {.phase = places_[place].phase, .op_kind = op_kind})};
+  }
+
+  // What each of the kernels of an op does of its work; absent if that is not
+  // known.
+  static std::map<int, std::optional<Cost>> WorkInOp(
+      const OpTime& op, const std::map<int, KernelInOp>& kernels,
+      int64_t steps) {
+    std::map<int, std::optional<Cost>> work;
+    int64_t product_kernels = 0, product_instances = 0;
+    for (const auto& [index, kernel] : kernels) {
+      work[index] = std::nullopt;
+      if (static_cast<double>(kernel.ns) >=
+          kNearlyAll * static_cast<double>(op.ns)) {
+        return {{index, op.cost}};
+      }
+      if (!kernel.computes_products) continue;
+      ++product_kernels;
+      product_instances += kernel.instances;
+    }
+    if (!op.cost.has_value() || op.cost->product_flops == 0) return work;
+    // Each instance computes one product, or one kernel all of them.
+    if (product_instances != steps * op.cost->products &&
+        product_kernels != 1) {
+      return work;
+    }
+    for (const auto& [index, kernel] : kernels) {
+      if (!kernel.computes_products) continue;
+      const double flops = op.cost->product_flops *
+                           static_cast<double>(kernel.instances) /
+                           static_cast<double>(product_instances);
+      work[index] = {.flops = flops, .product_flops = flops};
+    }
+    return work;
+  }
+
+  void AddWorkOfKernels() {
+    std::vector<bool> known(profile_.kernels.size(), true);
+    for (const auto& [op, kernels] : kernels_of_op_) {
+      const auto work = WorkInOp(profile_.ops[op], kernels, profile_.steps);
+      for (const auto& [index, kernel] : kernels) {
+        const auto found = work.find(index);
+        if (found == work.end() || !found->second.has_value()) {
+          known[index] = false;
+          continue;
+        }
+        std::optional<Cost>& cost = profile_.kernels[index].cost;
+        // Bytes count only if they are known in each op.
+        const bool all_bytes =
+            found->second->bytes > 0 && (!cost.has_value() || cost->bytes > 0);
+        cost = cost.value_or(Cost());
+        *cost += *found->second;
+        if (!all_bytes) cost->bytes = 0;
+      }
+    }
+    for (size_t i = 0; i < known.size(); ++i) {
+      if (!known[i]) profile_.kernels[i].cost.reset();
+    }
   }
 
   void AddWallTimes() {
@@ -302,11 +373,29 @@ class ProfileBuilder {
   std::map<std::tuple<std::string, std::string, std::string>, int> op_of_;
   std::map<std::pair<int, std::string>, int> kernel_of_;
   std::unordered_map<uint64_t, Kernel> kernel_at_;  // by name and place
-  std::vector<ClassTimes> class_times_;             // by kernel
-  std::vector<std::string> full_names_;             // likewise
+  std::map<int, std::map<int, KernelInOp>> kernels_of_op_;
+  std::vector<ClassTimes> class_times_;  // by kernel
+  std::vector<std::string> full_names_;  // likewise
   std::array<TimeTotal, kKernelClasses> classes_;
   StepProfile profile_;
 };
+
+// Of what took `ns` in all steps.
+Speed SpeedOf(int64_t ns, int64_t steps, const std::optional<Cost>& cost,
+              const std::optional<double>& roofline_seconds) {
+  if (ns == 0 || !cost.has_value()) return {};
+  const double ns_per_step = static_cast<double>(ns) /
+                             static_cast<double>(std::max<int64_t>(steps, 1));
+  Speed speed;
+  if (cost->flops > 0) speed.tflop_per_s = cost->flops * 1e-3 / ns_per_step;
+  if (cost->bytes > 0) {
+    speed.gb_per_s = static_cast<double>(cost->bytes) / ns_per_step;
+  }
+  if (roofline_seconds.has_value()) {
+    speed.roofline_share = *roofline_seconds * 1e9 / ns_per_step;
+  }
+  return speed;
+}
 
 }  // namespace
 
@@ -328,16 +417,15 @@ int64_t StepProfile::ClassNs(KernelClass kernel_class) const {
   return found == classes.end() ? 0 : found->ns;
 }
 
-std::optional<OpSpeed> SpeedOf(const OpTime& op, int64_t steps) {
-  if (op.ns == 0 || !op.cost.has_value()) return std::nullopt;
-  const double ns_per_step = static_cast<double>(op.ns) /
-                             static_cast<double>(std::max<int64_t>(steps, 1));
-  OpSpeed speed{.tflop_per_s = op.cost->flops * 1e-3 / ns_per_step,
-                .gb_per_s = static_cast<double>(op.cost->bytes) / ns_per_step};
-  if (op.roofline_seconds.has_value()) {
-    speed.roofline_share = *op.roofline_seconds * 1e9 / ns_per_step;
-  }
-  return speed;
+Speed SpeedOf(const OpTime& op, int64_t steps) {
+  return SpeedOf(op.ns, steps, op.cost, op.roofline_seconds);
+}
+
+Speed SpeedOf(const KernelTime& kernel, const StepProfile& profile) {
+  return SpeedOf(kernel.ns, profile.steps, kernel.cost,
+                 kernel.cost.has_value()
+                     ? RooflineSeconds(*kernel.cost, profile.rates)
+                     : std::nullopt);
 }
 
 std::optional<double> SoftmaxToProducts(const AttentionTime& attention) {
@@ -347,9 +435,9 @@ std::optional<double> SoftmaxToProducts(const AttentionTime& attention) {
          static_cast<double>(products);
 }
 
-StepProfile BuildStepProfile(const Trace& trace,
-                             absl::Span<const StepRow> rows) {
-  return ProfileBuilder(trace, rows).Build();
+StepProfile BuildStepProfile(const Trace& trace, absl::Span<const StepRow> rows,
+                             const DeviceRates& rates) {
+  return ProfileBuilder(trace, rows, rates).Build();
 }
 
 }  // namespace tessera

@@ -28,6 +28,12 @@ struct KernelTime {
   KernelClass kernel_class = KernelClass::kOther;  // of most of its time
   int64_t ns = 0;
   int64_t instances = 0;
+  // Work of one step, if every op that runs the kernel says what the kernel
+  // does in it:
+  //   all of the op      it is the op's one kernel, or nearly (kNearlyAll)
+  //   products only      one of the kernels that compute the op's products,
+  //                      which are equally large; `bytes` is then not known: 0
+  std::optional<Cost> cost;
 };
 
 // An op in one phase, or what a phase issues outside of ops (empty `name`).
@@ -39,6 +45,9 @@ struct OpTime {
   std::optional<Cost> cost;
   std::optional<double> roofline_seconds;
 };
+
+// A kernel does the work of its op if it takes this share of the op's time.
+inline constexpr double kNearlyAll = 0.95;
 
 // Attention ops of one phase. Backends that fuse softmax and products have only
 // `other_ns`, as do backward passes.
@@ -63,6 +72,7 @@ struct StepProfile {
   int64_t total_ns = 0;  // more than `busy_ns` if activities overlap
   int64_t activities = 0;
   int64_t dropped = 0;  // Trace::dropped: what this profile does not know of
+  DeviceRates rates;    // the device's peaks
 
   std::vector<KernelTime> kernels;  // longest first
   // Each adds up to `total_ns`.
@@ -79,18 +89,22 @@ struct StepProfile {
 
 // `rows`: unfolded (StepRows()). An op without rows has no kind, so its
 // activities are classed by phase and name.
-StepProfile BuildStepProfile(const Trace& trace,
-                             absl::Span<const StepRow> rows);
+StepProfile BuildStepProfile(const Trace& trace, absl::Span<const StepRow> rows,
+                             const DeviceRates& rates = {});
 
-// What an op reached; absent if it took no time or its work is not known.
-struct OpSpeed {
-  double tflop_per_s = 0;
-  double gb_per_s = 0;  // 1e9 bytes that must move (Cost), not that moved
+// What an op or kernel reached. Absent: it took no time, or its work is not
+// known.
+struct Speed {
+  std::optional<double> tflop_per_s;
+  // 1e9 bytes that must move (Cost), not that moved.
+  std::optional<double> gb_per_s;
   // The time that the roofline allows over the time it took; at most 1 unless
-  // operands were still in a cache.
+  // operands were still in a cache. Absent if a peak is not known. For a kernel
+  // whose bytes are not known, of the FLOP/s only.
   std::optional<double> roofline_share;
 };
-std::optional<OpSpeed> SpeedOf(const OpTime& op, int64_t steps);
+Speed SpeedOf(const OpTime& op, int64_t steps);
+Speed SpeedOf(const KernelTime& kernel, const StepProfile& profile);
 
 // softmax / (scores + values); absent where they were not measured.
 std::optional<double> SoftmaxToProducts(const AttentionTime& attention);

@@ -28,6 +28,10 @@ double PerStep(int64_t count, const StepProfile& profile) {
          static_cast<double>(std::max<int64_t>(profile.steps, 1));
 }
 
+std::string Rate(const std::optional<double>& rate, int decimals) {
+  return rate.has_value() ? absl::StrFormat("%.*f", decimals, *rate) : "n/a";
+}
+
 Json TotalsToJson(const std::vector<TimeTotal>& totals,
                   const StepProfile& profile) {
   Json json = Json::array();
@@ -40,18 +44,39 @@ Json TotalsToJson(const std::vector<TimeTotal>& totals,
   return json;
 }
 
+void AddSpeed(const Speed& speed, Json* row) {
+  (*row)["tflop_per_s"] = OrNull(speed.tflop_per_s);
+  (*row)["gb_per_s"] = OrNull(speed.gb_per_s);
+  (*row)["roofline_share"] = OrNull(speed.roofline_share);
+}
+
+// The peaks in the units of the speeds.
+Json RatesToJson(const DeviceRates& rates) {
+  const auto scaled = [](const std::optional<double>& rate, double scale) {
+    return rate.has_value() ? Json(*rate * scale) : Json();
+  };
+  return {{"product_tflop_per_s", scaled(rates.product_flops_per_s, 1e-12)},
+          {"vector_tflop_per_s", scaled(rates.vector_flops_per_s, 1e-12)},
+          {"gb_per_s", scaled(rates.bytes_per_s, 1e-9)}};
+}
+
 Json KernelsToJson(const StepProfile& profile) {
   Json json = Json::array();
   for (const KernelTime& kernel : profile.kernels) {
-    json.push_back(
-        {{"name", kernel.name},
-         {"symbol", kernel.symbol},
-         {"class", std::string(KernelClassName(kernel.kernel_class))},
-         {"instances", PerStep(kernel.instances, profile)},
-         {"ms", profile.MsPerStep(kernel.ns)},
-         {"share", profile.Share(kernel.ns)},
-         {"mean_us", static_cast<double>(kernel.ns) * 1e-3 /
-                         static_cast<double>(kernel.instances)}});
+    Json row = {{"name", kernel.name},
+                {"symbol", kernel.symbol},
+                {"class", std::string(KernelClassName(kernel.kernel_class))},
+                {"instances", PerStep(kernel.instances, profile)},
+                {"ms", profile.MsPerStep(kernel.ns)},
+                {"share", profile.Share(kernel.ns)},
+                {"mean_us", static_cast<double>(kernel.ns) * 1e-3 /
+                                static_cast<double>(kernel.instances)}};
+    if (kernel.cost.has_value()) {
+      row["flops"] = kernel.cost->flops;
+      row["bytes"] = kernel.cost->bytes > 0 ? Json(kernel.cost->bytes) : Json();
+      AddSpeed(SpeedOf(kernel, profile), &row);
+    }
+    json.push_back(std::move(row));
   }
   return json;
 }
@@ -72,11 +97,7 @@ Json OpsToJson(const StepProfile& profile) {
       row["roofline_ms"] = op.roofline_seconds.has_value()
                                ? Json(*op.roofline_seconds * 1e3)
                                : Json();
-    }
-    if (const auto speed = SpeedOf(op, profile.steps)) {
-      row["tflop_per_s"] = speed->tflop_per_s;
-      row["gb_per_s"] = speed->gb_per_s;
-      row["roofline_share"] = OrNull(speed->roofline_share);
+      AddSpeed(SpeedOf(op, profile.steps), &row);
     }
     json.push_back(std::move(row));
   }
@@ -88,8 +109,8 @@ std::string Cut(const std::string& text, size_t width) {
   return text.size() <= width ? text : text.substr(0, width - 3) + "...";
 }
 
-std::string Percent(double share) {
-  return absl::StrFormat("%.1f%%", 100 * share);
+std::string Percent(const std::optional<double>& share) {
+  return share.has_value() ? absl::StrFormat("%.1f%%", 100 * *share) : "n/a";
 }
 
 void AddTotals(const char* title, const std::vector<TimeTotal>& totals,
@@ -132,30 +153,32 @@ void AddAttention(const StepProfile& profile, std::string* text) {
                         "softmax/products");
   for (const AttentionTime& attention : profile.attention) {
     const std::optional<double> ratio = SoftmaxToProducts(attention);
-    absl::StrAppendFormat(text, "%-16s%12.3f%12.3f%12.3f%12.3f%18s\n",
-                          attention.phase,
-                          profile.MsPerStep(attention.scores_ns),
-                          profile.MsPerStep(attention.softmax_ns),
-                          profile.MsPerStep(attention.values_ns),
-                          profile.MsPerStep(attention.other_ns),
-                          ratio.has_value() ? Percent(*ratio) : "n/a");
+    absl::StrAppendFormat(
+        text, "%-16s%12.3f%12.3f%12.3f%12.3f%18s\n", attention.phase,
+        profile.MsPerStep(attention.scores_ns),
+        profile.MsPerStep(attention.softmax_ns),
+        profile.MsPerStep(attention.values_ns),
+        profile.MsPerStep(attention.other_ns), Percent(ratio));
   }
 }
 
 void AddKernels(const StepProfile& profile, size_t max_kernels,
                 std::string* text) {
-  constexpr size_t kNameWidth = kColumns - 53;
-  absl::StrAppendFormat(text, "\n%10s%7s%10s%10s%s%-14s%s\n", "ms", "share",
-                        "instances", "mean us", "  ", "class", "kernel");
+  constexpr size_t kNameWidth = kColumns - 57;
+  absl::StrAppendFormat(text, "\n%9s%7s%6s%10s%9s%7s%7s  %s\n", "ms", "share",
+                        "runs", "mean us", "TFLOP/s", "GB/s", "peak", "kernel");
   const size_t shown = std::min(max_kernels, profile.kernels.size());
   for (size_t i = 0; i < shown; ++i) {
     const KernelTime& kernel = profile.kernels[i];
+    const Speed speed = SpeedOf(kernel, profile);
     absl::StrAppendFormat(
-        text, "%10.3f%7s%10.6g%10.2f  %-14s%s\n", profile.MsPerStep(kernel.ns),
-        Percent(profile.Share(kernel.ns)), PerStep(kernel.instances, profile),
+        text, "%9.3f%7s%6.4g %9.2f%9s%7s%7s  %s\n",
+        profile.MsPerStep(kernel.ns), Percent(profile.Share(kernel.ns)),
+        PerStep(kernel.instances, profile),
         static_cast<double>(kernel.ns) * 1e-3 /
             static_cast<double>(kernel.instances),
-        KernelClassName(kernel.kernel_class), Cut(kernel.name, kNameWidth));
+        Rate(speed.tflop_per_s, 1), Rate(speed.gb_per_s, 0),
+        Percent(speed.roofline_share), Cut(kernel.name, kNameWidth));
   }
   if (shown == profile.kernels.size()) return;
   int64_t rest_ns = 0;
@@ -163,7 +186,7 @@ void AddKernels(const StepProfile& profile, size_t max_kernels,
     rest_ns += profile.kernels[i].ns;
   }
   absl::StrAppendFormat(
-      text, "%10.3f%7s  by %d more\n", profile.MsPerStep(rest_ns),
+      text, "%9.3f%7s  by %d more\n", profile.MsPerStep(rest_ns),
       Percent(profile.Share(rest_ns)), profile.kernels.size() - shown);
 }
 
@@ -193,6 +216,8 @@ std::vector<OpTime> FoldOps(const std::vector<OpTime>& ops) {
     if (sum.cost.has_value() && op.cost.has_value()) *sum.cost += *op.cost;
     if (sum.roofline_seconds.has_value() && op.roofline_seconds.has_value()) {
       *sum.roofline_seconds += *op.roofline_seconds;
+    } else {
+      sum.roofline_seconds.reset();
     }
   }
   return folded;
@@ -203,16 +228,12 @@ void AddOps(const StepProfile& profile, std::string* text) {
                         "part", "op", "ms", "share", "TFLOP/s", "GB/s",
                         "roofline");
   for (const OpTime& op : FoldOps(profile.ops)) {
-    const std::optional<OpSpeed> speed = SpeedOf(op, profile.steps);
+    const Speed speed = SpeedOf(op, profile.steps);
     const std::string line = absl::StrFormat(
         "%-11s%-22s%-18s%10.3f%8s%10s%9s%10s", Cut(op.phase, 10),
         Cut(op.group, 21), Cut(op.name, 17), profile.MsPerStep(op.ns),
-        Percent(profile.Share(op.ns)),
-        speed.has_value() ? absl::StrFormat("%.1f", speed->tflop_per_s) : "",
-        speed.has_value() ? absl::StrFormat("%.0f", speed->gb_per_s) : "",
-        speed.has_value() && speed->roofline_share.has_value()
-            ? Percent(*speed->roofline_share)
-            : "");
+        Percent(profile.Share(op.ns)), Rate(speed.tflop_per_s, 1),
+        Rate(speed.gb_per_s, 0), Percent(speed.roofline_share));
     absl::StrAppend(text, absl::StripTrailingAsciiWhitespace(line), "\n");
   }
 }
@@ -236,6 +257,7 @@ Json StepProfileToJson(const StepProfile& profile) {
           {"total_ms", profile.MsPerStep(profile.total_ns)},
           {"activities", PerStep(profile.activities, profile)},
           {"dropped", profile.dropped},
+          {"rates", RatesToJson(profile.rates)},
           {"gemm_share", profile.Share(profile.ClassNs(KernelClass::kGemm))},
           {"classes", TotalsToJson(profile.classes, profile)},
           {"phases", TotalsToJson(profile.phases, profile)},

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// Every figure. Times are ms per step, shares are of 1.
+// Every figure. Times are ms per step, shares are of 1; null is not known.
 nlohmann::ordered_json StepProfileToJson(const StepProfile& profile);
 
 // Tables of at most 100 columns: classes, phases, blocks, attention, the

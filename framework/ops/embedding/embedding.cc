@@ -26,6 +26,9 @@ void AddRows(at::Tensor sums, const at::Tensor& ids, const at::Tensor& values) {
 
 class EmbeddingOp : public Op {
  public:
+  // `gradient` is the dtype of the table's gradient.
+  explicit EmbeddingOp(at::ScalarType gradient) : gradient_(gradient) {}
+
   absl::string_view kind() const override { return "embedding"; }
   std::string kernel() const override { return "ATen"; }
 
@@ -64,13 +67,15 @@ class EmbeddingOp : public Op {
     return casts ? TensorType{result(0).shape, operand(kTable).dtype}.bytes()
                  : 0;
   }
-  // The sums, the rows in FP32, and the sorted ids with their rows.
+  // The sums unless the gradient itself has their dtype, the rows in FP32, and
+  // the sorted ids with their rows.
   int64_t BackwardWorkspaceBytes(Positions) const override {
     const at::ScalarType wide = ArithmeticDtype(result(0).dtype);
     const int64_t rows =
         wide == result(0).dtype ? 0 : TensorType{result(0).shape, wide}.bytes();
-    return TensorType{operand(kTable).shape, wide}.bytes() + rows +
-           4 * operand(kIds).bytes();
+    const int64_t sums =
+        wide == gradient_ ? 0 : TensorType{operand(kTable).shape, wide}.bytes();
+    return sums + rows + 4 * operand(kIds).bytes();
   }
 
   Cost ForwardCost() const override {
@@ -84,6 +89,8 @@ class EmbeddingOp : public Op {
 
  private:
   int64_t width() const { return operand(kTable).shape[1]; }
+
+  const at::ScalarType gradient_;
 };
 
 }  // namespace
@@ -92,8 +99,8 @@ Value Embedding(ProgramBuilder& b, Value ids, Weight table) {
   const Value t = b.Read(table, b.dtype(OpClass::kMasterWeights));
   TensorType type = {b.type(ids).shape, b.dtype(OpClass::kResidual)};
   type.shape.push_back(b.type(t).shape[1]);
-  return b.Add(std::make_unique<EmbeddingOp>(), b.ShortName(table), {ids, t},
-               {std::move(type)})[0];
+  return b.Add(std::make_unique<EmbeddingOp>(b.dtype(OpClass::kGradient)),
+               b.ShortName(table), {ids, t}, {std::move(type)})[0];
 }
 
 }  // namespace tessera

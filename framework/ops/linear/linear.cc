@@ -63,14 +63,18 @@ class LinearOp : public Op {
   }
 
   Cost ForwardCost() const override {
-    return {
-        .flops = Flops(), .bytes = ForwardBytes(), .product_flops = Flops()};
+    return {.flops = Flops(),
+            .bytes = ForwardBytes(),
+            .product_flops = Flops(),
+            .products = 1};
   }
   Cost BackwardCost(Positions wanted) const override {
-    const double flops =
-        Flops() * ((wanted.Has(kX) ? 1 : 0) + (wanted.Has(kWeight) ? 1 : 0));
-    return {
-        .flops = flops, .bytes = BackwardBytes(wanted), .product_flops = flops};
+    const int products =
+        (wanted.Has(kX) ? 1 : 0) + (wanted.Has(kWeight) ? 1 : 0);
+    return {.flops = products * Flops(),
+            .bytes = BackwardBytes(wanted),
+            .product_flops = products * Flops(),
+            .products = products};
   }
 
  private:

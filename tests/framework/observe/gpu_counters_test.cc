@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/notification.h"
 #include "framework/cuda/device.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -31,6 +33,9 @@ struct FakeGpu {
   absl::Status clock_status, energy_status, utilization_status;
   absl::Time interval_begin;
   double interval_tensor_seconds = 0;
+  int intervals = 0;  // started
+  absl::Notification answers;
+  bool hangs = false;  // until `answers`
 
   void Work(absl::Duration time) { Pass(time, 500, 0.8); }
   void Rest(absl::Duration time) { Pass(time, 100, 0); }
@@ -62,6 +67,8 @@ class FakeSensors : public GpuSensors {
     return gpu_->joules;
   }
   absl::Status StartInterval() override {
+    if (gpu_->hangs) gpu_->answers.WaitForNotification();
+    ++gpu_->intervals;
     gpu_->interval_begin = gpu_->now;
     gpu_->interval_tensor_seconds = gpu_->tensor_seconds;
     return gpu_->utilization_status;
@@ -72,6 +79,8 @@ class FakeSensors : public GpuSensors {
     const double tensor =
         100 * (gpu_->tensor_seconds - gpu_->interval_tensor_seconds) /
         absl::ToDoubleSeconds(time);
+    gpu_->interval_begin = gpu_->now;
+    gpu_->interval_tensor_seconds = gpu_->tensor_seconds;
     return GpuUtilization{.sm = 99, .tensor = tensor, .dram = 40};
   }
 
@@ -81,7 +90,9 @@ class FakeSensors : public GpuSensors {
 
 class CounterReaderTest : public testing::Test {
  protected:
-  GpuCounterReader& Reader(GpuCounterOptions options = {}) {
+  GpuCounterReader& Reader(GpuCounterOptions options = {},
+                           bool use_thread = false) {
+    options.use_thread = use_thread;
     options.clock = [this] { return gpu_.now; };
     reader_ = std::make_unique<GpuCounterReader>(
         std::make_unique<FakeSensors>(&gpu_), std::move(options));
@@ -96,8 +107,9 @@ class CounterReaderTest : public testing::Test {
   }
 
   // After steps of `time` with 1,000 tokens each.
-  std::optional<GpuCounters> Record(absl::Duration time) {
-    StepRecord record{.step_ms = absl::ToDoubleMilliseconds(time),
+  std::optional<GpuCounters> Record(absl::Duration time, int64_t step = 0) {
+    StepRecord record{.step = step,
+                      .step_ms = absl::ToDoubleMilliseconds(time),
                       .tokens_per_s = 1000 / absl::ToDoubleSeconds(time),
                       .mfu = 0.3};
     EXPECT_TRUE(reader_->AddTo(&record).ok());
@@ -147,15 +159,25 @@ TEST_F(CounterReaderTest, LeavesOutWhatHappensBetweenSteps) {
   gpu_.Rest(absl::Seconds(1));
   Steps(5, kStep);
   const std::optional<GpuCounters> counters = Record(kStep);
-  gpu_.Rest(absl::Seconds(7));
   EXPECT_THAT(counters->power_w, Optional(DoubleNear(500, 1e-6)));
   EXPECT_THAT(counters->joules_per_step, Optional(DoubleNear(100, 1e-6)));
   EXPECT_THAT(counters->tensor_percent, Optional(DoubleNear(80, 1e-6)));
-  Steps(1, kStep);
-  EXPECT_THAT(Record(kStep)->power_w, Optional(DoubleNear(500, 1e-6)));
 }
 
-TEST_F(CounterReaderTest, TheFirstRecordLeavesOutTheFirstStep) {
+// Writing the record took long.
+TEST_F(CounterReaderTest, DropsAnIntervalWithAPause) {
+  GpuCounterReader& reader = Reader();
+  Steps(3, kStep);
+  Record(kStep);
+  gpu_.Rest(absl::Seconds(7));
+  Steps(6, kStep);
+  EXPECT_THAT(Record(kStep)->power_w, Optional(DoubleNear(500, 1e-6)));
+  gpu_.Rest(absl::Seconds(7));
+  { const PhaseScope scope(&reader, "checkpoint"); }
+  EXPECT_EQ(Record(kStep)->power_w, std::nullopt);
+}
+
+TEST_F(CounterReaderTest, LeavesOutTheFirstStep) {
   GpuCounterReader& reader = Reader();
   {
     const StepScope scope(&reader, 1);
@@ -163,30 +185,67 @@ TEST_F(CounterReaderTest, TheFirstRecordLeavesOutTheFirstStep) {
     gpu_.Rest(absl::Seconds(3));
   }
   gpu_.sm_mhz = 1500;
-  Steps(2, kStep);
+  Steps(5, kStep);
   const std::optional<GpuCounters> counters = Record(kStep);
   EXPECT_THAT(counters->joules_per_step, Optional(DoubleNear(100, 1e-6)));
   EXPECT_THAT(counters->sm_mhz, Optional(1500.0));
 }
 
-// NVML's counters are older than a step of 40 ms.
-TEST_F(CounterReaderTest, ShortIntervalsAreJoined) {
+TEST_F(CounterReaderTest, TheFirstStepCountsIfItIsTheOnlyOne) {
+  Reader().OnTrainStart({.steps = 1}).IgnoreError();
+  Steps(1, kStep);
+  EXPECT_THAT(Record(kStep, 1)->power_w, Optional(DoubleNear(500, 1e-6)));
+}
+
+// Records every 40 ms have the figures of a second when it is over. One sample
+// ends an interval and begins the next: the others are of the constructor and
+// of the first two steps.
+TEST_F(CounterReaderTest, AnIntervalTakesASecond) {
   Reader();
   constexpr absl::Duration kShort = absl::Milliseconds(40);
-  Steps(1, kShort);
-  std::vector<std::optional<double>> joules, tensor;
-  for (int step = 0; step < 6; ++step) {
-    const std::optional<GpuCounters> counters = Record(kShort);
-    joules.push_back(counters ? counters->joules_per_step : std::nullopt);
-    tensor.push_back(counters ? counters->tensor_percent : std::nullopt);
+  std::vector<int> known;
+  for (int step = 1; step <= 60; ++step) {
     Steps(1, kShort);
+    const GpuCounters counters = Record(kShort).value_or(GpuCounters());
+    if (!counters.power_w.has_value()) continue;
+    known.push_back(step);
+    EXPECT_THAT(counters.joules_per_step, Optional(DoubleNear(20, 1e-6)));
+    EXPECT_THAT(counters.tensor_percent, Optional(DoubleNear(80, 1e-6)));
   }
-  const auto known = Optional(DoubleNear(20, 1e-6));
-  const auto absent = testing::Eq(std::nullopt);
-  EXPECT_THAT(joules,
-              ElementsAre(absent, absent, known, absent, absent, known));
-  EXPECT_THAT(tensor[2], Optional(DoubleNear(80, 1e-6)));
-  EXPECT_EQ(tensor[3], std::nullopt);
+  EXPECT_THAT(known, ElementsAre(26, 51));
+  EXPECT_EQ(gpu_.intervals, 3);
+}
+
+TEST_F(CounterReaderTest, TheLastRecordEndsAnInterval) {
+  Reader().OnTrainStart({.steps = 4}).IgnoreError();
+  Steps(3, kStep);
+  EXPECT_EQ(Record(kStep, 3)->power_w, std::nullopt);
+  Steps(1, kStep);
+  const std::optional<GpuCounters> counters = Record(kStep, 4);
+  EXPECT_THAT(counters->power_w, Optional(DoubleNear(500, 1e-6)));
+  EXPECT_THAT(counters->tensor_percent, Optional(DoubleNear(80, 1e-6)));
+}
+
+TEST_F(CounterReaderTest, OnlyTheLastRecordWaitsForSlowSensors) {
+  Reader({}, /*use_thread=*/true).OnTrainStart({.steps = 2}).IgnoreError();
+  gpu_.hangs = true;
+  Steps(1, kStep);
+  const absl::Time begin = absl::Now();
+  EXPECT_FALSE(Record(kStep, 1).has_value());
+  EXPECT_LT(absl::Now() - begin, absl::Milliseconds(500));
+  Steps(1, kStep);
+  gpu_.answers.Notify();
+  const std::optional<GpuCounters> counters = Record(kStep, 2);
+  ASSERT_TRUE(counters.has_value());
+  EXPECT_THAT(counters->celsius, Optional(61.0));
+}
+
+TEST_F(CounterReaderTest, NoRecordWaitsForHangingSensors) {
+  Reader({}, /*use_thread=*/true).OnTrainStart({.steps = 1}).IgnoreError();
+  gpu_.hangs = true;
+  Steps(1, kStep);
+  EXPECT_FALSE(Record(kStep, 1).has_value());
+  gpu_.answers.Notify();
 }
 
 TEST_F(CounterReaderTest, ReadsTheClockNoMoreThanTenTimesASecond) {
@@ -260,6 +319,7 @@ TEST(GpuCountersTest, LongProductsAreSeen) {
   }
   Synchronize(device->device);
   const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
+  reader.Finish();
   StepRecord record{.step_ms = seconds * 1e3 / kSteps,
                     .tokens_per_s = 1000 * kSteps / seconds,
                     .mfu = 0.5};

@@ -29,6 +29,27 @@ TEST(MemoryReportTest, Table) {
             "  total              16.00 GiB of 64.00 GiB (25.0%)\n");
 }
 
+TEST(MemoryReportTest, TableOfAGpu) {
+  const MemoryReport report = {.parameters = 6 * kGiB,
+                               .workspace = 1 * kGiB,
+                               .libraries = 1 * kGiB,
+                               .slack = 1 * kGiB,
+                               .fragmentation = 3 * kGiB,
+                               .context = 4 * kGiB,
+                               .capacity = 20 * kGiB};
+  EXPECT_EQ(FormatMemoryTable(report),
+            "memory per device\n"
+            "  parameters          6.00 GiB   37.5%\n"
+            "  workspace           1.00 GiB    6.2%\n"
+            "  cuBLAS              1.00 GiB    6.2%\n"
+            "  rounding            1.00 GiB    6.2%\n"
+            "  allocated           9.00 GiB   56.2%\n"
+            "  fragmentation       3.00 GiB   18.8%\n"
+            "  reserved           12.00 GiB   75.0%\n"
+            "  CUDA context        4.00 GiB   25.0%\n"
+            "  total              16.00 GiB of 20.00 GiB (80.0%)\n");
+}
+
 TEST(MemoryReportTest, EmptyTableWithoutCapacity) {
   EXPECT_EQ(FormatMemoryTable({}),
             "memory per device\n  total                    0 B\n");

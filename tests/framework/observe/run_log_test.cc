@@ -78,14 +78,15 @@ TEST_F(RunLogTest, StepsHaveOnlyKnownValues) {
   record.mfu = 0.5;
   record.peak_gib = 2.0;
   record.loss_scale = 65536;
+  record.traced_steps = 3;
   ASSERT_TRUE(log->OnStepLogged(record).ok());
   const std::string known =
       R"({"type":"step","time":1000.0,"step":10,"loss":9.25,"grad_norm":1.5,)"
       R"("lr":0.001,"step_ms":12.5,"tokens_per_s":4096.0,"tflops":0.25)";
-  EXPECT_EQ(
-      Text(),
-      absl::StrCat(kRunLine, known, "}\n", known,
-                   R"(,"mfu":0.5,"peak_gib":2.0,"loss_scale":65536.0})", "\n"));
+  EXPECT_EQ(Text(),
+            absl::StrCat(kRunLine, known, "}\n", known,
+                         R"(,"mfu":0.5,"peak_gib":2.0,"loss_scale":65536.0,)",
+                         R"("traced_steps":3})", "\n"));
 }
 
 TEST_F(RunLogTest, StepsHaveWhatTheGpuReports) {

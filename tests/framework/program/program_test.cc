@@ -30,6 +30,7 @@
 namespace tessera::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -536,17 +537,27 @@ TEST(ExecutorTest, RandomOpsDrawTheSameNumbersAgain) {
   EXPECT_GT(kept.eq(0).sum().item<int>(), 0);
 }
 
-TEST(MemoryTest, PeakIsTheLargestMomentAndNamesItsRun) {
+TEST(MemoryTest, ReplayFindsTheLargestMoment) {
   const Built built = TwoLayers();
   const Schedule schedule = TrainingSchedule(built.program, built.loss);
   const Lifetimes lifetimes = PlanLifetimes(schedule);
-  const std::vector<MemoryMoment> moments =
-      MemoryOverTime(schedule, lifetimes, {.blas_workspace_bytes = 1000});
+  const std::vector<MemoryMoment> moments = MemoryOverTime(schedule, lifetimes);
   ASSERT_EQ(moments.size(), schedule.runs.size());
-  EXPECT_EQ(moments[0].total(), 512 + 1000);   // the first square
-  EXPECT_EQ(moments[1].total(), 1024 + 1000);  // and its product
-  const MemoryMoment peak = PeakOf(moments);
-  EXPECT_EQ(DescribeRun(schedule, peak.run), "the forward of total");
+  EXPECT_EQ(moments[0].total(), 512);   // the first square
+  EXPECT_EQ(moments[1].total(), 1024);  // and its product
+
+  CachingAllocator allocator;
+  for (int pass = 0; pass < 2; ++pass) {
+    const std::optional<int> peak =
+        ReplayAllocations(schedule, lifetimes, &allocator);
+    ASSERT_TRUE(peak.has_value());
+    EXPECT_EQ(DescribeRun(schedule, *peak), "the forward of total");
+    EXPECT_EQ(allocator.peak_allocated(), moments[*peak].total());
+    EXPECT_EQ(allocator.allocated(), 0);
+    EXPECT_EQ(allocator.reserved(), 2 << 20);
+  }
+  CachingAllocator full(/*capacity=*/0);
+  EXPECT_EQ(ReplayAllocations(schedule, lifetimes, &full), std::nullopt);
 }
 
 TEST(PrinterTest, EqualBlocksAreFolded) {
@@ -585,7 +596,41 @@ TEST(PrinterTest, EqualBlocksAreFolded) {
   EXPECT_EQ(flops, 3 * 2.0 * kRows * kWidth * kWidth);
   const std::string text = FormatStep(rows);
   EXPECT_THAT(text, HasSubstr("FP32 [6, 8]"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("took us")));
   EXPECT_EQ(StepToJson(rows).size(), rows.size());
+  EXPECT_FALSE(StepToJson(rows)[0].contains("measured_us"));
+}
+
+TEST(PrinterTest, MeasuredTimesAreNextToTheRoofline) {
+  std::vector<StepRow> rows;
+  for (const double seconds : {3e-6, 5e-6}) {
+    rows.push_back({.phase = "forward",
+                    .group = absl::StrCat("block_", rows.size()),
+                    .name = "w",
+                    .kind = "linear",
+                    .seconds = 2e-6,
+                    .count = 2,
+                    .measured_seconds = seconds});
+  }
+  rows.push_back({.phase = "clip",
+                  .name = "norm",
+                  .kind = "sum",
+                  .seconds = 0,
+                  .measured_seconds = 4e-6});
+  const std::vector<StepRow> folded = FoldBlocks(rows);
+  ASSERT_EQ(folded.size(), 2);
+  EXPECT_DOUBLE_EQ(*folded[0].measured_seconds, 4e-6);
+  const std::string text = FormatStep(folded);
+  EXPECT_THAT(text, HasSubstr("2.0      4.0   2.00"));
+  EXPECT_THAT(text, ContainsRegex("linear +4 .* 8.0 +16.0 +2.00\n"));
+  EXPECT_THAT(text, ContainsRegex("all +5 .* 8.0 +20.0 +2.50\n"));
+  const auto json = StepToJson(folded);
+  EXPECT_DOUBLE_EQ(json[0]["measured_us"], 4);
+  EXPECT_DOUBLE_EQ(json[0]["measured_to_roofline"], 2);
+  EXPECT_TRUE(json[1]["measured_to_roofline"].is_null());
+
+  rows[1].measured_seconds.reset();
+  EXPECT_EQ(FoldBlocks(rows)[0].measured_seconds, std::nullopt);
 }
 
 }  // namespace

@@ -95,7 +95,8 @@ TEST(ResidualFiguresTest, TheEmbeddingWritesOneTensor) {
 
 TEST(AllocationFiguresTest, EveryPartOfAStep) {
   const RecordedStep step({"training.micro_batches=2", "precision.mode=BF16",
-                           "attention.backend=NAIVE"});
+                           "attention.backend=NAIVE",
+                           "execution.fuse.head_loss=false"});
   const Json figures = AllocationFigures(step.record);
   SCOPED_TRACE(figures.dump(1));
   EXPECT_THAT(Keys(figures["parts"]),

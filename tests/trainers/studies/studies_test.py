@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
@@ -202,6 +203,29 @@ class StudiesTest(unittest.TestCase):
         self.assertEqual(resumed.returncode, 0, resumed.stderr)
         self.assertNotIn("CRASHED", (out / "README.md").read_text())
 
+    def test_a_histogram_counts_every_cell_and_extremes_name_theirs(self):
+        out = self.folder / "histogram"
+        done = run(f"--study={TINY / 'plan_accuracy.pbtxt'}", f"--out={out}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        cells = [r for r in records(out) if r["type"] == "cell"]
+        planned = {r["figures"]["memory"]["planned_gib"]: r for r in cells}
+        html = (out / "index.html").read_text()
+        charts = json.loads(re.search(
+            '<script id="charts" type="application/json">(.*?)</script>',
+            html).group(1))
+        # A CPU has no plan errors, hence one chart.
+        self.assertEqual(len(charts), 1)
+        bins = [round(gib / 0.001) for gib in planned]
+        self.assertEqual([float(c) for c in charts[0]["categories"]], [
+            round(0.001 * b, 3) for b in range(min(bins), max(bins) + 1)])
+        self.assertEqual(sum(charts[0]["series"][0]["values"]), len(cells))
+        page = (out / "README.md").read_text()
+        for what, gib in [("lowest", min(planned)), ("highest", max(planned))]:
+            line = re.search(rf"\| planned, GiB \| {what} \| (.*) \| (.*) \|",
+                             page)
+            self.assertEqual(line.group(2), f"{gib:.3f}")
+            self.assertIn(f"run={planned[gib]['cell']['run']} ", line.group(1))
+
     def test_the_readers_text_stays(self):
         study = TINY / "accumulation.pbtxt"
         out = self.folder / "reading"
@@ -225,6 +249,9 @@ class StudiesTest(unittest.TestCase):
             'title: "t" accumulation {} axis { name: "a" field: "sum" '
             'value: "FP32" } plot { x: "b" y: "value" }':
                 ["plot[0].x", "'b' is no axis"],
+            'title: "t" accumulation {} axis { name: "a" field: "sum" '
+            'value: "FP32" } plot { y: "value" histogram_bin: 0 }':
+                ["plot[0].histogram_bin: must be > 0"],
         }.items():
             with self.subTest(text=text):
                 bad.write_text(text)

@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainers/toy_session.h"
-#include "trainers/plan/dry_run.h"
+#include "trainers/plan/step_rows.h"
 
 namespace tessera {
 namespace {
@@ -17,7 +17,8 @@ using Json = nlohmann::ordered_json;
 
 TEST(UtilisationTest, EachPieceOfWorkOnce) {
   const std::unique_ptr<Session> session =
-      Toy("configs/tiny_cpu.pbtxt", {"precision.mode=BF16"});
+      Toy("configs/tiny_cpu.pbtxt",
+          {"precision.mode=BF16", "execution.fuse.head_loss=false"});
   const auto measured = MeasureUtilisation(*session);
   ASSERT_TRUE(measured.ok()) << measured.status();
   const Json& work = (*measured)["work"];

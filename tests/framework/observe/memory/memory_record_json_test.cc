@@ -21,6 +21,7 @@ TEST(MemoryRecordJsonTest, HasEveryField) {
                      .from = "forward/block_0/ffn/w2",
                      .to = "",
                      .ms = 0}};
+  record.outside = 70;
   nlohmann::ordered_json json = ToJson(record);
   EXPECT_EQ(json["step"], 10);
   EXPECT_EQ(json["phases"].dump(),
@@ -38,6 +39,7 @@ TEST(MemoryRecordJsonTest, HasEveryField) {
             R"([{"bytes":50,"category":"activations",)"
             R"("from":"forward/block_0/ffn/w2","to":"",)"
             R"("at_ms":0.0,"ms":0.0}])");
+  EXPECT_EQ(json["outside"], 70);
   EXPECT_FALSE(json.contains("timeline"));
 
   record.timeline.points = {{.us = 7, .bytes = {1, 2}}};

@@ -1,12 +1,16 @@
 #include "framework/observe/report/run_page.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "framework/observe/report/comparison_page.h"
 #include "framework/observe/report/figure_comparison.h"
+#include "framework/observe/report/memory_sections.h"
 #include "framework/observe/report/op_roofline.h"
 #include "framework/observe/report/run_records.h"
 #include "gmock/gmock.h"
@@ -17,6 +21,7 @@ namespace tessera {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
 Json Step(int64_t step, double ms) {
@@ -84,6 +89,122 @@ TEST(RunPageTest, PhasesAddUpToTheStep) {
   EXPECT_THAT(blocks->series[0].values, ElementsAre(0.25, 0.5));
 }
 
+// 100 bytes of parameters, `activations` and 5 of rounding.
+Json Breakdown(int64_t activations) {
+  return {{"allocated", activations + 105},
+          {"reserved", activations + 205},
+          {"parameters", 100},
+          {"activations", activations},
+          {"slack", 5},
+          {"fragmentation", 100}};
+}
+
+Json MemoryRecordOf(int64_t activations) {
+  Json record = {
+      {"step", 20},
+      {"phases", {{"forward", {{"allocated", 90}, {"peak", 150}}}}},
+      {"peak", Breakdown(activations)},
+      {"end", Breakdown(0)},
+      {"saved",
+       {{"bytes", 70},
+        {"of",
+         {{"block_0", {{"ffn/w1", 10}, {"ffn/w2", 30}}},
+          {"block_1", {{"ffn/w2", 20}}},
+          {"head", {{"lm_head", 7}}},
+          {"embedding", {{"embedding", 3}}}}}}},
+      {"largest", {{{"bytes", 30}, {"from", "forward/w"}, {"to", ""}}}}};
+  record["peak"]["in"] = "forward/block_1/ffn/w2";
+  return record;
+}
+
+// "name: cell cell" of each row.
+std::vector<std::string> Rows(const HtmlTable& table) {
+  std::vector<std::string> rows;
+  for (const std::vector<TableCell>& cells : table.rows) {
+    std::string row = absl::StrCat(cells[0].text, ":");
+    for (size_t i = 1; i < cells.size(); ++i) {
+      absl::StrAppend(&row, " ", cells[i].text.empty() ? "-" : cells[i].text);
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+TEST(MemorySectionTest, CategoriesAddUpToTheAllocatorsFigures) {
+  RunRecords run = RunOf(3);
+  run.memory = {MemoryRecordOf(300)};
+  const HtmlSection section = MemorySection(run);
+  EXPECT_THAT(section.paragraphs[0],
+              HasSubstr("in forward/block_1/ffn/w2: 405 B"));
+  ASSERT_EQ(section.tables.size(), 4);
+  EXPECT_THAT(Rows(section.tables[0]), ElementsAre("forward: 150 B 90 B 0 B"));
+  EXPECT_THAT(Rows(section.tables[1]),
+              ElementsAre("parameters: 100 B 24.7 % 100 B",
+                          "activations: 300 B 74.1 % 0 B",
+                          "rounding by the allocator: 5 B 1.2 % 5 B",
+                          "allocated: 405 B - 105 B",
+                          "reserved, but not allocated: 100 B - 100 B",
+                          "reserved: 505 B - 205 B"));
+  EXPECT_THAT(
+      Rows(section.tables[2]),
+      ElementsAre("block_*/ffn/w2: 50 B 71.4 % 2",
+                  "block_*/ffn/w1: 10 B 14.3 % 1", "head/lm_head: 7 B 10.0 % -",
+                  "embedding: 3 B 4.3 % -", "all: 70 B - -"));
+  EXPECT_THAT(Rows(section.tables[3]),
+              ElementsAre("forward/w: after the step - 30 B n/a"));
+}
+
+TEST(MemorySectionTest, TheTimelineKeepsItsPeakAndOrder) {
+  constexpr double kGiB = 1 << 30;
+  Json points = Json::array();
+  for (int i = 0; i < 3000; ++i) {  // two in each microsecond
+    points.push_back({i / 2, kGiB, i == 1001 ? 3 * kGiB : 0});
+  }
+  RunRecords run = RunOf(3);
+  run.memory = {MemoryRecordOf(300), MemoryRecordOf(300)};
+  run.memory[0]["timeline"] = {{"columns", {"us", "parameters", "activations"}},
+                               {"points", points}};
+  const HtmlSection section = MemorySection(run);
+  const Chart &all = section.charts[0], &changes = section.charts[1];
+  ASSERT_EQ(all.series.size(), 2);
+  EXPECT_LE(all.series[0].points.size(), 400);
+  EXPECT_GT(all.series[0].points.size(), 300);
+  double most = 0;
+  for (size_t i = 0; i < all.series[1].points.size(); ++i) {
+    EXPECT_EQ(all.series[0].points[i].y, 1);
+    most = std::max(most, *all.series[1].points[i].y);
+    if (i > 0) {
+      EXPECT_LT(all.series[1].points[i - 1].x, all.series[1].points[i].x);
+    }
+  }
+  EXPECT_EQ(most, 3);
+  // Parameters do not change within the step.
+  ASSERT_EQ(changes.series.size(), 1);
+  EXPECT_EQ(changes.series[0].name, "activations");
+  EXPECT_EQ(changes.series[0].color, all.series[1].color);
+}
+
+TEST(MemorySectionTest, ComparesPeaksByCategory) {
+  RunRecords a = RunOf(3), b = RunOf(3);
+  EXPECT_THAT(MemoryComparison(a, b).tables, ::testing::IsEmpty());
+  a.memory = {MemoryRecordOf(300)};
+  EXPECT_THAT(MemoryComparison(a, b).tables, ::testing::IsEmpty());
+  b.memory = {MemoryRecordOf(250)};
+  const HtmlPage page = ComparisonPage(a, b);
+  EXPECT_EQ(Titles(page).back(), "Memory");
+  const std::vector<HtmlTable>& tables = page.sections.back().tables;
+  ASSERT_EQ(tables.size(), 2);
+  EXPECT_THAT(Rows(tables[0]),
+              ElementsAre("parameters: 100 B 100 B 0 B",
+                          "activations: 300 B 250 B -50 B",
+                          "rounding by the allocator: 5 B 5 B 0 B",
+                          "allocated: 405 B 355 B -50 B",
+                          "reserved, but not allocated: 100 B 100 B 0 B",
+                          "reserved: 505 B 455 B -50 B",
+                          "saved for backward: 70 B 70 B 0 B"));
+  EXPECT_THAT(Rows(tables[1]), ElementsAre("forward: 150 B 150 B 0 B"));
+}
+
 TEST(FigureComparisonTest, NoiseFollowsTheSpread) {
   EXPECT_EQ(NoiseOfMedians({1, 2}, {1, 2, 3}), std::nullopt);
   EXPECT_EQ(NoiseOfMedians({5, 5, 5}, {6, 6, 6}), 0);
@@ -130,6 +251,46 @@ TEST(FigureComparisonTest, ListsKernelsByTheirChange) {
   EXPECT_EQ(page.sections.back().tables[0].rows[1][1].text, "gone");
 }
 
+TEST(KernelTableTest, WhatIsNotKnownIsNotGuessed) {
+  RunRecords run = RunOf(3);
+  Json kernel = {
+      {"name", "gemm"},       {"class", "GEMM"},    {"ms", 2},
+      {"share", 1},           {"tflop_per_s", 500}, {"gb_per_s", nullptr},
+      {"roofline_share", 0.5}};
+  run.profile["step"]["kernels"] = {kernel, {{"name", "fill"}}};
+  run.profile["step"]["rates"] = {{"product_tflop_per_s", 1000},
+                                  {"gb_per_s", nullptr}};
+  const auto kernels = [&] {
+    const HtmlPage page = RunPage(run);
+    return page.sections[page.sections.size() - 1];
+  };
+  EXPECT_THAT(Rows(kernels().tables[0]),
+              ElementsAre("gemm: GEMM 100.0 % 2.000 n/a n/a 500.0 n/a 50.0 %",
+                          "fill: - 0.0 % n/a n/a n/a n/a n/a n/a"));
+  EXPECT_THAT(kernels().paragraphs[0], HasSubstr("peaks are not known"));
+  run.profile["step"]["rates"]["gb_per_s"] = 4800;
+  EXPECT_THAT(kernels().paragraphs[0],
+              HasSubstr("1000 TFLOP/s in matrix products and 4800 GB/s"));
+}
+
+TEST(TraceCostTest, ComparesStepsBeforeInAndAfterTheTrace) {
+  RunRecords run = RunOf(3);
+  run.profile["step"] = {{"wall_ms", 4.5}};
+  const auto tables = [&] { return RunPage(run).sections.back().tables; };
+  EXPECT_THAT(tables(), ::testing::IsEmpty());  // an older log
+  for (int i = 0; i < 20; ++i) {
+    run.steps[i]["step_ms"] = i < 4 ? 20 : i < 8 ? 3 : i < 10 ? 10 : 3.3;
+    run.steps[i]["traced_steps"] = i == 8 ? 1 : i == 9 ? 6 : 0;
+  }
+  ASSERT_EQ(tables().size(), 1);
+  EXPECT_THAT(
+      Rows(tables()[0]),
+      ElementsAre("before the trace: 3.000 - 4", "traced: 4.500 +50.0 % -",
+                  "after the trace: 3.300 +10.0 % 10"));
+  for (Json& record : run.steps) record["traced_steps"] = 1;
+  EXPECT_THAT(tables(), ::testing::IsEmpty());
+}
+
 TEST(OpRooflineTest, FoldsBlocksAndFindsTheRoofs) {
   const auto op = [](const char* part, double flops, double bytes,
                      double roofline_ms) -> Json {
@@ -150,7 +311,8 @@ TEST(OpRooflineTest, FoldsBlocksAndFindsTheRoofs) {
   EXPECT_EQ(ops[0].Name(), "forward/block_*/ffn/w");
   EXPECT_EQ(ops[0].ms, 4);
   EXPECT_NEAR(*ops[0].tflop_per_s(), 500, 1e-9);
-  const std::optional<Chart> chart = RooflineChart(ops);
+  const std::optional<Chart> chart =
+      RooflineChart(ops, {{"product_tflop_per_s", 1000}, {"gb_per_s", 4000}});
   ASSERT_TRUE(chart.has_value());
   const ChartSeries& roof = chart->series.back();
   ASSERT_TRUE(roof.is_limit);
@@ -158,6 +320,9 @@ TEST(OpRooflineTest, FoldsBlocksAndFindsTheRoofs) {
   EXPECT_NEAR(roof.points[1].x, 250, 1e-9);
   EXPECT_NEAR(*roof.points[1].y, 1000, 1e-9);
   EXPECT_NEAR(*roof.points[0].y, roof.points[0].x * 4, 1e-9);
+  const std::optional<Chart> without_peaks = RooflineChart(ops, {});
+  ASSERT_TRUE(without_peaks.has_value());
+  EXPECT_EQ(without_peaks->series.size(), chart->series.size() - 1);
 }
 
 }  // namespace

@@ -69,6 +69,24 @@ TEST_F(KernelTraceTest, TracesTheStepsOfItsSchedule) {
   }
 }
 
+TEST_F(KernelTraceTest, CountsTheStepsItRecordsForTheLog) {
+  KernelTrace trace(
+      {.schedule = {.wait = 2, .warmup = 1, .active = 3}, .folder = folder_},
+      HostActivities(kMaxRecords));
+  std::vector<int64_t> traced;
+  for (int64_t step = 1; step <= 8; step += 2) {
+    Step(trace, step);
+    Step(trace, step + 1);
+    StepRecord record;
+    EXPECT_TRUE(trace.AddTo(&record).ok());
+    traced.push_back(*record.traced_steps);
+    if (trace.IsDue()) {
+      EXPECT_TRUE(trace.Collect().ok());
+    }
+  }
+  EXPECT_THAT(traced, testing::ElementsAre(0, 2, 2, 0));
+}
+
 TEST_F(KernelTraceTest, ARunThatEndsWithinAWindowKeepsIt) {
   KernelTrace trace({.schedule = {.wait = 1, .active = 10}, .folder = folder_},
                     HostActivities(kMaxRecords));

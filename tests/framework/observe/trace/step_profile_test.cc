@@ -1,8 +1,10 @@
 #include "framework/observe/trace/step_profile.h"
 
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -47,13 +49,19 @@ std::vector<StepRow> Rows() {
                       .group = absl::StrCat(block, "/attention"),
                       .name = "qkv",
                       .kind = "linear",
-                      .cost = {.flops = 4e6, .bytes = 1000},
+                      .cost = {.flops = 4e6,
+                               .bytes = 1000,
+                               .product_flops = 4e6,
+                               .products = 1},
                       .seconds = 1e-6});
       rows.push_back({.phase = phase,
                       .group = absl::StrCat(block, "/attention"),
                       .name = "sdpa",
                       .kind = "attention",
-                      .cost = {.flops = 1e6, .bytes = 500},
+                      .cost = {.flops = 1e6,
+                               .bytes = 500,
+                               .product_flops = 1e6,
+                               .products = 2},
                       .seconds = 1e-6});
       rows.push_back({.phase = phase,
                       .group = absl::StrCat(block, "/ffn"),
@@ -218,16 +226,111 @@ TEST(StepProfileTest, OpsAreJoinedWithTheProgramsRows) {
   EXPECT_EQ(qkv.phase, "forward");
   EXPECT_EQ(qkv.group, "block_1/attention");
   EXPECT_EQ(qkv.ns, 1000);
-  const std::optional<OpSpeed> speed = SpeedOf(qkv, profile.steps);
-  ASSERT_TRUE(speed.has_value());
-  EXPECT_DOUBLE_EQ(speed->tflop_per_s, 4);  // 4e6 in a microsecond
-  EXPECT_DOUBLE_EQ(speed->gb_per_s, 1);
-  EXPECT_DOUBLE_EQ(*speed->roofline_share, 1);
+  const Speed speed = SpeedOf(qkv, profile.steps);
+  EXPECT_DOUBLE_EQ(*speed.tflop_per_s, 4);  // 4e6 in a microsecond
+  EXPECT_DOUBLE_EQ(*speed.gb_per_s, 1);
+  EXPECT_DOUBLE_EQ(*speed.roofline_share, 1);
   const OpTime& weights = profile.ops[Rows().size() - 1];
   EXPECT_EQ(weights.name, "weights");
   EXPECT_EQ(weights.ns, 4000);
-  EXPECT_DOUBLE_EQ(*SpeedOf(weights, 1)->roofline_share, 0.5);
-  EXPECT_EQ(SpeedOf(profile.ops.back(), 1), std::nullopt);  // no work is known
+  EXPECT_DOUBLE_EQ(*SpeedOf(weights, 1).roofline_share, 0.5);
+  // No work is known.
+  EXPECT_EQ(SpeedOf(profile.ops.back(), 1).tflop_per_s, std::nullopt);
+}
+
+const KernelTime& Find(const StepProfile& profile, absl::string_view symbol) {
+  for (const KernelTime& kernel : profile.kernels) {
+    if (kernel.symbol == symbol) return kernel;
+  }
+  ADD_FAILURE() << symbol;
+  return profile.kernels[0];
+}
+
+TEST(StepProfileTest, KernelsDoTheWorkOfTheirOps) {
+  StepWriter writer;
+  writer.Step("step_3");
+  writer.Step("step_4");
+  const DeviceRates rates = {.product_flops_per_s = 4e12,
+                             .vector_flops_per_s = 1e12,
+                             .bytes_per_s = 2e9};
+  const StepProfile profile =
+      BuildStepProfile(writer.builder().Build(), Rows(), rates);
+  double products = 0;
+  for (const StepRow& row : Rows()) products += row.cost.product_flops;
+
+  // Every product, of qkv and of attention, and no other work.
+  const KernelTime& gemm = Find(profile, kGemm);
+  ASSERT_TRUE(gemm.cost.has_value());
+  EXPECT_DOUBLE_EQ(gemm.cost->product_flops, products);
+  EXPECT_DOUBLE_EQ(gemm.cost->flops, products);
+  EXPECT_EQ(gemm.cost->bytes, 0);  // attention's softmax moves some of them
+  const Speed speed = SpeedOf(gemm, profile);
+  const double us_per_step = 4 * (1000 + 100 + 60) * 1e-3;
+  EXPECT_DOUBLE_EQ(*speed.tflop_per_s, products * 1e-6 / us_per_step);
+  EXPECT_EQ(speed.gb_per_s, std::nullopt);
+  EXPECT_DOUBLE_EQ(*speed.roofline_share, *speed.tflop_per_s / 4);
+  EXPECT_EQ(Find(profile, kSoftmax).cost, std::nullopt);
+
+  // The only kernel of its op: 300 bytes in 50 ns, 150 by the roofline.
+  const KernelTime& swiglu = Find(profile, kForwardKernel);
+  EXPECT_EQ(swiglu.cost->bytes, 4 * 300);
+  EXPECT_DOUBLE_EQ(*SpeedOf(swiglu, profile).gb_per_s, 6);
+  EXPECT_EQ(SpeedOf(swiglu, profile).tflop_per_s, std::nullopt);
+  EXPECT_DOUBLE_EQ(*SpeedOf(swiglu, profile).roofline_share, 3);
+  EXPECT_EQ(Find(profile, "copy H2D").cost, std::nullopt);
+
+  // Without the peaks.
+  const StepProfile unknown =
+      BuildStepProfile(writer.builder().Build(), Rows());
+  EXPECT_EQ(SpeedOf(unknown.kernels[0], unknown).roofline_share, std::nullopt);
+  EXPECT_EQ(SpeedOf(unknown.kernels[0], unknown).tflop_per_s,
+            speed.tflop_per_s);
+}
+
+// A step with one op that runs `kernels`, in nanoseconds.
+StepProfile ProfileOfOp(
+    const Cost& cost,
+    const std::vector<std::pair<std::string, int64_t>>& kernels) {
+  StepWriter writer;
+  const int step = writer.Open(Level::kStep, "step_1", -1);
+  const int backward = writer.Open(Level::kPhase, "backward", step);
+  const int op = writer.Open(Level::kOp, "w", backward);
+  for (const auto& [kernel, ns] : kernels) writer.Run(kernel, ns);
+  writer.Close(op);
+  writer.Close(backward);
+  writer.Close(step);
+  return BuildStepProfile(
+      writer.builder().Build(),
+      {{.phase = "backward", .name = "w", .kind = "linear", .cost = cost}});
+}
+
+TEST(StepProfileTest, KernelsOfOneOpShareItsProducts) {
+  const Cost cost = {
+      .flops = 12, .bytes = 6, .product_flops = 10, .products = 2};
+  // One product each; the sum of split-K is not one.
+  StepProfile profile = ProfileOfOp(
+      cost, {{"gemm_a", 100}, {"gemm_b", 100}, {"splitKreduce_kernel", 50}});
+  EXPECT_EQ(Find(profile, "gemm_a").cost->flops, 5);
+  EXPECT_EQ(Find(profile, "gemm_b").cost->flops, 5);
+  EXPECT_EQ(Find(profile, "splitKreduce_kernel").cost, std::nullopt);
+  // Who computes how much is not known.
+  profile =
+      ProfileOfOp(cost, {{"gemm_a", 100}, {"gemm_b", 100}, {"gemm_a", 100}});
+  EXPECT_EQ(Find(profile, "gemm_a").cost, std::nullopt);
+  Cost unequal = cost;
+  unequal.products = 0;
+  profile = ProfileOfOp(unequal, {{"gemm_a", 100}, {"gemm_b", 100}});
+  EXPECT_EQ(Find(profile, "gemm_a").cost, std::nullopt);
+  // Fused attention: one kernel computes all products.
+  profile = ProfileOfOp(cost, {{"tessera::flash::Preprocess()", 30},
+                               {"tessera::flash::Backward()", 100}});
+  EXPECT_EQ(Find(profile, "tessera::flash::Backward()").cost->flops, 10);
+  EXPECT_EQ(Find(profile, "tessera::flash::Preprocess()").cost, std::nullopt);
+  // Nearly all of the op, so all of its work.
+  profile = ProfileOfOp(cost, {{"gemm_a", 95}, {"fill", 5}});
+  EXPECT_EQ(Find(profile, "gemm_a").cost->flops, 12);
+  EXPECT_EQ(Find(profile, "gemm_a").cost->bytes, 6);
+  EXPECT_EQ(Find(profile, "fill").cost, std::nullopt);
 }
 
 TEST(StepProfileTest, RowsOfRunsAndMicroBatchesAddUp) {
@@ -445,6 +548,9 @@ TEST(StepProfileFormatTest, JsonHasEveryFigurePerStep) {
   EXPECT_DOUBLE_EQ(qkv["roofline_share"], 1);
   EXPECT_TRUE(json["ops"][2]["roofline_ms"].is_null());  // swiglu's is unknown
   EXPECT_FALSE(json["ops"].back().contains("flops"));
+  EXPECT_GT(json["kernels"][0]["tflop_per_s"], 0);
+  EXPECT_TRUE(json["kernels"][0]["gb_per_s"].is_null());
+  EXPECT_TRUE(json["rates"]["gb_per_s"].is_null());
 }
 
 }  // namespace

@@ -1,0 +1,374 @@
+#include "framework/observe/report/memory_sections.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "framework/observe/format.h"
+#include "framework/observe/memory/memory_record.h"
+#include "framework/observe/report/figures.h"
+#include "framework/observe/report/run_charts.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostTimelinePoints = 400;
+constexpr size_t kMostSavedRows = 20;
+constexpr double kGiB = 1 << 30;
+
+double BytesAt(const Json& record, absl::string_view path) {
+  return NumberAt(record, path).value_or(0);
+}
+
+std::string Bytes(std::optional<double> bytes) {
+  if (!bytes.has_value()) return "n/a";
+  return absl::StrCat(*bytes < 0 ? "-" : "",
+                      FormatBytes(std::llabs(std::llround(*bytes))));
+}
+
+std::string Words(absl::string_view name) {
+  return absl::StrReplaceAll(name, {{"_", " "}});
+}
+
+// ---- The timeline.
+
+struct TimelinePoint {
+  double ms = 0;
+  std::vector<double> bytes;  // by category
+  double total = 0;
+};
+
+struct Timeline {
+  std::vector<std::string> categories;
+  std::vector<TimelinePoint> points;  // by time, no two at the same
+};
+
+// The point of each stretch at which most is allocated. Areas are stacked by
+// their x, so points of one microsecond count as one.
+void Thin(std::vector<TimelinePoint>* points) {
+  const size_t stride =
+      (points->size() + kMostTimelinePoints - 1) / kMostTimelinePoints;
+  std::vector<TimelinePoint> kept;
+  size_t in_stretch = 0;
+  for (TimelinePoint& point : *points) {
+    const bool same_time = !kept.empty() && point.ms <= kept.back().ms;
+    if (kept.empty() || (in_stretch >= stride && !same_time)) {
+      kept.push_back(std::move(point));
+      in_stretch = 1;
+      continue;
+    }
+    ++in_stretch;
+    if (point.total > kept.back().total) kept.back() = std::move(point);
+  }
+  *points = std::move(kept);
+}
+
+Timeline TimelineOf(const Json& record) {
+  Timeline timeline;
+  const Json& columns = ListAt(record, "timeline.columns");
+  for (size_t c = 1; c < columns.size(); ++c) {
+    timeline.categories.push_back(
+        columns[c].is_string() ? columns[c].get<std::string>() : "");
+  }
+  for (const Json& row : ListAt(record, "timeline.points")) {
+    if (!row.is_array() || row.size() != columns.size()) continue;
+    TimelinePoint point;
+    for (size_t c = 0; c < row.size(); ++c) {
+      const double value = row[c].is_number() ? row[c].get<double>() : 0;
+      if (c == 0) {
+        point.ms = value * 1e-3;
+      } else {
+        point.bytes.push_back(value);
+        point.total += value;
+      }
+    }
+    timeline.points.push_back(std::move(point));
+  }
+  Thin(&timeline.points);
+  return timeline;
+}
+
+// Stacks what each category holds beyond `base[category]`.
+Chart TimelineChart(std::string title, const Timeline& timeline,
+                    const std::vector<double>& base) {
+  Chart chart{.kind = Chart::Kind::kArea,
+              .title = std::move(title),
+              .x_title = "ms since the step began, on the host",
+              .y_title = "GiB"};
+  const double base_total = absl::c_accumulate(base, 0.0);
+  double most_total = 0;
+  for (const TimelinePoint& point : timeline.points) {
+    most_total = std::max(most_total, point.total - base_total);
+  }
+  for (size_t c = 0; c < timeline.categories.size(); ++c) {
+    ChartSeries series{.name = Words(timeline.categories[c]), .color = c};
+    double most = 0;
+    for (const TimelinePoint& point : timeline.points) {
+      const double bytes = point.bytes[c] - base[c];
+      most = std::max(most, bytes);
+      // Enough digits for a drawing.
+      series.points.push_back({point.ms, std::round(bytes / kGiB * 1e5) / 1e5});
+    }
+    // Nobody sees less.
+    if (most > 1e-3 * most_total) chart.series.push_back(std::move(series));
+  }
+  return chart;
+}
+
+void AddTimeline(const std::vector<Json>& records, HtmlSection* section) {
+  for (auto record = records.rbegin(); record != records.rend(); ++record) {
+    const Timeline timeline = TimelineOf(*record);
+    if (timeline.points.empty()) continue;
+    std::vector<double> least = timeline.points[0].bytes;
+    for (const TimelinePoint& point : timeline.points) {
+      for (size_t c = 0; c < least.size(); ++c) {
+        least[c] = std::min(least[c], point.bytes[c]);
+      }
+    }
+    const std::string step =
+        absl::StrCat("step ", FormatWhole(NumberAt(*record, "step")));
+    for (Chart& chart : std::vector<Chart>{
+             TimelineChart(absl::StrCat("Memory during ", step), timeline,
+                           std::vector<double>(least.size())),
+             TimelineChart(absl::StrCat("What ", step, " allocates and frees"),
+                           timeline, least)}) {
+      if (!chart.series.empty()) section->charts.push_back(std::move(chart));
+    }
+    return;
+  }
+}
+
+// ---- Phases and categories.
+
+HtmlTable PhaseTable(const Json& record) {
+  HtmlTable table{.title = "By phase",
+                  .columns = {"phase", "peak", "allocated at its end",
+                              "reserved at its end"}};
+  const Json* const phases = FigureAt(record, "phases");
+  if (phases == nullptr || !phases->is_object()) return table;
+  double most = 0;
+  for (const auto& [name, phase] : phases->items()) {
+    most = std::max({most, BytesAt(phase, "peak"), BytesAt(phase, "reserved")});
+  }
+  for (const auto& [name, phase] : phases->items()) {
+    const double peak = BytesAt(phase, "peak");
+    table.rows.push_back({{name},
+                          {Bytes(peak), most > 0 ? peak / most : 0},
+                          {Bytes(BytesAt(phase, "allocated"))},
+                          {Bytes(BytesAt(phase, "reserved"))}});
+  }
+  return table;
+}
+
+// A line of a breakdown: a category or a sum of the lines above.
+struct BreakdownLine {
+  const char* figure;
+  std::string name;
+  bool is_sum = false;
+};
+
+// What adds up to the allocator's own figures.
+std::vector<BreakdownLine> BreakdownLines() {
+  std::vector<BreakdownLine> lines;
+  for (const char* category : kMemoryCategoryNames) {
+    lines.push_back({category, Words(category)});
+  }
+  lines.push_back({"slack", "rounding by the allocator"});
+  lines.push_back({"allocated", "allocated", true});
+  lines.push_back({"fragmentation", "reserved, but not allocated"});
+  lines.push_back({"reserved", "reserved", true});
+  return lines;
+}
+
+HtmlTable CategoryTable(const Json& record) {
+  HtmlTable table{.title = "By category",
+                  .columns = {"category", "at the peak", "of allocated",
+                              "at the step's end"}};
+  const double allocated = BytesAt(record, "peak.allocated");
+  bool is_part = true;  // of what is allocated
+  for (const BreakdownLine& line : BreakdownLines()) {
+    const double peak = BytesAt(record, absl::StrCat("peak.", line.figure));
+    const double end = BytesAt(record, absl::StrCat("end.", line.figure));
+    is_part = is_part && !line.is_sum;
+    if (peak == 0 && end == 0) continue;
+    TableCell share;
+    if (is_part && allocated > 0) {
+      share = {FormatShare(peak / allocated), peak / allocated};
+    }
+    table.rows.push_back({{line.name, std::nullopt, line.is_sum},
+                          {Bytes(peak), std::nullopt, line.is_sum},
+                          std::move(share),
+                          {Bytes(end), std::nullopt, line.is_sum}});
+  }
+  return table;
+}
+
+// ---- What is saved for backward.
+
+void AddSaved(const Json& record, HtmlSection* section) {
+  const Json* const saved = FigureAt(record, "saved.of");
+  if (saved == nullptr || !saved->is_object() || saved->empty()) return;
+  struct Row {
+    double bytes = 0;
+    int64_t blocks = 0;
+  };
+  std::vector<std::string> names;    // of rows and series, in their order
+  std::map<std::string, Row> rows;   // "block_*/ffn/w13"
+  std::vector<std::string> columns;  // "block_3"
+  std::map<std::string, std::map<std::string, double>> bars;
+  for (const auto& [block, ops] : saved->items()) {
+    if (!ops.is_object()) continue;
+    const bool numbered = absl::StartsWith(block, "block_");
+    columns.push_back(block);
+    for (const auto& [op, bytes] : ops.items()) {
+      if (!bytes.is_number()) continue;
+      const std::string name = numbered      ? absl::StrCat("block_*/", op)
+                               : op == block ? op
+                                             : absl::StrCat(block, "/", op);
+      if (rows.count(name) == 0) names.push_back(name);
+      Row& row = rows[name];
+      row.bytes += bytes.get<double>();
+      ++row.blocks;
+      bars[name][block] += bytes.get<double>();
+    }
+  }
+  Chart chart{.kind = Chart::Kind::kBars,
+              .title = "Saved for backward",
+              .x_title = "block",
+              .y_title = "MiB"};
+  for (const std::string& column : columns) {
+    chart.categories.push_back(absl::StrReplaceAll(column, {{"block_", ""}}));
+  }
+  for (const std::string& name : names) {
+    ChartSeries series{.name = absl::StrReplaceAll(name, {{"block_*/", ""}})};
+    for (const std::string& column : columns) {
+      series.values.push_back(bars[name][column] / (1 << 20));
+    }
+    chart.series.push_back(std::move(series));
+  }
+  section->charts.push_back(std::move(chart));
+  std::stable_sort(names.begin(), names.end(),
+                   [&](const std::string& a, const std::string& b) {
+                     return rows[a].bytes > rows[b].bytes;
+                   });
+  const double all = BytesAt(record, "saved.bytes");
+  HtmlTable table{.title = "Saved for backward, summed over the blocks",
+                  .columns = {"op", "bytes", "share", "blocks"}};
+  for (const std::string& name : names) {
+    if (table.rows.size() == kMostSavedRows) break;
+    const Row& row = rows[name];
+    const double share = all > 0 ? row.bytes / all : 0;
+    table.rows.push_back(
+        {{name},
+         {Bytes(row.bytes)},
+         {FormatShare(share), share},
+         {absl::StartsWith(name, "block_") ? absl::StrCat(row.blocks) : ""}});
+  }
+  table.rows.push_back({{"all", std::nullopt, true},
+                        {Bytes(all), std::nullopt, true},
+                        {""},
+                        {""}});
+  section->tables.push_back(std::move(table));
+}
+
+HtmlTable LargestTable(const Json& allocations) {
+  HtmlTable table{.title = "Largest allocations of the step",
+                  .columns = {"allocated by", "freed in", "category", "bytes",
+                              "lifetime, ms"},
+                  .text_columns = 3};
+  for (const Json& allocation : allocations) {
+    const std::string to = TextAt(allocation, "to");
+    table.rows.push_back(
+        {{TextAt(allocation, "from")},
+         {to.empty() ? "after the step" : to},
+         {Words(TextAt(allocation, "category"))},
+         {Bytes(NumberAt(allocation, "bytes"))},
+         {to.empty() ? "n/a" : FormatFigure(NumberAt(allocation, "ms"))}});
+  }
+  return table;
+}
+
+// "+12.00 MiB".
+std::string Change(double a, double b) {
+  return a == b ? "0 B" : absl::StrCat(b > a ? "+" : "", Bytes(b - a));
+}
+
+void AddComparedRow(const std::string& name, bool is_sum, double a, double b,
+                    HtmlTable* table) {
+  table->rows.push_back({{name, std::nullopt, is_sum},
+                         {Bytes(a), std::nullopt, is_sum},
+                         {Bytes(b), std::nullopt, is_sum},
+                         {Change(a, b), std::nullopt, is_sum}});
+}
+
+}  // namespace
+
+HtmlSection MemorySection(const RunRecords& run) {
+  HtmlSection section{.title = "Memory"};
+  if (!run.memory.empty()) {
+    const Json& record = run.memory.back();
+    const std::string op = TextAt(record, "peak.in");
+    section.paragraphs.push_back(absl::StrCat(
+        "Most is allocated ",
+        op.empty() ? "when the step begins" : absl::StrCat("in ", op), ": ",
+        Bytes(BytesAt(record, "peak.allocated")), ". Tables are of step ",
+        FormatWhole(NumberAt(record, "step")),
+        ". If a step is one micro-batch, some activations lie in the gradient "
+        "buffer; they count as gradients, and not as saved for backward."));
+    AddTimeline(run.memory, &section);
+    HtmlTable phases = PhaseTable(record);
+    if (!phases.rows.empty()) section.tables.push_back(std::move(phases));
+    section.tables.push_back(CategoryTable(record));
+    AddSaved(record, &section);
+    if (const Json& largest = ListAt(record, "largest"); !largest.empty()) {
+      section.tables.push_back(LargestTable(largest));
+    }
+  }
+  AddCurves({.title = "Peak of allocated memory so far", .y_title = "GiB"},
+            {{"peak", "peak_gib", &run.steps}}, &section);
+  return section;
+}
+
+HtmlSection MemoryComparison(const RunRecords& a, const RunRecords& b) {
+  HtmlSection section{.title = "Memory"};
+  if (a.memory.empty() || b.memory.empty()) return section;
+  const Json &in_a = a.memory.back(), &in_b = b.memory.back();
+  HtmlTable categories{.title = "At the peak of a step, by category",
+                       .columns = {"category", "A", "B", "B - A"}};
+  for (const BreakdownLine& line : BreakdownLines()) {
+    const std::string path = absl::StrCat("peak.", line.figure);
+    const double bytes_a = BytesAt(in_a, path), bytes_b = BytesAt(in_b, path);
+    if (bytes_a == 0 && bytes_b == 0) continue;
+    AddComparedRow(line.name, line.is_sum, bytes_a, bytes_b, &categories);
+  }
+  AddComparedRow("saved for backward", false, BytesAt(in_a, "saved.bytes"),
+                 BytesAt(in_b, "saved.bytes"), &categories);
+  section.tables.push_back(std::move(categories));
+  HtmlTable phases{.title = "Peak of each phase",
+                   .columns = {"phase", "A", "B", "B - A"}};
+  const Json* const phases_a = FigureAt(in_a, "phases");
+  if (phases_a != nullptr && phases_a->is_object()) {
+    for (const auto& [name, phase] : phases_a->items()) {
+      const auto peak_b =
+          NumberAt(in_b, absl::StrCat("phases.", name, ".peak"));
+      if (!peak_b.has_value()) continue;
+      AddComparedRow(name, false, BytesAt(phase, "peak"), *peak_b, &phases);
+    }
+  }
+  if (!phases.rows.empty()) section.tables.push_back(std::move(phases));
+  return section;
+}
+
+}  // namespace tessera
