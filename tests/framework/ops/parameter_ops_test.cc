@@ -164,8 +164,17 @@ TEST_P(RmsNormTest, GradientsMatchCentralDifferences) {
 }
 
 TEST_P(RmsNormTest, AgreesWithPlainAutograd) {
-  for (const auto& [rows, c] : std::vector<std::pair<int64_t, int64_t>>{
-           {1, 8}, {127, 40}, {1000, 96}, {127, 1000}, {5, 129}, {33, 4100}}) {
+  for (const auto& [rows, c] :
+       std::vector<std::pair<int64_t, int64_t>>{{1, 8},
+                                                {127, 40},
+                                                {1000, 96},
+                                                {127, 1000},
+                                                {5, 129},
+                                                {7, 1999},
+                                                {33, 4100},
+                                                {3, 12289},
+                                                {3, 16384},
+                                                {2, 16400}}) {
     for (const at::ScalarType dtype : FloatDtypes(device())) {
       SCOPED_TRACE(::testing::Message() << rows << " x " << c << ", " << dtype);
       // The gain and its gradient stay wide, as under autocast.
