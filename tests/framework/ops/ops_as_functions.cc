@@ -207,15 +207,26 @@ at::Tensor AddResidual(const at::Tensor& x, const at::Tensor& delta) {
       {x, delta});
 }
 
-at::Tensor CrossEntropySum(const at::Tensor& logits,
-                           const at::Tensor& targets) {
+at::Tensor CrossEntropySum(const at::Tensor& logits, const at::Tensor& targets,
+                           const CrossEntropyOptions& options) {
   return RunAsFunction(
       {.build =
-           [](ProgramBuilder& b, const std::vector<Value>& in, Weight) {
-             return tessera::CrossEntropySum(b, in[0], in[1]);
+           [&](ProgramBuilder& b, const std::vector<Value>& in, Weight) {
+             return tessera::CrossEntropySum(b, in[0], in[1], options);
            },
        .precision = PolicyFor(logits.scalar_type(), logits.scalar_type())},
       {logits, targets});
+}
+
+at::Tensor PlainCrossEntropySum(const at::Tensor& logits,
+                                const at::Tensor& targets,
+                                const CrossEntropyOptions& options) {
+  const double cap = options.soft_cap;
+  const at::Tensor x = logits.to(ArithmeticDtype(logits.scalar_type()));
+  const at::Tensor y = cap == 0 ? x : at::tanh(x / cap) * cap;
+  return at::cross_entropy_loss(y, targets, /*weight=*/{}, at::Reduction::Sum,
+                                kIgnoredTarget,
+                                options.objective.label_smoothing);
 }
 
 }  // namespace tessera::testing
