@@ -33,7 +33,7 @@ data { token_files { train: "/data/a" train: '/data/b' validation: "/data/c"
                      format: NANOGPT } shuffle: false validation_fraction: 0.5 }
 training { device: CPU steps: 100 batch_size: 4 micro_batches: 2 seed: 7
            deterministic: true sample_prompt: "\\303\\251\\n"
-           label_smoothing: 0.1 }
+           label_smoothing: 0.1 z_loss: 1e-4 }
 optimizer {
   adamw { lr: 1e-3 beta1: 0.8 eps: 1e-9
           groups { name: "a" patterns: "*" weight_decay: 0 lr_multiplier: 2 } }

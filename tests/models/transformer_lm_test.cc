@@ -555,9 +555,10 @@ TEST_P(FusionTest, ChangesNoBit) {
 }
 
 TEST_P(FusionTest, ChangesNoBitUnderASoftCapAndAnObjective) {
-  FixtureOptions options = {.mode = PrecisionConfig::BF16,
-                            .device = GetParam(),
-                            .objective = {.label_smoothing = 0.1}};
+  FixtureOptions options = {
+      .mode = PrecisionConfig::BF16,
+      .device = GetParam(),
+      .objective = {.label_smoothing = 0.1, .z_loss = 0.01}};
   options.shape.logit_soft_cap = 1;
   FixtureOptions apart_options = options;
   apart_options.fuse = false;

@@ -359,7 +359,13 @@ INSTANTIATE_TEST_SUITE_P(
              "must be in [0, 1); is -0.1"},
         Rule{{"training.label_smoothing=nan"},
              "training.label_smoothing",
-             "must be in [0, 1); is nan"}));
+             "must be in [0, 1); is nan"},
+        Rule{{"training.z_loss=-1e-4"},
+             "training.z_loss",
+             "must be >= 0; is -0.0001"},
+        Rule{{"training.z_loss=inf"},
+             "training.z_loss",
+             "must be in the range of FP32, at most 3.40282e+38; is inf"}));
 
 INSTANTIATE_TEST_SUITE_P(
     How, RuleTest,
@@ -502,7 +508,8 @@ TEST(LoadRunConfigTest, AcceptedNumbersAreInTheRangeOfFp32) {
       "optimizer.schedule.cosine.final_ratio",
       "optimizer.schedule.linear.final_ratio",
       "optimizer.schedule.wsd.final_ratio",
-      "training.label_smoothing"};
+      "training.label_smoothing",
+      "training.z_loss"};
   for (const std::string& path : paths) {
     for (const char* value : {"nan", "inf", "-inf", "1e308", "-1e-320"}) {
       EXPECT_THAT(Errors(kMinimal, {path + "=" + value}), Not(ElementsAre()))

@@ -263,9 +263,12 @@ TEST(SessionTest, OnlyTrainingSeesTheObjective) {
   };
   const Losses plain = losses({});
   EXPECT_NEAR(plain.training, plain.validation, 1e-6);
-  const Losses smoothed = losses({"training.label_smoothing=0.5"});
-  EXPECT_EQ(smoothed.validation, plain.validation);
-  EXPECT_GT(std::abs(smoothed.training - plain.training), 1e-3);
+  for (const std::string set :
+       {"training.label_smoothing=0.5", "training.z_loss=0.1"}) {
+    const Losses changed = losses({set});
+    EXPECT_EQ(changed.validation, plain.validation) << set;
+    EXPECT_GT(std::abs(changed.training - plain.training), 1e-3) << set;
+  }
   const Losses capped = losses({"model.logit_soft_cap=0.5"});
   EXPECT_GT(std::abs(capped.validation - plain.validation), 1e-3);
   EXPECT_NEAR(capped.training, capped.validation, 1e-6);

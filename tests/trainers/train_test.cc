@@ -346,12 +346,14 @@ TEST(TrainTest, ResumingReportsChangesAndProgress) {
   EXPECT_THAT(done.output, Not(HasSubstr("another config")));
   const Outcome changed = Shell(ToyTrain(
       {"--out=" + run, "--set training.steps=21",
-       "--set optimizer.adamw.lr=0.5", "--set training.label_smoothing=0.5"}));
+       "--set optimizer.adamw.lr=0.5", "--set training.label_smoothing=0.5",
+       "--set training.z_loss=0.5"}));
   EXPECT_EQ(changed.exit_code, 0) << changed.output;
   EXPECT_THAT(changed.output, HasSubstr("modified: training.steps: 20 -> 21"));
   EXPECT_THAT(changed.output, HasSubstr("modified: optimizer.adamw.lr: "));
   EXPECT_THAT(changed.output,
               HasSubstr("modified: training.label_smoothing: 0 -> 0.5"));
+  EXPECT_THAT(changed.output, HasSubstr("modified: training.z_loss: 0 -> 0.5"));
 }
 
 TEST(TrainTest, LogsTheRateOfEachStep) {

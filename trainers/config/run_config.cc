@@ -195,10 +195,12 @@ void Validate(const TrainingConfig& config, Violations violations) {
       config.label_smoothing() >= 0 && config.label_smoothing() < 1,
       "label_smoothing",
       absl::StrCat("must be in [0, 1); is ", config.label_smoothing()));
+  violations.CheckNotNegativeInFp32(config.z_loss(), "z_loss");
 }
 
 TrainingObjective ObjectiveOf(const TrainingConfig& config) {
-  return {.label_smoothing = static_cast<float>(config.label_smoothing())};
+  return {.label_smoothing = static_cast<float>(config.label_smoothing()),
+          .z_loss = static_cast<float>(config.z_loss())};
 }
 
 }  // namespace tessera

@@ -10,19 +10,23 @@ namespace tessera {
 // The loss of a language model for one token, and its gradient, in FP32. The
 // CPU loops and the CUDA kernels both use these functions.
 //
-// With logits x of V words, target t, soft cap c and label smoothing eps:
+// With logits x of V words, target t, soft cap c, label smoothing eps and the
+// z-loss's coefficient z:
 //   y   = c tanh(x / c), or x without a soft cap
 //   lse = log sum_j exp(y_j), p_j = exp(y_j - lse)
-//   L   = (1 - eps) (lse - y_t) + eps (lse - mean(y))
-//   dL/dx_j = (p_j - (1 - eps) [j = t] - eps / V) (1 - tanh(x_j / c)^2)
+//   L   = (1 - eps) (lse - y_t) + eps (lse - mean(y)) + z lse^2
+//   dL/dx_j = ((1 + 2 z lse) p_j - (1 - eps) [j = t] - eps / V)
+//             (1 - tanh(x_j / c)^2)
 //
 // Soft cap: Gemma Team, "Gemma 2", 2024, section 2. Label smoothing: Szegedy et
 // al., "Rethinking the Inception Architecture for Computer Vision", 2016,
-// section 7, as in torch.nn.functional.cross_entropy.
+// section 7, as in torch.nn.functional.cross_entropy. Z-loss: Chowdhery et al.,
+// "PaLM", 2022, section 5.
 
 // What training minimises instead of the plain cross entropy.
 struct TrainingObjective {
   float label_smoothing = 0;  // eps, in [0, 1)
+  float z_loss = 0;           // z, >= 0
 
   bool operator==(const TrainingObjective&) const = default;
 };
@@ -70,6 +74,7 @@ TESSERA_HOST_DEVICE float RowLoss(const TrainingObjective& o,
     loss = (1 - o.label_smoothing) * loss +
            o.label_smoothing * (row.lse - row.mean);
   }
+  if (o.z_loss > 0) loss += o.z_loss * row.lse * row.lse;
   return loss;
 }
 
@@ -83,8 +88,9 @@ struct RowGradient {
 
 // A term may depend on the row through its lse.
 TESSERA_HOST_DEVICE RowGradient GradientOfRow(const TrainingObjective& o,
-                                              float /*lse*/, int64_t vocab) {
+                                              float lse, int64_t vocab) {
   RowGradient g;
+  if (o.z_loss > 0) g.softmax = 1 + 2 * o.z_loss * lse;
   g.target = 1 - o.label_smoothing;
   g.uniform = o.label_smoothing / static_cast<float>(vocab);
   return g;

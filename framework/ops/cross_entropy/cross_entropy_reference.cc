@@ -31,6 +31,7 @@ at::Tensor Losses(const TrainingObjective& objective, const at::Tensor& y,
   const at::Tensor picked = targets.clamp_min(0).unsqueeze(1);
   at::Tensor losses = lse - y.gather(1, picked).squeeze(1);
   if (eps > 0) losses = (1 - eps) * losses + eps * (lse - y.mean(1));
+  if (const double z = objective.z_loss; z > 0) losses += z * lse.square();
   return losses.masked_fill_(targets == kIgnoredTarget, 0);
 }
 
@@ -39,6 +40,9 @@ at::Tensor LossGradient(const TrainingObjective& objective, const at::Tensor& y,
                         const at::Tensor& targets, const at::Tensor& lse) {
   const double eps = objective.label_smoothing;
   at::Tensor dy = (y - lse.unsqueeze(1)).exp_();
+  if (const double z = objective.z_loss; z > 0) {
+    dy.mul_(1 + 2 * z * lse.unsqueeze(1));
+  }
   if (eps > 0) dy.sub_(eps / static_cast<double>(y.size(1)));
   const at::Tensor picked = targets.clamp_min(0).unsqueeze(1);
   return dy.scatter_add_(

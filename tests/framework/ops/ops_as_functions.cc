@@ -224,9 +224,14 @@ at::Tensor PlainCrossEntropySum(const at::Tensor& logits,
   const double cap = options.soft_cap;
   const at::Tensor x = logits.to(ArithmeticDtype(logits.scalar_type()));
   const at::Tensor y = cap == 0 ? x : at::tanh(x / cap) * cap;
-  return at::cross_entropy_loss(y, targets, /*weight=*/{}, at::Reduction::Sum,
-                                kIgnoredTarget,
-                                options.objective.label_smoothing);
+  const at::Tensor cross_entropy =
+      at::cross_entropy_loss(y, targets, /*weight=*/{}, at::Reduction::Sum,
+                             kIgnoredTarget, options.objective.label_smoothing);
+  const double z = options.objective.z_loss;
+  if (z == 0) return cross_entropy;
+  const at::Tensor squares = at::logsumexp(y, -1).square();
+  return cross_entropy +
+         z * squares.masked_fill(targets == kIgnoredTarget, 0).sum();
 }
 
 }  // namespace tessera::testing

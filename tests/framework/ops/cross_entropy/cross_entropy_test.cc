@@ -29,12 +29,15 @@ constexpr CrossEntropyOptions kOptions[] = {
     {.soft_cap = 0.25},
     {.objective = {.label_smoothing = 0.1}},
     {.soft_cap = 2, .objective = {.label_smoothing = 0.3}},
+    {.objective = {.z_loss = 1e-4}},
+    {.soft_cap = 2, .objective = {.label_smoothing = 0.3, .z_loss = 0.1}},
 };
 
 ::testing::Message Describe(const CrossEntropyOptions& options) {
   return ::testing::Message()
          << "soft cap " << options.soft_cap << ", label smoothing "
-         << options.objective.label_smoothing;
+         << options.objective.label_smoothing << ", z-loss "
+         << options.objective.z_loss;
 }
 
 at::Tensor Targets(int64_t n, int64_t vocab, at::Device device) {

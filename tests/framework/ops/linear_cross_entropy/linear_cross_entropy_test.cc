@@ -26,8 +26,8 @@ namespace {
 constexpr LogitChunks kSmallChunks = {
     .bytes = 1, .min_rows = 128, .max_chunks = 8};
 
-constexpr CrossEntropyOptions kAll = {.soft_cap = 3,
-                                      .objective = {.label_smoothing = 0.1}};
+constexpr CrossEntropyOptions kAll = {
+    .soft_cap = 3, .objective = {.label_smoothing = 0.1, .z_loss = 0.01}};
 
 struct Case {
   int64_t rows = 0, width = 0, vocab = 0;
