@@ -49,6 +49,17 @@ void ValidateHeads(const ModelConfig& config, const Violations& violations) {
                    config.num_kv_heads()));
 }
 
+void ValidateSoftCap(const ModelConfig& config, const Violations& violations) {
+  if (!config.has_logit_soft_cap()) return;
+  if (config.logit_soft_cap() > 0) {
+    violations.CheckPositiveInFp32(config.logit_soft_cap(), "logit_soft_cap");
+  } else {
+    violations.Add("logit_soft_cap",
+                   absl::StrCat("must be > 0, or absent for no cap; is ",
+                                config.logit_soft_cap()));
+  }
+}
+
 }  // namespace
 
 void Validate(const ModelConfig& config, Violations violations) {
@@ -76,6 +87,7 @@ void Validate(const ModelConfig& config, Violations violations) {
   violations.Check(
       config.feed_forward() != ModelConfig::FEED_FORWARD_UNSPECIFIED,
       "feed_forward", "must be SWIGLU or RELU_SQUARED");
+  ValidateSoftCap(config, violations);
   for (int i = 0; i < config.frozen_size(); ++i) {
     violations.Check(!config.frozen(i).empty(), absl::StrCat("frozen[", i, "]"),
                      "must be a pattern over parameter names; is empty");
@@ -99,6 +111,7 @@ ModelShape ModelShapeOf(const ModelConfig& config) {
   m.norm_eps = config.norm_eps();
   m.tied_head = config.tied_head();
   m.relu_squared = config.feed_forward() == ModelConfig::RELU_SQUARED;
+  m.logit_soft_cap = static_cast<float>(config.logit_soft_cap());
   return m;
 }
 

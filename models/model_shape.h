@@ -24,6 +24,7 @@ struct ModelShape {
   double norm_eps = 1e-5;
   bool tied_head = false;
   bool relu_squared = false;  // feed-forward activation; false: SwiGLU
+  float logit_soft_cap = 0;   // 0: none
 
   int64_t head_dim() const { return d_model / heads; }
   int64_t qkv_heads() const { return heads + 2 * kv_heads; }

@@ -12,6 +12,7 @@
 #include "framework/ops/linear/linear.h"
 #include "framework/ops/rms_norm/rms_norm.h"
 #include "framework/ops/select_token/select_token.h"
+#include "framework/ops/soft_cap/soft_cap.h"
 #include "models/transformer_block.h"
 
 namespace tessera {
@@ -48,6 +49,7 @@ Trunk Blocks(ProgramBuilder& b, Value ids, const LmOptions& options) {
   return {x_bsc, embedding};
 }
 
+// Before the soft cap.
 Value Logits(ProgramBuilder& b, Value x_bsc, Weight embedding,
              const ModelShape& m) {
   const ProgramBuilder::Scope scope(b, "head");
@@ -109,7 +111,9 @@ absl::StatusOr<LossProgram> BuildLossProgram(const LmOptions& options,
   const Value targets = b.Input("targets", Ids(options));
   const Trunk trunk = Blocks(b, ids, options);
   const Value logits = Logits(b, trunk.x_bsc, trunk.embedding, options.shape);
-  const Value loss = CrossEntropySum(b, logits, targets);
+  const Value loss = CrossEntropySum(b, logits, targets,
+                                     {.soft_cap = options.shape.logit_soft_cap,
+                                      .objective = options.objective});
   b.Output(loss);
   ASSIGN_OR_RETURN(Program program, std::move(b).Build());
   return LossProgram{std::move(program), ids, targets, loss};
@@ -122,7 +126,10 @@ absl::StatusOr<NextTokenProgram> BuildNextTokenProgram(
   const Value position = b.Input("position", {{1}, at::kLong});
   const Trunk trunk = Blocks(b, ids, options);
   const Value last = SelectToken(b, trunk.x_bsc, position);
-  const Value logits = Logits(b, last, trunk.embedding, options.shape);
+  Value logits = Logits(b, last, trunk.embedding, options.shape);
+  if (const float cap = options.shape.logit_soft_cap; cap != 0) {
+    logits = SoftCap(b, logits, cap);
+  }
   b.Output(logits);
   ASSIGN_OR_RETURN(Program program, std::move(b).Build());
   return NextTokenProgram{std::move(program), ids, position, logits};

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "attention_backends/attention_backend.h"
+#include "framework/ops/cross_entropy/cross_entropy_math.h"
 #include "framework/program/program.h"
 #include "models/model_shape.h"
 
@@ -25,6 +26,7 @@ struct LmOptions {
   const AttentionBackend* backend = nullptr;
   // The problem of each attention layer. The backend supports it.
   AttentionProblem attention;
+  TrainingObjective objective;  // of BuildLossProgram(); default: cross entropy
 };
 
 // The attention problem of a layer, for choosing the backend.
@@ -38,7 +40,9 @@ AttentionProblem AttentionProblemOf(const ModelShape& shape, int64_t batch,
 absl::StatusOr<std::vector<ParameterBlockSpec>> LmParameters(
     const ModelShape& shape, const std::vector<std::string>& frozen);
 
-// The sum of the next-token losses of one micro-batch, in nats.
+// The sum of the next-token losses of one micro-batch, in nats. The objective
+// changes only the loss op: programs with the same other options have the same
+// values.
 struct LossProgram {
   Program program;
   Value ids;      // [B, S], int64
@@ -54,7 +58,7 @@ struct NextTokenProgram {
   Value ids;  // [B, S], int64
   // [1], int64: the position. Later tokens have no effect.
   Value position;
-  Value logits;  // [B, 1, V]
+  Value logits;  // [B, 1, V], under the model's soft cap
 };
 absl::StatusOr<NextTokenProgram> BuildNextTokenProgram(
     const LmOptions& options, const ProgramTarget& target);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -24,13 +25,16 @@
 
 namespace tessera {
 
-// exp(x) for x <= 0, within one or two FP32 roundings. Returns 0 below the
-// smallest normal number, and NaN for NaN. Computes 2^n e^r with n = round(x /
-// ln 2) and |r| <= ln 2 / 2. ln 2 is split into two parts such that n times the
-// first is exact (Cody and Waite). e^r is its Taylor polynomial; the first
-// omitted term is below 2^-24 / 10. Free of branches, so that loops over it are
-// vectorised.
-__attribute__((always_inline)) inline float ExpOfNonPositive(float x) {
+// exp(x) = 2^n (1 + tail): for x <= 0, n = round(x / ln 2) and 1 + tail = e^r
+// with |r| <= ln 2 / 2. 2^n is 0 if exp(x) is below the smallest normal number.
+// ln 2 is split into two parts such that n times the first is exact (Cody and
+// Waite). e^r is its Taylor polynomial; the first omitted term is below 2^-24 /
+// 10. Free of branches, so that loops over it are vectorised.
+struct ExpParts {
+  float power;  // 2^n
+  float tail;
+};
+__attribute__((always_inline)) inline ExpParts ExpPartsOfNonPositive(float x) {
   constexpr float kLog2E = 1.44269504088896341f;
   constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
   constexpr float kRound = 0x1.8p23f;  // adding it rounds to an integer
@@ -46,10 +50,30 @@ __attribute__((always_inline)) inline float ExpOfNonPositive(float x) {
   y = y * r + 1.0f / 6;
   y = y * r + 0.5f;
   y = y * r + 1;
-  y = y * r + 1;
   // The low bits of `shifted` are n.
   const uint32_t power = (std::bit_cast<uint32_t>(shifted) + 127) << 23;
-  return y * std::bit_cast<float>(power);
+  return {std::bit_cast<float>(power), y * r};
+}
+
+// exp(x) for x <= 0, within one or two FP32 roundings. Returns 0 below the
+// smallest normal number, and NaN for NaN.
+__attribute__((always_inline)) inline float ExpOfNonPositive(float x) {
+  const ExpParts e = ExpPartsOfNonPositive(x);
+  return (e.tail + 1) * e.power;
+}
+
+// tanh(x), in [-1, 1], and its derivative 1 - tanh(x)^2, each within a few FP32
+// roundings, also near 0 and where tanh saturates. NaN for NaN. With e =
+// exp(-2|x|) and m = e - 1, tanh(|x|) = -m / (m + 2), and the derivative is
+// 4 e / (m + 2)^2.
+struct TanhAndSlope {
+  float tanh, slope;
+};
+__attribute__((always_inline)) inline TanhAndSlope TanhOf(float x) {
+  const ExpParts parts = ExpPartsOfNonPositive(-2 * std::fabs(x));
+  const float e = (parts.tail + 1) * parts.power;
+  const float m = parts.tail * parts.power + (parts.power - 1);
+  return {std::copysign(m / (m + 2), x), 4 * e / ((m + 2) * (m + 2))};
 }
 
 // The sum of term(i) for i in [0, count). It always uses 32 partial sums,

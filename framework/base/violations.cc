@@ -33,4 +33,16 @@ void Violations::CheckPositiveInFp32(double value,
                      Fp32::max(), "; is ", value));
 }
 
+void Violations::CheckNotNegativeInFp32(double value,
+                                        absl::string_view field) const {
+  if (!(value >= 0)) {
+    Add(field, absl::StrCat("must be >= 0; is ", value));
+    return;
+  }
+  constexpr float kMost = std::numeric_limits<float>::max();
+  Check(value <= kMost, field,
+        absl::StrCat("must be in the range of FP32, at most ", kMost, "; is ",
+                     value));
+}
+
 }  // namespace tessera

@@ -34,6 +34,8 @@ class Violations {
              absl::string_view message) const;
   // Requires that `value`, rounded to FP32, is finite and > 0.
   void CheckPositiveInFp32(double value, absl::string_view field) const;
+  // Requires that `value`, rounded to FP32, is finite and >= 0.
+  void CheckNotNegativeInFp32(double value, absl::string_view field) const;
 
  private:
   std::vector<Violation>* list_;

@@ -64,7 +64,9 @@ struct GpuCounters {
 // allocated, kernels are chosen), unless it is the only step.
 struct StepRecord {
   int64_t step = 0;
-  double loss = 0;       // mean nats per token of the global batch
+  // Mean nats per token of the global batch: what training minimises, with all
+  // of its terms.
+  double loss = 0;
   double grad_norm = 0;  // global L2 norm before clipping
   double lr = 0;
   double step_ms = 0;
@@ -86,7 +88,7 @@ struct StepRecord {
 // The loss on the validation data after optimizer step `step`.
 struct EvalRecord {
   int64_t step = 0;
-  double loss = 0;  // mean nats per token
+  double loss = 0;  // cross entropy, mean nats per token
   // Entropy of the validation data's token frequencies, where it is known: the
   // loss of a model that knows only these.
   std::optional<double> unigram_entropy;

@@ -5,25 +5,35 @@ load("//framework/base:vector_math.bzl", "VECTOR_MATH_COPTS")
 load("//tools/cuda:cuda_library.bzl", "cuda_library")
 load("//tools/torch:torch_cc.bzl", "torch_cc_library")
 
-def op_with_kernels(name, kernels_hdrs = [], kernels_deps = [], deps = []):
+def op_with_kernels(name, kernels_hdrs = [], kernels_deps = [], has_math = False, deps = []):
     """Defines the targets of an op from the files of its folder.
 
     NAME.h, NAME.cc: the builder function and the op. NAME_kernels.h: the
     interface of the kernels. NAME_reference.cc, NAME_cpu.cc, NAME_cuda.cc: the
     kinds of kernels (framework/ops/kernel_choice.h). NAME.cu, NAME_launch.h:
-    the CUDA kernels and their launch functions.
+    the CUDA kernels and their launch functions. NAME_math.h: the equations that
+    CPU loops and CUDA kernels share.
 
     Args:
       name: name of the op and its folder.
       kernels_hdrs: headers of this folder that NAME_kernels.h includes.
       kernels_deps: dependencies of NAME_kernels.h from other folders.
+      has_math: whether there is a NAME_math.h.
       deps: dependencies of NAME.cc from other folders.
     """
     kernels = ":" + name + "_kernels"
+    math = []
+    if has_math:
+        math = [":" + name + "_math"]
+        native.cc_library(
+            name = name + "_math",
+            hdrs = [name + "_math.h"],
+            deps = ["//framework/cuda:host_device"],
+        )
     torch_cc_library(
         name = name + "_kernels",
         hdrs = [name + "_kernels.h"] + kernels_hdrs,
-        deps = kernels_deps + ["//framework/program"],
+        deps = math + kernels_deps + ["//framework/program"],
     )
 
     # Not with the precompiled header, which has other compiler options.
@@ -42,7 +52,7 @@ def op_with_kernels(name, kernels_hdrs = [], kernels_deps = [], deps = []):
         name = name + "_cuda_kernels",
         srcs = [name + ".cu"],
         hdrs = [name + "_launch.h"],
-        deps = ["//framework/cuda:kernel"],
+        deps = math + ["//framework/cuda:kernel"],
     )
     torch_cc_library(
         name = name,

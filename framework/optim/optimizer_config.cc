@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <set>
 #include <string>
 
@@ -12,19 +11,6 @@
 
 namespace tessera {
 namespace {
-
-// The step computes in FP32, in which larger values overflow to infinity.
-void CheckNotNegative(double value, absl::string_view field,
-                      const Violations& violations) {
-  if (!(value >= 0)) {
-    violations.Add(field, absl::StrCat("must be >= 0; is ", value));
-    return;
-  }
-  constexpr float kMost = std::numeric_limits<float>::max();
-  violations.Check(value <= kMost, field,
-                   absl::StrCat("must be in the range of FP32, at most ", kMost,
-                                "; is ", value));
-}
 
 void CheckBeta(double value, absl::string_view field,
                const Violations& violations) {
@@ -49,9 +35,9 @@ void ValidateGroup(const ParameterGroupConfig& group,
                    "must hold at least one pattern; \"*\" matches every "
                    "parameter");
   if (group.has_weight_decay()) {
-    CheckNotNegative(group.weight_decay(), "weight_decay", violations);
+    violations.CheckNotNegativeInFp32(group.weight_decay(), "weight_decay");
   }
-  CheckNotNegative(group.lr_multiplier(), "lr_multiplier", violations);
+  violations.CheckNotNegativeInFp32(group.lr_multiplier(), "lr_multiplier");
 }
 
 void ValidateWsd(const WsdSchedule& wsd, const Violations& violations) {
@@ -105,7 +91,7 @@ void Validate(const AdamWConfig& config, Violations violations) {
   CheckBeta(config.beta1(), "beta1", violations);
   CheckBeta(config.beta2(), "beta2", violations);
   violations.CheckPositiveInFp32(config.eps(), "eps");
-  CheckNotNegative(config.weight_decay(), "weight_decay", violations);
+  violations.CheckNotNegativeInFp32(config.weight_decay(), "weight_decay");
   violations.Check(config.groups_size() <= kMaxAdamWGroups, "groups",
                    absl::StrCat("must have at most ", kMaxAdamWGroups,
                                 " entries; has ", config.groups_size()));

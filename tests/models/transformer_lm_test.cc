@@ -73,6 +73,7 @@ struct FixtureOptions {
   Place place = Place::kApart;
   bool fuse = true;
   std::optional<PrecisionPolicy> policy;  // default: that of `mode`
+  TrainingObjective objective;
 };
 
 // A model with its store, and the results of a forward and backward pass.
@@ -88,7 +89,8 @@ struct Fixture {
           .sequence = shape.context,
           .backend = FindBackend("NAIVE"),
           .attention = AttentionProblemOf(shape, 2, shape.context,
-                                          /*needs_grad=*/true, target)};
+                                          /*needs_grad=*/true, target),
+          .objective = options.objective};
     StepPlanOptions step = {.lm = lm, .recompute = options.recompute};
     // With several micro-batches, the gradient buffer is not idle.
     step.micro_batches = options.place == Place::kApart ? 2 : 1;
@@ -202,9 +204,11 @@ class PlainModel {
               : at::silu(a) * Times(y, W(layer + "ffn.w3.weight"));
       x = x + Times(h, W(layer + "ffn.w2.weight"));
     }
-    return Times(
+    const at::Tensor logits = Times(
         Norm(x, W("ln_final.weight")),
         W(shape_.tied_head ? "token_embeddings.weight" : "lm_head.weight"));
+    const double cap = shape_.logit_soft_cap;
+    return cap == 0 ? logits : at::tanh(logits / cap) * cap;
   }
   at::Tensor LossSum(const at::Tensor& ids, const at::Tensor& targets) {
     return at::cross_entropy_loss(Logits(ids).flatten(0, 1), targets.flatten(),
@@ -342,6 +346,13 @@ TEST_P(PlainModelTest, OneHeadAndOneHiddenUnitEqualPlainAutograd) {
 TEST_P(PlainModelTest, SquaredReluEqualsPlainAutograd) {
   ModelShape shape = Tiny();
   shape.relu_squared = true;
+  ExpectEqualsPlainModel(shape);
+}
+
+// The logits have variance 1.
+TEST_P(PlainModelTest, CappedLogitsEqualPlainAutograd) {
+  ModelShape shape = Tiny();
+  shape.logit_soft_cap = 1;
   ExpectEqualsPlainModel(shape);
 }
 
@@ -543,6 +554,19 @@ TEST_P(FusionTest, ChangesNoBit) {
   }
 }
 
+TEST_P(FusionTest, ChangesNoBitUnderASoftCapAndAnObjective) {
+  FixtureOptions options = {
+      .mode = PrecisionConfig::BF16,
+      .device = GetParam(),
+      .objective = {.label_smoothing = 0.1, .z_loss = 0.01}};
+  options.shape.logit_soft_cap = 1;
+  FixtureOptions apart_options = options;
+  apart_options.fuse = false;
+  Fixture fused(options), apart(apart_options);
+  EXPECT_EQ(fused.Run(), apart.Run());
+  EXPECT_TRUE(at::equal(fused.store->grad(), apart.store->grad()));
+}
+
 INSTANTIATE_TEST_SUITE_P(Cpu, FusionTest, testing::Values(at::kCPU));
 INSTANTIATE_TEST_SUITE_P(Gpu, FusionTest, testing::Values(at::kCUDA));
 
@@ -639,24 +663,30 @@ TEST(TransformerLmTest, EveryKthBlockIsRecomputedFromTheFirst) {
 
 // Tokens after the position have no effect.
 TEST(TransformerLmTest, NextTokenLogitsMatchThePlainModel) {
-  Fixture fixture({});
-  PlainModel plain(fixture.shape, *fixture.store);
-  const at::Tensor all = plain.Logits(fixture.ids);
-  LmOptions lm = fixture.lm;
-  lm.attention.needs_grad = false;
-  const NextTokenProgram next =
-      BuildNextTokenProgram(lm, fixture.target).value();
-  const Schedule schedule = ForwardSchedule(next.program);
-  Executor executor(schedule, PlanLifetimes(schedule), *fixture.store, nullptr);
-  executor.SetInput(next.ids, fixture.ids);
-  for (const int64_t position :
-       {int64_t{0}, all.size(1) / 2, all.size(1) - 1}) {
-    executor.SetInput(next.position, at::full({1}, position, at::kLong));
-    executor.RunForward();
-    EXPECT_TRUE(
-        at::allclose(executor.Get(next.logits).select(1, 0).to(at::kDouble),
-                     all.select(1, position), 1e-4, 1e-5))
-        << position;
+  for (const float cap : {0.0f, 1.0f}) {
+    SCOPED_TRACE(cap);
+    ModelShape shape = Tiny();
+    shape.logit_soft_cap = cap;
+    Fixture fixture({.shape = shape});
+    PlainModel plain(fixture.shape, *fixture.store);
+    const at::Tensor all = plain.Logits(fixture.ids);
+    LmOptions lm = fixture.lm;
+    lm.attention.needs_grad = false;
+    const NextTokenProgram next =
+        BuildNextTokenProgram(lm, fixture.target).value();
+    const Schedule schedule = ForwardSchedule(next.program);
+    Executor executor(schedule, PlanLifetimes(schedule), *fixture.store,
+                      nullptr);
+    executor.SetInput(next.ids, fixture.ids);
+    for (const int64_t position :
+         {int64_t{0}, all.size(1) / 2, all.size(1) - 1}) {
+      executor.SetInput(next.position, at::full({1}, position, at::kLong));
+      executor.RunForward();
+      EXPECT_TRUE(
+          at::allclose(executor.Get(next.logits).select(1, 0).to(at::kDouble),
+                       all.select(1, position), 1e-4, 1e-5))
+          << position;
+    }
   }
 }
 

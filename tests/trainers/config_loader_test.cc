@@ -313,6 +313,15 @@ INSTANTIATE_TEST_SUITE_P(
         Rule{{"model.rope_theta=0"}, "model.rope_theta", "must be > 0; is 0"},
         Rule{{"model.norm_eps=nan"}, "model.norm_eps", "must be > 0; is nan"},
         Rule{{"model.norm_eps=1e-60"}, "model.norm_eps", "the range of FP32"},
+        Rule{{"model.logit_soft_cap=0"},
+             "model.logit_soft_cap",
+             "must be > 0, or absent for no cap; is 0"},
+        Rule{{"model.logit_soft_cap=nan"},
+             "model.logit_soft_cap",
+             "must be > 0, or absent for no cap; is nan"},
+        Rule{{"model.logit_soft_cap=inf"},
+             "model.logit_soft_cap",
+             "the range of FP32"},
         Rule{{"model.rope_layout=UNSPECIFIED"},
              "model.rope_layout",
              "INTERLEAVED or HALVED"},
@@ -341,7 +350,22 @@ INSTANTIATE_TEST_SUITE_P(
              "must be >= 0; is -1"},
         Rule{{"training.sample_tokens_at_end=1048577"},
              "training.sample_tokens_at_end",
-             "[0, 2^20]"}));
+             "[0, 2^20]"},
+        Rule{{"training.label_smoothing=1"},
+             "training.label_smoothing",
+             "must be in [0, 1); is 1"},
+        Rule{{"training.label_smoothing=-0.1"},
+             "training.label_smoothing",
+             "must be in [0, 1); is -0.1"},
+        Rule{{"training.label_smoothing=nan"},
+             "training.label_smoothing",
+             "must be in [0, 1); is nan"},
+        Rule{{"training.z_loss=-1e-4"},
+             "training.z_loss",
+             "must be >= 0; is -0.0001"},
+        Rule{{"training.z_loss=inf"},
+             "training.z_loss",
+             "must be in the range of FP32, at most 3.40282e+38; is inf"}));
 
 INSTANTIATE_TEST_SUITE_P(
     How, RuleTest,
@@ -483,7 +507,9 @@ TEST(LoadRunConfigTest, AcceptedNumbersAreInTheRangeOfFp32) {
       "optimizer.schedule.warmup_ratio",
       "optimizer.schedule.cosine.final_ratio",
       "optimizer.schedule.linear.final_ratio",
-      "optimizer.schedule.wsd.final_ratio"};
+      "optimizer.schedule.wsd.final_ratio",
+      "training.label_smoothing",
+      "training.z_loss"};
   for (const std::string& path : paths) {
     for (const char* value : {"nan", "inf", "-inf", "1e308", "-1e-320"}) {
       EXPECT_THAT(Errors(kMinimal, {path + "=" + value}), Not(ElementsAre()))

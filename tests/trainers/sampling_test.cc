@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -170,6 +171,32 @@ TEST(SamplingTest, StopsBeforeItsStopTokenAndDrawsOnlyTokensWithText) {
   for (const int64_t token :
        sample({.seed = 5, .max_tokens = 50, .vocab_size = 4})) {
     EXPECT_LT(token, 4);
+  }
+}
+
+// Not from capped logits divided by the temperature before the cap, which is
+// another distribution.
+TEST(SamplingTest, DrawsFromCappedLogitsAtEachTemperature) {
+  constexpr double kCap = 0.5;
+  const auto plain = Toy("configs/tiny_cpu.pbtxt");
+  const auto capped =
+      Toy("configs/tiny_cpu.pbtxt", {"model.logit_soft_cap=0.5"});
+  NextTokenModel plain_model = ModelOf(*plain), capped_model = ModelOf(*capped);
+  // Both have the same initial weights.
+  const std::vector<float> x = plain_model.LogitsAfter({3}).value();
+  const std::vector<float> y = capped_model.LogitsAfter({3}).value();
+  EXPECT_GT(*std::max_element(x.begin(), x.end()), 2 * kCap);
+  for (const double temperature : {0.25, 1.0}) {
+    std::vector<double> expected;
+    for (const float logit : x) {
+      expected.push_back(
+          std::exp(kCap * std::tanh(logit / kCap) / temperature));
+    }
+    const double total = std::accumulate(expected.begin(), expected.end(), 0.0);
+    const std::vector<double> shares = Shares(y, {.temperature = temperature});
+    for (size_t token = 0; token < shares.size(); ++token) {
+      EXPECT_NEAR(shares[token], expected[token] / total, 5e-4) << token;
+    }
   }
 }
 

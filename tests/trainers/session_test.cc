@@ -245,6 +245,35 @@ TEST(SessionTest, RejectsWhatTheMachineOrTheRanksCannotDo) {
               testing::HasSubstr("training.device=CPU"));
 }
 
+// The objective's terms belong to training, the soft cap to the model.
+TEST(SessionTest, OnlyTrainingSeesTheObjective) {
+  struct Losses {
+    double validation, training;
+  };
+  const auto losses = [](const std::vector<std::string>& sets) {
+    const auto session = Toy("configs/tiny_cpu.pbtxt", sets);
+    const Batch batch = session->train_loader().Load(0).value();
+    const auto loss = [&] {
+      return session->step().metrics().loss.item<double>();
+    };
+    EXPECT_TRUE(session->step().Forward(batch).ok());
+    const double validation = loss();
+    EXPECT_TRUE(session->step().ForwardBackward(batch).ok());
+    return Losses{validation, loss()};
+  };
+  const Losses plain = losses({});
+  EXPECT_NEAR(plain.training, plain.validation, 1e-6);
+  for (const std::string set :
+       {"training.label_smoothing=0.5", "training.z_loss=0.1"}) {
+    const Losses changed = losses({set});
+    EXPECT_EQ(changed.validation, plain.validation) << set;
+    EXPECT_GT(std::abs(changed.training - plain.training), 1e-3) << set;
+  }
+  const Losses capped = losses({"model.logit_soft_cap=0.5"});
+  EXPECT_GT(std::abs(capped.validation - plain.validation), 1e-3);
+  EXPECT_NEAR(capped.training, capped.validation, 1e-6);
+}
+
 // The rows of the precision policy that no op reads; for the others see
 // tests/models.
 TEST(SessionTest, ObeysThePolicyOutsideOfTheProgram) {

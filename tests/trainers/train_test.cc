@@ -344,12 +344,16 @@ TEST(TrainTest, ResumingReportsChangesAndProgress) {
   EXPECT_EQ(done.exit_code, 0) << done.output;
   EXPECT_THAT(done.output, HasSubstr("nothing to train: "));
   EXPECT_THAT(done.output, Not(HasSubstr("another config")));
-  const Outcome changed =
-      Shell(ToyTrain({"--out=" + run, "--set training.steps=21",
-                      "--set optimizer.adamw.lr=0.5"}));
+  const Outcome changed = Shell(ToyTrain(
+      {"--out=" + run, "--set training.steps=21",
+       "--set optimizer.adamw.lr=0.5", "--set training.label_smoothing=0.5",
+       "--set training.z_loss=0.5"}));
   EXPECT_EQ(changed.exit_code, 0) << changed.output;
   EXPECT_THAT(changed.output, HasSubstr("modified: training.steps: 20 -> 21"));
   EXPECT_THAT(changed.output, HasSubstr("modified: optimizer.adamw.lr: "));
+  EXPECT_THAT(changed.output,
+              HasSubstr("modified: training.label_smoothing: 0 -> 0.5"));
+  EXPECT_THAT(changed.output, HasSubstr("modified: training.z_loss: 0 -> 0.5"));
 }
 
 TEST(TrainTest, LogsTheRateOfEachStep) {
@@ -389,6 +393,28 @@ TEST(TrainTest, AnotherFunctionOfTheSameWeightsIsRejected) {
     EXPECT_EQ(refused.exit_code, 2) << refused.output;
     EXPECT_THAT(refused.output, HasSubstr("set model." + was));
   }
+}
+
+TEST(TrainTest, AnotherSoftCapIsRejected) {
+  const std::string without = Folder("uncapped"), with = Folder("capped");
+  const std::string cap = "--set model.logit_soft_cap=30";
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + without})).exit_code, 0);
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + with, cap})).exit_code, 0);
+  const auto resumed = [](const std::string& run,
+                          const std::vector<std::string>& sets) {
+    std::vector<std::string> flags = {"--out=" + run,
+                                      "--set training.steps=21"};
+    flags.insert(flags.end(), sets.begin(), sets.end());
+    return Shell(ToyTrain(flags));
+  };
+  EXPECT_EQ(resumed(with, {cap}).exit_code, 0);
+  EXPECT_THAT(resumed(without, {cap}).output,
+              HasSubstr("was trained without it, and its weights are valid "
+                        "only that way; remove model.logit_soft_cap"));
+  EXPECT_THAT(resumed(with, {}).output,
+              HasSubstr("model.logit_soft_cap is absent"));
+  EXPECT_THAT(resumed(with, {"--set model.logit_soft_cap=50"}).output,
+              HasSubstr("set model.logit_soft_cap=30"));
 }
 
 TEST(TrainTest, ResumesFromAnOlderCheckpointOnlyInAnotherFolder) {

@@ -10,7 +10,8 @@ from tools.lint import source_tree
 
 LAYERS = (
     ("framework/base",),
-    ("framework/cuda", "framework/params", "framework/precision"),
+    ("framework/cuda",),
+    ("framework/params", "framework/precision"),
     ("framework/program",),
     ("framework/ops", "framework/optim", "framework/dist", "framework/data",
      "framework/checkpoint", "framework/observe"),

@@ -191,6 +191,16 @@ void Validate(const TrainingConfig& config, Violations violations) {
           config.sample_tokens_at_end() <= kMaxSampleTokens,
       "sample_tokens_at_end",
       absl::StrCat("must be in [0, 2^20]; is ", config.sample_tokens_at_end()));
+  violations.Check(
+      config.label_smoothing() >= 0 && config.label_smoothing() < 1,
+      "label_smoothing",
+      absl::StrCat("must be in [0, 1); is ", config.label_smoothing()));
+  violations.CheckNotNegativeInFp32(config.z_loss(), "z_loss");
+}
+
+TrainingObjective ObjectiveOf(const TrainingConfig& config) {
+  return {.label_smoothing = static_cast<float>(config.label_smoothing()),
+          .z_loss = static_cast<float>(config.z_loss())};
 }
 
 }  // namespace tessera

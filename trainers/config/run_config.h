@@ -2,6 +2,7 @@
 #define TRAINERS_CONFIG_RUN_CONFIG_H_
 
 #include "framework/base/violations.h"
+#include "framework/ops/cross_entropy/cross_entropy_math.h"
 #include "trainers/config/run_config.pb.h"
 
 namespace tessera {
@@ -12,6 +13,9 @@ namespace tessera {
 void Validate(const RunConfig& config, Violations violations);
 
 void Validate(const TrainingConfig& config, Violations violations);
+
+// `config` has passed Validate().
+TrainingObjective ObjectiveOf(const TrainingConfig& config);
 
 }  // namespace tessera
 

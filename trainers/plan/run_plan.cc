@@ -11,6 +11,7 @@
 #include "framework/observe/format.h"
 #include "framework/precision/precision_config.h"
 #include "models/model_config.h"
+#include "trainers/config/run_config.h"
 #include "trainers/plan/memory_plan.h"
 #include "trainers/plan/out_of_memory_error.h"
 
@@ -104,7 +105,8 @@ LmOptions LmOptionsOf(const RunPlan& plan) {
           .batch = plan.attention.b,
           .sequence = plan.attention.s,
           .backend = plan.backend.backend,
-          .attention = plan.attention};
+          .attention = plan.attention,
+          .objective = ObjectiveOf(plan.config.training())};
 }
 
 void SetParameters(std::vector<ParameterBlockSpec> parameters, RunPlan* plan) {

@@ -106,15 +106,23 @@ absl::StatusOr<std::vector<GradientRange>> GradientRanges(
 
 absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
     const StepPlanOptions& options, const ProgramTarget& target) {
+  LmOptions evaluation = options.lm;
+  evaluation.objective = {};
   ASSIGN_OR_RETURN(LossProgram loss, BuildLossProgram(options.lm, target));
-  loss = Fused(std::move(loss), options.execution.fuse(), options.recompute);
-  auto plan = std::make_shared<StepPlan>(std::move(loss));
+  ASSIGN_OR_RETURN(LossProgram evaluation_loss,
+                   BuildLossProgram(evaluation, target));
+  const auto fused = [&](LossProgram program) {
+    return Fused(std::move(program), options.execution.fuse(),
+                 options.recompute);
+  };
+  auto plan = std::make_shared<StepPlan>(fused(std::move(loss)),
+                                         fused(std::move(evaluation_loss)));
   const Program& program = plan->loss.program;
   plan->micro_batches = options.micro_batches;
   plan->reduction = target.precision[OpClass::kReduction];
   plan->train = TrainingSchedule(program, plan->loss.loss,
                                  Segments(program, options.recompute));
-  plan->evaluate = ForwardSchedule(program);
+  plan->evaluate = ForwardSchedule(plan->evaluation_loss.program);
   std::vector<GradientRange> ranges;
   // With several micro-batches, the buffer holds the sum of the earlier ones.
   if (options.micro_batches == 1) {

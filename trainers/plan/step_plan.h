@@ -17,11 +17,14 @@ namespace tessera {
 // FLOPs and the printed step are derived. Not movable, because its parts point
 // to each other.
 struct StepPlan {
-  explicit StepPlan(LossProgram made) : loss(std::move(made)) {}
+  StepPlan(LossProgram trained, LossProgram evaluated)
+      : loss(std::move(trained)), evaluation_loss(std::move(evaluated)) {}
   StepPlan(const StepPlan&) = delete;
   StepPlan& operator=(const StepPlan&) = delete;
 
-  LossProgram loss;  // of one micro-batch
+  // Of one micro-batch: the training objective, and the cross entropy without
+  // its other terms. Both programs have the same values.
+  LossProgram loss, evaluation_loss;
   int micro_batches = 1;
   bool graph = false;                     // launched as a CUDA graph
   at::ScalarType reduction = at::kFloat;  // of the gradient norm and loss

@@ -12,7 +12,7 @@
 namespace tessera {
 
 struct EvaluationResult {
-  double loss = 0;     // mean nats per token
+  double loss = 0;     // cross entropy, mean nats per token
   int64_t tokens = 0;  // number of tokens in the mean
 };
 

@@ -35,16 +35,33 @@ std::optional<ModelShape> ShapeOf(const Checkpoint& checkpoint) {
   return ModelShapeOf(trained.model());
 }
 
+absl::Status AnotherModel(const Checkpoint& checkpoint, absl::string_view is,
+                          absl::string_view was, absl::string_view advice) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(is, ", but ", checkpoint.folder(), " was trained ", was,
+                   ", and its weights are valid only that way; ", advice));
+}
+
 template <typename Value>
 absl::Status CheckSame(const Checkpoint& checkpoint, absl::string_view field,
                        Value is, Value was) {
   if (is == was) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("model.", field, " is ", is, ", but ", checkpoint.folder(),
-                   " was trained with ", was,
-                   ", and its weights are valid only with that value; set "
-                   "model.",
-                   field, "=", was));
+  return AnotherModel(checkpoint, absl::StrCat("model.", field, " is ", is),
+                      absl::StrCat("with ", was),
+                      absl::StrCat("set model.", field, "=", was));
+}
+
+// 0 stands for an absent field.
+absl::Status CheckSameSoftCap(const Checkpoint& checkpoint, float is,
+                              float was) {
+  constexpr char kField[] = "model.logit_soft_cap";
+  if (is == was) return absl::OkStatus();
+  return AnotherModel(
+      checkpoint,
+      absl::StrCat(kField, " is ", is == 0 ? "absent" : absl::StrCat(is)),
+      was == 0 ? "without it" : absl::StrCat("with ", was),
+      was == 0 ? absl::StrCat("remove ", kField)
+               : absl::StrCat("set ", kField, "=", was));
 }
 
 }  // namespace
@@ -115,7 +132,10 @@ absl::Status CheckSameModel(const Checkpoint& checkpoint,
   const ModelShape now = ModelShapeOf(model);
   RETURN_IF_ERROR(
       CheckSame(checkpoint, "rope_theta", now.rope_theta, before->rope_theta));
-  return CheckSame(checkpoint, "norm_eps", now.norm_eps, before->norm_eps);
+  RETURN_IF_ERROR(
+      CheckSame(checkpoint, "norm_eps", now.norm_eps, before->norm_eps));
+  return CheckSameSoftCap(checkpoint, now.logit_soft_cap,
+                          before->logit_soft_cap);
 }
 
 absl::Status CheckSameHeads(const Checkpoint& checkpoint,

@@ -144,8 +144,8 @@ void TrainStep::CopyBatch(const Batch& batch) {
   loss_weight_.fill_(1.0 / static_cast<double>(batch.valid_targets));
 }
 
-void TrainStep::SetInputs(int64_t micro_batch, Executor& executor) const {
-  const LossProgram& loss = parts_.plan->loss;
+void TrainStep::SetInputs(const LossProgram& loss, int64_t micro_batch,
+                          Executor& executor) const {
   executor.SetInput(loss.ids, ids_mbs_[micro_batch]);
   executor.SetInput(loss.targets, targets_mbs_[micro_batch]);
 }
@@ -160,9 +160,9 @@ void TrainStep::RunForward() {
   }
   metrics_.loss.zero_();
   for (int64_t m = 0; m < plan.micro_batches; ++m) {
-    SetInputs(m, *evaluate_);
+    SetInputs(plan.evaluation_loss, m, *evaluate_);
     evaluate_->RunForward();
-    metrics_.loss.add_(evaluate_->Get(plan.loss.loss));
+    metrics_.loss.add_(evaluate_->Get(plan.evaluation_loss.loss));
   }
 }
 
@@ -173,7 +173,7 @@ void TrainStep::RunForwardBackward() {
   train_.SetInput(plan.train.loss_gradient, seed_gradient_.squeeze(0));
   bool accumulate = false;
   for (int64_t m = 0; m < plan.micro_batches; ++m) {
-    SetInputs(m, train_);
+    SetInputs(plan.loss, m, train_);
     {
       PhaseScope scope(parts_.phases, "forward");
       train_.RunForward();

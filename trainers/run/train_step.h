@@ -24,7 +24,9 @@ namespace tessera {
 // Device scalars, so that the caller decides when to read them. The next step
 // overwrites them. Their dtype is that of OpClass::kReduction.
 struct StepMetrics {
-  at::Tensor loss;       // mean nats per token over the global batch
+  // Mean nats per token over the global batch: after Run() of the training
+  // objective, with all of its terms; after Forward() of the cross entropy.
+  at::Tensor loss;
   at::Tensor grad_norm;  // global L2 norm before clipping, unscaled
 };
 
@@ -68,7 +70,7 @@ class TrainStep {
   // all kernels, and launched as one from then on.
   absl::Status Launch();
 
-  // Computes the loss of a batch, metrics().loss, without gradients.
+  // Computes the cross entropy of a batch, metrics().loss, without gradients.
   absl::Status Forward(const Batch& batch);
   // Computes loss and gradients of this rank's share, not reduced across ranks.
   absl::Status ForwardBackward(const Batch& batch);
@@ -88,8 +90,9 @@ class TrainStep {
 
  private:
   void CopyBatch(const Batch& batch);
-  // Sets a micro-batch as the input of `executor`.
-  void SetInputs(int64_t micro_batch, Executor& executor) const;
+  // Sets a micro-batch as the input of `executor`, which runs `loss`.
+  void SetInputs(const LossProgram& loss, int64_t micro_batch,
+                 Executor& executor) const;
   void RunForward();
   void RunForwardBackward();
   absl::Status Issue();

@@ -12,6 +12,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "c10/cuda/CUDAStream.h"
@@ -49,6 +50,13 @@ std::string Demangled(const char* symbol) {
   std::string name = status == 0 ? text : symbol;
   std::free(text);
   return name;
+}
+
+// Whether the kernel stands for a small copy within the device: the driver
+// makes one of each that a CUDA graph holds ("memcpy32_post").
+bool IsGraphCopy(const char* symbol) {
+  return symbol != nullptr && absl::StartsWith(symbol, "memcpy") &&
+         absl::EndsWith(symbol, "_post");
 }
 
 absl::string_view CopyName(uint8_t kind) {
@@ -269,6 +277,12 @@ class CuptiActivitySource : public ActivitySource {
   void AddKernel(const CUpti_ActivityKernel10& kernel)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     DeviceActivity activity = ActivityOf(kernel);
+    if (IsGraphCopy(kernel.name)) {
+      activity.kind = DeviceActivity::Kind::kCopy;
+      activity.name = SymbolName("copy D2D");
+      records_.activities.push_back(activity);
+      return;
+    }
     activity.name = SymbolName(kernel.name);
     activity.grid = {kernel.gridX, kernel.gridY, kernel.gridZ};
     activity.block = {kernel.blockX, kernel.blockY, kernel.blockZ};

@@ -18,19 +18,18 @@ constexpr int kLoss = 0, kLse = 1;        // results
 
 class CrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
  public:
-  using OpWithKernels::OpWithKernels;
+  CrossEntropyOp(KernelKind kernels, const CrossEntropyOptions& options)
+      : OpWithKernels(kernels), options_(options) {}
 
   absl::string_view kind() const override { return "cross_entropy"; }
 
   void Forward(const ForwardArgs& args) const override {
-    kernels().forward(RowsOf(args.operands[kLogits], vocab()),
-                      args.operands[kTargets].view({-1}), args.results[kLoss],
+    kernels().forward(RowsIn(args.operands), args.results[kLoss],
                       args.results[kLse]);
   }
   void Backward(const BackwardArgs& args) const override {
-    kernels().backward(args.d_results[kLoss],
-                       RowsOf(args.operands[kLogits], vocab()),
-                       args.operands[kTargets].view({-1}), args.results[kLse],
+    kernels().backward(RowsIn(args.operands), args.d_results[kLoss],
+                       args.results[kLse],
                        RowsOf(args.d_operands[kLogits].grad, vocab()));
   }
 
@@ -45,7 +44,7 @@ class CrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
     const auto product = LinearProductDtype(producer);
     if (position != kLogits || !product.has_value()) return {};
     return {.op = LinearCrossEntropy(*product, operand(kLogits).dtype,
-                                     kernel_kind()),
+                                     kernel_kind(), options_),
             .of_reader = {kLoss}};
   }
 
@@ -65,12 +64,20 @@ class CrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
   }
 
  private:
+  CrossEntropyRows RowsIn(absl::Span<const at::Tensor> operands) const {
+    return {.logits = RowsOf(operands[kLogits], vocab()),
+            .targets = operands[kTargets].view({-1}),
+            .options = options_};
+  }
   int64_t vocab() const { return operand(kLogits).shape.back(); }
+
+  const CrossEntropyOptions options_;
 };
 
 }  // namespace
 
-Value CrossEntropySum(ProgramBuilder& b, Value logits, Value targets) {
+Value CrossEntropySum(ProgramBuilder& b, Value logits, Value targets,
+                      const CrossEntropyOptions& options) {
   const TensorType from = b.type(logits);
   const int64_t rows = from.numel() / from.shape.back();
   TESSERA_CHECK(b.type(targets).dtype == at::kLong, "targets must be int64");
@@ -84,7 +91,7 @@ Value CrossEntropySum(ProgramBuilder& b, Value logits, Value targets) {
   const TensorType lse = kind == KernelKind::kCuda
                              ? TensorType{{2, rows}, dtype}
                              : TensorType{{rows}, dtype};
-  return b.Add(std::make_unique<CrossEntropyOp>(kind), "cross_entropy",
+  return b.Add(std::make_unique<CrossEntropyOp>(kind, options), "cross_entropy",
                {logits, targets}, {{{}, dtype}, lse}, {"", "lse"})[0];
 }
 

@@ -49,15 +49,38 @@ __device__ ExpSum BlockAdd(ExpSum x) {
                                                       : Empty());
 }
 
+struct DeviceTanh {
+  __device__ Logit operator()(float x) const {
+    const float t = tanhf(x);
+    return {t, 1 - t * t};
+  }
+};
+
+// Kernels are compiled twice, because options cost registers and time: kPlain
+// is for rows without options.
+template <bool kPlain>
+__device__ Logit LogitOf(const CrossEntropyOptions& options, float x) {
+  if (kPlain || options.soft_cap == 0) return UncappedLogit()(x);
+  return CappedLogit<DeviceTanh>{options.soft_cap}(x);
+}
+
 // One block per row.
-template <typename T, int N>
+template <typename T, int N, bool kPlain>
 __global__ void Forward(const CrossEntropyParams p) {
   const int64_t row = blockIdx.x;
   const T* x = static_cast<const T*>(p.logits) + row * p.vocab;
   ExpSum total = Empty();
+  float sum = 0;  // of the logits
   for (int64_t c = threadIdx.x * N; c < p.vocab; c += blockDim.x * N) {
     float v[N];
     device::Load(x + c, v);
+    if constexpr (!kPlain) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        v[i] = LogitOf<kPlain>(p.options, v[i]).value;
+        sum += v[i];
+      }
+    }
     ExpSum pack = {.max = v[0], .sum = 0};
 #pragma unroll
     for (int i = 1; i < N; ++i) pack.max = fmaxf(pack.max, v[i]);
@@ -67,6 +90,10 @@ __global__ void Forward(const CrossEntropyParams p) {
     total = Add<T>(total, pack);
   }
   total = BlockAdd<T>(total);
+  if constexpr (!kPlain) {
+    __shared__ float scratch[device::kWarp];
+    sum = device::BlockSum(sum, scratch);
+  }
   if (threadIdx.x != 0) return;
   const float log_sum = logf(total.sum);
   const float lse = total.max + log_sum;
@@ -76,11 +103,19 @@ __global__ void Forward(const CrossEntropyParams p) {
   // magnify it to several roundings of the probability.
   const float added = lse - total.max;
   p.lse[p.rows + row] = (total.max - (lse - added)) + (log_sum - added);
-  p.losses[row] = target < 0 ? 0 : lse - device::ToFloat(x[target]);
+  if (target < 0) {
+    p.losses[row] = 0;
+    return;
+  }
+  const float x_target = device::ToFloat(x[target]);
+  p.losses[row] = RowLoss(kPlain ? TrainingObjective() : p.options.objective,
+                          {.lse = lse,
+                           .target = LogitOf<kPlain>(p.options, x_target).value,
+                           .mean = sum / static_cast<float>(p.vocab)});
 }
 
 // A block handles one row and as many packs of its columns as it has threads.
-template <typename T, int N>
+template <typename T, int N, bool kPlain>
 __global__ void Backward(const CrossEntropyParams p) {
   const int64_t c = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;
   if (c >= p.vocab) return;
@@ -89,12 +124,16 @@ __global__ void Backward(const CrossEntropyParams p) {
   const float scale = target < 0 ? 0 : *p.dloss;
   const float lse = p.lse[row];
   const float rest = p.lse[p.rows + row];
+  const RowGradient g =
+      kPlain ? RowGradient() : GradientOfRow(p.options.objective, lse, p.vocab);
   float v[N];
   device::Load(static_cast<const T*>(p.logits) + row * p.vocab + c, v);
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    v[i] = (device::Exp<T>((v[i] - lse) - rest) - (c + i == target ? 1 : 0)) *
-           scale;
+    const Logit y = LogitOf<kPlain>(p.options, v[i]);
+    const float softmax = device::Exp<T>((y.value - lse) - rest);
+    v[i] = (LogitGradient(g, softmax) - (c + i == target ? g.target : 0)) *
+           y.slope * scale;
   }
   device::Store(static_cast<T*>(p.dlogits) + row * p.vocab + c, v);
 }
@@ -104,9 +143,14 @@ bool CanPack(const CrossEntropyParams& p) {
   return p.vocab % kPack<T> == 0 && IsAligned(p.logits) && IsAligned(p.dlogits);
 }
 
+bool IsPlain(const CrossEntropyParams& p) {
+  return p.options == CrossEntropyOptions();
+}
+
 template <typename T, int N>
 cudaError_t LaunchForward(const CrossEntropyParams& p, cudaStream_t stream) {
-  Forward<T, N><<<p.rows, Threads(p.vocab / N), 0, stream>>>(p);
+  const auto kernel = IsPlain(p) ? Forward<T, N, true> : Forward<T, N, false>;
+  kernel<<<p.rows, Threads(p.vocab / N), 0, stream>>>(p);
   return cudaGetLastError();
 }
 
@@ -115,7 +159,8 @@ cudaError_t LaunchBackward(const CrossEntropyParams& p, cudaStream_t stream) {
   const int64_t packs = p.vocab / N;
   const int threads = Threads(packs, 256);
   const dim3 grid(p.rows, (packs + threads - 1) / threads);
-  Backward<T, N><<<grid, threads, 0, stream>>>(p);
+  const auto kernel = IsPlain(p) ? Backward<T, N, true> : Backward<T, N, false>;
+  kernel<<<grid, threads, 0, stream>>>(p);
   return cudaGetLastError();
 }
 

@@ -8,14 +8,16 @@
 namespace tessera {
 namespace {
 
-void Forward(const at::Tensor& logits, const at::Tensor& targets,
-             const at::Tensor& loss, const at::Tensor& lse) {
-  const at::Tensor rows = logits.contiguous(), ids = targets.contiguous();
+void Forward(const CrossEntropyRows& in, const at::Tensor& loss,
+             const at::Tensor& lse) {
+  const at::Tensor& logits = in.logits;
+  const at::Tensor rows = logits.contiguous(), ids = in.targets.contiguous();
   const at::Tensor losses = at::empty({logits.size(0)}, lse.options());
   const CrossEntropyParams params = {
       .type = FloatTypeOf(logits),
       .rows = logits.size(0),
       .vocab = logits.size(1),
+      .options = in.options,
       .logits = rows.const_data_ptr(),
       .targets = ids.const_data_ptr<int64_t>(),
       .lse = lse.mutable_data_ptr<float>(),
@@ -26,13 +28,14 @@ void Forward(const at::Tensor& logits, const at::Tensor& targets,
   at::sum_out(sum, losses, at::IntArrayRef{}, /*keepdim=*/false);
 }
 
-void Backward(const at::Tensor& dloss, const at::Tensor& logits,
-              const at::Tensor& targets, const at::Tensor& lse,
-              at::Tensor dlogits) {
-  const at::Tensor rows = logits.contiguous(), ids = targets.contiguous();
+void Backward(const CrossEntropyRows& in, const at::Tensor& dloss,
+              const at::Tensor& lse, at::Tensor dlogits) {
+  const at::Tensor& logits = in.logits;
+  const at::Tensor rows = logits.contiguous(), ids = in.targets.contiguous();
   const CrossEntropyParams params = {.type = FloatTypeOf(logits),
                                      .rows = logits.size(0),
                                      .vocab = logits.size(1),
+                                     .options = in.options,
                                      .logits = rows.const_data_ptr(),
                                      .targets = ids.const_data_ptr<int64_t>(),
                                      .lse = lse.mutable_data_ptr<float>(),

@@ -5,20 +5,27 @@
 
 #include "ATen/core/Tensor.h"
 #include "framework/base/ignored_target.h"
+#include "framework/ops/cross_entropy/cross_entropy_math.h"
 
 namespace tessera {
 
-// Cross entropy (cross_entropy.h) over the rows of contiguous tensors.
+// The rows of a batch.
+struct CrossEntropyRows {
+  at::Tensor logits;   // [N, V], contiguous
+  at::Tensor targets;  // [N], in [0, V) or kIgnoredTarget
+  CrossEntropyOptions options;
+};
+
+// Cross entropy (cross_entropy.h) over rows.
 struct CrossEntropyKernels {
-  // logits: [N, V]; targets: [N], in [0, V) or kIgnoredTarget. Writes loss, a
-  // scalar, and lse = log sum_v exp(logits), [N], whose dtype is used for all
-  // arithmetic. kCuda's lse is [2, N]: the FP32 value and its rounding error.
-  void (*forward)(const at::Tensor& logits, const at::Tensor& targets,
-                  const at::Tensor& loss, const at::Tensor& lse);
+  // Writes loss, a scalar, and lse (cross_entropy_math.h), [N], whose dtype is
+  // used for all arithmetic. kCuda's lse is [2, N]: the FP32 value and its
+  // rounding error.
+  void (*forward)(const CrossEntropyRows& in, const at::Tensor& loss,
+                  const at::Tensor& lse);
   // dloss: scalar on the device. Writes dlogits, which may be the logits.
-  void (*backward)(const at::Tensor& dloss, const at::Tensor& logits,
-                   const at::Tensor& targets, const at::Tensor& lse,
-                   at::Tensor dlogits);
+  void (*backward)(const CrossEntropyRows& in, const at::Tensor& dloss,
+                   const at::Tensor& lse, at::Tensor dlogits);
 
   static const CrossEntropyKernels kReference;
   static const CrossEntropyKernels kCpu;   // FP32
@@ -34,16 +41,12 @@ inline constexpr int64_t kCrossEntropyChunk = int64_t{1} << 24;
 
 // The reference, in chunks of rows with about `chunk_elements` logits, at least
 // one row.
-void CrossEntropyForward(const at::Tensor& logits, const at::Tensor& targets,
-                         const at::Tensor& loss, const at::Tensor& lse,
+void CrossEntropyForward(const CrossEntropyRows& in, const at::Tensor& loss,
+                         const at::Tensor& lse,
                          int64_t chunk_elements = kCrossEntropyChunk);
-void CrossEntropyBackward(const at::Tensor& dloss, const at::Tensor& logits,
-                          const at::Tensor& targets, const at::Tensor& lse,
-                          at::Tensor dlogits,
+void CrossEntropyBackward(const CrossEntropyRows& in, const at::Tensor& dloss,
+                          const at::Tensor& lse, at::Tensor dlogits,
                           int64_t chunk_elements = kCrossEntropyChunk);
-// The loss from log sum exp.
-at::Tensor CrossEntropyLoss(const at::Tensor& logits, const at::Tensor& targets,
-                            const at::Tensor& lse);
 
 }  // namespace reference
 

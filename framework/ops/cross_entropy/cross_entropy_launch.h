@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "framework/cuda/float_type.h"
+#include "framework/ops/cross_entropy/cross_entropy_math.h"
 
 namespace tessera {
 
@@ -13,6 +14,7 @@ struct CrossEntropyParams {
   FloatType type = FloatType::kFloat;
   int64_t rows = 0;
   int64_t vocab = 0;
+  CrossEntropyOptions options;
   const void* logits = nullptr;      // [rows, V]
   const int64_t* targets = nullptr;  // [rows]; -1: ignored
   // [2, rows]; forward writes, backward reads: the row's logsumexp in FP32, and

@@ -4,6 +4,9 @@
 #include <memory>
 
 #include "ATen/ATen.h"
+#include "framework/cuda/cuda_build.h"
+#include "framework/ops/embedding/embedding_kernels.h"
+#include "framework/ops/kernel_choice.h"
 #include "framework/ops/rows.h"
 #include "framework/precision/precision_policy.h"
 
@@ -27,10 +30,13 @@ void AddRows(at::Tensor sums, const at::Tensor& ids, const at::Tensor& values) {
 class EmbeddingOp : public Op {
  public:
   // `gradient` is the dtype of the table's gradient.
-  explicit EmbeddingOp(at::ScalarType gradient) : gradient_(gradient) {}
+  EmbeddingOp(KernelKind backward, at::ScalarType gradient)
+      : backward_(backward), gradient_(gradient) {}
 
   absl::string_view kind() const override { return "embedding"; }
-  std::string kernel() const override { return "ATen"; }
+  std::string kernel() const override {
+    return backward_ == KernelKind::kCuda ? "ATen, own kernel" : "ATen";
+  }
 
   void Forward(const ForwardArgs& args) const override {
     const at::Tensor& table = args.operands[kTable];
@@ -46,14 +52,19 @@ class EmbeddingOp : public Op {
   void Backward(const BackwardArgs& args) const override {
     const GradTarget& target = args.d_operands[kTable];
     const at::Tensor ids = args.operands[kIds].view({-1});
-    const at::Tensor dx =
-        RowsOf(args.d_results[0], width()).to(ArithmeticDtype(result(0).dtype));
-    if (target.grad.scalar_type() == dx.scalar_type()) {
+    const at::Tensor dx = RowsOf(args.d_results[0], width());
+    if constexpr (kCudaBuild) {
+      if (backward_ == KernelKind::kCuda) {
+        return EmbeddingBackwardOnCuda(ids, dx, target);
+      }
+    }
+    const at::Tensor rows = dx.to(ArithmeticDtype(dx.scalar_type()));
+    if (target.grad.scalar_type() == rows.scalar_type()) {
       if (!target.accumulate) target.grad.zero_();
-      AddRows(target.grad, ids, dx);
+      AddRows(target.grad, ids, rows);
     } else {
-      const at::Tensor sums = at::zeros(target.grad.sizes(), dx.options());
-      AddRows(sums, ids, dx);
+      const at::Tensor sums = at::zeros(target.grad.sizes(), rows.options());
+      AddRows(sums, ids, rows);
       WriteGrad(target, sums);
     }
   }
@@ -67,9 +78,13 @@ class EmbeddingOp : public Op {
     return casts ? TensorType{result(0).shape, operand(kTable).dtype}.bytes()
                  : 0;
   }
-  // The sums unless the gradient itself has their dtype, the rows in FP32, and
-  // the sorted ids with their rows.
+  // A count and a place per row of the table; or the sums unless the gradient
+  // itself has their dtype, the rows in FP32, and the sorted ids with their
+  // rows.
   int64_t BackwardWorkspaceBytes(Positions) const override {
+    if (backward_ == KernelKind::kCuda) {
+      return TensorType{{2, operand(kTable).shape[0]}, at::kInt}.bytes();
+    }
     const at::ScalarType wide = ArithmeticDtype(result(0).dtype);
     const int64_t rows =
         wide == result(0).dtype ? 0 : TensorType{result(0).shape, wide}.bytes();
@@ -84,12 +99,13 @@ class EmbeddingOp : public Op {
   Cost BackwardCost(Positions) const override {
     return {.flops = static_cast<double>(result(0).numel()),
             .bytes = operand(kIds).bytes() + result(0).bytes() +
-                     operand(kTable).bytes()};
+                     TensorType{operand(kTable).shape, gradient_}.bytes()};
   }
 
  private:
   int64_t width() const { return operand(kTable).shape[1]; }
 
+  const KernelKind backward_;
   const at::ScalarType gradient_;
 };
 
@@ -99,7 +115,13 @@ Value Embedding(ProgramBuilder& b, Value ids, Weight table) {
   const Value t = b.Read(table, b.dtype(OpClass::kMasterWeights));
   TensorType type = {b.type(ids).shape, b.dtype(OpClass::kResidual)};
   type.shape.push_back(b.type(t).shape[1]);
-  return b.Add(std::make_unique<EmbeddingOp>(b.dtype(OpClass::kGradient)),
+  const at::ScalarType gradient = b.dtype(OpClass::kGradient);
+  const DeviceInfo& device = b.target().device;
+  const KernelKind backward =
+      KernelKindFor(device, gradient) == KernelKind::kCuda
+          ? KernelKindFor(device, type.dtype)
+          : KernelKind::kReference;
+  return b.Add(std::make_unique<EmbeddingOp>(backward, gradient),
                b.ShortName(table), {ids, t}, {std::move(type)})[0];
 }
 

@@ -16,10 +16,12 @@ constexpr int kX = 0, kWeight = 1, kTargets = 2;  // operands
 class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
  public:
   LinearCrossEntropyOp(at::ScalarType product, at::ScalarType logits,
-                       KernelKind kernels, const LogitChunks& chunks)
+                       KernelKind kernels, const CrossEntropyOptions& options,
+                       const LogitChunks& chunks)
       : OpWithKernels(kernels),
         product_(product),
         logits_(logits),
+        options_(options),
         chunks_(chunks) {}
 
   absl::string_view kind() const override { return "linear_cross_entropy"; }
@@ -34,9 +36,8 @@ class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
     const at::Tensor& dx = args.d_operands[kX].grad;
     bool accumulate = dw.accumulate;
     Chunks(args.operands, args.results[0], [&](const Chunk& c) {
-      kernels().backward(args.d_results[0], c.logits, c.targets, c.lse,
-                         c.logits);
-      const at::Tensor dlogits = InProductDtype(c.logits);
+      kernels().backward(c.rows, args.d_results[0], c.lse, c.rows.logits);
+      const at::Tensor dlogits = InProductDtype(c.rows.logits);
       // dx may overwrite x: the weight's gradient is the last to read it.
       if (dw.grad.defined()) {
         Multiply(dlogits.t(), c.x, accumulate, dw.grad);
@@ -87,9 +88,10 @@ class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
 
  private:
   struct Chunk {
-    int64_t begin = 0;                // row
-    at::Tensor x, weight;             // [rows, C], [V, C]; product_
-    at::Tensor logits, targets, lse;  // [rows, V]; [rows]
+    int64_t begin = 0;     // row
+    at::Tensor x, weight;  // [rows, C], [V, C]; product_
+    CrossEntropyRows rows;
+    at::Tensor lse;
   };
 
   // Computes the loss. Calls fn(chunk) after each chunk's forward.
@@ -107,12 +109,12 @@ class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
       Chunk c = {.begin = i * rows_of_chunk, .weight = weight};
       const int64_t rows = std::min(rows_of_chunk, x.size(0) - c.begin);
       c.x = InProductDtype(x.narrow(0, c.begin, rows));
-      c.targets = targets.narrow(0, c.begin, rows);
-      c.logits = logits.narrow(0, 0, rows);
+      c.rows = {.logits = logits.narrow(0, 0, rows),
+                .targets = targets.narrow(0, c.begin, rows),
+                .options = options_};
       c.lse = at::empty(LseType(rows).shape, loss.options());
-      Multiply(c.x, weight.t(), /*accumulate=*/false, c.logits);
-      kernels().forward(c.logits, c.targets,
-                        NumChunks() == 1 ? loss : losses[i], c.lse);
+      Multiply(c.x, weight.t(), /*accumulate=*/false, c.rows.logits);
+      kernels().forward(c.rows, NumChunks() == 1 ? loss : losses[i], c.lse);
       fn(c);
     }
     if (NumChunks() > 1) at::sum_out(loss, losses, /*dim=*/{0});
@@ -151,6 +153,7 @@ class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
   }
 
   const at::ScalarType product_, logits_;
+  const CrossEntropyOptions options_;
   const LogitChunks chunks_;
 };
 
@@ -166,9 +169,10 @@ int64_t LogitChunks::RowsOfChunk(int64_t rows, int64_t row_bytes) const {
 std::unique_ptr<Op> LinearCrossEntropy(at::ScalarType product,
                                        at::ScalarType logits,
                                        KernelKind kernels,
+                                       const CrossEntropyOptions& options,
                                        const LogitChunks& chunks) {
   return std::make_unique<LinearCrossEntropyOp>(product, logits, kernels,
-                                                chunks);
+                                                options, chunks);
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "framework/ops/cross_entropy/cross_entropy_math.h"
 #include "framework/ops/kernel_choice.h"
 #include "framework/program/op.h"
 
@@ -23,7 +24,7 @@ struct LogitChunks {
 };
 
 // A language model's head and its loss in one op,
-//   CrossEntropySum(Linear(x, W), targets),
+//   CrossEntropySum(Linear(x, W), targets, options),
 // a chunk of rows at a time, so that the logits of the whole batch never exist.
 // Forward and backward are one run in training: a chunk's logits become their
 // gradient in place and are never computed again (Hsu et al., "Liger Kernel",
@@ -36,6 +37,7 @@ struct LogitChunks {
 std::unique_ptr<Op> LinearCrossEntropy(at::ScalarType product,
                                        at::ScalarType logits,
                                        KernelKind kernels,
+                                       const CrossEntropyOptions& options,
                                        const LogitChunks& chunks = {});
 
 }  // namespace tessera

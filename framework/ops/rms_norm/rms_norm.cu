@@ -11,129 +11,158 @@ __device__ __forceinline__ float Rounded(float x) {
   return device::ToFloat(device::FromFloat<T>(x));
 }
 
-// One block per row. The second pass over x hits the L1 cache.
-template <typename X, typename Y, int N, bool kAdds>
-__global__ void Forward(const RmsNormParams p) {
+// The part of a row that one thread handles: kPacks packs of N elements, pack i
+// at column (threadIdx.x + i * blockDim.x) * N, as they lie in memory. Nothing
+// waits for a load before the first use of its values.
+template <typename T, int N, int kPacks>
+struct RowPart {
+  device::Pack<T, N> packs[kPacks];
+
+  // Reads the row that begins at `row`; null reads nothing.
+  __device__ __forceinline__ void Read(const void* row, int64_t width) {
+    if (row == nullptr) return;
+#pragma unroll
+    for (int i = 0; i < kPacks; ++i) {
+      const int c = (threadIdx.x + i * blockDim.x) * N;
+      if (c < width) {
+        packs[i] = *reinterpret_cast<const device::Pack<T, N>*>(
+            static_cast<const T*>(row) + c);
+      }
+    }
+  }
+  __device__ __forceinline__ float At(int i, int j) const {
+    return device::ToFloat(packs[i].v[j]);
+  }
+};
+
+// Row `row` of a tensor of T, or null.
+template <typename T>
+__device__ __forceinline__ const T* RowAt(const void* rows, int64_t row,
+                                          int64_t width) {
+  return rows == nullptr ? nullptr : static_cast<const T*>(rows) + row * width;
+}
+
+// One block per row.
+template <typename X, typename Y, int N, int kPacks, bool kAdds>
+__global__ void __launch_bounds__(device::kMaxThreads)
+    Forward(const RmsNormParams p) {
   __shared__ float scratch[device::kWarp];
   const int64_t row = blockIdx.x, width = p.width;
-  const X* x = static_cast<const X*>(p.x) + row * width;
-  Y* y = static_cast<Y*>(p.y) + row * width;
+  RowPart<X, N, kPacks> x;
+  RowPart<Y, N, kPacks> delta;
+  x.Read(RowAt<X>(p.x, row, width), width);
+  if constexpr (kAdds) delta.Read(RowAt<Y>(p.delta, row, width), width);
+  float v[kPacks][N];
   float squares = 0;
-  for (int64_t c = threadIdx.x * N; c < width; c += blockDim.x * N) {
-    float v[N];
-    device::Load(x + c, v);
-    if constexpr (kAdds) {
-      float d[N];
-      device::Load(static_cast<const Y*>(p.delta) + row * width + c, d);
 #pragma unroll
-      for (int i = 0; i < N; ++i) v[i] = Rounded<X>(v[i] + d[i]);
-      device::Store(static_cast<X*>(p.sum) + row * width + c, v);
+  for (int i = 0; i < kPacks; ++i) {
+    const int c = (threadIdx.x + i * blockDim.x) * N;
+    if (c >= width) break;
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      v[i][j] = x.At(i, j);
+      if constexpr (kAdds) v[i][j] = Rounded<X>(v[i][j] + delta.At(i, j));
+      squares += v[i][j] * v[i][j];
     }
-#pragma unroll
-    for (int i = 0; i < N; ++i) squares += v[i] * v[i];
+    if constexpr (kAdds) {
+      device::Store(static_cast<X*>(p.sum) + row * width + c, v[i]);
+    }
   }
   const float scale =
       rsqrtf(device::BlockSum(squares, scratch) / width + p.eps);
   if (threadIdx.x == 0) p.r[row] = scale;
-  // A thread reads back only what it wrote itself.
-  if constexpr (kAdds) x = static_cast<const X*>(p.sum) + row * width;
-  for (int64_t c = threadIdx.x * N; c < width; c += blockDim.x * N) {
-    float v[N], g[N];
-    device::Load(x + c, v);
+#pragma unroll
+  for (int i = 0; i < kPacks; ++i) {
+    const int c = (threadIdx.x + i * blockDim.x) * N;
+    if (c >= width) break;
+    float g[N];
     device::Load(p.gain + c, g);
 #pragma unroll
-    for (int i = 0; i < N; ++i) v[i] = v[i] * scale * g[i];
-    device::Store(y + c, v);
+    for (int j = 0; j < N; ++j) v[i][j] = v[i][j] * scale * g[j];
+    device::Store(static_cast<Y*>(p.y) + row * width + c, v[i]);
   }
 }
 
-// This thread's part of sum_C(s x_hat) of one row. Adds dy * x_hat to `dgain`,
-// where element i of pack k is at i * packs + k, so that neighbouring threads
-// use neighbouring banks.
-template <typename X, typename Y, int N>
-__device__ __forceinline__ float Project(const RmsNormParams& p, int64_t row,
-                                         float r, float* dgain) {
-  const X* x = static_cast<const X*>(p.x) + row * p.width;
-  const Y* dy = static_cast<const Y*>(p.dy) + row * p.width;
-  const int packs = static_cast<int>(p.width / N);
-  float projection = 0;
-  for (int k = threadIdx.x; k < packs; k += blockDim.x) {
-    float v[N], d[N], g[N];
-    device::Load(x + k * N, v);
-    device::Load(dy + k * N, d);
-    device::Load(p.gain + k * N, g);
+// What backward reads of one row.
+template <typename X, typename Y, int N, int kPacks, bool kAdds>
+struct BackwardRow {
+  RowPart<X, N, kPacks> x;
+  RowPart<Y, N, kPacks> dy;
+  RowPart<X, N, kAdds ? kPacks : 1> d_sum;
+  float r;
+
+  __device__ __forceinline__ void Read(const RmsNormParams& p, int64_t row) {
+    if (row >= p.rows) return;
+    r = p.r[row];
+    x.Read(RowAt<X>(p.x, row, p.width), p.width);
+    dy.Read(RowAt<Y>(p.dy, row, p.width), p.width);
+    if constexpr (kAdds) d_sum.Read(RowAt<X>(p.d_sum, row, p.width), p.width);
+  }
+};
+
+// A block processes rows g, g + gridDim.x, ..., and loads one while it computes
+// the one before. A thread has the same columns in every row, so it alone sums
+// their part of the gain's gradient, dy * x_hat.
+template <typename X, typename Y, int N, int kPacks, bool kAdds>
+__global__ void __launch_bounds__(device::kMaxThreads)
+    Backward(const RmsNormParams p) {
+  __shared__ float scratch[device::kWarp];
+  const int64_t width = p.width;
+  float dgain[kPacks][N] = {};
+  BackwardRow<X, Y, N, kPacks, kAdds> now, next;
+  now.Read(p, blockIdx.x);
+  for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
+    next.Read(p, row + gridDim.x);
+    // This thread's part of sum_C(s x_hat), s = dy * gain.
+    float projection = 0;
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-      const float product = d[i] * (v[i] * r);
-      dgain[i * packs + k] += product;
-      projection += product * g[i];
+    for (int i = 0; i < kPacks; ++i) {
+      const int c = (threadIdx.x + i * blockDim.x) * N;
+      if (c >= width) break;
+      float g[N];
+      device::Load(p.gain + c, g);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        const float product = now.dy.At(i, j) * (now.x.At(i, j) * now.r);
+        dgain[i][j] += product;
+        projection += product * g[j];
+      }
     }
-  }
-  return projection;
-}
-
-// dx of one row, given the mean of s x_hat.
-template <typename X, typename Y, int N, bool kAdds>
-__device__ __forceinline__ void WriteDx(const RmsNormParams& p, int64_t row,
-                                        float r, float mean) {
-  const X* x = static_cast<const X*>(p.x) + row * p.width;
-  const Y* dy = static_cast<const Y*>(p.dy) + row * p.width;
-  X* dx = static_cast<X*>(p.dx) + row * p.width;
-  const int packs = static_cast<int>(p.width / N);
-  for (int k = threadIdx.x; k < packs; k += blockDim.x) {
-    float v[N], d[N], g[N];
-    device::Load(x + k * N, v);
-    device::Load(dy + k * N, d);
-    device::Load(p.gain + k * N, g);
+    const float mean = device::BlockSum(projection, scratch) / width;
 #pragma unroll
-    for (int i = 0; i < N; ++i) v[i] = r * (d[i] * g[i] - v[i] * r * mean);
-    if constexpr (kAdds) {
-      if (p.d_sum != nullptr) {
-        float other[N];
-        device::Load(static_cast<const X*>(p.d_sum) + row * p.width + k * N,
-                     other);
-        // Rounded before it is added, as a tensor of its own would be.
+    for (int i = 0; i < kPacks; ++i) {
+      const int c = (threadIdx.x + i * blockDim.x) * N;
+      if (c >= width) break;
+      float g[N], v[N];
+      device::Load(p.gain + c, g);
 #pragma unroll
-        for (int i = 0; i < N; ++i) {
-          v[i] = __fadd_rn(other[i], Rounded<X>(v[i]));
+      for (int j = 0; j < N; ++j) {
+        v[j] = now.r * (now.dy.At(i, j) * g[j] - now.x.At(i, j) * now.r * mean);
+        if constexpr (kAdds) {
+          // Rounded before it is added, as a tensor of its own would be.
+          if (p.d_sum != nullptr) {
+            v[j] = __fadd_rn(now.d_sum.At(i, j), Rounded<X>(v[j]));
+          }
+          v[j] = Rounded<X>(v[j]);
         }
       }
-#pragma unroll
-      for (int i = 0; i < N; ++i) v[i] = Rounded<X>(v[i]);
-      device::Store(static_cast<Y*>(p.d_delta) + row * p.width + k * N, v);
+      if constexpr (kAdds) {
+        device::Store(static_cast<Y*>(p.d_delta) + row * width + c, v);
+      }
+      device::Store(static_cast<X*>(p.dx) + row * width + c, v);
     }
-    device::Store(dx + k * N, v);
-  }
-}
-
-// A block processes rows g, g + gridDim.x, ... A thread has the same columns in
-// every row, so no other thread adds to their sums.
-template <typename X, typename Y, int N, bool kAdds>
-__global__ void Backward(const RmsNormParams p) {
-  extern __shared__ float dgain[];  // [N, C / N]
-  __shared__ float scratch[device::kWarp];
-  const int packs = static_cast<int>(p.width / N);
-  for (int k = threadIdx.x; k < packs; k += blockDim.x) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) dgain[i * packs + k] = 0;
-  }
-  for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
-    const float r = p.r[row];
-    const float projection = Project<X, Y, N>(p, row, r, dgain);
-    WriteDx<X, Y, N, kAdds>(p, row, r,
-                            device::BlockSum(projection, scratch) / p.width);
+    now = next;
   }
   if (p.partial_dgain == nullptr) return;
-  float* partial = p.partial_dgain + blockIdx.x * p.width;
-  for (int k = threadIdx.x; k < packs; k += blockDim.x) {
-    float sums[N];
 #pragma unroll
-    for (int i = 0; i < N; ++i) sums[i] = dgain[i * packs + k];
-    device::Store(partial + k * N, sums);
+  for (int i = 0; i < kPacks; ++i) {
+    const int c = (threadIdx.x + i * blockDim.x) * N;
+    if (c >= width) break;
+    device::Store(p.partial_dgain + blockIdx.x * width + c, dgain[i]);
   }
 }
 
-constexpr int kRowGroups = 16;
+constexpr int kRowGroups = 32;
 
 // A block sums 32 columns: kRowGroups warps each sum a part of the rows, then
 // the first warp adds the parts.
@@ -157,6 +186,9 @@ __global__ void ColumnSums(const ColumnSumsParams p) {
   if (p.accumulate) sum += device::ToFloat(*out);
   *out = device::FromFloat<T>(sum);
 }
+
+template <typename X, typename Y>
+inline constexpr bool kCanAdd = sizeof(X) > sizeof(Y);
 
 // Elements per access: 16 bytes of the wider type.
 template <typename X, typename Y>
@@ -182,27 +214,64 @@ cudaError_t WithTypes(const RmsNormParams& p, const Fn& fn) {
   });
 }
 
+// Calls fn with the number of packs of N that a thread handles, as a constant.
+template <int N, typename Fn>
+cudaError_t WithPacks(int64_t width, const Fn& fn) {
+  constexpr int kFew = 4, kMost = kMaxRmsNormWidth / (N * device::kMaxThreads);
+  const int64_t packs = (width + N - 1) / N;
+  if (packs <= device::kMaxThreads) {
+    return fn(std::integral_constant<int, 1>());
+  }
+  if (packs <= kFew * device::kMaxThreads) {
+    return fn(std::integral_constant<int, kFew>());
+  }
+  return fn(std::integral_constant<int, kMost>());
+}
+
+template <int N, int kPacks>
+int ThreadsFor(const RmsNormParams& p) {
+  return Threads((p.width / N + kPacks - 1) / kPacks);
+}
+
 template <typename X, typename Y, int N>
 cudaError_t LaunchForward(const RmsNormParams& p, cudaStream_t stream) {
-  const auto kernel =
-      p.delta != nullptr ? Forward<X, Y, N, true> : Forward<X, Y, N, false>;
-  kernel<<<p.rows, Threads(p.width / N), 0, stream>>>(p);
-  return cudaGetLastError();
+  return WithPacks<N>(
+      p.width, [&]<int kPacks>(std::integral_constant<int, kPacks>) {
+        auto kernel = Forward<X, Y, N, kPacks, false>;
+        if constexpr (kCanAdd<X, Y>) {
+          if (p.delta != nullptr) kernel = Forward<X, Y, N, kPacks, true>;
+        }
+        kernel<<<p.rows, ThreadsFor<N, kPacks>(p), 0, stream>>>(p);
+        return cudaGetLastError();
+      });
 }
 
 template <typename X, typename Y, int N>
 cudaError_t LaunchBackward(const RmsNormParams& p, cudaStream_t stream) {
-  const auto kernel =
-      p.d_delta != nullptr ? Backward<X, Y, N, true> : Backward<X, Y, N, false>;
-  kernel<<<p.row_groups, Threads(p.width / N), p.width * sizeof(float),
-           stream>>>(p);
-  return cudaGetLastError();
+  return WithPacks<N>(
+      p.width, [&]<int kPacks>(std::integral_constant<int, kPacks>) {
+        auto kernel = Backward<X, Y, N, kPacks, false>;
+        if constexpr (kCanAdd<X, Y>) {
+          if (p.d_delta != nullptr) kernel = Backward<X, Y, N, kPacks, true>;
+        }
+        kernel<<<p.row_groups, ThreadsFor<N, kPacks>(p), 0, stream>>>(p);
+        return cudaGetLastError();
+      });
+}
+
+// Whether this file has kernels for p: additions are of a narrower branch.
+bool HasKernel(const RmsNormParams& p) {
+  const bool adds = p.delta != nullptr || p.d_delta != nullptr;
+  return p.width <= kMaxRmsNormWidth &&
+         (!adds ||
+          (p.x_type == FloatType::kFloat && p.y_type != FloatType::kFloat));
 }
 
 }  // namespace
 
 cudaError_t LaunchRmsNormForward(const RmsNormParams& p, cudaStream_t stream) {
   if (p.rows == 0) return cudaSuccess;
+  if (!HasKernel(p)) return cudaErrorInvalidValue;
   return WithTypes(p, [&]<typename X, typename Y>(X, Y) {
     return CanPack<X, Y>(p) ? LaunchForward<X, Y, kRowPack<X, Y>>(p, stream)
                             : LaunchForward<X, Y, 1>(p, stream);
@@ -211,6 +280,7 @@ cudaError_t LaunchRmsNormForward(const RmsNormParams& p, cudaStream_t stream) {
 
 cudaError_t LaunchRmsNormBackward(const RmsNormParams& p, cudaStream_t stream) {
   if (p.row_groups == 0) return cudaSuccess;
+  if (!HasKernel(p)) return cudaErrorInvalidValue;
   return WithTypes(p, [&]<typename X, typename Y>(X, Y) {
     return CanPack<X, Y>(p) ? LaunchBackward<X, Y, kRowPack<X, Y>>(p, stream)
                             : LaunchBackward<X, Y, 1>(p, stream);

@@ -16,6 +16,10 @@ namespace {
 void Forward(const at::Tensor& x, const RmsNormKernels::Addition& add,
              const at::Tensor& gain, double eps, const at::Tensor& y,
              const at::Tensor& r) {
+  if (x.size(-1) > kMaxRmsNormWidth) {
+    RmsNormKernels::kReference.forward(x, add, gain, eps, y, r);
+    return;
+  }
   const at::Tensor rows = x.contiguous();
   const at::Tensor wide_gain = gain.to(at::kFloat);
   RmsNormParams params = {.x_type = FloatTypeOf(x),
@@ -40,7 +44,7 @@ void Backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& r,
               const RmsNormKernels::AdditionGradient& add) {
   const bool wants_gain = gain_grad.grad.defined();
   const int64_t width = x.size(-1);
-  if (width > kMaxRmsNormBackwardWidth) {
+  if (width > kMaxRmsNormWidth) {
     RmsNormKernels::kReference.backward(dy, x, r, gain, gain_grad, dx, add);
     return;
   }

@@ -44,7 +44,7 @@ struct RmsNormKernels {
 // kSumsPerMultiprocessor blocks per multiprocessor: enough loads in flight, and
 // few sums.
 inline constexpr int64_t kCpuRowsPerSum = 64;
-inline constexpr int64_t kSumsPerMultiprocessor = 2;
+inline constexpr int64_t kSumsPerMultiprocessor = 3;
 
 }  // namespace tessera
 

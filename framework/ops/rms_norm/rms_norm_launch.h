@@ -34,9 +34,9 @@ struct RmsNormParams {
   float* partial_dgain = nullptr;
   int row_groups = 0;
 };
-// The longest row whose partial sums in FP32 fit into a block's shared memory:
-// 48 KiB minus the 32 floats of its reductions.
-inline constexpr int64_t kMaxRmsNormBackwardWidth = 48 * 1024 / 4 - 32;
+// The longest row that the registers of a block hold, 32 numbers a thread. Both
+// functions return cudaErrorInvalidValue for a longer one.
+inline constexpr int64_t kMaxRmsNormWidth = 16384;
 cudaError_t LaunchRmsNormForward(const RmsNormParams& params,
                                  cudaStream_t stream);
 cudaError_t LaunchRmsNormBackward(const RmsNormParams& params,

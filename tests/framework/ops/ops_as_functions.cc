@@ -207,15 +207,31 @@ at::Tensor AddResidual(const at::Tensor& x, const at::Tensor& delta) {
       {x, delta});
 }
 
-at::Tensor CrossEntropySum(const at::Tensor& logits,
-                           const at::Tensor& targets) {
+at::Tensor CrossEntropySum(const at::Tensor& logits, const at::Tensor& targets,
+                           const CrossEntropyOptions& options) {
   return RunAsFunction(
       {.build =
-           [](ProgramBuilder& b, const std::vector<Value>& in, Weight) {
-             return tessera::CrossEntropySum(b, in[0], in[1]);
+           [&](ProgramBuilder& b, const std::vector<Value>& in, Weight) {
+             return tessera::CrossEntropySum(b, in[0], in[1], options);
            },
        .precision = PolicyFor(logits.scalar_type(), logits.scalar_type())},
       {logits, targets});
+}
+
+at::Tensor PlainCrossEntropySum(const at::Tensor& logits,
+                                const at::Tensor& targets,
+                                const CrossEntropyOptions& options) {
+  const double cap = options.soft_cap;
+  const at::Tensor x = logits.to(ArithmeticDtype(logits.scalar_type()));
+  const at::Tensor y = cap == 0 ? x : at::tanh(x / cap) * cap;
+  const at::Tensor cross_entropy =
+      at::cross_entropy_loss(y, targets, /*weight=*/{}, at::Reduction::Sum,
+                             kIgnoredTarget, options.objective.label_smoothing);
+  const double z = options.objective.z_loss;
+  if (z == 0) return cross_entropy;
+  const at::Tensor squares = at::logsumexp(y, -1).square();
+  return cross_entropy +
+         z * squares.masked_fill(targets == kIgnoredTarget, 0).sum();
 }
 
 }  // namespace tessera::testing

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ATen/core/Tensor.h"
+#include "framework/ops/cross_entropy/cross_entropy_math.h"
 #include "framework/ops/rope/rope.h"
 #include "framework/params/parameter_store.h"
 #include "framework/program/program.h"
@@ -24,7 +25,14 @@ at::Tensor Rope(const at::Tensor& qkv, const RopeTable& table,
                 int64_t rotated_heads);
 at::Tensor SwiGlu(const at::Tensor& ab);
 at::Tensor AddResidual(const at::Tensor& x, const at::Tensor& delta);
-at::Tensor CrossEntropySum(const at::Tensor& logits, const at::Tensor& targets);
+at::Tensor CrossEntropySum(const at::Tensor& logits, const at::Tensor& targets,
+                           const CrossEntropyOptions& options = {});
+
+// The loss of CrossEntropySum() in plain LibTorch, whose autograd
+// differentiates it. As in autocast, narrow logits are converted to FP32 first.
+at::Tensor PlainCrossEntropySum(const at::Tensor& logits,
+                                const at::Tensor& targets,
+                                const CrossEntropyOptions& options = {});
 
 // Any program with one result. `build` gets a value for each input, and the
 // parameter if there is one.

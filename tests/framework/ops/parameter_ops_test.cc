@@ -164,8 +164,17 @@ TEST_P(RmsNormTest, GradientsMatchCentralDifferences) {
 }
 
 TEST_P(RmsNormTest, AgreesWithPlainAutograd) {
-  for (const auto& [rows, c] : std::vector<std::pair<int64_t, int64_t>>{
-           {1, 8}, {127, 40}, {1000, 96}, {127, 1000}, {5, 129}, {33, 4100}}) {
+  for (const auto& [rows, c] :
+       std::vector<std::pair<int64_t, int64_t>>{{1, 8},
+                                                {127, 40},
+                                                {1000, 96},
+                                                {127, 1000},
+                                                {5, 129},
+                                                {7, 1999},
+                                                {33, 4100},
+                                                {3, 12289},
+                                                {3, 16384},
+                                                {2, 16400}}) {
     for (const at::ScalarType dtype : FloatDtypes(device())) {
       SCOPED_TRACE(::testing::Message() << rows << " x " << c << ", " << dtype);
       // The gain and its gradient stay wide, as under autocast.
@@ -293,6 +302,64 @@ TEST_P(EmbeddingTest, SumsInFp32WhateverTheBuffer) {
     EXPECT_TRUE(at::all(got[0] == 1000).item<bool>());
     EXPECT_TRUE(at::all(got[1] == 0).item<bool>());
   }
+}
+
+// Ids of which some are frequent, as words are, and most of a large table
+// absent.
+at::Tensor SkewedIds(int64_t tokens, int64_t vocab, at::Device device) {
+  return Randn({1, tokens}, 7, at::kDouble, at::kCPU)
+      .abs()
+      .pow(3)
+      .mul(0.05 * static_cast<double>(vocab))
+      .to(at::kLong)
+      .clamp_max(vocab - 1)
+      .to(device);
+}
+
+TEST_P(EmbeddingTest, AgreesWithPlainAutograd) {
+  struct Shape {
+    int64_t tokens, vocab, width;
+  };
+  for (const auto& [tokens, vocab, width] :
+       {Shape{1, 1, 1}, Shape{127, 17, 8}, Shape{1000, 1000, 129},
+        Shape{1000, 40, 1000}, Shape{5000, 3001, 40}, Shape{300, 50, 1600}}) {
+    const at::Tensor ids = SkewedIds(tokens, vocab, device());
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      SCOPED_TRACE(::testing::Message() << tokens << " tokens, " << vocab
+                                        << " x " << width << ", " << dtype);
+      const OneParameter table =
+          MakeParameter({vocab, width}, Stored(device(), at::kFloat, dtype));
+      const Inputs inputs = {table.p->master()};
+      const OpFn plain = [&](const Inputs& in) {
+        return at::embedding(in[0], ids);
+      };
+      const Evaluation got = Evaluate(
+          [&](const Inputs&) { return Embedding(ids, *table.p, at::kFloat); },
+          {}, &table);
+      Evaluation naive = Evaluate(plain, inputs);
+      naive.grads[0] = naive.grads[0].to(dtype);
+      ExpectWithinBudget(got, naive, EvaluateInFp64(plain, inputs));
+    }
+  }
+}
+
+TEST_P(EmbeddingTest, SecondMicroBatchAddsToTheFirst) {
+  const OneParameter table =
+      MakeParameter({100, 40}, Stored(device(), at::kFloat, at::kBFloat16));
+  const at::Tensor ids = SkewedIds(1000, 100, device());
+  const auto accumulate = [&] {
+    const at::Tensor x = Embedding(ids, *table.p, at::kFloat);
+    torch::autograd::backward({x}, {at::ones_like(x)});
+  };
+  table.p->grad().fill_(1e6);
+  BeginGradients(*table.store);
+  accumulate();
+  const at::Tensor once = table.p->grad().clone();
+  accumulate();
+  EXPECT_EQ(
+      once.max().item<double>(),
+      at::bincount(ids.view({-1})).max().to(at::kBFloat16).item<double>());
+  EXPECT_TRUE(at::allclose(table.p->grad(), 2 * once, 0.01));
 }
 
 TEST_P(EmbeddingTest, TiedWithTheHeadAddsBothUses) {

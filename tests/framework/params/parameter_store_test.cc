@@ -2,8 +2,10 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <xxhash.h>
 
 #include <cmath>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -173,6 +175,7 @@ TEST(ParameterStoreShadow, IsTheMasterRounded) {
 struct InitCase {
   Init init;
   double stddev;
+  uint64_t known_hash;
 };
 
 class InitialValues : public ::testing::TestWithParam<InitCase> {};
@@ -215,11 +218,22 @@ TEST_P(InitialValues, AreUncorrelated) {
   }
 }
 
+// A seed means the same values on every machine and in every version.
+TEST_P(InitialValues, AreKnown) {
+  const auto store =
+      MakeStore({Single("w", {1021, 257}, GetParam().init)}, {.seed = 5});
+  const at::Tensor values = MasterOf(*store, "w");
+  EXPECT_EQ(XXH3_64bits(values.const_data_ptr(), values.nbytes()),
+            GetParam().known_hash);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     , InitialValues,
-    ::testing::Values(InitCase{Init::kLinear, std::sqrt(2.0 / (512 + 1024))},
-                      InitCase{Init::kEmbedding, 1.0},
-                      InitCase{Init::kTiedEmbedding, std::sqrt(1.0 / 1024)}));
+    ::testing::Values(InitCase{Init::kLinear, std::sqrt(2.0 / (512 + 1024)),
+                               0x20708302b0f3e952},
+                      InitCase{Init::kEmbedding, 1.0, 0x76e4712e55b2032e},
+                      InitCase{Init::kTiedEmbedding, std::sqrt(1.0 / 1024),
+                               0xd2d2331f6c40a304}));
 
 TEST(InitialValuesOf, NormsAndBiasesAreConstants) {
   const auto store = MakeStore(ToyBlocks());
@@ -298,15 +312,38 @@ INSTANTIATE_TEST_SUITE_P(
                 "b [] cannot be stacked under a []"}),
     [](const auto& info) { return info.param.what; });
 
-TEST(GpuParameterStore, HoldsTheCpuValuesBitForBit) {
+class GpuInitialValues : public ::testing::TestWithParam<at::ScalarType> {};
+
+// Sizes and offsets that are no multiples of four, the number of values that a
+// counter of the generator yields, more values than one thread block writes,
+// and seeds of more than 32 bits.
+TEST_P(GpuInitialValues, HaveTheBitsOfTheCpus) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
-  ParameterStoreOptions options = Bf16();
-  const auto cpu = MakeStore(ToyBlocks(), options);
-  options.device = at::Device(at::kCUDA, 0);
-  const auto gpu = MakeStore(ToyBlocks(), options);
-  EXPECT_TRUE(BitEqual(gpu->master().cpu(), cpu->master()));
-  EXPECT_TRUE(BitEqual(gpu->shadow().cpu(), cpu->shadow()));
+  std::vector<ParameterBlockSpec> blocks = ToyBlocks();
+  blocks.push_back({"odd",
+                    {{"a", {1, 257}, Init::kLinear},
+                     {"b", {1021, 257}, Init::kEmbedding},
+                     {"c", {2, 257}, Init::kTiedEmbedding}}});
+  ParameterStoreOptions options{.master = GetParam(), .compute = at::kBFloat16};
+  for (const uint64_t seed :
+       {uint64_t{0}, uint64_t{5}, uint64_t{0xfedcba9876543210}}) {
+    options.seed = seed;
+    options.device = at::kCPU;
+    const auto cpu = MakeStore(blocks, options);
+    options.device = at::Device(at::kCUDA, 0);
+    const auto gpu = MakeStore(blocks, options);
+    EXPECT_TRUE(BitEqual(gpu->master().cpu(), cpu->master())) << seed;
+    if (!cpu->shadow().defined()) continue;
+    EXPECT_TRUE(BitEqual(gpu->shadow().cpu(), cpu->shadow())) << seed;
+  }
 }
+
+INSTANTIATE_TEST_SUITE_P(, GpuInitialValues,
+                         ::testing::Values(at::kFloat, at::kBFloat16, at::kHalf,
+                                           at::kDouble),
+                         [](const auto& info) {
+                           return std::string(c10::toString(info.param));
+                         });
 
 }  // namespace
 }  // namespace tessera

@@ -36,8 +36,8 @@ TEST(UtilisationTest, EachPieceOfWorkOnce) {
                                  "w13 backward", "w2 forward", "w2 backward",
                                  "lm_head forward", "lm_head backward",
                                  "forward", "forward and backward", "step"));
-  EXPECT_EQ(work[0]["ceiling_pct"], 100);
-  EXPECT_EQ(work[1]["copy_pct"], 100);
+  EXPECT_DOUBLE_EQ(work[0]["ceiling_pct"], 100);
+  EXPECT_DOUBLE_EQ(work[1]["copy_pct"], 100);
 }
 
 TEST(UtilisationTest, FlopsAndBytesAreThoseOfThePrintedStep) {

@@ -22,14 +22,18 @@
 namespace tessera::testing {
 namespace {
 
-// Chunks of 128 rows, where there are up to 1,024.
-constexpr LogitChunks kSmallChunks = {
-    .bytes = 1, .min_rows = 128, .max_chunks = 8};
+// Chunks of 128 rows, where there are up to 512. As many chunks as in real
+// runs: each rounds the weight's gradient once more.
+constexpr LogitChunks kSmallChunks = {.bytes = 1, .min_rows = 128};
+
+constexpr CrossEntropyOptions kAll = {
+    .soft_cap = 3, .objective = {.label_smoothing = 0.1, .z_loss = 0.01}};
 
 struct Case {
   int64_t rows = 0, width = 0, vocab = 0;
   at::ScalarType dtype = at::kFloat;
   at::ScalarType gradient = at::kFloat;  // of the weight
+  CrossEntropyOptions options;
 };
 
 struct Inputs {
@@ -54,16 +58,11 @@ class LinearCrossEntropyTest : public DeviceTest {
   }
 
   // With plain autograd. `seed`: the gradient of the loss.
-  static Outcome Plain(const Inputs& in, double seed) {
+  static Outcome Plain(const Case& c, const Inputs& in, double seed) {
     const at::Tensor x = in.x.detach().clone().requires_grad_();
     const at::Tensor w = in.weight.detach().clone().requires_grad_();
-    const at::Tensor logits = at::linear(x, w);
-    const at::Tensor loss = at::nll_loss_nd(
-        at::log_softmax(logits.scalar_type() == at::kDouble
-                            ? logits
-                            : logits.to(at::kFloat),
-                        -1),
-        in.targets, std::nullopt, at::Reduction::Sum, kIgnoredTarget);
+    const at::Tensor loss =
+        PlainCrossEntropySum(at::linear(x, w), in.targets, c.options);
     torch::autograd::backward({loss}, {at::full_like(loss, seed)});
     return {loss.detach(), x.grad(), w.grad()};
   }
@@ -83,11 +82,11 @@ class LinearCrossEntropyTest : public DeviceTest {
       const Value w = b.Read(weight, b.dtype(OpClass::kWeights));
       loss = b.Add(LinearCrossEntropy(c.dtype, c.dtype,
                                       KernelKindFor(target.device, c.dtype),
-                                      kSmallChunks),
+                                      c.options, kSmallChunks),
                    "head", {x, w, targets}, {{{}, b.dtype(OpClass::kLoss)}})[0];
     } else {
-      loss =
-          tessera::CrossEntropySum(b, tessera::Linear(b, x, weight), targets);
+      loss = tessera::CrossEntropySum(b, tessera::Linear(b, x, weight), targets,
+                                      c.options);
     }
     b.Output(loss);
     FusedProgram fused = FuseOps(std::move(b).Build().value(),
@@ -120,37 +119,18 @@ class LinearCrossEntropyTest : public DeviceTest {
             p.p->grad().clone()};
   }
 
- private:
-  static DeviceInfo DeviceOf(at::Device device) {
-    return device.is_cuda() ? OpenCudaDevice(0).value() : CpuDevice();
-  }
-};
-
-TEST_P(LinearCrossEntropyTest, OneChunkHasTheBitsOfTwoOps) {
-  for (const at::ScalarType dtype : FloatDtypes(device())) {
-    const Case c = {127, 40, 1000, dtype, dtype};
-    const Inputs in = MakeInputs(c);
-    const Outcome two = Run(c, in, 0.25, How::kTwoOps);
-    const Outcome one = Run(c, in, 0.25, How::kFused);
-    EXPECT_TRUE(BitEqual(one.loss, two.loss)) << dtype;
-    EXPECT_TRUE(BitEqual(one.dx, two.dx)) << dtype;
-    EXPECT_TRUE(BitEqual(one.dw, two.dw)) << dtype;
-  }
-}
-
-TEST_P(LinearCrossEntropyTest, ChunksAgreeWithPlainAutograd) {
-  for (const auto& [rows, width, vocab] : std::vector<std::array<int64_t, 3>>{
-           {1, 8, 40}, {127, 96, 40}, {1000, 40, 97}, {1024, 80, 1003}}) {
+  // In every dtype, which it sets in `c`.
+  void ExpectAgreesWithPlainAutograd(Case c) const {
     for (const at::ScalarType dtype : FloatDtypes(device())) {
-      SCOPED_TRACE(::testing::Message() << rows << " x " << width << " x "
-                                        << vocab << ", " << dtype);
-      const Case c = {rows, width, vocab, dtype, dtype};
+      SCOPED_TRACE(::testing::Message() << c.rows << " x " << c.width << " x "
+                                        << c.vocab << ", " << dtype);
+      c.dtype = c.gradient = dtype;
       const Inputs in = MakeInputs(c);
       const Inputs wide = {in.x.to(at::kDouble), in.weight.to(at::kDouble),
                            in.targets};
       const Outcome got = Run(c, in, 0.25, How::kInSmallChunks);
-      const Outcome naive = Plain(in, 0.25);
-      const Outcome oracle = Plain(wide, 0.25);
+      const Outcome naive = Plain(c, in, 0.25);
+      const Outcome oracle = Plain(c, wide, 0.25);
       // A single number can be accurate by chance, so it is not a baseline.
       EXPECT_NEAR(got.loss.item<double>() / oracle.loss.item<double>(), 1,
                   dtype == at::kBFloat16 ? 1e-3
@@ -161,6 +141,60 @@ TEST_P(LinearCrossEntropyTest, ChunksAgreeWithPlainAutograd) {
       ExpectWithinBudget(got.dw, naive.dw, oracle.dw);
     }
   }
+
+ private:
+  static DeviceInfo DeviceOf(at::Device device) {
+    return device.is_cuda() ? OpenCudaDevice(0).value() : CpuDevice();
+  }
+};
+
+TEST_P(LinearCrossEntropyTest, OneChunkHasTheBitsOfTwoOps) {
+  for (const CrossEntropyOptions& options : {CrossEntropyOptions(), kAll}) {
+    for (const at::ScalarType dtype : FloatDtypes(device())) {
+      const Case c = {127, 40, 1000, dtype, dtype, options};
+      const Inputs in = MakeInputs(c);
+      const Outcome two = Run(c, in, 0.25, How::kTwoOps);
+      const Outcome one = Run(c, in, 0.25, How::kFused);
+      EXPECT_TRUE(BitEqual(one.loss, two.loss)) << dtype;
+      EXPECT_TRUE(BitEqual(one.dx, two.dx)) << dtype;
+      EXPECT_TRUE(BitEqual(one.dw, two.dw)) << dtype;
+    }
+  }
+}
+
+TEST_P(LinearCrossEntropyTest, ChunksAgreeWithPlainAutograd) {
+  for (const auto& [rows, width, vocab] : std::vector<std::array<int64_t, 3>>{
+           {1, 8, 40}, {127, 96, 40}, {1000, 40, 97}, {1024, 80, 1003}}) {
+    ExpectAgreesWithPlainAutograd(
+        {.rows = rows, .width = width, .vocab = vocab});
+  }
+}
+
+// Not for a single row, whose gradients all have the same rounding of lse.
+TEST_P(LinearCrossEntropyTest, ChunksWithOptionsAgreeWithPlainAutograd) {
+  for (const auto& [rows, width, vocab] :
+       std::vector<std::array<int64_t, 3>>{{127, 96, 40},
+                                           {1000, 40, 127},
+                                           {1024, 80, 1000},
+                                           {130, 16, 50257}}) {
+    ExpectAgreesWithPlainAutograd(
+        {.rows = rows, .width = width, .vocab = vocab, .options = kAll});
+  }
+}
+
+// The plain computation hardly rounds here, so it is not a baseline.
+TEST_P(LinearCrossEntropyTest, AVocabularyOfOneWordAgreesWithPlainAutograd) {
+  const Case c = {300, 24, 1, at::kFloat, at::kFloat, kAll};
+  const Inputs in = MakeInputs(c);
+  const Outcome got = Run(c, in, 0.25, How::kInSmallChunks);
+  const Outcome oracle = Plain(
+      c, {in.x.to(at::kDouble), in.weight.to(at::kDouble), in.targets}, 0.25);
+  const auto near = [](const at::Tensor& a, const at::Tensor& b) {
+    return at::allclose(a.to(at::kDouble), b, /*rtol=*/1e-5, /*atol=*/1e-5);
+  };
+  EXPECT_TRUE(near(got.loss, oracle.loss));
+  EXPECT_TRUE(near(got.dx, oracle.dx));
+  EXPECT_TRUE(near(got.dw, oracle.dw));
 }
 
 // The gradient buffer of several micro-batches.
