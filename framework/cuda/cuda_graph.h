@@ -38,6 +38,9 @@ class GraphMoment {
 // The functions below exist in CUDA builds only (cuda_build.h). They throw
 // LibTorch's exceptions.
 std::unique_ptr<CudaGraph> MakeCudaGraph(c10::Device device);
+// Another graph that allocates from the memory of `first`. They must not run at
+// the same time, and what one leaves for the host the other may overwrite.
+std::unique_ptr<CudaGraph> MakeCudaGraphBeside(const CudaGraph& first);
 // Now, while the current stream is being recorded.
 std::unique_ptr<GraphMoment> RecordMoment(c10::Device device);
 // Whether the current stream is being recorded.

@@ -14,9 +14,21 @@ namespace tessera {
 
 namespace {
 
+// Memory and stream of recordings. A second stream would have a workspace of
+// cuBLAS of its own.
+struct Recording {
+  explicit Recording(c10::Device device)
+      : stream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false,
+                                            device.index())) {}
+
+  const c10::cuda::CUDAStream stream;
+  const c10::MempoolId_t memory = at::cuda::graph_pool_handle();
+};
+
 class TorchCudaGraph : public CudaGraph {
  public:
-  explicit TorchCudaGraph(c10::Device device) : device_(device) {}
+  explicit TorchCudaGraph(std::shared_ptr<const Recording> recording)
+      : recording_(std::move(recording)) {}
 
   bool captured() const override { return graph_ != nullptr; }
 
@@ -27,11 +39,12 @@ class TorchCudaGraph : public CudaGraph {
     const absl::Status recorded = StatusFromTorch([&] {
       // A graph has memory of its own: gives back what the runs before it used.
       c10::cuda::device_synchronize();
+      at::cuda::clearCublasWorkspaces();
       c10::cuda::CUDACachingAllocator::emptyCache();
-      const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool(
-          /*isHighPriority=*/false, device_.index()));
+      const c10::cuda::CUDAStreamGuard guard(recording_->stream);
       // Other threads, such as those of NCCL, may use CUDA meanwhile.
-      graph->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+      graph->capture_begin(recording_->memory,
+                           cudaStreamCaptureModeThreadLocal);
       issued = StatusFromTorchOr(issue);
       graph->capture_end();
     });
@@ -51,8 +64,12 @@ class TorchCudaGraph : public CudaGraph {
     return StatusFromTorch([&] { graph_->replay(); });
   }
 
+  const std::shared_ptr<const Recording>& recording() const {
+    return recording_;
+  }
+
  private:
-  const c10::Device device_;
+  const std::shared_ptr<const Recording> recording_;
   std::unique_ptr<at::cuda::CUDAGraph> graph_;  // null before Capture()
 };
 
@@ -87,7 +104,12 @@ std::unique_ptr<GraphMoment> RecordMoment(c10::Device device) {
 }
 
 std::unique_ptr<CudaGraph> MakeCudaGraph(c10::Device device) {
-  return std::make_unique<TorchCudaGraph>(device);
+  return std::make_unique<TorchCudaGraph>(std::make_shared<Recording>(device));
+}
+
+std::unique_ptr<CudaGraph> MakeCudaGraphBeside(const CudaGraph& first) {
+  return std::make_unique<TorchCudaGraph>(
+      static_cast<const TorchCudaGraph&>(first).recording());
 }
 
 bool IsCapturing(c10::Device device) {

@@ -81,6 +81,7 @@ std::string FormatRunDescription(const RunDescription& run) {
       {"data", run.data},
       {"batch", Batch(run)},
       {"steps", Steps(run)},
+      {"execution", run.execution},
       {"work", Work(run)},
       {"peak", Peak(run)},
       {"run folder", run.run_folder},

@@ -15,6 +15,7 @@ struct RunDescription {
   int world_size = 1;
   std::string precision;  // "BF16"
   std::string attention;  // the backend and who chose it
+  std::string execution;  // "GRAPH (chosen by AUTO)"
   std::string data;       // "default_text, 18,203,112 tokens"
   std::string run_folder;
   std::string saves;  // "every 15 minutes and after the last step"

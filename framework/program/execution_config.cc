@@ -8,7 +8,7 @@ void Validate(const ExecutionConfig& config, Violations violations) {
   violations.Check(config.storage() != ExecutionConfig::UNSPECIFIED, "storage",
                    "must be ALLOCATOR or ARENA");
   violations.Check(config.mode() != ExecutionConfig::MODE_UNSPECIFIED, "mode",
-                   "must be EAGER or GRAPH");
+                   "must be EAGER, GRAPH or AUTO");
 }
 
 void Validate(const RecomputeConfig& config, Violations violations) {

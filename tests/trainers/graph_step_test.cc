@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/cuda/cuda_build.h"
+#include "framework/cuda/device_spec.h"
 #include "framework/observe/trace/trace_recorder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -31,6 +33,30 @@ TEST(GraphStepTest, NeedsAGpu) {
   EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(plan.status().message()),
               HasSubstr("execution.mode: GRAPH needs a GPU"));
+}
+
+TEST(GraphStepTest, AutoSaysWhatAGraphWouldHide) {
+  const DeviceInfo gpu = DeviceToPlanFor("H200").value();
+  const auto chosen = [](const std::vector<std::string>& sets,
+                         const std::optional<DeviceInfo>& device) {
+    const auto plan =
+        PlanRun(ToyConfig("configs/tiny_cpu.pbtxt", sets), WorldInfo{}, device);
+    return plan.ok() ? DescribeExecution(*plan) : plan.status().ToString();
+  };
+  EXPECT_EQ(chosen({}, {}), "EAGER (chosen by AUTO: a graph needs a GPU)");
+  EXPECT_EQ(chosen({}, gpu), "GRAPH (chosen by AUTO)");
+  EXPECT_EQ(chosen({"execution.mode=EAGER"}, gpu), "EAGER (as configured)");
+  EXPECT_EQ(chosen({"execution.storage=ALLOCATOR"}, gpu),
+            "EAGER (chosen by AUTO: execution.storage is ALLOCATOR)");
+  for (const auto& [set, why] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"observe.nvtx=true", "observe.nvtx shows what the host does"},
+           {"observe.memory=true", "observe.memory shows each tensor"},
+           {"observe.memory_snapshot_step=3",
+            "observe.memory_snapshot_step shows each tensor"}}) {
+    EXPECT_EQ(chosen({set}, gpu),
+              absl::StrCat("EAGER (chosen by AUTO: ", why, ")"));
+  }
 }
 
 using Sets = std::vector<std::string>;
@@ -88,11 +114,19 @@ TEST_P(GpuGraphStep, HasTheBitsOfAnEagerStep) {
   EXPECT_EQ(Train(*graph, 6), Train(*eager, 6));
   ExpectSameState(*graph, *eager);
 
-  // An evaluation between the steps, and a resumed run's number of the step.
+  // Evaluations between the steps, the last two of which a graph launches, and
+  // a resumed run's number of the step.
+  for (int64_t sample = 0; sample < 4; ++sample) {
+    std::vector<double> losses;
+    for (Session* const session : {eager.get(), graph.get()}) {
+      const auto batch = session->train_loader().Load(sample);
+      ASSERT_TRUE(batch.ok());
+      ASSERT_TRUE(session->step().Forward(*batch).ok());
+      losses.push_back(session->step().metrics().loss.item<double>());
+    }
+    EXPECT_EQ(losses[0], losses[1]) << sample;
+  }
   for (Session* const session : {eager.get(), graph.get()}) {
-    const auto batch = session->train_loader().Load(0);
-    ASSERT_TRUE(batch.ok());
-    ASSERT_TRUE(session->step().Forward(*batch).ok());
     session->step().SetNextStep(6);
   }
   EXPECT_EQ(Train(*graph, graph->step(), 6, 4),

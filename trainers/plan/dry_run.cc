@@ -154,6 +154,7 @@ std::string FormatDryRun(const RunPlan& plan, const WhatFits& fits) {
                          status.ok() ? "supported" : status.message()),
             &text);
   }
+  AddLine("execution", DescribeExecution(plan), &text);
   absl::StrAppend(&text, FormatMemoryTable(plan.memory.report));
   AddLine("peak",
           absl::StrCat("during ", plan.memory.peak,
@@ -185,6 +186,7 @@ Json DryRunToJson(const RunPlan& plan, const WhatFits& fits) {
           {"flops_per_token", plan.flops_per_token},
           {"precision", plan.precision.name()},
           {"attention", plan.backend.backend->name()},
+          {"execution", plan.step->graph ? "GRAPH" : "EAGER"},
           {"memory", ToJson(plan.memory.report)},
           {"peak", {{"at", plan.memory.peak}, {"by_kind", by_kind}}},
           {"fits", CheckFits(plan).ok()},

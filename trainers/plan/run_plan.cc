@@ -100,6 +100,22 @@ absl::Status ChooseBackend(int64_t batch, bool needs_grad, RunPlan* plan) {
   return absl::OkStatus();
 }
 
+// What execution.mode: AUTO must not hide in a CUDA graph; empty if nothing.
+std::string WhyEager(const RunConfig& config, const WorldInfo& world) {
+  const ObserveConfig& observe = config.observe();
+  if (world.world_size > 1) return "there are several ranks";
+  if (observe.nvtx()) return "observe.nvtx shows what the host does";
+  if (observe.memory()) return "observe.memory shows each tensor";
+  if (observe.has_memory_snapshot_step()) {
+    return "observe.memory_snapshot_step shows each tensor";
+  }
+  if (config.execution().storage() == ExecutionConfig::ALLOCATOR &&
+      config.execution().has_storage()) {
+    return "execution.storage is ALLOCATOR";
+  }
+  return "";
+}
+
 LmOptions LmOptionsOf(const RunPlan& plan) {
   return {.shape = plan.shape,
           .batch = plan.attention.b,
@@ -123,6 +139,16 @@ void SetMemory(PlannedMemory planned, RunPlan* plan) {
 }
 
 }  // namespace
+
+std::string DescribeExecution(const RunPlan& plan) {
+  const bool chosen = plan.config.execution().mode() == ExecutionConfig::AUTO;
+  const std::string& why = plan.step->eager_because;
+  return absl::StrCat(plan.step->graph ? "GRAPH" : "EAGER",
+                      !chosen ? " (as configured)"
+                      : why.empty()
+                          ? " (chosen by AUTO)"
+                          : absl::StrCat(" (chosen by AUTO: ", why, ")"));
+}
 
 ProductKind ProductKindOf(const PrecisionPolicy& precision) {
   if (c10::elementSize(precision[OpClass::kMatmul]) == 2) {
@@ -170,7 +196,8 @@ absl::StatusOr<RunPlan> PlanWithoutFit(
                    PlanStep({.lm = LmOptionsOf(plan),
                              .micro_batches = training.micro_batches(),
                              .recompute = config.recompute(),
-                             .execution = config.execution()},
+                             .execution = config.execution(),
+                             .eager_because = WhyEager(config, world)},
                             TargetOf(plan)));
   SetParameters(plan.step->loss.program.parameters(), &plan);
   if (std::none_of(plan.parameters.begin(), plan.parameters.end(),

@@ -69,6 +69,9 @@ absl::Status CheckFits(const RunPlan& plan);
 // time. Ignores the config's training fields.
 absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& config);
 
+// "GRAPH (chosen by AUTO)".
+std::string DescribeExecution(const RunPlan& plan);
+
 // How a policy's matrix products are computed.
 ProductKind ProductKindOf(const PrecisionPolicy& precision);
 

@@ -49,19 +49,43 @@ std::vector<RecomputedSegment> Segments(const Program& program,
   return segments;
 }
 
-absl::Status CheckCapturable(const Program& program, const DeviceInfo& device) {
-  if (!device.is_cuda()) {
-    return absl::InvalidArgumentError(
-        "execution.mode: GRAPH needs a GPU; set execution.mode: EAGER");
-  }
+// The first op that a graph cannot hold; empty if there is none.
+std::string NotCapturable(const Program& program) {
   for (const OpNode& node : program.ops()) {
     if (node.op->capturable()) continue;
-    return absl::UnimplementedError(absl::StrCat(
-        "execution.mode: GRAPH does not support ", node.name, " (",
-        node.op->kind(), " by ", node.op->kernel(),
-        "), which makes the host wait; set execution.mode: EAGER"));
+    return absl::StrCat(node.name, " (", node.op->kind(), " by ",
+                        node.op->kernel(), "), which makes the host wait");
   }
-  return absl::OkStatus();
+  return "";
+}
+
+// Sets whether the step is launched as a CUDA graph.
+absl::Status ChooseMode(const StepPlanOptions& options,
+                        const DeviceInfo& device, StepPlan* plan) {
+  const std::string op = NotCapturable(plan->loss.program);
+  switch (options.execution.mode()) {
+    case ExecutionConfig::GRAPH:
+      if (!device.is_cuda()) {
+        return absl::InvalidArgumentError(
+            "execution.mode: GRAPH needs a GPU; set execution.mode: EAGER");
+      }
+      if (!op.empty()) {
+        return absl::UnimplementedError(
+            absl::StrCat("execution.mode: GRAPH does not support ", op,
+                         "; set execution.mode: EAGER"));
+      }
+      plan->graph = true;
+      return absl::OkStatus();
+    case ExecutionConfig::AUTO:
+      plan->eager_because = !device.is_cuda() ? "a graph needs a GPU"
+                            : !op.empty()
+                                ? absl::StrCat("a graph cannot hold ", op)
+                                : options.eager_because;
+      plan->graph = plan->eager_because.empty();
+      return absl::OkStatus();
+    default:
+      return absl::OkStatus();
+  }
 }
 
 // "block_3" of "block_3/ffn/add".
@@ -130,8 +154,7 @@ absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
                      GradientRanges(program.parameters(),
                                     target.precision[OpClass::kGradient]));
   }
-  plan->graph = options.execution.mode() == ExecutionConfig::GRAPH;
-  if (plan->graph) RETURN_IF_ERROR(CheckCapturable(program, target.device));
+  RETURN_IF_ERROR(ChooseMode(options, target.device, plan.get()));
   const bool arena =
       plan->graph || options.execution.storage() == ExecutionConfig::ARENA;
   plan->train_lifetimes =

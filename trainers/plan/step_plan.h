@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -26,7 +27,9 @@ struct StepPlan {
   // its other terms. Both programs have the same values.
   LossProgram loss, evaluation_loss;
   int micro_batches = 1;
-  bool graph = false;                     // launched as a CUDA graph
+  bool graph = false;  // launched as a CUDA graph
+  // Why execution.mode: AUTO launches kernel by kernel; empty if it does not.
+  std::string eager_because;
   at::ScalarType reduction = at::kFloat;  // of the gradient norm and loss
   Schedule train, evaluate;
   Lifetimes train_lifetimes, evaluate_lifetimes;
@@ -37,6 +40,9 @@ struct StepPlanOptions {
   int micro_batches = 1;
   RecomputeConfig recompute;
   ExecutionConfig execution;
+  // Why execution.mode: AUTO must not use a graph, "observe.nvtx is set"; empty
+  // if it may.
+  std::string eager_because;
 };
 
 // InvalidArgument for a frozen pattern that matches no parameter, or only part

@@ -14,8 +14,8 @@
 namespace tessera {
 namespace {
 
-// The first step loads kernels and creates handles; the second finds them.
-constexpr int64_t kStepsBeforeGraph = 2;
+// The first time loads kernels and creates handles; the second finds them.
+constexpr int64_t kTimesBeforeGraph = 2;
 
 at::Tensor DeviceScalar(const ParameterStore& parameters,
                         at::ScalarType dtype = at::kFloat, double value = 0) {
@@ -76,9 +76,11 @@ TrainStep::TrainStep(const Parts& parts)
 void TrainStep::SetNextStep(int64_t step) {
   const at::Device device = parts_.parameters->options().device;
   latch_ = std::make_unique<NonFiniteLatch>(step, device);
-  // A graph holds the old latch.
   if constexpr (kCudaBuild) {
-    if (parts_.plan->graph) graph_ = MakeCudaGraph(device);
+    if (!parts_.plan->graph) return;
+    // A recorded step holds the old latch.
+    step_work_.graph = MakeCudaGraph(device);
+    evaluation_work_.graph = MakeCudaGraphBeside(*step_work_.graph);
   }
 }
 
@@ -96,19 +98,18 @@ absl::Status TrainStep::Prepare(const Batch& batch, double lr) {
 }
 
 absl::Status TrainStep::Launch() {
-  if constexpr (kCudaBuild) {
-    if (parts_.plan->graph) {
-      if (issued_steps_ < kStepsBeforeGraph) {
-        ++issued_steps_;
-        return Issue();
-      }
-      if (!graph_->captured()) {
-        RETURN_IF_ERROR(graph_->Capture([this] { return Issue(); }));
-      }
-      return graph_->Launch();
-    }
+  return Do(step_work_, [this] { return Issue(); });
+}
+
+absl::Status TrainStep::Do(Work& work,
+                           absl::FunctionRef<absl::Status()> issue) {
+  if (work.graph == nullptr) return issue();
+  if (work.issued < kTimesBeforeGraph) {
+    ++work.issued;
+    return issue();
   }
-  return Issue();
+  if (!work.graph->captured()) RETURN_IF_ERROR(work.graph->Capture(issue));
+  return work.graph->Launch();
 }
 
 absl::Status TrainStep::Issue() {
@@ -131,10 +132,13 @@ absl::Status TrainStep::ComputeGradients(const Batch& batch) {
 }
 
 absl::Status TrainStep::Forward(const Batch& batch) {
-  return StatusFromTorch([&] {
+  return StatusFromTorchOr([&]() -> absl::Status {
     CopyBatch(batch);
-    RunForward();
+    RETURN_IF_ERROR(Do(evaluation_work_, [this] {
+      return StatusFromTorch([this] { RunForward(); });
+    }));
     metrics_.loss.div_(static_cast<double>(batch.valid_targets));
+    return absl::OkStatus();
   });
 }
 
@@ -151,12 +155,13 @@ void TrainStep::SetInputs(const LossProgram& loss, int64_t micro_batch,
 }
 
 void TrainStep::RunForward() {
-  PhaseScope scope(parts_.phases, "forward");
   const StepPlan& plan = *parts_.plan;
+  PhaseObserver* const phases = plan.graph ? nullptr : parts_.phases;
+  const PhaseScope scope(phases, "forward");
   if (evaluate_ == nullptr) {
     evaluate_ = std::make_unique<Executor>(
-        plan.evaluate, plan.evaluate_lifetimes, *parts_.parameters,
-        parts_.phases, SharedMemory{.arena = arena_, .constants = &train_});
+        plan.evaluate, plan.evaluate_lifetimes, *parts_.parameters, phases,
+        SharedMemory{.arena = arena_, .constants = &train_});
   }
   metrics_.loss.zero_();
   for (int64_t m = 0; m < plan.micro_batches; ++m) {

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "ATen/core/Tensor.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "framework/base/phase_observer.h"
 #include "framework/cuda/cuda_graph.h"
@@ -71,6 +72,8 @@ class TrainStep {
   absl::Status Launch();
 
   // Computes the cross entropy of a batch, metrics().loss, without gradients.
+  // Recorded and launched like a step; then observers see no phases inside,
+  // because they expect one graph, that of the step.
   absl::Status Forward(const Batch& batch);
   // Computes loss and gradients of this rank's share, not reduced across ranks.
   absl::Status ForwardBackward(const Batch& batch);
@@ -93,6 +96,13 @@ class TrainStep {
   // Sets a micro-batch as the input of `executor`, which runs `loss`.
   void SetInputs(const LossProgram& loss, int64_t micro_batch,
                  Executor& executor) const;
+  // Work that is enqueued anew each time, or recorded and launched.
+  struct Work {
+    std::unique_ptr<CudaGraph> graph;  // null unless the plan wants one
+    int64_t issued = 0;                // before the graph
+  };
+  static absl::Status Do(Work& work, absl::FunctionRef<absl::Status()> issue);
+
   void RunForward();
   void RunForwardBackward();
   absl::Status Issue();
@@ -118,8 +128,7 @@ class TrainStep {
   Executor train_;
   std::unique_ptr<Executor> evaluate_;  // created on first use
   int64_t kept_bytes_ = 0;
-  std::unique_ptr<CudaGraph> graph_;  // null unless the plan wants one
-  int64_t issued_steps_ = 0;          // before the graph
+  Work step_work_, evaluation_work_;
 };
 
 }  // namespace tessera

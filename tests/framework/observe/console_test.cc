@@ -113,6 +113,7 @@ RunDescription Description() {
           .world_size = 2,
           .precision = "BF16",
           .attention = "NAIVE (AUTO: the first that supports the problem)",
+          .execution = "GRAPH (chosen by AUTO)",
           .data = "synthetic",
           .run_folder = "runs/a",
           .saves = "every 15 minutes and after the last step",
@@ -138,6 +139,7 @@ TEST(ConsoleTest, Description) {
             "batch       16 sequences x 1,024 = 16,384 tokens, "
             "2 micro-batches per rank\n"
             "steps       1,000\n"
+            "execution   GRAPH (chosen by AUTO)\n"
             "work        13.11 TFLOP per step (0.8 GFLOP per token)\n"
             "peak        989 TFLOP/s (MFU is measured against it)\n"
             "run folder  runs/a\n"

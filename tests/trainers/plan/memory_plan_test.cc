@@ -43,13 +43,13 @@ TEST(MemoryPlanTest, AgreesWithAnH200) {
         Measured{2048, "BLOCK", 2, 59.8601, 59.8984}}) {
     SCOPED_TRACE(absl::StrCat(measured.context, " ", measured.policy, " ",
                               measured.every));
-    const auto plan =
-        PlanRun(Config({"execution.fuse.head_loss=false",
-                        "execution.fuse.residual_norm=false",
-                        absl::StrCat("model.context_length=", measured.context),
-                        absl::StrCat("recompute.policy=", measured.policy),
-                        absl::StrCat("recompute.every=", measured.every)}),
-                {}, h200);
+    const auto plan = PlanRun(
+        Config({"execution.mode=EAGER", "execution.fuse.head_loss=false",
+                "execution.fuse.residual_norm=false",
+                absl::StrCat("model.context_length=", measured.context),
+                absl::StrCat("recompute.policy=", measured.policy),
+                absl::StrCat("recompute.every=", measured.every)}),
+        {}, h200);
     ASSERT_TRUE(plan.ok()) << plan.status();
     const MemoryReport& report = plan->memory.report;
     constexpr double kGiB = 0x1p30;
@@ -78,7 +78,8 @@ TEST(MemoryPlanTest, CountsWhatTheAllocatorAdds) {
 // less than it would reserve, but not into less than it allocates.
 TEST(MemoryPlanTest, FitsIfTheAllocatorGetsBy) {
   const RunConfig config =
-      Config({"model.context_length=1024", "recompute.policy=FFN"});
+      Config({"execution.mode=EAGER", "model.context_length=1024",
+              "recompute.policy=FFN"});
   DeviceInfo device = DeviceToPlanFor("H200").value();
   const MemoryReport roomy = PlanRun(config, {}, device)->memory.report;
   ASSERT_GT(roomy.fragmentation, 32 << 20);
