@@ -5,9 +5,9 @@
 
 #include "ATen/ATen.h"
 #include "absl/functional/function_ref.h"
-#include "attention_backends/compiled_fused/tuned_product.h"
 #include "attention_backends/strided_product.h"
 #include "framework/cuda/cuda_build.h"
+#include "framework/ops/linear/cublas_lt_product.h"
 
 namespace tessera {
 namespace fused {
@@ -45,11 +45,19 @@ void Into(const at::Tensor& out,
   out.copy_(packed);
 }
 
-BatchedProduct ProductOf(bool deterministic) {
+template <bool tuned>
+void MultiplyOnDevice(const at::Tensor& a, const at::Tensor& b, double alpha,
+                      const at::Tensor& out) {
   if constexpr (kCudaBuild) {
-    return deterministic ? MultiplyRepeatably : MultiplyTuned;
+    if (MultiplyByCublasLt(a, b, out, {.alpha = alpha, .tuned = tuned})) {
+      return;
+    }
   }
-  return MultiplyBatch;
+  MultiplyBatch(a, b, alpha, out);
+}
+
+BatchedProduct ProductOf(bool deterministic) {
+  return deterministic ? MultiplyOnDevice<false> : MultiplyOnDevice<true>;
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ RowMask MaskOf(const AttentionProblem& problem);
 class BandedProducts {
  public:
   // `deterministic`: use the same algorithms in every process
-  // (tuned_product.h).
+  // (cublas_lt_product.h).
   BandedProducts(const RowMask& mask, bool deterministic);
 
   const RowMask& mask() const { return mask_; }

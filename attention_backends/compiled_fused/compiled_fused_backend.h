@@ -25,7 +25,7 @@ namespace tessera {
 // Every sum has a fixed order, so a process that repeats a computation gets the
 // same gradients. Different processes get the same gradients only with
 // AttentionArgs::deterministic: otherwise the products' algorithms are chosen
-// by timing them (tuned_product.h). The first call for a shape compiles its
+// by timing them (cublas_lt_product.h). The first call for a shape compiles its
 // kernels (a fraction of a second, logged) unless they are in the user's cache
 // folder, so that call cannot be captured in a CUDA graph.
 class CompiledFusedBackend final : public AttentionBackend {

@@ -90,6 +90,8 @@ struct ProgramTarget {
   DeviceInfo device;
   PrecisionPolicy precision;
   bool deterministic = false;
+  // Whether matrix products use the fastest algorithms (cublas_lt_product.h).
+  bool tune_products = false;
   // Patterns over parameter names. Blocks that match are not trained.
   std::vector<std::string> frozen;
 };

@@ -162,6 +162,9 @@ ProgramTarget TargetOf(const RunPlan& plan) {
   return {.device = plan.device,
           .precision = plan.precision,
           .deterministic = plan.config.training().deterministic(),
+          // Ranks that chose on their own would round differently.
+          .tune_products = plan.config.execution().tune_products() &&
+                           plan.world.world_size == 1,
           .frozen = {frozen.begin(), frozen.end()}};
 }
 
@@ -220,6 +223,8 @@ absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained) {
   config.mutable_training()->set_batch_size(1);
   config.mutable_training()->set_micro_batches(1);
   config.mutable_training()->set_deterministic(false);
+  // Each length of the text would be timed.
+  config.mutable_execution()->set_tune_products(false);
   config.clear_attention();
   config.clear_recompute();
   ASSIGN_OR_RETURN(RunPlan plan, BeginPlan(config, WorldInfo(), std::nullopt));

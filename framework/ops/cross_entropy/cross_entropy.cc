@@ -41,9 +41,9 @@ class CrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
   }
 
   FusedOp FuseWith(const Op& producer, int position) const override {
-    const auto product = LinearProductDtype(producer);
-    if (position != kLogits || !product.has_value()) return {};
-    return {.op = LinearCrossEntropy(*product, operand(kLogits).dtype,
+    const auto products = LinearProductsOf(producer);
+    if (position != kLogits || !products.has_value()) return {};
+    return {.op = LinearCrossEntropy(*products, operand(kLogits).dtype,
                                      kernel_kind(), options_),
             .of_reader = {kLoss}};
   }

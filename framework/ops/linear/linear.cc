@@ -15,18 +15,18 @@ constexpr int kX = 0, kWeight = 1;
 
 class LinearOp : public Op {
  public:
-  // `dtype` is that of the products' operands.
-  LinearOp(at::ScalarType dtype, bool cuda) : dtype_(dtype), cuda_(cuda) {}
+  LinearOp(const LinearProducts& products, bool cuda)
+      : products_(products), cuda_(cuda) {}
 
-  at::ScalarType dtype() const { return dtype_; }
+  const LinearProducts& products() const { return products_; }
 
   absl::string_view kind() const override { return "linear"; }
-  std::string kernel() const override { return cuda_ ? "cuBLAS" : "BLAS"; }
+  std::string kernel() const override { return cuda_ ? "cuBLASLt" : "BLAS"; }
 
   void Forward(const ForwardArgs& args) const override {
     Multiply(RowsOf(Cast(args.operands[kX]), in()),
              Cast(args.operands[kWeight]).t(), /*accumulate=*/false,
-             RowsOf(args.results[0], out()));
+             products_.tuned, RowsOf(args.results[0], out()));
   }
 
   void Backward(const BackwardArgs& args) const override {
@@ -34,11 +34,11 @@ class LinearOp : public Op {
     // Computes the weight's gradient first, because it is the last to read x.
     if (const GradTarget& dw = args.d_operands[kWeight]; dw.grad.defined()) {
       Multiply(dy.t(), RowsOf(Cast(args.operands[kX]), in()), dw.accumulate,
-               dw.grad);
+               products_.tuned, dw.grad);
     }
     if (const at::Tensor& dx = args.d_operands[kX].grad; dx.defined()) {
       Multiply(dy, Cast(args.operands[kWeight]), /*accumulate=*/false,
-               RowsOf(dx, in()));
+               products_.tuned, RowsOf(dx, in()));
     }
   }
 
@@ -79,10 +79,12 @@ class LinearOp : public Op {
 
  private:
   at::Tensor Cast(const at::Tensor& t) const {
-    return t.scalar_type() == dtype_ ? t : t.to(dtype_);
+    return t.scalar_type() == products_.dtype ? t : t.to(products_.dtype);
   }
   int64_t CastBytes(const TensorType& type) const {
-    return type.dtype == dtype_ ? 0 : TensorType{type.shape, dtype_}.bytes();
+    return type.dtype == products_.dtype
+               ? 0
+               : TensorType{type.shape, products_.dtype}.bytes();
   }
   int64_t in() const { return operand(kWeight).shape[1]; }
   int64_t out() const { return operand(kWeight).shape[0]; }
@@ -91,7 +93,7 @@ class LinearOp : public Op {
            static_cast<double>(out());
   }
 
-  const at::ScalarType dtype_;
+  const LinearProducts products_;
   const bool cuda_;
 };
 
@@ -117,15 +119,17 @@ Value Linear(ProgramBuilder& b, Value x, Weight weight,
   } else {
     to.shape.push_back(out);
   }
-  return b.Add(std::make_unique<LinearOp>(b.dtype(OpClass::kMatmul),
-                                          b.target().device.is_cuda()),
-               b.ShortName(weight), {x, w}, {std::move(to)})[0];
+  return b.Add(
+      std::make_unique<LinearOp>(
+          LinearProducts{b.dtype(OpClass::kMatmul), b.target().tune_products},
+          b.target().device.is_cuda()),
+      b.ShortName(weight), {x, w}, {std::move(to)})[0];
 }
 
-std::optional<at::ScalarType> LinearProductDtype(const Op& op) {
+std::optional<LinearProducts> LinearProductsOf(const Op& op) {
   const auto* const linear = dynamic_cast<const LinearOp*>(&op);
   if (linear == nullptr) return std::nullopt;
-  return linear->dtype();
+  return linear->products();
 }
 
 }  // namespace tessera

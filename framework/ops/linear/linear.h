@@ -25,8 +25,13 @@ struct LinearOptions {
 Value Linear(ProgramBuilder& b, Value x, Weight weight,
              const LinearOptions& options = {});
 
-// If `op` is a linear layer, the dtype of its products' operands.
-std::optional<at::ScalarType> LinearProductDtype(const Op& op);
+// How the products of a linear layer are computed.
+struct LinearProducts {
+  at::ScalarType dtype = at::kFloat;  // of their operands
+  bool tuned = false;
+};
+// Those of `op`; nullopt if it is no linear layer.
+std::optional<LinearProducts> LinearProductsOf(const Op& op);
 
 }  // namespace tessera
 

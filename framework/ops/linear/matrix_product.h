@@ -6,9 +6,10 @@
 namespace tessera {
 
 // c = a b, or c += a b, rounded once to c's dtype. a: [m, k] and b: [k, n] of
-// one dtype; c: [m, n].
+// one dtype; c: [m, n]. `tuned`: by the fastest algorithm
+// (cublas_lt_product.h), on a GPU.
 void Multiply(const at::Tensor& a, const at::Tensor& b, bool accumulate,
-              at::Tensor c);
+              bool tuned, at::Tensor c);
 
 }  // namespace tessera
 

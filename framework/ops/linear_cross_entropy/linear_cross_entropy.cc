@@ -15,11 +15,11 @@ constexpr int kX = 0, kWeight = 1, kTargets = 2;  // operands
 
 class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
  public:
-  LinearCrossEntropyOp(at::ScalarType product, at::ScalarType logits,
+  LinearCrossEntropyOp(const LinearProducts& products, at::ScalarType logits,
                        KernelKind kernels, const CrossEntropyOptions& options,
                        const LogitChunks& chunks)
       : OpWithKernels(kernels),
-        product_(product),
+        products_(products),
         logits_(logits),
         options_(options),
         chunks_(chunks) {}
@@ -40,11 +40,11 @@ class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
       const at::Tensor dlogits = InProductDtype(c.rows.logits);
       // dx may overwrite x: the weight's gradient is the last to read it.
       if (dw.grad.defined()) {
-        Multiply(dlogits.t(), c.x, accumulate, dw.grad);
+        Multiply(dlogits.t(), c.x, accumulate, products_.tuned, dw.grad);
         accumulate = true;
       }
       if (dx.defined()) {
-        Multiply(dlogits, c.weight, /*accumulate=*/false,
+        Multiply(dlogits, c.weight, /*accumulate=*/false, products_.tuned,
                  RowsOf(dx, width()).narrow(0, c.begin, c.x.size(0)));
       }
     });
@@ -89,7 +89,7 @@ class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
  private:
   struct Chunk {
     int64_t begin = 0;     // row
-    at::Tensor x, weight;  // [rows, C], [V, C]; product_
+    at::Tensor x, weight;  // [rows, C], [V, C]; of the products' dtype
     CrossEntropyRows rows;
     at::Tensor lse;
   };
@@ -113,7 +113,8 @@ class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
                 .targets = targets.narrow(0, c.begin, rows),
                 .options = options_};
       c.lse = at::empty(LseType(rows).shape, loss.options());
-      Multiply(c.x, weight.t(), /*accumulate=*/false, c.rows.logits);
+      Multiply(c.x, weight.t(), /*accumulate=*/false, products_.tuned,
+               c.rows.logits);
       kernels().forward(c.rows, NumChunks() == 1 ? loss : losses[i], c.lse);
       fn(c);
     }
@@ -127,10 +128,10 @@ class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
                : TensorType{{rows}, result(0).dtype};
   }
   at::Tensor InProductDtype(const at::Tensor& t) const {
-    return t.scalar_type() == product_ ? t : t.to(product_);
+    return t.scalar_type() == products_.dtype ? t : t.to(products_.dtype);
   }
   int64_t CastBytes(int64_t numel, at::ScalarType from) const {
-    return from == product_ ? 0 : numel * SizeOf(product_);
+    return from == products_.dtype ? 0 : numel * SizeOf(products_.dtype);
   }
   static int64_t SizeOf(at::ScalarType dtype) {
     return static_cast<int64_t>(c10::elementSize(dtype));
@@ -152,7 +153,8 @@ class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
     return 2 * NumLogits() * static_cast<double>(width());
   }
 
-  const at::ScalarType product_, logits_;
+  const LinearProducts products_;
+  const at::ScalarType logits_;
   const CrossEntropyOptions options_;
   const LogitChunks chunks_;
 };
@@ -166,12 +168,12 @@ int64_t LogitChunks::RowsOfChunk(int64_t rows, int64_t row_bytes) const {
   return std::min(rows, std::max(fitting, (least + 127) / 128 * 128));
 }
 
-std::unique_ptr<Op> LinearCrossEntropy(at::ScalarType product,
+std::unique_ptr<Op> LinearCrossEntropy(const LinearProducts& products,
                                        at::ScalarType logits,
                                        KernelKind kernels,
                                        const CrossEntropyOptions& options,
                                        const LogitChunks& chunks) {
-  return std::make_unique<LinearCrossEntropyOp>(product, logits, kernels,
+  return std::make_unique<LinearCrossEntropyOp>(products, logits, kernels,
                                                 options, chunks);
 }
 

@@ -6,6 +6,7 @@
 
 #include "framework/ops/cross_entropy/cross_entropy_math.h"
 #include "framework/ops/kernel_choice.h"
+#include "framework/ops/linear/linear.h"
 #include "framework/program/op.h"
 
 namespace tessera {
@@ -32,9 +33,8 @@ struct LogitChunks {
 //   x: [..., C]; W: [V, C]; targets: [...], int64 in [0, V) or kIgnoredTarget
 //   returns a scalar
 //
-// `product`: dtype of the products' operands. `logits`: dtype of the logits.
-// `kernels`: those of the cross entropy.
-std::unique_ptr<Op> LinearCrossEntropy(at::ScalarType product,
+// `logits`: dtype of the logits. `kernels`: those of the cross entropy.
+std::unique_ptr<Op> LinearCrossEntropy(const LinearProducts& products,
                                        at::ScalarType logits,
                                        KernelKind kernels,
                                        const CrossEntropyOptions& options,

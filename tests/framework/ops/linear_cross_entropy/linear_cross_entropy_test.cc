@@ -80,7 +80,7 @@ class LinearCrossEntropyTest : public DeviceTest {
     Value loss;
     if (how == How::kInSmallChunks) {
       const Value w = b.Read(weight, b.dtype(OpClass::kWeights));
-      loss = b.Add(LinearCrossEntropy(c.dtype, c.dtype,
+      loss = b.Add(LinearCrossEntropy({.dtype = c.dtype}, c.dtype,
                                       KernelKindFor(target.device, c.dtype),
                                       c.options, kSmallChunks),
                    "head", {x, w, targets}, {{{}, b.dtype(OpClass::kLoss)}})[0];

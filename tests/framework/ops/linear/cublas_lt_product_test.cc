@@ -1,19 +1,19 @@
-#include "attention_backends/compiled_fused/tuned_product.h"
+#include "framework/ops/linear/cublas_lt_product.h"
 
 #include <cstdint>
 #include <ostream>
+#include <string>
 #include <utility>
 
 #include "ATen/ATen.h"
 #include "ATen/cuda/CUDAGraph.h"
-#include "attention_backends/strided_product.h"
 #include "c10/cuda/CUDAGuard.h"
 #include "c10/cuda/CUDAStream.h"
 #include "framework/cuda/device.h"
 #include "gtest/gtest.h"
 #include "tests/testing/error_budget.h"
 
-namespace tessera::fused {
+namespace tessera {
 namespace {
 
 using tessera::testing::BitEqual;
@@ -45,21 +45,35 @@ at::Tensor Matrices(const ProductCase& p, int64_t rows, int64_t columns,
   return transposed ? x.transpose(1, 2) : x;
 }
 
-void ExpectProduct(const ProductCase& p, const at::TensorOptions& options) {
+// With the result in `out_dtype`, alone and added to another.
+void ExpectProduct(const ProductCase& p, const at::TensorOptions& options,
+                   at::ScalarType out_dtype) {
   at::manual_seed(7);
   const at::Tensor a = Matrices(p, p.m, p.k, p.a_transposed, options);
   const at::Tensor b = Matrices(p, p.k, p.c, p.b_transposed, options);
-  const at::Tensor oracle = 0.5 * at::bmm(a.to(at::kDouble), b.to(at::kDouble));
-  const at::Tensor naive = at::empty({p.n, p.m, p.c}, options);
-  MultiplyBatch(a, b, 0.5, naive);
-  const ErrorBudget budget = ErrorBudget::AgainstBaseline(naive, oracle);
-  for (const auto multiply : {MultiplyTuned, MultiplyRepeatably}) {
-    const at::Tensor out = Matrices(p, p.m, p.c, false, options);
-    multiply(a, b, 0.5, out);
-    EXPECT_TRUE(budget.Accepts(out));
-    const at::Tensor again = Matrices(p, p.m, p.c, false, options);
-    multiply(a, b, 0.5, again);
-    EXPECT_TRUE(BitEqual(out, again));
+  const at::TensorOptions out_options = options.dtype(out_dtype);
+  const at::Tensor before = Matrices(p, p.m, p.c, false, out_options);
+  for (const bool accumulate : {false, true}) {
+    SCOPED_TRACE(accumulate ? "accumulated" : "alone");
+    at::Tensor oracle = 0.5 * at::bmm(a.to(at::kDouble), b.to(at::kDouble));
+    if (accumulate) oracle += before;
+    at::Tensor naive = 0.5 * at::bmm(a.to(out_dtype), b.to(out_dtype));
+    if (accumulate) naive += before;
+    const ErrorBudget budget = ErrorBudget::AgainstBaseline(naive, oracle);
+    for (const bool tuned : {true, false}) {
+      SCOPED_TRACE(tuned ? "tuned" : "first");
+      const auto multiply = [&] {
+        const at::Tensor out = Matrices(p, p.m, p.c, false, out_options);
+        out.copy_(before);
+        EXPECT_TRUE(MultiplyByCublasLt(
+            a, b, out,
+            {.alpha = 0.5, .accumulate = accumulate, .tuned = tuned}));
+        return out;
+      };
+      const at::Tensor out = multiply();
+      EXPECT_TRUE(budget.Accepts(out));
+      EXPECT_TRUE(BitEqual(out, multiply()));
+    }
   }
 }
 
@@ -84,38 +98,65 @@ const ProductCase kCases[] = {
     // A product that cuBLAS splits along K.
     {.n = 1, .m = 64, .c = 64, .k = 40000}};
 
-class TunedProductTest : public ::testing::TestWithParam<ProductCase> {};
-TEST_P(TunedProductTest, IsAsAccurateAsLibTorch) {
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    SCOPED_TRACE(c10::toString(dtype));
-    ExpectProduct(GetParam(), at::dtype(dtype));
-  }
-}
-INSTANTIATE_TEST_SUITE_P(Each, TunedProductTest, ::testing::ValuesIn(kCases));
-
-class GpuTunedProduct : public ::testing::TestWithParam<ProductCase> {
+class GpuCublasLtProduct : public ::testing::TestWithParam<ProductCase> {
  protected:
   void SetUp() override {
     if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
     ASSERT_TRUE(OpenCudaDevice(0).ok());
   }
 };
-TEST_P(GpuTunedProduct, IsAsAccurateAsLibTorch) {
+
+TEST_P(GpuCublasLtProduct, IsAsAccurateAsLibTorch) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     SCOPED_TRACE(c10::toString(dtype));
-    ExpectProduct(GetParam(), at::TensorOptions(at::kCUDA).dtype(dtype));
+    const at::TensorOptions options = at::TensorOptions(at::kCUDA).dtype(dtype);
+    ExpectProduct(GetParam(), options, dtype);
+    ExpectProduct(GetParam(), options, at::kFloat);
   }
 }
-INSTANTIATE_TEST_SUITE_P(Each, GpuTunedProduct, ::testing::ValuesIn(kCases));
 
-TEST(GpuTunedProductOf, Fp32FollowsLibTorchsPrecisionSetting) {
+INSTANTIATE_TEST_SUITE_P(Each, GpuCublasLtProduct, ::testing::ValuesIn(kCases));
+
+TEST(GpuCublasLtProductOf, TwoMatrices) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  const at::Tensor a = at::randn({127, 40}, at::kCUDA);
+  const at::Tensor b = at::randn({96, 40}, at::kCUDA).t();
+  const at::Tensor out = at::empty({127, 96}, at::kCUDA);
+  ASSERT_TRUE(MultiplyByCublasLt(a, b, out, {.tuned = true}));
+  EXPECT_TRUE(at::allclose(out, at::mm(a, b), 1e-5, 1e-5));
+  // What it does not support is left to others.
+  const at::Tensor wide =
+      at::empty({127, 96}, out.options().dtype(at::kDouble));
+  EXPECT_FALSE(MultiplyByCublasLt(a, b, wide, {}));
+  EXPECT_FALSE(MultiplyByCublasLt(a, b, out.t().contiguous().t(), {}));
+}
+
+TEST(GpuCublasLtProductOf, ChoicesOfACheckpointAreUsed) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  const at::Tensor a = at::randn({511, 72}, at::kCUDA);
+  const at::Tensor b = at::randn({72, 264}, at::kCUDA);
+  const at::Tensor out = at::empty({511, 264}, at::kCUDA);
+  ASSERT_TRUE(MultiplyByCublasLt(a, b, out, {.tuned = true}));
+  const nlohmann::json products = TunedProducts();
+  bool found = false;
+  for (const auto& [kind, algorithm] : products["algorithms"].items()) {
+    found |= kind.find("511 x 264 x 72") != std::string::npos;
+    EXPECT_EQ(algorithm.get<std::string>().size(), 128u) << kind;
+  }
+  EXPECT_TRUE(found) << products;
+  SetTunedProducts(products);
+  SetTunedProducts(nullptr);
+  EXPECT_EQ(TunedProducts(), products);
+}
+
+TEST(GpuCublasLtProductOf, Fp32FollowsLibTorchsPrecisionSetting) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   const at::Tensor a = at::randn({4, 512, 64}, at::kCUDA);
   const at::Tensor b = at::randn({4, 64, 512}, at::kCUDA);
   const at::Tensor oracle = at::bmm(a.to(at::kDouble), b.to(at::kDouble));
   const auto error = [&] {
     const at::Tensor out = at::empty({4, 512, 512}, at::kCUDA);
-    MultiplyTuned(a, b, 1, out);
+    MultiplyByCublasLt(a, b, out, {.tuned = true});
     return (out - oracle).abs().max().item<double>();
   };
   const double fp32 = error();
@@ -127,7 +168,7 @@ TEST(GpuTunedProductOf, Fp32FollowsLibTorchsPrecisionSetting) {
   EXPECT_EQ(error(), fp32);
 }
 
-TEST(GpuTunedProductOf, NewKindsCanBeCaptured) {
+TEST(GpuCublasLtProductOf, NewKindsCanBeCaptured) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   const auto fill = [](const at::Tensor& x) { x.copy_(at::randn(x.sizes())); };
   const at::Tensor a = at::zeros({3, 211, 48}, at::kCUDA);
@@ -137,10 +178,10 @@ TEST(GpuTunedProductOf, NewKindsCanBeCaptured) {
   {
     const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
     const at::Tensor other = at::empty({3, 50, 107}, at::kCUDA);
-    MultiplyTuned(a.narrow(1, 0, 50), b, 1, other);
+    MultiplyByCublasLt(a.narrow(1, 0, 50), b, other, {.tuned = true});
     Synchronize(a.device());
     graph.capture_begin();
-    MultiplyTuned(a, b, 1, out);
+    MultiplyByCublasLt(a, b, out, {.tuned = true});
     graph.capture_end();
     Synchronize(a.device());
   }
@@ -152,4 +193,4 @@ TEST(GpuTunedProductOf, NewKindsCanBeCaptured) {
 }
 
 }  // namespace
-}  // namespace tessera::fused
+}  // namespace tessera

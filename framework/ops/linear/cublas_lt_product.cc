@@ -1,13 +1,15 @@
-#include "attention_backends/compiled_fused/tuned_product.h"
+#include "framework/ops/linear/cublas_lt_product.h"
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,14 +20,16 @@
 #include "ATen/cuda/Exceptions.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "attention_backends/strided_product.h"
 #include "c10/cuda/CUDAGraphsC10Utils.h"
 #include "c10/cuda/CUDAGuard.h"
 #include "c10/cuda/CUDAStream.h"
+#include "framework/base/file.h"
+#include "framework/ops/linear/product_table.h"
 
 namespace tessera {
-namespace fused {
 namespace {
 
 // The limit of a grid's third dimension.
@@ -40,16 +44,15 @@ constexpr double kHopeless = 1.1;
 // made the whole backward pass 4 % slower.
 constexpr double kLeastGain = 0.025;
 
-// out = alpha a b.
 struct ProductCall {
   const at::Tensor& a;
   const at::Tensor& b;
-  double alpha = 1;
   const at::Tensor& out;
+  ProductOptions options;
 };
 
-// A matrix of a tensor [N, R, C] as cuBLAS, which is column-major, sees it: C x
-// R with `leading` elements from one column to the next, or R x C if
+// A matrix of a tensor [.., R, C] as cuBLAS, which is column-major, sees it: C
+// x R with `leading` elements from one column to the next, or R x C if
 // `transposed`.
 struct Layout {
   bool transposed = false;
@@ -81,14 +84,16 @@ int64_t AlignmentOf(const at::Tensor& x) {
   return static_cast<int64_t>(std::min<uintptr_t>(256, address & -address));
 }
 
+int64_t MatricesOf(const at::Tensor& x) { return x.dim() == 3 ? x.size(0) : 1; }
+
 std::optional<Layout> LayoutOf(const at::Tensor& x) {
-  const int64_t rows = x.size(1), columns = x.size(2);
-  Layout layout = {.matrix_stride = x.size(0) == 1 ? 0 : x.stride(0),
+  const int64_t rows = x.size(-2), columns = x.size(-1);
+  Layout layout = {.matrix_stride = MatricesOf(x) == 1 ? 0 : x.stride(0),
                    .alignment = AlignmentOf(x)};
   std::optional<int64_t> leading =
-      LeadingOf(columns, x.stride(2), rows, x.stride(1));
+      LeadingOf(columns, x.stride(-1), rows, x.stride(-2));
   if (!leading) {
-    leading = LeadingOf(rows, x.stride(1), columns, x.stride(2));
+    leading = LeadingOf(rows, x.stride(-2), columns, x.stride(-1));
     layout.transposed = true;
   }
   if (!leading) return std::nullopt;
@@ -99,7 +104,8 @@ std::optional<Layout> LayoutOf(const at::Tensor& x) {
 // Products of the same kind use the same algorithms.
 struct ProductKind {
   int device = 0;
-  at::ScalarType dtype = at::kFloat;
+  at::ScalarType dtype = at::kFloat;      // of a and b
+  at::ScalarType out_dtype = at::kFloat;  // of out
   bool tf32 = false;
   bool tuned = false;
   int64_t matrices = 0, rows = 0, columns = 0, depth = 0;  // of out = a b
@@ -108,17 +114,33 @@ struct ProductKind {
   friend bool operator==(const ProductKind&, const ProductKind&) = default;
   template <typename H>
   friend H AbslHashValue(H h, const ProductKind& k) {
-    return H::combine(std::move(h), k.device, k.dtype, k.tf32, k.tuned,
-                      k.matrices, k.rows, k.columns, k.depth, k.a, k.b, k.out);
+    return H::combine(std::move(h), k.device, k.dtype, k.out_dtype, k.tf32,
+                      k.tuned, k.matrices, k.rows, k.columns, k.depth, k.a, k.b,
+                      k.out);
   }
 };
 
+// The name of a kind in a table: "BFloat16 1x2048x768 2304 ...".
+std::string NameOf(const ProductKind& kind) {
+  std::string name =
+      absl::StrCat(c10::toString(kind.dtype), kind.tf32 ? " TF32" : "", " to ",
+                   c10::toString(kind.out_dtype), ", ", kind.matrices, " x ",
+                   kind.rows, " x ", kind.columns, " x ", kind.depth);
+  for (const Layout* const layout : {&kind.a, &kind.b, &kind.out}) {
+    absl::StrAppend(&name, ", ", layout->transposed ? "T" : "N",
+                    layout->leading, "/", layout->matrix_stride, "@",
+                    layout->alignment);
+  }
+  return name;
+}
+
 // The kind of a product; nullopt if cuBLASLt does not support it.
-std::optional<ProductKind> KindOf(const ProductCall& call, bool tuned) {
+std::optional<ProductKind> KindOf(const ProductCall& call) {
   const at::Tensor &a = call.a, &b = call.b, &out = call.out;
-  const at::ScalarType dtype = out.scalar_type();
+  const at::ScalarType dtype = a.scalar_type();
   if (!out.is_cuda() || out.numel() == 0 || a.numel() == 0 ||
-      out.size(0) > kMaxMatrices) {
+      MatricesOf(out) > kMaxMatrices || b.scalar_type() != dtype ||
+      (out.scalar_type() != dtype && out.scalar_type() != at::kFloat)) {
     return std::nullopt;
   }
   if (dtype != at::kFloat && dtype != at::kHalf && dtype != at::kBFloat16) {
@@ -132,12 +154,13 @@ std::optional<ProductKind> KindOf(const ProductCall& call, bool tuned) {
   return ProductKind{
       .device = out.get_device(),
       .dtype = dtype,
+      .out_dtype = out.scalar_type(),
       .tf32 = dtype == at::kFloat && at::globalContext().allowTF32CuBLAS(),
-      .tuned = tuned,
-      .matrices = out.size(0),
-      .rows = out.size(1),
-      .columns = out.size(2),
-      .depth = a.size(2),
+      .tuned = call.options.tuned,
+      .matrices = MatricesOf(out),
+      .rows = out.size(-2),
+      .columns = out.size(-1),
+      .depth = a.size(-1),
       .a = *a_layout,
       .b = *b_layout,
       .out = *out_layout};
@@ -176,12 +199,12 @@ MatmulDesc DescOf(const ProductKind& kind) {
 }
 
 // The cuBLASLt layout of a tensor [N, rows, columns].
-MatrixLayout MatrixOf(const ProductKind& kind, const Layout& layout,
-                      int64_t rows, int64_t columns) {
+MatrixLayout MatrixOf(const ProductKind& kind, at::ScalarType dtype,
+                      const Layout& layout, int64_t rows, int64_t columns) {
   if (!layout.transposed) std::swap(rows, columns);
   cublasLtMatrixLayout_t matrix = nullptr;
   TORCH_CUDABLAS_CHECK(cublasLtMatrixLayoutCreate(
-      &matrix, at::cuda::ScalarTypeToCudaDataType(kind.dtype), rows, columns,
+      &matrix, at::cuda::ScalarTypeToCudaDataType(dtype), rows, columns,
       layout.leading));
   MatrixLayout owner(matrix);
   const auto count = static_cast<int32_t>(kind.matrices);
@@ -223,9 +246,10 @@ class Product {
  public:
   explicit Product(const ProductKind& kind)
       : desc_(DescOf(kind)),
-        a_(MatrixOf(kind, kind.a, kind.rows, kind.depth)),
-        b_(MatrixOf(kind, kind.b, kind.depth, kind.columns)),
-        out_(MatrixOf(kind, kind.out, kind.rows, kind.columns)) {
+        a_(MatrixOf(kind, kind.dtype, kind.a, kind.rows, kind.depth)),
+        b_(MatrixOf(kind, kind.dtype, kind.b, kind.depth, kind.columns)),
+        out_(
+            MatrixOf(kind, kind.out_dtype, kind.out, kind.rows, kind.columns)) {
     const Preference preference = PreferenceOf(kind);
     cublasLtMatmulHeuristicResult_t proposals[kMaxProposals];
     int found = 0;
@@ -262,26 +286,46 @@ class Product {
     std::swap(algorithms_[0], algorithms_[fastest]);
   }
 
+  // The preferred algorithm as text, for a table; empty if there is none.
+  std::string algorithm() const {
+    if (algorithms_.empty()) return "";
+    return absl::BytesToHexString(absl::string_view(
+        reinterpret_cast<const char*>(&algorithms_[0]), sizeof(Algorithm)));
+  }
+  // Prefers an algorithm of a table. Ignores text that is none.
+  void Prefer(absl::string_view algorithm) {
+    std::string bytes;
+    if (!absl::HexStringToBytes(algorithm, &bytes) ||
+        bytes.size() != sizeof(Algorithm)) {
+      return;
+    }
+    Algorithm preferred;
+    std::memcpy(&preferred, bytes.data(), sizeof(preferred));
+    algorithms_.insert(algorithms_.begin(), preferred);
+  }
+
   // Runs the first algorithm that accepts the operands; returns whether there
   // is one.
   bool Run(const ProductCall& call, cudaStream_t stream) const {
-    for (const cublasLtMatmulAlgo_t& algorithm : algorithms_) {
+    for (const Algorithm& algorithm : algorithms_) {
       if (Issue(algorithm, call, stream)) return true;
     }
     return false;
   }
 
  private:
+  using Algorithm = cublasLtMatmulAlgo_t;
+
   // Launches the product; returns whether the algorithm accepts it.
-  bool Issue(const cublasLtMatmulAlgo_t& algorithm, const ProductCall& call,
+  bool Issue(const Algorithm& algorithm, const ProductCall& call,
              cudaStream_t stream) const {
-    const auto alpha = static_cast<float>(call.alpha);
-    const float zero = 0;
+    const auto alpha = static_cast<float>(call.options.alpha);
+    const float beta = call.options.accumulate ? 1 : 0;
     void* const out = call.out.mutable_data_ptr();
     const cublasStatus_t status = cublasLtMatmul(
         at::cuda::getCurrentCUDABlasLtHandle(), desc_.get(), &alpha,
         call.b.const_data_ptr(), b_.get(), call.a.const_data_ptr(), a_.get(),
-        &zero, out, out_.get(), out, out_.get(), &algorithm,
+        &beta, out, out_.get(), out, out_.get(), &algorithm,
         at::cuda::getCUDABlasLtWorkspace(),
         at::cuda::getCUDABlasLtWorkspaceSize(), stream);
     if (status == CUBLAS_STATUS_SUCCESS) return true;
@@ -291,7 +335,7 @@ class Product {
   }
 
   // Milliseconds of a run that follows another; infinite if it does not run.
-  double Time(const cublasLtMatmulAlgo_t& algorithm, const ProductCall& call,
+  double Time(const Algorithm& algorithm, const ProductCall& call,
               c10::cuda::CUDAStream stream) const {
     at::cuda::CUDAEvent begin(cudaEventDefault), end(cudaEventDefault);
     for (at::cuda::CUDAEvent* const event : {&begin, &end}) {
@@ -306,7 +350,7 @@ class Product {
 
   MatmulDesc desc_;
   MatrixLayout a_, b_, out_;
-  std::vector<cublasLtMatmulAlgo_t> algorithms_;  // in order of preference
+  std::vector<Algorithm> algorithms_;  // in order of preference
 };
 
 // Every kind of product that this process has computed.
@@ -315,6 +359,22 @@ class ProductRegistry {
   static ProductRegistry& Get() {
     static auto* const registry = new ProductRegistry;
     return *registry;
+  }
+
+  nlohmann::json Tuned() {
+    const absl::MutexLock lock(&mutex_);
+    if (!table_.has_value()) return nullptr;
+    nlohmann::json algorithms = nlohmann::json::object();
+    for (const auto& [kind, product] : products_) {
+      if (kind.tuned) algorithms[NameOf(kind)] = product->algorithm();
+    }
+    return {{"machine", table_->machine()}, {"algorithms", algorithms}};
+  }
+
+  void SetTuned(const nlohmann::json& products) {
+    const absl::MutexLock lock(&mutex_);
+    preferred_ = products;
+    if (table_.has_value()) table_->Prefer(preferred_);
   }
 
   // Returns whether cuBLASLt accepted the product.
@@ -329,42 +389,76 @@ class ProductRegistry {
                       c10::cuda::CUDAStream stream) {
     const absl::MutexLock lock(&mutex_);
     auto known = products_.find(kind);
-    if (known == products_.end() &&
-        c10::cuda::currentStreamCaptureStatusMayInitCtx() !=
-            c10::cuda::CaptureStatus::None) {
+    if (known == products_.end() && kind.tuned && !MayTune(call)) {
       kind.tuned = false;
       known = products_.find(kind);
     }
     if (known != products_.end()) return *known->second;
     // If tuning throws, for example out of memory, no product is recorded.
     auto product = std::make_unique<Product>(kind);
-    if (kind.tuned) product->Tune(call, stream);
+    if (kind.tuned) Choose(kind, call, stream, product.get());
     return *products_.emplace(kind, std::move(product)).first->second;
+  }
+
+  static bool MayTune(const ProductCall& call) {
+    return !call.options.accumulate &&
+           c10::cuda::currentStreamCaptureStatusMayInitCtx() ==
+               c10::cuda::CaptureStatus::None;
+  }
+
+  void Choose(const ProductKind& kind, const ProductCall& call,
+              c10::cuda::CUDAStream stream, Product* product)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    ProductTable& table = Table();
+    const std::string name = NameOf(kind);
+    if (const auto algorithm = table.Find(name); algorithm.has_value()) {
+      product->Prefer(*algorithm);
+      return;
+    }
+    product->Tune(call, stream);
+    const std::string tuned = product->algorithm();
+    if (tuned.empty()) return;
+    // Another process may have been first.
+    const std::string chosen = table.Add(name, tuned);
+    if (chosen != tuned) product->Prefer(chosen);
+  }
+
+  // The table of this process's GPUs, which are of one kind.
+  ProductTable& Table() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!table_.has_value()) {
+      const std::string gpu = at::cuda::getCurrentDeviceProperties()->name;
+      const std::string release =
+          absl::StrCat("cuBLASLt ", cublasLtGetVersion());
+      const absl::StatusOr<std::string> cache = UserCacheDir();
+      table_.emplace(absl::StrCat(gpu, ", ", release),
+                     cache.ok() ? absl::StrCat(*cache, "/products/", gpu, ", ",
+                                               release, ".json")
+                                : "");
+      table_->Prefer(preferred_);
+    }
+    return *table_;
   }
 
   absl::Mutex mutex_;
   absl::flat_hash_map<ProductKind, std::unique_ptr<Product>> products_
       ABSL_GUARDED_BY(mutex_);
+  std::optional<ProductTable> table_ ABSL_GUARDED_BY(mutex_);
+  nlohmann::json preferred_ ABSL_GUARDED_BY(mutex_);
 };
-
-void Multiply(const ProductCall& call, bool tuned) {
-  const std::optional<ProductKind> kind = KindOf(call, tuned);
-  if (!kind || !ProductRegistry::Get().Multiply(*kind, call)) {
-    MultiplyBatch(call.a, call.b, call.alpha, call.out);
-  }
-}
 
 }  // namespace
 
-void MultiplyTuned(const at::Tensor& a, const at::Tensor& b, double alpha,
-                   const at::Tensor& out) {
-  Multiply({a, b, alpha, out}, /*tuned=*/true);
+bool MultiplyByCublasLt(const at::Tensor& a, const at::Tensor& b,
+                        const at::Tensor& out, const ProductOptions& options) {
+  const ProductCall call = {a, b, out, options};
+  const std::optional<ProductKind> kind = KindOf(call);
+  return kind.has_value() && ProductRegistry::Get().Multiply(*kind, call);
 }
 
-void MultiplyRepeatably(const at::Tensor& a, const at::Tensor& b, double alpha,
-                        const at::Tensor& out) {
-  Multiply({a, b, alpha, out}, /*tuned=*/false);
+nlohmann::json TunedProducts() { return ProductRegistry::Get().Tuned(); }
+
+void SetTunedProducts(const nlohmann::json& products) {
+  ProductRegistry::Get().SetTuned(products);
 }
 
-}  // namespace fused
 }  // namespace tessera
