@@ -18,8 +18,10 @@
 #include "ATen/cuda/CUDADataType.h"
 #include "ATen/cuda/CUDAEvent.h"
 #include "ATen/cuda/Exceptions.h"
+#include "absl/algorithm/container.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -294,11 +296,11 @@ class Product {
   }
   // Prefers an algorithm of a table. Ignores text that is none.
   void Prefer(absl::string_view algorithm) {
-    std::string bytes;
-    if (!absl::HexStringToBytes(algorithm, &bytes) ||
-        bytes.size() != sizeof(Algorithm)) {
+    if (algorithm.size() != 2 * sizeof(Algorithm) ||
+        !absl::c_all_of(algorithm, absl::ascii_isxdigit)) {
       return;
     }
+    const std::string bytes = absl::HexStringToBytes(algorithm);
     Algorithm preferred;
     std::memcpy(&preferred, bytes.data(), sizeof(preferred));
     algorithms_.insert(algorithms_.begin(), preferred);
