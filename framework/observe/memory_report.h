@@ -9,8 +9,8 @@ namespace tessera {
 
 // Planned memory of one device in bytes, by category.
 struct MemoryReport {
-  int64_t parameters = 0;  // master values
-  int64_t shadow = 0;      // their copy in the compute dtype
+  int64_t parameters = 0;  // the weights, whole or in two halves
+  int64_t shadow = 0;      // copies of whole ones in the compute dtype
   int64_t gradients = 0;
   int64_t optimizer = 0;    // moments
   int64_t activations = 0;  // results of the forward pass

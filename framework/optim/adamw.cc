@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -25,7 +27,7 @@ constexpr int64_t kCpuGrain = 256;
 
 absl::Status CheckDtypes(const ParameterStore& store,
                          const PrecisionPolicy& policy) {
-  const at::ScalarType master = store.options().master;
+  const at::ScalarType master = store.options().weights.master;
   const at::ScalarType state = policy[OpClass::kOptimizerState];
   if (master != state) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -35,6 +37,53 @@ absl::Status CheckDtypes(const ParameterStore& store,
         c10::toString(state)));
   }
   return absl::OkStatus();
+}
+
+// Where the weights of all chunks are; empty if they are in order in the
+// master, without a shadow.
+std::vector<AdamWRange> RangesOf(const ParameterStore& store) {
+  using Form = AdamWRange::Form;
+  std::vector<AdamWRange> ranges;
+  for (const ParameterSlice& slice : store.slices()) {
+    if (!slice.trainable) continue;
+    // Blocks begin with a chunk in every buffer, so this is a whole number.
+    const auto shift = [&](int64_t offset) {
+      return static_cast<int32_t>((offset - slice.offset) / kAdamWChunk);
+    };
+    const WeightPlace& weights = slice.weights;
+    const std::optional<int64_t>& shadow = weights.shadow;
+    const int64_t end = AlignUp(slice.offset + slice.numel) / kAdamWChunk;
+    const AdamWRange range = {
+        .end = static_cast<int32_t>(end),
+        .form = weights.split        ? Form::kSplit
+                : shadow.has_value() ? Form::kMasterAndShadow
+                                     : Form::kMaster,
+        .shift = shift(weights.offset),
+        .shadow_shift = shadow.has_value() ? shift(*shadow) : 0};
+    // Neighbours of one form are neighbours in its buffers, too.
+    if (!ranges.empty() && ranges.back().form == range.form) {
+      ranges.back().end = range.end;
+    } else {
+      ranges.push_back(range);
+    }
+  }
+  if (ranges.size() == 1 && ranges[0].form == Form::kMaster) ranges.clear();
+  return ranges;
+}
+
+// A table as bytes on `device`; undefined if it is empty.
+template <typename T>
+at::Tensor ToDevice(std::vector<T> table, at::Device device) {
+  if (table.empty()) return at::Tensor();
+  return at::from_blob(table.data(),
+                       {static_cast<int64_t>(table.size() * sizeof(T))},
+                       at::kByte)
+      .to(device, at::kByte, /*non_blocking=*/false, /*copy=*/true);
+}
+
+// A buffer's address; null if it is undefined.
+void* Address(const at::Tensor& buffer) {
+  return buffer.defined() ? buffer.data_ptr() : nullptr;
 }
 
 // Pointer to the element of a control tensor; null if it is undefined.
@@ -57,19 +106,15 @@ absl::StatusOr<std::unique_ptr<AdamW>> AdamW::Create(
                    AssignChunkGroups(groups, store));
   std::unique_ptr<AdamW> adamw(new AdamW(store, options));
   RETURN_IF_ERROR(StatusFromTorch([&] {
-    const at::Tensor trainable =
-        store.master().narrow(0, 0, store.trainable_extent());
-    adamw->exp_avg_ = at::zeros_like(trainable);
-    adamw->exp_avg_sq_ = at::zeros_like(trainable);
-    adamw->step_ = at::zeros({1}, trainable.options().dtype(at::kLong));
+    const at::TensorOptions options = store.grad().options();
+    adamw->exp_avg_ = at::zeros({store.trainable_extent()},
+                                options.dtype(store.options().weights.master));
+    adamw->exp_avg_sq_ = at::zeros_like(adamw->exp_avg_);
+    adamw->step_ = at::zeros({1}, options.dtype(at::kLong));
     adamw->prepared_ = at::zeros({sizeof(AdamWStep) / sizeof(float)},
-                                 trainable.options().dtype(at::kFloat));
-    if (chunk_groups.empty()) return;
-    adamw->chunk_groups_ =
-        at::from_blob(chunk_groups.data(),
-                      {static_cast<int64_t>(chunk_groups.size())}, at::kByte)
-            .to(trainable.device(), at::kByte, /*non_blocking=*/false,
-                /*copy=*/true);
+                                 options.dtype(at::kFloat));
+    adamw->chunk_groups_ = ToDevice(std::move(chunk_groups), options.device());
+    adamw->ranges_ = ToDevice(RangesOf(store), options.device());
   }));
   return adamw;
 }
@@ -90,19 +135,21 @@ absl::Status AdamW::Step(const StepControl& control) {
 }
 
 AdamWBuffers AdamW::Buffers() const {
-  const at::Tensor& shadow = store_.shadow();
-  const bool kept = shadow.defined();
-  return {FloatTypeOf(store_.master().scalar_type()),
-          FloatTypeOf(store_.grad().scalar_type()),
-          FloatTypeOf((kept ? shadow : store_.master()).scalar_type()),
-          store_.master().data_ptr(),
-          exp_avg_.data_ptr(),
-          exp_avg_sq_.data_ptr(),
-          store_.grad().const_data_ptr(),
-          kept ? shadow.data_ptr() : nullptr,
-          chunk_groups_.defined() ? chunk_groups_.const_data_ptr<uint8_t>()
-                                  : nullptr,
-          store_.trainable_extent()};
+  const WeightBuffers& weights = store_.weights();
+  const WeightDtypes& dtypes = store_.options().weights;
+  return {.state = FloatTypeOf(dtypes.master),
+          .grad_dtype = FloatTypeOf(store_.grad().scalar_type()),
+          .rounded_dtype = FloatTypeOf(dtypes.compute),
+          .exp_avg = exp_avg_.data_ptr(),
+          .exp_avg_sq = exp_avg_sq_.data_ptr(),
+          .grad = store_.grad().const_data_ptr(),
+          .master = Address(weights.master),
+          .shadow = Address(weights.shadow),
+          .high = static_cast<uint16_t*>(Address(weights.high)),
+          .low = static_cast<int16_t*>(Address(weights.low)),
+          .chunk_groups = static_cast<const uint8_t*>(Address(chunk_groups_)),
+          .ranges = static_cast<const AdamWRange*>(Address(ranges_)),
+          .num_elements = store_.trainable_extent()};
 }
 
 absl::Status AdamW::StepOnCpu(const AdamWBuffers& buffers,

@@ -26,10 +26,14 @@ struct StepControl {
 };
 
 // AdamW (adamw_math.h) over the trainable part of a ParameterStore. A single
-// pass reads the gradient and writes master, moments and shadow. On a GPU it is
-// one launch over the flat buffer. With FP32 state it moves, per parameter, 28
-// bytes with FP32 weights or with a 2-byte shadow and gradient, and 30 bytes
-// with a shadow and an FP32 gradient.
+// pass reads the gradient and writes moments and weights, in every form in
+// which the store keeps them. On a GPU it is one launch over the flat buffer.
+// With FP32 state it moves, per parameter:
+//
+//   weights            gradient of 2 bytes   of 4 bytes
+//   FP32                                26           28
+//   two halves                          26           28
+//   FP32 and a shadow                   28           30
 //
 // Moments have the policy's optimizer-state dtype. Under BF16_PURE all state is
 // BF16, computed in FP32 and rounded to nearest; updates smaller than 2^-9 of
@@ -46,8 +50,8 @@ class AdamW {
   AdamW(const AdamW&) = delete;
   AdamW& operator=(const AdamW&) = delete;
 
-  // Takes one step with the gradient in store.grad(). If *skip is set, master,
-  // shadow, moments and step count do not change.
+  // Takes one step with the gradient in store.grad(). If *skip is set, weights,
+  // moments and step count do not change.
   absl::Status Step(const StepControl& control);
 
   int64_t state_bytes() const;
@@ -69,6 +73,7 @@ class AdamW {
   AdamWOptions options_;
   at::Tensor exp_avg_, exp_avg_sq_, step_;
   at::Tensor chunk_groups_;  // uint8; undefined without groups
+  at::Tensor ranges_;        // AdamWRange as bytes; undefined if in order
   at::Tensor prepared_;      // FP32 scratch for an AdamWStep
 };
 

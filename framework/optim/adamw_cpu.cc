@@ -3,6 +3,8 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
+#include "framework/params/split_float.h"
+
 namespace tessera {
 namespace {
 
@@ -23,6 +25,37 @@ void UpdateChunk(State* __restrict__ master, State* __restrict__ exp_avg,
   }
 }
 
+// Updates the weights of one chunk wherever they are. `update` does so for
+// numbers of type State.
+template <typename State, typename Rounded, typename Update>
+void UpdateWeights(const AdamWBuffers& buffers, const AdamWRange& range,
+                   int64_t chunk, const Update& update) {
+  const int64_t at = (chunk + range.shift) * kAdamWChunk;
+  if (range.form == AdamWRange::Form::kSplit) {
+    uint16_t* const high = buffers.high + at;
+    int16_t* const low = buffers.low + at;
+    State joined[kAdamWChunk];
+    for (int64_t i = 0; i < kAdamWChunk; ++i) {
+      joined[i] = JoinHalves({high[i], low[i]});
+    }
+    update(joined);
+    for (int64_t i = 0; i < kAdamWChunk; ++i) {
+      const SplitFloat x = SplitInHalves(joined[i]);
+      high[i] = x.high;
+      low[i] = x.low;
+    }
+    return;
+  }
+  State* const master = static_cast<State*>(buffers.master) + at;
+  update(master);
+  if (range.form == AdamWRange::Form::kMaster) return;
+  Rounded* const shadow = static_cast<Rounded*>(buffers.shadow) +
+                          (chunk + range.shadow_shift) * kAdamWChunk;
+  for (int64_t i = 0; i < kAdamWChunk; ++i) {
+    shadow[i] = static_cast<Rounded>(static_cast<float>(master[i]));
+  }
+}
+
 }  // namespace
 
 bool UpdateAdamWChunks(const AdamWBuffers& buffers, const AdamWOptions& options,
@@ -31,21 +64,23 @@ bool UpdateAdamWChunks(const AdamWBuffers& buffers, const AdamWOptions& options,
   for (int i = 0; i < kMaxAdamWGroups; ++i) {
     coefficients[i] = MakeAdamWCoefficients(options, step, options.groups[i]);
   }
-  const auto update = [&]<typename State, typename Grad, typename Shadow>() {
+  const auto update = [&]<typename State, typename Grad, typename Rounded>() {
+    const AdamWRange whole = {static_cast<int32_t>(end),
+                              AdamWRange::Form::kMaster, 0, 0};
+    const AdamWRange* range =
+        buffers.ranges == nullptr ? &whole : buffers.ranges;
     for (int64_t chunk = begin; chunk < end; ++chunk) {
+      while (chunk >= range->end) ++range;
       const int64_t at = chunk * kAdamWChunk;
       const int group =
           buffers.chunk_groups == nullptr ? 0 : buffers.chunk_groups[chunk];
-      State* master = static_cast<State*>(buffers.master) + at;
-      UpdateChunk(master, static_cast<State*>(buffers.exp_avg) + at,
-                  static_cast<State*>(buffers.exp_avg_sq) + at,
-                  static_cast<const Grad*>(buffers.grad) + at,
-                  coefficients[group]);
-      if (buffers.shadow == nullptr) continue;
-      Shadow* shadow = static_cast<Shadow*>(buffers.shadow) + at;
-      for (int64_t i = 0; i < kAdamWChunk; ++i) {
-        shadow[i] = static_cast<Shadow>(static_cast<float>(master[i]));
-      }
+      UpdateWeights<State, Rounded>(
+          buffers, *range, chunk, [&](State* weights) {
+            UpdateChunk(weights, static_cast<State*>(buffers.exp_avg) + at,
+                        static_cast<State*>(buffers.exp_avg_sq) + at,
+                        static_cast<const Grad*>(buffers.grad) + at,
+                        coefficients[group]);
+          });
     }
   };
   return VisitAdamWDtypes<float, c10::BFloat16, c10::Half>(buffers, update);

@@ -15,20 +15,41 @@ namespace tessera {
 // updates at once. The table of groups takes 1/128 byte per parameter.
 inline constexpr int64_t kAdamWChunk = 128;
 
-// Device pointers, 16-byte aligned, to num_elements values each.
+// How and where consecutive chunks' weights are kept (WeightBuffers in
+// parameter_store.h). A range begins where the one before it ends.
+struct AdamWRange {
+  enum class Form : int32_t {
+    kMaster,           // chunk c is at c + shift of `master`
+    kMasterAndShadow,  // and at c + shadow_shift of `shadow`
+    kSplit,            // at c + shift of `high` and of `low`
+  };
+
+  int32_t end;  // chunks
+  Form form;
+  int32_t shift, shadow_shift;  // chunks
+};
+
+// Device pointers, 16-byte aligned.
 struct AdamWBuffers {
   FloatType state;  // type of master, exp_avg and exp_avg_sq
   FloatType grad_dtype;
-  FloatType shadow_dtype;  // unused if shadow is null
+  FloatType rounded_dtype;  // of shadow and high; unused if ranges is null
 
-  void* master;
+  // num_elements values each.
   void* exp_avg;
   void* exp_avg_sq;
   const void* grad;
-  void* shadow;  // null: no shadow
+
+  // Null if no chunk is in them.
+  void* master;
+  void* shadow;
+  uint16_t* high;
+  int16_t* low;
 
   const uint8_t* chunk_groups;  // by chunk; null: all in group 0
-  int64_t num_elements;         // a multiple of kAdamWChunk
+  // Null: all chunks are in `master`, in order, without a shadow.
+  const AdamWRange* ranges;
+  int64_t num_elements;  // a multiple of kAdamWChunk
 };
 
 // The inputs that change from step to step, on the device.
@@ -39,36 +60,38 @@ struct AdamWScalars {
   int64_t* step;            // steps taken; advances unless skipped
 };
 
-// Calls visit.template operator()<State, Grad, Shadow>() for the dtypes of
-// `buffers`, using the caller's type for each format. Without a shadow, Shadow
+// Calls visit.template operator()<State, Grad, Rounded>() for the dtypes of
+// `buffers`, using the caller's type for each format. Without ranges, Rounded
 // is State. Returns false for a combination that no precision policy has.
 template <typename Float, typename BFloat16, typename Half, typename Visitor>
 bool VisitAdamWDtypes(const AdamWBuffers& buffers, Visitor visit) {
-  const auto with_state_and_shadow = [&]<typename State, typename Shadow>() {
+  const auto with_state_and_rounded = [&]<typename State, typename Rounded>() {
     switch (buffers.grad_dtype) {
       case FloatType::kFloat:
-        visit.template operator()<State, Float, Shadow>();
+        visit.template operator()<State, Float, Rounded>();
         break;
       case FloatType::kBFloat16:
-        visit.template operator()<State, BFloat16, Shadow>();
+        visit.template operator()<State, BFloat16, Rounded>();
         break;
       case FloatType::kHalf:
-        visit.template operator()<State, Half, Shadow>();
+        visit.template operator()<State, Half, Rounded>();
         break;
     }
     return true;
   };
-  const bool kept = buffers.shadow != nullptr;
-  if (buffers.state == FloatType::kBFloat16 && !kept) {
-    return with_state_and_shadow.template operator()<BFloat16, BFloat16>();
+  const bool placed = buffers.ranges != nullptr;
+  if (buffers.state == FloatType::kBFloat16 && !placed) {
+    return with_state_and_rounded.template operator()<BFloat16, BFloat16>();
   }
   if (buffers.state != FloatType::kFloat) return false;
-  if (!kept) return with_state_and_shadow.template operator()<Float, Float>();
-  if (buffers.shadow_dtype == FloatType::kBFloat16) {
-    return with_state_and_shadow.template operator()<Float, BFloat16>();
+  if (!placed) {
+    return with_state_and_rounded.template operator()<Float, Float>();
   }
-  if (buffers.shadow_dtype == FloatType::kHalf) {
-    return with_state_and_shadow.template operator()<Float, Half>();
+  if (buffers.rounded_dtype == FloatType::kBFloat16) {
+    return with_state_and_rounded.template operator()<Float, BFloat16>();
+  }
+  if (buffers.rounded_dtype == FloatType::kHalf) {
+    return with_state_and_rounded.template operator()<Float, Half>();
   }
   return false;
 }

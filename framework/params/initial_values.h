@@ -17,6 +17,11 @@ namespace tessera {
 void FillInitialValues(const ParameterSpec& spec, uint64_t seed,
                        const at::Tensor& values);
 
+// The same FP32 values in two halves (split_float.h): `high` in BF16, `low` in
+// INT16.
+void FillInitialValues(const ParameterSpec& spec, uint64_t seed,
+                       const at::Tensor& high, const at::Tensor& low);
+
 }  // namespace tessera
 
 #endif  // FRAMEWORK_PARAMS_INITIAL_VALUES_H_

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,9 @@ struct ParameterBlockSpec {
   std::string name;  // "layers.0.attn.qkv"; or the single member's name
   std::vector<ParameterSpec> members;
   bool trainable = true;
+  // The dtypes in which ops read the block; ProgramBuilder fills it in. Empty:
+  // in both the master's and the compute dtype.
+  std::vector<at::ScalarType> reads;
 };
 
 // The shape of a block: that of its member, or of the stacked members.
@@ -54,14 +58,9 @@ class Parameter {
   const std::string& name() const { return name_; }
   bool trainable() const { return grad_.defined(); }
 
-  // The value in `dtype`: the FP32 master or the compute-dtype shadow. Dies if
-  // the store has no copy in `dtype`.
+  // The value in `dtype`: the master or its rounding to the compute dtype. Dies
+  // if the store does not keep the block in `dtype`.
   const at::Tensor& As(at::ScalarType dtype) const;
-  // The value in the compute dtype: the shadow if there is one.
-  const at::Tensor& value() const {
-    return shadow_.defined() ? shadow_ : master_;
-  }
-  const at::Tensor& master() const { return master_; }
 
   // The gradient's range of the flat gradient buffer; undefined when frozen.
   const at::Tensor& grad() const { return grad_; }
@@ -69,29 +68,57 @@ class Parameter {
  private:
   friend class ParameterStore;
   std::string name_;
-  at::Tensor master_, shadow_, grad_;
+  at::Tensor master_;   // undefined if split
+  at::Tensor rounded_;  // the shadow or the high half; undefined without them
+  at::Tensor grad_;
+};
+
+// The dtypes of a store's weights.
+struct WeightDtypes {
+  // FP32, or the compute dtype for a policy without master weights.
+  at::ScalarType master = at::kFloat;
+  at::ScalarType compute = at::kFloat;  // of products
+};
+
+// Where the weights of a block or a member are, in elements of WeightBuffers.
+struct WeightPlace {
+  bool split = false;
+  int64_t offset = 0;  // in `high` and `low` if split, otherwise in `master`
+  std::optional<int64_t> shadow;  // in `shadow`
 };
 
 // The location of a member, in elements, for checkpoints and optimizer groups.
 struct ParameterSlice {
   std::string name;
   std::vector<int64_t> shape;
-  int64_t offset = 0;  // in master(), and in grad() if trainable
+  int64_t offset = 0;  // in grad(), or beyond its end if frozen
   int64_t numel = 0;
   bool trainable = true;
+  WeightPlace weights;
 };
 
-// The locations of a store's blocks, in elements.
+// Sizes of WeightBuffers, with alignment.
+struct WeightBytes {
+  int64_t master = 0;
+  int64_t shadow = 0;
+  int64_t half = 0;  // `high`; also `low`
+
+  // What the weights themselves take: all but the shadow.
+  int64_t parameters() const { return master + 2 * half; }
+};
+
+// The locations of a store's blocks, in elements, and the sizes of its buffers.
 struct ParameterLayout {
   std::vector<ParameterSlice> slices;  // by offset
   std::vector<int64_t> block_offsets;  // in the order of the argument
-  // Sizes of the flat buffers, with alignment, and of the gradient buffer.
-  int64_t extent = 0, trainable_extent = 0;
+  int64_t trainable_extent = 0;        // of the gradient buffer
+  WeightBytes weights, trainable_weights;
 };
 // The layout of a store of `blocks`, without allocating one. The same errors as
 // ParameterStore::Create().
 absl::StatusOr<ParameterLayout> PlaceParameters(
-    const std::vector<ParameterBlockSpec>& blocks);
+    const std::vector<ParameterBlockSpec>& blocks,
+    const WeightDtypes& dtypes = {});
 
 // Every block starts at a multiple of this number of elements: 256 bytes of a
 // 2-byte dtype, so the layout is the same for all dtypes.
@@ -102,26 +129,45 @@ inline constexpr int64_t AlignUp(int64_t offset) {
 
 struct ParameterStoreOptions {
   at::Device device = at::kCPU;
-  // FP32, or the compute dtype for a policy without master weights.
-  at::ScalarType master = at::kFloat;
-  // If equal to `master`, there is no shadow.
-  at::ScalarType compute = at::kFloat;
+  WeightDtypes weights;
   at::ScalarType gradient = at::kFloat;
   uint64_t seed = 0;  // of the initial values
 };
 
-// Every parameter of a model in three contiguous buffers: the master values, a
-// shadow in the compute dtype, which the optimizer writes (a step never casts
-// weights), and the gradient. Blocks are in execution order, trainable ones
-// first. Each starts at a multiple of 256 bytes in every buffer; the gaps are
-// zero.
+// The flat buffers of the weights, padding included; undefined if no block is
+// in them. How a block is kept follows from the dtypes in which ops read it:
+//
+//   master, compute   reads           kept
+//   FP32, BF16        BF16 only       `high`, which ops read, and `low`, which
+//                                     restores the master (split_float.h)
+//                     FP32 only       `master`
+//                     both            `master`, and its rounding in `shadow`
+//   the same dtype    that dtype      `master`
+//   others            any             `master`, and its rounding in `shadow`
+//
+// Frozen blocks, too: a checkpoint holds their master values. The optimizer
+// writes all buffers, so a step never casts weights. Everything else gets a
+// block in a dtype from Parameter::As() and master values from
+// ParameterStore::Read(), and does not depend on this table.
+struct WeightBuffers {
+  at::Tensor master;
+  at::Tensor shadow;  // in the compute dtype
+  at::Tensor high;    // BF16
+  at::Tensor low;     // INT16
+
+  std::vector<at::Tensor> Defined() const;
+};
+
+// Every parameter of a model in contiguous buffers: the weights and the
+// gradient. Blocks are in execution order, trainable ones first. Each starts at
+// a multiple of 256 bytes in every buffer; the gaps are zero.
 //
 // So the optimizer is one launch, the gradient norm one reduction, and buckets
 // and shards are slices (docs/design.md, decision 1).
 class ParameterStore {
  public:
-  // Allocates and initialises the parameters and their shadow. InvalidArgument
-  // if two members have the same name or a block is malformed.
+  // Allocates and initialises the parameters. InvalidArgument if two members
+  // have the same name or a block is malformed.
   static absl::StatusOr<std::unique_ptr<ParameterStore>> Create(
       const std::vector<ParameterBlockSpec>& blocks,
       const ParameterStoreOptions& options);
@@ -133,29 +179,35 @@ class ParameterStore {
   Parameter& Get(absl::string_view block_name);
 
   const ParameterStoreOptions& options() const { return options_; }
-  // Flat buffers, padding included. shadow() is undefined if there is none;
-  // grad() covers the trainable blocks, the first trainable_extent() elements.
-  const at::Tensor& master() const { return master_; }
-  const at::Tensor& shadow() const { return shadow_; }
+  const WeightBuffers& weights() const { return weights_; }
+  // Flat, padding included: the trainable blocks, trainable_extent() elements.
   const at::Tensor& grad() const { return grad_; }
   int64_t trainable_extent() const { return trainable_extent_; }
 
   absl::Span<const ParameterSlice> slices() const { return slices_; }
   int64_t num_parameters() const { return num_parameters_; }
 
+  // Copies the master values [begin, begin + to.numel()) of a slice to `to`:
+  // 1-D, contiguous, in host memory and of the master's dtype.
+  void Read(const ParameterSlice& slice, int64_t begin, at::Tensor to) const;
+  // Overwrites master values of a slice, from `begin` on, and what is derived
+  // from them. `values` are 1-D, of any floating-point dtype on any device, and
+  // are rounded to the master's. Neither function takes device memory.
+  void Write(const ParameterSlice& slice, int64_t begin,
+             const at::Tensor& values);
+
   // Zeroes the gaps of grad(), which activations may have used (lifetime.h).
   void ZeroGradientGaps();
-  // Rounds the master to the shadow, after a load. The optimizer keeps it
-  // current.
-  void RefreshShadow();
 
  private:
   ParameterStore() = default;
   void AddBlock(const ParameterBlockSpec& spec,
-                const std::vector<int64_t>& shape, int64_t offset);
+                const std::vector<int64_t>& shape, int64_t offset,
+                const WeightPlace& weights);
 
   ParameterStoreOptions options_;
-  at::Tensor master_, shadow_, grad_;
+  WeightBuffers weights_;
+  at::Tensor grad_;
   int64_t trainable_extent_ = 0;
   int64_t num_parameters_ = 0;
   std::vector<std::unique_ptr<Parameter>> blocks_;

@@ -14,5 +14,13 @@ void FillTruncatedNormal(const TruncatedNormal& normal,
                       values.numel(), values.mutable_data_ptr()));
 }
 
+void FillTruncatedNormal(const TruncatedNormal& normal, const at::Tensor& high,
+                         const at::Tensor& low) {
+  ThrowIfError(Launch(high, "the initial values' kernel",
+                      LaunchSplitTruncatedNormal, normal, high.numel(),
+                      static_cast<uint16_t*>(high.mutable_data_ptr()),
+                      low.mutable_data_ptr<int16_t>()));
+}
+
 }  // namespace cuda
 }  // namespace tessera

@@ -20,6 +20,10 @@ namespace cuda {
 // stream. Only in CUDA builds (framework/cuda/cuda_build.h).
 void FillTruncatedNormal(const TruncatedNormal& normal,
                          const at::Tensor& values);
+// The FP32 values in two halves (split_float.h): `high` in BF16, `low` in
+// INT16.
+void FillTruncatedNormal(const TruncatedNormal& normal, const at::Tensor& high,
+                         const at::Tensor& low);
 }  // namespace cuda
 
 }  // namespace tessera

@@ -14,6 +14,10 @@ namespace tessera {
 cudaError_t LaunchTruncatedNormal(const TruncatedNormal& normal, FloatType type,
                                   int64_t numel, void* values,
                                   cudaStream_t stream);
+// The same FP32 values in two halves (split_float.h).
+cudaError_t LaunchSplitTruncatedNormal(const TruncatedNormal& normal,
+                                       int64_t numel, uint16_t* high,
+                                       int16_t* low, cudaStream_t stream);
 
 }  // namespace tessera
 

@@ -12,7 +12,7 @@ namespace tessera {
 // Classes of work to which a policy assigns a dtype. There are no other casts.
 enum class OpClass {
   kMasterWeights,   // updated by the optimizer
-  kWeights,         // read by products: the shadow if there is one
+  kWeights,         // as products read them: rounded from the master
   kMatmul,          // operands and results of linear layers
   kAttention,       // Q, K, V, O; the scores' storage
   kSoftmax,         // attention's exponentials and sums

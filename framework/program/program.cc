@@ -66,7 +66,8 @@ Value ProgramBuilder::Read(Weight weight, at::ScalarType dtype) {
   parameters_read_ = std::max(parameters_read_, weight.parameter + 1);
   Value& value = read_[{weight.parameter, dtype}];
   if (value.defined()) return value;
-  const ParameterBlockSpec& block = spec(weight);
+  ParameterBlockSpec& block = program_.parameters_[weight.parameter];
+  block.reads.push_back(dtype);
   program_.values_.push_back({.name = block.name,
                               .type = {BlockShape(block), dtype},
                               .role = Role::kParameter,

@@ -21,6 +21,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/model_shape.h"
+#include "tests/testing/weights.h"
 #include "trainers/plan/step_plan.h"
 
 namespace tessera {
@@ -103,8 +104,8 @@ struct Fixture {
     const PrecisionPolicy& policy = target.precision;
     store = ParameterStore::Create(plan->loss.program.parameters(),
                                    {.device = target.device.device,
-                                    .master = policy[OpClass::kMasterWeights],
-                                    .compute = policy[OpClass::kWeights],
+                                    .weights = {policy[OpClass::kMasterWeights],
+                                                policy[OpClass::kWeights]},
                                     .gradient = policy[OpClass::kGradient],
                                     .seed = 5})
                 .value();
@@ -182,11 +183,11 @@ class PlainModel {
  public:
   PlainModel(const ModelShape& shape, const ParameterStore& store)
       : shape_(shape) {
+    const at::Tensor weights = WeightsOf(store).to(at::kDouble);
     for (const ParameterSlice& slice : store.slices()) {
-      weights_[slice.name] = store.master()
-                                 .narrow(0, slice.offset, slice.numel)
+      weights_[slice.name] = weights.narrow(0, slice.offset, slice.numel)
                                  .view(slice.shape)
-                                 .to(at::kCPU, at::kDouble)
+                                 .clone()
                                  .requires_grad_();
     }
   }

@@ -101,7 +101,7 @@ at::Tensor Numeric(const Objective& objective, const at::Tensor& variable,
     const at::Tensor analytic = parameter->grad().clone();
     const auto result =
         Compare(parameter->name(), analytic,
-                Numeric(objective, parameter->master(), test_case.step),
+                Numeric(objective, parameter->As(at::kDouble), test_case.step),
                 test_case.tolerance);
     if (!result) return result;
   }

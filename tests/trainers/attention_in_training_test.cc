@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "attention_backends/backend_table.h"
 #include "gtest/gtest.h"
+#include "tests/testing/weights.h"
 #include "tests/trainers/toy_session.h"
 #include "trainers/plan/run_plan.h"
 
@@ -110,8 +111,8 @@ TEST(GpuFlashCudaInTraining, ResumesBitForBit) {
     EXPECT_EQ(Train(*resumed, resumed->step(), 10, 10),
               Train(*straight, straight->step(), 10, 10))
         << precision;
-    EXPECT_TRUE(at::equal(resumed->state().parameters->master(),
-                          straight->state().parameters->master()))
+    EXPECT_TRUE(at::equal(WeightsOf(*resumed->state().parameters),
+                          WeightsOf(*straight->state().parameters)))
         << precision;
   }
 }

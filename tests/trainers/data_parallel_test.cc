@@ -188,9 +188,14 @@ TEST(DataParallelSaveTest, RanksSaveTogetherByTheClockOfRankZero) {
 
 TEST(DataParallelInitTest, EveryRankStartsFromTheSameWeights) {
   const std::string one = TrainWith(1, "pretrained", "");
-  const std::string from = absl::StrCat(
-      "--set optimizer.adamw.lr=1e-30 --set checkpoint.init_from=", one);
-  EXPECT_LT(ParameterDistance(TrainWith(2, "tuned", from), one), 1e-20);
+  for (const char* precision : {"FP32", "BF16"}) {
+    const std::string from = absl::StrCat(
+        "--set optimizer.adamw.lr=1e-30 --set precision.mode=", precision,
+        " --set checkpoint.init_from=", one);
+    const std::string two =
+        TrainWith(2, absl::StrCat("tuned_", precision), from);
+    EXPECT_LT(ParameterDistance(two, one), 1e-20) << precision;
+  }
 }
 
 TEST(DataParallelSignalTest, ASignalToOneRankStopsAll) {

@@ -180,10 +180,12 @@ TEST_P(GoldenMistakeTest, IsSeen) {
 }
 
 void ScaleTheHead(Session& session) {
-  const ParameterStore& store = *session.state().parameters;
+  ParameterStore& store = *session.state().parameters;
   for (const ParameterSlice& slice : store.slices()) {
     if (slice.name != "lm_head.weight") continue;
-    store.master().narrow(0, slice.offset, slice.numel).mul_(1.001);
+    const at::Tensor values = at::empty({slice.numel});
+    store.Read(slice, 0, values);
+    store.Write(slice, 0, values * 1.001);
     return;
   }
   FAIL() << "no lm_head.weight";

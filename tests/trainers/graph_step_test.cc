@@ -18,6 +18,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/error_budget.h"
+#include "tests/testing/weights.h"
 #include "tests/trainers/toy_session.h"
 #include "trainers/plan/run_plan.h"
 
@@ -102,8 +103,8 @@ class GpuGraphStep : public ::testing::TestWithParam<Sets> {
 };
 
 void ExpectSameState(Session& a, Session& b) {
-  EXPECT_TRUE(
-      BitEqual(a.state().parameters->master(), b.state().parameters->master()));
+  EXPECT_TRUE(BitEqual(WeightsOf(*a.state().parameters),
+                       WeightsOf(*b.state().parameters)));
   EXPECT_TRUE(
       BitEqual(a.step().metrics().grad_norm, b.step().metrics().grad_norm));
 }
@@ -152,10 +153,10 @@ TEST_P(GpuGraphStep, ANonFiniteLossEndsUpdates) {
   const auto graph = Make("GRAPH");
   Train(*graph, 4);
   SpoilAWeight(*graph);
-  const at::Tensor before = graph->state().parameters->master().clone();
+  const at::Tensor before = WeightsOf(*graph->state().parameters);
   Train(*graph, graph->step(), 4, 3);
   EXPECT_EQ(graph->step().first_bad_step(), 4);
-  EXPECT_TRUE(at::allclose(before, graph->state().parameters->master(), 0, 0,
+  EXPECT_TRUE(at::allclose(before, WeightsOf(*graph->state().parameters), 0, 0,
                            /*equal_nan=*/true));
 }
 

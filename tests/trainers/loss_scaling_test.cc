@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/testing/weights.h"
 #include "tests/trainers/toy_session.h"
 
 namespace tessera {
@@ -28,7 +29,7 @@ struct ScaledToy {
               .clip_norm = 1.0,
               .bucket_bytes = 1 << 20}) {}
 
-  const at::Tensor& weights() { return session->state().parameters->master(); }
+  at::Tensor weights() { return WeightsOf(*session->state().parameters); }
 
   std::unique_ptr<Session> session;
   LossScaler scaler;
@@ -54,7 +55,8 @@ TEST(LossScalingTest, OverflowsAreSkippedAndOtherStepsMatchUnscaledOnes) {
   EXPECT_FALSE(scaled.step.first_bad_step().has_value());
   // The last of those steps did not overflow. Powers of two cause no rounding.
   Train(*plain, 1);
-  EXPECT_TRUE(at::equal(scaled.weights(), plain->state().parameters->master()));
+  EXPECT_TRUE(
+      at::equal(scaled.weights(), WeightsOf(*plain->state().parameters)));
   EXPECT_EQ(Train(*scaled.session, scaled.step, 1, 3),
             Train(*plain, plain->step(), 1, 3));
 }
@@ -122,8 +124,8 @@ TEST(GpuLossScalingTest, Fp16TrainsAndResumesBitForBit) {
   ResumeFrom(*straight, 60, *resumed);
   EXPECT_EQ(Train(*resumed, resumed->step(), 60, 20),
             Train(*straight, straight->step(), 60, 20));
-  EXPECT_TRUE(at::equal(resumed->state().parameters->master(),
-                        straight->state().parameters->master()));
+  EXPECT_TRUE(at::equal(WeightsOf(*resumed->state().parameters),
+                        WeightsOf(*straight->state().parameters)));
   EXPECT_EQ(resumed->scaler()->ExportState().skipped_steps,
             straight->scaler()->ExportState().skipped_steps);
 }

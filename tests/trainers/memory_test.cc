@@ -140,8 +140,11 @@ TEST_F(GpuTrainingMemoryTest, CategoriesAddUpToTheAllocatorsCount) {
   for (const char* moment : {"peak", "end"}) {
     SCOPED_TRACE(moment);
     const Json& bytes = record[moment];
-    EXPECT_EQ(bytes["parameters"], state.parameters->master().nbytes());
-    EXPECT_EQ(bytes["shadow"], state.parameters->shadow().nbytes());
+    const WeightBuffers& weights = state.parameters->weights();
+    EXPECT_EQ(
+        bytes["parameters"],
+        weights.master.nbytes() + weights.high.nbytes() + weights.low.nbytes());
+    EXPECT_EQ(bytes["shadow"], 0);
     EXPECT_EQ(bytes["gradients"], state.parameters->grad().nbytes());
     EXPECT_EQ(bytes["optimizer"], state.optimizer->exp_avg().nbytes() +
                                       state.optimizer->exp_avg_sq().nbytes());

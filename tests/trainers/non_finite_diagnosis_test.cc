@@ -45,7 +45,7 @@ TEST(NonFiniteDiagnosisTest, RepeatsTheFirstBadStepLongAfterIt) {
   const int64_t token = TokenOfStep(*session, 2);
   session->state()
       .parameters->Get("token_embeddings.weight")
-      .master()[token]
+      .As(at::kFloat)[token]
       .fill_(NAN);
   Train(*session, session->step(), 2, 3);
   const absl::Status status = CheckFinite(*session, 5, 5 * kBatch);

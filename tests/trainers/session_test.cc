@@ -17,8 +17,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/recording_observer.h"
+#include "tests/testing/weights.h"
 #include "tests/trainers/toy_session.h"
 #include "trainers/config/config_loader.h"
+#include "trainers/plan/step_rows.h"
 #include "trainers/run/evaluation.h"
 
 namespace tessera {
@@ -135,8 +137,8 @@ TEST(SessionTest, SameConfigGivesTheSameBits) {
   const auto a = Toy("configs/tiny_cpu.pbtxt");
   const auto b = Toy("configs/tiny_cpu.pbtxt");
   EXPECT_EQ(Train(*a, 3), Train(*b, 3));
-  EXPECT_TRUE(at::equal(a->state().parameters->master(),
-                        b->state().parameters->master()));
+  EXPECT_TRUE(at::equal(WeightsOf(*a->state().parameters),
+                        WeightsOf(*b->state().parameters)));
 }
 
 // After one step, the first moment is a tenth of AdamW's input gradient.
@@ -165,10 +167,10 @@ TEST(SessionTest, NonFiniteGradientChangesNothingFromThatStepOn) {
   Train(*session, 2);
   ParameterStore& store = *session->state().parameters;
   SpoilAWeight(*session);
-  const at::Tensor before = store.master().clone();
+  const at::Tensor before = WeightsOf(store);
   Train(*session, 3);
   EXPECT_EQ(session->step().first_bad_step(), 2);
-  EXPECT_TRUE(at::allclose(before, store.master(), 0, 0, /*equal_nan=*/true));
+  EXPECT_TRUE(at::allclose(before, WeightsOf(store), 0, 0, /*equal_nan=*/true));
 }
 
 TEST(SessionTest, EvaluationIsTheTokenMeanOverUnevenBatches) {
@@ -365,16 +367,64 @@ TEST(MemoryPlanTest, MatchesTheStoreAndTheOptimizer) {
     const auto session = Toy("configs/tiny_cpu.pbtxt", all);
     const MemoryReport& plan = session->plan().memory.report;
     const ParameterStore& store = *session->state().parameters;
-    const int64_t shadow =
-        store.shadow().defined() ? int64_t(store.shadow().nbytes()) : 0;
+    const auto bytes = [](const at::Tensor& buffer) {
+      return buffer.defined() ? static_cast<int64_t>(buffer.nbytes()) : 0;
+    };
+    const WeightBuffers& weights = store.weights();
     const AdamW& adamw = *session->state().optimizer;
     const int64_t moments =
         adamw.exp_avg().nbytes() + adamw.exp_avg_sq().nbytes();
-    EXPECT_EQ(plan.parameters, store.master().nbytes());
-    EXPECT_EQ(plan.shadow, shadow);
+    EXPECT_EQ(plan.parameters,
+              bytes(weights.master) + bytes(weights.high) + bytes(weights.low));
+    EXPECT_EQ(plan.shadow, bytes(weights.shadow));
     EXPECT_EQ(plan.gradients, store.grad().nbytes());
     EXPECT_EQ(plan.optimizer, moments);
   }
+}
+
+// Blocks are multiples of the store's alignment here, too.
+TEST(MemoryPlanTest, Bf16TakesFourBytesPerWeight) {
+  const auto plan = [](const std::string& tied) {
+    return PlanRun(ToyConfig("configs/tiny_cpu.pbtxt",
+                             {"model.d_model=128", "precision.mode=BF16",
+                              "model.tied_head=" + tied}),
+                   {})
+        .value();
+  };
+  const RunPlan untied = plan("false");
+  EXPECT_EQ(untied.memory.report.parameters, 4 * untied.num_parameters);
+  EXPECT_EQ(untied.memory.report.shadow, 0);
+  // The embedding's table is read in FP32, and as the head in BF16.
+  const RunPlan tied = plan("true");
+  EXPECT_EQ(tied.memory.report.parameters, 4 * tied.num_parameters);
+  EXPECT_EQ(tied.memory.report.shadow,
+            2 * tied.shape.vocab * tied.shape.d_model);
+}
+
+// AdamW's row: gradient, weights and moments.
+TEST(StepRowsTest, CountTheBytesOfTheOptimizer) {
+  const auto bytes_per_weight = [](const std::vector<std::string>& sets) {
+    std::vector<std::string> all = {"model.d_model=128"};
+    all.insert(all.end(), sets.begin(), sets.end());
+    const RunPlan plan =
+        PlanRun(ToyConfig("configs/tiny_cpu.pbtxt", all), {}).value();
+    const StepRow row = RowsOfStep(plan).back();
+    EXPECT_EQ(row.kind, "adamw");
+    int64_t trained = 0;
+    for (const ParameterBlockSpec& block : plan.parameters) {
+      if (block.trainable) trained += CountParameters(block);
+    }
+    return static_cast<double>(row.cost.bytes) / static_cast<double>(trained);
+  };
+  EXPECT_EQ(bytes_per_weight({"precision.mode=FP32"}), 28);
+  EXPECT_EQ(bytes_per_weight({"precision.mode=BF16"}), 26);
+  EXPECT_EQ(bytes_per_weight(
+                {"precision.mode=BF16", "precision.fp32_gradients=true"}),
+            28);
+  EXPECT_EQ(
+      bytes_per_weight({"precision.mode=BF16", "model.frozen=['layers.0.*']"}),
+      26);
+  EXPECT_EQ(bytes_per_weight({"precision.mode=BF16_PURE"}), 14);
 }
 
 TEST(MemoryPlanTest, RanksOfAMachineShareItsMemory) {

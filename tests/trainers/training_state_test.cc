@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/testing/weights.h"
 #include "tests/trainers/toy_session.h"
 #include "trainers/run/run_identity.h"
 
@@ -21,9 +22,11 @@ namespace {
 
 // Embedding and head have 17 MiB each, so copies from a GPU take several
 // pieces.
-std::unique_ptr<Session> LargeVocabulary(const std::string& device) {
+std::unique_ptr<Session> LargeVocabulary(const std::string& device,
+                                         const std::string& precision) {
   return Toy("configs/tiny_cpu.pbtxt",
-             {"model.vocab_size=140001", "training.device=" + device});
+             {"model.vocab_size=140001", "training.device=" + device,
+              "precision.mode=" + precision});
 }
 
 // Number of elements of `slice` that differ in `file`, where its name has
@@ -40,17 +43,20 @@ int64_t Differing(const SafetensorsFile& file, const std::string& prefix,
       .item<int64_t>();
 }
 
-class TrainingStateTest : public testing::TestWithParam<std::string> {};
+// Device and precision.
+class TrainingStateTest
+    : public testing::TestWithParam<std::pair<std::string, std::string>> {};
 
 TEST_P(TrainingStateTest, EveryTensorIsStoredAndRestored) {
-  if (GetParam() == "CUDA" && !at::hasCUDA()) {
+  const auto& [device, precision] = GetParam();
+  if (device == "CUDA" && !at::hasCUDA()) {
     GTEST_SKIP() << "needs a CUDA GPU";
   }
-  const auto session = LargeVocabulary(GetParam());
+  const auto session = LargeVocabulary(device, precision);
   Train(*session, 2);
   const TrainingState& state = session->state();
   const auto draw = [&] {
-    return at::rand({8}, state.parameters->master().options());
+    return at::rand({8}, state.parameters->grad().options());
   };
   draw();  // advances the generator
   // Shards of one program may run at the same time.
@@ -67,7 +73,7 @@ TEST_P(TrainingStateTest, EveryTensorIsStoredAndRestored) {
   const SafetensorsFile& model = *checkpoint->Tensors(kModelFile).value();
   const SafetensorsFile& moments = *checkpoint->Tensors(kOptimizerFile).value();
   for (const ParameterSlice& slice : state.parameters->slices()) {
-    EXPECT_EQ(Differing(model, "", slice, state.parameters->master()), 0)
+    EXPECT_EQ(Differing(model, "", slice, WeightsOf(*state.parameters)), 0)
         << slice.name;
     EXPECT_EQ(Differing(moments, "exp_avg.", slice, state.optimizer->exp_avg()),
               0)
@@ -78,11 +84,15 @@ TEST_P(TrainingStateTest, EveryTensorIsStoredAndRestored) {
         << slice.name;
   }
 
-  const auto fresh = LargeVocabulary(GetParam());
+  const auto fresh = LargeVocabulary(device, precision);
   const absl::Status restored = Restore(*checkpoint, fresh->state());
   ASSERT_TRUE(restored.ok()) << restored;
-  EXPECT_TRUE(at::equal(fresh->state().parameters->master(),
-                        state.parameters->master()));
+  const auto restored_weights = fresh->state().parameters->weights().Defined();
+  const auto weights = state.parameters->weights().Defined();
+  ASSERT_EQ(restored_weights.size(), weights.size());
+  for (size_t i = 0; i < weights.size(); ++i) {
+    EXPECT_TRUE(at::equal(restored_weights[i], weights[i])) << "buffer " << i;
+  }
   EXPECT_TRUE(at::equal(fresh->state().optimizer->exp_avg(),
                         state.optimizer->exp_avg()));
   EXPECT_TRUE(at::equal(fresh->state().optimizer->exp_avg_sq(),
@@ -181,9 +191,9 @@ TEST(InitialWeightsTest, AreRoundedToTheDtypeOfTheModel) {
   const absl::Status status =
       RestoreParameters(*checkpoint, to->state().parameters);
   ASSERT_TRUE(status.ok()) << status;
-  const at::Tensor& weights = to->state().parameters->master();
+  const at::Tensor weights = WeightsOf(*to->state().parameters);
   EXPECT_TRUE(at::equal(
-      weights, from->state().parameters->master().to(weights.scalar_type())));
+      weights, WeightsOf(*from->state().parameters).to(weights.scalar_type())));
   // A resumed run needs exactly its own bits.
   EXPECT_EQ(Restore(*checkpoint, to->state()).code(),
             absl::StatusCode::kInvalidArgument);
@@ -203,20 +213,51 @@ TEST(InitialWeightsTest, OfAnotherShapeAreRejectedByName) {
                      testing::HasSubstr("/config.pbtxt")));
 }
 
+// Checkpoints hold FP32 values, however a run keeps them: whole under FP32, in
+// two halves under BF16, or with a shadow as well for a tied head.
+TEST(RestoreTest, FormsOfWeightsExchangeCheckpoints) {
+  for (const char* const tied : {"false", "true"}) {
+    const auto make = [&](const std::string& precision) {
+      return Toy("configs/tiny_cpu.pbtxt",
+                 {"precision.mode=" + precision,
+                  std::string("model.tied_head=") + tied});
+    };
+    for (const auto& [saved_in, loaded_in] :
+         {std::pair("FP32", "BF16"), std::pair("BF16", "FP32"),
+          std::pair("BF16", "BF16")}) {
+      SCOPED_TRACE(absl::StrCat(saved_in, " to ", loaded_in, ", tied ", tied));
+      const auto trained = make(saved_in);
+      Train(*trained, 2);
+      const auto fresh = make(loaded_in);
+      ResumeFrom(*trained, 2, *fresh);
+      EXPECT_TRUE(at::equal(WeightsOf(*fresh->state().parameters),
+                            WeightsOf(*trained->state().parameters)));
+      EXPECT_TRUE(at::equal(fresh->state().optimizer->exp_avg_sq(),
+                            trained->state().optimizer->exp_avg_sq()));
+    }
+  }
+}
+
 TEST(RestoreTest, ProductsReadTheRestoredWeights) {
   const std::vector<std::string> bf16 = {"precision.mode=BF16"};
   const auto trained = Toy("configs/tiny_cpu.pbtxt", bf16);
   Train(*trained, 2);
   const auto fresh = Toy("configs/tiny_cpu.pbtxt", bf16);
   ResumeFrom(*trained, 2, *fresh);
-  const ParameterStore& store = *fresh->state().parameters;
-  ASSERT_TRUE(store.shadow().defined());
-  EXPECT_TRUE(at::equal(store.shadow(), store.master().to(at::kBFloat16)));
-  EXPECT_TRUE(at::equal(store.shadow(), trained->state().parameters->shadow()));
+  const auto head = [](Session& session) {
+    return session.state().parameters->Get("lm_head.weight").As(at::kBFloat16);
+  };
+  EXPECT_TRUE(at::equal(head(*fresh), head(*trained)));
+  EXPECT_EQ(Train(*fresh, fresh->step(), 2, 3),
+            Train(*trained, trained->step(), 2, 3));
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, TrainingStateTest, testing::Values("CPU"));
-INSTANTIATE_TEST_SUITE_P(Gpu, TrainingStateTest, testing::Values("CUDA"));
+INSTANTIATE_TEST_SUITE_P(Cpu, TrainingStateTest,
+                         testing::Values(std::pair("CPU", "FP32"),
+                                         std::pair("CPU", "BF16")));
+INSTANTIATE_TEST_SUITE_P(Gpu, TrainingStateTest,
+                         testing::Values(std::pair("CUDA", "FP32"),
+                                         std::pair("CUDA", "BF16")));
 
 }  // namespace
 }  // namespace tessera

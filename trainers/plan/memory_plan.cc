@@ -57,17 +57,14 @@ std::optional<Replay> ReplayPasses(absl::Span<const int64_t> buffers,
 // The buffers that a program's runs share, which outlive them.
 std::vector<int64_t> PlanBuffers(const Program& program, int64_t micro_batches,
                                  const ParameterLayout& layout,
-                                 const PrecisionPolicy& precision,
                                  const DeviceInfo& device,
                                  MemoryReport* report) {
-  report->parameters =
-      layout.extent * SizeOf(precision, OpClass::kMasterWeights);
-  if (precision[OpClass::kWeights] != precision[OpClass::kMasterWeights]) {
-    report->shadow = layout.extent * SizeOf(precision, OpClass::kWeights);
-  }
+  const WeightBytes& weights = layout.weights;
+  report->parameters = weights.parameters();
+  report->shadow = weights.shadow;
   report->libraries = BlasWorkspaceBytes(device);
-  std::vector<int64_t> buffers = {report->parameters, report->shadow,
-                                  report->libraries};
+  std::vector<int64_t> buffers = {weights.master, weights.shadow, weights.half,
+                                  weights.half, report->libraries};
   std::vector<bool> is_constant(program.values().size(), false);
   for (const ProgramConstant& constant : program.constants()) {
     is_constant[constant.value.index] = true;
@@ -114,15 +111,21 @@ PlannedMemory PlanPasses(std::vector<int64_t> buffers, int64_t arena,
 
 }  // namespace
 
+WeightDtypes WeightDtypesOf(const PrecisionPolicy& precision) {
+  return {.master = precision[OpClass::kMasterWeights],
+          .compute = precision[OpClass::kWeights]};
+}
+
 absl::StatusOr<PlannedMemory> PlanTrainingMemory(
     const StepPlan& step, const PrecisionPolicy& precision,
     const DeviceInfo& device, bool evaluates) {
   const Program& program = step.loss.program;
-  ASSIGN_OR_RETURN(const ParameterLayout layout,
-                   PlaceParameters(program.parameters()));
+  ASSIGN_OR_RETURN(
+      const ParameterLayout layout,
+      PlaceParameters(program.parameters(), WeightDtypesOf(precision)));
   MemoryReport report;
-  std::vector<int64_t> buffers = PlanBuffers(
-      program, step.micro_batches, layout, precision, device, &report);
+  std::vector<int64_t> buffers =
+      PlanBuffers(program, step.micro_batches, layout, device, &report);
   report.gradients =
       layout.trainable_extent * SizeOf(precision, OpClass::kGradient);
   const int64_t moment =
@@ -142,11 +145,11 @@ absl::StatusOr<PlannedMemory> PlanForwardMemory(
     const Schedule& schedule, const PrecisionPolicy& precision,
     const DeviceInfo& device) {
   ASSIGN_OR_RETURN(const ParameterLayout layout,
-                   PlaceParameters(schedule.program->parameters()));
+                   PlaceParameters(schedule.program->parameters(),
+                                   WeightDtypesOf(precision)));
   MemoryReport report;
-  std::vector<int64_t> buffers =
-      PlanBuffers(*schedule.program, /*micro_batches=*/1, layout, precision,
-                  device, &report);
+  std::vector<int64_t> buffers = PlanBuffers(
+      *schedule.program, /*micro_batches=*/1, layout, device, &report);
   const Lifetimes lifetimes = PlanLifetimes(schedule);
   const Pass forward = {schedule, lifetimes};
   return PlanPasses(std::move(buffers), lifetimes.arena_bytes,

@@ -24,6 +24,9 @@ struct PlannedMemory {
   std::map<std::string, LiveBytes> by_kind;
 };
 
+// The dtypes in which a store keeps weights under `precision`.
+WeightDtypes WeightDtypesOf(const PrecisionPolicy& precision);
+
 // Plans the memory of training before anything is allocated: the parameters'
 // flat buffers, the optimizer's moments, tables, the batch, and the peak of the
 // step's tensors. On a GPU it also replays the requests of two steps, and of an

@@ -252,8 +252,7 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> MakeParameters(
   return ParameterStore::Create(
       plan.parameters,
       {.device = plan.device.device,
-       .master = plan.precision[OpClass::kMasterWeights],
-       .compute = plan.precision[OpClass::kWeights],
+       .weights = WeightDtypesOf(plan.precision),
        .gradient = plan.precision[OpClass::kGradient],
        .seed = static_cast<uint64_t>(plan.config.training().seed())});
 }

@@ -35,13 +35,11 @@ std::vector<StepRow> UpdateRows(const RunPlan& plan) {
                   .kernel = own,
                   .output = "FP32 []",
                   .cost = {.flops = 2 * trained, .bytes = memory.gradients}});
-  // Masters and moments are read and written, the shadow is written. The frozen
-  // parts of masters and shadow are not touched.
-  const double share =
-      trained /
-      static_cast<double>(memory.parameters /
-                          static_cast<int64_t>(c10::elementSize(
-                              plan.precision[OpClass::kMasterWeights])));
+  // Weights and moments are read and written, the shadow is written. The frozen
+  // parts are not touched.
+  const WeightBytes weights =
+      PlaceParameters(plan.parameters, WeightDtypesOf(plan.precision))
+          ->trainable_weights;
   rows.push_back(
       {.phase = "optimizer",
        .name = "weights",
@@ -51,9 +49,7 @@ std::vector<StepRow> UpdateRows(const RunPlan& plan) {
            TensorType{{count}, plan.precision[OpClass::kMasterWeights]}),
        .cost = {.flops = 12 * trained,
                 .bytes = memory.gradients + 2 * memory.optimizer +
-                         static_cast<int64_t>(
-                             share * static_cast<double>(2 * memory.parameters +
-                                                         memory.shadow))}});
+                         2 * weights.parameters() + weights.shadow}});
   return rows;
 }
 

@@ -130,8 +130,11 @@ void NameBuffers(Session& session, MemoryRecorder* memory) {
     if (buffer.defined()) memory->Own(category, buffer);
   };
   const TrainingState state = session.state();
-  own(MemoryCategory::kParameters, state.parameters->master());
-  own(MemoryCategory::kShadow, state.parameters->shadow());
+  const WeightBuffers& weights = state.parameters->weights();
+  for (const at::Tensor& buffer : {weights.master, weights.high, weights.low}) {
+    own(MemoryCategory::kParameters, buffer);
+  }
+  own(MemoryCategory::kShadow, weights.shadow);
   own(MemoryCategory::kGradients, state.parameters->grad());
   own(MemoryCategory::kOptimizer, state.optimizer->exp_avg());
   own(MemoryCategory::kOptimizer, state.optimizer->exp_avg_sq());

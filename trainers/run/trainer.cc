@@ -84,9 +84,11 @@ absl::Status Trainer::Resume() {
   RETURN_IF_ERROR(session_->group().AgreeOn("the step to resume from", step_));
   return StatusFromTorch([&] {
     // Each rank has read or initialised its own weights.
-    ThrowIfError(
-        session_->group().Broadcast(session_->state().parameters->master(), 0));
-    session_->state().parameters->RefreshShadow();
+    for (const at::Tensor& buffer :
+         session_->state().parameters->weights().Defined()) {
+      // As bytes, because NCCL and Gloo do not support INT16.
+      ThrowIfError(session_->group().Broadcast(buffer.view(at::kByte), 0));
+    }
   });
 }
 

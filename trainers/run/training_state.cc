@@ -4,6 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
+#include <functional>
 #include <future>
 #include <limits>
 #include <mutex>
@@ -24,14 +25,19 @@ namespace {
 
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
 
-// A slice of a flat buffer, to be stored in a checkpoint.
+// A 1-D tensor of the state as a checkpoint stores it.
 struct StoredSlice {
   TensorSpec spec;
-  at::Tensor flat;  // 1-D view
+  at::ScalarType dtype;
+  int64_t numel;
+  // Copies elements [begin, begin + to.numel()) to host memory.
+  std::function<void(int64_t begin, const at::Tensor& to)> read;
+  // Overwrites elements from `begin` on by values of any dtype.
+  std::function<void(int64_t begin, const at::Tensor& values)> write;
 };
 
-StoredDtype DtypeOf(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
+StoredDtype StoredDtypeOf(at::ScalarType dtype) {
+  switch (dtype) {
     case at::kFloat:
       return StoredDtype::kF32;
     case at::kBFloat16:
@@ -39,45 +45,77 @@ StoredDtype DtypeOf(const at::Tensor& tensor) {
     case at::kHalf:
       return StoredDtype::kF16;
     default:
-      TESSERA_CHECK(tensor.scalar_type() == at::kDouble);
+      TESSERA_CHECK(dtype == at::kDouble);
       return StoredDtype::kF64;
   }
 }
 
 StoredSlice Slice(absl::string_view prefix, const ParameterSlice& slice,
-                  const at::Tensor& buffer) {
+                  at::ScalarType dtype) {
   return {.spec = {.name = absl::StrCat(prefix, slice.name),
-                   .dtype = DtypeOf(buffer),
+                   .dtype = StoredDtypeOf(dtype),
                    .shape = slice.shape},
-          .flat = buffer.narrow(0, slice.offset, slice.numel)};
+          .dtype = dtype,
+          .numel = slice.numel};
 }
 
-std::vector<StoredSlice> ModelSlices(const ParameterStore& parameters) {
+std::vector<StoredSlice> ModelSlices(ParameterStore* parameters) {
   std::vector<StoredSlice> slices;
-  for (const ParameterSlice& slice : parameters.slices()) {
-    slices.push_back(Slice("", slice, parameters.master()));
+  for (const ParameterSlice& slice : parameters->slices()) {
+    slices.push_back(Slice("", slice, parameters->options().weights.master));
+    slices.back().read = [=, &slice](int64_t begin, const at::Tensor& to) {
+      parameters->Read(slice, begin, to);
+    };
+    slices.back().write = [=, &slice](int64_t begin, const at::Tensor& values) {
+      parameters->Write(slice, begin, values);
+    };
   }
   return slices;
+}
+
+StoredSlice MomentSlice(absl::string_view prefix, const ParameterSlice& slice,
+                        const at::Tensor& moment) {
+  StoredSlice stored = Slice(prefix, slice, moment.scalar_type());
+  const at::Tensor flat = moment.narrow(0, slice.offset, slice.numel);
+  stored.read = [flat](int64_t begin, at::Tensor to) {
+    to.copy_(flat.narrow(0, begin, to.numel()));
+  };
+  stored.write = [flat](int64_t begin, const at::Tensor& values) {
+    flat.narrow(0, begin, values.numel()).copy_(values);
+  };
+  return stored;
 }
 
 std::vector<StoredSlice> OptimizerSlices(const TrainingState& state) {
   std::vector<StoredSlice> slices;
   for (const ParameterSlice& slice : state.parameters->slices()) {
     if (!slice.trainable) continue;
-    slices.push_back(Slice("exp_avg.", slice, state.optimizer->exp_avg()));
     slices.push_back(
-        Slice("exp_avg_sq.", slice, state.optimizer->exp_avg_sq()));
+        MomentSlice("exp_avg.", slice, state.optimizer->exp_avg()));
+    slices.push_back(
+        MomentSlice("exp_avg_sq.", slice, state.optimizer->exp_avg_sq()));
   }
   return slices;
+}
+
+// Calls fn(begin, count) for the pieces of a slice. So a model passes through
+// bounded host memory, and no copy of it is on the device.
+template <typename Fn>
+absl::Status ForEachPiece(const StoredSlice& slice, const Fn& fn) {
+  const int64_t most =
+      kPieceBytes / static_cast<int64_t>(c10::elementSize(slice.dtype));
+  for (int64_t begin = 0; begin < slice.numel; begin += most) {
+    RETURN_IF_ERROR(fn(begin, std::min(most, slice.numel - begin)));
+  }
+  return absl::OkStatus();
 }
 
 // A file of a checkpoint while it is written.
 struct SlicesFile {
   std::vector<StoredSlice> slices;
   SafetensorsWriter* file = nullptr;
-  // Pinned buffer for data from a GPU; undefined on a CPU, whose slices are
-  // written directly. Copies reach 50 GB/s, against 1.6 GB/s into new memory
-  // for every slice, because of page faults.
+  // A piece in host memory, pinned for data from a GPU: copies reach 50 GB/s,
+  // against 1.6 GB/s into new memory for every slice, because of page faults.
   at::Tensor staging;
 };
 
@@ -89,12 +127,10 @@ absl::StatusOr<SlicesFile> CreateFile(absl::string_view name,
   for (const StoredSlice& slice : slices) specs.push_back(slice.spec);
   SlicesFile created{.slices = std::move(slices)};
   ASSIGN_OR_RETURN(created.file, writer->AddTensorFile(name, std::move(specs)));
-  if (device.is_cuda()) {
-    RETURN_IF_ERROR(StatusFromTorch([&] {
-      created.staging =
-          at::empty(kPieceBytes, at::dtype(at::kByte).pinned_memory(true));
-    }));
-  }
+  RETURN_IF_ERROR(StatusFromTorch([&] {
+    created.staging = at::empty(
+        kPieceBytes, at::dtype(at::kByte).pinned_memory(device.is_cuda()));
+  }));
   return created;
 }
 
@@ -102,15 +138,13 @@ absl::Status WriteSlices(const SlicesFile& to) {
   return StatusFromTorchOr([&]() -> absl::Status {
     const at::NoGradGuard no_grad;
     for (const StoredSlice& slice : to.slices) {
-      for (const at::Tensor& piece :
-           slice.flat.view(at::kByte).split(kPieceBytes)) {
-        at::Tensor host = piece;
-        if (to.staging.defined()) {
-          host = to.staging.narrow(0, 0, piece.numel()).copy_(piece);
-        }
-        RETURN_IF_ERROR(to.file->Write(absl::string_view(
-            static_cast<const char*>(host.const_data_ptr()), host.nbytes())));
-      }
+      const at::Tensor staging = to.staging.view(slice.dtype);
+      RETURN_IF_ERROR(ForEachPiece(slice, [&](int64_t begin, int64_t count) {
+        const at::Tensor piece = staging.narrow(0, 0, count);
+        slice.read(begin, piece);
+        return to.file->Write(absl::string_view(
+            static_cast<const char*>(piece.const_data_ptr()), piece.nbytes()));
+      }));
     }
     return to.file->Finish();
   });
@@ -121,7 +155,7 @@ std::string Describe(const TensorSpec& spec) {
                       "]");
 }
 
-// The inverse of DtypeOf(); nullopt for dtypes that weights never have.
+// The inverse of StoredDtypeOf(); nullopt for dtypes that weights never have.
 std::optional<at::ScalarType> ScalarTypeOf(StoredDtype dtype) {
   switch (dtype) {
     case StoredDtype::kF32:
@@ -167,10 +201,13 @@ absl::Status ReadSlices(const Checkpoint& checkpoint, absl::string_view file,
           ", but in this run's model it is ", Describe(slice.spec), advice));
     }
     const absl::string_view bytes = tensors->Bytes(*entry);
-    RETURN_IF_ERROR(StatusFromTorch([&] {
-      at::Tensor flat = slice.flat;
-      flat.copy_(at::from_blob(const_cast<char*>(bytes.data()), flat.sizes(),
-                               at::dtype(*stored)));
+    RETURN_IF_ERROR(StatusFromTorchOr([&] {
+      const at::Tensor values = at::from_blob(
+          const_cast<char*>(bytes.data()), {slice.numel}, at::dtype(*stored));
+      return ForEachPiece(slice, [&](int64_t begin, int64_t count) {
+        slice.write(begin, values.narrow(0, begin, count));
+        return absl::OkStatus();
+      });
     }));
   }
   return absl::OkStatus();
@@ -236,7 +273,7 @@ absl::Status AddTensors(const TrainingState& state, CheckpointWriter* writer) {
   const at::Device device = state.parameters->options().device;
   ASSIGN_OR_RETURN(
       const SlicesFile model,
-      CreateFile(kModelFile, ModelSlices(*state.parameters), device, writer));
+      CreateFile(kModelFile, ModelSlices(state.parameters), device, writer));
   ASSIGN_OR_RETURN(
       const SlicesFile optimizer,
       CreateFile(kOptimizerFile, OptimizerSlices(state), device, writer));
@@ -285,24 +322,20 @@ absl::Status Restore(const Checkpoint& checkpoint, const TrainingState& state) {
   }
   const at::NoGradGuard no_grad;
   RETURN_IF_ERROR(ReadSlices(checkpoint, kModelFile,
-                             ModelSlices(*state.parameters), Dtypes::kSame));
+                             ModelSlices(state.parameters), Dtypes::kSame));
   RETURN_IF_ERROR(ReadSlices(checkpoint, kOptimizerFile, OptimizerSlices(state),
                              Dtypes::kSame));
   RETURN_IF_ERROR(ImportRandom(std::move(random),
                                state.parameters->options().device, &fields));
   if (state.scaler != nullptr) state.scaler->ImportState(*scaler);
-  return StatusFromTorch([&] {
-    state.optimizer->step().fill_(updates);
-    state.parameters->RefreshShadow();
-  });
+  return StatusFromTorch([&] { state.optimizer->step().fill_(updates); });
 }
 
 absl::Status RestoreParameters(const Checkpoint& checkpoint,
                                ParameterStore* parameters) {
   const at::NoGradGuard no_grad;
-  RETURN_IF_ERROR(ReadSlices(checkpoint, kModelFile, ModelSlices(*parameters),
-                             Dtypes::kConverted));
-  return StatusFromTorch([&] { parameters->RefreshShadow(); });
+  return ReadSlices(checkpoint, kModelFile, ModelSlices(parameters),
+                    Dtypes::kConverted);
 }
 
 }  // namespace tessera

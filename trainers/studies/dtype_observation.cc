@@ -95,8 +95,7 @@ absl::StatusOr<Json> ToyModelDtypes(const ProgramTarget& target) {
       const std::unique_ptr<ParameterStore> store,
       ParameterStore::Create(model.program.parameters(),
                              {.device = target.device.device,
-                              .master = precision[OpClass::kMasterWeights],
-                              .compute = precision[OpClass::kWeights],
+                              .weights = WeightDtypesOf(precision),
                               .gradient = precision[OpClass::kGradient]}));
   const Schedule schedule = TrainingSchedule(model.program, model.loss);
   Json dtypes;
@@ -111,7 +110,7 @@ absl::StatusOr<Json> ToyModelDtypes(const ProgramTarget& target) {
     executor.SetInput(schedule.loss_gradient,
                       at::ones({}, on_device.dtype(seed)));
     executor.RunForward();
-    dtypes = {{"parameters", DtypeOf(store->master())},
+    dtypes = {{"parameters", Name(store->options().weights.master)},
               {"fc1", DtypeOf(executor.Get(model.fc1))},
               {"norm_statistics", Name(statistics)},
               {"norm", DtypeOf(executor.Get(model.norm))},
@@ -126,7 +125,8 @@ absl::StatusOr<Json> ToyModelDtypes(const ProgramTarget& target) {
 Json LanguageModelDtypes(Session& session) {
   const TrainingState state = session.state();
   const Program& program = session.plan().step->loss.program;
-  Json dtypes = {{"parameters", DtypeOf(state.parameters->master())}};
+  Json dtypes = {
+      {"parameters", Name(state.parameters->options().weights.master)}};
   // Of the first op that has such a value.
   const auto add = [&](const char* part, Value value) {
     if (dtypes.contains(part)) return;

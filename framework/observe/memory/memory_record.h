@@ -12,8 +12,8 @@ namespace tessera {
 
 // What device memory holds.
 enum class MemoryCategory {
-  kParameters,  // master values
-  kShadow,      // their copy in the compute dtype
+  kParameters,  // the weights, whole or in two halves (WeightBuffers)
+  kShadow,      // copies of whole ones in the compute dtype
   // The flat gradient buffer, in which activations may lie, too (lifetime.h).
   kGradients,
   kOptimizer,            // moments

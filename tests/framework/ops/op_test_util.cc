@@ -25,8 +25,7 @@ at::Tensor Randn(at::IntArrayRef shape, uint64_t seed, at::ScalarType dtype,
 
 ParameterStoreOptions Fp64(at::Device device) {
   return {.device = device,
-          .master = at::kDouble,
-          .compute = at::kDouble,
+          .weights = {at::kDouble, at::kDouble},
           .gradient = at::kDouble};
 }
 
@@ -55,9 +54,9 @@ OneParameter MakeParameter(at::IntArrayRef shape,
   OneParameter made = {.store = *std::move(store)};
   made.p = &made.store->Get("p");
   Stores()[made.p] = made.store.get();
-  made.p->master().detach().copy_(
-      Randn(shape, /*seed=*/1, at::kDouble, options.device));
-  made.store->RefreshShadow();
+  made.store->Write(
+      made.store->slices()[0], 0,
+      Randn(shape, /*seed=*/1, at::kDouble, options.device).flatten());
   return made;
 }
 

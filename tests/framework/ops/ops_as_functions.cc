@@ -55,7 +55,7 @@ c10::intrusive_ptr<Compiled> Compile(const FunctionOfTensors& function,
   if (function.parameter != nullptr) {
     const Parameter& p = *function.parameter;
     weight = b.Parameter({.name = p.name(),
-                          .members = {{p.name(), p.master().sizes().vec()}},
+                          .members = {{p.name(), StoreOf(p).slices()[0].shape}},
                           .trainable = p.trainable()});
   }
   const Value output = function.build(b, values, weight);
@@ -82,9 +82,10 @@ class ProgramFunction : public torch::autograd::Function<ProgramFunction> {
                             const at::Tensor& anchor,
                             const FunctionOfTensors& function) {
     const variable_list inputs = tensors.vec();
-    const at::Device device = function.parameter != nullptr
-                                  ? function.parameter->master().device()
-                                  : inputs[0].device();
+    const at::Device device =
+        function.parameter != nullptr
+            ? StoreOf(*function.parameter).options().device
+            : inputs[0].device();
     const auto compiled = Compile(function, inputs, device);
     for (size_t i = 0; i < inputs.size(); ++i) {
       compiled->executor->SetInput(compiled->inputs[i],
@@ -122,6 +123,10 @@ class ProgramFunction : public torch::autograd::Function<ProgramFunction> {
   }
 };
 
+at::ScalarType MasterDtype(const Parameter& parameter) {
+  return StoreOf(parameter).options().weights.master;
+}
+
 }  // namespace
 
 at::Tensor RunAsFunction(const FunctionOfTensors& function,
@@ -147,7 +152,7 @@ at::Tensor Linear(const at::Tensor& x, Parameter& weight) {
   return RunAsFunction(
       {.build = [](ProgramBuilder& b, const std::vector<Value>& in,
                    Weight w) { return tessera::Linear(b, in[0], w); },
-       .precision = PolicyFor(x.scalar_type(), weight.master().scalar_type()),
+       .precision = PolicyFor(x.scalar_type(), MasterDtype(weight)),
        .parameter = &weight},
       {x});
 }
@@ -157,7 +162,7 @@ at::Tensor RmsNorm(const at::Tensor& x, Parameter& gain, double eps,
   return RunAsFunction(
       {.build = [eps](ProgramBuilder& b, const std::vector<Value>& in,
                       Weight w) { return tessera::RmsNorm(b, in[0], w, eps); },
-       .precision = PolicyFor(x.scalar_type(), gain.master().scalar_type())
+       .precision = PolicyFor(x.scalar_type(), MasterDtype(gain))
                         .With(OpClass::kActivation, out_dtype),
        .parameter = &gain},
       {x});
@@ -168,7 +173,7 @@ at::Tensor Embedding(const at::Tensor& ids, Parameter& table,
   return RunAsFunction(
       {.build = [](ProgramBuilder& b, const std::vector<Value>& in,
                    Weight w) { return tessera::Embedding(b, in[0], w); },
-       .precision = PolicyFor(out_dtype, table.master().scalar_type()),
+       .precision = PolicyFor(out_dtype, MasterDtype(table)),
        .parameter = &table},
       {ids});
 }

@@ -28,8 +28,7 @@ ParameterStoreOptions Stored(at::Device device, at::ScalarType compute,
                              at::ScalarType gradient) {
   const bool wide = compute == at::kDouble;
   return {.device = device,
-          .master = wide ? at::kDouble : at::kFloat,
-          .compute = compute,
+          .weights = {wide ? at::kDouble : at::kFloat, compute},
           .gradient = gradient};
 }
 
@@ -121,7 +120,8 @@ TEST_P(LinearTest, FrozenWeightStillPassesTheGradientOn) {
       MakeParameter({5, 8}, Fp64(device()), /*trainable=*/false);
   const at::Tensor x = Randn({3, 8}, 3, at::kDouble, device()).requires_grad_();
   torch::autograd::backward({Linear(x, *w.p).sum()});
-  EXPECT_TRUE(at::allclose(x.grad(), w.p->master().sum(0).expand({3, 8})));
+  EXPECT_TRUE(
+      at::allclose(x.grad(), w.p->As(at::kDouble).sum(0).expand({3, 8})));
 }
 
 TEST_P(LinearTest, ConstantInputStillReachesTheWeight) {
@@ -183,7 +183,7 @@ TEST_P(RmsNormTest, AgreesWithPlainAutograd) {
       const OneParameter gain =
           MakeParameter({c}, Stored(device(), wide, wide));
       const Inputs inputs = {Randn({rows, c}, 3, dtype, device()),
-                             gain.p->master()};
+                             gain.p->As(wide)};
       const OpFn plain = [dtype](const Inputs& in) {
         return PlainRmsNorm(in[0], in[1]).to(dtype);
       };
@@ -205,7 +205,7 @@ TEST_P(RmsNormTest, WideResidualGivesNarrowActivations) {
   const OneParameter gain =
       MakeParameter({80}, Stored(device(), at::kBFloat16, at::kBFloat16));
   const Inputs inputs = {Randn({127, 80}, 3, at::kFloat, device()),
-                         gain.p->master()};
+                         gain.p->As(at::kFloat)};
   const OpFn op = [&](const Inputs& in) {
     return RmsNorm(in[0], *gain.p, kEps, at::kBFloat16);
   };
@@ -329,7 +329,7 @@ TEST_P(EmbeddingTest, AgreesWithPlainAutograd) {
                                         << " x " << width << ", " << dtype);
       const OneParameter table =
           MakeParameter({vocab, width}, Stored(device(), at::kFloat, dtype));
-      const Inputs inputs = {table.p->master()};
+      const Inputs inputs = {table.p->As(at::kFloat)};
       const OpFn plain = [&](const Inputs& in) {
         return at::embedding(in[0], ids);
       };

@@ -20,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "tests/framework/optim/torch_adamw_golden.h"
 #include "tests/testing/error_budget.h"
+#include "tests/testing/weights.h"
 
 namespace tessera {
 namespace {
@@ -37,21 +38,28 @@ absl::StatusOr<std::unique_ptr<AdamW>> CreateAdamW(
 }
 
 // Odd sizes, and two members of a block that share a chunk. The CPU tests stay
-// below the size at which LibTorch uses several threads.
-std::vector<ParameterBlockSpec> OddBlocks(int64_t ffn_rows = 65) {
+// below the size at which LibTorch uses several threads. As in a model, ops
+// read gains in FP32 and other blocks in `compute`; one block is read in both.
+std::vector<ParameterBlockSpec> OddBlocks(int64_t ffn_rows = 65,
+                                          at::ScalarType compute = at::kFloat) {
   const auto weight = [](const char* name, std::vector<int64_t> shape) {
     return ParameterSpec{name, std::move(shape), Init::kLinear};
   };
-  return {{"frozen", {weight("frozen", {9, 9})}, /*trainable=*/false},
-          {"qkv", {weight("q.weight", {7, 13}), weight("k.weight", {3, 13})}},
-          {"norm", {{"norm.gain", {13}, Init::kOnes}}},
-          {"one", {{"one.gain", {1}, Init::kOnes}}},
-          {"ffn", {weight("ffn.weight", {ffn_rows, 129})}}};
+  return {
+      {"frozen", {weight("frozen", {9, 9})}, /*trainable=*/false, {compute}},
+      {"qkv",
+       {weight("q.weight", {7, 13}), weight("k.weight", {3, 13})},
+       /*trainable=*/true,
+       {compute}},
+      {"norm", {{"norm.gain", {13}, Init::kOnes}}, true, {at::kFloat}},
+      {"one", {{"one.gain", {1}, Init::kOnes}}, true, {at::kFloat, compute}},
+      {"ffn", {weight("ffn.weight", {ffn_rows, 129})}, true, {compute}}};
 }
 
 struct Mode {
   std::string precision;
   int micro_batches = 1;
+  bool split = true;  // false: ops might read every block in FP32
 };
 
 // A store with its optimizer.
@@ -70,10 +78,17 @@ struct Trainee {
     EXPECT_TRUE(policy.ok()) << policy.status();
     ParameterStoreOptions options;
     options.device = device;
-    options.master = (*policy)[OpClass::kMasterWeights];
-    options.compute = (*policy)[OpClass::kWeights];
+    options.weights = {(*policy)[OpClass::kMasterWeights],
+                       (*policy)[OpClass::kWeights]};
     options.gradient = (*policy)[OpClass::kGradient];
-    auto store = ParameterStore::Create(OddBlocks(ffn_rows), options);
+    std::vector<ParameterBlockSpec> blocks =
+        OddBlocks(ffn_rows, options.weights.compute);
+    for (ParameterBlockSpec& block : blocks) {
+      if (!mode.split || options.weights.master != at::kFloat) {
+        block.reads.clear();
+      }
+    }
+    auto store = ParameterStore::Create(blocks, options);
     EXPECT_TRUE(store.ok()) << store.status();
     auto adamw = CreateAdamW(config, **store, *policy);
     EXPECT_TRUE(adamw.ok()) << adamw.status();
@@ -81,7 +96,7 @@ struct Trainee {
   }
 
   at::Tensor Scalar(double value) const {
-    return at::full({1}, value, store->master().options().dtype(at::kFloat));
+    return at::full({1}, value, store->grad().options().dtype(at::kFloat));
   }
 
   // The same values for every device and mode, rounded; zero in the gaps.
@@ -100,14 +115,14 @@ struct Trainee {
             bool skip = false) const {
     FillGradient(step);
     const at::Tensor flag =
-        at::full({1}, skip, store->master().options().dtype(at::kBool));
+        at::full({1}, skip, store->grad().options().dtype(at::kBool));
     const absl::Status status =
         adamw->Step({Scalar(lr), Scalar(grad_scale), flag});
     EXPECT_TRUE(status.ok()) << status;
   }
 
   at::Tensor Weights() const {
-    return store->master().narrow(0, 0, store->trainable_extent());
+    return WeightsOf(*store).narrow(0, 0, store->trainable_extent());
   }
 };
 
@@ -136,7 +151,7 @@ double Rate(int64_t step) { return 1e-3 * (1 + std::sin(0.1 * step)); }
 
 TEST(AdamW, EqualsLibTorchsOver100Steps) {
   const Trainee ours = Trainee::Create({"FP32"}, kHyper);
-  at::Tensor weights = ours.Weights().clone();
+  at::Tensor weights = ours.Weights();
   at::Tensor exp_avg = at::zeros_like(weights);
   at::Tensor exp_avg_sq = at::zeros_like(weights);
   const at::Tensor count = at::zeros({}, at::kFloat);
@@ -178,7 +193,9 @@ TEST(AdamW, EqualsPythonsOver100Steps) {
       }
     }
   };
-  fill(-1, ours.store->master());
+  const at::Tensor initial = WeightsOf(*ours.store);
+  fill(-1, initial);
+  SetWeights(initial, ours.store.get());
   for (int64_t step = 0; step < 100; ++step) {
     fill(step, ours.store->grad());
     const double lr = std::ldexp(1 + step % 7, -10);
@@ -186,7 +203,7 @@ TEST(AdamW, EqualsPythonsOver100Steps) {
         {ours.Scalar(lr), ours.Scalar(1), at::zeros({1}, at::kBool)});
     ASSERT_TRUE(status.ok()) << status;
   }
-  at::Tensor expected = ours.store->master().clone();
+  at::Tensor expected = ours.Weights();
   const float* next = kTorchAdamW;
   for (const ParameterSlice& slice : ours.store->slices()) {
     if (!slice.trainable) continue;
@@ -194,13 +211,14 @@ TEST(AdamW, EqualsPythonsOver100Steps) {
     next += slice.numel;
   }
   ASSERT_EQ(next, std::end(kTorchAdamW));
-  EXPECT_LT(WorstRelativeError(*ours.store, ours.store->master(), expected),
-            1e-6);
+  EXPECT_LT(WorstRelativeError(*ours.store, ours.Weights(), expected), 1e-6);
 }
 
 // The paper's equations in FP64, with explicit bias-corrected moments.
-TEST(AdamW, EqualsThePaperInFp64Over100Steps) {
-  const Trainee ours = Trainee::Create({"FP32"}, kHyper);
+class AdamWEquation : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(AdamWEquation, EqualsThePaperInFp64Over100Steps) {
+  const Trainee ours = Trainee::Create({GetParam()}, kHyper);
   at::Tensor theta = ours.Weights().to(at::kDouble);
   at::Tensor m = at::zeros_like(theta), v = at::zeros_like(theta);
   for (int64_t step = 0; step < 100; ++step) {
@@ -216,6 +234,36 @@ TEST(AdamW, EqualsThePaperInFp64Over100Steps) {
   EXPECT_LT(WorstRelativeError(*ours.store, ours.Weights(), theta), 1e-6);
   EXPECT_LT(WorstRelativeError(*ours.store, ours.adamw->exp_avg(), m), 1e-6);
   EXPECT_LT(WorstRelativeError(*ours.store, ours.adamw->exp_avg_sq(), v), 1e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(, AdamWEquation, ::testing::Values("FP32", "BF16"));
+
+// The form in which weights are kept does not change their FP32 values.
+void ExpectSplitWeightsEqualWholeOnes(at::Device device, int64_t ffn_rows) {
+  for (const int micro_batches : {1, 2}) {
+    const Trainee split =
+        Trainee::Create({"BF16", micro_batches}, kHyper, device, ffn_rows);
+    const Trainee whole = Trainee::Create({"BF16", micro_batches, false},
+                                          kHyper, device, ffn_rows);
+    ASSERT_TRUE(split.store->weights().low.defined());
+    ASSERT_FALSE(whole.store->weights().low.defined());
+    for (int64_t step = 0; step < 100; ++step) {
+      split.Step(step, Rate(step), /*grad_scale=*/0.5);
+      whole.Step(step, Rate(step), /*grad_scale=*/0.5);
+    }
+    EXPECT_TRUE(BitEqual(WeightsOf(*split.store), WeightsOf(*whole.store)));
+    EXPECT_TRUE(BitEqual(split.adamw->exp_avg(), whole.adamw->exp_avg()));
+    EXPECT_TRUE(BitEqual(split.adamw->exp_avg_sq(), whole.adamw->exp_avg_sq()));
+  }
+}
+
+TEST(AdamW, SplitWeightsEqualWholeOnesBitForBit) {
+  ExpectSplitWeightsEqualWholeOnes(at::kCPU, 65);
+}
+
+TEST(GpuAdamWSplit, EqualsWholeWeightsBitForBit) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  ExpectSplitWeightsEqualWholeOnes(at::Device(at::kCUDA, 0), 1001);
 }
 
 TEST(AdamW, GroupsHaveTheirOwnDecayAndRate) {
@@ -236,7 +284,7 @@ TEST(AdamW, GroupsHaveTheirOwnDecayAndRate) {
   for (const ParameterSlice& slice : grouped.store->slices()) {
     const bool gain = slice.name.ends_with(".gain");
     const auto part = [&](const Trainee& trainee) {
-      return trainee.store->master().narrow(0, slice.offset, slice.numel);
+      return WeightsOf(*trainee.store).narrow(0, slice.offset, slice.numel);
     };
     EXPECT_TRUE(BitEqual(part(grouped), part(gain ? gains : matrices)))
         << slice.name;
@@ -257,7 +305,7 @@ TEST(AdamW, GroupsAreTheSameOnAnyNumberOfThreads) {
         at::kCPU, /*ffn_rows=*/1000);
     for (int64_t step = 0; step < 2; ++step) trainee.Step(step, 1e-2);
     at::set_num_threads(before);
-    return trainee.Weights().clone();
+    return trainee.Weights();
   };
   EXPECT_TRUE(BitEqual(weights_with(1), weights_with(3)));
 }
@@ -270,18 +318,46 @@ std::string ModeName(const ::testing::TestParamInfo<Mode>& info) {
          (info.param.micro_batches > 1 ? "_Fp32Grad" : "");
 }
 
+// What products read: the master rounded to the compute dtype.
+void ExpectRounded(const ParameterStore& store) {
+  const at::ScalarType compute = store.options().weights.compute;
+  if (compute == store.options().weights.master) return;
+  const at::Tensor all = WeightsOf(store);
+  int blocks = 0;
+  for (const ParameterSlice& slice : store.slices()) {
+    const WeightPlace& place = slice.weights;
+    const at::Tensor master = all.narrow(0, slice.offset, slice.numel);
+    if (place.split) {
+      // Ties round away from zero.
+      const at::Tensor high =
+          master.view(at::kInt).add(0x8000).bitwise_right_shift(16).to(
+              at::kShort);
+      EXPECT_TRUE(BitEqual(store.weights()
+                               .high.narrow(0, place.offset, slice.numel)
+                               .cpu()
+                               .view(at::kShort),
+                           high))
+          << slice.name;
+    } else if (place.shadow.has_value()) {
+      EXPECT_TRUE(BitEqual(
+          store.weights().shadow.narrow(0, *place.shadow, slice.numel).cpu(),
+          master.to(compute)))
+          << slice.name;
+    }
+    blocks += place.split || place.shadow.has_value();
+  }
+  EXPECT_GE(blocks, 4);
+}
+
 class AdamWInMode : public ::testing::TestWithParam<Mode> {};
 
-TEST_P(AdamWInMode, ShadowIsTheMasterRoundedAfterEachStep) {
+TEST_P(AdamWInMode, ProductsReadTheRoundedMasterAfterEachStep) {
   const Trainee ours = Trainee::Create(GetParam(), kHyper);
   for (int64_t step = 0; step < 5; ++step) {
-    const at::Tensor before = ours.Weights().clone();
+    const at::Tensor before = ours.Weights();
     ours.Step(step, 1e-2);
     EXPECT_FALSE(BitEqual(ours.Weights(), before));
-    if (!ours.store->shadow().defined()) continue;
-    EXPECT_TRUE(
-        BitEqual(ours.store->shadow(),
-                 ours.store->master().to(ours.store->shadow().scalar_type())));
+    ExpectRounded(*ours.store);
   }
 }
 
@@ -289,10 +365,9 @@ TEST_P(AdamWInMode, ASkippedStepChangesNoBit) {
   const Trainee ours = Trainee::Create(GetParam(), kHyper);
   ours.Step(0, 1e-2);
   const auto state = [&] {
-    std::vector<at::Tensor> all = {ours.store->master(), ours.adamw->exp_avg(),
-                                   ours.adamw->exp_avg_sq(),
-                                   ours.adamw->step()};
-    if (ours.store->shadow().defined()) all.push_back(ours.store->shadow());
+    std::vector<at::Tensor> all = ours.store->weights().Defined();
+    all.insert(all.end(), {ours.adamw->exp_avg(), ours.adamw->exp_avg_sq(),
+                           ours.adamw->step()});
     for (at::Tensor& tensor : all) tensor = tensor.clone();
     return all;
   };
@@ -306,7 +381,7 @@ TEST_P(AdamWInMode, ASkippedStepChangesNoBit) {
 
 TEST_P(AdamWInMode, DoesNotChangeFrozenParametersAndGaps) {
   const Trainee ours = Trainee::Create(GetParam(), kHyper);
-  const at::Tensor before = ours.store->master().clone();
+  const at::Tensor before = WeightsOf(*ours.store);
   ours.Step(0, 1e-2);
   at::Tensor untouched = at::ones({before.numel()}, at::kBool);
   for (const ParameterSlice& slice : ours.store->slices()) {
@@ -314,13 +389,32 @@ TEST_P(AdamWInMode, DoesNotChangeFrozenParametersAndGaps) {
       untouched.narrow(0, slice.offset, slice.numel).fill_(false);
     }
   }
-  EXPECT_TRUE(BitEqual(ours.store->master().masked_select(untouched),
+  EXPECT_TRUE(BitEqual(WeightsOf(*ours.store).masked_select(untouched),
                        before.masked_select(untouched)));
   const at::Tensor gaps = untouched.narrow(0, 0, ours.Weights().numel());
   EXPECT_GT(gaps.sum().item<int64_t>(), 0);
   for (const at::Tensor& flat :
-       {ours.Weights(), ours.adamw->exp_avg(), ours.adamw->exp_avg_sq()}) {
+       {ours.adamw->exp_avg(), ours.adamw->exp_avg_sq()}) {
     EXPECT_EQ(flat.masked_select(gaps).count_nonzero().item<int64_t>(), 0);
+  }
+  // What remains of the weights' buffers without the slices.
+  const WeightBuffers& left = ours.store->weights();
+  const auto clear = [](const at::Tensor& buffer, int64_t begin,
+                        int64_t count) {
+    buffer.narrow(0, begin, count).zero_();
+  };
+  for (const ParameterSlice& slice : ours.store->slices()) {
+    const WeightPlace& place = slice.weights;
+    if (place.split) {
+      clear(left.high, place.offset, slice.numel);
+      clear(left.low, place.offset, slice.numel);
+    } else {
+      clear(left.master, place.offset, slice.numel);
+    }
+    if (place.shadow) clear(left.shadow, *place.shadow, slice.numel);
+  }
+  for (const at::Tensor& buffer : left.Defined()) {
+    EXPECT_EQ(buffer.count_nonzero().item<int64_t>(), 0);
   }
 }
 
@@ -328,13 +422,12 @@ TEST_P(AdamWInMode, ContinuesFromACopiedStateBitForBit) {
   const Trainee straight = Trainee::Create(GetParam(), kHyper);
   for (int64_t step = 0; step < 3; ++step) straight.Step(step, 1e-2);
   const Trainee resumed = Trainee::Create(GetParam(), kHyper);
-  resumed.store->master().copy_(straight.store->master());
-  resumed.store->RefreshShadow();
+  SetWeights(WeightsOf(*straight.store), resumed.store.get());
   resumed.adamw->exp_avg().copy_(straight.adamw->exp_avg());
   resumed.adamw->exp_avg_sq().copy_(straight.adamw->exp_avg_sq());
   resumed.adamw->step().copy_(straight.adamw->step());
   for (const Trainee* trainee : {&straight, &resumed}) trainee->Step(3, 1e-2);
-  EXPECT_TRUE(BitEqual(straight.store->master(), resumed.store->master()));
+  EXPECT_TRUE(BitEqual(straight.Weights(), resumed.Weights()));
 }
 
 TEST_P(AdamWInMode, CountsMovedBytes) {
@@ -381,21 +474,18 @@ TEST_P(GpuAdamW, EqualsTheCpu) {
                                cpu.adamw->exp_avg_sq()),
             bound);
   EXPECT_EQ(gpu.adamw->step().item<int64_t>(), steps);
-  if (!gpu.store->shadow().defined()) return;
-  EXPECT_TRUE(
-      BitEqual(gpu.store->shadow(),
-               gpu.store->master().to(gpu.store->shadow().scalar_type())));
+  ExpectRounded(*gpu.store);
 }
 
 TEST_P(GpuAdamW, ASkippedStepChangesNoBit) {
   const Trainee gpu =
       Trainee::Create(GetParam(), kHyper, at::Device(at::kCUDA, 0));
   gpu.Step(0, 1e-2);
-  const at::Tensor master = gpu.store->master().clone();
+  const at::Tensor weights = gpu.Weights();
   const at::Tensor exp_avg = gpu.adamw->exp_avg().clone();
   const at::Tensor exp_avg_sq = gpu.adamw->exp_avg_sq().clone();
   gpu.Step(1, 1e-2, std::numeric_limits<double>::quiet_NaN(), /*skip=*/true);
-  EXPECT_TRUE(BitEqual(gpu.store->master(), master));
+  EXPECT_TRUE(BitEqual(gpu.Weights(), weights));
   EXPECT_TRUE(BitEqual(gpu.adamw->exp_avg(), exp_avg));
   EXPECT_TRUE(BitEqual(gpu.adamw->exp_avg_sq(), exp_avg_sq));
   EXPECT_EQ(gpu.adamw->step().item<int64_t>(), 1);
@@ -438,8 +528,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(AdamWCreate, RefusesMastersInAnotherDtypeThanItsMoments) {
   ParameterStoreOptions options;
-  options.master = at::kBFloat16;
-  options.compute = at::kBFloat16;
+  options.weights = {at::kBFloat16, at::kBFloat16};
   auto store = ParameterStore::Create(OddBlocks(), options);
   ASSERT_TRUE(store.ok()) << store.status();
   const auto policy = CreatePrecisionPolicy(PrecisionConfig(), 1, false);

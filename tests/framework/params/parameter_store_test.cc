@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/error_budget.h"
+#include "tests/testing/weights.h"
 
 namespace tessera {
 namespace {
@@ -46,9 +47,19 @@ std::vector<ParameterBlockSpec> ToyBlocks() {
           Single("head", {43, 6}, Init::kLinear)};
 }
 
+// `blocks`, of which ops read the vectors in FP32, and matrices in BF16.
+std::vector<ParameterBlockSpec> ReadLikeAModel(
+    std::vector<ParameterBlockSpec> blocks) {
+  for (ParameterBlockSpec& block : blocks) {
+    const bool matrix = block.members[0].shape.size() == 2;
+    block.reads = {matrix ? at::kBFloat16 : at::kFloat};
+  }
+  return blocks;
+}
+
 ParameterStoreOptions Bf16() {
   ParameterStoreOptions options;
-  options.compute = at::kBFloat16;
+  options.weights.compute = at::kBFloat16;
   options.gradient = at::kBFloat16;
   return options;
 }
@@ -64,7 +75,10 @@ const ParameterSlice& SliceOf(const ParameterStore& store,
 
 at::Tensor MasterOf(const ParameterStore& store, const std::string& name) {
   const ParameterSlice& slice = SliceOf(store, name);
-  return store.master().narrow(0, slice.offset, slice.numel);
+  const at::Tensor values =
+      at::empty({slice.numel}, store.options().weights.master);
+  store.Read(slice, 0, values);
+  return values;
 }
 
 TEST(ParameterStoreLayout, PutsTrainableBlocksFirstAndAligned) {
@@ -80,40 +94,50 @@ TEST(ParameterStoreLayout, PutsTrainableBlocksFirstAndAligned) {
   EXPECT_EQ(places, expected);
   EXPECT_EQ(store->trainable_extent(), 768);
   EXPECT_EQ(store->grad().numel(), 768);
-  EXPECT_EQ(store->master().numel(), 896);
+  EXPECT_EQ(store->weights().master.numel(), 896);
   EXPECT_EQ(store->num_parameters(), 66 + 72 + 6 + 1 + 258);
 }
 
 TEST(ParameterStoreLayout, AlignsEveryBlockTo256BytesInEveryBuffer) {
-  const auto store = MakeStore(ToyBlocks(), Bf16());
+  const auto whole = MakeStore(ToyBlocks(), Bf16());
+  const auto split = MakeStore(ReadLikeAModel(ToyBlocks()), Bf16());
   const auto bytes_from = [](const at::Tensor& part, const at::Tensor& whole) {
     return static_cast<const char*>(part.const_data_ptr()) -
            static_cast<const char*>(whole.const_data_ptr());
   };
   for (const char* name : {"qkv", "norm", "bias", "head"}) {
-    Parameter& block = store->Get(name);
-    EXPECT_EQ(bytes_from(block.master(), store->master()) % 256, 0) << name;
-    EXPECT_EQ(bytes_from(block.value(), store->shadow()) % 256, 0) << name;
-    EXPECT_EQ(bytes_from(block.grad(), store->grad()) % 256, 0) << name;
+    SCOPED_TRACE(name);
+    Parameter& block = whole->Get(name);
+    EXPECT_EQ(bytes_from(block.As(at::kFloat), whole->weights().master) % 256,
+              0);
+    EXPECT_EQ(
+        bytes_from(block.As(at::kBFloat16), whole->weights().shadow) % 256, 0);
+    EXPECT_EQ(bytes_from(block.grad(), whole->grad()) % 256, 0);
+  }
+  for (const char* name : {"qkv", "head"}) {
+    EXPECT_EQ(
+        bytes_from(split->Get(name).As(at::kBFloat16), split->weights().high) %
+            256,
+        0)
+        << name;
   }
 }
 
 TEST(ParameterStoreLayout, KeepsZerosInTheGaps) {
   const auto store = MakeStore(ToyBlocks(), Bf16());
-  at::Tensor gap = at::ones({store->master().numel()}, at::kBool);
+  at::Tensor gap = at::ones({store->weights().master.numel()}, at::kBool);
   for (const ParameterSlice& slice : store->slices()) {
     gap.narrow(0, slice.offset, slice.numel).fill_(false);
   }
   EXPECT_EQ(gap.sum().item<int64_t>(), 896 - store->num_parameters());
-  EXPECT_EQ(store->master().masked_select(gap).count_nonzero().item<int64_t>(),
-            0);
-  EXPECT_EQ(store->shadow().masked_select(gap).count_nonzero().item<int64_t>(),
-            0);
+  for (const at::Tensor& buffer : store->weights().Defined()) {
+    EXPECT_EQ(buffer.masked_select(gap).count_nonzero().item<int64_t>(), 0);
+  }
 }
 
 TEST(ParameterStoreLayout, FusedBlockStacksItsMembers) {
   const auto store = MakeStore(ToyBlocks());
-  const at::Tensor& qkv = store->Get("qkv").master();
+  const at::Tensor& qkv = store->Get("qkv").As(at::kFloat);
   EXPECT_EQ(qkv.sizes(), at::IntArrayRef({12, 6}));
   EXPECT_TRUE(
       BitEqual(qkv.detach().narrow(0, 6, 3).flatten(), MasterOf(*store, "k")));
@@ -121,8 +145,7 @@ TEST(ParameterStoreLayout, FusedBlockStacksItsMembers) {
 
 TEST(ParameterStoreLayout, HasNoShadowIfComputeIsMaster) {
   const auto store = MakeStore(ToyBlocks());
-  EXPECT_FALSE(store->shadow().defined());
-  EXPECT_TRUE(store->Get("head").value().is_same(store->Get("head").master()));
+  EXPECT_FALSE(store->weights().shadow.defined());
   EXPECT_DEATH(store->Get("head").As(at::kBFloat16), "head is not kept in");
 }
 
@@ -136,6 +159,54 @@ TEST(ParameterStoreLayout, AllFrozenLeavesAnEmptyGradient) {
   EXPECT_EQ(store->trainable_extent(), 0);
   EXPECT_EQ(store->grad().numel(), 0);
   EXPECT_FALSE(store->Get("w").trainable());
+}
+
+TEST(ParameterStoreLayout, KeepsABlockInTheFormItsReadersNeed) {
+  const at::ScalarType fp32 = at::kFloat, bf16 = at::kBFloat16,
+                       fp16 = at::kHalf;
+  struct Case {
+    WeightDtypes dtypes;
+    std::vector<at::ScalarType> reads;
+    WeightBytes expected;  // of 128 elements
+  };
+  for (const Case& c : std::vector<Case>{
+           {{fp32, bf16}, {bf16}, {.half = 256}},
+           {{fp32, bf16}, {fp32}, {.master = 512}},
+           {{fp32, bf16}, {fp32, bf16}, {.master = 512, .shadow = 256}},
+           {{fp32, bf16}, {}, {.master = 512, .shadow = 256}},
+           {{fp32, fp16}, {fp16}, {.master = 512, .shadow = 256}},
+           {{fp32, fp16}, {fp32}, {.master = 512, .shadow = 256}},
+           {{fp32, fp32}, {fp32}, {.master = 512}},
+           {{bf16, bf16}, {bf16}, {.master = 256}}}) {
+    SCOPED_TRACE(::testing::Message()
+                 << c.dtypes.master << ", " << c.dtypes.compute << ": "
+                 << c.reads.size() << " reads");
+    for (const bool trainable : {true, false}) {
+      ParameterBlockSpec block = Single("w", {16, 8}, Init::kLinear, trainable);
+      block.reads = c.reads;
+      const auto layout = PlaceParameters({block}, c.dtypes);
+      ASSERT_TRUE(layout.ok());
+      const auto expect = [](const WeightBytes& got, const WeightBytes& want) {
+        EXPECT_EQ(got.master, want.master);
+        EXPECT_EQ(got.shadow, want.shadow);
+        EXPECT_EQ(got.half, want.half);
+      };
+      expect(layout->weights, c.expected);
+      expect(layout->trainable_weights, trainable ? c.expected : WeightBytes());
+      const auto store =
+          MakeStore({block}, {.weights = c.dtypes, .gradient = fp32});
+      const auto bytes = [](const at::Tensor& buffer) {
+        return buffer.defined() ? static_cast<int64_t>(buffer.nbytes()) : 0;
+      };
+      expect({bytes(store->weights().master), bytes(store->weights().shadow),
+              bytes(store->weights().high)},
+             c.expected);
+      EXPECT_EQ(bytes(store->weights().low), c.expected.half);
+      for (const at::ScalarType dtype : c.reads) {
+        EXPECT_EQ(store->Get("w").As(dtype).scalar_type(), dtype);
+      }
+    }
+  }
 }
 
 TEST(ParameterStoreViews, ShowTheMasterAndTheShadow) {
@@ -166,10 +237,28 @@ TEST(ParameterStoreGradients, GapsAreZeroed) {
 
 TEST(ParameterStoreShadow, IsTheMasterRounded) {
   const auto store = MakeStore(ToyBlocks(), Bf16());
-  EXPECT_TRUE(BitEqual(store->shadow(), store->master().to(at::kBFloat16)));
-  store->master().narrow(0, 0, 5).fill_(0.1);
-  store->RefreshShadow();
-  EXPECT_TRUE(BitEqual(store->shadow(), store->master().to(at::kBFloat16)));
+  const WeightBuffers& weights = store->weights();
+  EXPECT_TRUE(BitEqual(weights.shadow, weights.master.to(at::kBFloat16)));
+  store->Write(SliceOf(*store, "k"), 3, at::full({5}, 0.1));
+  EXPECT_TRUE(BitEqual(weights.shadow, weights.master.to(at::kBFloat16)));
+  EXPECT_EQ(MasterOf(*store, "k").eq(0.1f).sum().item<int64_t>(), 5);
+}
+
+// Every form holds the same master values, and a part can be overwritten.
+TEST(ParameterStoreSplit, HoldsTheFp32ValuesExactly) {
+  const auto plain = MakeStore(ToyBlocks());
+  const auto split = MakeStore(ReadLikeAModel(ToyBlocks()), Bf16());
+  EXPECT_TRUE(SliceOf(*split, "v").weights.split);
+  EXPECT_FALSE(SliceOf(*split, "norm").weights.split);
+  EXPECT_TRUE(BitEqual(WeightsOf(*split), WeightsOf(*plain)));
+  for (ParameterStore* const store : {plain.get(), split.get()}) {
+    store->Write(SliceOf(*store, "v"), 7, at::tensor({0.1, -1e-40, 3e38}));
+  }
+  EXPECT_TRUE(BitEqual(WeightsOf(*split), WeightsOf(*plain)));
+  const at::Tensor part = at::empty({2});
+  split->Read(SliceOf(*split, "v"), 8, part);
+  EXPECT_TRUE(BitEqual(part, MasterOf(*plain, "v").narrow(0, 8, 2)));
+  EXPECT_DEATH(split->Get("head").As(at::kFloat), "head is not kept in Float");
 }
 
 struct InitCase {
@@ -186,7 +275,7 @@ class InitialValues : public ::testing::TestWithParam<InitCase> {};
 TEST_P(InitialValues, AreATruncatedNormal) {
   const double stddev = GetParam().stddev;
   const auto store = MakeStore({Single("w", {512, 1024}, GetParam().init)});
-  const at::Tensor values = store->master().to(at::kDouble) / stddev;
+  const at::Tensor values = MasterOf(*store, "w").to(at::kDouble) / stddev;
   const auto count = static_cast<double>(values.numel());
   EXPECT_NEAR(values.mean().item<double>(), 0, 5 / std::sqrt(count));
   EXPECT_NEAR(values.var().item<double>(), 0.97334, 0.01);
@@ -260,16 +349,16 @@ TEST(InitialValuesOf, DoNotDependOnThreads) {
   at::set_num_threads(3);
   const auto parallel = MakeStore(blocks);
   at::set_num_threads(threads);
-  EXPECT_TRUE(BitEqual(serial->master(), parallel->master()));
+  EXPECT_TRUE(BitEqual(WeightsOf(*serial), WeightsOf(*parallel)));
 }
 
 TEST(InitialValuesOf, OfALowPrecisionMasterAreRoundedFp32Values) {
   ParameterStoreOptions pure = Bf16();
-  pure.master = at::kBFloat16;
+  pure.weights.master = at::kBFloat16;
   const auto store = MakeStore(ToyBlocks(), pure);
-  EXPECT_FALSE(store->shadow().defined());
-  EXPECT_TRUE(BitEqual(store->master(),
-                       MakeStore(ToyBlocks())->master().to(at::kBFloat16)));
+  EXPECT_FALSE(store->weights().shadow.defined());
+  EXPECT_TRUE(BitEqual(WeightsOf(*store),
+                       WeightsOf(*MakeStore(ToyBlocks())).to(at::kBFloat16)));
 }
 
 struct BadCase {
@@ -324,17 +413,24 @@ TEST_P(GpuInitialValues, HaveTheBitsOfTheCpus) {
                     {{"a", {1, 257}, Init::kLinear},
                      {"b", {1021, 257}, Init::kEmbedding},
                      {"c", {2, 257}, Init::kTiedEmbedding}}});
-  ParameterStoreOptions options{.master = GetParam(), .compute = at::kBFloat16};
+  ParameterStoreOptions options{.weights = {GetParam(), at::kBFloat16}};
   for (const uint64_t seed :
        {uint64_t{0}, uint64_t{5}, uint64_t{0xfedcba9876543210}}) {
-    options.seed = seed;
-    options.device = at::kCPU;
-    const auto cpu = MakeStore(blocks, options);
-    options.device = at::Device(at::kCUDA, 0);
-    const auto gpu = MakeStore(blocks, options);
-    EXPECT_TRUE(BitEqual(gpu->master().cpu(), cpu->master())) << seed;
-    if (!cpu->shadow().defined()) continue;
-    EXPECT_TRUE(BitEqual(gpu->shadow().cpu(), cpu->shadow())) << seed;
+    for (const auto& read : {blocks, ReadLikeAModel(blocks)}) {
+      options.seed = seed;
+      options.device = at::kCPU;
+      const auto cpu = MakeStore(read, options);
+      options.device = at::Device(at::kCUDA, 0);
+      const auto gpu = MakeStore(read, options);
+      const std::vector<at::Tensor> expected = cpu->weights().Defined();
+      const std::vector<at::Tensor> buffers = gpu->weights().Defined();
+      ASSERT_EQ(buffers.size(), expected.size());
+      for (size_t i = 0; i < buffers.size(); ++i) {
+        EXPECT_TRUE(BitEqual(buffers[i].cpu(), expected[i]))
+            << seed << ", buffer " << i;
+      }
+      EXPECT_TRUE(BitEqual(WeightsOf(*gpu), WeightsOf(*cpu))) << seed;
+    }
   }
 }
 

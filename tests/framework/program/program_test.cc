@@ -369,15 +369,15 @@ TEST_P(RandomProgramTest, GradientsMatchFiniteDifferences) {
                                   ? (x + gradients.dx * step).contiguous()
                                   : x);
     if (gradients.parameters.numel() > 0) {
-      store->master()
-          .narrow(0, 0, gradients.parameters.numel())
+      store->weights()
+          .master.narrow(0, 0, gradients.parameters.numel())
           .add_(gradients.parameters, step);
     }
     executor.RunForward();
     const double loss = executor.Get(made.loss).item<double>();
     if (gradients.parameters.numel() > 0) {
-      store->master()
-          .narrow(0, 0, gradients.parameters.numel())
+      store->weights()
+          .master.narrow(0, 0, gradients.parameters.numel())
           .sub_(gradients.parameters, step);
     }
     return loss;

@@ -21,7 +21,8 @@ RunConfig Config(const std::vector<std::string>& more) {
       .value();
 }
 
-// Measured on an H200 (docs/studies/recompute), without fused ops, in GiB.
+// Measured on an H200 (docs/studies/recompute), without fused ops, in GiB, when
+// BF16 runs still kept a shadow of every weight.
 struct Measured {
   int context;
   const char* policy;
@@ -53,8 +54,9 @@ TEST(MemoryPlanTest, AgreesWithAnH200) {
     ASSERT_TRUE(plan.ok()) << plan.status();
     const MemoryReport& report = plan->memory.report;
     constexpr double kGiB = 0x1p30;
-    EXPECT_NEAR(report.allocated() / kGiB, measured.allocated, 0.006);
-    EXPECT_NEAR(report.reserved() / kGiB, measured.reserved, 0.006);
+    const double shadow = 2.0 * plan->num_parameters / kGiB;
+    EXPECT_NEAR(report.allocated() / kGiB, measured.allocated - shadow, 0.006);
+    EXPECT_NEAR(report.reserved() / kGiB, measured.reserved - shadow, 0.006);
   }
 }
 
@@ -78,7 +80,7 @@ TEST(MemoryPlanTest, CountsWhatTheAllocatorAdds) {
 // less than it would reserve, but not into less than it allocates.
 TEST(MemoryPlanTest, FitsIfTheAllocatorGetsBy) {
   const RunConfig config =
-      Config({"execution.mode=EAGER", "model.context_length=1024",
+      Config({"execution.mode=EAGER", "model.context_length=512",
               "recompute.policy=FFN"});
   DeviceInfo device = DeviceToPlanFor("H200").value();
   const MemoryReport roomy = PlanRun(config, {}, device)->memory.report;

@@ -103,9 +103,8 @@ TEST(AllocationFiguresTest, EveryPartOfAStep) {
               UnorderedElementsAre("embedding", "norm", "attention_in",
                                    "scores", "attention_out", "ffn", "logits",
                                    "activation_gradients", "parameters",
-                                   "shadow", "gradients", "optimizer"));
+                                   "gradients", "optimizer"));
   const double parameters = figures["parts"]["parameters"];
-  EXPECT_EQ(figures["parts"]["shadow"], parameters / 2);
   EXPECT_EQ(figures["parts"]["optimizer"], parameters);
   EXPECT_EQ(figures["largest"].size(), 10u);
 }

@@ -97,12 +97,11 @@ class LinearCrossEntropyTest : public DeviceTest {
     loss = fused.renumbered[loss.index];
     EXPECT_EQ(program.ops().size(), how == How::kTwoOps ? 2u : 1u);
 
-    OneParameter p = MakeParameter(in.weight.sizes(), {.device = device(),
-                                                       .master = c.dtype,
-                                                       .compute = c.dtype,
-                                                       .gradient = c.gradient});
-    p.p->master().copy_(in.weight);
-    p.store->RefreshShadow();
+    OneParameter p =
+        MakeParameter(in.weight.sizes(), {.device = device(),
+                                          .weights = {c.dtype, c.dtype},
+                                          .gradient = c.gradient});
+    p.p->As(c.dtype).copy_(in.weight);
     if (before.has_value()) p.p->grad().fill_(*before);
     const Schedule schedule = TrainingSchedule(program, loss);
     Executor executor(schedule, PlanLifetimes(schedule), *p.store, nullptr);
