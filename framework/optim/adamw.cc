@@ -111,8 +111,9 @@ absl::StatusOr<std::unique_ptr<AdamW>> AdamW::Create(
                                 options.dtype(store.options().weights.master));
     adamw->exp_avg_sq_ = at::zeros_like(adamw->exp_avg_);
     adamw->step_ = at::zeros({1}, options.dtype(at::kLong));
-    adamw->prepared_ = at::zeros({sizeof(AdamWStep) / sizeof(float)},
-                                 options.dtype(at::kFloat));
+    adamw->prepared_ =
+        at::zeros({kMaxAdamWGroups * sizeof(AdamWCoefficients) / sizeof(float)},
+                  options.dtype(at::kFloat));
     adamw->chunk_groups_ = ToDevice(std::move(chunk_groups), options.device());
     adamw->ranges_ = ToDevice(RangesOf(store), options.device());
   }));
@@ -149,6 +150,9 @@ AdamWBuffers AdamW::Buffers() const {
           .low = static_cast<int16_t*>(Address(weights.low)),
           .chunk_groups = static_cast<const uint8_t*>(Address(chunk_groups_)),
           .ranges = static_cast<const AdamWRange*>(Address(ranges_)),
+          .num_ranges = ranges_.defined() ? static_cast<int>(ranges_.nbytes() /
+                                                             sizeof(AdamWRange))
+                                          : 0,
           .num_elements = store_.trainable_extent()};
 }
 

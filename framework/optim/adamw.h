@@ -74,7 +74,7 @@ class AdamW {
   at::Tensor exp_avg_, exp_avg_sq_, step_;
   at::Tensor chunk_groups_;  // uint8; undefined without groups
   at::Tensor ranges_;        // AdamWRange as bytes; undefined if in order
-  at::Tensor prepared_;      // FP32 scratch for an AdamWStep
+  at::Tensor prepared_;      // FP32 scratch for AdamWCoefficients
 };
 
 }  // namespace tessera

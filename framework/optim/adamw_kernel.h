@@ -7,15 +7,16 @@
 
 namespace tessera {
 
-// One AdamW step over flat device buffers, in stream order: a one-thread launch
-// advances scalars.step and writes *prepared (device scratch), then one launch
-// updates all elements. Reads no host value that changes from step to step, so
-// a CUDA graph can replay it. If *skip is set, nothing changes.
-// cudaErrorInvalidValue for dtypes that VisitAdamWDtypes() does not support.
+// One AdamW step over flat device buffers, in stream order: a small launch
+// advances scalars.step and writes prepared[kMaxAdamWGroups] (device scratch),
+// then one launch updates all elements. Reads no host value that changes from
+// step to step, so a CUDA graph can replay it. If *skip is set, nothing
+// changes. cudaErrorInvalidValue for dtypes that VisitAdamWDtypes() does not
+// support.
 cudaError_t LaunchAdamW(const AdamWBuffers& buffers,
                         const AdamWScalars& scalars,
-                        const AdamWOptions& options, AdamWStep* prepared,
-                        cudaStream_t stream);
+                        const AdamWOptions& options,
+                        AdamWCoefficients* prepared, cudaStream_t stream);
 
 }  // namespace tessera
 

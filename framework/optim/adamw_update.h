@@ -49,6 +49,7 @@ struct AdamWBuffers {
   const uint8_t* chunk_groups;  // by chunk; null: all in group 0
   // Null: all chunks are in `master`, in order, without a shadow.
   const AdamWRange* ranges;
+  int num_ranges;
   int64_t num_elements;  // a multiple of kAdamWChunk
 };
 

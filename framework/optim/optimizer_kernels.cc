@@ -22,7 +22,7 @@ absl::Status UpdateAdamW(const AdamWBuffers& buffers,
                          const AdamWOptions& options,
                          const at::Tensor& prepared) {
   return Launch(prepared, "AdamW's kernel", LaunchAdamW, buffers, scalars,
-                options, static_cast<AdamWStep*>(prepared.data_ptr()));
+                options, static_cast<AdamWCoefficients*>(prepared.data_ptr()));
 }
 
 }  // namespace cuda

@@ -14,8 +14,8 @@ namespace cuda {
 // Writes the sum of flat's squares to `sum`, FP32 [1].
 absl::Status SumOfSquares(const at::Tensor& flat, const at::Tensor& sum);
 
-// `prepared` is FP32 device scratch of sizeof(AdamWStep) bytes; its device is
-// used.
+// `prepared` is FP32 device scratch for kMaxAdamWGroups AdamWCoefficients; its
+// device is used.
 absl::Status UpdateAdamW(const AdamWBuffers& buffers,
                          const AdamWScalars& scalars,
                          const AdamWOptions& options,
