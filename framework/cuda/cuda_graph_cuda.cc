@@ -1,6 +1,7 @@
 #include <memory>
 #include <utility>
 
+#include "ATen/cuda/CUDAContextLight.h"
 #include "ATen/cuda/CUDAGraph.h"
 #include "absl/strings/str_cat.h"
 #include "c10/cuda/CUDACachingAllocator.h"
