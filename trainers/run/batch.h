@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// One rank's share of a step's global batch, in host memory: M micro-batches of
-// B sequences of S tokens.
+// One rank's share of a step's global batch, in host memory or on the device: M
+// micro-batches of B sequences of S tokens.
 struct Batch {
   at::Tensor ids_mbs;      // int64; 0 where padded
   at::Tensor targets_mbs;  // int64; kIgnoredTarget where padded

@@ -50,6 +50,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(
 Trainer::Trainer(std::unique_ptr<Session> session, RunFolder folder,
                  TrainerOptions options)
     : session_(std::move(session)),
+      batches_(&session_->train_loader(), session_->plan().device.device),
       folder_(std::move(folder)),
       options_(std::move(options)) {}
 
@@ -172,7 +173,7 @@ absl::Status Trainer::Train() {
 
 absl::Status Trainer::DoStep() {
   const StepScope scope(session_->phases(), step_ + 1);
-  const absl::StatusOr<Batch> batch = session_->train_loader().Load(samples_);
+  const absl::StatusOr<Batch> batch = batches_.Next(samples_);
   if (absl::IsDataLoss(batch.status())) return SaveIfFailed(batch.status());
   RETURN_IF_ERROR(batch.status());
   RETURN_IF_ERROR(

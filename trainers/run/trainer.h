@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "framework/observe/run_observer.h"
+#include "trainers/run/batch_prefetcher.h"
 #include "trainers/run/instruments.h"
 #include "trainers/run/run_folder.h"
 #include "trainers/run/run_outputs.h"
@@ -102,6 +103,7 @@ class Trainer {
   bool Due(int64_t every) const { return step_ % every == 0; }
 
   const std::unique_ptr<Session> session_;
+  BatchPrefetcher batches_;
   RunFolder folder_;
   const TrainerOptions options_;
   std::unique_ptr<RunOutputs> outputs_;  // the writing rank's, else null

@@ -1,0 +1,71 @@
+#include "trainers/run/batch_prefetcher.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
+
+namespace tessera {
+namespace {
+
+c10::impl::VirtualGuardImpl Streams(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type());
+}
+
+// Copies `from`, in page-locked memory, on the current stream.
+void CopyTo(c10::Device device, const at::Tensor& from, at::Tensor& to) {
+  if (!to.defined()) to = at::empty_like(from, at::device(device));
+  to.copy_(from, /*non_blocking=*/true);
+}
+
+}  // namespace
+
+BatchPrefetcher::BatchPrefetcher(const BatchLoader* loader, c10::Device device)
+    : loader_(loader), device_(device) {
+  if (device.is_cpu()) return;
+  stream_ = Streams(device).getStreamFromGlobalPool(device);
+  for (std::optional<Slot>& slot : slots_) slot.emplace(device);
+}
+
+absl::StatusOr<Batch> BatchPrefetcher::Next(int64_t first_sample) {
+  if (sample_ != first_sample) Begin(first_sample);
+  thread_.waitWorkComplete();
+  absl::StatusOr<Batch> batch = std::move(loaded_);
+  RETURN_IF_ERROR(StatusFromTorch([&] {
+    if (stream_.has_value()) {
+      const c10::Stream current = Streams(device_).getStream(device_);
+      if (batch.ok()) slots_[filling_]->filled.block(current);
+      filling_ = 1 - filling_;
+      slots_[filling_]->read.record(current);
+    }
+    Begin(first_sample + loader_->global_batch());
+  }));
+  return batch;
+}
+
+void BatchPrefetcher::Begin(int64_t first_sample) {
+  thread_.waitWorkComplete();
+  sample_ = first_sample;
+  Slot* const slot = stream_.has_value() ? &*slots_[filling_] : nullptr;
+  thread_.run(
+      [this, first_sample, slot] { loaded_ = Load(first_sample, slot); });
+}
+
+absl::StatusOr<Batch> BatchPrefetcher::Load(int64_t first_sample,
+                                            Slot* slot) const {
+  ASSIGN_OR_RETURN(Batch batch, loader_->Load(first_sample));
+  if (slot == nullptr) return batch;
+  RETURN_IF_ERROR(StatusFromTorch([&] {
+    const c10::StreamGuard guard(*stream_);
+    slot->read.block(*stream_);
+    CopyTo(device_, batch.ids_mbs, slot->batch.ids_mbs);
+    CopyTo(device_, batch.targets_mbs, slot->batch.targets_mbs);
+    slot->filled.record(*stream_);
+  }));
+  slot->batch.valid_targets = batch.valid_targets;
+  return slot->batch;
+}
+
+}  // namespace tessera
