@@ -38,6 +38,10 @@ namespace {
 constexpr int64_t kMaxMatrices = 65535;
 constexpr int kMaxProposals = 16;
 constexpr int kTimedRounds = 3;
+// A timing is of this many milliseconds, because events are a microsecond
+// apart even without work between them, but of at most kMaxRuns runs.
+constexpr double kTimedMs = 0.3;
+constexpr int kMaxRuns = 20;
 // An algorithm that takes this many times the best time is not timed again.
 constexpr double kHopeless = 1.1;
 // The fraction of time that an algorithm must save to replace the first: more
@@ -274,12 +278,14 @@ class Product {
   void Tune(const ProductCall& call, c10::cuda::CUDAStream stream) {
     if (algorithms_.empty()) return;
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    const double once = Time(algorithms_[0], 1, call, stream);
+    const int runs = std::clamp(static_cast<int>(kTimedMs / once), 1, kMaxRuns);
     std::vector<double> ms(algorithms_.size(), kInfinity);
     double best = kInfinity;
     for (int round = 0; round < kTimedRounds; ++round) {
       for (size_t i = 0; i < ms.size(); ++i) {
         if (round > 0 && ms[i] > best * kHopeless) continue;
-        ms[i] = std::min(ms[i], Time(algorithms_[i], call, stream));
+        ms[i] = std::min(ms[i], Time(algorithms_[i], runs, call, stream));
         best = std::min(best, ms[i]);
       }
     }
@@ -336,18 +342,19 @@ class Product {
     return false;
   }
 
-  // Milliseconds of a run that follows another; infinite if it does not run.
-  double Time(const Algorithm& algorithm, const ProductCall& call,
+  // Milliseconds of a run that follows another, the mean of `runs`; infinite if
+  // it does not run.
+  double Time(const Algorithm& algorithm, int runs, const ProductCall& call,
               c10::cuda::CUDAStream stream) const {
-    at::cuda::CUDAEvent begin(cudaEventDefault), end(cudaEventDefault);
-    for (at::cuda::CUDAEvent* const event : {&begin, &end}) {
-      if (!Issue(algorithm, call, stream)) {
-        return std::numeric_limits<double>::infinity();
-      }
-      event->record(stream);
+    if (!Issue(algorithm, call, stream)) {
+      return std::numeric_limits<double>::infinity();
     }
+    at::cuda::CUDAEvent begin(cudaEventDefault), end(cudaEventDefault);
+    begin.record(stream);
+    for (int i = 0; i < runs; ++i) Issue(algorithm, call, stream);
+    end.record(stream);
     end.synchronize();
-    return begin.elapsed_time(end);
+    return begin.elapsed_time(end) / runs;
   }
 
   MatmulDesc desc_;

@@ -82,11 +82,7 @@ class ProgramFunction : public torch::autograd::Function<ProgramFunction> {
                             const at::Tensor& anchor,
                             const FunctionOfTensors& function) {
     const variable_list inputs = tensors.vec();
-    const at::Device device =
-        function.parameter != nullptr
-            ? StoreOf(*function.parameter).options().device
-            : inputs[0].device();
-    const auto compiled = Compile(function, inputs, device);
+    const auto compiled = Compile(function, inputs, inputs[0].device());
     for (size_t i = 0; i < inputs.size(); ++i) {
       compiled->executor->SetInput(compiled->inputs[i],
                                    inputs[i].detach().contiguous());
