@@ -59,11 +59,11 @@ int Attach(NvtxGetExportTableFunc_t export_table) {
 // Trains seven steps, two of them after the warm-up.
 absl::Status TrainOn(const std::string& device, PhaseObserver* phases) {
   const KeepDeterminism keep;
-  auto session =
-      Toy("configs/tiny_cpu.pbtxt",
-          {"training.steps=7", "training.sample_tokens_at_end=0",
-           "attention.backend=NAIVE", absl::StrCat("training.device=", device)},
-          {.phases = phases});
+  auto session = Toy("configs/tiny_cpu.pbtxt",
+                     {"training.steps=7", "training.sample_tokens_at_end=0",
+                      "attention.backend=NAIVE", "execution.mode=EAGER",
+                      absl::StrCat("training.device=", device)},
+                     {.phases = phases});
   const std::string folder =
       absl::StrCat(testing::TempDir(), "/nvtx_", device, "_", getpid());
   ASSIGN_OR_RETURN(RunFolder run,

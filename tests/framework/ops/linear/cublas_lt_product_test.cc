@@ -57,7 +57,9 @@ void ExpectProduct(const ProductCase& p, const at::TensorOptions& options,
     SCOPED_TRACE(accumulate ? "accumulated" : "alone");
     at::Tensor oracle = 0.5 * at::bmm(a.to(at::kDouble), b.to(at::kDouble));
     if (accumulate) oracle += before;
-    at::Tensor naive = 0.5 * at::bmm(a.to(out_dtype), b.to(out_dtype));
+    at::Tensor naive =
+        0.5 * (out_dtype == a.scalar_type() ? at::bmm(a, b)
+                                            : at::bmm(a, b, out_dtype));
     if (accumulate) naive += before;
     const ErrorBudget budget = ErrorBudget::AgainstBaseline(naive, oracle);
     for (const bool tuned : {true, false}) {
