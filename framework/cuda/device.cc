@@ -122,7 +122,7 @@ int64_t BlasWorkspaceBytes(const DeviceInfo& device) {
 }
 
 int64_t ContextBytes(const DeviceInfo& device) {
-  return device.is_cuda() ? int64_t{device.multiprocessors} << 22 : 0;
+  return device.is_cuda() ? device.multiprocessors * (int64_t{6} << 20) : 0;
 }
 
 int64_t BytesInUse(c10::Device device) {

@@ -70,11 +70,11 @@ int64_t BlasWorkspaceBytes(const DeviceInfo& device);
 
 // An estimate of the bytes that a process takes from a GPU beside LibTorch's
 // allocator: the driver's context, kernels, cuBLAS. NCCL's buffers are not
-// included. 4 MiB for each multiprocessor, 528 MiB on an H200: within 180 MiB
-// of what 12 out-of-memory messages of PyTorch imply (total in use - allocated
-// - reserved; A100, H100, L4, L40S, A6000, 6000 Ada, 4090, 5090; 0.2 to 0.7
-// GiB). A run with observe.memory measures it, as `outside` of its memory
-// records.
+// included. 6 MiB for each multiprocessor, 792 MiB on an H200, where a step of
+// 2.7B in BF16 was seen to take 759 MiB. A process of PyTorch takes less: 12 of
+// its out-of-memory messages imply 0.2 to 0.7 GiB (total in use - allocated -
+// reserved; A100, H100, L4, L40S, A6000, 6000 Ada, 4090, 5090). A run with
+// observe.memory measures it, as `outside` of its memory records.
 int64_t ContextBytes(const DeviceInfo& device);
 
 // Bytes in use on the GPU, by all processes; 0 on a CPU.

@@ -21,8 +21,7 @@ RunConfig Config(const std::vector<std::string>& more) {
       .value();
 }
 
-// Measured on an H200 (docs/studies/recompute), without fused ops, in GiB, when
-// BF16 runs still kept a shadow of every weight.
+// Measured on an H200 (docs/studies/recompute), in GiB.
 struct Measured {
   int context;
   const char* policy;
@@ -33,30 +32,29 @@ struct Measured {
 TEST(MemoryPlanTest, AgreesWithAnH200) {
   const DeviceInfo h200 = DeviceToPlanFor("H200").value();
   for (const Measured& measured :
-       {Measured{512, "NONE", 1, 51.5495, 51.6680},
-        Measured{512, "FFN", 1, 50.9124, 51.0332},
-        Measured{1024, "NONE", 1, 58.4141, 58.4160},
-        Measured{1024, "ATTENTION", 1, 55.3896, 55.4082},
-        Measured{1024, "FFN", 1, 51.1097, 51.1719},
-        Measured{1024, "BLOCK", 1, 51.1097, 51.2109},
-        Measured{1024, "BLOCK", 2, 52.2816, 52.4199},
-        Measured{2048, "FFN", 1, 56.5408, 56.6191},
-        Measured{2048, "BLOCK", 2, 59.8601, 59.8984}}) {
+       {Measured{512, "NONE", 1, 45.1847, 45.2344},
+        Measured{512, "FFN", 1, 44.5890, 44.6367},
+        Measured{1024, "NONE", 1, 52.0716, 52.1582},
+        Measured{1024, "ATTENTION", 1, 49.0423, 49.1309},
+        Measured{1024, "FFN", 1, 44.7650, 44.8535},
+        Measured{1024, "BLOCK", 1, 44.7845, 44.8730},
+        Measured{1024, "BLOCK", 2, 46.0540, 46.1426},
+        Measured{2048, "NONE", 1, 65.9372, 66.0723},
+        Measured{2048, "FFN", 1, 50.1970, 50.3301},
+        Measured{2048, "BLOCK", 2, 53.7107, 53.8457}}) {
     SCOPED_TRACE(absl::StrCat(measured.context, " ", measured.policy, " ",
                               measured.every));
-    const auto plan = PlanRun(
-        Config({"execution.mode=EAGER", "execution.fuse.head_loss=false",
-                "execution.fuse.residual_norm=false",
-                absl::StrCat("model.context_length=", measured.context),
-                absl::StrCat("recompute.policy=", measured.policy),
-                absl::StrCat("recompute.every=", measured.every)}),
-        {}, h200);
+    const auto plan =
+        PlanRun(Config({absl::StrCat("model.context_length=", measured.context),
+                        absl::StrCat("recompute.policy=", measured.policy),
+                        absl::StrCat("recompute.every=", measured.every)}),
+                {}, h200);
     ASSERT_TRUE(plan.ok()) << plan.status();
     const MemoryReport& report = plan->memory.report;
     constexpr double kGiB = 0x1p30;
-    const double shadow = 2.0 * plan->num_parameters / kGiB;
-    EXPECT_NEAR(report.allocated() / kGiB, measured.allocated - shadow, 0.006);
-    EXPECT_NEAR(report.reserved() / kGiB, measured.reserved - shadow, 0.006);
+    EXPECT_GE(report.allocated() / kGiB, measured.allocated);
+    EXPECT_LE(report.allocated() / kGiB, measured.allocated * 1.0025);
+    EXPECT_NEAR(report.reserved() / kGiB, measured.reserved, 0.006);
   }
 }
 
@@ -67,7 +65,7 @@ TEST(MemoryPlanTest, CountsWhatTheAllocatorAdds) {
   EXPECT_EQ(gpu.libraries, 32 << 20);
   EXPECT_GT(gpu.slack, 0);
   EXPECT_GT(gpu.fragmentation, 0);
-  EXPECT_EQ(gpu.context, int64_t{528} << 20);
+  EXPECT_EQ(gpu.context, int64_t{792} << 20);
   EXPECT_EQ(gpu.reserved() % (2 << 20), 0);  // whole segments
   EXPECT_EQ(gpu.total(), gpu.allocated() + gpu.fragmentation + gpu.context);
   DeviceInfo cpu = CpuDevice();
