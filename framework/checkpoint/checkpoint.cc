@@ -378,6 +378,10 @@ absl::Status Checkpoint::ReadModel() {
   };
   RETURN_IF_ERROR(read(std::string(kModelFile)));
   RETURN_IF_ERROR(read(std::string(kConfigFile)));
+  // A tokenizer that the manifest lists must be there.
+  if (files_.contains(std::string(kTokenizerFile))) {
+    return read(std::string(kTokenizerFile));
+  }
   for (absl::string_view name : {kTokenizerFile, kStateFile}) {
     if (is_there(std::string(name))) return read(std::string(name));
   }

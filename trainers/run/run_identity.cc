@@ -116,10 +116,10 @@ absl::Status CheckSameData(const Checkpoint& checkpoint,
   }
   if (fingerprint != session.data().fingerprint) {
     return absl::InvalidArgumentError(absl::StrCat(
-        checkpoint.folder(), " was trained on different data than the ",
-        session.data().train->description(),
-        "; resume with the data and the data.validation_fraction that it was "
-        "trained with"));
+        checkpoint.folder(), "/", kStateFile, ": ", kFingerprint,
+        " is not that of the ", session.data().train->description(),
+        ": the run was trained on different data; resume with the data and the "
+        "data.validation_fraction that it was trained with"));
   }
   return absl::OkStatus();
 }

@@ -464,6 +464,18 @@ TEST_F(CheckpointTest,
       HasSubstr("tensor 'w'"));
 }
 
+TEST_F(CheckpointTest, AListedTokenizerMustBeThere) {
+  auto writer = CheckpointWriter::Begin(directory_, 7).value();
+  ASSERT_TRUE(Fill(writer.get(), 7).ok());
+  ASSERT_TRUE(writer->AddText(kTokenizerFile, R"({"kind": "bytes"})").ok());
+  const std::string folder = writer->Commit({{"step", 7}}, kConfig).value();
+  ASSERT_TRUE(Checkpoint::Open(folder, Checkpoint::Part::kModel).ok());
+  ASSERT_EQ(unlink(absl::StrCat(folder, "/", kTokenizerFile).c_str()), 0);
+  EXPECT_THAT(
+      Checkpoint::Open(folder, Checkpoint::Part::kModel).status().message(),
+      HasSubstr(folder + "/tokenizer.json"));
+}
+
 TEST_F(CheckpointTest, PruneKeepsTheNewestAndTheMultiples) {
   for (int64_t step : {10, 15, 20, 25, 30}) Save(step);
   const auto pruned =
