@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,9 +27,25 @@ constexpr char kEmbedding[] = "token_embeddings";
 
 double Mib(double bytes) { return bytes / 1048576; }
 
+// The bytes of each tensor with a number for each pair of tokens: attention's
+// scores, of which softmax makes weights in place.
+std::set<int64_t> ScoreBytes(const RunPlan& plan) {
+  const int64_t n = plan.shape.context;
+  std::set<int64_t> bytes;
+  for (const ValueInfo& value : plan.step->train.values) {
+    const std::vector<int64_t>& shape = value.type.shape;
+    if (shape.size() == 4 && shape[2] == n && shape[3] == n) {
+      bytes.insert(value.type.bytes());
+    }
+  }
+  return bytes;
+}
+
 // The part of the model in which an allocation was made; empty for others than
 // those that AllocationFigures() names. `from`: "forward/block_3/ffn/w13".
-std::string PartOf(absl::string_view from) {
+std::string PartOf(const LargeAllocation& allocation,
+                   const std::set<int64_t>& score_bytes) {
+  absl::string_view from = allocation.from;
   if (!absl::ConsumePrefix(&from, "forward/")) return "";
   if (from == kEmbedding) return "embedding";
   const std::vector<absl::string_view> path = absl::StrSplit(from, '/');
@@ -41,7 +58,8 @@ std::string PartOf(absl::string_view from) {
   if (within("scores")) return "scores";
   if (within("softmax")) return "softmax";
   if (within("qkv") || within("rope")) return "attention_in";
-  return within("attention") ? "attention_out" : "";
+  if (!within("attention")) return "";
+  return score_bytes.contains(allocation.bytes) ? "scores" : "attention_out";
 }
 
 // "forward/block_3/ffn/w13" -> "forward/block_*/ffn/w13".
@@ -141,13 +159,14 @@ class SavedByOp {
 
 }  // namespace
 
-Json AllocationFigures(const MemoryRecord& record) {
+Json AllocationFigures(const MemoryRecord& record, const RunPlan& plan) {
+  const std::set<int64_t> score_bytes = ScoreBytes(plan);
   std::map<std::string, int64_t> parts;
   for (const LargeAllocation& allocation : record.largest) {
     const bool is_gradient =
         allocation.category == MemoryCategory::kActivationGradients;
-    const std::string part =
-        is_gradient ? NameOf(allocation.category) : PartOf(allocation.from);
+    const std::string part = is_gradient ? NameOf(allocation.category)
+                                         : PartOf(allocation, score_bytes);
     if (part.empty()) continue;
     int64_t& bytes = parts[part];
     bytes = std::max(bytes, allocation.bytes);

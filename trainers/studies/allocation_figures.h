@@ -14,11 +14,12 @@ namespace tessera {
 //             V), scores, softmax, attention_out, ffn, logits; by category:
 //             activation_gradients; buffers as a whole: parameters, shadow,
 //             gradients, optimizer (one of two moments). Absent if there is
-//             none: scores, if the backend has no such phase.
+//             none: scores, if the backend has no such tensor.
 //   largest   [{mib, count, category, from, to, at_ms, ms}], ten, largest
 //             first: allocations of one op in all blocks are one element, whose
 //             times are of the first
-nlohmann::ordered_json AllocationFigures(const MemoryRecord& record);
+nlohmann::ordered_json AllocationFigures(const MemoryRecord& record,
+                                         const RunPlan& plan);
 
 // What a step kept from its forward for its backward pass, in MiB, next to the
 // plan's figures:

@@ -107,8 +107,12 @@ absl::Status TrainingCell::Parts() {
   ASSIGN_OR_RETURN(figures_["forward_ms"],
                    Timed([this] { return session_->step().Forward(batch_); }));
   if (Records(TrainingStudy::MEMORY)) {
+    // What waits for the backward pass and the update is idle in inference.
+    const MemoryReport& planned = session_->plan().memory.report;
     figures_["memory"]["forward_peak_gib"] =
-        CurrentMemory(device()).peak_allocated / kGiB;
+        (CurrentMemory(device()).peak_allocated - planned.gradients -
+         planned.optimizer) /
+        kGiB;
   }
   ASSIGN_OR_RETURN(figures_["forward_backward_ms"], Timed([this] {
                      return session_->step().ForwardBackward(batch_);
@@ -223,12 +227,14 @@ absl::Status TrainingCell::Allocations() {
     ASSIGN_OR_RETURN(const MemoryRecord record, Recorded([this] {
                        return session_->step().Forward(batch_);
                      }));
-    figures_["forward_allocations"] = AllocationFigures(record);
+    figures_["forward_allocations"] =
+        AllocationFigures(record, session_->plan());
   }
   ASSIGN_OR_RETURN(const MemoryRecord record, Recorded([this] {
                      return session_->step().Run(batch_, 1e-4);
                    }));
-  Json& figures = figures_["allocations"] = AllocationFigures(record);
+  Json& figures = figures_["allocations"] =
+      AllocationFigures(record, session_->plan());
   figures["saved"] = SavedFigures(record, session_->plan());
   figures["residual"] = ResidualFigures(record, session_->plan());
   return absl::OkStatus();

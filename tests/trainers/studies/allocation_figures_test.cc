@@ -97,13 +97,18 @@ TEST(AllocationFiguresTest, EveryPartOfAStep) {
   const RecordedStep step({"training.micro_batches=2", "precision.mode=BF16",
                            "attention.backend=NAIVE",
                            "execution.fuse.head_loss=false"});
-  const Json figures = AllocationFigures(step.record);
+  const Json figures = AllocationFigures(step.record, step.session->plan());
   SCOPED_TRACE(figures.dump(1));
   EXPECT_THAT(Keys(figures["parts"]),
               UnorderedElementsAre("embedding", "norm", "attention_in",
                                    "scores", "attention_out", "ffn", "logits",
                                    "activation_gradients", "parameters",
                                    "gradients", "optimizer"));
+  const RunPlan& plan = step.session->plan();
+  const int64_t scores = plan.micro_batch * plan.shape.heads *
+                         plan.shape.context * plan.shape.context *
+                         c10::elementSize(plan.precision[OpClass::kAttention]);
+  EXPECT_EQ(figures["parts"]["scores"], static_cast<double>(scores) / kMiB);
   const double parameters = figures["parts"]["parameters"];
   EXPECT_EQ(figures["parts"]["optimizer"], parameters);
   EXPECT_EQ(figures["largest"].size(), 10u);
@@ -124,7 +129,9 @@ TEST(AllocationFiguresTest, BlocksAreOneLine) {
       {.bytes = kMiB / 2,
        .category = MemoryCategory::kActivationGradients,
        .from = "backward/block_1/ffn/w13"}};
-  const Json figures = AllocationFigures(record);
+  const auto plan = PlanRun(ToyConfig("configs/tiny_cpu.pbtxt"), WorldInfo());
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const Json figures = AllocationFigures(record, *plan);
   EXPECT_EQ(
       figures["parts"],
       Json({{"activation_gradients", 0.5}, {"ffn", 2.0}, {"scores", 4.0}}));
