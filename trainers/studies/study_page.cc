@@ -147,6 +147,9 @@ absl::Status WriteStudyPage(const std::string& folder, const Study& study,
     ASSIGN_OR_RETURN(const std::string earlier, ReadFile(path));
     const size_t reading = earlier.find(kReading);
     if (reading != std::string::npos) {
+      // Tables may be long.
+      page.insert(page.find("\n\n") + 2,
+                  "What the tables say is [below them](#reading).\n\n");
       absl::StrAppend(&page, earlier.substr(reading));
     }
   }

@@ -235,6 +235,7 @@ class StudiesTest(unittest.TestCase):
         run(f"--study={study}", f"--out={out}", "--resume")
         self.assertTrue(page.read_text().endswith("\n## Reading\n\nMine.\n"))
         self.assertEqual(page.read_text().count("## Reading"), 1)
+        self.assertEqual(page.read_text().count("(#reading)"), 1)
 
     def test_wrong_input_is_named(self):
         bad = self.folder / "bad.pbtxt"
