@@ -54,8 +54,10 @@ class TrainingCell {
   // Milliseconds of one call by the host's clock, the device idle before and
   // after.
   absl::StatusOr<double> TimeMs(const Call& call);
+  // Milliseconds of each of `most` calls, or of fewer if the study limits
+  // their time.
+  absl::StatusOr<std::vector<double>> Samples(const Call& call, int most);
   absl::StatusOr<Json> Timed(const Call& call);
-  absl::StatusOr<Json> PeakGib(const Call& call);
 
   absl::Status Parts();
   absl::Status Step();
@@ -88,14 +90,25 @@ absl::StatusOr<double> TrainingCell::TimeMs(const Call& call) {
   return absl::ToDoubleMilliseconds(absl::Now() - begin);
 }
 
-absl::StatusOr<Json> TrainingCell::Timed(const Call& call) {
+absl::StatusOr<std::vector<double>> TrainingCell::Samples(const Call& call,
+                                                          int most) {
   std::vector<double> ms;
-  for (int i = 0; i < study_.warmup() + study_.iterations(); ++i) {
+  const absl::Time end = absl::Now() + TimeLimit(study_);
+  for (int i = 0;
+       i < most && (i < study_.min_iterations() || absl::Now() < end); ++i) {
     ASSIGN_OR_RETURN(const double sample, TimeMs(call));
     ms.push_back(sample);
   }
-  Json figures = Summary({ms.begin() + study_.warmup(), ms.end()});
+  return ms;
+}
+
+absl::StatusOr<Json> TrainingCell::Timed(const Call& call) {
+  ASSIGN_OR_RETURN(std::vector<double> ms, Samples(call, study_.warmup()));
+  ASSIGN_OR_RETURN(const std::vector<double> timed,
+                   Samples(call, study_.iterations()));
+  Json figures = Summary(timed);
   if (Records(TrainingStudy::FIRST_STEPS)) {
+    ms.insert(ms.end(), timed.begin(), timed.end());
     figures["first"] = ms[0];
     if (ms.size() > 1) figures["second"] = ms[1];
   }
