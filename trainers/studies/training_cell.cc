@@ -26,6 +26,7 @@
 #include "trainers/studies/dtype_observation.h"
 #include "trainers/studies/instrument_cost.h"
 #include "trainers/studies/sample_summary.h"
+#include "trainers/studies/sensed_work.h"
 #include "trainers/studies/utilisation.h"
 
 namespace tessera {
@@ -63,6 +64,7 @@ class TrainingCell {
   absl::Status Step();
   absl::Status Phases();
   absl::Status Memory();
+  absl::Status Energy();
   absl::Status Dtypes();
   absl::Status Allocations();
   // What the device's memory holds in `call`, as if it were a step.
@@ -211,6 +213,27 @@ absl::Status TrainingCell::Memory() {
   return absl::OkStatus();
 }
 
+absl::Status TrainingCell::Energy() {
+  if (!device().is_cuda()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(
+      const SensedWork sensed,
+      RepeatUnderSensors([this] { return session_->step().Run(batch_, 1e-4); },
+                         session_->plan().device, absl::Milliseconds(500)));
+  Json& energy = figures_["energy"] = Json::object();
+  const auto add = [&](const char* name, const std::optional<double>& value) {
+    if (value.has_value()) energy[name] = *value;
+  };
+  add("joules", sensed.joules);
+  if (sensed.joules.has_value()) {
+    energy["joules_per_token"] =
+        *sensed.joules /
+        static_cast<double>(session_->plan().tokens_per_step());
+  }
+  add("power_w", sensed.gpu.power_w);
+  add("sm_mhz", sensed.gpu.sm_mhz);
+  return absl::OkStatus();
+}
+
 absl::Status TrainingCell::Dtypes() {
   ASSIGN_OR_RETURN(figures_["dtypes"]["toy"],
                    ToyModelDtypes(TargetOf(session_->plan())));
@@ -318,6 +341,7 @@ absl::StatusOr<Json> TrainingCell::Measure() {
   if (Records(TrainingStudy::PHASES)) RETURN_IF_ERROR(Phases());
   if (Records(TrainingStudy::KERNELS)) RETURN_IF_ERROR(Kernels());
   if (Records(TrainingStudy::MEMORY)) RETURN_IF_ERROR(Memory());
+  if (Records(TrainingStudy::ENERGY)) RETURN_IF_ERROR(Energy());
   if (Records(TrainingStudy::DTYPES)) RETURN_IF_ERROR(Dtypes());
   if (Records(TrainingStudy::ALLOCATIONS)) RETURN_IF_ERROR(Allocations());
   if (Records(TrainingStudy::UTILISATION)) {
