@@ -27,6 +27,7 @@
 #include "trainers/studies/instrument_cost.h"
 #include "trainers/studies/sample_summary.h"
 #include "trainers/studies/sensed_work.h"
+#include "trainers/studies/trace_figures.h"
 #include "trainers/studies/utilisation.h"
 
 namespace tessera {
@@ -70,7 +71,7 @@ class TrainingCell {
   // What the device's memory holds in `call`, as if it were a step.
   absl::StatusOr<MemoryRecord> Recorded(const Call& call);
   absl::Status Kernels();
-  // What a trace of `call`, three times, says.
+  // What a trace of up to three times `call` says.
   absl::StatusOr<Json> Traced(const Call& call);
 
   const StudyConfig& study_;
@@ -153,24 +154,43 @@ absl::Status TrainingCell::Step() {
 absl::Status TrainingCell::Phases() {
   PhaseTimer timer({.device = device(), .detail_every_steps = 1});
   phases_.Set({&timer});
-  for (int i = 0; i < study_.iterations(); ++i) {
-    const StepScope scope(&phases_, i + 1);
-    RETURN_IF_ERROR(session_->step().Run(batch_, 1e-4));
-  }
-  phases_.Set({});
-  StepRecord record;
-  RETURN_IF_ERROR(timer.AddTo(&record));
+  const absl::Cleanup unset = [this] { phases_.Set({}); };
   Json phases = Json::object();
-  // A block's part summed over all blocks: "forward/blocks/attention".
-  for (const PhaseTime& phase : record.phases) {
-    std::string path = phase.path;
-    if (const size_t block = path.find("/block_"); block != path.npos) {
-      const size_t end = path.find('/', block + 1);
-      path = path.substr(0, block) + "/blocks" +
-             (end == path.npos ? "" : path.substr(end));
+  int64_t steps = 0;
+  const Call step = [&]() -> absl::Status {
+    {
+      const StepScope scope(&phases_, ++steps);
+      RETURN_IF_ERROR(session_->step().Run(batch_, 1e-4));
     }
-    phases[path] = phases.value(path, 0.0) + phase.ms;
+    // Of a graph, the timer has only the last launch.
+    StepRecord record;
+    RETURN_IF_ERROR(timer.AddTo(&record));
+    // A block's part summed over all blocks: "forward/blocks/attention".
+    for (const PhaseTime& phase : record.phases) {
+      std::string path = phase.path;
+      if (const size_t block = path.find("/block_"); block != path.npos) {
+        const size_t end = path.find('/', block + 1);
+        path = path.substr(0, block) + "/blocks" +
+               (end == path.npos ? "" : path.substr(end));
+      }
+      phases[path] = phases.value(path, 0.0) + phase.ms;
+    }
+    return absl::OkStatus();
+  };
+  // Records the graph anew, with the timer's events.
+  session_->step().SetNextStep(0);
+  RETURN_IF_ERROR(step());
+  phases.clear();
+  ASSIGN_OR_RETURN(const std::vector<double> timed,
+                   Samples(step, study_.iterations()));
+  for (Json& ms : phases) {
+    ms = ms.get<double>() / static_cast<double>(timed.size());
   }
+  const double forward = phases["forward"], backward = phases["backward"];
+  figures_["phase_ratios"] = {
+      {"backward_to_forward", backward / forward},
+      {"optimizer_to_both",
+       phases["optimizer"].get<double>() / (forward + backward)}};
   figures_["phases"] = std::move(phases);
   return absl::OkStatus();
 }
@@ -271,52 +291,47 @@ absl::Status TrainingCell::Allocations() {
 }
 
 absl::StatusOr<Json> TrainingCell::Traced(const Call& call) {
-  constexpr int kSteps = 3;
+  constexpr double kMostSteps = 3;
+  const int steps = static_cast<int>(
+      std::clamp(absl::ToDoubleMilliseconds(TimeLimit(study_)) /
+                     figures_["step_ms"]["median"].get<double>(),
+                 1.0, kMostSteps));
   const int64_t max_records = config_.observe().trace().max_records();
   TraceRecorder recorder(ActivitiesOf(device(), max_records));
-  RETURN_IF_ERROR(recorder.Start());
   phases_.Set({&recorder});
   const absl::Cleanup unset = [this] { phases_.Set({}); };
+  // Records the graph anew, so that its kernels are found in their ops.
+  session_->step().SetNextStep(0);
+  RETURN_IF_ERROR(call());
+  RETURN_IF_ERROR(recorder.Start());
   RETURN_IF_ERROR(call());  // CUPTI's own first time
   Synchronize(device());
   recorder.Keep();
-  for (int i = 0; i < kSteps; ++i) {
+  for (int i = 0; i < steps; ++i) {
     const StepScope scope(&phases_, i + 1);
     RETURN_IF_ERROR(call());
   }
   ASSIGN_OR_RETURN(Trace trace, recorder.Stop());
   if (trace.dropped > 0) {
     return absl::OutOfRangeError(absl::StrCat(
-        "the trace of ", kSteps, " steps has ", trace.dropped,
+        "the trace of ", steps, " steps has ", trace.dropped,
         " kernels and calls more than observe.trace.max_records=", max_records,
         " allows; raise it in the study's `set`"));
   }
   trace.device = session_->plan().device.name;
-  Json profile = ProfileToJson(trace, RowsOfStep(session_->plan()),
-                               RatesOf(session_->plan()));
-  Json figures = std::move(profile["step"]);
-  figures.erase("ops");
-  figures.erase("blocks");
-  for (const char* list : {"classes", "phases"}) {
-    Json by_name = Json::object();
-    for (const Json& total : figures[list]) {
-      by_name[total["name"].get<std::string>()] = {
-          {"ms", total["ms"]}, {"pct", 100 * total["share"].get<double>()}};
-    }
-    figures[list] = std::move(by_name);
-  }
-  Json& kernels = figures["kernels"];
-  for (Json& kernel : kernels) {
-    kernel["share_pct"] = 100 * kernel["share"].get<double>();
-  }
-  figures["idle"] = std::move(profile["idle"]);
-  return figures;
+  return TraceFigures(ProfileToJson(trace, RowsOfStep(session_->plan()),
+                                    RatesOf(session_->plan())),
+                      session_->plan().attention.d);
 }
 
 absl::Status TrainingCell::Kernels() {
   ASSIGN_OR_RETURN(figures_["kernels"], Traced([this] {
                      return session_->step().Run(batch_, 1e-4);
                    }));
+  figures_["kernels"]["off_pct"] =
+      100 * (figures_["kernels"]["wall_ms"].get<double>() /
+                 figures_["step_ms"]["mean"].get<double>() -
+             1);
   if (!Records(TrainingStudy::PARTS)) return absl::OkStatus();
   ASSIGN_OR_RETURN(figures_["forward_kernels"],
                    Traced([this] { return session_->step().Forward(batch_); }));
