@@ -9,9 +9,13 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "attention_backends/compiled_fused/banded_product.h"
+#include "attention_backends/compiled_fused/softmax_compiler.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/cuda/cuda_build.h"
 #include "framework/cuda/device.h"
+#include "framework/cuda/float_type_of.h"
 #include "framework/observe/memory/memory_recorder.h"
 #include "framework/observe/phase_timer.h"
 #include "framework/observe/trace/activity_source.h"
@@ -66,6 +70,7 @@ class TrainingCell {
   absl::Status Phases();
   absl::Status Memory();
   absl::Status Energy();
+  absl::Status Compile();
   absl::Status Dtypes();
   absl::Status Allocations();
   // What the device's memory holds in `call`, as if it were a step.
@@ -254,6 +259,24 @@ absl::Status TrainingCell::Energy() {
   return absl::OkStatus();
 }
 
+absl::Status TrainingCell::Compile() {
+  if constexpr (kCudaBuild) {
+    const RunPlan& plan = session_->plan();
+    if (!device().is_cuda() ||
+        plan.backend.backend->name() != "COMPILED_FUSED") {
+      return absl::OkStatus();
+    }
+    const fused::SoftmaxSpec spec = {.type = FloatTypeOf(plan.attention.dtype),
+                                     .mask = fused::MaskOf(plan.attention)};
+    const absl::Time begin = absl::Now();
+    RETURN_IF_ERROR(fused::CompileSoftmax(spec, plan.device.compute_capability,
+                                          /*cache=*/nullptr)
+                        .status());
+    figures_["compile_ms"] = absl::ToDoubleMilliseconds(absl::Now() - begin);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status TrainingCell::Dtypes() {
   ASSIGN_OR_RETURN(figures_["dtypes"]["toy"],
                    ToyModelDtypes(TargetOf(session_->plan())));
@@ -357,6 +380,7 @@ absl::StatusOr<Json> TrainingCell::Measure() {
   if (Records(TrainingStudy::KERNELS)) RETURN_IF_ERROR(Kernels());
   if (Records(TrainingStudy::MEMORY)) RETURN_IF_ERROR(Memory());
   if (Records(TrainingStudy::ENERGY)) RETURN_IF_ERROR(Energy());
+  if (Records(TrainingStudy::COMPILE)) RETURN_IF_ERROR(Compile());
   if (Records(TrainingStudy::DTYPES)) RETURN_IF_ERROR(Dtypes());
   if (Records(TrainingStudy::ALLOCATIONS)) RETURN_IF_ERROR(Allocations());
   if (Records(TrainingStudy::UTILISATION)) {
