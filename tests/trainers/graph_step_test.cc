@@ -115,8 +115,8 @@ TEST_P(GpuGraphStep, HasTheBitsOfAnEagerStep) {
   EXPECT_EQ(Train(*graph, 6), Train(*eager, 6));
   ExpectSameState(*graph, *eager);
 
-  // Evaluations between the steps, the last two of which a graph launches, and
-  // a resumed run's number of the step.
+  // Evaluations and gradients between the steps, the last two of which a graph
+  // launches, and a resumed run's number of the step.
   for (int64_t sample = 0; sample < 4; ++sample) {
     std::vector<double> losses;
     for (Session* const session : {eager.get(), graph.get()}) {
@@ -126,6 +126,19 @@ TEST_P(GpuGraphStep, HasTheBitsOfAnEagerStep) {
       losses.push_back(session->step().metrics().loss.item<double>());
     }
     EXPECT_EQ(losses[0], losses[1]) << sample;
+  }
+  for (int time = 0; time < 4; ++time) {
+    const auto batch = graph->train_loader().Load(time);
+    ASSERT_TRUE(batch.ok());
+    for (Session* const session : {eager.get(), graph.get()}) {
+      session->state().parameters->grad().zero_();
+      ASSERT_TRUE(session->step().ForwardBackward(*batch).ok());
+    }
+    EXPECT_TRUE(
+        BitEqual(graph->step().metrics().loss, eager->step().metrics().loss));
+    EXPECT_TRUE(BitEqual(graph->state().parameters->grad(),
+                         eager->state().parameters->grad()))
+        << time;
   }
   for (Session* const session : {eager.get(), graph.get()}) {
     session->step().SetNextStep(6);

@@ -81,6 +81,7 @@ void TrainStep::SetNextStep(int64_t step) {
     // A recorded step holds the old latch.
     step_work_.graph = MakeCudaGraph(device);
     evaluation_work_.graph = MakeCudaGraphBeside(*step_work_.graph);
+    gradient_work_.graph = MakeCudaGraphBeside(*step_work_.graph);
   }
 }
 
@@ -120,9 +121,9 @@ absl::Status TrainStep::Issue() {
 }
 
 absl::Status TrainStep::ForwardBackward(const Batch& batch) {
-  return StatusFromTorch([&] {
-    CopyBatch(batch);
-    RunForwardBackward();
+  RETURN_IF_ERROR(StatusFromTorch([&] { CopyBatch(batch); }));
+  return Do(gradient_work_, [this] {
+    return StatusFromTorch([this] { RunForwardBackward(); });
   });
 }
 

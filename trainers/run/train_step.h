@@ -57,7 +57,8 @@ class TrainStep {
   explicit TrainStep(const Parts& parts);
 
   // Sets the number of the first step that Run() does, for first_bad_step(); 0
-  // by default.
+  // by default. Graphs are recorded anew: observers see the phases inside if
+  // they were attached when that happens.
   void SetNextStep(int64_t step);
 
   // Prepare(), then Launch().
@@ -76,6 +77,8 @@ class TrainStep {
   // because they expect one graph, that of the step.
   absl::Status Forward(const Batch& batch);
   // Computes loss and gradients of this rank's share, not reduced across ranks.
+  // Recorded and launched like a step; no observer may be attached in the third
+  // call, because observers expect one graph, that of the step.
   absl::Status ForwardBackward(const Batch& batch);
   // Computes loss and gradients of the global batch: a step without its update.
   absl::Status ComputeGradients(const Batch& batch);
@@ -128,7 +131,7 @@ class TrainStep {
   Executor train_;
   std::unique_ptr<Executor> evaluate_;  // created on first use
   int64_t kept_bytes_ = 0;
-  Work step_work_, evaluation_work_;
+  Work step_work_, evaluation_work_, gradient_work_;
 };
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "attention_backends/attention_config.h"
 #include "attention_backends/select_backend.h"
 #include "framework/base/status_macros.h"
@@ -67,7 +68,10 @@ PlannedBytes PlanOf(const AttentionBackend& backend, const AttentionCase& shape,
 }
 
 Json ToJson(const Distribution& d) {
-  return {{"median", d.median}, {"p10", d.low}, {"p90", d.high}};
+  return {{"median", d.median},
+          {"p10", d.low},
+          {"p90", d.high},
+          {"samples", d.samples}};
 }
 
 // The largest multiple of kLengthStep up to `limit` for which `fits`, which
@@ -135,9 +139,17 @@ absl::StatusOr<Json> MeasureAttentionCell(const StudyConfig& study,
   MeasureOptions options;
   options.warmup = study.warmup();
   options.max_samples = study.iterations();
+  options.min_samples = study.min_iterations();
+  options.max_time = TimeLimit(study);
+  const PlannedBytes planned = PlanOf(backend, shape, device);
+  // Would otherwise fail only after the work that still fits.
+  if (device.is_cuda() && planned.peak() > device.total_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        backend.name(), " needs at least ", planned.peak() >> 20, " MiB, but ",
+        device.name, " has ", device.total_bytes >> 20, " MiB"));
+  }
   ASSIGN_OR_RETURN(const AttentionMeasurement measured,
                    MeasureAttention(backend, shape, device, options));
-  const PlannedBytes planned = PlanOf(backend, shape, device);
   const auto mib = [](int64_t bytes) {
     return static_cast<double>(bytes) / kMebibyte;
   };

@@ -15,8 +15,6 @@
 namespace tessera {
 namespace {
 
-constexpr int kMinSamples = 3;
-
 // A [B, H, S, D] view of Q, K or V in a fused [B, S, 3 H, D].
 at::Tensor HeadSlice(const at::Tensor& fused, int64_t index) {
   const int64_t heads = fused.size(2) / 3;
@@ -98,7 +96,8 @@ Distribution Summarize(std::vector<double> samples) {
   const size_t last = samples.size() - 1;
   return {.median = (samples[last / 2] + samples[(last + 1) / 2]) / 2,
           .low = samples[last / 10],
-          .high = samples[last - last / 10]};
+          .high = samples[last - last / 10],
+          .samples = static_cast<int>(samples.size())};
 }
 
 // `reference` may be null.
@@ -109,15 +108,19 @@ absl::StatusOr<PassMeasurement> MeasurePass(AttentionPass pass, Contender& ours,
   auto time_ms = [&](Contender& side) {
     return TimeOnceMs([&] { return side.Run(pass); }, device);
   };
-  for (int i = 0; i < options.warmup; ++i) {
+  // Whether to make another call after `done` of at most `most`.
+  absl::Time end = absl::Now() + options.max_time;
+  const auto continues = [&](int done, int most) {
+    return done < most && (done < options.min_samples || absl::Now() < end);
+  };
+  for (int i = 0; continues(i, options.warmup); ++i) {
     RETURN_IF_ERROR(ours.Run(pass));
     if (reference != nullptr) RETURN_IF_ERROR(reference->Run(pass));
+    Synchronize(device);
   }
-  Synchronize(device);
   std::vector<double> ms, ratios;
-  const absl::Time end = absl::Now() + options.max_time;
-  while (ms.size() < kMinSamples ||
-         (ms.size() < options.max_samples && absl::Now() < end)) {
+  end = absl::Now() + options.max_time;
+  while (continues(static_cast<int>(ms.size()), options.max_samples)) {
     ASSIGN_OR_RETURN(const double our_ms, time_ms(ours));
     ms.push_back(our_ms);
     if (reference == nullptr) continue;

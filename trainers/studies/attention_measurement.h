@@ -15,6 +15,7 @@ namespace tessera {
 // The median, 10th and 90th percentile of many samples.
 struct Distribution {
   double median = 0, low = 0, high = 0;
+  int samples = 0;
 };
 
 struct PassMeasurement {
@@ -40,10 +41,12 @@ struct MeasureOptions {
   // kernels. It keeps the gradients that its kernel allocates, as PyTorch does,
   // and is not charged for copying them to where ours writes them.
   const AttentionBackend* reference = nullptr;
+  // Number of calls of a pass that are not timed, and of those that are: at
+  // most this many, and only as many of either as fit into the time, but at
+  // least `min_samples`.
   int warmup = 3;
-  // Number of samples of a pass: at most this many, and only as many as fit
-  // into the time, but at least three.
   int max_samples = 30;
+  int min_samples = 3;
   absl::Duration max_time = absl::Seconds(2);
 };
 

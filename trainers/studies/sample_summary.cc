@@ -19,7 +19,8 @@ nlohmann::ordered_json Summary(std::vector<double> samples) {
       {"median",
        (samples[(samples.size() - 1) / 2] + samples[samples.size() / 2]) / 2},
       {"min", samples.front()},
-      {"max", samples.back()}};
+      {"max", samples.back()},
+      {"samples", samples.size()}};
 }
 
 double MedianOf(std::vector<double> samples) {

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// {mean, std, median, min, max} of at least one sample; the standard deviation
-// is that of the sample.
+// {mean, std, median, min, max, samples} of at least one sample; the standard
+// deviation is that of the sample.
 nlohmann::ordered_json Summary(std::vector<double> samples);
 
 double MedianOf(std::vector<double> samples);

@@ -167,6 +167,11 @@ absl::string_view StudyCell::Label(absl::string_view axis) const {
   return "";
 }
 
+absl::Duration TimeLimit(const StudyConfig& config) {
+  return config.has_time_limit_s() ? absl::Seconds(config.time_limit_s())
+                                   : absl::InfiniteDuration();
+}
+
 void Validate(const StudyConfig& config, Violations violations) {
   violations.Check(!config.title().empty(), "title", "is required");
   violations.Check(config.measure_case() != StudyConfig::MEASURE_NOT_SET,
@@ -188,6 +193,11 @@ void Validate(const StudyConfig& config, Violations violations) {
                    absl::StrCat("must be >= 0; is ", config.warmup()));
   violations.Check(config.iterations() >= 1, "iterations",
                    absl::StrCat("must be >= 1; is ", config.iterations()));
+  violations.Check(!config.has_time_limit_s() || config.time_limit_s() > 0,
+                   "time_limit_s",
+                   absl::StrCat("must be > 0; is ", config.time_limit_s()));
+  violations.Check(config.min_iterations() >= 1, "min_iterations",
+                   absl::StrCat("must be >= 1; is ", config.min_iterations()));
   const auto& record = config.training().record();
   violations.Check(config.fresh_processes() ||
                        std::find(record.begin(), record.end(),

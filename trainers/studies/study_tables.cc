@@ -1,6 +1,7 @@
 #include "trainers/studies/study_tables.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <set>
 #include <utility>
@@ -115,7 +116,13 @@ class TableWriter {
     if (!column.relative_to().empty()) {
       const std::optional<double> base = Baseline(cell, column);
       if (!base.has_value() || value == 0) return "n/a";
-      value = *base / value;
+      if (column.cost().empty()) {
+        value = *base / value;
+      } else {
+        const std::optional<double> cost = NumberAt(figures, column.cost());
+        if (!cost.has_value() || value >= *base) return "n/a";
+        value = std::ceil(*cost / (*base - value));
+      }
     }
     std::string text = absl::StrFormat("%.*f", column.digits(), value);
     if (const std::optional<double> spread = NumberAt(figures, column.spread());
@@ -129,11 +136,14 @@ class TableWriter {
   // `column.relative_to()` says.
   std::optional<double> Baseline(const StudyCell& cell,
                                  const StudyColumn& column) const {
-    const std::vector<std::string> sides =
-        absl::StrSplit(column.relative_to(), absl::MaxSplits('=', 1));
     StudyCell base = cell;
-    for (auto& [axis, label] : base.labels) {
-      if (axis == sides[0]) label = sides[1];
+    for (const absl::string_view part :
+         absl::StrSplit(column.relative_to(), ',')) {
+      const std::vector<std::string> sides =
+          absl::StrSplit(part, absl::MaxSplits('=', 1));
+      for (auto& [axis, label] : base.labels) {
+        if (axis == sides[0]) label = sides[1];
+      }
     }
     const auto found = records_.find(base.Name());
     if (found == records_.end() || (*found->second)["status"] != "OK") {

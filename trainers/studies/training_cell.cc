@@ -9,9 +9,13 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "attention_backends/compiled_fused/banded_product.h"
+#include "attention_backends/compiled_fused/softmax_compiler.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/cuda/cuda_build.h"
 #include "framework/cuda/device.h"
+#include "framework/cuda/float_type_of.h"
 #include "framework/observe/memory/memory_recorder.h"
 #include "framework/observe/phase_timer.h"
 #include "framework/observe/trace/activity_source.h"
@@ -26,6 +30,8 @@
 #include "trainers/studies/dtype_observation.h"
 #include "trainers/studies/instrument_cost.h"
 #include "trainers/studies/sample_summary.h"
+#include "trainers/studies/sensed_work.h"
+#include "trainers/studies/trace_figures.h"
 #include "trainers/studies/utilisation.h"
 
 namespace tessera {
@@ -54,19 +60,23 @@ class TrainingCell {
   // Milliseconds of one call by the host's clock, the device idle before and
   // after.
   absl::StatusOr<double> TimeMs(const Call& call);
+  // Milliseconds of each of `most` calls, or of fewer if the study limits
+  // their time.
+  absl::StatusOr<std::vector<double>> Samples(const Call& call, int most);
   absl::StatusOr<Json> Timed(const Call& call);
-  absl::StatusOr<Json> PeakGib(const Call& call);
 
   absl::Status Parts();
   absl::Status Step();
   absl::Status Phases();
   absl::Status Memory();
+  absl::Status Energy();
+  absl::Status Compile();
   absl::Status Dtypes();
   absl::Status Allocations();
   // What the device's memory holds in `call`, as if it were a step.
   absl::StatusOr<MemoryRecord> Recorded(const Call& call);
   absl::Status Kernels();
-  // What a trace of `call`, three times, says.
+  // What a trace of up to three times `call` says.
   absl::StatusOr<Json> Traced(const Call& call);
 
   const StudyConfig& study_;
@@ -88,14 +98,25 @@ absl::StatusOr<double> TrainingCell::TimeMs(const Call& call) {
   return absl::ToDoubleMilliseconds(absl::Now() - begin);
 }
 
-absl::StatusOr<Json> TrainingCell::Timed(const Call& call) {
+absl::StatusOr<std::vector<double>> TrainingCell::Samples(const Call& call,
+                                                          int most) {
   std::vector<double> ms;
-  for (int i = 0; i < study_.warmup() + study_.iterations(); ++i) {
+  const absl::Time end = absl::Now() + TimeLimit(study_);
+  for (int i = 0;
+       i < most && (i < study_.min_iterations() || absl::Now() < end); ++i) {
     ASSIGN_OR_RETURN(const double sample, TimeMs(call));
     ms.push_back(sample);
   }
-  Json figures = Summary({ms.begin() + study_.warmup(), ms.end()});
+  return ms;
+}
+
+absl::StatusOr<Json> TrainingCell::Timed(const Call& call) {
+  ASSIGN_OR_RETURN(std::vector<double> ms, Samples(call, study_.warmup()));
+  ASSIGN_OR_RETURN(const std::vector<double> timed,
+                   Samples(call, study_.iterations()));
+  Json figures = Summary(timed);
   if (Records(TrainingStudy::FIRST_STEPS)) {
+    ms.insert(ms.end(), timed.begin(), timed.end());
     figures["first"] = ms[0];
     if (ms.size() > 1) figures["second"] = ms[1];
   }
@@ -142,24 +163,43 @@ absl::Status TrainingCell::Step() {
 absl::Status TrainingCell::Phases() {
   PhaseTimer timer({.device = device(), .detail_every_steps = 1});
   phases_.Set({&timer});
-  for (int i = 0; i < study_.iterations(); ++i) {
-    const StepScope scope(&phases_, i + 1);
-    RETURN_IF_ERROR(session_->step().Run(batch_, 1e-4));
-  }
-  phases_.Set({});
-  StepRecord record;
-  RETURN_IF_ERROR(timer.AddTo(&record));
+  const absl::Cleanup unset = [this] { phases_.Set({}); };
   Json phases = Json::object();
-  // A block's part summed over all blocks: "forward/blocks/attention".
-  for (const PhaseTime& phase : record.phases) {
-    std::string path = phase.path;
-    if (const size_t block = path.find("/block_"); block != path.npos) {
-      const size_t end = path.find('/', block + 1);
-      path = path.substr(0, block) + "/blocks" +
-             (end == path.npos ? "" : path.substr(end));
+  int64_t steps = 0;
+  const Call step = [&]() -> absl::Status {
+    {
+      const StepScope scope(&phases_, ++steps);
+      RETURN_IF_ERROR(session_->step().Run(batch_, 1e-4));
     }
-    phases[path] = phases.value(path, 0.0) + phase.ms;
+    // Of a graph, the timer has only the last launch.
+    StepRecord record;
+    RETURN_IF_ERROR(timer.AddTo(&record));
+    // A block's part summed over all blocks: "forward/blocks/attention".
+    for (const PhaseTime& phase : record.phases) {
+      std::string path = phase.path;
+      if (const size_t block = path.find("/block_"); block != path.npos) {
+        const size_t end = path.find('/', block + 1);
+        path = path.substr(0, block) + "/blocks" +
+               (end == path.npos ? "" : path.substr(end));
+      }
+      phases[path] = phases.value(path, 0.0) + phase.ms;
+    }
+    return absl::OkStatus();
+  };
+  // Records the graph anew, with the timer's events.
+  session_->step().SetNextStep(0);
+  RETURN_IF_ERROR(step());
+  phases.clear();
+  ASSIGN_OR_RETURN(const std::vector<double> timed,
+                   Samples(step, study_.iterations()));
+  for (Json& ms : phases) {
+    ms = ms.get<double>() / static_cast<double>(timed.size());
   }
+  const double forward = phases["forward"], backward = phases["backward"];
+  figures_["phase_ratios"] = {
+      {"backward_to_forward", backward / forward},
+      {"optimizer_to_both",
+       phases["optimizer"].get<double>() / (forward + backward)}};
   figures_["phases"] = std::move(phases);
   return absl::OkStatus();
 }
@@ -202,6 +242,45 @@ absl::Status TrainingCell::Memory() {
   return absl::OkStatus();
 }
 
+absl::Status TrainingCell::Energy() {
+  if (!device().is_cuda()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(
+      const SensedWork sensed,
+      RepeatUnderSensors([this] { return session_->step().Run(batch_, 1e-4); },
+                         session_->plan().device, absl::Milliseconds(500)));
+  Json& energy = figures_["energy"] = Json::object();
+  const auto add = [&](const char* name, const std::optional<double>& value) {
+    if (value.has_value()) energy[name] = *value;
+  };
+  add("joules", sensed.joules);
+  if (sensed.joules.has_value()) {
+    energy["joules_per_token"] =
+        *sensed.joules /
+        static_cast<double>(session_->plan().tokens_per_step());
+  }
+  add("power_w", sensed.gpu.power_w);
+  add("sm_mhz", sensed.gpu.sm_mhz);
+  return absl::OkStatus();
+}
+
+absl::Status TrainingCell::Compile() {
+  if constexpr (kCudaBuild) {
+    const RunPlan& plan = session_->plan();
+    if (!device().is_cuda() ||
+        plan.backend.backend->name() != "COMPILED_FUSED") {
+      return absl::OkStatus();
+    }
+    const fused::SoftmaxSpec spec = {.type = FloatTypeOf(plan.attention.dtype),
+                                     .mask = fused::MaskOf(plan.attention)};
+    const absl::Time begin = absl::Now();
+    RETURN_IF_ERROR(fused::CompileSoftmax(spec, plan.device.compute_capability,
+                                          /*cache=*/nullptr)
+                        .status());
+    figures_["compile_ms"] = absl::ToDoubleMilliseconds(absl::Now() - begin);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status TrainingCell::Dtypes() {
   ASSIGN_OR_RETURN(figures_["dtypes"]["toy"],
                    ToyModelDtypes(TargetOf(session_->plan())));
@@ -241,52 +320,47 @@ absl::Status TrainingCell::Allocations() {
 }
 
 absl::StatusOr<Json> TrainingCell::Traced(const Call& call) {
-  constexpr int kSteps = 3;
+  constexpr double kMostSteps = 3;
+  const int steps = static_cast<int>(
+      std::clamp(absl::ToDoubleMilliseconds(TimeLimit(study_)) /
+                     figures_["step_ms"]["median"].get<double>(),
+                 1.0, kMostSteps));
   const int64_t max_records = config_.observe().trace().max_records();
   TraceRecorder recorder(ActivitiesOf(device(), max_records));
-  RETURN_IF_ERROR(recorder.Start());
   phases_.Set({&recorder});
   const absl::Cleanup unset = [this] { phases_.Set({}); };
+  // Records the graph anew, so that its kernels are found in their ops.
+  session_->step().SetNextStep(0);
+  RETURN_IF_ERROR(call());
+  RETURN_IF_ERROR(recorder.Start());
   RETURN_IF_ERROR(call());  // CUPTI's own first time
   Synchronize(device());
   recorder.Keep();
-  for (int i = 0; i < kSteps; ++i) {
+  for (int i = 0; i < steps; ++i) {
     const StepScope scope(&phases_, i + 1);
     RETURN_IF_ERROR(call());
   }
   ASSIGN_OR_RETURN(Trace trace, recorder.Stop());
   if (trace.dropped > 0) {
     return absl::OutOfRangeError(absl::StrCat(
-        "the trace of ", kSteps, " steps has ", trace.dropped,
+        "the trace of ", steps, " steps has ", trace.dropped,
         " kernels and calls more than observe.trace.max_records=", max_records,
         " allows; raise it in the study's `set`"));
   }
   trace.device = session_->plan().device.name;
-  Json profile = ProfileToJson(trace, RowsOfStep(session_->plan()),
-                               RatesOf(session_->plan()));
-  Json figures = std::move(profile["step"]);
-  figures.erase("ops");
-  figures.erase("blocks");
-  for (const char* list : {"classes", "phases"}) {
-    Json by_name = Json::object();
-    for (const Json& total : figures[list]) {
-      by_name[total["name"].get<std::string>()] = {
-          {"ms", total["ms"]}, {"pct", 100 * total["share"].get<double>()}};
-    }
-    figures[list] = std::move(by_name);
-  }
-  Json& kernels = figures["kernels"];
-  for (Json& kernel : kernels) {
-    kernel["share_pct"] = 100 * kernel["share"].get<double>();
-  }
-  figures["idle"] = std::move(profile["idle"]);
-  return figures;
+  return TraceFigures(ProfileToJson(trace, RowsOfStep(session_->plan()),
+                                    RatesOf(session_->plan())),
+                      session_->plan().attention.d);
 }
 
 absl::Status TrainingCell::Kernels() {
   ASSIGN_OR_RETURN(figures_["kernels"], Traced([this] {
                      return session_->step().Run(batch_, 1e-4);
                    }));
+  figures_["kernels"]["off_pct"] =
+      100 * (figures_["kernels"]["wall_ms"].get<double>() /
+                 figures_["step_ms"]["mean"].get<double>() -
+             1);
   if (!Records(TrainingStudy::PARTS)) return absl::OkStatus();
   ASSIGN_OR_RETURN(figures_["forward_kernels"],
                    Traced([this] { return session_->step().Forward(batch_); }));
@@ -311,6 +385,8 @@ absl::StatusOr<Json> TrainingCell::Measure() {
   if (Records(TrainingStudy::PHASES)) RETURN_IF_ERROR(Phases());
   if (Records(TrainingStudy::KERNELS)) RETURN_IF_ERROR(Kernels());
   if (Records(TrainingStudy::MEMORY)) RETURN_IF_ERROR(Memory());
+  if (Records(TrainingStudy::ENERGY)) RETURN_IF_ERROR(Energy());
+  if (Records(TrainingStudy::COMPILE)) RETURN_IF_ERROR(Compile());
   if (Records(TrainingStudy::DTYPES)) RETURN_IF_ERROR(Dtypes());
   if (Records(TrainingStudy::ALLOCATIONS)) RETURN_IF_ERROR(Allocations());
   if (Records(TrainingStudy::UTILISATION)) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -14,15 +13,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/device.h"
-#include "framework/observe/gpu_counters.h"
-#include "framework/observe/gpu_sensors.h"
 #include "framework/program/op.h"
 #include "trainers/plan/step_rows.h"
+#include "trainers/studies/sensed_work.h"
 
 namespace tessera {
 namespace {
@@ -36,9 +33,6 @@ struct Effort {
 };
 constexpr Effort kGpuEffort = {
     .gemm = 8192, .copy_bytes = int64_t{1} << 30, .time = absl::Seconds(1)};
-
-// Work between two looks at the clock.
-constexpr absl::Duration kBatch = absl::Milliseconds(20);
 
 struct Work {
   std::string name;
@@ -116,8 +110,6 @@ class Utilisation {
   absl::Status Ops();
   absl::Status WholeModel();
   absl::Status Add(const Work& work);
-  // How often `run` is called between two looks at the clock.
-  absl::StatusOr<int> CallsPerBatch(const Work& work) const;
 
   Session& session_;
   const Effort effort_;
@@ -125,35 +117,11 @@ class Utilisation {
   double gemm_tflops_ = 0, copy_gb_per_s_ = 0;
 };
 
-absl::StatusOr<int> Utilisation::CallsPerBatch(const Work& work) const {
-  for (int calls = 1;; calls *= 2) {
-    Synchronize(device());
-    const absl::Time begin = absl::Now();
-    for (int i = 0; i < calls; ++i) RETURN_IF_ERROR(work.run());
-    Synchronize(device());
-    if (absl::Now() - begin >= kBatch / 2) return calls;
-  }
-}
-
 absl::Status Utilisation::Add(const Work& work) {
   RETURN_IF_ERROR(work.run());  // kernels are loaded and chosen
-  ASSIGN_OR_RETURN(const int calls, CallsPerBatch(work));
-  std::unique_ptr<GpuCounterReader> counters;
-  if (auto sensors = OpenNvml(plan().device.uuid); sensors.ok()) {
-    counters = std::make_unique<GpuCounterReader>(*std::move(sensors),
-                                                  GpuCounterOptions());
-  }
-  int64_t batches = 0;
-  const absl::Time begin = absl::Now();
-  absl::Duration time;
-  while (batches < 2 || time < effort_.time) {
-    const StepScope scope(counters.get(), ++batches);
-    for (int i = 0; i < calls; ++i) RETURN_IF_ERROR(work.run());
-    Synchronize(device());
-    time = absl::Now() - begin;
-  }
-  const double ms =
-      absl::ToDoubleMilliseconds(time) / static_cast<double>(batches * calls);
+  ASSIGN_OR_RETURN(const SensedWork sensed,
+                   RepeatUnderSensors(work.run, plan().device, effort_.time));
+  const double ms = sensed.ms;
   Json figures = {{"work", work.name}, {"ms", ms}};
   if (work.cost.product_flops > 0) {
     figures["tflops"] = work.cost.product_flops / ms * 1e-9;
@@ -161,26 +129,17 @@ absl::Status Utilisation::Add(const Work& work) {
         work.cost.product_flops / static_cast<double>(work.cost.bytes);
   }
   figures["gb_per_s"] = static_cast<double>(work.cost.bytes) / ms * 1e-6;
-  if (counters != nullptr) {
-    // A "step" of the reader is a batch of calls.
-    StepRecord record{.step_ms = ms * calls};
-    counters->Finish();
-    RETURN_IF_ERROR(counters->AddTo(&record));
-    const GpuCounters gpu = record.gpu.value_or(GpuCounters());
-    const auto add = [&](const char* name, const std::optional<double>& value) {
-      if (value.has_value()) figures[name] = *value;
-    };
-    add("sm_mhz", gpu.sm_mhz);
-    add("power_w", gpu.power_w);
-    add("tensor_pct", gpu.tensor_percent);
-    add("dram_pct", gpu.dram_percent);
-    if (gpu.joules_per_step.has_value()) {
-      figures["joules"] = *gpu.joules_per_step / calls;
-      if (work.tokens > 0) {
-        figures["joules_per_token"] =
-            *gpu.joules_per_step / calls / static_cast<double>(work.tokens);
-      }
-    }
+  const auto add = [&](const char* name, const std::optional<double>& value) {
+    if (value.has_value()) figures[name] = *value;
+  };
+  add("sm_mhz", sensed.gpu.sm_mhz);
+  add("power_w", sensed.gpu.power_w);
+  add("tensor_pct", sensed.gpu.tensor_percent);
+  add("dram_pct", sensed.gpu.dram_percent);
+  add("joules", sensed.joules);
+  if (sensed.joules.has_value() && work.tokens > 0) {
+    figures["joules_per_token"] =
+        *sensed.joules / static_cast<double>(work.tokens);
   }
   work_.push_back(std::move(figures));
   return absl::OkStatus();

@@ -10,6 +10,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "framework/observe/trace/op_place.h"
 
@@ -61,6 +62,7 @@ class ProfileBuilder {
     }
     AddWallTimes();
     AddWorkOfKernels();
+    AddOpsOfKernels();
     OrderTotals();
     OrderKernels();
     return std::move(profile_);
@@ -268,6 +270,25 @@ class ProfileBuilder {
     }
     for (size_t i = 0; i < known.size(); ++i) {
       if (!known[i]) profile_.kernels[i].cost.reset();
+    }
+  }
+
+  void AddOpsOfKernels() {
+    std::vector<std::map<std::string, int64_t>> times(profile_.kernels.size());
+    for (const auto& [op, kernels] : kernels_of_op_) {
+      const OpTime& row = profile_.ops[op];
+      const std::string& kind = row.kind.empty() ? row.name : row.kind;
+      for (const auto& [index, kernel] : kernels) {
+        times[index]
+             [kind.empty() ? row.phase : absl::StrCat(row.phase, " ", kind)] +=
+            kernel.ns;
+      }
+    }
+    for (size_t i = 0; i < times.size(); ++i) {
+      profile_.kernels[i].op =
+          absl::c_max_element(times[i], [](const auto& a, const auto& b) {
+            return a.second < b.second;
+          })->first;
     }
   }
 

@@ -26,6 +26,9 @@ struct KernelTime {
   std::string name;
   std::string symbol;
   KernelClass kernel_class = KernelClass::kOther;  // of most of its time
+  // The phase and kind of op that it ran in for most of its time: "backward
+  // swiglu", "optimizer adamw"; "prepare" outside of ops.
+  std::string op;
   int64_t ns = 0;
   int64_t instances = 0;
   // Work of one step, if every op that runs the kernel says what the kernel

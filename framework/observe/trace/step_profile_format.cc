@@ -66,6 +66,7 @@ Json KernelsToJson(const StepProfile& profile) {
     Json row = {{"name", kernel.name},
                 {"symbol", kernel.symbol},
                 {"class", std::string(KernelClassName(kernel.kernel_class))},
+                {"op", kernel.op},
                 {"instances", PerStep(kernel.instances, profile)},
                 {"ms", profile.MsPerStep(kernel.ns)},
                 {"share", profile.Share(kernel.ns)},

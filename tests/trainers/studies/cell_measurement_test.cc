@@ -1,4 +1,5 @@
-// A cell is not affected by one before it that ran out of memory.
+// A cell takes no longer than its study allows, and is not affected by one
+// before it that ran out of memory.
 
 #include "trainers/studies/cell_measurement.h"
 
@@ -37,6 +38,32 @@ absl::Status RunOutOfMemory() {
   cell.set_length(1 << 20);
   cell.set_head_dim(8);
   return MeasureCell(study, study.cells[0]).status();
+}
+
+TEST(CellTimeTest, AMeasurementEndsAtItsTimeLimit) {
+  Study study{.cells = {{.configs = {"configs/tiny_cpu.pbtxt"}}}};
+  study.config.mutable_training()->add_record(TrainingStudy::PARTS);
+  study.config.set_warmup(1000000);
+  study.config.set_iterations(1000000);
+  study.config.set_min_iterations(3);
+  study.config.set_time_limit_s(1e-9);
+  study.cells[0].overrides = {"training.batch_size=2",
+                              "model.context_length=16"};
+  const KeepDeterminism keep;
+  const auto training = MeasureCell(study, study.cells[0]);
+  ASSERT_TRUE(training.ok()) << training.status();
+  for (const char* call : {"forward_ms", "forward_backward_ms", "step_ms"}) {
+    EXPECT_EQ((*training)[call]["samples"], 3) << call;
+  }
+
+  AttentionCell& cell = *study.config.mutable_attention()->mutable_cell();
+  cell.mutable_attention()->set_backend(AttentionConfig::NAIVE);
+  cell.set_length(16);
+  const auto attention = MeasureCell(study, {});
+  ASSERT_TRUE(attention.ok()) << attention.status();
+  for (const char* call : {"forward_ms", "backward_ms"}) {
+    EXPECT_EQ((*attention)[call]["samples"], 3) << call;
+  }
 }
 
 TEST(CellMemoryTest, ACellThatDoesNotFitLeavesNothingOnTheHost) {

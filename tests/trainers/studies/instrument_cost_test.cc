@@ -47,7 +47,7 @@ TEST(InstrumentCostTest, ATraceIsRecordedAndItsFilesGo) {
       Measure({"observe={phases: false "
                "trace {wait: 1 warmup: 1 active: 2}}"});
   ASSERT_TRUE(cost.ok()) << cost.status();
-  EXPECT_EQ((*cost)["with_ms"].size(), 5u);
+  EXPECT_EQ((*cost)["with_ms"].size(), 6u);
   EXPECT_FALSE(std::filesystem::exists(Folder()));
 }
 

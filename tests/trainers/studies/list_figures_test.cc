@@ -1,6 +1,7 @@
-// Plots and tables of the elements of a list.
+// Plots and tables of the elements of a list, and columns that compare cells.
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "framework/base/text_proto.h"
@@ -87,6 +88,44 @@ TEST(ListTest, AScatterWithTheFirstCellsLimitAndATable) {
   // The axis and the name; speed is a number.
   EXPECT_EQ(tables[0].text_columns, 2u);
   EXPECT_EQ(tables[0].rows.size(), 6u);
+}
+
+TEST(RelativeTest, ASpeedUpAndTheStepsThatPayForIt) {
+  constexpr char kColumns[] = R"pb(
+    axis { name: "backend" }
+    axis { name: "mode" }
+    table {
+      column { title: "" figure: "ms" relative_to: "backend=A" }
+      column { title: "" figure: "ms" relative_to: "backend=A,mode=E" }
+      column { title: "" figure: "ms" relative_to: "backend=A" cost: "once" }
+    }
+  )pb";
+  Study study;
+  ASSERT_TRUE(MergeTextProto(kColumns, "study", &study.config).ok());
+  std::vector<Json> records;
+  const auto add = [&](const char* backend, const char* mode, Json figures) {
+    study.cells.push_back({.labels = {{"backend", backend}, {"mode", mode}}});
+    records.push_back({{"type", "cell"},
+                       {"cell", {{"backend", backend}, {"mode", mode}}},
+                       {"status", "OK"},
+                       {"figures", std::move(figures)}});
+  };
+  add("A", "E", {{"ms", 12}});
+  add("A", "G", {{"ms", 6}});
+  add("B", "E", {{"ms", 8}, {"once", 9}});
+  add("B", "G", {{"ms", 6}, {"once", 9}});
+  const std::vector<HtmlTable> tables =
+      StudyTables(study, RecordsOf(study, records));
+  ASSERT_EQ(tables.size(), 1u);
+  std::vector<std::vector<std::string>> texts;
+  for (const auto& row : tables[0].rows) {
+    texts.push_back({row[2].text, row[3].text, row[4].text});
+  }
+  EXPECT_EQ(texts,
+            (std::vector<std::vector<std::string>>{{"1.00", "1.00", "n/a"},
+                                                   {"1.00", "2.00", "n/a"},
+                                                   {"1.50", "1.50", "3.00"},
+                                                   {"1.00", "2.00", "n/a"}}));
 }
 
 }  // namespace

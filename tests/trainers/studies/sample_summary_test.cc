@@ -12,6 +12,7 @@ TEST(SampleSummaryTest, OfEvenAndOddCounts) {
   EXPECT_EQ(odd["median"], 1);
   EXPECT_EQ(odd["min"], 1);
   EXPECT_EQ(odd["max"], 4);
+  EXPECT_EQ(odd["samples"], 3);
   EXPECT_EQ(MedianOf({8, 2, 4, 6}), 5);
   EXPECT_EQ(Summary({3})["std"], 0);
 }

@@ -253,6 +253,10 @@ class StudiesTest(unittest.TestCase):
             'title: "t" accumulation {} axis { name: "a" field: "sum" '
             'value: "FP32" } plot { y: "value" histogram_bin: 0 }':
                 ["plot[0].histogram_bin: must be > 0"],
+            'title: "t" accumulation {} axis { name: "a" field: "sum" '
+            'value: "FP32" } time_limit_s: 0 min_iterations: 0':
+                ["time_limit_s: must be > 0; is 0",
+                 "min_iterations: must be >= 1; is 0"],
         }.items():
             with self.subTest(text=text):
                 bad.write_text(text)

@@ -1,5 +1,6 @@
 #include "framework/observe/trace/step_profile.h"
 
+#include <map>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -405,6 +406,11 @@ TEST(StepProfileTest, KernelsKeepApart) {
   EXPECT_EQ(profile.kernels[0].instances, 12);
   EXPECT_EQ(profile.kernels[0].symbol, kGemm);
   EXPECT_EQ(profile.kernels[2].kernel_class, KernelClass::kAttention);
+  std::map<std::string, std::string> ops;
+  for (const KernelTime& kernel : profile.kernels) ops[kernel.name] = kernel.op;
+  EXPECT_EQ(ops["UpdateElements<float, float, float>"], "optimizer adamw");
+  EXPECT_EQ(ops["copy H2D"], "prepare");
+  EXPECT_EQ(ops["cross_entropy_forward<bf16, 8>"], "forward cross_entropy");
 }
 
 TEST(StepProfileTest, ASyncedStepTakesFromTheHostsBeginToTheDevicesEnd) {
