@@ -7,7 +7,7 @@ namespace tessera {
 
 // c = a b, or c += a b, rounded once to c's dtype. a: [m, k] and b: [k, n] of
 // one dtype; c: [m, n]. `tuned`: by the fastest algorithm
-// (cublas_lt_product.h), on a GPU.
+// (cublas_lt_product.h), on a GPU; FP32 without TF32 goes to LibTorch.
 void Multiply(const at::Tensor& a, const at::Tensor& b, bool accumulate,
               bool tuned, at::Tensor c);
 
