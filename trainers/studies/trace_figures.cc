@@ -10,8 +10,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kLeastSharePct = 0.5;
 
-// Of softmax, for each score: a maximum, a difference, an exponential, a sum
-// and a quotient. A product of scores or values has 2 D.
+// Softmax computes five things for each score: a maximum, a difference, an
+// exponential, a sum and a quotient. The products take 2 D FLOPs each.
 constexpr double kSoftmaxFlops = 5;
 
 // What the ops of one kind take and compute in one phase of a step.

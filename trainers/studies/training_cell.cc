@@ -65,6 +65,17 @@ class TrainingCell {
   absl::StatusOr<std::vector<double>> Samples(const Call& call, int most);
   absl::StatusOr<Json> Timed(const Call& call);
 
+  // Attaches an observer until the result goes out of scope. Graphs are
+  // recorded anew each time, so that they hold its events only that long.
+  auto Attach(PhaseObserver* observer) {
+    const auto observe = [this](std::vector<PhaseObserver*> observers) {
+      phases_.Set(std::move(observers));
+      session_->step().SetNextStep(0);
+    };
+    observe({observer});
+    return absl::Cleanup([observe] { observe({}); });
+  }
+
   absl::Status Parts();
   absl::Status Step();
   absl::Status Phases();
@@ -162,8 +173,7 @@ absl::Status TrainingCell::Step() {
 
 absl::Status TrainingCell::Phases() {
   PhaseTimer timer({.device = device(), .detail_every_steps = 1});
-  phases_.Set({&timer});
-  const absl::Cleanup unset = [this] { phases_.Set({}); };
+  const auto attached = Attach(&timer);
   Json phases = Json::object();
   int64_t steps = 0;
   const Call step = [&]() -> absl::Status {
@@ -171,7 +181,7 @@ absl::Status TrainingCell::Phases() {
       const StepScope scope(&phases_, ++steps);
       RETURN_IF_ERROR(session_->step().Run(batch_, 1e-4));
     }
-    // Of a graph, the timer has only the last launch.
+    // The events of a graph hold the times of its last launch only.
     StepRecord record;
     RETURN_IF_ERROR(timer.AddTo(&record));
     // A block's part summed over all blocks: "forward/blocks/attention".
@@ -186,9 +196,7 @@ absl::Status TrainingCell::Phases() {
     }
     return absl::OkStatus();
   };
-  // Records the graph anew, with the timer's events.
-  session_->step().SetNextStep(0);
-  RETURN_IF_ERROR(step());
+  RETURN_IF_ERROR(step());  // records the graph
   phases.clear();
   ASSIGN_OR_RETURN(const std::vector<double> timed,
                    Samples(step, study_.iterations()));
@@ -289,8 +297,7 @@ absl::Status TrainingCell::Dtypes() {
 }
 
 absl::StatusOr<MemoryRecord> TrainingCell::Recorded(const Call& call) {
-  phases_.Set({memory_->phases()});
-  const absl::Cleanup unset = [this] { phases_.Set({}); };
+  const auto attached = Attach(memory_->phases());
   {
     const StepScope scope(&phases_, 1);
     RETURN_IF_ERROR(call());
@@ -327,11 +334,8 @@ absl::StatusOr<Json> TrainingCell::Traced(const Call& call) {
                  1.0, kMostSteps));
   const int64_t max_records = config_.observe().trace().max_records();
   TraceRecorder recorder(ActivitiesOf(device(), max_records));
-  phases_.Set({&recorder});
-  const absl::Cleanup unset = [this] { phases_.Set({}); };
-  // Records the graph anew, so that its kernels are found in their ops.
-  session_->step().SetNextStep(0);
-  RETURN_IF_ERROR(call());
+  const auto attached = Attach(&recorder);
+  RETURN_IF_ERROR(call());  // records the graph
   RETURN_IF_ERROR(recorder.Start());
   RETURN_IF_ERROR(call());  // CUPTI's own first time
   Synchronize(device());
