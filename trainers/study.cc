@@ -84,7 +84,8 @@ absl::Status Work(const Study& study) {
     }
     cells.push_back(cell);
   }
-  return WorkOnCells(study, cells, absl::GetFlag(FLAGS_worker_pipe));
+  return WorkOnCells(study, cells, OutFolder(study),
+                     absl::GetFlag(FLAGS_worker_pipe));
 }
 
 // "small 128 BF16".
@@ -129,7 +130,8 @@ absl::Status RunStudy(const Study& study, const std::vector<int>& wanted) {
   StopSignal stop;
   const absl::Status status = RunCells(
       study, cells,
-      {"/proc/self/exe", absl::StrCat("--study=", absl::GetFlag(FLAGS_study))},
+      {"/proc/self/exe", absl::StrCat("--study=", absl::GetFlag(FLAGS_study)),
+       absl::StrCat("--out=", folder)},
       [&] { return stop.received(); },
       [&](int cell, const nlohmann::ordered_json& record) -> absl::Status {
         RETURN_IF_ERROR(results->Append(study.cells[cell], record));

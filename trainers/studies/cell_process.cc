@@ -159,10 +159,9 @@ absl::Status RunCells(
 }
 
 absl::Status WorkOnCells(const Study& study, const std::vector<int>& cells,
-                         int pipe) {
+                         const std::string& folder, int pipe) {
   // Does not outlive the study.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ASSIGN_OR_RETURN(const DeviceInfo device, OpenBenchDevice());
   const auto line = [](const Json& record) {
     return record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   };
@@ -178,7 +177,9 @@ absl::Status WorkOnCells(const Study& study, const std::vector<int>& cells,
     RETURN_IF_ERROR(WriteAll(pipe, report, "the study's pipe"));
     const StudyCell& cell = study.cells[number];
     const absl::Time begin = absl::Now();
-    const absl::StatusOr<Json> figures = MeasureCell(study, cell);
+    const absl::StatusOr<Json> figures = MeasureCell(study, cell, folder);
+    // Only now: how long a process takes to open its device may be a figure.
+    ASSIGN_OR_RETURN(const DeviceInfo device, OpenBenchDevice());
     ASSIGN_OR_RETURN(const std::string config, PrintCell(study, cell));
     Json record = {{"cell", number}};
     record["status"] = figures.ok() ? "OK" : StatusName(figures.status());

@@ -31,9 +31,10 @@ absl::Status RunCells(
     absl::FunctionRef<absl::Status(int cell, const nlohmann::ordered_json&)>
         done);
 
-// A worker's main(): measures and reports.
+// A worker's main(): measures and reports. Files of cells go into the study's
+// `folder`.
 absl::Status WorkOnCells(const Study& study, const std::vector<int>& cells,
-                         int pipe);
+                         const std::string& folder, int pipe);
 
 }  // namespace tessera
 

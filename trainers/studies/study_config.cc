@@ -198,11 +198,15 @@ void Validate(const StudyConfig& config, Violations violations) {
                    absl::StrCat("must be > 0; is ", config.time_limit_s()));
   violations.Check(config.min_iterations() >= 1, "min_iterations",
                    absl::StrCat("must be >= 1; is ", config.min_iterations()));
-  const auto& record = config.training().record();
-  violations.Check(config.fresh_processes() ||
-                       std::find(record.begin(), record.end(),
-                                 TrainingStudy::FIRST_STEPS) == record.end(),
-                   "fresh_processes", "must be true to record FIRST_STEPS");
+  for (const int record : config.training().record()) {
+    if (record != TrainingStudy::FIRST_STEPS &&
+        record != TrainingStudy::START_UP) {
+      continue;
+    }
+    violations.Check(config.fresh_processes(), "fresh_processes",
+                     absl::StrCat("must be true to record ",
+                                  TrainingStudy::Record_Name(record)));
+  }
   for (int i = 0; i < config.table_size(); ++i) {
     ValidateTable(config.table(i),
                   violations.In(absl::StrCat("table[", i, "]")));

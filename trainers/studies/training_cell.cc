@@ -3,6 +3,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,12 +12,14 @@
 #include "absl/time/clock.h"
 #include "attention_backends/compiled_fused/banded_product.h"
 #include "attention_backends/compiled_fused/softmax_compiler.h"
+#include "framework/base/file.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/cuda_build.h"
 #include "framework/cuda/device.h"
 #include "framework/cuda/float_type_of.h"
 #include "framework/observe/memory/memory_recorder.h"
+#include "framework/observe/memory/snapshot_writer.h"
 #include "framework/observe/phase_timer.h"
 #include "framework/observe/trace/activity_source.h"
 #include "framework/observe/trace/kernel_trace.h"
@@ -31,6 +34,7 @@
 #include "trainers/studies/instrument_cost.h"
 #include "trainers/studies/sample_summary.h"
 #include "trainers/studies/sensed_work.h"
+#include "trainers/studies/start_up.h"
 #include "trainers/studies/trace_figures.h"
 #include "trainers/studies/utilisation.h"
 
@@ -39,18 +43,25 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr double kGiB = 1073741824.0;
+constexpr int64_t kSnapshotStep = 1;
 
 using Call = std::function<absl::Status()>;
 
 // One cell at work.
 class TrainingCell {
  public:
-  TrainingCell(const StudyConfig& study, const RunConfig& config)
-      : study_(study), config_(config) {}
+  TrainingCell(const StudyConfig& study, const RunConfig& config,
+               const std::string& snapshot_folder)
+      : study_(study), config_(config), snapshot_folder_(snapshot_folder) {}
 
   absl::StatusOr<Json> Measure();
 
  private:
+  absl::StatusOr<RunPlan> MakePlan() const;
+  // Makes session_ and batch_.
+  absl::Status Prepare(RunPlan plan);
+  // As Prepare(), of a process that has not yet done anything on the device.
+  absl::Status StartUpAndPrepare();
   bool Records(TrainingStudy::Record record) const {
     const auto& records = study_.training().record();
     return std::find(records.begin(), records.end(), record) != records.end();
@@ -86,16 +97,20 @@ class TrainingCell {
   absl::Status Allocations();
   // What the device's memory holds in `call`, as if it were a step.
   absl::StatusOr<MemoryRecord> Recorded(const Call& call);
+  absl::Status Snapshot();
   absl::Status Kernels();
   // What a trace of up to three times `call` says.
   absl::StatusOr<Json> Traced(const Call& call);
 
   const StudyConfig& study_;
   const RunConfig& config_;
+  const std::string snapshot_folder_;
   // Followed by the instrument of one measurement at a time, or none.
   PhaseObserverList phases_{{}};
-  // Only with ALLOCATIONS. Older than the session, all of whose memory it sees.
+  // Only with ALLOCATIONS and SNAPSHOT. Older than the session, all of whose
+  // memory they see.
   std::unique_ptr<MemoryRecorder> memory_;
+  std::unique_ptr<SnapshotWriter> snapshots_;
   std::unique_ptr<Session> session_;
   Batch batch_;
   Json figures_;
@@ -326,6 +341,18 @@ absl::Status TrainingCell::Allocations() {
   return absl::OkStatus();
 }
 
+absl::Status TrainingCell::Snapshot() {
+  if (snapshots_ == nullptr) return absl::OkStatus();
+  const auto attached = Attach(snapshots_->phases());
+  {
+    const StepScope scope(&phases_, kSnapshotStep);
+    RETURN_IF_ERROR(session_->step().Run(batch_, 1e-4));
+  }
+  RETURN_IF_ERROR(MakeDirectories(snapshot_folder_));
+  RETURN_IF_ERROR(snapshots_->OnTrainStart({.run_folder = snapshot_folder_}));
+  return snapshots_->OnStepEnd(kSnapshotStep);
+}
+
 absl::StatusOr<Json> TrainingCell::Traced(const Call& call) {
   constexpr double kMostSteps = 3;
   const int steps = static_cast<int>(
@@ -371,18 +398,65 @@ absl::Status TrainingCell::Kernels() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Json> TrainingCell::Measure() {
-  const absl::Time begin = absl::Now();
+absl::StatusOr<RunPlan> TrainingCell::MakePlan() const {
   ASSIGN_OR_RETURN(const WorldInfo world, WorldFromEnvironment());
-  ASSIGN_OR_RETURN(RunPlan plan, PlanRun(config_, world));
+  return PlanRun(config_, world);
+}
+
+absl::Status TrainingCell::Prepare(RunPlan plan) {
   if (Records(TrainingStudy::ALLOCATIONS)) {
     memory_ = CreateMemoryRecorder(
         plan.device.device,
         {.most_largest = std::numeric_limits<size_t>::max()});
   }
+  if constexpr (kCudaBuild) {
+    if (Records(TrainingStudy::SNAPSHOT) && plan.device.is_cuda()) {
+      snapshots_ =
+          CreateSnapshotWriter({.history = true, .at_step = kSnapshotStep});
+    }
+  }
   ASSIGN_OR_RETURN(session_,
                    Session::Create(std::move(plan), {.phases = &phases_}));
   ASSIGN_OR_RETURN(batch_, session_->train_loader().Load(0));
+  return absl::OkStatus();
+}
+
+absl::Status TrainingCell::StartUpAndPrepare() {
+  const absl::Time begin = absl::Now();
+  ASSIGN_OR_RETURN(RunPlan plan, MakePlan());
+  const c10::Device device = plan.device.device;
+  const double context_ms = absl::ToDoubleMilliseconds(absl::Now() - begin);
+  StartUp start_up(
+      ActivitiesOf(device, config_.observe().trace().max_records()));
+  RETURN_IF_ERROR(start_up.Begin());
+  if constexpr (kCudaBuild) {
+    if (device.is_cuda()) {
+      RETURN_IF_ERROR(start_up.Do("cuBLAS's handles", device, [] {
+        return StatusFromTorch([] { MakeBlasHandles(); });
+      }));
+    }
+  }
+  RETURN_IF_ERROR(
+      start_up.Do("session", device, [&] { return Prepare(std::move(plan)); }));
+  for (const char* step : {"step 1", "step 2", "step 3"}) {
+    RETURN_IF_ERROR(start_up.Do(
+        step, device, [this] { return session_->step().Run(batch_, 1e-4); }));
+  }
+  ASSIGN_OR_RETURN(figures_["start_up"], start_up.End());
+  figures_["start_up"].insert(
+      figures_["start_up"].begin(),
+      {{"part", "plan and CUDA context"}, {"ms", context_ms}});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Json> TrainingCell::Measure() {
+  const absl::Time begin = absl::Now();
+  if (Records(TrainingStudy::START_UP)) {
+    RETURN_IF_ERROR(StartUpAndPrepare());
+  } else {
+    ASSIGN_OR_RETURN(RunPlan plan, MakePlan());
+    RETURN_IF_ERROR(Prepare(std::move(plan)));
+  }
   figures_["setup_ms"] = absl::ToDoubleMilliseconds(absl::Now() - begin);
   if (Records(TrainingStudy::PARTS)) RETURN_IF_ERROR(Parts());
   RETURN_IF_ERROR(Step());
@@ -393,6 +467,7 @@ absl::StatusOr<Json> TrainingCell::Measure() {
   if (Records(TrainingStudy::COMPILE)) RETURN_IF_ERROR(Compile());
   if (Records(TrainingStudy::DTYPES)) RETURN_IF_ERROR(Dtypes());
   if (Records(TrainingStudy::ALLOCATIONS)) RETURN_IF_ERROR(Allocations());
+  if (Records(TrainingStudy::SNAPSHOT)) RETURN_IF_ERROR(Snapshot());
   if (Records(TrainingStudy::UTILISATION)) {
     ASSIGN_OR_RETURN(figures_["utilisation"], MeasureUtilisation(*session_));
   }
@@ -406,8 +481,10 @@ absl::StatusOr<Json> TrainingCell::Measure() {
 }  // namespace
 
 absl::StatusOr<Json> MeasureTrainingCell(const StudyConfig& study,
-                                         const RunConfig& config) {
-  absl::StatusOr<Json> figures = TrainingCell(study, config).Measure();
+                                         const RunConfig& config,
+                                         const std::string& snapshot_folder) {
+  absl::StatusOr<Json> figures =
+      TrainingCell(study, config, snapshot_folder).Measure();
   // The next cell starts with an empty device, also after an error.
   const absl::Status emptied = StatusFromTorch([&] {
     EmptyCache(config.training().device() == TrainingConfig::CUDA ? c10::kCUDA

@@ -27,7 +27,7 @@ absl::StatusOr<Json> MeasureTraining(const std::vector<std::string>& sets) {
   study.config.mutable_training()->add_record(TrainingStudy::MEMORY);
   study.config.set_iterations(20);
   study.cells[0].overrides = sets;
-  return MeasureCell(study, study.cells[0]);
+  return MeasureCell(study, study.cells[0], ::testing::TempDir());
 }
 
 // Its Q, K and V fit, its scores do not fit anywhere.
@@ -37,7 +37,7 @@ absl::Status RunOutOfMemory() {
   cell.mutable_attention()->set_backend(AttentionConfig::NAIVE);
   cell.set_length(1 << 20);
   cell.set_head_dim(8);
-  return MeasureCell(study, study.cells[0]).status();
+  return MeasureCell(study, study.cells[0], ::testing::TempDir()).status();
 }
 
 TEST(CellTimeTest, AMeasurementEndsAtItsTimeLimit) {
@@ -50,7 +50,8 @@ TEST(CellTimeTest, AMeasurementEndsAtItsTimeLimit) {
   study.cells[0].overrides = {"training.batch_size=2",
                               "model.context_length=16"};
   const KeepDeterminism keep;
-  const auto training = MeasureCell(study, study.cells[0]);
+  const auto training =
+      MeasureCell(study, study.cells[0], ::testing::TempDir());
   ASSERT_TRUE(training.ok()) << training.status();
   for (const char* call : {"forward_ms", "forward_backward_ms", "step_ms"}) {
     EXPECT_EQ((*training)[call]["samples"], 3) << call;
@@ -59,7 +60,7 @@ TEST(CellTimeTest, AMeasurementEndsAtItsTimeLimit) {
   AttentionCell& cell = *study.config.mutable_attention()->mutable_cell();
   cell.mutable_attention()->set_backend(AttentionConfig::NAIVE);
   cell.set_length(16);
-  const auto attention = MeasureCell(study, {});
+  const auto attention = MeasureCell(study, {}, ::testing::TempDir());
   ASSERT_TRUE(attention.ok()) << attention.status();
   for (const char* call : {"forward_ms", "backward_ms"}) {
     EXPECT_EQ((*attention)[call]["samples"], 3) << call;
