@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/file.h"
 #include "framework/cuda/device.h"
 #include "framework/observe/memory/memory_recorder.h"
 #include "gtest/gtest.h"
@@ -130,6 +132,25 @@ TEST(GpuCellMemoryTest, ACellBeforeAndAfterOneThatDoesNotFitAgrees) {
        {"forward_peak_gib", "peak_gib", "reserved_gib", "kept_gib"}) {
     EXPECT_EQ((*after)["memory"][bytes], (*before)["memory"][bytes]) << bytes;
   }
+}
+
+TEST(GpuCellSnapshotTest, ACellWritesItsSnapshotIntoTheStudysFolder) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  const KeepDeterminism keep;
+  Study study{.cells = {{.labels = {{"size", "tiny"}, {"context", "16"}},
+                         .configs = {"configs/tiny_cpu.pbtxt"},
+                         .overrides = {"training.device=CUDA"}}}};
+  study.config.mutable_training()->add_record(TrainingStudy::SNAPSHOT);
+  const std::string folder = absl::StrCat(::testing::TempDir(), "/cell");
+  const auto figures = MeasureCell(study, study.cells[0], folder);
+  ASSERT_TRUE(figures.ok()) << figures.status();
+  const auto snapshot = ReadFile(absl::StrCat(folder,
+                                              "/snapshots/size=tiny_context=16/"
+                                              "memory_snapshot_step_1.pickle"),
+                                 int64_t{1} << 30);
+  ASSERT_TRUE(snapshot.ok()) << snapshot.status();
+  // Allocations of the step know the phase that asked for them.
+  EXPECT_TRUE(absl::StrContains(*snapshot, "forward"));
 }
 
 }  // namespace
