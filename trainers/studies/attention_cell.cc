@@ -74,21 +74,23 @@ Json ToJson(const Distribution& d) {
           {"samples", d.samples}};
 }
 
-// The largest multiple of kLengthStep up to `limit` for which `fits`, which
-// holds for every shorter one, too; 0 if there is none.
+// The largest multiple of kLengthStep up to `limit`, one itself, for which
+// `fits`, which holds for every shorter one, too; 0 if there is none. Begins at
+// `guess`, where a good one leaves little to search.
 absl::StatusOr<int64_t> LargestLength(
-    int64_t limit, const std::function<absl::StatusOr<bool>(int64_t)>& fits) {
-  int64_t low = 0, high = kLengthStep;  // fits; not known
-  for (; high <= limit; high *= 2) {
-    ASSIGN_OR_RETURN(const bool fit, fits(high));
-    if (!fit) break;
-    low = high;
-  }
-  high = std::min(high, limit + kLengthStep);
-  while (high - low > kLengthStep) {
-    const int64_t middle = (low + high) / 2 / kLengthStep * kLengthStep;
-    ASSIGN_OR_RETURN(const bool fit, fits(middle));
-    (fit ? low : high) = middle;
+    int64_t limit, int64_t guess,
+    const std::function<absl::StatusOr<bool>(int64_t)>& fits) {
+  int64_t low = 0, high = limit + kLengthStep;  // fits; does not
+  int64_t next = std::clamp(guess, kLengthStep, limit);
+  bool up = true;  // from the guess
+  for (int64_t stride = kLengthStep; high - low > kLengthStep; stride *= 2) {
+    ASSIGN_OR_RETURN(const bool fit, fits(next));
+    (fit ? low : high) = next;
+    if (stride == kLengthStep) up = fit;
+    next = up ? low + stride : high - stride;
+    if (next <= low || next >= high) {
+      next = (low + high) / 2 / kLengthStep * kLengthStep;
+    }
   }
   return low;
 }
@@ -96,7 +98,7 @@ absl::StatusOr<int64_t> LargestLength(
 absl::StatusOr<Json> FindLargestLength(const AttentionBackend& backend,
                                        const AttentionCell& cell,
                                        const DeviceInfo& device) {
-  const int64_t limit = cell.search_limit();
+  const int64_t limit = cell.search_limit() / kLengthStep * kLengthStep;
   MeasureOptions options;
   options.warmup = 0;
   options.max_samples = 1;
@@ -114,8 +116,9 @@ absl::StatusOr<Json> FindLargestLength(const AttentionBackend& backend,
   const auto predicted = [&](int64_t length) -> absl::StatusOr<bool> {
     return PlanOf(backend, CaseOf(cell, length), device).peak() <= available;
   };
-  ASSIGN_OR_RETURN(const int64_t found, LargestLength(limit, runs));
-  ASSIGN_OR_RETURN(const int64_t planned, LargestLength(limit, predicted));
+  ASSIGN_OR_RETURN(const int64_t planned,
+                   LargestLength(limit, limit / 2, predicted));
+  ASSIGN_OR_RETURN(const int64_t found, LargestLength(limit, planned, runs));
   Json figures = {{"largest_length", found}, {"predicted_length", planned}};
   if (found > 0 && found < limit) {
     figures["error_pct"] = 100.0 * (planned - found) / found;

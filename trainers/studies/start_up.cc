@@ -31,8 +31,8 @@ Class ClassOf(absl::string_view call) {
       {"Graph", kGraph},          {"Capture", kGraph},
       {"Module", kLoading},       {"Library", kLoading},
       {"cuKernel", kLoading},     {"Func", kLoading},
-      {"Occupancy", kLoading},    {"Alloc", kAllocation},
-      {"Free", kAllocation},      {"HostRegister", kAllocation},
+      {"Occupancy", kLoading},    {"Malloc", kAllocation},
+      {"Alloc", kAllocation},     {"Free", kAllocation},
       {"MemCreate", kAllocation}, {"Synchronize", kWaiting},
   };
   for (const auto& [part, type] : kParts) {
