@@ -38,13 +38,22 @@ int AxesOfLines(const Study& study, const StudyPlot& plot) {
   return plot.series_size();
 }
 
+bool HasNoNumbers(const Study& study, const std::string& axis) {
+  return absl::c_none_of(study.cells, [&](const StudyCell& cell) {
+    double number = 0;
+    return absl::SimpleAtod(cell.Label(axis), &number);
+  });
+}
+
 class PlotWriter {
  public:
   PlotWriter(const Study& study, const CellRecords& records,
              const StudyPlot& plot)
       : records_(records),
         plot_(plot),
-        axes_of_lines_(AxesOfLines(study, plot)) {
+        axes_of_lines_(AxesOfLines(study, plot)),
+        scatter_(!plot.list().empty() || !plot.x_title().empty()),
+        categories_(!scatter_ && HasNoNumbers(study, plot.x())) {
     for (const StudyCell& cell : study.cells) Add(cell);
   }
 
@@ -67,21 +76,44 @@ class PlotWriter {
       AddList(cell, *record->second);
       return;
     }
-    double x = 0;
-    if (!absl::SimpleAtod(cell.Label(plot_.x()), &x)) return;
     const std::optional<double> y =
         NumberAt(*record->second, absl::StrCat("figures.", plot_.y()));
     if (!y.has_value()) return;
-    std::vector<ChartPoint>& points = PointsOf(cell);
+    if (categories_) {
+      AddBar(cell, *y);
+      return;
+    }
+    const std::optional<double> x = XOf(cell, *record->second);
+    if (!x.has_value()) return;
+    std::vector<ChartPoint>& points = SeriesOf(cell).points;
     const bool is_new = absl::c_none_of(
-        points, [&](const ChartPoint& point) { return point.x == x; });
-    if (is_new) points.push_back({x, y});
+        points, [&](const ChartPoint& point) { return point.x == *x; });
+    if (is_new) points.push_back({*x, y, scatter_ ? cell.Name() : ""});
+  }
+
+  std::optional<double> XOf(const StudyCell& cell, const Json& record) const {
+    if (scatter_) {
+      return NumberAt(record, absl::StrCat("figures.", plot_.x()));
+    }
+    double x = 0;
+    if (!absl::SimpleAtod(cell.Label(plot_.x()), &x)) return std::nullopt;
+    return x;
+  }
+
+  void AddBar(const StudyCell& cell, double y) {
+    std::vector<std::string>& categories = ChartOf(cell).categories;
+    const std::string label(cell.Label(plot_.x()));
+    const size_t place = absl::c_find(categories, label) - categories.begin();
+    if (place == categories.size()) categories.push_back(label);
+    std::vector<double>& values = SeriesOf(cell).values;
+    if (values.size() <= place) values.resize(place + 1, std::nan(""));
+    if (std::isnan(values[place])) values[place] = y;
   }
 
   void AddList(const StudyCell& cell, const Json& record) {
     std::vector<ChartPoint> points = PointsIn(record, plot_.list());
     if (points.empty()) return;
-    PointsOf(cell) = std::move(points);
+    SeriesOf(cell).points = std::move(points);
     Chart& chart = ChartOf(cell);
     const bool has_limit = absl::c_any_of(
         chart.series, [](const ChartSeries& one) { return one.is_limit; });
@@ -103,8 +135,8 @@ class PlotWriter {
     return points;
   }
 
-  // Those of the cell's line in the cell's chart.
-  std::vector<ChartPoint>& PointsOf(const StudyCell& cell) {
+  // The cell's line in the cell's chart.
+  ChartSeries& SeriesOf(const StudyCell& cell) {
     std::vector<std::string> labels;
     for (int i = 0; i < axes_of_lines_; ++i) {
       labels.emplace_back(cell.Label(plot_.series(i)));
@@ -114,7 +146,7 @@ class PlotWriter {
     auto found = absl::c_find_if(
         series, [&](const ChartSeries& one) { return one.name == line; });
     if (found == series.end()) found = series.insert(found, {line});
-    return found->points;
+    return *found;
   }
 
   Chart& ChartOf(const StudyCell& cell) {
@@ -128,8 +160,9 @@ class PlotWriter {
     const auto [chart, is_new] = places_.emplace(title, charts_.size());
     if (is_new) {
       charts_.push_back(
-          {.kind = plot_.list().empty() ? Chart::Kind::kLine
-                                        : Chart::Kind::kScatter,
+          {.kind = scatter_      ? Chart::Kind::kScatter
+                   : categories_ ? Chart::Kind::kGroupedBars
+                                 : Chart::Kind::kLine,
            .title = title,
            .x_title = plot_.x_title().empty() ? plot_.x() : plot_.x_title(),
            .y_title = plot_.y_title(),
@@ -142,6 +175,8 @@ class PlotWriter {
   const CellRecords& records_;
   const StudyPlot& plot_;
   const int axes_of_lines_;
+  const bool scatter_;     // x is a figure
+  const bool categories_;  // x is an axis without numbers
   std::vector<Chart> charts_;
   std::map<std::string, size_t> places_;  // of charts, by title
 };

@@ -221,7 +221,7 @@ void Validate(const StudyConfig& config, Violations violations) {
       in.Check(
           config.plot(i).histogram_bin() > 0, "histogram_bin",
           absl::StrCat("must be > 0; is ", config.plot(i).histogram_bin()));
-    } else if (config.plot(i).list().empty()) {
+    } else if (config.plot(i).x_title().empty()) {
       is_axis(config.plot(i).x(), "x");
     } else {
       in.Check(!config.plot(i).x().empty(), "x", "is required");

@@ -26,6 +26,8 @@ const char* KindName(Chart::Kind kind) {
       return "scatter";
     case Chart::Kind::kBars:
       return "bars";
+    case Chart::Kind::kGroupedBars:
+      return "grouped";
     case Chart::Kind::kHorizontalBars:
       return "horizontal";
   }

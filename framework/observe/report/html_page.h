@@ -19,7 +19,7 @@ struct ChartPoint {
 struct ChartSeries {
   std::string name;
   std::vector<ChartPoint> points;  // except of bars
-  std::vector<double> values;      // of bars: one for each category
+  std::vector<double> values;      // of bars: one for each category, or NaN
   bool is_limit = false;           // drawn as a dashed line without points
   // Series of one color in several charts have the same number; without it, the
   // number is the series' place in its chart.
@@ -32,11 +32,12 @@ struct Chart {
     kArea,  // stacked steps: y holds until the next x; series share their x
     kScatter,
     kBars,            // vertical, stacked
+    kGroupedBars,     // vertical, side by side
     kHorizontalBars,  // stacked
   };
   Kind kind = Kind::kLine;
   std::string title, x_title, y_title;
-  bool log_x = false, log_y = false;    // of kLine and kScatter
+  bool log_x = false, log_y = false;    // log_x of kLine and kScatter
   bool from_zero = true;                // the axis of y, unless it is a log's
   std::vector<std::string> categories;  // of bars
   std::vector<ChartSeries> series;

@@ -48,6 +48,56 @@ Json Record(const std::string& size, double speed) {
               {{"intensity", 200}, {"speed", speed}}}}}}};
 }
 
+// A study with axes "size" (small, large) and "policy" (A, B), of whose cells
+// the last has not run.
+std::vector<Chart> ChartsOf(const std::string& plot) {
+  Study study;
+  EXPECT_TRUE(
+      MergeTextProto("axis { name: 'size' } axis { name: 'policy' } " + plot,
+                     "study", &study.config)
+          .ok());
+  std::vector<Json> records;
+  double figure = 0;
+  for (const char* size : {"small", "large"}) {
+    for (const char* policy : {"A", "B"}) {
+      study.cells.push_back({.labels = {{"size", size}, {"policy", policy}}});
+      figure += 1;
+      records.push_back({{"type", "cell"},
+                         {"cell", {{"size", size}, {"policy", policy}}},
+                         {"status", "OK"},
+                         {"figures", {{"ms", figure}, {"gib", 10 * figure}}}});
+    }
+  }
+  records.pop_back();
+  return StudyCharts(study, RecordsOf(study, records));
+}
+
+TEST(PlotTest, AnAxisWithoutNumbersMakesBarsSideBySide) {
+  const std::vector<Chart> charts =
+      ChartsOf("plot { x: 'size' y: 'ms' series: 'policy' log_y: true }");
+  ASSERT_EQ(charts.size(), 1u);
+  EXPECT_EQ(charts[0].kind, Chart::Kind::kGroupedBars);
+  EXPECT_EQ(charts[0].x_title, "size");
+  EXPECT_EQ(charts[0].categories, (std::vector<std::string>{"small", "large"}));
+  ASSERT_EQ(charts[0].series.size(), 2u);
+  EXPECT_EQ(charts[0].series[0].name, "A");
+  EXPECT_EQ(charts[0].series[0].values, (std::vector<double>{1, 3}));
+  EXPECT_EQ(charts[0].series[1].values, (std::vector<double>{2}));
+}
+
+TEST(PlotTest, AFigureAgainstAnotherIsAPointForEachCell) {
+  const std::vector<Chart> charts =
+      ChartsOf("plot { x: 'gib' x_title: 'GiB' y: 'ms' series: 'policy' }");
+  ASSERT_EQ(charts.size(), 1u);
+  EXPECT_EQ(charts[0].kind, Chart::Kind::kScatter);
+  EXPECT_EQ(charts[0].x_title, "GiB");
+  ASSERT_EQ(charts[0].series.size(), 2u);
+  ASSERT_EQ(charts[0].series[0].points.size(), 2u);
+  EXPECT_EQ(charts[0].series[0].points[1].x, 30);
+  EXPECT_EQ(charts[0].series[0].points[1].y, 3);
+  EXPECT_EQ(charts[0].series[0].points[1].label, "size=large policy=A");
+}
+
 TEST(ListTest, AScatterWithTheFirstCellsLimitAndATable) {
   Study study;
   ASSERT_TRUE(MergeTextProto(kStudy, "study", &study.config).ok());
