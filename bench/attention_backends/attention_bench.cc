@@ -26,6 +26,7 @@
 #include "trainers/program_flags.h"
 #include "trainers/studies/attention_case.h"
 #include "trainers/studies/attention_measurement.h"
+#include "trainers/studies/device_work.h"
 
 ABSL_FLAG(bool, deterministic, false,
           "only backends whose gradients are equal bit for bit on equal input");

@@ -179,10 +179,10 @@ class BundleTest(TemporaryFolderTest):
     def test_rejects_a_bundle_that_is_too_large(self):
         runfiles = self.runfiles_with("/usr/bin/protoc")
         with open(runfiles / "configs" / "a.pbtxt", "wb") as file:
-            file.truncate(49 << 20)
+            file.truncate(57 << 20)
         done = self.make_bundle("programs/program", cwd=runfiles)
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("48 MiB", done.stderr)
+        self.assertIn("56 MiB", done.stderr)
         self.assertFalse(self.target.exists())
 
 

@@ -213,25 +213,4 @@ absl::StatusOr<AttentionMeasurement> MeasureAttention(
   return measured;
 }
 
-absl::StatusOr<double> MeasureGemmTflops(const DeviceInfo& device) {
-  const int64_t n = device.is_cuda() ? 8192 : 256;
-  Timing timing;
-  RETURN_IF_ERROR(StatusFromTorchOr([&]() -> absl::Status {
-    const at::NoGradGuard no_grad;
-    const at::TensorOptions options =
-        at::TensorOptions().dtype(at::kBFloat16).device(device.device);
-    const at::Tensor a = at::randn({n, n}, options);
-    const at::Tensor b = at::randn({n, n}, options);
-    at::Tensor c = at::empty({n, n}, options);
-    auto product = [&] {
-      at::mm_out(c, a, b);
-      return absl::OkStatus();
-    };
-    ASSIGN_OR_RETURN(timing, Measure(product, device.device, /*warmup=*/5,
-                                     /*iterations=*/20));
-    return absl::OkStatus();
-  }));
-  return 2.0 * n * n * n / timing.median_ms * 1e-9;
-}
-
 }  // namespace tessera

@@ -58,10 +58,6 @@ absl::StatusOr<AttentionMeasurement> MeasureAttention(
     const AttentionBackend& backend, const AttentionCase& shape,
     const DeviceInfo& device, const MeasureOptions& options);
 
-// TFLOP/s of a BF16 product of two square matrices, 8192 wide on a GPU and 256
-// on a CPU; median of 20.
-absl::StatusOr<double> MeasureGemmTflops(const DeviceInfo& device);
-
 }  // namespace tessera
 
 #endif  // TRAINERS_STUDIES_ATTENTION_MEASUREMENT_H_

@@ -1,11 +1,7 @@
 #include "trainers/studies/utilisation.h"
 
-#include <ATen/ATen.h>
-#include <ATen/core/LegacyTypeDispatch.h>
-
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -15,10 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "framework/base/status_macros.h"
-#include "framework/base/torch_status.h"
-#include "framework/cuda/device.h"
-#include "framework/program/op.h"
 #include "trainers/plan/step_rows.h"
+#include "trainers/studies/device_work.h"
 #include "trainers/studies/sensed_work.h"
 
 namespace tessera {
@@ -26,79 +20,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// On a CPU, smaller work and for a shorter time: it has no sensors.
-struct Effort {
-  int64_t gemm = 512, copy_bytes = int64_t{1} << 24;
-  absl::Duration time = absl::Milliseconds(20);
-};
-constexpr Effort kGpuEffort = {
-    .gemm = 8192, .copy_bytes = int64_t{1} << 30, .time = absl::Seconds(1)};
-
-struct Work {
-  std::string name;
-  Cost cost;
-  std::function<absl::Status()> run;
-  int64_t tokens = 0;  // of the training step that it is a part of
-};
-
-// Calls an op of a program on random operands.
-class OpCall {
- public:
-  OpCall(const OpNode& node, const Program& program, const RunPlan& plan)
-      : op_(*node.op), device_(plan.device.device) {
-    for (int i = 0; i < op_.num_operands(); ++i) {
-      operands_.push_back(Random(op_.operand(i)));
-      TensorType gradient = op_.operand(i);
-      if (program.info(node.operands[i]).parameter >= 0) {
-        gradient.dtype = plan.precision[OpClass::kGradient];
-      }
-      d_operands_.push_back({Random(gradient)});
-    }
-    for (int i = 0; i < op_.num_results(); ++i) {
-      results_.push_back(op_.AllocatesResults() ? at::Tensor()
-                                                : Random(op_.result(i)));
-      d_results_.push_back(i == 0 ? Random(op_.result(i)) : at::Tensor());
-    }
-  }
-
-  absl::Status Forward() {
-    return Run([this] {
-      op_.Forward({.operands = operands_, .results = absl::MakeSpan(results_)});
-    });
-  }
-  // After Forward().
-  absl::Status Backward() {
-    return Run([this] {
-      op_.Backward({.operands = operands_,
-                    .results = results_,
-                    .d_results = d_results_,
-                    .d_operands = d_operands_});
-    });
-  }
-
- private:
-  at::Tensor Random(const TensorType& type) const {
-    return at::randn(type.shape, at::TensorOptions(device_)).to(type.dtype);
-  }
-  static absl::Status Run(const std::function<void()>& call) {
-    return StatusFromTorch([&] {
-      const at::NoGradGuard no_grad;
-      const at::AutoDispatchBelowADInplaceOrView below;
-      call();
-    });
-  }
-
-  const Op& op_;
-  const c10::Device device_;
-  std::vector<at::Tensor> operands_, results_, d_results_;
-  std::vector<GradTarget> d_operands_;
-};
-
 class Utilisation {
  public:
   explicit Utilisation(Session& session)
       : session_(session),
-        effort_(device().is_cuda() ? kGpuEffort : Effort()) {}
+        // A CPU has no sensors to wait for.
+        time_(device().is_cuda() ? absl::Seconds(1) : absl::Milliseconds(20)) {}
 
   absl::StatusOr<Json> Measure();
 
@@ -109,18 +36,19 @@ class Utilisation {
   absl::Status Ceilings();
   absl::Status Ops();
   absl::Status WholeModel();
-  absl::Status Add(const Work& work);
+  // `tokens`: of the training step that the work is a part of.
+  absl::Status Add(const Work& work, int64_t tokens = 0);
 
   Session& session_;
-  const Effort effort_;
+  const absl::Duration time_;
   Json work_ = Json::array();
   double gemm_tflops_ = 0, copy_gb_per_s_ = 0;
 };
 
-absl::Status Utilisation::Add(const Work& work) {
+absl::Status Utilisation::Add(const Work& work, int64_t tokens) {
   RETURN_IF_ERROR(work.run());  // kernels are loaded and chosen
   ASSIGN_OR_RETURN(const SensedWork sensed,
-                   RepeatUnderSensors(work.run, plan().device, effort_.time));
+                   RepeatUnderSensors(work.run, plan().device, time_));
   const double ms = sensed.ms;
   Json figures = {{"work", work.name}, {"ms", ms}};
   if (work.cost.product_flops > 0) {
@@ -137,38 +65,21 @@ absl::Status Utilisation::Add(const Work& work) {
   add("tensor_pct", sensed.gpu.tensor_percent);
   add("dram_pct", sensed.gpu.dram_percent);
   add("joules", sensed.joules);
-  if (sensed.joules.has_value() && work.tokens > 0) {
-    figures["joules_per_token"] =
-        *sensed.joules / static_cast<double>(work.tokens);
+  if (sensed.joules.has_value() && tokens > 0) {
+    figures["joules_per_token"] = *sensed.joules / static_cast<double>(tokens);
   }
   work_.push_back(std::move(figures));
   return absl::OkStatus();
 }
 
 absl::Status Utilisation::Ceilings() {
-  const at::TensorOptions options(device());
-  const at::ScalarType dtype = plan().precision[OpClass::kMatmul];
-  const int64_t n = effort_.gemm;
-  at::Tensor a, b, c, from, to;
-  RETURN_IF_ERROR(StatusFromTorch([&] {
-    a = at::randn({n, n}, options).to(dtype);
-    b = at::randn({n, n}, options).to(dtype);
-    c = at::empty({n, n}, options.dtype(dtype));
-    from = at::zeros({effort_.copy_bytes}, options.dtype(at::kByte));
-    to = at::empty_like(from);
-  }));
-  const double flops = 2.0 * static_cast<double>(n * n * n);
-  RETURN_IF_ERROR(Add(
-      {.name = absl::StrCat("GEMM ", n, "^3"),
-       .cost = {.flops = flops,
-                .bytes = static_cast<int64_t>(3 * c.nbytes()),
-                .product_flops = flops},
-       .run = [&] { return StatusFromTorch([&] { at::mm_out(c, a, b); }); }}));
+  ASSIGN_OR_RETURN(
+      const Work product,
+      SquareProduct(plan().device, plan().precision[OpClass::kMatmul]));
+  RETURN_IF_ERROR(Add(product));
   gemm_tflops_ = work_.back()["tflops"];
-  RETURN_IF_ERROR(
-      Add({.name = absl::StrCat("copy of ", effort_.copy_bytes >> 20, " MiB"),
-           .cost = {.bytes = 2 * effort_.copy_bytes},
-           .run = [&] { return StatusFromTorch([&] { to.copy_(from); }); }}));
+  ASSIGN_OR_RETURN(const Work copy, LargeCopy(plan().device));
+  RETURN_IF_ERROR(Add(copy));
   copy_gb_per_s_ = work_.back()["gb_per_s"];
   return absl::OkStatus();
 }
@@ -182,16 +93,16 @@ absl::Status Utilisation::Ops() {
     // "qkv" of "block_3/attention/qkv".
     const std::string name = node.name.substr(node.name.rfind('/') + 1);
     if (!seen.insert(name).second) continue;
-    std::optional<OpCall> call;
-    RETURN_IF_ERROR(
-        StatusFromTorch([&] { call.emplace(node, program, plan()); }));
-    RETURN_IF_ERROR(Add({.name = name + " forward",
-                         .cost = node.op->ForwardCost(),
-                         .run = [&] { return call->Forward(); }}));
-    const Positions wanted = Positions::All(node.op->num_operands());
-    RETURN_IF_ERROR(Add({.name = name + " backward",
-                         .cost = node.op->BackwardCost(wanted),
-                         .run = [&] { return call->Backward(); }}));
+    ASSIGN_OR_RETURN(
+        const std::vector<Work> passes,
+        PassesOf(node, program,
+                 {.device = device(),
+                  .gradient = plan().precision[OpClass::kGradient]}));
+    for (const Work& pass : passes) {
+      RETURN_IF_ERROR(Add({.name = absl::StrCat(name, " ", pass.name),
+                           .cost = pass.cost,
+                           .run = pass.run}));
+    }
   }
   return absl::OkStatus();
 }
@@ -210,18 +121,18 @@ absl::Status Utilisation::WholeModel() {
   const int64_t tokens = plan().tokens_per_step();
   RETURN_IF_ERROR(Add({.name = "forward",
                        .cost = forward,
-                       .run = [&] { return step.Forward(batch); },
-                       .tokens = tokens}));
+                       .run = [&] { return step.Forward(batch); }},
+                      tokens));
   backward += forward;
   RETURN_IF_ERROR(Add({.name = "forward and backward",
                        .cost = backward,
-                       .run = [&] { return step.ForwardBackward(batch); },
-                       .tokens = tokens}));
+                       .run = [&] { return step.ForwardBackward(batch); }},
+                      tokens));
   update += backward;
   return Add({.name = "step",
               .cost = update,
-              .run = [&] { return step.Run(batch, 1e-4); },
-              .tokens = tokens});
+              .run = [&] { return step.Run(batch, 1e-4); }},
+             tokens);
 }
 
 absl::StatusOr<Json> Utilisation::Measure() {

@@ -29,10 +29,9 @@ int64_t PartialSumBytes(KernelKind kind, const TensorType& x,
                         int multiprocessors) {
   const int64_t width = x.shape.back();
   const int64_t rows = x.numel() / width;
-  const int64_t sums =
-      kind == KernelKind::kCpu
-          ? (rows + kCpuRowsPerSum - 1) / kCpuRowsPerSum
-          : std::min(rows, kSumsPerMultiprocessor * multiprocessors);
+  const int64_t sums = kind == KernelKind::kCpu
+                           ? (rows + kCpuRowsPerSum - 1) / kCpuRowsPerSum
+                           : std::min<int64_t>(rows, multiprocessors);
   return sums * width * 4;
 }
 
