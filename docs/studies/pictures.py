@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Photographs one chart, or the first table, of each study's page.
+
+usage: docs/studies/pictures.py [NAME...]
+
+Writes docs/images/studies/NAME.png from docs/studies/NAME/index.html with
+headless Chromium (Debian: chromium). Without names: of every study there.
+"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+STUDIES = pathlib.Path(__file__).resolve().parent
+IMAGES = STUDIES.parent / "images" / "studies"
+# The chart that says most, where it is not the first: its number, from 0.
+CHARTS = {"attention": 15, "end_to_end": 2, "recompute": 2}
+
+SCRIPT = """<script>
+const only = document.querySelectorAll("figure")[%d] ?? document.querySelector(".table");
+document.body.replaceChildren(only);
+document.body.style.padding = "8px";
+drawn.forEach(chart => chart.resize());
+</script></body>"""
+
+
+def photograph(name):
+    page = (STUDIES / name / "index.html").read_text()
+    height = 376 if "<figure>" in page else 240
+    with tempfile.TemporaryDirectory() as folder:
+        copy = pathlib.Path(folder) / "page.html"
+        copy.write_text(page.replace("</body>", SCRIPT % CHARTS.get(name, 0)))
+        subprocess.run(
+            ["chromium", "--headless", "--no-sandbox", "--disable-gpu",
+             "--hide-scrollbars", f"--window-size=620,{height}",
+             "--virtual-time-budget=5000",
+             f"--screenshot={IMAGES / name}.png", copy.as_uri()],
+            check=True, stderr=subprocess.DEVNULL)
+
+
+def main():
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    names = sys.argv[1:] or sorted(
+        page.parent.name for page in STUDIES.glob("*/index.html"))
+    for name in names:
+        photograph(name)
+
+
+if __name__ == "__main__":
+    main()
