@@ -88,20 +88,21 @@ HtmlTable KernelTable(const Json& kernels) {
 // The counters of the kernels that have some.
 HtmlTable CounterTable(const Json& kernels) {
   HtmlTable table{.title = "Counters, top ten kernels",
-                  .columns = {"kernel", "tensor pipe, %", "DRAM bytes per run",
+                  .columns = {"kernel", "tensor pipe, %", "DRAM MB per run",
                               "DRAM GB/s", "L2 hits, %", "FLOP per DRAM byte"}};
   for (const Json& kernel : kernels) {
     if (!kernel.contains("dram_bytes")) continue;
     const auto bytes = NumberAt(kernel, "dram_bytes");
     const auto mean_us = NumberAt(kernel, "mean_us");
-    std::optional<double> gb_per_s;
+    std::optional<double> mb, gb_per_s;
+    if (bytes.has_value()) mb = *bytes * 1e-6;
     if (bytes.has_value() && mean_us.value_or(0) > 0) {
       gb_per_s = *bytes / *mean_us * 1e-3;
     }
     table.rows.push_back(
         {{TextAt(kernel, "name")},
          {FormatFigure(NumberAt(kernel, "tensor_pipe_pct"))},
-         {FormatWhole(bytes)},
+         {FormatFigure(mb)},
          {FormatFigure(gb_per_s)},
          {FormatFigure(NumberAt(kernel, "l2_hit_pct"))},
          {FormatFigure(NumberAt(kernel, "flop_per_dram_byte"))}});

@@ -457,16 +457,14 @@ Speed SpeedOf(const KernelTime& kernel, const StepProfile& profile) {
 void AddCounters(const StepProfile& counted, StepProfile* profile) {
   profile->counted_step = counted.counted_step;
   profile->not_counted = counted.not_counted;
-  std::map<std::pair<absl::string_view, absl::string_view>,
-           const KernelCounters*>
-      counters;
+  using Key = std::pair<absl::string_view, absl::string_view>;
+  std::map<Key, const KernelTime*> kernels;
   for (const KernelTime& kernel : counted.kernels) {
-    if (!kernel.counters.has_value()) continue;
-    counters.emplace(std::pair(kernel.symbol, kernel.name), &*kernel.counters);
+    kernels.emplace(Key(kernel.symbol, kernel.name), &kernel);
   }
   for (KernelTime& kernel : profile->kernels) {
-    const auto found = counters.find({kernel.symbol, kernel.name});
-    if (found != counters.end()) kernel.counters = *found->second;
+    const auto found = kernels.find(Key(kernel.symbol, kernel.name));
+    if (found != kernels.end()) kernel.counters = found->second->counters;
   }
 }
 

@@ -212,7 +212,7 @@ void AddCounterTable(const StepProfile& profile, std::string* text) {
     absl::StrAppend(text, "\ncounters: none: ", profile.not_counted, "\n");
   }
   if (profile.counted_step == 0) return;
-  constexpr size_t kNameWidth = kColumns - 50;
+  constexpr size_t kNameWidth = kColumns - 52;
   absl::StrAppendFormat(text,
                         "\ncounters of step %d, ten longest kernels: means "
                         "over their runs\n%11s%10s%10s%9s%10s  %s\n",
