@@ -38,8 +38,8 @@ std::map<std::string, KernelCounters> CountersOfOps(const Trace& trace) {
 TEST(KernelCountersWorker, DISABLED_CountsBytesProductsAndHits) {
   if constexpr (kCudaBuild) {
     const at::Tensor large = Floats(kLarge), small = Floats(kSmall);
-    const at::Tensor large_sum = at::empty_like(large);
-    const at::Tensor small_sum = at::empty_like(small);
+    at::Tensor large_sum = at::empty_like(large);
+    at::Tensor small_sum = at::empty_like(small);
     const at::Tensor a =
         at::rand({8192, 8192}, at::dtype(at::kBFloat16).device(at::kCUDA));
     TraceRecorder recorder(CuptiKernelCounters(/*max_kernels=*/100));
@@ -47,11 +47,11 @@ TEST(KernelCountersWorker, DISABLED_CountsBytesProductsAndHits) {
       const StepScope step(&recorder, 1);
       {
         const OpScope op(&recorder, "large");
-        at::add_out(at::Tensor(large_sum), large, 1);
+        at::add_out(large_sum, large, 1);
       }
       for (const char* name : {"small", "again"}) {
         const OpScope op(&recorder, name);
-        at::add_out(at::Tensor(small_sum), small, 1);
+        at::add_out(small_sum, small, 1);
       }
       const OpScope op(&recorder, "product");
       a.mm(a);
