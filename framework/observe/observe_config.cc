@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/terminal.h"
+#include "framework/observe/trace/trace_schedule.h"
 
 namespace tessera {
 namespace {
@@ -31,6 +32,17 @@ void Validate(const ObserveConfig& config, Violations violations) {
   at_least(trace.active(), 0, "active");
   at_least(trace.repeat(), 0, "repeat");
   at_least(trace.max_records(), 1, "max_records");
+  if (trace.kernel_counters()) {
+    in_trace.Check(trace.active() > 0, "kernel_counters",
+                   "is set, but active is 0; set observe.trace.active, the "
+                   "number of steps to trace, too");
+    in_trace.Check(
+        trace.wait() >= kCountedStep, "kernel_counters",
+        absl::StrCat("needs wait >= ", kCountedStep,
+                     ", because kernels are counted in the second step, before "
+                     "the trace; wait is ",
+                     trace.wait()));
+  }
   violations.Check(config.phases() || !config.block_phases(), "block_phases",
                    "is set, but phases is false; set observe.phases, too");
   violations.Check(

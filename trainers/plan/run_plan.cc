@@ -116,6 +116,18 @@ std::string WhyEager(const RunConfig& config, const WorldInfo& world) {
   return "";
 }
 
+absl::Status CheckKernelCounters(const RunPlan& plan) {
+  if (!plan.config.observe().trace().kernel_counters()) return absl::OkStatus();
+  const char* why = !plan.device.is_cuda() ? "a GPU"
+                    : plan.world.world_size > 1
+                        ? "a single rank, because kernels are counted one by "
+                          "one and would wait for other ranks"
+                        : nullptr;
+  if (why == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("observe.trace.kernel_counters needs ", why, "; remove it"));
+}
+
 LmOptions LmOptionsOf(const RunPlan& plan) {
   return {.shape = plan.shape,
           .batch = plan.attention.b,
@@ -193,6 +205,7 @@ absl::StatusOr<RunPlan> PlanWithoutFit(
     const std::optional<DeviceInfo>& planned_device) {
   const TrainingConfig& training = config.training();
   ASSIGN_OR_RETURN(RunPlan plan, BeginPlan(config, world, planned_device));
+  RETURN_IF_ERROR(CheckKernelCounters(plan));
   ASSIGN_OR_RETURN(plan.micro_batch, MicroBatchSize(training, world));
   RETURN_IF_ERROR(ChooseBackend(plan.micro_batch, /*needs_grad=*/true, &plan));
   ASSIGN_OR_RETURN(plan.step,

@@ -38,9 +38,25 @@ std::unique_ptr<Instrument> MakeGpuCounters(const RunPlan& plan) {
   return reader;
 }
 
+// Null unless the config asks for them.
+std::unique_ptr<ActivitySource> MakeKernelCounters(
+    const TraceConfig& config, const std::vector<StepRow>& rows) {
+  if constexpr (kCudaBuild) {
+    if (config.kernel_counters()) {
+      // More than any step launches: an op has two kernels on average.
+      int64_t max_kernels = 1000;
+      for (const StepRow& row : rows) max_kernels += 4 * row.count;
+      return CuptiKernelCounters(max_kernels);
+    }
+  }
+  return nullptr;
+}
+
 std::unique_ptr<Instrument> MakeKernelTrace(const RunPlan& plan,
                                             const std::string& folder) {
   const TraceConfig& config = plan.config.observe().trace();
+  std::vector<StepRow> rows = RowsOfStep(plan);
+  auto counters = MakeKernelCounters(config, rows);
   return std::make_unique<KernelTrace>(
       KernelTraceOptions{.schedule = {.wait = config.wait(),
                                       .warmup = config.warmup(),
@@ -50,9 +66,10 @@ std::unique_ptr<Instrument> MakeKernelTrace(const RunPlan& plan,
                          .rank = plan.world.rank,
                          .world_size = plan.world.world_size,
                          .device = plan.device.name,
-                         .rows = RowsOfStep(plan),
+                         .rows = std::move(rows),
                          .rates = RatesOf(plan)},
-      ActivitiesOf(plan.device.device, config.max_records()));
+      ActivitiesOf(plan.device.device, config.max_records()),
+      std::move(counters));
 }
 
 }  // namespace

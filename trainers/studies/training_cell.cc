@@ -23,6 +23,7 @@
 #include "framework/observe/phase_timer.h"
 #include "framework/observe/trace/activity_source.h"
 #include "framework/observe/trace/kernel_trace.h"
+#include "framework/observe/trace/step_profile.h"
 #include "framework/observe/trace/trace_recorder.h"
 #include "trainers/plan/step_rows.h"
 #include "trainers/run/instruments.h"
@@ -379,8 +380,9 @@ absl::StatusOr<Json> TrainingCell::Traced(const Call& call) {
         " allows; raise it in the study's `set`"));
   }
   trace.device = session_->plan().device.name;
-  return TraceFigures(ProfileToJson(trace, RowsOfStep(session_->plan()),
-                                    RatesOf(session_->plan())),
+  const StepProfile profile = BuildStepProfile(
+      trace, RowsOfStep(session_->plan()), RatesOf(session_->plan()));
+  return TraceFigures(ProfileToJson(trace, profile),
                       session_->plan().attention.d);
 }
 

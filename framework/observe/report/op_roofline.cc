@@ -93,6 +93,21 @@ std::vector<FoldedOp> FoldOps(const Json& ops) {
   return folded;
 }
 
+std::vector<FoldedOp> CountedKernels(const Json& kernels) {
+  std::vector<FoldedOp> counted;
+  for (const Json& kernel : kernels) {
+    const auto flop_per_byte = NumberAt(kernel, "flop_per_dram_byte");
+    if (!flop_per_byte.has_value()) continue;
+    const double flops = NumberAt(kernel, "flops").value_or(0);
+    counted.push_back({.phase = "kernels, by DRAM bytes",
+                       .op = TextAt(kernel, "name"),
+                       .ms = NumberAt(kernel, "ms").value_or(0),
+                       .flops = flops,
+                       .bytes = flops / *flop_per_byte});
+  }
+  return counted;
+}
+
 std::optional<Chart> RooflineChart(const std::vector<FoldedOp>& ops,
                                    const Json& rates) {
   Chart chart{.kind = Chart::Kind::kScatter,

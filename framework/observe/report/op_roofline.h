@@ -25,6 +25,10 @@ struct FoldedOp {
 // Of the rows "ops" of a step's profile (step_profile_format.h), longest first.
 std::vector<FoldedOp> FoldOps(const nlohmann::ordered_json& ops);
 
+// The rows "kernels" of which the bytes that DRAM moved were counted, as ops of
+// the phase "kernels, by DRAM bytes".
+std::vector<FoldedOp> CountedKernels(const nlohmann::ordered_json& kernels);
+
 // FLOP per byte against FLOP/s, by phase, under the roofs of products and of
 // memory, if the profile's "rates" have both. Absent if no op has FLOPs and
 // time.

@@ -85,6 +85,48 @@ HtmlTable KernelTable(const Json& kernels) {
   return table;
 }
 
+// The counters of the kernels that have some.
+HtmlTable CounterTable(const Json& kernels) {
+  HtmlTable table{.title = "Counters, top ten kernels",
+                  .columns = {"kernel", "tensor pipe, %", "DRAM MB per run",
+                              "DRAM GB/s", "L2 hits, %", "FLOP per DRAM byte"}};
+  for (const Json& kernel : kernels) {
+    if (!kernel.contains("dram_bytes")) continue;
+    const auto bytes = NumberAt(kernel, "dram_bytes");
+    const auto mean_us = NumberAt(kernel, "mean_us");
+    std::optional<double> mb, gb_per_s;
+    if (bytes.has_value()) mb = *bytes * 1e-6;
+    if (bytes.has_value() && mean_us.value_or(0) > 0) {
+      gb_per_s = *bytes / *mean_us * 1e-3;
+    }
+    table.rows.push_back(
+        {{TextAt(kernel, "name")},
+         {FormatFigure(NumberAt(kernel, "tensor_pipe_pct"))},
+         {FormatFigure(mb)},
+         {FormatFigure(gb_per_s)},
+         {FormatFigure(NumberAt(kernel, "l2_hit_pct"))},
+         {FormatFigure(NumberAt(kernel, "flop_per_dram_byte"))}});
+  }
+  return table;
+}
+
+// What observe.trace.kernel_counters found, if it was on.
+void AddCounters(const Json& step, HtmlSection* section) {
+  const Json* const counters = FigureAt(step, "counters");
+  if (counters == nullptr || !counters->is_object()) return;
+  if (counters->contains("not_counted")) {
+    section->paragraphs.push_back(
+        absl::StrCat("Counters: none: ", TextAt(*counters, "not_counted")));
+    return;
+  }
+  section->paragraphs.push_back(absl::StrCat(
+      "Counters are means over the runs of a kernel in step ",
+      FormatWhole(NumberAt(*counters, "step")),
+      ". Tensor pipe: of the peak, while the kernel ran. DRAM: bytes that "
+      "moved, against the kernel's time in the trace. L2 hits: of requests."));
+  section->tables.push_back(CounterTable(ListAt(step, "kernels")));
+}
+
 HtmlSection KernelsSection(const Json& step) {
   HtmlSection section{.title = "Kernels",
                       .tables = {KernelTable(ListAt(step, "kernels"))}};
@@ -100,6 +142,7 @@ HtmlSection KernelsSection(const Json& step) {
                          " TFLOP/s in matrix products and ",
                          FormatFigure(gb_per_s), " GB/s.")
           : "the device's peaks are not known."));
+  AddCounters(step, &section);
   return section;
 }
 
@@ -113,7 +156,9 @@ HtmlTable TraceCostTable(const RunRecords& run, const Json& step) {
   bool traced = false;
   for (const Json& record : run.steps) {
     const auto traced_steps = NumberAt(record, "traced_steps");
-    traced = traced || traced_steps.value_or(0) > 0;
+    // Kernels may have been counted in a step before the trace.
+    traced = traced || (traced_steps.value_or(0) > 0 &&
+                        NumberAt(record, "step") >= run.profile_first_step);
     if (traced_steps == 0) (traced ? after : before).push_back(record);
   }
   before = LastHalf(before);
@@ -277,10 +322,12 @@ std::vector<HtmlSection> ProfileSections(const RunRecords& run) {
     }
     const std::vector<FoldedOp> ops = FoldOps(ListAt(*step, "ops"));
     if (!ops.empty()) {
+      std::vector<FoldedOp> points = CountedKernels(ListAt(*step, "kernels"));
+      points.insert(points.begin(), ops.begin(), ops.end());
       HtmlSection section{.title = "Ops"};
       const Json* const rates = FigureAt(*step, "rates");
       if (std::optional<Chart> roofline =
-              RooflineChart(ops, rates != nullptr ? *rates : Json())) {
+              RooflineChart(points, rates != nullptr ? *rates : Json())) {
         section.charts.push_back(*std::move(roofline));
       }
       section.tables.push_back(OpTable(ops, kMostRows));

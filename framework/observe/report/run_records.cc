@@ -93,6 +93,7 @@ absl::Status ReadProfile(const std::string& folder, RunRecords* run) {
         (newest.empty() || FirstStep(path) >= FirstStep(newest))) {
       newest = path;
       run->profile_name = name;
+      run->profile_first_step = FirstStep(path);
     }
   }
   if (newest.empty()) return absl::OkStatus();

@@ -25,6 +25,7 @@ struct RunRecords {
   // was traced.
   nlohmann::ordered_json profile;
   std::string profile_name;
+  int64_t profile_first_step = 0;  // 20
 };
 
 // Reads `folder`/run.jsonl and the profile in `folder`/trace. A last line

@@ -30,6 +30,14 @@ class ActivitySource {
 // `max_records` of them. CUDA builds only (framework/cuda/cuda_build.h).
 std::unique_ptr<ActivitySource> CuptiActivities(int64_t max_records);
 
+// Counts instead (kernel_counters.h): every kernel becomes an activity with
+// Trace::counters. Each kernel runs once, after the one before it has ended; a
+// step takes many times longer. At most `max_kernels` of them. Start() and
+// Stop() fail with PermissionDenied if this user may not read the counters, or
+// with FailedPrecondition; so they do once CUPTI was detached, by the end of a
+// recording. The kernels of a CUDA graph are not seen. CUDA builds only.
+std::unique_ptr<ActivitySource> CuptiKernelCounters(int64_t max_kernels);
+
 // Without a GPU each op is an activity: it runs where the host issues it. Keeps
 // at most `max_records` activities and calls.
 std::unique_ptr<ActivitySource> HostActivities(int64_t max_records);

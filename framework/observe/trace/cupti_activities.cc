@@ -1,6 +1,5 @@
 #include <cuda_runtime_api.h>
 #include <cupti.h>
-#include <cxxabi.h>
 
 #include <cstdlib>
 #include <deque>
@@ -19,6 +18,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/cuda/cuda_status.h"
 #include "framework/observe/trace/activity_source.h"
+#include "framework/observe/trace/cupti_process.h"
 
 namespace tessera {
 namespace {
@@ -34,22 +34,12 @@ constexpr CUpti_ActivityKind kKinds[] = {
 
 absl::Status CuptiStatus(CUptiResult result, absl::string_view call) {
   if (result == CUPTI_SUCCESS) return absl::OkStatus();
-  const char* text = nullptr;
-  if (cuptiGetErrorMessage(result, &text) != CUPTI_SUCCESS) text = "unknown";
   return absl::FailedPreconditionError(absl::StrCat(
-      "CUPTI cannot record kernels: ", call, ": ", text,
+      "CUPTI cannot record kernels: ", CuptiError(result, call),
       result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
           ? "; end the other profiler (Nsight Systems, Nsight Compute) or "
             "remove observe.trace"
           : ""));
-}
-
-std::string Demangled(const char* symbol) {
-  int status = 0;
-  char* text = abi::__cxa_demangle(symbol, nullptr, nullptr, &status);
-  std::string name = status == 0 ? text : symbol;
-  std::free(text);
-  return name;
 }
 
 // Whether the kernel stands for a small copy within the device: the driver
@@ -115,7 +105,7 @@ class CuptiActivitySource : public ActivitySource {
     RETURN_IF_ERROR(
         CuptiStatus(cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED),
                     "cuptiActivityFlushAll"));
-    RETURN_IF_ERROR(Detach());
+    RETURN_IF_ERROR(DetachCupti());
     absl::MutexLock lock(&mutex_);
     NameTable names(&trace->names);
     // Names of this source's own table, numbered as in the trace.
@@ -170,27 +160,6 @@ class CuptiActivitySource : public ActivitySource {
     std::vector<DeviceActivity> activities;
     int64_t dropped = 0;
   };
-
-  // Takes CUPTI out of the process. While it is attached, every launch is
-  // slower, also without a recording. It may leave only from the exit of a CUDA
-  // call (CUPTI's manual, cuptiFinalize()).
-  static absl::Status Detach() {
-    CUpti_SubscriberHandle subscriber = nullptr;
-    RETURN_IF_ERROR(
-        CuptiStatus(cuptiSubscribe(&subscriber, FinalizeAtExit, nullptr),
-                    "cuptiSubscribe"));
-    RETURN_IF_ERROR(
-        CuptiStatus(cuptiEnableCallback(
-                        1, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API,
-                        CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020),
-                    "cuptiEnableCallback"));
-    return AsStatus(cudaDeviceSynchronize(), "the device's work under a trace");
-  }
-  static void CUPTIAPI FinalizeAtExit(void*, CUpti_CallbackDomain,
-                                      CUpti_CallbackId, const void* data) {
-    const auto* call = static_cast<const CUpti_CallbackData*>(data);
-    if (call->callbackSite == CUPTI_API_EXIT) cuptiFinalize();
-  }
 
   void Disable() {
     for (const CUpti_ActivityKind kind : kKinds) cuptiActivityDisable(kind);
@@ -261,7 +230,7 @@ class CuptiActivitySource : public ActivitySource {
     const std::string key = symbol == nullptr ? "unknown" : symbol;
     const auto found = records_.by_symbol.find(key);
     if (found != records_.by_symbol.end()) return found->second;
-    return records_.by_symbol[key] = NewName(Demangled(key.c_str()));
+    return records_.by_symbol[key] = NewName(DemangledSymbol(key.c_str()));
   }
 
   template <typename Record>

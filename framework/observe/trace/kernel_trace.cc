@@ -17,10 +17,31 @@ namespace {
 
 using Action = TraceSchedule::Action;
 
+// Why kernels are not counted, and what to change.
+std::string NotCounted(const absl::Status& status) {
+  return absl::StrCat(
+      status.message(),
+      absl::IsPermissionDenied(status)
+          ? "; this user may not read the GPU's counters: load the driver "
+            "with NVreg_RestrictProfilingToAdminUsers=0, or run with the "
+            "capability SYS_ADMIN (docker run --cap-add=SYS_ADMIN)"
+          : "");
+}
+
 }  // namespace
+
+KernelTrace::KernelTrace(KernelTraceOptions options,
+                         std::unique_ptr<ActivitySource> source,
+                         std::unique_ptr<ActivitySource> counters)
+    : options_(std::move(options)),
+      recorder_(std::move(source)),
+      counter_(counters == nullptr
+                   ? nullptr
+                   : std::make_unique<TraceRecorder>(std::move(counters))) {}
 
 void KernelTrace::BeginStep(int64_t step) {
   const Action action = options_.schedule.ActionOf(n_++);
+  if (counter_ != nullptr && n_ == kCountedStep) BeginCounting(step);
   if (action == Action::kOff || !status_.ok()) return;
   if (!recording_) {
     status_ = recorder_.Start();
@@ -38,8 +59,35 @@ void KernelTrace::BeginStep(int64_t step) {
   recorder_.BeginStep(step);
 }
 
+void KernelTrace::BeginCounting(int64_t step) {
+  const absl::Status started = counter_->Start();
+  if (!started.ok()) return GiveUpCounting(started);
+  ++traced_steps_;
+  counting_ = true;
+  counted_.counted_step = step;
+  counter_->Keep();
+  counter_->BeginStep(step);
+}
+
+void KernelTrace::EndCounting() {
+  counting_ = false;
+  const int64_t step = std::exchange(counted_.counted_step, 0);
+  const absl::StatusOr<Trace> trace = counter_->Stop();
+  if (!trace.ok()) return GiveUpCounting(trace.status());
+  counter_.reset();
+  counted_ = BuildStepProfile(*trace, options_.rows);
+  counted_.counted_step = step;
+}
+
+void KernelTrace::GiveUpCounting(const absl::Status& why) {
+  counter_.reset();
+  counted_.not_counted = NotCounted(why);
+  LogWarning(absl::StrCat("kernels are not counted: ", counted_.not_counted));
+}
+
 void KernelTrace::EndStep() {
-  recorder_.EndStep();
+  current().EndStep();
+  if (counting_) EndCounting();
   due_ = recording_ && options_.schedule.EndsWindow(n_ - 1);
 }
 
@@ -70,17 +118,17 @@ absl::Status KernelTrace::Collect() {
         trace, absl::StrCat(folder, "/trace_rank", options_.rank, ".json.gz"));
   }
   RETURN_IF_ERROR(WriteChromeTrace(trace, folder + "/trace.json.gz"));
-  nlohmann::ordered_json profile = {{"device", trace.device}};
-  profile.update(ProfileToJson(trace, options_.rows, options_.rates));
+  StepProfile profile = BuildStepProfile(trace, options_.rows, options_.rates);
+  AddCounters(counted_, &profile);
+  nlohmann::ordered_json json = {{"device", trace.device}};
+  json.update(ProfileToJson(trace, profile));
   RETURN_IF_ERROR(
-      WriteFileAtomically(folder + "/profile.json", profile.dump(1) + "\n"));
+      WriteFileAtomically(folder + "/profile.json", json.dump(1) + "\n"));
   const IdleTimeReport idle = AnalyzeIdleTime(trace);
   const DependencyGraph graph = BuildDependencyGraph(trace);
   RETURN_IF_ERROR(WriteFileAtomically(
       folder + "/profile.txt",
-      absl::StrCat(FormatStepProfile(
-                       BuildStepProfile(trace, options_.rows, options_.rates)),
-                   "\n", FormatIdleTime(idle), "\n",
+      absl::StrCat(FormatStepProfile(profile), "\n", FormatIdleTime(idle), "\n",
                    FormatCriticalPath(CriticalPathOf(trace, graph)))));
   LogInfo(absl::StrCat("traced steps ", first_step_, " to ", last_step_, ": ",
                        BoundSentence(idle.device), "; see ", folder,
@@ -89,11 +137,10 @@ absl::Status KernelTrace::Collect() {
 }
 
 nlohmann::ordered_json ProfileToJson(const Trace& trace,
-                                     const std::vector<StepRow>& rows,
-                                     const DeviceRates& rates) {
+                                     const StepProfile& profile) {
   const IdleTimeReport idle = AnalyzeIdleTime(trace);
   const DependencyGraph graph = BuildDependencyGraph(trace);
-  return {{"step", StepProfileToJson(BuildStepProfile(trace, rows, rates))},
+  return {{"step", StepProfileToJson(profile)},
           {"idle", IdleTimeToJson(idle)},
           {"critical_path", CriticalPathToJson(CriticalPathOf(trace, graph))}};
 }

@@ -34,11 +34,15 @@ struct KernelTraceOptions {
 //   profile.json    ProfileToJson()
 //   profile.txt     the same as tables
 // of rank 0; the other ranks write trace_rank1.json.gz, ...
+//
+// With `counters` it first counts the kernels of kCountedStep, for all
+// profiles. If counters cannot be read, the profiles say why.
 class KernelTrace : public Instrument, public PhaseObserver {
  public:
+  // `counters`: CuptiKernelCounters(), or null.
   KernelTrace(KernelTraceOptions options,
-              std::unique_ptr<ActivitySource> source)
-      : options_(std::move(options)), recorder_(std::move(source)) {}
+              std::unique_ptr<ActivitySource> source,
+              std::unique_ptr<ActivitySource> counters = nullptr);
 
   PhaseObserver* phases() override { return this; }
   absl::Status AddTo(StepRecord* record) override;
@@ -52,14 +56,22 @@ class KernelTrace : public Instrument, public PhaseObserver {
 
   void BeginStep(int64_t step) override;
   void EndStep() override;
-  void Begin(absl::string_view segment) override { recorder_.Begin(segment); }
-  void End() override { recorder_.End(); }
-  void BeginOp(absl::string_view name) override { recorder_.BeginOp(name); }
-  void EndOp() override { recorder_.EndOp(); }
+  void Begin(absl::string_view segment) override { current().Begin(segment); }
+  void End() override { current().End(); }
+  void BeginOp(absl::string_view name) override { current().BeginOp(name); }
+  void EndOp() override { current().EndOp(); }
 
  private:
+  TraceRecorder& current() { return counting_ ? *counter_ : recorder_; }
+  void BeginCounting(int64_t step);
+  void EndCounting();
+  void GiveUpCounting(const absl::Status& why);
+
   const KernelTraceOptions options_;
   TraceRecorder recorder_;
+  std::unique_ptr<TraceRecorder> counter_;  // null: nothing is left to count
+  bool counting_ = false;
+  StepProfile counted_;  // of the counted step
   bool recording_ = false;
   bool due_ = false;
   int64_t n_ = 0;             // steps of this process that have begun
@@ -70,9 +82,9 @@ class KernelTrace : public Instrument, public PhaseObserver {
 
 // {"step", "idle", "critical_path"}: StepProfileToJson(), IdleTimeToJson(),
 // CriticalPathToJson().
+// `profile`: that of the trace.
 nlohmann::ordered_json ProfileToJson(const Trace& trace,
-                                     const std::vector<StepRow>& rows,
-                                     const DeviceRates& rates);
+                                     const StepProfile& profile);
 
 }  // namespace tessera
 

@@ -168,6 +168,11 @@ class ProfileBuilder {
     KernelTime& time = profile_.kernels[kernel.index];
     ++time.instances;
     time.ns += ns;
+    if (const auto counted = trace_.counters.find(activity.correlation);
+        counted != trace_.counters.end()) {
+      time.counters = time.counters.value_or(KernelCounters());
+      *time.counters += counted->second;
+    }
     const int kernel_class = static_cast<int>(kernel.kernel_class);
     class_times_[kernel.index][kernel_class] += ns;
     classes_[kernel_class].ns += ns;
@@ -447,6 +452,32 @@ Speed SpeedOf(const KernelTime& kernel, const StepProfile& profile) {
                  kernel.cost.has_value()
                      ? RooflineSeconds(*kernel.cost, profile.rates)
                      : std::nullopt);
+}
+
+void AddCounters(const StepProfile& counted, StepProfile* profile) {
+  profile->counted_step = counted.counted_step;
+  profile->not_counted = counted.not_counted;
+  using Key = std::pair<absl::string_view, absl::string_view>;
+  std::map<Key, const KernelTime*> kernels;
+  for (const KernelTime& kernel : counted.kernels) {
+    kernels.emplace(Key(kernel.symbol, kernel.name), &kernel);
+  }
+  for (KernelTime& kernel : profile->kernels) {
+    const auto found = kernels.find(Key(kernel.symbol, kernel.name));
+    if (found != kernels.end()) kernel.counters = found->second->counters;
+  }
+}
+
+std::optional<double> FlopPerDramByte(const KernelTime& kernel,
+                                      const StepProfile& profile) {
+  if (!kernel.cost.has_value() || !kernel.counters.has_value()) {
+    return std::nullopt;
+  }
+  const double bytes = kernel.counters->dram_bytes_per_launch().value_or(0) *
+                       static_cast<double>(kernel.instances) /
+                       static_cast<double>(profile.steps);
+  if (bytes <= 0 || kernel.cost->flops <= 0) return std::nullopt;
+  return kernel.cost->flops / bytes;
 }
 
 std::optional<double> SoftmaxToProducts(const AttentionTime& attention) {

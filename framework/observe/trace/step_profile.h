@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "framework/observe/trace/kernel_counters.h"
 #include "framework/observe/trace/kernel_name.h"
 #include "framework/observe/trace/trace.h"
 #include "framework/program/printer.h"
@@ -37,6 +38,7 @@ struct KernelTime {
   //   products only      one of the kernels that compute the op's products,
   //                      which are equally large; `bytes` is then not known: 0
   std::optional<Cost> cost;
+  std::optional<KernelCounters> counters;  // AddCounters()
 };
 
 // An op in one phase, or what a phase issues outside of ops (empty `name`).
@@ -76,6 +78,10 @@ struct StepProfile {
   int64_t activities = 0;
   int64_t dropped = 0;  // Trace::dropped: what this profile does not know of
   DeviceRates rates;    // the device's peaks
+  // The step whose kernels were counted; 0: none, because of `not_counted` or,
+  // if that is empty, because nobody asked.
+  int64_t counted_step = 0;
+  std::string not_counted;
 
   std::vector<KernelTime> kernels;  // longest first
   // Each adds up to `total_ns`.
@@ -94,6 +100,15 @@ struct StepProfile {
 // activities are classed by phase and name.
 StepProfile BuildStepProfile(const Trace& trace, absl::Span<const StepRow> rows,
                              const DeviceRates& rates = {});
+
+// Gives each kernel of `profile` the counters that it has in `counted`, the
+// profile of a counted step (CuptiKernelCounters()).
+void AddCounters(const StepProfile& counted, StepProfile* profile);
+
+// FLOPs per byte that the kernel read from DRAM or wrote to it. Absent if its
+// work is not known, or the bytes were not counted.
+std::optional<double> FlopPerDramByte(const KernelTime& kernel,
+                                      const StepProfile& profile);
 
 // What an op or kernel reached. Absent: it took no time, or its work is not
 // known.

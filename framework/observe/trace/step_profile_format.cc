@@ -17,6 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kColumns = 100;
+constexpr size_t kCountedKernels = 10;
 
 template <typename T>
 Json OrNull(const std::optional<T>& value) {
@@ -60,6 +61,18 @@ Json RatesToJson(const DeviceRates& rates) {
           {"gb_per_s", scaled(rates.bytes_per_s, 1e-9)}};
 }
 
+void AddCounters(const KernelTime& kernel, const StepProfile& profile,
+                 Json* row) {
+  const auto percent = [](const std::optional<double>& share) {
+    return share.has_value() ? Json(100 * *share) : Json();
+  };
+  const KernelCounters& counters = *kernel.counters;
+  (*row)["tensor_pipe_pct"] = percent(counters.tensor_share());
+  (*row)["dram_bytes"] = OrNull(counters.dram_bytes_per_launch());
+  (*row)["l2_hit_pct"] = percent(counters.l2_hit_share());
+  (*row)["flop_per_dram_byte"] = OrNull(FlopPerDramByte(kernel, profile));
+}
+
 Json KernelsToJson(const StepProfile& profile) {
   Json json = Json::array();
   for (const KernelTime& kernel : profile.kernels) {
@@ -76,6 +89,9 @@ Json KernelsToJson(const StepProfile& profile) {
       row["flops"] = kernel.cost->flops;
       row["bytes"] = kernel.cost->bytes > 0 ? Json(kernel.cost->bytes) : Json();
       AddSpeed(SpeedOf(kernel, profile), &row);
+    }
+    if (kernel.counters.has_value() && json.size() < kCountedKernels) {
+      AddCounters(kernel, profile, &row);
     }
     json.push_back(std::move(row));
   }
@@ -191,6 +207,35 @@ void AddKernels(const StepProfile& profile, size_t max_kernels,
       Percent(profile.Share(rest_ns)), profile.kernels.size() - shown);
 }
 
+void AddCounterTable(const StepProfile& profile, std::string* text) {
+  if (!profile.not_counted.empty()) {
+    absl::StrAppend(text, "\ncounters: none: ", profile.not_counted, "\n");
+  }
+  if (profile.counted_step == 0) return;
+  constexpr size_t kNameWidth = kColumns - 52;
+  absl::StrAppendFormat(text,
+                        "\ncounters of step %d, ten longest kernels: means "
+                        "over their runs\n%11s%10s%10s%9s%10s  %s\n",
+                        profile.counted_step, "tensor pipe", "DRAM MB",
+                        "DRAM GB/s", "L2 hits", "FLOP/byte", "kernel");
+  const size_t shown = std::min(kCountedKernels, profile.kernels.size());
+  for (size_t i = 0; i < shown; ++i) {
+    const KernelTime& kernel = profile.kernels[i];
+    const KernelCounters counters = kernel.counters.value_or(KernelCounters());
+    std::optional<double> mb, gb_per_s;
+    if (const auto bytes = counters.dram_bytes_per_launch()) {
+      mb = *bytes * 1e-6;
+      gb_per_s = *bytes * static_cast<double>(kernel.instances) /
+                 static_cast<double>(std::max<int64_t>(kernel.ns, 1));
+    }
+    absl::StrAppendFormat(text, "%11s%10s%10s%9s%10s  %s\n",
+                          Percent(counters.tensor_share()), Rate(mb, 3),
+                          Rate(gb_per_s, 0), Percent(counters.l2_hit_share()),
+                          Rate(FlopPerDramByte(kernel, profile), 1),
+                          Cut(kernel.name, kNameWidth));
+  }
+}
+
 // "block_3/ffn" as "block_*/ffn".
 std::string FoldedGroup(const std::string& group) {
   if (!absl::StartsWith(group, "block_")) return group;
@@ -252,6 +297,11 @@ Json StepProfileToJson(const StepProfile& profile) {
          {"other_ms", profile.MsPerStep(a.other_ns)},
          {"softmax_to_products", OrNull(SoftmaxToProducts(a))}});
   }
+  Json counters;
+  if (profile.counted_step > 0) counters = {{"step", profile.counted_step}};
+  if (!profile.not_counted.empty()) {
+    counters = {{"not_counted", profile.not_counted}};
+  }
   return {{"steps", profile.steps},
           {"wall_ms", profile.MsPerStep(profile.wall_ns)},
           {"busy_ms", profile.MsPerStep(profile.busy_ns)},
@@ -259,6 +309,7 @@ Json StepProfileToJson(const StepProfile& profile) {
           {"activities", PerStep(profile.activities, profile)},
           {"dropped", profile.dropped},
           {"rates", RatesToJson(profile.rates)},
+          {"counters", std::move(counters)},
           {"gemm_share", profile.Share(profile.ClassNs(KernelClass::kGemm))},
           {"classes", TotalsToJson(profile.classes, profile)},
           {"phases", TotalsToJson(profile.phases, profile)},
@@ -284,6 +335,7 @@ std::string FormatStepProfile(const StepProfile& profile, size_t max_kernels) {
   AddBlocks(profile, &text);
   AddAttention(profile, &text);
   AddKernels(profile, max_kernels, &text);
+  AddCounterTable(profile, &text);
   AddOps(profile, &text);
   return text;
 }

@@ -12,7 +12,8 @@ namespace tessera {
 nlohmann::ordered_json StepProfileToJson(const StepProfile& profile);
 
 // Tables of at most 100 columns: classes, phases, blocks, attention, the
-// `max_kernels` longest kernels, and ops, folded over blocks.
+// `max_kernels` longest kernels, the counters of the ten longest, and ops,
+// folded over blocks.
 std::string FormatStepProfile(const StepProfile& profile,
                               size_t max_kernels = 20);
 

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "framework/observe/trace/kernel_counters.h"
 
 namespace tessera {
 
@@ -66,6 +68,8 @@ struct Trace {
   std::string device;  // "NVIDIA H200"
   // Activities and calls that were not kept: the trace's limit, or CUPTI's.
   int64_t dropped = 0;
+  // Of a counted step (CuptiKernelCounters()), by DeviceActivity::correlation.
+  std::unordered_map<uint32_t, KernelCounters> counters;
 
   absl::string_view name(int index) const { return names[index]; }
 

@@ -28,6 +28,13 @@ struct TraceSchedule {
   }
 };
 
+// The step of a process whose kernels are counted if
+// observe.trace.kernel_counters asks for it, 1 being the first. The first loads
+// kernels and times products; from the third on a CUDA graph may launch the
+// step, and hides the kernels from counters (TrainStep::Launch()).
+// TraceSchedule::wait must be at least this.
+inline constexpr int64_t kCountedStep = 2;
+
 }  // namespace tessera
 
 #endif  // FRAMEWORK_OBSERVE_TRACE_TRACE_SCHEDULE_H_

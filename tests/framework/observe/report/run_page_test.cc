@@ -273,6 +273,59 @@ TEST(KernelTableTest, WhatIsNotKnownIsNotGuessed) {
               HasSubstr("1000 TFLOP/s in matrix products and 4800 GB/s"));
 }
 
+TEST(KernelTableTest, HasCountersIfKernelsWereCounted) {
+  RunRecords run = RunOf(3);
+  Json gemm = {{"name", "gemm"},        {"ms", 2},
+               {"mean_us", 500},        {"flops", 4e12},
+               {"tensor_pipe_pct", 80}, {"dram_bytes", 1e9},
+               {"l2_hit_pct", nullptr}, {"flop_per_dram_byte", 1000}};
+  Json& step = run.profile["step"];
+  step["kernels"] = {gemm, {{"name", "fill"}, {"ms", 1}}};
+  step["ops"] = {{{"phase", "forward"},
+                  {"op", "w"},
+                  {"ms", 2},
+                  {"flops", 4e12},
+                  {"bytes", 1e9}}};
+  const auto kernels = [&] {
+    const HtmlPage page = RunPage(run);
+    return page.sections[page.sections.size() - 2];
+  };
+  step["counters"] = nullptr;  // off
+  EXPECT_EQ(kernels().tables.size(), 1);
+  EXPECT_EQ(kernels().paragraphs.size(), 1);
+  step["counters"] = {{"not_counted", "no permission"}};
+  EXPECT_EQ(kernels().tables.size(), 1);
+  EXPECT_EQ(kernels().paragraphs[1], "Counters: none: no permission");
+  step["counters"] = {{"step", 2}};
+  ASSERT_EQ(kernels().tables.size(), 2);
+  EXPECT_THAT(kernels().paragraphs[1], HasSubstr("in step 2"));
+  EXPECT_THAT(Rows(kernels().tables[1]),
+              ElementsAre("gemm: 80.00 1000 2000 n/a 1000"));
+  const HtmlPage page = RunPage(run);
+  const Chart* const roofline = FindChart(page, "Roofline of the ops");
+  ASSERT_NE(roofline, nullptr);
+  ASSERT_EQ(roofline->series.size(), 2);
+  EXPECT_EQ(roofline->series[1].name, "kernels, by DRAM bytes");
+  EXPECT_DOUBLE_EQ(roofline->series[1].points[0].x, 1000);
+  EXPECT_DOUBLE_EQ(*roofline->series[1].points[0].y, 2000);
+}
+
+TEST(TraceCostTest, AStepThatIsCountedBeforeTheTraceIsNeither) {
+  RunRecords run = RunOf(3);
+  run.profile["step"] = {{"wall_ms", 4.5}};
+  run.profile_first_step = 10;
+  for (int i = 0; i < 20; ++i) {
+    run.steps[i]["step_ms"] = i == 1 ? 500 : i < 9 ? 3 : 3.3;
+    run.steps[i]["traced_steps"] = i == 1 || i == 9 ? 1 : 0;
+  }
+  const HtmlSection section = RunPage(run).sections.back();
+  ASSERT_EQ(section.tables.size(), 1);
+  EXPECT_THAT(
+      Rows(section.tables[0]),
+      ElementsAre("before the trace: 3.000 - 4", "traced: 4.500 +50.0 % -",
+                  "after the trace: 3.300 +10.0 % 10"));
+}
+
 TEST(TraceCostTest, ComparesStepsBeforeInAndAfterTheTrace) {
   RunRecords run = RunOf(3);
   run.profile["step"] = {{"wall_ms", 4.5}};

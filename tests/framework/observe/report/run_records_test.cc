@@ -75,6 +75,7 @@ TEST_F(RunRecordsTest, TakesTheProfileOfTheLastSteps) {
   const auto run = ReadRunRecords(folder_);
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_EQ(run->profile_name, "steps_100-102");
+  EXPECT_EQ(run->profile_first_step, 100);
   Write("trace/steps_100-102/profile.json", R"({"step":)");
   EXPECT_THAT(Error(), HasSubstr("steps_100-102/profile.json is damaged"));
 }

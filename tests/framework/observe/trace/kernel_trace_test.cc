@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -104,6 +105,74 @@ TEST_F(KernelTraceTest, OtherRanksWriteTheirTraceOnly) {
   EXPECT_THAT(StepsThatCollect(trace, 2), testing::ElementsAre(1));
   EXPECT_EQ(ListDirectory(folder_ + "/steps_1-1").value(),
             (std::vector<std::string>{"trace_rank1.json.gz"}));
+}
+
+// Counts 1 MB and no tensor pipe in each kernel. Either end may fail.
+class ScriptedCounters : public ActivitySource {
+ public:
+  ScriptedCounters(absl::Status start, absl::Status stop)
+      : start_(std::move(start)), stop_(std::move(stop)) {}
+  absl::Status Start() override { return start_; }
+  absl::Status Stop(Trace* trace) override {
+    if (!stop_.ok() || !host_->Stop(trace).ok()) return stop_;
+    for (const DeviceActivity& activity : trace->activities) {
+      trace->counters[activity.correlation] = {
+          .launches = 1, .ns = 10, .dram_bytes = 1e6};
+    }
+    return stop_;
+  }
+  int64_t NowNs() const override { return host_->NowNs(); }
+
+ private:
+  const absl::Status start_, stop_;
+  const std::unique_ptr<ActivitySource> host_ = HostActivities(kMaxRecords);
+};
+
+TEST_F(KernelTraceTest, CountsTheSecondStepForEveryWindow) {
+  KernelTrace trace(
+      {.schedule = {.wait = 2, .active = 1, .repeat = 2}, .folder = folder_},
+      HostActivities(kMaxRecords),
+      std::make_unique<ScriptedCounters>(absl::OkStatus(), absl::OkStatus()));
+  for (int64_t step = 11; step <= 12; ++step) Step(trace, step);
+  StepRecord record;
+  ASSERT_TRUE(trace.AddTo(&record).ok());
+  EXPECT_EQ(record.traced_steps, 1);  // that step takes longer, too
+  EXPECT_THAT(StepsThatCollect(trace, 4), testing::ElementsAre(1, 4));
+  for (const char* window : {"steps_1-1", "steps_4-4"}) {
+    const nlohmann::json step = Profile(window)["step"];
+    EXPECT_EQ(step["counters"]["step"], 12);
+    EXPECT_EQ(step["kernels"][0]["name"], "qkv");
+    EXPECT_EQ(step["kernels"][0]["dram_bytes"], 1e6);
+    EXPECT_TRUE(step["kernels"][0]["tensor_pipe_pct"].is_null());
+    EXPECT_THAT(
+        ReadFile(absl::StrCat(folder_, "/", window, "/profile.txt")).value(),
+        testing::HasSubstr("counters of step 12"));
+  }
+}
+
+TEST_F(KernelTraceTest, SaysWhyKernelsAreNotCounted) {
+  const absl::Status denied = absl::PermissionDeniedError("call: no");
+  const absl::Status failed = absl::FailedPreconditionError("call: no");
+  const auto why = [&](const absl::Status& start, const absl::Status& stop) {
+    KernelTrace trace({.schedule = {.wait = 2, .active = 1}, .folder = folder_},
+                      HostActivities(kMaxRecords),
+                      std::make_unique<ScriptedCounters>(start, stop));
+    testing::internal::CaptureStderr();
+    EXPECT_THAT(StepsThatCollect(trace, 3), testing::ElementsAre(3));
+    const std::string log = testing::internal::GetCapturedStderr();
+    const nlohmann::json step = Profile("steps_3-3")["step"];
+    EXPECT_FALSE(step["kernels"][0].contains("dram_bytes"));
+    const std::string reason = step["counters"]["not_counted"];
+    EXPECT_THAT(log, testing::HasSubstr("kernels are not counted: " + reason));
+    EXPECT_THAT(ReadFile(folder_ + "/steps_3-3/profile.txt").value(),
+                testing::HasSubstr("counters: none: " + reason));
+    return reason;
+  };
+  EXPECT_THAT(why(denied, {}),
+              testing::AllOf(testing::HasSubstr("call: no; "),
+                             testing::HasSubstr("RestrictProfiling")));
+  EXPECT_EQ(why(failed, {}), "call: no");
+  EXPECT_EQ(why({}, failed), "call: no");
 }
 
 TEST_F(KernelTraceTest, AnErrorOfItsSourceEndsTheRun) {

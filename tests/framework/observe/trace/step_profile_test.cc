@@ -534,6 +534,106 @@ TEST(StepProfileFormatTest, TableFitsAndFoldsBlocks) {
   EXPECT_THAT(text, ::testing::Not(HasSubstr("block_0/")));
 }
 
+// The profiles of a counted step and of two traced ones.
+StepProfile CountedProfile() {
+  StepWriter counted, traced;
+  counted.Step("step_2");
+  Trace& trace = counted.builder().trace();
+  for (const DeviceActivity& activity : trace.activities) {
+    KernelCounters counters{
+        .launches = 1,
+        .ns = static_cast<double>(activity.end_ns - activity.begin_ns)};
+    const std::string& symbol = trace.names[activity.name];
+    if (activity.kind != Kind::kKernel) continue;
+    if (symbol == kGemm) {
+      // 1000 ns at 90 %, 100 ns and 60 ns at none.
+      counters.tensor_ns = counters.ns == 1000 ? 900 : 0;
+      counters.dram_bytes = 2 * counters.ns;
+      counters.l2_hits = counters.ns;
+      counters.l2_lookups = 4 * counters.ns;
+    } else if (symbol == kAdamW) {
+      counters.dram_bytes = 5;
+      counters.l2_hits = counters.l2_lookups = 0;
+    }
+    trace.counters[activity.correlation] = counters;
+  }
+  StepProfile of_counted = BuildStepProfile(counted.builder().Build(), Rows());
+  of_counted.counted_step = 2;
+  traced.Step("step_7");
+  traced.Step("step_8");
+  StepProfile profile = BuildStepProfile(traced.builder().Build(), Rows());
+  AddCounters(of_counted, &profile);
+  return profile;
+}
+
+const KernelTime& KernelOf(const StepProfile& profile,
+                           absl::string_view symbol) {
+  for (const KernelTime& kernel : profile.kernels) {
+    if (kernel.symbol == symbol) return kernel;
+  }
+  ADD_FAILURE() << symbol;
+  return profile.kernels.front();
+}
+
+TEST(KernelCountersTest, AreMeansOverTheLaunchesOfAKernel) {
+  const StepProfile profile = CountedProfile();
+  EXPECT_EQ(profile.counted_step, 2);
+  const KernelTime& gemm = KernelOf(profile, kGemm);
+  ASSERT_TRUE(gemm.counters.has_value());
+  EXPECT_EQ(gemm.counters->launches, 12);
+  EXPECT_DOUBLE_EQ(*gemm.counters->tensor_share(), 900.0 / 1160);
+  EXPECT_DOUBLE_EQ(*gemm.counters->dram_bytes_per_launch(), 2 * 1160.0 / 3);
+  EXPECT_DOUBLE_EQ(*gemm.counters->l2_hit_share(), 0.25);
+  // Two blocks, forward and backward.
+  ASSERT_TRUE(gemm.cost.has_value());
+  EXPECT_DOUBLE_EQ(*FlopPerDramByte(gemm, profile),
+                   gemm.cost->flops / (4 * 2 * 1160));
+}
+
+TEST(KernelCountersTest, WhatIsNotCountedIsAbsent) {
+  const StepProfile profile = CountedProfile();
+  const KernelTime& adamw = KernelOf(profile, kAdamW);
+  ASSERT_TRUE(adamw.counters.has_value());
+  EXPECT_FALSE(adamw.counters->tensor_share().has_value());
+  EXPECT_FALSE(adamw.counters->l2_hit_share().has_value());  // no requests
+  EXPECT_DOUBLE_EQ(*FlopPerDramByte(adamw, profile), 10.0 / 5);
+  const KernelTime& softmax = KernelOf(profile, kSoftmax);
+  ASSERT_TRUE(softmax.counters.has_value());
+  EXPECT_FALSE(softmax.counters->dram_bytes_per_launch().has_value());
+  EXPECT_FALSE(FlopPerDramByte(softmax, profile).has_value());
+  EXPECT_FALSE(KernelOf(profile, "copy H2D").counters.has_value());
+}
+
+TEST(KernelCountersTest, TablesAndJsonHaveThem) {
+  StepProfile profile = CountedProfile();
+  const std::string text = FormatStepProfile(profile);
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    EXPECT_LE(line.size(), 100u) << line;
+  }
+  EXPECT_THAT(text, HasSubstr("\ncounters of step 2, "));
+  EXPECT_THAT(text, HasSubstr("\n      77.6%     0.001         2    25.0%"));
+  EXPECT_THAT(text, HasSubstr("\n        n/a     0.000         0      n/a"));
+  const nlohmann::ordered_json json = StepProfileToJson(profile);
+  EXPECT_EQ(json["counters"]["step"], 2);
+  EXPECT_EQ(json["kernels"][0]["l2_hit_pct"], 25);
+  ASSERT_EQ(json["kernels"][1]["op"], "optimizer adamw");
+  EXPECT_EQ(json["kernels"][1]["dram_bytes"], 5);
+  EXPECT_EQ(json["kernels"][1]["flop_per_dram_byte"], 2);
+  EXPECT_TRUE(json["kernels"][1]["tensor_pipe_pct"].is_null());
+
+  profile.counted_step = 0;
+  profile.not_counted = "no permission";
+  for (KernelTime& kernel : profile.kernels) kernel.counters.reset();
+  EXPECT_THAT(FormatStepProfile(profile),
+              HasSubstr("\ncounters: none: no permission\n"));
+  EXPECT_EQ(StepProfileToJson(profile)["counters"]["not_counted"],
+            "no permission");
+  profile.not_counted = "";
+  EXPECT_THAT(FormatStepProfile(profile),
+              ::testing::Not(HasSubstr("counters")));
+  EXPECT_TRUE(StepProfileToJson(profile)["counters"].is_null());
+}
+
 TEST(StepProfileFormatTest, JsonHasEveryFigurePerStep) {
   StepWriter writer;
   writer.Step("step_3");
