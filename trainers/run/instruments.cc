@@ -39,15 +39,9 @@ std::unique_ptr<Instrument> MakeGpuCounters(const RunPlan& plan) {
 }
 
 // Null unless the config asks for them.
-std::unique_ptr<ActivitySource> MakeKernelCounters(
-    const TraceConfig& config, const std::vector<StepRow>& rows) {
+std::unique_ptr<ActivitySource> MakeKernelCounters(const TraceConfig& config) {
   if constexpr (kCudaBuild) {
-    if (config.kernel_counters()) {
-      // More than any step launches: an op has two kernels on average.
-      int64_t max_kernels = 1000;
-      for (const StepRow& row : rows) max_kernels += 4 * row.count;
-      return CuptiKernelCounters(max_kernels);
-    }
+    if (config.kernel_counters()) return CuptiKernelCounters();
   }
   return nullptr;
 }
@@ -55,8 +49,6 @@ std::unique_ptr<ActivitySource> MakeKernelCounters(
 std::unique_ptr<Instrument> MakeKernelTrace(const RunPlan& plan,
                                             const std::string& folder) {
   const TraceConfig& config = plan.config.observe().trace();
-  std::vector<StepRow> rows = RowsOfStep(plan);
-  auto counters = MakeKernelCounters(config, rows);
   return std::make_unique<KernelTrace>(
       KernelTraceOptions{.schedule = {.wait = config.wait(),
                                       .warmup = config.warmup(),
@@ -66,10 +58,10 @@ std::unique_ptr<Instrument> MakeKernelTrace(const RunPlan& plan,
                          .rank = plan.world.rank,
                          .world_size = plan.world.world_size,
                          .device = plan.device.name,
-                         .rows = std::move(rows),
+                         .rows = RowsOfStep(plan),
                          .rates = RatesOf(plan)},
       ActivitiesOf(plan.device.device, config.max_records()),
-      std::move(counters));
+      MakeKernelCounters(config));
 }
 
 }  // namespace

@@ -19,6 +19,8 @@ class ActivitySource {
   // Waits for the device and adds what was recorded since Start() to `trace`,
   // whose ranges are complete: activities, calls, `dropped`.
   virtual absl::Status Stop(Trace* trace) = 0;
+  // An op or a phase has ended, in the thread that trains.
+  virtual void AfterOp() {}
   // How many nodes of the CUDA graph that is being recorded will be activities;
   // -1 if none is being recorded on the current stream.
   virtual int64_t NumGraphNodes() const { return -1; }
@@ -32,11 +34,14 @@ std::unique_ptr<ActivitySource> CuptiActivities(int64_t max_records);
 
 // Counts instead (kernel_counters.h): every kernel becomes an activity with
 // Trace::counters. Each kernel runs once, after the one before it has ended; a
-// step takes many times longer. At most `max_kernels` of them. Start() and
-// Stop() fail with PermissionDenied if this user may not read the counters, or
-// with FailedPrecondition; so they do once CUPTI was detached, by the end of a
-// recording. The kernels of a CUDA graph are not seen. CUDA builds only.
-std::unique_ptr<ActivitySource> CuptiKernelCounters(int64_t max_kernels);
+// step takes many times longer. CUPTI has little room, so its results are read
+// whenever an op ends after `kernels_at_once` kernels or more. Start() and
+// Stop() fail with PermissionDenied if this user may not read the counters, and
+// with FailedPrecondition in other cases, such as after a recording, whose end
+// takes CUPTI out of the process. The kernels of a CUDA graph are not seen.
+// CUDA builds only.
+std::unique_ptr<ActivitySource> CuptiKernelCounters(
+    int64_t kernels_at_once = 500);
 
 // Without a GPU each op is an activity: it runs where the host issues it. Keeps
 // at most `max_records` activities and calls.

@@ -40,6 +40,9 @@ constexpr char kL2Misses[] = "lts__t_requests_lookup_miss.sum";
 constexpr const char* kMetrics[] = {kTime, kTensorPercent, kDramBytes, kL2Hits,
                                     kL2Misses};
 
+// CUPTI has room for two to three thousand kernels at once.
+constexpr size_t kRoom = 1000;
+
 // The calls that launch a kernel.
 constexpr CUpti_CallbackId kRuntimeLaunches[] = {
     CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000,
@@ -101,20 +104,36 @@ absl::StatusOr<CUcontext> CurrentContext() {
 
 class CuptiCounterSource : public ActivitySource {
  public:
-  explicit CuptiCounterSource(int64_t max_kernels)
-      : max_kernels_(static_cast<size_t>(max_kernels)) {}
+  explicit CuptiCounterSource(int64_t kernels_at_once)
+      : kernels_at_once_(static_cast<size_t>(kernels_at_once)) {}
   ~CuptiCounterSource() override { End(); }
 
   absl::Status Start() override {
-    absl::Status started = Begin();
-    if (!started.ok()) End();
-    return started;
+    status_ = Begin();
+    if (!status_.ok()) End();
+    return status_;
+  }
+
+  void AfterOp() override {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (launches_.size() - counters_.size() < kernels_at_once_) return;
+    }
+    if (status_.ok()) status_ = EndSession();
+    if (status_.ok()) status_ = BeginSession();
   }
 
   absl::Status Stop(Trace* trace) override {
-    absl::Status stopped = Evaluate(trace);
+    if (status_.ok()) status_ = EndSession();
     End();
-    return stopped;
+    RETURN_IF_ERROR(status_);
+    absl::MutexLock lock(&mutex_);
+    NameTable names(&trace->names);
+    for (size_t i = 0; i < launches_.size(); ++i) {
+      AddKernel(launches_[i], counters_[i], static_cast<uint32_t>(i + 1),
+                &names, trace);
+    }
+    return absl::OkStatus();
   }
 
   int64_t NowNs() const override { return absl::GetCurrentTimeNanos(); }
@@ -130,33 +149,68 @@ class CuptiCounterSource : public ActivitySource {
     {
       absl::MutexLock lock(&mutex_);
       launches_.clear();
+      counters_.clear();
     }
     CUPTI_PARAMS(CUpti_Profiler_Initialize_Params, initialize);
     CUPTI_CALL(cuptiProfilerInitialize, initialize);
     is_initialized_ = true;
-    ASSIGN_OR_RETURN(const CUcontext context, CurrentContext());
-    RETURN_IF_ERROR(ConfigureMetrics(context));
+    ASSIGN_OR_RETURN(context_, CurrentContext());
+    RETURN_IF_ERROR(ConfigureMetrics());
+    RETURN_IF_ERROR(FollowLaunches());
+    return BeginSession();
+  }
+
+  absl::Status BeginSession() {
     CUPTI_PARAMS(CUpti_RangeProfiler_Enable_Params, enable);
-    enable.ctx = context;
+    enable.ctx = context_;
     CUPTI_CALL(cuptiRangeProfilerEnable, enable);
     profiler_ = enable.pRangeProfilerObject;
     RETURN_IF_ERROR(ConfigureRanges());
-    RETURN_IF_ERROR(FollowLaunches());
     CUPTI_PARAMS(CUpti_RangeProfiler_Start_Params, start);
     start.pRangeProfilerObject = profiler_;
     CUPTI_CALL(cuptiRangeProfilerStart, start);
     return absl::OkStatus();
   }
 
+  // Adds to counters_ those of the kernels that were launched since
+  // BeginSession().
+  absl::Status EndSession() {
+    RETURN_IF_ERROR(
+        AsStatus(cudaDeviceSynchronize(), "the device's work while counting"));
+    CUPTI_PARAMS(CUpti_RangeProfiler_Stop_Params, stop);
+    stop.pRangeProfilerObject = profiler_;
+    CUPTI_CALL(cuptiRangeProfilerStop, stop);
+    CUPTI_PARAMS(CUpti_RangeProfiler_DecodeData_Params, decode);
+    decode.pRangeProfilerObject = profiler_;
+    CUPTI_CALL(cuptiRangeProfilerDecodeData, decode);
+    CUPTI_PARAMS(CUpti_RangeProfiler_GetCounterDataInfo_Params, info);
+    info.pCounterDataImage = counter_image_.data();
+    info.counterDataImageSize = counter_image_.size();
+    CUPTI_CALL(cuptiRangeProfilerGetCounterDataInfo, info);
+    Disable();
+    absl::MutexLock lock(&mutex_);
+    const size_t launched = launches_.size() - counters_.size();
+    if (info.numTotalRanges != launched) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "CUPTI counted ", info.numTotalRanges, " kernels and dropped ",
+          decode.numOfRangeDropped, ", but ", launched, " were launched"));
+    }
+    for (size_t range = 0; range < launched; ++range) {
+      ASSIGN_OR_RETURN(const KernelCounters counters, CountersOf(range));
+      counters_.push_back(counters);
+    }
+    return absl::OkStatus();
+  }
+
   // Sets metrics_ and config_image_.
-  absl::Status ConfigureMetrics(CUcontext context) {
+  absl::Status ConfigureMetrics() {
     int device = 0;
     RETURN_IF_ERROR(AsStatus(cudaGetDevice(&device), "cudaGetDevice()"));
     CUPTI_PARAMS(CUpti_Device_GetChipName_Params, chip);
     chip.deviceIndex = static_cast<size_t>(device);
     CUPTI_CALL(cuptiDeviceGetChipName, chip);
     CUPTI_PARAMS(CUpti_Profiler_GetCounterAvailability_Params, available);
-    available.ctx = context;
+    available.ctx = context_;
     CUPTI_CALL(cuptiProfilerGetCounterAvailability, available);
     std::vector<uint8_t> availability(available.counterAvailabilityImageSize);
     available.pCounterAvailabilityImage = availability.data();
@@ -201,8 +255,8 @@ class CuptiCounterSource : public ActivitySource {
     size.pRangeProfilerObject = profiler_;
     size.pMetricNames = metrics_.data();
     size.numMetrics = metrics_.size();
-    size.maxNumOfRanges = max_kernels_;
-    size.maxNumRangeTreeNodes = static_cast<uint32_t>(max_kernels_);
+    size.maxNumOfRanges = kRoom;
+    size.maxNumRangeTreeNodes = kRoom;
     CUPTI_CALL(cuptiRangeProfilerGetCounterDataSize, size);
     counter_image_.assign(size.counterDataSize, 0);
     CUPTI_PARAMS(CUpti_RangeProfiler_CounterDataImage_Initialize_Params, image);
@@ -218,7 +272,7 @@ class CuptiCounterSource : public ActivitySource {
     config.pCounterDataImage = counter_image_.data();
     config.range = CUPTI_AutoRange;
     config.replayMode = CUPTI_KernelReplay;
-    config.maxRangesPerPass = max_kernels_;
+    config.maxRangesPerPass = kRoom;
     config.numNestingLevels = 1;
     config.minNestingLevel = 1;
     config.targetNestingLevel = 1;
@@ -264,36 +318,6 @@ class CuptiCounterSource : public ActivitySource {
     }
     std::string& symbol = launches_.back().symbol;
     if (symbol.empty() && call.symbolName != nullptr) symbol = call.symbolName;
-  }
-
-  absl::Status Evaluate(Trace* trace) {
-    RETURN_IF_ERROR(
-        AsStatus(cudaDeviceSynchronize(), "the device's work while counting"));
-    CUPTI_PARAMS(CUpti_RangeProfiler_Stop_Params, stop);
-    stop.pRangeProfilerObject = profiler_;
-    CUPTI_CALL(cuptiRangeProfilerStop, stop);
-    CUPTI_PARAMS(CUpti_RangeProfiler_DecodeData_Params, decode);
-    decode.pRangeProfilerObject = profiler_;
-    CUPTI_CALL(cuptiRangeProfilerDecodeData, decode);
-    CUPTI_PARAMS(CUpti_RangeProfiler_GetCounterDataInfo_Params, info);
-    info.pCounterDataImage = counter_image_.data();
-    info.counterDataImageSize = counter_image_.size();
-    CUPTI_CALL(cuptiRangeProfilerGetCounterDataInfo, info);
-    absl::MutexLock lock(&mutex_);
-    if (decode.numOfRangeDropped > 0 ||
-        info.numTotalRanges != launches_.size()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "CUPTI counted ", info.numTotalRanges, " kernels and dropped ",
-          decode.numOfRangeDropped, ", but ", launches_.size(),
-          " were launched; it has room for ", max_kernels_));
-    }
-    NameTable names(&trace->names);
-    for (size_t i = 0; i < launches_.size(); ++i) {
-      ASSIGN_OR_RETURN(const KernelCounters counters, CountersOf(i));
-      AddKernel(launches_[i], counters, static_cast<uint32_t>(i + 1), &names,
-                trace);
-    }
-    return absl::OkStatus();
   }
 
   absl::StatusOr<KernelCounters> CountersOf(size_t range) {
@@ -343,20 +367,23 @@ class CuptiCounterSource : public ActivitySource {
     trace->counters.emplace(correlation, counters);
   }
 
+  void Disable() {
+    if (profiler_ == nullptr) return;
+    CUPTI_PARAMS(CUpti_RangeProfiler_Disable_Params, disable);
+    disable.pRangeProfilerObject = std::exchange(profiler_, nullptr);
+    cuptiRangeProfilerDisable(&disable);
+  }
+
   // Undoes what Begin() did, as far as it came, and detaches CUPTI.
   void End() {
-    if (profiler_ != nullptr) {
-      CUPTI_PARAMS(CUpti_RangeProfiler_Disable_Params, disable);
-      disable.pRangeProfilerObject = std::exchange(profiler_, nullptr);
-      cuptiRangeProfilerDisable(&disable);
+    Disable();
+    if (subscriber_ != nullptr) {
+      cuptiUnsubscribe(std::exchange(subscriber_, nullptr));
     }
     if (host_ != nullptr) {
       CUPTI_PARAMS(CUpti_Profiler_Host_Deinitialize_Params, deinitialize);
       deinitialize.pHostObject = std::exchange(host_, nullptr);
       cuptiProfilerHostDeinitialize(&deinitialize);
-    }
-    if (subscriber_ != nullptr) {
-      cuptiUnsubscribe(std::exchange(subscriber_, nullptr));
     }
     if (!std::exchange(is_initialized_, false)) return;
     CUPTI_PARAMS(CUpti_Profiler_DeInitialize_Params, deinitialize);
@@ -364,8 +391,10 @@ class CuptiCounterSource : public ActivitySource {
     DetachCupti().IgnoreError();
   }
 
-  const size_t max_kernels_;
+  const size_t kernels_at_once_;
+  absl::Status status_;
   bool is_initialized_ = false;
+  CUcontext context_ = nullptr;
   CUpti_SubscriberHandle subscriber_ = nullptr;
   CUpti_Profiler_Host_Object* host_ = nullptr;
   CUpti_RangeProfiler_Object* profiler_ = nullptr;
@@ -373,6 +402,8 @@ class CuptiCounterSource : public ActivitySource {
   std::vector<uint8_t> config_image_, counter_image_;
   absl::Mutex mutex_;
   std::vector<KernelLaunch> launches_ ABSL_GUARDED_BY(mutex_);
+  // Of the first launches_.
+  std::vector<KernelCounters> counters_ ABSL_GUARDED_BY(mutex_);
 };
 
 #undef CUPTI_CALL
@@ -380,8 +411,8 @@ class CuptiCounterSource : public ActivitySource {
 
 }  // namespace
 
-std::unique_ptr<ActivitySource> CuptiKernelCounters(int64_t max_kernels) {
-  return std::make_unique<CuptiCounterSource>(max_kernels);
+std::unique_ptr<ActivitySource> CuptiKernelCounters(int64_t kernels_at_once) {
+  return std::make_unique<CuptiCounterSource>(kernels_at_once);
 }
 
 }  // namespace tessera

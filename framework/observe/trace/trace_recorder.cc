@@ -92,6 +92,7 @@ void TraceRecorder::End() {
   HostRange& range = trace_.ranges[open_];
   range.end_ns = source_->NowNs();
   open_ = range.parent;
+  source_->AfterOp();
 }
 
 }  // namespace tessera

@@ -39,11 +39,13 @@ class ScriptedSource : public ActivitySource {
   }
   int64_t NowNs() const override { return now_ns; }
   int64_t NumGraphNodes() const override { return graph_nodes; }
+  void AfterOp() override { ++ended; }
 
   std::map<uint32_t, int64_t> launches;
   std::vector<DeviceActivity> in_graph;
   int64_t now_ns = 0;
   int64_t graph_nodes = -1;
+  int ended = 0;
 };
 
 TEST(TraceRecorderTest, KeepsWhatTheHostIssuedAfterTheWarmUp) {
@@ -72,6 +74,7 @@ TEST(TraceRecorderTest, KeepsWhatTheHostIssuedAfterTheWarmUp) {
     launch(3);
   }
   launch(4);
+  EXPECT_EQ(source->ended, 4);  // the step and what is in it
   const absl::StatusOr<Trace> trace = recorder.Stop();
   ASSERT_TRUE(trace.ok()) << trace.status();
   std::map<uint32_t, std::string> paths;
