@@ -19,7 +19,7 @@ class ActivitySource {
   // Waits for the device and adds what was recorded since Start() to `trace`,
   // whose ranges are complete: activities, calls, `dropped`.
   virtual absl::Status Stop(Trace* trace) = 0;
-  // An op or a phase has ended, in the thread that trains.
+  // An op, a phase or a step has ended, in the thread that trains.
   virtual void AfterOp() {}
   // How many nodes of the CUDA graph that is being recorded will be activities;
   // -1 if none is being recorded on the current stream.

@@ -202,7 +202,7 @@ class CuptiCounterSource : public ActivitySource {
     return absl::OkStatus();
   }
 
-  // Sets metrics_ and config_image_.
+  // Sets host_, metrics_ and config_image_.
   absl::Status ConfigureMetrics() {
     int device = 0;
     RETURN_IF_ERROR(AsStatus(cudaGetDevice(&device), "cudaGetDevice()"));
@@ -212,14 +212,14 @@ class CuptiCounterSource : public ActivitySource {
     CUPTI_PARAMS(CUpti_Profiler_GetCounterAvailability_Params, available);
     available.ctx = context_;
     CUPTI_CALL(cuptiProfilerGetCounterAvailability, available);
-    std::vector<uint8_t> availability(available.counterAvailabilityImageSize);
-    available.pCounterAvailabilityImage = availability.data();
+    availability_image_.resize(available.counterAvailabilityImageSize);
+    available.pCounterAvailabilityImage = availability_image_.data();
     CUPTI_CALL(cuptiProfilerGetCounterAvailability, available);
 
     CUPTI_PARAMS(CUpti_Profiler_Host_Initialize_Params, host);
     host.profilerType = CUPTI_PROFILER_TYPE_RANGE_PROFILER;
     host.pChipName = chip.pChipName;
-    host.pCounterAvailabilityImage = availability.data();
+    host.pCounterAvailabilityImage = availability_image_.data();
     CUPTI_CALL(cuptiProfilerHostInitialize, host);
     host_ = host.pHostObject;
     metrics_.clear();
@@ -399,7 +399,7 @@ class CuptiCounterSource : public ActivitySource {
   CUpti_Profiler_Host_Object* host_ = nullptr;
   CUpti_RangeProfiler_Object* profiler_ = nullptr;
   std::vector<const char*> metrics_;  // of kMetrics, those that the GPU has
-  std::vector<uint8_t> config_image_, counter_image_;
+  std::vector<uint8_t> availability_image_, config_image_, counter_image_;
   absl::Mutex mutex_;
   std::vector<KernelLaunch> launches_ ABSL_GUARDED_BY(mutex_);
   // Of the first launches_.
