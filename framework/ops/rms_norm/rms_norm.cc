@@ -29,9 +29,10 @@ int64_t PartialSumBytes(KernelKind kind, const TensorType& x,
                         int multiprocessors) {
   const int64_t width = x.shape.back();
   const int64_t rows = x.numel() / width;
-  const int64_t sums = kind == KernelKind::kCpu
-                           ? (rows + kCpuRowsPerSum - 1) / kCpuRowsPerSum
-                           : std::min<int64_t>(rows, multiprocessors);
+  const int64_t sums =
+      kind == KernelKind::kCpu
+          ? (rows + kCpuRowsPerSum - 1) / kCpuRowsPerSum
+          : std::min(rows, kSumsPerMultiprocessor * multiprocessors);
   return sums * width * 4;
 }
 

@@ -6,13 +6,6 @@
 namespace tessera {
 namespace {
 
-// A thread block handles blockDim.y rows at a time, with blockDim.x threads,
-// whole warps, for each.
-
-constexpr int kMaxWarps = device::kMaxThreads / device::kWarp;
-// Small blocks start and end at different times, which keeps loads in flight.
-constexpr int kForwardThreads = 256;
-
 template <typename T>
 __device__ __forceinline__ float Rounded(float x) {
   return device::ToFloat(device::FromFloat<T>(x));
@@ -49,31 +42,12 @@ __device__ __forceinline__ const T* RowAt(const void* rows, int64_t row,
   return rows == nullptr ? nullptr : static_cast<const T*>(rows) + row * width;
 }
 
-// The sum over the threads of a row, returned to each. The order of additions
-// is the same on every run. The rows of a block do not wait for each other.
-// `scratch` holds a number per warp of the block; the next call needs another.
-__device__ __forceinline__ float RowSum(float x, float* scratch) {
-  x = device::WarpSum(x);
-  const int warps = blockDim.x / device::kWarp;
-  if (warps == 1) return x;
-  const int lane = threadIdx.x % device::kWarp;
-  scratch += threadIdx.y * warps;
-  if (lane == 0) scratch[threadIdx.x / device::kWarp] = x;
-  // Barrier 0 is that of __syncthreads().
-  asm volatile("bar.sync %0, %1;"
-               :
-               : "r"(threadIdx.y + 1), "r"(blockDim.x)
-               : "memory");
-  return device::WarpSum(lane < warps ? scratch[lane] : 0);
-}
-
+// One block per row.
 template <typename X, typename Y, int N, int kPacks, bool kAdds>
 __global__ void __launch_bounds__(device::kMaxThreads)
     Forward(const RmsNormParams p) {
-  __shared__ float scratch[kMaxWarps];
-  const int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
-  const int64_t width = p.width;
-  if (row >= p.rows) return;
+  __shared__ float scratch[device::kWarp];
+  const int64_t row = blockIdx.x, width = p.width;
   RowPart<X, N, kPacks> x;
   RowPart<Y, N, kPacks> delta;
   x.Read(RowAt<X>(p.x, row, width), width);
@@ -94,7 +68,8 @@ __global__ void __launch_bounds__(device::kMaxThreads)
       device::Store(static_cast<X*>(p.sum) + row * width + c, v[i]);
     }
   }
-  const float scale = rsqrtf(RowSum(squares, scratch) / width + p.eps);
+  const float scale =
+      rsqrtf(device::BlockSum(squares, scratch) / width + p.eps);
   if (threadIdx.x == 0) p.r[row] = scale;
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
@@ -125,22 +100,19 @@ struct BackwardRow {
   }
 };
 
-// Block g processes rows g, g + gridDim.x, ... Its threads load a row while
-// they compute the one before. A thread has the same columns in every row, so
-// it sums their part of the gain's gradient, dy * x_hat, in registers; at the
-// end the block adds the parts of its blockDim.y threads with the same columns.
+// A block processes rows g, g + gridDim.x, ..., and loads one while it computes
+// the one before. A thread has the same columns in every row, so it alone sums
+// their part of the gain's gradient, dy * x_hat.
 template <typename X, typename Y, int N, int kPacks, bool kAdds>
 __global__ void __launch_bounds__(device::kMaxThreads)
     Backward(const RmsNormParams p) {
-  __shared__ float scratch[2][kMaxWarps];
-  extern __shared__ __align__(16) float parts[];  // [blockDim.y - 1, width]
-  const int64_t width = p.width, step = int64_t{gridDim.x} * blockDim.y;
+  __shared__ float scratch[device::kWarp];
+  const int64_t width = p.width;
   float dgain[kPacks][N] = {};
   BackwardRow<X, Y, N, kPacks, kAdds> now, next;
-  int64_t row = int64_t{threadIdx.y} * gridDim.x + blockIdx.x;
-  now.Read(p, row);
-  for (int turn = 0; row < p.rows; row += step, turn ^= 1) {
-    next.Read(p, row + step);
+  now.Read(p, blockIdx.x);
+  for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
+    next.Read(p, row + gridDim.x);
     // This thread's part of sum_C(s x_hat), s = dy * gain.
     float projection = 0;
 #pragma unroll
@@ -156,7 +128,7 @@ __global__ void __launch_bounds__(device::kMaxThreads)
         projection += product * g[j];
       }
     }
-    const float mean = RowSum(projection, scratch[turn]) / width;
+    const float mean = device::BlockSum(projection, scratch) / width;
 #pragma unroll
     for (int i = 0; i < kPacks; ++i) {
       const int c = (threadIdx.x + i * blockDim.x) * N;
@@ -182,29 +154,12 @@ __global__ void __launch_bounds__(device::kMaxThreads)
     now = next;
   }
   if (p.partial_dgain == nullptr) return;
-  const auto for_each_pack = [&](const auto& fn) {
 #pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
-      const int c = (threadIdx.x + i * blockDim.x) * N;
-      if (c < width) fn(dgain[i], c);
-    }
-  };
-  if (threadIdx.y > 0) {
-    for_each_pack([&](const float(&part)[N], int c) {
-      device::Store(parts + (threadIdx.y - 1) * width + c, part);
-    });
+  for (int i = 0; i < kPacks; ++i) {
+    const int c = (threadIdx.x + i * blockDim.x) * N;
+    if (c >= width) break;
+    device::Store(p.partial_dgain + blockIdx.x * width + c, dgain[i]);
   }
-  __syncthreads();
-  if (threadIdx.y > 0) return;
-  for_each_pack([&](float(&sum)[N], int c) {
-    for (int y = 1; y < blockDim.y; ++y) {
-      float part[N];
-      device::Load(parts + (y - 1) * width + c, part);
-#pragma unroll
-      for (int j = 0; j < N; ++j) sum[j] += part[j];
-    }
-    device::Store(p.partial_dgain + blockIdx.x * width + c, sum);
-  });
 }
 
 constexpr int kRowGroups = 32;
@@ -259,23 +214,23 @@ cudaError_t WithTypes(const RmsNormParams& p, const Fn& fn) {
   });
 }
 
-// Calls fn with the number of packs of N that a thread handles, as a constant:
-// 16 numbers, or 32 in the widest rows.
+// Calls fn with the number of packs of N that a thread handles, as a constant.
 template <int N, typename Fn>
 cudaError_t WithPacks(int64_t width, const Fn& fn) {
-  constexpr int kMost = kMaxRmsNormWidth / (N * device::kMaxThreads);
-  constexpr int kFew = kMost / 2;
-  if (width <= kFew * N * device::kMaxThreads) {
+  constexpr int kFew = 4, kMost = kMaxRmsNormWidth / (N * device::kMaxThreads);
+  const int64_t packs = (width + N - 1) / N;
+  if (packs <= device::kMaxThreads) {
+    return fn(std::integral_constant<int, 1>());
+  }
+  if (packs <= kFew * device::kMaxThreads) {
     return fn(std::integral_constant<int, kFew>());
   }
   return fn(std::integral_constant<int, kMost>());
 }
 
-// The block: the threads of a row, and as many rows as fit into `most` threads.
 template <int N, int kPacks>
-dim3 BlockFor(const RmsNormParams& p, int most) {
-  const int threads = Threads((p.width + N * kPacks - 1) / (N * kPacks));
-  return dim3(threads, std::max(1, most / threads));
+int ThreadsFor(const RmsNormParams& p) {
+  return Threads((p.width / N + kPacks - 1) / kPacks);
 }
 
 template <typename X, typename Y, int N>
@@ -286,8 +241,7 @@ cudaError_t LaunchForward(const RmsNormParams& p, cudaStream_t stream) {
         if constexpr (kCanAdd<X, Y>) {
           if (p.delta != nullptr) kernel = Forward<X, Y, N, kPacks, true>;
         }
-        const dim3 block = BlockFor<N, kPacks>(p, kForwardThreads);
-        kernel<<<(p.rows + block.y - 1) / block.y, block, 0, stream>>>(p);
+        kernel<<<p.rows, ThreadsFor<N, kPacks>(p), 0, stream>>>(p);
         return cudaGetLastError();
       });
 }
@@ -300,10 +254,7 @@ cudaError_t LaunchBackward(const RmsNormParams& p, cudaStream_t stream) {
         if constexpr (kCanAdd<X, Y>) {
           if (p.d_delta != nullptr) kernel = Backward<X, Y, N, kPacks, true>;
         }
-        const dim3 block = BlockFor<N, kPacks>(p, device::kMaxThreads);
-        // At most 32 KiB.
-        const size_t parts = (block.y - 1) * p.width * sizeof(float);
-        kernel<<<p.row_groups, block, parts, stream>>>(p);
+        kernel<<<p.row_groups, ThreadsFor<N, kPacks>(p), 0, stream>>>(p);
         return cudaGetLastError();
       });
 }

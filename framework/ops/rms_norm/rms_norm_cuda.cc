@@ -50,7 +50,8 @@ void Backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& r,
   }
   const int64_t row_groups = std::min<int64_t>(
       RowCount(x),
-      at::cuda::getDeviceProperties(x.get_device())->multiProcessorCount);
+      kSumsPerMultiprocessor *
+          at::cuda::getDeviceProperties(x.get_device())->multiProcessorCount);
   const at::Tensor dy_rows = dy.contiguous(), x_rows = x.contiguous();
   const at::Tensor wide_gain = gain.to(at::kFloat);
   const at::Tensor d_x = dx.defined() ? dx : at::empty_like(x);

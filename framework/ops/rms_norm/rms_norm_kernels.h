@@ -40,9 +40,11 @@ struct RmsNormKernels {
 
 // The gain's gradient is summed in two steps. On a CPU a partial sum takes
 // kCpuRowsPerSum rows, so that the gradient does not depend on the number of
-// threads. On a GPU each multiprocessor makes one: a large thread block has
-// enough loads in flight.
+// threads. On a GPU each thread block makes one partial sum, with at most
+// kSumsPerMultiprocessor blocks per multiprocessor: enough loads in flight, and
+// few sums.
 inline constexpr int64_t kCpuRowsPerSum = 64;
+inline constexpr int64_t kSumsPerMultiprocessor = 3;
 
 }  // namespace tessera
 
