@@ -445,9 +445,8 @@ absl::Status TrainingCell::StartUpAndPrepare() {
         step, device, [this] { return session_->step().Run(batch_, 1e-4); }));
   }
   ASSIGN_OR_RETURN(figures_["start_up"], start_up.End());
-  figures_["start_up"].insert(
-      figures_["start_up"].begin(),
-      {{"part", "plan and CUDA context"}, {"ms", context_ms}});
+  const Json context = {{"part", "plan and CUDA context"}, {"ms", context_ms}};
+  figures_["start_up"].insert(figures_["start_up"].begin(), context);
   return absl::OkStatus();
 }
 

@@ -88,7 +88,8 @@ TEST(KernelCountersWorker, DISABLED_CountsBytesProductsAndHits) {
     // Both operands of the second sum are in L2.
     const KernelCounters& again = counters.at("again");
     EXPECT_LT(*again.dram_bytes, 0.2 * 2 * kSmall);
-    EXPECT_GT(*again.l2_hit_share(), 0.9);
+    // Requests that write the result do not all hit: 0.82 on an H200.
+    EXPECT_GT(*again.l2_hit_share(), 0.7);
     EXPECT_LT(*sum.l2_hit_share(), *again.l2_hit_share());
 
     // What a trace calls the same kernels.
