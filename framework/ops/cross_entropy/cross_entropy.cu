@@ -68,7 +68,7 @@ __device__ Logit LogitOf(const CrossEntropyOptions& options, float x) {
 template <typename T, int N, bool kPlain>
 __global__ void Forward(const CrossEntropyParams p) {
   const int64_t row = blockIdx.x;
-  const T* x = static_cast<const T*>(p.logits) + row * p.vocab;
+  const T* x = static_cast<const T*>(p.logits) + row * p.logits_stride;
   ExpSum total = Empty();
   float sum = 0;  // of the logits
   for (int64_t c = threadIdx.x * N; c < p.vocab; c += blockDim.x * N) {
@@ -78,7 +78,14 @@ __global__ void Forward(const CrossEntropyParams p) {
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         v[i] = LogitOf<kPlain>(p.options, v[i]).value;
-        sum += v[i];
+        if (c + i < p.vocab) sum += v[i];
+      }
+    }
+    // The last pack of a row may end between rows.
+    if (c + N > p.vocab) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        if (c + i >= p.vocab) v[i] = -INFINITY;
       }
     }
     ExpSum pack = {.max = v[0], .sum = 0};
@@ -127,7 +134,7 @@ __global__ void Backward(const CrossEntropyParams p) {
   const RowGradient g =
       kPlain ? RowGradient() : GradientOfRow(p.options.objective, lse, p.vocab);
   float v[N];
-  device::Load(static_cast<const T*>(p.logits) + row * p.vocab + c, v);
+  device::Load(static_cast<const T*>(p.logits) + row * p.logits_stride + c, v);
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     const Logit y = LogitOf<kPlain>(p.options, v[i]);
@@ -135,12 +142,17 @@ __global__ void Backward(const CrossEntropyParams p) {
     v[i] = (LogitGradient(g, softmax) - (c + i == target ? g.target : 0)) *
            y.slope * scale;
   }
-  device::Store(static_cast<T*>(p.dlogits) + row * p.vocab + c, v);
+  device::Store(static_cast<T*>(p.dlogits) + row * p.dlogits_stride + c, v);
 }
 
 template <typename T>
 bool CanPack(const CrossEntropyParams& p) {
-  return p.vocab % kPack<T> == 0 && IsAligned(p.logits) && IsAligned(p.dlogits);
+  return p.logits_stride % kPack<T> == 0 && p.dlogits_stride % kPack<T> == 0 &&
+         IsAligned(p.logits) && IsAligned(p.dlogits);
+}
+
+int64_t NumPacks(int64_t elements, int64_t pack) {
+  return (elements + pack - 1) / pack;
 }
 
 bool IsPlain(const CrossEntropyParams& p) {
@@ -150,13 +162,13 @@ bool IsPlain(const CrossEntropyParams& p) {
 template <typename T, int N>
 cudaError_t LaunchForward(const CrossEntropyParams& p, cudaStream_t stream) {
   const auto kernel = IsPlain(p) ? Forward<T, N, true> : Forward<T, N, false>;
-  kernel<<<p.rows, Threads(p.vocab / N), 0, stream>>>(p);
+  kernel<<<p.rows, Threads(NumPacks(p.vocab, N)), 0, stream>>>(p);
   return cudaGetLastError();
 }
 
 template <typename T, int N>
 cudaError_t LaunchBackward(const CrossEntropyParams& p, cudaStream_t stream) {
-  const int64_t packs = p.vocab / N;
+  const int64_t packs = NumPacks(p.vocab, N);
   const int threads = Threads(packs, 256);
   const dim3 grid(p.rows, (packs + threads - 1) / threads);
   const auto kernel = IsPlain(p) ? Backward<T, N, true> : Backward<T, N, false>;

@@ -11,14 +11,15 @@ namespace {
 void Forward(const CrossEntropyRows& in, const at::Tensor& loss,
              const at::Tensor& lse) {
   const at::Tensor& logits = in.logits;
-  const at::Tensor rows = logits.contiguous(), ids = in.targets.contiguous();
+  const at::Tensor ids = in.targets.contiguous();
   const at::Tensor losses = at::empty({logits.size(0)}, lse.options());
   const CrossEntropyParams params = {
       .type = FloatTypeOf(logits),
       .rows = logits.size(0),
       .vocab = logits.size(1),
+      .logits_stride = logits.stride(0),
       .options = in.options,
-      .logits = rows.const_data_ptr(),
+      .logits = logits.const_data_ptr(),
       .targets = ids.const_data_ptr<int64_t>(),
       .lse = lse.mutable_data_ptr<float>(),
       .losses = losses.mutable_data_ptr<float>()};
@@ -31,12 +32,14 @@ void Forward(const CrossEntropyRows& in, const at::Tensor& loss,
 void Backward(const CrossEntropyRows& in, const at::Tensor& dloss,
               const at::Tensor& lse, at::Tensor dlogits) {
   const at::Tensor& logits = in.logits;
-  const at::Tensor rows = logits.contiguous(), ids = in.targets.contiguous();
+  const at::Tensor ids = in.targets.contiguous();
   const CrossEntropyParams params = {.type = FloatTypeOf(logits),
                                      .rows = logits.size(0),
                                      .vocab = logits.size(1),
+                                     .logits_stride = logits.stride(0),
+                                     .dlogits_stride = dlogits.stride(0),
                                      .options = in.options,
-                                     .logits = rows.const_data_ptr(),
+                                     .logits = logits.const_data_ptr(),
                                      .targets = ids.const_data_ptr<int64_t>(),
                                      .lse = lse.mutable_data_ptr<float>(),
                                      .dloss = dloss.const_data_ptr<float>(),

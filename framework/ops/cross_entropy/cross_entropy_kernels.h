@@ -11,7 +11,9 @@ namespace tessera {
 
 // The rows of a batch.
 struct CrossEntropyRows {
-  at::Tensor logits;   // [N, V], contiguous
+  // [N, V]; each row contiguous. Rows may be apart for kReference and kCuda,
+  // which may write between them.
+  at::Tensor logits;
   at::Tensor targets;  // [N], in [0, V) or kIgnoredTarget
   CrossEntropyOptions options;
 };

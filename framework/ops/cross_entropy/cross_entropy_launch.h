@@ -14,6 +14,8 @@ struct CrossEntropyParams {
   FloatType type = FloatType::kFloat;
   int64_t rows = 0;
   int64_t vocab = 0;
+  // Elements from one row of logits, and of dlogits, to the next; >= V.
+  int64_t logits_stride = 0, dlogits_stride = 0;
   CrossEntropyOptions options;
   const void* logits = nullptr;      // [rows, V]
   const int64_t* targets = nullptr;  // [rows]; -1: ignored
@@ -22,7 +24,8 @@ struct CrossEntropyParams {
   float* lse = nullptr;
   float* losses = nullptr;       // [rows]; forward writes
   const float* dloss = nullptr;  // one element
-  void* dlogits = nullptr;       // [rows, V]; backward writes
+  // [rows, V]; backward writes, and may write what is between rows.
+  void* dlogits = nullptr;
 };
 cudaError_t LaunchCrossEntropyForward(const CrossEntropyParams& params,
                                       cudaStream_t stream);

@@ -63,7 +63,7 @@ class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
   int64_t ForwardWorkspaceBytes() const override {
     const int64_t rows = rows_of_chunk();
     const int64_t lse = LseType(rows).bytes() + NumChunks() * result(0).bytes();
-    return rows * vocab() * SizeOf(logits_) + lse +
+    return rows * row_bytes() + lse +
            /*one loss per row*/ LseType(rows).bytes() +
            CastBytes(operand(kWeight).numel(), operand(kWeight).dtype) +
            CastBytes(rows * width(), operand(kX).dtype);
@@ -103,7 +103,9 @@ class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
     const at::Tensor weight = InProductDtype(operands[kWeight]);
     const int64_t rows_of_chunk = this->rows_of_chunk();
     const at::Tensor logits =
-        at::empty({rows_of_chunk, vocab()}, x.options().dtype(logits_));
+        at::empty({rows_of_chunk, row_bytes() / SizeOf(logits_)},
+                  x.options().dtype(logits_))
+            .narrow(1, 0, vocab());
     const at::Tensor losses = at::empty({NumChunks()}, loss.options());
     for (int64_t i = 0; i < NumChunks(); ++i) {
       Chunk c = {.begin = i * rows_of_chunk, .weight = weight};
@@ -141,7 +143,15 @@ class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
   int64_t width() const { return operand(kWeight).shape[1]; }
   int64_t rows() const { return operand(kTargets).numel(); }
   int64_t rows_of_chunk() const {
-    return chunks_.RowsOfChunk(rows(), vocab() * SizeOf(logits_));
+    return chunks_.RowsOfChunk(rows(), row_bytes());
+  }
+  // From one row of logits to the next. On a GPU rows begin at multiples of 16
+  // bytes: without, products are slow. With 50,257 logits in BF16 and 4,096
+  // tokens of width 2,560, loss and gradients took 55.6 ms on an H200, while
+  // 128,256 took 11.2.
+  int64_t row_bytes() const {
+    const int64_t bytes = vocab() * SizeOf(logits_);
+    return kernel_kind() == KernelKind::kCuda ? (bytes + 15) / 16 * 16 : bytes;
   }
   int64_t NumChunks() const {
     return (rows() + rows_of_chunk() - 1) / rows_of_chunk();
