@@ -9,6 +9,9 @@ round can be repeated. Flags of every attack:
   --rounds=N  number of rounds; default: what CI has time for
   --only=N    run only that round
   --keep      keep the folder of the attack, and print its name
+  --set=FIELD=VALUE
+              changes the toy run of the attack; may be repeated. On a GPU:
+              --set=training.device=CUDA --set=precision.mode=BF16
 
 A failure prints the flags that repeat it.
 """
@@ -243,7 +246,10 @@ class Attack:
         parser.add_argument("--rounds", type=int, default=self.default_rounds)
         parser.add_argument("--only", type=int)
         parser.add_argument("--keep", action="store_true")
+        parser.add_argument("--set", action="append", default=[],
+                            metavar="FIELD=VALUE")
         options = parser.parse_args()
+        _TOY.update(assignment.split("=", 1) for assignment in options.set)
         # $TEST_TMPDIR is Bazel's.
         self.folder = pathlib.Path(tempfile.mkdtemp(
             prefix="attack-", dir=os.environ.get("TEST_TMPDIR"))).resolve()
