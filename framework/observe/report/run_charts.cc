@@ -87,7 +87,11 @@ std::vector<std::string> StepPhases(const std::vector<Json>& steps) {
 void AddPhaseStack(const RunRecords& run, HtmlSection* section) {
   const std::vector<std::string> phases = StepPhases(run.steps);
   if (phases.empty()) return;
-  const size_t bars = std::min(kMostBars, run.steps.size());
+  // The first record holds the first step, in which kernels are loaded: beside
+  // it the other bars would be flat.
+  const size_t first = run.steps.size() > 2 ? 1 : 0;
+  const size_t count = run.steps.size() - first;
+  const size_t bars = std::min(kMostBars, count);
   Chart chart{.kind = Chart::Kind::kBars,
               .title = "Step time by phase",
               .x_title = "step",
@@ -96,8 +100,8 @@ void AddPhaseStack(const RunRecords& run, HtmlSection* section) {
   chart.series.push_back({"not in a phase"});
   for (size_t bar = 0; bar < bars; ++bar) {
     const std::vector<Json> records(
-        run.steps.begin() + bar * run.steps.size() / bars,
-        run.steps.begin() + (bar + 1) * run.steps.size() / bars);
+        run.steps.begin() + first + bar * count / bars,
+        run.steps.begin() + first + (bar + 1) * count / bars);
     chart.categories.push_back(absl::StrCat(StepOf(records.back())));
     const auto mean = [&](absl::string_view path) {
       double sum = 0;

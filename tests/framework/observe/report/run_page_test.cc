@@ -82,7 +82,10 @@ TEST(RunPageTest, PhasesAddUpToTheStep) {
   ASSERT_EQ(phases->series.size(), 2);
   EXPECT_EQ(phases->series[0].name, "forward");
   EXPECT_EQ(phases->series[0].values[0], 2);
-  EXPECT_NEAR(phases->series[1].values[0], 1.01, 1e-9);
+  EXPECT_NEAR(phases->series[1].values[0], 1.02, 1e-9);
+  // The first record holds the first step.
+  ASSERT_EQ(phases->categories.size(), 19);
+  EXPECT_EQ(phases->categories[0], "2");
   const Chart* const blocks = FindChart(page, "Blocks at step 20");
   ASSERT_NE(blocks, nullptr);
   EXPECT_THAT(blocks->categories, ElementsAre("0", "1"));
