@@ -23,9 +23,9 @@ struct StartUpPart {
 //   [{part, ms, kernel_loading_ms, allocation_ms, graph_ms, waiting_ms,
 //     launching_ms, host_ms}]
 // The last six add up to `ms`. A kernel is loaded by the call that launches it
-// first, or by one that asks for it. Recording a CUDA graph counts as graph_ms
-// but for kernels that it loads and memory that it takes. host_ms is outside of
-// CUDA.
+// first, or by one that asks for it. Recording a CUDA graph counts as graph_ms,
+// except for kernels that it loads and memory that it takes. host_ms is the
+// time outside of CUDA.
 nlohmann::ordered_json StartUpFigures(const Trace& trace,
                                       const std::vector<StartUpPart>& parts);
 

@@ -61,7 +61,8 @@ class TrainingCell {
   absl::StatusOr<RunPlan> MakePlan() const;
   // Makes session_ and batch_.
   absl::Status Prepare(RunPlan plan);
-  // As Prepare(), of a process that has not yet done anything on the device.
+  // Like Prepare(), in a process that has not used the device yet. Adds
+  // figures_["start_up"].
   absl::Status StartUpAndPrepare();
   bool Records(TrainingStudy::Record record) const {
     const auto& records = study_.training().record();

@@ -48,8 +48,8 @@ Json Record(const std::string& size, double speed) {
               {{"intensity", 200}, {"speed", speed}}}}}}};
 }
 
-// A study with axes "size" (small, large) and "policy" (A, B), of whose cells
-// the last has not run.
+// A study with axes "size" (small, large) and "policy" (A, B). Its last cell
+// has not run.
 std::vector<Chart> ChartsOf(const std::string& plot) {
   Study study;
   EXPECT_TRUE(
