@@ -49,32 +49,16 @@ TEST(KernelCountersInTrainingTest, NeedAGpuAndOneRank) {
   EXPECT_EQ(refused({}, gpu), "");
 }
 
-// Trains seven steps, of which a graph launches the last five. 60 M parameters,
-// so that the optimizer's bytes do not fit into L2.
+// Trains seven steps, of which a graph launches the last five.
 absl::StatusOr<RunRecords> TrainIn(const std::string& folder, bool counters) {
   const RunConfig config =
-      ToyConfig("configs/tiny_cpu.pbtxt",
-                {"training.device=CUDA",
-                 "training.steps=7",
-                 "training.batch_size=16",
-                 "training.micro_batches=2",
-                 "training.eval_batches=0",
-                 "training.sample_tokens_at_end=0",
-                 "training.deterministic=false",
-                 "precision.mode=BF16",
-                 "attention.backend=NAIVE",
-                 "execution.mode=GRAPH",
-                 "model.vocab_size=2000",
-                 "model.num_layers=4",
-                 "model.d_model=1024",
-                 "model.num_heads=8",
-                 "model.d_ff=2816",
-                 "model.context_length=512",
-                 "observe.log_every_steps=1",
-                 "observe.trace.wait=4",
-                 absl::StrCat("observe.trace.active=", counters ? 1 : 0),
-                 absl::StrCat("observe.trace.kernel_counters=",
-                              counters ? "true" : "false")});
+      GpuSizedConfig({"training.steps=7", "training.micro_batches=2",
+                      "model.vocab_size=2000", "training.deterministic=false",
+                      "attention.backend=NAIVE", "execution.mode=GRAPH",
+                      "observe.log_every_steps=1", "observe.trace.wait=4",
+                      absl::StrCat("observe.trace.active=", counters ? 1 : 0),
+                      absl::StrCat("observe.trace.kernel_counters=",
+                                   counters ? "true" : "false")});
   ASSIGN_OR_RETURN(RunPlan plan, PlanRun(config, WorldInfo()));
   Instruments instruments(plan, folder);
   ASSIGN_OR_RETURN(

@@ -29,27 +29,14 @@ namespace {
 using testing::HasSubstr;
 using Json = nlohmann::json;
 
-// 60 M parameters, so that what the allocator rounds up is little. Two
-// micro-batches: with one, activations lie in the gradient buffer.
+// Two micro-batches: with one, activations lie in the gradient buffer.
 RunConfig Config(const std::vector<std::string>& more) {
-  std::vector<std::string> sets = {"training.device=CUDA",
-                                   "training.steps=4",
-                                   "training.batch_size=16",
-                                   "training.micro_batches=2",
-                                   "training.eval_batches=0",
-                                   "training.sample_tokens_at_end=0",
-                                   "training.deterministic=false",
-                                   "precision.mode=BF16",
-                                   "attention.backend=NAIVE",
-                                   "model.vocab_size=2000",
-                                   "model.num_layers=4",
-                                   "model.d_model=1024",
-                                   "model.num_heads=8",
-                                   "model.d_ff=2816",
-                                   "model.context_length=512",
-                                   "observe.log_every_steps=2"};
+  std::vector<std::string> sets = {
+      "training.steps=4",        "training.micro_batches=2",
+      "model.vocab_size=2000",   "training.deterministic=false",
+      "attention.backend=NAIVE", "observe.log_every_steps=2"};
   sets.insert(sets.end(), more.begin(), more.end());
-  return ToyConfig("configs/tiny_cpu.pbtxt", sets);
+  return GpuSizedConfig(sets);
 }
 
 class GpuTrainingMemoryTest : public testing::Test {

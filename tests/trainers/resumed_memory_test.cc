@@ -51,14 +51,9 @@ class GpuResumedMemoryTest : public testing::TestWithParam<const char*> {
   static absl::Status Run(const std::string& folder, const std::string& resume,
                           StepPeaks* peaks) {
     EmptyCache(c10::kCUDA);
-    const RunConfig config = ToyConfig(
-        "configs/tiny_cpu.pbtxt",
-        {"training.device=CUDA", "training.steps=6", "training.eval_batches=0",
-         "training.sample_tokens_at_end=0", "training.batch_size=16",
-         "precision.mode=BF16", "model.num_layers=4", "model.d_model=1024",
-         "model.num_heads=8", "model.d_ff=2816", "model.context_length=512",
-         "checkpoint.every_steps=3",
-         absl::StrCat("execution.mode=", GetParam())});
+    const RunConfig config =
+        GpuSizedConfig({"training.steps=6", "checkpoint.every_steps=3",
+                        absl::StrCat("execution.mode=", GetParam())});
     ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
                      Session::Create(config, {.phases = peaks}));
     ASSIGN_OR_RETURN(RunFolder opened,

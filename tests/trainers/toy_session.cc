@@ -49,6 +49,17 @@ RunConfig ToyConfig(const std::string& config,
   return *std::move(loaded);
 }
 
+RunConfig GpuSizedConfig(const std::vector<std::string>& more) {
+  std::vector<std::string> sets = {
+      "training.device=CUDA",    "training.batch_size=16",
+      "training.eval_batches=0", "training.sample_tokens_at_end=0",
+      "precision.mode=BF16",     "model.num_layers=4",
+      "model.d_model=1024",      "model.num_heads=8",
+      "model.d_ff=2816",         "model.context_length=512"};
+  sets.insert(sets.end(), more.begin(), more.end());
+  return ToyConfig("configs/tiny_cpu.pbtxt", sets);
+}
+
 std::unique_ptr<Session> Toy(const std::string& config,
                              const std::vector<std::string>& more,
                              const SessionOptions& options) {

@@ -26,6 +26,11 @@ class KeepDeterminism {
 RunConfig ToyConfig(const std::string& config,
                     const std::vector<std::string>& more = {});
 
+// A config for tests on a GPU, with further overrides: four layers of width
+// 1,024 in BF16, 16 x 512 tokens. Its weights do not fit into L2, and what the
+// allocator rounds up is little beside them.
+RunConfig GpuSizedConfig(const std::vector<std::string>& more);
+
 // The session of a ToyConfig().
 std::unique_ptr<Session> Toy(const std::string& config,
                              const std::vector<std::string>& more = {},
