@@ -39,6 +39,7 @@
 #include "trainers/program_flags.h"
 #include "trainers/studies/attention_case.h"
 #include "trainers/studies/device_work.h"
+#include "trainers/studies/sample_summary.h"
 
 namespace tessera {
 namespace {
@@ -226,9 +227,7 @@ absl::StatusOr<double> MedianMs(const Bench& bench, const Work& work) {
     RETURN_IF_ERROR(StatusFromTorch([&] { bench.large.max(); }));
     ASSIGN_OR_RETURN(sample, TimeOnceMs(work.run, device));
   }
-  const auto middle = ms.begin() + kSamples / 2;
-  std::nth_element(ms.begin(), middle, ms.end());
-  return *middle;
+  return MedianOf(std::move(ms));
 }
 
 absl::Status Run(const Bench& bench, const Work& work,

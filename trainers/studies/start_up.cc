@@ -1,8 +1,5 @@
 #include "trainers/studies/start_up.h"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
@@ -53,7 +50,7 @@ std::vector<Outermost> OutermostCalls(const Trace& trace) {
   for (const HostCall& call : trace.calls) {
     if (call.thread == trace.thread) calls.push_back(&call);
   }
-  // Of calls that begin together, the outer one first.
+  // If two calls begin at the same time, the outer one comes first.
   std::sort(calls.begin(), calls.end(), [](const auto* a, const auto* b) {
     return a->begin_ns != b->begin_ns ? a->begin_ns < b->begin_ns
                                       : a->end_ns > b->end_ns;
@@ -112,7 +109,7 @@ Json StartUpFigures(const Trace& trace, const std::vector<StartUpPart>& parts) {
 }
 
 absl::Status StartUp::Begin() {
-  trace_.thread = static_cast<uint32_t>(syscall(SYS_gettid));
+  trace_.thread = CurrentThreadId();
   return source_->Start();
 }
 

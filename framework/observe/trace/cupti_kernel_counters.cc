@@ -4,8 +4,6 @@
 #include <cupti_profiler_host.h>
 #include <cupti_range_profiler.h>
 #include <cupti_target.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <iterator>
@@ -312,9 +310,7 @@ class CuptiCounterSource : public ActivitySource {
     }
     absl::MutexLock lock(&mutex_);
     if (depth++ == 0) {
-      launches_.push_back(
-          {.ns = NowNs(),
-           .thread = static_cast<uint32_t>(syscall(SYS_gettid))});
+      launches_.push_back({.ns = NowNs(), .thread = CurrentThreadId()});
     }
     std::string& symbol = launches_.back().symbol;
     if (symbol.empty() && call.symbolName != nullptr) symbol = call.symbolName;
@@ -402,7 +398,7 @@ class CuptiCounterSource : public ActivitySource {
   std::vector<uint8_t> availability_image_, config_image_, counter_image_;
   absl::Mutex mutex_;
   std::vector<KernelLaunch> launches_ ABSL_GUARDED_BY(mutex_);
-  // Of the first launches_.
+  // In the order of launches_; those since BeginSession() are still missing.
   std::vector<KernelCounters> counters_ ABSL_GUARDED_BY(mutex_);
 };
 

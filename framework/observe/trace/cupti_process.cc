@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
 #include "framework/cuda/cuda_status.h"
 
 namespace tessera {
@@ -28,17 +29,19 @@ std::string CuptiError(CUptiResult result, absl::string_view call) {
 // CUPTI may leave only from the exit of a CUDA call (CUPTI's manual,
 // cuptiFinalize()).
 absl::Status DetachCupti() {
+  const auto check = [](CUptiResult result, absl::string_view call) {
+    return result == CUPTI_SUCCESS
+               ? absl::OkStatus()
+               : absl::FailedPreconditionError(absl::StrCat(
+                     "CUPTI cannot be detached: ", CuptiError(result, call)));
+  };
   CUpti_SubscriberHandle subscriber = nullptr;
-  CUptiResult result = cuptiSubscribe(&subscriber, FinalizeAtExit, nullptr);
-  if (result == CUPTI_SUCCESS) {
-    result = cuptiEnableCallback(
-        1, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API,
-        CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020);
-  }
-  if (result != CUPTI_SUCCESS) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "CUPTI cannot be detached: ", CuptiError(result, "cuptiSubscribe")));
-  }
+  RETURN_IF_ERROR(check(cuptiSubscribe(&subscriber, FinalizeAtExit, nullptr),
+                        "cuptiSubscribe"));
+  RETURN_IF_ERROR(check(
+      cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API,
+                          CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020),
+      "cuptiEnableCallback"));
   return AsStatus(cudaDeviceSynchronize(), "the device's work under a trace");
 }
 

@@ -1,11 +1,18 @@
 #include "framework/observe/trace/trace.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <unordered_map>
 
 #include "absl/strings/str_cat.h"
 
 namespace tessera {
+
+uint32_t CurrentThreadId() {
+  return static_cast<uint32_t>(syscall(SYS_gettid));
+}
 
 std::string Trace::PathOf(int range) const {
   std::string path;

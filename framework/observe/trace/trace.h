@@ -68,7 +68,8 @@ struct Trace {
   std::string device;  // "NVIDIA H200"
   // Activities and calls that were not kept: the trace's limit, or CUPTI's.
   int64_t dropped = 0;
-  // Of a counted step (CuptiKernelCounters()), by DeviceActivity::correlation.
+  // What was counted for each kernel, by DeviceActivity::correlation; only
+  // CuptiKernelCounters() fills it.
   std::unordered_map<uint32_t, KernelCounters> counters;
 
   absl::string_view name(int index) const { return names[index]; }
@@ -77,6 +78,9 @@ struct Trace {
   // for -1.
   std::string PathOf(int range) const;
 };
+
+// The calling thread's id in the kernel, as HostCall::thread.
+uint32_t CurrentThreadId();
 
 // Sets HostCall::range and, from the call that issued it,
 // DeviceActivity::range, and puts activities and calls in order of their begin.

@@ -1,8 +1,5 @@
 #include "framework/observe/trace/trace_recorder.h"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <string>
 #include <unordered_set>
@@ -25,7 +22,7 @@ absl::Status TraceRecorder::Start() {
 void TraceRecorder::Keep() {
   keeping_ = true;
   kept_since_ns_ = source_->NowNs();
-  trace_.thread = static_cast<uint32_t>(syscall(SYS_gettid));
+  trace_.thread = CurrentThreadId();
 }
 
 absl::StatusOr<Trace> TraceRecorder::Stop() {
