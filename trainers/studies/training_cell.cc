@@ -75,7 +75,9 @@ class TrainingCell {
   absl::StatusOr<double> TimeMs(const Call& call);
   // Milliseconds of each of `most` calls, or of fewer if the study limits
   // their time.
-  absl::StatusOr<std::vector<double>> Samples(const Call& call, int most);
+  // Of `most` calls those that fit into the time limit, and at least `least`.
+  absl::StatusOr<std::vector<double>> Samples(const Call& call, int most,
+                                              int least);
   absl::StatusOr<Json> Timed(const Call& call);
 
   // Attaches an observer until the result goes out of scope. Graphs are
@@ -127,11 +129,10 @@ absl::StatusOr<double> TrainingCell::TimeMs(const Call& call) {
 }
 
 absl::StatusOr<std::vector<double>> TrainingCell::Samples(const Call& call,
-                                                          int most) {
+                                                          int most, int least) {
   std::vector<double> ms;
   const absl::Time end = absl::Now() + TimeLimit(study_);
-  for (int i = 0;
-       i < most && (i < study_.min_iterations() || absl::Now() < end); ++i) {
+  for (int i = 0; i < most && (i < least || absl::Now() < end); ++i) {
     ASSIGN_OR_RETURN(const double sample, TimeMs(call));
     ms.push_back(sample);
   }
@@ -139,9 +140,9 @@ absl::StatusOr<std::vector<double>> TrainingCell::Samples(const Call& call,
 }
 
 absl::StatusOr<Json> TrainingCell::Timed(const Call& call) {
-  ASSIGN_OR_RETURN(std::vector<double> ms, Samples(call, study_.warmup()));
+  ASSIGN_OR_RETURN(std::vector<double> ms, Samples(call, study_.warmup(), 1));
   ASSIGN_OR_RETURN(const std::vector<double> timed,
-                   Samples(call, study_.iterations()));
+                   Samples(call, study_.iterations(), study_.min_iterations()));
   Json figures = Summary(timed);
   if (Records(TrainingStudy::FIRST_STEPS)) {
     ms.insert(ms.end(), timed.begin(), timed.end());
@@ -216,7 +217,7 @@ absl::Status TrainingCell::Phases() {
   RETURN_IF_ERROR(step());  // records the graph
   phases.clear();
   ASSIGN_OR_RETURN(const std::vector<double> timed,
-                   Samples(step, study_.iterations()));
+                   Samples(step, study_.iterations(), study_.min_iterations()));
   for (Json& ms : phases) {
     ms = ms.get<double>() / static_cast<double>(timed.size());
   }
