@@ -16,9 +16,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Lengths that a search for the largest one tries are multiples of this.
-constexpr int64_t kLengthStep = 256;
-
 at::ScalarType ScalarTypeOf(AttentionCell::Precision precision) {
   switch (precision) {
     case AttentionCell::BF16:
@@ -74,22 +71,22 @@ Json ToJson(const Distribution& d) {
           {"samples", d.samples}};
 }
 
-// The largest multiple of kLengthStep up to `limit`, one itself, for which
-// `fits`, which holds for every shorter one, too; 0 if there is none. Begins at
+// The largest multiple of `step` up to `limit`, one itself, for which `fits`,
+// which holds for every shorter one, too; 0 if there is none. Begins at
 // `guess`, where a good one leaves little to search.
 absl::StatusOr<int64_t> LargestLength(
-    int64_t limit, int64_t guess,
+    int64_t step, int64_t limit, int64_t guess,
     const std::function<absl::StatusOr<bool>(int64_t)>& fits) {
-  int64_t low = 0, high = limit + kLengthStep;  // fits; does not
-  int64_t next = std::clamp(guess, kLengthStep, limit);
+  int64_t low = 0, high = limit + step;  // fits; does not
+  int64_t next = std::clamp(guess / step * step, step, limit);
   bool up = true;  // from the guess
-  for (int64_t stride = kLengthStep; high - low > kLengthStep; stride *= 2) {
+  for (int64_t stride = step; high - low > step; stride *= 2) {
     ASSIGN_OR_RETURN(const bool fit, fits(next));
     (fit ? low : high) = next;
-    if (stride == kLengthStep) up = fit;
+    if (stride == step) up = fit;
     next = up ? low + stride : high - stride;
     if (next <= low || next >= high) {
-      next = (low + high) / 2 / kLengthStep * kLengthStep;
+      next = (low + high) / 2 / step * step;
     }
   }
   return low;
@@ -98,7 +95,8 @@ absl::StatusOr<int64_t> LargestLength(
 absl::StatusOr<Json> FindLargestLength(const AttentionBackend& backend,
                                        const AttentionCell& cell,
                                        const DeviceInfo& device) {
-  const int64_t limit = cell.search_limit() / kLengthStep * kLengthStep;
+  const int64_t step = cell.search_step();
+  const int64_t limit = cell.search_limit() / step * step;
   MeasureOptions options;
   options.warmup = 0;
   options.max_samples = 1;
@@ -117,8 +115,9 @@ absl::StatusOr<Json> FindLargestLength(const AttentionBackend& backend,
     return PlanOf(backend, CaseOf(cell, length), device).peak() <= available;
   };
   ASSIGN_OR_RETURN(const int64_t planned,
-                   LargestLength(limit, limit / 2, predicted));
-  ASSIGN_OR_RETURN(const int64_t found, LargestLength(limit, planned, runs));
+                   LargestLength(step, limit, limit / 2, predicted));
+  ASSIGN_OR_RETURN(const int64_t found,
+                   LargestLength(step, limit, planned, runs));
   Json figures = {{"largest_length", found}, {"predicted_length", planned}};
   if (found > 0 && found < limit) {
     figures["error_pct"] = 100.0 * (planned - found) / found;

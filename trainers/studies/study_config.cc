@@ -119,7 +119,10 @@ absl::Status CheckAttentionCell(const AttentionCell& cell) {
   positive(cell.heads(), "heads");
   positive(cell.length(), "length");
   positive(cell.head_dim(), "head_dim");
-  positive(cell.search_limit(), "search_limit");
+  positive(cell.search_step(), "search_step");
+  violations.Check(cell.search_limit() >= cell.search_step(), "search_limit",
+                   absl::StrCat("must be >= search_step, ", cell.search_step(),
+                                "; is ", cell.search_limit()));
   violations.Check(cell.attention().backend() != AttentionConfig::UNSPECIFIED &&
                        cell.attention().backend() != AttentionConfig::AUTO,
                    "attention.backend", "must name a backend");
