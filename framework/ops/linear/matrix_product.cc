@@ -1,5 +1,9 @@
 #include "framework/ops/linear/matrix_product.h"
 
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+
 #include "ATen/ATen.h"
 #include "ATen/Context.h"
 #include "framework/cuda/cuda_build.h"
@@ -17,15 +21,88 @@ bool UsesCublasLt(const at::Tensor& a) {
                          at::globalContext().allowTF32CuBLAS());
 }
 
+// cuBLASLt's fast kernels read and write this much at a time.
+constexpr int64_t kAccessBytes = 16;
+// A smaller product takes no longer than the launch of a second one.
+constexpr double kLeastFlopsToSplit = 8e9;
+
+enum class Dim { kM, kK, kN };  // of [M, N] = [M, K] [K, N]
+
+// The part of a product that is computed apart from the rest of it.
+struct Remainder {
+  Dim dim = Dim::kM;
+  int64_t begin = 0, size = 0;
+};
+
+// What keeps a product from the fast kernels, which need whole accesses in each
+// dimension in which an operand is contiguous; nullopt if nothing does, or if
+// the product is small or would not be fast without it either. On an H200 the
+// three products of a head with 50,257 words, 4,096 tokens and width 2,560 in
+// BF16 take 10.8, 7.9 and 2.2 ms, with 50,256 words 1.34 ms each.
+std::optional<Remainder> RemainderOf(const at::Tensor& a, const at::Tensor& b,
+                                     const at::Tensor& c) {
+  const int64_t m = a.size(0), k = a.size(1), n = b.size(1);
+  if (2.0 * static_cast<double>(m * k) * static_cast<double>(n) <
+      kLeastFlopsToSplit) {
+    return std::nullopt;
+  }
+  const auto row_major = [](const at::Tensor& t) { return t.stride(1) == 1; };
+  for (const at::Tensor* t : {&a, &b, &c}) {
+    const int64_t row_bytes =
+        t->stride(row_major(*t) ? 0 : 1) * t->element_size();
+    if (row_bytes % kAccessBytes != 0 ||
+        reinterpret_cast<uintptr_t>(t->data_ptr()) % kAccessBytes != 0) {
+      return std::nullopt;
+    }
+  }
+  const int64_t access = kAccessBytes / a.element_size();
+  const auto of = [access](Dim dim, int64_t size) {
+    return Remainder{dim, size / access * access, size % access};
+  };
+  for (const Remainder& remainder :
+       {of(Dim::kN, n), of(Dim::kK, row_major(a) || !row_major(b) ? k : 0),
+        of(Dim::kM, row_major(a) ? 0 : m)}) {
+    if (remainder.begin > 0 && remainder.size > 0) return remainder;
+  }
+  return std::nullopt;
+}
+
+// The product in two parts: up to `remainder`, and that.
+void MultiplyParts(const at::Tensor& a, const at::Tensor& b,
+                   const Remainder& remainder, bool accumulate, bool tuned,
+                   const at::Tensor& c) {
+  const auto part = [&](int64_t begin, int64_t size, bool accumulate) {
+    switch (remainder.dim) {
+      case Dim::kM:
+        return Multiply(a.narrow(0, begin, size), b, accumulate, tuned,
+                        c.narrow(0, begin, size));
+      case Dim::kN:
+        return Multiply(a, b.narrow(1, begin, size), accumulate, tuned,
+                        c.narrow(1, begin, size));
+      case Dim::kK:
+        return Multiply(a.narrow(1, begin, size), b.narrow(0, begin, size),
+                        accumulate, tuned, c);
+    }
+  };
+  // The larger part of a sum comes last, so that it is rounded once.
+  part(remainder.begin, remainder.size, accumulate);
+  part(0, remainder.begin, accumulate || remainder.dim == Dim::kK);
+}
+
 }  // namespace
 
 void Multiply(const at::Tensor& a, const at::Tensor& b, bool accumulate,
               bool tuned, at::Tensor c) {
   if constexpr (kCudaBuild) {
-    if (UsesCublasLt(a) &&
-        MultiplyByCublasLt(a, b, c,
-                           {.accumulate = accumulate, .tuned = tuned})) {
-      return;
+    if (UsesCublasLt(a)) {
+      if (const auto remainder = RemainderOf(a, b, c); remainder.has_value()) {
+        MultiplyParts(a, b, *remainder, accumulate, tuned, c);
+        return;
+      }
+      if (MultiplyByCublasLt(a, b, c,
+                             {.accumulate = accumulate, .tuned = tuned})) {
+        return;
+      }
     }
   }
   if (c.scalar_type() == a.scalar_type()) {
