@@ -7,20 +7,44 @@ namespace {
 constexpr int kWarps = 16;
 constexpr int kThreads = kWarps * device::kWarp;
 // Columns that one lane sums; a block sums kTile.
-constexpr int kColumns = 16, kTile = kColumns * device::kWarp;
+constexpr int kColumns = 8, kTile = kColumns * device::kWarp;
 // A warp sums a row of the table with at most kFew tokens; a block shares a row
 // with more.
 constexpr int kFew = 8;
+// Tokens whose rows a lane reads at once.
+constexpr int kTogether = 4;
 // Ids that a lane has in flight while it looks for tokens.
 constexpr int kAhead = 8;
 
-__global__ void CountTokens(const EmbeddingBackwardParams p) {
+// Counts the tokens of each id and links them in a list, whose order varies
+// from run to run; nothing that follows depends on it.
+__global__ void LinkTokens(const EmbeddingBackwardParams p) {
   const int64_t token = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (token >= p.tokens) return;
   const int64_t id = p.ids[token];
-  // The results do not depend on the order of these.
   atomicAdd(&p.counts[id], 1);
-  atomicMax(&p.counts[p.vocab + id], static_cast<int>(p.tokens - token));
+  p.next[token] = atomicExch(&p.counts[p.vocab + id], static_cast<int>(token));
+}
+
+// Lane i gets the i-th of the `count` tokens of `id`, at most kFew, in
+// ascending order; the other lanes get -1.
+__device__ __forceinline__ int OrderedTokens(const EmbeddingBackwardParams& p,
+                                             int64_t id, int count) {
+  const int lane = threadIdx.x % device::kWarp;
+  int linked = -1;
+  for (int i = 0, token = count > 0 ? p.counts[p.vocab + id] : -1; i < count;
+       ++i) {
+    if (lane == i) linked = token;
+    if (i + 1 < count) token = p.next[token];
+  }
+  int ordered = -1;
+  for (int i = 0; i < count; ++i) {
+    const int token = __shfl_sync(0xffffffff, linked, i);
+    const unsigned smaller =
+        __ballot_sync(0xffffffff, lane < count && linked < token);
+    if (lane == __popc(smaller)) ordered = token;
+  }
+  return ordered;
 }
 
 // Sums in FP32 of kColumns columns of a tile. Lane l has those of packs l, l +
@@ -36,27 +60,51 @@ struct ColumnSums {
            (i * device::kWarp + threadIdx.x % device::kWarp) * N;
   }
 
-  __device__ __forceinline__ void AddToken(const EmbeddingBackwardParams& p,
-                                           int64_t token) {
-    const Dx* row = static_cast<const Dx*>(p.dx) + token * p.width;
+  // Adds tokens in this order; none for one below 0.
+  __device__ __forceinline__ void AddTokens(
+      const EmbeddingBackwardParams& p, const int64_t (&tokens)[kTogether]) {
+    float x[kTogether][kPacks][N] = {};
 #pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
-      if (Column(i) >= p.width) break;
-      float x[N];
-      device::Load(row + Column(i), x);
+    for (int t = 0; t < kTogether; ++t) {
+      if (tokens[t] < 0) continue;
+      const Dx* row = static_cast<const Dx*>(p.dx) + tokens[t] * p.width;
 #pragma unroll
-      for (int j = 0; j < N; ++j) v[i][j] += x[j];
+      for (int i = 0; i < kPacks; ++i) {
+        if (Column(i) < p.width) device::Load(row + Column(i), x[t][i]);
+      }
+    }
+#pragma unroll
+    for (int t = 0; t < kTogether; ++t) {
+#pragma unroll
+      for (int i = 0; i < kPacks; ++i) {
+#pragma unroll
+        for (int j = 0; j < N; ++j) v[i][j] += x[t][i][j];
+      }
     }
   }
 
-  // Adds, in order, the tokens of `id` in [begin, tokens) whose chunk of kWarp
-  // places is `chunk` of `chunks`, until `left` were found.
-  __device__ __forceinline__ void AddTokens(const EmbeddingBackwardParams& p,
-                                            int64_t id, int64_t begin,
-                                            int chunk, int chunks, int left) {
+  // Adds, in order, all `count` tokens of `id`, at most kFew.
+  __device__ __forceinline__ void AddFew(const EmbeddingBackwardParams& p,
+                                         int64_t id, int count) {
+    const int ordered = OrderedTokens(p, id, count);
+    for (int begin = 0; begin < count; begin += kTogether) {
+      int64_t tokens[kTogether];
+#pragma unroll
+      for (int t = 0; t < kTogether; ++t) {
+        tokens[t] = __shfl_sync(0xffffffff, ordered, begin + t);
+      }
+      AddTokens(p, tokens);
+    }
+  }
+
+  // Adds, in order, those of the `count` tokens of `id` whose chunk of kWarp
+  // places is `chunk` of `chunks`.
+  __device__ __forceinline__ void AddChunks(const EmbeddingBackwardParams& p,
+                                            int64_t id, int chunk, int chunks,
+                                            int count) {
     const int lane = threadIdx.x % device::kWarp;
     const int64_t stride = int64_t{chunks} * device::kWarp;
-    for (int64_t at = begin + chunk * device::kWarp; at < p.tokens && left > 0;
+    for (int64_t at = chunk * device::kWarp; at < p.tokens && count > 0;
          at += kAhead * stride) {
       int64_t ids[kAhead];
 #pragma unroll
@@ -67,9 +115,15 @@ struct ColumnSums {
 #pragma unroll
       for (int k = 0; k < kAhead; ++k) {
         unsigned found = __ballot_sync(0xffffffff, ids[k] == id);
-        left -= __popc(found);
-        for (; found != 0; found &= found - 1) {
-          AddToken(p, at + k * stride + __ffs(found) - 1);
+        count -= __popc(found);
+        while (found != 0) {
+          int64_t tokens[kTogether];
+#pragma unroll
+          for (int t = 0; t < kTogether; ++t) {
+            tokens[t] = found == 0 ? -1 : at + k * stride + __ffs(found) - 1;
+            found &= found - 1;
+          }
+          AddTokens(p, tokens);
         }
       }
     }
@@ -93,7 +147,8 @@ struct ColumnSums {
 };
 
 // A block writes kTile columns of kWarps rows of the table: first each warp one
-// row, if it has few tokens, then all warps together those with many.
+// row, if it has few tokens, then all warps together those with many. Its rows
+// are far apart, because vocabularies have frequent words side by side.
 template <typename Dx, typename Grad, int N>
 __global__ void __launch_bounds__(kThreads)
     Backward(const EmbeddingBackwardParams p) {
@@ -101,29 +156,26 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ float parts[kWarps][kTile];
   const int warp = threadIdx.x / device::kWarp;
   const int lane = threadIdx.x % device::kWarp;
-  const int64_t first_id = int64_t{blockIdx.x} * kWarps;
+  const auto id_of = [](int row) {
+    return int64_t{row} * gridDim.x + blockIdx.x;
+  };
 
-  if (const int64_t id = first_id + warp; id < p.vocab) {
+  if (const int64_t id = id_of(warp); id < p.vocab) {
     const int count = p.counts[id];
     if (count <= kFew && (count > 0 || !p.accumulate)) {
       Sums sums;
-      if (count > 0) {
-        const int64_t first = p.tokens - p.counts[p.vocab + id];
-        sums.AddToken(p, first);
-        sums.AddTokens(p, id, first + 1, 0, 1, count - 1);
-      }
+      sums.AddFew(p, id, count);
       sums.Write(p, id);
     }
   }
 
   for (int row = 0; row < kWarps; ++row) {
-    const int64_t id = first_id + row;
+    const int64_t id = id_of(row);
     if (id >= p.vocab) return;
     const int count = p.counts[id];
     if (count <= kFew) continue;
     Sums sums;
-    sums.AddTokens(p, id, p.tokens - p.counts[p.vocab + id], warp, kWarps,
-                   count);
+    sums.AddChunks(p, id, warp, kWarps, count);
 #pragma unroll
     for (int i = 0; i < Sums::kPacks; ++i) {
 #pragma unroll
@@ -165,7 +217,7 @@ cudaError_t LaunchEmbeddingBackward(const EmbeddingBackwardParams& p,
   if (cleared != cudaSuccess) return cleared;
   if (p.tokens > 0) {
     const int64_t blocks = (p.tokens + kThreads - 1) / kThreads;
-    CountTokens<<<blocks, kThreads, 0, stream>>>(p);
+    LinkTokens<<<blocks, kThreads, 0, stream>>>(p);
   }
   return WithType(p.dx_type, [&]<typename Dx>(Dx) {
     return WithType(p.grad_type, [&]<typename Grad>(Grad) {

@@ -11,8 +11,9 @@ void EmbeddingBackwardOnCuda(const at::Tensor& ids, const at::Tensor& dx,
                              const GradTarget& table) {
   const at::Tensor places = ids.contiguous(), rows = dx.contiguous();
   const int64_t vocab = table.grad.size(0);
-  const at::Tensor counts =
-      at::empty({2, vocab}, ids.options().dtype(at::kInt));
+  const at::Tensor workspace =
+      at::empty({2 * vocab + ids.numel()}, ids.options().dtype(at::kInt));
+  int* const counts = workspace.mutable_data_ptr<int>();
   const EmbeddingBackwardParams params = {
       .tokens = ids.numel(),
       .vocab = vocab,
@@ -23,7 +24,8 @@ void EmbeddingBackwardOnCuda(const at::Tensor& ids, const at::Tensor& dx,
       .grad_type = FloatTypeOf(table.grad),
       .accumulate = table.accumulate,
       .grad = table.grad.mutable_data_ptr(),
-      .counts = counts.mutable_data_ptr<int>()};
+      .counts = counts,
+      .next = counts + 2 * vocab};
   ThrowIfError(Launch(dx, "The embedding's backward kernel",
                       LaunchEmbeddingBackward, params));
 }

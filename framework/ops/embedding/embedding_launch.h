@@ -19,9 +19,10 @@ struct EmbeddingBackwardParams {
   FloatType grad_type = FloatType::kFloat;
   bool accumulate = false;  // += instead of =
   void* grad = nullptr;     // [V, C]
-  // Workspace: [2, V]. How often each id occurs, and N minus the place of its
-  // first occurrence.
+  // Workspace. counts: [2, V], how often each id occurs and the first of the
+  // list of its tokens; next: [N], the token after each in its list.
   int* counts = nullptr;
+  int* next = nullptr;
 };
 // Writes each row of grad once, with the sum in FP32 of the rows of dx that
 // have its id, in an order that depends on the ids alone.
