@@ -12,7 +12,7 @@ constexpr int kColumns = 8, kTile = kColumns * device::kWarp;
 // with more.
 constexpr int kFew = 8;
 // Tokens whose rows a lane reads at once.
-constexpr int kTogether = 4;
+constexpr int kTogether = 2;
 // Ids that a lane has in flight while it looks for tokens.
 constexpr int kAhead = 8;
 
@@ -150,7 +150,7 @@ struct ColumnSums {
 // row, if it has few tokens, then all warps together those with many. Its rows
 // are far apart, because vocabularies have frequent words side by side.
 template <typename Dx, typename Grad, int N>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, /*blocks per SM=*/2)
     Backward(const EmbeddingBackwardParams p) {
   using Sums = ColumnSums<Dx, Grad, N>;
   __shared__ float parts[kWarps][kTile];
