@@ -74,15 +74,36 @@ class TorchCudaGraph : public CudaGraph {
   std::unique_ptr<at::cuda::CUDAGraph> graph_;  // null before Capture()
 };
 
+// What a stream that is being recorded has recorded last.
+struct LastRecorded {
+  unsigned long long recording = 0;
+  cudaGraphNode_t node = nullptr;  // null if it is not one node
+
+  friend bool operator==(const LastRecorded&, const LastRecorded&) = default;
+};
+
+LastRecorded LastRecordedOn(cudaStream_t stream) {
+  LastRecorded last;
+  cudaStreamCaptureStatus status;
+  const cudaGraphNode_t* nodes = nullptr;
+  const cudaGraphEdgeData* edges = nullptr;
+  size_t count = 0;
+  C10_CUDA_CHECK(cudaStreamGetCaptureInfo(stream, &status, &last.recording,
+                                          /*graph=*/nullptr, &nodes, &edges,
+                                          &count));
+  if (count == 1) last.node = nodes[0];
+  return last;
+}
+
 class EventMoment : public GraphMoment {
  public:
-  explicit EventMoment(c10::Device device) {
+  explicit EventMoment(cudaStream_t stream) {
     C10_CUDA_CHECK(cudaEventCreate(&event_));
     // An external event becomes a node of the graph; without the flag it would
     // only order the recording.
-    C10_CUDA_CHECK(cudaEventRecordWithFlags(
-        event_, c10::cuda::getCurrentCUDAStream(device.index()),
-        cudaEventRecordExternal));
+    C10_CUDA_CHECK(
+        cudaEventRecordWithFlags(event_, stream, cudaEventRecordExternal));
+    recorded_ = LastRecordedOn(stream);
   }
   ~EventMoment() override { C10_CUDA_IGNORE_ERROR(cudaEventDestroy(event_)); }
 
@@ -94,14 +115,26 @@ class EventMoment : public GraphMoment {
     return ms;
   }
 
+  bool IsLastOn(cudaStream_t stream) const {
+    return recorded_.node != nullptr && LastRecordedOn(stream) == recorded_;
+  }
+
  private:
   cudaEvent_t event_ = nullptr;
+  LastRecorded recorded_;
 };
 
 }  // namespace
 
-std::unique_ptr<GraphMoment> RecordMoment(c10::Device device) {
-  return std::make_unique<EventMoment>(device);
+std::shared_ptr<const GraphMoment> RecordMoment(
+    c10::Device device, std::shared_ptr<const GraphMoment> last) {
+  const cudaStream_t stream =
+      c10::cuda::getCurrentCUDAStream(device.index()).stream();
+  if (last != nullptr &&
+      static_cast<const EventMoment&>(*last).IsLastOn(stream)) {
+    return last;
+  }
+  return std::make_shared<EventMoment>(stream);
 }
 
 std::unique_ptr<CudaGraph> MakeCudaGraph(c10::Device device) {

@@ -71,7 +71,7 @@ void PhaseTimer::End() {
   open_ = nodes_[open_].parent;
   if constexpr (kCudaBuild) {
     if (!open_recorded_.empty()) {
-      recorded_[open_recorded_.back()].end = RecordMoment(options_.device);
+      recorded_[open_recorded_.back()].end = RecordNow();
       open_recorded_.pop_back();
       return;
     }
@@ -88,8 +88,15 @@ void PhaseTimer::Record(int node) {
     if (recorded_step_ != step_) recorded_.clear();
     recorded_step_ = step_;
     open_recorded_.push_back(recorded_.size());
-    recorded_.push_back({.node = node, .begin = RecordMoment(options_.device)});
+    recorded_.push_back({.node = node, .begin = RecordNow()});
   }
+}
+
+std::shared_ptr<const GraphMoment> PhaseTimer::RecordNow() {
+  if constexpr (kCudaBuild) {
+    last_moment_ = RecordMoment(options_.device, std::move(last_moment_));
+  }
+  return last_moment_;
 }
 
 void PhaseTimer::ResolveRecorded() {

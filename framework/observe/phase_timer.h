@@ -68,12 +68,13 @@ class PhaseTimer : public Instrument, public PhaseObserver {
   // A phase of a CUDA graph.
   struct RecordedSample {
     int node = 0;
-    std::unique_ptr<GraphMoment> begin, end;
+    std::shared_ptr<const GraphMoment> begin, end;
   };
 
   // Whether work is recorded as a CUDA graph now instead of running.
   bool IsRecording() const;
   void Record(int node);
+  std::shared_ptr<const GraphMoment> RecordNow();
   // Adds the phases of the last launch.
   void ResolveRecorded();
   int ChildOf(int parent, absl::string_view segment);
@@ -95,6 +96,7 @@ class PhaseTimer : public Instrument, public PhaseObserver {
   std::vector<int64_t> open_samples_;
   std::vector<std::unique_ptr<c10::Event>> idle_events_;
   std::vector<RecordedSample> recorded_;
+  std::shared_ptr<const GraphMoment> last_moment_;  // of recorded_
   std::vector<size_t> open_recorded_;
   int64_t recorded_step_ = -1;
   int64_t last_step_ = -1;      // that began
