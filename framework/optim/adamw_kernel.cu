@@ -52,8 +52,9 @@ __device__ __forceinline__ void StoreSplit(const float (&from)[N], int64_t at,
 }
 
 // One thread per group.
-__global__ void PrepareStep(const __grid_constant__ AdamWOptions options,
-                            AdamWScalars scalars, AdamWCoefficients* prepared) {
+__global__ void AdamWPrepare(const __grid_constant__ AdamWOptions options,
+                             AdamWScalars scalars,
+                             AdamWCoefficients* prepared) {
   if (scalars.skip != nullptr && *scalars.skip) return;
   const int64_t step = *scalars.step + 1;
   __syncthreads();
@@ -91,8 +92,8 @@ __device__ __forceinline__ AdamWRange RangeOf(const AdamWBuffers& buffers,
 // instead of 20.6), and so did five blocks per multiprocessor instead of six.
 template <typename State, typename Grad, typename Rounded>
 __global__ void __launch_bounds__(kThreads, sizeof(State) == 4 ? 6 : 4)
-    UpdateElements(const __grid_constant__ AdamWBuffers buffers,
-                   const AdamWCoefficients* prepared, const bool* skip) {
+    AdamWUpdate(const __grid_constant__ AdamWBuffers buffers,
+                const AdamWCoefficients* prepared, const bool* skip) {
   constexpr int N = kElements<State>;
   // 32 bits, which save registers, count the vectors of 17 G elements.
   const auto last = static_cast<unsigned>(buffers.num_elements / N - 1);
@@ -144,7 +145,7 @@ cudaError_t LaunchAdamW(const AdamWBuffers& buffers,
                         const AdamWScalars& scalars,
                         const AdamWOptions& options,
                         AdamWCoefficients* prepared, cudaStream_t stream) {
-  PrepareStep<<<1, kMaxAdamWGroups, 0, stream>>>(options, scalars, prepared);
+  AdamWPrepare<<<1, kMaxAdamWGroups, 0, stream>>>(options, scalars, prepared);
   cudaError_t error = cudaGetLastError();
   if (error != cudaSuccess || buffers.num_elements == 0) return error;
   const auto launch = [&]<typename State, typename Grad, typename Rounded>() {
@@ -155,7 +156,7 @@ cudaError_t LaunchAdamW(const AdamWBuffers& buffers,
     }
     const auto blocks =
         static_cast<unsigned>((vectors + kThreads - 1) / kThreads);
-    UpdateElements<State, Grad, Rounded>
+    AdamWUpdate<State, Grad, Rounded>
         <<<blocks, kThreads, 0, stream>>>(buffers, prepared, scalars.skip);
     error = cudaGetLastError();
   };

@@ -10,8 +10,8 @@ constexpr int kThreads = 256;
 // accumulator: independent, shorter chains of additions with less rounding.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    SumShares(const T* __restrict__ values, int64_t count,
-              float* __restrict__ partial) {
+    SumOfSquaresShares(const T* __restrict__ values, int64_t count,
+                       float* __restrict__ partial) {
   constexpr int N = kPack<T>;
   const int64_t num_packs = count / N;
   const int64_t stride = int64_t{gridDim.x} * kThreads;
@@ -38,7 +38,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    SumPartials(const float* __restrict__ partial, float* __restrict__ sum) {
+    SumOfSquaresTotal(const float* __restrict__ partial,
+                      float* __restrict__ sum) {
   double x = 0;
   for (int i = threadIdx.x; i < kSumOfSquaresBlocks; i += kThreads) {
     x += partial[i];
@@ -54,12 +55,12 @@ cudaError_t LaunchSumOfSquares(const void* values, FloatType type,
                                int64_t count, float* partial, float* sum,
                                cudaStream_t stream) {
   const cudaError_t error = WithType(type, [&]<typename T>(T) {
-    SumShares<<<kSumOfSquaresBlocks, kThreads, 0, stream>>>(
+    SumOfSquaresShares<<<kSumOfSquaresBlocks, kThreads, 0, stream>>>(
         static_cast<const T*>(values), count, partial);
     return cudaGetLastError();
   });
   if (error != cudaSuccess) return error;
-  SumPartials<<<1, kThreads, 0, stream>>>(partial, sum);
+  SumOfSquaresTotal<<<1, kThreads, 0, stream>>>(partial, sum);
   return cudaGetLastError();
 }
 

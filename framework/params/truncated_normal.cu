@@ -30,7 +30,8 @@ struct WriteHalves {
 // Each thread writes the four values of a counter, one at a time: a parameter
 // may start anywhere in the flat buffer.
 template <typename Write>
-__global__ void Fill(TruncatedNormal normal, int64_t numel, Write write) {
+__global__ void FillTruncatedNormal(TruncatedNormal normal, int64_t numel,
+                                    Write write) {
   const int64_t counter = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   uint32_t words[4];
   PhiloxWords(normal.seed, normal.stream, counter, words);
@@ -49,7 +50,7 @@ cudaError_t LaunchFill(const TruncatedNormal& normal, int64_t numel,
                        const Write& write, cudaStream_t stream) {
   constexpr int kValuesPerBlock = 4 * kThreads;
   const int64_t blocks = (numel + kValuesPerBlock - 1) / kValuesPerBlock;
-  Fill<<<blocks, kThreads, 0, stream>>>(normal, numel, write);
+  FillTruncatedNormal<<<blocks, kThreads, 0, stream>>>(normal, numel, write);
   return cudaGetLastError();
 }
 

@@ -110,18 +110,17 @@ absl::StatusOr<PassMeasurement> MeasurePass(AttentionPass pass, Contender& ours,
   };
   // Whether to make another call after `done` of at most `most`.
   absl::Time end = absl::Now() + options.max_time;
-  const auto continues = [&](int done, int most, int least) {
-    return done < most && (done < least || absl::Now() < end);
+  const auto continues = [&](int done, int most) {
+    return done < most && (done < options.min_samples || absl::Now() < end);
   };
-  for (int i = 0; continues(i, options.warmup, 1); ++i) {
+  for (int i = 0; continues(i, options.warmup); ++i) {
     RETURN_IF_ERROR(ours.Run(pass));
     if (reference != nullptr) RETURN_IF_ERROR(reference->Run(pass));
     Synchronize(device);
   }
   std::vector<double> ms, ratios;
   end = absl::Now() + options.max_time;
-  while (continues(static_cast<int>(ms.size()), options.max_samples,
-                   options.min_samples)) {
+  while (continues(static_cast<int>(ms.size()), options.max_samples)) {
     ASSIGN_OR_RETURN(const double our_ms, time_ms(ours));
     ms.push_back(our_ms);
     if (reference == nullptr) continue;

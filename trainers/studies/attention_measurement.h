@@ -43,7 +43,7 @@ struct MeasureOptions {
   const AttentionBackend* reference = nullptr;
   // Number of calls of a pass that are not timed, and of those that are: at
   // most this many, and only as many of either as fit into the time, but at
-  // least one and `min_samples`.
+  // least `min_samples`.
   int warmup = 3;
   int max_samples = 30;
   int min_samples = 3;

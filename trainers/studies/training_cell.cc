@@ -75,9 +75,7 @@ class TrainingCell {
   absl::StatusOr<double> TimeMs(const Call& call);
   // Milliseconds of each of `most` calls, or of fewer if the study limits
   // their time.
-  // Of `most` calls those that fit into the time limit, and at least `least`.
-  absl::StatusOr<std::vector<double>> Samples(const Call& call, int most,
-                                              int least);
+  absl::StatusOr<std::vector<double>> Samples(const Call& call, int most);
   absl::StatusOr<Json> Timed(const Call& call);
 
   // Attaches an observer until the result goes out of scope. Graphs are
@@ -94,6 +92,8 @@ class TrainingCell {
   absl::Status Parts();
   absl::Status Step();
   absl::Status Phases();
+  // Milliseconds by phase; with `detail` also inside forward and backward.
+  absl::StatusOr<Json> PhaseTimes(bool detail);
   absl::Status Memory();
   absl::Status Energy();
   absl::Status Compile();
@@ -129,10 +129,11 @@ absl::StatusOr<double> TrainingCell::TimeMs(const Call& call) {
 }
 
 absl::StatusOr<std::vector<double>> TrainingCell::Samples(const Call& call,
-                                                          int most, int least) {
+                                                          int most) {
   std::vector<double> ms;
   const absl::Time end = absl::Now() + TimeLimit(study_);
-  for (int i = 0; i < most && (i < least || absl::Now() < end); ++i) {
+  for (int i = 0;
+       i < most && (i < study_.min_iterations() || absl::Now() < end); ++i) {
     ASSIGN_OR_RETURN(const double sample, TimeMs(call));
     ms.push_back(sample);
   }
@@ -140,7 +141,7 @@ absl::StatusOr<std::vector<double>> TrainingCell::Samples(const Call& call,
 }
 
 absl::StatusOr<Json> TrainingCell::Timed(const Call& call) {
-  ASSIGN_OR_RETURN(std::vector<double> ms, Samples(call, study_.warmup(), 1));
+  ASSIGN_OR_RETURN(std::vector<double> ms, Samples(call, study_.warmup()));
   ASSIGN_OR_RETURN(const std::vector<double> timed,
                    Samples(call, study_.iterations(), study_.min_iterations()));
   Json figures = Summary(timed);
@@ -190,7 +191,21 @@ absl::Status TrainingCell::Step() {
 }
 
 absl::Status TrainingCell::Phases() {
-  PhaseTimer timer({.device = device(), .detail_every_steps = 1});
+  // The phases of the step apart, because events inside them take time.
+  ASSIGN_OR_RETURN(Json phases, PhaseTimes(/*detail=*/true));
+  ASSIGN_OR_RETURN(const Json outer, PhaseTimes(/*detail=*/false));
+  phases.update(outer);
+  const double forward = phases["forward"], backward = phases["backward"];
+  figures_["phase_ratios"] = {
+      {"backward_to_forward", backward / forward},
+      {"optimizer_to_both",
+       phases["optimizer"].get<double>() / (forward + backward)}};
+  figures_["phases"] = std::move(phases);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Json> TrainingCell::PhaseTimes(bool detail) {
+  PhaseTimer timer({.device = device(), .detail_every_steps = detail ? 1 : 0});
   const auto attached = Attach(&timer);
   Json phases = Json::object();
   int64_t steps = 0;
@@ -221,13 +236,7 @@ absl::Status TrainingCell::Phases() {
   for (Json& ms : phases) {
     ms = ms.get<double>() / static_cast<double>(timed.size());
   }
-  const double forward = phases["forward"], backward = phases["backward"];
-  figures_["phase_ratios"] = {
-      {"backward_to_forward", backward / forward},
-      {"optimizer_to_both",
-       phases["optimizer"].get<double>() / (forward + backward)}};
-  figures_["phases"] = std::move(phases);
-  return absl::OkStatus();
+  return phases;
 }
 
 absl::Status TrainingCell::Memory() {

@@ -177,8 +177,7 @@ class Shortener {
 };
 
 // Empty if `symbol` has no name.
-std::string NameOf(string_view symbol, string_view op_kind,
-                   bool every_argument) {
+std::string NameOf(string_view symbol, bool every_argument) {
   const std::string plain = absl::StrReplaceAll(
       symbol, {{"(anonymous namespace)::", ""}, {"<unnamed>::", ""}});
   string_view name = plain;
@@ -197,14 +196,7 @@ std::string NameOf(string_view symbol, string_view op_kind,
   const bool ours = path.size() > 1 && path[0] == "tessera";
   if (!ours) return shortener.Component(path.back());
   path.erase(path.begin());
-  const bool anonymous = path.size() == 1;
-  const Template last = ParseTemplate(path.back());
-  std::string base = shortener.Component(path.back());
-  if (anonymous && !op_kind.empty() &&
-      (last.name == "Forward" || last.name == "Backward")) {
-    base = absl::StrCat(op_kind, "_", absl::AsciiStrToLower(last.name),
-                        base.substr(last.name.size()));
-  }
+  const std::string base = shortener.Component(path.back());
   path.pop_back();
   path.push_back(base);
   return absl::StrJoin(path, "::");
@@ -259,12 +251,15 @@ constexpr OpClassName kOps[] = {
     {"linear_cross_entropy", KernelClass::kReduction},
 };
 
-// Kernels of libraries, if nothing else settled it.
-constexpr NamedClass kLibraries[] = {
+// Kernels whose op is not known or does not settle it.
+constexpr NamedClass kOthers[] = {
     {"layer_norm", KernelClass::kNorm},
     {"rms_norm", KernelClass::kNorm},
     {"rmsnorm", KernelClass::kNorm},
     {"adam", KernelClass::kOptimizer},
+    {"swiglu", KernelClass::kElementwise},
+    {"::rope", KernelClass::kElementwise},
+    {"crossentropy", KernelClass::kReduction},
     {"elementwise", KernelClass::kElementwise},
     {"multi_tensor_apply", KernelClass::kElementwise},
     {"catarray", KernelClass::kElementwise},
@@ -283,13 +278,13 @@ const NamedClass* Find(const NamedClass (&table)[N], string_view lower) {
 
 }  // namespace
 
-std::string ReadableKernelName(string_view symbol, string_view op_kind) {
-  const std::string name = NameOf(symbol, op_kind, /*every_argument=*/false);
+std::string ReadableKernelName(string_view symbol) {
+  const std::string name = NameOf(symbol, /*every_argument=*/false);
   return name.empty() ? std::string(symbol) : name;
 }
 
-std::string FullKernelName(string_view symbol, string_view op_kind) {
-  const std::string name = NameOf(symbol, op_kind, /*every_argument=*/true);
+std::string FullKernelName(string_view symbol) {
+  const std::string name = NameOf(symbol, /*every_argument=*/true);
   return name.empty() ? std::string(symbol) : name;
 }
 
@@ -329,7 +324,7 @@ KernelClass ClassOf(DeviceActivity::Kind kind, string_view symbol,
   for (const OpClassName& op : kOps) {
     if (issuer.op_kind == op.op_kind) return op.kernel_class;
   }
-  if (const NamedClass* named = Find(kLibraries, lower)) {
+  if (const NamedClass* named = Find(kOthers, lower)) {
     return named->kernel_class;
   }
   // On a CPU an activity is named after its op.

@@ -15,18 +15,15 @@ namespace tessera {
 //   void at::native::vectorized_elementwise_kernel<4,
 //       at::native::FillFunctor<float>, std::array<char*, 1ul> >(int, ...)
 //     vectorized_elementwise_kernel<4, FillFunctor<float>>
-//   void tessera::(anonymous namespace)::Backward<float, __nv_bfloat16, 8>(...)
-//     rms_norm_backward<float, bf16, 8>
+//   void tessera::(anonymous namespace)::RmsNormBackward<float, __nv_bfloat16,
+//       8>(...)
+//     RmsNormBackward<float, bf16, 8>
 //
-// Each op's folder has kernels called Forward and Backward: `op_kind`
-// ("linear"; empty for none) tells them apart. Two symbols may have the same
-// name.
-std::string ReadableKernelName(absl::string_view symbol,
-                               absl::string_view op_kind = "");
+// Two symbols may have the same name.
+std::string ReadableKernelName(absl::string_view symbol);
 
 // The same with every template argument.
-std::string FullKernelName(absl::string_view symbol,
-                           absl::string_view op_kind = "");
+std::string FullKernelName(absl::string_view symbol);
 
 enum class KernelClass {
   kGemm,           // matrix products, in whichever op

@@ -204,15 +204,16 @@ class ProfileBuilder {
     if (found != kernel_at_.end()) return found->second;
     const absl::string_view symbol = trace_.name(activity.name);
     const std::string& op_kind = profile_.ops[slots_[place].op].kind;
-    const std::string name = activity.kind == DeviceActivity::Kind::kKernel
-                                 ? ReadableKernelName(symbol, op_kind)
-                                 : std::string(symbol);
-    const auto [kernel, is_new] = kernel_of_.emplace(
-        std::pair(activity.name, name), profile_.kernels.size());
+    const auto [kernel, is_new] =
+        kernel_of_.emplace(activity.name, profile_.kernels.size());
     if (is_new) {
-      profile_.kernels.push_back({.name = name, .symbol = std::string(symbol)});
+      profile_.kernels.push_back(
+          {.name = activity.kind == DeviceActivity::Kind::kKernel
+                       ? ReadableKernelName(symbol)
+                       : std::string(symbol),
+           .symbol = std::string(symbol)});
       class_times_.emplace_back();
-      full_names_.push_back(FullKernelName(symbol, op_kind));
+      full_names_.push_back(FullKernelName(symbol));
     }
     return kernel_at_[key] = {
                .index = kernel->second,
@@ -397,7 +398,7 @@ class ProfileBuilder {
   std::vector<OpPlace> places_;  // by range; the last is of range -1
   std::vector<Slots> slots_;     // likewise
   std::map<std::tuple<std::string, std::string, std::string>, int> op_of_;
-  std::map<std::pair<int, std::string>, int> kernel_of_;
+  std::unordered_map<int, int> kernel_of_;          // by name
   std::unordered_map<uint64_t, Kernel> kernel_at_;  // by name and place
   std::map<int, std::map<int, KernelInOp>> kernels_of_op_;
   std::vector<ClassTimes> class_times_;  // by kernel

@@ -66,7 +66,7 @@ __device__ Logit LogitOf(const CrossEntropyOptions& options, float x) {
 
 // One block per row.
 template <typename T, int N, bool kPlain>
-__global__ void Forward(const CrossEntropyParams p) {
+__global__ void CrossEntropyForward(const CrossEntropyParams p) {
   const int64_t row = blockIdx.x;
   const T* x = static_cast<const T*>(p.logits) + row * p.logits_stride;
   ExpSum total = Empty();
@@ -123,7 +123,7 @@ __global__ void Forward(const CrossEntropyParams p) {
 
 // A block handles one row and as many packs of its columns as it has threads.
 template <typename T, int N, bool kPlain>
-__global__ void Backward(const CrossEntropyParams p) {
+__global__ void CrossEntropyBackward(const CrossEntropyParams p) {
   const int64_t c = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;
   if (c >= p.vocab) return;
   const int64_t row = blockIdx.x;
@@ -161,7 +161,8 @@ bool IsPlain(const CrossEntropyParams& p) {
 
 template <typename T, int N>
 cudaError_t LaunchForward(const CrossEntropyParams& p, cudaStream_t stream) {
-  const auto kernel = IsPlain(p) ? Forward<T, N, true> : Forward<T, N, false>;
+  const auto kernel = IsPlain(p) ? CrossEntropyForward<T, N, true>
+                                 : CrossEntropyForward<T, N, false>;
   kernel<<<p.rows, Threads(NumPacks(p.vocab, N)), 0, stream>>>(p);
   return cudaGetLastError();
 }
@@ -171,7 +172,8 @@ cudaError_t LaunchBackward(const CrossEntropyParams& p, cudaStream_t stream) {
   const int64_t packs = NumPacks(p.vocab, N);
   const int threads = Threads(packs, 256);
   const dim3 grid(p.rows, (packs + threads - 1) / threads);
-  const auto kernel = IsPlain(p) ? Backward<T, N, true> : Backward<T, N, false>;
+  const auto kernel = IsPlain(p) ? CrossEntropyBackward<T, N, true>
+                                 : CrossEntropyBackward<T, N, false>;
   kernel<<<grid, threads, 0, stream>>>(p);
   return cudaGetLastError();
 }

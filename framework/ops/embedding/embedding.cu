@@ -18,7 +18,7 @@ constexpr int kAhead = 8;
 
 // Counts the tokens of each id and links them in a list, whose order varies
 // from run to run; nothing that follows depends on it.
-__global__ void LinkTokens(const EmbeddingBackwardParams p) {
+__global__ void EmbeddingLinkTokens(const EmbeddingBackwardParams p) {
   const int64_t token = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (token >= p.tokens) return;
   const int64_t id = p.ids[token];
@@ -151,7 +151,7 @@ struct ColumnSums {
 // are far apart, because vocabularies have frequent words side by side.
 template <typename Dx, typename Grad, int N>
 __global__ void __launch_bounds__(kThreads, /*blocks per SM=*/2)
-    Backward(const EmbeddingBackwardParams p) {
+    EmbeddingBackward(const EmbeddingBackwardParams p) {
   using Sums = ColumnSums<Dx, Grad, N>;
   __shared__ float parts[kWarps][kTile];
   const int warp = threadIdx.x / device::kWarp;
@@ -204,7 +204,7 @@ template <typename Dx, typename Grad, int N>
 cudaError_t LaunchRows(const EmbeddingBackwardParams& p, cudaStream_t stream) {
   const dim3 grid((p.vocab + kWarps - 1) / kWarps,
                   (p.width + kTile - 1) / kTile);
-  Backward<Dx, Grad, N><<<grid, kThreads, 0, stream>>>(p);
+  EmbeddingBackward<Dx, Grad, N><<<grid, kThreads, 0, stream>>>(p);
   return cudaGetLastError();
 }
 
@@ -217,7 +217,7 @@ cudaError_t LaunchEmbeddingBackward(const EmbeddingBackwardParams& p,
   if (cleared != cudaSuccess) return cleared;
   if (p.tokens > 0) {
     const int64_t blocks = (p.tokens + kThreads - 1) / kThreads;
-    LinkTokens<<<blocks, kThreads, 0, stream>>>(p);
+    EmbeddingLinkTokens<<<blocks, kThreads, 0, stream>>>(p);
   }
   return WithType(p.dx_type, [&]<typename Dx>(Dx) {
     return WithType(p.grad_type, [&]<typename Grad>(Grad) {

@@ -45,7 +45,7 @@ __device__ __forceinline__ const T* RowAt(const void* rows, int64_t row,
 // One block per row.
 template <typename X, typename Y, int N, int kPacks, bool kAdds>
 __global__ void __launch_bounds__(device::kMaxThreads)
-    Forward(const RmsNormParams p) {
+    RmsNormForward(const RmsNormParams p) {
   __shared__ float scratch[device::kWarp];
   const int64_t row = blockIdx.x, width = p.width;
   RowPart<X, N, kPacks> x;
@@ -105,7 +105,7 @@ struct BackwardRow {
 // their part of the gain's gradient, dy * x_hat.
 template <typename X, typename Y, int N, int kPacks, bool kAdds>
 __global__ void __launch_bounds__(device::kMaxThreads)
-    Backward(const RmsNormParams p) {
+    RmsNormBackward(const RmsNormParams p) {
   __shared__ float scratch[device::kWarp];
   const int64_t width = p.width;
   float dgain[kPacks][N] = {};
@@ -167,7 +167,7 @@ constexpr int kRowGroups = 32;
 // A block sums 32 columns: kRowGroups warps each sum a part of the rows, then
 // the first warp adds the parts.
 template <typename T>
-__global__ void ColumnSums(const ColumnSumsParams p) {
+__global__ void RmsNormGainGradient(const ColumnSumsParams p) {
   __shared__ float shares[kRowGroups][device::kWarp];
   const int lane = threadIdx.x % device::kWarp;
   const int group = threadIdx.x / device::kWarp;
@@ -237,9 +237,10 @@ template <typename X, typename Y, int N>
 cudaError_t LaunchForward(const RmsNormParams& p, cudaStream_t stream) {
   return WithPacks<N>(
       p.width, [&]<int kPacks>(std::integral_constant<int, kPacks>) {
-        auto kernel = Forward<X, Y, N, kPacks, false>;
+        auto kernel = RmsNormForward<X, Y, N, kPacks, false>;
         if constexpr (kCanAdd<X, Y>) {
-          if (p.delta != nullptr) kernel = Forward<X, Y, N, kPacks, true>;
+          if (p.delta != nullptr)
+            kernel = RmsNormForward<X, Y, N, kPacks, true>;
         }
         kernel<<<p.rows, ThreadsFor<N, kPacks>(p), 0, stream>>>(p);
         return cudaGetLastError();
@@ -250,9 +251,10 @@ template <typename X, typename Y, int N>
 cudaError_t LaunchBackward(const RmsNormParams& p, cudaStream_t stream) {
   return WithPacks<N>(
       p.width, [&]<int kPacks>(std::integral_constant<int, kPacks>) {
-        auto kernel = Backward<X, Y, N, kPacks, false>;
+        auto kernel = RmsNormBackward<X, Y, N, kPacks, false>;
         if constexpr (kCanAdd<X, Y>) {
-          if (p.d_delta != nullptr) kernel = Backward<X, Y, N, kPacks, true>;
+          if (p.d_delta != nullptr)
+            kernel = RmsNormBackward<X, Y, N, kPacks, true>;
         }
         kernel<<<p.row_groups, ThreadsFor<N, kPacks>(p), 0, stream>>>(p);
         return cudaGetLastError();
@@ -290,7 +292,8 @@ cudaError_t LaunchRmsNormBackward(const RmsNormParams& p, cudaStream_t stream) {
 cudaError_t LaunchColumnSums(const ColumnSumsParams& p, cudaStream_t stream) {
   const int64_t blocks = (p.width + device::kWarp - 1) / device::kWarp;
   return WithType(p.type, [&]<typename T>(T) {
-    ColumnSums<T><<<blocks, kRowGroups * device::kWarp, 0, stream>>>(p);
+    RmsNormGainGradient<T>
+        <<<blocks, kRowGroups * device::kWarp, 0, stream>>>(p);
     return cudaGetLastError();
   });
 }

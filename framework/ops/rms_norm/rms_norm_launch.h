@@ -30,7 +30,7 @@ struct RmsNormParams {
   const void* d_sum = nullptr;
   void* d_delta = nullptr;
   // [row_groups, C]; backward writes the sums of dy * x_hat over rows g, g +
-  // row_groups, ... ColumnSums() adds them to the gain's gradient.
+  // row_groups, ... RmsNormGainGradient() adds them to the gain's gradient.
   float* partial_dgain = nullptr;
   int row_groups = 0;
 };

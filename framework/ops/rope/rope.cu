@@ -20,7 +20,7 @@ struct Args {
 
 // One block per token; an item is N consecutive elements: N / 2 pairs.
 template <typename T, int N>
-__global__ void RotateInterleaved(const Args<T> args) {
+__global__ void RopeInterleaved(const Args<T> args) {
   const int64_t token = blockIdx.x;
   const int64_t half = args.head_dim / 2;
   const float* cos = args.cos + token % args.positions * half;
@@ -47,7 +47,7 @@ __global__ void RotateInterleaved(const Args<T> args) {
 // One block per token; an item is N consecutive elements of a head's first half
 // and their partners at distance D / 2.
 template <typename T, int N>
-__global__ void RotateHalved(const Args<T> args) {
+__global__ void RopeHalved(const Args<T> args) {
   const int64_t token = blockIdx.x;
   const int half = args.head_dim / 2;
   const float* cos = args.cos + token % args.positions * half;
@@ -88,12 +88,12 @@ cudaError_t LaunchPacked(const RopeParams& p, cudaStream_t stream) {
   const int elements = p.rotated_heads * p.head_dim;
   const int blocks = static_cast<int>(p.tokens);
   if (p.halved) {
-    RotateHalved<T, N>
+    RopeHalved<T, N>
         <<<blocks, Threads(elements / (2 * N), kThreads), 0, stream>>>(args);
   } else {
     // An item is at least one pair.
     constexpr int kElements = N > 1 ? N : 2;
-    RotateInterleaved<T, kElements>
+    RopeInterleaved<T, kElements>
         <<<blocks, Threads(elements / kElements, kThreads), 0, stream>>>(args);
   }
   return cudaGetLastError();

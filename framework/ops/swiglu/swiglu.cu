@@ -8,7 +8,7 @@ constexpr int kThreads = 256;
 
 // A block per row and per kThreads packs of columns.
 template <typename T, int N>
-__global__ void Forward(const T* ab, T* h, int64_t width) {
+__global__ void SwiGluForward(const T* ab, T* h, int64_t width) {
   const int64_t column = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;
   if (column >= width) return;
   const int64_t row = blockIdx.x;
@@ -22,7 +22,8 @@ __global__ void Forward(const T* ab, T* h, int64_t width) {
 }
 
 template <typename T, int N>
-__global__ void Backward(const T* ab, const T* dh, T* d_ab, int64_t width) {
+__global__ void SwiGluBackward(const T* ab, const T* dh, T* d_ab,
+                               int64_t width) {
   const int64_t column = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;
   if (column >= width) return;
   const int64_t row = blockIdx.x;
@@ -69,11 +70,12 @@ cudaError_t LaunchSwiGluForward(const SwiGluParams& p, cudaStream_t stream) {
     T* h = static_cast<T*>(p.h);
     if (CanPack<T>(p)) {
       const Launch launch = MakeLaunch(p, kPack<T>);
-      Forward<T, kPack<T>>
+      SwiGluForward<T, kPack<T>>
           <<<launch.grid, launch.threads, 0, stream>>>(ab, h, p.width);
     } else {
       const Launch launch = MakeLaunch(p, 1);
-      Forward<T, 1><<<launch.grid, launch.threads, 0, stream>>>(ab, h, p.width);
+      SwiGluForward<T, 1>
+          <<<launch.grid, launch.threads, 0, stream>>>(ab, h, p.width);
     }
     return cudaGetLastError();
   });
@@ -87,11 +89,11 @@ cudaError_t LaunchSwiGluBackward(const SwiGluParams& p, cudaStream_t stream) {
     T* d_ab = static_cast<T*>(p.d_ab);
     if (CanPack<T>(p)) {
       const Launch launch = MakeLaunch(p, kPack<T>);
-      Backward<T, kPack<T>>
+      SwiGluBackward<T, kPack<T>>
           <<<launch.grid, launch.threads, 0, stream>>>(ab, dh, d_ab, p.width);
     } else {
       const Launch launch = MakeLaunch(p, 1);
-      Backward<T, 1>
+      SwiGluBackward<T, 1>
           <<<launch.grid, launch.threads, 0, stream>>>(ab, dh, d_ab, p.width);
     }
     return cudaGetLastError();

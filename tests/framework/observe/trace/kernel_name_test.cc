@@ -76,10 +76,11 @@ constexpr char kSoftmax[] =
     "float, 9, true, false>(float*, c10::BFloat16 const*, int, int, int, bool "
     "const*, int, bool)";
 constexpr char kNormBackward[] =
-    "void tessera::(anonymous namespace)::Backward<float, __nv_bfloat16, 4>("
+    "void tessera::(anonymous namespace)::RmsNormBackward<float, "
+    "__nv_bfloat16, 4>("
     "tessera::RmsNormParams)";
 constexpr char kSwiGlu[] =
-    "void tessera::(anonymous namespace)::Forward<__nv_bfloat16, "
+    "void tessera::(anonymous namespace)::SwiGluForward<__nv_bfloat16, "
     "8>(__nv_bfloat16 const*, __nv_bfloat16*, long)";
 constexpr char kHopper[] =
     "void tessera::flash::hopper::ForwardKernel<tessera::flash::hopper::"
@@ -87,7 +88,7 @@ constexpr char kHopper[] =
     ">(tessera::flash::hopper::ForwardMaps, "
     "tessera::flash::hopper::ForwardArgs)";
 constexpr char kAdamW[] =
-    "void tessera::(anonymous namespace)::UpdateElements<float, __nv_bfloat16, "
+    "void tessera::(anonymous namespace)::AdamWUpdate<float, __nv_bfloat16, "
     "__nv_bfloat16>(tessera::AdamWOptions, tessera::AdamWBuffers, "
     "tessera::AdamWStep const*, bool const*)";
 
@@ -116,13 +117,12 @@ TEST(KernelNameTest, LibraryKernels) {
   EXPECT_EQ(ReadableKernelName("SoftmaxForward"), "SoftmaxForward");
 }
 
-TEST(KernelNameTest, OwnKernelsAreNamedAfterTheirOp) {
-  EXPECT_EQ(ReadableKernelName(kNormBackward, "rms_norm"),
-            "rms_norm_backward<float, bf16, 4>");
-  EXPECT_EQ(ReadableKernelName(kSwiGlu, "swiglu"), "swiglu_forward<bf16, 8>");
-  EXPECT_EQ(ReadableKernelName(kSwiGlu), "Forward<bf16, 8>");
-  EXPECT_EQ(ReadableKernelName(kAdamW), "UpdateElements<float, bf16, bf16>");
-  EXPECT_EQ(ReadableKernelName(kHopper, "attention"),
+TEST(KernelNameTest, OwnKernels) {
+  EXPECT_EQ(ReadableKernelName(kNormBackward),
+            "RmsNormBackward<float, bf16, 4>");
+  EXPECT_EQ(ReadableKernelName(kSwiGlu), "SwiGluForward<bf16, 8>");
+  EXPECT_EQ(ReadableKernelName(kAdamW), "AdamWUpdate<float, bf16, bf16>");
+  EXPECT_EQ(ReadableKernelName(kHopper),
             "flash::hopper::ForwardKernel<ForwardTraits<bf16, 80, 2, 128, "
             "true>>");
 }
@@ -215,6 +215,10 @@ TEST(KernelClassTest, LibraryKernelsOutsideOfOps) {
                     forward),
             KernelClass::kNorm);
   EXPECT_EQ(ClassOf(Kind::kKernel, "VectorAdd", forward), KernelClass::kOther);
+  // Ours say what they are.
+  EXPECT_EQ(ClassOf(Kind::kKernel, kNormBackward, {}), KernelClass::kNorm);
+  EXPECT_EQ(ClassOf(Kind::kKernel, kSwiGlu, {}), KernelClass::kElementwise);
+  EXPECT_EQ(ClassOf(Kind::kKernel, kAdamW, {}), KernelClass::kOptimizer);
   for (int i = 0; i < kKernelClasses; ++i) {
     EXPECT_FALSE(KernelClassName(static_cast<KernelClass>(i)).empty());
   }

@@ -24,14 +24,14 @@ using Kind = DeviceActivity::Kind;
 using Level = HostRange::Level;
 
 constexpr char kGemm[] = "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopB_TNT";
-constexpr char kForwardKernel[] =
-    "void tessera::(anonymous namespace)::Forward<__nv_bfloat16, "
+constexpr char kSwiGlu[] =
+    "void tessera::(anonymous namespace)::SwiGluForward<__nv_bfloat16, "
     "8>(__nv_bfloat16 const*, __nv_bfloat16*, long)";
 constexpr char kSoftmax[] =
     "void (anonymous namespace)::softmax_warp_forward<float, float, float, 9, "
     "true, false>(float*, float const*, int, int, int, bool const*, int, bool)";
 constexpr char kAdamW[] =
-    "void tessera::(anonymous namespace)::UpdateElements<float, float, "
+    "void tessera::(anonymous namespace)::AdamWUpdate<float, float, "
     "float>(tessera::AdamWOptions)";
 
 std::string CastTo(const char* store) {
@@ -110,7 +110,7 @@ class StepWriter {
         Attention(block);
         const int ffn = Open(Level::kPhase, "ffn", block);
         const int op = Open(Level::kOp, "swiglu", ffn);
-        Run(kForwardKernel, 50);
+        Run(kSwiGlu, 50);
         Close(op);
         Close(ffn);
         Close(block);
@@ -273,7 +273,7 @@ TEST(StepProfileTest, KernelsDoTheWorkOfTheirOps) {
   EXPECT_EQ(Find(profile, kSoftmax).cost, std::nullopt);
 
   // The only kernel of its op: 300 bytes in 50 ns, 150 by the roofline.
-  const KernelTime& swiglu = Find(profile, kForwardKernel);
+  const KernelTime& swiglu = Find(profile, kSwiGlu);
   EXPECT_EQ(swiglu.cost->bytes, 4 * 300);
   EXPECT_DOUBLE_EQ(*SpeedOf(swiglu, profile).gb_per_s, 6);
   EXPECT_EQ(SpeedOf(swiglu, profile).tflop_per_s, std::nullopt);
@@ -381,36 +381,27 @@ TEST(StepProfileTest, AttentionIsSplitByPart) {
 TEST(StepProfileTest, KernelsKeepApart) {
   StepWriter writer;
   writer.Step("step_3");
-  const int step = writer.Open(Level::kStep, "step_4", -1);
-  const int forward = writer.Open(Level::kPhase, "forward", step);
-  const int op = writer.Open(Level::kOp, "loss", forward);
-  writer.Run(kForwardKernel, 1);
-  writer.Close(op);
-  writer.Close(forward);
-  writer.Close(step);
-  std::vector<StepRow> rows = Rows();
-  rows.push_back({.phase = "forward", .name = "loss", .kind = "cross_entropy"});
-  const StepProfile profile = BuildStepProfile(writer.builder().Build(), rows);
+  const StepProfile profile =
+      BuildStepProfile(writer.builder().Build(), Rows());
   std::vector<std::string> names;
   for (const KernelTime& kernel : profile.kernels) names.push_back(kernel.name);
   EXPECT_THAT(
       names,
-      ElementsAre(kGemm, "UpdateElements<float, float, float>",
+      ElementsAre(kGemm, "AdamWUpdate<float, float, float>",
                   "softmax_warp_forward<float, float, float, 9, true, false>",
-                  "swiglu_forward<bf16, 8>",
+                  "SwiGluForward<bf16, 8>",
                   "unrolled_elementwise_kernel<f{float#1}, array<char*, 2>, 4, "
                   "TrivialOffsetCalculator<1, unsigned int>, StoreWithCast<1>>",
                   "unrolled_elementwise_kernel<f{float#1}, array<char*, 2>, 4, "
                   "TrivialOffsetCalculator<1, unsigned int>, StoreWithoutCast>",
-                  "copy H2D", "cross_entropy_forward<bf16, 8>"));
+                  "copy H2D"));
   EXPECT_EQ(profile.kernels[0].instances, 12);
   EXPECT_EQ(profile.kernels[0].symbol, kGemm);
   EXPECT_EQ(profile.kernels[2].kernel_class, KernelClass::kAttention);
   std::map<std::string, std::string> ops;
   for (const KernelTime& kernel : profile.kernels) ops[kernel.name] = kernel.op;
-  EXPECT_EQ(ops["UpdateElements<float, float, float>"], "optimizer adamw");
+  EXPECT_EQ(ops["AdamWUpdate<float, float, float>"], "optimizer adamw");
   EXPECT_EQ(ops["copy H2D"], "prepare");
-  EXPECT_EQ(ops["cross_entropy_forward<bf16, 8>"], "forward cross_entropy");
 }
 
 TEST(StepProfileTest, ASyncedStepTakesFromTheHostsBeginToTheDevicesEnd) {
@@ -497,8 +488,8 @@ TEST(StepProfileTest, RandomTracesAddUp) {
       } else {
         const int64_t ns = draw(1000);
         const int64_t begin = now + draw(5000);
-        b.Kernel(draw(2) == 0 ? kGemm : kForwardKernel,
-                 b.Launch(now + 1, now + 2), begin, begin + ns, draw(3));
+        b.Kernel(draw(2) == 0 ? kGemm : kSwiGlu, b.Launch(now + 1, now + 2),
+                 begin, begin + ns, draw(3));
         if (open.empty() || in_step) expected += ns;
       }
     }
