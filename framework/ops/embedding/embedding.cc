@@ -78,12 +78,13 @@ class EmbeddingOp : public Op {
     return casts ? TensorType{result(0).shape, operand(kTable).dtype}.bytes()
                  : 0;
   }
-  // Lists of tokens (embedding_launch.h); or the sums unless the gradient
+  // Lists of tokens (embedding_kernels.h); or the sums unless the gradient
   // itself has their dtype, the rows in FP32, and the sorted ids with their
   // rows.
   int64_t BackwardWorkspaceBytes(Positions) const override {
     if (backward_ == KernelKind::kCuda) {
-      return TensorType{{2 * operand(kTable).shape[0] + operand(kIds).numel()},
+      return TensorType{{EmbeddingBackwardWorkspace(operand(kIds).numel(),
+                                                    operand(kTable).shape[0])},
                         at::kInt}
           .bytes();
     }

@@ -12,8 +12,8 @@ void EmbeddingBackwardOnCuda(const at::Tensor& ids, const at::Tensor& dx,
   const at::Tensor places = ids.contiguous(), rows = dx.contiguous();
   const int64_t vocab = table.grad.size(0);
   const at::Tensor workspace =
-      at::empty({2 * vocab + ids.numel()}, ids.options().dtype(at::kInt));
-  int* const counts = workspace.mutable_data_ptr<int>();
+      at::empty({EmbeddingBackwardWorkspace(ids.numel(), vocab)},
+                ids.options().dtype(at::kInt));
   const EmbeddingBackwardParams params = {
       .tokens = ids.numel(),
       .vocab = vocab,
@@ -24,8 +24,7 @@ void EmbeddingBackwardOnCuda(const at::Tensor& ids, const at::Tensor& dx,
       .grad_type = FloatTypeOf(table.grad),
       .accumulate = table.accumulate,
       .grad = table.grad.mutable_data_ptr(),
-      .counts = counts,
-      .next = counts + 2 * vocab};
+      .workspace = workspace.mutable_data_ptr<int>()};
   ThrowIfError(Launch(dx, "The embedding's backward kernel",
                       LaunchEmbeddingBackward, params));
 }

@@ -1,6 +1,8 @@
 #ifndef FRAMEWORK_OPS_EMBEDDING_EMBEDDING_KERNELS_H_
 #define FRAMEWORK_OPS_EMBEDDING_EMBEDDING_KERNELS_H_
 
+#include <cstdint>
+
 #include "ATen/core/Tensor.h"
 #include "framework/program/op.h"
 
@@ -12,6 +14,12 @@ namespace tessera {
 //   FP32, FP16 or BF16, contiguous.
 void EmbeddingBackwardOnCuda(const at::Tensor& ids, const at::Tensor& dx,
                              const GradTarget& table);
+
+// Its workspace for N tokens and a table of V rows, in int32: two for each id
+// and each token, and one.
+inline int64_t EmbeddingBackwardWorkspace(int64_t tokens, int64_t vocab) {
+  return 2 * (tokens + vocab) + 1;
+}
 
 }  // namespace tessera
 

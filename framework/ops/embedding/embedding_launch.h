@@ -17,12 +17,9 @@ struct EmbeddingBackwardParams {
   FloatType dx_type = FloatType::kFloat;
   const void* dx = nullptr;  // [N, C]
   FloatType grad_type = FloatType::kFloat;
-  bool accumulate = false;  // += instead of =
-  void* grad = nullptr;     // [V, C]
-  // Workspace. counts: [2, V], how often each id occurs and the first of the
-  // list of its tokens; next: [N], the token after each in its list.
-  int* counts = nullptr;
-  int* next = nullptr;
+  bool accumulate = false;   // += instead of =
+  void* grad = nullptr;      // [V, C]
+  int* workspace = nullptr;  // [EmbeddingBackwardWorkspace(N, V)]
 };
 // Writes each row of grad once, with the sum in FP32 of the rows of dx that
 // have its id, in an order that depends on the ids alone.
