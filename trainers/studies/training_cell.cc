@@ -143,7 +143,7 @@ absl::StatusOr<std::vector<double>> TrainingCell::Samples(const Call& call,
 absl::StatusOr<Json> TrainingCell::Timed(const Call& call) {
   ASSIGN_OR_RETURN(std::vector<double> ms, Samples(call, study_.warmup()));
   ASSIGN_OR_RETURN(const std::vector<double> timed,
-                   Samples(call, study_.iterations(), study_.min_iterations()));
+                   Samples(call, study_.iterations()));
   Json figures = Summary(timed);
   if (Records(TrainingStudy::FIRST_STEPS)) {
     ms.insert(ms.end(), timed.begin(), timed.end());
@@ -232,7 +232,7 @@ absl::StatusOr<Json> TrainingCell::PhaseTimes(bool detail) {
   RETURN_IF_ERROR(step());  // records the graph
   phases.clear();
   ASSIGN_OR_RETURN(const std::vector<double> timed,
-                   Samples(step, study_.iterations(), study_.min_iterations()));
+                   Samples(step, study_.iterations()));
   for (Json& ms : phases) {
     ms = ms.get<double>() / static_cast<double>(timed.size());
   }
