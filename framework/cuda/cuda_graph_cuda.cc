@@ -19,7 +19,7 @@ namespace {
 // cuBLAS of its own.
 struct Recording {
   explicit Recording(c10::Device device)
-      : stream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false,
+      : stream(c10::cuda::getStreamFromPool(/*isHighPriority=*/true,
                                             device.index())) {}
 
   const c10::cuda::CUDAStream stream;

@@ -8,10 +8,19 @@
 #include "ATen/ATen.h"
 #include "ATen/core/LegacyTypeDispatch.h"
 #include "absl/cleanup/cleanup.h"
+#include "c10/core/StreamGuard.h"
+#include "c10/core/impl/VirtualGuardImpl.h"
 #include "framework/base/check.h"
+#include "framework/cuda/cuda_build.h"
+#include "framework/cuda/cuda_graph.h"
 
 namespace tessera {
 namespace {
+
+bool IsRecorded(c10::Device device) {
+  if constexpr (kCudaBuild) return device.is_cuda() && IsCapturing(device);
+  return false;
+}
 
 // A tensor over memory that another tensor owns and that outlives it.
 at::Tensor Over(const at::Tensor& memory, int64_t offset,
@@ -145,18 +154,56 @@ void Executor::RunEntries(int begin, int end, bool accumulate) {
     operands_.clear();
     results_.clear();
     d_results_.clear();
+    beside_.clear();
     EnterScope(0, false);
   });
+  const bool recorded = IsRecorded(store_.options().device);
   for (int i = begin; i < end; ++i) {
     Entry& entry = entries_[i];
     EnterScope(schedule_.program->ops()[entry.run->op].scope,
                entry.run->phase == Phase::kRecompute);
     const OpScope op(phases_, entry.name);
-    RunEntry(entry, accumulate);
+    WaitForRunsBeside(i);
+    recorded&& entry.run->beside_until > i ? RunBeside(entry, accumulate)
+                                           : RunEntry(entry, accumulate);
     for (const int value : lifetimes_.dead_after[i]) tensors_[value].reset();
   }
+  WaitForRunsBeside(static_cast<int>(entries_.size()));
   EnterScope(0, false);
   std::move(release).Cancel();
+}
+
+void Executor::RunBeside(Entry& entry, bool accumulate) {
+  const c10::Device device = store_.options().device;
+  const c10::impl::VirtualGuardImpl streams(device.type());
+  const c10::Stream current = streams.getStream(device);
+  if (!side_stream_.has_value()) {
+    // What the step waits for comes first: a graph is recorded on a stream of
+    // high priority.
+    side_stream_ =
+        streams.getStreamFromGlobalPool(device, /*isHighPriority=*/false);
+  }
+  c10::Event ready(device.type());
+  ready.record(current);
+  ready.block(*side_stream_);
+  c10::Event done(device.type());
+  {
+    const c10::StreamGuard on(*side_stream_);
+    RunEntry(entry, accumulate);
+    done.record(*side_stream_);
+  }
+  beside_.push_back({entry.run->beside_until, std::move(done)});
+}
+
+void Executor::WaitForRunsBeside(int run) {
+  if (beside_.empty()) return;
+  const c10::Device device = store_.options().device;
+  const c10::Stream current =
+      c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  for (; !beside_.empty() && beside_.front().until <= run;
+       beside_.pop_front()) {
+    beside_.front().done.block(current);
+  }
 }
 
 void Executor::EnterScope(int scope, bool recomputes) {

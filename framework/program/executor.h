@@ -2,11 +2,15 @@
 #define FRAMEWORK_PROGRAM_EXECUTOR_H_
 
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
+#include "c10/core/Event.h"
+#include "c10/core/Stream.h"
 #include "framework/base/phase_observer.h"
 #include "framework/params/parameter_store.h"
 #include "framework/program/lifetime.h"
@@ -26,7 +30,9 @@ struct SharedMemory {
 };
 
 // Runs a schedule over the parameters of a store. Member functions enqueue work
-// on the current stream and throw LibTorch's exceptions.
+// on the current stream and throw LibTorch's exceptions. While that is recorded
+// as a CUDA graph, runs beside others (OpRun::beside_until) become a branch of
+// the graph; else they take their turn.
 //
 //   executor.SetInput(ids, tensor);
 //   executor.RunForward();
@@ -87,6 +93,9 @@ class Executor {
   // are inside a phase "recompute".
   void EnterScope(int scope, bool recomputes);
   void RunEntry(Entry& entry, bool accumulate);
+  void RunBeside(Entry& entry, bool accumulate);
+  // The current stream waits for the runs beside it until `run`.
+  void WaitForRunsBeside(int run);
   void Allocate(const Output& output);
   void Forward(const Entry& entry);
   void Backward(Entry& entry, bool accumulate);
@@ -102,6 +111,12 @@ class Executor {
   int scope_ = 0;                    // the open scope
   bool recomputes_ = false;          // the phase "recompute" is open
   std::vector<RandomState> random_;  // by op, if random()
+  struct RunUnderWay {
+    int until = 0;
+    c10::Event done;
+  };
+  std::deque<RunUnderWay> beside_;  // on side_stream_
+  std::optional<c10::Stream> side_stream_;
   // Scratch space of one run.
   std::vector<at::Tensor> operands_, results_, d_results_;
 };

@@ -62,7 +62,10 @@ class Planner {
     for (int run = 0; run < NumRuns(); ++run) {
       // A result that nobody reads dies immediately.
       ForEachWrite(schedule_.runs[run], [&](int v) { last_read_[v] = run; });
-      ForEachRead(schedule_.runs[run], [&](int v) { last_read_[v] = run; });
+      const int until = schedule_.runs[run].beside_until;
+      ForEachRead(schedule_.runs[run], [&](int v) {
+        last_read_[v] = std::max({last_read_[v], run, until - 1});
+      });
     }
     for (const int output : schedule_.outputs) last_read_[output] = kForever;
     for (size_t v = 0; v < last_read_.size(); ++v) {

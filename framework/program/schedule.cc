@@ -26,6 +26,19 @@ Positions Wanted(const Program& program, const OpNode& node) {
   return wanted;
 }
 
+// Leaves of a backward run's operands and results those that it reads.
+void KeepReads(const Program& program, OpRun* run) {
+  const BackwardReads reads =
+      program.ops()[run->op].op->ReadsInBackward(run->wanted());
+  const auto keep = [](std::vector<int>& values, Positions read) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (!read.Has(static_cast<int>(i))) values[i] = -1;
+    }
+  };
+  keep(run->operands, reads.operands);
+  keep(run->results, reads.results);
+}
+
 // True if the op that computes `loss` leaves its forward to the backward pass.
 bool JoinsBackward(const Program& program, const OpNode& node, Value loss) {
   return node.op->joins_backward() &&
@@ -156,17 +169,13 @@ class BackwardPass {
       run.results = Indices(node.results);
       schedule_.runs.push_back(std::move(run));
     } else if (computes) {
-      const BackwardReads reads = node.op->ReadsInBackward(run.wanted());
-      for (size_t i = 0; i < node.operands.size(); ++i) {
-        run.operands.push_back(reads.operands.Has(static_cast<int>(i))
-                                   ? current_[node.operands[i].index]
-                                   : -1);
+      for (const Value operand : node.operands) {
+        run.operands.push_back(current_[operand.index]);
       }
-      for (size_t i = 0; i < node.results.size(); ++i) {
-        run.results.push_back(reads.results.Has(static_cast<int>(i))
-                                  ? current_[node.results[i].index]
-                                  : -1);
+      for (const Value result : node.results) {
+        run.results.push_back(current_[result.index]);
       }
+      KeepReads(program_, &run);
       schedule_.runs.push_back(std::move(run));
     }
     for (size_t i = 0; i < node.operands.size(); ++i) {
@@ -321,6 +330,45 @@ Schedule TrainingSchedule(const Program& program, Value loss,
   Schedule schedule = Forward(program, loss);
   BackwardPass(&schedule, segments).Append(loss);
   return schedule;
+}
+
+void OverlapWeightGradients(Schedule* schedule) {
+  std::vector<int> writers(schedule->program->parameters().size(), 0);
+  for (const OpRun& run : schedule->runs) {
+    for (const GradientWrite& write : run.d_operands) {
+      if (write.parameter >= 0) ++writers[write.parameter];
+    }
+  }
+  std::vector<OpRun> runs;
+  std::vector<size_t> beside;  // indices into runs
+  for (OpRun& run : schedule->runs) {
+    // A weight with two readers gets the sum of two runs, in their order.
+    const bool alone =
+        absl::c_all_of(run.d_operands, [&](const GradientWrite& write) {
+          return write.parameter < 0 || writers[write.parameter] == 1;
+        });
+    OpRun of_weights = run, of_values = run;
+    for (size_t i = 0; i < run.d_operands.size(); ++i) {
+      (run.d_operands[i].parameter >= 0 ? of_values : of_weights)
+          .d_operands[i] = {};
+    }
+    if (run.kind != OpRun::Kind::kBackward || !alone ||
+        !schedule->program->ops()[run.op].op->separable() ||
+        of_weights.wanted().empty() || of_values.wanted().empty()) {
+      runs.push_back(std::move(run));
+      continue;
+    }
+    beside.push_back(runs.size());
+    for (OpRun* const part : {&of_weights, &of_values}) {
+      KeepReads(*schedule->program, part);
+      runs.push_back(std::move(*part));
+    }
+  }
+  for (size_t i = 0; i < beside.size(); ++i) {
+    const size_t until = i + 2 < beside.size() ? beside[i + 2] : runs.size();
+    runs[beside[i]].beside_until = static_cast<int>(until);
+  }
+  schedule->runs = std::move(runs);
 }
 
 Schedule ForwardSchedule(const Program& program) { return Forward(program); }

@@ -39,6 +39,9 @@ struct OpRun {
   std::vector<int> operands, results;
   std::vector<int> d_results;
   std::vector<GradientWrite> d_operands;
+  // If >= 0, an index into Schedule::runs: this run may take place beside those
+  // that follow it, until that one begins or the pass ends.
+  int beside_until = -1;
 
   bool is_backward() const {
     return kind == Kind::kBackward || kind == Kind::kForwardBackward;
@@ -86,6 +89,11 @@ struct RecomputedSegment {
 // `loss` is the value that backward starts from, usually a scalar.
 Schedule TrainingSchedule(const Program& program, Value loss,
                           absl::Span<const RecomputedSegment> segments = {});
+// Gives the gradient of a weight, which only the optimizer waits for, a run of
+// its own where its op allows it (Op::separable()), beside the runs that
+// follow. At most two are under way at once. What they read lives longer for
+// it.
+void OverlapWeightGradients(Schedule* schedule);
 // Only the forward runs, for evaluation and generation.
 Schedule ForwardSchedule(const Program& program);
 

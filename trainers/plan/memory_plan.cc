@@ -126,6 +126,12 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
   MemoryReport report;
   std::vector<int64_t> buffers =
       PlanBuffers(program, step.micro_batches, layout, device, &report);
+  if (absl::c_any_of(step.train.runs,
+                     [](const OpRun& run) { return run.beside_until >= 0; })) {
+    // The stream of these runs has a workspace of its own.
+    buffers.push_back(BlasWorkspaceBytes(device));
+    report.libraries += buffers.back();
+  }
   report.gradients =
       layout.trainable_extent * SizeOf(precision, OpClass::kGradient);
   const int64_t moment =

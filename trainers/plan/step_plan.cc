@@ -155,6 +155,9 @@ absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
                                     target.precision[OpClass::kGradient]));
   }
   RETURN_IF_ERROR(ChooseMode(options, target.device, plan.get()));
+  if (plan->graph && options.execution.overlap_weight_gradients()) {
+    OverlapWeightGradients(&plan->train);
+  }
   const bool arena =
       plan->graph || options.execution.storage() == ExecutionConfig::ARENA;
   plan->train_lifetimes =

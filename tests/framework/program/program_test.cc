@@ -34,6 +34,7 @@ using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 
 constexpr int64_t kRows = 6, kWidth = 8;
 
@@ -150,6 +151,57 @@ TEST(ScheduleTest, AccumulatesTheGradientOfATiedWeight) {
     }
   }
   EXPECT_THAT(accumulates, ElementsAre(false, true));
+}
+
+// The `until` of each run that may take place beside others, by its number.
+std::map<int, int> RunsBeside(const Schedule& schedule) {
+  std::map<int, int> until;
+  for (size_t i = 0; i < schedule.runs.size(); ++i) {
+    if (schedule.runs[i].beside_until >= 0) {
+      until[static_cast<int>(i)] = schedule.runs[i].beside_until;
+    }
+  }
+  return until;
+}
+
+TEST(ScheduleTest, AtMostTwoWeightGradientsAreUnderWay) {
+  ProgramBuilder b(CpuTarget());
+  const Value x = b.Input("x", {{kRows, kWidth}, at::kFloat});
+  Value y = x;
+  for (const char* name : {"a", "b", "c", "d"}) {
+    y = Product(b, y, Matrix(b, name, kWidth, kWidth));
+  }
+  const Value loss = Total(b, y);
+  b.Output(loss);
+  const Program program = std::move(b).Build().value();
+  Schedule schedule = TrainingSchedule(program, loss);
+  OverlapWeightGradients(&schedule);
+  EXPECT_THAT(
+      Names(schedule),
+      ElementsAre("forward product", "forward product", "forward product",
+                  "forward product", "forward total", "backward total d0",
+                  "backward product d1", "backward product d0",
+                  "backward product d1", "backward product d0",
+                  "backward product d1", "backward product d0",
+                  // Nothing is left to overlap it with.
+                  "backward product d1"));
+  EXPECT_THAT(RunsBeside(schedule),
+              ElementsAre(Pair(6, 10), Pair(8, 13), Pair(10, 13)));
+  // The gradient of an activation reads the weight only.
+  EXPECT_THAT(schedule.runs[7].operands[0], -1);
+  EXPECT_THAT(schedule.runs[6].operands[1], -1);
+}
+
+TEST(ScheduleTest, ATiedWeightsGradientsKeepTheirOrder) {
+  ProgramBuilder b(CpuTarget());
+  const Value x = b.Input("x", {{kRows, kWidth}, at::kFloat});
+  const Weight w = Matrix(b, "w", kWidth, kWidth);
+  const Value loss = Total(b, Product(b, Product(b, x, w), w));
+  b.Output(loss);
+  const Program program = std::move(b).Build().value();
+  Schedule schedule = TrainingSchedule(program, loss);
+  OverlapWeightGradients(&schedule);
+  EXPECT_THAT(RunsBeside(schedule), IsEmpty());
 }
 
 TEST(ProgramBuilderTest, FrozenPatternsMustMatchWholeBlocks) {
@@ -334,12 +386,16 @@ TEST_P(RandomProgramTest, SameBitsForEveryStorage) {
       RunProgram(plain, PlanLifetimes(plain), made.x, made.loss, *store);
   const Schedule recomputed =
       TrainingSchedule(program, made.loss, made.SomeSegments());
+  Schedule overlapped = recomputed;
+  OverlapWeightGradients(&overlapped);
   const std::vector<GradientRange> ranges = RangesOf(program);
-  for (const Schedule* schedule : {&plain, &recomputed}) {
+  for (const auto& [schedule, name] :
+       {std::pair(&plain, ""), std::pair(&recomputed, "recomputed "),
+        std::pair(&overlapped, "recomputed overlapped ")}) {
     for (const bool lend : {false, true}) {
       for (const bool arena : {false, true}) {
-        SCOPED_TRACE(absl::StrCat(schedule == &plain ? "" : "recomputed ",
-                                  lend ? "lent " : "", arena ? "arena" : ""));
+        SCOPED_TRACE(
+            absl::StrCat(name, lend ? "lent " : "", arena ? "arena" : ""));
         LifetimeOptions options = {.arena = arena};
         if (lend) options.gradients = ranges;
         ExpectSameBits(expected,
@@ -397,8 +453,8 @@ TEST_P(RandomProgramTest, GradientsMatchFiniteDifferences) {
 TEST_P(RandomProgramTest, BuffersDoNotOverlap) {
   RandomProgram made(GetParam());
   const Program& program = *made.program;
-  const Schedule schedule =
-      TrainingSchedule(program, made.loss, made.SomeSegments());
+  Schedule schedule = TrainingSchedule(program, made.loss, made.SomeSegments());
+  OverlapWeightGradients(&schedule);
   const std::vector<GradientRange> ranges = RangesOf(program);
   const Lifetimes plan =
       PlanLifetimes(schedule, {.gradients = ranges, .arena = true});
@@ -432,6 +488,53 @@ TEST_P(RandomProgramTest, BuffersDoNotOverlap) {
       EXPECT_FALSE(overlap(a.offset, a.offset + a.bytes,
                            ranges[parameter].begin, ranges[parameter].end))
           << schedule.values[a.values[0]].name;
+    }
+  }
+}
+
+// While a run may take place beside others, nothing that it reads is written
+// over, and nobody else writes or reads what it writes.
+TEST_P(RandomProgramTest, RunsBesideOthersAreUndisturbed) {
+  RandomProgram made(GetParam());
+  const Program& program = *made.program;
+  Schedule schedule = TrainingSchedule(program, made.loss, made.SomeSegments());
+  OverlapWeightGradients(&schedule);
+  const std::vector<GradientRange> ranges = RangesOf(program);
+  const Lifetimes plan =
+      PlanLifetimes(schedule, {.gradients = ranges, .arena = true});
+  for (const auto& [run, until] : RunsBeside(schedule)) {
+    const OpRun& beside = schedule.runs[run];
+    std::vector<int> reads = beside.operands;
+    reads.insert(reads.end(), beside.d_results.begin(), beside.d_results.end());
+    for (const int value : reads) {
+      if (value < 0 || plan.buffer_of[value] < 0) continue;
+      const Buffer& buffer = plan.buffers[plan.buffer_of[value]];
+      EXPECT_GE(buffer.last, until - 1) << schedule.values[value].name;
+      for (int other = run + 1; other < until; ++other) {
+        for (const int result : schedule.runs[other].results) {
+          EXPECT_TRUE(result < 0 || plan.written_over[result] != value);
+        }
+        for (const GradientWrite& write : schedule.runs[other].d_operands) {
+          EXPECT_TRUE(write.value < 0 ||
+                      plan.written_over[write.value] != value);
+        }
+      }
+    }
+    for (const GradientWrite& write : beside.d_operands) {
+      EXPECT_LT(write.value, 0);
+      if (write.parameter < 0) continue;
+      for (const Buffer& buffer : plan.buffers) {
+        if (buffer.storage != Storage::kGradients || buffer.last < run)
+          continue;
+        EXPECT_TRUE(buffer.offset >= ranges[write.parameter].end ||
+                    buffer.offset + buffer.bytes <=
+                        ranges[write.parameter].begin);
+      }
+      for (int other = run + 1; other < until; ++other) {
+        for (const GradientWrite& again : schedule.runs[other].d_operands) {
+          EXPECT_NE(again.parameter, write.parameter);
+        }
+      }
     }
   }
 }
