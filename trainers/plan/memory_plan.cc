@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "framework/base/status_macros.h"
 #include "framework/program/caching_allocator.h"
 
