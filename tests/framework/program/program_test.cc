@@ -390,8 +390,10 @@ TEST_P(RandomProgramTest, SameBitsForEveryStorage) {
   OverlapWeightGradients(&overlapped);
   const std::vector<GradientRange> ranges = RangesOf(program);
   for (const auto& [schedule, name] :
-       {std::pair(&plain, ""), std::pair(&recomputed, "recomputed "),
-        std::pair(&overlapped, "recomputed overlapped ")}) {
+       std::vector<std::pair<const Schedule*, const char*>>{
+           {&plain, ""},
+           {&recomputed, "recomputed "},
+           {&overlapped, "recomputed overlapped "}}) {
     for (const bool lend : {false, true}) {
       for (const bool arena : {false, true}) {
         SCOPED_TRACE(
