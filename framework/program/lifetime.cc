@@ -64,7 +64,8 @@ class Planner {
       ForEachWrite(schedule_.runs[run], [&](int v) { last_read_[v] = run; });
       const int until = schedule_.runs[run].beside_until;
       ForEachRead(schedule_.runs[run], [&](int v) {
-        last_read_[v] = std::max({last_read_[v], run, until - 1});
+        // The run before `until` must not write over it either.
+        last_read_[v] = std::max({last_read_[v], run, until});
       });
     }
     for (const int output : schedule_.outputs) last_read_[output] = kForever;
@@ -72,7 +73,9 @@ class Planner {
       const Role role = schedule_.values[v].role;
       const bool made = role == Role::kActivation || role == Role::kGradient;
       if (made && last_read_[v] >= 0 && last_read_[v] != kForever) {
-        plan_.dead_after[last_read_[v]].push_back(static_cast<int>(v));
+        // What a run beside the last one reads dies with the pass.
+        plan_.dead_after[std::min(last_read_[v], NumRuns() - 1)].push_back(
+            static_cast<int>(v));
       }
     }
   }
