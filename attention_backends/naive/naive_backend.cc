@@ -218,13 +218,14 @@ absl::Status NaiveBackend::Forward(const AttentionArgs& args,
       const PhaseScope phase(args.phases, "scores");
       Multiply(GroupHeads(q, g), args.k_bgtd.transpose(2, 3), args.scale,
                s_bhst.view(grouped));
-      ApplyMask(args, s_bhst);
-    }
-    if (args.wants_lse) {
-      out->lse_bhs = s_bhst.to(ArithmeticDtype(q.scalar_type())).logsumexp(-1);
     }
     {
       const PhaseScope phase(args.phases, "softmax");
+      ApplyMask(args, s_bhst);
+      if (args.wants_lse) {
+        out->lse_bhs =
+            s_bhst.to(ArithmeticDtype(q.scalar_type())).logsumexp(-1);
+      }
       out->saved = Softmax(held_, BlindRows(args), s_bhst, *out);
     }
     const PhaseScope phase(args.phases, "values");

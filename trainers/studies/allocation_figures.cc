@@ -53,6 +53,8 @@ std::string PartOf(const LargeAllocation& allocation,
     return absl::c_linear_search(path, name);
   };
   if (within("ln1") || within("ln2") || within("ln_final")) return "norm";
+  // "add+ln2" writes both the residual stream and its norm.
+  if (absl::StartsWith(path.back(), "add+")) return "residual_and_norm";
   if (within("ffn")) return "ffn";
   if (within("head") || within("cross_entropy")) return "logits";
   if (within("scores")) return "scores";

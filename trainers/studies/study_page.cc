@@ -67,8 +67,10 @@ std::vector<std::string> Failures(const CellRecords& records) {
   for (const auto& [name, record] : records) {
     const std::string status = TextAt(*record, "status");
     if (status == "OK") continue;
-    lines.push_back(
-        absl::StrCat(name, ": ", status, ". ", TextAt(*record, "message")));
+    // What follows the first line says what to change in a run.
+    const std::string message = TextAt(*record, "message");
+    lines.push_back(absl::StrCat(name, ": ", status, ". ",
+                                 message.substr(0, message.find('\n'))));
   }
   return lines;
 }

@@ -16,6 +16,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Zero has no sign.
+std::string Fixed(double value, int digits) {
+  std::string text = absl::StrFormat("%.*f", digits, value);
+  const bool zero = text.find_first_not_of("-0.") == std::string::npos;
+  return zero && text[0] == '-' ? text.substr(1) : text;
+}
+
 class TableWriter {
  public:
   TableWriter(const Study& study, const CellRecords& records,
@@ -56,11 +63,10 @@ class TableWriter {
           std::minmax_element(figures.begin(), figures.end());
       for (const auto& [what, at] :
            {std::pair("lowest", lowest), std::pair("highest", highest)}) {
-        table.rows.push_back(
-            {{column.title()},
-             {what},
-             {at->second},
-             {absl::StrFormat("%.*f", column.digits(), at->first)}});
+        table.rows.push_back({{column.title()},
+                              {what},
+                              {at->second},
+                              {Fixed(at->first, column.digits())}});
       }
     }
     return table;
@@ -124,7 +130,7 @@ class TableWriter {
         value = std::ceil(*cost / (*base - value));
       }
     }
-    std::string text = absl::StrFormat("%.*f", column.digits(), value);
+    std::string text = Fixed(value, column.digits());
     if (const std::optional<double> spread = NumberAt(figures, column.spread());
         spread.has_value()) {
       absl::StrAppendFormat(&text, " ± %.*f", column.digits(), *spread);
