@@ -100,8 +100,9 @@ TEST(AllocationFiguresTest, EveryPartOfAStep) {
   const Json figures = AllocationFigures(step.record, step.session->plan());
   SCOPED_TRACE(figures.dump(1));
   EXPECT_THAT(Keys(figures["parts"]),
-              UnorderedElementsAre("embedding", "norm", "attention_in",
-                                   "scores", "attention_out", "ffn", "logits",
+              UnorderedElementsAre("embedding", "norm", "residual_and_norm",
+                                   "attention_in", "scores", "softmax",
+                                   "attention_out", "ffn", "logits",
                                    "activation_gradients", "parameters",
                                    "gradients", "optimizer"));
   const RunPlan& plan = step.session->plan();
