@@ -3,6 +3,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -16,7 +17,7 @@ namespace tessera {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr char kReading[] = "\n## Reading\n";
+constexpr char kReading[] = "## Reading\n", kTables[] = "## Tables\n";
 constexpr int kColumns = 100;  // of prose; tables and commands are not folded
 
 // What stands in a line of Markdown's table.
@@ -95,7 +96,7 @@ std::string StudyPage(const Study& study, const std::vector<Json>& records,
   if (const std::string machines = Machines(by_name); !machines.empty()) {
     absl::StrAppend(&page, machines, "\n\n");
   }
-  absl::StrAppend(&page, "    ", command, "\n\n");
+  absl::StrAppend(&page, "    ", command, "\n\n", kTables, "\n");
   for (const HtmlTable& table : StudyTables(study, by_name)) {
     absl::StrAppend(&page, MarkdownTable(table));
   }
@@ -147,12 +148,12 @@ absl::Status WriteStudyPage(const std::string& folder, const Study& study,
   std::string page = StudyPage(study, records, command);
   if (FileExists(path)) {
     ASSIGN_OR_RETURN(const std::string earlier, ReadFile(path));
-    const size_t reading = earlier.find(kReading);
-    if (reading != std::string::npos) {
-      // Tables may be long.
-      page.insert(page.find("\n\n") + 2,
-                  "What the tables say is [below them](#reading).\n\n");
-      absl::StrAppend(&page, earlier.substr(reading));
+    const size_t begin = earlier.find(kReading);
+    if (begin != std::string::npos) {
+      const size_t end = earlier.find(kTables, begin);
+      std::string reading(absl::StripTrailingAsciiWhitespace(
+          absl::string_view(earlier).substr(begin, end - begin)));
+      page.insert(page.find(kTables), reading + "\n\n");
     }
   }
   RETURN_IF_ERROR(WriteFileAtomically(path, page));

@@ -25,8 +25,8 @@ HtmlPage StudyHtmlPage(const Study& study,
                        absl::string_view command);
 
 // Writes StudyPage() to `folder`/README.md and StudyHtmlPage() to
-// `folder`/index.html. What follows the heading "##
-// Reading" there is the reader's own text and stays.
+// `folder`/index.html. What stands under the heading "## Reading" there is the
+// reader's own text: it stays, above the tables.
 absl::Status WriteStudyPage(const std::string& folder, const Study& study,
                             const std::vector<nlohmann::ordered_json>& records,
                             absl::string_view command);
