@@ -99,12 +99,12 @@ TEST(AllocationFiguresTest, EveryPartOfAStep) {
                            "execution.fuse.head_loss=false"});
   const Json figures = AllocationFigures(step.record, step.session->plan());
   SCOPED_TRACE(figures.dump(1));
-  EXPECT_THAT(Keys(figures["parts"]),
-              UnorderedElementsAre("embedding", "norm", "residual_and_norm",
-                                   "attention_in", "scores", "softmax",
-                                   "attention_out", "ffn", "logits",
-                                   "activation_gradients", "parameters",
-                                   "gradients", "optimizer"));
+  EXPECT_THAT(
+      Keys(figures["parts"]),
+      UnorderedElementsAre("embedding", "norm", "residual_and_norm",
+                           "attention_in", "scores", "softmax", "attention_out",
+                           "ffn", "logits", "activation_gradients",
+                           "parameters", "gradients", "optimizer"));
   const RunPlan& plan = step.session->plan();
   const int64_t scores = plan.micro_batch * plan.shape.heads *
                          plan.shape.context * plan.shape.context *
