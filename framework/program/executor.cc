@@ -154,7 +154,7 @@ void Executor::RunEntries(int begin, int end, bool accumulate) {
     operands_.clear();
     results_.clear();
     d_results_.clear();
-    beside_.clear();
+    AbandonRunsBeside();
     EnterScope(0, false);
   });
   const bool recorded = IsRecorded(store_.options().device);
@@ -169,6 +169,7 @@ void Executor::RunEntries(int begin, int end, bool accumulate) {
     for (const int value : lifetimes_.dead_after[i]) tensors_[value].reset();
   }
   WaitForRunsBeside(static_cast<int>(entries_.size()));
+  branched_ = false;
   EnterScope(0, false);
   std::move(release).Cancel();
 }
@@ -186,6 +187,7 @@ void Executor::RunBeside(Entry& entry, bool accumulate) {
   c10::Event ready(device.type());
   ready.record(current);
   ready.block(*side_stream_);
+  branched_ = true;
   c10::Event done(device.type());
   {
     const c10::StreamGuard on(*side_stream_);
@@ -193,6 +195,20 @@ void Executor::RunBeside(Entry& entry, bool accumulate) {
     done.record(*side_stream_);
   }
   beside_.push_back({entry.run->beside_until, std::move(done)});
+}
+
+void Executor::AbandonRunsBeside() {
+  beside_.clear();
+  if (!std::exchange(branched_, false)) return;
+  // LibTorch does not recover from a recording that ends with an open branch.
+  try {
+    c10::Event last(side_stream_->device_type());
+    last.record(*side_stream_);
+    last.block(c10::impl::VirtualGuardImpl(side_stream_->device_type())
+                   .getStream(side_stream_->device()));
+  } catch (const c10::Error&) {
+    // The recording has failed already.
+  }
 }
 
 void Executor::WaitForRunsBeside(int run) {

@@ -96,6 +96,8 @@ class Executor {
   void RunBeside(Entry& entry, bool accumulate);
   // The current stream waits for the runs beside it until `run`.
   void WaitForRunsBeside(int run);
+  // After a failure. Throws nothing.
+  void AbandonRunsBeside();
   void Allocate(const Output& output);
   void Forward(const Entry& entry);
   void Backward(Entry& entry, bool accumulate);
@@ -117,6 +119,7 @@ class Executor {
   };
   std::deque<RunUnderWay> beside_;  // on side_stream_
   std::optional<c10::Stream> side_stream_;
+  bool branched_ = false;  // the recording has work there to wait for
   // Scratch space of one run.
   std::vector<at::Tensor> operands_, results_, d_results_;
 };

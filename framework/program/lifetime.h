@@ -21,7 +21,9 @@ enum class Storage {
 // one before.
 struct Buffer {
   int64_t bytes = 0;
-  int first = 0, last = 0;  // runs of the first write and last read
+  // The runs of the first write and of the last read, or for what a run beside
+  // others reads, that until which it may take: at most the number of runs.
+  int first = 0, last = 0;
   Storage storage = Storage::kAllocator;
   int64_t offset = 0;       // kGradients, kArena; bytes
   std::vector<int> values;  // in write order
@@ -55,7 +57,8 @@ struct Lifetimes {
   std::vector<int> buffer_of;  // by value; -1: the caller's memory
   // By value: the value that it overwrites; -1 if none.
   std::vector<int> written_over;
-  // By run: the values whose last read is this run.
+  // By run: the values whose last read is this run (Buffer::last), or the last
+  // run of all.
   std::vector<std::vector<int>> dead_after;
   int64_t arena_bytes = 0;
 

@@ -17,8 +17,8 @@ constexpr int kTogether = 2;
 // Ids that a lane has in flight while it looks for tokens.
 constexpr int kAhead = 8;
 
-// Where p.workspace holds what. The order of the lists varies from run to run;
-// nothing depends on it.
+// Where p.workspace, of EmbeddingBackwardWorkspace() numbers, holds what. The
+// order of the lists varies from run to run; nothing depends on it.
 struct Lists {
   explicit Lists(const EmbeddingBackwardParams& p)
       : counts(p.workspace),
@@ -67,12 +67,12 @@ __device__ __forceinline__ int OrderedTokens(const Lists& lists, int64_t id,
   return ordered;
 }
 
-// Sums in FP32 of `columns` columns of one row. Lane l of a warp has those of
+// Sums in FP32 of kColumns columns of one row. Lane l of a warp has those of
 // packs l, l + 32, ... of N columns.
-template <typename Dx, typename Grad, int N, int columns>
+template <typename Dx, typename Grad, int N, int kColumns>
 struct ColumnSums {
-  static constexpr int kPacks = columns / (N * device::kWarp);
-  static_assert(kPacks * N * device::kWarp == columns);
+  static constexpr int kPacks = kColumns / (N * device::kWarp);
+  static_assert(kPacks * N * device::kWarp == kColumns);
   float v[kPacks][N] = {};
   const int64_t first;  // of the columns
 

@@ -398,7 +398,7 @@ class ProductRegistry {
                       c10::cuda::CUDAStream stream) {
     const absl::MutexLock lock(&mutex_);
     auto known = products_.find(kind);
-    if (known == products_.end() && kind.tuned && !MayTune(call)) {
+    if (known == products_.end() && kind.tuned && !MayTune()) {
       kind.tuned = false;
       known = products_.find(kind);
     }
@@ -409,10 +409,9 @@ class ProductRegistry {
     return *products_.emplace(kind, std::move(product)).first->second;
   }
 
-  static bool MayTune(const ProductCall& call) {
-    return !call.options.accumulate &&
-           c10::cuda::currentStreamCaptureStatusMayInitCtx() ==
-               c10::cuda::CaptureStatus::None;
+  static bool MayTune() {
+    return c10::cuda::currentStreamCaptureStatusMayInitCtx() ==
+           c10::cuda::CaptureStatus::None;
   }
 
   void Choose(const ProductKind& kind, const ProductCall& call,
@@ -424,7 +423,14 @@ class ProductRegistry {
       product->Prefer(*algorithm);
       return;
     }
-    product->Tune(call, stream);
+    if (call.options.accumulate) {
+      // Trials must not add up in the result.
+      const at::Tensor scratch = at::empty_strided(
+          call.out.sizes(), call.out.strides(), call.out.options());
+      product->Tune({.a = call.a, .b = call.b, .out = scratch}, stream);
+    } else {
+      product->Tune(call, stream);
+    }
     const std::string tuned = product->algorithm();
     if (tuned.empty()) return;
     // Another process may have been first.

@@ -26,8 +26,8 @@ struct ProductOptions {
 // for the linear layers of a step in BF16, and O = P V in FP32 at 16,384 keys
 // and head dim 64 takes 5.9 ms instead of 6.6. So the first tuned product of
 // each kind (dtypes, sizes, strides, alignments) times all proposals on its own
-// operands. Nothing can be timed while a CUDA graph is captured or if the
-// product accumulates: then a new kind takes the first proposal.
+// operands; if it accumulates, into memory of its own. Nothing can be timed
+// while a CUDA graph is captured: then a new kind takes the first proposal.
 //
 // The algorithm decides in which order a sum is added up, hence its rounding.
 // So that later runs round alike, choices are kept in a file for each kind of
