@@ -185,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(
              "training.micro_batches=2", "recompute.policy=BLOCK"},
         // Products long enough to be under way at once.
         Sets{"precision.mode=BF16", "execution.overlap_weight_gradients=true",
-             "model.d_model=1024", "model.d_ff=4096",
+             "model.d_model=1024", "model.num_heads=8", "model.d_ff=4096",
              "model.context_length=512", "training.batch_size=8"},
         Sets{"precision.mode=BF16", "model.frozen=['layers.0.*']"},
         Sets{"precision.mode=BF16", "attention.backend=NAIVE"},
