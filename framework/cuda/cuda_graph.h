@@ -6,6 +6,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "c10/core/Device.h"
+#include "framework/cuda/cuda_build.h"
 
 namespace tessera {
 
@@ -46,8 +47,16 @@ std::unique_ptr<CudaGraph> MakeCudaGraphBeside(const CudaGraph& first);
 // every launch; else a new one.
 std::shared_ptr<const GraphMoment> RecordMoment(
     c10::Device device, std::shared_ptr<const GraphMoment> last);
-// Whether the current stream is being recorded.
-bool IsCapturing(c10::Device device);
+// What IsCapturing() asks.
+bool CurrentStreamIsCapturing(c10::Device gpu);
+
+// Whether the current stream is being recorded. In every build.
+inline bool IsCapturing(c10::Device device) {
+  if constexpr (kCudaBuild) {
+    return device.is_cuda() && CurrentStreamIsCapturing(device);
+  }
+  return false;
+}
 
 }  // namespace tessera
 

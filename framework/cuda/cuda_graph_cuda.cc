@@ -146,8 +146,8 @@ std::unique_ptr<CudaGraph> MakeCudaGraphBeside(const CudaGraph& first) {
       static_cast<const TorchCudaGraph&>(first).recording());
 }
 
-bool IsCapturing(c10::Device device) {
-  const c10::cuda::CUDAGuard guard(device);
+bool CurrentStreamIsCapturing(c10::Device gpu) {
+  const c10::cuda::CUDAGuard guard(gpu);
   return c10::cuda::currentStreamCaptureStatusMayInitCtx() !=
          c10::cuda::CaptureStatus::None;
 }

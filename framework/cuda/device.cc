@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -130,6 +131,15 @@ int64_t BytesInUse(c10::Device device) {
     if (device.is_cuda()) return cuda::BytesInUse(device);
   }
   return 0;
+}
+
+c10::Stream CurrentStream(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+c10::Stream StreamFromPool(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type())
+      .getStreamFromGlobalPool(device, /*isHighPriority=*/false);
 }
 
 void Synchronize(c10::Device device) {

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "c10/core/Device.h"
+#include "c10/core/Stream.h"
 
 namespace tessera {
 
@@ -79,6 +80,10 @@ int64_t ContextBytes(const DeviceInfo& device);
 
 // Bytes in use on the GPU, by all processes; 0 on a CPU.
 int64_t BytesInUse(c10::Device device);
+
+// On a GPU: the stream that work is issued to; another one, of low priority.
+c10::Stream CurrentStream(c10::Device device);
+c10::Stream StreamFromPool(c10::Device device);
 
 // Waits until `device` has finished everything issued to it.
 void Synchronize(c10::Device device);

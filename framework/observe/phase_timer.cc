@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "c10/core/impl/VirtualGuardImpl.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/cuda_build.h"
 #include "framework/cuda/cuda_graph.h"
+#include "framework/cuda/device.h"
 
 namespace tessera {
 namespace {
@@ -15,10 +15,6 @@ namespace {
 // Beyond this many unread samples, those that have ended are read: a run that
 // never logs must not collect events without end.
 constexpr size_t kMaxUnread = 4096;
-
-c10::Stream CurrentStream(c10::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-}
 
 }  // namespace
 
@@ -43,7 +39,7 @@ void PhaseTimer::EndStep() {
 }
 
 void PhaseTimer::Begin(absl::string_view segment) {
-  const bool recording = IsRecording();
+  const bool recording = IsCapturing(options_.device);
   const bool inside = !open_samples_.empty() || !open_recorded_.empty();
   const bool detailed = recording ? options_.detail_every_steps > 0 : detailed_;
   if (untimed_depth_ > 0 || (inside && !detailed)) {
@@ -109,13 +105,6 @@ void PhaseTimer::ResolveRecorded() {
     node.last_step = last_step_;
     node.total_ms += sample.end->MsSince(*sample.begin);
   }
-}
-
-bool PhaseTimer::IsRecording() const {
-  if constexpr (kCudaBuild) {
-    return options_.device.is_cuda() && IsCapturing(options_.device);
-  }
-  return false;
 }
 
 int PhaseTimer::ChildOf(int parent, absl::string_view segment) {

@@ -71,8 +71,6 @@ class PhaseTimer : public Instrument, public PhaseObserver {
     std::shared_ptr<const GraphMoment> begin, end;
   };
 
-  // Whether work is recorded as a CUDA graph now instead of running.
-  bool IsRecording() const;
   void Record(int node);
   std::shared_ptr<const GraphMoment> RecordNow();
   // Adds the phases of the last launch.

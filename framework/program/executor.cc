@@ -9,17 +9,18 @@
 #include "ATen/core/LegacyTypeDispatch.h"
 #include "absl/cleanup/cleanup.h"
 #include "c10/core/StreamGuard.h"
-#include "c10/core/impl/VirtualGuardImpl.h"
 #include "framework/base/check.h"
-#include "framework/cuda/cuda_build.h"
 #include "framework/cuda/cuda_graph.h"
+#include "framework/cuda/device.h"
 
 namespace tessera {
 namespace {
 
-bool IsRecorded(c10::Device device) {
-  if constexpr (kCudaBuild) return device.is_cuda() && IsCapturing(device);
-  return false;
+// What `stream` is given from now on waits for what `other` has been given.
+void MakeWait(c10::Stream stream, c10::Stream other) {
+  c10::Event given(other.device_type());
+  given.record(other);
+  given.block(stream);
 }
 
 // A tensor over memory that another tensor owns and that outlives it.
@@ -157,7 +158,7 @@ void Executor::RunEntries(int begin, int end, bool accumulate) {
     AbandonRunsBeside();
     EnterScope(0, false);
   });
-  const bool recorded = IsRecorded(store_.options().device);
+  const bool recorded = IsCapturing(store_.options().device);
   for (int i = begin; i < end; ++i) {
     Entry& entry = entries_[i];
     EnterScope(schedule_.program->ops()[entry.run->op].scope,
@@ -176,17 +177,10 @@ void Executor::RunEntries(int begin, int end, bool accumulate) {
 
 void Executor::RunBeside(Entry& entry, bool accumulate) {
   const c10::Device device = store_.options().device;
-  const c10::impl::VirtualGuardImpl streams(device.type());
-  const c10::Stream current = streams.getStream(device);
-  if (!side_stream_.has_value()) {
-    // What the step waits for comes first: a graph is recorded on a stream of
-    // high priority.
-    side_stream_ =
-        streams.getStreamFromGlobalPool(device, /*isHighPriority=*/false);
-  }
-  c10::Event ready(device.type());
-  ready.record(current);
-  ready.block(*side_stream_);
+  // What the step waits for comes first: a graph is recorded on a stream of
+  // high priority.
+  if (!side_stream_.has_value()) side_stream_ = StreamFromPool(device);
+  MakeWait(*side_stream_, CurrentStream(device));
   branched_ = true;
   c10::Event done(device.type());
   {
@@ -202,23 +196,16 @@ void Executor::AbandonRunsBeside() {
   if (!std::exchange(branched_, false)) return;
   // LibTorch does not recover from a recording that ends with an open branch.
   try {
-    c10::Event last(side_stream_->device_type());
-    last.record(*side_stream_);
-    last.block(c10::impl::VirtualGuardImpl(side_stream_->device_type())
-                   .getStream(side_stream_->device()));
+    MakeWait(CurrentStream(side_stream_->device()), *side_stream_);
   } catch (const c10::Error&) {
     // The recording has failed already.
   }
 }
 
 void Executor::WaitForRunsBeside(int run) {
-  if (beside_.empty()) return;
-  const c10::Device device = store_.options().device;
-  const c10::Stream current =
-      c10::impl::VirtualGuardImpl(device.type()).getStream(device);
   for (; !beside_.empty() && beside_.front().until <= run;
        beside_.pop_front()) {
-    beside_.front().done.block(current);
+    beside_.front().done.block(CurrentStream(store_.options().device));
   }
 }
 

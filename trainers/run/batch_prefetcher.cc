@@ -2,17 +2,13 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/cuda/device.h"
 
 namespace tessera {
 namespace {
-
-c10::impl::VirtualGuardImpl Streams(c10::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type());
-}
 
 // Copies `from`, in page-locked memory, on the current stream.
 void CopyTo(c10::Device device, const at::Tensor& from, at::Tensor& to) {
@@ -25,7 +21,7 @@ void CopyTo(c10::Device device, const at::Tensor& from, at::Tensor& to) {
 BatchPrefetcher::BatchPrefetcher(const BatchLoader* loader, c10::Device device)
     : loader_(loader), device_(device) {
   if (device.is_cpu()) return;
-  stream_ = Streams(device).getStreamFromGlobalPool(device);
+  stream_ = StreamFromPool(device);
   for (std::optional<Slot>& slot : slots_) slot.emplace(device);
 }
 
@@ -35,7 +31,7 @@ absl::StatusOr<Batch> BatchPrefetcher::Next(int64_t first_sample) {
   absl::StatusOr<Batch> batch = std::move(loaded_);
   RETURN_IF_ERROR(StatusFromTorch([&] {
     if (stream_.has_value()) {
-      const c10::Stream current = Streams(device_).getStream(device_);
+      const c10::Stream current = CurrentStream(device_);
       if (batch.ok()) slots_[filling_]->filled.block(current);
       filling_ = 1 - filling_;
       slots_[filling_]->read.record(current);

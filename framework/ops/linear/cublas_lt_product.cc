@@ -25,10 +25,10 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "c10/cuda/CUDAGraphsC10Utils.h"
 #include "c10/cuda/CUDAGuard.h"
 #include "c10/cuda/CUDAStream.h"
 #include "framework/base/file.h"
+#include "framework/cuda/cuda_graph.h"
 #include "framework/ops/linear/product_table.h"
 
 namespace tessera {
@@ -398,7 +398,8 @@ class ProductRegistry {
                       c10::cuda::CUDAStream stream) {
     const absl::MutexLock lock(&mutex_);
     auto known = products_.find(kind);
-    if (known == products_.end() && kind.tuned && !MayTune()) {
+    if (known == products_.end() && kind.tuned &&
+        IsCapturing(call.out.device())) {
       kind.tuned = false;
       known = products_.find(kind);
     }
@@ -407,11 +408,6 @@ class ProductRegistry {
     auto product = std::make_unique<Product>(kind);
     if (kind.tuned) Choose(kind, call, stream, product.get());
     return *products_.emplace(kind, std::move(product)).first->second;
-  }
-
-  static bool MayTune() {
-    return c10::cuda::currentStreamCaptureStatusMayInitCtx() ==
-           c10::cuda::CaptureStatus::None;
   }
 
   void Choose(const ProductKind& kind, const ProductCall& call,
