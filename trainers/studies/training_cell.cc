@@ -61,8 +61,8 @@ class TrainingCell {
   absl::StatusOr<RunPlan> MakePlan() const;
   // Makes session_ and batch_.
   absl::Status Prepare(RunPlan plan);
-  // Like Prepare(), in a process that has not used the device yet. Adds
-  // figures_["start_up"].
+  // Does what Prepare() does and measures it as figures_["start_up"]. For a
+  // process that has not used the device yet.
   absl::Status StartUpAndPrepare();
   bool Records(TrainingStudy::Record record) const {
     const auto& records = study_.training().record();

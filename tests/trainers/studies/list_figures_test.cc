@@ -48,8 +48,8 @@ Json Record(const std::string& size, double speed) {
               {{"intensity", 200}, {"speed", speed}}}}}}};
 }
 
-// A study with axes "size" (small, large) and "policy" (A, B). Its last cell
-// has not run.
+// A study with axes "size" (small, large) and "policy" (A, B). There is no
+// result of its last cell.
 std::vector<Chart> ChartsOf(const std::string& plot) {
   Study study;
   EXPECT_TRUE(

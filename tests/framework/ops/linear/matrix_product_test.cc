@@ -46,7 +46,7 @@ class GpuMatrixProduct : public ::testing::TestWithParam<ProductCase> {
   }
 };
 
-// Of sizes for which cuBLASLt has no fast kernel (matrix_product.cc).
+// cuBLASLt has no fast kernel for these sizes (matrix_product.cc).
 TEST_P(GpuMatrixProduct, OfTwoPartsIsAsAccurateAsLibTorch) {
   const ProductCase& p = GetParam();
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
