@@ -26,11 +26,14 @@ std::optional<int64_t> OffsetAllocator::TakeLowest(int64_t bytes,
   const int64_t rounded = RoundUp(bytes);
   int64_t from = 0;
   for (const auto& [begin, end] : free_) {
-    if (std::max(begin, from) + rounded > end) continue;
-    const std::optional<int64_t> offset = allowed(std::max(begin, from));
-    if (!offset.has_value()) return std::nullopt;
-    from = RoundUp(*offset);
-    if (from + rounded <= end) return Take(from, rounded);
+    from = std::max(from, begin);
+    while (from + rounded <= end) {
+      const std::optional<int64_t> offset = allowed(from);
+      if (!offset.has_value()) return std::nullopt;
+      if (*offset == from) return Take(from, rounded);
+      // A range begins at the next multiple, which may not be allowed.
+      from = RoundUp(*offset);
+    }
   }
   return std::nullopt;
 }

@@ -10,6 +10,7 @@
 #include "framework/base/name_pattern.h"
 #include "framework/base/status_macros.h"
 #include "framework/program/fuse.h"
+#include "framework/program/verify.h"
 
 namespace tessera {
 namespace {
@@ -147,10 +148,9 @@ absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
   plan->train = TrainingSchedule(program, plan->loss.loss,
                                  Segments(program, options.recompute));
   plan->evaluate = ForwardSchedule(plan->evaluation_loss.program);
-  std::vector<GradientRange> ranges;
   // With several micro-batches, the buffer holds the sum of the earlier ones.
   if (options.micro_batches == 1) {
-    ASSIGN_OR_RETURN(ranges,
+    ASSIGN_OR_RETURN(plan->lent_gradients,
                      GradientRanges(program.parameters(),
                                     target.precision[OpClass::kGradient]));
   }
@@ -160,9 +160,12 @@ absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
   }
   const bool arena =
       plan->graph || options.execution.storage() == ExecutionConfig::ARENA;
-  plan->train_lifetimes =
-      PlanLifetimes(plan->train, {.gradients = ranges, .arena = arena});
+  plan->train_lifetimes = PlanLifetimes(
+      plan->train, {.gradients = plan->lent_gradients, .arena = arena});
   plan->evaluate_lifetimes = PlanLifetimes(plan->evaluate, {.arena = arena});
+  RETURN_IF_ERROR(VerifyLifetimes(plan->train, plan->train_lifetimes,
+                                  plan->lent_gradients));
+  RETURN_IF_ERROR(VerifyLifetimes(plan->evaluate, plan->evaluate_lifetimes));
   return plan;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "framework/program/execution_config.pb.h"
@@ -33,6 +34,9 @@ struct StepPlan {
   at::ScalarType reduction = at::kFloat;  // of the gradient norm and loss
   Schedule train, evaluate;
   Lifetimes train_lifetimes, evaluate_lifetimes;
+  // The gradients among which `train_lifetimes` may put activations; empty if
+  // the step has several micro-batches.
+  std::vector<GradientRange> lent_gradients;  // by parameter
 };
 
 struct StepPlanOptions {

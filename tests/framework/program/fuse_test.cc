@@ -201,6 +201,19 @@ TEST(FuseTest, AValueWithAnotherReaderStays) {
              before);
 }
 
+TEST(FuseTest, AnOutputStays) {
+  ProgramBuilder b(CpuTarget());
+  const Value x = b.Input("x", kType, /*needs_grad=*/true);
+  const Value sum =
+      b.Add(std::make_unique<Increment>(), "increment", {x}, {kType})[0];
+  b.Add(std::make_unique<Double>(/*keeps=*/false), "double", {sum}, {kType});
+  b.Output(sum);
+  const FusedProgram fused = FuseOps(std::move(b).Build().value(), Always);
+  EXPECT_THAT(NamesOfOps(fused.program), ElementsAre("increment", "double"));
+  EXPECT_THAT(fused.program.outputs(),
+              ElementsAre(fused.renumbered[sum.index]));
+}
+
 TEST(FuseTest, OnlyWhatIsWanted) {
   Made made = Make(/*keeps=*/false);
   const std::vector<std::string> names = NamesOfOps(made.program);

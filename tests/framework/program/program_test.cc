@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ATen/ATen.h"
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "framework/program/autograd_op.h"
 #include "framework/program/executor.h"
@@ -22,8 +23,10 @@
 #include "framework/program/offset_allocator.h"
 #include "framework/program/printer.h"
 #include "framework/program/schedule.h"
+#include "framework/program/verify.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/framework/program/random_program.h"
 #include "tests/framework/program/test_ops.h"
 #include "torch/csrc/autograd/autograd.h"
 
@@ -118,6 +121,23 @@ TEST(ScheduleTest, RecomputesOnlyWhatBackwardReads) {
   // first input belongs to the caller.
   const Lifetimes lifetimes = PlanLifetimes(schedule);
   EXPECT_EQ(KeptBytes(schedule, lifetimes), kRows * kWidth * 4 + 4);
+}
+
+TEST(ScheduleTest, ASegmentsLastOpRunsAgainIfItsBackwardReadsItsResult) {
+  ProgramBuilder b(CpuTarget());
+  const Value x = b.Input("x", {{kRows, kWidth}, at::kFloat}, true);
+  const Value loss = Total(b, Exponential(b, Square(b, x)));
+  b.Output(loss);
+  const Program program = std::move(b).Build().value();
+  const Schedule schedule = TrainingSchedule(program, loss, {{0, 2}});
+  EXPECT_THAT(
+      Names(schedule),
+      ElementsAre("forward square", "forward exp", "forward total",
+                  "backward total d0", "recompute square", "recompute exp",
+                  "backward exp d0", "backward square d0"));
+  // Its backward reads what was recomputed, so only the loss is kept.
+  EXPECT_EQ(schedule.runs[6].results, schedule.runs[5].results);
+  EXPECT_EQ(KeptBytes(schedule, PlanLifetimes(schedule)), 4);
 }
 
 TEST(ScheduleTest, AValueWithTwoReadersGetsTheSumOfTheirGradients) {
@@ -239,101 +259,21 @@ TEST(OffsetAllocatorTest, LowestAndHighest) {
   EXPECT_EQ(free.TakeLowest(1280), 256);
   EXPECT_EQ(free.TakeLowest(1), std::nullopt);
   free.Free(256, 1280);
-  EXPECT_EQ(free.TakeLowest(1, [](int64_t at) { return at + 100; }), 512);
+  EXPECT_EQ(
+      free.TakeLowest(1, [](int64_t at) { return std::max<int64_t>(at, 300); }),
+      512);
   EXPECT_EQ(free.TakeLowest(1, [](int64_t) { return std::nullopt; }),
             std::nullopt);
+  // 512 would be the next multiple of 256 after 300, but is not allowed.
+  EXPECT_EQ(free.TakeLowest(1,
+                            [](int64_t at) {
+                              return at <= 300 ? 300
+                                               : std::max<int64_t>(at, 800);
+                            }),
+            1024);
   free.Free(0, 100);
   EXPECT_EQ(free.TakeLowest(512), 0);
   EXPECT_EQ(free.extent(), 2048);
-}
-
-// A random program with the hard cases for lifetimes: values with several
-// readers, chains of in-place ops, tied weights, nested scopes.
-struct RandomProgram {
-  explicit RandomProgram(uint64_t seed) : random(seed) {
-    ProgramTarget target = CpuTarget();
-    if (Draw(3) == 0) target.frozen = {"w0"};
-    ProgramBuilder b(target);
-    x = b.Input("x", {{kRows, kWidth}, at::kFloat}, /*needs_grad=*/true);
-    std::vector<Value> values = {x};
-    std::vector<Weight> weights;
-    for (int block = 0; block < 4; ++block) {
-      const ProgramBuilder::Scope scope(b, absl::StrCat("block_", block));
-      const int ops = 1 + Draw(5);
-      for (int i = 0; i < ops; ++i) values.push_back(Next(b, values, &weights));
-    }
-    Value sum = values.back();
-    for (int i = 0; i < 2; ++i) sum = Sum(b, sum, values[Draw(values.size())]);
-    loss = Total(b, sum);
-    b.Output(loss);
-    program.emplace(std::move(b).Build().value());
-  }
-
-  int Draw(int below) {
-    return std::uniform_int_distribution<int>(0, below - 1)(random);
-  }
-
-  Value Next(ProgramBuilder& b, const std::vector<Value>& values,
-             std::vector<Weight>* weights) {
-    // Prefers recent values.
-    const int back = std::min<int>(values.size(), 1 + Draw(3));
-    const Value value = values[values.size() - back];
-    switch (weights->empty() ? 0 : Draw(6)) {
-      case 0: {
-        if (weights->empty() || Draw(4) != 0) {
-          weights->push_back(
-              Matrix(b, absl::StrCat("w", weights->size()), kWidth, kWidth));
-          return Product(b, value, weights->back());
-        }
-        return Product(b, value, (*weights)[Draw(weights->size())]);
-      }
-      case 1:
-        return Sum(b, value, values[Draw(values.size())]);
-      case 2:
-        return Negative(b, value);
-      case 3:
-        return Square(b, Negative(b, value));
-      case 4:
-        return AutogradOp(b,
-                          {.name = "tanh",
-                           .function =
-                               [](const std::vector<at::Tensor>& in) {
-                                 return in[0].tanh();
-                               }},
-                          {value}, b.type(value));
-      default:
-        return Exponential(b, Negative(b, Square(b, value)));
-    }
-  }
-
-  std::vector<RecomputedSegment> SomeSegments() {
-    std::vector<RecomputedSegment> segments;
-    for (const ProgramScope& scope : program->scopes()) {
-      if (scope.parent == 0 && Draw(2) == 0) {
-        segments.push_back({scope.first_op, scope.end_op});
-      }
-    }
-    return segments;
-  }
-
-  std::mt19937_64 random;
-  std::optional<Program> program;
-  Value x, loss;
-};
-
-std::vector<GradientRange> RangesOf(const Program& program) {
-  std::vector<GradientRange> ranges;
-  int64_t offset = 0;
-  for (const ParameterBlockSpec& block : program.parameters()) {
-    if (!block.trainable) {
-      ranges.push_back({});
-      continue;
-    }
-    const int64_t end = offset + kWidth * kWidth;
-    ranges.push_back({offset * 4, end * 4});
-    offset = AlignUp(end);
-  }
-  return ranges;
 }
 
 struct Gradients {
@@ -377,7 +317,7 @@ class RandomProgramTest : public ::testing::TestWithParam<int> {};
 
 // Recomputation and storage do not change any bit.
 TEST_P(RandomProgramTest, SameBitsForEveryStorage) {
-  RandomProgram made(GetParam());
+  RandomProgram made(GetParam(), {kRows, kWidth});
   const Program& program = *made.program;
   const auto store =
       ParameterStore::Create(program.parameters(), {.seed = 3}).value();
@@ -410,7 +350,7 @@ TEST_P(RandomProgramTest, SameBitsForEveryStorage) {
 
 // The gradients are the derivatives of the same function.
 TEST_P(RandomProgramTest, GradientsMatchFiniteDifferences) {
-  RandomProgram made(GetParam());
+  RandomProgram made(GetParam(), {kRows, kWidth});
   const Program& program = *made.program;
   const auto store =
       ParameterStore::Create(program.parameters(), {.seed = 3}).value();
@@ -450,100 +390,39 @@ TEST_P(RandomProgramTest, GradientsMatchFiniteDifferences) {
   EXPECT_NEAR(slope, norm, 0.02 * norm + 0.05 * std::sqrt(norm));
 }
 
-// No two values share memory while both are alive, and no value lies where a
-// gradient has already been written.
-TEST_P(RandomProgramTest, BuffersDoNotOverlap) {
-  RandomProgram made(GetParam());
-  const Program& program = *made.program;
-  Schedule schedule = TrainingSchedule(program, made.loss, made.SomeSegments());
-  OverlapWeightGradients(&schedule);
-  const std::vector<GradientRange> ranges = RangesOf(program);
-  const Lifetimes plan =
-      PlanLifetimes(schedule, {.gradients = ranges, .arena = true});
-  std::map<int, int> written;  // parameter -> first run
-  for (size_t run = 0; run < schedule.runs.size(); ++run) {
-    for (const GradientWrite& write : schedule.runs[run].d_operands) {
-      if (write.parameter >= 0) written.emplace(write.parameter, run);
-    }
-  }
-  const auto overlap = [](int64_t a, int64_t a_end, int64_t b, int64_t b_end) {
-    return a < b_end && b < a_end;
-  };
-  for (size_t i = 0; i < plan.buffers.size(); ++i) {
-    const Buffer& a = plan.buffers[i];
-    for (size_t j = 0; j < i; ++j) {
-      const Buffer& b = plan.buffers[j];
-      if (a.storage != b.storage || a.last < b.first || b.last < a.first) {
-        continue;
-      }
-      EXPECT_FALSE(
-          overlap(a.offset, a.offset + a.bytes, b.offset, b.offset + b.bytes))
-          << schedule.values[a.values[0]].name << " and "
-          << schedule.values[b.values[0]].name;
-    }
-    if (a.storage != Storage::kGradients) {
-      EXPECT_LE(a.offset + a.bytes, plan.arena_bytes);
-      continue;
-    }
-    for (const auto& [parameter, run] : written) {
-      if (a.last < run) continue;
-      EXPECT_FALSE(overlap(a.offset, a.offset + a.bytes,
-                           ranges[parameter].begin, ranges[parameter].end))
-          << schedule.values[a.values[0]].name;
-    }
-  }
-}
-
-// While a run may take place beside others, nothing that it reads is written
-// over, and nobody else writes or reads what it writes.
-TEST_P(RandomProgramTest, RunsBesideOthersAreUndisturbed) {
-  RandomProgram made(GetParam());
-  const Program& program = *made.program;
-  Schedule schedule = TrainingSchedule(program, made.loss, made.SomeSegments());
-  OverlapWeightGradients(&schedule);
-  const std::vector<GradientRange> ranges = RangesOf(program);
-  const Lifetimes plan =
-      PlanLifetimes(schedule, {.gradients = ranges, .arena = true});
-  for (const auto& [run, until] : RunsBeside(schedule)) {
-    const OpRun& beside = schedule.runs[run];
-    std::vector<int> reads = beside.operands;
-    reads.insert(reads.end(), beside.d_results.begin(), beside.d_results.end());
-    for (const int value : reads) {
-      if (value < 0 || plan.buffer_of[value] < 0) continue;
-      const Buffer& buffer = plan.buffers[plan.buffer_of[value]];
-      EXPECT_GE(buffer.last, until) << schedule.values[value].name;
-      for (int other = run + 1; other < until; ++other) {
-        for (const int result : schedule.runs[other].results) {
-          EXPECT_TRUE(result < 0 || plan.written_over[result] != value);
-        }
-        for (const GradientWrite& write : schedule.runs[other].d_operands) {
-          EXPECT_TRUE(write.value < 0 ||
-                      plan.written_over[write.value] != value);
-        }
-      }
-    }
-    for (const GradientWrite& write : beside.d_operands) {
-      EXPECT_LT(write.value, 0);
-      if (write.parameter < 0) continue;
-      for (const Buffer& buffer : plan.buffers) {
-        if (buffer.storage != Storage::kGradients || buffer.last < run)
-          continue;
-        EXPECT_TRUE(buffer.offset >= ranges[write.parameter].end ||
-                    buffer.offset + buffer.bytes <=
-                        ranges[write.parameter].begin);
-      }
-      for (int other = run + 1; other < until; ++other) {
-        for (const GradientWrite& again : schedule.runs[other].d_operands) {
-          EXPECT_NE(again.parameter, write.parameter);
-        }
+// Every storage passes the check of its bytes, for more and odder programs than
+// are run above.
+TEST(LifetimesTest, RandomProgramsKeepWhatTheyRead) {
+  int lent = 0;
+  for (int seed = 0; seed < 10'000; ++seed) {
+    RandomProgram made(seed, RandomProgram::OddSizes(seed));
+    const Program& program = *made.program;
+    Schedule schedule =
+        TrainingSchedule(program, made.loss, made.SomeSegments());
+    if (made.Draw(2) == 0) OverlapWeightGradients(&schedule);
+    const std::vector<GradientRange> ranges = RangesOf(program);
+    for (const bool lend : {false, true}) {
+      for (const bool arena : {false, true}) {
+        LifetimeOptions options = {.arena = arena};
+        if (lend) options.gradients = ranges;
+        const Lifetimes plan = PlanLifetimes(schedule, options);
+        const absl::Status valid =
+            VerifyLifetimes(schedule, plan, options.gradients);
+        ASSERT_TRUE(valid.ok())
+            << valid << ", seed " << seed << (lend ? ", lent" : "")
+            << (arena ? ", arena" : "");
+        lent += absl::c_any_of(plan.buffers, [](const Buffer& buffer) {
+          return buffer.storage == Storage::kGradients;
+        });
       }
     }
   }
+  EXPECT_GT(lent, 10'000);
 }
 
 // Between the passes the executor holds exactly the planned bytes.
 TEST_P(RandomProgramTest, KeepsWhatWasPlanned) {
-  RandomProgram made(GetParam());
+  RandomProgram made(GetParam(), {kRows, kWidth});
   const Program& program = *made.program;
   const auto store =
       ParameterStore::Create(program.parameters(), {.seed = 3}).value();
@@ -556,7 +435,131 @@ TEST_P(RandomProgramTest, KeepsWhatWasPlanned) {
   EXPECT_EQ(executor.live_bytes(), KeptBytes(schedule, lifetimes));
 }
 
+// The bytes of each kind of op add up to those of the moment.
+TEST_P(RandomProgramTest, LiveBytesByKindAreThoseOfTheMoment) {
+  RandomProgram made(GetParam(), {kRows, kWidth});
+  const Program& program = *made.program;
+  const Schedule schedule =
+      TrainingSchedule(program, made.loss, made.SomeSegments());
+  for (const bool lend : {false, true}) {
+    const std::vector<GradientRange> ranges =
+        lend ? RangesOf(program) : std::vector<GradientRange>();
+    const Lifetimes lifetimes = PlanLifetimes(schedule, {.gradients = ranges});
+    for (const MemoryMoment& moment : MemoryOverTime(schedule, lifetimes)) {
+      LiveBytes sum;
+      for (const auto& [kind, bytes] :
+           LiveBytesByKind(schedule, lifetimes, moment.run)) {
+        sum.activations += bytes.activations;
+        sum.gradients += bytes.gradients;
+      }
+      EXPECT_EQ(sum.activations, moment.activations) << "run " << moment.run;
+      EXPECT_EQ(sum.gradients, moment.gradients) << "run " << moment.run;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomProgramTest, ::testing::Range(0, 60));
+
+// Plans with one planted fault each.
+class VerifyLifetimesTest : public ::testing::Test {
+ protected:
+  VerifyLifetimesTest()
+      : built_(TwoLayers()),
+        schedule_(TrainingSchedule(built_.program, built_.loss)),
+        ranges_(RangesOf(built_.program)),
+        plan_(PlanLifetimes(schedule_, {.gradients = ranges_, .arena = true})) {
+  }
+
+  Buffer& BufferOf(int value) { return plan_.buffers[plan_.buffer_of[value]]; }
+  std::string Fault() {
+    const absl::Status status = VerifyLifetimes(schedule_, plan_, ranges_);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+    return std::string(status.message());
+  }
+
+  Built built_;
+  Schedule schedule_;
+  std::vector<GradientRange> ranges_;
+  Lifetimes plan_;
+};
+
+TEST_F(VerifyLifetimesTest, AcceptsThePlan) {
+  const absl::Status status = VerifyLifetimes(schedule_, plan_, ranges_);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(VerifyLifetimesTest, FindsAValueFreedBeforeItsLastRead) {
+  // What the first product reads dies with the run before its backward.
+  const int square = schedule_.runs[0].results[0];
+  std::vector<int>& dead = plan_.dead_after[BufferOf(square).last];
+  dead.erase(std::find(dead.begin(), dead.end(), square));
+  plan_.dead_after[6].push_back(square);
+  EXPECT_THAT(Fault(), HasSubstr("the backward of one/one reads value 1"));
+}
+
+TEST_F(VerifyLifetimesTest, FindsAValueThatIsNeverFreed) {
+  const int square = schedule_.runs[0].results[0];
+  std::vector<int>& dead = plan_.dead_after[BufferOf(square).last];
+  dead.erase(std::find(dead.begin(), dead.end(), square));
+  EXPECT_THAT(Fault(), HasSubstr("(one/square) is never freed"));
+}
+
+TEST_F(VerifyLifetimesTest, FindsTwoValuesInOnePlace) {
+  const int square = schedule_.runs[0].results[0];
+  const int product = schedule_.runs[1].results[0];
+  Buffer& other = BufferOf(product);
+  other.storage = BufferOf(square).storage;
+  other.offset = BufferOf(square).offset;
+  EXPECT_THAT(Fault(), HasSubstr("which it reads"));
+}
+
+TEST_F(VerifyLifetimesTest, FindsAnActivationInAGradientThatIsWritten) {
+  // The first square is read by the last run, after the second layer's gradient
+  // has been written.
+  plan_ = PlanLifetimes(schedule_);
+  Buffer& square = BufferOf(schedule_.runs[0].results[0]);
+  square.storage = Storage::kGradients;
+  square.offset = ranges_[1].begin;
+  EXPECT_THAT(Fault(), HasSubstr("reads value 1 (one/square), but the gradient "
+                                 "of two.weight lies there"));
+}
+
+TEST_F(VerifyLifetimesTest, FindsAnOutputInTheGradientBuffer) {
+  plan_ = PlanLifetimes(schedule_);
+  Buffer& loss = BufferOf(built_.loss.index);
+  loss.storage = Storage::kGradients;
+  loss.offset = ranges_[1].begin;
+  EXPECT_THAT(Fault(), HasSubstr("the caller reads"));
+}
+
+TEST_F(VerifyLifetimesTest, FindsAPlaceOutsideOfTheBuffer) {
+  const int square = schedule_.runs[0].results[0];
+  BufferOf(square).offset += 128;
+  EXPECT_THAT(Fault(), HasSubstr("lies at byte"));
+}
+
+TEST_F(VerifyLifetimesTest, FindsAGradientThatIsWrittenTwice) {
+  schedule_.runs.push_back(schedule_.runs.back());
+  plan_.dead_after.emplace_back();
+  plan_.dead_after.back().swap(plan_.dead_after[schedule_.runs.size() - 2]);
+  EXPECT_THAT(Fault(), HasSubstr("overwrites the gradient of one.weight"));
+}
+
+TEST_F(VerifyLifetimesTest, FindsAGradientThatIsNotWritten) {
+  schedule_.runs.back().d_operands[1] = {};
+  EXPECT_THAT(Fault(), HasSubstr("one.weight is not written"));
+}
+
+TEST_F(VerifyLifetimesTest, FindsWhatARunBesideOthersStillReads) {
+  Schedule beside = TrainingSchedule(built_.program, built_.loss);
+  OverlapWeightGradients(&beside);
+  // Planned as if every run took its turn.
+  Schedule in_turn = beside;
+  for (OpRun& run : in_turn.runs) run.beside_until = -1;
+  plan_ = PlanLifetimes(in_turn, {.gradients = ranges_, .arena = true});
+  schedule_ = beside;
+  EXPECT_THAT(Fault(), HasSubstr("the backward of two/two reads value 4"));
+}
 
 TEST(ExecutorTest, SecondMicroBatchAddsToTheFirst) {
   const Built built = TwoLayers();

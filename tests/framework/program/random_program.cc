@@ -1,0 +1,99 @@
+#include "tests/framework/program/random_program.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ATen/ATen.h"
+#include "absl/strings/str_cat.h"
+#include "framework/program/autograd_op.h"
+#include "tests/framework/program/test_ops.h"
+
+namespace tessera::testing {
+
+RandomProgram::Sizes RandomProgram::OddSizes(uint64_t seed) {
+  std::mt19937_64 random(~seed);
+  const auto draw = [&random](int from, int to) {
+    return std::uniform_int_distribution<int64_t>(from, to)(random);
+  };
+  return {.rows = draw(1, 40), .width = draw(1, 25)};
+}
+
+RandomProgram::RandomProgram(uint64_t seed, const Sizes& sizes) : random(seed) {
+  ProgramTarget target = CpuTarget();
+  if (Draw(3) == 0) target.frozen = {"w0"};
+  ProgramBuilder b(target);
+  x = b.Input("x", {{sizes.rows, sizes.width}, at::kFloat},
+              /*needs_grad=*/true);
+  std::vector<Value> values = {x};
+  std::vector<Weight> weights;
+  for (int block = 0; block < 4; ++block) {
+    const ProgramBuilder::Scope scope(b, absl::StrCat("block_", block));
+    const int ops = 1 + Draw(5);
+    for (int i = 0; i < ops; ++i) values.push_back(Next(b, values, &weights));
+  }
+  Value sum = values.back();
+  for (int i = 0; i < 2; ++i) sum = Sum(b, sum, values[Draw(values.size())]);
+  loss = Total(b, sum);
+  b.Output(loss);
+  program.emplace(std::move(b).Build().value());
+}
+
+Value RandomProgram::Next(ProgramBuilder& b, const std::vector<Value>& values,
+                          std::vector<Weight>* weights) {
+  // Prefers recent values.
+  const int back = std::min<int>(values.size(), 1 + Draw(3));
+  const Value value = values[values.size() - back];
+  const int64_t width = b.type(value).shape.back();
+  switch (weights->empty() ? 0 : Draw(6)) {
+    case 0: {
+      if (weights->empty() || Draw(4) != 0) {
+        weights->push_back(
+            Matrix(b, absl::StrCat("w", weights->size()), width, width));
+        return Product(b, value, weights->back());
+      }
+      return Product(b, value, (*weights)[Draw(weights->size())]);
+    }
+    case 1:
+      return Sum(b, value, values[Draw(values.size())]);
+    case 2:
+      return Negative(b, value);
+    case 3:
+      return Square(b, Negative(b, value));
+    case 4:
+      return AutogradOp(
+          b,
+          {.name = "tanh",
+           .function =
+               [](const std::vector<at::Tensor>& in) { return in[0].tanh(); }},
+          {value}, b.type(value));
+    default:
+      return Exponential(b, Negative(b, Square(b, value)));
+  }
+}
+
+std::vector<RecomputedSegment> RandomProgram::SomeSegments() {
+  std::vector<RecomputedSegment> segments;
+  for (const ProgramScope& scope : program->scopes()) {
+    if (scope.parent == 0 && Draw(2) == 0) {
+      segments.push_back({scope.first_op, scope.end_op});
+    }
+  }
+  return segments;
+}
+
+std::vector<GradientRange> RangesOf(const Program& program) {
+  const ParameterLayout layout = PlaceParameters(program.parameters()).value();
+  std::vector<GradientRange> ranges;
+  for (size_t p = 0; p < program.parameters().size(); ++p) {
+    const ParameterBlockSpec& block = program.parameters()[p];
+    if (!block.trainable) {
+      ranges.push_back({});
+      continue;
+    }
+    const int64_t begin = layout.block_offsets[p];
+    ranges.push_back({begin * 4, (begin + CountParameters(block)) * 4});
+  }
+  return ranges;
+}
+
+}  // namespace tessera::testing

@@ -1,0 +1,48 @@
+#ifndef TESTS_FRAMEWORK_PROGRAM_RANDOM_PROGRAM_H_
+#define TESTS_FRAMEWORK_PROGRAM_RANDOM_PROGRAM_H_
+
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "framework/program/lifetime.h"
+#include "framework/program/program.h"
+#include "framework/program/schedule.h"
+
+namespace tessera::testing {
+
+// A random program of the ops in test_ops.h with the hard cases for lifetimes:
+// values with several readers, chains of in-place ops, tied weights, nested
+// scopes, frozen weights.
+struct RandomProgram {
+  // Values are [rows, width], weights [width, width].
+  struct Sizes {
+    int64_t rows = 0, width = 0;
+  };
+  // Sizes whose bytes are rarely a multiple of an alignment.
+  static Sizes OddSizes(uint64_t seed);
+
+  RandomProgram(uint64_t seed, const Sizes& sizes);
+
+  int Draw(int below) {
+    return std::uniform_int_distribution<int>(0, below - 1)(random);
+  }
+  // About half of the scopes directly below the program.
+  std::vector<RecomputedSegment> SomeSegments();
+
+  std::mt19937_64 random;
+  std::optional<Program> program;
+  Value x, loss;
+
+ private:
+  Value Next(ProgramBuilder& b, const std::vector<Value>& values,
+             std::vector<Weight>* weights);
+};
+
+// The ranges of the parameters' FP32 gradients in a store.
+std::vector<GradientRange> RangesOf(const Program& program);
+
+}  // namespace tessera::testing
+
+#endif  // TESTS_FRAMEWORK_PROGRAM_RANDOM_PROGRAM_H_

@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Runs the GPU tests and keeps docs/results/gpu_tests.md.
+
+usage: gpu_suites.py run --run=DIR/run --commit=HASH --out=FILE [--filter=F]
+       gpu_suites.py add FILE...
+
+`run` starts gpu_tests of a bundle as one process, as a user would, and appends
+a line of JSON to FILE: the card, the date, the commit, and for each suite the
+numbers of cases that passed, failed and were skipped. Exit status 1 if a case
+fails, none passes or the program does not end by itself.
+
+`add` appends such lines to docs/results/gpu_tests.jsonl and writes the page
+anew: for each suite and card, the newest line that ran it.
+
+Not a Bazel test: it needs a GPU.
+"""
+
+import argparse
+import collections
+import datetime
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs/results/gpu_tests.md"
+ALL = "Gpu*:*/Gpu*"
+
+# The rows of the table: patterns over the names of GoogleTest's suites, the
+# first that matches.
+SUITES = (
+    ("attention: conformance", r"GpuConformance|GpuPlan"),
+    ("attention: tensors beyond 2^31 elements", r"GpuLargeTensor"),
+    ("attention: other", r"GpuFlashCuda|GpuCompiledFused|GpuGraphCapture"
+                         r"|GpuAttention"),
+    ("two GPUs", r"GpuProcessGroup|GpuTwo"),
+    ("golden losses", r"GpuGolden"),
+    ("CUDA graphs", r"GpuCudaGraph|GpuGraphStep"),
+    ("training", r"GpuTraining|GpuLoss|GpuSampling|GpuResumed|TrainingState"
+                 r"|GpuNotFinite|BatchPrefetcher|GpuCell|Nvtx|GpuInstant"),
+    ("instruments", r"GpuCounters|GpuKernelCounters|GpuPhaseTimer|GpuTrace"
+                    r"|GpuSnapshot|MemoryRecorder"),
+    ("ops, optimizer, parameters", r""),
+)
+
+
+def suite_of(name):
+    return next(suite for suite, pattern in SUITES if re.search(pattern, name))
+
+
+def count(report):
+    """{suite: {"passed": n, "failed": [names], "skipped": n}} of an XML file."""
+    suites = {}
+    for case in report.iter("testcase"):
+        name = case.get("classname", "")
+        counts = suites.setdefault(
+            suite_of(name), {"passed": 0, "failed": [], "skipped": 0})
+        if case.find("failure") is not None:
+            counts["failed"].append(f"{name}.{case.get('name')}")
+        elif case.find("skipped") is not None:
+            counts["skipped"] += 1
+        elif case.get("status") == "run":
+            counts["passed"] += 1
+    return suites
+
+
+def card():
+    names = subprocess.run(
+        ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], check=True,
+        stdout=subprocess.PIPE, universal_newlines=True).stdout.split("\n")
+    names = [name.strip() for name in names if name.strip()]
+    return names[0] if len(names) == 1 else f"{len(names)} x {names[0]}"
+
+
+def run(arguments):
+    with tempfile.TemporaryDirectory() as scratch:
+        xml = pathlib.Path(scratch, "report.xml")
+        begin = time.monotonic()
+        ended = subprocess.run(
+            [arguments.run, "gpu_tests", f"--gtest_filter={arguments.filter}",
+             f"--gtest_output=xml:{xml}"], cwd=arguments.run.parent).returncode
+        seconds = time.monotonic() - begin
+        suites = count(ElementTree.parse(xml).getroot()) if xml.exists() else {}
+    line = {"card": card(), "date": datetime.date.today().isoformat(),
+            "commit": arguments.commit, "filter": arguments.filter,
+            "seconds": round(seconds, 1), "exit_status": ended,
+            "suites": suites}
+    with open(arguments.out, "a", encoding="utf-8") as out:
+        out.write(json.dumps(line) + "\n")
+    failed = [name for counts in suites.values() for name in counts["failed"]]
+    passed = sum(counts["passed"] for counts in suites.values())
+    print(f"{line['card']}: {passed} passed, {len(failed)} failed,"
+          f" {sum(counts['skipped'] for counts in suites.values())} skipped"
+          f" in {seconds:.0f} s")
+    for name in failed:
+        print(f"failed: {name}")
+    if ended < 0:
+        print(f"gpu_tests ended by {signal.Signals(-ended).name}")
+    return 1 if ended != 0 or failed or passed == 0 else 0
+
+
+def page(lines):
+    """The text of gpu_tests.md for lines of JSON, oldest first."""
+    newest = collections.OrderedDict()
+    for line in lines:
+        for suite, counts in line["suites"].items():
+            if counts["passed"] or counts["failed"]:
+                newest[suite, line["card"]] = (line, counts)
+    order = [suite for suite, _ in SUITES]
+    rows = sorted(newest.items(),
+                  key=lambda row: (order.index(row[0][0]), row[0][1]))
+    text = [
+        "# GPU tests by card", "",
+        "The newest run of each suite of `gpu_tests` on each kind of card. A"
+        " row is in the table only if", "its suite ran there. Raw lines:"
+        " [gpu_tests.jsonl](gpu_tests.jsonl). Written by", "",
+        "    python3 tests/gpu_suites.py run --run=DIR/run --commit=HASH"
+        " --out=FILE   # on the GPU machine",
+        "    python3 tests/gpu_suites.py add FILE                            "
+        "      # in the source tree", "",
+        "| suite | card | date | commit | passed | failed | skipped |",
+        "|---|---|---|---|---|---|---|"]
+    for (suite, name), (line, counts) in rows:
+        text.append(f"| {suite} | {name} | {line['date']} |"
+                    f" {line['commit'][:10]} | {counts['passed']} |"
+                    f" {len(counts['failed'])} | {counts['skipped']} |")
+    failures = [f"- {name} on {line['card']}"
+                for _, (line, counts) in rows for name in counts["failed"]]
+    if failures:
+        text += ["", "Failed:", ""] + failures
+    return "\n".join(text) + "\n"
+
+
+def read_lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def add(files):
+    raw = PAGE.with_suffix(".jsonl")
+    lines = read_lines(raw) if raw.exists() else []
+    for file in files:
+        lines += [line for line in read_lines(file) if line not in lines]
+    raw.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    PAGE.write_text(page(lines))
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    runs = commands.add_parser("run")
+    runs.add_argument("--run", type=pathlib.Path, required=True)
+    runs.add_argument("--commit", required=True)
+    runs.add_argument("--out", required=True)
+    runs.add_argument("--filter", default=ALL)
+    adds = commands.add_parser("add")
+    adds.add_argument("files", nargs="+", type=pathlib.Path)
+    arguments = parser.parse_args()
+    if arguments.command == "add":
+        return add(arguments.files)
+    arguments.run = arguments.run.resolve()
+    return run(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+#include "trainers/plan/step_plan.h"
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "attention_backends/select_backend.h"
+#include "framework/cuda/device_spec.h"
+#include "framework/program/verify.h"
+#include "gtest/gtest.h"
+
+namespace tessera {
+namespace {
+
+// The plan of a language model's step with random sizes and options. The sizes
+// are small and odd, so that few ranges of memory end at a multiple of 256
+// bytes.
+class RandomStep {
+ public:
+  explicit RandomStep(uint64_t seed) : random_(seed) {
+    ModelShape& m = options.lm.shape;
+    m.kv_heads = Draw(1, 3);
+    m.heads = m.kv_heads * Draw(1, 3);
+    m.d_model = m.heads * 8 * Draw(1, 4);
+    m.d_ff = Draw(1, 150);
+    m.vocab = Draw(2, 600);
+    m.layers = Draw(1, 3);
+    m.context = Draw(1, 40);
+    m.tied_head = Chance(2);
+    m.relu_squared = Chance(2);
+    if (Chance(4)) m.logit_soft_cap = 30;
+    options.lm.batch = Draw(1, 3);
+    options.lm.sequence = m.context;
+    options.micro_batches = Chance(5) ? 2 : 1;
+    options.recompute.set_policy(
+        static_cast<RecomputeConfig::Policy>(Draw(1, 4)));
+    options.recompute.set_every(Draw(1, 2));
+    const bool gpu = Chance(2);
+    options.execution.set_mode(gpu ? ExecutionConfig::AUTO
+                                   : ExecutionConfig::EAGER);
+    options.execution.set_storage(Chance(2) ? ExecutionConfig::ARENA
+                                            : ExecutionConfig::ALLOCATOR);
+    options.execution.set_overlap_weight_gradients(Chance(2));
+    options.execution.mutable_fuse()->set_head_loss(!Chance(3));
+    options.execution.mutable_fuse()->set_residual_norm(!Chance(3));
+    static const DeviceInfo h200 = DeviceToPlanFor("H200").value();
+    target.device = gpu ? h200 : CpuDevice();
+    target.precision = PrecisionPolicy(static_cast<PrecisionMode>(Draw(0, 4)),
+                                       /*fp32_gradients=*/Chance(3));
+    target.deterministic = Chance(2);
+    if (Chance(5)) {
+      target.frozen = {absl::StrCat("layers.", Draw(0, m.layers - 1), ".*")};
+    } else if (Chance(8)) {
+      target.frozen = {"token_embeddings.weight"};
+    }
+    options.lm.attention = AttentionProblemOf(m, options.lm.batch, m.context,
+                                              /*needs_grad=*/true, target);
+    options.lm.backend =
+        SelectBackend(BackendRequest(), options.lm.attention)->backend;
+  }
+
+  std::string Describe() const {
+    const ModelShape& m = options.lm.shape;
+    return absl::StrCat(
+        "V=", m.vocab, " layers=", m.layers, " C=", m.d_model, " H=", m.heads,
+        " G=", m.kv_heads, " F=", m.d_ff, " B=", options.lm.batch,
+        " S=", m.context, " tied=", m.tied_head, " relu2=", m.relu_squared,
+        " micro_batches=", options.micro_batches, " ", target.precision.name(),
+        " on ", target.device.is_cuda() ? "a GPU " : "a CPU ",
+        options.recompute.ShortDebugString(), " ",
+        options.execution.ShortDebugString(), " ", options.lm.backend->name());
+  }
+
+  StepPlanOptions options;
+  ProgramTarget target;
+
+ private:
+  int64_t Draw(int64_t from, int64_t to) {
+    return std::uniform_int_distribution<int64_t>(from, to)(random_);
+  }
+  bool Chance(int one_in) { return Draw(1, one_in) == 1; }
+
+  std::mt19937_64 random_;
+};
+
+bool Lends(const Lifetimes& lifetimes) {
+  return absl::c_any_of(lifetimes.buffers, [](const Buffer& buffer) {
+    return buffer.storage == Storage::kGradients;
+  });
+}
+
+// In parts, which shards of the test run side by side.
+class RandomStepTest : public ::testing::TestWithParam<int> {};
+
+// No value is read after its memory was written again, and no gradient is
+// written over: of 50,000 steps.
+TEST_P(RandomStepTest, NothingIsReadAfterItsMemoryWasTaken) {
+  constexpr int kSteps = 12'500;
+  int lends = 0, beside = 0;
+  for (int i = 0; i < kSteps; ++i) {
+    const uint64_t seed = static_cast<uint64_t>(GetParam()) * kSteps + i;
+    const RandomStep step(seed);
+    const auto plan = PlanStep(step.options, step.target);
+    ASSERT_TRUE(plan.ok()) << plan.status() << "\nseed " << seed << ": "
+                           << step.Describe();
+    const StepPlan& planned = **plan;
+    // PlanStep() has asked this too.
+    const absl::Status valid = VerifyLifetimes(
+        planned.train, planned.train_lifetimes, planned.lent_gradients);
+    ASSERT_TRUE(valid.ok())
+        << valid << "\nseed " << seed << ": " << step.Describe();
+    lends += Lends(planned.train_lifetimes);
+    beside += absl::c_any_of(planned.train.runs, [](const OpRun& run) {
+      return run.beside_until >= 0;
+    });
+  }
+  // The sweep is about these.
+  EXPECT_GT(lends, kSteps / 2);
+  EXPECT_GT(beside, kSteps / 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(Parts, RandomStepTest, ::testing::Range(0, 4));
+
+}  // namespace
+}  // namespace tessera
