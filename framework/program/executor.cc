@@ -307,6 +307,12 @@ void Executor::Forward(const Entry& entry) {
 
 void Executor::Backward(Entry& entry, bool accumulate) {
   const OpRun& run = *entry.run;
+  // Also if the op throws: `tensors_` decides how long a gradient lives.
+  const absl::Cleanup release = [&] {
+    for (size_t i = 0; i < run.d_operands.size(); ++i) {
+      if (run.d_operands[i].value >= 0) entry.d_operands[i].grad.reset();
+    }
+  };
   for (size_t i = 0; i < run.d_operands.size(); ++i) {
     const GradientWrite& write = run.d_operands[i];
     GradTarget& target = entry.d_operands[i];
@@ -325,9 +331,6 @@ void Executor::Backward(Entry& entry, bool accumulate) {
                              .phases = phases_};
   run.kind == OpRun::Kind::kForwardBackward ? entry.op->ForwardBackward(args)
                                             : entry.op->Backward(args);
-  for (size_t i = 0; i < run.d_operands.size(); ++i) {
-    if (run.d_operands[i].value >= 0) entry.d_operands[i].grad.reset();
-  }
 }
 
 int64_t Executor::live_bytes() const {

@@ -600,6 +600,59 @@ TEST(ExecutorTest, NothingStaysAliveAfterAFailure) {
   EXPECT_EQ(executor.live_bytes(), 0);
 }
 
+using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl>;
+
+// x, with a backward pass that throws. Appends the tensors that it was given to
+// `given`.
+class FailingBackward : public Op {
+ public:
+  explicit FailingBackward(std::vector<WeakTensor>* given) : given_(given) {}
+
+  absl::string_view kind() const override { return "fails"; }
+  std::string kernel() const override { return "test"; }
+  void Forward(const ForwardArgs& args) const override {
+    args.results[0].copy_(args.operands[0]);
+  }
+  void Backward(const BackwardArgs& args) const override {
+    for (const at::Tensor& t :
+         {args.operands[0], args.d_results[0], args.d_operands[0].grad}) {
+      TORCH_CHECK(t.defined());
+      given_->emplace_back(t.getIntrusivePtr());
+    }
+    TORCH_CHECK(false, "full");
+  }
+  BackwardReads ReadsInBackward(Positions) const override {
+    return {.operands = {0}};
+  }
+
+ private:
+  std::vector<WeakTensor>* const given_;
+};
+
+TEST(ExecutorTest, NothingStaysAliveAfterAFailedBackward) {
+  std::vector<WeakTensor> given;
+  ProgramBuilder b(CpuTarget());
+  const Value x = b.Input("x", {{kRows, kWidth}, at::kFloat}, true);
+  const Value square = Square(b, x);
+  const Value loss =
+      Total(b, Square(b, b.Add(std::make_unique<FailingBackward>(&given),
+                               "fails", {square}, {b.type(square)})[0]));
+  b.Output(loss);
+  const Program program = std::move(b).Build().value();
+  const Schedule schedule = TrainingSchedule(program, loss);
+  const auto store = ParameterStore::Create({}, {}).value();
+  Executor executor(schedule, PlanLifetimes(schedule), *store, nullptr);
+  executor.SetInput(x, at::ones({kRows, kWidth}));
+  executor.SetInput(schedule.loss_gradient, at::scalar_tensor(1, at::kFloat));
+  executor.RunForward();
+  EXPECT_THROW(executor.RunBackward(/*accumulate=*/false), c10::Error);
+  EXPECT_EQ(executor.live_bytes(), 0);
+  ASSERT_EQ(given.size(), 3u);
+  for (size_t i = 0; i < given.size(); ++i) {
+    EXPECT_TRUE(given[i].expired()) << "tensor " << i;
+  }
+}
+
 // Dropout draws the same numbers when its segment is recomputed, and leaves the
 // generator as a single pass would.
 TEST(ExecutorTest, RandomOpsDrawTheSameNumbersAgain) {
