@@ -14,9 +14,16 @@ struct ExpSum {
 
 __device__ ExpSum Empty() { return {.max = -INFINITY, .sum = 0}; }
 
+// NaN if a or b is. fmaxf() drops a NaN.
+__device__ float Max(float a, float b) {
+  float max;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(max) : "f"(a), "f"(b));
+  return max;
+}
+
 template <typename T>
 __device__ ExpSum Add(const ExpSum& a, const ExpSum& b) {
-  const float max = fmaxf(a.max, b.max);
+  const float max = Max(a.max, b.max);
   // If both are empty, exp(-inf - -inf) would be NaN.
   if (max == -INFINITY) return Empty();
   return {.max = max,
@@ -90,7 +97,7 @@ __global__ void CrossEntropyForward(const CrossEntropyParams p) {
     }
     ExpSum pack = {.max = v[0], .sum = 0};
 #pragma unroll
-    for (int i = 1; i < N; ++i) pack.max = fmaxf(pack.max, v[i]);
+    for (int i = 1; i < N; ++i) pack.max = Max(pack.max, v[i]);
     if (pack.max == -INFINITY) continue;
 #pragma unroll
     for (int i = 0; i < N; ++i) pack.sum += device::Exp<T>(v[i] - pack.max);

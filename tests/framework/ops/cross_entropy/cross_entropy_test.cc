@@ -179,6 +179,41 @@ TEST_P(CrossEntropyTest, LargeLogitsDoNotOverflow) {
   }
 }
 
+// Wherever it is: first or last in what a thread reads, and beside words that
+// are excluded. 96 logits are read in packs on a GPU, 97 are not.
+TEST_P(CrossEntropyTest, ANanLogitGivesANanLoss) {
+  for (const at::ScalarType dtype : FloatDtypes(device())) {
+    for (const int64_t vocab : {1, 2, 96, 97, 4096, 4099}) {
+      const at::Tensor targets =
+          at::full({1}, vocab / 2, at::device(device()).dtype(at::kLong));
+      for (const bool excluded : {false, true}) {
+        const at::Tensor logits =
+            excluded ? at::full({1, vocab}, -INFINITY, at::device(device()))
+                           .to(dtype)
+                     : Randn({1, vocab}, 3, dtype, device());
+        logits[0][vocab / 2].fill_(1);
+        for (const int64_t place :
+             {int64_t{0}, int64_t{1}, vocab / 2, vocab - 2, vocab - 1}) {
+          if (place < 0 || place >= vocab) continue;
+          for (const CrossEntropyOptions& options : kOptions) {
+            if (excluded && options.objective.label_smoothing > 0) continue;
+            SCOPED_TRACE(Describe(options)
+                         << ", " << dtype << ": logit " << place << " of "
+                         << vocab << (excluded ? ", beside -infinity" : ""));
+            const at::Tensor bad = logits.clone();
+            bad[0][place].fill_(NAN);
+            EXPECT_TRUE(std::isfinite(
+                Evaluate(Loss(options), {logits, targets}).y.item<double>()));
+            const Evaluation got = Evaluate(Loss(options), {bad, targets});
+            EXPECT_TRUE(std::isnan(got.y.item<double>()));
+            EXPECT_TRUE(got.grads[0].isnan().any().item<bool>());
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(CrossEntropyTest, OnlyIgnoredTargetsGiveZero) {
   const at::Tensor logits = Randn({4, 8}, 3, at::kFloat, device());
   const at::Tensor targets =

@@ -1,6 +1,7 @@
 #include "framework/ops/linear_cross_entropy/linear_cross_entropy.h"
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -211,6 +212,23 @@ TEST_P(LinearCrossEntropyTest, AddsToAnFp32Gradient) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, LinearCrossEntropyTest,
+// The last word's logit is alone in what a thread of the GPU's kernel reads.
+TEST_P(LinearCrossEntropyTest, ANanLogitGivesANanLoss) {
+  for (const at::ScalarType dtype : FloatDtypes(device())) {
+    for (const int64_t vocab : {96, 97}) {
+      const Case c = {130, 24, vocab, dtype, dtype};
+      const Inputs in = MakeInputs(c);
+      in.targets.zero_();
+      in.weight[vocab - 1].fill_(NAN);
+      for (const How how : {How::kTwoOps, How::kFused, How::kInSmallChunks}) {
+        const Outcome got = Run(c, in, 0.25, how);
+        EXPECT_TRUE(got.loss.isnan().item<bool>()) << dtype << ", " << vocab;
+        EXPECT_TRUE(got.dx.isnan().all().item<bool>()) << dtype;
+      }
+    }
+  }
+}
+
                          ::testing::Values(at::kCPU));
 INSTANTIATE_TEST_SUITE_P(Gpu, LinearCrossEntropyTest,
                          ::testing::Values(at::kCUDA));
