@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(State) == 4 ? 6 : 4)
     range = RangeOf(buffers, static_cast<int>(first / kVectors<State>),
                     static_cast<int>(i / kVectors<State>));
   }
-  const unsigned at = i + range.shift * kVectors<State>;
+  const unsigned at = ShiftedVector(i, range.shift, kVectors<State>);
   if (range.form == AdamWRange::Form::kSplit) {
     LoadSplit(buffers, int64_t{at} * N, p);
   } else {
@@ -135,7 +135,8 @@ __global__ void __launch_bounds__(kThreads, sizeof(State) == 4 ? 6 : 4)
   }
   Store<State>(p, buffers.master, at);
   if (range.form == AdamWRange::Form::kMasterAndShadow) {
-    Store<Rounded>(p, buffers.shadow, i + range.shadow_shift * kVectors<State>);
+    Store<Rounded>(p, buffers.shadow,
+                   ShiftedVector(i, range.shadow_shift, kVectors<State>));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "framework/cuda/float_type.h"
+#include "framework/cuda/host_device.h"
 #include "framework/optim/adamw_math.h"
 
 namespace tessera {
@@ -28,6 +29,16 @@ struct AdamWRange {
   Form form;
   int32_t shift, shadow_shift;  // chunks
 };
+
+// The place, in a buffer of weights, of vector `i` of the flat order. A vector
+// is what one thread updates; a chunk has `vectors`, and the buffer keeps this
+// one `shift` chunks from its place in the flat order. The result is below
+// 2^32, although the product alone may be negative, or, from 8.6 G weights on,
+// beyond 31 bits.
+TESSERA_HOST_DEVICE constexpr uint32_t ShiftedVector(uint32_t i, int32_t shift,
+                                                     uint32_t vectors) {
+  return i + static_cast<uint32_t>(shift) * vectors;
+}
 
 // Device pointers, 16-byte aligned.
 struct AdamWBuffers {

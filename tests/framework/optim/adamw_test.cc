@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "framework/optim/adamw_update.h"
 #include "framework/optim/optimizer_config.h"
 #include "framework/precision/precision_config.h"
 #include "gmock/gmock.h"
@@ -264,6 +265,24 @@ TEST(AdamW, SplitWeightsEqualWholeOnesBitForBit) {
 TEST(GpuAdamWSplit, EqualsWholeWeightsBitForBit) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   ExpectSplitWeightsEqualWholeOnes(at::Device(at::kCUDA, 0), 1001);
+}
+
+// Constants, which the compiler does not let overflow. 8.6 G and 17 G weights
+// in FP32, and as many as 31 bits count.
+TEST(AdamW, TheKernelCountsVectorsOf17GWeights) {
+  constexpr uint32_t kVectors = 32;
+  constexpr int32_t kHalf = 1 << 26, kMost = (1 << 27) - 1;  // chunks
+  static_assert(ShiftedVector(31, 0, kVectors) == 31);
+  static_assert(ShiftedVector(31, kHalf - 1, kVectors) == (1u << 31) - 1);
+  static_assert(ShiftedVector(31, kHalf, kVectors) == (1u << 31) + 31);
+  static_assert(ShiftedVector(31, kMost, kVectors) == ~0u);
+  static_assert(ShiftedVector(~0u, -kMost, kVectors) == 31);
+  static_assert(ShiftedVector(~0u, -kHalf - 1, kVectors) == (1u << 31) - 33);
+  for (const int64_t shift : {-kMost, -kHalf - 1, -1, 1, kHalf + 1, kMost}) {
+    const uint32_t i = shift < 0 ? ~0u : 5;
+    EXPECT_EQ(ShiftedVector(i, static_cast<int32_t>(shift), kVectors),
+              i + shift * int64_t{kVectors});
+  }
 }
 
 TEST(AdamW, GroupsHaveTheirOwnDecayAndRate) {
