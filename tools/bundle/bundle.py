@@ -6,6 +6,7 @@ DIR/run           the launcher: `DIR/run train --config=configs/tiny_cpu.pbtxt`
 DIR/bin/*         the programs, stripped
 DIR/lib/*         the shared libraries that they need, except torch's
 DIR/configs, ...  the files that they read at run time, as in the source tree
+DIR/LICENSE       of the programs
 DIR/bench/*       the scripts that compare them with PyTorch (bench/README.md)
 
 An earlier bundle in DIR is replaced. The data files of the programs come from
