@@ -24,16 +24,23 @@ std::string FormatCountOf(int64_t count, absl::string_view one) {
   return absl::StrCat(FormatCount(count), " ", one, count == 1 ? "" : plural);
 }
 
-std::string FormatBytes(int64_t bytes) {
-  constexpr std::array<const char*, 4> kUnits = {"KiB", "MiB", "GiB", "TiB"};
-  if (bytes < 1024) return absl::StrCat(bytes, " B");
-  double value = bytes / 1024.0;
-  int unit = 0;
-  while (value >= 1024 && unit + 1 < kUnits.size()) {
-    value /= 1024;
-    ++unit;
+ByteUnit ByteUnitFor(double bytes) {
+  constexpr std::array<ByteUnit, 5> kUnits = {{{"TiB", 1099511627776.0},
+                                               {"GiB", 1073741824.0},
+                                               {"MiB", 1048576.0},
+                                               {"KiB", 1024.0},
+                                               {"B", 1.0}}};
+  for (const ByteUnit& unit : kUnits) {
+    if (bytes >= unit.bytes) return unit;
   }
-  return absl::StrFormat("%.2f %s", value, kUnits[unit]);
+  return kUnits.back();
+}
+
+std::string FormatBytes(int64_t bytes) {
+  const ByteUnit unit = ByteUnitFor(static_cast<double>(bytes));
+  if (unit.bytes == 1) return absl::StrCat(bytes, " B");
+  return absl::StrFormat("%.2f %s", static_cast<double>(bytes) / unit.bytes,
+                         unit.name);
 }
 
 std::string FormatElapsed(absl::Duration duration) {

@@ -15,6 +15,14 @@ namespace tessera {
 std::string FormatCount(int64_t count);
 // "1 sequence", "2,048 tokens", "2 micro-batches". `one` is the singular noun.
 std::string FormatCountOf(int64_t count, absl::string_view one);
+
+// {"MiB", 1048576}.
+struct ByteUnit {
+  const char* name;
+  double bytes;
+};
+// The largest unit, up to TiB, that is no more than `bytes`; else the byte.
+ByteUnit ByteUnitFor(double bytes);
 // "512 B", "1.50 KiB", "12.69 GiB".
 std::string FormatBytes(int64_t bytes);
 // "45s", "12m05s", "3h07m", "2d04h"; "0s" for a negative duration.

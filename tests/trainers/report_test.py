@@ -18,9 +18,17 @@ const empty = [...document.querySelectorAll("canvas")].filter(canvas => {
       0, 0, canvas.width, canvas.height).data;
   return !pixels.some(value => value !== 0);
 });
-console.log(`probe: ${drawn.length} charts, ${empty.length} empty, width ` +
+// Columns of a comparison that say what differs, but need a scroll to be seen.
+const hidden = [...document.querySelectorAll("th")].filter(
+    head => ["figure", "B / A", "noise"].includes(head.textContent) &&
+        head.getBoundingClientRect().right >
+            head.closest(".table").getBoundingClientRect().right + 1);
+console.log(`probe: ${drawn.length} charts, ${empty.length} empty, ` +
+            `${hidden.length} hidden, width ` +
             `${document.documentElement.scrollWidth} of ${innerWidth}`);
 </script></body>"""
+# The browser's window has at least 500 pixels.
+FRAME = '<iframe src="{}" width="{}" height="4000"></iframe>'
 
 
 def report(*arguments):
@@ -79,7 +87,7 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(report(self.a, b).returncode, 0)
         for page in (self.a / "index.html", bare / "index.html",
                      b / "compare.html"):
-            for width in (1200, 500):
+            for width in (1200, 400):
                 with self.subTest(page=page.name, width=width):
                     self.check(page, width)
 
@@ -87,13 +95,15 @@ class ReportTest(unittest.TestCase):
         text = page.read_text()
         probed = page.with_name("probed.html")
         probed.write_text(text.replace("</body>", PROBE))
+        frame = page.with_name("frame.html")
+        frame.write_text(FRAME.format(probed.as_uri(), width))
         with tempfile.TemporaryDirectory() as profile:
             done = subprocess.run(
                 ["chromium", "--headless", "--no-sandbox", "--disable-gpu",
-                 f"--user-data-dir={profile}", f"--window-size={width},4000",
+                 f"--user-data-dir={profile}", "--window-size=1300,4000",
                  "--virtual-time-budget=5000", "--enable-logging=stderr",
                  "--host-resolver-rules=MAP * ~NOTFOUND", "--dump-dom",
-                 probed.as_uri()],
+                 frame.as_uri()],
                 check=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                 universal_newlines=True, timeout=120)
         # A script error or a blocked request is a message on the console, too.
@@ -102,11 +112,13 @@ class ReportTest(unittest.TestCase):
         self.assertGreater(charts, 3)
         self.assertEqual(len(messages), 1, done.stderr)
         found = re.fullmatch(
-            r"probe: (\d+) charts, (\d+) empty, width (\d+) of (\d+)",
+            r"probe: (\d+) charts, (\d+) empty, (\d+) hidden, "
+            r"width (\d+) of (\d+)",
             messages[0])
         self.assertTrue(found, messages)
-        drawn, empty, needed, given = map(int, found.groups())
-        self.assertEqual((drawn, empty), (charts, 0))
+        drawn, empty, hidden, needed, given = map(int, found.groups())
+        self.assertEqual((drawn, empty, hidden), (charts, 0, 0))
+        self.assertEqual(given, width)
         self.assertLessEqual(needed, given)
 
 

@@ -17,6 +17,7 @@
 #include "framework/observe/report/figures.h"
 #include "framework/observe/report/memory_sections.h"
 #include "framework/observe/report/run_charts.h"
+#include "framework/observe/report/spread.h"
 
 namespace tessera {
 namespace {
@@ -31,17 +32,22 @@ std::string Verdict(const FigureComparison& figure) {
   return figure.exceeds_noise() ? "differs" : "within noise";
 }
 
+// In percent of A.
+std::string Noise(const FigureComparison& figure) {
+  if (!figure.noise.has_value() || figure.a == 0) return "n/a";
+  const double share = *figure.noise / std::abs(figure.a);
+  return share > 1 ? "> 100 %" : absl::StrCat("± ", FormatShare(share));
+}
+
 void AddRow(const FigureComparison& figure, HtmlTable* table) {
   table->rows.push_back(
       {{absl::StrReplaceAll(figure.path, {{"phases_ms.", ""}, {"gpu.", ""}})},
        {Verdict(figure), std::nullopt, figure.exceeds_noise()},
-       {FormatFigure(figure.a)},
-       {FormatFigure(figure.b)},
        {FormatFigure(figure.ratio())},
-       {figure.noise.has_value() && figure.a != 0
-            ? absl::StrCat("± ",
-                           FormatShare(*figure.noise / std::abs(figure.a)))
-            : "n/a"}});
+       {Noise(figure)},
+       {absl::StrCat(FormatFigure(figure.a), SpreadMark(figure.a_spread_out))},
+       {absl::StrCat(FormatFigure(figure.b),
+                     SpreadMark(figure.b_spread_out))}});
 }
 
 HtmlSection FiguresSection(const RunRecords& a, const RunRecords& b) {
@@ -63,8 +69,10 @@ HtmlSection FiguresSection(const RunRecords& a, const RunRecords& b) {
   }
   for (HtmlTable* table : {&of_step, &of_phases, &of_gpu}) {
     if (table->rows.empty()) continue;
-    table->columns = {"figure", "", "A", "B", "B / A", "noise"};
+    // The verdict and its reasons come first: a phone shows these.
+    table->columns = {"figure", "", "B / A", "noise", "A", "B"};
     table->text_columns = 2;
+    NoteSpread(table);
     section.tables.push_back(std::move(*table));
   }
   return section;
@@ -119,7 +127,7 @@ HtmlSection CurvesSection(const RunRecords& a, const RunRecords& b) {
             &section);
   add("Step time", "ms", "step_ms");
   add("Gradient norm before clipping", "L2 norm", "grad_norm");
-  add("Peak of allocated memory so far", "GiB", "peak_gib");
+  AddPeakMemory({{"A", "", &a.steps}, {"B", "", &b.steps}}, &section);
   add("Power", "W", "gpu.power_w");
   return section;
 }

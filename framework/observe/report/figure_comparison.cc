@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "framework/observe/report/figures.h"
+#include "framework/observe/report/spread.h"
 
 namespace tessera {
 namespace {
@@ -94,8 +95,9 @@ std::vector<FigureComparison> CompareFigures(const RunRecords& a,
     const std::vector<double> in_a = NumbersAt(last_a, path);
     const std::vector<double> in_b = NumbersAt(last_b, path);
     if (in_b.empty()) continue;
-    figures.push_back(
-        {path, *Median(in_a), *Median(in_b), NoiseOfMedians(in_a, in_b)});
+    figures.push_back({path, *Median(in_a), *Median(in_b),
+                       NoiseOfMedians(in_a, in_b), IsSpreadOut(in_a),
+                       IsSpreadOut(in_b)});
   }
   return figures;
 }

@@ -16,6 +16,7 @@ struct FigureComparison {
   // What the medians may differ by without a cause; absent if a run has fewer
   // than three records, which show no spread.
   std::optional<double> noise;
+  bool a_spread_out = false, b_spread_out = false;  // spread.h
 
   std::optional<double> ratio() const;  // b / a
   bool exceeds_noise() const;

@@ -75,6 +75,21 @@ std::string EscapeHtml(absl::string_view text) {
                                     {"'", "&#39;"}});
 }
 
+// EscapeHtml(), with places to break a line in names that have no blanks:
+// "block_3/ffn/w13", "void gemm<float>(int)".
+std::string Breakable(absl::string_view text) {
+  std::string html;
+  for (size_t i = 0; i < text.size(); ++i) {
+    absl::StrAppend(&html, EscapeHtml(text.substr(i, 1)));
+    const absl::string_view kBreakAfter = "/_:,<(";
+    const bool breaks = kBreakAfter.find(text[i]) != absl::string_view::npos;
+    if (breaks && i + 1 < text.size() && text[i + 1] != text[i]) {
+      absl::StrAppend(&html, "<wbr>");
+    }
+  }
+  return html;
+}
+
 // With the characters escaped that could end the script element or begin a
 // comment.
 std::string JsonForScript(const Json& json) {
@@ -114,6 +129,7 @@ class BodyWriter {
       }
       absl::StrAppend(&body_, "</dl>\n");
     }
+    Paragraph(section.headlines_note);
     if (!section.charts.empty()) {
       absl::StrAppend(&body_, "<div class=\"charts\">\n");
       for (const Chart& chart : section.charts) Add(chart);
@@ -149,7 +165,9 @@ class BodyWriter {
     for (const std::vector<TableCell>& row : table.rows) {
       absl::StrAppend(&body_, "<tr>");
       for (size_t i = 0; i < row.size(); ++i) {
-        const std::string text = EscapeHtml(row[i].text);
+        const std::string text = i < table.text_columns
+                                     ? Breakable(row[i].text)
+                                     : EscapeHtml(row[i].text);
         absl::StrAppend(
             &body_, "<td", Class(table, i, row[i].text), Bar(row[i]), ">",
             row[i].strong ? absl::StrCat("<strong>", text, "</strong>") : text,
@@ -158,12 +176,12 @@ class BodyWriter {
       absl::StrAppend(&body_, "</tr>\n");
     }
     absl::StrAppend(&body_, "</table></div>\n");
+    Paragraph(table.note);
   }
 
   static const char* Class(const HtmlTable& table, size_t column,
                            absl::string_view text) {
     if (column >= table.text_columns) return " class=\"number\"";
-    // A kernel's name has no blanks at which a line could break.
     return text.size() > 30 ? " class=\"long\"" : "";
   }
 

@@ -54,6 +54,7 @@ struct HtmlTable {
   std::vector<std::string> columns;
   size_t text_columns = 1;  // the first N are text; the others are numbers
   std::vector<std::vector<TableCell>> rows;
+  std::string note;  // below the table
 };
 
 // A figure that deserves large print.
@@ -65,6 +66,7 @@ struct HtmlSection {
   std::string title;
   std::vector<std::string> paragraphs;
   std::vector<Headline> headlines;
+  std::string headlines_note;  // below the headlines
   std::vector<Chart> charts;
   std::vector<HtmlTable> tables;
   std::string folded_text;  // preformatted, shown on demand

@@ -26,7 +26,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostTimelinePoints = 400;
 constexpr size_t kMostSavedRows = 20;
-constexpr double kGiB = 1 << 30;
 
 double BytesAt(const Json& record, absl::string_view path) {
   return NumberAt(record, path).value_or(0);
@@ -103,15 +102,16 @@ Timeline TimelineOf(const Json& record) {
 // Stacks what each category holds beyond `base[category]`.
 Chart TimelineChart(std::string title, const Timeline& timeline,
                     const std::vector<double>& base) {
-  Chart chart{.kind = Chart::Kind::kArea,
-              .title = std::move(title),
-              .x_title = "ms since the step began, on the host",
-              .y_title = "GiB"};
   const double base_total = absl::c_accumulate(base, 0.0);
   double most_total = 0;
   for (const TimelinePoint& point : timeline.points) {
     most_total = std::max(most_total, point.total - base_total);
   }
+  const ByteUnit unit = ByteUnitFor(most_total);
+  Chart chart{.kind = Chart::Kind::kArea,
+              .title = std::move(title),
+              .x_title = "ms since the step began, on the host",
+              .y_title = unit.name};
   for (size_t c = 0; c < timeline.categories.size(); ++c) {
     ChartSeries series{.name = Words(timeline.categories[c]), .color = c};
     double most = 0;
@@ -119,7 +119,8 @@ Chart TimelineChart(std::string title, const Timeline& timeline,
       const double bytes = point.bytes[c] - base[c];
       most = std::max(most, bytes);
       // Enough digits for a drawing.
-      series.points.push_back({point.ms, std::round(bytes / kGiB * 1e5) / 1e5});
+      series.points.push_back(
+          {point.ms, std::round(bytes / unit.bytes * 1e5) / 1e5});
     }
     // Nobody sees less.
     if (most > 1e-3 * most_total) chart.series.push_back(std::move(series));
@@ -224,14 +225,15 @@ void AddSaved(const Json& record, HtmlSection* section) {
     double bytes = 0;
     int64_t blocks = 0;
   };
-  std::vector<std::string> names;    // of rows and series, in their order
-  std::map<std::string, Row> rows;   // "block_*/ffn/w13"
-  std::vector<std::string> columns;  // "block_3"
+  std::vector<std::string> names;   // of rows and series, in their order
+  std::map<std::string, Row> rows;  // "block_*/ffn/w13"
+  // "block_3", and the bytes of all its ops.
+  std::vector<std::pair<std::string, double>> columns;
   std::map<std::string, std::map<std::string, double>> bars;
   for (const auto& [block, ops] : saved->items()) {
     if (!ops.is_object()) continue;
     const bool numbered = absl::StartsWith(block, "block_");
-    columns.push_back(block);
+    columns.emplace_back(block, 0);
     for (const auto& [op, bytes] : ops.items()) {
       if (!bytes.is_number()) continue;
       const std::string name = numbered      ? absl::StrCat("block_*/", op)
@@ -242,19 +244,23 @@ void AddSaved(const Json& record, HtmlSection* section) {
       row.bytes += bytes.get<double>();
       ++row.blocks;
       bars[name][block] += bytes.get<double>();
+      columns.back().second += bytes.get<double>();
     }
   }
+  double most = 0;
+  for (const auto& [block, bytes] : columns) most = std::max(most, bytes);
+  const ByteUnit unit = ByteUnitFor(most);
   Chart chart{.kind = Chart::Kind::kBars,
               .title = "Saved for backward",
               .x_title = "block",
-              .y_title = "MiB"};
-  for (const std::string& column : columns) {
-    chart.categories.push_back(absl::StrReplaceAll(column, {{"block_", ""}}));
+              .y_title = unit.name};
+  for (const auto& [block, bytes] : columns) {
+    chart.categories.push_back(absl::StrReplaceAll(block, {{"block_", ""}}));
   }
   for (const std::string& name : names) {
     ChartSeries series{.name = absl::StrReplaceAll(name, {{"block_*/", ""}})};
-    for (const std::string& column : columns) {
-      series.values.push_back(bars[name][column] / (1 << 20));
+    for (const auto& [block, bytes] : columns) {
+      series.values.push_back(bars[name][block] / unit.bytes);
     }
     chart.series.push_back(std::move(series));
   }
@@ -336,8 +342,7 @@ HtmlSection MemorySection(const RunRecords& run) {
       section.tables.push_back(LargestTable(largest));
     }
   }
-  AddCurves({.title = "Peak of allocated memory so far", .y_title = "GiB"},
-            {{"peak", "peak_gib", &run.steps}}, &section);
+  AddPeakMemory({{"peak", "", &run.steps}}, &section);
   return section;
 }
 

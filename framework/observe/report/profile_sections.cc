@@ -1,6 +1,7 @@
 #include "framework/observe/report/profile_sections.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -9,8 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "framework/observe/format.h"
 #include "framework/observe/report/figures.h"
 #include "framework/observe/report/op_roofline.h"
+#include "framework/observe/report/spread.h"
 
 namespace tessera {
 namespace {
@@ -146,12 +149,30 @@ HtmlSection KernelsSection(const Json& step) {
   return section;
 }
 
-// How long steps took before, in and after the trace. Empty without steps
-// outside of it, or if the log does not say which were traced.
+// Fewer records show no spread (figure_comparison.h).
+constexpr size_t kFewestRecords = 3;
+
+// How long steps took before, in or after a trace.
+struct StepTime {
+  const char* name;
+  std::optional<double> ms;
+  std::string measured_over;  // "5 records"
+  bool too_few = false;       // to say what the trace cost
+  bool spread_out = false;
+};
+
+StepTime StepTimeOf(const char* name, const std::vector<double>& ms) {
+  return {.name = name,
+          .ms = Median(ms),
+          .measured_over = FormatCountOf(ms.size(), "record"),
+          .too_few = ms.size() < kFewestRecords,
+          .spread_out = IsSpreadOut(ms)};
+}
+
+// How long steps took before, in and after the trace, against what came before
+// it or, if that has too few records, after it. Empty without steps outside of
+// the trace, or if the log does not say which were traced.
 HtmlTable TraceCostTable(const RunRecords& run, const Json& step) {
-  HtmlTable table{
-      .title = "What the trace cost",
-      .columns = {"steps", "ms per step", "against before", "records"}};
   std::vector<Json> before, after;
   bool traced = false;
   for (const Json& record : run.steps) {
@@ -161,24 +182,36 @@ HtmlTable TraceCostTable(const RunRecords& run, const Json& step) {
                         NumberAt(record, "step") >= run.profile_first_step);
     if (traced_steps == 0) (traced ? after : before).push_back(record);
   }
-  before = LastHalf(before);
-  const auto median = [](const std::vector<Json>& records) {
-    return Median(NumbersAt(records, "step_ms"));
-  };
-  const std::optional<double> ms_before = median(before);
-  const auto add = [&](const char* name, std::optional<double> ms,
-                       const std::string& records) {
-    if (!ms.has_value()) return;
+  const int64_t steps =
+      static_cast<int64_t>(NumberAt(step, "steps").value_or(0));
+  const std::vector<StepTime> times = {
+      StepTimeOf("before the trace", NumbersAt(LastHalf(before), "step_ms")),
+      {.name = "traced",
+       .ms = NumberAt(step, "wall_ms"),
+       .measured_over = FormatCountOf(steps, "step"),
+       .too_few = steps < 2},
+      StepTimeOf("after the trace", NumbersAt(after, "step_ms"))};
+  const StepTime& base = times[times[0].too_few ? 2 : 0];
+  HtmlTable table{
+      .title = "What the trace cost",
+      .columns = {"steps", "ms per step", absl::StrCat("against ", base.name),
+                  "measured over"}};
+  for (const StepTime& time : times) {
+    if (!time.ms.has_value()) continue;
     std::string change;
-    if (ms_before.value_or(0) > 0 && ms != ms_before) {
-      change = absl::StrFormat("%+.1f %%", 100 * (*ms / *ms_before - 1));
+    if (time.too_few || base.too_few) {
+      change = "too few";
+    } else if (&time != &base) {
+      change = absl::StrFormat("%+.1f %%", 100 * (*time.ms / *base.ms - 1));
     }
-    table.rows.push_back({{name}, {FormatFigure(ms)}, {change}, {records}});
-  };
-  add("before the trace", ms_before, absl::StrCat(before.size()));
-  add("traced", NumberAt(step, "wall_ms"), "");
-  add("after the trace", median(after), absl::StrCat(after.size()));
+    table.rows.push_back(
+        {{time.name},
+         {absl::StrCat(FormatFigure(time.ms), SpreadMark(time.spread_out))},
+         {std::move(change)},
+         {time.measured_over}});
+  }
   if (table.rows.size() < 2) table.rows.clear();
+  NoteSpread(&table);
   return table;
 }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "framework/observe/format.h"
 #include "framework/observe/report/figures.h"
 
 namespace tessera {
@@ -67,6 +68,21 @@ void AddCurves(Chart chart, const std::vector<Curve>& curves,
     chart.series.push_back(std::move(series));
   }
   if (!chart.series.empty()) section->charts.push_back(std::move(chart));
+}
+
+void AddPeakMemory(std::vector<Curve> curves, HtmlSection* section) {
+  constexpr double kGiB = 1 << 30;
+  double most = 0;
+  for (Curve& curve : curves) {
+    curve.figure = "peak_gib";
+    for (const double gib : NumbersAt(*curve.records, curve.figure)) {
+      most = std::max(most, gib * kGiB);
+    }
+  }
+  const ByteUnit unit = ByteUnitFor(most);
+  for (Curve& curve : curves) curve.scale = kGiB / unit.bytes;
+  AddCurves({.title = "Peak of allocated memory so far", .y_title = unit.name},
+            curves, section);
 }
 
 std::vector<std::string> StepPhases(const std::vector<Json>& steps) {

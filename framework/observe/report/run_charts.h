@@ -24,6 +24,10 @@ struct Curve {
 void AddCurves(Chart chart, const std::vector<Curve>& curves,
                HtmlSection* section);
 
+// Adds the curves of the figure peak_gib, which is named here and not in
+// `curves`, in a unit that fits the largest.
+void AddPeakMemory(std::vector<Curve> curves, HtmlSection* section);
+
 // Adds bars of the time of each phase of a step, over the steps; neighbouring
 // records are averaged if there are many.
 void AddPhaseStack(const RunRecords& run, HtmlSection* section);

@@ -1,5 +1,6 @@
 #include "framework/observe/report/run_page.h"
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,16 +14,21 @@
 #include "framework/observe/report/memory_sections.h"
 #include "framework/observe/report/profile_sections.h"
 #include "framework/observe/report/run_charts.h"
+#include "framework/observe/report/spread.h"
 
 namespace tessera {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-void AddHeadline(const std::string& name, std::optional<double> value,
-                 const char* unit, HtmlSection* section) {
-  if (!value.has_value()) return;
-  section->headlines.push_back({name, absl::StrCat(FormatFigure(value), unit)});
+// The median of `values`, as `format` prints it.
+void AddMedian(const std::string& name, const std::vector<double>& values,
+               std::string (*format)(std::optional<double>), const char* unit,
+               HtmlSection* section) {
+  if (values.empty()) return;
+  section->headlines.push_back(
+      {name, absl::StrCat(format(Median(values)), unit,
+                          SpreadMark(IsSpreadOut(values)))});
 }
 
 std::optional<double> LastNumber(const std::vector<Json>& records,
@@ -38,35 +44,41 @@ HtmlSection SummarySection(const RunRecords& run) {
       "Losses are the last ones. The other figures are medians over the last "
       "half of the records.");
   const std::vector<Json> typical = LastHalf(run.steps);
-  const auto median = [&](absl::string_view path) {
-    return Median(NumbersAt(typical, path));
+  const auto add_last = [&](const char* name, const std::vector<Json>& records,
+                            absl::string_view path,
+                            std::string (*format)(std::optional<double>)) {
+    if (const auto value = LastNumber(records, path)) {
+      section.headlines.push_back({name, format(value)});
+    }
   };
-  if (const auto step = LastNumber(run.steps, "step")) {
-    section.headlines.push_back({"step", FormatWhole(step)});
+  const auto add = [&](const char* name, absl::string_view path,
+                       const char* unit) {
+    AddMedian(name, NumbersAt(typical, path), FormatFigure, unit, &section);
+  };
+  const auto add_share = [&](const char* name, absl::string_view path) {
+    AddMedian(name, NumbersAt(typical, path), FormatShare, "", &section);
+  };
+  add_last("step", run.steps, "step", FormatWhole);
+  add_last("training loss", run.steps, "loss", FormatFigure);
+  add_last("validation loss", run.evaluations, "loss", FormatFigure);
+  add("step time", "step_ms", " ms");
+  add("tokens per second", "tokens_per_s", "");
+  add("model TFLOP/s per device", "tflops", "");
+  add_share("MFU", "mfu");
+  add_share("MFU at the clock seen", "gpu.mfu_at_clock");
+  if (const auto gib = LastNumber(run.steps, "peak_gib")) {
+    section.headlines.push_back(
+        {"peak memory", FormatBytes(std::llround(*gib * (1 << 30)))});
   }
-  AddHeadline("training loss", LastNumber(run.steps, "loss"), "", &section);
-  AddHeadline("validation loss", LastNumber(run.evaluations, "loss"), "",
-              &section);
-  AddHeadline("step time", median("step_ms"), " ms", &section);
-  AddHeadline("tokens per second", median("tokens_per_s"), "", &section);
-  AddHeadline("model TFLOP/s per device", median("tflops"), "", &section);
-  if (const auto mfu = median("mfu")) {
-    section.headlines.push_back({"MFU", FormatShare(mfu)});
-  }
-  if (const auto mfu = median("gpu.mfu_at_clock")) {
-    section.headlines.push_back({"MFU at the clock seen", FormatShare(mfu)});
-  }
-  AddHeadline("peak memory", LastNumber(run.steps, "peak_gib"), " GiB",
-              &section);
   if (run.saved_bytes.has_value()) {
     section.headlines.push_back(
         {"saved for backward",
          FormatBytes(static_cast<int64_t>(*run.saved_bytes))});
   }
-  AddHeadline("power", median("gpu.power_w"), " W", &section);
-  AddHeadline("energy per step", median("gpu.joules_per_step"), " J", &section);
-  AddHeadline("energy per token", median("gpu.joules_per_token"), " J",
-              &section);
+  add("power", "gpu.power_w", " W");
+  add("energy per step", "gpu.joules_per_step", " J");
+  add("energy per token", "gpu.joules_per_token", " J");
+  NoteSpread(&section);
   return section;
 }
 

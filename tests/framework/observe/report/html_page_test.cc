@@ -49,6 +49,19 @@ TEST(HtmlPageTest, EscapesEveryText) {
   EXPECT_THAT(page, HasSubstr("\\u003c/script\\u003e\\u003cimg"));
 }
 
+TEST(HtmlPageTest, NamesInTablesBreakBetweenTheirParts) {
+  const std::string page = RenderHtmlPage(
+      {.sections = {{.tables = {{.columns = {"op", "a/b"},
+                                 .rows = {{{"block_3/ffn::w<3>"}, {"1/2"}}},
+                                 .note = "below"}}}}});
+  EXPECT_THAT(page,
+              HasSubstr(">block_<wbr>3/<wbr>ffn::<wbr>w&lt;<wbr>3&gt;</td>"
+                        "<td class=\"number\">1/2</td>"));
+  EXPECT_THAT(page, HasSubstr("</table></div>\n<p>below</p>"));
+  // Nothing else may break a name.
+  EXPECT_THAT(page, HasSubstr(".long { overflow-wrap: break-word;"));
+}
+
 // A text that looks like a placeholder stays a text.
 TEST(HtmlPageTest, FillsThePlaceholdersOnce) {
   const std::string page = RenderHtmlPage({.title = "{{CHARTS}}"});

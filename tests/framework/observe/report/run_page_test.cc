@@ -3,16 +3,22 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "framework/observe/memory/memory_record.h"
 #include "framework/observe/report/comparison_page.h"
 #include "framework/observe/report/figure_comparison.h"
+#include "framework/observe/report/html_page.h"
 #include "framework/observe/report/memory_sections.h"
 #include "framework/observe/report/op_roofline.h"
 #include "framework/observe/report/run_records.h"
+#include "framework/observe/report/spread.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -315,7 +321,7 @@ TEST(KernelTableTest, HasCountersIfKernelsWereCounted) {
 
 TEST(TraceCostTest, AStepThatIsCountedBeforeTheTraceIsNeither) {
   RunRecords run = RunOf(3);
-  run.profile["step"] = {{"wall_ms", 4.5}};
+  run.profile["step"] = {{"wall_ms", 4.5}, {"steps", 5}};
   run.profile_first_step = 10;
   for (int i = 0; i < 20; ++i) {
     run.steps[i]["step_ms"] = i == 1 ? 500 : i < 9 ? 3 : 3.3;
@@ -323,15 +329,15 @@ TEST(TraceCostTest, AStepThatIsCountedBeforeTheTraceIsNeither) {
   }
   const HtmlSection section = RunPage(run).sections.back();
   ASSERT_EQ(section.tables.size(), 1);
-  EXPECT_THAT(
-      Rows(section.tables[0]),
-      ElementsAre("before the trace: 3.000 - 4", "traced: 4.500 +50.0 % -",
-                  "after the trace: 3.300 +10.0 % 10"));
+  EXPECT_THAT(Rows(section.tables[0]),
+              ElementsAre("before the trace: 3.000 - 4 records",
+                          "traced: 4.500 +50.0 % 5 steps",
+                          "after the trace: 3.300 +10.0 % 10 records"));
 }
 
 TEST(TraceCostTest, ComparesStepsBeforeInAndAfterTheTrace) {
   RunRecords run = RunOf(3);
-  run.profile["step"] = {{"wall_ms", 4.5}};
+  run.profile["step"] = {{"wall_ms", 4.5}, {"steps", 5}};
   const auto tables = [&] { return RunPage(run).sections.back().tables; };
   EXPECT_THAT(tables(), ::testing::IsEmpty());  // an older log
   for (int i = 0; i < 20; ++i) {
@@ -339,12 +345,126 @@ TEST(TraceCostTest, ComparesStepsBeforeInAndAfterTheTrace) {
     run.steps[i]["traced_steps"] = i == 8 ? 1 : i == 9 ? 6 : 0;
   }
   ASSERT_EQ(tables().size(), 1);
-  EXPECT_THAT(
-      Rows(tables()[0]),
-      ElementsAre("before the trace: 3.000 - 4", "traced: 4.500 +50.0 % -",
-                  "after the trace: 3.300 +10.0 % 10"));
+  EXPECT_THAT(Rows(tables()[0]),
+              ElementsAre("before the trace: 3.000 - 4 records",
+                          "traced: 4.500 +50.0 % 5 steps",
+                          "after the trace: 3.300 +10.0 % 10 records"));
   for (Json& record : run.steps) record["traced_steps"] = 1;
   EXPECT_THAT(tables(), ::testing::IsEmpty());
+}
+
+// One record, or one traced step, may be an outlier.
+TEST(TraceCostTest, NeedsSeveralRecords) {
+  RunRecords run = RunOf(3);
+  run.profile["step"] = {{"wall_ms", 4.5}, {"steps", 5}};
+  const auto table = [&](int traced, size_t records) {
+    RunRecords few = run;
+    few.steps.resize(records);
+    for (size_t i = 0; i < few.steps.size(); ++i) {
+      few.steps[i]["step_ms"] = 3;
+      few.steps[i]["traced_steps"] = i == traced ? 5 : 0;
+    }
+    return RunPage(few).sections.back().tables.at(0);
+  };
+  EXPECT_EQ(table(2, 20).columns[2], "against after the trace");
+  EXPECT_THAT(Rows(table(2, 20)),
+              ElementsAre("before the trace: 3.000 too few 1 record",
+                          "traced: 4.500 +50.0 % 5 steps",
+                          "after the trace: 3.000 - 17 records"));
+  EXPECT_THAT(Rows(table(2, 5)),
+              ElementsAre("before the trace: 3.000 too few 1 record",
+                          "traced: 4.500 too few 5 steps",
+                          "after the trace: 3.000 too few 2 records"));
+  run.profile["step"]["steps"] = 1;
+  EXPECT_THAT(Rows(table(10, 20)),
+              ElementsAre("before the trace: 3.000 - 5 records",
+                          "traced: 4.500 too few 1 step",
+                          "after the trace: 3.000 +0.0 % 9 records"));
+}
+
+TEST(SpreadTest, IsAboveATenthOfTheMedian) {
+  EXPECT_EQ(StandardDeviation({1}), std::nullopt);
+  EXPECT_DOUBLE_EQ(*StandardDeviation({1, 2, 3}), 1);
+  EXPECT_FALSE(IsSpreadOut({1}));
+  EXPECT_FALSE(IsSpreadOut({9.1, 10, 10.9}));
+  EXPECT_TRUE(IsSpreadOut({8.9, 10, 11.1}));
+  EXPECT_TRUE(IsSpreadOut({-8.9, -10, -11.1}));
+}
+
+TEST(SpreadTest, PagesMarkFiguresThatAreSpreadOut) {
+  const auto headline = [](const HtmlSection& section,
+                           const std::string& name) -> std::string {
+    for (const Headline& one : section.headlines) {
+      if (one.name == name) return one.value;
+    }
+    return "none";
+  };
+  const RunRecords steady = RunOf(3);
+  RunRecords jumpy = RunOf(3);
+  for (size_t i = 0; i < jumpy.steps.size(); ++i) {
+    jumpy.steps[i]["step_ms"] = i % 2 == 0 ? 3 : 4;
+    jumpy.steps[i]["tokens_per_s"] = 100;
+  }
+  const HtmlSection summary = RunPage(jumpy).sections[0];
+  EXPECT_EQ(headline(summary, "step time"), "3.500 ms †");
+  EXPECT_EQ(headline(summary, "tokens per second"), "100.0");
+  EXPECT_EQ(summary.headlines_note, kSpreadNote);
+  EXPECT_EQ(RunPage(steady).sections[0].headlines_note, "");
+  const HtmlTable steps = ComparisonPage(steady, jumpy).sections[0].tables[0];
+  EXPECT_EQ(steps.note, kSpreadNote);
+  EXPECT_THAT(
+      Rows(steps),
+      ::testing::Contains("step_ms: within noise 1.163 ± 29.3 % 3.010 3.500 †"));
+}
+
+TEST(ComparisonPageTest, NoiseAboveTheFigureIsNotAPercentage) {
+  RunRecords run = RunOf(3);
+  for (size_t i = 0; i < run.steps.size(); ++i) {
+    run.steps[i]["loss"] = i % 3 == 0 ? 1e-3 : i % 3 == 1 ? -5 : 5;
+  }
+  const HtmlTable steps = ComparisonPage(run, run).sections[0].tables[0];
+  EXPECT_THAT(steps.columns,
+              ElementsAre("figure", "", "B / A", "noise", "A", "B"));
+  EXPECT_EQ(steps.rows[0][0].text, "loss");
+  EXPECT_EQ(steps.rows[0][3].text, "> 100 %");
+}
+
+TEST(MemorySectionTest, UnitsFitTheRun) {
+  RunRecords run = RunOf(3);
+  run.memory = {MemoryRecordOf(300 << 10)};
+  run.memory[0]["timeline"] = {{"columns", {"us", "parameters"}},
+                               {"points", {{0, 2 << 20}, {5, 3 << 20}}}};
+  for (Json& step : run.steps) step["peak_gib"] = 1.5 / 1024;
+  const HtmlSection section = MemorySection(run);
+  ASSERT_EQ(section.charts.size(), 4);
+  EXPECT_EQ(section.charts[0].title, "Memory during step 20");
+  EXPECT_EQ(section.charts[0].y_title, "MiB");
+  EXPECT_EQ(section.charts[0].series[0].points[1].y, 3);
+  EXPECT_EQ(section.charts[1].y_title, "MiB");
+  EXPECT_EQ(section.charts[1].series[0].points[1].y, 1);
+  EXPECT_EQ(section.charts[2].title, "Saved for backward");
+  EXPECT_EQ(section.charts[2].y_title, "B");
+  EXPECT_EQ(section.charts[2].series[0].values[0], 10);
+  EXPECT_EQ(section.charts[3].y_title, "MiB");
+  EXPECT_EQ(section.charts[3].series[0].points[0].y, 1.5);
+  EXPECT_THAT(RunPage(run).sections[0].headlines.back().value,
+              HasSubstr("1.50 MiB"));
+}
+
+// Categories share the numbers of their colors over several charts.
+TEST(MemorySectionTest, EachCategoryHasAColor) {
+  const std::string page = RenderHtmlPage({});
+  size_t themes = 0;
+  for (size_t at = page.find("--series:"); at != std::string::npos;
+       at = page.find("--series:", at + 1)) {
+    const std::string line = page.substr(at, page.find(';', at) - at);
+    const std::vector<std::string> colors = absl::StrSplit(line, " #");
+    EXPECT_GE(colors.size() - 1, std::size(kMemoryCategoryNames)) << line;
+    EXPECT_EQ(std::set<std::string>(colors.begin(), colors.end()).size(),
+              colors.size());
+    ++themes;
+  }
+  EXPECT_EQ(themes, 2);
 }
 
 TEST(OpRooflineTest, FoldsBlocksAndFindsTheRoofs) {
