@@ -1,3 +1,7 @@
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -219,6 +223,42 @@ TEST_F(StoreTest, AForeignListenerIsNamed) {
       EXPECT_THAT(std::string(refused.status().message()),
                   HasSubstr("set MASTER_PORT to a free one"));
     }
+  }
+}
+
+// It speaks the protocol, but cannot compute rank 0's proof.
+TEST_F(StoreTest, AnImpostorIsNotRankZero) {
+  constexpr size_t kProofSize = 32;
+  const std::string greeting = "tessera-store-1\n1" + std::string(32, 'r');
+  const auto impersonate = [&](const Socket& listener, bool echoes) {
+    pollfd ready = {.fd = listener.fd(), .events = POLLIN};
+    ASSERT_EQ(::poll(&ready, 1, absl::ToInt64Milliseconds(kLong)), 1);
+    const Socket client(
+        ::accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK));
+    ASSERT_TRUE(SendAll(client, greeting, kLong).ok());
+    std::string received;
+    while (received.size() < greeting.size() + kProofSize) {
+      const auto some = ReceiveSome(client, 4096, kLong);
+      ASSERT_TRUE(some.ok()) << some.status();
+      received += *some;
+    }
+    const std::string proof = echoes ? received.substr(greeting.size())
+                                     : std::string(kProofSize, 'p');
+    ASSERT_TRUE(SendAll(client, "y" + proof, kLong).ok());
+    while (ReceiveSome(client, 4096, kLong).ok()) {
+    }
+  };
+  for (const bool echoes : {false, true}) {  // the client's own proof
+    SCOPED_TRACE(echoes);
+    port_ = FreeLoopbackPort().value();
+    const auto listeners = ListenAt("127.0.0.1", port_);
+    ASSERT_TRUE(listeners.ok()) << listeners.status();
+    std::thread impostor(impersonate, std::cref((*listeners)[0]), echoes);
+    const absl::Status refused = Connect(kSecret).status();
+    impostor.join();
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()),
+                HasSubstr("rank 0 has a different TESSERA_SECRET"));
   }
 }
 
