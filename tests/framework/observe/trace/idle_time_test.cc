@@ -66,6 +66,33 @@ TEST(IdleTimeTest, AnActivityWithoutItsCallIsNotTheHostsFault) {
   EXPECT_EQ(AnalyzeIdleTime(b.Build()).streams[0].idle.kernel_wait_ns, Us(1));
 }
 
+// A call takes long if the queue is full, or on a slow host. It was on time if
+// it began on time.
+TEST(IdleTimeTest, TheHostIsLateOnlyIfItsCallBeginsLate) {
+  for (const bool late : {false, true}) {
+    TraceBuilder b;
+    b.Kernel("a", b.Launch(0, Us(1)), Us(10), Us(100));
+    const double begin = late ? 101 : 99;
+    b.Kernel("b", b.Launch(Us(begin), Us(108)), Us(110), Us(120));
+    const IdleTime idle = AnalyzeIdleTime(b.Build()).device.idle;
+    EXPECT_EQ(idle.host_wait_ns, late ? Us(10) : 0);
+    EXPECT_EQ(idle.kernel_wait_ns, late ? 0 : Us(10));
+  }
+}
+
+TEST(IdleTimeTest, ALongActivityCoversAShortOneOfAnotherStream) {
+  TraceBuilder b;
+  b.Kernel("long", b.Launch(0, Us(1)), Us(10), Us(100), /*stream=*/7);
+  b.Kernel("short", b.Launch(Us(1), Us(2)), Us(20), Us(30), /*stream=*/8);
+  b.Kernel("next", b.Launch(Us(2), Us(3)), Us(110), Us(120), /*stream=*/7);
+  const IdleTimeReport report = AnalyzeIdleTime(b.Build());
+  EXPECT_EQ(report.device.idle.total(), Us(10));
+  EXPECT_EQ(report.device.compute_ns, Us(100));
+  EXPECT_EQ(report.device.span_ns, Us(110));
+  ASSERT_EQ(report.longest.size(), 1u);
+  EXPECT_EQ(report.longest[0].begin_ns, Us(100));
+}
+
 TEST(IdleTimeTest, TheDeviceIsIdleWhileNoStreamIsBusy) {
   TraceBuilder b;
   b.Kernel("a", b.Launch(0, Us(1)), Us(10), Us(20), /*stream=*/7);
