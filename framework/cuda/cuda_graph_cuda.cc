@@ -1,13 +1,17 @@
 #include <memory>
+#include <string>
 #include <utility>
 
+#include "ATen/core/CachingHostAllocator.h"
 #include "ATen/cuda/CUDAContextLight.h"
+#include "ATen/cuda/CUDAGeneratorImpl.h"
 #include "ATen/cuda/CUDAGraph.h"
 #include "absl/strings/str_cat.h"
 #include "c10/cuda/CUDACachingAllocator.h"
 #include "c10/cuda/CUDAException.h"
 #include "c10/cuda/CUDAGraphsC10Utils.h"
 #include "c10/cuda/CUDAGuard.h"
+#include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/cuda_graph.h"
 
@@ -15,15 +19,60 @@ namespace tessera {
 
 namespace {
 
+namespace allocator = c10::cuda::CUDACachingAllocator;
+
 // Memory and stream of recordings. A second stream would have a workspace of
 // cuBLAS of its own.
-struct Recording {
+class Recording {
+ public:
+  // LibTorch counts the graphs that use a pool of memory, on the device and for
+  // page-locked memory, and accepts no graph for a pool that had some and has
+  // none. This object counts as one.
   explicit Recording(c10::Device device)
       : stream(c10::cuda::getStreamFromPool(/*isHighPriority=*/true,
-                                            device.index())) {}
+                                            device.index())) {
+    allocator::createOrIncrefPool(device.index(), memory);
+    page_locked().begin_allocate_to_pool(memory,
+                                         [](c10::Stream) { return false; });
+    page_locked().end_allocate_to_pool(memory);
+  }
+  ~Recording() {
+    allocator::releasePool(stream.device_index(), memory);
+    page_locked().release_pool(memory);
+  }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+
+  static at::HostAllocator& page_locked() {
+    return *at::getHostAllocator(at::kCUDA);
+  }
 
   const c10::cuda::CUDAStream stream;
   const c10::MempoolId_t memory = at::cuda::graph_pool_handle();
+};
+
+class Graph : public at::cuda::CUDAGraph {
+ public:
+  // Ends what capture_begin() began, if capture_end() has failed: LibTorch
+  // would send later allocations to this graph's pool, and refuse to draw
+  // random numbers.
+  void CleanUpAfterFailure() {
+    if (capture_ended_) return;
+    for (const auto& [generator, increment] : captured_generator_states_) {
+      generator->capturing_ = false;
+    }
+    const c10::DeviceIndex device = capture_stream_.device_index();
+    if (StatusFromTorch([&] {
+          allocator::endAllocateToPool(device, mempool_id_);
+        }).ok()) {
+      allocator::releasePool(device, mempool_id_);
+    }
+    if (StatusFromTorch([&] {
+          Recording::page_locked().end_allocate_to_pool(mempool_id_);
+        }).ok()) {
+      Recording::page_locked().release_pool(mempool_id_);
+    }
+  }
 };
 
 class TorchCudaGraph : public CudaGraph {
@@ -35,13 +84,15 @@ class TorchCudaGraph : public CudaGraph {
 
   absl::Status Capture(absl::FunctionRef<absl::Status()> issue) override {
     graph_.reset();
-    auto graph = std::make_unique<at::cuda::CUDAGraph>();
-    absl::Status issued;
-    const absl::Status recorded = StatusFromTorch([&] {
-      // A graph has memory of its own: gives back what the runs before it used.
+    // A graph has memory of its own: gives back what the runs before it used.
+    RETURN_IF_ERROR(StatusFromTorch([] {
       c10::cuda::device_synchronize();
       at::cuda::clearCublasWorkspaces();
-      c10::cuda::CUDACachingAllocator::emptyCache();
+      allocator::emptyCache();
+    }));
+    auto graph = std::make_unique<Graph>();
+    absl::Status issued;
+    const absl::Status recorded = StatusFromTorch([&] {
       const c10::cuda::CUDAStreamGuard guard(recording_->stream);
       // Other threads, such as those of NCCL, may use CUDA meanwhile.
       graph->capture_begin(recording_->memory,
@@ -51,11 +102,8 @@ class TorchCudaGraph : public CudaGraph {
     });
     const absl::Status& status = issued.ok() ? recorded : issued;
     if (!status.ok()) {
-      return absl::Status(
-          status.code(),
-          absl::StrCat("the step cannot be recorded as a CUDA graph (set "
-                       "execution.mode: EAGER to run without): ",
-                       status.message()));
+      graph->CleanUpAfterFailure();
+      return Explain(status);
     }
     graph_ = std::move(graph);
     return absl::OkStatus();
@@ -70,8 +118,24 @@ class TorchCudaGraph : public CudaGraph {
   }
 
  private:
+  static absl::Status Explain(const absl::Status& status) {
+    const std::string what = absl::StrCat(
+        "the step cannot be recorded as a CUDA graph: ", status.message());
+    return absl::Status(
+        status.code(),
+        absl::IsResourceExhausted(status)
+            ? absl::StrCat(what,
+                           "; without one (set execution.mode: EAGER) it "
+                           "may need less")
+            : absl::StrCat(what,
+                           "; while it is recorded an op cannot wait for the "
+                           "GPU or read a value on the host, as "
+                           "Tensor::item() does. Change the op, or set "
+                           "execution.mode: EAGER to run without a graph"));
+  }
+
   const std::shared_ptr<const Recording> recording_;
-  std::unique_ptr<at::cuda::CUDAGraph> graph_;  // null before Capture()
+  std::unique_ptr<Graph> graph_;  // null before Capture()
 };
 
 // What a stream that is being recorded has recorded last.
