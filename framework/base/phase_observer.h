@@ -15,6 +15,11 @@ namespace tessera {
 // "attention" > the op "sdpa" > "softmax". Evaluation and checkpoints are
 // phases outside any step.
 //
+// An observer does not disturb the work: it does not throw, also if the device
+// has failed. It keeps its first error until it is asked for what it has seen
+// (Instrument::AddTo() or Collect()). Ends are called while an exception passes
+// through the scopes below.
+//
 // Implementations live in framework/observe (NVTX ranges, timers, the trace).
 // Everything below that folder sees only this interface, and it may be null: a
 // scope without an observer costs one comparison.
@@ -23,13 +28,13 @@ class PhaseObserver {
   virtual ~PhaseObserver() = default;
 
   // Optimizer step `step`; the first is 1.
-  virtual void BeginStep(int64_t /*step*/) {}
-  virtual void EndStep() {}
-  virtual void Begin(absl::string_view segment) = 0;
-  virtual void End() = 0;
+  virtual void BeginStep(int64_t /*step*/) noexcept {}
+  virtual void EndStep() noexcept {}
+  virtual void Begin(absl::string_view segment) noexcept = 0;
+  virtual void End() noexcept = 0;
   // One run of an op, by its name within the innermost phase: "qkv".
-  virtual void BeginOp(absl::string_view /*name*/) {}
-  virtual void EndOp() {}
+  virtual void BeginOp(absl::string_view /*name*/) noexcept {}
+  virtual void EndOp() noexcept {}
 };
 
 // Passes everything on to several observers: begins in order, ends in reverse.
@@ -43,21 +48,21 @@ class PhaseObserverList : public PhaseObserver {
     observers_ = std::move(observers);
   }
 
-  void BeginStep(int64_t step) override {
+  void BeginStep(int64_t step) noexcept override {
     for (PhaseObserver* observer : observers_) observer->BeginStep(step);
   }
-  void EndStep() override { InReverse(&PhaseObserver::EndStep); }
-  void Begin(absl::string_view segment) override {
+  void EndStep() noexcept override { InReverse(&PhaseObserver::EndStep); }
+  void Begin(absl::string_view segment) noexcept override {
     for (PhaseObserver* observer : observers_) observer->Begin(segment);
   }
-  void End() override { InReverse(&PhaseObserver::End); }
-  void BeginOp(absl::string_view name) override {
+  void End() noexcept override { InReverse(&PhaseObserver::End); }
+  void BeginOp(absl::string_view name) noexcept override {
     for (PhaseObserver* observer : observers_) observer->BeginOp(name);
   }
-  void EndOp() override { InReverse(&PhaseObserver::EndOp); }
+  void EndOp() noexcept override { InReverse(&PhaseObserver::EndOp); }
 
  private:
-  void InReverse(void (PhaseObserver::*end)()) {
+  void InReverse(void (PhaseObserver::*end)() noexcept) {
     for (auto it = observers_.rbegin(); it != observers_.rend(); ++it) {
       ((*it)->*end)();
     }

@@ -68,7 +68,7 @@ absl::Status GpuCounterReader::AddTo(StepRecord* record) {
   return absl::OkStatus();
 }
 
-void GpuCounterReader::BeginStep(int64_t /*step*/) {
+void GpuCounterReader::BeginStep(int64_t /*step*/) noexcept {
   in_step_ = true;
   const absl::Time now = options_.clock();
   const bool paused = now - idle_since_ > kTolerance;
@@ -79,7 +79,7 @@ void GpuCounterReader::BeginStep(int64_t /*step*/) {
   Post([this] { Open(); });
 }
 
-void GpuCounterReader::EndStep() {
+void GpuCounterReader::EndStep() noexcept {
   in_step_ = false;
   if (steps_++ == 0) return;
   // Slow sensors get no more requests than they can answer.
@@ -95,7 +95,7 @@ void GpuCounterReader::EndStep() {
   if (reads) PostRead(now);
 }
 
-void GpuCounterReader::Begin(absl::string_view /*segment*/) {
+void GpuCounterReader::Begin(absl::string_view /*segment*/) noexcept {
   if (!in_step_ && open_since_.has_value()) PostClose(options_.clock());
 }
 

@@ -72,10 +72,10 @@ class GpuCounterReader : public Instrument, public PhaseObserver {
   PhaseObserver* phases() override { return this; }
   absl::Status AddTo(StepRecord* record) override;
 
-  void BeginStep(int64_t step) override;
-  void EndStep() override;
-  void Begin(absl::string_view segment) override;
-  void End() override {}
+  void BeginStep(int64_t step) noexcept override;
+  void EndStep() noexcept override;
+  void Begin(absl::string_view segment) noexcept override;
+  void End() noexcept override {}
 
  private:
   struct Interval {

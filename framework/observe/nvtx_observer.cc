@@ -20,7 +20,7 @@ class NvtxObserver : public PhaseObserver {
     if (steps_ > 0) nvtxRangePop();
   }
 
-  void BeginStep(int64_t step) override {
+  void BeginStep(int64_t step) noexcept override {
     if (steps_ == 0) Push("warmup");
     if (steps_ == kWarmupSteps) {
       nvtxRangePop();
@@ -29,14 +29,14 @@ class NvtxObserver : public PhaseObserver {
     ++steps_;
     Push(absl::StrCat("step_", step));
   }
-  void EndStep() override { nvtxRangePop(); }
-  void Begin(absl::string_view segment) override {
+  void EndStep() noexcept override { nvtxRangePop(); }
+  void Begin(absl::string_view segment) noexcept override {
     // NVTX needs a terminating NUL, which a string_view does not guarantee.
     Push(std::string(segment));
   }
-  void End() override { nvtxRangePop(); }
-  void BeginOp(absl::string_view name) override { Begin(name); }
-  void EndOp() override { nvtxRangePop(); }
+  void End() noexcept override { nvtxRangePop(); }
+  void BeginOp(absl::string_view name) noexcept override { Begin(name); }
+  void EndOp() noexcept override { nvtxRangePop(); }
 
  private:
   static void Push(const std::string& name) { nvtxRangePushA(name.c_str()); }

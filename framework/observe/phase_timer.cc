@@ -23,22 +23,41 @@ PhaseTimer::PhaseTimer(const PhaseTimerOptions& options) : options_(options) {
 }
 
 absl::Status PhaseTimer::AddTo(StepRecord* record) {
-  return StatusFromTorch([&] { record->phases = Take(); });
+  Try([&] { record->phases = Take(); });
+  if (status_.ok()) return status_;
+  return absl::Status(
+      status_.code(),
+      absl::StrCat("phases cannot be timed: ", status_.message(),
+                   "; set observe.phases: false to train without times"));
 }
 
-void PhaseTimer::BeginStep(int64_t step) {
+void PhaseTimer::Try(absl::FunctionRef<void()> work) noexcept {
+  if (status_.ok()) status_ = StatusFromTorch(work);
+}
+
+void PhaseTimer::BeginStep(int64_t step) noexcept {
   step_ = last_step_ = step;
   detailed_ = options_.detail_every_steps > 0 &&
               step % options_.detail_every_steps == 0;
 }
 
-void PhaseTimer::EndStep() {
+void PhaseTimer::EndStep() noexcept {
   step_ = 0;
   detailed_ = false;
-  if (samples_.size() > kMaxUnread) Resolve(/*wait=*/false);
+  if (samples_.size() > kMaxUnread) {
+    Try([this] { Resolve(/*wait=*/false); });
+  }
 }
 
-void PhaseTimer::Begin(absl::string_view segment) {
+void PhaseTimer::Begin(absl::string_view segment) noexcept {
+  Try([&] { BeginPhase(segment); });
+}
+
+void PhaseTimer::End() noexcept {
+  Try([this] { EndPhase(); });
+}
+
+void PhaseTimer::BeginPhase(absl::string_view segment) {
   const bool recording = IsCapturing(options_.device);
   const bool inside = !open_samples_.empty() || !open_recorded_.empty();
   const bool detailed = recording ? options_.detail_every_steps > 0 : detailed_;
@@ -59,7 +78,7 @@ void PhaseTimer::Begin(absl::string_view segment) {
   samples_.push_back({.node = open_, .begin = Now()});
 }
 
-void PhaseTimer::End() {
+void PhaseTimer::EndPhase() {
   if (untimed_depth_ > 0) {
     --untimed_depth_;
     return;

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "c10/core/Device.h"
@@ -28,6 +30,9 @@ struct PhaseTimerOptions {
 // asked for, so that the host never waits; with the host's clock without a GPU.
 // Ops are not timed: the trace does that. Of phases inside a CUDA graph, the
 // last launch counts; all of them are timed if detail_every_steps is set.
+//
+// After an error of the device it times nothing more; AddTo() returns the
+// error.
 class PhaseTimer : public Instrument, public PhaseObserver {
  public:
   explicit PhaseTimer(const PhaseTimerOptions& options);
@@ -36,16 +41,21 @@ class PhaseTimer : public Instrument, public PhaseObserver {
   // StepRecord::phases; waits for the last phase to end on the device.
   absl::Status AddTo(StepRecord* record) override;
 
-  void BeginStep(int64_t step) override;
-  void EndStep() override;
-  void Begin(absl::string_view segment) override;
-  void End() override;
+  void BeginStep(int64_t step) noexcept override;
+  void EndStep() noexcept override;
+  void Begin(absl::string_view segment) noexcept override;
+  void End() noexcept override;
 
   // The phases since the last call, in the order in which they first began; a
-  // phase that contains others stands before them.
+  // phase that contains others stands before them. Throws LibTorch's
+  // exceptions.
   std::vector<PhaseTime> Take();
 
  private:
+  // Does `work` unless an earlier one has failed; keeps its error.
+  void Try(absl::FunctionRef<void()> work) noexcept;
+  void BeginPhase(absl::string_view segment);
+  void EndPhase();
   // A phase, by its place in the tree of phases.
   struct Node {
     std::string path;
@@ -83,6 +93,7 @@ class PhaseTimer : public Instrument, public PhaseObserver {
   void List(int node, std::vector<PhaseTime>* times) const;
 
   const PhaseTimerOptions options_;
+  absl::Status status_;      // the first error
   std::vector<Node> nodes_;  // [0] is the root
   int open_ = 0;             // the innermost open phase
   int depth_ = 0;

@@ -14,12 +14,12 @@ namespace tessera {
 // they begin: "step_7/forward/block_3/attention/qkv".
 class RecordingObserver : public PhaseObserver {
  public:
-  void BeginStep(int64_t step) override;
-  void EndStep() override { End(); }
-  void Begin(absl::string_view segment) override;
-  void End() override;
-  void BeginOp(absl::string_view name) override { Begin(name); }
-  void EndOp() override { End(); }
+  void BeginStep(int64_t step) noexcept override;
+  void EndStep() noexcept override { End(); }
+  void Begin(absl::string_view segment) noexcept override;
+  void End() noexcept override;
+  void BeginOp(absl::string_view name) noexcept override { Begin(name); }
+  void EndOp() noexcept override { End(); }
 
   const std::vector<std::string>& paths() const { return paths_; }
   // Number of phases that have begun but not ended.

@@ -28,15 +28,17 @@ class StepPeaks : public PhaseObserver {
  public:
   explicit StepPeaks(c10::Device device) : device_(device) {}
 
-  void BeginStep(int64_t /*step*/) override { ResetPeakMemory(device_); }
-  void EndStep() override {
+  void BeginStep(int64_t /*step*/) noexcept override {
+    ResetPeakMemory(device_);
+  }
+  void EndStep() noexcept override {
     const MemoryUse use = CurrentMemory(device_);
     ++steps;
     allocated = std::max(allocated, use.peak_allocated);
     reserved = std::max(reserved, use.peak_reserved);
   }
-  void Begin(absl::string_view /*segment*/) override {}
-  void End() override {}
+  void Begin(absl::string_view /*segment*/) noexcept override {}
+  void End() noexcept override {}
 
   int steps = 0;
   int64_t allocated = 0, reserved = 0;

@@ -29,11 +29,11 @@ constexpr absl::Duration kStartUp = absl::Seconds(5);
 class SlowStart : public PhaseObserver {
  public:
   explicit SlowStart(int64_t first_step) : first_(first_step) {}
-  void BeginStep(int64_t step) override {
+  void BeginStep(int64_t step) noexcept override {
     if (step == first_) absl::SleepFor(kStartUp);
   }
-  void Begin(absl::string_view) override {}
-  void End() override {}
+  void Begin(absl::string_view) noexcept override {}
+  void End() noexcept override {}
 
  private:
   const int64_t first_;

@@ -61,7 +61,7 @@ void AllocationLog::Own(MemoryCategory category, uint64_t address) {
   owners_.push_back({category, address});
 }
 
-void AllocationLog::BeginStep(int64_t step) {
+void AllocationLog::BeginStep(int64_t step) noexcept {
   std::vector<Allocation> kept;
   kept.reserve(live_.size());
   for (auto& [address, index] : live_) {
@@ -76,26 +76,26 @@ void AllocationLog::BeginStep(int64_t step) {
   in_step_ = true;
 }
 
-void AllocationLog::Begin(absl::string_view segment) {
+void AllocationLog::Begin(absl::string_view segment) noexcept {
   Enter(segment, /*is_op=*/false);
   if (in_step_ && nodes_[open_].parent == 0) {
     events_.push_back({.kind = Event::Kind::kBeginPhase, .index = open_});
   }
 }
 
-void AllocationLog::End() {
+void AllocationLog::End() noexcept {
   if (in_step_ && nodes_[open_].parent == 0) {
     events_.push_back({.kind = Event::Kind::kEndPhase, .index = open_});
   }
   open_ = nodes_[open_].parent;
 }
 
-void AllocationLog::BeginOp(absl::string_view name) {
+void AllocationLog::BeginOp(absl::string_view name) noexcept {
   Enter(name, /*is_op=*/true);
   open_op_run_ = ++op_runs_;
 }
 
-void AllocationLog::EndOp() {
+void AllocationLog::EndOp() noexcept {
   open_ = nodes_[open_].parent;
   open_op_run_ = 0;
 }

@@ -36,12 +36,12 @@ class AllocationLog : public PhaseObserver {
   // The allocation that contains `address` holds `category`, whatever made it.
   void Own(MemoryCategory category, uint64_t address);
 
-  void BeginStep(int64_t step) override;
-  void EndStep() override { in_step_ = false; }
-  void Begin(absl::string_view segment) override;
-  void End() override;
-  void BeginOp(absl::string_view name) override;
-  void EndOp() override;
+  void BeginStep(int64_t step) noexcept override;
+  void EndStep() noexcept override { in_step_ = false; }
+  void Begin(absl::string_view segment) noexcept override;
+  void End() noexcept override;
+  void BeginOp(absl::string_view name) noexcept override;
+  void EndOp() noexcept override;
 
   // Bytes of what is allocated now, as asked for.
   int64_t allocated() const { return allocated_; }

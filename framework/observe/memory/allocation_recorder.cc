@@ -12,27 +12,27 @@ absl::Status AllocationRecorder::AddTo(StepRecord* record) {
   return absl::OkStatus();
 }
 
-void AllocationRecorder::BeginStep(int64_t step) {
+void AllocationRecorder::BeginStep(int64_t step) noexcept {
   Update([&](AllocationLog& log) { log.BeginStep(step); });
 }
 
-void AllocationRecorder::EndStep() {
+void AllocationRecorder::EndStep() noexcept {
   Update([](AllocationLog& log) { log.EndStep(); });
 }
 
-void AllocationRecorder::Begin(absl::string_view segment) {
+void AllocationRecorder::Begin(absl::string_view segment) noexcept {
   Update([&](AllocationLog& log) { log.Begin(segment); });
 }
 
-void AllocationRecorder::End() {
+void AllocationRecorder::End() noexcept {
   Update([](AllocationLog& log) { log.End(); });
 }
 
-void AllocationRecorder::BeginOp(absl::string_view name) {
+void AllocationRecorder::BeginOp(absl::string_view name) noexcept {
   Update([&](AllocationLog& log) { log.BeginOp(name); });
 }
 
-void AllocationRecorder::EndOp() {
+void AllocationRecorder::EndOp() noexcept {
   Update([](AllocationLog& log) { log.EndOp(); });
 }
 

@@ -24,12 +24,12 @@ class AllocationRecorder : public MemoryRecorder, public PhaseObserver {
   PhaseObserver* phases() override { return this; }
   absl::Status AddTo(StepRecord* record) override;
 
-  void BeginStep(int64_t step) override;
-  void EndStep() override;
-  void Begin(absl::string_view segment) override;
-  void End() override;
-  void BeginOp(absl::string_view name) override;
-  void EndOp() override;
+  void BeginStep(int64_t step) noexcept override;
+  void EndStep() noexcept override;
+  void Begin(absl::string_view segment) noexcept override;
+  void End() noexcept override;
+  void BeginOp(absl::string_view name) noexcept override;
+  void EndOp() noexcept override;
 
  protected:
   // What the allocator itself counts now; called without the lock.

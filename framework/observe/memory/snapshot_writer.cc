@@ -179,14 +179,16 @@ class Writer : public SnapshotWriter, public PhaseObserver {
     return absl::OkStatus();
   }
 
-  void BeginStep(int64_t step) override { state_->SetStep(step); }
-  void EndStep() override { state_->SetStep(0); }
-  void Begin(absl::string_view segment) override {
+  void BeginStep(int64_t step) noexcept override { state_->SetStep(step); }
+  void EndStep() noexcept override { state_->SetStep(0); }
+  void Begin(absl::string_view segment) noexcept override {
     state_->Enter(segment, "phase");
   }
-  void End() override { state_->Leave(); }
-  void BeginOp(absl::string_view name) override { state_->Enter(name, "op"); }
-  void EndOp() override { state_->Leave(); }
+  void End() noexcept override { state_->Leave(); }
+  void BeginOp(absl::string_view name) noexcept override {
+    state_->Enter(name, "op");
+  }
+  void EndOp() noexcept override { state_->Leave(); }
 
  private:
   std::string PathOf(absl::string_view name) const {

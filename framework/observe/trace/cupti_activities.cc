@@ -130,6 +130,8 @@ class CuptiActivitySource : public ActivitySource {
     if (cudaStreamGetCaptureInfo(c10::cuda::getCurrentCUDAStream(), &status,
                                  /*id=*/nullptr, &graph) != cudaSuccess ||
         status != cudaStreamCaptureStatusActive) {
+      // Else the next launch would report the error of a failed recording.
+      static_cast<void>(cudaGetLastError());
       return -1;
     }
     size_t count = 0;

@@ -39,7 +39,7 @@ KernelTrace::KernelTrace(KernelTraceOptions options,
                    ? nullptr
                    : std::make_unique<TraceRecorder>(std::move(counters))) {}
 
-void KernelTrace::BeginStep(int64_t step) {
+void KernelTrace::BeginStep(int64_t step) noexcept {
   const Action action = options_.schedule.ActionOf(n_++);
   if (counter_ != nullptr && n_ == kCountedStep) BeginCounting(step);
   if (action == Action::kOff || !status_.ok()) return;
@@ -85,7 +85,7 @@ void KernelTrace::GiveUpCounting(const absl::Status& why) {
   LogWarning(absl::StrCat("kernels are not counted: ", counted_.not_counted));
 }
 
-void KernelTrace::EndStep() {
+void KernelTrace::EndStep() noexcept {
   current().EndStep();
   if (counting_) EndCounting();
   due_ = recording_ && options_.schedule.EndsWindow(n_ - 1);

@@ -54,12 +54,16 @@ class KernelTrace : public Instrument, public PhaseObserver {
     return recording_ && first_step_ > 0 ? Collect() : absl::OkStatus();
   }
 
-  void BeginStep(int64_t step) override;
-  void EndStep() override;
-  void Begin(absl::string_view segment) override { current().Begin(segment); }
-  void End() override { current().End(); }
-  void BeginOp(absl::string_view name) override { current().BeginOp(name); }
-  void EndOp() override { current().EndOp(); }
+  void BeginStep(int64_t step) noexcept override;
+  void EndStep() noexcept override;
+  void Begin(absl::string_view segment) noexcept override {
+    current().Begin(segment);
+  }
+  void End() noexcept override { current().End(); }
+  void BeginOp(absl::string_view name) noexcept override {
+    current().BeginOp(name);
+  }
+  void EndOp() noexcept override { current().EndOp(); }
 
  private:
   TraceRecorder& current() { return counting_ ? *counter_ : recorder_; }

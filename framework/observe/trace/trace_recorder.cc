@@ -49,7 +49,7 @@ absl::StatusOr<Trace> TraceRecorder::Stop() {
   return std::move(trace_);
 }
 
-void TraceRecorder::BeginStep(int64_t step) {
+void TraceRecorder::BeginStep(int64_t step) noexcept {
   if (keeping_) {
     Open(HostRange::Level::kStep, absl::StrCat("step_", step));
   }
@@ -79,11 +79,17 @@ void TraceRecorder::OpenInGraph(HostRange::Level level,
 
 void TraceRecorder::EndInGraph() {
   if (open_in_graph_ < 0) return;
-  graph_.range_of_node.resize(source_->NumGraphNodes(), open_in_graph_);
+  const int64_t nodes = source_->NumGraphNodes();
+  if (nodes < 0) {  // the recording has failed
+    graph_ = {};
+    open_in_graph_ = -1;
+    return;
+  }
+  graph_.range_of_node.resize(nodes, open_in_graph_);
   open_in_graph_ = graph_.ranges[open_in_graph_].parent;
 }
 
-void TraceRecorder::End() {
+void TraceRecorder::End() noexcept {
   EndInGraph();
   if (!keeping_) return;
   HostRange& range = trace_.ranges[open_];

@@ -29,16 +29,16 @@ class TraceRecorder : public PhaseObserver {
   // Waits for the device and ends the trace.
   absl::StatusOr<Trace> Stop();
 
-  void BeginStep(int64_t step) override;
-  void EndStep() override { End(); }
-  void Begin(absl::string_view segment) override {
+  void BeginStep(int64_t step) noexcept override;
+  void EndStep() noexcept override { End(); }
+  void Begin(absl::string_view segment) noexcept override {
     Open(HostRange::Level::kPhase, segment);
   }
-  void End() override;
-  void BeginOp(absl::string_view name) override {
+  void End() noexcept override;
+  void BeginOp(absl::string_view name) noexcept override {
     Open(HostRange::Level::kOp, name);
   }
-  void EndOp() override { End(); }
+  void EndOp() noexcept override { End(); }
 
  private:
   void Open(HostRange::Level level, absl::string_view name);

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "framework/base/torch_status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -81,6 +83,25 @@ TEST(PhaseTimerTest, CountsOccurrencesOutsideOfSteps) {
   ASSERT_THAT(Paths(times), testing::ElementsAre("evaluation"));
   EXPECT_EQ(times[0].count, 2);
   EXPECT_GE(times[0].ms, 3 * absl::ToDoubleMilliseconds(kShort));
+}
+
+// A GPU that is not there stands for one that has failed.
+TEST(PhaseTimerTest, AFailureOfTheDeviceIsReportedWhenAskedFor) {
+  PhaseTimer timer({.device = c10::Device(c10::kCUDA, 63)});
+  const absl::Status of_the_work = StatusFromTorch([&] {
+    const StepScope step(&timer, 1);
+    Phase(timer, "forward", [] {});
+    Phase(timer, "backward",
+          [] { ThrowIfError(absl::AbortedError("of the work")); });
+  });
+  EXPECT_EQ(of_the_work, absl::AbortedError("of the work"));
+  StepRecord record;
+  const absl::Status status = timer.AddTo(&record);
+  EXPECT_THAT(absl::StrCat(status.message()),
+              testing::AllOf(testing::HasSubstr("CUDA"),
+                             testing::HasSubstr("observe.phases: false")));
+  EXPECT_EQ(timer.AddTo(&record), status);
+  EXPECT_THAT(record.phases, testing::IsEmpty());
 }
 
 // Products on a GPU, whose launch takes far less time than they do.

@@ -134,6 +134,48 @@ TEST(TraceRecorderTest, NotesInWhichOpsAGraphWasRecorded) {
                                           "forward/qkv", "forward"));
 }
 
+// As after an op that a graph cannot hold: its phases still end, and the next
+// recording counts.
+TEST(TraceRecorderTest, DropsARecordingThatFails) {
+  auto owned = std::make_unique<ScriptedSource>();
+  ScriptedSource* const source = owned.get();
+  TraceRecorder recorder(std::move(owned));
+  for (const bool fails : {true, false}) {
+    const StepScope step(&recorder, 1);
+    source->graph_nodes = fails ? 1 : 2;
+    {
+      const PhaseScope forward(&recorder, "forward");
+      {
+        const OpScope op(&recorder, "qkv");
+        ++source->graph_nodes;
+        if (fails) source->graph_nodes = -1;
+      }
+      const OpScope op(&recorder, "sdpa");
+      if (!fails) ++source->graph_nodes;
+    }
+    source->graph_nodes = -1;
+  }
+  ASSERT_TRUE(recorder.Start().ok());
+  recorder.Keep();
+  source->launches[7] = 1;
+  for (uint64_t node = 1; node <= 4; ++node) {
+    source->in_graph.push_back({.begin_ns = 2000 + static_cast<int>(node),
+                                .end_ns = 3000,
+                                .correlation = 7,
+                                .graph_node = node});
+  }
+  const absl::StatusOr<Trace> trace = recorder.Stop();
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  std::vector<std::string> paths;
+  for (const DeviceActivity& activity : trace->activities) {
+    if (activity.graph_node != 0) {
+      paths.push_back(trace->PathOf(activity.range));
+    }
+  }
+  EXPECT_THAT(paths,
+              testing::ElementsAre("", "", "forward/qkv", "forward/sdpa"));
+}
+
 TEST(TraceRecorderTest, OnTheHostAnOpIsItsActivity) {
   TraceRecorder recorder(HostActivities(/*max_records=*/1000));
   for (int window = 0; window < 2; ++window) {
