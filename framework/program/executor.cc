@@ -8,8 +8,10 @@
 #include "ATen/ATen.h"
 #include "ATen/core/LegacyTypeDispatch.h"
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
 #include "c10/core/StreamGuard.h"
 #include "framework/base/check.h"
+#include "framework/base/torch_status.h"
 #include "framework/cuda/cuda_graph.h"
 #include "framework/cuda/device.h"
 
@@ -31,6 +33,16 @@ at::Tensor Over(const at::Tensor& memory, int64_t offset,
       .options(memory.options().dtype(type.dtype))
       .target_device(memory.device())
       .make_tensor();
+}
+
+// `status` of a run, with the name of its op.
+absl::Status NameOp(const Program& program, const OpRun& run,
+                    const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(
+      status.code(),
+      absl::StrCat("op ", program.ops()[run.op].name, " (",
+                   PhaseName(run.phase), "): ", status.message()));
 }
 
 }  // namespace
@@ -164,9 +176,12 @@ void Executor::RunEntries(int begin, int end, bool accumulate) {
     EnterScope(schedule_.program->ops()[entry.run->op].scope,
                entry.run->phase == Phase::kRecompute);
     const OpScope op(phases_, entry.name);
-    WaitForRunsBeside(i);
-    recorded&& entry.run->beside_until > i ? RunBeside(entry, accumulate)
-                                           : RunEntry(entry, accumulate);
+    const absl::Status status = StatusFromTorch([&] {
+      WaitForRunsBeside(i);
+      recorded&& entry.run->beside_until > i ? RunBeside(entry, accumulate)
+                                             : RunEntry(entry, accumulate);
+    });
+    ThrowIfError(NameOp(*schedule_.program, *entry.run, status));
     for (const int value : lifetimes_.dead_after[i]) tensors_[value].reset();
   }
   WaitForRunsBeside(static_cast<int>(entries_.size()));

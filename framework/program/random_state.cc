@@ -4,6 +4,7 @@
 
 #include "ATen/ATen.h"
 #include "ATen/CPUGeneratorImpl.h"
+#include "framework/base/torch_status.h"
 
 namespace tessera {
 
@@ -26,6 +27,10 @@ void RandomState::Restore() const {
     const std::lock_guard<std::mutex> lock(generator.mutex());
     generator.set_state(values_[i]);
   }
+}
+
+ScopedRandomState::~ScopedRandomState() {
+  StatusFromTorch([this] { before_.Restore(); }).IgnoreError();
 }
 
 }  // namespace tessera

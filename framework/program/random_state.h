@@ -29,7 +29,8 @@ class ScopedRandomState {
       : before_(RandomState::Now(device)) {
     state.Restore();
   }
-  ~ScopedRandomState() { before_.Restore(); }
+  // Also after the device has failed, when nothing can be restored.
+  ~ScopedRandomState();
   ScopedRandomState(const ScopedRandomState&) = delete;
   ScopedRandomState& operator=(const ScopedRandomState&) = delete;
 

@@ -93,16 +93,17 @@ TEST(SelfAttention, ReturnsTheBackendsStatus) {
   const SelfAttentionSpec spec = Spec(&picky, qkv);
   const absl::Status status =
       StatusFromTorch([&] { testing::SelfAttention(qkv, spec); });
-  EXPECT_EQ(status, absl::ResourceExhaustedError("picky: no memory"));
+  EXPECT_EQ(status, absl::ResourceExhaustedError(
+                        "op attention (forward): picky: no memory"));
 }
 
 // Records the phases that are reported.
 class PhaseLog final : public PhaseObserver {
  public:
-  void Begin(absl::string_view segment) override {
+  void Begin(absl::string_view segment) noexcept override {
     log_.append(segment.data(), segment.size()).append("(");
   }
-  void End() override { log_ += ")"; }
+  void End() noexcept override { log_ += ")"; }
   const std::string& log() const { return log_; }
 
  private:

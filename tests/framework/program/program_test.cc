@@ -16,6 +16,7 @@
 #include "ATen/ATen.h"
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/torch_status.h"
 #include "framework/program/autograd_op.h"
 #include "framework/program/executor.h"
 #include "framework/program/lifetime.h"
@@ -28,6 +29,7 @@
 #include "gtest/gtest.h"
 #include "tests/framework/program/random_program.h"
 #include "tests/framework/program/test_ops.h"
+#include "tests/testing/recording_observer.h"
 #include "torch/csrc/autograd/autograd.h"
 
 namespace tessera::testing {
@@ -580,24 +582,58 @@ TEST(ExecutorTest, SecondMicroBatchAddsToTheFirst) {
   EXPECT_TRUE(at::allclose(store->grad(), 2 * once));
 }
 
-TEST(ExecutorTest, NothingStaysAliveAfterAFailure) {
-  ProgramBuilder b(CpuTarget());
-  const Value x = b.Input("x", {{kRows, kWidth}, at::kFloat}, true);
-  const Value square = Square(b, x);
-  const Value loss =
-      Total(b, AutogradOp(b,
-                          {.name = "fails",
-                           .function = [](const std::vector<at::Tensor>&)
-                               -> at::Tensor { TORCH_CHECK(false, "full"); }},
-                          {square}, b.type(square)));
-  b.Output(loss);
-  const Program program = std::move(b).Build().value();
-  const Schedule schedule = TrainingSchedule(program, loss);
-  const auto store = ParameterStore::Create({}, {}).value();
-  Executor executor(schedule, PlanLifetimes(schedule), *store, nullptr);
-  executor.SetInput(x, at::ones({kRows, kWidth}));
-  EXPECT_THROW(executor.RunForward(), c10::Error);
-  EXPECT_EQ(executor.live_bytes(), 0);
+// An op that fails in its forward or backward pass: the error names it, nothing
+// stays alive, all phases end, and the next step works.
+TEST(ExecutorTest, AFailureNamesTheOpAndLeavesNothingBehind) {
+  for (const std::string fails_in : {"forward", "recompute", "backward"}) {
+    SCOPED_TRACE(fails_in);
+    ProgramBuilder b(CpuTarget());
+    const Value x = b.Input("x", {{kRows, kWidth}, at::kFloat}, true);
+    bool fails = true;
+    int calls = 0;
+    Value y;
+    {
+      const ProgramBuilder::Scope block(b, "block_3");
+      const ProgramBuilder::Scope ffn(b, "ffn");
+      const AutogradFunction function = {
+          .name = "idea", .function = [&](const std::vector<at::Tensor>& in) {
+            const int fatal = fails_in == "forward"     ? 0
+                              : fails_in == "recompute" ? 1
+                                                        : 2;
+            TORCH_CHECK_WITH(OutOfMemoryError, !(fails && calls == fatal),
+                             "full");
+            ++calls;
+            return in[0].sin();
+          }};
+      // Recomputed as its result is read by the square's backward pass.
+      y = Square(b, AutogradOp(b, function, {Square(b, x)}, b.type(x)));
+    }
+    const Value loss = Total(b, y);
+    b.Output(loss);
+    const Program program = std::move(b).Build().value();
+    const ProgramScope& scope = program.scopes()[1];
+    const RecomputedSegment segment = {scope.first_op, scope.end_op};
+    const Schedule schedule = TrainingSchedule(program, loss, {segment});
+    const auto store = ParameterStore::Create({}, {}).value();
+    RecordingObserver phases;
+    Executor executor(schedule, PlanLifetimes(schedule), *store, &phases);
+    executor.SetInput(x, at::ones({kRows, kWidth}));
+    executor.SetInput(schedule.loss_gradient, at::scalar_tensor(1, at::kFloat));
+    const auto step = [&] {
+      return StatusFromTorch([&] {
+        const PhaseScope scope(&phases, "step");
+        executor.RunForward();
+        executor.RunBackward(false);
+      });
+    };
+    EXPECT_EQ(step(), absl::ResourceExhaustedError(absl::StrCat(
+                          "op block_3/ffn/idea (", fails_in, "): full")));
+    EXPECT_EQ(executor.live_bytes(), 0);
+    EXPECT_EQ(phases.depth(), 0);
+    fails = false;
+    EXPECT_EQ(step(), absl::OkStatus());
+    EXPECT_EQ(phases.depth(), 0);
+  }
 }
 
 using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl>;
@@ -645,7 +681,9 @@ TEST(ExecutorTest, NothingStaysAliveAfterAFailedBackward) {
   executor.SetInput(x, at::ones({kRows, kWidth}));
   executor.SetInput(schedule.loss_gradient, at::scalar_tensor(1, at::kFloat));
   executor.RunForward();
-  EXPECT_THROW(executor.RunBackward(/*accumulate=*/false), c10::Error);
+  EXPECT_EQ(
+      StatusFromTorch([&] { executor.RunBackward(/*accumulate=*/false); }),
+      absl::InternalError("op fails (backward): LibTorch: full"));
   EXPECT_EQ(executor.live_bytes(), 0);
   ASSERT_EQ(given.size(), 3u);
   for (size_t i = 0; i < given.size(); ++i) {
