@@ -21,7 +21,8 @@ class CudaGraph {
   // Records what `issue` enqueues on the current stream; nothing runs. The same
   // work must have run before, outside of a graph, because first calls load
   // kernels and create handles. Memory that `issue` allocates belongs to the
-  // graph. The error says what cannot be recorded.
+  // graph. Replaces an earlier recording. The error says what cannot be
+  // recorded; after it the graph is not captured(), and can record again.
   virtual absl::Status Capture(absl::FunctionRef<absl::Status()> issue) = 0;
 
   // Enqueues the recorded work on the current stream.

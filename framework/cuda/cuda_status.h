@@ -12,9 +12,11 @@
 namespace tessera {
 
 // A CUDA runtime error as a status. `action` is what failed: "AdamW's kernel".
-// ResourceExhausted if the device is out of memory, otherwise Internal.
+// ResourceExhausted if the device is out of memory, otherwise Internal. Clears
+// the runtime's last error, which the next launch would report as its own.
 inline absl::Status AsStatus(cudaError_t error, absl::string_view action) {
   if (error == cudaSuccess) return absl::OkStatus();
+  static_cast<void>(cudaGetLastError());
   const std::string message =
       absl::StrCat(action, " failed: ", cudaGetErrorName(error), ", ",
                    cudaGetErrorString(error));

@@ -39,7 +39,8 @@ int VisibleCudaDevices();
 
 // Opens the `index`-th visible GPU and makes it the calling thread's current
 // device. FailedPrecondition if this build has no CUDA, or the machine has no
-// GPU or none with that index; the message says which, and what to change.
+// GPU or none with that index; ResourceExhausted if the GPU has no memory left
+// for this process. The message says which, and what to change.
 // `use_cpu` is how the user of this program selects the CPU instead.
 absl::StatusOr<DeviceInfo> OpenCudaDevice(
     int index, absl::string_view use_cpu =

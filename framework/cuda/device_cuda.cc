@@ -9,6 +9,9 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
+#include "framework/cuda/cuda_status.h"
 
 namespace tessera {
 namespace cuda {
@@ -25,6 +28,18 @@ absl::string_view WhyNoDevice(cudaError_t error) {
     return "no NVIDIA driver is installed";
   }
   return cudaGetErrorString(error);
+}
+
+// `status` of making a GPU ready.
+absl::Status CannotOpen(int index, const absl::Status& status) {
+  return absl::Status(
+      status.code(),
+      absl::StrCat("CUDA device ", index, " cannot be used: ", status.message(),
+                   absl::IsResourceExhausted(status)
+                       ? "; end the processes that hold its memory, which "
+                         "nvidia-smi lists, or use another GPU "
+                         "(CUDA_VISIBLE_DEVICES)"
+                       : ""));
 }
 
 std::string FormatUuid(const cudaUUID_t& uuid) {
@@ -59,18 +74,23 @@ absl::StatusOr<DeviceInfo> OpenDevice(int index, absl::string_view use_cpu) {
         "CUDA device ", index, " was requested, but this machine has only ",
         count, "; start at most that many ranks on it"));
   }
-  cudaDeviceProp properties;
-  cudaGetDeviceProperties(&properties, index);
   DeviceInfo info;
   info.device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
+  cudaDeviceProp properties;
+  size_t free_bytes = 0, total_bytes = 0;
+  const absl::Status opened = StatusFromTorchOr([&]() -> absl::Status {
+    RETURN_IF_ERROR(AsStatus(cudaGetDeviceProperties(&properties, index),
+                             "reading its properties"));
+    at::globalContext().lazyInitDevice(c10::kCUDA);
+    at::accelerator::setDeviceIndex(info.device.index());
+    return AsStatus(cudaMemGetInfo(&free_bytes, &total_bytes),
+                    "reading the size of its memory");
+  });
+  if (!opened.ok()) return CannotOpen(index, opened);
   info.name = properties.name;
   info.compute_capability = tessera::ComputeCapability(info.device);
   info.multiprocessors = properties.multiProcessorCount;
   info.uuid = FormatUuid(properties.uuid);
-  at::globalContext().lazyInitDevice(c10::kCUDA);
-  at::accelerator::setDeviceIndex(info.device.index());
-  size_t free_bytes = 0, total_bytes = 0;
-  cudaMemGetInfo(&free_bytes, &total_bytes);
   info.free_bytes = static_cast<int64_t>(free_bytes);
   info.total_bytes = static_cast<int64_t>(total_bytes);
   return info;
