@@ -12,6 +12,7 @@
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/text_proto.h"
+#include "framework/base/torch_status.h"
 #include "framework/base/violations.h"
 #include "framework/cuda/device.h"
 #include "framework/precision/precision_config.h"
@@ -144,5 +145,5 @@ int main(int argc, char** argv) {
            "continues a prompt: generate --checkpoint=DIR [--prompt=TEXT | "
            "--prompt_tokens=1,2,3]",
        .version = tessera::BuildSummary()},
-      tessera::Run);
+      [] { return tessera::StatusFromTorchOr(tessera::Run); });
 }

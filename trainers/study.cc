@@ -18,6 +18,7 @@
 #include "framework/base/log.h"
 #include "framework/base/process.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
 #include "framework/observe/format.h"
 #include "trainers/build_info.h"
 #include "trainers/program_flags.h"
@@ -183,5 +184,5 @@ int main(int argc, char** argv) {
                 "study --study=configs/studies/NAME.pbtxt [--out=DIR] "
                 "[--filter=AXIS=VALUE,...]... [--resume]",
        .version = tessera::BuildSummary()},
-      tessera::Run);
+      [] { return tessera::StatusFromTorchOr(tessera::Run); });
 }

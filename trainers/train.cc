@@ -16,6 +16,7 @@
 #include "framework/base/log.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/text_proto.h"
+#include "framework/base/torch_status.h"
 #include "framework/cuda/device_spec.h"
 #include "trainers/build_info.h"
 #include "trainers/config/config_flags.h"
@@ -206,5 +207,5 @@ int main(int argc, char** argv) {
       {.usage = "trains a transformer language model: train [--config=FILE]... "
                 "[--set FIELD=VALUE]... [--out=DIR]",
        .version = tessera::BuildSummary()},
-      tessera::Run);
+      [] { return tessera::StatusFromTorchOr(tessera::Run); });
 }

@@ -2,9 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include <array>
+
 #include "absl/types/span.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/cuda/page_locked.h"
 
 namespace tessera {
 namespace {
@@ -23,11 +26,11 @@ absl::StatusOr<Batch> BatchLoader::Load(int64_t first_sample,
   Batch batch;
   RETURN_IF_ERROR(StatusFromTorch([&] {
     const auto empty_mbs = [&] {
-      // Pinned for a GPU, so that the copy is asynchronous. The allocator keeps
-      // the block until the copy is done.
-      return at::empty({micro_batches_, request.share() / micro_batches_,
-                        source_->context_length()},
-                       at::dtype(at::kLong).pinned_memory(page_locked_));
+      const std::array<int64_t, 3> shape = {micro_batches_,
+                                            request.share() / micro_batches_,
+                                            source_->context_length()};
+      return page_locked_ ? PageLocked(shape, at::kLong)
+                          : at::empty(shape, at::kLong);
     };
     batch.ids_mbs = empty_mbs();
     batch.targets_mbs = empty_mbs();

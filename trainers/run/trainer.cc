@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 #include <utility>
 
@@ -18,6 +19,7 @@
 #include "framework/checkpoint/checkpoint_config.h"
 #include "framework/checkpoint/checkpoint_directory.h"
 #include "framework/cuda/cuda_build.h"
+#include "framework/cuda/device.h"
 #include "framework/ops/linear/cublas_lt_product.h"
 #include "framework/program/memory.h"
 #include "trainers/build_info.h"
@@ -34,6 +36,19 @@ namespace tessera {
 namespace {
 
 constexpr double kGiB = 1073741824.0;
+
+// Whether the GPU has had an error after which this process cannot use it any
+// more, such as an illegal address. Does not wait.
+bool HasFailed(c10::Device device) {
+  return device.is_cuda() &&
+         !StatusFromTorch([&] { CurrentStream(device).query(); }).ok();
+}
+
+// Whether an error of the GPU is reported by the op that caused it.
+bool LaunchesBlock() {
+  const char* const blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
+  return blocking != nullptr && absl::string_view(blocking) == "1";
+}
 
 }  // namespace
 
@@ -129,7 +144,7 @@ absl::Status Trainer::OpenOutputs() {
 }
 
 absl::Status Trainer::Run() {
-  absl::Status status = Train();
+  absl::Status status = Explain(StatusFromTorchOr([this] { return Train(); }));
   for (RunObserver* observer : observers_) {
     status.Update(observer->OnTrainEnd(status));
   }
@@ -172,12 +187,12 @@ absl::Status Trainer::Train() {
 }
 
 absl::Status Trainer::DoStep() {
-  const StepScope scope(session_->phases(), step_ + 1);
+  begun_ = step_ + 1;
+  const StepScope scope(session_->phases(), begun_);
   const absl::StatusOr<Batch> batch = batches_.Next(samples_);
   if (absl::IsDataLoss(batch.status())) return SaveIfFailed(batch.status());
   RETURN_IF_ERROR(batch.status());
-  RETURN_IF_ERROR(
-      Explain(session_->step().Run(*batch, session_->LearningRate(step_))));
+  RETURN_IF_ERROR(session_->step().Run(*batch, session_->LearningRate(step_)));
   if (session_->plan().config.observe().saved_bytes() && step_ == first_step_) {
     RETURN_IF_ERROR(ReportKeptBytes());
   }
@@ -188,7 +203,18 @@ absl::Status Trainer::DoStep() {
 }
 
 absl::Status Trainer::Explain(const absl::Status& status) const {
-  const absl::Status explained = ExplainOutOfMemory(session_->plan(), status);
+  const RunPlan& plan = session_->plan();
+  if (absl::IsInternal(status) && HasFailed(plan.device.device)) {
+    return absl::InternalError(absl::StrCat(
+        "step ", begun_, ": ", status.message(),
+        LaunchesBlock() && !plan.step->graph
+            ? ""
+            : "; a GPU reports errors late, so the op that failed may "
+              "be an earlier one. To name it, run again with "
+              "CUDA_LAUNCH_BLOCKING=1 in the environment and "
+              "execution.mode: EAGER"));
+  }
+  const absl::Status explained = ExplainOutOfMemory(plan, status);
   return options_.instruments == nullptr
              ? explained
              : options_.instruments->NameSnapshot(explained);

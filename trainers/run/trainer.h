@@ -49,6 +49,8 @@ class Trainer {
   //                                step and the first bad parameter; the
   //                                weights are those before that step
   //   ResourceExhausted            out of memory; says what would help
+  //   Internal                     among others, the GPU failed; says in which
+  //                                step, and how to find the op
   //   DataLoss                     another program changed a token file; after
   //   a
   //                                checkpoint
@@ -67,7 +69,8 @@ class Trainer {
   absl::Status OpenOutputs();
   absl::Status Train();
   absl::Status DoStep();
-  // Adds to an out-of-memory error what takes the memory and what would help.
+  // Adds to an out-of-memory error what takes the memory and what would help,
+  // and to a failure of the GPU the step and how to find the op.
   absl::Status Explain(const absl::Status& status) const;
   // Reports the bytes that the first step kept for its backward pass.
   absl::Status ReportKeptBytes();
@@ -111,6 +114,7 @@ class Trainer {
   StopSignal stop_;
 
   int64_t step_ = 0;        // optimizer steps done
+  int64_t begun_ = 0;       // the newest step that this process began
   int64_t first_step_ = 0;  // done when this process began
   int64_t samples_ = 0;     // training sequences consumed
   int64_t saved_step_ = -1;

@@ -86,7 +86,9 @@ class TrainingCell {
       session_->step().SetNextStep(0);
     };
     observe({observer});
-    return absl::Cleanup([observe] { observe({}); });
+    // If this fails, the device has failed, and the cell with it.
+    return absl::Cleanup(
+        [observe] { StatusFromTorch([&] { observe({}); }).IgnoreError(); });
   }
 
   absl::Status Parts();
