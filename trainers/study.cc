@@ -12,10 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "framework/base/file.h"
 #include "framework/base/log.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/base/process.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
@@ -127,7 +127,7 @@ absl::Status RunStudy(const Study& study, const std::vector<int>& wanted) {
       absl::StrCat(CommandPrefix(program, "//trainers:study"),
                    " --study=", absl::GetFlag(FLAGS_study));
   size_t done = 0;
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = MonotonicNow();
   StopSignal stop;
   const absl::Status status = RunCells(
       study, cells,
@@ -137,7 +137,7 @@ absl::Status RunStudy(const Study& study, const std::vector<int>& wanted) {
       [&](int cell, const nlohmann::ordered_json& record) -> absl::Status {
         RETURN_IF_ERROR(results->Append(study.cells[cell], record));
         PrintProgress(study.cells[cell], record, ++done, cells.size(),
-                      absl::Now() - begin);
+                      MonotonicNow() - begin);
         return absl::OkStatus();
       });
   // Also after an error: finished cells are worth a page.

@@ -10,11 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "attention_backends/compiled_fused/kernel_source.h"
 #include "attention_backends/compiled_fused/nvrtc.h"
 #include "framework/base/log.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 
 namespace tessera {
@@ -50,14 +50,14 @@ absl::StatusOr<SoftmaxImage> CompileSoftmax(const SoftmaxSpec& spec,
       LogWarning(absl::StrCat(code.status().message(), "; recompiling"));
     }
   }
-  const absl::Time start = absl::Now();
+  const absl::Time start = MonotonicNow();
   ASSIGN_OR_RETURN(std::string code,
                    nvrtc->Compile(std::string(SoftmaxKernelSource()),
                                   architecture, options));
   LogInfo(absl::StrFormat(
       "COMPILED_FUSED: compiled softmax kernels for %s, %s, in %.2f s",
       ToString(spec), architecture,
-      absl::ToDoubleSeconds(absl::Now() - start)));
+      absl::ToDoubleSeconds(MonotonicNow() - start)));
   if (cache != nullptr) {
     const absl::Status kept = cache->Write(key, code);
     if (!kept.ok()) {

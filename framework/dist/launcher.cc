@@ -20,8 +20,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
 #include "framework/base/exit_code.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/dist/line_pipe.h"
 #include "framework/dist/secret.h"
@@ -187,7 +187,7 @@ absl::StatusOr<RankProcesses::Rank> RankProcesses::StartOne(
 }
 
 absl::Status RankProcesses::Start(int port, const sigset_t& signal_mask) {
-  timeout_at_ = absl::Now() + options_.timeout;
+  timeout_at_ = MonotonicNow() + options_.timeout;
   for (int rank = 0; rank < options_.nproc; ++rank) {
     ASSIGN_OR_RETURN(Rank started, StartOne(rank, port, signal_mask));
     ranks_.push_back(std::move(started));
@@ -241,7 +241,7 @@ void RankProcesses::HandleSignal(int signal_fd) {
   signalfd_siginfo received;
   while (::read(signal_fd, &received, sizeof(received)) == sizeof(received)) {
     const int signo = static_cast<int>(received.ssi_signo);
-    const absl::Time now = absl::Now();
+    const absl::Time now = MonotonicNow();
     if (passed_on_ == 0) {
       passed_on_ = signo;
       kill_on_signal_from_ = now + kRepeatWindow;
@@ -290,7 +290,7 @@ void RankProcesses::Ended(int rank, int wait_status) {
     EndAll(what, exit_code);
   } else if (consequence_.empty()) {
     consequence_ = what;
-    cause_by_ = absl::Now() + kCauseGrace;
+    cause_by_ = MonotonicNow() + kCauseGrace;
     SignalAll(SIGCONT);  // the cause may be a suspended rank
   }
 }
@@ -303,12 +303,12 @@ void RankProcesses::EndAll(absl::string_view reason, int exit_code) {
                     : absl::StrCat(reason, "; ending the other ranks"));
   SignalAll(SIGTERM);
   SignalAll(SIGCONT);  // a suspended rank cannot handle the signal
-  kill_at_ = absl::Now() + options_.grace;
+  kill_at_ = MonotonicNow() + options_.grace;
 }
 
 void RankProcesses::CheckDeadlines() {
   if (running_ == 0) return;
-  const absl::Time now = absl::Now();
+  const absl::Time now = MonotonicNow();
   if (now >= timeout_at_) {
     EndAll(absl::StrCat("the run did not finish within --timeout=",
                         absl::FormatDuration(options_.timeout)),

@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "absl/types/optional.h"
 #include "framework/base/log.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/dist/run_store.h"
@@ -54,7 +55,7 @@ absl::StatusOr<Store> ConnectToAgent(const WorldInfo& world,
   // LibTorch would retry for three times its timeout, with a stack trace each
   // time.
   const absl::Status listening =
-      AwaitListener(host, world.master_port, absl::Now() + timeout);
+      AwaitListener(host, world.master_port, MonotonicNow() + timeout);
   if (!listening.ok()) return NoStore(world, timeout, listening.message());
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(world.master_port);
@@ -116,7 +117,7 @@ absl::StatusOr<std::shared_ptr<StoreClient>> Join(const WorldInfo& world,
                                                   absl::Duration timeout) {
   absl::StatusOr<std::unique_ptr<StoreClient>> client =
       StoreClient::Connect(world.master_addr, world.master_port, world.secret,
-                           absl::Now() + timeout);
+                           MonotonicNow() + timeout);
   if (client.ok()) return std::shared_ptr<StoreClient>(*std::move(client));
   const absl::string_view reason = client.status().message();
   if (!absl::IsInvalidArgument(client.status())) {
@@ -213,7 +214,7 @@ absl::Status AwaitPeers(const Connection& connection, const WorldInfo& world,
   while (true) {
     ASSIGN_OR_RETURN(missing, StillMissing(store, world, missing));
     if (missing.empty()) return absl::OkStatus();
-    if (absl::Now() >= deadline) break;
+    if (MonotonicNow() >= deadline) break;
     absl::SleepFor(kPollInterval);
   }
   std::string error = absl::StrCat(
@@ -229,7 +230,7 @@ absl::Status AwaitPeers(const Connection& connection, const WorldInfo& world,
 // Sets `connected` once it has a connection to the store.
 absl::StatusOr<RunStores> Meet(const WorldInfo& world, absl::Duration timeout,
                                std::atomic<bool>& connected) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = MonotonicNow() + timeout;
   ASSIGN_OR_RETURN(Connection connection, Connect(world, timeout));
   connected = true;
   for (Store* store : {&connection.control, &connection.heartbeat}) {

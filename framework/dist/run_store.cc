@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "c10/util/Exception.h"
+#include "framework/base/monotonic_clock.h"
 
 namespace tessera {
 namespace {
@@ -74,10 +75,10 @@ class RunStore final : public c10d::Store {
   void wait(const std::vector<std::string>& keys,
             const std::chrono::milliseconds& timeout) override {
     const absl::Duration limit = Limit(timeout);
-    const absl::Time deadline = absl::Now() + limit;
+    const absl::Time deadline = MonotonicNow() + limit;
     absl::Duration poll = kFirstPoll;
     while (!check(keys)) {
-      if (absl::Now() >= deadline) {
+      if (MonotonicNow() >= deadline) {
         C10_THROW_ERROR(DistStoreError,
                         absl::StrCat("waited ", absl::FormatDuration(limit),
                                      " for ", absl::StrJoin(keys, ", ")));

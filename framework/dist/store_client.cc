@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/dist/store_handshake.h"
 
@@ -25,8 +26,9 @@ absl::StatusOr<std::unique_ptr<StoreClient>> StoreClient::Connect(
     absl::Status failed = socket.status();
     absl::Duration pause = kRetryInterval;
     if (socket.ok()) {
-      failed = GreetStore(*socket, secret,
-                          std::min(deadline, absl::Now() + kHandshakeTimeout));
+      failed =
+          GreetStore(*socket, secret,
+                     std::min(deadline, MonotonicNow() + kHandshakeTimeout));
       if (failed.ok()) {
         return std::unique_ptr<StoreClient>(
             new StoreClient(*std::move(socket)));
@@ -34,7 +36,7 @@ absl::StatusOr<std::unique_ptr<StoreClient>> StoreClient::Connect(
       if (absl::IsInvalidArgument(failed)) return failed;
       pause = kForeignRetryInterval;
     }
-    if (absl::Now() + pause >= deadline) {
+    if (MonotonicNow() + pause >= deadline) {
       return absl::DeadlineExceededError(failed.message());
     }
     absl::SleepFor(pause);

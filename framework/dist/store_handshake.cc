@@ -5,7 +5,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/dist/secret.h"
 
@@ -66,7 +66,7 @@ absl::StatusOr<std::string> Receive(const Socket& socket, size_t size,
   std::string bytes;
   while (bytes.size() < size) {
     absl::StatusOr<std::string> some =
-        ReceiveSome(socket, size - bytes.size(), deadline - absl::Now());
+        ReceiveSome(socket, size - bytes.size(), deadline - MonotonicNow());
     if (!some.ok()) {
       return bytes.empty() ? Explain(some.status()) : NotTheStore(bytes);
     }
@@ -87,7 +87,7 @@ absl::Status SecretsDiffer(absl::string_view how) {
 absl::Status GreetStore(const Socket& socket, absl::string_view secret,
                         absl::Time deadline) {
   const std::string mine = Greeting(secret);
-  const absl::Status sent = SendAll(socket, mine, deadline - absl::Now());
+  const absl::Status sent = SendAll(socket, mine, deadline - MonotonicNow());
   if (!sent.ok()) return Explain(sent);
   ASSIGN_OR_RETURN(const std::string theirs,
                    Receive(socket, kGreetingSize, deadline));
@@ -100,7 +100,7 @@ absl::Status GreetStore(const Socket& socket, absl::string_view secret,
   const std::string greetings = mine + theirs;
   const absl::Status proved =
       SendAll(socket, Authenticator(secret, absl::StrCat(kClient, greetings)),
-              deadline - absl::Now());
+              deadline - MonotonicNow());
   if (!proved.ok()) return Explain(proved);
   ASSIGN_OR_RETURN(
       const std::string verdict,

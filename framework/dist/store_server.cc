@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "framework/base/monotonic_clock.h"
 
 namespace tessera {
 namespace {
@@ -68,7 +69,7 @@ void StoreServer::Serve() {
       if (!connection.accepted) wake = std::min(wake, connection.greeted_by);
     }
     const absl::Duration wait =
-        std::max(absl::ZeroDuration(), wake - absl::Now());
+        std::max(absl::ZeroDuration(), wake - MonotonicNow());
     ::poll(fds.data(), fds.size(),
            wake == absl::InfiniteFuture()
                ? -1
@@ -81,7 +82,7 @@ void StoreServer::Serve() {
       if ((ready & POLLOUT) != 0) Send(connection);
       if ((ready & (POLLIN | POLLHUP | POLLERR)) != 0) Receive(connection);
       if (!connection.accepted && !connection.closed &&
-          absl::Now() >= connection.greeted_by) {
+          MonotonicNow() >= connection.greeted_by) {
         const absl::MutexLock lock(&mutex_);
         Refuse(connection, "it did not answer as a rank does");
       }

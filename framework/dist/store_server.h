@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/dist/key_value_table.h"
 #include "framework/dist/store_handshake.h"
 #include "framework/dist/tcp.h"
@@ -44,7 +44,7 @@ class StoreServer {
         : socket(std::move(socket)), greeter(secret) {}
     Socket socket;
     ClientGreeter greeter;
-    absl::Time greeted_by = absl::Now() + kHandshakeTimeout;
+    absl::Time greeted_by = MonotonicNow() + kHandshakeTimeout;
     bool accepted = false;
     bool closed = false;
     std::string received;

@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 
 namespace tessera {
@@ -271,8 +272,8 @@ absl::StatusOr<Socket> ConnectOnce(const std::string& host, int port,
   absl::StatusOr<Socket> socket = absl::DeadlineExceededError("no address");
   for (const addrinfo* address = addresses.get();
        address != nullptr && !socket.ok(); address = address->ai_next) {
-    socket =
-        TryConnect(*address, std::min(kLongestAttempt, deadline - absl::Now()));
+    socket = TryConnect(*address,
+                        std::min(kLongestAttempt, deadline - MonotonicNow()));
   }
   return socket;
 }
@@ -281,7 +282,7 @@ absl::Status AwaitListener(const std::string& host, int port,
                            absl::Time deadline) {
   while (true) {
     const absl::Status tried = ConnectOnce(host, port, deadline).status();
-    if (tried.ok() || absl::Now() >= deadline) return tried;
+    if (tried.ok() || MonotonicNow() >= deadline) return tried;
     absl::SleepFor(kRetryInterval);
   }
 }

@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/observe/run_description.h"
 #include "framework/observe/run_observer.h"
 #include "framework/observe/step_record.h"
@@ -49,7 +49,7 @@ class Console : public RunObserver {
   using Clock = std::function<absl::Time()>;
 
   // No bar if `terminal` is null. Both streams outlive the console.
-  Console(std::FILE* out, std::FILE* terminal, Clock clock = absl::Now)
+  Console(std::FILE* out, std::FILE* terminal, Clock clock = MonotonicNow)
       : out_(out), bar_(terminal), clock_(std::move(clock)) {}
   // Ends the bar's line.
   ~Console() override;

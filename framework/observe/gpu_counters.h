@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/base/task_thread.h"
 #include "framework/observe/gpu_sensors.h"
 #include "framework/observe/instrument.h"
@@ -31,7 +31,7 @@ struct GpuCounterOptions {
   // False: each call reads the sensors itself, for tests with their own clock.
   bool use_thread = true;
   // Also called on the reader's thread.
-  std::function<absl::Time()> clock = absl::Now;
+  std::function<absl::Time()> clock = MonotonicNow;
 };
 
 // Adds StepRecord::gpu: what a GPU's sensors say about the training steps.

@@ -1,12 +1,27 @@
 #include "trainers/run/stop_agreement.h"
 
 #include <ATen/ATen.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <ctime>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "trainers/run/stop_signal.h"
+
+// Seconds by which the system's clock is wrong. The definition below replaces
+// the C library's in this program.
+static time_t wrong_by = 0;
+
+extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
+  const auto failed =
+      static_cast<int>(::syscall(SYS_clock_gettime, clock, time));
+  if (clock == CLOCK_REALTIME) time->tv_sec += wrong_by;
+  return failed;
+}
 
 namespace tessera {
 namespace {
@@ -97,6 +112,19 @@ TEST(StopAgreementTest, RanksExchangeRequestsOnceASecond) {
   ASSERT_TRUE(agreement.Agree(125, {}).ok());
   ASSERT_TRUE(agreement.Agree(126, {}).ok());
   EXPECT_EQ(group.exchanges, 5);
+}
+
+TEST(StopAgreementTest, TheSystemsClockMayBeSet) {
+  TwoRanks group;
+  StopAgreement agreement(&group, at::kCPU, /*steps=*/0);
+  wrong_by = 3600;
+  const absl::Time set = absl::Now();
+  ASSERT_TRUE(agreement.Agree(1, {}).ok());
+  wrong_by = 0;
+  EXPECT_GT(set - absl::Now(), absl::Minutes(59));
+  // The step took no hour, so there are many to the next exchange.
+  ASSERT_TRUE(agreement.Agree(2, {}).ok());
+  EXPECT_EQ(group.exchanges, 1);
 }
 
 }  // namespace

@@ -5,9 +5,9 @@
 #include <functional>
 
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "c10/core/Device.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/dist/process_group.h"
 
 namespace tessera {
@@ -30,7 +30,7 @@ class StopAgreement {
   // `steps` steps are done. `group` uses tensors on `device` and outlives this
   // object.
   StopAgreement(ProcessGroup* group, c10::Device device, int64_t steps,
-                Clock clock = absl::Now);
+                Clock clock = MonotonicNow);
 
   // Every rank calls this after each step, with the number of steps done and
   // its own request. Returns the same on every rank: the first of kStopSignals

@@ -13,6 +13,7 @@
 #include "framework/base/check.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/log.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/text_proto.h"
 #include "framework/base/torch_status.h"
@@ -152,7 +153,7 @@ absl::Status Trainer::Run() {
 }
 
 absl::Status Trainer::Train() {
-  timed_since_ = saved_at_ = absl::Now();
+  timed_since_ = saved_at_ = MonotonicNow();
   StopAgreement agreement(&session_->group(), session_->plan().device.device,
                           step_);
   if (step_ >= training().steps() && is_writer()) {
@@ -251,13 +252,13 @@ absl::Status Trainer::AfterStep() {
   }
   // The time of the steps includes the work that they launched.
   Synchronize(session_->plan().device.device);
-  training_time_ += absl::Now() - timed_since_;
+  training_time_ += MonotonicNow() - timed_since_;
   if (starts_up) RestartTiming();
   if (logs) RETURN_IF_ERROR(LogStep());
   if (collects) RETURN_IF_ERROR(CollectFromInstruments());
   if (evaluates) RETURN_IF_ERROR(EvaluateNow());
   if (saves) RETURN_IF_ERROR(SaveCheckpoint());
-  timed_since_ = absl::Now();
+  timed_since_ = MonotonicNow();
   return absl::OkStatus();
 }
 
@@ -347,7 +348,7 @@ absl::Status Trainer::SaveCheckpoint() {
     RETURN_IF_ERROR(Notify(observers_, &RunObserver::OnCheckpointSaved, step_,
                            newest_checkpoint_));
   }
-  saved_at_ = absl::Now();
+  saved_at_ = MonotonicNow();
   return session_->group().Barrier();
 }
 
@@ -423,15 +424,15 @@ absl::Status Trainer::SaveIfFailed(const absl::Status& status) {
 }
 
 bool Trainer::ClockAsksToSave() const {
-  return is_writer() && absl::Now() - saved_at_ >=
+  return is_writer() && MonotonicNow() - saved_at_ >=
                             SaveInterval(session_->plan().config.checkpoint());
 }
 
 absl::Status Trainer::SaveByTheClock() {
   Synchronize(session_->plan().device.device);
-  training_time_ += absl::Now() - timed_since_;
+  training_time_ += MonotonicNow() - timed_since_;
   RETURN_IF_ERROR(SaveCheckpoint());
-  timed_since_ = absl::Now();
+  timed_since_ = MonotonicNow();
   return absl::OkStatus();
 }
 

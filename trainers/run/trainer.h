@@ -118,11 +118,12 @@ class Trainer {
   int64_t first_step_ = 0;  // done when this process began
   int64_t samples_ = 0;     // training sequences consumed
   int64_t saved_step_ = -1;
-  absl::Time saved_at_;  // or when Run() began
+  absl::Time saved_at_;  // by MonotonicNow(); or when Run() began
   RunOrigin origin_;
   std::string newest_checkpoint_;
   // Training time since the last logged step (or the first), without evaluation
-  // and saving: training_time_ up to timed_since_, plus the time since then.
+  // and saving: training_time_ up to timed_since_ (by MonotonicNow()), plus the
+  // time since then.
   absl::Duration training_time_;
   absl::Time timed_since_;
   int64_t timed_steps_ = 0;

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/observe/timing.h"
@@ -109,9 +109,9 @@ absl::StatusOr<PassMeasurement> MeasurePass(AttentionPass pass, Contender& ours,
     return TimeOnceMs([&] { return side.Run(pass); }, device);
   };
   // Whether to make another call after `done` of at most `most`.
-  absl::Time end = absl::Now() + options.max_time;
+  absl::Time end = MonotonicNow() + options.max_time;
   const auto continues = [&](int done, int most) {
-    return done < most && (done < options.min_samples || absl::Now() < end);
+    return done < most && (done < options.min_samples || MonotonicNow() < end);
   };
   for (int i = 0; continues(i, options.warmup); ++i) {
     RETURN_IF_ERROR(ours.Run(pass));
@@ -119,7 +119,7 @@ absl::StatusOr<PassMeasurement> MeasurePass(AttentionPass pass, Contender& ours,
     Synchronize(device);
   }
   std::vector<double> ms, ratios;
-  end = absl::Now() + options.max_time;
+  end = MonotonicNow() + options.max_time;
   while (continues(static_cast<int>(ms.size()), options.max_samples)) {
     ASSIGN_OR_RETURN(const double our_ms, time_ms(ours));
     ms.push_back(our_ms);

@@ -17,9 +17,9 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/file.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/system_error.h"
 #include "trainers/build_info.h"
@@ -176,7 +176,7 @@ absl::Status WorkOnCells(const Study& study, const std::vector<int>& cells,
     report += line({{"cell", number}});
     RETURN_IF_ERROR(WriteAll(pipe, report, "the study's pipe"));
     const StudyCell& cell = study.cells[number];
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = MonotonicNow();
     const absl::StatusOr<Json> figures = MeasureCell(study, cell, folder);
     // Only now: how long a process takes to open its device may be a figure.
     ASSIGN_OR_RETURN(const DeviceInfo device, OpenBenchDevice());
@@ -186,7 +186,7 @@ absl::Status WorkOnCells(const Study& study, const std::vector<int>& cells,
     record["device"] = device.name;
     record["build"] = BuildSummary();
     record["config"] = config;
-    record["seconds"] = absl::ToDoubleSeconds(absl::Now() - begin);
+    record["seconds"] = absl::ToDoubleSeconds(MonotonicNow() - begin);
     if (figures.ok()) {
       record["figures"] = *figures;
     } else {

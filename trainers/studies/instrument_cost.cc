@@ -10,9 +10,9 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "framework/base/file.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/cuda/device.h"
 #include "trainers/run/instruments.h"
@@ -55,7 +55,7 @@ absl::StatusOr<double> Rounds::Steps(int first, int count,
       instruments == nullptr ? nullptr : instruments->phases();
   absl::Duration time;
   Synchronize(device);
-  absl::Time since = absl::Now();
+  absl::Time since = MonotonicNow();
   for (int i = first; i < first + count; ++i) {
     {
       const StepScope scope(phases, i);
@@ -65,13 +65,13 @@ absl::StatusOr<double> Rounds::Steps(int first, int count,
     for (const auto& instrument : instruments->all()) {
       if (!instrument->IsDue()) continue;
       Synchronize(device);
-      time += absl::Now() - since;
+      time += MonotonicNow() - since;
       RETURN_IF_ERROR(instrument->Collect());
-      since = absl::Now();
+      since = MonotonicNow();
     }
   }
   Synchronize(device);
-  return absl::ToDoubleMilliseconds(time + absl::Now() - since);
+  return absl::ToDoubleMilliseconds(time + MonotonicNow() - since);
 }
 
 absl::StatusOr<Round> Rounds::Run(const std::string* folder) {
@@ -92,11 +92,11 @@ absl::StatusOr<Round> Rounds::Run(const std::string* folder) {
       .step = study_.warmup() + study_.iterations(),
       .step_ms = round.step_ms,
       .tokens_per_s = session_.plan().tokens_per_step() / round.step_ms * 1e3};
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = MonotonicNow();
   for (const auto& instrument : instruments->all()) {
     RETURN_IF_ERROR(instrument->AddTo(&record));
   }
-  round.record_ms = absl::ToDoubleMilliseconds(absl::Now() - begin);
+  round.record_ms = absl::ToDoubleMilliseconds(MonotonicNow() - begin);
   return round;
 }
 

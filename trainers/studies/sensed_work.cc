@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/observe/gpu_counters.h"
 #include "framework/observe/gpu_sensors.h"
@@ -20,10 +20,10 @@ absl::StatusOr<int> CallsPerBatch(const std::function<absl::Status()>& work,
                                   c10::Device device) {
   for (int calls = 1;; calls *= 2) {
     Synchronize(device);
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = MonotonicNow();
     for (int i = 0; i < calls; ++i) RETURN_IF_ERROR(work());
     Synchronize(device);
-    if (absl::Now() - begin >= kBatch / 2) return calls;
+    if (MonotonicNow() - begin >= kBatch / 2) return calls;
   }
 }
 
@@ -39,13 +39,13 @@ absl::StatusOr<SensedWork> RepeatUnderSensors(
                                                   GpuCounterOptions());
   }
   int64_t batches = 0;
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = MonotonicNow();
   absl::Duration elapsed;
   while (batches < 2 || elapsed < time) {
     const StepScope scope(counters.get(), ++batches);
     for (int i = 0; i < calls; ++i) RETURN_IF_ERROR(work());
     Synchronize(device.device);
-    elapsed = absl::Now() - begin;
+    elapsed = MonotonicNow() - begin;
   }
   SensedWork sensed = {.ms = absl::ToDoubleMilliseconds(elapsed) /
                              static_cast<double>(batches * calls)};

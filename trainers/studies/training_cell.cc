@@ -9,10 +9,10 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "attention_backends/compiled_fused/banded_product.h"
 #include "attention_backends/compiled_fused/softmax_compiler.h"
 #include "framework/base/file.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/cuda_build.h"
@@ -124,18 +124,18 @@ class TrainingCell {
 
 absl::StatusOr<double> TrainingCell::TimeMs(const Call& call) {
   Synchronize(device());
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = MonotonicNow();
   RETURN_IF_ERROR(call());
   Synchronize(device());
-  return absl::ToDoubleMilliseconds(absl::Now() - begin);
+  return absl::ToDoubleMilliseconds(MonotonicNow() - begin);
 }
 
 absl::StatusOr<std::vector<double>> TrainingCell::Samples(const Call& call,
                                                           int most) {
   std::vector<double> ms;
-  const absl::Time end = absl::Now() + TimeLimit(study_);
+  const absl::Time end = MonotonicNow() + TimeLimit(study_);
   for (int i = 0;
-       i < most && (i < study_.min_iterations() || absl::Now() < end); ++i) {
+       i < most && (i < study_.min_iterations() || MonotonicNow() < end); ++i) {
     ASSIGN_OR_RETURN(const double sample, TimeMs(call));
     ms.push_back(sample);
   }
@@ -309,11 +309,11 @@ absl::Status TrainingCell::Compile() {
     }
     const fused::SoftmaxSpec spec = {.type = FloatTypeOf(plan.attention.dtype),
                                      .mask = fused::MaskOf(plan.attention)};
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = MonotonicNow();
     RETURN_IF_ERROR(fused::CompileSoftmax(spec, plan.device.compute_capability,
                                           /*cache=*/nullptr)
                         .status());
-    figures_["compile_ms"] = absl::ToDoubleMilliseconds(absl::Now() - begin);
+    figures_["compile_ms"] = absl::ToDoubleMilliseconds(MonotonicNow() - begin);
   }
   return absl::OkStatus();
 }
@@ -437,10 +437,10 @@ absl::Status TrainingCell::Prepare(RunPlan plan) {
 }
 
 absl::Status TrainingCell::StartUpAndPrepare() {
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = MonotonicNow();
   ASSIGN_OR_RETURN(RunPlan plan, MakePlan());
   const c10::Device device = plan.device.device;
-  const double context_ms = absl::ToDoubleMilliseconds(absl::Now() - begin);
+  const double context_ms = absl::ToDoubleMilliseconds(MonotonicNow() - begin);
   StartUp start_up(
       ActivitiesOf(device, config_.observe().trace().max_records()));
   RETURN_IF_ERROR(start_up.Begin());
@@ -464,14 +464,14 @@ absl::Status TrainingCell::StartUpAndPrepare() {
 }
 
 absl::StatusOr<Json> TrainingCell::Measure() {
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = MonotonicNow();
   if (Records(TrainingStudy::START_UP)) {
     RETURN_IF_ERROR(StartUpAndPrepare());
   } else {
     ASSIGN_OR_RETURN(RunPlan plan, MakePlan());
     RETURN_IF_ERROR(Prepare(std::move(plan)));
   }
-  figures_["setup_ms"] = absl::ToDoubleMilliseconds(absl::Now() - begin);
+  figures_["setup_ms"] = absl::ToDoubleMilliseconds(MonotonicNow() - begin);
   if (Records(TrainingStudy::PARTS)) RETURN_IF_ERROR(Parts());
   RETURN_IF_ERROR(Step());
   if (Records(TrainingStudy::PHASES)) RETURN_IF_ERROR(Phases());

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/base/terminal.h"
 
 namespace tessera {
@@ -21,7 +21,7 @@ constexpr absl::Duration kRedrawInterval = absl::Milliseconds(100);
 class Console {
  public:
   void Update(const Progress& progress) {
-    const absl::Time now = absl::Now();
+    const absl::Time now = MonotonicNow();
     if (progress.phase != phase_) {
       phase_ = std::string(progress.phase);
       begin_ = now;

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/base/phase_observer.h"
 #include "framework/observe/memory/memory_record.h"
 
@@ -22,7 +22,7 @@ namespace tessera {
 // the last step. Knows nothing of an allocator or a device; not thread-safe.
 class AllocationLog : public PhaseObserver {
  public:
-  explicit AllocationLog(std::function<absl::Time()> clock = absl::Now)
+  explicit AllocationLog(std::function<absl::Time()> clock = MonotonicNow)
       : clock_(std::move(clock)) {}
 
   // `bytes`: as asked for, before the allocator rounds up.

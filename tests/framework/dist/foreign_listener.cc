@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/dist/tcp.h"
 
 namespace tessera {
@@ -45,7 +46,7 @@ ForeignListener::ForeignListener(Behavior behavior, int port,
   if (pid_ == 0) Serve(behavior, port_, delay);
   // Waits until it listens.
   if (delay == absl::ZeroDuration()) {
-    AwaitListener("127.0.0.1", port_, absl::Now() + absl::Seconds(5))
+    AwaitListener("127.0.0.1", port_, MonotonicNow() + absl::Seconds(5))
         .IgnoreError();
   }
 }

@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "framework/base/exit_code.h"
+#include "framework/base/monotonic_clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -34,9 +34,9 @@ Outcome LaunchShell(const std::string& script, LaunchOptions options) {
   size_t out_size = 0, err_size = 0;
   options.out = open_memstream(&out, &out_size);
   options.err = open_memstream(&err, &err_size);
-  const absl::Time start = absl::Now();
+  const absl::Time start = MonotonicNow();
   Outcome outcome = {Launch(options)};
-  outcome.elapsed = absl::Now() - start;
+  outcome.elapsed = MonotonicNow() - start;
   std::fclose(options.out);
   std::fclose(options.err);
   outcome.out.assign(out, out_size);
