@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "c10/util/Logging.h"
 #include "framework/base/exit_code.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/dist/c10d_backend.h"
@@ -21,10 +22,6 @@
 
 namespace tessera {
 namespace {
-
-// Longer than any rank waits for another that writes a checkpoint. The
-// heartbeat detects dead ranks long before.
-constexpr absl::Duration kCollectiveTimeout = absl::Minutes(10);
 
 // A world of one rank, so that callers need no special case.
 class SingleProcess final : public ProcessGroup {
@@ -46,12 +43,16 @@ class C10dProcessGroup final : public ProcessGroup {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;
 
-  C10dProcessGroup(const WorldInfo& world, at::Device device, RunStores stores)
-      : world_(world), device_(device), stores_(std::move(stores)) {}
+  C10dProcessGroup(const WorldInfo& world, at::Device device,
+                   const GroupTimeouts& timeouts, RunStores stores)
+      : world_(world),
+        device_(device),
+        timeouts_(timeouts),
+        stores_(std::move(stores)) {}
   ~C10dProcessGroup() override;
 
   // Watches the other ranks from now on, also while they connect.
-  absl::Status Connect(absl::Duration peer_timeout);
+  absl::Status Connect();
 
   int rank() const override { return world_.rank; }
   int world_size() const override { return world_.world_size; }
@@ -75,14 +76,19 @@ class C10dProcessGroup final : public ProcessGroup {
                           absl::FunctionRef<void()> operation) const;
   // Null for NCCL, which enqueues on the caller's stream.
   Work StartAllReduce(const at::Tensor& tensor);
+  // Waits until every rank has called this as often, however long that takes:
+  // the heartbeat ends the process if a rank is lost.
+  absl::Status Meet();
   absl::Status Leave();
-  // Counts this rank among those that have reached `stage` of the group's end;
-  // if `wait`, waits for the rest.
-  absl::Status Arrive(const char* stage, bool wait);
+  // Counts this rank among those that have reached `place`. Then waits at most
+  // `timeout` until `count` have.
+  absl::Status Arrive(const char* place, int64_t count, absl::Duration timeout);
 
   const WorldInfo world_;
   const at::Device device_;
+  const GroupTimeouts timeouts_;
   RunStores stores_;
+  int64_t meetings_ = 0;
   std::unique_ptr<Heartbeat> heartbeat_;
   c10::intrusive_ptr<c10d::Backend> backend_;
   bool finished_ = false;
@@ -102,12 +108,12 @@ C10dProcessGroup::~C10dProcessGroup() {
   StatusFromTorch([&] { backend_->abort(); }).IgnoreError();
 }
 
-absl::Status C10dProcessGroup::Connect(absl::Duration peer_timeout) {
+absl::Status C10dProcessGroup::Connect() {
   Heartbeat::Options options;
   options.rank = world_.rank;
   options.world_size = world_.world_size;
-  options.interval = std::min(options.interval, peer_timeout / 4);
-  options.timeout = peer_timeout;
+  options.interval = std::min(options.interval, timeouts_.peer / 4);
+  options.timeout = timeouts_.peer;
   heartbeat_ = std::make_unique<Heartbeat>(
       stores_.heartbeat, options, [prefix = Prefix()](absl::string_view lost) {
         // The main thread may be waiting for a device that never finishes. So
@@ -119,10 +125,10 @@ absl::Status C10dProcessGroup::Connect(absl::Duration peer_timeout) {
   // All ranks have met. From now on the heartbeat detects missing ranks, and a
   // device may take long to start.
   for (const auto& store : {stores_.control, stores_.heartbeat}) {
-    store->setTimeout(absl::ToChronoMilliseconds(kCollectiveTimeout));
+    store->setTimeout(absl::ToChronoMilliseconds(timeouts_.collective));
   }
   auto connected =
-      ConnectBackend(world_, device_, stores_.control, kCollectiveTimeout);
+      ConnectBackend(world_, device_, stores_.control, timeouts_.collective);
   if (absl::IsInternal(connected.status())) {
     // Reached if a rank ends before the heartbeat misses it.
     return absl::UnavailableError(absl::StrCat(
@@ -225,6 +231,7 @@ absl::Status C10dProcessGroup::Broadcast(const at::Tensor& tensor, int root) {
 }
 
 absl::Status C10dProcessGroup::Barrier() {
+  RETURN_IF_ERROR(Meet());
   return Collective("the barrier", [&] {
     c10d::BarrierOptions options;
     if (device_.is_cuda()) options.device = device_;
@@ -233,6 +240,7 @@ absl::Status C10dProcessGroup::Barrier() {
 }
 
 absl::Status C10dProcessGroup::AgreeOn(absl::string_view what, uint64_t value) {
+  RETURN_IF_ERROR(Meet());
   at::Tensor values;  // (world); each rank's value, zero elsewhere
   RETURN_IF_ERROR(StatusFromTorch([&] {
     values = at::zeros({world_.world_size}, at::kLong);
@@ -256,33 +264,43 @@ absl::Status C10dProcessGroup::AgreeOn(absl::string_view what, uint64_t value) {
       differing[0], static_cast<uint64_t>(held[differing[0]])));
 }
 
-absl::Status C10dProcessGroup::Arrive(const char* stage, bool wait) {
+absl::Status C10dProcessGroup::Arrive(const char* place, int64_t count,
+                                      absl::Duration timeout) {
   return StatusFromTorchOr([&]() -> absl::Status {
-    const absl::Time deadline = absl::Now() + kCollectiveTimeout;
-    int64_t arrived = stores_.control->add(stage, 1);
+    const absl::Time deadline = MonotonicNow() + timeout;
+    int64_t arrived = stores_.control->add(place, 1);
     // Poll, because the backend's threads use this connection, too.
-    while (wait && arrived < world_.world_size) {
-      if (absl::Now() > deadline) {
-        return absl::DeadlineExceededError(
-            absl::StrCat("only ", arrived, " of ", world_.world_size,
-                         " ranks arrived within ",
-                         absl::FormatDuration(kCollectiveTimeout)));
+    while (arrived < count) {
+      if (MonotonicNow() > deadline) {
+        return absl::DeadlineExceededError(absl::StrCat(
+            "only ", arrived, " of ", count, " ranks arrived within ",
+            absl::FormatDuration(timeout)));
       }
       absl::SleepFor(absl::Milliseconds(50));
-      arrived = stores_.control->add(stage, 0);
+      arrived = stores_.control->add(place, 0);
     }
     return absl::OkStatus();
   });
 }
 
+absl::Status C10dProcessGroup::Meet() {
+  // A rank that is here for the n-th time has met all others n - 1 times.
+  const absl::Status met = Arrive("meetings", ++meetings_ * world_.world_size,
+                                  absl::InfiniteDuration());
+  if (met.ok()) return met;
+  return absl::UnavailableError(absl::StrCat(
+      Prefix(), "waiting for the other ranks failed: ", met.message()));
+}
+
 absl::Status C10dProcessGroup::Leave() {
-  RETURN_IF_ERROR(Arrive("finished", /*wait=*/true));
+  RETURN_IF_ERROR(Meet());
   heartbeat_->Stop();
   if (device_.is_cuda()) {
     RETURN_IF_ERROR(StatusFromTorch([&] { backend_->shutdown(); }));
   }
   // Rank 0 leaves last, because the store ends with it.
-  return Arrive("left", /*wait=*/world_.rank == 0);
+  return Arrive("left", world_.rank == 0 ? world_.world_size : 0,
+                timeouts_.collective);
 }
 
 absl::Status C10dProcessGroup::Finish() {
@@ -299,16 +317,16 @@ absl::Status C10dProcessGroup::Finish() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Create(
-    const WorldInfo& world, at::Device device, absl::Duration peer_timeout) {
+    const WorldInfo& world, at::Device device, const GroupTimeouts& timeouts) {
   if (world.world_size == 1) return std::make_unique<SingleProcess>();
   // c10d logs a stack trace for each lost connection; this program reports the
   // same in its own errors. A level that the user has set is kept.
   setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
   c10::initLogging();  // reads the variable
-  ASSIGN_OR_RETURN(RunStores stores, MeetAllRanks(world, peer_timeout));
-  auto group =
-      std::make_unique<C10dProcessGroup>(world, device, std::move(stores));
-  RETURN_IF_ERROR(group->Connect(peer_timeout));
+  ASSIGN_OR_RETURN(RunStores stores, MeetAllRanks(world, timeouts.peer));
+  auto group = std::make_unique<C10dProcessGroup>(world, device, timeouts,
+                                                  std::move(stores));
+  RETURN_IF_ERROR(group->Connect());
   return group;
 }
 

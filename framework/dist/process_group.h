@@ -14,10 +14,14 @@
 
 namespace tessera {
 
-// How long a rank may be missing, at the start or during a run, before the
-// others end. With the time that processes take to start and to end, this is
-// under half a minute.
-inline constexpr absl::Duration kDefaultPeerTimeout = absl::Seconds(20);
+struct GroupTimeouts {
+  // How long a rank may be missing, at the start or during a run, before the
+  // others end. With the time that processes take to start and to end, this is
+  // under half a minute.
+  absl::Duration peer = absl::Seconds(20);
+  // How long a sum or a broadcast waits for a rank that lives.
+  absl::Duration collective = absl::Minutes(10);
+};
 
 // The ranks of a run and their communication: NCCL between CUDA devices, Gloo
 // between CPUs, nothing in a world of one. A thin layer over LibTorch's c10d
@@ -35,19 +39,21 @@ inline constexpr absl::Duration kDefaultPeerTimeout = absl::Seconds(20);
 // operations fail with Unavailable; if the host is waiting for its device, a
 // thread of the group ends the process with that status's exit code and an
 // error that names the missing rank. This takes at most the peer timeout and
-// five seconds. For a rank that lives but never enters a collective, it takes
-// 10 minutes.
+// five seconds. A rank that lives but never enters a sum or a broadcast ends
+// the run after GroupTimeouts::collective. Barrier(), AgreeOn() and Finish()
+// wait for it, because ranks call them after work that may take long:
+// preparing data, reading and writing checkpoints.
 //
 // Not thread-safe.
 class ProcessGroup {
  public:
   // Collective. DeadlineExceeded names the ranks that did not arrive within
-  // `peer_timeout`, or what listens in place of rank 0. InvalidArgument names
+  // `timeouts.peer`, or what listens in place of rank 0. InvalidArgument names
   // ranks with a different world size or secret, or a device that has no
   // backend in this build.
   static absl::StatusOr<std::unique_ptr<ProcessGroup>> Create(
       const WorldInfo& world, at::Device device,
-      absl::Duration peer_timeout = kDefaultPeerTimeout);
+      const GroupTimeouts& timeouts = {});
 
   virtual ~ProcessGroup() = default;
 

@@ -15,8 +15,8 @@
 #include "ATen/ATen.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "framework/base/exit_code.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/dist/launcher.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -35,7 +35,7 @@ struct Run {
   int nproc = 2;
   bool cuda = false;
   // Empty: the default.
-  std::string peer_timeout;
+  std::string peer_timeout, collective_timeout;
   // Simulates that only the ranks themselves can detect a failure.
   bool ranks_ignore_sigterm = false;
   std::string world_size;  // empty: nproc
@@ -61,6 +61,7 @@ Outcome Execute(const Run& run) {
   };
   set("DIST_TEST_CUDA", run.cuda ? "1" : "");
   set("DIST_TEST_PEER_TIMEOUT", run.peer_timeout);
+  set("DIST_TEST_COLLECTIVE_TIMEOUT", run.collective_timeout);
   set("DIST_TEST_IGNORE_SIGTERM", run.ranks_ignore_sigterm ? "1" : "");
   set("WORLD_SIZE", run.world_size);
   options.environment.insert(options.environment.end(), run.environment.begin(),
@@ -70,10 +71,10 @@ Outcome Execute(const Run& run) {
   char* output = nullptr;
   size_t size = 0;
   options.out = options.err = open_memstream(&output, &size);
-  const absl::Time start = absl::Now();
+  const absl::Time start = MonotonicNow();
   const absl::StatusOr<int> exit_code = Launch(options);
   Outcome outcome;
-  outcome.elapsed = absl::Now() - start;
+  outcome.elapsed = MonotonicNow() - start;
   std::fclose(options.out);
   outcome.output.assign(output, size);
   std::free(output);
@@ -114,6 +115,12 @@ INSTANTIATE_TEST_SUITE_P(Gloo, ProcessGroupSizeTest, testing::Values(2, 4));
 TEST(ProcessGroupTest, FinishWaitsForASlowRank) {
   const Outcome outcome =
       Execute({.scenario = "SlowRankZero", .peer_timeout = "5s"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+}
+
+TEST(ProcessGroupTest, WaitsForARankThatWritesACheckpoint) {
+  const Outcome outcome = Execute(
+      {.scenario = "RankZeroWritesForLong", .collective_timeout = "4s"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
 }
 
@@ -163,6 +170,19 @@ INSTANTIATE_TEST_SUITE_P(
                      Says(2,
                           "rank 2 of 3: must end: rank 1 of 3 has given no "
                           "sign of life for 5s")}},
+        FailureCase{{.scenario = "RankOneKilledWhileOthersSave",
+                     .nproc = 3,
+                     .peer_timeout = "5s",
+                     .collective_timeout = "4s",
+                     .ranks_ignore_sigterm = true},
+                    128 + SIGKILL,
+                    {HasSubstr(kKilled), Says(0, "rank 0 of 3: "),
+                     Says(2, "rank 2 of 3: ")}},
+        FailureCase{{.scenario = "RankOneHangs", .collective_timeout = "4s"},
+                    kPeerIsGoneExitCode,
+                    {Says(0,
+                          "rank 0 of 2: the sum of 1 values over the ranks "
+                          "failed")}},
         FailureCase{
             {.scenario = "RankZeroStopped", .nproc = 3, .peer_timeout = "5s"},
             kPeerIsGoneExitCode,
@@ -378,6 +398,13 @@ TEST_F(GpuProcessGroupTest, Nccl) {
     const Outcome outcome = Execute({.scenario = scenario, .cuda = true});
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   }
+}
+
+TEST_F(GpuProcessGroupTest, WaitsForARankThatWritesACheckpoint) {
+  const Outcome outcome = Execute({.scenario = "RankZeroWritesForLong",
+                                   .cuda = true,
+                                   .collective_timeout = "15s"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
 }
 
 TEST_F(GpuProcessGroupTest, EveryRankEndsWhenOneIsKilled) {

@@ -30,6 +30,19 @@
 namespace tessera {
 namespace {
 
+absl::Duration DurationFromEnvironment(const char* name,
+                                       absl::Duration absent) {
+  const char* text = std::getenv(name);
+  absl::Duration duration = absent;
+  if (text != nullptr && !absl::ParseDuration(text, &duration)) return absent;
+  return duration;
+}
+
+absl::Duration CollectiveTimeout() {
+  return DurationFromEnvironment("DIST_TEST_COLLECTIVE_TIMEOUT",
+                                 GroupTimeouts().collective);
+}
+
 absl::Status Expect(bool holds, absl::string_view what) {
   if (holds) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("does not hold: ", what));
@@ -166,6 +179,28 @@ absl::Status SlowRankZero(Rank& rank) {
   return absl::OkStatus();
 }
 
+// Rank 0 writes a checkpoint for longer than a collective may take.
+absl::Status RankZeroWritesForLong(Rank& rank) {
+  const absl::Duration writes = 1.5 * CollectiveTimeout();
+  for (int i = 0; i < 2; ++i) {
+    if (rank.world.rank == 0) absl::SleepFor(writes);
+    RETURN_IF_ERROR(i == 0 ? rank.group->Barrier()
+                           : rank.group->AgreeOn("the step", 7));
+  }
+  return CheckSums(rank);
+}
+
+// Lives, but enters no collective.
+absl::Status RankOneHangs(Rank& rank) {
+  if (rank.world.rank == 1) absl::SleepFor(absl::Minutes(5));
+  return CheckSums(rank);
+}
+
+absl::Status RankOneKilledWhileOthersSave(Rank& rank) {
+  if (rank.world.rank == 1) std::raise(SIGKILL);
+  return rank.group->Barrier();
+}
+
 absl::Status RankOneKilledWhileOthersReduce(Rank& rank) {
   at::Tensor tensor = Pattern(1'000, at::kFloat, rank);
   for (int64_t i = 0;; ++i) {
@@ -238,6 +273,9 @@ const std::map<std::string, Scenario>& Scenarios() {
       {"Collectives", Collectives},
       {"AgentServesTheStore", Collectives},
       {"SlowRankZero", SlowRankZero},
+      {"RankZeroWritesForLong", RankZeroWritesForLong},
+      {"RankOneHangs", RankOneHangs},
+      {"RankOneKilledWhileOthersSave", RankOneKilledWhileOthersSave},
       {"RankOneKilledWhileOthersReduce", RankOneKilledWhileOthersReduce},
       {"RankOneKilledWhileOthersCompute", RankOneKilledWhileOthersCompute},
       {"RankZeroStopped", RankZeroStopped},
@@ -250,14 +288,6 @@ const std::map<std::string, Scenario>& Scenarios() {
 #endif
   };
   return *scenarios;
-}
-
-absl::Duration DurationFromEnvironment(const char* name,
-                                       absl::Duration absent) {
-  const char* text = std::getenv(name);
-  absl::Duration duration = absent;
-  if (text != nullptr && !absl::ParseDuration(text, &duration)) return absent;
-  return duration;
 }
 
 // Serves the ranks' store like torchrun's agent until both have left, or, with
@@ -304,11 +334,12 @@ absl::Status RunScenario(const std::string& name) {
   if (std::getenv("DIST_TEST_CUDA") != nullptr) {
     rank.device = at::Device(at::kCUDA, rank.world.local_rank);
   }
-  ASSIGN_OR_RETURN(
-      rank.group,
-      ProcessGroup::Create(rank.world, rank.device,
-                           DurationFromEnvironment("DIST_TEST_PEER_TIMEOUT",
-                                                   kDefaultPeerTimeout)));
+  GroupTimeouts timeouts;
+  timeouts.peer =
+      DurationFromEnvironment("DIST_TEST_PEER_TIMEOUT", timeouts.peer);
+  timeouts.collective = CollectiveTimeout();
+  ASSIGN_OR_RETURN(rank.group,
+                   ProcessGroup::Create(rank.world, rank.device, timeouts));
   const auto scenario = Scenarios().find(name);
   if (scenario == Scenarios().end()) {
     return absl::InternalError("the ranks should not have met");
