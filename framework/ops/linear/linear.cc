@@ -15,13 +15,13 @@ constexpr int kX = 0, kWeight = 1;
 
 class LinearOp : public Op {
  public:
-  LinearOp(const LinearProducts& products, bool cuda)
-      : products_(products), cuda_(cuda) {}
+  LinearOp(const LinearProducts& products, const char* library)
+      : products_(products), library_(library) {}
 
   const LinearProducts& products() const { return products_; }
 
   absl::string_view kind() const override { return "linear"; }
-  std::string kernel() const override { return cuda_ ? "cuBLASLt" : "BLAS"; }
+  std::string kernel() const override { return library_; }
 
   void Forward(const ForwardArgs& args) const override {
     Multiply(RowsOf(Cast(args.operands[kX]), in()),
@@ -94,8 +94,14 @@ class LinearOp : public Op {
   }
 
   const LinearProducts products_;
-  const bool cuda_;
+  const char* const library_;
 };
+
+const char* LibraryFor(const ProgramTarget& target, at::ScalarType operands) {
+  if (!target.device.is_cuda()) return "BLAS";
+  return UsesCublasLt(operands, target.precision.allows_tf32()) ? "cuBLASLt"
+                                                                : "cuBLAS";
+}
 
 }  // namespace
 
@@ -119,11 +125,11 @@ Value Linear(ProgramBuilder& b, Value x, Weight weight,
   } else {
     to.shape.push_back(out);
   }
-  return b.Add(
-      std::make_unique<LinearOp>(
-          LinearProducts{b.dtype(OpClass::kMatmul), b.target().tune_products},
-          b.target().device.is_cuda()),
-      b.ShortName(weight), {x, w}, {std::move(to)})[0];
+  const LinearProducts products = {b.dtype(OpClass::kMatmul),
+                                   b.target().tune_products};
+  return b.Add(std::make_unique<LinearOp>(
+                   products, LibraryFor(b.target(), products.dtype)),
+               b.ShortName(weight), {x, w}, {std::move(to)})[0];
 }
 
 std::optional<LinearProducts> LinearProductsOf(const Op& op) {

@@ -11,13 +11,16 @@
 namespace tessera {
 namespace {
 
-// The CUDA kernels take x in FP32 or in y's dtype, the CPU loops everything in
-// FP32.
-KernelKind KindFor(const DeviceInfo& device, at::ScalarType x, at::ScalarType y,
-                   at::ScalarType gain, at::ScalarType statistics) {
+// The CUDA kernels take x in FP32 or in y's dtype and no longer rows than
+// kLongestCudaRow, the CPU loops everything in FP32.
+KernelKind KindFor(const DeviceInfo& device, const TensorType& x,
+                   at::ScalarType y, at::ScalarType gain,
+                   at::ScalarType statistics) {
   const KernelKind kind = KernelKindFor(device, y);
-  const bool fits = kind == KernelKind::kCpu ? x == y && gain == y
-                                             : x == y || x == at::kFloat;
+  const bool fits = kind == KernelKind::kCpu
+                        ? x.dtype == y && gain == y
+                        : (x.dtype == y || x.dtype == at::kFloat) &&
+                              x.shape.back() <= RmsNormKernels::kLongestCudaRow;
   return fits && statistics == at::kFloat ? kind : KernelKind::kReference;
 }
 
@@ -158,8 +161,7 @@ Value RmsNorm(ProgramBuilder& b, Value x, Weight gain, double eps) {
   const DeviceInfo& device = b.target().device;
   const at::ScalarType y = b.dtype(OpClass::kActivation);
   const at::ScalarType statistics = b.dtype(OpClass::kNormStatistics);
-  const KernelKind kind =
-      KindFor(device, from.dtype, y, b.type(g).dtype, statistics);
+  const KernelKind kind = KindFor(device, from, y, b.type(g).dtype, statistics);
   return b.Add(
       std::make_unique<RmsNormOp>(kind, eps, device.multiprocessors),
       b.ShortName(gain), {x, g},

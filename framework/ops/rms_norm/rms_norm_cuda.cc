@@ -13,13 +13,11 @@
 namespace tessera {
 namespace {
 
+static_assert(RmsNormKernels::kLongestCudaRow == kMaxRmsNormWidth);
+
 void Forward(const at::Tensor& x, const RmsNormKernels::Addition& add,
              const at::Tensor& gain, double eps, const at::Tensor& y,
              const at::Tensor& r) {
-  if (x.size(-1) > kMaxRmsNormWidth) {
-    RmsNormKernels::kReference.forward(x, add, gain, eps, y, r);
-    return;
-  }
   const at::Tensor rows = x.contiguous();
   const at::Tensor wide_gain = gain.to(at::kFloat);
   RmsNormParams params = {.x_type = FloatTypeOf(x),
@@ -44,10 +42,6 @@ void Backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& r,
               const RmsNormKernels::AdditionGradient& add) {
   const bool wants_gain = gain_grad.grad.defined();
   const int64_t width = x.size(-1);
-  if (width > kMaxRmsNormWidth) {
-    RmsNormKernels::kReference.backward(dy, x, r, gain, gain_grad, dx, add);
-    return;
-  }
   const int64_t row_groups = std::min<int64_t>(
       RowCount(x),
       kSumsPerMultiprocessor *

@@ -34,8 +34,10 @@ struct RmsNormKernels {
                    const AdditionGradient& add);
 
   static const RmsNormKernels kReference;
-  static const RmsNormKernels kCpu;   // FP32, no additions
-  static const RmsNormKernels kCuda;  // r in FP32; x in y's dtype or FP32
+  static const RmsNormKernels kCpu;  // FP32, no additions
+  // r in FP32; x in y's dtype or FP32; C up to kLongestCudaRow.
+  static const RmsNormKernels kCuda;
+  static constexpr int64_t kLongestCudaRow = 16384;
 };
 
 // The gain's gradient is summed in two steps. On a CPU a partial sum takes
