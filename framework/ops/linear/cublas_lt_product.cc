@@ -386,6 +386,12 @@ class ProductRegistry {
     if (table_.has_value()) table_->Prefer(preferred_);
   }
 
+  void Tune(const ProductKind& kind, const ProductCall& call) {
+    if (IsCapturing(call.out.device())) return;
+    const c10::cuda::CUDAGuard guard(call.out.device());
+    Find(kind, call, c10::cuda::getCurrentCUDAStream());
+  }
+
   // Returns whether cuBLASLt accepted the product.
   bool Multiply(const ProductKind& kind, const ProductCall& call) {
     const c10::cuda::CUDAGuard guard(call.out.device());
@@ -399,7 +405,7 @@ class ProductRegistry {
     const absl::MutexLock lock(&mutex_);
     auto known = products_.find(kind);
     if (known == products_.end() && kind.tuned &&
-        IsCapturing(call.out.device())) {
+        (call.options.accumulate || IsCapturing(call.out.device()))) {
       kind.tuned = false;
       known = products_.find(kind);
     }
@@ -419,14 +425,7 @@ class ProductRegistry {
       product->Prefer(*algorithm);
       return;
     }
-    if (call.options.accumulate) {
-      // Trials must not add up in the result.
-      const at::Tensor scratch = at::empty_strided(
-          call.out.sizes(), call.out.strides(), call.out.options());
-      product->Tune({.a = call.a, .b = call.b, .out = scratch}, stream);
-    } else {
-      product->Tune(call, stream);
-    }
+    product->Tune(call, stream);
     const std::string tuned = product->algorithm();
     if (tuned.empty()) return;
     // Another process may have been first.
@@ -464,6 +463,13 @@ bool MultiplyByCublasLt(const at::Tensor& a, const at::Tensor& b,
   const ProductCall call = {a, b, out, options};
   const std::optional<ProductKind> kind = KindOf(call);
   return kind.has_value() && ProductRegistry::Get().Multiply(*kind, call);
+}
+
+void TuneProduct(const at::Tensor& a, const at::Tensor& b,
+                 const at::Tensor& out) {
+  const ProductCall call = {a, b, out, {.tuned = true}};
+  const std::optional<ProductKind> kind = KindOf(call);
+  if (kind.has_value()) ProductRegistry::Get().Tune(*kind, call);
 }
 
 nlohmann::json TunedProducts() { return ProductRegistry::Get().Tuned(); }

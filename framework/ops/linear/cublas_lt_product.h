@@ -26,14 +26,22 @@ struct ProductOptions {
 // for the linear layers of a step in BF16, and O = P V in FP32 at 16,384 keys
 // and head dim 64 takes 5.9 ms instead of 6.6. So the first tuned product of
 // each kind (dtypes, sizes, strides, alignments) times all proposals on its own
-// operands; if it accumulates, into memory of its own. Nothing can be timed
-// while a CUDA graph is captured: then a new kind takes the first proposal.
+// operands and result. That cannot be done while a CUDA graph is captured, nor
+// if the product accumulates, because trials would add up: then a new kind
+// takes the first proposal, unless TuneProduct() has been called for it.
 //
 // The algorithm decides in which order a sum is added up, hence its rounding.
 // So that later runs round alike, choices are kept in a file for each kind of
 // GPU and release of cuBLASLt (product_table.h), and in checkpoints.
 bool MultiplyByCublasLt(const at::Tensor& a, const at::Tensor& b,
                         const at::Tensor& out, const ProductOptions& options);
+
+// Chooses the algorithm for tuned products of this kind, whether or not they
+// accumulate, unless that has been done. Trials overwrite `out`. Does nothing
+// while a CUDA graph is captured, and for products that cuBLASLt does not
+// support.
+void TuneProduct(const at::Tensor& a, const at::Tensor& b,
+                 const at::Tensor& out);
 
 // The choices that this process has used, for a checkpoint; and those of a
 // checkpoint, which replace the file's. Call it before the first product.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <utility>
 
 #include "ATen/ATen.h"
 #include "ATen/Context.h"
@@ -64,26 +65,37 @@ std::optional<Remainder> RemainderOf(const at::Tensor& a, const at::Tensor& b,
   return std::nullopt;
 }
 
+struct Factors {
+  at::Tensor a, b, c;
+};
+
+// The part of a product that covers [begin, begin + size) of `dim`.
+Factors PartOf(const Factors& f, Dim dim, int64_t begin, int64_t size) {
+  switch (dim) {
+    case Dim::kM:
+      return {f.a.narrow(0, begin, size), f.b, f.c.narrow(0, begin, size)};
+    case Dim::kN:
+      return {f.a, f.b.narrow(1, begin, size), f.c.narrow(1, begin, size)};
+    case Dim::kK:
+      break;
+  }
+  return {f.a.narrow(1, begin, size), f.b.narrow(0, begin, size), f.c};
+}
+
 // The product in two parts: up to `remainder`, and that.
-void MultiplyParts(const at::Tensor& a, const at::Tensor& b,
-                   const Remainder& remainder, bool accumulate, bool tuned,
-                   const at::Tensor& c) {
-  const auto part = [&](int64_t begin, int64_t size, bool accumulate) {
-    switch (remainder.dim) {
-      case Dim::kM:
-        return Multiply(a.narrow(0, begin, size), b, accumulate, tuned,
-                        c.narrow(0, begin, size));
-      case Dim::kN:
-        return Multiply(a, b.narrow(1, begin, size), accumulate, tuned,
-                        c.narrow(1, begin, size));
-      case Dim::kK:
-        return Multiply(a.narrow(1, begin, size), b.narrow(0, begin, size),
-                        accumulate, tuned, c);
-    }
+void MultiplyParts(const Factors& whole, const Remainder& remainder,
+                   bool accumulate, bool tuned) {
+  const auto multiply = [&](const Factors& f, bool accumulate) {
+    Multiply(f.a, f.b, accumulate, tuned, f.c);
   };
+  const Factors rest =
+      PartOf(whole, remainder.dim, remainder.begin, remainder.size);
+  const Factors most = PartOf(whole, remainder.dim, 0, remainder.begin);
+  const bool is_sum = remainder.dim == Dim::kK;
+  if (is_sum && tuned && !accumulate) TuneMultiply(most.a, most.b, most.c);
   // The larger part of a sum comes last, so that it is rounded once.
-  part(remainder.begin, remainder.size, accumulate);
-  part(0, remainder.begin, accumulate || remainder.dim == Dim::kK);
+  multiply(rest, accumulate);
+  multiply(most, accumulate || is_sum);
 }
 
 }  // namespace
@@ -93,7 +105,7 @@ void Multiply(const at::Tensor& a, const at::Tensor& b, bool accumulate,
   if constexpr (kCudaBuild) {
     if (GoesToCublasLt(a)) {
       if (const auto remainder = RemainderOf(a, b, c); remainder.has_value()) {
-        MultiplyParts(a, b, *remainder, accumulate, tuned, c);
+        MultiplyParts({a, b, c}, *remainder, accumulate, tuned);
         return;
       }
       if (MultiplyByCublasLt(a, b, c,
@@ -113,6 +125,20 @@ void Multiply(const at::Tensor& a, const at::Tensor& b, bool accumulate,
     const at::ScalarType dtype =
         at::promote_types(c.scalar_type(), a.scalar_type());
     WriteGrad({c, accumulate}, at::mm(a.to(dtype), b.to(dtype)));
+  }
+}
+
+void TuneMultiply(const at::Tensor& a, const at::Tensor& b, at::Tensor c) {
+  if constexpr (kCudaBuild) {
+    if (!GoesToCublasLt(a)) return;
+    const auto remainder = RemainderOf(a, b, c);
+    if (!remainder.has_value()) return TuneProduct(a, b, c);
+    for (const auto& [begin, size] :
+         {std::pair(int64_t{0}, remainder->begin),
+          std::pair(remainder->begin, remainder->size)}) {
+      const Factors part = PartOf({a, b, c}, remainder->dim, begin, size);
+      TuneMultiply(part.a, part.b, part.c);
+    }
   }
 }
 

@@ -13,6 +13,11 @@ namespace tessera {
 void Multiply(const at::Tensor& a, const at::Tensor& b, bool accumulate,
               bool tuned, at::Tensor c);
 
+// Chooses the algorithms of Multiply(a, b, accumulate, /*tuned=*/true, c), for
+// either value of `accumulate`, unless that has been done; may overwrite c. For
+// products that accumulate from the first call on, which cannot be tuned then.
+void TuneMultiply(const at::Tensor& a, const at::Tensor& b, at::Tensor c);
+
 // Whether Multiply() gives cuBLASLt the products of `operands` on a GPU,
 // instead of cuBLAS, through LibTorch. cuBLAS has kernels for FP32 without
 // tensor cores that cuBLASLt does not propose: with cuBLASLt's fastest a step

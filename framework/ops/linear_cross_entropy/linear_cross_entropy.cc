@@ -40,6 +40,13 @@ class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
       const at::Tensor dlogits = InProductDtype(c.rows.logits);
       // dx may overwrite x: the weight's gradient is the last to read it.
       if (dw.grad.defined()) {
+        // The last chunk's product, which may be a smaller one, accumulates.
+        const int64_t last = rows() - (NumChunks() - 1) * rows_of_chunk();
+        if (c.begin == 0 && last < c.x.size(0) && !accumulate &&
+            products_.tuned) {
+          TuneMultiply(dlogits.narrow(0, 0, last).t(), c.x.narrow(0, 0, last),
+                       dw.grad);
+        }
         Multiply(dlogits.t(), c.x, accumulate, products_.tuned, dw.grad);
         accumulate = true;
       }

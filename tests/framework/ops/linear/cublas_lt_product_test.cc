@@ -10,6 +10,7 @@
 #include "c10/cuda/CUDAGuard.h"
 #include "c10/cuda/CUDAStream.h"
 #include "framework/cuda/device.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/error_budget.h"
 
@@ -18,6 +19,8 @@ namespace {
 
 using tessera::testing::BitEqual;
 using tessera::testing::ErrorBudget;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // out [N, M, C] = a [N, M, K] b [N, K, C].
 struct ProductCase {
@@ -149,6 +152,35 @@ TEST(GpuCublasLtProductOf, ChoicesOfACheckpointAreUsed) {
   SetTunedProducts(products);
   SetTunedProducts(nullptr);
   EXPECT_EQ(TunedProducts(), products);
+}
+
+// A product that accumulates cannot be timed, so its kind is tuned before.
+TEST(GpuCublasLtProductOf, TuningTakesNoMemory) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  const at::TensorOptions options =
+      at::TensorOptions(at::kCUDA).dtype(at::kBFloat16);
+  const at::Tensor a = at::randn({1019, 328}, options);
+  const at::Tensor b = at::randn({328, 2056}, options);
+  const at::Tensor out = at::zeros({1019, 2056}, options);
+  ASSERT_TRUE(MultiplyByCublasLt(a, b, out, {}));  // takes cuBLAS's workspace
+  const auto tuned = [] {
+    const nlohmann::json products = TunedProducts();
+    return products.is_null() ? "" : products["algorithms"].dump();
+  };
+  const int64_t before = CurrentMemory(a.device()).allocated;
+  ResetPeakMemory(a.device());
+  const auto add = [&] {
+    out.zero_();
+    EXPECT_TRUE(
+        MultiplyByCublasLt(a, b, out, {.accumulate = true, .tuned = true}));
+  };
+  add();
+  EXPECT_THAT(tuned(), Not(HasSubstr("1019 x 2056 x 328")));
+  TuneProduct(a, b, out);
+  EXPECT_THAT(tuned(), HasSubstr("1019 x 2056 x 328"));
+  add();
+  EXPECT_EQ(CurrentMemory(a.device()).peak_allocated, before);
+  EXPECT_TRUE(at::allclose(out, at::mm(a, b), /*rtol=*/1e-2, /*atol=*/0.5));
 }
 
 TEST(GpuCublasLtProductOf, Fp32FollowsLibTorchsPrecisionSetting) {

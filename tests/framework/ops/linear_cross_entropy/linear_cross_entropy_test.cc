@@ -10,8 +10,10 @@
 
 #include "ATen/ATen.h"
 #include "framework/base/ignored_target.h"
+#include "framework/cuda/device.h"
 #include "framework/ops/cross_entropy/cross_entropy.h"
 #include "framework/ops/linear/linear.h"
+#include "framework/ops/linear/matrix_product.h"
 #include "framework/program/executor.h"
 #include "framework/program/fuse.h"
 #include "gtest/gtest.h"
@@ -211,7 +213,6 @@ TEST_P(LinearCrossEntropyTest, AddsToAnFp32Gradient) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, LinearCrossEntropyTest,
 // The last word's logit is alone in what a thread of the GPU's kernel reads.
 TEST_P(LinearCrossEntropyTest, ANanLogitGivesANanLoss) {
   for (const at::ScalarType dtype : FloatDtypes(device())) {
@@ -229,9 +230,49 @@ TEST_P(LinearCrossEntropyTest, ANanLogitGivesANanLoss) {
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(Cpu, LinearCrossEntropyTest,
                          ::testing::Values(at::kCPU));
 INSTANTIATE_TEST_SUITE_P(Gpu, LinearCrossEntropyTest,
                          ::testing::Values(at::kCUDA));
+
+// The last chunk is a smaller one, whose products are tuned in the first call.
+TEST(GpuLinearCrossEntropyOf, TuningTakesNoMoreThanTheWorkspace) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  ASSERT_TRUE(OpenCudaDevice(0).ok());
+  constexpr int64_t kRows = 3 * 128 + 40, kWidth = 1016, kVocab = 8200;
+  const at::TensorOptions options =
+      at::TensorOptions(at::kCUDA).dtype(at::kBFloat16);
+  const std::unique_ptr<Op> op =
+      LinearCrossEntropy({.dtype = at::kBFloat16, .tuned = true}, at::kBFloat16,
+                         KernelKind::kCuda, {}, kSmallChunks);
+  op->SetTypes({{{kRows, kWidth}, at::kBFloat16},
+                {{kVocab, kWidth}, at::kBFloat16},
+                {{kRows}, at::kLong}},
+               {{{}, at::kFloat}});
+  const at::Tensor x = at::randn({kRows, kWidth}, options);
+  const at::Tensor weight = at::randn({kVocab, kWidth}, options);
+  // Takes cuBLAS's workspace.
+  Multiply(x.narrow(0, 0, 8), weight.t(), /*accumulate=*/false,
+           /*tuned=*/false, at::empty({8, kVocab}, options));
+  const std::vector<at::Tensor> operands = {
+      x, weight, at::zeros({kRows}, options.dtype(at::kLong))};
+  const std::vector<at::Tensor> results = {
+      at::zeros({}, options.dtype(at::kFloat))};
+  const std::vector<at::Tensor> d_results = {at::ones_like(results[0])};
+  const std::vector<GradTarget> d_operands = {
+      {at::zeros_like(x)}, {at::zeros_like(weight)}, {}};
+  const c10::Device device = x.device();
+  const int64_t before = CurrentMemory(device).allocated;
+  ResetPeakMemory(device);
+  op->ForwardBackward({.operands = operands,
+                       .results = results,
+                       .d_results = d_results,
+                       .d_operands = d_operands});
+  // What the allocator rounds up, and sums of a few numbers.
+  constexpr int64_t kSlack = 64 << 10;
+  EXPECT_LE(CurrentMemory(device).peak_allocated - before,
+            op->BackwardWorkspaceBytes({0, 1}) + kSlack);
+}
 
 TEST(LogitChunksTest, AreFewLargeAndMultiplesOfATile) {
   constexpr int64_t kMiB = 1 << 20;
