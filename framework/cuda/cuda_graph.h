@@ -18,11 +18,16 @@ class CudaGraph {
 
   virtual bool captured() const = 0;
 
+  // Runs `issue` without recording it, on the stream and in the memory of
+  // recordings: beside a graph that exists, it takes no memory of its own. What
+  // `issue` leaves allocated, recordings do not reuse.
+  virtual absl::Status Rehearse(absl::FunctionRef<absl::Status()> issue) = 0;
+
   // Records what `issue` enqueues on the current stream; nothing runs. The same
-  // work must have run before, outside of a graph, because first calls load
-  // kernels and create handles. Memory that `issue` allocates belongs to the
-  // graph. Replaces an earlier recording. The error says what cannot be
-  // recorded; after it the graph is not captured(), and can record again.
+  // work must have been rehearsed before, because first calls load kernels and
+  // create handles. Memory that `issue` allocates belongs to the graph. Replaces
+  // an earlier recording. The error says what cannot be recorded; after it the
+  // graph is not captured(), and can record again.
   virtual absl::Status Capture(absl::FunctionRef<absl::Status()> issue) = 0;
 
   // Enqueues the recorded work on the current stream.

@@ -4,8 +4,10 @@
 
 #include "ATen/core/CachingHostAllocator.h"
 #include "ATen/cuda/CUDAContextLight.h"
+#include "ATen/cuda/CUDAEvent.h"
 #include "ATen/cuda/CUDAGeneratorImpl.h"
 #include "ATen/cuda/CUDAGraph.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "c10/cuda/CUDACachingAllocator.h"
 #include "c10/cuda/CUDAException.h"
@@ -75,6 +77,20 @@ class Graph : public at::cuda::CUDAGraph {
   }
 };
 
+// Recordings have memory of their own: gives back what earlier work used.
+void GiveBackOtherMemory() {
+  c10::cuda::device_synchronize();
+  at::cuda::clearCublasWorkspaces();
+  allocator::emptyCache();
+}
+
+// What `stream` is given from now on waits for what `other` has been given.
+void MakeWait(c10::cuda::CUDAStream stream, c10::cuda::CUDAStream other) {
+  at::cuda::CUDAEvent given;
+  given.record(other);
+  given.block(stream);
+}
+
 class TorchCudaGraph : public CudaGraph {
  public:
   explicit TorchCudaGraph(std::shared_ptr<const Recording> recording)
@@ -82,14 +98,35 @@ class TorchCudaGraph : public CudaGraph {
 
   bool captured() const override { return graph_ != nullptr; }
 
+  absl::Status Rehearse(absl::FunctionRef<absl::Status()> issue) override {
+    return StatusFromTorchOr([&] {
+      const c10::cuda::CUDAStream stream = recording_->stream;
+      const c10::DeviceIndex device = stream.device_index();
+      const c10::cuda::CUDAStream caller =
+          c10::cuda::getCurrentCUDAStream(device);
+      GiveBackOtherMemory();
+      MakeWait(stream, caller);
+      absl::Status issued;
+      {
+        const c10::cuda::CUDAStreamGuard guard(stream);
+        allocator::beginAllocateToPool(device, recording_->memory,
+                                       [stream](cudaStream_t asking) {
+                                         return asking == stream.stream();
+                                       });
+        const absl::Cleanup end = [&] {
+          allocator::endAllocateToPool(device, recording_->memory);
+          allocator::releasePool(device, recording_->memory);
+        };
+        issued = StatusFromTorchOr(issue);
+      }
+      MakeWait(caller, stream);
+      return issued;
+    });
+  }
+
   absl::Status Capture(absl::FunctionRef<absl::Status()> issue) override {
     graph_.reset();
-    // A graph has memory of its own: gives back what the runs before it used.
-    RETURN_IF_ERROR(StatusFromTorch([] {
-      c10::cuda::device_synchronize();
-      at::cuda::clearCublasWorkspaces();
-      allocator::emptyCache();
-    }));
+    RETURN_IF_ERROR(StatusFromTorch(GiveBackOtherMemory));
     auto graph = std::make_unique<Graph>();
     absl::Status issued;
     const absl::Status recorded = StatusFromTorch([&] {

@@ -1,6 +1,7 @@
 #include "trainers/plan/memory_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -30,42 +31,58 @@ struct Replay {
   int64_t allocated = 0, reserved = 0;
 };
 
-// Replays the passes after buffers that outlive them; nullopt if `capacity` is
-// too little.
-std::optional<Replay> ReplayPasses(absl::Span<const int64_t> buffers,
-                                   absl::Span<const Pass* const> passes,
-                                   CachingAllocator allocator) {
-  for (const int64_t bytes : buffers) {
-    if (bytes > 0 && !allocator.Allocate(bytes).has_value()) {
-      return std::nullopt;
-    }
-  }
+// What a run asks LibTorch's allocator for.
+struct Requests {
+  std::vector<int64_t> buffers;     // outlive the passes
+  std::vector<int64_t> workspaces;  // of cuBLAS, as well
+  std::vector<const Pass*> passes;  // in order
+  // Graphs have a pool of their own, which also holds the workspaces and what
+  // runs before a graph is recorded (CudaGraph::Rehearse).
+  bool graph = false;
+};
+
+// nullopt if `capacity` is too little.
+std::optional<Replay> ReplayRequests(
+    const Requests& requests,
+    int64_t capacity = std::numeric_limits<int64_t>::max()) {
+  const auto allocate = [](absl::Span<const int64_t> all,
+                           CachingAllocator* allocator) {
+    return absl::c_all_of(all, [&](int64_t bytes) {
+      return bytes == 0 || allocator->Allocate(bytes).has_value();
+    });
+  };
+  CachingAllocator common(capacity);
+  if (!allocate(requests.buffers, &common)) return std::nullopt;
+  CachingAllocator pool(capacity - common.reserved());
+  CachingAllocator& allocator = requests.graph ? pool : common;
+  const int64_t before = requests.graph ? common.allocated() : 0;
+  if (!allocate(requests.workspaces, &allocator)) return std::nullopt;
   Replay replay;
-  for (const Pass* pass : passes) {
+  for (const Pass* pass : requests.passes) {
     const std::optional<int> run =
         ReplayAllocations(pass->schedule, pass->lifetimes, &allocator);
     if (!run.has_value()) return std::nullopt;
-    if (allocator.peak_allocated() > replay.allocated) {
+    if (before + allocator.peak_allocated() > replay.allocated) {
       replay.pass = pass;
       replay.run = *run;
-      replay.allocated = allocator.peak_allocated();
+      replay.allocated = before + allocator.peak_allocated();
     }
   }
-  replay.reserved = allocator.peak_reserved();
+  replay.reserved = common.peak_reserved() + pool.peak_reserved();
   return replay;
 }
 
-// The buffers that a program's runs share, which outlive them.
-std::vector<int64_t> PlanBuffers(const Program& program, int64_t micro_batches,
-                                 const ParameterLayout& layout,
-                                 const DeviceInfo& device,
-                                 MemoryReport* report) {
+// The buffers that a program's runs share, and the workspace of their stream.
+Requests PlanBuffers(const Program& program, int64_t micro_batches,
+                     const ParameterLayout& layout, const DeviceInfo& device,
+                     MemoryReport* report) {
   const WeightBytes& weights = layout.weights;
   report->parameters = weights.parameters();
   report->shadow = weights.shadow;
   report->libraries = BlasWorkspaceBytes(device);
-  std::vector<int64_t> buffers = {weights.master, weights.shadow, weights.half,
-                                  weights.half, report->libraries};
+  Requests requests = {
+      .buffers = {weights.master, weights.shadow, weights.half, weights.half},
+      .workspaces = {report->libraries}};
   std::vector<bool> is_constant(program.values().size(), false);
   for (const ProgramConstant& constant : program.constants()) {
     is_constant[constant.value.index] = true;
@@ -73,25 +90,24 @@ std::vector<int64_t> PlanBuffers(const Program& program, int64_t micro_batches,
   for (size_t v = 0; v < program.values().size(); ++v) {
     const ValueInfo& value = program.values()[v];
     if (value.role != Role::kInput) continue;
-    buffers.push_back(value.type.bytes() *
-                      (is_constant[v] ? 1 : micro_batches));
-    report->other += buffers.back();
+    requests.buffers.push_back(value.type.bytes() *
+                               (is_constant[v] ? 1 : micro_batches));
+    report->other += requests.buffers.back();
   }
-  return buffers;
+  return requests;
 }
 
 // Fills in what depends on when the passes allocate.
-PlannedMemory PlanPasses(std::vector<int64_t> buffers, int64_t arena,
-                         absl::Span<const Pass* const> passes,
+PlannedMemory PlanPasses(Requests requests, int64_t arena,
                          const DeviceInfo& device, MemoryReport report) {
-  buffers.push_back(arena);
+  requests.buffers.push_back(arena);
   report.context = ContextBytes(device);
-  Replay replay = *ReplayPasses(buffers, passes, CachingAllocator());
-  if (device.is_cuda() &&
+  Replay replay = *ReplayRequests(requests);
+  if (device.is_cuda() && !requests.graph &&
       replay.reserved > device.total_bytes - report.context) {
-    // The allocator may still get by, by returning unused segments.
-    replay = ReplayPasses(buffers, passes,
-                          CachingAllocator(device.total_bytes - report.context))
+    // The allocator may still get by, by returning unused segments. While it
+    // serves a graph's pool it returns none.
+    replay = ReplayRequests(requests, device.total_bytes - report.context)
                  .value_or(replay);
   }
   const MemoryMoment peak =
@@ -125,27 +141,29 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
       const ParameterLayout layout,
       PlaceParameters(program.parameters(), WeightDtypesOf(precision)));
   MemoryReport report;
-  std::vector<int64_t> buffers =
+  Requests requests =
       PlanBuffers(program, step.micro_batches, layout, device, &report);
+  requests.graph = step.graph;
   if (absl::c_any_of(step.train.runs,
                      [](const OpRun& run) { return run.beside_until >= 0; })) {
     // The stream of these runs has a workspace of its own.
-    buffers.push_back(BlasWorkspaceBytes(device));
-    report.libraries += buffers.back();
+    requests.workspaces.push_back(BlasWorkspaceBytes(device));
+    report.libraries += requests.workspaces.back();
   }
   report.gradients =
       layout.trainable_extent * SizeOf(precision, OpClass::kGradient);
   const int64_t moment =
       layout.trainable_extent * SizeOf(precision, OpClass::kOptimizerState);
   report.optimizer = 2 * moment;
-  buffers.insert(buffers.end(), {report.gradients, moment, moment});
+  requests.buffers.insert(requests.buffers.end(),
+                          {report.gradients, moment, moment});
   const Pass train = {step.train, step.train_lifetimes};
   const Pass evaluate = {step.evaluate, step.evaluate_lifetimes};
-  std::vector<const Pass*> passes = {&train, &train};
-  if (evaluates) passes.push_back(&evaluate);
+  requests.passes = {&train, &train};
+  if (evaluates) requests.passes.push_back(&evaluate);
   const int64_t arena = std::max(step.train_lifetimes.arena_bytes,
                                  step.evaluate_lifetimes.arena_bytes);
-  return PlanPasses(std::move(buffers), arena, passes, device, report);
+  return PlanPasses(std::move(requests), arena, device, report);
 }
 
 absl::StatusOr<PlannedMemory> PlanForwardMemory(
@@ -155,12 +173,12 @@ absl::StatusOr<PlannedMemory> PlanForwardMemory(
                    PlaceParameters(schedule.program->parameters(),
                                    WeightDtypesOf(precision)));
   MemoryReport report;
-  std::vector<int64_t> buffers = PlanBuffers(
-      *schedule.program, /*micro_batches=*/1, layout, device, &report);
+  Requests requests = PlanBuffers(*schedule.program, /*micro_batches=*/1,
+                                  layout, device, &report);
   const Lifetimes lifetimes = PlanLifetimes(schedule);
   const Pass forward = {schedule, lifetimes};
-  return PlanPasses(std::move(buffers), lifetimes.arena_bytes,
-                    {&forward, &forward}, device, report);
+  requests.passes = {&forward, &forward};
+  return PlanPasses(std::move(requests), lifetimes.arena_bytes, device, report);
 }
 
 }  // namespace tessera

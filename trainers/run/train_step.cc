@@ -15,7 +15,7 @@ namespace tessera {
 namespace {
 
 // The first time loads kernels and creates handles; the second finds them.
-constexpr int64_t kTimesBeforeGraph = 2;
+constexpr int64_t kRehearsals = 2;
 
 at::Tensor DeviceScalar(const ParameterStore& parameters,
                         at::ScalarType dtype = at::kFloat, double value = 0) {
@@ -105,9 +105,9 @@ absl::Status TrainStep::Launch() {
 absl::Status TrainStep::Do(Work& work,
                            absl::FunctionRef<absl::Status()> issue) {
   if (work.graph == nullptr) return issue();
-  if (work.issued < kTimesBeforeGraph) {
-    ++work.issued;
-    return issue();
+  if (work.rehearsals < kRehearsals) {
+    ++work.rehearsals;
+    return work.graph->Rehearse(issue);
   }
   if (!work.graph->captured()) RETURN_IF_ERROR(work.graph->Capture(issue));
   return work.graph->Launch();

@@ -68,8 +68,9 @@ class TrainStep {
   // batch, the weight of its loss, the learning rate.
   absl::Status Prepare(const Batch& batch, double lr);
   // Runs the step. Reads no host value that changes from step to step. With
-  // StepPlan::graph it is recorded in the third step, after two that prepare
-  // all kernels, and launched as one from then on.
+  // StepPlan::graph it is recorded in the third step, after two rehearsals that
+  // prepare all kernels, and launched as one from then on. Whatever is
+  // rehearsed or recorded, in any order, shares the memory of the graphs.
   absl::Status Launch();
 
   // Computes the cross entropy of a batch, metrics().loss, without gradients.
@@ -102,7 +103,7 @@ class TrainStep {
   // Work that is enqueued anew each time, or recorded and launched.
   struct Work {
     std::unique_ptr<CudaGraph> graph;  // null unless the plan wants one
-    int64_t issued = 0;                // before the graph
+    int64_t rehearsals = 0;
   };
   static absl::Status Do(Work& work, absl::FunctionRef<absl::Status()> issue);
 

@@ -107,5 +107,50 @@ TEST(GpuCudaGraphTest, RecordsAgainAfterAFailure) {
   }
 }
 
+// Whatever is rehearsed or recorded first.
+TEST(GpuCudaGraphTest, RehearsalsShareTheMemoryOfGraphs) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  const c10::Device device(c10::kCUDA, 0);
+  ASSERT_TRUE(OpenCudaDevice(0).ok());
+  const at::Tensor x = at::zeros({1 << 24}, at::kCUDA);
+  const auto bytes = static_cast<int64_t>(x.nbytes());
+  const auto reserved = [&] { return CurrentMemory(device).reserved; };
+  // Gives back the workspaces of earlier tests.
+  ASSERT_TRUE(MakeCudaGraph(device)->Rehearse(absl::OkStatus).ok());
+  EmptyCache(device);
+  const int64_t before = reserved();
+  {
+    auto first = MakeCudaGraph(device);
+    const auto second = MakeCudaGraphBeside(*first);
+    const auto issue = [&]() -> absl::Status {
+      x.add_(at::ones_like(x));
+      return absl::OkStatus();
+    };
+    const auto expect = [&](const absl::Status& status, float sum) {
+      EXPECT_TRUE(status.ok()) << status;
+      EXPECT_EQ(x[-1].item<float>(), sum);
+      EmptyCache(device);
+      EXPECT_EQ(reserved(), before + bytes);
+    };
+    expect(second->Rehearse(issue), 1);
+    expect(first->Rehearse(issue), 2);
+    expect(first->Capture(issue), 2);
+    expect(first->Launch(), 3);
+    expect(second->Rehearse(issue), 4);
+    expect(second->Capture(issue), 4);
+    expect(second->Launch(), 5);
+    expect(first->Launch(), 6);
+    // The memory outlives the graph that was recorded first.
+    first.reset();
+    expect(second->Launch(), 7);
+    const absl::Status failed = second->Rehearse(
+        []() -> absl::Status { return absl::DataLossError("no batch"); });
+    EXPECT_EQ(failed, absl::DataLossError("no batch"));
+    expect(second->Rehearse(issue), 8);
+  }
+  EmptyCache(device);
+  EXPECT_EQ(reserved(), before);
+}
+
 }  // namespace
 }  // namespace tessera

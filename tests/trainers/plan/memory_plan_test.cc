@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/cuda/device_spec.h"
+#include "framework/program/caching_allocator.h"
+#include "framework/program/memory.h"
 #include "gtest/gtest.h"
 #include "trainers/config/config_loader.h"
 #include "trainers/plan/run_plan.h"
@@ -72,6 +74,55 @@ TEST(MemoryPlanTest, CountsWhatTheAllocatorAdds) {
   cpu.total_bytes = int64_t{1} << 40;
   const MemoryReport host = PlanRun(config, {}, cpu)->memory.report;
   EXPECT_EQ(host.libraries + host.slack + host.fragmentation + host.context, 0);
+}
+
+// With 128k words and 64k tokens, an evaluation takes 4.2 GB of logits. Under a
+// graph it takes them from the memory of the step, whatever runs first.
+TEST(MemoryPlanTest, AnEvaluationTakesTheMemoryOfTheStep) {
+  const auto plan = [](const std::string& evaluations) {
+    return PlanRun(
+        LoadRunConfig({"configs/small.pbtxt", "configs/precision/bf16.pbtxt"},
+                      {"model.vocab_size=128256", "training.batch_size=128",
+                       "training.eval_batches=" + evaluations})
+            .value(),
+        {}, DeviceToPlanFor("H200").value());
+  };
+  const auto with = plan("3"), without = plan("0");
+  ASSERT_TRUE(with.ok()) << with.status();
+  ASSERT_TRUE(without.ok()) << without.status();
+  const StepPlan& step = *with->step;
+  ASSERT_TRUE(step.graph);
+  const auto replay = [&](const std::string& order, CachingAllocator* pool) {
+    for (const char pass : order) {
+      const bool trains = pass == 't';
+      EXPECT_TRUE(ReplayAllocations(
+                      trains ? step.train : step.evaluate,
+                      trains ? step.train_lifetimes : step.evaluate_lifetimes,
+                      pool)
+                      .has_value());
+    }
+    return pool->peak_reserved();
+  };
+  CachingAllocator evaluating;
+  EXPECT_GT(replay("e", &evaluating), int64_t{4'000'000'000});
+  EXPECT_EQ(with->memory.report.reserved(), without->memory.report.reserved());
+  CachingAllocator trains_first;
+  const int64_t planned = replay("tte", &trains_first);
+  for (const char* const order : {"tete", "teeeeetttt", "eett"}) {
+    CachingAllocator pool;
+    EXPECT_EQ(replay(order, &pool), planned) << order;
+  }
+}
+
+// A graph has segments of its own.
+TEST(MemoryPlanTest, AGraphSharesNoSegmentWithBuffers) {
+  const auto reserved = [](const std::string& mode) {
+    return PlanRun(Config({"execution.storage=ARENA", "execution.mode=" + mode,
+                           "execution.overlap_weight_gradients=false"}),
+                   {}, DeviceToPlanFor("H200").value())
+        ->memory.report.reserved();
+  };
+  EXPECT_GT(reserved("GRAPH"), reserved("EAGER"));
 }
 
 // The allocator returns free segments before it gives up, so a run may fit into
