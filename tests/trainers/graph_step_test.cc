@@ -55,7 +55,7 @@ TEST(GraphStepTest, AutoSaysWhatAGraphWouldHide) {
            {"observe.memory=true", "observe.memory shows each tensor"},
            {"observe.memory_snapshot_step=3",
             "observe.memory_snapshot_step shows each tensor"}}) {
-    EXPECT_EQ(chosen({set}, gpu),
+    EXPECT_EQ(chosen({"training.device=CUDA", set}, gpu),
               absl::StrCat("EAGER (chosen by AUTO: ", why, ")"));
   }
 }

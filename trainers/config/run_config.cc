@@ -115,6 +115,38 @@ void ValidateSize(const RunConfig& config, const Violations& violations) {
                    model.context_length()));
 }
 
+// A snapshot is of LibTorch's GPU allocator, after a step of this run.
+void ValidateSnapshotStep(const RunConfig& config,
+                          const Violations& violations) {
+  if (!config.observe().has_memory_snapshot_step()) return;
+  const int64_t step = config.observe().memory_snapshot_step();
+  const char* const field = "observe.memory_snapshot_step";
+  violations.Check(
+      config.training().device() != TrainingConfig::CPU, field,
+      absl::StrCat("is ", step,
+                   ", but needs training.device: CUDA, because it shows "
+                   "LibTorch's GPU allocator; remove the field, and see "
+                   "observe.memory for what a CPU holds"));
+  violations.Check(
+      step <= config.training().steps() || config.training().steps() < 1, field,
+      absl::StrCat("must be at most training.steps, ",
+                   config.training().steps(), "; is ", step));
+}
+
+// Without a whole window of steps nothing would be traced.
+void ValidateTraceWindow(const RunConfig& config,
+                         const Violations& violations) {
+  const TraceConfig& trace = config.observe().trace();
+  const int64_t last =
+      int64_t{trace.wait()} + trace.warmup() + int64_t{trace.active()};
+  const int64_t steps = config.training().steps();
+  violations.Check(
+      trace.active() < 1 || steps < 1 || last <= steps, "observe.trace.active",
+      absl::StrCat("is ", trace.active(), "; with wait and warmup the trace ",
+                   "ends with step ", last, ", but training.steps is ", steps,
+                   "; lower one of them or raise training.steps"));
+}
+
 // Checks the patterns over the names of the model's parameters.
 void ValidatePatterns(const RunConfig& config, const Violations& violations) {
   std::vector<Violation> broken;
@@ -160,6 +192,8 @@ void Validate(const RunConfig& config, Violations violations) {
   ValidateScheduleLength(config, violations);
   ValidateDataForModel(config, violations);
   ValidateSize(config, violations);
+  ValidateSnapshotStep(config, violations);
+  ValidateTraceWindow(config, violations);
   ValidatePatterns(config, violations);
 }
 
