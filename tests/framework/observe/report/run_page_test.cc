@@ -412,9 +412,9 @@ TEST(SpreadTest, PagesMarkFiguresThatAreSpreadOut) {
   EXPECT_EQ(RunPage(steady).sections[0].headlines_note, "");
   const HtmlTable steps = ComparisonPage(steady, jumpy).sections[0].tables[0];
   EXPECT_EQ(steps.note, kSpreadNote);
-  EXPECT_THAT(
-      Rows(steps),
-      ::testing::Contains("step_ms: within noise 1.163 ± 29.3 % 3.010 3.500 †"));
+  EXPECT_THAT(Rows(steps),
+              ::testing::Contains(
+                  "step_ms: within noise 1.163 ± 29.3 % 3.010 3.500 †"));
 }
 
 TEST(ComparisonPageTest, NoiseAboveTheFigureIsNotAPercentage) {
