@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "framework/base/file.h"
 #include "framework/base/nearest_name.h"
@@ -17,6 +18,7 @@
 #include "framework/base/shorten.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/text_proto.h"
+#include "framework/observe/format.h"
 #include "trainers/config/config_loader.h"
 
 namespace tessera {
@@ -157,6 +159,33 @@ absl::Status CheckCell(const Study& study, const StudyCell& cell) {
   return absl::OkStatus();
 }
 
+// A line for each fault, with the first of the cells that have it.
+std::vector<std::string> FaultsOfCells(const Study& study,
+                                       const std::string& path) {
+  std::vector<std::string> messages;  // in the order of the cells
+  std::map<std::string, std::vector<std::string>> cells;  // by message
+  for (const StudyCell& cell : study.cells) {
+    const absl::Status status = CheckCell(study, cell);
+    if (status.ok()) continue;
+    // After the first line a missing config's message lists those there are.
+    const absl::string_view text = status.message();
+    const std::string message(
+        absl::IsNotFound(status) ? text.substr(0, text.find('\n')) : text);
+    if (cells.count(message) == 0) messages.push_back(message);
+    cells[message].push_back(cell.Name());
+  }
+  std::vector<std::string> faults;
+  for (const std::string& message : messages) {
+    const size_t others = cells[message].size() - 1;
+    faults.push_back(absl::StrCat(
+        path, ": ", cells[message][0],
+        others > 0 ? absl::StrCat(" and ", FormatCountOf(others, "more cell"))
+                   : "",
+        ": ", message));
+  }
+  return faults;
+}
+
 }  // namespace
 
 std::string StudyCell::Name() const {
@@ -262,15 +291,9 @@ absl::StatusOr<Study> LoadStudy(const std::string& path) {
   }
   if (faults.empty()) {
     study.cells = CellsOf(study.config);
-    for (const StudyCell& cell : study.cells) {
-      const absl::Status status = CheckCell(study, cell);
-      if (status.ok()) continue;
-      faults.push_back(absl::StrCat(Shorten(path), ": ", cell.Name(), ": ",
-                                    status.message()));
-    }
+    faults = FaultsOfCells(study, Shorten(path));
   }
   if (faults.empty()) return study;
-  // One fault of a config shows in many cells.
   constexpr size_t kMaxFaults = 10;
   const size_t more = faults.size() - std::min(faults.size(), kMaxFaults);
   faults.resize(faults.size() - more);

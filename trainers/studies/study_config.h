@@ -43,10 +43,10 @@ void Validate(const StudyConfig& config, Violations violations);
 
 // Reads a study and the configs of all its cells. NotFound, or InvalidArgument
 // with a line for each fault, "FILE:line:column: what", or "FILE: CELL: what"
-// for the config of a cell.
+// for the config of a cell and others with the same fault.
 absl::StatusOr<Study> LoadStudy(const std::string& path);
 
-// The study as text: equal for studies that measure the same.
+// The study as text, with every default.
 std::string PrintStudy(const Study& study);
 
 // The numbers of the cells that have, for every axis of `filter`

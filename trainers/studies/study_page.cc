@@ -6,7 +6,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/terminal.h"
@@ -20,9 +21,36 @@ using Json = nlohmann::ordered_json;
 constexpr char kReading[] = "## Reading\n", kTables[] = "## Tables\n";
 constexpr int kColumns = 100;  // of prose; tables and commands are not folded
 
-// What stands in a line of Markdown's table.
-std::string Escaped(std::string text) {
-  return absl::StrReplaceAll(text, {{"|", "\\|"}, {"\n", " "}});
+// Whether a letter, not only of ASCII, or a digit is at `at`, which may be
+// npos.
+bool IsInWord(absl::string_view text, size_t at) {
+  if (at >= text.size()) return false;
+  const unsigned char byte = static_cast<unsigned char>(text[at]);
+  return absl::ascii_isalnum(byte) || byte >= 0x80;
+}
+
+// Plain text as Markdown that shows it, on one line, in a table, too.
+// Underscores inside a word have no meaning, and stay readable in the source.
+std::string Escaped(absl::string_view text) {
+  constexpr absl::string_view kSpecial = "\\`*[]|#~$!";
+  std::string escaped;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '&') {
+      escaped += "&amp;";
+    } else if (c == '<') {
+      escaped += "&lt;";
+    } else if (c == '\n' || c == '\r') {
+      escaped += ' ';
+    } else {
+      const bool edge =
+          c == '_' && !(IsInWord(text, text.find_last_not_of('_', i)) &&
+                        IsInWord(text, text.find_first_not_of('_', i)));
+      if (edge || kSpecial.find(c) != absl::string_view::npos) escaped += '\\';
+      escaped += c;
+    }
+  }
+  return escaped;
 }
 
 void AddLine(const std::vector<std::string>& cells, std::string* text) {
@@ -32,9 +60,13 @@ void AddLine(const std::vector<std::string>& cells, std::string* text) {
 std::string MarkdownTable(const HtmlTable& table) {
   std::string text;
   if (!table.title.empty()) {
-    absl::StrAppend(&text, "### ", table.title, "\n\n");
+    absl::StrAppend(&text, "### ", Escaped(table.title), "\n\n");
   }
-  AddLine(table.columns, &text);
+  std::vector<std::string> columns;
+  for (const std::string& column : table.columns) {
+    columns.push_back(Escaped(column));
+  }
+  AddLine(columns, &text);
   absl::StrAppend(&text, "|");
   for (size_t i = 0; i < table.columns.size(); ++i) {
     absl::StrAppend(&text, i < table.text_columns ? "---|" : "---:|");
@@ -48,7 +80,11 @@ std::string MarkdownTable(const HtmlTable& table) {
     }
     AddLine(cells, &text);
   }
-  return text + "\n";
+  absl::StrAppend(&text, "\n");
+  if (!table.note.empty()) {
+    absl::StrAppend(&text, Fold(Escaped(table.note), kColumns, 0), "\n\n");
+  }
+  return text;
 }
 
 // "NVIDIA H200; tessera 0.1.0, ...", of every machine that measured a cell.
@@ -89,12 +125,15 @@ std::string MissingCells(const Study& study, const CellRecords& records) {
 std::string StudyPage(const Study& study, const std::vector<Json>& records,
                       absl::string_view command) {
   const CellRecords by_name = RecordsOf(study, records);
-  std::string page = absl::StrCat("# ", study.config.title(), "\n\n");
+  std::string page = absl::StrCat("# ", Escaped(study.config.title()), "\n\n");
   if (!study.config.about().empty()) {
     absl::StrAppend(&page, Fold(study.config.about(), kColumns, 0), "\n\n");
   }
   if (const std::string machines = Machines(by_name); !machines.empty()) {
-    absl::StrAppend(&page, machines, "\n\n");
+    for (const absl::string_view line : absl::StrSplit(machines, '\n')) {
+      absl::StrAppend(&page, Escaped(line), "\n");
+    }
+    absl::StrAppend(&page, "\n");
   }
   absl::StrAppend(&page, "    ", command, "\n\n", kTables, "\n");
   for (const HtmlTable& table : StudyTables(study, by_name)) {

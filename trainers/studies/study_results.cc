@@ -4,15 +4,20 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <map>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "framework/base/file.h"
+#include "framework/base/shorten.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/system_error.h"
+#include "framework/base/text_proto.h"
+#include "framework/observe/report/figures.h"
 
 namespace tessera {
 namespace {
@@ -35,6 +40,37 @@ std::string NameOf(const Json& labels) {
   return cell.Name();
 }
 
+// Whether `record` has what readers of results rely on (study_results.h).
+bool IsRecord(const Json& record) {
+  const std::string type = TextAt(record, "type");
+  if (type == "study") return !TextAt(record, "study").empty();
+  if (type != "cell") return !type.empty();
+  const Json* const cell = FigureAt(record, "cell");
+  const std::string status = TextAt(record, "status");
+  const Json* const figures = FigureAt(record, "figures");
+  return cell != nullptr && cell->is_object() &&
+         absl::c_all_of(*cell,
+                        [](const Json& label) { return label.is_string(); }) &&
+         !status.empty() &&
+         (status != "OK" || (figures != nullptr && figures->is_object()));
+}
+
+// What a study measures, as text. Titles, tables and plots say how it is shown.
+std::string MeasuredBy(StudyConfig config) {
+  config.clear_title();
+  config.clear_about();
+  config.clear_table();
+  config.clear_plot();
+  return PrintWithDefaults(config);
+}
+
+// Whether `text`, a study's own from its record, measures what `study` does.
+bool MeasuresTheSame(const std::string& text, const StudyConfig& study) {
+  StudyConfig recorded;
+  return MergeTextProto(text, "", &recorded).ok() &&
+         MeasuredBy(std::move(recorded)) == MeasuredBy(study);
+}
+
 bool IsFinal(const std::string& status) {
   return status != "FAILED" && status != "CRASHED";
 }
@@ -54,7 +90,6 @@ absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
     bool resume) {
   RETURN_IF_ERROR(MakeDirectories(folder));
   const std::string path = folder + kFile;
-  const std::string text = PrintStudy(study);
   const bool exists = FileExists(path);
   if (exists && !resume) {
     return absl::AlreadyExistsError(absl::StrCat(
@@ -65,13 +100,14 @@ absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
   std::set<std::string> done;
   if (exists) {
     ASSIGN_OR_RETURN(const std::vector<Json> records, ReadResults(folder));
-    if (records.empty() || records[0].value("study", "") != text) {
+    if (records.empty() ||
+        !MeasuresTheSame(TextAt(records[0], "study"), study.config)) {
       return absl::FailedPreconditionError(
           absl::StrCat(path, " is of another study, or ", study.name,
                        " has changed since; give another --out"));
     }
     for (const Json& record : records) {
-      if (record.value("type", "") == "cell" && IsFinal(record["status"])) {
+      if (TextAt(record, "type") == "cell" && IsFinal(record["status"])) {
         done.insert(NameOf(record["cell"]));
       }
     }
@@ -87,7 +123,7 @@ absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
   if (!exists) {
     Json record = {{"type", "study"}, {"name", study.name}};
     record["time"] = absl::ToUnixMicros(absl::Now()) * 1e-6;
-    record["study"] = text;
+    record["study"] = PrintStudy(study);
     record.update(header);
     RETURN_IF_ERROR(results->Write(std::move(record)));
   }
@@ -116,12 +152,16 @@ absl::StatusOr<std::vector<Json>> ReadResults(const std::string& folder) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(folder + kFile));
   std::vector<Json> records;
   std::map<std::string, size_t> place;  // of a cell's record
-  int number = 0;
-  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-    ++number;
-    Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (record.is_discarded()) continue;  // an unfinished last line
-    if (record.value("type", "") == "cell") {
+  std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
+  lines.pop_back();  // empty, or an unfinished last line
+  for (size_t i = 0; i < lines.size(); ++i) {
+    Json record = Json::parse(lines[i], nullptr, /*allow_exceptions=*/false);
+    if (!IsRecord(record)) {
+      return absl::DataLossError(absl::StrCat(
+          folder, kFile, ":", i + 1, ": is no record of a study: '",
+          Shorten(lines[i]), "'; remove the line to use the others"));
+    }
+    if (TextAt(record, "type") == "cell") {
       const auto [found, added] =
           place.emplace(NameOf(record["cell"]), records.size());
       if (!added) {

@@ -27,7 +27,8 @@ namespace tessera {
 class StudyResults {
  public:
   // Starts a file in `folder`, or with `resume` continues one, whose study must
-  // be the same. AlreadyExists if there is one without `resume`.
+  // measure the same; titles, tables and plots may have changed. AlreadyExists
+  // if there is one without `resume`.
   static absl::StatusOr<std::unique_ptr<StudyResults>> Open(
       const std::string& folder, const Study& study,
       const nlohmann::ordered_json& header, bool resume);
@@ -51,7 +52,9 @@ class StudyResults {
   std::set<std::string> done_;
 };
 
-// Every record of `folder`/results.jsonl, of each cell the newest one.
+// Every record of `folder`/results.jsonl, of each cell the newest one. An
+// unfinished last line is left out. DataLoss, which names the line, if another
+// is no record of a study.
 absl::StatusOr<std::vector<nlohmann::ordered_json>> ReadResults(
     const std::string& folder);
 

@@ -9,7 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "framework/observe/report/figures.h"
+#include "framework/observe/report/spread.h"
 
 namespace tessera {
 namespace {
@@ -21,6 +24,32 @@ std::string Fixed(double value, int digits) {
   std::string text = absl::StrFormat("%.*f", digits, value);
   const bool zero = text.find_first_not_of("-0.") == std::string::npos;
   return zero && text[0] == '-' ? text.substr(1) : text;
+}
+
+// Where the timings are that a column's figure follows from: "step_ms" of
+// "step_ms.mean". Empty if it does not say.
+absl::string_view SamplesOf(const StudyColumn& column) {
+  if (column.has_samples()) return column.samples();
+  absl::string_view path = column.figure();
+  return absl::ConsumeSuffix(&path, ".mean") ||
+                 absl::ConsumeSuffix(&path, ".median")
+             ? path
+             : "";
+}
+
+// Whether these timings are spread out; false if `figures` does not say.
+bool TimingsAreSpreadOut(const StudyColumn& column, const Json& figures) {
+  const absl::string_view path = SamplesOf(column);
+  const auto at = [&](const char* name) {
+    return NumberAt(figures, absl::StrCat(path, ".", name));
+  };
+  const std::optional<double> median = at("median"), std = at("std");
+  const std::optional<double> p10 = at("p10"), p90 = at("p90");
+  if (!median.has_value()) return false;
+  if (std.has_value()) return IsSpreadOut(*median, *std);
+  // These are 2.563 standard deviations apart if the times are normal.
+  return p10.has_value() && p90.has_value() &&
+         IsSpreadOut(*median, (*p90 - *p10) / 2.563);
 }
 
 class TableWriter {
@@ -44,6 +73,7 @@ class TableWriter {
       if (!text_figures_.contains(column.figure())) break;
       ++table.text_columns;
     }
+    NoteSpread(&table);
     return table;
   }
 
@@ -119,9 +149,13 @@ class TableWriter {
     if (figure->is_string()) return figure->get<std::string>();
     if (!figure->is_number()) return "n/a";
     double value = figure->get<double>();
+    bool spread_out = TimingsAreSpreadOut(column, figures);
     if (!column.relative_to().empty()) {
-      const std::optional<double> base = Baseline(cell, column);
+      const Json* const other = OtherCell(cell, column);
+      if (other == nullptr) return "n/a";
+      const std::optional<double> base = NumberAt(*other, column.figure());
       if (!base.has_value() || value == 0) return "n/a";
+      spread_out = spread_out || TimingsAreSpreadOut(column, *other);
       if (column.cost().empty()) {
         value = *base / value;
       } else {
@@ -135,13 +169,13 @@ class TableWriter {
         spread.has_value()) {
       absl::StrAppendFormat(&text, " ± %.*f", column.digits(), *spread);
     }
-    return text;
+    return absl::StrCat(text, SpreadMark(spread_out));
   }
 
-  // The column's figure in the cell that differs only in what
-  // `column.relative_to()` says.
-  std::optional<double> Baseline(const StudyCell& cell,
-                                 const StudyColumn& column) const {
+  // The figures of the cell that differs only in what `column.relative_to()`
+  // says; null if it has none.
+  const Json* OtherCell(const StudyCell& cell,
+                        const StudyColumn& column) const {
     StudyCell base = cell;
     for (const absl::string_view part :
          absl::StrSplit(column.relative_to(), ',')) {
@@ -152,10 +186,8 @@ class TableWriter {
       }
     }
     const auto found = records_.find(base.Name());
-    if (found == records_.end() || (*found->second)["status"] != "OK") {
-      return std::nullopt;
-    }
-    return NumberAt((*found->second)["figures"], column.figure());
+    return found == records_.end() ? nullptr
+                                   : FigureAt(*found->second, "figures");
   }
 
   const Study& study_;

@@ -403,10 +403,12 @@ absl::Status TrainingCell::Kernels() {
   ASSIGN_OR_RETURN(figures_["kernels"], Traced([this] {
                      return session_->step().Run(batch_, 1e-4);
                    }));
-  figures_["kernels"]["off_pct"] =
-      100 * (figures_["kernels"]["wall_ms"].get<double>() /
-                 figures_["step_ms"]["mean"].get<double>() -
-             1);
+  if (figures_["kernels"]["steps"].get<int>() > 1) {
+    figures_["kernels"]["off_pct"] =
+        100 * (figures_["kernels"]["wall_ms"].get<double>() /
+                   figures_["step_ms"]["mean"].get<double>() -
+               1);
+  }
   if (!Records(TrainingStudy::PARTS)) return absl::OkStatus();
   ASSIGN_OR_RETURN(figures_["forward_kernels"],
                    Traced([this] { return session_->step().Forward(batch_); }));

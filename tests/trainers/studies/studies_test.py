@@ -226,6 +226,104 @@ class StudiesTest(unittest.TestCase):
             self.assertEqual(line.group(2), f"{gib:.3f}")
             self.assertIn(f"run={planned[gib]['cell']['run']} ", line.group(1))
 
+    def test_a_foreign_line_is_named(self):
+        study = TINY / "accumulation.pbtxt"
+        out = self.folder / "foreign"
+        self.assertEqual(run(f"--study={study}", f"--out={out}").returncode, 0)
+        good = lines(out)
+        cell = json.loads(good[1])
+        for line in ["null", "5", "[]", "{}", "no JSON", '{"type":"cell"}',
+                     json.dumps({**cell, "cell": {"sum": 1}}),
+                     json.dumps({**cell, "status": 1}),
+                     json.dumps({**cell, "figures": None})]:
+            with self.subTest(line=line):
+                text = "".join([good[0], line + "\n", *good[1:]])
+                (out / "results.jsonl").write_text(text)
+                done = run(f"--study={study}", f"--out={out}", "--resume")
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(f"{out}/results.jsonl:2: is no record",
+                              done.stderr)
+                self.assertIn("remove the line", done.stderr)
+                self.assertEqual((out / "results.jsonl").read_text(), text)
+
+    def test_a_study_resumes_if_only_its_page_has_changed(self):
+        study = self.folder / "s.pbtxt"
+        text = (TINY / "accumulation.pbtxt").read_text()
+        study.write_text(text)
+        out = self.folder / "page"
+        self.assertEqual(run(f"--study={study}", f"--out={out}").returncode, 0)
+        before = lines(out)
+        study.write_text(re.sub('title: ".*"', 'title: "Another"', text, 1))
+        done = run(f"--study={study}", f"--out={out}", "--resume")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(lines(out), before)
+        self.assertIn("# Another\n", (out / "README.md").read_text())
+        study.write_text(text + "iterations: 3")
+        done = run(f"--study={study}", f"--out={out}", "--resume")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("has changed since", done.stderr)
+
+    def test_text_of_a_study_is_plain(self):
+        study = self.folder / "plain.pbtxt"
+        hostile = "<img src=x>|*b*`c`[d](e)\\\\f&lt;_g_ h__i #$~"
+        study.write_text(f'''
+            title: "T{hostile}"
+            accumulation {{}}
+            axis {{
+              name: "A{hostile}"
+              choice {{ label: "L{hostile}" }}
+            }}
+            table {{
+              title: "H{hostile}"
+              column {{ title: "C{hostile}" figure: "value" }}
+            }}''')
+        out = self.folder / "plain"
+        done = run(f"--study={study}", f"--out={out}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        shown = (r"&lt;img src=x>\|\*b\*\`c\`\[d\](e)\\f&amp;lt;"
+                 r"\_g\_ h__i \#\$\~")
+        page = (out / "README.md").read_text()
+        for start in ("# T", "### H", "| A", "| C", "| L"):
+            self.assertIn(start + shown, page)
+
+    def test_figures_that_are_spread_out_are_marked(self):
+        study = TINY / "end_to_end.pbtxt"
+        out = self.folder / "spread"
+        self.assertEqual(run(f"--study={study}", f"--out={out}").returncode, 0)
+        header, *cells = records(out)
+        for i, cell in enumerate(cells):
+            for name in ("forward_ms", "forward_backward_ms", "step_ms"):
+                figures = cell["figures"][name]
+                share = 0.11 if i == 0 and name == "step_ms" else 0.09
+                figures["std"] = share * figures["median"]
+        (out / "results.jsonl").write_text("".join(
+            json.dumps(record) + "\n" for record in [header, *cells]))
+        done = run(f"--study={study}", f"--out={out}", "--resume")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        note = "† The values behind this figure are spread out"
+        page = (out / "README.md").read_text()
+        self.assertEqual(page.count(note), 1)
+        # The step's time, tokens/s and TFLOP/s; a CPU has no MFU.
+        marked = [line for line in page.splitlines() if " † |" in line]
+        self.assertEqual(len(marked), 1, page)
+        self.assertEqual(marked[0].count(" † |"), 3, marked)
+        html = (out / "index.html").read_text()
+        self.assertEqual(html.count(note), 1)
+        self.assertEqual(html.count(" †</td>"), 3)
+
+    def test_a_missing_config_is_one_line(self):
+        study = self.folder / "missing.pbtxt"
+        study.write_text("""
+            title: "t" training {} config: "configs/nowhere.pbtxt"
+            axis { name: "batch" field: "training.batch_size"
+                   value: "1" value: "2" value: "3" value: "4" }""")
+        done = run(f"--study={study}", f"--out={self.folder / 'out'}")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("batch=1 and 3 more cells: ", done.stderr)
+        self.assertIn("nowhere.pbtxt", done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertLess(len(done.stderr), 1000)
+
     def test_the_readers_text_stays(self):
         study = TINY / "accumulation.pbtxt"
         out = self.folder / "reading"
