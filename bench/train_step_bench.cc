@@ -17,6 +17,7 @@
 #include "attention_backends/backend_table.h"
 #include "benchmark/benchmark.h"
 #include "framework/base/log.h"
+#include "framework/base/process.h"
 #include "framework/base/status_macros.h"
 #include "framework/observe/timing.h"
 #include "trainers/build_info.h"
@@ -125,6 +126,7 @@ void RegisterAll() {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
+  tessera::PrepareProcess();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   tessera::LogInfo(tessera::BuildSummary());

@@ -1,20 +1,22 @@
 // Continues a prompt with a trained model:
 //   bazel run //trainers:generate -- --checkpoint=runs/x --prompt='#include'
 
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/file.h"
+#include "framework/base/process.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/text_proto.h"
 #include "framework/base/torch_status.h"
 #include "framework/base/violations.h"
 #include "framework/cuda/device.h"
+#include "framework/data/tokenize/utf8.h"
 #include "framework/precision/precision_config.h"
 #include "models/model_config.h"
 #include "trainers/build_info.h"
@@ -28,13 +30,15 @@ ABSL_FLAG(std::string, checkpoint, "",
           "a checkpoint, the folder of a run, or a folder with a checkpoint's "
           "model.safetensors, config.pbtxt and tokenizer.json");
 ABSL_FLAG(std::string, prompt, "",
-          "text to continue; empty: starts a document");
+          "text in UTF-8 to continue; empty: starts a document");
 ABSL_FLAG(std::string, prompt_tokens, "",
           "token ids to continue, as in 1,2,3, instead of --prompt; prints "
           "token ids, so it needs no tokenizer and does not stop at the end of "
           "a document");
-ABSL_FLAG(int, max_tokens, 200, "maximum length of the sample");
-ABSL_FLAG(double, temperature, 0.8, ">= 0; 0 takes the most likely token");
+ABSL_FLAG(int, max_tokens, 200,
+          "maximum length of the sample, at most 1048576");
+ABSL_FLAG(double, temperature, 0.8,
+          "finite, >= 0; 0 takes the most likely token");
 ABSL_FLAG(int, top_k, 0, "sample from the k most likely tokens; 0: from all");
 ABSL_FLAG(double, top_p, 0.95,
           "sample from the fewest tokens whose probabilities reach this sum");
@@ -76,6 +80,20 @@ absl::StatusOr<RunConfig> ConfigOf(const Checkpoint& checkpoint) {
   return absl::InvalidArgumentError(absl::StrJoin(lines, "\n"));
 }
 
+// Prints a piece of the sample at once.
+absl::Status Print(absl::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return FlushResult(stdout);
+}
+
+absl::Status CheckPrompt(absl::string_view prompt) {
+  const std::string fault = Utf8Fault(prompt);
+  if (fault.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--prompt, ", fault,
+                   "; give text in UTF-8, or token ids with --prompt_tokens"));
+}
+
 absl::Status Run() {
   const std::string path = absl::GetFlag(FLAGS_checkpoint);
   if (path.empty()) {
@@ -89,10 +107,12 @@ absl::Status Run() {
       .seed = absl::GetFlag(FLAGS_seed),
       .max_tokens = absl::GetFlag(FLAGS_max_tokens)};
   RETURN_IF_ERROR(Validate(sampling));
+  const std::string prompt = absl::GetFlag(FLAGS_prompt);
+  RETURN_IF_ERROR(CheckPrompt(prompt));
   ASSIGN_OR_RETURN(
       const std::vector<int64_t> prompt_tokens,
       ParseTokenIds(absl::GetFlag(FLAGS_prompt_tokens), "--prompt_tokens"));
-  if (!prompt_tokens.empty() && !absl::GetFlag(FLAGS_prompt).empty()) {
+  if (!prompt_tokens.empty() && !prompt.empty()) {
     return absl::InvalidArgumentError(
         "--prompt and --prompt_tokens are both set; give one of them");
   }
@@ -123,16 +143,11 @@ absl::Status Run() {
   RETURN_IF_ERROR(RestoreParameters(*checkpoint, parameters.get()));
   NextTokenModel model(plan, *parameters);
   if (tokenizer == nullptr) {
-    ASSIGN_OR_RETURN(const std::vector<int64_t> ids,
-                     SampleTokens(model, prompt_tokens, sampling));
-    absl::PrintF("%s\n", absl::StrJoin(ids, ","));
-    return absl::OkStatus();
+    RETURN_IF_ERROR(SampleTokens(model, prompt_tokens, sampling, Print));
+  } else {
+    RETURN_IF_ERROR(SampleText(model, *tokenizer, prompt, sampling, Print));
   }
-  ASSIGN_OR_RETURN(
-      const std::string text,
-      SampleText(model, *tokenizer, absl::GetFlag(FLAGS_prompt), sampling));
-  absl::PrintF("%s\n", text);
-  return absl::OkStatus();
+  return Print("\n");
 }
 
 }  // namespace

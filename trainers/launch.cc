@@ -8,8 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/process.h"
@@ -55,6 +58,19 @@ std::string CommandOfRanks(const std::string& program,
   return command;
 }
 
+// Whether `train` prints a result with these arguments, and does not train.
+bool PrintsResult(const std::vector<std::string>& arguments) {
+  constexpr absl::string_view kFlags[] = {
+      "build_info", "dry_run",  "print_config", "print_step",
+      "help",       "helpfull", "version"};
+  return absl::c_any_of(arguments, [&](absl::string_view argument) {
+    if (!absl::ConsumePrefix(&argument, "-")) return false;
+    absl::ConsumePrefix(&argument, "-");
+    return absl::c_linear_search(kFlags,
+                                 argument.substr(0, argument.find('=')));
+  });
+}
+
 absl::StatusOr<int> Main(const std::string& program,
                          const std::vector<std::string>& arguments) {
   ASSIGN_OR_RETURN(LaunchArguments parsed, ParseLaunchArguments(arguments));
@@ -70,6 +86,7 @@ absl::StatusOr<int> Main(const std::string& program,
   options.command = {std::move(train)};
   options.command.insert(options.command.end(), parsed.rest.begin(),
                          parsed.rest.end());
+  if (PrintsResult(parsed.rest)) options.out_kind = OutputKind::kResult;
   return Launch(options);
 }
 

@@ -10,7 +10,8 @@ namespace tessera {
 namespace {
 
 bool SameOnEveryRank(const absl::Status& status) {
-  return absl::IsInvalidArgument(status) || absl::IsNotFound(status);
+  return absl::IsInvalidArgument(status) || absl::IsNotFound(status) ||
+         absl::IsUnimplemented(status);
 }
 
 // Returns whether a SIGTERM arrives within `wait`. It does not end the process.

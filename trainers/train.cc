@@ -28,6 +28,7 @@
 #include "trainers/rank_errors.h"
 #include "trainers/resume_command.h"
 #include "trainers/run/instruments.h"
+#include "trainers/run/start_check.h"
 #include "trainers/run/trainer.h"
 
 ABSL_FLAG(std::string, out, "",
@@ -40,7 +41,8 @@ ABSL_FLAG(bool, print_config, false,
           "print the resolved config, defaults included, and exit");
 ABSL_FLAG(bool, dry_run, false,
           "print device, parameters, memory, backend and cost of a step, and "
-          "what else fits on the device, and exit without doing a step");
+          "what else fits on the device, check that the run can start, and "
+          "exit without doing a step");
 ABSL_FLAG(bool, print_step, false,
           "print every op of a step with its shape, kernel and cost, and exit "
           "without doing one");
@@ -51,7 +53,8 @@ ABSL_FLAG(bool, json, false,
           "print the output of --dry_run or --print_step as JSON");
 ABSL_FLAG(std::string, plan_for, "",
           "with --dry_run or --print_step: plan for this GPU, such as H200 or "
-          "4090, which need not be present");
+          "4090, which need not be present; checks neither data nor "
+          "checkpoints");
 ABSL_FLAG(bool, build_info, false, "print what this program was built from");
 
 namespace tessera {
@@ -79,24 +82,6 @@ void LogHowToResume(const Trainer& trainer, const std::string& out,
   LogInfo(absl::StrCat("saved ", trainer.newest_checkpoint(), "\nresume with",
                        launched_elsewhere ? " the same launcher: " : ": ",
                        ResumeCommand(prefix, arguments, out)));
-}
-
-// Opens checkpoint.init_from, if the run starts from it.
-absl::Status OpenInitialWeights(const CheckpointConfig& config,
-                                RunFolder* folder) {
-  if (!config.has_init_from() || folder->resume_from != nullptr) {
-    return absl::OkStatus();
-  }
-  absl::StatusOr<std::unique_ptr<Checkpoint>> model =
-      OpenModel(UserPath(config.init_from()));
-  if (!model.ok()) {
-    constexpr absl::string_view kField = "checkpoint.init_from";
-    return absl::Status(model.status().code(),
-                        absl::StrCat(ConfigSourceFromFlags(kField), ": ",
-                                     kField, ": ", model.status().message()));
-  }
-  folder->init_from = *std::move(model);
-  return absl::OkStatus();
 }
 
 absl::Status Train(RunPlan plan) {
@@ -163,6 +148,15 @@ absl::Status PrintPlan(const RunPlan& plan) {
   return absl::OkStatus();
 }
 
+// What --dry_run has found out about a plan.
+absl::Status CheckPlan(const RunPlan& plan) {
+  RETURN_IF_ERROR(CheckFits(plan));
+  // Another machine may have other files.
+  const bool elsewhere = !absl::GetFlag(FLAGS_plan_for).empty();
+  if (!absl::GetFlag(FLAGS_dry_run) || elsewhere) return absl::OkStatus();
+  return CheckCanStart(plan, OutFolder(), absl::GetFlag(FLAGS_resume));
+}
+
 absl::Status Run() {
   if (absl::GetFlag(FLAGS_build_info)) {
     absl::PrintF("%s\n", BuildInfo().dump(2));
@@ -190,10 +184,10 @@ absl::Status Run() {
   if (absl::GetFlag(FLAGS_dry_run) || absl::GetFlag(FLAGS_print_step)) {
     const absl::Status printed =
         world.rank == 0 ? PrintPlan(*plan) : absl::OkStatus();
-    const absl::Status fits = printed.ok() ? CheckFits(*plan) : printed;
-    if (fits.ok()) return fits;
+    const absl::Status starts = printed.ok() ? CheckPlan(*plan) : printed;
+    if (starts.ok()) return starts;
     std::fflush(stdout);  // the plan comes before the error, also in a file
-    return ReportOncePerMachine(fits, world);
+    return ReportOncePerMachine(starts, world);
   }
   return Train(*std::move(plan));
 }
@@ -207,5 +201,8 @@ int main(int argc, char** argv) {
       {.usage = "trains a transformer language model: train [--config=FILE]... "
                 "[--set FIELD=VALUE]... [--out=DIR]",
        .version = tessera::BuildSummary()},
-      [] { return tessera::StatusFromTorchOr(tessera::Run); });
+      [] {
+        return tessera::WithConfigSourceFromFlags(
+            tessera::StatusFromTorchOr(tessera::Run));
+      });
 }

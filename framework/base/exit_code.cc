@@ -40,6 +40,7 @@ int ExitCode(const absl::Status& status) {
     case absl::StatusCode::kOutOfRange:
     case absl::StatusCode::kUnimplemented:
     case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kDeadlineExceeded:
       return 2;
     case absl::StatusCode::kResourceExhausted:
       return 3;

@@ -9,7 +9,8 @@ namespace tessera {
 //   0          success
 //   2          the user can fix it: a config, path, file or environment
 //              (InvalidArgument, NotFound, AlreadyExists, PermissionDenied,
-//              FailedPrecondition, OutOfRange, Unimplemented, DataLoss)
+//              FailedPrecondition, OutOfRange, Unimplemented, DataLoss), or a
+//              rank that was never started (DeadlineExceeded)
 //   3          out of memory (ResourceExhausted); a full disk is 2
 //   4          another process of the run is gone (Unavailable); its own exit
 //              code says why

@@ -75,6 +75,35 @@ bool IsTemporarySibling(absl::string_view sibling, absl::string_view name) {
          absl::c_all_of(sibling.substr(dot + 1), absl::ascii_isxdigit);
 }
 
+// The standard descriptor that is redirected to `file`; -1 if none is.
+int StandardOutputTo(const struct stat& file) {
+  for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
+    struct stat out;
+    if (::fstat(fd, &out) == 0 && out.st_dev == file.st_dev &&
+        out.st_ino == file.st_ino) {
+      return fd;
+    }
+  }
+  return -1;
+}
+
+// Writes to a device or pipe.
+absl::Status WriteInPlace(const std::string& path, absl::string_view contents) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
+  if (fd < 0) return ErrnoStatus("write", path);
+  absl::Status status = WriteAll(fd, contents, path);
+  if (::close(fd) != 0 && status.ok()) status = ErrnoStatus("write", path);
+  return status;
+}
+
+// The existing file that a symbolic link `path` names; else `path`.
+std::string TargetOf(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_symlink(path, error)) return path;
+  const auto target = std::filesystem::canonical(path, error);
+  return error ? path : target.string();
+}
+
 std::string DirectoryOf(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
@@ -125,21 +154,34 @@ absl::Status WriteAll(int descriptor, absl::string_view contents,
 
 absl::Status WriteFileAtomically(const std::string& path,
                                  absl::string_view contents) {
-  const std::string temporary = TemporarySibling(path);
+  struct stat info;
+  if (::stat(path.c_str(), &info) == 0) {
+    // /dev/stdout: a file may hold other output already, and a socket cannot be
+    // opened by its path.
+    const bool is_file = S_ISREG(info.st_mode);
+    if (is_file || S_ISSOCK(info.st_mode)) {
+      const int fd = StandardOutputTo(info);
+      if (fd >= 0) return WriteAll(fd, contents, path);
+    }
+    if (!is_file) return WriteInPlace(path, contents);
+  }
+  const std::string target = TargetOf(path);
+  const std::string temporary = TemporarySibling(target);
   absl::Status status = WriteAndSync(temporary, contents);
-  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) {
+  if (status.ok() && ::rename(temporary.c_str(), target.c_str()) != 0) {
     status = ErrnoStatus("replace", path);
   }
   if (!status.ok()) {
     ::unlink(temporary.c_str());
     return status;
   }
-  return SyncDirectory(DirectoryOf(path));
+  return SyncDirectory(DirectoryOf(target));
 }
 
 absl::Status RemoveTemporarySiblings(const std::string& path) {
-  const std::string directory = DirectoryOf(path);
-  const std::string file = std::filesystem::path(path).filename().string();
+  const std::string target = TargetOf(path);
+  const std::string directory = DirectoryOf(target);
+  const std::string file = std::filesystem::path(target).filename().string();
   ASSIGN_OR_RETURN(const std::vector<std::string> names,
                    ListDirectory(directory));
   for (const std::string& name : names) {

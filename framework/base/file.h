@@ -31,10 +31,14 @@ absl::Status WriteAll(int descriptor, absl::string_view contents,
 // Replaces `path` atomically: a reader sees the complete old file or the
 // complete new one, also after a loss of power at any moment. Writes a
 // temporary sibling, syncs it, renames it and syncs the directory.
+//
+// A symbolic link stays, and the file that it names is replaced. A device, a
+// pipe, and a file on this process's stdout or stderr are not replaced but
+// written to.
 absl::Status WriteFileAtomically(const std::string& path,
                                  absl::string_view contents);
 
-// Removes temporary siblings of `path` that a killed WriteFileAtomically()
+// Removes temporary siblings that a killed WriteFileAtomically() of `path`
 // left. Only call this while no other process writes `path`.
 absl::Status RemoveTemporarySiblings(const std::string& path);
 

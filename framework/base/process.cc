@@ -42,14 +42,24 @@ absl::Status CloseCopyOfStdout() {
   return SystemError(errno, "cannot write to stdout");
 }
 
+// A user error, whatever the system's reason: a closed pipe does not mean that
+// another process of the run is gone.
+absl::Status CannotPrint(const absl::Status& status) {
+  return absl::FailedPreconditionError(status.message());
+}
+
 void CheckStdout(int exit_code, void*) {
   absl::Status status = Flush(stdout);
   if (status.ok()) status = CloseCopyOfStdout();
   if (status.ok()) return;
   LogError(status.message());
-  if (exit_code == 0) {
-    ::_exit(ExitCode(absl::FailedPreconditionError(status.message())));
-  }
+  if (exit_code == 0) ::_exit(ExitCode(CannotPrint(status)));
+}
+
+// Drops what `file` could not write, and the error.
+void Clear(std::FILE* file) {
+  ::__fpurge(file);
+  std::clearerr(file);
 }
 
 void OpenClosedDescriptors() {
@@ -77,13 +87,19 @@ void PrepareProcess() {
   ::on_exit(CheckStdout, nullptr);
 }
 
+absl::Status FlushResult(std::FILE* file) {
+  const absl::Status status = Flush(file);
+  if (status.ok()) return status;
+  Clear(file);
+  return CannotPrint(status);
+}
+
 void FlushConsole(std::FILE* console) {
   const absl::Status status = Flush(console);
   if (status.ok()) return;
   LogWarning(std::string(status.message()) +
              "; the run continues without this output");
-  ::__fpurge(console);
-  std::clearerr(console);
+  Clear(console);
   const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   if (null < 0) return;  // then every line fails again
   ::dup2(null, ::fileno(console));

@@ -3,6 +3,8 @@
 
 #include <cstdio>
 
+#include "absl/status/status.h"
+
 namespace tessera {
 
 // Call this first in main(). Sets up the process for any environment:
@@ -13,6 +15,10 @@ namespace tessera {
 //                        the limit on file sizes, fails with EPIPE or EFBIG
 //   exit                 reports an error of stdout; exit code 2 if it was 0
 void PrepareProcess();
+
+// Flushes `file`, for a result that a program prints piece by piece. After an
+// error the stream is empty, and the program should end with that error.
+absl::Status FlushResult(std::FILE* file);
 
 // Flushes `console`, a stream that the program can do without. The first error
 // is logged; after it, the stream is redirected to /dev/null, and the exit code

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/check.h"
+#include "framework/base/system_error.h"
 
 namespace tessera {
 namespace {
@@ -46,12 +47,12 @@ absl::StatusOr<RandomAccessFile> RandomAccessFile::Open(
     descriptor = OpenForReading(path);
   }
   if (descriptor < 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+    return SystemError(errno, absl::StrCat("cannot open ", path));
   }
   RandomAccessFile file(path, descriptor, 0);  // closes `descriptor`
   struct stat info;
   if (fstat(descriptor, &info) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
+    return SystemError(errno, absl::StrCat("cannot read ", path));
   }
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is not a file"));
@@ -91,8 +92,8 @@ absl::Status RandomAccessFile::Read(int64_t offset, int64_t bytes,
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
       return absl::DataLossError(
-          absl::ErrnoToStatus(
-              errno, absl::StrCat("cannot read ", path_, ", byte ", offset))
+          SystemError(errno,
+                      absl::StrCat("cannot read ", path_, ", byte ", offset))
               .message());
     }
     if (got == 0) return Shortened(offset);

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "framework/base/field_error.h"
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
 #include "framework/data/prepare/default_text.h"
@@ -131,6 +132,9 @@ TokenFileFormat FormatFromConfig(TokenFiles::Format format) {
   }
 }
 
+constexpr char kTrainField[] = "data.token_files.train";
+constexpr char kValidationField[] = "data.token_files.validation";
+
 // The paths in a config, with each shell pattern replaced by its sorted
 // matches. A path that exists is not treated as a pattern.
 absl::StatusOr<std::vector<std::string>> ExpandPaths(
@@ -143,13 +147,15 @@ absl::StatusOr<std::vector<std::string>> ExpandPaths(
       paths.push_back(path);
       continue;
     }
-    ASSIGN_OR_RETURN(const std::vector<std::string> matches, Glob(path));
-    if (matches.empty()) {
-      return absl::NotFoundError(
-          absl::StrCat("data.token_files.", field, ": no file matches ", path,
-                       "; name files or prepared folders that exist"));
+    const absl::StatusOr<std::vector<std::string>> matches = Glob(path);
+    if (!matches.ok()) return FieldError(field, matches.status());
+    if (matches->empty()) {
+      return FieldError(field,
+                        absl::NotFoundError(absl::StrCat(
+                            "no file matches ", path,
+                            "; name files or prepared folders that exist")));
     }
-    paths.insert(paths.end(), matches.begin(), matches.end());
+    paths.insert(paths.end(), matches->begin(), matches->end());
   }
   return paths;
 }
@@ -197,30 +203,32 @@ absl::StatusOr<Source> OpenSource(const TokenFiles& config,
                                   double validation_fraction,
                                   const DatasetOptions& options) {
   ASSIGN_OR_RETURN(const std::vector<std::string> train,
-                   ExpandPaths(config.train(), "train"));
+                   ExpandPaths(config.train(), kTrainField));
   ASSIGN_OR_RETURN(const std::vector<std::string> validation,
-                   ExpandPaths(config.validation(), "validation"));
+                   ExpandPaths(config.validation(), kValidationField));
   const std::string name = absl::StrJoin(config.train(), ", ");
   if (train.size() == 1 && validation.empty() &&
       FileExists(train[0] + "/manifest.json")) {
-    ASSIGN_OR_RETURN(PreparedFolder folder, OpenPreparedFolder(train[0]));
-    return SourceFromFolder(std::move(folder), name, options.vocab_size);
+    absl::StatusOr<PreparedFolder> folder = OpenPreparedFolder(train[0]);
+    if (!folder.ok()) return FieldError(kTrainField, folder.status());
+    return SourceFromFolder(*std::move(folder), name, options.vocab_size);
   }
   Source source = {.name = name};
-  ASSIGN_OR_RETURN(FileList list,
-                   OpenPaths(train, /*is_train=*/true, config,
-                             options.vocab_size, &source.tokenizer));
-  source.fingerprint = list.fingerprint;
-  source.split.train = CreateFileSequence(std::move(list.files));
+  absl::StatusOr<FileList> list = OpenPaths(
+      train, /*is_train=*/true, config, options.vocab_size, &source.tokenizer);
+  if (!list.ok()) return FieldError(kTrainField, list.status());
+  source.fingerprint = list->fingerprint;
+  source.split.train = CreateFileSequence(std::move(list->files));
   if (validation.empty()) {
     source.split = HoldOutLastTokens(source.split.train, validation_fraction);
     source.fingerprint = Mix(source.fingerprint, source.split.train->tokens());
     return source;
   }
-  ASSIGN_OR_RETURN(FileList held_out,
-                   OpenPaths(validation, /*is_train=*/false, config,
-                             options.vocab_size, &source.tokenizer));
-  source.split.validation = CreateFileSequence(std::move(held_out.files));
+  absl::StatusOr<FileList> held_out =
+      OpenPaths(validation, /*is_train=*/false, config, options.vocab_size,
+                &source.tokenizer);
+  if (!held_out.ok()) return FieldError(kValidationField, held_out.status());
+  source.split.validation = CreateFileSequence(std::move(held_out->files));
   return source;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <regex>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -89,6 +90,14 @@ absl::StatusOr<Backend> ConnectBackend(const WorldInfo& world,
     return absl::OkStatus();
   }));
   return backend;
+}
+
+std::string ReasonOf(const absl::Status& status) {
+  const std::string message(status.message());
+  const std::regex in_brackets(R"(\[[^\]\s]*/[^\]\s]*:\d+\] )");
+  const std::regex in_text(R"( in: \S*/\S*:\d+, )");
+  return std::regex_replace(std::regex_replace(message, in_brackets, ""),
+                            in_text, ": ");
 }
 
 }  // namespace tessera

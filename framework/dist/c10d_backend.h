@@ -1,6 +1,9 @@
 #ifndef FRAMEWORK_DIST_C10D_BACKEND_H_
 #define FRAMEWORK_DIST_C10D_BACKEND_H_
 
+#include <string>
+
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "c10/core/Device.h"
@@ -20,6 +23,11 @@ namespace tessera {
 absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> ConnectBackend(
     const WorldInfo& world, at::Device device,
     const c10::intrusive_ptr<c10d::Store>& store, absl::Duration timeout);
+
+// The reason for a failure of a backend, without the places in the sources of
+// Gloo and NCCL's wrapper that it names: "[/gloo/pair.cc:547] Connection
+// closed" and "NCCL error in: /c10d/NCCLUtils.cpp:77, remote process exited".
+std::string ReasonOf(const absl::Status& status);
 
 }  // namespace tessera
 

@@ -104,7 +104,7 @@ class RankProcesses {
   absl::Status Start(int port, const sigset_t& signal_mask);
   // Runs until all ranks have ended. `signal_fd` delivers this process's
   // signals.
-  int Run(int signal_fd);
+  absl::StatusOr<int> Run(int signal_fd);
 
  private:
   struct Rank {
@@ -161,8 +161,10 @@ absl::StatusOr<RankProcesses::Rank> RankProcesses::StartOne(
     int rank, int port, const sigset_t& signal_mask) {
   Rank started;
   const std::string label = absl::StrCat("[", rank, "] ");
-  ASSIGN_OR_RETURN(started.out, LinePipe::Create(label, options_.out));
-  ASSIGN_OR_RETURN(started.err, LinePipe::Create(label, options_.err));
+  ASSIGN_OR_RETURN(started.out,
+                   LinePipe::Create(label, options_.out, options_.out_kind));
+  ASSIGN_OR_RETURN(started.err,
+                   LinePipe::Create(label, options_.err, OutputKind::kConsole));
   std::vector<std::string> command = options_.command;
   std::vector<std::string> environment =
       EnvironmentOfRank(options_, rank, port, secret_);
@@ -196,7 +198,7 @@ absl::Status RankProcesses::Start(int port, const sigset_t& signal_mask) {
   return absl::OkStatus();
 }
 
-int RankProcesses::Run(int signal_fd) {
+absl::StatusOr<int> RankProcesses::Run(int signal_fd) {
   while (running_ > 0) {
     Wait(signal_fd);
     HandleSignal(signal_fd);
@@ -207,6 +209,7 @@ int RankProcesses::Run(int signal_fd) {
   for (Rank& rank : ranks_) {
     rank.out->Drain();
     rank.err->Drain();
+    if (exit_code_ == 0) RETURN_IF_ERROR(rank.out->status());
   }
   return exit_code_;
 }

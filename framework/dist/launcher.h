@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "framework/dist/line_pipe.h"
 
 namespace tessera {
 
@@ -27,6 +28,8 @@ struct LaunchOptions {
   // Receives the ranks' lines, each prefixed with "[rank] ".
   std::FILE* out = stdout;
   std::FILE* err = stderr;
+  // Whether `out` is a console, which the run can do without, or a result.
+  OutputKind out_kind = OutputKind::kConsole;
 };
 
 // Runs the ranks until all have ended. Ranks do not survive this process.
@@ -45,7 +48,8 @@ struct LaunchOptions {
 //
 // Call this before the process has threads: it forks, and handles these signals
 // during the run. NotFound or PermissionDenied if the program cannot be
-// executed.
+// executed; FailedPrecondition if all ranks succeed but `out` receives their
+// results and cannot be written.
 absl::StatusOr<int> Launch(const LaunchOptions& options);
 
 }  // namespace tessera

@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
 #include "absl/memory/memory.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/process.h"
+#include "framework/base/system_error.h"
 
 namespace tessera {
 namespace {
@@ -25,14 +25,13 @@ void CloseOnce(int& fd) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LinePipe>> LinePipe::Create(
-    absl::string_view label, std::FILE* file) {
+    absl::string_view label, std::FILE* file, OutputKind kind) {
   int fds[2];
   if (::pipe2(fds, O_CLOEXEC) != 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("cannot open a pipe: ", std::strerror(errno)));
+    return SystemError(errno, "cannot open a pipe");
   }
   ::fcntl(fds[0], F_SETFL, O_NONBLOCK);
-  return absl::WrapUnique(new LinePipe(label, file, fds[0], fds[1]));
+  return absl::WrapUnique(new LinePipe(label, file, kind, fds[0], fds[1]));
 }
 
 LinePipe::~LinePipe() {
@@ -57,7 +56,11 @@ void LinePipe::Drain() {
     }
     Pass(absl::string_view(buffer, static_cast<size_t>(size)));
   }
-  FlushConsole(file_);
+  if (kind_ == OutputKind::kConsole) {
+    FlushConsole(file_);
+  } else {
+    status_.Update(FlushResult(file_));
+  }
 }
 
 void LinePipe::Pass(absl::string_view text) {

@@ -5,10 +5,16 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace tessera {
+
+enum class OutputKind {
+  kConsole,  // the children can do without it
+  kResult,   // what the children were started for
+};
 
 // Copies the output of a child process to a file of this process, line by line
 // and with a label, so that lines of several children do not mix.
@@ -16,7 +22,7 @@ class LinePipe {
  public:
   // `file` outlives the pipe.
   static absl::StatusOr<std::unique_ptr<LinePipe>> Create(
-      absl::string_view label, std::FILE* file);
+      absl::string_view label, std::FILE* file, OutputKind kind);
   ~LinePipe();
   LinePipe(const LinePipe&) = delete;
   LinePipe& operator=(const LinePipe&) = delete;
@@ -32,18 +38,28 @@ class LinePipe {
   bool open() const { return read_fd_ >= 0; }
 
   // Forwards what has arrived, without waiting: whole lines, and the remainder
-  // at the end. Lines that cannot be written to `file` are dropped with a
-  // warning (FlushConsole()); the children continue.
+  // at the end. Lines that cannot be written to `file` are dropped, and the
+  // children continue; those of a console with a warning (FlushConsole()),
+  // those of a result are an error.
   void Drain();
+  // The first error of writing a result.
+  const absl::Status& status() const { return status_; }
 
  private:
-  LinePipe(absl::string_view label, std::FILE* file, int read_fd, int write_fd)
-      : label_(label), file_(file), read_fd_(read_fd), write_fd_(write_fd) {}
+  LinePipe(absl::string_view label, std::FILE* file, OutputKind kind,
+           int read_fd, int write_fd)
+      : label_(label),
+        file_(file),
+        kind_(kind),
+        read_fd_(read_fd),
+        write_fd_(write_fd) {}
   void Pass(absl::string_view text);
   void Print(absl::string_view line);
 
   const std::string label_;
   std::FILE* const file_;
+  const OutputKind kind_;
+  absl::Status status_;
   int read_fd_;
   int write_fd_;
   std::string partial_line_;

@@ -133,7 +133,7 @@ absl::Status C10dProcessGroup::Connect() {
     // Reached if a rank ends before the heartbeat misses it.
     return absl::UnavailableError(absl::StrCat(
         Prefix(),
-        "cannot connect to the other ranks: ", connected.status().message(),
+        "cannot connect to the other ranks: ", ReasonOf(connected.status()),
         "; if one of them has ended, its output says why"));
   }
   ASSIGN_OR_RETURN(backend_, std::move(connected));
@@ -163,7 +163,7 @@ absl::Status C10dProcessGroup::Collective(
   if (status.ok() || absl::IsResourceExhausted(status)) return status;
   return absl::UnavailableError(absl::StrCat(
       Prefix(), what,
-      " failed, most likely because another rank ended: ", status.message()));
+      " failed, most likely because another rank ended: ", ReasonOf(status)));
 }
 
 C10dProcessGroup::Work C10dProcessGroup::StartAllReduce(
@@ -308,7 +308,7 @@ absl::Status C10dProcessGroup::Finish() {
   const absl::Status left = Leave();
   if (!left.ok()) {
     return absl::UnavailableError(absl::StrCat(
-        Prefix(), "waiting for all ranks to finish failed: ", left.message()));
+        Prefix(), "waiting for all ranks to finish failed: ", ReasonOf(left)));
   }
   finished_ = true;
   return absl::OkStatus();

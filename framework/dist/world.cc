@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
 
 namespace tessera {
@@ -68,6 +70,22 @@ constexpr Names kSlurm = {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
                           "SLURM_NTASKS_PER_NODE"};
 constexpr int kMaxRanks = 1 << 20;
 
+// Without one of these a rank would wait for others that never come, or take
+// another rank's GPU.
+absl::Status CheckComplete(const Variables& variables, int world_size) {
+  std::vector<std::string> missing;
+  for (const char* name : {"RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+                           "MASTER_ADDR", "MASTER_PORT"}) {
+    if (!variables.Has(name)) missing.push_back(name);
+  }
+  if (missing.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "WORLD_SIZE=", world_size, ", but ", absl::StrJoin(missing, ", "),
+      missing.size() == 1 ? " is" : " are",
+      " not set; start every rank through `launch`, torchrun or srun, which "
+      "set all of them, or unset WORLD_SIZE to train in one process"));
+}
+
 absl::Status CheckBelow(const char* name, int value, const char* bound_name,
                         int bound) {
   if (value < bound) return absl::OkStatus();
@@ -91,6 +109,9 @@ absl::StatusOr<WorldInfo> FromTorchrun(const Variables& variables) {
   world.source = variables.Has("TESSERA_LAUNCH") ? "launch" : "torchrun";
   ASSIGN_OR_RETURN(world.world_size,
                    variables.Integer("WORLD_SIZE", 1, kMaxRanks));
+  if (world.world_size > 1) {
+    RETURN_IF_ERROR(CheckComplete(variables, world.world_size));
+  }
   ASSIGN_OR_RETURN(world.rank, variables.Integer("RANK", 0, kMaxRanks));
   ASSIGN_OR_RETURN(world.local_rank,
                    variables.IntegerOr("LOCAL_RANK", world.rank, 0, kMaxRanks));
@@ -99,13 +120,7 @@ absl::StatusOr<WorldInfo> FromTorchrun(const Variables& variables) {
       variables.IntegerOr("LOCAL_WORLD_SIZE", world.world_size, 1, kMaxRanks));
   RETURN_IF_ERROR(CheckConsistent(world, kTorchrun));
   if (world.world_size == 1) return world;
-  const char* address = variables.Text("MASTER_ADDR");
-  if (address == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("WORLD_SIZE=", world.world_size,
-                     " but MASTER_ADDR is not set; it is the host of rank 0"));
-  }
-  world.master_addr = address;
+  world.master_addr = variables.Text("MASTER_ADDR");
   ASSIGN_OR_RETURN(world.master_port,
                    variables.Integer("MASTER_PORT", 1, kMaxPort));
   const char* agent = variables.Text("TORCHELASTIC_USE_AGENT_STORE");

@@ -35,9 +35,9 @@ using EnvironmentRef = absl::FunctionRef<const char*(const char* variable)>;
 
 // Reads, in this order:
 //   torchrun (and `launch`): RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
-//     MASTER_ADDR, MASTER_PORT, TORCHELASTIC_USE_AGENT_STORE,
-//     TORCHELASTIC_RESTART_COUNT. The LOCAL_ pair may be absent if one machine
-//     holds every rank.
+//     MASTER_ADDR, MASTER_PORT, and, which may be absent,
+//     TORCHELASTIC_USE_AGENT_STORE and TORCHELASTIC_RESTART_COUNT. With
+//     WORLD_SIZE=1 the first two are enough.
 //   Slurm: SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NTASKS_PER_NODE or
 //     SLURM_NNODES, with MASTER_ADDR or the first host of SLURM_STEP_NODELIST
 //     or SLURM_JOB_NODELIST, and MASTER_PORT or a port derived from

@@ -2,6 +2,10 @@
 
 #include <iostream>
 
+#include "framework/base/process.h"
 #include "framework/precision/precision_policy.h"
 
-int main() { std::cout << tessera::PrecisionTableMarkdown(); }
+int main() {
+  tessera::PrepareProcess();
+  std::cout << tessera::PrecisionTableMarkdown();
+}

@@ -24,6 +24,7 @@
 #include "trainers/config/config_loader.h"
 #include "trainers/plan/dry_run.h"
 #include "trainers/plan/run_plan.h"
+#include "trainers/run/start_check.h"
 
 namespace tessera {
 namespace {
@@ -50,6 +51,7 @@ absl::Status LoadAndPlan(const nlohmann::json& task, std::string* stage) {
   *stage = "plan";
   ASSIGN_OR_RETURN(const RunPlan plan, PlanRun(config, WorldInfo()));
   FormatDryRun(plan, FindWhatFits(plan));
+  RETURN_IF_ERROR(CheckCanStart(plan, paths.back() + ".run", "auto"));
   *stage = "done";
   return absl::OkStatus();
 }
@@ -57,9 +59,11 @@ absl::Status LoadAndPlan(const nlohmann::json& task, std::string* stage) {
 void Main() {
   for (std::string line; std::getline(std::cin, line);) {
     std::string stage;
-    const absl::Status status =
-        LoadAndPlan(nlohmann::json::parse(line), &stage);
-    const int code = ReportAndExitCode(status);
+    const nlohmann::json task = nlohmann::json::parse(line);
+    const absl::Status status = LoadAndPlan(task, &stage);
+    const int code = ReportAndExitCode(
+        WithConfigSource(status, task["config"].get<std::vector<std::string>>(),
+                         task["set"].get<std::vector<std::string>>()));
     const nlohmann::json answer = {stage, code};
     std::cout << "answer: " << answer << std::endl;
   }

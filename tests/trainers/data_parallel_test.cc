@@ -207,11 +207,12 @@ TEST(DataParallelSignalTest, ASignalToOneRankStopsAll) {
         ToyTrain({"--set training.steps=1000000", "--out=" + run});
     // Outside of the range of ephemeral ports.
     const Outcome outcome = Shell(absl::StrCat(
-        "export OMP_NUM_THREADS=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
-        "MASTER_PORT=",
-        20000 + (getpid() + code) % 10000, "; RANK=0 ", rank,
-        " & ZERO=$!; RANK=1 ", rank, " & ONE=$!; until grep -q '\"step\":3,' ",
-        run, "/run.jsonl 2>/dev/null || ! kill -0 $ONE; do sleep 0.01; done; ",
+        "export OMP_NUM_THREADS=1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 "
+        "MASTER_ADDR=127.0.0.1 MASTER_PORT=",
+        20000 + (getpid() + code) % 10000, "; RANK=0 LOCAL_RANK=0 ", rank,
+        " & ZERO=$!; RANK=1 LOCAL_RANK=1 ", rank,
+        " & ONE=$!; until grep -q '\"step\":3,' ", run,
+        "/run.jsonl 2>/dev/null || ! kill -0 $ONE; do sleep 0.01; done; ",
         "kill -", name,
         " $ONE; wait $ZERO; echo zero $?; wait $ONE; echo one $?"));
     EXPECT_THAT(outcome.output,

@@ -43,9 +43,9 @@ TEST(KernelCountersInTrainingTest, NeedAGpuAndOneRank) {
             .message());
   };
   const DeviceInfo gpu = DeviceToPlanFor("H200").value();
-  EXPECT_THAT(refused({}, {}), HasSubstr("kernel_counters needs a GPU"));
+  EXPECT_THAT(refused({}, {}), HasSubstr("kernel_counters: needs a GPU"));
   EXPECT_THAT(refused({.world_size = 2}, gpu),
-              HasSubstr("kernel_counters needs a single rank"));
+              HasSubstr("kernel_counters: needs a single rank"));
   EXPECT_EQ(refused({}, gpu), "");
 }
 

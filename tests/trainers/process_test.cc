@@ -93,9 +93,12 @@ TEST(StdoutTest, AResultThatCannotBePrintedIsAnError) {
                             "--set data.default_text.tokenizer=BYTES"}))
                 .exit_code,
             0);
+  const std::string launch = Program("launch") + "--nproc=1 " + ToyFlags();
   for (const std::string& command :
        {ToyTrain({"--print_config"}), ToyTrain({"--dry_run"}),
         Program("train") + "--version", Program("launch") + "--help",
+        launch + "--print_config", launch + "-dry_run", launch + "--print_step",
+        launch + "--build_info", launch + "--version", launch + "-- --help",
         Program("generate") + "--max_tokens=3 --checkpoint=" + run,
         absl::StrCat(Program("prepare_data"), text, " --tokenizer=bytes",
                      " --validation_fraction=0 --out=", Folder("tokens"))}) {
@@ -103,6 +106,63 @@ TEST(StdoutTest, AResultThatCannotBePrintedIsAnError) {
     EXPECT_EQ(outcome.exit_code, 2) << command << "\n" << outcome.output;
     EXPECT_THAT(outcome.output, HasSubstr(kNoSpace)) << command;
   }
+}
+
+TEST(StdoutTest, AReportCanBePrintedButReplacesNoDevice) {
+  const std::string run = Folder("reported"), out = Folder("report_out");
+  ASSERT_EQ(
+      Shell(ToyTrain({"--out=" + run, "--set training.steps=3"})).exit_code, 0);
+  ASSERT_TRUE(MakeDirectories(out).ok());
+  const std::string report = absl::StrCat("cd ", out, "; ", Program("report"),
+                                          run, " 2>/dev/null --out=");
+  EXPECT_EQ(Shell(report + "page.html").exit_code, 0);
+  const std::string page = ReadFile(out + "/page.html").value();
+  EXPECT_THAT(page, HasSubstr("</html>"));
+  EXPECT_EQ(Shell(report + "/dev/stdout").output, page);
+  EXPECT_EQ(Shell(report + "/dev/stdout | cat").output, page);
+  EXPECT_EQ(Shell(report + "/dev/stdout > printed.html").exit_code, 0);
+  EXPECT_EQ(ReadFile(out + "/printed.html").value(), page);
+  EXPECT_EQ(Shell("echo before > " + out + "/after.html; " + report +
+                  "/dev/stdout >> after.html")
+                .exit_code,
+            0);
+  EXPECT_EQ(ReadFile(out + "/after.html").value(), "before\n" + page);
+  EXPECT_EQ(Shell(report + ">(cat > piped.html); sleep 0.1; cat piped.html")
+                .exit_code,
+            0);
+  // Links, so that a fault removes no device.
+  EXPECT_EQ(Shell(absl::StrCat("ln -s /dev/null ", out, "/null; ", report,
+                               "null; [ -c null ]"))
+                .exit_code,
+            0);
+  const Outcome full = Shell(absl::StrCat(
+      "ln -s /dev/full ", out, "/full; ", Program("report"), run,
+      " --out=", out, "/full; echo exit $?; [ -c ", out, "/full ]"));
+  EXPECT_EQ(full.exit_code, 0);
+  EXPECT_EQ(full.output, absl::StrCat("error: cannot write ", out,
+                                      "/full: No space left on device\n"
+                                      "exit 2\n"));
+}
+
+TEST(StdoutTest, ASampleAppearsWhileItIsGenerated) {
+  const std::string run = Folder("sampled"), out = Folder("sample.txt");
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run, "--set training.steps=3",
+                            "--set data.default_text.tokenizer=BYTES"}))
+                .exit_code,
+            0);
+  const std::string generate =
+      absl::StrCat(Program("generate"),
+                   "--prompt=hello --max_tokens=1048576 --checkpoint=", run);
+  // Prompt and two tokens; the whole sample takes many minutes.
+  const Outcome outcome = Shell(
+      InBackground(generate + " > " + out, "[ $(wc -c < " + out + ") -ge 7 ]",
+                   "kill -0 $PID && echo runs; kill -9 $PID; wait $PID"));
+  EXPECT_THAT(outcome.output, HasSubstr("runs\n"));
+  EXPECT_THAT(ReadFile(out).value(), ::testing::StartsWith("hello"));
+  // The first write that fails ends it.
+  const Outcome full = Shell("ulimit -t 30; " + generate + " > /dev/full");
+  EXPECT_EQ(full.exit_code, 2);
+  EXPECT_EQ(full.output, absl::StrCat(kNoSpace, "\n"));
 }
 
 TEST(RunFolderTest, RemovalEndsTheRunWithItsWeightsSaved) {

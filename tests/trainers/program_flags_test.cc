@@ -214,7 +214,11 @@ TEST(ProgramsTest, AConfigErrorIsReportedOnceForAllRanks) {
   for (const auto& [arguments, message] :
        {std::pair<std::string, std::string>{"--set training.steps=0",
                                             "training.steps: must be >= 1"},
-        {"--set training.batch_size=3", "but must be a multiple of"},
+        {"--set training.batch_size=3",
+         "--set: training.batch_size: is 3, but must be a multiple of 2"},
+        {"--set attention.backend=FLASH_CUDA", "--set: attention.backend: "},
+        {"--dry_run --set data.token_files.train=/nowhere/*",
+         "--set: data.token_files.train: no file matches"},
         {"--bogus", "there is no flag --bogus"}}) {
     const Outcome outcome =
         Shell(absl::StrCat(Program("launch"), "--nproc=2 ", arguments));

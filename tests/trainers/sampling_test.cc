@@ -4,16 +4,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "attention_backends/backend_table.h"
+#include "framework/data/tokenize/utf8.h"
 #include "framework/program/executor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainers/toy_session.h"
+#include "trainers/generation/text_generation.h"
 #include "trainers/plan/run_plan.h"
 
 namespace tessera {
@@ -48,7 +53,10 @@ std::vector<int64_t> MostLikely(NextTokenModel& model) {
   std::vector<int64_t> tokens = {3};
   const absl::Status status =
       Sample(model, tokens, {.temperature = 0, .max_tokens = kTokens},
-             [&](int64_t token) { tokens.push_back(token); });
+             [&](int64_t token) {
+               tokens.push_back(token);
+               return absl::OkStatus();
+             });
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(tokens.size(), 1 + kTokens);
   return tokens;
@@ -155,8 +163,10 @@ TEST(SamplingTest, StopsBeforeItsStopTokenAndDrawsOnlyTokensWithText) {
   NextTokenModel model = ModelOf(*session);
   const auto sample = [&](const SamplingOptions& options) {
     std::vector<int64_t> tokens;
-    const absl::Status status = Sample(
-        model, {3}, options, [&](int64_t token) { tokens.push_back(token); });
+    const absl::Status status = Sample(model, {3}, options, [&](int64_t token) {
+      tokens.push_back(token);
+      return absl::OkStatus();
+    });
     EXPECT_TRUE(status.ok()) << status;
     return tokens;
   };
@@ -172,6 +182,94 @@ TEST(SamplingTest, StopsBeforeItsStopTokenAndDrawsOnlyTokensWithText) {
        sample({.seed = 5, .max_tokens = 50, .vocab_size = 4})) {
     EXPECT_LT(token, 4);
   }
+}
+
+TEST(SamplingTest, RefusesOptionsOutOfRange) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const auto refusal = [](const SamplingOptions& options) {
+    const absl::Status status = Validate(options);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_EQ(refusal({.temperature = kInfinity}),
+            "temperature must be a finite number >= 0; is inf");
+  EXPECT_EQ(refusal({.temperature = std::nan("")}),
+            "temperature must be a finite number >= 0; is nan");
+  EXPECT_EQ(refusal({.max_tokens = 2000000000}),
+            "max_tokens must be in [1, 1048576]; is 2000000000");
+  EXPECT_TRUE(Validate({.temperature = 1e300, .max_tokens = 1 << 20}).ok());
+}
+
+TEST(SamplingTest, AModelWithoutFiniteLogitsIsAnError) {
+  const auto session = Toy("configs/tiny_cpu.pbtxt");
+  session->state().parameters->weights().master.fill_(std::nan(""));
+  NextTokenModel model = ModelOf(*session);
+  const absl::Status status =
+      Sample(model, {3}, {}, [](int64_t) { return absl::OkStatus(); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr("its logits are not finite"));
+}
+
+// Every token is a part of a character or a character.
+class PartsTokenizer : public Tokenizer {
+ public:
+  absl::StatusOr<std::vector<int32_t>> Encode(
+      absl::string_view) const override {
+    return std::vector<int32_t>();
+  }
+  absl::StatusOr<std::string> Decode(
+      absl::Span<const int32_t> ids) const override {
+    const char* const kTexts[] = {"a", "\xc3", "\xa9", "\xe2\x96", "\x85b", ""};
+    std::string text;
+    for (const int32_t id : ids) text += kTexts[id % std::size(kTexts)];
+    return text;
+  }
+  TokenizerKind kind() const override { return TokenizerKind::kBytes; }
+  int64_t vocab_size() const override { return 60; }
+  int32_t eos_id() const override { return 60; }
+  std::string Serialize() const override { return ""; }
+};
+
+TEST(SampleTextTest, EmitsWholeCharactersAsTheyAreDrawn) {
+  const auto session = Toy("configs/tiny_cpu.pbtxt");
+  NextTokenModel model = ModelOf(*session);
+  const SamplingOptions options = {.temperature = 5, .max_tokens = 300};
+  const PartsTokenizer tokenizer;
+  std::vector<std::string> pieces;
+  const auto keep = [&](absl::string_view text) {
+    pieces.emplace_back(text);
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(SampleText(model, tokenizer, "say: ", options, keep).ok());
+  ASSERT_EQ(pieces.size(), 302u);  // the prompt, each token, and what is held
+  EXPECT_EQ(pieces[0], "say: ");
+  std::string text;
+  int held = 0;
+  for (const std::string& piece : pieces) {
+    text += piece;
+    if (&piece != &pieces.back()) EXPECT_EQ(Utf8UnfinishedBytes(piece), 0u);
+    held += piece.empty();
+  }
+  EXPECT_GT(held, 20);
+  // The same tokens, decoded at once.
+  std::vector<int32_t> tokens;
+  SamplingOptions same = options;
+  same.vocab_size = tokenizer.vocab_size();
+  ASSERT_TRUE(Sample(model, {tokenizer.eos_id()}, same, [&](int64_t token) {
+                tokens.push_back(static_cast<int32_t>(token));
+                return absl::OkStatus();
+              }).ok());
+  EXPECT_EQ(text, absl::StrCat("say: ", tokenizer.Decode(tokens).value()));
+  // An error ends the sample.
+  const absl::Status full = absl::FailedPreconditionError("full");
+  int calls = 0;
+  EXPECT_EQ(SampleText(model, tokenizer, "", options,
+                       [&](absl::string_view) {
+                         return ++calls == 3 ? full : absl::OkStatus();
+                       }),
+            full);
+  EXPECT_EQ(calls, 3);
 }
 
 // Not from capped logits divided by the temperature before the cap, which is

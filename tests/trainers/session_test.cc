@@ -316,7 +316,7 @@ TEST(SessionTest, RefusesToTrainNothing) {
   const absl::Status status = PlanRun(config, {}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
-              testing::HasSubstr("model.frozen leaves nothing to train"));
+              testing::HasSubstr("model.frozen: leaves nothing to train"));
 }
 
 TEST(MemoryPlanTest, RecomputationDropsActivationsAndKeepsTheRest) {

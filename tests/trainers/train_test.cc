@@ -1,5 +1,6 @@
 // Runs the `train` and `generate` programs as a user does.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -181,7 +182,7 @@ TEST(TrainTest, StartsFromTheWeightsOfACheckpointRunOrModelFolder) {
   }
 }
 
-TEST(TrainTest, AResumeOrAPlanDoesNotNeedTheInitialWeights) {
+TEST(TrainTest, AResumeDoesNotNeedTheInitialWeights) {
   const std::string run = Folder("pretrained_gone"), tuned = Folder("tuned_on");
   ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
   const std::string from = "--set checkpoint.init_from=" + run;
@@ -190,7 +191,6 @@ TEST(TrainTest, AResumeOrAPlanDoesNotNeedTheInitialWeights) {
   const Outcome resumed =
       Shell(ToyTrain({from, "--out=" + tuned, "--set training.steps=21"}));
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
-  EXPECT_EQ(Shell(ToyTrain({from, "--dry_run"})).exit_code, 0);
   const std::string fresh = Folder("tuned_not");
   const Outcome refused = Shell(ToyTrain({from, "--out=" + fresh}));
   EXPECT_EQ(refused.exit_code, 2);
@@ -225,7 +225,8 @@ TEST(TrainTest, InitialWeightsOfAnotherModelAreRefused) {
         Shell(ToyTrain({"--set checkpoint.init_from=" + run, "--set " + set,
                         "--out=" + Folder("tuned_other")}));
     EXPECT_EQ(refused.exit_code, 2) << refused.output;
-    EXPECT_THAT(refused.output, HasSubstr("error: checkpoint.init_from: "));
+    EXPECT_THAT(refused.output,
+                HasSubstr("error: --set: checkpoint.init_from: "));
     EXPECT_THAT(refused.output, HasSubstr(message));
   }
 }
@@ -546,6 +547,10 @@ TEST(TrainTest, UserErrorsExitWithTwoAndNameWhatToChange) {
   struct Case {
     std::string argument, message;
   };
+  const std::string attention = Folder("attention.pbtxt");
+  ASSERT_TRUE(
+      WriteFileAtomically(attention, "\nattention {\n  backend: FLASH_CUDA }")
+          .ok());
   for (const Case& c : {
            Case{"--set model.nmu_layers=3", "did you mean 'num_layers'"},
            Case{"--set training.steps=0", "training.steps: must be >= 1"},
@@ -553,6 +558,16 @@ TEST(TrainTest, UserErrorsExitWithTwoAndNameWhatToChange) {
            Case{"--dry_run --set 'model.frozen=[\"nope\"]'",
                 "--set: model.frozen[0]: pattern 'nope' matches no parameter"},
            Case{"--resume=/nowhere --out=" + Folder("x"), "/nowhere"},
+           Case{"--set attention.backend=FLASH_CUDA",
+                "error: --set: attention.backend: attention backend "
+                "FLASH_CUDA does not support "},
+           Case{absl::StrCat("--config=", attention),
+                absl::StrCat("error: ", attention,
+                             ":3:3: attention.backend: attention backend ")},
+           Case{"--set observe.trace.kernel_counters=true",
+                "error: --set: observe.trace.kernel_counters: needs a GPU"},
+           Case{"--set 'model.frozen=[\"*\"]'",
+                "error: --set: model.frozen: leaves nothing to train"},
        }) {
     const Outcome outcome = Shell(ToyTrain({c.argument}));
     EXPECT_EQ(outcome.exit_code, 2) << c.argument;
@@ -757,6 +772,57 @@ TokenFile NanoGptTokens(const std::string& name, int tokens) {
                        "\" format: NANOGPT}'")};
 }
 
+// The lines of `output` with an error.
+std::string ErrorIn(const std::string& output) {
+  return output.substr(std::min(output.find("error: "), output.size()));
+}
+
+TEST(TrainTest, ADryRunMakesTheChecksOfARun) {
+  const std::string run = Folder("for_dry_runs");
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  const std::string files = "--set data.token_files.train=";
+  const TokenFile few = NanoGptTokens("dry_few", 5);
+  for (const auto& [flags, message] :
+       {std::pair<std::string, std::string>{
+            "--set checkpoint.init_from=/nowhere",
+            "--set: checkpoint.init_from: /nowhere: neither a checkpoint"},
+        {absl::StrCat("--set checkpoint.init_from=", run,
+                      " --set model.d_ff=96"),
+         "in this run's model it is F32 [96, 32]"},
+        {files + "/nowhere/*.bin",
+         "--set: data.token_files.train: no file matches /nowhere/*.bin"},
+        {files + "/nowhere/a.bin",
+         "--set: data.token_files.train: cannot open /nowhere/a.bin: No such"},
+        {few.flags, "less than one training sequence"},
+        {"--resume=/nowhere", "/nowhere: neither a checkpoint"},
+        {"--resume=never --out=" + run, "already holds a run"},
+        {absl::StrCat("--set training.steps=30 --set training.seed=7 --out=",
+                      run),
+         "set training.seed=0"},
+        {absl::StrCat("--set training.steps=30 --set model.d_ff=96 --out=",
+                      run),
+         "tensor layers.0.ffn"}}) {
+    const std::string out =
+        absl::StrContains(flags, "--out") ? "" : "--out=" + Folder("dry");
+    const Outcome trained = Shell(few.before + ToyTrain({flags, out}));
+    EXPECT_EQ(trained.exit_code, 2) << flags;
+    EXPECT_THAT(trained.output, HasSubstr(message));
+    const Outcome dry = Shell(few.before + ToyTrain({flags, out, "--dry_run"}));
+    EXPECT_EQ(dry.exit_code, 2) << flags;
+    EXPECT_EQ(ErrorIn(dry.output), ErrorIn(trained.output));
+    EXPECT_THAT(dry.output, HasSubstr("NAIVE: supported"));
+    EXPECT_FALSE(FileExists(Folder("dry")));
+  }
+  // Another machine may have the files.
+  EXPECT_EQ(Shell(ToyTrain({"--set checkpoint.init_from=/nowhere --dry_run",
+                            "--plan_for=H200"}))
+                .exit_code,
+            0);
+  EXPECT_EQ(Shell(ToyTrain({"--dry_run --set training.steps=30 --out=" + run}))
+                .exit_code,
+            0);
+}
+
 TEST(TrainTest, WarnsIfThereIsNothingToEvaluateOn) {
   const std::string no =
       "warning: no evaluation: no validation data is held out ";
@@ -873,8 +939,19 @@ TEST(GenerateTest, EqualSeedsGiveEqualSamplesAndBadOptionsAreRefused) {
   EXPECT_NE(a.output, Shell(generate + "--seed=4").output);
   const Outcome refused = Shell(generate + "--top_p=0 --temperature=-1");
   EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.output, HasSubstr("temperature must be >= 0"));
+  EXPECT_THAT(refused.output,
+              HasSubstr("temperature must be a finite number >= 0; is -1"));
   EXPECT_THAT(refused.output, HasSubstr("top_p must be in (0, 1]"));
+  for (const auto& [flags, message] :
+       {std::pair<std::string, std::string>{
+            "--temperature=inf", "temperature must be a finite number >= 0"},
+        {"--max_tokens=2000000000", "max_tokens must be in [1, 1048576]"},
+        {"--prompt=\"$(printf 'caf\\351')\"",
+         "error: --prompt, byte 3: 0xe9 is not UTF-8; "}}) {
+    const Outcome outcome = Shell(generate + flags);
+    EXPECT_EQ(outcome.exit_code, 2) << flags;
+    EXPECT_THAT(outcome.output, HasSubstr(message));
+  }
   const Outcome nowhere = Shell(generate + "--device=UNSPECIFIED");
   EXPECT_EQ(nowhere.exit_code, 2);
   EXPECT_THAT(nowhere.output, HasSubstr("--device=UNSPECIFIED: must be CPU"));

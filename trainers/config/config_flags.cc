@@ -72,8 +72,8 @@ absl::StatusOr<RunConfig> RunConfigFromFlags() {
   return LoadRunConfig(ConfigPaths(), Overrides());
 }
 
-std::string ConfigSourceFromFlags(absl::string_view field) {
-  return ConfigSource(ConfigPaths(), Overrides(), field);
+absl::Status WithConfigSourceFromFlags(const absl::Status& status) {
+  return WithConfigSource(status, ConfigPaths(), Overrides());
 }
 
 std::string ConfigNameFromFlags() {

@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "trainers/config/run_config.pb.h"
 
 namespace tessera {
@@ -17,8 +17,9 @@ namespace tessera {
 
 absl::StatusOr<RunConfig> RunConfigFromFlags();
 
-// Where the flags set `field`: "configs/tiny_cpu.pbtxt:14:3" or "--set".
-std::string ConfigSourceFromFlags(absl::string_view field);
+// Adds the place in the files, or --set, to an error about a field
+// (framework/base/field_error.h).
+absl::Status WithConfigSourceFromFlags(const absl::Status& status);
 
 // "2.7B_bf16" for --config=configs/2.7B.pbtxt
 // --config=configs/precision/bf16.pbtxt.

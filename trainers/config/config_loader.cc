@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "framework/base/field_error.h"
 #include "framework/base/file.h"
 #include "framework/base/nearest_name.h"
 #include "framework/base/proto_override.h"
@@ -195,6 +196,14 @@ std::string ConfigSource(absl::Span<const std::string> paths,
   // Otherwise a file has changed since it was loaded.
   if (!again) return absl::StrJoin(paths, " + ");
   return IsOverridden(field, overridden) ? "--set" : locations->Describe(field);
+}
+
+absl::Status WithConfigSource(const absl::Status& status,
+                              absl::Span<const std::string> paths,
+                              absl::Span<const std::string> overrides) {
+  return WithPlace(status, [&](absl::string_view field) {
+    return ConfigSource(paths, overrides, field);
+  });
 }
 
 std::string ConfigHash(const RunConfig& config) {

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -30,6 +31,11 @@ absl::StatusOr<RunConfig> LoadRunConfig(
 std::string ConfigSource(absl::Span<const std::string> paths,
                          absl::Span<const std::string> overrides,
                          absl::string_view field);
+
+// WithPlace() for such a config.
+absl::Status WithConfigSource(const absl::Status& status,
+                              absl::Span<const std::string> paths,
+                              absl::Span<const std::string> overrides);
 
 // 16 hexadecimal digits, equal for configs that resolve to the same values:
 // XXH3 of PrintWithDefaults(config).

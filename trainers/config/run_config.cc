@@ -13,6 +13,7 @@
 #include "framework/checkpoint/checkpoint_config.h"
 #include "framework/data/data_config.h"
 #include "framework/data/tokenize/tokenizer.h"
+#include "framework/data/tokenize/utf8.h"
 #include "framework/observe/observe_config.h"
 #include "framework/optim/learning_rate_schedule.h"
 #include "framework/optim/optimizer_config.h"
@@ -26,8 +27,6 @@
 
 namespace tessera {
 namespace {
-
-constexpr int kMaxSampleTokens = 1 << 20;
 
 void ValidatePrecisionOnDevice(const RunConfig& config,
                                const Violations& violations) {
@@ -225,6 +224,9 @@ void Validate(const TrainingConfig& config, Violations violations) {
           config.sample_tokens_at_end() <= kMaxSampleTokens,
       "sample_tokens_at_end",
       absl::StrCat("must be in [0, 2^20]; is ", config.sample_tokens_at_end()));
+  const std::string fault = Utf8Fault(config.sample_prompt());
+  violations.Check(fault.empty(), "sample_prompt",
+                   absl::StrCat("must be text; ", fault));
   violations.Check(
       config.label_smoothing() >= 0 && config.label_smoothing() < 1,
       "label_smoothing",

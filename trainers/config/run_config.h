@@ -7,6 +7,9 @@
 
 namespace tessera {
 
+// The longest sample, of a run or of `generate`.
+inline constexpr int kMaxSampleTokens = 1 << 20;
+
 // Adds each rule that `config` breaks to `violations`: the rules of each
 // message, then those between messages. Rules that depend on the machine or on
 // files are checked later, before step 0.

@@ -5,8 +5,10 @@
 #include <numeric>
 #include <random>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "trainers/config/run_config.h"
 
 namespace tessera {
 namespace {
@@ -33,14 +35,16 @@ absl::Status Validate(const SamplingOptions& options) {
   auto require = [&](bool holds, absl::string_view rule) {
     if (!holds) absl::StrAppend(&broken, broken.empty() ? "" : "; ", rule);
   };
-  require(options.temperature >= 0,
-          absl::StrCat("temperature must be >= 0; is ", options.temperature));
+  require(std::isfinite(options.temperature) && options.temperature >= 0,
+          absl::StrCat("temperature must be a finite number >= 0; is ",
+                       options.temperature));
   require(options.top_k >= 0,
           absl::StrCat("top_k must be >= 0; is ", options.top_k));
   require(options.top_p > 0 && options.top_p <= 1,
           absl::StrCat("top_p must be in (0, 1]; is ", options.top_p));
-  require(options.max_tokens >= 1,
-          absl::StrCat("max_tokens must be >= 1; is ", options.max_tokens));
+  require(options.max_tokens >= 1 && options.max_tokens <= kMaxSampleTokens,
+          absl::StrCat("max_tokens must be in [1, ", kMaxSampleTokens, "]; is ",
+                       options.max_tokens));
   return broken.empty() ? absl::OkStatus() : absl::InvalidArgumentError(broken);
 }
 
@@ -72,8 +76,7 @@ int64_t DrawToken(absl::Span<const float> logits,
 }
 
 absl::Status Sample(NextTokenModel& model, std::vector<int64_t> prompt,
-                    const SamplingOptions& options,
-                    absl::FunctionRef<void(int64_t token)> emit) {
+                    const SamplingOptions& options, TokenSink emit) {
   RETURN_IF_ERROR(Validate(options));
   std::mt19937_64 generator(options.seed);
   std::uniform_real_distribution<double> uniform(0, 1);
@@ -82,11 +85,17 @@ absl::Status Sample(NextTokenModel& model, std::vector<int64_t> prompt,
   for (int64_t i = 0; i < options.max_tokens; ++i) {
     ASSIGN_OR_RETURN(const std::vector<float> logits,
                      model.LogitsAfter(prompt));
-    const int64_t token = DrawToken(absl::MakeSpan(logits).first(drawable),
-                                    options, uniform(generator));
+    const auto row = absl::MakeSpan(logits).first(drawable);
+    if (!absl::c_all_of(row, [](float x) { return std::isfinite(x); })) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the model predicts no token after ", prompt.size(),
+          ": its logits are not finite; use another checkpoint, or another "
+          "precision"));
+    }
+    const int64_t token = DrawToken(row, options, uniform(generator));
     if (token == options.stop_token) break;
     prompt.push_back(token);
-    emit(token);
+    RETURN_IF_ERROR(emit(token));
   }
   return absl::OkStatus();
 }

@@ -14,13 +14,13 @@ namespace tessera {
 
 // How the next token is drawn from softmax(logits / temperature).
 struct SamplingOptions {
-  double temperature = 1;  // >= 0; 0 takes the most likely token
+  double temperature = 1;  // finite, >= 0; 0 takes the most likely token
   int64_t top_k = 0;       // keep the k most likely tokens; 0: all
   // Keep the fewest most likely tokens whose probabilities reach this sum
   // (Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020).
-  double top_p = 1;   // in (0, 1]
-  uint64_t seed = 0;  // equal seeds and prompts give equal samples
-  int64_t max_tokens = 100;
+  double top_p = 1;          // in (0, 1]
+  uint64_t seed = 0;         // equal seeds and prompts give equal samples
+  int64_t max_tokens = 100;  // in [1, kMaxSampleTokens]
   std::optional<int64_t> stop_token;  // ends the sample; not included
   // Draw only tokens below this, because the head may have more rows than the
   // tokenizer has tokens. Absent: all.
@@ -34,11 +34,14 @@ absl::Status Validate(const SamplingOptions& options);
 int64_t DrawToken(absl::Span<const float> logits,
                   const SamplingOptions& options, double uniform);
 
+// Receives each token as soon as it is drawn. An error ends the sample.
+using TokenSink = absl::FunctionRef<absl::Status(int64_t token)>;
+
 // Continues `prompt` (not empty) and calls `emit` with each new token. For
 // every token the model computes the last context tokens again.
+// FailedPrecondition if logits of the model are not finite.
 absl::Status Sample(NextTokenModel& model, std::vector<int64_t> prompt,
-                    const SamplingOptions& options,
-                    absl::FunctionRef<void(int64_t token)> emit);
+                    const SamplingOptions& options, TokenSink emit);
 
 }  // namespace tessera
 

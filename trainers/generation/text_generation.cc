@@ -6,31 +6,40 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "framework/base/json_fields.h"
 #include "framework/base/status_macros.h"
+#include "framework/data/tokenize/utf8.h"
 
 namespace tessera {
 
-absl::StatusOr<std::string> SampleText(NextTokenModel& model,
-                                       const Tokenizer& tokenizer,
-                                       absl::string_view prompt,
-                                       SamplingOptions options) {
-  ASSIGN_OR_RETURN(std::vector<int32_t> text, tokenizer.Encode(prompt));
+absl::Status SampleText(NextTokenModel& model, const Tokenizer& tokenizer,
+                        absl::string_view prompt, SamplingOptions options,
+                        TextSink emit) {
+  ASSIGN_OR_RETURN(const std::vector<int32_t> text, tokenizer.Encode(prompt));
   // A document starts after the end of another.
   std::vector<int64_t> tokens = {tokenizer.eos_id()};
   tokens.insert(tokens.end(), text.begin(), text.end());
   options.stop_token = tokenizer.eos_id();
   options.vocab_size = tokenizer.vocab_size();
-  RETURN_IF_ERROR(Sample(model, tokens, options, [&](int64_t token) {
-    text.push_back(static_cast<int32_t>(token));
-  }));
-  return tokenizer.Decode(text);
+  RETURN_IF_ERROR(emit(prompt));
+  std::string held;  // the beginning of a character
+  const auto decode = [&](int64_t token) -> absl::Status {
+    ASSIGN_OR_RETURN(const std::string bytes,
+                     tokenizer.Decode({static_cast<int32_t>(token)}));
+    const std::string known = absl::StrCat(held, bytes);
+    const size_t whole = known.size() - Utf8UnfinishedBytes(known);
+    held = known.substr(whole);
+    return emit(absl::string_view(known).substr(0, whole));
+  };
+  RETURN_IF_ERROR(Sample(model, std::move(tokens), options, decode));
+  return emit(held);
 }
 
-absl::StatusOr<std::vector<int64_t>> SampleTokens(
-    NextTokenModel& model, std::vector<int64_t> prompt,
-    const SamplingOptions& options) {
+absl::Status SampleTokens(NextTokenModel& model,
+                          const std::vector<int64_t>& prompt,
+                          const SamplingOptions& options, TextSink emit) {
   for (const int64_t id : prompt) {
     if (id < model.vocab()) continue;
     return absl::InvalidArgumentError(
@@ -38,10 +47,9 @@ absl::StatusOr<std::vector<int64_t>> SampleTokens(
                      ", but the model's vocabulary has ids from 0 to ",
                      model.vocab() - 1, "; use ids in that range"));
   }
-  std::vector<int64_t> tokens = prompt;
-  RETURN_IF_ERROR(Sample(model, std::move(prompt), options,
-                         [&](int64_t token) { tokens.push_back(token); }));
-  return tokens;
+  RETURN_IF_ERROR(emit(absl::StrJoin(prompt, ",")));
+  return Sample(model, prompt, options,
+                [&](int64_t token) { return emit(absl::StrCat(",", token)); });
 }
 
 absl::StatusOr<std::vector<int64_t>> ParseTokenIds(absl::string_view text,

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "framework/checkpoint/checkpoint.h"
@@ -15,18 +17,23 @@
 
 namespace tessera {
 
-// Continues `prompt`, or starts a document if it is empty, up to
-// options.max_tokens or the end of the document. Returns prompt and sample.
-absl::StatusOr<std::string> SampleText(NextTokenModel& model,
-                                       const Tokenizer& tokenizer,
-                                       absl::string_view prompt,
-                                       SamplingOptions options);
+// Receives a sample's text, prompt included, as it is generated: whole
+// characters of UTF-8, except for bytes that are not UTF-8. An error ends the
+// sample.
+using TextSink = absl::FunctionRef<absl::Status(absl::string_view text)>;
 
-// Continues the token ids `prompt` by options.max_tokens. Returns prompt and
-// sample. InvalidArgument names an id that the model does not have.
-absl::StatusOr<std::vector<int64_t>> SampleTokens(
-    NextTokenModel& model, std::vector<int64_t> prompt,
-    const SamplingOptions& options);
+// Continues `prompt`, or starts a document if it is empty, up to
+// options.max_tokens or the end of the document.
+absl::Status SampleText(NextTokenModel& model, const Tokenizer& tokenizer,
+                        absl::string_view prompt, SamplingOptions options,
+                        TextSink emit);
+
+// Continues the token ids `prompt` by options.max_tokens. Calls `emit` with
+// "1,2,3", the prompt, and then with ",ID" for each token. InvalidArgument
+// names an id that the model does not have.
+absl::Status SampleTokens(NextTokenModel& model,
+                          const std::vector<int64_t>& prompt,
+                          const SamplingOptions& options, TextSink emit);
 
 // Parses "1,2,3", integers >= 0; empty for an empty text. InvalidArgument names
 // `what`, the source of the text, and the part that is not a token id.

@@ -7,6 +7,7 @@
 #include "attention_backends/attention_config.h"
 #include "attention_backends/auto_order.h"
 #include "attention_backends/backend_table.h"
+#include "framework/base/field_error.h"
 #include "framework/base/status_macros.h"
 #include "framework/observe/format.h"
 #include "framework/precision/precision_config.h"
@@ -32,10 +33,12 @@ absl::StatusOr<int64_t> MicroBatchSize(const TrainingConfig& training,
   const int64_t parts =
       int64_t{world.world_size} * int64_t{training.micro_batches()};
   if (training.batch_size() % parts != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "training.batch_size is ", training.batch_size(),
-        ", but must be a multiple of ", parts, ": ", world.world_size,
-        " ranks with training.micro_batches ", training.micro_batches()));
+    return FieldError(
+        "training.batch_size",
+        absl::InvalidArgumentError(absl::StrCat(
+            "is ", training.batch_size(), ", but must be a multiple of ", parts,
+            ": ", world.world_size, " ranks with training.micro_batches ",
+            training.micro_batches())));
   }
   return training.batch_size() / parts;
 }
@@ -94,9 +97,10 @@ absl::StatusOr<RunPlan> BeginPlan(
 absl::Status ChooseBackend(int64_t batch, bool needs_grad, RunPlan* plan) {
   plan->attention = AttentionProblemOf(plan->shape, batch, plan->shape.context,
                                        needs_grad, TargetOf(*plan));
-  ASSIGN_OR_RETURN(plan->backend,
-                   SelectBackend(BackendRequestOf(plan->config.attention()),
-                                 plan->attention));
+  absl::StatusOr<BackendChoice> backend = SelectBackend(
+      BackendRequestOf(plan->config.attention()), plan->attention);
+  if (!backend.ok()) return FieldError("attention.backend", backend.status());
+  plan->backend = *std::move(backend);
   return absl::OkStatus();
 }
 
@@ -124,8 +128,9 @@ absl::Status CheckKernelCounters(const RunPlan& plan) {
                           "one and would wait for other ranks"
                         : nullptr;
   if (why == nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("observe.trace.kernel_counters needs ", why, "; remove it"));
+  return FieldError(
+      "observe.trace.kernel_counters",
+      absl::InvalidArgumentError(absl::StrCat("needs ", why, "; remove it")));
 }
 
 LmOptions LmOptionsOf(const RunPlan& plan) {
@@ -218,9 +223,10 @@ absl::StatusOr<RunPlan> PlanWithoutFit(
   SetParameters(plan.step->loss.program.parameters(), &plan);
   if (std::none_of(plan.parameters.begin(), plan.parameters.end(),
                    [](const auto& block) { return block.trainable; })) {
-    return absl::InvalidArgumentError(
-        "model.frozen leaves nothing to train: its patterns match every "
-        "parameter; remove or narrow one of them");
+    return FieldError("model.frozen",
+                      absl::InvalidArgumentError(
+                          "leaves nothing to train: its patterns match every "
+                          "parameter; remove or narrow one of them"));
   }
   plan.flops_per_token = ModelFlopsPerToken(*plan.step);
   ASSIGN_OR_RETURN(PlannedMemory memory,

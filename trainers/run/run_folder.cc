@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/field_error.h"
 #include "framework/base/file.h"
 #include "framework/base/log.h"
 #include "framework/base/status_macros.h"
@@ -131,6 +132,18 @@ absl::StatusOr<RunFolder> OpenRunFolder(const std::string& path,
     return latest.status();
   }
   return folder;
+}
+
+absl::Status OpenInitialWeights(const CheckpointConfig& config,
+                                RunFolder* folder) {
+  if (!config.has_init_from() || folder->resume_from != nullptr) {
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::unique_ptr<Checkpoint>> model =
+      OpenModel(UserPath(config.init_from()));
+  if (!model.ok()) return FieldError(kInitFrom, model.status());
+  folder->init_from = *std::move(model);
+  return absl::OkStatus();
 }
 
 absl::Status CreateRunFolder(RunFolder* folder) {

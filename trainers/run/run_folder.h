@@ -10,8 +10,12 @@
 #include "absl/strings/string_view.h"
 #include "framework/base/file_lock.h"
 #include "framework/checkpoint/checkpoint.h"
+#include "framework/checkpoint/checkpoint_config.pb.h"
 
 namespace tessera {
+
+// The config's field of the weights that a run starts from.
+inline constexpr char kInitFrom[] = "checkpoint.init_from";
 
 // The folder in which a run stores its results:
 //   config.pbtxt   the resolved config
@@ -55,6 +59,11 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenModel(const std::string& path);
 // on disk changes.
 absl::StatusOr<RunFolder> OpenRunFolder(const std::string& path,
                                         absl::string_view resume, bool writes);
+
+// Opens checkpoint.init_from, if the config has it and the run does not resume.
+// A FieldError() of that field.
+absl::Status OpenInitialWeights(const CheckpointConfig& config,
+                                RunFolder* folder);
 
 // Creates and locks the folder if it did not exist. Call this before the first
 // write, which is the log's. AlreadyExists as above; FailedPrecondition if

@@ -95,11 +95,11 @@ absl::StatusOr<int64_t> SamplesOf(const Checkpoint& checkpoint) {
 }
 
 absl::Status CheckSameData(const Checkpoint& checkpoint,
-                           const Session& session) {
+                           const RunConfig& config, const Dataset& data) {
   JsonFields fields = StateFields(checkpoint);
   const uint64_t fingerprint = fields.Unsigned(kFingerprint);
   JsonFields trained = fields.Object(kOrder);
-  const nlohmann::json order = DataOrder(session.plan().config);
+  const nlohmann::json order = DataOrder(config);
   for (const auto& [field, value] : order.items()) {
     const nlohmann::json was = value.is_boolean()
                                    ? nlohmann::json(trained.Flag(field))
@@ -114,10 +114,10 @@ absl::Status CheckSameData(const Checkpoint& checkpoint,
           field, "=", was.dump()));
     }
   }
-  if (fingerprint != session.data().fingerprint) {
+  if (fingerprint != data.fingerprint) {
     return absl::InvalidArgumentError(absl::StrCat(
         checkpoint.folder(), "/", kStateFile, ": ", kFingerprint,
-        " is not that of the ", session.data().train->description(),
+        " is not that of the ", data.train->description(),
         ": the run was trained on different data; resume with the data and the "
         "data.validation_fraction that it was trained with"));
   }

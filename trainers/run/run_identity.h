@@ -23,10 +23,10 @@ absl::Status CheckSameStep(const Checkpoint& checkpoint);
 absl::StatusOr<int64_t> SamplesOf(const Checkpoint& checkpoint);
 
 // InvalidArgument, naming the field to change, if `checkpoint` was trained on
-// other data than the session's, or in another order: tokens would be skipped
-// or repeated.
+// other data than `data`, or in another order than by `config`: tokens would be
+// skipped or repeated.
 absl::Status CheckSameData(const Checkpoint& checkpoint,
-                           const Session& session);
+                           const RunConfig& config, const Dataset& data);
 
 // InvalidArgument, naming the field to change, if the checkpoint's weights have
 // the shapes of `model`, but were trained for a different function.

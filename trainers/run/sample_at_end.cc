@@ -2,11 +2,10 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "framework/base/log.h"
 #include "framework/base/status_macros.h"
 #include "trainers/generation/sampling.h"
@@ -18,11 +17,14 @@ namespace {
 absl::StatusOr<SampleRecord> SampleOfText(Session& session,
                                           const SamplingOptions& options) {
   NextTokenModel model(session.plan(), *session.state().parameters);
-  ASSIGN_OR_RETURN(
-      std::string text,
-      SampleText(model, *session.data().tokenizer,
-                 session.plan().config.training().sample_prompt(), options));
-  return SampleRecord{.heading = "sample", .text = std::move(text)};
+  SampleRecord sample{.heading = "sample"};
+  RETURN_IF_ERROR(SampleText(model, *session.data().tokenizer,
+                             session.plan().config.training().sample_prompt(),
+                             options, [&](absl::string_view text) {
+                               absl::StrAppend(&sample.text, text);
+                               return absl::OkStatus();
+                             }));
+  return sample;
 }
 
 absl::StatusOr<SampleRecord> SampleOfTokens(Session& session,
@@ -36,10 +38,13 @@ absl::StatusOr<SampleRecord> SampleOfTokens(Session& session,
     prompt.push_back(*batch.ids_mbs.const_data_ptr<int64_t>());
   }
   NextTokenModel model(session.plan(), *session.state().parameters);
-  ASSIGN_OR_RETURN(const std::vector<int64_t> ids,
-                   SampleTokens(model, std::move(prompt), options));
-  return SampleRecord{.heading = "sample, token ids",
-                      .text = absl::StrJoin(ids, ",")};
+  SampleRecord sample{.heading = "sample, token ids"};
+  RETURN_IF_ERROR(
+      SampleTokens(model, prompt, options, [&](absl::string_view text) {
+        absl::StrAppend(&sample.text, text);
+        return absl::OkStatus();
+      }));
+  return sample;
 }
 
 }  // namespace

@@ -37,6 +37,16 @@ LossScalerOptions ScalerOptions(const LossScalerConfig& config) {
 
 }  // namespace
 
+absl::StatusOr<Dataset> OpenDataset(const RunPlan& plan,
+                                    const ProgressSink& progress) {
+  return CreateDataset(
+      plan.config.data(),
+      {.context_length = plan.shape.context,
+       .vocab_size = plan.shape.vocab,
+       .seed = static_cast<uint64_t>(plan.config.training().seed()),
+       .progress = progress});
+}
+
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(
     const RunConfig& config, const SessionOptions& options) {
   ASSIGN_OR_RETURN(const WorldInfo world, WorldFromEnvironment());
@@ -65,12 +75,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(
 
 absl::Status Session::OpenData(const SessionOptions& options) {
   const TrainingConfig& training = plan_.config.training();
-  ASSIGN_OR_RETURN(
-      data_, CreateDataset(plan_.config.data(),
-                           {.context_length = plan_.shape.context,
-                            .vocab_size = plan_.shape.vocab,
-                            .seed = static_cast<uint64_t>(training.seed()),
-                            .progress = options.progress}));
+  ASSIGN_OR_RETURN(data_, OpenDataset(plan_, options.progress));
   const BatchRequest share{.global_batch = training.batch_size(),
                            .rank = plan_.world.rank,
                            .world_size = plan_.world.world_size};

@@ -23,6 +23,10 @@ struct SessionOptions {
   ProgressSink progress;            // of preparing data; may be empty
 };
 
+// Opens the data of a run and checks it. `progress` may be empty.
+absl::StatusOr<Dataset> OpenDataset(const RunPlan& plan,
+                                    const ProgressSink& progress);
+
 // Everything that a run trains with, made from its config: the plan, the
 // process group, the data, the model, the optimizer and the step. Training,
 // benches and tests all use it, so that measurements are of what training runs.

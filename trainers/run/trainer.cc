@@ -31,6 +31,7 @@
 #include "trainers/run/run_identity.h"
 #include "trainers/run/sample_at_end.h"
 #include "trainers/run/session_description.h"
+#include "trainers/run/start_check.h"
 #include "trainers/run/stop_agreement.h"
 
 namespace tessera {
@@ -71,12 +72,9 @@ Trainer::Trainer(std::unique_ptr<Session> session, RunFolder folder,
       options_(std::move(options)) {}
 
 absl::Status Trainer::Resume() {
+  RETURN_IF_ERROR(CheckStart(session_->plan(), folder_, &session_->data()));
   if (folder_.resume_from != nullptr) {
     const Checkpoint& checkpoint = *folder_.resume_from;
-    RETURN_IF_ERROR(CheckSameStep(checkpoint));
-    RETURN_IF_ERROR(
-        CheckSameModel(checkpoint, session_->plan().config.model()));
-    RETURN_IF_ERROR(CheckSameData(checkpoint, *session_));
     RETURN_IF_ERROR(Restore(checkpoint, session_->state()));
     if constexpr (kCudaBuild) {
       SetTunedProducts(checkpoint.state().value("products", nlohmann::json()));
@@ -110,15 +108,7 @@ absl::Status Trainer::Resume() {
 }
 
 absl::Status Trainer::StartFrom(const Checkpoint& checkpoint) {
-  absl::Status status =
-      CheckSameHeads(checkpoint, session_->plan().config.model());
-  if (status.ok()) {
-    status = RestoreParameters(checkpoint, session_->state().parameters);
-  }
-  if (!status.ok()) {
-    return absl::Status(status.code(), absl::StrCat("checkpoint.init_from: ",
-                                                    status.message()));
-  }
+  RETURN_IF_ERROR(RestoreParameters(checkpoint, session_->state().parameters));
   origin_.init = {{"step", 0},
                   {"checkpoint", checkpoint.folder()},
                   {"checkpoint_step", checkpoint.step()}};

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -50,11 +52,42 @@ StoredDtype StoredDtypeOf(at::ScalarType dtype) {
   }
 }
 
+constexpr char kExpAvg[] = "exp_avg.", kExpAvgSq[] = "exp_avg_sq.";
+
+TensorSpec SpecOf(absl::string_view prefix, const ParameterSlice& slice,
+                  at::ScalarType dtype) {
+  return {.name = absl::StrCat(prefix, slice.name),
+          .dtype = StoredDtypeOf(dtype),
+          .shape = slice.shape};
+}
+
+std::vector<TensorSpec> ModelSpecs(const StateLayout& layout) {
+  std::vector<TensorSpec> specs;
+  for (const ParameterSlice& slice : layout.parameters) {
+    specs.push_back(SpecOf("", slice, layout.master));
+  }
+  return specs;
+}
+
+std::vector<TensorSpec> OptimizerSpecs(const StateLayout& layout) {
+  std::vector<TensorSpec> specs;
+  for (const ParameterSlice& slice : layout.parameters) {
+    if (!slice.trainable) continue;
+    specs.push_back(SpecOf(kExpAvg, slice, layout.master));
+    specs.push_back(SpecOf(kExpAvgSq, slice, layout.master));
+  }
+  return specs;
+}
+
+StateLayout LayoutOf(const ParameterStore& parameters) {
+  const auto slices = parameters.slices();
+  return {.parameters = {slices.begin(), slices.end()},
+          .master = parameters.options().weights.master};
+}
+
 StoredSlice Slice(absl::string_view prefix, const ParameterSlice& slice,
                   at::ScalarType dtype) {
-  return {.spec = {.name = absl::StrCat(prefix, slice.name),
-                   .dtype = StoredDtypeOf(dtype),
-                   .shape = slice.shape},
+  return {.spec = SpecOf(prefix, slice, dtype),
           .dtype = dtype,
           .numel = slice.numel};
 }
@@ -90,10 +123,9 @@ std::vector<StoredSlice> OptimizerSlices(const TrainingState& state) {
   std::vector<StoredSlice> slices;
   for (const ParameterSlice& slice : state.parameters->slices()) {
     if (!slice.trainable) continue;
+    slices.push_back(MomentSlice(kExpAvg, slice, state.optimizer->exp_avg()));
     slices.push_back(
-        MomentSlice("exp_avg.", slice, state.optimizer->exp_avg()));
-    slices.push_back(
-        MomentSlice("exp_avg_sq.", slice, state.optimizer->exp_avg_sq()));
+        MomentSlice(kExpAvgSq, slice, state.optimizer->exp_avg_sq()));
   }
   return slices;
 }
@@ -173,33 +205,50 @@ std::optional<at::ScalarType> ScalarTypeOf(StoredDtype dtype) {
 
 enum class Dtypes { kSame, kConverted };
 
-absl::Status ReadSlices(const Checkpoint& checkpoint, absl::string_view file,
-                        const std::vector<StoredSlice>& slices, Dtypes dtypes) {
+// The dtype of the values in a file that become the tensor `spec`; nullopt if
+// they cannot.
+std::optional<at::ScalarType> StoredAs(const TensorEntry* entry,
+                                       const TensorSpec& spec, Dtypes dtypes) {
+  if (entry == nullptr || entry->spec.shape != spec.shape ||
+      (dtypes == Dtypes::kSame && entry->spec.dtype != spec.dtype)) {
+    return std::nullopt;
+  }
+  return ScalarTypeOf(entry->spec.dtype);
+}
+
+// Checks that a file has the tensors `specs` and no others.
+absl::Status CheckTensors(const Checkpoint& checkpoint, absl::string_view file,
+                          const std::vector<TensorSpec>& specs, Dtypes dtypes) {
   ASSIGN_OR_RETURN(const SafetensorsFile* tensors, checkpoint.Tensors(file));
   const std::string advice =
       dtypes == Dtypes::kSame
           ? "; resume with the config that the checkpoint was made with"
           : absl::StrCat("; set the fields of model as in ",
                          checkpoint.folder(), "/", kConfigFile);
-  if (tensors->tensors().size() != slices.size()) {
+  if (tensors->tensors().size() != specs.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         tensors->path(), " holds ", tensors->tensors().size(),
-        " tensors, but this run's model has ", slices.size(), advice));
+        " tensors, but this run's model has ", specs.size(), advice));
   }
+  for (const TensorSpec& spec : specs) {
+    const TensorEntry* entry = tensors->Find(spec.name);
+    if (StoredAs(entry, spec, dtypes).has_value()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        tensors->path(), ": tensor ", spec.name, " is ",
+        entry == nullptr ? "missing" : Describe(entry->spec),
+        ", but in this run's model it is ", Describe(spec), advice));
+  }
+  return absl::OkStatus();
+}
+
+// Reads slices for which CheckTensors() holds.
+absl::Status ReadSlices(const Checkpoint& checkpoint, absl::string_view file,
+                        const std::vector<StoredSlice>& slices, Dtypes dtypes) {
+  ASSIGN_OR_RETURN(const SafetensorsFile* tensors, checkpoint.Tensors(file));
   for (const StoredSlice& slice : slices) {
     const TensorEntry* entry = tensors->Find(slice.spec.name);
-    std::optional<at::ScalarType> stored;
-    if (entry != nullptr && entry->spec.shape == slice.spec.shape &&
-        (dtypes == Dtypes::kConverted ||
-         entry->spec.dtype == slice.spec.dtype)) {
-      stored = ScalarTypeOf(entry->spec.dtype);
-    }
-    if (!stored.has_value()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          tensors->path(), ": tensor ", slice.spec.name, " is ",
-          entry == nullptr ? "missing" : Describe(entry->spec),
-          ", but in this run's model it is ", Describe(slice.spec), advice));
-    }
+    const auto stored = StoredAs(entry, slice.spec, dtypes);
+    TESSERA_CHECK(stored.has_value());
     const absl::string_view bytes = tensors->Bytes(*entry);
     RETURN_IF_ERROR(StatusFromTorchOr([&] {
       const at::Tensor values = at::from_blob(
@@ -267,6 +316,40 @@ LossScalerState ReadScaler(JsonFields fields, int64_t steps) {
   return state;
 }
 
+// The fields of state.json that Restore() needs.
+struct SavedState {
+  int64_t updates = 0;
+  std::vector<std::string> random;
+  std::optional<LossScalerState> scaler;
+};
+
+SavedState ReadState(const Checkpoint& checkpoint, JsonFields* fields) {
+  SavedState saved;
+  // Updates may be skipped, but never happen twice in a step.
+  saved.updates = fields->Count("optimizer_step", checkpoint.step());
+  saved.random = fields->Base64List("random");
+  if (fields->Has("loss_scaler")) {
+    saved.scaler = ReadScaler(fields->Object("loss_scaler"), checkpoint.step());
+  }
+  return saved;
+}
+
+// Checks the table of tuned products, which may be null.
+void CheckProducts(const Checkpoint& checkpoint, JsonFields* fields) {
+  constexpr char kProducts[] = "products", kAlgorithms[] = "algorithms";
+  const nlohmann::json& state = checkpoint.state();
+  if (!fields->Has(kProducts) || state[kProducts].is_null()) return;
+  JsonFields table = fields->Object(kProducts);
+  table.Text("machine");
+  JsonFields algorithms = table.Object(kAlgorithms);
+  if (!fields->status().ok()) return;
+  for (const auto& [kind, unused] : state[kProducts][kAlgorithms].items()) {
+    if (!absl::c_all_of(algorithms.Text(kind), absl::ascii_isxdigit)) {
+      algorithms.Fail(kind, "hexadecimal digits");
+    }
+  }
+}
+
 }  // namespace
 
 absl::Status AddTensors(const TrainingState& state, CheckpointWriter* writer) {
@@ -305,34 +388,49 @@ JsonFields StateFields(const Checkpoint& checkpoint) {
                     absl::StrCat(checkpoint.folder(), "/", kStateFile));
 }
 
-absl::Status Restore(const Checkpoint& checkpoint, const TrainingState& state) {
+absl::Status CheckRestore(const Checkpoint& checkpoint,
+                          const StateLayout& layout) {
   JsonFields fields = StateFields(checkpoint);
-  // Updates may be skipped, but never happen twice in a step.
-  const int64_t updates = fields.Count("optimizer_step", checkpoint.step());
-  std::vector<std::string> random = fields.Base64List("random");
-  std::optional<LossScalerState> scaler;
-  if (fields.Has("loss_scaler")) {
-    scaler = ReadScaler(fields.Object("loss_scaler"), checkpoint.step());
-  }
+  const SavedState saved = ReadState(checkpoint, &fields);
+  CheckProducts(checkpoint, &fields);
   RETURN_IF_ERROR(fields.status());
-  if (state.scaler != nullptr && !scaler.has_value()) {
+  if (layout.has_scaler && !saved.scaler.has_value()) {
     return absl::InvalidArgumentError(
         "the checkpoint has no loss scaler, but this run's precision needs "
         "one; resume with the precision it was made with");
   }
+  RETURN_IF_ERROR(
+      CheckTensors(checkpoint, kModelFile, ModelSpecs(layout), Dtypes::kSame));
+  return CheckTensors(checkpoint, kOptimizerFile, OptimizerSpecs(layout),
+                      Dtypes::kSame);
+}
+
+absl::Status Restore(const Checkpoint& checkpoint, const TrainingState& state) {
+  StateLayout layout = LayoutOf(*state.parameters);
+  layout.has_scaler = state.scaler != nullptr;
+  RETURN_IF_ERROR(CheckRestore(checkpoint, layout));
+  JsonFields fields = StateFields(checkpoint);
+  const SavedState saved = ReadState(checkpoint, &fields);
   const at::NoGradGuard no_grad;
   RETURN_IF_ERROR(ReadSlices(checkpoint, kModelFile,
                              ModelSlices(state.parameters), Dtypes::kSame));
   RETURN_IF_ERROR(ReadSlices(checkpoint, kOptimizerFile, OptimizerSlices(state),
                              Dtypes::kSame));
-  RETURN_IF_ERROR(ImportRandom(std::move(random),
-                               state.parameters->options().device, &fields));
-  if (state.scaler != nullptr) state.scaler->ImportState(*scaler);
-  return StatusFromTorch([&] { state.optimizer->step().fill_(updates); });
+  RETURN_IF_ERROR(
+      ImportRandom(saved.random, state.parameters->options().device, &fields));
+  if (state.scaler != nullptr) state.scaler->ImportState(*saved.scaler);
+  return StatusFromTorch([&] { state.optimizer->step().fill_(saved.updates); });
+}
+
+absl::Status CheckRestoreParameters(const Checkpoint& checkpoint,
+                                    const StateLayout& layout) {
+  return CheckTensors(checkpoint, kModelFile, ModelSpecs(layout),
+                      Dtypes::kConverted);
 }
 
 absl::Status RestoreParameters(const Checkpoint& checkpoint,
                                ParameterStore* parameters) {
+  RETURN_IF_ERROR(CheckRestoreParameters(checkpoint, LayoutOf(*parameters)));
   const at::NoGradGuard no_grad;
   return ReadSlices(checkpoint, kModelFile, ModelSlices(parameters),
                     Dtypes::kConverted);

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "ATen/core/ScalarType.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "framework/base/json_fields.h"
@@ -19,7 +21,8 @@ namespace tessera {
 // checkpoint and restored from it bit for bit:
 //   model.safetensors      all parameters by name, in the master's dtype
 //   optimizer.safetensors  exp_avg.NAME and exp_avg_sq.NAME of trained ones
-//   state.json             "optimizer_step", "loss_scaler", "random"
+//   state.json             "optimizer_step", "loss_scaler", "random"; checks
+//                          "products" (framework/ops/linear/product_table.h)
 // state.json is read through JsonFields, so errors name the field. The position
 // in the data is not part of it: it is a pure function of the step, which the
 // caller keeps.
@@ -38,15 +41,29 @@ nlohmann::json ExportState(const TrainingState& state);
 // The fields of a checkpoint's state.json.
 JsonFields StateFields(const Checkpoint& checkpoint);
 
+// What decides whether a checkpoint can be restored, known before anything is
+// allocated.
+struct StateLayout {
+  std::vector<ParameterSlice> parameters;
+  at::ScalarType master = at::kFloat;  // of weights and moments
+  bool has_scaler = false;
+};
+
 // Restores everything. InvalidArgument names the tensor if names, shapes or
 // dtypes differ from this run's model, and the field if state.json is invalid.
 absl::Status Restore(const Checkpoint& checkpoint, const TrainingState& state);
+// The checks of Restore().
+absl::Status CheckRestore(const Checkpoint& checkpoint,
+                          const StateLayout& layout);
 
 // Restores only the parameters, for a model that does not resume the run. The
 // stored dtype may be any floating-point one; values are rounded to the
 // model's.
 absl::Status RestoreParameters(const Checkpoint& checkpoint,
                                ParameterStore* parameters);
+// The checks of RestoreParameters().
+absl::Status CheckRestoreParameters(const Checkpoint& checkpoint,
+                                    const StateLayout& layout);
 
 }  // namespace tessera
 

@@ -2,6 +2,9 @@
 
 #include <cstdint>
 #include <cstring>
+#include <string>
+
+#include "absl/strings/str_format.h"
 
 namespace tessera {
 namespace {
@@ -70,6 +73,26 @@ size_t Utf8PrefixBytes(absl::string_view text) {
 
 bool IsUtf8(absl::string_view text) {
   return Utf8PrefixBytes(text) == text.size();
+}
+
+size_t Utf8UnfinishedBytes(absl::string_view text) {
+  for (size_t bytes = 1; bytes <= 3 && bytes <= text.size(); ++bytes) {
+    const absl::string_view end = text.substr(text.size() - bytes);
+    const size_t announced = AnnouncedBytes(end[0]);
+    if (announced == 0) continue;  // not the first byte of a character
+    const bool begins = announced > bytes &&
+                        (bytes < 2 || ValidSecond(end[0], end[1])) &&
+                        (bytes < 3 || InRange(end[2], 0x80, 0xbf));
+    return begins ? bytes : 0;
+  }
+  return 0;
+}
+
+std::string Utf8Fault(absl::string_view text) {
+  const size_t valid = Utf8PrefixBytes(text);
+  if (valid == text.size()) return "";
+  return absl::StrFormat("byte %d: 0x%02x is not UTF-8", valid,
+                         static_cast<uint8_t>(text[valid]));
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #define FRAMEWORK_DATA_TOKENIZE_UTF8_H_
 
 #include <cstddef>
+#include <string>
 
 #include "absl/strings/string_view.h"
 
@@ -16,6 +17,13 @@ int Utf8CharacterBytes(absl::string_view text);
 size_t Utf8PrefixBytes(absl::string_view text);
 
 bool IsUtf8(absl::string_view text);
+
+// The length, 0 to 3 bytes, of the end of `text` that begins a character whose
+// other bytes are missing.
+size_t Utf8UnfinishedBytes(absl::string_view text);
+
+// "byte 3: 0xe9 is not UTF-8", the first such byte; empty for a valid text.
+std::string Utf8Fault(absl::string_view text);
 
 }  // namespace tessera
 

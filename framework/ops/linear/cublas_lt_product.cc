@@ -300,7 +300,8 @@ class Product {
     return absl::BytesToHexString(absl::string_view(
         reinterpret_cast<const char*>(&algorithms_[0]), sizeof(Algorithm)));
   }
-  // Prefers an algorithm of a table. Ignores text that is none.
+  // Prefers an algorithm of a table. Ignores text that is none, and algorithms
+  // that cuBLASLt would not run for this product.
   void Prefer(absl::string_view algorithm) {
     if (algorithm.size() != 2 * sizeof(Algorithm) ||
         !absl::c_all_of(algorithm, absl::ascii_isxdigit)) {
@@ -309,6 +310,15 @@ class Product {
     const std::string bytes = absl::HexStringToBytes(algorithm);
     Algorithm preferred;
     std::memcpy(&preferred, bytes.data(), sizeof(preferred));
+    cublasLtMatmulHeuristicResult_t result = {};
+    if (cublasLtMatmulAlgoCheck(at::cuda::getCurrentCUDABlasLtHandle(),
+                                desc_.get(), b_.get(), a_.get(), out_.get(),
+                                out_.get(), &preferred,
+                                &result) != CUBLAS_STATUS_SUCCESS ||
+        result.state != CUBLAS_STATUS_SUCCESS ||
+        result.workspaceSize > at::cuda::getCUDABlasLtWorkspaceSize()) {
+      return;
+    }
     algorithms_.insert(algorithms_.begin(), preferred);
   }
 

@@ -28,7 +28,7 @@ TEST(ExitCodeTest, ClassifiesErrorsByWhoCanFixThem) {
       {absl::InternalError("m"), 1},
       {absl::UnknownError("m"), 1},
       {absl::UnavailableError("m"), kPeerIsGoneExitCode},
-      {absl::DeadlineExceededError("m"), 1},
+      {absl::DeadlineExceededError("m"), 2},
       {absl::CancelledError("m"), 1},
       {SignalStatus(SIGINT), 130},
       {SignalStatus(SIGTERM), 143},

@@ -1,9 +1,12 @@
 #include "framework/base/file.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <thread>
@@ -11,6 +14,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "framework/base/runtime_files.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -74,6 +79,67 @@ TEST_F(FileTest, WriteReplacesTheFileNotItsContents) {
   ASSERT_TRUE(WriteFileAtomically(Path("f"), "new").ok());
   EXPECT_EQ(ReadFile(Path("f")).value(), "new");
   EXPECT_EQ(ReadFile(Path("reader")).value(), "old");
+}
+
+TEST_F(FileTest, WriteKeepsASymbolicLink) {
+  ASSERT_TRUE(MakeDirectories(Path("elsewhere")).ok());
+  ASSERT_TRUE(WriteFileAtomically(Path("elsewhere/f"), "old").ok());
+  ASSERT_EQ(::symlink("elsewhere/f", Path("link").c_str()), 0);
+  ASSERT_TRUE(WriteFileAtomically(Path("link"), "new").ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(Path("link")));
+  EXPECT_EQ(ReadFile(Path("elsewhere/f")).value(), "new");
+  EXPECT_THAT(Names(), ElementsAre("elsewhere", "link"));
+  EXPECT_THAT(ListDirectory(Path("elsewhere")).value(), ElementsAre("f"));
+  // What a killed writer leaves is where the file is.
+  const std::string left = Path("elsewhere/f.tmp.4711.3906f92736b6f80a");
+  ASSERT_TRUE(WriteFileAtomically(left, "x").ok());
+  ASSERT_TRUE(RemoveTemporarySiblings(Path("link")).ok());
+  EXPECT_FALSE(FileExists(left));
+}
+
+TEST_F(FileTest, WriteToAPipeKeepsThePipe) {
+  ASSERT_EQ(::mkfifo(Path("pipe").c_str(), 0600), 0);
+  const std::string contents(300000, 'x');  // more than the pipe holds
+  std::string received;
+  // Does not block, and keeps the pipe open until the writer has opened it.
+  const int fd = ::open(Path("pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(fd, 0);
+  absl::Status written;
+  std::thread writer(
+      [&] { written = WriteFileAtomically(Path("pipe"), contents); });
+  char buffer[4096];
+  ssize_t size = -1;
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while ((size != 0 || received.empty()) && absl::Now() < deadline) {
+    size = ::read(fd, buffer, sizeof(buffer));
+    if (size > 0) received.append(buffer, static_cast<size_t>(size));
+  }
+  writer.join();
+  ::close(fd);
+  EXPECT_TRUE(written.ok()) << written;
+  EXPECT_EQ(received, contents);
+  EXPECT_TRUE(std::filesystem::is_fifo(Path("pipe")));
+  EXPECT_THAT(Names(), ElementsAre("pipe"));
+}
+
+// The link stands for the device, so that a fault cannot remove that.
+TEST_F(FileTest, WriteToADeviceKeepsItAndReportsItsErrors) {
+  ASSERT_EQ(::symlink("/dev/null", Path("null").c_str()), 0);
+  ASSERT_EQ(::symlink("/dev/full", Path("full").c_str()), 0);
+  EXPECT_TRUE(WriteFileAtomically(Path("null"), "x").ok());
+  const absl::Status status = WriteFileAtomically(Path("full"), "x");
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(), absl::StrCat("cannot write ", Path("full"),
+                                           ": No space left on device"));
+  EXPECT_TRUE(std::filesystem::is_character_file(Path("null")));
+  EXPECT_TRUE(std::filesystem::is_character_file(Path("full")));
+  EXPECT_THAT(Names(), ElementsAre("full", "null"));
+  // Only root can make a device, and not every file system lets it be used.
+  const bool made =
+      ::mknod(Path("device").c_str(), S_IFCHR | 0600, makedev(1, 3)) == 0;
+  if (!made || !ReadFile(Path("device")).ok()) return;
+  EXPECT_TRUE(WriteFileAtomically(Path("device"), "x").ok());
+  EXPECT_TRUE(std::filesystem::is_character_file(Path("device")));
 }
 
 TEST_F(FileTest, FailedWriteLeavesNothingBehind) {

@@ -53,6 +53,17 @@ TEST(RandomAccessFileTest, ATruncatedFileIsDataLoss) {
                          "bytes when it was opened and now has 6"));
 }
 
+TEST(RandomAccessFileTest, ALoopOfLinksIsAUserError) {
+  const std::string loop = Path() + "_loop";
+  ASSERT_EQ(symlink(loop.c_str(), loop.c_str()), 0);
+  const absl::Status status = RandomAccessFile::Open(loop).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(),
+            absl::StrCat("cannot open ", loop,
+                         ": Too many levels of symbolic links"));
+  unlink(loop.c_str());
+}
+
 TEST(RandomAccessFileTest, RejectsWhatIsNotAFile) {
   EXPECT_EQ(RandomAccessFile::Open(Path() + "_none").status().code(),
             absl::StatusCode::kNotFound);

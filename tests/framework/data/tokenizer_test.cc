@@ -290,6 +290,30 @@ TEST(SymbolScopeTest, SentencePieceCoexistsWithProtobufAndLibTorch) {
   }
 }
 
+TEST(Utf8Test, FindsTheBeginningOfACharacter) {
+  for (const auto& [text, bytes] : std::vector<std::pair<std::string, size_t>>{
+           {"", 0},
+           {"a", 0},
+           {"\xc3\xa9", 0},
+           {"a\xc3", 1},
+           {"\xe2", 1},
+           {"a\xe2\x96", 2},
+           {"\xf0\x9f\x9a", 3},
+           {"\xf0\x9f\x9a\x80", 0},
+           // Bytes that no continuation makes a character.
+           {"\x96\x96\x96", 0},
+           {"\xe0\x80", 0},
+           {"\xf0\x9f\xff", 0},
+           {"\xff", 0}}) {
+    EXPECT_EQ(Utf8UnfinishedBytes(text), bytes) << text;
+  }
+}
+
+TEST(Utf8Test, NamesTheFirstByteThatIsWrong) {
+  EXPECT_EQ(Utf8Fault("caf\xc3\xa9"), "");
+  EXPECT_EQ(Utf8Fault("caf\xe9 \xe9"), "byte 3: 0xe9 is not UTF-8");
+}
+
 TEST(Utf8Test, AcceptsExactlyRfc3629) {
   EXPECT_TRUE(IsUtf8(""));
   EXPECT_TRUE(IsUtf8("plain ASCII that is longer than eight bytes"));

@@ -80,17 +80,18 @@ TEST(WorldTest, ReadsTorchrun) {
   EXPECT_EQ(world->source, "torchrun");
 }
 
-TEST(WorldTest, OneMachineNeedsNoLocalVariables) {
-  const auto world = Parse({{"RANK", "1"},
-                            {"WORLD_SIZE", "2"},
-                            {"MASTER_ADDR", "localhost"},
-                            {"MASTER_PORT", "4000"},
-                            {"TESSERA_LAUNCH", "1"}});
+TEST(WorldTest, ReadsLaunch) {
+  const auto world = Parse(With(Torchrun(), "TESSERA_LAUNCH", "1"));
   ASSERT_TRUE(world.ok()) << world.status();
-  EXPECT_EQ(world->local_rank, 1);
-  EXPECT_EQ(world->local_world_size, 2);
   EXPECT_FALSE(world->agent_store);
   EXPECT_EQ(world->source, "launch");
+}
+
+TEST(WorldTest, AWorldOfOneNeedsOnlyItsRank) {
+  const auto world = Parse({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  ASSERT_TRUE(world.ok()) << world.status();
+  EXPECT_EQ(world->local_rank, 0);
+  EXPECT_EQ(world->local_world_size, 1);
 }
 
 TEST(WorldTest, ReadsTheSecret) {
@@ -187,6 +188,12 @@ INSTANTIATE_TEST_SUITE_P(
                 "LOCAL_RANK=4 must be less than LOCAL_WORLD_SIZE=4"},
         BadCase{"LocalWorldTooLarge", With(Torchrun(), "LOCAL_WORLD_SIZE", "9"),
                 "LOCAL_WORLD_SIZE=9 must be at most WORLD_SIZE=8"},
+        BadCase{"NoLocalRank", Without(Torchrun(), "LOCAL_RANK"),
+                "WORLD_SIZE=8, but LOCAL_RANK is not set; start every rank "},
+        BadCase{"OnlyWorldSize",
+                {{"WORLD_SIZE", "2"}},
+                "WORLD_SIZE=2, but RANK, LOCAL_RANK, LOCAL_WORLD_SIZE, "
+                "MASTER_ADDR, MASTER_PORT are not set; "},
         BadCase{"NoAddress", Without(Torchrun(), "MASTER_ADDR"),
                 "MASTER_ADDR is not set"},
         BadCase{"NoPort", Without(Torchrun(), "MASTER_PORT"),

@@ -183,6 +183,37 @@ TEST(GpuCublasLtProductOf, TuningTakesNoMemory) {
   EXPECT_TRUE(at::allclose(out, at::mm(a, b), /*rtol=*/1e-2, /*atol=*/0.5));
 }
 
+// A checkpoint can hold any text. First a product that finds the names of the
+// machine and of its kind, then another kind with the damaged table.
+TEST(GpuCublasLtProductOf, DamagedChoicesAreNotUsed) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  const at::Tensor a = at::randn({509, 88}, at::kCUDA);
+  const at::Tensor b = at::randn({88, 280}, at::kCUDA);
+  const at::Tensor out = at::empty({509, 280}, at::kCUDA);
+  ASSERT_TRUE(MultiplyByCublasLt(a, b, out, {.tuned = true}));
+  nlohmann::json damaged = TunedProducts();
+  std::string kind;
+  for (const auto& [name, algorithm] : damaged["algorithms"].items()) {
+    if (name.find("509 x 280 x 88") != std::string::npos) kind = name;
+  }
+  ASSERT_NE(kind, "");
+  int rows = 499;
+  for (const std::string& algorithm :
+       {std::string(128, '0'), std::string(128, 'f'), std::string("00ff"),
+        std::string()}) {
+    std::string other = kind;
+    other.replace(other.find("509"), 3, std::to_string(rows));
+    damaged["algorithms"] = {{other, algorithm}};
+    SetTunedProducts(damaged);
+    const at::Tensor x = at::randn({rows, 88}, at::kCUDA);
+    const at::Tensor y = at::empty({rows, 280}, at::kCUDA);
+    ASSERT_TRUE(MultiplyByCublasLt(x, b, y, {.tuned = true})) << algorithm;
+    EXPECT_TRUE(at::allclose(y, at::mm(x, b), 1e-4, 1e-4)) << algorithm;
+    rows -= 2;
+  }
+  SetTunedProducts(nullptr);
+}
+
 TEST(GpuCublasLtProductOf, Fp32FollowsLibTorchsPrecisionSetting) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   const at::Tensor a = at::randn({4, 512, 64}, at::kCUDA);
