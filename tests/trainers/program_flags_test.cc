@@ -217,7 +217,7 @@ TEST(ProgramsTest, AConfigErrorIsReportedOnceForAllRanks) {
         {"--set training.batch_size=3",
          "--set: training.batch_size: is 3, but must be a multiple of 2"},
         {"--set attention.backend=FLASH_CUDA", "--set: attention.backend: "},
-        {"--dry_run --set data.token_files.train=/nowhere/*",
+        {"--dry_run --set data.token_files.train=/nowhere*",
          "--set: data.token_files.train: no file matches"},
         {"--bogus", "there is no flag --bogus"}}) {
     const Outcome outcome =
