@@ -85,6 +85,23 @@ TEST(CachingAllocatorTest, ReturnsFreeSegmentsWhenTheDeviceIsFull) {
   EXPECT_EQ(allocator.allocated(), 60 * kMiB);
 }
 
+TEST(CachingAllocatorTest, KeepsSegmentsInUseWhenTheDeviceIsFull) {
+  CachingAllocator allocator(/*capacity=*/60 * kMiB);
+  // One segment of 20 MiB; its first and last quarters become free.
+  std::vector<int64_t> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(*allocator.Allocate(5 * kMiB));
+  allocator.Free(blocks[0]);
+  allocator.Free(blocks[3]);
+  EXPECT_FALSE(allocator.Allocate(42 * kMiB).has_value());
+  EXPECT_EQ(allocator.reserved(), 20 * kMiB);
+  EXPECT_EQ(allocator.allocated(), 10 * kMiB);
+  EXPECT_TRUE(allocator.Allocate(40 * kMiB).has_value());
+  // What is free in it still serves requests.
+  EXPECT_EQ(allocator.Allocate(5 * kMiB), blocks[0]);
+  EXPECT_EQ(allocator.Allocate(5 * kMiB), blocks[3]);
+  EXPECT_EQ(allocator.reserved(), 60 * kMiB);
+}
+
 // Allocates and frees at random; returns the counts over time.
 std::vector<Counts> RandomCounts(int seed) {
   std::mt19937 random(seed);
