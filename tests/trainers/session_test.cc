@@ -382,6 +382,26 @@ TEST(MemoryPlanTest, MatchesTheStoreAndTheOptimizer) {
   }
 }
 
+// Every micro-batch's ids and targets are on the device during a step.
+TEST(MemoryPlanTest, CountsTheWholeBatchAndTheConstants) {
+  for (const int micro_batches : {1, 2, 4}) {
+    SCOPED_TRACE(micro_batches);
+    const auto session =
+        Toy("configs/tiny_cpu.pbtxt",
+            {absl::StrCat("training.micro_batches=", micro_batches)});
+    const RunPlan& plan = session->plan();
+    const Batch batch = session->train_loader().Load(0).value();
+    int64_t bytes = static_cast<int64_t>(batch.ids_mbs.nbytes() +
+                                         batch.targets_mbs.nbytes());
+    const Program& program = plan.step->loss.program;
+    EXPECT_FALSE(program.constants().empty());
+    for (const ProgramConstant& constant : program.constants()) {
+      bytes += program.info(constant.value).type.bytes();
+    }
+    EXPECT_EQ(plan.memory.report.other, bytes);
+  }
+}
+
 // Blocks are multiples of the store's alignment here, too.
 TEST(MemoryPlanTest, Bf16TakesFourBytesPerWeight) {
   const auto plan = [](const std::string& tied) {
@@ -425,6 +445,25 @@ TEST(StepRowsTest, CountTheBytesOfTheOptimizer) {
       bytes_per_weight({"precision.mode=BF16", "model.frozen=['layers.0.*']"}),
       26);
   EXPECT_EQ(bytes_per_weight({"precision.mode=BF16_PURE"}), 14);
+}
+
+// Each of four ranks sends and receives 2 * 3/4 of the gradients.
+TEST(StepRowsTest, CountTheBytesOfTheReduction) {
+  const auto reductions = [](int ranks) {
+    WorldInfo world;
+    world.world_size = world.local_world_size = ranks;
+    const RunPlan plan =
+        PlanRun(ToyConfig("configs/tiny_cpu.pbtxt"), world).value();
+    std::vector<double> gradients;  // moved, in buffers
+    for (const StepRow& row : RowsOfStep(plan)) {
+      if (row.kind != "all_reduce") continue;
+      gradients.push_back(static_cast<double>(row.cost.bytes) /
+                          static_cast<double>(plan.memory.report.gradients));
+    }
+    return gradients;
+  };
+  EXPECT_THAT(reductions(1), testing::IsEmpty());
+  EXPECT_THAT(reductions(4), testing::ElementsAre(3.0));
 }
 
 TEST(MemoryPlanTest, RanksOfAMachineShareItsMemory) {
@@ -474,6 +513,21 @@ TEST(RunPlanTest, CountsOnlyTheTrainedPart) {
   const RunPlan half = plan("'token_*', 'layers.0.*', 'layers.1.*'");
   EXPECT_LT(half.flops_per_token, all.flops_per_token);
   EXPECT_GT(half.flops_per_token, head.flops_per_token);
+}
+
+TEST(RunPlanTest, RecomputationIsNotTheModelsWork) {
+  const auto plan = [](const std::string& policy) {
+    return PlanRun(ToyConfig("configs/tiny_cpu.pbtxt",
+                             {"recompute.policy=" + policy}),
+                   {})
+        .value();
+  };
+  const RunPlan none = plan("NONE");
+  for (const std::string policy : {"ATTENTION", "FFN", "BLOCK"}) {
+    const RunPlan recomputed = plan(policy);
+    EXPECT_EQ(recomputed.flops_per_token, none.flops_per_token) << policy;
+    EXPECT_GT(recomputed.step->train.runs.size(), none.step->train.runs.size());
+  }
 }
 
 }  // namespace

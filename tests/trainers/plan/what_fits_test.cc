@@ -9,8 +9,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/cuda/device_spec.h"
+#include "framework/program/printer.h"
 #include "gtest/gtest.h"
 #include "trainers/config/config_loader.h"
+#include "trainers/plan/step_rows.h"
 
 namespace tessera {
 namespace {
@@ -102,6 +104,22 @@ TEST(WhatFitsTest, OneMoreDoesNotFit) {
   EXPECT_GT(fits.parameters_of_layers, plan.num_parameters);
 }
 
+TEST(WhatFitsTest, TheBatchIsAMultipleOfRanksAndMicroBatches) {
+  WorldInfo world;
+  world.world_size = world.local_world_size = 3;
+  const auto plan = [&](int64_t batch) {
+    return PlanRun(Config({"training.micro_batches=2", "model.num_layers=2",
+                           absl::StrCat("training.batch_size=", batch)}),
+                   world, Gpu("4090"));
+  };
+  const int64_t largest = FindWhatFits(plan(6).value()).batch.largest;
+  EXPECT_GT(largest, 6);
+  EXPECT_EQ(largest % 6, 0);
+  EXPECT_TRUE(plan(largest).ok());
+  EXPECT_EQ(plan(largest + 6).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
 TEST(WhatFitsTest, TradesTimeForMemory) {
   const WhatFits fits = FindWhatFits(
       PlanRun(
@@ -135,6 +153,33 @@ TEST(WhatFitsTest, TradesTimeForMemory) {
   ASSERT_NE(naive, nullptr);
   EXPECT_GT(naive->bytes, none.bytes);
   EXPECT_LT(naive->largest_batch, none.largest_batch);
+}
+
+// The trade-offs count what --print_step lists.
+TEST(WhatFitsTest, CountsEveryMicroBatch) {
+  std::vector<double> flops, seconds;
+  for (const int micro_batches : {1, 4}) {
+    const RunPlan plan =
+        PlanRun(Config({absl::StrCat("training.micro_batches=", micro_batches),
+                        "model.num_layers=2", "model.context_length=128"}),
+                {}, Gpu("H200"))
+            .value();
+    double printed_flops = 0, printed_us = 0;
+    for (const auto& row : StepToJson(FoldBlocks(RowsOfStep(plan)))) {
+      const double count = row["count"];
+      printed_flops += count * row["flops"].get<double>();
+      printed_us += count * row["roofline_us"].get<double>();
+    }
+    const Alternative none = FindWhatFits(plan).recompute.front();
+    EXPECT_DOUBLE_EQ(none.step_flops, printed_flops);
+    EXPECT_NEAR(*none.step_seconds, printed_us * 1e-6, 1e-9 * printed_us);
+    EXPECT_GT(none.step_flops, plan.flops_per_token * plan.tokens_per_step());
+    flops.push_back(none.step_flops);
+    seconds.push_back(*none.step_seconds);
+  }
+  // The same tokens, whose gradients are added up.
+  EXPECT_NEAR(flops[1] / flops[0], 1, 0.01);
+  EXPECT_GT(seconds[1], seconds[0]);
 }
 
 TEST(WhatFitsTest, AnswersForARunThatDoesNotFit) {
