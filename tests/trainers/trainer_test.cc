@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/trainers/toy_session.h"
+#include "trainers/run/evaluation.h"
 #include "trainers/run/run_folder.h"
 
 namespace tessera {
@@ -146,6 +147,45 @@ std::string NewFolder(const std::string& name) {
       absl::StrCat(testing::TempDir(), "/", name, "_", getpid());
   EXPECT_TRUE(RemoveTree(folder).ok());
   return folder;
+}
+
+// Keeps the last validation loss.
+class LastValidation : public RunObserver {
+ public:
+  double loss = 0;
+
+  absl::Status OnValidationEnd(const EvalRecord& record) override {
+    loss = record.loss;
+    return absl::OkStatus();
+  }
+};
+
+TEST(TrainerTest, EvaluatesEachValidationWindowAtMostOnce) {
+  // 60 tokens are 7 windows; 3 batches of 4 would be 12.
+  for (const auto& [eval_batches, windows] : {std::pair{1, 4}, {3, 7}}) {
+    SCOPED_TRACE(eval_batches);
+    const KeepDeterminism keep;
+    auto session =
+        Toy("configs/tiny_cpu.pbtxt",
+            {"data.synthetic={epoch_tokens: 1000 successors: 3}",
+             "data.validation_fraction=0.06", "training.steps=2",
+             "training.eval_every_steps=2", "training.sample_tokens_at_end=0",
+             absl::StrCat("training.eval_batches=", eval_batches)});
+    Session& trained = *session;
+    ASSERT_EQ(trained.data().validation->windows(), 7);
+    LastValidation validation;
+    RunFolder run =
+        OpenRunFolder(NewFolder("windows"), "never", /*writes=*/true).value();
+    const auto trainer = Trainer::Create(std::move(session), std::move(run),
+                                         {.observers = {&validation}})
+                             .value();
+    const absl::Status status = trainer->Run();
+    ASSERT_TRUE(status.ok()) << status;
+    const auto expected = Evaluate(trained.step(), *trained.validation_loader(),
+                                   trained.group(), windows);
+    ASSERT_TRUE(expected.ok()) << expected.status();
+    EXPECT_EQ(validation.loss, expected->loss);
+  }
 }
 
 TEST(TrainerTest, ObserversReceiveEachEventOnce) {
