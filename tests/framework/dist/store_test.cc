@@ -185,6 +185,8 @@ TEST_F(StoreTest, AnUnknownClientCannotUseTheTable) {
 
 TEST_F(StoreTest, SilentClientsDelayNobodyAndAreClosed) {
   Serve(kSecret);
+  const auto rank = Connect(kSecret);
+  ASSERT_TRUE(rank.ok()) << rank.status();
   std::vector<Socket> strangers;
   for (int i = 0; i < 300; ++i) strangers.push_back(Stranger());
   const absl::Time start = MonotonicNow();
@@ -197,6 +199,21 @@ TEST_F(StoreTest, SilentClientsDelayNobodyAndAreClosed) {
   }
   EXPECT_THAT(server_->Refusals(), HasSubstr("300 connections were refused"));
   EXPECT_TRUE((*client)->Call({"size"}, kLong).ok());
+  // Strangers make room for each other, never a rank for them.
+  EXPECT_TRUE((*rank)->Call({"size"}, kLong).ok());
+}
+
+// What is left of its answer must not be taken for that of the next request.
+TEST_F(StoreTest, ARequestThatTimesOutEndsTheConnection) {
+  Serve("");
+  const auto client = Connect("");
+  ASSERT_TRUE(client.ok()) << client.status();
+  // Larger than a socket's buffers, so that it does not arrive at once.
+  server_->Call({"set", "k", std::string(20 << 20, 'x')}).IgnoreError();
+  const auto late = (*client)->Call({"get", "k"}, absl::ZeroDuration());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late.status())) << late.status();
+  const auto next = (*client)->Call({"size"}, kLong);
+  EXPECT_TRUE(absl::IsUnavailable(next.status())) << next.status();
 }
 
 TEST_F(StoreTest, AForeignListenerIsNamed) {

@@ -297,6 +297,16 @@ TEST_F(AllocationLogTest, AnArenaIsActivations) {
   EXPECT_THAT(Lines(record.end.activations), ElementsAre("arena arena 400"));
 }
 
+TEST_F(AllocationLogTest, AnAllocationEndsBeforeItsNeighbour) {
+  Allocate(1000, 400);
+  Allocate(1400, 400);
+  log_.Own(MemoryCategory::kParameters, 1400);
+  Step(1, [] {});
+  const MemoryRecord record = log_.Report({});
+  EXPECT_EQ(Of(record.end, MemoryCategory::kParameters), 400);
+  EXPECT_EQ(Of(record.end, MemoryCategory::kOther), 400);
+}
+
 TEST(AllocationLogWithoutStepsTest, ReportsNothing) {
   const MemoryRecord record = AllocationLog().Report({.with_timeline = true});
   EXPECT_THAT(record.phases, IsEmpty());

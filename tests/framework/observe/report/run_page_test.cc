@@ -220,6 +220,12 @@ TEST(FigureComparisonTest, NoiseFollowsTheSpread) {
   // Deviations 0, 1, 1: their median is 1, twice.
   EXPECT_NEAR(*NoiseOfMedians({1, 2, 3}, {2, 3, 4}),
               3 * 1.2533 * 1.4826 * std::sqrt(2.0 / 3), 1e-9);
+  // Either run may be the noisy one.
+  for (const bool first : {false, true}) {
+    const std::vector<double> steady = {5, 5, 5}, noisy = {1, 2, 3};
+    EXPECT_NEAR(*NoiseOfMedians(first ? noisy : steady, first ? steady : noisy),
+                3 * 1.2533 * 1.4826 / std::sqrt(3.0), 1e-9);
+  }
 }
 
 TEST(FigureComparisonTest, TellsAChangeFromNoise) {
