@@ -625,16 +625,19 @@ TEST(TrainTest, PrintsEveryOpOfAStep) {
 TEST(TrainTest, PrintsHowLongEachOpTook) {
   const std::string run = Folder("measured");
   const std::string measured = "--measured=" + run;
+  // An op runs once in each.
+  const std::string micro_batches = "--set training.micro_batches=2";
   const auto print = [&](const std::vector<std::string>& flags) {
-    std::vector<std::string> all = {"--print_step", measured};
+    std::vector<std::string> all = {"--print_step", measured, micro_batches};
     all.insert(all.end(), flags.begin(), flags.end());
     return Shell(ToyTrain(all));
   };
   EXPECT_THAT(print({}).output, HasSubstr("there is no folder"));
-  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run, micro_batches})).exit_code, 0);
   EXPECT_THAT(print({}).output, HasSubstr("has no traced steps; train with"));
   EXPECT_TRUE(RemoveTree(run).ok());
-  ASSERT_EQ(Shell(ToyTrain({"--out=" + run, "--set observe.trace.active=2"}))
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run, "--set observe.trace.active=2",
+                            micro_batches}))
                 .exit_code,
             0);
 
@@ -718,7 +721,19 @@ TEST(TrainTest, PrintsAPlanThatDoesNotFitAndFails) {
   const nlohmann::json json = nlohmann::json::parse(printed.output);
   EXPECT_FALSE(json["fits"]);
   EXPECT_EQ(json["device"], "NVIDIA GeForce RTX 4090");
-  EXPECT_GT(json["memory"]["total"], json["memory"]["capacity"]);
+  const nlohmann::json& memory = json["memory"];
+  EXPECT_GT(memory["total"], memory["capacity"]);
+  int64_t allocated = 0;
+  for (const char* part :
+       {"parameters", "shadow", "gradients", "optimizer", "activations",
+        "activation_gradients", "workspace", "libraries", "other", "slack"}) {
+    allocated += memory[part].get<int64_t>();
+  }
+  EXPECT_EQ(memory["allocated"], allocated);
+  const int64_t reserved = allocated + memory["fragmentation"].get<int64_t>();
+  EXPECT_GT(reserved, allocated);
+  EXPECT_EQ(memory["reserved"], reserved);
+  EXPECT_EQ(memory["total"], reserved + memory["context"].get<int64_t>());
   EXPECT_EQ(json["largest"]["training.batch_size"]["largest"], 0);
   EXPECT_GT(json["largest"]["model.num_layers"]["largest"], 0);
   EXPECT_EQ(json["recompute"].size(), 4u);
