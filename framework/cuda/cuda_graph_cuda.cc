@@ -119,8 +119,10 @@ class TorchCudaGraph : public CudaGraph {
         };
         issued = StatusFromTorchOr(issue);
       }
-      MakeWait(caller, stream);
-      return issued;
+      const absl::Status waits =
+          StatusFromTorch([&] { MakeWait(caller, stream); });
+      // The first error says more: those of a GPU stay.
+      return issued.ok() ? waits : issued;
     });
   }
 
