@@ -564,7 +564,8 @@ TEST(TrainTest, UserErrorsExitWithTwoAndNameWhatToChange) {
            Case{absl::StrCat("--config=", attention),
                 absl::StrCat("error: ", attention,
                              ":3:3: attention.backend: attention backend ")},
-           Case{"--set observe.trace.kernel_counters=true",
+           Case{"--set observe.trace.kernel_counters=true"
+                " --set observe.trace.active=1",
                 "error: --set: observe.trace.kernel_counters: needs a GPU"},
            Case{"--set 'model.frozen=[\"*\"]'",
                 "error: --set: model.frozen: leaves nothing to train"},
