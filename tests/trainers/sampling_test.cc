@@ -221,7 +221,7 @@ class PartsTokenizer : public Tokenizer {
   }
   absl::StatusOr<std::string> Decode(
       absl::Span<const int32_t> ids) const override {
-    const char* const kTexts[] = {"a", "\xc3", "\xa9", "\xe2\x96", "\x85b", ""};
+    const char* const kTexts[] = {"a", "\xc3", "\xa9", "\xe2\x96", "\205b", ""};
     std::string text;
     for (const int32_t id : ids) text += kTexts[id % std::size(kTexts)];
     return text;
