@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Runs the GPU tests and keeps docs/results/gpu_tests.md.
 
-usage: gpu_suites.py run --run=DIR/run --commit=HASH --out=FILE [--filter=F]
+usage: gpu_suites.py run --run=DIR/run --commit=HASH --out=FILE
+           [--parts=most,conformance,large] [--time_limit_s=540]
        gpu_suites.py add FILE...
 
-`run` starts gpu_tests of a bundle as one process, as a user would, and appends
-a line of JSON to FILE: the card, the date, the commit, and for each suite the
-numbers of cases that passed, failed and were skipped. Exit status 1 if a case
-fails, none passes or the program does not end by itself.
+`run` starts gpu_tests of a bundle and appends a line of JSON to FILE: the card,
+the date, the commit, and for each suite the numbers of cases that passed,
+failed and were skipped. Most suites run in one process, as a user would run
+them; the 9,000 cases of attention's conformance run in four side by side, and
+those of tensors beyond 2^31 elements alone. Exit status 1 if a case fails, none
+passes or a process does not end in time.
 
 `add` appends such lines to docs/results/gpu_tests.jsonl and writes the page
 anew: for each suite and card, the newest line that ran it.
@@ -19,6 +22,7 @@ import argparse
 import collections
 import datetime
 import json
+import os
 import pathlib
 import re
 import signal
@@ -30,20 +34,27 @@ import xml.etree.ElementTree as ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/results/gpu_tests.md"
-ALL = "Gpu*:*/Gpu*"
+
+# The filter of each part, and how many processes share it.
+PARTS = {
+    "most": ("Gpu*:*/Gpu*-*GpuConformance*:*GpuLargeTensor*", 1),
+    "conformance": ("*GpuConformance*", 4),
+    "large": ("*GpuLargeTensor*", 1),
+}
 
 # The rows of the table: patterns over the names of GoogleTest's suites, the
 # first that matches.
 SUITES = (
-    ("attention: conformance", r"GpuConformance|GpuPlan"),
+    ("attention: conformance", r"GpuConformance|GpuPlan\b"),
     ("attention: tensors beyond 2^31 elements", r"GpuLargeTensor"),
     ("attention: other", r"GpuFlashCuda|GpuCompiledFused|GpuGraphCapture"
                          r"|GpuAttention"),
-    ("two GPUs", r"GpuProcessGroup|GpuTwo"),
+    ("two GPUs", r"GpuProcessGroup"),
     ("golden losses", r"GpuGolden"),
     ("CUDA graphs", r"GpuCudaGraph|GpuGraphStep"),
     ("training", r"GpuTraining|GpuLoss|GpuSampling|GpuResumed|TrainingState"
-                 r"|GpuNotFinite|BatchPrefetcher|GpuCell|Nvtx|GpuInstant"),
+                 r"|GpuNotFinite|BatchPrefetcher|GpuCell|Nvtx|GpuPlanned"
+                 r"|GpuFailing"),
     ("instruments", r"GpuCounters|GpuKernelCounters|GpuPhaseTimer|GpuTrace"
                     r"|GpuSnapshot|MemoryRecorder"),
     ("ops, optimizer, parameters", r""),
@@ -70,6 +81,14 @@ def count(report):
     return suites
 
 
+def merge(suites, more):
+    for suite, counts in more.items():
+        into = suites.setdefault(suite,
+                                 {"passed": 0, "failed": [], "skipped": 0})
+        for kind, cases in counts.items():
+            into[kind] += cases
+
+
 def card():
     names = subprocess.run(
         ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], check=True,
@@ -78,31 +97,68 @@ def card():
     return names[0] if len(names) == 1 else f"{len(names)} x {names[0]}"
 
 
-def run(arguments):
+def start(arguments, part, shard, xml):
+    tests, shards = PARTS[part]
+    return subprocess.Popen(
+        [arguments.run, "gpu_tests", f"--gtest_filter={tests}",
+         f"--gtest_output=xml:{xml}"], cwd=arguments.run.parent,
+        env={**os.environ, "GTEST_TOTAL_SHARDS": str(shards),
+             "GTEST_SHARD_INDEX": str(shard)})
+
+
+def end(process, deadline):
+    """Why a process ended badly; None if it did not."""
+    try:
+        status = process.wait(max(0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return "did not end in time"
+    if status < 0:
+        return f"ended by {signal.Signals(-status).name}"
+    return None
+
+
+def run_part(arguments, part, deadline):
+    """The counts of each suite, and what went wrong with the processes."""
+    suites, problems = {}, []
     with tempfile.TemporaryDirectory() as scratch:
-        xml = pathlib.Path(scratch, "report.xml")
-        begin = time.monotonic()
-        ended = subprocess.run(
-            [arguments.run, "gpu_tests", f"--gtest_filter={arguments.filter}",
-             f"--gtest_output=xml:{xml}"], cwd=arguments.run.parent).returncode
-        seconds = time.monotonic() - begin
-        suites = count(ElementTree.parse(xml).getroot()) if xml.exists() else {}
+        files = [pathlib.Path(scratch, f"{shard}.xml")
+                 for shard in range(PARTS[part][1])]
+        processes = [start(arguments, part, shard, xml)
+                     for shard, xml in enumerate(files)]
+        for process, xml in zip(processes, files):
+            problem = end(process, deadline)
+            if problem is not None:
+                problems.append(f"{part}: {problem}")
+            if xml.exists():
+                merge(suites, count(ElementTree.parse(xml).getroot()))
+    return suites, problems
+
+
+def run(arguments):
+    begin = time.monotonic()
+    suites, problems = {}, []
+    for part in arguments.parts:
+        more, wrong = run_part(arguments, part, begin + arguments.time_limit_s)
+        merge(suites, more)
+        problems += wrong
     line = {"card": card(), "date": datetime.date.today().isoformat(),
-            "commit": arguments.commit, "filter": arguments.filter,
-            "seconds": round(seconds, 1), "exit_status": ended,
-            "suites": suites}
+            "commit": arguments.commit, "parts": arguments.parts,
+            "seconds": round(time.monotonic() - begin, 1),
+            "problems": problems, "suites": suites}
     with open(arguments.out, "a", encoding="utf-8") as out:
         out.write(json.dumps(line) + "\n")
     failed = [name for counts in suites.values() for name in counts["failed"]]
     passed = sum(counts["passed"] for counts in suites.values())
-    print(f"{line['card']}: {passed} passed, {len(failed)} failed,"
-          f" {sum(counts['skipped'] for counts in suites.values())} skipped"
-          f" in {seconds:.0f} s")
     for name in failed:
         print(f"failed: {name}")
-    if ended < 0:
-        print(f"gpu_tests ended by {signal.Signals(-ended).name}")
-    return 1 if ended != 0 or failed or passed == 0 else 0
+    for problem in problems:
+        print(f"problem: {problem}")
+    print(f"{line['card']}: {passed} passed, {len(failed)} failed,"
+          f" {sum(counts['skipped'] for counts in suites.values())} skipped"
+          f" in {line['seconds']} s")
+    return 1 if problems or failed or passed == 0 else 0
 
 
 def page(lines):
@@ -132,6 +188,9 @@ def page(lines):
                     f" {len(counts['failed'])} | {counts['skipped']} |")
     failures = [f"- {name} on {line['card']}"
                 for _, (line, counts) in rows for name in counts["failed"]]
+    shown = {id(line): line for _, (line, _) in rows}.values()
+    failures += [f"- {problem}, on {line['card']}"
+                 for line in shown for problem in line.get("problems", [])]
     if failures:
         text += ["", "Failed:", ""] + failures
     return "\n".join(text) + "\n"
@@ -158,13 +217,19 @@ def main():
     runs.add_argument("--run", type=pathlib.Path, required=True)
     runs.add_argument("--commit", required=True)
     runs.add_argument("--out", required=True)
-    runs.add_argument("--filter", default=ALL)
+    runs.add_argument("--parts", default=",".join(PARTS))
+    runs.add_argument("--time_limit_s", type=float, default=540)
     adds = commands.add_parser("add")
     adds.add_argument("files", nargs="+", type=pathlib.Path)
     arguments = parser.parse_args()
     if arguments.command == "add":
         return add(arguments.files)
     arguments.run = arguments.run.resolve()
+    arguments.parts = arguments.parts.split(",")
+    for part in arguments.parts:
+        if part not in PARTS:
+            parser.error(f"--parts: no part {part!r}; there are"
+                         f" {', '.join(PARTS)}")
     return run(arguments)
 
 

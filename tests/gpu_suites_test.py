@@ -42,6 +42,14 @@ class GpuSuitesTest(unittest.TestCase):
                  {"passed": 1, "failed": [], "skipped": 0},
              "two GPUs": {"passed": 0, "failed": [], "skipped": 1}})
 
+    def test_adds_the_counts_of_shards(self):
+        suites = {}
+        for _ in range(2):
+            gpu_suites.merge(suites, {"a": {"passed": 2, "failed": ["X.Y"],
+                                            "skipped": 1}})
+        self.assertEqual(suites, {"a": {"passed": 4, "failed": ["X.Y", "X.Y"],
+                                        "skipped": 2}})
+
     def test_each_card_has_its_newest_run(self):
         passed = {"passed": 7, "failed": [], "skipped": 0}
         page = gpu_suites.page([

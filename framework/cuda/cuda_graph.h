@@ -25,9 +25,9 @@ class CudaGraph {
 
   // Records what `issue` enqueues on the current stream; nothing runs. The same
   // work must have been rehearsed before, because first calls load kernels and
-  // create handles. Memory that `issue` allocates belongs to the graph. Replaces
-  // an earlier recording. The error says what cannot be recorded; after it the
-  // graph is not captured(), and can record again.
+  // create handles. Memory that `issue` allocates belongs to the graph.
+  // Replaces an earlier recording. The error says what cannot be recorded;
+  // after it the graph is not captured(), and can record again.
   virtual absl::Status Capture(absl::FunctionRef<absl::Status()> issue) = 0;
 
   // Enqueues the recorded work on the current stream.

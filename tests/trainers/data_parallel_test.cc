@@ -253,7 +253,7 @@ TEST(DataParallelFailureTest, AnErrorOfOnlyRankZeroIsReported) {
                          " --nproc=2", ToyFlags(), " --out=", run));
   EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
   const std::string error =
-      absl::StrCat("[0] [rank 0] error: cannot replace ", run);
+      absl::StrCat("[0] [rank 0] error: cannot write ", run);
   const size_t said = outcome.output.find(error);
   EXPECT_NE(said, std::string::npos) << outcome.output;
   EXPECT_EQ(outcome.output.find(error, said + 1), std::string::npos);

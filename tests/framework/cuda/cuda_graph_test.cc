@@ -130,7 +130,9 @@ TEST(GpuCudaGraphTest, RehearsalsShareTheMemoryOfGraphs) {
       EXPECT_TRUE(status.ok()) << status;
       EXPECT_EQ(x[-1].item<float>(), sum);
       EmptyCache(device);
-      EXPECT_EQ(reserved(), before + bytes);
+      // A graph that was launched keeps the generator's state, a small segment.
+      EXPECT_GE(reserved(), before + bytes);
+      EXPECT_LE(reserved(), before + bytes + (2 << 20));
     };
     expect(second->Rehearse(issue), 1);
     expect(first->Rehearse(issue), 2);

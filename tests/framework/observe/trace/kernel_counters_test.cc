@@ -88,9 +88,10 @@ TEST(KernelCountersWorker, DISABLED_CountsBytesProductsAndHits) {
     // Both operands of the second sum are in L2.
     const KernelCounters& again = counters.at("again");
     EXPECT_LT(*again.dram_bytes, 0.2 * 2 * kSmall);
-    // Requests that write the result do not all hit: 0.82 on an H200.
-    EXPECT_GT(*again.l2_hit_share(), 0.7);
-    EXPECT_LT(*sum.l2_hit_share(), *again.l2_hit_share());
+    // Requests that write the result do not all hit: 0.82 on an H200, 0.66 on
+    // an H100. Operands that are not in L2 give 0.002 at most.
+    EXPECT_GT(*again.l2_hit_share(), 0.5);
+    EXPECT_LT(*sum.l2_hit_share(), 0.1);
 
     // What a trace calls the same kernels.
     TraceRecorder tracer(CuptiActivities(/*max_records=*/1000));
