@@ -93,8 +93,7 @@ def card():
     names = subprocess.run(
         ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], check=True,
         stdout=subprocess.PIPE, universal_newlines=True).stdout.split("\n")
-    names = [name.strip() for name in names if name.strip()]
-    return names[0] if len(names) == 1 else f"{len(names)} x {names[0]}"
+    return names[0].strip()
 
 
 def start(arguments, part, shard, xml):
