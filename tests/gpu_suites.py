@@ -187,9 +187,12 @@ def page(lines):
                     f" {len(counts['failed'])} | {counts['skipped']} |")
     failures = [f"- {name} on {line['card']}"
                 for _, (line, counts) in rows for name in counts["failed"]]
-    shown = {id(line): line for _, (line, _) in rows}.values()
-    failures += [f"- {problem}, on {line['card']}"
-                 for line in shown for problem in line.get("problems", [])]
+    newest_of_part = {(part, line["card"]): line
+                      for line in lines for part in line.get("parts", [])}
+    failures += [f"- {problem} on {name}"
+                 for (part, name), line in newest_of_part.items()
+                 for problem in line["problems"]
+                 if problem.startswith(f"{part}: ")]
     if failures:
         text += ["", "Failed:", ""] + failures
     return "\n".join(text) + "\n"

@@ -66,6 +66,14 @@ class GpuSuitesTest(unittest.TestCase):
             f"| training | H200 | 2026-01-02 | {'b' * 10} | 5 | 1 | 1 |"])
         self.assertIn("- X.Y on H200", page)
 
+    def test_a_part_that_ended_later_is_no_problem(self):
+        lines = [dict(line("H200", "a"), parts=["most", "large"],
+                      problems=["large: did not end in time"])]
+        self.assertIn("- large: did not end in time on H200",
+                      gpu_suites.page(lines))
+        lines.append(dict(line("H200", "b"), parts=["large"], problems=[]))
+        self.assertNotIn("did not end", gpu_suites.page(lines))
+
 
 if __name__ == "__main__":
     unittest.main()

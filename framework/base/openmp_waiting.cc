@@ -4,7 +4,7 @@
 // LibTorch's OpenMP runtime, libgomp, makes a thread that waits for work or for
 // the other threads spin 300,000 times (some 10 ms) before it sleeps. If other
 // programs use the cores, the threads that are waited for are not running
-// meanwhile, and training on a CPU takes up to 18 times as long. libgomp reads
+// meanwhile, and training on a CPU takes several times as long. libgomp reads
 // its settings when it is loaded, so this sets GOMP_SPINCOUNT and starts the
 // program again, with the same process id. It does nothing if GOMP_SPINCOUNT or
 // OMP_WAIT_POLICY is set.
@@ -18,9 +18,10 @@
 
 namespace {
 
-// About 0.1 ms: longer than the gaps between the ops of a step, and much
-// shorter than the milliseconds for which the system runs another program.
-char kSpinCount[] = "GOMP_SPINCOUNT=1000";
+// About 0.4 ms: longer than the gaps between the ops of a step, and shorter
+// than the milliseconds for which the system runs another program. Measured in
+// docs/results/openmp_waiting.
+char kSpinCount[] = "GOMP_SPINCOUNT=10000";
 
 constexpr int kMaxVariables = 4096;
 

@@ -38,7 +38,7 @@ TEST(OpenMpWaitingTest, ThreadsSpinBriefly) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "the sanitizer starts later";
 #endif
-  EXPECT_TRUE(PassesWith("EXPECTED_SPINCOUNT=1000"));
+  EXPECT_TRUE(PassesWith("EXPECTED_SPINCOUNT=10000"));
   EXPECT_FALSE(PassesWith("EXPECTED_SPINCOUNT=999"));
 }
 
