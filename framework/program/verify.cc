@@ -29,7 +29,8 @@ class Verifier {
         lifetimes_(lifetimes),
         gradients_(gradients.begin(), gradients.end()),
         num_values_(static_cast<int>(schedule.values.size())),
-        freed_(schedule.values.size(), false) {}
+        freed_(schedule.values.size(), false),
+        written_(schedule.program->parameters().size(), false) {}
 
   absl::Status Verify() && {
     RETURN_IF_ERROR(CheckPlaces());
@@ -138,7 +139,7 @@ class Verifier {
     pieces_.assign(cuts.size(), kNothing);
   }
 
-  // Of a value in a buffer, or of a gradient.
+  // Returns where a value in a buffer, or a gradient, lies.
   Pieces PlaceOf(int content) const {
     return content >= num_values_
                ? places_[content - num_values_]
@@ -237,7 +238,7 @@ class Verifier {
       if (write.value >= 0) written.push_back(write.value);
       if (write.parameter < 0) continue;
       const int gradient = GradientOf(write.parameter);
-      const bool before = absl::c_linear_search(gradients_written_, gradient);
+      const bool before = written_[write.parameter];
       if (write.accumulate != before) {
         return Fault(DescribeRun(schedule_, run_index),
                      before ? " overwrites " : " adds to nothing in ",
@@ -246,9 +247,8 @@ class Verifier {
       if (before) {
         RETURN_IF_ERROR(
             CheckIntact(gradient, DescribeRun(schedule_, run_index)));
-      } else {
-        gradients_written_.push_back(gradient);
       }
+      written_[write.parameter] = true;
       written.push_back(gradient);
     }
     for (const int content : written) {
@@ -324,9 +324,6 @@ class Verifier {
         RETURN_IF_ERROR(CheckIntact(output, "the caller"));
       }
     }
-    for (const int gradient : gradients_written_) {
-      RETURN_IF_ERROR(CheckIntact(gradient, "the optimizer"));
-    }
     for (int value = 0; value < num_values_; ++value) {
       if (HasBuffer(value) && !freed_[value] &&
           !absl::c_linear_search(schedule_.outputs, value)) {
@@ -338,8 +335,10 @@ class Verifier {
       const int parameter = static_cast<int>(p);
       const bool trained =
           parameters[p].trainable && schedule_.loss_gradient >= 0;
-      const bool written =
-          absl::c_linear_search(gradients_written_, GradientOf(parameter));
+      const bool written = written_[p];
+      if (written) {
+        RETURN_IF_ERROR(CheckIntact(GradientOf(parameter), "the optimizer"));
+      }
       const bool zero =
           absl::c_linear_search(schedule_.without_gradient, parameter);
       if (trained != (written || zero) || (written && zero)) {
@@ -357,8 +356,8 @@ class Verifier {
   std::vector<Pieces> places_;  // of gradients, then of buffers
   std::vector<int> pieces_;     // the content of each
   std::vector<bool> freed_;     // by value
-  std::vector<int> gradients_written_;
-  std::vector<int> beside_;  // runs
+  std::vector<bool> written_;   // by parameter: its gradient
+  std::vector<int> beside_;     // runs
 };
 
 }  // namespace

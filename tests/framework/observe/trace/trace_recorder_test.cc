@@ -48,6 +48,28 @@ class ScriptedSource : public ActivitySource {
   int ended = 0;
 };
 
+// The path of each node of a graph with nodes [1, count], whose launch has the
+// correlation 7. Ends the trace.
+std::vector<std::string> PathsOfNodes(TraceRecorder* recorder,
+                                      ScriptedSource* source, uint64_t count) {
+  for (uint64_t node = 1; node <= count; ++node) {
+    source->in_graph.push_back({.begin_ns = 2000 + static_cast<int>(node),
+                                .end_ns = 3000,
+                                .correlation = 7,
+                                .graph_node = node});
+  }
+  std::vector<std::string> paths;
+  const absl::StatusOr<Trace> trace = recorder->Stop();
+  EXPECT_TRUE(trace.ok()) << trace.status();
+  if (!trace.ok()) return paths;
+  for (const DeviceActivity& activity : trace->activities) {
+    if (activity.graph_node != 0) {
+      paths.push_back(trace->PathOf(activity.range));
+    }
+  }
+  return paths;
+}
+
 TEST(TraceRecorderTest, KeepsWhatTheHostIssuedAfterTheWarmUp) {
   auto owned = std::make_unique<ScriptedSource>();
   ScriptedSource* const source = owned.get();
@@ -116,22 +138,9 @@ TEST(TraceRecorderTest, NotesInWhichOpsAGraphWasRecorded) {
     source->now_ns += 10;
     source->launches[7] = source->now_ns;
   }
-  for (uint64_t node = 1; node <= 5; ++node) {
-    source->in_graph.push_back({.begin_ns = 2000 + static_cast<int>(node),
-                                .end_ns = 3000,
-                                .correlation = 7,
-                                .graph_node = node});
-  }
-  const absl::StatusOr<Trace> trace = recorder.Stop();
-  ASSERT_TRUE(trace.ok()) << trace.status();
-  std::vector<std::string> paths;
-  for (const DeviceActivity& activity : trace->activities) {
-    if (activity.graph_node != 0) {
-      paths.push_back(trace->PathOf(activity.range));
-    }
-  }
-  EXPECT_THAT(paths, testing::ElementsAre("", "forward", "forward/qkv",
-                                          "forward/qkv", "forward"));
+  EXPECT_THAT(PathsOfNodes(&recorder, source, 5),
+              testing::ElementsAre("", "forward", "forward/qkv", "forward/qkv",
+                                   "forward"));
 }
 
 // As after an op that a graph cannot hold: its phases still end, and the next
@@ -158,21 +167,7 @@ TEST(TraceRecorderTest, DropsARecordingThatFails) {
   ASSERT_TRUE(recorder.Start().ok());
   recorder.Keep();
   source->launches[7] = 1;
-  for (uint64_t node = 1; node <= 4; ++node) {
-    source->in_graph.push_back({.begin_ns = 2000 + static_cast<int>(node),
-                                .end_ns = 3000,
-                                .correlation = 7,
-                                .graph_node = node});
-  }
-  const absl::StatusOr<Trace> trace = recorder.Stop();
-  ASSERT_TRUE(trace.ok()) << trace.status();
-  std::vector<std::string> paths;
-  for (const DeviceActivity& activity : trace->activities) {
-    if (activity.graph_node != 0) {
-      paths.push_back(trace->PathOf(activity.range));
-    }
-  }
-  EXPECT_THAT(paths,
+  EXPECT_THAT(PathsOfNodes(&recorder, source, 4),
               testing::ElementsAre("", "", "forward/qkv", "forward/sdpa"));
 }
 
