@@ -7,10 +7,10 @@ usage: gpu_suites.py run --run=DIR/run --commit=HASH --out=FILE
 
 `run` starts gpu_tests of a bundle and appends a line of JSON to FILE: the card,
 the date, the commit, and for each suite the numbers of cases that passed,
-failed and were skipped. Most suites run in one process, as a user would run
-them; the 9,000 cases of attention's conformance run in four side by side, and
-those of tensors beyond 2^31 elements alone. Exit status 1 if a case fails, none
-passes or a process does not end in time.
+failed and were skipped. The 9,000 cases of attention's conformance run in four
+processes side by side, the cases of tensors beyond 2^31 elements in a process
+of their own, and all other suites in one process, as a user would run them.
+Exit status 1 if a case fails, none passes or a process does not end in time.
 
 `add` appends such lines to docs/results/gpu_tests.jsonl and writes the page
 anew: for each suite and card, the newest line that ran it.

@@ -32,7 +32,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Of a matrix; backward calls it again.
+// A function of a matrix, which the backward pass calls again.
 using Function = std::function<at::Tensor(const at::Tensor&)>;
 
 // A program whose loss is the function "idea" of a matrix; it reads the batch
