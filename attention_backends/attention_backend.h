@@ -14,6 +14,8 @@
 
 namespace tessera {
 
+struct ProductChoices;
+
 // Shapes: B batch, S query length, T key length, H query heads, G key/value
 // heads (H is a multiple of G: query head h reads key head h / (H / G)),
 // D head dim.
@@ -54,6 +56,8 @@ struct AttentionArgs {
   bool wants_lse = false;
   // Equal inputs give equal gradients, bit for bit.
   bool deterministic = false;
+  // The algorithms of matrix products; null for cuBLASLt's first proposals.
+  const ProductChoices* products = nullptr;
   PhaseObserver* phases = nullptr;  // "scores", "softmax", "values"
 };
 
@@ -120,6 +124,13 @@ class AttentionBackend {
   virtual absl::Status Supports(const AttentionProblem& problem) const = 0;
 
   virtual AttentionMemory Plan(const AttentionProblem& problem) const = 0;
+
+  // The matrix products of Forward() and Backward() whose algorithms
+  // AttentionArgs::products can choose. The tensors have no memory.
+  virtual std::vector<MatrixProduct> Products(
+      const AttentionArgs& args, const AttentionGrads& grads) const {
+    return {};
+  }
 
   virtual absl::Status Forward(const AttentionArgs& args,
                                AttentionOut* out) const = 0;

@@ -23,8 +23,11 @@ struct HeadSlices {
 class SelfAttentionOp : public Op {
  public:
   // `memory` is spec.backend->Plan(spec.problem).
-  SelfAttentionOp(const SelfAttentionSpec& spec, AttentionMemory memory)
-      : spec_(spec), memory_(std::move(memory)) {}
+  SelfAttentionOp(const SelfAttentionSpec& spec, AttentionMemory memory,
+                  std::shared_ptr<const ProductChoices> products)
+      : spec_(spec),
+        memory_(std::move(memory)),
+        products_(std::move(products)) {}
 
   absl::string_view kind() const override { return "attention"; }
   std::string kernel() const override {
@@ -69,6 +72,13 @@ class SelfAttentionOp : public Op {
     return memory_.backward_bytes;
   }
 
+  std::vector<MatrixProduct> Products() const override {
+    const at::Tensor qkv = WithoutMemory(operand(kQkv));
+    const HeadSlices d_qkv = Slice(at::empty_like(qkv));
+    return spec_.backend->Products(ArgsOf(qkv),
+                                   {d_qkv.q_bhsd, d_qkv.k_bgtd, d_qkv.v_bgtd});
+  }
+
   Cost ForwardCost() const override {
     return {.flops = Flops(2),
             .bytes = ForwardBytes(),
@@ -99,6 +109,7 @@ class SelfAttentionOp : public Op {
     args.scale = spec_.scale;
     args.mask = spec_.problem.mask;
     args.deterministic = spec_.problem.deterministic;
+    args.products = products_.get();
     return args;
   }
 
@@ -122,6 +133,7 @@ class SelfAttentionOp : public Op {
 
   const SelfAttentionSpec spec_;
   const AttentionMemory memory_;
+  const std::shared_ptr<const ProductChoices> products_;  // may be null
 };
 
 }  // namespace
@@ -145,8 +157,9 @@ Value SelfAttention(ProgramBuilder& b, Value qkv,
     names.push_back("lse");
     results.push_back(*memory.lse);
   }
-  return b.Add(std::make_unique<SelfAttentionOp>(spec, memory), "attention",
-               {qkv}, std::move(results), std::move(names))[0];
+  return b.Add(
+      std::make_unique<SelfAttentionOp>(spec, memory, b.target().products),
+      "attention", {qkv}, std::move(results), std::move(names))[0];
 }
 
 }  // namespace tessera

@@ -92,8 +92,12 @@ absl::Status Train(RunPlan plan) {
                                  /*writes=*/world.rank == 0));
   RETURN_IF_ERROR(OpenInitialWeights(plan.config.checkpoint(), &folder));
   Instruments instruments(plan, out);
-  const SessionOptions options{.phases = instruments.phases(),
-                               .progress = ConsoleProgress()};
+  SessionOptions options{.phases = instruments.phases(),
+                         .progress = ConsoleProgress()};
+  if (folder.resume_from != nullptr) {
+    options.products =
+        folder.resume_from->state().value(kProductsState, nlohmann::json());
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
                    Session::Create(std::move(plan), options));
   ASSIGN_OR_RETURN(std::unique_ptr<Trainer> trainer,

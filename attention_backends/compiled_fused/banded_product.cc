@@ -6,8 +6,6 @@
 #include "ATen/ATen.h"
 #include "absl/functional/function_ref.h"
 #include "attention_backends/strided_product.h"
-#include "framework/cuda/cuda_build.h"
-#include "framework/ops/linear/cublas_lt_product.h"
 
 namespace tessera {
 namespace fused {
@@ -45,21 +43,6 @@ void Into(const at::Tensor& out,
   out.copy_(packed);
 }
 
-template <bool tuned>
-void MultiplyOnDevice(const at::Tensor& a, const at::Tensor& b, double alpha,
-                      const at::Tensor& out) {
-  if constexpr (kCudaBuild) {
-    if (MultiplyByCublasLt(a, b, out, {.alpha = alpha, .tuned = tuned})) {
-      return;
-    }
-  }
-  MultiplyBatch(a, b, alpha, out);
-}
-
-BatchedProduct ProductOf(bool deterministic) {
-  return deterministic ? MultiplyOnDevice<false> : MultiplyOnDevice<true>;
-}
-
 }  // namespace
 
 RowMask MaskOf(const AttentionProblem& problem) {
@@ -82,9 +65,6 @@ RowMask MaskOf(const AttentionProblem& problem) {
   mask.band_rows = (rows + kBandUnit - 1) / kBandUnit * kBandUnit;
   return mask;
 }
-
-BandedProducts::BandedProducts(const RowMask& mask, bool deterministic)
-    : mask_(mask), batch_(ProductOf(deterministic)) {}
 
 void BandedProducts::MultiplyIntoScores(const at::Tensor& x,
                                         const at::Tensor& y, double alpha,

@@ -20,9 +20,9 @@ RowMask MaskOf(const AttentionProblem& problem);
 // an n^2 tensor from RowMask::Written() on are left untouched.
 class BandedProducts {
  public:
-  // `deterministic`: use the same algorithms in every process
-  // (cublas_lt_product.h).
-  BandedProducts(const RowMask& mask, bool deterministic);
+  // `batch`, which outlives this object, computes the products.
+  BandedProducts(const RowMask& mask, BatchedProduct batch)
+      : mask_(mask), batch_(batch) {}
 
   const RowMask& mask() const { return mask_; }
 

@@ -14,6 +14,8 @@
 #include "framework/base/phase_observer.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/cuda/cuda_build.h"
+#include "framework/ops/linear/cublas_lt_product.h"
 #include "framework/precision/precision_policy.h"
 
 namespace tessera {
@@ -60,6 +62,19 @@ absl::Status CheckGpu(const AttentionProblem& p) {
   return absl::OkStatus();
 }
 
+// Computes products by cuBLASLt if it supports them.
+auto DeviceProduct(const ProductChoices* choices) {
+  return [choices](const at::Tensor& a, const at::Tensor& b, double alpha,
+                   const at::Tensor& out) {
+    if constexpr (kCudaBuild) {
+      if (MultiplyByCublasLt(a, b, out, {.alpha = alpha, .choices = choices})) {
+        return;
+      }
+    }
+    MultiplyBatch(a, b, alpha, out);
+  };
+}
+
 }  // namespace
 
 absl::Status CompiledFusedBackend::Supports(
@@ -86,12 +101,37 @@ AttentionMemory CompiledFusedBackend::Plan(
   return memory;
 }
 
+std::vector<MatrixProduct> CompiledFusedBackend::Products(
+    const AttentionArgs& args, const AttentionGrads& grads) const {
+  AttentionProblem n = ProblemOf(args);
+  n.cuda = true;
+  std::vector<MatrixProduct> list;
+  const auto add = [&](const at::Tensor& a, const at::Tensor& b, double,
+                       const at::Tensor& out) {
+    list.push_back({a, b, out});
+  };
+  const fused::BandedProducts products(fused::MaskOf(n), add);
+  const at::Tensor q = GroupHeads(args.q_bhsd, n.g);
+  const at::Tensor o = OutputOrEmpty({}, args.q_bhsd);
+  const at::Tensor d_o = GroupHeads(o, n.g);
+  const at::Tensor n2 =
+      at::empty({n.b, n.g, n.h / n.g * n.s, n.t}, q.options());
+  products.MultiplyIntoScores(q, args.k_bgtd, args.scale, n2);
+  products.MultiplyByKeys(n2, args.v_bgtd, 1, o);
+  products.MultiplyByQueries(n2, d_o, 1, grads.dv_bgtd);
+  products.MultiplyIntoScores(d_o, args.v_bgtd, 1, n2);
+  products.MultiplyByKeys(n2, args.k_bgtd, args.scale, grads.dq_bhsd);
+  products.MultiplyByQueries(n2, q, args.scale, grads.dk_bgtd);
+  return list;
+}
+
 absl::Status CompiledFusedBackend::Forward(const AttentionArgs& args,
                                            AttentionOut* out) const {
   return StatusFromTorchOr([&]() -> absl::Status {
     const at::NoGradGuard no_grad;
     const AttentionProblem n = ProblemOf(args);
-    const fused::BandedProducts products(fused::MaskOf(n), n.deterministic);
+    const auto product = DeviceProduct(args.products);
+    const fused::BandedProducts products(fused::MaskOf(n), product);
     const at::TensorOptions options = args.q_bhsd.options();
     const at::Tensor p =
         SavedOrEmpty(*out, 0, {n.b, n.g, n.h / n.g * n.s, n.t}, options);
@@ -124,7 +164,8 @@ absl::Status CompiledFusedBackend::Backward(const AttentionArgs& args,
   return StatusFromTorchOr([&]() -> absl::Status {
     const at::NoGradGuard no_grad;
     const AttentionProblem n = ProblemOf(args);
-    const fused::BandedProducts products(fused::MaskOf(n), n.deterministic);
+    const auto product = DeviceProduct(args.products);
+    const fused::BandedProducts products(fused::MaskOf(n), product);
     const at::Tensor& p = out.saved[0];
     const at::Tensor d_o_rows =
         d_o_bhsd.stride(3) == 1 ? d_o_bhsd : d_o_bhsd.contiguous();

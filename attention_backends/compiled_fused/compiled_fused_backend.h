@@ -1,6 +1,8 @@
 #ifndef ATTENTION_BACKENDS_COMPILED_FUSED_COMPILED_FUSED_BACKEND_H_
 #define ATTENTION_BACKENDS_COMPILED_FUSED_COMPILED_FUSED_BACKEND_H_
 
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "attention_backends/attention_backend.h"
@@ -22,12 +24,10 @@ namespace tessera {
 // writes its result once. The products skip most of what a causal mask hides
 // (banded_product.h). Statistics are FP32. On a CPU the kernels are loops.
 //
-// Every sum has a fixed order, so a process that repeats a computation gets the
-// same gradients. Different processes get the same gradients only with
-// AttentionArgs::deterministic: otherwise the products' algorithms are chosen
-// by timing them (cublas_lt_product.h). The first call for a shape compiles its
-// kernels (a fraction of a second, logged) unless they are in the user's cache
-// folder, so that call cannot be captured in a CUDA graph.
+// Every sum has a fixed order. The order in a product depends on its algorithm
+// (AttentionArgs::products). The first call for a shape compiles its kernels (a
+// fraction of a second, logged) unless they are in the user's cache folder, so
+// that call cannot be captured in a CUDA graph.
 class CompiledFusedBackend final : public AttentionBackend {
  public:
   absl::string_view name() const override { return "COMPILED_FUSED"; }
@@ -35,6 +35,8 @@ class CompiledFusedBackend final : public AttentionBackend {
   // Assumes that Q, K and V are slices of a fused projection. Excludes the L
   // that AttentionArgs::wants_lse asks for.
   AttentionMemory Plan(const AttentionProblem& problem) const override;
+  std::vector<MatrixProduct> Products(
+      const AttentionArgs& args, const AttentionGrads& grads) const override;
   absl::Status Forward(const AttentionArgs& args,
                        AttentionOut* out) const override;
   absl::Status Backward(const AttentionArgs& args, const AttentionOut& out,

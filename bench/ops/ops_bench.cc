@@ -28,6 +28,7 @@
 #include "framework/ops/cross_entropy/cross_entropy.h"
 #include "framework/ops/embedding/embedding.h"
 #include "framework/ops/linear/linear.h"
+#include "framework/ops/linear/product_choices.h"
 #include "framework/ops/residual/residual.h"
 #include "framework/ops/rms_norm/rms_norm.h"
 #include "framework/ops/rope/rope.h"
@@ -128,15 +129,21 @@ using Build = void (*)(ProgramBuilder& b, const Shape& shape);
 
 absl::StatusOr<std::vector<Work>> OpWork(Build build, const Bench& bench,
                                          const Shape& shape) {
+  const auto products = std::make_shared<ProductChoices>();
   ProgramBuilder b({.device = bench.device,
                     .precision = bench.precision,
-                    .tune_products = bench.device.is_cuda()});
+                    .products = products});
   build(b, shape);
   ASSIGN_OR_RETURN(Program built, std::move(b).Build());
   const auto program = std::make_shared<Program>(
       FuseOps(std::move(built), [](const Op&, const OpNode&, const OpNode&) {
         return true;
       }).program);
+  RETURN_IF_ERROR(StatusFromTorch([&] {
+    ChooseProducts(ProductsOf(*program),
+                   {.device = bench.device.device, .tune = true},
+                   products.get());
+  }));
   ASSIGN_OR_RETURN(std::vector<Work> passes,
                    PassesOf(program->ops().back(), *program,
                             {.device = bench.device.device,

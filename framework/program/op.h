@@ -156,6 +156,10 @@ class Op {
   virtual int64_t ForwardWorkspaceBytes() const { return 0; }
   virtual int64_t BackwardWorkspaceBytes(Positions wanted) const { return 0; }
 
+  // The matrix products of all calls whose algorithms a run chooses before it
+  // starts (framework/ops/linear/product_choices.h).
+  virtual std::vector<MatrixProduct> Products() const { return {}; }
+
   virtual Cost ForwardCost() const { return {.bytes = ForwardBytes()}; }
   virtual Cost BackwardCost(Positions wanted) const {
     return {.bytes = BackwardBytes(wanted)};

@@ -20,6 +20,8 @@
 
 namespace tessera {
 
+struct ProductChoices;
+
 // An op of a program and the values it reads and writes.
 struct OpNode {
   std::unique_ptr<const Op> op;
@@ -90,8 +92,9 @@ struct ProgramTarget {
   DeviceInfo device;
   PrecisionPolicy precision;
   bool deterministic = false;
-  // Whether matrix products use the fastest algorithms (cublas_lt_product.h).
-  bool tune_products = false;
+  // The algorithms of matrix products (framework/ops/linear/product_choices.h),
+  // chosen before the program runs; null for cuBLASLt's first proposals.
+  std::shared_ptr<const ProductChoices> products;
   // Patterns over parameter names. Blocks that match are not trained.
   std::vector<std::string> frozen;
 };

@@ -1,5 +1,6 @@
 #include "framework/program/value.h"
 
+#include "ATen/ATen.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -13,6 +14,10 @@ int64_t TensorType::numel() const {
 
 int64_t TensorType::bytes() const {
   return numel() * static_cast<int64_t>(c10::elementSize(dtype));
+}
+
+at::Tensor WithoutMemory(const TensorType& type) {
+  return at::empty(type.shape, at::dtype(type.dtype).device(at::kMeta));
 }
 
 absl::string_view DtypeName(at::ScalarType dtype) {

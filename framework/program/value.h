@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ATen/core/Tensor.h"
 #include "absl/strings/string_view.h"
 #include "c10/core/ScalarType.h"
 
@@ -18,6 +19,16 @@ struct TensorType {
   int64_t numel() const;
   int64_t bytes() const;
   bool operator==(const TensorType&) const = default;
+};
+
+// A contiguous tensor of LibTorch's meta device, which has no memory.
+at::Tensor WithoutMemory(const TensorType& type);
+
+// The factors and the result of a matrix product, out = a b. They have the
+// dtypes and strides of the tensors that an op computes with, but no memory;
+// their storages stand for memory aligned to 256 bytes.
+struct MatrixProduct {
+  at::Tensor a, b, out;
 };
 
 // "BF16", "FP32", "INT64".

@@ -91,6 +91,7 @@ absl::StatusOr<RunPlan> BeginPlan(
                                          config.training().micro_batches(),
                                          plan.device.is_cuda()));
   plan.shape = ModelShapeOf(config.model());
+  plan.products = std::make_shared<ProductChoices>();
   return plan;
 }
 
@@ -179,9 +180,7 @@ ProgramTarget TargetOf(const RunPlan& plan) {
   return {.device = plan.device,
           .precision = plan.precision,
           .deterministic = plan.config.training().deterministic(),
-          // Ranks that chose on their own would round differently.
-          .tune_products = plan.config.execution().tune_products() &&
-                           plan.world.world_size == 1,
+          .products = plan.products,
           .frozen = {frozen.begin(), frozen.end()}};
 }
 
@@ -242,8 +241,6 @@ absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained) {
   config.mutable_training()->set_batch_size(1);
   config.mutable_training()->set_micro_batches(1);
   config.mutable_training()->set_deterministic(false);
-  // Each length of the text would be timed.
-  config.mutable_execution()->set_tune_products(false);
   config.clear_attention();
   config.clear_recompute();
   ASSIGN_OR_RETURN(RunPlan plan, BeginPlan(config, WorldInfo(), std::nullopt));

@@ -12,6 +12,7 @@
 #include "framework/cuda/device.h"
 #include "framework/cuda/device_spec.h"
 #include "framework/dist/world.h"
+#include "framework/ops/linear/product_choices.h"
 #include "framework/params/parameter_store.h"
 #include "framework/precision/precision_policy.h"
 #include "models/model_shape.h"
@@ -35,6 +36,8 @@ struct RunPlan {
   int64_t micro_batch = 0;     // sequences in one rank's micro-batch
   AttentionProblem attention;  // of one micro-batch
   BackendChoice backend;
+  // The algorithms of the programs' matrix products, which a Session chooses.
+  std::shared_ptr<ProductChoices> products;
   std::shared_ptr<const StepPlan> step;  // null without training
   PlannedMemory memory;                  // peak of this rank's device
   // ModelFlopsPerToken(); 0 without training.

@@ -68,6 +68,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(
                                            session->data_.fingerprint));
   RETURN_IF_ERROR(ExplainOutOfMemory(session->plan_, StatusFromTorchOr([&] {
                                        ConfigureLibTorch(session->plan_);
+                                       session->ChooseAlgorithms(options);
                                        return session->BuildStep();
                                      })));
   return session;
@@ -87,6 +88,18 @@ absl::Status Session::OpenData(const SessionOptions& options) {
         plan_.device.device);
   }
   return absl::OkStatus();
+}
+
+void Session::ChooseAlgorithms(const SessionOptions& options) {
+  // Ranks that chose on their own would round differently.
+  const bool tune =
+      plan_.config.execution().tune_products() && plan_.world.world_size == 1;
+  // Evaluation computes products of the same kinds.
+  ChooseProducts(ProductsOf(plan_.step->loss.program),
+                 {.device = plan_.device.device,
+                  .tune = tune,
+                  .recorded = options.products},
+                 plan_.products.get());
 }
 
 absl::Status Session::BuildStep() {

@@ -21,6 +21,8 @@ namespace tessera {
 struct SessionOptions {
   PhaseObserver* phases = nullptr;  // outlives the session
   ProgressSink progress;            // of preparing data; may be empty
+  // ProductChoices::record of the checkpoint that the run resumes; may be null.
+  nlohmann::json products;
 };
 
 // Opens the data of a run and checks it. `progress` may be empty.
@@ -67,6 +69,8 @@ class Session {
   Session(RunPlan plan, PhaseObserver* phases)
       : plan_(std::move(plan)), phases_(phases) {}
   absl::Status OpenData(const SessionOptions& options);
+  // Takes no memory of the step: it is called before the parameters are made.
+  void ChooseAlgorithms(const SessionOptions& options);
   absl::Status BuildStep();
 
   RunPlan plan_;

@@ -23,7 +23,9 @@ RunDescription Describe(const Session& session, const std::string& run_folder,
               plan.config.attention().backend() == AttentionConfig::AUTO
                   ? " (chosen by AUTO; --dry_run says why)"
                   : " (as configured)"),
-          .execution = DescribeExecution(plan),
+          .execution = absl::StrCat(DescribeExecution(plan),
+                                    plan.products->summary.empty() ? "" : "; ",
+                                    plan.products->summary),
           .data = session.data().train->description(),
           .run_folder = run_folder,
           .saves = DescribeSaves(plan.config.checkpoint()),

@@ -19,9 +19,7 @@
 #include "framework/base/torch_status.h"
 #include "framework/checkpoint/checkpoint_config.h"
 #include "framework/checkpoint/checkpoint_directory.h"
-#include "framework/cuda/cuda_build.h"
 #include "framework/cuda/device.h"
-#include "framework/ops/linear/cublas_lt_product.h"
 #include "framework/program/memory.h"
 #include "trainers/build_info.h"
 #include "trainers/config/config_loader.h"
@@ -76,9 +74,6 @@ absl::Status Trainer::Resume() {
   if (folder_.resume_from != nullptr) {
     const Checkpoint& checkpoint = *folder_.resume_from;
     RETURN_IF_ERROR(Restore(checkpoint, session_->state()));
-    if constexpr (kCudaBuild) {
-      SetTunedProducts(checkpoint.state().value("products", nlohmann::json()));
-    }
     step_ = first_step_ = saved_step_ = checkpoint.step();
     ASSIGN_OR_RETURN(samples_, SamplesOf(checkpoint));
     const std::string changes =
@@ -369,7 +364,7 @@ absl::Status Trainer::WriteCheckpoint(const std::string& directory) {
   AddDataIdentity(*session_, &state);
   state["config_hash"] = ConfigHash(plan.config);
   state["build"] = BuildInfo();
-  if constexpr (kCudaBuild) state["products"] = TunedProducts();
+  state[kProductsState] = plan.products->record;
   if (const Tokenizer* tokenizer = session_->data().tokenizer.get()) {
     RETURN_IF_ERROR(
         writer->AddText(kTokenizerFile, TokenizerToJson(*tokenizer).dump(2)));

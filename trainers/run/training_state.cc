@@ -336,14 +336,15 @@ SavedState ReadState(const Checkpoint& checkpoint, JsonFields* fields) {
 
 // Checks the table of tuned products, which may be null.
 void CheckProducts(const Checkpoint& checkpoint, JsonFields* fields) {
-  constexpr char kProducts[] = "products", kAlgorithms[] = "algorithms";
+  constexpr char kAlgorithms[] = "algorithms";
   const nlohmann::json& state = checkpoint.state();
-  if (!fields->Has(kProducts) || state[kProducts].is_null()) return;
-  JsonFields table = fields->Object(kProducts);
+  if (!fields->Has(kProductsState) || state[kProductsState].is_null()) return;
+  JsonFields table = fields->Object(kProductsState);
   table.Text("machine");
   JsonFields algorithms = table.Object(kAlgorithms);
   if (!fields->status().ok()) return;
-  for (const auto& [kind, unused] : state[kProducts][kAlgorithms].items()) {
+  for (const auto& [kind, unused] :
+       state[kProductsState][kAlgorithms].items()) {
     if (!absl::c_all_of(algorithms.Text(kind), absl::ascii_isxdigit)) {
       algorithms.Fail(kind, "hexadecimal digits");
     }

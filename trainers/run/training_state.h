@@ -17,12 +17,16 @@
 
 namespace tessera {
 
+// The algorithms of a run's matrix products in state.json
+// (ProductChoices::record).
+inline constexpr char kProductsState[] = "products";
+
 // The parts of a run that change from step to step. They are saved to a
 // checkpoint and restored from it bit for bit:
 //   model.safetensors      all parameters by name, in the master's dtype
 //   optimizer.safetensors  exp_avg.NAME and exp_avg_sq.NAME of trained ones
 //   state.json             "optimizer_step", "loss_scaler", "random"; checks
-//                          "products" (framework/ops/linear/product_table.h)
+//                          kProductsState
 // state.json is read through JsonFields, so errors name the field. The position
 // in the data is not part of it: it is a pure function of the step, which the
 // caller keeps.

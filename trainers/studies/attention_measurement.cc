@@ -11,6 +11,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/observe/timing.h"
+#include "framework/ops/linear/product_choices.h"
 
 namespace tessera {
 namespace {
@@ -59,13 +60,19 @@ class Contender {
     bool keeps_gradients = false;
   };
 
-  Contender(const AttentionBackend& backend, Operands& operands,
-            const Options& options)
+  Contender(const AttentionBackend& backend, const AttentionCase& shape,
+            Operands& operands, const Options& options)
       : backend_(backend),
         operands_(operands),
         options_(options),
         args_(operands.args) {
     args_.deterministic = options.deterministic;
+    args_.products = &products_;
+    const Operands planned = MakeOperands(shape, c10::kMeta);
+    ChooseProducts(
+        backend.Products(planned.args, planned.grads),
+        {.device = args_.q_bhsd.device(), .tune = !options.deterministic},
+        &products_);
   }
 
   absl::Status Run(AttentionPass pass) {
@@ -87,6 +94,7 @@ class Contender {
   const AttentionBackend& backend_;
   Operands& operands_;
   const Options options_;
+  ProductChoices products_;
   AttentionArgs args_;
   AttentionOut out_;
 };
@@ -163,12 +171,13 @@ absl::StatusOr<AttentionMeasurement> MeasureOn(const AttentionBackend& backend,
   const at::NoGradGuard no_grad;
   Operands operands = MakeOperands(shape, device);
   AttentionMeasurement measured;
-  Contender ours(backend, operands, {.deterministic = shape.deterministic});
+  Contender ours(backend, shape, operands,
+                 {.deterministic = shape.deterministic});
   RETURN_IF_ERROR(MeasureMemory(ours, operands.bytes, device, &measured));
   std::optional<Contender> reference;
   if (options.reference != nullptr) {
     reference.emplace(
-        *options.reference, operands,
+        *options.reference, shape, operands,
         Contender::Options{.keeps_gradients = options.reference != &backend});
     RETURN_IF_ERROR(reference->Run(AttentionPass::kForward));
   }

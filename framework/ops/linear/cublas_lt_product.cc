@@ -13,22 +13,24 @@
 #include <utility>
 #include <vector>
 
-#include "ATen/Context.h"
+#include "ATen/ATen.h"
 #include "ATen/cuda/CUDAContext.h"
 #include "ATen/cuda/CUDADataType.h"
 #include "ATen/cuda/CUDAEvent.h"
+#include "ATen/cuda/CUDAGeneratorImpl.h"
 #include "ATen/cuda/Exceptions.h"
 #include "absl/algorithm/container.h"
-#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "c10/cuda/CUDAGuard.h"
 #include "c10/cuda/CUDAStream.h"
 #include "framework/base/file.h"
-#include "framework/cuda/cuda_graph.h"
+#include "framework/base/monotonic_clock.h"
+#include "framework/cuda/device.h"
 #include "framework/ops/linear/product_table.h"
 
 namespace tessera {
@@ -36,6 +38,7 @@ namespace {
 
 // The limit of a grid's third dimension.
 constexpr int64_t kMaxMatrices = 65535;
+constexpr int64_t kMaxAlignment = 256;
 constexpr int kMaxProposals = 16;
 constexpr int kTimedRounds = 3;
 // A timing is of this many milliseconds, because events are a microsecond
@@ -51,10 +54,9 @@ constexpr double kHopeless = 1.1;
 constexpr double kLeastGain = 0.025;
 
 struct ProductCall {
-  const at::Tensor& a;
-  const at::Tensor& b;
-  const at::Tensor& out;
-  ProductOptions options;
+  const void *a = nullptr, *b = nullptr;
+  void* out = nullptr;
+  float alpha = 1, beta = 0;
 };
 
 // A matrix of a tensor [.., R, C] as cuBLAS, which is column-major, sees it: C
@@ -84,10 +86,12 @@ std::optional<int64_t> LeadingOf(int64_t length, int64_t element_stride,
   return vector_stride;
 }
 
-// The largest power of two that divides the address, up to cuBLASLt's limit.
+// The largest power of two that divides the address, up to cuBLASLt's limit. A
+// storage without memory begins at 0.
 int64_t AlignmentOf(const at::Tensor& x) {
-  const auto address = reinterpret_cast<uintptr_t>(x.const_data_ptr());
-  return static_cast<int64_t>(std::min<uintptr_t>(256, address & -address));
+  const auto address =
+      reinterpret_cast<uintptr_t>(x.const_data_ptr()) | kMaxAlignment;
+  return static_cast<int64_t>(address & -address);
 }
 
 int64_t MatricesOf(const at::Tensor& x) { return x.dim() == 3 ? x.size(0) : 1; }
@@ -107,22 +111,19 @@ std::optional<Layout> LayoutOf(const at::Tensor& x) {
   return layout;
 }
 
-// Products of the same kind use the same algorithms.
+// Products of the same kind use the same algorithm.
 struct ProductKind {
-  int device = 0;
   at::ScalarType dtype = at::kFloat;      // of a and b
   at::ScalarType out_dtype = at::kFloat;  // of out
   bool tf32 = false;
-  bool tuned = false;
   int64_t matrices = 0, rows = 0, columns = 0, depth = 0;  // of out = a b
   Layout a, b, out;
 
   friend bool operator==(const ProductKind&, const ProductKind&) = default;
   template <typename H>
   friend H AbslHashValue(H h, const ProductKind& k) {
-    return H::combine(std::move(h), k.device, k.dtype, k.out_dtype, k.tf32,
-                      k.tuned, k.matrices, k.rows, k.columns, k.depth, k.a, k.b,
-                      k.out);
+    return H::combine(std::move(h), k.dtype, k.out_dtype, k.tf32, k.matrices,
+                      k.rows, k.columns, k.depth, k.a, k.b, k.out);
   }
 };
 
@@ -141,11 +142,11 @@ std::string NameOf(const ProductKind& kind) {
 }
 
 // The kind of a product; nullopt if cuBLASLt does not support it.
-std::optional<ProductKind> KindOf(const ProductCall& call) {
-  const at::Tensor &a = call.a, &b = call.b, &out = call.out;
+std::optional<ProductKind> KindOf(const at::Tensor& a, const at::Tensor& b,
+                                  const at::Tensor& out) {
   const at::ScalarType dtype = a.scalar_type();
-  if (!out.is_cuda() || out.numel() == 0 || a.numel() == 0 ||
-      MatricesOf(out) > kMaxMatrices || b.scalar_type() != dtype ||
+  if (out.numel() == 0 || a.numel() == 0 || MatricesOf(out) > kMaxMatrices ||
+      b.scalar_type() != dtype ||
       (out.scalar_type() != dtype && out.scalar_type() != at::kFloat)) {
     return std::nullopt;
   }
@@ -158,11 +159,9 @@ std::optional<ProductKind> KindOf(const ProductCall& call) {
     return std::nullopt;
   }
   return ProductKind{
-      .device = out.get_device(),
       .dtype = dtype,
       .out_dtype = out.scalar_type(),
       .tf32 = dtype == at::kFloat && at::globalContext().allowTF32CuBLAS(),
-      .tuned = call.options.tuned,
       .matrices = MatricesOf(out),
       .rows = out.size(-2),
       .columns = out.size(-1),
@@ -179,6 +178,7 @@ struct Destroy {
     destroy(x);
   }
 };
+using Handle = std::unique_ptr<cublasLtContext, Destroy<cublasLtDestroy>>;
 using MatmulDesc = std::unique_ptr<cublasLtMatmulDescOpaque_t,
                                    Destroy<cublasLtMatmulDescDestroy>>;
 using MatrixLayout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t,
@@ -247,10 +247,16 @@ Preference PreferenceOf(const ProductKind& kind) {
   return owner;
 }
 
+struct Launch {
+  cublasLtHandle_t handle = nullptr;
+  c10::cuda::CUDAStream stream;
+  void* workspace = nullptr;
+};
+
 // Computes the products of one kind.
 class Product {
  public:
-  explicit Product(const ProductKind& kind)
+  Product(const ProductKind& kind, cublasLtHandle_t handle)
       : desc_(DescOf(kind)),
         a_(MatrixOf(kind, kind.dtype, kind.a, kind.rows, kind.depth)),
         b_(MatrixOf(kind, kind.dtype, kind.b, kind.depth, kind.columns)),
@@ -261,10 +267,10 @@ class Product {
     int found = 0;
     // The call returns "not supported" rather than 0 proposals; both leave
     // none.
-    if (cublasLtMatmulAlgoGetHeuristic(
-            at::cuda::getCurrentCUDABlasLtHandle(), desc_.get(), b_.get(),
-            a_.get(), out_.get(), out_.get(), preference.get(), kMaxProposals,
-            proposals, &found) != CUBLAS_STATUS_SUCCESS) {
+    if (cublasLtMatmulAlgoGetHeuristic(handle, desc_.get(), b_.get(), a_.get(),
+                                       out_.get(), out_.get(), preference.get(),
+                                       kMaxProposals, proposals,
+                                       &found) != CUBLAS_STATUS_SUCCESS) {
       return;
     }
     for (int i = 0; i < found; ++i) {
@@ -273,19 +279,19 @@ class Product {
     }
   }
 
-  // Times the algorithms on these operands and keeps the fastest. The
-  // algorithms take turns, so that a change of the GPU's clock favours none.
-  void Tune(const ProductCall& call, c10::cuda::CUDAStream stream) {
+  // Times the algorithms and keeps the fastest. They take turns, so that a
+  // change of the GPU's clock favours none.
+  void Tune(const ProductCall& call, const Launch& launch) {
     if (algorithms_.empty()) return;
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
-    const double once = Time(algorithms_[0], 1, call, stream);
+    const double once = Time(algorithms_[0], 1, call, launch);
     const int runs = std::clamp(static_cast<int>(kTimedMs / once), 1, kMaxRuns);
     std::vector<double> ms(algorithms_.size(), kInfinity);
     double best = kInfinity;
     for (int round = 0; round < kTimedRounds; ++round) {
       for (size_t i = 0; i < ms.size(); ++i) {
         if (round > 0 && ms[i] > best * kHopeless) continue;
-        ms[i] = std::min(ms[i], Time(algorithms_[i], runs, call, stream));
+        ms[i] = std::min(ms[i], Time(algorithms_[i], runs, call, launch));
         best = std::min(best, ms[i]);
       }
     }
@@ -302,7 +308,7 @@ class Product {
   }
   // Prefers an algorithm of a table. Ignores text that is none, and algorithms
   // that cuBLASLt would not run for this product.
-  void Prefer(absl::string_view algorithm) {
+  void Prefer(absl::string_view algorithm, cublasLtHandle_t handle) {
     if (algorithm.size() != 2 * sizeof(Algorithm) ||
         !absl::c_all_of(algorithm, absl::ascii_isxdigit)) {
       return;
@@ -311,9 +317,8 @@ class Product {
     Algorithm preferred;
     std::memcpy(&preferred, bytes.data(), sizeof(preferred));
     cublasLtMatmulHeuristicResult_t result = {};
-    if (cublasLtMatmulAlgoCheck(at::cuda::getCurrentCUDABlasLtHandle(),
-                                desc_.get(), b_.get(), a_.get(), out_.get(),
-                                out_.get(), &preferred,
+    if (cublasLtMatmulAlgoCheck(handle, desc_.get(), b_.get(), a_.get(),
+                                out_.get(), out_.get(), &preferred,
                                 &result) != CUBLAS_STATUS_SUCCESS ||
         result.state != CUBLAS_STATUS_SUCCESS ||
         result.workspaceSize > at::cuda::getCUDABlasLtWorkspaceSize()) {
@@ -324,9 +329,9 @@ class Product {
 
   // Runs the first algorithm that accepts the operands; returns whether there
   // is one.
-  bool Run(const ProductCall& call, cudaStream_t stream) const {
+  bool Run(const ProductCall& call, const Launch& launch) const {
     for (const Algorithm& algorithm : algorithms_) {
-      if (Issue(algorithm, call, stream)) return true;
+      if (Issue(algorithm, call, launch)) return true;
     }
     return false;
   }
@@ -336,16 +341,12 @@ class Product {
 
   // Launches the product; returns whether the algorithm accepts it.
   bool Issue(const Algorithm& algorithm, const ProductCall& call,
-             cudaStream_t stream) const {
-    const auto alpha = static_cast<float>(call.options.alpha);
-    const float beta = call.options.accumulate ? 1 : 0;
-    void* const out = call.out.mutable_data_ptr();
+             const Launch& launch) const {
     const cublasStatus_t status = cublasLtMatmul(
-        at::cuda::getCurrentCUDABlasLtHandle(), desc_.get(), &alpha,
-        call.b.const_data_ptr(), b_.get(), call.a.const_data_ptr(), a_.get(),
-        &beta, out, out_.get(), out, out_.get(), &algorithm,
-        at::cuda::getCUDABlasLtWorkspace(),
-        at::cuda::getCUDABlasLtWorkspaceSize(), stream);
+        launch.handle, desc_.get(), &call.alpha, call.b, b_.get(), call.a,
+        a_.get(), &call.beta, call.out, out_.get(), call.out, out_.get(),
+        &algorithm, launch.workspace, at::cuda::getCUDABlasLtWorkspaceSize(),
+        launch.stream);
     if (status == CUBLAS_STATUS_SUCCESS) return true;
     // Clears the error of a refused launch; a sticky error stays.
     static_cast<void>(cudaGetLastError());
@@ -355,14 +356,14 @@ class Product {
   // Milliseconds of a run that follows another, the mean of `runs`; infinite if
   // it does not run.
   double Time(const Algorithm& algorithm, int runs, const ProductCall& call,
-              c10::cuda::CUDAStream stream) const {
-    if (!Issue(algorithm, call, stream)) {
+              const Launch& launch) const {
+    if (!Issue(algorithm, call, launch)) {
       return std::numeric_limits<double>::infinity();
     }
     at::cuda::CUDAEvent begin(cudaEventDefault), end(cudaEventDefault);
-    begin.record(stream);
-    for (int i = 0; i < runs; ++i) Issue(algorithm, call, stream);
-    end.record(stream);
+    begin.record(launch.stream);
+    for (int i = 0; i < runs; ++i) Issue(algorithm, call, launch);
+    end.record(launch.stream);
     end.synchronize();
     return begin.elapsed_time(end) / runs;
   }
@@ -372,120 +373,141 @@ class Product {
   std::vector<Algorithm> algorithms_;  // in order of preference
 };
 
-// Every kind of product that this process has computed.
-class ProductRegistry {
+// Random operands for the timings of a kind of product, and a workspace.
+class Trial {
  public:
-  static ProductRegistry& Get() {
-    static auto* const registry = new ProductRegistry;
-    return *registry;
+  Trial(const MatrixProduct& product, const ProductKind& kind,
+        const ProductChoiceOptions& options, at::Generator generator)
+      : a_(Memory(product.a, options)),
+        b_(Memory(product.b, options)),
+        out_(Memory(product.out, options)),
+        workspace_(at::empty(
+            {static_cast<int64_t>(at::cuda::getCUDABlasLtWorkspaceSize())},
+            at::dtype(at::kByte).device(options.device))),
+        kind_(kind) {
+    // The power that a product takes depends on the values.
+    for (const at::Tensor& x : {a_, b_}) x.uniform_(-1, 1, generator);
   }
 
-  nlohmann::json Tuned() {
-    const absl::MutexLock lock(&mutex_);
-    if (!table_.has_value()) return nullptr;
-    nlohmann::json algorithms = nlohmann::json::object();
-    for (const auto& [kind, product] : products_) {
-      if (kind.tuned) algorithms[NameOf(kind)] = product->algorithm();
-    }
-    return {{"machine", table_->machine()}, {"algorithms", algorithms}};
+  ProductCall call() const {
+    return {.a = Begin(a_, kind_.a),
+            .b = Begin(b_, kind_.b),
+            .out = Begin(out_, kind_.out)};
   }
-
-  void SetTuned(const nlohmann::json& products) {
-    const absl::MutexLock lock(&mutex_);
-    preferred_ = products;
-    if (table_.has_value()) table_->Prefer(preferred_);
-  }
-
-  void Tune(const ProductKind& kind, const ProductCall& call) {
-    if (IsCapturing(call.out.device())) return;
-    const c10::cuda::CUDAGuard guard(call.out.device());
-    Find(kind, call, c10::cuda::getCurrentCUDAStream());
-  }
-
-  // Returns whether cuBLASLt accepted the product.
-  bool Multiply(const ProductKind& kind, const ProductCall& call) {
-    const c10::cuda::CUDAGuard guard(call.out.device());
-    const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
-    return Find(kind, call, stream).Run(call, stream);
-  }
+  void* workspace() const { return workspace_.mutable_data_ptr(); }
 
  private:
-  const Product& Find(ProductKind kind, const ProductCall& call,
-                      c10::cuda::CUDAStream stream) {
-    const absl::MutexLock lock(&mutex_);
-    auto known = products_.find(kind);
-    if (known == products_.end() && kind.tuned &&
-        (call.options.accumulate || IsCapturing(call.out.device()))) {
-      kind.tuned = false;
-      known = products_.find(kind);
+  static at::Tensor Memory(const at::Tensor& x,
+                           const ProductChoiceOptions& options) {
+    int64_t elements = 1 + kMaxAlignment / x.element_size();
+    for (int64_t i = 0; i < x.dim(); ++i) {
+      elements += (x.size(i) - 1) * x.stride(i);
     }
-    if (known != products_.end()) return *known->second;
-    // If tuning throws, for example out of memory, no product is recorded.
-    auto product = std::make_unique<Product>(kind);
-    if (kind.tuned) Choose(kind, call, stream, product.get());
-    return *products_.emplace(kind, std::move(product)).first->second;
+    return at::empty({elements}, x.options().device(options.device));
+  }
+  // An address in `memory` that is aligned like the layout's, not more.
+  static void* Begin(const at::Tensor& memory, const Layout& layout) {
+    return static_cast<char*>(memory.mutable_data_ptr()) +
+           layout.alignment % kMaxAlignment;
   }
 
-  void Choose(const ProductKind& kind, const ProductCall& call,
-              c10::cuda::CUDAStream stream, Product* product)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    ProductTable& table = Table();
-    const std::string name = NameOf(kind);
-    if (const auto algorithm = table.Find(name); algorithm.has_value()) {
-      product->Prefer(*algorithm);
-      return;
-    }
-    product->Tune(call, stream);
-    const std::string tuned = product->algorithm();
-    if (tuned.empty()) return;
-    // Another process may have been first.
-    const std::string chosen = table.Add(name, tuned);
-    if (chosen != tuned) product->Prefer(chosen);
-  }
+  const at::Tensor a_, b_, out_, workspace_;
+  const ProductKind kind_;
+};
 
-  // The table of this process's GPUs, which are of one kind.
-  ProductTable& Table() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (!table_.has_value()) {
-      const std::string gpu = at::cuda::getCurrentDeviceProperties()->name;
-      const std::string release =
-          absl::StrCat("cuBLASLt ", cublasLtGetVersion());
-      const absl::StatusOr<std::string> cache = UserCacheDir();
-      table_.emplace(absl::StrCat(gpu, ", ", release),
+// The file of choices for this process's GPUs, which are of one kind.
+ProductTable OpenTable(const nlohmann::json& recorded) {
+  const std::string gpu = at::cuda::getCurrentDeviceProperties()->name;
+  const std::string release = absl::StrCat("cuBLASLt ", cublasLtGetVersion());
+  const absl::StatusOr<std::string> cache = UserCacheDir();
+  ProductTable table(absl::StrCat(gpu, ", ", release),
                      cache.ok() ? absl::StrCat(*cache, "/products/", gpu, ", ",
                                                release, ".json")
                                 : "");
-      table_->Prefer(preferred_);
-    }
-    return *table_;
-  }
-
-  absl::Mutex mutex_;
-  absl::flat_hash_map<ProductKind, std::unique_ptr<Product>> products_
-      ABSL_GUARDED_BY(mutex_);
-  std::optional<ProductTable> table_ ABSL_GUARDED_BY(mutex_);
-  nlohmann::json preferred_ ABSL_GUARDED_BY(mutex_);
-};
+  table.Prefer(recorded);
+  return table;
+}
 
 }  // namespace
 
+class CublasLtProducts {
+ public:
+  absl::flat_hash_map<ProductKind, Product> by_kind;
+};
+
 bool MultiplyByCublasLt(const at::Tensor& a, const at::Tensor& b,
                         const at::Tensor& out, const ProductOptions& options) {
-  const ProductCall call = {a, b, out, options};
-  const std::optional<ProductKind> kind = KindOf(call);
-  return kind.has_value() && ProductRegistry::Get().Multiply(*kind, call);
+  if (!out.is_cuda()) return false;
+  const std::optional<ProductKind> kind = KindOf(a, b, out);
+  if (!kind.has_value()) return false;
+  const c10::cuda::CUDAGuard guard(out.device());
+  const ProductCall call = {.a = a.const_data_ptr(),
+                            .b = b.const_data_ptr(),
+                            .out = out.mutable_data_ptr(),
+                            .alpha = static_cast<float>(options.alpha),
+                            .beta = options.accumulate ? 1.0f : 0.0f};
+  const Launch launch = {at::cuda::getCurrentCUDABlasLtHandle(),
+                         c10::cuda::getCurrentCUDAStream(),
+                         at::cuda::getCUDABlasLtWorkspace()};
+  if (options.choices != nullptr && options.choices->algorithms != nullptr) {
+    const auto& chosen = options.choices->algorithms->by_kind;
+    const auto found = chosen.find(*kind);
+    if (found != chosen.end()) return found->second.Run(call, launch);
+  }
+  return Product(*kind, launch.handle).Run(call, launch);
 }
 
-void TuneProduct(const at::Tensor& a, const at::Tensor& b,
-                 const at::Tensor& out) {
-  const ProductCall call = {a, b, out, {.tuned = true}};
-  const std::optional<ProductKind> kind = KindOf(call);
-  if (kind.has_value()) ProductRegistry::Get().Tune(*kind, call);
-}
-
-nlohmann::json TunedProducts() { return ProductRegistry::Get().Tuned(); }
-
-void SetTunedProducts(const nlohmann::json& products) {
-  ProductRegistry::Get().SetTuned(products);
+ProductChoices ChooseByCublasLt(absl::Span<const MatrixProduct> products,
+                                const ProductChoiceOptions& options) {
+  const c10::cuda::CUDAGuard guard(options.device);
+  const absl::Time begin = MonotonicNow();
+  at::Generator generator =
+      at::make_generator<at::CUDAGeneratorImpl>(options.device.index());
+  // LibTorch's handle would take a workspace for the current stream.
+  cublasLtHandle_t handle = nullptr;
+  TORCH_CUDABLAS_CHECK(cublasLtCreate(&handle));
+  const Handle owner(handle);
+  auto chosen = std::make_shared<CublasLtProducts>();
+  std::optional<ProductTable> table;
+  if (options.tune) table.emplace(OpenTable(options.recorded));
+  nlohmann::json algorithms = nlohmann::json::object();
+  int timed = 0;
+  for (const MatrixProduct& product : products) {
+    const std::optional<ProductKind> kind =
+        KindOf(product.a, product.b, product.out);
+    if (!kind.has_value() || chosen->by_kind.contains(*kind)) continue;
+    Product& p =
+        chosen->by_kind.emplace(*kind, Product(*kind, handle)).first->second;
+    if (!table.has_value() || p.algorithm().empty()) continue;
+    const std::string name = NameOf(*kind);
+    std::optional<std::string> known = table->Find(name);
+    if (!known.has_value()) {
+      ++timed;
+      const Trial trial(product, *kind, options, generator);
+      p.Tune(trial.call(),
+             {handle, c10::cuda::getCurrentCUDAStream(), trial.workspace()});
+      // Another process may have been first.
+      known = table->Add(name, p.algorithm());
+    }
+    p.Prefer(*known, handle);
+    algorithms[name] = p.algorithm();
+  }
+  if (timed > 0) EmptyCache(options.device);
+  ProductChoices choices = {.algorithms = chosen};
+  if (table.has_value()) {
+    choices.record = {{"machine", table->machine()},
+                      {"algorithms", std::move(algorithms)}};
+  }
+  const size_t count = chosen->by_kind.size();
+  choices.summary =
+      options.tune
+          ? absl::StrFormat(
+                "%d products: %d algorithms timed in %.1f s, %d "
+                "known",
+                count, timed, absl::ToDoubleSeconds(MonotonicNow() - begin),
+                count - timed)
+          : absl::StrCat(count, " products: cuBLASLt's first proposals");
+  return choices;
 }
 
 }  // namespace tessera

@@ -26,7 +26,7 @@ class LinearOp : public Op {
   void Forward(const ForwardArgs& args) const override {
     Multiply(RowsOf(Cast(args.operands[kX]), in()),
              Cast(args.operands[kWeight]).t(), /*accumulate=*/false,
-             products_.tuned, RowsOf(args.results[0], out()));
+             products_.choices.get(), RowsOf(args.results[0], out()));
   }
 
   void Backward(const BackwardArgs& args) const override {
@@ -34,11 +34,11 @@ class LinearOp : public Op {
     // Computes the weight's gradient first, because it is the last to read x.
     if (const GradTarget& dw = args.d_operands[kWeight]; dw.grad.defined()) {
       Multiply(dy.t(), RowsOf(Cast(args.operands[kX]), in()), dw.accumulate,
-               products_.tuned, dw.grad);
+               products_.choices.get(), dw.grad);
     }
     if (const at::Tensor& dx = args.d_operands[kX].grad; dx.defined()) {
       Multiply(dy, Cast(args.operands[kWeight]), /*accumulate=*/false,
-               products_.tuned, RowsOf(dx, in()));
+               products_.choices.get(), RowsOf(dx, in()));
     }
   }
 
@@ -60,6 +60,21 @@ class LinearOp : public Op {
     return CastBytes(result(0)) +
            std::max(wanted.Has(kWeight) ? CastBytes(operand(kX)) : 0,
                     wanted.Has(kX) ? CastBytes(operand(kWeight)) : 0);
+  }
+
+  std::vector<MatrixProduct> Products() const override {
+    const int64_t rows = operand(kX).numel() / in();
+    const at::Tensor x = WithoutMemory({{rows, in()}, products_.dtype});
+    const at::Tensor w = WithoutMemory({{out(), in()}, products_.dtype});
+    const at::Tensor dy = WithoutMemory({{rows, out()}, products_.dtype});
+    std::vector<MatrixProduct> products;
+    AddProducts({x, w.t(), WithoutMemory({{rows, out()}, result(0).dtype})},
+                &products);
+    AddProducts({dy.t(), x, WithoutMemory({{out(), in()}, products_.gradient})},
+                &products);
+    AddProducts({dy, w, WithoutMemory({{rows, in()}, operand(kX).dtype})},
+                &products);
+    return products;
   }
 
   Cost ForwardCost() const override {
@@ -126,7 +141,8 @@ Value Linear(ProgramBuilder& b, Value x, Weight weight,
     to.shape.push_back(out);
   }
   const LinearProducts products = {b.dtype(OpClass::kMatmul),
-                                   b.target().tune_products};
+                                   b.dtype(OpClass::kGradient),
+                                   b.target().products};
   return b.Add(std::make_unique<LinearOp>(
                    products, LibraryFor(b.target(), products.dtype)),
                b.ShortName(weight), {x, w}, {std::move(to)})[0];

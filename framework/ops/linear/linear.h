@@ -2,6 +2,7 @@
 #define FRAMEWORK_OPS_LINEAR_LINEAR_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "framework/program/program.h"
@@ -27,8 +28,9 @@ Value Linear(ProgramBuilder& b, Value x, Weight weight,
 
 // How the products of a linear layer are computed.
 struct LinearProducts {
-  at::ScalarType dtype = at::kFloat;  // of their operands
-  bool tuned = false;
+  at::ScalarType dtype = at::kFloat;              // of their operands
+  at::ScalarType gradient = at::kFloat;           // of the weight's gradient
+  std::shared_ptr<const ProductChoices> choices;  // may be null
 };
 // Those of `op`; nullopt if it is no linear layer.
 std::optional<LinearProducts> LinearProductsOf(const Op& op);

@@ -1,9 +1,9 @@
 #include "framework/ops/linear/matrix_product.h"
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
-#include <utility>
 
 #include "ATen/ATen.h"
 #include "ATen/Context.h"
@@ -49,7 +49,7 @@ std::optional<Remainder> RemainderOf(const at::Tensor& a, const at::Tensor& b,
     const int64_t row_bytes =
         t->stride(row_major(*t) ? 0 : 1) * t->element_size();
     if (row_bytes % kAccessBytes != 0 ||
-        reinterpret_cast<uintptr_t>(t->data_ptr()) % kAccessBytes != 0) {
+        reinterpret_cast<uintptr_t>(t->const_data_ptr()) % kAccessBytes != 0) {
       return std::nullopt;
     }
   }
@@ -65,51 +65,43 @@ std::optional<Remainder> RemainderOf(const at::Tensor& a, const at::Tensor& b,
   return std::nullopt;
 }
 
-struct Factors {
-  at::Tensor a, b, c;
-};
-
 // The part of a product that covers [begin, begin + size) of `dim`.
-Factors PartOf(const Factors& f, Dim dim, int64_t begin, int64_t size) {
+MatrixProduct PartOf(const MatrixProduct& p, Dim dim, int64_t begin,
+                     int64_t size) {
   switch (dim) {
     case Dim::kM:
-      return {f.a.narrow(0, begin, size), f.b, f.c.narrow(0, begin, size)};
+      return {p.a.narrow(0, begin, size), p.b, p.out.narrow(0, begin, size)};
     case Dim::kN:
-      return {f.a, f.b.narrow(1, begin, size), f.c.narrow(1, begin, size)};
+      return {p.a, p.b.narrow(1, begin, size), p.out.narrow(1, begin, size)};
     case Dim::kK:
       break;
   }
-  return {f.a.narrow(1, begin, size), f.b.narrow(0, begin, size), f.c};
+  return {p.a.narrow(1, begin, size), p.b.narrow(0, begin, size), p.out};
 }
 
-// The product in two parts: up to `remainder`, and that.
-void MultiplyParts(const Factors& whole, const Remainder& remainder,
-                   bool accumulate, bool tuned) {
-  const auto multiply = [&](const Factors& f, bool accumulate) {
-    Multiply(f.a, f.b, accumulate, tuned, f.c);
-  };
-  const Factors rest =
-      PartOf(whole, remainder.dim, remainder.begin, remainder.size);
-  const Factors most = PartOf(whole, remainder.dim, 0, remainder.begin);
-  const bool is_sum = remainder.dim == Dim::kK;
-  if (is_sum && tuned && !accumulate) TuneMultiply(most.a, most.b, most.c);
-  // The larger part of a sum comes last, so that it is rounded once.
-  multiply(rest, accumulate);
-  multiply(most, accumulate || is_sum);
+// The product in two parts: from `remainder` on, then the rest. The larger part
+// of a sum comes last, so that it is rounded once.
+std::array<MatrixProduct, 2> PartsOf(const MatrixProduct& whole,
+                                     const Remainder& remainder) {
+  return {PartOf(whole, remainder.dim, remainder.begin, remainder.size),
+          PartOf(whole, remainder.dim, 0, remainder.begin)};
 }
 
 }  // namespace
 
 void Multiply(const at::Tensor& a, const at::Tensor& b, bool accumulate,
-              bool tuned, at::Tensor c) {
+              const ProductChoices* choices, at::Tensor c) {
   if constexpr (kCudaBuild) {
     if (GoesToCublasLt(a)) {
       if (const auto remainder = RemainderOf(a, b, c); remainder.has_value()) {
-        MultiplyParts({a, b, c}, *remainder, accumulate, tuned);
+        const auto [rest, most] = PartsOf({a, b, c}, *remainder);
+        Multiply(rest.a, rest.b, accumulate, choices, rest.out);
+        Multiply(most.a, most.b, accumulate || remainder->dim == Dim::kK,
+                 choices, most.out);
         return;
       }
       if (MultiplyByCublasLt(a, b, c,
-                             {.accumulate = accumulate, .tuned = tuned})) {
+                             {.accumulate = accumulate, .choices = choices})) {
         return;
       }
     }
@@ -128,17 +120,16 @@ void Multiply(const at::Tensor& a, const at::Tensor& b, bool accumulate,
   }
 }
 
-void TuneMultiply(const at::Tensor& a, const at::Tensor& b, at::Tensor c) {
-  if constexpr (kCudaBuild) {
-    if (!GoesToCublasLt(a)) return;
-    const auto remainder = RemainderOf(a, b, c);
-    if (!remainder.has_value()) return TuneProduct(a, b, c);
-    for (const auto& [begin, size] :
-         {std::pair(int64_t{0}, remainder->begin),
-          std::pair(remainder->begin, remainder->size)}) {
-      const Factors part = PartOf({a, b, c}, remainder->dim, begin, size);
-      TuneMultiply(part.a, part.b, part.c);
-    }
+void AddProducts(const MatrixProduct& product,
+                 std::vector<MatrixProduct>* products) {
+  if (!UsesCublasLt(product.a.scalar_type(),
+                    at::globalContext().allowTF32CuBLAS())) {
+    return;
+  }
+  const auto remainder = RemainderOf(product.a, product.b, product.out);
+  if (!remainder.has_value()) return products->push_back(product);
+  for (const MatrixProduct& part : PartsOf(product, *remainder)) {
+    AddProducts(part, products);
   }
 }
 

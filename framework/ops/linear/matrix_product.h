@@ -1,22 +1,27 @@
 #ifndef FRAMEWORK_OPS_LINEAR_MATRIX_PRODUCT_H_
 #define FRAMEWORK_OPS_LINEAR_MATRIX_PRODUCT_H_
 
+#include <vector>
+
 #include "ATen/core/Tensor.h"
 #include "c10/core/ScalarType.h"
+#include "framework/program/value.h"
 
 namespace tessera {
 
+struct ProductChoices;
+
 // c = a b, or c += a b, rounded once to c's dtype, or twice where the sum is
 // computed in two parts, of which the first is a few terms. a: [m, k] and b:
-// [k, n] of one dtype; c: [m, n]. `tuned`: by the fastest algorithm
-// (cublas_lt_product.h), on a GPU.
+// [k, n] of one dtype; c: [m, n]. `choices` (may be null): the algorithms on a
+// GPU.
 void Multiply(const at::Tensor& a, const at::Tensor& b, bool accumulate,
-              bool tuned, at::Tensor c);
+              const ProductChoices* choices, at::Tensor c);
 
-// Chooses the algorithms of Multiply(a, b, accumulate, /*tuned=*/true, c), for
-// either value of `accumulate`, unless that has been done; may overwrite c. For
-// products that accumulate from the first call on, which cannot be tuned then.
-void TuneMultiply(const at::Tensor& a, const at::Tensor& b, at::Tensor c);
+// Adds the products by which cuBLASLt computes `product` on a GPU, none if it
+// does not. They are the same whether or not it accumulates.
+void AddProducts(const MatrixProduct& product,
+                 std::vector<MatrixProduct>* products);
 
 // Whether Multiply() gives cuBLASLt the products of `operands` on a GPU,
 // instead of cuBLAS, through LibTorch. cuBLAS has kernels for FP32 without

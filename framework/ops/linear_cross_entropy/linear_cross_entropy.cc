@@ -40,18 +40,13 @@ class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
       const at::Tensor dlogits = InProductDtype(c.rows.logits);
       // dx may overwrite x: the weight's gradient is the last to read it.
       if (dw.grad.defined()) {
-        // The last chunk's product, which may be a smaller one, accumulates.
-        const int64_t last = rows() - (NumChunks() - 1) * rows_of_chunk();
-        if (c.begin == 0 && last < c.x.size(0) && !accumulate &&
-            products_.tuned) {
-          TuneMultiply(dlogits.narrow(0, 0, last).t(), c.x.narrow(0, 0, last),
-                       dw.grad);
-        }
-        Multiply(dlogits.t(), c.x, accumulate, products_.tuned, dw.grad);
+        Multiply(dlogits.t(), c.x, accumulate, products_.choices.get(),
+                 dw.grad);
         accumulate = true;
       }
       if (dx.defined()) {
-        Multiply(dlogits, c.weight, /*accumulate=*/false, products_.tuned,
+        Multiply(dlogits, c.weight, /*accumulate=*/false,
+                 products_.choices.get(),
                  RowsOf(dx, width()).narrow(0, c.begin, c.x.size(0)));
       }
     });
@@ -78,6 +73,27 @@ class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
   int64_t BackwardWorkspaceBytes(Positions) const override {
     return ForwardWorkspaceBytes() +
            CastBytes(rows_of_chunk() * vocab(), logits_);
+  }
+
+  std::vector<MatrixProduct> Products() const override {
+    const at::Tensor w = WithoutMemory({{vocab(), width()}, products_.dtype});
+    const at::Tensor dw =
+        WithoutMemory({{vocab(), width()}, products_.gradient});
+    std::vector<MatrixProduct> products;
+    // The last chunk may be smaller.
+    for (const int64_t rows :
+         {rows_of_chunk(),
+          this->rows() - (NumChunks() - 1) * rows_of_chunk()}) {
+      const at::Tensor x = WithoutMemory({{rows, width()}, products_.dtype});
+      const at::Tensor logits = Logits(rows, at::kMeta);
+      const at::Tensor dlogits = InProductDtype(logits);
+      AddProducts({x, w.t(), logits}, &products);
+      AddProducts({dlogits.t(), x, dw}, &products);
+      AddProducts(
+          {dlogits, w, WithoutMemory({{rows, width()}, operand(kX).dtype})},
+          &products);
+    }
+    return products;
   }
 
   Cost ForwardCost() const override {
@@ -109,10 +125,7 @@ class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
     const at::Tensor targets = operands[kTargets].view({-1});
     const at::Tensor weight = InProductDtype(operands[kWeight]);
     const int64_t rows_of_chunk = this->rows_of_chunk();
-    const at::Tensor logits =
-        at::empty({rows_of_chunk, row_bytes() / SizeOf(logits_)},
-                  x.options().dtype(logits_))
-            .narrow(1, 0, vocab());
+    const at::Tensor logits = Logits(rows_of_chunk, x.device());
     const at::Tensor losses = at::empty({NumChunks()}, loss.options());
     for (int64_t i = 0; i < NumChunks(); ++i) {
       Chunk c = {.begin = i * rows_of_chunk, .weight = weight};
@@ -122,7 +135,7 @@ class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
                 .targets = targets.narrow(0, c.begin, rows),
                 .options = options_};
       c.lse = at::empty(LseType(rows).shape, loss.options());
-      Multiply(c.x, weight.t(), /*accumulate=*/false, products_.tuned,
+      Multiply(c.x, weight.t(), /*accumulate=*/false, products_.choices.get(),
                c.rows.logits);
       kernels().forward(c.rows, NumChunks() == 1 ? loss : losses[i], c.lse);
       fn(c);
@@ -130,6 +143,12 @@ class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
     if (NumChunks() > 1) at::sum_out(loss, losses, /*dim=*/{0});
   }
 
+  // Room for the logits of a chunk.
+  at::Tensor Logits(int64_t rows, at::Device device) const {
+    return at::empty({rows, row_bytes() / SizeOf(logits_)},
+                     at::dtype(logits_).device(device))
+        .narrow(1, 0, vocab());
+  }
   // The CUDA kernel keeps each row's log-sum-exp in two parts.
   TensorType LseType(int64_t rows) const {
     return kernel_kind() == KernelKind::kCuda

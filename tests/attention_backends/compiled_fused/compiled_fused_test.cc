@@ -163,7 +163,7 @@ TEST_P(BandedProductsTest, EqualUnbandedProducts) {
   const at::Tensor seen = Seen(mask);
 
   const at::Tensor n2 = at::full({c.b, c.h, c.s, c.t}, kNan, at::kDouble);
-  const BandedProducts products(mask, /*deterministic=*/true);
+  const BandedProducts products(mask, MultiplyBatch);
   products.MultiplyIntoScores(x, y, 0.5, n2);
   const at::Tensor scores = 0.5 * at::matmul(x, y.transpose(2, 3));
   EXPECT_TRUE(at::equal(n2.isnan(), WithNansBehindBands(mask, scores).isnan()));
@@ -186,6 +186,32 @@ INSTANTIATE_TEST_SUITE_P(Each, BandedProductsTest,
                                            BandedCase{2, 2, 100, 231, 32},
                                            BandedCase{6, 2, 70, 70, 16},
                                            BandedCase{6, 1, 65, 66, 64}));
+
+// Two sequences of two heads that share a key head, as slices of a projection.
+TEST(CompiledFusedProducts, AreThoseOfBothPasses) {
+  const at::TensorOptions meta = at::dtype(at::kBFloat16).device(at::kMeta);
+  const at::Tensor qkv = at::empty({2, 96, 4, 40}, meta).transpose(1, 2);
+  AttentionArgs args;
+  args.q_bhsd = qkv.narrow(1, 0, 2);
+  args.k_bgtd = qkv.narrow(1, 2, 1);
+  args.v_bgtd = qkv.narrow(1, 3, 1);
+  const std::vector<MatrixProduct> products = CompiledFusedBackend().Products(
+      args, {args.q_bhsd, args.k_bgtd, args.v_bgtd});
+  const std::vector<std::vector<int64_t>> results = {{2, 192, 96}, {2, 192, 40},
+                                                     {2, 96, 40},  {2, 192, 96},
+                                                     {2, 192, 40}, {2, 96, 40}};
+  ASSERT_EQ(products.size(), results.size());
+  for (size_t i = 0; i < products.size(); ++i) {
+    const MatrixProduct& p = products[i];
+    EXPECT_EQ(p.out.sizes(), at::IntArrayRef(results[i])) << i;
+    EXPECT_EQ(p.a.size(2), p.b.size(1)) << i;
+    EXPECT_TRUE(p.a.is_meta() && p.b.is_meta() && p.out.is_meta()) << i;
+  }
+  // K is read in place, and dV and dK are written there.
+  EXPECT_EQ(products[0].b.strides(), at::IntArrayRef({96 * 160, 1, 160}));
+  EXPECT_EQ(products[2].out.stride(1), 160);
+  EXPECT_EQ(products[5].out.storage_offset(), 2 * 40);
+}
 
 class HostSoftmax : public ::testing::TestWithParam<at::ScalarType> {};
 TEST_P(HostSoftmax, AgreesWithAten) {
@@ -291,7 +317,6 @@ TEST_P(GpuCompiledFused, AgreesWithNaive) {
   args.v_bgtd = random(c.g, c.t);
   args.scale = 1 / std::sqrt(static_cast<double>(c.d));
   args.wants_lse = true;
-  args.deterministic = true;  // timing products takes minutes under a sanitizer
   const at::Tensor d_o = random(c.h, c.s);
   Results ours, naive;
   RunBackend(CompiledFusedBackend(), args, d_o, &ours);

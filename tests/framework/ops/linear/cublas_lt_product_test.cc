@@ -7,6 +7,8 @@
 
 #include "ATen/ATen.h"
 #include "ATen/cuda/CUDAGraph.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "c10/cuda/CUDAGuard.h"
 #include "c10/cuda/CUDAStream.h"
 #include "framework/cuda/device.h"
@@ -20,7 +22,6 @@ namespace {
 using tessera::testing::BitEqual;
 using tessera::testing::ErrorBudget;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 // out [N, M, C] = a [N, M, K] b [N, K, C].
 struct ProductCase {
@@ -48,6 +49,16 @@ at::Tensor Matrices(const ProductCase& p, int64_t rows, int64_t columns,
   return transposed ? x.transpose(1, 2) : x;
 }
 
+ProductChoices Tuned(const MatrixProduct& product,
+                     const nlohmann::json& recorded = nullptr) {
+  ProductChoices choices;
+  ChooseProducts(
+      {product},
+      {.device = product.a.device(), .tune = true, .recorded = recorded},
+      &choices);
+  return choices;
+}
+
 // With the result in `out_dtype`, alone and added to another.
 void ExpectProduct(const ProductCase& p, const at::TensorOptions& options,
                    at::ScalarType out_dtype) {
@@ -67,12 +78,14 @@ void ExpectProduct(const ProductCase& p, const at::TensorOptions& options,
     const ErrorBudget budget = ErrorBudget::AgainstBaseline(naive, oracle);
     for (const bool tuned : {true, false}) {
       SCOPED_TRACE(tuned ? "tuned" : "first");
+      const ProductChoices choices =
+          tuned ? Tuned({a, b, before}) : ProductChoices();
       const auto multiply = [&] {
         const at::Tensor out = Matrices(p, p.m, p.c, false, out_options);
         out.copy_(before);
         EXPECT_TRUE(MultiplyByCublasLt(
             a, b, out,
-            {.alpha = 0.5, .accumulate = accumulate, .tuned = tuned}));
+            {.alpha = 0.5, .accumulate = accumulate, .choices = &choices}));
         return out;
       };
       const at::Tensor out = multiply();
@@ -127,7 +140,7 @@ TEST(GpuCublasLtProductOf, TwoMatrices) {
   const at::Tensor a = at::randn({127, 40}, at::kCUDA);
   const at::Tensor b = at::randn({96, 40}, at::kCUDA).t();
   const at::Tensor out = at::empty({127, 96}, at::kCUDA);
-  ASSERT_TRUE(MultiplyByCublasLt(a, b, out, {.tuned = true}));
+  ASSERT_TRUE(MultiplyByCublasLt(a, b, out, {}));
   EXPECT_TRUE(at::allclose(out, at::mm(a, b), 1e-5, 1e-5));
   // What it does not support is left to others.
   const at::Tensor wide =
@@ -138,80 +151,58 @@ TEST(GpuCublasLtProductOf, TwoMatrices) {
 
 TEST(GpuCublasLtProductOf, ChoicesOfACheckpointAreUsed) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
-  const at::Tensor a = at::randn({511, 72}, at::kCUDA);
-  const at::Tensor b = at::randn({72, 264}, at::kCUDA);
-  const at::Tensor out = at::empty({511, 264}, at::kCUDA);
-  ASSERT_TRUE(MultiplyByCublasLt(a, b, out, {.tuned = true}));
-  const nlohmann::json products = TunedProducts();
-  bool found = false;
-  for (const auto& [kind, algorithm] : products["algorithms"].items()) {
-    found |= kind.find("511 x 264 x 72") != std::string::npos;
-    EXPECT_EQ(algorithm.get<std::string>().size(), 128u) << kind;
-  }
-  EXPECT_TRUE(found) << products;
-  SetTunedProducts(products);
-  SetTunedProducts(nullptr);
-  EXPECT_EQ(TunedProducts(), products);
+  const MatrixProduct product = {at::randn({511, 72}, at::kCUDA),
+                                 at::randn({72, 264}, at::kCUDA),
+                                 at::empty({511, 264}, at::kCUDA)};
+  const ProductChoices first = Tuned(product);
+  const nlohmann::json& algorithms = first.record["algorithms"];
+  ASSERT_EQ(algorithms.size(), 1u);
+  EXPECT_THAT(algorithms.begin().key(), HasSubstr("511 x 264 x 72"));
+  EXPECT_EQ(algorithms.begin()->get<std::string>().size(), 128u);
+  const ProductChoices resumed = Tuned(product, first.record);
+  EXPECT_EQ(resumed.record, first.record);
+  EXPECT_THAT(resumed.summary, HasSubstr("0 algorithms timed"));
+  ProductChoices proposals;
+  ChooseProducts({product}, {.device = product.a.device()}, &proposals);
+  EXPECT_NE(proposals.algorithms, nullptr);
+  EXPECT_EQ(proposals.record, nullptr);
 }
 
-// A product that accumulates cannot be timed, so its kind is tuned before.
-TEST(GpuCublasLtProductOf, TuningTakesNoMemory) {
+TEST(GpuCublasLtProductOf, TuningReturnsItsMemory) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
-  const at::TensorOptions options =
-      at::TensorOptions(at::kCUDA).dtype(at::kBFloat16);
-  const at::Tensor a = at::randn({1019, 328}, options);
-  const at::Tensor b = at::randn({328, 2056}, options);
-  const at::Tensor out = at::zeros({1019, 2056}, options);
-  ASSERT_TRUE(MultiplyByCublasLt(a, b, out, {}));  // takes cuBLAS's workspace
-  const auto tuned = [] {
-    const nlohmann::json products = TunedProducts();
-    return products.is_null() ? "" : products["algorithms"].dump();
-  };
-  const int64_t before = CurrentMemory(a.device()).allocated;
-  ResetPeakMemory(a.device());
-  const auto add = [&] {
-    out.zero_();
-    EXPECT_TRUE(
-        MultiplyByCublasLt(a, b, out, {.accumulate = true, .tuned = true}));
-  };
-  add();
-  EXPECT_THAT(tuned(), Not(HasSubstr("1019 x 2056 x 328")));
-  TuneProduct(a, b, out);
-  EXPECT_THAT(tuned(), HasSubstr("1019 x 2056 x 328"));
-  add();
-  EXPECT_EQ(CurrentMemory(a.device()).peak_allocated, before);
-  EXPECT_TRUE(at::allclose(out, at::mm(a, b), /*rtol=*/1e-2, /*atol=*/0.5));
+  const c10::Device device(at::kCUDA, 0);
+  const at::TensorOptions meta = at::dtype(at::kBFloat16).device(at::kMeta);
+  EmptyCache(device);
+  const MemoryUse before = CurrentMemory(device);
+  ResetPeakMemory(device);
+  ProductChoices choices;
+  // Sizes that no earlier run has timed.
+  const int64_t rows = 1019 + absl::ToUnixSeconds(absl::Now()) % 3000;
+  ChooseProducts({{at::empty({rows, 328}, meta), at::empty({328, 2056}, meta),
+                   at::empty({rows, 2056}, meta)}},
+                 {.device = device, .tune = true}, &choices);
+  EXPECT_THAT(choices.summary, HasSubstr("1 algorithms timed"));
+  EXPECT_GT(CurrentMemory(device).peak_allocated, before.allocated);
+  EXPECT_EQ(CurrentMemory(device).allocated, before.allocated);
+  EXPECT_EQ(CurrentMemory(device).reserved, before.reserved);
 }
 
-// A checkpoint can hold any text. First a product that finds the names of the
-// machine and of its kind, then another kind with the damaged table.
+// A checkpoint can hold any text.
 TEST(GpuCublasLtProductOf, DamagedChoicesAreNotUsed) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   const at::Tensor a = at::randn({509, 88}, at::kCUDA);
   const at::Tensor b = at::randn({88, 280}, at::kCUDA);
   const at::Tensor out = at::empty({509, 280}, at::kCUDA);
-  ASSERT_TRUE(MultiplyByCublasLt(a, b, out, {.tuned = true}));
-  nlohmann::json damaged = TunedProducts();
-  std::string kind;
-  for (const auto& [name, algorithm] : damaged["algorithms"].items()) {
-    if (name.find("509 x 280 x 88") != std::string::npos) kind = name;
-  }
-  ASSERT_NE(kind, "");
-  int rows = 499;
+  nlohmann::json damaged = Tuned({a, b, out}).record;
   for (const std::string& algorithm :
        {std::string(128, '0'), std::string(128, 'f'), std::string("00ff"),
         std::string()}) {
-    std::string other = kind;
-    other.replace(other.find("509"), 3, std::to_string(rows));
-    damaged["algorithms"] = {{other, algorithm}};
-    SetTunedProducts(damaged);
-    const at::Tensor x = at::randn({rows, 88}, at::kCUDA);
-    const at::Tensor y = at::empty({rows, 280}, at::kCUDA);
-    ASSERT_TRUE(MultiplyByCublasLt(x, b, y, {.tuned = true})) << algorithm;
-    EXPECT_TRUE(at::allclose(y, at::mm(x, b), 1e-4, 1e-4)) << algorithm;
-    rows -= 2;
+    *damaged["algorithms"].begin() = algorithm;
+    const ProductChoices choices = Tuned({a, b, out}, damaged);
+    out.zero_();
+    ASSERT_TRUE(MultiplyByCublasLt(a, b, out, {.choices = &choices}));
+    EXPECT_TRUE(at::allclose(out, at::mm(a, b), 1e-4, 1e-4)) << algorithm;
   }
-  SetTunedProducts(nullptr);
 }
 
 TEST(GpuCublasLtProductOf, Fp32FollowsLibTorchsPrecisionSetting) {
@@ -221,7 +212,7 @@ TEST(GpuCublasLtProductOf, Fp32FollowsLibTorchsPrecisionSetting) {
   const at::Tensor oracle = at::bmm(a.to(at::kDouble), b.to(at::kDouble));
   const auto error = [&] {
     const at::Tensor out = at::empty({4, 512, 512}, at::kCUDA);
-    MultiplyByCublasLt(a, b, out, {.tuned = true});
+    MultiplyByCublasLt(a, b, out, {});
     return (out - oracle).abs().max().item<double>();
   };
   const double fp32 = error();
@@ -243,10 +234,10 @@ TEST(GpuCublasLtProductOf, NewKindsCanBeCaptured) {
   {
     const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
     const at::Tensor other = at::empty({3, 50, 107}, at::kCUDA);
-    MultiplyByCublasLt(a.narrow(1, 0, 50), b, other, {.tuned = true});
+    MultiplyByCublasLt(a.narrow(1, 0, 50), b, other, {});
     Synchronize(a.device());
     graph.capture_begin();
-    MultiplyByCublasLt(a, b, out, {.tuned = true});
+    MultiplyByCublasLt(a, b, out, {});
     graph.capture_end();
     Synchronize(a.device());
   }

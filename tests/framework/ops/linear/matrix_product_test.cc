@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <ostream>
+#include <vector>
 
 #include "ATen/ATen.h"
 #include "framework/cuda/device.h"
@@ -67,7 +68,7 @@ TEST_P(GpuMatrixProduct, OfTwoPartsIsAsAccurateAsLibTorch) {
         const auto multiply = [&] {
           const at::Tensor c = Matrix(p.m, p.n, false, out_dtype);
           c.copy_(before);
-          Multiply(a, b, accumulate, /*tuned=*/false, c);
+          Multiply(a, b, accumulate, /*choices=*/nullptr, c);
           return c;
         };
         const at::Tensor c = multiply();
@@ -94,6 +95,28 @@ INSTANTIATE_TEST_SUITE_P(
         // In every dimension at once.
         ProductCase{2047, 1025, 2051}, ProductCase{2047, 1025, 2051, true},
         ProductCase{2047, 1025, 2051, false, true}));
+
+// cuBLASLt has no fast kernel for 50,257 words, so the last is apart.
+TEST(MatrixProduct, IsListedAsItIsComputed) {
+  const auto list = [](at::ScalarType dtype, int64_t offset = 0) {
+    std::vector<MatrixProduct> products;
+    AddProducts(
+        {WithoutMemory({{4096, 2560}, dtype}),
+         WithoutMemory({{50257, 2560}, dtype}).t(),
+         WithoutMemory({{4096, 50264}, dtype}).narrow(1, offset, 50257)},
+        &products);
+    return products;
+  };
+  const std::vector<MatrixProduct> parts = list(at::kBFloat16);
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[0].out.sizes(), at::IntArrayRef({4096, 1}));
+  EXPECT_EQ(parts[0].b.storage_offset(), 50256 * 2560);
+  EXPECT_EQ(parts[1].b.sizes(), at::IntArrayRef({2560, 50256}));
+  EXPECT_EQ(parts[1].out.strides(), at::IntArrayRef({50264, 1}));
+  // No part of an unaligned result would be fast.
+  EXPECT_EQ(list(at::kBFloat16, /*offset=*/1).size(), 1u);
+  EXPECT_TRUE(list(at::kFloat).empty());
+}
 
 }  // namespace
 }  // namespace tessera

@@ -13,7 +13,6 @@
 #include "framework/cuda/device.h"
 #include "framework/ops/cross_entropy/cross_entropy.h"
 #include "framework/ops/linear/linear.h"
-#include "framework/ops/linear/matrix_product.h"
 #include "framework/program/executor.h"
 #include "framework/program/fuse.h"
 #include "gtest/gtest.h"
@@ -235,43 +234,37 @@ INSTANTIATE_TEST_SUITE_P(Cpu, LinearCrossEntropyTest,
 INSTANTIATE_TEST_SUITE_P(Gpu, LinearCrossEntropyTest,
                          ::testing::Values(at::kCUDA));
 
-// The last chunk is a smaller one, whose products are tuned in the first call.
-TEST(GpuLinearCrossEntropyOf, TuningTakesNoMoreThanTheWorkspace) {
-  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
-  ASSERT_TRUE(OpenCudaDevice(0).ok());
-  constexpr int64_t kRows = 3 * 128 + 40, kWidth = 1016, kVocab = 8200;
-  const at::TensorOptions options =
-      at::TensorOptions(at::kCUDA).dtype(at::kBFloat16);
-  const std::unique_ptr<Op> op =
-      LinearCrossEntropy({.dtype = at::kBFloat16, .tuned = true}, at::kBFloat16,
-                         KernelKind::kCuda, {}, kSmallChunks);
-  op->SetTypes({{{kRows, kWidth}, at::kBFloat16},
-                {{kVocab, kWidth}, at::kBFloat16},
-                {{kRows}, at::kLong}},
-               {{{}, at::kFloat}});
-  const at::Tensor x = at::randn({kRows, kWidth}, options);
-  const at::Tensor weight = at::randn({kVocab, kWidth}, options);
-  // Takes cuBLAS's workspace.
-  Multiply(x.narrow(0, 0, 8), weight.t(), /*accumulate=*/false,
-           /*tuned=*/false, at::empty({8, kVocab}, options));
-  const std::vector<at::Tensor> operands = {
-      x, weight, at::zeros({kRows}, options.dtype(at::kLong))};
-  const std::vector<at::Tensor> results = {
-      at::zeros({}, options.dtype(at::kFloat))};
-  const std::vector<at::Tensor> d_results = {at::ones_like(results[0])};
-  const std::vector<GradTarget> d_operands = {
-      {at::zeros_like(x)}, {at::zeros_like(weight)}, {}};
-  const c10::Device device = x.device();
-  const int64_t before = CurrentMemory(device).allocated;
-  ResetPeakMemory(device);
-  op->ForwardBackward({.operands = operands,
-                       .results = results,
-                       .d_results = d_results,
-                       .d_operands = d_operands});
-  // What the allocator rounds up, and sums of a few numbers.
-  constexpr int64_t kSlack = 64 << 10;
-  EXPECT_LE(CurrentMemory(device).peak_allocated - before,
-            op->BackwardWorkspaceBytes({0, 1}) + kSlack);
+// The last chunk is a smaller one; the rows of logits are padded.
+TEST(LinearCrossEntropyProducts, AreThoseOfBothSizesOfChunks) {
+  constexpr int64_t kRows = 3 * 128 + 40, kWidth = 1016, kVocab = 8201;
+  const auto products_in = [](at::ScalarType dtype) {
+    const std::unique_ptr<Op> op =
+        LinearCrossEntropy({.dtype = dtype, .gradient = at::kFloat}, dtype,
+                           KernelKind::kCuda, {}, kSmallChunks);
+    op->SetTypes({{{kRows, kWidth}, dtype},
+                  {{kVocab, kWidth}, dtype},
+                  {{kRows}, at::kLong}},
+                 {{{}, at::kFloat}});
+    return op->Products();
+  };
+  // LibTorch computes FP32 without TF32.
+  EXPECT_TRUE(products_in(at::kFloat).empty());
+  const std::vector<MatrixProduct> products = products_in(at::kBFloat16);
+  ASSERT_EQ(products.size(), 6u);
+  for (int chunk = 0; chunk < 2; ++chunk) {
+    const int64_t rows = chunk == 0 ? 128 : 40;
+    const MatrixProduct &logits = products[3 * chunk],
+                        &dw = products[3 * chunk + 1],
+                        &dx = products[3 * chunk + 2];
+    EXPECT_EQ(logits.out.sizes(), at::IntArrayRef({rows, kVocab}));
+    EXPECT_EQ(logits.out.strides(), at::IntArrayRef({8208, 1}));
+    EXPECT_EQ(logits.b.strides(), at::IntArrayRef({1, kWidth}));
+    EXPECT_EQ(dw.a.sizes(), at::IntArrayRef({kVocab, rows}));
+    EXPECT_EQ(dw.a.strides(), at::IntArrayRef({1, 8208}));
+    EXPECT_EQ(dw.out.scalar_type(), at::kFloat);
+    EXPECT_EQ(dx.out.sizes(), at::IntArrayRef({rows, kWidth}));
+    EXPECT_EQ(dx.out.scalar_type(), at::kBFloat16);
+  }
 }
 
 TEST(LogitChunksTest, AreFewLargeAndMultiplesOfATile) {
