@@ -24,6 +24,7 @@ std::string ToString(const AttentionProblem& problem) {
       " attention, batch ", problem.b, ", lengths ", problem.s, " x ",
       problem.t, ", heads ", problem.h, "/", problem.g, ", head dim ",
       problem.d, ", ", c10::toString(problem.dtype),
+      problem.tf32 ? " (TF32)" : "",
       problem.needs_grad ? ", with gradients" : ", forward only",
       problem.deterministic ? ", deterministic" : "", ", on ",
       DeviceName(problem));

@@ -33,6 +33,8 @@ enum class MaskKind {
 struct AttentionProblem {
   int64_t b = 0, s = 0, t = 0, h = 0, g = 0, d = 0;
   at::ScalarType dtype = at::kFloat;
+  // Whether products may round FP32 operands to TF32.
+  bool tf32 = false;
   // The dtype requested for the exponentials and their sums. Every backend uses
   // FP64 for FP64 and FP32 otherwise; absent accepts that.
   std::optional<at::ScalarType> softmax;

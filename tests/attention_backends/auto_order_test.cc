@@ -57,6 +57,34 @@ TEST(AutoOrderFor, FollowsTheMeasurements) {
   }
 }
 
+// In TF32, FLASH_CUDA's products are slower than those on tensor cores.
+TEST(AutoOrderFor, DependsOnThePrecisionOfFp32Products) {
+  AttentionProblem problem = SmallProblem();
+  problem.dtype = at::kFloat;
+  problem.cuda = true;
+  problem.compute_capability = 90;
+  problem.b = 4;
+  problem.h = problem.g = 12;
+  problem.s = problem.t = 1024;
+  problem.d = 64;
+  const auto first = [](const AttentionProblem& p) {
+    return AutoOrderFor(p, AttentionBackends()).backends[0]->name();
+  };
+  EXPECT_EQ(first(problem), "FLASH_CUDA");
+  problem.tf32 = true;
+  EXPECT_EQ(first(problem), "COMPILED_FUSED");
+  EXPECT_NE(AutoOrderFor(problem, AttentionBackends()).reason, "");
+  const auto expect_flash = [&](auto change) {
+    AttentionProblem other = problem;
+    change(other);
+    EXPECT_EQ(first(other), "FLASH_CUDA") << ToString(other);
+  };
+  expect_flash([](AttentionProblem& p) { p.s = p.t = 1025; });
+  expect_flash([](AttentionProblem& p) { p.b = 6; });  // 288 MiB of scores
+  expect_flash([](AttentionProblem& p) { p.needs_grad = false; });
+  expect_flash([](AttentionProblem& p) { p.dtype = at::kBFloat16; });
+}
+
 // TORCH_EFFICIENT's deterministic backward runs one CUDA block per head.
 TEST(AutoOrderFor, DeterministicTorchEfficientNeedsManyHeads) {
   AttentionProblem problem = SmallProblem();

@@ -52,7 +52,9 @@ absl::StatusOr<NextTokenModel::Runner*> NextTokenModel::RunnerFor(
       .backend = plan_.backend.backend,
       .attention = AttentionProblemOf(plan_.shape, 1, length,
                                       /*needs_grad=*/false, target)};
-  if (!options.backend->Supports(options.attention).ok()) {
+  // AUTO's choice for training may compile kernels for each length.
+  if (plan_.config.attention().backend() == AttentionConfig::AUTO ||
+      !options.backend->Supports(options.attention).ok()) {
     ASSIGN_OR_RETURN(const BackendChoice choice,
                      SelectBackend(BackendRequest(), options.attention));
     options.backend = choice.backend;
