@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "ATen/ATen.h"
@@ -35,54 +34,67 @@ at::Tensor Over(const at::Tensor& memory, int64_t offset,
       .make_tensor();
 }
 
-// `status` of a run, with the name of its op.
-absl::Status NameOp(const Program& program, const OpRun& run,
-                    const absl::Status& status) {
+// `status` of a run, with the name of its op or task.
+absl::Status NameRun(const Schedule& schedule, const StepRun& run,
+                     const absl::Status& status) {
   if (status.ok()) return status;
-  return absl::Status(
-      status.code(),
-      absl::StrCat("op ", program.ops()[run.op].name, " (",
-                   PhaseName(run.phase), "): ", status.message()));
+  const std::string name =
+      run.op < 0 ? schedule.NameOf(run) : schedule.program->ops()[run.op].name;
+  return absl::Status(status.code(), absl::StrCat(run.op < 0 ? "" : "op ", name,
+                                                  " (", PhaseName(run.phase),
+                                                  "): ", status.message()));
 }
 
 }  // namespace
 
 Executor::Executor(const Schedule& schedule, Lifetimes lifetimes,
-                   ParameterStore& store, PhaseObserver* phases,
-                   const SharedMemory& shared)
+                   ParameterStore& store, const ExecutorOptions& options)
     : schedule_(schedule),
       lifetimes_(std::move(lifetimes)),
       store_(store),
-      phases_(phases),
+      phases_(options.phases),
+      tasks_(options.tasks),
       tensors_(schedule.values.size()),
-      random_(schedule.program->ops().size()) {
+      places_(1),
+      random_(schedule.program->ops().size()),
+      ended_(schedule.runs.size()),
+      first_backward_(schedule.FirstBackward()) {
   const at::Device device = store.options().device;
   for (const ValueInfo& info : schedule.values) {
     options_.push_back(at::device(device).dtype(info.type.dtype));
   }
-  if (shared.arena.defined()) {
+  if (options.arena.defined()) {
     TESSERA_CHECK(
-        static_cast<int64_t>(shared.arena.nbytes()) >= lifetimes_.arena_bytes,
+        static_cast<int64_t>(options.arena.nbytes()) >= lifetimes_.arena_bytes,
         "the arena is too small");
-    arena_ = shared.arena;
+    arena_ = options.arena;
   } else if (lifetimes_.arena_bytes > 0) {
     arena_ = at::empty({lifetimes_.arena_bytes},
                        at::device(device).dtype(at::kByte));
   }
   for (const ProgramConstant& constant : schedule.program->constants()) {
-    SetInput(constant.value, shared.constants != nullptr
-                                 ? shared.constants->Get(constant.value)
+    SetInput(constant.value, options.constants != nullptr
+                                 ? options.constants->Get(constant.value)
                                  : constant.make(device));
   }
   BindParameters();
-  for (size_t run = 0; run < schedule.runs.size(); ++run) {
-    Entry entry = {.run = &schedule.runs[run]};
-    entry.name = schedule.NameOf(*entry.run);
-    if (entry.run->kind != OpRun::Kind::kAdd) {
-      entry.op = schedule.program->ops()[entry.run->op].op.get();
+  for (const StepRun& run : schedule.runs) {
+    Entry entry = {.run = &run};
+    entry.name = schedule.NameOf(run);
+    if (run.op >= 0 && run.kind != StepRun::Kind::kAdd) {
+      entry.op = schedule.program->ops()[run.op].op.get();
     }
-    BindOutputs(static_cast<int>(run), &entry);
+    entry.place = PlaceOf(run);
+    BindOutputs(&entry);
     entries_.push_back(std::move(entry));
+    for (const int earlier : run.waits) entries_[earlier].signals = true;
+    std::optional<c10::Stream>& stream = streams_[static_cast<int>(run.stream)];
+    if (run.stream != StepStream::kMain && device.is_cuda() &&
+        !stream.has_value()) {
+      // What the step waits for comes first: a graph is recorded on a stream of
+      // high priority.
+      stream = StreamFromPool(device);
+    }
   }
 }
 
@@ -114,9 +126,25 @@ at::Tensor Executor::FixedTensor(const Buffer& buffer,
       buffer.offset, type);
 }
 
-void Executor::BindOutputs(int run_index, Entry* entry) {
-  const OpRun& run = *entry->run;
+int Executor::PlaceOf(const StepRun& run) {
+  std::vector<absl::string_view> place;
+  const absl::Span<const ProgramScope> scopes = schedule_.program->scopes();
+  for (int s = schedule_.ScopeOf(run); s > 0; s = scopes[s].parent) {
+    place.push_back(scopes[s].name);
+  }
+  place.push_back(PhaseName(run.phase));
+  if (run.phase == Phase::kRecompute) {
+    place.push_back(PhaseName(Phase::kBackward));
+  }
+  std::reverse(place.begin(), place.end());
+  if (places_.back() != place) places_.push_back(std::move(place));
+  return static_cast<int>(places_.size()) - 1;
+}
+
+void Executor::BindOutputs(Entry* entry) {
+  const StepRun& run = *entry->run;
   const auto bind = [&](int value) {
+    if (lifetimes_.buffer_of[value] < 0) return;  // an input, set by a task
     const Buffer& buffer = lifetimes_.buffers[lifetimes_.buffer_of[value]];
     Output output = {.value = value};
     if (buffer.storage == Storage::kArena ||
@@ -131,7 +159,7 @@ void Executor::BindOutputs(int run_index, Entry* entry) {
     }
     entry->outputs.push_back(std::move(output));
   };
-  if (run.kind != OpRun::Kind::kBackward) {
+  if (run.kind != StepRun::Kind::kBackward) {
     for (const int value : run.results) bind(value);
   }
   const auto& blocks = schedule_.program->parameters();
@@ -146,16 +174,7 @@ void Executor::BindOutputs(int run_index, Entry* entry) {
   }
 }
 
-void Executor::RunForward() {
-  RunEntries(0, schedule_.first_backward, /*accumulate=*/false);
-}
-
-void Executor::RunBackward(bool accumulate) {
-  RunEntries(schedule_.first_backward, static_cast<int>(entries_.size()),
-             accumulate);
-}
-
-void Executor::RunEntries(int begin, int end, bool accumulate) {
+void Executor::Run(int begin, int end) {
   const at::NoGradGuard no_grad;
   // Dispatches below autograd, which has nothing to record here.
   const at::AutoDispatchBelowADInplaceOrView below;
@@ -167,91 +186,74 @@ void Executor::RunEntries(int begin, int end, bool accumulate) {
     operands_.clear();
     results_.clear();
     d_results_.clear();
-    AbandonRunsBeside();
-    EnterScope(0, false);
+    try {
+      // LibTorch does not recover from a recording that ends with an open
+      // branch.
+      Join();
+    } catch (const c10::Error&) {
+      // The recording has failed already.
+    }
+    Enter(0);
   });
-  const bool recorded = IsCapturing(store_.options().device);
   for (int i = begin; i < end; ++i) {
-    Entry& entry = entries_[i];
-    EnterScope(schedule_.program->ops()[entry.run->op].scope,
-               entry.run->phase == Phase::kRecompute);
-    const OpScope op(phases_, entry.name);
-    const absl::Status status = StatusFromTorch([&] {
-      WaitForRunsBeside(i);
-      recorded&& entry.run->beside_until > i ? RunBeside(entry, accumulate)
-                                             : RunEntry(entry, accumulate);
-    });
-    ThrowIfError(NameOp(*schedule_.program, *entry.run, status));
+    if (i == first_backward_ && kept_bytes_ == 0) kept_bytes_ = live_bytes();
+    Enter(entries_[i].place);
+    const OpScope op(phases_, entries_[i].name);
+    const absl::Status status = StatusFromTorch([&] { RunEntry(i); });
+    ThrowIfError(NameRun(schedule_, *entries_[i].run, status));
     for (const int value : lifetimes_.dead_after[i]) tensors_[value].reset();
   }
-  WaitForRunsBeside(static_cast<int>(entries_.size()));
-  branched_ = false;
-  EnterScope(0, false);
+  Join();
+  Enter(0);
   std::move(release).Cancel();
 }
 
-void Executor::RunBeside(Entry& entry, bool accumulate) {
-  const c10::Device device = store_.options().device;
-  // What the step waits for comes first: a graph is recorded on a stream of
-  // high priority.
-  if (!side_stream_.has_value()) side_stream_ = StreamFromPool(device);
-  MakeWait(*side_stream_, CurrentStream(device));
-  branched_ = true;
-  c10::Event done(device.type());
-  {
-    const c10::StreamGuard on(*side_stream_);
-    RunEntry(entry, accumulate);
-    done.record(*side_stream_);
+void Executor::RunEntry(int run) {
+  const int s = static_cast<int>(entries_[run].run->stream);
+  if (!streams_[s].has_value()) {
+    RunOn(CurrentStream(store_.options().device), run);
+    return;
   }
-  beside_.push_back({entry.run->beside_until, std::move(done)});
+  if (!std::exchange(branched_[s], true)) {
+    MakeWait(*streams_[s], CurrentStream(store_.options().device));
+  }
+  const c10::StreamGuard on(*streams_[s]);
+  RunOn(*streams_[s], run);
 }
 
-void Executor::AbandonRunsBeside() {
-  beside_.clear();
-  if (!std::exchange(branched_, false)) return;
-  // LibTorch does not recover from a recording that ends with an open branch.
-  try {
-    MakeWait(CurrentStream(side_stream_->device()), *side_stream_);
-  } catch (const c10::Error&) {
-    // The recording has failed already.
+void Executor::RunOn(c10::Stream stream, int run) {
+  Entry& entry = entries_[run];
+  for (const int earlier : entry.run->waits) {
+    if (ended_[earlier].has_value()) ended_[earlier]->block(stream);
+  }
+  Do(entry);
+  // Without other streams, runs take their turn.
+  if (!entry.signals || !stream.device().is_cuda()) return;
+  ended_[run].emplace(stream.device_type());
+  ended_[run]->record(stream);
+}
+
+void Executor::Join() {
+  for (int s = 0; s < kStepStreams; ++s) {
+    if (!std::exchange(branched_[s], false)) continue;
+    MakeWait(CurrentStream(streams_[s]->device()), *streams_[s]);
   }
 }
 
-void Executor::WaitForRunsBeside(int run) {
-  for (; !beside_.empty() && beside_.front().until <= run;
-       beside_.pop_front()) {
-    beside_.front().done.block(CurrentStream(store_.options().device));
-  }
+void Executor::Enter(int place) {
+  if (phases_ == nullptr || place == place_) return;
+  const std::vector<absl::string_view>& from = places_[place_];
+  const std::vector<absl::string_view>& to = places_[place];
+  const size_t common =
+      std::mismatch(from.begin(), from.end(), to.begin(), to.end()).first -
+      from.begin();
+  for (size_t i = from.size(); i > common; --i) phases_->End();
+  for (size_t i = common; i < to.size(); ++i) phases_->Begin(to[i]);
+  place_ = place;
 }
 
-void Executor::EnterScope(int scope, bool recomputes) {
-  if (phases_ == nullptr) return;
-  if (recomputes != recomputes_) {
-    if (scope_ != 0) EnterScope(0, recomputes_);
-    recomputes_ = recomputes;
-    recomputes ? phases_->Begin("recompute") : phases_->End();
-  }
-  if (scope == scope_) return;
-  const absl::Span<const ProgramScope> scopes = schedule_.program->scopes();
-  // A scope has a higher number than the scope that contains it.
-  std::vector<int> opened;
-  for (int s = scope; s != scope_;) {
-    if (s > scope_) {
-      opened.push_back(s);
-      s = scopes[s].parent;
-    } else {
-      phases_->End();
-      scope_ = scopes[scope_].parent;
-    }
-  }
-  for (auto s = opened.rbegin(); s != opened.rend(); ++s) {
-    phases_->Begin(scopes[*s].name);
-  }
-  scope_ = scope;
-}
-
-void Executor::RunEntry(Entry& entry, bool accumulate) {
-  const OpRun& run = *entry.run;
+void Executor::Do(Entry& entry) {
+  const StepRun& run = *entry.run;
   for (const Output& output : entry.outputs) Allocate(output);
   const auto gather = [this](const std::vector<int>& values,
                              std::vector<at::Tensor>* tensors) {
@@ -263,16 +265,19 @@ void Executor::RunEntry(Entry& entry, bool accumulate) {
   gather(run.operands, &operands_);
   gather(run.results, &results_);
   switch (run.kind) {
-    case OpRun::Kind::kForward:
+    case StepRun::Kind::kForward:
       Forward(entry);
       break;
-    case OpRun::Kind::kBackward:
-    case OpRun::Kind::kForwardBackward:
+    case StepRun::Kind::kBackward:
+    case StepRun::Kind::kForwardBackward:
       gather(run.d_results, &d_results_);
-      Backward(entry, accumulate);
+      Backward(entry);
       break;
-    case OpRun::Kind::kAdd:
+    case StepRun::Kind::kAdd:
       at::add_out(results_[0], operands_[0], operands_[1]);
+      break;
+    case StepRun::Kind::kTask:
+      tasks_->Run(schedule_.tasks[run.task], operands_, results_);
       break;
   }
   operands_.clear();
@@ -301,7 +306,7 @@ void Executor::Allocate(const Output& output) {
 }
 
 void Executor::Forward(const Entry& entry) {
-  const OpRun& run = *entry.run;
+  const StepRun& run = *entry.run;
   std::optional<ScopedRandomState> random;
   if (entry.op->random()) {
     const at::Device device = store_.options().device;
@@ -320,8 +325,8 @@ void Executor::Forward(const Entry& entry) {
   }
 }
 
-void Executor::Backward(Entry& entry, bool accumulate) {
-  const OpRun& run = *entry.run;
+void Executor::Backward(Entry& entry) {
+  const StepRun& run = *entry.run;
   // Also if the op throws: `tensors_` decides how long a gradient lives.
   const absl::Cleanup release = [&] {
     for (size_t i = 0; i < run.d_operands.size(); ++i) {
@@ -332,8 +337,7 @@ void Executor::Backward(Entry& entry, bool accumulate) {
     const GradientWrite& write = run.d_operands[i];
     GradTarget& target = entry.d_operands[i];
     if (write.value >= 0) target.grad = tensors_[write.value];
-    target.accumulate =
-        write.parameter >= 0 && (accumulate || write.accumulate);
+    target.accumulate = write.accumulate;
   }
   std::optional<ScopedRandomState> random;
   if (entry.op->random()) {
@@ -344,8 +348,8 @@ void Executor::Backward(Entry& entry, bool accumulate) {
                              .d_results = d_results_,
                              .d_operands = entry.d_operands,
                              .phases = phases_};
-  run.kind == OpRun::Kind::kForwardBackward ? entry.op->ForwardBackward(args)
-                                            : entry.op->Backward(args);
+  run.kind == StepRun::Kind::kForwardBackward ? entry.op->ForwardBackward(args)
+                                              : entry.op->Backward(args);
 }
 
 int64_t Executor::live_bytes() const {

@@ -1,8 +1,8 @@
 #ifndef FRAMEWORK_PROGRAM_EXECUTOR_H_
 #define FRAMEWORK_PROGRAM_EXECUTOR_H_
 
+#include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,31 +21,43 @@ namespace tessera {
 
 class Executor;
 
-// Memory shared by executors of one program that do not run at the same time.
-struct SharedMemory {
-  // At least lifetimes.arena_bytes bytes on the store's device. If undefined,
-  // the executor allocates its own.
+// Does the tasks of a schedule. Like an op, it enqueues work on the current
+// stream and throws LibTorch's exceptions (ThrowIfError() for a status).
+class TaskRunner {
+ public:
+  virtual ~TaskRunner() = default;
+  virtual void Run(const Task& task, absl::Span<const at::Tensor> operands,
+                   absl::Span<const at::Tensor> results) = 0;
+};
+
+struct ExecutorOptions {
+  PhaseObserver* phases = nullptr;
+  TaskRunner* tasks = nullptr;  // not null if the schedule has any
+  // At least lifetimes.arena_bytes bytes on the store's device, shared with
+  // executors that do not run at the same time. If undefined, the executor
+  // allocates its own.
   at::Tensor arena;
   const Executor* constants = nullptr;  // uses this executor's constants
 };
 
 // Runs a schedule over the parameters of a store. Member functions enqueue work
-// on the current stream. They throw LibTorch's exceptions and, if an op fails,
-// its status (ThrowIfError()) with the op's name: "op block_3/attention/qkv
-// (backward): ...". While the stream is recorded as a CUDA graph, runs beside
-// others (OpRun::beside_until) become a branch of the graph; else they take
-// their turn.
+// on the current stream, which is the schedule's main stream, and on streams of
+// the executor, joined at the end. They throw LibTorch's exceptions and, if a
+// run fails, its status (ThrowIfError()) with the op's name: "op
+// block_3/attention/qkv (backward): ...".
+//
+// Observers see each run in its phase and scopes: "backward" > "recompute" >
+// "block_3" > "attention" > the op "qkv".
 //
 //   executor.SetInput(ids, tensor);
-//   executor.RunForward();
-//   executor.RunBackward(/*accumulate=*/false);
+//   executor.Run();
 //   executor.Get(loss);
 class Executor {
  public:
   // `store` was made from schedule.program->parameters() and outlives the
-  // executor, as do `schedule` and `phases` (which may be null).
+  // executor, as do `schedule` and what `options` points to.
   Executor(const Schedule& schedule, Lifetimes lifetimes, ParameterStore& store,
-           PhaseObserver* phases, const SharedMemory& shared = {});
+           const ExecutorOptions& options = {});
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
@@ -53,22 +65,24 @@ class Executor {
   void SetInput(Value value, at::Tensor tensor) {
     SetInput(value.index, std::move(tensor));
   }
-  // Sets schedule.loss_gradient.
+  // A value of the schedule: Schedule::ValueOf(), Schedule::loss_gradient.
   void SetInput(int value, at::Tensor tensor);
 
-  void RunForward();
-  // If `accumulate`, adds to the store's gradients, which hold the sum over the
-  // earlier micro-batches.
-  void RunBackward(bool accumulate);
+  void Run() { Run(0, static_cast<int>(entries_.size())); }
+  // Runs [begin, end) of the schedule, after all before them.
+  void Run(int begin, int end);
 
-  // An output of the program, after RunForward(); the loss after RunBackward()
-  // if the schedule has one. The next run overwrites it.
+  // An output of the program for the first micro-batch, after Run(). The next
+  // one overwrites it.
   const at::Tensor& Get(Value output) const { return Get(output.index); }
   // Any of schedule.outputs, after the run that writes it.
   const at::Tensor& Get(int output) const { return tensors_[output]; }
 
   // Bytes of all live activations, whatever their storage.
   int64_t live_bytes() const;
+  // live_bytes() when the first backward run began, the same in every step; 0
+  // before that.
+  int64_t kept_bytes() const { return kept_bytes_; }
 
  private:
   struct Output {
@@ -79,49 +93,51 @@ class Executor {
   };
   // A run with its tensors' locations resolved.
   struct Entry {
-    const OpRun* run = nullptr;
+    const StepRun* run = nullptr;
     const Op* op = nullptr;
     std::vector<Output> outputs;
     std::vector<GradTarget> d_operands;  // those of parameters filled in
     std::string name;                    // for the observer
+    int place = 0;                       // index into places_
+    bool signals = false;                // a run of another stream waits for it
   };
 
   void BindParameters();
-  void BindOutputs(int run, Entry* entry);
+  void BindOutputs(Entry* entry);
   at::Tensor FixedTensor(const Buffer& buffer, const TensorType& type) const;
+  // The index in places_ of the phases around a run.
+  int PlaceOf(const StepRun& run);
 
-  void RunEntries(int begin, int end, bool accumulate);
-  // Reports to the observer which scopes end and begin. Those of recomputation
-  // are inside a phase "recompute".
-  void EnterScope(int scope, bool recomputes);
-  void RunEntry(Entry& entry, bool accumulate);
-  void RunBeside(Entry& entry, bool accumulate);
-  // The current stream waits for the runs beside it until `run`.
-  void WaitForRunsBeside(int run);
-  // After a failure. Throws nothing.
-  void AbandonRunsBeside();
+  // Reports to the observer which phases end and begin.
+  void Enter(int place);
+  void RunEntry(int run);
+  void RunOn(c10::Stream stream, int run);
+  // The main stream waits for the others.
+  void Join();
+  void Do(Entry& entry);
   void Allocate(const Output& output);
   void Forward(const Entry& entry);
-  void Backward(Entry& entry, bool accumulate);
+  void Backward(Entry& entry);
 
   const Schedule& schedule_;
   const Lifetimes lifetimes_;
   ParameterStore& store_;
   PhaseObserver* const phases_;
+  TaskRunner* const tasks_;
   std::vector<at::Tensor> tensors_;  // by value; undefined while dead
   std::vector<at::TensorOptions> options_;
   at::Tensor arena_;
   std::vector<Entry> entries_;
-  int scope_ = 0;                    // the open scope
-  bool recomputes_ = false;          // the phase "recompute" is open
+  // Phases from the outermost on; places_[0] is outside of all.
+  std::vector<std::vector<absl::string_view>> places_;
+  int place_ = 0;                    // where the observer is
   std::vector<RandomState> random_;  // by op, if random()
-  struct RunUnderWay {
-    int until = 0;
-    c10::Event done;
-  };
-  std::deque<RunUnderWay> beside_;  // on side_stream_
-  std::optional<c10::Stream> side_stream_;
-  bool branched_ = false;  // the recording has work there to wait for
+  // The other streams; absent if the schedule or device has one.
+  std::array<std::optional<c10::Stream>, kStepStreams> streams_;
+  std::array<bool, kStepStreams> branched_ = {};  // have work to wait for
+  std::vector<std::optional<c10::Event>> ended_;  // by run, if it signals
+  const int first_backward_;
+  int64_t kept_bytes_ = 0;
   // Scratch space of one run.
   std::vector<at::Tensor> operands_, results_, d_results_;
 };

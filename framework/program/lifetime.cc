@@ -6,34 +6,16 @@
 
 #include "framework/base/check.h"
 #include "framework/program/offset_allocator.h"
+#include "framework/program/stream_order.h"
 
 namespace tessera {
 namespace {
 
 constexpr int kForever = std::numeric_limits<int>::max();
 
-// Calls fn(value) for every value that a run reads.
-template <typename Fn>
-void ForEachRead(const OpRun& run, const Fn& fn) {
-  const auto visit = [&fn](absl::Span<const int> values) {
-    for (const int value : values) {
-      if (value >= 0) fn(value);
-    }
-  };
-  visit(run.operands);
-  visit(run.d_results);
-  if (run.kind == OpRun::Kind::kBackward) visit(run.results);
-}
-
-// Calls fn(value) for every value that a run writes.
-template <typename Fn>
-void ForEachWrite(const OpRun& run, const Fn& fn) {
-  if (run.kind != OpRun::Kind::kBackward) {
-    for (const int value : run.results) fn(value);
-  }
-  for (const GradientWrite& write : run.d_operands) {
-    if (write.value >= 0) fn(write.value);
-  }
+// Whether a value has a buffer once a run has written it.
+bool IsMade(const ValueInfo& info) {
+  return info.role == Role::kActivation || info.role == Role::kGradient;
 }
 
 class Planner {
@@ -41,6 +23,7 @@ class Planner {
   Planner(const Schedule& schedule, const LifetimeOptions& options)
       : schedule_(schedule),
         options_(options),
+        order_(schedule),
         last_read_(schedule.values.size(), -1) {
     plan_.buffer_of.assign(schedule.values.size(), -1);
     plan_.written_over.assign(schedule.values.size(), -1);
@@ -50,7 +33,7 @@ class Planner {
   Lifetimes Plan() && {
     FindLastReads();
     for (int run = 0; run < NumRuns(); ++run) AssignBuffers(run);
-    if (!options_.gradients.empty()) LendGradients();
+    if (options_.lend_gradients) LendGradients();
     if (options_.arena) FillArena();
     return std::move(plan_);
   }
@@ -58,22 +41,30 @@ class Planner {
  private:
   int NumRuns() const { return static_cast<int>(schedule_.runs.size()); }
 
+  // What a run reads and writes of the values with a buffer.
+  std::vector<Access> ValuesOf(int run) const {
+    std::vector<Access> accesses = AccessesOf(schedule_, schedule_.runs[run]);
+    std::erase_if(accesses, [this](const Access& access) {
+      return access.value < 0 || !IsMade(schedule_.values[access.value]);
+    });
+    return accesses;
+  }
+
   void FindLastReads() {
     for (int run = 0; run < NumRuns(); ++run) {
       // A result that nobody reads dies immediately.
-      ForEachWrite(schedule_.runs[run], [&](int v) { last_read_[v] = run; });
-      const int until = schedule_.runs[run].beside_until;
-      ForEachRead(schedule_.runs[run], [&](int v) {
-        // The run before `until` must not write over it either.
-        last_read_[v] = std::max({last_read_[v], run, until});
-      });
+      for (const Access& access : ValuesOf(run)) {
+        // The run that waits for one of another stream must not write over what
+        // that one reads either.
+        int& last = last_read_[access.value];
+        last = std::max(last, order_.JoinedAt(run));
+      }
     }
     for (const int output : schedule_.outputs) last_read_[output] = kForever;
     for (size_t v = 0; v < last_read_.size(); ++v) {
-      const Role role = schedule_.values[v].role;
-      const bool made = role == Role::kActivation || role == Role::kGradient;
+      const bool made = IsMade(schedule_.values[v]);
       if (made && last_read_[v] >= 0 && last_read_[v] != kForever) {
-        // What a run beside the last one reads dies with the pass.
+        // What a run of another stream reads to the end dies with the step.
         plan_.dead_after[std::min(last_read_[v], NumRuns() - 1)].push_back(
             static_cast<int>(v));
       }
@@ -81,11 +72,11 @@ class Planner {
   }
 
   // The values that `value`, an output of `run`, may overwrite, best first.
-  std::vector<int> Candidates(const OpRun& run, int value) const {
-    if (run.kind == OpRun::Kind::kAdd) return run.operands;
+  std::vector<int> Candidates(const StepRun& run, int value) const {
+    if (run.kind == StepRun::Kind::kAdd) return run.operands;
     const Op& op = *schedule_.program->ops()[run.op].op;
     std::vector<int> candidates;
-    if (run.kind == OpRun::Kind::kForward) {
+    if (run.kind == StepRun::Kind::kForward) {
       const auto at = std::find(run.results.begin(), run.results.end(), value);
       const auto operand =
           op.ResultMayOverwrite(static_cast<int>(at - run.results.begin()));
@@ -124,29 +115,33 @@ class Planner {
   }
 
   void AssignBuffers(int run_index) {
-    const OpRun& run = schedule_.runs[run_index];
-    const bool by_op = run.kind == OpRun::Kind::kForward &&
+    const StepRun& run = schedule_.runs[run_index];
+    const bool by_op = run.kind == StepRun::Kind::kForward &&
                        schedule_.program->ops()[run.op].op->AllocatesResults();
-    ForEachWrite(run, [&](int value) {
-      TESSERA_CHECK(plan_.buffer_of[value] < 0,
-                    "written twice: ", schedule_.values[value].name);
-      for (const int candidate : Candidates(run, value)) {
-        if (!MayTake(candidate, value, run_index)) continue;
-        Buffer& buffer = plan_.buffers[plan_.buffer_of[candidate]];
-        buffer.values.push_back(value);
-        buffer.last = last_read_[value];
-        plan_.buffer_of[value] = plan_.buffer_of[candidate];
-        plan_.written_over[value] = candidate;
-        return;
-      }
-      plan_.buffer_of[value] = static_cast<int>(plan_.buffers.size());
-      plan_.buffers.push_back(
-          {.bytes = schedule_.values[value].type.bytes(),
-           .first = run_index,
-           .last = last_read_[value],
-           .storage = by_op ? Storage::kOp : Storage::kAllocator,
-           .values = {value}});
-    });
+    for (const Access& access : ValuesOf(run_index)) {
+      if (access.writes) AssignBuffer(run, run_index, access.value, by_op);
+    }
+  }
+
+  void AssignBuffer(const StepRun& run, int run_index, int value, bool by_op) {
+    TESSERA_CHECK(plan_.buffer_of[value] < 0,
+                  "written twice: ", schedule_.values[value].name);
+    for (const int candidate : Candidates(run, value)) {
+      if (!MayTake(candidate, value, run_index)) continue;
+      Buffer& buffer = plan_.buffers[plan_.buffer_of[candidate]];
+      buffer.values.push_back(value);
+      buffer.last = last_read_[value];
+      plan_.buffer_of[value] = plan_.buffer_of[candidate];
+      plan_.written_over[value] = candidate;
+      return;
+    }
+    plan_.buffer_of[value] = static_cast<int>(plan_.buffers.size());
+    plan_.buffers.push_back(
+        {.bytes = schedule_.values[value].type.bytes(),
+         .first = run_index,
+         .last = last_read_[value],
+         .storage = by_op ? Storage::kOp : Storage::kAllocator,
+         .values = {value}});
   }
 
   // Iterates over the runs in order and places every buffer for which `wants`
@@ -175,6 +170,7 @@ class Planner {
 
   const Schedule& schedule_;
   const LifetimeOptions& options_;
+  const StreamOrder order_;
   std::vector<int> last_read_;  // by value; kForever for outputs
   Lifetimes plan_;
 };
@@ -182,8 +178,8 @@ class Planner {
 // Knows until when each part of the gradient buffer is idle.
 class IdleGradients {
  public:
-  IdleGradients(const Schedule& schedule,
-                absl::Span<const GradientRange> ranges) {
+  IdleGradients(const Schedule& schedule, const StreamOrder& order) {
+    const std::vector<GradientRange>& ranges = schedule.gradients;
     for (size_t p = 0; p < ranges.size(); ++p) {
       if (ranges[p].end > ranges[p].begin) {
         parts_.push_back({ranges[p], static_cast<int>(p), kForever});
@@ -192,12 +188,19 @@ class IdleGradients {
     std::sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
       return a.range.begin < b.range.begin;
     });
+    // The gap behind a gradient is summed over the ranks with it.
+    for (size_t i = 0; i + 1 < parts_.size(); ++i) {
+      parts_[i].range.end = parts_[i + 1].range.begin;
+    }
     std::vector<int> written(ranges.size(), kForever);
     for (size_t run = 0; run < schedule.runs.size(); ++run) {
-      for (const GradientWrite& write : schedule.runs[run].d_operands) {
-        if (write.parameter < 0) continue;
-        int& first = written[write.parameter];
-        first = std::min(first, static_cast<int>(run));
+      const int r = static_cast<int>(run);
+      for (const Access& access : AccessesOf(schedule, schedule.runs[run])) {
+        if (access.parameter < 0) continue;
+        int& first = written[access.parameter];
+        // From where on a run of another stream may begin.
+        const bool on_main = order.JoinedAt(r) == r;
+        first = std::min(first, on_main ? r : order.LastOnMain(r) + 1);
       }
     }
     for (Part& part : parts_) part.written = written[part.parameter];
@@ -237,15 +240,16 @@ class IdleGradients {
 };
 
 void Planner::LendGradients() {
-  const IdleGradients idle(schedule_, options_.gradients);
+  const IdleGradients idle(schedule_, order_);
+  const int first_backward = schedule_.FirstBackward();
   OffsetAllocator free(idle.bytes());
   Sweep(
       [&](Buffer* buffer) {
         // The caller reads outputs after the gradients are complete.
         if (buffer->last == kForever) return false;
-        // Buffers that die in the forward pass go to the top, so that the low
-        // offsets, which are idle longest, are left for the others.
-        const bool brief = buffer->last < schedule_.first_backward;
+        // Buffers that die in the first forward pass go to the top, so that the
+        // low offsets, which are idle longest, are left for the others.
+        const bool brief = buffer->last < first_backward;
         const std::optional<int64_t> offset =
             brief ? free.TakeHighest(buffer->bytes)
                   : free.TakeLowest(buffer->bytes, [&](int64_t from) {
@@ -272,6 +276,13 @@ void Planner::FillArena() {
 }
 
 }  // namespace
+
+bool IsKept(const Schedule& schedule, const Buffer& buffer) {
+  const int last =
+      std::min(buffer.last, static_cast<int>(schedule.runs.size()) - 1);
+  return schedule.runs[buffer.first].phase == Phase::kForward &&
+         schedule.runs[last].phase != Phase::kForward;
+}
 
 Lifetimes PlanLifetimes(const Schedule& schedule,
                         const LifetimeOptions& options) {

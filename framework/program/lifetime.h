@@ -21,25 +21,19 @@ enum class Storage {
 // one before.
 struct Buffer {
   int64_t bytes = 0;
-  // The runs of the first write and of the last read, or for what a run beside
-  // others reads, that until which it may take: at most the number of runs.
+  // The runs of the first write and of the last read. For what a run of another
+  // stream reads: the run of the main stream that has waited for it, or the
+  // number of runs.
   int first = 0, last = 0;
   Storage storage = Storage::kAllocator;
   int64_t offset = 0;       // kGradients, kArena; bytes
   std::vector<int> values;  // in write order
 };
 
-// A parameter's range in the flat gradient buffer, in bytes; empty if frozen.
-struct GradientRange {
-  int64_t begin = 0, end = 0;
-};
-
 struct LifetimeOptions {
-  // The ranges of all parameters, by their index in the program. If not empty,
-  // the plan may put activations into the flat gradient buffer while it is
-  // idle, which is until backward writes it. Only valid for steps of one
-  // micro-batch: with more, the buffer holds the sum of the earlier ones.
-  absl::Span<const GradientRange> gradients;
+  // Whether activations may lie in the flat gradient buffer
+  // (Schedule::gradients) while no gradient does.
+  bool lend_gradients = false;
   bool arena = false;
 };
 
@@ -48,8 +42,9 @@ struct LifetimeOptions {
 // memory.
 //
 // An activation may lie where a parameter's gradient will be written, if its
-// last read comes before that write. Backward writes gradients in reverse
-// execution order, so most of the forward pass fits. Eager PyTorch reaches the
+// last read comes before that write. (If micro-batches accumulate, that is in
+// the first one only.) Backward writes gradients in reverse execution order, so
+// most of the forward pass fits. Eager PyTorch reaches the
 // same peak by freeing its gradients between steps, but without the advantages
 // of a flat buffer.
 struct Lifetimes {
@@ -61,13 +56,10 @@ struct Lifetimes {
   // run of all.
   std::vector<std::vector<int>> dead_after;
   int64_t arena_bytes = 0;
-
-  // True if the buffer is alive from the forward into the backward pass.
-  bool IsKept(const Schedule& schedule, const Buffer& buffer) const {
-    return buffer.first < schedule.first_backward &&
-           buffer.last >= schedule.first_backward;
-  }
 };
+
+// True if the buffer is alive from a forward into the backward pass.
+bool IsKept(const Schedule& schedule, const Buffer& buffer);
 
 Lifetimes PlanLifetimes(const Schedule& schedule,
                         const LifetimeOptions& options = {});

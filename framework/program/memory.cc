@@ -9,10 +9,10 @@ namespace {
 
 int64_t RoundToBlock(int64_t bytes) { return (bytes + 511) / 512 * 512; }
 
-int64_t OpWorkspace(const Schedule& schedule, const OpRun& run) {
-  if (run.kind == OpRun::Kind::kAdd) return 0;
+int64_t OpWorkspace(const Schedule& schedule, const StepRun& run) {
+  if (run.op < 0 || run.kind == StepRun::Kind::kAdd) return 0;
   const Op& op = *schedule.program->ops()[run.op].op;
-  return run.kind == OpRun::Kind::kForward
+  return run.kind == StepRun::Kind::kForward
              ? op.ForwardWorkspaceBytes()
              : op.BackwardWorkspaceBytes(run.wanted());
 }
@@ -23,9 +23,8 @@ bool LiesApart(const Buffer& buffer) {
 
 // The value that the buffer holds between the forward and the backward pass; -1
 // if the buffer is not alive then.
-int KeptValue(const Schedule& schedule, const Lifetimes& lifetimes,
-              const Buffer& buffer) {
-  if (!lifetimes.IsKept(schedule, buffer)) return -1;
+int KeptValue(const Schedule& schedule, const Buffer& buffer) {
+  if (!IsKept(schedule, buffer)) return -1;
   int kept = -1;
   for (const int value : buffer.values) {
     if (schedule.values[value].role == Role::kActivation) kept = value;
@@ -105,7 +104,7 @@ std::map<std::string, LiveBytes> LiveBytesByKind(const Schedule& schedule,
                                                  const Lifetimes& lifetimes,
                                                  int run) {
   std::map<std::string, LiveBytes> live;
-  const auto count = [&](int value, const OpRun& writer) {
+  const auto count = [&](int value, const StepRun& writer) {
     const Buffer& buffer = lifetimes.buffers[lifetimes.buffer_of[value]];
     if (!LiesApart(buffer) || buffer.values.front() != value ||
         run < buffer.first || run > buffer.last) {
@@ -117,21 +116,20 @@ std::map<std::string, LiveBytes> LiveBytesByKind(const Schedule& schedule,
     (gradient ? bytes.gradients : bytes.activations) +=
         RoundToBlock(buffer.bytes);
   };
-  for (const OpRun& writer : schedule.runs) {
-    if (writer.kind != OpRun::Kind::kBackward) {
-      for (const int value : writer.results) count(value, writer);
-    }
-    for (const GradientWrite& write : writer.d_operands) {
-      if (write.value >= 0) count(write.value, writer);
+  for (const StepRun& writer : schedule.runs) {
+    if (writer.op < 0) continue;
+    for (const Access& access : AccessesOf(schedule, writer)) {
+      if (access.writes && access.value >= 0) count(access.value, writer);
     }
   }
   return live;
 }
 
 std::string DescribeRun(const Schedule& schedule, int run) {
-  const OpRun& r = schedule.runs[run];
+  const StepRun& r = schedule.runs[run];
+  if (r.op < 0) return absl::StrCat("the ", schedule.NameOf(r));
   const std::string& name = schedule.program->ops()[r.op].name;
-  if (r.kind == OpRun::Kind::kAdd) {
+  if (r.kind == StepRun::Kind::kAdd) {
     return absl::StrCat("the sum of gradients after ", name);
   }
   return absl::StrCat("the ", r.is_backward() ? "backward" : "forward", " of ",
@@ -142,7 +140,8 @@ std::string DescribeRun(const Schedule& schedule, int run) {
 int64_t KeptBytes(const Schedule& schedule, const Lifetimes& lifetimes) {
   int64_t bytes = 0;
   for (const Buffer& buffer : lifetimes.buffers) {
-    if (KeptValue(schedule, lifetimes, buffer) >= 0) bytes += buffer.bytes;
+    const bool first = schedule.runs[buffer.first].micro_batch == 0;
+    if (first && KeptValue(schedule, buffer) >= 0) bytes += buffer.bytes;
   }
   return bytes;
 }
@@ -150,22 +149,25 @@ int64_t KeptBytes(const Schedule& schedule, const Lifetimes& lifetimes) {
 std::map<std::string, int64_t> KeptBytesByKind(const Schedule& schedule,
                                                const Lifetimes& lifetimes) {
   std::map<std::string, int64_t> by_kind;
-  for (int run = 0; run < schedule.first_backward; ++run) {
-    const OpNode& node = schedule.program->ops()[schedule.runs[run].op];
-    by_kind[std::string(node.op->kind())] +=
-        KeptBytesOf(schedule, lifetimes, run);
+  for (size_t i = 0; i < schedule.runs.size(); ++i) {
+    const StepRun& run = schedule.runs[i];
+    if (run.phase != Phase::kForward || run.op < 0 || run.micro_batch != 0) {
+      continue;
+    }
+    by_kind[std::string(schedule.program->ops()[run.op].op->kind())] +=
+        KeptBytesOf(schedule, lifetimes, static_cast<int>(i));
   }
   return by_kind;
 }
 
 int64_t KeptBytesOf(const Schedule& schedule, const Lifetimes& lifetimes,
                     int run) {
-  const OpRun& r = schedule.runs[run];
-  if (r.kind != OpRun::Kind::kForward || r.phase != Phase::kForward) return 0;
+  const StepRun& r = schedule.runs[run];
+  if (r.kind != StepRun::Kind::kForward || r.phase != Phase::kForward) return 0;
   int64_t bytes = 0;
   for (const int value : r.results) {
     const Buffer& buffer = lifetimes.buffers[lifetimes.buffer_of[value]];
-    if (KeptValue(schedule, lifetimes, buffer) == value) bytes += buffer.bytes;
+    if (KeptValue(schedule, buffer) == value) bytes += buffer.bytes;
   }
   return bytes;
 }

@@ -48,8 +48,8 @@ std::map<std::string, LiveBytes> LiveBytesByKind(const Schedule& schedule,
 // "the backward of block_0/ffn/w13"
 std::string DescribeRun(const Schedule& schedule, int run);
 
-// Bytes of the activations that are kept from the forward to the backward pass,
-// whatever their storage. Recomputation reduces them.
+// Bytes of the activations that one micro-batch keeps from the forward to the
+// backward pass, whatever their storage. Recomputation reduces them.
 int64_t KeptBytes(const Schedule& schedule, const Lifetimes& lifetimes);
 // KeptBytes() by kind of the op that wrote them.
 std::map<std::string, int64_t> KeptBytesByKind(const Schedule& schedule,

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "framework/program/memory.h"
@@ -20,8 +21,11 @@ bool IsForward(const StepRow& row) {
 }
 
 // The type of the first output of a run.
-std::string OutputOf(const Schedule& schedule, const OpRun& run) {
-  if (run.kind != OpRun::Kind::kBackward) {
+std::string OutputOf(const Schedule& schedule, const StepRun& run) {
+  if (run.kind == StepRun::Kind::kTask) {
+    return ToString(schedule.tasks[run.task].output);
+  }
+  if (run.kind != StepRun::Kind::kBackward) {
     return ToString(schedule.values[run.results[0]].type);
   }
   const OpNode& node = schedule.program->ops()[run.op];
@@ -35,20 +39,25 @@ std::string OutputOf(const Schedule& schedule, const OpRun& run) {
 
 StepRow RowOf(const Schedule& schedule, const Lifetimes& lifetimes, int index,
               const DeviceRates& rates) {
-  const OpRun& run = schedule.runs[index];
-  const OpNode& node = schedule.program->ops()[run.op];
+  const StepRun& run = schedule.runs[index];
   StepRow row;
   row.phase = std::string(PhaseName(run.phase));
-  row.group = schedule.program->ScopePath(node.scope);
+  row.group = schedule.program->ScopePath(schedule.ScopeOf(run));
   row.name = schedule.NameOf(run);
-  row.kind = std::string(node.op->kind());
-  row.kernel = node.op->kernel();
   row.output = OutputOf(schedule, run);
-  row.kept_bytes = KeptBytesOf(schedule, lifetimes, index);
-  if (run.kind == OpRun::Kind::kAdd) {
+  if (run.kind == StepRun::Kind::kTask) {
+    row.kind = schedule.tasks[run.task].family;
+    row.kernel = schedule.tasks[run.task].kernel;
+  } else if (run.kind == StepRun::Kind::kAdd) {
     row.kind = "add";
     row.kernel = "ATen";
+  } else {
+    const Op& op = *schedule.program->ops()[run.op].op;
+    row.kind = std::string(op.kind());
+    row.kernel = op.kernel();
   }
+  row.kept_bytes = KeptBytesOf(schedule, lifetimes, index);
+  if (run.micro_batch >= 0) row.count = schedule.micro_batches;
   row.cost = schedule.CostOf(run);
   row.seconds = RooflineSeconds(row.cost, rates);
   return row;
@@ -196,7 +205,24 @@ std::vector<StepRow> StepRows(const Schedule& schedule,
                               const DeviceRates& rates) {
   std::vector<StepRow> rows;
   for (size_t run = 0; run < schedule.runs.size(); ++run) {
-    rows.push_back(RowOf(schedule, lifetimes, static_cast<int>(run), rates));
+    if (schedule.runs[run].micro_batch > 0) continue;
+    StepRow row = RowOf(schedule, lifetimes, static_cast<int>(run), rates);
+    // The sums of the gradients' slices are one row, wherever they run.
+    const auto same = absl::c_find_if(rows, [&](const StepRow& other) {
+      return schedule.runs[run].kind == StepRun::Kind::kTask &&
+             other.phase == row.phase && other.name == row.name;
+    });
+    if (same == rows.end()) {
+      rows.push_back(std::move(row));
+      continue;
+    }
+    ++same->count;
+    const auto mean = [&](auto of_all, auto one) {
+      return of_all + (one - of_all) / same->count;
+    };
+    same->cost.flops = mean(same->cost.flops, row.cost.flops);
+    same->cost.bytes = mean(same->cost.bytes, row.cost.bytes);
+    same->seconds = RooflineSeconds(same->cost, rates);
   }
   return rows;
 }

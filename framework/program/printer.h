@@ -39,7 +39,8 @@ struct StepRow {
   std::optional<double> measured_seconds;
 };
 
-// A row for each run, in the order of the schedule.
+// A row for each run of the first micro-batch, which stands for those of all,
+// and for each run that belongs to none, in the order of the schedule.
 std::vector<StepRow> StepRows(const Schedule& schedule,
                               const Lifetimes& lifetimes,
                               const DeviceRates& rates);

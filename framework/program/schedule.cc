@@ -10,10 +10,11 @@
 namespace tessera {
 namespace {
 
-std::vector<int> Indices(absl::Span<const Value> values) {
-  std::vector<int> indices;
-  for (const Value value : values) indices.push_back(value.index);
-  return indices;
+std::vector<int> NumbersOf(absl::Span<const Value> values,
+                           const std::vector<int>& numbers) {
+  std::vector<int> found;
+  for (const Value value : values) found.push_back(numbers[value.index]);
+  return found;
 }
 
 Positions Wanted(const Program& program, const OpNode& node) {
@@ -26,8 +27,16 @@ Positions Wanted(const Program& program, const OpNode& node) {
   return wanted;
 }
 
-// Leaves of a backward run's operands and results those that it reads.
-void KeepReads(const Program& program, OpRun* run) {
+// True if the op that computes `loss` leaves its forward to the backward pass.
+bool JoinsBackward(const Program& program, const OpNode& node, Value loss) {
+  return node.op->joins_backward() &&
+         absl::c_linear_search(node.results, loss) &&
+         !Wanted(program, node).empty();
+}
+
+}  // namespace
+
+void KeepReads(const Program& program, StepRun* run) {
   const BackwardReads reads =
       program.ops()[run->op].op->ReadsInBackward(run->wanted());
   const auto keep = [](std::vector<int>& values, Positions read) {
@@ -39,46 +48,60 @@ void KeepReads(const Program& program, OpRun* run) {
   keep(run->results, reads.results);
 }
 
-// True if the op that computes `loss` leaves its forward to the backward pass.
-bool JoinsBackward(const Program& program, const OpNode& node, Value loss) {
-  return node.op->joins_backward() &&
-         absl::c_linear_search(node.results, loss) &&
-         !Wanted(program, node).empty();
-}
-
-// `loss` is undefined without a backward pass.
-Schedule Forward(const Program& program, Value loss = {}) {
-  Schedule schedule;
-  schedule.program = &program;
-  schedule.values.assign(program.values().begin(), program.values().end());
-  for (size_t i = 0; i < program.ops().size(); ++i) {
-    const OpNode& node = program.ops()[i];
-    if (JoinsBackward(program, node, loss)) continue;
-    schedule.runs.push_back({.kind = OpRun::Kind::kForward,
-                             .phase = Phase::kForward,
-                             .op = static_cast<int>(i),
-                             .operands = Indices(node.operands),
-                             .results = Indices(node.results)});
+std::vector<Access> AccessesOf(const Schedule& schedule, const StepRun& run) {
+  std::vector<Access> accesses;
+  const auto add = [&accesses](absl::Span<const int> values, bool writes) {
+    for (const int value : values) {
+      if (value < 0) continue;
+      accesses.push_back({.value = value, .reads = !writes, .writes = writes});
+    }
+  };
+  add(run.operands, /*writes=*/false);
+  add(run.d_results, /*writes=*/false);
+  add(run.results, /*writes=*/run.kind != StepRun::Kind::kBackward);
+  for (const GradientWrite& write : run.d_operands) {
+    if (!write.wanted()) continue;
+    accesses.push_back({.value = write.value,
+                        .parameter = write.parameter,
+                        .reads = write.accumulate,
+                        .writes = true});
   }
-  schedule.first_backward = static_cast<int>(schedule.runs.size());
-  schedule.outputs = Indices(program.outputs());
-  return schedule;
+  if (run.kind != StepRun::Kind::kTask) return accesses;
+  const Task& task = schedule.tasks[run.task];
+  if (task.kind == Task::Kind::kZero) {
+    for (const int parameter : schedule.without_gradient) {
+      accesses.push_back({.parameter = parameter, .writes = true});
+    }
+    return accesses;
+  }
+  for (size_t p = 0; p < schedule.gradients.size(); ++p) {
+    const int parameter = static_cast<int>(p);
+    const bool sums = task.kind == Task::Kind::kReduce;
+    // Zeroed after sums over the ranks.
+    const bool empty =
+        sums && absl::c_linear_search(schedule.without_gradient, parameter);
+    if (empty || !task.range.Overlaps(schedule.gradients[p])) continue;
+    accesses.push_back({.parameter = parameter, .reads = true, .writes = sums});
+  }
+  return accesses;
 }
 
 // Appends the backward pass: the ops in reverse order.
-class BackwardPass {
+class ScheduleBuilder::BackwardPass {
  public:
-  BackwardPass(Schedule* schedule, absl::Span<const RecomputedSegment> segments)
+  // `written` says by parameter whether an earlier run writes its gradient.
+  BackwardPass(Schedule* schedule, int micro_batch,
+               absl::Span<const RecomputedSegment> segments,
+               std::vector<bool>* written)
       : schedule_(*schedule),
         program_(*schedule->program),
-        gradient_(schedule->values.size(), -1),
-        current_(schedule->values.size()),
+        micro_batch_(micro_batch),
+        gradient_(program_.values().size(), -1),
+        first_(schedule->values_of[micro_batch]),
+        current_(first_),
         segment_of_(program_.ops().size(), -1),
         segments_(segments.begin(), segments.end()),
-        written_(program_.parameters().size(), false) {
-    for (size_t v = 0; v < current_.size(); ++v) {
-      current_[v] = static_cast<int>(v);
-    }
+        written_(*written) {
     for (size_t s = 0; s < segments_.size(); ++s) {
       for (int op = segments_[s].first_op; op < segments_[s].end_op; ++op) {
         segment_of_[op] = static_cast<int>(s);
@@ -89,10 +112,6 @@ class BackwardPass {
 
   void Append(Value loss) {
     loss_ = loss;
-    schedule_.loss_gradient =
-        NewValue({.name = "loss.gradient",
-                  .type = schedule_.values[loss.index].type,
-                  .role = Role::kInput});
     gradient_[loss.index] = schedule_.loss_gradient;
     for (int op = static_cast<int>(program_.ops().size()) - 1; op >= 0; --op) {
       Differentiate(op);
@@ -100,13 +119,8 @@ class BackwardPass {
     for (size_t v = 0; v < program_.values().size(); ++v) {
       const bool is_input = program_.values()[v].role == Role::kInput;
       if (!is_input || gradient_[v] < 0) continue;
-      schedule_.input_gradients.push_back({static_cast<int>(v), gradient_[v]});
+      schedule_.input_gradients.push_back({first_[v], gradient_[v]});
       schedule_.outputs.push_back(gradient_[v]);
-    }
-    for (size_t p = 0; p < written_.size(); ++p) {
-      if (program_.parameters()[p].trainable && !written_[p]) {
-        schedule_.without_gradient.push_back(static_cast<int>(p));
-      }
     }
   }
 
@@ -128,10 +142,11 @@ class BackwardPass {
     if (wanted.empty() || !HasGradient(node)) return;
     if (segment_of_[op] >= 0) Recompute(segment_of_[op]);
 
-    OpRun run = {
-        .kind = OpRun::Kind::kBackward,
+    StepRun run = {
+        .kind = StepRun::Kind::kBackward,
         .phase = Phase::kBackward,
         .op = op,
+        .micro_batch = micro_batch_,
         .d_operands = std::vector<GradientWrite>(node.operands.size())};
     for (const Value result : node.results) {
       run.d_results.push_back(gradient_[result.index]);
@@ -162,19 +177,13 @@ class BackwardPass {
       }
     }
     if (JoinsBackward(program_, node, loss_)) {
-      run.kind = OpRun::Kind::kForwardBackward;
-      for (const Value operand : node.operands) {
-        run.operands.push_back(current_[operand.index]);
-      }
-      run.results = Indices(node.results);
+      run.kind = StepRun::Kind::kForwardBackward;
+      run.operands = NumbersOf(node.operands, current_);
+      run.results = NumbersOf(node.results, first_);
       schedule_.runs.push_back(std::move(run));
     } else if (computes) {
-      for (const Value operand : node.operands) {
-        run.operands.push_back(current_[operand.index]);
-      }
-      for (const Value result : node.results) {
-        run.results.push_back(current_[result.index]);
-      }
+      run.operands = NumbersOf(node.operands, current_);
+      run.results = NumbersOf(node.results, current_);
       KeepReads(program_, &run);
       schedule_.runs.push_back(std::move(run));
     }
@@ -193,12 +202,13 @@ class BackwardPass {
       return;
     }
     const int sum = NewValue(
-        {.name = absl::StrCat(schedule_.values[value].name, ".gradient"),
-         .type = schedule_.values[value].type,
+        {.name = absl::StrCat(program_.values()[value].name, ".gradient"),
+         .type = program_.values()[value].type,
          .role = Role::kGradient});
-    schedule_.runs.push_back({.kind = OpRun::Kind::kAdd,
+    schedule_.runs.push_back({.kind = StepRun::Kind::kAdd,
                               .phase = Phase::kBackward,
                               .op = op,
+                              .micro_batch = micro_batch_,
                               .operands = {gradient, contribution},
                               .results = {sum}});
     gradient = sum;
@@ -257,11 +267,11 @@ class BackwardPass {
 
   void RunAgain(int op) {
     const OpNode& node = program_.ops()[op];
-    OpRun run = {
-        .kind = OpRun::Kind::kForward, .phase = Phase::kRecompute, .op = op};
-    for (const Value operand : node.operands) {
-      run.operands.push_back(current_[operand.index]);
-    }
+    StepRun run = {.kind = StepRun::Kind::kForward,
+                   .phase = Phase::kRecompute,
+                   .op = op,
+                   .micro_batch = micro_batch_,
+                   .operands = NumbersOf(node.operands, current_)};
     for (const Value result : node.results) {
       current_[result.index] = NewValue(program_.info(result));
       run.results.push_back(current_[result.index]);
@@ -271,18 +281,18 @@ class BackwardPass {
 
   Schedule& schedule_;
   const Program& program_;
+  const int micro_batch_;
   Value loss_;
   std::vector<int> gradient_;  // by value of the program; -1: none yet
-  // By value of the program: where backward reads it, which is its recomputed
-  // copy if there is one.
+  // By value of the program: the values of this micro-batch, and where backward
+  // reads them, which is the recomputed copy if there is one.
+  const std::vector<int> first_;
   std::vector<int> current_;
   std::vector<int> segment_of_;  // by op; -1: none
   const std::vector<RecomputedSegment> segments_;
   std::vector<bool> recomputed_;  // by segment
-  std::vector<bool> written_;     // by parameter: its gradient
+  std::vector<bool>& written_;    // by parameter: its gradient
 };
-
-}  // namespace
 
 absl::string_view PhaseName(Phase phase) {
   switch (phase) {
@@ -292,11 +302,17 @@ absl::string_view PhaseName(Phase phase) {
       return "recompute";
     case Phase::kBackward:
       return "backward";
+    case Phase::kReduce:
+      return "reduce";
+    case Phase::kClip:
+      return "clip";
+    case Phase::kOptimizer:
+      return "optimizer";
   }
   return "unknown";
 }
 
-Positions OpRun::wanted() const {
+Positions StepRun::wanted() const {
   Positions wanted;
   for (size_t i = 0; i < d_operands.size(); ++i) {
     if (d_operands[i].wanted()) wanted.Add(static_cast<int>(i));
@@ -304,73 +320,132 @@ Positions OpRun::wanted() const {
   return wanted;
 }
 
-std::string Schedule::NameOf(const OpRun& run) const {
-  const std::string& path = program->ops()[run.op].name;
-  const std::string name = path.substr(path.rfind('/') + 1);
-  return run.kind == OpRun::Kind::kAdd ? absl::StrCat("+ ", name) : name;
+int Schedule::FirstBackward() const {
+  const auto found = absl::c_find_if(runs, [](const StepRun& run) {
+    return run.phase == Phase::kBackward || run.phase == Phase::kRecompute;
+  });
+  return static_cast<int>(found - runs.begin());
 }
 
-Cost Schedule::CostOf(const OpRun& run) const {
-  const Op& op = *program->ops()[run.op].op;
+int Schedule::ScopeOf(const StepRun& run) const {
+  return run.kind == StepRun::Kind::kTask ? 0 : program->ops()[run.op].scope;
+}
+
+std::string Schedule::NameOf(const StepRun& run) const {
+  if (run.kind == StepRun::Kind::kTask) return tasks[run.task].name;
+  const std::string& path = program->ops()[run.op].name;
+  const std::string name = path.substr(path.rfind('/') + 1);
+  return run.kind == StepRun::Kind::kAdd ? absl::StrCat("+ ", name) : name;
+}
+
+Cost Schedule::CostOf(const StepRun& run) const {
   switch (run.kind) {
-    case OpRun::Kind::kForward:
-      return op.ForwardCost();
-    case OpRun::Kind::kBackward:
-    case OpRun::Kind::kForwardBackward:
-      return op.BackwardCost(run.wanted());
-    case OpRun::Kind::kAdd:
+    case StepRun::Kind::kForward:
+      return program->ops()[run.op].op->ForwardCost();
+    case StepRun::Kind::kBackward:
+    case StepRun::Kind::kForwardBackward:
+      return program->ops()[run.op].op->BackwardCost(run.wanted());
+    case StepRun::Kind::kTask:
+      return tasks[run.task].cost;
+    case StepRun::Kind::kAdd:
       break;
   }
   const TensorType& sum = values[run.results[0]].type;
   return {.flops = static_cast<double>(sum.numel()), .bytes = 3 * sum.bytes()};
 }
 
+ScheduleBuilder::ScheduleBuilder(const Program& program, int micro_batches)
+    : written_(program.parameters().size(), false) {
+  schedule_.program = &program;
+  schedule_.micro_batches = micro_batches;
+  std::vector<ValueInfo>& values = schedule_.values;
+  values.assign(program.values().begin(), program.values().end());
+  std::vector<bool> shared(values.size(), false);
+  for (const ProgramConstant& constant : program.constants()) {
+    shared[constant.value.index] = true;
+  }
+  for (int m = 0; m < micro_batches; ++m) {
+    std::vector<int> numbers(program.values().size());
+    for (size_t v = 0; v < numbers.size(); ++v) {
+      numbers[v] = static_cast<int>(v);
+      if (m == 0 || shared[v] || values[v].role == Role::kParameter) continue;
+      numbers[v] = static_cast<int>(values.size());
+      values.push_back(ValueInfo(program.values()[v]));
+    }
+    for (const Value output : program.outputs()) {
+      schedule_.outputs.push_back(numbers[output.index]);
+    }
+    schedule_.values_of.push_back(std::move(numbers));
+  }
+}
+
+ScheduleBuilder::~ScheduleBuilder() = default;
+
+void ScheduleBuilder::Forward(int micro_batch, Value loss) {
+  loss_ = loss;
+  const Program& program = *schedule_.program;
+  const std::vector<int>& numbers = schedule_.values_of[micro_batch];
+  for (size_t i = 0; i < program.ops().size(); ++i) {
+    const OpNode& node = program.ops()[i];
+    if (JoinsBackward(program, node, loss)) continue;
+    schedule_.runs.push_back({.kind = StepRun::Kind::kForward,
+                              .phase = Phase::kForward,
+                              .op = static_cast<int>(i),
+                              .micro_batch = micro_batch,
+                              .operands = NumbersOf(node.operands, numbers),
+                              .results = NumbersOf(node.results, numbers)});
+  }
+}
+
+void ScheduleBuilder::Backward(int micro_batch,
+                               absl::Span<const RecomputedSegment> segments) {
+  LossGradient(loss_);
+  BackwardPass(&schedule_, micro_batch, segments, &written_).Append(loss_);
+}
+
+void ScheduleBuilder::Add(Task task, Phase phase, int micro_batch,
+                          std::vector<int> operands, std::vector<int> results) {
+  schedule_.runs.push_back({.kind = StepRun::Kind::kTask,
+                            .phase = phase,
+                            .task = static_cast<int>(schedule_.tasks.size()),
+                            .micro_batch = micro_batch,
+                            .operands = std::move(operands),
+                            .results = std::move(results)});
+  schedule_.tasks.push_back(std::move(task));
+}
+
+int ScheduleBuilder::LossGradient(Value loss) {
+  if (schedule_.loss_gradient < 0) {
+    schedule_.loss_gradient = static_cast<int>(schedule_.values.size());
+    schedule_.values.push_back({.name = "loss.gradient",
+                                .type = schedule_.values[loss.index].type,
+                                .role = Role::kInput});
+  }
+  return schedule_.loss_gradient;
+}
+
+Schedule ScheduleBuilder::Build() && {
+  for (size_t p = 0; p < written_.size(); ++p) {
+    if (schedule_.loss_gradient >= 0 && !written_[p] &&
+        schedule_.program->parameters()[p].trainable) {
+      schedule_.without_gradient.push_back(static_cast<int>(p));
+    }
+  }
+  return std::move(schedule_);
+}
+
 Schedule TrainingSchedule(const Program& program, Value loss,
                           absl::Span<const RecomputedSegment> segments) {
-  Schedule schedule = Forward(program, loss);
-  BackwardPass(&schedule, segments).Append(loss);
-  return schedule;
+  ScheduleBuilder list(program, /*micro_batches=*/1);
+  list.Forward(0, loss);
+  list.Backward(0, segments);
+  return std::move(list).Build();
 }
 
-void OverlapWeightGradients(Schedule* schedule) {
-  std::vector<int> writers(schedule->program->parameters().size(), 0);
-  for (const OpRun& run : schedule->runs) {
-    for (const GradientWrite& write : run.d_operands) {
-      if (write.parameter >= 0) ++writers[write.parameter];
-    }
-  }
-  std::vector<OpRun> runs;
-  std::vector<size_t> beside;  // indices into runs
-  for (OpRun& run : schedule->runs) {
-    // A weight with two readers gets the sum of two runs, in their order.
-    const bool alone =
-        absl::c_all_of(run.d_operands, [&](const GradientWrite& write) {
-          return write.parameter < 0 || writers[write.parameter] == 1;
-        });
-    OpRun of_weights = run, of_values = run;
-    for (size_t i = 0; i < run.d_operands.size(); ++i) {
-      (run.d_operands[i].parameter >= 0 ? of_values : of_weights)
-          .d_operands[i] = {};
-    }
-    if (run.kind != OpRun::Kind::kBackward || !alone ||
-        !schedule->program->ops()[run.op].op->separable() ||
-        of_weights.wanted().empty() || of_values.wanted().empty()) {
-      runs.push_back(std::move(run));
-      continue;
-    }
-    beside.push_back(runs.size());
-    for (OpRun* const part : {&of_weights, &of_values}) {
-      KeepReads(*schedule->program, part);
-      runs.push_back(std::move(*part));
-    }
-  }
-  for (size_t i = 0; i < beside.size(); ++i) {
-    const size_t until = i + 2 < beside.size() ? beside[i + 2] : runs.size();
-    runs[beside[i]].beside_until = static_cast<int>(until);
-  }
-  schedule->runs = std::move(runs);
+Schedule ForwardSchedule(const Program& program) {
+  ScheduleBuilder list(program, /*micro_batches=*/1);
+  list.Forward(0);
+  return std::move(list).Build();
 }
-
-Schedule ForwardSchedule(const Program& program) { return Forward(program); }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #ifndef FRAMEWORK_PROGRAM_SCHEDULE_H_
 #define FRAMEWORK_PROGRAM_SCHEDULE_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,16 @@
 
 namespace tessera {
 
-enum class Phase { kForward, kRecompute, kBackward };
+// What a step does in a stretch of its list. A run of another stream is in the
+// phase of the runs beside it.
+enum class Phase {
+  kForward,
+  kRecompute,
+  kBackward,
+  kReduce,
+  kClip,
+  kOptimizer,
+};
 absl::string_view PhaseName(Phase phase);
 
 // Where a run writes one gradient: into a value, or into a parameter's range of
@@ -18,30 +28,73 @@ absl::string_view PhaseName(Phase phase);
 struct GradientWrite {
   int value = -1;
   int parameter = -1;  // index into Program::parameters()
-  // True if an earlier run of this pass has written it (a tied weight).
+  // True if an earlier run of the step has written it: one of an earlier
+  // micro-batch, or of the same one (a tied weight).
   bool accumulate = false;
 
   bool wanted() const { return value >= 0 || parameter >= 0; }
 };
 
+// A range of the flat gradient buffer, in bytes.
+struct GradientRange {
+  int64_t begin = 0, end = 0;
+
+  bool empty() const { return begin == end; }
+  bool Overlaps(const GradientRange& other) const {
+    return begin < other.end && other.begin < end;
+  }
+};
+
+// Work of a step that is no op of the model. The optimizer and the process
+// group describe theirs when a step is planned (framework/optim, framework/
+// dist), and a TaskRunner (executor.h) does it.
+struct Task {
+  enum class Kind {
+    kBegin,            // loss = 0; results[0], if any, is the loss's gradient
+    kAddLoss,          // loss += operands[0], of one micro-batch
+    kAddWeightedLoss,  // loss += operands[0] * the weight of a token
+    kReduce,           // sums `range` over the ranks
+    kReduceLoss,       // and the loss
+    kZero,             // zeroes the gradients and gaps that no run writes
+    kSumOfSquares,     // of `range`, the whole buffer
+    kClip,             // norm, scale, and whether the update is skipped
+    kUpdate,           // weights and moments, from the gradients in `range`
+  };
+  Kind kind = Kind::kBegin;
+  std::string name;    // "gradient norm"
+  std::string family;  // the kind of op: "sum_of_squares"
+  std::string kernel;  // "own kernel"
+  TensorType output;
+  Cost cost;
+  GradientRange range;  // empty: touches no gradient
+};
+
+// The streams of a step. All runs of one take their turn.
+enum class StepStream { kMain, kWeightGradients, kCommunication };
+inline constexpr int kStepStreams = 3;
+
 // One entry of a schedule. Numbers are values of the schedule; -1 means none.
-struct OpRun {
+struct StepRun {
   enum class Kind {
     kForward,          // results = op(operands)
     kBackward,         // d_operands = gradient of op(operands), given d_results
     kForwardBackward,  // both at once (Op::joins_backward())
-    kAdd,  // results[0] = operands[0] + operands[1]: a value with two
-           // readers has the sum of their gradients
+    kAdd,   // results[0] = operands[0] + operands[1]: a value with two
+            // readers has the sum of their gradients
+    kTask,  // Schedule::tasks[task]
   };
   Kind kind = Kind::kForward;
   Phase phase = Phase::kForward;
   int op = -1;  // index into Program::ops(); for kAdd the op just run
+  int task = -1;
+  int micro_batch = -1;  // -1: belongs to all of them
   std::vector<int> operands, results;
   std::vector<int> d_results;
   std::vector<GradientWrite> d_operands;
-  // If >= 0, an index into Schedule::runs: this run may take place beside those
-  // that follow it, until that one begins or the pass ends.
-  int beside_until = -1;
+  StepStream stream = StepStream::kMain;
+  // Earlier runs of other streams, indices into Schedule::runs, that must have
+  // ended before this one begins.
+  std::vector<int> waits;
 
   bool is_backward() const {
     return kind == Kind::kBackward || kind == Kind::kForwardBackward;
@@ -50,18 +103,21 @@ struct OpRun {
   Positions wanted() const;
 };
 
-// The forward and backward pass of one micro-batch as a list of runs: the
-// program's ops in order, then their backward in reverse, interleaved with the
-// forward runs that recomputation repeats. It is fixed before anything runs.
+// The work of a step as one list of runs. For each micro-batch: the program's
+// ops in order, then their backward in reverse, interleaved with the forward
+// runs that recomputation repeats. Tasks stand between. It is fixed before
+// anything runs. All streams are joined at its end.
 struct Schedule {
   const Program* program = nullptr;  // outlives the schedule
-  // The program's values first, with the same numbers, then recomputed values
-  // and gradients.
+  int micro_batches = 1;
+  // The program's values first, with the same numbers, which are those of
+  // micro-batch 0; then recomputed values, gradients, and the values of other
+  // micro-batches.
   std::vector<ValueInfo> values;
-  std::vector<OpRun> runs;
-  int first_backward = 0;  // index into runs; its size without a backward pass
-  // The gradient of the loss, which the caller sets (1 / tokens, times the loss
-  // scale); -1 without a backward pass.
+  std::vector<StepRun> runs;
+  std::vector<Task> tasks;
+  // The gradient of the loss (1 / tokens, times the loss scale): an input, or
+  // written by Task::Kind::kBegin; -1 without a backward pass.
   int loss_gradient = -1;
   // The values left to the caller: the program's outputs, and the gradients of
   // inputs that need one.
@@ -72,12 +128,37 @@ struct Schedule {
   std::vector<InputGradient> input_gradients;
   // Trained parameters that get no gradient from any run; theirs is zero.
   std::vector<int> without_gradient;
-
-  Cost CostOf(const OpRun& run) const;
-  // "qkv" of the op "block_3/attention/qkv"; "+ qkv" adds gradients that met
+  // By parameter: its range of the flat gradient buffer, empty if frozen.
+  // Absent if that buffer is none of the plan's business: then no value may lie
   // there.
-  std::string NameOf(const OpRun& run) const;
+  std::vector<GradientRange> gradients;
+  // By micro-batch and value of the program: the value of the schedule.
+  std::vector<std::vector<int>> values_of;
+
+  int ValueOf(Value value, int micro_batch) const {
+    return values_of[micro_batch][value.index];
+  }
+  // The first run of a backward pass; the number of runs if there is none.
+  int FirstBackward() const;
+  Cost CostOf(const StepRun& run) const;
+  // "qkv" of the op "block_3/attention/qkv"; "+ qkv" adds gradients that met
+  // there; a task's own.
+  std::string NameOf(const StepRun& run) const;
+  // The scope (index into Program::scopes()) of a run.
+  int ScopeOf(const StepRun& run) const;
 };
+
+// A value, or a parameter's gradient, that a run reads or writes.
+struct Access {
+  int value = -1, parameter = -1;
+  bool reads = false, writes = false;  // both: adds to it
+};
+// Everything that a run reads and writes, but for parameters, constants and the
+// scalars that only tasks know.
+std::vector<Access> AccessesOf(const Schedule& schedule, const StepRun& run);
+// Leaves of a backward run's operands and results those that it reads for the
+// gradients it writes.
+void KeepReads(const Program& program, StepRun* run);
 
 // Ops [first_op, end_op). Their results are dropped after the forward pass,
 // except those that later ops read, and recomputed when backward reaches them
@@ -86,14 +167,45 @@ struct RecomputedSegment {
   int first_op = 0, end_op = 0;
 };
 
-// `loss` is the value that backward starts from, usually a scalar.
+// Lists the work of a step in order:
+//
+//   ScheduleBuilder list(program, micro_batches);
+//   list.Forward(0, loss);
+//   list.Backward(0, segments);
+//   const Schedule schedule = std::move(list).Build();
+class ScheduleBuilder {
+ public:
+  ScheduleBuilder(const Program& program, int micro_batches);
+  ~ScheduleBuilder();
+
+  // `loss` is the value that backward starts from, usually a scalar; undefined
+  // without a backward pass.
+  void Forward(int micro_batch, Value loss = {});
+  // After Forward() of the same micro-batch. The gradients of parameters are
+  // added to those of earlier micro-batches.
+  void Backward(int micro_batch,
+                absl::Span<const RecomputedSegment> segments = {});
+  void Add(Task task, Phase phase, int micro_batch = -1,
+           std::vector<int> operands = {}, std::vector<int> results = {});
+
+  // The value, so far without a writer, that backward starts from.
+  int LossGradient(Value loss);
+  int ValueOf(Value value, int micro_batch) const {
+    return schedule_.ValueOf(value, micro_batch);
+  }
+  Schedule Build() &&;
+
+ private:
+  class BackwardPass;
+
+  Schedule schedule_;
+  Value loss_;
+  std::vector<bool> written_;  // by parameter: its gradient
+};
+
+// The forward and backward pass of one micro-batch.
 Schedule TrainingSchedule(const Program& program, Value loss,
                           absl::Span<const RecomputedSegment> segments = {});
-// Gives the gradient of a weight, which only the optimizer waits for, a run of
-// its own where its op allows it (Op::separable()), beside the runs that
-// follow. At most two are under way at once. What they read lives longer for
-// it.
-void OverlapWeightGradients(Schedule* schedule);
 // Only the forward runs, for evaluation and generation.
 Schedule ForwardSchedule(const Program& program);
 

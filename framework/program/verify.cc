@@ -1,14 +1,14 @@
 #include "framework/program/verify.h"
 
 #include <algorithm>
-#include <cstdint>
+#include <array>
 #include <string>
-#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/program/memory.h"
+#include "framework/program/stream_order.h"
 
 namespace tessera {
 namespace {
@@ -16,44 +16,83 @@ namespace {
 constexpr int64_t kAlignment = 256;
 constexpr int kNothing = -1;
 
-// A stretch of pieces_, the memory between two ends of any range.
+// A stretch of pieces_.
 struct Pieces {
   int begin = 0, end = 0;
 };
 
+// The memory between two ends of any range.
+struct Piece {
+  int content = kNothing;  // a value, a gradient, kGaps
+  int written = -1;        // the run that wrote it last
+  std::array<int, kStepStreams> read = {-1, -1, -1};  // since, by stream
+  bool summed = false;                                // over the ranks
+};
+
+// A hash of `parts` in order; the same in every process.
+uint64_t HashOf(std::initializer_list<uint64_t> parts) {
+  uint64_t hash = 0x9e3779b97f4a7c15;
+  for (const uint64_t part : parts) {
+    hash ^= part + 0x9e3779b97f4a7c15 + (hash << 12) + (hash >> 4);
+    hash *= 0xff51afd7ed558ccd;
+    hash ^= hash >> 33;
+  }
+  return hash;
+}
+
+enum HashKind : uint64_t {
+  kInputHash = 1,
+  kForwardHash,
+  kBackwardHash,
+  kAddHash,
+  kReduceHash,
+  kZeroHash,
+  kTaskHash,
+};
+
 class Verifier {
  public:
-  Verifier(const Schedule& schedule, const Lifetimes& lifetimes,
-           absl::Span<const GradientRange> gradients)
+  Verifier(const Schedule& schedule, const Lifetimes& lifetimes)
       : schedule_(schedule),
         lifetimes_(lifetimes),
-        gradients_(gradients.begin(), gradients.end()),
+        order_(schedule),
         num_values_(static_cast<int>(schedule.values.size())),
+        gaps_(num_values_ +
+              static_cast<int>(schedule.program->parameters().size())),
+        hashes_(gaps_ + 1, 0),
         freed_(schedule.values.size(), false),
-        written_(schedule.program->parameters().size(), false) {}
+        reduced_(schedule.program->parameters().size(), false) {
+    for (int v = 0; v < num_values_; ++v) {
+      hashes_[v] =
+          HashOf({kInputHash,
+                  static_cast<uint64_t>(v == schedule.loss_gradient ? -1 : v)});
+    }
+    hashes_[gaps_] = kZeroHash;
+  }
 
-  absl::Status Verify() && {
-    RETURN_IF_ERROR(CheckPlaces());
+  absl::StatusOr<StepContents> Verify() && {
     CutMemory();
+    RETURN_IF_ERROR(CheckPlaces());
     const int runs = static_cast<int>(schedule_.runs.size());
     for (int run = 0; run < runs; ++run) {
-      RETURN_IF_ERROR(EndRunsBeside(run));
-      RETURN_IF_ERROR(CheckReads(run));
+      RETURN_IF_ERROR(Read(run));
       RETURN_IF_ERROR(Write(run));
-      // The pass ends before what the last run leaves is freed.
-      if (run + 1 == runs) RETURN_IF_ERROR(EndRunsBeside(runs));
-      Free(run);
+      for (const int value : lifetimes_.dead_after[run]) freed_[value] = true;
     }
-    return CheckEnd();
+    return AtEnd();
   }
 
  private:
-  // The content of a piece is a value, a gradient (numbered after the values)
-  // or kNothing.
+  // The content of a piece is a value, a gradient (numbered after the values),
+  // the zeros in the gaps between gradients, or kNothing.
   int GradientOf(int parameter) const { return num_values_ + parameter; }
+  int ContentOf(const Access& access) const {
+    return access.value >= 0 ? access.value : GradientOf(access.parameter);
+  }
 
   std::string NameOf(int content) const {
     if (content == kNothing) return "nothing";
+    if (content == gaps_) return "a gap between gradients";
     if (content < num_values_) {
       return absl::StrCat("value ", content, " (",
                           schedule_.values[content].name, ")");
@@ -69,16 +108,76 @@ class Verifier {
         absl::StrCat("the memory plan of the step is wrong: ", parts...));
   }
 
-  absl::Status CheckPlaces() const {
-    int64_t gradient_bytes = 0;
-    for (const GradientRange& range : gradients_) {
-      gradient_bytes = std::max(gradient_bytes, range.end);
+  // Lines up the gradient buffer, the arena and each other buffer in one space
+  // of addresses, which the ends of all ranges cut into pieces.
+  void CutMemory() {
+    std::vector<GradientRange> places = schedule_.gradients;
+    if (places.empty()) {
+      // A range of one byte each, to see how often each is written.
+      for (size_t p = 0; p < schedule_.program->parameters().size(); ++p) {
+        const int64_t begin = static_cast<int64_t>(p);
+        places.push_back({begin, begin + 1});
+      }
     }
+    for (const GradientRange& range : places) {
+      gradient_bytes_ = std::max(gradient_bytes_, range.end);
+    }
+    for (const Task& task : schedule_.tasks) {
+      gradient_bytes_ = std::max(gradient_bytes_, task.range.end);
+    }
+    int64_t end = gradient_bytes_ + lifetimes_.arena_bytes;
+    for (const Buffer& buffer : lifetimes_.buffers) {
+      int64_t begin = buffer.offset;
+      if (buffer.storage == Storage::kArena) begin += gradient_bytes_;
+      if (buffer.storage == Storage::kAllocator ||
+          buffer.storage == Storage::kOp) {
+        begin = end;
+        end += buffer.bytes;
+      }
+      places.push_back({begin, begin + buffer.bytes});
+    }
+    std::vector<int64_t> cuts = {0, gradient_bytes_};
+    for (const GradientRange& place : places) {
+      cuts.push_back(place.begin);
+      cuts.push_back(place.end);
+    }
+    for (const Task& task : schedule_.tasks) {
+      cuts.push_back(task.range.begin);
+      cuts.push_back(task.range.end);
+    }
+    std::sort(cuts.begin(), cuts.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    const auto pieces_of = [&cuts](const GradientRange& range) {
+      const auto at = [&cuts](int64_t address) {
+        return static_cast<int>(absl::c_lower_bound(cuts, address) -
+                                cuts.begin());
+      };
+      return Pieces{at(range.begin), at(range.end)};
+    };
+    for (const GradientRange& place : places) {
+      places_.push_back(pieces_of(place));
+    }
+    for (const Task& task : schedule_.tasks) {
+      task_places_.push_back(pieces_of(task.range));
+    }
+    pieces_.resize(cuts.size());
+    is_gap_.assign(cuts.size(), false);
+    if (schedule_.gradients.empty()) return;
+    const Pieces buffer = pieces_of({0, gradient_bytes_});
+    std::fill(is_gap_.begin() + buffer.begin, is_gap_.begin() + buffer.end,
+              true);
+    for (size_t p = 0; p < schedule_.gradients.size(); ++p) {
+      std::fill(is_gap_.begin() + places_[p].begin,
+                is_gap_.begin() + places_[p].end, false);
+    }
+  }
+
+  absl::Status CheckPlaces() const {
     for (const Buffer& buffer : lifetimes_.buffers) {
       const bool fixed = buffer.storage == Storage::kGradients ||
                          buffer.storage == Storage::kArena;
       const int64_t limit = buffer.storage == Storage::kGradients
-                                ? gradient_bytes
+                                ? gradient_bytes_
                                 : lifetimes_.arena_bytes;
       if (fixed && (buffer.offset < 0 || buffer.offset % kAlignment != 0 ||
                     buffer.offset + buffer.bytes > limit)) {
@@ -94,118 +193,108 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  // Lines up the gradient buffer, the arena and each other buffer in one space
-  // of addresses, which the ends of all ranges cut into pieces.
-  void CutMemory() {
-    if (gradients_.empty()) {
-      // A range of one byte each, to see how often each is written.
-      for (size_t p = 0; p < schedule_.program->parameters().size(); ++p) {
-        const int64_t begin = static_cast<int64_t>(p);
-        gradients_.push_back({begin, begin + 1});
-      }
-    }
-    int64_t end = 0;
-    for (const GradientRange& range : gradients_) {
-      end = std::max(end, range.end);
-    }
-    const int64_t arena = end;
-    end += lifetimes_.arena_bytes;
-    std::vector<GradientRange> places;  // of gradients, then of buffers
-    places.insert(places.end(), gradients_.begin(), gradients_.end());
-    for (const Buffer& buffer : lifetimes_.buffers) {
-      int64_t begin = buffer.offset;
-      if (buffer.storage == Storage::kArena) begin += arena;
-      if (buffer.storage == Storage::kAllocator ||
-          buffer.storage == Storage::kOp) {
-        begin = end;
-        end += buffer.bytes;
-      }
-      places.push_back({begin, begin + buffer.bytes});
-    }
-    std::vector<int64_t> cuts;
-    for (const GradientRange& place : places) {
-      cuts.push_back(place.begin);
-      cuts.push_back(place.end);
-    }
-    std::sort(cuts.begin(), cuts.end());
-    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-    const auto piece_at = [&cuts](int64_t address) {
-      return static_cast<int>(
-          std::lower_bound(cuts.begin(), cuts.end(), address) - cuts.begin());
-    };
-    for (const GradientRange& place : places) {
-      places_.push_back({piece_at(place.begin), piece_at(place.end)});
-    }
-    pieces_.assign(cuts.size(), kNothing);
-  }
-
-  // Returns where a value in a buffer, or a gradient, lies.
+  // Where a value in a buffer, or a gradient, lies.
   Pieces PlaceOf(int content) const {
     return content >= num_values_
                ? places_[content - num_values_]
-               : places_[gradients_.size() + lifetimes_.buffer_of[content]];
+               : places_[schedule_.program->parameters().size() +
+                         lifetimes_.buffer_of[content]];
   }
   bool HasBuffer(int value) const { return lifetimes_.buffer_of[value] >= 0; }
+  std::string Describe(int run) const { return DescribeRun(schedule_, run); }
 
-  // What lies in the place of `content` instead of it; `content` if all of it
-  // is there.
-  int InPlaceOf(int content) const {
-    const Pieces place = PlaceOf(content);
-    for (int i = place.begin; i < place.end; ++i) {
-      if (pieces_[i] != content) return pieces_[i];
-    }
-    return content;
-  }
-
-  absl::Status CheckIntact(int content, const std::string& reader) const {
+  // A fault unless `content` lies in `place`, written by a run that has ended
+  // when `run` begins; else notes that `run` reads it. `run` is the number of
+  // runs for the caller, who waits for all.
+  absl::Status ReadPieces(int run, int content, const Pieces& place) {
+    const bool at_end = run == static_cast<int>(schedule_.runs.size());
+    const auto reader = [&] { return at_end ? "the caller" : Describe(run); };
     const bool freed = content < num_values_ && freed_[content];
-    const int found = freed ? kNothing : InPlaceOf(content);
-    if (found == content) return absl::OkStatus();
-    return Fault(reader, " reads ", NameOf(content), ", but ", NameOf(found),
-                 " lies there");
-  }
-
-  // The values in buffers that a run reads.
-  std::vector<int> ReadsOf(int run) const {
-    const OpRun& r = schedule_.runs[run];
-    std::vector<int> reads = r.operands;
-    reads.insert(reads.end(), r.d_results.begin(), r.d_results.end());
-    if (r.kind == OpRun::Kind::kBackward) {
-      reads.insert(reads.end(), r.results.begin(), r.results.end());
+    for (int i = place.begin; i < place.end; ++i) {
+      Piece& piece = pieces_[i];
+      const int found = freed ? kNothing : piece.content;
+      if (found != content) {
+        return Fault(reader(), " reads ", NameOf(content), ", but ",
+                     NameOf(found), " lies there");
+      }
+      if (at_end) continue;
+      if (piece.written >= 0 && !order_.IsBefore(piece.written, run)) {
+        return Fault(reader(), " reads ", NameOf(content),
+                     " without waiting for ", Describe(piece.written));
+      }
+      piece.read[static_cast<int>(schedule_.runs[run].stream)] = run;
     }
-    reads.erase(std::remove_if(reads.begin(), reads.end(),
-                               [this](int value) {
-                                 return value < 0 || !HasBuffer(value);
-                               }),
-                reads.end());
-    return reads;
+    return absl::OkStatus();
   }
 
-  absl::Status CheckReads(int run) const {
-    const OpRun& r = schedule_.runs[run];
-    for (const std::vector<int>* values : {&r.operands, &r.d_results}) {
-      for (const int value : *values) {
-        if (value < 0 || HasBuffer(value)) continue;
-        const Role role = schedule_.values[value].role;
-        if (role != Role::kInput && role != Role::kParameter) {
-          return Fault(DescribeRun(schedule_, run), " reads ", NameOf(value),
-                       ", which no run writes");
+  absl::Status ReadPieces(int run, int content) {
+    return ReadPieces(run, content, PlaceOf(content));
+  }
+
+  // A fault if a task that is no sum over the ranks reads a gradient of which
+  // only a part was summed.
+  absl::Status CheckSummed(int run, int parameter) const {
+    const StepRun& r = schedule_.runs[run];
+    if (r.kind != StepRun::Kind::kTask ||
+        schedule_.tasks[r.task].kind == Task::Kind::kReduce) {
+      return absl::OkStatus();
+    }
+    const Pieces place = PlaceOf(GradientOf(parameter));
+    for (int i = place.begin; i < place.end; ++i) {
+      if (pieces_[i].summed == reduced_[parameter]) continue;
+      return Fault(Describe(run), " reads ", NameOf(GradientOf(parameter)),
+                   " before all of it was summed over the ranks");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Read(int run) {
+    const StepRun& r = schedule_.runs[run];
+    for (const Access& access : AccessesOf(schedule_, r)) {
+      if (!access.reads) continue;
+      const int value = access.value;
+      if (value < 0) {
+        const int gradient = GradientOf(access.parameter);
+        if (hashes_[gradient] == 0) {
+          return Fault(Describe(run),
+                       access.writes && r.is_backward() ? " adds to nothing in "
+                                                        : " reads nothing of ",
+                       NameOf(gradient));
         }
+        RETURN_IF_ERROR(ReadPieces(run, gradient));
+        RETURN_IF_ERROR(CheckSummed(run, access.parameter));
+        continue;
+      }
+      if (HasBuffer(value)) {
+        RETURN_IF_ERROR(ReadPieces(run, value));
+        continue;
+      }
+      const Role role = schedule_.values[value].role;
+      if (role != Role::kInput && role != Role::kParameter) {
+        return Fault(Describe(run), " reads ", NameOf(value),
+                     ", which no run writes");
       }
     }
-    for (const int value : ReadsOf(run)) {
-      RETURN_IF_ERROR(CheckIntact(value, DescribeRun(schedule_, run)));
+    if (r.kind != StepRun::Kind::kTask) return absl::OkStatus();
+    const Task::Kind kind = schedule_.tasks[r.task].kind;
+    if (kind == Task::Kind::kZero || kind == Task::Kind::kReduce) {
+      return absl::OkStatus();
+    }
+    const Pieces range = task_places_[r.task];
+    for (int i = range.begin; i < range.end; ++i) {
+      if (is_gap_[i]) RETURN_IF_ERROR(ReadPieces(run, gaps_, {i, i + 1}));
     }
     return absl::OkStatus();
   }
 
   // Whether the op of a run allows `output` to be written over `value`.
-  bool MayOverwrite(const OpRun& run, int output, int value) const {
-    if (run.kind == OpRun::Kind::kAdd) {
+  bool MayOverwrite(const StepRun& run, int output, int value) const {
+    if (run.kind == StepRun::Kind::kAdd) {
       return absl::c_linear_search(run.operands, value);
     }
+    if (run.kind == StepRun::Kind::kTask) return false;
     const Op& op = *schedule_.program->ops()[run.op].op;
-    if (run.kind == OpRun::Kind::kForward) {
+    if (run.kind == StepRun::Kind::kForward) {
       for (size_t i = 0; i < run.results.size(); ++i) {
         if (run.results[i] != output) continue;
         const auto operand = op.ResultMayOverwrite(static_cast<int>(i));
@@ -227,102 +316,184 @@ class Verifier {
     return false;
   }
 
-  absl::Status Write(int run_index) {
-    const OpRun& run = schedule_.runs[run_index];
-    const std::vector<int> reads = ReadsOf(run_index);
-    std::vector<int> written;
-    if (run.kind != OpRun::Kind::kBackward) {
-      written = run.results;
+  // What `run` computes for its result or, if `is_gradient`, operand `i`. It
+  // depends on neither the other gradients that the run computes nor, if it
+  // recomputes, its place in the list.
+  uint64_t HashOfResult(const StepRun& run, int i, bool is_gradient) const {
+    const HashKind kind = is_gradient                       ? kBackwardHash
+                          : run.kind == StepRun::Kind::kAdd ? kAddHash
+                                                            : kForwardHash;
+    uint64_t hash = HashOf({kind, static_cast<uint64_t>(run.op),
+                            static_cast<uint64_t>(run.micro_batch),
+                            static_cast<uint64_t>(i)});
+    const auto mix = [&](const std::vector<int>& values, Positions read) {
+      for (size_t j = 0; j < values.size(); ++j) {
+        if (!read.Has(static_cast<int>(j))) continue;
+        hash = HashOf({hash, values[j] < 0 ? 0 : hashes_[values[j]]});
+      }
+    };
+    const Positions all = Positions::All(64);
+    if (run.kind == StepRun::Kind::kBackward) {
+      const BackwardReads reads =
+          schedule_.program->ops()[run.op].op->ReadsInBackward({i});
+      mix(run.operands, reads.operands);
+      mix(run.results, reads.results);
+    } else {
+      mix(run.operands, all);
     }
-    for (const GradientWrite& write : run.d_operands) {
-      if (write.value >= 0) written.push_back(write.value);
-      if (write.parameter < 0) continue;
+    mix(run.d_results, all);
+    return hash;
+  }
+
+  // Writes `content` to `place` in `run`, which has read `reads`.
+  absl::Status WritePieces(int run, int content, const Pieces& place,
+                           const std::vector<int>& reads) {
+    const StepRun& r = schedule_.runs[run];
+    for (int i = place.begin; i < place.end; ++i) {
+      Piece& piece = pieces_[i];
+      const int old = piece.content;
+      if (old >= num_values_ && old < gaps_ && old != content) {
+        return Fault(Describe(run), " writes ", NameOf(content), " over ",
+                     NameOf(old));
+      }
+      if (old != content && absl::c_linear_search(reads, old) &&
+          !(content < num_values_ &&
+            lifetimes_.buffer_of[old] == lifetimes_.buffer_of[content] &&
+            MayOverwrite(r, content, old))) {
+        return Fault(Describe(run), " writes ", NameOf(content), " over ",
+                     NameOf(old), ", which it reads");
+      }
+      for (const int earlier : piece.read) {
+        if (earlier >= 0 && earlier != run && !order_.IsBefore(earlier, run)) {
+          return Fault(Describe(run), " writes ", NameOf(content),
+                       " without waiting for ", Describe(earlier),
+                       ", which reads ", NameOf(old));
+        }
+      }
+      if (piece.written >= 0 && piece.written != run &&
+          !order_.IsBefore(piece.written, run)) {
+        return Fault(Describe(run), " writes ", NameOf(content),
+                     " without waiting for ", Describe(piece.written),
+                     ", which writes ", NameOf(old));
+      }
+      piece = {.content = content, .written = run};
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Write(int run) {
+    const StepRun& r = schedule_.runs[run];
+    if (r.kind == StepRun::Kind::kTask) return WriteTask(run);
+    std::vector<int> reads;
+    std::vector<std::pair<int, uint64_t>> written;  // contents and hashes
+    for (const Access& access : AccessesOf(schedule_, r)) {
+      if (access.reads && access.value >= 0) reads.push_back(access.value);
+    }
+    if (r.kind != StepRun::Kind::kBackward) {
+      for (size_t i = 0; i < r.results.size(); ++i) {
+        written.emplace_back(r.results[i],
+                             HashOfResult(r, static_cast<int>(i), false));
+      }
+    }
+    for (size_t i = 0; i < r.d_operands.size(); ++i) {
+      const GradientWrite& write = r.d_operands[i];
+      if (!write.wanted()) continue;
+      const uint64_t hash = HashOfResult(r, static_cast<int>(i), true);
+      if (write.value >= 0) {
+        written.emplace_back(write.value, hash);
+        continue;
+      }
       const int gradient = GradientOf(write.parameter);
-      const bool before = written_[write.parameter];
-      if (write.accumulate != before) {
-        return Fault(DescribeRun(schedule_, run_index),
-                     before ? " overwrites " : " adds to nothing in ",
-                     NameOf(gradient));
+      if (reduced_[write.parameter]) {
+        return Fault(Describe(run), " writes ", NameOf(gradient),
+                     ", which was summed over the ranks");
       }
-      if (before) {
-        RETURN_IF_ERROR(
-            CheckIntact(gradient, DescribeRun(schedule_, run_index)));
+      if (!write.accumulate && hashes_[gradient] != 0) {
+        return Fault(Describe(run), " overwrites ", NameOf(gradient));
       }
-      written_[write.parameter] = true;
-      written.push_back(gradient);
+      written.emplace_back(gradient, write.accumulate
+                                         ? HashOf({hash, hashes_[gradient]})
+                                         : hash);
     }
-    for (const int content : written) {
+    for (const auto& [content, hash] : written) {
       if (content < num_values_ && !HasBuffer(content)) {
         return Fault(NameOf(content), " has no place");
       }
+      if (content < num_values_ && r.stream != StepStream::kMain) {
+        return Fault(Describe(run), " writes ", NameOf(content),
+                     ", which has a place on the main stream only");
+      }
+      RETURN_IF_ERROR(WritePieces(run, content, PlaceOf(content), reads));
+    }
+    for (const auto& [content, hash] : written) {
       const Pieces place = PlaceOf(content);
       for (int i = place.begin; i < place.end; ++i) {
-        const int old = pieces_[i];
-        if (old >= num_values_ && old != content) {
-          return Fault(DescribeRun(schedule_, run_index), " writes ",
-                       NameOf(content), " over ", NameOf(old));
-        }
-        if (absl::c_linear_search(reads, old) &&
-            !(content < num_values_ &&
-              lifetimes_.buffer_of[old] == lifetimes_.buffer_of[content] &&
-              MayOverwrite(run, content, old))) {
-          return Fault(DescribeRun(schedule_, run_index), " writes ",
-                       NameOf(content), " over ", NameOf(old),
-                       ", which it reads");
-        }
-        pieces_[i] = content;
+        if (pieces_[i].content == content) continue;
+        return Fault(Describe(run), " writes ", NameOf(content), " and ",
+                     NameOf(pieces_[i].content), " to the same place");
       }
     }
-    for (const int content : written) {
-      const int found = InPlaceOf(content);
-      if (found != content) {
-        return Fault(DescribeRun(schedule_, run_index), " writes ",
-                     NameOf(content), " and ", NameOf(found),
-                     " to the same place");
-      }
-    }
-    if (run.beside_until > run_index) beside_.push_back(run_index);
+    for (const auto& [content, hash] : written) hashes_[content] = hash;
     return absl::OkStatus();
   }
 
-  // The runs beside others that must have ended before `run` begins: until now
-  // they may have read and written.
-  absl::Status EndRunsBeside(int run) {
-    for (const int beside : beside_) {
-      const OpRun& r = schedule_.runs[beside];
-      if (r.beside_until != run) continue;
-      const std::string name = DescribeRun(schedule_, beside);
-      for (const int value : ReadsOf(beside)) {
-        RETURN_IF_ERROR(CheckIntact(value, name));
+  absl::Status WriteTask(int run) {
+    const StepRun& r = schedule_.runs[run];
+    const Task& task = schedule_.tasks[r.task];
+    uint64_t hash = HashOf({kTaskHash, static_cast<uint64_t>(task.kind)});
+    for (const Access& access : AccessesOf(schedule_, r)) {
+      const int content = ContentOf(access);
+      if (access.value >= 0 && access.writes && HasBuffer(access.value)) {
+        return Fault(Describe(run), " writes ", NameOf(content));
       }
-      for (const GradientWrite& write : r.d_operands) {
-        if (write.value >= 0) {
-          return Fault(name, " writes ", NameOf(write.value),
-                       " beside runs that do not wait for it");
-        }
-        if (write.parameter >= 0) {
-          RETURN_IF_ERROR(CheckIntact(GradientOf(write.parameter), name));
-        }
+      if (access.reads) hash = HashOf({hash, hashes_[content]});
+      if (access.parameter < 0 || !access.writes) continue;
+      Pieces place = PlaceOf(content);
+      if (task.kind == Task::Kind::kZero) {
+        RETURN_IF_ERROR(WritePieces(run, content, place, {}));
+        hashes_[content] = kZeroHash;
+        continue;
       }
-    }
-    return absl::OkStatus();
-  }
-
-  void Free(int run) {
-    for (const int value : lifetimes_.dead_after[run]) {
-      freed_[value] = true;
-      const Pieces place = PlaceOf(value);
+      const Pieces range = task_places_[r.task];
+      place = {std::max(place.begin, range.begin),
+               std::min(place.end, range.end)};
       for (int i = place.begin; i < place.end; ++i) {
-        if (pieces_[i] == value) pieces_[i] = kNothing;
+        if (!pieces_[i].summed) continue;
+        return Fault(Describe(run), " sums ", NameOf(content), " twice");
       }
+      RETURN_IF_ERROR(WritePieces(run, content, place, {}));
+      for (int i = place.begin; i < place.end; ++i) pieces_[i].summed = true;
+      if (reduced_[access.parameter]) continue;  // another slice of it
+      reduced_[access.parameter] = true;
+      hashes_[content] = HashOf({kReduceHash, hashes_[content]});
     }
+    if (task.kind == Task::Kind::kZero) {
+      for (size_t i = 0; i < pieces_.size(); ++i) {
+        const int at = static_cast<int>(i);
+        if (!is_gap_[i]) continue;
+        RETURN_IF_ERROR(WritePieces(run, gaps_, {at, at + 1}, {}));
+      }
+      return absl::OkStatus();
+    }
+    if (task.kind != Task::Kind::kReduce) {
+      tasks_ = HashOf({tasks_, hash});
+      return absl::OkStatus();
+    }
+    // Whatever lies in the gaps is summed, too, and lost.
+    const Pieces range = task_places_[r.task];
+    for (int i = range.begin; i < range.end; ++i) {
+      if (!is_gap_[i]) continue;
+      RETURN_IF_ERROR(WritePieces(run, kNothing, {i, i + 1}, {}));
+    }
+    return absl::OkStatus();
   }
 
-  absl::Status CheckEnd() const {
+  absl::StatusOr<StepContents> AtEnd() {
+    const int end = static_cast<int>(schedule_.runs.size());
+    StepContents contents = {.tasks = tasks_};
     for (const int output : schedule_.outputs) {
-      if (HasBuffer(output)) {
-        RETURN_IF_ERROR(CheckIntact(output, "the caller"));
-      }
+      if (HasBuffer(output)) RETURN_IF_ERROR(ReadPieces(end, output));
+      contents.outputs.push_back(hashes_[output]);
     }
     for (int value = 0; value < num_values_; ++value) {
       if (HasBuffer(value) && !freed_[value] &&
@@ -332,40 +503,59 @@ class Verifier {
     }
     const auto& parameters = schedule_.program->parameters();
     for (size_t p = 0; p < parameters.size(); ++p) {
-      const int parameter = static_cast<int>(p);
+      const int gradient = GradientOf(static_cast<int>(p));
       const bool trained =
           parameters[p].trainable && schedule_.loss_gradient >= 0;
-      const bool written = written_[p];
-      if (written) {
-        RETURN_IF_ERROR(CheckIntact(GradientOf(parameter), "the optimizer"));
-      }
-      const bool zero =
-          absl::c_linear_search(schedule_.without_gradient, parameter);
-      if (trained != (written || zero) || (written && zero)) {
-        return Fault(NameOf(GradientOf(parameter)),
+      const bool written = hashes_[gradient] != 0;
+      const bool zero = absl::c_linear_search(schedule_.without_gradient,
+                                              static_cast<int>(p));
+      if (written) RETURN_IF_ERROR(ReadPieces(end, gradient));
+      if (trained != (written || zero)) {
+        return Fault(NameOf(gradient),
                      written ? " should not be written" : " is not written");
       }
+      contents.gradients.push_back(hashes_[gradient]);
     }
-    return absl::OkStatus();
+    return contents;
   }
 
   const Schedule& schedule_;
   const Lifetimes& lifetimes_;
-  std::vector<GradientRange> gradients_;  // by parameter
-  const int num_values_;
-  std::vector<Pieces> places_;  // of gradients, then of buffers
-  std::vector<int> pieces_;     // the content of each
-  std::vector<bool> freed_;     // by value
-  std::vector<bool> written_;   // by parameter: its gradient
-  std::vector<int> beside_;     // runs
+  const StreamOrder order_;
+  const int num_values_, gaps_;
+  std::vector<uint64_t> hashes_;  // by content; gradients: 0 if not written
+  int64_t gradient_bytes_ = 0;
+  std::vector<Pieces> places_;       // of gradients, then of buffers
+  std::vector<Pieces> task_places_;  // by task: its range
+  std::vector<Piece> pieces_;
+  std::vector<bool> is_gap_;   // by piece: between gradients
+  std::vector<bool> freed_;    // by value
+  std::vector<bool> reduced_;  // by parameter: its gradient
+  uint64_t tasks_ = 0;
 };
 
 }  // namespace
 
-absl::Status VerifyLifetimes(const Schedule& schedule,
-                             const Lifetimes& lifetimes,
-                             absl::Span<const GradientRange> gradients) {
-  return Verifier(schedule, lifetimes, gradients).Verify();
+uint64_t CollectiveOrder(const Schedule& schedule) {
+  uint64_t hash = 0;
+  for (const StepRun& run : schedule.runs) {
+    if (run.kind != StepRun::Kind::kTask) continue;
+    const Task& task = schedule.tasks[run.task];
+    if (task.kind != Task::Kind::kReduce &&
+        task.kind != Task::Kind::kReduceLoss) {
+      continue;
+    }
+    hash = HashOf({hash, static_cast<uint64_t>(task.kind),
+                   static_cast<uint64_t>(task.range.begin),
+                   static_cast<uint64_t>(task.range.end),
+                   static_cast<uint64_t>(task.output.dtype)});
+  }
+  return hash;
+}
+
+absl::StatusOr<StepContents> VerifyLifetimes(const Schedule& schedule,
+                                             const Lifetimes& lifetimes) {
+  return Verifier(schedule, lifetimes).Verify();
 }
 
 }  // namespace tessera

@@ -1,32 +1,52 @@
 #ifndef FRAMEWORK_PROGRAM_VERIFY_H_
 #define FRAMEWORK_PROGRAM_VERIFY_H_
 
+#include <cstdint>
+#include <vector>
+
 #include "absl/status/status.h"
-#include "absl/types/span.h"
+#include "absl/status/statusor.h"
 #include "framework/program/lifetime.h"
 #include "framework/program/schedule.h"
 
 namespace tessera {
 
+// What a step leaves behind, as hashes of what computed it: two schedules with
+// equal hashes compute the same from the same inputs, bit for bit.
+struct StepContents {
+  std::vector<uint64_t> gradients;  // by parameter; 0: not written
+  std::vector<uint64_t> outputs;    // in the order of Schedule::outputs
+  // What tasks read of gradients and losses, in the order in which they do.
+  uint64_t tasks = 0;
+
+  bool operator==(const StepContents&) const = default;
+};
+
 // Checks a plan of a schedule's memory without knowing how it was made. It
 // replays the runs over the bytes of all buffers and of the parameters'
-// gradients, and remembers which value or gradient was written where last:
+// gradients. For each byte it knows which run wrote it last, which runs of each
+// stream have read it since, and what lies there: a hash of the run that wrote
+// it and of all that this run had read.
 //
-// - What a run reads was written before and still lies there: nothing was
-//   written over it, and it was not freed. A run beside others
-//   (OpRun::beside_until) reads from its beginning until it must have ended.
-// - A run writes over what it reads itself only if its op allows it, and its
-//   results do not overlap.
-// - The gradient of a parameter is written once and then added to. At the end
-//   it lies in its range, and the outputs are intact.
-// - Every other value is freed.
+// - What a run reads was written by a run that has ended, by the order of the
+//   streams (StreamOrder), not only by that of the list. It still lies there:
+//   nothing was written over it, and it was not freed.
+// - What a run writes over was read and written by runs that have ended. It
+//   writes over what it reads itself only if its op allows it, and its results
+//   do not overlap.
+// - The gradient of a parameter is written once, then added to, and summed over
+//   the ranks at most once, at the end. Tasks read it when it is complete. At
+//   the end it lies in its range, and the outputs are intact.
+// - Every other value is freed, and written on the main stream.
 //
-// `gradients` are the ranges that PlanLifetimes() was given, or empty: then no
-// buffer lies in the gradient buffer. The error is Internal and names the run,
-// the value and what took its place.
-absl::Status VerifyLifetimes(const Schedule& schedule,
-                             const Lifetimes& lifetimes,
-                             absl::Span<const GradientRange> gradients = {});
+// The error is Internal and names the run, the value and what took its place.
+// Time grows with the bytes' pieces that runs touch; 0.1 s for 10,000 runs.
+absl::StatusOr<StepContents> VerifyLifetimes(const Schedule& schedule,
+                                             const Lifetimes& lifetimes);
+
+// A hash of the collectives of a step: their order, sizes and dtypes. Ranks
+// that differ would wait for each other forever.
+uint64_t CollectiveOrder(const Schedule& schedule);
 
 }  // namespace tessera
 

@@ -119,10 +119,11 @@ TEST(SelfAttention, ReportsItsPhases) {
   const Schedule schedule = ForwardSchedule(program);
   const auto store = ParameterStore::Create({}, {}).value();
   PhaseLog phases;
-  Executor executor(schedule, PlanLifetimes(schedule), *store, &phases);
+  Executor executor(schedule, PlanLifetimes(schedule), *store,
+                    {.phases = &phases});
   executor.SetInput(in, qkv);
-  executor.RunForward();
-  EXPECT_EQ(phases.log(), "scores()softmax()values()");
+  executor.Run();
+  EXPECT_EQ(phases.log(), "forward(scores()softmax()values())");
 }
 
 }  // namespace

@@ -67,11 +67,9 @@ RunPlan PlanOf(const std::vector<std::string>& more, const Function& trained,
   RunPlan plan = PlanRun(ToyConfig("configs/tiny_cpu.pbtxt", sets), {}).value();
   auto step = std::make_shared<StepPlan>(ProgramOf(plan, trained),
                                          ProgramOf(plan, evaluated));
-  step->graph = plan.step->graph;
-  step->train = TrainingSchedule(step->loss.program, step->loss.loss);
-  step->evaluate = ForwardSchedule(step->evaluation_loss.program);
-  step->train_lifetimes = PlanLifetimes(step->train);
-  step->evaluate_lifetimes = PlanLifetimes(step->evaluate);
+  const absl::Status listed = PlanLists({.execution = plan.config.execution()},
+                                        TargetOf(plan), step.get());
+  EXPECT_TRUE(listed.ok()) << listed;
   const auto parameters = step->loss.program.parameters();
   plan.parameters = {parameters.begin(), parameters.end()};
   plan.step = std::move(step);

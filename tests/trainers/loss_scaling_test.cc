@@ -21,18 +21,29 @@ struct ScaledToy {
             ProcessGroup* group = nullptr)
       : session(Toy("configs/tiny_cpu.pbtxt", more)),
         scaler({.initial_scale = initial_scale}, at::kCPU),
-        step({.plan = session->plan().step.get(),
+        plan(group != nullptr ? OfTwoRanks(session->plan().config)
+                              : session->plan().step),
+        step({.plan = plan.get(),
               .parameters = session->state().parameters,
               .optimizer = session->state().optimizer,
               .group = group != nullptr ? group : &session->group(),
               .scaler = &scaler,
-              .clip_norm = 1.0,
-              .bucket_bytes = 1 << 20}) {}
+              .clip_norm = 1.0}) {}
+
+  // The step of one of two ranks, which take a batch like this config's each.
+  static std::shared_ptr<const StepPlan> OfTwoRanks(RunConfig config) {
+    config.mutable_training()->set_batch_size(2 *
+                                              config.training().batch_size());
+    return PlanRun(config, {.world_size = 2, .local_world_size = 2})
+        .value()
+        .step;
+  }
 
   at::Tensor weights() { return WeightsOf(*session->state().parameters); }
 
   std::unique_ptr<Session> session;
   LossScaler scaler;
+  std::shared_ptr<const StepPlan> plan;
   TrainStep step;
 };
 
@@ -71,15 +82,17 @@ TEST(LossScalingTest, ANonFiniteLossEndsUpdatesImmediately) {
   EXPECT_TRUE(at::allclose(before, scaled.weights(), 0, 0, /*equal_nan=*/true));
 }
 
-// A world of one whose gradients overflow with every loss scale.
+// Two ranks, of which the other's gradients overflow with every loss scale.
 class OverflowingGroup : public ProcessGroup {
  public:
   int rank() const override { return 0; }
-  int world_size() const override { return 1; }
+  int world_size() const override { return 2; }
   absl::string_view backend() const override { return "none"; }
-  absl::Status AllReduceSum(const at::Tensor&) override { return {}; }
-  absl::Status AllReduceInBuckets(const at::Tensor& flat, int64_t) override {
-    flat[3].fill_(INFINITY);
+  absl::Status AllReduceSum(const at::Tensor& tensor) override {
+    if (tensor.numel() > 1) tensor[3].fill_(INFINITY);  // not the loss
+    return {};
+  }
+  absl::Status AllReduceInBuckets(const at::Tensor&, int64_t) override {
     return {};
   }
   absl::Status Broadcast(const at::Tensor&, int) override { return {}; }

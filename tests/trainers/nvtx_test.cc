@@ -100,8 +100,8 @@ TEST_P(NvtxTest, RangesNameThePhasesOfTraining) {
          {"forward/block_0/attention/attention/scores",
           "forward/block_0/attention/attention/softmax",
           "forward/block_1/attention/attention/values",
-          "forward/block_1/ffn/w13", "backward/block_0/attention/qkv", "reduce",
-          "clip", "optimizer"}) {
+          "forward/block_1/ffn/w13", "backward/block_0/attention/qkv",
+          "clip/gradient norm", "optimizer/weights"}) {
       expected.push_back(absl::StrCat(step, "/", phase));
     }
   }

@@ -85,12 +85,12 @@ double LargestLoss(Session& session, const std::vector<int64_t>& tokens) {
             .value();
     const Schedule schedule = ForwardSchedule(next.program);
     Executor executor(schedule, PlanLifetimes(schedule),
-                      *session.state().parameters, nullptr);
+                      *session.state().parameters);
     const at::Device device = plan.device.device;
     executor.SetInput(next.ids, at::tensor(seen).unsqueeze(0).to(device));
     executor.SetInput(next.position,
                       at::full({1}, length - 1, at::kLong).to(device));
-    executor.RunForward();
+    executor.Run();
     const at::Tensor logits =
         executor.Get(next.logits).flatten().to(at::kFloat);
     largest =

@@ -29,7 +29,7 @@ struct NextTokenModel::Runner {
   Runner(NextTokenProgram made, ParameterStore& parameters)
       : next(std::move(made)),
         schedule(ForwardSchedule(next.program)),
-        executor(schedule, PlanLifetimes(schedule), parameters, nullptr) {}
+        executor(schedule, PlanLifetimes(schedule), parameters) {}
 
   const NextTokenProgram next;
   const Schedule schedule;
@@ -81,7 +81,7 @@ absl::StatusOr<std::vector<float>> NextTokenModel::LogitsAfter(
     runner->executor.SetInput(runner->next.ids, ids.to(device));
     runner->executor.SetInput(runner->next.position,
                               at::full({1}, length - 1, at::kLong).to(device));
-    runner->executor.RunForward();
+    runner->executor.Run();
     const at::Tensor logits =
         runner->executor.Get(runner->next.logits).to(at::kCPU, at::kFloat);
     const float* const data = logits.const_data_ptr<float>();

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -116,13 +115,8 @@ absl::StatusOr<std::vector<StepRow>> MeasuredRowsOfStep(
   std::map<Key, int64_t> runs;
   for (const StepRow& row : rows) runs[KeyOf(row)] += row.count;
   std::map<Key, double> seconds;  // of one run
-  // On a CPU only ops are recorded, not clipping and the update.
-  std::set<std::string> recorded_phases;
   for (const Json& op : ops) {
     const Key key = KeyOf(op);
-    if (NumberAt(op, "activities").value_or(0) > 0) {
-      recorded_phases.insert(std::get<0>(key));
-    }
     const double of_step = NumberAt(op, "ms").value_or(0) * 1e-3;
     const auto found = runs.find(key);
     if (found != runs.end()) {
@@ -141,9 +135,7 @@ absl::StatusOr<std::vector<StepRow>> MeasuredRowsOfStep(
     if (row.measured_seconds.has_value()) continue;
     const auto found = seconds.find(KeyOf(row));
     if (found == seconds.end()) return OtherOps(folder, KeyOf(row));
-    if (recorded_phases.count(row.phase) > 0) {
-      row.measured_seconds = found->second;
-    }
+    row.measured_seconds = found->second;
   }
   return rows;
 }

@@ -144,8 +144,9 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
   Requests requests =
       PlanBuffers(program, step.micro_batches, layout, device, &report);
   requests.graph = step.graph;
-  if (absl::c_any_of(step.train.runs,
-                     [](const OpRun& run) { return run.beside_until >= 0; })) {
+  if (absl::c_any_of(step.train.runs, [](const StepRun& run) {
+        return run.stream == StepStream::kWeightGradients;
+      })) {
     // The stream of these runs has a workspace of its own.
     requests.workspaces.push_back(BlasWorkspaceBytes(device));
     report.libraries += requests.workspaces.back();

@@ -215,6 +215,7 @@ absl::StatusOr<RunPlan> PlanWithoutFit(
   ASSIGN_OR_RETURN(plan.step,
                    PlanStep({.lm = LmOptionsOf(plan),
                              .micro_batches = training.micro_batches(),
+                             .ranks = world.world_size,
                              .recompute = config.recompute(),
                              .execution = config.execution(),
                              .eager_because = WhyEager(config, world)},

@@ -9,7 +9,12 @@
 #include "framework/base/check.h"
 #include "framework/base/name_pattern.h"
 #include "framework/base/status_macros.h"
+#include "framework/dist/reduce_tasks.h"
+#include "framework/optim/optimizer_tasks.h"
 #include "framework/program/fuse.h"
+#include "framework/program/rewrites/overlap_weight_gradients.h"
+#include "framework/program/rewrites/reduce_early.h"
+#include "framework/program/stream_order.h"
 #include "framework/program/verify.h"
 
 namespace tessera {
@@ -113,10 +118,21 @@ LossProgram Fused(LossProgram loss, const ExecutionConfig::Fusions& fuse,
           fused.renumbered[loss.loss.index]};
 }
 
-// Each parameter's range in the flat gradient buffer.
-absl::StatusOr<std::vector<GradientRange>> GradientRanges(
-    const std::vector<ParameterBlockSpec>& parameters, at::ScalarType dtype) {
-  ASSIGN_OR_RETURN(const ParameterLayout layout, PlaceParameters(parameters));
+// The flat gradient buffer.
+struct GradientBuffer {
+  TensorType type;                    // with the gaps between gradients
+  std::vector<GradientRange> ranges;  // by parameter
+  WeightBytes weights;                // of the trained parameters
+};
+
+absl::StatusOr<GradientBuffer> PlanGradientBuffer(
+    const std::vector<ParameterBlockSpec>& parameters,
+    const PrecisionPolicy& precision) {
+  const at::ScalarType dtype = precision[OpClass::kGradient];
+  ASSIGN_OR_RETURN(
+      const ParameterLayout layout,
+      PlaceParameters(parameters, {.master = precision[OpClass::kMasterWeights],
+                                   .compute = precision[OpClass::kWeights]}));
   const int64_t size = static_cast<int64_t>(c10::elementSize(dtype));
   std::vector<GradientRange> ranges(parameters.size());
   for (size_t p = 0; p < parameters.size(); ++p) {
@@ -124,10 +140,135 @@ absl::StatusOr<std::vector<GradientRange>> GradientRanges(
     const int64_t begin = layout.block_offsets[p];
     ranges[p] = {begin * size, (begin + CountParameters(parameters[p])) * size};
   }
-  return ranges;
+  return GradientBuffer{{{layout.trainable_extent}, dtype},
+                        std::move(ranges),
+                        layout.trainable_weights};
+}
+
+// Lists the step of a run.
+class StepList {
+ public:
+  StepList(const StepPlanOptions& options, const ProgramTarget& target,
+           const LossProgram& loss, GradientBuffer gradients)
+      : options_(options),
+        target_(target),
+        loss_(loss),
+        gradients_(std::move(gradients)) {}
+
+  // Loss and gradients of this rank's share; with `update`, the whole step.
+  Schedule Train(absl::Span<const RecomputedSegment> segments,
+                 bool update) const {
+    ScheduleBuilder list(loss_.program, options_.micro_batches);
+    list.Add(ScalarTask(Task::Kind::kBegin, "loss gradient"), Phase::kForward,
+             -1, {}, {list.LossGradient(loss_.loss)});
+    for (int m = 0; m < options_.micro_batches; ++m) {
+      list.Forward(m, loss_.loss);
+      list.Backward(m, segments);
+      AddLoss(Task::Kind::kAddWeightedLoss, loss_, m, Phase::kBackward, &list);
+    }
+    if (update) {
+      for (Task& sum :
+           ReduceTasks(gradients_.type, options_.ranks, target_.device)) {
+        list.Add(std::move(sum), Phase::kReduce);
+      }
+      for (Task& sum : ReduceLossTask(options_.ranks, target_.device)) {
+        list.Add(std::move(sum), Phase::kReduce);
+      }
+    }
+    Task zero = ScalarTask(Task::Kind::kZero, "gaps between gradients");
+    zero.range = {0, gradients_.type.bytes()};
+    list.Add(std::move(zero), update ? Phase::kClip : Phase::kBackward);
+    if (update) {
+      list.Add(SumOfSquaresTask(gradients_.type, target_.device), Phase::kClip);
+      list.Add(ClipTask(), Phase::kClip);
+      list.Add(AdamWTask(gradients_.type, gradients_.weights, target_.precision,
+                         target_.device),
+               Phase::kOptimizer);
+    }
+    Schedule schedule = std::move(list).Build();
+    schedule.gradients = gradients_.ranges;
+    return schedule;
+  }
+
+  Schedule Evaluate(const LossProgram& loss) const {
+    ScheduleBuilder list(loss.program, options_.micro_batches);
+    list.Add(ScalarTask(Task::Kind::kBegin, "loss"), Phase::kForward);
+    for (int m = 0; m < options_.micro_batches; ++m) {
+      list.Forward(m);
+      AddLoss(Task::Kind::kAddLoss, loss, m, Phase::kForward, &list);
+    }
+    return std::move(list).Build();
+  }
+
+ private:
+  static Task ScalarTask(Task::Kind kind, const char* name) {
+    return {.kind = kind,
+            .name = name,
+            .family = "scalars",
+            .kernel = "ATen",
+            .output = {{}, at::kFloat}};
+  }
+  static void AddLoss(Task::Kind kind, const LossProgram& loss, int micro_batch,
+                      Phase phase, ScheduleBuilder* list) {
+    list->Add(ScalarTask(kind, "sum of losses"), phase, micro_batch,
+              {list->ValueOf(loss.loss, micro_batch)});
+  }
+
+  const StepPlanOptions& options_;
+  const ProgramTarget& target_;
+  const LossProgram& loss_;
+  const GradientBuffer gradients_;
+};
+
+// Checks that the rewritten list computes what the plain one does.
+absl::Status CheckRewrites(const Schedule& plain, const Schedule& rewritten,
+                           const Lifetimes& lifetimes) {
+  ASSIGN_OR_RETURN(const StepContents contents,
+                   VerifyLifetimes(rewritten, lifetimes));
+  ASSIGN_OR_RETURN(const StepContents expected,
+                   VerifyLifetimes(plain, PlanLifetimes(plain)));
+  if (contents == expected) return absl::OkStatus();
+  return absl::InternalError(
+      "the rewritten step computes something else than the plain one");
 }
 
 }  // namespace
+
+absl::Status PlanLists(const StepPlanOptions& options,
+                       const ProgramTarget& target, StepPlan* plan) {
+  const Program& program = plan->loss.program;
+  plan->micro_batches = options.micro_batches;
+  plan->reduction = target.precision[OpClass::kReduction];
+  RETURN_IF_ERROR(ChooseMode(options, target.device, plan));
+  ASSIGN_OR_RETURN(GradientBuffer buffer,
+                   PlanGradientBuffer(program.parameters(), target.precision));
+  const StepList list(options, target, plan->loss, std::move(buffer));
+  const std::vector<RecomputedSegment> segments =
+      Segments(program, options.recompute);
+  plan->train = list.Train(segments, /*update=*/true);
+  plan->gradients = list.Train(segments, /*update=*/false);
+  plan->evaluate = list.Evaluate(plan->evaluation_loss);
+  const Schedule plain = plan->train;
+  for (Schedule* const schedule : {&plan->train, &plan->gradients}) {
+    if (plan->graph && options.execution.overlap_weight_gradients()) {
+      OverlapWeightGradients(schedule);
+    }
+    if (target.device.is_cuda()) ReduceEarly(schedule);
+    AddDataWaits(schedule);
+  }
+  const bool arena =
+      plan->graph || options.execution.storage() == ExecutionConfig::ARENA;
+  const LifetimeOptions of_training = {.lend_gradients = true, .arena = arena};
+  plan->train_lifetimes = PlanLifetimes(plan->train, of_training);
+  plan->gradients_lifetimes = PlanLifetimes(plan->gradients, of_training);
+  plan->evaluate_lifetimes = PlanLifetimes(plan->evaluate, {.arena = arena});
+  RETURN_IF_ERROR(CheckRewrites(plain, plan->train, plan->train_lifetimes));
+  RETURN_IF_ERROR(
+      VerifyLifetimes(plan->gradients, plan->gradients_lifetimes).status());
+  RETURN_IF_ERROR(
+      VerifyLifetimes(plan->evaluate, plan->evaluate_lifetimes).status());
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
     const StepPlanOptions& options, const ProgramTarget& target) {
@@ -142,37 +283,14 @@ absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
   };
   auto plan = std::make_shared<StepPlan>(fused(std::move(loss)),
                                          fused(std::move(evaluation_loss)));
-  const Program& program = plan->loss.program;
-  plan->micro_batches = options.micro_batches;
-  plan->reduction = target.precision[OpClass::kReduction];
-  plan->train = TrainingSchedule(program, plan->loss.loss,
-                                 Segments(program, options.recompute));
-  plan->evaluate = ForwardSchedule(plan->evaluation_loss.program);
-  // With several micro-batches, the buffer holds the sum of the earlier ones.
-  if (options.micro_batches == 1) {
-    ASSIGN_OR_RETURN(plan->lent_gradients,
-                     GradientRanges(program.parameters(),
-                                    target.precision[OpClass::kGradient]));
-  }
-  RETURN_IF_ERROR(ChooseMode(options, target.device, plan.get()));
-  if (plan->graph && options.execution.overlap_weight_gradients()) {
-    OverlapWeightGradients(&plan->train);
-  }
-  const bool arena =
-      plan->graph || options.execution.storage() == ExecutionConfig::ARENA;
-  plan->train_lifetimes = PlanLifetimes(
-      plan->train, {.gradients = plan->lent_gradients, .arena = arena});
-  plan->evaluate_lifetimes = PlanLifetimes(plan->evaluate, {.arena = arena});
-  RETURN_IF_ERROR(VerifyLifetimes(plan->train, plan->train_lifetimes,
-                                  plan->lent_gradients));
-  RETURN_IF_ERROR(VerifyLifetimes(plan->evaluate, plan->evaluate_lifetimes));
+  RETURN_IF_ERROR(PlanLists(options, target, plan.get()));
   return plan;
 }
 
 double ModelFlopsPerToken(const StepPlan& plan) {
   double flops = 0;
-  for (const OpRun& run : plan.train.runs) {
-    if (run.phase == Phase::kRecompute) continue;
+  for (const StepRun& run : plan.train.runs) {
+    if (run.phase == Phase::kRecompute || run.micro_batch != 0) continue;
     flops += plan.train.CostOf(run).product_flops;
   }
   const TensorType& ids = plan.loss.program.info(plan.loss.ids).type;

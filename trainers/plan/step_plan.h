@@ -5,7 +5,6 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "framework/program/execution_config.pb.h"
@@ -32,16 +31,16 @@ struct StepPlan {
   // Why execution.mode: AUTO launches kernel by kernel; empty if it does not.
   std::string eager_because;
   at::ScalarType reduction = at::kFloat;  // of the gradient norm and loss
-  Schedule train, evaluate;
-  Lifetimes train_lifetimes, evaluate_lifetimes;
-  // The gradients among which `train_lifetimes` may put activations; empty if
-  // the step has several micro-batches.
-  std::vector<GradientRange> lent_gradients;  // by parameter
+  // A whole step; its gradients of this rank's share without the update; the
+  // cross entropy of a batch.
+  Schedule train, gradients, evaluate;
+  Lifetimes train_lifetimes, gradients_lifetimes, evaluate_lifetimes;
 };
 
 struct StepPlanOptions {
   LmOptions lm;  // of one micro-batch
   int micro_batches = 1;
+  int ranks = 1;
   RecomputeConfig recompute;
   ExecutionConfig execution;
   // Why execution.mode: AUTO must not use a graph, "observe.nvtx is set"; empty
@@ -54,6 +53,11 @@ struct StepPlanOptions {
 // op that a graph cannot hold.
 absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
     const StepPlanOptions& options, const ProgramTarget& target);
+
+// The part of PlanStep() that follows from the programs: fills in everything
+// but these.
+absl::Status PlanLists(const StepPlanOptions& options,
+                       const ProgramTarget& target, StepPlan* plan);
 
 // Floating-point operations of the model per training token: the matrix
 // products of forward and backward, in attention for the pairs that the mask

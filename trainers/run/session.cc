@@ -10,14 +10,11 @@
 #include "framework/base/torch_status.h"
 #include "framework/data/data_config.h"
 #include "framework/optim/optimizer_config.h"
+#include "framework/program/verify.h"
 #include "trainers/config/config_loader.h"
 
 namespace tessera {
 namespace {
-
-// Large enough to reach NCCL's bandwidth, small enough that the first
-// reductions can start early once they overlap with backward.
-constexpr int64_t kBucketBytes = int64_t{64} << 20;
 
 // Sets process-wide switches; call it once, before the first product.
 void ConfigureLibTorch(const RunPlan& plan) {
@@ -63,6 +60,8 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(
                    ProcessGroup::Create(made.world, made.device.device));
   RETURN_IF_ERROR(session->group_->AgreeOn(
       "the config's hash", std::stoull(ConfigHash(made.config), nullptr, 16)));
+  RETURN_IF_ERROR(session->group_->AgreeOn("the order of the step's sums",
+                                           CollectiveOrder(made.step->train)));
   RETURN_IF_ERROR(session->OpenData(options));
   RETURN_IF_ERROR(session->group_->AgreeOn("the training data's fingerprint",
                                            session->data_.fingerprint));
@@ -130,7 +129,6 @@ std::unique_ptr<TrainStep> Session::MakeStep(PhaseObserver* phases) const {
       .scaler = scaler_.get(),
       .clip_norm = config.has_clip_norm() ? std::optional(config.clip_norm())
                                           : std::nullopt,
-      .bucket_bytes = kBucketBytes,
       .phases = phases});
 }
 

@@ -9,6 +9,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/cuda_build.h"
+#include "framework/dist/reduce_tasks.h"
 #include "framework/optim/gradient_norm.h"
 
 namespace tessera {
@@ -47,7 +48,7 @@ TrainStep::TrainStep(const Parts& parts)
       lr_(DeviceScalar(*parts.parameters)),
       arena_(MakeArena(*parts.plan, *parts.parameters)),
       train_(parts.plan->train, parts.plan->train_lifetimes, *parts.parameters,
-             parts.phases, {.arena = arena_}) {
+             {.phases = parts.phases, .tasks = this, .arena = arena_}) {
   SetNextStep(0);
   const LossProgram& loss = parts.plan->loss;
   std::vector<int64_t> shape_mbs = loss.program.info(loss.ids).type.shape;
@@ -56,6 +57,8 @@ TrainStep::TrainStep(const Parts& parts)
       at::dtype(at::kLong).device(parts.parameters->options().device);
   ids_mbs_ = at::zeros(shape_mbs, options);
   targets_mbs_ = at::zeros(shape_mbs, options);
+  SetInputs(loss, train_);
+  train_.SetInput(parts.plan->train.loss_gradient, seed_gradient_.squeeze(0));
   if (parts_.scaler == nullptr) {
     skip_ = [this](const at::Tensor& nonfinite) {
       return latch_->Update(NotFinite(metrics_.loss).logical_or_(nonfinite));
@@ -99,7 +102,8 @@ absl::Status TrainStep::Prepare(const Batch& batch, double lr) {
 }
 
 absl::Status TrainStep::Launch() {
-  return Do(step_work_, [this] { return Issue(); });
+  return Do(step_work_,
+            [this] { return StatusFromTorch([this] { train_.Run(); }); });
 }
 
 absl::Status TrainStep::Do(Work& work,
@@ -113,30 +117,50 @@ absl::Status TrainStep::Do(Work& work,
   return work.graph->Launch();
 }
 
-absl::Status TrainStep::Issue() {
-  RETURN_IF_ERROR(StatusFromTorch([&] { RunForwardBackward(); }));
-  RETURN_IF_ERROR(Reduce());
-  RETURN_IF_ERROR(Clip());
-  return Update();
-}
-
 absl::Status TrainStep::ForwardBackward(const Batch& batch) {
-  RETURN_IF_ERROR(StatusFromTorch([&] { CopyBatch(batch); }));
-  return Do(gradient_work_, [this] {
-    return StatusFromTorch([this] { RunForwardBackward(); });
+  return StatusFromTorchOr([&]() -> absl::Status {
+    CopyBatch(batch);
+    if (gradients_ == nullptr) {
+      const StepPlan& plan = *parts_.plan;
+      gradients_ = std::make_unique<Executor>(
+          plan.gradients, plan.gradients_lifetimes, *parts_.parameters,
+          ExecutorOptions{.phases = parts_.phases,
+                          .tasks = this,
+                          .arena = arena_,
+                          .constants = &train_});
+      SetInputs(plan.loss, *gradients_);
+      gradients_->SetInput(plan.gradients.loss_gradient,
+                           seed_gradient_.squeeze(0));
+    }
+    return Do(gradient_work_, [this] {
+      return StatusFromTorch([this] { gradients_->Run(); });
+    });
   });
 }
 
 absl::Status TrainStep::ComputeGradients(const Batch& batch) {
   RETURN_IF_ERROR(ForwardBackward(batch));
-  return Reduce();
+  const PhaseScope scope(parts_.phases, PhaseName(Phase::kReduce));
+  RETURN_IF_ERROR(parts_.group->AllReduceInBuckets(parts_.parameters->grad(),
+                                                   kReduceBytes));
+  return parts_.group->AllReduceSum(metrics_.loss);
 }
 
 absl::Status TrainStep::Forward(const Batch& batch) {
   return StatusFromTorchOr([&]() -> absl::Status {
     CopyBatch(batch);
+    const StepPlan& plan = *parts_.plan;
+    if (evaluate_ == nullptr) {
+      evaluate_ = std::make_unique<Executor>(
+          plan.evaluate, plan.evaluate_lifetimes, *parts_.parameters,
+          ExecutorOptions{.phases = plan.graph ? nullptr : parts_.phases,
+                          .tasks = this,
+                          .arena = arena_,
+                          .constants = &train_});
+      SetInputs(plan.evaluation_loss, *evaluate_);
+    }
     RETURN_IF_ERROR(Do(evaluation_work_, [this] {
-      return StatusFromTorch([this] { RunForward(); });
+      return StatusFromTorch([this] { evaluate_->Run(); });
     }));
     metrics_.loss.div_(static_cast<double>(batch.valid_targets));
     return absl::OkStatus();
@@ -149,87 +173,70 @@ void TrainStep::CopyBatch(const Batch& batch) {
   loss_weight_.fill_(1.0 / static_cast<double>(batch.valid_targets));
 }
 
-void TrainStep::SetInputs(const LossProgram& loss, int64_t micro_batch,
-                          Executor& executor) const {
-  executor.SetInput(loss.ids, ids_mbs_[micro_batch]);
-  executor.SetInput(loss.targets, targets_mbs_[micro_batch]);
-}
-
-void TrainStep::RunForward() {
+void TrainStep::SetInputs(const LossProgram& loss, Executor& executor) const {
   const StepPlan& plan = *parts_.plan;
-  PhaseObserver* const phases = plan.graph ? nullptr : parts_.phases;
-  const PhaseScope scope(phases, "forward");
-  if (evaluate_ == nullptr) {
-    evaluate_ = std::make_unique<Executor>(
-        plan.evaluate, plan.evaluate_lifetimes, *parts_.parameters, phases,
-        SharedMemory{.arena = arena_, .constants = &train_});
-  }
-  metrics_.loss.zero_();
-  for (int64_t m = 0; m < plan.micro_batches; ++m) {
-    SetInputs(plan.evaluation_loss, m, *evaluate_);
-    evaluate_->RunForward();
-    metrics_.loss.add_(evaluate_->Get(plan.evaluation_loss.loss));
+  for (int m = 0; m < plan.micro_batches; ++m) {
+    // Both programs have the same values.
+    executor.SetInput(plan.train.ValueOf(loss.ids, m), ids_mbs_[m]);
+    executor.SetInput(plan.train.ValueOf(loss.targets, m), targets_mbs_[m]);
   }
 }
 
-void TrainStep::RunForwardBackward() {
-  const StepPlan& plan = *parts_.plan;
-  at::mul_out(seed_gradient_, loss_weight_, loss_scale_);
-  metrics_.loss.zero_();
-  train_.SetInput(plan.train.loss_gradient, seed_gradient_.squeeze(0));
-  bool accumulate = false;
-  for (int64_t m = 0; m < plan.micro_batches; ++m) {
-    SetInputs(plan.loss, m, train_);
-    {
-      PhaseScope scope(parts_.phases, "forward");
-      train_.RunForward();
-    }
-    if (kept_bytes_ == 0) kept_bytes_ = train_.live_bytes();
-    {
-      PhaseScope scope(parts_.phases, "backward");
-      train_.RunBackward(std::exchange(accumulate, true));
-      metrics_.loss.addcmul_(train_.Get(plan.loss.loss).to(plan.reduction),
+void TrainStep::Run(const Task& task, absl::Span<const at::Tensor> operands,
+                    absl::Span<const at::Tensor> results) {
+  const at::Tensor& gradients = parts_.parameters->grad();
+  switch (task.kind) {
+    case Task::Kind::kBegin:
+      metrics_.loss.zero_();
+      if (!results.empty()) {
+        at::mul_out(seed_gradient_, loss_weight_, loss_scale_);
+      }
+      break;
+    case Task::Kind::kAddLoss:
+      metrics_.loss.add_(operands[0]);
+      break;
+    case Task::Kind::kAddWeightedLoss:
+      metrics_.loss.addcmul_(operands[0].to(parts_.plan->reduction),
                              loss_weight_);
+      break;
+    case Task::Kind::kReduce: {
+      const int64_t size = gradients.element_size();
+      ThrowIfError(parts_.group->AllReduceSum(
+          gradients.narrow(0, task.range.begin / size,
+                           (task.range.end - task.range.begin) / size)));
+      break;
     }
+    case Task::Kind::kReduceLoss:
+      ThrowIfError(parts_.group->AllReduceSum(metrics_.loss));
+      break;
+    case Task::Kind::kZero:
+      for (const int parameter : parts_.plan->train.without_gradient) {
+        const auto& blocks = parts_.plan->loss.program.parameters();
+        parts_.parameters->Get(blocks[parameter].name).grad().zero_();
+      }
+      parts_.parameters->ZeroGradientGaps();
+      break;
+    case Task::Kind::kSumOfSquares: {
+      absl::StatusOr<at::Tensor> squares =
+          SumOfSquares(gradients, parts_.plan->reduction);
+      ThrowIfError(squares.status());
+      squares_ = *std::move(squares);
+      break;
+    }
+    case Task::Kind::kClip: {
+      const GradientScale gradient =
+          MakeGradientScale(squares_, parts_.clip_norm, inverse_loss_scale_);
+      metrics_.grad_norm.copy_(gradient.norm);
+      gradient_scale_ = gradient.scale;
+      nonfinite_ = gradient.nonfinite;
+      break;
+    }
+    case Task::Kind::kUpdate:
+      ThrowIfError(parts_.optimizer->Step({.lr = lr_,
+                                           .grad_scale = gradient_scale_,
+                                           .skip = skip_(nonfinite_)}));
+      break;
   }
-  for (const int parameter : plan.train.without_gradient) {
-    parts_.parameters->Get(plan.loss.program.parameters()[parameter].name)
-        .grad()
-        .zero_();
-  }
-  parts_.parameters->ZeroGradientGaps();
-}
-
-absl::Status TrainStep::Reduce() {
-  const PhaseScope scope(parts_.phases, "reduce");
-  RETURN_IF_ERROR(parts_.group->AllReduceInBuckets(parts_.parameters->grad(),
-                                                   parts_.bucket_bytes));
-  return parts_.group->AllReduceSum(metrics_.loss);
-}
-
-absl::Status TrainStep::Clip() {
-  const PhaseScope scope(parts_.phases, "clip");
-  return StatusFromTorchOr([&]() -> absl::Status {
-    const at::NoGradGuard no_grad;
-    ASSIGN_OR_RETURN(
-        const at::Tensor squares,
-        SumOfSquares(parts_.parameters->grad(), parts_.plan->reduction));
-    const GradientScale gradient =
-        MakeGradientScale(squares, parts_.clip_norm, inverse_loss_scale_);
-    metrics_.grad_norm.copy_(gradient.norm);
-    gradient_scale_ = gradient.scale;
-    nonfinite_ = gradient.nonfinite;
-    return absl::OkStatus();
-  });
-}
-
-absl::Status TrainStep::Update() {
-  const PhaseScope scope(parts_.phases, "optimizer");
-  return StatusFromTorchOr([&] {
-    const at::NoGradGuard no_grad;
-    return parts_.optimizer->Step(
-        {.lr = lr_, .grad_scale = gradient_scale_, .skip = skip_(nonfinite_)});
-  });
 }
 
 std::optional<int64_t> TrainStep::first_bad_step() const {

@@ -31,7 +31,7 @@ struct StepMetrics {
   at::Tensor grad_norm;  // global L2 norm before clipping, unscaled
 };
 
-// One optimizer step: forward, backward, reduce, clip, update.
+// One optimizer step: runs the list of StepPlan::train.
 //
 // Everything that differs between runs (backend, precision, parallelism,
 // clipping) is resolved at construction. The host never waits for the device.
@@ -41,7 +41,7 @@ struct StepMetrics {
 // continues. Without a scaler, or if no smaller scale would help (the loss
 // itself is not finite, or the scale is at its minimum), all later updates are
 // skipped, too, until the host checks first_bad_step().
-class TrainStep {
+class TrainStep : private TaskRunner {
  public:
   struct Parts {
     const StepPlan* plan = nullptr;
@@ -50,8 +50,6 @@ class TrainStep {
     ProcessGroup* group = nullptr;
     LossScaler* scaler = nullptr;  // null unless the policy scales the loss
     std::optional<double> clip_norm;
-    // Gradients are all-reduced in slices of this many bytes.
-    int64_t bucket_bytes = 0;
     PhaseObserver* phases = nullptr;
   };
   explicit TrainStep(const Parts& parts);
@@ -89,7 +87,7 @@ class TrainStep {
   const at::Tensor& arena() const { return arena_; }
   // Bytes of activations held at the end of the first training forward pass,
   // the same in every step; 0 before that.
-  int64_t kept_bytes() const { return kept_bytes_; }
+  int64_t kept_bytes() const { return train_.kept_bytes(); }
 
   // The first step since SetNextStep() after which updates are skipped as
   // described above, if any. Waits for the device.
@@ -97,9 +95,8 @@ class TrainStep {
 
  private:
   void CopyBatch(const Batch& batch);
-  // Sets a micro-batch as the input of `executor`, which runs `loss`.
-  void SetInputs(const LossProgram& loss, int64_t micro_batch,
-                 Executor& executor) const;
+  // Sets the batch as the input of `executor`, which runs `loss`.
+  void SetInputs(const LossProgram& loss, Executor& executor) const;
   // Work that is enqueued anew each time, or recorded and launched.
   struct Work {
     std::unique_ptr<CudaGraph> graph;  // null unless the plan wants one
@@ -107,12 +104,8 @@ class TrainStep {
   };
   static absl::Status Do(Work& work, absl::FunctionRef<absl::Status()> issue);
 
-  void RunForward();
-  void RunForwardBackward();
-  absl::Status Issue();
-  absl::Status Reduce();
-  absl::Status Clip();
-  absl::Status Update();
+  void Run(const Task& task, absl::Span<const at::Tensor> operands,
+           absl::Span<const at::Tensor> results) override;
 
   const Parts parts_;
   StepMetrics metrics_;
@@ -125,13 +118,12 @@ class TrainStep {
   // (undefined if the scale is 1); the seed of backward; the learning rate.
   at::Tensor loss_weight_, loss_scale_, inverse_loss_scale_, seed_gradient_,
       lr_;
-  // Results of Clip() for Update().
-  at::Tensor gradient_scale_, nonfinite_;
+  // Between tasks.
+  at::Tensor squares_, gradient_scale_, nonfinite_;
   at::Tensor ids_mbs_, targets_mbs_;  // the batch, on the device
   at::Tensor arena_;
   Executor train_;
-  std::unique_ptr<Executor> evaluate_;  // created on first use
-  int64_t kept_bytes_ = 0;
+  std::unique_ptr<Executor> gradients_, evaluate_;  // created on first use
   Work step_work_, evaluation_work_, gradient_work_;
 };
 

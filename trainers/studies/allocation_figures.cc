@@ -197,7 +197,8 @@ Json SavedFigures(const MemoryRecord& record, const RunPlan& plan) {
   const Lifetimes& lifetimes = plan.step->train_lifetimes;
   for (const Buffer& buffer : lifetimes.buffers) {
     // The loss is kept for the caller, not for the backward pass.
-    if (!lifetimes.IsKept(schedule, buffer) ||
+    if (!IsKept(schedule, buffer) ||
+        schedule.runs[buffer.first].micro_batch != 0 ||
         buffer.storage == Storage::kGradients ||
         absl::c_linear_search(schedule.outputs, buffer.values.back())) {
       continue;

@@ -100,7 +100,7 @@ absl::StatusOr<Json> ToyModelDtypes(const ProgramTarget& target) {
   const Schedule schedule = TrainingSchedule(model.program, model.loss);
   Json dtypes;
   RETURN_IF_ERROR(StatusFromTorch([&] {
-    Executor executor(schedule, PlanLifetimes(schedule), *store, nullptr);
+    Executor executor(schedule, PlanLifetimes(schedule), *store);
     const auto on_device = at::TensorOptions(target.device.device);
     executor.SetInput(model.x, at::randn({kRows, kIn}, on_device));
     executor.SetInput(model.targets,
@@ -109,15 +109,14 @@ absl::StatusOr<Json> ToyModelDtypes(const ProgramTarget& target) {
         schedule.values[schedule.loss_gradient].type.dtype;
     executor.SetInput(schedule.loss_gradient,
                       at::ones({}, on_device.dtype(seed)));
-    executor.RunForward();
+    executor.Run();
     dtypes = {{"parameters", Name(store->options().weights.master)},
               {"fc1", DtypeOf(executor.Get(model.fc1))},
               {"norm_statistics", Name(statistics)},
               {"norm", DtypeOf(executor.Get(model.norm))},
               {"logits", DtypeOf(executor.Get(model.logits))},
-              {"loss", DtypeOf(executor.Get(model.loss))}};
-    executor.RunBackward(/*accumulate=*/false);
-    dtypes["gradients"] = DtypeOf(store->Get("fc1").grad());
+              {"loss", DtypeOf(executor.Get(model.loss))},
+              {"gradients", DtypeOf(store->Get("fc1").grad())}};
   }));
   return dtypes;
 }

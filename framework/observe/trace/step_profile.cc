@@ -23,13 +23,6 @@ constexpr int64_t kIdleLaunchNs = 50'000;
 
 constexpr char kOutside[] = "outside";
 
-// Whether a phase consists of a program's ops.
-bool IsOfProgram(absl::string_view phase) {
-  return absl::c_any_of(
-      std::array{Phase::kForward, Phase::kRecompute, Phase::kBackward},
-      [&](Phase p) { return phase == PhaseName(p); });
-}
-
 // What the activities of one range count towards, as indices into vectors of
 // StepProfile.
 struct Slots {
@@ -112,21 +105,9 @@ class ProfileBuilder {
   }
 
   int OpOf(const OpPlace& place) {
-    if (!place.op.empty()) {
-      return AddOp(
-          {.phase = place.phase, .group = place.group, .name = place.op});
-    }
-    // reduce, clip and optimizer are one row each, and no ops of the program.
-    const auto is_of_phase = [&](const OpTime& op) {
-      return op.phase == place.phase && op.cost.has_value();
-    };
-    const auto row = absl::c_find_if(profile_.ops, is_of_phase);
-    if (!IsOfProgram(place.phase) && row != profile_.ops.end() &&
-        std::find_if(row + 1, profile_.ops.end(), is_of_phase) ==
-            profile_.ops.end()) {
-      return static_cast<int>(row - profile_.ops.begin());
-    }
-    return AddOp({.phase = place.phase});
+    if (place.op.empty()) return AddOp({.phase = place.phase});
+    return AddOp(
+        {.phase = place.phase, .group = place.group, .name = place.op});
   }
 
   template <typename Row, typename IsIt>

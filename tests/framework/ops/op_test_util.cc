@@ -117,6 +117,14 @@ void ExpectWithinBudget(const Evaluation& got, const Evaluation& naive,
   }
 }
 
+void AddToGradients(Schedule* schedule) {
+  for (StepRun& run : schedule->runs) {
+    for (GradientWrite& write : run.d_operands) {
+      write.accumulate |= write.parameter >= 0;
+    }
+  }
+}
+
 std::vector<at::ScalarType> FloatDtypes(at::Device device) {
   std::vector<at::ScalarType> dtypes = {at::kDouble, at::kFloat, at::kBFloat16};
   if (device.is_cuda()) dtypes.push_back(at::kHalf);

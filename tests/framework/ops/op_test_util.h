@@ -8,6 +8,7 @@
 
 #include "ATen/core/Tensor.h"
 #include "framework/params/parameter_store.h"
+#include "framework/program/schedule.h"
 #include "gtest/gtest.h"
 
 namespace tessera::testing {
@@ -60,6 +61,10 @@ void ExpectWithinBudget(const at::Tensor& got, const at::Tensor& naive,
 // Checks result and gradients.
 void ExpectWithinBudget(const Evaluation& got, const Evaluation& naive,
                         const Evaluation& oracle);
+
+// The schedule adds to the gradients of parameters, as a later micro-batch
+// does.
+void AddToGradients(Schedule* schedule);
 
 // FP64, FP32 and BF16; FP16 too on a GPU.
 std::vector<at::ScalarType> FloatDtypes(at::Device device);

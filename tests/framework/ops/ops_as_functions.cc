@@ -72,7 +72,7 @@ c10::intrusive_ptr<Compiled> Compile(const FunctionOfTensors& function,
     store = compiled->empty.get();
   }
   compiled->executor = std::make_unique<Executor>(
-      compiled->schedule, PlanLifetimes(compiled->schedule), *store, nullptr);
+      compiled->schedule, PlanLifetimes(compiled->schedule), *store);
   return compiled;
 }
 
@@ -87,7 +87,7 @@ class ProgramFunction : public torch::autograd::Function<ProgramFunction> {
       compiled->executor->SetInput(compiled->inputs[i],
                                    inputs[i].detach().contiguous());
     }
-    compiled->executor->RunForward();
+    compiled->executor->Run(0, compiled->schedule.FirstBackward());
     ctx->saved_data["program"] = c10::IValue::make_capsule(compiled);
     ctx->saved_data["parameter"] =
         reinterpret_cast<int64_t>(function.parameter);
@@ -105,8 +105,12 @@ class ProgramFunction : public torch::autograd::Function<ProgramFunction> {
     Executor& executor = *compiled->executor;
     executor.SetInput(compiled->schedule.loss_gradient, grads[0].contiguous());
     const bool trains = parameter != nullptr && parameter->trainable();
-    executor.RunBackward(
-        /*accumulate=*/trains && !ClaimFirstGradWrite(*parameter));
+    Schedule& schedule = compiled->schedule;
+    if (trains && !ClaimFirstGradWrite(*parameter)) {
+      AddToGradients(&schedule);
+    }
+    executor.Run(schedule.FirstBackward(),
+                 static_cast<int>(schedule.runs.size()));
     variable_list gradients(compiled->inputs.size() + 2);
     for (const auto& [input, gradient] : compiled->schedule.input_gradients) {
       for (size_t i = 0; i < compiled->inputs.size(); ++i) {

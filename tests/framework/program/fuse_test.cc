@@ -151,11 +151,10 @@ struct Outcome {
 Outcome RunProgram(const Program& program, Value x, Value loss) {
   const Schedule schedule = TrainingSchedule(program, loss);
   const auto store = ParameterStore::Create(program.parameters(), {}).value();
-  Executor executor(schedule, PlanLifetimes(schedule), *store, nullptr);
+  Executor executor(schedule, PlanLifetimes(schedule), *store);
   executor.SetInput(x, at::arange(6, at::kFloat).view({2, 3}));
   executor.SetInput(schedule.loss_gradient, at::full({}, 0.5));
-  executor.RunForward();
-  executor.RunBackward(/*accumulate=*/false);
+  executor.Run();
   return {executor.Get(loss).item<float>(),
           executor.Get(schedule.input_gradients[0].gradient).clone(),
           store->grad().clone()};
@@ -233,8 +232,8 @@ TEST(FuseTest, OnlyWhatIsWanted) {
 TEST(ScheduleTest, ALossMayRunOnceForBothPasses) {
   const Made made = Make(/*keeps=*/false);
   const Schedule schedule = TrainingSchedule(made.program, made.loss);
-  EXPECT_EQ(schedule.first_backward, 3);
-  EXPECT_EQ(schedule.runs[3].kind, OpRun::Kind::kForwardBackward);
+  EXPECT_EQ(schedule.FirstBackward(), 3);
+  EXPECT_EQ(schedule.runs[3].kind, StepRun::Kind::kForwardBackward);
   EXPECT_EQ(PhaseName(schedule.runs[3].phase), "backward");
   EXPECT_EQ(DescribeRun(schedule, 3), "the backward of loss");
   // Its gradient takes the place of what it reads.
@@ -242,7 +241,8 @@ TEST(ScheduleTest, ALossMayRunOnceForBothPasses) {
   EXPECT_EQ(lifetimes.written_over[schedule.runs[3].d_operands[0].value],
             made.y.index);
   // Without a backward pass it is an op like others.
-  EXPECT_EQ(ForwardSchedule(made.program).runs[3].kind, OpRun::Kind::kForward);
+  EXPECT_EQ(ForwardSchedule(made.program).runs[3].kind,
+            StepRun::Kind::kForward);
 }
 
 }  // namespace

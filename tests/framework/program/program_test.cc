@@ -23,7 +23,10 @@
 #include "framework/program/memory.h"
 #include "framework/program/offset_allocator.h"
 #include "framework/program/printer.h"
+#include "framework/program/rewrites/overlap_weight_gradients.h"
+#include "framework/program/rewrites/reduce_early.h"
 #include "framework/program/schedule.h"
+#include "framework/program/stream_order.h"
 #include "framework/program/verify.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -46,10 +49,10 @@ constexpr int64_t kRows = 6, kWidth = 8;
 // "forward product", "backward product dx dw", "add".
 std::vector<std::string> Names(const Schedule& schedule) {
   std::vector<std::string> names;
-  for (const OpRun& run : schedule.runs) {
+  for (const StepRun& run : schedule.runs) {
     const OpNode& node = schedule.program->ops()[run.op];
     std::string name =
-        run.kind == OpRun::Kind::kAdd
+        run.kind == StepRun::Kind::kAdd
             ? "add"
             : absl::StrCat(PhaseName(run.phase), " ", node.op->kind());
     for (size_t i = 0; i < run.d_operands.size(); ++i) {
@@ -90,7 +93,7 @@ TEST(ScheduleTest, BackwardVisitsTheOpsInReverseAndSkipsConstants) {
                   "backward product d0 d1", "backward square d0",
                   // x is a constant, so its square gets no gradient.
                   "backward product d1"));
-  EXPECT_EQ(schedule.first_backward, 5);
+  EXPECT_EQ(schedule.FirstBackward(), 5);
   EXPECT_THAT(schedule.without_gradient, IsEmpty());
 }
 
@@ -125,7 +128,7 @@ TEST(ScheduleTest, RecomputesOnlyWhatBackwardReads) {
   EXPECT_EQ(KeptBytes(schedule, lifetimes), kRows * kWidth * 4 + 4);
 }
 
-TEST(ScheduleTest, ASegmentsLastOpRunsAgainIfItsBackwardReadsItsResult) {
+TEST(ScheduleTest, ASegmentsLastStepRunsAgainIfItsBackwardReadsItsResult) {
   ProgramBuilder b(CpuTarget());
   const Value x = b.Input("x", {{kRows, kWidth}, at::kFloat}, true);
   const Value loss = Total(b, Exponential(b, Square(b, x)));
@@ -167,7 +170,7 @@ TEST(ScheduleTest, AccumulatesTheGradientOfATiedWeight) {
   b.Output(loss);
   const Program program = std::move(b).Build().value();
   std::vector<bool> accumulates;
-  for (const tessera::OpRun& run : TrainingSchedule(program, loss).runs) {
+  for (const StepRun& run : TrainingSchedule(program, loss).runs) {
     for (const GradientWrite& write : run.d_operands) {
       if (write.parameter >= 0) accumulates.push_back(write.accumulate);
     }
@@ -175,15 +178,25 @@ TEST(ScheduleTest, AccumulatesTheGradientOfATiedWeight) {
   EXPECT_THAT(accumulates, ElementsAre(false, true));
 }
 
-// The `until` of each run that may take place beside others, by its number.
-std::map<int, int> RunsBeside(const Schedule& schedule) {
-  std::map<int, int> until;
+// The runs that are not of the main stream.
+std::vector<int> RunsBeside(const Schedule& schedule) {
+  std::vector<int> beside;
   for (size_t i = 0; i < schedule.runs.size(); ++i) {
-    if (schedule.runs[i].beside_until >= 0) {
-      until[static_cast<int>(i)] = schedule.runs[i].beside_until;
+    if (schedule.runs[i].stream != StepStream::kMain) {
+      beside.push_back(static_cast<int>(i));
     }
   }
-  return until;
+  return beside;
+}
+
+// What each run waits for, by its number.
+std::map<int, std::vector<int>> WaitsOf(const Schedule& schedule) {
+  std::map<int, std::vector<int>> waits;
+  for (size_t i = 0; i < schedule.runs.size(); ++i) {
+    const std::vector<int>& of_run = schedule.runs[i].waits;
+    if (!of_run.empty()) waits[static_cast<int>(i)] = of_run;
+  }
+  return waits;
 }
 
 TEST(ScheduleTest, AtMostTwoWeightGradientsAreUnderWay) {
@@ -198,6 +211,7 @@ TEST(ScheduleTest, AtMostTwoWeightGradientsAreUnderWay) {
   const Program program = std::move(b).Build().value();
   Schedule schedule = TrainingSchedule(program, loss);
   OverlapWeightGradients(&schedule);
+  AddDataWaits(&schedule);
   EXPECT_THAT(
       Names(schedule),
       ElementsAre("forward product", "forward product", "forward product",
@@ -207,8 +221,18 @@ TEST(ScheduleTest, AtMostTwoWeightGradientsAreUnderWay) {
                   "backward product d1", "backward product d0",
                   // Nothing is left to overlap it with.
                   "backward product d1"));
-  EXPECT_THAT(RunsBeside(schedule),
-              ElementsAre(Pair(6, 10), Pair(8, 13), Pair(10, 13)));
+  EXPECT_THAT(RunsBeside(schedule), ElementsAre(6, 8, 10));
+  // Each waits for the gradient that it reads, and the run beside the third for
+  // the first.
+  EXPECT_THAT(WaitsOf(schedule),
+              ElementsAre(Pair(6, ElementsAre(5)), Pair(8, ElementsAre(7)),
+                          Pair(10, ElementsAre(9)), Pair(11, ElementsAre(6))));
+  const StreamOrder order(schedule);
+  EXPECT_EQ(order.JoinedAt(6), 11);
+  EXPECT_EQ(order.JoinedAt(8), 13);
+  EXPECT_EQ(order.LastOnMain(8), 7);
+  EXPECT_TRUE(order.IsBefore(6, 12));
+  EXPECT_FALSE(order.IsBefore(8, 12));
   // The gradient of an activation reads the weight only.
   EXPECT_THAT(schedule.runs[7].operands[0], -1);
   EXPECT_THAT(schedule.runs[6].operands[1], -1);
@@ -223,7 +247,11 @@ TEST(ScheduleTest, ATiedWeightsGradientsKeepTheirOrder) {
   const Program program = std::move(b).Build().value();
   Schedule schedule = TrainingSchedule(program, loss);
   OverlapWeightGradients(&schedule);
-  EXPECT_THAT(RunsBeside(schedule), IsEmpty());
+  AddDataWaits(&schedule);
+  ASSERT_THAT(RunsBeside(schedule), ElementsAre(4));
+  // The last run adds to what that one has written.
+  EXPECT_THAT(WaitsOf(schedule),
+              ElementsAre(Pair(4, ElementsAre(3)), Pair(6, ElementsAre(4))));
 }
 
 TEST(ProgramBuilderTest, FrozenPatternsMustMatchWholeBlocks) {
@@ -282,17 +310,14 @@ struct Gradients {
   at::Tensor loss, dx, parameters;
 };
 
-// Two passes over the same input; the second one adds to the first's gradients,
-// unless the gradient buffer is lent to activations.
 Gradients RunProgram(const Schedule& schedule, Lifetimes lifetimes, Value x,
                      Value loss, ParameterStore& store) {
-  Executor executor(schedule, std::move(lifetimes), store, nullptr);
+  Executor executor(schedule, std::move(lifetimes), store);
   executor.SetInput(
       x, at::linspace(-1, 1, kRows * kWidth, at::kFloat).view({kRows, kWidth}));
   executor.SetInput(schedule.loss_gradient, at::scalar_tensor(1, at::kFloat));
   store.grad().fill_(NAN);
-  executor.RunForward();
-  executor.RunBackward(/*accumulate=*/false);
+  executor.Run();
   for (const int parameter : schedule.without_gradient) {
     store.Get(schedule.program->parameters()[parameter].name).grad().zero_();
   }
@@ -323,16 +348,16 @@ TEST_P(RandomProgramTest, SameBitsForEveryStorage) {
   const Program& program = *made.program;
   const auto store =
       ParameterStore::Create(program.parameters(), {.seed = 3}).value();
-  const Schedule plain = TrainingSchedule(program, made.loss);
+  Schedule plain = TrainingSchedule(program, made.loss);
   const Gradients expected =
       RunProgram(plain, PlanLifetimes(plain), made.x, made.loss, *store);
-  const Schedule recomputed =
+  Schedule recomputed =
       TrainingSchedule(program, made.loss, made.SomeSegments());
   Schedule overlapped = recomputed;
   OverlapWeightGradients(&overlapped);
-  const std::vector<GradientRange> ranges = RangesOf(program);
+  AddDataWaits(&overlapped);
   for (const auto& [schedule, name] :
-       std::vector<std::pair<const Schedule*, const char*>>{
+       std::vector<std::pair<Schedule*, const char*>>{
            {&plain, ""},
            {&recomputed, "recomputed "},
            {&overlapped, "recomputed overlapped "}}) {
@@ -340,8 +365,9 @@ TEST_P(RandomProgramTest, SameBitsForEveryStorage) {
       for (const bool arena : {false, true}) {
         SCOPED_TRACE(
             absl::StrCat(name, lend ? "lent " : "", arena ? "arena" : ""));
-        LifetimeOptions options = {.arena = arena};
-        if (lend) options.gradients = ranges;
+        schedule->gradients = RangesOf(program);
+        const LifetimeOptions options = {.lend_gradients = lend,
+                                         .arena = arena};
         ExpectSameBits(expected,
                        RunProgram(*schedule, PlanLifetimes(*schedule, options),
                                   made.x, made.loss, *store));
@@ -361,7 +387,7 @@ TEST_P(RandomProgramTest, GradientsMatchFiniteDifferences) {
       RunProgram(schedule, PlanLifetimes(schedule), made.x, made.loss, *store);
   // Differences along the gradient, in FP32.
   const Schedule forward = ForwardSchedule(program);
-  Executor executor(forward, PlanLifetimes(forward), *store, nullptr);
+  Executor executor(forward, PlanLifetimes(forward), *store);
   const auto loss_at = [&](double step) {
     const at::Tensor x =
         at::linspace(-1, 1, kRows * kWidth, at::kFloat).view({kRows, kWidth});
@@ -373,7 +399,7 @@ TEST_P(RandomProgramTest, GradientsMatchFiniteDifferences) {
           .master.narrow(0, 0, gradients.parameters.numel())
           .add_(gradients.parameters, step);
     }
-    executor.RunForward();
+    executor.Run();
     const double loss = executor.Get(made.loss).item<double>();
     if (gradients.parameters.numel() > 0) {
       store->weights()
@@ -392,34 +418,115 @@ TEST_P(RandomProgramTest, GradientsMatchFiniteDifferences) {
   EXPECT_NEAR(slope, norm, 0.02 * norm + 0.05 * std::sqrt(norm));
 }
 
-// Every storage passes the check of its bytes, for more and odder programs than
-// are run above.
-TEST(LifetimesTest, RandomProgramsKeepWhatTheyRead) {
-  int lent = 0;
+// A step of several micro-batches and ranks, with its tasks.
+Schedule StepOf(const Program& program, Value loss, int micro_batches,
+                absl::Span<const RecomputedSegment> segments) {
+  ScheduleBuilder list(program, micro_batches);
+  list.Add({.kind = Task::Kind::kBegin}, Phase::kForward, -1, {},
+           {list.LossGradient(loss)});
+  for (int m = 0; m < micro_batches; ++m) {
+    list.Forward(m, loss);
+    list.Backward(m, segments);
+    list.Add({.kind = Task::Kind::kAddLoss}, Phase::kBackward, m,
+             {list.ValueOf(loss, m)});
+  }
+  const std::vector<GradientRange> gradients = RangesOf(program);
+  int64_t bytes = 0;
+  for (const GradientRange& range : gradients) {
+    bytes = std::max(bytes, range.end);
+  }
+  // Slices whose borders are not those of parameters.
+  for (int64_t begin = 0; begin < bytes; begin += 1700) {
+    list.Add({.kind = Task::Kind::kReduce,
+              .range = {begin, std::min(begin + 1700, bytes)}},
+             Phase::kReduce);
+  }
+  list.Add({.kind = Task::Kind::kReduceLoss}, Phase::kReduce);
+  for (const Task::Kind kind : {Task::Kind::kZero, Task::Kind::kSumOfSquares,
+                                Task::Kind::kClip, Task::Kind::kUpdate}) {
+    const bool reads = kind != Task::Kind::kClip;
+    list.Add({.kind = kind, .range = {0, reads ? bytes : 0}}, Phase::kClip);
+  }
+  Schedule schedule = std::move(list).Build();
+  schedule.gradients = gradients;
+  return schedule;
+}
+
+// The list after some rewrites.
+Schedule Rewritten(Schedule schedule, bool overlap, bool reduce) {
+  if (overlap) OverlapWeightGradients(&schedule);
+  if (reduce) ReduceEarly(&schedule);
+  AddDataWaits(&schedule);
+  return schedule;
+}
+
+// Every rewrite in every storage passes the check of its bytes and computes
+// what the plain list does, for more and odder programs than are run below.
+TEST(LifetimesTest, RandomStepsComputeWhatThePlainListDoes) {
+  int lent = 0, early = 0;
   for (int seed = 0; seed < 10'000; ++seed) {
     RandomProgram made(seed, RandomProgram::OddSizes(seed));
     const Program& program = *made.program;
-    Schedule schedule =
-        TrainingSchedule(program, made.loss, made.SomeSegments());
-    if (made.Draw(2) == 0) OverlapWeightGradients(&schedule);
-    const std::vector<GradientRange> ranges = RangesOf(program);
-    for (const bool lend : {false, true}) {
-      for (const bool arena : {false, true}) {
-        LifetimeOptions options = {.arena = arena};
-        if (lend) options.gradients = ranges;
-        const Lifetimes plan = PlanLifetimes(schedule, options);
-        const absl::Status valid =
-            VerifyLifetimes(schedule, plan, options.gradients);
-        ASSERT_TRUE(valid.ok())
-            << valid << ", seed " << seed << (lend ? ", lent" : "")
-            << (arena ? ", arena" : "");
+    const int micro_batches = 1 + made.Draw(3);
+    const Schedule plain = StepOf(program, made.loss, micro_batches, {});
+    const absl::StatusOr<StepContents> expected =
+        VerifyLifetimes(plain, PlanLifetimes(plain));
+    ASSERT_TRUE(expected.ok()) << expected.status() << ", seed " << seed;
+    const Schedule recomputed =
+        StepOf(program, made.loss, micro_batches, made.SomeSegments());
+    for (const bool overlap : {false, true}) {
+      for (const bool reduce : {false, true}) {
+        const Schedule schedule = Rewritten(recomputed, overlap, reduce);
+        const bool lend = made.Draw(4) != 0, arena = made.Draw(2) == 0;
+        const Lifetimes plan =
+            PlanLifetimes(schedule, {.lend_gradients = lend, .arena = arena});
+        const absl::StatusOr<StepContents> contents =
+            VerifyLifetimes(schedule, plan);
+        ASSERT_TRUE(contents.ok()) << contents.status() << ", seed " << seed;
+        ASSERT_EQ(*contents, *expected) << "seed " << seed;
         lent += absl::c_any_of(plan.buffers, [](const Buffer& buffer) {
           return buffer.storage == Storage::kGradients;
+        });
+        early += absl::c_any_of(schedule.runs, [](const StepRun& run) {
+          return run.stream == StepStream::kCommunication;
         });
       }
     }
   }
   EXPECT_GT(lent, 10'000);
+  EXPECT_GT(early, 15'000);
+}
+
+// No wait that AddDataWaits() adds is superfluous: without it, the check finds
+// a run that reads or writes too early.
+TEST(LifetimesTest, EveryWaitIsNeeded) {
+  int waits = 0;
+  for (int seed = 0; seed < 500; ++seed) {
+    RandomProgram made(seed, RandomProgram::OddSizes(seed));
+    Schedule schedule = Rewritten(
+        StepOf(*made.program, made.loss, 1 + made.Draw(3), made.SomeSegments()),
+        /*overlap=*/true, /*reduce=*/true);
+    const Lifetimes plan =
+        PlanLifetimes(schedule, {.lend_gradients = true, .arena = true});
+    for (size_t r = 0; r < schedule.runs.size(); ++r) {
+      StepRun& run = schedule.runs[r];
+      if (run.kind == StepRun::Kind::kTask &&
+          schedule.tasks[run.task].kind == Task::Kind::kReduceLoss) {
+        continue;  // for the communicator
+      }
+      // That of the run beside the third weight's gradient limits memory.
+      const size_t limits = run.stream == StepStream::kMain &&
+                            run.kind == StepRun::Kind::kBackward;
+      for (size_t i = limits; i < run.waits.size(); ++i, ++waits) {
+        const std::vector<int> all = run.waits;
+        run.waits.erase(run.waits.begin() + i);
+        EXPECT_FALSE(VerifyLifetimes(schedule, plan).ok())
+            << "seed " << seed << ", run " << r;
+        run.waits = all;
+      }
+    }
+  }
+  EXPECT_GT(waits, 2'000);
 }
 
 // Between the passes the executor holds exactly the planned bytes.
@@ -431,9 +538,9 @@ TEST_P(RandomProgramTest, KeepsWhatWasPlanned) {
   const Schedule schedule =
       TrainingSchedule(program, made.loss, made.SomeSegments());
   const Lifetimes lifetimes = PlanLifetimes(schedule);
-  Executor executor(schedule, lifetimes, *store, nullptr);
+  Executor executor(schedule, lifetimes, *store);
   executor.SetInput(made.x, at::ones({kRows, kWidth}));
-  executor.RunForward();
+  executor.Run(0, schedule.FirstBackward());
   EXPECT_EQ(executor.live_bytes(), KeptBytes(schedule, lifetimes));
 }
 
@@ -441,12 +548,11 @@ TEST_P(RandomProgramTest, KeepsWhatWasPlanned) {
 TEST_P(RandomProgramTest, LiveBytesByKindAreThoseOfTheMoment) {
   RandomProgram made(GetParam(), {kRows, kWidth});
   const Program& program = *made.program;
-  const Schedule schedule =
-      TrainingSchedule(program, made.loss, made.SomeSegments());
+  Schedule schedule = TrainingSchedule(program, made.loss, made.SomeSegments());
+  schedule.gradients = RangesOf(program);
   for (const bool lend : {false, true}) {
-    const std::vector<GradientRange> ranges =
-        lend ? RangesOf(program) : std::vector<GradientRange>();
-    const Lifetimes lifetimes = PlanLifetimes(schedule, {.gradients = ranges});
+    const Lifetimes lifetimes =
+        PlanLifetimes(schedule, {.lend_gradients = lend});
     for (const MemoryMoment& moment : MemoryOverTime(schedule, lifetimes)) {
       LiveBytes sum;
       for (const auto& [kind, bytes] :
@@ -468,13 +574,14 @@ class VerifyLifetimesTest : public ::testing::Test {
   VerifyLifetimesTest()
       : built_(TwoLayers()),
         schedule_(TrainingSchedule(built_.program, built_.loss)),
-        ranges_(RangesOf(built_.program)),
-        plan_(PlanLifetimes(schedule_, {.gradients = ranges_, .arena = true})) {
+        ranges_(RangesOf(built_.program)) {
+    schedule_.gradients = ranges_;
+    plan_ = PlanLifetimes(schedule_, {.lend_gradients = true, .arena = true});
   }
 
   Buffer& BufferOf(int value) { return plan_.buffers[plan_.buffer_of[value]]; }
   std::string Fault() {
-    const absl::Status status = VerifyLifetimes(schedule_, plan_, ranges_);
+    const absl::Status status = VerifyLifetimes(schedule_, plan_).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
     return std::string(status.message());
   }
@@ -486,7 +593,7 @@ class VerifyLifetimesTest : public ::testing::Test {
 };
 
 TEST_F(VerifyLifetimesTest, AcceptsThePlan) {
-  const absl::Status status = VerifyLifetimes(schedule_, plan_, ranges_);
+  const absl::Status status = VerifyLifetimes(schedule_, plan_).status();
   EXPECT_TRUE(status.ok()) << status;
 }
 
@@ -553,32 +660,125 @@ TEST_F(VerifyLifetimesTest, FindsAGradientThatIsNotWritten) {
 }
 
 TEST_F(VerifyLifetimesTest, FindsWhatARunBesideOthersStillReads) {
-  Schedule beside = TrainingSchedule(built_.program, built_.loss);
-  OverlapWeightGradients(&beside);
+  OverlapWeightGradients(&schedule_);
   // Planned as if every run took its turn.
-  Schedule in_turn = beside;
-  for (OpRun& run : in_turn.runs) run.beside_until = -1;
-  plan_ = PlanLifetimes(in_turn, {.gradients = ranges_, .arena = true});
-  schedule_ = beside;
-  EXPECT_THAT(Fault(), HasSubstr("the backward of two/two reads value 4"));
+  Schedule in_turn = schedule_;
+  for (StepRun& run : in_turn.runs) run.stream = StepStream::kMain;
+  plan_ = PlanLifetimes(in_turn, {.lend_gradients = true, .arena = true});
+  AddDataWaits(&schedule_);
+  EXPECT_THAT(Fault(),
+              HasSubstr("without waiting for the backward of two/two, which "
+                        "reads value"));
+}
+
+// The waits between runs of two streams are needed, each of them.
+TEST_F(VerifyLifetimesTest, FindsEveryMissingWait) {
+  OverlapWeightGradients(&schedule_);
+  AddDataWaits(&schedule_);
+  plan_ = PlanLifetimes(schedule_, {.lend_gradients = true, .arena = true});
+  ASSERT_TRUE(VerifyLifetimes(schedule_, plan_).ok());
+  int waits = 0;
+  for (StepRun& run : schedule_.runs) {
+    for (size_t i = 0; i < run.waits.size(); ++i, ++waits) {
+      const std::vector<int> all = run.waits;
+      run.waits.erase(run.waits.begin() + i);
+      EXPECT_THAT(Fault(), HasSubstr("without waiting for"));
+      run.waits = all;
+    }
+  }
+  EXPECT_GT(waits, 0);
+}
+
+// Steps whose sums over the ranks have one planted fault each.
+class VerifyReduceTest : public ::testing::Test {
+ protected:
+  VerifyReduceTest()
+      : built_(TwoLayers()),
+        schedule_(Rewritten(StepOf(built_.program, built_.loss, 2, {}),
+                            /*overlap=*/false, /*reduce=*/true)) {}
+
+  int FirstSum() const {
+    const auto found = absl::c_find_if(schedule_.runs, [](const StepRun& run) {
+      return run.stream == StepStream::kCommunication;
+    });
+    return static_cast<int>(found - schedule_.runs.begin());
+  }
+  std::string Fault() {
+    return std::string(VerifyLifetimes(schedule_, PlanLifetimes(schedule_))
+                           .status()
+                           .message());
+  }
+
+  Built built_;
+  Schedule schedule_;
+};
+
+TEST_F(VerifyReduceTest, AcceptsTheStep) { EXPECT_THAT(Fault(), IsEmpty()); }
+
+TEST_F(VerifyReduceTest, FindsAGradientThatIsSummedTwice) {
+  const StepRun sum = schedule_.runs[FirstSum()];
+  schedule_.runs.push_back(sum);
+  schedule_.runs.back().waits.clear();
+  EXPECT_THAT(Fault(), ContainsRegex("sums the gradient of .* twice"));
+}
+
+TEST_F(VerifyReduceTest, FindsAGradientThatIsNotSummed) {
+  schedule_.tasks[schedule_.runs[FirstSum()].task].range = {};
+  EXPECT_THAT(Fault(), HasSubstr("before all of it was summed"));
+}
+
+TEST_F(VerifyReduceTest, FindsAGradientThatIsSummedTooEarly) {
+  // Before the second micro-batch adds to it.
+  const int sum = FirstSum();
+  const auto at = absl::c_find_if(
+      schedule_.runs, [](const StepRun& run) { return run.micro_batch == 1; });
+  std::rotate(at, schedule_.runs.begin() + sum,
+              schedule_.runs.begin() + sum + 1);
+  for (StepRun& run : schedule_.runs) run.waits.clear();
+  AddDataWaits(&schedule_);
+  EXPECT_THAT(Fault(), HasSubstr("which was summed over the ranks"));
+}
+
+TEST_F(VerifyReduceTest, FindsAnUpdateThatDoesNotWait) {
+  for (StepRun& run : schedule_.runs) {
+    if (run.phase == Phase::kClip) run.waits.clear();
+  }
+  EXPECT_THAT(Fault(), HasSubstr("without waiting for the"));
+}
+
+TEST_F(VerifyReduceTest, TheOrderOfCollectivesIsPartOfTheList) {
+  Schedule exchanged = schedule_;
+  const int sum = FirstSum();
+  std::swap(exchanged.runs[sum].task, exchanged.runs[sum + 1].task);
+  EXPECT_NE(CollectiveOrder(exchanged), CollectiveOrder(schedule_));
 }
 
 TEST(ExecutorTest, SecondMicroBatchAddsToTheFirst) {
   const Built built = TwoLayers();
   const auto store =
       ParameterStore::Create(built.program.parameters(), {}).value();
-  const Schedule schedule = TrainingSchedule(built.program, built.loss);
-  Executor executor(schedule, PlanLifetimes(schedule), *store, nullptr);
-  executor.SetInput(schedule.loss_gradient, at::scalar_tensor(1, at::kFloat));
-  executor.SetInput(built.x, at::ones({kRows, kWidth}));
-  store->grad().fill_(1e6);
-  executor.RunForward();
-  executor.RunBackward(/*accumulate=*/false);
-  store->ZeroGradientGaps();
-  const at::Tensor once = store->grad().clone();
-  EXPECT_LT(once.abs().max().item<double>(), 1e5);
-  executor.RunForward();
-  executor.RunBackward(/*accumulate=*/true);
+  at::Tensor once;
+  for (const int micro_batches : {1, 2}) {
+    ScheduleBuilder list(built.program, micro_batches);
+    for (int m = 0; m < micro_batches; ++m) {
+      list.Forward(m, built.loss);
+      list.Backward(m);
+    }
+    const Schedule schedule = std::move(list).Build();
+    Executor executor(schedule, PlanLifetimes(schedule), *store);
+    executor.SetInput(schedule.loss_gradient, at::scalar_tensor(1, at::kFloat));
+    for (int m = 0; m < micro_batches; ++m) {
+      executor.SetInput(schedule.ValueOf(built.x, m),
+                        at::ones({kRows, kWidth}));
+    }
+    store->grad().fill_(1e6);
+    executor.Run();
+    store->ZeroGradientGaps();
+    if (micro_batches == 1) {
+      once = store->grad().clone();
+      EXPECT_LT(once.abs().max().item<double>(), 1e5);
+    }
+  }
   EXPECT_TRUE(at::allclose(store->grad(), 2 * once));
 }
 
@@ -616,14 +816,14 @@ TEST(ExecutorTest, AFailureNamesTheOpAndLeavesNothingBehind) {
     const Schedule schedule = TrainingSchedule(program, loss, {segment});
     const auto store = ParameterStore::Create({}, {}).value();
     RecordingObserver phases;
-    Executor executor(schedule, PlanLifetimes(schedule), *store, &phases);
+    Executor executor(schedule, PlanLifetimes(schedule), *store,
+                      {.phases = &phases});
     executor.SetInput(x, at::ones({kRows, kWidth}));
     executor.SetInput(schedule.loss_gradient, at::scalar_tensor(1, at::kFloat));
     const auto step = [&] {
       return StatusFromTorch([&] {
         const PhaseScope scope(&phases, "step");
-        executor.RunForward();
-        executor.RunBackward(false);
+        executor.Run();
       });
     };
     EXPECT_EQ(step(), absl::ResourceExhaustedError(absl::StrCat(
@@ -677,13 +877,11 @@ TEST(ExecutorTest, NothingStaysAliveAfterAFailedBackward) {
   const Program program = std::move(b).Build().value();
   const Schedule schedule = TrainingSchedule(program, loss);
   const auto store = ParameterStore::Create({}, {}).value();
-  Executor executor(schedule, PlanLifetimes(schedule), *store, nullptr);
+  Executor executor(schedule, PlanLifetimes(schedule), *store);
   executor.SetInput(x, at::ones({kRows, kWidth}));
   executor.SetInput(schedule.loss_gradient, at::scalar_tensor(1, at::kFloat));
-  executor.RunForward();
-  EXPECT_EQ(
-      StatusFromTorch([&] { executor.RunBackward(/*accumulate=*/false); }),
-      absl::InternalError("op fails (backward): LibTorch: full"));
+  EXPECT_EQ(StatusFromTorch([&] { executor.Run(); }),
+            absl::InternalError("op fails (backward): LibTorch: full"));
   EXPECT_EQ(executor.live_bytes(), 0);
   ASSERT_EQ(given.size(), 3u);
   for (size_t i = 0; i < given.size(); ++i) {
@@ -719,12 +917,11 @@ TEST(ExecutorTest, RandomOpsDrawTheSameNumbersAgain) {
     if (recompute) segments.push_back({scope.first_op, scope.end_op});
     const Schedule schedule = TrainingSchedule(program, loss, segments);
     const auto store = ParameterStore::Create({}, {}).value();
-    Executor executor(schedule, PlanLifetimes(schedule), *store, nullptr);
+    Executor executor(schedule, PlanLifetimes(schedule), *store);
     executor.SetInput(x, at::ones({kRows, kWidth}));
     executor.SetInput(schedule.loss_gradient, at::scalar_tensor(1, at::kFloat));
     at::manual_seed(7);
-    executor.RunForward();
-    executor.RunBackward(false);
+    executor.Run();
     return std::pair(executor.Get(schedule.input_gradients[0].gradient).clone(),
                      at::rand({4}));
   };

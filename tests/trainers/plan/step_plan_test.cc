@@ -109,13 +109,13 @@ TEST_P(RandomStepTest, NothingIsReadAfterItsMemoryWasTaken) {
                            << step.Describe();
     const StepPlan& planned = **plan;
     // PlanStep() has asked this too.
-    const absl::Status valid = VerifyLifetimes(
-        planned.train, planned.train_lifetimes, planned.lent_gradients);
+    const absl::Status valid =
+        VerifyLifetimes(planned.train, planned.train_lifetimes).status();
     ASSERT_TRUE(valid.ok())
         << valid << "\nseed " << seed << ": " << step.Describe();
     lends += Lends(planned.train_lifetimes);
-    beside += absl::c_any_of(planned.train.runs, [](const OpRun& run) {
-      return run.beside_until >= 0;
+    beside += absl::c_any_of(planned.train.runs, [](const StepRun& run) {
+      return run.stream != StepStream::kMain;
     });
   }
   // The sweep is about these.

@@ -119,7 +119,9 @@ class StepWriter {
       Close(phase);
     }
     const int optimizer = Open(Level::kPhase, "optimizer", step);
+    const int update = Open(Level::kOp, "weights", optimizer);
     Run(kAdamW, 4000);
+    Close(update);
     Close(optimizer);
     Close(step);
     return step;

@@ -105,16 +105,16 @@ class LinearCrossEntropyTest : public DeviceTest {
                                           .gradient = c.gradient});
     p.p->As(c.dtype).copy_(in.weight);
     if (before.has_value()) p.p->grad().fill_(*before);
-    const Schedule schedule = TrainingSchedule(program, loss);
-    Executor executor(schedule, PlanLifetimes(schedule), *p.store, nullptr);
+    Schedule schedule = TrainingSchedule(program, loss);
+    if (before.has_value()) AddToGradients(&schedule);
+    Executor executor(schedule, PlanLifetimes(schedule), *p.store);
     executor.SetInput(x, in.x.clone());
     executor.SetInput(targets, in.targets);
     executor.SetInput(
         schedule.loss_gradient,
         at::full({}, seed,
                  at::device(device()).dtype(program.info(loss).type.dtype)));
-    executor.RunForward();
-    executor.RunBackward(/*accumulate=*/before.has_value());
+    executor.Run();
     return {executor.Get(loss).clone(),
             executor.Get(schedule.input_gradients[0].gradient).clone(),
             p.p->grad().clone()};
