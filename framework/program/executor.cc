@@ -79,6 +79,11 @@ Executor::Executor(const Schedule& schedule, Lifetimes lifetimes,
   }
   BindParameters();
   for (const StepRun& run : schedule.runs) {
+    if (run.micro_batch == 1 && schedule.repetitions() > 1) {
+      const int index = static_cast<int>(entries_.size());
+      if (repeated_end_ == 0) repeated_begin_ = index;
+      repeated_end_ = index + 1;
+    }
     Entry entry = {.run = &run};
     entry.name = schedule.NameOf(run);
     if (run.op >= 0 && run.kind != StepRun::Kind::kAdd) {
@@ -195,7 +200,16 @@ void Executor::Run(int begin, int end) {
     }
     Enter(0);
   });
+  int repetition = 1;
   for (int i = begin; i < end; ++i) {
+    if (i == repeated_end_ && i > 0 && repetition < schedule_.repetitions()) {
+      ++repetition;
+      i = repeated_begin_;
+      Join();
+    }
+    if (i == repeated_begin_ && repeated_end_ > 0) {
+      tasks_->BeginRepetition(*this, repetition);
+    }
     if (i == first_backward_ && kept_bytes_ == 0) kept_bytes_ = live_bytes();
     Enter(entries_[i].place);
     const OpScope op(phases_, entries_[i].name);

@@ -26,6 +26,9 @@ class Executor;
 class TaskRunner {
  public:
   virtual ~TaskRunner() = default;
+  // Called before the runs of micro-batch 1 if it stands for several
+  // (Schedule::repetitions()): sets the inputs of micro-batch `micro_batch`.
+  virtual void BeginRepetition(Executor& executor, int micro_batch) {}
   virtual void Run(const Task& task, absl::Span<const at::Tensor> operands,
                    absl::Span<const at::Tensor> results) = 0;
 };
@@ -137,6 +140,7 @@ class Executor {
   std::array<bool, kStepStreams> branched_ = {};  // have work to wait for
   std::vector<std::optional<c10::Event>> ended_;  // by run, if it signals
   const int first_backward_;
+  int repeated_begin_ = 0, repeated_end_ = 0;  // runs; empty if none are
   int64_t kept_bytes_ = 0;
   // Scratch space of one run.
   std::vector<at::Tensor> operands_, results_, d_results_;

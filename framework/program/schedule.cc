@@ -77,11 +77,13 @@ std::vector<Access> AccessesOf(const Schedule& schedule, const StepRun& run) {
   for (size_t p = 0; p < schedule.gradients.size(); ++p) {
     const int parameter = static_cast<int>(p);
     const bool sums = task.kind == Task::Kind::kReduce;
-    // Zeroed after sums over the ranks.
+    if (!task.range.Overlaps(schedule.gradients[p])) continue;
+    // Gradients that no run writes are zeroed after the sums, which only leave
+    // something else there.
     const bool empty =
         sums && absl::c_linear_search(schedule.without_gradient, parameter);
-    if (empty || !task.range.Overlaps(schedule.gradients[p])) continue;
-    accesses.push_back({.parameter = parameter, .reads = true, .writes = sums});
+    accesses.push_back(
+        {.parameter = parameter, .reads = !empty, .writes = sums});
   }
   return accesses;
 }
@@ -364,7 +366,7 @@ ScheduleBuilder::ScheduleBuilder(const Program& program, int micro_batches)
   for (const ProgramConstant& constant : program.constants()) {
     shared[constant.value.index] = true;
   }
-  for (int m = 0; m < micro_batches; ++m) {
+  for (int m = 0; m < std::min(micro_batches, 3); ++m) {
     std::vector<int> numbers(program.values().size());
     for (size_t v = 0; v < numbers.size(); ++v) {
       numbers[v] = static_cast<int>(v);

@@ -87,7 +87,7 @@ struct StepRun {
   Phase phase = Phase::kForward;
   int op = -1;  // index into Program::ops(); for kAdd the op just run
   int task = -1;
-  int micro_batch = -1;  // -1: belongs to all of them
+  int micro_batch = -1;  // as listed; -1: belongs to all of them
   std::vector<int> operands, results;
   std::vector<int> d_results;
   std::vector<GradientWrite> d_operands;
@@ -107,6 +107,11 @@ struct StepRun {
 // ops in order, then their backward in reverse, interleaved with the forward
 // runs that recomputation repeats. Tasks stand between. It is fixed before
 // anything runs. All streams are joined at its end.
+//
+// At most three micro-batches are listed: the first, which writes gradients
+// where the others add to them, the last, which completes them, and one that
+// stands for all between. Its runs, which are those of micro-batch 1, are
+// repeated; the streams are joined before each repetition.
 struct Schedule {
   const Program* program = nullptr;  // outlives the schedule
   int micro_batches = 1;
@@ -138,6 +143,11 @@ struct Schedule {
   int ValueOf(Value value, int micro_batch) const {
     return values_of[micro_batch][value.index];
   }
+  int listed_micro_batches() const {
+    return static_cast<int>(values_of.size());
+  }
+  // How often the runs of micro-batch 1 are run.
+  int repetitions() const { return micro_batches - listed_micro_batches() + 1; }
   // The first run of a backward pass; the number of runs if there is none.
   int FirstBackward() const;
   Cost CostOf(const StepRun& run) const;
@@ -175,6 +185,7 @@ struct RecomputedSegment {
 //   const Schedule schedule = std::move(list).Build();
 class ScheduleBuilder {
  public:
+  // Lists min(micro_batches, 3) of them.
   ScheduleBuilder(const Program& program, int micro_batches);
   ~ScheduleBuilder();
 
@@ -193,6 +204,8 @@ class ScheduleBuilder {
   int ValueOf(Value value, int micro_batch) const {
     return schedule_.ValueOf(value, micro_batch);
   }
+  int listed_micro_batches() const { return schedule_.listed_micro_batches(); }
+
   Schedule Build() &&;
 
  private:

@@ -61,7 +61,10 @@ class Verifier {
               static_cast<int>(schedule.program->parameters().size())),
         hashes_(gaps_ + 1, 0),
         freed_(schedule.values.size(), false),
-        reduced_(schedule.program->parameters().size(), false) {
+        reduced_(schedule.program->parameters().size(), false),
+        sums_(absl::c_any_of(schedule.tasks, [](const Task& task) {
+          return task.kind == Task::Kind::kReduce;
+        })) {
     for (int v = 0; v < num_values_; ++v) {
       hashes_[v] =
           HashOf({kInputHash,
@@ -231,17 +234,18 @@ class Verifier {
     return ReadPieces(run, content, PlaceOf(content));
   }
 
-  // A fault if a task that is no sum over the ranks reads a gradient of which
-  // only a part was summed.
+  // A fault if a task that is no sum over the ranks reads a gradient before all
+  // of it was summed, in a step that sums.
   absl::Status CheckSummed(int run, int parameter) const {
     const StepRun& r = schedule_.runs[run];
     if (r.kind != StepRun::Kind::kTask ||
+        absl::c_linear_search(schedule_.without_gradient, parameter) ||
         schedule_.tasks[r.task].kind == Task::Kind::kReduce) {
       return absl::OkStatus();
     }
     const Pieces place = PlaceOf(GradientOf(parameter));
     for (int i = place.begin; i < place.end; ++i) {
-      if (pieces_[i].summed == reduced_[parameter]) continue;
+      if (pieces_[i].summed == sums_) continue;
       return Fault(Describe(run), " reads ", NameOf(GradientOf(parameter)),
                    " before all of it was summed over the ranks");
     }
@@ -457,6 +461,10 @@ class Verifier {
       const Pieces range = task_places_[r.task];
       place = {std::max(place.begin, range.begin),
                std::min(place.end, range.end)};
+      if (!access.reads) {
+        RETURN_IF_ERROR(WritePieces(run, kNothing, place, {}));
+        continue;
+      }
       for (int i = place.begin; i < place.end; ++i) {
         if (!pieces_[i].summed) continue;
         return Fault(Describe(run), " sums ", NameOf(content), " twice");
@@ -531,6 +539,7 @@ class Verifier {
   std::vector<bool> is_gap_;   // by piece: between gradients
   std::vector<bool> freed_;    // by value
   std::vector<bool> reduced_;  // by parameter: its gradient
+  const bool sums_;            // over the ranks
   uint64_t tasks_ = 0;
 };
 

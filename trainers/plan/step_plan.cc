@@ -161,7 +161,7 @@ class StepList {
     ScheduleBuilder list(loss_.program, options_.micro_batches);
     list.Add(ScalarTask(Task::Kind::kBegin, "loss gradient"), Phase::kForward,
              -1, {}, {list.LossGradient(loss_.loss)});
-    for (int m = 0; m < options_.micro_batches; ++m) {
+    for (int m = 0; m < list.listed_micro_batches(); ++m) {
       list.Forward(m, loss_.loss);
       list.Backward(m, segments);
       AddLoss(Task::Kind::kAddWeightedLoss, loss_, m, Phase::kBackward, &list);
@@ -193,7 +193,7 @@ class StepList {
   Schedule Evaluate(const LossProgram& loss) const {
     ScheduleBuilder list(loss.program, options_.micro_batches);
     list.Add(ScalarTask(Task::Kind::kBegin, "loss"), Phase::kForward);
-    for (int m = 0; m < options_.micro_batches; ++m) {
+    for (int m = 0; m < list.listed_micro_batches(); ++m) {
       list.Forward(m);
       AddLoss(Task::Kind::kAddLoss, loss, m, Phase::kForward, &list);
     }
@@ -253,7 +253,8 @@ absl::Status PlanLists(const StepPlanOptions& options,
     if (plan->graph && options.execution.overlap_weight_gradients()) {
       OverlapWeightGradients(schedule);
     }
-    if (target.device.is_cuda()) ReduceEarly(schedule);
+    // NCCL on a branch of a CUDA graph does not return (two H100).
+    if (target.device.is_cuda() && !plan->graph) ReduceEarly(schedule);
     AddDataWaits(schedule);
   }
   const bool arena =

@@ -57,7 +57,7 @@ TrainStep::TrainStep(const Parts& parts)
       at::dtype(at::kLong).device(parts.parameters->options().device);
   ids_mbs_ = at::zeros(shape_mbs, options);
   targets_mbs_ = at::zeros(shape_mbs, options);
-  SetInputs(loss, train_);
+  SetInputs(train_);
   train_.SetInput(parts.plan->train.loss_gradient, seed_gradient_.squeeze(0));
   if (parts_.scaler == nullptr) {
     skip_ = [this](const at::Tensor& nonfinite) {
@@ -128,7 +128,7 @@ absl::Status TrainStep::ForwardBackward(const Batch& batch) {
                           .tasks = this,
                           .arena = arena_,
                           .constants = &train_});
-      SetInputs(plan.loss, *gradients_);
+      SetInputs(*gradients_);
       gradients_->SetInput(plan.gradients.loss_gradient,
                            seed_gradient_.squeeze(0));
     }
@@ -157,7 +157,7 @@ absl::Status TrainStep::Forward(const Batch& batch) {
                           .tasks = this,
                           .arena = arena_,
                           .constants = &train_});
-      SetInputs(plan.evaluation_loss, *evaluate_);
+      SetInputs(*evaluate_);
     }
     RETURN_IF_ERROR(Do(evaluation_work_, [this] {
       return StatusFromTorch([this] { evaluate_->Run(); });
@@ -173,13 +173,20 @@ void TrainStep::CopyBatch(const Batch& batch) {
   loss_weight_.fill_(1.0 / static_cast<double>(batch.valid_targets));
 }
 
-void TrainStep::SetInputs(const LossProgram& loss, Executor& executor) const {
-  const StepPlan& plan = *parts_.plan;
-  for (int m = 0; m < plan.micro_batches; ++m) {
-    // Both programs have the same values.
-    executor.SetInput(plan.train.ValueOf(loss.ids, m), ids_mbs_[m]);
-    executor.SetInput(plan.train.ValueOf(loss.targets, m), targets_mbs_[m]);
+void TrainStep::SetInputs(Executor& executor) const {
+  const int listed = parts_.plan->train.listed_micro_batches();
+  for (int m = 0; m < listed; ++m) {
+    const bool last = m + 1 == listed;
+    SetInput(executor, last ? parts_.plan->micro_batches - 1 : m, m);
   }
+}
+
+void TrainStep::SetInput(Executor& executor, int micro_batch, int as) const {
+  // Training and evaluation have the same values.
+  const Schedule& train = parts_.plan->train;
+  const LossProgram& loss = parts_.plan->loss;
+  executor.SetInput(train.ValueOf(loss.ids, as), ids_mbs_[micro_batch]);
+  executor.SetInput(train.ValueOf(loss.targets, as), targets_mbs_[micro_batch]);
 }
 
 void TrainStep::Run(const Task& task, absl::Span<const at::Tensor> operands,

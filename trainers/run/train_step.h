@@ -95,8 +95,10 @@ class TrainStep : private TaskRunner {
 
  private:
   void CopyBatch(const Batch& batch);
-  // Sets the batch as the input of `executor`, which runs `loss`.
-  void SetInputs(const LossProgram& loss, Executor& executor) const;
+  // Sets the listed micro-batches as the inputs of `executor`.
+  void SetInputs(Executor& executor) const;
+  // Sets one as that of the listed micro-batch `as`.
+  void SetInput(Executor& executor, int micro_batch, int as) const;
   // Work that is enqueued anew each time, or recorded and launched.
   struct Work {
     std::unique_ptr<CudaGraph> graph;  // null unless the plan wants one
@@ -104,6 +106,9 @@ class TrainStep : private TaskRunner {
   };
   static absl::Status Do(Work& work, absl::FunctionRef<absl::Status()> issue);
 
+  void BeginRepetition(Executor& executor, int micro_batch) override {
+    SetInput(executor, micro_batch, /*as=*/1);
+  }
   void Run(const Task& task, absl::Span<const at::Tensor> operands,
            absl::Span<const at::Tensor> results) override;
 

@@ -198,7 +198,9 @@ Json SavedFigures(const MemoryRecord& record, const RunPlan& plan) {
   for (const Buffer& buffer : lifetimes.buffers) {
     // The loss is kept for the caller, not for the backward pass.
     if (!IsKept(schedule, buffer) ||
-        schedule.runs[buffer.first].micro_batch != 0 ||
+        // Those that were measured, at the end of the last forward pass.
+        schedule.runs[buffer.first].micro_batch + 1 !=
+            schedule.listed_micro_batches() ||
         buffer.storage == Storage::kGradients ||
         absl::c_linear_search(schedule.outputs, buffer.values.back())) {
       continue;

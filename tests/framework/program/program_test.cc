@@ -435,10 +435,11 @@ Schedule StepOf(const Program& program, Value loss, int micro_batches,
   for (const GradientRange& range : gradients) {
     bytes = std::max(bytes, range.end);
   }
-  // Slices whose borders are not those of parameters.
-  for (int64_t begin = 0; begin < bytes; begin += 1700) {
+  // A slice may hold several parameters, and a parameter lie in several.
+  constexpr int64_t kSlice = 512;
+  for (int64_t begin = 0; begin < bytes; begin += kSlice) {
     list.Add({.kind = Task::Kind::kReduce,
-              .range = {begin, std::min(begin + 1700, bytes)}},
+              .range = {begin, std::min(begin + kSlice, bytes)}},
              Phase::kReduce);
   }
   list.Add({.kind = Task::Kind::kReduceLoss}, Phase::kReduce);
@@ -741,7 +742,8 @@ TEST_F(VerifyReduceTest, FindsAGradientThatIsSummedTooEarly) {
 
 TEST_F(VerifyReduceTest, FindsAnUpdateThatDoesNotWait) {
   for (StepRun& run : schedule_.runs) {
-    if (run.phase == Phase::kClip) run.waits.clear();
+    const bool on_main = run.stream == StepStream::kMain;
+    if (on_main && run.kind == StepRun::Kind::kTask) run.waits.clear();
   }
   EXPECT_THAT(Fault(), HasSubstr("without waiting for the"));
 }
@@ -753,21 +755,36 @@ TEST_F(VerifyReduceTest, TheOrderOfCollectivesIsPartOfTheList) {
   EXPECT_NE(CollectiveOrder(exchanged), CollectiveOrder(schedule_));
 }
 
-TEST(ExecutorTest, SecondMicroBatchAddsToTheFirst) {
+// Notes which micro-batches the repeated runs stand for.
+class Repetitions : public TaskRunner {
+ public:
+  void BeginRepetition(Executor&, int micro_batch) override {
+    begun.push_back(micro_batch);
+  }
+  void Run(const Task&, absl::Span<const at::Tensor>,
+           absl::Span<const at::Tensor>) override {}
+
+  std::vector<int> begun;
+};
+
+TEST(ExecutorTest, MicroBatchesAddToTheFirst) {
   const Built built = TwoLayers();
   const auto store =
       ParameterStore::Create(built.program.parameters(), {}).value();
   at::Tensor once;
-  for (const int micro_batches : {1, 2}) {
+  for (const int micro_batches : {1, 2, 3, 6}) {
+    SCOPED_TRACE(micro_batches);
     ScheduleBuilder list(built.program, micro_batches);
-    for (int m = 0; m < micro_batches; ++m) {
+    for (int m = 0; m < list.listed_micro_batches(); ++m) {
       list.Forward(m, built.loss);
       list.Backward(m);
     }
     const Schedule schedule = std::move(list).Build();
-    Executor executor(schedule, PlanLifetimes(schedule), *store);
+    Repetitions repetitions;
+    Executor executor(schedule, PlanLifetimes(schedule), *store,
+                      {.tasks = &repetitions});
     executor.SetInput(schedule.loss_gradient, at::scalar_tensor(1, at::kFloat));
-    for (int m = 0; m < micro_batches; ++m) {
+    for (int m = 0; m < schedule.listed_micro_batches(); ++m) {
       executor.SetInput(schedule.ValueOf(built.x, m),
                         at::ones({kRows, kWidth}));
     }
@@ -778,8 +795,10 @@ TEST(ExecutorTest, SecondMicroBatchAddsToTheFirst) {
       once = store->grad().clone();
       EXPECT_LT(once.abs().max().item<double>(), 1e5);
     }
+    EXPECT_TRUE(at::allclose(store->grad(), micro_batches * once));
+    EXPECT_EQ(repetitions.begun, micro_batches < 4 ? std::vector<int>()
+                                                   : std::vector({1, 2, 3, 4}));
   }
-  EXPECT_TRUE(at::allclose(store->grad(), 2 * once));
 }
 
 // An op that fails in its forward or backward pass: the error names it, nothing
