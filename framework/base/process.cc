@@ -29,6 +29,11 @@ absl::Status Flush(std::FILE* file) {
     errno = 0;
   }
   if (std::ferror(file) == 0) return absl::OkStatus();
+  if (errno == 0) {
+    // An earlier write failed and its reason is gone: another has the same.
+    std::fputc('\n', file);
+    std::fflush(file);
+  }
   return SystemError(errno != 0 ? errno : EIO,
                      file == stdout   ? "cannot write to stdout"
                      : file == stderr ? "cannot write to stderr"
