@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-// What the optimizer does in a step, as tasks of its list. `gradients` is the
-// trained part of the flat buffer.
+// The optimizer's work in a step, as tasks (schedule.h). `gradients` is the
+// type of the trained part of the flat buffer.
 
 // SumOfSquares() of all gradients.
 Task SumOfSquaresTask(const TensorType& gradients, const DeviceInfo& device);

@@ -26,8 +26,9 @@ class Executor;
 class TaskRunner {
  public:
   virtual ~TaskRunner() = default;
-  // Called before the runs of micro-batch 1 if it stands for several
-  // (Schedule::repetitions()): sets the inputs of micro-batch `micro_batch`.
+  // Called before each execution of micro-batch 1's runs, the first included,
+  // if they are repeated (Schedule::repetitions()). Sets the inputs of
+  // micro-batch `micro_batch`.
   virtual void BeginRepetition(Executor& executor, int micro_batch) {}
   virtual void Run(const Task& task, absl::Span<const at::Tensor> operands,
                    absl::Span<const at::Tensor> results) = 0;
@@ -35,7 +36,7 @@ class TaskRunner {
 
 struct ExecutorOptions {
   PhaseObserver* phases = nullptr;
-  TaskRunner* tasks = nullptr;  // not null if the schedule has any
+  TaskRunner* tasks = nullptr;  // needed for tasks and repetitions
   // At least lifetimes.arena_bytes bytes on the store's device, shared with
   // executors that do not run at the same time. If undefined, the executor
   // allocates its own.
@@ -76,7 +77,7 @@ class Executor {
   void Run(int begin, int end);
 
   // An output of the program for the first micro-batch, after Run(). The next
-  // one overwrites it.
+  // Run() overwrites it.
   const at::Tensor& Get(Value output) const { return Get(output.index); }
   // Any of schedule.outputs, after the run that writes it.
   const at::Tensor& Get(int output) const { return tensors_[output]; }
@@ -135,9 +136,11 @@ class Executor {
   std::vector<std::vector<absl::string_view>> places_;
   int place_ = 0;                    // where the observer is
   std::vector<RandomState> random_;  // by op, if random()
-  // The other streams; absent if the schedule or device has one.
+  // The streams other than the main one; empty if the schedule does not use
+  // them or the device has none.
   std::array<std::optional<c10::Stream>, kStepStreams> streams_;
-  std::array<bool, kStepStreams> branched_ = {};  // have work to wait for
+  std::array<bool, kStepStreams> branched_ =
+      {};  // the main stream has not waited
   std::vector<std::optional<c10::Event>> ended_;  // by run, if it signals
   const int first_backward_;
   int repeated_begin_ = 0, repeated_end_ = 0;  // runs; empty if none are

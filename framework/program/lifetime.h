@@ -31,8 +31,8 @@ struct Buffer {
 };
 
 struct LifetimeOptions {
-  // Whether activations may lie in the flat gradient buffer
-  // (Schedule::gradients) while no gradient does.
+  // Whether values may be stored in the flat gradient buffer
+  // (Schedule::gradients) while no gradient of a parameter is there.
   bool lend_gradients = false;
   bool arena = false;
 };

@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-// What a step does in a stretch of its list. A run of another stream is in the
-// phase of the runs beside it.
+// The part of a step that a run belongs to. A run on another stream has the
+// phase of the runs of the main stream that are next to it in the list.
 enum class Phase {
   kForward,
   kRecompute,
@@ -45,18 +45,18 @@ struct GradientRange {
   }
 };
 
-// Work of a step that is no op of the model. The optimizer and the process
-// group describe theirs when a step is planned (framework/optim, framework/
-// dist), and a TaskRunner (executor.h) does it.
+// Work of a step other than the model's ops. framework/optim, framework/dist
+// and the step's plan describe tasks when a step is planned; a TaskRunner
+// (executor.h) runs them.
 struct Task {
   enum class Kind {
     kBegin,            // loss = 0; results[0], if any, is the loss's gradient
     kAddLoss,          // loss += operands[0], of one micro-batch
     kAddWeightedLoss,  // loss += operands[0] * the weight of a token
     kReduce,           // sums `range` over the ranks
-    kReduceLoss,       // and the loss
+    kReduceLoss,       // sums the loss over the ranks
     kZero,             // zeroes the gradients and gaps that no run writes
-    kSumOfSquares,     // of `range`, the whole buffer
+    kSumOfSquares,     // of `range`, which is the whole buffer
     kClip,             // norm, scale, and whether the update is skipped
     kUpdate,           // weights and moments, from the gradients in `range`
   };
@@ -69,7 +69,7 @@ struct Task {
   GradientRange range;  // empty: touches no gradient
 };
 
-// The streams of a step. All runs of one take their turn.
+// The streams of a step. Runs of one stream execute in the order of the list.
 enum class StepStream { kMain, kWeightGradients, kCommunication };
 inline constexpr int kStepStreams = 3;
 
@@ -108,16 +108,16 @@ struct StepRun {
 // runs that recomputation repeats. Tasks stand between. It is fixed before
 // anything runs. All streams are joined at its end.
 //
-// At most three micro-batches are listed: the first, which writes gradients
-// where the others add to them, the last, which completes them, and one that
-// stands for all between. Its runs, which are those of micro-batch 1, are
-// repeated; the streams are joined before each repetition.
+// At most three micro-batches are listed: micro-batch 0, which writes the
+// gradients; micro-batch 1, whose runs are repeated for all between the first
+// and the last; and the last, which completes the gradients. All streams are
+// joined between repetitions.
 struct Schedule {
   const Program* program = nullptr;  // outlives the schedule
   int micro_batches = 1;
-  // The program's values first, with the same numbers, which are those of
-  // micro-batch 0; then recomputed values, gradients, and the values of other
-  // micro-batches.
+  // First the program's values, with the same numbers: they are those of
+  // micro-batch 0. Then the values of the other listed micro-batches, then
+  // gradients and recomputed values.
   std::vector<ValueInfo> values;
   std::vector<StepRun> runs;
   std::vector<Task> tasks;
@@ -134,8 +134,8 @@ struct Schedule {
   // Trained parameters that get no gradient from any run; theirs is zero.
   std::vector<int> without_gradient;
   // By parameter: its range of the flat gradient buffer, empty if frozen.
-  // Absent if that buffer is none of the plan's business: then no value may lie
-  // there.
+  // No ranges at all if the schedule does not describe that buffer; then no
+  // value may be stored there.
   std::vector<GradientRange> gradients;
   // By micro-batch and value of the program: the value of the schedule.
   std::vector<std::vector<int>> values_of;
@@ -152,7 +152,7 @@ struct Schedule {
   int FirstBackward() const;
   Cost CostOf(const StepRun& run) const;
   // "qkv" of the op "block_3/attention/qkv"; "+ qkv" adds gradients that met
-  // there; a task's own.
+  // there. For a task, Task::name.
   std::string NameOf(const StepRun& run) const;
   // The scope (index into Program::scopes()) of a run.
   int ScopeOf(const StepRun& run) const;
@@ -163,11 +163,11 @@ struct Access {
   int value = -1, parameter = -1;
   bool reads = false, writes = false;  // both: adds to it
 };
-// Everything that a run reads and writes, but for parameters, constants and the
-// scalars that only tasks know.
+// The values and gradients of parameters that a run reads or writes, without
+// the weights, moments and scalars that only tasks use.
 std::vector<Access> AccessesOf(const Schedule& schedule, const StepRun& run);
-// Leaves of a backward run's operands and results those that it reads for the
-// gradients it writes.
+// Sets to -1 the operands and results of a backward run that it does not need
+// for the gradients it writes.
 void KeepReads(const Program& program, StepRun* run);
 
 // Ops [first_op, end_op). Their results are dropped after the forward pass,
@@ -185,7 +185,7 @@ struct RecomputedSegment {
 //   const Schedule schedule = std::move(list).Build();
 class ScheduleBuilder {
  public:
-  // Lists min(micro_batches, 3) of them.
+  // Lists at most three micro-batches (Schedule).
   ScheduleBuilder(const Program& program, int micro_batches);
   ~ScheduleBuilder();
 

@@ -34,18 +34,20 @@ struct StepContents {
 // - What a run writes over was read and written by runs that have ended. It
 //   writes over what it reads itself only if its op allows it, and its results
 //   do not overlap.
-// - The gradient of a parameter is written once, then added to, and summed over
-//   the ranks at most once, at the end. Tasks read it when it is complete. At
+// - The gradient of a parameter is written once, then added to, then summed
+// over
+//   the ranks at most once. Tasks other than sums read it only after that. At
 //   the end it lies in its range, and the outputs are intact.
-// - Every other value is freed, and written on the main stream.
+// - Every value is written on the main stream, and freed unless it is an
+// output.
 //
 // The error is Internal and names the run, the value and what took its place.
-// Time grows with the bytes' pieces that runs touch; 0.1 s for 10,000 runs.
+// Takes time proportional to the number of pieces of memory that runs touch.
 absl::StatusOr<StepContents> VerifyLifetimes(const Schedule& schedule,
                                              const Lifetimes& lifetimes);
 
 // A hash of the collectives of a step: their order, sizes and dtypes. Ranks
-// that differ would wait for each other forever.
+// with different hashes would wait for each other forever.
 uint64_t CollectiveOrder(const Schedule& schedule);
 
 }  // namespace tessera

@@ -31,8 +31,8 @@ struct StepPlan {
   // Why execution.mode: AUTO launches kernel by kernel; empty if it does not.
   std::string eager_because;
   at::ScalarType reduction = at::kFloat;  // of the gradient norm and loss
-  // A whole step; its gradients of this rank's share without the update; the
-  // cross entropy of a batch.
+  // The whole step; loss and gradients of this rank's share, without sums over
+  // the ranks and update; the cross entropy of this rank's share.
   Schedule train, gradients, evaluate;
   Lifetimes train_lifetimes, gradients_lifetimes, evaluate_lifetimes;
 };
@@ -54,8 +54,8 @@ struct StepPlanOptions {
 absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
     const StepPlanOptions& options, const ProgramTarget& target);
 
-// The part of PlanStep() that follows from the programs: fills in everything
-// but these.
+// The part of PlanStep() that follows from the programs, which `plan` holds:
+// fills in everything else.
 absl::Status PlanLists(const StepPlanOptions& options,
                        const ProgramTarget& target, StepPlan* plan);
 

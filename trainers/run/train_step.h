@@ -97,7 +97,8 @@ class TrainStep : private TaskRunner {
   void CopyBatch(const Batch& batch);
   // Sets the listed micro-batches as the inputs of `executor`.
   void SetInputs(Executor& executor) const;
-  // Sets one as that of the listed micro-batch `as`.
+  // Sets micro-batch `micro_batch` as the inputs of the listed micro-batch
+  // `as`.
   void SetInput(Executor& executor, int micro_batch, int as) const;
   // Work that is enqueued anew each time, or recorded and launched.
   struct Work {

@@ -18,9 +18,9 @@ class CublasLtProducts;
 // Chosen once, before the programs run; read-only from then on. The ops hold
 // it, because they are made before there is a GPU to choose on.
 struct ProductChoices {
-  // Null until the algorithms are chosen, and where cuBLASLt is not used.
+  // Null until the algorithms are chosen, or if cuBLASLt is not used.
   std::shared_ptr<const CublasLtProducts> algorithms;
-  // Those that were tuned, for a checkpoint (product_table.h); null if none.
+  // The tuned algorithms, for a checkpoint (product_table.h); null if none.
   nlohmann::json record;
   std::string summary;  // "28 products: 3 algorithms timed in 0.2 s, 25 known"
 };
@@ -47,7 +47,7 @@ std::vector<MatrixProduct> ProductsOf(const Program& program);
 // timed with all proposals, on memory that is returned to the GPU.
 //
 // The algorithm decides in which order a sum is added up, hence its rounding.
-// So that later runs round alike, choices are kept in a file for each kind of
+// So that later runs have the same bits, choices are kept in a file for each kind of
 // GPU and release of cuBLASLt (product_table.h), and in checkpoints.
 void ChooseProducts(absl::Span<const MatrixProduct> products,
                     const ProductChoiceOptions& options,

@@ -5,10 +5,11 @@
 
 namespace tessera {
 
-// Gives the gradient of a weight, which only the optimizer waits for, a run of
-// its own on a stream of its own where its op allows it (Op::separable()). At
-// most two are under way at once. What they read lives longer for it. Needs
-// AddDataWaits() afterwards.
+// Splits each backward run whose op allows it (Op::separable()) and that
+// computes gradients of both weights and values. Those of the weights move to a
+// second stream, because only the update waits for them. The main stream is at
+// most two of them ahead; what they read stays alive longer. Call it before
+// rewrites that add waits, and AddDataWaits() afterwards.
 void OverlapWeightGradients(Schedule* schedule);
 
 }  // namespace tessera
