@@ -201,6 +201,7 @@ absl::StatusOr<RunPlan> PlanRun(
     const std::optional<DeviceInfo>& planned_device) {
   ASSIGN_OR_RETURN(RunPlan plan, PlanWithoutFit(config, world, planned_device));
   RETURN_IF_ERROR(CheckFits(plan));
+  RETURN_IF_ERROR(VerifyStep(*plan.step));
   return plan;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -34,6 +35,8 @@ struct StepPlan {
   // The whole step; loss and gradients of this rank's share, without sums over
   // the ranks and update; the cross entropy of this rank's share.
   Schedule train, gradients, evaluate;
+  // `train` before its rewrites, if it has any.
+  std::optional<Schedule> plain;
   Lifetimes train_lifetimes, gradients_lifetimes, evaluate_lifetimes;
 };
 
@@ -58,6 +61,10 @@ absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
 // fills in everything else.
 absl::Status PlanLists(const StepPlanOptions& options,
                        const ProgramTarget& target, StepPlan* plan);
+
+// Checks the lists and their memory (framework/program/verify.h), and that
+// rewrites left a list that computes the same. Internal if not.
+absl::Status VerifyStep(const StepPlan& plan);
 
 // Floating-point operations of the model per training token: the matrix
 // products of forward and backward, in attention for the pairs that the mask

@@ -47,8 +47,8 @@ std::vector<MatrixProduct> ProductsOf(const Program& program);
 // timed with all proposals, on memory that is returned to the GPU.
 //
 // The algorithm decides in which order a sum is added up, hence its rounding.
-// So that later runs have the same bits, choices are kept in a file for each kind of
-// GPU and release of cuBLASLt (product_table.h), and in checkpoints.
+// So that later runs have the same bits, choices are kept in a file for each
+// kind of GPU and release of cuBLASLt (product_table.h), and in checkpoints.
 void ChooseProducts(absl::Span<const MatrixProduct> products,
                     const ProductChoiceOptions& options,
                     ProductChoices* choices);

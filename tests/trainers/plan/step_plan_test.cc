@@ -108,9 +108,7 @@ TEST_P(RandomStepTest, NothingIsReadAfterItsMemoryWasTaken) {
     ASSERT_TRUE(plan.ok()) << plan.status() << "\nseed " << seed << ": "
                            << step.Describe();
     const StepPlan& planned = **plan;
-    // PlanStep() has asked this too.
-    const absl::Status valid =
-        VerifyLifetimes(planned.train, planned.train_lifetimes).status();
+    const absl::Status valid = VerifyStep(planned);
     ASSERT_TRUE(valid.ok())
         << valid << "\nseed " << seed << ": " << step.Describe();
     lends += Lends(planned.train_lifetimes);
