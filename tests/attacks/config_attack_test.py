@@ -18,7 +18,7 @@ import threading
 import attack
 
 # Loading and planning take milliseconds, but the machine may be busy.
-TASK_TIMEOUT_S = 10
+TASK_TIMEOUT_S = 60
 # Starting the programs takes most of a second, so it is done in one of this
 # many rounds.
 PROGRAM_EVERY = 100
