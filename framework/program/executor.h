@@ -139,8 +139,8 @@ class Executor {
   // The streams other than the main one; empty if the schedule does not use
   // them or the device has none.
   std::array<std::optional<c10::Stream>, kStepStreams> streams_;
-  std::array<bool, kStepStreams> branched_ =
-      {};  // the main stream has not waited
+  // Whether a stream has work that the main stream has not yet waited for.
+  std::array<bool, kStepStreams> branched_ = {};
   std::vector<std::optional<c10::Event>> ended_;  // by run, if it signals
   const int first_backward_;
   int repeated_begin_ = 0, repeated_end_ = 0;  // runs; empty if none are

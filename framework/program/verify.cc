@@ -23,7 +23,7 @@ struct Pieces {
 
 // The memory between two ends of any range.
 struct Piece {
-  int content = kNothing;  // a value, a gradient, kGaps
+  int content = kNothing;  // see ContentOf() and NameOf()
   int written = -1;        // the run that wrote it last
   std::array<int, kStepStreams> read = {-1, -1, -1};  // since, by stream
   bool summed = false;                                // over the ranks

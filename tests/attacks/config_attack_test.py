@@ -17,7 +17,8 @@ import threading
 
 import attack
 
-# Loading and planning take milliseconds, but the machine may be busy.
+# Loading and planning take milliseconds, but a plan of hundreds of layers that
+# tries what fits takes seconds, and the machine may be busy.
 TASK_TIMEOUT_S = 60
 # Starting the programs takes most of a second, so it is done in one of this
 # many rounds.

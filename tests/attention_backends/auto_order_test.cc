@@ -57,12 +57,17 @@ TEST(AutoOrderFor, FollowsTheMeasurements) {
   }
 }
 
-// In TF32, FLASH_CUDA's products are slower than those on tensor cores.
-TEST(AutoOrderFor, DependsOnThePrecisionOfFp32Products) {
+AttentionProblem Fp32OnHopper() {
   AttentionProblem problem = SmallProblem();
   problem.dtype = at::kFloat;
   problem.cuda = true;
   problem.compute_capability = 90;
+  return problem;
+}
+
+// In TF32, FLASH_CUDA's products are slower than those on tensor cores.
+TEST(AutoOrderFor, DependsOnThePrecisionOfFp32Products) {
+  AttentionProblem problem = Fp32OnHopper();
   problem.b = 4;
   problem.h = problem.g = 12;
   problem.s = problem.t = 1024;
@@ -87,10 +92,7 @@ TEST(AutoOrderFor, DependsOnThePrecisionOfFp32Products) {
 
 // TORCH_EFFICIENT's deterministic backward runs one CUDA block per head.
 TEST(AutoOrderFor, DeterministicTorchEfficientNeedsManyHeads) {
-  AttentionProblem problem = SmallProblem();
-  problem.dtype = at::kFloat;
-  problem.cuda = true;
-  problem.compute_capability = 90;
+  AttentionProblem problem = Fp32OnHopper();
   problem.d = 128;
   problem.s = problem.t = 8192;
   problem.b = 2;

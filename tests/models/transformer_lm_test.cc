@@ -134,7 +134,7 @@ struct Fixture {
     executor->SetInput(
         seed, at::ones({}, at::device(target.device.device)
                                .dtype(plan->train.values[seed].type.dtype)));
-    // Of the first micro-batch.
+    // Runs only the first micro-batch.
     const auto end = absl::c_find_if(plan->train.runs, [](const StepRun& run) {
       return run.micro_batch == 1;
     });

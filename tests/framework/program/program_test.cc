@@ -515,7 +515,8 @@ TEST(LifetimesTest, EveryWaitIsNeeded) {
           schedule.tasks[run.task].kind == Task::Kind::kReduceLoss) {
         continue;  // for the communicator
       }
-      // That of the run beside the third weight's gradient limits memory.
+      // The first wait of such a run may be there to limit memory; the check
+      // does not need it.
       const size_t limits = run.stream == StepStream::kMain &&
                             run.kind == StepRun::Kind::kBackward;
       for (size_t i = limits; i < run.waits.size(); ++i, ++waits) {
