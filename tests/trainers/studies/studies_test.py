@@ -186,6 +186,8 @@ class StudiesTest(unittest.TestCase):
         with subprocess.Popen(
                 [STUDY, f"--study={study}", f"--out={out}"],
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                # A sanitizer would turn the signal into an exit code.
+                env=dict(os.environ, ASAN_OPTIONS="handle_segv=0"),
                 universal_newlines=True) as process:
             process.stdout.readline()
             children = pathlib.Path(
