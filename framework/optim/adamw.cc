@@ -111,6 +111,7 @@ absl::StatusOr<std::unique_ptr<AdamW>> AdamW::Create(
                                 options.dtype(store.options().weights.master));
     adamw->exp_avg_sq_ = at::zeros_like(adamw->exp_avg_);
     adamw->step_ = at::zeros({1}, options.dtype(at::kLong));
+    adamw->skips_ = at::ones({1}, options.dtype(at::kBool));
     adamw->prepared_ =
         at::zeros({kMaxAdamWGroups * sizeof(AdamWCoefficients) / sizeof(float)},
                   options.dtype(at::kFloat));
@@ -121,19 +122,52 @@ absl::StatusOr<std::unique_ptr<AdamW>> AdamW::Create(
 }
 
 absl::Status AdamW::Step(const StepControl& control) {
+  RETURN_IF_ERROR(Prepare(control));
+  return Update(0, store_.trainable_extent());
+}
+
+absl::Status AdamW::Prepare(const StepControl& control) {
   TESSERA_CHECK(control.lr.defined(), "a step needs a learning rate");
   const AdamWScalars scalars = {Scalar<float>(control.lr, step_),
                                 Scalar<float>(control.grad_scale, step_),
                                 Scalar<bool>(control.skip, step_),
-                                step_.data_ptr<int64_t>()};
-  const AdamWBuffers buffers = Buffers();
+                                step_.data_ptr<int64_t>(),
+                                skips_.data_ptr<bool>()};
   if constexpr (kCudaBuild) {
     if (step_.is_cuda()) {
-      return cuda::UpdateAdamW(buffers, scalars, options_, prepared_);
+      return cuda::PrepareAdamW(scalars, options_, prepared_);
     }
   }
-  return StepOnCpu(buffers, scalars);
+  *scalars.skips = scalars.skip != nullptr && *scalars.skip;
+  if (*scalars.skips) return absl::OkStatus();
+  const float scale = scalars.grad_scale == nullptr ? 1 : *scalars.grad_scale;
+  prepared_step_ =
+      PrepareAdamWStep(options_, *scalars.lr, scale, ++*scalars.step);
+  return absl::OkStatus();
 }
+
+absl::Status AdamW::Update(int64_t begin, int64_t end) {
+  TESSERA_CHECK(begin % kAdamWChunk == 0 && end % kAdamWChunk == 0 &&
+                    begin <= end && end <= store_.trainable_extent(),
+                "elements [", begin, ", ", end, ")");
+  const AdamWBuffers buffers = Buffers();
+  const bool* const skips = skips_.const_data_ptr<bool>();
+  if constexpr (kCudaBuild) {
+    if (step_.is_cuda()) {
+      return cuda::UpdateAdamW(buffers, begin, end, skips, prepared_);
+    }
+  }
+  if (*skips) return absl::OkStatus();
+  at::parallel_for(begin / kAdamWChunk, end / kAdamWChunk, kCpuGrain,
+                   [&](int64_t from, int64_t to) {
+                     TESSERA_CHECK(UpdateAdamWChunks(buffers, options_,
+                                                     prepared_step_, from, to),
+                                   "dtypes that no precision policy has");
+                   });
+  return absl::OkStatus();
+}
+
+void AdamW::Discard() { skips_.fill_(true); }
 
 AdamWBuffers AdamW::Buffers() const {
   const WeightBuffers& weights = store_.weights();
@@ -152,23 +186,7 @@ AdamWBuffers AdamW::Buffers() const {
           .ranges = static_cast<const AdamWRange*>(Address(ranges_)),
           .num_ranges = ranges_.defined() ? static_cast<int>(ranges_.nbytes() /
                                                              sizeof(AdamWRange))
-                                          : 0,
-          .num_elements = store_.trainable_extent()};
-}
-
-absl::Status AdamW::StepOnCpu(const AdamWBuffers& buffers,
-                              const AdamWScalars& scalars) const {
-  if (scalars.skip != nullptr && *scalars.skip) return absl::OkStatus();
-  const float scale = scalars.grad_scale == nullptr ? 1 : *scalars.grad_scale;
-  const AdamWStep prepared =
-      PrepareAdamWStep(options_, *scalars.lr, scale, ++*scalars.step);
-  at::parallel_for(0, buffers.num_elements / kAdamWChunk, kCpuGrain,
-                   [&](int64_t begin, int64_t end) {
-                     TESSERA_CHECK(UpdateAdamWChunks(buffers, options_,
-                                                     prepared, begin, end),
-                                   "dtypes that no precision policy has");
-                   });
-  return absl::OkStatus();
+                                          : 0};
 }
 
 int64_t AdamW::state_bytes() const {

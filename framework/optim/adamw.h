@@ -54,6 +54,15 @@ class AdamW {
   // moments and step count do not change.
   absl::Status Step(const StepControl& control);
 
+  // The parts of Step(), so that weights may change later than step().
+  // Prepare() reads `control` and advances step(); then each weight is updated
+  // once by Update(begin, end), elements of store.grad() from one multiple of
+  // kBlockAlignment to another. Before the first Prepare() and after Discard(),
+  // Update() changes nothing.
+  absl::Status Prepare(const StepControl& control);
+  absl::Status Update(int64_t begin, int64_t end);
+  void Discard();
+
   int64_t state_bytes() const;
 
   // For checkpoints, which copy into these tensors in place. Element i of a
@@ -66,15 +75,16 @@ class AdamW {
   AdamW(ParameterStore& store, const AdamWOptions& options)
       : store_(store), options_(options) {}
   AdamWBuffers Buffers() const;
-  absl::Status StepOnCpu(const AdamWBuffers& buffers,
-                         const AdamWScalars& scalars) const;
 
   ParameterStore& store_;
   AdamWOptions options_;
   at::Tensor exp_avg_, exp_avg_sq_, step_;
   at::Tensor chunk_groups_;  // uint8; undefined without groups
   at::Tensor ranges_;        // AdamWRange as bytes; undefined if in order
-  at::Tensor prepared_;      // FP32 scratch for AdamWCoefficients
+  // What Prepare() has fixed.
+  at::Tensor skips_;              // bool [1]: Update() changes nothing
+  at::Tensor prepared_;           // on a GPU: AdamWCoefficients as FP32
+  AdamWStep prepared_step_ = {};  // on a CPU
 };
 
 }  // namespace tessera

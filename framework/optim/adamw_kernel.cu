@@ -55,7 +55,9 @@ __device__ __forceinline__ void StoreSplit(const float (&from)[N], int64_t at,
 __global__ void AdamWPrepare(const __grid_constant__ AdamWOptions options,
                              AdamWScalars scalars,
                              AdamWCoefficients* prepared) {
-  if (scalars.skip != nullptr && *scalars.skip) return;
+  const bool skips = scalars.skip != nullptr && *scalars.skip;
+  if (threadIdx.x == 0) *scalars.skips = skips;
+  if (skips) return;
   const int64_t step = *scalars.step + 1;
   __syncthreads();
   if (threadIdx.x == 0) *scalars.step = step;
@@ -92,12 +94,11 @@ __device__ __forceinline__ AdamWRange RangeOf(const AdamWBuffers& buffers,
 // instead of 20.6), and so did five blocks per multiprocessor instead of six.
 template <typename State, typename Grad, typename Rounded>
 __global__ void __launch_bounds__(kThreads, sizeof(State) == 4 ? 6 : 4)
-    AdamWUpdate(const __grid_constant__ AdamWBuffers buffers,
-                const AdamWCoefficients* prepared, const bool* skip) {
+    AdamWUpdate(const __grid_constant__ AdamWBuffers buffers, unsigned begin,
+                unsigned last, const AdamWCoefficients* prepared,
+                const bool* skips) {
   constexpr int N = kElements<State>;
-  // 32 bits, which save registers, count the vectors of 17 G elements.
-  const auto last = static_cast<unsigned>(buffers.num_elements / N - 1);
-  const unsigned first = blockIdx.x * kThreads;
+  const unsigned first = begin + blockIdx.x * kThreads;
   const bool inside = first + threadIdx.x <= last;
   const unsigned i = inside ? first + threadIdx.x : last;
   float p[N], m[N], v[N], g[N];
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(State) == 4 ? 6 : 4)
   } else {
     Load<State>(buffers.master, at, p);
   }
-  if (!inside || (skip != nullptr && *skip)) return;
+  if (!inside || *skips) return;
   const int group = buffers.chunk_groups == nullptr
                         ? 0
                         : buffers.chunk_groups[i / kVectors<State>];
@@ -142,23 +143,33 @@ __global__ void __launch_bounds__(kThreads, sizeof(State) == 4 ? 6 : 4)
 
 }  // namespace
 
-cudaError_t LaunchAdamW(const AdamWBuffers& buffers,
-                        const AdamWScalars& scalars,
-                        const AdamWOptions& options,
-                        AdamWCoefficients* prepared, cudaStream_t stream) {
+cudaError_t LaunchAdamWPrepare(const AdamWScalars& scalars,
+                               const AdamWOptions& options,
+                               AdamWCoefficients* prepared,
+                               cudaStream_t stream) {
   AdamWPrepare<<<1, kMaxAdamWGroups, 0, stream>>>(options, scalars, prepared);
-  cudaError_t error = cudaGetLastError();
-  if (error != cudaSuccess || buffers.num_elements == 0) return error;
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchAdamWUpdate(const AdamWBuffers& buffers, int64_t begin,
+                              int64_t end, const bool* skips,
+                              const AdamWCoefficients* prepared,
+                              cudaStream_t stream) {
+  if (begin == end) return cudaSuccess;
+  cudaError_t error = cudaSuccess;
   const auto launch = [&]<typename State, typename Grad, typename Rounded>() {
-    const int64_t vectors = buffers.num_elements / kElements<State>;
-    if (vectors > std::numeric_limits<unsigned>::max()) {
+    constexpr int64_t kElementsOfThread = kElements<State>;
+    // 32 bits, which save registers, count the vectors of 17 G elements.
+    const int64_t first = begin / kElementsOfThread;
+    const int64_t last = end / kElementsOfThread - 1;
+    if (last > std::numeric_limits<unsigned>::max()) {
       error = cudaErrorInvalidValue;
       return;
     }
-    const auto blocks =
-        static_cast<unsigned>((vectors + kThreads - 1) / kThreads);
-    AdamWUpdate<State, Grad, Rounded>
-        <<<blocks, kThreads, 0, stream>>>(buffers, prepared, scalars.skip);
+    const auto blocks = static_cast<unsigned>((last - first) / kThreads + 1);
+    AdamWUpdate<State, Grad, Rounded><<<blocks, kThreads, 0, stream>>>(
+        buffers, static_cast<unsigned>(first), static_cast<unsigned>(last),
+        prepared, skips);
     error = cudaGetLastError();
   };
   if (!VisitAdamWDtypes<float, __nv_bfloat16, __half>(buffers, launch)) {

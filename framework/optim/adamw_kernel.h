@@ -7,16 +7,22 @@
 
 namespace tessera {
 
-// One AdamW step over flat device buffers, in stream order: a small launch
-// advances scalars.step and writes prepared[kMaxAdamWGroups] (device scratch),
-// then one launch updates all elements. Reads no host value that changes from
-// step to step, so a CUDA graph can replay it. If *skip is set, nothing
-// changes. cudaErrorInvalidValue for dtypes that VisitAdamWDtypes() does not
+// One AdamW step over flat device buffers. Reads no host value that changes
+// from step to step, so a CUDA graph can replay it.
+
+// Writes scalars.skips and, unless it is set, prepared[kMaxAdamWGroups] (device
+// memory), and advances scalars.step.
+cudaError_t LaunchAdamWPrepare(const AdamWScalars& scalars,
+                               const AdamWOptions& options,
+                               AdamWCoefficients* prepared,
+                               cudaStream_t stream);
+// Updates elements [begin, end), multiples of kAdamWChunk, unless *skips is
+// set. cudaErrorInvalidValue for dtypes that VisitAdamWDtypes() does not
 // support.
-cudaError_t LaunchAdamW(const AdamWBuffers& buffers,
-                        const AdamWScalars& scalars,
-                        const AdamWOptions& options,
-                        AdamWCoefficients* prepared, cudaStream_t stream);
+cudaError_t LaunchAdamWUpdate(const AdamWBuffers& buffers, int64_t begin,
+                              int64_t end, const bool* skips,
+                              const AdamWCoefficients* prepared,
+                              cudaStream_t stream);
 
 }  // namespace tessera
 

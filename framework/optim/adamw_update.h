@@ -46,7 +46,7 @@ struct AdamWBuffers {
   FloatType grad_dtype;
   FloatType rounded_dtype;  // of shadow and high; unused if ranges is null
 
-  // num_elements values each.
+  // A value per element of the flat order.
   void* exp_avg;
   void* exp_avg_sq;
   const void* grad;
@@ -61,7 +61,6 @@ struct AdamWBuffers {
   // Null: all chunks are in `master`, in order, without a shadow.
   const AdamWRange* ranges;
   int num_ranges;
-  int64_t num_elements;  // a multiple of kAdamWChunk
 };
 
 // The inputs that change from step to step, on the device.
@@ -70,6 +69,7 @@ struct AdamWScalars {
   const float* grad_scale;  // null: 1
   const bool* skip;         // null: never
   int64_t* step;            // steps taken; advances unless skipped
+  bool* skips;              // written: whether the update changes nothing
 };
 
 // Calls visit.template operator()<State, Grad, Rounded>() for the dtypes of

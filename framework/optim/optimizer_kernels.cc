@@ -17,12 +17,19 @@ absl::Status SumOfSquares(const at::Tensor& flat, const at::Tensor& sum) {
                 partial.data_ptr<float>(), sum.data_ptr<float>());
 }
 
-absl::Status UpdateAdamW(const AdamWBuffers& buffers,
-                         const AdamWScalars& scalars,
-                         const AdamWOptions& options,
-                         const at::Tensor& prepared) {
-  return Launch(prepared, "AdamW's kernel", LaunchAdamW, buffers, scalars,
+absl::Status PrepareAdamW(const AdamWScalars& scalars,
+                          const AdamWOptions& options,
+                          const at::Tensor& prepared) {
+  return Launch(prepared, "AdamW's kernel", LaunchAdamWPrepare, scalars,
                 options, static_cast<AdamWCoefficients*>(prepared.data_ptr()));
+}
+
+absl::Status UpdateAdamW(const AdamWBuffers& buffers, int64_t begin,
+                         int64_t end, const bool* skips,
+                         const at::Tensor& prepared) {
+  return Launch(prepared, "AdamW's kernel", LaunchAdamWUpdate, buffers, begin,
+                end, skips,
+                static_cast<const AdamWCoefficients*>(prepared.data_ptr()));
 }
 
 }  // namespace cuda

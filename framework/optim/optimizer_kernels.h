@@ -14,11 +14,13 @@ namespace cuda {
 // Writes the sum of flat's squares to `sum`, FP32 [1].
 absl::Status SumOfSquares(const at::Tensor& flat, const at::Tensor& sum);
 
-// `prepared` is FP32 device scratch for kMaxAdamWGroups AdamWCoefficients; its
-// device is used.
-absl::Status UpdateAdamW(const AdamWBuffers& buffers,
-                         const AdamWScalars& scalars,
-                         const AdamWOptions& options,
+// adamw_kernel.h. `prepared` is FP32 memory for kMaxAdamWGroups
+// AdamWCoefficients; its device is used.
+absl::Status PrepareAdamW(const AdamWScalars& scalars,
+                          const AdamWOptions& options,
+                          const at::Tensor& prepared);
+absl::Status UpdateAdamW(const AdamWBuffers& buffers, int64_t begin,
+                         int64_t end, const bool* skips,
                          const at::Tensor& prepared);
 
 }  // namespace cuda

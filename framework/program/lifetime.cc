@@ -182,7 +182,8 @@ class IdleGradients {
     const std::vector<GradientRange>& ranges = schedule.gradients;
     for (size_t p = 0; p < ranges.size(); ++p) {
       if (ranges[p].end > ranges[p].begin) {
-        parts_.push_back({ranges[p], static_cast<int>(p), kForever});
+        parts_.push_back(
+            {.range = ranges[p], .parameter = static_cast<int>(p)});
       }
     }
     std::sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
@@ -192,18 +193,28 @@ class IdleGradients {
     for (size_t i = 0; i + 1 < parts_.size(); ++i) {
       parts_[i].range.end = parts_[i + 1].range.begin;
     }
-    std::vector<int> written(ranges.size(), kForever);
+    std::vector<int> written(ranges.size(), kForever), updated(ranges.size());
     for (size_t run = 0; run < schedule.runs.size(); ++run) {
       const int r = static_cast<int>(run);
-      for (const Access& access : AccessesOf(schedule, schedule.runs[run])) {
+      const StepRun& step_run = schedule.runs[run];
+      const bool pending = schedule.starts_pending &&
+                           schedule.IsTask(step_run, Task::Kind::kUpdate);
+      for (const Access& access : AccessesOf(schedule, step_run)) {
         if (access.parameter < 0) continue;
+        if (pending) {
+          updated[access.parameter] = order.JoinedAt(r);
+          continue;
+        }
         int& first = written[access.parameter];
         // From where on a run of another stream may begin.
         const bool on_main = order.JoinedAt(r) == r;
         first = std::min(first, on_main ? r : order.LastOnMain(r) + 1);
       }
     }
-    for (Part& part : parts_) part.written = written[part.parameter];
+    for (Part& part : parts_) {
+      part.written = written[part.parameter];
+      part.updated = updated[part.parameter];
+    }
     latest_from_.resize(parts_.size());
     int latest = -1;
     for (size_t i = parts_.size(); i-- > 0;) {
@@ -214,16 +225,19 @@ class IdleGradients {
 
   int64_t bytes() const { return parts_.empty() ? 0 : parts_.back().range.end; }
 
-  // The lowest offset >= `offset` at which `bytes` are idle until run `last`
-  // has ended.
-  std::optional<int64_t> Next(int64_t offset, int64_t bytes, int last) const {
+  // The lowest offset >= `offset` at which `bytes` are idle from run `first` on
+  // until run `last` has ended.
+  std::optional<int64_t> Next(int64_t offset, int64_t bytes, int first,
+                              int last) const {
     auto part = std::partition_point(
         parts_.begin(), parts_.end(),
         [offset](const Part& p) { return p.range.end <= offset; });
     for (; part != parts_.end(); ++part) {
       if (part->range.begin >= offset + bytes) return offset;
       if (latest_from_[part - parts_.begin()] <= last) return std::nullopt;
-      if (part->written <= last) offset = part->range.end;
+      if (part->written <= last || part->updated > first) {
+        offset = part->range.end;
+      }
     }
     return offset;
   }
@@ -232,7 +246,9 @@ class IdleGradients {
   struct Part {
     GradientRange range;
     int parameter = 0;
-    int written = 0;  // the first run that writes it
+    // The first run of the main stream that begins after the update of the
+    // step before, and the first run that writes the gradient.
+    int updated = 0, written = 0;
   };
   std::vector<Part> parts_;  // by offset
   // Maximum of parts_[j].written over j >= i: nothing beyond is idle longer.
@@ -250,10 +266,13 @@ void Planner::LendGradients() {
         // Buffers that die in the first forward pass go to the top, so that the
         // low offsets, which are idle longest, are left for the others.
         const bool brief = buffer->last < first_backward;
+        // There, they would wait for the whole update.
+        if (brief && schedule_.starts_pending) return false;
         const std::optional<int64_t> offset =
             brief ? free.TakeHighest(buffer->bytes)
                   : free.TakeLowest(buffer->bytes, [&](int64_t from) {
-                      return idle.Next(from, buffer->bytes, buffer->last);
+                      return idle.Next(from, buffer->bytes, buffer->first,
+                                       buffer->last);
                     });
         if (!offset.has_value()) return false;
         buffer->storage = Storage::kGradients;

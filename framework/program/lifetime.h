@@ -44,9 +44,10 @@ struct LifetimeOptions {
 // An activation may lie where a parameter's gradient will be written, if its
 // last read comes before that write. (If micro-batches accumulate, that is in
 // the first one only.) Backward writes gradients in reverse execution order, so
-// most of the forward pass fits. Eager PyTorch reaches the
-// same peak by freeing its gradients between steps, but without the advantages
-// of a flat buffer.
+// most of the forward pass fits. Eager PyTorch reaches the same peak by freeing
+// its gradients between steps, but without the advantages of a flat buffer. If
+// the gradients of the step before wait for their update
+// (Schedule::starts_pending), an activation is written after that.
 struct Lifetimes {
   std::vector<Buffer> buffers;
   std::vector<int> buffer_of;  // by value; -1: the caller's memory

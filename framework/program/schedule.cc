@@ -85,6 +85,14 @@ std::vector<Access> AccessesOf(const Schedule& schedule, const StepRun& run) {
     accesses.push_back(
         {.parameter = parameter, .reads = !empty, .writes = sums});
   }
+  if (task.kind != Task::Kind::kUpdate) return accesses;
+  const absl::Span<const ValueInfo> values = schedule.program->values();
+  for (size_t v = 0; v < values.size(); ++v) {
+    if (values[v].role == Role::kParameter &&
+        task.range.Overlaps(schedule.gradients[values[v].parameter])) {
+      accesses.push_back({.value = static_cast<int>(v), .writes = true});
+    }
+  }
   return accesses;
 }
 
@@ -424,6 +432,16 @@ int ScheduleBuilder::LossGradient(Value loss) {
                                 .role = Role::kInput});
   }
   return schedule_.loss_gradient;
+}
+
+int ScheduleBuilder::UpdateFactors() {
+  if (schedule_.update_factors < 0) {
+    schedule_.update_factors = static_cast<int>(schedule_.values.size());
+    schedule_.values.push_back({.name = "update.factors",
+                                .type = {{}, at::kFloat},
+                                .role = Role::kInput});
+  }
+  return schedule_.update_factors;
 }
 
 Schedule ScheduleBuilder::Build() && {

@@ -57,8 +57,8 @@ struct Task {
     kReduceLoss,       // sums the loss over the ranks
     kZero,             // zeroes the gradients and gaps that no run writes
     kSumOfSquares,     // of `range`, which is the whole buffer
-    kClip,             // norm, scale, and whether the update is skipped
-    kUpdate,           // weights and moments, from the gradients in `range`
+    kClip,    // norm; fixes what the update does, or that it is skipped
+    kUpdate,  // the weights whose gradients lie in `range`, and their moments
   };
   Kind kind = Kind::kBegin;
   std::string name;    // "gradient norm"
@@ -70,8 +70,8 @@ struct Task {
 };
 
 // The streams of a step. Runs of one stream execute in the order of the list.
-enum class StepStream { kMain, kWeightGradients, kCommunication };
-inline constexpr int kStepStreams = 3;
+enum class StepStream { kMain, kWeightGradients, kCommunication, kUpdate };
+inline constexpr int kStepStreams = 4;
 
 // One entry of a schedule. Numbers are values of the schedule; -1 means none.
 struct StepRun {
@@ -115,6 +115,9 @@ struct StepRun {
 struct Schedule {
   const Program* program = nullptr;  // outlives the schedule
   int micro_batches = 1;
+  // True if the list begins with the update of the step before, whose gradients
+  // it finds in the flat buffer, and leaves its own update to the next.
+  bool starts_pending = false;
   // First the program's values, with the same numbers: they are those of
   // micro-batch 0. Then the values of the other listed micro-batches, then
   // gradients and recomputed values.
@@ -124,6 +127,9 @@ struct Schedule {
   // The gradient of the loss (1 / tokens, times the loss scale): an input, or
   // written by Task::Kind::kBegin; -1 without a backward pass.
   int loss_gradient = -1;
+  // What Task::Kind::kClip fixes for the update, which reads it; the caller's.
+  // -1 without an update.
+  int update_factors = -1;
   // The values left to the caller: the program's outputs, and the gradients of
   // inputs that need one.
   std::vector<int> outputs;
@@ -148,6 +154,9 @@ struct Schedule {
   }
   // How often the runs of micro-batch 1 are run.
   int repetitions() const { return micro_batches - listed_micro_batches() + 1; }
+  bool IsTask(const StepRun& run, Task::Kind kind) const {
+    return run.kind == StepRun::Kind::kTask && tasks[run.task].kind == kind;
+  }
   // The first run of a backward pass; the number of runs if there is none.
   int FirstBackward() const;
   Cost CostOf(const StepRun& run) const;
@@ -158,13 +167,14 @@ struct Schedule {
   int ScopeOf(const StepRun& run) const;
 };
 
-// A value, or a parameter's gradient, that a run reads or writes.
+// A value, or a parameter's gradient, that a run reads or writes. Weights are
+// the program's values of role kParameter.
 struct Access {
   int value = -1, parameter = -1;
   bool reads = false, writes = false;  // both: adds to it
 };
-// The values and gradients of parameters that a run reads or writes, without
-// the weights, moments and scalars that only tasks use.
+// The values, weights and gradients that a run reads or writes, without the
+// moments and scalars that only tasks use.
 std::vector<Access> AccessesOf(const Schedule& schedule, const StepRun& run);
 // Sets to -1 the operands and results of a backward run that it does not need
 // for the gradients it writes.
@@ -201,6 +211,7 @@ class ScheduleBuilder {
 
   // The value, so far without a writer, that backward starts from.
   int LossGradient(Value loss);
+  int UpdateFactors();
   int ValueOf(Value value, int micro_batch) const {
     return schedule_.ValueOf(value, micro_batch);
   }

@@ -21,12 +21,17 @@ struct Pieces {
   int begin = 0, end = 0;
 };
 
-// The memory between two ends of any range.
+// The memory between two ends of any range; or a value that the caller holds.
 struct Piece {
   int content = kNothing;  // see ContentOf() and NameOf()
   int written = -1;        // the run that wrote it last
-  std::array<int, kStepStreams> read = {-1, -1, -1};  // since, by stream
-  bool summed = false;                                // over the ranks
+  // By stream: the last run that has read it since; -1 if there is none.
+  std::array<int, kStepStreams> read = [] {
+    std::array<int, kStepStreams> none;
+    none.fill(-1);
+    return none;
+  }();
+  bool summed = false;  // over the ranks
 };
 
 // A hash of `parts` in order; the same in every process.
@@ -48,6 +53,7 @@ enum HashKind : uint64_t {
   kReduceHash,
   kZeroHash,
   kTaskHash,
+  kCarriedHash,  // a gradient of the step before
 };
 
 class Verifier {
@@ -62,6 +68,7 @@ class Verifier {
         hashes_(gaps_ + 1, 0),
         freed_(schedule.values.size(), false),
         reduced_(schedule.program->parameters().size(), false),
+        replaced_(schedule.values.size(), false),
         sums_(absl::c_any_of(schedule.tasks, [](const Task& task) {
           return task.kind == Task::Kind::kReduce;
         })) {
@@ -75,6 +82,7 @@ class Verifier {
 
   absl::StatusOr<StepContents> Verify() && {
     CutMemory();
+    if (schedule_.starts_pending) CarryGradients();
     RETURN_IF_ERROR(CheckPlaces());
     const int runs = static_cast<int>(schedule_.runs.size());
     for (int run = 0; run < runs; ++run) {
@@ -111,8 +119,9 @@ class Verifier {
         absl::StrCat("the memory plan of the step is wrong: ", parts...));
   }
 
-  // Lines up the gradient buffer, the arena and each other buffer in one space
-  // of addresses, which the ends of all ranges cut into pieces.
+  // Lines up the gradient buffer, the arena, each other buffer, and a byte for
+  // each value of the caller in one space of addresses, which the ends of all
+  // ranges cut into pieces.
   void CutMemory() {
     std::vector<GradientRange> places = schedule_.gradients;
     if (places.empty()) {
@@ -129,6 +138,7 @@ class Verifier {
       gradient_bytes_ = std::max(gradient_bytes_, task.range.end);
     }
     int64_t end = gradient_bytes_ + lifetimes_.arena_bytes;
+    std::vector<GradientRange> buffers;
     for (const Buffer& buffer : lifetimes_.buffers) {
       int64_t begin = buffer.offset;
       if (buffer.storage == Storage::kArena) begin += gradient_bytes_;
@@ -137,7 +147,11 @@ class Verifier {
         begin = end;
         end += buffer.bytes;
       }
-      places.push_back({begin, begin + buffer.bytes});
+      buffers.push_back({begin, begin + buffer.bytes});
+    }
+    for (int v = 0; v < num_values_; ++v, ++end) {
+      places.push_back(HasBuffer(v) ? buffers[lifetimes_.buffer_of[v]]
+                                    : GradientRange{end, end + 1});
     }
     std::vector<int64_t> cuts = {0, gradient_bytes_};
     for (const GradientRange& place : places) {
@@ -164,6 +178,9 @@ class Verifier {
       task_places_.push_back(pieces_of(task.range));
     }
     pieces_.resize(cuts.size());
+    for (int v = 0; v < num_values_; ++v) {
+      if (!HasBuffer(v)) pieces_[PlaceOf(v).begin].content = v;
+    }
     is_gap_.assign(cuts.size(), false);
     if (schedule_.gradients.empty()) return;
     const Pieces buffer = pieces_of({0, gradient_bytes_});
@@ -196,12 +213,27 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  // Where a value in a buffer, or a gradient, lies.
+  // The gradients of the step before lie in the buffer.
+  void CarryGradients() {
+    for (size_t p = 0; p < schedule_.gradients.size(); ++p) {
+      if (schedule_.gradients[p].empty()) continue;
+      const int gradient = GradientOf(static_cast<int>(p));
+      hashes_[gradient] = kCarriedHash;
+      const Pieces place = PlaceOf(gradient);
+      for (int i = place.begin; i < place.end; ++i) {
+        pieces_[i].content = gradient;
+        pieces_[i].summed = sums_;
+      }
+    }
+    for (size_t i = 0; i < pieces_.size(); ++i) {
+      if (is_gap_[i]) pieces_[i].content = gaps_;
+    }
+  }
+
+  // Where a value or a gradient lies.
   Pieces PlaceOf(int content) const {
-    return content >= num_values_
-               ? places_[content - num_values_]
-               : places_[schedule_.program->parameters().size() +
-                         lifetimes_.buffer_of[content]];
+    return content >= num_values_ ? places_[content - num_values_]
+                                  : places_[gaps_ - num_values_ + content];
   }
   bool HasBuffer(int value) const { return lifetimes_.buffer_of[value] >= 0; }
   std::string Describe(int run) const { return DescribeRun(schedule_, run); }
@@ -240,7 +272,7 @@ class Verifier {
     const StepRun& r = schedule_.runs[run];
     if (r.kind != StepRun::Kind::kTask ||
         absl::c_linear_search(schedule_.without_gradient, parameter) ||
-        schedule_.tasks[r.task].kind == Task::Kind::kReduce) {
+        schedule_.IsTask(r, Task::Kind::kReduce)) {
       return absl::OkStatus();
     }
     const Pieces place = PlaceOf(GradientOf(parameter));
@@ -250,6 +282,26 @@ class Verifier {
                    " before all of it was summed over the ranks");
     }
     return absl::OkStatus();
+  }
+
+  // A fault if a run reads weights, or what fixes an update, of another step
+  // than in the plain list: weights before their update, if the step before
+  // left it to this one, and otherwise after it.
+  absl::Status CheckVersion(int run, int value) const {
+    const bool factors = value == schedule_.update_factors;
+    if (!factors && schedule_.values[value].role != Role::kParameter) {
+      return absl::OkStatus();
+    }
+    const bool wanted = factors ? !schedule_.starts_pending
+                                : schedule_.starts_pending && IsTrained(value);
+    if (replaced_[value] == wanted) return absl::OkStatus();
+    return Fault(Describe(run), " reads ", NameOf(value),
+                 wanted ? " of the step before" : " of the step after");
+  }
+  bool IsTrained(int value) const {
+    const int parameter = schedule_.values[value].parameter;
+    return !schedule_.gradients.empty() &&
+           !schedule_.gradients[parameter].empty();
   }
 
   absl::Status Read(int run) {
@@ -269,15 +321,14 @@ class Verifier {
         RETURN_IF_ERROR(CheckSummed(run, access.parameter));
         continue;
       }
-      if (HasBuffer(value)) {
-        RETURN_IF_ERROR(ReadPieces(run, value));
-        continue;
-      }
       const Role role = schedule_.values[value].role;
-      if (role != Role::kInput && role != Role::kParameter) {
+      if (!HasBuffer(value) && role != Role::kInput &&
+          role != Role::kParameter) {
         return Fault(Describe(run), " reads ", NameOf(value),
                      ", which no run writes");
       }
+      RETURN_IF_ERROR(CheckVersion(run, value));
+      RETURN_IF_ERROR(ReadPieces(run, value));
     }
     if (r.kind != StepRun::Kind::kTask) return absl::OkStatus();
     const Task::Kind kind = schedule_.tasks[r.task].kind;
@@ -444,11 +495,16 @@ class Verifier {
   absl::Status WriteTask(int run) {
     const StepRun& r = schedule_.runs[run];
     const Task& task = schedule_.tasks[r.task];
+    if (task.kind == Task::Kind::kUpdate) return Update(run, task);
     uint64_t hash = HashOf({kTaskHash, static_cast<uint64_t>(task.kind)});
     for (const Access& access : AccessesOf(schedule_, r)) {
       const int content = ContentOf(access);
-      if (access.value >= 0 && access.writes && HasBuffer(access.value)) {
-        return Fault(Describe(run), " writes ", NameOf(content));
+      if (access.value >= 0 && access.writes) {
+        if (HasBuffer(access.value)) {
+          return Fault(Describe(run), " writes ", NameOf(content));
+        }
+        RETURN_IF_ERROR(WritePieces(run, content, PlaceOf(content), {}));
+        replaced_[content] = true;
       }
       if (access.reads) hash = HashOf({hash, hashes_[content]});
       if (access.parameter < 0 || !access.writes) continue;
@@ -496,7 +552,51 @@ class Verifier {
     return absl::OkStatus();
   }
 
+  // Weights change once, from all of their gradient. A gradient of the step
+  // before is not needed any more.
+  absl::Status Update(int run, const Task& task) {
+    for (const Access& access : AccessesOf(schedule_, schedule_.runs[run])) {
+      if (access.parameter >= 0) {
+        const int gradient = GradientOf(access.parameter);
+        const GradientRange& range = schedule_.gradients[access.parameter];
+        if (range.begin < task.range.begin || range.end > task.range.end) {
+          return Fault(Describe(run), " reads a part of ", NameOf(gradient));
+        }
+        if (!schedule_.starts_pending) continue;
+        hashes_[gradient] = 0;
+        const Pieces place = PlaceOf(gradient);
+        for (int i = place.begin; i < place.end; ++i) {
+          pieces_[i].content = kNothing;
+          pieces_[i].summed = false;
+        }
+      } else if (access.writes) {
+        if (replaced_[access.value]) {
+          return Fault(Describe(run), " updates ", NameOf(access.value),
+                       " again");
+        }
+        RETURN_IF_ERROR(
+            WritePieces(run, access.value, PlaceOf(access.value), {}));
+        replaced_[access.value] = true;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // In a step with updates, all trained weights have changed.
+  absl::Status CheckUpdates() const {
+    if (schedule_.update_factors < 0) return absl::OkStatus();
+    const int values = static_cast<int>(schedule_.program->values().size());
+    for (int v = 0; v < values; ++v) {
+      if (schedule_.values[v].role == Role::kParameter && IsTrained(v) &&
+          !replaced_[v]) {
+        return Fault(NameOf(v), " is not updated");
+      }
+    }
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<StepContents> AtEnd() {
+    RETURN_IF_ERROR(CheckUpdates());
     const int end = static_cast<int>(schedule_.runs.size());
     StepContents contents = {.tasks = tasks_};
     for (const int output : schedule_.outputs) {
@@ -533,13 +633,16 @@ class Verifier {
   const int num_values_, gaps_;
   std::vector<uint64_t> hashes_;  // by content; gradients: 0 if not written
   int64_t gradient_bytes_ = 0;
-  std::vector<Pieces> places_;       // of gradients, then of buffers
+  std::vector<Pieces> places_;       // of gradients, then of values
   std::vector<Pieces> task_places_;  // by task: its range
   std::vector<Piece> pieces_;
   std::vector<bool> is_gap_;   // by piece: between gradients
   std::vector<bool> freed_;    // by value
   std::vector<bool> reduced_;  // by parameter: its gradient
-  const bool sums_;            // over the ranks
+  // By value: weights that were updated, and other values of the caller that a
+  // task has written.
+  std::vector<bool> replaced_;
+  const bool sums_;  // over the ranks
   uint64_t tasks_ = 0;
 };
 
@@ -548,12 +651,11 @@ class Verifier {
 uint64_t CollectiveOrder(const Schedule& schedule) {
   uint64_t hash = 0;
   for (const StepRun& run : schedule.runs) {
-    if (run.kind != StepRun::Kind::kTask) continue;
-    const Task& task = schedule.tasks[run.task];
-    if (task.kind != Task::Kind::kReduce &&
-        task.kind != Task::Kind::kReduceLoss) {
+    if (!schedule.IsTask(run, Task::Kind::kReduce) &&
+        !schedule.IsTask(run, Task::Kind::kReduceLoss)) {
       continue;
     }
+    const Task& task = schedule.tasks[run.task];
     hash = HashOf({hash, static_cast<uint64_t>(task.kind),
                    static_cast<uint64_t>(task.range.begin),
                    static_cast<uint64_t>(task.range.end),

@@ -12,6 +12,7 @@
 #include "framework/dist/reduce_tasks.h"
 #include "framework/optim/optimizer_tasks.h"
 #include "framework/program/fuse.h"
+#include "framework/program/rewrites/defer_update.h"
 #include "framework/program/rewrites/overlap_weight_gradients.h"
 #include "framework/program/rewrites/reduce_early.h"
 #include "framework/program/stream_order.h"
@@ -180,10 +181,10 @@ class StepList {
     list.Add(std::move(zero), update ? Phase::kClip : Phase::kBackward);
     if (update) {
       list.Add(SumOfSquaresTask(gradients_.type, target_.device), Phase::kClip);
-      list.Add(ClipTask(), Phase::kClip);
+      list.Add(ClipTask(), Phase::kClip, -1, {}, {list.UpdateFactors()});
       list.Add(AdamWTask(gradients_.type, gradients_.weights, target_.precision,
                          target_.device),
-               Phase::kOptimizer);
+               Phase::kOptimizer, -1, {list.UpdateFactors()});
     }
     Schedule schedule = std::move(list).Build();
     schedule.gradients = gradients_.ranges;
@@ -241,8 +242,10 @@ absl::Status PlanLists(const StepPlanOptions& options,
   // NCCL on a branch of a CUDA graph does not return (two H100).
   const bool reduce =
       target.device.is_cuda() && !plan->graph && options.ranks > 1;
-  if (overlap || reduce) {
+  const bool defer = options.execution.defer_update();
+  if (overlap || reduce || defer) {
     plan->plain = plan->train;
+    if (defer) DeferUpdate(&plan->train);
     for (Schedule* const schedule : {&plan->train, &plan->gradients}) {
       if (overlap) OverlapWeightGradients(schedule);
       if (reduce) ReduceEarly(schedule);

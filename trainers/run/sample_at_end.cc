@@ -52,6 +52,7 @@ absl::StatusOr<SampleRecord> SampleOfTokens(Session& session,
 absl::StatusOr<std::optional<SampleRecord>> SampleAtEnd(Session& session) {
   const TrainingConfig& training = session.plan().config.training();
   if (training.sample_tokens_at_end() == 0) return std::nullopt;
+  RETURN_IF_ERROR(session.step().Flush());
   const SamplingOptions options{.temperature = 0.8,
                                 .top_p = 0.95,
                                 .seed = static_cast<uint64_t>(training.seed()),

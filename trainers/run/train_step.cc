@@ -102,8 +102,20 @@ absl::Status TrainStep::Prepare(const Batch& batch, double lr) {
 }
 
 absl::Status TrainStep::Launch() {
+  pending_ = parts_.plan->train.starts_pending;
   return Do(step_work_,
             [this] { return StatusFromTorch([this] { train_.Run(); }); });
+}
+
+absl::Status TrainStep::Flush() {
+  if (!std::exchange(pending_, false)) return absl::OkStatus();
+  return StatusFromTorchOr([this]() -> absl::Status {
+    const PhaseScope scope(parts_.phases, PhaseName(Phase::kOptimizer));
+    RETURN_IF_ERROR(
+        parts_.optimizer->Update(0, parts_.parameters->trainable_extent()));
+    parts_.optimizer->Discard();
+    return absl::OkStatus();
+  });
 }
 
 absl::Status TrainStep::Do(Work& work,
@@ -118,6 +130,7 @@ absl::Status TrainStep::Do(Work& work,
 }
 
 absl::Status TrainStep::ForwardBackward(const Batch& batch) {
+  RETURN_IF_ERROR(Flush());
   return StatusFromTorchOr([&]() -> absl::Status {
     CopyBatch(batch);
     if (gradients_ == nullptr) {
@@ -147,6 +160,7 @@ absl::Status TrainStep::ComputeGradients(const Batch& batch) {
 }
 
 absl::Status TrainStep::Forward(const Batch& batch) {
+  RETURN_IF_ERROR(Flush());
   return StatusFromTorchOr([&]() -> absl::Status {
     CopyBatch(batch);
     const StepPlan& plan = *parts_.plan;
@@ -234,15 +248,18 @@ void TrainStep::Run(const Task& task, absl::Span<const at::Tensor> operands,
       const GradientScale gradient =
           MakeGradientScale(squares_, parts_.clip_norm, inverse_loss_scale_);
       metrics_.grad_norm.copy_(gradient.norm);
-      gradient_scale_ = gradient.scale;
-      nonfinite_ = gradient.nonfinite;
+      ThrowIfError(
+          parts_.optimizer->Prepare({.lr = lr_,
+                                     .grad_scale = gradient.scale,
+                                     .skip = skip_(gradient.nonfinite)}));
       break;
     }
-    case Task::Kind::kUpdate:
-      ThrowIfError(parts_.optimizer->Step({.lr = lr_,
-                                           .grad_scale = gradient_scale_,
-                                           .skip = skip_(nonfinite_)}));
+    case Task::Kind::kUpdate: {
+      const int64_t size = gradients.element_size();
+      ThrowIfError(parts_.optimizer->Update(task.range.begin / size,
+                                            task.range.end / size));
       break;
+    }
   }
 }
 

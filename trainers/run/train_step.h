@@ -71,6 +71,11 @@ class TrainStep : private TaskRunner {
   // rehearsed or recorded, in any order, shares the memory of the graphs.
   absl::Status Launch();
 
+  // Updates the weights with the gradients of the last step, if the plan leaves
+  // that to the next one (Schedule::starts_pending). Call it before reading
+  // weights or moments; the functions below do.
+  absl::Status Flush();
+
   // Computes the cross entropy of a batch, metrics().loss, without gradients.
   // Recorded and launched like a step; then observers see no phases inside,
   // because they expect one graph, that of the step.
@@ -124,8 +129,8 @@ class TrainStep : private TaskRunner {
   // (undefined if the scale is 1); the seed of backward; the learning rate.
   at::Tensor loss_weight_, loss_scale_, inverse_loss_scale_, seed_gradient_,
       lr_;
-  // Between tasks.
-  at::Tensor squares_, gradient_scale_, nonfinite_;
+  at::Tensor squares_;                // between tasks
+  bool pending_ = false;              // the last step's update
   at::Tensor ids_mbs_, targets_mbs_;  // the batch, on the device
   at::Tensor arena_;
   Executor train_;

@@ -354,6 +354,7 @@ absl::Status Trainer::SaveInRunFolder() {
 
 absl::Status Trainer::WriteCheckpoint(const std::string& directory) {
   const RunPlan& plan = session_->plan();
+  RETURN_IF_ERROR(session_->step().Flush());
   ASSIGN_OR_RETURN(std::unique_ptr<CheckpointWriter> writer,
                    CheckpointWriter::Begin(directory, step_));
   RETURN_IF_ERROR(AddTensors(session_->state(), writer.get()));

@@ -420,7 +420,10 @@ absl::Status Restore(const Checkpoint& checkpoint, const TrainingState& state) {
   RETURN_IF_ERROR(
       ImportRandom(saved.random, state.parameters->options().device, &fields));
   if (state.scaler != nullptr) state.scaler->ImportState(*saved.scaler);
-  return StatusFromTorch([&] { state.optimizer->step().fill_(saved.updates); });
+  return StatusFromTorch([&] {
+    state.optimizer->step().fill_(saved.updates);
+    state.optimizer->Discard();
+  });
 }
 
 absl::Status CheckRestoreParameters(const Checkpoint& checkpoint,

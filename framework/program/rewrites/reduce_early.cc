@@ -19,10 +19,7 @@ void ReduceEarly(Schedule* schedule) {
   std::vector<bool> moved(schedule->runs.size(), false);
   for (size_t run = 0; run < schedule->runs.size(); ++run) {
     const StepRun& r = schedule->runs[run];
-    if (r.kind != StepRun::Kind::kTask ||
-        schedule->tasks[r.task].kind != Task::Kind::kReduce) {
-      continue;
-    }
+    if (!schedule->IsTask(r, Task::Kind::kReduce)) continue;
     int ready = -1;
     for (size_t p = 0; p < last_write.size(); ++p) {
       if (schedule->tasks[r.task].range.Overlaps(schedule->gradients[p])) {
@@ -49,8 +46,7 @@ void ReduceEarly(Schedule* schedule) {
       last_sum = static_cast<int>(run);
     }
     // A communicator serves one stream at a time.
-    if (runs[run].kind == StepRun::Kind::kTask && last_sum >= 0 &&
-        schedule->tasks[runs[run].task].kind == Task::Kind::kReduceLoss) {
+    if (last_sum >= 0 && schedule->IsTask(runs[run], Task::Kind::kReduceLoss)) {
       runs[run].waits.push_back(last_sum);
     }
   }

@@ -23,6 +23,7 @@
 #include "framework/program/memory.h"
 #include "framework/program/offset_allocator.h"
 #include "framework/program/printer.h"
+#include "framework/program/rewrites/defer_update.h"
 #include "framework/program/rewrites/overlap_weight_gradients.h"
 #include "framework/program/rewrites/reduce_early.h"
 #include "framework/program/schedule.h"
@@ -445,8 +446,12 @@ Schedule StepOf(const Program& program, Value loss, int micro_batches,
   list.Add({.kind = Task::Kind::kReduceLoss}, Phase::kReduce);
   for (const Task::Kind kind : {Task::Kind::kZero, Task::Kind::kSumOfSquares,
                                 Task::Kind::kClip, Task::Kind::kUpdate}) {
-    const bool reads = kind != Task::Kind::kClip;
-    list.Add({.kind = kind, .range = {0, reads ? bytes : 0}}, Phase::kClip);
+    const bool clips = kind == Task::Kind::kClip;
+    const bool updates = kind == Task::Kind::kUpdate;
+    const std::vector<int> factors = {list.UpdateFactors()};
+    list.Add({.kind = kind, .range = {0, clips ? 0 : bytes}}, Phase::kClip, -1,
+             updates ? factors : std::vector<int>(),
+             clips ? factors : std::vector<int>());
   }
   Schedule schedule = std::move(list).Build();
   schedule.gradients = gradients;
@@ -454,7 +459,8 @@ Schedule StepOf(const Program& program, Value loss, int micro_batches,
 }
 
 // The list after some rewrites.
-Schedule Rewritten(Schedule schedule, bool overlap, bool reduce) {
+Schedule Rewritten(Schedule schedule, bool overlap, bool reduce, bool defer) {
+  if (defer) DeferUpdate(&schedule);
   if (overlap) OverlapWeightGradients(&schedule);
   if (reduce) ReduceEarly(&schedule);
   AddDataWaits(&schedule);
@@ -464,7 +470,7 @@ Schedule Rewritten(Schedule schedule, bool overlap, bool reduce) {
 // Every rewrite in every storage passes the check of its bytes and computes
 // what the plain list does, for more and odder programs than are run below.
 TEST(LifetimesTest, RandomStepsComputeWhatThePlainListDoes) {
-  int lent = 0, early = 0;
+  int lent = 0, deferred = 0, early = 0;
   for (int seed = 0; seed < 10'000; ++seed) {
     RandomProgram made(seed, RandomProgram::OddSizes(seed));
     const Program& program = *made.program;
@@ -477,7 +483,8 @@ TEST(LifetimesTest, RandomStepsComputeWhatThePlainListDoes) {
         StepOf(program, made.loss, micro_batches, made.SomeSegments());
     for (const bool overlap : {false, true}) {
       for (const bool reduce : {false, true}) {
-        const Schedule schedule = Rewritten(recomputed, overlap, reduce);
+        const bool defer = made.Draw(2) == 0;
+        const Schedule schedule = Rewritten(recomputed, overlap, reduce, defer);
         const bool lend = made.Draw(4) != 0, arena = made.Draw(2) == 0;
         const Lifetimes plan =
             PlanLifetimes(schedule, {.lend_gradients = lend, .arena = arena});
@@ -485,6 +492,10 @@ TEST(LifetimesTest, RandomStepsComputeWhatThePlainListDoes) {
             VerifyLifetimes(schedule, plan);
         ASSERT_TRUE(contents.ok()) << contents.status() << ", seed " << seed;
         ASSERT_EQ(*contents, *expected) << "seed " << seed;
+        deferred += schedule.starts_pending && plan.buffers.size() > 0 &&
+                    absl::c_any_of(plan.buffers, [](const Buffer& buffer) {
+                      return buffer.storage == Storage::kGradients;
+                    });
         lent += absl::c_any_of(plan.buffers, [](const Buffer& buffer) {
           return buffer.storage == Storage::kGradients;
         });
@@ -495,6 +506,7 @@ TEST(LifetimesTest, RandomStepsComputeWhatThePlainListDoes) {
     }
   }
   EXPECT_GT(lent, 10'000);
+  EXPECT_GT(deferred, 5'000);
   EXPECT_GT(early, 15'000);
 }
 
@@ -506,7 +518,7 @@ TEST(LifetimesTest, EveryWaitIsNeeded) {
     RandomProgram made(seed, RandomProgram::OddSizes(seed));
     Schedule schedule = Rewritten(
         StepOf(*made.program, made.loss, 1 + made.Draw(3), made.SomeSegments()),
-        /*overlap=*/true, /*reduce=*/true);
+        /*overlap=*/true, /*reduce=*/true, /*defer=*/seed % 2 == 0);
     const Lifetimes plan =
         PlanLifetimes(schedule, {.lend_gradients = true, .arena = true});
     for (size_t r = 0; r < schedule.runs.size(); ++r) {
@@ -697,7 +709,8 @@ class VerifyReduceTest : public ::testing::Test {
   VerifyReduceTest()
       : built_(TwoLayers()),
         schedule_(Rewritten(StepOf(built_.program, built_.loss, 2, {}),
-                            /*overlap=*/false, /*reduce=*/true)) {}
+                            /*overlap=*/false, /*reduce=*/true,
+                            /*defer=*/false)) {}
 
   int FirstSum() const {
     const auto found = absl::c_find_if(schedule_.runs, [](const StepRun& run) {
@@ -751,9 +764,90 @@ TEST_F(VerifyReduceTest, FindsAnUpdateThatDoesNotWait) {
 
 TEST_F(VerifyReduceTest, TheOrderOfCollectivesIsPartOfTheList) {
   Schedule exchanged = schedule_;
-  const int sum = FirstSum();
-  std::swap(exchanged.runs[sum].task, exchanged.runs[sum + 1].task);
+  const auto is_sum = [](const StepRun& run) {
+    return run.stream == StepStream::kCommunication;
+  };
+  const auto first = absl::c_find_if(exchanged.runs, is_sum);
+  const auto second = std::find_if(first + 1, exchanged.runs.end(), is_sum);
+  ASSERT_NE(second, exchanged.runs.end());
+  std::swap(first->task, second->task);
   EXPECT_NE(CollectiveOrder(exchanged), CollectiveOrder(schedule_));
+}
+
+// Steps that begin with the update of the step before, with one planted fault
+// each.
+class VerifyDeferredTest : public ::testing::Test {
+ protected:
+  VerifyDeferredTest()
+      : built_(TwoLayers()),
+        schedule_(Rewritten(StepOf(built_.program, built_.loss, 1, {}),
+                            /*overlap=*/false, /*reduce=*/false,
+                            /*defer=*/true)) {}
+
+  std::string Fault() {
+    return std::string(
+        VerifyLifetimes(
+            schedule_,
+            PlanLifetimes(schedule_, {.lend_gradients = true, .arena = true}))
+            .status()
+            .message());
+  }
+  // Moves a run, or removes it if `to` is negative; adds the waits again.
+  void Move(int from, int to) {
+    const StepRun run = schedule_.runs[from];
+    schedule_.runs.erase(schedule_.runs.begin() + from);
+    if (to >= 0) schedule_.runs.insert(schedule_.runs.begin() + to, run);
+    for (StepRun& each : schedule_.runs) each.waits.clear();
+    AddDataWaits(&schedule_);
+  }
+
+  Built built_;
+  Schedule schedule_;
+};
+
+TEST_F(VerifyDeferredTest, AcceptsTheStep) { EXPECT_THAT(Fault(), IsEmpty()); }
+
+TEST_F(VerifyDeferredTest, FindsWeightsThatAreNotUpdated) {
+  Move(0, -1);
+  EXPECT_THAT(Fault(), ContainsRegex("the forward of one/one reads value .* "
+                                     "\\(one.weight\\) of the step before"));
+}
+
+TEST_F(VerifyDeferredTest, FindsWeightsThatAreUpdatedTooLate) {
+  const auto second = absl::c_find_if(schedule_.runs, [&](const StepRun& run) {
+    return run.op == 2 && run.kind == StepRun::Kind::kForward;
+  });
+  Move(0, static_cast<int>(second - schedule_.runs.begin()));
+  EXPECT_THAT(Fault(), HasSubstr("(one.weight) of the step before"));
+}
+
+TEST_F(VerifyDeferredTest, FindsAnUpdateWithTheFactorsOfItsOwnStep) {
+  schedule_.starts_pending = false;
+  EXPECT_THAT(Fault(), HasSubstr("(update.factors) of the step before"));
+  schedule_ = StepOf(built_.program, built_.loss, 1, {});
+  schedule_.starts_pending = true;
+  EXPECT_THAT(Fault(), HasSubstr("of the step before"));
+}
+
+TEST_F(VerifyDeferredTest, FindsAnUpdateThatNobodyWaitsFor) {
+  const Lifetimes plan = PlanLifetimes(schedule_);
+  for (StepRun& run : schedule_.runs) {
+    if (run.stream == StepStream::kMain) run.waits.clear();
+  }
+  EXPECT_THAT(VerifyLifetimes(schedule_, plan).status().message(),
+              HasSubstr("without waiting for the"));
+}
+
+TEST_F(VerifyDeferredTest, FindsAnActivationOverAGradientThatWaits) {
+  Lifetimes plan = PlanLifetimes(schedule_);
+  const auto first = absl::c_find_if(schedule_.runs, [](const StepRun& run) {
+    return run.kind == StepRun::Kind::kForward;
+  });
+  Buffer& buffer = plan.buffers[plan.buffer_of[first->results[0]]];
+  buffer.storage = Storage::kGradients;
+  buffer.offset = schedule_.gradients[1].begin;
+  EXPECT_THAT(VerifyLifetimes(schedule_, plan).status().message(),
+              HasSubstr("without waiting for the"));
 }
 
 // Notes which micro-batches the repeated runs stand for.

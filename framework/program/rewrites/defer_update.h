@@ -1,0 +1,17 @@
+#ifndef FRAMEWORK_PROGRAM_REWRITES_DEFER_UPDATE_H_
+#define FRAMEWORK_PROGRAM_REWRITES_DEFER_UPDATE_H_
+
+#include "framework/program/schedule.h"
+
+namespace tessera {
+
+// Moves the update (Task::Kind::kUpdate) to the beginning of the next step, in
+// slices on a stream of its own, where the forward pass hides a part of it: an
+// op waits only for the slices with the weights that it reads. Weights are
+// those of the step before until then (Schedule::starts_pending). Results keep
+// their bits. Call AddDataWaits() afterwards.
+void DeferUpdate(Schedule* schedule);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_PROGRAM_REWRITES_DEFER_UPDATE_H_
