@@ -139,7 +139,7 @@ class Executor {
   // The streams other than the main one; empty if the schedule does not use
   // them or the device has none.
   std::array<std::optional<c10::Stream>, kStepStreams> streams_;
-  // Whether a stream has work that the main stream has not yet waited for.
+  // By stream: whether the main stream must still wait for some of its work.
   std::array<bool, kStepStreams> branched_ = {};
   std::vector<std::optional<c10::Event>> ended_;  // by run, if it signals
   const int first_backward_;

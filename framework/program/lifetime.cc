@@ -266,7 +266,7 @@ void Planner::LendGradients() {
         // Buffers that die in the first forward pass go to the top, so that the
         // low offsets, which are idle longest, are left for the others.
         const bool brief = buffer->last < first_backward;
-        // There, they would wait for the whole update.
+        // The top is also updated last; they would have to wait for that.
         if (brief && schedule_.starts_pending) return false;
         const std::optional<int64_t> offset =
             brief ? free.TakeHighest(buffer->bytes)

@@ -211,6 +211,7 @@ class ScheduleBuilder {
 
   // The value, so far without a writer, that backward starts from.
   int LossGradient(Value loss);
+  // Schedule::update_factors, so far without a writer.
   int UpdateFactors();
   int ValueOf(Value value, int micro_batch) const {
     return schedule_.ValueOf(value, micro_batch);

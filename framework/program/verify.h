@@ -35,11 +35,12 @@ struct StepContents {
 //   writes over what it reads itself only if its op allows it, and its results
 //   do not overlap.
 // - The gradient of a parameter is written once, then added to, then summed
-// over
-//   the ranks at most once. Tasks other than sums read it only after that. At
-//   the end it lies in its range, and the outputs are intact.
+//   over the ranks at most once. Tasks other than sums read it only after
+//   that. At the end it lies in its range, and the outputs are intact.
+// - Ops read weights before their update; if the list begins with the update of
+//   the step before (Schedule::starts_pending), after it. All are updated once.
 // - Every value is written on the main stream, and freed unless it is an
-// output.
+//   output.
 //
 // The error is Internal and names the run, the value and what took its place.
 // Takes time proportional to the number of pieces of memory that runs touch.

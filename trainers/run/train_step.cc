@@ -206,6 +206,8 @@ void TrainStep::SetInput(Executor& executor, int micro_batch, int as) const {
 void TrainStep::Run(const Task& task, absl::Span<const at::Tensor> operands,
                     absl::Span<const at::Tensor> results) {
   const at::Tensor& gradients = parts_.parameters->grad();
+  const int64_t size = gradients.element_size();
+  const int64_t begin = task.range.begin / size, end = task.range.end / size;
   switch (task.kind) {
     case Task::Kind::kBegin:
       metrics_.loss.zero_();
@@ -220,13 +222,9 @@ void TrainStep::Run(const Task& task, absl::Span<const at::Tensor> operands,
       metrics_.loss.addcmul_(operands[0].to(parts_.plan->reduction),
                              loss_weight_);
       break;
-    case Task::Kind::kReduce: {
-      const int64_t size = gradients.element_size();
-      ThrowIfError(parts_.group->AllReduceSum(
-          gradients.narrow(0, task.range.begin / size,
-                           (task.range.end - task.range.begin) / size)));
+    case Task::Kind::kReduce:
+      ThrowIfError(parts_.group->AllReduceSum(gradients.slice(0, begin, end)));
       break;
-    }
     case Task::Kind::kReduceLoss:
       ThrowIfError(parts_.group->AllReduceSum(metrics_.loss));
       break;
@@ -254,12 +252,9 @@ void TrainStep::Run(const Task& task, absl::Span<const at::Tensor> operands,
                                      .skip = skip_(gradient.nonfinite)}));
       break;
     }
-    case Task::Kind::kUpdate: {
-      const int64_t size = gradients.element_size();
-      ThrowIfError(parts_.optimizer->Update(task.range.begin / size,
-                                            task.range.end / size));
+    case Task::Kind::kUpdate:
+      ThrowIfError(parts_.optimizer->Update(begin, end));
       break;
-    }
   }
 }
 

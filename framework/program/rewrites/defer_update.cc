@@ -1,6 +1,7 @@
 #include "framework/program/rewrites/defer_update.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -36,14 +37,14 @@ std::vector<GradientRange> Slices(const Schedule& schedule,
 
 // `task` restricted to `slice`.
 Task SliceOf(const Task& task, const GradientRange& slice) {
-  const auto share = [&](auto amount) {
-    const double part = static_cast<double>(slice.end - slice.begin) /
-                        static_cast<double>(task.range.end - task.range.begin);
-    return static_cast<decltype(amount)>(static_cast<double>(amount) * part);
+  const double part = static_cast<double>(slice.end - slice.begin) /
+                      static_cast<double>(task.range.end - task.range.begin);
+  const auto share = [part](int64_t amount) {
+    return std::llround(static_cast<double>(amount) * part);
   };
   Task sliced = task;
   sliced.range = slice;
-  sliced.cost.flops = share(task.cost.flops);
+  sliced.cost.flops *= part;
   sliced.cost.bytes = share(task.cost.bytes);
   for (int64_t& size : sliced.output.shape) size = share(size);
   return sliced;

@@ -492,13 +492,12 @@ TEST(LifetimesTest, RandomStepsComputeWhatThePlainListDoes) {
             VerifyLifetimes(schedule, plan);
         ASSERT_TRUE(contents.ok()) << contents.status() << ", seed " << seed;
         ASSERT_EQ(*contents, *expected) << "seed " << seed;
-        deferred += schedule.starts_pending && plan.buffers.size() > 0 &&
-                    absl::c_any_of(plan.buffers, [](const Buffer& buffer) {
-                      return buffer.storage == Storage::kGradients;
-                    });
-        lent += absl::c_any_of(plan.buffers, [](const Buffer& buffer) {
-          return buffer.storage == Storage::kGradients;
-        });
+        const bool lends =
+            absl::c_any_of(plan.buffers, [](const Buffer& buffer) {
+              return buffer.storage == Storage::kGradients;
+            });
+        lent += lends;
+        deferred += lends && schedule.starts_pending;
         early += absl::c_any_of(schedule.runs, [](const StepRun& run) {
           return run.stream == StepStream::kCommunication;
         });
@@ -523,8 +522,7 @@ TEST(LifetimesTest, EveryWaitIsNeeded) {
         PlanLifetimes(schedule, {.lend_gradients = true, .arena = true});
     for (size_t r = 0; r < schedule.runs.size(); ++r) {
       StepRun& run = schedule.runs[r];
-      if (run.kind == StepRun::Kind::kTask &&
-          schedule.tasks[run.task].kind == Task::Kind::kReduceLoss) {
+      if (schedule.IsTask(run, Task::Kind::kReduceLoss)) {
         continue;  // for the communicator
       }
       // The first wait of such a run may be there to limit memory; the check
@@ -703,6 +701,11 @@ TEST_F(VerifyLifetimesTest, FindsEveryMissingWait) {
   EXPECT_GT(waits, 0);
 }
 
+// What the check of a plan says; empty if it accepts it.
+std::string FaultOf(const Schedule& schedule, const Lifetimes& plan) {
+  return std::string(VerifyLifetimes(schedule, plan).status().message());
+}
+
 // Steps whose sums over the ranks have one planted fault each.
 class VerifyReduceTest : public ::testing::Test {
  protected:
@@ -718,11 +721,7 @@ class VerifyReduceTest : public ::testing::Test {
     });
     return static_cast<int>(found - schedule_.runs.begin());
   }
-  std::string Fault() {
-    return std::string(VerifyLifetimes(schedule_, PlanLifetimes(schedule_))
-                           .status()
-                           .message());
-  }
+  std::string Fault() { return FaultOf(schedule_, PlanLifetimes(schedule_)); }
 
   Built built_;
   Schedule schedule_;
@@ -764,11 +763,10 @@ TEST_F(VerifyReduceTest, FindsAnUpdateThatDoesNotWait) {
 
 TEST_F(VerifyReduceTest, TheOrderOfCollectivesIsPartOfTheList) {
   Schedule exchanged = schedule_;
-  const auto is_sum = [](const StepRun& run) {
-    return run.stream == StepStream::kCommunication;
-  };
-  const auto first = absl::c_find_if(exchanged.runs, is_sum);
-  const auto second = std::find_if(first + 1, exchanged.runs.end(), is_sum);
+  const auto first = exchanged.runs.begin() + FirstSum();
+  const auto second = std::find_if(
+      first + 1, exchanged.runs.end(),
+      [&](const StepRun& run) { return run.stream == first->stream; });
   ASSERT_NE(second, exchanged.runs.end());
   std::swap(first->task, second->task);
   EXPECT_NE(CollectiveOrder(exchanged), CollectiveOrder(schedule_));
@@ -785,12 +783,8 @@ class VerifyDeferredTest : public ::testing::Test {
                             /*defer=*/true)) {}
 
   std::string Fault() {
-    return std::string(
-        VerifyLifetimes(
-            schedule_,
-            PlanLifetimes(schedule_, {.lend_gradients = true, .arena = true}))
-            .status()
-            .message());
+    return FaultOf(schedule_, PlanLifetimes(schedule_, {.lend_gradients = true,
+                                                        .arena = true}));
   }
   // Moves a run, or removes it if `to` is negative; adds the waits again.
   void Move(int from, int to) {
@@ -834,8 +828,7 @@ TEST_F(VerifyDeferredTest, FindsAnUpdateThatNobodyWaitsFor) {
   for (StepRun& run : schedule_.runs) {
     if (run.stream == StepStream::kMain) run.waits.clear();
   }
-  EXPECT_THAT(VerifyLifetimes(schedule_, plan).status().message(),
-              HasSubstr("without waiting for the"));
+  EXPECT_THAT(FaultOf(schedule_, plan), HasSubstr("without waiting for the"));
 }
 
 TEST_F(VerifyDeferredTest, FindsAnActivationOverAGradientThatWaits) {
@@ -846,8 +839,7 @@ TEST_F(VerifyDeferredTest, FindsAnActivationOverAGradientThatWaits) {
   Buffer& buffer = plan.buffers[plan.buffer_of[first->results[0]]];
   buffer.storage = Storage::kGradients;
   buffer.offset = schedule_.gradients[1].begin;
-  EXPECT_THAT(VerifyLifetimes(schedule_, plan).status().message(),
-              HasSubstr("without waiting for the"));
+  EXPECT_THAT(FaultOf(schedule_, plan), HasSubstr("without waiting for the"));
 }
 
 // Notes which micro-batches the repeated runs stand for.

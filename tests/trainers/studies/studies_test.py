@@ -183,11 +183,12 @@ class StudiesTest(unittest.TestCase):
     def test_a_crash_loses_only_its_cell(self):
         study = TINY / "end_to_end.pbtxt"
         out = self.folder / "crashed"
+        # A sanitizer would turn the signal into an exit code.
+        sanitizer = f"{os.environ.get('ASAN_OPTIONS', '')}:handle_segv=0"
         with subprocess.Popen(
                 [STUDY, f"--study={study}", f"--out={out}"],
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                # A sanitizer would turn the signal into an exit code.
-                env=dict(os.environ, ASAN_OPTIONS="handle_segv=0"),
+                env=dict(os.environ, ASAN_OPTIONS=sanitizer),
                 universal_newlines=True) as process:
             process.stdout.readline()
             children = pathlib.Path(
