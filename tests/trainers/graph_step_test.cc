@@ -71,11 +71,13 @@ class GpuGraphStep : public ::testing::TestWithParam<Sets> {
   }
 
   static std::unique_ptr<Session> Make(const std::string& mode,
-                                       const SessionOptions& options = {}) {
+                                       const SessionOptions& options = {},
+                                       const Sets& more = {}) {
     Sets sets = {"training.device=CUDA", "model.d_model=64",
                  "model.context_length=33",
                  absl::StrCat("execution.mode=", mode)};
     sets.insert(sets.end(), GetParam().begin(), GetParam().end());
+    sets.insert(sets.end(), more.begin(), more.end());
     return Toy("configs/small.pbtxt", sets, options);
   }
 
@@ -110,7 +112,7 @@ void ExpectSameState(Session& a, Session& b) {
 }
 
 TEST_P(GpuGraphStep, HasTheBitsOfAnEagerStep) {
-  const auto eager = Make("EAGER");
+  const auto eager = Make("EAGER", {}, {"execution.defer_update=false"});
   const auto graph = Make("GRAPH");
   EXPECT_EQ(Train(*graph, 6), Train(*eager, 6));
   ExpectSameState(*graph, *eager);
@@ -187,6 +189,18 @@ INSTANTIATE_TEST_SUITE_P(
         Sets{"precision.mode=BF16", "execution.overlap_weight_gradients=true",
              "model.d_model=1024", "model.num_heads=8", "model.d_ff=4096",
              "model.context_length=512", "training.batch_size=8"},
+        Sets{"execution.defer_update=true"},
+        Sets{"precision.mode=FP16", "execution.defer_update=true"},
+        Sets{"precision.mode=BF16", "execution.defer_update=true",
+             "training.micro_batches=2", "optimizer.clip_norm=1.0"},
+        Sets{"precision.mode=BF16", "execution.defer_update=true",
+             "recompute.policy=BLOCK",
+             "execution.overlap_weight_gradients=true"},
+        // An update of several slices, long enough to be under way while the
+        // forward pass runs.
+        Sets{"precision.mode=BF16", "execution.defer_update=true",
+             "model.d_model=1024", "model.num_heads=8", "model.d_ff=4096",
+             "model.num_layers=4", "model.context_length=512"},
         Sets{"precision.mode=BF16", "model.frozen=['layers.0.*']"},
         Sets{"precision.mode=BF16", "attention.backend=NAIVE"},
         Sets{"precision.mode=BF16", "attention.backend=COMPILED_FUSED"},

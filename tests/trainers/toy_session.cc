@@ -79,6 +79,8 @@ std::vector<double> Train(Session& session, TrainStep& step, int64_t first,
     EXPECT_TRUE(status.ok()) << status;
     losses.push_back(step.metrics().loss.item<double>());
   }
+  const absl::Status status = step.Flush();
+  EXPECT_TRUE(status.ok()) << status;
   return losses;
 }
 

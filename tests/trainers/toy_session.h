@@ -36,8 +36,8 @@ std::unique_ptr<Session> Toy(const std::string& config,
                              const std::vector<std::string>& more = {},
                              const SessionOptions& options = {});
 
-// Runs `steps` steps of `step`, or of the session's own, from `first` on.
-// Returns the losses.
+// Runs `steps` steps of `step`, or of the session's own, from `first` on, and
+// the update that the last one left pending. Returns the losses.
 std::vector<double> Train(Session& session, TrainStep& step, int64_t first,
                           int64_t steps, double lr = 1e-2);
 std::vector<double> Train(Session& session, int64_t steps);

@@ -39,18 +39,21 @@ void Damage(const std::string& file) {
   ASSERT_TRUE(WriteFileAtomically(file, bytes).ok());
 }
 
-TEST(TrainTest, ResumeInANewProcessIsBitExact) {
-  const std::string straight = Folder("straight");
-  const std::string resumed = Folder("resumed");
-  const std::string save = "--set checkpoint.every_steps=10";
+// Trains with `flags` in a process that is killed and another that resumes, and
+// expects the losses and files of a run without either.
+void ExpectBitExactResume(const std::string& name, const std::string& flags) {
+  const std::string straight = Folder(name + "_straight");
+  const std::string resumed = Folder(name);
+  const std::string save =
+      "--set checkpoint.every_steps=10 --set training.eval_every_steps=4";
   ASSERT_EQ(Shell(ToyTrain({save, "--out=" + straight})).exit_code, 0);
   // The first process is killed once step 10's checkpoint is complete.
   const Outcome half =
-      Shell(ToyTrain({save, "--out=" + resumed, "& PID=$!; until [ -e",
+      Shell(ToyTrain({save, flags, "--out=" + resumed, "& PID=$!; until [ -e",
                       resumed + "/checkpoints/step_00000010",
                       "]; do sleep 0.01; done; kill -9 $PID; wait $PID"}));
   ASSERT_EQ(half.exit_code, 128 + 9) << half.output;
-  const Outcome rest = Shell(ToyTrain({save, "--out=" + resumed}));
+  const Outcome rest = Shell(ToyTrain({save, flags, "--out=" + resumed}));
   ASSERT_EQ(rest.exit_code, 0) << rest.output;
 
   // Loss, gradient norm and rate of every step; later records supersede earlier
@@ -75,6 +78,14 @@ TEST(TrainTest, ResumeInANewProcessIsBitExact) {
       Json(resumed + end + "manifest.json")["files"]["optimizer.safetensors"]);
   EXPECT_EQ(Json(straight + end + "state.json"),
             Json(resumed + end + "state.json"));
+}
+
+TEST(TrainTest, ResumeInANewProcessIsBitExact) {
+  ExpectBitExactResume("resumed", "");
+}
+
+TEST(TrainTest, AnUpdateInTheNextStepChangesNoBit) {
+  ExpectBitExactResume("deferred", "--set execution.defer_update=true");
 }
 
 // The events of each file of a run, in the order in which TensorBoard reads the
