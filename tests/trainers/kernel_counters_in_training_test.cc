@@ -122,7 +122,7 @@ TEST(KernelCountersInTrainingWorker, DISABLED_LeaveTheLossesAsTheyAre) {
       EXPECT_NEAR(kernel["dram_bytes"].get<double>() *
                       kernel["instances"].get<double>(),
                   planned, 0.2 * planned);
-      EXPECT_EQ(kernel["tensor_pipe_pct"], 0);
+      EXPECT_LT(kernel["tensor_pipe_pct"], 1);
     }
   }
   EXPECT_GT(products, 0);
