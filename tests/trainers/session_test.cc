@@ -276,6 +276,33 @@ TEST(SessionTest, OnlyTrainingSeesTheObjective) {
   EXPECT_NEAR(capped.training, capped.validation, 1e-6);
 }
 
+TEST(SessionTest, GradientsAndLossesSeeAllUpdates) {
+  const KeepDeterminism keep;
+  const auto seen = [](const std::string& defer) {
+    const auto session =
+        Toy("configs/tiny_cpu.pbtxt",
+            {"execution.defer_update=" + defer, "execution.storage=ARENA",
+             "recompute.policy=BLOCK"});
+    TrainStep& step = session->step();
+    std::vector<at::Tensor> tensors;
+    for (int64_t i = 0; i < 3; ++i) {
+      const Batch batch = session->train_loader().Load(i).value();
+      EXPECT_TRUE(step.Run(batch, 1e-2).ok());
+      EXPECT_TRUE(step.Forward(batch).ok());
+      tensors.push_back(step.metrics().loss.clone());
+      EXPECT_TRUE(step.Run(batch, 1e-2).ok());
+      EXPECT_TRUE(step.ForwardBackward(batch).ok());
+      tensors.push_back(step.metrics().loss.clone());
+      tensors.push_back(session->state().parameters->grad().clone());
+    }
+    return tensors;
+  };
+  const std::vector<at::Tensor> at_once = seen("false"), later = seen("true");
+  for (size_t i = 0; i < at_once.size(); ++i) {
+    EXPECT_TRUE(at::equal(later[i], at_once[i])) << i;
+  }
+}
+
 // The rows of the precision policy that no op reads; for the others see
 // tests/models.
 TEST(SessionTest, ObeysThePolicyOutsideOfTheProgram) {

@@ -135,11 +135,16 @@ absl::Status TrainStep::ForwardBackward(const Batch& batch) {
     CopyBatch(batch);
     if (gradients_ == nullptr) {
       const StepPlan& plan = *parts_.plan;
+      // A step that updates at its beginning lends other gradients than this
+      // list, which may need more for itself.
+      const bool fits =
+          arena_.defined() && plan.gradients_lifetimes.arena_bytes <=
+                                  static_cast<int64_t>(arena_.nbytes());
       gradients_ = std::make_unique<Executor>(
           plan.gradients, plan.gradients_lifetimes, *parts_.parameters,
           ExecutorOptions{.phases = parts_.phases,
                           .tasks = this,
-                          .arena = arena_,
+                          .arena = fits ? arena_ : at::Tensor(),
                           .constants = &train_});
       SetInputs(*gradients_);
       gradients_->SetInput(plan.gradients.loss_gradient,
