@@ -82,8 +82,9 @@ class ProcessGroup {
   virtual absl::Status AgreeOn(absl::string_view what, uint64_t value) = 0;
 
   // Ends the group after a successful run; returns once every rank has called
-  // it. A group that is destroyed without Finish() reports to the other ranks
-  // that this one failed, and they end, too.
+  // it. Destroy CUDA graphs that hold an operation first: NCCL waits for them
+  // for ever. A group that is destroyed without Finish() reports to the other
+  // ranks that this one failed, and they end, too.
   virtual absl::Status Finish() = 0;
 };
 

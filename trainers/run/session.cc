@@ -1,5 +1,6 @@
 #include "trainers/run/session.h"
 
+#include <ATen/ATen.h>
 #include <ATen/Context.h>
 
 #include <optional>
@@ -30,6 +31,22 @@ LossScalerOptions ScalerOptions(const LossScalerConfig& config) {
           .growth_factor = config.growth_factor(),
           .backoff_factor = config.backoff_factor(),
           .growth_interval_steps = config.growth_interval_steps()};
+}
+
+// The text of rank 0.
+absl::StatusOr<std::string> BroadcastText(std::string text, c10::Device device,
+                                          ProcessGroup* group) {
+  const at::Tensor size = at::full({1}, static_cast<int64_t>(text.size()),
+                                   at::device(device).dtype(at::kLong));
+  RETURN_IF_ERROR(group->Broadcast(size, /*root=*/0));
+  text.resize(size.item<int64_t>());
+  const at::Tensor bytes =
+      at::from_blob(text.data(), {static_cast<int64_t>(text.size())}, at::kByte)
+          .to(device);
+  RETURN_IF_ERROR(group->Broadcast(bytes, /*root=*/0));
+  const at::Tensor received = bytes.cpu();
+  return std::string(static_cast<const char*>(received.const_data_ptr()),
+                     received.nbytes());
 }
 
 }  // namespace
@@ -65,12 +82,18 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(
   RETURN_IF_ERROR(session->OpenData(options));
   RETURN_IF_ERROR(session->group_->AgreeOn("the training data's fingerprint",
                                            session->data_.fingerprint));
-  RETURN_IF_ERROR(ExplainOutOfMemory(session->plan_, StatusFromTorchOr([&] {
-                                       ConfigureLibTorch(session->plan_);
-                                       session->ChooseAlgorithms(options);
-                                       return session->BuildStep();
-                                     })));
+  RETURN_IF_ERROR(ExplainOutOfMemory(
+      session->plan_, StatusFromTorchOr([&]() -> absl::Status {
+        ConfigureLibTorch(session->plan_);
+        RETURN_IF_ERROR(session->ChooseAlgorithms(options));
+        return session->BuildStep();
+      })));
   return session;
+}
+
+absl::Status Session::FinishGroup() {
+  step_->DropGraphs();  // they hold operations of the group
+  return group_->Finish();
 }
 
 absl::Status Session::OpenData(const SessionOptions& options) {
@@ -89,16 +112,22 @@ absl::Status Session::OpenData(const SessionOptions& options) {
   return absl::OkStatus();
 }
 
-void Session::ChooseAlgorithms(const SessionOptions& options) {
-  // Ranks that chose on their own would round differently.
-  const bool tune =
-      plan_.config.execution().tune_products() && plan_.world.world_size == 1;
-  // Evaluation computes products of the same kinds.
-  ChooseProducts(ProductsOf(plan_.step->loss.program),
-                 {.device = plan_.device.device,
-                  .tune = tune,
-                  .recorded = options.products},
-                 plan_.products.get());
+absl::Status Session::ChooseAlgorithms(const SessionOptions& options) {
+  const auto choose = [&](const nlohmann::json& recorded) {
+    // Evaluation computes products of the same kinds.
+    ChooseProducts(ProductsOf(plan_.step->loss.program),
+                   {.device = plan_.device.device,
+                    .tune = plan_.config.execution().tune_products(),
+                    .recorded = recorded},
+                   plan_.products.get());
+  };
+  if (group_->rank() == 0) choose(options.products);
+  if (group_->world_size() == 1) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string record,
+                   BroadcastText(plan_.products->record.dump(),
+                                 plan_.device.device, group_.get()));
+  if (group_->rank() != 0) choose(nlohmann::json::parse(record));
+  return absl::OkStatus();
 }
 
 absl::Status Session::BuildStep() {

@@ -45,6 +45,8 @@ class Session {
 
   const RunPlan& plan() const { return plan_; }
   ProcessGroup& group() { return *group_; }
+  // ProcessGroup::Finish(), after which the step needs no other rank.
+  absl::Status FinishGroup();
   const Dataset& data() const { return data_; }
   const BatchLoader& train_loader() const { return *train_loader_; }
   // Null if no data is held out.
@@ -70,7 +72,8 @@ class Session {
       : plan_(std::move(plan)), phases_(phases) {}
   absl::Status OpenData(const SessionOptions& options);
   // Takes no memory of the step: it is called before the parameters are made.
-  void ChooseAlgorithms(const SessionOptions& options);
+  // Rank 0 chooses: ranks that chose on their own would round differently.
+  absl::Status ChooseAlgorithms(const SessionOptions& options);
   absl::Status BuildStep();
 
   RunPlan plan_;

@@ -77,11 +77,15 @@ TrainStep::TrainStep(const Parts& parts)
 }
 
 void TrainStep::SetNextStep(int64_t step) {
-  const at::Device device = parts_.parameters->options().device;
-  latch_ = std::make_unique<NonFiniteLatch>(step, device);
+  latch_ = std::make_unique<NonFiniteLatch>(
+      step, parts_.parameters->options().device);
+  DropGraphs();  // a recorded step holds the old latch
+}
+
+void TrainStep::DropGraphs() {
   if constexpr (kCudaBuild) {
     if (!parts_.plan->graph) return;
-    // A recorded step holds the old latch.
+    const at::Device device = parts_.parameters->options().device;
     step_work_.graph = MakeCudaGraph(device);
     evaluation_work_.graph = MakeCudaGraphBeside(*step_work_.graph);
     gradient_work_.graph = MakeCudaGraphBeside(*step_work_.graph);

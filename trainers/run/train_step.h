@@ -59,6 +59,9 @@ class TrainStep : private TaskRunner {
   // they were attached when that happens.
   void SetNextStep(int64_t step);
 
+  // Gives up what was recorded; later steps are recorded anew.
+  void DropGraphs();
+
   // Prepare(), then Launch().
   absl::Status Run(const Batch& batch, double lr);
 

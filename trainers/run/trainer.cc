@@ -156,7 +156,7 @@ absl::Status Trainer::Train() {
                                              .save = ClockAsksToSave()}));
     if (decision.signo != 0) {
       RETURN_IF_ERROR(SaveCheckpoint());
-      RETURN_IF_ERROR(session_->group().Finish());
+      RETURN_IF_ERROR(session_->FinishGroup());
       return SignalStatus(decision.signo);
     }
     if (decision.save) RETURN_IF_ERROR(SaveByTheClock());
@@ -164,7 +164,7 @@ absl::Status Trainer::Train() {
   RETURN_IF_ERROR(SaveCheckpoint());
   // Before the sample: the other ranks would wait for it, but only rank 0 makes
   // one.
-  RETURN_IF_ERROR(session_->group().Finish());
+  RETURN_IF_ERROR(session_->FinishGroup());
   if (!is_writer()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::optional<SampleRecord> sample,
                    SampleAtEnd(*session_));

@@ -1,0 +1,105 @@
+// Two ranks whose steps are CUDA graphs.
+
+#include <ATen/ATen.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "framework/base/file.h"
+#include "framework/base/status_macros.h"
+#include "framework/dist/launcher.h"
+#include "framework/dist/world.h"
+#include "framework/observe/report/run_records.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/trainers/toy_session.h"
+#include "trainers/run/run_folder.h"
+#include "trainers/run/trainer.h"
+
+namespace tessera {
+namespace {
+
+constexpr char kFolder[] = "GRAPH_RANKS_TEST_FOLDER";
+constexpr char kMode[] = "GRAPH_RANKS_TEST_MODE";
+
+// Trains six steps, which a graph launches from the third one on.
+absl::Status TrainAsRank() {
+  const std::string folder = std::getenv(kFolder);
+  ASSIGN_OR_RETURN(const WorldInfo world, WorldFromEnvironment());
+  ASSIGN_OR_RETURN(RunFolder run,
+                   OpenRunFolder(folder, "never", /*writes=*/world.rank == 0));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<Session> session,
+      Session::Create(
+          GpuSizedConfig({"training.steps=6", "training.micro_batches=2",
+                          "training.eval_batches=1",
+                          "training.eval_every_steps=4",
+                          "observe.log_every_steps=1",
+                          absl::StrCat("execution.mode=", std::getenv(kMode))}),
+          {}));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
+                   Trainer::Create(std::move(session), std::move(run), {}));
+  return trainer->Run();
+}
+
+TEST(GraphRanksWorker, DISABLED_Train) {
+  const KeepDeterminism keep;
+  const absl::Status status = TrainAsRank();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+struct Trained {
+  std::vector<double> losses, gradient_norms;
+  nlohmann::json files;  // with their checksums
+};
+
+Trained TrainTwoRanks(const std::string& mode) {
+  const std::string folder =
+      absl::StrCat(testing::TempDir(), "/graph_ranks_", mode, "_", getpid());
+  EXPECT_TRUE(RemoveTree(folder).ok());
+  const absl::Cleanup remove = [&] { RemoveTree(folder).IgnoreError(); };
+  LaunchOptions options;
+  options.nproc = 2;
+  options.command = {"/proc/self/exe", "--gtest_filter=GraphRanksWorker.*",
+                     "--gtest_also_run_disabled_tests"};
+  options.environment = {{kFolder, folder}, {kMode, mode}};
+  options.timeout = absl::Minutes(2);
+  char* output = nullptr;
+  size_t size = 0;
+  options.out = options.err = open_memstream(&output, &size);
+  const absl::StatusOr<int> exit_code = Launch(options);
+  std::fclose(options.out);
+  const std::string said(output, size);
+  std::free(output);
+  EXPECT_TRUE(exit_code.ok()) << exit_code.status();
+  EXPECT_EQ(exit_code.value_or(-1), 0) << said;
+  const auto records = ReadRunRecords(folder);
+  const auto manifest =
+      ReadFile(folder + "/checkpoints/step_00000006/manifest.json");
+  if (!records.ok() || !manifest.ok()) return {};
+  return {.losses = NumbersAt(records->steps, "loss"),
+          .gradient_norms = NumbersAt(records->steps, "grad_norm"),
+          .files = nlohmann::json::parse(*manifest)["files"]};
+}
+
+TEST(GpuGraphRanksTest, HaveTheBitsOfEagerRanks) {
+  if (at::getNumGPUs() < 2) GTEST_SKIP() << "needs two CUDA GPUs";
+  const Trained eager = TrainTwoRanks("EAGER");
+  ASSERT_EQ(eager.losses.size(), 6u);
+  const Trained graph = TrainTwoRanks("GRAPH");
+  EXPECT_EQ(graph.losses, eager.losses);
+  EXPECT_EQ(graph.gradient_norms, eager.gradient_norms);
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+    EXPECT_EQ(graph.files[file], eager.files[file]) << file;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
