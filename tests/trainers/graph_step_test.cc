@@ -73,7 +73,10 @@ class GpuGraphStep : public ::testing::TestWithParam<Sets> {
   static std::unique_ptr<Session> Make(const std::string& mode,
                                        const SessionOptions& options = {},
                                        const Sets& more = {}) {
-    Sets sets = {"training.device=CUDA", "model.d_model=64",
+    Sets sets = {"training.device=CUDA",
+                 "model.d_model=64",
+                 "execution.defer_update=false",
+                 "execution.overlap_weight_gradients=false",
                  "model.context_length=33",
                  absl::StrCat("execution.mode=", mode)};
     sets.insert(sets.end(), GetParam().begin(), GetParam().end());

@@ -51,14 +51,14 @@ TEST(KernelCountersInTrainingTest, NeedAGpuAndOneRank) {
 
 // Trains seven steps, of which a graph launches the last five.
 absl::StatusOr<RunRecords> TrainIn(const std::string& folder, bool counters) {
-  const RunConfig config =
-      GpuSizedConfig({"training.steps=7", "training.micro_batches=2",
-                      "model.vocab_size=2000", "training.deterministic=false",
-                      "attention.backend=NAIVE", "execution.mode=GRAPH",
-                      "observe.log_every_steps=1", "observe.trace.wait=4",
-                      absl::StrCat("observe.trace.active=", counters ? 1 : 0),
-                      absl::StrCat("observe.trace.kernel_counters=",
-                                   counters ? "true" : "false")});
+  const RunConfig config = GpuSizedConfig(
+      {"training.steps=7", "training.micro_batches=2", "model.vocab_size=2000",
+       "training.deterministic=false", "attention.backend=NAIVE",
+       "execution.mode=GRAPH", "execution.defer_update=false",
+       "observe.log_every_steps=1", "observe.trace.wait=4",
+       absl::StrCat("observe.trace.active=", counters ? 1 : 0),
+       absl::StrCat("observe.trace.kernel_counters=",
+                    counters ? "true" : "false")});
   ASSIGN_OR_RETURN(RunPlan plan, PlanRun(config, WorldInfo()));
   Instruments instruments(plan, folder);
   ASSIGN_OR_RETURN(

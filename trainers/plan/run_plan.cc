@@ -121,6 +121,17 @@ std::string WhyEager(const RunConfig& config, const WorldInfo& world) {
   return "";
 }
 
+// Streams beside the main one are absent from the times of its blocks.
+ExecutionConfig ExecutionOf(const RunConfig& config) {
+  ExecutionConfig execution = config.execution();
+  if (!config.observe().block_phases()) return execution;
+  if (!execution.has_defer_update()) execution.set_defer_update(false);
+  if (!execution.has_overlap_weight_gradients()) {
+    execution.set_overlap_weight_gradients(false);
+  }
+  return execution;
+}
+
 absl::Status CheckKernelCounters(const RunPlan& plan) {
   if (!plan.config.observe().trace().kernel_counters()) return absl::OkStatus();
   const char* why = !plan.device.is_cuda() ? "a GPU"
@@ -218,7 +229,7 @@ absl::StatusOr<RunPlan> PlanWithoutFit(
                              .micro_batches = training.micro_batches(),
                              .ranks = world.world_size,
                              .recompute = config.recompute(),
-                             .execution = config.execution(),
+                             .execution = ExecutionOf(config),
                              .eager_because = WhyEager(config, world)},
                             TargetOf(plan)));
   SetParameters(plan.step->loss.program.parameters(), &plan);

@@ -56,6 +56,10 @@ std::vector<RecomputedSegment> Segments(const Program& program,
   return segments;
 }
 
+// With more tokens in a micro-batch, products fill the GPU, and those beside
+// them only delay them (docs/results/step_variants_h100).
+constexpr int64_t kMostTokensToOverlap = 1024;
+
 // The first op that a graph cannot hold; empty if there is none.
 std::string NotCapturable(const Program& program) {
   for (const OpNode& node : program.ops()) {
@@ -237,12 +241,15 @@ absl::Status PlanLists(const StepPlanOptions& options,
   plan->train = list.Train(segments, /*update=*/true);
   plan->gradients = list.Train(segments, /*update=*/false);
   plan->evaluate = list.Evaluate(plan->evaluation_loss);
+  const ExecutionConfig& execution = options.execution;
   const bool overlap =
-      plan->graph && options.execution.overlap_weight_gradients();
-  // NCCL on a branch of a CUDA graph does not return (two H100).
-  const bool reduce =
-      target.device.is_cuda() && !plan->graph && options.ranks > 1;
-  const bool defer = options.execution.defer_update();
+      plan->graph &&
+      (execution.has_overlap_weight_gradients()
+           ? execution.overlap_weight_gradients()
+           : options.lm.batch * options.lm.sequence <= kMostTokensToOverlap);
+  const bool reduce = target.device.is_cuda() && options.ranks > 1;
+  const bool defer =
+      execution.has_defer_update() ? execution.defer_update() : plan->graph;
   if (overlap || reduce || defer) {
     plan->plain = plan->train;
     if (defer) DeferUpdate(&plan->train);
@@ -253,7 +260,7 @@ absl::Status PlanLists(const StepPlanOptions& options,
     }
   }
   const bool arena =
-      plan->graph || options.execution.storage() == ExecutionConfig::ARENA;
+      plan->graph || execution.storage() == ExecutionConfig::ARENA;
   const LifetimeOptions of_training = {.lend_gradients = true, .arena = arena};
   plan->train_lifetimes = PlanLifetimes(plan->train, of_training);
   plan->gradients_lifetimes = PlanLifetimes(plan->gradients, of_training);

@@ -417,7 +417,17 @@ absl::Status TrainingCell::Kernels() {
 
 absl::StatusOr<RunPlan> TrainingCell::MakePlan() const {
   ASSIGN_OR_RETURN(const WorldInfo world, WorldFromEnvironment());
-  return PlanRun(config_, world);
+  RunConfig config = config_;
+  if (Records(TrainingStudy::PHASES) || Records(TrainingStudy::KERNELS) ||
+      Records(TrainingStudy::ALLOCATIONS)) {
+    // So that all work is in its own phase.
+    ExecutionConfig& execution = *config.mutable_execution();
+    if (!execution.has_defer_update()) execution.set_defer_update(false);
+    if (!execution.has_overlap_weight_gradients()) {
+      execution.set_overlap_weight_gradients(false);
+    }
+  }
+  return PlanRun(config, world);
 }
 
 absl::Status TrainingCell::Prepare(RunPlan plan) {
