@@ -18,6 +18,7 @@
 #include "framework/cuda/cuda_build.h"
 #include "framework/cuda/device.h"
 #include "framework/cuda/float_type_of.h"
+#include "framework/observe/block_path.h"
 #include "framework/observe/memory/memory_recorder.h"
 #include "framework/observe/memory/snapshot_writer.h"
 #include "framework/observe/phase_timer.h"
@@ -221,12 +222,7 @@ absl::StatusOr<Json> TrainingCell::PhaseTimes(bool detail) {
     RETURN_IF_ERROR(timer.AddTo(&record));
     // A block's part summed over all blocks: "forward/blocks/attention".
     for (const PhaseTime& phase : record.phases) {
-      std::string path = phase.path;
-      if (const size_t block = path.find("/block_"); block != path.npos) {
-        const size_t end = path.find('/', block + 1);
-        path = path.substr(0, block) + "/blocks" +
-               (end == path.npos ? "" : path.substr(end));
-      }
+      const std::string path = FoldBlocks(phase.path, "blocks");
       phases[path] = phases.value(path, 0.0) + phase.ms;
     }
     return absl::OkStatus();

@@ -6,10 +6,8 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
+#include "framework/observe/block_path.h"
 #include "framework/observe/report/figures.h"
 #include "framework/observe/report/spread.h"
 
@@ -43,11 +41,7 @@ std::vector<Json> WithFoldedBlocks(std::vector<Json> records) {
     Json folded = Json::object();
     for (const auto& [path, ms] : phases->items()) {
       if (!ms.is_number()) continue;
-      std::vector<std::string> parts = absl::StrSplit(path, '/');
-      for (std::string& part : parts) {
-        if (absl::StartsWith(part, "block_")) part = "blocks";
-      }
-      const std::string name = absl::StrJoin(parts, "/");
+      const std::string name = FoldBlocks(path, "blocks");
       folded[name] = sums[name] += ms.get<double>();
     }
     record["phases_ms"] = std::move(folded);

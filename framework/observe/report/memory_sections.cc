@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "framework/observe/block_path.h"
 #include "framework/observe/format.h"
 #include "framework/observe/memory/memory_record.h"
 #include "framework/observe/report/figures.h"
@@ -232,13 +232,11 @@ void AddSaved(const Json& record, HtmlSection* section) {
   std::map<std::string, std::map<std::string, double>> bars;
   for (const auto& [block, ops] : saved->items()) {
     if (!ops.is_object()) continue;
-    const bool numbered = absl::StartsWith(block, "block_");
     columns.emplace_back(block, 0);
     for (const auto& [op, bytes] : ops.items()) {
       if (!bytes.is_number()) continue;
-      const std::string name = numbered      ? absl::StrCat("block_*/", op)
-                               : op == block ? op
-                                             : absl::StrCat(block, "/", op);
+      const std::string name =
+          op == block ? op : FoldBlocks(absl::StrCat(block, "/", op));
       if (rows.count(name) == 0) names.push_back(name);
       Row& row = rows[name];
       row.bytes += bytes.get<double>();
@@ -255,7 +253,7 @@ void AddSaved(const Json& record, HtmlSection* section) {
               .x_title = "block",
               .y_title = unit.name};
   for (const auto& [block, bytes] : columns) {
-    chart.categories.push_back(absl::StrReplaceAll(block, {{"block_", ""}}));
+    chart.categories.emplace_back(BlockLabel(block));
   }
   for (const std::string& name : names) {
     ChartSeries series{.name = absl::StrReplaceAll(name, {{"block_*/", ""}})};
@@ -276,11 +274,10 @@ void AddSaved(const Json& record, HtmlSection* section) {
     if (table.rows.size() == kMostSavedRows) break;
     const Row& row = rows[name];
     const double share = all > 0 ? row.bytes / all : 0;
-    table.rows.push_back(
-        {{name},
-         {Bytes(row.bytes)},
-         {FormatShare(share), share},
-         {absl::StartsWith(name, "block_") ? absl::StrCat(row.blocks) : ""}});
+    table.rows.push_back({{name},
+                          {Bytes(row.bytes)},
+                          {FormatShare(share), share},
+                          {IsBlock(name) ? absl::StrCat(row.blocks) : ""}});
   }
   table.rows.push_back({{"all", std::nullopt, true},
                         {Bytes(all), std::nullopt, true},

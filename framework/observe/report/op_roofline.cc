@@ -4,8 +4,8 @@
 #include <map>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "framework/observe/block_path.h"
 #include "framework/observe/report/figures.h"
 
 namespace tessera {
@@ -13,17 +13,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// "block_3/ffn" as "block_*/ffn".
-std::string FoldedPart(const std::string& part) {
-  if (!absl::StartsWith(part, "block_")) return part;
-  const size_t slash = part.find('/');
-  return absl::StrCat("block_*",
-                      slash == std::string::npos ? "" : part.substr(slash));
-}
-
 FoldedOp OpOf(const Json& row) {
   return {.phase = TextAt(row, "phase"),
-          .part = FoldedPart(TextAt(row, "part")),
+          .part = FoldBlocks(TextAt(row, "part")),
           .op = TextAt(row, "op"),
           .ms = NumberAt(row, "ms").value_or(0),
           .share = NumberAt(row, "share").value_or(0),

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
+#include "framework/observe/block_path.h"
 #include "framework/observe/format.h"
 #include "framework/observe/report/figures.h"
 #include "framework/observe/report/op_roofline.h"
@@ -34,8 +34,7 @@ void AddTotals(const std::string& title, const Json& totals, Chart::Kind kind,
               .y_title = horizontal ? "" : "ms per step"};
   chart.series.push_back({"time"});
   for (const Json& total : totals) {
-    chart.categories.push_back(
-        absl::StrReplaceAll(TextAt(total, "name"), {{"block_", ""}}));
+    chart.categories.emplace_back(BlockLabel(TextAt(total, "name")));
     chart.series[0].values.push_back(NumberAt(total, "ms").value_or(0));
   }
   section->charts.push_back(std::move(chart));

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "framework/observe/block_path.h"
 #include "framework/observe/format.h"
 #include "framework/observe/report/figures.h"
 
@@ -37,8 +37,7 @@ std::vector<BlockPhase> BlockPhasesOf(const Json& record) {
   if (phases == nullptr || !phases->is_object()) return times;
   for (const auto& [path, ms] : phases->items()) {
     const std::vector<std::string> parts = absl::StrSplit(path, '/');
-    if (parts.size() != 3 || !absl::StartsWith(parts[1], "block_") ||
-        !ms.is_number()) {
+    if (parts.size() != 3 || !IsBlock(parts[1]) || !ms.is_number()) {
       continue;
     }
     times.push_back(
@@ -155,7 +154,7 @@ void AddBlockPhases(const RunRecords& run, HtmlSection* section) {
     ms[time.series][time.block] += time.ms;
     if (!absl::c_linear_search(blocks, time.block)) {
       blocks.push_back(time.block);
-      chart.categories.push_back(time.block.substr(sizeof("block_") - 1));
+      chart.categories.emplace_back(BlockLabel(time.block));
     }
   }
   for (ChartSeries& series : chart.series) {

@@ -1,7 +1,7 @@
 #include "framework/observe/trace/op_place.h"
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "framework/observe/block_path.h"
 
 namespace tessera {
 namespace {
@@ -29,7 +29,7 @@ OpPlace Inside(const OpPlace& parent, bool parent_is_phase, bool is_op,
 
 std::string OpPlace::block() const {
   const std::string top = group.substr(0, group.find('/'));
-  return absl::StartsWith(top, "block_") ? top : "outside";
+  return IsBlock(top) ? top : "outside";
 }
 
 std::vector<OpPlace> PlacesOf(const Trace& trace) {

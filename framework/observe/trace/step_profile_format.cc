@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "framework/observe/block_path.h"
 #include "framework/observe/format.h"
 
 namespace tessera {
@@ -236,19 +236,11 @@ void AddCounterTable(const StepProfile& profile, std::string* text) {
   }
 }
 
-// "block_3/ffn" as "block_*/ffn".
-std::string FoldedGroup(const std::string& group) {
-  if (!absl::StartsWith(group, "block_")) return group;
-  const size_t slash = group.find('/');
-  return absl::StrCat("block_*",
-                      slash == std::string::npos ? "" : group.substr(slash));
-}
-
 std::vector<OpTime> FoldOps(const std::vector<OpTime>& ops) {
   std::vector<OpTime> folded;
   std::map<std::string, size_t> index;
   for (const OpTime& op : ops) {
-    const std::string group = FoldedGroup(op.group);
+    const std::string group = FoldBlocks(op.group);
     const auto [found, is_new] = index.emplace(
         absl::StrCat(op.phase, "|", group, "|", op.name), folded.size());
     if (is_new) {
