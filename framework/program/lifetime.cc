@@ -25,6 +25,9 @@ class Planner {
         options_(options),
         order_(schedule),
         last_read_(schedule.values.size(), -1) {
+    for (const StepRun& run : schedule.runs) {
+      accesses_.push_back(AccessesOf(schedule, run));
+    }
     plan_.buffer_of.assign(schedule.values.size(), -1);
     plan_.written_over.assign(schedule.values.size(), -1);
     plan_.dead_after.resize(schedule.runs.size());
@@ -41,19 +44,16 @@ class Planner {
  private:
   int NumRuns() const { return static_cast<int>(schedule_.runs.size()); }
 
-  // What a run reads and writes of the values with a buffer.
-  std::vector<Access> ValuesOf(int run) const {
-    std::vector<Access> accesses = AccessesOf(schedule_, schedule_.runs[run]);
-    std::erase_if(accesses, [this](const Access& access) {
-      return access.value < 0 || !IsMade(schedule_.values[access.value]);
-    });
-    return accesses;
+  // Whether it is a value with a buffer.
+  bool HasBuffer(const Access& access) const {
+    return access.value >= 0 && IsMade(schedule_.values[access.value]);
   }
 
   void FindLastReads() {
     for (int run = 0; run < NumRuns(); ++run) {
       // A result that nobody reads dies immediately.
-      for (const Access& access : ValuesOf(run)) {
+      for (const Access& access : accesses_[run]) {
+        if (!HasBuffer(access)) continue;
         // The run that waits for one of another stream must not write over what
         // that one reads either.
         int& last = last_read_[access.value];
@@ -118,8 +118,9 @@ class Planner {
     const StepRun& run = schedule_.runs[run_index];
     const bool by_op = run.kind == StepRun::Kind::kForward &&
                        schedule_.program->ops()[run.op].op->AllocatesResults();
-    for (const Access& access : ValuesOf(run_index)) {
-      if (access.writes) AssignBuffer(run, run_index, access.value, by_op);
+    for (const Access& access : accesses_[run_index]) {
+      if (!access.writes || !HasBuffer(access)) continue;
+      AssignBuffer(run, run_index, access.value, by_op);
     }
   }
 
@@ -171,14 +172,16 @@ class Planner {
   const Schedule& schedule_;
   const LifetimeOptions& options_;
   const StreamOrder order_;
-  std::vector<int> last_read_;  // by value; kForever for outputs
+  std::vector<std::vector<Access>> accesses_;  // by run
+  std::vector<int> last_read_;                 // by value; kForever for outputs
   Lifetimes plan_;
 };
 
 // Knows until when each part of the gradient buffer is idle.
 class IdleGradients {
  public:
-  IdleGradients(const Schedule& schedule, const StreamOrder& order) {
+  IdleGradients(const Schedule& schedule, const StreamOrder& order,
+                absl::Span<const std::vector<Access>> accesses) {
     const std::vector<GradientRange>& ranges = schedule.gradients;
     for (size_t p = 0; p < ranges.size(); ++p) {
       if (ranges[p].end > ranges[p].begin) {
@@ -199,7 +202,7 @@ class IdleGradients {
       const StepRun& step_run = schedule.runs[run];
       const bool pending = schedule.starts_pending &&
                            schedule.IsTask(step_run, Task::Kind::kUpdate);
-      for (const Access& access : AccessesOf(schedule, step_run)) {
+      for (const Access& access : accesses[run]) {
         if (access.parameter < 0) continue;
         if (pending) {
           updated[access.parameter] = order.JoinedAt(r);
@@ -256,7 +259,7 @@ class IdleGradients {
 };
 
 void Planner::LendGradients() {
-  const IdleGradients idle(schedule_, order_);
+  const IdleGradients idle(schedule_, order_, accesses_);
   const int first_backward = schedule_.FirstBackward();
   OffsetAllocator free(idle.bytes());
   Sweep(

@@ -86,6 +86,7 @@ class Verifier {
     RETURN_IF_ERROR(CheckPlaces());
     const int runs = static_cast<int>(schedule_.runs.size());
     for (int run = 0; run < runs; ++run) {
+      accesses_ = AccessesOf(schedule_, schedule_.runs[run]);
       RETURN_IF_ERROR(Read(run));
       RETURN_IF_ERROR(Write(run));
       for (const int value : lifetimes_.dead_after[run]) freed_[value] = true;
@@ -306,7 +307,7 @@ class Verifier {
 
   absl::Status Read(int run) {
     const StepRun& r = schedule_.runs[run];
-    for (const Access& access : AccessesOf(schedule_, r)) {
+    for (const Access& access : accesses_) {
       if (!access.reads) continue;
       const int value = access.value;
       if (value < 0) {
@@ -441,7 +442,7 @@ class Verifier {
     if (r.kind == StepRun::Kind::kTask) return WriteTask(run);
     std::vector<int> reads;
     std::vector<std::pair<int, uint64_t>> written;  // contents and hashes
-    for (const Access& access : AccessesOf(schedule_, r)) {
+    for (const Access& access : accesses_) {
       if (access.reads && access.value >= 0) reads.push_back(access.value);
     }
     if (r.kind != StepRun::Kind::kBackward) {
@@ -497,7 +498,7 @@ class Verifier {
     const Task& task = schedule_.tasks[r.task];
     if (task.kind == Task::Kind::kUpdate) return Update(run, task);
     uint64_t hash = HashOf({kTaskHash, static_cast<uint64_t>(task.kind)});
-    for (const Access& access : AccessesOf(schedule_, r)) {
+    for (const Access& access : accesses_) {
       const int content = ContentOf(access);
       if (access.value >= 0 && access.writes) {
         if (HasBuffer(access.value)) {
@@ -555,7 +556,7 @@ class Verifier {
   // Weights change once, from all of their gradient. A gradient of the step
   // before is not needed any more.
   absl::Status Update(int run, const Task& task) {
-    for (const Access& access : AccessesOf(schedule_, schedule_.runs[run])) {
+    for (const Access& access : accesses_) {
       if (access.parameter >= 0) {
         const int gradient = GradientOf(access.parameter);
         const GradientRange& range = schedule_.gradients[access.parameter];
@@ -642,7 +643,8 @@ class Verifier {
   // By value: weights that were updated, and other values of the caller that a
   // task has written.
   std::vector<bool> replaced_;
-  const bool sums_;  // over the ranks
+  const bool sums_;               // over the ranks
+  std::vector<Access> accesses_;  // of the run that is replayed
   uint64_t tasks_ = 0;
 };
 
