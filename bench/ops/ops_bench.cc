@@ -34,7 +34,7 @@
 #include "framework/ops/rope/rope.h"
 #include "framework/ops/swiglu/swiglu.h"
 #include "framework/optim/adamw.h"
-#include "framework/program/fuse.h"
+#include "framework/program/rewrites/fuse_ops.h"
 #include "torch/csrc/autograd/autograd.h"
 #include "trainers/build_info.h"
 #include "trainers/program_flags.h"
@@ -136,7 +136,7 @@ absl::StatusOr<std::vector<Work>> OpWork(Build build, const Bench& bench,
   build(b, shape);
   ASSIGN_OR_RETURN(Program built, std::move(b).Build());
   const auto program = std::make_shared<Program>(
-      FuseOps(std::move(built), [](const Op&, const OpNode&, const OpNode&) {
+      FuseOps(std::move(built), [](Fusion, const OpNode&, const OpNode&) {
         return true;
       }).program);
   RETURN_IF_ERROR(StatusFromTorch([&] {

@@ -90,9 +90,13 @@ struct Cost {
 
 class Op;
 
-// An op that does the work of two (fuse.h).
+// What a fusion saves (ExecutionConfig::Fusions).
+enum class Fusion { kHeadLoss, kResidualNorm };
+
+// An op that does the work of two (rewrites/fuse_ops.h).
 struct FusedOp {
   std::unique_ptr<Op> op;  // null if there is none
+  Fusion fusion = Fusion::kHeadLoss;
   // Which results of the two it has: first the producer's, then the reader's.
   Positions of_producer, of_reader;
 };

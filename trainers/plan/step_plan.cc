@@ -6,13 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "framework/base/check.h"
 #include "framework/base/name_pattern.h"
 #include "framework/base/status_macros.h"
 #include "framework/dist/reduce_tasks.h"
 #include "framework/optim/optimizer_tasks.h"
-#include "framework/program/fuse.h"
 #include "framework/program/rewrites/defer_update.h"
+#include "framework/program/rewrites/fuse_ops.h"
 #include "framework/program/rewrites/overlap_weight_gradients.h"
 #include "framework/program/rewrites/reduce_early.h"
 #include "framework/program/stream_order.h"
@@ -106,10 +105,9 @@ absl::string_view TopOf(absl::string_view path) {
 
 LossProgram Fused(LossProgram loss, const ExecutionConfig::Fusions& fuse,
                   const RecomputeConfig& recompute) {
-  const auto wanted = [&](const Op& op, const OpNode& producer,
+  const auto wanted = [&](Fusion fusion, const OpNode& producer,
                           const OpNode& reader) {
-    if (op.kind() == "linear_cross_entropy") return fuse.head_loss();
-    TESSERA_CHECK(op.kind() == "add_rms_norm", "unknown fusion: ", op.kind());
+    if (fusion == Fusion::kHeadLoss) return fuse.head_loss();
     // An op across the end of a recomputed part would make backward repeat what
     // leads to the sum, which is kept.
     const bool across = recompute.policy() == RecomputeConfig::BLOCK

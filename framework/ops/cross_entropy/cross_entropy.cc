@@ -45,6 +45,7 @@ class CrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
     if (position != kLogits || !products.has_value()) return {};
     return {.op = LinearCrossEntropy(*products, operand(kLogits).dtype,
                                      kernel_kind(), options_),
+            .fusion = Fusion::kHeadLoss,
             .of_reader = {kLoss}};
   }
 

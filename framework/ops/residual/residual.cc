@@ -40,6 +40,10 @@ class AddResidualOp : public Op {
 
 }  // namespace
 
+bool IsAddResidual(const Op& op) {
+  return dynamic_cast<const AddResidualOp*>(&op) != nullptr;
+}
+
 Value AddResidual(ProgramBuilder& b, Value x, Value delta) {
   const TensorType type = b.type(x);
   TESSERA_CHECK(type.shape == b.type(delta).shape, "x: ", ToString(type),

@@ -11,6 +11,9 @@ namespace tessera {
 // dtype. The sum may overwrite delta.
 Value AddResidual(ProgramBuilder& b, Value x, Value delta);
 
+// Whether `op` is this addition.
+bool IsAddResidual(const Op& op);
+
 }  // namespace tessera
 
 #endif  // FRAMEWORK_OPS_RESIDUAL_RESIDUAL_H_

@@ -6,6 +6,7 @@
 
 #include "ATen/ATen.h"
 #include "framework/ops/kernel_choice.h"
+#include "framework/ops/residual/residual.h"
 #include "framework/ops/rms_norm/rms_norm_kernels.h"
 
 namespace tessera {
@@ -121,12 +122,13 @@ class RmsNormOp : public OpWithKernels<RmsNormKernels> {
   // With the addition of a narrower branch. Of equal dtypes, addition passes
   // its gradient on without a copy, which one op could not do.
   FusedOp FuseWith(const Op& producer, int position) const override {
-    const bool adds = producer.kind() == "add_residual" && position == kX &&
+    const bool adds = IsAddResidual(producer) && position == kX &&
                       producer.operand(1).dtype == result(kY).dtype &&
                       producer.operand(1).dtype != operand(kX).dtype;
     if (!adds || kernel_kind() == KernelKind::kCpu) return {};
     return {.op = std::make_unique<AddRmsNormOp>(kernel_kind(), eps_,
                                                  multiprocessors_),
+            .fusion = Fusion::kResidualNorm,
             .of_producer = {0},
             .of_reader = {kY, kR}};
   }

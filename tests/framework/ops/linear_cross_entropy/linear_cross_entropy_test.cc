@@ -14,7 +14,7 @@
 #include "framework/ops/cross_entropy/cross_entropy.h"
 #include "framework/ops/linear/linear.h"
 #include "framework/program/executor.h"
-#include "framework/program/fuse.h"
+#include "framework/program/rewrites/fuse_ops.h"
 #include "gtest/gtest.h"
 #include "tests/framework/ops/op_test_util.h"
 #include "tests/framework/ops/ops_as_functions.h"
@@ -92,7 +92,7 @@ class LinearCrossEntropyTest : public DeviceTest {
     }
     b.Output(loss);
     FusedProgram fused = FuseOps(std::move(b).Build().value(),
-                                 [&](const Op&, const OpNode&, const OpNode&) {
+                                 [&](Fusion, const OpNode&, const OpNode&) {
                                    return how == How::kFused;
                                  });
     const Program& program = fused.program;

@@ -1,4 +1,4 @@
-#include "framework/program/fuse.h"
+#include "framework/program/rewrites/fuse_ops.h"
 
 #include <string>
 #include <utility>
@@ -48,7 +48,7 @@ class ProgramFuser {
         continue;
       }
       FusedOp fused = reader.op->FuseWith(*producer.op, static_cast<int>(i));
-      if (fused.op == nullptr || !wanted(*fused.op, producer, reader)) {
+      if (fused.op == nullptr || !wanted(fused.fusion, producer, reader)) {
         continue;
       }
       OpNode joined = {.name = JoinedName(producer.name, reader.name),

@@ -1,5 +1,5 @@
-#ifndef FRAMEWORK_PROGRAM_FUSE_H_
-#define FRAMEWORK_PROGRAM_FUSE_H_
+#ifndef FRAMEWORK_PROGRAM_REWRITES_FUSE_OPS_H_
+#define FRAMEWORK_PROGRAM_REWRITES_FUSE_OPS_H_
 
 #include <vector>
 
@@ -19,11 +19,11 @@ struct FusedProgram {
 // "head/lm_head+cross_entropy". A result that does not remain must have no
 // other reader.
 //
-// `wanted`: whether these two ops shall become `fused`.
+// `wanted`: whether these two ops shall become one.
 using WantsFusion = absl::FunctionRef<bool(
-    const Op& fused, const OpNode& producer, const OpNode& reader)>;
+    Fusion fusion, const OpNode& producer, const OpNode& reader)>;
 FusedProgram FuseOps(Program program, WantsFusion wanted);
 
 }  // namespace tessera
 
-#endif  // FRAMEWORK_PROGRAM_FUSE_H_
+#endif  // FRAMEWORK_PROGRAM_REWRITES_FUSE_OPS_H_
