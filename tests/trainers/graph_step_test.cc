@@ -45,7 +45,17 @@ TEST(GraphStepTest, AutoSaysWhatAGraphWouldHide) {
     return plan.ok() ? DescribeExecution(*plan) : plan.status().ToString();
   };
   EXPECT_EQ(chosen({}, {}), "EAGER (chosen by AUTO: a graph needs a GPU)");
-  EXPECT_EQ(chosen({}, gpu), "GRAPH (chosen by AUTO)");
+  EXPECT_EQ(chosen({}, gpu),
+            "GRAPH (chosen by AUTO), overlapped weight gradients, deferred "
+            "update");
+  EXPECT_EQ(chosen({"training.batch_size=128"}, gpu),
+            "GRAPH (chosen by AUTO), deferred update");
+  EXPECT_EQ(chosen({"observe.block_phases=true"}, gpu),
+            "GRAPH (chosen by AUTO)");
+  EXPECT_EQ(chosen({"observe.block_phases=true", "execution.defer_update=true",
+                    "execution.mode=GRAPH", "training.device=CUDA"},
+                   gpu),
+            "GRAPH (as configured), deferred update");
   EXPECT_EQ(chosen({"execution.mode=EAGER"}, gpu), "EAGER (as configured)");
   EXPECT_EQ(chosen({"execution.storage=ALLOCATOR"}, gpu),
             "EAGER (chosen by AUTO: execution.storage is ALLOCATOR)");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "attention_backends/attention_config.h"
 #include "attention_backends/auto_order.h"
@@ -171,12 +172,21 @@ void SetMemory(PlannedMemory planned, RunPlan* plan) {
 
 std::string DescribeExecution(const RunPlan& plan) {
   const bool chosen = plan.config.execution().mode() == ExecutionConfig::AUTO;
-  const std::string& why = plan.step->eager_because;
-  return absl::StrCat(plan.step->graph ? "GRAPH" : "EAGER",
-                      !chosen ? " (as configured)"
-                      : why.empty()
-                          ? " (chosen by AUTO)"
-                          : absl::StrCat(" (chosen by AUTO: ", why, ")"));
+  const StepPlan& step = *plan.step;
+  std::string text = step.graph ? "GRAPH" : "EAGER";
+  if (!chosen) {
+    absl::StrAppend(&text, " (as configured)");
+  } else if (step.eager_because.empty()) {
+    absl::StrAppend(&text, " (chosen by AUTO)");
+  } else {
+    absl::StrAppend(&text, " (chosen by AUTO: ", step.eager_because, ")");
+  }
+  const bool overlaps = absl::c_any_of(step.train.runs, [](const StepRun& run) {
+    return run.stream == StepStream::kWeightGradients;
+  });
+  if (overlaps) absl::StrAppend(&text, ", overlapped weight gradients");
+  if (step.train.starts_pending) absl::StrAppend(&text, ", deferred update");
+  return text;
 }
 
 ProductKind ProductKindOf(const PrecisionPolicy& precision) {

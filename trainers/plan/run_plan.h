@@ -72,7 +72,7 @@ absl::Status CheckFits(const RunPlan& plan);
 // time. Ignores the config's training fields.
 absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& config);
 
-// "GRAPH (chosen by AUTO)".
+// "GRAPH (chosen by AUTO), deferred update".
 std::string DescribeExecution(const RunPlan& plan);
 
 // How a policy's matrix products are computed.
