@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -14,11 +13,11 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
-#include "framework/dist/launcher.h"
 #include "framework/dist/world.h"
 #include "framework/observe/report/run_records.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/testing/launch_tests.h"
 #include "tests/trainers/toy_session.h"
 #include "trainers/run/run_folder.h"
 #include "trainers/run/trainer.h"
@@ -67,19 +66,11 @@ Trained TrainTwoRanks(const std::string& mode) {
   const absl::Cleanup remove = [&] { RemoveTree(folder).IgnoreError(); };
   LaunchOptions options;
   options.nproc = 2;
-  options.command = {"/proc/self/exe", "--gtest_filter=GraphRanksWorker.*",
-                     "--gtest_also_run_disabled_tests"};
   options.environment = {{kFolder, folder}, {kMode, mode}};
   options.timeout = absl::Minutes(2);
-  char* output = nullptr;
-  size_t size = 0;
-  options.out = options.err = open_memstream(&output, &size);
-  const absl::StatusOr<int> exit_code = Launch(options);
-  std::fclose(options.out);
-  const std::string said(output, size);
-  std::free(output);
-  EXPECT_TRUE(exit_code.ok()) << exit_code.status();
-  EXPECT_EQ(exit_code.value_or(-1), 0) << said;
+  const LaunchedTests ranks =
+      LaunchTests("GraphRanksWorker.*", std::move(options));
+  EXPECT_EQ(ranks.exit_code, 0) << ranks.output;
   const auto records = ReadRunRecords(folder);
   const auto manifest =
       ReadFile(folder + "/checkpoints/step_00000006/manifest.json");

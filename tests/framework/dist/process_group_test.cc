@@ -6,8 +6,6 @@
 #include <netinet/in.h>
 
 #include <csignal>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,12 +14,11 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/exit_code.h"
-#include "framework/base/monotonic_clock.h"
 #include "framework/dist/c10d_backend.h"
-#include "framework/dist/launcher.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/framework/dist/foreign_listener.h"
+#include "tests/testing/launch_tests.h"
 
 namespace tessera {
 namespace {
@@ -44,17 +41,11 @@ struct Run {
   std::vector<std::pair<std::string, std::string>> environment = {};
 };
 
-struct Outcome {
-  int exit_code = -1;
-  std::string output;  // stdout and stderr of all ranks and the launcher
-  absl::Duration elapsed;
-};
+using Outcome = LaunchedTests;
 
 Outcome Execute(const Run& run) {
   LaunchOptions options;
   options.nproc = run.nproc;
-  options.command = {"/proc/self/exe", "--gtest_filter=ProcessGroupWorker.*",
-                     "--gtest_also_run_disabled_tests"};
   options.environment = {{"DIST_TEST_SCENARIO", run.scenario},
                          {"OMP_NUM_THREADS", "1"}};
   const auto set = [&](const char* name, const std::string& value) {
@@ -69,19 +60,7 @@ Outcome Execute(const Run& run) {
                              run.environment.end());
   if (run.ranks_ignore_sigterm) options.grace = absl::Seconds(28);
   options.timeout = absl::Minutes(2);
-  char* output = nullptr;
-  size_t size = 0;
-  options.out = options.err = open_memstream(&output, &size);
-  const absl::Time start = MonotonicNow();
-  const absl::StatusOr<int> exit_code = Launch(options);
-  Outcome outcome;
-  outcome.elapsed = MonotonicNow() - start;
-  std::fclose(options.out);
-  outcome.output.assign(output, size);
-  std::free(output);
-  EXPECT_TRUE(exit_code.ok()) << exit_code.status();
-  outcome.exit_code = exit_code.value_or(-1);
-  return outcome;
+  return LaunchTests("ProcessGroupWorker.*", std::move(options));
 }
 
 // For any failure, wherever the other ranks are at that moment.
