@@ -83,7 +83,7 @@ class ProcessGroup {
 
   // Ends the group after a successful run; returns once every rank has called
   // it. Destroy CUDA graphs that hold an operation first: NCCL waits for them
-  // for ever. A group that is destroyed without Finish() reports to the other
+  // forever. A group that is destroyed without Finish() reports to the other
   // ranks that this one failed, and they end, too.
   virtual absl::Status Finish() = 0;
 };

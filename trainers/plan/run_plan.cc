@@ -122,14 +122,10 @@ std::string WhyEager(const RunConfig& config, const WorldInfo& world) {
   return "";
 }
 
-// Streams beside the main one are absent from the times of its blocks.
 ExecutionConfig ExecutionOf(const RunConfig& config) {
   ExecutionConfig execution = config.execution();
-  if (!config.observe().block_phases()) return execution;
-  if (!execution.has_defer_update()) execution.set_defer_update(false);
-  if (!execution.has_overlap_weight_gradients()) {
-    execution.set_overlap_weight_gradients(false);
-  }
+  // The times of blocks leave out what runs beside the main stream.
+  if (config.observe().block_phases()) KeepPhasesApart(&execution);
   return execution;
 }
 
@@ -169,6 +165,13 @@ void SetMemory(PlannedMemory planned, RunPlan* plan) {
 }
 
 }  // namespace
+
+void KeepPhasesApart(ExecutionConfig* execution) {
+  if (!execution->has_defer_update()) execution->set_defer_update(false);
+  if (!execution->has_overlap_weight_gradients()) {
+    execution->set_overlap_weight_gradients(false);
+  }
+}
 
 std::string DescribeExecution(const RunPlan& plan) {
   const bool chosen = plan.config.execution().mode() == ExecutionConfig::AUTO;

@@ -72,6 +72,10 @@ absl::Status CheckFits(const RunPlan& plan);
 // time. Ignores the config's training fields.
 absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& config);
 
+// Leaves all work of a step in its own phase, on the main stream, unless a
+// field of `execution` that is set says otherwise.
+void KeepPhasesApart(ExecutionConfig* execution);
+
 // "GRAPH (chosen by AUTO), deferred update".
 std::string DescribeExecution(const RunPlan& plan);
 

@@ -416,12 +416,7 @@ absl::StatusOr<RunPlan> TrainingCell::MakePlan() const {
   RunConfig config = config_;
   if (Records(TrainingStudy::PHASES) || Records(TrainingStudy::KERNELS) ||
       Records(TrainingStudy::ALLOCATIONS)) {
-    // So that all work is in its own phase.
-    ExecutionConfig& execution = *config.mutable_execution();
-    if (!execution.has_defer_update()) execution.set_defer_update(false);
-    if (!execution.has_overlap_weight_gradients()) {
-      execution.set_overlap_weight_gradients(false);
-    }
+    KeepPhasesApart(config.mutable_execution());
   }
   return PlanRun(config, world);
 }
