@@ -107,9 +107,8 @@ absl::Status ChooseBackend(int64_t batch, bool needs_grad, RunPlan* plan) {
 }
 
 // What execution.mode: AUTO must not hide in a CUDA graph; empty if nothing.
-std::string WhyEager(const RunConfig& config, const WorldInfo& world) {
+std::string WhyEager(const RunConfig& config) {
   const ObserveConfig& observe = config.observe();
-  if (world.world_size > 1) return "there are several ranks";
   if (observe.nvtx()) return "observe.nvtx shows what the host does";
   if (observe.memory()) return "observe.memory shows each tensor";
   if (observe.has_memory_snapshot_step()) {
@@ -243,7 +242,7 @@ absl::StatusOr<RunPlan> PlanWithoutFit(
                              .ranks = world.world_size,
                              .recompute = config.recompute(),
                              .execution = ExecutionOf(config),
-                             .eager_because = WhyEager(config, world)},
+                             .eager_because = WhyEager(config)},
                             TargetOf(plan)));
   SetParameters(plan.step->loss.program.parameters(), &plan);
   if (std::none_of(plan.parameters.begin(), plan.parameters.end(),
