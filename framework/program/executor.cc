@@ -332,7 +332,8 @@ void Executor::Forward(const Entry& entry) {
   }
   entry.op->Forward({.operands = operands_,
                      .results = absl::MakeSpan(results_),
-                     .phases = phases_});
+                     .phases = phases_,
+                     .spared_multiprocessors = run.spared_multiprocessors});
   if (!entry.op->AllocatesResults()) return;
   for (size_t i = 0; i < run.results.size(); ++i) {
     tensors_[run.results[i]] = results_[i];

@@ -52,6 +52,8 @@ struct ForwardArgs {
   // AllocatesResults(): then the op assigns them.
   absl::Span<at::Tensor> results;
   PhaseObserver* phases = nullptr;
+  // Multiprocessors that matrix products leave to what runs beside them.
+  int spared_multiprocessors = 0;
 };
 
 struct BackwardArgs {

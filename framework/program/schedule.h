@@ -95,6 +95,8 @@ struct StepRun {
   // Earlier runs of other streams, indices into Schedule::runs, that must have
   // ended before this one begins.
   std::vector<int> waits;
+  // Multiprocessors that a forward run leaves to runs of other streams.
+  int spared_multiprocessors = 0;
 
   bool is_backward() const {
     return kind == Kind::kBackward || kind == Kind::kForwardBackward;

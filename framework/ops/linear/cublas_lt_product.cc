@@ -251,6 +251,7 @@ struct Launch {
   cublasLtHandle_t handle = nullptr;
   c10::cuda::CUDAStream stream;
   void* workspace = nullptr;
+  int multiprocessors = 0;  // 0: all
 };
 
 // Computes the products of one kind.
@@ -342,6 +343,10 @@ class Product {
   // Launches the product; returns whether the algorithm accepts it.
   bool Issue(const Algorithm& algorithm, const ProductCall& call,
              const Launch& launch) const {
+    const int32_t multiprocessors = launch.multiprocessors;
+    TORCH_CUDABLAS_CHECK(cublasLtMatmulDescSetAttribute(
+        desc_.get(), CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &multiprocessors,
+        sizeof(multiprocessors)));
     const cublasStatus_t status = cublasLtMatmul(
         launch.handle, desc_.get(), &call.alpha, call.b, b_.get(), call.a,
         a_.get(), &call.beta, call.out, out_.get(), call.out, out_.get(),
@@ -428,6 +433,12 @@ ProductTable OpenTable(const nlohmann::json& recorded) {
   return table;
 }
 
+// cuBLASLt's target for a product that spares `spared` multiprocessors.
+int MultiprocessorsFor(int spared) {
+  const int all = at::cuda::getCurrentDeviceProperties()->multiProcessorCount;
+  return spared > 0 && spared < all ? all - spared : 0;
+}
+
 }  // namespace
 
 class CublasLtProducts {
@@ -448,7 +459,8 @@ bool MultiplyByCublasLt(const at::Tensor& a, const at::Tensor& b,
                             .beta = options.accumulate ? 1.0f : 0.0f};
   const Launch launch = {at::cuda::getCurrentCUDABlasLtHandle(),
                          c10::cuda::getCurrentCUDAStream(),
-                         at::cuda::getCUDABlasLtWorkspace()};
+                         at::cuda::getCUDABlasLtWorkspace(),
+                         MultiprocessorsFor(options.spared_multiprocessors)};
   if (options.choices != nullptr && options.choices->algorithms != nullptr) {
     const auto& chosen = options.choices->algorithms->by_kind;
     const auto found = chosen.find(*kind);

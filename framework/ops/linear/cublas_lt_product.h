@@ -7,14 +7,6 @@
 
 namespace tessera {
 
-struct ProductOptions {
-  double alpha = 1;
-  bool accumulate = false;
-  // The algorithms; may be null. A product that is not among them takes
-  // cuBLASLt's first proposal, which it asks for in every call.
-  const ProductChoices* choices = nullptr;
-};
-
 // out = alpha a b, or out += alpha a b, by cuBLASLt. Enqueues nothing and
 // returns false for products that cuBLASLt does not support.
 //   a: [M, K] or [N, M, K] and b: [K, C] or [N, K, C], of one dtype: FP32, BF16

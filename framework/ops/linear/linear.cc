@@ -25,20 +25,24 @@ class LinearOp : public Op {
 
   void Forward(const ForwardArgs& args) const override {
     Multiply(RowsOf(Cast(args.operands[kX]), in()),
-             Cast(args.operands[kWeight]).t(), /*accumulate=*/false,
-             products_.choices.get(), RowsOf(args.results[0], out()));
+             Cast(args.operands[kWeight]).t(),
+             {.choices = products_.choices.get(),
+              .spared_multiprocessors = args.spared_multiprocessors},
+             RowsOf(args.results[0], out()));
   }
 
   void Backward(const BackwardArgs& args) const override {
     const at::Tensor dy = Cast(RowsOf(args.d_results[0], out()));
     // Computes the weight's gradient first, because it is the last to read x.
     if (const GradTarget& dw = args.d_operands[kWeight]; dw.grad.defined()) {
-      Multiply(dy.t(), RowsOf(Cast(args.operands[kX]), in()), dw.accumulate,
-               products_.choices.get(), dw.grad);
+      Multiply(
+          dy.t(), RowsOf(Cast(args.operands[kX]), in()),
+          {.accumulate = dw.accumulate, .choices = products_.choices.get()},
+          dw.grad);
     }
     if (const at::Tensor& dx = args.d_operands[kX].grad; dx.defined()) {
-      Multiply(dy, Cast(args.operands[kWeight]), /*accumulate=*/false,
-               products_.choices.get(), RowsOf(dx, in()));
+      Multiply(dy, Cast(args.operands[kWeight]),
+               {.choices = products_.choices.get()}, RowsOf(dx, in()));
     }
   }
 

@@ -89,25 +89,23 @@ std::array<MatrixProduct, 2> PartsOf(const MatrixProduct& whole,
 
 }  // namespace
 
-void Multiply(const at::Tensor& a, const at::Tensor& b, bool accumulate,
-              const ProductChoices* choices, at::Tensor c) {
+void Multiply(const at::Tensor& a, const at::Tensor& b,
+              const ProductOptions& options, at::Tensor c) {
   if constexpr (kCudaBuild) {
     if (GoesToCublasLt(a)) {
       if (const auto remainder = RemainderOf(a, b, c); remainder.has_value()) {
         const auto [rest, most] = PartsOf({a, b, c}, *remainder);
-        Multiply(rest.a, rest.b, accumulate, choices, rest.out);
-        Multiply(most.a, most.b, accumulate || remainder->dim == Dim::kK,
-                 choices, most.out);
+        Multiply(rest.a, rest.b, options, rest.out);
+        ProductOptions of_most = options;
+        of_most.accumulate |= remainder->dim == Dim::kK;
+        Multiply(most.a, most.b, of_most, most.out);
         return;
       }
-      if (MultiplyByCublasLt(a, b, c,
-                             {.accumulate = accumulate, .choices = choices})) {
-        return;
-      }
+      if (MultiplyByCublasLt(a, b, c, options)) return;
     }
   }
   if (c.scalar_type() == a.scalar_type()) {
-    if (accumulate) {
+    if (options.accumulate) {
       at::addmm_out(c, c, a, b);
     } else {
       at::mm_out(c, a, b);
@@ -116,7 +114,7 @@ void Multiply(const at::Tensor& a, const at::Tensor& b, bool accumulate,
     // LibTorch's products have results no wider than their operands.
     const at::ScalarType dtype =
         at::promote_types(c.scalar_type(), a.scalar_type());
-    WriteGrad({c, accumulate}, at::mm(a.to(dtype), b.to(dtype)));
+    WriteGrad({c, options.accumulate}, at::mm(a.to(dtype), b.to(dtype)));
   }
 }
 

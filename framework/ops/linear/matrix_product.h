@@ -5,18 +5,16 @@
 
 #include "ATen/core/Tensor.h"
 #include "c10/core/ScalarType.h"
+#include "framework/ops/linear/product_choices.h"
 #include "framework/program/value.h"
 
 namespace tessera {
 
-struct ProductChoices;
-
 // c = a b, or c += a b, rounded once to c's dtype, or twice where the sum is
 // computed in two parts, of which the first is a few terms. a: [m, k] and b:
-// [k, n] of one dtype; c: [m, n]. `choices` (may be null): the algorithms on a
-// GPU.
-void Multiply(const at::Tensor& a, const at::Tensor& b, bool accumulate,
-              const ProductChoices* choices, at::Tensor c);
+// [k, n] of one dtype; c: [m, n]. `options.alpha` must be 1.
+void Multiply(const at::Tensor& a, const at::Tensor& b,
+              const ProductOptions& options, at::Tensor c);
 
 // Adds the products by which cuBLASLt computes `product` on a GPU, none if it
 // does not. They are the same whether or not it accumulates.

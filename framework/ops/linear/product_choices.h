@@ -25,6 +25,17 @@ struct ProductChoices {
   std::string summary;  // "28 products: 3 algorithms timed in 0.2 s, 25 known"
 };
 
+// How a product is computed.
+struct ProductOptions {
+  double alpha = 1;
+  bool accumulate = false;
+  // The algorithms on a GPU; may be null. A product that is not among them
+  // takes cuBLASLt's first proposal, which it asks for in every call.
+  const ProductChoices* choices = nullptr;
+  // Multiprocessors that cuBLASLt leaves to other streams. Changes no bit.
+  int spared_multiprocessors = 0;
+};
+
 struct ProductChoiceOptions {
   c10::Device device = c10::kCPU;
   // Whether to choose the fastest algorithms instead of cuBLASLt's first

@@ -40,13 +40,13 @@ class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
       const at::Tensor dlogits = InProductDtype(c.rows.logits);
       // dx may overwrite x: the weight's gradient is the last to read it.
       if (dw.grad.defined()) {
-        Multiply(dlogits.t(), c.x, accumulate, products_.choices.get(),
+        Multiply(dlogits.t(), c.x,
+                 {.accumulate = accumulate, .choices = products_.choices.get()},
                  dw.grad);
         accumulate = true;
       }
       if (dx.defined()) {
-        Multiply(dlogits, c.weight, /*accumulate=*/false,
-                 products_.choices.get(),
+        Multiply(dlogits, c.weight, {.choices = products_.choices.get()},
                  RowsOf(dx, width()).narrow(0, c.begin, c.x.size(0)));
       }
     });
@@ -135,7 +135,7 @@ class LinearCrossEntropyOp : public OpWithKernels<CrossEntropyKernels> {
                 .targets = targets.narrow(0, c.begin, rows),
                 .options = options_};
       c.lse = at::empty(LseType(rows).shape, loss.options());
-      Multiply(c.x, weight.t(), /*accumulate=*/false, products_.choices.get(),
+      Multiply(c.x, weight.t(), {.choices = products_.choices.get()},
                c.rows.logits);
       kernels().forward(c.rows, NumChunks() == 1 ? loss : losses[i], c.lse);
       fn(c);

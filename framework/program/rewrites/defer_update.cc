@@ -52,7 +52,7 @@ Task SliceOf(const Task& task, const GradientRange& slice) {
 
 }  // namespace
 
-void DeferUpdate(Schedule* schedule) {
+void DeferUpdate(Schedule* schedule, int spared_multiprocessors) {
   std::vector<StepRun> runs;
   const auto update = absl::c_find_if(schedule->runs, [&](const StepRun& run) {
     return schedule->IsTask(run, Task::Kind::kUpdate);
@@ -76,6 +76,10 @@ void DeferUpdate(Schedule* schedule) {
   const int moved = static_cast<int>(runs.size());
   for (StepRun& later : schedule->runs) {
     for (int& wait : later.waits) wait += moved;
+    if (later.kind == StepRun::Kind::kForward &&
+        later.phase == Phase::kForward && later.micro_batch == 0) {
+      later.spared_multiprocessors = spared_multiprocessors;
+    }
     runs.push_back(std::move(later));
   }
   schedule->runs = std::move(runs);

@@ -36,6 +36,7 @@ class RandomStep {
     options.lm.batch = Draw(1, 3);
     options.lm.sequence = m.context;
     options.micro_batches = Chance(5) ? 2 : 1;
+    options.ranks = Chance(4) ? 2 : 1;
     options.recompute.set_policy(
         static_cast<RecomputeConfig::Policy>(Draw(1, 4)));
     options.recompute.set_every(Draw(1, 2));
@@ -69,8 +70,9 @@ class RandomStep {
         "V=", m.vocab, " layers=", m.layers, " C=", m.d_model, " H=", m.heads,
         " G=", m.kv_heads, " F=", m.d_ff, " B=", options.lm.batch,
         " S=", m.context, " tied=", m.tied_head, " relu2=", m.relu_squared,
-        " micro_batches=", options.micro_batches, " ", target.precision.name(),
-        " on ", target.device.is_cuda() ? "a GPU " : "a CPU ",
+        " micro_batches=", options.micro_batches, " ranks=", options.ranks, " ",
+        target.precision.name(), " on ",
+        target.device.is_cuda() ? "a GPU " : "a CPU ",
         options.recompute.ShortDebugString(), " ",
         options.execution.ShortDebugString(), " ", options.lm.backend->name());
   }
@@ -119,6 +121,41 @@ TEST_P(RandomStepTest, NothingIsReadAfterItsMemoryWasTaken) {
   // The sweep is about these.
   EXPECT_GT(lends, kSteps / 2);
   EXPECT_GT(beside, kSteps / 10);
+}
+
+// The forward products of a model of `layers` spare multiprocessors.
+bool SparesForUpdate(int layers, bool defer) {
+  RandomStep step(0);
+  ModelShape& m = step.options.lm.shape;
+  m = {.vocab = 1000,
+       .layers = layers,
+       .d_model = 2048,
+       .heads = 8,
+       .kv_heads = 8,
+       .d_ff = 8192};
+  m.context = step.options.lm.sequence = 16;
+  step.options.execution.set_mode(ExecutionConfig::AUTO);
+  step.options.execution.set_defer_update(defer);
+  step.target.device = DeviceToPlanFor("H100").value();
+  step.target.precision = PrecisionPolicy(PrecisionMode::kBf16);
+  step.target.frozen.clear();
+  step.options.lm.attention = AttentionProblemOf(
+      m, step.options.lm.batch, m.context, /*needs_grad=*/true, step.target);
+  step.options.lm.backend =
+      SelectBackend(BackendRequest(), step.options.lm.attention)->backend;
+  const auto plan = PlanStep(step.options, step.target);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return plan.ok() &&
+         absl::c_any_of((*plan)->train.runs, [](const StepRun& run) {
+           return run.spared_multiprocessors > 0;
+         });
+}
+
+TEST(StepPlanTest, ProductsSpareMultiprocessorsForALargeUpdate) {
+  // A layer has 67 M weights, whose update moves 1.7 GB.
+  EXPECT_TRUE(SparesForUpdate(/*layers=*/24, /*defer=*/true));
+  EXPECT_FALSE(SparesForUpdate(/*layers=*/12, /*defer=*/true));
+  EXPECT_FALSE(SparesForUpdate(/*layers=*/24, /*defer=*/false));
 }
 
 INSTANTIATE_TEST_SUITE_P(Parts, RandomStepTest, ::testing::Range(0, 4));

@@ -80,17 +80,21 @@ void ExpectProduct(const ProductCase& p, const at::TensorOptions& options,
       SCOPED_TRACE(tuned ? "tuned" : "first");
       const ProductChoices choices =
           tuned ? Tuned({a, b, before}) : ProductChoices();
-      const auto multiply = [&] {
+      const auto multiply = [&](int spared_multiprocessors = 0) {
         const at::Tensor out = Matrices(p, p.m, p.c, false, out_options);
         out.copy_(before);
         EXPECT_TRUE(MultiplyByCublasLt(
             a, b, out,
-            {.alpha = 0.5, .accumulate = accumulate, .choices = &choices}));
+            {.alpha = 0.5,
+             .accumulate = accumulate,
+             .choices = &choices,
+             .spared_multiprocessors = spared_multiprocessors}));
         return out;
       };
       const at::Tensor out = multiply();
       EXPECT_TRUE(budget.Accepts(out));
       EXPECT_TRUE(BitEqual(out, multiply()));
+      EXPECT_TRUE(BitEqual(out, multiply(/*spared_multiprocessors=*/24)));
     }
   }
 }

@@ -68,7 +68,7 @@ TEST_P(GpuMatrixProduct, OfTwoPartsIsAsAccurateAsLibTorch) {
         const auto multiply = [&] {
           const at::Tensor c = Matrix(p.m, p.n, false, out_dtype);
           c.copy_(before);
-          Multiply(a, b, accumulate, /*choices=*/nullptr, c);
+          Multiply(a, b, {.accumulate = accumulate}, c);
           return c;
         };
         const at::Tensor c = multiply();
