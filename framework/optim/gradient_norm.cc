@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "framework/base/check.h"
 #include "framework/base/status_macros.h"
 #include "framework/cuda/cuda_build.h"
@@ -43,52 +45,94 @@ double SumOfSquaresOfChunk(const Scalar* values, int64_t count) {
   return sum;
 }
 
-// Infinity if the sum exceeds FP32's range, as on a GPU.
 template <typename Scalar>
-float SumOfSquaresOnCpu(const at::Tensor& flat) {
+void SumSegmentsOnCpu(const at::Tensor& flat, const at::Tensor& segments,
+                      const at::Tensor& sums) {
   const Scalar* values = flat.const_data_ptr<Scalar>();
-  const int64_t numel = flat.numel();
-  const int64_t num_chunks = (numel + kCpuChunk - 1) / kCpuChunk;
-  std::vector<double> partial(num_chunks);
-  at::parallel_for(0, num_chunks, /*grain_size=*/16,
-                   [&](int64_t from, int64_t to) {
-                     for (int64_t chunk = from; chunk < to; ++chunk) {
-                       const int64_t begin = chunk * kCpuChunk;
-                       partial[chunk] = SumOfSquaresOfChunk(
-                           values + begin, std::min(kCpuChunk, numel - begin));
-                     }
-                   });
-  double sum = 0;
-  for (const double part : partial) sum += part;
-  using Limits = std::numeric_limits<float>;
-  return sum > Limits::max() ? Limits::infinity() : static_cast<float>(sum);
+  const int64_t* const segment = segments.const_data_ptr<int64_t>();
+  float* const sum = sums.data_ptr<float>();
+  at::parallel_for(
+      0, sums.numel(), /*grain_size=*/1, [&](int64_t from, int64_t to) {
+        for (int64_t s = from; s < to; ++s) {
+          const int64_t begin = segment[2 * s], count = segment[2 * s + 1];
+          double total = 0;
+          for (int64_t i = 0; i < count; i += kCpuChunk) {
+            total += SumOfSquaresOfChunk(values + begin + i,
+                                         std::min(kCpuChunk, count - i));
+          }
+          sum[s] = static_cast<float>(total);
+        }
+      });
 }
 
 }  // namespace
 
-absl::StatusOr<at::Tensor> SumOfSquares(const at::Tensor& flat,
-                                        at::ScalarType dtype) {
-  TESSERA_CHECK(flat.is_contiguous(), "not a flat buffer");
-  if (dtype != at::kFloat) return flat.to(dtype).square_().sum({0}, true);
-  at::Tensor sum = at::empty({1}, flat.options().dtype(at::kFloat));
-  if constexpr (kCudaBuild) {
-    if (flat.is_cuda()) {
-      RETURN_IF_ERROR(cuda::SumOfSquares(flat, sum));
-      return sum;
+SumOfSquares::SumOfSquares(at::Tensor flat,
+                           absl::Span<const GradientRange> parameters)
+    : flat_(std::move(flat)) {
+  TESSERA_CHECK(flat_.is_contiguous(), "not a flat buffer");
+  const int64_t size = flat_.element_size();
+  std::vector<int64_t> segments;
+  for (const GradientRange& parameter : parameters) {
+    const int64_t end = parameter.end / size;
+    for (int64_t begin = parameter.begin / size; begin < end;
+         begin += kSegment) {
+      begins_.push_back(begin);
+      segments.insert(segments.end(), {begin, std::min(kSegment, end - begin)});
     }
   }
-  switch (FloatTypeOf(flat.scalar_type())) {
+  const auto count = static_cast<int64_t>(begins_.size());
+  segments_ = at::tensor(segments, at::kLong).view({count, 2});
+  segments_ = segments_.to(flat_.device());
+  sums_ = at::zeros({count}, flat_.options().dtype(at::kFloat));
+}
+
+absl::Status SumOfSquares::AddSegments(const GradientRange& range) {
+  const auto first_from = [&](int64_t byte) {
+    return absl::c_lower_bound(begins_, byte / flat_.element_size()) -
+           begins_.begin();
+  };
+  const int64_t begin = first_from(range.begin);
+  const int64_t count = first_from(range.end) - begin;
+  if (count == 0) return absl::OkStatus();
+  const at::Tensor segments = segments_.narrow(0, begin, count);
+  const at::Tensor sums = sums_.narrow(0, begin, count);
+  if constexpr (kCudaBuild) {
+    if (flat_.is_cuda()) return cuda::SumSegments(flat_, segments, sums);
+  }
+  switch (FloatTypeOf(flat_.scalar_type())) {
     case FloatType::kFloat:
-      sum.fill_(SumOfSquaresOnCpu<float>(flat));
+      SumSegmentsOnCpu<float>(flat_, segments, sums);
       break;
     case FloatType::kBFloat16:
-      sum.fill_(SumOfSquaresOnCpu<at::BFloat16>(flat));
+      SumSegmentsOnCpu<at::BFloat16>(flat_, segments, sums);
       break;
     case FloatType::kHalf:
-      sum.fill_(SumOfSquaresOnCpu<at::Half>(flat));
+      SumSegmentsOnCpu<at::Half>(flat_, segments, sums);
       break;
   }
-  return sum;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<at::Tensor> SumOfSquares::Total() const {
+  if constexpr (kCudaBuild) {
+    if (flat_.is_cuda()) {
+      at::Tensor total = at::empty({1}, sums_.options());
+      RETURN_IF_ERROR(cuda::SumOfSegments(sums_, total));
+      return total;
+    }
+  }
+  double total = 0;
+  for (const float sum :
+       absl::MakeSpan(sums_.const_data_ptr<float>(), begins_.size())) {
+    total += sum;
+  }
+  // Infinity if it exceeds FP32's range, as on a GPU.
+  using Limits = std::numeric_limits<float>;
+  return at::full(
+      {1},
+      total > Limits::max() ? Limits::infinity() : static_cast<float>(total),
+      sums_.options());
 }
 
 at::Tensor NotFinite(const at::Tensor& x) {

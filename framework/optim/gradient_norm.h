@@ -1,22 +1,47 @@
 #ifndef FRAMEWORK_OPTIM_GRADIENT_NORM_H_
 #define FRAMEWORK_OPTIM_GRADIENT_NORM_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ATen/core/Tensor.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "framework/params/parameter_store.h"
+#include "framework/program/schedule.h"
 
 namespace tessera {
 
-// sum_i g_i^2 over a contiguous buffer of FP32, BF16 or FP16, on any device.
-// Returns [1] on that device, computed in `dtype`; the host does not wait. The
-// order of additions depends only on the number of elements, so equal input
-// gives equal bits. To sum the shards of a gradient, call this for each and add
-// the results. FP32 has kernels; other dtypes are slow.
-absl::StatusOr<at::Tensor> SumOfSquares(const at::Tensor& flat,
-                                        at::ScalarType dtype = at::kFloat);
+// The sum of squares of all gradients, in FP32. Squares are first summed over
+// segments: kSegment elements of one parameter, counted from its beginning,
+// fewer at its end. The sums of all segments are then added in the order of the
+// parameters. So the bits do not depend on when a gradient becomes final, or in
+// which slices gradients are summed over ranks or sharded. The host never
+// waits.
+class SumOfSquares {
+ public:
+  static constexpr int64_t kSegment = 1 << 16;
+
+  // `flat`: the gradients of all parameters, contiguous, in FP32, BF16 or FP16.
+  // `parameters`: their ranges in bytes, ascending, from multiples of 16 on.
+  // Empty ranges have no gradient.
+  SumOfSquares(at::Tensor flat, absl::Span<const GradientRange> parameters);
+
+  // Sums the segments that begin in `range`, whose gradients are final.
+  absl::Status AddSegments(const GradientRange& range);
+  // [1] on the device of the gradients, from the segments as last summed.
+  absl::StatusOr<at::Tensor> Total() const;
+
+ private:
+  const at::Tensor flat_;
+  std::vector<int64_t> begins_;  // of segments, elements
+  // Int64 [segments, 2], where the gradients are: begin and number of elements.
+  at::Tensor segments_;
+  at::Tensor sums_;  // FP32 [segments]
+};
 
 // Whether each element of `x` is infinite or NaN: bool, of x's shape. Takes two
 // kernels; isfinite() takes four.

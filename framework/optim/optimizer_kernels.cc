@@ -10,11 +10,18 @@
 namespace tessera {
 namespace cuda {
 
-absl::Status SumOfSquares(const at::Tensor& flat, const at::Tensor& sum) {
-  const at::Tensor partial = at::empty({kSumOfSquaresBlocks}, sum.options());
-  return Launch(flat, "the gradient norm's kernel", LaunchSumOfSquares,
-                flat.const_data_ptr(), FloatTypeOf(flat), flat.numel(),
-                partial.data_ptr<float>(), sum.data_ptr<float>());
+absl::Status SumSegments(const at::Tensor& flat, const at::Tensor& segments,
+                         const at::Tensor& sums) {
+  return Launch(flat, "the gradient norm's kernel", LaunchSumSegments,
+                flat.const_data_ptr(), FloatTypeOf(flat),
+                static_cast<const SquaresSegment*>(segments.const_data_ptr()),
+                static_cast<int>(sums.numel()), sums.data_ptr<float>());
+}
+
+absl::Status SumOfSegments(const at::Tensor& sums, const at::Tensor& total) {
+  return Launch(sums, "the gradient norm's kernel", LaunchSumOfSegments,
+                sums.const_data_ptr<float>(), static_cast<int>(sums.numel()),
+                total.data_ptr<float>());
 }
 
 absl::Status PrepareAdamW(const AdamWScalars& scalars,

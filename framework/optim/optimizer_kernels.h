@@ -11,8 +11,11 @@ namespace cuda {
 // The optimizer's CUDA kernels, on LibTorch's current stream of the tensors'
 // device. Only in CUDA builds (framework/cuda/cuda_build.h).
 
-// Writes the sum of flat's squares to `sum`, FP32 [1].
-absl::Status SumOfSquares(const at::Tensor& flat, const at::Tensor& sum);
+// SumOfSquares' two stages (gradient_norm.h): sums[s] of each segment of
+// `flat`, and `total`, FP32 [1], of all sums.
+absl::Status SumSegments(const at::Tensor& flat, const at::Tensor& segments,
+                         const at::Tensor& sums);
+absl::Status SumOfSegments(const at::Tensor& sums, const at::Tensor& total);
 
 // adamw_kernel.h. `prepared` is FP32 memory for kMaxAdamWGroups
 // AdamWCoefficients; its device is used.

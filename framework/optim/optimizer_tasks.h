@@ -13,9 +13,9 @@ namespace tessera {
 // The optimizer's work in a step, as tasks (schedule.h). `gradients` is the
 // type of the trained part of the flat buffer.
 
-// SumOfSquares() of all gradients.
+// SumOfSquares::AddSegments() of all gradients.
 Task SumOfSquaresTask(const TensorType& gradients, const DeviceInfo& device);
-// MakeGradientScale().
+// SumOfSquares::Total() and MakeGradientScale().
 Task ClipTask();
 // AdamW over all trained weights: reads and writes them and their moments,
 // reads gradients, writes shadows.

@@ -5,62 +5,66 @@ namespace tessera {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kTotalThreads = 1024;
 
-// partial[b] = the sum over block b's share. Each element of a pack has its own
-// accumulator: independent, shorter chains of additions with less rounding.
+// Each element of a pack has its own accumulator: independent, shorter chains
+// of additions with less rounding.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    SumOfSquaresShares(const T* __restrict__ values, int64_t count,
-                       float* __restrict__ partial) {
+    SumOfSquaresSegments(const T* __restrict__ values,
+                         const SquaresSegment* __restrict__ segments,
+                         float* __restrict__ sums) {
   constexpr int N = kPack<T>;
-  const int64_t num_packs = count / N;
-  const int64_t stride = int64_t{gridDim.x} * kThreads;
-  const int64_t first = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const SquaresSegment segment = segments[blockIdx.x];
+  const T* const x = values + segment.begin;
+  const int count = static_cast<int>(segment.count);
+  const int packs = count / N;
   float lanes[N] = {};
 #pragma unroll 4
-  for (int64_t i = first; i < num_packs; i += stride) {
-    float x[N];
-    device::Load(values + i * N, x);
+  for (int i = threadIdx.x; i < packs; i += kThreads) {
+    float pack[N];
+    device::Load(x + i * N, pack);
 #pragma unroll
-    for (int k = 0; k < N; ++k) lanes[k] += x[k] * x[k];
+    for (int k = 0; k < N; ++k) lanes[k] += pack[k] * pack[k];
   }
-  const int64_t tail = num_packs * N + first;
-  if (tail < count) {
-    const float x = device::ToFloat(values[tail]);
-    lanes[0] += x * x;
+  if (const int tail = packs * N + threadIdx.x; tail < count) {
+    const float last = device::ToFloat(x[tail]);
+    lanes[0] += last * last;
   }
   float sum = 0;
 #pragma unroll
   for (int k = 0; k < N; ++k) sum += lanes[k];
   __shared__ float scratch[device::kWarp];
   sum = device::BlockSum(sum, scratch);
-  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-__global__ void __launch_bounds__(kThreads)
-    SumOfSquaresTotal(const float* __restrict__ partial,
-                      float* __restrict__ sum) {
+__global__ void __launch_bounds__(kTotalThreads)
+    SumOfSquaresTotal(const float* __restrict__ sums, int count,
+                      float* __restrict__ total) {
   double x = 0;
-  for (int i = threadIdx.x; i < kSumOfSquaresBlocks; i += kThreads) {
-    x += partial[i];
-  }
+#pragma unroll 4
+  for (int i = threadIdx.x; i < count; i += kTotalThreads) x += sums[i];
   __shared__ double scratch[device::kWarp];
   x = device::BlockSum(x, scratch);
-  if (threadIdx.x == 0) *sum = static_cast<float>(x);
+  if (threadIdx.x == 0) *total = static_cast<float>(x);
 }
 
 }  // namespace
 
-cudaError_t LaunchSumOfSquares(const void* values, FloatType type,
-                               int64_t count, float* partial, float* sum,
-                               cudaStream_t stream) {
-  const cudaError_t error = WithType(type, [&]<typename T>(T) {
-    SumOfSquaresShares<<<kSumOfSquaresBlocks, kThreads, 0, stream>>>(
-        static_cast<const T*>(values), count, partial);
+cudaError_t LaunchSumSegments(const void* values, FloatType type,
+                              const SquaresSegment* segments, int count,
+                              float* sums, cudaStream_t stream) {
+  return WithType(type, [&]<typename T>(T) {
+    SumOfSquaresSegments<<<count, kThreads, 0, stream>>>(
+        static_cast<const T*>(values), segments, sums);
     return cudaGetLastError();
   });
-  if (error != cudaSuccess) return error;
-  SumOfSquaresTotal<<<1, kThreads, 0, stream>>>(partial, sum);
+}
+
+cudaError_t LaunchSumOfSegments(const float* sums, int count, float* total,
+                                cudaStream_t stream) {
+  SumOfSquaresTotal<<<1, kTotalThreads, 0, stream>>>(sums, count, total);
   return cudaGetLastError();
 }
 

@@ -9,16 +9,21 @@
 
 namespace tessera {
 
-// Number of blocks in the first pass. It is constant so that the order of
-// additions, and hence the result's bits, do not depend on the GPU. 128
-// multiprocessors hold 1024 blocks of 256 threads.
-inline constexpr int kSumOfSquaresBlocks = 1024;
+// A part of a gradient: elements [begin, begin + count) of a flat buffer.
+struct SquaresSegment {
+  int64_t begin, count;
+};
 
-// *sum = sum of values[i]^2, with two launches in stream order. `values` is
-// 16-byte aligned; `partial` is device scratch of kSumOfSquaresBlocks floats.
-cudaError_t LaunchSumOfSquares(const void* values, FloatType type,
-                               int64_t count, float* partial, float* sum,
-                               cudaStream_t stream);
+// sums[s] = the sum of values[i]^2 over segment s, for `count` segments, which
+// begin at multiples of 16 bytes. A segment is one block's work, so its bits
+// depend on nothing else.
+cudaError_t LaunchSumSegments(const void* values, FloatType type,
+                              const SquaresSegment* segments, int count,
+                              float* sums, cudaStream_t stream);
+
+// *total = the sum of `sums`, in FP64 and one order, rounded once.
+cudaError_t LaunchSumOfSegments(const float* sums, int count, float* total,
+                                cudaStream_t stream);
 
 }  // namespace tessera
 

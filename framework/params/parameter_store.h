@@ -162,8 +162,8 @@ struct WeightBuffers {
 // gradient. Blocks are in execution order, trainable ones first. Each starts at
 // a multiple of 256 bytes in every buffer; the gaps are zero.
 //
-// So the optimizer is one launch, the gradient norm one reduction, and buckets
-// and shards are slices (docs/design.md, decision 1).
+// So the optimizer is one launch, and buckets and shards are slices
+// (docs/design.md, decision 1).
 class ParameterStore {
  public:
   // Allocates and initialises the parameters. InvalidArgument if two members

@@ -434,12 +434,16 @@ int ScheduleBuilder::LossGradient(Value loss) {
   return schedule_.loss_gradient;
 }
 
+int ScheduleBuilder::Scalar(std::string name) {
+  schedule_.values.push_back({.name = std::move(name),
+                              .type = {{}, at::kFloat},
+                              .role = Role::kInput});
+  return static_cast<int>(schedule_.values.size()) - 1;
+}
+
 int ScheduleBuilder::UpdateFactors() {
   if (schedule_.update_factors < 0) {
-    schedule_.update_factors = static_cast<int>(schedule_.values.size());
-    schedule_.values.push_back({.name = "update.factors",
-                                .type = {{}, at::kFloat},
-                                .role = Role::kInput});
+    schedule_.update_factors = Scalar("update.factors");
   }
   return schedule_.update_factors;
 }

@@ -332,8 +332,7 @@ class Verifier {
       RETURN_IF_ERROR(ReadPieces(run, value));
     }
     if (r.kind != StepRun::Kind::kTask) return absl::OkStatus();
-    const Task::Kind kind = schedule_.tasks[r.task].kind;
-    if (kind == Task::Kind::kZero || kind == Task::Kind::kReduce) {
+    if (schedule_.tasks[r.task].kind != Task::Kind::kUpdate) {
       return absl::OkStatus();
     }
     const Pieces range = task_places_[r.task];
@@ -497,6 +496,7 @@ class Verifier {
     const StepRun& r = schedule_.runs[run];
     const Task& task = schedule_.tasks[r.task];
     if (task.kind == Task::Kind::kUpdate) return Update(run, task);
+    if (task.kind == Task::Kind::kSumOfSquares) return SumSquares(run);
     uint64_t hash = HashOf({kTaskHash, static_cast<uint64_t>(task.kind)});
     for (const Access& access : accesses_) {
       const int content = ContentOf(access);
@@ -551,6 +551,18 @@ class Verifier {
       RETURN_IF_ERROR(WritePieces(run, kNothing, {i, i + 1}, {}));
     }
     return absl::OkStatus();
+  }
+
+  // Slices may be summed in any order.
+  absl::Status SumSquares(int run) {
+    const int sum = schedule_.runs[run].results[0];
+    for (const Access& access : accesses_) {
+      if (access.parameter < 0) continue;
+      hashes_[sum] +=
+          HashOf({kTaskHash, static_cast<uint64_t>(access.parameter),
+                  hashes_[GradientOf(access.parameter)]});
+    }
+    return WritePieces(run, sum, PlaceOf(sum), {});
   }
 
   // Weights change once, from all of their gradient. A gradient of the step

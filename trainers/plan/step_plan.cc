@@ -14,6 +14,7 @@
 #include "framework/program/rewrites/fuse_ops.h"
 #include "framework/program/rewrites/overlap_weight_gradients.h"
 #include "framework/program/rewrites/reduce_early.h"
+#include "framework/program/rewrites/sum_squares_early.h"
 #include "framework/program/stream_order.h"
 #include "framework/program/verify.h"
 
@@ -197,8 +198,10 @@ class StepList {
     zero.range = {0, gradients_.type.bytes()};
     list.Add(std::move(zero), update ? Phase::kClip : Phase::kBackward);
     if (update) {
-      list.Add(SumOfSquaresTask(gradients_.type, target_.device), Phase::kClip);
-      list.Add(ClipTask(), Phase::kClip, -1, {}, {list.UpdateFactors()});
+      const int squares = list.Scalar("sum of squares");
+      list.Add(SumOfSquaresTask(gradients_.type, target_.device), Phase::kClip,
+               -1, {}, {squares});
+      list.Add(ClipTask(), Phase::kClip, -1, {squares}, {list.UpdateFactors()});
       list.Add(AdamWTask(gradients_.type, gradients_.weights, target_.precision,
                          target_.device),
                Phase::kOptimizer, -1, {list.UpdateFactors()});
@@ -263,12 +266,16 @@ absl::Status PlanLists(const StepPlanOptions& options,
   const bool reduce = target.device.is_cuda() && options.ranks > 1;
   const bool defer =
       execution.has_defer_update() ? execution.defer_update() : plan->graph;
-  if (overlap || reduce || defer) {
+  const bool norm = execution.has_overlap_gradient_norm()
+                        ? execution.overlap_gradient_norm()
+                        : plan->graph;
+  if (overlap || reduce || norm || defer) {
     plan->plain = plan->train;
     if (defer) DeferUpdate(&plan->train, SparedMultiprocessors(plan->train));
     for (Schedule* const schedule : {&plan->train, &plan->gradients}) {
       if (overlap) OverlapWeightGradients(schedule);
       if (reduce) ReduceEarly(schedule);
+      if (norm) SumSquaresEarly(schedule);
       AddDataWaits(schedule);
     }
   }

@@ -10,7 +10,6 @@
 #include "framework/base/torch_status.h"
 #include "framework/cuda/cuda_build.h"
 #include "framework/dist/reduce_tasks.h"
-#include "framework/optim/gradient_norm.h"
 
 namespace tessera {
 namespace {
@@ -46,6 +45,7 @@ TrainStep::TrainStep(const Parts& parts)
                        parts.plan->train.values[parts.plan->train.loss_gradient]
                            .type.dtype)),
       lr_(DeviceScalar(*parts.parameters)),
+      squares_(parts.parameters->grad(), parts.plan->train.gradients),
       arena_(MakeArena(*parts.plan, *parts.parameters)),
       train_(parts.plan->train, parts.plan->train_lifetimes, *parts.parameters,
              {.phases = parts.phases, .tasks = this, .arena = arena_}) {
@@ -244,16 +244,14 @@ void TrainStep::Run(const Task& task, absl::Span<const at::Tensor> operands,
       }
       parts_.parameters->ZeroGradientGaps();
       break;
-    case Task::Kind::kSumOfSquares: {
-      absl::StatusOr<at::Tensor> squares =
-          SumOfSquares(gradients, parts_.plan->reduction);
-      ThrowIfError(squares.status());
-      squares_ = *std::move(squares);
+    case Task::Kind::kSumOfSquares:
+      ThrowIfError(squares_.AddSegments(task.range));
       break;
-    }
     case Task::Kind::kClip: {
+      const absl::StatusOr<at::Tensor> squares = squares_.Total();
+      ThrowIfError(squares.status());
       const GradientScale gradient =
-          MakeGradientScale(squares_, parts_.clip_norm, inverse_loss_scale_);
+          MakeGradientScale(*squares, parts_.clip_norm, inverse_loss_scale_);
       metrics_.grad_norm.copy_(gradient.norm);
       ThrowIfError(
           parts_.optimizer->Prepare({.lr = lr_,

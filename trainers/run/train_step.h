@@ -13,6 +13,7 @@
 #include "framework/cuda/cuda_graph.h"
 #include "framework/dist/process_group.h"
 #include "framework/optim/adamw.h"
+#include "framework/optim/gradient_norm.h"
 #include "framework/optim/non_finite_latch.h"
 #include "framework/params/parameter_store.h"
 #include "framework/precision/loss_scaler.h"
@@ -132,7 +133,7 @@ class TrainStep : private TaskRunner {
   // (undefined if the scale is 1); the seed of backward; the learning rate.
   at::Tensor loss_weight_, loss_scale_, inverse_loss_scale_, seed_gradient_,
       lr_;
-  at::Tensor squares_;                // between tasks
+  SumOfSquares squares_;
   bool pending_ = false;              // the last step's update
   at::Tensor ids_mbs_, targets_mbs_;  // the batch, on the device
   at::Tensor arena_;

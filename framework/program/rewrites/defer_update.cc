@@ -1,7 +1,5 @@
 #include "framework/program/rewrites/defer_update.h"
 
-#include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -10,50 +8,9 @@
 #include "framework/base/check.h"
 
 namespace tessera {
-namespace {
 
-// Bytes of gradients that a slice has at least. A slice of 64 MiB takes about
-// 0.2 ms on an H200, twenty times what it costs to launch it.
-constexpr int64_t kSliceBytes = int64_t{1} << 26;
-
-// Cuts `range` where gradients of parameters begin.
-std::vector<GradientRange> Slices(const Schedule& schedule,
-                                  const GradientRange& range) {
-  std::vector<int64_t> begins = {range.end};
-  for (const GradientRange& gradient : schedule.gradients) {
-    if (gradient.Overlaps(range)) begins.push_back(gradient.begin);
-  }
-  std::sort(begins.begin(), begins.end());
-  std::vector<GradientRange> slices = {{range.begin, range.begin}};
-  for (const int64_t begin : begins) {
-    if (slices.back().end - slices.back().begin >= kSliceBytes) {
-      slices.push_back({slices.back().end, slices.back().end});
-    }
-    slices.back().end = std::max(begin, slices.back().end);
-  }
-  if (slices.back().empty()) slices.pop_back();
-  return slices;
-}
-
-// `task` restricted to `slice`.
-Task SliceOf(const Task& task, const GradientRange& slice) {
-  const double part = static_cast<double>(slice.end - slice.begin) /
-                      static_cast<double>(task.range.end - task.range.begin);
-  const auto share = [part](int64_t amount) {
-    return std::llround(static_cast<double>(amount) * part);
-  };
-  Task sliced = task;
-  sliced.range = slice;
-  sliced.cost.flops *= part;
-  sliced.cost.bytes = share(task.cost.bytes);
-  for (int64_t& size : sliced.output.shape) size = share(size);
-  return sliced;
-}
-
-}  // namespace
-
-void DeferUpdate(Schedule* schedule, int spared_multiprocessors) {
-  std::vector<StepRun> runs;
+void DeferUpdate(Schedule* schedule, int spared_multiprocessors,
+                 int64_t slice_bytes) {
   const auto update = absl::c_find_if(schedule->runs, [&](const StepRun& run) {
     return schedule->IsTask(run, Task::Kind::kUpdate);
   });
@@ -63,16 +20,8 @@ void DeferUpdate(Schedule* schedule, int spared_multiprocessors) {
   StepRun run = std::move(schedule->runs.back());
   schedule->runs.pop_back();
   run.phase = Phase::kForward;
-  run.stream = StepStream::kUpdate;
-  const Task whole = schedule->tasks[run.task];
-  for (const GradientRange& slice : Slices(*schedule, whole.range)) {
-    if (!runs.empty()) {
-      run.task = static_cast<int>(schedule->tasks.size());
-      schedule->tasks.emplace_back();
-    }
-    schedule->tasks[run.task] = SliceOf(whole, slice);
-    runs.push_back(run);
-  }
+  run.stream = StepStream::kOptimizer;
+  std::vector<StepRun> runs = SlicesOf(run, slice_bytes, schedule);
   const int moved = static_cast<int>(runs.size());
   for (StepRun& later : schedule->runs) {
     for (int& wait : later.waits) wait += moved;

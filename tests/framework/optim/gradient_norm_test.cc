@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "framework/optim/non_finite_latch.h"
 #include "gtest/gtest.h"
@@ -18,10 +19,13 @@ using testing::BitEqual;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
+// Of one parameter that fills the buffer.
 at::Tensor Sum(const at::Tensor& flat) {
-  auto sum = SumOfSquares(flat);
-  EXPECT_TRUE(sum.ok()) << sum.status();
-  return *sum;
+  const GradientRange all = {0, static_cast<int64_t>(flat.nbytes())};
+  SumOfSquares squares(flat, {all});
+  const absl::Status status = squares.AddSegments(all);
+  EXPECT_TRUE(status.ok()) << status;
+  return squares.Total().value();
 }
 
 struct FlatCase {
@@ -103,13 +107,71 @@ void ExpectInfiniteAboveFp32(at::Device device) {
   EXPECT_TRUE(std::isinf(Sum(values).item<float>()));
 }
 
-TEST(SumOfSquares, IsInfiniteAboveTheRangeOfFp32) {
+TEST(SumOfSquaresOnCpu, IsInfiniteAboveTheRangeOfFp32) {
   ExpectInfiniteAboveFp32(at::kCPU);
 }
 
 TEST(GpuSumOfSquaresRange, IsInfiniteAboveTheRangeOfFp32) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   ExpectInfiniteAboveFp32(at::Device(at::kCUDA, 0));
+}
+
+// Parameters of odd sizes, with gaps, that segments do not divide: summed at
+// once or in slices, in any order, the bits are the same. They are also those
+// of a buffer in which the parameters lie elsewhere.
+void ExpectTheBitsOfAnySlices(at::Device device) {
+  at::manual_seed(5);
+  const int64_t sizes[] = {70'003, 1, 0, 200'001, 65'536, 127};
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    SCOPED_TRACE(c10::toString(dtype));
+    const auto place = [&](int64_t gap) {
+      std::vector<GradientRange> ranges;
+      int64_t end = 0;
+      for (const int64_t numel : sizes) {
+        const int64_t bytes = numel * c10::elementSize(dtype);
+        ranges.push_back(numel == 0 ? GradientRange()
+                                    : GradientRange{end, end + bytes});
+        end = (end + bytes + 255) / 256 * 256 + gap;
+      }
+      return ranges;
+    };
+    const std::vector<GradientRange> ranges = place(0), spread = place(512);
+    const auto buffer = [&](const std::vector<GradientRange>& of) {
+      return at::zeros({of.back().end / c10::elementSize(dtype)},
+                       at::device(device).dtype(dtype));
+    };
+    const at::Tensor flat = buffer(ranges), other = buffer(spread);
+    const auto part = [&](const at::Tensor& of, const GradientRange& range) {
+      const int64_t size = of.element_size();
+      return of.slice(0, range.begin / size, range.end / size);
+    };
+    for (size_t p = 0; p < ranges.size(); ++p) {
+      part(flat, ranges[p]).normal_();
+      part(other, spread[p]).copy_(part(flat, ranges[p]));
+    }
+    SumOfSquares whole(flat, ranges), slices(flat, ranges),
+        elsewhere(other, spread);
+    ASSERT_TRUE(whole.AddSegments({0, ranges.back().end}).ok());
+    ASSERT_TRUE(elsewhere.AddSegments({0, spread.back().end}).ok());
+    for (size_t p = ranges.size(); p-- > 0;) {
+      ASSERT_TRUE(slices.AddSegments(ranges[p]).ok());
+    }
+    const at::Tensor total = whole.Total().value().cpu();
+    EXPECT_NEAR(total.item<double>(),
+                flat.to(at::kDouble).square().sum().item<double>(),
+                1e-6 * total.item<double>());
+    EXPECT_TRUE(BitEqual(total, slices.Total().value().cpu()));
+    EXPECT_TRUE(BitEqual(total, elsewhere.Total().value().cpu()));
+  }
+}
+
+TEST(SumOfSquaresOnCpu, HasTheBitsOfAnySlices) {
+  ExpectTheBitsOfAnySlices(at::kCPU);
+}
+
+TEST(GpuSumOfSquaresSlices, HaveTheBitsOfTheWhole) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  ExpectTheBitsOfAnySlices(at::Device(at::kCUDA, 0));
 }
 
 at::Tensor Scalar(double value) { return at::full({1}, value, at::kFloat); }

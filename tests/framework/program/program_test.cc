@@ -26,6 +26,7 @@
 #include "framework/program/rewrites/defer_update.h"
 #include "framework/program/rewrites/overlap_weight_gradients.h"
 #include "framework/program/rewrites/reduce_early.h"
+#include "framework/program/rewrites/sum_squares_early.h"
 #include "framework/program/schedule.h"
 #include "framework/program/stream_order.h"
 #include "framework/program/verify.h"
@@ -444,25 +445,28 @@ Schedule StepOf(const Program& program, Value loss, int micro_batches,
              Phase::kReduce);
   }
   list.Add({.kind = Task::Kind::kReduceLoss}, Phase::kReduce);
-  for (const Task::Kind kind : {Task::Kind::kZero, Task::Kind::kSumOfSquares,
-                                Task::Kind::kClip, Task::Kind::kUpdate}) {
-    const bool clips = kind == Task::Kind::kClip;
-    const bool updates = kind == Task::Kind::kUpdate;
-    const std::vector<int> factors = {list.UpdateFactors()};
-    list.Add({.kind = kind, .range = {0, clips ? 0 : bytes}}, Phase::kClip, -1,
-             updates ? factors : std::vector<int>(),
-             clips ? factors : std::vector<int>());
-  }
+  const int squares = list.Scalar("squares"), factors = list.UpdateFactors();
+  const GradientRange all = {0, bytes};
+  list.Add({.kind = Task::Kind::kZero, .range = all}, Phase::kClip);
+  list.Add({.kind = Task::Kind::kSumOfSquares, .range = all}, Phase::kClip, -1,
+           {}, {squares});
+  list.Add({.kind = Task::Kind::kClip}, Phase::kClip, -1, {squares}, {factors});
+  list.Add({.kind = Task::Kind::kUpdate, .range = all}, Phase::kClip, -1,
+           {factors});
   Schedule schedule = std::move(list).Build();
   schedule.gradients = gradients;
   return schedule;
 }
 
-// The list after some rewrites.
-Schedule Rewritten(Schedule schedule, bool overlap, bool reduce, bool defer) {
-  if (defer) DeferUpdate(&schedule);
+// The list after some rewrites. Slices are so small that most programs have
+// several.
+Schedule Rewritten(Schedule schedule, bool overlap, bool reduce, bool norm,
+                   bool defer) {
+  constexpr int64_t kSlice = 512;
+  if (defer) DeferUpdate(&schedule, /*spared_multiprocessors=*/0, kSlice);
   if (overlap) OverlapWeightGradients(&schedule);
   if (reduce) ReduceEarly(&schedule);
+  if (norm) SumSquaresEarly(&schedule, kSlice);
   AddDataWaits(&schedule);
   return schedule;
 }
@@ -483,8 +487,9 @@ TEST(LifetimesTest, RandomStepsComputeWhatThePlainListDoes) {
         StepOf(program, made.loss, micro_batches, made.SomeSegments());
     for (const bool overlap : {false, true}) {
       for (const bool reduce : {false, true}) {
-        const bool defer = made.Draw(2) == 0;
-        const Schedule schedule = Rewritten(recomputed, overlap, reduce, defer);
+        const bool norm = made.Draw(2) == 0, defer = made.Draw(2) == 0;
+        const Schedule schedule =
+            Rewritten(recomputed, overlap, reduce, norm, defer);
         const bool lend = made.Draw(4) != 0, arena = made.Draw(2) == 0;
         const Lifetimes plan =
             PlanLifetimes(schedule, {.lend_gradients = lend, .arena = arena});
@@ -517,7 +522,8 @@ TEST(LifetimesTest, EveryWaitIsNeeded) {
     RandomProgram made(seed, RandomProgram::OddSizes(seed));
     Schedule schedule = Rewritten(
         StepOf(*made.program, made.loss, 1 + made.Draw(3), made.SomeSegments()),
-        /*overlap=*/true, /*reduce=*/true, /*defer=*/seed % 2 == 0);
+        /*overlap=*/true, /*reduce=*/true, /*norm=*/seed % 3 != 0,
+        /*defer=*/seed % 2 == 0);
     const Lifetimes plan =
         PlanLifetimes(schedule, {.lend_gradients = true, .arena = true});
     for (size_t r = 0; r < schedule.runs.size(); ++r) {
@@ -713,7 +719,7 @@ class VerifyReduceTest : public ::testing::Test {
       : built_(TwoLayers()),
         schedule_(Rewritten(StepOf(built_.program, built_.loss, 2, {}),
                             /*overlap=*/false, /*reduce=*/true,
-                            /*defer=*/false)) {}
+                            /*norm=*/false, /*defer=*/false)) {}
 
   int FirstSum() const {
     const auto found = absl::c_find_if(schedule_.runs, [](const StepRun& run) {
@@ -780,7 +786,7 @@ class VerifyDeferredTest : public ::testing::Test {
       : built_(TwoLayers()),
         schedule_(Rewritten(StepOf(built_.program, built_.loss, 1, {}),
                             /*overlap=*/false, /*reduce=*/false,
-                            /*defer=*/true)) {}
+                            /*norm=*/false, /*defer=*/true)) {}
 
   std::string Fault() {
     return FaultOf(schedule_, PlanLifetimes(schedule_, {.lend_gradients = true,
