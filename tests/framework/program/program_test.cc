@@ -23,10 +23,7 @@
 #include "framework/program/memory.h"
 #include "framework/program/offset_allocator.h"
 #include "framework/program/printer.h"
-#include "framework/program/rewrites/defer_update.h"
 #include "framework/program/rewrites/overlap_weight_gradients.h"
-#include "framework/program/rewrites/reduce_early.h"
-#include "framework/program/rewrites/sum_squares_early.h"
 #include "framework/program/schedule.h"
 #include "framework/program/stream_order.h"
 #include "framework/program/verify.h"
@@ -420,133 +417,6 @@ TEST_P(RandomProgramTest, GradientsMatchFiniteDifferences) {
   EXPECT_NEAR(slope, norm, 0.02 * norm + 0.05 * std::sqrt(norm));
 }
 
-// A step of several micro-batches and ranks, with its tasks.
-Schedule StepOf(const Program& program, Value loss, int micro_batches,
-                absl::Span<const RecomputedSegment> segments) {
-  ScheduleBuilder list(program, micro_batches);
-  list.Add({.kind = Task::Kind::kBegin}, Phase::kForward, -1, {},
-           {list.LossGradient(loss)});
-  for (int m = 0; m < micro_batches; ++m) {
-    list.Forward(m, loss);
-    list.Backward(m, segments);
-    list.Add({.kind = Task::Kind::kAddLoss}, Phase::kBackward, m,
-             {list.ValueOf(loss, m)});
-  }
-  const std::vector<GradientRange> gradients = RangesOf(program);
-  int64_t bytes = 0;
-  for (const GradientRange& range : gradients) {
-    bytes = std::max(bytes, range.end);
-  }
-  // A slice may hold several parameters, and a parameter lie in several.
-  constexpr int64_t kSlice = 512;
-  for (int64_t begin = 0; begin < bytes; begin += kSlice) {
-    list.Add({.kind = Task::Kind::kReduce,
-              .range = {begin, std::min(begin + kSlice, bytes)}},
-             Phase::kReduce);
-  }
-  list.Add({.kind = Task::Kind::kReduceLoss}, Phase::kReduce);
-  const int squares = list.Scalar("squares"), factors = list.UpdateFactors();
-  const GradientRange all = {0, bytes};
-  list.Add({.kind = Task::Kind::kZero, .range = all}, Phase::kClip);
-  list.Add({.kind = Task::Kind::kSumOfSquares, .range = all}, Phase::kClip, -1,
-           {}, {squares});
-  list.Add({.kind = Task::Kind::kClip}, Phase::kClip, -1, {squares}, {factors});
-  list.Add({.kind = Task::Kind::kUpdate, .range = all}, Phase::kClip, -1,
-           {factors});
-  Schedule schedule = std::move(list).Build();
-  schedule.gradients = gradients;
-  return schedule;
-}
-
-// The list after some rewrites. Slices are so small that most programs have
-// several.
-Schedule Rewritten(Schedule schedule, bool overlap, bool reduce, bool norm,
-                   bool defer) {
-  constexpr int64_t kSlice = 512;
-  if (defer) DeferUpdate(&schedule, /*spared_multiprocessors=*/0, kSlice);
-  if (overlap) OverlapWeightGradients(&schedule);
-  if (reduce) ReduceEarly(&schedule);
-  if (norm) SumSquaresEarly(&schedule, kSlice);
-  AddDataWaits(&schedule);
-  return schedule;
-}
-
-// Every rewrite in every storage passes the check of its bytes and computes
-// what the plain list does, for more and odder programs than are run below.
-TEST(LifetimesTest, RandomStepsComputeWhatThePlainListDoes) {
-  int lent = 0, deferred = 0, early = 0;
-  for (int seed = 0; seed < 10'000; ++seed) {
-    RandomProgram made(seed, RandomProgram::OddSizes(seed));
-    const Program& program = *made.program;
-    const int micro_batches = 1 + made.Draw(3);
-    const Schedule plain = StepOf(program, made.loss, micro_batches, {});
-    const absl::StatusOr<StepContents> expected =
-        VerifyLifetimes(plain, PlanLifetimes(plain));
-    ASSERT_TRUE(expected.ok()) << expected.status() << ", seed " << seed;
-    const Schedule recomputed =
-        StepOf(program, made.loss, micro_batches, made.SomeSegments());
-    for (const bool overlap : {false, true}) {
-      for (const bool reduce : {false, true}) {
-        const bool norm = made.Draw(2) == 0, defer = made.Draw(2) == 0;
-        const Schedule schedule =
-            Rewritten(recomputed, overlap, reduce, norm, defer);
-        const bool lend = made.Draw(4) != 0, arena = made.Draw(2) == 0;
-        const Lifetimes plan =
-            PlanLifetimes(schedule, {.lend_gradients = lend, .arena = arena});
-        const absl::StatusOr<StepContents> contents =
-            VerifyLifetimes(schedule, plan);
-        ASSERT_TRUE(contents.ok()) << contents.status() << ", seed " << seed;
-        ASSERT_EQ(*contents, *expected) << "seed " << seed;
-        const bool lends =
-            absl::c_any_of(plan.buffers, [](const Buffer& buffer) {
-              return buffer.storage == Storage::kGradients;
-            });
-        lent += lends;
-        deferred += lends && schedule.starts_pending;
-        early += absl::c_any_of(schedule.runs, [](const StepRun& run) {
-          return run.stream == StepStream::kCommunication;
-        });
-      }
-    }
-  }
-  EXPECT_GT(lent, 10'000);
-  EXPECT_GT(deferred, 5'000);
-  EXPECT_GT(early, 15'000);
-}
-
-// No wait that AddDataWaits() adds is superfluous: without it, the check finds
-// a run that reads or writes too early.
-TEST(LifetimesTest, EveryWaitIsNeeded) {
-  int waits = 0;
-  for (int seed = 0; seed < 500; ++seed) {
-    RandomProgram made(seed, RandomProgram::OddSizes(seed));
-    Schedule schedule = Rewritten(
-        StepOf(*made.program, made.loss, 1 + made.Draw(3), made.SomeSegments()),
-        /*overlap=*/true, /*reduce=*/true, /*norm=*/seed % 3 != 0,
-        /*defer=*/seed % 2 == 0);
-    const Lifetimes plan =
-        PlanLifetimes(schedule, {.lend_gradients = true, .arena = true});
-    for (size_t r = 0; r < schedule.runs.size(); ++r) {
-      StepRun& run = schedule.runs[r];
-      if (schedule.IsTask(run, Task::Kind::kReduceLoss)) {
-        continue;  // for the communicator
-      }
-      // The first wait of such a run may be there to limit memory; the check
-      // does not need it.
-      const size_t limits = run.stream == StepStream::kMain &&
-                            run.kind == StepRun::Kind::kBackward;
-      for (size_t i = limits; i < run.waits.size(); ++i, ++waits) {
-        const std::vector<int> all = run.waits;
-        run.waits.erase(run.waits.begin() + i);
-        EXPECT_FALSE(VerifyLifetimes(schedule, plan).ok())
-            << "seed " << seed << ", run " << r;
-        run.waits = all;
-      }
-    }
-  }
-  EXPECT_GT(waits, 2'000);
-}
-
 // Between the passes the executor holds exactly the planned bytes.
 TEST_P(RandomProgramTest, KeepsWhatWasPlanned) {
   RandomProgram made(GetParam(), {kRows, kWidth});
@@ -718,8 +588,7 @@ class VerifyReduceTest : public ::testing::Test {
   VerifyReduceTest()
       : built_(TwoLayers()),
         schedule_(Rewritten(StepOf(built_.program, built_.loss, 2, {}),
-                            /*overlap=*/false, /*reduce=*/true,
-                            /*norm=*/false, /*defer=*/false)) {}
+                            {.reduce = true})) {}
 
   int FirstSum() const {
     const auto found = absl::c_find_if(schedule_.runs, [](const StepRun& run) {
@@ -785,8 +654,7 @@ class VerifyDeferredTest : public ::testing::Test {
   VerifyDeferredTest()
       : built_(TwoLayers()),
         schedule_(Rewritten(StepOf(built_.program, built_.loss, 1, {}),
-                            /*overlap=*/false, /*reduce=*/false,
-                            /*norm=*/false, /*defer=*/true)) {}
+                            {.defer = true})) {}
 
   std::string Fault() {
     return FaultOf(schedule_, PlanLifetimes(schedule_, {.lend_gradients = true,

@@ -6,6 +6,11 @@
 #include "ATen/ATen.h"
 #include "absl/strings/str_cat.h"
 #include "framework/program/autograd_op.h"
+#include "framework/program/rewrites/defer_update.h"
+#include "framework/program/rewrites/overlap_weight_gradients.h"
+#include "framework/program/rewrites/reduce_early.h"
+#include "framework/program/rewrites/sum_squares_early.h"
+#include "framework/program/stream_order.h"
 #include "tests/framework/program/test_ops.h"
 
 namespace tessera::testing {
@@ -94,6 +99,54 @@ std::vector<GradientRange> RangesOf(const Program& program) {
     ranges.push_back({begin * 4, (begin + CountParameters(block)) * 4});
   }
   return ranges;
+}
+
+Schedule StepOf(const Program& program, Value loss, int micro_batches,
+                absl::Span<const RecomputedSegment> segments) {
+  ScheduleBuilder list(program, micro_batches);
+  list.Add({.kind = Task::Kind::kBegin}, Phase::kForward, -1, {},
+           {list.LossGradient(loss)});
+  for (int m = 0; m < micro_batches; ++m) {
+    list.Forward(m, loss);
+    list.Backward(m, segments);
+    list.Add({.kind = Task::Kind::kAddLoss}, Phase::kBackward, m,
+             {list.ValueOf(loss, m)});
+  }
+  const std::vector<GradientRange> gradients = RangesOf(program);
+  int64_t bytes = 0;
+  for (const GradientRange& range : gradients) {
+    bytes = std::max(bytes, range.end);
+  }
+  // A slice may hold several parameters, and a parameter lie in several.
+  constexpr int64_t kSlice = 512;
+  for (int64_t begin = 0; begin < bytes; begin += kSlice) {
+    list.Add({.kind = Task::Kind::kReduce,
+              .range = {begin, std::min(begin + kSlice, bytes)}},
+             Phase::kReduce);
+  }
+  list.Add({.kind = Task::Kind::kReduceLoss}, Phase::kReduce);
+  const int squares = list.Scalar("squares"), factors = list.UpdateFactors();
+  const GradientRange all = {0, bytes};
+  list.Add({.kind = Task::Kind::kZero, .range = all}, Phase::kClip);
+  list.Add({.kind = Task::Kind::kSumOfSquares, .range = all}, Phase::kClip, -1,
+           {}, {squares});
+  list.Add({.kind = Task::Kind::kClip}, Phase::kClip, -1, {squares}, {factors});
+  list.Add({.kind = Task::Kind::kUpdate, .range = all}, Phase::kClip, -1,
+           {factors});
+  Schedule schedule = std::move(list).Build();
+  schedule.gradients = gradients;
+  return schedule;
+}
+
+Schedule Rewritten(Schedule schedule, const Rewrites& rewrites) {
+  constexpr int64_t kSlice = 512;
+  if (rewrites.defer)
+    DeferUpdate(&schedule, /*spared_multiprocessors=*/0, kSlice);
+  if (rewrites.overlap) OverlapWeightGradients(&schedule);
+  if (rewrites.reduce) ReduceEarly(&schedule);
+  if (rewrites.norm) SumSquaresEarly(&schedule, kSlice);
+  AddDataWaits(&schedule);
+  return schedule;
 }
 
 }  // namespace tessera::testing

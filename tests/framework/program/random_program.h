@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "framework/program/lifetime.h"
 #include "framework/program/program.h"
 #include "framework/program/schedule.h"
@@ -42,6 +43,17 @@ struct RandomProgram {
 
 // The ranges of the parameters' FP32 gradients in a store.
 std::vector<GradientRange> RangesOf(const Program& program);
+
+// A step of several micro-batches (at most three) and ranks, with its tasks.
+Schedule StepOf(const Program& program, Value loss, int micro_batches,
+                absl::Span<const RecomputedSegment> segments);
+
+struct Rewrites {
+  bool overlap = false, reduce = false, norm = false, defer = false;
+};
+// The list after some rewrites. Slices are so small that most programs have
+// several.
+Schedule Rewritten(Schedule schedule, const Rewrites& rewrites);
 
 }  // namespace tessera::testing
 

@@ -1,0 +1,228 @@
+// Tests that the rewrites of a step's list leave a list that computes the same,
+// with random programs.
+
+#include <memory>
+#include <vector>
+
+#include "ATen/ATen.h"
+#include "absl/algorithm/container.h"
+#include "framework/base/torch_status.h"
+#include "framework/optim/gradient_norm.h"
+#include "framework/program/executor.h"
+#include "framework/program/lifetime.h"
+#include "framework/program/schedule.h"
+#include "framework/program/verify.h"
+#include "gtest/gtest.h"
+#include "tests/framework/program/random_program.h"
+
+namespace tessera::testing {
+namespace {
+
+constexpr RandomProgram::Sizes kSizes = {.rows = 6, .width = 8};
+
+// Every rewrite in every storage passes the check of its bytes and computes
+// what the plain list does, for more and odder programs than are run below.
+TEST(RewritesTest, RandomStepsComputeWhatThePlainListDoes) {
+  int lent = 0, deferred = 0, early = 0;
+  for (int seed = 0; seed < 10'000; ++seed) {
+    RandomProgram made(seed, RandomProgram::OddSizes(seed));
+    const Program& program = *made.program;
+    const int micro_batches = 1 + made.Draw(3);
+    const Schedule plain = StepOf(program, made.loss, micro_batches, {});
+    const absl::StatusOr<StepContents> expected =
+        VerifyLifetimes(plain, PlanLifetimes(plain));
+    ASSERT_TRUE(expected.ok()) << expected.status() << ", seed " << seed;
+    const Schedule recomputed =
+        StepOf(program, made.loss, micro_batches, made.SomeSegments());
+    for (const bool overlap : {false, true}) {
+      for (const bool reduce : {false, true}) {
+        const Schedule schedule =
+            Rewritten(recomputed, {.overlap = overlap,
+                                   .reduce = reduce,
+                                   .norm = made.Draw(2) == 0,
+                                   .defer = made.Draw(2) == 0});
+        const bool lend = made.Draw(4) != 0, arena = made.Draw(2) == 0;
+        const Lifetimes plan =
+            PlanLifetimes(schedule, {.lend_gradients = lend, .arena = arena});
+        const absl::StatusOr<StepContents> contents =
+            VerifyLifetimes(schedule, plan);
+        ASSERT_TRUE(contents.ok()) << contents.status() << ", seed " << seed;
+        ASSERT_EQ(*contents, *expected) << "seed " << seed;
+        const bool lends =
+            absl::c_any_of(plan.buffers, [](const Buffer& buffer) {
+              return buffer.storage == Storage::kGradients;
+            });
+        lent += lends;
+        deferred += lends && schedule.starts_pending;
+        early += absl::c_any_of(schedule.runs, [](const StepRun& run) {
+          return run.stream == StepStream::kCommunication;
+        });
+      }
+    }
+  }
+  EXPECT_GT(lent, 10'000);
+  EXPECT_GT(deferred, 5'000);
+  EXPECT_GT(early, 15'000);
+}
+
+// No wait that AddDataWaits() adds is superfluous: without it, the check finds
+// a run that reads or writes too early.
+TEST(RewritesTest, EveryWaitIsNeeded) {
+  int waits = 0;
+  for (int seed = 0; seed < 500; ++seed) {
+    RandomProgram made(seed, RandomProgram::OddSizes(seed));
+    Schedule schedule = Rewritten(
+        StepOf(*made.program, made.loss, 1 + made.Draw(3), made.SomeSegments()),
+        {.overlap = true,
+         .reduce = true,
+         .norm = seed % 3 != 0,
+         .defer = seed % 2 == 0});
+    const Lifetimes plan =
+        PlanLifetimes(schedule, {.lend_gradients = true, .arena = true});
+    for (size_t r = 0; r < schedule.runs.size(); ++r) {
+      StepRun& run = schedule.runs[r];
+      if (schedule.IsTask(run, Task::Kind::kReduceLoss)) {
+        continue;  // for the communicator
+      }
+      // The first wait of such a run may be there to limit memory; the check
+      // does not need it.
+      const size_t limits = run.stream == StepStream::kMain &&
+                            run.kind == StepRun::Kind::kBackward;
+      for (size_t i = limits; i < run.waits.size(); ++i, ++waits) {
+        const std::vector<int> all = run.waits;
+        run.waits.erase(run.waits.begin() + i);
+        EXPECT_FALSE(VerifyLifetimes(schedule, plan).ok())
+            << "seed " << seed << ", run " << r;
+        run.waits = all;
+      }
+    }
+  }
+  EXPECT_GT(waits, 2'000);
+}
+
+// Trains with a list. It stands for one of two ranks with equal gradients.
+class Training : public TaskRunner {
+ public:
+  Training(const RandomProgram& made, const Schedule& schedule,
+           const Lifetimes& lifetimes)
+      : schedule_(schedule),
+        store_(ParameterStore::Create(made.program->parameters(), {.seed = 3})
+                   .value()),
+        squares_(store_->grad(), schedule.gradients),
+        executor_(schedule, lifetimes, *store_, {.tasks = this}) {
+    executor_.SetInput(schedule.loss_gradient, at::zeros({}));
+    for (int m = 0; m < schedule.listed_micro_batches(); ++m) {
+      executor_.SetInput(
+          schedule.ValueOf(made.x, m),
+          at::linspace(-1, 1 + m, kSizes.rows * kSizes.width, at::kFloat)
+              .view({kSizes.rows, kSizes.width}));
+    }
+  }
+
+  // The losses and gradient norms of some steps, then the weights.
+  std::vector<at::Tensor> Run(int steps) {
+    std::vector<at::Tensor> results;
+    for (int i = 0; i < steps; ++i) {
+      executor_.Run();
+      results.insert(results.end(), {loss_.clone(), norm_.clone()});
+    }
+    if (schedule_.starts_pending) {
+      Update({0, static_cast<int64_t>(store_->grad().nbytes())});
+    }
+    results.push_back(store_->weights().master);
+    return results;
+  }
+
+ private:
+  void Run(const Task& task, absl::Span<const at::Tensor> operands,
+           absl::Span<const at::Tensor> results) override {
+    switch (task.kind) {
+      case Task::Kind::kBegin:
+        loss_.zero_();
+        results[0].fill_(0.5);
+        break;
+      case Task::Kind::kAddLoss:
+      case Task::Kind::kAddWeightedLoss:
+        loss_.add_(operands[0]);
+        break;
+      case Task::Kind::kReduce:
+        Part(store_->grad(), task.range).mul_(2);
+        break;
+      case Task::Kind::kReduceLoss:
+        loss_.mul_(2);
+        break;
+      case Task::Kind::kZero:
+        for (const int parameter : schedule_.without_gradient) {
+          store_->Get(schedule_.program->parameters()[parameter].name)
+              .grad()
+              .zero_();
+        }
+        store_->ZeroGradientGaps();
+        break;
+      case Task::Kind::kSumOfSquares:
+        ThrowIfError(squares_.AddSegments(task.range));
+        break;
+      case Task::Kind::kClip:
+        norm_ = squares_.Total().value().sqrt();
+        factor_ = 0.1 / (1 + norm_);
+        break;
+      case Task::Kind::kUpdate:
+        Update(task.range);
+        break;
+    }
+  }
+
+  static at::Tensor Part(const at::Tensor& flat, const GradientRange& range) {
+    return flat.slice(0, range.begin / 4, range.end / 4);
+  }
+  void Update(const GradientRange& range) {
+    Part(store_->weights().master, range)
+        .sub_(Part(store_->grad(), range) * factor_);
+  }
+
+  const Schedule& schedule_;
+  const std::unique_ptr<ParameterStore> store_;
+  SumOfSquares squares_;
+  at::Tensor loss_ = at::zeros({}), norm_ = at::zeros({1});
+  at::Tensor factor_ = at::zeros({1});  // nothing is pending at first
+  Executor executor_;
+};
+
+// Three steps have the same losses, norms and weights, bit for bit, whatever
+// the rewrites and the storage: of 500 programs.
+TEST(RewritesTest, RandomProgramsTrainWithTheBitsOfThePlainList) {
+  constexpr int kSteps = 3;
+  int trained = 0;
+  for (int seed = 0; seed < 500; ++seed) {
+    RandomProgram made(seed, kSizes);
+    const int micro_batches = 1 + made.Draw(3);
+    const Schedule plain = StepOf(*made.program, made.loss, micro_batches, {});
+    const std::vector<at::Tensor> expected =
+        Training(made, plain, PlanLifetimes(plain)).Run(kSteps);
+    trained += expected.back().numel() > 0;
+    const Schedule recomputed =
+        StepOf(*made.program, made.loss, micro_batches, made.SomeSegments());
+    for (const bool all : {true, false}) {
+      const auto chance = [&] { return all || made.Draw(2) == 0; };
+      const Rewrites rewrites = {.overlap = chance(),
+                                 .reduce = chance(),
+                                 .norm = chance(),
+                                 .defer = chance()};
+      const Schedule schedule = Rewritten(recomputed, rewrites);
+      const Lifetimes lifetimes = PlanLifetimes(
+          schedule, {.lend_gradients = chance(), .arena = chance()});
+      const std::vector<at::Tensor> found =
+          Training(made, schedule, lifetimes).Run(kSteps);
+      ASSERT_EQ(found.size(), expected.size());
+      for (size_t i = 0; i < found.size(); ++i) {
+        ASSERT_TRUE(at::equal(found[i], expected[i]))
+            << "seed " << seed << ", result " << i << ": " << found[i]
+            << " instead of " << expected[i];
+      }
+    }
+  }
+  EXPECT_GT(trained, 400);
+}
+
+}  // namespace
+}  // namespace tessera::testing
