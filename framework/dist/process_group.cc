@@ -30,9 +30,6 @@ class SingleProcess final : public ProcessGroup {
   int world_size() const override { return 1; }
   absl::string_view backend() const override { return "none"; }
   absl::Status AllReduceSum(const at::Tensor&) override { return {}; }
-  absl::Status AllReduceInBuckets(const at::Tensor&, int64_t) override {
-    return {};
-  }
   absl::Status Broadcast(const at::Tensor&, int) override { return {}; }
   absl::Status Barrier() override { return {}; }
   absl::Status AgreeOn(absl::string_view, uint64_t) override { return {}; }
@@ -60,8 +57,6 @@ class C10dProcessGroup final : public ProcessGroup {
     return device_.is_cuda() ? "nccl" : "gloo";
   }
   absl::Status AllReduceSum(const at::Tensor& tensor) override;
-  absl::Status AllReduceInBuckets(const at::Tensor& flat,
-                                  int64_t bucket_bytes) override;
   absl::Status Broadcast(const at::Tensor& tensor, int root) override;
   absl::Status Barrier() override;
   absl::Status AgreeOn(absl::string_view what, uint64_t value) override;
@@ -75,7 +70,6 @@ class C10dProcessGroup final : public ProcessGroup {
   absl::Status Collective(absl::string_view what,
                           absl::FunctionRef<void()> operation) const;
   // Null for NCCL, which enqueues on the caller's stream.
-  Work StartAllReduce(const at::Tensor& tensor);
   // Waits until every rank has called this as often, however long that takes:
   // the heartbeat ends the process if a rank is lost.
   absl::Status Meet();
@@ -166,45 +160,17 @@ absl::Status C10dProcessGroup::Collective(
       " failed, most likely because another rank ended: ", ReasonOf(status)));
 }
 
-C10dProcessGroup::Work C10dProcessGroup::StartAllReduce(
-    const at::Tensor& tensor) {
-  c10d::AllreduceOptions options;
-  options.asyncOp = false;
-  std::vector<at::Tensor> tensors = {tensor};
-  return backend_->allreduce(tensors, options);
-}
-
 absl::Status C10dProcessGroup::AllReduceSum(const at::Tensor& tensor) {
   RETURN_IF_ERROR(CheckTensor(tensor));
   if (tensor.numel() == 0) return absl::OkStatus();
   return Collective(
       absl::StrCat("the sum of ", tensor.numel(), " values over the ranks"),
       [&] {
-        const Work work = StartAllReduce(tensor);
+        c10d::AllreduceOptions options;
+        options.asyncOp = false;
+        std::vector<at::Tensor> tensors = {tensor};
+        const Work work = backend_->allreduce(tensors, options);
         if (work) work->wait();
-      });
-}
-
-absl::Status C10dProcessGroup::AllReduceInBuckets(const at::Tensor& flat,
-                                                  int64_t bucket_bytes) {
-  RETURN_IF_ERROR(CheckTensor(flat));
-  if (flat.dim() != 1 || bucket_bytes < flat.element_size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(Prefix(), "buckets need a 1-D tensor and at least ",
-                     flat.element_size(), " bytes for one of its values; got ",
-                     flat.dim(), " dimensions and ", bucket_bytes, " bytes"));
-  }
-  const int64_t bucket = bucket_bytes / flat.element_size();
-  return Collective(
-      absl::StrCat("the sum of ", flat.numel(), " values over the ranks"), [&] {
-        std::vector<Work> pending;
-        for (int64_t begin = 0; begin < flat.numel(); begin += bucket) {
-          pending.push_back(StartAllReduce(
-              flat.narrow(0, begin, std::min(bucket, flat.numel() - begin))));
-        }
-        for (const Work& work : pending) {
-          if (work) work->wait();
-        }
       });
 }
 

@@ -65,10 +65,6 @@ class ProcessGroup {
   // tensor = sum over ranks, added in the tensor's dtype.
   virtual absl::Status AllReduceSum(const at::Tensor& tensor) = 0;
 
-  // AllReduceSum() for a 1-D tensor, in slices of at most `bucket_bytes`.
-  virtual absl::Status AllReduceInBuckets(const at::Tensor& flat,
-                                          int64_t bucket_bytes) = 0;
-
   // tensor = the tensor of rank `root`, bit for bit; any dtype.
   virtual absl::Status Broadcast(const at::Tensor& tensor, int root) = 0;
 

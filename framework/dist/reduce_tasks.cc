@@ -1,11 +1,15 @@
 #include "framework/dist/reduce_tasks.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "c10/core/ScalarType.h"
 
 namespace tessera {
 namespace {
+
+// Enough to reach NCCL's bandwidth, few enough to start early.
+constexpr int64_t kReduceBytes = 64 << 20;
 
 const char* LibraryOf(const DeviceInfo& device) {
   return device.is_cuda() ? "NCCL" : "Gloo";
@@ -17,7 +21,8 @@ std::vector<Task> ReduceTasks(const TensorType& gradients, int ranks,
                               const DeviceInfo& device) {
   std::vector<Task> tasks;
   const int64_t size = static_cast<int64_t>(c10::elementSize(gradients.dtype));
-  const int64_t total = ranks > 1 ? gradients.bytes() : 0;
+  const int64_t total = gradients.bytes();
+  if (ranks == 1) return tasks;
   for (int64_t begin = 0; begin < total; begin += kReduceBytes) {
     const int64_t bytes = std::min(kReduceBytes, total - begin);
     tasks.push_back({.kind = Task::Kind::kReduce,
@@ -29,16 +34,12 @@ std::vector<Task> ReduceTasks(const TensorType& gradients, int ranks,
                               .bytes = 4 * bytes * (ranks - 1) / ranks},
                      .range = {begin, begin + bytes}});
   }
+  tasks.push_back({.kind = Task::Kind::kReduceLoss,
+                   .name = "loss",
+                   .family = "all_reduce",
+                   .kernel = LibraryOf(device),
+                   .output = {{}, at::kFloat}});
   return tasks;
-}
-
-std::vector<Task> ReduceLossTask(int ranks, const DeviceInfo& device) {
-  if (ranks == 1) return {};
-  return {{.kind = Task::Kind::kReduceLoss,
-           .name = "loss",
-           .family = "all_reduce",
-           .kernel = LibraryOf(device),
-           .output = {{}, at::kFloat}}};
 }
 
 }  // namespace tessera

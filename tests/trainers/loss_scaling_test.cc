@@ -92,9 +92,6 @@ class OverflowingGroup : public ProcessGroup {
     if (tensor.numel() > 1) tensor[3].fill_(INFINITY);  // not the loss
     return {};
   }
-  absl::Status AllReduceInBuckets(const at::Tensor&, int64_t) override {
-    return {};
-  }
   absl::Status Broadcast(const at::Tensor&, int) override { return {}; }
   absl::Status Barrier() override { return {}; }
   absl::Status AgreeOn(absl::string_view, uint64_t) override { return {}; }

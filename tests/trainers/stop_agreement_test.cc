@@ -45,9 +45,6 @@ class TwoRanks : public ProcessGroup {
     sums[signals + 1] += static_cast<int>(other.save);
     return {};
   }
-  absl::Status AllReduceInBuckets(const at::Tensor&, int64_t) override {
-    return {};
-  }
   absl::Status Broadcast(const at::Tensor&, int) override { return {}; }
   absl::Status Barrier() override { return {}; }
   absl::Status AgreeOn(absl::string_view, uint64_t) override { return {}; }

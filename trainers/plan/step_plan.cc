@@ -190,9 +190,6 @@ class StepList {
            ReduceTasks(gradients_.type, options_.ranks, target_.device)) {
         list.Add(std::move(sum), Phase::kReduce);
       }
-      for (Task& sum : ReduceLossTask(options_.ranks, target_.device)) {
-        list.Add(std::move(sum), Phase::kReduce);
-      }
     }
     Task zero = ScalarTask(Task::Kind::kZero, "gaps between gradients");
     zero.range = {0, gradients_.type.bytes()};

@@ -9,7 +9,6 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/cuda_build.h"
-#include "framework/dist/reduce_tasks.h"
 
 namespace tessera {
 namespace {
@@ -163,8 +162,7 @@ absl::Status TrainStep::ForwardBackward(const Batch& batch) {
 absl::Status TrainStep::ComputeGradients(const Batch& batch) {
   RETURN_IF_ERROR(ForwardBackward(batch));
   const PhaseScope scope(parts_.phases, PhaseName(Phase::kReduce));
-  RETURN_IF_ERROR(parts_.group->AllReduceInBuckets(parts_.parameters->grad(),
-                                                   kReduceBytes));
+  RETURN_IF_ERROR(parts_.group->AllReduceSum(parts_.parameters->grad()));
   return parts_.group->AllReduceSum(metrics_.loss);
 }
 

@@ -74,7 +74,6 @@ TEST(ProcessGroupTest, AWorldOfOneNeedsNoCommunication) {
   EXPECT_EQ((*group)->backend(), "none");
   const at::Tensor tensor = at::arange(5);
   EXPECT_TRUE((*group)->AllReduceSum(tensor).ok());
-  EXPECT_TRUE((*group)->AllReduceInBuckets(tensor, 8).ok());
   EXPECT_TRUE((*group)->Broadcast(tensor, 0).ok());
   EXPECT_TRUE(at::equal(tensor, at::arange(5)));
   EXPECT_TRUE((*group)->Barrier().ok());

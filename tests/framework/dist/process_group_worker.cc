@@ -82,26 +82,11 @@ absl::Status CheckSums(Rank& rank) {
   return absl::OkStatus();
 }
 
-absl::Status CheckBuckets(Rank& rank) {
-  // Buckets of one value, of an odd number of values, and larger than the
-  // tensor.
-  for (const int64_t bucket_bytes : {2, 1'234, 1 << 20}) {
-    const at::Tensor flat = Pattern(1'003, at::kBFloat16, rank);
-    RETURN_IF_ERROR(rank.group->AllReduceInBuckets(flat, bucket_bytes));
-    RETURN_IF_ERROR(
-        Expect(IsSummed(flat, rank),
-               absl::StrCat("sum in buckets of ", bucket_bytes, " bytes")));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckRefusals(Rank& rank) {
   const at::Tensor matrix = at::zeros({4, 4}, rank.device);
   for (const absl::Status& refused :
        {rank.group->AllReduceSum(matrix.t().slice(0, 0, 2)),
         rank.group->AllReduceSum(at::Tensor()),
-        rank.group->AllReduceInBuckets(matrix, 64),
-        rank.group->AllReduceInBuckets(matrix.view({-1}), 3),
         rank.group->Broadcast(matrix, rank.world.world_size)}) {
     RETURN_IF_ERROR(Expect(absl::IsInvalidArgument(refused),
                            absl::StrCat("refused: ", refused.ToString())));
@@ -166,7 +151,6 @@ absl::Status Collectives(Rank& rank) {
       Expect(rank.group->backend() == (rank.device.is_cuda() ? "nccl" : "gloo"),
              rank.group->backend()));
   RETURN_IF_ERROR(CheckSums(rank));
-  RETURN_IF_ERROR(CheckBuckets(rank));
   RETURN_IF_ERROR(CheckRefusals(rank));
   RETURN_IF_ERROR(CheckBroadcast(rank));
   RETURN_IF_ERROR(CheckAgreement(rank));
@@ -253,11 +237,11 @@ absl::Status CapturedSum(Rank& rank) {
   const at::Tensor source = tensor.clone();
   const c10::cuda::CUDAStreamGuard stream(
       c10::cuda::getStreamFromPool(false, rank.device.index()));
-  RETURN_IF_ERROR(rank.group->AllReduceInBuckets(tensor, 1'000));
+  RETURN_IF_ERROR(rank.group->AllReduceSum(tensor));
   at::cuda::CUDAGraph graph;
   graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
   tensor.copy_(source);
-  RETURN_IF_ERROR(rank.group->AllReduceInBuckets(tensor, 1'000));
+  RETURN_IF_ERROR(rank.group->AllReduceSum(tensor));
   graph.capture_end();
   for (int i = 0; i < 3; ++i) {
     graph.replay();
