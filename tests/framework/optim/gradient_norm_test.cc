@@ -124,11 +124,12 @@ void ExpectTheBitsOfAnySlices(at::Device device) {
   const int64_t sizes[] = {70'003, 1, 0, 200'001, 65'536, 127};
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     SCOPED_TRACE(c10::toString(dtype));
+    const auto size = static_cast<int64_t>(c10::elementSize(dtype));
     const auto place = [&](int64_t gap) {
       std::vector<GradientRange> ranges;
       int64_t end = 0;
       for (const int64_t numel : sizes) {
-        const int64_t bytes = numel * c10::elementSize(dtype);
+        const int64_t bytes = numel * size;
         ranges.push_back(numel == 0 ? GradientRange()
                                     : GradientRange{end, end + bytes});
         end = (end + bytes + 255) / 256 * 256 + gap;
@@ -137,12 +138,10 @@ void ExpectTheBitsOfAnySlices(at::Device device) {
     };
     const std::vector<GradientRange> ranges = place(0), spread = place(512);
     const auto buffer = [&](const std::vector<GradientRange>& of) {
-      return at::zeros({of.back().end / c10::elementSize(dtype)},
-                       at::device(device).dtype(dtype));
+      return at::zeros({of.back().end / size}, at::device(device).dtype(dtype));
     };
     const at::Tensor flat = buffer(ranges), other = buffer(spread);
     const auto part = [&](const at::Tensor& of, const GradientRange& range) {
-      const int64_t size = of.element_size();
       return of.slice(0, range.begin / size, range.end / size);
     };
     for (size_t p = 0; p < ranges.size(); ++p) {
