@@ -72,10 +72,15 @@ class Verifier {
         sums_(absl::c_any_of(schedule.tasks, [](const Task& task) {
           return task.kind == Task::Kind::kReduce;
         })) {
+    // Lists of one step have the same inputs in the same order, but number
+    // those after the program's values differently.
+    const int of_program = static_cast<int>(schedule.program->values().size());
+    int inputs = 0;
     for (int v = 0; v < num_values_; ++v) {
-      hashes_[v] =
-          HashOf({kInputHash,
-                  static_cast<uint64_t>(v == schedule.loss_gradient ? -1 : v)});
+      const bool counts =
+          v >= of_program && schedule.values[v].role == Role::kInput;
+      const int number = counts ? of_program + inputs++ : v;
+      hashes_[v] = HashOf({kInputHash, static_cast<uint64_t>(number)});
     }
     hashes_[gaps_] = kZeroHash;
   }
