@@ -13,7 +13,7 @@ namespace tessera {
 // The optimizer's work in a step, as tasks (schedule.h). `gradients` is the
 // type of the trained part of the flat buffer.
 
-// SumOfSquares::AddSegments() of all gradients.
+// SumOfSquares of all gradients.
 Task SumOfSquaresTask(const TensorType& gradients, const DeviceInfo& device);
 // SumOfSquares::Total() and MakeGradientScale().
 Task ClipTask();

@@ -501,7 +501,6 @@ class Verifier {
     const StepRun& r = schedule_.runs[run];
     const Task& task = schedule_.tasks[r.task];
     if (task.kind == Task::Kind::kUpdate) return Update(run, task);
-    if (task.kind == Task::Kind::kSumOfSquares) return SumSquares(run);
     uint64_t hash = HashOf({kTaskHash, static_cast<uint64_t>(task.kind)});
     for (const Access& access : accesses_) {
       const int content = ContentOf(access);
@@ -556,18 +555,6 @@ class Verifier {
       RETURN_IF_ERROR(WritePieces(run, kNothing, {i, i + 1}, {}));
     }
     return absl::OkStatus();
-  }
-
-  // Slices may be summed in any order.
-  absl::Status SumSquares(int run) {
-    const int sum = schedule_.runs[run].results[0];
-    for (const Access& access : accesses_) {
-      if (access.parameter < 0) continue;
-      hashes_[sum] +=
-          HashOf({kTaskHash, static_cast<uint64_t>(access.parameter),
-                  hashes_[GradientOf(access.parameter)]});
-    }
-    return WritePieces(run, sum, PlaceOf(sum), {});
   }
 
   // Weights change once, from all of their gradient. A gradient of the step

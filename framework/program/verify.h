@@ -16,8 +16,7 @@ namespace tessera {
 struct StepContents {
   std::vector<uint64_t> gradients;  // by parameter; 0: not written
   std::vector<uint64_t> outputs;    // in the order of Schedule::outputs
-  // What tasks read of gradients and losses, in the order in which they do;
-  // squares are added in any order.
+  // What tasks read of gradients and losses, in the order in which they do.
   uint64_t tasks = 0;
 
   bool operator==(const StepContents&) const = default;

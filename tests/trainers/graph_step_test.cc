@@ -46,11 +46,10 @@ TEST(GraphStepTest, AutoSaysWhatAGraphWouldHide) {
   };
   EXPECT_EQ(chosen({}, {}), "EAGER (chosen by AUTO: a graph needs a GPU)");
   EXPECT_EQ(chosen({}, gpu),
-            "GRAPH (chosen by AUTO), overlapped weight gradients, overlapped "
-            "gradient norm, deferred update");
-  EXPECT_EQ(
-      chosen({"training.batch_size=128"}, gpu),
-      "GRAPH (chosen by AUTO), overlapped gradient norm, deferred update");
+            "GRAPH (chosen by AUTO), overlapped weight gradients, deferred "
+            "update");
+  EXPECT_EQ(chosen({"training.batch_size=128"}, gpu),
+            "GRAPH (chosen by AUTO), deferred update");
   EXPECT_EQ(chosen({"observe.block_phases=true"}, gpu),
             "GRAPH (chosen by AUTO)");
   EXPECT_EQ(chosen({"observe.block_phases=true", "execution.defer_update=true",
@@ -88,7 +87,6 @@ class GpuGraphStep : public ::testing::TestWithParam<Sets> {
                  "model.d_model=64",
                  "execution.defer_update=false",
                  "execution.overlap_weight_gradients=false",
-                 "execution.overlap_gradient_norm=false",
                  "model.context_length=33",
                  absl::StrCat("execution.mode=", mode)};
     sets.insert(sets.end(), GetParam().begin(), GetParam().end());
@@ -202,24 +200,21 @@ INSTANTIATE_TEST_SUITE_P(
              "training.micro_batches=2", "recompute.policy=BLOCK"},
         // Products long enough to be under way at once.
         Sets{"precision.mode=BF16", "execution.overlap_weight_gradients=true",
-             "execution.overlap_gradient_norm=true", "model.d_model=1024",
-             "model.num_heads=8", "model.d_ff=4096", "model.context_length=512",
-             "training.batch_size=8"},
-        Sets{"execution.overlap_gradient_norm=true", "training.micro_batches=2",
-             "optimizer.clip_norm=1.0"},
+             "model.d_model=1024", "model.num_heads=8", "model.d_ff=4096",
+             "model.context_length=512", "training.batch_size=8"},
+        Sets{"training.micro_batches=2", "optimizer.clip_norm=1.0"},
         Sets{"execution.defer_update=true"},
         Sets{"precision.mode=FP16", "execution.defer_update=true"},
         Sets{"precision.mode=BF16", "execution.defer_update=true",
              "training.micro_batches=2", "optimizer.clip_norm=1.0"},
         Sets{"precision.mode=BF16", "execution.defer_update=true",
-             "recompute.policy=BLOCK", "execution.overlap_gradient_norm=true",
+             "recompute.policy=BLOCK",
              "execution.overlap_weight_gradients=true"},
         // An update of several slices, long enough to be under way while the
         // forward pass runs.
         Sets{"precision.mode=BF16", "execution.defer_update=true",
-             "execution.overlap_gradient_norm=true", "model.d_model=1024",
-             "model.num_heads=8", "model.d_ff=4096", "model.num_layers=4",
-             "model.context_length=512"},
+             "model.d_model=1024", "model.num_heads=8", "model.d_ff=4096",
+             "model.num_layers=4", "model.context_length=512"},
         Sets{"precision.mode=BF16", "model.frozen=['layers.0.*']"},
         Sets{"precision.mode=BF16", "attention.backend=NAIVE"},
         Sets{"precision.mode=BF16", "attention.backend=COMPILED_FUSED"},

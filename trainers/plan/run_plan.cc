@@ -170,9 +170,6 @@ void KeepPhasesApart(ExecutionConfig* execution) {
   if (!execution->has_overlap_weight_gradients()) {
     execution->set_overlap_weight_gradients(false);
   }
-  if (!execution->has_overlap_gradient_norm()) {
-    execution->set_overlap_gradient_norm(false);
-  }
 }
 
 std::string DescribeExecution(const RunPlan& plan) {
@@ -186,17 +183,10 @@ std::string DescribeExecution(const RunPlan& plan) {
   } else {
     absl::StrAppend(&text, " (chosen by AUTO: ", step.eager_because, ")");
   }
-  const auto any_on = [&step](StepStream stream, Phase phase) {
-    return absl::c_any_of(step.train.runs, [&](const StepRun& run) {
-      return run.stream == stream && run.phase == phase;
-    });
-  };
-  if (any_on(StepStream::kWeightGradients, Phase::kBackward)) {
-    absl::StrAppend(&text, ", overlapped weight gradients");
-  }
-  if (any_on(StepStream::kOptimizer, Phase::kBackward)) {
-    absl::StrAppend(&text, ", overlapped gradient norm");
-  }
+  const bool overlaps = absl::c_any_of(step.train.runs, [](const StepRun& run) {
+    return run.stream == StepStream::kWeightGradients;
+  });
+  if (overlaps) absl::StrAppend(&text, ", overlapped weight gradients");
   if (step.train.starts_pending) absl::StrAppend(&text, ", deferred update");
   return text;
 }

@@ -14,7 +14,6 @@
 #include "framework/program/rewrites/fuse_ops.h"
 #include "framework/program/rewrites/overlap_weight_gradients.h"
 #include "framework/program/rewrites/reduce_early.h"
-#include "framework/program/rewrites/sum_squares_early.h"
 #include "framework/program/stream_order.h"
 #include "framework/program/verify.h"
 
@@ -263,16 +262,12 @@ absl::Status PlanLists(const StepPlanOptions& options,
   const bool reduce = target.device.is_cuda() && options.ranks > 1;
   const bool defer =
       execution.has_defer_update() ? execution.defer_update() : plan->graph;
-  const bool norm = execution.has_overlap_gradient_norm()
-                        ? execution.overlap_gradient_norm()
-                        : plan->graph;
-  if (overlap || reduce || norm || defer) {
+  if (overlap || reduce || defer) {
     plan->plain = plan->train;
     if (defer) DeferUpdate(&plan->train, SparedMultiprocessors(plan->train));
     for (Schedule* const schedule : {&plan->train, &plan->gradients}) {
       if (overlap) OverlapWeightGradients(schedule);
       if (reduce) ReduceEarly(schedule);
-      if (norm) SumSquaresEarly(schedule);
       AddDataWaits(schedule);
     }
   }

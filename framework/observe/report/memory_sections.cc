@@ -328,8 +328,9 @@ HtmlSection MemorySection(const RunRecords& run) {
         op.empty() ? "when the step begins" : absl::StrCat("in ", op), ": ",
         Bytes(BytesAt(record, "peak.allocated")), ". Tables are of step ",
         FormatWhole(NumberAt(record, "step")),
-        ". If a step is one micro-batch, some activations lie in the gradient "
-        "buffer; they count as gradients, and not as saved for backward."));
+        ". Activations that lie in the gradient buffer while it is idle count "
+        "as "
+        "gradients, and not as saved for backward."));
     AddTimeline(run.memory, &section);
     HtmlTable phases = PhaseTable(record);
     if (!phases.rows.empty()) section.tables.push_back(std::move(phases));

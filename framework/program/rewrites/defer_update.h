@@ -3,17 +3,21 @@
 
 #include <cstdint>
 
-#include "framework/program/rewrites/gradient_tasks.h"
 #include "framework/program/schedule.h"
 
 namespace tessera {
 
+// Bytes of gradients that a slice has at least. On an H200 the weights of 64
+// MiB are updated in 0.2 ms, twenty times what it costs to launch a slice.
+inline constexpr int64_t kSliceBytes = int64_t{1} << 26;
+
 // Moves the update (Task::Kind::kUpdate) to the beginning of the next step, in
-// slices (gradient_tasks.h) on another stream, where the forward pass hides a
-// part of it: an op waits only for the slices with the weights that it reads.
-// Weights are those of the step before until then (Schedule::starts_pending).
-// The forward runs of the first micro-batch leave `spared_multiprocessors` to
-// it. Results keep their bits. Call AddDataWaits() afterwards.
+// slices that end with a parameter on a stream of its own, where the forward
+// pass hides a part of it: an op waits only for the slices with the weights
+// that it reads. Weights are those of the step before until then
+// (Schedule::starts_pending). The forward runs of the first micro-batch leave
+// `spared_multiprocessors` to it. Results keep their bits. Call AddDataWaits()
+// afterwards.
 void DeferUpdate(Schedule* schedule, int spared_multiprocessors = 0,
                  int64_t slice_bytes = kSliceBytes);
 

@@ -9,7 +9,6 @@
 #include "framework/program/rewrites/defer_update.h"
 #include "framework/program/rewrites/overlap_weight_gradients.h"
 #include "framework/program/rewrites/reduce_early.h"
-#include "framework/program/rewrites/sum_squares_early.h"
 #include "framework/program/stream_order.h"
 #include "tests/framework/program/test_ops.h"
 
@@ -144,7 +143,6 @@ Schedule Rewritten(Schedule schedule, const Rewrites& rewrites) {
     DeferUpdate(&schedule, /*spared_multiprocessors=*/0, kSlice);
   if (rewrites.overlap) OverlapWeightGradients(&schedule);
   if (rewrites.reduce) ReduceEarly(&schedule);
-  if (rewrites.norm) SumSquaresEarly(&schedule, kSlice);
   AddDataWaits(&schedule);
   return schedule;
 }

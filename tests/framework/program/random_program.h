@@ -49,7 +49,7 @@ Schedule StepOf(const Program& program, Value loss, int micro_batches,
                 absl::Span<const RecomputedSegment> segments);
 
 struct Rewrites {
-  bool overlap = false, reduce = false, norm = false, defer = false;
+  bool overlap = false, reduce = false, defer = false;
 };
 // The list after some rewrites. Slices are so small that most programs have
 // several.

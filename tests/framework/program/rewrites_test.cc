@@ -36,11 +36,9 @@ TEST(RewritesTest, RandomStepsComputeWhatThePlainListDoes) {
         StepOf(program, made.loss, micro_batches, made.SomeSegments());
     for (const bool overlap : {false, true}) {
       for (const bool reduce : {false, true}) {
-        const Schedule schedule =
-            Rewritten(recomputed, {.overlap = overlap,
-                                   .reduce = reduce,
-                                   .norm = made.Draw(2) == 0,
-                                   .defer = made.Draw(2) == 0});
+        const Schedule schedule = Rewritten(
+            recomputed,
+            {.overlap = overlap, .reduce = reduce, .defer = made.Draw(2) == 0});
         const bool lend = made.Draw(4) != 0, arena = made.Draw(2) == 0;
         const Lifetimes plan =
             PlanLifetimes(schedule, {.lend_gradients = lend, .arena = arena});
@@ -73,10 +71,7 @@ TEST(RewritesTest, EveryWaitIsNeeded) {
     RandomProgram made(seed, RandomProgram::OddSizes(seed));
     Schedule schedule = Rewritten(
         StepOf(*made.program, made.loss, 1 + made.Draw(3), made.SomeSegments()),
-        {.overlap = true,
-         .reduce = true,
-         .norm = seed % 3 != 0,
-         .defer = seed % 2 == 0});
+        {.overlap = true, .reduce = true, .defer = seed % 2 == 0});
     const Lifetimes plan =
         PlanLifetimes(schedule, {.lend_gradients = true, .arena = true});
     for (size_t r = 0; r < schedule.runs.size(); ++r) {
@@ -204,10 +199,8 @@ TEST(RewritesTest, RandomProgramsTrainWithTheBitsOfThePlainList) {
         StepOf(*made.program, made.loss, micro_batches, made.SomeSegments());
     for (const bool all : {true, false}) {
       const auto chance = [&] { return all || made.Draw(2) == 0; };
-      const Rewrites rewrites = {.overlap = chance(),
-                                 .reduce = chance(),
-                                 .norm = chance(),
-                                 .defer = chance()};
+      const Rewrites rewrites = {
+          .overlap = chance(), .reduce = chance(), .defer = chance()};
       const Schedule schedule = Rewritten(recomputed, rewrites);
       const Lifetimes lifetimes = PlanLifetimes(
           schedule, {.lend_gradients = chance(), .arena = chance()});

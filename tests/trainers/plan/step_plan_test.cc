@@ -46,7 +46,6 @@ class RandomStep {
     options.execution.set_storage(Chance(2) ? ExecutionConfig::ARENA
                                             : ExecutionConfig::ALLOCATOR);
     options.execution.set_overlap_weight_gradients(Chance(2));
-    options.execution.set_overlap_gradient_norm(Chance(2));
     options.execution.mutable_fuse()->set_head_loss(!Chance(3));
     options.execution.mutable_fuse()->set_residual_norm(!Chance(3));
     static const DeviceInfo h200 = DeviceToPlanFor("H200").value();
