@@ -4,7 +4,6 @@
 
 #include "ATen/core/CachingHostAllocator.h"
 #include "ATen/cuda/CUDAContextLight.h"
-#include "ATen/cuda/CUDAEvent.h"
 #include "ATen/cuda/CUDAGeneratorImpl.h"
 #include "ATen/cuda/CUDAGraph.h"
 #include "absl/cleanup/cleanup.h"
@@ -16,6 +15,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/cuda_graph.h"
+#include "framework/cuda/device.h"
 
 namespace tessera {
 
@@ -82,13 +82,6 @@ void GiveBackOtherMemory() {
   c10::cuda::device_synchronize();
   at::cuda::clearCublasWorkspaces();
   allocator::emptyCache();
-}
-
-// What `stream` is given from now on waits for what `other` has been given.
-void MakeWait(c10::cuda::CUDAStream stream, c10::cuda::CUDAStream other) {
-  at::cuda::CUDAEvent given;
-  given.record(other);
-  given.block(stream);
 }
 
 class TorchCudaGraph : public CudaGraph {

@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
+#include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <malloc.h>
 #include <sys/resource.h>
@@ -140,6 +141,12 @@ c10::Stream CurrentStream(c10::Device device) {
 c10::Stream StreamFromPool(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type())
       .getStreamFromGlobalPool(device, /*isHighPriority=*/false);
+}
+
+void MakeWait(c10::Stream stream, c10::Stream other) {
+  c10::Event given(other.device_type());
+  given.record(other);
+  given.block(stream);
 }
 
 void Synchronize(c10::Device device) {

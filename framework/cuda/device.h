@@ -85,6 +85,8 @@ int64_t BytesInUse(c10::Device device);
 // On a GPU: the stream that work is issued to; another one, of low priority.
 c10::Stream CurrentStream(c10::Device device);
 c10::Stream StreamFromPool(c10::Device device);
+// What `stream` is given from now on waits for what `other` has been given.
+void MakeWait(c10::Stream stream, c10::Stream other);
 
 // Waits until `device` has finished everything issued to it.
 void Synchronize(c10::Device device);

@@ -17,13 +17,6 @@
 namespace tessera {
 namespace {
 
-// What `stream` is given from now on waits for what `other` has been given.
-void MakeWait(c10::Stream stream, c10::Stream other) {
-  c10::Event given(other.device_type());
-  given.record(other);
-  given.block(stream);
-}
-
 // A tensor over memory that another tensor owns and that outlives it.
 at::Tensor Over(const at::Tensor& memory, int64_t offset,
                 const TensorType& type) {

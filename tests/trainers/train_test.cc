@@ -247,6 +247,15 @@ TEST(TrainTest, InitialWeightsOfAnotherModelAreRefused) {
   }
 }
 
+TEST(TrainTest, AMissingDeviceNamesTheField) {
+  const Outcome refused =
+      Shell("CUDA_VISIBLE_DEVICES= " +
+            ToyTrain({"--set training.device=CUDA", "--out=" + Folder("gpu")}));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.output, HasSubstr("error: --set: training.device: "));
+  EXPECT_FALSE(FileExists(Folder("gpu")));
+}
+
 TEST(TrainTest, ReportsWhatIsSavedForBackward) {
   const std::string count = "--set observe.saved_bytes=true";
   std::map<std::string, int64_t> bytes;

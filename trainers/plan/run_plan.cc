@@ -10,6 +10,7 @@
 #include "attention_backends/backend_table.h"
 #include "framework/base/field_error.h"
 #include "framework/base/status_macros.h"
+#include "framework/cuda/cuda_build.h"
 #include "framework/observe/format.h"
 #include "framework/precision/precision_config.h"
 #include "models/model_config.h"
@@ -23,7 +24,10 @@ namespace {
 absl::StatusOr<DeviceInfo> OpenDevice(const TrainingConfig& training,
                                       const WorldInfo& world) {
   if (training.device() == TrainingConfig::CUDA) {
-    return OpenCudaDevice(CudaDeviceIndex(world, VisibleCudaDevices()));
+    absl::StatusOr<DeviceInfo> gpu =
+        OpenCudaDevice(CudaDeviceIndex(world, VisibleCudaDevices()));
+    if (!gpu.ok()) return FieldError("training.device", gpu.status());
+    return gpu;
   }
   return CpuDevice();
 }
@@ -128,7 +132,13 @@ ExecutionConfig ExecutionOf(const RunConfig& config) {
   return execution;
 }
 
-absl::Status CheckKernelCounters(const RunPlan& plan) {
+absl::Status CheckObservers(const RunPlan& plan) {
+  if (plan.config.observe().nvtx() && !kCudaBuild) {
+    return FieldError(
+        "observe.nvtx",
+        absl::UnimplementedError("this build has no NVTX; remove it, or build "
+                                 "with --config=cuda"));
+  }
   if (!plan.config.observe().trace().kernel_counters()) return absl::OkStatus();
   const char* why = !plan.device.is_cuda() ? "a GPU"
                     : plan.world.world_size > 1
@@ -233,7 +243,7 @@ absl::StatusOr<RunPlan> PlanWithoutFit(
     const std::optional<DeviceInfo>& planned_device) {
   const TrainingConfig& training = config.training();
   ASSIGN_OR_RETURN(RunPlan plan, BeginPlan(config, world, planned_device));
-  RETURN_IF_ERROR(CheckKernelCounters(plan));
+  RETURN_IF_ERROR(CheckObservers(plan));
   ASSIGN_OR_RETURN(plan.micro_batch, MicroBatchSize(training, world));
   RETURN_IF_ERROR(ChooseBackend(plan.micro_batch, /*needs_grad=*/true, &plan));
   ASSIGN_OR_RETURN(plan.step,
