@@ -87,7 +87,7 @@ SumOfSquares::SumOfSquares(at::Tensor flat,
   sums_ = at::zeros({count}, flat_.options().dtype(at::kFloat));
 }
 
-absl::Status SumOfSquares::AddSegments(const GradientRange& range) {
+absl::Status SumOfSquares::SumSegments(const GradientRange& range) {
   const auto first_from = [&](int64_t byte) {
     return absl::c_lower_bound(begins_, byte / flat_.element_size()) -
            begins_.begin();

@@ -30,8 +30,9 @@ class SumOfSquares {
   // Empty ranges have no gradient.
   SumOfSquares(at::Tensor flat, absl::Span<const GradientRange> parameters);
 
-  // Sums the segments that begin in `range`, whose gradients are final.
-  absl::Status AddSegments(const GradientRange& range);
+  // Sums each segment that begins in `range`, anew. All of its gradients must
+  // be final, those after the end of `range` included.
+  absl::Status SumSegments(const GradientRange& range);
   // [1] on the device of the gradients, from the segments as last summed.
   absl::StatusOr<at::Tensor> Total() const;
 

@@ -243,7 +243,7 @@ void TrainStep::Run(const Task& task, absl::Span<const at::Tensor> operands,
       parts_.parameters->ZeroGradientGaps();
       break;
     case Task::Kind::kSumOfSquares:
-      ThrowIfError(squares_.AddSegments(task.range));
+      ThrowIfError(squares_.SumSegments(task.range));
       break;
     case Task::Kind::kClip: {
       const absl::StatusOr<at::Tensor> squares = squares_.Total();

@@ -7,17 +7,18 @@
 
 namespace tessera {
 
-// Bytes of gradients that a slice has at least. On an H200 the weights of 64
-// MiB are updated in 0.2 ms, twenty times what it costs to launch a slice.
+// The least number of bytes of gradients in a slice, except the last. On an
+// H200, updating the weights of 64 MiB of gradients takes 0.2 ms, twenty times
+// the launch of a slice.
 inline constexpr int64_t kSliceBytes = int64_t{1} << 26;
 
-// Moves the update (Task::Kind::kUpdate) to the beginning of the next step, in
-// slices that end with a parameter on a stream of its own, where the forward
-// pass hides a part of it: an op waits only for the slices with the weights
-// that it reads. Weights are those of the step before until then
+// Moves the update (Task::Kind::kUpdate) to the beginning of the next step,
+// onto a stream of its own, beside the forward pass. It is cut into slices
+// where parameters begin, and an op waits only for the slices that hold its
+// weights. Until its slice has run, a weight has the value of the step before
 // (Schedule::starts_pending). The forward runs of the first micro-batch leave
-// `spared_multiprocessors` to it. Results keep their bits. Call AddDataWaits()
-// afterwards.
+// `spared_multiprocessors` to the update. Results keep their bits. Call
+// AddDataWaits() afterwards.
 void DeferUpdate(Schedule* schedule, int spared_multiprocessors = 0,
                  int64_t slice_bytes = kSliceBytes);
 

@@ -23,7 +23,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 at::Tensor Sum(const at::Tensor& flat) {
   const GradientRange all = {0, static_cast<int64_t>(flat.nbytes())};
   SumOfSquares squares(flat, {all});
-  const absl::Status status = squares.AddSegments(all);
+  const absl::Status status = squares.SumSegments(all);
   EXPECT_TRUE(status.ok()) << status;
   return squares.Total().value();
 }
@@ -150,10 +150,10 @@ void ExpectTheBitsOfAnySlices(at::Device device) {
     }
     SumOfSquares whole(flat, ranges), slices(flat, ranges),
         elsewhere(other, spread);
-    ASSERT_TRUE(whole.AddSegments({0, ranges.back().end}).ok());
-    ASSERT_TRUE(elsewhere.AddSegments({0, spread.back().end}).ok());
+    ASSERT_TRUE(whole.SumSegments({0, ranges.back().end}).ok());
+    ASSERT_TRUE(elsewhere.SumSegments({0, spread.back().end}).ok());
     for (size_t p = ranges.size(); p-- > 0;) {
-      ASSERT_TRUE(slices.AddSegments(ranges[p]).ok());
+      ASSERT_TRUE(slices.SumSegments(ranges[p]).ok());
     }
     const at::Tensor total = whole.Total().value().cpu();
     EXPECT_NEAR(total.item<double>(),

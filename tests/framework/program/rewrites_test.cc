@@ -155,7 +155,7 @@ class Training : public TaskRunner {
         store_->ZeroGradientGaps();
         break;
       case Task::Kind::kSumOfSquares:
-        ThrowIfError(squares_.AddSegments(task.range));
+        ThrowIfError(squares_.SumSegments(task.range));
         break;
       case Task::Kind::kClip:
         norm_ = squares_.Total().value().sqrt();
