@@ -29,6 +29,7 @@
 #include "c10/cuda/CUDAGuard.h"
 #include "c10/cuda/CUDAStream.h"
 #include "framework/base/file.h"
+#include "framework/base/log.h"
 #include "framework/base/monotonic_clock.h"
 #include "framework/cuda/device.h"
 #include "framework/ops/linear/product_table.h"
@@ -247,6 +248,17 @@ Preference PreferenceOf(const ProductKind& kind) {
   return owner;
 }
 
+// Another algorithm has other bits, which must not go unseen.
+void WarnOfRefusal() {
+  static const bool warned = [] {
+    LogWarning(
+        "cuBLASLt refused the algorithm that it had proposed for a matrix "
+        "product, and another one runs; bits may differ from other runs");
+    return true;
+  }();
+  static_cast<void>(warned);
+}
+
 struct Launch {
   cublasLtHandle_t handle = nullptr;
   c10::cuda::CUDAStream stream;
@@ -332,7 +344,9 @@ class Product {
   // is one.
   bool Run(const ProductCall& call, const Launch& launch) const {
     for (const Algorithm& algorithm : algorithms_) {
-      if (Issue(algorithm, call, launch)) return true;
+      if (!Issue(algorithm, call, launch)) continue;
+      if (&algorithm != algorithms_.data()) WarnOfRefusal();
+      return true;
     }
     return false;
   }
