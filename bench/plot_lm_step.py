@@ -13,8 +13,7 @@ import json
 import pathlib
 import statistics
 
-import matplotlib
-from matplotlib import figure as figures
+import figure
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 # Okabe and Ito's colours, which can be told apart with any colour blindness.
@@ -44,12 +43,8 @@ def read(path):
 
 
 def draw(cells, path):
-    matplotlib.rcParams.update({
-        "svg.hashsalt": "tessera", "font.size": 9, "axes.spines.top": False,
-        "axes.spines.right": False, "axes.spines.left": False})
-    figure = figures.Figure(figsize=(9, 2.9), layout="constrained",
-                            facecolor="white")
-    panels = figure.subplots(1, len(cells), sharey=True, squeeze=False)[0]
+    picture = figure.plain(9, 2.9)
+    panels = picture.subplots(1, len(cells), sharey=True, squeeze=False)[0]
     labels = [label for label, _ in SIDES.values()]
     for axes, (cell, sides) in zip(panels, cells.items()):
         size, context, batch, _ = cell
@@ -65,11 +60,11 @@ def draw(cells, path):
         axes.tick_params(left=False)
         axes.set_xlim(0, 1.35 * max(sides.values()))
     panels[0].invert_yaxis()
-    figure.supxlabel("milliseconds per training step: shorter is faster",
+    picture.supxlabel("milliseconds per training step: shorter is faster",
                      fontsize=9)
-    figure.suptitle("A training step in BF16 on one H200", x=0.01, ha="left",
+    picture.suptitle("A training step in BF16 on one H200", x=0.01, ha="left",
                     fontweight="bold", fontsize=12)
-    figure.savefig(path, metadata={"Date": None, "Creator": "plot_lm_step.py"})
+    picture.savefig(path, metadata={"Date": None, "Creator": "plot_lm_step.py"})
     print(path)
 
 

@@ -13,8 +13,7 @@ import json
 import pathlib
 import re
 
-import matplotlib
-from matplotlib import figure as figures
+import figure
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 TOOK, BEST = "#9ecae1", "#0072B2"
@@ -44,12 +43,8 @@ def read(path):
 
 
 def draw(times, title, path):
-    matplotlib.rcParams.update({
-        "svg.hashsalt": "tessera", "font.size": 9, "axes.spines.top": False,
-        "axes.spines.right": False, "axes.spines.left": False})
-    figure = figures.Figure(figsize=(8, 0.24 * len(times) + 1.3),
-                            layout="constrained", facecolor="white")
-    axes = figure.subplots()
+    picture = figure.plain(8, 0.24 * len(times) + 1.3)
+    axes = picture.subplots()
     labels = []
     for row, ((phase, op), (took, best)) in enumerate(times.items()):
         labels.append(f"{phase}  {op}" if phase and phase != op else op)
@@ -65,9 +60,9 @@ def draw(times, title, path):
     axes.set_xlabel("milliseconds in a step, all blocks together")
     axes.legend(loc="upper right", frameon=False)
     took, best = (sum(column) for column in zip(*times.values()))
-    figure.suptitle(f"{title}: {took:.2f} ms of kernels, at least {best:.2f}",
+    picture.suptitle(f"{title}: {took:.2f} ms of kernels, at least {best:.2f}",
                     x=0.01, ha="left", fontweight="bold", fontsize=11)
-    figure.savefig(path, metadata={"Date": None, "Creator": "plot_step.py"})
+    picture.savefig(path, metadata={"Date": None, "Creator": "plot_step.py"})
     print(path)
 
 

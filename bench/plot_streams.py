@@ -16,8 +16,7 @@ import json
 import pathlib
 import sys
 
-import matplotlib
-from matplotlib import figure as figures
+import figure
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 # The first row whose word is part of a kernel's name has it.
@@ -35,12 +34,14 @@ def step_of(path):
                      if word in event["name"]), event["ts"], event["dur"])
                for event in events if event.get("cat") == "kernel"]
     kernels.sort(key=lambda kernel: kernel[1])
-    # The update begins anew after something else than it and the forward pass.
+    # A step begins with the first kernel of the update after a gradient norm.
     begins, norm_since = [], True
     for row, begin, _ in kernels:
-        if row == 0 and norm_since:
+        if ROWS[row][0] == "gradient norm":
+            norm_since = True
+        elif ROWS[row][0] == "update" and norm_since:
             begins.append(begin)
-        norm_since = row == 2 or (norm_since and row != 0)
+            norm_since = False
     if len(begins) < 2:
         sys.exit(f"plot_streams: {path} does not have two steps with an "
                  "update; trace two steps with execution.defer_update")
@@ -61,12 +62,8 @@ def joined(spans):
 
 
 def draw(step, title, path):
-    matplotlib.rcParams.update({
-        "svg.hashsalt": "tessera", "font.size": 9, "axes.spines.top": False,
-        "axes.spines.right": False, "axes.spines.left": False})
-    figure = figures.Figure(figsize=(8, 2.2), layout="constrained",
-                            facecolor="white")
-    axes = figure.subplots()
+    picture = figure.plain(8, 2.2)
+    axes = picture.subplots()
     for row, (_, _, color) in enumerate(ROWS):
         spans = joined([(begin, begin + length)
                         for at, begin, length in step if at == row])
@@ -78,7 +75,7 @@ def draw(step, title, path):
     axes.set_xlabel("ms of one step")
     axes.set_xlim(left=0)
     axes.set_title(title, loc="left", fontsize=10)
-    figure.savefig(path, metadata={"Date": None})
+    picture.savefig(path, metadata={"Date": None})
 
 
 def main():
