@@ -69,7 +69,6 @@ class C10dProcessGroup final : public ProcessGroup {
   // Runs `operation`, which may throw. `what` names it in an error.
   absl::Status Collective(absl::string_view what,
                           absl::FunctionRef<void()> operation) const;
-  // Null for NCCL, which enqueues on the caller's stream.
   // Waits until every rank has called this as often, however long that takes:
   // the heartbeat ends the process if a rank is lost.
   absl::Status Meet();
@@ -169,6 +168,7 @@ absl::Status C10dProcessGroup::AllReduceSum(const at::Tensor& tensor) {
         c10d::AllreduceOptions options;
         options.asyncOp = false;
         std::vector<at::Tensor> tensors = {tensor};
+        // Null for NCCL, which enqueues on the caller's stream.
         const Work work = backend_->allreduce(tensors, options);
         if (work) work->wait();
       });

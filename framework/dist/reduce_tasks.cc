@@ -19,10 +19,10 @@ const char* LibraryOf(const DeviceInfo& device) {
 
 std::vector<Task> ReduceTasks(const TensorType& gradients, int ranks,
                               const DeviceInfo& device) {
+  if (ranks == 1) return {};
   std::vector<Task> tasks;
   const int64_t size = static_cast<int64_t>(c10::elementSize(gradients.dtype));
   const int64_t total = gradients.bytes();
-  if (ranks == 1) return tasks;
   for (int64_t begin = 0; begin < total; begin += kReduceBytes) {
     const int64_t bytes = std::min(kReduceBytes, total - begin);
     tasks.push_back({.kind = Task::Kind::kReduce,

@@ -82,8 +82,8 @@ SumOfSquares::SumOfSquares(at::Tensor flat,
     }
   }
   const auto count = static_cast<int64_t>(begins_.size());
-  segments_ = at::tensor(segments, at::kLong).view({count, 2});
-  segments_ = segments_.to(flat_.device());
+  segments_ =
+      at::tensor(segments, at::kLong).view({count, 2}).to(flat_.device());
   sums_ = at::zeros({count}, flat_.options().dtype(at::kFloat));
 }
 

@@ -78,8 +78,8 @@ void ExpectBitExactResume(const std::string& name, const std::string& flags) {
       Json(resumed + end + "manifest.json")["files"]["optimizer.safetensors"]);
   const auto state = [&](const std::string& run) {
     nlohmann::json fields = Json(run + end + "state.json");
-    if (!flags.empty())
-      fields.erase("config_hash");  // the flags are part of it
+    // The flags are part of it.
+    if (!flags.empty()) fields.erase("config_hash");
     return fields;
   };
   EXPECT_EQ(state(straight), state(resumed));

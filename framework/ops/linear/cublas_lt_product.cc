@@ -20,6 +20,7 @@
 #include "ATen/cuda/CUDAGeneratorImpl.h"
 #include "ATen/cuda/Exceptions.h"
 #include "absl/algorithm/container.h"
+#include "absl/base/call_once.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -250,13 +251,11 @@ Preference PreferenceOf(const ProductKind& kind) {
 
 // Another algorithm has other bits, which must not go unseen.
 void WarnOfRefusal() {
-  static const bool warned = [] {
-    LogWarning(
-        "cuBLASLt refused the algorithm that it had proposed for a matrix "
-        "product, and another one runs; bits may differ from other runs");
-    return true;
-  }();
-  static_cast<void>(warned);
+  static absl::once_flag once;
+  absl::call_once(once, LogWarning,
+                  "cuBLASLt refused the algorithm that it had proposed for a "
+                  "matrix product, and another one runs; bits may differ from "
+                  "other runs");
 }
 
 struct Launch {

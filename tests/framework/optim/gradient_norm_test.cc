@@ -19,7 +19,7 @@ using testing::BitEqual;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// Of one parameter that fills the buffer.
+// The sum of squares of a buffer that holds one parameter.
 at::Tensor Sum(const at::Tensor& flat) {
   const GradientRange all = {0, static_cast<int64_t>(flat.nbytes())};
   SumOfSquares squares(flat, {all});

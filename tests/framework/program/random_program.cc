@@ -139,8 +139,9 @@ Schedule StepOf(const Program& program, Value loss, int micro_batches,
 
 Schedule Rewritten(Schedule schedule, const Rewrites& rewrites) {
   constexpr int64_t kSlice = 512;
-  if (rewrites.defer)
+  if (rewrites.defer) {
     DeferUpdate(&schedule, /*spared_multiprocessors=*/0, kSlice);
+  }
   if (rewrites.overlap) OverlapWeightGradients(&schedule);
   if (rewrites.reduce) ReduceEarly(&schedule);
   AddDataWaits(&schedule);

@@ -183,8 +183,8 @@ class Training : public TaskRunner {
   Executor executor_;
 };
 
-// Three steps have the same losses, norms and weights, bit for bit, whatever
-// the rewrites and the storage: of 500 programs.
+// 500 programs train three steps with the same losses, norms and weights, bit
+// for bit, whatever the rewrites and the storage.
 TEST(RewritesTest, RandomProgramsTrainWithTheBitsOfThePlainList) {
   constexpr int kSteps = 3;
   int trained = 0;

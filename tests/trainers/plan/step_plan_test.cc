@@ -58,6 +58,12 @@ class RandomStep {
     } else if (Chance(8)) {
       target.frozen = {"token_embeddings.weight"};
     }
+    ChooseBackend();
+  }
+
+  // For the options and target as they are.
+  void ChooseBackend() {
+    const ModelShape& m = options.lm.shape;
     options.lm.attention = AttentionProblemOf(m, options.lm.batch, m.context,
                                               /*needs_grad=*/true, target);
     options.lm.backend =
@@ -123,7 +129,7 @@ TEST_P(RandomStepTest, NothingIsReadAfterItsMemoryWasTaken) {
   EXPECT_GT(beside, kSteps / 10);
 }
 
-// The forward products of a model of `layers` spare multiprocessors.
+// Whether the forward products of a model with `layers` spare multiprocessors.
 bool SparesForUpdate(int layers, bool defer) {
   RandomStep step(0);
   ModelShape& m = step.options.lm.shape;
@@ -139,10 +145,7 @@ bool SparesForUpdate(int layers, bool defer) {
   step.target.device = DeviceToPlanFor("H100").value();
   step.target.precision = PrecisionPolicy(PrecisionMode::kBf16);
   step.target.frozen.clear();
-  step.options.lm.attention = AttentionProblemOf(
-      m, step.options.lm.batch, m.context, /*needs_grad=*/true, step.target);
-  step.options.lm.backend =
-      SelectBackend(BackendRequest(), step.options.lm.attention)->backend;
+  step.ChooseBackend();
   const auto plan = PlanStep(step.options, step.target);
   EXPECT_TRUE(plan.ok()) << plan.status();
   return plan.ok() &&
