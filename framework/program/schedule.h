@@ -56,7 +56,7 @@ struct Task {
     kReduce,           // sums `range` over the ranks
     kReduceLoss,       // sums the loss over the ranks
     kZero,             // zeroes the gradients and gaps that no run writes
-    kSumOfSquares,     // of the gradients in `range`; adds to results[0]
+    kSumOfSquares,     // of the gradients in `range`, into results[0]
     kClip,    // norm; fixes what the update does, or that it is skipped
     kUpdate,  // the weights whose gradients lie in `range`, and their moments
   };
@@ -70,7 +70,7 @@ struct Task {
 };
 
 // The streams of a step. Runs of one stream execute in the order of the list.
-enum class StepStream { kMain, kWeightGradients, kCommunication, kOptimizer };
+enum class StepStream { kMain, kWeightGradients, kCommunication, kUpdate };
 inline constexpr int kStepStreams = 4;
 
 // One entry of a schedule. Numbers are values of the schedule; -1 means none.

@@ -77,7 +77,7 @@ void DeferUpdate(Schedule* schedule, int spared_multiprocessors,
   StepRun run = std::move(schedule->runs.back());
   schedule->runs.pop_back();
   run.phase = Phase::kForward;
-  run.stream = StepStream::kOptimizer;
+  run.stream = StepStream::kUpdate;
   std::vector<StepRun> runs = SlicesOf(run, slice_bytes, schedule);
   const int moved = static_cast<int>(runs.size());
   for (StepRun& later : schedule->runs) {
