@@ -2,26 +2,25 @@
 """Races our training step against PyTorch's on this machine, cell by cell.
 
 usage: compare_lm_step.py --ours="DIR/run lm_step" [--peers=sdpa,compile]
-           [--sizes=small,2.7B] [--contexts=128,1024] [--precisions=BF16]
-           [--batches=4] [--rounds=3] [--time_limit_s=540] [--out=table.md]
+           [--cells=small:128:4,2.7B:1024:4] [--precisions=BF16] [--rounds=3]
+           [--time_limit_s=540] [--out=table.md]
 
-A clock drifts and a GPU warms up, so the sides alternate, the first one changes
-in every round, and the table compares ratios. Ours runs as one process per
-cell:
+A cell is SIZE:CONTEXT:BATCH. A clock drifts and a GPU warms up, so the sides
+alternate, the first one changes in every round, and the table compares ratios.
+Ours runs as one process per cell:
 
     OURS --config=configs/small.pbtxt --set=model.context_length=128 ...
 
-whose last line of output is a JSON object with "forward_ms",
-"forward_backward_ms" and "step_ms" (each {"median", "min", "max"}) and
-"peak_gib". The peer is bench/peers/lm_step.py --serve, one process for all
-cells, which holds no GPU memory while ours runs. --ours_options adds options
-to ours for every cell, such as --set=attention.backend=NAIVE.
+whose last line of output is a JSON object with "step_ms" ({"median", "min",
+"max"}), "first_step_s", "held_gib" and "backend". The peer is
+bench/peers/lm_step.py --serve, one process for all cells, which holds no GPU
+memory while ours runs. --ours_options adds options to ours for every cell, such
+as --set=attention.backend=NAIVE.
 
 Cells that do not fit in the time limit are left out and listed.
 """
 
 import argparse
-import itertools
 import json
 import pathlib
 import shlex
@@ -33,7 +32,6 @@ from compare import (Deadline, Failed, OutOfTime, Served, header, listed,
                      lm_step_options, medians, of_side, raw_lines, row,
                      run_grid, start_servers, status_of, stop_servers)
 
-PHASES = ("forward_ms", "forward_backward_ms", "step_ms")
 # Our exit status when out of memory (framework/base/exit_code.h).
 OUT_OF_MEMORY = 3
 PEER = pathlib.Path(__file__).resolve().parent / "peers" / "lm_step.py"
@@ -64,51 +62,66 @@ class Ours:
         raise Failed(f"exit status {done.returncode}: {said[-1]}")
 
 
-def spread_percent(values):
-    """Largest minus smallest value, in per cent of the median."""
-    return 100 * (max(values) - min(values)) / statistics.median(values)
+def step_times(records):
+    return medians(records, "step_ms")
 
 
-def compare_times(ours, peer, phase):
-    """`4.10 / 8.20 = 0.50 (±1.2, 3.4 %)`: ours / peer, spread of each."""
-    a, b = medians(ours, phase), medians(peer, phase)
-    if not a or not b:
-        return f"{status_of(ours, a)} / {status_of(peer, b)}"
-    x, y = statistics.median(a), statistics.median(b)
-    return (f"{x:.2f} / {y:.2f} = **{x / y:.2f}**"
-            f" (±{spread_percent(a):.1f}, {spread_percent(b):.1f} %)")
+def with_spread(values):
+    """`4.10 ±0.5 %`: the median, and largest minus smallest in per cent of it."""
+    median = statistics.median(values)
+    spread = 100 * (max(values) - min(values)) / median
+    return f"{median:.2f} ±{spread:.1f} %"
 
 
-def compare_peaks(ours, peer):
-    a, b = ([r["peak_gib"] for r in side if r["status"] == "OK"]
-            for side in (ours, peer))
-    if not a or not b or not max(b):
-        return "n/a"
-    return f"{max(a):.2f} / {max(b):.2f} = **{max(a) / max(b):.2f}**"
+def largest_of(figure):
+    return lambda records: [max(r[figure] for r in records
+                                if r["status"] == "OK")]
 
 
-def table(results):
-    yield from header(["size", "context", "batch", "precision", "ours", "peer",
-                       "forward, ms", "forward + backward, ms", "step, ms",
-                       "peak, GiB"])
+# Title -> (values of one side's records, how they are written). The longest
+# first step is the one for which nothing was in a compiler's cache.
+FIGURES = {
+    "Step, ms": (step_times, with_spread),
+    "First step, s": (largest_of("first_step_s"),
+                      lambda values: f"{values[0]:.1f}"),
+    "Memory held, GiB": (largest_of("held_gib"),
+                         lambda values: f"{values[0]:.2f}"),
+}
+
+
+def table(results, sides, title):
+    values_of, written = FIGURES[title]
+    yield from header(["size", "context", "batch", "precision", "attention",
+                       *sides, "ours / least of PyTorch"])
     for cell, records in results:
-        ours = of_side(records, "ours")
-        backend = next((r["backend"] for r in ours if "backend" in r), "?")
-        for name in sorted({r["side"] for r in records} - {"ours"}):
-            peer = of_side(records, name)
-            words = [cell["size"], cell["context"], cell["batch"],
-                     cell["precision"], backend, name]
-            words += [compare_times(ours, peer, phase) for phase in PHASES]
-            yield row(words + [compare_peaks(ours, peer)])
+        words = [cell["size"], cell["context"], cell["batch"],
+                 cell["precision"],
+                 next((r["backend"] for r in of_side(records, "ours")
+                       if "backend" in r), "?")]
+        least = {}
+        for side in sides:
+            of_this = of_side(records, side)
+            if any(r["status"] == "OK" for r in of_this):
+                values = values_of(of_this)
+                least[side] = statistics.median(values)
+                words.append(written(values))
+            else:
+                words.append(status_of(of_this, []))
+        ours = least.pop("ours", None)
+        words.append(f"**{ours / min(least.values()):.2f}**"
+                     if ours and any(least.values()) else "")
+        yield row(words)
 
 
 def report(results, left_out, machine, arguments):
     yield (f"{machine['device']}, torch {machine['torch']}, cuDNN"
-           f" {machine['cudnn']}. Ours / PyTorch = ratio, below 1 if ours is"
-           f" faster or smaller; medians of up to {arguments.rounds} alternating"
-           " rounds, in brackets the spread of ours and of the peer.")
-    yield ""
-    yield from table(results)
+           f" {machine['cudnn']}. Up to {arguments.rounds} alternating rounds;"
+           " a ratio below 1 means that ours is faster or smaller.")
+    for title in FIGURES:
+        yield ""
+        yield f"{title}:"
+        yield ""
+        yield from table(results, ["ours", *arguments.peers], title)
     if left_out:
         names = ", ".join(
             f"{c['size']} {c['context']} b{c['batch']} {c['precision']}"
@@ -121,15 +134,27 @@ def report(results, left_out, machine, arguments):
     yield "```"
 
 
+def cells_of(text):
+    """`small:128:4,...`: a list of (size, context, batch)."""
+    cells = []
+    for word in listed(text):
+        try:
+            size, context, batch = word.split(":")
+            cells.append((size, int(context), int(batch)))
+        except ValueError:
+            raise argparse.ArgumentTypeError(
+                f"'{word}' is not SIZE:CONTEXT:BATCH") from None
+    return cells
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--ours", required=True)
     parser.add_argument("--ours_options", default="")
     parser.add_argument("--peers", type=listed, default=["sdpa"])
-    parser.add_argument("--sizes", type=listed, default=["small"])
-    parser.add_argument("--contexts", type=listed, default=["128", "1024"])
-    parser.add_argument("--batches", type=listed, default=["4"])
+    parser.add_argument("--cells", type=cells_of,
+                        default=cells_of("small:128:4,small:1024:4"))
     parser.add_argument("--precisions", type=listed, default=["BF16"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--time_limit_s", type=float, default=540)
@@ -140,11 +165,9 @@ def parse_arguments():
 
 
 def make_cells(arguments):
-    return [dict(size=size, context=int(context), precision=precision,
-                 batch=int(batch))
-            for size, context, batch, precision in itertools.product(
-                arguments.sizes, arguments.contexts, arguments.batches,
-                arguments.precisions)]
+    return [dict(size=size, context=context, precision=precision, batch=batch)
+            for size, context, batch in arguments.cells
+            for precision in arguments.precisions]
 
 
 def main():

@@ -27,22 +27,24 @@ SIDES = {
 
 
 def read(path):
-    """{(size, context, batch, precision): {side: median step, ms}}"""
+    """The GPU, and {(size, context, batch, precision): {side: median step, ms}}"""
+    device = "a GPU"
     times = collections.defaultdict(lambda: collections.defaultdict(list))
     for line in path.read_text().splitlines():
         if not line.startswith("{"):
             continue
         record = json.loads(line)
+        device = record.get("device", device)
         if record["status"] == "OK":
             cell = (record["size"], record["context"], record["batch"],
                     record["precision"])
             times[cell][record["side"]].append(record["step_ms"]["median"])
-    return {cell: {side: statistics.median(values)
-                   for side, values in sides.items()}
-            for cell, sides in times.items()}
+    return device, {cell: {side: statistics.median(values)
+                           for side, values in sides.items()}
+                    for cell, sides in times.items()}
 
 
-def draw(cells, path):
+def draw(device, cells, path):
     picture = figure.plain(9, 2.9)
     panels = picture.subplots(1, len(cells), sharey=True, squeeze=False)[0]
     labels = [label for label, _ in SIDES.values()]
@@ -62,8 +64,8 @@ def draw(cells, path):
     panels[0].invert_yaxis()
     picture.supxlabel("milliseconds per training step: shorter is faster",
                      fontsize=9)
-    picture.suptitle("A training step in BF16 on one H200", x=0.01, ha="left",
-                    fontweight="bold", fontsize=12)
+    picture.suptitle(f"A training step in BF16 on one {device}", x=0.01,
+                     ha="left", fontweight="bold", fontsize=12)
     picture.savefig(path, metadata={"Date": None, "Creator": "plot_lm_step.py"})
     print(path)
 
@@ -77,7 +79,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path,
                         default=REPOSITORY / "docs/images/lm_step.svg")
     arguments = parser.parse_args()
-    draw(read(arguments.race), arguments.out)
+    draw(*read(arguments.race), arguments.out)
 
 
 if __name__ == "__main__":

@@ -87,6 +87,12 @@ def peak_gib(device):
     return torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else 0.0
 
 
+def held_gib(device):
+    """Peak memory taken from the driver since free_memory(), the pools of CUDA
+    graphs included; 0 on a CPU."""
+    return torch.cuda.max_memory_reserved() / 2**30 if device == "cuda" else 0.0
+
+
 def describe(device):
     gpu = torch.cuda.get_device_name() if device == "cuda" else "CPU"
     cudnn = torch.backends.cudnn.version() if device == "cuda" else None

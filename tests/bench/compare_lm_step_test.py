@@ -23,8 +23,8 @@ context = fields["model.context_length"]
 open(log, "a").write("ours " + context + "\\n")
 time.sleep(seconds)
 times = {"median": ms, "min": ms, "max": ms}
-figures = {"forward_ms": times, "forward_backward_ms": times, "step_ms": times,
-           "peak_gib": 1.0, "backend": fields.get("attention.backend", "AUTO")}
+figures = {"step_ms": times, "first_step_s": 1.5, "held_gib": 1.0,
+           "backend": fields.get("attention.backend", "AUTO")}
 if context == "4096": sys.exit(3)
 if context == "8192": sys.exit("head_dim 81 is not supported")
 print("a line of log")
@@ -38,8 +38,8 @@ for line in sys.stdin:
     cell = json.loads(line)
     open(sys.argv[1], "a").write(cell["variant"] + " " + str(cell["context"]) + "\\n")
     print("chatter", flush=True)
-    print(json.dumps(dict(cell, forward_ms=times, forward_backward_ms=times, step_ms=times,
-                          peak_gib=2.0, status="OK")), flush=True)
+    print(json.dumps(dict(cell, step_ms=times, first_step_s=6.0, held_gib=2.0, status="OK")),
+          flush=True)
 """
 
 
@@ -65,45 +65,55 @@ class CompareLmStepTest(unittest.TestCase):
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             universal_newlines=True, check=False)
 
-    def rows(self, text):
+    def rows(self, text, title="Step, ms"):
+        table = text.split(f"\n{title}:\n")[1].strip().split("\n\n")[0]
         return [[word.strip() for word in line.strip("|").split(" | ")]
-                for line in text.splitlines() if line.startswith("| small")]
+                for line in table.splitlines() if line.startswith("| small")]
 
     def test_sides_alternate_and_the_ratio_is_ours_to_theirs(self):
         out = self.folder / "table.md"
-        done = self.compare("--contexts=128", "--rounds=2", f"--out={out}",
+        done = self.compare("--cells=small:128:4", "--rounds=2", f"--out={out}",
                             "--ours_options=--set=attention.backend=FLASH_CUDA")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(self.log.read_text().split("\n")[:-1],
                          ["ours 128", "sdpa 128", "sdpa 128", "ours 128"])
         (row,) = self.rows(done.stdout)
-        self.assertEqual(row[:6],
-                         ["small", "128", "4", "BF16", "FLASH_CUDA", "sdpa"])
-        self.assertEqual(row[6], "4.00 / 8.00 = **0.50** (±0.0, 0.0 %)")
-        self.assertEqual(row[9], "1.00 / 2.00 = **0.50**")
+        self.assertEqual(row, ["small", "128", "4", "BF16", "FLASH_CUDA",
+                               "4.00 ±0.0 %", "8.00 ±0.0 %", "**0.50**"])
+        (row,) = self.rows(done.stdout, "First step, s")
+        self.assertEqual(row[5:], ["1.5", "6.0", "**0.25**"])
+        (row,) = self.rows(done.stdout, "Memory held, GiB")
+        self.assertEqual(row[5:], ["1.00", "2.00", "**0.50**"])
         self.assertEqual(out.read_text(), done.stdout)
         self.assertIn("a GPU, torch 2.11.0", done.stdout)
 
     def test_every_measurement_is_in_the_raw_lines(self):
-        done = self.compare("--contexts=128,256", "--peers=sdpa,compile",
-                            "--rounds=2")
+        done = self.compare("--cells=small:128:4,small:256:8",
+                            "--peers=sdpa,compile", "--rounds=2")
         raw = [json.loads(line) for line in done.stdout.splitlines()
                if line.startswith("{")]
         self.assertEqual(len(raw), 2 * 3 * 2)
-        self.assertEqual(len(self.rows(done.stdout)), 2 * 2)
+        self.assertEqual([row[1:3] for row in self.rows(done.stdout)],
+                         [["128", "4"], ["256", "8"]])
 
     def test_a_side_without_figures_is_a_row_and_not_the_end(self):
-        done = self.compare("--contexts=4096,8192,128", "--rounds=1")
+        done = self.compare(
+            "--cells=small:4096:4,small:8192:4,small:128:4", "--rounds=1")
         self.assertEqual(done.returncode, 0, done.stderr)
         out_of_memory, failed, good = self.rows(done.stdout)
-        self.assertEqual(out_of_memory[8], "OOM / 8.00")
-        self.assertIn("head_dim 81 is not supported", failed[8])
-        self.assertIn("**0.50**", good[8])
+        self.assertEqual(out_of_memory[5:], ["OOM", "8.00 ±0.0 %", ""])
+        self.assertIn("head_dim 81 is not supported", failed[5])
+        self.assertEqual(good[-1], "**0.50**")
+
+    def test_a_cell_that_is_none_is_an_error(self):
+        done = self.compare("--cells=small:128")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("'small:128' is not SIZE:CONTEXT:BATCH", done.stderr)
 
     def test_the_time_limit_ends_it_and_names_what_is_left(self):
         start = time.monotonic()
-        done = self.compare("--contexts=128,256,512", "--rounds=1",
-                            "--time_limit_s=3", ours_seconds=2)
+        done = self.compare("--cells=small:128:4,small:256:4,small:512:4",
+                            "--rounds=1", "--time_limit_s=3", ours_seconds=2)
         self.assertLess(time.monotonic() - start, 10)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual([row[1] for row in self.rows(done.stdout)], ["128"])
@@ -117,9 +127,9 @@ class CompareLmStepTest(unittest.TestCase):
 
     def test_a_peer_that_dies_is_a_status(self):
         dying = PEER.replace("    print(\"chatter\"", "    sys.exit(4); print(\"chatter\"")
-        done = self.compare("--contexts=128", "--rounds=1", peer=dying)
+        done = self.compare("--cells=small:128:4", "--rounds=1", peer=dying)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("the peer ended", self.rows(done.stdout)[0][8])
+        self.assertIn("the peer ended", self.rows(done.stdout)[0][6])
 
 
 if __name__ == "__main__":
