@@ -45,7 +45,8 @@ PARTS = {
 # The rows of the table: patterns over the names of GoogleTest's suites, the
 # first that matches.
 SUITES = (
-    ("attention: conformance", r"GpuConformance|GpuPlan\b"),
+    ("attention: conformance", r"GpuConformance"),
+    ("attention: planned memory", r"GpuPlan\b"),
     ("attention: tensors beyond 2^31 elements", r"GpuLargeTensor"),
     ("attention: other", r"GpuFlashCuda|GpuCompiledFused|GpuGraphCapture"
                          r"|GpuAttention"),

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Runs our attention kernels under compute-sanitizer and checks its reports.
+"""Runs our kernels under compute-sanitizer and checks its reports.
 
-usage: sanitize.py [--run=DIR/run] [--families=hopper,portable,fp32,fused]
+usage: sanitize.py [--run=DIR/run] [--families=hopper,portable,fp32,fused,ops]
            [--tools=memcheck,synccheck,racecheck,initcheck] [--out=FOLDER]
            [--jobs=4] [--time_limit_s=560]
 
-A family is a set of cases of gpu_tests: lengths that are not multiples of a
-tile, equal and unequal, also with rows that see no key, default and
-deterministic, at every head dim that has a kernel. Each family runs under each
+A family is a set of cases of gpu_tests. Those of attention have lengths that
+are not multiples of a tile, equal and unequal, also with rows that see no key,
+default and deterministic, at every head dim that has a kernel; "ops" are the
+tests of all other ops and of the optimizer. Each family runs under each
 tool in a separate process; a line shows how many cases ran and what was
 reported, by kernel. Exit status 1 if a case fails or none runs, if a run does
 not end, or if there is a report that is neither about another library's kernel
@@ -45,6 +46,12 @@ UNEQUAL = ["b2_s129_t64_*", "b1_s129_t400_*", "b1_s260_t200_*",
            "b1_s200_t330_*"]
 # Rows in two passes, CUDA blocks of 1024 threads, bands, packs.
 FUSED_SUITE = [f"*GpuCompiledFused*/{i}" for i in range(5)]
+OPS = ["Gpu/CrossEntropyTest.*", "Gpu/EmbeddingTest.*", "Gpu/FusionTest.*",
+       "Gpu/LinearCrossEntropyTest.*", "Gpu/ReluSquaredTest.*",
+       "Gpu/ResidualTest.*", "Gpu/RmsNormTest.*", "Gpu/RopeTest.*",
+       "Gpu/SwiGluTest.*", "GpuAdamW.*", "GpuInitialValues.*",
+       "GpuSumOfSquares.*"]
+FAMILIES = [*DIMS, "ops"]
 TOOLS = {
     # Each tensor is a separate allocation with padding around it.
     "memcheck": ["--padding", "512"],
@@ -94,6 +101,8 @@ def kernels_of(family, tool):
 
 
 def filter_of(family, tool):
+    if family == "ops":
+        return ":".join(OPS)
     own = SHAPES_OF.get(family, [])
     shapes = [f"b*_s129_t129_*_d{dim}" for dim in DIMS[family]] + SHAPES + own
     deterministic = DETERMINISTIC + own
@@ -226,13 +235,13 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--run", default="./run")
-    parser.add_argument("--families", type=names, default=list(DIMS))
+    parser.add_argument("--families", type=names, default=FAMILIES)
     parser.add_argument("--tools", type=names, default=list(TOOLS))
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--time_limit_s", type=float, default=560)
     arguments = parser.parse_args()
-    for given, all_of_them in ((arguments.families, DIMS),
+    for given, all_of_them in ((arguments.families, FAMILIES),
                                (arguments.tools, TOOLS)):
         for name in given:
             if name not in all_of_them:
