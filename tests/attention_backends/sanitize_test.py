@@ -76,7 +76,7 @@ class SanitizeTest(unittest.TestCase):
         self.assertFalse(ok("BulkLoad", "Exponentiate", family="portable"))
 
     def test_every_family_has_cases(self):
-        for family in sanitize.DIMS:
+        for family in sanitize.FAMILIES:
             for tool in sanitize.TOOLS:
                 cases = sanitize.filter_of(family, tool).split(":")
                 self.assertGreater(len(cases), 4)
