@@ -5,8 +5,9 @@
 namespace tessera {
 
 void Validate(const ExecutionConfig& config, Violations violations) {
-  violations.Check(config.storage() != ExecutionConfig::UNSPECIFIED, "storage",
-                   "must be ALLOCATOR or ARENA");
+  violations.Check(
+      !config.has_storage() || config.storage() != ExecutionConfig::UNSPECIFIED,
+      "storage", "must be ALLOCATOR or ARENA");
   violations.Check(config.mode() != ExecutionConfig::MODE_UNSPECIFIED, "mode",
                    "must be EAGER, GRAPH or AUTO");
 }

@@ -12,10 +12,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/text_proto.h"
 #include "framework/cuda/cuda_build.h"
 #include "framework/cuda/device_spec.h"
 #include "framework/observe/trace/trace_recorder.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "tests/testing/error_budget.h"
 #include "tests/testing/weights.h"
@@ -40,9 +42,16 @@ TEST(GraphStepTest, AutoSaysWhatAGraphWouldHide) {
   const DeviceInfo gpu = DeviceToPlanFor("H200").value();
   const auto chosen = [](const std::vector<std::string>& sets,
                          const std::optional<DeviceInfo>& device) {
-    const auto plan =
-        PlanRun(ToyConfig("configs/tiny_cpu.pbtxt", sets), WorldInfo{}, device);
-    return plan.ok() ? DescribeExecution(*plan) : plan.status().ToString();
+    const auto describe = [&](const RunConfig& config) {
+      const auto plan = PlanRun(config, WorldInfo{}, device);
+      return plan.ok() ? DescribeExecution(*plan) : plan.status().ToString();
+    };
+    const RunConfig config = ToyConfig("configs/tiny_cpu.pbtxt", sets);
+    RunConfig resolved;  // as a run folder keeps it
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        PrintWithDefaults(config), &resolved));
+    EXPECT_EQ(describe(resolved), describe(config));
+    return describe(config);
   };
   EXPECT_EQ(chosen({}, {}), "EAGER (chosen by AUTO: a graph needs a GPU)");
   EXPECT_EQ(chosen({}, gpu),

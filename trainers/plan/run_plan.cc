@@ -118,8 +118,7 @@ std::string WhyEager(const RunConfig& config) {
   if (observe.has_memory_snapshot_step()) {
     return "observe.memory_snapshot_step shows each tensor";
   }
-  if (config.execution().storage() == ExecutionConfig::ALLOCATOR &&
-      config.execution().has_storage()) {
+  if (config.execution().storage() == ExecutionConfig::ALLOCATOR) {
     return "execution.storage is ALLOCATOR";
   }
   return "";
