@@ -9,6 +9,9 @@
 
 namespace tessera {
 
+// What the tensors are that a run of an op leaves.
+enum class OpResults { kOther, kActivations, kGradients, kCommunication };
+
 // Receives which part of training the host is issuing. Steps contain phases,
 // phases contain phases and ops, and an op may contain phases. A phase is named
 // by its own segment, which the observer joins: "forward" > "block_3" >
@@ -33,7 +36,8 @@ class PhaseObserver {
   virtual void Begin(absl::string_view segment) noexcept = 0;
   virtual void End() noexcept = 0;
   // One run of an op, by its name within the innermost phase: "qkv".
-  virtual void BeginOp(absl::string_view /*name*/) noexcept {}
+  virtual void BeginOp(absl::string_view /*name*/,
+                       OpResults /*results*/) noexcept {}
   virtual void EndOp() noexcept {}
 };
 
@@ -56,8 +60,8 @@ class PhaseObserverList : public PhaseObserver {
     for (PhaseObserver* observer : observers_) observer->Begin(segment);
   }
   void End() noexcept override { InReverse(&PhaseObserver::End); }
-  void BeginOp(absl::string_view name) noexcept override {
-    for (PhaseObserver* observer : observers_) observer->BeginOp(name);
+  void BeginOp(absl::string_view name, OpResults results) noexcept override {
+    for (PhaseObserver* observer : observers_) observer->BeginOp(name, results);
   }
   void EndOp() noexcept override { InReverse(&PhaseObserver::EndOp); }
 
@@ -104,9 +108,10 @@ class StepScope {
 
 class OpScope {
  public:
-  OpScope(PhaseObserver* observer, absl::string_view name)
+  OpScope(PhaseObserver* observer, absl::string_view name,
+          OpResults results = OpResults::kOther)
       : observer_(observer) {
-    if (observer_ != nullptr) observer_->BeginOp(name);
+    if (observer_ != nullptr) observer_->BeginOp(name, results);
   }
   ~OpScope() {
     if (observer_ != nullptr) observer_->EndOp();

@@ -35,7 +35,9 @@ class NvtxObserver : public PhaseObserver {
     Push(std::string(segment));
   }
   void End() noexcept override { nvtxRangePop(); }
-  void BeginOp(absl::string_view name) noexcept override { Begin(name); }
+  void BeginOp(absl::string_view name, OpResults) noexcept override {
+    Begin(name);
+  }
   void EndOp() noexcept override { nvtxRangePop(); }
 
  private:

@@ -27,6 +27,20 @@ at::Tensor Over(const at::Tensor& memory, int64_t offset,
       .make_tensor();
 }
 
+OpResults ResultsOf(const Schedule& schedule, const StepRun& run) {
+  switch (run.kind) {
+    case StepRun::Kind::kForward:
+      return OpResults::kActivations;
+    case StepRun::Kind::kTask:
+      return schedule.IsTask(run, Task::Kind::kReduce) ||
+                     schedule.IsTask(run, Task::Kind::kReduceLoss)
+                 ? OpResults::kCommunication
+                 : OpResults::kOther;
+    default:
+      return OpResults::kGradients;
+  }
+}
+
 // `status` of a run, with the name of its op or task.
 absl::Status NameRun(const Schedule& schedule, const StepRun& run,
                      const absl::Status& status) {
@@ -79,6 +93,7 @@ Executor::Executor(const Schedule& schedule, Lifetimes lifetimes,
     }
     Entry entry = {.run = &run};
     entry.name = schedule.NameOf(run);
+    entry.results = ResultsOf(schedule, run);
     if (run.op >= 0 && run.kind != StepRun::Kind::kAdd) {
       entry.op = schedule.program->ops()[run.op].op.get();
     }
@@ -205,7 +220,7 @@ void Executor::Run(int begin, int end) {
     }
     if (i == first_backward_ && kept_bytes_ == 0) kept_bytes_ = live_bytes();
     Enter(entries_[i].place);
-    const OpScope op(phases_, entries_[i].name);
+    const OpScope op(phases_, entries_[i].name, entries_[i].results);
     const absl::Status status = StatusFromTorch([&] { RunEntry(i); });
     ThrowIfError(NameRun(schedule_, *entries_[i].run, status));
     for (const int value : lifetimes_.dead_after[i]) tensors_[value].reset();

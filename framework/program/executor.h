@@ -102,8 +102,9 @@ class Executor {
     std::vector<Output> outputs;
     std::vector<GradTarget> d_operands;  // those of parameters filled in
     std::string name;                    // for the observer
-    int place = 0;                       // index into places_
-    bool signals = false;                // a run of another stream waits for it
+    OpResults results = OpResults::kOther;
+    int place = 0;         // index into places_
+    bool signals = false;  // a run of another stream waits for it
   };
 
   void BindParameters();

@@ -18,7 +18,9 @@ class RecordingObserver : public PhaseObserver {
   void EndStep() noexcept override { End(); }
   void Begin(absl::string_view segment) noexcept override;
   void End() noexcept override;
-  void BeginOp(absl::string_view name) noexcept override { Begin(name); }
+  void BeginOp(absl::string_view name, OpResults) noexcept override {
+    Begin(name);
+  }
   void EndOp() noexcept override { End(); }
 
   const std::vector<std::string>& paths() const { return paths_; }

@@ -77,7 +77,7 @@ void AllocationLog::BeginStep(int64_t step) noexcept {
 }
 
 void AllocationLog::Begin(absl::string_view segment) noexcept {
-  Enter(segment, /*is_op=*/false);
+  Enter(segment, /*is_op=*/false, OpResults::kOther);
   if (in_step_ && nodes_[open_].parent == 0) {
     events_.push_back({.kind = Event::Kind::kBeginPhase, .index = open_});
   }
@@ -90,8 +90,9 @@ void AllocationLog::End() noexcept {
   open_ = nodes_[open_].parent;
 }
 
-void AllocationLog::BeginOp(absl::string_view name) noexcept {
-  Enter(name, /*is_op=*/true);
+void AllocationLog::BeginOp(absl::string_view name,
+                            OpResults results) noexcept {
+  Enter(name, /*is_op=*/true, results);
   open_op_run_ = ++op_runs_;
 }
 
@@ -100,17 +101,21 @@ void AllocationLog::EndOp() noexcept {
   open_op_run_ = 0;
 }
 
-void AllocationLog::Enter(absl::string_view name, bool is_op) {
+void AllocationLog::Enter(absl::string_view name, bool is_op,
+                          OpResults results) {
   for (const int child : nodes_[open_].children) {
-    if (nodes_[child].name == name && nodes_[child].is_op == is_op) {
+    const Node& node = nodes_[child];
+    if (node.name == name && node.is_op == is_op && node.results == results) {
       open_ = child;
       return;
     }
   }
   const int child = static_cast<int>(nodes_.size());
   nodes_[open_].children.push_back(child);
-  nodes_.push_back(
-      {.name = std::string(name), .is_op = is_op, .parent = open_});
+  nodes_.push_back({.name = std::string(name),
+                    .is_op = is_op,
+                    .results = results,
+                    .parent = open_});
   open_ = child;
 }
 
@@ -143,20 +148,25 @@ MemoryCategory AllocationLog::Classify(const Allocation& allocation) const {
     }
   }
   const Moment& born = allocation.born;
-  const std::vector<int> chain = Chain(born.node);
-  const std::string phase = chain.empty() ? "" : nodes_[chain[0]].name;
-  if (phase == "reduce") return MemoryCategory::kCommunication;
   if (born.op_run == 0) return MemoryCategory::kOther;
+  int op = born.node;
+  while (!nodes_[op].is_op) op = nodes_[op].parent;
+  if (nodes_[op].results == OpResults::kCommunication) {
+    return MemoryCategory::kCommunication;
+  }
   // Values of a step do not outlive it: what does is a library's.
   if (born.event == kBeforeStep || allocation.died.event == kAfterStep ||
       allocation.died.op_run == born.op_run) {
     return MemoryCategory::kWorkspace;
   }
-  if (phase == "forward") return MemoryCategory::kActivations;
-  if (phase != "backward") return MemoryCategory::kOther;
-  return chain.size() > 1 && nodes_[chain[1]].name == "recompute"
-             ? MemoryCategory::kActivations
-             : MemoryCategory::kActivationGradients;
+  switch (nodes_[op].results) {
+    case OpResults::kActivations:
+      return MemoryCategory::kActivations;
+    case OpResults::kGradients:
+      return MemoryCategory::kActivationGradients;
+    default:
+      return MemoryCategory::kOther;
+  }
 }
 
 MemoryRecord AllocationLog::Report(const ReportOptions& options) const {

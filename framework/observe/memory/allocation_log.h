@@ -40,7 +40,7 @@ class AllocationLog : public PhaseObserver {
   void EndStep() noexcept override { in_step_ = false; }
   void Begin(absl::string_view segment) noexcept override;
   void End() noexcept override;
-  void BeginOp(absl::string_view name) noexcept override;
+  void BeginOp(absl::string_view name, OpResults results) noexcept override;
   void EndOp() noexcept override;
 
   // Bytes of what is allocated now, as asked for.
@@ -58,6 +58,7 @@ class AllocationLog : public PhaseObserver {
   struct Node {
     std::string name;
     bool is_op = false;
+    OpResults results = OpResults::kOther;
     int parent = -1;
     std::vector<int> children;
   };
@@ -91,7 +92,7 @@ class AllocationLog : public PhaseObserver {
     int64_t allocated = 0, reserved = 0;
   };
 
-  void Enter(absl::string_view name, bool is_op);
+  void Enter(absl::string_view name, bool is_op, OpResults results);
   Moment Now(int event) const;
   std::string PathOf(int node) const;
   // From the outermost phase to `node`.

@@ -28,8 +28,9 @@ void AllocationRecorder::End() noexcept {
   Update([](AllocationLog& log) { log.End(); });
 }
 
-void AllocationRecorder::BeginOp(absl::string_view name) noexcept {
-  Update([&](AllocationLog& log) { log.BeginOp(name); });
+void AllocationRecorder::BeginOp(absl::string_view name,
+                                 OpResults results) noexcept {
+  Update([&](AllocationLog& log) { log.BeginOp(name, results); });
 }
 
 void AllocationRecorder::EndOp() noexcept {

@@ -28,7 +28,7 @@ class AllocationRecorder : public MemoryRecorder, public PhaseObserver {
   void EndStep() noexcept override;
   void Begin(absl::string_view segment) noexcept override;
   void End() noexcept override;
-  void BeginOp(absl::string_view name) noexcept override;
+  void BeginOp(absl::string_view name, OpResults results) noexcept override;
   void EndOp() noexcept override;
 
  protected:

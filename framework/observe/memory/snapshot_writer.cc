@@ -185,7 +185,7 @@ class Writer : public SnapshotWriter, public PhaseObserver {
     state_->Enter(segment, "phase");
   }
   void End() noexcept override { state_->Leave(); }
-  void BeginOp(absl::string_view name) noexcept override {
+  void BeginOp(absl::string_view name, OpResults) noexcept override {
     state_->Enter(name, "op");
   }
   void EndOp() noexcept override { state_->Leave(); }

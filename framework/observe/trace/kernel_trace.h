@@ -60,8 +60,8 @@ class KernelTrace : public Instrument, public PhaseObserver {
     current().Begin(segment);
   }
   void End() noexcept override { current().End(); }
-  void BeginOp(absl::string_view name) noexcept override {
-    current().BeginOp(name);
+  void BeginOp(absl::string_view name, OpResults results) noexcept override {
+    current().BeginOp(name, results);
   }
   void EndOp() noexcept override { current().EndOp(); }
 

@@ -35,7 +35,7 @@ class TraceRecorder : public PhaseObserver {
     Open(HostRange::Level::kPhase, segment);
   }
   void End() noexcept override;
-  void BeginOp(absl::string_view name) noexcept override {
+  void BeginOp(absl::string_view name, OpResults) noexcept override {
     Open(HostRange::Level::kOp, name);
   }
   void EndOp() noexcept override { End(); }

@@ -68,9 +68,10 @@ class AllocationLogTest : public testing::Test {
     inside();
     Sample();
   }
-  void Op(absl::string_view name, const std::function<void()>& inside) {
+  void Op(absl::string_view name, const std::function<void()>& inside,
+          OpResults results = OpResults::kActivations) {
     Sample();
-    const OpScope scope(&log_, name);
+    const OpScope scope(&log_, name, results);
     inside();
     Sample();
   }
@@ -105,10 +106,13 @@ class AllocationLogTest : public testing::Test {
         Op("loss", [&] { Allocate(5000, 4); });
       });
       Phase("backward", [&] {
-        Op("loss", [&] {
-          Allocate(6000, 100);
-          Free(5000);
-        });
+        Op(
+            "loss",
+            [&] {
+              Allocate(6000, 100);
+              Free(5000);
+            },
+            OpResults::kGradients);
         for (const int block : {1, 0}) {
           const uint64_t base = 10'000 * (block + 1);
           Phase(absl::StrCat("block_", block), [&] {
@@ -119,8 +123,13 @@ class AllocationLogTest : public testing::Test {
         Op("embedding", [&] { Free(6000); });
       });
       Phase("reduce", [&] {
-        Allocate(7000, 16);
-        Free(7000);
+        Op(
+            "gradients",
+            [&] {
+              Allocate(7000, 16);
+              Free(7000);
+            },
+            OpResults::kCommunication);
       });
       Phase("optimizer", [&] {});
     });
@@ -192,7 +201,10 @@ TEST_F(AllocationLogTest, WorkspaceDiesInItsOpAndLibrariesKeepTheirs) {
       Op("qkv", [&] { Allocate(300, 8); });
       Free(300);
     });
-    Phase("reduce", [&] { Allocate(400, 24); });
+    Phase("reduce", [&] {
+      Op(
+          "gradients", [&] { Allocate(400, 24); }, OpResults::kCommunication);
+    });
   });
   MemoryRecord record = log_.Report({});
   EXPECT_THAT(Held(record.peak.bytes), ElementsAre("workspace 144"));
@@ -212,7 +224,8 @@ TEST_F(AllocationLogTest, RecomputedActivationsAreActivations) {
         Phase("block_7", [&] { Op("w13", [&] { Allocate(100, 40); }); });
       });
       Phase("block_7", [&] {
-        Op("w2", [&] { Allocate(200, 16); });
+        Op(
+            "w2", [&] { Allocate(200, 16); }, OpResults::kGradients);
         Op("w13", [&] {
           Free(100);
           Free(200);

@@ -42,14 +42,14 @@ class MemoryRecorderTest : public testing::TestWithParam<bool> {
     {
       const PhaseScope forward(phases, "forward");
       const PhaseScope block(phases, "block_0");
-      const OpScope op(phases, "qkv");
+      const OpScope op(phases, "qkv", OpResults::kActivations);
       activation = MiB(64);
       MiB(32);
     }
     const PhaseScope backward(phases, "backward");
     const PhaseScope block(phases, "block_0");
     {
-      const OpScope op(phases, "qkv");
+      const OpScope op(phases, "qkv", OpResults::kGradients);
       gradient = MiB(128);
       activation.reset();
     }
