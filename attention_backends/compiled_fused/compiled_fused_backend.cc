@@ -67,7 +67,7 @@ auto DeviceProduct(const ProductChoices* choices) {
   return [choices](const at::Tensor& a, const at::Tensor& b, double alpha,
                    const at::Tensor& out) {
     if constexpr (kCudaBuild) {
-      if (MultiplyByCublasLt(a, b, out, {.alpha = alpha, .choices = choices})) {
+      if (MultiplyByCublasLt(a, b, out, {.choices = choices}, alpha)) {
         return;
       }
     }

@@ -8,6 +8,7 @@
 #include "attention_backends/select_backend.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/program/verify.h"
 
 namespace tessera {
 namespace {
@@ -29,10 +30,12 @@ struct NextTokenModel::Runner {
   Runner(NextTokenProgram made, ParameterStore& parameters)
       : next(std::move(made)),
         schedule(ForwardSchedule(next.program)),
-        executor(schedule, PlanLifetimes(schedule), parameters) {}
+        lifetimes(PlanLifetimes(schedule)),
+        executor(schedule, lifetimes, parameters) {}
 
   const NextTokenProgram next;
   const Schedule schedule;
+  const Lifetimes lifetimes;
   Executor executor;
 };
 
@@ -61,9 +64,11 @@ absl::StatusOr<NextTokenModel::Runner*> NextTokenModel::RunnerFor(
   }
   ASSIGN_OR_RETURN(NextTokenProgram next,
                    BuildNextTokenProgram(options, target));
-  RETURN_IF_ERROR(StatusFromTorch([&] {
-    runner = std::make_unique<Runner>(std::move(next), parameters_);
-  }));
+  std::unique_ptr<Runner> made;
+  RETURN_IF_ERROR(StatusFromTorch(
+      [&] { made = std::make_unique<Runner>(std::move(next), parameters_); }));
+  RETURN_IF_ERROR(VerifyLifetimes(made->schedule, made->lifetimes).status());
+  runner = std::move(made);
   return runner.get();
 }
 

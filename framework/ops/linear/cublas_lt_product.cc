@@ -460,7 +460,8 @@ class CublasLtProducts {
 };
 
 bool MultiplyByCublasLt(const at::Tensor& a, const at::Tensor& b,
-                        const at::Tensor& out, const ProductOptions& options) {
+                        const at::Tensor& out, const ProductOptions& options,
+                        double alpha) {
   if (!out.is_cuda()) return false;
   const std::optional<ProductKind> kind = KindOf(a, b, out);
   if (!kind.has_value()) return false;
@@ -468,7 +469,7 @@ bool MultiplyByCublasLt(const at::Tensor& a, const at::Tensor& b,
   const ProductCall call = {.a = a.const_data_ptr(),
                             .b = b.const_data_ptr(),
                             .out = out.mutable_data_ptr(),
-                            .alpha = static_cast<float>(options.alpha),
+                            .alpha = static_cast<float>(alpha),
                             .beta = options.accumulate ? 1.0f : 0.0f};
   const Launch launch = {at::cuda::getCurrentCUDABlasLtHandle(),
                          c10::cuda::getCurrentCUDAStream(),

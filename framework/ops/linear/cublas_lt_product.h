@@ -15,7 +15,8 @@ namespace tessera {
 // Sums are FP32; FP32 operands are rounded to TF32 if LibTorch's products may
 // do so.
 bool MultiplyByCublasLt(const at::Tensor& a, const at::Tensor& b,
-                        const at::Tensor& out, const ProductOptions& options);
+                        const at::Tensor& out, const ProductOptions& options,
+                        double alpha = 1);
 
 // ChooseProducts() on a GPU.
 ProductChoices ChooseByCublasLt(absl::Span<const MatrixProduct> products,

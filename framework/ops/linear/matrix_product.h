@@ -12,7 +12,7 @@ namespace tessera {
 
 // c = a b, or c += a b, rounded once to c's dtype, or twice where the sum is
 // computed in two parts, of which the first is a few terms. a: [m, k] and b:
-// [k, n] of one dtype; c: [m, n]. `options.alpha` must be 1.
+// [k, n] of one dtype; c: [m, n].
 void Multiply(const at::Tensor& a, const at::Tensor& b,
               const ProductOptions& options, at::Tensor c);
 

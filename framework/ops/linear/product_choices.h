@@ -27,7 +27,6 @@ struct ProductChoices {
 
 // How a product is computed.
 struct ProductOptions {
-  double alpha = 1;
   bool accumulate = false;
   // The algorithms on a GPU; may be null. A product that is not among them
   // takes cuBLASLt's first proposal, which it asks for in every call.

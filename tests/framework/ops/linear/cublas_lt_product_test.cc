@@ -85,10 +85,10 @@ void ExpectProduct(const ProductCase& p, const at::TensorOptions& options,
         out.copy_(before);
         EXPECT_TRUE(MultiplyByCublasLt(
             a, b, out,
-            {.alpha = 0.5,
-             .accumulate = accumulate,
+            {.accumulate = accumulate,
              .choices = &choices,
-             .spared_multiprocessors = spared_multiprocessors}));
+             .spared_multiprocessors = spared_multiprocessors},
+            /*alpha=*/0.5));
         return out;
       };
       const at::Tensor out = multiply();
