@@ -57,7 +57,9 @@ StepRow RowOf(const Schedule& schedule, const Lifetimes& lifetimes, int index,
     row.kernel = op.kernel();
   }
   row.kept_bytes = KeptBytesOf(schedule, lifetimes, index);
-  if (run.micro_batch >= 0) row.count = schedule.micro_batches;
+  if (run.micro_batch >= 0) {
+    row.count = row.micro_batches = schedule.micro_batches;
+  }
   row.cost = schedule.CostOf(run);
   row.seconds = RooflineSeconds(row.cost, rates);
   return row;
@@ -271,7 +273,7 @@ std::string FormatStep(absl::Span<const StepRow> rows) {
     lines.push_back(CellsOf(row, measured));
     for (Total* total : {&totals[row.kind], &all}) {
       for (int64_t i = 0; i < row.count; ++i) total->cost += row.cost;
-      total->kept_bytes += row.count * row.kept_bytes;
+      total->kept_bytes += row.count / row.micro_batches * row.kept_bytes;
       total->seconds +=
           static_cast<double>(row.count) * row.seconds.value_or(0);
       total->measured_seconds +=

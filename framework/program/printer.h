@@ -34,6 +34,7 @@ struct StepRow {
   int64_t kept_bytes = 0;
   std::optional<double> seconds;  // by the roofline
   int64_t count = 1;              // number of runs folded into this line
+  int64_t micro_batches = 1;      // that repeat them; one's values are kept
   // Time that one run took, the mean of those folded into this line; absent if
   // it was not measured.
   std::optional<double> measured_seconds;

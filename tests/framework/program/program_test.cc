@@ -977,6 +977,28 @@ TEST(PrinterTest, EqualBlocksAreFolded) {
   EXPECT_FALSE(StepToJson(rows)[0].contains("measured_us"));
 }
 
+TEST(PrinterTest, MicroBatchesDoNotKeepTheirValuesTogether) {
+  ProgramBuilder b(CpuTarget());
+  const Value x = b.Input("x", {{kRows, kWidth}, at::kFloat});
+  const Value loss =
+      Total(b, Square(b, Product(b, x, Matrix(b, "w.weight", kWidth, kWidth))));
+  b.Output(loss);
+  const Program program = std::move(b).Build().value();
+  const auto totals = [&](int micro_batches) {
+    ScheduleBuilder list(program, micro_batches);
+    for (int m = 0; m < list.listed_micro_batches(); ++m) {
+      list.Forward(m, loss);
+      list.Backward(m);
+    }
+    const Schedule schedule = std::move(list).Build();
+    const std::string text =
+        FormatStep(StepRows(schedule, PlanLifetimes(schedule), {}));
+    return text.substr(text.find("\nall "));
+  };
+  EXPECT_THAT(totals(1), ContainsRegex("all +6 .* 196 B "));
+  EXPECT_THAT(totals(5), ContainsRegex("all +30 .* 196 B "));
+}
+
 TEST(PrinterTest, MeasuredTimesAreNextToTheRoofline) {
   std::vector<StepRow> rows;
   for (const double seconds : {3e-6, 5e-6}) {
