@@ -2,7 +2,6 @@
 #define FRAMEWORK_OPS_ROWS_H_
 
 #include <cstdint>
-#include <vector>
 
 #include "ATen/core/Tensor.h"
 
@@ -22,13 +21,6 @@ inline at::Tensor Rows(const at::Tensor& x) {
 // Contiguous [..., C] or [..., heads, D] as [rows, width]; a view.
 inline at::Tensor RowsOf(const at::Tensor& x, int64_t width) {
   return x.view({-1, width});
-}
-
-// The shape of x with a last dimension of `width`.
-inline std::vector<int64_t> WithWidth(const at::Tensor& x, int64_t width) {
-  std::vector<int64_t> shape = x.sizes().vec();
-  shape.back() = width;
-  return shape;
 }
 
 }  // namespace tessera

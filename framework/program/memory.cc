@@ -146,20 +146,6 @@ int64_t KeptBytes(const Schedule& schedule, const Lifetimes& lifetimes) {
   return bytes;
 }
 
-std::map<std::string, int64_t> KeptBytesByKind(const Schedule& schedule,
-                                               const Lifetimes& lifetimes) {
-  std::map<std::string, int64_t> by_kind;
-  for (size_t i = 0; i < schedule.runs.size(); ++i) {
-    const StepRun& run = schedule.runs[i];
-    if (run.phase != Phase::kForward || run.op < 0 || run.micro_batch != 0) {
-      continue;
-    }
-    by_kind[std::string(schedule.program->ops()[run.op].op->kind())] +=
-        KeptBytesOf(schedule, lifetimes, static_cast<int>(i));
-  }
-  return by_kind;
-}
-
 int64_t KeptBytesOf(const Schedule& schedule, const Lifetimes& lifetimes,
                     int run) {
   const StepRun& r = schedule.runs[run];

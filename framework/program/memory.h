@@ -51,9 +51,6 @@ std::string DescribeRun(const Schedule& schedule, int run);
 // Bytes of the activations that one micro-batch keeps from the forward to the
 // backward pass, whatever their storage. Recomputation reduces them.
 int64_t KeptBytes(const Schedule& schedule, const Lifetimes& lifetimes);
-// KeptBytes() by kind of the op that wrote them.
-std::map<std::string, int64_t> KeptBytesByKind(const Schedule& schedule,
-                                               const Lifetimes& lifetimes);
 // The part of KeptBytes() that `run` writes.
 int64_t KeptBytesOf(const Schedule& schedule, const Lifetimes& lifetimes,
                     int run);

@@ -41,10 +41,14 @@ training { device: CPU steps: 100 batch_size: 4 }
 optimizer { adamw { lr: 1e-3 } }
 )";
 
+std::string FileName(absl::string_view name) {
+  return absl::StrCat(name, "_", ::getpid(), ".pbtxt");
+}
+
 std::string WriteConfig(absl::string_view text,
                         absl::string_view name = "config") {
   const std::string path =
-      absl::StrCat(::testing::TempDir(), "/", name, "_", ::getpid(), ".pbtxt");
+      absl::StrCat(::testing::TempDir(), "/", FileName(name));
   EXPECT_TRUE(WriteFileAtomically(path, text).ok());
   return path;
 }
@@ -628,6 +632,43 @@ TEST(LoadRunConfigTest, WarmupIsWhatWasSetLast) {
   EXPECT_FALSE(warmup(kMinimal, {steps, ratio}).has_warmup_steps());
   EXPECT_FALSE(warmup(kMinimal, {ratio, steps}).has_warmup_ratio());
   EXPECT_EQ(warmup(kMinimal, {ratio, steps}).warmup_steps(), 7);
+}
+
+std::string BaseField(absl::string_view name) {
+  return absl::StrCat("base: \"", FileName(name), "\" ");
+}
+
+TEST(LoadRunConfigTest, AConfigChangesItsBase) {
+  const std::string base = WriteConfig(kMinimal, "base");
+  WriteConfig(BaseField("base") + "\nmodel { num_heads: 2 }", "middle");
+  const std::string top =
+      WriteConfig("training { seed: 5 } " + BaseField("middle"), "top");
+  const auto config = LoadRunConfig({top}, {});
+  ASSERT_TRUE(config.ok()) << config.status();
+  RunConfig expected = LoadRunConfig({base}, {}).value();
+  expected.mutable_training()->set_seed(5);
+  expected.mutable_model()->set_num_heads(2);
+  EXPECT_EQ(PrintWithDefaults(*config), PrintWithDefaults(expected));
+  // The place is in the file that sets the field.
+  EXPECT_THAT(ConfigSource({top}, {}, "model.num_heads"),
+              ::testing::EndsWith(FileName("middle") + ":2:9"));
+}
+
+TEST(LoadRunConfigTest, ABaseThatIsNoneIsLocated) {
+  const auto error = [](const std::string& path, const std::string& set) {
+    return std::string(LoadRunConfig({path}, {set}).status().message());
+  };
+  const std::string lost = WriteConfig(BaseField("nowhere"), "lost");
+  EXPECT_THAT(error(lost, "training.seed=1"),
+              ::testing::AllOf(HasSubstr(FileName("lost") + ":1:1: base: "),
+                               HasSubstr(FileName("nowhere"))));
+  const std::string a = WriteConfig(BaseField("b"), "a");
+  WriteConfig(BaseField("a"), "b");
+  EXPECT_THAT(error(a, "training.seed=1"),
+              HasSubstr(FileName("b") +
+                        ":1:1: base: a config cannot be based on itself"));
+  EXPECT_EQ(error(WriteConfig(kMinimal), "base=configs/small.pbtxt"),
+            "--set: base: only a file can name its base; give --config twice");
 }
 
 TEST(LoadRunConfigTest, FindsInstalledConfigs) {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -103,12 +104,39 @@ absl::StatusOr<std::string> FindConfig(absl::string_view path) {
   return absl::NotFoundError(message);
 }
 
-absl::StatusOr<TextProtoLocations> ReadConfig(absl::string_view path,
-                                              RunConfig* config) {
+// Merges the file at chain.back() into `config`, after the file that it names
+// as its base. `chain`: the files of which each has the next as its base.
+absl::Status MergeConfig(const std::vector<std::string>& chain,
+                         RunConfig* config, TextProtoLocations* locations) {
+  const std::string& path = chain.back();
+  // Messages contain the file name as the user wrote it.
+  const std::string name(Shorten(path));
   ASSIGN_OR_RETURN(const std::string file, FindConfig(path));
   ASSIGN_OR_RETURN(const std::string text, ReadFile(file, kMaxTextProtoBytes));
-  // Messages contain the file name as the user wrote it.
-  return MergeTextProto(text, Shorten(path), config);
+  RunConfig own;
+  ASSIGN_OR_RETURN(const TextProtoLocations places,
+                   MergeTextProto(text, name, &own));
+  if (own.has_base()) {
+    std::vector<std::string> longer = chain;
+    const bool is_absolute = absl::StartsWith(own.base(), "/");
+    longer.push_back(
+        absl::StrCat(is_absolute ? "" : FolderOf(path), own.base()));
+    const bool is_circle = absl::c_linear_search(chain, longer.back());
+    const absl::Status merged =
+        is_circle
+            ? absl::InvalidArgumentError("a config cannot be based on itself")
+            : MergeConfig(longer, config, locations);
+    if (!merged.ok()) {
+      return absl::Status(
+          merged.code(),
+          absl::StrCat(places.Describe("base"), ": base: ", merged.message()));
+    }
+  }
+  ASSIGN_OR_RETURN(TextProtoLocations merged,
+                   MergeTextProto(text, name, config));
+  config->clear_base();
+  locations->Add(std::move(merged));
+  return absl::OkStatus();
 }
 
 // Merges the files in order. An error contains the errors of all files.
@@ -118,13 +146,10 @@ absl::StatusOr<TextProtoLocations> ReadConfigs(
   absl::StatusCode code = absl::StatusCode::kOk;
   std::vector<std::string> errors;
   for (const std::string& path : paths) {
-    absl::StatusOr<TextProtoLocations> of_file = ReadConfig(path, config);
-    if (of_file.ok()) {
-      locations.Add(*std::move(of_file));
-    } else {
-      if (errors.empty()) code = of_file.status().code();
-      errors.emplace_back(of_file.status().message());
-    }
+    const absl::Status merged = MergeConfig({path}, config, &locations);
+    if (merged.ok()) continue;
+    if (errors.empty()) code = merged.code();
+    errors.emplace_back(merged.message());
   }
   if (errors.empty()) return locations;
   return absl::Status(code, absl::StrJoin(errors, "\n"));

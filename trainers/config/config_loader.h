@@ -12,10 +12,11 @@
 namespace tessera {
 
 // Loads the config of a run: merges the files at `paths` in order (see
-// MergeTextProto()), applies `overrides` ("--set", see ApplyOverride()) and
-// validates the result. Only the result has to be valid: a file may hold a few
-// fields that others complete. A relative path is looked up in the user's
-// directory, then among the files that are installed with the program
+// MergeTextProto()), each after its base (RunConfig::base), applies `overrides`
+// ("--set", see ApplyOverride()) and validates the result. Only the result has
+// to be valid: a file may hold a few fields that others complete. A relative
+// path is looked up in the user's directory, then among the files that are
+// installed with the program
 // ("configs/tiny_cpu.pbtxt"). Without paths, all fields have their defaults.
 //
 // InvalidArgument has one line per broken rule, with the last place that sets

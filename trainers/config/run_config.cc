@@ -177,6 +177,8 @@ void ValidateBatch(const TrainingConfig& config, const Violations& violations) {
 }  // namespace
 
 void Validate(const RunConfig& config, Violations violations) {
+  violations.Check(!config.has_base(), "base",
+                   "only a file can name its base; give --config twice");
   Validate(config.model(), violations.In("model"));
   Validate(config.data(), violations.In("data"));
   Validate(config.training(), violations.In("training"));
