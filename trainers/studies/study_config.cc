@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
 
+#include "absl/algorithm/container.h"
+#include "absl/memory/memory.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -186,6 +190,97 @@ std::vector<std::string> FaultsOfCells(const Study& study,
   return faults;
 }
 
+absl::StatusOr<std::string> ReadStudy(const std::string& path) {
+  std::string file = UserPath(path);
+  if (!FileExists(file)) {
+    absl::StatusOr<std::string> found = FindRuntimeFile(path);
+    if (!found.ok()) {
+      return absl::NotFoundError(absl::StrCat(
+          "there is no study ", Shorten(path), "; there are configs/studies/",
+          absl::StrJoin(ListRuntimeFiles("configs/studies"), ", ")));
+    }
+    file = *std::move(found);
+  }
+  return ReadFile(file, kMaxTextProtoBytes);
+}
+
+// The files that a study consists of: its own, its base's and so on.
+class StudySource {
+ public:
+  static absl::StatusOr<std::unique_ptr<StudySource>> Read(
+      const std::string& path, StudyConfig* config, int depth = 0) {
+    ASSIGN_OR_RETURN(const std::string text, ReadStudy(path));
+    StudyConfig own;
+    ASSIGN_OR_RETURN(TextProtoLocations places,
+                     MergeTextProto(text, Shorten(path), &own));
+    auto source = absl::WrapUnique(new StudySource(std::move(places)));
+    if (own.has_base()) {
+      const absl::Status read = source->ReadBase(path, own, config, depth);
+      if (!read.ok()) {
+        return absl::Status(read.code(),
+                            absl::StrCat(source->own_.Describe("base"),
+                                         ": base: ", read.message()));
+      }
+    }
+    auto axes = config->axis();
+    source->own_axes_.assign(axes.size(), -1);
+    for (int i = 0; i < own.axis_size(); ++i) {
+      const auto same = absl::c_find_if(axes, [&](const StudyAxis& axis) {
+        return source->base_ != nullptr && axis.name() == own.axis(i).name();
+      });
+      const size_t place = same - axes.begin();
+      if (same == axes.end()) {
+        *axes.Add() = own.axis(i);
+        source->own_axes_.push_back(i);
+      } else {
+        *same = own.axis(i);
+        source->own_axes_[place] = i;
+      }
+    }
+    RETURN_IF_ERROR(MergeTextProto(text, Shorten(path), config).status());
+    *config->mutable_axis() = std::move(axes);
+    config->clear_base();
+    return source;
+  }
+
+  // "FILE:line:column" of a field, as TextProtoLocations::Describe().
+  std::string Describe(const std::string& path) const {
+    absl::string_view rest = path;
+    int axis = -1;
+    if (!absl::ConsumePrefix(&rest, "axis[") ||
+        !absl::SimpleAtoi(rest.substr(0, rest.find(']')), &axis)) {
+      return base_ == nullptr || own_.Has(path) ? own_.Describe(path)
+                                                : base_->Describe(path);
+    }
+    const int own = own_axes_[axis];
+    if (own < 0) return base_->Describe(path);
+    return own_.Describe(
+        absl::StrCat("axis[", own, rest.substr(rest.find(']'))));
+  }
+
+ private:
+  explicit StudySource(TextProtoLocations own) : own_(std::move(own)) {}
+
+  absl::Status ReadBase(const std::string& path, const StudyConfig& own,
+                        StudyConfig* config, int depth) {
+    constexpr int kMaxDepth = 8;
+    if (depth == kMaxDepth) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "is the ", kMaxDepth, "th in a row; is a study its own base?"));
+    }
+    const bool is_absolute = absl::StartsWith(own.base(), "/");
+    const std::string folder =
+        is_absolute ? "" : path.substr(0, path.rfind('/') + 1);
+    ASSIGN_OR_RETURN(base_, Read(folder + own.base(), config, depth + 1));
+    return absl::OkStatus();
+  }
+
+  const TextProtoLocations own_;
+  std::unique_ptr<StudySource> base_;
+  // By axis of the study: which of its own file it is; -1: the base's.
+  std::vector<int> own_axes_;
+};
+
 }  // namespace
 
 std::string StudyCell::Name() const {
@@ -266,27 +361,15 @@ void Validate(const StudyConfig& config, Violations violations) {
 }
 
 absl::StatusOr<Study> LoadStudy(const std::string& path) {
-  std::string file = UserPath(path);
-  if (!FileExists(file)) {
-    absl::StatusOr<std::string> found = FindRuntimeFile(path);
-    if (!found.ok()) {
-      return absl::NotFoundError(absl::StrCat(
-          "there is no study ", Shorten(path), "; there are configs/studies/",
-          absl::StrJoin(ListRuntimeFiles("configs/studies"), ", ")));
-    }
-    file = *std::move(found);
-  }
   Study study;
   study.name = path.substr(path.rfind('/') + 1);  // npos + 1 is 0
   study.name = std::string(absl::StripSuffix(study.name, ".pbtxt"));
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(file, kMaxTextProtoBytes));
-  ASSIGN_OR_RETURN(const TextProtoLocations locations,
-                   MergeTextProto(text, Shorten(path), &study.config));
+  ASSIGN_OR_RETURN(const auto source, StudySource::Read(path, &study.config));
   std::vector<Violation> violations;
   Validate(study.config, Violations(&violations));
   std::vector<std::string> faults;
   for (const Violation& violation : violations) {
-    faults.push_back(absl::StrCat(locations.Describe(violation.path), ": ",
+    faults.push_back(absl::StrCat(source->Describe(violation.path), ": ",
                                   violation.path, ": ", violation.message));
   }
   if (faults.empty()) {

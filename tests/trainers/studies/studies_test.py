@@ -131,14 +131,14 @@ class StudiesTest(unittest.TestCase):
         self.check_resumes(study, out)
 
     def test_a_trace_beyond_its_limit_is_a_failed_cell(self):
-        text = (TINY / "kernels.pbtxt").read_text()
         study = self.folder / "traced.pbtxt"
-        study.write_text(text + """
-            axis {
+        study.write_text(f"""
+            base: "{TINY.resolve()}/kernels.pbtxt"
+            axis {{
               name: "room"
-              choice { label: "enough" }
-              choice { label: "little" set: "observe.trace.max_records=50" }
-            }""")
+              choice {{ label: "enough" }}
+              choice {{ label: "little" set: "observe.trace.max_records=50" }}
+            }}""")
         out = self.folder / "traced"
         done = run(f"--study={study}", f"--out={out}")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -152,17 +152,23 @@ class StudiesTest(unittest.TestCase):
         self.assertIn("**FAILED**", (out / "README.md").read_text())
 
     def test_a_cell_after_one_that_does_not_fit_is_as_before(self):
-        text = (TINY / "residual_stream.pbtxt").read_text()
         study = self.folder / "oom.pbtxt"
-        head, _, tail = text.partition("axis {")
-        study.write_text(head + """
+        study.write_text("""
+            title: "t"
+            config: "configs/tiny_cpu.pbtxt"
+            set: "execution.mode=EAGER"
+            set: "training.batch_size=4"
+            set: "training.micro_batches=2"
+            training { record: ALLOCATIONS }
+            warmup: 1
+            iterations: 1
             axis {
               name: "cell"
               choice { label: "before" }
               choice { label: "too large" set: "training.batch_size=40000000" }
               choice { label: "after" }
             }
-            """ + tail[tail.index("table {"):tail.index("plot {")])
+            table { column { title: "MiB" figure: "allocations.saved.mib" } }""")
         out = self.folder / "oom"
         done = run(f"--study={study}", f"--out={out}")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -251,12 +257,12 @@ class StudiesTest(unittest.TestCase):
 
     def test_a_study_resumes_if_only_its_page_has_changed(self):
         study = self.folder / "s.pbtxt"
-        text = (TINY / "accumulation.pbtxt").read_text()
+        text = f'base: "{TINY.resolve()}/accumulation.pbtxt"\n'
         study.write_text(text)
         out = self.folder / "page"
         self.assertEqual(run(f"--study={study}", f"--out={out}").returncode, 0)
         before = lines(out)
-        study.write_text(re.sub('title: ".*"', 'title: "Another"', text, 1))
+        study.write_text(text + 'title: "Another"')
         done = run(f"--study={study}", f"--out={out}", "--resume")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(lines(out), before)
@@ -357,6 +363,12 @@ class StudiesTest(unittest.TestCase):
             'value: "FP32" } time_limit_s: 0 min_iterations: 0':
                 ["time_limit_s: must be > 0; is 0",
                  "min_iterations: must be >= 1; is 0"],
+            'base: "nowhere.pbtxt"': ["bad.pbtxt:1:1: base: there is no study"],
+            'base: "bad.pbtxt"': ["is a study its own base?"],
+            f'base: "{TINY.resolve()}/phases.pbtxt" warmup: -1\n'
+            'axis { name: "context" value: "16" }': [
+                # The second axis of the base is the first of this file.
+                "bad.pbtxt:2:1: axis[1]", "bad.pbtxt:1:"],
         }.items():
             with self.subTest(text=text):
                 bad.write_text(text)
