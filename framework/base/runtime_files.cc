@@ -5,7 +5,9 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/file.h"
 #include "framework/base/shorten.h"
@@ -42,6 +44,15 @@ std::vector<std::string> RuntimePlaces(absl::string_view path) {
   std::vector<std::string> places = RuntimeRoots();
   for (std::string& place : places) absl::StrAppend(&place, "/", path);
   return places;
+}
+
+absl::StatusOr<std::string> PathNamedIn(absl::string_view path,
+                                        absl::string_view name) {
+  if (name.empty() || absl::c_any_of(name, absl::ascii_iscntrl)) {
+    return absl::InvalidArgumentError("is no file name");
+  }
+  if (name[0] == '/') return std::string(name);
+  return absl::StrCat(path.substr(0, path.rfind('/') + 1), name);  // npos + 1
 }
 
 absl::StatusOr<std::string> FindRuntimeFile(absl::string_view path) {

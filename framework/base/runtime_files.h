@@ -9,6 +9,12 @@
 
 namespace tessera {
 
+// The path of the file `name` that the file at `path` names, relative to the
+// folder of `path`. InvalidArgument if it is empty or has control characters,
+// such as the end of a line.
+absl::StatusOr<std::string> PathNamedIn(absl::string_view path,
+                                        absl::string_view name);
+
 // Finds a file that is installed with the program, by its name in the source
 // tree: FindRuntimeFile("configs/tiny_cpu.pbtxt"). Searches, in this order:
 //   $RUNFILES_DIR/tessera, $TEST_SRCDIR/tessera   under `bazel run` and `test`

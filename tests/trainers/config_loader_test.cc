@@ -662,6 +662,11 @@ TEST(LoadRunConfigTest, ABaseThatIsNoneIsLocated) {
   EXPECT_THAT(error(lost, "training.seed=1"),
               ::testing::AllOf(HasSubstr(FileName("lost") + ":1:1: base: "),
                                HasSubstr(FileName("nowhere"))));
+  for (const char* name : {"", "\\n"}) {
+    EXPECT_THAT(error(WriteConfig(absl::StrCat("base: \"", name, "\"")),
+                      "training.seed=1"),
+                ::testing::EndsWith(":1:1: base: is no file name"));
+  }
   const std::string a = WriteConfig(BaseField("b"), "a");
   WriteConfig(BaseField("a"), "b");
   EXPECT_THAT(error(a, "training.seed=1"),

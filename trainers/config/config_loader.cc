@@ -107,25 +107,29 @@ absl::StatusOr<std::string> FindConfig(absl::string_view path) {
 // Merges the file at chain.back() into `config`, after the file that it names
 // as its base. `chain`: the files of which each has the next as its base.
 absl::Status MergeConfig(const std::vector<std::string>& chain,
+                         RunConfig* config, TextProtoLocations* locations);
+
+absl::Status MergeBase(std::vector<std::string> chain, const std::string& base,
+                       RunConfig* config, TextProtoLocations* locations) {
+  ASSIGN_OR_RETURN(std::string path, PathNamedIn(chain.back(), base));
+  if (absl::c_linear_search(chain, path)) {
+    return absl::InvalidArgumentError("a config cannot be based on itself");
+  }
+  chain.push_back(std::move(path));
+  return MergeConfig(chain, config, locations);
+}
+
+absl::Status MergeConfig(const std::vector<std::string>& chain,
                          RunConfig* config, TextProtoLocations* locations) {
-  const std::string& path = chain.back();
   // Messages contain the file name as the user wrote it.
-  const std::string name(Shorten(path));
-  ASSIGN_OR_RETURN(const std::string file, FindConfig(path));
+  const std::string name(Shorten(chain.back()));
+  ASSIGN_OR_RETURN(const std::string file, FindConfig(chain.back()));
   ASSIGN_OR_RETURN(const std::string text, ReadFile(file, kMaxTextProtoBytes));
   RunConfig own;
   ASSIGN_OR_RETURN(const TextProtoLocations places,
                    MergeTextProto(text, name, &own));
   if (own.has_base()) {
-    std::vector<std::string> longer = chain;
-    const bool is_absolute = absl::StartsWith(own.base(), "/");
-    longer.push_back(
-        absl::StrCat(is_absolute ? "" : FolderOf(path), own.base()));
-    const bool is_circle = absl::c_linear_search(chain, longer.back());
-    const absl::Status merged =
-        is_circle
-            ? absl::InvalidArgumentError("a config cannot be based on itself")
-            : MergeConfig(longer, config, locations);
+    const absl::Status merged = MergeBase(chain, own.base(), config, locations);
     if (!merged.ok()) {
       return absl::Status(
           merged.code(),

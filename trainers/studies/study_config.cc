@@ -268,10 +268,8 @@ class StudySource {
       return absl::InvalidArgumentError(absl::StrCat(
           "is the ", kMaxDepth, "th in a row; is a study its own base?"));
     }
-    const bool is_absolute = absl::StartsWith(own.base(), "/");
-    const std::string folder =
-        is_absolute ? "" : path.substr(0, path.rfind('/') + 1);
-    ASSIGN_OR_RETURN(base_, Read(folder + own.base(), config, depth + 1));
+    ASSIGN_OR_RETURN(const std::string base, PathNamedIn(path, own.base()));
+    ASSIGN_OR_RETURN(base_, Read(base, config, depth + 1));
     return absl::OkStatus();
   }
 
