@@ -1,8 +1,8 @@
-// Times the step of a config on synthetic tokens, and its forward and backward
-// passes alone, and prints one JSON line, for bench/compare_lm_step.py, which
-// compares the step with PyTorch's. "first_step_s" is from the start of main()
-// to the end of the first step; "held_gib" is what LibTorch's allocator has
-// taken from the driver by the end of the last one.
+// Times a training step of a config on synthetic tokens; then its forward pass,
+// and forward and backward together. Prints one line of JSON for
+// bench/compare_lm_step.py, which compares the step with PyTorch's.
+// "first_step_s" runs from the start of main() to the end of the first step;
+// "held_gib" is what LibTorch's allocator took from the driver for the steps.
 
 #include <cstdio>
 #include <iostream>
@@ -50,7 +50,7 @@ absl::Status Run() {
   RETURN_IF_ERROR(TimeOnceMs(run, device).status());
   const absl::Duration to_first_step = MonotonicNow() - start;
   ASSIGN_OR_RETURN(const Timing full, measure(run));
-  // Before the passes alone, whose graphs take memory of their own.
+  // Read now: the CUDA graphs of the two measurements below take more memory.
   const MemoryUse memory = CurrentMemory(device);
   ASSIGN_OR_RETURN(const Timing forward,
                    measure([&] { return step.Forward(batch); }));

@@ -82,11 +82,6 @@ def free_memory(device, keep_compiled=False):
         torch.cuda.reset_peak_memory_stats()
 
 
-def peak_gib(device):
-    """Peak memory of tensors since free_memory(); 0 on a CPU."""
-    return torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else 0.0
-
-
 def held_gib(device):
     """Peak memory taken from the driver since free_memory(), the pools of CUDA
     graphs included; 0 on a CPU."""

@@ -126,20 +126,18 @@ absl::Status MergeConfig(const std::vector<std::string>& chain,
   ASSIGN_OR_RETURN(const std::string file, FindConfig(chain.back()));
   ASSIGN_OR_RETURN(const std::string text, ReadFile(file, kMaxTextProtoBytes));
   RunConfig own;
-  ASSIGN_OR_RETURN(const TextProtoLocations places,
-                   MergeTextProto(text, name, &own));
+  ASSIGN_OR_RETURN(TextProtoLocations places, MergeTextProto(text, name, &own));
   if (own.has_base()) {
     const absl::Status merged = MergeBase(chain, own.base(), config, locations);
     if (!merged.ok()) {
-      return absl::Status(
-          merged.code(),
-          absl::StrCat(places.Describe("base"), ": base: ", merged.message()));
+      return WithPlace(
+          FieldError("base", merged),
+          [&](absl::string_view field) { return places.Describe(field); });
     }
   }
-  ASSIGN_OR_RETURN(TextProtoLocations merged,
-                   MergeTextProto(text, name, config));
+  RETURN_IF_ERROR(MergeTextProto(text, name, config).status());
   config->clear_base();
-  locations->Add(std::move(merged));
+  locations->Add(std::move(places));
   return absl::OkStatus();
 }
 

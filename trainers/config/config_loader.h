@@ -16,8 +16,8 @@ namespace tessera {
 // ("--set", see ApplyOverride()) and validates the result. Only the result has
 // to be valid: a file may hold a few fields that others complete. A relative
 // path is looked up in the user's directory, then among the files that are
-// installed with the program
-// ("configs/tiny_cpu.pbtxt"). Without paths, all fields have their defaults.
+// installed with the program ("configs/tiny_cpu.pbtxt"). Without paths, all
+// fields have their defaults.
 //
 // InvalidArgument has one line per broken rule, with the last place that sets
 // the field, or that of the enclosing message if no file sets it:

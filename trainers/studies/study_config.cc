@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "framework/base/field_error.h"
 #include "framework/base/file.h"
 #include "framework/base/nearest_name.h"
 #include "framework/base/proto_override.h"
@@ -217,9 +218,10 @@ class StudySource {
     if (own.has_base()) {
       const absl::Status read = source->ReadBase(path, own, config, depth);
       if (!read.ok()) {
-        return absl::Status(read.code(),
-                            absl::StrCat(source->own_.Describe("base"),
-                                         ": base: ", read.message()));
+        return WithPlace(FieldError("base", read),
+                         [&](absl::string_view field) {
+                           return source->own_.Describe(field);
+                         });
       }
     }
     auto axes = config->axis();
