@@ -63,11 +63,21 @@ class BackwardConsumer {
     for (int member = 0; member < args_.group; ++member) {
       const int scratch = FirstScratchTile(args_, held, member);
       int step = 0;
-      for (; step < held.masked_steps; ++step) {
-        Step<true>(held, scratch, held.first_tile + step, dk, dv);
-      }
-      for (; step < held.steps; ++step) {
-        Step<false>(held, scratch, held.first_tile + step, dk, dv);
+      if constexpr (Traits::kDeterministic) {
+        for (; step < held.steps; ++step) {
+          if (held.IsMasked(step)) {
+            Step<true>(held, scratch, held.TileAt(step), dk, dv);
+          } else {
+            Step<false>(held, scratch, held.TileAt(step), dk, dv);
+          }
+        }
+      } else {  // faster, where the masked ones always come first
+        for (; step < held.masked_steps; ++step) {
+          Step<true>(held, scratch, held.TileAt(step), dk, dv);
+        }
+        for (; step < held.steps; ++step) {
+          Step<false>(held, scratch, held.TileAt(step), dk, dv);
+        }
       }
     }
     BarrierSync(kPairBarrier, 256);  // K has been read for the last time
@@ -125,7 +135,11 @@ class BackwardConsumer {
     float* to = DqOf(scratch + tile);
     if constexpr (Traits::kAddressBeforeTurn) PinRegister(to);
     if constexpr (Traits::kDeterministic) TakeDqTurn();
-    AddDq(dq, to);
+    if (Traits::kDeterministic && shared_.dq_is_new) {
+      StoreDq(dq, to);
+    } else {
+      AddDq(dq, to);
+    }
     if constexpr (Traits::kDeterministic) PassDqTurn();
     WgmmaWait<0>();
     PinRegisters(dk);
@@ -287,6 +301,17 @@ class BackwardConsumer {
     }
   }
 
+  // Instead, where nothing has been added before: saves clearing the sums.
+  __device__ __forceinline__ void StoreDq(const float (&dq)[Dq::kSums],
+                                          float* to) const {
+    if (!Dq::IsUsed(warpgroup_, threadIdx.x % 128 / 32)) return;
+#pragma unroll
+    for (int i = 0; i < Dq::kSums; i += 4) {
+      *reinterpret_cast<float4*>(to + 128 * i) =
+          make_float4(dq[i], dq[i + 1], dq[i + 2], dq[i + 3]);
+    }
+  }
+
   __device__ __forceinline__ void Store(const BackwardTile<Traits>& held,
                                         const CUtensorMap& map, Sums& sums,
                                         float factor, uint8_t* through) const {
@@ -351,10 +376,13 @@ __device__ void KeepDqTurns(const BackwardArgs& args,
                             BackwardShared<Traits>& shared) {
   uint32_t parity = 0;
   for (int member = 0; member < args.group; ++member) {
-    int* turn = args.scratch.turns + FirstScratchTile(args, held, member) +
-                held.first_tile;
-    for (int tile = held.first_tile; tile < held.tiles; ++tile, ++turn) {
+    int* const turns =
+        args.scratch.turns + FirstScratchTile(args, held, member);
+    for (int step = 0; step < held.steps; ++step) {
+      const int tile = held.TileAt(step);
+      int* const turn = turns + tile;
       const int mine = held.TurnAt(args, tile);
+      shared.dq_is_new = mine == 0;
       while (LoadAcquire(turn) != mine) {
       }
       shared.dq_turn.Arrive();

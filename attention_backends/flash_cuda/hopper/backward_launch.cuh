@@ -46,9 +46,11 @@ cudaError_t MakeBackwardMaps(const BackwardParams& params, BackwardMaps* maps) {
   return cudaSuccess;
 }
 
-// Heads run in sections whose Q, dO and sums of dQ, kSectionBytes, stay in L2.
-// The deterministic kernel has larger sections, so that successive CUDA blocks
-// of one head, which wait for each other, are further apart.
+// Heads run in sections whose Q, dO and sums of dQ stay in L2: at most
+// kSectionBytes, and of equal size, since the blocks of a small last section
+// are too few for all multiprocessors. The deterministic kernel has larger
+// sections, so that successive CUDA blocks of one head, which wait for each
+// other, are further apart.
 template <typename Traits>
 TileScheduler MakeBackwardScheduler(const ForwardParams& p) {
   constexpr int64_t kSectionBytes = int64_t{Traits::kDeterministic ? 16 : 8}
@@ -57,10 +59,18 @@ TileScheduler MakeBackwardScheduler(const ForwardParams& p) {
   TileScheduler scheduler;
   scheduler.tiles = static_cast<int>((p.t + Traits::kKeys - 1) / Traits::kKeys);
   scheduler.heads = static_cast<int>(p.b * p.g);
-  scheduler.section = static_cast<int>(
+  const int most = static_cast<int>(
       std::clamp<int64_t>(kSectionBytes / bytes_per_head, 1, scheduler.heads));
+  const int sections = (scheduler.heads + most - 1) / most;
+  scheduler.section = (scheduler.heads + sections - 1) / sections;
   return scheduler;
 }
+
+// Up to so many keys the deterministic kernel hands out the longest tiles
+// first. With few tiles per multiprocessor the last ones to run decide when the
+// kernel ends; with many, blocks that begin at the same queries wait for each
+// other longer than that saves. Measured on an H100 (docs/flash_hopper_log.md).
+inline constexpr int64_t kLongestFirstKeys = 1024;
 
 template <typename Traits>
 cudaError_t RunMain(const BackwardParams& params,
@@ -74,6 +84,7 @@ cudaError_t RunMain(const BackwardParams& params,
                              .t = static_cast<int>(p.t),
                              .kv_heads = static_cast<int>(p.g),
                              .group = static_cast<int>(p.h / p.g),
+                             .longest_first = p.t <= kLongestFirstKeys,
                              .scale = p.scale,
                              .scale_log2 = p.scale * kLog2E,
                              .scratch = scratch};
@@ -89,8 +100,9 @@ cudaError_t RunMain(const BackwardParams& params,
 template <typename Traits>
 cudaError_t RunBackward(const BackwardParams& params, cudaStream_t stream) {
   using Element = typename Traits::Element;
+  using Dq = typename Traits::Dq;
   const ForwardParams& p = params.forward;
-  const ScratchSizes<typename Traits::Dq> sizes(p);
+  const ScratchSizes<Dq> sizes(p);
   BackwardScratch scratch;
   scratch.dq = static_cast<float*>(params.workspace);
   scratch.turns = reinterpret_cast<int*>(scratch.dq + sizes.dq);
@@ -106,17 +118,17 @@ cudaError_t RunBackward(const BackwardParams& params, cudaStream_t stream) {
                         .d = static_cast<int>(p.d),
                         .scale = p.scale,
                         .scratch = scratch};
-  cudaError_t error =
-      LaunchKernel(BackwardPreprocessKernel<Element, typename Traits::Dq>,
-                   {.blocks = sizes.rows / kRowsPerBlock,
-                    .threads = kRowThreads,
-                    .shared_bytes = 0},
-                   stream, rows);
+  cudaError_t error = LaunchKernel(
+      BackwardPreprocessKernel<Element, Dq, Traits::kDeterministic>,
+      {.blocks = sizes.rows / RowShare<Dq::kHeadDim>::kRows,
+       .threads = kRowThreads,
+       .shared_bytes = 0},
+      stream, rows);
   if (error != cudaSuccess) return error;
   error = RunMain<Traits>(params, scratch, stream);
   if (error != cudaSuccess) return error;
   return LaunchKernel(
-      BackwardPostprocessKernel<Element, typename Traits::Dq>,
+      BackwardPostprocessKernel<Element, Dq, Traits::kDeterministic>,
       {.blocks = sizes.tiles, .threads = kRowThreads, .shared_bytes = 0},
       stream, rows);
 }

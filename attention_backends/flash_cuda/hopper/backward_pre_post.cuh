@@ -26,8 +26,14 @@ struct RowArgs {
 
 inline constexpr int kRowThreads = 256;
 inline constexpr int kPieceElements = 8;  // of 16 bytes
-inline constexpr int kPiecesPerRow = 16;  // up to 128 columns
-inline constexpr int kRowsPerBlock = kRowThreads / kPiecesPerRow;
+
+// How a CUDA block of the pass before shares rows: a thread has one piece.
+template <int kHeadDim>
+struct RowShare {
+  static constexpr int kPieces = kHeadDim <= 64 ? 8 : 16;
+  static constexpr int kRows = kRowThreads / kPieces;
+  static_assert(kHeadDim <= kPieces * kPieceElements);
+};
 
 // The tile of rows that this CUDA block takes.
 struct RowTile {
@@ -61,42 +67,49 @@ __device__ __forceinline__ float Dot(const uint4& a, const uint4& b) {
   return sum;
 }
 
-// Clears this CUDA block's share of the sums, in proportion to its rows.
-template <typename Dq>
+// Clears this CUDA block's share of the sums, in proportion to its rows. If
+// deterministic, clears the turns instead: the first block to have its turn at
+// a tile writes the sums.
+template <typename Dq, bool kDeterministic>
 __device__ __forceinline__ void ClearSums(const BackwardScratch& scratch) {
-  static_assert(Dq::kQueries % kRowsPerBlock == 0);
-  constexpr int kBlocksPerTile = Dq::kQueries / kRowsPerBlock;
-  constexpr int kPieces = Dq::kElements / kBlocksPerTile / 4;  // of 16 bytes
-  auto* const sums =
-      reinterpret_cast<float4*>(scratch.dq) + int64_t{blockIdx.x} * kPieces;
-  for (int i = threadIdx.x; i < kPieces; i += kRowThreads) {
-    sums[i] = make_float4(0, 0, 0, 0);
+  constexpr int kRows = RowShare<Dq::kHeadDim>::kRows;
+  static_assert(Dq::kQueries % kRows == 0);
+  constexpr int kBlocksPerTile = Dq::kQueries / kRows;
+  if constexpr (kDeterministic) {
+    if (threadIdx.x != 0) return;
+    if (blockIdx.x % kBlocksPerTile == 0) {
+      scratch.turns[blockIdx.x / kBlocksPerTile] = 0;
+    }
+    if (blockIdx.x == 0) *scratch.taken = 0;
+  } else {
+    constexpr int kPieces = Dq::kElements / kBlocksPerTile / 4;  // of 16 bytes
+    auto* const sums =
+        reinterpret_cast<float4*>(scratch.dq) + int64_t{blockIdx.x} * kPieces;
+    for (int i = threadIdx.x; i < kPieces; i += kRowThreads) {
+      sums[i] = make_float4(0, 0, 0, 0);
+    }
   }
-  if (threadIdx.x != 0) return;
-  if (blockIdx.x % kBlocksPerTile == 0) {
-    scratch.turns[blockIdx.x / kBlocksPerTile] = 0;
-  }
-  if (blockIdx.x == 0) *scratch.taken = 0;
 }
 
 // Computes delta = rowsum(dO o O) and lse2 = log2(e) L, padded so that rows
 // that do not exist or see no key get the weight exp2(s - infinity) = 0. Clears
-// what the main kernel adds to. CUDA blocks: B, H, padded S / kRowsPerBlock.
-template <typename Element, typename Dq>
+// what the main kernel adds to. CUDA blocks: B, H, padded S / RowShare::kRows.
+template <typename Element, typename Dq, bool kDeterministic>
 __global__ void __launch_bounds__(kRowThreads)
     BackwardPreprocessKernel(const __grid_constant__ RowArgs args) {
-  ClearSums<Dq>(args.scratch);
+  ClearSums<Dq, kDeterministic>(args.scratch);
+  using Share = RowShare<Dq::kHeadDim>;
   const int padded = PaddedRows(args.s, Dq::kQueries);
-  const RowTile at(padded / kRowsPerBlock, args.h);
-  const int piece = threadIdx.x % kPiecesPerRow;
-  const int row = at.tile * kRowsPerBlock + threadIdx.x / kPiecesPerRow;
+  const RowTile at(padded / Share::kRows, args.h);
+  const int piece = threadIdx.x % Share::kPieces;
+  const int row = at.tile * Share::kRows + threadIdx.x / Share::kPieces;
   float sum = 0;
   if (row < args.s && piece * kPieceElements < args.d) {
     sum = Dot<Element>(*PieceOf<Element>(args.o, at, row, piece),
                        *PieceOf<Element>(args.d_o, at, row, piece));
   }
 #pragma unroll
-  for (int step = kPiecesPerRow / 2; step > 0; step /= 2) {
+  for (int step = Share::kPieces / 2; step > 0; step /= 2) {
     sum += __shfl_xor_sync(~0u, sum, step);
   }
   if (piece != 0) return;
@@ -109,7 +122,7 @@ __global__ void __launch_bounds__(kRowThreads)
 
 // Computes dQ from its FP32 sums, times the scale. CUDA blocks: B, H, tiles of
 // queries.
-template <typename Element, typename Dq>
+template <typename Element, typename Dq, bool kDeterministic>
 __global__ void __launch_bounds__(kRowThreads)
     BackwardPostprocessKernel(const __grid_constant__ RowArgs args) {
   constexpr int kStride = Dq::kHeadDim + kPieceElements;  // spreads the banks
@@ -117,15 +130,41 @@ __global__ void __launch_bounds__(kRowThreads)
   const RowTile at(PaddedRows(args.s, Dq::kQueries) / Dq::kQueries, args.h);
   const int first_row = at.tile * Dq::kQueries;
   const float* sums = args.scratch.dq + int64_t{blockIdx.x} * Dq::kElements;
-  for (int i = threadIdx.x * 4; i < Dq::kElements; i += kRowThreads * 4) {
-    const float4 x = *reinterpret_cast<const float4*>(sums + i);
-    const float values[4] = {x.x, x.y, x.z, x.w};
+  // Otherwise no query sees a key, and nobody has written the sums.
+  const bool written = !kDeterministic || args.scratch.turns[blockIdx.x] > 0;
+  constexpr int kLoads = Dq::kElements / (kRowThreads * 4);
+  static_assert(Dq::kElements == kLoads * kRowThreads * 4);
+  // Transposed places need so many registers that loads in flight cost blocks.
+  constexpr int kAtOnce = Dq::kTransposed ? 1 : kLoads;
+  for (int load = 0; load < kLoads; load += kAtOnce) {
+    float4 x[kAtOnce];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const auto place = Dq::At(i + j);
-      if (place.column >= Dq::kHeadDim) continue;
-      tile[place.query * kStride + place.column] =
-          static_cast<Element>(values[j] * args.scale);
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int from = (load + i) * kRowThreads + threadIdx.x;
+      x[i] = written ? reinterpret_cast<const float4*>(sums)[from]
+                     : make_float4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const float values[4] = {x[i].x, x[i].y, x[i].z, x[i].w};
+      const int first = ((load + i) * kRowThreads + threadIdx.x) * 4;
+      if constexpr (Dq::kTransposed) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const auto place = Dq::At(first + j);
+          if (place.column >= Dq::kHeadDim) continue;
+          tile[place.query * kStride + place.column] =
+              static_cast<Element>(values[j] * args.scale);
+        }
+      } else {
+#pragma unroll
+        for (int j = 0; j < 4; j += 2) {  // neighbours in a row
+          const auto place = Dq::At(first + j);
+          *reinterpret_cast<uint32_t*>(tile + place.query * kStride +
+                                       place.column) =
+              Pack<Element>(values[j] * args.scale, values[j + 1] * args.scale);
+        }
+      }
     }
   }
   __syncthreads();

@@ -30,7 +30,7 @@ class BackwardProducer {
     LoadKeys(held);
     for (int member = 0; member < args_.group; ++member) {
       for (int step = 0; step < held.steps; ++step) {
-        LoadTile(held, member, held.first_tile + step);
+        LoadTile(held, member, held.TileAt(step));
       }
     }
   }

@@ -63,6 +63,11 @@ struct BackwardArgs {
   int s = 0, t = 0;
   int kv_heads = 0;  // G
   int group = 1;     // H / G
+  // Deterministic only: the first keys, which most queries see, are handed out
+  // first, and all blocks begin at the last queries. If not, the last keys are
+  // handed out first, and a block begins at the first queries that see its
+  // keys, where nobody adds before it.
+  bool longest_first = false;
   float scale = 0, scale_log2 = 0;
   BackwardScratch scratch;
 };
@@ -77,7 +82,8 @@ struct BackwardShared {
   alignas(1024) uint8_t ds[2][Traits::DsTile::kBytes];
   alignas(16) float lse2[kStages][Traits::kQueries];
   alignas(16) float delta[kStages][Traits::kQueries];
-  int tile;  // which of args.scheduler
+  int tile;        // which of args.scheduler
+  bool dq_is_new;  // no block has added to the tile of dQ whose turn it is
   Mbarrier kv_full;
   // It is this block's turn at a tile of dQ; its warps have added to it.
   Mbarrier dq_turn, dq_added;
@@ -92,16 +98,18 @@ struct BackwardTile {
   int tiles;         // of queries, in all
   int first_tile;    // that sees the key tile
   int steps;         // from there on to the last
-  int masked_steps;  // in the first so many, not every query sees every key
+  int masked_steps;  // in so many, not every query sees every key
+  bool walks_down;   // begins at the last tile; then the last are masked
 
   __device__ static BackwardTile At(const BackwardArgs& args, int i) {
     const TileScheduler::Tile tile = args.scheduler.At(i);
     BackwardTile held;
-    // The scheduler hands out the last tile first. Most queries see the first
-    // keys; but turns are in the order in which tiles are handed out, and with
-    // the short ones first they wait less for each other.
-    held.index = Traits::kDeterministic ? tile.index
-                                        : args.scheduler.tiles - 1 - tile.index;
+    held.walks_down = Traits::kDeterministic && args.longest_first;
+    const bool longest_first = held.walks_down || !Traits::kDeterministic;
+    // The scheduler hands out the last tile first, but most queries see the
+    // first keys.
+    held.index =
+        longest_first ? args.scheduler.tiles - 1 - tile.index : tile.index;
     held.first_key = held.index * Traits::kKeys;
     held.batch = tile.head / args.kv_heads;
     held.kv_head = tile.head % args.kv_heads;
@@ -123,9 +131,18 @@ struct BackwardTile {
     return held;
   }
 
-  // How many CUDA blocks add to the tile before this one: those handed out
-  // before.
+  // The tile of queries of a step.
+  __device__ int TileAt(int step) const {
+    return walks_down ? tiles - 1 - step : first_tile + step;
+  }
+  __device__ bool IsMasked(int step) const {
+    return walks_down ? step >= steps - masked_steps : step < masked_steps;
+  }
+
+  // How many CUDA blocks add to the tile of dQ before this one: those handed
+  // out before. Queries that see a key see all earlier ones.
   __device__ int TurnAt(const BackwardArgs& args, int tile) const {
+    if (walks_down) return index;
     int last_tile = args.scheduler.tiles - 1;  // that the tile sees
     if (Traits::kCausal) {
       const int last_row = min(args.s, (tile + 1) * Traits::kQueries) - 1;
