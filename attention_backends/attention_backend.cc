@@ -57,6 +57,7 @@ AttentionProblem ProblemOf(const AttentionArgs& args) {
           .g = k.size(1),
           .d = q.size(3),
           .dtype = q.scalar_type(),
+          .tf32 = args.tf32,
           .mask = args.mask,
           .deterministic = args.deterministic,
           .cuda = q.is_cuda()};

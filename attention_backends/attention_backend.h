@@ -58,6 +58,9 @@ struct AttentionArgs {
   bool wants_lse = false;
   // Equal inputs give equal gradients, bit for bit.
   bool deterministic = false;
+  // Products may round FP32 operands to TF32. For the products that a backend
+  // leaves to LibTorch, its own switch decides.
+  bool tf32 = false;
   // The algorithms of matrix products; null for cuBLASLt's first proposals.
   const ProductChoices* products = nullptr;
   PhaseObserver* phases = nullptr;  // "scores", "softmax", "values"

@@ -109,6 +109,7 @@ class SelfAttentionOp : public Op {
     args.scale = spec_.scale;
     args.mask = spec_.problem.mask;
     args.deterministic = spec_.problem.deterministic;
+    args.tf32 = spec_.problem.tf32;
     args.products = products_.get();
     return args;
   }

@@ -61,6 +61,16 @@ FloatType TypeOf(at::ScalarType dtype) {
   }
 }
 
+// Whether a GPU has the shared memory for the TF32 kernels of a head dim. If
+// not, both passes multiply in FP32.
+bool HasTf32Kernels(ForwardParams p, int compute_capability) {
+  p.tf32 = true;
+  return p.type == FloatType::kFloat &&
+         p.d <= flash::portable::kLargestTf32HeadDim &&
+         flash::SharedBytes(p, /*needs_grad=*/true) <=
+             SharedKibibytes(compute_capability) * 1024;
+}
+
 // The params of a problem, without data.
 ForwardParams ShapeOf(const AttentionProblem& p) {
   ForwardParams params;
@@ -72,6 +82,7 @@ ForwardParams ShapeOf(const AttentionProblem& p) {
   params.t = p.t;
   params.d = p.d;
   params.causal = p.mask == MaskKind::kCausal;
+  params.tf32 = p.tf32 && HasTf32Kernels(params, p.compute_capability);
   return params;
 }
 
@@ -192,6 +203,7 @@ Call CallOf(const AttentionArgs& args) {
   p.g = call.k.size(1);
   p.t = call.k.size(2);
   p.causal = args.mask == MaskKind::kCausal;
+  p.tf32 = args.tf32 && HasTf32Kernels(p, ComputeCapability(call.q.device()));
   p.scale = static_cast<float>(args.scale);
   p.q = Read(call.q);
   p.k = Read(call.k);

@@ -16,7 +16,7 @@ absl::Status LaunchForward(const ForwardParams& params, c10::Device device) {
   const c10::cuda::CUDAGuard guard(device);
   const auto stream = c10::cuda::getCurrentCUDAStream();
   const auto launch = [&] {
-    if (params.type == FloatType::kFloat) {
+    if (params.type == FloatType::kFloat && !params.tf32) {
       return fp32::Forward(params, stream);
     }
     return hopper::HasKernels(params, ComputeCapability(device))
@@ -30,7 +30,7 @@ absl::Status LaunchBackward(const BackwardParams& params, c10::Device device) {
   const c10::cuda::CUDAGuard guard(device);
   const auto stream = c10::cuda::getCurrentCUDAStream();
   const auto launch = [&] {
-    if (params.forward.type == FloatType::kFloat) {
+    if (params.forward.type == FloatType::kFloat && !params.forward.tf32) {
       return fp32::Backward(params, stream);
     }
     return hopper::HasKernels(params.forward, ComputeCapability(device))

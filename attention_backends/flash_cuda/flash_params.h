@@ -24,6 +24,8 @@ struct ForwardParams {
   FloatType type = FloatType::kBFloat16;
   int64_t b = 0, h = 0, g = 0, s = 0, t = 0, d = 0;
   bool causal = false;  // aligned at the bottom right
+  // FP32 only: tensor cores multiply, with operands rounded to TF32.
+  bool tf32 = false;
   float scale = 1;
   HeadView q, k, v;
   HeadView o;              // written

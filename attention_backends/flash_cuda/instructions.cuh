@@ -15,10 +15,10 @@
 namespace tessera {
 namespace flash {
 
-// The 2-byte element type.
 template <FloatType kType>
-using Element =
-    std::conditional_t<kType == FloatType::kHalf, __half, __nv_bfloat16>;
+using Element = std::conditional_t<
+    kType == FloatType::kFloat, float,
+    std::conditional_t<kType == FloatType::kHalf, __half, __nv_bfloat16>>;
 
 // The CUDA block's dynamic shared memory, aligned for the widest swizzle of the
 // copy engine and the tensor cores. A kernel that uses it must have no static

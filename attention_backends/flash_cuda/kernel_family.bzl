@@ -4,7 +4,9 @@ load("@libtorch//:cuda.bzl", "if_cuda")
 load("//tools/cuda:cuda_library.bzl", "cuda_library")
 
 # Head dims with their own kernels, in ascending order; others run in the next
-# one up. The sources see a family's list as HeadDims in its head_dims.h.
+# one up. The sources see a family's list as HeadDims in its head_dims.h. FP32
+# in the portable family has the first of them (kLargestTf32HeadDim).
+LARGEST_TF32_HEAD_DIM = 128
 HEAD_DIMS = {
     "portable": [32, 64, 80, 96, 128, 192, 256],
     "fp32": [32, 64, 96, 128, 192, 256],
@@ -28,7 +30,7 @@ using HeadDims = HeadDimList<{head_dims}>;
 #endif  // {guard}
 """
 
-def kernel_family(name, layout, elements, gencode, copts = [], deps = []):
+def kernel_family(name, layout, elements, copts = [], deps = []):
     """Targets for forward.cu and backward.cu of this folder.
 
     `NAME_kernels` holds all kernels, `interface` declares how to call them,
@@ -38,8 +40,8 @@ def kernel_family(name, layout, elements, gencode, copts = [], deps = []):
     Args:
       name: portable, fp32 or hopper.
       layout: headers in plain C++.
-      elements: the names of FloatType that the sources are compiled for.
-      gencode: passed to cuda_library.
+      elements: the names of FloatType that the sources are compiled for, and
+        the gencode of each, passed to cuda_library.
       copts: passed to cuda_library.
       deps: other libraries that the sources include.
     """
@@ -82,8 +84,10 @@ def kernel_family(name, layout, elements, gencode, copts = [], deps = []):
     # One library per kernel, so that they compile in parallel.
     kernels = []
     for direction, other in [("forward", "backward"), ("backward", "forward")]:
-        for element in elements:
+        for element, gencode in elements.items():
             for head_dim in HEAD_DIMS[name]:
+                if name == "portable" and element == "Float" and head_dim > LARGEST_TF32_HEAD_DIM:
+                    continue
                 kernel = "_".join([direction, element.lower(), str(head_dim)])
                 cuda_library(
                     name = kernel,

@@ -16,7 +16,9 @@ namespace flash {
 inline int64_t BackwardWorkspaceBytes(const ForwardParams& p,
                                       bool deterministic,
                                       int compute_capability) {
-  if (p.type == FloatType::kFloat) return fp32::BackwardWorkspaceBytes(p);
+  if (p.type == FloatType::kFloat && !p.tf32) {
+    return fp32::BackwardWorkspaceBytes(p);
+  }
   return hopper::HasKernels(p, compute_capability)
              ? hopper::BackwardWorkspaceBytes(p, deterministic)
              : portable::LayoutOf(p, deterministic).total();
@@ -24,8 +26,9 @@ inline int64_t BackwardWorkspaceBytes(const ForwardParams& p,
 
 // The most shared memory per CUDA block of the kernels that run on every GPU.
 inline int SharedBytes(const ForwardParams& p, bool needs_grad) {
-  return p.type == FloatType::kFloat ? fp32::SharedBytes(p.d, needs_grad)
-                                     : portable::SharedBytes(p.d, needs_grad);
+  return p.type == FloatType::kFloat && !p.tf32
+             ? fp32::SharedBytes(p.d, needs_grad)
+             : portable::SharedBytes(p, needs_grad);
 }
 
 }  // namespace flash

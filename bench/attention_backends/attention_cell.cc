@@ -54,7 +54,7 @@ absl::StatusOr<AttentionCase> ParseCase(const json& cell) {
   ASSIGN_OR_RETURN(shape.length, Size(cell, "length"));
   ASSIGN_OR_RETURN(shape.head_dim, Size(cell, "head_dim"));
   ASSIGN_OR_RETURN(const std::string precision, Word(cell, "precision"));
-  ASSIGN_OR_RETURN(shape.dtype, ParsePrecision(precision));
+  RETURN_IF_ERROR(ParsePrecision(precision, &shape));
   ASSIGN_OR_RETURN(const std::string mask, Word(cell, "mask"));
   ASSIGN_OR_RETURN(shape.mask, ParseMask(mask));
   shape.deterministic = absl::GetFlag(FLAGS_deterministic);

@@ -40,6 +40,22 @@ at::Tensor Leaf(const at::Tensor& x, at::ScalarType dtype) {
   return x.detach().to(dtype).contiguous().clone().set_requires_grad(true);
 }
 
+// To the nearest number of TF32, ties away from zero.
+at::Tensor ToTf32(const at::Tensor& x) {
+  return x.contiguous().view(at::kInt).add(0x1000).bitwise_and(~0x1fff).view(
+      at::kFloat);
+}
+
+at::Tensor Tf32Product(const at::Tensor& a, const at::Tensor& b) {
+  return at::matmul(ToTf32(a), ToTf32(b));
+}
+
+// The sums over the query heads that share a key head.
+at::Tensor SumGroups(const at::Tensor& x, int64_t kv_heads) {
+  const int64_t group = x.size(1) / kv_heads;
+  return x.view({x.size(0), kv_heads, group, x.size(2), x.size(3)}).sum(2);
+}
+
 }  // namespace
 
 AttentionResults EagerAttention(const AttentionInputs& in,
@@ -55,15 +71,26 @@ AttentionResults EagerAttention(const AttentionInputs& in,
           k.grad(), v.grad()};
 }
 
+AttentionResults EagerTf32Attention(const AttentionInputs& in) {
+  const at::Tensor q = in.q.detach(), d_o = in.d_o.detach();
+  const int64_t h = q.size(1), g = in.k.size(1);
+  const at::Tensor k = RepeatHeads(in.k.detach(), h);
+  const at::Tensor v = RepeatHeads(in.v.detach(), h);
+  const at::Tensor scores = MaskedScores(in, ToTf32(q), ToTf32(k));
+  const at::Tensor p = Softmax(scores);
+  const at::Tensor dp = Tf32Product(d_o, v.transpose(2, 3));
+  const at::Tensor ds = p * (dp - (p * dp).sum(-1, true)) * in.scale;
+  return {Tf32Product(p, v), scores.logsumexp(-1), Tf32Product(ds, k),
+          SumGroups(Tf32Product(ds.transpose(2, 3), q), g),
+          SumGroups(Tf32Product(p.transpose(2, 3), d_o), g)};
+}
+
 AttentionResults AttentionMagnitudes(const AttentionInputs& in) {
   const at::Tensor q = in.q.detach().to(at::kDouble);
-  const int64_t b = q.size(0), h = q.size(1), g = in.k.size(1);
+  const int64_t h = q.size(1), g = in.k.size(1);
   const at::Tensor k = RepeatHeads(in.k.detach().to(at::kDouble), h);
   const at::Tensor v = RepeatHeads(in.v.detach().to(at::kDouble), h).abs();
   const at::Tensor d_o = in.d_o.detach().to(at::kDouble).abs();
-  const auto sum_groups = [&](const at::Tensor& x) {
-    return x.view({b, g, h / g, x.size(2), x.size(3)}).sum(2);
-  };
   const at::Tensor scores = MaskedScores(in, q, k);
   const at::Tensor size = scores.abs().masked_fill(scores == -kInfinity, 0);
   const at::Tensor p = Softmax(scores);
@@ -77,8 +104,8 @@ AttentionResults AttentionMagnitudes(const AttentionInputs& in) {
   sums.o = o;
   sums.lse = size.amax(-1) + 1;
   sums.dq = at::matmul(e, k.abs());
-  sums.dk = sum_groups(at::matmul(e.transpose(2, 3), q.abs()));
-  sums.dv = sum_groups(at::matmul(wide_p.transpose(2, 3), d_o));
+  sums.dk = SumGroups(at::matmul(e.transpose(2, 3), q.abs()), g);
+  sums.dv = SumGroups(at::matmul(wide_p.transpose(2, 3), d_o), g);
   return sums;
 }
 

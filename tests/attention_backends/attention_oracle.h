@@ -24,6 +24,10 @@ struct AttentionResults {
 AttentionResults EagerAttention(const AttentionInputs& inputs,
                                 at::ScalarType dtype);
 
+// EagerAttention() in FP32 with products whose operands are rounded to TF32, as
+// tensor cores do.
+AttentionResults EagerTf32Attention(const AttentionInputs& inputs);
+
 // FP64 sums of the magnitudes of the terms of each result: a relative rounding
 // r changes the result by at most r times this. A rounding of S changes P by
 // |S| P:

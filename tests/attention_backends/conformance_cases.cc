@@ -62,6 +62,11 @@ Cases OfFlashCuda(Cases cases) {
   return cases;
 }
 
+Cases Tf32(Cases cases) {
+  for (ConformanceCase& c : cases) c.tf32 = true;
+  return cases;
+}
+
 Cases Deterministic(Cases cases) {
   for (ConformanceCase& c : cases) c.deterministic = true;
   return cases;
@@ -129,7 +134,8 @@ std::string ConformanceCase::ToString() const {
       std::string(backend->name()), variant, "_b", shape.b, "_s", shape.s, "_t",
       shape.t, "_h", shape.h, "_g", shape.g, "_d", shape.d,
       mask == MaskKind::kCausal ? "_causal_" : "_full_", c10::toString(dtype),
-      names[static_cast<int>(values)], deterministic ? "_deterministic" : "");
+      tf32 ? "_tf32" : "", names[static_cast<int>(values)],
+      deterministic ? "_deterministic" : "");
 }
 
 AttentionProblem ConformanceCase::Problem(const DeviceInfo& device) const {
@@ -141,6 +147,7 @@ AttentionProblem ConformanceCase::Problem(const DeviceInfo& device) const {
   problem.g = shape.g;
   problem.d = shape.d;
   problem.dtype = dtype;
+  problem.tf32 = tf32;
   problem.mask = mask;
   problem.deterministic = deterministic;
   problem.cuda = device.is_cuda();
@@ -212,11 +219,26 @@ std::vector<ConformanceCase> GpuCases() {
     two_tiles.push_back({1, 129, 129, 2, 1, d});
   }
   const Cases large_tiles = OfFlashCuda(Cross(many_heads, {at::kFloat}));
-  return Join({Cross(SquareShapes(), dtypes), Cross(OtherShapes(), dtypes),
-               Cross(training, dtypes), Cross(long_ones, dtypes), large_tiles,
+  const auto tf32 = [](const std::vector<Shape>& shapes) {
+    return Tf32(OfFlashCuda(Cross(shapes, {at::kFloat})));
+  };
+  return Join({Cross(SquareShapes(), dtypes),
+               Cross(OtherShapes(), dtypes),
+               Cross(training, dtypes),
+               Cross(long_ones, dtypes),
+               large_tiles,
                Deterministic(large_tiles),
                With(Values::kHugeLogits, Cross(ExtremeShapes(), dtypes)),
                With(Values::kSubnormalKeys, Cross(ExtremeShapes(), dtypes)),
+               tf32(SquareShapes()),
+               tf32(OtherShapes()),
+               tf32(training),
+               tf32(long_ones),
+               With(Values::kHugeLogits, tf32(ExtremeShapes())),
+               With(Values::kSubnormalKeys, tf32(ExtremeShapes())),
+               Deterministic(tf32(two_tiles)),
+               Deterministic(tf32(DeterminismShapes())),
+               Deterministic(tf32(training)),
                Deterministic(Cross(two_tiles, dtypes)),
                Deterministic(Cross(DeterminismShapes(), dtypes)),
                Deterministic(Cross(training, dtypes))});
@@ -235,8 +257,10 @@ std::vector<ConformanceCase> PlanCases() {
                                      {2, 1000, 777, 8, 2, 80},
                                      {4, 127, 127, 5, 1, 40}};
   const std::vector<at::ScalarType> dtypes = {at::kFloat, at::kBFloat16};
-  return Join({Cross(shapes, dtypes), Cross(others, dtypes),
-               Cross(others, {at::kHalf}), Deterministic(Cross(shapes, dtypes)),
+  const Cases tf32 = Tf32(OfFlashCuda(Cross(others, {at::kFloat})));
+  return Join({tf32, Deterministic(tf32), Cross(shapes, dtypes),
+               Cross(others, dtypes), Cross(others, {at::kHalf}),
+               Deterministic(Cross(shapes, dtypes)),
                Deterministic(Cross(others, dtypes))});
 }
 

@@ -24,6 +24,7 @@ double Roundoff(at::ScalarType dtype) {
       return 0x1p-8;  // BFloat16
   }
 }
+constexpr double kTf32Roundoff = 0x1p-11;
 double LeastNormal(at::ScalarType dtype) {
   return dtype == at::kHalf ? 0x1p-14 : 0x1p-126;
 }
@@ -58,8 +59,8 @@ std::vector<int64_t> IndexOf(int64_t flat, at::IntArrayRef sizes) {
 //   this; TORCH_EFFICIENT, which computes each product by three of TF32, needs
 //   4.8.
 // - Narrower results: one FP32 rounding, for the sums that are rounded.
-// - BF16 and FP16, dQ and dK of queries with few keys, whose dP is close to
-//   rowsum (with one key, equal): half a rounding to that dtype. If both are
+// - BF16, FP16 and TF32, dQ and dK of queries with few keys, whose dP is close
+//   to rowsum (with one key, equal): half a rounding to that type. If both are
 //   rounded before they are subtracted, sums that differ in their last FP32 bit
 //   can round to neighbours, which are two roundings of |dP| <= |dO| |V| apart,
 //   next to magnitudes of 2 |dO| |V|. The other factor of two is that |dP| is
@@ -71,10 +72,10 @@ at::Tensor Slack(const Comparison& c) {
   if (dtype == at::kDouble) return c.magnitude * (8 * Roundoff(dtype));
   const bool is_fp32 = dtype == at::kFloat;
   at::Tensor slack = c.magnitude * ((is_fp32 ? 6 : 1) * Roundoff(at::kFloat));
-  if (!is_fp32 && c.cancelling_rows > 0) {
+  if ((!is_fp32 || c.tf32) && c.cancelling_rows > 0) {
     slack.narrow(2, 0, c.cancelling_rows)
         .add_(c.magnitude.narrow(2, 0, c.cancelling_rows),
-              0.5 * Roundoff(dtype));
+              0.5 * (c.tf32 ? kTf32Roundoff : Roundoff(dtype)));
   }
   return slack.contiguous();
 }

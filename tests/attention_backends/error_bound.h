@@ -17,6 +17,8 @@ struct Comparison {
   // Number of leading rows (dim 2) in which nearly equal numbers are rounded to
   // the dtype and subtracted.
   int64_t cancelling_rows = 0;
+  // FP32 results of products that round their operands to TF32.
+  bool tf32 = false;
 };
 
 // Comparison::cancelling_rows of dQ and dK: the queries with so few keys that

@@ -5,7 +5,9 @@ on exactly the headers that its deps declare. compile.py compares them with
 nvcc's list of the headers it read, so every change of a header is noticed.
 
 Architectures: by default PORTABLE, which is machine code for sm_80 and PTX for
-everything later; HOPPER for sources that use WGMMA, TMA or setmaxnreg.
+everything later; PORTABLE_AND_HOPPER for kernels that run on compute capability
+9.0, too, where machine code saves programs seconds of compiling PTX; HOPPER for
+sources that use WGMMA, TMA or setmaxnreg.
 
 In a CPU build a cuda_library is an empty cc_library; callers use if_cuda() from
 @libtorch//:cuda.bzl for the sources that need it.
@@ -14,6 +16,7 @@ In a CPU build a cuda_library is an empty cc_library; callers use if_cuda() from
 load("@libtorch//:cuda.bzl", "CUDA")
 
 PORTABLE = ["arch=compute_80,code=[sm_80,compute_80]"]
+PORTABLE_AND_HOPPER = PORTABLE + ["arch=compute_90,code=sm_90"]
 HOPPER = ["arch=compute_90a,code=sm_90a"]
 
 def _cuda_object_impl(ctx):

@@ -32,6 +32,7 @@ AttentionProblem ProblemOf(const AttentionCase& shape,
           .g = shape.heads,
           .d = shape.head_dim,
           .dtype = shape.dtype,
+          .tf32 = shape.tf32,
           .mask = shape.mask,
           .needs_grad = true,
           .deterministic = shape.deterministic,
@@ -48,12 +49,19 @@ absl::Status CheckMeasurable(const AttentionBackend& backend,
   return backend.Supports(problem);
 }
 
-absl::StatusOr<at::ScalarType> ParsePrecision(absl::string_view name) {
-  for (at::ScalarType dtype : {at::kBFloat16, at::kHalf, at::kFloat}) {
-    if (PrecisionName(dtype) == name) return dtype;
+absl::Status ParsePrecision(absl::string_view name, AttentionCase* shape) {
+  shape->tf32 = name == "TF32";
+  if (name == "BF16") {
+    shape->dtype = at::kBFloat16;
+  } else if (name == "FP16") {
+    shape->dtype = at::kHalf;
+  } else if (name == "FP32" || shape->tf32) {
+    shape->dtype = at::kFloat;
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "precision is '", name, "'; it must be BF16, FP16, TF32 or FP32"));
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("precision is '", name, "'; it must be BF16, FP16 or FP32"));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<MaskKind> ParseMask(absl::string_view name) {
@@ -62,19 +70,6 @@ absl::StatusOr<MaskKind> ParseMask(absl::string_view name) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat("mask is '", name, "'; it must be causal or full"));
-}
-
-absl::string_view PrecisionName(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kBFloat16:
-      return "BF16";
-    case at::kHalf:
-      return "FP16";
-    case at::kFloat:
-      return "FP32";
-    default:
-      return c10::toString(dtype);
-  }
 }
 
 absl::string_view MaskName(MaskKind mask) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ATen/core/Tensor.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "attention_backends/attention_backend.h"
@@ -18,6 +19,7 @@ inline constexpr double kMebibyte = 1048576;
 struct AttentionCase {
   int64_t batch = 1, heads = 1, length = 1, head_dim = 1;
   at::ScalarType dtype = at::kBFloat16;
+  bool tf32 = false;  // FP32 multiplied in TF32
   MaskKind mask = MaskKind::kCausal;
   bool deterministic = false;
 };
@@ -38,10 +40,11 @@ inline constexpr int64_t kMaxTiledLength = 4096;
 absl::Status CheckMeasurable(const AttentionBackend& backend,
                              const AttentionProblem& problem);
 
-// "BF16", "FP16", "FP32" and "causal", "full"; InvalidArgument for other names.
-absl::StatusOr<at::ScalarType> ParsePrecision(absl::string_view name);
+// Sets dtype and tf32 by "BF16", "FP16", "TF32" or "FP32"; InvalidArgument for
+// other names.
+absl::Status ParsePrecision(absl::string_view name, AttentionCase* shape);
+// "causal", "full"; InvalidArgument for other names.
 absl::StatusOr<MaskKind> ParseMask(absl::string_view name);
-absl::string_view PrecisionName(at::ScalarType dtype);
 absl::string_view MaskName(MaskKind mask);
 
 enum class AttentionPass { kForward, kBackward };

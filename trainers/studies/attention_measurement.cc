@@ -44,6 +44,7 @@ Operands MakeOperands(const AttentionCase& shape, c10::Device device) {
   operands.args.v_bgtd = HeadSlice(qkv, 2);
   operands.args.scale = 1 / std::sqrt(static_cast<double>(d));
   operands.args.mask = shape.mask;
+  operands.args.tf32 = shape.tf32;
   operands.d_o_bhsd = d_o.transpose(1, 2);
   operands.grads = {HeadSlice(d_qkv, 0), HeadSlice(d_qkv, 1),
                     HeadSlice(d_qkv, 2)};
@@ -212,6 +213,8 @@ absl::StatusOr<AttentionMeasurement> MeasureAttention(
     supported.reference = nullptr;
   }
   AttentionMeasurement measured;
+  // Decides for the products of LibTorch's and ours, as in training.
+  at::globalContext().setAllowTF32CuBLAS(shape.tf32);
   absl::Status status = StatusFromTorchOr([&]() -> absl::Status {
     ASSIGN_OR_RETURN(measured,
                      MeasureOn(backend, shape, device.device, supported));

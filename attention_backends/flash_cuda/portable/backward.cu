@@ -27,7 +27,7 @@ cudaError_t LaunchPreprocess(const BackwardParams& params,
   return LaunchKernel(
       BackwardPreprocessKernel<T, kHeadDim>,
       {.blocks = Tiles(p.b * p.h * p.s,
-                       kPreprocessThreads / kPreprocessLanes<kHeadDim>),
+                       kPreprocessThreads / kPreprocessLanes<T, kHeadDim>),
        .threads = kPreprocessThreads,
        .shared_bytes = 0},
       stream, params, scratch, sums);
@@ -36,7 +36,7 @@ cudaError_t LaunchPreprocess(const BackwardParams& params,
 template <typename T, int kHeadDim, bool kAddsDq>
 cudaError_t LaunchKeys(const BackwardParams& params,
                        const BackwardScratch& scratch, cudaStream_t stream) {
-  using Sizes = BackwardTiles<kHeadDim>;
+  using Sizes = BackwardTiles<kHeadDim, sizeof(T)>;
   const ForwardParams& p = params.forward;
   return LaunchKernel(BackwardKeyKernel<T, kHeadDim, kAddsDq>,
                       {.blocks = Tiles(p.t, Sizes::kHeld) * p.g * p.b,
@@ -49,7 +49,7 @@ cudaError_t LaunchKeys(const BackwardParams& params,
 template <typename T, int kHeadDim>
 cudaError_t LaunchQueries(const BackwardParams& params,
                           const BackwardScratch& scratch, cudaStream_t stream) {
-  using Sizes = BackwardTiles<kHeadDim>;
+  using Sizes = BackwardTiles<kHeadDim, sizeof(T)>;
   const ForwardParams& p = params.forward;
   return LaunchKernel(BackwardQueryKernel<T, kHeadDim>,
                       {.blocks = Tiles(p.s, Sizes::kHeld) * p.h * p.b,
@@ -63,7 +63,7 @@ template <typename T, int kHeadDim>
 cudaError_t LaunchPostprocess(const BackwardParams& params,
                               const BackwardScratch& scratch,
                               cudaStream_t stream) {
-  using Sizes = BackwardTiles<kHeadDim>;
+  using Sizes = BackwardTiles<kHeadDim, sizeof(T)>;
   const ForwardParams& p = params.forward;
   return LaunchKernel(BackwardPostprocessKernel<T, kHeadDim>,
                       {.blocks = Tiles(p.s, Sizes::kStreamed) * p.h * p.b,

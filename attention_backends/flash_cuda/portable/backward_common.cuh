@@ -71,12 +71,12 @@ template <int kHeadDim, typename T, int kM, int kN>
 __device__ __forceinline__ void StoreHeldRows(const HeadRows<T>& to,
                                               int first_row, uint32_t tile,
                                               const float (&c)[kM][kN][4]) {
-  using Tiles = BackwardTiles<kHeadDim>;
+  using Tiles = BackwardTiles<kHeadDim, sizeof(T)>;
   const BackwardWarp<Tiles> warp;
-  uint32_t staged[kM][kN / 2][4];
+  uint32_t staged[kM][8 * kN / kFragment<T>][4];
   PackFragments<T>(c, staged);
-  StageFragments<kHeadDim, Tiles::kColumnWarps>(tile, warp.row,
-                                                2 * warp.column_warp, staged);
+  StageFragments<T, kHeadDim, Tiles::kColumnWarps>(tile, warp.row,
+                                                   warp.column_warp, staged);
   __syncthreads();
   StoreTile<Tiles::kHeld, kHeadDim, Tiles::kThreads>(to, first_row, tile,
                                                      threadIdx.x);

@@ -16,9 +16,9 @@ namespace flash {
 namespace portable {
 
 // A warp's place in the grid of BackwardTiles::kDqColumnWarps columns.
-template <int kHeadDim>
+template <typename T, int kHeadDim>
 struct DqWarp {
-  using Tiles = BackwardTiles<kHeadDim>;
+  using Tiles = BackwardTiles<kHeadDim, sizeof(T)>;
   static constexpr int kRows = 16 * Tiles::kDqRowBlocks;
 
   int row = Warp() / Tiles::kDqColumnWarps * kRows;
@@ -31,15 +31,15 @@ struct DqWarp {
   }
 };
 
-template <int kHeadDim>
-using DqSums = float[BackwardTiles<kHeadDim>::kDqRowBlocks]
-                    [2 * BackwardTiles<kHeadDim>::kDqPairs][4];
+template <typename T, int kHeadDim>
+using DqSums = float[BackwardTiles<kHeadDim, sizeof(T)>::kDqRowBlocks]
+                    [2 * BackwardTiles<kHeadDim, sizeof(T)>::kDqPairs][4];
 
 // The offset of a thread's sum from its first one, which is at the thread's
 // index in the query tile's sums. A warp thus adds to 128 consecutive bytes.
-template <int kHeadDim>
+template <typename T, int kHeadDim>
 __device__ __forceinline__ constexpr int DqOffset(int m, int n, int e) {
-  using Tiles = BackwardTiles<kHeadDim>;
+  using Tiles = BackwardTiles<kHeadDim, sizeof(T)>;
   return ((m * 2 * Tiles::kDqPairs + n) * 4 + e) * Tiles::kThreads;
 }
 
@@ -47,28 +47,26 @@ __device__ __forceinline__ constexpr int DqOffset(int m, int n, int e) {
 // in shared memory. `sums` is the thread's first sum.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void AddDq(float* sums) {
-  using Tiles = BackwardTiles<kHeadDim>;
+  using Tiles = BackwardTiles<kHeadDim, sizeof(T)>;
   constexpr int kM = Tiles::kDqRowBlocks, kStride = Tiles::kDqColumnWarps;
   const BackwardMemory<Tiles> memory;
-  const DqWarp<kHeadDim> warp;
-  const LaneAddress<Tiles::kStreamed> a_lane(memory.Ds(), ChunksFirst(Lane()),
-                                             warp.row / kChunk);
-  const LaneAddress<kHeadDim> b_lane(memory.Held(0), RowsFirst(Lane()),
-                                     2 * warp.column_warp);
-  DqSums<kHeadDim> c;
+  const DqWarp<T, kHeadDim> warp;
+  const TransposedTile<T, Tiles::kStreamed> a_tile(memory.Ds(), warp.row / 16);
+  const TransposedTile<T, kHeadDim> b_tile(memory.Held(0), warp.column_warp);
+  DqSums<T, kHeadDim> c;
   Clear(c);
 #pragma unroll
-  for (int k = 0; k < Tiles::kHeld; k += 16) {
+  for (int k = 0; k < Tiles::kHeld; k += kFragment<T>) {
     uint32_t a[kM][4];
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
-      LoadTransposed(a_lane.At(k, 2 * m), a[m]);
+      a_tile.LoadA(k, m, a[m]);
     }
 #pragma unroll
     for (int pair = 0; pair < Tiles::kDqPairs; ++pair) {
       if (!warp.Has(pair)) continue;
       uint32_t b[4];
-      LoadTransposed(b_lane.At(k, 2 * kStride * pair), b);
+      b_tile.Load(k, kStride * pair, b);
       MultiplyPair<T>(a, b, 2 * pair, c);
     }
   }
@@ -79,7 +77,7 @@ __device__ __forceinline__ void AddDq(float* sums) {
       if (!warp.Has(n / 2)) continue;
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        atomicAdd(sums + DqOffset<kHeadDim>(m, n, e), c[m][n][e]);
+        atomicAdd(sums + DqOffset<T, kHeadDim>(m, n, e), c[m][n][e]);
       }
     }
   }
@@ -88,10 +86,10 @@ __device__ __forceinline__ void AddDq(float* sums) {
 // Computes dQ = scale x the sums, with a CUDA block per query tile of each
 // head.
 template <typename T, int kHeadDim>
-__global__ void __launch_bounds__(BackwardTiles<kHeadDim>::kThreads)
+__global__ void __launch_bounds__(BackwardTiles<kHeadDim, sizeof(T)>::kThreads)
     BackwardPostprocessKernel(const BackwardParams params,
                               const BackwardScratch scratch) {
-  using Tiles = BackwardTiles<kHeadDim>;
+  using Tiles = BackwardTiles<kHeadDim, sizeof(T)>;
   constexpr int kM = Tiles::kDqRowBlocks, kN = 2 * Tiles::kDqPairs;
   const ForwardParams& p = params.forward;
   const int s = p.s, heads = p.h;
@@ -100,23 +98,23 @@ __global__ void __launch_bounds__(BackwardTiles<kHeadDim>::kThreads)
   const float* const sums =
       scratch.dq_sums + static_cast<int64_t>(blockIdx.x) * Tiles::kDqElements +
       threadIdx.x;
-  DqSums<kHeadDim> c;
+  DqSums<T, kHeadDim> c;
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        c[m][n][e] = p.scale * sums[DqOffset<kHeadDim>(m, n, e)];
+        c[m][n][e] = p.scale * sums[DqOffset<T, kHeadDim>(m, n, e)];
       }
     }
   }
-  const DqWarp<kHeadDim> warp;
+  const DqWarp<T, kHeadDim> warp;
   const uint32_t tile = SharedAddress(SharedMemory());
-  uint32_t staged[kM][kN / 2][4];
+  uint32_t staged[kM][8 * kN / kFragment<T>][4];
   PackFragments<T>(c, staged);
-  StageFragments<kHeadDim, Tiles::kDqColumnWarps>(tile, warp.row,
-                                                  2 * warp.column_warp, staged);
+  StageFragments<T, kHeadDim, Tiles::kDqColumnWarps>(tile, warp.row,
+                                                     warp.column_warp, staged);
   __syncthreads();
   const HeadRows<T> dq =
       RowsOf<T>(params.dq, head_of_all / heads, head_of_all % heads, s, p.d);

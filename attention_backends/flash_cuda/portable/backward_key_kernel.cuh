@@ -34,7 +34,7 @@ struct KeyTile {
 
 template <typename T, int kHeadDim>
 __device__ __forceinline__ KeyTile<T> FindKeyTile(const ForwardParams& p) {
-  using Tiles = BackwardTiles<kHeadDim>;
+  using Tiles = BackwardTiles<kHeadDim, sizeof(T)>;
   const int s = p.s, t = p.t, heads = p.h, kv_heads = p.g;
   const AttentionMask<int> mask = {s, t, p.causal};
   const int key_tiles = CeilDiv(t, Tiles::kHeld);
@@ -79,7 +79,7 @@ __device__ __forceinline__ void LoadQueries(const BackwardParams& params,
                                             const BackwardScratch& scratch,
                                             const KeyTile<T>& held,
                                             const QueryStep& step) {
-  using Tiles = BackwardTiles<kHeadDim>;
+  using Tiles = BackwardTiles<kHeadDim, sizeof(T)>;
   constexpr int kStreamed = Tiles::kStreamed;
   const ForwardParams& p = params.forward;
   const BackwardMemory<Tiles> memory;
@@ -130,14 +130,14 @@ __device__ __forceinline__ void ToGradients(float factor, uint32_t statistics,
 template <typename T, int kHeadDim>
 class WarpRowsOfV {
  public:
-  using Tiles = BackwardTiles<kHeadDim>;
+  using Tiles = BackwardTiles<kHeadDim, sizeof(T)>;
 
   // Call when V has arrived.
   __device__ __forceinline__ void Load() {
     if constexpr (Tiles::kHoldsV) {
-      const LaneAddress<kHeadDim> lane(Rows(), RowsFirst(Lane()));
+      const LaneAddress<T, kHeadDim> lane(Rows(), RowsFirst(Lane()));
 #pragma unroll
-      for (int k = 0; k < kHeadDim / 16; ++k) {
+      for (int k = 0; k < kHeadDim / kFragment<T>; ++k) {
 #pragma unroll
         for (int m = 0; m < Tiles::kRowBlocks; ++m) {
           LoadMatrices(lane.At(16 * m, 2 * k), held_[k][m]);
@@ -160,10 +160,11 @@ class WarpRowsOfV {
  private:
   __device__ __forceinline__ static uint32_t Rows() {
     return BackwardMemory<Tiles>().Held(1) +
-           BackwardWarp<Tiles>().row * TileLayout<kHeadDim>::kRowBytes;
+           BackwardWarp<Tiles>().row * TileLayout<T, kHeadDim>::kRowBytes;
   }
 
-  uint32_t held_[Tiles::kHoldsV ? kHeadDim / 16 : 1][Tiles::kRowBlocks][4];
+  uint32_t held_[Tiles::kHoldsV ? kHeadDim / kFragment<T> : 1]
+                [Tiles::kRowBlocks][4];
 };
 
 // Computes P^T and dS^T / scale of a warp's keys and the step's queries from
@@ -173,8 +174,8 @@ __device__ __forceinline__ void ComputeScores(
     const ForwardParams& params, const KeyTile<T>& held, const QueryStep& step,
     const WarpRowsOfV<T, kHeadDim>& v, int first_col, float (&p)[kM][kN][4],
     float (&ds)[kM][kN][4]) {
-  using Tiles = BackwardTiles<kHeadDim>;
-  constexpr int kRowBytes = TileLayout<kHeadDim>::kRowBytes;
+  using Tiles = BackwardTiles<kHeadDim, sizeof(T)>;
+  constexpr int kRowBytes = TileLayout<T, kHeadDim>::kRowBytes;
   const BackwardMemory<Tiles> memory;
   const BackwardWarp<Tiles> warp;
   const int stage = step.Stage();
@@ -199,8 +200,8 @@ __device__ __forceinline__ void StepOverQueries(
     const ForwardParams& params, const KeyTile<T>& held, const QueryStep& step,
     const WarpRowsOfV<T, kHeadDim>& v, float (&dk)[kM][kN][4],
     float (&dv)[kM][kN][4]) {
-  using Tiles = BackwardTiles<kHeadDim>;
-  constexpr int kRowBytes = TileLayout<kHeadDim>::kRowBytes;
+  using Tiles = BackwardTiles<kHeadDim, sizeof(T)>;
+  constexpr int kRowBytes = TileLayout<T, kHeadDim>::kRowBytes;
   constexpr int kSlice = Tiles::kSlice;
   const BackwardMemory<Tiles> memory;
   const BackwardWarp<Tiles> warp;
@@ -209,14 +210,14 @@ __device__ __forceinline__ void StepOverQueries(
   for (int slice = 0; slice < Tiles::kStreamed; slice += kSlice) {
     float p[kM][kSlice / 8][4], ds[kM][kSlice / 8][4];
     ComputeScores<T, kHeadDim>(params, held, step, v, slice, p, ds);
-    uint32_t a[kM][kSlice / 16][4];
+    uint32_t a[kM][kSlice / kFragment<T>][4];
     PackFragments<T>(p, a);
     MultiplyInto<T, kHeadDim>(a, memory.Streamed(stage, 1) + slice * kRowBytes,
                               dv);
     PackFragments<T>(ds, a);
     if (kStagesDs) {
-      StageFragments<Tiles::kStreamed, 1>(memory.Ds(), warp.row, slice / kChunk,
-                                          a);
+      StageFragments<T, Tiles::kStreamed, 1>(memory.Ds(), warp.row, slice / 16,
+                                             a);
     }
     MultiplyInto<T, kHeadDim>(a, memory.Streamed(stage, 0) + slice * kRowBytes,
                               dk);
@@ -230,22 +231,21 @@ __device__ __forceinline__ void StepOverQueriesTogether(
     const ForwardParams& params, const KeyTile<T>& held, const QueryStep& step,
     const WarpRowsOfV<T, kHeadDim>& v, float (&dk)[kM][kN][4],
     float (&dv)[kM][kN][4]) {
-  using Tiles = BackwardTiles<kHeadDim>;
+  using Tiles = BackwardTiles<kHeadDim, sizeof(T)>;
   constexpr int kStreamed = Tiles::kStreamed, kSlice = Tiles::kSlice;
   const BackwardMemory<Tiles> memory;
   const BackwardWarp<Tiles> warp;
   const int first_col = warp.column_warp * kSlice;
   float p[kM][kSlice / 8][4], ds[kM][kSlice / 8][4];
   ComputeScores<T, kHeadDim>(params, held, step, v, first_col, p, ds);
-  uint32_t staged[kM][kSlice / 16][4];
+  uint32_t staged[kM][kSlice / kFragment<T>][4];
   PackFragments<T>(p, staged);
-  StageFragments<kStreamed, 1>(memory.P(), warp.row, first_col / kChunk,
-                               staged);
+  StageFragments<T, kStreamed, 1>(memory.P(), warp.row, first_col / 16, staged);
   PackFragments<T>(ds, staged);
-  StageFragments<kStreamed, 1>(memory.Ds(), warp.row, first_col / kChunk,
-                               staged);
+  StageFragments<T, kStreamed, 1>(memory.Ds(), warp.row, first_col / 16,
+                                  staged);
   __syncthreads();  // P and dS are written
-  constexpr int kRowBytes = TileLayout<kStreamed>::kRowBytes;
+  constexpr int kRowBytes = TileLayout<T, kStreamed>::kRowBytes;
   MultiplyTiles<T, kStreamed, kHeadDim, Tiles::kColumnWarps>(
       memory.P() + warp.row * kRowBytes, memory.Streamed(step.Stage(), 1),
       warp.column_warp, dv);
@@ -255,10 +255,10 @@ __device__ __forceinline__ void StepOverQueriesTogether(
 }
 
 template <typename T, int kHeadDim, bool kAddsDq>
-__global__ void __launch_bounds__(BackwardTiles<kHeadDim>::kThreads)
+__global__ void __launch_bounds__(BackwardTiles<kHeadDim, sizeof(T)>::kThreads)
     BackwardKeyKernel(const BackwardParams params,
                       const BackwardScratch scratch) {
-  using Tiles = BackwardTiles<kHeadDim>;
+  using Tiles = BackwardTiles<kHeadDim, sizeof(T)>;
   constexpr int kM = Tiles::kRowBlocks;
   constexpr int kN = kHeadDim / 8 / Tiles::kColumnWarps;
   const ForwardParams& p = params.forward;

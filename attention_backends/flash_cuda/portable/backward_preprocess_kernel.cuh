@@ -10,7 +10,7 @@ namespace tessera {
 namespace flash {
 namespace portable {
 
-// sum_i a_i b_i of eight elements.
+// sum_i a_i b_i of a chunk.
 template <typename T>
 __device__ __forceinline__ float Dot(const uint4& a, const uint4& b) {
   const uint32_t left[] = {a.x, a.y, a.z, a.w};
@@ -18,20 +18,23 @@ __device__ __forceinline__ float Dot(const uint4& a, const uint4& b) {
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const float2 x = Unpack<T>(left[i]), y = Unpack<T>(right[i]);
-    sum += x.x * y.x + x.y * y.y;
+    if constexpr (sizeof(T) == 4) {
+      sum += __uint_as_float(left[i]) * __uint_as_float(right[i]);
+    } else {
+      const float2 x = Unpack<T>(left[i]), y = Unpack<T>(right[i]);
+      sum += x.x * y.x + x.y * y.y;
+    }
   }
   return sum;
 }
 
 inline constexpr int kPreprocessThreads = 256;
 
-// Lanes that share a row: one per chunk of eight columns, rounded up to a power
-// of two.
-template <int kHeadDim>
-inline constexpr int kPreprocessLanes = kHeadDim <= 64    ? 8
-                                        : kHeadDim <= 128 ? 16
-                                                          : 32;
+// Lanes that share a row: one per chunk, rounded up to a power of two.
+template <typename T, int kHeadDim>
+inline constexpr int kPreprocessLanes = kHeadDim <= 8 * kChunk<T>    ? 8
+                                        : kHeadDim <= 16 * kChunk<T> ? 16
+                                                                     : 32;
 
 // Fills BackwardScratch::statistics. Clears `sums` numbers of dq_sums, a
 // multiple of four, while it waits for O and dO.
@@ -40,7 +43,8 @@ __global__ void __launch_bounds__(kPreprocessThreads)
     BackwardPreprocessKernel(const BackwardParams params,
                              const BackwardScratch scratch,
                              const int64_t sums) {
-  constexpr int kLanes = kPreprocessLanes<kHeadDim>;
+  constexpr int kLanes = kPreprocessLanes<T, kHeadDim>;
+  static_assert(kHeadDim <= kLanes * kChunk<T>);
   const ForwardParams& p = params.forward;
   auto* const pieces = reinterpret_cast<float4*>(scratch.dq_sums);
   for (int64_t i =
@@ -59,7 +63,7 @@ __global__ void __launch_bounds__(kPreprocessThreads)
   const int head = head_of_all % heads, batch = head_of_all / heads;
   const HeadRows<const T> o = RowsOf<const T>(p.o, batch, head, s, d);
   const HeadRows<const T> d_o = RowsOf<const T>(params.d_o, batch, head, s, d);
-  const int column = threadIdx.x % kLanes * kChunk;
+  const int column = threadIdx.x % kLanes * kChunk<T>;
   float sum = 0;
   if (column < d) {
     sum = Dot<T>(

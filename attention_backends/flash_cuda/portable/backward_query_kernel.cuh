@@ -29,7 +29,7 @@ struct QueryTile {
 template <typename T, int kHeadDim>
 __device__ __forceinline__ QueryTile<T> FindQueryTile(
     const BackwardParams& params, const BackwardScratch& scratch) {
-  using Tiles = BackwardTiles<kHeadDim>;
+  using Tiles = BackwardTiles<kHeadDim, sizeof(T)>;
   const ForwardParams& p = params.forward;
   const int s = p.s, t = p.t, d = p.d, heads = p.h;
   const int query_tiles = CeilDiv(s, Tiles::kHeld);
@@ -69,7 +69,7 @@ __device__ __forceinline__ void LoadStatistics(
 // Starts copying the K and V of a step.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void LoadKeys(const QueryTile<T>& held, int step) {
-  using Tiles = BackwardTiles<kHeadDim>;
+  using Tiles = BackwardTiles<kHeadDim, sizeof(T)>;
   constexpr int kStreamed = Tiles::kStreamed;
   const BackwardMemory<Tiles> memory;
   const int stage = step % 2, first_key = step * kStreamed;
@@ -85,8 +85,8 @@ template <typename T, int kHeadDim, int kM, int kN>
 __device__ __forceinline__ void ComputeDs(
     const QueryTile<T>& held, int step, int first_col, float factor,
     const RowStatistics (&statistics)[kM][2], float (&ds)[kM][kN][4]) {
-  using Tiles = BackwardTiles<kHeadDim>;
-  constexpr int kRowBytes = TileLayout<kHeadDim>::kRowBytes;
+  using Tiles = BackwardTiles<kHeadDim, sizeof(T)>;
+  constexpr int kRowBytes = TileLayout<T, kHeadDim>::kRowBytes;
   const BackwardMemory<Tiles> memory;
   const BackwardWarp<Tiles> warp;
   const int stage = step % 2, first_key = step * Tiles::kStreamed;
@@ -121,21 +121,21 @@ template <typename T, int kHeadDim, int kM, int kN>
 __device__ __forceinline__ void StepOverKeys(
     const QueryTile<T>& held, int step, float factor,
     const RowStatistics (&statistics)[kM][2], float (&dq)[kM][kN][4]) {
-  using Tiles = BackwardTiles<kHeadDim>;
+  using Tiles = BackwardTiles<kHeadDim, sizeof(T)>;
   constexpr int kStreamed = Tiles::kStreamed, kSlice = Tiles::kSlice;
   const BackwardMemory<Tiles> memory;
   const BackwardWarp<Tiles> warp;
   const uint32_t k_rows = memory.Streamed(step % 2, 0);
   float ds[kM][kSlice / 8][4];
-  uint32_t a[kM][kSlice / 16][4];
+  uint32_t a[kM][kSlice / kFragment<T>][4];
   if constexpr (Tiles::kSharesScores) {
     const int first_col = warp.column_warp * kSlice;
     ComputeDs<T, kHeadDim>(held, step, first_col, factor, statistics, ds);
     PackFragments<T>(ds, a);
-    StageFragments<kStreamed, 1>(memory.Ds(), warp.row, first_col / kChunk, a);
+    StageFragments<T, kStreamed, 1>(memory.Ds(), warp.row, first_col / 16, a);
     __syncthreads();  // dS is written
     MultiplyTiles<T, kStreamed, kHeadDim, Tiles::kColumnWarps>(
-        memory.Ds() + warp.row * TileLayout<kStreamed>::kRowBytes, k_rows,
+        memory.Ds() + warp.row * TileLayout<T, kStreamed>::kRowBytes, k_rows,
         warp.column_warp, dq);
   } else {
 #pragma unroll 1
@@ -143,16 +143,16 @@ __device__ __forceinline__ void StepOverKeys(
       ComputeDs<T, kHeadDim>(held, step, slice, factor, statistics, ds);
       PackFragments<T>(ds, a);
       MultiplyInto<T, kHeadDim>(
-          a, k_rows + slice * TileLayout<kHeadDim>::kRowBytes, dq);
+          a, k_rows + slice * TileLayout<T, kHeadDim>::kRowBytes, dq);
     }
   }
 }
 
 template <typename T, int kHeadDim>
-__global__ void __launch_bounds__(BackwardTiles<kHeadDim>::kThreads)
+__global__ void __launch_bounds__(BackwardTiles<kHeadDim, sizeof(T)>::kThreads)
     BackwardQueryKernel(const BackwardParams params,
                         const BackwardScratch scratch) {
-  using Tiles = BackwardTiles<kHeadDim>;
+  using Tiles = BackwardTiles<kHeadDim, sizeof(T)>;
   constexpr int kM = Tiles::kRowBlocks;
   constexpr int kN = kHeadDim / 8 / Tiles::kColumnWarps;
   const QueryTile<T> held = FindQueryTile<T, kHeadDim>(params, scratch);

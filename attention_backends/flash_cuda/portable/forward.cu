@@ -9,10 +9,11 @@ namespace portable {
 
 template <FloatType kType, int kHeadDim>
 cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream) {
-  using Tiles = ForwardTiles<kHeadDim>;
+  using T = Element<kType>;
+  using Tiles = ForwardTiles<kHeadDim, sizeof(T)>;
   const int64_t query_tiles =
       (params.s + Tiles::kQueries - 1) / Tiles::kQueries;
-  return LaunchKernel(ForwardKernel<Element<kType>, kHeadDim>,
+  return LaunchKernel(ForwardKernel<T, kHeadDim>,
                       {.blocks = query_tiles * params.h * params.b,
                        .threads = Tiles::kThreads,
                        .shared_bytes = Tiles::kSharedBytes},

@@ -34,7 +34,7 @@ struct ForwardTile {
 template <typename T, int kHeadDim>
 __device__ __forceinline__ ForwardTile<T> FindForwardTile(
     const ForwardParams& p) {
-  using Tiles = ForwardTiles<kHeadDim>;
+  using Tiles = ForwardTiles<kHeadDim, sizeof(T)>;
   const int s = p.s, t = p.t, d = p.d, heads = p.h;
   const int query_tiles = CeilDiv(s, Tiles::kQueries);
   const int tile = query_tiles - 1 - blockIdx.x % query_tiles;
@@ -62,10 +62,10 @@ __device__ __forceinline__ void StoreForward(const ForwardTile<T>& held,
                                              const float (&o)[kM][kN][4],
                                              const float (&lse)[kM][2]) {
   const int row = Warp() * 16 * kM;
-  uint32_t staged[kM][kN / 2][4];
+  uint32_t staged[kM][8 * kN / kFragment<T>][4];
   PackFragments<T>(o, staged);
-  const uint32_t rows = q_tile + row * TileLayout<kHeadDim>::kRowBytes;
-  StageFragments<kHeadDim, 1>(rows, 0, 0, staged);
+  const uint32_t rows = q_tile + row * TileLayout<T, kHeadDim>::kRowBytes;
+  StageFragments<T, kHeadDim, 1>(rows, 0, 0, staged);
   __syncwarp();
   const int first_query = held.queries.begin + row;
   StoreTile<16 * kM, kHeadDim, 32>(held.o, first_query, rows, Lane());
@@ -81,16 +81,16 @@ __device__ __forceinline__ void StoreForward(const ForwardTile<T>& held,
 }
 
 template <typename T, int kHeadDim>
-__global__ void __launch_bounds__(ForwardTiles<kHeadDim>::kThreads)
+__global__ void __launch_bounds__(ForwardTiles<kHeadDim, sizeof(T)>::kThreads)
     ForwardKernel(const ForwardParams params) {
-  using Tiles = ForwardTiles<kHeadDim>;
+  using Tiles = ForwardTiles<kHeadDim, sizeof(T)>;
   constexpr int kM = Tiles::kRowBlocks, kKeys = Tiles::kKeys;
   const ForwardTile<T> held = FindForwardTile<T, kHeadDim>(params);
   const uint32_t q_tile = SharedAddress(SharedMemory());
   const uint32_t k_tile = q_tile + Tiles::kQBytes;
   const uint32_t v_tile = k_tile + Tiles::kKBytes;
   const int row = Warp() * 16 * kM;
-  const uint32_t q_rows = q_tile + row * TileLayout<kHeadDim>::kRowBytes;
+  const uint32_t q_rows = q_tile + row * TileLayout<T, kHeadDim>::kRowBytes;
   const auto load = [](uint32_t to, const HeadRows<T>& from, int tile) {
     LoadTile<kKeys, kHeadDim, Tiles::kThreads>(to, from, tile * kKeys);
   };
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(ForwardTiles<kHeadDim>::kThreads)
     __syncthreads();  // V has arrived, K has been read
     if (tile > held.key_tiles.begin) load(k_tile, held.k, tile - 1);
     softmax.Update(s, o);
-    uint32_t p[kM][kKeys / 16][4];
+    uint32_t p[kM][kKeys / kFragment<T>][4];
     PackFragments<T>(s, p);
     MultiplyInto<T, kHeadDim>(p, v_tile, o);
   }

@@ -5,28 +5,35 @@
 
 #include "framework/cuda/host_device.h"
 
-// Which lane holds which element in mma.sync.m16n8k16 with 16-bit operands and
-// in ldmatrix (PTX ISA, "Matrix Fragments for mma.m16n8k16" and "ldmatrix"),
-// and the layout of tiles in shared memory. Plain arithmetic, tested on a CPU.
+// Which lane holds which element in mma.sync.m16n8k16 with 16-bit operands, in
+// m16n8k8 with TF32, and in ldmatrix (PTX ISA, "Matrix Fragments for
+// mma.m16n8k16", "mma.m16n8k8" and "ldmatrix"), and the layout of tiles in
+// shared memory. Plain arithmetic, tested on a CPU. T is an operand's element
+// in memory: 16 bits, or float, which is multiplied in TF32.
 
 namespace tessera {
 namespace flash {
 namespace portable {
 
-// ldmatrix and cp.async move 16 bytes: eight 16-bit elements.
-inline constexpr int kChunk = 8;
+// ldmatrix and cp.async move 16 bytes: eight 16-bit elements or four floats.
 inline constexpr int kChunkBytes = 16;
+template <typename T>
+inline constexpr int kChunk = kChunkBytes / static_cast<int>(sizeof(T));
 
-// A row-major tile of 16-bit elements, kCols wide, in shared memory. The chunks
-// of a row are permuted so that chunk c of eight consecutive rows, which one
-// phase of ldmatrix reads, lies in eight different groups of four banks. How
-// often the permutation changes depends on the distance between rows modulo the
-// 128 bytes of all banks: every row for 128 (kCols a multiple of 64), every
-// second row for 64 (kCols 32, 96), every fourth for 32 (kCols 80).
-template <int kCols>
+// An operand fragment has 16 rows of two chunks.
+template <typename T>
+inline constexpr int kFragment = 2 * kChunk<T>;
+
+// A row-major tile, kCols wide, in shared memory. The chunks of a row are
+// permuted so that chunk c of eight consecutive rows, which one phase of
+// ldmatrix reads, lies in eight different groups of four banks. How often the
+// permutation changes depends on the distance between rows modulo the 128 bytes
+// of all banks: every row for 128 (64 columns of 16 bits), every second row for
+// 64 (96 of 16 bits, 80 floats), every fourth for 32 (80 of 16 bits).
+template <typename T, int kCols>
 struct TileLayout {
-  static constexpr int kChunks = kCols / kChunk;
-  static constexpr int kRowBytes = kCols * 2;
+  static constexpr int kChunks = kCols / kChunk<T>;
+  static constexpr int kRowBytes = kCols * static_cast<int>(sizeof(T));
   static constexpr int kShift = kChunks % 8 == 0 ? 0 : kChunks % 4 == 0 ? 1 : 2;
   // The permuted bits of a chunk's index.
   static constexpr int kMask = 7 >> kShift;
@@ -66,15 +73,15 @@ TESSERA_HOST_DEVICE int AccumulatorCol(int lane, int e) {
   return lane % 4 * 2 + e % 2;
 }
 
-// A lane's ldmatrix addresses in a tile of kCols columns, in bytes. `tile` is
-// the address of a row that is a multiple of 8, so the permuted bits of the
-// address are clear: another chunk costs one exclusive or, another row is a
-// constant in the instruction. `first_chunk` shifts all chunks; the arguments
-// of At() must not have its bits set.
-template <int kCols>
+// A lane's addresses in a tile of kCols columns, in bytes. `tile` is the
+// address of a row that is a multiple of 8, or of an element in its first
+// chunk, so the permuted bits of the address are clear: another chunk costs one
+// exclusive or, another row is a constant in the instruction. `first_chunk`
+// shifts all chunks; the arguments of At() must not have its bits set.
+template <typename T, int kCols>
 class LaneAddress {
  public:
-  using Layout = TileLayout<kCols>;
+  using Layout = TileLayout<T, kCols>;
 
   TESSERA_HOST_DEVICE LaneAddress(uint32_t tile, TilePosition lane,
                                   int first_chunk = 0)

@@ -36,7 +36,21 @@ __device__ __forceinline__ uint4 LoadShared16(uint32_t from) {
   return v;
 }
 
-// c += a b, where a is 16 x 16 and b 16 x 8 in T, and c is 16 x 8 in FP32.
+__device__ __forceinline__ uint32_t LoadShared4(uint32_t from) {
+  uint32_t v;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
+  return v;
+}
+
+// The nearest number of TF32.
+__device__ __forceinline__ uint32_t ToTf32(uint32_t x) {
+  uint32_t y;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(__uint_as_float(x)));
+  return y;
+}
+
+// c += a b, where a is 16 x 16 and b 16 x 8 in T, or 16 x 8 and 8 x 8 in FP32,
+// rounded to TF32; c is 16 x 8 in FP32.
 template <typename T>
 __device__ void Mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                     uint32_t b1);
@@ -57,6 +71,17 @@ __device__ __forceinline__ void Mma<__half>(float (&c)[4],
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+template <>
+__device__ __forceinline__ void Mma<float>(float (&c)[4],
+                                           const uint32_t (&a)[4], uint32_t b0,
+                                           uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(ToTf32(a[0])), "r"(ToTf32(a[1])), "r"(ToTf32(a[2])),
+        "r"(ToTf32(a[3])), "r"(ToTf32(b0)), "r"(ToTf32(b1)));
 }
 
 }  // namespace portable

@@ -51,7 +51,7 @@ __device__ __forceinline__ void MultiplyPair(const uint32_t (&a)[kM][4],
   }
 }
 
-// c += a B^T for 16 columns: one step of the products below.
+// c += a B^T for the columns of a fragment: one step of the products below.
 template <typename T, int kM, int kN, typename Address>
 __device__ __forceinline__ void MultiplyRowsStep(const uint32_t (&a)[kM][4],
                                                  const Address& b, int k,
@@ -68,11 +68,11 @@ __device__ __forceinline__ void MultiplyRowsStep(const uint32_t (&a)[kM][4],
 template <typename T, int kCols, int kM, int kN>
 __device__ __forceinline__ void MultiplyRows(uint32_t a, uint32_t b,
                                              float (&c)[kM][kN][4]) {
-  const LaneAddress<kCols> a_lane(a, RowsFirst(Lane()));
-  const LaneAddress<kCols> b_lane(b, ChunksFirst(Lane()));
+  const LaneAddress<T, kCols> a_lane(a, RowsFirst(Lane()));
+  const LaneAddress<T, kCols> b_lane(b, ChunksFirst(Lane()));
   Clear(c);
 #pragma unroll
-  for (int k = 0; k < kCols / 16; ++k) {
+  for (int k = 0; k < kCols / kFragment<T>; ++k) {
     uint32_t fa[kM][4];
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
@@ -85,36 +85,90 @@ __device__ __forceinline__ void MultiplyRows(uint32_t a, uint32_t b,
 // c = A B^T with A in registers.
 template <typename T, int kCols, int kM, int kN>
 __device__ __forceinline__ void MultiplyRows(
-    const uint32_t (&a)[kCols / 16][kM][4], uint32_t b, float (&c)[kM][kN][4]) {
-  const LaneAddress<kCols> b_lane(b, ChunksFirst(Lane()));
+    const uint32_t (&a)[kCols / kFragment<T>][kM][4], uint32_t b,
+    float (&c)[kM][kN][4]) {
+  const LaneAddress<T, kCols> b_lane(b, ChunksFirst(Lane()));
   Clear(c);
 #pragma unroll
-  for (int k = 0; k < kCols / 16; ++k) {
+  for (int k = 0; k < kCols / kFragment<T>; ++k) {
     MultiplyRowsStep<T>(a[k], b_lane, k, c);
   }
 }
 
-// c += a B for 16 rows of B, of which it takes every kStride-th pair of chunks:
+// A tile down whose rows the sum of a product runs, so that operands have its
+// columns as rows. Floats, which ldmatrix does not transpose, are loaded one by
+// one, in the order of PackFragments(): the even rows first.
+template <typename T, int kCols>
+class TransposedTile {
+ public:
+  // `first_pair` shifts all pairs of 16 columns; the arguments of Load() must
+  // not have its bits set.
+  __device__ __forceinline__ explicit TransposedTile(uint32_t tile,
+                                                     int first_pair = 0)
+      : lanes_{AddressOf(tile, 0, first_pair), AddressOf(tile, 1, first_pair)} {
+  }
+
+  // The B operands of the columns from 16 pair and from 16 pair + 8 on, of
+  // kFragment<T> rows.
+  __device__ __forceinline__ void Load(int row, int pair,
+                                       uint32_t (&b)[4]) const {
+    if constexpr (sizeof(T) == 4) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        b[i] = LoadShared4(lanes_[i % 2].At(row, 4 * pair + i / 2 * 2));
+      }
+    } else {
+      LoadTransposed(lanes_[0].At(row, 2 * pair), b);
+    }
+  }
+
+  // The A operand of 16 columns.
+  __device__ __forceinline__ void LoadA(int row, int pair,
+                                        uint32_t (&a)[4]) const {
+    uint32_t b[4];
+    Load(row, pair, b);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = b[i % 2 * 2 + i / 2];
+  }
+
+ private:
+  using Address = LaneAddress<T, kCols>;
+
+  __device__ __forceinline__ static Address AddressOf(uint32_t tile, int odd,
+                                                      int first_pair) {
+    if constexpr (sizeof(T) == 4) {
+      return Address(tile + Lane() / 4 % 4 * 4,
+                     {Lane() % 4 * 2 + odd, Lane() / 16}, 4 * first_pair);
+    } else {
+      return Address(tile, RowsFirst(Lane()), 2 * first_pair);
+    }
+  }
+
+  Address lanes_[2];  // of the even rows and, for floats, the odd ones
+};
+
+// c += a B for kFragment<T> rows of B, of which it takes every kStride-th pair:
 // one step of the products below.
-template <typename T, int kStride, int kM, int kN, typename Address>
+template <typename T, int kStride, int kM, int kN, typename Tile>
 __device__ __forceinline__ void MultiplyStep(const uint32_t (&a)[kM][4],
-                                             const Address& b, int row,
+                                             const Tile& b, int row,
                                              float (&c)[kM][kN][4]) {
 #pragma unroll
   for (int n = 0; n < kN; n += 2) {
     uint32_t fb[4];
-    LoadTransposed(b.At(row, n * kStride), fb);
+    b.Load(row, n / 2 * kStride, fb);
     MultiplyPair<T>(a, fb, n, c);
   }
 }
 
-// c += A B: 16 kM x 16 kK in registers times 16 kK rows of a tile.
+// c += A B: kK fragments side by side, as PackFragments() leaves them, times
+// the rows of a tile.
 template <typename T, int kCols, int kM, int kK, int kN>
 __device__ __forceinline__ void MultiplyInto(const uint32_t (&a)[kM][kK][4],
                                              uint32_t b,
                                              float (&c)[kM][kN][4]) {
-  static_assert(kN * kChunk == kCols, "all columns");
-  const LaneAddress<kCols> b_lane(b, RowsFirst(Lane()));
+  static_assert(8 * kN == kCols, "all columns");
+  const TransposedTile<T, kCols> b_tile(b);
 #pragma unroll
   for (int k = 0; k < kK; ++k) {
     uint32_t fa[kM][4];
@@ -123,20 +177,21 @@ __device__ __forceinline__ void MultiplyInto(const uint32_t (&a)[kM][kK][4],
 #pragma unroll
       for (int i = 0; i < 4; ++i) fa[m][i] = a[m][k][i];
     }
-    MultiplyStep<T, 1>(fa, b_lane, 16 * k, c);
+    MultiplyStep<T, 1>(fa, b_tile, kFragment<T> * k, c);
   }
 }
 
 // c += A B with both in shared memory: 16 kM rows of a tile of kInner columns
 // times kInner rows of another tile, of which `column_warp` takes every
-// kStride-th pair of chunks.
+// kStride-th pair of 16 columns. Of 16-bit elements.
 template <typename T, int kInner, int kCols, int kStride, int kM, int kN>
 __device__ __forceinline__ void MultiplyTiles(uint32_t a, uint32_t b,
                                               int column_warp,
                                               float (&c)[kM][kN][4]) {
-  static_assert(kN * kStride * kChunk == kCols, "all columns, once");
-  const LaneAddress<kInner> a_lane(a, RowsFirst(Lane()));
-  const LaneAddress<kCols> b_lane(b, RowsFirst(Lane()), 2 * column_warp);
+  static_assert(8 * kN * kStride == kCols, "all columns, once");
+  static_assert(sizeof(T) == 2, "A's columns are not permuted");
+  const LaneAddress<T, kInner> a_lane(a, RowsFirst(Lane()));
+  const TransposedTile<T, kCols> b_tile(b, column_warp);
 #pragma unroll
   for (int k = 0; k < kInner / 16; ++k) {
     uint32_t fa[kM][4];
@@ -144,7 +199,7 @@ __device__ __forceinline__ void MultiplyTiles(uint32_t a, uint32_t b,
     for (int m = 0; m < kM; ++m) {
       LoadMatrices(a_lane.At(16 * m, 2 * k), fa[m]);
     }
-    MultiplyStep<T, kStride>(fa, b_lane, 16 * k, c);
+    MultiplyStep<T, kStride>(fa, b_tile, 16 * k, c);
   }
 }
 

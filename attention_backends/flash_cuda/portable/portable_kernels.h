@@ -5,9 +5,10 @@
 
 #include "attention_backends/flash_cuda/flash_params.h"
 
-// Attention on compute capability 8.0 and newer. BF16 and FP16; head dims that
-// are multiples of 8 up to 256; S and T up to 2^30; positive scale. Launches
-// are asynchronous.
+// Attention on compute capability 8.0 and newer. BF16 and FP16 with head dims
+// that are multiples of 8 up to 256, FP32 multiplied in TF32 up to
+// kLargestTf32HeadDim; S and T up to 2^30; positive scale. Launches are
+// asynchronous.
 
 namespace tessera {
 namespace flash {

@@ -18,6 +18,10 @@ namespace tessera {
 namespace flash {
 namespace portable {
 
+// Above, the kernels of FP32 (fp32/) run in TF32, too: tiles of floats take
+// twice the memory.
+inline constexpr int64_t kLargestTf32HeadDim = 128;
+
 // Calls fn with the head dim of the kernels that run head dim d, as a
 // std::integral_constant: the next larger one, whose surplus columns are zero.
 // All except 80 are FlashAttention-2's; 80 is common in models of 3B
@@ -38,17 +42,24 @@ auto WithHeadDim(int64_t d, const Fn& fn) {
 //   registers: scores     128          64           32
 //              O       32, 64  80, 96, 128      96, 128
 //   shared KiB         24, 48  40, 48,  64      96, 128
-template <int kHeadDim>
+//
+// Floats, in TF32, take half as many keys:
+//
+//   queries x keys      128 x 64   128 x 32
+//   registers: scores     64          32
+//              O       32, 64  80, 96, 128
+//   shared KiB         32, 64  60, 72,  96
+template <int kHeadDim, int kElementBytes>
 struct ForwardTiles {
   static constexpr int kQueries = 128;
-  static constexpr int kKeys = kHeadDim <= 64 ? 128 : 64;
+  static constexpr int kKeys = (kHeadDim <= 64 ? 256 : 128) / kElementBytes;
   static constexpr int kWarps = kHeadDim <= 128 ? 4 : 8;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kRowBlocks = kQueries / 16 / kWarps;
 
   // One tile of each: K is multiplied while V arrives, and vice versa.
-  static constexpr int kQBytes = kQueries * kHeadDim * 2;
-  static constexpr int kKBytes = kKeys * kHeadDim * 2;
+  static constexpr int kQBytes = kQueries * kHeadDim * kElementBytes;
+  static constexpr int kKBytes = kKeys * kHeadDim * kElementBytes;
   static constexpr int kVBytes = kKBytes;
   static constexpr int kSharedBytes = kQBytes + kKBytes + kVBytes;
 };
@@ -75,25 +86,39 @@ struct ForwardTiles {
 //              dK and dV 64, 128       80     96, 128       96      128
 //              V                               48, 0
 //   shared KiB          49, 81       107     129, 161      161      137
-template <int kHeadDim>
+//
+// Floats, in TF32: warps do not share rows.
+//
+//   head dim             32, 64    80, 96       128
+//   held x streamed    128 x 32  128 x 32  128 x 16
+//   warps                     4         8         8
+//   16-row tiles              2         1         1
+//   registers: S and dP      64        32        16
+//              dK and dV 64, 128   80, 96       128
+//   shared KiB          64, 112  136, 160       168
+template <int kHeadDim, int kElementBytes>
 struct BackwardTiles {
+  static constexpr bool kTf32 = kElementBytes == 4;
   static constexpr int kHeld = kHeadDim <= 128 ? 128 : 64;
-  static constexpr int kStreamed = kHeadDim <= 192 ? 64 : 32;
+  static constexpr int kStreamed =
+      (kHeadDim <= (kTf32 ? 96 : 192) ? 128 : 64) / kElementBytes;
   static constexpr int kWarps = kHeadDim <= 64 ? 4 : 8;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kColumnWarps = kHeadDim <= 80    ? 1
-                                      : kHeadDim == 192 ? 4
-                                                        : 2;
+  static constexpr int kColumnWarps = kHeadDim <= 80 || kTf32 ? 1
+                                      : kHeadDim == 192       ? 4
+                                                              : 2;
   static constexpr int kRowBlocks = kHeld / 16 * kColumnWarps / kWarps;
   static constexpr bool kSharesScores = kColumnWarps > 1;
-  static constexpr bool kHoldsV = kHeadDim == 96;
+  static constexpr bool kHoldsV = kHeadDim == 96 && !kTf32;
   static constexpr int kSlice = kSharesScores     ? kStreamed / kColumnWarps
                                 : kRowBlocks == 2 ? 32
                                                   : kStreamed;
 
   // dQ of a query tile is a product over all held keys. The warps share it as a
   // grid and take pairs of 8 columns in turn.
-  static constexpr int kDqColumnWarps = kHeadDim <= 96 ? 2 : 4;
+  static constexpr int kDqColumnWarps = kTf32 ? 16 * kWarps / kStreamed
+                                        : kHeadDim <= 96 ? 2
+                                                         : 4;
   static constexpr int kDqRowBlocks = kStreamed / 16 * kDqColumnWarps / kWarps;
   static constexpr int kDqPairs =
       (kHeadDim / 16 + kDqColumnWarps - 1) / kDqColumnWarps;
@@ -101,10 +126,10 @@ struct BackwardTiles {
   // adjacent threads.
   static constexpr int kDqElements = kDqRowBlocks * kDqPairs * 8 * kThreads;
 
-  static constexpr int kHeldBytes = kHeld * kHeadDim * 2;
-  static constexpr int kStreamedBytes = kStreamed * kHeadDim * 2;
+  static constexpr int kHeldBytes = kHeld * kHeadDim * kElementBytes;
+  static constexpr int kStreamedBytes = kStreamed * kHeadDim * kElementBytes;
   static constexpr int kStatisticsBytes = kStreamed * 8;
-  static constexpr int kDsBytes = kHeld * kStreamed * 2;
+  static constexpr int kDsBytes = kHeld * kStreamed * kElementBytes;
   static constexpr int kPBytes = kSharesScores ? kDsBytes : 0;
   // Two held tiles; two stages of two streamed tiles and their statistics; dS
   // and P.

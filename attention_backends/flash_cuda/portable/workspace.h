@@ -12,6 +12,17 @@ namespace tessera {
 namespace flash {
 namespace portable {
 
+// Calls fn with the tiles of the kernels that run p. In FP32 head dims have
+// kernels up to kLargestTf32HeadDim.
+template <typename Fn>
+auto WithTiles(const ForwardParams& p, const Fn& fn) {
+  return WithHeadDim(p.d, [&](auto dim) {
+    return p.type == FloatType::kFloat
+               ? fn(ForwardTiles<dim(), 4>(), BackwardTiles<dim(), 4>())
+               : fn(ForwardTiles<dim(), 2>(), BackwardTiles<dim(), 2>());
+  });
+}
+
 // The parts of BackwardParams::workspace.
 struct WorkspaceLayout {
   int64_t statistics_bytes;  // two floats per query, rounded up to 256
@@ -24,8 +35,8 @@ inline WorkspaceLayout LayoutOf(const ForwardParams& p, bool deterministic) {
   WorkspaceLayout layout = {.statistics_bytes = (rows * 8 + 255) / 256 * 256,
                             .dq_bytes = 0};
   if (deterministic) return layout;
-  WithHeadDim(p.d, [&](auto dim) {
-    using Tiles = BackwardTiles<dim()>;
+  WithTiles(p, [&](auto, auto backward) {
+    using Tiles = decltype(backward);
     const int64_t tiles = (p.s + Tiles::kStreamed - 1) / Tiles::kStreamed;
     layout.dq_bytes = p.b * p.h * tiles * Tiles::kDqElements * 4;
   });
@@ -34,10 +45,10 @@ inline WorkspaceLayout LayoutOf(const ForwardParams& p, bool deterministic) {
 
 // The most shared memory per CUDA block, in forward and, if needs_grad,
 // backward.
-inline int SharedBytes(int64_t d, bool needs_grad) {
-  return WithHeadDim(d, [&](auto dim) {
-    return needs_grad ? BackwardTiles<dim()>::kSharedBytes
-                      : ForwardTiles<dim()>::kSharedBytes;
+inline int SharedBytes(const ForwardParams& p, bool needs_grad) {
+  return WithTiles(p, [&](auto forward, auto backward) {
+    return needs_grad ? decltype(backward)::kSharedBytes
+                      : decltype(forward)::kSharedBytes;
   });
 }
 

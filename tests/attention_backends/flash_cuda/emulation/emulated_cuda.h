@@ -4,7 +4,8 @@
 // The parts of CUDA that the kernels' sources use, for a host compiler; for the
 // Hopper kernels, see also emulated_hopper.h. Include it before the kernels: it
 // defines the guards of their CUDA-specific headers and so replaces them. Which
-// lane holds what: PTX ISA, "Matrix Fragments for mma.m16n8k16" and "ldmatrix".
+// lane holds what: PTX ISA, "Matrix Fragments for mma.m16n8k16", "mma.m16n8k8"
+// and "ldmatrix".
 
 #define ATTENTION_BACKENDS_FLASH_CUDA_ASYNC_COPY_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_INSTRUCTIONS_CUH_
@@ -131,6 +132,9 @@ inline void __syncwarp() { tessera::emulated::WarpBarrier(); }
 inline float __uint_as_float(uint32_t x) {
   return tessera::emulated::Bits<float>(x);
 }
+inline uint32_t __float_as_uint(float x) {
+  return tessera::emulated::Bits<uint32_t>(x);
+}
 inline void atomicAdd(float* to, float x) { *to += x; }
 inline float __shfl_xor_sync(unsigned mask, float x, int lanes) {
   const auto* const words = tessera::emulated::Exchange(
@@ -142,8 +146,9 @@ namespace tessera {
 namespace flash {
 
 template <FloatType kType>
-using Element =
-    std::conditional_t<kType == FloatType::kHalf, __half, __nv_bfloat16>;
+using Element = std::conditional_t<
+    kType == FloatType::kFloat, float,
+    std::conditional_t<kType == FloatType::kHalf, __half, __nv_bfloat16>>;
 
 inline unsigned char* SharedMemory() { return tessera_emulated_shared; }
 inline uint32_t SharedAddress(const void* shared) {
@@ -197,6 +202,12 @@ inline uint4 LoadShared16(uint32_t from) {
   return value;
 }
 
+inline uint32_t LoadShared4(uint32_t from) {
+  uint32_t value;
+  std::memcpy(&value, emulated::Shared(from, 4), 4);
+  return value;
+}
+
 // Like LoadMatrices(), but transposed.
 inline void LoadTransposed(uint32_t from, uint32_t (&r)[4]) {
   const auto* const rows = emulated::Exchange({.word = {from}});
@@ -224,6 +235,27 @@ void Mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
       const float2 x = Unpack<T>(words[row * 4 + other].word[e / 2 + 2 * part]);
       const float2 y = Unpack<T>(words[column * 4 + other].word[4 + part]);
       c[e] += x.x * y.x + x.y * y.y;
+    }
+  }
+}
+
+// cvt.rna.tf32.f32 of a finite number: ties away from zero.
+inline float ToTf32(uint32_t x) {
+  return __uint_as_float((x + 0x1000) & ~uint32_t{0x1fff});
+}
+
+template <>
+inline void Mma<float>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                       uint32_t b1) {
+  const auto* const words =
+      emulated::Exchange({.word = {a[0], a[1], a[2], a[3], b0, b1}});
+  const int lane = threadIdx.x % 32;
+  for (int e = 0; e < 4; ++e) {
+    const int row = lane / 4, column = lane % 4 * 2 + e % 2;
+    for (int k = 0; k < 8; ++k) {
+      const int part = k / 4, other = k % 4;
+      c[e] += ToTf32(words[row * 4 + other].word[e / 2 + 2 * part]) *
+              ToTf32(words[column * 4 + other].word[4 + part]);
     }
   }
 }

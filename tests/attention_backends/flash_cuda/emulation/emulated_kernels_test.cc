@@ -26,17 +26,19 @@
 namespace tessera::testing {
 namespace {
 
-enum class Kernels { kPortable, kFp32, kHopper };
+// kTf32: the portable kernels for FP32.
+enum class Kernels { kPortable, kTf32, kFp32, kHopper };
 
-constexpr const char* kNames[] = {"portable", "fp32", "hopper"};
+constexpr const char* kNames[] = {"portable", "tf32", "fp32", "hopper"};
 
 struct Case {
   Kernels kernels;
   int64_t b, h, g, s, t, d;
   bool causal, deterministic;
 
+  bool tf32() const { return kernels == Kernels::kTf32; }
   at::ScalarType dtype() const {
-    return kernels == Kernels::kFp32 ? at::kFloat : at::kBFloat16;
+    return kernels == Kernels::kFp32 || tf32() ? at::kFloat : at::kBFloat16;
   }
 };
 
@@ -65,6 +67,7 @@ void AddReadable(const at::Tensor& x) {
 int64_t WorkspaceBytes(const Case& c, const flash::ForwardParams& p) {
   switch (c.kernels) {
     case Kernels::kPortable:
+    case Kernels::kTf32:
       return flash::portable::LayoutOf(p, c.deterministic).total();
     case Kernels::kFp32:
       return flash::fp32::BackwardWorkspaceBytes(p);
@@ -93,6 +96,19 @@ void LaunchPortable(const flash::BackwardParams& params) {
   });
 }
 
+void LaunchTf32(const flash::BackwardParams& params) {
+  using flash::portable::LaunchBackward;
+  using flash::portable::LaunchForward;
+  constexpr auto kType = FloatType::kFloat;
+  flash::portable::WithHeadDim(params.forward.d, [&](auto dim) {
+    if constexpr (dim() <= flash::portable::kLargestTf32HeadDim) {
+      ASSERT_EQ((LaunchForward<kType, dim()>(params.forward, nullptr)),
+                cudaSuccess);
+      ASSERT_EQ((LaunchBackward<kType, dim()>(params, nullptr)), cudaSuccess);
+    }
+  });
+}
+
 void LaunchHopper(const flash::BackwardParams& params) {
   using flash::hopper::LaunchBackward;
   using flash::hopper::LaunchForward;
@@ -108,6 +124,8 @@ void Launch(const Case& c, const flash::BackwardParams& params) {
   switch (c.kernels) {
     case Kernels::kPortable:
       return LaunchPortable(params);
+    case Kernels::kTf32:
+      return LaunchTf32(params);
     case Kernels::kFp32:
       return LaunchFp32(params);
     default:
@@ -138,7 +156,9 @@ TEST_P(EmulatedKernels, ConformOnACpu) {
   flash::BackwardParams params;
   flash::ForwardParams& p = params.forward;
   p = {.b = c.b, .h = c.h, .g = c.g, .s = c.s, .t = c.t, .d = c.d};
+  p.type = c.dtype() == at::kFloat ? FloatType::kFloat : FloatType::kBFloat16;
   p.causal = c.causal;
+  p.tf32 = c.tf32();
   p.scale = 1 / std::sqrt(static_cast<float>(c.d));
   p.q = ViewOf(q.slice());
   p.k = ViewOf(k.slice());
@@ -164,14 +184,17 @@ TEST_P(EmulatedKernels, ConformOnACpu) {
   const AttentionInputs inputs = {q.slice(),   k.slice(), v.slice(),
                                   d_o.slice(), p.scale,   c.causal};
   const AttentionResults exact = EagerAttention(inputs, at::kDouble);
-  const AttentionResults eager = EagerAttention(inputs, c.dtype());
+  const AttentionResults eager =
+      c.tf32() ? EagerTf32Attention(inputs) : EagerAttention(inputs, c.dtype());
   const AttentionResults sums = AttentionMagnitudes(inputs);
   const auto [queries, keys] = CancellingRows(c.s, c.t, c.causal);
   EXPECT_TRUE(Conforms({o.slice(), eager.o, exact.o, sums.o})) << "O";
   EXPECT_TRUE(Conforms({lse, eager.lse, exact.lse, sums.lse})) << "L";
-  EXPECT_TRUE(Conforms({dq.slice(), eager.dq, exact.dq, sums.dq, queries}))
+  EXPECT_TRUE(
+      Conforms({dq.slice(), eager.dq, exact.dq, sums.dq, queries, c.tf32()}))
       << "dQ";
-  EXPECT_TRUE(Conforms({dk.slice(), eager.dk, exact.dk, sums.dk, keys}))
+  EXPECT_TRUE(
+      Conforms({dk.slice(), eager.dk, exact.dk, sums.dk, keys, c.tf32()}))
       << "dK";
   EXPECT_TRUE(Conforms({dv.slice(), eager.dv, exact.dv, sums.dv})) << "dV";
 }
@@ -182,8 +205,10 @@ TEST_P(EmulatedKernels, ConformOnACpu) {
 // only the last key of a tile.
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  for (const Kernels kernels : {Kernels::kPortable, Kernels::kFp32}) {
+  for (const Kernels kernels :
+       {Kernels::kPortable, Kernels::kTf32, Kernels::kFp32}) {
     for (const int64_t d : {32, 64, 80, 96, 128, 192, 256}) {
+      if (kernels == Kernels::kTf32 && d > 128) break;
       cases.push_back({kernels, 1, 1, 1, 1, 1, d, true, false});
       cases.push_back({kernels, 1, 2, 1, 70, 70, d, true, true});
       cases.push_back({kernels, 1, 1, 1, 65, 130, d, true, false});
@@ -194,7 +219,9 @@ std::vector<Case> Cases() {
     cases.push_back({kernels, 2, 4, 2, 33, 40, 64, true, false});
     cases.push_back({kernels, 1, 6, 2, 40, 33, 64, true, true});
     cases.push_back({kernels, 1, 4, 2, 33, 40, 120, false, true});
-    cases.push_back({kernels, 1, 4, 2, 33, 40, 192, true, false});
+    if (kernels != Kernels::kTf32) {
+      cases.push_back({kernels, 1, 4, 2, 33, 40, 192, true, false});
+    }
     for (const int64_t t : {32, 64, 128}) {
       cases.push_back({kernels, 1, 1, 1, 2, t, 64, true, false});
       cases.push_back({kernels, 1, 1, 1, 2, t, 96, true, true});
