@@ -41,15 +41,6 @@ bool EfficientFillsGpu(const AttentionProblem& p) {
   return !(p.deterministic && p.needs_grad) || p.b * p.h * p.d >= 16384;
 }
 
-// Whether COMPILED_FUSED, whose products run on tensor cores in TF32 and whose
-// S x T tensor is small, trains faster than FLASH_CUDA, which multiplies in
-// FP32. A step of small, 4 x 1,024 tokens, takes 24.7 ms instead of 29.6.
-bool CompiledFusedLeads(const AttentionProblem& p) {
-  constexpr int64_t kSmallBytes = int64_t{256} << 20;
-  return p.dtype == at::kFloat && p.tf32 && p.needs_grad && p.d <= 96 &&
-         p.t <= 1024 && p.b * p.h * p.s * p.t * 4 <= kSmallBytes;
-}
-
 constexpr absl::string_view kUnmeasured =
     "ahead of FLASH_CUDA, which was measured only on compute capability 9.0";
 
@@ -64,9 +55,6 @@ constexpr Exception kExceptions[] = {
        return p.compute_capability != 90 && p.dtype == at::kFloat;
      },
      "TORCH_EFFICIENT", kUnmeasured},
-    {CompiledFusedLeads, "COMPILED_FUSED",
-     "the fastest backend in TF32 for head dims up to 96 and up to 1024 keys, "
-     "if an S x T tensor is at most 256 MiB"},
     {[](const AttentionProblem& p) {
        return IsNarrow(p) && p.d > 128 && TorchFlashLeads(p);
      },
@@ -82,8 +70,8 @@ constexpr Exception kExceptions[] = {
      "128 "
      "and more than 128 keys (causal) or at least 128 (full)"},
     {[](const AttentionProblem& p) {
-       return p.dtype == at::kFloat && p.d > 96 && KeysAbove(p, 1024, 256) &&
-              EfficientFillsGpu(p);
+       return p.dtype == at::kFloat && !p.tf32 && p.d > 96 &&
+              KeysAbove(p, 1024, 256) && EfficientFillsGpu(p);
      },
      "TORCH_EFFICIENT",
      "the fastest backend without S x T tensors in FP32 for head dims above 96 "

@@ -20,8 +20,8 @@ struct AutoOrder {
 // which bench/rank_attention.py measured another backend to be faster
 // (docs/results/attention_h200) and for GPUs that were not measured. Backends
 // that hold [B, H, S, T] tensors, even if they are faster, come after all that
-// do not, except FLASH_TILED, and except COMPILED_FUSED in TF32 if they are
-// small: these tensors are the first for which a model runs out of memory.
+// do not, except FLASH_TILED: these tensors are the first for which a model
+// runs out of memory.
 AutoOrder AutoOrderFor(const AttentionProblem& problem,
                        absl::Span<const AttentionBackend* const> table);
 

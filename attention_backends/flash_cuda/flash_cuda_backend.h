@@ -12,8 +12,9 @@ namespace tessera {
 // pass recomputes them from L. FP32, BF16 and FP16, any lengths, head dims that
 // are multiples of 8 up to 256; the scale must be positive. Sums, exponentials
 // and statistics are FP32; in BF16 and FP16, P and dS are rounded to Q's dtype
-// as operands of the next product. FP32 products are FP32 multiply-adds, not
-// TF32. Only O and L are saved.
+// as operands of the next product. FP32 products are FP32 multiply-adds; with
+// AttentionArgs::tf32, tensor cores multiply operands rounded to TF32, up to
+// head dim 128 and if the GPU has the shared memory. Only O and L are saved.
 //
 // The gradient of Q is summed by atomic additions, whose order changes from run
 // to run; with AttentionArgs::deterministic the Hopper kernel adds in a fixed

@@ -118,6 +118,28 @@ TEST(FlashCudaBackend, PlansTwoFloatsPerRowForFp32Backward) {
 // 8 tiles of 128 queries per head have FP32 sums of dQ and two floats per row.
 // Each of the 96 tiles has a turn, and there is one counter, rounded up to 16
 // bytes.
+// In TF32 the sums of dQ are in the workspace, in FP32 they are not.
+TEST(FlashCudaBackend, RunsInTf32WhereItHasTheKernels) {
+  const auto runs_in_tf32 = [](int64_t d, int compute_capability) {
+    AttentionProblem problem = Problem();
+    problem.compute_capability = compute_capability;
+    problem.dtype = at::kFloat;
+    problem.d = d;
+    const int64_t fp32 = FlashCudaBackend().Plan(problem).backward_bytes;
+    problem.tf32 = true;
+    const int64_t tf32 = FlashCudaBackend().Plan(problem).backward_bytes;
+    EXPECT_TRUE(tf32 == fp32 || tf32 > fp32 + 2 * 6 * 1000 * d * 4);
+    return tf32 != fp32;
+  };
+  EXPECT_TRUE(runs_in_tf32(8, 90));
+  EXPECT_TRUE(runs_in_tf32(128, 90));
+  EXPECT_FALSE(runs_in_tf32(136, 90));
+  EXPECT_TRUE(runs_in_tf32(96, 80));
+  EXPECT_FALSE(runs_in_tf32(128, 80));  // 163 KiB of shared memory
+  EXPECT_TRUE(runs_in_tf32(32, 86));
+  EXPECT_FALSE(runs_in_tf32(64, 86));  // 99 KiB
+}
+
 TEST(FlashCudaBackend, HopperPlanDoesNotDependOnDeterminism) {
   AttentionProblem problem = Problem();
   problem.compute_capability = 90;
