@@ -29,7 +29,7 @@ struct ConformanceCase {
   at::ScalarType dtype = at::kFloat;
   Values values = Values::kNormal;
   bool deterministic = false;
-  bool tf32 = false;  // with at::kFloat
+  bool tf32 = false;         // with at::kFloat
   const char* variant = "";  // of the backend, for the test's name
 
   // A unique name for a test.

@@ -141,16 +141,18 @@ void ExpectConforms(const ConformanceCase& c, const DeviceInfo& device) {
 
   const AttentionInputs inputs = OracleInputs(c, in);
   const AttentionResults exact = EagerAttention(inputs, at::kDouble);
-  const AttentionResults eager = c.tf32 ? EagerTf32Attention(inputs)
-                                        : EagerAttention(inputs, c.dtype);
+  const AttentionResults eager =
+      c.tf32 ? EagerTf32Attention(inputs) : EagerAttention(inputs, c.dtype);
   const AttentionResults sums = AttentionMagnitudes(inputs);
   EXPECT_TRUE(Conforms({actual.o, eager.o, exact.o, sums.o})) << "O";
   EXPECT_TRUE(Conforms({actual.lse, eager.lse, exact.lse, sums.lse})) << "L";
   const bool causal = c.mask == MaskKind::kCausal;
   const auto [queries, keys] = CancellingRows(c.shape.s, c.shape.t, causal);
-  EXPECT_TRUE(Conforms({actual.dq, eager.dq, exact.dq, sums.dq, queries, c.tf32}))
+  EXPECT_TRUE(
+      Conforms({actual.dq, eager.dq, exact.dq, sums.dq, queries, c.tf32}))
       << "dQ";
-  EXPECT_TRUE(Conforms({actual.dk, eager.dk, exact.dk, sums.dk, keys, c.tf32})) << "dK";
+  EXPECT_TRUE(Conforms({actual.dk, eager.dk, exact.dk, sums.dk, keys, c.tf32}))
+      << "dK";
   EXPECT_TRUE(Conforms({actual.dv, eager.dv, exact.dv, sums.dv})) << "dV";
   if (!c.deterministic) return;
   AttentionResults again;
