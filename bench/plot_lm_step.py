@@ -27,7 +27,8 @@ SIDES = {
 
 
 def read(path):
-    """The GPU, and {(size, context, batch, precision): {side: median step, ms}}"""
+    """The GPU, and {(size, context, batch, precision): {side: median step, ms}}
+    of the cells that all sides ran"""
     device = "a GPU"
     times = collections.defaultdict(lambda: collections.defaultdict(list))
     for line in path.read_text().splitlines():
@@ -41,7 +42,8 @@ def read(path):
             times[cell][record["side"]].append(record["step_ms"]["median"])
     return device, {cell: {side: statistics.median(values)
                            for side, values in sides.items()}
-                    for cell, sides in times.items()}
+                    for cell, sides in times.items()
+                    if len(sides) == len(SIDES)}
 
 
 def draw(device, cells, path):

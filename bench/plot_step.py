@@ -30,6 +30,8 @@ def read(path):
         # The norms around a block differ in name only; a gradient's addition
         # belongs to its op.
         op = re.sub(r"ln(\d+|_final)", "norm", row["op"]).lstrip("+ ")
+        if row["kind"] == "adamw":
+            op = "AdamW"
         took, best = times.setdefault((row["phase"], op), [0, 0])
         runs = row["count"] * 1e-3
         times[row["phase"], op] = [took + runs * row["measured_us"],
@@ -58,7 +60,7 @@ def draw(times, title, path):
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.set_xlim(0, 1.15 * max(took for took, _ in times.values()))
     axes.set_xlabel("milliseconds in a step, all blocks together")
-    axes.legend(loc="upper right", frameon=False)
+    axes.legend(loc="lower right", frameon=False)
     took, best = (sum(column) for column in zip(*times.values()))
     picture.suptitle(f"{title}: {took:.2f} ms of kernels, at least {best:.2f}",
                     x=0.01, ha="left", fontweight="bold", fontsize=11)
