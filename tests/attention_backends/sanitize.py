@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs our kernels under compute-sanitizer and checks its reports.
 
-usage: sanitize.py [--run=DIR/run] [--families=hopper,portable,fp32,fused,ops]
+usage: sanitize.py [--run=DIR/run]
+           [--families=hopper,portable,tf32,fp32,fused,ops]
            [--tools=memcheck,synccheck,racecheck,initcheck] [--out=FOLDER]
            [--jobs=4] [--time_limit_s=560]
 
@@ -33,9 +34,11 @@ import threading
 import time
 
 DIMS = {"hopper": (64, 80, 96, 128), "portable": (32, 64, 80, 96, 128, 192, 256),
-        "fp32": (32, 64, 96, 128, 192, 256), "fused": (64, 72)}
+        "tf32": (32, 64, 80, 96, 128), "fp32": (32, 64, 96, 128, 192, 256),
+        "fused": (64, 72)}
 DTYPES = {"hopper": ("BFloat16", "Half"), "portable": ("BFloat16",),
-          "fp32": ("Float",), "fused": ("BFloat16", "Float")}
+          "tf32": ("Float_tf32",), "fp32": ("Float",),
+          "fused": ("BFloat16", "Float")}
 # Cases of the conformance suite, by the shape in their names.
 SHAPES = ["b2_s100_t65_*", "b1_s65_t777_*"]
 DETERMINISTIC = ["b1_s129_t129_h2_g1_*", "b2_s300_t300_*", "b1_s330_t270_*",
