@@ -135,7 +135,7 @@ class BackwardConsumer {
     float* to = DqOf(scratch + tile);
     if constexpr (Traits::kAddressBeforeTurn) PinRegister(to);
     if constexpr (Traits::kDeterministic) TakeDqTurn();
-    if (Traits::kDeterministic && shared_.dq_is_new) {
+    if (Traits::kDeterministic && held.TurnAt(args_, tile) == 0) {
       StoreDq(dq, to);
     } else {
       AddDq(dq, to);
@@ -382,7 +382,6 @@ __device__ void KeepDqTurns(const BackwardArgs& args,
       const int tile = held.TileAt(step);
       int* const turn = turns + tile;
       const int mine = held.TurnAt(args, tile);
-      shared.dq_is_new = mine == 0;
       while (LoadAcquire(turn) != mine) {
       }
       shared.dq_turn.Arrive();

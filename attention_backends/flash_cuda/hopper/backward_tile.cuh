@@ -82,8 +82,7 @@ struct BackwardShared {
   alignas(1024) uint8_t ds[2][Traits::DsTile::kBytes];
   alignas(16) float lse2[kStages][Traits::kQueries];
   alignas(16) float delta[kStages][Traits::kQueries];
-  int tile;        // which of args.scheduler
-  bool dq_is_new;  // no block has added to the tile of dQ whose turn it is
+  int tile;  // which of args.scheduler
   Mbarrier kv_full;
   // It is this block's turn at a tile of dQ; its warps have added to it.
   Mbarrier dq_turn, dq_added;

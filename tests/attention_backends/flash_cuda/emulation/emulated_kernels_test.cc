@@ -238,6 +238,7 @@ std::vector<Case> Cases() {
     const int64_t many = flash::hopper::kShortRows + 6;
     cases.push_back({kHopper, 1, 1, 1, 200, many, d, true, false});
     cases.push_back({kHopper, 1, 1, 1, 65, many, d, false, false});
+    cases.push_back({kHopper, 1, 1, 1, 260, many, d, true, true});
   }
   cases.push_back({Kernels::kHopper, 2, 4, 2, 33, 40, 64, true, false});
   cases.push_back({Kernels::kHopper, 1, 6, 2, 40, 33, 72, true, true});
