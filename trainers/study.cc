@@ -114,10 +114,12 @@ void PrintProgress(const StudyCell& cell, const nlohmann::ordered_json& record,
 
 absl::Status RunStudy(const Study& study, const std::vector<int>& wanted) {
   const std::string folder = OutFolder(study);
-  ASSIGN_OR_RETURN(
-      std::unique_ptr<StudyResults> results,
-      StudyResults::Open(folder, study, {{"build", BuildSummary()}},
-                         absl::GetFlag(FLAGS_resume)));
+  ASSIGN_OR_RETURN(std::unique_ptr<StudyResults> results,
+                   StudyResults::Open(folder, study, BuildSummary(),
+                                      absl::GetFlag(FLAGS_resume)));
+  for (const std::string& reason : results->outdated()) {
+    LogInfo(absl::StrCat("measures again: ", reason));
+  }
   std::vector<int> cells;
   for (const int cell : wanted) {
     if (!results->Has(study.cells[cell])) cells.push_back(cell);

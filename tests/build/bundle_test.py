@@ -10,6 +10,7 @@ import unittest
 
 BUNDLE = pathlib.Path("tools/bundle/bundle.py").resolve()
 LAUNCHER = pathlib.Path("tools/bundle/run").resolve()
+COMMIT = pathlib.Path("tools/commit.sh").resolve()
 PROGRAM = pathlib.Path("tests/build/torch_program")
 DATA = pathlib.Path("tests/build/torch_program.txt")
 
@@ -113,10 +114,11 @@ class BundleTest(TemporaryFolderTest):
         super().setUp()
         self.target = self.folder / "made"
 
-    def make_bundle(self, program, cwd=None):
+    def make_bundle(self, program, cwd=None, environment=None):
         return run(sys.executable, BUNDLE, f"--launcher={LAUNCHER}",
-                   f"--lock={self.lock()}", f"--program={program}",
-                   self.target, cwd=cwd)
+                   f"--lock={self.lock()}", f"--commit={COMMIT}",
+                   f"--program={program}", self.target, cwd=cwd,
+                   environment=environment)
 
     def lock(self):
         path = self.folder / "lock"
@@ -160,6 +162,20 @@ class BundleTest(TemporaryFolderTest):
                    for path in self.target.rglob("*")
                    if path.is_file() and path.parent.name != "lib"),
             ["bin/program", "configs/a.pbtxt", "run", "torch_version"])
+
+    @unittest.skipUnless(shutil.which("git"), "needs git")
+    def test_names_the_commit(self):
+        tree = self.folder / "tree"
+        for words in (["init", "-q", tree],
+                      ["-C", tree, "-c", "user.name=n", "-c", "user.email=e@x",
+                       "commit", "-q", "--allow-empty", "-m", "m"]):
+            self.assertEqual(run("git", *words).returncode, 0)
+        done = self.make_bundle(
+            "programs/program", cwd=self.runfiles_with("/usr/bin/protoc"),
+            environment={**os.environ, "BUILD_WORKSPACE_DIRECTORY": str(tree)})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex((self.target / "commit").read_text(),
+                         r"^[0-9a-f]{10}\n$")
 
     def test_replaces_a_bundle_and_nothing_else(self):
         runfiles = self.runfiles_with("/usr/bin/protoc")

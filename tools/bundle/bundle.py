@@ -6,6 +6,7 @@ DIR/run           the launcher: `DIR/run train --config=configs/tiny_cpu.pbtxt`
 DIR/bin/*         the programs, stripped
 DIR/lib/*         the shared libraries that they need, except torch's
 DIR/configs, ...  the files that they read at run time, as in the source tree
+DIR/commit        what they were built from (tools/commit.sh), if that is known
 DIR/LICENSE       of the programs
 DIR/bench/*       the scripts that compare them with PyTorch (bench/README.md)
 
@@ -118,6 +119,13 @@ def fill(into, arguments):
     pin = re.search(r"^torch==(\d+\.\d+)\.",
                     pathlib.Path(arguments.lock).read_text(), re.MULTILINE)
     (into / "torch_version").write_text(pin.group(1) + "\n")
+    if "BUILD_WORKSPACE_DIRECTORY" in os.environ:
+        commit = subprocess.run(
+            [arguments.commit, os.environ["BUILD_WORKSPACE_DIRECTORY"]],
+            check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            universal_newlines=True)
+        if commit.returncode == 0:
+            (into / "commit").write_text(commit.stdout)
 
 
 def total_bytes(folder):
@@ -137,7 +145,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", metavar="DIR")
     # The BUILD file sets the other arguments.
-    for name in ("--launcher", "--lock"):
+    for name in ("--launcher", "--lock", "--commit"):
         parser.add_argument(name, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--program", action="append", required=True,
                         help=argparse.SUPPRESS)

@@ -18,6 +18,7 @@
 #include "framework/base/system_error.h"
 #include "framework/base/text_proto.h"
 #include "framework/observe/report/figures.h"
+#include "trainers/studies/study_tables.h"
 
 namespace tessera {
 namespace {
@@ -75,6 +76,44 @@ bool IsFinal(const std::string& status) {
   return status != "FAILED" && status != "CRASHED";
 }
 
+// The cells with a record that still says what they would measure now, and why
+// others do not.
+struct Standing {
+  std::set<std::string> done;
+  std::vector<std::string> outdated;
+};
+
+absl::StatusOr<Standing> StandingOf(const Study& study,
+                                    const std::vector<Json>& records,
+                                    const std::string& build) {
+  Standing standing;
+  std::map<std::string, int> builds;  // other ones, and their cells
+  int changed = 0;
+  for (const auto& [name, record] : RecordsOf(study, records)) {
+    if (!IsFinal(TextAt(*record, "status"))) continue;
+    const auto cell = absl::c_find_if(
+        study.cells,
+        [&, &name = name](const StudyCell& c) { return c.Name() == name; });
+    ASSIGN_OR_RETURN(const std::string config, PrintCell(study, *cell));
+    if (const std::string other = TextAt(*record, "build"); other != build) {
+      ++builds[other];
+    } else if (TextAt(*record, "config") != config) {
+      ++changed;
+    } else {
+      standing.done.insert(name);
+    }
+  }
+  for (const auto& [other, cells] : builds) {
+    standing.outdated.push_back(
+        absl::StrCat(cells, " cells are of ", other, ", not of ", build));
+  }
+  if (changed > 0) {
+    standing.outdated.push_back(
+        absl::StrCat("the config of ", changed, " cells has changed"));
+  }
+  return standing;
+}
+
 // The last line may have no end: the process was killed, or the disk was full.
 absl::Status DropUnfinishedLine(const std::string& path, int descriptor) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
@@ -86,7 +125,7 @@ absl::Status DropUnfinishedLine(const std::string& path, int descriptor) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
-    const std::string& folder, const Study& study, const Json& header,
+    const std::string& folder, const Study& study, const std::string& build,
     bool resume) {
   RETURN_IF_ERROR(MakeDirectories(folder));
   const std::string path = folder + kFile;
@@ -97,7 +136,7 @@ absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
         " holds results; add --resume to measure the cells that it lacks "
         "or give another --out"));
   }
-  std::set<std::string> done;
+  Standing standing;
   if (exists) {
     ASSIGN_OR_RETURN(const std::vector<Json> records, ReadResults(folder));
     if (records.empty() ||
@@ -106,11 +145,7 @@ absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
           absl::StrCat(path, " is of another study, or ", study.name,
                        " has changed since; give another --out"));
     }
-    for (const Json& record : records) {
-      if (TextAt(record, "type") == "cell" && IsFinal(record["status"])) {
-        done.insert(NameOf(record["cell"]));
-      }
-    }
+    ASSIGN_OR_RETURN(standing, StandingOf(study, records, build));
   }
   const int descriptor =
       open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
@@ -119,12 +154,13 @@ absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
   }
   auto results = absl::WrapUnique(new StudyResults(path, descriptor));
   if (exists) RETURN_IF_ERROR(DropUnfinishedLine(path, descriptor));
-  results->done_ = std::move(done);
+  results->done_ = std::move(standing.done);
+  results->outdated_ = std::move(standing.outdated);
   if (!exists) {
     Json record = {{"type", "study"}, {"name", study.name}};
     record["time"] = absl::ToUnixMicros(absl::Now()) * 1e-6;
     record["study"] = PrintStudy(study);
-    record.update(header);
+    record["build"] = build;
     RETURN_IF_ERROR(results->Write(std::move(record)));
   }
   return results;

@@ -20,6 +20,10 @@ namespace tessera {
 //   {"type":"cell","time":...,"cell":{"warmup":"0"},"status":"OK",
 //    "device":"NVIDIA H200","build":"...","config":"...","seconds":1.5,
 //    "figures":{...}}
+//
+// The build names the commit (build_info.h), the config is the whole of what
+// the cell runs.
+//
 //   {"type":"cell",...,"status":"OOM","message":"..."}
 //
 // Status is OK, OOM, UNSUPPORTED (the machine or a backend cannot run it),
@@ -30,13 +34,18 @@ class StudyResults {
   // measure the same; titles, tables and plots may have changed. AlreadyExists
   // if there is one without `resume`.
   static absl::StatusOr<std::unique_ptr<StudyResults>> Open(
-      const std::string& folder, const Study& study,
-      const nlohmann::ordered_json& header, bool resume);
+      const std::string& folder, const Study& study, const std::string& build,
+      bool resume);
   ~StudyResults();
   StudyResults(const StudyResults&) = delete;
   StudyResults& operator=(const StudyResults&) = delete;
 
-  // Whether a record of the cell is there; a crash or a failure is tried again.
+  // What is measured again because it is of another build, or because what the
+  // cell runs has changed, a line for each reason.
+  const std::vector<std::string>& outdated() const { return outdated_; }
+
+  // Whether a record of the cell is there, of this build and of what the cell
+  // runs now; a crash or a failure is tried again.
   bool Has(const StudyCell& cell) const { return done_.count(cell.Name()) > 0; }
   // `record` has everything except type, time and cell.
   absl::Status Append(const StudyCell& cell,
@@ -50,6 +59,7 @@ class StudyResults {
   const std::string path_;
   const int descriptor_;
   std::set<std::string> done_;
+  std::vector<std::string> outdated_;
 };
 
 // Every record of `folder`/results.jsonl, of each cell the newest one. An

@@ -16,10 +16,11 @@ TINY = pathlib.Path("configs/studies/tiny")
 FULL = pathlib.Path("configs/studies")
 
 
-def run(*arguments):
+def run(*arguments, **variables):
     return subprocess.run(
         [STUDY, *arguments], check=False, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, universal_newlines=True)
+        stderr=subprocess.PIPE, universal_newlines=True,
+        env={**os.environ, **variables})
 
 
 def lines(folder):
@@ -271,6 +272,49 @@ class StudiesTest(unittest.TestCase):
         done = run(f"--study={study}", f"--out={out}", "--resume")
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("has changed since", done.stderr)
+
+    @unittest.skipUnless(shutil.which("git"), "needs git")
+    def test_cells_of_another_build_or_config_are_measured_again(self):
+        tree = self.folder / "tree"
+        tree.mkdir()
+        (tree / "source").write_text("a")
+        for words in (["init", "-q"], ["add", "."],
+                      ["-c", "user.name=n", "-c", "user.email=e@x", "commit",
+                       "-q", "-m", "m"]):
+            subprocess.run(["git", "-C", tree, *words], check=True)
+        study = self.folder / "s.pbtxt"
+        config = self.folder / "c.pbtxt"
+        study.write_text(f'''
+            title: "t" training {{}} config: "{config}"
+            warmup: 1 iterations: 1
+            axis {{ name: "batch" field: "training.batch_size"
+                    value: "1" value: "2" }}''')
+        tiny = pathlib.Path("configs/tiny_cpu.pbtxt").resolve()
+        config.write_text(f'base: "{tiny}" model {{ layers: 1 }}')
+        out = self.folder / "builds"
+
+        def measured_again():
+            before = len(lines(out)) if out.exists() else 0
+            done = run(f"--study={study}", f"--out={out}", "--resume",
+                       BUILD_WORKSPACE_DIRECTORY=str(tree))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return len(lines(out)) - before, done.stderr
+
+        self.assertEqual(measured_again()[0], 3)
+        build = records(out)[1]["build"]
+        self.assertRegex(build, r"^tessera \S+ \([0-9a-f]{10}\), ")
+        self.assertEqual(measured_again()[0], 0)
+        (tree / "source").write_text("b")
+        count, said = measured_again()
+        self.assertEqual(count, 2)
+        self.assertIn(f"measures again: 2 cells are of {build}, not of ", said)
+        self.assertRegex(records(out)[-1]["build"],
+                         r" \([0-9a-f]{10}\+[0-9a-f]{8}\), ")
+        self.assertEqual(measured_again()[0], 0)
+        config.write_text(f'base: "{tiny}" model {{ layers: 2 }}')
+        count, said = measured_again()
+        self.assertEqual(count, 2)
+        self.assertIn("the config of 2 cells has changed", said)
 
     def test_text_of_a_study_is_plain(self):
         study = self.folder / "plain.pbtxt"
