@@ -35,10 +35,7 @@ constexpr int kTickMs = 100;  // between two looks at a stop signal
 
 std::string StatusName(const absl::Status& status) {
   if (absl::IsResourceExhausted(status)) return "OOM";
-  if (absl::IsUnimplemented(status) || absl::IsFailedPrecondition(status)) {
-    return "UNSUPPORTED";
-  }
-  return "FAILED";
+  return absl::IsUnimplemented(status) ? "UNSUPPORTED" : "FAILED";
 }
 
 // One worker, from its start to its end.

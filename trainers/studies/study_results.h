@@ -26,8 +26,9 @@ namespace tessera {
 //
 //   {"type":"cell",...,"status":"OOM","message":"..."}
 //
-// Status is OK, OOM, UNSUPPORTED (the machine or a backend cannot run it),
-// FAILED, or CRASHED (the process died).
+// Status is OK, OOM, UNSUPPORTED (a backend or this build cannot run it),
+// FAILED (what another try may not meet: a full disk, a lost GPU, a busy
+// profiler), or CRASHED (the process died).
 class StudyResults {
  public:
   // Starts a file in `folder`, or with `resume` continues one, whose study must

@@ -290,7 +290,7 @@ class StudiesTest(unittest.TestCase):
             axis {{ name: "batch" field: "training.batch_size"
                     value: "1" value: "2" }}''')
         tiny = pathlib.Path("configs/tiny_cpu.pbtxt").resolve()
-        config.write_text(f'base: "{tiny}" model {{ layers: 1 }}')
+        config.write_text(f'base: "{tiny}" model {{ num_layers: 1 }}')
         out = self.folder / "builds"
 
         def measured_again():
@@ -311,10 +311,23 @@ class StudiesTest(unittest.TestCase):
         self.assertRegex(records(out)[-1]["build"],
                          r" \([0-9a-f]{10}\+[0-9a-f]{8}\), ")
         self.assertEqual(measured_again()[0], 0)
-        config.write_text(f'base: "{tiny}" model {{ layers: 2 }}')
+        config.write_text(f'base: "{tiny}" model {{ num_layers: 2 }}')
         count, said = measured_again()
         self.assertEqual(count, 2)
         self.assertIn("the config of 2 cells has changed", said)
+
+    def test_a_cell_without_its_gpu_is_tried_again(self):
+        study = self.folder / "s.pbtxt"
+        study.write_text('''
+            title: "t" training {} config: "configs/tiny_cpu.pbtxt"
+            axis { name: "device" field: "training.device" value: "CUDA" }''')
+        out = self.folder / "gpu"
+        for tries in (1, 2):
+            run(f"--study={study}", f"--out={out}", "--resume",
+                CUDA_VISIBLE_DEVICES="")
+            cells = records(out)[1:]
+            self.assertEqual([c["status"] for c in cells], ["FAILED"] * tries)
+        self.assertIn("CUDA", cells[0]["message"])
 
     def test_text_of_a_study_is_plain(self):
         study = self.folder / "plain.pbtxt"
