@@ -51,8 +51,10 @@ __device__ __forceinline__ void AddDq(float* sums) {
   constexpr int kM = Tiles::kDqRowBlocks, kStride = Tiles::kDqColumnWarps;
   const BackwardMemory<Tiles> memory;
   const DqWarp<T, kHeadDim> warp;
-  const TransposedTile<T, Tiles::kStreamed> a_tile(memory.Ds(), warp.row / 16);
-  const TransposedTile<T, kHeadDim> b_tile(memory.Held(0), warp.column_warp);
+  const TransposedTile<T, Tiles::kStreamed, Operand::kA> a_tile(memory.Ds(),
+                                                                warp.row / 16);
+  const TransposedTile<T, kHeadDim, Operand::kB> b_tile(memory.Held(0),
+                                                        warp.column_warp);
   DqSums<T, kHeadDim> c;
   Clear(c);
 #pragma unroll
@@ -60,7 +62,7 @@ __device__ __forceinline__ void AddDq(float* sums) {
     uint32_t a[kM][4];
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
-      a_tile.LoadA(k, m, a[m]);
+      a_tile.Load(k, m, a[m]);
     }
 #pragma unroll
     for (int pair = 0; pair < Tiles::kDqPairs; ++pair) {

@@ -95,10 +95,12 @@ __device__ __forceinline__ void MultiplyRows(
   }
 }
 
-// A tile down whose rows the sum of a product runs, so that operands have its
+enum class Operand { kA, kB };
+
+// A tile down whose rows the sum of a product runs, so that an operand has its
 // columns as rows. Floats, which ldmatrix does not transpose, are loaded one by
 // one, in the order of PackFragments(): the even rows first.
-template <typename T, int kCols>
+template <typename T, int kCols, Operand kOperand>
 class TransposedTile {
  public:
   // `first_pair` shifts all pairs of 16 columns; the arguments of Load() must
@@ -108,27 +110,20 @@ class TransposedTile {
       : lanes_{AddressOf(tile, 0, first_pair), AddressOf(tile, 1, first_pair)} {
   }
 
-  // The B operands of the columns from 16 pair and from 16 pair + 8 on, of
-  // kFragment<T> rows.
+  // Of kFragment<T> rows, the A operand of the 16 columns from 16 pair on, or
+  // the B operands of the columns from 16 pair and from 16 pair + 8 on.
   __device__ __forceinline__ void Load(int row, int pair,
-                                       uint32_t (&b)[4]) const {
+                                       uint32_t (&r)[4]) const {
     if constexpr (sizeof(T) == 4) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        b[i] = LoadShared4(lanes_[i % 2].At(row, 4 * pair + i / 2 * 2));
+        const int odd = kOperand == Operand::kA ? i / 2 : i % 2;
+        const int half = kOperand == Operand::kA ? i % 2 : i / 2;
+        r[i] = LoadShared4(lanes_[odd].At(row, 4 * pair + 2 * half));
       }
     } else {
-      LoadTransposed(lanes_[0].At(row, 2 * pair), b);
+      LoadTransposed(lanes_[0].At(row, 2 * pair), r);
     }
-  }
-
-  // The A operand of 16 columns.
-  __device__ __forceinline__ void LoadA(int row, int pair,
-                                        uint32_t (&a)[4]) const {
-    uint32_t b[4];
-    Load(row, pair, b);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] = b[i % 2 * 2 + i / 2];
   }
 
  private:
@@ -140,7 +135,10 @@ class TransposedTile {
       return Address(tile + Lane() / 4 % 4 * 4,
                      {Lane() % 4 * 2 + odd, Lane() / 16}, 4 * first_pair);
     } else {
-      return Address(tile, RowsFirst(Lane()), 2 * first_pair);
+      return Address(
+          tile,
+          kOperand == Operand::kA ? ChunksFirst(Lane()) : RowsFirst(Lane()),
+          2 * first_pair);
     }
   }
 
@@ -168,7 +166,7 @@ __device__ __forceinline__ void MultiplyInto(const uint32_t (&a)[kM][kK][4],
                                              uint32_t b,
                                              float (&c)[kM][kN][4]) {
   static_assert(8 * kN == kCols, "all columns");
-  const TransposedTile<T, kCols> b_tile(b);
+  const TransposedTile<T, kCols, Operand::kB> b_tile(b);
 #pragma unroll
   for (int k = 0; k < kK; ++k) {
     uint32_t fa[kM][4];
@@ -191,7 +189,7 @@ __device__ __forceinline__ void MultiplyTiles(uint32_t a, uint32_t b,
   static_assert(8 * kN * kStride == kCols, "all columns, once");
   static_assert(sizeof(T) == 2, "A's columns are not permuted");
   const LaneAddress<T, kInner> a_lane(a, RowsFirst(Lane()));
-  const TransposedTile<T, kCols> b_tile(b, column_warp);
+  const TransposedTile<T, kCols, Operand::kB> b_tile(b, column_warp);
 #pragma unroll
   for (int k = 0; k < kInner / 16; ++k) {
     uint32_t fa[kM][4];
