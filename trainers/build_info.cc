@@ -29,9 +29,14 @@ std::string OutputOf(const char* command) {
   return pclose(pipe) == 0 ? output : "";
 }
 
+// Tells the processes that this one starts. By then someone may have edited the
+// source tree, but they still run what was built before.
+constexpr char kInherited[] = "TESSERA_COMMIT";
+
 std::string FindCommit() {
   const absl::StatusOr<std::string> bundled = FindRuntimeFile("commit");
   if (bundled.ok()) return ReadFile(*bundled).value_or("");
+  if (const char* commit = std::getenv(kInherited)) return commit;
   const absl::StatusOr<std::string> script = FindRuntimeFile("tools/commit.sh");
   if (std::getenv("BUILD_WORKSPACE_DIRECTORY") == nullptr || !script.ok()) {
     return "";
@@ -46,7 +51,11 @@ std::string FindCommit() {
 }  // namespace
 
 std::string BuildCommit() {
-  static const std::string commit(absl::StripAsciiWhitespace(FindCommit()));
+  static const std::string commit = [] {
+    const std::string found(absl::StripAsciiWhitespace(FindCommit()));
+    setenv(kInherited, found.c_str(), /*overwrite=*/1);
+    return found;
+  }();
   return commit;
 }
 

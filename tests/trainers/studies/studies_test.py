@@ -311,6 +311,13 @@ class StudiesTest(unittest.TestCase):
         self.assertRegex(records(out)[-1]["build"],
                          r" \([0-9a-f]{10}\+[0-9a-f]{8}\), ")
         self.assertEqual(measured_again()[0], 0)
+        # A worker does not look at a tree that has changed since the start.
+        started = run(f"--study={study}", f"--out={self.folder / 'started'}",
+                      BUILD_WORKSPACE_DIRECTORY=str(tree),
+                      TESSERA_COMMIT="0123456789")
+        self.assertEqual(started.returncode, 0, started.stderr)
+        for record in records(self.folder / "started"):
+            self.assertIn(" (0123456789), ", record["build"])
         config.write_text(f'base: "{tiny}" model {{ num_layers: 2 }}')
         count, said = measured_again()
         self.assertEqual(count, 2)
