@@ -190,20 +190,13 @@ struct Call {
 };
 
 Call CallOf(const AttentionArgs& args) {
+  AttentionProblem problem = ProblemOf(args);
+  problem.compute_capability = ComputeCapability(args.q_bhsd.device());
   Call call = {.q = Addressable(args.q_bhsd),
                .k = Addressable(args.k_bgtd),
                .v = Addressable(args.v_bgtd),
-               .params = {}};
+               .params = ShapeOf(problem)};
   ForwardParams& p = call.params;
-  p.type = TypeOf(call.q.scalar_type());
-  p.b = call.q.size(0);
-  p.h = call.q.size(1);
-  p.s = call.q.size(2);
-  p.d = call.q.size(3);
-  p.g = call.k.size(1);
-  p.t = call.k.size(2);
-  p.causal = args.mask == MaskKind::kCausal;
-  p.tf32 = args.tf32 && HasTf32Kernels(p, ComputeCapability(call.q.device()));
   p.scale = static_cast<float>(args.scale);
   p.q = Read(call.q);
   p.k = Read(call.k);

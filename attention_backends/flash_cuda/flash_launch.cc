@@ -4,6 +4,7 @@
 #include "attention_backends/flash_cuda/hopper/hopper_kernels.h"
 #include "attention_backends/flash_cuda/hopper/tiles.h"
 #include "attention_backends/flash_cuda/portable/portable_kernels.h"
+#include "attention_backends/flash_cuda/workspace.h"
 #include "c10/cuda/CUDAGuard.h"
 #include "c10/cuda/CUDAStream.h"
 #include "framework/cuda/cuda_status.h"
@@ -16,9 +17,7 @@ absl::Status LaunchForward(const ForwardParams& params, c10::Device device) {
   const c10::cuda::CUDAGuard guard(device);
   const auto stream = c10::cuda::getCurrentCUDAStream();
   const auto launch = [&] {
-    if (params.type == FloatType::kFloat && !params.tf32) {
-      return fp32::Forward(params, stream);
-    }
+    if (RunsInFp32(params)) return fp32::Forward(params, stream);
     return hopper::HasKernels(params, ComputeCapability(device))
                ? hopper::Forward(params, stream)
                : portable::Forward(params, stream);
@@ -30,9 +29,7 @@ absl::Status LaunchBackward(const BackwardParams& params, c10::Device device) {
   const c10::cuda::CUDAGuard guard(device);
   const auto stream = c10::cuda::getCurrentCUDAStream();
   const auto launch = [&] {
-    if (params.forward.type == FloatType::kFloat && !params.forward.tf32) {
-      return fp32::Backward(params, stream);
-    }
+    if (RunsInFp32(params.forward)) return fp32::Backward(params, stream);
     return hopper::HasKernels(params.forward, ComputeCapability(device))
                ? hopper::Backward(params, stream)
                : portable::Backward(params, stream);

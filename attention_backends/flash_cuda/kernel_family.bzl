@@ -4,14 +4,18 @@ load("@libtorch//:cuda.bzl", "if_cuda")
 load("//tools/cuda:cuda_library.bzl", "cuda_library")
 
 # Head dims with their own kernels, in ascending order; others run in the next
-# one up. The sources see a family's list as HeadDims in its head_dims.h. FP32
-# in the portable family has the first of them (kLargestTf32HeadDim).
-LARGEST_TF32_HEAD_DIM = 128
+# one up. The sources see a family's list as HeadDims in its head_dims.h.
 HEAD_DIMS = {
     "portable": [32, 64, 80, 96, 128, 192, 256],
     "fp32": [32, 64, 96, 128, 192, 256],
     "hopper": [64, 80, 96, 128],
 }
+
+def head_dims(family, element):
+    """The head dims for which a family's kernels of an element are compiled."""
+    if family == "portable" and element == "Float":
+        return [d for d in HEAD_DIMS[family] if d <= 128]  # kLargestTf32HeadDim
+    return HEAD_DIMS[family]
 
 _EMULATION = "//tests/attention_backends/flash_cuda/emulation:__pkg__"
 
@@ -85,9 +89,7 @@ def kernel_family(name, layout, elements, copts = [], deps = []):
     kernels = []
     for direction, other in [("forward", "backward"), ("backward", "forward")]:
         for element, gencode in elements.items():
-            for head_dim in HEAD_DIMS[name]:
-                if name == "portable" and element == "Float" and head_dim > LARGEST_TF32_HEAD_DIM:
-                    continue
+            for head_dim in head_dims(name, element):
                 kernel = "_".join([direction, element.lower(), str(head_dim)])
                 cuda_library(
                     name = kernel,

@@ -13,12 +13,15 @@
 namespace tessera {
 namespace flash {
 
+// Whether the fp32 family runs p: FP32 that is not multiplied in TF32.
+inline bool RunsInFp32(const ForwardParams& p) {
+  return p.type == FloatType::kFloat && !p.tf32;
+}
+
 inline int64_t BackwardWorkspaceBytes(const ForwardParams& p,
                                       bool deterministic,
                                       int compute_capability) {
-  if (p.type == FloatType::kFloat && !p.tf32) {
-    return fp32::BackwardWorkspaceBytes(p);
-  }
+  if (RunsInFp32(p)) return fp32::BackwardWorkspaceBytes(p);
   return hopper::HasKernels(p, compute_capability)
              ? hopper::BackwardWorkspaceBytes(p, deterministic)
              : portable::LayoutOf(p, deterministic).total();
@@ -26,9 +29,8 @@ inline int64_t BackwardWorkspaceBytes(const ForwardParams& p,
 
 // The most shared memory per CUDA block of the kernels that run on every GPU.
 inline int SharedBytes(const ForwardParams& p, bool needs_grad) {
-  return p.type == FloatType::kFloat && !p.tf32
-             ? fp32::SharedBytes(p.d, needs_grad)
-             : portable::SharedBytes(p, needs_grad);
+  return RunsInFp32(p) ? fp32::SharedBytes(p.d, needs_grad)
+                       : portable::SharedBytes(p, needs_grad);
 }
 
 }  // namespace flash

@@ -213,7 +213,7 @@ absl::StatusOr<AttentionMeasurement> MeasureAttention(
     supported.reference = nullptr;
   }
   AttentionMeasurement measured;
-  // Decides for the products of LibTorch's and ours, as in training.
+  // LibTorch's switch for its own products and for cuBLASLt's, as in training.
   at::globalContext().setAllowTF32CuBLAS(shape.tf32);
   absl::Status status = StatusFromTorchOr([&]() -> absl::Status {
     ASSIGN_OR_RETURN(measured,

@@ -89,18 +89,19 @@ absl::StatusOr<Standing> StandingOf(const Study& study,
   Standing standing;
   std::map<std::string, int> builds;  // other ones, and their cells
   int changed = 0;
-  for (const auto& [name, record] : RecordsOf(study, records)) {
-    if (!IsFinal(TextAt(*record, "status"))) continue;
-    const auto cell = absl::c_find_if(
-        study.cells,
-        [&, &name = name](const StudyCell& c) { return c.Name() == name; });
-    ASSIGN_OR_RETURN(const std::string config, PrintCell(study, *cell));
-    if (const std::string other = TextAt(*record, "build"); other != build) {
+  const CellRecords by_name = RecordsOf(study, records);
+  for (const StudyCell& cell : study.cells) {
+    const auto found = by_name.find(cell.Name());
+    if (found == by_name.end()) continue;
+    const Json& record = *found->second;
+    if (!IsFinal(TextAt(record, "status"))) continue;
+    ASSIGN_OR_RETURN(const std::string config, PrintCell(study, cell));
+    if (const std::string other = TextAt(record, "build"); other != build) {
       ++builds[other];
-    } else if (TextAt(*record, "config") != config) {
+    } else if (TextAt(record, "config") != config) {
       ++changed;
     } else {
-      standing.done.insert(name);
+      standing.done.insert(cell.Name());
     }
   }
   for (const auto& [other, cells] : builds) {

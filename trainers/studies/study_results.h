@@ -20,11 +20,10 @@ namespace tessera {
 //   {"type":"cell","time":...,"cell":{"warmup":"0"},"status":"OK",
 //    "device":"NVIDIA H200","build":"...","config":"...","seconds":1.5,
 //    "figures":{...}}
-//
-// The build names the commit (build_info.h), the config is the whole of what
-// the cell runs.
-//
 //   {"type":"cell",...,"status":"OOM","message":"..."}
+//
+// The build names the commit (build_info.h); the config is everything that the
+// cell runs.
 //
 // Status is OK, OOM, UNSUPPORTED (a backend or this build cannot run it),
 // FAILED (what another try may not meet: a full disk, a lost GPU, a busy

@@ -66,10 +66,11 @@ TileScheduler MakeBackwardScheduler(const ForwardParams& p) {
   return scheduler;
 }
 
-// Up to so many keys the deterministic kernel hands out the longest tiles
-// first. With few tiles per multiprocessor the last ones to run decide when the
-// kernel ends; with many, blocks that begin at the same queries wait for each
-// other longer than that saves. Measured on an H100 (docs/flash_hopper_log.md).
+// The deterministic kernel hands out the longest tiles first if there are at
+// most this many keys. With few tiles per multiprocessor, the tiles that run
+// last decide when the kernel ends. With many, blocks that begin at the same
+// queries wait for each other longer than that saves. Measured on an H100
+// (docs/flash_hopper_log.md).
 inline constexpr int64_t kLongestFirstKeys = 1024;
 
 template <typename Traits>

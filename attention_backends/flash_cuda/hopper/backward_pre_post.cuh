@@ -134,7 +134,8 @@ __global__ void __launch_bounds__(kRowThreads)
   const bool written = !kDeterministic || args.scratch.turns[blockIdx.x] > 0;
   constexpr int kLoads = Dq::kElements / (kRowThreads * 4);
   static_assert(Dq::kElements == kLoads * kRowThreads * 4);
-  // Transposed places need so many registers that loads in flight cost blocks.
+  // A transposed place takes many registers to compute. With several loads in
+  // flight, fewer CUDA blocks would fit on a multiprocessor.
   constexpr int kAtOnce = Dq::kTransposed ? 1 : kLoads;
   for (int load = 0; load < kLoads; load += kAtOnce) {
     float4 x[kAtOnce];

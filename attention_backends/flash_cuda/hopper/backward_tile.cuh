@@ -97,7 +97,7 @@ struct BackwardTile {
   int tiles;         // of queries, in all
   int first_tile;    // that sees the key tile
   int steps;         // from there on to the last
-  int masked_steps;  // in so many, not every query sees every key
+  int masked_steps;  // those in which some query does not see some key
   bool walks_down;   // begins at the last tile; then the last are masked
 
   __device__ static BackwardTile At(const BackwardArgs& args, int i) {

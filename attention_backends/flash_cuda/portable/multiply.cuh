@@ -110,8 +110,9 @@ class TransposedTile {
       : lanes_{AddressOf(tile, 0, first_pair), AddressOf(tile, 1, first_pair)} {
   }
 
-  // Of kFragment<T> rows, the A operand of the 16 columns from 16 pair on, or
-  // the B operands of the columns from 16 pair and from 16 pair + 8 on.
+  // Loads kFragment<T> rows: as one A operand of 16 columns, which begin at
+  // column 16 pair, or as two B operands of 8 columns, which begin at 16 pair
+  // and at 16 pair + 8.
   __device__ __forceinline__ void Load(int row, int pair,
                                        uint32_t (&r)[4]) const {
     if constexpr (sizeof(T) == 4) {
