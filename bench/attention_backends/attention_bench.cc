@@ -20,13 +20,13 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "attention_backends/backend_table.h"
+#include "bench/measure/attention_case.h"
+#include "bench/measure/attention_measurement.h"
+#include "bench/measure/device_work.h"
 #include "benchmark/benchmark.h"
 #include "framework/base/status_macros.h"
 #include "trainers/build_info.h"
 #include "trainers/program_flags.h"
-#include "trainers/studies/attention_case.h"
-#include "trainers/studies/attention_measurement.h"
-#include "trainers/studies/device_work.h"
 
 ABSL_FLAG(bool, deterministic, false,
           "only backends whose gradients are equal bit for bit on equal input");

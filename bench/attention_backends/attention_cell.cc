@@ -15,12 +15,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "attention_backends/backend_table.h"
+#include "bench/measure/attention_case.h"
+#include "bench/measure/attention_measurement.h"
 #include "framework/base/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "trainers/build_info.h"
 #include "trainers/program_flags.h"
-#include "trainers/studies/attention_case.h"
-#include "trainers/studies/attention_measurement.h"
 
 ABSL_FLAG(bool, deterministic, false,
           "equal inputs give bitwise equal gradients");

@@ -21,6 +21,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "bench/measure/attention_case.h"
+#include "bench/measure/device_work.h"
+#include "bench/measure/sample_summary.h"
 #include "benchmark/benchmark.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
@@ -38,9 +41,6 @@
 #include "torch/csrc/autograd/autograd.h"
 #include "trainers/build_info.h"
 #include "trainers/program_flags.h"
-#include "trainers/studies/attention_case.h"
-#include "trainers/studies/device_work.h"
-#include "trainers/studies/sample_summary.h"
 
 namespace tessera {
 namespace {

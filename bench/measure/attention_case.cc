@@ -1,0 +1,98 @@
+#include "bench/measure/attention_case.h"
+
+#include <ATen/Context.h>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/precision/precision_config.h"
+#include "framework/precision/precision_policy.h"
+
+namespace tessera {
+
+absl::StatusOr<DeviceInfo> OpenBenchDevice() {
+  DeviceInfo device = CpuDevice();
+  if (at::hasCUDA()) {
+    ASSIGN_OR_RETURN(device, OpenCudaDevice(0));
+  }
+  PrecisionConfig config;
+  config.set_mode(PrecisionConfig::FP32);
+  ASSIGN_OR_RETURN(
+      const PrecisionPolicy policy,
+      CreatePrecisionPolicy(config, /*micro_batches=*/1, device.is_cuda()));
+  policy.ApplyToLibTorch();
+  return device;
+}
+
+AttentionProblem ProblemOf(const AttentionCase& shape,
+                           const DeviceInfo& device) {
+  return {.b = shape.batch,
+          .s = shape.length,
+          .t = shape.length,
+          .h = shape.heads,
+          .g = shape.heads,
+          .d = shape.head_dim,
+          .dtype = shape.dtype,
+          .tf32 = shape.tf32,
+          .mask = shape.mask,
+          .needs_grad = true,
+          .deterministic = shape.deterministic,
+          .cuda = device.is_cuda(),
+          .compute_capability = device.compute_capability};
+}
+
+absl::Status CheckMeasurable(const AttentionBackend& backend,
+                             const AttentionProblem& problem) {
+  if (backend.name() == "FLASH_TILED" && problem.s > kMaxTiledLength) {
+    return absl::UnimplementedError(
+        absl::StrCat("not measured beyond length ", kMaxTiledLength));
+  }
+  return backend.Supports(problem);
+}
+
+absl::Status ParsePrecision(absl::string_view name, AttentionCase* shape) {
+  shape->tf32 = name == "TF32";
+  if (name == "BF16") {
+    shape->dtype = at::kBFloat16;
+  } else if (name == "FP16") {
+    shape->dtype = at::kHalf;
+  } else if (name == "FP32" || shape->tf32) {
+    shape->dtype = at::kFloat;
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "precision is '", name, "'; it must be BF16, FP16, TF32 or FP32"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MaskKind> ParseMask(absl::string_view name) {
+  for (MaskKind mask : {MaskKind::kCausal, MaskKind::kFull}) {
+    if (MaskName(mask) == name) return mask;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("mask is '", name, "'; it must be causal or full"));
+}
+
+absl::string_view MaskName(MaskKind mask) {
+  return mask == MaskKind::kCausal ? "causal" : "full";
+}
+
+double AttentionFlops(const AttentionCase& shape, AttentionPass pass) {
+  const double forward = 4.0 * shape.batch * shape.heads * shape.length *
+                         shape.length * shape.head_dim *
+                         (shape.mask == MaskKind::kCausal ? 0.5 : 1.0);
+  return pass == AttentionPass::kForward ? forward : 2.5 * forward;
+}
+
+double AttentionTflops(const AttentionCase& shape, AttentionPass pass,
+                       double ms) {
+  return AttentionFlops(shape, pass) / ms * 1e-9;
+}
+
+double CompulsoryBytes(const AttentionCase& shape, AttentionPass pass) {
+  const double rows = 1.0 * shape.batch * shape.heads * shape.length;
+  const double operand = rows * shape.head_dim * c10::elementSize(shape.dtype);
+  const int operands = pass == AttentionPass::kForward ? 4 : 8;
+  return operands * operand + rows * sizeof(float);
+}
+
+}  // namespace tessera

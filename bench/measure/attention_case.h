@@ -1,0 +1,65 @@
+#ifndef BENCH_MEASURE_ATTENTION_CASE_H_
+#define BENCH_MEASURE_ATTENTION_CASE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "ATen/core/Tensor.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "attention_backends/attention_backend.h"
+#include "framework/cuda/device.h"
+
+namespace tessera {
+
+inline constexpr double kMebibyte = 1048576;
+
+// The self-attention of one layer, which is timed.
+struct AttentionCase {
+  int64_t batch = 1, heads = 1, length = 1, head_dim = 1;
+  at::ScalarType dtype = at::kBFloat16;
+  bool tf32 = false;  // FP32 multiplied in TF32
+  MaskKind mask = MaskKind::kCausal;
+  bool deterministic = false;
+};
+
+// The first GPU, or the CPU if there is none. Sets LibTorch's process-wide
+// switches as training does (no TF32, sums of products in FP32).
+absl::StatusOr<DeviceInfo> OpenBenchDevice();
+
+AttentionProblem ProblemOf(const AttentionCase& shape,
+                           const DeviceInfo& device);
+
+// FLASH_TILED launches a dozen kernels for each pair of tiles: beyond this
+// length it would take as long as all other backends together.
+inline constexpr int64_t kMaxTiledLength = 4096;
+
+// OK, or Unimplemented with the reason why this cell is not measured: the
+// backend does not support it, or FLASH_TILED would exceed kMaxTiledLength.
+absl::Status CheckMeasurable(const AttentionBackend& backend,
+                             const AttentionProblem& problem);
+
+// Sets dtype and tf32 by "BF16", "FP16", "TF32" or "FP32"; InvalidArgument for
+// other names.
+absl::Status ParsePrecision(absl::string_view name, AttentionCase* shape);
+// "causal", "full"; InvalidArgument for other names.
+absl::StatusOr<MaskKind> ParseMask(absl::string_view name);
+absl::string_view MaskName(MaskKind mask);
+
+enum class AttentionPass { kForward, kBackward };
+
+// Floating-point operations of the forward pass's two products, 4 B H S T D,
+// half of that under a causal mask. The backward pass has five products, 2.5
+// times as many. Recomputation is not counted.
+double AttentionFlops(const AttentionCase& shape, AttentionPass pass);
+double AttentionTflops(const AttentionCase& shape, AttentionPass pass,
+                       double ms);
+
+// Bytes that any backend that saves only O and L has to read and write: forward
+// Q, K, V -> O, L; backward Q, K, V, O, dO, L -> dQ, dK, dV.
+double CompulsoryBytes(const AttentionCase& shape, AttentionPass pass);
+
+}  // namespace tessera
+
+#endif  // BENCH_MEASURE_ATTENTION_CASE_H_

@@ -1,0 +1,228 @@
+#include "bench/measure/attention_measurement.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "framework/base/monotonic_clock.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
+#include "framework/observe/timing.h"
+#include "framework/ops/linear/product_choices.h"
+
+namespace tessera {
+namespace {
+
+// A [B, H, S, D] view of Q, K or V in a fused [B, S, 3 H, D].
+at::Tensor HeadSlice(const at::Tensor& fused, int64_t index) {
+  const int64_t heads = fused.size(2) / 3;
+  return fused.transpose(1, 2).narrow(1, index * heads, heads);
+}
+
+// The arguments that a model's layer passes to its backend, and the gradients.
+struct Operands {
+  AttentionArgs args;
+  at::Tensor d_o_bhsd;
+  AttentionGrads grads;
+  int64_t bytes = 0;
+};
+
+Operands MakeOperands(const AttentionCase& shape, c10::Device device) {
+  const at::TensorOptions options =
+      at::TensorOptions().dtype(shape.dtype).device(device);
+  const int64_t b = shape.batch, s = shape.length, h = shape.heads,
+                d = shape.head_dim;
+  const at::Tensor qkv = at::randn({b, s, 3 * h, d}, options);
+  const at::Tensor d_qkv = at::empty_like(qkv);
+  const at::Tensor d_o = at::randn({b, s, h, d}, options);
+  Operands operands;
+  operands.args.q_bhsd = HeadSlice(qkv, 0);
+  operands.args.k_bgtd = HeadSlice(qkv, 1);
+  operands.args.v_bgtd = HeadSlice(qkv, 2);
+  operands.args.scale = 1 / std::sqrt(static_cast<double>(d));
+  operands.args.mask = shape.mask;
+  operands.args.tf32 = shape.tf32;
+  operands.d_o_bhsd = d_o.transpose(1, 2);
+  operands.grads = {HeadSlice(d_qkv, 0), HeadSlice(d_qkv, 1),
+                    HeadSlice(d_qkv, 2)};
+  operands.bytes = qkv.nbytes() + d_qkv.nbytes() + d_o.nbytes();
+  return operands;
+}
+
+// One backend that is measured on operands that outlive it.
+class Contender {
+ public:
+  struct Options {
+    bool deterministic = false;
+    // Whether the gradients stay where a LibTorch kernel allocates them.
+    bool keeps_gradients = false;
+  };
+
+  Contender(const AttentionBackend& backend, const AttentionCase& shape,
+            Operands& operands, const Options& options)
+      : backend_(backend),
+        operands_(operands),
+        options_(options),
+        args_(operands.args) {
+    args_.deterministic = options.deterministic;
+    args_.products = &products_;
+    const Operands planned = MakeOperands(shape, c10::kMeta);
+    ChooseProducts(
+        backend.Products(planned.args, planned.grads),
+        {.device = args_.q_bhsd.device(), .tune = !options.deterministic},
+        &products_);
+  }
+
+  absl::Status Run(AttentionPass pass) {
+    return StatusFromTorchOr([&] {
+      if (pass == AttentionPass::kBackward) {
+        AttentionGrads own;
+        return backend_.Backward(
+            args_, out_, operands_.d_o_bhsd,
+            options_.keeps_gradients ? &own : &operands_.grads);
+      }
+      Release();  // as in a step: never two results at once
+      return backend_.Forward(args_, &out_);
+    });
+  }
+
+  void Release() { out_ = AttentionOut(); }
+
+ private:
+  const AttentionBackend& backend_;
+  Operands& operands_;
+  const Options options_;
+  ProductChoices products_;
+  AttentionArgs args_;
+  AttentionOut out_;
+};
+
+Distribution Summarize(std::vector<double> samples) {
+  std::sort(samples.begin(), samples.end());
+  const size_t last = samples.size() - 1;
+  return {.median = (samples[last / 2] + samples[(last + 1) / 2]) / 2,
+          .low = samples[last / 10],
+          .high = samples[last - last / 10],
+          .samples = static_cast<int>(samples.size())};
+}
+
+// `reference` may be null.
+absl::StatusOr<PassMeasurement> MeasurePass(AttentionPass pass, Contender& ours,
+                                            Contender* reference,
+                                            c10::Device device,
+                                            const MeasureOptions& options) {
+  auto time_ms = [&](Contender& side) {
+    return TimeOnceMs([&] { return side.Run(pass); }, device);
+  };
+  // Whether to make another call after `done` of at most `most`.
+  absl::Time end = MonotonicNow() + options.max_time;
+  const auto continues = [&](int done, int most) {
+    return done < most && (done < options.min_samples || MonotonicNow() < end);
+  };
+  for (int i = 0; continues(i, options.warmup); ++i) {
+    RETURN_IF_ERROR(ours.Run(pass));
+    if (reference != nullptr) RETURN_IF_ERROR(reference->Run(pass));
+    Synchronize(device);
+  }
+  std::vector<double> ms, ratios;
+  end = MonotonicNow() + options.max_time;
+  while (continues(static_cast<int>(ms.size()), options.max_samples)) {
+    ASSIGN_OR_RETURN(const double our_ms, time_ms(ours));
+    ms.push_back(our_ms);
+    if (reference == nullptr) continue;
+    ASSIGN_OR_RETURN(const double reference_ms, time_ms(*reference));
+    ratios.push_back(reference_ms / our_ms);
+  }
+  PassMeasurement measured;
+  measured.ms = Summarize(std::move(ms));
+  if (reference != nullptr) {
+    measured.reference_ratio = Summarize(std::move(ratios));
+  }
+  return measured;
+}
+
+// Measures the memory of one forward and backward. The first one allocates what
+// libraries keep (cuBLAS's workspace, cuDNN's plans), which is not counted.
+absl::Status MeasureMemory(Contender& contender, int64_t operand_bytes,
+                           c10::Device device, AttentionMeasurement* measured) {
+  RETURN_IF_ERROR(contender.Run(AttentionPass::kForward));
+  RETURN_IF_ERROR(contender.Run(AttentionPass::kBackward));
+  contender.Release();
+  ResetPeakMemory(device);
+  const int64_t before = CurrentMemory(device).allocated;
+  RETURN_IF_ERROR(contender.Run(AttentionPass::kForward));
+  const int64_t held = CurrentMemory(device).allocated;
+  RETURN_IF_ERROR(contender.Run(AttentionPass::kBackward));
+  if (device.is_cuda()) {
+    measured->saved_bytes = held - before;
+    measured->peak_bytes =
+        CurrentMemory(device).peak_allocated - before + operand_bytes;
+  }
+  return absl::OkStatus();
+}
+
+// May throw LibTorch's exceptions while the operands are allocated.
+absl::StatusOr<AttentionMeasurement> MeasureOn(const AttentionBackend& backend,
+                                               const AttentionCase& shape,
+                                               c10::Device device,
+                                               const MeasureOptions& options) {
+  const at::NoGradGuard no_grad;
+  Operands operands = MakeOperands(shape, device);
+  AttentionMeasurement measured;
+  Contender ours(backend, shape, operands,
+                 {.deterministic = shape.deterministic});
+  RETURN_IF_ERROR(MeasureMemory(ours, operands.bytes, device, &measured));
+  std::optional<Contender> reference;
+  if (options.reference != nullptr) {
+    reference.emplace(
+        *options.reference, shape, operands,
+        Contender::Options{.keeps_gradients = options.reference != &backend});
+    RETURN_IF_ERROR(reference->Run(AttentionPass::kForward));
+  }
+  // Both contenders hold the result of a forward pass, which the backward pass
+  // reads.
+  auto measure = [&](AttentionPass pass) {
+    return MeasurePass(pass, ours, reference ? &*reference : nullptr, device,
+                       options);
+  };
+  if (options.forward) {
+    ASSIGN_OR_RETURN(measured.forward, measure(AttentionPass::kForward));
+  }
+  if (options.backward) {
+    ASSIGN_OR_RETURN(measured.backward, measure(AttentionPass::kBackward));
+  }
+  return measured;
+}
+
+}  // namespace
+
+absl::StatusOr<AttentionMeasurement> MeasureAttention(
+    const AttentionBackend& backend, const AttentionCase& shape,
+    const DeviceInfo& device, const MeasureOptions& options) {
+  const AttentionProblem problem = ProblemOf(shape, device);
+  RETURN_IF_ERROR(CheckMeasurable(backend, problem));
+  AttentionProblem default_problem = problem;
+  default_problem.deterministic = false;
+  MeasureOptions supported = options;
+  if ((options.reference == &backend && !shape.deterministic) ||
+      (options.reference != nullptr &&
+       !options.reference->Supports(default_problem).ok())) {
+    supported.reference = nullptr;
+  }
+  AttentionMeasurement measured;
+  // LibTorch's switch for its own products and for cuBLASLt's, as in training.
+  at::globalContext().setAllowTF32CuBLAS(shape.tf32);
+  absl::Status status = StatusFromTorchOr([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(measured,
+                     MeasureOn(backend, shape, device.device, supported));
+    return absl::OkStatus();
+  });
+  status.Update(StatusFromTorch([&] { EmptyCache(device.device); }));
+  if (!status.ok()) return status;
+  return measured;
+}
+
+}  // namespace tessera

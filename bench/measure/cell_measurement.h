@@ -1,0 +1,33 @@
+#ifndef BENCH_MEASURE_CELL_MEASUREMENT_H_
+#define BENCH_MEASURE_CELL_MEASUREMENT_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "bench/studies/study_config.h"
+#include "nlohmann/json.hpp"
+
+namespace tessera {
+
+// Measures one cell and returns its figures, which study_config.proto names.
+// Files that it writes are in the study's `folder`. Nothing is held on the
+// device afterwards, whatever happened. ResourceExhausted if the cell runs out
+// of memory, or would by its plan; Unimplemented if the machine or a backend
+// cannot run it.
+absl::StatusOr<nlohmann::ordered_json> MeasureCell(const Study& study,
+                                                   const StudyCell& cell,
+                                                   const std::string& folder);
+
+// The figures of one kind of study each. A snapshot goes into a folder of its
+// own, `snapshot_folder`.
+absl::StatusOr<nlohmann::ordered_json> MeasureTrainingCell(
+    const StudyConfig& study, const RunConfig& config,
+    const std::string& snapshot_folder);
+absl::StatusOr<nlohmann::ordered_json> MeasureAttentionCell(
+    const StudyConfig& study, const AttentionCell& cell);
+absl::StatusOr<nlohmann::ordered_json> MeasureAccumulation(
+    const AccumulationStudy& cell);
+
+}  // namespace tessera
+
+#endif  // BENCH_MEASURE_CELL_MEASUREMENT_H_

@@ -1,0 +1,76 @@
+#ifndef BENCH_STUDIES_STUDY_CONFIG_H_
+#define BENCH_STUDIES_STUDY_CONFIG_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "bench/studies/study_config.pb.h"
+#include "framework/base/violations.h"
+#include "trainers/config/run_config.pb.h"
+
+namespace tessera {
+
+// One combination of the axes' values.
+struct StudyCell {
+  // {"size", "small"}, {"context", "128"}: by axis, in their order.
+  std::vector<std::pair<std::string, std::string>> labels;
+  std::vector<std::string> configs, overrides;
+  std::vector<std::string> study_overrides;  // of StudyConfig
+
+  // "size=small context=128"; names the cell in its study.
+  std::string Name() const;
+  // Empty if the study has no such axis.
+  absl::string_view Label(absl::string_view axis) const;
+};
+
+// A study that was read and checked.
+struct Study {
+  std::string name;  // "end_to_end": the file's, without folder and ".pbtxt"
+  StudyConfig config;
+  std::vector<StudyCell> cells;
+};
+
+// When a group of a study's calls has taken long enough (time_limit_s).
+absl::Duration TimeLimit(const StudyConfig& config);
+
+// Adds every rule of study_config.proto that `config` breaks.
+void Validate(const StudyConfig& config, Violations violations);
+
+// Reads a study and the configs of all its cells. NotFound, or InvalidArgument
+// with a line for each fault, "FILE:line:column: what", or "FILE: CELL: what"
+// for the config of a cell and others with the same fault.
+absl::StatusOr<Study> LoadStudy(const std::string& path);
+
+// The study as text, with every default.
+std::string PrintStudy(const Study& study);
+
+// The numbers of the cells that have, for every axis of `filter`
+// ("size=small,medium", "context=128"), one of the values given.
+// InvalidArgument for an axis or a value that the study does not have, or if no
+// cell is left.
+absl::StatusOr<std::vector<int>> FilterCells(
+    const Study& study, absl::Span<const std::string> filter);
+
+// What a cell of a training study runs; of an attention study; of a study of
+// accumulation.
+absl::StatusOr<RunConfig> RunConfigOf(const Study& study,
+                                      const StudyCell& cell);
+// The study as one cell sees it: its "study.FIELD=VALUE" applied.
+absl::StatusOr<StudyConfig> StudyConfigOf(const Study& study,
+                                          const StudyCell& cell);
+absl::StatusOr<AttentionCell> AttentionCellOf(const Study& study,
+                                              const StudyCell& cell);
+absl::StatusOr<AccumulationStudy> AccumulationOf(const Study& study,
+                                                 const StudyCell& cell);
+// The same as text, with every default.
+absl::StatusOr<std::string> PrintCell(const Study& study,
+                                      const StudyCell& cell);
+
+}  // namespace tessera
+
+#endif  // BENCH_STUDIES_STUDY_CONFIG_H_

@@ -1,0 +1,214 @@
+#include "bench/studies/study_results.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <map>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "bench/studies/study_tables.h"
+#include "framework/base/file.h"
+#include "framework/base/shorten.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/system_error.h"
+#include "framework/base/text_proto.h"
+#include "framework/observe/report/figures.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr char kFile[] = "/results.jsonl";
+
+Json Labels(const StudyCell& cell) {
+  Json labels = Json::object();
+  for (const auto& [axis, label] : cell.labels) labels[axis] = label;
+  return labels;
+}
+
+// StudyCell::Name() of a record's cell.
+std::string NameOf(const Json& labels) {
+  StudyCell cell;
+  for (const auto& [axis, label] : labels.items()) {
+    cell.labels.emplace_back(axis, label.get<std::string>());
+  }
+  return cell.Name();
+}
+
+// Whether `record` has what readers of results rely on (study_results.h).
+bool IsRecord(const Json& record) {
+  const std::string type = TextAt(record, "type");
+  if (type == "study") return !TextAt(record, "study").empty();
+  if (type != "cell") return !type.empty();
+  const Json* const cell = FigureAt(record, "cell");
+  const std::string status = TextAt(record, "status");
+  const Json* const figures = FigureAt(record, "figures");
+  return cell != nullptr && cell->is_object() &&
+         absl::c_all_of(*cell,
+                        [](const Json& label) { return label.is_string(); }) &&
+         !status.empty() &&
+         (status != "OK" || (figures != nullptr && figures->is_object()));
+}
+
+// What a study measures, as text. Titles, tables and plots say how it is shown.
+std::string MeasuredBy(StudyConfig config) {
+  config.clear_title();
+  config.clear_about();
+  config.clear_table();
+  config.clear_plot();
+  return PrintWithDefaults(config);
+}
+
+// Whether `text`, a study's own from its record, measures what `study` does.
+bool MeasuresTheSame(const std::string& text, const StudyConfig& study) {
+  StudyConfig recorded;
+  return MergeTextProto(text, "", &recorded).ok() &&
+         MeasuredBy(std::move(recorded)) == MeasuredBy(study);
+}
+
+bool IsFinal(const std::string& status) {
+  return status != "FAILED" && status != "CRASHED";
+}
+
+// The cells with a record that still says what they would measure now, and why
+// others do not.
+struct Standing {
+  std::set<std::string> done;
+  std::vector<std::string> outdated;
+};
+
+absl::StatusOr<Standing> StandingOf(const Study& study,
+                                    const std::vector<Json>& records,
+                                    const std::string& build) {
+  Standing standing;
+  std::map<std::string, int> builds;  // other ones, and their cells
+  int changed = 0;
+  const CellRecords by_name = RecordsOf(study, records);
+  for (const StudyCell& cell : study.cells) {
+    const auto found = by_name.find(cell.Name());
+    if (found == by_name.end()) continue;
+    const Json& record = *found->second;
+    if (!IsFinal(TextAt(record, "status"))) continue;
+    ASSIGN_OR_RETURN(const std::string config, PrintCell(study, cell));
+    if (const std::string other = TextAt(record, "build"); other != build) {
+      ++builds[other];
+    } else if (TextAt(record, "config") != config) {
+      ++changed;
+    } else {
+      standing.done.insert(cell.Name());
+    }
+  }
+  for (const auto& [other, cells] : builds) {
+    standing.outdated.push_back(
+        absl::StrCat(cells, " cells are of ", other, ", not of ", build));
+  }
+  if (changed > 0) {
+    standing.outdated.push_back(
+        absl::StrCat("the config of ", changed, " cells has changed"));
+  }
+  return standing;
+}
+
+// The last line may have no end: the process was killed, or the disk was full.
+absl::Status DropUnfinishedLine(const std::string& path, int descriptor) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  const size_t end = text.rfind('\n') + 1;  // npos + 1 is 0
+  if (end == text.size() || ftruncate(descriptor, end) == 0) return {};
+  return SystemError(errno, absl::StrCat("cannot write ", path));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
+    const std::string& folder, const Study& study, const std::string& build,
+    bool resume) {
+  RETURN_IF_ERROR(MakeDirectories(folder));
+  const std::string path = folder + kFile;
+  const bool exists = FileExists(path);
+  if (exists && !resume) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        path,
+        " holds results; add --resume to measure the cells that it lacks "
+        "or give another --out"));
+  }
+  Standing standing;
+  if (exists) {
+    ASSIGN_OR_RETURN(const std::vector<Json> records, ReadResults(folder));
+    if (records.empty() ||
+        !MeasuresTheSame(TextAt(records[0], "study"), study.config)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(path, " is of another study, or ", study.name,
+                       " has changed since; give another --out"));
+    }
+    ASSIGN_OR_RETURN(standing, StandingOf(study, records, build));
+  }
+  const int descriptor =
+      open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (descriptor < 0) {
+    return SystemError(errno, absl::StrCat("cannot write ", path));
+  }
+  auto results = absl::WrapUnique(new StudyResults(path, descriptor));
+  if (exists) RETURN_IF_ERROR(DropUnfinishedLine(path, descriptor));
+  results->done_ = std::move(standing.done);
+  results->outdated_ = std::move(standing.outdated);
+  if (!exists) {
+    Json record = {{"type", "study"}, {"name", study.name}};
+    record["time"] = absl::ToUnixMicros(absl::Now()) * 1e-6;
+    record["study"] = PrintStudy(study);
+    record["build"] = build;
+    RETURN_IF_ERROR(results->Write(std::move(record)));
+  }
+  return results;
+}
+
+StudyResults::~StudyResults() { close(descriptor_); }
+
+absl::Status StudyResults::Append(const StudyCell& cell, const Json& record) {
+  Json line = {{"type", "cell"},
+               {"time", absl::ToUnixMicros(absl::Now()) * 1e-6},
+               {"cell", Labels(cell)}};
+  line.update(record);
+  if (IsFinal(line["status"])) done_.insert(cell.Name());
+  return Write(std::move(line));
+}
+
+absl::Status StudyResults::Write(Json record) {
+  return WriteAll(
+      descriptor_,
+      record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n",
+      path_);
+}
+
+absl::StatusOr<std::vector<Json>> ReadResults(const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(folder + kFile));
+  std::vector<Json> records;
+  std::map<std::string, size_t> place;  // of a cell's record
+  std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
+  lines.pop_back();  // empty, or an unfinished last line
+  for (size_t i = 0; i < lines.size(); ++i) {
+    Json record = Json::parse(lines[i], nullptr, /*allow_exceptions=*/false);
+    if (!IsRecord(record)) {
+      return absl::DataLossError(absl::StrCat(
+          folder, kFile, ":", i + 1, ": is no record of a study: '",
+          Shorten(lines[i]), "'; remove the line to use the others"));
+    }
+    if (TextAt(record, "type") == "cell") {
+      const auto [found, added] =
+          place.emplace(NameOf(record["cell"]), records.size());
+      if (!added) {
+        records[found->second] = std::move(record);
+        continue;
+      }
+    }
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+}  // namespace tessera

@@ -1,0 +1,451 @@
+"""Runs every study of configs/studies/tiny on the CPU from end to end."""
+
+import json
+import os
+import pathlib
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+
+STUDY = pathlib.Path("bench/study")
+TINY = pathlib.Path("configs/studies/tiny")
+FULL = pathlib.Path("configs/studies")
+
+
+def run(*arguments, **variables):
+    return subprocess.run(
+        [STUDY, *arguments], check=False, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, universal_newlines=True,
+        env={**os.environ, **variables})
+
+
+def lines(folder):
+    with open(folder / "results.jsonl") as file:
+        return list(file)
+
+
+def records(folder):
+    return [json.loads(line) for line in lines(folder)]
+
+
+def limit_files(size):
+    """Makes writes beyond `size` bytes of a file fail, as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+class StudiesTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def test_every_tiny_study_runs_and_fills_its_tables(self):
+        studies = sorted(TINY.glob("*.pbtxt"))
+        self.assertGreater(len(studies), 10)
+        for study in studies:
+            with self.subTest(study=study.stem):
+                out = self.folder / study.stem
+                done = run(f"--study={study}", f"--out={out}")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                cells = [r for r in records(out) if r["type"] == "cell"]
+                self.assertTrue(cells)
+                for cell in cells:
+                    self.assertEqual(cell["status"], "OK", cell)
+                page = (out / "README.md").read_text()
+                rows = [line for line in page.splitlines()
+                        if line.startswith("| ")]
+                # A heading and a line for each cell, in every table.
+                self.assertGreaterEqual(len(rows), 1 + len(cells), page)
+                for line in page.splitlines():
+                    if not line.startswith(("| ", "|--", "    ")):
+                        self.assertLessEqual(len(line), 100, study.stem)
+                # Figures that a CPU does not have are the exception.
+                self.assertLess(page.count("n/a"), page.count(" | ") / 2, page)
+                html = (out / "index.html").read_text()
+                self.assertEqual(html.count("<tr>"),
+                                 len(rows), study.stem)
+
+    def test_every_full_study_is_valid_and_has_a_tiny_one(self):
+        full = {path.stem for path in FULL.glob("*.pbtxt")}
+        self.assertEqual(full, {path.stem for path in TINY.glob("*.pbtxt")})
+        for name in sorted(full):
+            listed = run(f"--study={FULL / name}.pbtxt", "--list")
+            self.assertEqual(listed.returncode, 0, listed.stderr)
+            self.assertGreater(len(listed.stdout.splitlines()), 1)
+
+    def check_resumes(self, study, out):
+        # The last line may be unfinished.
+        before = [json.loads(line) for line in lines(out)
+                  if line.endswith("\n")]
+        before = [r for r in before if r["type"] == "cell"]
+        self.assertGreaterEqual(len(before), 1)
+        again = run(f"--study={study}", f"--out={out}")
+        self.assertEqual(again.returncode, 2)
+        self.assertIn("--resume", again.stderr)
+        resumed = run(f"--study={study}", f"--out={out}", "--resume")
+        self.assertEqual(resumed.returncode, 0, resumed.stderr)
+        after = [r for r in records(out) if r["type"] == "cell"]
+        self.assertEqual(after[:len(before)], before)
+        names = [json.dumps(r["cell"]) for r in after]
+        self.assertEqual(len(names), len(set(names)))
+        self.assertNotIn("have not run", (out / "README.md").read_text())
+
+    def test_a_study_that_is_stopped_or_killed_resumes(self):
+        study = TINY / "end_to_end.pbtxt"
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            out = self.folder / number.name
+            with subprocess.Popen(
+                    [STUDY, f"--study={study}", f"--out={out}"],
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+                process.stdout.readline()  # a cell is done
+                process.send_signal(number)
+                errors = process.communicate()[1].decode()
+            if number == signal.SIGTERM:
+                self.assertEqual(process.returncode, 128 + number, errors)
+                self.assertIn("--resume", errors)
+            else:
+                self.assertEqual(process.returncode, -number, errors)
+            self.check_resumes(study, out)
+
+    def test_a_full_disk_keeps_the_finished_cells(self):
+        study = TINY / "end_to_end.pbtxt"
+        whole = self.folder / "whole"
+        self.assertEqual(run(f"--study={study}", f"--out={whole}").returncode,
+                         0)
+        sizes = [len(line.encode()) for line in lines(whole)]
+        # Room for the study's record, a cell's, and half of another.
+        room = sizes[0] + sizes[1] + sizes[2] // 2
+        out = self.folder / "full"
+        done = subprocess.run(
+            [STUDY, f"--study={study}", f"--out={out}"], check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            universal_newlines=True, restore_signals=False,
+            preexec_fn=lambda: limit_files(room))
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("results.jsonl", done.stderr)
+        self.assertIn("File too large", done.stderr)
+        self.assertFalse(lines(out)[-1].endswith("\n"))
+        self.check_resumes(study, out)
+
+    def test_a_trace_beyond_its_limit_is_a_failed_cell(self):
+        study = self.folder / "traced.pbtxt"
+        study.write_text(f"""
+            base: "{TINY.resolve()}/kernels.pbtxt"
+            axis {{
+              name: "room"
+              choice {{ label: "enough" }}
+              choice {{ label: "little" set: "observe.trace.max_records=50" }}
+            }}""")
+        out = self.folder / "traced"
+        done = run(f"--study={study}", f"--out={out}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for cell in (r for r in records(out) if r["type"] == "cell"):
+            if cell["cell"]["room"] == "enough":
+                self.assertEqual(cell["status"], "OK", cell)
+                continue
+            self.assertEqual(cell["status"], "FAILED", cell)
+            self.assertIn("observe.trace.max_records=50", cell["message"])
+            self.assertIn("raise it", cell["message"])
+        self.assertIn("**FAILED**", (out / "README.md").read_text())
+
+    def test_a_cell_after_one_that_does_not_fit_is_as_before(self):
+        study = self.folder / "oom.pbtxt"
+        study.write_text("""
+            title: "t"
+            config: "configs/tiny_cpu.pbtxt"
+            set: "execution.mode=EAGER"
+            set: "training.batch_size=4"
+            set: "training.micro_batches=2"
+            training { record: ALLOCATIONS }
+            warmup: 1
+            iterations: 1
+            axis {
+              name: "cell"
+              choice { label: "before" }
+              choice { label: "too large" set: "training.batch_size=40000000" }
+              choice { label: "after" }
+            }
+            table { column { title: "MiB" figure: "allocations.saved.mib" } }""")
+        out = self.folder / "oom"
+        done = run(f"--study={study}", f"--out={out}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        before, large, after = [
+            r for r in records(out) if r["type"] == "cell"]
+        self.assertEqual(large["status"], "OOM", large)
+        self.assertIn("training.batch_size", large["message"])
+        for figure in ("parts", "saved", "residual"):
+            self.assertEqual(before["figures"]["allocations"][figure],
+                             after["figures"]["allocations"][figure])
+        page = (out / "README.md").read_text()
+        self.assertIn("| too large | **OOM** |", page)
+        # The reason is folded like the rest.
+        reason = page[page.index("- cell=too large: OOM. "):].splitlines()
+        self.assertGreater(len(reason), 1)
+        self.assertTrue(all(len(line) <= 100 for line in reason), reason)
+
+    def test_a_crash_loses_only_its_cell(self):
+        study = TINY / "end_to_end.pbtxt"
+        out = self.folder / "crashed"
+        # A sanitizer would turn the signal into an exit code.
+        sanitizer = f"{os.environ.get('ASAN_OPTIONS', '')}:handle_segv=0"
+        with subprocess.Popen(
+                [STUDY, f"--study={study}", f"--out={out}"],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env=dict(os.environ, ASAN_OPTIONS=sanitizer),
+                universal_newlines=True) as process:
+            process.stdout.readline()
+            children = pathlib.Path(
+                f"/proc/{process.pid}/task/{process.pid}/children")
+            # The worker is in a cell, unless it has just ended the last one.
+            os.kill(int(children.read_text().split()[0]), signal.SIGSEGV)
+            errors = process.communicate()[1]
+            self.assertEqual(process.returncode, 0, errors)
+        statuses = [r["status"] for r in records(out) if r["type"] == "cell"]
+        self.assertEqual(statuses.count("CRASHED"), 1, statuses)
+        self.assertEqual(statuses.count("OK"), len(statuses) - 1, statuses)
+        page = (out / "README.md").read_text()
+        self.assertIn("signal 11", page)
+        resumed = run(f"--study={study}", f"--out={out}", "--resume")
+        self.assertEqual(resumed.returncode, 0, resumed.stderr)
+        self.assertNotIn("CRASHED", (out / "README.md").read_text())
+
+    def test_a_histogram_counts_every_cell_and_extremes_name_theirs(self):
+        out = self.folder / "histogram"
+        done = run(f"--study={TINY / 'plan_accuracy.pbtxt'}", f"--out={out}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        cells = [r for r in records(out) if r["type"] == "cell"]
+        planned = {r["figures"]["memory"]["planned_gib"]: r for r in cells}
+        html = (out / "index.html").read_text()
+        charts = json.loads(re.search(
+            '<script id="charts" type="application/json">(.*?)</script>',
+            html).group(1))
+        # A CPU has no plan errors, hence one chart.
+        self.assertEqual(len(charts), 1)
+        bins = [round(gib / 0.001) for gib in planned]
+        self.assertEqual([float(c) for c in charts[0]["categories"]], [
+            round(0.001 * b, 3) for b in range(min(bins), max(bins) + 1)])
+        self.assertEqual(sum(charts[0]["series"][0]["values"]), len(cells))
+        page = (out / "README.md").read_text()
+        for what, gib in [("lowest", min(planned)), ("highest", max(planned))]:
+            line = re.search(rf"\| planned, GiB \| {what} \| (.*) \| (.*) \|",
+                             page)
+            self.assertEqual(line.group(2), f"{gib:.3f}")
+            self.assertIn(f"run={planned[gib]['cell']['run']} ", line.group(1))
+
+    def test_a_foreign_line_is_named(self):
+        study = TINY / "accumulation.pbtxt"
+        out = self.folder / "foreign"
+        self.assertEqual(run(f"--study={study}", f"--out={out}").returncode, 0)
+        good = lines(out)
+        cell = json.loads(good[1])
+        for line in ["null", "5", "[]", "{}", "no JSON", '{"type":"cell"}',
+                     json.dumps({**cell, "cell": {"sum": 1}}),
+                     json.dumps({**cell, "status": 1}),
+                     json.dumps({**cell, "figures": None})]:
+            with self.subTest(line=line):
+                text = "".join([good[0], line + "\n", *good[1:]])
+                (out / "results.jsonl").write_text(text)
+                done = run(f"--study={study}", f"--out={out}", "--resume")
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(f"{out}/results.jsonl:2: is no record",
+                              done.stderr)
+                self.assertIn("remove the line", done.stderr)
+                self.assertEqual((out / "results.jsonl").read_text(), text)
+
+    def test_a_study_resumes_if_only_its_page_has_changed(self):
+        study = self.folder / "s.pbtxt"
+        text = f'base: "{TINY.resolve()}/accumulation.pbtxt"\n'
+        study.write_text(text)
+        out = self.folder / "page"
+        self.assertEqual(run(f"--study={study}", f"--out={out}").returncode, 0)
+        before = lines(out)
+        study.write_text(text + 'title: "Another"')
+        done = run(f"--study={study}", f"--out={out}", "--resume")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(lines(out), before)
+        self.assertIn("# Another\n", (out / "README.md").read_text())
+        study.write_text(text + "iterations: 3")
+        done = run(f"--study={study}", f"--out={out}", "--resume")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("has changed since", done.stderr)
+
+    @unittest.skipUnless(shutil.which("git"), "needs git")
+    def test_cells_of_another_build_or_config_are_measured_again(self):
+        tree = self.folder / "tree"
+        tree.mkdir()
+        (tree / "source").write_text("a")
+        for words in (["init", "-q"], ["add", "."],
+                      ["-c", "user.name=n", "-c", "user.email=e@x", "commit",
+                       "-q", "-m", "m"]):
+            subprocess.run(["git", "-C", tree, *words], check=True)
+        study = self.folder / "s.pbtxt"
+        config = self.folder / "c.pbtxt"
+        study.write_text(f'''
+            title: "t" training {{}} config: "{config}"
+            warmup: 1 iterations: 1
+            axis {{ name: "batch" field: "training.batch_size"
+                    value: "1" value: "2" }}''')
+        tiny = pathlib.Path("configs/tiny_cpu.pbtxt").resolve()
+        config.write_text(f'base: "{tiny}" model {{ num_layers: 1 }}')
+        out = self.folder / "builds"
+
+        def measured_again():
+            before = len(lines(out)) if out.exists() else 0
+            done = run(f"--study={study}", f"--out={out}", "--resume",
+                       BUILD_WORKSPACE_DIRECTORY=str(tree))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return len(lines(out)) - before, done.stderr
+
+        self.assertEqual(measured_again()[0], 3)
+        build = records(out)[1]["build"]
+        self.assertRegex(build, r"^tessera \S+ \([0-9a-f]{10}\), ")
+        self.assertEqual(measured_again()[0], 0)
+        (tree / "source").write_text("b")
+        count, said = measured_again()
+        self.assertEqual(count, 2)
+        self.assertIn(f"measures again: 2 cells are of {build}, not of ", said)
+        self.assertRegex(records(out)[-1]["build"],
+                         r" \([0-9a-f]{10}\+[0-9a-f]{8}\), ")
+        self.assertEqual(measured_again()[0], 0)
+        # A worker does not look at a tree that has changed since the start.
+        started = run(f"--study={study}", f"--out={self.folder / 'started'}",
+                      BUILD_WORKSPACE_DIRECTORY=str(tree),
+                      TESSERA_COMMIT="0123456789")
+        self.assertEqual(started.returncode, 0, started.stderr)
+        for record in records(self.folder / "started"):
+            self.assertIn(" (0123456789), ", record["build"])
+        config.write_text(f'base: "{tiny}" model {{ num_layers: 2 }}')
+        count, said = measured_again()
+        self.assertEqual(count, 2)
+        self.assertIn("the config of 2 cells has changed", said)
+
+    def test_a_cell_without_its_gpu_is_tried_again(self):
+        study = self.folder / "s.pbtxt"
+        study.write_text('''
+            title: "t" training {} config: "configs/tiny_cpu.pbtxt"
+            axis { name: "device" field: "training.device" value: "CUDA" }''')
+        out = self.folder / "gpu"
+        for tries in (1, 2):
+            run(f"--study={study}", f"--out={out}", "--resume",
+                CUDA_VISIBLE_DEVICES="")
+            cells = records(out)[1:]
+            self.assertEqual([c["status"] for c in cells], ["FAILED"] * tries)
+        self.assertIn("CUDA", cells[0]["message"])
+
+    def test_text_of_a_study_is_plain(self):
+        study = self.folder / "plain.pbtxt"
+        hostile = "<img src=x>|*b*`c`[d](e)\\\\f&lt;_g_ h__i #$~"
+        study.write_text(f'''
+            title: "T{hostile}"
+            accumulation {{}}
+            axis {{
+              name: "A{hostile}"
+              choice {{ label: "L{hostile}" }}
+            }}
+            table {{
+              title: "H{hostile}"
+              column {{ title: "C{hostile}" figure: "value" }}
+            }}''')
+        out = self.folder / "plain"
+        done = run(f"--study={study}", f"--out={out}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        shown = (r"&lt;img src=x>\|\*b\*\`c\`\[d\](e)\\f&amp;lt;"
+                 r"\_g\_ h__i \#\$\~")
+        page = (out / "README.md").read_text()
+        for start in ("# T", "### H", "| A", "| C", "| L"):
+            self.assertIn(start + shown, page)
+
+    def test_figures_that_are_spread_out_are_marked(self):
+        study = TINY / "end_to_end.pbtxt"
+        out = self.folder / "spread"
+        self.assertEqual(run(f"--study={study}", f"--out={out}").returncode, 0)
+        header, *cells = records(out)
+        for i, cell in enumerate(cells):
+            for name in ("forward_ms", "forward_backward_ms", "step_ms"):
+                figures = cell["figures"][name]
+                share = 0.11 if i == 0 and name == "step_ms" else 0.09
+                figures["std"] = share * figures["median"]
+        (out / "results.jsonl").write_text("".join(
+            json.dumps(record) + "\n" for record in [header, *cells]))
+        done = run(f"--study={study}", f"--out={out}", "--resume")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        note = "† The values behind this figure are spread out"
+        page = (out / "README.md").read_text()
+        self.assertEqual(page.count(note), 1)
+        # The step's time, tokens/s and TFLOP/s; a CPU has no MFU.
+        marked = [line for line in page.splitlines() if " † |" in line]
+        self.assertEqual(len(marked), 1, page)
+        self.assertEqual(marked[0].count(" † |"), 3, marked)
+        html = (out / "index.html").read_text()
+        self.assertEqual(html.count(note), 1)
+        self.assertEqual(html.count(" †</td>"), 3)
+
+    def test_a_missing_config_is_one_line(self):
+        study = self.folder / "missing.pbtxt"
+        study.write_text("""
+            title: "t" training {} config: "configs/nowhere.pbtxt"
+            axis { name: "batch" field: "training.batch_size"
+                   value: "1" value: "2" value: "3" value: "4" }""")
+        done = run(f"--study={study}", f"--out={self.folder / 'out'}")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("batch=1 and 3 more cells: ", done.stderr)
+        self.assertIn("nowhere.pbtxt", done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertLess(len(done.stderr), 1000)
+
+    def test_the_readers_text_stays(self):
+        study = TINY / "accumulation.pbtxt"
+        out = self.folder / "reading"
+        self.assertEqual(run(f"--study={study}", f"--out={out}").returncode, 0)
+        page = out / "README.md"
+        page.write_text(page.read_text() + "\n## Reading\n\nMine.\n")
+        run(f"--study={study}", f"--out={out}", "--resume")
+        self.assertIn("\n\n## Reading\n\nMine.\n\n## Tables\n\n|", page.read_text())
+        self.assertEqual(page.read_text().count("## Reading"), 1)
+
+    def test_wrong_input_is_named(self):
+        bad = self.folder / "bad.pbtxt"
+        for text, parts in {
+            "title: 3": ["bad.pbtxt:1:8"],
+            'title: "t"': ["axis: is required", "training: say what"],
+            'title: "t" accumulation {} axis { name: "a" field: "sum" '
+            'value: "FP99" }': ["a=FP99", "FP99"],
+            'title: "t" training {} config: "configs/tiny_cpu.pbtxt" axis { '
+            'name: "c" field: "model.context_length" value: "0" }':
+                ["c=0", "model.context_length"],
+            'title: "t" accumulation {} axis { name: "a" field: "sum" '
+            'value: "FP32" } plot { x: "b" y: "value" }':
+                ["plot[0].x", "'b' is no axis"],
+            'title: "t" accumulation {} axis { name: "a" field: "sum" '
+            'value: "FP32" } plot { y: "value" histogram_bin: 0 }':
+                ["plot[0].histogram_bin: must be > 0"],
+            'title: "t" accumulation {} axis { name: "a" field: "sum" '
+            'value: "FP32" } time_limit_s: 0 min_iterations: 0':
+                ["time_limit_s: must be > 0; is 0",
+                 "min_iterations: must be >= 1; is 0"],
+            'base: "nowhere.pbtxt"': ["bad.pbtxt:1:1: base: there is no study"],
+            'base: "bad.pbtxt"': ["is a study its own base?"],
+            f'base: "{TINY.resolve()}/phases.pbtxt" warmup: -1\n'
+            'axis { name: "context" value: "16" }': [
+                # The second axis of the base is the first of this file.
+                "bad.pbtxt:2:1: axis[1]", "bad.pbtxt:1:"],
+        }.items():
+            with self.subTest(text=text):
+                bad.write_text(text)
+                done = run(f"--study={bad}", f"--out={self.folder / 'bad'}")
+                self.assertEqual(done.returncode, 2)
+                for part in parts:
+                    self.assertIn(part, done.stderr)
+        study = TINY / "accumulation.pbtxt"
+        for flag in ["--filter=sum=FP99", "--filter=nothing=1",
+                     "--out=/proc/no"]:
+            done = run(f"--study={study}", flag)
+            self.assertEqual(done.returncode, 2, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
