@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "bench/measure/cell_measurement.h"
 #include "bench/studies/cell_process.h"
 #include "bench/studies/study_config.h"
 #include "bench/studies/study_page.h"
@@ -166,6 +167,10 @@ absl::Status Run() {
   }
   ASSIGN_OR_RETURN(const Study study, LoadStudy(path));
   if (absl::GetFlag(FLAGS_worker_pipe) >= 0) return Work(study);
+  if (const absl::Status shown = CheckFigures(study); !shown.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": ", shown.message()));
+  }
   ASSIGN_OR_RETURN(const std::vector<int> cells, FilterCells(study, Filters()));
   if (absl::GetFlag(FLAGS_list)) {
     for (const int cell : cells) {

@@ -7,22 +7,23 @@
 
 #include <ATen/Context.h>
 
-#include <cstdio>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "attention_backends/backend_table.h"
+#include "bench/measure/measurement.h"
+#include "bench/measure/timing.h"
+#include "bench/measure/training_cell.h"
 #include "benchmark/benchmark.h"
 #include "framework/base/log.h"
 #include "framework/base/process.h"
 #include "framework/base/status_macros.h"
-#include "framework/observe/timing.h"
+#include "framework/cuda/device.h"
+#include "framework/observe/format.h"
 #include "trainers/build_info.h"
 #include "trainers/config/config_loader.h"
-#include "trainers/run/session.h"
 
 namespace tessera {
 namespace {
@@ -37,43 +38,42 @@ struct Cell {
   Phase phase = Phase::kStep;
 };
 
-absl::StatusOr<std::unique_ptr<Session>> Open(const Cell& cell) {
+absl::StatusOr<RunConfig> ConfigOf(const Cell& cell) {
   std::vector<std::string> sets = {
+      "data={synthetic {}}",
       absl::StrCat("model.context_length=", cell.context),
       absl::StrCat("precision.mode=", cell.precision),
       absl::StrCat("attention.backend=", cell.backend)};
   if (!at::hasCUDA()) sets.emplace_back("training.device=CPU");
-  ASSIGN_OR_RETURN(
-      RunConfig config,
-      LoadRunConfig({absl::StrCat("configs/", cell.config, ".pbtxt")}, sets));
-  config.mutable_data()->mutable_synthetic();
-  return Session::Create(config, {});
+  return LoadRunConfig({absl::StrCat("configs/", cell.config, ".pbtxt")}, sets);
 }
 
-absl::Status RunPhase(Session& session, const Batch& batch, Phase phase) {
+absl::Status RunPhase(TrainingCell& cell, Phase phase) {
   switch (phase) {
     case Phase::kForward:
-      return session.step().Forward(batch);
+      return cell.Forward();
     case Phase::kForwardBackward:
-      return session.step().ForwardBackward(batch);
+      return cell.ForwardBackward();
     case Phase::kStep:
-      return session.step().Run(batch, 1e-4);
+      return cell.Step();
   }
   return absl::InternalError("no such phase");
 }
 
 absl::Status Run(const Cell& cell, benchmark::State& state) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Open(cell));
-  ASSIGN_OR_RETURN(const Batch batch, session->train_loader().Load(0));
-  const c10::Device device = session->plan().device.device;
-  auto once = [&] { return RunPhase(*session, batch, cell.phase); };
-  RETURN_IF_ERROR(Measure(once, device, /*warmup=*/3, 1).status());
-  ResetPeakMemory(device);
+  ASSIGN_OR_RETURN(const RunConfig config, ConfigOf(cell));
+  const StudyConfig study;
+  TrainingCell training(study, config);
+  nlohmann::ordered_json figures;
+  RETURN_IF_ERROR(MeasureSetUp(training, figures));
+  const auto once = [&] { return RunPhase(training, cell.phase); };
+  // The last of them records the CUDA graph, and takes its memory.
+  for (int i = 0; i < 3; ++i) RETURN_IF_ERROR(once());
   for (auto _ : state) {
-    ASSIGN_OR_RETURN(const Timing timing, Measure(once, device, 0, 1));
-    state.SetIterationTime(timing.median_ms * 1e-3);
+    ASSIGN_OR_RETURN(const double ms, TimeMs(once, training.device()));
+    state.SetIterationTime(ms * 1e-3);
   }
-  const RunPlan& plan = session->plan();
+  const RunPlan& plan = training.plan();
   const auto per_second = benchmark::Counter::kIsIterationInvariantRate;
   state.counters["tokens/s"] =
       benchmark::Counter(plan.tokens_per_step(), per_second);
@@ -81,7 +81,8 @@ absl::Status Run(const Cell& cell, benchmark::State& state) {
     state.counters["TFLOP/s"] = benchmark::Counter(
         plan.flops_per_token * plan.tokens_per_step() * 1e-12, per_second);
   }
-  state.counters["peak_MiB"] = CurrentMemory(device).peak_allocated / 1048576.0;
+  state.counters["peak_MiB"] =
+      CurrentMemory(training.device()).peak_allocated / kMebibyte;
   return absl::OkStatus();
 }
 

@@ -25,6 +25,7 @@
 #include "bench/measure/device_work.h"
 #include "benchmark/benchmark.h"
 #include "framework/base/status_macros.h"
+#include "framework/observe/format.h"
 #include "trainers/build_info.h"
 #include "trainers/program_flags.h"
 
@@ -65,10 +66,9 @@ void SetCounters(const Bench& bench, const AttentionCase& shape,
     state.counters["peak_MiB"] = measured.peak_bytes / kMebibyte;
   }
   if (!timed.reference_ratio.has_value()) return;
-  const Distribution& ratio = *timed.reference_ratio;
+  const Summary& ratio = *timed.reference_ratio;
   state.counters[bench.ratio] = ratio.median;
-  state.counters[bench.ratio + "_spread%"] =
-      100 * (ratio.high - ratio.low) / ratio.median;
+  state.counters[bench.ratio + "_spread%"] = 100 * ratio.std / ratio.median;
 }
 
 absl::Status Run(const Bench& bench, const AttentionBackend& backend,
@@ -78,8 +78,8 @@ absl::Status Run(const Bench& bench, const AttentionBackend& backend,
   options.forward = pass == AttentionPass::kForward;
   options.backward = pass == AttentionPass::kBackward;
   options.reference = shape.deterministic ? &backend : bench.reference;
-  options.max_samples = absl::GetFlag(FLAGS_samples);
-  options.max_time = absl::GetFlag(FLAGS_cell_time);
+  options.repetition.iterations = absl::GetFlag(FLAGS_samples);
+  options.repetition.time_limit = absl::GetFlag(FLAGS_cell_time);
   ASSIGN_OR_RETURN(const AttentionMeasurement measured,
                    MeasureAttention(backend, shape, bench.device, options));
   const PassMeasurement& timed =

@@ -18,6 +18,7 @@
 #include "bench/measure/attention_case.h"
 #include "bench/measure/attention_measurement.h"
 #include "framework/base/status_macros.h"
+#include "framework/observe/format.h"
 #include "nlohmann/json.hpp"
 #include "trainers/build_info.h"
 #include "trainers/program_flags.h"
@@ -59,12 +60,6 @@ absl::StatusOr<AttentionCase> ParseCase(const json& cell) {
   ASSIGN_OR_RETURN(shape.mask, ParseMask(mask));
   shape.deterministic = absl::GetFlag(FLAGS_deterministic);
   return shape;
-}
-
-json ToJson(const Distribution& distribution) {
-  return {{"median", distribution.median},
-          {"low", distribution.low},
-          {"high", distribution.high}};
 }
 
 absl::Status MeasureCell(const DeviceInfo& device, json* cell) {

@@ -13,8 +13,6 @@
 
 namespace tessera {
 
-inline constexpr double kMebibyte = 1048576;
-
 // The self-attention of one layer, which is timed.
 struct AttentionCase {
   int64_t batch = 1, heads = 1, length = 1, head_dim = 1;

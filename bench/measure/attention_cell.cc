@@ -8,7 +8,9 @@
 #include "bench/measure/attention_case.h"
 #include "bench/measure/attention_measurement.h"
 #include "bench/measure/cell_measurement.h"
+#include "bench/measure/training_cell.h"
 #include "framework/base/status_macros.h"
+#include "framework/observe/format.h"
 #include "framework/program/value.h"
 
 namespace tessera {
@@ -64,13 +66,6 @@ PlannedBytes PlanOf(const AttentionBackend& backend, const AttentionCase& shape,
   return bytes;
 }
 
-Json ToJson(const Distribution& d) {
-  return {{"median", d.median},
-          {"p10", d.low},
-          {"p90", d.high},
-          {"samples", d.samples}};
-}
-
 // The largest multiple of `step` up to `limit`, one itself, for which `fits`,
 // which holds for every shorter one, too; 0 if there is none. Begins at
 // `guess`, where a good one leaves little to search.
@@ -98,8 +93,6 @@ absl::StatusOr<Json> FindLargestLength(const AttentionBackend& backend,
   const int64_t step = cell.search_step();
   const int64_t limit = cell.search_limit() / step * step;
   MeasureOptions options;
-  options.warmup = 0;
-  options.max_samples = 1;
   options.forward = options.backward = false;
   const auto runs = [&](int64_t length) -> absl::StatusOr<bool> {
     const absl::Status status =
@@ -127,6 +120,13 @@ absl::StatusOr<Json> FindLargestLength(const AttentionBackend& backend,
 
 }  // namespace
 
+std::vector<absl::string_view> AttentionFigures() {
+  return {"forward_ms",       "backward_ms",      "forward_tflops",
+          "backward_tflops",  "held_mib",         "peak_mib",
+          "planned_held_mib", "score_tensors",    "tensors_mib",
+          "largest_length",   "predicted_length", "error_pct"};
+}
+
 absl::StatusOr<Json> MeasureAttentionCell(const StudyConfig& study,
                                           const AttentionCell& cell) {
   ASSIGN_OR_RETURN(const DeviceInfo device, OpenBenchDevice());
@@ -139,10 +139,7 @@ absl::StatusOr<Json> MeasureAttentionCell(const StudyConfig& study,
     return FindLargestLength(backend, cell, device);
   }
   MeasureOptions options;
-  options.warmup = study.warmup();
-  options.max_samples = study.iterations();
-  options.min_samples = study.min_iterations();
-  options.max_time = TimeLimit(study);
+  options.repetition = RepetitionOf(study);
   const PlannedBytes planned = PlanOf(backend, shape, device);
   // Would otherwise fail only after the work that still fits.
   if (device.is_cuda() && planned.peak() > device.total_bytes) {

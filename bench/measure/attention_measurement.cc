@@ -2,15 +2,12 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
 
-#include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
-#include "framework/observe/timing.h"
 #include "framework/ops/linear/product_choices.h"
 
 namespace tessera {
@@ -100,44 +97,29 @@ class Contender {
   AttentionOut out_;
 };
 
-Distribution Summarize(std::vector<double> samples) {
-  std::sort(samples.begin(), samples.end());
-  const size_t last = samples.size() - 1;
-  return {.median = (samples[last / 2] + samples[(last + 1) / 2]) / 2,
-          .low = samples[last / 10],
-          .high = samples[last - last / 10],
-          .samples = static_cast<int>(samples.size())};
-}
-
 // `reference` may be null.
 absl::StatusOr<PassMeasurement> MeasurePass(AttentionPass pass, Contender& ours,
                                             Contender* reference,
                                             c10::Device device,
                                             const MeasureOptions& options) {
-  auto time_ms = [&](Contender& side) {
-    return TimeOnceMs([&] { return side.Run(pass); }, device);
+  const auto time_ms = [&](Contender& side) {
+    return TimeMs([&] { return side.Run(pass); }, device);
   };
-  // Whether to make another call after `done` of at most `most`.
-  absl::Time end = MonotonicNow() + options.max_time;
-  const auto continues = [&](int done, int most) {
-    return done < most && (done < options.min_samples || MonotonicNow() < end);
-  };
-  for (int i = 0; continues(i, options.warmup); ++i) {
-    RETURN_IF_ERROR(ours.Run(pass));
-    if (reference != nullptr) RETURN_IF_ERROR(reference->Run(pass));
-    Synchronize(device);
-  }
+  const Repetition& repetition = options.repetition;
   std::vector<double> ms, ratios;
-  end = MonotonicNow() + options.max_time;
-  while (continues(static_cast<int>(ms.size()), options.max_samples)) {
+  const auto once = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const double our_ms, time_ms(ours));
     ms.push_back(our_ms);
-    if (reference == nullptr) continue;
+    if (reference == nullptr) return absl::OkStatus();
     ASSIGN_OR_RETURN(const double reference_ms, time_ms(*reference));
     ratios.push_back(reference_ms / our_ms);
-  }
-  PassMeasurement measured;
-  measured.ms = Summarize(std::move(ms));
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(Repeat(repetition.warmup, repetition, once));
+  ms.clear();
+  ratios.clear();
+  RETURN_IF_ERROR(Repeat(repetition.iterations, repetition, once));
+  PassMeasurement measured{.ms = Summarize(std::move(ms))};
   if (reference != nullptr) {
     measured.reference_ratio = Summarize(std::move(ratios));
   }

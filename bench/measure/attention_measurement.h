@@ -8,21 +8,16 @@
 #include "absl/time/time.h"
 #include "attention_backends/attention_backend.h"
 #include "bench/measure/attention_case.h"
+#include "bench/measure/timing.h"
 #include "framework/cuda/device.h"
 
 namespace tessera {
 
-// The median, 10th and 90th percentile of many samples.
-struct Distribution {
-  double median = 0, low = 0, high = 0;
-  int samples = 0;
-};
-
 struct PassMeasurement {
-  Distribution ms;
+  Summary ms;
   // The reference's time / ours, of neighbouring calls; above 1 if ours is
   // faster. Absent if there is no reference or it does not support the case.
-  std::optional<Distribution> reference_ratio;
+  std::optional<Summary> reference_ratio;
 };
 
 struct AttentionMeasurement {
@@ -41,13 +36,8 @@ struct MeasureOptions {
   // kernels. It keeps the gradients that its kernel allocates, as PyTorch does,
   // and is not charged for copying them to where ours writes them.
   const AttentionBackend* reference = nullptr;
-  // Number of calls of a pass that are not timed, and of those that are: at
-  // most this many, and only as many of either as fit into the time, but at
-  // least `min_samples`.
-  int warmup = 3;
-  int max_samples = 30;
-  int min_samples = 3;
-  absl::Duration max_time = absl::Seconds(2);
+  // Of each pass.
+  Repetition repetition = {.iterations = 30, .time_limit = absl::Seconds(2)};
 };
 
 // Times `backend` on slices of one fused [B, S, 3 H, D] projection, as in

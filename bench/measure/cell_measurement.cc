@@ -1,11 +1,58 @@
 #include "bench/measure/cell_measurement.h"
 
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "bench/measure/measurement.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
+#include "framework/cuda/device.h"
 
 namespace tessera {
+namespace {
+
+bool IsMade(const Measurement& measurement, const StudyConfig& study) {
+  return measurement.record == TrainingStudy::UNSPECIFIED ||
+         absl::c_linear_search(study.training().record(), measurement.record);
+}
+
+// The names of the figures that some cell of the study has.
+absl::StatusOr<std::vector<absl::string_view>> FiguresOf(const Study& study) {
+  if (study.config.has_attention()) return AttentionFigures();
+  if (study.config.has_accumulation()) return {{"value", "error"}};
+  std::vector<absl::string_view> figures;
+  // An axis may change what is recorded.
+  std::vector<StudyConfig> cells;
+  for (const StudyCell& cell : study.cells) {
+    ASSIGN_OR_RETURN(cells.emplace_back(), StudyConfigOf(study, cell));
+  }
+  for (const Measurement& measurement : Measurements()) {
+    if (absl::c_any_of(cells, [&](const StudyConfig& cell) {
+          return IsMade(measurement, cell);
+        })) {
+      figures.insert(figures.end(), measurement.figures.begin(),
+                     measurement.figures.end());
+    }
+  }
+  return figures;
+}
+
+absl::StatusOr<nlohmann::ordered_json> Measured(const StudyConfig& study,
+                                                TrainingCell& cell) {
+  nlohmann::ordered_json figures;
+  for (const Measurement& measurement : Measurements()) {
+    if (!IsMade(measurement, study) || measurement.measure == nullptr) continue;
+    RETURN_IF_ERROR(measurement.measure(cell, figures));
+  }
+  return figures;
+}
+
+}  // namespace
 
 absl::StatusOr<nlohmann::ordered_json> MeasureCell(const Study& study,
                                                    const StudyCell& cell,
@@ -33,6 +80,58 @@ absl::StatusOr<nlohmann::ordered_json> MeasureCell(const Study& study,
       break;
   }
   return absl::InternalError("a study that passed Validate() measures nothing");
+}
+
+absl::Status CheckFigures(const Study& study) {
+  ASSIGN_OR_RETURN(const std::vector<absl::string_view> known,
+                   FiguresOf(study));
+  const auto check = [&](absl::string_view where,
+                         absl::string_view path) -> absl::Status {
+    const absl::string_view name = path.substr(0, path.find('.'));
+    if (absl::c_linear_search(known, name)) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        where, " shows the figure '", path, "', but the study records only ",
+        absl::StrJoin(known, ", ")));
+  };
+  for (const StudyTable& table : study.config.table()) {
+    const std::string where = absl::StrCat("the table '", table.title(), "'");
+    // Columns of a list's table name figures of its elements.
+    if (table.has_list()) {
+      RETURN_IF_ERROR(check(where, table.list()));
+      continue;
+    }
+    for (const StudyColumn& column : table.column()) {
+      RETURN_IF_ERROR(check(where, column.figure()));
+      if (column.has_cost()) RETURN_IF_ERROR(check(where, column.cost()));
+    }
+  }
+  for (const StudyPlot& plot : study.config.plot()) {
+    RETURN_IF_ERROR(check(absl::StrCat("the chart '", plot.title(), "'"),
+                          plot.has_list() ? plot.list() : plot.y()));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<nlohmann::ordered_json> MeasureTrainingCell(
+    const StudyConfig& study, const RunConfig& config,
+    const std::string& snapshot_folder) {
+  CellNeeds needs;
+  for (const Measurement& measurement : Measurements()) {
+    if (IsMade(measurement, study)) needs |= measurement.needs;
+  }
+  absl::StatusOr<nlohmann::ordered_json> figures;
+  {
+    TrainingCell cell(study, config, needs, snapshot_folder);
+    figures = Measured(study, cell);
+  }
+  // The next cell starts with an empty device, also after an error.
+  const absl::Status emptied = StatusFromTorch([&] {
+    EmptyCache(config.training().device() == TrainingConfig::CUDA ? c10::kCUDA
+                                                                  : c10::kCPU);
+  });
+  RETURN_IF_ERROR(figures.status());
+  RETURN_IF_ERROR(emptied);
+  return figures;
 }
 
 }  // namespace tessera

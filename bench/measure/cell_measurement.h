@@ -2,8 +2,10 @@
 #define BENCH_MEASURE_CELL_MEASUREMENT_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "bench/studies/study_config.h"
 #include "nlohmann/json.hpp"
 
@@ -18,11 +20,16 @@ absl::StatusOr<nlohmann::ordered_json> MeasureCell(const Study& study,
                                                    const StudyCell& cell,
                                                    const std::string& folder);
 
+// InvalidArgument if a table or chart shows a figure that no cell records.
+absl::Status CheckFigures(const Study& study);
+
 // The figures of one kind of study each. A snapshot goes into a folder of its
 // own, `snapshot_folder`.
 absl::StatusOr<nlohmann::ordered_json> MeasureTrainingCell(
     const StudyConfig& study, const RunConfig& config,
     const std::string& snapshot_folder);
+// The names of an attention cell's figures.
+std::vector<absl::string_view> AttentionFigures();
 absl::StatusOr<nlohmann::ordered_json> MeasureAttentionCell(
     const StudyConfig& study, const AttentionCell& cell);
 absl::StatusOr<nlohmann::ordered_json> MeasureAccumulation(

@@ -7,18 +7,18 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "bench/measure/timing.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
-#include "framework/observe/timing.h"
 
 namespace tessera {
 namespace {
 
 absl::StatusOr<double> MedianMs(const Work& work, const DeviceInfo& device) {
-  ASSIGN_OR_RETURN(const Timing timing,
-                   Measure(work.run, device.device, /*warmup=*/5,
-                           /*iterations=*/20));
-  return timing.median_ms;
+  ASSIGN_OR_RETURN(
+      const Times times,
+      TimeCalls(work.run, device.device, {.warmup = 5, .iterations = 20}));
+  return MedianOf(times.ms);
 }
 
 class OpCall {

@@ -11,7 +11,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "bench/measure/sample_summary.h"
+#include "bench/measure/timing.h"
 #include "framework/base/file.h"
 #include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
@@ -130,9 +130,9 @@ absl::StatusOr<Json> MeasureInstrumentCost(Session& session,
   const double cost_pct = MedianOf(cost), record_ms = MedianOf(record);
   const double without_ms = MedianOf(without);
   return Json{
-      {"before_ms", Summary(before)},
-      {"without_ms", Summary(without)},
-      {"with_ms", Summary(with)},
+      {"before_ms", ToJson(Summarize(before))},
+      {"without_ms", ToJson(Summarize(without))},
+      {"with_ms", ToJson(Summarize(with))},
       {"cost_pct", cost_pct},
       {"record_ms", record_ms},
       {"logged_cost_pct",

@@ -23,11 +23,10 @@
 #include "absl/strings/str_cat.h"
 #include "bench/measure/attention_case.h"
 #include "bench/measure/device_work.h"
-#include "bench/measure/sample_summary.h"
+#include "bench/measure/timing.h"
 #include "benchmark/benchmark.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
-#include "framework/observe/timing.h"
 #include "framework/ops/cross_entropy/cross_entropy.h"
 #include "framework/ops/embedding/embedding.h"
 #include "framework/ops/linear/linear.h"
@@ -232,7 +231,7 @@ absl::StatusOr<double> MedianMs(const Bench& bench, const Work& work) {
     // Evicts the operands, leaves nothing to be written back, and keeps the GPU
     // busy until the host has issued the work.
     RETURN_IF_ERROR(StatusFromTorch([&] { bench.large.max(); }));
-    ASSIGN_OR_RETURN(sample, TimeOnceMs(work.run, device));
+    ASSIGN_OR_RETURN(sample, TimeMs(work.run, device));
   }
   return MedianOf(std::move(ms));
 }

@@ -294,11 +294,6 @@ absl::string_view StudyCell::Label(absl::string_view axis) const {
   return "";
 }
 
-absl::Duration TimeLimit(const StudyConfig& config) {
-  return config.has_time_limit_s() ? absl::Seconds(config.time_limit_s())
-                                   : absl::InfiniteDuration();
-}
-
 void Validate(const StudyConfig& config, Violations violations) {
   violations.Check(!config.title().empty(), "title", "is required");
   violations.Check(config.measure_case() != StudyConfig::MEASURE_NOT_SET,

@@ -7,7 +7,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "bench/studies/study_config.pb.h"
 #include "framework/base/violations.h"
@@ -34,9 +33,6 @@ struct Study {
   StudyConfig config;
   std::vector<StudyCell> cells;
 };
-
-// When a group of a study's calls has taken long enough (time_limit_s).
-absl::Duration TimeLimit(const StudyConfig& config);
 
 // Adds every rule of study_config.proto that `config` breaks.
 void Validate(const StudyConfig& config, Violations violations);

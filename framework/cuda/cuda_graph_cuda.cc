@@ -39,6 +39,8 @@ class Recording {
     page_locked().end_allocate_to_pool(memory);
   }
   ~Recording() {
+    // Those of cuBLAS for this stream are in this memory, and would keep it.
+    at::cuda::clearCublasWorkspaces();
     allocator::releasePool(stream.device_index(), memory);
     page_locked().release_pool(memory);
   }

@@ -9,6 +9,8 @@
 
 namespace tessera {
 
+inline constexpr double kMebibyte = 1 << 20, kGibibyte = 1 << 30;
+
 // Formats numbers for people.
 
 // "3,407,000,000".

@@ -34,9 +34,9 @@ class AttentionCellTest(unittest.TestCase):
         self.assertEqual({**answer, **CELL}, answer)
         for phase, products in (("forward", 2), ("backward", 5)):
             times = answer[f"{phase}_ms"]
-            self.assertLessEqual(0, times["low"])
-            self.assertLessEqual(times["low"], times["median"])
-            self.assertLessEqual(times["median"], times["high"])
+            self.assertLessEqual(0, times["min"])
+            self.assertLessEqual(times["min"], times["median"])
+            self.assertLessEqual(times["median"], times["max"])
             # Each product takes 2 B H S T D operations, half of them causal.
             operations = products * 2 * 32 * 32 * 16
             self.assertAlmostEqual(answer[f"{phase}_tflops"],

@@ -18,7 +18,8 @@ LAYERS = (
     ("attention_backends",),
     ("models",),
     ("trainers",),
-    ("bench", "tests", "docs"),
+    ("bench",),
+    ("tests", "docs"),
 )
 _DEPS = ("deps", "implementation_deps")
 

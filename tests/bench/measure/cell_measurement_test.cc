@@ -11,11 +11,15 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "bench/measure/measurement.h"
 #include "framework/base/file.h"
+#include "framework/base/status_macros.h"
 #include "framework/cuda/device.h"
+#include "framework/observe/format.h"
 #include "framework/observe/memory/memory_recorder.h"
 #include "gtest/gtest.h"
 #include "tests/trainers/toy_session.h"
+#include "trainers/config/config_loader.h"
 
 namespace tessera {
 namespace {
@@ -66,6 +70,45 @@ TEST(CellTimeTest, AMeasurementEndsAtItsTimeLimit) {
   ASSERT_TRUE(attention.ok()) << attention.status();
   for (const char* call : {"forward_ms", "backward_ms"}) {
     EXPECT_EQ((*attention)[call]["samples"], 3) << call;
+  }
+}
+
+TEST(CheckFiguresTest, ATableShowsOnlyWhatIsRecorded) {
+  Study study{.cells = {{}}};
+  study.config.mutable_training()->add_record(TrainingStudy::MEMORY);
+  StudyColumn& column = *study.config.add_table()->add_column();
+  column.set_figure("memory.peak_gib");
+  EXPECT_TRUE(CheckFigures(study).ok()) << CheckFigures(study);
+  column.set_figure("forward_ms.mean");
+  const absl::Status missing = CheckFigures(study);
+  EXPECT_TRUE(absl::IsInvalidArgument(missing)) << missing;
+  EXPECT_TRUE(absl::StrContains(missing.message(), "forward_ms.mean"));
+  EXPECT_TRUE(absl::StrContains(missing.message(), "step_ms"));
+  study.config.mutable_training()->add_record(TrainingStudy::PARTS);
+  EXPECT_TRUE(CheckFigures(study).ok()) << CheckFigures(study);
+  study.config.add_plot()->set_y("memroy.peak_gib");
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckFigures(study)));
+}
+
+TEST(MeasurementsTest, EachRecordHasOneRow) {
+  std::vector<int> rows(TrainingStudy::Record_ARRAYSIZE);
+  for (const Measurement& row : Measurements()) ++rows[row.record];
+  for (int record = 1; record < TrainingStudy::Record_ARRAYSIZE; ++record) {
+    EXPECT_EQ(rows[record], 1) << TrainingStudy::Record_Name(record);
+  }
+}
+
+TEST(MeasurementsTest, ACellHasTheFiguresOfItsRows) {
+  const auto figures =
+      MeasureTraining({"training.batch_size=2", "model.context_length=16"});
+  ASSERT_TRUE(figures.ok()) << figures.status();
+  Study study{.cells = {{}}};
+  study.config.mutable_training()->add_record(TrainingStudy::PARTS);
+  study.config.mutable_training()->add_record(TrainingStudy::MEMORY);
+  for (const auto& [name, figure] : figures->items()) {
+    study.config.clear_plot();
+    study.config.add_plot()->set_y(name);
+    EXPECT_TRUE(CheckFigures(study).ok()) << CheckFigures(study);
   }
 }
 
@@ -131,6 +174,55 @@ TEST(GpuCellMemoryTest, ACellBeforeAndAfterOneThatDoesNotFitAgrees) {
   for (const char* bytes :
        {"forward_peak_gib", "peak_gib", "reserved_gib", "kept_gib"}) {
     EXPECT_EQ((*after)["memory"][bytes], (*before)["memory"][bytes]) << bytes;
+  }
+}
+
+// A launch of a graph allocates nothing, and a graph that is gone left cuBLAS's
+// workspace behind.
+TEST(GpuCellMemoryTest, PlanEagerGraphAndDriverAgree) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  const KeepDeterminism keep;
+  const auto device = OpenCudaDevice(0);
+  ASSERT_TRUE(device.ok()) << device.status();
+  struct Seen {
+    Json memory;
+    double driver_gib = 0;  // that the cell took beside libraries' own memory
+  };
+  const auto measure = [&](const std::string& mode) -> absl::StatusOr<Seen> {
+    ASSIGN_OR_RETURN(
+        const RunConfig config,
+        LoadRunConfig({"configs/small.pbtxt"},
+                      {"data={synthetic {}}", "training.eval_batches=0",
+                       "precision.mode=BF16", "model.context_length=512",
+                       absl::StrCat("execution.mode=", mode)}));
+    EmptyCache(device->device);
+    const int64_t before = BytesInUse(device->device);
+    StudyConfig study;
+    study.mutable_training()->add_record(TrainingStudy::MEMORY);
+    TrainingCell cell(study, config);
+    Json figures;
+    RETURN_IF_ERROR(MeasureSetUp(cell, figures));
+    RETURN_IF_ERROR(MeasureStep(cell, figures));
+    RETURN_IF_ERROR(MeasurePeakMemory(cell, figures));
+    return Seen{
+        figures["memory"],
+        static_cast<double>(BytesInUse(device->device) - before) / kGibibyte};
+  };
+  // The first two load kernels and make handles.
+  for (const char* mode : {"EAGER", "GRAPH"}) {
+    const auto first = measure(mode);
+    ASSERT_TRUE(first.ok()) << first.status();
+  }
+  for (const char* mode : {"EAGER", "GRAPH", "EAGER"}) {
+    const auto seen = measure(mode);
+    ASSERT_TRUE(seen.ok()) << seen.status();
+    const double peak = seen->memory["peak_gib"];
+    EXPECT_NEAR(seen->memory["plan_error_pct"], 0, 0.1) << mode;
+    EXPECT_NEAR(seen->memory["reserved_error_pct"], 0, 1) << mode;
+    EXPECT_GE(seen->memory["reserved_gib"], peak) << mode;
+    EXPECT_NEAR(seen->driver_gib / seen->memory["reserved_gib"].get<double>(),
+                1, 0.02)
+        << mode << ": " << seen->memory;
   }
 }
 

@@ -1,0 +1,57 @@
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "bench/measure/allocation_figures.h"
+#include "bench/measure/measurement.h"
+#include "framework/base/file.h"
+#include "framework/base/status_macros.h"
+#include "trainers/run/instruments.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What the device's memory holds in `call`, as if it were a step.
+absl::StatusOr<MemoryRecord> Recorded(TrainingCell& cell,
+                                      absl::FunctionRef<absl::Status()> call) {
+  MemoryRecorder& recorder = *cell.memory_recorder();
+  const auto attached = cell.Attach(recorder.phases());
+  RETURN_IF_ERROR(cell.Observed(1, call));
+  StepRecord record;
+  RETURN_IF_ERROR(recorder.AddTo(&record));
+  return *std::move(record.memory);
+}
+
+}  // namespace
+
+absl::Status MeasureAllocations(TrainingCell& cell, Json& figures) {
+  NameBuffers(cell.session(), cell.memory_recorder());
+  const RunPlan& plan = cell.plan();
+  if (cell.Records(TrainingStudy::PARTS)) {
+    ASSIGN_OR_RETURN(const MemoryRecord record,
+                     Recorded(cell, [&] { return cell.Forward(); }));
+    figures["forward_allocations"] = AllocationFigures(record, plan);
+  }
+  ASSIGN_OR_RETURN(const MemoryRecord record,
+                   Recorded(cell, [&] { return cell.Step(); }));
+  Json& allocations = figures["allocations"];
+  allocations = AllocationFigures(record, plan);
+  allocations["saved"] = SavedFigures(record, plan);
+  allocations["residual"] = ResidualFigures(record, plan);
+  return absl::OkStatus();
+}
+
+absl::Status WriteSnapshot(TrainingCell& cell, Json& /*figures*/) {
+  SnapshotWriter* const snapshots = cell.snapshots();
+  if (snapshots == nullptr) return absl::OkStatus();
+  constexpr int64_t kStep = TrainingCell::kSnapshotStep;
+  const auto attached = cell.Attach(snapshots->phases());
+  RETURN_IF_ERROR(cell.Observed(kStep, [&] { return cell.Step(); }));
+  RETURN_IF_ERROR(MakeDirectories(cell.snapshot_folder()));
+  RETURN_IF_ERROR(
+      snapshots->OnTrainStart({.run_folder = cell.snapshot_folder()}));
+  return snapshots->OnStepEnd(kStep);
+}
+
+}  // namespace tessera

@@ -1,0 +1,51 @@
+#ifndef BENCH_MEASURE_MEASUREMENT_H_
+#define BENCH_MEASURE_MEASUREMENT_H_
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "bench/measure/training_cell.h"
+#include "bench/studies/study_config.pb.h"
+#include "nlohmann/json.hpp"
+
+namespace tessera {
+
+// What a training study can record: a row of the table of measurements.
+struct Measurement {
+  // UNSPECIFIED: in every cell.
+  TrainingStudy::Record record = TrainingStudy::UNSPECIFIED;
+  // The figures that it adds, or adds to; study_config.proto says what they
+  // are.
+  std::vector<absl::string_view> figures;
+  CellNeeds needs;
+  // Null if it only changes what others do.
+  absl::Status (*measure)(TrainingCell& cell, nlohmann::ordered_json& figures);
+};
+
+// In the order in which they are made.
+absl::Span<const Measurement> Measurements();
+
+// The rows' functions. One of the first two opens the cell; the peak of memory
+// is measured before calls that are no whole steps.
+absl::Status MeasureSetUp(TrainingCell& cell, nlohmann::ordered_json& figures);
+absl::Status MeasureStartUp(TrainingCell& cell,
+                            nlohmann::ordered_json& figures);
+absl::Status MeasureStep(TrainingCell& cell, nlohmann::ordered_json& figures);
+absl::Status MeasurePeakMemory(TrainingCell& cell,
+                               nlohmann::ordered_json& figures);
+absl::Status MeasureParts(TrainingCell& cell, nlohmann::ordered_json& figures);
+absl::Status MeasurePhases(TrainingCell& cell, nlohmann::ordered_json& figures);
+absl::Status MeasureKernels(TrainingCell& cell,
+                            nlohmann::ordered_json& figures);
+absl::Status MeasureEnergy(TrainingCell& cell, nlohmann::ordered_json& figures);
+absl::Status MeasureCompilation(TrainingCell& cell,
+                                nlohmann::ordered_json& figures);
+absl::Status MeasureAllocations(TrainingCell& cell,
+                                nlohmann::ordered_json& figures);
+absl::Status WriteSnapshot(TrainingCell& cell, nlohmann::ordered_json& figures);
+
+}  // namespace tessera
+
+#endif  // BENCH_MEASURE_MEASUREMENT_H_

@@ -1,0 +1,102 @@
+#include "bench/measure/timing.h"
+
+#include <ATen/DeviceAccelerator.h>
+#include <c10/core/Event.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "framework/base/monotonic_clock.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
+#include "framework/cuda/device.h"
+
+namespace tessera {
+namespace {
+
+double MsSince(absl::Time begin) {
+  return absl::ToDoubleMilliseconds(MonotonicNow() - begin);
+}
+
+}  // namespace
+
+Summary Summarize(std::vector<double> samples) {
+  std::sort(samples.begin(), samples.end());
+  const size_t n = samples.size();
+  const double mean = std::accumulate(samples.begin(), samples.end(), 0.0) / n;
+  double squares = 0;
+  for (const double x : samples) squares += (x - mean) * (x - mean);
+  return {.mean = mean,
+          .std = n > 1 ? std::sqrt(squares / (n - 1)) : 0,
+          .median = (samples[(n - 1) / 2] + samples[n / 2]) / 2,
+          .min = samples.front(),
+          .max = samples.back(),
+          .samples = static_cast<int>(n)};
+}
+
+double MedianOf(std::vector<double> samples) {
+  return Summarize(std::move(samples)).median;
+}
+
+nlohmann::ordered_json ToJson(const Summary& summary) {
+  return {{"mean", summary.mean},     {"std", summary.std},
+          {"median", summary.median}, {"min", summary.min},
+          {"max", summary.max},       {"samples", summary.samples}};
+}
+
+absl::Status Repeat(int most, const Repetition& repetition,
+                    absl::FunctionRef<absl::Status()> once) {
+  const absl::Time end = MonotonicNow() + repetition.time_limit;
+  for (int i = 0;
+       i < most && (i < repetition.min_iterations || MonotonicNow() < end);
+       ++i) {
+    RETURN_IF_ERROR(once());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> TimeMs(absl::FunctionRef<absl::Status()> call,
+                              c10::Device device) {
+  if (device.is_cpu()) {
+    const absl::Time begin = MonotonicNow();
+    RETURN_IF_ERROR(call());
+    return MsSince(begin);
+  }
+  double elapsed_ms = 0;
+  RETURN_IF_ERROR(StatusFromTorchOr([&]() -> absl::Status {
+    const c10::Stream stream =
+        at::accelerator::getCurrentStream(device.index());
+    c10::Event start(device.type(), c10::EventFlag::BACKEND_DEFAULT);
+    c10::Event end(device.type(), c10::EventFlag::BACKEND_DEFAULT);
+    start.record(stream);
+    RETURN_IF_ERROR(call());
+    end.record(stream);
+    end.synchronize();
+    elapsed_ms = start.elapsedTime(end);
+    return absl::OkStatus();
+  }));
+  return elapsed_ms;
+}
+
+absl::StatusOr<Times> TimeCalls(absl::FunctionRef<absl::Status()> call,
+                                c10::Device device,
+                                const Repetition& repetition) {
+  Times times;
+  const auto repeat = [&](int most, std::vector<double>* ms) {
+    return Repeat(most, repetition, [&]() -> absl::Status {
+      ASSIGN_OR_RETURN(const double sample, TimeMs(call, device));
+      ms->push_back(sample);
+      return absl::OkStatus();
+    });
+  };
+  RETURN_IF_ERROR(repeat(repetition.warmup, &times.warmup_ms));
+  Synchronize(device);
+  const absl::Time begin = MonotonicNow();
+  RETURN_IF_ERROR(repeat(repetition.iterations, &times.ms));
+  times.wall_ms = MsSince(begin) / static_cast<double>(times.ms.size());
+  return times;
+}
+
+}  // namespace tessera

@@ -1,0 +1,56 @@
+#ifndef BENCH_MEASURE_TIMING_H_
+#define BENCH_MEASURE_TIMING_H_
+
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "c10/core/Device.h"
+#include "nlohmann/json.hpp"
+
+namespace tessera {
+
+// Statistics of at least one sample; the standard deviation is that of the
+// sample.
+struct Summary {
+  double mean = 0, std = 0, median = 0, min = 0, max = 0;
+  int samples = 0;
+};
+Summary Summarize(std::vector<double> samples);
+double MedianOf(std::vector<double> samples);
+// {mean, std, median, min, max, samples}.
+nlohmann::ordered_json ToJson(const Summary& summary);
+
+// How often a call is repeated: first without being timed, then timed. Either
+// group ends early, but not before `min_iterations`, once it has taken
+// `time_limit`.
+struct Repetition {
+  int warmup = 3, iterations = 10, min_iterations = 3;
+  absl::Duration time_limit = absl::InfiniteDuration();
+};
+
+// Calls `once` `most` times, or less often as `repetition` says. Stops at the
+// first error.
+absl::Status Repeat(int most, const Repetition& repetition,
+                    absl::FunctionRef<absl::Status()> once);
+
+// Milliseconds of one call: on a GPU by events before and after it on the
+// current stream, with the host waiting for the second; on a CPU by the
+// monotonic clock.
+absl::StatusOr<double> TimeMs(absl::FunctionRef<absl::Status()> call,
+                              c10::Device device);
+
+// Of repeated calls.
+struct Times {
+  std::vector<double> warmup_ms, ms;  // of each call, TimeMs()
+  double wall_ms = 0;  // of a timed call by the host's clock, mean
+};
+absl::StatusOr<Times> TimeCalls(absl::FunctionRef<absl::Status()> call,
+                                c10::Device device,
+                                const Repetition& repetition);
+
+}  // namespace tessera
+
+#endif  // BENCH_MEASURE_TIMING_H_
