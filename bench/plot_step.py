@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws where a step's time goes, beside the least time of each op.
 
-usage: plot_step.py [--step=docs/results/step_anatomy_h200/small_1024.json]
+usage: plot_step.py [--step=docs/experiments/step_anatomy_h200/small_1024.json]
            [--title=TEXT] [--out=docs/images/step_anatomy.svg]
 
 --step is what `train --print_step --measured=RUN --json` prints. Needs
@@ -72,7 +72,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--step", type=pathlib.Path,
-                        default=REPOSITORY / "docs/results/step_anatomy_h200"
+                        default=REPOSITORY / "docs/experiments/step_anatomy_h200"
                         / "small_1024.json")
     parser.add_argument("--title", default="small, 4 x 1,024 tokens, BF16")
     parser.add_argument("--out", type=pathlib.Path,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws one step of a trace: what runs beside what.
 
-usage: plot_streams.py [--trace=docs/results/two_gpus_h100/trace.json.gz]
+usage: plot_streams.py [--trace=docs/experiments/two_gpus_h100/trace.json.gz]
            [--title=TEXT] [--out=docs/images/two_gpus_step.svg]
 
 --trace is the trace.json.gz of a run with observe.trace whose update is
@@ -83,7 +83,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument(
         "--trace", type=pathlib.Path,
-        default=REPOSITORY / "docs/results/two_gpus_h100/trace.json.gz")
+        default=REPOSITORY / "docs/experiments/two_gpus_h100/trace.json.gz")
     parser.add_argument("--title", default="2.7B, 4 x 1,024 tokens, one of "
                                            "two H100")
     parser.add_argument("--out", type=pathlib.Path,

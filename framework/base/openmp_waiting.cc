@@ -20,7 +20,7 @@ namespace {
 
 // About 0.4 ms: longer than the gaps between the ops of a step, and shorter
 // than the milliseconds for which the system runs another program. Measured in
-// docs/results/openmp_waiting.
+// docs/experiments/openmp_waiting.
 char kSpinCount[] = "GOMP_SPINCOUNT=10000";
 
 constexpr int kMaxVariables = 4096;

@@ -56,13 +56,13 @@ std::vector<RecomputedSegment> Segments(const Program& program,
 }
 
 // With more tokens in a micro-batch, products fill the GPU, and those beside
-// them only delay them (docs/results/step_variants_h100).
+// them only delay them (docs/experiments/step_variants_h100).
 constexpr int64_t kMostTokensToOverlap = 1024;
 
 // Products of the forward pass spare this many of the 132 multiprocessors of an
 // H100 for an update that moves at least so much. That saves 1.3 to 1.6 % of a
 // step of the 1.5B and 2.7B models; smaller models would lose up to 2 %, and 40
-// spared are no better than 24 (docs/results/step_variants_h100).
+// spared are no better than 24 (docs/experiments/step_variants_h100).
 constexpr int kSparedMultiprocessors = 24;
 constexpr int64_t kLeastUpdateToSpareFor = int64_t{30} << 30;
 
