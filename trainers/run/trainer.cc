@@ -20,6 +20,7 @@
 #include "framework/checkpoint/checkpoint_config.h"
 #include "framework/checkpoint/checkpoint_directory.h"
 #include "framework/cuda/device.h"
+#include "framework/observe/format.h"
 #include "framework/program/memory.h"
 #include "trainers/build_info.h"
 #include "trainers/config/config_loader.h"
@@ -34,8 +35,6 @@
 
 namespace tessera {
 namespace {
-
-constexpr double kGiB = 1073741824.0;
 
 // Whether the GPU has had an error after which this process cannot use it any
 // more, such as an illegal address. Does not wait.
@@ -268,7 +267,8 @@ absl::Status Trainer::LogStep() {
     record.mfu = record.tflops / *peak;
   }
   if (plan.device.is_cuda()) {
-    record.peak_gib = CurrentMemory(plan.device.device).peak_allocated / kGiB;
+    record.peak_gib =
+        CurrentMemory(plan.device.device).peak_allocated / kGibibyte;
   }
   RestartTiming();
   if (options_.instruments != nullptr) {
