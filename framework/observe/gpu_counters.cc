@@ -64,7 +64,7 @@ absl::Status GpuCounterReader::AddTo(StepRecord* record) {
   GpuCounters counters;
   TakeReadings(*record, &counters);
   TakeTotals(*record, &counters);
-  if (!counters.Known().empty()) record->gpu = std::move(counters);
+  if (counters != GpuCounters()) record->gpu = std::move(counters);
   return absl::OkStatus();
 }
 

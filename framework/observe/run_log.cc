@@ -104,23 +104,19 @@ absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Resume(const std::string& path,
 }
 
 absl::Status RunLog::OnStepLogged(const StepRecord& record) {
-  Json fields = {
-      {"step", record.step},           {"loss", record.loss},
-      {"grad_norm", record.grad_norm}, {"lr", record.lr},
-      {"step_ms", record.step_ms},     {"tokens_per_s", record.tokens_per_s},
-      {"tflops", record.tflops}};
-  if (record.mfu.has_value()) fields["mfu"] = *record.mfu;
-  if (record.peak_gib.has_value()) fields["peak_gib"] = *record.peak_gib;
-  if (record.loss_scale.has_value()) fields["loss_scale"] = *record.loss_scale;
+  Json fields = {{"step", record.step}};
+  const auto add = [&](const auto& table, Json* to) {
+    for (const StepField& field : table) {
+      if (const auto value = field.read(record)) (*to)[field.name] = *value;
+    }
+  };
+  add(kStepFields, &fields);
   for (const PhaseTime& phase : record.phases) {
     fields["phases_ms"][phase.path] = phase.ms;
   }
   if (record.gpu.has_value()) {
-    Json& gpu = fields["gpu"];
-    for (const GpuCounters::Figure& figure : record.gpu->Known()) {
-      gpu[figure.name] = figure.value;
-    }
-    gpu["throttle_reasons"] = record.gpu->throttle_reasons;
+    add(kGpuFields, &fields["gpu"]);
+    fields["gpu"]["throttle_reasons"] = record.gpu->throttle_reasons;
   }
   if (record.traced_steps.has_value()) {
     fields["traced_steps"] = *record.traced_steps;

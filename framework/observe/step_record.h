@@ -34,28 +34,7 @@ struct GpuCounters {
   // What held the clock down at any reading: "power_cap", "thermal".
   std::vector<std::string> throttle_reasons;
 
-  struct Figure {
-    const char* name;
-    double value = 0;
-  };
-  // The numbers that are not absent, by their names.
-  std::vector<Figure> Known() const {
-    std::vector<Figure> known;
-    const auto add = [&](const char* name, const std::optional<double>& value) {
-      if (value.has_value()) known.push_back({name, *value});
-    };
-    add("sm_mhz", sm_mhz);
-    add("memory_mhz", memory_mhz);
-    add("celsius", celsius);
-    add("power_w", power_w);
-    add("joules_per_step", joules_per_step);
-    add("joules_per_token", joules_per_token);
-    add("sm_percent", sm_percent);
-    add("tensor_percent", tensor_percent);
-    add("dram_percent", dram_percent);
-    add("mfu_at_clock", mfu_at_clock);
-    return known;
-  }
+  bool operator==(const GpuCounters&) const = default;
 };
 
 // Metrics after optimizer step `step`; the first step is 1. Rates and times are
@@ -84,6 +63,60 @@ struct StepRecord {
   // included; only with observe.trace.
   std::optional<int64_t> traced_steps;
 };
+
+// A number of StepRecord. The run log, TensorBoard and the report's pages take
+// theirs from the tables below.
+struct StepField {
+  const char* group;  // in TensorBoard: "perf" of perf/step_ms
+  const char* name;   // there and in the run log
+  const char* title;  // in a page
+  const char* unit;   // in a page
+  std::optional<double> (*read)(const StepRecord&);
+  double scale = 1;  // to `unit`
+};
+
+template <auto kMember>
+std::optional<double> Read(const StepRecord& record) {
+  return record.*kMember;
+}
+template <auto kMember>
+std::optional<double> ReadGpu(const StepRecord& record) {
+  return record.gpu.has_value() ? (*record.gpu).*kMember : std::nullopt;
+}
+
+// In their order in the run log.
+inline constexpr StepField kStepFields[] = {
+    {"train", "loss", "training loss", "nats per token",
+     Read<&StepRecord::loss>},
+    {"train", "grad_norm", "gradient norm before clipping", "L2 norm",
+     Read<&StepRecord::grad_norm>},
+    {"train", "lr", "learning rate", "", Read<&StepRecord::lr>},
+    {"perf", "step_ms", "step time", "ms", Read<&StepRecord::step_ms>},
+    {"perf", "tokens_per_s", "throughput", "tokens per second",
+     Read<&StepRecord::tokens_per_s>},
+    {"perf", "tflops", "model FLOP/s", "TFLOP/s per device",
+     Read<&StepRecord::tflops>},
+    {"perf", "mfu", "MFU", "% of peak", Read<&StepRecord::mfu>, 100},
+    {"perf", "peak_gib", "peak of allocated memory so far", "GiB",
+     Read<&StepRecord::peak_gib>},
+    {"train", "loss_scale", "loss scale", "", Read<&StepRecord::loss_scale>}};
+inline constexpr StepField kGpuFields[] = {
+    {"gpu", "sm_mhz", "SM", "MHz", ReadGpu<&GpuCounters::sm_mhz>},
+    {"gpu", "memory_mhz", "memory", "MHz", ReadGpu<&GpuCounters::memory_mhz>},
+    {"gpu", "celsius", "temperature", "°C", ReadGpu<&GpuCounters::celsius>},
+    {"gpu", "power_w", "power", "W", ReadGpu<&GpuCounters::power_w>},
+    {"gpu", "joules_per_step", "energy per step", "J",
+     ReadGpu<&GpuCounters::joules_per_step>},
+    {"gpu", "joules_per_token", "energy per token", "J",
+     ReadGpu<&GpuCounters::joules_per_token>},
+    {"gpu", "sm_percent", "any SM", "% of time",
+     ReadGpu<&GpuCounters::sm_percent>},
+    {"gpu", "tensor_percent", "tensor cores", "% of time",
+     ReadGpu<&GpuCounters::tensor_percent>},
+    {"gpu", "dram_percent", "memory", "% of time",
+     ReadGpu<&GpuCounters::dram_percent>},
+    {"gpu", "mfu_at_clock", "MFU at the clock seen", "% of peak",
+     ReadGpu<&GpuCounters::mfu_at_clock>, 100}};
 
 // The loss on the validation data after optimizer step `step`.
 struct EvalRecord {

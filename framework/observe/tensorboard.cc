@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <deque>
 #include <utility>
 #include <vector>
 
@@ -107,39 +106,28 @@ absl::Status TensorboardWriter::Write(int64_t step,
   event.set_step(step);
   for (const Scalar& scalar : scalars) {
     tensorboard::Summary::Value* value = event.mutable_summary()->add_value();
-    value->set_tag(std::string(scalar.tag));
+    value->set_tag(scalar.tag);
     value->set_simple_value(static_cast<float>(scalar.value));
   }
   return Append(event.SerializeAsString());
 }
 
 absl::Status TensorboardWriter::OnStepLogged(const StepRecord& record) {
-  std::vector<Scalar> scalars = {{"train/loss", record.loss},
-                                 {"train/grad_norm", record.grad_norm},
-                                 {"train/lr", record.lr},
-                                 {"perf/step_ms", record.step_ms},
-                                 {"perf/tokens_per_s", record.tokens_per_s},
-                                 {"perf/tflops", record.tflops}};
-  if (record.mfu.has_value()) scalars.push_back({"perf/mfu", *record.mfu});
-  if (record.peak_gib.has_value()) {
-    scalars.push_back({"perf/peak_gib", *record.peak_gib});
-  }
-  if (record.loss_scale.has_value()) {
-    scalars.push_back({"train/loss_scale", *record.loss_scale});
-  }
-  std::deque<std::string> tags;  // whose elements do not move
+  std::vector<Scalar> scalars;
+  const auto add = [&](const auto& table) {
+    for (const StepField& field : table) {
+      if (const auto value = field.read(record)) {
+        scalars.push_back({absl::StrCat(field.group, "/", field.name), *value});
+      }
+    }
+  };
+  add(kStepFields);
   // Those inside others would be hundreds of curves.
   for (const PhaseTime& phase : record.phases) {
     if (absl::StrContains(phase.path, "/")) continue;
-    tags.push_back(absl::StrCat("phase/", phase.path, "_ms"));
-    scalars.push_back({tags.back(), phase.ms});
+    scalars.push_back({absl::StrCat("phase/", phase.path, "_ms"), phase.ms});
   }
-  if (record.gpu.has_value()) {
-    for (const GpuCounters::Figure& figure : record.gpu->Known()) {
-      tags.push_back(absl::StrCat("gpu/", figure.name));
-      scalars.push_back({tags.back(), figure.value});
-    }
-  }
+  add(kGpuFields);
   return Write(record.step, scalars);
 }
 

@@ -21,7 +21,7 @@ namespace tessera {
 std::string TfRecord(absl::string_view data);
 
 struct Scalar {
-  absl::string_view tag;  // "train/loss"
+  std::string tag;  // "train/loss"
   double value = 0;
 };
 

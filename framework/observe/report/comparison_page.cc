@@ -114,21 +114,16 @@ std::string LossSentence(const RunRecords& a, const RunRecords& b) {
 HtmlSection CurvesSection(const RunRecords& a, const RunRecords& b) {
   HtmlSection section{.title = "Curves"};
   section.paragraphs.push_back(LossSentence(a, b));
-  const auto add = [&](const std::string& title, const std::string& y_title,
-                       absl::string_view figure) {
-    AddCurves({.title = title, .y_title = y_title},
-              {{"A", figure, &a.steps}, {"B", figure, &b.steps}}, &section);
-  };
-  AddCurves({.title = "Loss", .y_title = "nats per token", .from_zero = false},
-            {{"A", "loss", &a.steps},
-             {"B", "loss", &b.steps},
-             {"A, validation", "loss", &a.evaluations},
-             {"B, validation", "loss", &b.evaluations}},
+  AddCurves({.title = "Loss", .from_zero = false},
+            {{"loss", &a.steps, "A"},
+             {"loss", &b.steps, "B"},
+             {"loss", &a.evaluations, "A, validation"},
+             {"loss", &b.evaluations, "B, validation"}},
             &section);
-  add("Step time", "ms", "step_ms");
-  add("Gradient norm before clipping", "L2 norm", "grad_norm");
-  AddPeakMemory({{"A", "", &a.steps}, {"B", "", &b.steps}}, &section);
-  add("Power", "W", "gpu.power_w");
+  for (const char* const figure :
+       {"step_ms", "grad_norm", "peak_gib", "gpu.power_w"}) {
+    AddCurves({}, {{figure, &a.steps, "A"}, {figure, &b.steps, "B"}}, &section);
+  }
   return section;
 }
 

@@ -35,11 +35,9 @@ void AddPaths(const Json& object, const std::string& prefix,
 // part of "forward/blocks/ffn".
 std::vector<Json> WithFoldedBlocks(std::vector<Json> records) {
   for (Json& record : records) {
-    const Json* const phases = FigureAt(record, "phases_ms");
-    if (phases == nullptr || !phases->is_object()) continue;
     std::map<std::string, double> sums;
     Json folded = Json::object();
-    for (const auto& [path, ms] : phases->items()) {
+    for (const auto& [path, ms] : ObjectAt(record, "phases_ms").items()) {
       if (!ms.is_number()) continue;
       const std::string name = FoldBlocks(path, "blocks");
       folded[name] = sums[name] += ms.get<double>();

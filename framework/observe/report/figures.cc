@@ -41,6 +41,12 @@ const Json& ListAt(const Json& figures, absl::string_view path) {
   return figure != nullptr && figure->is_array() ? *figure : *kEmpty;
 }
 
+const Json& ObjectAt(const Json& figures, absl::string_view path) {
+  static const Json* const kEmpty = new Json(Json::object());
+  const Json* const figure = FigureAt(figures, path);
+  return figure != nullptr && figure->is_object() ? *figure : *kEmpty;
+}
+
 std::string FormatFigure(std::optional<double> value) {
   if (!value.has_value() || !std::isfinite(*value)) return "n/a";
   const double size = std::abs(*value);

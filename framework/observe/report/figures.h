@@ -27,6 +27,10 @@ std::string TextAt(const nlohmann::ordered_json& figures,
 const nlohmann::ordered_json& ListAt(const nlohmann::ordered_json& figures,
                                      absl::string_view path);
 
+// The object at `path`; an empty one if there is none.
+const nlohmann::ordered_json& ObjectAt(const nlohmann::ordered_json& figures,
+                                       absl::string_view path);
+
 // A number for people: four significant digits, "n/a" if absent.
 std::string FormatFigure(std::optional<double> value);
 

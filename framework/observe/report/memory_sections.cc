@@ -157,13 +157,12 @@ HtmlTable PhaseTable(const Json& record) {
   HtmlTable table{.title = "By phase",
                   .columns = {"phase", "peak", "allocated at its end",
                               "reserved at its end"}};
-  const Json* const phases = FigureAt(record, "phases");
-  if (phases == nullptr || !phases->is_object()) return table;
+  const Json& phases = ObjectAt(record, "phases");
   double most = 0;
-  for (const auto& [name, phase] : phases->items()) {
+  for (const auto& [name, phase] : phases.items()) {
     most = std::max({most, BytesAt(phase, "peak"), BytesAt(phase, "reserved")});
   }
-  for (const auto& [name, phase] : phases->items()) {
+  for (const auto& [name, phase] : phases.items()) {
     const double peak = BytesAt(phase, "peak");
     table.rows.push_back({{name},
                           {Bytes(peak), most > 0 ? peak / most : 0},
@@ -219,8 +218,8 @@ HtmlTable CategoryTable(const Json& record) {
 // ---- What is saved for backward.
 
 void AddSaved(const Json& record, HtmlSection* section) {
-  const Json* const saved = FigureAt(record, "saved.of");
-  if (saved == nullptr || !saved->is_object() || saved->empty()) return;
+  const Json& saved = ObjectAt(record, "saved.of");
+  if (saved.empty()) return;
   struct Row {
     double bytes = 0;
     int64_t blocks = 0;
@@ -230,7 +229,7 @@ void AddSaved(const Json& record, HtmlSection* section) {
   // "block_3", and the bytes of all its ops.
   std::vector<std::pair<std::string, double>> columns;
   std::map<std::string, std::map<std::string, double>> bars;
-  for (const auto& [block, ops] : saved->items()) {
+  for (const auto& [block, ops] : saved.items()) {
     if (!ops.is_object()) continue;
     columns.emplace_back(block, 0);
     for (const auto& [op, bytes] : ops.items()) {
@@ -340,7 +339,7 @@ HtmlSection MemorySection(const RunRecords& run) {
       section.tables.push_back(LargestTable(largest));
     }
   }
-  AddPeakMemory({{"peak", "", &run.steps}}, &section);
+  AddCurves({}, {{"peak_gib", &run.steps}}, &section);
   return section;
 }
 
@@ -361,14 +360,10 @@ HtmlSection MemoryComparison(const RunRecords& a, const RunRecords& b) {
   section.tables.push_back(std::move(categories));
   HtmlTable phases{.title = "Peak of each phase",
                    .columns = {"phase", "A", "B", "B - A"}};
-  const Json* const phases_a = FigureAt(in_a, "phases");
-  if (phases_a != nullptr && phases_a->is_object()) {
-    for (const auto& [name, phase] : phases_a->items()) {
-      const auto peak_b =
-          NumberAt(in_b, absl::StrCat("phases.", name, ".peak"));
-      if (!peak_b.has_value()) continue;
-      AddComparedRow(name, false, BytesAt(phase, "peak"), *peak_b, &phases);
-    }
+  for (const auto& [name, phase] : ObjectAt(in_a, "phases").items()) {
+    const auto peak_b = NumberAt(in_b, absl::StrCat("phases.", name, ".peak"));
+    if (!peak_b.has_value()) continue;
+    AddComparedRow(name, false, BytesAt(phase, "peak"), *peak_b, &phases);
   }
   if (!phases.rows.empty()) section.tables.push_back(std::move(phases));
   return section;

@@ -114,16 +114,16 @@ HtmlTable CounterTable(const Json& kernels) {
 
 // What observe.trace.kernel_counters found, if it was on.
 void AddCounters(const Json& step, HtmlSection* section) {
-  const Json* const counters = FigureAt(step, "counters");
-  if (counters == nullptr || !counters->is_object()) return;
-  if (counters->contains("not_counted")) {
+  const Json& counters = ObjectAt(step, "counters");
+  if (counters.empty()) return;
+  if (counters.contains("not_counted")) {
     section->paragraphs.push_back(
-        absl::StrCat("Counters: none: ", TextAt(*counters, "not_counted")));
+        absl::StrCat("Counters: none: ", TextAt(counters, "not_counted")));
     return;
   }
   section->paragraphs.push_back(absl::StrCat(
       "Counters are means over the runs of a kernel in step ",
-      FormatWhole(NumberAt(*counters, "step")),
+      FormatWhole(NumberAt(counters, "step")),
       ". Tensor pipe: of the peak, while the kernel ran. DRAM: bytes that "
       "moved, against the kernel's time in the trace. L2 hits: of requests."));
   section->tables.push_back(CounterTable(ListAt(step, "kernels")));
@@ -301,11 +301,10 @@ HtmlTable GapTable(const Json& gaps) {
 HtmlSection IdleSection(const Json& idle) {
   HtmlSection section{.title = "Idle time"};
   section.paragraphs.push_back(TextAt(idle, "summary"));
-  const Json* const launches = FigureAt(idle, "launches");
-  if (launches != nullptr && launches->is_object()) {
+  if (const Json& launches = ObjectAt(idle, "launches"); !launches.empty()) {
     const auto add = [&](const char* name, const char* path) {
       section.headlines.push_back(
-          {name, FormatWhole(NumberAt(*launches, path))});
+          {name, FormatWhole(NumberAt(launches, path))});
     };
     add("launches", "count");
     add("kernels shorter than their launch", "shorter_than_launch");

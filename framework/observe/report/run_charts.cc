@@ -7,8 +7,11 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "absl/types/span.h"
 #include "framework/observe/block_path.h"
 #include "framework/observe/format.h"
 #include "framework/observe/report/figures.h"
@@ -25,25 +28,17 @@ bool IsOfStep(absl::string_view phase) {
   return phase != "evaluation" && phase != "checkpoint";
 }
 
-// "attention" of "forward/block_3/attention", with its block and phase.
-struct BlockPhase {
-  std::string block, series;
-  double ms = 0;
-};
-
-std::vector<BlockPhase> BlockPhasesOf(const Json& record) {
-  std::vector<BlockPhase> times;
-  const Json* const phases = FigureAt(record, "phases_ms");
-  if (phases == nullptr || !phases->is_object()) return times;
-  for (const auto& [path, ms] : phases->items()) {
-    const std::vector<std::string> parts = absl::StrSplit(path, '/');
-    if (parts.size() != 3 || !IsBlock(parts[1]) || !ms.is_number()) {
-      continue;
-    }
-    times.push_back(
-        {parts[1], absl::StrCat(parts[0], ", ", parts[2]), ms.get<double>()});
+// Gives `chart`, whose values are in GiB, the unit that fits the last ones.
+void FitUnit(Chart* chart) {
+  double most = 0;
+  for (const ChartSeries& series : chart->series) {
+    most = std::max(most, *series.points.back().y * kGibibyte);
   }
-  return times;
+  const ByteUnit unit = ByteUnitFor(most);
+  chart->y_title = unit.name;
+  for (ChartSeries& series : chart->series) {
+    for (ChartPoint& point : series.points) *point.y *= kGibibyte / unit.bytes;
+  }
 }
 
 int64_t StepOf(const Json& record) {
@@ -52,44 +47,47 @@ int64_t StepOf(const Json& record) {
 
 }  // namespace
 
+const StepField* FindStepField(absl::string_view path) {
+  const bool of_gpu = absl::ConsumePrefix(&path, "gpu.");
+  for (const StepField& field :
+       of_gpu ? absl::MakeConstSpan(kGpuFields) : kStepFields) {
+    if (field.name == path) return &field;
+  }
+  return nullptr;
+}
+
 void AddCurves(Chart chart, const std::vector<Curve>& curves,
                HtmlSection* section) {
   chart.x_title = "step";
-  for (const Curve& curve : curves) {
+  for (Curve curve : curves) {
+    double scale = 1;
+    if (const StepField* const field = FindStepField(curve.figure)) {
+      scale = field->scale;
+      if (curve.name.empty()) curve.name = field->title;
+      if (chart.y_title.empty()) chart.y_title = field->unit;
+      if (chart.title.empty()) {
+        chart.title = field->title;
+        chart.title[0] = absl::ascii_toupper(chart.title[0]);
+      }
+    }
     ChartSeries series{.name = curve.name};
     for (const Json& record : *curve.records) {
       const std::optional<double> y = NumberAt(record, curve.figure);
       if (!y.has_value()) continue;
-      series.points.push_back({*NumberAt(record, "step"), *y * curve.scale});
+      series.points.push_back({*NumberAt(record, "step"), *y * scale});
     }
     if (series.points.empty()) continue;
     series.points = ThinPoints(series.points);
     chart.series.push_back(std::move(series));
   }
+  if (chart.y_title == "GiB") FitUnit(&chart);
   if (!chart.series.empty()) section->charts.push_back(std::move(chart));
-}
-
-void AddPeakMemory(std::vector<Curve> curves, HtmlSection* section) {
-  constexpr double kGiB = 1 << 30;
-  double most = 0;
-  for (Curve& curve : curves) {
-    curve.figure = "peak_gib";
-    for (const double gib : NumbersAt(*curve.records, curve.figure)) {
-      most = std::max(most, gib * kGiB);
-    }
-  }
-  const ByteUnit unit = ByteUnitFor(most);
-  for (Curve& curve : curves) curve.scale = kGiB / unit.bytes;
-  AddCurves({.title = "Peak of allocated memory so far", .y_title = unit.name},
-            curves, section);
 }
 
 std::vector<std::string> StepPhases(const std::vector<Json>& steps) {
   std::vector<std::string> names;
   for (const Json& record : steps) {
-    const Json* const phases = FigureAt(record, "phases_ms");
-    if (phases == nullptr || !phases->is_object()) continue;
-    for (const auto& [path, ms] : phases->items()) {
+    for (const auto& [path, ms] : ObjectAt(record, "phases_ms").items()) {
       if (!absl::StrContains(path, '/') && IsOfStep(path) &&
           !absl::c_linear_search(names, path)) {
         names.push_back(path);
@@ -135,34 +133,34 @@ void AddPhaseStack(const RunRecords& run, HtmlSection* section) {
 }
 
 void AddBlockPhases(const RunRecords& run, HtmlSection* section) {
-  std::vector<BlockPhase> times;
-  int64_t step = 0;
-  for (auto record = run.steps.rbegin();
-       record != run.steps.rend() && times.empty(); ++record) {
-    times = BlockPhasesOf(*record);
-    step = StepOf(*record);
-  }
-  if (times.empty()) return;
-  Chart chart{.kind = Chart::Kind::kBars,
-              .title = absl::StrCat("Blocks at step ", step),
-              .x_title = "block",
-              .y_title = "ms"};
-  std::map<std::string, std::map<std::string, double>> ms;  // series, block
-  std::vector<std::string> blocks;
-  for (const BlockPhase& time : times) {
-    if (ms.count(time.series) == 0) chart.series.push_back({time.series});
-    ms[time.series][time.block] += time.ms;
-    if (!absl::c_linear_search(blocks, time.block)) {
-      blocks.push_back(time.block);
-      chart.categories.emplace_back(BlockLabel(time.block));
+  for (auto record = run.steps.rbegin(); record != run.steps.rend(); ++record) {
+    Chart chart{.kind = Chart::Kind::kBars,
+                .title = absl::StrCat("Blocks at step ", StepOf(*record)),
+                .x_title = "block",
+                .y_title = "ms"};
+    std::vector<std::string> blocks;
+    std::map<std::string, std::map<std::string, double>> times;  // of a series
+    for (const auto& [path, ms] : ObjectAt(*record, "phases_ms").items()) {
+      // "forward/block_3/attention"
+      const std::vector<std::string> parts = absl::StrSplit(path, '/');
+      if (parts.size() != 3 || !IsBlock(parts[1]) || !ms.is_number()) continue;
+      const std::string series = absl::StrCat(parts[0], ", ", parts[2]);
+      if (times.count(series) == 0) chart.series.push_back({series});
+      times[series][parts[1]] += ms.get<double>();
+      if (!absl::c_linear_search(blocks, parts[1])) {
+        blocks.push_back(parts[1]);
+        chart.categories.emplace_back(BlockLabel(parts[1]));
+      }
     }
-  }
-  for (ChartSeries& series : chart.series) {
-    for (const std::string& block : blocks) {
-      series.values.push_back(ms[series.name][block]);
+    if (blocks.empty()) continue;
+    for (ChartSeries& series : chart.series) {
+      for (const std::string& block : blocks) {
+        series.values.push_back(times[series.name][block]);
+      }
     }
+    section->charts.push_back(std::move(chart));
+    return;
   }
-  section->charts.push_back(std::move(chart));
 }
 
 }  // namespace tessera

@@ -7,26 +7,25 @@
 #include "absl/strings/string_view.h"
 #include "framework/observe/report/html_page.h"
 #include "framework/observe/report/run_records.h"
+#include "framework/observe/step_record.h"
 #include "nlohmann/json.hpp"
 
 namespace tessera {
 
 // A curve over the steps of a run.
 struct Curve {
-  std::string name;
   absl::string_view figure;  // path in the records: "gpu.power_w"
   const std::vector<nlohmann::ordered_json>* records = nullptr;
-  double scale = 1;
+  std::string name;  // default: the figure's title
 };
 
+// The field of the records at `path`, "gpu.power_w"; null if there is none.
+const StepField* FindStepField(absl::string_view path);
+
 // Adds `chart`, which has only titles, with the curves that have data to
-// `section`, if any has.
+// `section`, if any has. Its titles default to the first figure's.
 void AddCurves(Chart chart, const std::vector<Curve>& curves,
                HtmlSection* section);
-
-// Adds the curves of the figure peak_gib, which is named here and not in
-// `curves`, in a unit that fits the largest.
-void AddPeakMemory(std::vector<Curve> curves, HtmlSection* section);
 
 // Adds bars of the time of each phase of a step, over the steps; neighbouring
 // records are averaged if there are many.

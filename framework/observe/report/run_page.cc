@@ -21,23 +21,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The median of `values`, as `format` prints it.
-void AddMedian(const std::string& name, const std::vector<double>& values,
-               std::string (*format)(std::optional<double>), const char* unit,
-               HtmlSection* section) {
-  if (values.empty()) return;
-  section->headlines.push_back(
-      {name, absl::StrCat(format(Median(values)), unit,
-                          SpreadMark(IsSpreadOut(values)))});
-}
-
-std::optional<double> LastNumber(const std::vector<Json>& records,
-                                 absl::string_view path) {
-  const std::vector<double> numbers = NumbersAt(records, path);
-  if (numbers.empty()) return std::nullopt;
-  return numbers.back();
-}
-
 HtmlSection SummarySection(const RunRecords& run) {
   HtmlSection section{.title = "Summary"};
   section.paragraphs.push_back(
@@ -47,58 +30,55 @@ HtmlSection SummarySection(const RunRecords& run) {
   const auto add_last = [&](const char* name, const std::vector<Json>& records,
                             absl::string_view path,
                             std::string (*format)(std::optional<double>)) {
-    if (const auto value = LastNumber(records, path)) {
-      section.headlines.push_back({name, format(value)});
+    const std::vector<double> values = NumbersAt(records, path);
+    if (!values.empty()) {
+      section.headlines.push_back({name, format(values.back())});
     }
   };
-  const auto add = [&](const char* name, absl::string_view path,
-                       const char* unit) {
-    AddMedian(name, NumbersAt(typical, path), FormatFigure, unit, &section);
-  };
-  const auto add_share = [&](const char* name, absl::string_view path) {
-    AddMedian(name, NumbersAt(typical, path), FormatShare, "", &section);
+  const auto add_median = [&](absl::string_view path) {
+    const std::vector<double> values = NumbersAt(typical, path);
+    if (values.empty()) return;
+    const StepField& field = *FindStepField(path);
+    section.headlines.push_back(
+        {field.title,
+         absl::StrCat(FormatFigure(*Median(values) * field.scale), " ",
+                      field.unit, SpreadMark(IsSpreadOut(values)))});
   };
   add_last("step", run.steps, "step", FormatWhole);
   add_last("training loss", run.steps, "loss", FormatFigure);
   add_last("validation loss", run.evaluations, "loss", FormatFigure);
-  add("step time", "step_ms", " ms");
-  add("tokens per second", "tokens_per_s", "");
-  add("model TFLOP/s per device", "tflops", "");
-  add_share("MFU", "mfu");
-  add_share("MFU at the clock seen", "gpu.mfu_at_clock");
-  if (const auto gib = LastNumber(run.steps, "peak_gib")) {
-    section.headlines.push_back(
-        {"peak memory", FormatBytes(std::llround(*gib * (1 << 30)))});
+  for (const char* const path :
+       {"step_ms", "tokens_per_s", "tflops", "mfu", "gpu.mfu_at_clock"}) {
+    add_median(path);
   }
+  add_last("peak memory", run.steps, "peak_gib", [](std::optional<double> gib) {
+    return FormatBytes(std::llround(*gib * kGibibyte));
+  });
   if (run.saved_bytes.has_value()) {
     section.headlines.push_back(
         {"saved for backward",
          FormatBytes(static_cast<int64_t>(*run.saved_bytes))});
   }
-  add("power", "gpu.power_w", " W");
-  add("energy per step", "gpu.joules_per_step", " J");
-  add("energy per token", "gpu.joules_per_token", " J");
+  add_median("gpu.power_w");
+  add_median("gpu.joules_per_step");
+  add_median("gpu.joules_per_token");
   NoteSpread(&section);
   return section;
 }
 
 HtmlSection CurvesSection(const RunRecords& run) {
   HtmlSection section{.title = "Training"};
-  AddCurves({.title = "Loss", .y_title = "nats per token", .from_zero = false},
-            {{"training", "loss", &run.steps},
-             {"validation", "loss", &run.evaluations}},
+  AddCurves({.title = "Loss", .from_zero = false},
+            {{"loss", &run.steps, "training"},
+             {"loss", &run.evaluations, "validation"}},
             &section);
-  AddCurves({.title = "Throughput", .y_title = "tokens per second"},
-            {{"tokens per second", "tokens_per_s", &run.steps}}, &section);
-  AddCurves({.title = "Gradient norm before clipping", .y_title = "L2 norm"},
-            {{"gradient norm", "grad_norm", &run.steps}}, &section);
-  AddCurves({.title = "Learning rate", .y_title = ""},
-            {{"learning rate", "lr", &run.steps}}, &section);
-  AddCurves({.title = "Loss scale", .y_title = ""},
-            {{"loss scale", "loss_scale", &run.steps}}, &section);
-  AddCurves({.title = "Model FLOPs utilization", .y_title = "% of peak"},
-            {{"at the nominal peak", "mfu", &run.steps, 100},
-             {"at the clock seen", "gpu.mfu_at_clock", &run.steps, 100}},
+  for (const char* const path :
+       {"tokens_per_s", "grad_norm", "lr", "loss_scale"}) {
+    AddCurves({}, {{path, &run.steps}}, &section);
+  }
+  AddCurves({.title = "Model FLOPs utilization"},
+            {{"mfu", &run.steps, "at the nominal peak"},
+             {"gpu.mfu_at_clock", &run.steps, "at the clock seen"}},
             &section);
   return section;
 }
@@ -106,11 +86,10 @@ HtmlSection CurvesSection(const RunRecords& run) {
 HtmlSection TimeSection(const RunRecords& run) {
   HtmlSection section{.title = "Where the step's time goes"};
   AddPhaseStack(run, &section);
-  AddCurves({.title = "Step time", .y_title = "ms"},
-            {{"step", "step_ms", &run.steps}}, &section);
+  AddCurves({}, {{"step_ms", &run.steps}}, &section);
   AddCurves({.title = "Between steps", .y_title = "ms per occurrence"},
-            {{"evaluation", "phases_ms.evaluation", &run.steps},
-             {"checkpoint", "phases_ms.checkpoint", &run.steps}},
+            {{"phases_ms.evaluation", &run.steps, "evaluation"},
+             {"phases_ms.checkpoint", &run.steps, "checkpoint"}},
             &section);
   AddBlockPhases(run, &section);
   return section;
@@ -118,21 +97,17 @@ HtmlSection TimeSection(const RunRecords& run) {
 
 HtmlSection GpuSection(const RunRecords& run) {
   HtmlSection section{.title = "GPU"};
-  AddCurves({.title = "Power", .y_title = "W"},
-            {{"power", "gpu.power_w", &run.steps}}, &section);
-  AddCurves({.title = "Clocks", .y_title = "MHz"},
-            {{"SM", "gpu.sm_mhz", &run.steps},
-             {"memory", "gpu.memory_mhz", &run.steps}},
+  AddCurves({}, {{"gpu.power_w", &run.steps}}, &section);
+  AddCurves({.title = "Clocks"},
+            {{"gpu.sm_mhz", &run.steps}, {"gpu.memory_mhz", &run.steps}},
             &section);
-  AddCurves({.title = "Busy", .y_title = "% of time"},
-            {{"tensor cores", "gpu.tensor_percent", &run.steps},
-             {"memory", "gpu.dram_percent", &run.steps},
-             {"any SM", "gpu.sm_percent", &run.steps}},
+  AddCurves({.title = "Busy"},
+            {{"gpu.tensor_percent", &run.steps},
+             {"gpu.dram_percent", &run.steps},
+             {"gpu.sm_percent", &run.steps}},
             &section);
-  AddCurves({.title = "Energy", .y_title = "J per step"},
-            {{"energy", "gpu.joules_per_step", &run.steps}}, &section);
-  AddCurves({.title = "Temperature", .y_title = "°C"},
-            {{"temperature", "gpu.celsius", &run.steps}}, &section);
+  AddCurves({}, {{"gpu.joules_per_step", &run.steps}}, &section);
+  AddCurves({}, {{"gpu.celsius", &run.steps}}, &section);
   return section;
 }
 

@@ -277,10 +277,12 @@ TEST_F(CounterReaderTest, NamesWhatIsMissingAndLeavesItOut) {
             "Supported), no utilization of SMs, tensor cores and memory (needs "
             "a Hopper GPU)");
   Steps(10, kStep);
-  const std::optional<GpuCounters> counters = Record(kStep);
-  ASSERT_TRUE(counters.has_value());
+  const StepRecord record{.gpu = Record(kStep)};
+  ASSERT_TRUE(record.gpu.has_value());
   std::vector<std::string> names;
-  for (const auto& figure : counters->Known()) names.push_back(figure.name);
+  for (const StepField& field : kGpuFields) {
+    if (field.read(record).has_value()) names.push_back(field.name);
+  }
   EXPECT_THAT(names, ElementsAre("memory_mhz", "celsius"));
 }
 
@@ -292,8 +294,10 @@ TEST(NvmlTest, SaysWhyThereIsNone) {
 
 std::string Describe(const GpuCounters& counters) {
   std::string text;
-  for (const auto& figure : counters.Known()) {
-    absl::StrAppend(&text, figure.name, " ", figure.value, "\n");
+  for (const StepField& field : kGpuFields) {
+    if (const auto value = field.read({.gpu = counters})) {
+      absl::StrAppend(&text, field.name, " ", *value, "\n");
+    }
   }
   return absl::StrCat(
       text, "throttled by: ", absl::StrJoin(counters.throttle_reasons, ", "));
