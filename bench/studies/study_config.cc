@@ -383,6 +383,20 @@ std::string PrintStudy(const Study& study) {
   return PrintWithDefaults(study.config);
 }
 
+absl::StatusOr<Study> ParseStudy(const std::string& text,
+                                 const std::string& source) {
+  Study study;
+  RETURN_IF_ERROR(MergeTextProto(text, source, &study.config).status());
+  std::vector<Violation> broken;
+  Validate(study.config, Violations(&broken));
+  if (!broken.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(source, ": ", broken[0].path, ": ", broken[0].message));
+  }
+  study.cells = CellsOf(study.config);
+  return study;
+}
+
 absl::StatusOr<std::vector<int>> FilterCells(
     const Study& study, absl::Span<const std::string> filter) {
   std::map<std::string, std::vector<std::string>> axes;

@@ -42,8 +42,11 @@ void Validate(const StudyConfig& config, Violations violations);
 // for the config of a cell and others with the same fault.
 absl::StatusOr<Study> LoadStudy(const std::string& path);
 
-// The study as text, with every default.
+// The study as text, with every default, and the study of such a text, which
+// errors call `source`.
 std::string PrintStudy(const Study& study);
+absl::StatusOr<Study> ParseStudy(const std::string& text,
+                                 const std::string& source);
 
 // The numbers of the cells that have, for every axis of `filter`
 // ("size=small,medium", "context=128"), one of the values given.

@@ -155,15 +155,13 @@ std::string StudyPage(const Study& study, const std::vector<Json>& records,
   return page;
 }
 
-HtmlPage StudyHtmlPage(const Study& study, const std::vector<Json>& records,
-                       absl::string_view command) {
+HtmlPage StudyHtmlPage(const Study& study, const std::vector<Json>& records) {
   const CellRecords by_name = RecordsOf(study, records);
   HtmlPage page{.title = study.config.title(), .subtitle = Machines(by_name)};
   HtmlSection summary{.title = "Study"};
   if (!study.config.about().empty()) {
     summary.paragraphs.push_back(study.config.about());
   }
-  summary.paragraphs.push_back(absl::StrCat("Repeat it with: ", command));
   if (std::string missing = MissingCells(study, by_name); !missing.empty()) {
     summary.paragraphs.push_back(std::move(missing));
   }
@@ -196,9 +194,8 @@ absl::Status WriteStudyPage(const std::string& folder, const Study& study,
     }
   }
   RETURN_IF_ERROR(WriteFileAtomically(path, page));
-  return WriteFileAtomically(
-      folder + "/index.html",
-      RenderHtmlPage(StudyHtmlPage(study, records, command)));
+  return WriteFileAtomically(folder + "/index.html",
+                             RenderHtmlPage(StudyHtmlPage(study, records)));
 }
 
 }  // namespace tessera

@@ -19,10 +19,9 @@ std::string StudyPage(const Study& study,
                       const std::vector<nlohmann::ordered_json>& records,
                       absl::string_view command);
 
-// The same as a page with the study's charts.
+// The same as a page with the study's charts, without the command.
 HtmlPage StudyHtmlPage(const Study& study,
-                       const std::vector<nlohmann::ordered_json>& records,
-                       absl::string_view command);
+                       const std::vector<nlohmann::ordered_json>& records);
 
 // Writes StudyPage() to `folder`/README.md and StudyHtmlPage() to
 // `folder`/index.html. What stands under the heading "## Reading" there is the

@@ -65,13 +65,6 @@ std::string MeasuredBy(StudyConfig config) {
   return PrintWithDefaults(config);
 }
 
-// Whether `text`, a study's own from its record, measures what `study` does.
-bool MeasuresTheSame(const std::string& text, const StudyConfig& study) {
-  StudyConfig recorded;
-  return MergeTextProto(text, "", &recorded).ok() &&
-         MeasuredBy(std::move(recorded)) == MeasuredBy(study);
-}
-
 bool IsFinal(const std::string& status) {
   return status != "FAILED" && status != "CRASHED";
 }
@@ -138,10 +131,13 @@ absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
         "or give another --out"));
   }
   Standing standing;
+  std::string shown;  // the study's last record
   if (exists) {
     ASSIGN_OR_RETURN(const std::vector<Json> records, ReadResults(folder));
-    if (records.empty() ||
-        !MeasuresTheSame(TextAt(records[0], "study"), study.config)) {
+    shown = TextAt(records[0], "study");
+    const auto recorded = ParseStudy(shown, path);
+    if (!recorded.ok() ||
+        MeasuredBy(recorded->config) != MeasuredBy(study.config)) {
       return absl::FailedPreconditionError(
           absl::StrCat(path, " is of another study, or ", study.name,
                        " has changed since; give another --out"));
@@ -157,7 +153,7 @@ absl::StatusOr<std::unique_ptr<StudyResults>> StudyResults::Open(
   if (exists) RETURN_IF_ERROR(DropUnfinishedLine(path, descriptor));
   results->done_ = std::move(standing.done);
   results->outdated_ = std::move(standing.outdated);
-  if (!exists) {
+  if (shown != PrintStudy(study)) {
     Json record = {{"type", "study"}, {"name", study.name}};
     record["time"] = absl::ToUnixMicros(absl::Now()) * 1e-6;
     record["study"] = PrintStudy(study);
@@ -188,7 +184,7 @@ absl::Status StudyResults::Write(Json record) {
 absl::StatusOr<std::vector<Json>> ReadResults(const std::string& folder) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(folder + kFile));
   std::vector<Json> records;
-  std::map<std::string, size_t> place;  // of a cell's record
+  std::map<std::string, size_t> place;  // of a cell's record, or of a type's
   std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
   lines.pop_back();  // empty, or an unfinished last line
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -198,15 +194,18 @@ absl::StatusOr<std::vector<Json>> ReadResults(const std::string& folder) {
           folder, kFile, ":", i + 1, ": is no record of a study: '",
           Shorten(lines[i]), "'; remove the line to use the others"));
     }
-    if (TextAt(record, "type") == "cell") {
-      const auto [found, added] =
-          place.emplace(NameOf(record["cell"]), records.size());
-      if (!added) {
-        records[found->second] = std::move(record);
-        continue;
-      }
+    std::string key = TextAt(record, "type");
+    if (key == "cell") absl::StrAppend(&key, " ", NameOf(record["cell"]));
+    const auto [found, added] = place.emplace(std::move(key), records.size());
+    if (added) {
+      records.push_back(std::move(record));
+    } else {
+      records[found->second] = std::move(record);
     }
-    records.push_back(std::move(record));
+  }
+  if (records.empty() || TextAt(records[0], "type") != "study") {
+    return absl::DataLossError(
+        absl::StrCat(folder, kFile, " does not begin with the study's record"));
   }
   return records;
 }

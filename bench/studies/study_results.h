@@ -14,7 +14,8 @@
 namespace tessera {
 
 // results.jsonl of a study: a record of the study, then one for each cell that
-// has run, in the order in which they did.
+// has run, in the order in which they did. A resume whose study is shown in
+// another way adds a record of the study, too.
 //
 //   {"type":"study","name":"warm_up","time":...,"study":"...","build":"..."}
 //   {"type":"cell","time":...,"cell":{"warmup":"0"},"status":"OK",
@@ -62,9 +63,9 @@ class StudyResults {
   std::vector<std::string> outdated_;
 };
 
-// Every record of `folder`/results.jsonl, of each cell the newest one. An
-// unfinished last line is left out. DataLoss, which names the line, if another
-// is no record of a study.
+// The newest record of the study, which is first, and of each cell in
+// `folder`/results.jsonl. An unfinished last line is left out. DataLoss, which
+// names the line, if another is no record of a study.
 absl::StatusOr<std::vector<nlohmann::ordered_json>> ReadResults(
     const std::string& folder);
 

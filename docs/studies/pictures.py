@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Photographs one chart, or the first table, of each study's page.
 
-usage: docs/studies/pictures.py [NAME...]
+usage: docs/studies/pictures.py --report=bazel-bin/bench/report [NAME...]
 
-Writes docs/images/studies/NAME.png from docs/studies/NAME/index.html with
-headless Chromium (Debian: chromium). Without names: of every study there.
+Writes docs/images/studies/NAME.png from docs/studies/NAME/results.jsonl with
+the program //bench:report and headless Chromium (Debian: chromium). Without
+names: of every study there.
 """
 
+import argparse
 import pathlib
 import subprocess
-import sys
 import tempfile
 
 STUDIES = pathlib.Path(__file__).resolve().parent
@@ -26,11 +27,12 @@ drawn.forEach(chart => chart.resize());
 </script></body>"""
 
 
-def photograph(name):
-    page = (STUDIES / name / "index.html").read_text()
-    height = 376 if "<figure>" in page else 240
+def photograph(name, report):
     with tempfile.TemporaryDirectory() as folder:
         copy = pathlib.Path(folder) / "page.html"
+        subprocess.run([report, STUDIES / name, f"--out={copy}"], check=True)
+        page = copy.read_text()
+        height = 376 if "<figure>" in page else 240
         copy.write_text(page.replace("</body>", SCRIPT % CHARTS.get(name, 0)))
         subprocess.run(
             ["chromium", "--headless", "--no-sandbox", "--disable-gpu",
@@ -42,10 +44,13 @@ def photograph(name):
 
 def main():
     IMAGES.mkdir(parents=True, exist_ok=True)
-    names = sys.argv[1:] or sorted(
-        page.parent.name for page in STUDIES.glob("*/index.html"))
-    for name in names:
-        photograph(name)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--report", required=True)
+    parser.add_argument("names", nargs="*", default=sorted(
+        path.parent.name for path in STUDIES.glob("*/results.jsonl")))
+    arguments = parser.parse_args()
+    for name in arguments.names:
+        photograph(name, arguments.report)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Runs `report` and opens its pages in headless Chromium."""
 
+import json
 import pathlib
 import re
 import shutil
@@ -11,6 +12,14 @@ from tests.bench import synthetic_run
 
 REPORT = pathlib.Path("bench/report").resolve()
 HOSTILE = "</script><script>console.log('out')</script>\"'&"
+STUDY = [
+    {"type": "study", "name": "sums", "build": "b", "study": """
+         title: "Sums of a hundred" accumulation {}
+         axis { name: "terms" field: "terms" value: "1" value: "2" }
+         table { column { title: "error" figure: "error" } }
+         plot { title: "The error" x: "terms" y: "error" }"""},
+    {"type": "cell", "cell": {"terms": "1"}, "status": "OK", "device": "CPU",
+     "build": "b", "figures": {"error": 0.25}}]
 # Counts what the page has drawn; its security policy allows no other script.
 PROBE = """<script>
 const empty = [...document.querySelectorAll("canvas")].filter(canvas => {
@@ -59,15 +68,49 @@ class ReportTest(unittest.TestCase):
             self.assertIn(title, page)
         self.assertLess(len(page), 1 << 20)
 
+    def study(self, name, records, last=""):
+        folder = self.folder / name
+        folder.mkdir()
+        (folder / "results.jsonl").write_text(
+            "".join(json.dumps(record) + "\n" for record in records) +
+            (last and last + "\n"))
+        return folder
+
+    def test_writes_a_studys_page_from_its_results(self):
+        study = self.study("study", STUDY)
+        (study / "README.md").write_text("## Reading\n")
+        done = report(study)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        page = (study / "index.html").read_text()
+        for text in ("Sums of a hundred", "The error", "0.25"):
+            self.assertIn(text, page)
+        self.assertEqual((study / "README.md").read_text(), "## Reading\n")
+        self.assertEqual(
+            report(study, f"--out={self.folder / 'page.html'}").returncode, 0)
+        self.assertEqual((self.folder / "page.html").read_text(), page)
+
     def test_wrong_input_is_named(self):
         empty = self.folder / "empty"
         empty.mkdir()
+        study = self.study("study", STUDY)
         for arguments, part in (
                 ([], "0 were given"),
                 ([self.a] * 3, "3 were given"),
                 ([self.folder / "nowhere"], "there is no folder"),
-                ([empty], "has no run.jsonl"),
-                ([self.a, empty], "has no run.jsonl"),
+                ([empty], "has neither run.jsonl"),
+                ([self.a, empty], "has neither run.jsonl"),
+                ([study, self.a], "only runs can be compared"),
+                ([self.a, study], "only runs can be compared"),
+                ([self.study("torn", STUDY[:1], "not JSON")],
+                 "torn/results.jsonl:2: is no record of a study"),
+                ([self.study("cells", STUDY[1:])],
+                 "cells/results.jsonl does not begin with the study's record"),
+                ([self.study("nothing", [])],
+                 "nothing/results.jsonl does not begin with the study's record"),
+                ([self.study("newer", [{**STUDY[0], "study": "news: 1"}])],
+                 "newer/results.jsonl: study:1:1: "),
+                ([self.study("untitled", [{**STUDY[0], "study": "warmup: 1"}])],
+                 "untitled/results.jsonl: study: title: is required"),
                 ([self.a, "--out=/proc/no.html"], "/proc/no.html"),
                 ([self.a, f"--out={empty}"], "empty")):
             with self.subTest(arguments=arguments):

@@ -113,14 +113,10 @@ absl::StatusOr<RunRecords> ReadRunRecords(const std::string& folder) {
     return absl::NotFoundError(absl::StrCat("there is no folder ", folder));
   }
   if (!FileExists(log)) {
-    return absl::NotFoundError(
-        FileExists(folder + "/results.jsonl")
-            ? absl::StrCat(folder,
-                           " is a study's folder; `study` has written its "
-                           "report there: index.html")
-            : absl::StrCat(folder,
-                           " is not a run's folder: it has no run.jsonl; give "
-                           "the --out of a training run"));
+    return absl::NotFoundError(absl::StrCat(
+        folder,
+        " has neither run.jsonl, as the folder of a run, nor results.jsonl, as "
+        "that of a study; give the --out of a training run or a study"));
   }
   RunRecords run;
   const std::filesystem::path path =

@@ -81,9 +81,7 @@ TEST_F(RunRecordsTest, TakesTheProfileOfTheLastSteps) {
 }
 
 TEST_F(RunRecordsTest, NamesWhatIsNoRun) {
-  EXPECT_THAT(Error(), HasSubstr("has no run.jsonl"));
-  Write("results.jsonl", "");
-  EXPECT_THAT(Error(), HasSubstr("is a study's folder"));
+  EXPECT_THAT(Error(), HasSubstr("has neither run.jsonl"));
   Write("run.jsonl", "");
   EXPECT_THAT(Error(), HasSubstr("has no record of a run's start"));
   for (const char* line :
