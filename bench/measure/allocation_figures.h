@@ -1,7 +1,7 @@
 #ifndef BENCH_MEASURE_ALLOCATION_FIGURES_H_
 #define BENCH_MEASURE_ALLOCATION_FIGURES_H_
 
-#include "framework/observe/memory/memory_record.h"
+#include "framework/observe/memory_record.h"
 #include "nlohmann/json.hpp"
 #include "trainers/plan/run_plan.h"
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/terminal.h"
-#include "framework/observe/trace/trace_schedule.h"
+#include "framework/observe/trace_schedule.h"
 
 namespace tessera {
 namespace {

@@ -15,7 +15,7 @@
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/system_error.h"
-#include "framework/observe/memory/memory_record_json.h"
+#include "framework/observe/memory_record_json.h"
 
 namespace tessera {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/observe/memory/memory_record.h"
+#include "framework/observe/memory_record.h"
 
 namespace tessera {
 

@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/file.h"
 #include "framework/cuda/device.h"
-#include "framework/observe/memory/memory_record.h"
+#include "framework/observe/memory_record.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

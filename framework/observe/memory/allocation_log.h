@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "framework/base/monotonic_clock.h"
 #include "framework/base/phase_observer.h"
-#include "framework/observe/memory/memory_record.h"
+#include "framework/observe/memory_record.h"
 
 namespace tessera {
 

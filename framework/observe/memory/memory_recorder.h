@@ -7,7 +7,7 @@
 #include "ATen/core/Tensor.h"
 #include "c10/core/Device.h"
 #include "framework/observe/instrument.h"
-#include "framework/observe/memory/memory_record.h"
+#include "framework/observe/memory_record.h"
 
 namespace tessera {
 

@@ -15,7 +15,7 @@
 #include "absl/strings/str_replace.h"
 #include "framework/observe/block_path.h"
 #include "framework/observe/format.h"
-#include "framework/observe/memory/memory_record.h"
+#include "framework/observe/memory_record.h"
 #include "framework/observe/report/figures.h"
 #include "framework/observe/report/run_charts.h"
 

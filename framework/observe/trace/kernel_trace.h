@@ -13,7 +13,7 @@
 #include "framework/observe/trace/step_profile.h"
 #include "framework/observe/trace/trace.h"
 #include "framework/observe/trace/trace_recorder.h"
-#include "framework/observe/trace/trace_schedule.h"
+#include "framework/observe/trace_schedule.h"
 #include "framework/program/printer.h"
 #include "nlohmann/json.hpp"
 

@@ -1,4 +1,4 @@
-#include "framework/observe/memory/memory_recorder.h"
+#include "framework/observe/memory_recorder.h"
 
 #include <ATen/ATen.h>
 
@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/cuda/device.h"
-#include "framework/observe/memory/memory_record_json.h"
+#include "framework/observe/memory_record_json.h"
 #include "gtest/gtest.h"
 
 namespace tessera {

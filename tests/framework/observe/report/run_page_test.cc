@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "framework/observe/memory/memory_record.h"
+#include "framework/observe/memory_record.h"
 #include "framework/observe/report/comparison_page.h"
 #include "framework/observe/report/figure_comparison.h"
 #include "framework/observe/report/html_page.h"

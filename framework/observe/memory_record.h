@@ -1,5 +1,5 @@
-#ifndef FRAMEWORK_OBSERVE_MEMORY_MEMORY_RECORD_H_
-#define FRAMEWORK_OBSERVE_MEMORY_MEMORY_RECORD_H_
+#ifndef FRAMEWORK_OBSERVE_MEMORY_RECORD_H_
+#define FRAMEWORK_OBSERVE_MEMORY_RECORD_H_
 
 #include <array>
 #include <cstddef>
@@ -108,4 +108,4 @@ struct MemoryRecord {
 
 }  // namespace tessera
 
-#endif  // FRAMEWORK_OBSERVE_MEMORY_MEMORY_RECORD_H_
+#endif  // FRAMEWORK_OBSERVE_MEMORY_RECORD_H_

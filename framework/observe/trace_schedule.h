@@ -1,5 +1,5 @@
-#ifndef FRAMEWORK_OBSERVE_TRACE_TRACE_SCHEDULE_H_
-#define FRAMEWORK_OBSERVE_TRACE_TRACE_SCHEDULE_H_
+#ifndef FRAMEWORK_OBSERVE_TRACE_SCHEDULE_H_
+#define FRAMEWORK_OBSERVE_TRACE_SCHEDULE_H_
 
 #include <cstdint>
 
@@ -37,4 +37,4 @@ inline constexpr int64_t kCountedStep = 2;
 
 }  // namespace tessera
 
-#endif  // FRAMEWORK_OBSERVE_TRACE_TRACE_SCHEDULE_H_
+#endif  // FRAMEWORK_OBSERVE_TRACE_SCHEDULE_H_

@@ -1,7 +1,7 @@
-#ifndef FRAMEWORK_OBSERVE_MEMORY_MEMORY_RECORD_JSON_H_
-#define FRAMEWORK_OBSERVE_MEMORY_MEMORY_RECORD_JSON_H_
+#ifndef FRAMEWORK_OBSERVE_MEMORY_RECORD_JSON_H_
+#define FRAMEWORK_OBSERVE_MEMORY_RECORD_JSON_H_
 
-#include "framework/observe/memory/memory_record.h"
+#include "framework/observe/memory_record.h"
 #include "nlohmann/json.hpp"
 
 namespace tessera {
@@ -20,4 +20,4 @@ nlohmann::ordered_json ToJson(const MemoryRecord& record);
 
 }  // namespace tessera
 
-#endif  // FRAMEWORK_OBSERVE_MEMORY_MEMORY_RECORD_JSON_H_
+#endif  // FRAMEWORK_OBSERVE_MEMORY_RECORD_JSON_H_

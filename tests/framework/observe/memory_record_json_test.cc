@@ -1,4 +1,4 @@
-#include "framework/observe/memory/memory_record_json.h"
+#include "framework/observe/memory_record_json.h"
 
 #include "gtest/gtest.h"
 
