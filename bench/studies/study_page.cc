@@ -1,10 +1,14 @@
 #include "bench/studies/study_page.h"
 
+#include <algorithm>
+#include <cmath>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
@@ -112,6 +116,50 @@ std::vector<std::string> Failures(const CellRecords& records) {
   return lines;
 }
 
+// A line for each cell whose step takes longer or shorter by the host's clock,
+// or in a trace, than by the device's events.
+std::vector<std::string> ClockDifferences(const CellRecords& records) {
+  constexpr double kMostPct = 2;
+  std::vector<std::string> lines;
+  for (const auto& [name, record] : records) {
+    const auto ms = [&record = *record](absl::string_view figure) {
+      return NumberAt(record, absl::StrCat("figures.", figure));
+    };
+    const std::optional<double> events = ms("step_ms.mean");
+    if (!events.has_value()) continue;
+    std::vector<std::string> others;
+    const auto compare = [&](const char* clock, absl::string_view figure) {
+      const std::optional<double> other = ms(figure);
+      if (!other.has_value()) return;
+      const double off_pct = 100 * (*other / *events - 1);
+      if (std::abs(off_pct) <= kMostPct) return;
+      others.push_back(
+          absl::StrFormat("%s %.3f ms (%+.1f %%)", clock, *other, off_pct));
+    };
+    compare("by the host's clock", "step_wall_ms");
+    compare("in a trace", "kernels.wall_ms");
+    if (others.empty()) continue;
+    lines.push_back(absl::StrFormat("%s: %.3f ms by events, %s.", name, *events,
+                                    absl::StrJoin(others, ", ")));
+  }
+  return lines;
+}
+
+struct Notes {
+  const char* title;
+  std::vector<std::string> lines;
+};
+// Those that have lines.
+std::vector<Notes> NotesOn(const CellRecords& records) {
+  std::vector<Notes> notes = {{"Cells without figures", Failures(records)},
+                              {"Steps whose clocks differ by more than 2 %",
+                               ClockDifferences(records)}};
+  notes.erase(std::remove_if(notes.begin(), notes.end(),
+                             [](const Notes& n) { return n.lines.empty(); }),
+              notes.end());
+  return notes;
+}
+
 // Empty if every cell has run.
 std::string MissingCells(const Study& study, const CellRecords& records) {
   const size_t missing = study.cells.size() - records.size();
@@ -139,10 +187,9 @@ std::string StudyPage(const Study& study, const std::vector<Json>& records,
   for (const HtmlTable& table : StudyTables(study, by_name)) {
     absl::StrAppend(&page, MarkdownTable(table));
   }
-  const std::vector<std::string> failures = Failures(by_name);
-  if (!failures.empty()) {
-    absl::StrAppend(&page, "Cells without figures:\n\n");
-    for (const std::string& line : failures) {
+  for (const Notes& notes : NotesOn(by_name)) {
+    absl::StrAppend(&page, notes.title, ":\n\n");
+    for (const std::string& line : notes.lines) {
       absl::StrAppend(&page, Fold("- " + Escaped(line), kColumns, 2), "\n");
     }
     absl::StrAppend(&page, "\n");
@@ -170,10 +217,9 @@ HtmlPage StudyHtmlPage(const Study& study, const std::vector<Json>& records) {
   if (!charts.charts.empty()) page.sections.push_back(std::move(charts));
   page.sections.push_back(
       {.title = "Tables", .tables = StudyTables(study, by_name)});
-  if (std::vector<std::string> failures = Failures(by_name);
-      !failures.empty()) {
+  for (Notes& notes : NotesOn(by_name)) {
     page.sections.push_back(
-        {.title = "Cells without figures", .paragraphs = std::move(failures)});
+        {.title = notes.title, .paragraphs = std::move(notes.lines)});
   }
   return page;
 }

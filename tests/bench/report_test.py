@@ -89,6 +89,19 @@ class ReportTest(unittest.TestCase):
             report(study, f"--out={self.folder / 'page.html'}").returncode, 0)
         self.assertEqual((self.folder / "page.html").read_text(), page)
 
+    def test_says_where_clocks_differ(self):
+        figures = {"error": 0.25, "step_ms": {"mean": 10.0},
+                   "step_wall_ms": 10.1, "kernels": {"wall_ms": 9.7}}
+        study = self.study("clocks", [STUDY[0], {**STUDY[1], "figures": figures}])
+        self.assertEqual(report(study).returncode, 0)
+        page = (study / "index.html").read_text()
+        self.assertIn(
+            "terms=1: 10.000 ms by events, in a trace 9.700 ms (-3.0 %).", page)
+        figures["kernels"]["wall_ms"] = 9.9
+        study = self.study("same", [STUDY[0], {**STUDY[1], "figures": figures}])
+        self.assertEqual(report(study).returncode, 0)
+        self.assertNotIn("by events", (study / "index.html").read_text())
+
     def test_wrong_input_is_named(self):
         empty = self.folder / "empty"
         empty.mkdir()

@@ -1,4 +1,4 @@
-#include "framework/observe/memory_recorder.h"
+#include "framework/observe/memory/memory_recorder.h"
 
 #include <ATen/ATen.h>
 
