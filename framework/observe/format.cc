@@ -26,8 +26,8 @@ std::string FormatCountOf(int64_t count, absl::string_view one) {
 
 ByteUnit ByteUnitFor(double bytes) {
   constexpr std::array<ByteUnit, 5> kUnits = {{{"TiB", 1099511627776.0},
-                                               {"GiB", 1073741824.0},
-                                               {"MiB", 1048576.0},
+                                               {"GiB", kGibibyte},
+                                               {"MiB", kMebibyte},
                                                {"KiB", 1024.0},
                                                {"B", 1.0}}};
   for (const ByteUnit& unit : kUnits) {

@@ -92,11 +92,11 @@ inline constexpr StepField kStepFields[] = {
      Read<&StepRecord::grad_norm>},
     {"train", "lr", "learning rate", "", Read<&StepRecord::lr>},
     {"perf", "step_ms", "step time", "ms", Read<&StepRecord::step_ms>},
-    {"perf", "tokens_per_s", "throughput", "tokens per second",
+    {"perf", "tokens_per_s", "throughput", "tokens/s",
      Read<&StepRecord::tokens_per_s>},
-    {"perf", "tflops", "model FLOP/s", "TFLOP/s per device",
+    {"perf", "tflops", "model FLOPs, per device", "TFLOP/s",
      Read<&StepRecord::tflops>},
-    {"perf", "mfu", "MFU", "% of peak", Read<&StepRecord::mfu>, 100},
+    {"perf", "mfu", "MFU", "%", Read<&StepRecord::mfu>, 100},
     {"perf", "peak_gib", "peak of allocated memory so far", "GiB",
      Read<&StepRecord::peak_gib>},
     {"train", "loss_scale", "loss scale", "", Read<&StepRecord::loss_scale>}};
@@ -115,7 +115,7 @@ inline constexpr StepField kGpuFields[] = {
      ReadGpu<&GpuCounters::tensor_percent>},
     {"gpu", "dram_percent", "memory", "% of time",
      ReadGpu<&GpuCounters::dram_percent>},
-    {"gpu", "mfu_at_clock", "MFU at the clock seen", "% of peak",
+    {"gpu", "mfu_at_clock", "MFU at the clock seen", "%",
      ReadGpu<&GpuCounters::mfu_at_clock>, 100}};
 
 // The loss on the validation data after optimizer step `step`.

@@ -76,7 +76,7 @@ HtmlSection CurvesSection(const RunRecords& run) {
        {"tokens_per_s", "grad_norm", "lr", "loss_scale"}) {
     AddCurves({}, {{path, &run.steps}}, &section);
   }
-  AddCurves({.title = "Model FLOPs utilization"},
+  AddCurves({.title = "Model FLOPs utilization", .y_title = "% of peak"},
             {{"mfu", &run.steps, "at the nominal peak"},
              {"gpu.mfu_at_clock", &run.steps, "at the clock seen"}},
             &section);

@@ -413,7 +413,7 @@ TEST(SpreadTest, PagesMarkFiguresThatAreSpreadOut) {
   }
   const HtmlSection summary = RunPage(jumpy).sections[0];
   EXPECT_EQ(headline(summary, "step time"), "3.500 ms †");
-  EXPECT_EQ(headline(summary, "throughput"), "100.0 tokens per second");
+  EXPECT_EQ(headline(summary, "throughput"), "100.0 tokens/s");
   EXPECT_EQ(summary.headlines_note, kSpreadNote);
   EXPECT_EQ(RunPage(steady).sections[0].headlines_note, "");
   const HtmlTable steps = ComparisonPage(steady, jumpy).sections[0].tables[0];
