@@ -116,16 +116,9 @@ class BackwardConsumer {
       Differentiate(p, shared_.delta[stage], dp);
       ToOperand<Element>(dp, ds);
     }
-    uint8_t* const shared_ds = shared_.ds[stage];
-#pragma unroll
-    for (int i = 0; i < Traits::kQueries / 16; ++i) {
-      StoreFragment<DsTile>(SharedAddress(shared_ds), 64 * warpgroup_, 16 * i,
-                            ds[i]);
-    }
-    FenceProxyAsync();
-    BarrierSync(kPairBarrier, 256);
+    ShareDs(shared_.ds[stage], ds);
     float dq[Dq::kSums];
-    IssueDq(shared_ds, dq);
+    IssueDq(shared_.ds[stage], dq);
     IssueProduct(ds, shared_.q[stage], dk);
     WgmmaWait<1>();
     PinRegisters(dq);
@@ -144,10 +137,25 @@ class BackwardConsumer {
     WgmmaWait<0>();
     PinRegisters(dk);
     PinRegisters(ds);
+    ReleaseStage();
+  }
+
+  // Writes dS to shared memory, where both warpgroups read all of it.
+  __device__ __forceinline__ void ShareDs(uint8_t* to, const Weights& ds) {
+#pragma unroll
+    for (int i = 0; i < Traits::kQueries / 16; ++i) {
+      StoreFragment<DsTile>(SharedAddress(to), 64 * warpgroup_, 16 * i, ds[i]);
+    }
+    FenceProxyAsync();
+    BarrierSync(kPairBarrier, 256);
+  }
+
+  // Lets the producer load the next queries into this stage.
+  __device__ __forceinline__ void ReleaseStage() {
     __syncwarp();
     if (threadIdx.x % 32 == 0) {
-      shared_.q_empty[stage].Arrive();
-      shared_.d_o_empty[stage].Arrive();
+      shared_.q_empty[ring_.stage].Arrive();
+      shared_.d_o_empty[ring_.stage].Arrive();
     }
     ring_.Advance();
   }

@@ -120,13 +120,41 @@ __global__ void __launch_bounds__(kRowThreads)
   args.scratch.delta[to] = sum;
 }
 
+// How the pass after lays out a tile of dQ: rows in shared memory, padded to
+// spread the banks.
+template <typename Dq>
+inline constexpr int kTileStride = Dq::kHeadDim + kPieceElements;
+
+// Writes four neighbouring sums, the first of which is number `first`, to the
+// tile.
+template <typename Element, typename Dq>
+__device__ __forceinline__ void StoreScaled(const float (&sums)[4], int first,
+                                            float scale, Element* tile) {
+  if constexpr (Dq::kTransposed) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const auto place = Dq::At(first + j);
+      if (place.column >= Dq::kHeadDim) continue;
+      tile[place.query * kTileStride<Dq> + place.column] =
+          static_cast<Element>(sums[j] * scale);
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < 4; j += 2) {  // neighbours in a row
+      const auto place = Dq::At(first + j);
+      *reinterpret_cast<uint32_t*>(tile + place.query * kTileStride<Dq> +
+                                   place.column) =
+          Pack<Element>(sums[j] * scale, sums[j + 1] * scale);
+    }
+  }
+}
+
 // Computes dQ from its FP32 sums, times the scale. CUDA blocks: B, H, tiles of
 // queries.
 template <typename Element, typename Dq, bool kDeterministic>
 __global__ void __launch_bounds__(kRowThreads)
     BackwardPostprocessKernel(const __grid_constant__ RowArgs args) {
-  constexpr int kStride = Dq::kHeadDim + kPieceElements;  // spreads the banks
-  alignas(16) __shared__ Element tile[Dq::kQueries * kStride];
+  alignas(16) __shared__ Element tile[Dq::kQueries * kTileStride<Dq>];
   const RowTile at(PaddedRows(args.s, Dq::kQueries) / Dq::kQueries, args.h);
   const int first_row = at.tile * Dq::kQueries;
   const float* sums = args.scratch.dq + int64_t{blockIdx.x} * Dq::kElements;
@@ -149,23 +177,7 @@ __global__ void __launch_bounds__(kRowThreads)
     for (int i = 0; i < kAtOnce; ++i) {
       const float values[4] = {x[i].x, x[i].y, x[i].z, x[i].w};
       const int first = ((load + i) * kRowThreads + threadIdx.x) * 4;
-      if constexpr (Dq::kTransposed) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const auto place = Dq::At(first + j);
-          if (place.column >= Dq::kHeadDim) continue;
-          tile[place.query * kStride + place.column] =
-              static_cast<Element>(values[j] * args.scale);
-        }
-      } else {
-#pragma unroll
-        for (int j = 0; j < 4; j += 2) {  // neighbours in a row
-          const auto place = Dq::At(first + j);
-          *reinterpret_cast<uint32_t*>(tile + place.query * kStride +
-                                       place.column) =
-              Pack<Element>(values[j] * args.scale, values[j + 1] * args.scale);
-        }
-      }
+      StoreScaled<Element, Dq>(values, first, args.scale, tile);
     }
   }
   __syncthreads();
@@ -174,7 +186,7 @@ __global__ void __launch_bounds__(kRowThreads)
     const int row = i / pieces, piece = i % pieces;
     if (first_row + row >= args.s) break;
     *const_cast<uint4*>(PieceOf<Element>(args.dq, at, first_row + row, piece)) =
-        *reinterpret_cast<const uint4*>(tile + row * kStride +
+        *reinterpret_cast<const uint4*>(tile + row * kTileStride<Dq> +
                                         piece * kPieceElements);
   }
 }

@@ -71,6 +71,31 @@ __device__ Logit LogitOf(const CrossEntropyOptions& options, float x) {
   return CappedLogit<DeviceTanh>{options.soft_cap}(x);
 }
 
+// Writes forward's results for row `row`, whose logits are `x`. `total` is the
+// sum of their exponentials, `sum` their sum.
+template <typename T, bool kPlain>
+__device__ __forceinline__ void StoreRow(const CrossEntropyParams& p,
+                                         int64_t row, const T* x,
+                                         const ExpSum& total, float sum) {
+  const float log_sum = logf(total.sum);
+  const float lse = total.max + log_sum;
+  const int64_t target = p.targets[row];
+  p.lse[row] = lse;
+  // The rounding error of that sum (Knuth's two-sum). exp(x - lse) would
+  // magnify it to several roundings of the probability.
+  const float added = lse - total.max;
+  p.lse[p.rows + row] = (total.max - (lse - added)) + (log_sum - added);
+  if (target < 0) {
+    p.losses[row] = 0;
+    return;
+  }
+  const float x_target = device::ToFloat(x[target]);
+  p.losses[row] = RowLoss(kPlain ? TrainingObjective() : p.options.objective,
+                          {.lse = lse,
+                           .target = LogitOf<kPlain>(p.options, x_target).value,
+                           .mean = sum / static_cast<float>(p.vocab)});
+}
+
 // One block per row.
 template <typename T, int N, bool kPlain>
 __global__ void CrossEntropyForward(const CrossEntropyParams p) {
@@ -108,24 +133,7 @@ __global__ void CrossEntropyForward(const CrossEntropyParams p) {
     __shared__ float scratch[device::kWarp];
     sum = device::BlockSum(sum, scratch);
   }
-  if (threadIdx.x != 0) return;
-  const float log_sum = logf(total.sum);
-  const float lse = total.max + log_sum;
-  const int64_t target = p.targets[row];
-  p.lse[row] = lse;
-  // The rounding error of that sum (Knuth's two-sum). exp(x - lse) would
-  // magnify it to several roundings of the probability.
-  const float added = lse - total.max;
-  p.lse[p.rows + row] = (total.max - (lse - added)) + (log_sum - added);
-  if (target < 0) {
-    p.losses[row] = 0;
-    return;
-  }
-  const float x_target = device::ToFloat(x[target]);
-  p.losses[row] = RowLoss(kPlain ? TrainingObjective() : p.options.objective,
-                          {.lse = lse,
-                           .target = LogitOf<kPlain>(p.options, x_target).value,
-                           .mean = sum / static_cast<float>(p.vocab)});
+  if (threadIdx.x == 0) StoreRow<T, kPlain>(p, row, x, total, sum);
 }
 
 // A block handles one row and as many packs of its columns as it has threads.

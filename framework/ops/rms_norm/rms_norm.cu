@@ -100,6 +100,19 @@ struct BackwardRow {
   }
 };
 
+// Writes this block's part of the gain's gradient, if it is wanted.
+template <int N, int kPacks>
+__device__ __forceinline__ void StoreGainGradient(
+    const RmsNormParams& p, const float (&dgain)[kPacks][N]) {
+  if (p.partial_dgain == nullptr) return;
+#pragma unroll
+  for (int i = 0; i < kPacks; ++i) {
+    const int c = (threadIdx.x + i * blockDim.x) * N;
+    if (c >= p.width) break;
+    device::Store(p.partial_dgain + blockIdx.x * p.width + c, dgain[i]);
+  }
+}
+
 // A block processes rows g, g + gridDim.x, ..., and loads one while it computes
 // the one before. A thread has the same columns in every row, so it alone sums
 // their part of the gain's gradient, dy * x_hat.
@@ -153,13 +166,7 @@ __global__ void __launch_bounds__(device::kMaxThreads)
     }
     now = next;
   }
-  if (p.partial_dgain == nullptr) return;
-#pragma unroll
-  for (int i = 0; i < kPacks; ++i) {
-    const int c = (threadIdx.x + i * blockDim.x) * N;
-    if (c >= width) break;
-    device::Store(p.partial_dgain + blockIdx.x * width + c, dgain[i]);
-  }
+  StoreGainGradient(p, dgain);
 }
 
 constexpr int kRowGroups = 32;
