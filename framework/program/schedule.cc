@@ -148,8 +148,7 @@ class ScheduleBuilder::BackwardPass {
 
   void Differentiate(int op) {
     const OpNode& node = program_.ops()[op];
-    const Positions wanted = Wanted(program_, node);
-    if (wanted.empty() || !HasGradient(node)) return;
+    if (Wanted(program_, node).empty() || !HasGradient(node)) return;
     if (segment_of_[op] >= 0) Recompute(segment_of_[op]);
 
     StepRun run = {
@@ -161,31 +160,9 @@ class ScheduleBuilder::BackwardPass {
     for (const Value result : node.results) {
       run.d_results.push_back(gradient_[result.index]);
     }
-    // The gradient of each operand, passed through or written by this run.
-    std::vector<int> contributions(node.operands.size(), -1);
-    bool computes = false;
-    for (size_t i = 0; i < node.operands.size(); ++i) {
-      const int position = static_cast<int>(i);
-      if (!wanted.Has(position)) continue;
-      const ValueInfo& info = program_.info(node.operands[i]);
-      if (const auto passed = node.op->PassesGradient(position);
-          passed.has_value() && info.role != Role::kParameter) {
-        contributions[i] = run.d_results[*passed];
-        continue;
-      }
-      computes = true;
-      if (info.role == Role::kParameter) {
-        run.d_operands[i].parameter = info.parameter;
-        run.d_operands[i].accumulate = written_[info.parameter];
-        written_[info.parameter] = true;
-      } else {
-        contributions[i] =
-            NewValue({.name = absl::StrCat(info.name, ".gradient"),
-                      .type = info.type,
-                      .role = Role::kGradient});
-        run.d_operands[i].value = contributions[i];
-      }
-    }
+    const std::vector<int> contributions = GradientsOfOperands(node, &run);
+    const bool computes = absl::c_any_of(
+        run.d_operands, [](const GradientWrite& w) { return w.wanted(); });
     if (JoinsBackward(program_, node, loss_)) {
       run.kind = StepRun::Kind::kForwardBackward;
       run.operands = NumbersOf(node.operands, current_);
@@ -202,6 +179,37 @@ class ScheduleBuilder::BackwardPass {
         Accumulate(op, node.operands[i].index, contributions[i]);
       }
     }
+  }
+
+  // The number of each operand's gradient, passed through or written by `run`,
+  // the backward of `node`; -1 without one and for parameters. Notes in
+  // `run->d_operands` what the run writes.
+  std::vector<int> GradientsOfOperands(const OpNode& node, StepRun* run) {
+    const Positions wanted = Wanted(program_, node);
+    std::vector<int> contributions(node.operands.size(), -1);
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const int position = static_cast<int>(i);
+      if (!wanted.Has(position)) continue;
+      const ValueInfo& info = program_.info(node.operands[i]);
+      if (const auto passed = node.op->PassesGradient(position);
+          passed.has_value() && info.role != Role::kParameter) {
+        contributions[i] = run->d_results[*passed];
+        continue;
+      }
+      GradientWrite& write = run->d_operands[i];
+      if (info.role == Role::kParameter) {
+        write.parameter = info.parameter;
+        write.accumulate = written_[info.parameter];
+        written_[info.parameter] = true;
+      } else {
+        contributions[i] =
+            NewValue({.name = absl::StrCat(info.name, ".gradient"),
+                      .type = info.type,
+                      .role = Role::kGradient});
+        write.value = contributions[i];
+      }
+    }
+    return contributions;
   }
 
   // Adds `contribution` to the gradient of `value`.

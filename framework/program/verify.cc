@@ -129,47 +129,15 @@ class Verifier {
   // each value of the caller in one space of addresses, which the ends of all
   // ranges cut into pieces.
   void CutMemory() {
-    std::vector<GradientRange> places = schedule_.gradients;
-    if (places.empty()) {
-      // A range of one byte each, to see how often each is written.
-      for (size_t p = 0; p < schedule_.program->parameters().size(); ++p) {
-        const int64_t begin = static_cast<int64_t>(p);
-        places.push_back({begin, begin + 1});
-      }
-    }
+    std::vector<GradientRange> places = PlacesOfGradients();
     for (const GradientRange& range : places) {
       gradient_bytes_ = std::max(gradient_bytes_, range.end);
     }
     for (const Task& task : schedule_.tasks) {
       gradient_bytes_ = std::max(gradient_bytes_, task.range.end);
     }
-    int64_t end = gradient_bytes_ + lifetimes_.arena_bytes;
-    std::vector<GradientRange> buffers;
-    for (const Buffer& buffer : lifetimes_.buffers) {
-      int64_t begin = buffer.offset;
-      if (buffer.storage == Storage::kArena) begin += gradient_bytes_;
-      if (buffer.storage == Storage::kAllocator ||
-          buffer.storage == Storage::kOp) {
-        begin = end;
-        end += buffer.bytes;
-      }
-      buffers.push_back({begin, begin + buffer.bytes});
-    }
-    for (int v = 0; v < num_values_; ++v, ++end) {
-      places.push_back(HasBuffer(v) ? buffers[lifetimes_.buffer_of[v]]
-                                    : GradientRange{end, end + 1});
-    }
-    std::vector<int64_t> cuts = {0, gradient_bytes_};
-    for (const GradientRange& place : places) {
-      cuts.push_back(place.begin);
-      cuts.push_back(place.end);
-    }
-    for (const Task& task : schedule_.tasks) {
-      cuts.push_back(task.range.begin);
-      cuts.push_back(task.range.end);
-    }
-    std::sort(cuts.begin(), cuts.end());
-    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    for (const GradientRange& place : PlacesOfValues()) places.push_back(place);
+    const std::vector<int64_t> cuts = CutsOf(places);
     const auto pieces_of = [&cuts](const GradientRange& range) {
       const auto at = [&cuts](int64_t address) {
         return static_cast<int>(absl::c_lower_bound(cuts, address) -
@@ -188,8 +156,60 @@ class Verifier {
       if (!HasBuffer(v)) pieces_[PlaceOf(v).begin].content = v;
     }
     is_gap_.assign(cuts.size(), false);
-    if (schedule_.gradients.empty()) return;
-    const Pieces buffer = pieces_of({0, gradient_bytes_});
+    if (!schedule_.gradients.empty()) MarkGaps(pieces_of({0, gradient_bytes_}));
+  }
+
+  std::vector<GradientRange> PlacesOfGradients() const {
+    if (!schedule_.gradients.empty()) return schedule_.gradients;
+    // A range of one byte each, to see how often each is written.
+    std::vector<GradientRange> places;
+    for (size_t p = 0; p < schedule_.program->parameters().size(); ++p) {
+      const int64_t begin = static_cast<int64_t>(p);
+      places.push_back({begin, begin + 1});
+    }
+    return places;
+  }
+
+  // The places of all values, after the gradient buffer.
+  std::vector<GradientRange> PlacesOfValues() const {
+    int64_t end = gradient_bytes_ + lifetimes_.arena_bytes;
+    std::vector<GradientRange> buffers;
+    for (const Buffer& buffer : lifetimes_.buffers) {
+      int64_t begin = buffer.offset;
+      if (buffer.storage == Storage::kArena) begin += gradient_bytes_;
+      if (buffer.storage == Storage::kAllocator ||
+          buffer.storage == Storage::kOp) {
+        begin = end;
+        end += buffer.bytes;
+      }
+      buffers.push_back({begin, begin + buffer.bytes});
+    }
+    std::vector<GradientRange> places;
+    for (int v = 0; v < num_values_; ++v, ++end) {
+      places.push_back(HasBuffer(v) ? buffers[lifetimes_.buffer_of[v]]
+                                    : GradientRange{end, end + 1});
+    }
+    return places;
+  }
+
+  // The ends of `places` and of the tasks' ranges, in order.
+  std::vector<int64_t> CutsOf(const std::vector<GradientRange>& places) const {
+    std::vector<int64_t> cuts = {0, gradient_bytes_};
+    for (const GradientRange& place : places) {
+      cuts.push_back(place.begin);
+      cuts.push_back(place.end);
+    }
+    for (const Task& task : schedule_.tasks) {
+      cuts.push_back(task.range.begin);
+      cuts.push_back(task.range.end);
+    }
+    std::sort(cuts.begin(), cuts.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    return cuts;
+  }
+
+  // Marks the pieces of the gradient buffer in which no gradient lies.
+  void MarkGaps(const Pieces& buffer) {
     std::fill(is_gap_.begin() + buffer.begin, is_gap_.begin() + buffer.end,
               true);
     for (size_t p = 0; p < schedule_.gradients.size(); ++p) {
@@ -441,39 +461,19 @@ class Verifier {
     return absl::OkStatus();
   }
 
+  // What a run writes.
+  struct Written {
+    int content;
+    uint64_t hash;
+  };
+
   absl::Status Write(int run) {
     const StepRun& r = schedule_.runs[run];
     if (r.kind == StepRun::Kind::kTask) return WriteTask(run);
+    ASSIGN_OR_RETURN(const std::vector<Written> written, WrittenBy(run));
     std::vector<int> reads;
-    std::vector<std::pair<int, uint64_t>> written;  // contents and hashes
     for (const Access& access : accesses_) {
       if (access.reads && access.value >= 0) reads.push_back(access.value);
-    }
-    if (r.kind != StepRun::Kind::kBackward) {
-      for (size_t i = 0; i < r.results.size(); ++i) {
-        written.emplace_back(r.results[i],
-                             HashOfResult(r, static_cast<int>(i), false));
-      }
-    }
-    for (size_t i = 0; i < r.d_operands.size(); ++i) {
-      const GradientWrite& write = r.d_operands[i];
-      if (!write.wanted()) continue;
-      const uint64_t hash = HashOfResult(r, static_cast<int>(i), true);
-      if (write.value >= 0) {
-        written.emplace_back(write.value, hash);
-        continue;
-      }
-      const int gradient = GradientOf(write.parameter);
-      if (reduced_[write.parameter]) {
-        return Fault(Describe(run), " writes ", NameOf(gradient),
-                     ", which was summed over the ranks");
-      }
-      if (!write.accumulate && hashes_[gradient] != 0) {
-        return Fault(Describe(run), " overwrites ", NameOf(gradient));
-      }
-      written.emplace_back(gradient, write.accumulate
-                                         ? HashOf({hash, hashes_[gradient]})
-                                         : hash);
     }
     for (const auto& [content, hash] : written) {
       if (content < num_values_ && !HasBuffer(content)) {
@@ -497,62 +497,105 @@ class Verifier {
     return absl::OkStatus();
   }
 
+  // The results and gradients that a run of an op writes. A fault if it may not
+  // write one of the gradients.
+  absl::StatusOr<std::vector<Written>> WrittenBy(int run) const {
+    const StepRun& r = schedule_.runs[run];
+    std::vector<Written> written;
+    if (r.kind != StepRun::Kind::kBackward) {
+      for (size_t i = 0; i < r.results.size(); ++i) {
+        written.push_back(
+            {r.results[i], HashOfResult(r, static_cast<int>(i), false)});
+      }
+    }
+    for (size_t i = 0; i < r.d_operands.size(); ++i) {
+      const GradientWrite& write = r.d_operands[i];
+      if (!write.wanted()) continue;
+      const uint64_t hash = HashOfResult(r, static_cast<int>(i), true);
+      if (write.value >= 0) {
+        written.push_back({write.value, hash});
+        continue;
+      }
+      const int gradient = GradientOf(write.parameter);
+      if (reduced_[write.parameter]) {
+        return Fault(Describe(run), " writes ", NameOf(gradient),
+                     ", which was summed over the ranks");
+      }
+      if (!write.accumulate && hashes_[gradient] != 0) {
+        return Fault(Describe(run), " overwrites ", NameOf(gradient));
+      }
+      written.push_back({gradient, write.accumulate
+                                       ? HashOf({hash, hashes_[gradient]})
+                                       : hash});
+    }
+    return written;
+  }
+
   absl::Status WriteTask(int run) {
     const StepRun& r = schedule_.runs[run];
     const Task& task = schedule_.tasks[r.task];
     if (task.kind == Task::Kind::kUpdate) return Update(run, task);
     uint64_t hash = HashOf({kTaskHash, static_cast<uint64_t>(task.kind)});
     for (const Access& access : accesses_) {
-      const int content = ContentOf(access);
       if (access.value >= 0 && access.writes) {
-        if (HasBuffer(access.value)) {
-          return Fault(Describe(run), " writes ", NameOf(content));
-        }
-        RETURN_IF_ERROR(WritePieces(run, content, PlaceOf(content), {}));
-        replaced_[content] = true;
+        RETURN_IF_ERROR(ReplaceValue(run, access.value));
       }
-      if (access.reads) hash = HashOf({hash, hashes_[content]});
-      if (access.parameter < 0 || !access.writes) continue;
-      Pieces place = PlaceOf(content);
-      if (task.kind == Task::Kind::kZero) {
-        RETURN_IF_ERROR(WritePieces(run, content, place, {}));
-        hashes_[content] = kZeroHash;
-        continue;
+      if (access.reads) hash = HashOf({hash, hashes_[ContentOf(access)]});
+      if (access.parameter >= 0 && access.writes) {
+        RETURN_IF_ERROR(WriteGradient(run, access));
       }
-      const Pieces range = task_places_[r.task];
-      place = {std::max(place.begin, range.begin),
-               std::min(place.end, range.end)};
-      if (!access.reads) {
-        RETURN_IF_ERROR(WritePieces(run, kNothing, place, {}));
-        continue;
-      }
-      for (int i = place.begin; i < place.end; ++i) {
-        if (!pieces_[i].summed) continue;
-        return Fault(Describe(run), " sums ", NameOf(content), " twice");
-      }
-      RETURN_IF_ERROR(WritePieces(run, content, place, {}));
-      for (int i = place.begin; i < place.end; ++i) pieces_[i].summed = true;
-      if (reduced_[access.parameter]) continue;  // another slice of it
-      reduced_[access.parameter] = true;
-      hashes_[content] = HashOf({kReduceHash, hashes_[content]});
     }
     if (task.kind == Task::Kind::kZero) {
-      for (size_t i = 0; i < pieces_.size(); ++i) {
-        const int at = static_cast<int>(i);
-        if (!is_gap_[i]) continue;
-        RETURN_IF_ERROR(WritePieces(run, gaps_, {at, at + 1}, {}));
-      }
+      return WriteGaps(run, gaps_, {0, static_cast<int>(pieces_.size())});
+    }
+    if (task.kind == Task::Kind::kReduce) {
+      // Whatever lies in the gaps is summed, too, and lost.
+      return WriteGaps(run, kNothing, task_places_[r.task]);
+    }
+    tasks_ = HashOf({tasks_, hash});
+    return absl::OkStatus();
+  }
+
+  // A task writes a value of the caller.
+  absl::Status ReplaceValue(int run, int value) {
+    if (HasBuffer(value)) {
+      return Fault(Describe(run), " writes ", NameOf(value));
+    }
+    RETURN_IF_ERROR(WritePieces(run, value, PlaceOf(value), {}));
+    replaced_[value] = true;
+    return absl::OkStatus();
+  }
+
+  // A task clears a gradient, sums its slice of it, or leaves nothing of use in
+  // the slice.
+  absl::Status WriteGradient(int run, const Access& access) {
+    const int task = schedule_.runs[run].task;
+    const int gradient = GradientOf(access.parameter);
+    const Pieces whole = PlaceOf(gradient), range = task_places_[task];
+    if (schedule_.tasks[task].kind == Task::Kind::kZero) {
+      RETURN_IF_ERROR(WritePieces(run, gradient, whole, {}));
+      hashes_[gradient] = kZeroHash;
       return absl::OkStatus();
     }
-    if (task.kind != Task::Kind::kReduce) {
-      tasks_ = HashOf({tasks_, hash});
-      return absl::OkStatus();
+    const Pieces slice = {std::max(whole.begin, range.begin),
+                          std::min(whole.end, range.end)};
+    if (!access.reads) return WritePieces(run, kNothing, slice, {});
+    for (int i = slice.begin; i < slice.end; ++i) {
+      if (!pieces_[i].summed) continue;
+      return Fault(Describe(run), " sums ", NameOf(gradient), " twice");
     }
-    // Whatever lies in the gaps is summed, too, and lost.
-    const Pieces range = task_places_[r.task];
+    RETURN_IF_ERROR(WritePieces(run, gradient, slice, {}));
+    for (int i = slice.begin; i < slice.end; ++i) pieces_[i].summed = true;
+    if (reduced_[access.parameter]) return absl::OkStatus();  // another slice
+    reduced_[access.parameter] = true;
+    hashes_[gradient] = HashOf({kReduceHash, hashes_[gradient]});
+    return absl::OkStatus();
+  }
+
+  absl::Status WriteGaps(int run, int content, const Pieces& range) {
     for (int i = range.begin; i < range.end; ++i) {
       if (!is_gap_[i]) continue;
-      RETURN_IF_ERROR(WritePieces(run, kNothing, {i, i + 1}, {}));
+      RETURN_IF_ERROR(WritePieces(run, content, {i, i + 1}, {}));
     }
     return absl::OkStatus();
   }
