@@ -94,12 +94,7 @@ absl::Status CheckPrompt(absl::string_view prompt) {
                    "; give text in UTF-8, or token ids with --prompt_tokens"));
 }
 
-absl::Status Run() {
-  const std::string path = absl::GetFlag(FLAGS_checkpoint);
-  if (path.empty()) {
-    return absl::InvalidArgumentError(
-        "--checkpoint is missing: a checkpoint, or the folder of a run");
-  }
+absl::StatusOr<SamplingOptions> SamplingFromFlags() {
   const SamplingOptions sampling{
       .temperature = absl::GetFlag(FLAGS_temperature),
       .top_k = absl::GetFlag(FLAGS_top_k),
@@ -107,6 +102,32 @@ absl::Status Run() {
       .seed = absl::GetFlag(FLAGS_seed),
       .max_tokens = absl::GetFlag(FLAGS_max_tokens)};
   RETURN_IF_ERROR(Validate(sampling));
+  return sampling;
+}
+
+// Sets the device that --device names, if any, and checks that it is there.
+absl::Status ChooseDevice(TrainingConfig* training) {
+  if (const std::string device = absl::GetFlag(FLAGS_device); !device.empty()) {
+    TrainingConfig::Device value;
+    if (!TrainingConfig::Device_Parse(device, &value) ||
+        value == TrainingConfig::UNSPECIFIED) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--device=", device, ": must be CPU or CUDA"));
+    }
+    training->set_device(value);
+  }
+  if (training->device() != TrainingConfig::CUDA) return absl::OkStatus();
+  // PlanGeneration() opens it, too, but its error names a flag of `train`.
+  return OpenCudaDevice(0, "--device=CPU").status();
+}
+
+absl::Status Run() {
+  const std::string path = absl::GetFlag(FLAGS_checkpoint);
+  if (path.empty()) {
+    return absl::InvalidArgumentError(
+        "--checkpoint is missing: a checkpoint, or the folder of a run");
+  }
+  ASSIGN_OR_RETURN(const SamplingOptions sampling, SamplingFromFlags());
   const std::string prompt = absl::GetFlag(FLAGS_prompt);
   RETURN_IF_ERROR(CheckPrompt(prompt));
   ASSIGN_OR_RETURN(
@@ -119,19 +140,7 @@ absl::Status Run() {
   ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                    OpenModel(UserPath(path)));
   ASSIGN_OR_RETURN(RunConfig config, ConfigOf(*checkpoint));
-  if (const std::string device = absl::GetFlag(FLAGS_device); !device.empty()) {
-    TrainingConfig::Device value;
-    if (!TrainingConfig::Device_Parse(device, &value) ||
-        value == TrainingConfig::UNSPECIFIED) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--device=", device, ": must be CPU or CUDA"));
-    }
-    config.mutable_training()->set_device(value);
-  }
-  if (config.training().device() == TrainingConfig::CUDA) {
-    // PlanGeneration() opens it, too, but its error names a flag of `train`.
-    RETURN_IF_ERROR(OpenCudaDevice(0, "--device=CPU").status());
-  }
+  RETURN_IF_ERROR(ChooseDevice(config.mutable_training()));
   std::unique_ptr<Tokenizer> tokenizer;  // null for token ids
   if (prompt_tokens.empty()) {
     ASSIGN_OR_RETURN(tokenizer, TokenizerOf(*checkpoint));

@@ -80,6 +80,24 @@ void ValidateTable(const StudyTable& table, Violations violations) {
   }
 }
 
+void ValidatePlot(const StudyPlot& plot, const std::set<std::string>& axes,
+                  Violations violations) {
+  const auto is_axis = [&](const std::string& name, absl::string_view field) {
+    violations.Check(axes.count(name) > 0, field,
+                     absl::StrCat("'", name, "' is no axis of this study"));
+  };
+  if (plot.has_histogram_bin()) {
+    violations.Check(plot.histogram_bin() > 0, "histogram_bin",
+                     absl::StrCat("must be > 0; is ", plot.histogram_bin()));
+  } else if (plot.x_title().empty()) {
+    is_axis(plot.x(), "x");
+  } else {
+    violations.Check(!plot.x().empty(), "x", "is required");
+  }
+  for (const std::string& name : plot.series()) is_axis(name, "series");
+  violations.Check(!plot.y().empty(), "y", "is required");
+}
+
 // The cells of a study: every combination, the first axis slowest.
 std::vector<StudyCell> CellsOf(const StudyConfig& config) {
   std::vector<StudyCell> cells(1);
@@ -334,24 +352,8 @@ void Validate(const StudyConfig& config, Violations violations) {
                   violations.In(absl::StrCat("table[", i, "]")));
   }
   for (int i = 0; i < config.plot_size(); ++i) {
-    const Violations in = violations.In(absl::StrCat("plot[", i, "]"));
-    const auto is_axis = [&](const std::string& name, absl::string_view field) {
-      in.Check(axes.count(name) > 0, field,
-               absl::StrCat("'", name, "' is no axis of this study"));
-    };
-    if (config.plot(i).has_histogram_bin()) {
-      in.Check(
-          config.plot(i).histogram_bin() > 0, "histogram_bin",
-          absl::StrCat("must be > 0; is ", config.plot(i).histogram_bin()));
-    } else if (config.plot(i).x_title().empty()) {
-      is_axis(config.plot(i).x(), "x");
-    } else {
-      in.Check(!config.plot(i).x().empty(), "x", "is required");
-    }
-    for (const std::string& name : config.plot(i).series()) {
-      is_axis(name, "series");
-    }
-    in.Check(!config.plot(i).y().empty(), "y", "is required");
+    ValidatePlot(config.plot(i), axes,
+                 violations.In(absl::StrCat("plot[", i, "]")));
   }
 }
 

@@ -113,6 +113,34 @@ Json ToJson(const MemoryReport& report) {
           {"capacity", *report.capacity}};
 }
 
+// Every backend, and whether it supports the run.
+void AddBackends(const AttentionProblem& problem, std::string* text) {
+  for (const AttentionBackend* backend : AttentionBackends()) {
+    const absl::Status status = backend->Supports(problem);
+    AddLine("",
+            absl::StrCat(backend->name(), ": ",
+                         status.ok() ? "supported" : status.message()),
+            text);
+  }
+}
+
+// What is live at the peak of memory, by kind of op.
+void AddPeak(const PlannedMemory& memory, std::string* text) {
+  AddLine("peak",
+          absl::StrCat("during ", memory.peak,
+                       "; live tensors outside of the gradient buffer, by "
+                       "kind of op:"),
+          text);
+  for (const auto& [kind, bytes] : memory.by_kind) {
+    absl::StrAppendFormat(text, "  %-15s %12s", kind,
+                          FormatBytes(bytes.activations));
+    if (bytes.gradients > 0) {
+      absl::StrAppend(text, ", gradients ", FormatBytes(bytes.gradients));
+    }
+    absl::StrAppend(text, "\n");
+  }
+}
+
 }  // namespace
 
 std::string FormatDryRun(const RunPlan& plan, const WhatFits& fits) {
@@ -147,28 +175,10 @@ std::string FormatDryRun(const RunPlan& plan, const WhatFits& fits) {
   AddLine("attention",
           absl::StrCat(plan.backend.backend->name(), ": ", plan.backend.reason),
           &text);
-  for (const AttentionBackend* backend : AttentionBackends()) {
-    const absl::Status status = backend->Supports(plan.attention);
-    AddLine("",
-            absl::StrCat(backend->name(), ": ",
-                         status.ok() ? "supported" : status.message()),
-            &text);
-  }
+  AddBackends(plan.attention, &text);
   AddLine("execution", DescribeExecution(plan), &text);
   absl::StrAppend(&text, FormatMemoryTable(plan.memory.report));
-  AddLine("peak",
-          absl::StrCat("during ", plan.memory.peak,
-                       "; live tensors outside of the gradient buffer, by "
-                       "kind of op:"),
-          &text);
-  for (const auto& [kind, bytes] : plan.memory.by_kind) {
-    absl::StrAppendFormat(&text, "  %-15s %12s", kind,
-                          FormatBytes(bytes.activations));
-    if (bytes.gradients > 0) {
-      absl::StrAppend(&text, ", gradients ", FormatBytes(bytes.gradients));
-    }
-    absl::StrAppend(&text, "\n");
-  }
+  AddPeak(plan.memory, &text);
   return text + FormatWhatFits(fits);
 }
 

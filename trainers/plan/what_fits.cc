@@ -21,6 +21,20 @@ absl::StatusOr<RunPlan> PlanWith(const RunPlan& plan, const RunConfig& config) {
   return PlanWithoutFit(config, plan.world, plan.device);
 }
 
+struct Point {
+  int64_t n = 0, bytes = 0;
+};
+
+// The n in [from, to] at which the line through `a` and `b` reaches `capacity`.
+int64_t Reaches(Point a, Point b, int64_t capacity, int64_t from, int64_t to) {
+  const double slope =
+      static_cast<double>(b.bytes - a.bytes) / static_cast<double>(b.n - a.n);
+  const double n = static_cast<double>(a.n) +
+                   static_cast<double>(capacity - a.bytes) / slope;
+  if (!(n < static_cast<double>(to))) return to;  // also without a slope
+  return std::max(from, static_cast<int64_t>(n));
+}
+
 // The largest multiple of `unit` that `set` may write into the config.
 LargestValue Largest(const RunPlan& plan, std::string field, int64_t now,
                      int64_t unit, int64_t limit,
@@ -108,23 +122,9 @@ std::vector<Alternative> Backends(const RunPlan& plan) {
 int64_t LargestThatFits(
     const std::function<std::optional<int64_t>(int64_t)>& bytes,
     int64_t capacity, int64_t limit) {
-  struct Point {
-    int64_t n = 0, bytes = 0;
-  };
   const auto fits = [capacity](std::optional<int64_t> b) {
     return b.has_value() && *b <= capacity;
   };
-  // The n at which the line through two points reaches the capacity, between
-  // `from` and `to`.
-  const auto reaches = [capacity](Point a, Point b, int64_t from, int64_t to) {
-    const double slope =
-        static_cast<double>(b.bytes - a.bytes) / static_cast<double>(b.n - a.n);
-    const double n = static_cast<double>(a.n) +
-                     static_cast<double>(capacity - a.bytes) / slope;
-    if (!(n < static_cast<double>(to))) return to;  // also without a slope
-    return std::max(from, static_cast<int64_t>(n));
-  };
-
   const std::optional<int64_t> one = bytes(1);
   if (limit < 1 || !fits(one)) return 0;
   Point before = {1, *one}, low = before;
@@ -134,7 +134,7 @@ int64_t LargestThatFits(
   int64_t high = limit + 1;
   while (low.n < limit) {
     const int64_t n = low.n == 1 ? std::min<int64_t>(2, limit)
-                                 : reaches(before, low, low.n + 1,
+                                 : Reaches(before, low, capacity, low.n + 1,
                                            std::min(limit, 16 * low.n));
     const std::optional<int64_t> b = bytes(n);
     if (!fits(b)) {
@@ -148,7 +148,7 @@ int64_t LargestThatFits(
   for (int round = 1; high - low.n > 1; ++round) {
     int64_t n = low.n + (high - low.n) / 2;
     if (round % 3 != 0 && too_large.has_value()) {
-      n = reaches(low, {high, *too_large}, low.n + 1, high - 1);
+      n = Reaches(low, {high, *too_large}, capacity, low.n + 1, high - 1);
     }
     const std::optional<int64_t> b = bytes(n);
     if (fits(b)) {
