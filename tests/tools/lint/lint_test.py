@@ -4,7 +4,8 @@ import pathlib
 import tempfile
 import unittest
 
-from tools.lint import format_check, layer_check, source_check
+from tools.lint import (format_check, function_check, layer_check,
+                        source_check)
 
 
 class LintTest(unittest.TestCase):
@@ -71,6 +72,37 @@ class LintTest(unittest.TestCase):
             })
             self.assertEqual(len(through), 1)
             self.assertTrue(through[0].startswith("a/b.h:3: "), through)
+
+    def functions(self, path, before, lines, after):
+        text = before + "  x = 1;\n" * lines + after
+        return self.complaints(function_check.check, {path: text})
+
+    def test_length_of_functions(self):
+        for path, before, after in (
+                ("a/b.cc", "int F(int x) {\n", "}\n"),
+                ("a/b.cu", "template <int N>\n__global__ void\n"
+                 "__launch_bounds__(N)\n    F(\n        int x) {\n", "}\n"),
+                ("a/b.h", "namespace a {\nclass B {\n public:\n"
+                 "  B() : c_(0) {}\n\n  void F(const C& c) const {\n",
+                 "  }\n};\n}\n"),
+                ("a/b.cc", "C::F(int x)\n    : x_(x),\n      y_(x) {\n", "}\n"),
+                ("a/b.py", "def F(x):\n", "  return x\n")):
+            fits = 49 if path.endswith(".py") else 50
+            self.assertEqual(self.functions(path, before, fits, after), [])
+            complaints = self.functions(path, before, fits + 1, after)
+            self.assertEqual(len(complaints), 1, before)
+            self.assertRegex(complaints[0],
+                             r"^a/b\.\w+:\d+: F has 51 lines; at most 50")
+
+    def test_long_blocks_that_are_no_functions(self):
+        for before in ("namespace a {\n", "struct A {\n", "enum class A {\n",
+                       "constexpr int kA[] = {\n",
+                       'constexpr char kA[] = R"(\nvoid F() {\n'):
+            after = ')";\n' if "R" in before else "};\n"
+            self.assertEqual(self.functions("a/b.cc", before, 60, after), [])
+        self.assertEqual(
+            self.functions("tests/a/b_test.cc", "TEST(A, B) {\n", 60, "}\n"),
+            [])
 
     def layers(self, package, deps):
         return self.complaints(layer_check.check, {
