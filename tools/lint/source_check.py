@@ -1,7 +1,7 @@
-"""Checks C++ and CUDA files for what clang-format does not check.
+"""Checks C++, CUDA and .proto files for what clang-format does not check.
 
-Header guards, headers that a file must not include, and constructs that this
-project does not use.
+Header guards, headers that a file must not include, constructs that this
+project does not use, and the width of .proto files.
 """
 
 import re
@@ -23,6 +23,7 @@ _LAUNCH = re.compile(r"<<<")
 # trainers/ includes those.
 _CONFIG = re.compile(r".*_config(\.pb)?\.h$")
 _BELOW_TRAINERS = ("framework", "attention_backends", "models")
+_MAX_PROTO_COLUMNS = 100
 
 
 def _guard(path):
@@ -74,6 +75,13 @@ def _check_device_includes(root, path):
                 pending.append(header)
 
 
+def _check_width(path, lines):
+    for number, line in enumerate(lines, 1):
+        if len(line) > _MAX_PROTO_COLUMNS:
+            yield (f"{path}:{number}: {len(line)} columns; at most "
+                   f"{_MAX_PROTO_COLUMNS}")
+
+
 def _lines(root, path):
     return (root / path).read_text(encoding="utf-8").splitlines()
 
@@ -87,6 +95,8 @@ def check(root):
         if path.suffix in (".cu", ".cuh"):
             complaints += _check_device_includes(root, path)
         complaints += _check_lines(path, lines)
+    for path in source_tree.files(root, (".proto",)):
+        complaints += _check_width(path, _lines(root, path))
     return complaints
 
 

@@ -73,6 +73,12 @@ class LintTest(unittest.TestCase):
             self.assertEqual(len(through), 1)
             self.assertTrue(through[0].startswith("a/b.h:3: "), through)
 
+    def test_width_of_protos(self):
+        fits = "// " + "é" * 97 + "\n"
+        self.assertEqual(self.guard("a/b.proto", fits), [])
+        self.assertEqual(self.guard("a/b.proto", fits + "/" + fits),
+                         ["a/b.proto:2: 101 columns; at most 100"])
+
     def functions(self, path, before, lines, after):
         text = before + "  x = 1;\n" * lines + after
         return self.complaints(function_check.check, {path: text})
