@@ -1,0 +1,67 @@
+#include "framework/program/memory.h"
+
+#include <optional>
+#include <vector>
+
+#include "framework/program/caching_allocator.h"
+#include "framework/program/lifetime.h"
+#include "framework/program/program.h"
+#include "framework/program/schedule.h"
+#include "gtest/gtest.h"
+#include "tests/framework/program/random_program.h"
+#include "tests/framework/program/two_layers.h"
+
+namespace tessera::testing {
+namespace {
+
+class RandomMemoryTest : public ::testing::TestWithParam<int> {};
+
+// The bytes of each kind of op add up to those of the moment.
+TEST_P(RandomMemoryTest, LiveBytesByKindAreThoseOfTheMoment) {
+  RandomProgram made(GetParam(), {kRows, kWidth});
+  const Program& program = *made.program;
+  Schedule schedule = TrainingSchedule(program, made.loss, made.SomeSegments());
+  schedule.gradients = RangesOf(program);
+  for (const bool lend : {false, true}) {
+    const Lifetimes lifetimes =
+        PlanLifetimes(schedule, {.lend_gradients = lend});
+    for (const MemoryMoment& moment : MemoryOverTime(schedule, lifetimes)) {
+      LiveBytes sum;
+      for (const auto& [kind, bytes] :
+           LiveBytesByKind(schedule, lifetimes, moment.run)) {
+        sum.activations += bytes.activations;
+        sum.gradients += bytes.gradients;
+      }
+      EXPECT_EQ(sum.activations, moment.activations) << "run " << moment.run;
+      EXPECT_EQ(sum.gradients, moment.gradients) << "run " << moment.run;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomMemoryTest, ::testing::Range(0, 60));
+
+TEST(MemoryTest, ReplayFindsTheLargestMoment) {
+  const Built built = TwoLayers();
+  const Schedule schedule = TrainingSchedule(built.program, built.loss);
+  const Lifetimes lifetimes = PlanLifetimes(schedule);
+  const std::vector<MemoryMoment> moments = MemoryOverTime(schedule, lifetimes);
+  ASSERT_EQ(moments.size(), schedule.runs.size());
+  EXPECT_EQ(moments[0].total(), 512);   // the first square
+  EXPECT_EQ(moments[1].total(), 1024);  // and its product
+
+  CachingAllocator allocator;
+  for (int pass = 0; pass < 2; ++pass) {
+    const std::optional<int> peak =
+        ReplayAllocations(schedule, lifetimes, &allocator);
+    ASSERT_TRUE(peak.has_value());
+    EXPECT_EQ(DescribeRun(schedule, *peak), "the forward of total");
+    EXPECT_EQ(allocator.peak_allocated(), moments[*peak].total());
+    EXPECT_EQ(allocator.allocated(), 0);
+    EXPECT_EQ(allocator.reserved(), 2 << 20);
+  }
+  CachingAllocator full(/*capacity=*/0);
+  EXPECT_EQ(ReplayAllocations(schedule, lifetimes, &full), std::nullopt);
+}
+
+}  // namespace
+}  // namespace tessera::testing

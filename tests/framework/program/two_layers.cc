@@ -1,0 +1,39 @@
+#include "tests/framework/program/two_layers.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera::testing {
+
+Built TwoLayers(const ProgramTarget& target) {
+  ProgramBuilder b(target);
+  const Value x = b.Input("x", {{kRows, kWidth}, at::kFloat});
+  Value y = x;
+  for (const char* name : {"one", "two"}) {
+    const ProgramBuilder::Scope scope(b, name);
+    y = Product(b, Square(b, y),
+                Matrix(b, absl::StrCat(name, ".weight"), kWidth, kWidth));
+  }
+  const Value loss = Total(b, y);
+  b.Output(loss);
+  return {std::move(b).Build().value(), x, loss};
+}
+
+std::vector<std::string> RunNames(const Schedule& schedule) {
+  std::vector<std::string> names;
+  for (const StepRun& run : schedule.runs) {
+    const OpNode& node = schedule.program->ops()[run.op];
+    std::string name =
+        run.kind == StepRun::Kind::kAdd
+            ? "add"
+            : absl::StrCat(PhaseName(run.phase), " ", node.op->kind());
+    for (size_t i = 0; i < run.d_operands.size(); ++i) {
+      if (run.d_operands[i].wanted()) absl::StrAppend(&name, " d", i);
+    }
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+}  // namespace tessera::testing
