@@ -6,6 +6,10 @@ into one binary, which runs on machines without Bazel.
 
 load("//tools/torch:torch_cc.bzl", "torch_cc_library")
 
+# The env of tests that train toy models. With those a second thread makes tests
+# slower, up to a hundred times on a busy machine.
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+
 def tessera_test(name, srcs, deps = [], data = [], tags = [], torch = True, size = "small", **kwargs):
     """A test. Without a GPU, its suites named Gpu* are skipped with the reason.
 

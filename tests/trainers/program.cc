@@ -52,6 +52,13 @@ std::string Folder(const std::string& name) {
   return folder;
 }
 
+TokenFile NanoGptTokens(const std::string& name, int tokens) {
+  const std::string path = Folder(name);
+  return {absl::StrCat("head -c ", 2 * tokens, " /dev/zero > ", path, "; "),
+          absl::StrCat("--set 'data.token_files={train: \"", path,
+                       "\" format: NANOGPT}'")};
+}
+
 std::vector<nlohmann::json> Records(const std::string& run,
                                     const std::string& type) {
   std::ifstream file(run + "/run.jsonl");

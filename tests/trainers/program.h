@@ -22,6 +22,13 @@ std::string ToyFlags();
 // `train` with those flags and `arguments`, which may contain shell syntax.
 std::string ToyTrain(const std::vector<std::string>& arguments);
 
+// Flags for `tokens` tokens in nanoGPT's format, in a file of that name; the
+// command `before` creates it.
+struct TokenFile {
+  std::string before, flags;
+};
+TokenFile NanoGptTokens(const std::string& name, int tokens);
+
 // The path of a folder that does not exist, in the test's temporary folder.
 std::string Folder(const std::string& name);
 

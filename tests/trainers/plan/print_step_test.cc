@@ -1,0 +1,120 @@
+// Runs `train --print_step` as a user does.
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "framework/base/file.h"
+#include "framework/observe/report/figures.h"
+#include "framework/observe/report/run_records.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/trainers/program.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+TEST(PrintStepTest, PrintsEveryOpOfAStep) {
+  const std::string run = Folder("printed");
+  const Outcome table = Shell(ToyTrain({"--print_step", "--out=" + run}));
+  EXPECT_EQ(table.exit_code, 0) << table.output;
+  for (const char* const part :
+       {"block_0..1/attention", "block_1..0/ffn", "w13", "swiglu",
+        "cross_entropy", "gradient norm", "adamw", "\ntotals "}) {
+    EXPECT_THAT(table.output, HasSubstr(part));
+  }
+  EXPECT_FALSE(FileExists(run));
+
+  const Outcome printed =
+      Shell(ToyTrain({"--print_step", "--json", "--plan_for=H200",
+                      "--set execution.overlap_weight_gradients=false"}));
+  ASSERT_EQ(printed.exit_code, 0) << printed.output;
+  const nlohmann::json rows = nlohmann::json::parse(printed.output);
+  double product_flops = 0;
+  bool runs_flash_cuda = false;
+  for (const nlohmann::json& row : rows) {
+    // Scalars take no time worth counting.
+    EXPECT_EQ(row["roofline_us"] > 0, row["bytes"] > 0) << row;
+    runs_flash_cuda |= row["kernel"] == "FLASH_CUDA";
+    if (row["kind"] == "attention") {
+      EXPECT_EQ(row["products"], row["phase"] == "forward" ? 2 : 4);
+    } else if (row["kind"] == "linear") {
+      EXPECT_EQ(row["products"], row["phase"] == "forward" ? 1 : 2);
+      product_flops += row["count"].get<double>() * row["flops"].get<double>();
+    } else if (row["kind"] == "linear_cross_entropy") {
+      // The loss has 7 for each logit.
+      product_flops += row["flops"].get<double>() - 7.0 * 4 * 16 * 300;
+    }
+  }
+  // 6 N for each of 4 x 16 tokens.
+  constexpr double kMultiplied = 2 * (4 * 32 * 32 + 3 * 32 * 64) + 300 * 32;
+  EXPECT_EQ(product_flops, 6 * kMultiplied * 4 * 16);
+  EXPECT_TRUE(runs_flash_cuda);  // also in a build without CUDA
+}
+
+TEST(PrintStepTest, PrintsHowLongEachOpTook) {
+  const std::string run = Folder("measured");
+  const std::string measured = "--measured=" + run;
+  // An op runs once in each.
+  const std::string micro_batches = "--set training.micro_batches=2";
+  const auto print = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> all = {"--print_step", measured, micro_batches};
+    all.insert(all.end(), flags.begin(), flags.end());
+    return Shell(ToyTrain(all));
+  };
+  EXPECT_THAT(print({}).output, HasSubstr("there is no folder"));
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run, micro_batches})).exit_code, 0);
+  EXPECT_THAT(print({}).output, HasSubstr("has no traced steps; train with"));
+  EXPECT_TRUE(RemoveTree(run).ok());
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run, "--set observe.trace.active=2",
+                            micro_batches}))
+                .exit_code,
+            0);
+
+  const Outcome table = print({});
+  EXPECT_EQ(table.exit_code, 0) << table.output;
+  EXPECT_THAT(table.output, ContainsRegex("best us +took us +ratio\n"));
+  EXPECT_THAT(table.output, ContainsRegex("\nlinear .* [1-9][0-9.]* +n/a\n"));
+  const Outcome printed = print({"--json"});
+  ASSERT_EQ(printed.exit_code, 0) << printed.output;
+  double sum_ms = 0;
+  for (const nlohmann::json& row : nlohmann::json::parse(printed.output)) {
+    sum_ms +=
+        row["count"].get<double>() * row["measured_us"].get<double>() * 1e-3;
+  }
+  const auto records = ReadRunRecords(run);
+  ASSERT_TRUE(records.ok()) << records.status();
+  EXPECT_GT(sum_ms, 0);
+  EXPECT_NEAR(sum_ms, *NumberAt(records->profile, "step.total_ms"),
+              1e-6 * sum_ms);
+
+  const Outcome other = print({"--set model.num_layers=3"});
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.output, HasSubstr("model.num_layers: 2 -> 3"));
+  EXPECT_THAT(other.output, HasSubstr(run + "/config.pbtxt"));
+  const Outcome gpu = print({"--plan_for=H200"});
+  EXPECT_EQ(gpu.exit_code, 2);
+  EXPECT_THAT(gpu.output,
+              ContainsRegex("was measured on 1 x CPU.*, but this step is "
+                            "planned for 1 x NVIDIA H200"));
+  const Outcome trains = Shell(ToyTrain({measured}));
+  EXPECT_EQ(trains.exit_code, 2);
+  EXPECT_THAT(trains.output, HasSubstr("--measured is for --print_step"));
+
+  const std::string folder = run + "/trace/" + records->profile_name;
+  nlohmann::ordered_json profile = records->profile;
+  profile["step"]["ops"][0]["op"] = "convolution";
+  std::ofstream(folder + "/profile.json") << profile;
+  EXPECT_THAT(print({}).output, HasSubstr("another build traced them"));
+  profile = records->profile;
+  profile["step"]["dropped"] = 5;
+  std::ofstream(folder + "/profile.json") << profile;
+  EXPECT_THAT(print({}).output, HasSubstr("lacks 5 records"));
+}
+
+}  // namespace
+}  // namespace tessera
