@@ -113,8 +113,9 @@ TEST(StdoutTest, AReportCanBePrintedButReplacesNoDevice) {
   ASSERT_EQ(
       Shell(ToyTrain({"--out=" + run, "--set training.steps=3"})).exit_code, 0);
   ASSERT_TRUE(MakeDirectories(out).ok());
-  const std::string report = absl::StrCat("cd ", out, "; ", Program("report"),
-                                          run, " 2>/dev/null --out=");
+  const std::string program = FindRuntimeFile("bench/report").value() + " ";
+  const std::string report =
+      absl::StrCat("cd ", out, "; ", program, run, " 2>/dev/null --out=");
   EXPECT_EQ(Shell(report + "page.html").exit_code, 0);
   const std::string page = ReadFile(out + "/page.html").value();
   EXPECT_THAT(page, HasSubstr("</html>"));
@@ -133,8 +134,8 @@ TEST(StdoutTest, AReportCanBePrintedButReplacesNoDevice) {
                 .exit_code,
             0);
   const Outcome full = Shell(absl::StrCat(
-      "ln -s /dev/full ", out, "/full; ", Program("report"), run,
-      " --out=", out, "/full; echo exit $?; [ -c ", out, "/full ]"));
+      "ln -s /dev/full ", out, "/full; ", program, run, " --out=", out,
+      "/full; echo exit $?; [ -c ", out, "/full ]"));
   EXPECT_EQ(full.exit_code, 0);
   EXPECT_EQ(full.output, absl::StrCat("error: cannot write ", out,
                                       "/full: No space left on device\n"
