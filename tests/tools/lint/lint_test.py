@@ -4,8 +4,8 @@ import pathlib
 import tempfile
 import unittest
 
-from tools.lint import (format_check, function_check, layer_check,
-                        source_check)
+from tools.lint import (format_check, function_check, layer_check, source_check,
+                        test_check)
 
 
 class LintTest(unittest.TestCase):
@@ -109,6 +109,30 @@ class LintTest(unittest.TestCase):
         self.assertEqual(
             self.functions("tests/a/b_test.cc", "TEST(A, B) {\n", 60, "}\n"),
             [])
+
+    def test_tests_mirror_sources(self):
+        sources = {"a/b/c.cc": "", "a/d.cc": "", "a/e/d.cc": ""}
+        for test, complaint in (
+                ("a/b/c_test.cc", None),
+                ("a/d_test.cc", None),
+                ("a/x_test.cc", None),
+                ("build/x_test.py", None),
+                ("a/c_test.cc", "move it to tests/a/b, as its source is in "),
+                ("f/d_test.cc", "there is no folder f; move it to ")):
+            complaints = self.complaints(test_check.check,
+                                         sources | {"tests/" + test: ""})
+            self.assertEqual(len(complaints), 0 if complaint is None else 1,
+                             complaints)
+            if complaint is not None:
+                self.assertIn(f"tests/{test}:1: {complaint}", complaints[0])
+
+    def test_length_of_tests(self):
+        for lines, complaints in ((750, 0), (751, 1)):
+            self.assertEqual(
+                len(self.complaints(test_check.check, {
+                    "a/b.cc": "",
+                    "tests/a/b_test.cc": "\n" * lines,
+                })), complaints)
 
     def layers(self, package, deps):
         return self.complaints(layer_check.check, {
