@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "bench/studies/study_config.h"
 #include "nlohmann/json.hpp"
+#include "trainers/config/run_config.pb.h"
 
 namespace tessera {
 

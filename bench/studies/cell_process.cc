@@ -19,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "bench/measure/attention_case.h"
 #include "bench/measure/cell_measurement.h"
+#include "bench/studies/study_loader.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/file.h"
 #include "framework/base/monotonic_clock.h"

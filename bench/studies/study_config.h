@@ -10,7 +10,6 @@
 #include "absl/types/span.h"
 #include "bench/studies/study_config.pb.h"
 #include "framework/base/violations.h"
-#include "trainers/config/run_config.pb.h"
 
 namespace tessera {
 
@@ -34,13 +33,11 @@ struct Study {
   std::vector<StudyCell> cells;
 };
 
+// Every combination of the axes' values, the first axis slowest.
+std::vector<StudyCell> CellsOf(const StudyConfig& config);
+
 // Adds every rule of study_config.proto that `config` breaks.
 void Validate(const StudyConfig& config, Violations violations);
-
-// Reads a study and the configs of all its cells. NotFound, or InvalidArgument
-// with a line for each fault, "FILE:line:column: what", or "FILE: CELL: what"
-// for the config of a cell and others with the same fault.
-absl::StatusOr<Study> LoadStudy(const std::string& path);
 
 // The study as text, with every default, and the study of such a text, which
 // errors call `source`.
@@ -54,21 +51,6 @@ absl::StatusOr<Study> ParseStudy(const std::string& text,
 // cell is left.
 absl::StatusOr<std::vector<int>> FilterCells(
     const Study& study, absl::Span<const std::string> filter);
-
-// What a cell of a training study runs; of an attention study; of a study of
-// accumulation.
-absl::StatusOr<RunConfig> RunConfigOf(const Study& study,
-                                      const StudyCell& cell);
-// The study as one cell sees it: its "study.FIELD=VALUE" applied.
-absl::StatusOr<StudyConfig> StudyConfigOf(const Study& study,
-                                          const StudyCell& cell);
-absl::StatusOr<AttentionCell> AttentionCellOf(const Study& study,
-                                              const StudyCell& cell);
-absl::StatusOr<AccumulationStudy> AccumulationOf(const Study& study,
-                                                 const StudyCell& cell);
-// The same as text, with every default.
-absl::StatusOr<std::string> PrintCell(const Study& study,
-                                      const StudyCell& cell);
 
 }  // namespace tessera
 

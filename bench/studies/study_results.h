@@ -63,12 +63,6 @@ class StudyResults {
   std::vector<std::string> outdated_;
 };
 
-// The newest record of the study, which is first, and of each cell in
-// `folder`/results.jsonl. An unfinished last line is left out. DataLoss, which
-// names the line, if another is no record of a study.
-absl::StatusOr<std::vector<nlohmann::ordered_json>> ReadResults(
-    const std::string& folder);
-
 }  // namespace tessera
 
 #endif  // BENCH_STUDIES_STUDY_RESULTS_H_
