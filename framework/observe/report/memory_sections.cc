@@ -217,72 +217,94 @@ HtmlTable CategoryTable(const Json& record) {
 
 // ---- What is saved for backward.
 
-void AddSaved(const Json& record, HtmlSection* section) {
-  const Json& saved = ObjectAt(record, "saved.of");
-  if (saved.empty()) return;
-  struct Row {
-    double bytes = 0;
-    int64_t blocks = 0;
+// By op, "block_*/ffn/w13", in which blocks.
+struct SavedBytes {
+  struct Op {
+    std::string name;
+    double bytes = 0;                         // of all blocks
+    std::map<std::string, double> per_block;  // "block_3"
   };
-  std::vector<std::string> names;   // of rows and series, in their order
-  std::map<std::string, Row> rows;  // "block_*/ffn/w13"
+  std::vector<Op> ops;  // in their order
   // "block_3", and the bytes of all its ops.
-  std::vector<std::pair<std::string, double>> columns;
-  std::map<std::string, std::map<std::string, double>> bars;
+  std::vector<std::pair<std::string, double>> blocks;
+};
+
+SavedBytes ReadSaved(const Json& saved) {
+  SavedBytes read;
+  std::map<std::string, size_t> place;
   for (const auto& [block, ops] : saved.items()) {
     if (!ops.is_object()) continue;
-    columns.emplace_back(block, 0);
+    read.blocks.emplace_back(block, 0);
     for (const auto& [op, bytes] : ops.items()) {
       if (!bytes.is_number()) continue;
       const std::string name =
           op == block ? op : FoldBlocks(absl::StrCat(block, "/", op));
-      if (rows.count(name) == 0) names.push_back(name);
-      Row& row = rows[name];
-      row.bytes += bytes.get<double>();
-      ++row.blocks;
-      bars[name][block] += bytes.get<double>();
-      columns.back().second += bytes.get<double>();
+      const auto [found, added] = place.emplace(name, read.ops.size());
+      if (added) read.ops.push_back({.name = name});
+      SavedBytes::Op& entry = read.ops[found->second];
+      entry.bytes += bytes.get<double>();
+      entry.per_block[block] += bytes.get<double>();
+      read.blocks.back().second += bytes.get<double>();
     }
   }
+  return read;
+}
+
+Chart SavedChart(const SavedBytes& saved) {
   double most = 0;
-  for (const auto& [block, bytes] : columns) most = std::max(most, bytes);
+  for (const auto& [block, bytes] : saved.blocks) most = std::max(most, bytes);
   const ByteUnit unit = ByteUnitFor(most);
   Chart chart{.kind = Chart::Kind::kBars,
               .title = "Saved for backward",
               .x_title = "block",
               .y_title = unit.name};
-  for (const auto& [block, bytes] : columns) {
+  for (const auto& [block, bytes] : saved.blocks) {
     chart.categories.emplace_back(BlockLabel(block));
   }
-  for (const std::string& name : names) {
-    ChartSeries series{.name = absl::StrReplaceAll(name, {{"block_*/", ""}})};
-    for (const auto& [block, bytes] : columns) {
-      series.values.push_back(bars[name][block] / unit.bytes);
+  for (const SavedBytes::Op& op : saved.ops) {
+    ChartSeries series{.name =
+                           absl::StrReplaceAll(op.name, {{"block_*/", ""}})};
+    for (const auto& [block, bytes] : saved.blocks) {
+      const auto found = op.per_block.find(block);
+      series.values.push_back(
+          found == op.per_block.end() ? 0 : found->second / unit.bytes);
     }
     chart.series.push_back(std::move(series));
   }
-  section->charts.push_back(std::move(chart));
-  std::stable_sort(names.begin(), names.end(),
-                   [&](const std::string& a, const std::string& b) {
-                     return rows[a].bytes > rows[b].bytes;
+  return chart;
+}
+
+// `all`: the bytes of all ops.
+HtmlTable SavedTable(SavedBytes saved, double all) {
+  std::stable_sort(saved.ops.begin(), saved.ops.end(),
+                   [](const SavedBytes::Op& a, const SavedBytes::Op& b) {
+                     return a.bytes > b.bytes;
                    });
-  const double all = BytesAt(record, "saved.bytes");
   HtmlTable table{.title = "Saved for backward, summed over the blocks",
                   .columns = {"op", "bytes", "share", "blocks"}};
-  for (const std::string& name : names) {
+  for (const SavedBytes::Op& op : saved.ops) {
     if (table.rows.size() == kMostSavedRows) break;
-    const Row& row = rows[name];
-    const double share = all > 0 ? row.bytes / all : 0;
-    table.rows.push_back({{name},
-                          {Bytes(row.bytes)},
-                          {FormatShare(share), share},
-                          {IsBlock(name) ? absl::StrCat(row.blocks) : ""}});
+    const double share = all > 0 ? op.bytes / all : 0;
+    table.rows.push_back(
+        {{op.name},
+         {Bytes(op.bytes)},
+         {FormatShare(share), share},
+         {IsBlock(op.name) ? absl::StrCat(op.per_block.size()) : ""}});
   }
   table.rows.push_back({{"all", std::nullopt, true},
                         {Bytes(all), std::nullopt, true},
                         {""},
                         {""}});
-  section->tables.push_back(std::move(table));
+  return table;
+}
+
+void AddSaved(const Json& record, HtmlSection* section) {
+  const Json& of = ObjectAt(record, "saved.of");
+  if (of.empty()) return;
+  SavedBytes saved = ReadSaved(of);
+  section->charts.push_back(SavedChart(saved));
+  section->tables.push_back(
+      SavedTable(std::move(saved), BytesAt(record, "saved.bytes")));
 }
 
 HtmlTable LargestTable(const Json& allocations) {
