@@ -16,7 +16,7 @@ import threading
 import time
 
 
-# The config fields in which the cells of lm_step differ.
+# The config fields in which the cells of a race of steps differ.
 FIELDS = {"context": "model.context_length", "batch": "training.batch_size",
           "precision": "precision.mode", "backend": "attention.backend",
           "recompute": "recompute.policy", "every": "recompute.every",
@@ -25,7 +25,7 @@ FIELDS = {"context": "model.context_length", "batch": "training.batch_size",
 
 
 def lm_step_options(cell):
-    """The options of lm_step for a size and the fields that the cell names."""
+    """The options of train_step_bench for a size and the fields that the cell names."""
     return [f"--config=configs/{cell['size']}.pbtxt"] + [
         f"--set={FIELDS[key]}={value}" for key, value in cell.items()
         if key != "size"]

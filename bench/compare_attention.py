@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Races our attention against PyTorch's on this machine, cell by cell.
 
-usage: compare_attention.py --ours="DIR/run attention_cell"
+usage: compare_attention.py --ours="DIR/run attention_bench --serve"
            [--backends=FLASH_CUDA]
            [--peers=cudnn,flash,efficient,fa4,naive,compiled,
                     compiled_as_written]
@@ -11,7 +11,7 @@ usage: compare_attention.py --ours="DIR/run attention_cell"
            [--rounds=3] [--time_limit_s=540] [--out=table.md] [--raw=raw.jsonl]
 
 A cell has --tokens / length sequences and --width / head_dim heads, or the
---batch and --heads given. Both sides are servers (ours attention_cell, the
+--batch and --heads given. Both sides are servers (ours attention_bench, the
 peer bench/peers/attention.py), which hold no tensors while the other works.
 The sides alternate, and the first one changes in every round; the table has the
 ratio of the two times of a round, as median and range over the rounds.

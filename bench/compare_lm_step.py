@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Races our training step against PyTorch's on this machine, cell by cell.
 
-usage: compare_lm_step.py --ours="DIR/run lm_step" [--peers=sdpa,compile]
+usage: compare_lm_step.py --ours="DIR/run train_step_bench --json" [--peers=sdpa,compile]
            [--cells=small:128:4,2.7B:1024:4] [--precisions=BF16] [--rounds=3]
            [--time_limit_s=540] [--out=table.md]
 

@@ -8,7 +8,7 @@ Needs matplotlib (Debian: python3-matplotlib). Equal results give equal files.
 Reads, if they exist,
   flash_cuda_bench.txt  attention_bench     -> attention_{forward,backward}.svg
   seed_race.jsonl       compare_attention.py --raw  -> attention_seed_grid.svg
-  step_2k.jsonl         lm_step, one line a backend -> attention_step.svg
+  step_2k.jsonl         train_step_bench, one line a backend -> attention_step.svg
 """
 
 import argparse

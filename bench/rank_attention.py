@@ -2,7 +2,7 @@
 """Ranks our attention backends on this machine, cell by cell. AUTO's order is
 based on it (attention_backends/auto_order.cc).
 
-usage: rank_attention.py --ours="DIR/run attention_cell"
+usage: rank_attention.py --ours="DIR/run attention_bench --serve"
            [--backends=FLASH_CUDA,TORCH_CUDNN,...] [--head_dims=64,128,256]
            [--lengths=128,512,2048,8192] [--masks=causal,full]
            [--precisions=FP32,BF16] [--tokens=16384] [--width=2048]

@@ -1,32 +1,93 @@
-// Google Benchmark of the training step: forward, forward + backward and the
-// full step per model size, precision and attention backend.
+// Times training steps on synthetic tokens.
 //
 //   bazel run //bench:train_step_bench -- --benchmark_filter='small/.*/NAIVE'
 //
-// Without a GPU the registered cells are small enough for a CPU.
+// is a Google Benchmark: forward, forward + backward and the full step per
+// model size, precision and attention backend. Without a GPU the registered
+// cells are small enough for a CPU.
+//
+//   bazel run //bench:train_step_bench -- --json --config=configs/small.pbtxt
+//
+// times the step of one config, then its forward pass, and forward and backward
+// together. It prints one line of JSON for bench/compare_lm_step.py, which
+// compares the step with PyTorch's. "first_step_s" runs from the start of
+// main() to the end of the first step; "held_gib" is what LibTorch's allocator
+// took from the driver for the steps.
 
 #include <ATen/Context.h>
 
+#include <iostream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/flags/flag.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "attention_backends/backend_table.h"
 #include "bench/measure/measurement.h"
 #include "bench/measure/timing.h"
 #include "bench/measure/training_cell.h"
 #include "benchmark/benchmark.h"
-#include "framework/base/log.h"
-#include "framework/base/process.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/cuda/device.h"
 #include "framework/observe/format.h"
+#include "nlohmann/json.hpp"
 #include "trainers/build_info.h"
+#include "trainers/config/config_flags.h"
 #include "trainers/config/config_loader.h"
+#include "trainers/program_flags.h"
+
+ABSL_FLAG(bool, json, false,
+          "time the config of --config and --set, and print a line of JSON");
+ABSL_FLAG(int, warmup, 3, "with --json: untimed calls before each measurement");
+ABSL_FLAG(int, iterations, 10, "with --json: timed calls of each measurement");
 
 namespace tessera {
 namespace {
+
+// Of one config; see the head of this file.
+absl::Status PrintStep() {
+  const absl::Time start = MonotonicNow();
+  ASSIGN_OR_RETURN(RunConfig config, RunConfigFromFlags());
+  config.mutable_data()->mutable_synthetic();
+  StudyConfig study;
+  study.set_warmup(absl::GetFlag(FLAGS_warmup));
+  study.set_iterations(absl::GetFlag(FLAGS_iterations));
+  study.mutable_training()->add_record(TrainingStudy::MEMORY);
+  TrainingCell cell(study, config);
+  nlohmann::ordered_json figures;
+  RETURN_IF_ERROR(MeasureSetUp(cell, figures));
+  RETURN_IF_ERROR(cell.Step());
+  Synchronize(cell.device());
+  const absl::Duration to_first_step = MonotonicNow() - start;
+  RETURN_IF_ERROR(MeasureStep(cell, figures));
+  RETURN_IF_ERROR(MeasurePeakMemory(cell, figures));
+  RETURN_IF_ERROR(MeasureParts(cell, figures));
+  const RunPlan& plan = cell.plan();
+  const nlohmann::ordered_json& memory = figures["memory"];
+  const nlohmann::json record = {
+      {"size", ConfigNameFromFlags()},
+      {"context", config.model().context_length()},
+      {"batch", config.training().batch_size()},
+      {"precision", PrecisionConfig::Mode_Name(config.precision().mode())},
+      {"backend", figures["backend"]},
+      {"device", plan.device.name},
+      {"parameters", plan.num_parameters},
+      {"forward_ms", figures["forward_ms"]},
+      {"forward_backward_ms", figures["forward_backward_ms"]},
+      {"step_ms", figures["step_ms"]},
+      {"tflops", figures["tflops"]},
+      {"first_step_s", absl::ToDoubleSeconds(to_first_step)},
+      {"held_gib", memory["reserved_gib"]},
+      {"peak_gib", memory["peak_gib"]},
+      {"planned_gib", memory["planned_gib"]},
+  };
+  std::cout << record.dump() << std::endl;
+  return absl::OkStatus();
+}
 
 enum class Phase { kForward, kForwardBackward, kStep };
 
@@ -123,15 +184,25 @@ void RegisterAll() {
   }
 }
 
+absl::Status Main() {
+  if (absl::GetFlag(FLAGS_json)) return PrintStep();
+  benchmark::AddCustomContext("build", BuildSummary());
+  RegisterAll();
+  benchmark::RunSpecifiedBenchmarks();
+  return absl::OkStatus();
+}
+
 }  // namespace
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  tessera::PrepareProcess();
   benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  tessera::LogInfo(tessera::BuildSummary());
-  tessera::RegisterAll();
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  return tessera::RunProgram(
+      argc, argv,
+      {.usage = "times training steps on synthetic tokens: train_step_bench "
+                "[--benchmark_filter=REGEX], or of one config: "
+                "train_step_bench --json [--config=FILE]... "
+                "[--set FIELD=VALUE]...",
+       .version = tessera::BuildSummary()},
+      tessera::Main);
 }

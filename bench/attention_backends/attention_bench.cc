@@ -7,12 +7,24 @@
 // The cells have 16,384 tokens and a width of about 2,048. A cell is one
 // benchmark iteration whose time is the median of its samples. Without a GPU
 // the cells are small enough for a CPU.
+//
+// With --serve it times one backend on one cell at a time, for
+// bench/compare_attention.py, which compares it with PyTorch's. It reads cells
+// from standard input, a JSON object per line,
+//
+//   {"backend": "FLASH_CUDA", "precision": "BF16", "mask": "causal",
+//    "batch": 4, "heads": 16, "length": 4096, "head_dim": 128}
+//
+// and answers each with one line of JSON; the first line describes the device
+// and build. It holds no tensors between cells.
 
+#include <iostream>
 #include <string>
 #include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/flags/flag.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -26,9 +38,11 @@
 #include "benchmark/benchmark.h"
 #include "framework/base/status_macros.h"
 #include "framework/observe/format.h"
+#include "nlohmann/json.hpp"
 #include "trainers/build_info.h"
 #include "trainers/program_flags.h"
 
+ABSL_FLAG(bool, serve, false, "time the cells given on standard input");
 ABSL_FLAG(bool, deterministic, false,
           "only backends whose gradients are equal bit for bit on equal input");
 ABSL_FLAG(std::string, reference, "TORCH_CUDNN",
@@ -40,6 +54,8 @@ ABSL_FLAG(absl::Duration, cell_time, absl::Seconds(2),
 
 namespace tessera {
 namespace {
+
+using nlohmann::json;
 
 constexpr absl::string_view kKernels[] = {"CUDNN", "FLASH", "EFFICIENT"};
 
@@ -162,7 +178,86 @@ absl::Status ChooseReference(Bench* bench) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> Word(const json& cell, const char* key) {
+  if (!cell.contains(key) || !cell[key].is_string()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a cell needs \"", key, "\", a string: ", cell.dump()));
+  }
+  return cell[key].get<std::string>();
+}
+
+absl::StatusOr<int64_t> Size(const json& cell, const char* key) {
+  if (!cell.contains(key) || !cell[key].is_number_integer() ||
+      cell[key].get<int64_t>() < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a cell needs \"", key, "\", a whole number >= 1: ", cell.dump()));
+  }
+  return cell[key].get<int64_t>();
+}
+
+absl::StatusOr<AttentionCase> ParseCase(const json& cell) {
+  AttentionCase shape;
+  ASSIGN_OR_RETURN(shape.batch, Size(cell, "batch"));
+  ASSIGN_OR_RETURN(shape.heads, Size(cell, "heads"));
+  ASSIGN_OR_RETURN(shape.length, Size(cell, "length"));
+  ASSIGN_OR_RETURN(shape.head_dim, Size(cell, "head_dim"));
+  ASSIGN_OR_RETURN(const std::string precision, Word(cell, "precision"));
+  RETURN_IF_ERROR(ParsePrecision(precision, &shape));
+  ASSIGN_OR_RETURN(const std::string mask, Word(cell, "mask"));
+  ASSIGN_OR_RETURN(shape.mask, ParseMask(mask));
+  shape.deterministic = absl::GetFlag(FLAGS_deterministic);
+  return shape;
+}
+
+absl::Status MeasureCell(const DeviceInfo& device, json* cell) {
+  if (!cell->is_object()) {
+    return absl::InvalidArgumentError(
+        "a cell must be a JSON object on one line");
+  }
+  ASSIGN_OR_RETURN(const std::string name, Word(*cell, "backend"));
+  ASSIGN_OR_RETURN(const AttentionCase shape, ParseCase(*cell));
+  const AttentionBackend* const backend = FindBackend(name);
+  if (backend == nullptr) {
+    return absl::UnimplementedError(
+        absl::StrCat(name, " is not part of this build"));
+  }
+  ASSIGN_OR_RETURN(const AttentionMeasurement measured,
+                   MeasureAttention(*backend, shape, device, {}));
+  auto tflops = [&](AttentionPass pass, const PassMeasurement& timed) {
+    return AttentionTflops(shape, pass, timed.ms.median);
+  };
+  cell->update({
+      {"forward_ms", ToJson(measured.forward->ms)},
+      {"backward_ms", ToJson(measured.backward->ms)},
+      {"forward_tflops", tflops(AttentionPass::kForward, *measured.forward)},
+      {"backward_tflops", tflops(AttentionPass::kBackward, *measured.backward)},
+      {"saved_mib", measured.saved_bytes / kMebibyte},
+      {"peak_mib", measured.peak_bytes / kMebibyte},
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Serve() {
+  ASSIGN_OR_RETURN(const DeviceInfo device, OpenBenchDevice());
+  std::cout << json{{"device", device.name}, {"build", BuildSummary()}}.dump()
+            << std::endl;
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    json cell = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const absl::Status status = MeasureCell(device, &cell);
+    if (!cell.is_object()) cell = json::object();
+    cell["status"] = status.ok()                         ? "OK"
+                     : absl::IsResourceExhausted(status) ? "OOM"
+                                                         : status.message();
+    std::cout << cell.dump() << std::endl;
+    // After a CUDA error, nothing works in this process.
+    if (absl::IsInternal(status)) return status;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunAll() {
+  if (absl::GetFlag(FLAGS_serve)) return Serve();
   Bench bench;
   ASSIGN_OR_RETURN(bench.device, OpenBenchDevice());
   ASSIGN_OR_RETURN(bench.gemm_tflops, MeasureGemmTflops(bench.device));
@@ -184,7 +279,8 @@ int main(int argc, char** argv) {
   return tessera::RunProgram(
       argc, argv,
       {.usage = "times every attention backend: attention_bench "
-                "[--benchmark_filter=REGEX] [--deterministic]",
+                "[--benchmark_filter=REGEX] [--deterministic], or "
+                "those on standard input: attention_bench --serve",
        .version = tessera::BuildSummary()},
       tessera::RunAll);
 }

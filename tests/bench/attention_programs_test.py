@@ -19,7 +19,7 @@ def run(program, *arguments, given=""):
 class AttentionCellTest(unittest.TestCase):
 
     def ask(self, *cells):
-        done = run("attention_cell", given="".join(
+        done = run("attention_bench", "--serve", given="".join(
             (cell if isinstance(cell, str) else json.dumps(cell)) + "\n"
             for cell in cells))
         self.assertEqual(done.returncode, 0, done.stderr)
