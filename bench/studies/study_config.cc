@@ -205,10 +205,14 @@ absl::StatusOr<std::vector<int>> FilterCells(
             absl::StrAppend(out, a.first);
           })));
     }
-    const std::vector<std::string> values = absl::StrSplit(sides[1], ',');
+    const std::vector<std::string>& labels = axis->second;
+    const auto is_label = [&labels](const std::string& value) {
+      return std::find(labels.begin(), labels.end(), value) != labels.end();
+    };
+    std::vector<std::string> values = absl::StrSplit(sides[1], ',');
+    if (is_label(sides[1])) values = {sides[1]};  // which may have a comma
     for (const std::string& value : values) {
-      const std::vector<std::string>& labels = axis->second;
-      if (std::find(labels.begin(), labels.end(), value) == labels.end()) {
+      if (!is_label(value)) {
         return absl::InvalidArgumentError(absl::StrCat(
             "--filter: ", axis->first, " has no value ", Shorten(value),
             "; it has ", absl::StrJoin(labels, ", ")));

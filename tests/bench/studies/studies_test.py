@@ -447,6 +447,15 @@ class StudiesTest(unittest.TestCase):
             done = run(f"--study={study}", flag)
             self.assertEqual(done.returncode, 2, done.stderr)
 
+    def test_a_filter_takes_values_and_a_value_with_a_comma(self):
+        study = FULL / "oom_boundary.pbtxt"
+        for value, cells in [("NAIVE,COMPILED_FUSED", 12),
+                             ("FLASH_CUDA, 2048 x 16", 6)]:
+            done = run(f"--study={study}", f"--filter=backend={value}",
+                       "--list")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(len(done.stdout.splitlines()), cells)
+
 
 if __name__ == "__main__":
     unittest.main()
