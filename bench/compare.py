@@ -25,7 +25,7 @@ FIELDS = {"context": "model.context_length", "batch": "training.batch_size",
 
 
 def lm_step_options(cell):
-    """The options of train_step_bench for a size and the fields that the cell names."""
+    """The options of train_step_bench for a cell: its size and its fields."""
     return [f"--config=configs/{cell['size']}.pbtxt"] + [
         f"--set={FIELDS[key]}={value}" for key, value in cell.items()
         if key != "size"]

@@ -48,7 +48,7 @@ ABSL_FLAG(int, iterations, 10, "with --json: timed calls of each measurement");
 namespace tessera {
 namespace {
 
-// Of one config; see the head of this file.
+// Times the step of one config, as --json asks.
 absl::Status PrintStep() {
   const absl::Time start = MonotonicNow();
   ASSIGN_OR_RETURN(RunConfig config, RunConfigFromFlags());

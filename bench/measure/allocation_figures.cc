@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "framework/observe/format.h"
 #include "framework/program/lifetime.h"
 #include "framework/program/schedule.h"
 
@@ -25,7 +26,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kLargest = 10;
 constexpr char kEmbedding[] = "token_embeddings";
 
-double Mib(double bytes) { return bytes / 1048576; }
+double Mib(double bytes) { return bytes / kMebibyte; }
 
 // The bytes of each tensor with a number for each pair of tokens: attention's
 // scores, of which softmax makes weights in place.

@@ -36,7 +36,7 @@ struct MeasureOptions {
   // kernels. It keeps the gradients that its kernel allocates, as PyTorch does,
   // and is not charged for copying them to where ours writes them.
   const AttentionBackend* reference = nullptr;
-  // Of each pass.
+  // How often each pass is called.
   Repetition repetition = {.iterations = 30, .time_limit = absl::Seconds(2)};
 };
 

@@ -19,7 +19,7 @@ namespace {
 
 bool IsMade(const Measurement& measurement, const StudyConfig& study) {
   return measurement.record == TrainingStudy::UNSPECIFIED ||
-         absl::c_linear_search(study.training().record(), measurement.record);
+         Records(study, measurement.record);
 }
 
 // The names of the figures that some cell of the study has.

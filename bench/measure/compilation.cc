@@ -2,6 +2,7 @@
 #include "attention_backends/compiled_fused/banded_product.h"
 #include "attention_backends/compiled_fused/softmax_compiler.h"
 #include "bench/measure/measurement.h"
+#include "bench/measure/timing.h"
 #include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/cuda/cuda_build.h"
@@ -23,7 +24,7 @@ absl::Status MeasureCompilation(TrainingCell& cell,
     RETURN_IF_ERROR(fused::CompileSoftmax(spec, plan.device.compute_capability,
                                           /*cache=*/nullptr)
                         .status());
-    figures["compile_ms"] = absl::ToDoubleMilliseconds(MonotonicNow() - begin);
+    figures["compile_ms"] = MsSince(begin);
   }
   return absl::OkStatus();
 }

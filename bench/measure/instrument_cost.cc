@@ -96,7 +96,7 @@ absl::StatusOr<Round> Rounds::Run(const std::string* folder) {
   for (const auto& instrument : instruments->all()) {
     RETURN_IF_ERROR(instrument->AddTo(&record));
   }
-  round.record_ms = absl::ToDoubleMilliseconds(MonotonicNow() - begin);
+  round.record_ms = MsSince(begin);
   return round;
 }
 

@@ -3,6 +3,7 @@
 #include "absl/time/time.h"
 #include "bench/measure/measurement.h"
 #include "bench/measure/start_up.h"
+#include "bench/measure/timing.h"
 #include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
@@ -10,15 +11,8 @@
 #include "framework/observe/trace/activity_source.h"
 
 namespace tessera {
-namespace {
 
 using Json = nlohmann::ordered_json;
-
-double MsSince(absl::Time begin) {
-  return absl::ToDoubleMilliseconds(MonotonicNow() - begin);
-}
-
-}  // namespace
 
 absl::Status MeasureSetUp(TrainingCell& cell, Json& figures) {
   if (cell.is_open()) return absl::OkStatus();

@@ -14,13 +14,6 @@
 #include "framework/cuda/device.h"
 
 namespace tessera {
-namespace {
-
-double MsSince(absl::Time begin) {
-  return absl::ToDoubleMilliseconds(MonotonicNow() - begin);
-}
-
-}  // namespace
 
 Summary Summarize(std::vector<double> samples) {
   std::sort(samples.begin(), samples.end());
@@ -55,6 +48,10 @@ absl::Status Repeat(int most, const Repetition& repetition,
     RETURN_IF_ERROR(once());
   }
   return absl::OkStatus();
+}
+
+double MsSince(absl::Time begin) {
+  return absl::ToDoubleMilliseconds(MonotonicNow() - begin);
 }
 
 absl::StatusOr<double> TimeMs(absl::FunctionRef<absl::Status()> call,

@@ -36,13 +36,16 @@ struct Repetition {
 absl::Status Repeat(int most, const Repetition& repetition,
                     absl::FunctionRef<absl::Status()> once);
 
+// Milliseconds since `begin`, which is MonotonicNow() of then.
+double MsSince(absl::Time begin);
+
 // Milliseconds of one call: on a GPU by events before and after it on the
 // current stream, with the host waiting for the second; on a CPU by the
 // monotonic clock.
 absl::StatusOr<double> TimeMs(absl::FunctionRef<absl::Status()> call,
                               c10::Device device);
 
-// Of repeated calls.
+// How long repeated calls took.
 struct Times {
   std::vector<double> warmup_ms, ms;  // of each call, TimeMs()
   double wall_ms = 0;  // of a timed call by the host's clock, mean

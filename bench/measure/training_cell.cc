@@ -2,7 +2,6 @@
 
 #include <limits>
 
-#include "absl/algorithm/container.h"
 #include "framework/base/status_macros.h"
 #include "framework/cuda/cuda_build.h"
 #include "framework/cuda/device.h"
@@ -33,10 +32,6 @@ absl::Status TrainingCell::Open(RunPlan plan) {
   ASSIGN_OR_RETURN(batch_, session_->train_loader().Load(0));
   ResetPeakMemory(device());
   return absl::OkStatus();
-}
-
-bool TrainingCell::Records(TrainingStudy::Record record) const {
-  return absl::c_linear_search(study_.training().record(), record);
 }
 
 absl::Status TrainingCell::Step() {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -30,6 +31,10 @@ inline Repetition RepetitionOf(const StudyConfig& study) {
           .time_limit = study.has_time_limit_s()
                             ? absl::Seconds(study.time_limit_s())
                             : absl::InfiniteDuration()};
+}
+
+inline bool Records(const StudyConfig& study, TrainingStudy::Record record) {
+  return absl::c_linear_search(study.training().record(), record);
 }
 
 // What a measurement asks of the cell that it measures.
@@ -73,7 +78,9 @@ class TrainingCell {
   const RunPlan& plan() const { return session_->plan(); }
   c10::Device device() const { return plan().device.device; }
   // Whether the study records this.
-  bool Records(TrainingStudy::Record record) const;
+  bool Records(TrainingStudy::Record record) const {
+    return tessera::Records(study_, record);
+  }
 
   absl::Status Step();
   absl::Status Forward() { return session_->step().Forward(batch_); }
@@ -109,7 +116,8 @@ class TrainingCell {
     return call();
   }
 
-  // Of CellNeeds; null if not needed, or without a GPU for the second.
+  // The recorders that CellNeeds asked for. Null if it did not; a snapshot also
+  // needs a GPU.
   MemoryRecorder* memory_recorder() { return memory_.get(); }
   SnapshotWriter* snapshots() { return snapshots_.get(); }
   // The step whose end is written as a snapshot.

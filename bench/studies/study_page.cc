@@ -1,10 +1,10 @@
 #include "bench/studies/study_page.h"
 
-#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -154,9 +154,7 @@ std::vector<Notes> NotesOn(const CellRecords& records) {
   std::vector<Notes> notes = {{"Cells without figures", Failures(records)},
                               {"Steps whose clocks differ by more than 2 %",
                                ClockDifferences(records)}};
-  notes.erase(std::remove_if(notes.begin(), notes.end(),
-                             [](const Notes& n) { return n.lines.empty(); }),
-              notes.end());
+  std::erase_if(notes, [](const Notes& n) { return n.lines.empty(); });
   return notes;
 }
 
