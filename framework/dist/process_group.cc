@@ -30,11 +30,32 @@ class SingleProcess final : public ProcessGroup {
   int world_size() const override { return 1; }
   absl::string_view backend() const override { return "none"; }
   absl::Status AllReduceSum(const at::Tensor&) override { return {}; }
+  absl::Status ReduceScatterSum(const at::Tensor& whole,
+                                const at::Tensor& shard) override {
+    return Copy(whole, shard);
+  }
+  absl::Status AllGather(const at::Tensor& shard,
+                         const at::Tensor& whole) override {
+    return Copy(shard, whole);
+  }
+  absl::Status AllToAll(const at::Tensor& from, const at::Tensor& to) override {
+    return Copy(from, to);
+  }
   absl::Status Broadcast(const at::Tensor&, int) override { return {}; }
   absl::Status Barrier() override { return {}; }
   absl::Status AgreeOn(absl::string_view, uint64_t) override { return {}; }
   absl::Status Finish() override { return {}; }
+
+ private:
+  static absl::Status Copy(const at::Tensor& from, const at::Tensor& to) {
+    return StatusFromTorch([&] { at::Tensor(to).copy_(from.view_as(to)); });
+  }
 };
+
+// Bytes, because the backends do not support every dtype.
+at::Tensor BytesOf(const at::Tensor& tensor) {
+  return tensor.detach().view({-1}).view(at::kByte);
+}
 
 class C10dProcessGroup final : public ProcessGroup {
  public:
@@ -57,6 +78,11 @@ class C10dProcessGroup final : public ProcessGroup {
     return device_.is_cuda() ? "nccl" : "gloo";
   }
   absl::Status AllReduceSum(const at::Tensor& tensor) override;
+  absl::Status ReduceScatterSum(const at::Tensor& whole,
+                                const at::Tensor& shard) override;
+  absl::Status AllGather(const at::Tensor& shard,
+                         const at::Tensor& whole) override;
+  absl::Status AllToAll(const at::Tensor& from, const at::Tensor& to) override;
   absl::Status Broadcast(const at::Tensor& tensor, int root) override;
   absl::Status Barrier() override;
   absl::Status AgreeOn(absl::string_view what, uint64_t value) override;
@@ -66,6 +92,9 @@ class C10dProcessGroup final : public ProcessGroup {
   // "rank 1 of 4: "
   std::string Prefix() const;
   absl::Status CheckTensor(const at::Tensor& tensor) const;
+  // Whether `whole` is as large as the shards of all ranks.
+  absl::Status CheckShard(const at::Tensor& whole,
+                          const at::Tensor& shard) const;
   // Runs `operation`, which may throw. `what` names it in an error.
   absl::Status Collective(absl::string_view what,
                           absl::FunctionRef<void()> operation) const;
@@ -174,6 +203,71 @@ absl::Status C10dProcessGroup::AllReduceSum(const at::Tensor& tensor) {
       });
 }
 
+absl::Status C10dProcessGroup::CheckShard(const at::Tensor& whole,
+                                          const at::Tensor& shard) const {
+  RETURN_IF_ERROR(CheckTensor(whole));
+  RETURN_IF_ERROR(CheckTensor(shard));
+  if (whole.numel() == shard.numel() * world_.world_size &&
+      whole.scalar_type() == shard.scalar_type()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(Prefix(), "a shard has ", shard.numel(), " values of ",
+                   c10::toString(shard.scalar_type()), ", but the whole has ",
+                   whole.numel(), " of ", c10::toString(whole.scalar_type()),
+                   ", which is not as much for each rank"));
+}
+
+absl::Status C10dProcessGroup::ReduceScatterSum(const at::Tensor& whole,
+                                                const at::Tensor& shard) {
+  RETURN_IF_ERROR(CheckShard(whole, shard));
+  if (whole.numel() == 0) return absl::OkStatus();
+  return Collective(
+      absl::StrCat("the sum of ", whole.numel(), " values, scattered"), [&] {
+        c10d::ReduceScatterOptions options;
+        options.asyncOp = false;
+        at::Tensor from = whole.view({-1}), to = shard.view({-1});
+        const Work work = backend_->_reduce_scatter_base(to, from, options);
+        if (work) work->wait();
+      });
+}
+
+absl::Status C10dProcessGroup::AllGather(const at::Tensor& shard,
+                                         const at::Tensor& whole) {
+  RETURN_IF_ERROR(CheckShard(whole, shard));
+  if (whole.numel() == 0) return absl::OkStatus();
+  return Collective(
+      absl::StrCat("the gathering of ", whole.nbytes(), " bytes"), [&] {
+        c10d::AllgatherOptions options;
+        options.asyncOp = false;
+        at::Tensor from = BytesOf(shard), to = BytesOf(whole);
+        const Work work = backend_->_allgather_base(to, from, options);
+        if (work) work->wait();
+      });
+}
+
+absl::Status C10dProcessGroup::AllToAll(const at::Tensor& from,
+                                        const at::Tensor& to) {
+  RETURN_IF_ERROR(CheckTensor(from));
+  RETURN_IF_ERROR(CheckTensor(to));
+  if (from.nbytes() != to.nbytes() || from.numel() % world_.world_size != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        Prefix(), "cannot exchange ", from.numel(), " values for ", to.numel(),
+        "; both must be the same multiple of ", world_.world_size));
+  }
+  if (from.numel() == 0) return absl::OkStatus();
+  return Collective(
+      absl::StrCat("the exchange of ", from.nbytes(), " bytes"), [&] {
+        c10d::AllToAllOptions options;
+        options.asyncOp = false;
+        at::Tensor sent = BytesOf(from), received = BytesOf(to);
+        std::vector<int64_t> even;  // equal parts
+        const Work work =
+            backend_->alltoall_base(received, sent, even, even, options);
+        if (work) work->wait();
+      });
+}
+
 absl::Status C10dProcessGroup::Broadcast(const at::Tensor& tensor, int root) {
   RETURN_IF_ERROR(CheckTensor(tensor));
   if (root < 0 || root >= world_.world_size) {
@@ -187,10 +281,7 @@ absl::Status C10dProcessGroup::Broadcast(const at::Tensor& tensor, int root) {
                       c10d::BroadcastOptions options;
                       options.rootRank = root;
                       options.asyncOp = false;
-                      // As bytes, because the backends do not support every
-                      // dtype.
-                      std::vector<at::Tensor> tensors = {
-                          tensor.detach().view({-1}).view(at::kByte)};
+                      std::vector<at::Tensor> tensors = {BytesOf(tensor)};
                       const Work work = backend_->broadcast(tensors, options);
                       if (work) work->wait();
                     });

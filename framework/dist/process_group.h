@@ -29,7 +29,7 @@ struct GroupTimeouts {
 //
 // Every operation below is collective: each rank calls it, in the same order,
 // with tensors of the same size and dtype on the device given to Create().
-// Tensors must be contiguous (else InvalidArgument) and are changed in place.
+// Tensors must be contiguous and of fitting sizes (else InvalidArgument).
 //
 // On CUDA an operation is enqueued on the current stream and does not make the
 // host wait, except Barrier() and AgreeOn(). It may be captured in a CUDA graph
@@ -64,6 +64,22 @@ class ProcessGroup {
 
   // tensor = sum over ranks, added in the tensor's dtype.
   virtual absl::Status AllReduceSum(const at::Tensor& tensor) = 0;
+
+  // shard = this rank's part of the sum of `whole` over the ranks, added in the
+  // tensors' dtype. `whole` has world_size() times as many elements as `shard`,
+  // which may be its own part of `whole`; the other parts are then undefined.
+  virtual absl::Status ReduceScatterSum(const at::Tensor& whole,
+                                        const at::Tensor& shard) = 0;
+
+  // whole = the shards of all ranks in order, bit for bit; any dtype. `shard`
+  // may be its own part of `whole`.
+  virtual absl::Status AllGather(const at::Tensor& shard,
+                                 const at::Tensor& whole) = 0;
+
+  // Part r of `to` = this rank's part of `from` on rank r, bit for bit; any
+  // dtype. `from` and `to` do not overlap; both divide by world_size().
+  virtual absl::Status AllToAll(const at::Tensor& from,
+                                const at::Tensor& to) = 0;
 
   // tensor = the tensor of rank `root`, bit for bit; any dtype.
   virtual absl::Status Broadcast(const at::Tensor& tensor, int root) = 0;

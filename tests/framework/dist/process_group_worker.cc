@@ -82,11 +82,79 @@ absl::Status CheckSums(Rank& rank) {
   return absl::OkStatus();
 }
 
+// In place, and with a shard of its own.
+absl::Status CheckScatteredSum(Rank& rank, int64_t part, at::ScalarType dtype) {
+  const int64_t begin = part * rank.world.rank;
+  const at::Tensor sum = Pattern(part * rank.world.world_size, dtype, rank);
+  RETURN_IF_ERROR(rank.group->AllReduceSum(sum));
+  const at::Tensor whole = Pattern(sum.numel(), dtype, rank);
+  const at::Tensor shard = at::empty({part}, whole.options());
+  RETURN_IF_ERROR(rank.group->ReduceScatterSum(whole, shard));
+  RETURN_IF_ERROR(Expect(
+      at::equal(whole, Pattern(sum.numel(), dtype, rank)) || part == 0,
+      absl::StrCat("operand of the scattered sum of ", at::toString(dtype))));
+  RETURN_IF_ERROR(
+      rank.group->ReduceScatterSum(whole, whole.slice(0, begin, begin + part)));
+  for (const at::Tensor& found : {shard, whole.slice(0, begin, begin + part)}) {
+    RETURN_IF_ERROR(Expect(
+        at::equal(found, sum.slice(0, begin, begin + part)),
+        absl::StrCat("scattered sum of ", part, " ", at::toString(dtype))));
+  }
+  return absl::OkStatus();
+}
+
+// In place, and from a shard of its own.
+absl::Status CheckGather(Rank& rank, int64_t part, at::ScalarType dtype) {
+  const int64_t n = rank.world.world_size, begin = part * rank.world.rank;
+  const at::Tensor expected =
+      (at::arange(part * n, rank.device) % 101).to(dtype);
+  const at::Tensor shard = expected.slice(0, begin, begin + part).clone();
+  const at::Tensor apart = at::zeros_like(expected);
+  const at::Tensor within = at::zeros_like(expected);
+  RETURN_IF_ERROR(rank.group->AllGather(shard, apart));
+  at::Tensor place = within.slice(0, begin, begin + part);
+  place.copy_(shard);
+  RETURN_IF_ERROR(rank.group->AllGather(place, within));
+  return Expect(at::equal(apart, expected) && at::equal(within, expected),
+                absl::StrCat("gathering of ", part, " ", at::toString(dtype)));
+}
+
+// Rank r sends 1000 * r + s * part + i to rank s.
+absl::Status CheckExchange(Rank& rank, int64_t part) {
+  const int64_t n = rank.world.world_size;
+  const at::Tensor from =
+      at::arange(n * part, at::device(rank.device).dtype(at::kFloat)) +
+      1000 * rank.world.rank;
+  const at::Tensor to = at::zeros_like(from);
+  RETURN_IF_ERROR(rank.group->AllToAll(from, to));
+  const at::Tensor sender = at::arange(n, rank.device).unsqueeze(1) * 1000;
+  const at::Tensor place =
+      at::arange(part, rank.device) + rank.world.rank * part;
+  return Expect(at::equal(to, (sender + place).view({-1}).to(at::kFloat)),
+                absl::StrCat("exchange of ", part));
+}
+
+absl::Status CheckShards(Rank& rank) {
+  for (const int64_t part : {0, 1, 7, 25'001}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
+      RETURN_IF_ERROR(CheckScatteredSum(rank, part, dtype));
+    }
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kShort}) {
+      RETURN_IF_ERROR(CheckGather(rank, part, dtype));
+    }
+    RETURN_IF_ERROR(CheckExchange(rank, part));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckRefusals(Rank& rank) {
   const at::Tensor matrix = at::zeros({4, 4}, rank.device);
   for (const absl::Status& refused :
        {rank.group->AllReduceSum(matrix.t().slice(0, 0, 2)),
         rank.group->AllReduceSum(at::Tensor()),
+        rank.group->ReduceScatterSum(matrix, matrix[0].slice(0, 0, 3)),
+        rank.group->AllGather(matrix, matrix),
+        rank.group->AllToAll(matrix, matrix[0]),
         rank.group->Broadcast(matrix, rank.world.world_size)}) {
     RETURN_IF_ERROR(Expect(absl::IsInvalidArgument(refused),
                            absl::StrCat("refused: ", refused.ToString())));
@@ -151,6 +219,7 @@ absl::Status Collectives(Rank& rank) {
       Expect(rank.group->backend() == (rank.device.is_cuda() ? "nccl" : "gloo"),
              rank.group->backend()));
   RETURN_IF_ERROR(CheckSums(rank));
+  RETURN_IF_ERROR(CheckShards(rank));
   RETURN_IF_ERROR(CheckRefusals(rank));
   RETURN_IF_ERROR(CheckBroadcast(rank));
   RETURN_IF_ERROR(CheckAgreement(rank));
