@@ -8,12 +8,14 @@
 
 namespace tessera {
 
-// The sums over `ranks` of the trained part of the flat gradient buffer, and of
-// the loss, as tasks of a step's list; none for one rank. Gradients are summed
-// in slices of 64 MiB, the same whether early or late, so that the bits are the
-// same. The cost is that of a ring, in which each rank sends and receives
-// 2 (ranks - 1) / ranks of the bytes.
-std::vector<Task> ReduceTasks(const TensorType& gradients, int ranks,
+// The sums over the ranks of the flat gradient buffer of type `gradients` and
+// of the loss, as tasks of a step's list; none for one rank. A section is
+// summed part by part, and the sums are gathered. So gradients have the same
+// bits whether sums come early or late, and whether ranks keep all of them or
+// their parts. The cost is that of a ring, in which each rank sends and
+// receives 2 (ranks - 1) / ranks of the bytes.
+std::vector<Task> ReduceTasks(const TensorType& gradients,
+                              const GradientShards& shards,
                               const DeviceInfo& device);
 
 }  // namespace tessera

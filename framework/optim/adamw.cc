@@ -81,9 +81,11 @@ at::Tensor ToDevice(std::vector<T> table, at::Device device) {
       .to(device, at::kByte, /*non_blocking=*/false, /*copy=*/true);
 }
 
-// A buffer's address; null if it is undefined.
-void* Address(const at::Tensor& buffer) {
-  return buffer.defined() ? buffer.data_ptr() : nullptr;
+// A buffer's address, `skipped` elements before it; null if it is undefined.
+void* Address(const at::Tensor& buffer, int64_t skipped = 0) {
+  if (!buffer.defined()) return nullptr;
+  return static_cast<char*>(buffer.data_ptr()) -
+         skipped * buffer.element_size();
 }
 
 // Pointer to the element of a control tensor; null if it is undefined.
@@ -107,8 +109,9 @@ absl::StatusOr<std::unique_ptr<AdamW>> AdamW::Create(
   std::unique_ptr<AdamW> adamw(new AdamW(store, options));
   RETURN_IF_ERROR(StatusFromTorch([&] {
     const at::TensorOptions options = store.grad().options();
-    adamw->exp_avg_ = at::zeros({store.trainable_extent()},
-                                options.dtype(store.options().weights.master));
+    adamw->exp_avg_ =
+        at::zeros({store.sharding().Held(store.trainable_extent())},
+                  options.dtype(store.options().weights.master));
     adamw->exp_avg_sq_ = at::zeros_like(adamw->exp_avg_);
     adamw->step_ = at::zeros({1}, options.dtype(at::kLong));
     adamw->skips_ = at::ones({1}, options.dtype(at::kBool));
@@ -122,6 +125,8 @@ absl::StatusOr<std::unique_ptr<AdamW>> AdamW::Create(
 }
 
 absl::Status AdamW::Step(const StepControl& control) {
+  TESSERA_CHECK(!store_.sharding().divides_optimizer,
+                "the caller updates part by part");
   RETURN_IF_ERROR(Prepare(control));
   return Update(0, store_.trainable_extent());
 }
@@ -150,7 +155,8 @@ absl::Status AdamW::Update(int64_t begin, int64_t end) {
   TESSERA_CHECK(begin % kAdamWChunk == 0 && end % kAdamWChunk == 0 &&
                     begin <= end && end <= store_.trainable_extent(),
                 "elements [", begin, ", ", end, ")");
-  const AdamWBuffers buffers = Buffers();
+  if (begin == end) return absl::OkStatus();
+  const AdamWBuffers buffers = Buffers(begin);
   const bool* const skips = skips_.const_data_ptr<bool>();
   if constexpr (kCudaBuild) {
     if (step_.is_cuda()) {
@@ -169,19 +175,22 @@ absl::Status AdamW::Update(int64_t begin, int64_t end) {
 
 void AdamW::Discard() { skips_.fill_(true); }
 
-AdamWBuffers AdamW::Buffers() const {
+AdamWBuffers AdamW::Buffers(int64_t begin) const {
   const WeightBuffers& weights = store_.weights();
+  // What ranks divide begins where this rank's part would be in a whole buffer.
+  const int64_t moments = begin - store_.HeldPlace(begin);
+  const int64_t halves = store_.HalvesBefore(begin);
   const WeightDtypes& dtypes = store_.options().weights;
   return {.state = FloatTypeOf(dtypes.master),
           .grad_dtype = FloatTypeOf(store_.grad().scalar_type()),
           .rounded_dtype = FloatTypeOf(dtypes.compute),
-          .exp_avg = exp_avg_.data_ptr(),
-          .exp_avg_sq = exp_avg_sq_.data_ptr(),
+          .exp_avg = Address(exp_avg_, moments),
+          .exp_avg_sq = Address(exp_avg_sq_, moments),
           .grad = store_.grad().const_data_ptr(),
           .master = Address(weights.master),
           .shadow = Address(weights.shadow),
           .high = static_cast<uint16_t*>(Address(weights.high)),
-          .low = static_cast<int16_t*>(Address(weights.low)),
+          .low = static_cast<int16_t*>(Address(weights.low, halves)),
           .chunk_groups = static_cast<const uint8_t*>(Address(chunk_groups_)),
           .ranges = static_cast<const AdamWRange*>(Address(ranges_)),
           .num_ranges = ranges_.defined() ? static_cast<int>(ranges_.nbytes() /

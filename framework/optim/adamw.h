@@ -35,6 +35,9 @@ struct StepControl {
 //   two halves                          26           28
 //   FP32 and a shadow                   28           30
 //
+// If ranks divide the state (Sharding), this one's moments are those of its
+// parts, and the caller gathers the weights that it has updated.
+//
 // Moments have the policy's optimizer-state dtype. Under BF16_PURE all state is
 // BF16, computed in FP32 and rounded to nearest; updates smaller than 2^-9 of
 // their weight are lost, a known limitation of that mode.
@@ -57,7 +60,8 @@ class AdamW {
   // The parts of Step(), so that weights may change later than step().
   // Prepare() reads `control` and advances step(); then each weight is updated
   // once by Update(begin, end), elements of store.grad() from one multiple of
-  // kBlockAlignment to another. Before the first Prepare() and after Discard(),
+  // kBlockAlignment to another; if ranks divide the state, in this rank's part
+  // of one section. Before the first Prepare() and after Discard(),
   // Update() changes nothing.
   absl::Status Prepare(const StepControl& control);
   absl::Status Update(int64_t begin, int64_t end);
@@ -65,8 +69,8 @@ class AdamW {
 
   int64_t state_bytes() const;
 
-  // For checkpoints, which copy into these tensors in place. Element i of a
-  // moment belongs to element i of store.grad().
+  // For checkpoints, which copy into these tensors in place. Element i of
+  // store.grad() has its moments at store.HeldPlace(i).
   const at::Tensor& exp_avg() const { return exp_avg_; }
   const at::Tensor& exp_avg_sq() const { return exp_avg_sq_; }
   const at::Tensor& step() const { return step_; }  // int64 [1]: steps taken
@@ -74,7 +78,8 @@ class AdamW {
  private:
   AdamW(ParameterStore& store, const AdamWOptions& options)
       : store_(store), options_(options) {}
-  AdamWBuffers Buffers() const;
+  // Addressed as by elements of store.grad(), from `begin` on.
+  AdamWBuffers Buffers(int64_t begin) const;
 
   ParameterStore& store_;
   AdamWOptions options_;

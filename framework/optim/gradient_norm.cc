@@ -65,20 +65,46 @@ void SumSegmentsOnCpu(const at::Tensor& flat, const at::Tensor& segments,
       });
 }
 
+// A rank's part of a section, up to element `end`.
+struct Part {
+  int64_t end = 0;
+  bool held = true;  // whether this rank sums its squares
+};
+
+// The parts in order, at least one.
+std::vector<Part> PartsOf(const GradientShards& shards, int64_t size) {
+  std::vector<Part> parts;
+  for (const GradientRange& section : shards.sections) {
+    for (int shard = 0; shard < shards.sharding.shards; ++shard) {
+      parts.push_back(
+          {.end = shards.PartOf(section, shard).end / size,
+           .held = !shards.divided() || shard == shards.sharding.index});
+    }
+  }
+  if (parts.empty() || shards.sharding.shards == 1) return {Part()};
+  return parts;
+}
+
 }  // namespace
 
 SumOfSquares::SumOfSquares(at::Tensor flat,
-                           absl::Span<const GradientRange> parameters)
+                           absl::Span<const GradientRange> parameters,
+                           const GradientShards& shards)
     : flat_(std::move(flat)) {
   TESSERA_CHECK(flat_.is_contiguous(), "not a flat buffer");
   const int64_t size = flat_.element_size();
+  const std::vector<Part> parts = PartsOf(shards, size);
+  auto part = parts.begin();
   std::vector<int64_t> segments;
   for (const GradientRange& parameter : parameters) {
     const int64_t end = parameter.end / size;
-    for (int64_t begin = parameter.begin / size; begin < end;
-         begin += kSegment) {
+    for (int64_t begin = parameter.begin / size; begin < end;) {
+      while (part + 1 != parts.end() && part->end <= begin) ++part;
+      const int64_t limit = part + 1 == parts.end() ? end : part->end;
+      const int64_t count = std::min({kSegment, end - begin, limit - begin});
       begins_.push_back(begin);
-      segments.insert(segments.end(), {begin, std::min(kSegment, end - begin)});
+      segments.insert(segments.end(), {begin, part->held ? count : 0});
+      begin += count;
     }
   }
   const auto count = static_cast<int64_t>(begins_.size());

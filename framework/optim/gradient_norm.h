@@ -18,8 +18,9 @@ namespace tessera {
 // The sum of squares of all gradients, in FP32. Squares are first summed over
 // segments: kSegment elements of one parameter, counted from its beginning,
 // fewer at its end. The sums of all segments are then added in the order of the
-// parameters. So the bits do not depend on when a gradient becomes final, or in
-// which slices gradients are summed over ranks or sharded. The host never
+// parameters. So the bits do not depend on when a gradient becomes final. With
+// several ranks, segments also end where the ranks' parts of the gradients do,
+// whether or not state is divided, so it has the same bits, too. The host never
 // waits.
 class SumOfSquares {
  public:
@@ -28,18 +29,24 @@ class SumOfSquares {
   // `flat`: the gradients of all parameters, contiguous, in FP32, BF16 or FP16.
   // `parameters`: their ranges in bytes, ascending, from multiples of 16 on.
   // Empty ranges have no gradient.
-  SumOfSquares(at::Tensor flat, absl::Span<const GradientRange> parameters);
+  // `shards`: if ranks divide the state, this one sums the segments of its
+  // parts; the sums of others are zero.
+  SumOfSquares(at::Tensor flat, absl::Span<const GradientRange> parameters,
+               const GradientShards& shards = {});
 
   // Sums each segment that begins in `range`, anew. All of its gradients must
   // be final, those after the end of `range` included.
   absl::Status SumSegments(const GradientRange& range);
+  // The segments' sums, FP32, for the sum over ranks that divide the state.
+  const at::Tensor& sums() const { return sums_; }
   // [1] on the device of the gradients, from the segments as last summed.
   absl::StatusOr<at::Tensor> Total() const;
 
  private:
   const at::Tensor flat_;
   std::vector<int64_t> begins_;  // of segments, elements
-  // Int64 [segments, 2], where the gradients are: begin and number of elements.
+  // Int64 [segments, 2], where the gradients are: begin and number of elements,
+  // which is 0 if another rank sums them.
   at::Tensor segments_;
   at::Tensor sums_;  // FP32 [segments]
 };

@@ -104,56 +104,131 @@ struct WeightExtents {
   int64_t half = 0;
 };
 
-struct Layout {
+struct PlacedBlocks {
   std::vector<PlacedBlock> blocks;  // by offset
   int64_t trainable_extent = 0;
   WeightExtents weights, trainable_weights;
+  std::vector<ParameterSection> sections;
 };
 
-// Places a block at the end of the buffers in which its readers need it.
-WeightPlace PlaceWeights(const ParameterBlockSpec& block, int64_t numel,
-                         const WeightDtypes& dtypes, WeightExtents* extents) {
+// The buffers in which a block is kept (WeightBuffers).
+struct Form {
+  bool split = false, shadow = false;
+
+  bool operator==(const Form&) const = default;
+};
+
+Form FormOf(const ParameterBlockSpec& block, const WeightDtypes& dtypes) {
   const auto is_read = [&](at::ScalarType dtype) {
     return block.reads.empty() || absl::c_linear_search(block.reads, dtype);
   };
-  const auto append = [numel](int64_t* extent) {
-    return std::exchange(*extent, *extent + AlignUp(numel));
-  };
   const bool splittable =
       dtypes.master == at::kFloat && dtypes.compute == at::kBFloat16;
-  if (splittable && !is_read(at::kFloat)) {
-    return {.split = true, .offset = append(&extents->half)};
-  }
-  WeightPlace place = {.offset = append(&extents->master)};
+  if (splittable && !is_read(at::kFloat)) return {.split = true};
   const bool needs_shadow = !splittable || is_read(at::kBFloat16);
-  if (dtypes.compute != dtypes.master && needs_shadow) {
-    place.shadow = append(&extents->shadow);
-  }
-  return place;
+  return {.shadow = dtypes.compute != dtypes.master && needs_shadow};
 }
 
-absl::StatusOr<Layout> MakeLayout(const std::vector<ParameterBlockSpec>& blocks,
-                                  const WeightDtypes& dtypes) {
-  RETURN_IF_ERROR(CheckNamesDiffer(blocks));
-  Layout layout;
-  int64_t extent = 0;
-  for (const bool trainable : {true, false}) {
-    for (const ParameterBlockSpec& block : blocks) {
-      if (block.trainable != trainable) continue;
-      RETURN_IF_ERROR(CheckBlock(block));
-      std::vector<int64_t> shape = BlockShape(block);
-      const int64_t numel = NumElements(shape);
-      layout.blocks.push_back(
-          {&block, std::move(shape), extent,
-           PlaceWeights(block, numel, dtypes, &layout.weights)});
-      extent += AlignUp(numel);
+// A section ends with the block that gives it so many elements: 32 MiB of BF16
+// are enough for NCCL's bandwidth, and the next exchange begins early.
+constexpr int64_t kSectionElements = int64_t{1} << 24;
+
+// Places blocks one after another.
+class Placement {
+ public:
+  Placement(const WeightDtypes& dtypes, const Sharding& sharding)
+      : dtypes_(dtypes), alignment_(kBlockAlignment * sharding.shards) {}
+
+  absl::Status Add(const ParameterBlockSpec& block) {
+    RETURN_IF_ERROR(CheckBlock(block));
+    const Form form = FormOf(block, dtypes_);
+    if (block.trainable && BeginsSection(block, form)) {
+      EndSection();
+      placed_.sections.push_back({.begin = extent_, .weights = Next(form)});
+      form_ = form;
+      unit_ = block.unit;
     }
-    if (trainable) {
-      layout.trainable_extent = extent;
-      layout.trainable_weights = layout.weights;
-    }
+    std::vector<int64_t> shape = BlockShape(block);
+    const int64_t room = AlignUp(NumElements(shape));
+    placed_.blocks.push_back({&block, std::move(shape), extent_, Next(form)});
+    extent_ += room;
+    (form.split ? placed_.weights.half : placed_.weights.master) += room;
+    if (form.shadow) placed_.weights.shadow += room;
+    return absl::OkStatus();
   }
-  return layout;
+
+  // After the last trainable block.
+  void EndTrainable() {
+    EndSection();
+    placed_.trainable_extent = extent_;
+    placed_.trainable_weights = placed_.weights;
+  }
+
+  PlacedBlocks Take() && { return std::move(placed_); }
+
+ private:
+  bool BeginsSection(const ParameterBlockSpec& block, const Form& form) const {
+    return placed_.sections.empty() || form != form_ || block.unit != unit_ ||
+           extent_ - placed_.sections.back().begin >= kSectionElements;
+  }
+
+  // Pads the section to equal parts of whole chunks.
+  void EndSection() {
+    for (int64_t* extent : {&extent_, &placed_.weights.master,
+                            &placed_.weights.shadow, &placed_.weights.half}) {
+      *extent = (*extent + alignment_ - 1) / alignment_ * alignment_;
+    }
+    if (!placed_.sections.empty()) placed_.sections.back().end = extent_;
+  }
+
+  // The place of the next block.
+  WeightPlace Next(const Form& form) const {
+    const WeightExtents& extents = placed_.weights;
+    WeightPlace place = {.split = form.split,
+                         .offset = form.split ? extents.half : extents.master};
+    if (form.shadow) place.shadow = extents.shadow;
+    return place;
+  }
+
+  const WeightDtypes dtypes_;
+  const int64_t alignment_;
+  int64_t extent_ = 0;
+  Form form_;         // of the last section
+  std::string unit_;  // of the last section
+  PlacedBlocks placed_;
+};
+
+bool IsVector(const ParameterBlockSpec& block) {
+  return absl::c_all_of(block.members, [](const ParameterSpec& member) {
+    return member.shape.size() <= 1;
+  });
+}
+
+absl::StatusOr<PlacedBlocks> PlaceBlocks(
+    const std::vector<ParameterBlockSpec>& blocks, const WeightDtypes& dtypes,
+    const Sharding& sharding) {
+  RETURN_IF_ERROR(CheckNamesDiffer(blocks));
+  Placement placement(dtypes, sharding);
+  const auto add = [&](auto wanted) -> absl::Status {
+    for (const ParameterBlockSpec& block : blocks) {
+      if (wanted(block)) RETURN_IF_ERROR(placement.Add(block));
+    }
+    return absl::OkStatus();
+  };
+  // Norms' gains would divide the matrices of each block into two sections.
+  const auto comes_first = [&sharding](const ParameterBlockSpec& block) {
+    return sharding.shards > 1 && IsVector(block);
+  };
+  RETURN_IF_ERROR(add([&](const ParameterBlockSpec& block) {
+    return block.trainable && comes_first(block);
+  }));
+  RETURN_IF_ERROR(add([&](const ParameterBlockSpec& block) {
+    return block.trainable && !comes_first(block);
+  }));
+  placement.EndTrainable();
+  RETURN_IF_ERROR(
+      add([](const ParameterBlockSpec& block) { return !block.trainable; }));
+  return std::move(placement).Take();
 }
 
 // The members of a block at `offset`.
@@ -171,16 +246,22 @@ std::vector<ParameterSlice> SlicesOf(const ParameterBlockSpec& block,
   return slices;
 }
 
-WeightBytes BytesOf(const WeightExtents& extents, const WeightDtypes& dtypes) {
+// Of `extents`, ranks divide the halves of trainable ones.
+WeightBytes BytesOf(const WeightExtents& extents, int64_t trainable_halves,
+                    const WeightDtypes& dtypes, const Sharding& sharding) {
   const auto bytes = [](int64_t numel, at::ScalarType dtype) {
     return numel * static_cast<int64_t>(c10::elementSize(dtype));
   };
   return {.master = bytes(extents.master, dtypes.master),
           .shadow = bytes(extents.shadow, dtypes.compute),
-          .half = bytes(extents.half, at::kBFloat16)};
+          .high = bytes(extents.half, at::kBFloat16),
+          .low = bytes(
+              extents.half - trainable_halves + sharding.Held(trainable_halves),
+              at::kShort)};
 }
 
 WeightBuffers AllocateWeights(const WeightExtents& extents,
+                              int64_t trainable_halves,
                               const ParameterStoreOptions& options) {
   const auto zeros = [&](int64_t numel, at::ScalarType dtype) {
     if (numel == 0) return at::Tensor();
@@ -189,7 +270,9 @@ WeightBuffers AllocateWeights(const WeightExtents& extents,
   return {.master = zeros(extents.master, options.weights.master),
           .shadow = zeros(extents.shadow, options.weights.compute),
           .high = zeros(extents.half, at::kBFloat16),
-          .low = zeros(extents.half, at::kShort)};
+          .low = zeros(extents.half - trainable_halves +
+                           options.sharding.Held(trainable_halves),
+                       at::kShort)};
 }
 
 // Host memory for a piece of weights, pinned if they are on a GPU, so that
@@ -226,12 +309,16 @@ std::vector<int64_t> BlockShape(const ParameterBlockSpec& block) {
 }
 
 absl::StatusOr<ParameterLayout> PlaceParameters(
-    const std::vector<ParameterBlockSpec>& blocks, const WeightDtypes& dtypes) {
-  ASSIGN_OR_RETURN(const Layout layout, MakeLayout(blocks, dtypes));
+    const std::vector<ParameterBlockSpec>& blocks, const WeightDtypes& dtypes,
+    const Sharding& sharding) {
+  ASSIGN_OR_RETURN(PlacedBlocks layout, PlaceBlocks(blocks, dtypes, sharding));
+  const int64_t halves = layout.trainable_weights.half;
   ParameterLayout placed = {
       .trainable_extent = layout.trainable_extent,
-      .weights = BytesOf(layout.weights, dtypes),
-      .trainable_weights = BytesOf(layout.trainable_weights, dtypes)};
+      .weights = BytesOf(layout.weights, halves, dtypes, sharding),
+      .trainable_weights =
+          BytesOf(layout.trainable_weights, halves, dtypes, sharding),
+      .sections = std::move(layout.sections)};
   placed.block_offsets.resize(blocks.size());
   for (const PlacedBlock& block : layout.blocks) {
     placed.block_offsets[block.spec - blocks.data()] = block.offset;
@@ -261,18 +348,29 @@ const at::Tensor& Parameter::As(at::ScalarType dtype) const {
 absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
     const std::vector<ParameterBlockSpec>& blocks,
     const ParameterStoreOptions& options) {
-  ASSIGN_OR_RETURN(const Layout layout, MakeLayout(blocks, options.weights));
+  ASSIGN_OR_RETURN(PlacedBlocks layout,
+                   PlaceBlocks(blocks, options.weights, options.sharding));
   std::unique_ptr<ParameterStore> store(new ParameterStore);
   RETURN_IF_ERROR(StatusFromTorch([&] {
     store->options_ = options;
     store->trainable_extent_ = layout.trainable_extent;
-    store->weights_ = AllocateWeights(layout.weights, options);
+    store->trainable_halves_ = layout.trainable_weights.half;
+    store->sections_ = std::move(layout.sections);
+    store->weights_ =
+        AllocateWeights(layout.weights, store->trainable_halves_, options);
     store->grad_ =
         at::zeros({layout.trainable_extent},
                   at::device(options.device).dtype(options.gradient));
     for (const PlacedBlock& block : layout.blocks) {
       store->AddBlock(*block.spec, block.shape, block.offset, block.weights);
     }
+    int64_t end = 0;  // of the gradients so far
+    for (const PlacedBlock& block : layout.blocks) {
+      const int64_t begin = std::min(block.offset, layout.trainable_extent);
+      store->AddGradientGap(end, begin);
+      end = begin + NumElements(block.shape);
+    }
+    store->AddGradientGap(end, layout.trainable_extent);
   }));
   return store;
 }
@@ -295,10 +393,6 @@ void ParameterStore::AddBlock(const ParameterBlockSpec& spec,
   }
   if (spec.trainable) {
     block->grad_ = view(grad_, offset);
-    const int64_t end = offset + NumElements(shape);
-    if (AlignUp(end) != end) {
-      gradient_gaps_.push_back(grad_.slice(0, end, AlignUp(end)));
-    }
   }
   std::vector<ParameterSlice> slices = SlicesOf(spec, offset, weights);
   for (size_t i = 0; i < slices.size(); ++i) {
@@ -307,8 +401,13 @@ void ParameterStore::AddBlock(const ParameterBlockSpec& spec,
       return buffer.narrow(0, slice.weights.offset, slice.numel);
     };
     if (slice.weights.split) {
+      const bool whole = HeldLow(slice).numel == slice.numel;
+      const at::Tensor low =
+          whole ? LowOf(slice, 0, slice.numel)
+                : at::empty({slice.numel}, weights_.low.options());
       FillInitialValues(spec.members[i], options_.seed, part(weights_.high),
-                        part(weights_.low));
+                        low);
+      if (!whole) WriteLow(slice, 0, low);
     } else {
       FillInitialValues(spec.members[i], options_.seed, part(weights_.master));
     }
@@ -317,6 +416,10 @@ void ParameterStore::AddBlock(const ParameterBlockSpec& spec,
   }
   if (weights.shadow.has_value()) block->rounded_.copy_(block->master_);
   blocks_.push_back(std::move(block));
+}
+
+void ParameterStore::AddGradientGap(int64_t begin, int64_t end) {
+  if (begin < end) gradient_gaps_.push_back(grad_.slice(0, begin, end));
 }
 
 Parameter& ParameterStore::Get(absl::string_view block_name) {
@@ -331,18 +434,109 @@ void ParameterStore::ZeroGradientGaps() {
   if (!gradient_gaps_.empty()) at::_foreach_zero_(gradient_gaps_);
 }
 
+const ParameterSection& ParameterStore::SectionOf(int64_t element) const {
+  const auto after = std::upper_bound(
+      sections_.begin(), sections_.end(), element,
+      [](int64_t e, const ParameterSection& s) { return e < s.begin; });
+  TESSERA_CHECK(after != sections_.begin(), "no section before ", element);
+  return *std::prev(after);
+}
+
+int64_t ParameterStore::HeldPlace(int64_t element) const {
+  const Sharding& sharding = options_.sharding;
+  if (!sharding.divides_optimizer) return element;
+  const ParameterSection& section = SectionOf(element);
+  return section.begin / sharding.shards + element -
+         sharding.PartBegin(section.begin, section.end, sharding.index);
+}
+
+ParameterStore::HeldRange ParameterStore::HeldAt(const ParameterSlice& slice,
+                                                 int64_t offset,
+                                                 int64_t first) const {
+  const Sharding& sharding = options_.sharding;
+  if (!sharding.divides_optimizer) {
+    return {.numel = slice.numel, .place = offset};
+  }
+  const ParameterSection& section = SectionOf(slice.offset);
+  const int64_t size = section.end - section.begin;
+  const int64_t part = sharding.PartBegin(first, first + size, sharding.index);
+  const int64_t begin = std::max(offset, part);
+  const int64_t end =
+      std::min(offset + slice.numel, part + size / sharding.shards);
+  return {.begin = begin - offset,
+          .numel = std::max<int64_t>(0, end - begin),
+          .place = first / sharding.shards + begin - part};
+}
+
+ParameterStore::HeldRange ParameterStore::HeldOf(
+    const ParameterSlice& slice) const {
+  return HeldAt(slice, slice.offset, SectionOf(slice.offset).begin);
+}
+
+ParameterStore::HeldRange ParameterStore::HeldLow(
+    const ParameterSlice& slice) const {
+  if (slice.trainable) {
+    return HeldAt(slice, slice.weights.offset,
+                  SectionOf(slice.offset).weights.offset);
+  }
+  const int64_t elsewhere =
+      trainable_halves_ - options_.sharding.Held(trainable_halves_);
+  return {.numel = slice.numel, .place = slice.weights.offset - elsewhere};
+}
+
+at::Tensor ParameterStore::LowOf(const ParameterSlice& slice, int64_t begin,
+                                 int64_t count) const {
+  const HeldRange held = HeldLow(slice);
+  TESSERA_CHECK(held.begin <= begin && begin + count <= held.begin + held.numel,
+                "another rank has a part of ", slice.name);
+  return weights_.low.narrow(0, held.place + begin - held.begin, count);
+}
+
+void ParameterStore::WriteLow(const ParameterSlice& slice, int64_t begin,
+                              const at::Tensor& values) {
+  const HeldRange held = HeldLow(slice);
+  const int64_t first = std::max(begin, held.begin);
+  const int64_t end = std::min(begin + values.numel(), held.begin + held.numel);
+  if (first >= end) return;
+  LowOf(slice, first, end - first)
+      .copy_(values.slice(0, first - begin, end - begin));
+}
+
+int64_t ParameterStore::HalvesBefore(int64_t element) const {
+  const Sharding& sharding = options_.sharding;
+  if (!sharding.divides_optimizer) return 0;
+  const ParameterSection& section = SectionOf(element);
+  const int64_t first = section.weights.offset;
+  const int64_t size = section.end - section.begin;
+  return sharding.PartBegin(first, first + size, sharding.index) -
+         first / sharding.shards;
+}
+
+std::vector<at::Tensor> ParameterStore::WholeWeights(
+    const ParameterSection& section) const {
+  const WeightPlace& place = section.weights;
+  const int64_t count = section.end - section.begin;
+  std::vector<at::Tensor> whole = {
+      (place.split ? weights_.high : weights_.master)
+          .narrow(0, place.offset, count)};
+  if (place.shadow.has_value()) {
+    whole.push_back(weights_.shadow.narrow(0, *place.shadow, count));
+  }
+  return whole;
+}
+
 void ParameterStore::Read(const ParameterSlice& slice, int64_t begin,
-                          at::Tensor to) const {
+                          at::Tensor to, const at::Tensor& low) const {
   const int64_t offset = slice.weights.offset + begin, count = to.numel();
   if (!slice.weights.split) {
     to.copy_(weights_.master.narrow(0, offset, count));
     return;
   }
   const at::Tensor high = HostPiece(count, at::kBFloat16, options_.device);
-  const at::Tensor low = HostPiece(count, at::kShort, options_.device);
+  const at::Tensor host_low = HostPiece(count, at::kShort, options_.device);
   high.copy_(weights_.high.narrow(0, offset, count));
-  low.copy_(weights_.low.narrow(0, offset, count));
-  JoinHalves(high, low, to);
+  host_low.copy_(low.defined() ? low : LowOf(slice, begin, count));
+  JoinHalves(high, host_low, to);
 }
 
 void ParameterStore::Write(const ParameterSlice& slice, int64_t begin,
@@ -353,7 +547,7 @@ void ParameterStore::Write(const ParameterSlice& slice, int64_t begin,
     const at::Tensor low = HostPiece(count, at::kShort, options_.device);
     SplitInHalves(values.to(at::kCPU, at::kFloat).contiguous(), high, low);
     weights_.high.narrow(0, offset, count).copy_(high);
-    weights_.low.narrow(0, offset, count).copy_(low);
+    WriteLow(slice, begin, low);
     return;
   }
   at::Tensor master = weights_.master.narrow(0, offset, count);

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "framework/params/sharding.h"
 
 namespace tessera {
 
@@ -39,9 +40,11 @@ struct ParameterBlockSpec {
   std::string name;  // "layers.0.attn.qkv"; or the single member's name
   std::vector<ParameterSpec> members;
   bool trainable = true;
-  // The dtypes in which ops read the block; ProgramBuilder fills it in. Empty:
-  // in both the master's and the compute dtype.
+  // ProgramBuilder fills these in. The dtypes in which ops read the block;
+  // empty: in both the master's and the compute dtype. The part of the model to
+  // which it belongs, "block_3".
   std::vector<at::ScalarType> reads;
+  std::string unit;
 };
 
 // The shape of a block: that of its member, or of the stacked members.
@@ -101,10 +104,19 @@ struct ParameterSlice {
 struct WeightBytes {
   int64_t master = 0;
   int64_t shadow = 0;
-  int64_t half = 0;  // `high`; also `low`
+  int64_t high = 0;
+  int64_t low = 0;  // of this rank, if ranks divide it
 
   // What the weights themselves take: all but the shadow.
-  int64_t parameters() const { return master + 2 * half; }
+  int64_t parameters() const { return master + high + low; }
+};
+
+// Neighbouring trainable blocks of one unit that are in the same WeightBuffers.
+// Ranks sum, update and gather a section at a time. It ends at the first block
+// that makes it large enough.
+struct ParameterSection {
+  int64_t begin = 0, end = 0;  // elements of the gradient buffer
+  WeightPlace weights;         // of the first
 };
 
 // The locations of a store's blocks, in elements, and the sizes of its buffers.
@@ -113,12 +125,13 @@ struct ParameterLayout {
   std::vector<int64_t> block_offsets;  // in the order of the argument
   int64_t trainable_extent = 0;        // of the gradient buffer
   WeightBytes weights, trainable_weights;
+  std::vector<ParameterSection> sections;  // of the gradient buffer, in order
 };
 // The layout of a store of `blocks`, without allocating one. The same errors as
 // ParameterStore::Create().
 absl::StatusOr<ParameterLayout> PlaceParameters(
     const std::vector<ParameterBlockSpec>& blocks,
-    const WeightDtypes& dtypes = {});
+    const WeightDtypes& dtypes = {}, const Sharding& sharding = {});
 
 // Every block starts at a multiple of this number of elements: 256 bytes of a
 // 2-byte dtype, so the layout is the same for all dtypes.
@@ -132,6 +145,7 @@ struct ParameterStoreOptions {
   WeightDtypes weights;
   at::ScalarType gradient = at::kFloat;
   uint64_t seed = 0;  // of the initial values
+  Sharding sharding;
 };
 
 // The flat buffers of the weights, padding included; undefined if no block is
@@ -145,6 +159,7 @@ struct ParameterStoreOptions {
 //   the same dtype    that dtype      `master`
 //   others            any             `master`, and its rounding in `shadow`
 //
+// Ranks may divide `low` (Sharding); every rank has the others whole.
 // Frozen blocks, too: a checkpoint holds their master values. The optimizer
 // writes all buffers, so a step never casts weights. Everything else gets a
 // block in a dtype from Parameter::As() and master values from
@@ -159,8 +174,10 @@ struct WeightBuffers {
 };
 
 // Every parameter of a model in contiguous buffers: the weights and the
-// gradient. Blocks are in execution order, trainable ones first. Each starts at
-// a multiple of 256 bytes in every buffer; the gaps are zero.
+// gradient. Blocks are in execution order, trainable ones first; with several
+// shards, vectors come before matrices, so that there are few sections. Each
+// block starts at a multiple of 256 bytes in every buffer, and each section at
+// a multiple of that for each shard; the gaps are zero.
 //
 // So the optimizer is one launch, and buckets and shards are slices
 // (docs/design.md, decision 1).
@@ -184,15 +201,41 @@ class ParameterStore {
   const at::Tensor& grad() const { return grad_; }
   int64_t trainable_extent() const { return trainable_extent_; }
 
+  absl::Span<const ParameterSection> sections() const { return sections_; }
+  const Sharding& sharding() const { return options_.sharding; }
+  // The section that begins at or before `element` of grad().
+  const ParameterSection& SectionOf(int64_t element) const;
+  // The place, in a buffer that ranks divide, of an element of grad() in this
+  // rank's part of its section; `element` itself in a whole buffer.
+  int64_t HeldPlace(int64_t element) const;
+  // What this rank holds of a trainable slice, if ranks divide a buffer:
+  // elements [begin, begin + numel) of the slice, and their place in the
+  // buffer.
+  struct HeldRange {
+    int64_t begin = 0, numel = 0, place = 0;
+  };
+  HeldRange HeldOf(const ParameterSlice& slice) const;
+  // By how many elements `low` is shorter than `high` before that element's.
+  int64_t HalvesBefore(int64_t element) const;
+  // Whether this rank has only its part of one of the buffers in weights().
+  bool IsDivided(const at::Tensor& buffer) const {
+    return sharding().divides_optimizer && buffer.is_same(weights_.low);
+  }
+  // The weights of a section in all buffers that every rank has whole.
+  std::vector<at::Tensor> WholeWeights(const ParameterSection& section) const;
+
   absl::Span<const ParameterSlice> slices() const { return slices_; }
   int64_t num_parameters() const { return num_parameters_; }
 
   // Copies the master values [begin, begin + to.numel()) of a slice to `to`:
-  // 1-D, contiguous, in host memory and of the master's dtype.
-  void Read(const ParameterSlice& slice, int64_t begin, at::Tensor to) const;
+  // 1-D, contiguous, in host memory and of the master's dtype. If ranks divide
+  // `low`, its values for them are an argument.
+  void Read(const ParameterSlice& slice, int64_t begin, at::Tensor to,
+            const at::Tensor& low = {}) const;
   // Overwrites master values of a slice, from `begin` on, and what is derived
-  // from them. `values` are 1-D, of any floating-point dtype on any device, and
-  // are rounded to the master's. Neither function takes device memory.
+  // from them, except what this rank does not hold. `values` are 1-D, of any
+  // floating-point dtype on any device, and are rounded to the master's.
+  // Neither function takes device memory.
   void Write(const ParameterSlice& slice, int64_t begin,
              const at::Tensor& values);
 
@@ -201,15 +244,30 @@ class ParameterStore {
 
  private:
   ParameterStore() = default;
+  // HeldRange of `numel` elements at `offset` in a whole buffer, in which their
+  // section begins at `first`.
+  HeldRange HeldAt(const ParameterSlice& slice, int64_t offset,
+                   int64_t first) const;
+  // Of a slice that is split: what this rank holds of `low`; a view of some of
+  // that; and writes to it.
+  HeldRange HeldLow(const ParameterSlice& slice) const;
+  at::Tensor LowOf(const ParameterSlice& slice, int64_t begin,
+                   int64_t count) const;
+  void WriteLow(const ParameterSlice& slice, int64_t begin,
+                const at::Tensor& values);
   void AddBlock(const ParameterBlockSpec& spec,
                 const std::vector<int64_t>& shape, int64_t offset,
                 const WeightPlace& weights);
+  // Elements [begin, end) of grad() belong to no parameter.
+  void AddGradientGap(int64_t begin, int64_t end);
 
   ParameterStoreOptions options_;
   WeightBuffers weights_;
   at::Tensor grad_;
   int64_t trainable_extent_ = 0;
+  int64_t trainable_halves_ = 0;  // elements of weights_.high
   int64_t num_parameters_ = 0;
+  std::vector<ParameterSection> sections_;
   std::vector<std::unique_ptr<Parameter>> blocks_;
   std::vector<at::Tensor> gradient_gaps_;  // views of grad_
   std::vector<ParameterSlice> slices_;

@@ -32,10 +32,8 @@ OpResults ResultsOf(const Schedule& schedule, const StepRun& run) {
     case StepRun::Kind::kForward:
       return OpResults::kActivations;
     case StepRun::Kind::kTask:
-      return schedule.IsTask(run, Task::Kind::kReduce) ||
-                     schedule.IsTask(run, Task::Kind::kReduceLoss)
-                 ? OpResults::kCommunication
-                 : OpResults::kOther;
+      return IsCollective(schedule, run) ? OpResults::kCommunication
+                                         : OpResults::kOther;
     default:
       return OpResults::kGradients;
   }

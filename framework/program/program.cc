@@ -55,6 +55,8 @@ Weight ProgramBuilder::Parameter(ParameterBlockSpec spec) {
   for (const std::string& pattern : target_.frozen) {
     if (Matches(pattern, spec) > 0) spec.trainable = false;
   }
+  const std::string path = program_.ScopePath(scope_);
+  spec.unit = path.substr(0, path.find('/'));
   program_.parameters_.push_back(std::move(spec));
   return {static_cast<int>(program_.parameters_.size()) - 1};
 }

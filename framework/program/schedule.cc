@@ -48,6 +48,34 @@ void KeepReads(const Program& program, StepRun* run) {
   keep(run->results, reads.results);
 }
 
+GradientRange GradientShards::PartOf(const GradientRange& section,
+                                     int shard) const {
+  const int64_t begin = sharding.PartBegin(section.begin, section.end, shard);
+  return {begin, begin + (section.end - section.begin) / sharding.shards};
+}
+
+std::vector<GradientRange> GradientShards::HeldOf(
+    const GradientRange& range) const {
+  std::vector<GradientRange> held;
+  for (const GradientRange& section : sections) {
+    if (range.Overlaps(section)) held.push_back(HeldPart(section));
+  }
+  return held;
+}
+
+bool IsCollective(const Schedule& schedule, const StepRun& run) {
+  if (run.kind != StepRun::Kind::kTask) return false;
+  switch (schedule.tasks[run.task].kind) {
+    case Task::Kind::kReduce:
+    case Task::Kind::kReduceLoss:
+    case Task::Kind::kReduceSquares:
+    case Task::Kind::kGather:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::vector<Access> AccessesOf(const Schedule& schedule, const StepRun& run) {
   std::vector<Access> accesses;
   const auto add = [&accesses](absl::Span<const int> values, bool writes) {
@@ -74,7 +102,8 @@ std::vector<Access> AccessesOf(const Schedule& schedule, const StepRun& run) {
     }
     return accesses;
   }
-  for (size_t p = 0; p < schedule.gradients.size(); ++p) {
+  const bool gathers = task.kind == Task::Kind::kGather;
+  for (size_t p = 0; p < schedule.gradients.size() && !gathers; ++p) {
     const int parameter = static_cast<int>(p);
     const bool sums = task.kind == Task::Kind::kReduce;
     if (!task.range.Overlaps(schedule.gradients[p])) continue;
@@ -85,12 +114,13 @@ std::vector<Access> AccessesOf(const Schedule& schedule, const StepRun& run) {
     accesses.push_back(
         {.parameter = parameter, .reads = !empty, .writes = sums});
   }
-  if (task.kind != Task::Kind::kUpdate) return accesses;
+  if (task.kind != Task::Kind::kUpdate && !gathers) return accesses;
   const absl::Span<const ValueInfo> values = schedule.program->values();
   for (size_t v = 0; v < values.size(); ++v) {
     if (values[v].role == Role::kParameter &&
         task.range.Overlaps(schedule.gradients[values[v].parameter])) {
-      accesses.push_back({.value = static_cast<int>(v), .writes = true});
+      accesses.push_back(
+          {.value = static_cast<int>(v), .reads = gathers, .writes = true});
     }
   }
   return accesses;

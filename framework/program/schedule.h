@@ -7,6 +7,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "framework/params/sharding.h"
 #include "framework/program/program.h"
 
 namespace tessera {
@@ -45,6 +46,20 @@ struct GradientRange {
   }
 };
 
+// How ranks share the flat gradient buffer (framework/params/sharding.h).
+struct GradientShards {
+  std::vector<GradientRange> sections;  // ascending; all of the buffer
+  Sharding sharding;
+
+  bool divided() const { return sharding.divides_optimizer; }
+  GradientRange PartOf(const GradientRange& section, int shard) const;
+  GradientRange HeldPart(const GradientRange& section) const {
+    return PartOf(section, sharding.index);
+  }
+  // This rank's parts of the sections in `range`, which it cuts nowhere.
+  std::vector<GradientRange> HeldOf(const GradientRange& range) const;
+};
+
 // Work of a step other than the model's ops. framework/optim, framework/dist
 // and the step's plan describe tasks when a step is planned; a TaskRunner
 // (executor.h) runs them.
@@ -55,10 +70,12 @@ struct Task {
     kAddWeightedLoss,  // loss += operands[0] * the weight of a token
     kReduce,           // sums `range` over the ranks
     kReduceLoss,       // sums the loss over the ranks
+    kReduceSquares,    // sums the sums of squares of the ranks' parts
     kZero,             // zeroes the gradients and gaps that no run writes
     kSumOfSquares,     // of the gradients in `range`, into results[0]
     kClip,    // norm; fixes what the update does, or that it is skipped
     kUpdate,  // the weights whose gradients lie in `range`, and their moments
+    kGather,  // those weights, of which each rank has updated its part
   };
   Kind kind = Kind::kBegin;
   std::string name;    // "gradient norm"
@@ -67,6 +84,9 @@ struct Task {
   TensorType output;
   Cost cost;
   GradientRange range;  // empty: touches no gradient
+  // Only this rank's parts of `range` (Schedule::shards) are of use afterwards,
+  // read, or updated.
+  bool own_part = false;
 };
 
 // The streams of a step. Runs of one stream execute in the order of the list.
@@ -145,6 +165,7 @@ struct Schedule {
   // No ranges at all if the schedule does not describe that buffer; then no
   // value may be stored there.
   std::vector<GradientRange> gradients;
+  GradientShards shards;  // none if the gradients have no ranges
   // By micro-batch and value of the program: the value of the schedule.
   std::vector<std::vector<int>> values_of;
 
@@ -175,6 +196,8 @@ struct Access {
   int value = -1, parameter = -1;
   bool reads = false, writes = false;  // both: adds to it
 };
+// Whether all ranks take part in a run.
+bool IsCollective(const Schedule& schedule, const StepRun& run);
 // The values, weights and gradients that a run reads or writes, without the
 // moments and scalars that only tasks use.
 std::vector<Access> AccessesOf(const Schedule& schedule, const StepRun& run);

@@ -69,6 +69,7 @@ class Verifier {
         freed_(schedule.values.size(), false),
         reduced_(schedule.program->parameters().size(), false),
         replaced_(schedule.values.size(), false),
+        partial_(schedule.values.size(), false),
         sums_(absl::c_any_of(schedule.tasks, [](const Task& task) {
           return task.kind == Task::Kind::kReduce;
         })) {
@@ -156,6 +157,13 @@ class Verifier {
       if (!HasBuffer(v)) pieces_[PlaceOf(v).begin].content = v;
     }
     is_gap_.assign(cuts.size(), false);
+    is_held_.assign(cuts.size(), false);
+    for (const GradientRange& part :
+         schedule_.shards.HeldOf({0, gradient_bytes_})) {
+      const Pieces held = pieces_of(part);
+      std::fill(is_held_.begin() + held.begin, is_held_.begin() + held.end,
+                true);
+    }
     if (!schedule_.gradients.empty()) MarkGaps(pieces_of({0, gradient_bytes_}));
   }
 
@@ -203,6 +211,11 @@ class Verifier {
       cuts.push_back(task.range.begin);
       cuts.push_back(task.range.end);
     }
+    for (const GradientRange& part :
+         schedule_.shards.HeldOf({0, gradient_bytes_})) {
+      cuts.push_back(part.begin);
+      cuts.push_back(part.end);
+    }
     std::sort(cuts.begin(), cuts.end());
     cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
     return cuts;
@@ -247,13 +260,35 @@ class Verifier {
       hashes_[gradient] = kCarriedHash;
       const Pieces place = PlaceOf(gradient);
       for (int i = place.begin; i < place.end; ++i) {
+        if (!IsKept(i)) continue;
         pieces_[i].content = gradient;
         pieces_[i].summed = sums_;
       }
     }
-    for (size_t i = 0; i < pieces_.size(); ++i) {
-      if (is_gap_[i]) pieces_[i].content = gaps_;
+    for (int i = 0; i < static_cast<int>(pieces_.size()); ++i) {
+      if (is_gap_[i] && IsKept(i)) pieces_[i].content = gaps_;
     }
+  }
+
+  // Whether a piece of the gradient buffer is of use after the sums over the
+  // ranks.
+  bool IsKept(int piece) const {
+    return !schedule_.shards.divided() || is_held_[piece];
+  }
+  // The task of a run; null if it is an op's.
+  const Task* TaskOf(int run) const {
+    if (run >= static_cast<int>(schedule_.runs.size())) return nullptr;
+    const StepRun& r = schedule_.runs[run];
+    return r.kind == StepRun::Kind::kTask ? &schedule_.tasks[r.task] : nullptr;
+  }
+  // Whether a run, or the caller at the end, has no use for a piece of a
+  // gradient that it reads.
+  bool IsSkipped(int run, int piece) const {
+    if (IsKept(piece)) return false;
+    const Task* const task = TaskOf(run);
+    return run == static_cast<int>(schedule_.runs.size()) ||
+           (task != nullptr && task->own_part &&
+            task->kind != Task::Kind::kReduce);
   }
 
   // Where a value or a gradient lies.
@@ -272,6 +307,7 @@ class Verifier {
     const auto reader = [&] { return at_end ? "the caller" : Describe(run); };
     const bool freed = content < num_values_ && freed_[content];
     for (int i = place.begin; i < place.end; ++i) {
+      if (content >= num_values_ && IsSkipped(run, i)) continue;
       Piece& piece = pieces_[i];
       const int found = freed ? kNothing : piece.content;
       if (found != content) {
@@ -303,7 +339,7 @@ class Verifier {
     }
     const Pieces place = PlaceOf(GradientOf(parameter));
     for (int i = place.begin; i < place.end; ++i) {
-      if (pieces_[i].summed == sums_) continue;
+      if (pieces_[i].summed == sums_ || IsSkipped(run, i)) continue;
       return Fault(Describe(run), " reads ", NameOf(GradientOf(parameter)),
                    " before all of it was summed over the ranks");
     }
@@ -314,6 +350,16 @@ class Verifier {
   // than in the plain list: weights before their update, if the step before
   // left it to this one, and otherwise after it.
   absl::Status CheckVersion(int run, int value) const {
+    const Task* const task = TaskOf(run);
+    const bool gathers =
+        task != nullptr && (task->kind == Task::Kind::kGather ||
+                            task->kind == Task::Kind::kReduceSquares);
+    if (gathers != partial_[value]) {
+      return Fault(Describe(run), gathers ? " gathers " : " reads ",
+                   NameOf(value), ", of which this rank has ",
+                   gathers ? "no part" : "its part only");
+    }
+    if (gathers) return absl::OkStatus();
     const bool factors = value == schedule_.update_factors;
     if (!factors && schedule_.values[value].role != Role::kParameter) {
       return absl::OkStatus();
@@ -552,6 +598,11 @@ class Verifier {
       // Whatever lies in the gaps is summed, too, and lost.
       return WriteGaps(run, kNothing, task_places_[r.task]);
     }
+    // These two only complete what the plain list computes at once.
+    if (task.kind == Task::Kind::kGather ||
+        task.kind == Task::Kind::kReduceSquares) {
+      return absl::OkStatus();
+    }
     tasks_ = HashOf({tasks_, hash});
     return absl::OkStatus();
   }
@@ -562,6 +613,8 @@ class Verifier {
       return Fault(Describe(run), " writes ", NameOf(value));
     }
     RETURN_IF_ERROR(WritePieces(run, value, PlaceOf(value), {}));
+    const Task& task = *TaskOf(run);
+    partial_[value] = task.own_part && task.kind == Task::Kind::kSumOfSquares;
     replaced_[value] = true;
     return absl::OkStatus();
   }
@@ -585,7 +638,12 @@ class Verifier {
       return Fault(Describe(run), " sums ", NameOf(gradient), " twice");
     }
     RETURN_IF_ERROR(WritePieces(run, gradient, slice, {}));
-    for (int i = slice.begin; i < slice.end; ++i) pieces_[i].summed = true;
+    for (int i = slice.begin; i < slice.end; ++i) {
+      pieces_[i].summed = true;
+      if (schedule_.tasks[task].own_part && !IsKept(i)) {
+        pieces_[i].content = kNothing;
+      }
+    }
     if (reduced_[access.parameter]) return absl::OkStatus();  // another slice
     reduced_[access.parameter] = true;
     hashes_[gradient] = HashOf({kReduceHash, hashes_[gradient]});
@@ -618,13 +676,13 @@ class Verifier {
           pieces_[i].summed = false;
         }
       } else if (access.writes) {
-        if (replaced_[access.value]) {
+        if (replaced_[access.value] || partial_[access.value]) {
           return Fault(Describe(run), " updates ", NameOf(access.value),
                        " again");
         }
         RETURN_IF_ERROR(
             WritePieces(run, access.value, PlaceOf(access.value), {}));
-        replaced_[access.value] = true;
+        (task.own_part ? partial_ : replaced_)[access.value] = true;
       }
     }
     return absl::OkStatus();
@@ -685,11 +743,15 @@ class Verifier {
   std::vector<Pieces> task_places_;  // by task: its range
   std::vector<Piece> pieces_;
   std::vector<bool> is_gap_;   // by piece: between gradients
+  std::vector<bool> is_held_;  // by piece: in this rank's part of a section
   std::vector<bool> freed_;    // by value
   std::vector<bool> reduced_;  // by parameter: its gradient
   // By value: weights that were updated, and other values of the caller that a
   // task has written.
   std::vector<bool> replaced_;
+  // By value: of weights that were updated, or a sum over segments, this rank
+  // has its part only.
+  std::vector<bool> partial_;
   const bool sums_;               // over the ranks
   std::vector<Access> accesses_;  // of the run that is replayed
   uint64_t tasks_ = 0;
@@ -700,14 +762,12 @@ class Verifier {
 uint64_t CollectiveOrder(const Schedule& schedule) {
   uint64_t hash = 0;
   for (const StepRun& run : schedule.runs) {
-    if (!schedule.IsTask(run, Task::Kind::kReduce) &&
-        !schedule.IsTask(run, Task::Kind::kReduceLoss)) {
-      continue;
-    }
+    if (!IsCollective(schedule, run)) continue;
     const Task& task = schedule.tasks[run.task];
     hash = HashOf({hash, static_cast<uint64_t>(task.kind),
                    static_cast<uint64_t>(task.range.begin),
                    static_cast<uint64_t>(task.range.end),
+                   static_cast<uint64_t>(task.own_part),
                    static_cast<uint64_t>(task.output.dtype)});
   }
   return hash;

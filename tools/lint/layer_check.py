@@ -12,7 +12,7 @@ LAYERS = (
     ("framework/base",),
     ("framework/cuda",),
     ("framework/params", "framework/precision"),
-    ("framework/program",),
+    ("framework/program", "framework/mesh"),
     ("framework/ops", "framework/optim", "framework/dist", "framework/data",
      "framework/checkpoint", "framework/observe"),
     ("attention_backends",),

@@ -20,6 +20,7 @@
 #include "framework/optim/parameter_groups.h"
 #include "framework/params/parameter_store.h"
 #include "framework/precision/precision_config.h"
+#include "framework/mesh/layout.h"
 #include "framework/program/execution_config.h"
 #include "models/model_config.h"
 #include "models/model_shape.h"
@@ -187,6 +188,7 @@ void Validate(const RunConfig& config, Violations violations) {
   Validate(config.attention(), violations.In("attention"));
   Validate(config.recompute(), violations.In("recompute"));
   Validate(config.execution(), violations.In("execution"));
+  Validate(config.layout(), violations.In("layout"));
   Validate(config.checkpoint(), violations.In("checkpoint"));
   Validate(config.observe(), violations.In("observe"));
   ValidatePrecisionOnDevice(config, violations);

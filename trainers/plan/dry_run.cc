@@ -152,9 +152,9 @@ std::string FormatDryRun(const RunPlan& plan, const WhatFits& fits) {
   AddLine("config", absl::StrCat("hash ", ConfigHash(plan.config)), &text);
   AddLine("device",
           absl::StrCat(plan.device.name,
-                       cuda ? ", " + FormatBytes(plan.device.total_bytes) : "",
-                       ", ", FormatCountOf(plan.world.world_size, "rank")),
+                       cuda ? ", " + FormatBytes(plan.device.total_bytes) : ""),
           &text);
+  AddLine("layout", Describe(plan.layout), &text);
   AddLine(
       "model",
       absl::StrCat(FormatCountOf(plan.num_parameters, "parameter"), ": ",
@@ -190,6 +190,7 @@ Json DryRunToJson(const RunPlan& plan, const WhatFits& fits) {
   }
   return {{"device", plan.device.name},
           {"ranks", plan.world.world_size},
+          {"zero", plan.layout.zero},
           {"config", ConfigHash(plan.config)},
           {"parameters", plan.num_parameters},
           {"tokens_per_step", plan.tokens_per_step()},

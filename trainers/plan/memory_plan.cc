@@ -81,7 +81,7 @@ Requests PlanBuffers(const Program& program, int64_t micro_batches,
   report->shadow = weights.shadow;
   report->libraries = BlasWorkspaceBytes(device);
   Requests requests = {
-      .buffers = {weights.master, weights.shadow, weights.half, weights.half},
+      .buffers = {weights.master, weights.shadow, weights.high, weights.low},
       .workspaces = {report->libraries}};
   std::vector<bool> is_constant(program.values().size(), false);
   for (const ProgramConstant& constant : program.constants()) {
@@ -137,9 +137,9 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
     const StepPlan& step, const PrecisionPolicy& precision,
     const DeviceInfo& device, bool evaluates) {
   const Program& program = step.loss.program;
-  ASSIGN_OR_RETURN(
-      const ParameterLayout layout,
-      PlaceParameters(program.parameters(), WeightDtypesOf(precision)));
+  ASSIGN_OR_RETURN(const ParameterLayout layout,
+                   PlaceParameters(program.parameters(),
+                                   WeightDtypesOf(precision), step.sharding));
   MemoryReport report;
   Requests requests =
       PlanBuffers(program, step.micro_batches, layout, device, &report);
@@ -153,8 +153,8 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
   }
   report.gradients =
       layout.trainable_extent * SizeOf(precision, OpClass::kGradient);
-  const int64_t moment =
-      layout.trainable_extent * SizeOf(precision, OpClass::kOptimizerState);
+  const int64_t moment = step.sharding.Held(layout.trainable_extent) *
+                         SizeOf(precision, OpClass::kOptimizerState);
   report.optimizer = 2 * moment;
   requests.buffers.insert(requests.buffers.end(),
                           {report.gradients, moment, moment});

@@ -16,7 +16,7 @@ constexpr int kErrorColumns = 73;
 // The smallest number of micro-batches above the current one that divides a
 // rank's share of the batch; the current one if there is none.
 int64_t MoreMicroBatches(const MemoryChoices& choices) {
-  const int64_t share = choices.batch_size / choices.world_size;
+  const int64_t share = choices.batch_size / choices.layout.data_ranks();
   for (int64_t n = choices.micro_batches + 1; n <= share; ++n) {
     if (share % n == 0) return n;
   }
@@ -39,9 +39,16 @@ std::vector<std::string> Advice(const MemoryReport& report,
         "training { micro_batches: %d }: %s at a time per rank instead of %d, "
         "the same step",
         more,
-        FormatCountOf(choices.batch_size / choices.world_size / more,
+        FormatCountOf(choices.batch_size / choices.layout.data_ranks() / more,
                       "sequence"),
-        choices.batch_size / choices.world_size / choices.micro_batches));
+        choices.batch_size / choices.layout.data_ranks() /
+            choices.micro_batches));
+  }
+  if (choices.layout.data_ranks() > 1 && choices.layout.zero == 0) {
+    advice.push_back(absl::StrFormat(
+        "layout { zero: 1 }: each rank has 1/%d of the optimizer's state, the "
+        "same step",
+        choices.layout.data_ranks()));
   }
   if (choices.recompute != "BLOCK") {
     advice.push_back(

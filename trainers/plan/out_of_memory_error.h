@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "framework/mesh/layout.h"
 #include "framework/observe/memory_report.h"
 
 namespace tessera {
@@ -14,7 +15,7 @@ namespace tessera {
 struct MemoryChoices {
   int64_t batch_size = 0;  // training.batch_size, over all ranks
   int64_t micro_batches = 1;
-  int world_size = 1;
+  Layout layout;
   int64_t context = 0;    // model.context_length
   std::string precision;  // PrecisionConfig.Mode: "FP32"
   std::string recompute;  // RecomputeConfig.Policy: "NONE"

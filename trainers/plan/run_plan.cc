@@ -34,15 +34,15 @@ absl::StatusOr<DeviceInfo> OpenDevice(const TrainingConfig& training,
 
 // The number of sequences in one rank's micro-batch.
 absl::StatusOr<int64_t> MicroBatchSize(const TrainingConfig& training,
-                                       const WorldInfo& world) {
+                                       const Layout& layout) {
   const int64_t parts =
-      int64_t{world.world_size} * int64_t{training.micro_batches()};
+      int64_t{layout.data_ranks()} * int64_t{training.micro_batches()};
   if (training.batch_size() % parts != 0) {
     return FieldError(
         "training.batch_size",
         absl::InvalidArgumentError(absl::StrCat(
             "is ", training.batch_size(), ", but must be a multiple of ", parts,
-            ": ", world.world_size, " ranks with training.micro_batches ",
+            ": ", layout.data_ranks(), " ranks with training.micro_batches ",
             training.micro_batches())));
   }
   return training.batch_size() / parts;
@@ -71,7 +71,7 @@ MemoryChoices MemoryChoicesOf(const RunPlan& plan) {
   return {
       .batch_size = config.training().batch_size(),
       .micro_batches = config.training().micro_batches(),
-      .world_size = plan.world.world_size,
+      .layout = plan.layout,
       .context = plan.shape.context,
       .precision = std::string(plan.precision.name()),
       .recompute = RecomputeConfig::Policy_Name(config.recompute().policy()),
@@ -86,6 +86,8 @@ absl::StatusOr<RunPlan> BeginPlan(
   RunPlan plan;
   plan.config = config;
   plan.world = world;
+  ASSIGN_OR_RETURN(plan.layout,
+                   MakeLayout(config.layout(), world.world_size, world.rank));
   if (planned_device.has_value()) {
     plan.device = *planned_device;
   } else {
@@ -243,12 +245,12 @@ absl::StatusOr<RunPlan> PlanWithoutFit(
   const TrainingConfig& training = config.training();
   ASSIGN_OR_RETURN(RunPlan plan, BeginPlan(config, world, planned_device));
   RETURN_IF_ERROR(CheckObservers(plan));
-  ASSIGN_OR_RETURN(plan.micro_batch, MicroBatchSize(training, world));
+  ASSIGN_OR_RETURN(plan.micro_batch, MicroBatchSize(training, plan.layout));
   RETURN_IF_ERROR(ChooseBackend(plan.micro_batch, /*needs_grad=*/true, &plan));
   ASSIGN_OR_RETURN(plan.step,
                    PlanStep({.lm = LmOptionsOf(plan),
                              .micro_batches = training.micro_batches(),
-                             .ranks = world.world_size,
+                             .sharding = plan.layout.sharding(),
                              .recompute = config.recompute(),
                              .execution = ExecutionOf(config),
                              .eager_because = WhyEager(config)},
@@ -277,6 +279,7 @@ absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained) {
   config.mutable_training()->set_deterministic(false);
   config.clear_attention();
   config.clear_recompute();
+  config.clear_layout();
   ASSIGN_OR_RETURN(RunPlan plan, BeginPlan(config, WorldInfo(), std::nullopt));
   plan.micro_batch = 1;
   RETURN_IF_ERROR(ChooseBackend(1, /*needs_grad=*/false, &plan));
@@ -304,7 +307,8 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> MakeParameters(
       {.device = plan.device.device,
        .weights = WeightDtypesOf(plan.precision),
        .gradient = plan.precision[OpClass::kGradient],
-       .seed = static_cast<uint64_t>(plan.config.training().seed())});
+       .seed = static_cast<uint64_t>(plan.config.training().seed()),
+       .sharding = plan.layout.sharding()});
 }
 
 }  // namespace tessera

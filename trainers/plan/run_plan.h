@@ -12,6 +12,7 @@
 #include "framework/cuda/device.h"
 #include "framework/cuda/device_spec.h"
 #include "framework/dist/world.h"
+#include "framework/mesh/layout.h"
 #include "framework/ops/linear/product_choices.h"
 #include "framework/params/parameter_store.h"
 #include "framework/precision/precision_policy.h"
@@ -28,6 +29,7 @@ namespace tessera {
 struct RunPlan {
   RunConfig config;
   WorldInfo world;
+  Layout layout;  // what this rank has of the work and the state
   DeviceInfo device;
   PrecisionPolicy precision;
   ModelShape shape;
@@ -52,7 +54,8 @@ struct RunPlan {
 // describes a device that need not exist; without it, the config's is opened.
 // Errors:
 //   FailedPrecondition   the device does not exist
-//   InvalidArgument      a batch that cannot be divided among the ranks, a
+//   InvalidArgument      a layout that does not fit the number of ranks, a
+//                        batch that cannot be divided among the ranks, a
 //                        precision that the device does not support, a pattern
 //                        of model.frozen that matches no parameter, or patterns
 //                        that leave nothing to train

@@ -14,6 +14,7 @@
 #include "framework/program/rewrites/fuse_ops.h"
 #include "framework/program/rewrites/overlap_weight_gradients.h"
 #include "framework/program/rewrites/reduce_early.h"
+#include "framework/program/rewrites/shard.h"
 #include "framework/program/stream_order.h"
 #include "framework/program/verify.h"
 
@@ -138,19 +139,22 @@ LossProgram Fused(LossProgram loss, const ExecutionConfig::Fusions& fuse,
 
 // The flat gradient buffer.
 struct GradientBuffer {
-  TensorType type;                    // with the gaps between gradients
+  TensorType type;  // with the gaps between gradients
+  GradientShards shards;
   std::vector<GradientRange> ranges;  // by parameter
   WeightBytes weights;                // of the trained parameters
 };
 
 absl::StatusOr<GradientBuffer> PlanGradientBuffer(
     const std::vector<ParameterBlockSpec>& parameters,
-    const PrecisionPolicy& precision) {
+    const PrecisionPolicy& precision, const Sharding& sharding) {
   const at::ScalarType dtype = precision[OpClass::kGradient];
   ASSIGN_OR_RETURN(
       const ParameterLayout layout,
-      PlaceParameters(parameters, {.master = precision[OpClass::kMasterWeights],
-                                   .compute = precision[OpClass::kWeights]}));
+      PlaceParameters(parameters,
+                      {.master = precision[OpClass::kMasterWeights],
+                       .compute = precision[OpClass::kWeights]},
+                      sharding));
   const int64_t size = static_cast<int64_t>(c10::elementSize(dtype));
   std::vector<GradientRange> ranges(parameters.size());
   for (size_t p = 0; p < parameters.size(); ++p) {
@@ -158,7 +162,13 @@ absl::StatusOr<GradientBuffer> PlanGradientBuffer(
     const int64_t begin = layout.block_offsets[p];
     ranges[p] = {begin * size, (begin + CountParameters(parameters[p])) * size};
   }
+  GradientShards shards = {.sharding = sharding};
+  shards.sharding.divides_optimizer = false;  // until a rewrite divides it
+  for (const ParameterSection& section : layout.sections) {
+    shards.sections.push_back({section.begin * size, section.end * size});
+  }
   return GradientBuffer{{{layout.trainable_extent}, dtype},
+                        std::move(shards),
                         std::move(ranges),
                         layout.trainable_weights};
 }
@@ -186,7 +196,7 @@ class StepList {
     }
     if (update) {
       for (Task& sum :
-           ReduceTasks(gradients_.type, options_.ranks, target_.device)) {
+           ReduceTasks(gradients_.type, gradients_.shards, target_.device)) {
         list.Add(std::move(sum), Phase::kReduce);
       }
     }
@@ -204,6 +214,7 @@ class StepList {
     }
     Schedule schedule = std::move(list).Build();
     schedule.gradients = gradients_.ranges;
+    schedule.shards = gradients_.shards;
     return schedule;
   }
 
@@ -243,10 +254,12 @@ absl::Status PlanLists(const StepPlanOptions& options,
                        const ProgramTarget& target, StepPlan* plan) {
   const Program& program = plan->loss.program;
   plan->micro_batches = options.micro_batches;
+  plan->sharding = options.sharding;
   plan->reduction = target.precision[OpClass::kReduction];
   RETURN_IF_ERROR(ChooseMode(options, target.device, plan));
   ASSIGN_OR_RETURN(GradientBuffer buffer,
-                   PlanGradientBuffer(program.parameters(), target.precision));
+                   PlanGradientBuffer(program.parameters(), target.precision,
+                                      options.sharding));
   const StepList list(options, target, plan->loss, std::move(buffer));
   const std::vector<RecomputedSegment> segments =
       Segments(program, options.recompute);
@@ -259,11 +272,13 @@ absl::Status PlanLists(const StepPlanOptions& options,
       (execution.has_overlap_weight_gradients()
            ? execution.overlap_weight_gradients()
            : options.lm.batch * options.lm.sequence <= kMostTokensToOverlap);
-  const bool reduce = target.device.is_cuda() && options.ranks > 1;
+  const bool reduce = target.device.is_cuda() && options.sharding.shards > 1;
+  const bool shard = options.sharding.divides_optimizer;
   const bool defer =
       execution.has_defer_update() ? execution.defer_update() : plan->graph;
-  if (overlap || reduce || defer) {
+  if (overlap || reduce || defer || shard) {
     plan->plain = plan->train;
+    if (shard) ShardUpdate(&plan->train);
     if (defer) DeferUpdate(&plan->train, SparedMultiprocessors(plan->train));
     for (Schedule* const schedule : {&plan->train, &plan->gradients}) {
       if (overlap) OverlapWeightGradients(schedule);

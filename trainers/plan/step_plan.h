@@ -28,6 +28,7 @@ struct StepPlan {
   // its other terms. Both programs have the same values.
   LossProgram loss, evaluation_loss;
   int micro_batches = 1;
+  Sharding sharding;
   bool graph = false;  // launched as a CUDA graph
   // Why execution.mode: AUTO launches kernel by kernel; empty if it does not.
   std::string eager_because;
@@ -43,7 +44,7 @@ struct StepPlan {
 struct StepPlanOptions {
   LmOptions lm;  // of one micro-batch
   int micro_batches = 1;
-  int ranks = 1;
+  Sharding sharding;  // of the data ranks
   RecomputeConfig recompute;
   ExecutionConfig execution;
   // Why execution.mode: AUTO must not use a graph, "observe.nvtx is set"; empty

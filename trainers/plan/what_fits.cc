@@ -60,8 +60,8 @@ LargestValue LargestBatch(const RunPlan& plan) {
   const TrainingConfig& training = plan.config.training();
   return Largest(
       plan, "training.batch_size", training.batch_size(),
-      int64_t{plan.world.world_size} * training.micro_batches(), kMostSequences,
-      [](int64_t batch, RunConfig* config) {
+      int64_t{plan.layout.data_ranks()} * training.micro_batches(),
+      kMostSequences, [](int64_t batch, RunConfig* config) {
         config->mutable_training()->set_batch_size(static_cast<int32_t>(batch));
       });
 }

@@ -100,8 +100,8 @@ absl::Status Session::OpenData(const SessionOptions& options) {
   const TrainingConfig& training = plan_.config.training();
   ASSIGN_OR_RETURN(data_, OpenDataset(plan_, options.progress));
   const BatchRequest share{.global_batch = training.batch_size(),
-                           .rank = plan_.world.rank,
-                           .world_size = plan_.world.world_size};
+                           .rank = plan_.layout.data_rank(),
+                           .world_size = plan_.layout.data_ranks()};
   train_loader_ = std::make_unique<BatchLoader>(
       data_.train.get(), share, training.micro_batches(), plan_.device.device);
   if (data_.validation != nullptr) {

@@ -44,7 +44,8 @@ TrainStep::TrainStep(const Parts& parts)
                        parts.plan->train.values[parts.plan->train.loss_gradient]
                            .type.dtype)),
       lr_(DeviceScalar(*parts.parameters)),
-      squares_(parts.parameters->grad(), parts.plan->train.gradients),
+      squares_(parts.parameters->grad(), parts.plan->train.gradients,
+               parts.plan->train.shards),
       arena_(MakeArena(*parts.plan, *parts.parameters)),
       train_(parts.plan->train, parts.plan->train_lifetimes, *parts.parameters,
              {.phases = parts.phases, .tasks = this, .arena = arena_}) {
@@ -112,12 +113,15 @@ absl::Status TrainStep::Launch() {
 
 absl::Status TrainStep::Flush() {
   if (!std::exchange(pending_, false)) return absl::OkStatus();
-  return StatusFromTorchOr([this]() -> absl::Status {
+  return StatusFromTorch([this] {
     const PhaseScope scope(parts_.phases, PhaseName(Phase::kOptimizer));
-    RETURN_IF_ERROR(
-        parts_.optimizer->Update(0, parts_.parameters->trainable_extent()));
+    for (const StepRun& run : parts_.plan->train.runs) {
+      if (parts_.plan->train.IsTask(run, Task::Kind::kUpdate) ||
+          parts_.plan->train.IsTask(run, Task::Kind::kGather)) {
+        Run(parts_.plan->train.tasks[run.task], {}, {});
+      }
+    }
     parts_.optimizer->Discard();
-    return absl::OkStatus();
   });
 }
 
@@ -229,8 +233,15 @@ void TrainStep::Run(const Task& task, absl::Span<const at::Tensor> operands,
       metrics_.loss.addcmul_(operands[0].to(parts_.plan->reduction),
                              loss_weight_);
       break;
-    case Task::Kind::kReduce:
-      ThrowIfError(parts_.group->AllReduceSum(gradients.slice(0, begin, end)));
+    case Task::Kind::kReduce: {
+      const at::Tensor whole = gradients.slice(0, begin, end);
+      const at::Tensor part = OwnPart(whole);
+      ThrowIfError(parts_.group->ReduceScatterSum(whole, part));
+      if (!task.own_part) ThrowIfError(parts_.group->AllGather(part, whole));
+      break;
+    }
+    case Task::Kind::kReduceSquares:
+      ThrowIfError(parts_.group->AllReduceSum(squares_.sums()));
       break;
     case Task::Kind::kReduceLoss:
       ThrowIfError(parts_.group->AllReduceSum(metrics_.loss));
@@ -257,10 +268,26 @@ void TrainStep::Run(const Task& task, absl::Span<const at::Tensor> operands,
                                      .skip = skip_(gradient.nonfinite)}));
       break;
     }
-    case Task::Kind::kUpdate:
-      ThrowIfError(parts_.optimizer->Update(begin, end));
+    case Task::Kind::kUpdate: {
+      const Schedule& train = parts_.plan->train;
+      const GradientRange range =
+          task.own_part ? train.shards.HeldPart(task.range) : task.range;
+      ThrowIfError(
+          parts_.optimizer->Update(range.begin / size, range.end / size));
+      break;
+    }
+    case Task::Kind::kGather:
+      for (const at::Tensor& whole : parts_.parameters->WholeWeights(
+               parts_.parameters->SectionOf(begin))) {
+        ThrowIfError(parts_.group->AllGather(OwnPart(whole), whole));
+      }
       break;
   }
+}
+
+at::Tensor TrainStep::OwnPart(const at::Tensor& section) const {
+  const Sharding& sharding = parts_.plan->sharding;
+  return section.chunk(sharding.shards)[sharding.index];
 }
 
 std::optional<int64_t> TrainStep::first_bad_step() const {

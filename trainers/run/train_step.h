@@ -104,6 +104,8 @@ class TrainStep : private TaskRunner {
 
  private:
   void CopyBatch(const Batch& batch);
+  // This rank's part of a section of a flat buffer.
+  at::Tensor OwnPart(const at::Tensor& section) const;
   // Sets the listed micro-batches as the inputs of `executor`.
   void SetInputs(Executor& executor) const;
   // Sets micro-batch `micro_batch` as the inputs of the listed micro-batch

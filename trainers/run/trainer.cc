@@ -93,8 +93,9 @@ absl::Status Trainer::Resume() {
   RETURN_IF_ERROR(session_->group().AgreeOn("the step to resume from", step_));
   return StatusFromTorch([&] {
     // Each rank has read or initialised its own weights.
-    for (const at::Tensor& buffer :
-         session_->state().parameters->weights().Defined()) {
+    const ParameterStore& parameters = *session_->state().parameters;
+    for (const at::Tensor& buffer : parameters.weights().Defined()) {
+      if (parameters.IsDivided(buffer)) continue;
       // As bytes, because NCCL and Gloo do not support INT16.
       ThrowIfError(session_->group().Broadcast(buffer.view(at::kByte), 0));
     }

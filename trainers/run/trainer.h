@@ -99,7 +99,7 @@ class Trainer {
   // SaveCheckpoint() between two steps, excluded from their time.
   absl::Status SaveByTheClock();
 
-  bool is_writer() const { return session_->plan().world.rank == 0; }
+  bool is_writer() const { return session_->plan().layout.is_writer(); }
   const TrainingConfig& training() const {
     return session_->plan().config.training();
   }

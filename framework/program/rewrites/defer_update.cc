@@ -68,17 +68,31 @@ std::vector<StepRun> SlicesOf(const StepRun& run, int64_t slice_bytes,
 
 void DeferUpdate(Schedule* schedule, int spared_multiprocessors,
                  int64_t slice_bytes) {
-  const auto update = absl::c_find_if(schedule->runs, [&](const StepRun& run) {
-    return schedule->IsTask(run, Task::Kind::kUpdate);
-  });
-  if (update == schedule->runs.end()) return;
-  TESSERA_CHECK(std::next(update) == schedule->runs.end(),
-                "the update is not the last run");
-  StepRun run = std::move(schedule->runs.back());
-  schedule->runs.pop_back();
-  run.phase = Phase::kForward;
-  run.stream = StepStream::kUpdate;
-  std::vector<StepRun> runs = SlicesOf(run, slice_bytes, schedule);
+  const auto is_update = [schedule](const StepRun& run) {
+    return schedule->IsTask(run, Task::Kind::kUpdate) ||
+           schedule->IsTask(run, Task::Kind::kGather);
+  };
+  const auto first = absl::c_find_if(schedule->runs, is_update);
+  if (first == schedule->runs.end()) return;
+  TESSERA_CHECK(std::all_of(first, schedule->runs.end(), is_update),
+                "the update is not the end of the list");
+  std::vector<StepRun> tail(std::make_move_iterator(first),
+                            std::make_move_iterator(schedule->runs.end()));
+  schedule->runs.erase(first, schedule->runs.end());
+  std::vector<StepRun> runs;
+  for (StepRun& run : tail) {
+    const Task& task = schedule->tasks[run.task];
+    const bool gathers = task.kind == Task::Kind::kGather;
+    run.phase = Phase::kForward;
+    run.stream = gathers ? StepStream::kCommunication : StepStream::kUpdate;
+    if (gathers || task.own_part) {  // of one section
+      runs.push_back(std::move(run));
+      continue;
+    }
+    for (StepRun& slice : SlicesOf(run, slice_bytes, schedule)) {
+      runs.push_back(std::move(slice));
+    }
+  }
   const int moved = static_cast<int>(runs.size());
   for (StepRun& later : schedule->runs) {
     for (int& wait : later.waits) wait += moved;

@@ -170,7 +170,7 @@ TEST(ParameterStoreLayout, KeepsABlockInTheFormItsReadersNeed) {
     WeightBytes expected;  // of 128 elements
   };
   for (const Case& c : std::vector<Case>{
-           {{fp32, bf16}, {bf16}, {.half = 256}},
+           {{fp32, bf16}, {bf16}, {.high = 256, .low = 256}},
            {{fp32, bf16}, {fp32}, {.master = 512}},
            {{fp32, bf16}, {fp32, bf16}, {.master = 512, .shadow = 256}},
            {{fp32, bf16}, {}, {.master = 512, .shadow = 256}},
@@ -189,7 +189,8 @@ TEST(ParameterStoreLayout, KeepsABlockInTheFormItsReadersNeed) {
       const auto expect = [](const WeightBytes& got, const WeightBytes& want) {
         EXPECT_EQ(got.master, want.master);
         EXPECT_EQ(got.shadow, want.shadow);
-        EXPECT_EQ(got.half, want.half);
+        EXPECT_EQ(got.high, want.high);
+        EXPECT_EQ(got.low, want.low);
       };
       expect(layout->weights, c.expected);
       expect(layout->trainable_weights, trainable ? c.expected : WeightBytes());
@@ -199,9 +200,8 @@ TEST(ParameterStoreLayout, KeepsABlockInTheFormItsReadersNeed) {
         return buffer.defined() ? static_cast<int64_t>(buffer.nbytes()) : 0;
       };
       expect({bytes(store->weights().master), bytes(store->weights().shadow),
-              bytes(store->weights().high)},
+              bytes(store->weights().high), bytes(store->weights().low)},
              c.expected);
-      EXPECT_EQ(bytes(store->weights().low), c.expected.half);
       for (const at::ScalarType dtype : c.reads) {
         EXPECT_EQ(store->Get("w").As(dtype).scalar_type(), dtype);
       }

@@ -9,6 +9,7 @@
 #include "framework/program/rewrites/defer_update.h"
 #include "framework/program/rewrites/overlap_weight_gradients.h"
 #include "framework/program/rewrites/reduce_early.h"
+#include "framework/program/rewrites/shard.h"
 #include "framework/program/stream_order.h"
 #include "tests/framework/program/test_ops.h"
 
@@ -85,8 +86,10 @@ std::vector<RecomputedSegment> RandomProgram::SomeSegments() {
   return segments;
 }
 
-std::vector<GradientRange> RangesOf(const Program& program) {
-  const ParameterLayout layout = PlaceParameters(program.parameters()).value();
+std::vector<GradientRange> RangesOf(const Program& program,
+                                    const Sharding& sharding) {
+  const ParameterLayout layout =
+      PlaceParameters(program.parameters(), {}, sharding).value();
   std::vector<GradientRange> ranges;
   for (size_t p = 0; p < program.parameters().size(); ++p) {
     const ParameterBlockSpec& block = program.parameters()[p];
@@ -101,7 +104,8 @@ std::vector<GradientRange> RangesOf(const Program& program) {
 }
 
 Schedule StepOf(const Program& program, Value loss, int micro_batches,
-                absl::Span<const RecomputedSegment> segments) {
+                absl::Span<const RecomputedSegment> segments,
+                const Sharding& sharding) {
   ScheduleBuilder list(program, micro_batches);
   list.Add({.kind = Task::Kind::kBegin}, Phase::kForward, -1, {},
            {list.LossGradient(loss)});
@@ -111,17 +115,24 @@ Schedule StepOf(const Program& program, Value loss, int micro_batches,
     list.Add({.kind = Task::Kind::kAddLoss}, Phase::kBackward, m,
              {list.ValueOf(loss, m)});
   }
-  const std::vector<GradientRange> gradients = RangesOf(program);
-  int64_t bytes = 0;
-  for (const GradientRange& range : gradients) {
-    bytes = std::max(bytes, range.end);
+  const ParameterLayout layout =
+      PlaceParameters(program.parameters(), {}, sharding).value();
+  const int64_t bytes = 4 * layout.trainable_extent;
+  GradientShards shards = {.sharding = sharding};
+  for (const ParameterSection& section : layout.sections) {
+    shards.sections.push_back({4 * section.begin, 4 * section.end});
   }
   // A slice may hold several parameters, and a parameter lie in several.
   constexpr int64_t kSlice = 512;
-  for (int64_t begin = 0; begin < bytes; begin += kSlice) {
-    list.Add({.kind = Task::Kind::kReduce,
-              .range = {begin, std::min(begin + kSlice, bytes)}},
-             Phase::kReduce);
+  std::vector<GradientRange> sums = shards.sections;
+  if (sharding.shards == 1) {
+    sums.clear();
+    for (int64_t begin = 0; begin < bytes; begin += kSlice) {
+      sums.push_back({begin, std::min(begin + kSlice, bytes)});
+    }
+  }
+  for (const GradientRange& range : sums) {
+    list.Add({.kind = Task::Kind::kReduce, .range = range}, Phase::kReduce);
   }
   list.Add({.kind = Task::Kind::kReduceLoss}, Phase::kReduce);
   const int squares = list.Scalar("squares"), factors = list.UpdateFactors();
@@ -133,12 +144,14 @@ Schedule StepOf(const Program& program, Value loss, int micro_batches,
   list.Add({.kind = Task::Kind::kUpdate, .range = all}, Phase::kClip, -1,
            {factors});
   Schedule schedule = std::move(list).Build();
-  schedule.gradients = gradients;
+  schedule.gradients = RangesOf(program, sharding);
+  schedule.shards = std::move(shards);
   return schedule;
 }
 
 Schedule Rewritten(Schedule schedule, const Rewrites& rewrites) {
   constexpr int64_t kSlice = 512;
+  if (rewrites.shard) ShardUpdate(&schedule);
   if (rewrites.defer) {
     DeferUpdate(&schedule, /*spared_multiprocessors=*/0, kSlice);
   }

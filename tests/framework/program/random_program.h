@@ -42,14 +42,16 @@ struct RandomProgram {
 };
 
 // The ranges of the parameters' FP32 gradients in a store.
-std::vector<GradientRange> RangesOf(const Program& program);
+std::vector<GradientRange> RangesOf(const Program& program,
+                                    const Sharding& sharding = {});
 
 // A step of several micro-batches (at most three) and ranks, with its tasks.
 Schedule StepOf(const Program& program, Value loss, int micro_batches,
-                absl::Span<const RecomputedSegment> segments);
+                absl::Span<const RecomputedSegment> segments,
+                const Sharding& sharding = {});
 
 struct Rewrites {
-  bool overlap = false, reduce = false, defer = false;
+  bool overlap = false, reduce = false, defer = false, shard = false;
 };
 // The list after some rewrites. Slices are so small that most programs have
 // several.

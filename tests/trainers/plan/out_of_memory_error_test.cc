@@ -28,7 +28,7 @@ TEST(OutOfMemoryErrorTest, AdviceIsOrderedByCost) {
   const MemoryReport report = {.parameters = kGiB, .activations = 9 * kGiB};
   const MemoryChoices choices = {.batch_size = 24,
                                  .micro_batches = 2,
-                                 .world_size = 2,
+                                 .layout = MakeLayout({}, 2, 0).value(),
                                  .context = 2048,
                                  .precision = "FP32",
                                  .recompute = "NONE",
@@ -58,7 +58,7 @@ TEST(OutOfMemoryErrorTest, AdviceOmitsWhatIsAlreadySet) {
   const MemoryReport report = {.parameters = 4 * kGiB, .optimizer = 8 * kGiB};
   const MemoryChoices choices = {.batch_size = 2,
                                  .micro_batches = 1,
-                                 .world_size = 2,
+                                 .layout = MakeLayout({}, 2, 0).value(),
                                  .context = 128,
                                  .precision = "BF16",
                                  .recompute = "BLOCK",

@@ -20,25 +20,34 @@ namespace {
 
 constexpr RandomProgram::Sizes kSizes = {.rows = 6, .width = 8};
 
+Sharding RandomSharding(RandomProgram& made) {
+  const int shards = 1 + made.Draw(4);
+  return {.shards = shards, .index = made.Draw(shards)};
+}
+
 // Every rewrite in every storage passes the check of its bytes and computes
 // what the plain list does, for more and odder programs than are run below.
 TEST(RewritesTest, RandomStepsComputeWhatThePlainListDoes) {
-  int lent = 0, deferred = 0, early = 0;
+  int lent = 0, deferred = 0, early = 0, sharded = 0;
   for (int seed = 0; seed < 10'000; ++seed) {
     RandomProgram made(seed, RandomProgram::OddSizes(seed));
     const Program& program = *made.program;
     const int micro_batches = 1 + made.Draw(3);
-    const Schedule plain = StepOf(program, made.loss, micro_batches, {});
+    const Sharding sharding = RandomSharding(made);
+    const Schedule plain =
+        StepOf(program, made.loss, micro_batches, {}, sharding);
     const absl::StatusOr<StepContents> expected =
         VerifyLifetimes(plain, PlanLifetimes(plain));
     ASSERT_TRUE(expected.ok()) << expected.status() << ", seed " << seed;
-    const Schedule recomputed =
-        StepOf(program, made.loss, micro_batches, made.SomeSegments());
+    const Schedule recomputed = StepOf(program, made.loss, micro_batches,
+                                       made.SomeSegments(), sharding);
     for (const bool overlap : {false, true}) {
       for (const bool reduce : {false, true}) {
-        const Schedule schedule = Rewritten(
-            recomputed,
-            {.overlap = overlap, .reduce = reduce, .defer = made.Draw(2) == 0});
+        const Schedule schedule =
+            Rewritten(recomputed, {.overlap = overlap,
+                                   .reduce = reduce,
+                                   .defer = made.Draw(2) == 0,
+                                   .shard = made.Draw(2) == 0});
         const bool lend = made.Draw(4) != 0, arena = made.Draw(2) == 0;
         const Lifetimes plan =
             PlanLifetimes(schedule, {.lend_gradients = lend, .arena = arena});
@@ -52,6 +61,7 @@ TEST(RewritesTest, RandomStepsComputeWhatThePlainListDoes) {
             });
         lent += lends;
         deferred += lends && schedule.starts_pending;
+        sharded += schedule.shards.divided();
         early += absl::c_any_of(schedule.runs, [](const StepRun& run) {
           return run.stream == StepStream::kCommunication;
         });
@@ -61,6 +71,7 @@ TEST(RewritesTest, RandomStepsComputeWhatThePlainListDoes) {
   EXPECT_GT(lent, 10'000);
   EXPECT_GT(deferred, 5'000);
   EXPECT_GT(early, 15'000);
+  EXPECT_GT(sharded, 10'000);
 }
 
 // No wait that AddDataWaits() adds is superfluous: without it, the check finds
@@ -69,9 +80,13 @@ TEST(RewritesTest, EveryWaitIsNeeded) {
   int waits = 0;
   for (int seed = 0; seed < 500; ++seed) {
     RandomProgram made(seed, RandomProgram::OddSizes(seed));
-    Schedule schedule = Rewritten(
-        StepOf(*made.program, made.loss, 1 + made.Draw(3), made.SomeSegments()),
-        {.overlap = true, .reduce = true, .defer = seed % 2 == 0});
+    Schedule schedule =
+        Rewritten(StepOf(*made.program, made.loss, 1 + made.Draw(3),
+                         made.SomeSegments(), RandomSharding(made)),
+                  {.overlap = true,
+                   .reduce = true,
+                   .defer = seed % 2 == 0,
+                   .shard = seed % 3 != 0});
     const Lifetimes plan =
         PlanLifetimes(schedule, {.lend_gradients = true, .arena = true});
     for (size_t r = 0; r < schedule.runs.size(); ++r) {
@@ -95,15 +110,21 @@ TEST(RewritesTest, EveryWaitIsNeeded) {
   EXPECT_GT(waits, 2'000);
 }
 
-// Trains with a list. It stands for one of two ranks with equal gradients.
+// Trains with a list. It stands for one of two ranks with equal gradients, and
+// does the other's part where they divide the state.
 class Training : public TaskRunner {
  public:
   Training(const RandomProgram& made, const Schedule& schedule,
            const Lifetimes& lifetimes)
       : schedule_(schedule),
-        store_(ParameterStore::Create(made.program->parameters(), {.seed = 3})
+        store_(ParameterStore::Create(
+                   made.program->parameters(),
+                   {.seed = 3,
+                    .sharding = {.shards = schedule.shards.sharding.shards}})
                    .value()),
-        squares_(store_->grad(), schedule.gradients),
+        squares_(store_->grad(), schedule.gradients, schedule.shards),
+        summed_(store_->grad().clone()),
+        all_squares_(summed_, schedule.gradients, Whole(schedule.shards)),
         executor_(schedule, lifetimes, *store_, {.tasks = this}) {
     executor_.SetInput(schedule.loss_gradient, at::zeros({}));
     for (int m = 0; m < schedule.listed_micro_batches(); ++m) {
@@ -122,7 +143,12 @@ class Training : public TaskRunner {
       results.insert(results.end(), {loss_.clone(), norm_.clone()});
     }
     if (schedule_.starts_pending) {
-      Update({0, static_cast<int64_t>(store_->grad().nbytes())});
+      for (const StepRun& run : schedule_.runs) {
+        if (schedule_.IsTask(run, Task::Kind::kUpdate) ||
+            schedule_.IsTask(run, Task::Kind::kGather)) {
+          Run(schedule_.tasks[run.task], {}, {});
+        }
+      }
     }
     results.push_back(store_->weights().master);
     return results;
@@ -142,9 +168,21 @@ class Training : public TaskRunner {
         break;
       case Task::Kind::kReduce:
         Part(store_->grad(), task.range).mul_(2);
+        Part(summed_, task.range).copy_(Part(store_->grad(), task.range));
+        if (task.own_part) {
+          ForOtherParts(task.range, [&](const GradientRange& part) {
+            Part(store_->grad(), part).fill_(NAN);
+          });
+        }
         break;
       case Task::Kind::kReduceLoss:
         loss_.mul_(2);
+        break;
+      case Task::Kind::kReduceSquares:
+        ThrowIfError(all_squares_.SumSegments(
+            {0, static_cast<int64_t>(summed_.nbytes())}));
+        squares_.sums().copy_(at::where(squares_.sums() == 0,
+                                        all_squares_.sums(), squares_.sums()));
         break;
       case Task::Kind::kZero:
         for (const int parameter : schedule_.without_gradient) {
@@ -153,6 +191,7 @@ class Training : public TaskRunner {
               .zero_();
         }
         store_->ZeroGradientGaps();
+        ZeroGapsOf(summed_);
         break;
       case Task::Kind::kSumOfSquares:
         ThrowIfError(squares_.SumSegments(task.range));
@@ -162,7 +201,14 @@ class Training : public TaskRunner {
         factor_ = 0.1 / (1 + norm_);
         break;
       case Task::Kind::kUpdate:
-        Update(task.range);
+        Update(store_->grad(), task.own_part
+                                   ? schedule_.shards.HeldPart(task.range)
+                                   : task.range);
+        break;
+      case Task::Kind::kGather:
+        ForOtherParts(task.range, [&](const GradientRange& part) {
+          Update(summed_, part);
+        });
         break;
     }
   }
@@ -170,14 +216,40 @@ class Training : public TaskRunner {
   static at::Tensor Part(const at::Tensor& flat, const GradientRange& range) {
     return flat.slice(0, range.begin / 4, range.end / 4);
   }
-  void Update(const GradientRange& range) {
+  static GradientShards Whole(GradientShards shards) {
+    shards.sharding.divides_optimizer = false;
+    return shards;
+  }
+  template <typename Fn>
+  void ForOtherParts(const GradientRange& section, const Fn& fn) {
+    const GradientShards& shards = schedule_.shards;
+    for (int shard = 0; shard < shards.sharding.shards; ++shard) {
+      if (shard != shards.sharding.index) fn(shards.PartOf(section, shard));
+    }
+  }
+  // What is zero in a store's gradients.
+  void ZeroGapsOf(const at::Tensor& summed) {
+    at::Tensor kept = at::zeros_like(summed);
+    for (size_t p = 0; p < schedule_.gradients.size(); ++p) {
+      const GradientRange& range = schedule_.gradients[p];
+      if (range.empty() || absl::c_linear_search(schedule_.without_gradient,
+                                                 static_cast<int>(p))) {
+        continue;
+      }
+      Part(kept, range).copy_(Part(summed, range));
+    }
+    at::Tensor(summed).copy_(kept);
+  }
+  void Update(const at::Tensor& gradients, const GradientRange& range) {
     Part(store_->weights().master, range)
-        .sub_(Part(store_->grad(), range) * factor_);
+        .sub_(Part(gradients, range) * factor_);
   }
 
   const Schedule& schedule_;
   const std::unique_ptr<ParameterStore> store_;
   SumOfSquares squares_;
+  at::Tensor summed_;  // the gradients of both ranks
+  SumOfSquares all_squares_;
   at::Tensor loss_ = at::zeros({}), norm_ = at::zeros({1});
   at::Tensor factor_ = at::zeros({1});  // nothing is pending at first
   Executor executor_;
@@ -191,16 +263,20 @@ TEST(RewritesTest, RandomProgramsTrainWithTheBitsOfThePlainList) {
   for (int seed = 0; seed < 500; ++seed) {
     RandomProgram made(seed, kSizes);
     const int micro_batches = 1 + made.Draw(3);
-    const Schedule plain = StepOf(*made.program, made.loss, micro_batches, {});
+    const Sharding sharding = RandomSharding(made);
+    const Schedule plain =
+        StepOf(*made.program, made.loss, micro_batches, {}, sharding);
     const std::vector<at::Tensor> expected =
         Training(made, plain, PlanLifetimes(plain)).Run(kSteps);
     trained += expected.back().numel() > 0;
-    const Schedule recomputed =
-        StepOf(*made.program, made.loss, micro_batches, made.SomeSegments());
+    const Schedule recomputed = StepOf(*made.program, made.loss, micro_batches,
+                                       made.SomeSegments(), sharding);
     for (const bool all : {true, false}) {
       const auto chance = [&] { return all || made.Draw(2) == 0; };
-      const Rewrites rewrites = {
-          .overlap = chance(), .reduce = chance(), .defer = chance()};
+      const Rewrites rewrites = {.overlap = chance(),
+                                 .reduce = chance(),
+                                 .defer = chance(),
+                                 .shard = chance()};
       const Schedule schedule = Rewritten(recomputed, rewrites);
       const Lifetimes lifetimes = PlanLifetimes(
           schedule, {.lend_gradients = chance(), .arena = chance()});
@@ -209,8 +285,11 @@ TEST(RewritesTest, RandomProgramsTrainWithTheBitsOfThePlainList) {
       ASSERT_EQ(found.size(), expected.size());
       for (size_t i = 0; i < found.size(); ++i) {
         ASSERT_TRUE(at::equal(found[i], expected[i]))
-            << "seed " << seed << ", result " << i << ": " << found[i]
-            << " instead of " << expected[i];
+            << "seed " << seed << ", shards " << sharding.shards << ", index "
+            << sharding.index << ", rewrites " << rewrites.overlap
+            << rewrites.reduce << rewrites.defer << rewrites.shard
+            << ", result " << i << ": " << found[i] << " instead of "
+            << expected[i];
       }
     }
   }

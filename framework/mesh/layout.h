@@ -1,0 +1,62 @@
+#ifndef FRAMEWORK_MESH_LAYOUT_H_
+#define FRAMEWORK_MESH_LAYOUT_H_
+
+#include <array>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "framework/base/violations.h"
+#include "framework/mesh/layout_config.pb.h"
+#include "framework/params/sharding.h"
+
+namespace tessera {
+
+// The ways to divide a run among ranks, from the outermost on: neighbouring
+// ranks are neighbours along the last axis with more than one.
+enum class MeshAxis { kPipeline, kReplica, kShard, kContext, kTensor };
+inline constexpr int kMeshAxes = 5;
+absl::string_view MeshAxisName(MeshAxis axis);
+
+// The ranks of a run, arranged along axes.
+struct Mesh {
+  std::array<int, kMeshAxes> degrees = {1, 1, 1, 1, 1};
+
+  int degree(MeshAxis axis) const { return degrees[static_cast<int>(axis)]; }
+  int ranks() const;
+  // The place of `rank` along an axis.
+  int CoordinateOf(int rank, MeshAxis axis) const;
+};
+
+// What a rank has of the run's work and state. No other code concludes from a
+// rank's number which sequences it trains on, what it holds or what it writes.
+struct Layout {
+  Mesh mesh;
+  int rank = 0;
+  int zero = 0;  // LayoutConfig::zero
+
+  // Ranks that train on different sequences, and this one's place among them.
+  int data_ranks() const;
+  int data_rank() const;
+  // Whether this rank writes the run's files and log.
+  bool is_writer() const { return rank == 0; }
+  // How the data ranks share the state of the model's parameters.
+  Sharding sharding() const;
+};
+
+// Adds each rule of layout_config.proto that `config` breaks, whatever the
+// number of ranks, to `violations`.
+void Validate(const LayoutConfig& config, Violations violations);
+
+// The layout of one of `ranks`, for a valid config. InvalidArgument or
+// Unimplemented, beginning with the field ("layout.shard ..."), for degrees
+// whose product is not the number of ranks, or axes that are not built.
+absl::StatusOr<Layout> MakeLayout(const LayoutConfig& config, int ranks,
+                                  int rank);
+
+// "4 ranks: 4 shards, ZeRO 1".
+std::string Describe(const Layout& layout);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_MESH_LAYOUT_H_

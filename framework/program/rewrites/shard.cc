@@ -1,0 +1,103 @@
+#include "framework/program/rewrites/shard.h"
+
+#include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "framework/base/check.h"
+
+namespace tessera {
+namespace {
+
+// Restricts a task to this rank's parts.
+void TakePart(int shards, Task* task) {
+  task->own_part = true;
+  task->cost.flops /= shards;
+  task->cost.bytes /= shards;
+}
+
+// The ranks' sums of squares of segments become those of all.
+StepRun SumSquares(const StepRun& squares, const Task& reduce,
+                   Schedule* schedule) {
+  schedule->tasks.push_back({.kind = Task::Kind::kReduceSquares,
+                             .name = "sums of squares",
+                             .family = "all_reduce",
+                             .kernel = reduce.kernel,
+                             .output = {{}, at::kFloat}});
+  return {.kind = StepRun::Kind::kTask,
+          .phase = squares.phase,
+          .task = static_cast<int>(schedule->tasks.size()) - 1,
+          .operands = squares.results,
+          .results = squares.results};
+}
+
+// The update `whole` of a section: of this rank's part, then of the others'.
+std::vector<Task> UpdateSection(const Task& whole, const Task& reduce,
+                                const GradientRange& section, int shards) {
+  const int64_t bytes = section.end - section.begin;
+  const double share =
+      static_cast<double>(bytes) / static_cast<double>(whole.range.end);
+  const auto part = [share](int64_t amount) {
+    return std::llround(static_cast<double>(amount) * share);
+  };
+  Task update = whole;
+  update.range = section;
+  update.cost.flops *= share;
+  update.cost.bytes = part(whole.cost.bytes);
+  for (int64_t& size : update.output.shape) size = part(size);
+  Task gather = {.kind = Task::Kind::kGather,
+                 .name = "weights",
+                 .family = "all_gather",
+                 .kernel = reduce.kernel,
+                 .output = {update.output.shape, reduce.output.dtype},
+                 .cost = {.bytes = 2 * bytes * (shards - 1) / shards},
+                 .range = section};
+  for (int64_t& size : update.output.shape) size /= shards;
+  TakePart(shards, &update);
+  return {std::move(update), std::move(gather)};
+}
+
+}  // namespace
+
+void ShardUpdate(Schedule* schedule) {
+  GradientShards& shards = schedule->shards;
+  const int count = shards.sharding.shards;
+  if (count == 1) return;
+  shards.sharding.divides_optimizer = true;
+  TESSERA_CHECK(schedule->IsTask(schedule->runs.back(), Task::Kind::kUpdate),
+                "the update is not the last run");
+  StepRun update = std::move(schedule->runs.back());
+  schedule->runs.pop_back();
+
+  std::vector<StepRun> runs;
+  Task reduce;
+  for (StepRun& run : schedule->runs) {
+    runs.push_back(std::move(run));
+    if (runs.back().kind != StepRun::Kind::kTask) continue;
+    Task& task = schedule->tasks[runs.back().task];
+    if (task.kind == Task::Kind::kReduce) {
+      task.own_part = true;
+      task.family = "reduce_scatter";
+      task.cost.bytes /= 2;  // the other half gathers
+      reduce = task;
+    } else if (task.kind == Task::Kind::kSumOfSquares) {
+      TakePart(count, &task);
+      runs.push_back(SumSquares(runs.back(), reduce, schedule));
+    }
+  }
+
+  const Task whole = schedule->tasks[update.task];
+  for (const GradientRange& section : shards.sections) {
+    for (Task& task : UpdateSection(whole, reduce, section, count)) {
+      StepRun run = update;
+      if (task.kind == Task::Kind::kGather) run.operands.clear();
+      run.task = static_cast<int>(schedule->tasks.size());
+      schedule->tasks.push_back(std::move(task));
+      runs.push_back(std::move(run));
+    }
+  }
+  schedule->runs = std::move(runs);
+}
+
+}  // namespace tessera

@@ -1,0 +1,18 @@
+#ifndef FRAMEWORK_PROGRAM_REWRITES_SHARD_H_
+#define FRAMEWORK_PROGRAM_REWRITES_SHARD_H_
+
+#include "framework/program/schedule.h"
+
+namespace tessera {
+
+// Divides the optimizer's state among the ranks (ZeRO stage 1): sets
+// Schedule::shards.sharding.divides_optimizer. Sums over the ranks leave each
+// rank its part of a section, of which it sums the squares. Section by section,
+// it updates the weights of its part, and all ranks gather them. Results keep
+// their bits. For the plain list, whose last run is the update. Does nothing
+// with one shard.
+void ShardUpdate(Schedule* schedule);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_PROGRAM_REWRITES_SHARD_H_
