@@ -253,6 +253,7 @@ absl::StatusOr<std::string> CheckpointWriter::Commit(
   RETURN_IF_ERROR(WriteDurably(absl::StrCat(temporary_, "/", kManifestFile),
                                Dump(manifest), hook_));
   RETURN_IF_ERROR(SyncDirectory(temporary_, hook_));
+  RETURN_IF_ERROR(Checkpoint::Open(temporary_).status());
   RETURN_IF_ERROR(Publish());
   return absl::StrCat(directory_, "/", CheckpointName(step_));
 }

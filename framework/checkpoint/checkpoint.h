@@ -31,9 +31,10 @@ namespace tessera {
 //                            (not in older versions) of the manifest itself
 //
 // It is written as .tmp-step_00000020: every file is synced, the manifest last,
-// then the folder is synced, renamed, and the parent is synced. So a process
-// that is killed at any point leaves the earlier checkpoints unchanged. The
-// checksums detect later changes on the disk.
+// then everything is read back and verified, the folder is synced, renamed, and
+// the parent is synced. So a process that is killed at any point leaves the
+// earlier checkpoints unchanged, and the newest stays the newest until the new
+// one is good. The checksums detect later changes on the disk.
 //
 // A model folder is a copy of the files that are needed to generate text or to
 // start another run: model.safetensors, config.pbtxt and, for text,
@@ -86,9 +87,10 @@ class CheckpointWriter {
   // Adds a small file, such as tokenizer.json.
   absl::Status AddText(absl::string_view name, absl::string_view content);
 
-  // Adds state.json and config.pbtxt, completes the checkpoint and returns its
-  // folder. Call it once. Numbers in `state` are restored exactly, except that
-  // those that are not finite become null.
+  // Adds state.json and config.pbtxt, completes the checkpoint, verifies it and
+  // returns its folder. DataLoss, as from Checkpoint::Open(), if what was
+  // written cannot be read back. Call it once. Numbers in `state` are restored
+  // exactly, except that those that are not finite become null.
   absl::StatusOr<std::string> Commit(const nlohmann::json& state,
                                      absl::string_view config_text);
 

@@ -106,9 +106,12 @@ absl::StatusOr<PrunedCheckpoints> PruneCheckpoints(
                    ListCheckpoints(directory));
   PrunedCheckpoints pruned;
   if (paths.size() <= policy.keep_last) return pruned;
-  ASSIGN_OR_RETURN(LatestCheckpoint latest,
-                   LatestGood(directory, paths, Checkpoint::Part::kEverything));
-  pruned.warnings = std::move(latest.warnings);
+  if (paths.front().folder != policy.verified) {
+    ASSIGN_OR_RETURN(
+        LatestCheckpoint latest,
+        LatestGood(directory, paths, Checkpoint::Part::kEverything));
+    pruned.warnings = std::move(latest.warnings);
+  }
   const auto newest_good = static_cast<int64_t>(pruned.warnings.size());
   for (int64_t i = newest_good; i < paths.size(); ++i) {
     if (Keeps(policy, i - newest_good, paths[i].step)) continue;

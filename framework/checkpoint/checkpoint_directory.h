@@ -43,6 +43,9 @@ struct RetentionPolicy {
   int keep_last = 2;  // >= 1
   // Checkpoints whose step is a multiple of it are kept forever.
   std::optional<int64_t> keep_every_steps;
+  // The folder of a checkpoint that was just verified, so that it is not read
+  // once more; may be empty.
+  std::string verified;
 };
 
 struct PrunedCheckpoints {

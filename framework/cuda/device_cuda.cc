@@ -112,6 +112,20 @@ int ComputeCapability(c10::Device device) {
   return 10 * major + minor;
 }
 
+absl::Status LockPages(c10::Device device, void* memory, int64_t bytes) {
+  const c10::DeviceGuard guard(device);
+  const cudaError_t error =
+      cudaHostRegister(memory, bytes, cudaHostRegisterDefault);
+  if (error == cudaSuccess) return absl::OkStatus();
+  cudaGetLastError();  // a later call must not report it
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "cannot page-lock ", bytes, " bytes: ", cudaGetErrorString(error)));
+}
+
+void UnlockPages(void* memory) {
+  if (cudaHostUnregister(memory) != cudaSuccess) cudaGetLastError();
+}
+
 std::string Version() {
   return absl::StrCat(CUDART_VERSION / 1000, ".", CUDART_VERSION % 1000 / 10);
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "framework/cuda/device.h"
@@ -17,6 +18,11 @@ absl::StatusOr<DeviceInfo> OpenDevice(int index, absl::string_view use_cpu);
 int ComputeCapability(c10::Device device);
 int64_t BytesInUse(c10::Device device);
 std::string Version();
+
+// The CUDA part of page_locked.h. UnlockPages() may be called after the GPU has
+// failed.
+absl::Status LockPages(c10::Device device, void* memory, int64_t bytes);
+void UnlockPages(void* memory);
 
 }  // namespace cuda
 }  // namespace tessera

@@ -1,7 +1,12 @@
 #ifndef FRAMEWORK_CUDA_PAGE_LOCKED_H_
 #define FRAMEWORK_CUDA_PAGE_LOCKED_H_
 
+#include <atomic>
+#include <cstdint>
+
 #include "ATen/core/Tensor.h"
+#include "absl/status/statusor.h"
+#include "c10/core/Device.h"
 
 namespace tessera {
 
@@ -10,6 +15,16 @@ namespace tessera {
 // are done. Unlike a tensor with pinned_memory(true) it may be freed after the
 // GPU has failed: then LibTorch throws in a destructor, which ends the process.
 at::Tensor PageLocked(at::IntArrayRef shape, at::ScalarType dtype);
+
+// `numel` elements of page-locked host memory that is not shared with
+// PageLocked(): LibTorch's allocator rounds up to a power of two and keeps what
+// is freed. Takes about a second for 10 GB, most of it before the driver is
+// asked to lock the pages, because other threads cannot launch work meanwhile.
+// On a CPU the memory is pageable. ResourceExhausted if it cannot be had;
+// Cancelled soon after `stop` is set.
+absl::StatusOr<at::Tensor> LargePageLocked(int64_t numel, at::ScalarType dtype,
+                                           c10::Device device,
+                                           const std::atomic<bool>& stop);
 
 }  // namespace tessera
 

@@ -124,6 +124,12 @@ std::string FormatEval(const EvalRecord& record) {
   return text + "\n";
 }
 
+std::string FormatCheckpoint(const CheckpointRecord& record) {
+  return absl::StrFormat(
+      "%8d checkpoint: training waited %.3f s, writing took %.3f s\n",
+      record.step, record.held_up_s, record.writing_s);
+}
+
 std::string FormatSavedBytes(const SavedBytesRecord& record) {
   return absl::StrFormat("%8d %s saved for backward\n", record.step,
                          FormatBytes(record.bytes));
@@ -190,6 +196,11 @@ absl::Status Console::OnStepLogged(const StepRecord& record) {
 
 absl::Status Console::OnValidationEnd(const EvalRecord& record) {
   Print(FormatEval(record));
+  return absl::OkStatus();
+}
+
+absl::Status Console::OnCheckpointSaved(const CheckpointRecord& record) {
+  Print(FormatCheckpoint(record));
   return absl::OkStatus();
 }
 

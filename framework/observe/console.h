@@ -26,6 +26,7 @@ std::string FormatRunDescription(const RunDescription& run);
 std::string FormatStepHeader();
 std::string FormatStep(const StepRecord& record);
 std::string FormatEval(const EvalRecord& record);
+std::string FormatCheckpoint(const CheckpointRecord& record);
 std::string FormatSavedBytes(const SavedBytesRecord& record);
 
 struct ProgressState {
@@ -62,6 +63,7 @@ class Console : public RunObserver {
   // Prints the header before the first and every 50th line.
   absl::Status OnStepLogged(const StepRecord& record) override;
   absl::Status OnValidationEnd(const EvalRecord& record) override;
+  absl::Status OnCheckpointSaved(const CheckpointRecord& record) override;
   absl::Status OnSavedBytes(const SavedBytesRecord& record) override;
   absl::Status OnSample(const SampleRecord& sample) override;
 

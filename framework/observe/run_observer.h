@@ -31,12 +31,9 @@ class RunObserver {
   virtual absl::Status OnValidationEnd(const EvalRecord&) { return {}; }
   // Called in the first step of a process, with observe.saved_bytes.
   virtual absl::Status OnSavedBytes(const SavedBytesRecord&) { return {}; }
-  // Called on rank 0 when the checkpoint of step `step` is complete in
-  // `folder`.
-  virtual absl::Status OnCheckpointSaved(int64_t /*step*/,
-                                         const std::string& /*folder*/) {
-    return {};
-  }
+  // Called on rank 0 when a checkpoint is complete, which may be some steps
+  // after its own.
+  virtual absl::Status OnCheckpointSaved(const CheckpointRecord&) { return {}; }
   // Called on rank 0 after the last step.
   virtual absl::Status OnSample(const SampleRecord&) { return {}; }
   // Called once, after all other events. `result` is OK, or the reason why

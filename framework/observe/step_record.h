@@ -127,6 +127,14 @@ struct EvalRecord {
   std::optional<double> unigram_entropy;
 };
 
+// A checkpoint that was saved.
+struct CheckpointRecord {
+  int64_t step = 0;
+  std::string folder;
+  double held_up_s = 0;  // how long training waited for it
+  double writing_s = 0;  // how long writing took, beside training
+};
+
 // The memory that a step keeps for its backward pass.
 struct SavedBytesRecord {
   int64_t step = 0;

@@ -338,6 +338,28 @@ std::vector<at::Tensor> WeightBuffers::Defined() const {
   return defined;
 }
 
+void ReadMaster(const WeightBuffers& weights, const ParameterSlice& slice,
+                int64_t begin, at::Tensor to) {
+  const int64_t offset = slice.weights.offset + begin, count = to.numel();
+  const auto part = [&](const at::Tensor& buffer) {
+    return buffer.narrow(0, offset, count);
+  };
+  if (!slice.weights.split) {
+    to.copy_(part(weights.master));
+    return;
+  }
+  if (weights.high.is_cpu()) {
+    JoinHalves(part(weights.high), part(weights.low), to);
+    return;
+  }
+  const at::Device device = weights.high.device();
+  const at::Tensor high = HostPiece(count, at::kBFloat16, device);
+  const at::Tensor low = HostPiece(count, at::kShort, device);
+  high.copy_(part(weights.high));
+  low.copy_(part(weights.low));
+  JoinHalves(high, low, to);
+}
+
 const at::Tensor& Parameter::As(at::ScalarType dtype) const {
   if (master_.defined() && master_.scalar_type() == dtype) return master_;
   TESSERA_CHECK(rounded_.defined() && rounded_.scalar_type() == dtype, name_,
@@ -526,17 +548,8 @@ std::vector<at::Tensor> ParameterStore::WholeWeights(
 }
 
 void ParameterStore::Read(const ParameterSlice& slice, int64_t begin,
-                          at::Tensor to, const at::Tensor& low) const {
-  const int64_t offset = slice.weights.offset + begin, count = to.numel();
-  if (!slice.weights.split) {
-    to.copy_(weights_.master.narrow(0, offset, count));
-    return;
-  }
-  const at::Tensor high = HostPiece(count, at::kBFloat16, options_.device);
-  const at::Tensor host_low = HostPiece(count, at::kShort, options_.device);
-  high.copy_(weights_.high.narrow(0, offset, count));
-  host_low.copy_(low.defined() ? low : LowOf(slice, begin, count));
-  JoinHalves(high, host_low, to);
+                          at::Tensor to) const {
+  ReadMaster(weights_, slice, begin, to);
 }
 
 void ParameterStore::Write(const ParameterSlice& slice, int64_t begin,

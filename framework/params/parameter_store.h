@@ -173,6 +173,12 @@ struct WeightBuffers {
   std::vector<at::Tensor> Defined() const;
 };
 
+// Copies the master values [begin, begin + to.numel()) of a slice to `to`: 1-D,
+// contiguous, in host memory and of the master's dtype. `weights` are a store's
+// buffers, or copies of them; the shadow is not read. Takes no device memory.
+void ReadMaster(const WeightBuffers& weights, const ParameterSlice& slice,
+                int64_t begin, at::Tensor to);
+
 // Every parameter of a model in contiguous buffers: the weights and the
 // gradient. Blocks are in execution order, trainable ones first; with several
 // shards, vectors come before matrices, so that there are few sections. Each
@@ -227,15 +233,11 @@ class ParameterStore {
   absl::Span<const ParameterSlice> slices() const { return slices_; }
   int64_t num_parameters() const { return num_parameters_; }
 
-  // Copies the master values [begin, begin + to.numel()) of a slice to `to`:
-  // 1-D, contiguous, in host memory and of the master's dtype. If ranks divide
-  // `low`, its values for them are an argument.
-  void Read(const ParameterSlice& slice, int64_t begin, at::Tensor to,
-            const at::Tensor& low = {}) const;
+  // ReadMaster() of this store's weights.
+  void Read(const ParameterSlice& slice, int64_t begin, at::Tensor to) const;
   // Overwrites master values of a slice, from `begin` on, and what is derived
-  // from them, except what this rank does not hold. `values` are 1-D, of any
-  // floating-point dtype on any device, and are rounded to the master's.
-  // Neither function takes device memory.
+  // from them. `values` are 1-D, of any floating-point dtype on any device, and
+  // are rounded to the master's. Takes no device memory.
   void Write(const ParameterSlice& slice, int64_t begin,
              const at::Tensor& values);
 

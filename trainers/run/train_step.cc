@@ -106,15 +106,26 @@ absl::Status TrainStep::Prepare(const Batch& batch, double lr) {
 }
 
 absl::Status TrainStep::Launch() {
-  pending_ = parts_.plan->train.starts_pending;
+  const bool defers = parts_.plan->train.starts_pending;
+  updates_ = pending_ || !defers;
+  pending_ = defers;
+  if (updates_ && step_work_.graph != nullptr) {
+    RETURN_IF_ERROR(StatusFromTorch([this] { BeforeUpdate(); }));
+  }
   return Do(step_work_,
             [this] { return StatusFromTorch([this] { train_.Run(); }); });
+}
+
+void TrainStep::BeforeUpdate() {
+  if (before_update_ == nullptr) return;
+  std::exchange(before_update_, nullptr)();
 }
 
 absl::Status TrainStep::Flush() {
   if (!std::exchange(pending_, false)) return absl::OkStatus();
   return StatusFromTorch([this] {
     const PhaseScope scope(parts_.phases, PhaseName(Phase::kOptimizer));
+    BeforeUpdate();
     for (const StepRun& run : parts_.plan->train.runs) {
       if (parts_.plan->train.IsTask(run, Task::Kind::kUpdate) ||
           parts_.plan->train.IsTask(run, Task::Kind::kGather)) {
@@ -269,6 +280,7 @@ void TrainStep::Run(const Task& task, absl::Span<const at::Tensor> operands,
       break;
     }
     case Task::Kind::kUpdate: {
+      if (updates_) BeforeUpdate();
       const Schedule& train = parts_.plan->train;
       const GradientRange range =
           task.own_part ? train.shards.HeldPart(task.range) : task.range;

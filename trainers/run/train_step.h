@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "ATen/core/Tensor.h"
 #include "absl/functional/function_ref.h"
@@ -80,6 +81,15 @@ class TrainStep : private TaskRunner {
   // weights or moments; the functions below do.
   absl::Status Flush();
 
+  // Calls `wait` once, before work that changes weights or moments is enqueued
+  // on the current stream, so that `wait` can make the stream wait. Without a
+  // graph that is in the middle of a step. A graph waits as a whole, except the
+  // first one after Flush() if updates are deferred: that one changes nothing.
+  // Replaces an earlier `wait`.
+  void BeforeNextUpdate(std::function<void()> wait) {
+    before_update_ = std::move(wait);
+  }
+
   // Computes the cross entropy of a batch, metrics().loss, without gradients.
   // Recorded and launched like a step; then observers see no phases inside,
   // because they expect one graph, that of the step.
@@ -106,6 +116,8 @@ class TrainStep : private TaskRunner {
   void CopyBatch(const Batch& batch);
   // This rank's part of a section of a flat buffer.
   at::Tensor OwnPart(const at::Tensor& section) const;
+  // Calls what BeforeNextUpdate() was given.
+  void BeforeUpdate();
   // Sets the listed micro-batches as the inputs of `executor`.
   void SetInputs(Executor& executor) const;
   // Sets micro-batch `micro_batch` as the inputs of the listed micro-batch
@@ -136,8 +148,11 @@ class TrainStep : private TaskRunner {
   at::Tensor loss_weight_, loss_scale_, inverse_loss_scale_, seed_gradient_,
       lr_;
   SumOfSquares squares_;
-  bool pending_ = false;              // the last step's update
-  at::Tensor ids_mbs_, targets_mbs_;  // the batch, on the device
+  bool pending_ = false;  // the last step's update
+  // Whether the step that is being launched changes weights.
+  bool updates_ = false;
+  std::function<void()> before_update_;  // null: nothing to call
+  at::Tensor ids_mbs_, targets_mbs_;     // the batch, on the device
   at::Tensor arena_;
   Executor train_;
   std::unique_ptr<Executor> gradients_, evaluate_;  // created on first use

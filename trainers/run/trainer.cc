@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "framework/base/check.h"
 #include "framework/base/exit_code.h"
@@ -117,6 +118,11 @@ absl::Status Trainer::OpenOutputs() {
   if (is_writer()) {
     ASSIGN_OR_RETURN(outputs_, RunOutputs::Open(*session_, origin_, &folder_));
     observers_ = outputs_->observers();
+    saver_ = std::make_unique<CheckpointSaver>(
+        session_->state(), &session_->step(),
+        CheckpointSaver::Options{
+            .background = session_->plan().config.checkpoint().background(),
+            .write_point = options_.write_point});
   }
   if (options_.instruments != nullptr) {
     options_.instruments->SetSession(*session_);
@@ -131,6 +137,11 @@ absl::Status Trainer::OpenOutputs() {
 
 absl::Status Trainer::Run() {
   absl::Status status = Explain(StatusFromTorchOr([this] { return Train(); }));
+  // The save in flight when a step failed.
+  if (const absl::Status saved = NoteSave(/*waits=*/true); !saved.ok()) {
+    LogWarning(
+        absl::StrCat("the last checkpoint is not complete: ", saved.message()));
+  }
   for (RunObserver* observer : observers_) {
     status.Update(observer->OnTrainEnd(status));
   }
@@ -149,19 +160,23 @@ absl::Status Trainer::Train() {
   RETURN_IF_ERROR(Notify(observers_, &RunObserver::OnTrainStart,
                          Describe(*session_, folder_.path, first_step_)));
   while (step_ < training().steps()) {
+    PrepareToSave();
     RETURN_IF_ERROR(DoStep());
     RETURN_IF_ERROR(AfterStep());
+    RETURN_IF_ERROR(CollectSave(/*waits=*/false));
     ASSIGN_OR_RETURN(const StopDecision decision,
                      agreement.Agree(step_, {.signo = stop_.received(),
                                              .save = ClockAsksToSave()}));
     if (decision.signo != 0) {
-      RETURN_IF_ERROR(SaveCheckpoint());
+      RETURN_IF_ERROR(SaveCheckpoint(/*waits=*/true));
+      RETURN_IF_ERROR(FinishSave());
       RETURN_IF_ERROR(session_->FinishGroup());
       return SignalStatus(decision.signo);
     }
     if (decision.save) RETURN_IF_ERROR(SaveByTheClock());
   }
-  RETURN_IF_ERROR(SaveCheckpoint());
+  RETURN_IF_ERROR(SaveCheckpoint(/*waits=*/true));
+  RETURN_IF_ERROR(FinishSave());
   // Before the sample: the other ranks would wait for it, but only rank 0 makes
   // one.
   RETURN_IF_ERROR(session_->FinishGroup());
@@ -242,7 +257,7 @@ absl::Status Trainer::AfterStep() {
   if (logs) RETURN_IF_ERROR(LogStep());
   if (collects) RETURN_IF_ERROR(CollectFromInstruments());
   if (evaluates) RETURN_IF_ERROR(EvaluateNow());
-  if (saves) RETURN_IF_ERROR(SaveCheckpoint());
+  if (saves) RETURN_IF_ERROR(SaveCheckpoint(/*waits=*/last));
   timed_since_ = MonotonicNow();
   return absl::OkStatus();
 }
@@ -321,63 +336,108 @@ absl::Status Trainer::EvaluateNow() {
       Notify(observers_, &RunObserver::OnValidationEnd, record));
 }
 
-absl::Status Trainer::SaveCheckpoint() {
+absl::Status Trainer::SaveCheckpoint(bool waits) {
   if (saved_step_ == step_) return absl::OkStatus();
   const PhaseScope scope(session_->phases(), "checkpoint");
+  const absl::Time begun = MonotonicNow();
   RETURN_IF_ERROR(CheckFinite(*session_, step_, samples_));
-  saved_step_ = step_;
   if (is_writer()) {
-    if (const absl::Status status = SaveInRunFolder(); !status.ok()) {
-      const absl::Status in_place = outputs_->CheckInPlace();
-      return in_place.ok() ? status : SaveIfFailed(in_place);
+    RETURN_IF_ERROR(FinishSave());
+    if (const absl::Duration waited = MonotonicNow() - begun;
+        waited >= absl::Seconds(1)) {
+      LogInfo(absl::StrFormat(
+          "step %d: training waited %.1f s for the checkpoint before, which "
+          "was still being written; save less often",
+          step_, absl::ToDoubleSeconds(waited)));
     }
-    RETURN_IF_ERROR(Notify(observers_, &RunObserver::OnCheckpointSaved, step_,
-                           newest_checkpoint_));
+    CheckpointJob job = MakeJobInRunFolder();
+    job.begun = begun;
+    RETURN_IF_ERROR(saver_->Start(std::move(job), waits));
   }
+  saved_step_ = step_;
   saved_at_ = MonotonicNow();
   return session_->group().Barrier();
 }
 
-absl::Status Trainer::SaveInRunFolder() {
+CheckpointJob Trainer::MakeJobInRunFolder() {
+  CheckpointJob job = MakeJob(folder_.checkpoints());
   // Saving must not recreate a removed folder with checkpoints but no log.
-  RETURN_IF_ERROR(outputs_->CheckInPlace());
-  RETURN_IF_ERROR(WriteCheckpoint(folder_.checkpoints()));
+  job.check = [this] { return outputs_->CheckInPlace(); };
   const CheckpointConfig& keep = session_->plan().config.checkpoint();
-  RetentionPolicy policy{.keep_last = keep.keep_last()};
+  job.retention = RetentionPolicy{.keep_last = keep.keep_last()};
   if (keep.has_keep_every_steps()) {
-    policy.keep_every_steps = keep.keep_every_steps();
+    job.retention->keep_every_steps = keep.keep_every_steps();
   }
-  ASSIGN_OR_RETURN(const PrunedCheckpoints pruned,
-                   PruneCheckpoints(folder_.checkpoints(), policy));
-  for (const std::string& warning : pruned.warnings) LogWarning(warning);
-  return absl::OkStatus();
+  return job;
 }
 
-absl::Status Trainer::WriteCheckpoint(const std::string& directory) {
+CheckpointJob Trainer::MakeJob(const std::string& directory) {
   const RunPlan& plan = session_->plan();
-  RETURN_IF_ERROR(session_->step().Flush());
-  ASSIGN_OR_RETURN(std::unique_ptr<CheckpointWriter> writer,
-                   CheckpointWriter::Begin(directory, step_));
-  RETURN_IF_ERROR(AddTensors(session_->state(), writer.get()));
-  nlohmann::json state = ExportState(session_->state());
-  state["step"] = step_;
-  state["samples"] = samples_;
-  state["world_size"] = plan.world.world_size;
-  AddDataIdentity(*session_, &state);
-  state["config_hash"] = ConfigHash(plan.config);
-  state["build"] = BuildInfo();
-  state[kProductsState] = plan.products->record;
-  if (const Tokenizer* tokenizer = session_->data().tokenizer.get()) {
-    RETURN_IF_ERROR(
-        writer->AddText(kTokenizerFile, TokenizerToJson(*tokenizer).dump(2)));
+  CheckpointJob job{.directory = directory,
+                    .step = step_,
+                    .begun = MonotonicNow(),
+                    .state = ExportState(session_->state()),
+                    .config_text = PrintWithDefaults(plan.config),
+                    .tokenizer = session_->data().tokenizer.get()};
+  job.state["step"] = step_;
+  job.state["samples"] = samples_;
+  job.state["world_size"] = plan.world.world_size;
+  AddDataIdentity(*session_, &job.state);
+  job.state["config_hash"] = ConfigHash(plan.config);
+  job.state["build"] = BuildInfo();
+  job.state[kProductsState] = plan.products->record;
+  return job;
+}
+
+absl::Status Trainer::SaveNow(const std::string& directory) {
+  RETURN_IF_ERROR(saver_->Start(MakeJob(directory), /*waits=*/true));
+  const std::optional<SavedCheckpoint> saved = saver_->Collect(/*waits=*/true);
+  newest_checkpoint_ = saved->folder;
+  return saved->status;
+}
+
+absl::Status Trainer::CollectSave(bool waits) {
+  const absl::Status status = NoteSave(waits);
+  if (status.ok()) return status;
+  const absl::Status in_place = outputs_->CheckInPlace();
+  return in_place.ok() ? status : SaveIfFailed(in_place);
+}
+
+absl::Status Trainer::NoteSave(bool waits) {
+  if (saver_ == nullptr) return absl::OkStatus();
+  const std::optional<SavedCheckpoint> saved = saver_->Collect(waits);
+  if (!saved.has_value()) return absl::OkStatus();
+  for (const std::string& warning : saved->warnings) LogWarning(warning);
+  if (saved->folder.empty()) {
+    saved_step_ = -1;
+    return saved->status;
   }
-  ASSIGN_OR_RETURN(newest_checkpoint_,
-                   writer->Commit(state, PrintWithDefaults(plan.config)));
-  return absl::OkStatus();
+  newest_checkpoint_ = saved->folder;
+  RETURN_IF_ERROR(saved->status);
+  return Notify(
+      observers_, &RunObserver::OnCheckpointSaved,
+      CheckpointRecord{.step = saved->step,
+                       .folder = saved->folder,
+                       .held_up_s = absl::ToDoubleSeconds(saved->held_up),
+                       .writing_s = absl::ToDoubleSeconds(saved->writing)});
+}
+
+void Trainer::PrepareToSave() {
+  if (!is_writer()) return;
+  const CheckpointConfig& config = session_->plan().config.checkpoint();
+  const int64_t every = config.every_steps();
+  const bool by_steps = config.has_every_steps() &&
+                        step_ / every * every + every < training().steps();
+  // Not earlier, because a shorter run does not need it.
+  const bool by_the_clock =
+      MonotonicNow() - saved_at_ >= SaveInterval(config) / 2;
+  if (by_steps || by_the_clock) saver_->Prepare();
 }
 
 absl::Status Trainer::SaveIfFailed(const absl::Status& status) {
   if (status.ok() || !is_writer()) return status;
+  // If it fails, this step is saved below.
+  NoteSave(/*waits=*/true).IgnoreError();
   // Another run may have taken the folder's name, or the folder may be in the
   // middle of its removal.
   std::string folder = folder_.path;
@@ -401,7 +461,7 @@ absl::Status Trainer::SaveIfFailed(const absl::Status& status) {
         "step ", *bad + 1, " gave a loss or gradient that is not finite"));
   }
   const bool there = in_place && saved_step_ == step_;
-  if (saved.ok() && !there) saved = WriteCheckpoint(folder + "/checkpoints");
+  if (saved.ok() && !there) saved = SaveNow(folder + "/checkpoints");
   return absl::Status(
       status.code(),
       saved.ok() ? absl::StrCat(status.message(), ". Step ", step_,
@@ -411,8 +471,9 @@ absl::Status Trainer::SaveIfFailed(const absl::Status& status) {
 }
 
 bool Trainer::ClockAsksToSave() const {
-  return is_writer() && MonotonicNow() - saved_at_ >=
-                            SaveInterval(session_->plan().config.checkpoint());
+  return is_writer() && !saver_->in_flight() &&
+         MonotonicNow() - saved_at_ >=
+             SaveInterval(session_->plan().config.checkpoint());
 }
 
 absl::Status Trainer::SaveByTheClock() {

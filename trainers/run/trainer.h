@@ -9,8 +9,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "framework/checkpoint/durable_file.h"
 #include "framework/observe/run_observer.h"
 #include "trainers/run/batch_prefetcher.h"
+#include "trainers/run/checkpoint_saver.h"
 #include "trainers/run/instruments.h"
 #include "trainers/run/run_folder.h"
 #include "trainers/run/run_outputs.h"
@@ -24,6 +26,7 @@ namespace tessera {
 struct TrainerOptions {
   Instruments* instruments = nullptr;  // may be null
   std::vector<RunObserver*> observers;
+  WritePointHook write_point;  // of checkpoints; null except in tests
 };
 
 // The loop around a TrainStep and the lifecycle of a run: resume, log,
@@ -82,14 +85,30 @@ class Trainer {
   // Restarts the measurement of step times.
   void RestartTiming();
   absl::Status EvaluateNow();
-  // Saves a checkpoint unless this step's exists.
-  absl::Status SaveCheckpoint();
-  // The writing rank's part of SaveCheckpoint(); also removes old checkpoints.
-  absl::Status SaveInRunFolder();
-  // Writes a checkpoint of this step to `directory`. Not collective.
-  absl::Status WriteCheckpoint(const std::string& directory);
+  // Begins to save a checkpoint, unless this step's was begun. Waits for the
+  // save in flight first. `waits`: the caller calls FinishSave() next. All
+  // ranks leave it together, so that none enters the next sum while rank 0 is
+  // still held up.
+  absl::Status SaveCheckpoint(bool waits = false);
+  // The checkpoint of this step in `directory`.
+  CheckpointJob MakeJob(const std::string& directory);
+  // The job in the run's folder, which also removes old checkpoints.
+  CheckpointJob MakeJobInRunFolder();
+  // Saves this step in `directory`, with no other save in flight. Not
+  // collective.
+  absl::Status SaveNow(const std::string& directory);
+  // Handles the result of the save in flight, if there is one and, without
+  // `waits`, it is complete: reports the checkpoint, or returns why there is
+  // none. Not collective.
+  absl::Status CollectSave(bool waits);
+  absl::Status FinishSave() { return CollectSave(/*waits=*/true); }
+  // CollectSave() without handling errors. OK if there is nothing to collect.
+  absl::Status NoteSave(bool waits);
+  // Takes memory for saves in the background if there will be one.
+  void PrepareToSave();
   // Saves on rank 0 if the run must end because of `status` although its
-  // weights are good (an error of data or output). Not collective: the other
+  // weights are good (an error of data or output), after the save in flight has
+  // ended. Not collective: the other
   // ranks may be in the next step, and learn of the failure when this process
   // ends. Returns `status`, with the place of the weights added; does nothing
   // if it is OK.
@@ -111,14 +130,15 @@ class Trainer {
   const TrainerOptions options_;
   std::unique_ptr<RunOutputs> outputs_;  // the writing rank's, else null
   std::vector<RunObserver*> observers_;  // of outputs_, instruments, options_
+  std::unique_ptr<CheckpointSaver> saver_;  // the writing rank's, else null
   StopSignal stop_;
 
-  int64_t step_ = 0;        // optimizer steps done
-  int64_t begun_ = 0;       // the newest step that this process began
-  int64_t first_step_ = 0;  // done when this process began
-  int64_t samples_ = 0;     // training sequences consumed
-  int64_t saved_step_ = -1;
-  absl::Time saved_at_;  // by MonotonicNow(); or when Run() began
+  int64_t step_ = 0;         // optimizer steps done
+  int64_t begun_ = 0;        // the newest step that this process began
+  int64_t first_step_ = 0;   // done when this process began
+  int64_t samples_ = 0;      // training sequences consumed
+  int64_t saved_step_ = -1;  // of the last save that was begun and not failed
+  absl::Time saved_at_;      // by MonotonicNow(); or when Run() began
   RunOrigin origin_;
   std::string newest_checkpoint_;
   // Training time since the last logged step (or the first), without evaluation

@@ -32,8 +32,9 @@ struct StoredSlice {
   TensorSpec spec;
   at::ScalarType dtype;
   int64_t numel;
-  // Copies elements [begin, begin + to.numel()) to host memory.
-  std::function<void(int64_t begin, const at::Tensor& to)> read;
+  // Elements [begin, begin + staging.numel()) in host memory: in `staging`, or
+  // a view of where they are.
+  std::function<at::Tensor(int64_t begin, const at::Tensor& staging)> read;
   // Overwrites elements from `begin` on by values of any dtype.
   std::function<void(int64_t begin, const at::Tensor& values)> write;
 };
@@ -92,12 +93,18 @@ StoredSlice Slice(absl::string_view prefix, const ParameterSlice& slice,
           .numel = slice.numel};
 }
 
-std::vector<StoredSlice> ModelSlices(ParameterStore* parameters) {
+// The slices of model.safetensors. read() gives the values in `from`.
+std::vector<StoredSlice> ModelSlices(ParameterStore* parameters,
+                                     const WeightBuffers& from) {
   std::vector<StoredSlice> slices;
   for (const ParameterSlice& slice : parameters->slices()) {
     slices.push_back(Slice("", slice, parameters->options().weights.master));
-    slices.back().read = [=, &slice](int64_t begin, const at::Tensor& to) {
-      parameters->Read(slice, begin, to);
+    slices.back().read = [from, &slice](int64_t begin, const at::Tensor& to) {
+      if (!slice.weights.split && from.master.is_cpu()) {
+        return from.master.narrow(0, slice.weights.offset + begin, to.numel());
+      }
+      ReadMaster(from, slice, begin, to);
+      return to;
     };
     slices.back().write = [=, &slice](int64_t begin, const at::Tensor& values) {
       parameters->Write(slice, begin, values);
@@ -110,8 +117,9 @@ StoredSlice MomentSlice(absl::string_view prefix, const ParameterSlice& slice,
                         const at::Tensor& moment) {
   StoredSlice stored = Slice(prefix, slice, moment.scalar_type());
   const at::Tensor flat = moment.narrow(0, slice.offset, slice.numel);
-  stored.read = [flat](int64_t begin, at::Tensor to) {
-    to.copy_(flat.narrow(0, begin, to.numel()));
+  stored.read = [flat](int64_t begin, const at::Tensor& to) {
+    const at::Tensor values = flat.narrow(0, begin, to.numel());
+    return flat.is_cpu() ? values : to.copy_(values);
   };
   stored.write = [flat](int64_t begin, const at::Tensor& values) {
     flat.narrow(0, begin, values.numel()).copy_(values);
@@ -119,13 +127,13 @@ StoredSlice MomentSlice(absl::string_view prefix, const ParameterSlice& slice,
   return stored;
 }
 
-std::vector<StoredSlice> OptimizerSlices(const TrainingState& state) {
+std::vector<StoredSlice> OptimizerSlices(const ParameterStore& parameters,
+                                         const StateBuffers& from) {
   std::vector<StoredSlice> slices;
-  for (const ParameterSlice& slice : state.parameters->slices()) {
+  for (const ParameterSlice& slice : parameters.slices()) {
     if (!slice.trainable) continue;
-    slices.push_back(MomentSlice(kExpAvg, slice, state.optimizer->exp_avg()));
-    slices.push_back(
-        MomentSlice(kExpAvgSq, slice, state.optimizer->exp_avg_sq()));
+    slices.push_back(MomentSlice(kExpAvg, slice, from.exp_avg));
+    slices.push_back(MomentSlice(kExpAvgSq, slice, from.exp_avg_sq));
   }
   return slices;
 }
@@ -172,8 +180,7 @@ absl::Status WriteSlices(const SlicesFile& to) {
     for (const StoredSlice& slice : to.slices) {
       const at::Tensor staging = to.staging.view(slice.dtype);
       RETURN_IF_ERROR(ForEachPiece(slice, [&](int64_t begin, int64_t count) {
-        const at::Tensor piece = staging.narrow(0, 0, count);
-        slice.read(begin, piece);
+        const at::Tensor piece = slice.read(begin, staging.narrow(0, 0, count));
         return to.file->Write(absl::string_view(
             static_cast<const char*>(piece.const_data_ptr()), piece.nbytes()));
       }));
@@ -353,14 +360,31 @@ void CheckProducts(const Checkpoint& checkpoint, JsonFields* fields) {
 
 }  // namespace
 
-absl::Status AddTensors(const TrainingState& state, CheckpointWriter* writer) {
-  const at::Device device = state.parameters->options().device;
+std::vector<at::Tensor> StateBuffers::Defined() const {
+  std::vector<at::Tensor> defined = weights.Defined();
+  defined.insert(defined.end(), {exp_avg, exp_avg_sq});
+  return defined;
+}
+
+StateBuffers BuffersOf(const TrainingState& state) {
+  StateBuffers buffers = {.weights = state.parameters->weights(),
+                          .exp_avg = state.optimizer->exp_avg(),
+                          .exp_avg_sq = state.optimizer->exp_avg_sq()};
+  buffers.weights.shadow.reset();
+  return buffers;
+}
+
+absl::Status AddTensors(const TrainingState& state, const StateBuffers& from,
+                        CheckpointWriter* writer) {
+  const at::Device device = from.exp_avg.device();
   ASSIGN_OR_RETURN(
       const SlicesFile model,
-      CreateFile(kModelFile, ModelSlices(state.parameters), device, writer));
+      CreateFile(kModelFile, ModelSlices(state.parameters, from.weights),
+                 device, writer));
   ASSIGN_OR_RETURN(
       const SlicesFile optimizer,
-      CreateFile(kOptimizerFile, OptimizerSlices(state), device, writer));
+      CreateFile(kOptimizerFile, OptimizerSlices(*state.parameters, from),
+                 device, writer));
   Synchronize(device);  // the other thread uses its own stream
   // Two threads, because the system writes a file at the speed of one core's
   // copy.
@@ -369,6 +393,10 @@ absl::Status AddTensors(const TrainingState& state, CheckpointWriter* writer) {
   absl::Status written = WriteSlices(model);
   written.Update(other.get());
   return written;
+}
+
+absl::Status AddTensors(const TrainingState& state, CheckpointWriter* writer) {
+  return AddTensors(state, BuffersOf(state), writer);
 }
 
 nlohmann::json ExportState(const TrainingState& state) {
@@ -413,10 +441,13 @@ absl::Status Restore(const Checkpoint& checkpoint, const TrainingState& state) {
   JsonFields fields = StateFields(checkpoint);
   const SavedState saved = ReadState(checkpoint, &fields);
   const at::NoGradGuard no_grad;
-  RETURN_IF_ERROR(ReadSlices(checkpoint, kModelFile,
-                             ModelSlices(state.parameters), Dtypes::kSame));
-  RETURN_IF_ERROR(ReadSlices(checkpoint, kOptimizerFile, OptimizerSlices(state),
-                             Dtypes::kSame));
+  RETURN_IF_ERROR(
+      ReadSlices(checkpoint, kModelFile,
+                 ModelSlices(state.parameters, state.parameters->weights()),
+                 Dtypes::kSame));
+  RETURN_IF_ERROR(ReadSlices(
+      checkpoint, kOptimizerFile,
+      OptimizerSlices(*state.parameters, BuffersOf(state)), Dtypes::kSame));
   RETURN_IF_ERROR(
       ImportRandom(saved.random, state.parameters->options().device, &fields));
   if (state.scaler != nullptr) state.scaler->ImportState(*saved.scaler);
@@ -436,7 +467,8 @@ absl::Status RestoreParameters(const Checkpoint& checkpoint,
                                ParameterStore* parameters) {
   RETURN_IF_ERROR(CheckRestoreParameters(checkpoint, LayoutOf(*parameters)));
   const at::NoGradGuard no_grad;
-  return ReadSlices(checkpoint, kModelFile, ModelSlices(parameters),
+  return ReadSlices(checkpoint, kModelFile,
+                    ModelSlices(parameters, parameters->weights()),
                     Dtypes::kConverted);
 }
 

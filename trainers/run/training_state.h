@@ -36,8 +36,21 @@ struct TrainingState {
   LossScaler* scaler = nullptr;  // null unless the policy scales the loss
 };
 
-// Adds both tensor files. Writes them in parallel, piece by piece through host
-// memory; calls the writer's hook from two threads.
+// The buffers of a TrainingState that a checkpoint's tensor files are made of,
+// or copies of them in host memory.
+struct StateBuffers {
+  WeightBuffers weights;  // without the shadow
+  at::Tensor exp_avg, exp_avg_sq;
+
+  std::vector<at::Tensor> Defined() const;
+};
+StateBuffers BuffersOf(const TrainingState& state);
+
+// Adds both tensor files, with the values in `from`: BuffersOf(state), or
+// copies. Writes them in parallel, piece by piece through host memory; calls
+// the writer's hook from two threads.
+absl::Status AddTensors(const TrainingState& state, const StateBuffers& from,
+                        CheckpointWriter* writer);
 absl::Status AddTensors(const TrainingState& state, CheckpointWriter* writer);
 // The contents of state.json. Waits for the device.
 nlohmann::json ExportState(const TrainingState& state);

@@ -1,0 +1,119 @@
+#include "trainers/run/checkpoint_saver.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/check.h"
+#include "framework/base/log.h"
+#include "framework/base/monotonic_clock.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
+#include "framework/checkpoint/checkpoint.h"
+#include "trainers/generation/text_generation.h"
+
+namespace tessera {
+
+CheckpointSaver::CheckpointSaver(const TrainingState& state, TrainStep* step,
+                                 Options options)
+    : state_(state), step_(step), options_(std::move(options)) {}
+
+CheckpointSaver::~CheckpointSaver() {
+  stop_ = true;
+  // The futures wait for their threads, which use the other members.
+  saved_ = {};
+  allocating_ = {};
+  step_->BeforeNextUpdate(nullptr);
+}
+
+void CheckpointSaver::Prepare() {
+  if (!options_.background || copy_ != nullptr || allocating_.valid()) return;
+  allocating_ = std::async(std::launch::async, [this] {
+    return StateCopy::Allocate(state_, stop_);
+  });
+}
+
+bool CheckpointSaver::HasCopy(bool waits) {
+  if (copy_ != nullptr) return true;
+  const bool ready =
+      allocating_.valid() && allocating_.wait_for(std::chrono::seconds(0)) ==
+                                 std::future_status::ready;
+  if (!options_.background || (waits && !ready)) return false;
+  Prepare();
+  Allocated allocated = allocating_.get();
+  if (allocated.ok()) {
+    copy_ = *std::move(allocated);
+    return true;
+  }
+  options_.background = false;
+  LogWarning(absl::StrCat(allocated.status().message(),
+                          "; training waits while checkpoints are written"));
+  return false;
+}
+
+absl::Status CheckpointSaver::Start(CheckpointJob job, bool waits) {
+  TESSERA_CHECK(!in_flight(), "one save at a time");
+  const absl::Time begun = job.begun;
+  RETURN_IF_ERROR(step_->Flush());
+  if (HasCopy(waits)) {
+    RETURN_IF_ERROR(copy_->Begin());
+    step_->BeforeNextUpdate(
+        [copy = copy_.get()] { copy->MakeCurrentStreamWait(); });
+    saved_ = std::async(std::launch::async, [this, job = std::move(job)] {
+      return Write(job, copy_->buffers());
+    });
+  } else {
+    std::promise<SavedCheckpoint> saved;
+    saved.set_value(Write(job, BuffersOf(state_)));
+    saved_ = saved.get_future();
+  }
+  held_up_ = MonotonicNow() - begun;
+  return absl::OkStatus();
+}
+
+std::optional<SavedCheckpoint> CheckpointSaver::Collect(bool waits) {
+  if (!in_flight() || (!waits && saved_.wait_for(std::chrono::seconds(0)) !=
+                                     std::future_status::ready)) {
+    return std::nullopt;
+  }
+  SavedCheckpoint saved = saved_.get();
+  saved.held_up = held_up_;
+  if (copy_ != nullptr) saved.held_up += copy_->StreamWaited();
+  return saved;
+}
+
+SavedCheckpoint CheckpointSaver::Write(const CheckpointJob& job,
+                                       const StateBuffers& from) const {
+  const absl::Time begin = MonotonicNow();
+  SavedCheckpoint saved{.step = job.step};
+  saved.status = StatusFromTorchOr([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(saved.folder, WriteFiles(job, from));
+    if (!job.retention.has_value()) return absl::OkStatus();
+    RetentionPolicy policy = *job.retention;
+    policy.verified = saved.folder;
+    ASSIGN_OR_RETURN(
+        PrunedCheckpoints pruned,
+        PruneCheckpoints(job.directory, policy, options_.write_point));
+    saved.warnings = std::move(pruned.warnings);
+    return absl::OkStatus();
+  });
+  saved.writing = MonotonicNow() - begin;
+  return saved;
+}
+
+absl::StatusOr<std::string> CheckpointSaver::WriteFiles(
+    const CheckpointJob& job, const StateBuffers& from) const {
+  if (copy_ != nullptr) RETURN_IF_ERROR(copy_->Wait());
+  if (job.check != nullptr) RETURN_IF_ERROR(job.check());
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<CheckpointWriter> writer,
+      CheckpointWriter::Begin(job.directory, job.step, options_.write_point));
+  RETURN_IF_ERROR(AddTensors(state_, from, writer.get()));
+  if (job.tokenizer != nullptr) {
+    RETURN_IF_ERROR(writer->AddText(kTokenizerFile,
+                                    TokenizerToJson(*job.tokenizer).dump(2)));
+  }
+  return writer->Commit(job.state, job.config_text);
+}
+
+}  // namespace tessera

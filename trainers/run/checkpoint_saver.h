@@ -1,0 +1,108 @@
+#ifndef TRAINERS_RUN_CHECKPOINT_SAVER_H_
+#define TRAINERS_RUN_CHECKPOINT_SAVER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "framework/checkpoint/checkpoint_directory.h"
+#include "framework/data/tokenize/tokenizer.h"
+#include "nlohmann/json.hpp"
+#include "trainers/run/state_copy.h"
+#include "trainers/run/train_step.h"
+#include "trainers/run/training_state.h"
+
+namespace tessera {
+
+// A checkpoint to write.
+struct CheckpointJob {
+  std::string directory;
+  int64_t step = 0;
+  absl::Time begun;  // when training stopped for it, by MonotonicNow()
+  // What it holds beside the tensors.
+  nlohmann::json state;
+  std::string config_text;
+  const Tokenizer* tokenizer = nullptr;  // outlives the save; may be null
+  // Called before the first change to the disk, on any thread; may be null.
+  std::function<absl::Status()> check;
+  // Removes older checkpoints afterwards.
+  std::optional<RetentionPolicy> retention;
+};
+
+struct SavedCheckpoint {
+  int64_t step = 0;
+  std::string folder;  // empty unless the checkpoint is complete
+  // OK, or why there is no checkpoint, or why an older one cannot be removed.
+  absl::Status status;
+  std::vector<std::string> warnings;  // of PruneCheckpoints()
+  // How long training was held up: until Start() returned, and on the device by
+  // the next update. How long writing took.
+  absl::Duration held_up, writing;
+};
+
+// Writes checkpoints on a thread of its own, from a copy of the state
+// (StateCopy), while training continues. Without memory for a copy, a save is
+// complete when Start() returns. One save at a time.
+class CheckpointSaver {
+ public:
+  struct Options {
+    bool background = true;      // false: never copies
+    WritePointHook write_point;  // null except in tests
+  };
+  // State and step outlive the saver. Call everything on the thread that
+  // trains.
+  CheckpointSaver(const TrainingState& state, TrainStep* step, Options options);
+  // Finishes the save in flight.
+  ~CheckpointSaver();
+  CheckpointSaver(const CheckpointSaver&) = delete;
+  CheckpointSaver& operator=(const CheckpointSaver&) = delete;
+
+  // Begins to take memory for the copy, on another thread. Otherwise the first
+  // Start() takes it.
+  void Prepare();
+
+  // Saves what the state is once the current stream has done its work; flushes
+  // the step first. A caller that `waits` for the result anyway gets no copy
+  // unless there is memory for one already. The result of an earlier save must
+  // have been collected.
+  absl::Status Start(CheckpointJob job, bool waits);
+
+  // Whether a save was started whose result is not collected.
+  bool in_flight() const { return saved_.valid(); }
+  // The result of the save in flight; nullopt if there is none or, without
+  // `waits`, if it is not complete.
+  std::optional<SavedCheckpoint> Collect(bool waits);
+
+ private:
+  using Allocated = absl::StatusOr<std::unique_ptr<StateCopy>>;
+
+  // Whether there is memory for a copy. Takes it, or waits for Prepare(),
+  // unless the caller `waits` for the result.
+  bool HasCopy(bool waits);
+  // Writes the values in `from`.
+  SavedCheckpoint Write(const CheckpointJob& job,
+                        const StateBuffers& from) const;
+  absl::StatusOr<std::string> WriteFiles(const CheckpointJob& job,
+                                         const StateBuffers& from) const;
+
+  const TrainingState state_;
+  TrainStep* const step_;
+  Options options_;
+  std::unique_ptr<StateCopy> copy_;  // null until there is memory for it
+  std::atomic<bool> stop_ = false;   // gives up allocating_
+  std::future<Allocated> allocating_;
+  absl::Duration held_up_;  // by the last Start()
+  std::future<SavedCheckpoint> saved_;
+};
+
+}  // namespace tessera
+
+#endif  // TRAINERS_RUN_CHECKPOINT_SAVER_H_

@@ -1,0 +1,123 @@
+#include "trainers/run/state_copy.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "framework/base/host_memory.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
+#include "framework/cuda/device.h"
+#include "framework/cuda/page_locked.h"
+
+namespace tessera {
+namespace {
+
+c10::Device DeviceOf(const StateBuffers& state) {
+  return state.exp_avg.device();
+}
+
+absl::Status CheckFits(const StateBuffers& state) {
+  int64_t bytes = 0;
+  for (const at::Tensor& buffer : state.Defined()) {
+    bytes += static_cast<int64_t>(buffer.nbytes());
+  }
+  const int64_t free = FreeHostBytes();
+  if (bytes <= free - free / 10) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "a copy of weights and moments takes ", bytes >> 20,
+      " MiB of host memory, of which ", free >> 20, " MiB are free"));
+}
+
+}  // namespace
+
+StateCopy::StateCopy(const TrainingState& state) : state_(BuffersOf(state)) {
+  const c10::Device device = DeviceOf(state_);
+  if (!device.is_cuda()) return;
+  stream_ = StreamFromPool(device);
+  copied_.emplace(device.type());
+  for (std::optional<c10::Event>* timed : {&wait_begin_, &wait_end_}) {
+    timed->emplace(device.type(), c10::EventFlag::BACKEND_DEFAULT);
+  }
+}
+
+StateCopy::~StateCopy() { Wait().IgnoreError(); }
+
+absl::StatusOr<std::unique_ptr<StateCopy>> StateCopy::Allocate(
+    const TrainingState& state, const std::atomic<bool>& stop) {
+  std::unique_ptr<StateCopy> copy;
+  const absl::Status status = StatusFromTorchOr([&]() -> absl::Status {
+    const c10::Device device = state.parameters->options().device;
+    const c10::DeviceGuard guard(device);
+    copy = absl::WrapUnique(new StateCopy(state));
+    RETURN_IF_ERROR(CheckFits(copy->state_));
+    const auto allocate = [&](const at::Tensor& like,
+                              at::Tensor* to) -> absl::Status {
+      if (!like.defined()) return absl::OkStatus();
+      ASSIGN_OR_RETURN(
+          *to, LargePageLocked(like.numel(), like.scalar_type(), device, stop));
+      return absl::OkStatus();
+    };
+    const StateBuffers& from = copy->state_;
+    StateBuffers& to = copy->copy_;
+    RETURN_IF_ERROR(allocate(from.weights.master, &to.weights.master));
+    RETURN_IF_ERROR(allocate(from.weights.high, &to.weights.high));
+    RETURN_IF_ERROR(allocate(from.weights.low, &to.weights.low));
+    RETURN_IF_ERROR(allocate(from.exp_avg, &to.exp_avg));
+    return allocate(from.exp_avg_sq, &to.exp_avg_sq);
+  });
+  RETURN_IF_ERROR(status);
+  return copy;
+}
+
+absl::Status StateCopy::Begin() {
+  return StatusFromTorch([&] {
+    const at::NoGradGuard no_grad;
+    stream_waits_ = false;
+    const std::vector<at::Tensor> from = state_.Defined();
+    const std::vector<at::Tensor> to = copy_.Defined();
+    std::optional<c10::StreamGuard> on;
+    if (on_gpu()) {
+      MakeWait(*stream_, CurrentStream(DeviceOf(state_)));
+      on.emplace(*stream_);
+    }
+    for (size_t i = 0; i < from.size(); ++i) {
+      to[i].copy_(from[i], /*non_blocking=*/true);
+    }
+    if (on_gpu()) copied_->record(*stream_);
+  });
+}
+
+void StateCopy::MakeCurrentStreamWait() {
+  if (!on_gpu()) return;
+  const c10::Stream current = CurrentStream(DeviceOf(state_));
+  wait_begin_->record(current);
+  copied_->block(current);
+  wait_end_->record(current);
+  stream_waits_ = true;
+}
+
+absl::Status StateCopy::Wait() const {
+  if (!on_gpu()) return absl::OkStatus();
+  return StatusFromTorch([&] {
+    const c10::DeviceGuard guard(DeviceOf(state_));
+    copied_->synchronize();
+  });
+}
+
+absl::Duration StateCopy::StreamWaited() const {
+  double ms = 0;
+  const absl::Status status = StatusFromTorch([&] {
+    if (stream_waits_ && wait_end_->query())
+      ms = wait_begin_->elapsedTime(*wait_end_);
+  });
+  // An error is the GPU's, which the step reports.
+  return status.ok() ? absl::Milliseconds(ms) : absl::ZeroDuration();
+}
+
+}  // namespace tessera
