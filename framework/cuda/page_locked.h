@@ -16,12 +16,12 @@ namespace tessera {
 // GPU has failed: then LibTorch throws in a destructor, which ends the process.
 at::Tensor PageLocked(at::IntArrayRef shape, at::ScalarType dtype);
 
-// `numel` elements of page-locked host memory that is not shared with
-// PageLocked(): LibTorch's allocator rounds up to a power of two and keeps what
-// is freed. Takes about a second for 10 GB, most of it before the driver is
-// asked to lock the pages, because other threads cannot launch work meanwhile.
-// On a CPU the memory is pageable. ResourceExhausted if it cannot be had;
-// Cancelled soon after `stop` is set.
+// `numel` elements of page-locked host memory that are returned to the system
+// when freed; LibTorch's allocator rounds up to a power of two and keeps them.
+// Takes the pages from the system before it has the driver lock them, because
+// other threads cannot launch work while the driver does. On a CPU the memory
+// is pageable. ResourceExhausted if there is not enough; Cancelled soon after
+// `stop` is set.
 absl::StatusOr<at::Tensor> LargePageLocked(int64_t numel, at::ScalarType dtype,
                                            c10::Device device,
                                            const std::atomic<bool>& stop);

@@ -29,7 +29,7 @@ CheckpointSaver::~CheckpointSaver() {
 void CheckpointSaver::Prepare() {
   if (!options_.background || copy_ != nullptr || allocating_.valid()) return;
   allocating_ = std::async(std::launch::async, [this] {
-    return StateCopy::Allocate(state_, stop_);
+    return StateCopy::Allocate(state_, options_.free_host_bytes(), stop_);
   });
 }
 

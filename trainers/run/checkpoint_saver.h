@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "framework/base/host_memory.h"
 #include "framework/checkpoint/checkpoint_directory.h"
 #include "framework/data/tokenize/tokenizer.h"
 #include "nlohmann/json.hpp"
@@ -54,8 +55,10 @@ struct SavedCheckpoint {
 class CheckpointSaver {
  public:
   struct Options {
-    bool background = true;      // false: never copies
-    WritePointHook write_point;  // null except in tests
+    bool background = true;  // false: never copies
+    // Tests set these.
+    WritePointHook write_point;
+    std::function<int64_t()> free_host_bytes = FreeHostBytes;
   };
   // State and step outlive the saver. Call everything on the thread that
   // trains.

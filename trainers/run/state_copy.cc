@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "absl/memory/memory.h"
-#include "absl/strings/str_cat.h"
-#include "framework/base/host_memory.h"
+#include "absl/strings/str_format.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/device.h"
 #include "framework/cuda/page_locked.h"
+#include "framework/observe/format.h"
 
 namespace tessera {
 namespace {
@@ -22,16 +22,17 @@ c10::Device DeviceOf(const StateBuffers& state) {
   return state.exp_avg.device();
 }
 
-absl::Status CheckFits(const StateBuffers& state) {
+absl::Status CheckFits(const StateBuffers& state, int64_t free) {
   int64_t bytes = 0;
   for (const at::Tensor& buffer : state.Defined()) {
     bytes += static_cast<int64_t>(buffer.nbytes());
   }
-  const int64_t free = FreeHostBytes();
   if (bytes <= free - free / 10) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "a copy of weights and moments takes ", bytes >> 20,
-      " MiB of host memory, of which ", free >> 20, " MiB are free"));
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "a copy of weights and moments takes %.1f MiB of host memory, and %.1f "
+      "MiB are free",
+      static_cast<double>(bytes) / kMebibyte,
+      static_cast<double>(free) / kMebibyte));
 }
 
 }  // namespace
@@ -49,13 +50,14 @@ StateCopy::StateCopy(const TrainingState& state) : state_(BuffersOf(state)) {
 StateCopy::~StateCopy() { Wait().IgnoreError(); }
 
 absl::StatusOr<std::unique_ptr<StateCopy>> StateCopy::Allocate(
-    const TrainingState& state, const std::atomic<bool>& stop) {
+    const TrainingState& state, int64_t free_bytes,
+    const std::atomic<bool>& stop) {
   std::unique_ptr<StateCopy> copy;
   const absl::Status status = StatusFromTorchOr([&]() -> absl::Status {
     const c10::Device device = state.parameters->options().device;
     const c10::DeviceGuard guard(device);
     copy = absl::WrapUnique(new StateCopy(state));
-    RETURN_IF_ERROR(CheckFits(copy->state_));
+    RETURN_IF_ERROR(CheckFits(copy->state_, free_bytes));
     const auto allocate = [&](const at::Tensor& like,
                               at::Tensor* to) -> absl::Status {
       if (!like.defined()) return absl::OkStatus();

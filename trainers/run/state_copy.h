@@ -2,6 +2,7 @@
 #define TRAINERS_RUN_STATE_COPY_H_
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 
@@ -19,11 +20,12 @@ namespace tessera {
 // own, into page-locked memory. May be made again and again.
 class StateCopy {
  public:
-  // Takes the memory. ResourceExhausted if that would leave less than a tenth
-  // of the free host memory, or if it cannot be page-locked; Cancelled soon
+  // Takes the memory. ResourceExhausted if that leaves less than a tenth of
+  // `free_bytes` of host memory, or if it cannot be page-locked; Cancelled soon
   // after `stop` is set. The state outlives the copy.
   static absl::StatusOr<std::unique_ptr<StateCopy>> Allocate(
-      const TrainingState& state, const std::atomic<bool>& stop);
+      const TrainingState& state, int64_t free_bytes,
+      const std::atomic<bool>& stop);
   ~StateCopy();
   StateCopy(const StateCopy&) = delete;
   StateCopy& operator=(const StateCopy&) = delete;

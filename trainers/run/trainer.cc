@@ -44,6 +44,12 @@ bool HasFailed(c10::Device device) {
          !StatusFromTorch([&] { CurrentStream(device).query(); }).ok();
 }
 
+// Waits until the steps that were launched are done. Unlike Synchronize() it
+// does not wait for the copy of a save, which has a stream of its own.
+void WaitForStep(c10::Device device) {
+  if (device.is_cuda()) CurrentStream(device).synchronize();
+}
+
 // Whether an error of the GPU is reported by the op that caused it.
 bool LaunchesBlock() {
   const char* const blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
@@ -137,7 +143,7 @@ absl::Status Trainer::OpenOutputs() {
 
 absl::Status Trainer::Run() {
   absl::Status status = Explain(StatusFromTorchOr([this] { return Train(); }));
-  // The save in flight when a step failed.
+  // If a step failed, a save may be in flight.
   if (const absl::Status saved = NoteSave(/*waits=*/true); !saved.ok()) {
     LogWarning(
         absl::StrCat("the last checkpoint is not complete: ", saved.message()));
@@ -251,7 +257,7 @@ absl::Status Trainer::AfterStep() {
     return absl::OkStatus();
   }
   // The time of the steps includes the work that they launched.
-  Synchronize(session_->plan().device.device);
+  WaitForStep(session_->plan().device.device);
   training_time_ += MonotonicNow() - timed_since_;
   if (starts_up) RestartTiming();
   if (logs) RETURN_IF_ERROR(LogStep());
@@ -477,7 +483,7 @@ bool Trainer::ClockAsksToSave() const {
 }
 
 absl::Status Trainer::SaveByTheClock() {
-  Synchronize(session_->plan().device.device);
+  WaitForStep(session_->plan().device.device);
   training_time_ += MonotonicNow() - timed_since_;
   RETURN_IF_ERROR(SaveCheckpoint());
   timed_since_ = MonotonicNow();

@@ -85,10 +85,10 @@ class Trainer {
   // Restarts the measurement of step times.
   void RestartTiming();
   absl::Status EvaluateNow();
-  // Begins to save a checkpoint, unless this step's was begun. Waits for the
-  // save in flight first. `waits`: the caller calls FinishSave() next. All
-  // ranks leave it together, so that none enters the next sum while rank 0 is
-  // still held up.
+  // Begins to save a checkpoint, unless this step's was begun. First waits for
+  // the save in flight. A caller that calls FinishSave() next sets `waits`. All
+  // ranks leave this function together: in a sum they wait only ten minutes for
+  // rank 0, here as long as it lives.
   absl::Status SaveCheckpoint(bool waits = false);
   // The checkpoint of this step in `directory`.
   CheckpointJob MakeJob(const std::string& directory);
@@ -107,11 +107,10 @@ class Trainer {
   // Takes memory for saves in the background if there will be one.
   void PrepareToSave();
   // Saves on rank 0 if the run must end because of `status` although its
-  // weights are good (an error of data or output), after the save in flight has
-  // ended. Not collective: the other
-  // ranks may be in the next step, and learn of the failure when this process
-  // ends. Returns `status`, with the place of the weights added; does nothing
-  // if it is OK.
+  // weights are good (an error of data or output). Waits for the save in flight
+  // first. Not collective: the other ranks may be in the next step, and learn
+  // of the failure when this process ends. Returns `status`, with the place of
+  // the weights added; does nothing if it is OK.
   absl::Status SaveIfFailed(const absl::Status& status);
   // True if a checkpoint is due by the clock. Only rank 0 asks it.
   bool ClockAsksToSave() const;

@@ -501,6 +501,58 @@ TEST_F(CheckpointTest, PruneCountsFromTheNewestGoodOne) {
   EXPECT_THAT(Names(), ElementsAre("step_00000002", "step_00000003"));
 }
 
+TEST_F(CheckpointTest, PruneDoesNotReadACheckpointThatWasJustVerified) {
+  Save(1);
+  const std::string newest = Save(2);
+  FlipFromEnd(newest + "/" + std::string(kModelFile), 1);
+  const auto pruned =
+      PruneCheckpoints(directory_, {.keep_last = 1, .verified = newest});
+  ASSERT_TRUE(pruned.ok()) << pruned.status();
+  EXPECT_THAT(pruned->deleted, ElementsAre(directory_ + "/step_00000001"));
+  EXPECT_THAT(pruned->warnings, IsEmpty());
+}
+
+TEST_F(CheckpointTest, ACheckpointThatIsNotWrittenWellGetsNoName) {
+  Save(1);
+  const std::string model =
+      directory_ + "/.tmp-step_00000002/" + std::string(kModelFile);
+  auto writer =
+      CheckpointWriter::Begin(directory_, 2, [&](absl::string_view operation) {
+        // The last operation before the folder is renamed.
+        if (operation == "fsync " + directory_ + "/.tmp-step_00000002") {
+          FlipFromEnd(model, 1);
+        }
+      });
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  ASSERT_TRUE(Fill(writer->get(), 2).ok());
+  const absl::Status status =
+      (*writer)->Commit({{"step", 2}}, kConfig).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(model + ": tensor 'w' is damaged"));
+  writer->reset();
+  EXPECT_THAT(ListDirectory(directory_).value(), ElementsAre("step_00000001"));
+}
+
+// Large files are read by several threads.
+TEST_F(CheckpointTest, TheFirstDamagedTensorOfALargeFileIsNamed) {
+  const std::vector<float> values(int64_t{1} << 21, 1.5f);  // 8 MiB
+  auto writer = CheckpointWriter::Begin(directory_, 1).value();
+  std::vector<TensorView> tensors;
+  for (const char* name : {"a", "b", "c", "d", "e"}) {
+    tensors.push_back(
+        {{name, StoredDtype::kF32, {int64_t{1} << 21}}, values.data()});
+  }
+  ASSERT_TRUE(writer->AddTensors(kModelFile, tensors).ok());
+  const std::string folder = writer->Commit({{"step", 1}}, kConfig).value();
+  ASSERT_TRUE(Checkpoint::Open(folder).ok());
+  const std::string file = folder + "/" + std::string(kModelFile);
+  FlipFromEnd(file, 1);
+  FlipFromEnd(file, 3 * (int64_t{8} << 20));
+  EXPECT_THAT(std::string(Checkpoint::Open(folder).status().message()),
+              HasSubstr("tensor 'c' is damaged"));
+}
+
 TEST_F(CheckpointTest, PruneRefusesToKeepNone) {
   EXPECT_EQ(PruneCheckpoints(directory_, {.keep_last = 0}).status().code(),
             absl::StatusCode::kInvalidArgument);

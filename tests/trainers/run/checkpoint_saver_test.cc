@@ -177,6 +177,42 @@ TEST(CheckpointSaverTest, ItsEndFinishesTheSaveInFlight) {
   Train(*session, session->step(), 1, 1);  // nothing is left to wait for
 }
 
+TEST(CheckpointSaverTest, WithoutMemoryForACopyASaveIsCompleteAtOnce) {
+  const KeepDeterminism keep;
+  const std::string directory = NewFolder("no_memory");
+  const auto session = Toy("configs/tiny_cpu.pbtxt");
+  int asked = 0;
+  CheckpointSaver saver(session->state(), &session->step(),
+                        {.free_host_bytes = [&asked] {
+                          ++asked;
+                          return int64_t{100'000};
+                        }});
+  testing::internal::CaptureStderr();
+  for (const int64_t step : {1, 2}) {
+    ASSERT_TRUE(saver.Start(Job(*session, directory, step), false).ok());
+    EXPECT_EQ(NewestStep(directory), step);
+    EXPECT_EQ(saver.Collect(/*waits=*/false)->status, absl::OkStatus());
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "warning: a copy of weights and moments takes 0.2 MiB of host "
+            "memory, and 0.1 MiB are free; training waits while checkpoints "
+            "are written\n");
+  EXPECT_EQ(asked, 1);
+}
+
+TEST(CheckpointSaverTest, ACallerThatWaitsGetsNoCopy) {
+  const KeepDeterminism keep;
+  const std::string directory = NewFolder("waits");
+  const auto session = Toy("configs/tiny_cpu.pbtxt");
+  CheckpointSaver saver(session->state(), &session->step(),
+                        {.free_host_bytes = []() -> int64_t {
+                          ADD_FAILURE() << "takes memory";
+                          return 0;
+                        }});
+  ASSERT_TRUE(saver.Start(Job(*session, directory, 1), /*waits=*/true).ok());
+  EXPECT_EQ(NewestStep(directory), 1);
+}
+
 TEST(CheckpointSaverTest, RemovesOlderCheckpointsOnceTheNewOneIsComplete) {
   const KeepDeterminism keep;
   const std::string directory = NewFolder("pruned");
