@@ -207,6 +207,8 @@ class ParameterStore {
   const at::Tensor& grad() const { return grad_; }
   int64_t trainable_extent() const { return trainable_extent_; }
 
+  // Elements of weights().high that are trained; they come first.
+  int64_t trainable_halves() const { return trainable_halves_; }
   absl::Span<const ParameterSection> sections() const { return sections_; }
   const Sharding& sharding() const { return options_.sharding; }
   // The section that begins at or before `element` of grad().
@@ -267,7 +269,7 @@ class ParameterStore {
   WeightBuffers weights_;
   at::Tensor grad_;
   int64_t trainable_extent_ = 0;
-  int64_t trainable_halves_ = 0;  // elements of weights_.high
+  int64_t trainable_halves_ = 0;
   int64_t num_parameters_ = 0;
   std::vector<ParameterSection> sections_;
   std::vector<std::unique_ptr<Parameter>> blocks_;

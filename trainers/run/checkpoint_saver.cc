@@ -11,6 +11,7 @@
 #include "framework/base/torch_status.h"
 #include "framework/checkpoint/checkpoint.h"
 #include "trainers/generation/text_generation.h"
+#include "trainers/run/gather_state.h"
 
 namespace tessera {
 
@@ -27,10 +28,18 @@ CheckpointSaver::~CheckpointSaver() {
 }
 
 void CheckpointSaver::Prepare() {
-  if (!options_.background || copy_ != nullptr || allocating_.valid()) return;
+  const bool copies = options_.background || state_.divided();
+  if (!copies || copy_ != nullptr || allocating_.valid()) return;
   allocating_ = std::async(std::launch::async, [this] {
     return StateCopy::Allocate(state_, options_.free_host_bytes(), stop_);
   });
+}
+
+absl::Status CheckpointSaver::TakePart(const TrainingState& state,
+                                       TrainStep* step) {
+  if (!state.divided()) return absl::OkStatus();
+  RETURN_IF_ERROR(step->Flush());
+  return GatherState(state, nullptr);
 }
 
 bool CheckpointSaver::HasCopy(bool waits) {
@@ -38,7 +47,10 @@ bool CheckpointSaver::HasCopy(bool waits) {
   const bool ready =
       allocating_.valid() && allocating_.wait_for(std::chrono::seconds(0)) ==
                                  std::future_status::ready;
-  if (!options_.background || (waits && !ready)) return false;
+  const bool may_do_without = !state_.divided();
+  if (may_do_without && (!options_.background || (waits && !ready))) {
+    return false;
+  }
   Prepare();
   Allocated allocated = allocating_.get();
   if (allocated.ok()) {
@@ -62,6 +74,14 @@ absl::Status CheckpointSaver::Start(CheckpointJob job, bool waits) {
     saved_ = std::async(std::launch::async, [this, job = std::move(job)] {
       return Write(job, copy_->buffers());
     });
+    if (!options_.background) saved_.wait();
+  } else if (state_.divided()) {
+    // The other ranks take part in it.
+    RETURN_IF_ERROR(GatherState(state_, nullptr));
+    return absl::ResourceExhaustedError(
+        "not enough host memory to gather the optimizer's state, which ranks "
+        "divide (layout.zero); set layout.zero: 0, or use a machine with more "
+        "memory");
   } else {
     std::promise<SavedCheckpoint> saved;
     saved.set_value(Write(job, BuffersOf(state_)));

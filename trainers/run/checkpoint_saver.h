@@ -68,14 +68,18 @@ class CheckpointSaver {
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
+  // For a rank that does not write, when the others call Start(): its part in
+  // the copy of a divided state.
+  static absl::Status TakePart(const TrainingState& state, TrainStep* step);
+
   // Begins to take memory for the copy, on another thread. Otherwise the first
   // Start() takes it.
   void Prepare();
 
   // Saves what the state is once the current stream has done its work; flushes
   // the step first. A caller that `waits` for the result anyway gets no copy
-  // unless there is memory for one already. The result of an earlier save must
-  // have been collected.
+  // unless there is memory for one already, or ranks divide the state. The
+  // result of an earlier save must have been collected.
   absl::Status Start(CheckpointJob job, bool waits);
 
   // Whether a save was started whose result is not collected.

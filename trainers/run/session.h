@@ -64,7 +64,7 @@ class Session {
   LossScaler* scaler() { return scaler_.get(); }
   PhaseObserver* phases() { return phases_; }  // may be null
   TrainingState state() {
-    return {parameters_.get(), optimizer_.get(), scaler_.get()};
+    return {parameters_.get(), optimizer_.get(), scaler_.get(), group_.get()};
   }
 
  private:

@@ -14,6 +14,7 @@
 #include "framework/cuda/device.h"
 #include "framework/cuda/page_locked.h"
 #include "framework/observe/format.h"
+#include "trainers/run/gather_state.h"
 
 namespace tessera {
 namespace {
@@ -37,7 +38,8 @@ absl::Status CheckFits(const StateBuffers& state, int64_t free) {
 
 }  // namespace
 
-StateCopy::StateCopy(const TrainingState& state) : state_(BuffersOf(state)) {
+StateCopy::StateCopy(const TrainingState& state)
+    : source_(state), state_(BuffersOf(state)) {
   const c10::Device device = DeviceOf(state_);
   if (!device.is_cuda()) return;
   stream_ = StreamFromPool(device);
@@ -57,30 +59,40 @@ absl::StatusOr<std::unique_ptr<StateCopy>> StateCopy::Allocate(
     const c10::Device device = state.parameters->options().device;
     const c10::DeviceGuard guard(device);
     copy = absl::WrapUnique(new StateCopy(state));
-    RETURN_IF_ERROR(CheckFits(copy->state_, free_bytes));
-    const auto allocate = [&](const at::Tensor& like,
+    const StateBuffers like =
+        state.divided() ? WholeBuffers(state) : copy->state_;
+    RETURN_IF_ERROR(CheckFits(like, free_bytes));
+    const auto allocate = [&](const at::Tensor& buffer,
                               at::Tensor* to) -> absl::Status {
-      if (!like.defined()) return absl::OkStatus();
+      if (!buffer.defined()) return absl::OkStatus();
       ASSIGN_OR_RETURN(
-          *to, LargePageLocked(like.numel(), like.scalar_type(), device, stop));
+          *to,
+          LargePageLocked(buffer.numel(), buffer.scalar_type(), device, stop));
       return absl::OkStatus();
     };
-    const StateBuffers& from = copy->state_;
     StateBuffers& to = copy->copy_;
-    RETURN_IF_ERROR(allocate(from.weights.master, &to.weights.master));
-    RETURN_IF_ERROR(allocate(from.weights.high, &to.weights.high));
-    RETURN_IF_ERROR(allocate(from.weights.low, &to.weights.low));
-    RETURN_IF_ERROR(allocate(from.exp_avg, &to.exp_avg));
-    return allocate(from.exp_avg_sq, &to.exp_avg_sq);
+    RETURN_IF_ERROR(allocate(like.weights.master, &to.weights.master));
+    RETURN_IF_ERROR(allocate(like.weights.high, &to.weights.high));
+    RETURN_IF_ERROR(allocate(like.weights.low, &to.weights.low));
+    RETURN_IF_ERROR(allocate(like.exp_avg, &to.exp_avg));
+    return allocate(like.exp_avg_sq, &to.exp_avg_sq);
   });
   RETURN_IF_ERROR(status);
   return copy;
 }
 
 absl::Status StateCopy::Begin() {
+  stream_waits_ = false;
+  if (source_.divided()) {
+    // On the current stream, because the next step uses the gradients, through
+    // which it gathers.
+    RETURN_IF_ERROR(GatherState(source_, &copy_));
+    return StatusFromTorch([&] {
+      if (on_gpu()) copied_->record(CurrentStream(DeviceOf(state_)));
+    });
+  }
   return StatusFromTorch([&] {
     const at::NoGradGuard no_grad;
-    stream_waits_ = false;
     const std::vector<at::Tensor> from = state_.Defined();
     const std::vector<at::Tensor> to = copy_.Defined();
     std::optional<c10::StreamGuard> on;

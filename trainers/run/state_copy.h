@@ -17,7 +17,9 @@ namespace tessera {
 
 // A copy of a run's weights and moments in host memory, from which a checkpoint
 // is written while training continues. From a GPU it is made by a stream of its
-// own, into page-locked memory. May be made again and again.
+// own, into page-locked memory. If ranks divide the state, it is the state of
+// all of them, and all take part in Begin() (gather_state.h). May be made again
+// and again.
 class StateCopy {
  public:
   // Takes the memory. ResourceExhausted if that leaves less than a tenth of
@@ -50,6 +52,7 @@ class StateCopy {
   explicit StateCopy(const TrainingState& state);
   bool on_gpu() const { return stream_.has_value(); }
 
+  const TrainingState source_;
   const StateBuffers state_;
   StateBuffers copy_;
   std::optional<c10::Stream> stream_;  // null on a CPU, like the events

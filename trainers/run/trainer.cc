@@ -359,6 +359,9 @@ absl::Status Trainer::SaveCheckpoint(bool waits) {
     CheckpointJob job = MakeJobInRunFolder();
     job.begun = begun;
     RETURN_IF_ERROR(saver_->Start(std::move(job), waits));
+  } else {
+    RETURN_IF_ERROR(
+        CheckpointSaver::TakePart(session_->state(), &session_->step()));
   }
   saved_step_ = step_;
   saved_at_ = MonotonicNow();
@@ -467,6 +470,10 @@ absl::Status Trainer::SaveIfFailed(const absl::Status& status) {
         "step ", *bad + 1, " gave a loss or gradient that is not finite"));
   }
   const bool there = in_place && saved_step_ == step_;
+  if (saved.ok() && !there && session_->state().divided()) {
+    saved = absl::FailedPreconditionError(
+        "other ranks have parts of the optimizer's state (layout.zero)");
+  }
   if (saved.ok() && !there) saved = SaveNow(folder + "/checkpoints");
   return absl::Status(
       status.code(),

@@ -114,15 +114,22 @@ std::vector<StoredSlice> ModelSlices(ParameterStore* parameters,
 }
 
 StoredSlice MomentSlice(absl::string_view prefix, const ParameterSlice& slice,
+                        const ParameterStore& parameters,
                         const at::Tensor& moment) {
   StoredSlice stored = Slice(prefix, slice, moment.scalar_type());
-  const at::Tensor flat = moment.narrow(0, slice.offset, slice.numel);
-  stored.read = [flat](int64_t begin, const at::Tensor& to) {
-    const at::Tensor values = flat.narrow(0, begin, to.numel());
-    return flat.is_cpu() ? values : to.copy_(values);
+  stored.read = [moment, &slice](int64_t begin, const at::Tensor& to) {
+    const at::Tensor values =
+        moment.narrow(0, slice.offset + begin, to.numel());
+    return moment.is_cpu() ? values : to.copy_(values);
   };
-  stored.write = [flat](int64_t begin, const at::Tensor& values) {
-    flat.narrow(0, begin, values.numel()).copy_(values);
+  const ParameterStore::HeldRange held = parameters.HeldOf(slice);
+  stored.write = [moment, held](int64_t begin, const at::Tensor& values) {
+    const int64_t first = std::max(begin, held.begin);
+    const int64_t end =
+        std::min(begin + values.numel(), held.begin + held.numel);
+    if (first >= end) return;
+    moment.narrow(0, held.place + first - held.begin, end - first)
+        .copy_(values.slice(0, first - begin, end - begin));
   };
   return stored;
 }
@@ -132,8 +139,9 @@ std::vector<StoredSlice> OptimizerSlices(const ParameterStore& parameters,
   std::vector<StoredSlice> slices;
   for (const ParameterSlice& slice : parameters.slices()) {
     if (!slice.trainable) continue;
-    slices.push_back(MomentSlice(kExpAvg, slice, from.exp_avg));
-    slices.push_back(MomentSlice(kExpAvgSq, slice, from.exp_avg_sq));
+    slices.push_back(MomentSlice(kExpAvg, slice, parameters, from.exp_avg));
+    slices.push_back(
+        MomentSlice(kExpAvgSq, slice, parameters, from.exp_avg_sq));
   }
   return slices;
 }

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "framework/base/json_fields.h"
 #include "framework/checkpoint/checkpoint.h"
+#include "framework/dist/process_group.h"
 #include "framework/optim/adamw.h"
 #include "framework/params/parameter_store.h"
 #include "framework/precision/loss_scaler.h"
@@ -33,7 +34,10 @@ inline constexpr char kProductsState[] = "products";
 struct TrainingState {
   ParameterStore* parameters = nullptr;
   AdamW* optimizer = nullptr;
-  LossScaler* scaler = nullptr;  // null unless the policy scales the loss
+  LossScaler* scaler = nullptr;   // null unless the policy scales the loss
+  ProcessGroup* group = nullptr;  // needed if ranks divide the state
+
+  bool divided() const { return parameters->sharding().divides_optimizer; }
 };
 
 // The buffers of a TrainingState that a checkpoint's tensor files are made of,
@@ -66,8 +70,9 @@ struct StateLayout {
   bool has_scaler = false;
 };
 
-// Restores everything. InvalidArgument names the tensor if names, shapes or
-// dtypes differ from this run's model, and the field if state.json is invalid.
+// Restores everything, of a divided state what this rank holds. InvalidArgument
+// names the tensor if names, shapes or dtypes differ from this run's model, and
+// the field if state.json is invalid.
 absl::Status Restore(const Checkpoint& checkpoint, const TrainingState& state);
 // The checks of Restore().
 absl::Status CheckRestore(const Checkpoint& checkpoint,
