@@ -352,8 +352,8 @@ absl::Status Trainer::SaveCheckpoint(bool waits) {
     if (const absl::Duration waited = MonotonicNow() - begun;
         waited >= absl::Seconds(1)) {
       LogInfo(absl::StrFormat(
-          "step %d: training waited %.1f s for the checkpoint before, which "
-          "was still being written; save less often",
+          "step %d: training waited %.1f s because the previous checkpoint was "
+          "still being written; save less often",
           step_, absl::ToDoubleSeconds(waited)));
     }
     CheckpointJob job = MakeJobInRunFolder();
@@ -401,7 +401,7 @@ CheckpointJob Trainer::MakeJob(const std::string& directory) {
 absl::Status Trainer::SaveNow(const std::string& directory) {
   RETURN_IF_ERROR(saver_->Start(MakeJob(directory), /*waits=*/true));
   const std::optional<SavedCheckpoint> saved = saver_->Collect(/*waits=*/true);
-  newest_checkpoint_ = saved->folder;
+  if (!saved->folder.empty()) newest_checkpoint_ = saved->folder;
   return saved->status;
 }
 
@@ -437,7 +437,7 @@ void Trainer::PrepareToSave() {
   const int64_t every = config.every_steps();
   const bool by_steps = config.has_every_steps() &&
                         step_ / every * every + every < training().steps();
-  // Not earlier, because a shorter run does not need it.
+  // Not from the first step on: a shorter run would not use the memory.
   const bool by_the_clock =
       MonotonicNow() - saved_at_ >= SaveInterval(config) / 2;
   if (by_steps || by_the_clock) saver_->Prepare();
