@@ -12,7 +12,13 @@
 // together. It prints one line of JSON for bench/compare_lm_step.py, which
 // compares the step with PyTorch's. "first_step_s" runs from the start of
 // main() to the end of the first step; "held_gib" is what LibTorch's allocator
-// took from the driver for the steps.
+// took from the driver for the steps, and "in_use_gib" is everything that is in
+// use on the GPU.
+//
+//   launch --nproc=2 --program=train_step_bench --json --config=...
+//
+// times the step of several ranks. Rank 0 prints the line. Times and figures of
+// memory are the maximum over the ranks, and "batch" is over all of them.
 
 #include <ATen/Context.h>
 
@@ -30,15 +36,18 @@
 #include "bench/measure/timing.h"
 #include "bench/measure/training_cell.h"
 #include "benchmark/benchmark.h"
+#include "framework/base/log.h"
 #include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/cuda/device.h"
+#include "framework/dist/world.h"
 #include "framework/observe/format.h"
 #include "nlohmann/json.hpp"
 #include "trainers/build_info.h"
 #include "trainers/config/config_flags.h"
 #include "trainers/config/config_loader.h"
 #include "trainers/program_flags.h"
+#include "trainers/rank_errors.h"
 
 ABSL_FLAG(bool, json, false,
           "time the config of --config and --set, and print a line of JSON");
@@ -48,8 +57,52 @@ ABSL_FLAG(int, iterations, 10, "with --json: timed calls of each measurement");
 namespace tessera {
 namespace {
 
-// Times the step of one config, as --json asks.
-absl::Status PrintStep() {
+// The memory of a step in GiB, the maximum over the ranks.
+struct StepMemory {
+  double held = 0, peak = 0, in_use = 0;
+};
+
+absl::StatusOr<StepMemory> MemoryOfStep(TrainingCell& cell,
+                                        nlohmann::ordered_json& figures) {
+  RETURN_IF_ERROR(MeasurePeakMemory(cell, figures));
+  const nlohmann::ordered_json& memory = figures["memory"];
+  ASSIGN_OR_RETURN(const std::vector<double> gib,
+                   cell.MaxOverRanks({memory["reserved_gib"].get<double>(),
+                                      memory["peak_gib"].get<double>(),
+                                      BytesInUse(cell.device()) / kGibibyte}));
+  return StepMemory{.held = gib[0], .peak = gib[1], .in_use = gib[2]};
+}
+
+nlohmann::json RecordOf(const TrainingCell& cell,
+                        const nlohmann::ordered_json& figures,
+                        const StepMemory& memory, double first_step_s) {
+  const RunConfig& config = cell.config();
+  const RunPlan& plan = cell.plan();
+  return {
+      {"size", ConfigNameFromFlags()},
+      {"context", config.model().context_length()},
+      {"batch", config.training().batch_size()},
+      {"world", plan.world.world_size},
+      {"precision", PrecisionConfig::Mode_Name(config.precision().mode())},
+      {"backend", figures["backend"]},
+      {"device", plan.device.name},
+      {"parameters", plan.num_parameters},
+      {"forward_ms", figures["forward_ms"]},
+      {"forward_backward_ms", figures["forward_backward_ms"]},
+      {"step_ms", figures["step_ms"]},
+      {"step_wall_ms", figures["step_wall_ms"]},
+      {"tokens_per_s", figures["tokens_per_s"]},
+      {"tflops", figures["tflops"]},
+      {"first_step_s", first_step_s},
+      {"held_gib", memory.held},
+      {"peak_gib", memory.peak},
+      {"in_use_gib", memory.in_use},
+      {"planned_gib", figures["memory"]["planned_gib"]},
+  };
+}
+
+// Times the step of one config.
+absl::Status TimeStep() {
   const absl::Time start = MonotonicNow();
   ASSIGN_OR_RETURN(RunConfig config, RunConfigFromFlags());
   config.mutable_data()->mutable_synthetic();
@@ -62,31 +115,25 @@ absl::Status PrintStep() {
   RETURN_IF_ERROR(MeasureSetUp(cell, figures));
   RETURN_IF_ERROR(cell.Step());
   Synchronize(cell.device());
-  const absl::Duration to_first_step = MonotonicNow() - start;
+  ASSIGN_OR_RETURN(
+      const std::vector<double> first_step_s,
+      cell.MaxOverRanks({absl::ToDoubleSeconds(MonotonicNow() - start)}));
   RETURN_IF_ERROR(MeasureStep(cell, figures));
-  RETURN_IF_ERROR(MeasurePeakMemory(cell, figures));
+  ASSIGN_OR_RETURN(const StepMemory memory, MemoryOfStep(cell, figures));
   RETURN_IF_ERROR(MeasureParts(cell, figures));
-  const RunPlan& plan = cell.plan();
-  const nlohmann::ordered_json& memory = figures["memory"];
-  const nlohmann::json record = {
-      {"size", ConfigNameFromFlags()},
-      {"context", config.model().context_length()},
-      {"batch", config.training().batch_size()},
-      {"precision", PrecisionConfig::Mode_Name(config.precision().mode())},
-      {"backend", figures["backend"]},
-      {"device", plan.device.name},
-      {"parameters", plan.num_parameters},
-      {"forward_ms", figures["forward_ms"]},
-      {"forward_backward_ms", figures["forward_backward_ms"]},
-      {"step_ms", figures["step_ms"]},
-      {"tflops", figures["tflops"]},
-      {"first_step_s", absl::ToDoubleSeconds(to_first_step)},
-      {"held_gib", memory["reserved_gib"]},
-      {"peak_gib", memory["peak_gib"]},
-      {"planned_gib", memory["planned_gib"]},
-  };
-  std::cout << record.dump() << std::endl;
-  return absl::OkStatus();
+  if (cell.plan().world.rank == 0) {
+    std::cout << RecordOf(cell, figures, memory, first_step_s[0]).dump()
+              << std::endl;
+  }
+  return cell.session().FinishGroup();
+}
+
+// What --json asks for.
+absl::Status PrintStep(const WorldInfo& world) {
+  if (world.world_size > 1) {
+    SetLogPrefix(absl::StrCat("[rank ", world.rank, "] "));
+  }
+  return ReportOncePerMachine(TimeStep(), world);
 }
 
 enum class Phase { kForward, kForwardBackward, kStep };
@@ -185,7 +232,16 @@ void RegisterAll() {
 }
 
 absl::Status Main() {
-  if (absl::GetFlag(FLAGS_json)) return PrintStep();
+  ASSIGN_OR_RETURN(const WorldInfo world, WorldFromEnvironment());
+  if (absl::GetFlag(FLAGS_json)) return PrintStep(world);
+  if (world.world_size > 1) {
+    return ReportOncePerMachine(
+        absl::InvalidArgumentError(absl::StrCat(
+            "the benchmarks run in one process, but this is one of ",
+            world.world_size,
+            "; add --json to time the step of a config on several ranks")),
+        world);
+  }
   benchmark::AddCustomContext("build", BuildSummary());
   RegisterAll();
   benchmark::RunSpecifiedBenchmarks();

@@ -1,5 +1,5 @@
-// Trains on several GPUs of this machine: runs N processes of `train`, one per
-// GPU, without torchrun or Python.
+// Trains on several GPUs of this machine: runs N processes of `train`, or of
+// another program, one per GPU, without torchrun or Python.
 //
 //   launch --nproc=2 --config=configs/small_bf16.pbtxt
 
@@ -10,6 +10,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
@@ -26,24 +27,30 @@ namespace tessera {
 namespace {
 
 constexpr char kUsage[] =
-    "usage: launch --nproc=N [--timeout=DURATION] [--] ARGUMENTS OF train...\n"
+    "usage: launch --nproc=N [--timeout=DURATION] [--program=PROGRAM] [--]\n"
+    "           ARGUMENTS OF train...\n"
     "\n"
     "Runs N processes of `train` on this machine, one per GPU, as one\n"
     "data-parallel run. Lines of process R are prefixed with \"[R] \".\n"
     "\n"
     "  --nproc=N           number of processes\n"
     "  --timeout=DURATION  end the run after this time, such as 90s or 2h\n"
+    "  --program=PROGRAM   run this program of the bundle, or at this path,\n"
+    "                      instead of train, such as train_step_bench\n"
     "\n"
     "The first SIGINT, SIGTERM, SIGHUP or SIGUSR1 is forwarded to the\n"
     "processes; another one, at least a second later, kills them. The exit\n"
     "code is that of the first process that failed, 124 after --timeout.\n";
 
-// The program among the runfiles, or next to this one in a bundle.
-absl::StatusOr<std::string> TrainProgram() {
-  absl::StatusOr<std::string> train = FindRuntimeFile("trainers/train");
-  if (train.ok()) return train;
-  const absl::StatusOr<std::string> beside = FindRuntimeFile("train");
-  return beside.ok() ? beside : train;
+// The program at this path, among the runfiles, or next to this one in a
+// bundle.
+absl::StatusOr<std::string> FindProgram(const std::string& name) {
+  if (absl::StartsWith(name, "/")) return name;
+  const absl::StatusOr<std::string> runfile =
+      FindRuntimeFile(absl::StrCat("trainers/", name));
+  if (runfile.ok()) return runfile;
+  const absl::StatusOr<std::string> beside = FindRuntimeFile(name);
+  return beside.ok() ? beside : runfile;
 }
 
 // The command before the arguments of `train` for a run like this one.
@@ -58,12 +65,14 @@ std::string CommandOfRanks(const std::string& program,
   return command;
 }
 
-// Whether `train` prints a result with these arguments, and does not train.
-bool PrintsResult(const std::vector<std::string>& arguments) {
+// Whether the ranks print a result: every program does, except `train` when it
+// trains.
+bool PrintsResult(const LaunchArguments& parsed) {
   constexpr absl::string_view kFlags[] = {
       "build_info", "dry_run",  "print_config", "print_step",
       "help",       "helpfull", "version"};
-  return absl::c_any_of(arguments, [&](absl::string_view argument) {
+  if (parsed.program != LaunchArguments().program) return true;
+  return absl::c_any_of(parsed.rest, [&](absl::string_view argument) {
     if (!absl::ConsumePrefix(&argument, "-")) return false;
     absl::ConsumePrefix(&argument, "-");
     return absl::c_linear_search(kFlags,
@@ -82,11 +91,11 @@ absl::StatusOr<int> Main(const std::string& program,
   options.nproc = parsed.nproc;
   options.timeout = parsed.timeout;
   options.environment = {{kCommandVariable, CommandOfRanks(program, parsed)}};
-  ASSIGN_OR_RETURN(std::string train, TrainProgram());
-  options.command = {std::move(train)};
+  ASSIGN_OR_RETURN(std::string found, FindProgram(parsed.program));
+  options.command = {std::move(found)};
   options.command.insert(options.command.end(), parsed.rest.begin(),
                          parsed.rest.end());
-  if (PrintsResult(parsed.rest)) options.out_kind = OutputKind::kResult;
+  if (PrintsResult(parsed)) options.out_kind = OutputKind::kResult;
   return Launch(options);
 }
 

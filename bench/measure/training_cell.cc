@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "bench/measure/over_ranks.h"
 #include "framework/base/status_macros.h"
 #include "framework/cuda/cuda_build.h"
 #include "framework/cuda/device.h"
@@ -41,7 +42,17 @@ absl::Status TrainingCell::Step() {
 
 absl::StatusOr<Times> TrainingCell::Time(
     absl::FunctionRef<absl::Status()> call) {
-  return TimeCalls(call, device(), repetition());
+  ASSIGN_OR_RETURN(Times times, TimeCalls(call, device(), repetition()));
+  ASSIGN_OR_RETURN(times.ms, MaxOverRanks(std::move(times.ms)));
+  ASSIGN_OR_RETURN(const std::vector<double> wall_ms,
+                   MaxOverRanks({times.wall_ms}));
+  times.wall_ms = wall_ms[0];
+  return times;
+}
+
+absl::StatusOr<std::vector<double>> TrainingCell::MaxOverRanks(
+    std::vector<double> values) {
+  return tessera::MaxOverRanks(std::move(values), &session_->group(), device());
 }
 
 nlohmann::ordered_json TrainingCell::FiguresOf(const Times& times) const {

@@ -89,9 +89,14 @@ class TrainingCell {
   }
 
   Repetition repetition() const { return RepetitionOf(study_); }
-  // Their times: Summary, with FIRST_STEPS also {first, second} of all calls.
+  // Times calls that are collective if the cell has several ranks: each rank
+  // makes as many, and a call's time is the maximum over the ranks. So several
+  // ranks need a repetition() without a time limit.
   absl::StatusOr<Times> Time(absl::FunctionRef<absl::Status()> call);
+  // Summary, with FIRST_STEPS also {first, second} of all calls.
   nlohmann::ordered_json FiguresOf(const Times& times) const;
+  // The largest of each value over the ranks. Collective.
+  absl::StatusOr<std::vector<double>> MaxOverRanks(std::vector<double> values);
 
   // The peaks of the steps since Open(). If the step is a CUDA graph, makes
   // sure that it was recorded: a launch allocates nothing. Meaningless after

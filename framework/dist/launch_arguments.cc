@@ -66,6 +66,12 @@ absl::StatusOr<LaunchArguments> ParseLaunchArguments(
       ASSIGN_OR_RETURN(parsed.nproc, ParseProcesses(value));
       continue;
     }
+    ASSIGN_OR_RETURN(const bool program,
+                     TakeFlag("program", arguments, &i, &value));
+    if (program) {
+      parsed.program = value;
+      continue;
+    }
     ASSIGN_OR_RETURN(const bool timeout,
                      TakeFlag("timeout", arguments, &i, &value));
     if (timeout) {

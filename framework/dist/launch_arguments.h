@@ -9,9 +9,10 @@
 
 namespace tessera {
 
-// `launch --nproc=2 [--timeout=90s] [--] REST...`.
+// `launch --nproc=2 [--timeout=90s] [--program=train] [--] REST...`.
 struct LaunchArguments {
   int nproc = 0;
+  std::string program = "train";
   absl::Duration timeout = absl::InfiniteDuration();
   bool help = false;
   std::vector<std::string> rest;  // the ranks' arguments, in order

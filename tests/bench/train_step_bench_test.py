@@ -6,13 +6,19 @@ import subprocess
 import unittest
 
 PROGRAM = pathlib.Path("bench/train_step_bench").resolve()
+LAUNCH = pathlib.Path("trainers/launch").resolve()
 SMALL = ["--set=model.context_length=16", "--set=training.batch_size=2"]
 
 
-def run(*arguments):
+def run(*arguments, start=(str(PROGRAM),)):
     return subprocess.run(
-        [str(PROGRAM), *arguments], check=False, stdout=subprocess.PIPE,
+        [*start, *arguments], check=False, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, universal_newlines=True)
+
+
+def run_ranks(*arguments):
+    return run(*arguments,
+               start=(str(LAUNCH), "--nproc=2", f"--program={PROGRAM}"))
 
 
 class TrainStepBenchTest(unittest.TestCase):
@@ -34,6 +40,24 @@ class TrainStepBenchTest(unittest.TestCase):
         self.assertLess(0, record["planned_gib"])
         self.assertLess(record["step_ms"]["median"] * 1e-3,
                         record["first_step_s"])
+
+    def test_rank_0_prints_the_step_of_two_ranks(self):
+        done = run_ranks("--json", "--config=configs/tiny_cpu.pbtxt", *SMALL,
+                         "--warmup=1", "--iterations=3")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        (line,) = done.stdout.splitlines()
+        self.assertTrue(line.startswith("[0] {"), line)
+        record = json.loads(line[len("[0] "):])
+        self.assertEqual((record["world"], record["batch"]), (2, 2))
+        self.assertEqual(record["step_ms"]["samples"], 3)
+        # Tokens of both ranks.
+        self.assertAlmostEqual(record["tokens_per_s"],
+                               2 * 16 / record["step_ms"]["mean"] * 1e3)
+
+    def test_the_benchmarks_are_for_one_rank(self):
+        done = run_ranks("--benchmark_filter=tiny_cpu")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("this is one of 2; add --json", done.stderr)
 
     def test_is_a_benchmark_without_a_config(self):
         done = run("--benchmark_filter=tiny_cpu/FP32/128/NAIVE",

@@ -230,11 +230,21 @@ TEST(LaunchArgumentsTest, KeepsTheRanksArguments) {
        "--nprocs", "--", "--nproc=7", "--", "--help"});
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->nproc, 2);
+  EXPECT_EQ(parsed->program, "train");
   EXPECT_EQ(parsed->timeout, absl::Seconds(90));
   EXPECT_FALSE(parsed->help);
   EXPECT_THAT(parsed->rest,
               ElementsAre("--config=a.pbtxt", "--set", "x: 1", "--nprocs",
                           "--nproc=7", "--", "--help"));
+}
+
+TEST(LaunchArgumentsTest, TakesAnotherProgram) {
+  const auto parsed =
+      ParseLaunchArguments({"--program=train_step_bench", "--nproc=2", "--json",
+                            "--", "--program=a"});
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->program, "train_step_bench");
+  EXPECT_THAT(parsed->rest, ElementsAre("--json", "--program=a"));
 }
 
 TEST(LaunchArgumentsTest, NamesWhatItRejects) {
