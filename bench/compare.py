@@ -8,6 +8,7 @@ raise Failed or OutOfTime; a dict without "status" counts as OK.
 
 import json
 import queue
+import re
 import shlex
 import statistics
 import subprocess
@@ -32,7 +33,12 @@ def lm_step_options(cell):
 
 
 class Failed(Exception):
-    """A side has no figures; the text says why."""
+    """A side has no figures; the text says why. `exit_status` is that of its
+    program, if that has ended."""
+
+    def __init__(self, text, exit_status=None):
+        super().__init__(text)
+        self.exit_status = exit_status
 
 
 class OutOfTime(Exception):
@@ -48,6 +54,28 @@ class Deadline:
         if left <= 0:
             raise OutOfTime
         return left
+
+
+# `launch` labels the lines of its ranks.
+_LABEL = re.compile(r"^\[\d+\] ")
+
+
+def json_lines(command, deadline):
+    """Runs the program and returns the objects of its lines of JSON. Raises
+    Failed, with the program's last line on stderr, if there are none."""
+    try:
+        done = subprocess.run(
+            command, timeout=deadline.left(), check=False,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, universal_newlines=True)
+    except subprocess.TimeoutExpired:
+        raise OutOfTime from None
+    lines = [_LABEL.sub("", line) for line in done.stdout.splitlines()]
+    records = [json.loads(line) for line in lines if line.startswith("{")]
+    if records:
+        return records
+    said = done.stderr.strip().splitlines() or ["nothing on stderr"]
+    raise Failed(f"exit status {done.returncode}: {said[-1]}", done.returncode)
 
 
 class Server:
@@ -96,6 +124,15 @@ class Server:
         except BrokenPipeError:
             raise Failed(f"{self._name} has ended") from None
         return self._answer(deadline)
+
+    def end(self, most_s):
+        """Lets the program end by itself, and its processes give back their
+        memory. Stops it if that takes too long."""
+        self._process.stdin.close()
+        try:
+            self._process.wait(most_s)
+        except subprocess.TimeoutExpired:
+            self.stop()
 
     def stop(self):
         self._process.kill()

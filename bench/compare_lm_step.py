@@ -21,130 +21,25 @@ Cells that do not fit in the time limit are left out and listed.
 """
 
 import argparse
-import json
 import pathlib
-import shlex
-import statistics
-import subprocess
 import sys
 
-from compare import (Deadline, Failed, OutOfTime, Served, header, listed,
-                     lm_step_options, medians, of_side, raw_lines, row,
-                     run_grid, start_servers, status_of, stop_servers)
+from compare import (Deadline, Served, listed, lm_step_options, run_grid,
+                     start_servers, stop_servers)
+from lm_race import OurStep, cells_of, largest, report, step_ms
 
-# Our exit status when out of memory (framework/base/exit_code.h).
-OUT_OF_MEMORY = 3
 PEER = pathlib.Path(__file__).resolve().parent / "peers" / "lm_step.py"
 
 
-class Ours:
-    name = "ours"
-
-    def __init__(self, command, options):
-        self._command = shlex.split(command)
-        self._options = shlex.split(options)
-
-    def measure(self, cell, deadline):
-        options = lm_step_options(cell) + self._options
-        try:
-            done = subprocess.run(
-                self._command + options, timeout=deadline.left(), check=False,
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, universal_newlines=True)
-        except subprocess.TimeoutExpired:
-            raise OutOfTime from None
-        lines = done.stdout.strip().splitlines()
-        if lines and lines[-1].startswith("{"):
-            return json.loads(lines[-1])
-        if done.returncode == OUT_OF_MEMORY:
-            return {"status": "OOM"}
-        said = done.stderr.strip().splitlines() or ["nothing on stderr"]
-        raise Failed(f"exit status {done.returncode}: {said[-1]}")
+# The longest first step is the one for which nothing was in a compiler's cache.
+FIGURES = [step_ms("Step, ms"), largest("First step, s", "first_step_s", 1),
+           largest("Memory held, GiB", "held_gib", 2)]
 
 
-def step_times(records):
-    return medians(records, "step_ms")
-
-
-def with_spread(values):
-    """`4.10 ±0.5 %`: the median, and largest minus smallest in per cent of it."""
-    median = statistics.median(values)
-    spread = 100 * (max(values) - min(values)) / median
-    return f"{median:.2f} ±{spread:.1f} %"
-
-
-def largest_of(figure):
-    return lambda records: [max(r[figure] for r in records
-                                if r["status"] == "OK")]
-
-
-# Title -> (values of one side's records, how they are written). The longest
-# first step is the one for which nothing was in a compiler's cache.
-FIGURES = {
-    "Step, ms": (step_times, with_spread),
-    "First step, s": (largest_of("first_step_s"),
-                      lambda values: f"{values[0]:.1f}"),
-    "Memory held, GiB": (largest_of("held_gib"),
-                         lambda values: f"{values[0]:.2f}"),
-}
-
-
-def table(results, sides, title):
-    values_of, written = FIGURES[title]
-    yield from header(["size", "context", "batch", "precision", "attention",
-                       *sides, "ours / least of PyTorch"])
-    for cell, records in results:
-        words = [cell["size"], cell["context"], cell["batch"],
-                 cell["precision"],
-                 next((r["backend"] for r in of_side(records, "ours")
-                       if "backend" in r), "?")]
-        least = {}
-        for side in sides:
-            of_this = of_side(records, side)
-            if any(r["status"] == "OK" for r in of_this):
-                values = values_of(of_this)
-                least[side] = statistics.median(values)
-                words.append(written(values))
-            else:
-                words.append(status_of(of_this, []))
-        ours = least.pop("ours", None)
-        words.append(f"**{ours / min(least.values()):.2f}**"
-                     if ours and any(least.values()) else "")
-        yield row(words)
-
-
-def report(results, left_out, machine, arguments):
-    yield (f"{machine['device']}, torch {machine['torch']}, cuDNN"
-           f" {machine['cudnn']}. Up to {arguments.rounds} alternating rounds;"
-           " a ratio below 1 means that ours is faster or smaller.")
-    for title in FIGURES:
-        yield ""
-        yield f"{title}:"
-        yield ""
-        yield from table(results, ["ours", *arguments.peers], title)
-    if left_out:
-        names = ", ".join(
-            f"{c['size']} {c['context']} b{c['batch']} {c['precision']}"
-            for c in left_out)
-        yield ""
-        yield (f"Not measured within {arguments.time_limit_s:.0f} s: {names}.")
-    yield ""
-    yield "```"
-    yield from raw_lines(results)
-    yield "```"
-
-
-def cells_of(text):
-    """`small:128:4,...`: a list of (size, context, batch)."""
-    cells = []
-    for word in listed(text):
-        try:
-            size, context, batch = word.split(":")
-            cells.append((size, int(context), int(batch)))
-        except ValueError:
-            raise argparse.ArgumentTypeError(
-                f"'{word}' is not SIZE:CONTEXT:BATCH") from None
-    return cells
+def heading(machine, arguments):
+    return (f"{machine['device']}, torch {machine['torch']}, cuDNN"
+            f" {machine['cudnn']}. Up to {arguments.rounds} alternating rounds;"
+            " a ratio below 1 means that ours is faster or smaller.")
 
 
 def parse_arguments():
@@ -175,14 +70,15 @@ def main():
     deadline = Deadline(arguments.time_limit_s)
     servers = start_servers({"the peer": arguments.peer_command}, deadline)
     peer = servers["the peer"]
-    sides = [Ours(arguments.ours, arguments.ours_options)]
+    sides = [OurStep(arguments.ours, arguments.ours_options, lm_step_options)]
     sides += [Served("variant", name, peer) for name in arguments.peers]
     try:
         results, left_out = run_grid(make_cells(arguments), sides,
                                      arguments.rounds, deadline)
     finally:
         stop_servers(servers)
-    text = "\n".join(report(results, left_out, peer.machine, arguments))
+    text = "\n".join(report(heading(peer.machine, arguments), FIGURES, results,
+                            left_out, arguments))
     print(text)
     if arguments.out:
         arguments.out.write_text(text + "\n")

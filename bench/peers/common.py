@@ -56,7 +56,7 @@ def _cpu_call_ms(call):
     return (time.perf_counter() - start) * 1e3
 
 
-def time_call(call, device, warm_up=3, measured=10, prepare=None):
+def call_times_ms(call, device, warm_up=3, measured=10, prepare=None):
     """Times each of `measured` calls separately, by CUDA events on a GPU, so
     that the host's work between two kernels counts if the GPU waits for it.
     With `prepare`, each call gets the result of an untimed prepare()."""
@@ -68,8 +68,20 @@ def time_call(call, device, warm_up=3, measured=10, prepare=None):
         prepared = prepare()
         return call_ms(lambda: call(prepared))
 
-    times = [one_ms() for _ in range(warm_up + measured)][warm_up:]
+    return [one_ms() for _ in range(warm_up + measured)][warm_up:]
+
+
+def time_call(call, device, **options):
+    """The Times of call_times_ms()."""
+    times = call_times_ms(call, device, **options)
     return Times(statistics.median(times), min(times), max(times))
+
+
+def summary(times):
+    """Statistics of times, with the names that our programs use."""
+    return {"median": statistics.median(times), "min": min(times),
+            "max": max(times), "samples": len(times),
+            "std": statistics.stdev(times) if len(times) > 1 else 0.0}
 
 
 def free_memory(device, keep_compiled=False):
