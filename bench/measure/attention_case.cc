@@ -9,10 +9,10 @@
 
 namespace tessera {
 
-absl::StatusOr<DeviceInfo> OpenBenchDevice() {
+absl::StatusOr<DeviceInfo> OpenBenchDevice(int index) {
   DeviceInfo device = CpuDevice();
   if (at::hasCUDA()) {
-    ASSIGN_OR_RETURN(device, OpenCudaDevice(0));
+    ASSIGN_OR_RETURN(device, OpenCudaDevice(index));
   }
   PrecisionConfig config;
   config.set_mode(PrecisionConfig::FP32);

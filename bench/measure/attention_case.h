@@ -22,9 +22,9 @@ struct AttentionCase {
   bool deterministic = false;
 };
 
-// The first GPU, or the CPU if there is none. Sets LibTorch's process-wide
-// switches as training does (no TF32, sums of products in FP32).
-absl::StatusOr<DeviceInfo> OpenBenchDevice();
+// The GPU with this index, or the CPU if there is none. Sets LibTorch's
+// process-wide switches as training does (no TF32, sums of products in FP32).
+absl::StatusOr<DeviceInfo> OpenBenchDevice(int index = 0);
 
 AttentionProblem ProblemOf(const AttentionCase& shape,
                            const DeviceInfo& device);

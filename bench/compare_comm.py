@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Races our collectives against PyTorch's on this machine.
+
+usage: compare_comm.py --ours="DIR/run launch --program=comm_bench" --nproc=2
+           [--options="--beside --min_kib=1024"] [--peer_options=--device=cpu]
+           [--rounds=2] [--time_limit_s=540] [--out=table.md]
+
+Runs comm_bench and bench/peers/comm.py, which time the same calls, in turns; the
+first one changes in every round. --options are for both programs, --peer_options
+only for PyTorch's. The table has the median over the rounds and, with more than
+one, the range of the ratios.
+"""
+
+import argparse
+import pathlib
+import shlex
+import statistics
+import sys
+
+from compare import (Deadline, Failed, OutOfTime, header, json_lines,
+                     raw_lines, row)
+
+PEER = pathlib.Path(__file__).resolve().parent / "peers" / "comm.py"
+KEY = ("operation", "dtype", "size")
+# Title -> (figure of a record, digits).
+ALONE = {
+    "ms": (lambda r: r["time_ms"]["median"], 4),
+    "bus GB/s": (lambda r: r["bus_gb_per_s"], 1),
+    "host us": (lambda r: r["host_us"], 1),
+}
+BESIDE = {
+    "ms beside GEMMs": (lambda r: r["beside"]["time_ms"]["median"], 4),
+    "GEMMs": (lambda r: r["beside"]["slow_down"], 3),
+    "lost ms": (lambda r: r["beside"]["lost_ms"], 4),
+}
+
+
+def run_rounds(commands, rounds, deadline):
+    """[(round, side, record)]; ends early if the time is over."""
+    records = []
+    for number in range(rounds):
+        names = list(commands)
+        for name in names if number % 2 == 0 else names[::-1]:
+            try:
+                measured = json_lines(commands[name], deadline)
+            except OutOfTime:
+                return records
+            except Failed as failure:
+                sys.exit(f"{name}: {failure}")
+            records += [(number, name, record) for record in measured]
+    return records
+
+
+def by_cell(records):
+    """{cell: {side: {round: record}}} of those that have figures."""
+    cells = {}
+    for number, side, record in records:
+        sides = cells.setdefault(tuple(record[key] for key in KEY), {})
+        if record["status"] == "OK":
+            sides.setdefault(side, {})[number] = record
+    return cells
+
+
+def written(of_side, figure, digits):
+    values = [figure(record) for record in of_side.values()]
+    return f"{statistics.median(values):.{digits}f}" if values else "-"
+
+
+def ratio(ours, theirs):
+    """`0.97 (0.95 to 0.99)`: the median and range over the rounds."""
+    time_ms, _ = ALONE["ms"]
+    ratios = [time_ms(ours[number]) / time_ms(theirs[number])
+              for number in ours if number in theirs]
+    if not ratios:
+        return "-"
+    text = f"**{statistics.median(ratios):.2f}**"
+    if len(ratios) > 1:
+        text += f" ({min(ratios):.2f} to {max(ratios):.2f})"
+    return text
+
+
+def table(records):
+    beside = any("beside" in record for _, _, record in records)
+    figures = {**ALONE, **(BESIDE if beside else {})}
+    yield from header(["operation", "dtype", "KiB", "ours / PyTorch",
+                       *(f"{title}, {side}" for title in figures
+                         for side in ("ours", "PyTorch"))])
+    for (operation, dtype, size), sides in by_cell(records).items():
+        ours, theirs = (sides.get(side, {}) for side in ("ours", "pytorch"))
+        yield row([operation, dtype, size // 1024, ratio(ours, theirs),
+                   *(written(of_side, *figure) for figure in figures.values()
+                     for of_side in (ours, theirs))])
+
+
+def report(records, arguments):
+    device = records[0][2]["device"] if records else "no record"
+    yield (f"{arguments.nproc} x {device}. Up to {arguments.rounds} alternating"
+           " rounds; a ratio below 1 means that ours is faster. GEMMs is the"
+           " factor by which the collectives make products beside them slower.")
+    yield ""
+    yield from table(records)
+    yield ""
+    yield "```"
+    yield from raw_lines([(None, [dict(record, round=number)
+                                  for number, _, record in records])])
+    yield "```"
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--ours", required=True)
+    parser.add_argument("--nproc", type=int, required=True,
+                        help="number of ranks, one per GPU")
+    parser.add_argument("--options", default="")
+    parser.add_argument("--peer_options", default="")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--time_limit_s", type=float, default=540)
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--peer_command",
+                        default=shlex.join([sys.executable, str(PEER)]))
+    return parser.parse_args()
+
+
+def main():
+    arguments = parse_arguments()
+    options = [f"--nproc={arguments.nproc}", *shlex.split(arguments.options)]
+    commands = {
+        "ours": shlex.split(arguments.ours) + options,
+        "pytorch": shlex.split(arguments.peer_command) + options
+        + shlex.split(arguments.peer_options)}
+    records = run_rounds(commands, arguments.rounds,
+                         Deadline(arguments.time_limit_s))
+    text = "\n".join(report(records, arguments))
+    print(text)
+    if arguments.out:
+        arguments.out.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
