@@ -44,17 +44,15 @@ absl::Status CheckDtypes(const ParameterStore& store,
 std::vector<AdamWRange> RangesOf(const ParameterStore& store) {
   using Form = AdamWRange::Form;
   std::vector<AdamWRange> ranges;
-  for (const ParameterSlice& slice : store.slices()) {
-    if (!slice.trainable) continue;
-    // Blocks begin with a chunk in every buffer, so this is a whole number.
+  for (const ParameterSection& section : store.sections()) {
+    // Sections begin with a chunk in every buffer, so this is a whole number.
     const auto shift = [&](int64_t offset) {
-      return static_cast<int32_t>((offset - slice.offset) / kAdamWChunk);
+      return static_cast<int32_t>((offset - section.begin) / kAdamWChunk);
     };
-    const WeightPlace& weights = slice.weights;
+    const WeightPlace& weights = section.weights;
     const std::optional<int64_t>& shadow = weights.shadow;
-    const int64_t end = AlignUp(slice.offset + slice.numel) / kAdamWChunk;
     const AdamWRange range = {
-        .end = static_cast<int32_t>(end),
+        .end = static_cast<int32_t>(section.end / kAdamWChunk),
         .form = weights.split        ? Form::kSplit
                 : shadow.has_value() ? Form::kMasterAndShadow
                                      : Form::kMaster,

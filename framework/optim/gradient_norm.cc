@@ -96,7 +96,11 @@ SumOfSquares::SumOfSquares(at::Tensor flat,
   const std::vector<Part> parts = PartsOf(shards, size);
   auto part = parts.begin();
   std::vector<int64_t> segments;
-  for (const GradientRange& parameter : parameters) {
+  std::vector<GradientRange> in_order(parameters.begin(), parameters.end());
+  absl::c_sort(in_order, [](const GradientRange& a, const GradientRange& b) {
+    return a.begin < b.begin;
+  });
+  for (const GradientRange& parameter : in_order) {
     const int64_t end = parameter.end / size;
     for (int64_t begin = parameter.begin / size; begin < end;) {
       while (part + 1 != parts.end() && part->end <= begin) ++part;

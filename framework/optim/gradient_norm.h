@@ -18,7 +18,7 @@ namespace tessera {
 // The sum of squares of all gradients, in FP32. Squares are first summed over
 // segments: kSegment elements of one parameter, counted from its beginning,
 // fewer at its end. The sums of all segments are then added in the order of the
-// parameters. So the bits do not depend on when a gradient becomes final. With
+// buffer. So the bits do not depend on when a gradient becomes final. With
 // several ranks, segments also end where the ranks' parts of the gradients do,
 // whether or not state is divided, so it has the same bits, too. The host never
 // waits.
@@ -27,7 +27,7 @@ class SumOfSquares {
   static constexpr int64_t kSegment = 1 << 16;
 
   // `flat`: the gradients of all parameters, contiguous, in FP32, BF16 or FP16.
-  // `parameters`: their ranges in bytes, ascending, from multiples of 16 on.
+  // `parameters`: their ranges in bytes, from multiples of 16 on.
   // Empty ranges have no gradient.
   // `shards`: if ranks divide the state, this one sums the segments of its
   // parts; the sums of others are zero.

@@ -27,6 +27,7 @@ namespace {
 
 constexpr char kFolder[] = "GRAPH_RANKS_TEST_FOLDER";
 constexpr char kMode[] = "GRAPH_RANKS_TEST_MODE";
+constexpr char kZero[] = "GRAPH_RANKS_TEST_ZERO";
 
 // Trains six steps, which a graph launches from the third one on.
 absl::Status TrainAsRank() {
@@ -44,6 +45,7 @@ absl::Status TrainAsRank() {
                // Two runs that choose by timing choose differently.
                "execution.tune_products=false", "training.deterministic=true",
                "execution.overlap_weight_gradients=true",
+               absl::StrCat("layout.zero=", std::getenv(kZero)),
                absl::StrCat("execution.mode=", std::getenv(kMode))}),
           {}));
   ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
@@ -62,14 +64,14 @@ struct Trained {
   nlohmann::json files;  // with their checksums
 };
 
-Trained TrainTwoRanks(const std::string& mode) {
-  const std::string folder =
-      absl::StrCat(testing::TempDir(), "/graph_ranks_", mode, "_", getpid());
+Trained TrainTwoRanks(const std::string& mode, const std::string& zero) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/graph_ranks_",
+                                          mode, zero, "_", getpid());
   EXPECT_TRUE(RemoveTree(folder).ok());
   const absl::Cleanup remove = [&] { RemoveTree(folder).IgnoreError(); };
   LaunchOptions options;
   options.nproc = 2;
-  options.environment = {{kFolder, folder}, {kMode, mode}};
+  options.environment = {{kFolder, folder}, {kMode, mode}, {kZero, zero}};
   options.timeout = absl::Minutes(2);
   const LaunchedTests ranks =
       LaunchTests("GraphRanksWorker.*", std::move(options));
@@ -83,15 +85,19 @@ Trained TrainTwoRanks(const std::string& mode) {
           .files = nlohmann::json::parse(*manifest)["files"]};
 }
 
-TEST(GpuGraphRanksTest, HaveTheBitsOfEagerRanks) {
+TEST(GpuGraphRanksTest, HaveTheBitsOfEagerRanksAtEveryZeroStage) {
   if (at::getNumGPUs() < 2) GTEST_SKIP() << "needs two CUDA GPUs";
-  const Trained eager = TrainTwoRanks("EAGER");
+  const Trained eager = TrainTwoRanks("EAGER", "0");
   ASSERT_EQ(eager.losses.size(), 6u);
-  const Trained graph = TrainTwoRanks("GRAPH");
-  EXPECT_EQ(graph.losses, eager.losses);
-  EXPECT_EQ(graph.gradient_norms, eager.gradient_norms);
-  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
-    EXPECT_EQ(graph.files[file], eager.files[file]) << file;
+  for (const auto& [mode, zero] :
+       {std::pair{"GRAPH", "0"}, {"EAGER", "1"}, {"GRAPH", "1"}}) {
+    SCOPED_TRACE(absl::StrCat(mode, ", ZeRO ", zero));
+    const Trained other = TrainTwoRanks(mode, zero);
+    EXPECT_EQ(other.losses, eager.losses);
+    EXPECT_EQ(other.gradient_norms, eager.gradient_norms);
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+      EXPECT_EQ(other.files[file], eager.files[file]) << file;
+    }
   }
 }
 

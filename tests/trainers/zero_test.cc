@@ -1,0 +1,134 @@
+// Ranks that divide the optimizer's state compute what whole ranks do, bit for
+// bit.
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/file.h"
+#include "framework/base/runtime_files.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/trainers/program.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+Outcome Launch(int ranks, const std::string& arguments) {
+  return Shell(absl::StrCat(FindRuntimeFile("trainers/launch").value(),
+                            " --nproc=", ranks, ToyFlags(), " ", arguments));
+}
+
+// Trains with a ZeRO stage; returns the run's folder.
+std::string Train(int ranks, int zero, const std::string& name,
+                  const std::string& arguments) {
+  const std::string run = Folder(absl::StrCat(name, "_", ranks, "_", zero));
+  const Outcome outcome =
+      Launch(ranks, absl::StrCat("--set layout.zero=", zero,
+                                 " --set training.batch_size=12 ", arguments,
+                                 " --out=", run));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  return run;
+}
+
+// Expects the same weights and moments in two checkpoints.
+void ExpectSameState(const std::string& a, const std::string& b) {
+  for (const char* file : {"/model.safetensors", "/optimizer.safetensors"}) {
+    const auto left = ReadFile(a + file), right = ReadFile(b + file);
+    ASSERT_TRUE(left.ok() && right.ok()) << left.status() << right.status();
+    EXPECT_TRUE(*left == *right) << a << file << " differs from " << b;
+  }
+}
+
+std::string Last(const std::string& run) {
+  return run + "/checkpoints/step_00000020";
+}
+
+class ZeroTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ZeroTest, HasTheBitsOfWholeRanks) {
+  const std::string tag = absl::StrCat(
+      "zero", ::testing::UnitTest::GetInstance()->current_test_info()->name());
+  const std::string name =
+      absl::StrCat("zero_", tag.substr(tag.rfind('/') + 1));
+  for (const int ranks : {2, 3}) {
+    SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
+    const std::string whole = Train(ranks, 0, name, GetParam());
+    const std::string divided = Train(ranks, 1, name, GetParam());
+    const auto expected = Records(whole, "step");
+    ASSERT_EQ(expected.size(), 20u);
+    EXPECT_EQ(Records(divided, "step"), expected);
+    EXPECT_EQ(Records(divided, "eval"), Records(whole, "eval"));
+    ExpectSameState(Last(divided), Last(whole));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Variants, ZeroTest,
+    ::testing::Values(
+        "", "--set precision.mode=BF16",
+        "--set precision.mode=BF16 --set model.tied_head=true"
+        " --set training.micro_batches=2",
+        "--set precision.mode=BF16_PURE --set recompute.policy=BLOCK",
+        "--set precision.mode=BF16 --set optimizer.clip_norm=0.01"
+        " --set 'model.frozen=[\"layers.0.*\", \"token_embeddings.weight\"]'",
+        "--set precision.mode=BF16 --set execution.defer_update=true"
+        " --set execution.storage=ARENA"));
+
+// A run that is saved with one layout continues with another.
+TEST(ZeroResumeTest, ACheckpointHasNoLayout) {
+  const std::string save =
+      "--set precision.mode=BF16 --set checkpoint.every_steps=10";
+  const std::string straight = Train(2, 0, "straight", save);
+  const auto expected = Records(straight, "step");
+  for (const int from : {0, 1}) {
+    const std::string first = Train(2, from, "moved_from", save);
+    const std::string second = Train(
+        2, 1 - from, absl::StrCat("moved_", from),
+        absl::StrCat(save, " --resume=", first, "/checkpoints/step_00000010"));
+    const auto records = Records(second, "step");
+    ASSERT_EQ(records.size(), 10u);
+    for (size_t i = 0; i < records.size(); ++i) {
+      EXPECT_EQ(records[i], expected[i + 10]);
+    }
+    ExpectSameState(Last(second), Last(straight));
+  }
+  // Another number of ranks reads the same state, too: at a learning rate of
+  // nothing the weights keep their bits.
+  const std::string one = Train(
+      3, 1, "stands_still",
+      absl::StrCat(save, " --set optimizer.adamw.lr=1e-30 --resume=", straight,
+                   "/checkpoints/step_00000010"));
+  const auto left =
+      ReadFile(straight + "/checkpoints/step_00000010/model.safetensors");
+  const auto right = ReadFile(Last(one) + "/model.safetensors");
+  ASSERT_TRUE(left.ok() && right.ok());
+  EXPECT_TRUE(*left == *right);
+}
+
+TEST(ZeroRefusalTest, NamesTheFieldAndWhatWorks) {
+  struct Refused {
+    const char *arguments, *message;
+  };
+  for (const Refused& refused : std::vector<Refused>{
+           {"--set layout.shard=3 --set layout.zero=1",
+            "layout.shard: replica (1) x shard (3) is 3, but the run has 2 "
+            "ranks"},
+           {"--set layout.shard=2",
+            "layout.shard: is 2, but with layout.zero 0 no state is divided"},
+           {"--set layout.zero=1 --set layout.replica=2",
+            "layout.shard: is 1, so that no state is divided"},
+           {"--set layout.zero=2", "layout.zero: must be 0 or 1; is 2"},
+           {"--set layout.tensor=2", "layout.tensor: is 2, but only 1 is"}}) {
+    const Outcome outcome =
+        Launch(2, absl::StrCat(refused.arguments, " --out=", Folder("no")));
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr(refused.message));
+  }
+}
+
+}  // namespace
+}  // namespace tessera
