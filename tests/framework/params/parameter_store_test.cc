@@ -441,5 +441,75 @@ INSTANTIATE_TEST_SUITE_P(, GpuInitialValues,
                            return std::string(c10::toString(info.param));
                          });
 
+// The ranks' parts of `low` and of a buffer like the moments, put together by
+// HeldOf() and Write(), are those of one rank.
+TEST(ParameterStoreSharding, PartsOfAllRanksMakeTheWhole) {
+  const std::vector<ParameterBlockSpec> blocks = ReadLikeAModel(ToyBlocks());
+  for (const int shards : {2, 3, 8}) {
+    ParameterStoreOptions options = Bf16();
+    options.sharding = {.shards = shards};
+    const auto whole = MakeStore(blocks, options);
+    std::vector<int> holders(whole->trainable_extent(), 0);
+    for (int index = 0; index < shards; ++index) {
+      options.sharding = {
+          .shards = shards, .index = index, .divides_optimizer = true};
+      const auto part = MakeStore(blocks, options);
+      EXPECT_TRUE(BitEqual(part->weights().high, whole->weights().high));
+      EXPECT_TRUE(BitEqual(part->weights().master, whole->weights().master));
+      for (const ParameterSection& section : whole->sections()) {
+        const int64_t size = (section.end - section.begin) / shards;
+        EXPECT_EQ(size % kBlockAlignment, 0);
+        EXPECT_EQ(part->HeldPlace(section.begin + size * index),
+                  section.begin / shards);
+        if (!section.weights.split) continue;
+        const int64_t first = section.weights.offset;
+        EXPECT_TRUE(BitEqual(
+            part->weights().low.narrow(0, first / shards, size),
+            whole->weights().low.narrow(0, first + size * index, size)));
+      }
+      for (const ParameterSlice& slice : part->slices()) {
+        if (!slice.trainable) continue;
+        const ParameterStore::HeldRange held = part->HeldOf(slice);
+        for (int64_t i = 0; i < held.numel; ++i) {
+          const int64_t element = slice.offset + held.begin + i;
+          EXPECT_EQ(part->HeldPlace(element), held.place + i);
+          ++holders[element];
+        }
+      }
+    }
+    for (const ParameterSlice& slice : whole->slices()) {
+      for (int64_t i = 0; slice.trainable && i < slice.numel; ++i) {
+        EXPECT_EQ(holders[slice.offset + i], 1) << slice.name << ", " << i;
+      }
+    }
+  }
+}
+
+TEST(ParameterStoreSharding, WritesOnlyWhatTheRankHolds) {
+  const std::vector<ParameterBlockSpec> blocks = ReadLikeAModel(ToyBlocks());
+  ParameterStoreOptions options = Bf16();
+  options.sharding = {.shards = 3, .index = 1, .divides_optimizer = true};
+  const auto store = MakeStore(blocks, options);
+  options.sharding.divides_optimizer = false;
+  const auto whole = MakeStore(blocks, options);
+  for (const ParameterSlice& slice : store->slices()) {
+    const at::Tensor values = at::randn({slice.numel});
+    // In two pieces, like a checkpoint's.
+    const int64_t half = slice.numel / 2;
+    for (const auto& to : {store.get(), whole.get()}) {
+      to->Write(slice, 0, values.slice(0, 0, half));
+      to->Write(slice, half, values.slice(0, half));
+    }
+  }
+  EXPECT_TRUE(BitEqual(store->weights().high, whole->weights().high));
+  for (const ParameterSection& section : store->sections()) {
+    if (!section.weights.split) continue;
+    const int64_t first = section.weights.offset;
+    const int64_t size = (section.end - section.begin) / 3;
+    EXPECT_TRUE(BitEqual(store->weights().low.narrow(0, first / 3, size),
+                         whole->weights().low.narrow(0, first + size, size)));
+  }
+}
+
 }  // namespace
 }  // namespace tessera

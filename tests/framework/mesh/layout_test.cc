@@ -1,0 +1,88 @@
+#include "framework/mesh/layout.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+LayoutConfig Config(const std::string& text) {
+  LayoutConfig config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config));
+  return config;
+}
+
+TEST(MeshTest, RanksHaveAllCoordinatesAndNeighboursDifferInTheLastAxis) {
+  const Mesh mesh = {.degrees = {2, 3, 1, 1, 4}};
+  EXPECT_EQ(mesh.ranks(), 24);
+  std::set<std::vector<int>> places;
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    const int pipeline = mesh.CoordinateOf(rank, MeshAxis::kPipeline);
+    const int replica = mesh.CoordinateOf(rank, MeshAxis::kReplica);
+    const int tensor = mesh.CoordinateOf(rank, MeshAxis::kTensor);
+    EXPECT_EQ(rank, (pipeline * 3 + replica) * 4 + tensor);
+    EXPECT_EQ(mesh.CoordinateOf(rank, MeshAxis::kShard), 0);
+    places.insert({pipeline, replica, tensor});
+  }
+  EXPECT_EQ(places.size(), 24u);
+}
+
+TEST(LayoutTest, DegreesFollowFromTheNumberOfRanks) {
+  for (const int ranks : {1, 2, 3, 8}) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Layout whole = MakeLayout({}, ranks, rank).value();
+      EXPECT_EQ(whole.mesh.degree(MeshAxis::kReplica), ranks);
+      EXPECT_FALSE(whole.sharding().divides_optimizer);
+      const Layout divided = MakeLayout(Config("zero: 1"), ranks, rank).value();
+      EXPECT_EQ(divided.mesh.degree(MeshAxis::kShard), ranks);
+      EXPECT_EQ(divided.sharding().divides_optimizer, ranks > 1);
+      for (const Layout& layout : {whole, divided}) {
+        EXPECT_EQ(layout.data_ranks(), ranks);
+        EXPECT_EQ(layout.data_rank(), rank);
+        EXPECT_EQ(layout.sharding().shards, ranks);
+        EXPECT_EQ(layout.sharding().index, rank);
+        EXPECT_EQ(layout.is_writer(), rank == 0);
+      }
+    }
+  }
+}
+
+TEST(LayoutTest, SaysWhatItIs) {
+  EXPECT_EQ(Describe(MakeLayout({}, 1, 0).value()), "1 rank");
+  EXPECT_EQ(Describe(MakeLayout({}, 4, 0).value()), "4 ranks: replica 4");
+  EXPECT_EQ(Describe(MakeLayout(Config("zero: 1"), 4, 0).value()),
+            "4 ranks: shard 4, ZeRO 1: each has 1/4 of the optimizer's state");
+}
+
+TEST(LayoutTest, RefusesWhatDoesNotFitTheRanks) {
+  struct Refused {
+    const char* config;
+    int ranks;
+    const char* message;
+  };
+  for (const Refused& refused : std::vector<Refused>{
+           {"replica: 3", 2,
+            "layout.replica: replica (3) x shard (1) is 3, but the run has 2 "
+            "ranks; set degrees whose product is that, or remove them"},
+           {"zero: 1 shard: 2", 1, "is 2, but the run has 1 rank;"},
+           {"zero: 1 shard: 2 replica: 2", 2, "replica (2) x shard (2) is 4"},
+           {"shard: 2", 4, "layout.shard: is 2, but with layout.zero 0"},
+           {"zero: 1 replica: 2", 2, "layout.shard: is 1, so that no state"},
+           {"zero: 1 shard: 2 replica: 2", 4,
+            "layout.replica: is 2 beside layout.shard 2"},
+           {"zero: 1 replica: 65536 shard: 65536", 1, "is 4294967296, but"}}) {
+    const auto layout = MakeLayout(Config(refused.config), refused.ranks, 0);
+    ASSERT_FALSE(layout.ok()) << refused.config;
+    EXPECT_THAT(layout.status().message(), HasSubstr(refused.message));
+  }
+}
+
+}  // namespace
+}  // namespace tessera
