@@ -14,33 +14,21 @@ constexpr std::array<MeshAxis, kMeshAxes> kAxes = {
     MeshAxis::kPipeline, MeshAxis::kReplica, MeshAxis::kShard,
     MeshAxis::kContext, MeshAxis::kTensor};
 
-void CheckDegree(Violations violations, absl::string_view field, int degree) {
-  violations.Check(degree >= 1, field,
-                   absl::StrCat("must be >= 1; is ", degree));
-}
-
-void CheckNotBuilt(Violations violations, absl::string_view field, int degree) {
-  violations.Check(degree == 1, field,
-                   absl::StrCat("is ", degree,
-                                ", but only 1 is supported; use layout.replica "
-                                "or layout.shard"));
-}
-
 // The degrees along which ranks divide sequences.
 struct DataDegrees {
   int replica = 1, shard = 1;
 };
 
-DataDegrees DataDegreesOf(const LayoutConfig& config, int ranks) {
-  if (config.has_shard()) {
-    return {config.has_replica() ? config.replica()
-                                 : std::max(1, ranks / config.shard()),
-            config.shard()};
+DataDegrees DataDegreesOf(const LayoutOptions& options, int ranks) {
+  if (options.shard.has_value()) {
+    return {options.replica.has_value() ? *options.replica
+                                        : std::max(1, ranks / *options.shard),
+            *options.shard};
   }
-  if (config.zero() == 0) {
-    return {config.has_replica() ? config.replica() : ranks, 1};
+  if (options.zero == 0) {
+    return {options.replica.has_value() ? *options.replica : ranks, 1};
   }
-  const int replica = config.has_replica() ? config.replica() : 1;
+  const int replica = options.replica.has_value() ? *options.replica : 1;
   return {replica, std::max(1, ranks / replica)};
 }
 
@@ -91,29 +79,18 @@ Sharding Layout::sharding() const {
           .divides_optimizer = zero > 0 && data_ranks() > 1};
 }
 
-void Validate(const LayoutConfig& config, Violations violations) {
-  violations.Check(config.zero() == 0 || config.zero() == 1, "zero",
-                   absl::StrCat("must be 0 or 1; is ", config.zero()));
-  if (config.has_replica()) {
-    CheckDegree(violations, "replica", config.replica());
-  }
-  if (config.has_shard()) CheckDegree(violations, "shard", config.shard());
-  CheckNotBuilt(violations, "tensor", config.tensor());
-  CheckNotBuilt(violations, "context", config.context());
-  CheckNotBuilt(violations, "pipeline", config.pipeline());
-}
-
-absl::StatusOr<Layout> MakeLayout(const LayoutConfig& config, int ranks,
+absl::StatusOr<Layout> MakeLayout(const LayoutOptions& options, int ranks,
                                   int rank) {
   const auto [replica, shard] = DataDegreesOf(config, ranks);
   if (int64_t{replica} * shard != ranks) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "layout.", config.has_shard() ? "shard" : "replica", ": replica (",
-        replica, ") x shard (", shard, ") is ", int64_t{replica} * shard,
-        ", but the run has ", ranks, " rank", ranks == 1 ? "" : "s",
-        "; set degrees whose product is that, or remove them"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("layout.", options.shard.has_value() ? "shard" : "replica",
+                     ": replica (", replica, ") x shard (", shard, ") is ",
+                     int64_t{replica} * shard, ", but the run has ", ranks,
+                     " rank", ranks == 1 ? "" : "s",
+                     "; set degrees whose product is that, or remove them"));
   }
-  if (config.zero() == 0 && shard > 1) {
+  if (options.zero == 0 && shard > 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("layout.shard: is ", shard,
                      ", but with layout.zero 0 no state is "
@@ -125,12 +102,12 @@ absl::StatusOr<Layout> MakeLayout(const LayoutConfig& config, int ranks,
                                                  " beside layout.shard ", shard,
                                                  "; one of them must be 1"));
   }
-  if (config.zero() > 0 && replica > 1) {
+  if (options.zero > 0 && replica > 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "layout.shard: is 1, so that no state is divided, but layout.zero is ",
-        config.zero(), "; set layout.shard: ", ranks, " or layout.zero: 0"));
+        options.zero, "; set layout.shard: ", ranks, " or layout.zero: 0"));
   }
-  Layout layout = {.rank = rank, .zero = config.zero()};
+  Layout layout = {.rank = rank, .zero = options.zero};
   layout.mesh.degrees[static_cast<int>(MeshAxis::kReplica)] = replica;
   layout.mesh.degrees[static_cast<int>(MeshAxis::kShard)] = shard;
   return layout;

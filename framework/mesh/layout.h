@@ -2,12 +2,11 @@
 #define FRAMEWORK_MESH_LAYOUT_H_
 
 #include <array>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "framework/base/violations.h"
-#include "framework/mesh/layout_config.pb.h"
 #include "framework/params/sharding.h"
 
 namespace tessera {
@@ -28,12 +27,18 @@ struct Mesh {
   int CoordinateOf(int rank, MeshAxis axis) const;
 };
 
+// What layout_config.proto asks for.
+struct LayoutOptions {
+  int zero = 0;
+  std::optional<int> replica, shard;  // degrees, >= 1
+};
+
 // What a rank has of the run's work and state. No other code concludes from a
 // rank's number which sequences it trains on, what it holds or what it writes.
 struct Layout {
   Mesh mesh;
   int rank = 0;
-  int zero = 0;  // LayoutConfig::zero
+  int zero = 0;  // LayoutOptions::zero
 
   // Ranks that train on different sequences, and this one's place among them.
   int data_ranks() const;
@@ -44,14 +49,10 @@ struct Layout {
   Sharding sharding() const;
 };
 
-// Adds each rule of layout_config.proto that `config` breaks, whatever the
-// number of ranks, to `violations`.
-void Validate(const LayoutConfig& config, Violations violations);
-
-// The layout of one of `ranks`, for a valid config. InvalidArgument or
-// Unimplemented, beginning with the field ("layout.shard ..."), for degrees
-// whose product is not the number of ranks, or axes that are not built.
-absl::StatusOr<Layout> MakeLayout(const LayoutConfig& config, int ranks,
+// The layout of one of `ranks`. InvalidArgument or Unimplemented, beginning
+// with the field ("layout.shard: ..."), for degrees whose product is not the
+// number of ranks, and combinations that are not built.
+absl::StatusOr<Layout> MakeLayout(const LayoutOptions& options, int ranks,
                                   int rank);
 
 // "4 ranks: 4 shards, ZeRO 1".

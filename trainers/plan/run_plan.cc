@@ -11,6 +11,7 @@
 #include "framework/base/field_error.h"
 #include "framework/base/status_macros.h"
 #include "framework/cuda/cuda_build.h"
+#include "framework/mesh/layout_config.h"
 #include "framework/observe/format.h"
 #include "framework/precision/precision_config.h"
 #include "models/model_config.h"
@@ -86,8 +87,8 @@ absl::StatusOr<RunPlan> BeginPlan(
   RunPlan plan;
   plan.config = config;
   plan.world = world;
-  ASSIGN_OR_RETURN(plan.layout,
-                   MakeLayout(config.layout(), world.world_size, world.rank));
+  ASSIGN_OR_RETURN(plan.layout, MakeLayout(LayoutOptionsOf(config.layout()),
+                                           world.world_size, world.rank));
   if (planned_device.has_value()) {
     plan.device = *planned_device;
   } else {

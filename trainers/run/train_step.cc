@@ -227,9 +227,6 @@ void TrainStep::SetInput(Executor& executor, int micro_batch, int as) const {
 
 void TrainStep::Run(const Task& task, absl::Span<const at::Tensor> operands,
                     absl::Span<const at::Tensor> results) {
-  const at::Tensor& gradients = parts_.parameters->grad();
-  const int64_t size = gradients.element_size();
-  const int64_t begin = task.range.begin / size, end = task.range.end / size;
   switch (task.kind) {
     case Task::Kind::kBegin:
       metrics_.loss.zero_();
@@ -244,18 +241,11 @@ void TrainStep::Run(const Task& task, absl::Span<const at::Tensor> operands,
       metrics_.loss.addcmul_(operands[0].to(parts_.plan->reduction),
                              loss_weight_);
       break;
-    case Task::Kind::kReduce: {
-      const at::Tensor whole = gradients.slice(0, begin, end);
-      const at::Tensor part = OwnPart(whole);
-      ThrowIfError(parts_.group->ReduceScatterSum(whole, part));
-      if (!task.own_part) ThrowIfError(parts_.group->AllGather(part, whole));
-      break;
-    }
+    case Task::Kind::kReduce:
     case Task::Kind::kReduceSquares:
-      ThrowIfError(parts_.group->AllReduceSum(squares_.sums()));
-      break;
     case Task::Kind::kReduceLoss:
-      ThrowIfError(parts_.group->AllReduceSum(metrics_.loss));
+    case Task::Kind::kGather:
+      Communicate(task);
       break;
     case Task::Kind::kZero:
       for (const int parameter : parts_.plan->train.without_gradient) {
@@ -284,16 +274,38 @@ void TrainStep::Run(const Task& task, absl::Span<const at::Tensor> operands,
       const Schedule& train = parts_.plan->train;
       const GradientRange range =
           task.own_part ? train.shards.HeldPart(task.range) : task.range;
+      const int64_t size = parts_.parameters->grad().element_size();
       ThrowIfError(
           parts_.optimizer->Update(range.begin / size, range.end / size));
       break;
     }
-    case Task::Kind::kGather:
+  }
+}
+
+void TrainStep::Communicate(const Task& task) {
+  ProcessGroup& group = *parts_.group;
+  const at::Tensor& gradients = parts_.parameters->grad();
+  const int64_t size = gradients.element_size();
+  const int64_t begin = task.range.begin / size, end = task.range.end / size;
+  switch (task.kind) {
+    case Task::Kind::kReduce: {
+      const at::Tensor whole = gradients.slice(0, begin, end);
+      const at::Tensor part = OwnPart(whole);
+      ThrowIfError(group.ReduceScatterSum(whole, part));
+      if (!task.own_part) ThrowIfError(group.AllGather(part, whole));
+      break;
+    }
+    case Task::Kind::kReduceSquares:
+      ThrowIfError(group.AllReduceSum(squares_.sums()));
+      break;
+    case Task::Kind::kReduceLoss:
+      ThrowIfError(group.AllReduceSum(metrics_.loss));
+      break;
+    default:  // kGather
       for (const at::Tensor& whole : parts_.parameters->WholeWeights(
                parts_.parameters->SectionOf(begin))) {
-        ThrowIfError(parts_.group->AllGather(OwnPart(whole), whole));
+        ThrowIfError(group.AllGather(OwnPart(whole), whole));
       }
-      break;
   }
 }
 

@@ -114,6 +114,8 @@ class TrainStep : private TaskRunner {
 
  private:
   void CopyBatch(const Batch& batch);
+  // Does a task in which all ranks take part.
+  void Communicate(const Task& task);
   // This rank's part of a section of a flat buffer.
   at::Tensor OwnPart(const at::Tensor& section) const;
   // Calls what BeforeNextUpdate() was given.

@@ -5,19 +5,12 @@
 #include <vector>
 
 #include "gmock/gmock.h"
-#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
 namespace tessera {
 namespace {
 
 using ::testing::HasSubstr;
-
-LayoutConfig Config(const std::string& text) {
-  LayoutConfig config;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config));
-  return config;
-}
 
 TEST(MeshTest, RanksHaveAllCoordinatesAndNeighboursDifferInTheLastAxis) {
   const Mesh mesh = {.degrees = {2, 3, 1, 1, 4}};
@@ -40,7 +33,7 @@ TEST(LayoutTest, DegreesFollowFromTheNumberOfRanks) {
       const Layout whole = MakeLayout({}, ranks, rank).value();
       EXPECT_EQ(whole.mesh.degree(MeshAxis::kReplica), ranks);
       EXPECT_FALSE(whole.sharding().divides_optimizer);
-      const Layout divided = MakeLayout(Config("zero: 1"), ranks, rank).value();
+      const Layout divided = MakeLayout({.zero = 1}, ranks, rank).value();
       EXPECT_EQ(divided.mesh.degree(MeshAxis::kShard), ranks);
       EXPECT_EQ(divided.sharding().divides_optimizer, ranks > 1);
       for (const Layout& layout : {whole, divided}) {
@@ -57,29 +50,37 @@ TEST(LayoutTest, DegreesFollowFromTheNumberOfRanks) {
 TEST(LayoutTest, SaysWhatItIs) {
   EXPECT_EQ(Describe(MakeLayout({}, 1, 0).value()), "1 rank");
   EXPECT_EQ(Describe(MakeLayout({}, 4, 0).value()), "4 ranks: replica 4");
-  EXPECT_EQ(Describe(MakeLayout(Config("zero: 1"), 4, 0).value()),
+  EXPECT_EQ(Describe(MakeLayout({.zero = 1}, 4, 0).value()),
             "4 ranks: shard 4, ZeRO 1: each has 1/4 of the optimizer's state");
 }
 
 TEST(LayoutTest, RefusesWhatDoesNotFitTheRanks) {
   struct Refused {
-    const char* config;
+    LayoutOptions options;
     int ranks;
     const char* message;
   };
   for (const Refused& refused : std::vector<Refused>{
-           {"replica: 3", 2,
+           {{.replica = 3},
+            2,
             "layout.replica: replica (3) x shard (1) is 3, but the run has 2 "
             "ranks; set degrees whose product is that, or remove them"},
-           {"zero: 1 shard: 2", 1, "is 2, but the run has 1 rank;"},
-           {"zero: 1 shard: 2 replica: 2", 2, "replica (2) x shard (2) is 4"},
-           {"shard: 2", 4, "layout.shard: is 2, but with layout.zero 0"},
-           {"zero: 1 replica: 2", 2, "layout.shard: is 1, so that no state"},
-           {"zero: 1 shard: 2 replica: 2", 4,
+           {{.zero = 1, .shard = 2}, 1, "is 2, but the run has 1 rank;"},
+           {{.zero = 1, .replica = 2, .shard = 2},
+            2,
+            "replica (2) x shard (2) is 4"},
+           {{.shard = 2}, 4, "layout.shard: is 2, but with layout.zero 0"},
+           {{.zero = 1, .replica = 2},
+            2,
+            "layout.shard: is 1, so that no state"},
+           {{.zero = 1, .replica = 2, .shard = 2},
+            4,
             "layout.replica: is 2 beside layout.shard 2"},
-           {"zero: 1 replica: 65536 shard: 65536", 1, "is 4294967296, but"}}) {
-    const auto layout = MakeLayout(Config(refused.config), refused.ranks, 0);
-    ASSERT_FALSE(layout.ok()) << refused.config;
+           {{.zero = 1, .replica = 65536, .shard = 65536},
+            1,
+            "is 4294967296, but"}}) {
+    const auto layout = MakeLayout(refused.options, refused.ranks, 0);
+    ASSERT_FALSE(layout.ok()) << refused.message;
     EXPECT_THAT(layout.status().message(), HasSubstr(refused.message));
   }
 }

@@ -32,7 +32,8 @@ TEST(DryRunTest, PrintsConfigAndPlanWithoutATrace) {
 TEST(DryRunTest, PlansForAGpuThatIsNotPresent) {
   const Outcome plan = Shell(ToyTrain({"--dry_run", "--plan_for=H200"}));
   EXPECT_EQ(plan.exit_code, 0) << plan.output;
-  EXPECT_THAT(plan.output, HasSubstr("NVIDIA H200, 139.80 GiB, 1 rank"));
+  EXPECT_THAT(plan.output,
+              HasSubstr("NVIDIA H200, 139.80 GiB\nlayout      1 rank\n"));
   EXPECT_THAT(plan.output, HasSubstr("peak        during the "));
   EXPECT_THAT(plan.output, HasSubstr("training.batch_size "));
   EXPECT_THAT(plan.output, HasSubstr("* NONE "));

@@ -36,7 +36,10 @@ class RandomStep {
     options.lm.batch = Draw(1, 3);
     options.lm.sequence = m.context;
     options.micro_batches = Chance(5) ? 2 : 1;
-    options.ranks = Chance(4) ? 2 : 1;
+    const int ranks = Chance(3) ? Draw(2, 4) : 1;
+    options.sharding = {.shards = ranks,
+                        .index = Draw(0, ranks - 1),
+                        .divides_optimizer = ranks > 1 && Chance(2)};
     options.recompute.set_policy(
         static_cast<RecomputeConfig::Policy>(Draw(1, 4)));
     options.recompute.set_every(Draw(1, 2));
@@ -76,7 +79,9 @@ class RandomStep {
         "V=", m.vocab, " layers=", m.layers, " C=", m.d_model, " H=", m.heads,
         " G=", m.kv_heads, " F=", m.d_ff, " B=", options.lm.batch,
         " S=", m.context, " tied=", m.tied_head, " relu2=", m.relu_squared,
-        " micro_batches=", options.micro_batches, " ranks=", options.ranks, " ",
+        " micro_batches=", options.micro_batches, " shard ",
+        options.sharding.index, " of ", options.sharding.shards,
+        options.sharding.divides_optimizer ? ", divided, " : ", ",
         target.precision.name(), " on ",
         target.device.is_cuda() ? "a GPU " : "a CPU ",
         options.recompute.ShortDebugString(), " ",
