@@ -257,18 +257,9 @@ void TrainStep::Run(const Task& task, absl::Span<const at::Tensor> operands,
     case Task::Kind::kSumOfSquares:
       ThrowIfError(squares_.SumSegments(task.range));
       break;
-    case Task::Kind::kClip: {
-      const absl::StatusOr<at::Tensor> squares = squares_.Total();
-      ThrowIfError(squares.status());
-      const GradientScale gradient =
-          MakeGradientScale(*squares, parts_.clip_norm, inverse_loss_scale_);
-      metrics_.grad_norm.copy_(gradient.norm);
-      ThrowIfError(
-          parts_.optimizer->Prepare({.lr = lr_,
-                                     .grad_scale = gradient.scale,
-                                     .skip = skip_(gradient.nonfinite)}));
+    case Task::Kind::kClip:
+      Clip();
       break;
-    }
     case Task::Kind::kUpdate: {
       if (updates_) BeforeUpdate();
       const Schedule& train = parts_.plan->train;
@@ -280,6 +271,17 @@ void TrainStep::Run(const Task& task, absl::Span<const at::Tensor> operands,
       break;
     }
   }
+}
+
+void TrainStep::Clip() {
+  const absl::StatusOr<at::Tensor> squares = squares_.Total();
+  ThrowIfError(squares.status());
+  const GradientScale gradient =
+      MakeGradientScale(*squares, parts_.clip_norm, inverse_loss_scale_);
+  metrics_.grad_norm.copy_(gradient.norm);
+  ThrowIfError(parts_.optimizer->Prepare({.lr = lr_,
+                                          .grad_scale = gradient.scale,
+                                          .skip = skip_(gradient.nonfinite)}));
 }
 
 void TrainStep::Communicate(const Task& task) {

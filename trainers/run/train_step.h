@@ -114,6 +114,7 @@ class TrainStep : private TaskRunner {
 
  private:
   void CopyBatch(const Batch& batch);
+  void Clip();
   // Does a task in which all ranks take part.
   void Communicate(const Task& task);
   // This rank's part of a section of a flat buffer.
