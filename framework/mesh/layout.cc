@@ -81,7 +81,7 @@ Sharding Layout::sharding() const {
 
 absl::StatusOr<Layout> MakeLayout(const LayoutOptions& options, int ranks,
                                   int rank) {
-  const auto [replica, shard] = DataDegreesOf(config, ranks);
+  const auto [replica, shard] = DataDegreesOf(options, ranks);
   if (int64_t{replica} * shard != ranks) {
     return absl::InvalidArgumentError(
         absl::StrCat("layout.", options.shard.has_value() ? "shard" : "replica",
