@@ -43,7 +43,7 @@ std::vector<double> Train(Session& session, TrainStep& step, int64_t first,
 std::vector<double> Train(Session& session, int64_t steps);
 
 // Sets a weight of the last feed-forward to NaN.
-void SpoilAWeight(Session& session);
+void SpoilAWeight(ParameterStore& store);
 
 // Brings `to` to the state of `from` after `step` steps, through a checkpoint.
 void ResumeFrom(Session& from, int64_t step, Session& to);

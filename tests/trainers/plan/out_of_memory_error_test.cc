@@ -44,7 +44,7 @@ TEST(OutOfMemoryErrorTest, AdviceIsOrderedByCost) {
           "  training { micro_batches: 3 }: 4 sequences at a time per rank "
           "instead\n    of 6, the same step\n"
           "  layout { zero: 1 }: each rank has 1/2 of the optimizer's state, "
-          "the same\n    step\n"
+          "the\n    same step\n"
           "  recompute { policy: BLOCK }: keeps one activation per block, for "
           "about\n    a third more computation\n"
           "  precision { mode: BF16 }: activations and gradients of half the "

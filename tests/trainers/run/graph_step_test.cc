@@ -190,7 +190,7 @@ TEST_P(GpuGraphStep, ATraceShowsTheKernelsOfAnEagerStep) {
 TEST_P(GpuGraphStep, ANonFiniteLossEndsUpdates) {
   const auto graph = Make("GRAPH");
   Train(*graph, 4);
-  SpoilAWeight(*graph);
+  SpoilAWeight(*graph->state().parameters);
   const at::Tensor before = WeightsOf(*graph->state().parameters);
   Train(*graph, graph->step(), 4, 3);
   EXPECT_EQ(graph->step().first_bad_step(), 4);

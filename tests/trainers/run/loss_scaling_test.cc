@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "framework/optim/adamw.h"
+#include "framework/optim/optimizer_config.h"
 #include "gtest/gtest.h"
 #include "tests/testing/weights.h"
 #include "tests/trainers/toy_session.h"
@@ -22,28 +24,34 @@ struct ScaledToy {
       : session(Toy("configs/tiny_cpu.pbtxt", more)),
         scaler({.initial_scale = initial_scale}, at::kCPU),
         plan(group != nullptr ? OfTwoRanks(session->plan().config)
-                              : session->plan().step),
-        step({.plan = plan.get(),
-              .parameters = session->state().parameters,
-              .optimizer = session->state().optimizer,
+                              : session->plan()),
+        parameters(MakeParameters(plan).value()),
+        optimizer(
+            AdamW::Create(AdamWOptionsOf(plan.config.optimizer().adamw()),
+                          ParameterGroupsOf(plan.config.optimizer().adamw()),
+                          *parameters, plan.precision)
+                .value()),
+        step({.plan = plan.step.get(),
+              .parameters = parameters.get(),
+              .optimizer = optimizer.get(),
               .group = group != nullptr ? group : &session->group(),
               .scaler = &scaler,
               .clip_norm = 1.0}) {}
 
   // The step of one of two ranks, which take a batch like this config's each.
-  static std::shared_ptr<const StepPlan> OfTwoRanks(RunConfig config) {
+  static RunPlan OfTwoRanks(RunConfig config) {
     config.mutable_training()->set_batch_size(2 *
                                               config.training().batch_size());
-    return PlanRun(config, {.world_size = 2, .local_world_size = 2})
-        .value()
-        .step;
+    return PlanRun(config, {.world_size = 2, .local_world_size = 2}).value();
   }
 
-  at::Tensor weights() { return WeightsOf(*session->state().parameters); }
+  at::Tensor weights() { return WeightsOf(*parameters); }
 
   std::unique_ptr<Session> session;
   LossScaler scaler;
-  std::shared_ptr<const StepPlan> plan;
+  RunPlan plan;
+  std::unique_ptr<ParameterStore> parameters;
+  std::unique_ptr<AdamW> optimizer;
   TrainStep step;
 };
 
@@ -75,7 +83,7 @@ TEST(LossScalingTest, OverflowsAreSkippedAndOtherStepsMatchUnscaledOnes) {
 TEST(LossScalingTest, ANonFiniteLossEndsUpdatesImmediately) {
   ScaledToy scaled(65536);
   Train(*scaled.session, scaled.step, 0, 2);
-  SpoilAWeight(*scaled.session);
+  SpoilAWeight(*scaled.parameters);
   const at::Tensor before = scaled.weights().clone();
   Train(*scaled.session, scaled.step, 2, 3);
   EXPECT_EQ(scaled.step.first_bad_step(), 2);

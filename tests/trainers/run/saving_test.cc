@@ -228,7 +228,7 @@ TEST(SavingTest, AStepThatFailsFinishesTheSaveInFlight) {
   Session* session = nullptr;
   Noting noting;
   noting.at_step = [&](int64_t step) {
-    if (step == 3) SpoilAWeight(*session);
+    if (step == 3) SpoilAWeight(*session->state().parameters);
     return absl::OkStatus();
   };
   const auto slow = [](absl::string_view operation) {

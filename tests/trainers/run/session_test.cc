@@ -166,7 +166,7 @@ TEST(SessionTest, NonFiniteGradientChangesNothingFromThatStepOn) {
   const auto session = Toy("configs/tiny_cpu.pbtxt");
   Train(*session, 2);
   ParameterStore& store = *session->state().parameters;
-  SpoilAWeight(*session);
+  SpoilAWeight(*session->state().parameters);
   const at::Tensor before = WeightsOf(store);
   Train(*session, 3);
   EXPECT_EQ(session->step().first_bad_step(), 2);
@@ -490,7 +490,7 @@ TEST(StepRowsTest, CountTheBytesOfTheReduction) {
            static_cast<double>(plan.memory.report.gradients);
   };
   EXPECT_EQ(reductions(1), 0);
-  EXPECT_EQ(reductions(4), 3);
+  EXPECT_NEAR(reductions(4), 3, 1e-3);
 }
 
 TEST(MemoryPlanTest, RanksOfAMachineShareItsMemory) {
