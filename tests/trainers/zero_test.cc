@@ -47,36 +47,44 @@ std::string Last(const std::string& run) {
   return run + "/checkpoints/step_00000020";
 }
 
-class ZeroTest : public ::testing::TestWithParam<const char*> {};
+struct Variant {
+  int ranks;
+  const char* flags;
+};
+
+class ZeroTest : public ::testing::TestWithParam<Variant> {};
 
 TEST_P(ZeroTest, HasTheBitsOfWholeRanks) {
-  const std::string tag = absl::StrCat(
-      "zero", ::testing::UnitTest::GetInstance()->current_test_info()->name());
+  const auto& [ranks, flags] = GetParam();
+  const std::string test =
+      ::testing::UnitTest::GetInstance()->current_test_info()->name();
   const std::string name =
-      absl::StrCat("zero_", tag.substr(tag.rfind('/') + 1));
-  for (const int ranks : {2, 3}) {
-    SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
-    const std::string whole = Train(ranks, 0, name, GetParam());
-    const std::string divided = Train(ranks, 1, name, GetParam());
-    const auto expected = Records(whole, "step");
-    ASSERT_EQ(expected.size(), 20u);
-    EXPECT_EQ(Records(divided, "step"), expected);
-    EXPECT_EQ(Records(divided, "eval"), Records(whole, "eval"));
-    ExpectSameState(Last(divided), Last(whole));
-  }
+      absl::StrCat("zero_", test.substr(test.rfind('/') + 1));
+  const std::string whole = Train(ranks, 0, name, flags);
+  const std::string divided = Train(ranks, 1, name, flags);
+  const auto expected = Records(whole, "step");
+  ASSERT_EQ(expected.size(), 20u);
+  EXPECT_EQ(Records(divided, "step"), expected);
+  EXPECT_EQ(Records(divided, "eval"), Records(whole, "eval"));
+  ExpectSameState(Last(divided), Last(whole));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Variants, ZeroTest,
     ::testing::Values(
-        "", "--set precision.mode=BF16",
-        "--set precision.mode=BF16 --set model.tied_head=true"
-        " --set training.micro_batches=2",
-        "--set precision.mode=BF16_PURE --set recompute.policy=BLOCK",
-        "--set precision.mode=BF16 --set optimizer.clip_norm=0.01"
-        " --set 'model.frozen=[\"layers.0.*\", \"token_embeddings.weight\"]'",
-        "--set precision.mode=BF16 --set execution.defer_update=true"
-        " --set execution.storage=ARENA"));
+        Variant{2, ""}, Variant{3, "--set precision.mode=BF16"},
+        Variant{2,
+                "--set precision.mode=BF16 --set model.tied_head=true"
+                " --set training.micro_batches=2"},
+        Variant{3,
+                "--set precision.mode=BF16_PURE --set recompute.policy=BLOCK"},
+        Variant{
+            4,
+            "--set precision.mode=BF16 --set optimizer.clip_norm=0.01 --set"
+            " 'model.frozen=[\"layers.0.*\", \"token_embeddings.weight\"]'"},
+        Variant{2,
+                "--set precision.mode=BF16 --set execution.defer_update=true"
+                " --set execution.storage=ARENA"}));
 
 // A run that is saved with one layout continues with another.
 TEST(ZeroResumeTest, ACheckpointHasNoLayout) {
