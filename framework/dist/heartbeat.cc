@@ -51,6 +51,19 @@ void Heartbeat::Announce(absl::string_view failure) {
   if (options_.rank == 0) absl::SleepFor(2 * options_.interval);
 }
 
+void Heartbeat::NoteFailure() {
+  const absl::MutexLock lock(&mutex_);
+  knows_failure_ = true;
+}
+
+void Heartbeat::AwaitReport() {
+  {
+    const absl::MutexLock lock(&mutex_);
+    if (!knows_failure_) return;
+  }
+  SleepUnlessStopped(options_.timeout);
+}
+
 void Heartbeat::Beat() {
   do {
     std::optional<std::string> lost;
@@ -74,11 +87,22 @@ void Heartbeat::Beat() {
 std::optional<std::string> Heartbeat::PollOnce() {
   store_->add(BeatKey(options_.rank), 1);
   if (store_->check({kFailureKey})) {
+    NoteFailure();
     std::string failure = store_->get_to_str(kFailureKey);
     // Longer than rank 0 takes to announce. Launchers may kill all ranks once
     // one has ended, and the rank that failed has the best error message.
     SleepUnlessStopped(3 * options_.interval);
     return failure;
+  }
+  if (options_.poll != nullptr) {
+    std::optional<std::string> failure = options_.poll(*store_);
+    if (failure.has_value()) {
+      NoteFailure();
+      Announce(*failure);
+      // The other ranks wait as long and then report the same.
+      SleepUnlessStopped(3 * options_.interval);
+      return failure;
+    }
   }
   for (Peer& peer : peers_) {
     std::optional<std::string> lost = PollPeer(peer);

@@ -21,7 +21,8 @@ namespace tessera {
 //
 // In every interval a rank increments its own counter in the store. Rank 0
 // watches all counters, the others watch rank 0's, and all watch a key for
-// announced failures: 3 requests per rank, and one more per rank from rank 0.
+// announced failures: 3 requests per rank, one more per rank from rank 0, and
+// those of Options::poll.
 // Silence is counted in polls and not in seconds, so that a run that was
 // suspended as a whole continues when it is resumed.
 class Heartbeat {
@@ -32,6 +33,9 @@ class Heartbeat {
     absl::Duration interval = absl::Seconds(1);
     // A rank or a store that is silent for this long counts as lost.
     absl::Duration timeout;
+    // Called in every interval, if set. Returns why all ranks must end, which
+    // is announced to them.
+    std::function<std::optional<std::string>(c10d::Store&)> poll;
   };
 
   // Sends heartbeats from construction to Stop(). `on_lost` is called at most
@@ -47,6 +51,10 @@ class Heartbeat {
   // they end a little later than this rank can. Call this after Stop(). Rank 0
   // waits until they have read it.
   void Announce(absl::string_view failure);
+
+  // Call this when the backend reports that a rank is gone. If a failure of the
+  // run is known that says more, gives `on_lost` the time to report it.
+  void AwaitReport();
 
  private:
   struct Peer {
@@ -65,6 +73,7 @@ class Heartbeat {
 
   // Waits for `duration`; returns false as soon as Stop() has been called.
   bool SleepUnlessStopped(absl::Duration duration);
+  void NoteFailure();
   void ReportOnce(absl::string_view lost);
 
   const c10::intrusive_ptr<c10d::Store> store_;
@@ -75,6 +84,7 @@ class Heartbeat {
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool knows_failure_ ABSL_GUARDED_BY(mutex_) = false;  // reports it soon
   bool reported_ ABSL_GUARDED_BY(mutex_) = false;
   bool beat_ended_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t polls_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,12 +1,14 @@
 #include "framework/dist/process_group.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ATen/ATen.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -17,7 +19,9 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/dist/c10d_backend.h"
+#include "framework/dist/hang_watch.h"
 #include "framework/dist/heartbeat.h"
+#include "framework/dist/progress.h"
 #include "framework/dist/rendezvous.h"
 
 namespace tessera {
@@ -52,6 +56,9 @@ class SingleProcess final : public ProcessGroup {
   }
 };
 
+// Longer than any run. Gloo adds it to the time of a clock.
+constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24 * 365);
+
 // Bytes, because the backends do not support every dtype.
 at::Tensor BytesOf(const at::Tensor& tensor) {
   return tensor.detach().view({-1}).view(at::kByte);
@@ -66,7 +73,12 @@ class C10dProcessGroup final : public ProcessGroup {
       : world_(world),
         device_(device),
         timeouts_(timeouts),
-        stores_(std::move(stores)) {}
+        stores_(std::move(stores)),
+        interval_(std::min(Heartbeat::Options().interval, timeouts.peer / 4)),
+        progress_(device),
+        hang_watch_(&progress_, world.rank, world.world_size,
+                    {.first = timeouts.collective, .least = timeouts.stalled},
+                    interval_) {}
   ~C10dProcessGroup() override;
 
   // Watches the other ranks from now on, also while they connect.
@@ -86,6 +98,16 @@ class C10dProcessGroup final : public ProcessGroup {
   absl::Status Broadcast(const at::Tensor& tensor, int root) override;
   absl::Status Barrier() override;
   absl::Status AgreeOn(absl::string_view what, uint64_t value) override;
+  void SetStep(int64_t step) override { progress_.SetStep(step); }
+  void SetOperation(absl::string_view operation) override {
+    operation_ = std::string(operation);
+  }
+  void SetReportFolder(absl::string_view folder) override {
+    hang_watch_.SetFolder(folder);
+  }
+  std::string SetExcuse(absl::string_view work) override {
+    return progress_.SetHost(work, /*excused=*/!work.empty());
+  }
   absl::Status Finish() override;
 
  private:
@@ -95,9 +117,12 @@ class C10dProcessGroup final : public ProcessGroup {
   // Whether `whole` is as large as the shards of all ranks.
   absl::Status CheckShard(const at::Tensor& whole,
                           const at::Tensor& shard) const;
-  // Runs `operation`, which may throw. `what` names it in an error.
+  // Ends this process because a rank is lost or hangs.
+  [[noreturn]] void End(absl::string_view why) const;
+  // Runs `operation`, which may throw, and counts it. `what` names it in an
+  // error.
   absl::Status Collective(absl::string_view what,
-                          absl::FunctionRef<void()> operation) const;
+                          absl::FunctionRef<void()> operation);
   // Waits until every rank has called this as often, however long that takes:
   // the heartbeat ends the process if a rank is lost.
   absl::Status Meet();
@@ -110,6 +135,10 @@ class C10dProcessGroup final : public ProcessGroup {
   const at::Device device_;
   const GroupTimeouts timeouts_;
   RunStores stores_;
+  const absl::Duration interval_;  // of the heartbeat
+  Progress progress_;
+  HangWatch hang_watch_;
+  std::string operation_;
   int64_t meetings_ = 0;
   std::unique_ptr<Heartbeat> heartbeat_;
   c10::intrusive_ptr<c10d::Backend> backend_;
@@ -134,16 +163,11 @@ absl::Status C10dProcessGroup::Connect() {
   Heartbeat::Options options;
   options.rank = world_.rank;
   options.world_size = world_.world_size;
-  options.interval = std::min(options.interval, timeouts_.peer / 4);
+  options.interval = interval_;
   options.timeout = timeouts_.peer;
+  options.poll = [this](c10d::Store& store) { return hang_watch_.Poll(store); };
   heartbeat_ = std::make_unique<Heartbeat>(
-      stores_.heartbeat, options, [prefix = Prefix()](absl::string_view lost) {
-        // The main thread may be waiting for a device that never finishes. So
-        // no destructor runs, and no checkpoint is written: ranks no longer
-        // agree on its contents.
-        std::_Exit(ReportAndExitCode(
-            absl::UnavailableError(absl::StrCat(prefix, "must end: ", lost))));
-      });
+      stores_.heartbeat, options, [this](absl::string_view why) { End(why); });
   // All ranks have met. From now on the heartbeat detects missing ranks, and a
   // device may take long to start.
   for (const auto& store : {stores_.control, stores_.heartbeat}) {
@@ -159,7 +183,21 @@ absl::Status C10dProcessGroup::Connect() {
         "; if one of them has ended, its output says why"));
   }
   ASSIGN_OR_RETURN(backend_, std::move(connected));
-  return absl::OkStatus();
+  // From now on the watch limits waits: it excuses ranks, and names the one
+  // that is missing.
+  return StatusFromTorch([&] {
+    if (device_.is_cpu()) backend_->setTimeout(kNoLimit);
+  });
+}
+
+void C10dProcessGroup::End(absl::string_view why) const {
+  std::string report;
+  if (IsHang(why)) report = hang_watch_.WriteReport(why);
+  // The main thread may be waiting for a device that never finishes. So no
+  // destructor runs, and no checkpoint is written: ranks no longer agree on its
+  // contents.
+  std::_Exit(ReportAndExitCode(absl::UnavailableError(
+      absl::StrCat(Prefix(), "must end: ", why, report))));
 }
 
 std::string C10dProcessGroup::Prefix() const {
@@ -179,10 +217,16 @@ absl::Status C10dProcessGroup::CheckTensor(const at::Tensor& tensor) const {
   return absl::OkStatus();
 }
 
-absl::Status C10dProcessGroup::Collective(
-    absl::string_view what, absl::FunctionRef<void()> operation) const {
+absl::Status C10dProcessGroup::Collective(absl::string_view what,
+                                          absl::FunctionRef<void()> operation) {
+  const std::string name = operation_.empty()
+                               ? std::string(what)
+                               : absl::StrCat(operation_, ": ", what);
+  progress_.Begin(name);
   const absl::Status status = StatusFromTorch(operation);
+  if (status.ok()) progress_.End(name);
   if (status.ok() || absl::IsResourceExhausted(status)) return status;
+  heartbeat_->AwaitReport();
   return absl::UnavailableError(absl::StrCat(
       Prefix(), what,
       " failed, most likely because another rank ended: ", ReasonOf(status)));
@@ -341,6 +385,8 @@ absl::Status C10dProcessGroup::Arrive(const char* place, int64_t count,
 }
 
 absl::Status C10dProcessGroup::Meet() {
+  progress_.SetHost("waits for all ranks to meet", /*excused=*/false);
+  const absl::Cleanup met_all = [this] { progress_.SetHost("", false); };
   // A rank that is here for the n-th time has met all others n - 1 times.
   const absl::Status met = Arrive("meetings", ++meetings_ * world_.world_size,
                                   absl::InfiniteDuration());

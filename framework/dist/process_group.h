@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
@@ -19,8 +20,11 @@ struct GroupTimeouts {
   // others end. With the time that processes take to start and to end, this is
   // under half a minute.
   absl::Duration peer = absl::Seconds(20);
-  // How long a sum or a broadcast waits for a rank that lives.
+  // How long a sum or a broadcast waits for a rank that lives, until two steps
+  // have begun (SetStep()).
   absl::Duration collective = absl::Minutes(10);
+  // How long it waits afterwards: 10 median steps, at least this.
+  absl::Duration stalled = absl::Seconds(60);
 };
 
 // The ranks of a run and their communication: NCCL between CUDA devices, Gloo
@@ -39,10 +43,13 @@ struct GroupTimeouts {
 // operations fail with Unavailable; if the host is waiting for its device, a
 // thread of the group ends the process with that status's exit code and an
 // error that names the missing rank. This takes at most the peer timeout and
-// five seconds. A rank that lives but never enters a sum or a broadcast ends
-// the run after GroupTimeouts::collective. Barrier(), AgreeOn() and Finish()
-// wait for it, because ranks call them after work that may take long:
-// preparing data, reading and writing checkpoints.
+// five seconds.
+//
+// If a rank lives but does not take part in a sum or a broadcast, all ranks end
+// after the time that GroupTimeouts gives, with one error that names the rank,
+// the operation and the step. They wait without limit in Barrier(), AgreeOn()
+// and Finish(), which ranks call after work that may take long (preparing data,
+// reading and writing checkpoints), and for a rank with ExcusedWork.
 //
 // Not thread-safe.
 class ProcessGroup {
@@ -93,11 +100,39 @@ class ProcessGroup {
   // from rank 0.
   virtual absl::Status AgreeOn(absl::string_view what, uint64_t value) = 0;
 
+  // For the error that names a missing rank:
+  // The work that is enqueued on the current stream from now on belongs to
+  // `step`, the first of which is 1.
+  virtual void SetStep(int64_t /*step*/) {}
+  // Precedes the names of the operations that are enqueued from now on:
+  // "operation 2 of 5 (gradients)". Empty: nothing.
+  virtual void SetOperation(absl::string_view /*operation*/) {}
+  // The folder for hang_rank_R.json, which each rank writes when it ends with
+  // that error.
+  virtual void SetReportFolder(absl::string_view /*folder*/) {}
+  // See ExcusedWork; empty: none. Returns the work before.
+  virtual std::string SetExcuse(absl::string_view /*work*/) { return ""; }
+
   // Ends the group after a successful run; returns once every rank has called
   // it. Destroy CUDA graphs that hold an operation first: NCCL waits for them
   // forever. A group that is destroyed without Finish() reports to the other
   // ranks that this one failed, and they end, too.
   virtual absl::Status Finish() = 0;
+};
+
+// While it exists, other ranks wait without limit for this one, because its
+// host is busy with `work`: "writes a checkpoint".
+class ExcusedWork {
+ public:
+  ExcusedWork(ProcessGroup* group, absl::string_view work)
+      : group_(group), before_(group->SetExcuse(work)) {}
+  ~ExcusedWork() { group_->SetExcuse(before_); }
+  ExcusedWork(const ExcusedWork&) = delete;
+  ExcusedWork& operator=(const ExcusedWork&) = delete;
+
+ private:
+  ProcessGroup* const group_;
+  const std::string before_;
 };
 
 }  // namespace tessera

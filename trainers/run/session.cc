@@ -73,8 +73,9 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(
   std::unique_ptr<Session> session(
       new Session(std::move(plan), options.phases));
   const RunPlan& made = session->plan_;
-  ASSIGN_OR_RETURN(session->group_,
-                   ProcessGroup::Create(made.world, made.device.device));
+  ASSIGN_OR_RETURN(
+      session->group_,
+      ProcessGroup::Create(made.world, made.device.device, options.timeouts));
   RETURN_IF_ERROR(session->group_->AgreeOn(
       "the config's hash", std::stoull(ConfigHash(made.config), nullptr, 16)));
   RETURN_IF_ERROR(session->group_->AgreeOn("the order of the step's sums",

@@ -23,6 +23,7 @@ struct SessionOptions {
   ProgressSink progress;            // of preparing data; may be empty
   // ProductChoices::record of the checkpoint that the run resumes; may be null.
   nlohmann::json products;
+  GroupTimeouts timeouts;
 };
 
 // Opens the data of a run and checks it. `progress` may be empty.

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/cuda_build.h"
@@ -31,10 +32,25 @@ at::Tensor MakeArena(const StepPlan& plan, const ParameterStore& parameters) {
                    at::dtype(at::kByte).device(parameters.options().device));
 }
 
+std::map<const Task*, std::string> OperationsOf(const Schedule& schedule) {
+  std::vector<const Task*> tasks;
+  for (const StepRun& run : schedule.runs) {
+    if (!IsCollective(schedule, run)) continue;
+    tasks.push_back(&schedule.tasks[run.task]);
+  }
+  std::map<const Task*, std::string> operations;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    operations[tasks[i]] = absl::StrCat(
+        "operation ", i + 1, " of ", tasks.size(), " (", tasks[i]->name, ")");
+  }
+  return operations;
+}
+
 }  // namespace
 
 TrainStep::TrainStep(const Parts& parts)
     : parts_(parts),
+      operations_(OperationsOf(parts.plan->train)),
       metrics_{DeviceScalar(*parts.parameters, parts.plan->reduction),
                DeviceScalar(*parts.parameters, parts.plan->reduction)},
       loss_weight_(DeviceScalar(*parts.parameters, parts.plan->reduction)),
@@ -77,6 +93,7 @@ TrainStep::TrainStep(const Parts& parts)
 }
 
 void TrainStep::SetNextStep(int64_t step) {
+  next_step_ = step;
   latch_ = std::make_unique<NonFiniteLatch>(
       step, parts_.parameters->options().device);
   DropGraphs();  // a recorded step holds the old latch
@@ -100,6 +117,7 @@ absl::Status TrainStep::Run(const Batch& batch, double lr) {
 absl::Status TrainStep::Prepare(const Batch& batch, double lr) {
   return StatusFromTorch([&] {
     const PhaseScope scope(parts_.phases, "prepare");
+    parts_.group->SetStep(++next_step_);
     CopyBatch(batch);
     lr_.fill_(lr);
   });
@@ -245,7 +263,10 @@ void TrainStep::Run(const Task& task, absl::Span<const at::Tensor> operands,
     case Task::Kind::kReduceSquares:
     case Task::Kind::kReduceLoss:
     case Task::Kind::kGather:
+      if (const auto name = operations_.find(&task); name != operations_.end())
+        parts_.group->SetOperation(name->second);
       Communicate(task);
+      parts_.group->SetOperation("");
       break;
     case Task::Kind::kZero:
       for (const int parameter : parts_.plan->train.without_gradient) {

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "ATen/core/Tensor.h"
@@ -56,9 +58,9 @@ class TrainStep : private TaskRunner {
   };
   explicit TrainStep(const Parts& parts);
 
-  // Sets the number of the first step that Run() does, for first_bad_step(); 0
-  // by default. Graphs are recorded anew: observers see the phases inside if
-  // they were attached when that happens.
+  // Sets the number of the first step that Run() does, for first_bad_step() and
+  // the group's errors; 0 by default. Graphs are recorded anew: observers see
+  // the phases inside if they were attached when that happens.
   void SetNextStep(int64_t step);
 
   // Gives up what was recorded; later steps are recorded anew.
@@ -68,7 +70,7 @@ class TrainStep : private TaskRunner {
   absl::Status Run(const Batch& batch, double lr);
 
   // Writes the inputs of a step into device memory at fixed addresses: the
-  // batch, the weight of its loss, the learning rate.
+  // batch, the weight of its loss, the learning rate. Counts the step.
   absl::Status Prepare(const Batch& batch, double lr);
   // Runs the step. Reads no host value that changes from step to step. With
   // StepPlan::graph it is recorded in the third step, after two rehearsals that
@@ -140,6 +142,9 @@ class TrainStep : private TaskRunner {
            absl::Span<const at::Tensor> results) override;
 
   const Parts parts_;
+  int64_t next_step_ = 0;
+  // "operation 2 of 5 (gradients)", for the tasks in which all ranks take part.
+  std::map<const Task*, std::string> operations_;
   StepMetrics metrics_;
   std::unique_ptr<NonFiniteLatch> latch_;
   // Whether this step must not change anything (bool [1]), from whether its

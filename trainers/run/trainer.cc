@@ -37,6 +37,8 @@
 namespace tessera {
 namespace {
 
+constexpr char kWritesACheckpoint[] = "writes a checkpoint";
+
 // Whether the GPU has had an error after which this process cannot use it any
 // more, such as an illegal address. Does not wait.
 bool HasFailed(c10::Device device) {
@@ -121,6 +123,7 @@ absl::Status Trainer::StartFrom(const Checkpoint& checkpoint) {
 }
 
 absl::Status Trainer::OpenOutputs() {
+  session_->group().SetReportFolder(folder_.path);
   if (is_writer()) {
     ASSIGN_OR_RETURN(outputs_, RunOutputs::Open(*session_, origin_, &folder_));
     observers_ = outputs_->observers();
@@ -298,6 +301,8 @@ absl::Status Trainer::LogStep() {
       RETURN_IF_ERROR(instrument->AddTo(&record));
     }
   }
+  // A disk to which a checkpoint is written may be slow to take the log.
+  const ExcusedWork work(&session_->group(), "writes the log");
   return SaveIfFailed(Notify(observers_, &RunObserver::OnStepLogged, record));
 }
 
@@ -312,6 +317,7 @@ bool Trainer::InstrumentIsDue() const {
 absl::Status Trainer::CollectFromInstruments() {
   for (const auto& instrument : options_.instruments->all()) {
     if (!instrument->IsDue()) continue;
+    const ExcusedWork work(&session_->group(), "collects a measurement");
     RETURN_IF_ERROR(SaveIfFailed(instrument->Collect()));
   }
   return absl::OkStatus();
@@ -348,6 +354,7 @@ absl::Status Trainer::SaveCheckpoint(bool waits) {
   const absl::Time begun = MonotonicNow();
   RETURN_IF_ERROR(CheckFinite(*session_, step_, samples_));
   if (is_writer()) {
+    const ExcusedWork work(&session_->group(), kWritesACheckpoint);
     RETURN_IF_ERROR(FinishSave());
     if (const absl::Duration waited = MonotonicNow() - begun;
         waited >= absl::Seconds(1)) {
@@ -414,6 +421,7 @@ absl::Status Trainer::CollectSave(bool waits) {
 
 absl::Status Trainer::NoteSave(bool waits) {
   if (saver_ == nullptr) return absl::OkStatus();
+  const ExcusedWork work(&session_->group(), kWritesACheckpoint);
   const std::optional<SavedCheckpoint> saved = saver_->Collect(waits);
   if (!saved.has_value()) return absl::OkStatus();
   for (const std::string& warning : saved->warnings) LogWarning(warning);
@@ -445,6 +453,7 @@ void Trainer::PrepareToSave() {
 
 absl::Status Trainer::SaveIfFailed(const absl::Status& status) {
   if (status.ok() || !is_writer()) return status;
+  const ExcusedWork work(&session_->group(), kWritesACheckpoint);
   // If it fails, this step is saved below.
   NoteSave(/*waits=*/true).IgnoreError();
   // Another run may have taken the folder's name, or the folder may be in the

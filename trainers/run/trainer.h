@@ -87,8 +87,8 @@ class Trainer {
   absl::Status EvaluateNow();
   // Begins to save a checkpoint, unless this step's was begun. First waits for
   // the save in flight. A caller that calls FinishSave() next sets `waits`. All
-  // ranks leave this function together: in a sum they wait only ten minutes for
-  // rank 0, here as long as it lives.
+  // ranks leave this function together, because they wait for rank 0 without
+  // limit here.
   absl::Status SaveCheckpoint(bool waits = false);
   // The checkpoint of this step in `directory`.
   CheckpointJob MakeJob(const std::string& directory);

@@ -14,9 +14,11 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/exit_code.h"
+#include "framework/base/file.h"
 #include "framework/dist/c10d_backend.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/framework/dist/foreign_listener.h"
 #include "tests/testing/launch_tests.h"
 
@@ -33,7 +35,7 @@ struct Run {
   int nproc = 2;
   bool cuda = false;
   // Empty: the default.
-  std::string peer_timeout, collective_timeout;
+  std::string peer_timeout, collective_timeout, stalled;
   // Simulates that only the ranks themselves can detect a failure.
   bool ranks_ignore_sigterm = false;
   std::string world_size;  // empty: nproc
@@ -54,6 +56,7 @@ Outcome Execute(const Run& run) {
   set("DIST_TEST_CUDA", run.cuda ? "1" : "");
   set("DIST_TEST_PEER_TIMEOUT", run.peer_timeout);
   set("DIST_TEST_COLLECTIVE_TIMEOUT", run.collective_timeout);
+  set("DIST_TEST_STALLED", run.stalled);
   set("DIST_TEST_IGNORE_SIGTERM", run.ranks_ignore_sigterm ? "1" : "");
   set("WORLD_SIZE", run.world_size);
   options.environment.insert(options.environment.end(), run.environment.begin(),
@@ -118,6 +121,36 @@ TEST(ProcessGroupTest, WaitsForARankThatWritesACheckpoint) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
 }
 
+TEST(ProcessGroupTest, WaitsForARankThatWritesDuringAStep) {
+  const Outcome outcome = Execute(
+      {.scenario = "RankOneWrites", .peer_timeout = "3s", .stalled = "8s"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr(", which writes a checkpoint"));
+}
+
+TEST(ProcessGroupTest, EachRankThatEndsInAHangWritesItsProgress) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/hang");
+  const Outcome outcome =
+      Execute({.scenario = "RankOneHangsInAStep",
+               .peer_timeout = "3s",
+               .stalled = "8s",
+               .environment = {{"DIST_TEST_FOLDER", folder}}});
+  EXPECT_EQ(outcome.exit_code, kPeerIsGoneExitCode) << outcome.output;
+  for (const int rank : {0, 1}) {
+    const std::string path = absl::StrCat(folder, "/hang_rank_", rank, ".json");
+    EXPECT_THAT(outcome.output, HasSubstr("progress is in " + path));
+    const auto text = ReadFile(path);
+    ASSERT_TRUE(text.ok()) << text.status();
+    const auto json = nlohmann::json::parse(*text);
+    EXPECT_EQ(json["rank"], rank);
+    EXPECT_EQ(json["step"], 4);
+    // Eight operations were begun by the rank that waits.
+    EXPECT_EQ(json["begun"], rank == 0 ? 8 : 7);
+    EXPECT_EQ(json["ended"], 7);
+    EXPECT_THAT(json["why"].get<std::string>(), HasSubstr(" is missing in "));
+  }
+}
+
 struct FailureCase {
   Run run;
   int exit_code;
@@ -177,8 +210,43 @@ INSTANTIATE_TEST_SUITE_P(
         FailureCase{{.scenario = "RankOneHangs", .collective_timeout = "4s"},
                     kPeerIsGoneExitCode,
                     {Says(0,
-                          "rank 0 of 2: the sum of 1 values over the ranks "
-                          "failed")}},
+                          "rank 0 of 2: must end: no communication has made "
+                          "progress for 4s: rank 1 (process "),
+                     HasSubstr(" is missing in 'the sum of 1 values over the "
+                               "ranks' of step 0. ")}},
+        FailureCase{{.scenario = "RankOneHangsInAStep",
+                     .nproc = 3,
+                     .peer_timeout = "3s",
+                     .stalled = "8s"},
+                    kPeerIsGoneExitCode,
+                    {Says(0, "rank 0 of 3: must end: no communication has "),
+                     Says(1, "rank 1 of 3: must end: no communication has "),
+                     Says(2, "rank 2 of 3: must end: no communication has "),
+                     HasSubstr(" is missing in 'operation 2 of 2 (gradients): "
+                               "the sum of 7 values over the ranks' of step 4. "
+                               "Ranks 0, 2 wait there. Rank 1 "),
+                     HasSubstr(" has ended 'operation 1 of 2 (gradients): the "
+                               "sum of 7 values over the ranks' in step 4 and "
+                               "begun none since.")}},
+        FailureCase{
+            {.scenario = "RankOneSkipsAnOperation",
+             .peer_timeout = "3s",
+             .stalled = "8s"},
+            kPeerIsGoneExitCode,
+            {Says(0, "rank 0 of 2: must end: no communication has "),
+             Says(1, "rank 1 of 2: must end: no communication has "),
+             HasSubstr(" is missing in 'operation 2 of 2 (gradients): the sum "
+                       "of 7 values over the ranks' of step 5. "),
+             HasSubstr("; its host waits for all ranks to meet.")}},
+        FailureCase{{.scenario = "RankOneWritesThenHangs",
+                     .peer_timeout = "3s",
+                     .stalled = "8s"},
+                    kPeerIsGoneExitCode,
+                    {HasSubstr(" in "
+                               "'operation 2 of 2 (gradients): the sum of 7 "
+                               "values over the ranks' of step 4 for rank 1 "),
+                     HasSubstr(", which writes a checkpoint"),
+                     Says(1, "rank 1 of 2: must end: no communication has ")}},
         FailureCase{
             {.scenario = "RankZeroStopped", .nproc = 3, .peer_timeout = "5s"},
             kPeerIsGoneExitCode,

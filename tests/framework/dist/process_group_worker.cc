@@ -249,6 +249,65 @@ absl::Status RankOneHangs(Rank& rank) {
   return CheckSums(rank);
 }
 
+// The sums of five steps of two operations each. Rank 1 calls `in_step_four`
+// between the operations of step 4.
+template <typename Fn>
+absl::Status FiveSteps(Rank& rank, const Fn& in_step_four) {
+  const char* const folder = std::getenv("DIST_TEST_FOLDER");
+  if (folder != nullptr) rank.group->SetReportFolder(folder);
+  const at::Tensor tensor = at::ones({7}, rank.device);
+  for (int64_t step = 1; step <= 5; ++step) {
+    rank.group->SetStep(step);
+    // So that the heartbeat sees two of them begin.
+    absl::SleepFor(absl::Milliseconds(300));
+    for (int64_t operation = 1; operation <= 2; ++operation) {
+      rank.group->SetOperation(
+          absl::StrCat("operation ", operation, " of 2 (gradients)"));
+      if (rank.world.rank == 1 && step == 4 && operation == 2 &&
+          !in_step_four()) {
+        continue;
+      }
+      RETURN_IF_ERROR(rank.group->AllReduceSum(tensor));
+    }
+    rank.group->SetOperation("");
+    // On a GPU the host gets stuck here.
+    tensor.sum().item<float>();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RankOneHangsInAStep(Rank& rank) {
+  return FiveSteps(rank, [] {
+    absl::SleepFor(absl::Minutes(5));
+    return true;
+  });
+}
+
+// Its later operations meet the others' earlier ones, up to the last.
+absl::Status RankOneSkipsAnOperation(Rank& rank) {
+  return FiveSteps(rank, [] { return false; });
+}
+
+// Longer than a hang, which ends the run once it no longer writes.
+absl::Status RankOneWritesThenHangs(Rank& rank) {
+  return FiveSteps(rank, [&] {
+    {
+      const ExcusedWork work(rank.group.get(), "writes a checkpoint");
+      absl::SleepFor(absl::Seconds(11));
+    }
+    absl::SleepFor(absl::Minutes(5));
+    return true;
+  });
+}
+
+absl::Status RankOneWrites(Rank& rank) {
+  return FiveSteps(rank, [&] {
+    const ExcusedWork work(rank.group.get(), "writes a checkpoint");
+    absl::SleepFor(absl::Seconds(11));
+    return true;
+  });
+}
+
 absl::Status RankOneKilledWhileOthersSave(Rank& rank) {
   if (rank.world.rank == 1) std::raise(SIGKILL);
   return rank.group->Barrier();
@@ -328,6 +387,10 @@ const std::map<std::string, Scenario>& Scenarios() {
       {"SlowRankZero", SlowRankZero},
       {"RankZeroWritesForLong", RankZeroWritesForLong},
       {"RankOneHangs", RankOneHangs},
+      {"RankOneHangsInAStep", RankOneHangsInAStep},
+      {"RankOneSkipsAnOperation", RankOneSkipsAnOperation},
+      {"RankOneWritesThenHangs", RankOneWritesThenHangs},
+      {"RankOneWrites", RankOneWrites},
       {"RankOneKilledWhileOthersSave", RankOneKilledWhileOthersSave},
       {"RankOneKilledWhileOthersReduce", RankOneKilledWhileOthersReduce},
       {"RankOneKilledWhileOthersCompute", RankOneKilledWhileOthersCompute},
@@ -391,6 +454,8 @@ absl::Status RunScenario(const std::string& name) {
   timeouts.peer =
       DurationFromEnvironment("DIST_TEST_PEER_TIMEOUT", timeouts.peer);
   timeouts.collective = CollectiveTimeout();
+  timeouts.stalled =
+      DurationFromEnvironment("DIST_TEST_STALLED", timeouts.stalled);
   ASSIGN_OR_RETURN(rank.group,
                    ProcessGroup::Create(rank.world, rank.device, timeouts));
   const auto scenario = Scenarios().find(name);

@@ -1,0 +1,153 @@
+// Two ranks that train, of which one hangs or is slow.
+
+#include <ATen/ATen.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "framework/base/exit_code.h"
+#include "framework/base/file.h"
+#include "framework/base/status_macros.h"
+#include "framework/dist/world.h"
+#include "framework/observe/run_observer.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/testing/launch_tests.h"
+#include "tests/trainers/toy_session.h"
+#include "trainers/run/run_folder.h"
+#include "trainers/run/trainer.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kFolder[] = "HANGING_RANK_TEST_FOLDER";
+constexpr char kScenario[] = "HANGING_RANK_TEST_SCENARIO";
+constexpr char kMode[] = "HANGING_RANK_TEST_MODE";  // empty: on a CPU
+
+// After the graph's first launches.
+constexpr int64_t kLastGoodStep = 5;
+
+// Makes steps slow enough for the heartbeat to see two of them begin. Can hang
+// after kLastGoodStep.
+class SlowObserver : public RunObserver {
+ public:
+  bool hangs = false;
+
+  absl::Status OnStepEnd(int64_t step) override {
+    absl::SleepFor(absl::Milliseconds(300));
+    if (hangs && step == kLastGoodStep) absl::SleepFor(absl::Minutes(5));
+    return absl::OkStatus();
+  }
+};
+
+RunConfig Config(const std::string& mode) {
+  std::vector<std::string> sets = {"training.steps=8",
+                                   "observe.log_every_steps=1",
+                                   "execution.tune_products=false"};
+  if (mode.empty()) {
+    sets.push_back("checkpoint.every_steps=4");
+    sets.push_back("layout.zero=1");
+    return ToyConfig("configs/tiny_cpu.pbtxt", sets);
+  }
+  sets.push_back(absl::StrCat("execution.mode=", mode));
+  return GpuSizedConfig(sets);
+}
+
+absl::Status TrainAsRank() {
+  ASSIGN_OR_RETURN(const WorldInfo world, WorldFromEnvironment());
+  const std::string scenario = std::getenv(kScenario);
+  ASSIGN_OR_RETURN(RunFolder run, OpenRunFolder(std::getenv(kFolder), "never",
+                                                /*writes=*/world.rank == 0));
+  SessionOptions options;
+  options.timeouts.peer = absl::Seconds(3);
+  options.timeouts.stalled = absl::Seconds(8);
+  ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
+                   Session::Create(Config(std::getenv(kMode)), options));
+  SlowObserver slow;
+  slow.hangs = scenario == "hang" && world.rank == 1;
+  TrainerOptions trainer_options = {.observers = {&slow}};
+  if (scenario == "slow_checkpoint") {
+    trainer_options.write_point = [](absl::string_view operation) {
+      if (absl::StartsWith(operation, "create ") &&
+          absl::StrContains(operation, "model.safetensors")) {
+        absl::SleepFor(absl::Seconds(12));
+      }
+    };
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
+                   Trainer::Create(std::move(session), std::move(run),
+                                   std::move(trainer_options)));
+  return trainer->Run();
+}
+
+TEST(HangingRankWorker, DISABLED_Train) {
+  const KeepDeterminism keep;
+  const absl::Status status = TrainAsRank();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+LaunchedTests TrainTwoRanks(const std::string& folder,
+                            const std::string& scenario,
+                            const std::string& mode) {
+  LaunchOptions options;
+  options.nproc = 2;
+  options.environment = {
+      {kFolder, folder}, {kScenario, scenario}, {kMode, mode}};
+  options.timeout = absl::Minutes(2);
+  return LaunchTests("HangingRankWorker.*", std::move(options));
+}
+
+std::string NewFolder(const std::string& name) {
+  const std::string folder =
+      absl::StrCat(testing::TempDir(), "/hanging_", name, "_", getpid());
+  EXPECT_TRUE(RemoveTree(folder).ok());
+  return folder;
+}
+
+// Both ranks name rank 1, the operation and the step.
+void ExpectThatRankOneIsNamed(const std::string& mode) {
+  const std::string folder = NewFolder("named" + mode);
+  const absl::Cleanup remove = [&] { RemoveTree(folder).IgnoreError(); };
+  const LaunchedTests ranks = TrainTwoRanks(folder, "hang", mode);
+  EXPECT_EQ(ranks.exit_code, kPeerIsGoneExitCode) << ranks.output;
+  EXPECT_LT(ranks.elapsed, absl::Seconds(60));
+  const std::string step = absl::StrCat("' of step ", kLastGoodStep + 1, ".");
+  for (const int rank : {0, 1}) {
+    EXPECT_THAT(ranks.output, HasSubstr(absl::StrCat(
+                                  "[", rank, "] error: rank ", rank,
+                                  " of 2: must end: no communication has ")));
+    const auto text =
+        ReadFile(absl::StrCat(folder, "/hang_rank_", rank, ".json"));
+    ASSERT_TRUE(text.ok()) << text.status();
+    const nlohmann::json json = nlohmann::json::parse(*text);
+    EXPECT_EQ(json["step"], kLastGoodStep + 1 - rank);
+    EXPECT_THAT(json["why"].get<std::string>(), HasSubstr(step));
+  }
+  EXPECT_THAT(ranks.output, HasSubstr(" is missing in 'operation 1 of "));
+}
+
+TEST(HangingRankTest, IsNamedByEveryRank) { ExpectThatRankOneIsNamed(""); }
+
+TEST(HangingRankTest, ASlowCheckpointEndsNoRun) {
+  const std::string folder = NewFolder("slow");
+  const absl::Cleanup remove = [&] { RemoveTree(folder).IgnoreError(); };
+  const LaunchedTests ranks = TrainTwoRanks(folder, "slow_checkpoint", "");
+  EXPECT_EQ(ranks.exit_code, 0) << ranks.output;
+  // At the second save rank 1 gathers the state, while rank 0 still writes the
+  // first.
+  EXPECT_THAT(ranks.output, HasSubstr(", which writes a checkpoint"));
+}
+
+}  // namespace
+}  // namespace tessera
