@@ -46,10 +46,12 @@ struct GroupTimeouts {
 // five seconds.
 //
 // If a rank lives but does not take part in a sum or a broadcast, all ranks end
-// after the time that GroupTimeouts gives, with one error that names the rank,
-// the operation and the step. They wait without limit in Barrier(), AgreeOn()
-// and Finish(), which ranks call after work that may take long (preparing data,
-// reading and writing checkpoints), and for a rank with ExcusedWork.
+// after the time that GroupTimeouts gives. On a CPU one error names the rank,
+// the operation and the step; on a GPU NCCL ends operations that are in no
+// graph after GroupTimeouts::collective. They wait without limit in Barrier(),
+// AgreeOn() and Finish(), which ranks call after work that may take long
+// (preparing data, reading and writing checkpoints), and for a rank with
+// ExcusedWork.
 //
 // Not thread-safe.
 class ProcessGroup {
