@@ -50,7 +50,7 @@ SUITES = (
     ("attention: tensors beyond 2^31 elements", r"GpuLargeTensor"),
     ("attention: other", r"GpuFlashCuda|GpuCompiledFused|GpuGraphCapture"
                          r"|GpuAttention"),
-    ("two GPUs", r"GpuProcessGroup|GpuGraphRanks"),
+    ("two GPUs", r"GpuProcessGroup|GpuGraphRanks|GpuHangingRank"),
     ("golden losses", r"GpuGolden"),
     ("CUDA graphs", r"GpuCudaGraph|GpuGraphStep"),
     ("training", r"GpuTraining|GpuLoss|GpuSampling|GpuResumed|TrainingState"

@@ -75,7 +75,6 @@ class C10dProcessGroup final : public ProcessGroup {
         timeouts_(timeouts),
         stores_(std::move(stores)),
         interval_(std::min(Heartbeat::Options().interval, timeouts.peer / 4)),
-        progress_(device),
         hang_watch_(&progress_, world.rank, world.world_size,
                     {.first = timeouts.collective, .least = timeouts.stalled},
                     interval_) {}
@@ -186,7 +185,12 @@ absl::Status C10dProcessGroup::Connect() {
   // From now on the watch limits waits: it excuses ranks, and names the one
   // that is missing.
   return StatusFromTorch([&] {
-    if (device_.is_cpu()) backend_->setTimeout(kNoLimit);
+    if (device_.is_cpu() || timeouts_.watch_gpus) {
+      backend_->setTimeout(kNoLimit);
+    }
+    if (device_.is_cuda() && timeouts_.watch_gpus) {
+      progress_.CountOn(device_);
+    }
   });
 }
 
@@ -222,9 +226,11 @@ absl::Status C10dProcessGroup::Collective(absl::string_view what,
   const std::string name = operation_.empty()
                                ? std::string(what)
                                : absl::StrCat(operation_, ": ", what);
-  progress_.Begin(name);
-  const absl::Status status = StatusFromTorch(operation);
-  if (status.ok()) progress_.End(name);
+  const absl::Status status = StatusFromTorch([&] {
+    progress_.Begin(name);
+    operation();
+    progress_.End(name);
+  });
   if (status.ok() || absl::IsResourceExhausted(status)) return status;
   heartbeat_->AwaitReport();
   return absl::UnavailableError(absl::StrCat(

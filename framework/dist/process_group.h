@@ -25,6 +25,9 @@ struct GroupTimeouts {
   absl::Duration collective = absl::Minutes(10);
   // How long it waits afterwards: 10 median steps, at least this.
   absl::Duration stalled = absl::Seconds(60);
+  // Whether GPUs, too, count the operations that they do, so that one without
+  // progress is noticed inside a graph. Off, because it has not run yet.
+  bool watch_gpus = false;
 };
 
 // The ranks of a run and their communication: NCCL between CUDA devices, Gloo

@@ -10,6 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/json.h"
+#include "framework/base/torch_status.h"
+#include "framework/cuda/cuda_build.h"
+#include "framework/cuda/page_locked.h"
+#include "framework/dist/progress_kernels.h"
 
 namespace tessera {
 namespace {
@@ -57,11 +61,27 @@ RankProgress ParseProgress(absl::string_view text) {
   return progress;
 }
 
-Progress::Progress(c10::Device /*device*/)
+Progress::Progress()
     : words_(at::zeros({kWords}, at::kLong)), process_(ThisProcess()) {}
+
+void Progress::CountOn(c10::Device device) {
+  counts_ = at::zeros({kWords}, at::dtype(at::kLong).device(device));
+  // Never freed: a GPU whose communications were aborted may still write.
+  const auto* const words =
+      new at::Tensor(PageLocked({kWords}, at::kLong).zero_());
+  const absl::MutexLock lock(&mutex_);
+  words_ = *words;
+}
 
 void Progress::Count(Word word, absl::string_view name) {
   const int64_t number = NumberOf(name);
+  if constexpr (kCudaBuild) {
+    if (counts_.defined()) {
+      ThrowIfError(cuda::Count(counts_, word, int64_t{1} << kNameBits, number,
+                               words_.mutable_data_ptr<int64_t>() + word));
+      return;
+    }
+  }
   const auto value = tessera::Word(words_, word);
   value = (((value >> kNameBits) + 1) << kNameBits) | number;
 }
@@ -78,7 +98,16 @@ int64_t Progress::NumberOf(absl::string_view name) {
   return number;
 }
 
-void Progress::SetStep(int64_t step) { tessera::Word(words_, kStep) = step; }
+void Progress::SetStep(int64_t step) {
+  if constexpr (kCudaBuild) {
+    if (counts_.defined()) {
+      ThrowIfError(cuda::Store(counts_, step,
+                               words_.mutable_data_ptr<int64_t>() + kStep));
+      return;
+    }
+  }
+  tessera::Word(words_, kStep) = step;
+}
 
 std::string Progress::SetHost(absl::string_view host, bool excused) {
   const absl::MutexLock lock(&mutex_);
@@ -87,10 +116,10 @@ std::string Progress::SetHost(absl::string_view host, bool excused) {
 }
 
 RankProgress Progress::Now() const {
+  const absl::MutexLock lock(&mutex_);
   // In this order, so that no more have ended than have begun.
   const int64_t ended = tessera::Word(words_, kEnded);
   const int64_t begun = tessera::Word(words_, kBegun);
-  const absl::MutexLock lock(&mutex_);
   const auto name =
       [this](int64_t count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return count == 0 ? "" : names_[count & ((1 << kNameBits) - 1)];

@@ -35,11 +35,17 @@ RankProgress ParseProgress(absl::string_view text);
 
 // Counts this rank's communications. Begin() and End() count when the work
 // before them on the current stream is done. On a CPU that is at once.
-// Another thread may call Now().
+// Another thread may call Now(). A communication that is recorded in a CUDA
+// graph counts each time that the graph is launched.
 class Progress {
  public:
-  explicit Progress(c10::Device device);
+  Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
 
+  // From now on counts what is enqueued on the GPU `device`, not on the host,
+  // and from 0. This and the functions below throw LibTorch's exceptions.
+  void CountOn(c10::Device device);
   void Begin(absl::string_view name) { Count(kBegun, name); }
   void End(absl::string_view name) { Count(kEnded, name); }
   // The current stream's work from now on belongs to `step`.
@@ -59,8 +65,10 @@ class Progress {
   // The number of `name`; 0 if there are too many.
   int64_t NumberOf(absl::string_view name);
 
-  const at::Tensor words_;  // kWords of INT64 in host memory
-  mutable absl::Mutex mutex_;
+  // kWords of INT64 in host memory, page-locked for a GPU, and the GPU's
+  // counts.
+  at::Tensor words_, counts_;
+  mutable absl::Mutex mutex_;  // also for words_, between CountOn() and Now()
   std::vector<std::string> names_ ABSL_GUARDED_BY(mutex_) = {"a communication"};
   std::map<std::string, int64_t, std::less<>> numbers_ ABSL_GUARDED_BY(mutex_);
   std::string host_ ABSL_GUARDED_BY(mutex_);

@@ -155,7 +155,7 @@ class HangWatchTest : public testing::Test {
 
   c10::intrusive_ptr<c10d::Store> store_ =
       c10::make_intrusive<c10d::HashStore>();
-  Progress progress_{at::kCPU};
+  Progress progress_;
   HangWatch watch_{&progress_,
                    0,
                    2,

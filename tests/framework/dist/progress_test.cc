@@ -10,7 +10,7 @@ namespace tessera {
 namespace {
 
 TEST(ProgressTest, CountsAndNamesWhatHasBegunAndEnded) {
-  Progress progress(at::kCPU);
+  Progress progress;
   EXPECT_EQ(progress.Now().begun, 0);
   EXPECT_EQ(progress.Now().begun_name, "");
   for (int64_t step = 1; step <= 3; ++step) {
@@ -29,7 +29,7 @@ TEST(ProgressTest, CountsAndNamesWhatHasBegunAndEnded) {
 }
 
 TEST(ProgressTest, CountsOnWhenThereAreTooManyNames) {
-  Progress progress(at::kCPU);
+  Progress progress;
   constexpr int64_t kMany = 70'000;
   for (int64_t i = 0; i < kMany; ++i) progress.Begin(absl::StrCat("sum ", i));
   EXPECT_EQ(progress.Now().begun, kMany);
@@ -39,7 +39,7 @@ TEST(ProgressTest, CountsOnWhenThereAreTooManyNames) {
 }
 
 TEST(ProgressTest, KnowsWhatTheHostDoes) {
-  Progress progress(at::kCPU);
+  Progress progress;
   EXPECT_EQ(progress.SetHost("writes the log", true), "");
   EXPECT_TRUE(progress.Now().excused);
   EXPECT_EQ(progress.SetHost("", false), "writes the log");

@@ -72,6 +72,7 @@ absl::Status TrainAsRank() {
   SessionOptions options;
   options.timeouts.peer = absl::Seconds(3);
   options.timeouts.stalled = absl::Seconds(8);
+  options.timeouts.watch_gpus = true;
   ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
                    Session::Create(Config(std::getenv(kMode)), options));
   SlowObserver slow;
@@ -147,6 +148,14 @@ TEST(HangingRankTest, ASlowCheckpointEndsNoRun) {
   // At the second save rank 1 gathers the state, while rank 0 still writes the
   // first.
   EXPECT_THAT(ranks.output, HasSubstr(", which writes a checkpoint"));
+}
+
+TEST(GpuHangingRankTest, IsNamedByEveryRankInEagerStepsAndGraphs) {
+  if (at::getNumGPUs() < 2) GTEST_SKIP() << "needs two CUDA GPUs";
+  for (const char* mode : {"EAGER", "GRAPH"}) {
+    SCOPED_TRACE(mode);
+    ExpectThatRankOneIsNamed(mode);
+  }
 }
 
 }  // namespace
