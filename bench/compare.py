@@ -6,7 +6,9 @@ with a name and measure(cell, deadline), which returns a dict of figures and may
 raise Failed or OutOfTime; a dict without "status" counts as OK.
 """
 
+import argparse
 import json
+import pathlib
 import queue
 import re
 import shlex
@@ -126,8 +128,8 @@ class Server:
         return self._answer(deadline)
 
     def end(self, most_s):
-        """Lets the program end by itself, and its processes give back their
-        memory. Stops it if that takes too long."""
+        """Asks the program to end, so that its processes free their memory.
+        Stops it if that takes longer than `most_s`."""
         self._process.stdin.close()
         try:
             self._process.wait(most_s)
@@ -235,3 +237,16 @@ def raw_lines(results):
 
 def listed(text):
     return text.split(",")
+
+
+def race_parser(description, peer_command, rounds=3):
+    """The arguments that races have in common."""
+    parser = argparse.ArgumentParser(
+        description=description,
+        formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--ours", required=True)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--time_limit_s", type=float, default=540)
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--peer_command", default=shlex.join(peer_command))
+    return parser

@@ -11,14 +11,13 @@ only for PyTorch's. The table has the median over the rounds and, with more than
 one, the range of the ratios.
 """
 
-import argparse
 import pathlib
 import shlex
 import statistics
 import sys
 
 from compare import (Deadline, Failed, OutOfTime, header, json_lines,
-                     raw_lines, row)
+                     race_parser, raw_lines, row)
 
 PEER = pathlib.Path(__file__).resolve().parent / "peers" / "comm.py"
 KEY = ("operation", "dtype", "size")
@@ -107,18 +106,11 @@ def report(records, arguments):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--ours", required=True)
+    parser = race_parser(__doc__, [sys.executable, str(PEER)], rounds=2)
     parser.add_argument("--nproc", type=int, required=True,
                         help="number of ranks, one per GPU")
     parser.add_argument("--options", default="")
     parser.add_argument("--peer_options", default="")
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--time_limit_s", type=float, default=540)
-    parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--peer_command",
-                        default=shlex.join([sys.executable, str(PEER)]))
     return parser.parse_args()
 
 

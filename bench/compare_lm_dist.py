@@ -25,11 +25,10 @@ All times and figures of memory are the maximum over the ranks.
 import argparse
 import itertools
 import pathlib
-import shlex
 import sys
 
 from compare import (Deadline, Failed, OutOfTime, Served, Server, listed,
-                     lm_step_options, run_grid)
+                     lm_step_options, race_parser, run_grid)
 from lm_race import OurStep, cells_of, largest, report, step_ms
 
 PEER = pathlib.Path(__file__).resolve().parent / "peers" / "lm_dist.py"
@@ -104,9 +103,7 @@ def heading(machine, arguments):
 
 
 def make_parser():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--ours", required=True)
+    parser = race_parser(__doc__, [sys.executable, str(PEER), "--serve"])
     parser.add_argument("--ours_options", default="")
     parser.add_argument("--nproc", type=int, required=True,
                         help="number of ranks, one per GPU")
@@ -118,12 +115,6 @@ def make_parser():
                         default=cells_of("small:1024:8"))
     for name in ("--sizes", "--contexts", "--batches"):
         parser.add_argument(name, type=listed)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--time_limit_s", type=float, default=540)
-    parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--peer_command",
-                        default=shlex.join([sys.executable, str(PEER),
-                                            "--serve"]))
     return parser
 
 

@@ -20,12 +20,11 @@ as --set=attention.backend=NAIVE.
 Cells that do not fit in the time limit are left out and listed.
 """
 
-import argparse
 import pathlib
 import sys
 
-from compare import (Deadline, Served, listed, lm_step_options, run_grid,
-                     start_servers, stop_servers)
+from compare import (Deadline, Served, listed, lm_step_options, race_parser,
+                     run_grid, start_servers, stop_servers)
 from lm_race import OurStep, cells_of, largest, report, step_ms
 
 PEER = pathlib.Path(__file__).resolve().parent / "peers" / "lm_step.py"
@@ -43,19 +42,12 @@ def heading(machine, arguments):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--ours", required=True)
+    parser = race_parser(__doc__, [sys.executable, str(PEER), "--serve"])
     parser.add_argument("--ours_options", default="")
     parser.add_argument("--peers", type=listed, default=["sdpa"])
     parser.add_argument("--cells", type=cells_of,
                         default=cells_of("small:128:4,small:1024:4"))
     parser.add_argument("--precisions", type=listed, default=["BF16"])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--time_limit_s", type=float, default=540)
-    parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--peer_command",
-                        default=f"{sys.executable} {PEER} --serve")
     return parser.parse_args()
 
 

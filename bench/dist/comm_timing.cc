@@ -19,8 +19,8 @@
 namespace tessera {
 namespace {
 
-// Calls that are given before the products, so that the first product does not
-// run alone.
+// Calls that are enqueued before the products, so that a collective runs beside
+// the first product, too.
 constexpr int kLead = 4;
 // More calls than these only make the queue longer.
 constexpr int kMaxCalls = 4000;
@@ -218,19 +218,20 @@ absl::StatusOr<BesideProducts> TimeBesideProducts(const CommBench& bench,
   const double calls = std::ceil(1.3 * count * product_ms / alone_ms) + kLead;
   BesideRun run(bench, call, &work, count,
                 static_cast<int>(std::min<double>(calls, kMaxCalls)));
-  std::vector<double> alone, beside, collective;
+  std::vector<double> product_times, beside_times, call_times;
   for (int i = -1; i < bench.samples; ++i) {
-    ASSIGN_OR_RETURN(const double alone_sample, run.ProductsAloneMs());
+    ASSIGN_OR_RETURN(const double products_ms, run.ProductsAloneMs());
     ASSIGN_OR_RETURN(const Beside sample, run.Sample());
     if (i < 0) continue;
-    alone.push_back(alone_sample / count);
-    beside.push_back(sample.products_ms / count);
-    collective.push_back(sample.call_ms);
+    product_times.push_back(products_ms / count);
+    beside_times.push_back(sample.products_ms / count);
+    call_times.push_back(sample.call_ms);
   }
   BesideProducts figures;
-  ASSIGN_OR_RETURN(figures.product_ms, SummaryOverRanks(bench, alone));
-  ASSIGN_OR_RETURN(figures.product_beside_ms, SummaryOverRanks(bench, beside));
-  ASSIGN_OR_RETURN(figures.ms, SummaryOverRanks(bench, collective));
+  ASSIGN_OR_RETURN(figures.product_ms, SummaryOverRanks(bench, product_times));
+  ASSIGN_OR_RETURN(figures.product_beside_ms,
+                   SummaryOverRanks(bench, beside_times));
+  ASSIGN_OR_RETURN(figures.ms, SummaryOverRanks(bench, call_times));
   figures.slow_down =
       figures.product_beside_ms.median / figures.product_ms.median;
   figures.lost_ms = (figures.slow_down - 1) * figures.ms.median;

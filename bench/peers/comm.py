@@ -170,13 +170,13 @@ def beside_products(call, alone_ms, options, device):
     calls = min(MAX_CALLS, math.ceil(1.3 * count * product_ms / alone_ms) + LEAD)
     samples = []
     for _ in range(1 + options.samples):
-        alone = products.alone_ms(count, device)
-        samples.append((alone, *beside_sample(call, calls, products, count,
-                                              device)))
-    alone, beside, ms = (over_ranks(list(values), device)
-                         for values in zip(*samples[1:]))
-    slow_down = beside["median"] / alone["median"]
-    return {"product_ms": alone, "product_beside_ms": beside, "time_ms": ms,
+        product_ms = products.alone_ms(count, device)
+        beside_ms, call_ms = beside_sample(call, calls, products, count, device)
+        samples.append((product_ms, beside_ms, call_ms))
+    product, beside, ms = (over_ranks(list(values), device)
+                           for values in zip(*samples[1:]))
+    slow_down = beside["median"] / product["median"]
+    return {"product_ms": product, "product_beside_ms": beside, "time_ms": ms,
             "slow_down": slow_down,
             "lost_ms": (slow_down - 1) * ms["median"]}
 

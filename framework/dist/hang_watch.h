@@ -85,7 +85,7 @@ class HangWatch {
   std::string WriteReport(absl::string_view why) const;
 
  private:
-  // Of all ranks, from the store.
+  // Reads the progress of all ranks from the store.
   std::vector<RankProgress> ReadAll(c10d::Store& store) const;
 
   const Progress& progress_;

@@ -64,6 +64,14 @@ at::Tensor BytesOf(const at::Tensor& tensor) {
   return tensor.detach().view({-1}).view(at::kByte);
 }
 
+// Options of an operation that NCCL enqueues on the caller's stream.
+template <typename Options>
+Options OnCurrentStream() {
+  Options options;
+  options.asyncOp = false;
+  return options;
+}
+
 class C10dProcessGroup final : public ProcessGroup {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;
@@ -118,10 +126,10 @@ class C10dProcessGroup final : public ProcessGroup {
                           const at::Tensor& shard) const;
   // Ends this process because a rank is lost or hangs.
   [[noreturn]] void End(absl::string_view why) const;
-  // Runs `operation`, which may throw, and counts it. `what` names it in an
-  // error.
+  // Counts `operation`, which may throw, and waits for the work that it
+  // returns, if any. `what` names it in an error.
   absl::Status Collective(absl::string_view what,
-                          absl::FunctionRef<void()> operation);
+                          absl::FunctionRef<Work()> operation);
   // Waits until every rank has called this as often, however long that takes:
   // the heartbeat ends the process if a rank is lost.
   absl::Status Meet();
@@ -222,13 +230,14 @@ absl::Status C10dProcessGroup::CheckTensor(const at::Tensor& tensor) const {
 }
 
 absl::Status C10dProcessGroup::Collective(absl::string_view what,
-                                          absl::FunctionRef<void()> operation) {
+                                          absl::FunctionRef<Work()> operation) {
   const std::string name = operation_.empty()
                                ? std::string(what)
                                : absl::StrCat(operation_, ": ", what);
   const absl::Status status = StatusFromTorch([&] {
     progress_.Begin(name);
-    operation();
+    // Null for NCCL, which enqueues on the caller's stream.
+    if (const Work work = operation()) work->wait();
     progress_.End(name);
   });
   if (status.ok() || absl::IsResourceExhausted(status)) return status;
@@ -244,12 +253,9 @@ absl::Status C10dProcessGroup::AllReduceSum(const at::Tensor& tensor) {
   return Collective(
       absl::StrCat("the sum of ", tensor.numel(), " values over the ranks"),
       [&] {
-        c10d::AllreduceOptions options;
-        options.asyncOp = false;
+        auto options = OnCurrentStream<c10d::AllreduceOptions>();
         std::vector<at::Tensor> tensors = {tensor};
-        // Null for NCCL, which enqueues on the caller's stream.
-        const Work work = backend_->allreduce(tensors, options);
-        if (work) work->wait();
+        return backend_->allreduce(tensors, options);
       });
 }
 
@@ -274,11 +280,9 @@ absl::Status C10dProcessGroup::ReduceScatterSum(const at::Tensor& whole,
   if (whole.numel() == 0) return absl::OkStatus();
   return Collective(
       absl::StrCat("the sum of ", whole.numel(), " values, scattered"), [&] {
-        c10d::ReduceScatterOptions options;
-        options.asyncOp = false;
+        auto options = OnCurrentStream<c10d::ReduceScatterOptions>();
         at::Tensor from = whole.view({-1}), to = shard.view({-1});
-        const Work work = backend_->_reduce_scatter_base(to, from, options);
-        if (work) work->wait();
+        return backend_->_reduce_scatter_base(to, from, options);
       });
 }
 
@@ -286,14 +290,12 @@ absl::Status C10dProcessGroup::AllGather(const at::Tensor& shard,
                                          const at::Tensor& whole) {
   RETURN_IF_ERROR(CheckShard(whole, shard));
   if (whole.numel() == 0) return absl::OkStatus();
-  return Collective(
-      absl::StrCat("the gathering of ", whole.nbytes(), " bytes"), [&] {
-        c10d::AllgatherOptions options;
-        options.asyncOp = false;
-        at::Tensor from = BytesOf(shard), to = BytesOf(whole);
-        const Work work = backend_->_allgather_base(to, from, options);
-        if (work) work->wait();
-      });
+  return Collective(absl::StrCat("the gathering of ", whole.nbytes(), " bytes"),
+                    [&] {
+                      auto options = OnCurrentStream<c10d::AllgatherOptions>();
+                      at::Tensor from = BytesOf(shard), to = BytesOf(whole);
+                      return backend_->_allgather_base(to, from, options);
+                    });
 }
 
 absl::Status C10dProcessGroup::AllToAll(const at::Tensor& from,
@@ -308,13 +310,10 @@ absl::Status C10dProcessGroup::AllToAll(const at::Tensor& from,
   if (from.numel() == 0) return absl::OkStatus();
   return Collective(
       absl::StrCat("the exchange of ", from.nbytes(), " bytes"), [&] {
-        c10d::AllToAllOptions options;
-        options.asyncOp = false;
+        auto options = OnCurrentStream<c10d::AllToAllOptions>();
         at::Tensor sent = BytesOf(from), received = BytesOf(to);
         std::vector<int64_t> even;  // equal parts
-        const Work work =
-            backend_->alltoall_base(received, sent, even, even, options);
-        if (work) work->wait();
+        return backend_->alltoall_base(received, sent, even, even, options);
       });
 }
 
@@ -328,12 +327,10 @@ absl::Status C10dProcessGroup::Broadcast(const at::Tensor& tensor, int root) {
   return Collective(absl::StrCat("the broadcast of ", tensor.nbytes(),
                                  " bytes from rank ", root),
                     [&] {
-                      c10d::BroadcastOptions options;
+                      auto options = OnCurrentStream<c10d::BroadcastOptions>();
                       options.rootRank = root;
-                      options.asyncOp = false;
                       std::vector<at::Tensor> tensors = {BytesOf(tensor)};
-                      const Work work = backend_->broadcast(tensors, options);
-                      if (work) work->wait();
+                      return backend_->broadcast(tensors, options);
                     });
 }
 
@@ -342,7 +339,7 @@ absl::Status C10dProcessGroup::Barrier() {
   return Collective("the barrier", [&] {
     c10d::BarrierOptions options;
     if (device_.is_cuda()) options.device = device_;
-    backend_->barrier(options)->wait();
+    return backend_->barrier(options);
   });
 }
 

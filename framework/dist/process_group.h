@@ -25,8 +25,9 @@ struct GroupTimeouts {
   absl::Duration collective = absl::Minutes(10);
   // How long it waits afterwards: 10 median steps, at least this.
   absl::Duration stalled = absl::Seconds(60);
-  // Whether GPUs, too, count the operations that they do, so that one without
-  // progress is noticed inside a graph. Off, because it has not run yet.
+  // Whether GPUs count the operations that they do, too, so that the ranks
+  // notice one that makes no progress inside a graph. This has never run on a
+  // GPU, so it is off.
   bool watch_gpus = false;
 };
 

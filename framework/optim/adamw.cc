@@ -176,8 +176,8 @@ void AdamW::Discard() { skips_.fill_(true); }
 AdamWBuffers AdamW::Buffers(int64_t begin) const {
   const WeightBuffers& weights = store_.weights();
   // What ranks divide begins where this rank's part would be in a whole buffer.
-  const int64_t moments = begin - store_.HeldPlace(begin);
-  const int64_t halves = store_.HalvesBefore(begin);
+  const int64_t moments = store_.Shift(begin);
+  const int64_t halves = store_.ShiftOfLow(begin);
   const WeightDtypes& dtypes = store_.options().weights;
   return {.state = FloatTypeOf(dtypes.master),
           .grad_dtype = FloatTypeOf(store_.grad().scalar_type()),

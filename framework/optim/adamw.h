@@ -70,7 +70,7 @@ class AdamW {
   int64_t state_bytes() const;
 
   // For checkpoints, which copy into these tensors in place. Element i of
-  // store.grad() has its moments at store.HeldPlace(i).
+  // store.grad() has its moments at i - store.Shift(i).
   const at::Tensor& exp_avg() const { return exp_avg_; }
   const at::Tensor& exp_avg_sq() const { return exp_avg_sq_; }
   const at::Tensor& step() const { return step_; }  // int64 [1]: steps taken

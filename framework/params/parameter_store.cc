@@ -101,7 +101,8 @@ struct PlacedBlock {
 struct WeightExtents {
   int64_t master = 0;
   int64_t shadow = 0;
-  int64_t half = 0;
+  int64_t half = 0;  // of `high`
+  int64_t low = 0;   // less than that if ranks divide it
 };
 
 struct PlacedBlocks {
@@ -137,7 +138,9 @@ constexpr int64_t kSectionElements = int64_t{1} << 24;
 class Placement {
  public:
   Placement(const WeightDtypes& dtypes, const Sharding& sharding)
-      : dtypes_(dtypes), alignment_(kBlockAlignment * sharding.shards) {}
+      : dtypes_(dtypes),
+        sharding_(sharding),
+        alignment_(kBlockAlignment * sharding.shards) {}
 
   absl::Status Add(const ParameterBlockSpec& block) {
     RETURN_IF_ERROR(CheckBlock(block));
@@ -164,7 +167,12 @@ class Placement {
     placed_.trainable_weights = placed_.weights;
   }
 
-  PlacedBlocks Take() && { return std::move(placed_); }
+  PlacedBlocks Take() && {
+    WeightExtents& trained = placed_.trainable_weights;
+    trained.low = sharding_.Held(trained.half);
+    placed_.weights.low = trained.low + placed_.weights.half - trained.half;
+    return std::move(placed_);
+  }
 
  private:
   bool BeginsSection(const ParameterBlockSpec& block, const Form& form) const {
@@ -191,6 +199,7 @@ class Placement {
   }
 
   const WeightDtypes dtypes_;
+  const Sharding sharding_;
   const int64_t alignment_;
   int64_t extent_ = 0;
   Form form_;         // of the last section
@@ -246,22 +255,17 @@ std::vector<ParameterSlice> SlicesOf(const ParameterBlockSpec& block,
   return slices;
 }
 
-// Of `extents`, ranks divide the halves of trainable ones.
-WeightBytes BytesOf(const WeightExtents& extents, int64_t trainable_halves,
-                    const WeightDtypes& dtypes, const Sharding& sharding) {
+WeightBytes BytesOf(const WeightExtents& extents, const WeightDtypes& dtypes) {
   const auto bytes = [](int64_t numel, at::ScalarType dtype) {
     return numel * static_cast<int64_t>(c10::elementSize(dtype));
   };
   return {.master = bytes(extents.master, dtypes.master),
           .shadow = bytes(extents.shadow, dtypes.compute),
           .high = bytes(extents.half, at::kBFloat16),
-          .low = bytes(
-              extents.half - trainable_halves + sharding.Held(trainable_halves),
-              at::kShort)};
+          .low = bytes(extents.low, at::kShort)};
 }
 
 WeightBuffers AllocateWeights(const WeightExtents& extents,
-                              int64_t trainable_halves,
                               const ParameterStoreOptions& options) {
   const auto zeros = [&](int64_t numel, at::ScalarType dtype) {
     if (numel == 0) return at::Tensor();
@@ -270,9 +274,7 @@ WeightBuffers AllocateWeights(const WeightExtents& extents,
   return {.master = zeros(extents.master, options.weights.master),
           .shadow = zeros(extents.shadow, options.weights.compute),
           .high = zeros(extents.half, at::kBFloat16),
-          .low = zeros(extents.half - trainable_halves +
-                           options.sharding.Held(trainable_halves),
-                       at::kShort)};
+          .low = zeros(extents.low, at::kShort)};
 }
 
 // Host memory for a piece of weights, pinned if they are on a GPU, so that
@@ -312,12 +314,10 @@ absl::StatusOr<ParameterLayout> PlaceParameters(
     const std::vector<ParameterBlockSpec>& blocks, const WeightDtypes& dtypes,
     const Sharding& sharding) {
   ASSIGN_OR_RETURN(PlacedBlocks layout, PlaceBlocks(blocks, dtypes, sharding));
-  const int64_t halves = layout.trainable_weights.half;
   ParameterLayout placed = {
       .trainable_extent = layout.trainable_extent,
-      .weights = BytesOf(layout.weights, halves, dtypes, sharding),
-      .trainable_weights =
-          BytesOf(layout.trainable_weights, halves, dtypes, sharding),
+      .weights = BytesOf(layout.weights, dtypes),
+      .trainable_weights = BytesOf(layout.trainable_weights, dtypes),
       .sections = std::move(layout.sections)};
   placed.block_offsets.resize(blocks.size());
   for (const PlacedBlock& block : layout.blocks) {
@@ -378,8 +378,7 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
     store->trainable_extent_ = layout.trainable_extent;
     store->trainable_halves_ = layout.trainable_weights.half;
     store->sections_ = std::move(layout.sections);
-    store->weights_ =
-        AllocateWeights(layout.weights, store->trainable_halves_, options);
+    store->weights_ = AllocateWeights(layout.weights, options);
     store->grad_ =
         at::zeros({layout.trainable_extent},
                   at::device(options.device).dtype(options.gradient));
@@ -464,12 +463,15 @@ const ParameterSection& ParameterStore::SectionOf(int64_t element) const {
   return *std::prev(after);
 }
 
-int64_t ParameterStore::HeldPlace(int64_t element) const {
-  const Sharding& sharding = options_.sharding;
-  if (!sharding.divides_optimizer) return element;
+int64_t ParameterStore::Shift(int64_t element) const {
   const ParameterSection& section = SectionOf(element);
-  return section.begin / sharding.shards + element -
-         sharding.PartBegin(section.begin, section.end, sharding.index);
+  return options_.sharding.Shift(section.begin, section.end);
+}
+
+int64_t ParameterStore::ShiftOfLow(int64_t element) const {
+  const ParameterSection& section = SectionOf(element);
+  const int64_t first = section.weights.offset;
+  return options_.sharding.Shift(first, first + section.end - section.begin);
 }
 
 ParameterStore::HeldRange ParameterStore::HeldAt(const ParameterSlice& slice,
@@ -487,7 +489,7 @@ ParameterStore::HeldRange ParameterStore::HeldAt(const ParameterSlice& slice,
       std::min(offset + slice.numel, part + size / sharding.shards);
   return {.begin = begin - offset,
           .numel = std::max<int64_t>(0, end - begin),
-          .place = first / sharding.shards + begin - part};
+          .place = begin - sharding.Shift(first, first + size)};
 }
 
 ParameterStore::HeldRange ParameterStore::HeldOf(
@@ -522,16 +524,6 @@ void ParameterStore::WriteLow(const ParameterSlice& slice, int64_t begin,
   if (first >= end) return;
   LowOf(slice, first, end - first)
       .copy_(values.slice(0, first - begin, end - begin));
-}
-
-int64_t ParameterStore::HalvesBefore(int64_t element) const {
-  const Sharding& sharding = options_.sharding;
-  if (!sharding.divides_optimizer) return 0;
-  const ParameterSection& section = SectionOf(element);
-  const int64_t first = section.weights.offset;
-  const int64_t size = section.end - section.begin;
-  return sharding.PartBegin(first, first + size, sharding.index) -
-         first / sharding.shards;
 }
 
 std::vector<at::Tensor> ParameterStore::WholeWeights(

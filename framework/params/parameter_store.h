@@ -213,9 +213,11 @@ class ParameterStore {
   const Sharding& sharding() const { return options_.sharding; }
   // The section that begins at or before `element` of grad().
   const ParameterSection& SectionOf(int64_t element) const;
-  // The place, in a buffer that ranks divide, of an element of grad() in this
-  // rank's part of its section; `element` itself in a whole buffer.
-  int64_t HeldPlace(int64_t element) const;
+  // An element of grad() in this rank's part of its section is so many elements
+  // further back in the moments, and its low half in weights().low, than it
+  // would be in whole buffers (Sharding::Shift()).
+  int64_t Shift(int64_t element) const;
+  int64_t ShiftOfLow(int64_t element) const;
   // What this rank holds of a trainable slice, if ranks divide a buffer:
   // elements [begin, begin + numel) of the slice, and their place in the
   // buffer.
@@ -223,8 +225,6 @@ class ParameterStore {
     int64_t begin = 0, numel = 0, place = 0;
   };
   HeldRange HeldOf(const ParameterSlice& slice) const;
-  // By how many elements `low` is shorter than `high` before that element's.
-  int64_t HalvesBefore(int64_t element) const;
   // Whether this rank has only its part of one of the buffers in weights().
   bool IsDivided(const at::Tensor& buffer) const {
     return sharding().divides_optimizer && buffer.is_same(weights_.low);

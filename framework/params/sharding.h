@@ -22,6 +22,12 @@ struct Sharding {
   int64_t PartBegin(int64_t begin, int64_t end, int shard) const {
     return begin + (end - begin) / shards * shard;
   }
+  // By how many elements this rank's part of the section [begin, end) of a
+  // whole buffer lies further back in a buffer that ranks divide.
+  int64_t Shift(int64_t begin, int64_t end) const {
+    if (!divides_optimizer) return 0;
+    return PartBegin(begin, end, index) - begin / shards;
+  }
   // How many elements of `extent` a rank has in a buffer that ranks divide.
   int64_t Held(int64_t extent) const {
     return divides_optimizer ? extent / shards : extent;

@@ -70,21 +70,12 @@ void CopyOwn(const TrainingState& state, StateBuffers* to) {
 }  // namespace
 
 StateBuffers WholeBuffers(const TrainingState& state) {
-  const auto whole = [](const at::Tensor& buffer, int64_t numel) {
-    return buffer.defined()
-               ? at::empty({numel},
-                           at::device(at::kMeta).dtype(buffer.scalar_type()))
-               : at::Tensor();
+  const auto whole = [](const at::Tensor& held, int64_t numel) {
+    return at::empty({numel}, at::device(at::kMeta).dtype(held.scalar_type()));
   };
   StateBuffers buffers = BuffersOf(state);
-  WeightBuffers& weights = buffers.weights;
-  if (weights.high.defined()) {
-    weights.low = whole(weights.low, weights.high.numel());
-    weights.high = whole(weights.high, weights.high.numel());
-  }
-  if (weights.master.defined()) {
-    weights.master = whole(weights.master, weights.master.numel());
-  }
+  at::Tensor& low = buffers.weights.low;
+  if (low.defined()) low = whole(low, buffers.weights.high.numel());
   const int64_t extent = state.parameters->trainable_extent();
   buffers.exp_avg = whole(buffers.exp_avg, extent);
   buffers.exp_avg_sq = whole(buffers.exp_avg_sq, extent);

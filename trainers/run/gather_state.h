@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-// Sizes of the state's buffers as if ranks did not divide them: undefined where
-// the state has none; without memory.
+// Buffers like the state's, of the sizes that they have if ranks do not divide
+// them. What ranks may divide has no memory here.
 StateBuffers WholeBuffers(const TrainingState& state);
 
 // Collective, for ranks that divide the state (Sharding): gives `to`, buffers

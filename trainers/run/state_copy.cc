@@ -59,8 +59,7 @@ absl::StatusOr<std::unique_ptr<StateCopy>> StateCopy::Allocate(
     const c10::Device device = state.parameters->options().device;
     const c10::DeviceGuard guard(device);
     copy = absl::WrapUnique(new StateCopy(state));
-    const StateBuffers like =
-        state.divided() ? WholeBuffers(state) : copy->state_;
+    const StateBuffers like = WholeBuffers(state);
     RETURN_IF_ERROR(CheckFits(like, free_bytes));
     const auto allocate = [&](const at::Tensor& buffer,
                               at::Tensor* to) -> absl::Status {
