@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "framework/precision/precision_config.h"
 #include "framework/precision/precision_policy.h"
 
 namespace tessera {
@@ -14,12 +13,7 @@ absl::StatusOr<DeviceInfo> OpenBenchDevice(int index) {
   if (at::hasCUDA()) {
     ASSIGN_OR_RETURN(device, OpenCudaDevice(index));
   }
-  PrecisionConfig config;
-  config.set_mode(PrecisionConfig::FP32);
-  ASSIGN_OR_RETURN(
-      const PrecisionPolicy policy,
-      CreatePrecisionPolicy(config, /*micro_batches=*/1, device.is_cuda()));
-  policy.ApplyToLibTorch();
+  PrecisionPolicy(PrecisionMode::kFp32).ApplyToLibTorch();
   return device;
 }
 
