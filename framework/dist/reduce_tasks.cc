@@ -39,4 +39,11 @@ std::vector<Task> ReduceTasks(const TensorType& gradients,
   return tasks;
 }
 
+Task FetchTask(const DeviceInfo& device) {
+  return {.kind = Task::Kind::kFetch,
+          .name = "whole weights",
+          .family = "all_gather",
+          .kernel = LibraryOf(device)};
+}
+
 }  // namespace tessera

@@ -18,6 +18,9 @@ std::vector<Task> ReduceTasks(const TensorType& gradients,
                               const GradientShards& shards,
                               const DeviceInfo& device);
 
+// A Task::Kind::kFetch, for ShardWeights() to complete.
+Task FetchTask(const DeviceInfo& device);
+
 }  // namespace tessera
 
 #endif  // FRAMEWORK_DIST_REDUCE_TASKS_H_

@@ -76,7 +76,7 @@ int Layout::data_rank() const {
 Sharding Layout::sharding() const {
   return {.shards = data_ranks(),
           .index = data_rank(),
-          .divides_optimizer = zero > 0 && data_ranks() > 1};
+          .zero = data_ranks() > 1 ? zero : 0};
 }
 
 absl::StatusOr<Layout> MakeLayout(const LayoutOptions& options, int ranks,
@@ -123,9 +123,12 @@ std::string Describe(const Layout& layout) {
     absl::StrAppend(&text, separator, MeshAxisName(axis), " ", degree);
     separator = " x ";
   }
-  if (layout.sharding().divides_optimizer) {
-    absl::StrAppend(&text, ", ZeRO ", layout.zero, ": each has 1/",
-                    layout.sharding().shards, " of the optimizer's state");
+  constexpr absl::string_view kDivided[] = {
+      "optimizer's state", "optimizer's state and gradients",
+      "optimizer's state, gradients and weights"};
+  if (const Sharding sharding = layout.sharding(); sharding.zero > 0) {
+    absl::StrAppend(&text, ", ZeRO ", sharding.zero, ": each has 1/",
+                    sharding.shards, " of the ", kDivided[sharding.zero - 1]);
   }
   return text;
 }

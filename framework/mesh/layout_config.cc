@@ -6,8 +6,8 @@
 namespace tessera {
 
 void Validate(const LayoutConfig& config, Violations violations) {
-  violations.Check(config.zero() == 0 || config.zero() == 1, "zero",
-                   absl::StrCat("must be 0 or 1; is ", config.zero()));
+  violations.Check(config.zero() >= 0 && config.zero() <= 3, "zero",
+                   absl::StrCat("must be 0, 1, 2 or 3; is ", config.zero()));
   const auto check_degree = [&](bool given, absl::string_view field,
                                 int degree) {
     violations.Check(!given || degree >= 1, field,

@@ -108,7 +108,7 @@ absl::StatusOr<std::unique_ptr<AdamW>> AdamW::Create(
   RETURN_IF_ERROR(StatusFromTorch([&] {
     const at::TensorOptions options = store.grad().options();
     adamw->exp_avg_ =
-        at::zeros({store.sharding().Held(store.trainable_extent())},
+        at::zeros({store.sharding().HeldMoments(store.trainable_extent())},
                   options.dtype(store.options().weights.master));
     adamw->exp_avg_sq_ = at::zeros_like(adamw->exp_avg_);
     adamw->step_ = at::zeros({1}, options.dtype(at::kLong));
@@ -123,7 +123,7 @@ absl::StatusOr<std::unique_ptr<AdamW>> AdamW::Create(
 }
 
 absl::Status AdamW::Step(const StepControl& control) {
-  TESSERA_CHECK(!store_.sharding().divides_optimizer,
+  TESSERA_CHECK(!store_.sharding().divides_optimizer(),
                 "the caller updates part by part");
   RETURN_IF_ERROR(Prepare(control));
   return Update(0, store_.trainable_extent());
@@ -176,24 +176,33 @@ void AdamW::Discard() { skips_.fill_(true); }
 AdamWBuffers AdamW::Buffers(int64_t begin) const {
   const WeightBuffers& weights = store_.weights();
   // What ranks divide begins where this rank's part would be in a whole buffer.
-  const int64_t moments = store_.Shift(begin);
-  const int64_t halves = store_.ShiftOfLow(begin);
+  const ParameterStore::Divisions& divisions = store_.divisions();
+  const ParameterSection& section = store_.SectionOf(begin);
+  const auto shift = [&](const Division& division, int64_t first) {
+    return division.Shift(first, first + section.size());
+  };
+  const int64_t moments = shift(divisions.moments, section.begin);
+  const int64_t first = section.weights.offset;
+  const int64_t shadow = section.weights.shadow.value_or(0);
   const WeightDtypes& dtypes = store_.options().weights;
-  return {.state = FloatTypeOf(dtypes.master),
-          .grad_dtype = FloatTypeOf(store_.grad().scalar_type()),
-          .rounded_dtype = FloatTypeOf(dtypes.compute),
-          .exp_avg = Address(exp_avg_, moments),
-          .exp_avg_sq = Address(exp_avg_sq_, moments),
-          .grad = store_.grad().const_data_ptr(),
-          .master = Address(weights.master),
-          .shadow = Address(weights.shadow),
-          .high = static_cast<uint16_t*>(Address(weights.high)),
-          .low = static_cast<int16_t*>(Address(weights.low, halves)),
-          .chunk_groups = static_cast<const uint8_t*>(Address(chunk_groups_)),
-          .ranges = static_cast<const AdamWRange*>(Address(ranges_)),
-          .num_ranges = ranges_.defined() ? static_cast<int>(ranges_.nbytes() /
-                                                             sizeof(AdamWRange))
-                                          : 0};
+  return {
+      .state = FloatTypeOf(dtypes.master),
+      .grad_dtype = FloatTypeOf(store_.grad().scalar_type()),
+      .rounded_dtype = FloatTypeOf(dtypes.compute),
+      .exp_avg = Address(exp_avg_, moments),
+      .exp_avg_sq = Address(exp_avg_sq_, moments),
+      .grad = Address(store_.grad(), shift(divisions.gradients, section.begin)),
+      .master = Address(weights.master, shift(divisions.master, first)),
+      .shadow = Address(weights.shadow, shift(divisions.shadow, shadow)),
+      .high = static_cast<uint16_t*>(
+          Address(weights.high, shift(divisions.high, first))),
+      .low = static_cast<int16_t*>(
+          Address(weights.low, shift(divisions.low, first))),
+      .chunk_groups = static_cast<const uint8_t*>(Address(chunk_groups_)),
+      .ranges = static_cast<const AdamWRange*>(Address(ranges_)),
+      .num_ranges = ranges_.defined() ? static_cast<int>(ranges_.nbytes() /
+                                                         sizeof(AdamWRange))
+                                      : 0};
 }
 
 int64_t AdamW::state_bytes() const {

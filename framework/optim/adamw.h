@@ -69,8 +69,8 @@ class AdamW {
 
   int64_t state_bytes() const;
 
-  // For checkpoints, which copy into these tensors in place. Element i of
-  // store.grad() has its moments at i - store.Shift(i).
+  // For checkpoints, which copy into these tensors in place. They lie like
+  // store.divisions().moments.
   const at::Tensor& exp_avg() const { return exp_avg_; }
   const at::Tensor& exp_avg_sq() const { return exp_avg_sq_; }
   const at::Tensor& step() const { return step_; }  // int64 [1]: steps taken

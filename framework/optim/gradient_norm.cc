@@ -68,17 +68,22 @@ void SumSegmentsOnCpu(const at::Tensor& flat, const at::Tensor& segments,
 // A rank's part of a section, up to element `end`.
 struct Part {
   int64_t end = 0;
-  bool held = true;  // whether this rank sums its squares
+  bool held = true;   // whether this rank sums its squares
+  int64_t shift = 0;  // Division::Shift()
 };
 
 // The parts in order, at least one.
 std::vector<Part> PartsOf(const GradientShards& shards, int64_t size) {
   std::vector<Part> parts;
+  const Sharding& sharding = shards.sharding;
+  const Division division =
+      sharding.Divide(sharding.divides_gradients(), /*trained=*/0);
   for (const GradientRange& section : shards.sections) {
-    for (int shard = 0; shard < shards.sharding.shards; ++shard) {
+    for (int shard = 0; shard < sharding.shards; ++shard) {
       parts.push_back(
           {.end = shards.PartOf(section, shard).end / size,
-           .held = !shards.divided() || shard == shards.sharding.index});
+           .held = !shards.divided() || shard == sharding.index,
+           .shift = division.Shift(section.begin, section.end) / size});
     }
   }
   if (parts.empty() || shards.sharding.shards == 1) return {Part()};
@@ -107,7 +112,8 @@ SumOfSquares::SumOfSquares(at::Tensor flat,
       const int64_t limit = part + 1 == parts.end() ? end : part->end;
       const int64_t count = std::min({kSegment, end - begin, limit - begin});
       begins_.push_back(begin);
-      segments.insert(segments.end(), {begin, part->held ? count : 0});
+      segments.insert(segments.end(),
+                      {begin - part->shift, part->held ? count : 0});
       begin += count;
     }
   }
@@ -187,13 +193,18 @@ GradientScale MakeGradientScale(const at::Tensor& sum_of_squares,
   return result;
 }
 
-std::string FirstNonFiniteGradient(const ParameterStore& store) {
-  for (const ParameterSlice& slice : store.slices()) {
-    if (!slice.trainable) continue;
-    const at::Tensor grad = store.grad().narrow(0, slice.offset, slice.numel);
-    if (!grad.isfinite().all().item<bool>()) return slice.name;
+at::Tensor NonFiniteGradients(const ParameterStore& store) {
+  const auto slices = store.slices();
+  const at::Tensor bad = at::zeros({static_cast<int64_t>(slices.size())},
+                                   store.grad().options().dtype(at::kLong));
+  for (size_t i = 0; i < slices.size(); ++i) {
+    if (!slices[i].trainable) continue;
+    const HeldRange held = store.HeldOf(store.divisions().gradients, slices[i]);
+    const at::Tensor grad = store.grad().narrow(0, held.place, held.numel);
+    bad.narrow(0, static_cast<int64_t>(i), 1)
+        .copy_(grad.isfinite().all().logical_not());
   }
-  return "";
+  return bad;
 }
 
 }  // namespace tessera

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
@@ -26,7 +25,8 @@ class SumOfSquares {
  public:
   static constexpr int64_t kSegment = 1 << 16;
 
-  // `flat`: the gradients of all parameters, contiguous, in FP32, BF16 or FP16.
+  // `flat`: the gradients of all parameters, contiguous, in FP32, BF16 or FP16;
+  // if `shards` divide them, this rank's parts.
   // `parameters`: their ranges in bytes, from multiples of 16 on.
   // Empty ranges have no gradient.
   // `shards`: if ranks divide the state, this one sums the segments of its
@@ -71,9 +71,9 @@ GradientScale MakeGradientScale(const at::Tensor& sum_of_squares,
                                 std::optional<double> clip_norm,
                                 const at::Tensor& inverse_loss_scale);
 
-// The name of the first parameter whose gradient holds an infinity or NaN;
-// empty if there is none. Reads the whole buffer and waits for the device.
-std::string FirstNonFiniteGradient(const ParameterStore& store);
+// By slice of the store, whether its gradient holds an infinity or NaN in what
+// this rank has of it: INT64, 0 or 1, on the store's device.
+at::Tensor NonFiniteGradients(const ParameterStore& store);
 
 }  // namespace tessera
 

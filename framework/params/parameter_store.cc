@@ -97,18 +97,18 @@ struct PlacedBlock {
   WeightPlace weights;
 };
 
-// Sizes of WeightBuffers in elements.
+// Sizes of whole WeightBuffers in elements.
 struct WeightExtents {
   int64_t master = 0;
   int64_t shadow = 0;
-  int64_t half = 0;  // of `high`
-  int64_t low = 0;   // less than that if ranks divide it
+  int64_t half = 0;  // of `high` and `low`
 };
 
 struct PlacedBlocks {
   std::vector<PlacedBlock> blocks;  // by offset
   int64_t trainable_extent = 0;
   WeightExtents weights, trainable_weights;
+  ParameterStore::Divisions divisions;
   std::vector<ParameterSection> sections;
 };
 
@@ -130,6 +130,12 @@ Form FormOf(const ParameterBlockSpec& block, const WeightDtypes& dtypes) {
   return {.shadow = dtypes.compute != dtypes.master && needs_shadow};
 }
 
+bool IsVector(const ParameterBlockSpec& block) {
+  return absl::c_all_of(block.members, [](const ParameterSpec& member) {
+    return member.shape.size() <= 1;
+  });
+}
+
 // A section ends with the block that gives it so many elements: 32 MiB of BF16
 // are enough for NCCL's bandwidth, and the next exchange begins early.
 constexpr int64_t kSectionElements = int64_t{1} << 24;
@@ -145,11 +151,17 @@ class Placement {
   absl::Status Add(const ParameterBlockSpec& block) {
     RETURN_IF_ERROR(CheckBlock(block));
     const Form form = FormOf(block, dtypes_);
-    if (block.trainable && BeginsSection(block, form)) {
+    // Vectors of all units share a section.
+    const std::string unit =
+        sharding_.shards > 1 && IsVector(block) ? "" : block.unit;
+    if (block.trainable && BeginsSection(unit, form)) {
       EndSection();
-      placed_.sections.push_back({.begin = extent_, .weights = Next(form)});
+      placed_.sections.push_back(
+          {.begin = extent_,
+           .weights = Next(form),
+           .divided = sharding_.divides_weights() && !IsVector(block)});
       form_ = form;
-      unit_ = block.unit;
+      unit_ = unit;
     }
     std::vector<int64_t> shape = BlockShape(block);
     const int64_t room = AlignUp(NumElements(shape));
@@ -160,6 +172,12 @@ class Placement {
     return absl::OkStatus();
   }
 
+  // After the last vector, if vectors come first.
+  void EndVectors() {
+    EndSection();
+    vectors_ = placed_.weights;
+    form_.reset();
+  }
   // After the last trainable block.
   void EndTrainable() {
     EndSection();
@@ -168,17 +186,25 @@ class Placement {
   }
 
   PlacedBlocks Take() && {
-    WeightExtents& trained = placed_.trainable_weights;
-    trained.low = sharding_.Held(trained.half);
-    placed_.weights.low = trained.low + placed_.weights.half - trained.half;
+    const WeightExtents& trained = placed_.trainable_weights;
+    const bool weights = sharding_.divides_weights();
+    placed_.divisions = {
+        .moments = sharding_.Divide(sharding_.divides_optimizer(), extent()),
+        .gradients = sharding_.Divide(sharding_.divides_gradients(), extent()),
+        .master = sharding_.Divide(weights, trained.master, vectors_.master),
+        .shadow = sharding_.Divide(weights, trained.shadow, vectors_.shadow),
+        .high = sharding_.Divide(weights, trained.half, vectors_.half),
+        .low = sharding_.Divide(sharding_.divides_optimizer(), trained.half)};
     return std::move(placed_);
   }
 
  private:
-  bool BeginsSection(const ParameterBlockSpec& block, const Form& form) const {
-    return placed_.sections.empty() || form != form_ || block.unit != unit_ ||
+  bool BeginsSection(const std::string& unit, const Form& form) const {
+    return form != form_ || unit != unit_ ||
            extent_ - placed_.sections.back().begin >= kSectionElements;
   }
+
+  int64_t extent() const { return placed_.trainable_extent; }
 
   // Pads the section to equal parts of whole chunks.
   void EndSection() {
@@ -202,16 +228,12 @@ class Placement {
   const Sharding sharding_;
   const int64_t alignment_;
   int64_t extent_ = 0;
-  Form form_;         // of the last section
-  std::string unit_;  // of the last section
+  // Of the section that the next block may be in.
+  std::optional<Form> form_;
+  std::string unit_;
+  WeightExtents vectors_;
   PlacedBlocks placed_;
 };
-
-bool IsVector(const ParameterBlockSpec& block) {
-  return absl::c_all_of(block.members, [](const ParameterSpec& member) {
-    return member.shape.size() <= 1;
-  });
-}
 
 absl::StatusOr<PlacedBlocks> PlaceBlocks(
     const std::vector<ParameterBlockSpec>& blocks, const WeightDtypes& dtypes,
@@ -231,6 +253,7 @@ absl::StatusOr<PlacedBlocks> PlaceBlocks(
   RETURN_IF_ERROR(add([&](const ParameterBlockSpec& block) {
     return block.trainable && comes_first(block);
   }));
+  placement.EndVectors();
   RETURN_IF_ERROR(add([&](const ParameterBlockSpec& block) {
     return block.trainable && !comes_first(block);
   }));
@@ -255,26 +278,34 @@ std::vector<ParameterSlice> SlicesOf(const ParameterBlockSpec& block,
   return slices;
 }
 
-WeightBytes BytesOf(const WeightExtents& extents, const WeightDtypes& dtypes) {
-  const auto bytes = [](int64_t numel, at::ScalarType dtype) {
-    return numel * static_cast<int64_t>(c10::elementSize(dtype));
+WeightBytes BytesOf(const WeightExtents& extents,
+                    const ParameterStore::Divisions& divisions,
+                    const WeightDtypes& dtypes) {
+  const auto bytes = [](int64_t numel, const Division& division,
+                        at::ScalarType dtype) {
+    return (numel - division.elsewhere()) *
+           static_cast<int64_t>(c10::elementSize(dtype));
   };
-  return {.master = bytes(extents.master, dtypes.master),
-          .shadow = bytes(extents.shadow, dtypes.compute),
-          .high = bytes(extents.half, at::kBFloat16),
-          .low = bytes(extents.low, at::kShort)};
+  return {.master = bytes(extents.master, divisions.master, dtypes.master),
+          .shadow = bytes(extents.shadow, divisions.shadow, dtypes.compute),
+          .high = bytes(extents.half, divisions.high, at::kBFloat16),
+          .low = bytes(extents.half, divisions.low, at::kShort)};
 }
 
 WeightBuffers AllocateWeights(const WeightExtents& extents,
+                              const ParameterStore::Divisions& divisions,
                               const ParameterStoreOptions& options) {
-  const auto zeros = [&](int64_t numel, at::ScalarType dtype) {
+  const auto zeros = [&](int64_t numel, const Division& division,
+                         at::ScalarType dtype) {
     if (numel == 0) return at::Tensor();
-    return at::zeros({numel}, at::device(options.device).dtype(dtype));
+    return at::zeros({numel - division.elsewhere()},
+                     at::device(options.device).dtype(dtype));
   };
-  return {.master = zeros(extents.master, options.weights.master),
-          .shadow = zeros(extents.shadow, options.weights.compute),
-          .high = zeros(extents.half, at::kBFloat16),
-          .low = zeros(extents.low, at::kShort)};
+  const WeightDtypes& dtypes = options.weights;
+  return {.master = zeros(extents.master, divisions.master, dtypes.master),
+          .shadow = zeros(extents.shadow, divisions.shadow, dtypes.compute),
+          .high = zeros(extents.half, divisions.high, at::kBFloat16),
+          .low = zeros(extents.half, divisions.low, at::kShort)};
 }
 
 // Host memory for a piece of weights, pinned if they are on a GPU, so that
@@ -316,8 +347,9 @@ absl::StatusOr<ParameterLayout> PlaceParameters(
   ASSIGN_OR_RETURN(PlacedBlocks layout, PlaceBlocks(blocks, dtypes, sharding));
   ParameterLayout placed = {
       .trainable_extent = layout.trainable_extent,
-      .weights = BytesOf(layout.weights, dtypes),
-      .trainable_weights = BytesOf(layout.trainable_weights, dtypes),
+      .weights = BytesOf(layout.weights, layout.divisions, dtypes),
+      .trainable_weights =
+          BytesOf(layout.trainable_weights, layout.divisions, dtypes),
       .sections = std::move(layout.sections)};
   placed.block_offsets.resize(blocks.size());
   for (const PlacedBlock& block : layout.blocks) {
@@ -360,6 +392,15 @@ void ReadMaster(const WeightBuffers& weights, const ParameterSlice& slice,
   JoinHalves(high, low, to);
 }
 
+void WriteHeld(const at::Tensor& buffer, const HeldRange& held, int64_t begin,
+               const at::Tensor& values) {
+  const int64_t first = std::max(begin, held.begin);
+  const int64_t end = std::min(begin + values.numel(), held.begin + held.numel);
+  if (first >= end) return;
+  buffer.narrow(0, held.place + first - held.begin, end - first)
+      .copy_(values.slice(0, first - begin, end - begin));
+}
+
 const at::Tensor& Parameter::As(at::ScalarType dtype) const {
   if (master_.defined() && master_.scalar_type() == dtype) return master_;
   TESSERA_CHECK(rounded_.defined() && rounded_.scalar_type() == dtype, name_,
@@ -376,11 +417,12 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
   RETURN_IF_ERROR(StatusFromTorch([&] {
     store->options_ = options;
     store->trainable_extent_ = layout.trainable_extent;
-    store->trainable_halves_ = layout.trainable_weights.half;
+    store->divisions_ = layout.divisions;
     store->sections_ = std::move(layout.sections);
-    store->weights_ = AllocateWeights(layout.weights, options);
+    store->weights_ =
+        AllocateWeights(layout.weights, layout.divisions, options);
     store->grad_ =
-        at::zeros({layout.trainable_extent},
+        at::zeros({options.sharding.HeldGradients(layout.trainable_extent)},
                   at::device(options.device).dtype(options.gradient));
     for (const PlacedBlock& block : layout.blocks) {
       store->AddBlock(*block.spec, block.shape, block.offset, block.weights);
@@ -404,43 +446,79 @@ void ParameterStore::AddBlock(const ParameterBlockSpec& spec,
   };
   auto block = std::make_unique<Parameter>();
   block->name_ = spec.name;
-  if (weights.split) {
-    block->rounded_ = view(weights_.high, weights.offset);
-  } else {
-    block->master_ = view(weights_.master, weights.offset);
+  block->trainable_ = spec.trainable;
+  const bool divided = spec.trainable && SectionOf(offset).divided;
+  // Frozen blocks are behind what ranks divide.
+  const auto place = [&](const Division& division, int64_t begin) {
+    return spec.trainable ? begin : begin - division.elsewhere();
+  };
+  if (!divided && weights.split) {
+    block->rounded_ =
+        view(weights_.high, place(divisions_.high, weights.offset));
+  } else if (!divided) {
+    block->master_ =
+        view(weights_.master, place(divisions_.master, weights.offset));
     if (weights.shadow.has_value()) {
-      block->rounded_ = view(weights_.shadow, *weights.shadow);
+      block->rounded_ =
+          view(weights_.shadow, place(divisions_.shadow, *weights.shadow));
     }
   }
   if (spec.trainable) {
-    block->grad_ = view(grad_, offset);
+    const HeldRange held = HeldAt(
+        divisions_.gradients, {.offset = offset, .numel = NumElements(shape)},
+        offset, SectionOf(offset).begin);
+    block->held_grad_ = grad_.narrow(0, held.place, held.numel);
+    if (!sharding().divides_gradients()) {
+      block->grad_ = view(grad_, offset);
+    }
   }
   std::vector<ParameterSlice> slices = SlicesOf(spec, offset, weights);
   for (size_t i = 0; i < slices.size(); ++i) {
-    const ParameterSlice& slice = slices[i];
-    const auto part = [&slice](const at::Tensor& buffer) {
-      return buffer.narrow(0, slice.weights.offset, slice.numel);
-    };
-    if (slice.weights.split) {
-      const bool whole = HeldLow(slice).numel == slice.numel;
-      const at::Tensor low =
-          whole ? LowOf(slice, 0, slice.numel)
-                : at::empty({slice.numel}, weights_.low.options());
-      FillInitialValues(spec.members[i], options_.seed, part(weights_.high),
-                        low);
-      if (!whole) WriteLow(slice, 0, low);
-    } else {
-      FillInitialValues(spec.members[i], options_.seed, part(weights_.master));
-    }
-    num_parameters_ += slice.numel;
+    Initialize(spec.members[i], slices[i]);
+    num_parameters_ += slices[i].numel;
     slices_.push_back(std::move(slices[i]));
   }
-  if (weights.shadow.has_value()) block->rounded_.copy_(block->master_);
   blocks_.push_back(std::move(block));
 }
 
+void ParameterStore::Initialize(const ParameterSpec& spec,
+                                const ParameterSlice& slice) {
+  // Where the values of the whole slice are computed: in place, if this rank
+  // has them all.
+  const auto room = [&](const at::Tensor& buffer, const HeldRange& held) {
+    return held.numel == slice.numel
+               ? buffer.narrow(0, held.place, slice.numel)
+               : at::empty({slice.numel}, buffer.options());
+  };
+  const auto keep = [&](const at::Tensor& buffer, const HeldRange& held,
+                        const at::Tensor& values) {
+    if (held.numel < slice.numel) WriteHeld(buffer, held, 0, values);
+  };
+  if (slice.weights.split) {
+    const at::Tensor high = room(weights_.high, HeldHigh(slice));
+    const at::Tensor low = room(weights_.low, HeldLow(slice));
+    FillInitialValues(spec, options_.seed, high, low);
+    keep(weights_.high, HeldHigh(slice), high);
+    keep(weights_.low, HeldLow(slice), low);
+    return;
+  }
+  const at::Tensor master = room(weights_.master, HeldMaster(slice));
+  FillInitialValues(spec, options_.seed, master);
+  keep(weights_.master, HeldMaster(slice), master);
+  if (slice.weights.shadow.has_value()) {
+    WriteHeld(weights_.shadow, HeldShadow(slice), 0, master);
+  }
+}
+
 void ParameterStore::AddGradientGap(int64_t begin, int64_t end) {
-  if (begin < end) gradient_gaps_.push_back(grad_.slice(0, begin, end));
+  if (begin >= end) return;
+  const ParameterSection& section = SectionOf(begin);
+  const HeldRange held =
+      HeldAt(divisions_.gradients, {.offset = begin, .numel = end - begin},
+             begin, section.begin);
+  if (held.numel > 0) {
+    gradient_gaps_.push_back(grad_.narrow(0, held.place, held.numel));
+  }
 }
 
 Parameter& ParameterStore::Get(absl::string_view block_name) {
@@ -463,80 +541,103 @@ const ParameterSection& ParameterStore::SectionOf(int64_t element) const {
   return *std::prev(after);
 }
 
-int64_t ParameterStore::Shift(int64_t element) const {
-  const ParameterSection& section = SectionOf(element);
-  return options_.sharding.Shift(section.begin, section.end);
-}
-
-int64_t ParameterStore::ShiftOfLow(int64_t element) const {
-  const ParameterSection& section = SectionOf(element);
-  const int64_t first = section.weights.offset;
-  return options_.sharding.Shift(first, first + section.end - section.begin);
-}
-
-ParameterStore::HeldRange ParameterStore::HeldAt(const ParameterSlice& slice,
-                                                 int64_t offset,
-                                                 int64_t first) const {
-  const Sharding& sharding = options_.sharding;
-  if (!sharding.divides_optimizer) {
+HeldRange ParameterStore::HeldAt(const Division& division,
+                                 const ParameterSlice& slice, int64_t offset,
+                                 int64_t first) const {
+  if (!slice.trainable) {
+    return {.numel = slice.numel, .place = offset - division.elsewhere()};
+  }
+  if (division.shards == 1 || first < division.resident) {
     return {.numel = slice.numel, .place = offset};
   }
-  const ParameterSection& section = SectionOf(slice.offset);
-  const int64_t size = section.end - section.begin;
-  const int64_t part = sharding.PartBegin(first, first + size, sharding.index);
+  const int64_t size = SectionOf(slice.offset).size() / division.shards;
+  const int64_t part = first + size * division.index;
   const int64_t begin = std::max(offset, part);
-  const int64_t end =
-      std::min(offset + slice.numel, part + size / sharding.shards);
-  return {.begin = begin - offset,
-          .numel = std::max<int64_t>(0, end - begin),
-          .place = begin - sharding.Shift(first, first + size)};
+  const int64_t end = std::min(offset + slice.numel, part + size);
+  if (begin >= end) return {};
+  return {
+      .begin = begin - offset,
+      .numel = end - begin,
+      .place = begin - division.Shift(first, first + size * division.shards)};
 }
 
-ParameterStore::HeldRange ParameterStore::HeldOf(
-    const ParameterSlice& slice) const {
-  return HeldAt(slice, slice.offset, SectionOf(slice.offset).begin);
+HeldRange ParameterStore::HeldOf(const Division& division,
+                                 const ParameterSlice& slice) const {
+  return HeldAt(division, slice, slice.offset, SectionOf(slice.offset).begin);
 }
 
-ParameterStore::HeldRange ParameterStore::HeldLow(
-    const ParameterSlice& slice) const {
-  if (slice.trainable) {
-    return HeldAt(slice, slice.weights.offset,
-                  SectionOf(slice.offset).weights.offset);
-  }
-  const int64_t elsewhere =
-      trainable_halves_ - options_.sharding.Held(trainable_halves_);
-  return {.numel = slice.numel, .place = slice.weights.offset - elsewhere};
+HeldRange ParameterStore::HeldMaster(const ParameterSlice& slice) const {
+  return HeldAt(divisions_.master, slice, slice.weights.offset,
+                FirstOf(slice).offset);
 }
 
-at::Tensor ParameterStore::LowOf(const ParameterSlice& slice, int64_t begin,
-                                 int64_t count) const {
-  const HeldRange held = HeldLow(slice);
-  TESSERA_CHECK(held.begin <= begin && begin + count <= held.begin + held.numel,
-                "another rank has a part of ", slice.name);
-  return weights_.low.narrow(0, held.place + begin - held.begin, count);
+HeldRange ParameterStore::HeldShadow(const ParameterSlice& slice) const {
+  return HeldAt(divisions_.shadow, slice, *slice.weights.shadow,
+                FirstOf(slice).shadow.value_or(0));
 }
 
-void ParameterStore::WriteLow(const ParameterSlice& slice, int64_t begin,
-                              const at::Tensor& values) {
-  const HeldRange held = HeldLow(slice);
-  const int64_t first = std::max(begin, held.begin);
-  const int64_t end = std::min(begin + values.numel(), held.begin + held.numel);
-  if (first >= end) return;
-  LowOf(slice, first, end - first)
-      .copy_(values.slice(0, first - begin, end - begin));
+HeldRange ParameterStore::HeldHigh(const ParameterSlice& slice) const {
+  return HeldAt(divisions_.high, slice, slice.weights.offset,
+                FirstOf(slice).offset);
+}
+
+HeldRange ParameterStore::HeldLow(const ParameterSlice& slice) const {
+  return HeldAt(divisions_.low, slice, slice.weights.offset,
+                FirstOf(slice).offset);
+}
+
+WeightPlace ParameterStore::FirstOf(const ParameterSlice& slice) const {
+  return slice.trainable ? SectionOf(slice.offset).weights : WeightPlace();
+}
+
+bool ParameterStore::IsDivided(const at::Tensor& buffer) const {
+  const auto divides = [&](const at::Tensor& weights,
+                           const Division& division) {
+    return division.shards > 1 && buffer.is_same(weights);
+  };
+  return divides(weights_.master, divisions_.master) ||
+         divides(weights_.shadow, divisions_.shadow) ||
+         divides(weights_.high, divisions_.high) ||
+         divides(weights_.low, divisions_.low);
+}
+
+at::Tensor ParameterStore::HeldGradient(const ParameterSection& section) const {
+  const int64_t size = section.size() / sharding().shards;
+  const int64_t part = section.begin + size * sharding().index;
+  return grad_.narrow(
+      0, part - divisions_.gradients.Shift(section.begin, section.end), size);
 }
 
 std::vector<at::Tensor> ParameterStore::WholeWeights(
     const ParameterSection& section) const {
+  if (section.divided) return {};
   const WeightPlace& place = section.weights;
-  const int64_t count = section.end - section.begin;
   std::vector<at::Tensor> whole = {
       (place.split ? weights_.high : weights_.master)
-          .narrow(0, place.offset, count)};
+          .narrow(0, place.offset, section.size())};
   if (place.shadow.has_value()) {
-    whole.push_back(weights_.shadow.narrow(0, *place.shadow, count));
+    whole.push_back(weights_.shadow.narrow(0, *place.shadow, section.size()));
   }
   return whole;
+}
+
+at::Tensor ParameterStore::HeldWeights(const ParameterSection& section,
+                                       at::ScalarType dtype) const {
+  TESSERA_CHECK(section.divided, "every rank has the section");
+  const WeightPlace& place = section.weights;
+  const int64_t size = section.size() / sharding().shards;
+  const auto part = [&](const at::Tensor& buffer, const Division& division,
+                        int64_t first) {
+    TESSERA_CHECK(buffer.scalar_type() == dtype, "weights are not kept in ",
+                  c10::toString(dtype));
+    const int64_t shift = division.Shift(first, first + section.size());
+    return buffer.narrow(0, first + size * division.index - shift, size);
+  };
+  if (place.split) return part(weights_.high, divisions_.high, place.offset);
+  if (dtype == options_.weights.master) {
+    return part(weights_.master, divisions_.master, place.offset);
+  }
+  return part(weights_.shadow, divisions_.shadow, place.shadow.value_or(0));
 }
 
 void ParameterStore::Read(const ParameterSlice& slice, int64_t begin,
@@ -546,20 +647,20 @@ void ParameterStore::Read(const ParameterSlice& slice, int64_t begin,
 
 void ParameterStore::Write(const ParameterSlice& slice, int64_t begin,
                            const at::Tensor& values) {
-  const int64_t offset = slice.weights.offset + begin, count = values.numel();
   if (slice.weights.split) {
+    const int64_t count = values.numel();
     const at::Tensor high = HostPiece(count, at::kBFloat16, options_.device);
     const at::Tensor low = HostPiece(count, at::kShort, options_.device);
     SplitInHalves(values.to(at::kCPU, at::kFloat).contiguous(), high, low);
-    weights_.high.narrow(0, offset, count).copy_(high);
-    WriteLow(slice, begin, low);
+    WriteHeld(weights_.high, HeldHigh(slice), begin, high);
+    WriteHeld(weights_.low, HeldLow(slice), begin, low);
     return;
   }
-  at::Tensor master = weights_.master.narrow(0, offset, count);
-  master.copy_(values);
+  WriteHeld(weights_.master, HeldMaster(slice), begin, values);
   if (slice.weights.shadow.has_value()) {
-    weights_.shadow.narrow(0, *slice.weights.shadow + begin, count)
-        .copy_(master);
+    // From what was rounded to the master's dtype.
+    WriteHeld(weights_.shadow, HeldShadow(slice), begin,
+              values.to(weights_.master.scalar_type()));
   }
 }
 

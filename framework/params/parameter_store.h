@@ -59,21 +59,27 @@ int64_t CountParameters(absl::Span<const ParameterBlockSpec> blocks);
 class Parameter {
  public:
   const std::string& name() const { return name_; }
-  bool trainable() const { return grad_.defined(); }
+  bool trainable() const { return trainable_; }
+  // False if this rank has only its part of the weights.
+  bool whole() const { return master_.defined() || rounded_.defined(); }
 
   // The value in `dtype`: the master or its rounding to the compute dtype. Dies
-  // if the store does not keep the block in `dtype`.
+  // if the store does not keep the whole block in `dtype`.
   const at::Tensor& As(at::ScalarType dtype) const;
 
-  // The gradient's range of the flat gradient buffer; undefined when frozen.
+  // The gradient's range of the flat gradient buffer; undefined when frozen, or
+  // if ranks divide gradients.
   const at::Tensor& grad() const { return grad_; }
+  // What this rank has of it, 1-D; undefined when frozen.
+  const at::Tensor& held_grad() const { return held_grad_; }
 
  private:
   friend class ParameterStore;
   std::string name_;
+  bool trainable_ = false;
   at::Tensor master_;   // undefined if split
   at::Tensor rounded_;  // the shadow or the high half; undefined without them
-  at::Tensor grad_;
+  at::Tensor grad_, held_grad_;
 };
 
 // The dtypes of a store's weights.
@@ -83,7 +89,8 @@ struct WeightDtypes {
   at::ScalarType compute = at::kFloat;  // of products
 };
 
-// Where the weights of a block or a member are, in elements of WeightBuffers.
+// Where the weights of a block or a member are, in elements of WeightBuffers as
+// they are if no rank divides them.
 struct WeightPlace {
   bool split = false;
   int64_t offset = 0;  // in `high` and `low` if split, otherwise in `master`
@@ -100,12 +107,12 @@ struct ParameterSlice {
   WeightPlace weights;
 };
 
-// Sizes of WeightBuffers, with alignment.
+// Sizes of WeightBuffers, with alignment; of this rank, if ranks divide them.
 struct WeightBytes {
   int64_t master = 0;
   int64_t shadow = 0;
   int64_t high = 0;
-  int64_t low = 0;  // of this rank, if ranks divide it
+  int64_t low = 0;
 
   // What the weights themselves take: all but the shadow.
   int64_t parameters() const { return master + high + low; }
@@ -117,6 +124,9 @@ struct WeightBytes {
 struct ParameterSection {
   int64_t begin = 0, end = 0;  // elements of the gradient buffer
   WeightPlace weights;         // of the first
+  bool divided = false;        // whether ranks divide the weights
+
+  int64_t size() const { return end - begin; }
 };
 
 // The locations of a store's blocks, in elements, and the sizes of its buffers.
@@ -159,7 +169,7 @@ struct ParameterStoreOptions {
 //   the same dtype    that dtype      `master`
 //   others            any             `master`, and its rounding in `shadow`
 //
-// Ranks may divide `low` (Sharding); every rank has the others whole.
+// Ranks may divide `low`, or all of them (Sharding).
 // Frozen blocks, too: a checkpoint holds their master values. The optimizer
 // writes all buffers, so a step never casts weights. Everything else gets a
 // block in a dtype from Parameter::As() and master values from
@@ -178,6 +188,15 @@ struct WeightBuffers {
 // buffers, or copies of them; the shadow is not read. Takes no device memory.
 void ReadMaster(const WeightBuffers& weights, const ParameterSlice& slice,
                 int64_t begin, at::Tensor to);
+
+// What a rank has of a slice in a buffer that ranks divide: elements [begin,
+// begin + numel) of the slice, and their place in the rank's buffer.
+struct HeldRange {
+  int64_t begin = 0, numel = 0, place = 0;
+};
+// Writes what the rank has of `values`, elements from `begin` on of the slice.
+void WriteHeld(const at::Tensor& buffer, const HeldRange& held, int64_t begin,
+               const at::Tensor& values);
 
 // Every parameter of a model in contiguous buffers: the weights and the
 // gradient. Blocks are in execution order, trainable ones first; with several
@@ -203,39 +222,40 @@ class ParameterStore {
 
   const ParameterStoreOptions& options() const { return options_; }
   const WeightBuffers& weights() const { return weights_; }
-  // Flat, padding included: the trainable blocks, trainable_extent() elements.
+  // Flat, padding included: the trainable blocks, trainable_extent() elements;
+  // if ranks divide gradients, this rank's parts.
   const at::Tensor& grad() const { return grad_; }
   int64_t trainable_extent() const { return trainable_extent_; }
 
-  // Elements of weights().high that are trained; they come first.
-  int64_t trainable_halves() const { return trainable_halves_; }
   absl::Span<const ParameterSection> sections() const { return sections_; }
   const Sharding& sharding() const { return options_.sharding; }
-  // The section that begins at or before `element` of grad().
+  // The section that begins at or before `element` of the flat buffer.
   const ParameterSection& SectionOf(int64_t element) const;
-  // An element of grad() in this rank's part of its section is so many elements
-  // further back in the moments, and its low half in weights().low, than it
-  // would be in whole buffers (Sharding::Shift()).
-  int64_t Shift(int64_t element) const;
-  int64_t ShiftOfLow(int64_t element) const;
-  // What this rank holds of a trainable slice, if ranks divide a buffer:
-  // elements [begin, begin + numel) of the slice, and their place in the
-  // buffer.
-  struct HeldRange {
-    int64_t begin = 0, numel = 0, place = 0;
+
+  // How this rank has the moments, the gradients, and each of weights().
+  struct Divisions {
+    Division moments, gradients, master, shadow, high, low;
   };
-  HeldRange HeldOf(const ParameterSlice& slice) const;
+  const Divisions& divisions() const { return divisions_; }
+  // What this rank has of a trainable slice in a buffer like the moments or
+  // gradients.
+  HeldRange HeldOf(const Division& division, const ParameterSlice& slice) const;
   // Whether this rank has only its part of one of the buffers in weights().
-  bool IsDivided(const at::Tensor& buffer) const {
-    return sharding().divides_optimizer && buffer.is_same(weights_.low);
-  }
+  bool IsDivided(const at::Tensor& buffer) const;
+
+  // This rank's part of a section of grad().
+  at::Tensor HeldGradient(const ParameterSection& section) const;
   // The weights of a section in all buffers that every rank has whole.
   std::vector<at::Tensor> WholeWeights(const ParameterSection& section) const;
+  // This rank's part of a divided section of the weights that ops read in
+  // `dtype`.
+  at::Tensor HeldWeights(const ParameterSection& section,
+                         at::ScalarType dtype) const;
 
   absl::Span<const ParameterSlice> slices() const { return slices_; }
   int64_t num_parameters() const { return num_parameters_; }
 
-  // ReadMaster() of this store's weights.
+  // ReadMaster() of this store's weights, which are whole.
   void Read(const ParameterSlice& slice, int64_t begin, at::Tensor to) const;
   // Overwrites master values of a slice, from `begin` on, and what is derived
   // from them. `values` are 1-D, of any floating-point dtype on any device, and
@@ -248,17 +268,19 @@ class ParameterStore {
 
  private:
   ParameterStore() = default;
-  // HeldRange of `numel` elements at `offset` in a whole buffer, in which their
-  // section begins at `first`.
-  HeldRange HeldAt(const ParameterSlice& slice, int64_t offset,
-                   int64_t first) const;
-  // Of a slice that is split: what this rank holds of `low`; a view of some of
-  // that; and writes to it.
+  // Of a slice at `offset` of a whole buffer, in which its section begins at
+  // `first`.
+  HeldRange HeldAt(const Division& division, const ParameterSlice& slice,
+                   int64_t offset, int64_t first) const;
+  // In the buffers that have the slice.
+  HeldRange HeldMaster(const ParameterSlice& slice) const;
+  HeldRange HeldShadow(const ParameterSlice& slice) const;
+  HeldRange HeldHigh(const ParameterSlice& slice) const;
   HeldRange HeldLow(const ParameterSlice& slice) const;
-  at::Tensor LowOf(const ParameterSlice& slice, int64_t begin,
-                   int64_t count) const;
-  void WriteLow(const ParameterSlice& slice, int64_t begin,
-                const at::Tensor& values);
+  // The weights at the beginning of its section.
+  WeightPlace FirstOf(const ParameterSlice& slice) const;
+  // Writes initial values to the weights of a slice.
+  void Initialize(const ParameterSpec& spec, const ParameterSlice& slice);
   void AddBlock(const ParameterBlockSpec& spec,
                 const std::vector<int64_t>& shape, int64_t offset,
                 const WeightPlace& weights);
@@ -269,7 +291,7 @@ class ParameterStore {
   WeightBuffers weights_;
   at::Tensor grad_;
   int64_t trainable_extent_ = 0;
-  int64_t trainable_halves_ = 0;
+  Divisions divisions_;
   int64_t num_parameters_ = 0;
   std::vector<ParameterSection> sections_;
   std::vector<std::unique_ptr<Parameter>> blocks_;

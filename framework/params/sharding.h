@@ -5,32 +5,67 @@
 
 namespace tessera {
 
-// How ranks share the state of trained parameters. The flat buffers consist of
-// sections (ParameterSection), and each section of `shards` equal parts, one
-// for each rank. Ranks sum the gradients of a section part by part, so a
-// gradient has the same bits whether or not state is divided.
+// How a rank has a flat buffer that ranks divide. The buffer consists of
+// sections, and each section of `shards` equal parts, one for each rank. A rank
+// has its parts one behind the other.
+struct Division {
+  int shards = 1;  // 1: this rank has the whole buffer
+  int index = 0;   // this rank's part
+  // The elements [resident, trained) are divided. Every rank has the others.
+  int64_t resident = 0, trained = 0;
+
+  // Elements of the divided sections that this rank does not have.
+  int64_t elsewhere() const {
+    return (trained - resident) - (trained - resident) / shards;
+  }
+  // By how many elements this rank's part of the section [begin, end) of the
+  // whole buffer lies further back in the rank's buffer.
+  int64_t Shift(int64_t begin, int64_t end) const {
+    if (begin < resident) return 0;
+    return begin + (end - begin) / shards * index -
+           (resident + (begin - resident) / shards);
+  }
+};
+
+// How ranks share the state of trained parameters. Ranks sum the gradients of a
+// section part by part, so a gradient has the same bits whether or not state is
+// divided.
 struct Sharding {
   int shards = 1;
   int index = 0;  // this rank's part
-  // ZeRO stage 1 (Rajbhandari et al., "ZeRO: Memory Optimizations Toward
-  // Training Trillion Parameter Models", 2020): a rank has moments and the low
-  // halves of weights only for its parts, updates those, and gathers the rest
-  // of what ops read.
-  bool divides_optimizer = false;
+  // The stage of ZeRO (Rajbhandari et al., "ZeRO: Memory Optimizations Toward
+  // Training Trillion Parameter Models", 2020). A rank has only its parts of
+  //   1  the moments and the low halves of weights. It updates its part of the
+  //      weights, and gathers the rest of what ops read;
+  //   2  also the summed gradients;
+  //   3  also the weights, which ranks gather before ops read them. Vectors and
+  //      frozen weights stay whole.
+  // 0 if there is one shard.
+  int zero = 0;
+
+  bool divides_optimizer() const { return zero >= 1; }
+  bool divides_gradients() const { return zero >= 2; }
+  bool divides_weights() const { return zero >= 3; }
 
   // Part `shard` of the range [begin, end).
   int64_t PartBegin(int64_t begin, int64_t end, int shard) const {
     return begin + (end - begin) / shards * shard;
   }
-  // By how many elements this rank's part of the section [begin, end) of a
-  // whole buffer lies further back in a buffer that ranks divide.
-  int64_t Shift(int64_t begin, int64_t end) const {
-    if (!divides_optimizer) return 0;
-    return PartBegin(begin, end, index) - begin / shards;
+  // Of a buffer with `trained` elements in sections, divided from `resident` on
+  // if `divided`.
+  Division Divide(bool divided, int64_t trained, int64_t resident = 0) const {
+    if (!divided) return {.trained = trained};
+    return {.shards = shards,
+            .index = index,
+            .resident = resident,
+            .trained = trained};
   }
-  // How many elements of `extent` a rank has in a buffer that ranks divide.
-  int64_t Held(int64_t extent) const {
-    return divides_optimizer ? extent / shards : extent;
+  // How many of `extent` elements of the moments or gradients a rank has.
+  int64_t HeldMoments(int64_t extent) const {
+    return divides_optimizer() ? extent / shards : extent;
+  }
+  int64_t HeldGradients(int64_t extent) const {
+    return divides_gradients() ? extent / shards : extent;
   }
 };
 

@@ -126,15 +126,17 @@ void Executor::BindParameters() {
     const ValueInfo& info = schedule_.values[v];
     if (info.role != Role::kParameter) continue;
     const Parameter& parameter = store_.Get(blocks[info.parameter].name);
+    // Ops do not read what ranks divide, but what was fetched of it.
+    if (!parameter.whole()) continue;
     tensors_[v] = parameter.As(info.type.dtype).detach();
   }
 }
 
-at::Tensor Executor::FixedTensor(const Buffer& buffer,
+at::Tensor Executor::FixedTensor(const Buffer& buffer, int64_t offset,
                                  const TensorType& type) const {
   return Over(
       buffer.storage == Storage::kArena ? arena_ : store_.grad().detach(),
-      buffer.offset, type);
+      buffer.offset + offset, type);
 }
 
 int Executor::PlaceOf(const StepRun& run) {
@@ -161,7 +163,8 @@ void Executor::BindOutputs(Entry* entry) {
     if (buffer.storage == Storage::kArena ||
         buffer.storage == Storage::kGradients) {
       output.from = Output::From::kFixed;
-      output.fixed = FixedTensor(buffer, schedule_.values[value].type);
+      output.fixed = FixedTensor(buffer, lifetimes_.offset_in_buffer[value],
+                                 schedule_.values[value].type);
     } else if (lifetimes_.written_over[value] >= 0) {
       output.from = Output::From::kValue;
       output.over = lifetimes_.written_over[value];
@@ -176,10 +179,10 @@ void Executor::BindOutputs(Entry* entry) {
   const auto& blocks = schedule_.program->parameters();
   for (const GradientWrite& write : run.d_operands) {
     GradTarget target;
-    if (write.parameter >= 0) {
-      target.grad = store_.Get(blocks[write.parameter].name).grad();
-    } else if (write.value >= 0) {
+    if (write.value >= 0) {
       bind(write.value);
+    } else if (write.parameter >= 0) {
+      target.grad = store_.Get(blocks[write.parameter].name).grad();
     }
     entry->d_operands.push_back(std::move(target));
   }
@@ -376,6 +379,7 @@ void Executor::Backward(Entry& entry) {
 int64_t Executor::live_bytes() const {
   int64_t bytes = 0;
   for (const Buffer& buffer : lifetimes_.buffers) {
+    if (buffer.joint) continue;  // weights and gradients
     for (const int value : buffer.values) {
       if (!tensors_[value].defined()) continue;
       bytes += static_cast<int64_t>(tensors_[value].nbytes());

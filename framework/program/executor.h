@@ -109,7 +109,8 @@ class Executor {
 
   void BindParameters();
   void BindOutputs(Entry* entry);
-  at::Tensor FixedTensor(const Buffer& buffer, const TensorType& type) const;
+  at::Tensor FixedTensor(const Buffer& buffer, int64_t offset,
+                         const TensorType& type) const;
   // The index in places_ of the phases around a run.
   int PlaceOf(const StepRun& run);
 

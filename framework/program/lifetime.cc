@@ -15,7 +15,8 @@ constexpr int kForever = std::numeric_limits<int>::max();
 
 // Whether a value has a buffer once a run has written it.
 bool IsMade(const ValueInfo& info) {
-  return info.role == Role::kActivation || info.role == Role::kGradient;
+  return info.role == Role::kActivation || info.role == Role::kGradient ||
+         info.role == Role::kGathered;
 }
 
 class Planner {
@@ -24,12 +25,21 @@ class Planner {
       : schedule_(schedule),
         options_(options),
         order_(schedule),
-        last_read_(schedule.values.size(), -1) {
+        last_read_(schedule.values.size(), -1),
+        joint_of_(schedule.values.size(), -1),
+        buffer_of_joint_(schedule.joint.size(), -1) {
     for (const StepRun& run : schedule.runs) {
       accesses_.push_back(AccessesOf(schedule, run));
     }
     plan_.buffer_of.assign(schedule.values.size(), -1);
+    plan_.offset_in_buffer.assign(schedule.values.size(), 0);
     plan_.written_over.assign(schedule.values.size(), -1);
+    for (size_t j = 0; j < schedule.joint.size(); ++j) {
+      for (const JointBuffer::Part& part : schedule.joint[j].parts) {
+        joint_of_[part.value] = static_cast<int>(j);
+        plan_.offset_in_buffer[part.value] = part.offset;
+      }
+    }
     plan_.dead_after.resize(schedule.runs.size());
   }
 
@@ -37,7 +47,7 @@ class Planner {
     FindLastReads();
     for (int run = 0; run < NumRuns(); ++run) AssignBuffers(run);
     if (options_.lend_gradients) LendGradients();
-    if (options_.arena) FillArena();
+    if (options_.arena || !schedule_.joint.empty()) FillArena();
     return std::move(plan_);
   }
 
@@ -104,7 +114,10 @@ class Planner {
   }
 
   bool MayTake(int candidate, int value, int run) const {
-    if (candidate < 0 || plan_.buffer_of[candidate] < 0) return false;
+    if (candidate < 0 || plan_.buffer_of[candidate] < 0 ||
+        joint_of_[candidate] >= 0) {
+      return false;
+    }
     const TensorType& from = schedule_.values[candidate].type;
     const TensorType& to = schedule_.values[value].type;
     if (from.dtype != to.dtype || from.bytes() != to.bytes()) return false;
@@ -124,7 +137,30 @@ class Planner {
     }
   }
 
+  // The values of a joint buffer get it together.
+  void AssignJoint(int run_index, int value) {
+    const int joint = joint_of_[value];
+    int& buffer = buffer_of_joint_[joint];
+    if (buffer < 0) {
+      buffer = static_cast<int>(plan_.buffers.size());
+      plan_.buffers.push_back({.bytes = schedule_.joint[joint].bytes,
+                               .first = run_index,
+                               .joint = true});
+      for (const JointBuffer::Part& part : schedule_.joint[joint].parts) {
+        plan_.buffers[buffer].values.push_back(part.value);
+        plan_.buffer_of[part.value] = buffer;
+        int& last = plan_.buffers[buffer].last;
+        last = std::max(last, last_read_[part.value]);
+      }
+    }
+    const bool on_main = schedule_.runs[run_index].stream == StepStream::kMain;
+    int& first = plan_.buffers[buffer].first;
+    first =
+        std::min(first, on_main ? run_index : order_.LastOnMain(run_index) + 1);
+  }
+
   void AssignBuffer(const StepRun& run, int run_index, int value, bool by_op) {
+    if (joint_of_[value] >= 0) return AssignJoint(run_index, value);
     TESSERA_CHECK(plan_.buffer_of[value] < 0,
                   "written twice: ", schedule_.values[value].name);
     for (const int candidate : Candidates(run, value)) {
@@ -150,16 +186,17 @@ class Planner {
   // it has ended.
   template <typename Place, typename Done>
   void Sweep(const Place& place, const Done& done) {
-    std::vector<std::vector<int>> ending(NumRuns());
-    size_t next = 0;  // buffers are ordered by first run
+    std::vector<std::vector<int>> beginning(NumRuns()), ending(NumRuns());
+    for (size_t b = 0; b < plan_.buffers.size(); ++b) {
+      beginning[plan_.buffers[b].first].push_back(static_cast<int>(b));
+    }
     for (int run = 0; run < NumRuns(); ++run) {
-      for (; next < plan_.buffers.size() && plan_.buffers[next].first == run;
-           ++next) {
-        Buffer& buffer = plan_.buffers[next];
+      for (const int b : beginning[run]) {
+        Buffer& buffer = plan_.buffers[b];
         if (buffer.storage != Storage::kAllocator || buffer.bytes == 0)
           continue;
         if (place(&buffer) && buffer.last < NumRuns()) {
-          ending[buffer.last].push_back(static_cast<int>(next));
+          ending[buffer.last].push_back(b);
         }
       }
       for (const int b : ending[run]) done(plan_.buffers[b]);
@@ -174,6 +211,8 @@ class Planner {
   const StreamOrder order_;
   std::vector<std::vector<Access>> accesses_;  // by run
   std::vector<int> last_read_;                 // by value; kForever for outputs
+  std::vector<int> joint_of_;  // by value: index into Schedule::joint, or -1
+  std::vector<int> buffer_of_joint_;
   Lifetimes plan_;
 };
 
@@ -265,7 +304,7 @@ void Planner::LendGradients() {
   Sweep(
       [&](Buffer* buffer) {
         // The caller reads outputs after the gradients are complete.
-        if (buffer->last == kForever) return false;
+        if (buffer->last == kForever || buffer->joint) return false;
         // Buffers that die in the first forward pass go to the top, so that the
         // low offsets, which are idle longest, are left for the others.
         const bool brief = buffer->last < first_backward;
@@ -289,6 +328,7 @@ void Planner::FillArena() {
   OffsetAllocator arena;
   Sweep(
       [&](Buffer* buffer) {
+        if (!options_.arena && !buffer->joint) return false;
         buffer->storage = Storage::kArena;
         buffer->offset = *arena.TakeLowest(buffer->bytes);
         return true;

@@ -23,17 +23,21 @@ struct Buffer {
   int64_t bytes = 0;
   // The runs of the first write and of the last read. For what a run of another
   // stream reads: the run of the main stream that has waited for it, or the
-  // number of runs.
+  // number of runs. If a run of another stream writes: the first run of the
+  // main stream beside which it may begin.
   int first = 0, last = 0;
   Storage storage = Storage::kAllocator;
   int64_t offset = 0;       // kGradients, kArena; bytes
   std::vector<int> values;  // in write order
+  bool joint = false;       // of a JointBuffer, whose values lie side by side
 };
 
 struct LifetimeOptions {
   // Whether values may be stored in the flat gradient buffer
   // (Schedule::gradients) while no gradient of a parameter is there.
   bool lend_gradients = false;
+  // Whether the others lie in the arena. Joint buffers always do, because runs
+  // of several streams write them.
   bool arena = false;
 };
 
@@ -50,7 +54,8 @@ struct LifetimeOptions {
 // (Schedule::starts_pending), an activation is written after that.
 struct Lifetimes {
   std::vector<Buffer> buffers;
-  std::vector<int> buffer_of;  // by value; -1: the caller's memory
+  std::vector<int> buffer_of;             // by value; -1: the caller's memory
+  std::vector<int64_t> offset_in_buffer;  // by value; 0 unless it is joint
   // By value: the value that it overwrites; -1 if none.
   std::vector<int> written_over;
   // By run: the values whose last read is this run (Buffer::last), or the last

@@ -70,10 +70,10 @@ std::optional<int> ReplayAllocations(const Schedule& schedule,
   std::vector<std::vector<size_t>> ending(schedule.runs.size());
   int peak = 0;
   int64_t most = 0;
-  size_t next = 0;  // buffers are ordered by first run
+  size_t next = 0;  // buffers of the allocator are ordered by first run
   for (size_t run = 0; run < schedule.runs.size(); ++run) {
     for (;
-         next < buffers.size() && buffers[next].first == static_cast<int>(run);
+         next < buffers.size() && buffers[next].first <= static_cast<int>(run);
          ++next) {
       const Buffer& buffer = buffers[next];
       const bool allocates = buffer.storage == Storage::kAllocator ||
@@ -106,7 +106,7 @@ std::map<std::string, LiveBytes> LiveBytesByKind(const Schedule& schedule,
   std::map<std::string, LiveBytes> live;
   const auto count = [&](int value, const StepRun& writer) {
     const Buffer& buffer = lifetimes.buffers[lifetimes.buffer_of[value]];
-    if (!LiesApart(buffer) || buffer.values.front() != value ||
+    if (!LiesApart(buffer) || buffer.joint || buffer.values.front() != value ||
         run < buffer.first || run > buffer.last) {
       return;
     }

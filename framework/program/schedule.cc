@@ -54,6 +54,14 @@ GradientRange GradientShards::PartOf(const GradientRange& section,
   return {begin, begin + (section.end - section.begin) / sharding.shards};
 }
 
+bool GradientShards::DividesWeights(const GradientRange& range) const {
+  if (!sharding.divides_weights()) return false;
+  for (size_t s = 0; s < sections.size(); ++s) {
+    if (range.Overlaps(sections[s])) return divisible[s];
+  }
+  return false;
+}
+
 std::vector<GradientRange> GradientShards::HeldOf(
     const GradientRange& range) const {
   std::vector<GradientRange> held;
@@ -70,6 +78,7 @@ bool IsCollective(const Schedule& schedule, const StepRun& run) {
     case Task::Kind::kReduceLoss:
     case Task::Kind::kReduceSquares:
     case Task::Kind::kGather:
+    case Task::Kind::kFetch:
       return true;
     default:
       return false;
@@ -90,7 +99,7 @@ std::vector<Access> AccessesOf(const Schedule& schedule, const StepRun& run) {
   for (const GradientWrite& write : run.d_operands) {
     if (!write.wanted()) continue;
     accesses.push_back({.value = write.value,
-                        .parameter = write.parameter,
+                        .parameter = write.value < 0 ? write.parameter : -1,
                         .reads = write.accumulate,
                         .writes = true});
   }
@@ -102,7 +111,10 @@ std::vector<Access> AccessesOf(const Schedule& schedule, const StepRun& run) {
     }
     return accesses;
   }
-  const bool gathers = task.kind == Task::Kind::kGather;
+  const bool fetches = task.kind == Task::Kind::kFetch;
+  const bool gathers = task.kind == Task::Kind::kGather || fetches;
+  const bool of_values =
+      task.kind == Task::Kind::kReduce && !run.operands.empty();
   for (size_t p = 0; p < schedule.gradients.size() && !gathers; ++p) {
     const int parameter = static_cast<int>(p);
     const bool sums = task.kind == Task::Kind::kReduce;
@@ -111,16 +123,18 @@ std::vector<Access> AccessesOf(const Schedule& schedule, const StepRun& run) {
     // something else there.
     const bool empty =
         sums && absl::c_linear_search(schedule.without_gradient, parameter);
-    accesses.push_back(
-        {.parameter = parameter, .reads = !empty, .writes = sums});
+    accesses.push_back({.parameter = parameter,
+                        .reads = !empty && (!of_values || task.adds),
+                        .writes = sums});
   }
   if (task.kind != Task::Kind::kUpdate && !gathers) return accesses;
   const absl::Span<const ValueInfo> values = schedule.program->values();
   for (size_t v = 0; v < values.size(); ++v) {
     if (values[v].role == Role::kParameter &&
-        task.range.Overlaps(schedule.gradients[values[v].parameter])) {
+        task.range.Overlaps(schedule.gradients[values[v].parameter]) &&
+        (!fetches || values[v].type.dtype == task.output.dtype)) {
       accesses.push_back(
-          {.value = static_cast<int>(v), .reads = gathers, .writes = true});
+          {.value = static_cast<int>(v), .reads = gathers, .writes = !fetches});
     }
   }
   return accesses;

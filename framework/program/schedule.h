@@ -28,7 +28,9 @@ absl::string_view PhaseName(Phase phase);
 // the flat gradient buffer.
 struct GradientWrite {
   int value = -1;
-  int parameter = -1;  // index into Program::parameters()
+  // Index into Program::parameters(). With a value as well: the parameter's
+  // gradient of one micro-batch, if ranks divide gradients.
+  int parameter = -1;
   // True if an earlier run of the step has written it: one of an earlier
   // micro-batch, or of the same one (a tied weight).
   bool accumulate = false;
@@ -49,9 +51,14 @@ struct GradientRange {
 // How ranks share the flat gradient buffer (framework/params/sharding.h).
 struct GradientShards {
   std::vector<GradientRange> sections;  // ascending; all of the buffer
-  Sharding sharding;
+  // By section: whether ranks divide its weights in stage 3.
+  std::vector<bool> divisible;
+  Sharding
+      sharding;  // that of the plain list until a rewrite divides something
 
-  bool divided() const { return sharding.divides_optimizer; }
+  bool divided() const { return sharding.divides_optimizer(); }
+  // Whether ranks divide the weights that have their gradients in `range`.
+  bool DividesWeights(const GradientRange& range) const;
   GradientRange PartOf(const GradientRange& section, int shard) const;
   GradientRange HeldPart(const GradientRange& section) const {
     return PartOf(section, sharding.index);
@@ -68,7 +75,7 @@ struct Task {
     kBegin,            // loss = 0; results[0], if any, is the loss's gradient
     kAddLoss,          // loss += operands[0], of one micro-batch
     kAddWeightedLoss,  // loss += operands[0] * the weight of a token
-    kReduce,           // sums `range` over the ranks
+    kReduce,           // sums `range`, or the operands, over the ranks
     kReduceLoss,       // sums the loss over the ranks
     kReduceSquares,    // sums the sums of squares of the ranks' parts
     kZero,             // zeroes the gradients and gaps that no run writes
@@ -76,6 +83,7 @@ struct Task {
     kClip,    // norm; fixes what the update does, or that it is skipped
     kUpdate,  // the weights whose gradients lie in `range`, and their moments
     kGather,  // those weights, of which each rank has updated its part
+    kFetch,   // those weights, of which each rank has its part, into results
   };
   Kind kind = Kind::kBegin;
   std::string name;    // "gradient norm"
@@ -87,6 +95,21 @@ struct Task {
   // Only this rank's parts of `range` (Schedule::shards) are of use afterwards,
   // read, or updated.
   bool own_part = false;
+  // kReduce: adds to the sums of earlier micro-batches.
+  bool adds = false;
+  // Bytes of the joint buffer before operands[0] of a kReduce or results[0] of
+  // a kFetch.
+  int64_t before_first = 0;
+};
+
+// Values that lie side by side, so that one communication serves them all.
+struct JointBuffer {
+  int64_t bytes = 0;
+  struct Part {
+    int value = -1;
+    int64_t offset = 0;  // bytes
+  };
+  std::vector<Part> parts;
 };
 
 // The streams of a step. Runs of one stream execute in the order of the list.
@@ -166,6 +189,7 @@ struct Schedule {
   // value may be stored there.
   std::vector<GradientRange> gradients;
   GradientShards shards;  // none if the gradients have no ranges
+  std::vector<JointBuffer> joint;
   // By micro-batch and value of the program: the value of the schedule.
   std::vector<std::vector<int>> values_of;
 

@@ -75,7 +75,10 @@ StreamOrder::StreamOrder(const Schedule& schedule)
 
 void AddDataWaits(Schedule* schedule) {
   const size_t num_values = schedule->values.size();
-  const size_t atoms = num_values + schedule->program->parameters().size();
+  const size_t communicator =
+      num_values + schedule->program->parameters().size();
+  const size_t gaps = communicator + 1;  // between gradients
+  const size_t atoms = gaps + 1;
   std::vector<int> written(atoms, -1);
   std::vector<Clock> read(atoms);  // by stream
   for (Clock& last : read) last.fill(-1);
@@ -91,6 +94,16 @@ void AddDataWaits(Schedule* schedule) {
       int& latest = needed[static_cast<int>(schedule->runs[earlier].stream)];
       latest = std::max(latest, earlier);
     };
+    const auto write = [&](size_t atom) {
+      need(written[atom]);
+      written[atom] = index;
+    };
+    // A communicator serves one stream at a time.
+    if (IsCollective(*schedule, r)) write(communicator);
+    if (schedule->IsTask(r, Task::Kind::kReduce) ||
+        schedule->IsTask(r, Task::Kind::kZero)) {
+      write(gaps);
+    }
     for (const Access& access : AccessesOf(*schedule, r)) {
       const size_t atom = access.value >= 0 ? static_cast<size_t>(access.value)
                                             : num_values + access.parameter;

@@ -34,9 +34,9 @@ class StreamOrder {
   std::vector<int> joined_at_;
 };
 
-// Adds the waits that the runs' accesses ask for and that are not implied by
-// others. Rewrites move runs to other streams and may add waits to limit how
-// many are under way; this comes last.
+// Adds the waits that the runs' accesses and their communicator ask for and
+// that are not implied by others. Rewrites move runs to other streams and may
+// add waits to limit how many are under way; this comes last.
 void AddDataWaits(Schedule* schedule);
 
 }  // namespace tessera

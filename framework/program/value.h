@@ -42,6 +42,7 @@ enum class Role {
   kParameter,   // a parameter block, in the dtype in which an op reads it
   kActivation,  // written by a forward run
   kGradient,    // of an activation, written by a backward run
+  kGathered,    // a parameter block that ranks divide, whole for a while
 };
 
 // A value of a program: its index in Program::values(). Cheap to copy.
@@ -58,7 +59,8 @@ struct ValueInfo {
   std::string name;  // "block_3/ffn/w13"
   TensorType type;
   Role role = Role::kActivation;
-  int parameter = -1;  // kParameter: index into Program::parameters()
+  // kParameter, kGathered: index into Program::parameters().
+  int parameter = -1;
   // True if a gradient flows into it: a trained parameter, or a result that
   // depends on one.
   bool needs_grad = false;

@@ -68,6 +68,7 @@ class Verifier {
         hashes_(gaps_ + 1, 0),
         freed_(schedule.values.size(), false),
         reduced_(schedule.program->parameters().size(), false),
+        summands_(schedule.program->parameters().size(), 0),
         replaced_(schedule.values.size(), false),
         partial_(schedule.values.size(), false),
         sums_(absl::c_any_of(schedule.tasks, [](const Task& task) {
@@ -91,11 +92,19 @@ class Verifier {
     if (schedule_.starts_pending) CarryGradients();
     RETURN_IF_ERROR(CheckPlaces());
     const int runs = static_cast<int>(schedule_.runs.size());
+    int communicates = -1;  // the last run that does
     for (int run = 0; run < runs; ++run) {
       accesses_ = AccessesOf(schedule_, schedule_.runs[run]);
       RETURN_IF_ERROR(Read(run));
       RETURN_IF_ERROR(Write(run));
       for (const int value : lifetimes_.dead_after[run]) freed_[value] = true;
+      if (IsCollective(schedule_, schedule_.runs[run])) {
+        if (communicates >= 0 && !order_.IsBefore(communicates, run)) {
+          return Fault(Describe(run), " communicates without waiting for ",
+                       Describe(communicates));
+        }
+        communicates = run;
+      }
     }
     return AtEnd();
   }
@@ -194,8 +203,13 @@ class Verifier {
     }
     std::vector<GradientRange> places;
     for (int v = 0; v < num_values_; ++v, ++end) {
-      places.push_back(HasBuffer(v) ? buffers[lifetimes_.buffer_of[v]]
-                                    : GradientRange{end, end + 1});
+      if (!HasBuffer(v)) {
+        places.push_back({end, end + 1});
+        continue;
+      }
+      const int64_t begin = buffers[lifetimes_.buffer_of[v]].begin +
+                            lifetimes_.offset_in_buffer[v];
+      places.push_back({begin, begin + schedule_.values[v].type.bytes()});
     }
     return places;
   }
@@ -244,7 +258,10 @@ class Verifier {
                      buffer.offset, " of ", limit);
       }
       for (const int value : buffer.values) {
-        if (schedule_.values[value].type.bytes() != buffer.bytes) {
+        const int64_t bytes = schedule_.values[value].type.bytes();
+        const int64_t offset = lifetimes_.offset_in_buffer[value];
+        if (buffer.joint ? offset < 0 || offset + bytes > buffer.bytes
+                         : offset != 0 || bytes != buffer.bytes) {
           return Fault(NameOf(value), " does not fit its buffer");
         }
       }
@@ -288,7 +305,7 @@ class Verifier {
     const Task* const task = TaskOf(run);
     return run == static_cast<int>(schedule_.runs.size()) ||
            (task != nullptr && task->own_part &&
-            task->kind != Task::Kind::kReduce);
+            (task->kind != Task::Kind::kReduce || task->adds));
   }
 
   // Where a value or a gradient lies.
@@ -297,6 +314,10 @@ class Verifier {
                                   : places_[gaps_ - num_values_ + content];
   }
   bool HasBuffer(int value) const { return lifetimes_.buffer_of[value] >= 0; }
+  bool IsJoint(int value) const {
+    return HasBuffer(value) &&
+           lifetimes_.buffers[lifetimes_.buffer_of[value]].joint;
+  }
   std::string Describe(int run) const { return DescribeRun(schedule_, run); }
 
   // A fault unless `content` lies in `place`, written by a run that has ended
@@ -525,7 +546,8 @@ class Verifier {
       if (content < num_values_ && !HasBuffer(content)) {
         return Fault(NameOf(content), " has no place");
       }
-      if (content < num_values_ && r.stream != StepStream::kMain) {
+      if (content < num_values_ && r.stream != StepStream::kMain &&
+          !IsJoint(content)) {
         return Fault(Describe(run), " writes ", NameOf(content),
                      ", which has a place on the main stream only");
       }
@@ -539,7 +561,10 @@ class Verifier {
                      NameOf(pieces_[i].content), " to the same place");
       }
     }
-    for (const auto& [content, hash] : written) hashes_[content] = hash;
+    for (const auto& [content, hash] : written) {
+      hashes_[content] = hash;
+      if (content < num_values_) replaced_[content] = true;
+    }
     return absl::OkStatus();
   }
 
@@ -559,7 +584,8 @@ class Verifier {
       if (!write.wanted()) continue;
       const uint64_t hash = HashOfResult(r, static_cast<int>(i), true);
       if (write.value >= 0) {
-        written.push_back({write.value, hash});
+        ASSIGN_OR_RETURN(const uint64_t whole, HashInValue(run, write, hash));
+        written.push_back({write.value, whole});
         continue;
       }
       const int gradient = GradientOf(write.parameter);
@@ -577,10 +603,25 @@ class Verifier {
     return written;
   }
 
+  // The hash of what lies in write.value after a run adds `hash` to it, or
+  // writes it there. Of a parameter's gradient it stands for the sum over the
+  // micro-batches so far, of which the value holds the last summand.
+  absl::StatusOr<uint64_t> HashInValue(int run, const GradientWrite& write,
+                                       uint64_t hash) const {
+    if (write.parameter < 0) return hash;
+    if (write.accumulate) return HashOf({hash, hashes_[write.value]});
+    if (replaced_[write.value]) {
+      return Fault(Describe(run), " overwrites ", NameOf(write.value));
+    }
+    const uint64_t before = summands_[write.parameter];
+    return before == 0 ? hash : HashOf({hash, before});
+  }
+
   absl::Status WriteTask(int run) {
     const StepRun& r = schedule_.runs[run];
     const Task& task = schedule_.tasks[r.task];
     if (task.kind == Task::Kind::kUpdate) return Update(run, task);
+    if (task.kind == Task::Kind::kFetch) return Fetch(run);
     uint64_t hash = HashOf({kTaskHash, static_cast<uint64_t>(task.kind)});
     for (const Access& access : accesses_) {
       if (access.value >= 0 && access.writes) {
@@ -604,6 +645,25 @@ class Verifier {
       return absl::OkStatus();
     }
     tasks_ = HashOf({tasks_, hash});
+    return absl::OkStatus();
+  }
+
+  // Values get the weights that the run has read.
+  absl::Status Fetch(int run) {
+    for (const int result : schedule_.runs[run].results) {
+      if (!IsJoint(result)) return Fault(NameOf(result), " has no place");
+      const ValueInfo& info = schedule_.values[result];
+      const auto source = absl::c_find_if(accesses_, [&](const Access& access) {
+        const ValueInfo& read = schedule_.values[access.value];
+        return access.reads && read.parameter == info.parameter &&
+               read.type == info.type;
+      });
+      if (source == accesses_.end()) {
+        return Fault(Describe(run), " does not fetch ", NameOf(result));
+      }
+      RETURN_IF_ERROR(WritePieces(run, result, PlaceOf(result), {}));
+      hashes_[result] = hashes_[source->value];
+    }
     return absl::OkStatus();
   }
 
@@ -632,9 +692,17 @@ class Verifier {
     }
     const Pieces slice = {std::max(whole.begin, range.begin),
                           std::min(whole.end, range.end)};
-    if (!access.reads) return WritePieces(run, kNothing, slice, {});
+    const StepRun& r = schedule_.runs[run];
+    const auto summand = absl::c_find_if(r.operands, [&](int value) {
+      return schedule_.values[value].parameter == access.parameter;
+    });
+    const bool of_values = !r.operands.empty();
+    if (of_values ? summand == r.operands.end() : !access.reads) {
+      return WritePieces(run, kNothing, slice, {});
+    }
+    const bool adds = schedule_.tasks[task].adds;
     for (int i = slice.begin; i < slice.end; ++i) {
-      if (!pieces_[i].summed) continue;
+      if (!pieces_[i].summed || adds) continue;
       return Fault(Describe(run), " sums ", NameOf(gradient), " twice");
     }
     RETURN_IF_ERROR(WritePieces(run, gradient, slice, {}));
@@ -644,9 +712,13 @@ class Verifier {
         pieces_[i].content = kNothing;
       }
     }
-    if (reduced_[access.parameter]) return absl::OkStatus();  // another slice
+    if (of_values) {
+      summands_[access.parameter] = hashes_[*summand];
+    } else if (!reduced_[access.parameter]) {  // else another slice of it was
+      summands_[access.parameter] = hashes_[gradient];
+    }
     reduced_[access.parameter] = true;
-    hashes_[gradient] = HashOf({kReduceHash, hashes_[gradient]});
+    hashes_[gradient] = HashOf({kReduceHash, summands_[access.parameter]});
     return absl::OkStatus();
   }
 
@@ -661,6 +733,9 @@ class Verifier {
   // Weights change once, from all of their gradient. A gradient of the step
   // before is not needed any more.
   absl::Status Update(int run, const Task& task) {
+    // Of other weights this rank has no more than its part.
+    const bool part =
+        task.own_part && !schedule_.shards.DividesWeights(task.range);
     for (const Access& access : accesses_) {
       if (access.parameter >= 0) {
         const int gradient = GradientOf(access.parameter);
@@ -682,7 +757,7 @@ class Verifier {
         }
         RETURN_IF_ERROR(
             WritePieces(run, access.value, PlaceOf(access.value), {}));
-        (task.own_part ? partial_ : replaced_)[access.value] = true;
+        (part ? partial_ : replaced_)[access.value] = true;
       }
     }
     return absl::OkStatus();
@@ -746,8 +821,11 @@ class Verifier {
   std::vector<bool> is_held_;  // by piece: in this rank's part of a section
   std::vector<bool> freed_;    // by value
   std::vector<bool> reduced_;  // by parameter: its gradient
-  // By value: weights that were updated, and other values of the caller that a
-  // task has written.
+  // By parameter: a hash of what its gradient is the sum of over the ranks; 0
+  // before the sum.
+  std::vector<uint64_t> summands_;
+  // By value: weights that were updated, other values of the caller that a task
+  // has written, and what ops have written.
   std::vector<bool> replaced_;
   // By value: of weights that were updated, or a sum over segments, this rank
   // has its part only.

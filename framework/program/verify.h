@@ -39,8 +39,12 @@ struct StepContents {
 //   that. At the end it lies in its range, and the outputs are intact.
 // - Ops read weights before their update; if the list begins with the update of
 //   the step before (Schedule::starts_pending), after it. All are updated once.
-// - Every value is written on the main stream, and freed unless it is an
-//   output.
+// - One run communicates at a time.
+// - Every value is freed unless it is an output, and written on the main stream
+//   unless it lies in a joint buffer.
+// - If ranks divide gradients, each micro-batch's are written to values once,
+//   then added to, and summed over the ranks. If they divide weights, ops read
+//   those only in values that were fetched at the version they must read.
 //
 // The error is Internal and names the run, the value and what took its place.
 // Takes time proportional to the number of pieces of memory that runs touch.

@@ -151,9 +151,9 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
     requests.workspaces.push_back(BlasWorkspaceBytes(device));
     report.libraries += requests.workspaces.back();
   }
-  report.gradients =
-      layout.trainable_extent * SizeOf(precision, OpClass::kGradient);
-  const int64_t moment = step.sharding.Held(layout.trainable_extent) *
+  report.gradients = step.sharding.HeldGradients(layout.trainable_extent) *
+                     SizeOf(precision, OpClass::kGradient);
+  const int64_t moment = step.sharding.HeldMoments(layout.trainable_extent) *
                          SizeOf(precision, OpClass::kOptimizerState);
   report.optimizer = 2 * moment;
   requests.buffers.insert(requests.buffers.end(),

@@ -15,6 +15,8 @@
 #include "framework/program/rewrites/overlap_weight_gradients.h"
 #include "framework/program/rewrites/reduce_early.h"
 #include "framework/program/rewrites/shard.h"
+#include "framework/program/rewrites/shard_gradients.h"
+#include "framework/program/rewrites/shard_weights.h"
 #include "framework/program/stream_order.h"
 #include "framework/program/verify.h"
 
@@ -74,6 +76,10 @@ int SparedMultiprocessors(const Schedule& schedule) {
   }
   return update >= kLeastUpdateToSpareFor ? kSparedMultiprocessors : 0;
 }
+
+// While ops read a section of weights that ranks divide, so many of the next
+// are gathered.
+constexpr int kPrefetchDepth = 2;
 
 // The first op that a graph cannot hold; empty if there is none.
 std::string NotCapturable(const Program& program) {
@@ -163,9 +169,10 @@ absl::StatusOr<GradientBuffer> PlanGradientBuffer(
     ranges[p] = {begin * size, (begin + CountParameters(parameters[p])) * size};
   }
   GradientShards shards = {.sharding = sharding};
-  shards.sharding.divides_optimizer = false;  // until a rewrite divides it
+  shards.sharding.zero = 0;  // until a rewrite divides something
   for (const ParameterSection& section : layout.sections) {
     shards.sections.push_back({section.begin * size, section.end * size});
+    shards.divisible.push_back(section.divided);
   }
   return GradientBuffer{{{layout.trainable_extent}, dtype},
                         std::move(shards),
@@ -183,7 +190,8 @@ class StepList {
         loss_(loss),
         gradients_(std::move(gradients)) {}
 
-  // Loss and gradients of this rank's share; with `update`, the whole step.
+  // Loss and gradients of this rank's share; with `update`, the whole step. If
+  // ranks divide gradients, these are summed in any case.
   Schedule Train(absl::Span<const RecomputedSegment> segments,
                  bool update) const {
     ScheduleBuilder list(loss_.program, options_.micro_batches);
@@ -194,11 +202,11 @@ class StepList {
       list.Backward(m, segments);
       AddLoss(Task::Kind::kAddWeightedLoss, loss_, m, Phase::kBackward, &list);
     }
-    if (update) {
-      for (Task& sum :
-           ReduceTasks(gradients_.type, gradients_.shards, target_.device)) {
-        list.Add(std::move(sum), Phase::kReduce);
-      }
+    for (Task& sum :
+         ReduceTasks(gradients_.type, gradients_.shards, target_.device)) {
+      const bool wanted = update || (options_.sharding.divides_gradients() &&
+                                     sum.kind == Task::Kind::kReduce);
+      if (wanted) list.Add(std::move(sum), Phase::kReduce);
     }
     Task zero = ScalarTask(Task::Kind::kZero, "gaps between gradients");
     zero.range = {0, gradients_.type.bytes()};
@@ -225,7 +233,10 @@ class StepList {
       list.Forward(m);
       AddLoss(Task::Kind::kAddLoss, loss, m, Phase::kForward, &list);
     }
-    return std::move(list).Build();
+    Schedule schedule = std::move(list).Build();
+    schedule.gradients = gradients_.ranges;
+    schedule.shards = gradients_.shards;
+    return schedule;
   }
 
  private:
@@ -272,23 +283,34 @@ absl::Status PlanLists(const StepPlanOptions& options,
       (execution.has_overlap_weight_gradients()
            ? execution.overlap_weight_gradients()
            : options.lm.batch * options.lm.sequence <= kMostTokensToOverlap);
-  const bool reduce = target.device.is_cuda() && options.sharding.shards > 1;
-  const bool shard = options.sharding.divides_optimizer;
+  const Sharding& sharding = options.sharding;
+  const bool reduce = target.device.is_cuda() && sharding.shards > 1;
   const bool defer =
       execution.has_defer_update() ? execution.defer_update() : plan->graph;
-  if (overlap || reduce || defer || shard) {
+  if (overlap || reduce || defer || sharding.divides_optimizer()) {
     plan->plain = plan->train;
-    if (shard) ShardUpdate(&plan->train);
+    if (sharding.divides_optimizer()) ShardUpdate(&plan->train, sharding.zero);
     if (defer) DeferUpdate(&plan->train, SparedMultiprocessors(plan->train));
     for (Schedule* const schedule : {&plan->train, &plan->gradients}) {
       if (overlap) OverlapWeightGradients(schedule);
-      if (reduce) ReduceEarly(schedule);
+      if (sharding.divides_gradients()) {
+        ShardGradients(schedule);
+      } else if (reduce) {
+        ReduceEarly(schedule);
+      }
+    }
+    for (Schedule* const schedule :
+         {&plan->train, &plan->gradients, &plan->evaluate}) {
+      if (sharding.divides_weights()) {
+        ShardWeights(schedule, FetchTask(target.device), kPrefetchDepth);
+      }
       AddDataWaits(schedule);
     }
   }
   const bool arena =
       plan->graph || execution.storage() == ExecutionConfig::ARENA;
-  const LifetimeOptions of_training = {.lend_gradients = true, .arena = arena};
+  const LifetimeOptions of_training = {
+      .lend_gradients = !sharding.divides_gradients(), .arena = arena};
   plan->train_lifetimes = PlanLifetimes(plan->train, of_training);
   plan->gradients_lifetimes = PlanLifetimes(plan->gradients, of_training);
   plan->evaluate_lifetimes = PlanLifetimes(plan->evaluate, {.arena = arena});

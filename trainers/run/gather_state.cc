@@ -11,33 +11,44 @@
 namespace tessera {
 namespace {
 
+// How much each gathering takes from all ranks together.
+constexpr int64_t kPieceBytes = int64_t{16} << 20;
+
+// Through which the pieces pass: the gradients, because no step is under way
+// and nothing of use is in them, unless this rank has too little of those.
+at::Tensor Scratch(const at::Tensor& gradients) {
+  const at::Tensor bytes = gradients.detach().view(at::kByte);
+  return bytes.numel() >= kPieceBytes
+             ? bytes
+             : at::empty({kPieceBytes}, bytes.options());
+}
+
 // Gathers piece by piece.
 class Gathering {
  public:
   explicit Gathering(const TrainingState& state)
-      : sharding_(state.parameters->sharding()),
+      : shards_(state.parameters->sharding().shards),
         group_(*state.group),
-        // No step is under way, so nothing of use is in the gradients.
-        scratch_(state.parameters->grad().detach().view(at::kByte)) {}
+        scratch_(Scratch(state.parameters->grad())) {}
 
   // The section that begins at `first` in a whole buffer and has `size`
   // elements. `held` is this rank's buffer, `to` a whole one or undefined.
-  absl::Status Section(const at::Tensor& held, int64_t first, int64_t size,
+  absl::Status Section(const at::Tensor& held, const Division& division,
+                       int64_t first, int64_t size,
                        const at::Tensor& to) const {
-    constexpr int64_t kPieceBytes = int64_t{16} << 20;
-    const int64_t each = size / sharding_.shards;
-    const at::Tensor own = held.narrow(0, first / sharding_.shards, each);
-    const int64_t most =
-        std::min(kPieceBytes, static_cast<int64_t>(scratch_.nbytes())) /
-        (sharding_.shards * own.element_size());
+    const int64_t each = size / shards_;
+    const int64_t part = first + each * division.index;
+    const at::Tensor own =
+        held.narrow(0, part - division.Shift(first, first + size), each);
+    const int64_t most = kPieceBytes / (shards_ * own.element_size());
     for (int64_t begin = 0; begin < each; begin += most) {
       const int64_t count = std::min(most, each - begin);
       const at::Tensor pieces =
-          scratch_.narrow(0, 0, sharding_.shards * count * own.element_size())
+          scratch_.narrow(0, 0, shards_ * count * own.element_size())
               .view(own.scalar_type());
       RETURN_IF_ERROR(group_.AllGather(own.narrow(0, begin, count), pieces));
       if (!to.defined()) continue;
-      for (int shard = 0; shard < sharding_.shards; ++shard) {
+      for (int shard = 0; shard < shards_; ++shard) {
         to.narrow(0, first + each * shard + begin, count)
             .copy_(pieces.narrow(0, count * shard, count),
                    /*non_blocking=*/true);
@@ -47,57 +58,77 @@ class Gathering {
   }
 
  private:
-  const Sharding& sharding_;
+  const int shards_;
   ProcessGroup& group_;
   const at::Tensor scratch_;
 };
 
 // What this rank has whole.
-void CopyOwn(const TrainingState& state, StateBuffers* to) {
-  const WeightBuffers& from = state.parameters->weights();
-  if (from.master.defined()) to->weights.master.copy_(from.master, true);
-  if (!from.high.defined()) return;
-  to->weights.high.copy_(from.high, /*non_blocking=*/true);
-  // The halves of frozen weights are at the end.
-  const int64_t frozen =
-      from.high.numel() - state.parameters->trainable_halves();
-  const auto end_of = [frozen](const at::Tensor& buffer) {
-    return buffer.narrow(0, buffer.numel() - frozen, frozen);
-  };
-  end_of(to->weights.low).copy_(end_of(from.low), /*non_blocking=*/true);
+void CopyOwn(const at::Tensor& from, const Division& division,
+             const at::Tensor& to) {
+  if (!from.defined()) return;
+  if (division.shards == 1) {
+    to.copy_(from, /*non_blocking=*/true);
+    return;
+  }
+  to.narrow(0, 0, division.resident)
+      .copy_(from.narrow(0, 0, division.resident), /*non_blocking=*/true);
+  const int64_t frozen = to.numel() - division.trained;
+  to.narrow(0, division.trained, frozen)
+      .copy_(from.narrow(0, from.numel() - frozen, frozen),
+             /*non_blocking=*/true);
 }
 
 }  // namespace
 
 StateBuffers WholeBuffers(const TrainingState& state) {
-  const auto whole = [](const at::Tensor& held, int64_t numel) {
-    return at::empty({numel}, at::device(at::kMeta).dtype(held.scalar_type()));
-  };
+  const ParameterStore::Divisions& divisions = state.parameters->divisions();
   StateBuffers buffers = BuffersOf(state);
-  at::Tensor& low = buffers.weights.low;
-  if (low.defined()) low = whole(low, buffers.weights.high.numel());
-  const int64_t extent = state.parameters->trainable_extent();
-  buffers.exp_avg = whole(buffers.exp_avg, extent);
-  buffers.exp_avg_sq = whole(buffers.exp_avg_sq, extent);
+  const auto make_whole = [](const Division& division, at::Tensor* held) {
+    if (!held->defined() || division.shards == 1) return;
+    *held = at::empty({held->numel() + division.elsewhere()},
+                      at::device(at::kMeta).dtype(held->scalar_type()));
+  };
+  make_whole(divisions.master, &buffers.weights.master);
+  make_whole(divisions.high, &buffers.weights.high);
+  make_whole(divisions.low, &buffers.weights.low);
+  make_whole(divisions.moments, &buffers.exp_avg);
+  make_whole(divisions.moments, &buffers.exp_avg_sq);
   return buffers;
 }
 
 absl::Status GatherState(const TrainingState& state, StateBuffers* to) {
   return StatusFromTorchOr([&]() -> absl::Status {
     const at::NoGradGuard no_grad;
-    if (to != nullptr) CopyOwn(state, to);
+    const ParameterStore::Divisions& divisions = state.parameters->divisions();
     const StateBuffers wanted = to == nullptr ? StateBuffers() : *to;
     const StateBuffers held = BuffersOf(state);
+    if (to != nullptr) {
+      CopyOwn(held.weights.master, divisions.master, wanted.weights.master);
+      CopyOwn(held.weights.high, divisions.high, wanted.weights.high);
+      CopyOwn(held.weights.low, divisions.low, wanted.weights.low);
+    }
     const Gathering gathering(state);
     for (const ParameterSection& section : state.parameters->sections()) {
-      const int64_t size = section.end - section.begin;
-      RETURN_IF_ERROR(
-          gathering.Section(held.exp_avg, section.begin, size, wanted.exp_avg));
-      RETURN_IF_ERROR(gathering.Section(held.exp_avg_sq, section.begin, size,
-                                        wanted.exp_avg_sq));
-      if (!section.weights.split) continue;
-      RETURN_IF_ERROR(gathering.Section(
-          held.weights.low, section.weights.offset, size, wanted.weights.low));
+      const auto gather = [&](const at::Tensor& from, const Division& division,
+                              int64_t first, const at::Tensor& whole) {
+        return gathering.Section(from, division, first, section.size(), whole);
+      };
+      RETURN_IF_ERROR(gather(held.exp_avg, divisions.moments, section.begin,
+                             wanted.exp_avg));
+      RETURN_IF_ERROR(gather(held.exp_avg_sq, divisions.moments, section.begin,
+                             wanted.exp_avg_sq));
+      const int64_t first = section.weights.offset;
+      if (section.weights.split) {
+        RETURN_IF_ERROR(
+            gather(held.weights.low, divisions.low, first, wanted.weights.low));
+      }
+      if (!section.divided) continue;
+      RETURN_IF_ERROR(section.weights.split
+                          ? gather(held.weights.high, divisions.high, first,
+                                   wanted.weights.high)
+                          : gather(held.weights.master, divisions.master, first,
+                                   wanted.weights.master));
     }
     return absl::OkStatus();
   });

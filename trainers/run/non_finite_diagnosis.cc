@@ -27,9 +27,19 @@ absl::Status CheckFinite(Session& session, int64_t steps, int64_t samples) {
   RETURN_IF_ERROR(session.step().ComputeGradients(batch));
   double loss = 0;
   std::string parameter;
-  RETURN_IF_ERROR(StatusFromTorch([&] {
+  RETURN_IF_ERROR(StatusFromTorchOr([&]() -> absl::Status {
     loss = session.step().metrics().loss.item<double>();
-    parameter = FirstNonFiniteGradient(*session.state().parameters);
+    const ParameterStore& parameters = *session.state().parameters;
+    at::Tensor bad = NonFiniteGradients(parameters);
+    if (parameters.sharding().divides_gradients()) {
+      RETURN_IF_ERROR(session.group().AllReduceSum(bad));
+    }
+    bad = bad.cpu();
+    for (int64_t i = 0; i < bad.numel() && parameter.empty(); ++i) {
+      if (bad.const_data_ptr<int64_t>()[i] == 0) continue;
+      parameter = parameters.slices()[i].name;
+    }
+    return absl::OkStatus();
   }));
   const bool loss_alone = parameter.empty() && !std::isfinite(loss);
   return absl::AbortedError(absl::StrCat(

@@ -32,6 +32,16 @@ at::Tensor MakeArena(const StepPlan& plan, const ParameterStore& parameters) {
                    at::dtype(at::kByte).device(parameters.options().device));
 }
 
+// The joint buffer of a task, in which `first` lies.
+at::Tensor JointBufferOf(const at::Tensor& first, const Task& task) {
+  char* const begin =
+      static_cast<char*>(first.mutable_data_ptr()) - task.before_first;
+  return at::for_blob(begin, {task.output.numel()})
+      .options(first.options())
+      .target_device(first.device())
+      .make_tensor();
+}
+
 std::map<const Task*, std::string> OperationsOf(const Schedule& schedule) {
   std::vector<const Task*> tasks;
   for (const StepRun& run : schedule.runs) {
@@ -195,7 +205,9 @@ absl::Status TrainStep::ForwardBackward(const Batch& batch) {
 absl::Status TrainStep::ComputeGradients(const Batch& batch) {
   RETURN_IF_ERROR(ForwardBackward(batch));
   const PhaseScope scope(parts_.phases, PhaseName(Phase::kReduce));
-  RETURN_IF_ERROR(parts_.group->AllReduceSum(parts_.parameters->grad()));
+  if (!parts_.plan->sharding.divides_gradients()) {  // else it was summed
+    RETURN_IF_ERROR(parts_.group->AllReduceSum(parts_.parameters->grad()));
+  }
   return parts_.group->AllReduceSum(metrics_.loss);
 }
 
@@ -263,15 +275,17 @@ void TrainStep::Run(const Task& task, absl::Span<const at::Tensor> operands,
     case Task::Kind::kReduceSquares:
     case Task::Kind::kReduceLoss:
     case Task::Kind::kGather:
+    case Task::Kind::kFetch:
       if (const auto name = operations_.find(&task); name != operations_.end())
         parts_.group->SetOperation(name->second);
-      Communicate(task);
+      Communicate(task, operands, results);
       parts_.group->SetOperation("");
       break;
     case Task::Kind::kZero:
       for (const int parameter : parts_.plan->train.without_gradient) {
         const auto& blocks = parts_.plan->loss.program.parameters();
-        parts_.parameters->Get(blocks[parameter].name).grad().zero_();
+        at::Tensor(parts_.parameters->Get(blocks[parameter].name).held_grad())
+            .zero_();
       }
       parts_.parameters->ZeroGradientGaps();
       break;
@@ -305,19 +319,36 @@ void TrainStep::Clip() {
                                           .skip = skip_(gradient.nonfinite)}));
 }
 
-void TrainStep::Communicate(const Task& task) {
+void TrainStep::Communicate(const Task& task,
+                            absl::Span<const at::Tensor> operands,
+                            absl::Span<const at::Tensor> results) {
   ProcessGroup& group = *parts_.group;
-  const at::Tensor& gradients = parts_.parameters->grad();
-  const int64_t size = gradients.element_size();
+  const ParameterStore& parameters = *parts_.parameters;
+  const int64_t size = parameters.grad().element_size();
   const int64_t begin = task.range.begin / size, end = task.range.end / size;
   switch (task.kind) {
     case Task::Kind::kReduce: {
-      const at::Tensor whole = gradients.slice(0, begin, end);
+      const at::Tensor whole = operands.empty()
+                                   ? parameters.grad().slice(0, begin, end)
+                                   : JointBufferOf(operands[0], task);
       const at::Tensor part = OwnPart(whole);
-      ThrowIfError(group.ReduceScatterSum(whole, part));
-      if (!task.own_part) ThrowIfError(group.AllGather(part, whole));
+      if (operands.empty()) {
+        ThrowIfError(group.ReduceScatterSum(whole, part));
+        if (!task.own_part) ThrowIfError(group.AllGather(part, whole));
+        break;
+      }
+      at::Tensor sum =
+          parameters.HeldGradient(parameters.SectionOf(begin)).detach();
+      ThrowIfError(group.ReduceScatterSum(whole, task.adds ? part : sum));
+      if (task.adds) sum.add_(part);
       break;
     }
+    case Task::Kind::kFetch:
+      ThrowIfError(
+          group.AllGather(parameters.HeldWeights(parameters.SectionOf(begin),
+                                                 task.output.dtype),
+                          JointBufferOf(results[0], task)));
+      break;
     case Task::Kind::kReduceSquares:
       ThrowIfError(group.AllReduceSum(squares_.sums()));
       break;
@@ -325,8 +356,8 @@ void TrainStep::Communicate(const Task& task) {
       ThrowIfError(group.AllReduceSum(metrics_.loss));
       break;
     default:  // kGather
-      for (const at::Tensor& whole : parts_.parameters->WholeWeights(
-               parts_.parameters->SectionOf(begin))) {
+      for (const at::Tensor& whole :
+           parameters.WholeWeights(parameters.SectionOf(begin))) {
         ThrowIfError(group.AllGather(OwnPart(whole), whole));
       }
   }

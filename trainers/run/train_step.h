@@ -96,7 +96,8 @@ class TrainStep : private TaskRunner {
   // Recorded and launched like a step; then observers see no phases inside,
   // because they expect one graph, that of the step.
   absl::Status Forward(const Batch& batch);
-  // Computes loss and gradients of this rank's share, not reduced across ranks.
+  // Computes loss and gradients of this rank's share, not reduced across ranks
+  // unless they divide gradients.
   // Recorded and launched like a step; no observer may be attached in the third
   // call, because observers expect one graph, that of the step.
   absl::Status ForwardBackward(const Batch& batch);
@@ -118,7 +119,8 @@ class TrainStep : private TaskRunner {
   void CopyBatch(const Batch& batch);
   void Clip();
   // Does a task in which all ranks take part.
-  void Communicate(const Task& task);
+  void Communicate(const Task& task, absl::Span<const at::Tensor> operands,
+                   absl::Span<const at::Tensor> results);
   // This rank's part of a section of a flat buffer.
   at::Tensor OwnPart(const at::Tensor& section) const;
   // Calls what BeforeNextUpdate() was given.

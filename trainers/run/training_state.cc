@@ -122,14 +122,10 @@ StoredSlice MomentSlice(absl::string_view prefix, const ParameterSlice& slice,
         moment.narrow(0, slice.offset + begin, to.numel());
     return moment.is_cpu() ? values : to.copy_(values);
   };
-  const ParameterStore::HeldRange held = parameters.HeldOf(slice);
+  const HeldRange held =
+      parameters.HeldOf(parameters.divisions().moments, slice);
   stored.write = [moment, held](int64_t begin, const at::Tensor& values) {
-    const int64_t first = std::max(begin, held.begin);
-    const int64_t end =
-        std::min(begin + values.numel(), held.begin + held.numel);
-    if (first >= end) return;
-    moment.narrow(0, held.place + first - held.begin, end - first)
-        .copy_(values.slice(0, first - begin, end - begin));
+    WriteHeld(moment, held, begin, values);
   };
   return stored;
 }

@@ -37,7 +37,7 @@ struct TrainingState {
   LossScaler* scaler = nullptr;   // null unless the policy scales the loss
   ProcessGroup* group = nullptr;  // needed if ranks divide the state
 
-  bool divided() const { return parameters->sharding().divides_optimizer; }
+  bool divided() const { return parameters->sharding().divides_optimizer(); }
 };
 
 // The buffers of a TrainingState that a checkpoint's tensor files are made of,

@@ -39,16 +39,8 @@ void ReduceEarly(Schedule* schedule) {
     if (!moved[run]) runs.push_back(std::move(schedule->runs[run]));
     for (StepRun& sum : after[run]) runs.push_back(std::move(sum));
   }
-  int last_sum = -1;
-  for (size_t run = 0; run < runs.size(); ++run) {
-    for (int& wait : runs[run].waits) wait = renumbered[wait];
-    if (runs[run].stream == StepStream::kCommunication) {
-      last_sum = static_cast<int>(run);
-    }
-    // A communicator serves one stream at a time.
-    if (last_sum >= 0 && schedule->IsTask(runs[run], Task::Kind::kReduceLoss)) {
-      runs[run].waits.push_back(last_sum);
-    }
+  for (StepRun& run : runs) {
+    for (int& wait : run.waits) wait = renumbered[wait];
   }
   schedule->runs = std::move(runs);
 }

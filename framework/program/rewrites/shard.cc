@@ -60,11 +60,18 @@ std::vector<Task> UpdateSection(const Task& whole, const Task& reduce,
 
 }  // namespace
 
-void ShardUpdate(Schedule* schedule) {
+void ScatterSums(int shards, Task* reduce) {
+  if (reduce->own_part || shards == 1) return;
+  reduce->own_part = true;
+  reduce->family = "reduce_scatter";
+  reduce->cost.bytes /= 2;  // the other half gathers
+}
+
+void ShardUpdate(Schedule* schedule, int zero) {
   GradientShards& shards = schedule->shards;
   const int count = shards.sharding.shards;
   if (count == 1) return;
-  shards.sharding.divides_optimizer = true;
+  shards.sharding.zero = zero;
   TESSERA_CHECK(schedule->IsTask(schedule->runs.back(), Task::Kind::kUpdate),
                 "the update is not the last run");
   StepRun update = std::move(schedule->runs.back());
@@ -77,9 +84,7 @@ void ShardUpdate(Schedule* schedule) {
     if (runs.back().kind != StepRun::Kind::kTask) continue;
     Task& task = schedule->tasks[runs.back().task];
     if (task.kind == Task::Kind::kReduce) {
-      task.own_part = true;
-      task.family = "reduce_scatter";
-      task.cost.bytes /= 2;  // the other half gathers
+      ScatterSums(count, &task);
       reduce = task;
     } else if (task.kind == Task::Kind::kSumOfSquares) {
       TakePart(count, &task);
@@ -90,6 +95,9 @@ void ShardUpdate(Schedule* schedule) {
   const Task whole = schedule->tasks[update.task];
   for (const GradientRange& section : shards.sections) {
     for (Task& task : UpdateSection(whole, reduce, section, count)) {
+      if (task.kind == Task::Kind::kGather && shards.DividesWeights(section)) {
+        continue;  // fetched when ops read them
+      }
       StepRun run = update;
       if (task.kind == Task::Kind::kGather) run.operands.clear();
       run.task = static_cast<int>(schedule->tasks.size());

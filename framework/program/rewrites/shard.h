@@ -5,13 +5,17 @@
 
 namespace tessera {
 
-// Divides the optimizer's state among the ranks (ZeRO stage 1): sets
-// Schedule::shards.sharding.divides_optimizer. Sums over the ranks leave each
+// Divides the optimizer's state among the ranks (ZeRO stage 1, or 2 and 3 if
+// ShardGradients() and ShardWeights() follow): sets
+// Schedule::shards.sharding.zero. Sums over the ranks leave each
 // rank its part of a section, of which it sums the squares. Section by section,
 // it updates the weights of its part, and all ranks gather them. Results keep
 // their bits. For the plain list, whose last run is the update. Does nothing
 // with one shard.
-void ShardUpdate(Schedule* schedule);
+void ShardUpdate(Schedule* schedule, int zero);
+
+// Makes `reduce`, a Task::Kind::kReduce, leave each rank its part of the sum.
+void ScatterSums(int shards, Task* reduce);
 
 }  // namespace tessera
 

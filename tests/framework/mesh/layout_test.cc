@@ -32,10 +32,10 @@ TEST(LayoutTest, DegreesFollowFromTheNumberOfRanks) {
     for (int rank = 0; rank < ranks; ++rank) {
       const Layout whole = MakeLayout({}, ranks, rank).value();
       EXPECT_EQ(whole.mesh.degree(MeshAxis::kReplica), ranks);
-      EXPECT_FALSE(whole.sharding().divides_optimizer);
-      const Layout divided = MakeLayout({.zero = 1}, ranks, rank).value();
+      EXPECT_EQ(whole.sharding().zero, 0);
+      const Layout divided = MakeLayout({.zero = 3}, ranks, rank).value();
       EXPECT_EQ(divided.mesh.degree(MeshAxis::kShard), ranks);
-      EXPECT_EQ(divided.sharding().divides_optimizer, ranks > 1);
+      EXPECT_EQ(divided.sharding().zero, ranks > 1 ? 3 : 0);
       for (const Layout& layout : {whole, divided}) {
         EXPECT_EQ(layout.data_ranks(), ranks);
         EXPECT_EQ(layout.data_rank(), rank);
@@ -52,6 +52,9 @@ TEST(LayoutTest, SaysWhatItIs) {
   EXPECT_EQ(Describe(MakeLayout({}, 4, 0).value()), "4 ranks: replica 4");
   EXPECT_EQ(Describe(MakeLayout({.zero = 1}, 4, 0).value()),
             "4 ranks: shard 4, ZeRO 1: each has 1/4 of the optimizer's state");
+  EXPECT_EQ(Describe(MakeLayout({.zero = 3}, 4, 0).value()),
+            "4 ranks: shard 4, ZeRO 3: each has 1/4 of the optimizer's "
+            "state, gradients and weights");
 }
 
 TEST(LayoutTest, RefusesWhatDoesNotFitTheRanks) {

@@ -265,18 +265,27 @@ TEST(GpuNotFinite, IsInfinityAndNan) {
   ExpectNotFiniteIsFound(at::Device(at::kCUDA, 0));
 }
 
-TEST(FirstNonFiniteGradient, NamesTheParameter) {
+TEST(NonFiniteGradients, FindsTheParameters) {
   auto store = ParameterStore::Create(
       {{"frozen", {{"frozen", {4}}}, /*trainable=*/false},
        {"qkv", {{"q", {2, 3}}, {"k", {1, 3}}}},
        {"head", {{"head", {5}}}}},
       {});
   ASSERT_TRUE(store.ok()) << store.status();
-  EXPECT_EQ(FirstNonFiniteGradient(**store), "");
+  const auto found = [&] {
+    std::vector<std::string> names;
+    const at::Tensor bad = NonFiniteGradients(**store);
+    for (size_t i = 0; i < (*store)->slices().size(); ++i) {
+      if (bad[static_cast<int64_t>(i)].item<int64_t>() == 0) continue;
+      names.push_back((*store)->slices()[i].name);
+    }
+    return names;
+  };
+  EXPECT_EQ(found(), std::vector<std::string>());
   (*store)->Get("head").grad()[4] = kInfinity;
-  EXPECT_EQ(FirstNonFiniteGradient(**store), "head");
+  EXPECT_EQ(found(), std::vector<std::string>({"head"}));
   (*store)->Get("qkv").grad()[2][0] = kNan;
-  EXPECT_EQ(FirstNonFiniteGradient(**store), "k");
+  EXPECT_EQ(found(), std::vector<std::string>({"k", "head"}));
 }
 
 void ExpectLatches(at::Device device) {

@@ -7,10 +7,12 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/error_budget.h"
@@ -441,75 +443,124 @@ INSTANTIATE_TEST_SUITE_P(, GpuInitialValues,
                            return std::string(c10::toString(info.param));
                          });
 
-// The ranks' parts of `low` and of a buffer like the moments, put together by
-// HeldOf() and Write(), are those of one rank.
-TEST(ParameterStoreSharding, PartsOfAllRanksMakeTheWhole) {
-  const std::vector<ParameterBlockSpec> blocks = ReadLikeAModel(ToyBlocks());
-  for (const int shards : {2, 3, 8}) {
-    ParameterStoreOptions options = Bf16();
-    options.sharding = {.shards = shards};
-    const auto whole = MakeStore(blocks, options);
-    std::vector<int> holders(whole->trainable_extent(), 0);
-    for (int index = 0; index < shards; ++index) {
-      options.sharding = {
-          .shards = shards, .index = index, .divides_optimizer = true};
-      const auto part = MakeStore(blocks, options);
-      EXPECT_TRUE(BitEqual(part->weights().high, whole->weights().high));
-      EXPECT_TRUE(BitEqual(part->weights().master, whole->weights().master));
-      for (const ParameterSection& section : whole->sections()) {
-        const int64_t size = (section.end - section.begin) / shards;
-        EXPECT_EQ(size % kBlockAlignment, 0);
-        EXPECT_EQ(section.begin + size * index -
-                      part->Shift(section.begin + size * index),
-                  section.begin / shards);
-        if (!section.weights.split) continue;
-        const int64_t first = section.weights.offset;
-        EXPECT_TRUE(BitEqual(
-            part->weights().low.narrow(0, first / shards, size),
-            whole->weights().low.narrow(0, first + size * index, size)));
-      }
-      for (const ParameterSlice& slice : part->slices()) {
-        if (!slice.trainable) continue;
-        const ParameterStore::HeldRange held = part->HeldOf(slice);
-        for (int64_t i = 0; i < held.numel; ++i) {
-          const int64_t element = slice.offset + held.begin + i;
-          EXPECT_EQ(element - part->Shift(element), held.place + i);
-          ++holders[element];
-        }
+// Where this rank has element `i` of a whole buffer; nullopt if elsewhere.
+// `first` and `size` are those of the section around it.
+std::optional<int64_t> PlaceOf(const Division& division, int64_t i,
+                               int64_t first, int64_t size) {
+  if (division.shards == 1 || first < division.resident) return i;
+  const int64_t each = size / division.shards;
+  if ((i - first) / each != division.index) return std::nullopt;
+  return i - division.Shift(first, first + size);
+}
+
+// Expects each buffer of weights to be this rank's part of the whole one.
+void ExpectPart(const ParameterStore& part, const ParameterStore& whole) {
+  const auto expect = [&](const at::Tensor& held, const at::Tensor& all,
+                          const Division& division, auto first_of) {
+    if (!all.defined()) return;
+    EXPECT_EQ(held.numel(), all.numel() - division.elsewhere());
+    for (const ParameterSection& section : whole.sections()) {
+      const std::optional<int64_t> first = first_of(section);
+      if (!first.has_value()) continue;
+      for (int64_t i = *first; i < *first + section.size(); ++i) {
+        const auto place = PlaceOf(division, i, *first, section.size());
+        if (!place.has_value()) continue;
+        ASSERT_TRUE(BitEqual(held.narrow(0, *place, 1), all.narrow(0, i, 1)))
+            << i;
       }
     }
-    for (const ParameterSlice& slice : whole->slices()) {
-      for (int64_t i = 0; slice.trainable && i < slice.numel; ++i) {
-        EXPECT_EQ(holders[slice.offset + i], 1) << slice.name << ", " << i;
+    const int64_t frozen = all.numel() - division.trained;
+    EXPECT_TRUE(BitEqual(held.narrow(0, held.numel() - frozen, frozen),
+                         all.narrow(0, division.trained, frozen)));
+  };
+  using Place = std::optional<int64_t>;
+  const auto unsplit = [](const ParameterSection& section) {
+    return section.weights.split ? Place() : Place(section.weights.offset);
+  };
+  const auto split = [](const ParameterSection& section) {
+    return section.weights.split ? Place(section.weights.offset) : Place();
+  };
+  const auto shadow = [](const ParameterSection& section) {
+    return section.weights.shadow;
+  };
+  const ParameterStore::Divisions& divisions = part.divisions();
+  const WeightBuffers &mine = part.weights(), &all = whole.weights();
+  expect(mine.master, all.master, divisions.master, unsplit);
+  expect(mine.shadow, all.shadow, divisions.shadow, shadow);
+  expect(mine.high, all.high, divisions.high, split);
+  expect(mine.low, all.low, divisions.low, split);
+}
+
+// In every stage of ZeRO, what ranks have of each buffer is what one rank has
+// there, each element of a divided section is on one rank, and Write() writes
+// what the rank has.
+TEST(ParameterStoreSharding, PartsOfAllRanksMakeTheWhole) {
+  const std::vector<ParameterBlockSpec> blocks = ReadLikeAModel(ToyBlocks());
+  ParameterStoreOptions fp16 = Bf16();
+  fp16.weights.compute = at::kHalf;
+  for (const int shards : {2, 3, 8}) {
+    for (const int zero : {1, 2, 3}) {
+      for (ParameterStoreOptions options : {Bf16(), fp16}) {
+        options.sharding = {.shards = shards};
+        const auto whole = MakeStore(blocks, options);
+        std::vector<int> holders(whole->trainable_extent(), 0);
+        for (int index = 0; index < shards; ++index) {
+          SCOPED_TRACE(absl::StrCat(index, " of ", shards, ", ZeRO ", zero));
+          options.sharding = {.shards = shards, .index = index, .zero = zero};
+          const auto part = MakeStore(blocks, options);
+          for (const auto& store : {whole.get(), part.get()}) {
+            for (const ParameterSlice& slice : store->slices()) {
+              if (slice.offset % 3 == 0) continue;  // keeps its initial values
+              const at::Tensor values =
+                  at::linspace(-2, 7, slice.numel, at::kFloat);
+              const int64_t half = slice.numel / 2;
+              store->Write(slice, 0, values.slice(0, 0, half));
+              store->Write(slice, half, values.slice(0, half));
+            }
+          }
+          ExpectPart(*part, *whole);
+          EXPECT_EQ(part->grad().numel(),
+                    whole->grad().numel() / (zero >= 2 ? shards : 1));
+          for (const ParameterSlice& slice : part->slices()) {
+            if (!slice.trainable) continue;
+            const Division& division = part->divisions().moments;
+            const HeldRange held = part->HeldOf(division, slice);
+            const ParameterSection& section = part->SectionOf(slice.offset);
+            for (int64_t i = 0; i < held.numel; ++i) {
+              const int64_t element = slice.offset + held.begin + i;
+              EXPECT_EQ(
+                  PlaceOf(division, element, section.begin, section.size()),
+                  held.place + i);
+              ++holders[element];
+            }
+          }
+        }
+        for (const ParameterSlice& slice : whole->slices()) {
+          for (int64_t i = 0; slice.trainable && i < slice.numel; ++i) {
+            EXPECT_EQ(holders[slice.offset + i], 1) << slice.name << ", " << i;
+          }
+        }
       }
     }
   }
 }
 
-TEST(ParameterStoreSharding, WritesOnlyWhatTheRankHolds) {
+// A block that ranks divide has no whole weights for an op to read.
+TEST(ParameterStoreSharding, StageThreeLeavesVectorsAndFrozenBlocksWhole) {
   const std::vector<ParameterBlockSpec> blocks = ReadLikeAModel(ToyBlocks());
   ParameterStoreOptions options = Bf16();
-  options.sharding = {.shards = 3, .index = 1, .divides_optimizer = true};
+  options.sharding = {.shards = 2, .index = 1, .zero = 3};
   const auto store = MakeStore(blocks, options);
-  options.sharding.divides_optimizer = false;
-  const auto whole = MakeStore(blocks, options);
-  for (const ParameterSlice& slice : store->slices()) {
-    const at::Tensor values = at::randn({slice.numel});
-    // In two pieces, like a checkpoint's.
-    const int64_t half = slice.numel / 2;
-    for (const auto& to : {store.get(), whole.get()}) {
-      to->Write(slice, 0, values.slice(0, 0, half));
-      to->Write(slice, half, values.slice(0, half));
-    }
+  int divided = 0;
+  for (const ParameterBlockSpec& block : blocks) {
+    const bool vector = BlockShape(block).size() == 1;
+    EXPECT_EQ(store->Get(block.name).whole(), vector || !block.trainable)
+        << block.name;
+    EXPECT_EQ(store->Get(block.name).trainable(), block.trainable);
+    EXPECT_FALSE(store->Get(block.name).grad().defined());
+    divided += !store->Get(block.name).whole();
   }
-  EXPECT_TRUE(BitEqual(store->weights().high, whole->weights().high));
-  for (const ParameterSection& section : store->sections()) {
-    if (!section.weights.split) continue;
-    const int64_t first = section.weights.offset;
-    const int64_t size = (section.end - section.begin) / 3;
-    EXPECT_TRUE(BitEqual(store->weights().low.narrow(0, first / 3, size),
-                         whole->weights().low.narrow(0, first + size, size)));
-  }
+  EXPECT_GT(divided, 0);
 }
 
 }  // namespace

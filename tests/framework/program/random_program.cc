@@ -10,6 +10,8 @@
 #include "framework/program/rewrites/overlap_weight_gradients.h"
 #include "framework/program/rewrites/reduce_early.h"
 #include "framework/program/rewrites/shard.h"
+#include "framework/program/rewrites/shard_gradients.h"
+#include "framework/program/rewrites/shard_weights.h"
 #include "framework/program/stream_order.h"
 #include "tests/framework/program/test_ops.h"
 
@@ -121,6 +123,7 @@ Schedule StepOf(const Program& program, Value loss, int micro_batches,
   GradientShards shards = {.sharding = sharding};
   for (const ParameterSection& section : layout.sections) {
     shards.sections.push_back({4 * section.begin, 4 * section.end});
+    shards.divisible.push_back(section.size() > 256);
   }
   // A slice may hold several parameters, and a parameter lie in several.
   constexpr int64_t kSlice = 512;
@@ -151,13 +154,20 @@ Schedule StepOf(const Program& program, Value loss, int micro_batches,
 
 Schedule Rewritten(Schedule schedule, const Rewrites& rewrites) {
   constexpr int64_t kSlice = 512;
-  if (rewrites.shard) ShardUpdate(&schedule);
+  if (rewrites.zero >= 1) ShardUpdate(&schedule, rewrites.zero);
   if (rewrites.defer) {
     DeferUpdate(&schedule, /*spared_multiprocessors=*/0, kSlice);
   }
   if (rewrites.overlap) OverlapWeightGradients(&schedule);
-  if (rewrites.reduce) ReduceEarly(&schedule);
-  AddDataWaits(&schedule);
+  if (rewrites.zero >= 2) {
+    ShardGradients(&schedule);
+  } else if (rewrites.reduce) {
+    ReduceEarly(&schedule);
+  }
+  if (rewrites.zero >= 3) {
+    ShardWeights(&schedule, {.kind = Task::Kind::kFetch}, /*depth=*/1);
+  }
+  if (rewrites.data_waits) AddDataWaits(&schedule);
   return schedule;
 }
 

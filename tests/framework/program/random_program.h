@@ -51,7 +51,9 @@ Schedule StepOf(const Program& program, Value loss, int micro_batches,
                 const Sharding& sharding = {});
 
 struct Rewrites {
-  bool overlap = false, reduce = false, defer = false, shard = false;
+  bool overlap = false, reduce = false, defer = false;
+  int zero = 0;  // the stage of ZeRO
+  bool data_waits = true;
 };
 // The list after some rewrites. Slices are so small that most programs have
 // several.

@@ -1,6 +1,7 @@
 #include "framework/program/verify.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@ namespace {
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 // Plans with one planted fault each.
 class VerifyLifetimesTest : public ::testing::Test {
@@ -280,6 +282,105 @@ TEST_F(VerifyDeferredTest, FindsAnActivationOverAGradientThatWaits) {
   buffer.storage = Storage::kGradients;
   buffer.offset = schedule_.gradients[1].begin;
   EXPECT_THAT(FaultOf(schedule_, plan), HasSubstr("without waiting for the"));
+}
+
+// Steps of two micro-batches in which ranks divide gradients and weights, with
+// one planted fault each.
+class VerifyShardedTest : public ::testing::Test {
+ protected:
+  VerifyShardedTest() {
+    for (int seed = 0; !HasSections(); ++seed) {
+      made_.emplace(seed, RandomProgram::Sizes{.rows = 5, .width = 20});
+      plain_ = StepOf(*made_->program, made_->loss, 2, {},
+                      {.shards = 2, .index = 1});
+      schedule_ = Rewritten(plain_, {.overlap = true, .zero = 3});
+    }
+    plan_ = PlanLifetimes(schedule_);
+  }
+  // Whether there are several in forward and backward of each micro-batch.
+  bool HasSections() const {
+    return RunsOf(Task::Kind::kFetch).size() >= 8 &&
+           RunsOf(Task::Kind::kReduce).size() >= 6;
+  }
+
+  std::string Fault() { return FaultOf(schedule_, plan_); }
+  // The runs of a kind of task.
+  std::vector<int> RunsOf(Task::Kind kind) const {
+    std::vector<int> runs;
+    for (size_t r = 0; r < schedule_.runs.size(); ++r) {
+      if (schedule_.IsTask(schedule_.runs[r], kind)) {
+        runs.push_back(static_cast<int>(r));
+      }
+    }
+    return runs;
+  }
+
+  std::optional<RandomProgram> made_;
+  Schedule plain_, schedule_;
+  Lifetimes plan_;
+};
+
+TEST_F(VerifyShardedTest, AcceptsTheStep) { EXPECT_THAT(Fault(), IsEmpty()); }
+
+TEST_F(VerifyShardedTest, FindsWeightsThatAreReadAfterTheyWereFreed) {
+  // The backward pass reads what the forward pass had fetched.
+  int first = -1;
+  for (StepRun& run : schedule_.runs) {
+    for (int& operand : run.operands) {
+      if (operand < 0 || schedule_.values[operand].role != Role::kGathered) {
+        continue;
+      }
+      if (first < 0) first = operand;
+      if (schedule_.values[operand].parameter ==
+          schedule_.values[first].parameter) {
+        operand = first;
+      }
+    }
+  }
+  EXPECT_THAT(Fault(), HasSubstr("but nothing lies there"));
+}
+
+TEST_F(VerifyShardedTest, FindsWeightsThatNobodyFetches) {
+  schedule_.runs[RunsOf(Task::Kind::kFetch).back()].results.clear();
+  EXPECT_THAT(Fault(), HasSubstr("lies there"));
+}
+
+TEST_F(VerifyShardedTest, FindsTwoSectionsInOnePlace) {
+  for (const int run : RunsOf(Task::Kind::kFetch)) {
+    const int value = schedule_.runs[run].results[0];
+    plan_.buffers[plan_.buffer_of[value]].offset = 0;
+  }
+  EXPECT_THAT(Fault(), Not(IsEmpty()));
+}
+
+TEST_F(VerifyShardedTest, FindsASumThatReplacesTheOneBefore) {
+  for (const int run : RunsOf(Task::Kind::kReduce)) {
+    schedule_.tasks[schedule_.runs[run].task].adds = false;
+  }
+  EXPECT_THAT(Fault(), ContainsRegex("sums the gradient of .* twice"));
+}
+
+TEST_F(VerifyShardedTest, FindsAMicroBatchThatIsNotSummed) {
+  const auto expected = VerifyLifetimes(plain_, PlanLifetimes(plain_)).value();
+  EXPECT_EQ(VerifyLifetimes(schedule_, plan_).value(), expected);
+  StepRun& last = schedule_.runs[RunsOf(Task::Kind::kReduce).back()];
+  std::vector<int>& operands = last.operands;
+  operands.erase(operands.begin());
+  const auto found = VerifyLifetimes(schedule_, plan_);
+  EXPECT_TRUE(!found.ok() || *found != expected);
+}
+
+TEST_F(VerifyShardedTest, FindsWeightsOfTheStepAfter) {
+  const std::vector<int> updates = RunsOf(Task::Kind::kUpdate);
+  const int fetch = RunsOf(Task::Kind::kFetch).front();
+  for (size_t u = 0; u < updates.size(); ++u) {
+    const StepRun update = schedule_.runs[updates[u]];
+    schedule_.runs.erase(schedule_.runs.begin() + updates[u]);
+    schedule_.runs.insert(schedule_.runs.begin() + fetch, update);
+  }
+  for (StepRun& run : schedule_.runs) run.waits.clear();
+  AddDataWaits(&schedule_);
+  EXPECT_THAT(FaultOf(schedule_, PlanLifetimes(schedule_)), Not(IsEmpty()));
 }
 
 }  // namespace

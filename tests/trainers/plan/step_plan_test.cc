@@ -39,7 +39,7 @@ class RandomStep {
     const int ranks = Chance(3) ? Draw(2, 4) : 1;
     options.sharding = {.shards = ranks,
                         .index = Draw(0, ranks - 1),
-                        .divides_optimizer = ranks > 1 && Chance(2)};
+                        .zero = ranks > 1 ? static_cast<int>(Draw(0, 3)) : 0};
     options.recompute.set_policy(
         static_cast<RecomputeConfig::Policy>(Draw(1, 4)));
     options.recompute.set_every(Draw(1, 2));
@@ -80,9 +80,8 @@ class RandomStep {
         " G=", m.kv_heads, " F=", m.d_ff, " B=", options.lm.batch,
         " S=", m.context, " tied=", m.tied_head, " relu2=", m.relu_squared,
         " micro_batches=", options.micro_batches, " shard ",
-        options.sharding.index, " of ", options.sharding.shards,
-        options.sharding.divides_optimizer ? ", divided, " : ", ",
-        target.precision.name(), " on ",
+        options.sharding.index, " of ", options.sharding.shards, ", ZeRO ",
+        options.sharding.zero, ", ", target.precision.name(), " on ",
         target.device.is_cuda() ? "a GPU " : "a CPU ",
         options.recompute.ShortDebugString(), " ",
         options.execution.ShortDebugString(), " ", options.lm.backend->name());
