@@ -29,6 +29,8 @@
 namespace tessera {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 constexpr char kFolder[] = "HANGING_RANK_TEST_FOLDER";
@@ -123,7 +125,13 @@ void ExpectThatRankOneIsNamed(const std::string& mode) {
   const LaunchedTests ranks = TrainTwoRanks(folder, "hang", mode);
   EXPECT_EQ(ranks.exit_code, kPeerIsGoneExitCode) << ranks.output;
   EXPECT_LT(ranks.elapsed, absl::Seconds(60));
-  const std::string step = absl::StrCat("' of step ", kLastGoodStep + 1, ".");
+  // Rank 0 waits in the first sum of the next step or, on a GPU, where nothing
+  // makes it wait for the ones before, in the exchange between the steps.
+  const std::string place =
+      mode.empty() ? absl::StrCat(" is missing in 'operation 1 of .*' of step ",
+                                  kLastGoodStep + 1)
+                   : absl::StrCat(" is missing in '.*' of step [",
+                                  kLastGoodStep, kLastGoodStep + 1, "]");
   for (const int rank : {0, 1}) {
     EXPECT_THAT(ranks.output, HasSubstr(absl::StrCat(
                                   "[", rank, "] error: rank ", rank,
@@ -132,10 +140,11 @@ void ExpectThatRankOneIsNamed(const std::string& mode) {
         ReadFile(absl::StrCat(folder, "/hang_rank_", rank, ".json"));
     ASSERT_TRUE(text.ok()) << text.status();
     const nlohmann::json json = nlohmann::json::parse(*text);
-    EXPECT_EQ(json["step"], kLastGoodStep + 1 - rank);
-    EXPECT_THAT(json["why"].get<std::string>(), HasSubstr(step));
+    EXPECT_GE(json["step"], kLastGoodStep);
+    EXPECT_LE(json["step"], kLastGoodStep + 1 - rank);
+    EXPECT_THAT(json["why"].get<std::string>(),
+                AllOf(HasSubstr(": rank 1 ("), ContainsRegex(place)));
   }
-  EXPECT_THAT(ranks.output, HasSubstr(" is missing in 'operation 1 of "));
 }
 
 TEST(HangingRankTest, IsNamedByEveryRank) { ExpectThatRankOneIsNamed(""); }
