@@ -85,6 +85,41 @@ bool IsCollective(const Schedule& schedule, const StepRun& run) {
   }
 }
 
+namespace {
+
+// The gradients and weights in the range of a task.
+std::vector<Access> AccessesInRange(const Schedule& schedule,
+                                    const StepRun& run, const Task& task) {
+  std::vector<Access> accesses;
+  const bool sums = task.kind == Task::Kind::kReduce;
+  const bool fetches = task.kind == Task::Kind::kFetch;
+  const bool gathers = task.kind == Task::Kind::kGather || fetches;
+  const bool replaces = sums && !run.operands.empty() && !task.adds;
+  for (size_t p = 0; p < schedule.gradients.size() && !gathers; ++p) {
+    const int parameter = static_cast<int>(p);
+    if (!task.range.Overlaps(schedule.gradients[p])) continue;
+    // Gradients that no run writes are zeroed after the sums, which only leave
+    // something else there.
+    const bool empty =
+        sums && absl::c_linear_search(schedule.without_gradient, parameter);
+    accesses.push_back(
+        {.parameter = parameter, .reads = !empty && !replaces, .writes = sums});
+  }
+  if (task.kind != Task::Kind::kUpdate && !gathers) return accesses;
+  const absl::Span<const ValueInfo> values = schedule.program->values();
+  for (size_t v = 0; v < values.size(); ++v) {
+    if (values[v].role == Role::kParameter &&
+        task.range.Overlaps(schedule.gradients[values[v].parameter]) &&
+        (!fetches || values[v].type.dtype == task.output.dtype)) {
+      accesses.push_back(
+          {.value = static_cast<int>(v), .reads = gathers, .writes = !fetches});
+    }
+  }
+  return accesses;
+}
+
+}  // namespace
+
 std::vector<Access> AccessesOf(const Schedule& schedule, const StepRun& run) {
   std::vector<Access> accesses;
   const auto add = [&accesses](absl::Span<const int> values, bool writes) {
@@ -111,32 +146,8 @@ std::vector<Access> AccessesOf(const Schedule& schedule, const StepRun& run) {
     }
     return accesses;
   }
-  const bool fetches = task.kind == Task::Kind::kFetch;
-  const bool gathers = task.kind == Task::Kind::kGather || fetches;
-  const bool of_values =
-      task.kind == Task::Kind::kReduce && !run.operands.empty();
-  for (size_t p = 0; p < schedule.gradients.size() && !gathers; ++p) {
-    const int parameter = static_cast<int>(p);
-    const bool sums = task.kind == Task::Kind::kReduce;
-    if (!task.range.Overlaps(schedule.gradients[p])) continue;
-    // Gradients that no run writes are zeroed after the sums, which only leave
-    // something else there.
-    const bool empty =
-        sums && absl::c_linear_search(schedule.without_gradient, parameter);
-    accesses.push_back({.parameter = parameter,
-                        .reads = !empty && (!of_values || task.adds),
-                        .writes = sums});
-  }
-  if (task.kind != Task::Kind::kUpdate && !gathers) return accesses;
-  const absl::Span<const ValueInfo> values = schedule.program->values();
-  for (size_t v = 0; v < values.size(); ++v) {
-    if (values[v].role == Role::kParameter &&
-        task.range.Overlaps(schedule.gradients[values[v].parameter]) &&
-        (!fetches || values[v].type.dtype == task.output.dtype)) {
-      accesses.push_back(
-          {.value = static_cast<int>(v), .reads = gathers, .writes = !fetches});
-    }
-  }
+  const std::vector<Access> in_range = AccessesInRange(schedule, run, task);
+  accesses.insert(accesses.end(), in_range.begin(), in_range.end());
   return accesses;
 }
 

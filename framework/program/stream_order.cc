@@ -48,6 +48,43 @@ class Clocks {
   std::array<Clock, kStepStreams> last_;  // by stream
 };
 
+// What runs must not touch at the same time, numbered: values, gradients, the
+// gaps between gradients, and the communicator, which serves one stream at a
+// time.
+class Atoms {
+ public:
+  explicit Atoms(const Schedule& schedule)
+      : schedule_(schedule),
+        gradients_(schedule.values.size()),
+        gaps_(gradients_ + schedule.program->parameters().size()) {}
+
+  size_t size() const { return gaps_ + 2; }
+
+  struct Touched {
+    size_t atom = 0;
+    bool writes = false;
+  };
+  std::vector<Touched> Of(const StepRun& run) const {
+    std::vector<Touched> touched;
+    if (IsCollective(schedule_, run)) touched.push_back({gaps_ + 1, true});
+    if (schedule_.IsTask(run, Task::Kind::kReduce) ||
+        schedule_.IsTask(run, Task::Kind::kZero)) {
+      touched.push_back({gaps_, true});
+    }
+    for (const Access& access : AccessesOf(schedule_, run)) {
+      touched.push_back({access.value >= 0 ? static_cast<size_t>(access.value)
+                                           : gradients_ + static_cast<size_t>(
+                                                              access.parameter),
+                         access.writes});
+    }
+    return touched;
+  }
+
+ private:
+  const Schedule& schedule_;
+  const size_t gradients_, gaps_;
+};
+
 }  // namespace
 
 StreamOrder::StreamOrder(const Schedule& schedule)
@@ -74,13 +111,9 @@ StreamOrder::StreamOrder(const Schedule& schedule)
 }
 
 void AddDataWaits(Schedule* schedule) {
-  const size_t num_values = schedule->values.size();
-  const size_t communicator =
-      num_values + schedule->program->parameters().size();
-  const size_t gaps = communicator + 1;  // between gradients
-  const size_t atoms = gaps + 1;
-  std::vector<int> written(atoms, -1);
-  std::vector<Clock> read(atoms);  // by stream
+  const Atoms atoms(*schedule);
+  std::vector<int> written(atoms.size(), -1);
+  std::vector<Clock> read(atoms.size());  // by stream
   for (Clock& last : read) last.fill(-1);
   Clocks clocks(schedule->runs.size());
   for (size_t run = 0; run < schedule->runs.size(); ++run) {
@@ -94,21 +127,9 @@ void AddDataWaits(Schedule* schedule) {
       int& latest = needed[static_cast<int>(schedule->runs[earlier].stream)];
       latest = std::max(latest, earlier);
     };
-    const auto write = [&](size_t atom) {
+    for (const auto& [atom, writes] : atoms.Of(r)) {
       need(written[atom]);
-      written[atom] = index;
-    };
-    // A communicator serves one stream at a time.
-    if (IsCollective(*schedule, r)) write(communicator);
-    if (schedule->IsTask(r, Task::Kind::kReduce) ||
-        schedule->IsTask(r, Task::Kind::kZero)) {
-      write(gaps);
-    }
-    for (const Access& access : AccessesOf(*schedule, r)) {
-      const size_t atom = access.value >= 0 ? static_cast<size_t>(access.value)
-                                            : num_values + access.parameter;
-      need(written[atom]);
-      if (access.writes) {
+      if (writes) {
         for (const int earlier : read[atom]) need(earlier);
         written[atom] = index;
       } else {

@@ -259,6 +259,40 @@ class StepList {
   const GradientBuffer gradients_;
 };
 
+// Applies the rewrites that the options ask for.
+void Rewrite(const StepPlanOptions& options, const ProgramTarget& target,
+             StepPlan* plan) {
+  const ExecutionConfig& execution = options.execution;
+  const bool overlap =
+      plan->graph &&
+      (execution.has_overlap_weight_gradients()
+           ? execution.overlap_weight_gradients()
+           : options.lm.batch * options.lm.sequence <= kMostTokensToOverlap);
+  const Sharding& sharding = options.sharding;
+  const bool reduce = target.device.is_cuda() && sharding.shards > 1;
+  const bool defer =
+      execution.has_defer_update() ? execution.defer_update() : plan->graph;
+  if (!overlap && !reduce && !defer && !sharding.divides_optimizer()) return;
+  plan->plain = plan->train;
+  if (sharding.divides_optimizer()) ShardUpdate(&plan->train, sharding.zero);
+  if (defer) DeferUpdate(&plan->train, SparedMultiprocessors(plan->train));
+  for (Schedule* const schedule : {&plan->train, &plan->gradients}) {
+    if (overlap) OverlapWeightGradients(schedule);
+    if (sharding.divides_gradients()) {
+      ShardGradients(schedule);
+    } else if (reduce) {
+      ReduceEarly(schedule);
+    }
+  }
+  for (Schedule* const schedule :
+       {&plan->train, &plan->gradients, &plan->evaluate}) {
+    if (sharding.divides_weights()) {
+      ShardWeights(schedule, FetchTask(target.device), kPrefetchDepth);
+    }
+    AddDataWaits(schedule);
+  }
+}
+
 }  // namespace
 
 absl::Status PlanLists(const StepPlanOptions& options,
@@ -277,40 +311,11 @@ absl::Status PlanLists(const StepPlanOptions& options,
   plan->train = list.Train(segments, /*update=*/true);
   plan->gradients = list.Train(segments, /*update=*/false);
   plan->evaluate = list.Evaluate(plan->evaluation_loss);
-  const ExecutionConfig& execution = options.execution;
-  const bool overlap =
-      plan->graph &&
-      (execution.has_overlap_weight_gradients()
-           ? execution.overlap_weight_gradients()
-           : options.lm.batch * options.lm.sequence <= kMostTokensToOverlap);
-  const Sharding& sharding = options.sharding;
-  const bool reduce = target.device.is_cuda() && sharding.shards > 1;
-  const bool defer =
-      execution.has_defer_update() ? execution.defer_update() : plan->graph;
-  if (overlap || reduce || defer || sharding.divides_optimizer()) {
-    plan->plain = plan->train;
-    if (sharding.divides_optimizer()) ShardUpdate(&plan->train, sharding.zero);
-    if (defer) DeferUpdate(&plan->train, SparedMultiprocessors(plan->train));
-    for (Schedule* const schedule : {&plan->train, &plan->gradients}) {
-      if (overlap) OverlapWeightGradients(schedule);
-      if (sharding.divides_gradients()) {
-        ShardGradients(schedule);
-      } else if (reduce) {
-        ReduceEarly(schedule);
-      }
-    }
-    for (Schedule* const schedule :
-         {&plan->train, &plan->gradients, &plan->evaluate}) {
-      if (sharding.divides_weights()) {
-        ShardWeights(schedule, FetchTask(target.device), kPrefetchDepth);
-      }
-      AddDataWaits(schedule);
-    }
-  }
+  Rewrite(options, target, plan);
   const bool arena =
-      plan->graph || execution.storage() == ExecutionConfig::ARENA;
+      plan->graph || options.execution.storage() == ExecutionConfig::ARENA;
   const LifetimeOptions of_training = {
-      .lend_gradients = !sharding.divides_gradients(), .arena = arena};
+      .lend_gradients = !options.sharding.divides_gradients(), .arena = arena};
   plan->train_lifetimes = PlanLifetimes(plan->train, of_training);
   plan->gradients_lifetimes = PlanLifetimes(plan->gradients, of_training);
   plan->evaluate_lifetimes = PlanLifetimes(plan->evaluate, {.arena = arena});
