@@ -27,23 +27,28 @@
 namespace tessera {
 namespace {
 
-// A world of one rank, so that callers need no special case.
+// A world of one rank, so that callers need no special case, or a simulated
+// one.
 class SingleProcess final : public ProcessGroup {
  public:
-  int rank() const override { return 0; }
-  int world_size() const override { return 1; }
-  absl::string_view backend() const override { return "none"; }
+  explicit SingleProcess(const WorldInfo& world) : world_(world) {}
+
+  int rank() const override { return world_.rank; }
+  int world_size() const override { return world_.world_size; }
+  absl::string_view backend() const override {
+    return world_.simulated ? "simulated" : "none";
+  }
   absl::Status AllReduceSum(const at::Tensor&) override { return {}; }
   absl::Status ReduceScatterSum(const at::Tensor& whole,
                                 const at::Tensor& shard) override {
-    return Copy(whole, shard);
+    return StatusFromTorch([&] { Copy(OwnPart(whole), shard); });
   }
   absl::Status AllGather(const at::Tensor& shard,
                          const at::Tensor& whole) override {
-    return Copy(shard, whole);
+    return StatusFromTorch([&] { Copy(shard, OwnPart(whole)); });
   }
   absl::Status AllToAll(const at::Tensor& from, const at::Tensor& to) override {
-    return Copy(from, to);
+    return StatusFromTorch([&] { Copy(from, to); });
   }
   absl::Status Broadcast(const at::Tensor&, int) override { return {}; }
   absl::Status Barrier() override { return {}; }
@@ -51,9 +56,16 @@ class SingleProcess final : public ProcessGroup {
   absl::Status Finish() override { return {}; }
 
  private:
-  static absl::Status Copy(const at::Tensor& from, const at::Tensor& to) {
-    return StatusFromTorch([&] { at::Tensor(to).copy_(from.view_as(to)); });
+  at::Tensor OwnPart(const at::Tensor& whole) const {
+    const int64_t part = whole.numel() / world_.world_size;
+    return whole.view({-1}).narrow(0, world_.rank * part, part);
   }
+  static void Copy(const at::Tensor& from, const at::Tensor& to) {
+    const at::Tensor same_shape = from.view_as(to);
+    if (from.const_data_ptr() != to.const_data_ptr()) to.copy_(same_shape);
+  }
+
+  const WorldInfo world_;
 };
 
 // Longer than any run. Gloo adds it to the time of a clock.
@@ -424,7 +436,9 @@ absl::Status C10dProcessGroup::Finish() {
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Create(
     const WorldInfo& world, at::Device device, const GroupTimeouts& timeouts) {
-  if (world.world_size == 1) return std::make_unique<SingleProcess>();
+  if (world.world_size == 1 || world.simulated) {
+    return std::make_unique<SingleProcess>(world);
+  }
   // c10d logs a stack trace for each lost connection; this program reports the
   // same in its own errors. A level that the user has set is kept.
   setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);

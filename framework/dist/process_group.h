@@ -35,6 +35,11 @@ struct GroupTimeouts {
 // between CPUs, nothing in a world of one. A thin layer over LibTorch's c10d
 // backends.
 //
+// In a simulated world (WorldInfo::simulated) every operation is complete at
+// once, without other ranks: a sum is this rank's own addend, a gathered whole
+// keeps what it holds in place of the other ranks' shards, and an exchange
+// returns what this rank sends.
+//
 // Every operation below is collective: each rank calls it, in the same order,
 // with tensors of the same size and dtype on the device given to Create().
 // Tensors must be contiguous and of fitting sizes (else InvalidArgument).
@@ -72,7 +77,7 @@ class ProcessGroup {
 
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
-  // "nccl", "gloo" or "none".
+  // "nccl", "gloo", "none" or "simulated".
   virtual absl::string_view backend() const = 0;
 
   // tensor = sum over ranks, added in the tensor's dtype.

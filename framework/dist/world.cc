@@ -215,6 +215,10 @@ absl::StatusOr<std::string> Secret(const Variables& variables) {
       kShortestSecret, ", chosen at random (openssl rand -hex 16)"));
 }
 
+const char* VariableOfThisProcess(const char* variable) {
+  return std::getenv(variable);
+}
+
 }  // namespace
 
 absl::StatusOr<WorldInfo> WorldFromEnvironment(EnvironmentRef environment) {
@@ -226,9 +230,55 @@ absl::StatusOr<WorldInfo> WorldFromEnvironment(EnvironmentRef environment) {
 }
 
 absl::StatusOr<WorldInfo> WorldFromEnvironment() {
-  return WorldFromEnvironment([](const char* variable) -> const char* {
-    return std::getenv(variable);
-  });
+  return WorldFromEnvironment(VariableOfThisProcess);
+}
+
+absl::StatusOr<WorldInfo> SimulatedWorld(int ranks, int rank) {
+  return SimulatedWorld(ranks, rank, VariableOfThisProcess);
+}
+
+absl::StatusOr<WorldInfo> SimulatedWorld(int ranks, int rank,
+                                         EnvironmentRef environment) {
+  if (ranks < 2 || ranks > kMaxRanks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--simulate_world=", ranks, " must be in [2, ", kMaxRanks,
+                     "]: the number of ranks of the run to simulate"));
+  }
+  if (rank < 0 || rank >= ranks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--rank=", rank, " must be in [0, ", ranks - 1,
+                     "] with --simulate_world=", ranks));
+  }
+  const Variables variables(environment);
+  for (const char* name : {"RANK", "WORLD_SIZE"}) {
+    if (!variables.Has(name)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--simulate_world=", ranks, " runs one rank without a launcher, but ",
+        name, "=", variables.Text(name),
+        " is set; start `train` directly and unset RANK and WORLD_SIZE, or "
+        "remove --simulate_world"));
+  }
+  // Slurm sets its variables also for a single task.
+  ASSIGN_OR_RETURN(const WorldInfo launched, FromLauncher(variables));
+  if (launched.world_size > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--simulate_world=", ranks,
+        " runs one rank, but SLURM_NTASKS=", launched.world_size,
+        "; start one task (srun --ntasks=1), or remove --simulate_world"));
+  }
+  WorldInfo world;
+  world.rank = rank;
+  world.world_size = ranks;
+  world.source = "simulated";
+  world.simulated = true;
+  return world;
+}
+
+std::string DescribeSimulation(const WorldInfo& world) {
+  if (!world.simulated) return "";
+  return absl::StrCat("rank ", world.rank, " of ", world.world_size,
+                      "; sums have only this rank's part, so losses are not "
+                      "those of a real run");
 }
 
 int CudaDeviceIndex(const WorldInfo& world, int visible) {

@@ -27,7 +27,13 @@ struct WorldInfo {
   // Known only to the ranks. Clients of rank 0's store must prove that they
   // know it. If empty, every client is accepted.
   std::string secret;
-  std::string source = "single";  // "torchrun", "slurm", "launch", "single"
+  // "torchrun", "slurm", "launch", "single", "simulated"
+  std::string source = "single";
+  // True if the other ranks do not exist (SimulatedWorld()).
+  bool simulated = false;
+
+  // Whether this process prints: rank 0, or a simulated rank.
+  bool prints() const { return rank == 0 || simulated; }
 };
 
 // The value of an environment variable; null if it is not set.
@@ -50,6 +56,19 @@ using EnvironmentRef = absl::FunctionRef<const char*(const char* variable)>;
 // secret.
 absl::StatusOr<WorldInfo> WorldFromEnvironment();
 absl::StatusOr<WorldInfo> WorldFromEnvironment(EnvironmentRef environment);
+
+// Rank `rank` of `ranks` without the others, on the first device of this
+// machine. InvalidArgument, beginning with the flag ("--rank=512 ..."), if
+// `ranks` is not in [2, 2^20] or `rank` not in [0, ranks), or if `environment`
+// has variables of a launcher, which starts ranks that exist.
+absl::StatusOr<WorldInfo> SimulatedWorld(int ranks, int rank);
+absl::StatusOr<WorldInfo> SimulatedWorld(int ranks, int rank,
+                                         EnvironmentRef environment);
+
+// "rank 7 of 512; sums have only this rank's part, ..." if the world is
+// simulated, otherwise empty. Everything that a simulated run prints or writes
+// has it.
+std::string DescribeSimulation(const WorldInfo& world);
 
 // The index, among `visible` GPUs, of this process's GPU: its local rank. Under
 // `srun --gpus-per-task=1` each task sees only its own GPU, whatever its local

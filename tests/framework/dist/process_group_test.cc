@@ -84,6 +84,40 @@ TEST(ProcessGroupTest, AWorldOfOneNeedsNoCommunication) {
   EXPECT_TRUE((*group)->Finish().ok());
 }
 
+TEST(ProcessGroupTest, ASimulatedRankHasItsOwnShareOfEveryResult) {
+  WorldInfo world;
+  world.rank = 2;
+  world.world_size = 4;
+  world.simulated = true;
+  const auto group = ProcessGroup::Create(world, at::kCPU);
+  ASSERT_TRUE(group.ok()) << group.status();
+  EXPECT_EQ((*group)->rank(), 2);
+  EXPECT_EQ((*group)->world_size(), 4);
+  EXPECT_EQ((*group)->backend(), "simulated");
+  const at::Tensor whole = at::arange(8);
+  const at::Tensor shard = at::zeros({2}, at::kLong);
+  EXPECT_TRUE((*group)->AllReduceSum(whole).ok());
+  EXPECT_TRUE((*group)->Broadcast(whole, 0).ok());
+  EXPECT_TRUE((*group)->ReduceScatterSum(whole, shard).ok());
+  EXPECT_TRUE(at::equal(whole, at::arange(8)));
+  EXPECT_TRUE(at::equal(shard, at::arange(4, 6)));
+  shard.add_(10);
+  EXPECT_TRUE((*group)->AllGather(shard, whole).ok());
+  const auto gathered = at::tensor({0, 1, 2, 3, 14, 15, 6, 7}, at::kLong);
+  EXPECT_TRUE(at::equal(whole, gathered));
+  // A shard may be its own part of the whole.
+  EXPECT_TRUE((*group)->AllGather(whole.narrow(0, 4, 2), whole).ok());
+  EXPECT_TRUE((*group)->ReduceScatterSum(whole, whole.narrow(0, 4, 2)).ok());
+  EXPECT_TRUE(at::equal(whole, gathered));
+  const at::Tensor received = at::zeros_like(whole);
+  EXPECT_TRUE((*group)->AllToAll(whole, received).ok());
+  EXPECT_TRUE(at::equal(received, whole));
+  EXPECT_FALSE((*group)->AllGather(at::zeros({3}, at::kLong), whole).ok());
+  EXPECT_TRUE((*group)->Barrier().ok());
+  EXPECT_TRUE((*group)->AgreeOn("anything", 7).ok());
+  EXPECT_TRUE((*group)->Finish().ok());
+}
+
 TEST(ReasonOfTest, NamesNoPlaceInTheSourcesOfALibrary) {
   const auto reason = [](const char* message) {
     return ReasonOf(absl::InternalError(message));

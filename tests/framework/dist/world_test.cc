@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -58,6 +59,53 @@ TEST(WorldTest, NothingSetIsASingleProcess) {
   EXPECT_EQ(world->world_size, 1);
   EXPECT_EQ(world->local_world_size, 1);
   EXPECT_EQ(world->source, "single");
+}
+
+absl::StatusOr<WorldInfo> Simulate(int ranks, int rank,
+                                   const Environment& environment = {}) {
+  return SimulatedWorld(ranks, rank, [&](const char* name) -> const char* {
+    const auto found = environment.find(name);
+    return found == environment.end() ? nullptr : found->second.c_str();
+  });
+}
+
+TEST(WorldTest, ASimulatedRankHasTheFirstDeviceToItself) {
+  // Slurm sets its variables also for a shell of one task.
+  for (const Environment& environment :
+       {Environment{},
+        Environment{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}}) {
+    const auto world = Simulate(512, 7, environment);
+    ASSERT_TRUE(world.ok()) << world.status();
+    EXPECT_EQ(world->rank, 7);
+    EXPECT_EQ(world->world_size, 512);
+    EXPECT_EQ(world->local_rank, 0);
+    EXPECT_EQ(world->local_world_size, 1);
+    EXPECT_TRUE(world->simulated);
+    EXPECT_TRUE(world->prints());
+    EXPECT_THAT(DescribeSimulation(*world), HasSubstr("rank 7 of 512; sums"));
+  }
+  EXPECT_EQ(DescribeSimulation(*Parse(Torchrun())), "");
+  EXPECT_FALSE(Parse(Torchrun())->prints());
+}
+
+TEST(WorldTest, RefusesToSimulateWhatCannotBe) {
+  struct Refused {
+    int ranks, rank;
+    Environment environment;
+    const char* message;
+  };
+  for (const auto& [ranks, rank, environment, message] : std::vector<Refused>{
+           {512, 512, {}, "--rank=512 must be in [0, 511]"},
+           {512, -1, {}, "--rank=-1 must be in [0, 511]"},
+           {1, 0, {}, "--simulate_world=1 must be in [2, "},
+           {-2, 0, {}, "--simulate_world=-2 must be in [2, "},
+           {8, 0, Torchrun(), "but RANK=5 is set"},
+           {8, 0, {{"WORLD_SIZE", "1"}}, "but WORLD_SIZE=1 is set"},
+           {8, 0, Slurm(), "but SLURM_NTASKS=4"}}) {
+    const auto world = Simulate(ranks, rank, environment);
+    EXPECT_EQ(world.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(world.status().message()), HasSubstr(message));
+  }
 }
 
 TEST(WorldTest, ReadsTorchrun) {

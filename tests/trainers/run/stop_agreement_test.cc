@@ -83,6 +83,16 @@ StopDecision AgreementOn(const StopDecision& mine, const StopDecision& other) {
   return *agreed;
 }
 
+TEST(StopAgreementTest, ASimulatedRankDecidesAfterEveryStep) {
+  WorldInfo world;
+  world.world_size = 512;
+  world.simulated = true;
+  auto group = ProcessGroup::Create(world, at::kCPU).value();
+  StopAgreement agreement(group.get(), at::kCPU, 0);
+  EXPECT_EQ(agreement.Agree(1, {})->signo, 0);
+  EXPECT_EQ(agreement.Agree(2, {.signo = SIGINT})->signo, SIGINT);
+}
+
 TEST(StopAgreementTest, ARequestOfOneRankAppliesToAll) {
   for (const int signo : kStopSignals) {
     EXPECT_EQ(AgreementOn({.signo = signo}, {}).signo, signo);
