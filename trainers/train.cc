@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,18 +56,50 @@ ABSL_FLAG(std::string, plan_for, "",
           "with --dry_run or --print_step: plan for this GPU, such as H200 or "
           "4090, which need not be present; checks neither data nor "
           "checkpoints");
+ABSL_FLAG(int, simulate_world, 0,
+          "run one rank of a run with this many ranks, without the others: its "
+          "memory, and its step's time without communication. Writes no "
+          "checkpoint. 0: a real run");
+ABSL_FLAG(std::optional<int>, rank, std::nullopt,
+          "with --simulate_world: the rank to run; default: 0");
 ABSL_FLAG(bool, build_info, false, "print what this program was built from");
 
 namespace tessera {
 namespace {
 
-std::string OutFolder() {
+std::string OutFolder(const WorldInfo& world) {
   if (const std::string out = absl::GetFlag(FLAGS_out); !out.empty()) {
     return UserPath(out);
   }
   return UserPath(absl::StrCat(
-      "runs/", ConfigNameFromFlags(), "-",
+      "runs/", ConfigNameFromFlags(), world.simulated ? "-simulated-" : "-",
       absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::LocalTimeZone())));
+}
+
+absl::StatusOr<WorldInfo> WorldFromFlags() {
+  const int ranks = absl::GetFlag(FLAGS_simulate_world);
+  const std::optional<int> rank = absl::GetFlag(FLAGS_rank);
+  if (ranks == 0) {
+    if (!rank.has_value()) return WorldFromEnvironment();
+    return absl::InvalidArgumentError(
+        absl::StrCat("--rank=", *rank,
+                     " is for --simulate_world: add it, or remove --rank"));
+  }
+  ASSIGN_OR_RETURN(const WorldInfo world,
+                   SimulatedWorld(ranks, rank.value_or(0)));
+  if (const std::string resume = absl::GetFlag(FLAGS_resume);
+      resume != "auto" && resume != "never") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--resume=", resume,
+        ": a simulated run starts at step 0; remove --resume, or set "
+        "checkpoint.init_from to start from weights"));
+  }
+  if (const std::string out = OutFolder(world); FileExists(out)) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "--out: ", out,
+        " exists, but a simulated run needs a new folder; choose another"));
+  }
+  return world;
 }
 
 // Logs how to resume a run that a signal has stopped.
@@ -85,11 +118,11 @@ void LogHowToResume(const Trainer& trainer, const std::string& out,
 }
 
 absl::Status Train(RunPlan plan) {
-  const std::string out = OutFolder();
+  const std::string out = OutFolder(plan.world);
   const WorldInfo world = plan.world;
   ASSIGN_OR_RETURN(RunFolder folder,
                    OpenRunFolder(out, absl::GetFlag(FLAGS_resume),
-                                 /*writes=*/world.rank == 0));
+                                 /*writes=*/plan.is_writer()));
   RETURN_IF_ERROR(OpenInitialWeights(plan.config.checkpoint(), &folder));
   Instruments instruments(plan, out);
   SessionOptions options{.phases = instruments.phases(),
@@ -104,7 +137,7 @@ absl::Status Train(RunPlan plan) {
                    Trainer::Create(std::move(session), std::move(folder),
                                    {.instruments = &instruments}));
   const absl::Status status = trainer->Run();
-  if (absl::IsCancelled(status) && world.rank == 0) {
+  if (absl::IsCancelled(status) && world.rank == 0 && !world.simulated) {
     LogHowToResume(*trainer, out, world);
   }
   return status;
@@ -148,7 +181,17 @@ absl::Status PrintPlan(const RunPlan& plan) {
     ASSIGN_OR_RETURN(rows, MeasuredRowsOfStep(plan, UserPath(run)));
   }
   rows = FoldBlocks(rows);
-  absl::PrintF("%s", json ? StepToJson(rows).dump(2) + "\n" : FormatStep(rows));
+  const std::string simulation = DescribeSimulation(plan.world);
+  if (json) {
+    auto step = StepToJson(rows);
+    if (!simulation.empty()) {
+      for (auto& row : step) row["simulated"] = simulation;
+    }
+    absl::PrintF("%s\n", step.dump(2));
+    return absl::OkStatus();
+  }
+  if (!simulation.empty()) absl::PrintF("simulated   %s\n", simulation);
+  absl::PrintF("%s", FormatStep(rows));
   return absl::OkStatus();
 }
 
@@ -158,7 +201,8 @@ absl::Status CheckPlan(const RunPlan& plan) {
   // Another machine may have other files.
   const bool elsewhere = !absl::GetFlag(FLAGS_plan_for).empty();
   if (!absl::GetFlag(FLAGS_dry_run) || elsewhere) return absl::OkStatus();
-  return CheckCanStart(plan, OutFolder(), absl::GetFlag(FLAGS_resume));
+  return CheckCanStart(plan, OutFolder(plan.world),
+                       absl::GetFlag(FLAGS_resume));
 }
 
 absl::Status Run() {
@@ -166,14 +210,15 @@ absl::Status Run() {
     absl::PrintF("%s\n", BuildInfo().dump(2));
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const WorldInfo world, WorldFromEnvironment());
+  ASSIGN_OR_RETURN(const WorldInfo world, WorldFromFlags());
   if (world.world_size > 1) {
-    SetLogPrefix(absl::StrCat("[rank ", world.rank, "] "));
+    SetLogPrefix(absl::StrCat("[", world.simulated ? "simulated " : "", "rank ",
+                              world.rank, "] "));
   }
   const absl::StatusOr<RunConfig> config = RunConfigFromFlags();
   if (!config.ok()) return ReportOncePerMachine(config.status(), world);
   if (absl::GetFlag(FLAGS_print_config)) {
-    if (world.rank == 0) absl::PrintF("%s", PrintWithDefaults(*config));
+    if (world.prints()) absl::PrintF("%s", PrintWithDefaults(*config));
     return absl::OkStatus();
   }
   if (!absl::GetFlag(FLAGS_measured).empty() &&
@@ -187,7 +232,7 @@ absl::Status Run() {
   if (!plan.ok()) return ReportOncePerMachine(plan.status(), world);
   if (absl::GetFlag(FLAGS_dry_run) || absl::GetFlag(FLAGS_print_step)) {
     const absl::Status printed =
-        world.rank == 0 ? PrintPlan(*plan) : absl::OkStatus();
+        world.prints() ? PrintPlan(*plan) : absl::OkStatus();
     const absl::Status starts = printed.ok() ? CheckPlan(*plan) : printed;
     if (starts.ok()) return starts;
     std::fflush(stdout);  // the plan comes before the error, also in a file

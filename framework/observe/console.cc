@@ -72,6 +72,7 @@ std::string Peak(const RunDescription& run) {
 
 std::string FormatRunDescription(const RunDescription& run) {
   const std::vector<std::pair<absl::string_view, std::string>> lines = {
+      {"simulated", run.simulated},
       {"build", run.build},
       {"config", absl::StrCat("hash ", run.config_hash)},
       {"device", absl::StrCat(run.world_size, " x ", run.device)},
@@ -89,6 +90,7 @@ std::string FormatRunDescription(const RunDescription& run) {
   };
   std::string text;
   for (const auto& [label, value] : lines) {
+    if (label == "simulated" && value.empty()) continue;
     const std::string line =
         absl::StrFormat("%-*s%s", kLabelColumns, label, value);
     absl::StrAppend(&text, Fold(line, kColumns, kLabelColumns), "\n");

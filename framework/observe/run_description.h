@@ -9,6 +9,8 @@ namespace tessera {
 
 // What is known about a run before its first step.
 struct RunDescription {
+  // Which rank is simulated, and what that means; empty in a real run.
+  std::string simulated;
   std::string build;        // "tessera 1.0.0, LibTorch 2.11.0, CUDA 13.0"
   std::string config_hash;  // hash of the resolved config: "9f86d081884c7d65"
   std::string device;       // "NVIDIA H200"

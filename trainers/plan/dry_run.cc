@@ -148,6 +148,9 @@ std::string FormatDryRun(const RunPlan& plan, const WhatFits& fits) {
   const TrainingConfig& training = plan.config.training();
   const bool cuda = plan.device.is_cuda();
   std::string text;
+  if (plan.world.simulated) {
+    AddLine("simulated", DescribeSimulation(plan.world), &text);
+  }
   AddLine("build", BuildSummary(), &text);
   AddLine("config", absl::StrCat("hash ", ConfigHash(plan.config)), &text);
   AddLine("device",
@@ -189,6 +192,7 @@ Json DryRunToJson(const RunPlan& plan, const WhatFits& fits) {
                      {"gradients", bytes.gradients}};
   }
   return {{"device", plan.device.name},
+          {"simulated", DescribeSimulation(plan.world)},
           {"ranks", plan.world.world_size},
           {"zero", plan.layout.zero},
           {"config", ConfigHash(plan.config)},

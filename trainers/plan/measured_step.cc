@@ -63,6 +63,13 @@ absl::Status CheckSameDevice(const RunPlan& plan, const RunRecords& run,
                              const std::string& folder) {
   const std::string was = TextAt(run.header, "device.name");
   const double ranks = NumberAt(run.header, "device.world_size").value_or(0);
+  const std::string simulated = TextAt(run.header, "device.simulated");
+  if (simulated != DescribeSimulation(plan.world)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        folder, simulated.empty() ? " is no simulated run" : " simulates ",
+        simulated, "; print its step with the same --simulate_world and --rank",
+        simulated.empty() ? " removed" : ""));
+  }
   if (was == plan.device.name && ranks == plan.world.world_size) {
     return absl::OkStatus();
   }

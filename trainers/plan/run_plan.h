@@ -45,6 +45,8 @@ struct RunPlan {
   // ModelFlopsPerToken(); 0 without training.
   double flops_per_token = 0;
 
+  // Whether this process writes the run's files and log.
+  bool is_writer() const { return layout.is_writer() || world.simulated; }
   int64_t tokens_per_step() const {
     return config.training().batch_size() * shape.context;
   }

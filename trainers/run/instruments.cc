@@ -19,7 +19,7 @@ namespace {
 // Null, after a line that says why, if the GPU's sensors cannot be read.
 std::unique_ptr<Instrument> MakeGpuCounters(const RunPlan& plan) {
   const auto log = [&](absl::string_view what) {
-    if (plan.world.rank == 0) LogInfo(absl::StrCat("GPU counters: ", what));
+    if (plan.world.prints()) LogInfo(absl::StrCat("GPU counters: ", what));
   };
   absl::StatusOr<std::unique_ptr<GpuSensors>> sensors =
       OpenNvml(plan.device.uuid);
@@ -57,7 +57,10 @@ std::unique_ptr<Instrument> MakeKernelTrace(const RunPlan& plan,
                          .folder = folder + "/trace",
                          .rank = plan.world.rank,
                          .world_size = plan.world.world_size,
-                         .device = plan.device.name,
+                         .simulated = plan.world.simulated,
+                         .device = plan.world.simulated
+                                       ? plan.device.name + ", simulated"
+                                       : plan.device.name,
                          .rows = RowsOfStep(plan),
                          .rates = RatesOf(plan)},
       ActivitiesOf(plan.device.device, config.max_records()),

@@ -53,6 +53,17 @@ absl::Status RefuseConfigOfNoRun(const RunFolder& folder) {
       "resolved config; choose another --out, or move the file away"));
 }
 
+absl::Status RefuseSimulatedRun(const RunFolder& folder) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(folder.simulated(), ignored)) {
+    return absl::OkStatus();
+  }
+  return absl::AlreadyExistsError(
+      absl::StrCat(folder.path,
+                   " holds a simulated run (simulated.txt), which cannot be "
+                   "resumed; choose another --out"));
+}
+
 // A run that resumes from an older checkpoint would, hours later, reach steps
 // that have checkpoints, and good checkpoints are never overwritten.
 absl::Status RefuseNewerCheckpoints(const RunFolder& folder) {
@@ -109,6 +120,7 @@ absl::StatusOr<RunFolder> OpenRunFolder(const std::string& path,
                                         absl::string_view resume, bool writes) {
   RunFolder folder{.path = path};
   if (writes && FileExists(path)) RETURN_IF_ERROR(Lock(&folder));
+  RETURN_IF_ERROR(RefuseSimulatedRun(folder));
   RETURN_IF_ERROR(RefuseConfigOfNoRun(folder));
   if (resume == "never") {
     if (HoldsRun(folder)) {

@@ -22,6 +22,7 @@ inline constexpr char kInitFrom[] = "checkpoint.init_from";
 //   run.jsonl      every logged number
 //   events.out...  the same numbers for TensorBoard
 //   checkpoints/   step_00000500/ ...
+//   simulated.txt  only in the folder of a simulated run: what is simulated
 struct RunFolder {
   std::string path;
   // The checkpoint to resume from; null if the run starts at step 0.
@@ -35,6 +36,7 @@ struct RunFolder {
   std::string checkpoints() const { return path + "/checkpoints"; }
   std::string log() const { return path + "/run.jsonl"; }
   std::string config() const { return path + "/config.pbtxt"; }
+  std::string simulated() const { return path + "/simulated.txt"; }
 };
 
 // Opens the checkpoint at `path`, or the newest good one of the run folder
@@ -51,7 +53,8 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenModel(const std::string& path);
 //   else     from that checkpoint, or the newest good one of that run folder;
 //            AlreadyExists if `path` holds a newer one
 // AlreadyExists also if `path` holds a config.pbtxt but no run: the file is the
-// user's, and the run would overwrite it. Logs a warning for each damaged
+// user's, and the run would overwrite it; and if it holds a simulated run,
+// which has no checkpoint to resume from. Logs a warning for each damaged
 // checkpoint that it skips.
 //
 // With `writes`, first locks `path` if it exists, so that the decision stays

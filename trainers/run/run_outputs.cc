@@ -17,9 +17,11 @@ namespace tessera {
 namespace {
 
 nlohmann::ordered_json DeviceJson(const RunPlan& plan) {
-  return {{"name", plan.device.name},
-          {"memory_bytes", plan.device.total_bytes},
-          {"world_size", plan.world.world_size}};
+  nlohmann::ordered_json json = {{"name", plan.device.name},
+                                 {"memory_bytes", plan.device.total_bytes},
+                                 {"world_size", plan.world.world_size}};
+  if (plan.world.simulated) json["simulated"] = DescribeSimulation(plan.world);
+  return json;
 }
 
 }  // namespace
@@ -29,6 +31,11 @@ absl::StatusOr<std::unique_ptr<RunOutputs>> RunOutputs::Open(
   const RunPlan& plan = session.plan();
   const std::string config = PrintWithDefaults(plan.config);
   RETURN_IF_ERROR(CreateRunFolder(folder));
+  if (plan.world.simulated) {
+    // Before the log: without this file the folder would be a real run's.
+    RETURN_IF_ERROR(WriteFileAtomically(folder->simulated(),
+                                        DescribeSimulation(plan.world) + "\n"));
+  }
   RETURN_IF_ERROR(RemoveStaleTemporaries(folder->checkpoints()).status());
   RETURN_IF_ERROR(RemoveTemporarySiblings(folder->config()));
   const RunHeader header{.config_text = config,
@@ -52,7 +59,8 @@ absl::StatusOr<std::unique_ptr<RunOutputs>> RunOutputs::Open(
     RETURN_IF_ERROR(WriteFileAtomically(folder->config(), config));
   }
   const ObserveConfig& observe = plan.config.observe();
-  if (observe.tensorboard()) {
+  // Curves do not say that a run is simulated.
+  if (observe.tensorboard() && !plan.world.simulated) {
     ASSIGN_OR_RETURN(outputs->tensorboard_,
                      TensorboardWriter::Create(folder->path));
     if (was_begun) {

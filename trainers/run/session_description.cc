@@ -13,7 +13,8 @@ RunDescription Describe(const Session& session, const std::string& run_folder,
                         int64_t first_step) {
   const RunPlan& plan = session.plan();
   const TrainingConfig& training = plan.config.training();
-  return {.build = BuildSummary(),
+  return {.simulated = DescribeSimulation(plan.world),
+          .build = BuildSummary(),
           .config_hash = ConfigHash(plan.config),
           .device = plan.device.name,
           .world_size = plan.world.world_size,
@@ -28,7 +29,9 @@ RunDescription Describe(const Session& session, const std::string& run_folder,
                                     plan.products->summary),
           .data = session.data().train->description(),
           .run_folder = run_folder,
-          .saves = DescribeSaves(plan.config.checkpoint()),
+          .saves = plan.world.simulated
+                       ? "none, because the run is simulated"
+                       : DescribeSaves(plan.config.checkpoint()),
           .parameters = plan.num_parameters,
           .batch_size = training.batch_size(),
           .context = plan.shape.context,

@@ -127,6 +127,8 @@ absl::Status Trainer::OpenOutputs() {
   if (is_writer()) {
     ASSIGN_OR_RETURN(outputs_, RunOutputs::Open(*session_, origin_, &folder_));
     observers_ = outputs_->observers();
+  }
+  if (is_writer() && !session_->plan().world.simulated) {
     saver_ = std::make_unique<CheckpointSaver>(
         session_->state(), &session_->step(),
         CheckpointSaver::Options{
@@ -189,7 +191,8 @@ absl::Status Trainer::Train() {
   // Before the sample: the other ranks would wait for it, but only rank 0 makes
   // one.
   RETURN_IF_ERROR(session_->FinishGroup());
-  if (!is_writer()) return absl::OkStatus();
+  // A simulated rank does not have the weights of a trained model.
+  if (saver_ == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::optional<SampleRecord> sample,
                    SampleAtEnd(*session_));
   if (!sample.has_value()) return absl::OkStatus();
@@ -349,7 +352,9 @@ absl::Status Trainer::EvaluateNow() {
 }
 
 absl::Status Trainer::SaveCheckpoint(bool waits) {
-  if (saved_step_ == step_) return absl::OkStatus();
+  if (saved_step_ == step_ || session_->plan().world.simulated) {
+    return absl::OkStatus();
+  }
   const PhaseScope scope(session_->phases(), "checkpoint");
   const absl::Time begun = MonotonicNow();
   RETURN_IF_ERROR(CheckFinite(*session_, step_, samples_));
@@ -440,7 +445,7 @@ absl::Status Trainer::NoteSave(bool waits) {
 }
 
 void Trainer::PrepareToSave() {
-  if (!is_writer()) return;
+  if (saver_ == nullptr) return;
   const CheckpointConfig& config = session_->plan().config.checkpoint();
   const int64_t every = config.every_steps();
   const bool by_steps = config.has_every_steps() &&
@@ -452,7 +457,7 @@ void Trainer::PrepareToSave() {
 }
 
 absl::Status Trainer::SaveIfFailed(const absl::Status& status) {
-  if (status.ok() || !is_writer()) return status;
+  if (status.ok() || saver_ == nullptr) return status;
   const ExcusedWork work(&session_->group(), kWritesACheckpoint);
   // If it fails, this step is saved below.
   NoteSave(/*waits=*/true).IgnoreError();
@@ -493,7 +498,7 @@ absl::Status Trainer::SaveIfFailed(const absl::Status& status) {
 }
 
 bool Trainer::ClockAsksToSave() const {
-  return is_writer() && !saver_->in_flight() &&
+  return saver_ != nullptr && !saver_->in_flight() &&
          MonotonicNow() - saved_at_ >=
              SaveInterval(session_->plan().config.checkpoint());
 }

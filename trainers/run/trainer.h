@@ -117,7 +117,7 @@ class Trainer {
   // SaveCheckpoint() between two steps, excluded from their time.
   absl::Status SaveByTheClock();
 
-  bool is_writer() const { return session_->plan().layout.is_writer(); }
+  bool is_writer() const { return session_->plan().is_writer(); }
   const TrainingConfig& training() const {
     return session_->plan().config.training();
   }
@@ -129,7 +129,8 @@ class Trainer {
   const TrainerOptions options_;
   std::unique_ptr<RunOutputs> outputs_;  // the writing rank's, else null
   std::vector<RunObserver*> observers_;  // of outputs_, instruments, options_
-  std::unique_ptr<CheckpointSaver> saver_;  // the writing rank's, else null
+  // The writing rank's, else null. A simulated run saves nothing.
+  std::unique_ptr<CheckpointSaver> saver_;
   StopSignal stop_;
 
   int64_t step_ = 0;         // optimizer steps done

@@ -116,6 +116,10 @@ std::string Subtitle(const RunRecords& run) {
       NumberAt(run.header, "device.world_size").value_or(1));
   std::string text =
       absl::StrCat(world_size, " x ", TextAt(run.header, "device.name"));
+  if (const std::string simulated = TextAt(run.header, "device.simulated");
+      !simulated.empty()) {
+    text = absl::StrCat("simulated: ", simulated, "; ", text);
+  }
   if (const std::string build = TextAt(run.header, "build.tessera");
       !build.empty()) {
     absl::StrAppend(&text, "; Tessera ", build, ", LibTorch ",

@@ -113,7 +113,7 @@ absl::Status KernelTrace::Collect() {
         " kernels and calls, and its sums are too small; lower "
         "observe.trace.active or raise observe.trace.max_records"));
   }
-  if (options_.rank > 0) {
+  if (options_.rank > 0 && !options_.simulated) {
     return WriteChromeTrace(
         trace, absl::StrCat(folder, "/trace_rank", options_.rank, ".json.gz"));
   }

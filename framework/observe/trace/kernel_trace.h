@@ -23,6 +23,7 @@ struct KernelTraceOptions {
   TraceSchedule schedule;
   std::string folder;  // RUN/trace
   int rank = 0, world_size = 1;
+  bool simulated = false;     // this rank is the only one
   std::string device;         // "NVIDIA H200"
   std::vector<StepRow> rows;  // of the step, unfolded
   DeviceRates rates;          // the device's peaks
@@ -33,7 +34,8 @@ struct KernelTraceOptions {
 //   trace.json.gz   for Perfetto and HolisticTraceAnalysis
 //   profile.json    ProfileToJson()
 //   profile.txt     the same as tables
-// of rank 0; the other ranks write trace_rank1.json.gz, ...
+// of rank 0, or a simulated rank; the other ranks write trace_rank1.json.gz,
+// ...
 //
 // With `counters` it first counts the kernels of kCountedStep, for all
 // profiles. If counters cannot be read, the profiles say why.

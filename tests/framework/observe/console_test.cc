@@ -147,6 +147,13 @@ TEST(ConsoleTest, Description) {
             "memory per device\n");
 }
 
+TEST(ConsoleTest, TheDescriptionOfASimulatedRunBeginsWithThat) {
+  RunDescription run = Description();
+  run.simulated = "rank 7 of 512";
+  EXPECT_EQ(FormatRunDescription(run), "simulated   rank 7 of 512\n" +
+                                           FormatRunDescription(Description()));
+}
+
 TEST(ConsoleTest, LongDescriptionsAreWrappedExceptPaths) {
   RunDescription run = Description();
   run.batch_size = 1024;

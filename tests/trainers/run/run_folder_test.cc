@@ -121,6 +121,20 @@ TEST(RunFolderTest, ANewerCheckpointThatCannotBeReadIsNotSkipped) {
   EXPECT_TRUE(OpenRunFolder(path, older, /*writes=*/true).ok());
 }
 
+TEST(RunFolderTest, NoRunContinuesASimulatedOne) {
+  const std::string path = Folder("simulated");
+  StartRun(path);
+  EXPECT_TRUE(OpenRunFolder(path, "auto", /*writes=*/false).ok());
+  ASSERT_TRUE(WriteFileAtomically(path + "/simulated.txt", "rank 7").ok());
+  for (const char* resume : {"auto", "never"}) {
+    const absl::Status refused =
+        OpenRunFolder(path, resume, /*writes=*/false).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_THAT(std::string(refused.message()),
+                HasSubstr("holds a simulated run"));
+  }
+}
+
 TEST(RunFolderTest, ALoopOfLinksIsReported) {
   const std::string path = Folder("loop");
   ASSERT_EQ(symlink(path.c_str(), path.c_str()), 0);
