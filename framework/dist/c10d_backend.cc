@@ -4,6 +4,7 @@
 #include <memory>
 #include <regex>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "c10/core/DeviceGuard.h"
@@ -34,23 +35,28 @@ std::shared_ptr<gloo::transport::Device> GlooDevice(const WorldInfo& world) {
   return c10d::ProcessGroupGloo::createDefaultDevice();
 }
 
-Backend ConnectGloo(const WorldInfo& world, const Store& store,
-                    absl::Duration timeout) {
+// Among which ranks a backend is, and which of them this one is.
+struct Place {
+  int rank = 0, ranks = 1;
+};
+
+Backend ConnectGloo(const WorldInfo& world, const Place& place,
+                    const Store& store, absl::Duration timeout) {
   auto options = c10d::ProcessGroupGloo::Options::create(
       absl::ToChronoMilliseconds(timeout));
   options->devices.push_back(GlooDevice(world));
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, world.rank,
-                                                     world.world_size, options);
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, place.rank,
+                                                     place.ranks, options);
 }
 
 #ifdef USE_C10D_NCCL
-Backend ConnectNccl(const WorldInfo& world, at::Device device,
-                    const Store& store, absl::Duration timeout) {
+Backend ConnectNccl(const Place& place, at::Device device, const Store& store,
+                    absl::Duration timeout) {
   const c10::DeviceGuard guard(device);
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = absl::ToChronoMilliseconds(timeout);
   auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(
-      store, world.rank, world.world_size, options);
+      store, place.rank, place.ranks, options);
   // Connect now and not in the first collective, which may be under CUDA graph
   // capture; problems of the GPUs are then reported before step 0.
   backend->eagerConnectSingleDevice(device);
@@ -58,12 +64,13 @@ Backend ConnectNccl(const WorldInfo& world, at::Device device,
 }
 #endif
 
-absl::StatusOr<Backend> Connect(const WorldInfo& world, at::Device device,
-                                const Store& store, absl::Duration timeout) {
-  if (device.is_cpu()) return ConnectGloo(world, store, timeout);
+absl::StatusOr<Backend> Connect(const WorldInfo& world, const Place& place,
+                                at::Device device, const Store& store,
+                                absl::Duration timeout) {
+  if (device.is_cpu()) return ConnectGloo(world, place, store, timeout);
 #ifdef USE_C10D_NCCL
   if (device.is_cuda() && device.has_index()) {
-    return ConnectNccl(world, device, store, timeout);
+    return ConnectNccl(place, device, store, timeout);
   }
   constexpr absl::string_view kSupported = "cpu, or cuda with an index";
 #else
@@ -78,15 +85,21 @@ absl::StatusOr<Backend> Connect(const WorldInfo& world, at::Device device,
 }  // namespace
 
 absl::StatusOr<Backend> ConnectBackend(const WorldInfo& world,
+                                       const std::vector<int>& ranks,
+                                       const std::string& part,
                                        at::Device device, const Store& store,
                                        absl::Duration timeout) {
+  const Place place = {
+      .rank = static_cast<int>(absl::c_find(ranks, world.rank) - ranks.begin()),
+      .ranks = static_cast<int>(ranks.size())};
   Backend backend;
   RETURN_IF_ERROR(StatusFromTorchOr([&]() -> absl::Status {
-    // A separate key prefix, because the backends choose their keys freely.
-    ASSIGN_OR_RETURN(backend, Connect(world, device,
-                                      c10::make_intrusive<c10d::PrefixStore>(
-                                          "backend", store),
-                                      timeout));
+    // A key prefix for each, because the backends choose their keys freely.
+    ASSIGN_OR_RETURN(backend,
+                     Connect(world, place, device,
+                             c10::make_intrusive<c10d::PrefixStore>(
+                                 absl::StrCat(part, "/", ranks.front()), store),
+                             timeout));
     return absl::OkStatus();
   }));
   return backend;

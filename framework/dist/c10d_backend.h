@@ -2,6 +2,7 @@
 #define FRAMEWORK_DIST_C10D_BACKEND_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -13,15 +14,17 @@
 
 namespace tessera {
 
-// Connects this rank to all others: with NCCL for a CUDA device (which must
-// have an index), with Gloo for the CPU. Gloo uses 127.0.0.1 if all ranks are
-// on one machine, otherwise the interface in GLOO_SOCKET_IFNAME or that of the
-// host name.
+// Connects `ranks`, of which this one is a member: with NCCL for a CUDA device
+// (which must have an index), with Gloo for the CPU. Each rank is a member of
+// one such part of the world by the name `part`. Gloo uses 127.0.0.1 if all
+// ranks are on one machine, otherwise the interface in GLOO_SOCKET_IFNAME or
+// that of the host name.
 //
 // `timeout` limits each collective operation. InvalidArgument for another kind
 // of device, or one that this build has no backend for.
 absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> ConnectBackend(
-    const WorldInfo& world, at::Device device,
+    const WorldInfo& world, const std::vector<int>& ranks,
+    const std::string& part, at::Device device,
     const c10::intrusive_ptr<c10d::Store>& store, absl::Duration timeout);
 
 // The reason for a failure of a backend, without the places in the sources of

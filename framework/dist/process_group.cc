@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ATen/ATen.h"
+#include "absl/algorithm/container.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
@@ -26,6 +27,11 @@
 
 namespace tessera {
 namespace {
+
+// The place of `rank` among `ranks`.
+int IndexOf(int rank, const std::vector<int>& ranks) {
+  return static_cast<int>(absl::c_find(ranks, rank) - ranks.begin());
+}
 
 // A world of one rank, so that callers need no special case, or a simulated
 // one.
@@ -51,6 +57,13 @@ class SingleProcess final : public ProcessGroup {
     return StatusFromTorch([&] { Copy(from, to); });
   }
   absl::Status Broadcast(const at::Tensor&, int) override { return {}; }
+  absl::StatusOr<std::unique_ptr<Communicator>> Split(
+      absl::string_view, const std::vector<int>& ranks) override {
+    WorldInfo part = world_;
+    part.world_size = static_cast<int>(ranks.size());
+    part.rank = IndexOf(world_.rank, ranks);
+    return std::make_unique<SingleProcess>(part);
+  }
   absl::Status Barrier() override { return {}; }
   absl::Status AgreeOn(absl::string_view, uint64_t) override { return {}; }
   absl::Status Finish() override { return {}; }
@@ -84,9 +97,154 @@ Options OnCurrentStream() {
   return options;
 }
 
-class C10dProcessGroup final : public ProcessGroup {
+// Some ranks, by a backend of their own.
+class C10dCommunicator final : public Communicator {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;
+  // Does `operation`, which may throw, and waits for the work that it returns,
+  // if any. `what` names it in an error.
+  using Run = std::function<absl::Status(absl::string_view what,
+                                         absl::FunctionRef<Work()> operation)>;
+
+  // `prefix`: of errors, "rank 1 of 4: ". `among`: the ranks in the names of
+  // operations, "the ranks along shard".
+  C10dCommunicator(c10::intrusive_ptr<c10d::Backend> backend, int rank,
+                   int world_size, at::Device device, std::string prefix,
+                   std::string among, Run run)
+      : backend_(std::move(backend)),
+        rank_(rank),
+        world_size_(world_size),
+        device_(device),
+        prefix_(std::move(prefix)),
+        among_(std::move(among)),
+        run_(std::move(run)) {}
+
+  int rank() const override { return rank_; }
+  int world_size() const override { return world_size_; }
+  absl::Status AllReduceSum(const at::Tensor& tensor) override;
+  absl::Status ReduceScatterSum(const at::Tensor& whole,
+                                const at::Tensor& shard) override;
+  absl::Status AllGather(const at::Tensor& shard,
+                         const at::Tensor& whole) override;
+  absl::Status AllToAll(const at::Tensor& from, const at::Tensor& to) override;
+  absl::Status Broadcast(const at::Tensor& tensor, int root) override;
+
+  c10d::Backend& backend() { return *backend_; }
+
+ private:
+  absl::Status CheckTensor(const at::Tensor& tensor) const;
+  // Whether `whole` is as large as the shards of all ranks.
+  absl::Status CheckShard(const at::Tensor& whole,
+                          const at::Tensor& shard) const;
+
+  const c10::intrusive_ptr<c10d::Backend> backend_;
+  const int rank_, world_size_;
+  const at::Device device_;
+  const std::string prefix_, among_;
+  const Run run_;
+};
+
+absl::Status C10dCommunicator::CheckTensor(const at::Tensor& tensor) const {
+  if (!tensor.defined() || !tensor.is_contiguous() ||
+      tensor.device() != device_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        prefix_, "a collective needs a contiguous tensor on ", device_.str(),
+        tensor.defined()
+            ? absl::StrCat("; got a ", tensor.is_contiguous() ? "" : "strided ",
+                           "tensor on ", tensor.device().str())
+            : "; got an undefined tensor"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status C10dCommunicator::AllReduceSum(const at::Tensor& tensor) {
+  RETURN_IF_ERROR(CheckTensor(tensor));
+  if (tensor.numel() == 0) return absl::OkStatus();
+  return run_(
+      absl::StrCat("the sum of ", tensor.numel(), " values over ", among_),
+      [&] {
+        auto options = OnCurrentStream<c10d::AllreduceOptions>();
+        std::vector<at::Tensor> tensors = {tensor};
+        return backend_->allreduce(tensors, options);
+      });
+}
+
+absl::Status C10dCommunicator::CheckShard(const at::Tensor& whole,
+                                          const at::Tensor& shard) const {
+  RETURN_IF_ERROR(CheckTensor(whole));
+  RETURN_IF_ERROR(CheckTensor(shard));
+  if (whole.numel() == shard.numel() * world_size_ &&
+      whole.scalar_type() == shard.scalar_type()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(prefix_, "a shard has ", shard.numel(), " values of ",
+                   c10::toString(shard.scalar_type()), ", but the whole has ",
+                   whole.numel(), " of ", c10::toString(whole.scalar_type()),
+                   ", which is not as much for each rank"));
+}
+
+absl::Status C10dCommunicator::ReduceScatterSum(const at::Tensor& whole,
+                                                const at::Tensor& shard) {
+  RETURN_IF_ERROR(CheckShard(whole, shard));
+  if (whole.numel() == 0) return absl::OkStatus();
+  return run_(absl::StrCat("the sum of ", whole.numel(), " values, scattered"),
+              [&] {
+                auto options = OnCurrentStream<c10d::ReduceScatterOptions>();
+                at::Tensor from = whole.view({-1}), to = shard.view({-1});
+                return backend_->_reduce_scatter_base(to, from, options);
+              });
+}
+
+absl::Status C10dCommunicator::AllGather(const at::Tensor& shard,
+                                         const at::Tensor& whole) {
+  RETURN_IF_ERROR(CheckShard(whole, shard));
+  if (whole.numel() == 0) return absl::OkStatus();
+  return run_(absl::StrCat("the gathering of ", whole.nbytes(), " bytes"), [&] {
+    auto options = OnCurrentStream<c10d::AllgatherOptions>();
+    at::Tensor from = BytesOf(shard), to = BytesOf(whole);
+    return backend_->_allgather_base(to, from, options);
+  });
+}
+
+absl::Status C10dCommunicator::AllToAll(const at::Tensor& from,
+                                        const at::Tensor& to) {
+  RETURN_IF_ERROR(CheckTensor(from));
+  RETURN_IF_ERROR(CheckTensor(to));
+  if (from.nbytes() != to.nbytes() || from.numel() % world_size_ != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        prefix_, "cannot exchange ", from.numel(), " values for ", to.numel(),
+        "; both must be the same multiple of ", world_size_));
+  }
+  if (from.numel() == 0) return absl::OkStatus();
+  return run_(absl::StrCat("the exchange of ", from.nbytes(), " bytes"), [&] {
+    auto options = OnCurrentStream<c10d::AllToAllOptions>();
+    at::Tensor sent = BytesOf(from), received = BytesOf(to);
+    std::vector<int64_t> even;  // equal parts
+    return backend_->alltoall_base(received, sent, even, even, options);
+  });
+}
+
+absl::Status C10dCommunicator::Broadcast(const at::Tensor& tensor, int root) {
+  RETURN_IF_ERROR(CheckTensor(tensor));
+  if (root < 0 || root >= world_size_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(prefix_, "cannot broadcast from rank ", root));
+  }
+  if (tensor.numel() == 0) return absl::OkStatus();
+  return run_(absl::StrCat("the broadcast of ", tensor.nbytes(),
+                           " bytes from rank ", root),
+              [&] {
+                auto options = OnCurrentStream<c10d::BroadcastOptions>();
+                options.rootRank = root;
+                std::vector<at::Tensor> tensors = {BytesOf(tensor)};
+                return backend_->broadcast(tensors, options);
+              });
+}
+
+class C10dProcessGroup final : public ProcessGroup {
+ public:
+  using Work = C10dCommunicator::Work;
 
   C10dProcessGroup(const WorldInfo& world, at::Device device,
                    const GroupTimeouts& timeouts, RunStores stores)
@@ -108,13 +266,25 @@ class C10dProcessGroup final : public ProcessGroup {
   absl::string_view backend() const override {
     return device_.is_cuda() ? "nccl" : "gloo";
   }
-  absl::Status AllReduceSum(const at::Tensor& tensor) override;
+  absl::Status AllReduceSum(const at::Tensor& tensor) override {
+    return all_->AllReduceSum(tensor);
+  }
   absl::Status ReduceScatterSum(const at::Tensor& whole,
-                                const at::Tensor& shard) override;
+                                const at::Tensor& shard) override {
+    return all_->ReduceScatterSum(whole, shard);
+  }
   absl::Status AllGather(const at::Tensor& shard,
-                         const at::Tensor& whole) override;
-  absl::Status AllToAll(const at::Tensor& from, const at::Tensor& to) override;
-  absl::Status Broadcast(const at::Tensor& tensor, int root) override;
+                         const at::Tensor& whole) override {
+    return all_->AllGather(shard, whole);
+  }
+  absl::Status AllToAll(const at::Tensor& from, const at::Tensor& to) override {
+    return all_->AllToAll(from, to);
+  }
+  absl::Status Broadcast(const at::Tensor& tensor, int root) override {
+    return all_->Broadcast(tensor, root);
+  }
+  absl::StatusOr<std::unique_ptr<Communicator>> Split(
+      absl::string_view axis, const std::vector<int>& ranks) override;
   absl::Status Barrier() override;
   absl::Status AgreeOn(absl::string_view what, uint64_t value) override;
   void SetStep(int64_t step) override { progress_.SetStep(step); }
@@ -132,10 +302,9 @@ class C10dProcessGroup final : public ProcessGroup {
  private:
   // "rank 1 of 4: "
   std::string Prefix() const;
-  absl::Status CheckTensor(const at::Tensor& tensor) const;
-  // Whether `whole` is as large as the shards of all ranks.
-  absl::Status CheckShard(const at::Tensor& whole,
-                          const at::Tensor& shard) const;
+  // Connects `ranks`, which errors call `among`.
+  absl::StatusOr<std::unique_ptr<C10dCommunicator>> ConnectRanks(
+      const std::string& among, const std::vector<int>& ranks);
   // Ends this process because a rank is lost or hangs.
   [[noreturn]] void End(absl::string_view why) const;
   // Counts `operation`, which may throw, and waits for the work that it
@@ -160,7 +329,8 @@ class C10dProcessGroup final : public ProcessGroup {
   std::string operation_;
   int64_t meetings_ = 0;
   std::unique_ptr<Heartbeat> heartbeat_;
-  c10::intrusive_ptr<c10d::Backend> backend_;
+  std::vector<c10::intrusive_ptr<c10d::Backend>> backends_;  // of all and parts
+  std::unique_ptr<C10dCommunicator> all_;
   bool finished_ = false;
 };
 
@@ -173,9 +343,10 @@ C10dProcessGroup::~C10dProcessGroup() {
                      " ended before the run was finished; its output says "
                      "why"));
   }
-  if (backend_ == nullptr) return;
   // Frees the device from kernels that wait for ranks that are gone.
-  StatusFromTorch([&] { backend_->abort(); }).IgnoreError();
+  for (const auto& backend : backends_) {
+    StatusFromTorch([&] { backend->abort(); }).IgnoreError();
+  }
 }
 
 absl::Status C10dProcessGroup::Connect() {
@@ -192,8 +363,19 @@ absl::Status C10dProcessGroup::Connect() {
   for (const auto& store : {stores_.control, stores_.heartbeat}) {
     store->setTimeout(absl::ToChronoMilliseconds(timeouts_.collective));
   }
-  auto connected =
-      ConnectBackend(world_, device_, stores_.control, timeouts_.collective);
+  std::vector<int> all(world_.world_size);
+  absl::c_iota(all, 0);
+  ASSIGN_OR_RETURN(all_, ConnectRanks("the ranks", all));
+  return StatusFromTorch([&] {
+    if (device_.is_cuda() && timeouts_.watch_gpus) progress_.CountOn(device_);
+  });
+}
+
+absl::StatusOr<std::unique_ptr<C10dCommunicator>>
+C10dProcessGroup::ConnectRanks(const std::string& among,
+                               const std::vector<int>& ranks) {
+  auto connected = ConnectBackend(world_, ranks, among, device_,
+                                  stores_.control, timeouts_.collective);
   if (absl::IsInternal(connected.status())) {
     // Reached if a rank ends before the heartbeat misses it.
     return absl::UnavailableError(absl::StrCat(
@@ -201,17 +383,27 @@ absl::Status C10dProcessGroup::Connect() {
         "cannot connect to the other ranks: ", ReasonOf(connected.status()),
         "; if one of them has ended, its output says why"));
   }
-  ASSIGN_OR_RETURN(backend_, std::move(connected));
+  RETURN_IF_ERROR(connected.status());
+  backends_.push_back(*connected);
   // From now on the watch limits waits: it excuses ranks, and names the one
   // that is missing.
-  return StatusFromTorch([&] {
+  RETURN_IF_ERROR(StatusFromTorch([&] {
     if (device_.is_cpu() || timeouts_.watch_gpus) {
-      backend_->setTimeout(kNoLimit);
+      (*connected)->setTimeout(kNoLimit);
     }
-    if (device_.is_cuda() && timeouts_.watch_gpus) {
-      progress_.CountOn(device_);
-    }
-  });
+  }));
+  return std::make_unique<C10dCommunicator>(
+      *std::move(connected), IndexOf(world_.rank, ranks),
+      static_cast<int>(ranks.size()), device_, Prefix(), among,
+      [this](absl::string_view what, absl::FunctionRef<Work()> operation) {
+        return Collective(what, operation);
+      });
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> C10dProcessGroup::Split(
+    absl::string_view axis, const std::vector<int>& ranks) {
+  // All ranks count as many operations, so the watch compares them as before.
+  return ConnectRanks(absl::StrCat("the ranks along ", axis), ranks);
 }
 
 void C10dProcessGroup::End(absl::string_view why) const {
@@ -226,19 +418,6 @@ void C10dProcessGroup::End(absl::string_view why) const {
 
 std::string C10dProcessGroup::Prefix() const {
   return absl::StrCat("rank ", world_.rank, " of ", world_.world_size, ": ");
-}
-
-absl::Status C10dProcessGroup::CheckTensor(const at::Tensor& tensor) const {
-  if (!tensor.defined() || !tensor.is_contiguous() ||
-      tensor.device() != device_) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        Prefix(), "a collective needs a contiguous tensor on ", device_.str(),
-        tensor.defined()
-            ? absl::StrCat("; got a ", tensor.is_contiguous() ? "" : "strided ",
-                           "tensor on ", tensor.device().str())
-            : "; got an undefined tensor"));
-  }
-  return absl::OkStatus();
 }
 
 absl::Status C10dProcessGroup::Collective(absl::string_view what,
@@ -259,99 +438,12 @@ absl::Status C10dProcessGroup::Collective(absl::string_view what,
       " failed, most likely because another rank ended: ", ReasonOf(status)));
 }
 
-absl::Status C10dProcessGroup::AllReduceSum(const at::Tensor& tensor) {
-  RETURN_IF_ERROR(CheckTensor(tensor));
-  if (tensor.numel() == 0) return absl::OkStatus();
-  return Collective(
-      absl::StrCat("the sum of ", tensor.numel(), " values over the ranks"),
-      [&] {
-        auto options = OnCurrentStream<c10d::AllreduceOptions>();
-        std::vector<at::Tensor> tensors = {tensor};
-        return backend_->allreduce(tensors, options);
-      });
-}
-
-absl::Status C10dProcessGroup::CheckShard(const at::Tensor& whole,
-                                          const at::Tensor& shard) const {
-  RETURN_IF_ERROR(CheckTensor(whole));
-  RETURN_IF_ERROR(CheckTensor(shard));
-  if (whole.numel() == shard.numel() * world_.world_size &&
-      whole.scalar_type() == shard.scalar_type()) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat(Prefix(), "a shard has ", shard.numel(), " values of ",
-                   c10::toString(shard.scalar_type()), ", but the whole has ",
-                   whole.numel(), " of ", c10::toString(whole.scalar_type()),
-                   ", which is not as much for each rank"));
-}
-
-absl::Status C10dProcessGroup::ReduceScatterSum(const at::Tensor& whole,
-                                                const at::Tensor& shard) {
-  RETURN_IF_ERROR(CheckShard(whole, shard));
-  if (whole.numel() == 0) return absl::OkStatus();
-  return Collective(
-      absl::StrCat("the sum of ", whole.numel(), " values, scattered"), [&] {
-        auto options = OnCurrentStream<c10d::ReduceScatterOptions>();
-        at::Tensor from = whole.view({-1}), to = shard.view({-1});
-        return backend_->_reduce_scatter_base(to, from, options);
-      });
-}
-
-absl::Status C10dProcessGroup::AllGather(const at::Tensor& shard,
-                                         const at::Tensor& whole) {
-  RETURN_IF_ERROR(CheckShard(whole, shard));
-  if (whole.numel() == 0) return absl::OkStatus();
-  return Collective(absl::StrCat("the gathering of ", whole.nbytes(), " bytes"),
-                    [&] {
-                      auto options = OnCurrentStream<c10d::AllgatherOptions>();
-                      at::Tensor from = BytesOf(shard), to = BytesOf(whole);
-                      return backend_->_allgather_base(to, from, options);
-                    });
-}
-
-absl::Status C10dProcessGroup::AllToAll(const at::Tensor& from,
-                                        const at::Tensor& to) {
-  RETURN_IF_ERROR(CheckTensor(from));
-  RETURN_IF_ERROR(CheckTensor(to));
-  if (from.nbytes() != to.nbytes() || from.numel() % world_.world_size != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        Prefix(), "cannot exchange ", from.numel(), " values for ", to.numel(),
-        "; both must be the same multiple of ", world_.world_size));
-  }
-  if (from.numel() == 0) return absl::OkStatus();
-  return Collective(
-      absl::StrCat("the exchange of ", from.nbytes(), " bytes"), [&] {
-        auto options = OnCurrentStream<c10d::AllToAllOptions>();
-        at::Tensor sent = BytesOf(from), received = BytesOf(to);
-        std::vector<int64_t> even;  // equal parts
-        return backend_->alltoall_base(received, sent, even, even, options);
-      });
-}
-
-absl::Status C10dProcessGroup::Broadcast(const at::Tensor& tensor, int root) {
-  RETURN_IF_ERROR(CheckTensor(tensor));
-  if (root < 0 || root >= world_.world_size) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(Prefix(), "cannot broadcast from rank ", root));
-  }
-  if (tensor.numel() == 0) return absl::OkStatus();
-  return Collective(absl::StrCat("the broadcast of ", tensor.nbytes(),
-                                 " bytes from rank ", root),
-                    [&] {
-                      auto options = OnCurrentStream<c10d::BroadcastOptions>();
-                      options.rootRank = root;
-                      std::vector<at::Tensor> tensors = {BytesOf(tensor)};
-                      return backend_->broadcast(tensors, options);
-                    });
-}
-
 absl::Status C10dProcessGroup::Barrier() {
   RETURN_IF_ERROR(Meet());
   return Collective("the barrier", [&] {
     c10d::BarrierOptions options;
     if (device_.is_cuda()) options.device = device_;
-    return backend_->barrier(options);
+    return all_->backend().barrier(options);
   });
 }
 
@@ -414,7 +506,9 @@ absl::Status C10dProcessGroup::Leave() {
   RETURN_IF_ERROR(Meet());
   heartbeat_->Stop();
   if (device_.is_cuda()) {
-    RETURN_IF_ERROR(StatusFromTorch([&] { backend_->shutdown(); }));
+    RETURN_IF_ERROR(StatusFromTorch([&] {
+      for (const auto& backend : backends_) backend->shutdown();
+    }));
   }
   // Rank 0 leaves last, because the store ends with it.
   return Arrive("left", world_.rank == 0 ? world_.world_size : 0,

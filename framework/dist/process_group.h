@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
@@ -31,54 +32,24 @@ struct GroupTimeouts {
   bool watch_gpus = false;
 };
 
-// The ranks of a run and their communication: NCCL between CUDA devices, Gloo
-// between CPUs, nothing in a world of one. A thin layer over LibTorch's c10d
-// backends.
+// Ranks that communicate: all ranks of a run (ProcessGroup) or some of them
+// (ProcessGroup::Split()).
 //
-// In a simulated world (WorldInfo::simulated) every operation is complete at
-// once, without other ranks: a sum is this rank's own addend, a gathered whole
-// keeps what it holds in place of the other ranks' shards, and an exchange
-// returns what this rank sends.
-//
-// Every operation below is collective: each rank calls it, in the same order,
-// with tensors of the same size and dtype on the device given to Create().
-// Tensors must be contiguous and of fitting sizes (else InvalidArgument).
+// Every operation below is collective: each of the ranks calls it, in the same
+// order, with tensors of the same size and dtype on the device given to
+// ProcessGroup::Create(). Tensors must be contiguous and of fitting sizes (else
+// InvalidArgument).
 //
 // On CUDA an operation is enqueued on the current stream and does not make the
-// host wait, except Barrier() and AgreeOn(). It may be captured in a CUDA graph
-// after one has run outside of a graph. On a CPU it is complete on return.
-//
-// A rank that dies, or ends without Finish(), ends the run. On the other ranks,
-// operations fail with Unavailable; if the host is waiting for its device, a
-// thread of the group ends the process with that status's exit code and an
-// error that names the missing rank. This takes at most the peer timeout and
-// five seconds.
-//
-// If a rank lives but does not take part in a sum or a broadcast, all ranks end
-// after the time that GroupTimeouts gives. On a CPU one error names the rank,
-// the operation and the step; on a GPU NCCL ends operations that are in no
-// graph after GroupTimeouts::collective. They wait without limit in Barrier(),
-// AgreeOn() and Finish(), which ranks call after work that may take long
-// (preparing data, reading and writing checkpoints), and for a rank with
-// ExcusedWork.
-//
-// Not thread-safe.
-class ProcessGroup {
+// host wait. It may be captured in a CUDA graph after one has run outside of a
+// graph. On a CPU it is complete on return.
+class Communicator {
  public:
-  // Collective. DeadlineExceeded names the ranks that did not arrive within
-  // `timeouts.peer`, or what listens in place of rank 0. InvalidArgument names
-  // ranks with a different world size or secret, or a device that has no
-  // backend in this build.
-  static absl::StatusOr<std::unique_ptr<ProcessGroup>> Create(
-      const WorldInfo& world, at::Device device,
-      const GroupTimeouts& timeouts = {});
+  virtual ~Communicator() = default;
 
-  virtual ~ProcessGroup() = default;
-
+  // Among these ranks.
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
-  // "nccl", "gloo", "none" or "simulated".
-  virtual absl::string_view backend() const = 0;
 
   // tensor = sum over ranks, added in the tensor's dtype.
   virtual absl::Status AllReduceSum(const at::Tensor& tensor) = 0;
@@ -101,6 +72,53 @@ class ProcessGroup {
 
   // tensor = the tensor of rank `root`, bit for bit; any dtype.
   virtual absl::Status Broadcast(const at::Tensor& tensor, int root) = 0;
+};
+
+// The ranks of a run and their communication: NCCL between CUDA devices, Gloo
+// between CPUs, nothing in a world of one. A thin layer over LibTorch's c10d
+// backends.
+//
+// In a simulated world (WorldInfo::simulated) every operation is complete at
+// once, without other ranks: a sum is this rank's own addend, a gathered whole
+// keeps what it holds in place of the other ranks' shards, and an exchange
+// returns what this rank sends.
+//
+// The operations below are collective, too; Barrier() and AgreeOn() make the
+// host wait.
+//
+// A rank that dies, or ends without Finish(), ends the run. On the other ranks,
+// operations fail with Unavailable; if the host is waiting for its device, a
+// thread of the group ends the process with that status's exit code and an
+// error that names the missing rank. This takes at most the peer timeout and
+// five seconds.
+//
+// If a rank lives but does not take part in a sum or a broadcast, all ranks end
+// after the time that GroupTimeouts gives. On a CPU one error names the rank,
+// the operation and the step; on a GPU NCCL ends operations that are in no
+// graph after GroupTimeouts::collective. They wait without limit in Barrier(),
+// AgreeOn() and Finish(), which ranks call after work that may take long
+// (preparing data, reading and writing checkpoints), and for a rank with
+// ExcusedWork.
+//
+// Not thread-safe.
+class ProcessGroup : public Communicator {
+ public:
+  // Collective. DeadlineExceeded names the ranks that did not arrive within
+  // `timeouts.peer`, or what listens in place of rank 0. InvalidArgument names
+  // ranks with a different world size or secret, or a device that has no
+  // backend in this build.
+  static absl::StatusOr<std::unique_ptr<ProcessGroup>> Create(
+      const WorldInfo& world, at::Device device,
+      const GroupTimeouts& timeouts = {});
+
+  // "nccl", "gloo", "none" or "simulated".
+  virtual absl::string_view backend() const = 0;
+
+  // Connects `ranks`, ascending, of which this one is a member. Each rank calls
+  // it with its own part of the world, all as often and with the same `axis`,
+  // which names the part in errors: "shard". The group must outlive the result.
+  virtual absl::StatusOr<std::unique_ptr<Communicator>> Split(
+      absl::string_view axis, const std::vector<int>& ranks) = 0;
 
   // Returns once every rank has called it and its device has finished all work
   // that was enqueued before.

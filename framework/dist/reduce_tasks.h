@@ -13,7 +13,8 @@ namespace tessera {
 // summed part by part, and the sums are gathered. So gradients have the same
 // bits whether sums come early or late, and whether ranks keep all of them or
 // their parts. The cost is that of a ring, in which each rank sends and
-// receives 2 (ranks - 1) / ranks of the bytes.
+// receives 2 (ranks - 1) / ranks of the bytes; then replicas do so with their
+// parts.
 std::vector<Task> ReduceTasks(const TensorType& gradients,
                               const GradientShards& shards,
                               const DeviceInfo& device);

@@ -74,9 +74,25 @@ int Layout::data_rank() const {
 }
 
 Sharding Layout::sharding() const {
-  return {.shards = data_ranks(),
-          .index = data_rank(),
-          .zero = data_ranks() > 1 ? zero : 0};
+  if (zero == 0 || data_ranks() == 1) {
+    return {.shards = data_ranks(), .index = data_rank()};
+  }
+  return {.shards = mesh.degree(MeshAxis::kShard),
+          .index = mesh.CoordinateOf(rank, MeshAxis::kShard),
+          .zero = zero,
+          .replicas = mesh.degree(MeshAxis::kReplica)};
+}
+
+std::vector<int> Layout::RanksAlong(MeshAxis axis) const {
+  int stride = 1;
+  for (int a = kMeshAxes - 1; a > static_cast<int>(axis); --a) {
+    stride *= mesh.degrees[a];
+  }
+  std::vector<int> ranks;
+  for (int i = 0; i < mesh.degree(axis); ++i) {
+    ranks.push_back(rank + (i - mesh.CoordinateOf(rank, axis)) * stride);
+  }
+  return ranks;
 }
 
 absl::StatusOr<Layout> MakeLayout(const LayoutOptions& options, int ranks,
@@ -97,12 +113,7 @@ absl::StatusOr<Layout> MakeLayout(const LayoutOptions& options, int ranks,
                      "divided; set layout.zero: 1, or layout.replica: ",
                      ranks));
   }
-  if (shard > 1 && replica > 1) {
-    return absl::UnimplementedError(absl::StrCat("layout.replica: is ", replica,
-                                                 " beside layout.shard ", shard,
-                                                 "; one of them must be 1"));
-  }
-  if (options.zero > 0 && replica > 1) {
+  if (options.zero > 0 && shard == 1 && replica > 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "layout.shard: is 1, so that no state is divided, but layout.zero is ",
         options.zero, "; set layout.shard: ", ranks, " or layout.zero: 0"));

@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -47,11 +48,13 @@ struct Layout {
   bool is_writer() const { return rank == 0; }
   // How the data ranks share the state of the model's parameters.
   Sharding sharding() const;
+  // The ranks that differ from this one along `axis` only, and this one.
+  std::vector<int> RanksAlong(MeshAxis axis) const;
 };
 
-// The layout of one of `ranks`. InvalidArgument or Unimplemented, beginning
-// with the field ("layout.shard: ..."), for degrees whose product is not the
-// number of ranks, and combinations that are not built.
+// The layout of one of `ranks`. InvalidArgument, beginning with the field
+// ("layout.shard: ..."), for degrees whose product is not the number of ranks,
+// or that divide nothing.
 absl::StatusOr<Layout> MakeLayout(const LayoutOptions& options, int ranks,
                                   int rank);
 

@@ -42,6 +42,8 @@ struct Sharding {
   //      frozen weights stay whole.
   // 0 if there is one shard.
   int zero = 0;
+  // Groups of `shards` ranks with the same state, which sum their gradients.
+  int replicas = 1;
 
   bool divides_optimizer() const { return zero >= 1; }
   bool divides_gradients() const { return zero >= 2; }

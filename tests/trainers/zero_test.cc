@@ -95,6 +95,27 @@ INSTANTIATE_TEST_SUITE_P(
                 "--set precision.mode=BF16 --set execution.defer_update=true"
                 " --set execution.storage=ARENA"}));
 
+// Two groups of two ranks that divide a state: every stage has the same bits,
+// and those of four ranks but for the order of sums.
+TEST(ZeroReplicaTest, ReplicasSumTheirParts) {
+  const auto expected = Records(Train(4, 1, "not_replicated", ""), "step");
+  std::vector<nlohmann::json> first;
+  for (const int zero : {1, 2, 3}) {
+    const auto records =
+        Records(Train(4, zero, "replicated", "--set layout.replica=2"), "step");
+    ASSERT_EQ(records.size(), expected.size());
+    if (first.empty()) first = records;
+    EXPECT_EQ(records, first) << "ZeRO " << zero;
+    for (size_t i = 0; i < records.size(); ++i) {
+      for (const char* value : {"loss", "grad_norm"}) {
+        const double wanted = expected[i][value].get<double>();
+        EXPECT_NEAR(records[i][value].get<double>(), wanted, 1e-5 * wanted)
+            << value << " of step " << i + 1 << ", ZeRO " << zero;
+      }
+    }
+  }
+}
+
 // A run that is saved with one layout continues with another.
 TEST(ZeroResumeTest, ACheckpointHasNoLayout) {
   const std::string save =

@@ -28,7 +28,7 @@ class Gathering {
  public:
   explicit Gathering(const TrainingState& state)
       : shards_(state.parameters->sharding().shards),
-        group_(*state.group),
+        group_(*state.shards),
         scratch_(Scratch(state.parameters->grad())) {}
 
   // The section that begins at `first` in a whole buffer and has `size`
@@ -59,7 +59,7 @@ class Gathering {
 
  private:
   const int shards_;
-  ProcessGroup& group_;
+  Communicator& group_;
   const at::Tensor scratch_;
 };
 

@@ -76,6 +76,16 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(
   ASSIGN_OR_RETURN(
       session->group_,
       ProcessGroup::Create(made.world, made.device.device, options.timeouts));
+  if (made.layout.sharding().replicas > 1) {
+    ASSIGN_OR_RETURN(
+        session->shards_,
+        session->group_->Split(MeshAxisName(MeshAxis::kShard),
+                               made.layout.RanksAlong(MeshAxis::kShard)));
+    ASSIGN_OR_RETURN(
+        session->replicas_,
+        session->group_->Split(MeshAxisName(MeshAxis::kReplica),
+                               made.layout.RanksAlong(MeshAxis::kReplica)));
+  }
   RETURN_IF_ERROR(session->group_->AgreeOn(
       "the config's hash", std::stoull(ConfigHash(made.config), nullptr, 16)));
   RETURN_IF_ERROR(session->group_->AgreeOn("the order of the step's sums",
@@ -156,6 +166,8 @@ std::unique_ptr<TrainStep> Session::MakeStep(PhaseObserver* phases) const {
       .parameters = parameters_.get(),
       .optimizer = optimizer_.get(),
       .group = group_.get(),
+      .shards = &shards(),
+      .replicas = replicas_.get(),
       .scaler = scaler_.get(),
       .clip_norm = config.has_clip_norm() ? std::optional(config.clip_norm())
                                           : std::nullopt,

@@ -46,6 +46,10 @@ class Session {
 
   const RunPlan& plan() const { return plan_; }
   ProcessGroup& group() { return *group_; }
+  // The ranks that divide one state among them.
+  Communicator& shards() const {
+    return shards_ != nullptr ? *shards_ : *group_;
+  }
   // ProcessGroup::Finish(), after which the step needs no other rank.
   absl::Status FinishGroup();
   const Dataset& data() const { return data_; }
@@ -65,7 +69,7 @@ class Session {
   LossScaler* scaler() { return scaler_.get(); }
   PhaseObserver* phases() { return phases_; }  // may be null
   TrainingState state() {
-    return {parameters_.get(), optimizer_.get(), scaler_.get(), group_.get()};
+    return {parameters_.get(), optimizer_.get(), scaler_.get(), &shards()};
   }
 
  private:
@@ -80,6 +84,8 @@ class Session {
   RunPlan plan_;
   PhaseObserver* const phases_;
   std::unique_ptr<ProcessGroup> group_;
+  // Null unless there are several replicas of several shards.
+  std::unique_ptr<Communicator> shards_, replicas_;
   Dataset data_;
   std::unique_ptr<BatchLoader> train_loader_, validation_loader_;
   std::optional<LearningRateSchedule> learning_rates_;

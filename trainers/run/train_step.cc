@@ -322,7 +322,7 @@ void TrainStep::Clip() {
 void TrainStep::Communicate(const Task& task,
                             absl::Span<const at::Tensor> operands,
                             absl::Span<const at::Tensor> results) {
-  ProcessGroup& group = *parts_.group;
+  Communicator& shards = *parts_.shards;
   const ParameterStore& parameters = *parts_.parameters;
   const int64_t size = parameters.grad().element_size();
   const int64_t begin = task.range.begin / size, end = task.range.end / size;
@@ -333,34 +333,40 @@ void TrainStep::Communicate(const Task& task,
                                    : JointBufferOf(operands[0], task);
       const at::Tensor part = OwnPart(whole);
       if (operands.empty()) {
-        ThrowIfError(group.ReduceScatterSum(whole, part));
-        if (!task.own_part) ThrowIfError(group.AllGather(part, whole));
+        SumOverRanks(whole, part);
+        if (!task.own_part) ThrowIfError(shards.AllGather(part, whole));
         break;
       }
       at::Tensor sum =
           parameters.HeldGradient(parameters.SectionOf(begin)).detach();
-      ThrowIfError(group.ReduceScatterSum(whole, task.adds ? part : sum));
+      SumOverRanks(whole, task.adds ? part : sum);
       if (task.adds) sum.add_(part);
       break;
     }
     case Task::Kind::kFetch:
       ThrowIfError(
-          group.AllGather(parameters.HeldWeights(parameters.SectionOf(begin),
-                                                 task.output.dtype),
-                          JointBufferOf(results[0], task)));
+          shards.AllGather(parameters.HeldWeights(parameters.SectionOf(begin),
+                                                  task.output.dtype),
+                           JointBufferOf(results[0], task)));
       break;
     case Task::Kind::kReduceSquares:
-      ThrowIfError(group.AllReduceSum(squares_.sums()));
+      ThrowIfError(shards.AllReduceSum(squares_.sums()));
       break;
     case Task::Kind::kReduceLoss:
-      ThrowIfError(group.AllReduceSum(metrics_.loss));
+      ThrowIfError(parts_.group->AllReduceSum(metrics_.loss));
       break;
     default:  // kGather
       for (const at::Tensor& whole :
            parameters.WholeWeights(parameters.SectionOf(begin))) {
-        ThrowIfError(group.AllGather(OwnPart(whole), whole));
+        ThrowIfError(shards.AllGather(OwnPart(whole), whole));
       }
   }
+}
+
+void TrainStep::SumOverRanks(const at::Tensor& whole, const at::Tensor& part) {
+  ThrowIfError(parts_.shards->ReduceScatterSum(whole, part));
+  if (parts_.replicas == nullptr) return;
+  ThrowIfError(parts_.replicas->AllReduceSum(part));
 }
 
 at::Tensor TrainStep::OwnPart(const at::Tensor& section) const {

@@ -52,7 +52,9 @@ class TrainStep : private TaskRunner {
     ParameterStore* parameters = nullptr;
     AdamW* optimizer = nullptr;
     ProcessGroup* group = nullptr;
-    LossScaler* scaler = nullptr;  // null unless the policy scales the loss
+    Communicator* shards = nullptr;    // the ranks that divide one state
+    Communicator* replicas = nullptr;  // the ranks with the same part; or null
+    LossScaler* scaler = nullptr;      // null unless the policy scales the loss
     std::optional<double> clip_norm;
     PhaseObserver* phases = nullptr;
   };
@@ -121,6 +123,8 @@ class TrainStep : private TaskRunner {
   // Does a task in which all ranks take part.
   void Communicate(const Task& task, absl::Span<const at::Tensor> operands,
                    absl::Span<const at::Tensor> results);
+  // part = this rank's part of the sum of `whole` over all ranks.
+  void SumOverRanks(const at::Tensor& whole, const at::Tensor& part);
   // This rank's part of a section of a flat buffer.
   at::Tensor OwnPart(const at::Tensor& section) const;
   // Calls what BeforeNextUpdate() was given.

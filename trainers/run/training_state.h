@@ -34,8 +34,8 @@ inline constexpr char kProductsState[] = "products";
 struct TrainingState {
   ParameterStore* parameters = nullptr;
   AdamW* optimizer = nullptr;
-  LossScaler* scaler = nullptr;   // null unless the policy scales the loss
-  ProcessGroup* group = nullptr;  // needed if ranks divide the state
+  LossScaler* scaler = nullptr;    // null unless the policy scales the loss
+  Communicator* shards = nullptr;  // the ranks that divide the state
 
   bool divided() const { return parameters->sharding().divides_optimizer(); }
 };

@@ -213,6 +213,31 @@ absl::Status CheckBarrier(Rank& rank) {
                 "a rank left the barrier before all had entered");
 }
 
+// Neighbours in pairs, and every second rank: each part sums its own.
+absl::Status CheckSplit(Rank& rank) {
+  const int world = rank.world.world_size, own = rank.world.rank;
+  std::vector<int> pair, across;
+  for (int r = 0; r < world; ++r) {
+    if (r / 2 == own / 2) pair.push_back(r);
+    if (r % 2 == own % 2) across.push_back(r);
+  }
+  for (const auto& [axis, ranks] :
+       {std::pair{"shard", pair}, {"replica", across}}) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> part,
+                     rank.group->Split(axis, ranks));
+    RETURN_IF_ERROR(
+        Expect(part->world_size() == static_cast<int>(ranks.size()) &&
+                   ranks[part->rank()] == own,
+               axis));
+    const at::Tensor sum = at::full({3}, own + 1, rank.device);
+    RETURN_IF_ERROR(part->AllReduceSum(sum));
+    int expected = 0;
+    for (const int r : ranks) expected += r + 1;
+    RETURN_IF_ERROR(Expect(sum.eq(expected).all().item<bool>(), axis));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Collectives(Rank& rank) {
   RETURN_IF_ERROR(Expect(rank.group->rank() == rank.world.rank, "rank"));
   RETURN_IF_ERROR(
@@ -222,6 +247,7 @@ absl::Status Collectives(Rank& rank) {
   RETURN_IF_ERROR(CheckShards(rank));
   RETURN_IF_ERROR(CheckRefusals(rank));
   RETURN_IF_ERROR(CheckBroadcast(rank));
+  RETURN_IF_ERROR(CheckSplit(rank));
   RETURN_IF_ERROR(CheckAgreement(rank));
   return CheckBarrier(rank);
 }

@@ -47,6 +47,22 @@ TEST(LayoutTest, DegreesFollowFromTheNumberOfRanks) {
   }
 }
 
+// Groups of neighbours divide state; ranks with the same part are replicas.
+TEST(LayoutTest, ReplicasOfShards) {
+  const Layout layout = MakeLayout({.zero = 2, .replica = 2}, 6, 4).value();
+  EXPECT_EQ(Describe(layout),
+            "6 ranks: replica 2 x shard 3, ZeRO 2: each has 1/3 of the "
+            "optimizer's state and gradients");
+  EXPECT_EQ(layout.data_ranks(), 6);
+  EXPECT_EQ(layout.data_rank(), 4);
+  const Sharding sharding = layout.sharding();
+  EXPECT_EQ(sharding.shards, 3);
+  EXPECT_EQ(sharding.index, 1);
+  EXPECT_EQ(sharding.replicas, 2);
+  EXPECT_EQ(layout.RanksAlong(MeshAxis::kShard), std::vector<int>({3, 4, 5}));
+  EXPECT_EQ(layout.RanksAlong(MeshAxis::kReplica), std::vector<int>({1, 4}));
+}
+
 TEST(LayoutTest, SaysWhatItIs) {
   EXPECT_EQ(Describe(MakeLayout({}, 1, 0).value()), "1 rank");
   EXPECT_EQ(Describe(MakeLayout({}, 4, 0).value()), "4 ranks: replica 4");
@@ -76,9 +92,6 @@ TEST(LayoutTest, RefusesWhatDoesNotFitTheRanks) {
            {{.zero = 1, .replica = 2},
             2,
             "layout.shard: is 1, so that no state"},
-           {{.zero = 1, .replica = 2, .shard = 2},
-            4,
-            "layout.replica: is 2 beside layout.shard 2"},
            {{.zero = 1, .replica = 65536, .shard = 65536},
             1,
             "is 4294967296, but"}}) {
