@@ -22,6 +22,7 @@
 #include "trainers/build_info.h"
 #include "trainers/config/config_flags.h"
 #include "trainers/plan/dry_run.h"
+#include "trainers/plan/layout_planner.h"
 #include "trainers/plan/measured_step.h"
 #include "trainers/plan/step_rows.h"
 #include "trainers/plan/what_fits.h"
@@ -56,6 +57,10 @@ ABSL_FLAG(std::string, plan_for, "",
           "with --dry_run or --print_step: plan for this GPU, such as H200 or "
           "4090, which need not be present; checks neither data nor "
           "checkpoints");
+ABSL_FLAG(std::string, plan_layouts, "",
+          "a file with GPUs and links, such as configs/cluster/two_h100.pbtxt: "
+          "print which layouts fit there, and how long a step would take, and "
+          "exit without doing one");
 ABSL_FLAG(int, simulate_world, 0,
           "run one rank of a run with this many ranks, without the others: its "
           "memory, and its step's time without communication. Writes no "
@@ -205,6 +210,23 @@ absl::Status CheckPlan(const RunPlan& plan) {
                        absl::GetFlag(FLAGS_resume));
 }
 
+// --plan_layouts.
+absl::Status PlanForCluster(const RunConfig& config) {
+  if (absl::GetFlag(FLAGS_dry_run) || absl::GetFlag(FLAGS_print_step) ||
+      absl::GetFlag(FLAGS_json) || !absl::GetFlag(FLAGS_plan_for).empty() ||
+      absl::GetFlag(FLAGS_simulate_world) != 0) {
+    return absl::InvalidArgumentError(
+        "--plan_layouts goes with none of --dry_run, --print_step, --json, "
+        "--plan_for and --simulate_world: remove one");
+  }
+  ASSIGN_OR_RETURN(const ClusterConfig cluster,
+                   ReadCluster(absl::GetFlag(FLAGS_plan_layouts)));
+  ASSIGN_OR_RETURN(const LayoutPlans plans, PlanLayouts(config, cluster));
+  absl::PrintF("%s", FormatLayouts(plans));
+  std::fflush(stdout);  // the table comes before the error, also in a file
+  return CheckAnyFits(plans);
+}
+
 absl::Status Run() {
   if (absl::GetFlag(FLAGS_build_info)) {
     absl::PrintF("%s\n", BuildInfo().dump(2));
@@ -220,6 +242,9 @@ absl::Status Run() {
   if (absl::GetFlag(FLAGS_print_config)) {
     if (world.prints()) absl::PrintF("%s", PrintWithDefaults(*config));
     return absl::OkStatus();
+  }
+  if (!absl::GetFlag(FLAGS_plan_layouts).empty()) {
+    return world.prints() ? PlanForCluster(*config) : absl::OkStatus();
   }
   if (!absl::GetFlag(FLAGS_measured).empty() &&
       !absl::GetFlag(FLAGS_print_step)) {

@@ -84,6 +84,36 @@ TEST(DryRunTest, PrintsAPlanThatDoesNotFitAndFails) {
   EXPECT_GT(json["backends"][0]["roofline_ms"], 0);
 }
 
+TEST(PlanLayoutsTest, PrintsTheLayoutsOfACluster) {
+  const std::string run = Folder("layouts");
+  const auto plan = [&](const std::string& flags) {
+    return Shell(ToyTrain({flags, "--out=" + run}));
+  };
+  const std::string two = "--plan_layouts=configs/cluster/two_h100.pbtxt";
+  const Outcome fits = plan(two);
+  EXPECT_EQ(fits.exit_code, 0) << fits.output;
+  EXPECT_THAT(fits.output, HasSubstr("with 2 x NVIDIA H100 80GB HBM3"));
+  EXPECT_THAT(fits.output, HasSubstr("\nfirst  "));
+  EXPECT_FALSE(FileExists(run));
+  // 34 billion parameters of 14 bytes.
+  const Outcome large =
+      plan(two +
+           " --set model.d_model=8192 --set model.d_ff=32768"
+           " --set model.num_heads=64 --set model.num_layers=32");
+  EXPECT_EQ(large.exit_code, 3) << large.output;
+  EXPECT_LT(large.output.find("too large   2 ranks"),
+            large.output.find("error: no layout of this cluster fits"));
+  for (const auto& [flags, message] :
+       {std::pair<std::string, std::string>{"--plan_layouts=/nowhere",
+                                            "/nowhere"},
+        {two + " --dry_run", "--plan_layouts goes with none of --dry_run"},
+        {two + " --simulate_world=8", "--plan_layouts goes with none of"}}) {
+    const Outcome wrong = plan(flags);
+    EXPECT_EQ(wrong.exit_code, 2) << wrong.output;
+    EXPECT_THAT(wrong.output, HasSubstr(message));
+  }
+}
+
 // The lines of `output` with an error.
 std::string ErrorIn(const std::string& output) {
   return output.substr(std::min(output.find("error: "), output.size()));
