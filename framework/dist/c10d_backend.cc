@@ -13,6 +13,7 @@
 #include "torch/csrc/distributed/c10d/PrefixStore.hpp"
 #include "torch/csrc/distributed/c10d/ProcessGroupGloo.hpp"
 #ifdef USE_C10D_NCCL
+#include "torch/csrc/distributed/c10d/NCCLUtils.hpp"
 #include "torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp"
 #endif
 
@@ -103,6 +104,13 @@ absl::StatusOr<Backend> ConnectBackend(const WorldInfo& world,
     return absl::OkStatus();
   }));
   return backend;
+}
+
+std::string LibraryOf(at::Device device) {
+#ifdef USE_C10D_NCCL
+  if (device.is_cuda()) return absl::StrCat("NCCL ", c10d::getNcclVersion());
+#endif
+  return "Gloo";
 }
 
 std::string ReasonOf(const absl::Status& status) {

@@ -27,6 +27,10 @@ absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> ConnectBackend(
     const std::string& part, at::Device device,
     const c10::intrusive_ptr<c10d::Store>& store, absl::Duration timeout);
 
+// The library behind the backend of a device: "NCCL 2.28.9", as it was loaded,
+// or "Gloo".
+std::string LibraryOf(at::Device device);
+
 // The reason for a failure of a backend, without the places in the sources of
 // Gloo and NCCL's wrapper that it names: "[/gloo/pair.cc:547] Connection
 // closed" and "NCCL error in: /c10d/NCCLUtils.cpp:77, remote process exited".

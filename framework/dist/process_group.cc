@@ -44,6 +44,7 @@ class SingleProcess final : public ProcessGroup {
   absl::string_view backend() const override {
     return world_.simulated ? "simulated" : "none";
   }
+  std::string library() const override { return ""; }
   absl::Status AllReduceSum(const at::Tensor&) override { return {}; }
   absl::Status ReduceScatterSum(const at::Tensor& whole,
                                 const at::Tensor& shard) override {
@@ -266,6 +267,7 @@ class C10dProcessGroup final : public ProcessGroup {
   absl::string_view backend() const override {
     return device_.is_cuda() ? "nccl" : "gloo";
   }
+  std::string library() const override { return LibraryOf(device_); }
   absl::Status AllReduceSum(const at::Tensor& tensor) override {
     return all_->AllReduceSum(tensor);
   }

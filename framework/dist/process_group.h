@@ -27,8 +27,7 @@ struct GroupTimeouts {
   // How long it waits afterwards: 10 median steps, at least this.
   absl::Duration stalled = absl::Seconds(60);
   // Whether GPUs count the operations that they do, too, so that the ranks
-  // notice one that makes no progress inside a graph. This has never run on a
-  // GPU, so it is off.
+  // notice one that makes no progress inside a graph.
   bool watch_gpus = false;
 };
 
@@ -93,12 +92,12 @@ class Communicator {
 // five seconds.
 //
 // If a rank lives but does not take part in a sum or a broadcast, all ranks end
-// after the time that GroupTimeouts gives. On a CPU one error names the rank,
-// the operation and the step; on a GPU NCCL ends operations that are in no
-// graph after GroupTimeouts::collective. They wait without limit in Barrier(),
-// AgreeOn() and Finish(), which ranks call after work that may take long
-// (preparing data, reading and writing checkpoints), and for a rank with
-// ExcusedWork.
+// after the time that GroupTimeouts gives, and one error names the rank, the
+// operation and the step. On a GPU that needs GroupTimeouts::watch_gpus;
+// without it NCCL ends operations that are in no graph after
+// GroupTimeouts::collective. They wait without limit in Barrier(), AgreeOn()
+// and Finish(), which ranks call after work that may take long (preparing data,
+// reading and writing checkpoints), and for a rank with ExcusedWork.
 //
 // Not thread-safe.
 class ProcessGroup : public Communicator {
@@ -113,6 +112,8 @@ class ProcessGroup : public Communicator {
 
   // "nccl", "gloo", "none" or "simulated".
   virtual absl::string_view backend() const = 0;
+  // What communicates: "NCCL 2.28.9", "Gloo"; empty in a world of one.
+  virtual std::string library() const = 0;
 
   // Connects `ranks`, ascending, of which this one is a member. Each rank calls
   // it with its own part of the world, all as often and with the same `axis`,

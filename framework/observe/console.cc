@@ -76,6 +76,7 @@ std::string FormatRunDescription(const RunDescription& run) {
       {"build", run.build},
       {"config", absl::StrCat("hash ", run.config_hash)},
       {"device", absl::StrCat(run.world_size, " x ", run.device)},
+      {"layout", run.layout},
       {"precision", run.precision},
       {"attention", run.attention},
       {"parameters", FormatCount(run.parameters)},
@@ -90,7 +91,7 @@ std::string FormatRunDescription(const RunDescription& run) {
   };
   std::string text;
   for (const auto& [label, value] : lines) {
-    if (label == "simulated" && value.empty()) continue;
+    if (value.empty()) continue;
     const std::string line =
         absl::StrFormat("%-*s%s", kLabelColumns, label, value);
     absl::StrAppend(&text, Fold(line, kColumns, kLabelColumns), "\n");

@@ -15,6 +15,8 @@ struct RunDescription {
   std::string config_hash;  // hash of the resolved config: "9f86d081884c7d65"
   std::string device;       // "NVIDIA H200"
   int world_size = 1;
+  // "2 ranks: shard 2, ZeRO 1: ...; NCCL 2.28.9"; empty for one rank.
+  std::string layout;
   std::string precision;  // "BF16"
   std::string attention;  // the backend and who chose it
   std::string execution;  // "GRAPH (chosen by AUTO)"

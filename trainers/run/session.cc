@@ -73,9 +73,11 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(
   std::unique_ptr<Session> session(
       new Session(std::move(plan), options.phases));
   const RunPlan& made = session->plan_;
+  GroupTimeouts timeouts = options.timeouts;
+  timeouts.watch_gpus = made.config.observe().watch_communications();
   ASSIGN_OR_RETURN(
       session->group_,
-      ProcessGroup::Create(made.world, made.device.device, options.timeouts));
+      ProcessGroup::Create(made.world, made.device.device, timeouts));
   if (made.layout.sharding().replicas > 1) {
     ASSIGN_OR_RETURN(
         session->shards_,

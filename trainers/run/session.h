@@ -45,7 +45,7 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   const RunPlan& plan() const { return plan_; }
-  ProcessGroup& group() { return *group_; }
+  ProcessGroup& group() const { return *group_; }
   // The ranks that divide one state among them.
   Communicator& shards() const {
     return shards_ != nullptr ? *shards_ : *group_;

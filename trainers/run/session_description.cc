@@ -18,6 +18,11 @@ RunDescription Describe(const Session& session, const std::string& run_folder,
           .config_hash = ConfigHash(plan.config),
           .device = plan.device.name,
           .world_size = plan.world.world_size,
+          .layout = plan.world.world_size == 1
+                        ? ""
+                        : absl::StrCat(Describe(plan.layout),
+                                       plan.world.simulated ? "" : "; ",
+                                       session.group().library()),
           .precision = std::string(plan.precision.name()),
           .attention = absl::StrCat(
               plan.backend.backend->name(),

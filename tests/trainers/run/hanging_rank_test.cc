@@ -74,7 +74,6 @@ absl::Status TrainAsRank() {
   SessionOptions options;
   options.timeouts.peer = absl::Seconds(3);
   options.timeouts.stalled = absl::Seconds(8);
-  options.timeouts.watch_gpus = true;
   ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
                    Session::Create(Config(std::getenv(kMode)), options));
   SlowObserver slow;

@@ -10,6 +10,7 @@
 #include "framework/optim/adamw.h"
 #include "framework/optim/optimizer_config.h"
 #include "gtest/gtest.h"
+#include "tests/testing/fake_group.h"
 #include "tests/testing/weights.h"
 #include "tests/trainers/toy_session.h"
 
@@ -35,6 +36,7 @@ struct ScaledToy {
               .parameters = parameters.get(),
               .optimizer = optimizer.get(),
               .group = group != nullptr ? group : &session->group(),
+              .shards = group != nullptr ? group : &session->group(),
               .scaler = &scaler,
               .clip_norm = 1.0}) {}
 
@@ -91,27 +93,13 @@ TEST(LossScalingTest, ANonFiniteLossEndsUpdatesImmediately) {
 }
 
 // Two ranks, of which the other's gradients overflow with every loss scale.
-class OverflowingGroup : public ProcessGroup {
+class OverflowingGroup : public FakeGroup {
  public:
-  int rank() const override { return 0; }
-  int world_size() const override { return 2; }
-  absl::string_view backend() const override { return "none"; }
-  absl::Status AllReduceSum(const at::Tensor&) override { return {}; }
   absl::Status ReduceScatterSum(const at::Tensor&,
                                 const at::Tensor& shard) override {
     shard[3].fill_(INFINITY);
     return {};
   }
-  absl::Status AllGather(const at::Tensor&, const at::Tensor&) override {
-    return {};
-  }
-  absl::Status AllToAll(const at::Tensor&, const at::Tensor&) override {
-    return {};
-  }
-  absl::Status Broadcast(const at::Tensor&, int) override { return {}; }
-  absl::Status Barrier() override { return {}; }
-  absl::Status AgreeOn(absl::string_view, uint64_t) override { return {}; }
-  absl::Status Finish() override { return {}; }
 };
 
 TEST(LossScalingTest, AnOverflowThatNoScaleFixesEndsUpdates) {

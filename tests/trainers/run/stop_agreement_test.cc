@@ -10,6 +10,7 @@
 
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/fake_group.h"
 #include "trainers/run/stop_signal.h"
 
 // Seconds by which the system's clock is wrong. The definition below replaces
@@ -27,14 +28,11 @@ namespace tessera {
 namespace {
 
 // Simulates two ranks that do the same, except for the other rank's requests.
-class TwoRanks : public ProcessGroup {
+class TwoRanks : public FakeGroup {
  public:
   StopDecision other;
   int exchanges = 0;
 
-  int rank() const override { return 0; }
-  int world_size() const override { return 2; }
-  absl::string_view backend() const override { return "test"; }
   absl::Status AllReduceSum(const at::Tensor& sums) override {
     ++exchanges;
     const auto signals = static_cast<int64_t>(kStopSignals.size());
@@ -45,19 +43,6 @@ class TwoRanks : public ProcessGroup {
     sums[signals + 1] += static_cast<int>(other.save);
     return {};
   }
-  absl::Status ReduceScatterSum(const at::Tensor&, const at::Tensor&) override {
-    return {};
-  }
-  absl::Status AllGather(const at::Tensor&, const at::Tensor&) override {
-    return {};
-  }
-  absl::Status AllToAll(const at::Tensor&, const at::Tensor&) override {
-    return {};
-  }
-  absl::Status Broadcast(const at::Tensor&, int) override { return {}; }
-  absl::Status Barrier() override { return {}; }
-  absl::Status AgreeOn(absl::string_view, uint64_t) override { return {}; }
-  absl::Status Finish() override { return {}; }
 };
 
 TEST(StopAgreementTest, ASingleProcessDecidesAfterEveryStep) {
