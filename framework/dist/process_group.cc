@@ -20,6 +20,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/dist/c10d_backend.h"
+#include "framework/dist/exchanged_sum.h"
 #include "framework/dist/hang_watch.h"
 #include "framework/dist/heartbeat.h"
 #include "framework/dist/progress.h"
@@ -133,6 +134,8 @@ class C10dCommunicator final : public Communicator {
   c10d::Backend& backend() { return *backend_; }
 
  private:
+  // ReduceScatterSum() if IsExchanged().
+  absl::Status ExchangeAndSum(const at::Tensor& whole, const at::Tensor& shard);
   absl::Status CheckTensor(const at::Tensor& tensor) const;
   // Whether `whole` is as large as the shards of all ranks.
   absl::Status CheckShard(const at::Tensor& whole,
@@ -143,6 +146,7 @@ class C10dCommunicator final : public Communicator {
   const at::Device device_;
   const std::string prefix_, among_;
   const Run run_;
+  at::Tensor exchanged_;  // what ExchangeAndSum() receives; bytes
 };
 
 absl::Status C10dCommunicator::CheckTensor(const at::Tensor& tensor) const {
@@ -189,12 +193,32 @@ absl::Status C10dCommunicator::ReduceScatterSum(const at::Tensor& whole,
                                                 const at::Tensor& shard) {
   RETURN_IF_ERROR(CheckShard(whole, shard));
   if (whole.numel() == 0) return absl::OkStatus();
+  if (IsExchanged(whole.scalar_type(), world_size_)) {
+    return ExchangeAndSum(whole, shard);
+  }
   return run_(absl::StrCat("the sum of ", whole.numel(), " values, scattered"),
               [&] {
                 auto options = OnCurrentStream<c10d::ReduceScatterOptions>();
                 at::Tensor from = whole.view({-1}), to = shard.view({-1});
                 return backend_->_reduce_scatter_base(to, from, options);
               });
+}
+
+absl::Status C10dCommunicator::ExchangeAndSum(const at::Tensor& whole,
+                                              const at::Tensor& shard) {
+  const auto bytes = static_cast<int64_t>(whole.nbytes());
+  at::Tensor addends;
+  RETURN_IF_ERROR(StatusFromTorch([&] {
+    if (!exchanged_.defined() || exchanged_.numel() < bytes) {
+      exchanged_ = at::empty({bytes}, whole.options().dtype(at::kByte));
+    }
+    addends = exchanged_.narrow(0, 0, bytes).view(whole.scalar_type());
+  }));
+  RETURN_IF_ERROR(AllToAll(whole, addends));
+  return StatusFromTorch([&] {
+    at::Tensor sum = shard.view({-1});
+    at::sum_out(sum, addends.view({world_size_, -1}), 0);  // adds in FP32
+  });
 }
 
 absl::Status C10dCommunicator::AllGather(const at::Tensor& shard,

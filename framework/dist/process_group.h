@@ -53,9 +53,13 @@ class Communicator {
   // tensor = sum over ranks, added in the tensor's dtype.
   virtual absl::Status AllReduceSum(const at::Tensor& tensor) = 0;
 
-  // shard = this rank's part of the sum of `whole` over the ranks, added in the
-  // tensors' dtype. `whole` has world_size() times as many elements as `shard`,
-  // which may be its own part of `whole`; the other parts are then undefined.
+  // shard = this rank's part of the sum of `whole` over the ranks. `whole` has
+  // world_size() times as many elements as `shard`, which may be its own part
+  // of `whole`; the other parts are then undefined. Sums of BF16 and FP16 are
+  // rounded once: among more than two ranks, where a ring would round at each
+  // of them, the ranks exchange their addends and each adds its part in FP32,
+  // in the order of the ranks. That takes a buffer of the size of the largest
+  // `whole`.
   virtual absl::Status ReduceScatterSum(const at::Tensor& whole,
                                         const at::Tensor& shard) = 0;
 

@@ -8,6 +8,7 @@
 
 #include "absl/algorithm/container.h"
 #include "framework/base/status_macros.h"
+#include "framework/dist/exchanged_sum.h"
 #include "framework/program/caching_allocator.h"
 
 namespace tessera {
@@ -153,6 +154,14 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
   }
   report.gradients = step.sharding.HeldGradients(layout.trainable_extent) *
                      SizeOf(precision, OpClass::kGradient);
+  if (IsExchanged(precision[OpClass::kGradient], step.sharding.shards)) {
+    int64_t most = 0;
+    for (const ParameterSection& section : layout.sections) {
+      most = std::max(most, section.size());
+    }
+    requests.buffers.push_back(most * SizeOf(precision, OpClass::kGradient));
+    report.other += requests.buffers.back();
+  }
   const int64_t moment = step.sharding.HeldMoments(layout.trainable_extent) *
                          SizeOf(precision, OpClass::kOptimizerState);
   report.optimizer = 2 * moment;

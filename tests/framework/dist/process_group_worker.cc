@@ -135,7 +135,32 @@ absl::Status CheckExchange(Rank& rank, int64_t part) {
                 absl::StrCat("exchange of ", part));
 }
 
+// Sums of halves are rounded once, however many ranks there are.
+absl::Status CheckRounding(Rank& rank, at::ScalarType dtype, double half_ulp) {
+  constexpr int64_t kPart = 1000;
+  const int64_t n = rank.world.world_size, begin = kPart * rank.world.rank;
+  at::Tensor own, exact = at::zeros({n * kPart}, at::kDouble);
+  for (int r = 0; r < n; ++r) {
+    const at::Tensor addend =
+        at::linspace(1 + r, 3 - 0.37 * r, n * kPart, at::kDouble)
+            .sin()
+            .to(dtype);
+    if (r == rank.world.rank) own = addend.to(rank.device);
+    exact += addend.to(at::kDouble);
+  }
+  const at::Tensor shard = at::empty({kPart}, own.options());
+  RETURN_IF_ERROR(rank.group->ReduceScatterSum(own, shard));
+  const at::Tensor wanted = exact.slice(0, begin, begin + kPart);
+  const at::Tensor error = (shard.cpu().to(at::kDouble) - wanted).abs() -
+                           half_ulp * wanted.abs().clamp_min(1e-3);
+  return Expect(error.max().item<double>() <= 1e-6,
+                absl::StrCat("rounding of ", at::toString(dtype), ": ",
+                             error.max().item<double>()));
+}
+
 absl::Status CheckShards(Rank& rank) {
+  RETURN_IF_ERROR(CheckRounding(rank, at::kBFloat16, 1.01 * 0x1p-9));
+  RETURN_IF_ERROR(CheckRounding(rank, at::kHalf, 1.01 * 0x1p-12));
   for (const int64_t part : {0, 1, 7, 25'001}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
       RETURN_IF_ERROR(CheckScatteredSum(rank, part, dtype));
