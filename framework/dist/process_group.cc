@@ -53,7 +53,12 @@ class SingleProcess final : public ProcessGroup {
   }
   absl::Status AllGather(const at::Tensor& shard,
                          const at::Tensor& whole) override {
-    return StatusFromTorch([&] { Copy(shard, OwnPart(whole)); });
+    return StatusFromTorch([&] {
+      const at::Tensor own = OwnPart(whole);
+      if (own.const_data_ptr() == shard.const_data_ptr()) return;
+      // Nothing of use is in the other parts, so they get this one, too.
+      whole.view({world_.world_size, -1}).copy_(shard.view({1, -1}));
+    });
   }
   absl::Status AllToAll(const at::Tensor& from, const at::Tensor& to) override {
     return StatusFromTorch([&] { Copy(from, to); });
@@ -126,6 +131,7 @@ class C10dCommunicator final : public Communicator {
   absl::Status AllReduceSum(const at::Tensor& tensor) override;
   absl::Status ReduceScatterSum(const at::Tensor& whole,
                                 const at::Tensor& shard) override;
+  absl::Status ReserveForSums(int64_t numel, at::ScalarType dtype) override;
   absl::Status AllGather(const at::Tensor& shard,
                          const at::Tensor& whole) override;
   absl::Status AllToAll(const at::Tensor& from, const at::Tensor& to) override;
@@ -204,16 +210,23 @@ absl::Status C10dCommunicator::ReduceScatterSum(const at::Tensor& whole,
               });
 }
 
+absl::Status C10dCommunicator::ReserveForSums(int64_t numel,
+                                              at::ScalarType dtype) {
+  if (!IsExchanged(dtype, world_size_)) return absl::OkStatus();
+  const int64_t bytes = numel * static_cast<int64_t>(c10::elementSize(dtype));
+  return StatusFromTorch([&] {
+    if (exchanged_.defined() && exchanged_.numel() >= bytes) return;
+    exchanged_.reset();
+    exchanged_ = at::empty({bytes}, at::dtype(at::kByte).device(device_));
+  });
+}
+
 absl::Status C10dCommunicator::ExchangeAndSum(const at::Tensor& whole,
                                               const at::Tensor& shard) {
-  const auto bytes = static_cast<int64_t>(whole.nbytes());
-  at::Tensor addends;
-  RETURN_IF_ERROR(StatusFromTorch([&] {
-    if (!exchanged_.defined() || exchanged_.numel() < bytes) {
-      exchanged_ = at::empty({bytes}, whole.options().dtype(at::kByte));
-    }
-    addends = exchanged_.narrow(0, 0, bytes).view(whole.scalar_type());
-  }));
+  RETURN_IF_ERROR(ReserveForSums(whole.numel(), whole.scalar_type()));
+  const at::Tensor addends =
+      exchanged_.narrow(0, 0, static_cast<int64_t>(whole.nbytes()))
+          .view(whole.scalar_type());
   RETURN_IF_ERROR(AllToAll(whole, addends));
   return StatusFromTorch([&] {
     at::Tensor sum = shard.view({-1});
@@ -294,6 +307,9 @@ class C10dProcessGroup final : public ProcessGroup {
   std::string library() const override { return LibraryOf(device_); }
   absl::Status AllReduceSum(const at::Tensor& tensor) override {
     return all_->AllReduceSum(tensor);
+  }
+  absl::Status ReserveForSums(int64_t numel, at::ScalarType dtype) override {
+    return all_->ReserveForSums(numel, dtype);
   }
   absl::Status ReduceScatterSum(const at::Tensor& whole,
                                 const at::Tensor& shard) override {

@@ -58,10 +58,16 @@ class Communicator {
   // of `whole`; the other parts are then undefined. Sums of BF16 and FP16 are
   // rounded once: among more than two ranks, where a ring would round at each
   // of them, the ranks exchange their addends and each adds its part in FP32,
-  // in the order of the ranks. That takes a buffer of the size of the largest
-  // `whole`.
+  // in a fixed order (IsExchanged()). That takes a buffer as large as `whole`.
   virtual absl::Status ReduceScatterSum(const at::Tensor& whole,
                                         const at::Tensor& shard) = 0;
+
+  // Allocates the buffer for sums of at most `numel` elements, so that a larger
+  // sum does not replace it later.
+  virtual absl::Status ReserveForSums(int64_t /*numel*/,
+                                      at::ScalarType /*dtype*/) {
+    return absl::OkStatus();
+  }
 
   // whole = the shards of all ranks in order, bit for bit; any dtype. `shard`
   // may be its own part of `whole`.
@@ -99,7 +105,7 @@ class Communicator {
 // after the time that GroupTimeouts gives, and one error names the rank, the
 // operation and the step. On a GPU that needs GroupTimeouts::watch_gpus;
 // without it NCCL ends operations that are in no graph after
-// GroupTimeouts::collective. They wait without limit in Barrier(), AgreeOn()
+// GroupTimeouts::collective. Ranks wait without limit in Barrier(), AgreeOn()
 // and Finish(), which ranks call after work that may take long (preparing data,
 // reading and writing checkpoints), and for a rank with ExcusedWork.
 //

@@ -42,8 +42,8 @@ std::vector<Task> ReduceTasks(const TensorType& gradients,
   return tasks;
 }
 
-Task FetchTask(const DeviceInfo& device) {
-  return {.kind = Task::Kind::kFetch,
+Task UnshardTask(const DeviceInfo& device) {
+  return {.kind = Task::Kind::kUnshard,
           .name = "whole weights",
           .family = "all_gather",
           .kernel = LibraryOf(device)};

@@ -19,8 +19,8 @@ std::vector<Task> ReduceTasks(const TensorType& gradients,
                               const GradientShards& shards,
                               const DeviceInfo& device);
 
-// A Task::Kind::kFetch, for ShardWeights() to complete.
-Task FetchTask(const DeviceInfo& device);
+// A Task::Kind::kUnshard, for ShardWeights() to complete.
+Task UnshardTask(const DeviceInfo& device);
 
 }  // namespace tessera
 

@@ -116,7 +116,8 @@ absl::StatusOr<Layout> MakeLayout(const LayoutOptions& options, int ranks,
   if (options.zero > 0 && shard == 1 && replica > 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "layout.shard: is 1, so that no state is divided, but layout.zero is ",
-        options.zero, "; set layout.shard: ", ranks, " or layout.zero: 0"));
+        options.zero,
+        "; remove layout.replica and layout.shard, or set layout.zero: 0"));
   }
   Layout layout = {.rank = rank, .zero = options.zero};
   layout.mesh.degrees[static_cast<int>(MeshAxis::kReplica)] = replica;

@@ -547,7 +547,7 @@ HeldRange ParameterStore::HeldAt(const Division& division,
   if (!slice.trainable) {
     return {.numel = slice.numel, .place = offset - division.elsewhere()};
   }
-  if (division.shards == 1 || first < division.resident) {
+  if (division.shards == 1 || first < division.replicated) {
     return {.numel = slice.numel, .place = offset};
   }
   const int64_t size = SectionOf(slice.offset).size() / division.shards;
@@ -642,6 +642,8 @@ at::Tensor ParameterStore::HeldWeights(const ParameterSection& section,
 
 void ParameterStore::Read(const ParameterSlice& slice, int64_t begin,
                           at::Tensor to) const {
+  TESSERA_CHECK(!IsDivided(weights_.master) && !IsDivided(weights_.low),
+                "another rank has a part of ", slice.name);
   ReadMaster(weights_, slice, begin, to);
 }
 

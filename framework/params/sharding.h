@@ -5,25 +5,24 @@
 
 namespace tessera {
 
-// How a rank has a flat buffer that ranks divide. The buffer consists of
-// sections, and each section of `shards` equal parts, one for each rank. A rank
-// has its parts one behind the other.
+// How ranks divide a flat buffer. It consists of sections; each section has
+// `shards` equal parts, one per rank. A rank stores its parts contiguously.
 struct Division {
   int shards = 1;  // 1: this rank has the whole buffer
   int index = 0;   // this rank's part
-  // The elements [resident, trained) are divided. Every rank has the others.
-  int64_t resident = 0, trained = 0;
+  // The elements [replicated, trained) are divided. Every rank has the others.
+  int64_t replicated = 0, trained = 0;
 
   // Elements of the divided sections that this rank does not have.
   int64_t elsewhere() const {
-    return (trained - resident) - (trained - resident) / shards;
+    return (trained - replicated) - (trained - replicated) / shards;
   }
-  // By how many elements this rank's part of the section [begin, end) of the
-  // whole buffer lies further back in the rank's buffer.
+  // Elements between the place of this rank's part of the section [begin, end)
+  // in the whole buffer and its place in the rank's buffer.
   int64_t Shift(int64_t begin, int64_t end) const {
-    if (begin < resident) return 0;
+    if (begin < replicated) return 0;
     return begin + (end - begin) / shards * index -
-           (resident + (begin - resident) / shards);
+           (replicated + (begin - replicated) / shards);
   }
 };
 
@@ -42,7 +41,8 @@ struct Sharding {
   //      frozen weights stay whole.
   // 0 if there is one shard.
   int zero = 0;
-  // Groups of `shards` ranks with the same state, which sum their gradients.
+  // Groups of `shards` ranks with the same state, which sum their gradients. Of
+  // sums over more than two groups, BF16 and FP16 are rounded at each.
   int replicas = 1;
 
   bool divides_optimizer() const { return zero >= 1; }
@@ -53,13 +53,13 @@ struct Sharding {
   int64_t PartBegin(int64_t begin, int64_t end, int shard) const {
     return begin + (end - begin) / shards * shard;
   }
-  // Of a buffer with `trained` elements in sections, divided from `resident` on
-  // if `divided`.
-  Division Divide(bool divided, int64_t trained, int64_t resident = 0) const {
+  // Of a buffer with `trained` elements in sections, divided from `replicated`
+  // on if `divided`.
+  Division Divide(bool divided, int64_t trained, int64_t replicated = 0) const {
     if (!divided) return {.trained = trained};
     return {.shards = shards,
             .index = index,
-            .resident = resident,
+            .replicated = replicated,
             .trained = trained};
   }
   // How many of `extent` elements of the moments or gradients a rank has.

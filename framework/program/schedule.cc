@@ -55,11 +55,14 @@ GradientRange GradientShards::PartOf(const GradientRange& section,
 }
 
 bool GradientShards::DividesWeights(const GradientRange& range) const {
-  if (!sharding.divides_weights()) return false;
-  for (size_t s = 0; s < sections.size(); ++s) {
-    if (range.Overlaps(sections[s])) return divisible[s];
-  }
-  return false;
+  return sharding.divides_weights() && divisible[SectionOf(range)];
+}
+
+int GradientShards::SectionOf(const GradientRange& range) const {
+  const auto found = absl::c_find_if(
+      sections, [&](const GradientRange& s) { return s.Overlaps(range); });
+  TESSERA_CHECK(found != sections.end(), "no section has byte ", range.begin);
+  return static_cast<int>(found - sections.begin());
 }
 
 std::vector<GradientRange> GradientShards::HeldOf(
@@ -78,7 +81,7 @@ bool IsCollective(const Schedule& schedule, const StepRun& run) {
     case Task::Kind::kReduceLoss:
     case Task::Kind::kReduceSquares:
     case Task::Kind::kGather:
-    case Task::Kind::kFetch:
+    case Task::Kind::kUnshard:
       return true;
     default:
       return false;
@@ -92,7 +95,7 @@ std::vector<Access> AccessesInRange(const Schedule& schedule,
                                     const StepRun& run, const Task& task) {
   std::vector<Access> accesses;
   const bool sums = task.kind == Task::Kind::kReduce;
-  const bool fetches = task.kind == Task::Kind::kFetch;
+  const bool fetches = task.kind == Task::Kind::kUnshard;
   const bool gathers = task.kind == Task::Kind::kGather || fetches;
   const bool replaces = sums && !run.operands.empty() && !task.adds;
   for (size_t p = 0; p < schedule.gradients.size() && !gathers; ++p) {

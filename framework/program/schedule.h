@@ -57,6 +57,8 @@ struct GradientShards {
       sharding;  // that of the plain list until a rewrite divides something
 
   bool divided() const { return sharding.divides_optimizer(); }
+  // The index of the first section in `range`.
+  int SectionOf(const GradientRange& range) const;
   // Whether ranks divide the weights that have their gradients in `range`.
   bool DividesWeights(const GradientRange& range) const;
   GradientRange PartOf(const GradientRange& section, int shard) const;
@@ -80,10 +82,10 @@ struct Task {
     kReduceSquares,    // sums the sums of squares of the ranks' parts
     kZero,             // zeroes the gradients and gaps that no run writes
     kSumOfSquares,     // of the gradients in `range`, into results[0]
-    kClip,    // norm; fixes what the update does, or that it is skipped
-    kUpdate,  // the weights whose gradients lie in `range`, and their moments
-    kGather,  // those weights, of which each rank has updated its part
-    kFetch,   // those weights, of which each rank has its part, into results
+    kClip,     // norm; fixes what the update does, or that it is skipped
+    kUpdate,   // the weights whose gradients lie in `range`, and their moments
+    kGather,   // those weights, of which each rank has updated its part
+    kUnshard,  // those weights, of which each rank has its part, into results
   };
   Kind kind = Kind::kBegin;
   std::string name;    // "gradient norm"
@@ -98,7 +100,7 @@ struct Task {
   // kReduce: adds to the sums of earlier micro-batches.
   bool adds = false;
   // Bytes of the joint buffer before operands[0] of a kReduce or results[0] of
-  // a kFetch.
+  // a kUnshard.
   int64_t before_first = 0;
 };
 

@@ -621,7 +621,7 @@ class Verifier {
     const StepRun& r = schedule_.runs[run];
     const Task& task = schedule_.tasks[r.task];
     if (task.kind == Task::Kind::kUpdate) return Update(run, task);
-    if (task.kind == Task::Kind::kFetch) return Fetch(run);
+    if (task.kind == Task::Kind::kUnshard) return Unshard(run);
     uint64_t hash = HashOf({kTaskHash, static_cast<uint64_t>(task.kind)});
     for (const Access& access : accesses_) {
       if (access.value >= 0 && access.writes) {
@@ -649,7 +649,7 @@ class Verifier {
   }
 
   // Values get the weights that the run has read.
-  absl::Status Fetch(int run) {
+  absl::Status Unshard(int run) {
     for (const int result : schedule_.runs[run].results) {
       if (!IsJoint(result)) return Fault(NameOf(result), " has no place");
       const ValueInfo& info = schedule_.values[result];

@@ -69,7 +69,7 @@ TEST_P(SimulateTest, TrainsALabelledRunWithoutCheckpoints) {
   EXPECT_THAT(resumed.output, HasSubstr("neither a checkpoint"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Zero, SimulateTest, ::testing::Values(0, 1));
+INSTANTIATE_TEST_SUITE_P(Zero, SimulateTest, ::testing::Values(0, 1, 2, 3));
 
 TEST(SimulateTest, ADryRunPrintsTheMemoryOfTheLayout) {
   const std::string run = Folder("simulated_dry");

@@ -143,19 +143,6 @@ DeviceRates ReachedRates(const RunPlan& plan, const ClusterConfig& cluster) {
   return rates;
 }
 
-// The layout of `ranks` with a ZeRO stage; absent if that is not built.
-std::optional<LayoutConfig> LayoutWith(int zero, int ranks) {
-  LayoutConfig config;
-  config.set_zero(zero);
-  std::vector<Violation> broken;
-  Validate(config, Violations(&broken));
-  if (!broken.empty() || (zero > 0 && ranks == 1) ||
-      !MakeLayout(LayoutOptionsOf(config), ranks, 0).ok()) {
-    return std::nullopt;
-  }
-  return config;
-}
-
 // Plans a layout whose fields are set.
 void Plan(RunConfig config, const LayoutConfig& layout,
           const LayoutPlans& plans, PlannedLayout* planned) {
@@ -330,6 +317,11 @@ std::optional<StepTime> PredictStep(const Schedule& schedule,
 
 absl::StatusOr<LayoutPlans> PlanLayouts(const RunConfig& run,
                                         const ClusterConfig& cluster) {
+  if (run.has_layout()) {
+    return absl::InvalidArgumentError(
+        "layout: --plan_layouts tries layouts without replicas of its own; "
+        "remove the config's `layout`");
+  }
   LayoutPlans plans = {.cluster = cluster};
   ASSIGN_OR_RETURN(plans.device, DeviceToPlanFor(cluster.gpu()));
   if (cluster.has_memory_gib()) {
@@ -345,14 +337,15 @@ absl::StatusOr<LayoutPlans> PlanLayouts(const RunConfig& run,
   for (int ranks = 1; ranks < gpus; ranks *= 2) counts.insert(ranks);
   for (const int ranks : counts) {
     for (int zero = 0; zero <= kLastZeroStage; ++zero) {
-      const std::optional<LayoutConfig> layout = LayoutWith(zero, ranks);
-      if (!layout.has_value()) continue;
+      if (zero > 0 && ranks == 1) continue;
+      LayoutConfig layout;
+      layout.set_zero(zero);
       for (int policy = RecomputeConfig::NONE;
            RecomputeConfig::Policy_IsValid(policy); ++policy) {
         PlannedLayout planned = {
-            .layout = *MakeLayout(LayoutOptionsOf(*layout), ranks, 0),
+            .layout = *MakeLayout(LayoutOptionsOf(layout), ranks, 0),
             .recompute = static_cast<RecomputeConfig::Policy>(policy)};
-        Plan(config, *layout, plans, &planned);
+        Plan(config, layout, plans, &planned);
         plans.layouts.push_back(std::move(planned));
       }
     }

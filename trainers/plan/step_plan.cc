@@ -287,7 +287,7 @@ void Rewrite(const StepPlanOptions& options, const ProgramTarget& target,
   for (Schedule* const schedule :
        {&plan->train, &plan->gradients, &plan->evaluate}) {
     if (sharding.divides_weights()) {
-      ShardWeights(schedule, FetchTask(target.device), kPrefetchDepth);
+      ShardWeights(schedule, UnshardTask(target.device), kPrefetchDepth);
     }
     AddDataWaits(schedule);
   }

@@ -71,8 +71,8 @@ void CopyOwn(const at::Tensor& from, const Division& division,
     to.copy_(from, /*non_blocking=*/true);
     return;
   }
-  to.narrow(0, 0, division.resident)
-      .copy_(from.narrow(0, 0, division.resident), /*non_blocking=*/true);
+  to.narrow(0, 0, division.replicated)
+      .copy_(from.narrow(0, 0, division.replicated), /*non_blocking=*/true);
   const int64_t frozen = to.numel() - division.trained;
   to.narrow(0, division.trained, frozen)
       .copy_(from.narrow(0, from.numel() - frozen, frozen),

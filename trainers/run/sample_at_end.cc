@@ -52,12 +52,7 @@ absl::StatusOr<SampleRecord> SampleOfTokens(Session& session,
 absl::StatusOr<std::optional<SampleRecord>> SampleAtEnd(Session& session) {
   const TrainingConfig& training = session.plan().config.training();
   if (training.sample_tokens_at_end() == 0) return std::nullopt;
-  if (session.plan().layout.sharding().divides_weights()) {
-    LogWarning(
-        "no sample: each rank has a part of the weights (layout.zero: 3); "
-        "trainers:generate continues text from the checkpoint");
-    return std::nullopt;
-  }
+  if (session.plan().layout.sharding().divides_weights()) return std::nullopt;
   RETURN_IF_ERROR(session.step().Flush());
   const SamplingOptions options{.temperature = 0.8,
                                 .top_p = 0.95,

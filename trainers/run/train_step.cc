@@ -275,7 +275,7 @@ void TrainStep::Run(const Task& task, absl::Span<const at::Tensor> operands,
     case Task::Kind::kReduceSquares:
     case Task::Kind::kReduceLoss:
     case Task::Kind::kGather:
-    case Task::Kind::kFetch:
+    case Task::Kind::kUnshard:
       if (const auto name = operations_.find(&task); name != operations_.end())
         parts_.group->SetOperation(name->second);
       Communicate(task, operands, results);
@@ -343,7 +343,7 @@ void TrainStep::Communicate(const Task& task,
       if (task.adds) sum.add_(part);
       break;
     }
-    case Task::Kind::kFetch:
+    case Task::Kind::kUnshard:
       ThrowIfError(
           shards.AllGather(parameters.HeldWeights(parameters.SectionOf(begin),
                                                   task.output.dtype),

@@ -124,6 +124,15 @@ absl::Status Trainer::StartFrom(const Checkpoint& checkpoint) {
 
 absl::Status Trainer::OpenOutputs() {
   session_->group().SetReportFolder(folder_.path);
+  const RunPlan& plan = session_->plan();
+  if (is_writer() && !plan.world.simulated &&
+      plan.layout.sharding().divides_weights() &&
+      plan.config.training().sample_tokens_at_end() > 0) {
+    LogWarning(
+        "there will be no sample at the end, because each rank has only a part "
+        "of the weights (layout.zero: 3); trainers:generate makes one from the "
+        "checkpoint");
+  }
   if (is_writer()) {
     ASSIGN_OR_RETURN(outputs_, RunOutputs::Open(*session_, origin_, &folder_));
     observers_ = outputs_->observers();

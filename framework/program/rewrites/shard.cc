@@ -62,9 +62,10 @@ std::vector<Task> UpdateSection(const Task& whole, const Task& reduce,
 
 void ScatterSums(int shards, Task* reduce) {
   if (reduce->own_part || shards == 1) return;
+  const int64_t bytes = reduce->range.end - reduce->range.begin;
   reduce->own_part = true;
   reduce->family = "reduce_scatter";
-  reduce->cost.bytes /= 2;  // the other half gathers
+  reduce->cost.bytes -= 2 * bytes * (shards - 1) / shards;  // of the gather
 }
 
 void ShardUpdate(Schedule* schedule, int zero) {

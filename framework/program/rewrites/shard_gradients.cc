@@ -15,7 +15,7 @@ namespace tessera {
 namespace {
 
 // The gradients of a section from one micro-batch.
-struct Summands {
+struct SectionGradients {
   int section = 0, micro_batch = 0;
   int first_write = 0, last_write = 0;  // runs
   std::map<int64_t, int> values;        // by offset
@@ -35,7 +35,7 @@ class GradientSharder {
         if (write.parameter >= 0) WriteToValue(static_cast<int>(run), &write);
       }
     }
-    for (const Summands& summands : summands_) Join(summands);
+    for (const SectionGradients& gradients : gradients_) Join(gradients);
     PlaceSums();
   }
 
@@ -45,30 +45,24 @@ class GradientSharder {
       if (!schedule_.IsTask(run, Task::Kind::kReduce)) continue;
       Task& task = schedule_.tasks[run.task];
       ScatterSums(schedule_.shards.sharding.shards, &task);
-      sums_[SectionOf(task.range)] = run.task;
+      sums_[schedule_.shards.SectionOf(task.range)] = run.task;
     }
-  }
-
-  int SectionOf(const GradientRange& range) const {
-    const auto found = absl::c_find_if(
-        schedule_.shards.sections,
-        [&](const GradientRange& section) { return section.Overlaps(range); });
-    return static_cast<int>(found - schedule_.shards.sections.begin());
   }
 
   void WriteToValue(int run, GradientWrite* write) {
     const GradientRange& range = schedule_.gradients[write->parameter];
-    const int section = SectionOf(range);
+    const int section = schedule_.shards.SectionOf(range);
     const int micro_batch = schedule_.runs[run].micro_batch;
-    auto summands = absl::c_find_if(summands_, [&](const Summands& s) {
-      return s.section == section && s.micro_batch == micro_batch;
-    });
-    if (summands == summands_.end()) {
-      summands = summands_.insert(summands_.end(),
-                                  {section, micro_batch, /*first_write=*/run});
+    auto gradients =
+        absl::c_find_if(gradients_, [&](const SectionGradients& s) {
+          return s.section == section && s.micro_batch == micro_batch;
+        });
+    if (gradients == gradients_.end()) {
+      gradients = gradients_.insert(
+          gradients_.end(), {section, micro_batch, /*first_write=*/run});
     }
-    summands->last_write = run;
-    const auto [value, is_new] = summands->values.emplace(
+    gradients->last_write = run;
+    const auto [value, is_new] = gradients->values.emplace(
         range.begin - schedule_.shards.sections[section].begin, -1);
     if (is_new) {
       const ParameterBlockSpec& block =
@@ -85,26 +79,26 @@ class GradientSharder {
     write->accumulate = !is_new;
   }
 
-  void Join(const Summands& summands) {
-    const GradientRange& section = schedule_.shards.sections[summands.section];
+  void Join(const SectionGradients& gradients) {
+    const GradientRange& section = schedule_.shards.sections[gradients.section];
     JointBuffer joint = {.bytes = section.end - section.begin};
-    for (const auto& [offset, value] : summands.values) {
+    for (const auto& [offset, value] : gradients.values) {
       joint.parts.push_back({value, offset});
     }
     schedule_.joint.push_back(std::move(joint));
   }
 
-  // The sum of summands_[index], whose task it adds.
-  StepRun SumOf(const Summands& summands) {
-    Task task = schedule_.tasks[sums_[summands.section]];
-    task.adds = summands.micro_batch > 0;
-    task.before_first = summands.values.begin()->first;
+  // The sum of gradients_[index], whose task it adds.
+  StepRun SumOf(const SectionGradients& gradients) {
+    Task task = schedule_.tasks[sums_[gradients.section]];
+    task.adds = gradients.micro_batch > 0;
+    task.before_first = gradients.values.begin()->first;
     StepRun run = {.kind = StepRun::Kind::kTask,
-                   .phase = schedule_.runs[summands.last_write].phase,
+                   .phase = schedule_.runs[gradients.last_write].phase,
                    .task = static_cast<int>(schedule_.tasks.size()),
-                   .micro_batch = summands.micro_batch,
+                   .micro_batch = gradients.micro_batch,
                    .stream = StepStream::kCommunication};
-    for (const auto& [offset, value] : summands.values) {
+    for (const auto& [offset, value] : gradients.values) {
       run.operands.push_back(value);
     }
     schedule_.tasks.push_back(std::move(task));
@@ -112,10 +106,10 @@ class GradientSharder {
   }
 
   void PlaceSums() {
-    std::multimap<int, const Summands*> begins, ends;  // by run
-    for (const Summands& summands : summands_) {
-      begins.emplace(summands.first_write, &summands);
-      ends.emplace(summands.last_write, &summands);
+    std::multimap<int, const SectionGradients*> begins, ends;  // by run
+    for (const SectionGradients& gradients : gradients_) {
+      begins.emplace(gradients.first_write, &gradients);
+      ends.emplace(gradients.last_write, &gradients);
     }
     std::vector<StepRun> runs;
     std::vector<int> renumbered, placed;  // placed: the sums in runs
@@ -139,7 +133,7 @@ class GradientSharder {
 
   Schedule& schedule_;
   std::vector<int> sums_;  // by section: index into Schedule::tasks
-  std::vector<Summands> summands_;
+  std::vector<SectionGradients> gradients_;
 };
 
 }  // namespace

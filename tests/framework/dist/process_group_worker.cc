@@ -159,8 +159,8 @@ absl::Status CheckRounding(Rank& rank, at::ScalarType dtype, double half_ulp) {
 }
 
 absl::Status CheckShards(Rank& rank) {
-  RETURN_IF_ERROR(CheckRounding(rank, at::kBFloat16, 1.01 * 0x1p-9));
-  RETURN_IF_ERROR(CheckRounding(rank, at::kHalf, 1.01 * 0x1p-12));
+  RETURN_IF_ERROR(CheckRounding(rank, at::kBFloat16, 1.01 * 0x1p-8));
+  RETURN_IF_ERROR(CheckRounding(rank, at::kHalf, 1.01 * 0x1p-11));
   for (const int64_t part : {0, 1, 7, 25'001}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
       RETURN_IF_ERROR(CheckScatteredSum(rank, part, dtype));

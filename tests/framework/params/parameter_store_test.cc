@@ -447,7 +447,7 @@ INSTANTIATE_TEST_SUITE_P(, GpuInitialValues,
 // `first` and `size` are those of the section around it.
 std::optional<int64_t> PlaceOf(const Division& division, int64_t i,
                                int64_t first, int64_t size) {
-  if (division.shards == 1 || first < division.resident) return i;
+  if (division.shards == 1 || first < division.replicated) return i;
   const int64_t each = size / division.shards;
   if ((i - first) / each != division.index) return std::nullopt;
   return i - division.Shift(first, first + size);

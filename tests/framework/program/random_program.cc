@@ -165,7 +165,7 @@ Schedule Rewritten(Schedule schedule, const Rewrites& rewrites) {
     ReduceEarly(&schedule);
   }
   if (rewrites.zero >= 3) {
-    ShardWeights(&schedule, {.kind = Task::Kind::kFetch}, /*depth=*/1);
+    ShardWeights(&schedule, {.kind = Task::Kind::kUnshard}, /*depth=*/1);
   }
   if (rewrites.data_waits) AddDataWaits(&schedule);
   return schedule;

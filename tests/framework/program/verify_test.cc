@@ -299,7 +299,7 @@ class VerifyShardedTest : public ::testing::Test {
   }
   // Whether there are several in forward and backward of each micro-batch.
   bool HasSections() const {
-    return RunsOf(Task::Kind::kFetch).size() >= 8 &&
+    return RunsOf(Task::Kind::kUnshard).size() >= 8 &&
            RunsOf(Task::Kind::kReduce).size() >= 6;
   }
 
@@ -341,12 +341,12 @@ TEST_F(VerifyShardedTest, FindsWeightsThatAreReadAfterTheyWereFreed) {
 }
 
 TEST_F(VerifyShardedTest, FindsWeightsThatNobodyFetches) {
-  schedule_.runs[RunsOf(Task::Kind::kFetch).back()].results.clear();
+  schedule_.runs[RunsOf(Task::Kind::kUnshard).back()].results.clear();
   EXPECT_THAT(Fault(), HasSubstr("lies there"));
 }
 
 TEST_F(VerifyShardedTest, FindsTwoSectionsInOnePlace) {
-  for (const int run : RunsOf(Task::Kind::kFetch)) {
+  for (const int run : RunsOf(Task::Kind::kUnshard)) {
     const int value = schedule_.runs[run].results[0];
     plan_.buffers[plan_.buffer_of[value]].offset = 0;
   }
@@ -372,7 +372,7 @@ TEST_F(VerifyShardedTest, FindsAMicroBatchThatIsNotSummed) {
 
 TEST_F(VerifyShardedTest, FindsWeightsOfTheStepAfter) {
   const std::vector<int> updates = RunsOf(Task::Kind::kUpdate);
-  const int fetch = RunsOf(Task::Kind::kFetch).front();
+  const int fetch = RunsOf(Task::Kind::kUnshard).front();
   for (size_t u = 0; u < updates.size(); ++u) {
     const StepRun update = schedule_.runs[updates[u]];
     schedule_.runs.erase(schedule_.runs.begin() + updates[u]);

@@ -65,7 +65,7 @@ TEST(RewritesTest, RandomStepsComputeWhatThePlainListDoes) {
         deferred += lends && schedule.starts_pending;
         sharded += schedule.shards.divided();
         fetched += absl::c_any_of(schedule.tasks, [](const Task& task) {
-          return task.kind == Task::Kind::kFetch;
+          return task.kind == Task::Kind::kUnshard;
         });
         early += absl::c_any_of(schedule.runs, [](const StepRun& run) {
           return run.stream == StepStream::kCommunication;
@@ -209,7 +209,7 @@ class Training : public TaskRunner {
                                    ? schedule_.shards.HeldPart(task.range)
                                    : task.range);
         break;
-      case Task::Kind::kFetch:
+      case Task::Kind::kUnshard:
         FAIL() << "stages 2 and 3 are not simulated";
       case Task::Kind::kGather:
         ForOtherParts(task.range, [&](const GradientRange& part) {
