@@ -84,7 +84,7 @@ TEST_P(ZeroTest, HasTheBitsOfTheOtherStages) {
 }
 
 // All combinations of what the variants have in pairs; takes a quarter of an
-// hour (docs/experiments/zero_stages_cpu).
+// hour.
 TEST(ZeroProductTest, DISABLED_EveryCombination) {
   const std::vector<std::vector<std::string>> choices = {
       {"", " --set training.micro_batches=2"},

@@ -63,6 +63,7 @@ RunConfig Config(const std::string& mode) {
     return ToyConfig("configs/tiny_cpu.pbtxt", sets);
   }
   sets.push_back(absl::StrCat("execution.mode=", mode));
+  sets.push_back("observe.watch_communications=true");
   return GpuSizedConfig(sets);
 }
 
