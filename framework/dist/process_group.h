@@ -89,8 +89,8 @@ class Communicator {
 //
 // In a simulated world (WorldInfo::simulated) every operation is complete at
 // once, without other ranks: a sum is this rank's own addend, a gathered whole
-// keeps what it holds in place of the other ranks' shards, and an exchange
-// returns what this rank sends.
+// has this rank's shard in every part, unless the shard is already its own part
+// of it, and an exchange returns what this rank sends.
 //
 // The operations below are collective, too; Barrier() and AgreeOn() make the
 // host wait.

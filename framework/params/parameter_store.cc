@@ -228,7 +228,7 @@ class Placement {
   const Sharding sharding_;
   const int64_t alignment_;
   int64_t extent_ = 0;
-  // Of the section that the next block may be in.
+  // Those of the open section, which the next block joins if it has the same.
   std::optional<Form> form_;
   std::string unit_;
   WeightExtents vectors_;
@@ -315,6 +315,14 @@ at::Tensor HostPiece(int64_t numel, at::ScalarType dtype, at::Device device) {
 }
 
 }  // namespace
+
+int64_t LargestSection(absl::Span<const ParameterSection> sections) {
+  int64_t largest = 0;
+  for (const ParameterSection& section : sections) {
+    largest = std::max(largest, section.size());
+  }
+  return largest;
+}
 
 int64_t CountParameters(const ParameterBlockSpec& block) {
   int64_t count = 0;
@@ -495,16 +503,19 @@ void ParameterStore::Initialize(const ParameterSpec& spec,
     if (held.numel < slice.numel) WriteHeld(buffer, held, 0, values);
   };
   if (slice.weights.split) {
-    const at::Tensor high = room(weights_.high, HeldHigh(slice));
-    const at::Tensor low = room(weights_.low, HeldLow(slice));
+    const at::Tensor high =
+        room(weights_.high, HeldWeightsOf(divisions_.high, slice));
+    const at::Tensor low =
+        room(weights_.low, HeldWeightsOf(divisions_.low, slice));
     FillInitialValues(spec, options_.seed, high, low);
-    keep(weights_.high, HeldHigh(slice), high);
-    keep(weights_.low, HeldLow(slice), low);
+    keep(weights_.high, HeldWeightsOf(divisions_.high, slice), high);
+    keep(weights_.low, HeldWeightsOf(divisions_.low, slice), low);
     return;
   }
-  const at::Tensor master = room(weights_.master, HeldMaster(slice));
+  const at::Tensor master =
+      room(weights_.master, HeldWeightsOf(divisions_.master, slice));
   FillInitialValues(spec, options_.seed, master);
-  keep(weights_.master, HeldMaster(slice), master);
+  keep(weights_.master, HeldWeightsOf(divisions_.master, slice), master);
   if (slice.weights.shadow.has_value()) {
     WriteHeld(weights_.shadow, HeldShadow(slice), 0, master);
   }
@@ -566,24 +577,14 @@ HeldRange ParameterStore::HeldOf(const Division& division,
   return HeldAt(division, slice, slice.offset, SectionOf(slice.offset).begin);
 }
 
-HeldRange ParameterStore::HeldMaster(const ParameterSlice& slice) const {
-  return HeldAt(divisions_.master, slice, slice.weights.offset,
-                FirstOf(slice).offset);
+HeldRange ParameterStore::HeldWeightsOf(const Division& division,
+                                        const ParameterSlice& slice) const {
+  return HeldAt(division, slice, slice.weights.offset, FirstOf(slice).offset);
 }
 
 HeldRange ParameterStore::HeldShadow(const ParameterSlice& slice) const {
   return HeldAt(divisions_.shadow, slice, *slice.weights.shadow,
                 FirstOf(slice).shadow.value_or(0));
-}
-
-HeldRange ParameterStore::HeldHigh(const ParameterSlice& slice) const {
-  return HeldAt(divisions_.high, slice, slice.weights.offset,
-                FirstOf(slice).offset);
-}
-
-HeldRange ParameterStore::HeldLow(const ParameterSlice& slice) const {
-  return HeldAt(divisions_.low, slice, slice.weights.offset,
-                FirstOf(slice).offset);
 }
 
 WeightPlace ParameterStore::FirstOf(const ParameterSlice& slice) const {
@@ -602,10 +603,9 @@ bool ParameterStore::IsDivided(const at::Tensor& buffer) const {
 }
 
 at::Tensor ParameterStore::HeldGradient(const ParameterSection& section) const {
-  const int64_t size = section.size() / sharding().shards;
-  const int64_t part = section.begin + size * sharding().index;
-  return grad_.narrow(
-      0, part - divisions_.gradients.Shift(section.begin, section.end), size);
+  TESSERA_CHECK(sharding().divides_gradients(), "every rank has all gradients");
+  return grad_.narrow(0, divisions_.gradients.HeldBegin(section.begin),
+                      section.size() / sharding().shards);
 }
 
 std::vector<at::Tensor> ParameterStore::WholeWeights(
@@ -630,8 +630,7 @@ at::Tensor ParameterStore::HeldWeights(const ParameterSection& section,
                         int64_t first) {
     TESSERA_CHECK(buffer.scalar_type() == dtype, "weights are not kept in ",
                   c10::toString(dtype));
-    const int64_t shift = division.Shift(first, first + section.size());
-    return buffer.narrow(0, first + size * division.index - shift, size);
+    return buffer.narrow(0, division.HeldBegin(first), size);
   };
   if (place.split) return part(weights_.high, divisions_.high, place.offset);
   if (dtype == options_.weights.master) {
@@ -654,11 +653,13 @@ void ParameterStore::Write(const ParameterSlice& slice, int64_t begin,
     const at::Tensor high = HostPiece(count, at::kBFloat16, options_.device);
     const at::Tensor low = HostPiece(count, at::kShort, options_.device);
     SplitInHalves(values.to(at::kCPU, at::kFloat).contiguous(), high, low);
-    WriteHeld(weights_.high, HeldHigh(slice), begin, high);
-    WriteHeld(weights_.low, HeldLow(slice), begin, low);
+    WriteHeld(weights_.high, HeldWeightsOf(divisions_.high, slice), begin,
+              high);
+    WriteHeld(weights_.low, HeldWeightsOf(divisions_.low, slice), begin, low);
     return;
   }
-  WriteHeld(weights_.master, HeldMaster(slice), begin, values);
+  WriteHeld(weights_.master, HeldWeightsOf(divisions_.master, slice), begin,
+            values);
   if (slice.weights.shadow.has_value()) {
     // From what was rounded to the master's dtype.
     WriteHeld(weights_.shadow, HeldShadow(slice), begin,

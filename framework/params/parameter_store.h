@@ -129,6 +129,9 @@ struct ParameterSection {
   int64_t size() const { return end - begin; }
 };
 
+// The elements of the largest section; 0 without sections.
+int64_t LargestSection(absl::Span<const ParameterSection> sections);
+
 // The locations of a store's blocks, in elements, and the sizes of its buffers.
 struct ParameterLayout {
   std::vector<ParameterSlice> slices;  // by offset
@@ -243,7 +246,7 @@ class ParameterStore {
   // Whether this rank has only its part of one of the buffers in weights().
   bool IsDivided(const at::Tensor& buffer) const;
 
-  // This rank's part of a section of grad().
+  // This rank's part of a section of grad(), which ranks divide.
   at::Tensor HeldGradient(const ParameterSection& section) const;
   // The weights of a section in all buffers that every rank has whole.
   std::vector<at::Tensor> WholeWeights(const ParameterSection& section) const;
@@ -268,15 +271,14 @@ class ParameterStore {
 
  private:
   ParameterStore() = default;
-  // Of a slice at `offset` of a whole buffer, in which its section begins at
-  // `first`.
+  // What this rank has of a slice that lies at `offset` of the whole buffer.
+  // Its section begins at `first` there.
   HeldRange HeldAt(const Division& division, const ParameterSlice& slice,
                    int64_t offset, int64_t first) const;
-  // In the buffers that have the slice.
-  HeldRange HeldMaster(const ParameterSlice& slice) const;
+  // In the master, `high` or `low`, whose division it gets; and in the shadow.
+  HeldRange HeldWeightsOf(const Division& division,
+                          const ParameterSlice& slice) const;
   HeldRange HeldShadow(const ParameterSlice& slice) const;
-  HeldRange HeldHigh(const ParameterSlice& slice) const;
-  HeldRange HeldLow(const ParameterSlice& slice) const;
   // The weights at the beginning of its section.
   WeightPlace FirstOf(const ParameterSlice& slice) const;
   // Writes initial values to the weights of a slice.

@@ -17,12 +17,16 @@ struct Division {
   int64_t elsewhere() const {
     return (trained - replicated) - (trained - replicated) / shards;
   }
+  // The place in the rank's buffer of its part of the section that begins at
+  // `begin` of the whole buffer.
+  int64_t HeldBegin(int64_t begin) const {
+    return replicated + (begin - replicated) / shards;
+  }
   // Elements between the place of this rank's part of the section [begin, end)
   // in the whole buffer and its place in the rank's buffer.
   int64_t Shift(int64_t begin, int64_t end) const {
     if (begin < replicated) return 0;
-    return begin + (end - begin) / shards * index -
-           (replicated + (begin - replicated) / shards);
+    return begin + (end - begin) / shards * index - HeldBegin(begin);
   }
 };
 
@@ -53,8 +57,8 @@ struct Sharding {
   int64_t PartBegin(int64_t begin, int64_t end, int shard) const {
     return begin + (end - begin) / shards * shard;
   }
-  // Of a buffer with `trained` elements in sections, divided from `replicated`
-  // on if `divided`.
+  // How this rank has a buffer whose sections have `trained` elements. If
+  // `divided`, ranks divide those from `replicated` on.
   Division Divide(bool divided, int64_t trained, int64_t replicated = 0) const {
     if (!divided) return {.trained = trained};
     return {.shards = shards,

@@ -733,7 +733,8 @@ class Verifier {
   // Weights change once, from all of their gradient. A gradient of the step
   // before is not needed any more.
   absl::Status Update(int run, const Task& task) {
-    // Of other weights this rank has no more than its part.
+    // Unless ranks divide the weights, this one still lacks the parts that the
+    // others have updated.
     const bool part =
         task.own_part && !schedule_.shards.DividesWeights(task.range);
     for (const Access& access : accesses_) {

@@ -127,8 +127,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "--set precision.mode=BF16 --set execution.defer_update=true"
                 " --set execution.storage=ARENA"}));
 
-// Two groups of two ranks that divide a state: every stage has the same bits,
-// and those of four ranks but for the order of sums.
+// Two groups of two ranks each divide a state. All stages give the same bits,
+// and the values of four ranks that divide one state, up to the order of sums.
 TEST(ZeroReplicaTest, ReplicasSumTheirParts) {
   const auto expected = Records(Train(4, 1, "not_replicated", ""), "step");
   std::vector<nlohmann::json> first;

@@ -155,11 +155,8 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
   report.gradients = step.sharding.HeldGradients(layout.trainable_extent) *
                      SizeOf(precision, OpClass::kGradient);
   if (IsExchanged(precision[OpClass::kGradient], step.sharding.shards)) {
-    int64_t most = 0;
-    for (const ParameterSection& section : layout.sections) {
-      most = std::max(most, section.size());
-    }
-    requests.buffers.push_back(most * SizeOf(precision, OpClass::kGradient));
+    requests.buffers.push_back(LargestSection(layout.sections) *
+                               SizeOf(precision, OpClass::kGradient));
     report.other += requests.buffers.back();
   }
   const int64_t moment = step.sharding.HeldMoments(layout.trainable_extent) *

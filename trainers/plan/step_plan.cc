@@ -77,8 +77,7 @@ int SparedMultiprocessors(const Schedule& schedule) {
   return update >= kLeastUpdateToSpareFor ? kSparedMultiprocessors : 0;
 }
 
-// While ops read a section of weights that ranks divide, so many of the next
-// are gathered.
+// How many sections ahead ranks gather the weights that they divide.
 constexpr int kPrefetchDepth = 2;
 
 // The first op that a graph cannot hold; empty if there is none.

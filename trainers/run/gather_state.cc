@@ -37,9 +37,7 @@ class Gathering {
                        int64_t first, int64_t size,
                        const at::Tensor& to) const {
     const int64_t each = size / shards_;
-    const int64_t part = first + each * division.index;
-    const at::Tensor own =
-        held.narrow(0, part - division.Shift(first, first + size), each);
+    const at::Tensor own = held.narrow(0, division.HeldBegin(first), each);
     const int64_t most = kPieceBytes / (shards_ * own.element_size());
     for (int64_t begin = 0; begin < each; begin += most) {
       const int64_t count = std::min(most, each - begin);

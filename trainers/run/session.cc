@@ -3,8 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 
-#include <algorithm>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -151,12 +149,9 @@ absl::Status Session::BuildStep() {
                                         config.schedule(), config.adamw().lr(),
                                         plan_.config.training().steps()));
   ASSIGN_OR_RETURN(parameters_, MakeParameters(plan_));
-  int64_t most = 0;  // elements that ranks sum at once
-  for (const ParameterSection& section : parameters_->sections()) {
-    most = std::max(most, section.size());
-  }
   RETURN_IF_ERROR(
-      shards().ReserveForSums(most, parameters_->options().gradient));
+      shards().ReserveForSums(LargestSection(parameters_->sections()),
+                              parameters_->options().gradient));
   ASSIGN_OR_RETURN(optimizer_, AdamW::Create(AdamWOptionsOf(config.adamw()),
                                              ParameterGroupsOf(config.adamw()),
                                              *parameters_, plan_.precision));

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "framework/program/rewrites/insert_runs.h"
+
 namespace tessera {
 
 void ReduceEarly(Schedule* schedule) {
@@ -14,8 +16,7 @@ void ReduceEarly(Schedule* schedule) {
       last_write[write.parameter] = static_cast<int>(run);
     }
   }
-  // The sums that follow each run.
-  std::vector<std::vector<StepRun>> after(schedule->runs.size());
+  InsertedRuns sums;  // by the run that they follow
   std::vector<bool> moved(schedule->runs.size(), false);
   for (size_t run = 0; run < schedule->runs.size(); ++run) {
     const StepRun& r = schedule->runs[run];
@@ -27,22 +28,13 @@ void ReduceEarly(Schedule* schedule) {
       }
     }
     if (ready < 0) continue;  // only gradients that no run writes
-    after[ready].push_back(r);
-    after[ready].back().stream = StepStream::kCommunication;
-    after[ready].back().phase = schedule->runs[ready].phase;
+    StepRun sum = r;
+    sum.stream = StepStream::kCommunication;
+    sum.phase = schedule->runs[ready].phase;
+    sums.emplace(ready, std::move(sum));
     moved[run] = true;
   }
-  std::vector<StepRun> runs;
-  std::vector<int> renumbered(schedule->runs.size());
-  for (size_t run = 0; run < schedule->runs.size(); ++run) {
-    renumbered[run] = static_cast<int>(runs.size());
-    if (!moved[run]) runs.push_back(std::move(schedule->runs[run]));
-    for (StepRun& sum : after[run]) runs.push_back(std::move(sum));
-  }
-  for (StepRun& run : runs) {
-    for (int& wait : run.waits) wait = renumbered[wait];
-  }
-  schedule->runs = std::move(runs);
+  InsertRuns(/*before=*/{}, /*after=*/sums, moved, schedule);
 }
 
 }  // namespace tessera

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "framework/base/check.h"
+#include "framework/program/rewrites/insert_runs.h"
 #include "framework/program/rewrites/shard.h"
 
 namespace tessera {
@@ -106,29 +107,28 @@ class GradientSharder {
   }
 
   void PlaceSums() {
-    std::multimap<int, const SectionGradients*> begins, ends;  // by run
+    std::vector<bool> removed;
+    for (const StepRun& run : schedule_.runs) {
+      removed.push_back(schedule_.IsTask(run, Task::Kind::kReduce));
+    }
+    InsertedRuns sums;
     for (const SectionGradients& gradients : gradients_) {
-      begins.emplace(gradients.first_write, &gradients);
-      ends.emplace(gradients.last_write, &gradients);
+      sums.emplace(gradients.last_write, SumOf(gradients));
     }
-    std::vector<StepRun> runs;
-    std::vector<int> renumbered, placed;  // placed: the sums in runs
-    for (size_t r = 0; r < schedule_.runs.size(); ++r) {
-      const int run = static_cast<int>(r);
-      renumbered.push_back(static_cast<int>(runs.size()));
-      if (schedule_.IsTask(schedule_.runs[r], Task::Kind::kReduce)) continue;
-      runs.push_back(schedule_.runs[r]);
-      for (int& wait : runs.back().waits) wait = renumbered[wait];
+    const std::vector<int> renumbered =
+        InsertRuns(/*before=*/{}, /*after=*/sums, removed, &schedule_);
+    std::set<int> begins;
+    for (const SectionGradients& gradients : gradients_) {
+      begins.insert(renumbered[gradients.first_write]);
+    }
+    std::vector<int> placed;  // sums
+    for (int run = 0; run < static_cast<int>(schedule_.runs.size()); ++run) {
+      StepRun& r = schedule_.runs[run];
       if (begins.count(run) > 0 && placed.size() >= 2) {
-        runs.back().waits.push_back(placed[placed.size() - 2]);
+        r.waits.push_back(placed[placed.size() - 2]);
       }
-      const auto [first, last] = ends.equal_range(run);
-      for (auto end = first; end != last; ++end) {
-        placed.push_back(static_cast<int>(runs.size()));
-        runs.push_back(SumOf(*end->second));
-      }
+      if (schedule_.IsTask(r, Task::Kind::kReduce)) placed.push_back(run);
     }
-    schedule_.runs = std::move(runs);
   }
 
   Schedule& schedule_;

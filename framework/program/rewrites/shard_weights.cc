@@ -6,8 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/algorithm/container.h"
-#include "absl/strings/str_cat.h"
+#include "framework/program/rewrites/insert_runs.h"
 
 namespace tessera {
 namespace {
@@ -45,7 +44,8 @@ class WeightSharder {
       }
       for (size_t v = 0; v < gathered_.size(); ++v) Unshard(v);
     }
-    PlaceUnshards();
+    const std::vector<bool> removed(schedule_.runs.size(), false);
+    InsertRuns(/*before=*/unshards_, /*after=*/{}, removed, &schedule_);
   }
 
  private:
@@ -131,27 +131,11 @@ class WeightSharder {
     unshards_.emplace(before, std::move(run));
   }
 
-  void PlaceUnshards() {
-    std::vector<StepRun> runs;
-    std::vector<int> renumbered;
-    for (size_t r = 0; r < schedule_.runs.size(); ++r) {
-      const auto renumber = [&](StepRun run) {
-        for (int& wait : run.waits) wait = renumbered[wait];
-        runs.push_back(std::move(run));
-      };
-      const auto [first, last] = unshards_.equal_range(static_cast<int>(r));
-      for (auto run = first; run != last; ++run) renumber(run->second);
-      renumbered.push_back(static_cast<int>(runs.size()));
-      renumber(std::move(schedule_.runs[r]));
-    }
-    schedule_.runs = std::move(runs);
-  }
-
   Schedule& schedule_;
   const Task& unshard_;
   const int depth_;
   std::vector<GatheredSection> gathered_;  // of one micro-batch, by first read
-  std::multimap<int, StepRun> unshards_;   // by the run that they come before
+  InsertedRuns unshards_;                  // by the run that they come before
 };
 
 }  // namespace
