@@ -471,7 +471,7 @@ absl::Status C10dProcessGroup::Collective(absl::string_view what,
     progress_.Begin(name);
     // Null for NCCL, which enqueues on the caller's stream.
     if (const Work work = operation()) work->wait();
-    progress_.End(name);
+    progress_.End();
   });
   if (status.ok() || absl::IsResourceExhausted(status)) return status;
   heartbeat_->AwaitReport();

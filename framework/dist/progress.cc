@@ -3,17 +3,16 @@
 #include <ATen/ATen.h>
 #include <unistd.h>
 
-#include <array>
-#include <atomic>
-#include <functional>
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/json.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/cuda_build.h"
+#include "framework/cuda/cuda_graph.h"
 #include "framework/cuda/page_locked.h"
-#include "framework/dist/progress_kernels.h"
+#include "framework/cuda/stream_write.h"
 
 namespace tessera {
 namespace {
@@ -22,10 +21,6 @@ std::string ThisProcess() {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
   return absl::StrCat("process ", ::getpid(), " on ", host.data());
-}
-
-std::atomic_ref<int64_t> Word(const at::Tensor& words, int word) {
-  return std::atomic_ref<int64_t>(words.mutable_data_ptr<int64_t>()[word]);
 }
 
 }  // namespace
@@ -61,29 +56,54 @@ RankProgress ParseProgress(absl::string_view text) {
   return progress;
 }
 
-Progress::Progress()
-    : words_(at::zeros({kWords}, at::kLong)), process_(ThisProcess()) {}
+Progress::Progress() : process_(ThisProcess()) {}
 
-void Progress::CountOn(c10::Device device) {
-  counts_ = at::zeros({kWords}, at::dtype(at::kLong).device(device));
+void Progress::CountOn(c10::Device gpu) {
   // Never freed: a GPU whose communications were aborted may still write.
   const auto* const words =
       new at::Tensor(PageLocked({kWords}, at::kLong).zero_());
-  const absl::MutexLock lock(&mutex_);
-  words_ = *words;
+  words_ = words->mutable_data_ptr<int64_t>();
+  gpu_ = gpu;
+  before_ = in_step_ = 0;
 }
 
-void Progress::Count(Word word, absl::string_view name) {
-  const int64_t number = NumberOf(name);
+void Progress::Write(Word first, absl::Span<const int64_t> values) {
+  int64_t* word = words_ + first;
   if constexpr (kCudaBuild) {
-    if (counts_.defined()) {
-      ThrowIfError(cuda::Count(counts_, word, int64_t{1} << kNameBits, number,
-                               words_.mutable_data_ptr<int64_t>() + word));
+    if (gpu_.has_value()) {
+      std::vector<cuda::StreamWrite> writes;
+      for (const int64_t value : values) writes.push_back({word++, value});
+      ThrowIfError(cuda::WriteOnStream(*gpu_, writes));
       return;
     }
   }
-  const auto value = tessera::Word(words_, word);
-  value = (((value >> kNameBits) + 1) << kNameBits) | number;
+  for (const int64_t value : values) {
+    std::atomic_ref<int64_t>(*word++) = value;
+  }
+}
+
+void Progress::Begin(absl::string_view name) {
+  int64_t number = 0;
+  if (gpu_.has_value() && IsCapturing(*gpu_)) {
+    number = ++recorded_now_;
+    recorded_ = std::max(recorded_, number);
+    in_step_ = std::max(in_step_, number);
+  } else {
+    number = ++in_step_;
+  }
+  last_ = (number << kNameBits) | NumberOf(name);
+  Write(kBegun, {last_});
+}
+
+void Progress::End() { Write(kEnded, {last_}); }
+
+void Progress::SetStep(int64_t step) {
+  before_ += in_step_;
+  in_step_ = recorded_;
+  recorded_now_ = 0;
+  // None of this step; the name stays.
+  const int64_t none = last_ & ((1 << kNameBits) - 1);
+  Write(kEnded, {none, none, before_, step});
 }
 
 int64_t Progress::NumberOf(absl::string_view name) {
@@ -98,17 +118,6 @@ int64_t Progress::NumberOf(absl::string_view name) {
   return number;
 }
 
-void Progress::SetStep(int64_t step) {
-  if constexpr (kCudaBuild) {
-    if (counts_.defined()) {
-      ThrowIfError(cuda::Store(counts_, step,
-                               words_.mutable_data_ptr<int64_t>() + kStep));
-      return;
-    }
-  }
-  tessera::Word(words_, kStep) = step;
-}
-
 std::string Progress::SetHost(absl::string_view host, bool excused) {
   const absl::MutexLock lock(&mutex_);
   excused_ = excused;
@@ -117,21 +126,22 @@ std::string Progress::SetHost(absl::string_view host, bool excused) {
 
 RankProgress Progress::Now() const {
   const absl::MutexLock lock(&mutex_);
+  const auto word = [this](Word word) -> int64_t {
+    return std::atomic_ref<int64_t>(words_[word]);
+  };
   // In this order, so that no more have ended than have begun.
-  const int64_t ended = tessera::Word(words_, kEnded);
-  const int64_t begun = tessera::Word(words_, kBegun);
-  const auto name =
-      [this](int64_t count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return count == 0 ? "" : names_[count & ((1 << kNameBits) - 1)];
-      };
-  return {.begun = begun >> kNameBits,
-          .ended = ended >> kNameBits,
-          .begun_name = name(begun),
-          .ended_name = name(ended),
-          .step = tessera::Word(words_, kStep),
-          .host = host_,
-          .excused = excused_,
-          .process = process_};
+  const int64_t ended = word(kEnded), begun = word(kBegun);
+  const int64_t before = word(kBefore);
+  RankProgress now = {.begun = before + (begun >> kNameBits),
+                      .ended = before + (ended >> kNameBits),
+                      .step = word(kStep),
+                      .host = host_,
+                      .excused = excused_,
+                      .process = process_};
+  constexpr int64_t kName = (int64_t{1} << kNameBits) - 1;
+  if (now.begun > 0) now.begun_name = names_[begun & kName];
+  if (now.ended > 0) now.ended_name = names_[ended & kName];
+  return now;
 }
 
 }  // namespace tessera

@@ -1,16 +1,19 @@
 #ifndef FRAMEWORK_DIST_PROGRESS_H_
 #define FRAMEWORK_DIST_PROGRESS_H_
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "ATen/core/Tensor.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "c10/core/Device.h"
 
 namespace tessera {
@@ -36,18 +39,20 @@ RankProgress ParseProgress(absl::string_view text);
 // Counts this rank's communications. Begin() and End() count when the work
 // before them on the current stream is done. On a CPU that is at once.
 // Another thread may call Now(). A communication that is recorded in a CUDA
-// graph counts each time that the graph is launched.
+// graph counts in each step that launches the graph, before those that are in
+// no graph.
 class Progress {
  public:
   Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // From now on counts what is enqueued on the GPU `device`, not on the host,
-  // and from 0. This and the functions below throw LibTorch's exceptions.
-  void CountOn(c10::Device device);
-  void Begin(absl::string_view name) { Count(kBegun, name); }
-  void End(absl::string_view name) { Count(kEnded, name); }
+  // From now on counts what is enqueued on `gpu`, not on the host, and from 0.
+  // This and the functions below throw LibTorch's exceptions.
+  void CountOn(c10::Device gpu);
+  void Begin(absl::string_view name);
+  // Of the last one that has begun.
+  void End();
   // The current stream's work from now on belongs to `step`.
   void SetStep(int64_t step);
   // RankProgress::host and excused. Returns the host's work before.
@@ -57,18 +62,26 @@ class Progress {
   RankProgress Now() const;
 
  private:
-  enum Word { kBegun, kEnded, kStep, kWords };
-  // The lower bits of a count say which name.
+  // A GPU writes constants, which a graph repeats at each launch: the number
+  // within the step and, as the step begins, the number of all before it.
+  enum Word { kEnded, kBegun, kBefore, kStep, kWords };
+  // The lower bits of a number say which name.
   static constexpr int kNameBits = 16;
 
-  void Count(Word word, absl::string_view name);
+  // Writes `values` to the words from `first` on.
+  void Write(Word first, absl::Span<const int64_t> values);
   // The number of `name`; 0 if there are too many.
   int64_t NumberOf(absl::string_view name);
 
-  // kWords of INT64 in host memory, page-locked for a GPU, and the GPU's
-  // counts.
-  at::Tensor words_, counts_;
-  mutable absl::Mutex mutex_;  // also for words_, between CountOn() and Now()
+  std::optional<c10::Device> gpu_;
+  // Numbers of communications: before this step; in it until now; in the graph
+  // that it records; in any graph.
+  int64_t before_ = 0, in_step_ = 0, recorded_now_ = 0, recorded_ = 0;
+  int64_t last_ = 0;  // the word of what has begun last
+  std::array<int64_t, kWords> host_words_ = {};
+  // host_words_, or page-locked memory.
+  std::atomic<int64_t*> words_ = host_words_.data();
+  mutable absl::Mutex mutex_;
   std::vector<std::string> names_ ABSL_GUARDED_BY(mutex_) = {"a communication"};
   std::map<std::string, int64_t, std::less<>> numbers_ ABSL_GUARDED_BY(mutex_);
   std::string host_ ABSL_GUARDED_BY(mutex_);

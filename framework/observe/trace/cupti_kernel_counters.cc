@@ -19,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/cuda/cuda_status.h"
+#include "framework/cuda/driver_function.h"
 #include "framework/observe/trace/activity_source.h"
 #include "framework/observe/trace/cupti_process.h"
 
@@ -83,18 +84,11 @@ Params Sized(size_t size) {
   RETURN_IF_ERROR(CuptiStatus(call(&(params)), #call))
 
 absl::StatusOr<CUcontext> CurrentContext() {
-  // Found at run time: programs must start without a driver.
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  RETURN_IF_ERROR(AsStatus(
-      cudaGetDriverEntryPointByVersion("cuCtxGetCurrent", &function, 12000,
-                                       cudaEnableDefault, &found),
-      "finding the driver's cuCtxGetCurrent()"));
+  ASSIGN_OR_RETURN(
+      const auto current,
+      DriverFunction<decltype(&cuCtxGetCurrent)>("cuCtxGetCurrent"));
   CUcontext context = nullptr;
-  if (found != cudaDriverEntryPointSuccess ||
-      reinterpret_cast<decltype(&cuCtxGetCurrent)>(function)(&context) !=
-          CUDA_SUCCESS ||
-      context == nullptr) {
+  if (current(&context) != CUDA_SUCCESS || context == nullptr) {
     return absl::FailedPreconditionError("this thread has no CUDA context");
   }
   return context;

@@ -19,7 +19,7 @@ TEST(ProgressTest, CountsAndNamesWhatHasBegunAndEnded) {
       progress.Begin(name);
       EXPECT_EQ(progress.Now().begun_name, name);
       EXPECT_EQ(progress.Now().begun, progress.Now().ended + 1);
-      progress.End(name);
+      progress.End();
       EXPECT_EQ(progress.Now().ended_name, name);
     }
     EXPECT_EQ(progress.Now().step, step);
