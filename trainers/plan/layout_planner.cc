@@ -1,9 +1,7 @@
 #include "trainers/plan/layout_planner.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
@@ -12,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "framework/base/check.h"
 #include "framework/base/file.h"
 #include "framework/base/runtime_files.h"
@@ -40,6 +37,9 @@ void Validate(const LinkConfig& link, const Violations& violations) {
     violations.CheckPositiveInFp32(gb_per_s, field);
   }
   violations.CheckNotNegativeInFp32(link.latency_us(), "latency_us");
+  violations.Check(link.compute_rate() > 0 && link.compute_rate() <= 1,
+                   "compute_rate",
+                   absl::StrCat("must be in (0, 1]; is ", link.compute_rate()));
 }
 
 void Validate(const ClusterConfig& c, const Violations& violations) {
@@ -66,64 +66,6 @@ void Validate(const ClusterConfig& c, const Violations& violations) {
   if (c.nodes() > 1) {
     Validate(c.between_nodes(), violations.In("between_nodes"));
   }
-}
-
-// The seconds of a task in which all ranks take part. Its cost counts what a
-// rank sends and what it receives, as a ring does.
-double SecondsOfCollective(const Task& task, const LinkConfig& link) {
-  const std::vector<std::string> operations = absl::StrSplit(task.family, ", ");
-  double seconds = 0;
-  for (const std::string& operation : operations) {
-    const double gb_per_s =
-        operation == "all_reduce"       ? link.all_reduce_gb_per_s()
-        : operation == "reduce_scatter" ? link.reduce_scatter_gb_per_s()
-                                        : link.all_gather_gb_per_s();
-    const double one_direction = static_cast<double>(task.cost.bytes) / 2 /
-                                 static_cast<double>(operations.size());
-    seconds += one_direction / (gb_per_s * 1e9) + link.latency_us() * 1e-6;
-  }
-  return seconds;
-}
-
-// When the last run of a step ends, if each takes its `seconds`.
-double EndOf(const Schedule& schedule, const std::vector<double>& seconds) {
-  struct Stream {
-    std::vector<int> runs;  // that have not begun, the last one first
-    double free = 0;        // when its runs so far have ended
-  };
-  std::array<Stream, kStepStreams> streams;
-  for (int run = static_cast<int>(seconds.size()) - 1; run >= 0; --run) {
-    const StepStream stream = schedule.runs[run].stream;
-    streams[static_cast<int>(stream)].runs.push_back(run);
-  }
-  constexpr double kNotBegun = std::numeric_limits<double>::infinity();
-  std::vector<double> ends(seconds.size(), kNotBegun);
-  double device_free = 0, end = 0;
-  for (size_t done = 0; done < seconds.size(); ++done) {
-    // The run that begins first; of several, the one that is ready first.
-    Stream* next = nullptr;
-    std::pair<double, double> earliest = {kNotBegun, kNotBegun};
-    for (Stream& stream : streams) {
-      if (stream.runs.empty()) continue;
-      const StepRun& run = schedule.runs[stream.runs.back()];
-      double ready = stream.free;
-      for (const int other : run.waits) ready = std::max(ready, ends[other]);
-      const std::pair<double, double> begin = {
-          IsCollective(schedule, run) ? ready : std::max(ready, device_free),
-          ready};
-      if (begin < earliest) {
-        earliest = begin;
-        next = &stream;
-      }
-    }
-    TESSERA_CHECK(next != nullptr, "runs wait for each other");
-    const int run = next->runs.back();
-    next->runs.pop_back();
-    ends[run] = next->free = earliest.first + seconds[run];
-    if (!IsCollective(schedule, schedule.runs[run])) device_free = ends[run];
-    end = std::max(end, ends[run]);
-  }
-  return end;
 }
 
 DeviceRates ReachedRates(const RunPlan& plan, const ClusterConfig& cluster) {
@@ -294,25 +236,6 @@ absl::StatusOr<ClusterConfig> ReadCluster(const std::string& path) {
                     rule.message);
   };
   return absl::InvalidArgumentError(absl::StrJoin(broken, "\n", line));
-}
-
-std::optional<StepTime> PredictStep(const Schedule& schedule,
-                                    const DeviceRates& rates,
-                                    const LinkConfig& link) {
-  StepTime time;
-  std::vector<double> seconds;
-  for (const StepRun& run : schedule.runs) {
-    const bool collective = IsCollective(schedule, run);
-    const std::optional<double> once =
-        collective ? SecondsOfCollective(schedule.tasks[run.task], link)
-                   : RooflineSeconds(schedule.CostOf(run), rates);
-    if (!once.has_value()) return std::nullopt;
-    seconds.push_back(*once *
-                      (run.micro_batch == 1 ? schedule.repetitions() : 1));
-    (collective ? time.communication : time.compute) += seconds.back();
-  }
-  time.step = EndOf(schedule, seconds);
-  return time;
 }
 
 absl::StatusOr<LayoutPlans> PlanLayouts(const RunConfig& run,

@@ -1,9 +1,7 @@
 #ifndef TRAINERS_PLAN_LAYOUT_PLANNER_H_
 #define TRAINERS_PLAN_LAYOUT_PLANNER_H_
 
-#include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,10 +10,9 @@
 #include "framework/cuda/device.h"
 #include "framework/mesh/layout.h"
 #include "framework/observe/memory_report.h"
-#include "framework/program/printer.h"
-#include "framework/program/schedule.h"
 #include "trainers/config/run_config.pb.h"
 #include "trainers/plan/cluster.pb.h"
+#include "trainers/plan/predict_step.h"
 
 namespace tessera {
 
@@ -23,27 +20,6 @@ namespace tessera {
 // installed with the program ("configs/cluster/two_h100.pbtxt"). NotFound if
 // there is neither; InvalidArgument has a line for each broken rule.
 absl::StatusOr<ClusterConfig> ReadCluster(const std::string& path);
-
-// Predicted times of a rank's step, in seconds.
-struct StepTime {
-  double step = 0;
-  double compute = 0;        // sum over the runs that compute
-  double communication = 0;  // sum over the collectives
-
-  // The part of the step in which the GPU only waits for other ranks.
-  double waiting() const { return std::max(0.0, step - compute); }
-};
-
-// Predicts a step from its list:
-//   a run computes for   RooflineSeconds() at `rates`
-//   a collective takes   bytes in one direction / bandwidth of `link` + latency
-// A run begins when the runs before it in its stream and those that it waits
-// for have ended. Runs that compute have the GPU one at a time, in the order in
-// which they become ready. Collectives run beside them and slow none down, and
-// the host is never late. Absent if a rate is unknown that a run needs.
-std::optional<StepTime> PredictStep(const Schedule& schedule,
-                                    const DeviceRates& rates,
-                                    const LinkConfig& link);
 
 // One way to run a config on a cluster.
 struct PlannedLayout {
