@@ -47,6 +47,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    checkpoint_wrapper)
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -122,6 +124,10 @@ def make_sharded(size, cell, options, device):
     """The model under FSDP2, without ever holding all of its weights."""
     with torch.device("meta"):
         model = LmLoss(size, cell.context)
+    blocks = model.lm.blocks
+    if options.checkpoint_blocks:
+        for i, block in enumerate(blocks):
+            blocks[i] = checkpoint_wrapper(block)
     if VARIANTS[cell.variant].compiled:
         model.compile_blocks()
     shard = functools.partial(
@@ -131,7 +137,7 @@ def make_sharded(size, cell, options, device):
         mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16,
                                        reduce_dtype=options.reduce,
                                        cast_forward_inputs=False))
-    for block in model.lm.blocks:
+    for block in blocks:
         shard(block, reshard_after_forward=options.reshard_after_forward)
     shard(model)
     model.to_empty(device=device)
@@ -330,6 +336,8 @@ def make_parser():
     parser.add_argument("--reshard_after_forward", default=True,
                         action=argparse.BooleanOptionalAction,
                         help="fsdp2: free a block's weights after its forward")
+    parser.add_argument("--checkpoint_blocks", action="store_true",
+                        help="fsdp2: recompute each block in backward")
     parser.add_argument("--bucket_mib", type=int, default=25,
                         help="ddp: size of a bucket; PyTorch's default")
     parser.add_argument("--clip_norm", type=float, default=1.0,
