@@ -52,10 +52,11 @@ Backend ConnectGloo(const WorldInfo& world, const Place& place,
 
 #ifdef USE_C10D_NCCL
 Backend ConnectNccl(const Place& place, at::Device device, const Store& store,
-                    absl::Duration timeout) {
+                    absl::Duration timeout, bool copy_engines) {
   const c10::DeviceGuard guard(device);
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = absl::ToChronoMilliseconds(timeout);
+  if (copy_engines) options->config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
   auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(
       store, place.rank, place.ranks, options);
   // Connect now and not in the first collective, which may be under CUDA graph
@@ -67,11 +68,11 @@ Backend ConnectNccl(const Place& place, at::Device device, const Store& store,
 
 absl::StatusOr<Backend> Connect(const WorldInfo& world, const Place& place,
                                 at::Device device, const Store& store,
-                                absl::Duration timeout) {
+                                absl::Duration timeout, bool copy_engines) {
   if (device.is_cpu()) return ConnectGloo(world, place, store, timeout);
 #ifdef USE_C10D_NCCL
   if (device.is_cuda() && device.has_index()) {
-    return ConnectNccl(place, device, store, timeout);
+    return ConnectNccl(place, device, store, timeout, copy_engines);
   }
   constexpr absl::string_view kSupported = "cpu, or cuda with an index";
 #else
@@ -89,7 +90,8 @@ absl::StatusOr<Backend> ConnectBackend(const WorldInfo& world,
                                        const std::vector<int>& ranks,
                                        const std::string& part,
                                        at::Device device, const Store& store,
-                                       absl::Duration timeout) {
+                                       absl::Duration timeout,
+                                       bool copy_engines) {
   const Place place = {
       .rank = static_cast<int>(absl::c_find(ranks, world.rank) - ranks.begin()),
       .ranks = static_cast<int>(ranks.size())};
@@ -100,7 +102,7 @@ absl::StatusOr<Backend> ConnectBackend(const WorldInfo& world,
                      Connect(world, place, device,
                              c10::make_intrusive<c10d::PrefixStore>(
                                  absl::StrCat(part, "/", ranks.front()), store),
-                             timeout));
+                             timeout, copy_engines));
     return absl::OkStatus();
   }));
   return backend;

@@ -20,12 +20,15 @@ namespace tessera {
 // ranks are on one machine, otherwise the interface in GLOO_SOCKET_IFNAME or
 // that of the host name.
 //
-// `timeout` limits each collective operation. InvalidArgument for another kind
-// of device, or one that this build has no backend for.
+// `timeout` limits each collective operation. With `copy_engines`, those move
+// what is gathered and exchanged, if it is in memory that the backend knows
+// (CopyEngineMemory). InvalidArgument for another kind of device, or one that
+// this build has no backend for.
 absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> ConnectBackend(
     const WorldInfo& world, const std::vector<int>& ranks,
     const std::string& part, at::Device device,
-    const c10::intrusive_ptr<c10d::Store>& store, absl::Duration timeout);
+    const c10::intrusive_ptr<c10d::Store>& store, absl::Duration timeout,
+    bool copy_engines = false);
 
 // The library behind the backend of a device: "NCCL 2.28.9", as it was loaded,
 // or "Gloo".

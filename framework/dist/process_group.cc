@@ -19,7 +19,9 @@
 #include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/cuda/cuda_build.h"
 #include "framework/dist/c10d_backend.h"
+#include "framework/dist/copy_engine_memory.h"
 #include "framework/dist/exchanged_sum.h"
 #include "framework/dist/hang_watch.h"
 #include "framework/dist/heartbeat.h"
@@ -113,24 +115,31 @@ class C10dCommunicator final : public Communicator {
   using Run = std::function<absl::Status(absl::string_view what,
                                          absl::FunctionRef<Work()> operation)>;
 
+  // Connects the same ranks once more, for copies; null on a CPU.
+  using ConnectCopies =
+      std::function<absl::StatusOr<std::shared_ptr<CopyEngineMemory>>()>;
+
   // `prefix`: of errors, "rank 1 of 4: ". `among`: the ranks in the names of
   // operations, "the ranks along shard".
   C10dCommunicator(c10::intrusive_ptr<c10d::Backend> backend, int rank,
                    int world_size, at::Device device, std::string prefix,
-                   std::string among, Run run)
+                   std::string among, Run run, ConnectCopies connect_copies)
       : backend_(std::move(backend)),
         rank_(rank),
         world_size_(world_size),
         device_(device),
         prefix_(std::move(prefix)),
         among_(std::move(among)),
-        run_(std::move(run)) {}
+        run_(std::move(run)),
+        connect_copies_(std::move(connect_copies)) {}
 
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
   absl::Status AllReduceSum(const at::Tensor& tensor) override;
   absl::Status ReduceScatterSum(const at::Tensor& whole,
                                 const at::Tensor& shard) override;
+  absl::Status UseCopyEngines(
+      absl::FunctionRef<absl::Status()> allocate) override;
   absl::Status ReserveForSums(int64_t numel, at::ScalarType dtype) override;
   absl::Status AllGather(const at::Tensor& shard,
                          const at::Tensor& whole) override;
@@ -140,7 +149,12 @@ class C10dCommunicator final : public Communicator {
   c10d::Backend& backend() { return *backend_; }
 
  private:
-  // ReduceScatterSum() if IsExchanged().
+  bool Exchanges(at::ScalarType dtype) const {
+    return IsExchanged(dtype, world_size_, copies_ != nullptr);
+  }
+  // What gathers and exchanges.
+  c10d::Backend& copies() const;
+  // ReduceScatterSum() if Exchanges().
   absl::Status ExchangeAndSum(const at::Tensor& whole, const at::Tensor& shard);
   absl::Status CheckTensor(const at::Tensor& tensor) const;
   // Whether `whole` is as large as the shards of all ranks.
@@ -152,6 +166,8 @@ class C10dCommunicator final : public Communicator {
   const at::Device device_;
   const std::string prefix_, among_;
   const Run run_;
+  const ConnectCopies connect_copies_;
+  std::shared_ptr<CopyEngineMemory> copies_;  // null without copy engines
   at::Tensor exchanged_;  // what ExchangeAndSum() receives; bytes
 };
 
@@ -199,7 +215,7 @@ absl::Status C10dCommunicator::ReduceScatterSum(const at::Tensor& whole,
                                                 const at::Tensor& shard) {
   RETURN_IF_ERROR(CheckShard(whole, shard));
   if (whole.numel() == 0) return absl::OkStatus();
-  if (IsExchanged(whole.scalar_type(), world_size_)) {
+  if (Exchanges(whole.scalar_type())) {
     return ExchangeAndSum(whole, shard);
   }
   return run_(absl::StrCat("the sum of ", whole.numel(), " values, scattered"),
@@ -210,9 +226,24 @@ absl::Status C10dCommunicator::ReduceScatterSum(const at::Tensor& whole,
               });
 }
 
+absl::Status C10dCommunicator::UseCopyEngines(
+    absl::FunctionRef<absl::Status()> allocate) {
+  ASSIGN_OR_RETURN(copies_, connect_copies_());
+  return copies_ == nullptr ? allocate() : copies_->Allocate(allocate);
+}
+
+c10d::Backend& C10dCommunicator::copies() const {
+  if constexpr (kCudaBuild) {
+    if (copies_ != nullptr && AllowsCopyEngines(device_)) {
+      return copies_->backend();
+    }
+  }
+  return *backend_;
+}
+
 absl::Status C10dCommunicator::ReserveForSums(int64_t numel,
                                               at::ScalarType dtype) {
-  if (!IsExchanged(dtype, world_size_)) return absl::OkStatus();
+  if (!Exchanges(dtype)) return absl::OkStatus();
   const int64_t bytes = numel * static_cast<int64_t>(c10::elementSize(dtype));
   return StatusFromTorch([&] {
     if (exchanged_.defined() && exchanged_.numel() >= bytes) return;
@@ -230,7 +261,13 @@ absl::Status C10dCommunicator::ExchangeAndSum(const at::Tensor& whole,
   RETURN_IF_ERROR(AllToAll(whole, addends));
   return StatusFromTorch([&] {
     at::Tensor sum = shard.view({-1});
-    at::sum_out(sum, addends.view({world_size_, -1}), 0);  // adds in FP32
+    // Both add in FP32.
+    const at::Tensor rows = addends.view({world_size_, -1});
+    if (world_size_ == 2) {
+      at::add_out(sum, rows[0], rows[1]);  // faster
+    } else {
+      at::sum_out(sum, rows, 0);
+    }
   });
 }
 
@@ -241,7 +278,7 @@ absl::Status C10dCommunicator::AllGather(const at::Tensor& shard,
   return run_(absl::StrCat("the gathering of ", whole.nbytes(), " bytes"), [&] {
     auto options = OnCurrentStream<c10d::AllgatherOptions>();
     at::Tensor from = BytesOf(shard), to = BytesOf(whole);
-    return backend_->_allgather_base(to, from, options);
+    return copies()._allgather_base(to, from, options);
   });
 }
 
@@ -259,7 +296,7 @@ absl::Status C10dCommunicator::AllToAll(const at::Tensor& from,
     auto options = OnCurrentStream<c10d::AllToAllOptions>();
     at::Tensor sent = BytesOf(from), received = BytesOf(to);
     std::vector<int64_t> even;  // equal parts
-    return backend_->alltoall_base(received, sent, even, even, options);
+    return copies().alltoall_base(received, sent, even, even, options);
   });
 }
 
@@ -308,6 +345,10 @@ class C10dProcessGroup final : public ProcessGroup {
   absl::Status AllReduceSum(const at::Tensor& tensor) override {
     return all_->AllReduceSum(tensor);
   }
+  absl::Status UseCopyEngines(
+      absl::FunctionRef<absl::Status()> allocate) override {
+    return all_->UseCopyEngines(allocate);
+  }
   absl::Status ReserveForSums(int64_t numel, at::ScalarType dtype) override {
     return all_->ReserveForSums(numel, dtype);
   }
@@ -344,6 +385,12 @@ class C10dProcessGroup final : public ProcessGroup {
  private:
   // "rank 1 of 4: "
   std::string Prefix() const;
+  // Connects `ranks`; `part` names them.
+  absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> ConnectBackendOf(
+      const std::string& part, const std::vector<int>& ranks,
+      bool copy_engines = false);
+  absl::StatusOr<std::shared_ptr<CopyEngineMemory>> ConnectCopies(
+      const std::string& among, const std::vector<int>& ranks);
   // Connects `ranks`, which errors call `among`.
   absl::StatusOr<std::unique_ptr<C10dCommunicator>> ConnectRanks(
       const std::string& among, const std::vector<int>& ranks);
@@ -372,6 +419,7 @@ class C10dProcessGroup final : public ProcessGroup {
   int64_t meetings_ = 0;
   std::unique_ptr<Heartbeat> heartbeat_;
   std::vector<c10::intrusive_ptr<c10d::Backend>> backends_;  // of all and parts
+  std::vector<std::shared_ptr<CopyEngineMemory>> copies_;
   std::unique_ptr<C10dCommunicator> all_;
   bool finished_ = false;
 };
@@ -413,11 +461,12 @@ absl::Status C10dProcessGroup::Connect() {
   });
 }
 
-absl::StatusOr<std::unique_ptr<C10dCommunicator>>
-C10dProcessGroup::ConnectRanks(const std::string& among,
-                               const std::vector<int>& ranks) {
-  auto connected = ConnectBackend(world_, ranks, among, device_,
-                                  stores_.control, timeouts_.collective);
+absl::StatusOr<c10::intrusive_ptr<c10d::Backend>>
+C10dProcessGroup::ConnectBackendOf(const std::string& part,
+                                   const std::vector<int>& ranks,
+                                   bool copy_engines) {
+  auto connected = ConnectBackend(world_, ranks, part, device_, stores_.control,
+                                  timeouts_.collective, copy_engines);
   if (absl::IsInternal(connected.status())) {
     // Reached if a rank ends before the heartbeat misses it.
     return absl::UnavailableError(absl::StrCat(
@@ -434,12 +483,36 @@ C10dProcessGroup::ConnectRanks(const std::string& among,
       (*connected)->setTimeout(kNoLimit);
     }
   }));
+  return connected;
+}
+
+absl::StatusOr<std::shared_ptr<CopyEngineMemory>>
+C10dProcessGroup::ConnectCopies(const std::string& among,
+                                const std::vector<int>& ranks) {
+  if constexpr (kCudaBuild) {
+    if (device_.is_cuda()) {
+      ASSIGN_OR_RETURN(
+          auto backend,
+          ConnectBackendOf(absl::StrCat("copies of ", among), ranks,
+                           /*copy_engines=*/true));
+      copies_.push_back(MakeCopyEngineMemory(std::move(backend), device_));
+      return copies_.back();
+    }
+  }
+  return nullptr;
+}
+
+absl::StatusOr<std::unique_ptr<C10dCommunicator>>
+C10dProcessGroup::ConnectRanks(const std::string& among,
+                               const std::vector<int>& ranks) {
+  ASSIGN_OR_RETURN(auto backend, ConnectBackendOf(among, ranks));
   return std::make_unique<C10dCommunicator>(
-      *std::move(connected), IndexOf(world_.rank, ranks),
+      std::move(backend), IndexOf(world_.rank, ranks),
       static_cast<int>(ranks.size()), device_, Prefix(), among,
       [this](absl::string_view what, absl::FunctionRef<Work()> operation) {
         return Collective(what, operation);
-      });
+      },
+      [=, this] { return ConnectCopies(among, ranks); });
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> C10dProcessGroup::Split(
@@ -548,6 +621,7 @@ absl::Status C10dProcessGroup::Leave() {
   RETURN_IF_ERROR(Meet());
   heartbeat_->Stop();
   if (device_.is_cuda()) {
+    for (const auto& memory : copies_) RETURN_IF_ERROR(memory->Release());
     RETURN_IF_ERROR(StatusFromTorch([&] {
       for (const auto& backend : backends_) backend->shutdown();
     }));

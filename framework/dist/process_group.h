@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ATen/core/Tensor.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -56,11 +57,24 @@ class Communicator {
   // shard = this rank's part of the sum of `whole` over the ranks. `whole` has
   // world_size() times as many elements as `shard`, which may be its own part
   // of `whole`; the other parts are then undefined. Sums of BF16 and FP16 are
-  // rounded once: among more than two ranks, where a ring would round at each
-  // of them, the ranks exchange their addends and each adds its part in FP32,
-  // in a fixed order (IsExchanged()). That takes a buffer as large as `whole`.
+  // rounded once: where a ring would round at each rank, or would take
+  // multiprocessors (IsExchanged()), the ranks exchange their addends and each
+  // adds its part in FP32, in a fixed order. That takes a buffer as large as
+  // `whole`.
   virtual absl::Status ReduceScatterSum(const at::Tensor& whole,
                                         const at::Tensor& shard) = 0;
+
+  // Runs `allocate`, and makes copy engines move what AllGather() and
+  // AllToAll() send and receive, if all of that is in tensors that `allocate`
+  // has made on this thread: unlike NCCL's kernels they take no multiprocessors
+  // from what computes beside them. Between two ranks sums of BF16 and FP16 are
+  // then exchanged, too. All ranks are on one machine and make the same
+  // tensors. Call it at most once. Without effect on a CPU and in a world of
+  // one.
+  virtual absl::Status UseCopyEngines(
+      absl::FunctionRef<absl::Status()> allocate) {
+    return allocate();
+  }
 
   // Allocates the buffer for sums of at most `numel` elements, so that a larger
   // sum does not replace it later.

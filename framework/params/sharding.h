@@ -48,6 +48,9 @@ struct Sharding {
   // Groups of `shards` ranks with the same state, which sum their gradients. Of
   // sums over more than two groups, BF16 and FP16 are rounded at each.
   int replicas = 1;
+  // Whether the copy engines of one machine's GPUs move what ranks gather and
+  // exchange (Communicator::UseCopyEngines()).
+  bool copy_engines = false;
 
   bool divides_optimizer() const { return zero >= 1; }
   bool divides_gradients() const { return zero >= 2; }

@@ -154,7 +154,8 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
   }
   report.gradients = step.sharding.HeldGradients(layout.trainable_extent) *
                      SizeOf(precision, OpClass::kGradient);
-  if (IsExchanged(precision[OpClass::kGradient], step.sharding.shards)) {
+  if (IsExchanged(precision[OpClass::kGradient], step.sharding.shards,
+                  step.sharding.copy_engines)) {
     requests.buffers.push_back(LargestSection(layout.sections) *
                                SizeOf(precision, OpClass::kGradient));
     report.other += requests.buffers.back();

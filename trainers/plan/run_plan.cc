@@ -175,6 +175,17 @@ void SetMemory(PlannedMemory planned, RunPlan* plan) {
       (plan->device.is_cuda() ? 1 : std::max(1, plan->world.local_world_size));
 }
 
+// How the data ranks share the state, and what moves it between them.
+Sharding ShardingOf(const RunPlan& plan) {
+  Sharding sharding = plan.layout.sharding();
+  const int first = plan.world.rank - sharding.index;
+  const int on_machine = plan.world.local_world_size;
+  sharding.copy_engines =
+      plan.device.is_cuda() && sharding.shards > 1 &&
+      first / on_machine == (first + sharding.shards - 1) / on_machine;
+  return sharding;
+}
+
 }  // namespace
 
 void KeepPhasesApart(ExecutionConfig* execution) {
@@ -251,7 +262,7 @@ absl::StatusOr<RunPlan> PlanWithoutFit(
   ASSIGN_OR_RETURN(plan.step,
                    PlanStep({.lm = LmOptionsOf(plan),
                              .micro_batches = training.micro_batches(),
-                             .sharding = plan.layout.sharding(),
+                             .sharding = ShardingOf(plan),
                              .recompute = config.recompute(),
                              .execution = ExecutionOf(config),
                              .eager_because = WhyEager(config)},
@@ -309,7 +320,7 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> MakeParameters(
        .weights = WeightDtypesOf(plan.precision),
        .gradient = plan.precision[OpClass::kGradient],
        .seed = static_cast<uint64_t>(plan.config.training().seed()),
-       .sharding = plan.layout.sharding()});
+       .sharding = ShardingOf(plan)});
 }
 
 }  // namespace tessera

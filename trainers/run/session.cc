@@ -99,7 +99,10 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(
       session->plan_, StatusFromTorchOr([&]() -> absl::Status {
         ConfigureLibTorch(session->plan_);
         RETURN_IF_ERROR(session->ChooseAlgorithms(options));
-        return session->BuildStep();
+        const auto build = [&] { return session->BuildStep(); };
+        return made.step->sharding.copy_engines
+                   ? session->shards().UseCopyEngines(build)
+                   : build();
       })));
   return session;
 }
