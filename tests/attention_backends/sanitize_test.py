@@ -49,6 +49,15 @@ class SanitizeTest(unittest.TestCase):
             self.assertFalse(run_of(BEGIN + report(f"at {ours}") + PASSED
                                     + summary(1)).ok())
 
+    def test_knows_what_reads_padding(self):
+        for kernel, ok in (("CrossEntropyForward", True),
+                           ("RmsNormForward", False)):
+            run = run_of(BEGIN + report(
+                f"at void tessera::<unnamed>::{kernel}<float, (int)4>(int)+0x10",
+                "by thread (7,0,0) in block (19,0,0)") + PASSED + summary(1),
+                         tool="initcheck", family="ops")
+            self.assertEqual(run.ok(), ok)
+
     def test_reports_without_a_kernel_are_ours(self):
         failed_call = report("Saved host backtrace up to driver entry point at"
                              " error", "    Host Frame: main")

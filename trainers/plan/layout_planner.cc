@@ -60,6 +60,7 @@ void Validate(const ClusterConfig& c, const Violations& violations) {
     violations.Check(part > 0 && part <= 1, field,
                      absl::StrCat("must be in (0, 1]; is ", part));
   }
+  violations.CheckNotNegativeInFp32(c.gap_us(), "gap_us");
   if (c.gpus_per_node() > 1) {
     Validate(c.inside_node(), violations.In("inside_node"));
   }
@@ -104,8 +105,8 @@ void Plan(RunConfig config, const LayoutConfig& layout,
   const LinkConfig& link = ranks > cluster.gpus_per_node()
                                ? cluster.between_nodes()
                                : cluster.inside_node();
-  const auto time =
-      PredictStep(plan->step->train, ReachedRates(*plan, cluster), link);
+  const auto time = PredictStep(plan->step->train, ReachedRates(*plan, cluster),
+                                cluster.gap_us() * 1e-6, link);
   // DeviceToPlanFor() knows only GPUs with a data sheet.
   TESSERA_CHECK(time.has_value(), "the GPU's peaks are unknown");
   planned->time = *time;
@@ -300,9 +301,12 @@ std::string FormatLayouts(const LayoutPlans& plans) {
           &text);
   AddLine("assumes",
           absl::StrFormat("products reach %.3g %% and memory %.3g %% of the "
-                          "peaks; collectives slow no product down",
+                          "peaks, %.3g us between runs; beside a collective "
+                          "runs compute at %.3g %% (%.3g %% between nodes)",
                           cluster.product_efficiency() * 100,
-                          cluster.memory_efficiency() * 100),
+                          cluster.memory_efficiency() * 100, cluster.gap_us(),
+                          cluster.inside_node().compute_rate() * 100,
+                          cluster.between_nodes().compute_rate() * 100),
           &text);
   if (plans.layouts.front().status.ok()) {
     absl::StrAppendFormat(&text, "%8s %6s %10s %9s %9s %8s %11s %12s\n",

@@ -125,7 +125,7 @@ class Timeline {
 }  // namespace
 
 std::optional<StepTime> PredictStep(const Schedule& schedule,
-                                    const DeviceRates& rates,
+                                    const DeviceRates& rates, double gap,
                                     const LinkConfig& link) {
   StepTime time;
   std::vector<double> seconds;
@@ -135,7 +135,7 @@ std::optional<StepTime> PredictStep(const Schedule& schedule,
         collective ? SecondsOfCollective(schedule.tasks[run.task], link)
                    : RooflineSeconds(schedule.CostOf(run), rates);
     if (!once.has_value()) return std::nullopt;
-    seconds.push_back(*once *
+    seconds.push_back((*once + (collective ? 0 : gap)) *
                       (run.micro_batch == 1 ? schedule.repetitions() : 1));
     (collective ? time.communication : time.compute) += seconds.back();
   }

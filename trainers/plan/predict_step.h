@@ -22,15 +22,16 @@ struct StepTime {
 };
 
 // Predicts a step from its list:
-//   a run computes for   RooflineSeconds() at `rates`, and longer while a
-//                        collective runs beside it: at `link.compute_rate`
+//   a run computes for   RooflineSeconds() at `rates` + `gap` seconds, and
+//                        longer while a collective runs beside it: at
+//                        `link.compute_rate`
 //   a collective takes   bytes in one direction / bandwidth of `link` + latency
 // A run begins when the runs before it in its stream and those that it waits
 // for have ended. Runs that compute have the GPU one at a time, in the order in
 // which they become ready. The host is never late. Absent if a rate is unknown
 // that a run needs.
 std::optional<StepTime> PredictStep(const Schedule& schedule,
-                                    const DeviceRates& rates,
+                                    const DeviceRates& rates, double gap,
                                     const LinkConfig& link);
 
 }  // namespace tessera

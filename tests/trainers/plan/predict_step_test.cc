@@ -39,14 +39,14 @@ class List {
   // At 1 GB/s of memory, all-gathers and all-reduces, and 0.5 GB/s of
   // reduce-scatters; an operation begins after 0.25 s.
   // Beside one, runs compute at `compute_rate`.
-  StepTime Predict(double compute_rate = 1) const {
+  StepTime Predict(double compute_rate = 1, double gap = 0) const {
     LinkConfig link;
     link.set_compute_rate(compute_rate);
     link.set_all_gather_gb_per_s(1);
     link.set_all_reduce_gb_per_s(1);
     link.set_reduce_scatter_gb_per_s(0.5);
     link.set_latency_us(250'000);
-    return PredictStep(schedule_, {.bytes_per_s = 1e9}, link).value();
+    return PredictStep(schedule_, {.bytes_per_s = 1e9}, gap, link).value();
   }
 
   static constexpr int64_t kBytes = 1'000'000'000;
@@ -106,6 +106,14 @@ TEST(PredictStepTest, ComputesSlowerBesideACollective) {
   EXPECT_DOUBLE_EQ(list.Predict(1).step, 5);
 }
 
+TEST(PredictStepTest, ThereIsAGapAfterEachRunThatComputes) {
+  List list;
+  list.Compute(kMain, 1);
+  list.Add(kCommunication, "all_gather", 4 * List::kBytes, {0});
+  list.Compute(kMain, 1, {1});
+  EXPECT_DOUBLE_EQ(list.Predict(1, 0.5).step, 1.5 + 2.25 + 1.5);
+}
+
 TEST(PredictStepTest, TheSecondMicroBatchStandsForAllInBetween) {
   List list;
   for (int m = 0; m < 3; ++m) list.Compute(kMain, 1, {}, m);
@@ -119,7 +127,7 @@ TEST(PredictStepTest, TheSecondMicroBatchStandsForAllInBetween) {
 TEST(PredictStepTest, NeedsTheRates) {
   List list;
   list.Compute(kMain, 1);
-  EXPECT_FALSE(PredictStep(list.schedule(), {}, {}).has_value());
+  EXPECT_FALSE(PredictStep(list.schedule(), {}, 0, {}).has_value());
 }
 
 }  // namespace
