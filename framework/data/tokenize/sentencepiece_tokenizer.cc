@@ -27,10 +27,10 @@ using Bridge = TesseraTokenizerBridge;
 // All bytes, the unknown piece and the end of a document.
 constexpr int kFixedPieces = 256 + 2;
 
-// AddressSanitizer does not support RTLD_DEEPBIND. Its builds omit the flag and
+// The sanitizers do not support RTLD_DEEPBIND. Their builds omit the flag and
 // rely on SentencePiece not using any of the few symbols that the program
 // exports.
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int kOpenMode = RTLD_NOW | RTLD_LOCAL;
 #else
 constexpr int kOpenMode = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
