@@ -233,10 +233,13 @@ absl::StatusOr<RunStores> Meet(const WorldInfo& world, absl::Duration timeout,
   const absl::Time deadline = MonotonicNow() + timeout;
   ASSIGN_OR_RETURN(Connection connection, Connect(world, timeout));
   connected = true;
+  // A store that rank 0 serves is new in each attempt. There the number must
+  // not count: an agent that joins a run has restarted nothing yet.
+  const int attempt = world.agent_store ? world.restart_count : 0;
   for (Store* store : {&connection.control, &connection.heartbeat}) {
     (*store)->setTimeout(absl::ToChronoMilliseconds(timeout));
     *store = c10::make_intrusive<c10d::PrefixStore>(
-        absl::StrCat("tessera/attempt_", world.restart_count), *store);
+        absl::StrCat("tessera/attempt_", attempt), *store);
   }
   absl::Status met = StatusFromTorchOr([&]() -> absl::Status {
     RETURN_IF_ERROR(ClaimRank(*connection.control, world));

@@ -143,6 +143,12 @@ TEST_P(ProcessGroupSizeTest, Collectives) {
 
 INSTANTIATE_TEST_SUITE_P(Gloo, ProcessGroupSizeTest, testing::Values(2, 4));
 
+TEST(ProcessGroupTest, AgentsMayHaveCountedDifferentRestarts) {
+  const Outcome outcome =
+      Execute({.scenario = "RankOneJoinedLater", .peer_timeout = "5s"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+}
+
 TEST(ProcessGroupTest, FinishWaitsForASlowRank) {
   const Outcome outcome =
       Execute({.scenario = "SlowRankZero", .peer_timeout = "5s"});

@@ -436,6 +436,7 @@ const std::map<std::string, Scenario>& Scenarios() {
   static const auto* const scenarios = new std::map<std::string, Scenario>{
       {"Collectives", Collectives},
       {"AgentServesTheStore", Collectives},
+      {"RankOneJoinedLater", Collectives},
       {"SlowRankZero", SlowRankZero},
       {"RankZeroWritesForLong", RankZeroWritesForLong},
       {"RankOneHangs", RankOneHangs},
@@ -488,6 +489,10 @@ absl::Status RunScenario(const std::string& name) {
   Rank rank;
   ASSIGN_OR_RETURN(rank.world, WorldFromEnvironment());
   rank.world.agent_store |= agent;
+  // A launcher's agent that joins a run has restarted nothing yet.
+  if (name == "RankOneJoinedLater" && rank.world.rank == 0) {
+    rank.world.restart_count = 1;
+  }
   // Wrong settings of a cluster, for the tests of the start.
   if (name == "RankOneExpectsFive" && rank.world.rank == 1) {
     rank.world.world_size = 5;
