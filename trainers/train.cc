@@ -107,6 +107,18 @@ absl::StatusOr<WorldInfo> WorldFromFlags() {
   return world;
 }
 
+// A launcher that restarts a run repeats its command. Without --out, that would
+// begin again in a new folder.
+absl::Status CheckCanRestart(const WorldInfo& world) {
+  if (world.restart_count == 0 || !absl::GetFlag(FLAGS_out).empty()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      world.source, " has restarted this run (restart ", world.restart_count,
+      "), but --out is not set, so it would begin again in a new folder; set "
+      "--out to the run's folder, and it resumes from the newest checkpoint"));
+}
+
 // Logs how to resume a run that a signal has stopped.
 void LogHowToResume(const Trainer& trainer, const std::string& out,
                     const WorldInfo& world) {
@@ -262,6 +274,9 @@ absl::Status Run() {
     if (starts.ok()) return starts;
     std::fflush(stdout);  // the plan comes before the error, also in a file
     return ReportOncePerMachine(starts, world);
+  }
+  if (const absl::Status restarts = CheckCanRestart(world); !restarts.ok()) {
+    return ReportOncePerMachine(restarts, world);
   }
   return Train(*std::move(plan));
 }

@@ -119,15 +119,15 @@ absl::StatusOr<WorldInfo> FromTorchrun(const Variables& variables) {
       world.local_world_size,
       variables.IntegerOr("LOCAL_WORLD_SIZE", world.world_size, 1, kMaxRanks));
   RETURN_IF_ERROR(CheckConsistent(world, kTorchrun));
+  ASSIGN_OR_RETURN(
+      world.restart_count,
+      variables.IntegerOr("TORCHELASTIC_RESTART_COUNT", 0, 0, kMaxRanks));
   if (world.world_size == 1) return world;
   world.master_addr = variables.Text("MASTER_ADDR");
   ASSIGN_OR_RETURN(world.master_port,
                    variables.Integer("MASTER_PORT", 1, kMaxPort));
   const char* agent = variables.Text("TORCHELASTIC_USE_AGENT_STORE");
   world.agent_store = agent != nullptr && absl::EqualsIgnoreCase(agent, "true");
-  ASSIGN_OR_RETURN(
-      world.restart_count,
-      variables.IntegerOr("TORCHELASTIC_RESTART_COUNT", 0, 0, kMaxRanks));
   return world;
 }
 
@@ -180,6 +180,8 @@ absl::StatusOr<WorldInfo> FromSlurm(const Variables& variables) {
         "WORLD_SIZE=", claimed, " contradicts SLURM_NTASKS=", world.world_size,
         "; unset WORLD_SIZE"));
   }
+  ASSIGN_OR_RETURN(world.restart_count,
+                   variables.IntegerOr("SLURM_RESTART_COUNT", 0, 0, kMaxRanks));
   if (world.world_size == 1) return world;
   ASSIGN_OR_RETURN(world.master_addr, SlurmMaster(variables));
   ASSIGN_OR_RETURN(const int job,

@@ -21,8 +21,9 @@ struct WorldInfo {
   int master_port = 0;
   // The launcher already serves that store, so rank 0 is a client, too.
   bool agent_store = false;
-  // How often the launcher has restarted the run. Separates the keys of an
-  // attempt from those of the previous one.
+  // How often the launcher has restarted this process, or the job. Separates
+  // the keys of an attempt from those of the previous one in an agent's store.
+  // Agents that joined the run at different times count differently.
   int restart_count = 0;
   // Known only to the ranks. Clients of rank 0's store must prove that they
   // know it. If empty, every client is accepted.
@@ -47,7 +48,7 @@ using EnvironmentRef = absl::FunctionRef<const char*(const char* variable)>;
 //   Slurm: SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NTASKS_PER_NODE or
 //     SLURM_NNODES, with MASTER_ADDR or the first host of SLURM_STEP_NODELIST
 //     or SLURM_JOB_NODELIST, and MASTER_PORT or a port derived from
-//     SLURM_JOB_ID.
+//     SLURM_JOB_ID. SLURM_RESTART_COUNT may be absent.
 //   With both: TESSERA_SECRET, at least 16 characters, the same for every rank;
 //     `launch` creates one for each run. docs/distributed.md says what it
 //     protects against.

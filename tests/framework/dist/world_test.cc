@@ -136,8 +136,13 @@ TEST(WorldTest, ReadsLaunch) {
 }
 
 TEST(WorldTest, AWorldOfOneNeedsOnlyItsRank) {
-  const auto world = Parse({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  const Environment environment = {{"RANK", "0"}, {"WORLD_SIZE", "1"}};
+  const auto world = Parse(environment);
   ASSERT_TRUE(world.ok()) << world.status();
+  EXPECT_EQ(world->restart_count, 0);
+  EXPECT_EQ(Parse(With(environment, "TORCHELASTIC_RESTART_COUNT", "2"))
+                ->restart_count,
+            2);
   EXPECT_EQ(world->local_rank, 0);
   EXPECT_EQ(world->local_world_size, 1);
 }
@@ -169,6 +174,8 @@ TEST(WorldTest, ReadsSlurm) {
   EXPECT_EQ(world->master_addr, "gpu03");
   EXPECT_EQ(world->master_port, 24567);  // 20000 + job id % 10000
   EXPECT_EQ(world->source, "slurm");
+  EXPECT_EQ(world->restart_count, 0);
+  EXPECT_EQ(Parse(With(Slurm(), "SLURM_RESTART_COUNT", "2"))->restart_count, 2);
 }
 
 TEST(WorldTest, ASlurmTaskThatSeesOneGpuUsesIt) {
