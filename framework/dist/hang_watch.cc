@@ -13,7 +13,8 @@
 #include "framework/base/file.h"
 #include "framework/base/json.h"
 #include "framework/base/log.h"
-#include "framework/dist/rendezvous.h"
+#include "framework/base/status_macros.h"
+#include "framework/dist/rank_list.h"
 
 namespace tessera {
 namespace {
@@ -167,18 +168,22 @@ std::string DescribeHang(const std::vector<RankProgress>& ranks,
 
 bool IsHang(absl::string_view text) { return absl::StrContains(text, kHang); }
 
-std::optional<std::string> HangWatch::Poll(c10d::Store& store) {
+absl::StatusOr<std::optional<std::string>> HangWatch::Poll(
+    KeyValueStore& store) {
   RankProgress now = progress_.Now();
   if (sent_ != now) {
-    store.set(ProgressKey(rank_), PrintProgress(now));
+    RETURN_IF_ERROR(store.Set(ProgressKey(rank_), PrintProgress(now)));
     sent_ = now;
   }
   // A rank whose communication has failed may still write a checkpoint.
   if (!clock_.Poll(now) || now.excused) return std::nullopt;
   // One rank at a time, so that the store answers heartbeats in between.
   std::vector<RankProgress> ranks;
-  if (store.add(kReadersKey, 1) == 1) ranks = ReadAll(store);
-  store.add(kReadersKey, -1);
+  ASSIGN_OR_RETURN(const int64_t readers, store.Add(kReadersKey, 1));
+  if (readers == 1) {
+    ASSIGN_OR_RETURN(ranks, ReadAll(store));
+  }
+  RETURN_IF_ERROR(store.Add(kReadersKey, -1).status());
   if (ranks.empty()) return std::nullopt;
   std::vector<int> excused;
   for (const int rank : MissingRanks(ranks)) {
@@ -194,12 +199,14 @@ std::optional<std::string> HangWatch::Poll(c10d::Store& store) {
   return std::nullopt;
 }
 
-std::vector<RankProgress> HangWatch::ReadAll(c10d::Store& store) const {
+absl::StatusOr<std::vector<RankProgress>> HangWatch::ReadAll(
+    KeyValueStore& store) const {
   std::vector<RankProgress> ranks(world_size_);
   for (int rank = 0; rank < world_size_; ++rank) {
+    ASSIGN_OR_RETURN(const std::optional<std::string> sent,
+                     store.Get(ProgressKey(rank)));
     // A rank that has sent nothing yet has begun nothing.
-    if (!store.check({ProgressKey(rank)})) continue;
-    ranks[rank] = ParseProgress(store.get_to_str(ProgressKey(rank)));
+    if (sent.has_value()) ranks[rank] = ParseProgress(*sent);
   }
   return ranks;
 }

@@ -8,11 +8,12 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "framework/dist/key_value_store.h"
 #include "framework/dist/progress.h"
-#include "torch/csrc/distributed/c10d/Store.hpp"
 
 namespace tessera {
 
@@ -74,8 +75,8 @@ class HangWatch {
 
   // Called by the heartbeat in every interval; one request if this rank has
   // made progress. Returns why the run must end: DescribeHang(). Never if a
-  // missing rank is excused.
-  std::optional<std::string> Poll(c10d::Store& store);
+  // missing rank is excused. Fails if a request does.
+  absl::StatusOr<std::optional<std::string>> Poll(KeyValueStore& store);
 
   // The folder for WriteReport(); empty, as at first: none.
   void SetFolder(absl::string_view folder);
@@ -86,7 +87,7 @@ class HangWatch {
 
  private:
   // Reads the progress of all ranks from the store.
-  std::vector<RankProgress> ReadAll(c10d::Store& store) const;
+  absl::StatusOr<std::vector<RankProgress>> ReadAll(KeyValueStore& store) const;
 
   const Progress& progress_;
   const int rank_, world_size_;

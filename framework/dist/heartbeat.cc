@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "framework/base/torch_status.h"
+#include "framework/base/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -17,7 +17,7 @@ std::string BeatKey(int rank) { return absl::StrCat("beats/", rank); }
 
 }  // namespace
 
-Heartbeat::Heartbeat(c10::intrusive_ptr<c10d::Store> store,
+Heartbeat::Heartbeat(std::shared_ptr<KeyValueStore> store,
                      const Options& options,
                      std::function<void(absl::string_view)> on_lost)
     : store_(std::move(store)),
@@ -44,9 +44,7 @@ void Heartbeat::Stop() {
 
 void Heartbeat::Announce(absl::string_view failure) {
   // If the store is gone, its end has already been noticed.
-  StatusFromTorch([&] {
-    store_->compareSet(kFailureKey, "", std::string(failure));
-  }).IgnoreError();
+  store_->SetIfMissing(kFailureKey, std::string(failure)).IgnoreError();
   // The store ends with rank 0.
   if (options_.rank == 0) absl::SleepFor(2 * options_.interval);
 }
@@ -66,15 +64,14 @@ void Heartbeat::AwaitReport() {
 
 void Heartbeat::Beat() {
   do {
-    std::optional<std::string> lost;
-    const absl::Status polled = StatusFromTorch([&] { lost = PollOnce(); });
-    if (!polled.ok()) {
+    absl::StatusOr<std::optional<std::string>> lost = PollOnce();
+    if (!lost.ok()) {
       lost = absl::StrCat("lost the connection to rank 0, which has ended (",
-                          polled.message(), ")");
+                          lost.status().message(), ")");
     }
-    if (lost.has_value()) {
+    if (lost->has_value()) {
       // After Stop() the owner reports its own error.
-      if (SleepUnlessStopped(absl::ZeroDuration())) ReportOnce(*lost);
+      if (SleepUnlessStopped(absl::ZeroDuration())) ReportOnce(**lost);
       break;
     }
     const absl::MutexLock lock(&mutex_);
@@ -84,18 +81,19 @@ void Heartbeat::Beat() {
   beat_ended_ = true;
 }
 
-std::optional<std::string> Heartbeat::PollOnce() {
-  store_->add(BeatKey(options_.rank), 1);
-  if (store_->check({kFailureKey})) {
+absl::StatusOr<std::optional<std::string>> Heartbeat::PollOnce() {
+  RETURN_IF_ERROR(store_->Add(BeatKey(options_.rank), 1).status());
+  ASSIGN_OR_RETURN(std::optional<std::string> failure,
+                   store_->Get(kFailureKey));
+  if (failure.has_value()) {
     NoteFailure();
-    std::string failure = store_->get_to_str(kFailureKey);
     // Longer than rank 0 takes to announce. Launchers may kill all ranks once
     // one has ended, and the rank that failed has the best error message.
     SleepUnlessStopped(3 * options_.interval);
     return failure;
   }
   if (options_.poll != nullptr) {
-    std::optional<std::string> failure = options_.poll(*store_);
+    ASSIGN_OR_RETURN(failure, options_.poll(*store_));
     if (failure.has_value()) {
       NoteFailure();
       Announce(*failure);
@@ -105,7 +103,7 @@ std::optional<std::string> Heartbeat::PollOnce() {
     }
   }
   for (Peer& peer : peers_) {
-    std::optional<std::string> lost = PollPeer(peer);
+    ASSIGN_OR_RETURN(std::optional<std::string> lost, PollPeer(peer));
     if (lost.has_value()) {
       Announce(*lost);
       return lost;
@@ -114,8 +112,8 @@ std::optional<std::string> Heartbeat::PollOnce() {
   return std::nullopt;
 }
 
-std::optional<std::string> Heartbeat::PollPeer(Peer& peer) {
-  const int64_t beats = store_->add(BeatKey(peer.rank), 0);
+absl::StatusOr<std::optional<std::string>> Heartbeat::PollPeer(Peer& peer) {
+  ASSIGN_OR_RETURN(const int64_t beats, store_->Add(BeatKey(peer.rank), 0));
   if (beats != peer.beats) {
     peer.beats = beats;
     peer.silent_polls = 0;

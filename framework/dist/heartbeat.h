@@ -3,16 +3,18 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "torch/csrc/distributed/c10d/Store.hpp"
+#include "framework/dist/key_value_store.h"
 
 namespace tessera {
 
@@ -35,13 +37,14 @@ class Heartbeat {
     absl::Duration timeout;
     // Called in every interval, if set. Returns why all ranks must end, which
     // is announced to them.
-    std::function<std::optional<std::string>(c10d::Store&)> poll;
+    std::function<absl::StatusOr<std::optional<std::string>>(KeyValueStore&)>
+        poll;
   };
 
   // Sends heartbeats from construction to Stop(). `on_lost` is called at most
   // once, from a thread of this object, with what was lost. It may end the
   // process.
-  Heartbeat(c10::intrusive_ptr<c10d::Store> store, const Options& options,
+  Heartbeat(std::shared_ptr<KeyValueStore> store, const Options& options,
             std::function<void(absl::string_view)> on_lost);
   ~Heartbeat() { Stop(); }
 
@@ -65,8 +68,8 @@ class Heartbeat {
 
   // Thread that sends requests to the store.
   void Beat();
-  std::optional<std::string> PollOnce();
-  std::optional<std::string> PollPeer(Peer& peer);
+  absl::StatusOr<std::optional<std::string>> PollOnce();
+  absl::StatusOr<std::optional<std::string>> PollPeer(Peer& peer);
   // Thread that detects when Beat() hangs in a request, which has no time
   // limit.
   void WatchBeat();
@@ -76,7 +79,7 @@ class Heartbeat {
   void NoteFailure();
   void ReportOnce(absl::string_view lost);
 
-  const c10::intrusive_ptr<c10d::Store> store_;
+  const std::shared_ptr<KeyValueStore> store_;
   const Options options_;
   const int64_t allowed_polls_;
   const std::function<void(absl::string_view)> on_lost_;

@@ -21,11 +21,14 @@
 #include "framework/base/torch_status.h"
 #include "framework/cuda/cuda_build.h"
 #include "framework/dist/c10d_backend.h"
+#include "framework/dist/c10d_key_value_store.h"
 #include "framework/dist/copy_engine_memory.h"
 #include "framework/dist/exchanged_sum.h"
+#include "framework/dist/gpu_progress.h"
 #include "framework/dist/hang_watch.h"
 #include "framework/dist/heartbeat.h"
 #include "framework/dist/progress.h"
+#include "framework/dist/rank_list.h"
 #include "framework/dist/rendezvous.h"
 
 namespace tessera {
@@ -445,9 +448,12 @@ absl::Status C10dProcessGroup::Connect() {
   options.world_size = world_.world_size;
   options.interval = interval_;
   options.timeout = timeouts_.peer;
-  options.poll = [this](c10d::Store& store) { return hang_watch_.Poll(store); };
-  heartbeat_ = std::make_unique<Heartbeat>(
-      stores_.heartbeat, options, [this](absl::string_view why) { End(why); });
+  options.poll = [this](KeyValueStore& store) {
+    return hang_watch_.Poll(store);
+  };
+  heartbeat_ =
+      std::make_unique<Heartbeat>(MakeKeyValueStore(stores_.heartbeat), options,
+                                  [this](absl::string_view why) { End(why); });
   // All ranks have met. From now on the heartbeat detects missing ranks, and a
   // device may take long to start.
   for (const auto& store : {stores_.control, stores_.heartbeat}) {
@@ -457,7 +463,11 @@ absl::Status C10dProcessGroup::Connect() {
   absl::c_iota(all, 0);
   ASSIGN_OR_RETURN(all_, ConnectRanks("the ranks", all));
   return StatusFromTorch([&] {
-    if (device_.is_cuda() && timeouts_.watch_gpus) progress_.CountOn(device_);
+    if constexpr (kCudaBuild) {
+      if (device_.is_cuda() && timeouts_.watch_gpus) {
+        progress_.CountOn(MakeGpuWriter(device_));
+      }
+    }
   });
 }
 

@@ -1,18 +1,15 @@
 #include "framework/dist/progress.h"
 
-#include <ATen/ATen.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/json.h"
-#include "framework/base/torch_status.h"
-#include "framework/cuda/cuda_build.h"
-#include "framework/cuda/cuda_graph.h"
-#include "framework/cuda/page_locked.h"
-#include "framework/cuda/stream_write.h"
 
 namespace tessera {
 namespace {
@@ -58,33 +55,23 @@ RankProgress ParseProgress(absl::string_view text) {
 
 Progress::Progress() : process_(ThisProcess()) {}
 
-void Progress::CountOn(c10::Device gpu) {
-  // Never freed: a GPU whose communications were aborted may still write.
-  const auto* const words =
-      new at::Tensor(PageLocked({kWords}, at::kLong).zero_());
-  words_ = words->mutable_data_ptr<int64_t>();
-  gpu_ = gpu;
+void Progress::CountOn(std::unique_ptr<Writer> writer) {
+  writer_ = std::move(writer);
   before_ = in_step_ = 0;
+  const absl::MutexLock lock(&mutex_);
+  words_ = writer_->words();
 }
 
 void Progress::Write(Word first, absl::Span<const int64_t> values) {
-  int64_t* word = words_ + first;
-  if constexpr (kCudaBuild) {
-    if (gpu_.has_value()) {
-      std::vector<cuda::StreamWrite> writes;
-      for (const int64_t value : values) writes.push_back({word++, value});
-      ThrowIfError(cuda::WriteOnStream(*gpu_, writes));
-      return;
-    }
-  }
-  for (const int64_t value : values) {
-    std::atomic_ref<int64_t>(*word++) = value;
+  if (writer_ != nullptr) return writer_->Write(first, values);
+  for (size_t i = 0; i < values.size(); ++i) {
+    std::atomic_ref(words_[first + i]).store(values[i]);
   }
 }
 
 void Progress::Begin(absl::string_view name) {
   int64_t number = 0;
-  if (gpu_.has_value() && IsCapturing(*gpu_)) {
+  if (writer_ != nullptr && writer_->records()) {
     number = ++recorded_now_;
     recorded_ = std::max(recorded_, number);
     in_step_ = std::max(in_step_, number);
@@ -95,27 +82,25 @@ void Progress::Begin(absl::string_view name) {
   Write(kBegun, {last_});
 }
 
-void Progress::End() { Write(kEnded, {last_}); }
-
-void Progress::SetStep(int64_t step) {
-  before_ += in_step_;
-  in_step_ = recorded_;
-  recorded_now_ = 0;
-  // None of this step; the name stays.
-  const int64_t none = last_ & ((1 << kNameBits) - 1);
-  Write(kEnded, {none, none, before_, step});
-}
-
 int64_t Progress::NumberOf(absl::string_view name) {
   const absl::MutexLock lock(&mutex_);
   if (const auto found = numbers_.find(name); found != numbers_.end()) {
     return found->second;
   }
   const auto number = static_cast<int64_t>(names_.size());
-  if (number >= int64_t{1} << kNameBits) return 0;
+  if (number >= kNames) return 0;
   names_.emplace_back(name);
   numbers_.emplace(name, number);
   return number;
+}
+
+void Progress::SetStep(int64_t step) {
+  before_ += in_step_;
+  in_step_ = recorded_;
+  recorded_now_ = 0;
+  // None of this step; the name stays.
+  const int64_t none = last_ % kNames;
+  Write(kEnded, {none, none, before_, step});
 }
 
 std::string Progress::SetHost(absl::string_view host, bool excused) {
@@ -126,21 +111,25 @@ std::string Progress::SetHost(absl::string_view host, bool excused) {
 
 RankProgress Progress::Now() const {
   const absl::MutexLock lock(&mutex_);
-  const auto word = [this](Word word) -> int64_t {
-    return std::atomic_ref<int64_t>(words_[word]);
+  const auto read = [this] {
+    std::array<int64_t, kWords> words = {};
+    for (int i = 0; i < kWords; ++i) {
+      words[i] = std::atomic_ref(words_[i]).load();
+    }
+    return words;
   };
-  // In this order, so that no more have ended than have begun.
-  const int64_t ended = word(kEnded), begun = word(kBegun);
-  const int64_t before = word(kBefore);
-  RankProgress now = {.begun = before + (begun >> kNameBits),
-                      .ended = before + (ended >> kNameBits),
-                      .step = word(kStep),
+  std::array<int64_t, kWords> words = read();
+  // What they were at one time: then no more have ended than have begun.
+  for (auto again = read(); again != words; again = read()) words = again;
+  const int64_t ended = words[kEnded], begun = words[kBegun];
+  RankProgress now = {.begun = words[kBefore] + (begun >> kNameBits),
+                      .ended = words[kBefore] + (ended >> kNameBits),
+                      .step = words[kStep],
                       .host = host_,
                       .excused = excused_,
                       .process = process_};
-  constexpr int64_t kName = (int64_t{1} << kNameBits) - 1;
-  if (now.begun > 0) now.begun_name = names_[begun & kName];
-  if (now.ended > 0) now.ended_name = names_[ended & kName];
+  if (now.begun > 0) now.begun_name = names_[begun % kNames];
+  if (now.ended > 0) now.ended_name = names_[ended % kNames];
   return now;
 }
 

@@ -2,11 +2,10 @@
 #define FRAMEWORK_DIST_PROGRESS_H_
 
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,7 +13,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "c10/core/Device.h"
 
 namespace tessera {
 
@@ -43,16 +41,32 @@ RankProgress ParseProgress(absl::string_view text);
 // no graph.
 class Progress {
  public:
+  // Constants, which a graph repeats at each launch: numbers within the step
+  // and, as the step begins, the number of all communications before it.
+  enum Word { kEnded, kBegun, kBefore, kStep, kWords };
+
+  // Writes in place of the host, once a device has done its earlier work.
+  class Writer {
+   public:
+    virtual ~Writer() = default;
+    // kWords in host memory, all 0 at first, which are never freed.
+    virtual int64_t* words() = 0;
+    // Writes `values` to the words from `first` on.
+    virtual void Write(Word first, absl::Span<const int64_t> values) = 0;
+    // Whether that is now being recorded in a graph.
+    virtual bool records() const = 0;
+  };
+
   Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // From now on counts what is enqueued on `gpu`, not on the host, and from 0.
-  // This and the functions below throw LibTorch's exceptions.
-  void CountOn(c10::Device gpu);
+  // From now on counts what is enqueued on the writer's device, not on the
+  // host, and from 0. The functions below then throw what the writer throws.
+  void CountOn(std::unique_ptr<Writer> writer);
   void Begin(absl::string_view name);
   // Of the last one that has begun.
-  void End();
+  void End() { Write(kEnded, {last_}); }
   // The current stream's work from now on belongs to `step`.
   void SetStep(int64_t step);
   // RankProgress::host and excused. Returns the host's work before.
@@ -62,26 +76,22 @@ class Progress {
   RankProgress Now() const;
 
  private:
-  // A GPU writes constants, which a graph repeats at each launch: the number
-  // within the step and, as the step begins, the number of all before it.
-  enum Word { kEnded, kBegun, kBefore, kStep, kWords };
   // The lower bits of a number say which name.
   static constexpr int kNameBits = 16;
+  static constexpr int64_t kNames = int64_t{1} << kNameBits;
 
-  // Writes `values` to the words from `first` on.
   void Write(Word first, absl::Span<const int64_t> values);
   // The number of `name`; 0 if there are too many.
   int64_t NumberOf(absl::string_view name);
 
-  std::optional<c10::Device> gpu_;
+  std::unique_ptr<Writer> writer_;  // null: the host writes
   // Numbers of communications: before this step; in it until now; in the graph
   // that it records; in any graph.
   int64_t before_ = 0, in_step_ = 0, recorded_now_ = 0, recorded_ = 0;
   int64_t last_ = 0;  // the word of what has begun last
   std::array<int64_t, kWords> host_words_ = {};
-  // host_words_, or page-locked memory.
-  std::atomic<int64_t*> words_ = host_words_.data();
-  mutable absl::Mutex mutex_;
+  int64_t* words_ = host_words_.data();
+  mutable absl::Mutex mutex_;  // also for words_, between CountOn() and Now()
   std::vector<std::string> names_ ABSL_GUARDED_BY(mutex_) = {"a communication"};
   std::map<std::string, int64_t, std::less<>> numbers_ ABSL_GUARDED_BY(mutex_);
   std::string host_ ABSL_GUARDED_BY(mutex_);

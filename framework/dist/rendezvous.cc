@@ -10,7 +10,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/types/optional.h"
@@ -18,6 +17,7 @@
 #include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/dist/rank_list.h"
 #include "framework/dist/run_store.h"
 #include "framework/dist/store_client.h"
 #include "framework/dist/store_server.h"
@@ -299,18 +299,6 @@ absl::StatusOr<RunStores> MeetAllRanks(const WorldInfo& world,
       absl::Condition(meeting.get(), &Meeting::ended), timeout + kLatestEnd);
   if (meeting->ended()) return *std::move(meeting->outcome);
   return NoStore(world, timeout, WhatDoesNotAnswer(world, meeting->connected));
-}
-
-std::string RankList(const std::vector<int>& ranks) {
-  constexpr size_t kMostNamed = 16;
-  const size_t named = std::min(ranks.size(), kMostNamed);
-  std::string list =
-      absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ",
-                   absl::StrJoin(ranks.begin(), ranks.begin() + named, ", "));
-  if (named < ranks.size()) {
-    absl::StrAppend(&list, " and ", ranks.size() - named, " more");
-  }
-  return list;
 }
 
 }  // namespace tessera

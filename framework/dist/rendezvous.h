@@ -1,9 +1,6 @@
 #ifndef FRAMEWORK_DIST_RENDEZVOUS_H_
 #define FRAMEWORK_DIST_RENDEZVOUS_H_
 
-#include <string>
-#include <vector>
-
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "framework/dist/world.h"
@@ -34,9 +31,6 @@ struct RunStores {
 //   FailedPrecondition   rank 0 cannot listen at the master address
 absl::StatusOr<RunStores> MeetAllRanks(const WorldInfo& world,
                                        absl::Duration timeout);
-
-// "rank 3", "ranks 1, 2"; with more than 16 ranks, "... and 48 more".
-std::string RankList(const std::vector<int>& ranks);
 
 }  // namespace tessera
 

@@ -1,3 +1,5 @@
+#include "framework/dist/gpu_progress.h"
+
 #include <memory>
 
 #include "ATen/ATen.h"
@@ -18,7 +20,7 @@ TEST(GpuProgressTest, AGraphCountsAtEachLaunch) {
   ASSERT_TRUE(OpenCudaDevice(0).ok());
   const at::Tensor x = at::zeros({1 << 24}, at::kCUDA);
   Progress progress;
-  progress.CountOn(device);
+  progress.CountOn(MakeGpuWriter(device));
   const auto now = [&] {
     x.sum().item<float>();  // waits for the device
     return progress.Now();

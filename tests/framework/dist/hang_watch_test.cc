@@ -9,7 +9,7 @@
 #include "framework/base/json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "torch/csrc/distributed/c10d/HashStore.hpp"
+#include "tests/framework/dist/memory_store.h"
 
 namespace tessera {
 namespace {
@@ -148,13 +148,12 @@ class HangWatchTest : public testing::Test {
   // The number of polls until the run must end.
   std::optional<int> PollsUntilEnd() {
     for (int polls = 0; polls < 100; ++polls) {
-      if (watch_.Poll(*store_).has_value()) return polls;
+      if (watch_.Poll(store_).value().has_value()) return polls;
     }
     return std::nullopt;
   }
 
-  c10::intrusive_ptr<c10d::Store> store_ =
-      c10::make_intrusive<c10d::HashStore>();
+  MemoryStore store_;
   Progress progress_;
   HangWatch watch_{&progress_,
                    0,
@@ -168,21 +167,24 @@ TEST_F(HangWatchTest, ARankThatHasSentNothingIsMissing) {
 }
 
 TEST_F(HangWatchTest, AnExcusedRankIsWaitedFor) {
-  store_->set("progress/1",
-              PrintProgress({.host = "writes a checkpoint", .excused = true}));
+  ASSERT_TRUE(
+      store_
+          .Set("progress/1",
+               PrintProgress({.host = "writes a checkpoint", .excused = true}))
+          .ok());
   testing::internal::CaptureStderr();
   EXPECT_EQ(PollsUntilEnd(), std::nullopt);
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               HasSubstr("rank 0 of 2 has waited 10s in 'the sum' of step 0 for "
                         "rank 1, which writes a checkpoint"));
-  store_->set("progress/1", PrintProgress({}));
+  ASSERT_TRUE(store_.Set("progress/1", PrintProgress({})).ok());
   EXPECT_TRUE(PollsUntilEnd().has_value());
 }
 
 TEST_F(HangWatchTest, OneRankReadsAtATime) {
-  store_->add("progress/readers", 1);
+  ASSERT_TRUE(store_.Add("progress/readers", 1).ok());
   EXPECT_EQ(PollsUntilEnd(), std::nullopt);
-  store_->add("progress/readers", -1);
+  ASSERT_TRUE(store_.Add("progress/readers", -1).ok());
   EXPECT_EQ(PollsUntilEnd(), 0);
 }
 

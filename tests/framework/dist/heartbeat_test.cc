@@ -8,7 +8,7 @@
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "torch/csrc/distributed/c10d/HashStore.hpp"
+#include "tests/framework/dist/memory_store.h"
 
 namespace tessera {
 namespace {
@@ -20,16 +20,16 @@ constexpr int kAllowedPolls = 20;
 constexpr absl::Duration kInterval = absl::Milliseconds(50);
 
 // A store in which rank 1 gives a sign of life in every n-th poll of rank 0.
-class StoreWithPeer : public c10d::HashStore {
+class StoreWithPeer : public MemoryStore {
  public:
   explicit StoreWithPeer(int every) : every_(every) {}
 
-  int64_t add(const std::string& key, int64_t value) override {
+  absl::StatusOr<int64_t> Add(const std::string& key, int64_t value) override {
     if (key == "beats/1" && value == 0) {
       const absl::MutexLock lock(&mutex_);
       value = ++polls_ % every_ == 0 ? 1 : 0;
     }
-    return c10d::HashStore::add(key, value);
+    return MemoryStore::Add(key, value);
   }
   int polls() const {
     const absl::MutexLock lock(&mutex_);
@@ -46,7 +46,7 @@ class StoreWithPeer : public c10d::HashStore {
 class HeartbeatTest : public testing::Test {
  protected:
   void Start(int every) {
-    store_ = c10::make_intrusive<StoreWithPeer>(every);
+    store_ = std::make_shared<StoreWithPeer>(every);
     heartbeat_ = std::make_unique<Heartbeat>(
         store_,
         Heartbeat::Options{.rank = 0,
@@ -59,7 +59,7 @@ class HeartbeatTest : public testing::Test {
         });
   }
 
-  c10::intrusive_ptr<StoreWithPeer> store_;
+  std::shared_ptr<StoreWithPeer> store_;
   std::string report_;
   absl::Notification reported_;
   std::unique_ptr<Heartbeat> heartbeat_;  // ends before what it reports to
@@ -80,13 +80,12 @@ TEST_F(HeartbeatTest, APeerIsLostAfterTheLastPollThatMayBeSilent) {
   EXPECT_THAT(report_, HasSubstr("rank 1 of 2 has given no sign of life"));
   // The first poll has nothing to compare with.
   EXPECT_EQ(store_->polls(), kAllowedPolls + 1);
-  EXPECT_EQ(store_->get_to_str("failure"), report_);
+  EXPECT_EQ(store_->Get("failure").value(), report_);
 }
 
 TEST_F(HeartbeatTest, ReportsWhatAnotherRankAnnounces) {
   Start(/*every=*/1);
-  c10d::Store& store = *store_;
-  store.set("failure", std::string("the disk is full"));
+  ASSERT_TRUE(store_->Set("failure", "the disk is full").ok());
   reported_.WaitForNotification();
   EXPECT_EQ(report_, "the disk is full");
 }

@@ -1,6 +1,11 @@
 #include "framework/dist/progress.h"
 
+#include <algorithm>
+#include <memory>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -36,6 +41,96 @@ TEST(ProgressTest, CountsOnWhenThereAreTooManyNames) {
   EXPECT_EQ(progress.Now().begun_name, "a communication");
   progress.Begin("sum 7");
   EXPECT_EQ(progress.Now().begun_name, "sum 7");
+}
+
+TEST(ProgressTest, AnotherThreadReadsWhileItCounts) {
+  Progress progress;
+  std::thread reader([&progress] {
+    for (RankProgress now; now.ended < 10'000; now = progress.Now()) {
+      EXPECT_GE(now.begun, now.ended);
+      EXPECT_EQ(now.begun_name.empty(), now.begun == 0);
+    }
+  });
+  for (int64_t i = 1; i <= 10'000; ++i) {
+    progress.SetStep(i);
+    progress.SetHost("writes the log", i % 2 == 0);
+    progress.Begin(absl::StrCat("sum ", i % 100));
+    progress.End();
+  }
+  reader.join();
+}
+
+// Writes at once, like an idle device, or records a graph.
+class FakeWriter final : public Progress::Writer {
+ public:
+  explicit FakeWriter(bool* recording) : recording_(*recording) {}
+
+  int64_t* words() override { return words_.data(); }
+  bool records() const override { return recording_; }
+  void Write(Progress::Word first, absl::Span<const int64_t> values) override {
+    if (recording_) {
+      graph_.push_back({first, {values.begin(), values.end()}});
+    } else {
+      std::copy(values.begin(), values.end(), &words_[first]);
+    }
+  }
+  void LaunchGraph() {
+    for (const auto& [first, values] : graph_) {
+      std::copy(values.begin(), values.end(), &words_[first]);
+    }
+  }
+
+ private:
+  const bool& recording_;
+  std::vector<std::pair<Progress::Word, std::vector<int64_t>>> graph_;
+  std::vector<int64_t> words_ = std::vector<int64_t>(Progress::kWords);
+};
+
+TEST(ProgressTest, AWriterCountsFromZero) {
+  Progress progress;
+  progress.Begin("a sum");
+  bool recording = false;
+  progress.CountOn(std::make_unique<FakeWriter>(&recording));
+  EXPECT_EQ(progress.Now().begun, 0);
+  progress.SetStep(3);
+  progress.Begin("a gathering");
+  progress.Begin("a sum");
+  EXPECT_EQ(progress.Now().begun, 2);
+  EXPECT_EQ(progress.Now().begun_name, "a sum");
+  EXPECT_EQ(progress.Now().ended, 0);
+  EXPECT_EQ(progress.Now().step, 3);
+}
+
+// The first step has no graph, the second records one.
+TEST(ProgressTest, AGraphCountsInEachStepThatLaunchesIt) {
+  Progress progress;
+  bool recording = false;
+  auto owned = std::make_unique<FakeWriter>(&recording);
+  FakeWriter& writer = *owned;
+  progress.CountOn(std::move(owned));
+  const auto communicate = [&](const char* name) {
+    progress.Begin(name);
+    progress.End();
+  };
+  for (int64_t step = 1; step <= 5; ++step) {
+    const int64_t before = 3 * (step - 1);
+    progress.SetStep(step);
+    EXPECT_EQ(progress.Now().begun, before);
+    EXPECT_EQ(progress.Now().ended, before);
+    recording = step == 2;
+    if (step <= 2) {
+      communicate("a sum");
+      communicate("a gathering");
+    }
+    if (recording) EXPECT_EQ(progress.Now().begun, before);
+    recording = false;
+    if (step >= 2) writer.LaunchGraph();
+    EXPECT_EQ(progress.Now().begun, before + 2);
+    EXPECT_EQ(progress.Now().ended_name, "a gathering");
+    communicate("after");
+    EXPECT_EQ(progress.Now().ended, before + 3);
+    EXPECT_EQ(progress.Now().ended_name, "after");
+  }
 }
 
 TEST(ProgressTest, KnowsWhatTheHostDoes) {
