@@ -37,9 +37,9 @@ __global__ void Check(const T* from, size_t size, size_t first,
   for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < size;
        i += gridDim.x * blockDim.x) {
     const size_t at = first + i;
-    const int expected = rank < 0 ? Value(at, *launch, round, 0) +
-                                        Value(at, *launch, round, 1)
-                                  : Value(at, *launch, round, rank);
+    const int expected =
+        rank < 0 ? Value(at, *launch, round, 0) + Value(at, *launch, round, 1)
+                 : Value(at, *launch, round, rank);
     if (static_cast<float>(from[i]) != static_cast<float>(expected)) {
       atomicAdd(wrong, 1ull);
     }
