@@ -68,6 +68,100 @@ def median_ms(graph, repeats=15):
     return statistics.median(times[3:])
 
 
+class Products:
+    """The products of BLOCKS blocks, forward and backward."""
+
+    def __init__(self, device):
+        def random(*shape):
+            return torch.randn(*shape, dtype=torch.bfloat16,
+                               device=device) * 0.02
+
+        self.weights = [random(a, b) for a, b in PRODUCTS]
+        self.gradients = [random(a, b) for a, b in PRODUCTS]
+        self.inputs = {a: random(TOKENS, a) for a in (WIDTH, FF)}
+        self.outputs = {b: random(TOKENS, b) for _, b in PRODUCTS}
+        self.results = {b: random(TOKENS, b)
+                        for b in {*self.inputs, *self.outputs}}
+
+    def forward(self):
+        for _ in range(BLOCKS):
+            for w in self.weights:
+                torch.mm(self.inputs[w.shape[0]], w,
+                         out=self.results[w.shape[1]])
+
+    def backward(self):
+        for _ in range(BLOCKS):
+            for w, g in zip(self.weights, self.gradients):
+                torch.mm(self.outputs[w.shape[1]], w.t(),
+                         out=self.results[w.shape[0]])
+                torch.mm(self.inputs[w.shape[0]].t(),
+                         self.outputs[w.shape[1]], out=g)
+
+
+class Collectives:
+    """Those of one path, each by name."""
+
+    def __init__(self, path, device):
+        windows, made = PATHS[path]
+        self.group = dist.new_group(pg_options=made)
+        dist.barrier(self.group)  # connects
+        self.backend = self.group._get_backend(device)
+        self.pool = torch.cuda.MemPool(self.backend.mem_allocator)
+
+        def buffers():
+            return [torch.zeros(VALUES, dtype=torch.bfloat16, device=device)
+                    for _ in range(2)]
+
+        if windows:
+            with torch.cuda.use_mem_pool(self.pool):
+                self.whole, self.other = buffers()
+            self.backend.register_mem_pool(self.pool, symm=True)
+        else:
+            self.whole, self.other = buffers()
+        self.registered = windows
+        self.part = self.other[:VALUES // 2]
+        self.total = torch.zeros_like(self.part)
+
+    def all_gather(self):
+        dist.all_gather_into_tensor(self.whole, self.part, group=self.group)
+
+    def reduce_scatter(self):
+        dist.reduce_scatter_tensor(self.part, self.whole, group=self.group)
+
+    def exchange_and_sum(self):
+        dist.all_to_all_single(self.other, self.whole, group=self.group)
+        torch.sum(self.other.view(2, -1), 0, out=self.total)
+
+    def release(self):
+        torch.cuda.synchronize()
+        dist.barrier()
+        if self.registered:
+            self.backend.deregister_mem_pool(self.pool)
+
+
+def measure(path, collective, name, body, side):
+    """A record of one collective beside one pass."""
+
+    def communicate():
+        for _ in range(BLOCKS):
+            collective()
+
+    def both():
+        main_stream = torch.cuda.current_stream()
+        side.wait_stream(main_stream)
+        with torch.cuda.stream(side):
+            communicate()
+        body()
+        main_stream.wait_stream(side)
+
+    alone_ms = median_ms(graph_of(body))
+    both_ms = median_ms(graph_of(both))
+    return {"path": path, "collective": name, "products": body.__name__,
+            "alone_ms": alone_ms, "both_ms": both_ms,
+            "collective_ms": median_ms(graph_of(communicate)) / BLOCKS,
+            "lost_ms": (both_ms - alone_ms) / BLOCKS}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=pathlib.Path)
@@ -77,98 +171,21 @@ def main():
     device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", device_id=device)
-
-    def random(*shape):
-        return torch.randn(*shape, dtype=torch.bfloat16, device=device) * 0.02
-
-    weights = [random(a, b) for a, b in PRODUCTS]
-    inputs = {a: random(TOKENS, a) for a in (WIDTH, FF)}
-    outputs = {b: random(TOKENS, b) for _, b in PRODUCTS}
-    results = {b: random(TOKENS, b) for b in {*inputs, *outputs}}
-    gradients = [random(a, b) for a, b in PRODUCTS]
-
-    def forward():
-        for _ in range(BLOCKS):
-            for w in weights:
-                torch.mm(inputs[w.shape[0]], w, out=results[w.shape[1]])
-
-    def backward():
-        for _ in range(BLOCKS):
-            for w, g in zip(weights, gradients):
-                torch.mm(outputs[w.shape[1]], w.t(), out=results[w.shape[0]])
-                torch.mm(inputs[w.shape[0]].t(), outputs[w.shape[1]], out=g)
-
-    products = {"forward": forward, "backward": backward}
-    alone = {name: median_ms(graph_of(body)) for name, body in products.items()}
+    products = Products(device)
     side = torch.cuda.Stream(priority=-1)
     for path in arguments.paths.split(","):
-        windows, made = PATHS[path]
-        group = dist.new_group(pg_options=made)
-        backend = group._get_backend(device)
-        pool = torch.cuda.MemPool(backend.mem_allocator)
-
-        def buffers():
-            return (torch.zeros(VALUES, dtype=torch.bfloat16, device=device),
-                    torch.zeros(VALUES, dtype=torch.bfloat16, device=device))
-
-        dist.barrier(group)  # connects
-        if windows:
-            with torch.cuda.use_mem_pool(pool):
-                whole, other = buffers()
-            backend.register_mem_pool(pool, symm=True)
-        else:
-            whole, other = buffers()
-        part = other[:VALUES // 2]
-        total = torch.zeros(VALUES // 2, dtype=torch.bfloat16, device=device)
-
-        def exchange():
-            dist.all_to_all_single(other, whole, group=group)
-            torch.sum(other.view(2, -1), 0, out=total)
-
-        collectives = {
-            "all_gather": lambda: dist.all_gather_into_tensor(
-                whole, part, group=group),
-            "reduce_scatter": lambda: dist.reduce_scatter_tensor(
-                part, whole, group=group),
-            "exchange_and_sum": exchange,
-        }
-        for name, collective in collectives.items():
-
-            def communicate():
-                for _ in range(BLOCKS):
-                    collective()
-
-            collective_ms = median_ms(graph_of(communicate)) / BLOCKS
-            for which, body in products.items():
-
-                def both():
-                    main_stream = torch.cuda.current_stream()
-                    side.wait_stream(main_stream)
-                    with torch.cuda.stream(side):
-                        communicate()
-                    body()
-                    main_stream.wait_stream(side)
-
-                both_ms = median_ms(graph_of(both))
-                again = median_ms(graph_of(body))
+        made = Collectives(path, device)
+        for collective in (made.all_gather, made.reduce_scatter,
+                           made.exchange_and_sum):
+            for body in (products.forward, products.backward):
+                line = json.dumps(measure(path, collective,
+                                          collective.__name__, body, side))
                 if rank == 0:
-                    lost = (both_ms - again) / BLOCKS
-                    line = {"path": path, "collective": name,
-                            "products": which, "alone_ms": again,
-                            "first_alone_ms": alone[which],
-                            "both_ms": both_ms, "collective_ms": collective_ms,
-                            "lost_ms": lost}
-                    print(f"{path:14} {name:17} {which:9} alone {again:6.3f} "
-                          f"both {both_ms:6.3f} collective {collective_ms:.3f}"
-                          f" lost {lost:.3f}", flush=True)
+                    print(line, flush=True)
                     if arguments.out:
                         with arguments.out.open("a") as file:
-                            file.write(json.dumps(line) + "\n")
-        torch.cuda.synchronize()
-        dist.barrier()
-        if windows:
-            backend.deregister_mem_pool(pool)
-        del whole, other, part, total
+                            file.write(line + "\n")
+        made.release()
     dist.destroy_process_group()
 
 
