@@ -133,7 +133,8 @@ int64_t FirstDamaged(const SafetensorsFile& file, const Json& checksums) {
   return first;
 }
 
-absl::Status CheckTensors(const SafetensorsFile& file, const Json& expected) {
+// Checks everything but the tensors' bytes.
+absl::Status CheckHeader(const SafetensorsFile& file, const Json& expected) {
   const std::string& path = file.path();
   RETURN_IF_ERROR(CheckSize(path, file.size_bytes(), expected));
   if (!HasText(expected, kHeaderChecksum, ChecksumOf(file.header_bytes()))) {
@@ -146,11 +147,34 @@ absl::Status CheckTensors(const SafetensorsFile& file, const Json& expected) {
     return absl::DataLossError(
         absl::StrCat(path, ": the manifest does not list its tensors"));
   }
-  const int64_t damaged = FirstDamaged(file, *checksums);
+  return absl::OkStatus();
+}
+
+// CheckHeader() must be OK.
+absl::Status CheckBytes(const SafetensorsFile& file, const Json& expected) {
+  const int64_t damaged = FirstDamaged(file, expected[kTensorChecksums]);
   if (damaged == file.tensors().size()) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(path, ": tensor '",
+  return absl::DataLossError(absl::StrCat(file.path(), ": tensor '",
                                           file.tensors()[damaged].spec.name,
                                           "' is damaged (checksum)"));
+}
+
+// The tensor files of the manifest's entries that `share` verifies.
+std::set<std::string> FilesOf(const VerifiedShare& share, const Json& files) {
+  std::vector<std::string> names;
+  std::vector<uint64_t> sizes;
+  for (const auto& [name, entry] : files.items()) {
+    if (!IsTensorFile(name)) continue;
+    const Json* size = Member(entry, kBytes, Json::value_t::number_unsigned);
+    names.push_back(name);
+    sizes.push_back(size == nullptr ? 0 : size->get<uint64_t>());
+  }
+  const std::vector<int> parties = ShareFiles(sizes, share.count);
+  std::set<std::string> own;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (parties[i] == share.index) own.insert(names[i]);
+  }
+  return own;
 }
 
 }  // namespace
@@ -170,42 +194,68 @@ std::optional<int64_t> StepOfCheckpointName(absl::string_view name) {
 }
 
 CheckpointWriter::CheckpointWriter(std::string directory, int64_t step,
-                                   WritePointHook hook)
+                                   WritePointHook hook,
+                                   CheckpointWriters writers)
     : directory_(std::move(directory)),
       step_(step),
       hook_(std::move(hook)),
+      writers_(std::move(writers)),
       temporary_(absl::StrCat(directory_, "/", kTemporaryPrefix,
                               CheckpointName(step))),
       files_(Json::object()) {}
 
 CheckpointWriter::~CheckpointWriter() {
-  if (!committed_) RemoveTree(temporary_).IgnoreError();
+  if (committed_ || !writers_.leads()) return;
+  // Renamed first, so that other ranks create no files in it any more.
+  const std::string discarded = absl::StrCat(
+      directory_, "/", kTemporaryPrefix, "discarded-", CheckpointName(step_));
+  RemoveTree(discarded).IgnoreError();
+  if (!RenamePath(temporary_, discarded, nullptr).ok()) return;
+  RemoveTree(discarded).IgnoreError();
 }
 
 absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointWriter::Begin(
-    const std::string& directory, int64_t step, WritePointHook hook) {
+    const std::string& directory, int64_t step, WritePointHook hook,
+    CheckpointWriters writers) {
   if (step < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("a checkpoint's step must be >= 0; is ", step));
   }
-  const std::string folder = absl::StrCat(directory, "/", CheckpointName(step));
-  if (FileExists(folder)) {
-    const absl::Status there = Checkpoint::Open(folder).status();
+  auto writer = absl::WrapUnique(new CheckpointWriter(
+      directory, step, std::move(hook), std::move(writers)));
+  RETURN_IF_ERROR(writer->writers_.leads() ? writer->MakeFolder()
+                                           : writer->AwaitFolder());
+  return writer;
+}
+
+std::string CheckpointWriter::folder() const {
+  return absl::StrCat(directory_, "/", CheckpointName(step_));
+}
+
+absl::Status CheckpointWriter::MakeFolder() {
+  if (FileExists(folder())) {
+    const absl::Status there = Checkpoint::Open(folder()).status();
     if (there.ok()) {
       return absl::AlreadyExistsError(absl::StrCat(
-          folder,
+          folder(),
           " is a complete checkpoint; use another folder for this run, "
           "or move it away"));
     }
     if (!IsDamagedOrAbsent(there)) return there;
   }
-  auto writer =
-      absl::WrapUnique(new CheckpointWriter(directory, step, std::move(hook)));
-  RETURN_IF_ERROR(MakeDirectories(directory, writer->hook_));
-  RETURN_IF_ERROR(SyncDirectory(directory + "/..", writer->hook_));
-  RETURN_IF_ERROR(RemoveTree(writer->temporary_, writer->hook_));
-  RETURN_IF_ERROR(MakeDirectories(writer->temporary_, writer->hook_));
-  return writer;
+  RETURN_IF_ERROR(MakeDirectories(directory_, hook_));
+  RETURN_IF_ERROR(SyncDirectory(directory_ + "/..", hook_));
+  RETURN_IF_ERROR(RemoveTree(temporary_, hook_));
+  return MakeDirectories(temporary_, hook_);
+}
+
+absl::Status CheckpointWriter::AwaitFolder() {
+  return AwaitRank(
+      writers_, [this] { return FileExists(temporary_); },
+      absl::StrCat("rank ", writers_.rank(), " does not see ", temporary_,
+                   ", which rank ", writers_.leader(),
+                   " makes, and a rank has ended; ranks that write a "
+                   "checkpoint together need a folder that all of them see"));
 }
 
 absl::StatusOr<SafetensorsWriter*> CheckpointWriter::AddTensorFile(
@@ -268,6 +318,56 @@ absl::Status CheckpointWriter::AddTensorFilesToManifest() {
   return absl::OkStatus();
 }
 
+absl::Status CheckpointWriter::TakeParts() {
+  for (const int rank : writers_.ranks) {
+    if (rank == writers_.leader()) continue;
+    ASSIGN_OR_RETURN(const Json files,
+                     TakePart(temporary_, rank, writers_, hook_));
+    files_.update(files);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointWriter::VerifyOwn() const {
+  for (const auto& [name, written] : tensor_files_) {
+    const absl::StatusOr<std::unique_ptr<SafetensorsFile>> file =
+        SafetensorsFile::Open(absl::StrCat(temporary_, "/", name));
+    RETURN_IF_ERROR(OpenStatus(file.status()));
+    RETURN_IF_ERROR(CheckHeader(**file, files_[name]));
+    RETURN_IF_ERROR(CheckBytes(**file, files_[name]));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> CheckpointWriter::Finish(absl::Status written) {
+  if (written.ok()) written = AddTensorFilesToManifest();
+  if (written.ok()) written = SyncDirectory(temporary_, hook_);
+  if (written.ok()) written = VerifyOwn();
+  if (written.ok()) {
+    written = LeavePart(temporary_, writers_.rank(), files_, hook_);
+  }
+  if (written.ok()) return folder();
+  return ReportFailure(written);
+}
+
+absl::Status CheckpointWriter::ReportFailure(const absl::Status& why) {
+  const auto discarded = [this] { return !FileExists(temporary_); };
+  if (discarded()) {
+    return absl::UnavailableError(absl::StrCat(
+        "rank ", writers_.leader(), " has discarded the checkpoint of step ",
+        step_, "; its output says why"));
+  }
+  std::vector<std::string> paths;
+  for (const auto& [name, file] : tensor_files_) {
+    paths.push_back(absl::StrCat(temporary_, "/", name));
+  }
+  tensor_files_.clear();
+  if (LeaveFailure(temporary_, writers_.rank(), paths, why, hook_).ok()) {
+    AwaitRank(writers_, discarded, "").IgnoreError();
+  }
+  return why;
+}
+
 absl::StatusOr<std::string> CheckpointWriter::Commit(
     const Json& state, absl::string_view config_text) {
   if (committed_) {
@@ -275,6 +375,7 @@ absl::StatusOr<std::string> CheckpointWriter::Commit(
         "the checkpoint of step ", step_, " is already committed"));
   }
   RETURN_IF_ERROR(AddTensorFilesToManifest());
+  RETURN_IF_ERROR(TakeParts());
   RETURN_IF_ERROR(AddText(kStateFile, Dump(state)));
   RETURN_IF_ERROR(AddText(kConfigFile, config_text));
   Json manifest = {{"format", std::string(kFormat)},
@@ -285,14 +386,23 @@ absl::StatusOr<std::string> CheckpointWriter::Commit(
   RETURN_IF_ERROR(WriteDurably(absl::StrCat(temporary_, "/", kManifestFile),
                                Dump(manifest), hook_));
   RETURN_IF_ERROR(SyncDirectory(temporary_, hook_));
-  RETURN_IF_ERROR(Checkpoint::Open(temporary_).status());
+  // The other ranks have verified their files.
+  RETURN_IF_ERROR(
+      Checkpoint::OpenVerifying(temporary_, Checkpoint::Part::kEverything,
+                                [this](const Json&) {
+                                  std::set<std::string> own;
+                                  for (const auto& file : tensor_files_) {
+                                    own.insert(file.first);
+                                  }
+                                  return own;
+                                })
+          .status());
   RETURN_IF_ERROR(Publish());
-  return absl::StrCat(directory_, "/", CheckpointName(step_));
+  return folder();
 }
 
 absl::Status CheckpointWriter::Publish() {
-  const std::string folder =
-      absl::StrCat(directory_, "/", CheckpointName(step_));
+  const std::string folder = this->folder();
   // Begin() has checked that an existing checkpoint is damaged.
   const std::string damaged = absl::StrCat(directory_, "/", kTemporaryPrefix,
                                            "damaged-", CheckpointName(step_));
@@ -311,10 +421,19 @@ bool IsDamagedOrAbsent(const absl::Status& status) {
 }
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(
-    const std::string& folder, Part part) {
+    const std::string& folder, Part part, const VerifiedShare& share) {
+  return OpenVerifying(folder, part, [&share](const Json& files) {
+    return FilesOf(share, files);
+  });
+}
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::OpenVerifying(
+    const std::string& folder, Part part,
+    absl::FunctionRef<std::set<std::string>(const Json&)> verified) {
   auto checkpoint = absl::WrapUnique(new Checkpoint());
   checkpoint->folder_ = folder;
   RETURN_IF_ERROR(checkpoint->ReadManifest());
+  checkpoint->verified_ = verified(checkpoint->files_);
   if (part == Part::kModel) {
     RETURN_IF_ERROR(checkpoint->ReadModel());
     return checkpoint;
@@ -322,17 +441,26 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(
   for (const auto& [name, expected] : checkpoint->files_.items()) {
     RETURN_IF_ERROR(checkpoint->Read(name, &expected));
   }
+  for (const absl::string_view name : {kModelFile, kOptimizerFile}) {
+    if (checkpoint->Lists(name) || checkpoint->Lists(IndexName(name))) {
+      RETURN_IF_ERROR(checkpoint->ReadStored(name));
+    }
+  }
   return checkpoint;
 }
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::OpenModelFolder(
     const std::string& folder) {
-  for (absl::string_view needed : {kModelFile, kConfigFile}) {
-    if (FileExists(absl::StrCat(folder, "/", needed))) continue;
+  const auto has = [&](absl::string_view name) {
+    return FileExists(absl::StrCat(folder, "/", name));
+  };
+  const bool has_model = has(kModelFile) || has(IndexName(kModelFile));
+  if (!has_model || !has(kConfigFile)) {
     return absl::NotFoundError(absl::StrCat(
-        folder, " has no ", needed, "; a model's folder needs ", kModelFile,
-        " and ", kConfigFile, " of a checkpoint, and its ", kTokenizerFile,
-        " for text"));
+        folder, " has no ", has_model ? kConfigFile : kModelFile,
+        "; a model's folder needs ", kModelFile, " (or ", IndexName(kModelFile),
+        " and its files) and ", kConfigFile, " of a checkpoint, and its ",
+        kTokenizerFile, " for text"));
   }
   auto checkpoint = absl::WrapUnique(new Checkpoint());
   checkpoint->folder_ = folder;
@@ -395,28 +523,60 @@ absl::Status Checkpoint::SetStep(const std::string& path, uint64_t step) {
   return absl::OkStatus();
 }
 
-absl::Status Checkpoint::ReadModel() {
-  const auto listed = [&](const std::string& name) {
-    return files_.is_null() || files_.contains(name);
+bool Checkpoint::Lists(absl::string_view name) const {
+  return files_.is_null() ? FileExists(absl::StrCat(folder_, "/", name))
+                          : files_.contains(std::string(name));
+}
+
+absl::Status Checkpoint::ReadListed(const std::string& name) {
+  if (files_.is_null()) return Read(name, nullptr);
+  if (files_.contains(name)) return Read(name, &files_[name]);
+  return absl::DataLossError(
+      absl::StrCat(folder_, "/", kManifestFile, " does not list ", name));
+}
+
+absl::Status Checkpoint::ReadStored(absl::string_view name) {
+  const auto read = [this](const std::string& file) {
+    return tensor_files_.contains(file) ? absl::OkStatus() : ReadListed(file);
   };
-  const auto is_there = [&](const std::string& name) {
-    return listed(name) && FileExists(absl::StrCat(folder_, "/", name));
-  };
-  const auto read = [&](const std::string& name) {
-    if (listed(name)) {
-      return Read(name, files_.is_null() ? nullptr : &files_[name]);
+  const std::string index = IndexName(name);
+  if (Lists(name) || !Lists(index)) {
+    RETURN_IF_ERROR(read(std::string(name)));
+    const auto file = tensor_files_.find(name);
+    stored_.emplace(name, StoredTensors(*file->second));
+    return absl::OkStatus();
+  }
+  const std::string path = absl::StrCat(folder_, "/", index);
+  if (!texts_.contains(index)) RETURN_IF_ERROR(ReadListed(index));
+  ASSIGN_OR_RETURN(const auto weight_map, ParseIndex(path, texts_[index]));
+  std::map<std::string, const SafetensorsFile*> files;
+  for (const auto& [tensor, file] : weight_map) {
+    if (files.contains(file)) continue;
+    RETURN_IF_ERROR(read(file));
+    const auto found = tensor_files_.find(file);
+    if (found == tensor_files_.end()) {
+      return absl::DataLossError(absl::StrCat(
+          path, ": ", file, " is not the name of a .safetensors file"));
     }
-    return absl::DataLossError(
-        absl::StrCat(folder_, "/", kManifestFile, " does not list ", name));
-  };
-  RETURN_IF_ERROR(read(std::string(kModelFile)));
-  RETURN_IF_ERROR(read(std::string(kConfigFile)));
+    files[file] = found->second.get();
+  }
+  ASSIGN_OR_RETURN(StoredTensors stored,
+                   StoredTensors::FromIndex(path, weight_map, files));
+  stored_.emplace(name, std::move(stored));
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoint::ReadModel() {
+  RETURN_IF_ERROR(ReadStored(kModelFile));
+  RETURN_IF_ERROR(ReadListed(std::string(kConfigFile)));
   // A tokenizer that the manifest lists must be there.
   if (files_.contains(std::string(kTokenizerFile))) {
-    return read(std::string(kTokenizerFile));
+    return ReadListed(std::string(kTokenizerFile));
   }
   for (absl::string_view name : {kTokenizerFile, kStateFile}) {
-    if (is_there(std::string(name))) return read(std::string(name));
+    if (Lists(name) && FileExists(absl::StrCat(folder_, "/", name))) {
+      return ReadListed(std::string(name));
+    }
   }
   return absl::OkStatus();
 }
@@ -438,7 +598,10 @@ absl::Status Checkpoint::ReadTensors(const std::string& name,
       SafetensorsFile::Open(path);
   RETURN_IF_ERROR(OpenStatus(opened.status()));
   if (expected != nullptr) {
-    RETURN_IF_ERROR(CheckTensors(**opened, *expected));
+    RETURN_IF_ERROR(CheckHeader(**opened, *expected));
+    if (verified_.contains(name)) {
+      RETURN_IF_ERROR(CheckBytes(**opened, *expected));
+    }
   }
   tensor_files_[name] = *std::move(opened);
   return absl::OkStatus();
@@ -457,6 +620,9 @@ absl::Status Checkpoint::ReadText(const std::string& name,
     }
   }
   if (name == kConfigFile) config_text_ = std::string(bytes);
+  for (const absl::string_view tensors : {kModelFile, kOptimizerFile}) {
+    if (name == IndexName(tensors)) texts_[name] = std::string(bytes);
+  }
   if (name != kStateFile && name != kTokenizerFile) return absl::OkStatus();
   Json& json = name == kStateFile ? state_ : tokenizer_;
   json = ParseJson(bytes);
@@ -478,13 +644,13 @@ std::string Checkpoint::tokenizer_source() const {
              : absl::StrCat(folder_, "/", kTokenizerFile);
 }
 
-absl::StatusOr<const SafetensorsFile*> Checkpoint::Tensors(
+absl::StatusOr<const StoredTensors*> Checkpoint::Tensors(
     absl::string_view name) const {
-  const auto found = tensor_files_.find(name);
-  if (found == tensor_files_.end()) {
+  const auto found = stored_.find(name);
+  if (found == stored_.end()) {
     return absl::NotFoundError(absl::StrCat(folder_, " has no ", name));
   }
-  return found->second.get();
+  return &found->second;
 }
 
 }  // namespace tessera

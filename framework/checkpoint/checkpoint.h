@@ -5,15 +5,19 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "framework/checkpoint/checkpoint_parts.h"
 #include "framework/checkpoint/durable_file.h"
 #include "framework/checkpoint/safetensors.h"
+#include "framework/checkpoint/tensor_files.h"
 #include "nlohmann/json.hpp"
 
 namespace tessera {
@@ -21,8 +25,9 @@ namespace tessera {
 // A checkpoint is a folder that is complete once it has its final name:
 //
 //   step_00000020/
-//     model.safetensors      the master weights
-//     optimizer.safetensors  the moments
+//     model.safetensors      the master weights; if they are large, several
+//                            files and an index (tensor_files.h)
+//     optimizer.safetensors  the moments, likewise
 //     state.json             step, data position, random state, versions ...
 //     config.pbtxt           the resolved config
 //     tokenizer.json         if the run trains on text; formerly in state.json
@@ -36,9 +41,13 @@ namespace tessera {
 // earlier checkpoints unchanged, and the newest stays the newest until the new
 // one is good. The checksums detect later changes on the disk.
 //
+// Several ranks may write one checkpoint together. Each file has one writer,
+// which also verifies it; the leader writes all files that hold no tensors and
+// renames the folder. If one of the ranks fails, there is no checkpoint.
+//
 // A model folder is a copy of the files that are needed to generate text or to
-// start another run: model.safetensors, config.pbtxt and, for text,
-// tokenizer.json, without the manifest.
+// start another run: model.safetensors, or the files of its index,
+// config.pbtxt and, for text, tokenizer.json, without the manifest.
 inline constexpr absl::string_view kModelFile = "model.safetensors";
 inline constexpr absl::string_view kOptimizerFile = "optimizer.safetensors";
 inline constexpr absl::string_view kStateFile = "state.json";
@@ -63,11 +72,12 @@ class CheckpointWriter {
   // Creates `directory`/.tmp-step_..., and `directory` if needed. AlreadyExists
   // if the directory has a complete, verified checkpoint of that step; Commit()
   // replaces a damaged one. If the existing one cannot be read, returns that
-  // error.
+  // error. On a rank that does not lead, waits until the leader has done so.
   static absl::StatusOr<std::unique_ptr<CheckpointWriter>> Begin(
-      const std::string& directory, int64_t step,
-      WritePointHook hook = nullptr);
-  // Removes the temporary folder unless Commit() succeeded.
+      const std::string& directory, int64_t step, WritePointHook hook = nullptr,
+      CheckpointWriters writers = {});
+  // Removes the temporary folder, if this rank leads, unless Commit()
+  // succeeded.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
@@ -87,23 +97,43 @@ class CheckpointWriter {
   // Adds a small file, such as tokenizer.json.
   absl::Status AddText(absl::string_view name, absl::string_view content);
 
-  // Adds state.json and config.pbtxt, completes the checkpoint, verifies it and
-  // returns its folder. DataLoss, as from Checkpoint::Open(), if what was
-  // written cannot be read back. Call it once. Numbers in `state` are restored
-  // exactly, except that those that are not finite become null.
+  // For the leader: waits for the other ranks' files, adds state.json and
+  // config.pbtxt, completes the checkpoint, verifies it and returns its folder.
+  // DataLoss, as from Checkpoint::Open(), if what was written cannot be read
+  // back; the error of another rank, which names it; Unavailable if one is
+  // gone. Call it once. Numbers in `state` are restored exactly, except that
+  // those that are not finite become null.
   absl::StatusOr<std::string> Commit(const nlohmann::json& state,
                                      absl::string_view config_text);
 
- private:
-  CheckpointWriter(std::string directory, int64_t step, WritePointHook hook);
+  // For the other ranks: verifies this rank's files and tells the leader that
+  // they are complete. Returns the folder that the leader then completes. If
+  // `written` is an error, because the files could not be written, tells the
+  // leader, waits until it has discarded the checkpoint, and returns the error.
+  // Call it once.
+  absl::StatusOr<std::string> Finish(absl::Status written);
 
+ private:
+  CheckpointWriter(std::string directory, int64_t step, WritePointHook hook,
+                   CheckpointWriters writers);
+
+  // Begin() for the leader.
+  absl::Status MakeFolder();
+  // Begin() for another rank.
+  absl::Status AwaitFolder();
+  std::string folder() const;
   absl::Status AddTensorFilesToManifest();
+  absl::Status TakeParts();
+  // Reads this rank's tensor files back.
+  absl::Status VerifyOwn() const;
   // Renames the finished temporary folder.
   absl::Status Publish();
+  absl::Status ReportFailure(const absl::Status& why);
 
   const std::string directory_;
   const int64_t step_;
   const WritePointHook hook_;
+  const CheckpointWriters writers_;
   const std::string temporary_;  // the folder's path until Commit()
   std::map<std::string, std::unique_ptr<SafetensorsWriter>> tensor_files_;
   nlohmann::json files_;  // the manifest's entries
@@ -116,6 +146,13 @@ class CheckpointWriter {
 // replaced.
 bool IsDamagedOrAbsent(const absl::Status& status);
 
+// Which part of a checkpoint's tensor files a rank verifies, if `count` ranks
+// read the same one: about 1/count of the bytes. Of the other files it verifies
+// only size and header.
+struct VerifiedShare {
+  int index = 0, count = 1;
+};
+
 // A complete, verified checkpoint: every byte matches the manifest, and the
 // manifest matches the step in the folder's name, if that has one.
 class Checkpoint {
@@ -127,11 +164,13 @@ class Checkpoint {
     kModel,
   };
 
-  // Reads and verifies all files of `part`. NotFound without a manifest;
-  // DataLoss, naming the file and the tensor, if something is missing,
-  // truncated or changed; the system's error if something cannot be read.
+  // Reads and verifies all files of `part`, or of tensor files the `share`.
+  // NotFound without a manifest; DataLoss, naming the file and the tensor, if
+  // something is missing, truncated or changed; the system's error if something
+  // cannot be read.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(
-      const std::string& folder, Part part = Part::kEverything);
+      const std::string& folder, Part part = Part::kEverything,
+      const VerifiedShare& share = {});
 
   // Reads a model folder, which has no manifest to verify it. NotFound if a
   // required file is missing.
@@ -147,11 +186,20 @@ class Checkpoint {
   // The source of the tokenizer, for messages.
   std::string tokenizer_source() const;
 
-  // The tensor file `name`, owned by the checkpoint; NotFound if there is none.
-  absl::StatusOr<const SafetensorsFile*> Tensors(absl::string_view name) const;
+  // The tensors of kModelFile or kOptimizerFile, in one file or several. Their
+  // bytes are read when they are used. Owned by the checkpoint; NotFound if
+  // there are none.
+  absl::StatusOr<const StoredTensors*> Tensors(absl::string_view name) const;
 
  private:
+  friend class CheckpointWriter;
   Checkpoint() = default;
+
+  // Open() that verifies the tensor files in `verified`, given the manifest's
+  // entries.
+  static absl::StatusOr<std::unique_ptr<Checkpoint>> OpenVerifying(
+      const std::string& folder, Part part,
+      absl::FunctionRef<std::set<std::string>(const nlohmann::json&)> verified);
 
   absl::Status ReadManifest();
   // `path` is the manifest, which may have no checksum of its own.
@@ -164,6 +212,11 @@ class Checkpoint {
   absl::Status ReadText(const std::string& name,
                         const nlohmann::json* expected);
   absl::Status ReadModel();
+  // Read() of a file that must be in the manifest, if there is one.
+  absl::Status ReadListed(const std::string& name);
+  bool Lists(absl::string_view name) const;
+  // Reads kModelFile or kOptimizerFile, or its index and the files there.
+  absl::Status ReadStored(absl::string_view name);
 
   std::string folder_;
   int64_t step_ = 0;
@@ -171,8 +224,11 @@ class Checkpoint {
   nlohmann::json state_;
   nlohmann::json tokenizer_;  // contents of tokenizer.json
   std::string config_text_;
+  std::set<std::string> verified_;            // tensor files
+  std::map<std::string, std::string> texts_;  // the indices
   std::map<std::string, std::unique_ptr<SafetensorsFile>, std::less<>>
       tensor_files_;
+  std::map<std::string, StoredTensors, std::less<>> stored_;
 };
 
 }  // namespace tessera

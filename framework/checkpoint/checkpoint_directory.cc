@@ -40,11 +40,11 @@ absl::Status DeleteCheckpoint(const std::string& directory,
 // first.
 absl::StatusOr<LatestCheckpoint> LatestGood(
     const std::string& directory, const std::vector<CheckpointPath>& paths,
-    Checkpoint::Part part) {
+    Checkpoint::Part part, const VerifiedShare& share = {}) {
   LatestCheckpoint latest;
   for (const CheckpointPath& path : paths) {
     absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
-        Checkpoint::Open(path.folder, part);
+        Checkpoint::Open(path.folder, part, share);
     if (checkpoint.ok()) {
       latest.checkpoint = *std::move(checkpoint);
       return latest;
@@ -89,10 +89,14 @@ absl::StatusOr<std::vector<CheckpointPath>> ListCheckpoints(
 }
 
 absl::StatusOr<LatestCheckpoint> LatestGood(const std::string& directory,
-                                            Checkpoint::Part part) {
-  ASSIGN_OR_RETURN(const std::vector<CheckpointPath> paths,
+                                            Checkpoint::Part part,
+                                            const VerifiedShare& share,
+                                            int64_t last) {
+  ASSIGN_OR_RETURN(std::vector<CheckpointPath> paths,
                    ListCheckpoints(directory));
-  return LatestGood(directory, paths, part);
+  std::erase_if(paths,
+                [&](const CheckpointPath& path) { return path.step > last; });
+  return LatestGood(directory, paths, part, share);
 }
 
 absl::StatusOr<PrunedCheckpoints> PruneCheckpoints(

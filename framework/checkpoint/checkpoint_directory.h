@@ -2,6 +2,7 @@
 #define FRAMEWORK_CHECKPOINT_CHECKPOINT_DIRECTORY_H_
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,13 +32,16 @@ struct LatestCheckpoint {
   std::vector<std::string> warnings;
 };
 
-// The newest checkpoint whose `part` is good. NotFound if there is no
-// checkpoint; DataLoss, with the reason for each, if none is good. Only damaged
-// checkpoints are skipped. If the system cannot read one (permissions, or
-// another error that may be temporary), that error is returned.
+// The newest checkpoint up to step `last` whose `part` is good, as far as
+// `share` verifies it. NotFound if there is no checkpoint; DataLoss, with the
+// reason for each, if none is good. Only damaged checkpoints are skipped. If
+// the system cannot read one (permissions, or another error that may be
+// temporary), that error is returned.
 absl::StatusOr<LatestCheckpoint> LatestGood(
     const std::string& directory,
-    Checkpoint::Part part = Checkpoint::Part::kEverything);
+    Checkpoint::Part part = Checkpoint::Part::kEverything,
+    const VerifiedShare& share = {},
+    int64_t last = std::numeric_limits<int64_t>::max());
 
 struct RetentionPolicy {
   int keep_last = 2;  // >= 1
