@@ -28,7 +28,8 @@
 
 ABSL_FLAG(std::string, checkpoint, "",
           "a checkpoint, the folder of a run, or a folder with a checkpoint's "
-          "model.safetensors, config.pbtxt and tokenizer.json");
+          "model.safetensors (or its index and the files there), config.pbtxt "
+          "and tokenizer.json");
 ABSL_FLAG(std::string, prompt, "",
           "text in UTF-8 to continue; empty: starts a document");
 ABSL_FLAG(std::string, prompt_tokens, "",

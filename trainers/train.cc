@@ -137,9 +137,10 @@ void LogHowToResume(const Trainer& trainer, const std::string& out,
 absl::Status Train(RunPlan plan) {
   const std::string out = OutFolder(plan.world);
   const WorldInfo world = plan.world;
-  ASSIGN_OR_RETURN(RunFolder folder,
-                   OpenRunFolder(out, absl::GetFlag(FLAGS_resume),
-                                 /*writes=*/plan.is_writer()));
+  ASSIGN_OR_RETURN(
+      RunFolder folder,
+      OpenRunFolder(out, absl::GetFlag(FLAGS_resume),
+                    /*writes=*/plan.is_writer(), VerifiedShareOf(plan.world)));
   RETURN_IF_ERROR(OpenInitialWeights(plan.config.checkpoint(), &folder));
   Instruments instruments(plan, out);
   SessionOptions options{.phases = instruments.phases(),

@@ -584,8 +584,9 @@ absl::Status Checkpoint::ReadModel() {
 absl::Status Checkpoint::Read(const std::string& name, const Json* expected) {
   if (!IsPlainName(name)) {
     return absl::DataLossError(
-        absl::StrCat(folder_, "/", kManifestFile, " names '", name,
-                     "', which is not a plain file name"));
+        absl::StrCat(folder_, ": '", name,
+                     "', which the manifest or an index names, is not a plain "
+                     "file name"));
   }
   return IsTensorFile(name) ? ReadTensors(name, expected)
                             : ReadText(name, expected);

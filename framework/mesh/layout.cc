@@ -83,6 +83,12 @@ Sharding Layout::sharding() const {
           .replicas = mesh.degree(MeshAxis::kReplica)};
 }
 
+std::vector<int> Layout::checkpoint_ranks() const {
+  Layout first = *this;
+  first.rank = 0;
+  return first.RanksAlong(zero == 0 ? MeshAxis::kReplica : MeshAxis::kShard);
+}
+
 std::vector<int> Layout::RanksAlong(MeshAxis axis) const {
   int stride = 1;
   for (int a = kMeshAxes - 1; a > static_cast<int>(axis); --a) {

@@ -46,6 +46,10 @@ struct Layout {
   int data_rank() const;
   // Whether this rank writes the run's files and log.
   bool is_writer() const { return rank == 0; }
+  // The ranks that write a checkpoint's tensors: those that together have one
+  // copy of the state, the first replica's. If no state is divided, every rank
+  // has a copy, and all write. Ascending; the first one is_writer().
+  std::vector<int> checkpoint_ranks() const;
   // How the data ranks share the state of the model's parameters.
   Sharding sharding() const;
   // The ranks that differ from this one along `axis` only, and this one.

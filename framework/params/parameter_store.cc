@@ -577,6 +577,12 @@ HeldRange ParameterStore::HeldOf(const Division& division,
   return HeldAt(division, slice, slice.offset, SectionOf(slice.offset).begin);
 }
 
+HeldRange ParameterStore::HeldOf(const ParameterSlice& slice) const {
+  // Ranks that divide `high` also divide `low`, and in the same way.
+  return HeldWeightsOf(
+      slice.weights.split ? divisions_.high : divisions_.master, slice);
+}
+
 HeldRange ParameterStore::HeldWeightsOf(const Division& division,
                                         const ParameterSlice& slice) const {
   return HeldAt(division, slice, slice.weights.offset, FirstOf(slice).offset);

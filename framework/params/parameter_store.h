@@ -243,6 +243,9 @@ class ParameterStore {
   // What this rank has of a trainable slice in a buffer like the moments or
   // gradients.
   HeldRange HeldOf(const Division& division, const ParameterSlice& slice) const;
+  // The elements of a slice of whose weights this rank has any: what Write()
+  // needs.
+  HeldRange HeldOf(const ParameterSlice& slice) const;
   // Whether this rank has only its part of one of the buffers in weights().
   bool IsDivided(const at::Tensor& buffer) const;
 

@@ -102,7 +102,7 @@ void ResumeFrom(Session& from, int64_t step, Session& to) {
       absl::StrCat(testing::TempDir(), "/toy_checkpoints_", getpid());
   ASSERT_TRUE(RemoveTree(folder).ok());
   auto writer = CheckpointWriter::Begin(folder, step).value();
-  ASSERT_TRUE(AddTensors(from.state(), writer.get()).ok());
+  ASSERT_TRUE(AddState(from.state(), writer.get()).ok());
   const std::string saved =
       writer->Commit(ExportState(from.state()), "").value();
   const absl::Status restored =

@@ -9,7 +9,6 @@
 #include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
-#include "framework/checkpoint/checkpoint.h"
 #include "trainers/generation/text_generation.h"
 #include "trainers/run/gather_state.h"
 
@@ -30,16 +29,32 @@ CheckpointSaver::~CheckpointSaver() {
 void CheckpointSaver::Prepare() {
   const bool copies = options_.background || state_.divided();
   if (!copies || copy_ != nullptr || allocating_.valid()) return;
-  allocating_ = std::async(std::launch::async, [this] {
-    return StateCopy::Allocate(state_, options_.free_host_bytes(), stop_);
+  allocating_ = std::async(std::launch::async, [this]() -> Allocated {
+    ASSIGN_OR_RETURN(const StateFiles files, Files(Writers({})));
+    return StateCopy::Allocate(state_, files.own, options_.free_host_bytes(),
+                               stop_);
   });
+}
+
+CheckpointWriters CheckpointSaver::Writers(const CheckpointJob& job) const {
+  if (job.alone) return {.ranks = {options_.ranks[options_.index]}};
+  return {.ranks = options_.ranks, .index = options_.index, .gone = [this] {
+            return gone_.load();
+          }};
+}
+
+absl::StatusOr<StateFiles> CheckpointSaver::Files(
+    const CheckpointWriters& writers) const {
+  return ShareState(state_, writers.index,
+                    static_cast<int>(writers.ranks.size()),
+                    options_.max_file_bytes);
 }
 
 absl::Status CheckpointSaver::TakePart(const TrainingState& state,
                                        TrainStep* step) {
   if (!state.divided()) return absl::OkStatus();
   RETURN_IF_ERROR(step->Flush());
-  return GatherState(state, nullptr);
+  return GatherState(state, {});
 }
 
 bool CheckpointSaver::HasCopy(bool waits) {
@@ -67,21 +82,27 @@ absl::Status CheckpointSaver::Start(CheckpointJob job, bool waits) {
   TESSERA_CHECK(!in_flight(), "one save at a time");
   const absl::Time begun = job.begun;
   RETURN_IF_ERROR(step_->Flush());
-  if (HasCopy(waits)) {
+  if (!job.alone && HasCopy(waits)) {
     RETURN_IF_ERROR(copy_->Begin());
     step_->BeforeNextUpdate(
         [copy = copy_.get()] { copy->MakeCurrentStreamWait(); });
     saved_ = std::async(std::launch::async, [this, job = std::move(job)] {
-      return Write(job, copy_->buffers());
+      const absl::Status copied = copy_->Wait();
+      return Write(job, copied.ok()
+                            ? absl::StatusOr<StateBuffers>(copy_->buffers())
+                            : copied);
     });
     if (!options_.background) saved_.wait();
   } else if (state_.divided()) {
     // The other ranks take part in it.
-    RETURN_IF_ERROR(GatherState(state_, nullptr));
-    return absl::ResourceExhaustedError(
-        "not enough host memory to gather the optimizer's state, which ranks "
-        "divide (layout.zero); set layout.zero: 0, or use a machine with more "
-        "memory");
+    RETURN_IF_ERROR(GatherState(state_, {}));
+    saved_ = std::async(std::launch::async, [this, job = std::move(job)] {
+      return Write(
+          job, absl::ResourceExhaustedError(
+                   "not enough host memory to gather the optimizer's state, "
+                   "which ranks divide (layout.zero); set layout.zero: 0, or "
+                   "use a machine with more memory"));
+    });
   } else {
     std::promise<SavedCheckpoint> saved;
     saved.set_value(Write(job, BuffersOf(state_)));
@@ -102,8 +123,8 @@ std::optional<SavedCheckpoint> CheckpointSaver::Collect(bool waits) {
   return saved;
 }
 
-SavedCheckpoint CheckpointSaver::Write(const CheckpointJob& job,
-                                       const StateBuffers& from) const {
+SavedCheckpoint CheckpointSaver::Write(
+    const CheckpointJob& job, const absl::StatusOr<StateBuffers>& from) const {
   const absl::Time begin = MonotonicNow();
   SavedCheckpoint saved{.step = job.step};
   saved.status = StatusFromTorchOr([&]() -> absl::Status {
@@ -122,18 +143,30 @@ SavedCheckpoint CheckpointSaver::Write(const CheckpointJob& job,
 }
 
 absl::StatusOr<std::string> CheckpointSaver::WriteFiles(
-    const CheckpointJob& job, const StateBuffers& from) const {
-  if (copy_ != nullptr) RETURN_IF_ERROR(copy_->Wait());
+    const CheckpointJob& job, const absl::StatusOr<StateBuffers>& from) const {
+  const CheckpointWriters writers = Writers(job);
+  ASSIGN_OR_RETURN(const StateFiles files, Files(writers));
   if (job.check != nullptr) RETURN_IF_ERROR(job.check());
-  ASSIGN_OR_RETURN(
-      std::unique_ptr<CheckpointWriter> writer,
-      CheckpointWriter::Begin(job.directory, job.step, options_.write_point));
-  RETURN_IF_ERROR(AddTensors(state_, from, writer.get()));
+  ASSIGN_OR_RETURN(std::unique_ptr<CheckpointWriter> writer,
+                   CheckpointWriter::Begin(job.directory, job.step,
+                                           options_.write_point, writers));
+  const absl::Status written = WriteTensors(files, from, writer.get());
+  if (!writers.leads()) return writer->Finish(written);
+  RETURN_IF_ERROR(written);
+  RETURN_IF_ERROR(AddIndices(files, writer.get()));
   if (job.tokenizer != nullptr) {
     RETURN_IF_ERROR(writer->AddText(kTokenizerFile,
                                     TokenizerToJson(*job.tokenizer).dump(2)));
   }
   return writer->Commit(job.state, job.config_text);
+}
+
+absl::Status CheckpointSaver::WriteTensors(
+    const StateFiles& files, const absl::StatusOr<StateBuffers>& from,
+    CheckpointWriter* writer) const {
+  RETURN_IF_ERROR(from.status());
+  return StatusFromTorchOr(
+      [&] { return AddTensors(state_, files, *from, writer); });
 }
 
 }  // namespace tessera

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "framework/base/host_memory.h"
+#include "framework/checkpoint/checkpoint.h"
 #include "framework/checkpoint/checkpoint_directory.h"
 #include "framework/data/tokenize/tokenizer.h"
 #include "nlohmann/json.hpp"
@@ -23,11 +24,14 @@
 
 namespace tessera {
 
-// A checkpoint to write.
+// A checkpoint to write. The ranks that do not lead need only the first three
+// fields.
 struct CheckpointJob {
   std::string directory;
   int64_t step = 0;
   absl::Time begun;  // when training stopped for it, by MonotonicNow()
+  // This rank writes everything, without the others; needs the whole state.
+  bool alone = false;
   // What it holds beside the tensors.
   nlohmann::json state;
   std::string config_text;
@@ -40,7 +44,9 @@ struct CheckpointJob {
 
 struct SavedCheckpoint {
   int64_t step = 0;
-  std::string folder;  // empty unless the checkpoint is complete
+  // Empty unless the checkpoint is complete or, on a rank that does not lead,
+  // this rank's files are.
+  std::string folder;
   // OK, or why there is no checkpoint, or why an older one cannot be removed.
   absl::Status status;
   std::vector<std::string> warnings;  // of PruneCheckpoints()
@@ -49,14 +55,22 @@ struct SavedCheckpoint {
   absl::Duration held_up, writing;
 };
 
-// Writes checkpoints on a thread of its own, from a copy of the state
-// (StateCopy), while training continues. Without memory for a copy, a save is
-// complete when Start() returns. One save at a time.
+// Writes a rank's files of checkpoints on a thread of its own, from a copy of
+// what they hold (StateCopy), while training continues. Without memory for a
+// copy, this rank's files are complete when Start() returns. One save at a
+// time.
+//
+// All ranks that write call Start() for the same checkpoints. The leader's save
+// is complete once the files of all are; a rank that fails makes it fail, with
+// an error that names the rank.
 class CheckpointSaver {
  public:
   struct Options {
-    bool background = true;  // false: never copies
+    bool background = true;        // false: never copies
+    std::vector<int> ranks = {0};  // Layout::checkpoint_ranks()
+    int index = 0;                 // this rank's in `ranks`
     // Tests set these.
+    uint64_t max_file_bytes = kMaxTensorFileBytes;
     WritePointHook write_point;
     std::function<int64_t()> free_host_bytes = FreeHostBytes;
   };
@@ -84,6 +98,9 @@ class CheckpointSaver {
 
   // Whether a save was started whose result is not collected.
   bool in_flight() const { return saved_.valid(); }
+  // Call it if one of the ranks has ended: a save in flight fails if it needs
+  // that rank, and later saves do, too.
+  void GiveUpOnOthers() { gone_ = true; }
   // The result of the save in flight; nullopt if there is none or, without
   // `waits`, if it is not complete.
   std::optional<SavedCheckpoint> Collect(bool waits);
@@ -94,17 +111,23 @@ class CheckpointSaver {
   // Whether there is memory for a copy. Takes it, or waits for Prepare(),
   // unless the caller `waits` for the result.
   bool HasCopy(bool waits);
-  // Writes the values in `from`.
+  CheckpointWriters Writers(const CheckpointJob& job) const;
+  absl::StatusOr<StateFiles> Files(const CheckpointWriters& writers) const;
+  // Writes the values in `from`; an error if there are none.
   SavedCheckpoint Write(const CheckpointJob& job,
-                        const StateBuffers& from) const;
-  absl::StatusOr<std::string> WriteFiles(const CheckpointJob& job,
-                                         const StateBuffers& from) const;
+                        const absl::StatusOr<StateBuffers>& from) const;
+  absl::StatusOr<std::string> WriteFiles(
+      const CheckpointJob& job, const absl::StatusOr<StateBuffers>& from) const;
+  absl::Status WriteTensors(const StateFiles& files,
+                            const absl::StatusOr<StateBuffers>& from,
+                            CheckpointWriter* writer) const;
 
   const TrainingState state_;
   TrainStep* const step_;
   Options options_;
   std::unique_ptr<StateCopy> copy_;  // null until there is memory for it
   std::atomic<bool> stop_ = false;   // gives up allocating_
+  std::atomic<bool> gone_ = false;   // one of the ranks
   std::future<Allocated> allocating_;
   absl::Duration held_up_;  // by the last Start()
   std::future<SavedCheckpoint> saved_;

@@ -23,6 +23,17 @@ at::Tensor Scratch(const at::Tensor& gradients) {
              : at::empty({kPieceBytes}, bytes.options());
 }
 
+// Copies to `to` what it keeps of elements [begin, end) of a whole buffer.
+// `from` has them, `shift` elements before their place in that buffer.
+void Copy(const at::Tensor& from, int64_t shift, const KeptRanges& kept,
+          int64_t begin, int64_t end, const at::Tensor& to) {
+  for (const KeptRanges::Part& part : kept.In(begin, end)) {
+    to.narrow(0, part.place, part.numel)
+        .copy_(from.narrow(0, part.begin - shift, part.numel),
+               /*non_blocking=*/true);
+  }
+}
+
 // Gathers piece by piece.
 class Gathering {
  public:
@@ -32,9 +43,10 @@ class Gathering {
         scratch_(Scratch(state.parameters->grad())) {}
 
   // The section that begins at `first` in a whole buffer and has `size`
-  // elements. `held` is this rank's buffer, `to` a whole one or undefined.
+  // elements. `held` is this rank's buffer; `to` has `kept` of a whole one, or
+  // is undefined.
   absl::Status Section(const at::Tensor& held, const Division& division,
-                       int64_t first, int64_t size,
+                       int64_t first, int64_t size, const KeptRanges& kept,
                        const at::Tensor& to) const {
     const int64_t each = size / shards_;
     const at::Tensor own = held.narrow(0, division.HeldBegin(first), each);
@@ -47,9 +59,8 @@ class Gathering {
       RETURN_IF_ERROR(group_.AllGather(own.narrow(0, begin, count), pieces));
       if (!to.defined()) continue;
       for (int shard = 0; shard < shards_; ++shard) {
-        to.narrow(0, first + each * shard + begin, count)
-            .copy_(pieces.narrow(0, count * shard, count),
-                   /*non_blocking=*/true);
+        const int64_t at = first + each * shard + begin;
+        Copy(pieces, at - count * shard, kept, at, at + count, to);
       }
     }
     return absl::OkStatus();
@@ -63,70 +74,62 @@ class Gathering {
 
 // What this rank has whole.
 void CopyOwn(const at::Tensor& from, const Division& division,
-             const at::Tensor& to) {
-  if (!from.defined()) return;
+             const KeptRanges& kept, const at::Tensor& to) {
+  if (!to.defined()) return;
+  const int64_t whole = from.numel() + division.elsewhere();
   if (division.shards == 1) {
-    to.copy_(from, /*non_blocking=*/true);
+    Copy(from, 0, kept, 0, whole, to);
     return;
   }
-  to.narrow(0, 0, division.replicated)
-      .copy_(from.narrow(0, 0, division.replicated), /*non_blocking=*/true);
-  const int64_t frozen = to.numel() - division.trained;
-  to.narrow(0, division.trained, frozen)
-      .copy_(from.narrow(0, from.numel() - frozen, frozen),
-             /*non_blocking=*/true);
+  Copy(from, 0, kept, 0, division.replicated, to);
+  // Frozen weights come after what ranks divide.
+  Copy(from, division.elsewhere(), kept, division.trained, whole, to);
 }
 
 }  // namespace
 
-StateBuffers WholeBuffers(const TrainingState& state) {
+void CopyWhole(const TrainingState& state, const StateBuffers& to) {
+  const at::NoGradGuard no_grad;
   const ParameterStore::Divisions& divisions = state.parameters->divisions();
-  StateBuffers buffers = BuffersOf(state);
-  const auto make_whole = [](const Division& division, at::Tensor* held) {
-    if (!held->defined() || division.shards == 1) return;
-    *held = at::empty({held->numel() + division.elsewhere()},
-                      at::device(at::kMeta).dtype(held->scalar_type()));
-  };
-  make_whole(divisions.master, &buffers.weights.master);
-  make_whole(divisions.high, &buffers.weights.high);
-  make_whole(divisions.low, &buffers.weights.low);
-  make_whole(divisions.moments, &buffers.exp_avg);
-  make_whole(divisions.moments, &buffers.exp_avg_sq);
-  return buffers;
+  const StateBuffers held = BuffersOf(state);
+  const StateBuffers::Kept& kept = to.kept;
+  const WeightBuffers &from = held.weights, &weights = to.weights;
+  CopyOwn(from.master, divisions.master, kept.master, weights.master);
+  CopyOwn(from.high, divisions.high, kept.halves, weights.high);
+  CopyOwn(from.low, divisions.low, kept.halves, weights.low);
+  CopyOwn(held.exp_avg, divisions.moments, kept.exp_avg, to.exp_avg);
+  CopyOwn(held.exp_avg_sq, divisions.moments, kept.exp_avg_sq, to.exp_avg_sq);
 }
 
-absl::Status GatherState(const TrainingState& state, StateBuffers* to) {
+absl::Status GatherState(const TrainingState& state, const StateBuffers& to) {
   return StatusFromTorchOr([&]() -> absl::Status {
     const at::NoGradGuard no_grad;
     const ParameterStore::Divisions& divisions = state.parameters->divisions();
-    const StateBuffers wanted = to == nullptr ? StateBuffers() : *to;
     const StateBuffers held = BuffersOf(state);
-    if (to != nullptr) {
-      CopyOwn(held.weights.master, divisions.master, wanted.weights.master);
-      CopyOwn(held.weights.high, divisions.high, wanted.weights.high);
-      CopyOwn(held.weights.low, divisions.low, wanted.weights.low);
-    }
+    CopyWhole(state, to);
     const Gathering gathering(state);
     for (const ParameterSection& section : state.parameters->sections()) {
       const auto gather = [&](const at::Tensor& from, const Division& division,
-                              int64_t first, const at::Tensor& whole) {
-        return gathering.Section(from, division, first, section.size(), whole);
+                              int64_t first, const KeptRanges& kept,
+                              const at::Tensor& copy) {
+        return gathering.Section(from, division, first, section.size(), kept,
+                                 copy);
       };
       RETURN_IF_ERROR(gather(held.exp_avg, divisions.moments, section.begin,
-                             wanted.exp_avg));
+                             to.kept.exp_avg, to.exp_avg));
       RETURN_IF_ERROR(gather(held.exp_avg_sq, divisions.moments, section.begin,
-                             wanted.exp_avg_sq));
+                             to.kept.exp_avg_sq, to.exp_avg_sq));
       const int64_t first = section.weights.offset;
       if (section.weights.split) {
-        RETURN_IF_ERROR(
-            gather(held.weights.low, divisions.low, first, wanted.weights.low));
+        RETURN_IF_ERROR(gather(held.weights.low, divisions.low, first,
+                               to.kept.halves, to.weights.low));
       }
       if (!section.divided) continue;
       RETURN_IF_ERROR(section.weights.split
                           ? gather(held.weights.high, divisions.high, first,
-                                   wanted.weights.high)
+                                   to.kept.halves, to.weights.high)
                           : gather(held.weights.master, divisions.master, first,
-                                   wanted.weights.master));
+                                   to.kept.master, to.weights.master));
     }
     return absl::OkStatus();
   });

@@ -6,16 +6,17 @@
 
 namespace tessera {
 
-// Buffers like the state's, of the sizes that they have if ranks do not divide
-// them. What ranks may divide has no memory here.
-StateBuffers WholeBuffers(const TrainingState& state);
+// Copies to `to`, in host memory, what it keeps (StateBuffers::kept) of the
+// parts of the state that this rank has whole. Enqueued on the current stream;
+// throws LibTorch's exceptions.
+void CopyWhole(const TrainingState& state, const StateBuffers& to);
 
-// Collective, for ranks that divide the state (Sharding): gives `to`, buffers
-// in host memory with the sizes of WholeBuffers(), the state of all ranks; null
-// on a rank that does not want it. Enqueued on the current stream; page-locked
-// memory is complete once that has done its work. Overwrites gradients, so call
-// it between steps, with no update pending.
-absl::Status GatherState(const TrainingState& state, StateBuffers* to);
+// Collective, for ranks that divide the state (Sharding): CopyWhole(), and what
+// `to` keeps of the parts that any of the ranks has. `to` may be empty, on a
+// rank that needs nothing. Page-locked memory is complete once the current
+// stream has done its work. Overwrites gradients, so call it between steps,
+// with no update pending.
+absl::Status GatherState(const TrainingState& state, const StateBuffers& to);
 
 }  // namespace tessera
 

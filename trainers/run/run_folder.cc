@@ -16,8 +16,10 @@ namespace tessera {
 namespace {
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> Latest(
-    const std::string& checkpoints, Checkpoint::Part part) {
-  ASSIGN_OR_RETURN(LatestCheckpoint latest, LatestGood(checkpoints, part));
+    const std::string& checkpoints, Checkpoint::Part part,
+    const VerifiedShare& share) {
+  ASSIGN_OR_RETURN(LatestCheckpoint latest,
+                   LatestGood(checkpoints, part, share));
   for (const std::string& warning : latest.warnings) LogWarning(warning);
   return std::move(latest.checkpoint);
 }
@@ -84,13 +86,14 @@ absl::Status RefuseNewerCheckpoints(const RunFolder& folder) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Checkpoint>> OpenPart(const std::string& path,
-                                                     Checkpoint::Part part) {
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenPart(
+    const std::string& path, Checkpoint::Part part,
+    const VerifiedShare& share) {
   if (FileExists(absl::StrCat(path, "/", kManifestFile))) {
-    return Checkpoint::Open(path, part);
+    return Checkpoint::Open(path, part, share);
   }
   absl::StatusOr<std::unique_ptr<Checkpoint>> latest =
-      Latest(path + "/checkpoints", part);
+      Latest(path + "/checkpoints", part, share);
   if (absl::IsNotFound(latest.status())) {
     return absl::NotFoundError(
         absl::StrCat(path, ": neither a checkpoint (no ", kManifestFile,
@@ -102,23 +105,31 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenPart(const std::string& path,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(
-    const std::string& path) {
-  return OpenPart(path, Checkpoint::Part::kEverything);
+    const std::string& path, const VerifiedShare& share) {
+  return OpenPart(path, Checkpoint::Part::kEverything, share);
 }
 
-absl::StatusOr<std::unique_ptr<Checkpoint>> OpenModel(const std::string& path) {
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenModel(
+    const std::string& path, const VerifiedShare& share) {
   const auto has = [&](absl::string_view name) {
     return FileExists(absl::StrCat(path, "/", name));
   };
-  if (has(kModelFile) && !has(kManifestFile)) {
+  const bool has_model = has(kModelFile) || has(IndexName(kModelFile));
+  if (has_model && !has(kManifestFile)) {
     return Checkpoint::OpenModelFolder(path);
   }
-  return OpenPart(path, Checkpoint::Part::kModel);
+  return OpenPart(path, Checkpoint::Part::kModel, share);
+}
+
+VerifiedShare VerifiedShareOf(const WorldInfo& world) {
+  if (world.simulated) return {};  // there are no others
+  return {.index = world.rank, .count = world.world_size};
 }
 
 absl::StatusOr<RunFolder> OpenRunFolder(const std::string& path,
-                                        absl::string_view resume, bool writes) {
-  RunFolder folder{.path = path};
+                                        absl::string_view resume, bool writes,
+                                        const VerifiedShare& share) {
+  RunFolder folder{.path = path, .share = share};
   if (writes && FileExists(path)) RETURN_IF_ERROR(Lock(&folder));
   RETURN_IF_ERROR(RefuseSimulatedRun(folder));
   RETURN_IF_ERROR(RefuseConfigOfNoRun(folder));
@@ -132,12 +143,13 @@ absl::StatusOr<RunFolder> OpenRunFolder(const std::string& path,
     return folder;
   }
   if (resume != "auto") {
-    ASSIGN_OR_RETURN(folder.resume_from, OpenCheckpoint(UserPath(resume)));
+    ASSIGN_OR_RETURN(folder.resume_from,
+                     OpenCheckpoint(UserPath(resume), share));
     RETURN_IF_ERROR(RefuseNewerCheckpoints(folder));
     return folder;
   }
   absl::StatusOr<std::unique_ptr<Checkpoint>> latest =
-      Latest(folder.checkpoints(), Checkpoint::Part::kEverything);
+      Latest(folder.checkpoints(), Checkpoint::Part::kEverything, share);
   if (latest.ok()) {
     folder.resume_from = *std::move(latest);
   } else if (!absl::IsNotFound(latest.status())) {
@@ -152,7 +164,7 @@ absl::Status OpenInitialWeights(const CheckpointConfig& config,
     return absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<Checkpoint>> model =
-      OpenModel(UserPath(config.init_from()));
+      OpenModel(UserPath(config.init_from()), folder->share);
   if (!model.ok()) return FieldError(kInitFrom, model.status());
   folder->init_from = *std::move(model);
   return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "framework/base/file_lock.h"
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/checkpoint/checkpoint_config.pb.h"
+#include "framework/dist/world.h"
 
 namespace tessera {
 
@@ -30,6 +31,7 @@ struct RunFolder {
   // The checkpoint whose weights a run starts with at step 0; null for random
   // weights.
   std::unique_ptr<Checkpoint> init_from;
+  VerifiedShare share;  // which part of them this rank has verified
   // The writing rank's lock against other processes that write to the folder.
   std::optional<FileLock> lock;
 
@@ -42,10 +44,14 @@ struct RunFolder {
 // Opens the checkpoint at `path`, or the newest good one of the run folder
 // `path`.
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(
-    const std::string& path);
+    const std::string& path, const VerifiedShare& share = {});
 // OpenCheckpoint() for the model only, which may also be in a folder without
 // other files (checkpoint.h).
-absl::StatusOr<std::unique_ptr<Checkpoint>> OpenModel(const std::string& path);
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenModel(
+    const std::string& path, const VerifiedShare& share = {});
+
+// The share of this rank, if all ranks read the same checkpoint.
+VerifiedShare VerifiedShareOf(const WorldInfo& world);
 
 // Decides where the run in `path` starts, by `resume`:
 //   "auto"   from the newest good checkpoint of `path`, else from step 0
@@ -60,8 +66,13 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenModel(const std::string& path);
 // With `writes`, first locks `path` if it exists, so that the decision stays
 // valid; FailedPrecondition if another process trains there. Without, nothing
 // on disk changes.
+//
+// Of a checkpoint's tensors this process verifies `share`. If several ranks
+// share that, they then call AgreeOnCheckpoints()
+// (checkpoint_agreement.h).
 absl::StatusOr<RunFolder> OpenRunFolder(const std::string& path,
-                                        absl::string_view resume, bool writes);
+                                        absl::string_view resume, bool writes,
+                                        const VerifiedShare& share = {});
 
 // Opens checkpoint.init_from, if the config has it and the run does not resume.
 // A FieldError() of that field.

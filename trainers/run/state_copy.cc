@@ -23,11 +23,7 @@ c10::Device DeviceOf(const StateBuffers& state) {
   return state.exp_avg.device();
 }
 
-absl::Status CheckFits(const StateBuffers& state, int64_t free) {
-  int64_t bytes = 0;
-  for (const at::Tensor& buffer : state.Defined()) {
-    bytes += static_cast<int64_t>(buffer.nbytes());
-  }
+absl::Status CheckFits(int64_t bytes, int64_t free) {
   if (bytes <= free - free / 10) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
       "a copy of weights and moments takes %.1f MiB of host memory, and %.1f "
@@ -52,29 +48,40 @@ StateCopy::StateCopy(const TrainingState& state)
 StateCopy::~StateCopy() { Wait().IgnoreError(); }
 
 absl::StatusOr<std::unique_ptr<StateCopy>> StateCopy::Allocate(
-    const TrainingState& state, int64_t free_bytes,
-    const std::atomic<bool>& stop) {
+    const TrainingState& state, const std::vector<TensorFile>& files,
+    int64_t free_bytes, const std::atomic<bool>& stop) {
   std::unique_ptr<StateCopy> copy;
   const absl::Status status = StatusFromTorchOr([&]() -> absl::Status {
     const c10::Device device = state.parameters->options().device;
     const c10::DeviceGuard guard(device);
     copy = absl::WrapUnique(new StateCopy(state));
-    const StateBuffers like = WholeBuffers(state);
-    RETURN_IF_ERROR(CheckFits(like, free_bytes));
-    const auto allocate = [&](const at::Tensor& buffer,
-                              at::Tensor* to) -> absl::Status {
-      if (!buffer.defined()) return absl::OkStatus();
-      ASSIGN_OR_RETURN(
-          *to,
-          LargePageLocked(buffer.numel(), buffer.scalar_type(), device, stop));
-      return absl::OkStatus();
-    };
+    const StateBuffers& like = copy->state_;
     StateBuffers& to = copy->copy_;
-    RETURN_IF_ERROR(allocate(like.weights.master, &to.weights.master));
-    RETURN_IF_ERROR(allocate(like.weights.high, &to.weights.high));
-    RETURN_IF_ERROR(allocate(like.weights.low, &to.weights.low));
-    RETURN_IF_ERROR(allocate(like.exp_avg, &to.exp_avg));
-    return allocate(like.exp_avg_sq, &to.exp_avg_sq);
+    to.kept = KeptFor(state, files);
+    struct Wanted {
+      int64_t numel;
+      const at::Tensor& like;
+      at::Tensor* to;
+    };
+    const StateBuffers::Kept& kept = to.kept;
+    const Wanted all[] = {
+        {kept.master.numel(), like.weights.master, &to.weights.master},
+        {kept.halves.numel(), like.weights.high, &to.weights.high},
+        {kept.halves.numel(), like.weights.low, &to.weights.low},
+        {kept.exp_avg.numel(), like.exp_avg, &to.exp_avg},
+        {kept.exp_avg_sq.numel(), like.exp_avg_sq, &to.exp_avg_sq}};
+    int64_t bytes = 0;
+    for (const Wanted& wanted : all) {
+      if (wanted.numel > 0) bytes += wanted.numel * wanted.like.element_size();
+    }
+    RETURN_IF_ERROR(CheckFits(bytes, free_bytes));
+    for (const Wanted& wanted : all) {
+      if (wanted.numel == 0) continue;
+      ASSIGN_OR_RETURN(*wanted.to,
+                       LargePageLocked(wanted.numel, wanted.like.scalar_type(),
+                                       device, stop));
+    }
+    return absl::OkStatus();
   });
   RETURN_IF_ERROR(status);
   return copy;
@@ -85,23 +92,18 @@ absl::Status StateCopy::Begin() {
   if (source_.divided()) {
     // On the current stream, because the next step uses the gradients, through
     // which it gathers.
-    RETURN_IF_ERROR(GatherState(source_, &copy_));
+    RETURN_IF_ERROR(GatherState(source_, copy_));
     return StatusFromTorch([&] {
       if (on_gpu()) copied_->record(CurrentStream(DeviceOf(state_)));
     });
   }
   return StatusFromTorch([&] {
-    const at::NoGradGuard no_grad;
-    const std::vector<at::Tensor> from = state_.Defined();
-    const std::vector<at::Tensor> to = copy_.Defined();
     std::optional<c10::StreamGuard> on;
     if (on_gpu()) {
       MakeWait(*stream_, CurrentStream(DeviceOf(state_)));
       on.emplace(*stream_);
     }
-    for (size_t i = 0; i < from.size(); ++i) {
-      to[i].copy_(from[i], /*non_blocking=*/true);
-    }
+    CopyWhole(source_, copy_);
     if (on_gpu()) copied_->record(*stream_);
   });
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,19 +16,20 @@
 
 namespace tessera {
 
-// A copy of a run's weights and moments in host memory, from which a checkpoint
-// is written while training continues. From a GPU it is made by a stream of its
-// own, into page-locked memory. If ranks divide the state, it is the state of
-// all of them, and all take part in Begin() (gather_state.h). May be made again
-// and again.
+// A copy in host memory of what a rank writes of a run's weights and moments,
+// from which a checkpoint is written while training continues. From a GPU it is
+// made by a stream of its own, into page-locked memory. If ranks divide the
+// state, all take part in Begin() (gather_state.h). May be made again and
+// again.
 class StateCopy {
  public:
-  // Takes the memory. ResourceExhausted if that leaves less than a tenth of
-  // `free_bytes` of host memory, or if it cannot be page-locked; Cancelled soon
-  // after `stop` is set. The state outlives the copy.
+  // Takes the memory for the tensors of `files`. ResourceExhausted if that
+  // leaves less than a tenth of `free_bytes` of host memory, or if it cannot be
+  // page-locked; Cancelled soon after `stop` is set. The state outlives the
+  // copy.
   static absl::StatusOr<std::unique_ptr<StateCopy>> Allocate(
-      const TrainingState& state, int64_t free_bytes,
-      const std::atomic<bool>& stop);
+      const TrainingState& state, const std::vector<TensorFile>& files,
+      int64_t free_bytes, const std::atomic<bool>& stop);
   ~StateCopy();
   StateCopy(const StateCopy&) = delete;
   StateCopy& operator=(const StateCopy&) = delete;

@@ -7,12 +7,14 @@
 #include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "framework/base/check.h"
 #include "framework/base/exit_code.h"
+#include "framework/base/host_memory.h"
 #include "framework/base/log.h"
 #include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
@@ -26,6 +28,7 @@
 #include "trainers/build_info.h"
 #include "trainers/config/config_loader.h"
 #include "trainers/generation/text_generation.h"
+#include "trainers/run/checkpoint_agreement.h"
 #include "trainers/run/evaluation.h"
 #include "trainers/run/non_finite_diagnosis.h"
 #include "trainers/run/run_identity.h"
@@ -78,6 +81,8 @@ Trainer::Trainer(std::unique_ptr<Session> session, RunFolder folder,
       options_(std::move(options)) {}
 
 absl::Status Trainer::Resume() {
+  RETURN_IF_ERROR(AgreeOnCheckpoints(&session_->group(),
+                                     session_->plan().device.device, &folder_));
   RETURN_IF_ERROR(CheckStart(session_->plan(), folder_, &session_->data()));
   if (folder_.resume_from != nullptr) {
     const Checkpoint& checkpoint = *folder_.resume_from;
@@ -137,13 +142,7 @@ absl::Status Trainer::OpenOutputs() {
     ASSIGN_OR_RETURN(outputs_, RunOutputs::Open(*session_, origin_, &folder_));
     observers_ = outputs_->observers();
   }
-  if (is_writer() && !session_->plan().world.simulated) {
-    saver_ = std::make_unique<CheckpointSaver>(
-        session_->state(), &session_->step(),
-        CheckpointSaver::Options{
-            .background = session_->plan().config.checkpoint().background(),
-            .write_point = options_.write_point});
-  }
+  if (!plan.world.simulated) MakeSaver();
   if (options_.instruments != nullptr) {
     options_.instruments->SetSession(*session_);
     for (const auto& instrument : options_.instruments->all()) {
@@ -155,8 +154,31 @@ absl::Status Trainer::OpenOutputs() {
   return absl::OkStatus();
 }
 
+void Trainer::MakeSaver() {
+  const RunPlan& plan = session_->plan();
+  const std::vector<int> ranks = plan.layout.checkpoint_ranks();
+  const auto own = absl::c_find(ranks, plan.layout.rank);
+  if (own == ranks.end()) return;
+  // Those that share this machine's memory.
+  const int64_t here = std::min<int64_t>(plan.world.local_world_size,
+                                         static_cast<int64_t>(ranks.size()));
+  saver_ = std::make_unique<CheckpointSaver>(
+      session_->state(), &session_->step(),
+      CheckpointSaver::Options{
+          .background = plan.config.checkpoint().background(),
+          .ranks = ranks,
+          .index = static_cast<int>(own - ranks.begin()),
+          .max_file_bytes = options_.max_file_bytes,
+          .write_point = options_.write_point,
+          .free_host_bytes = [here] { return FreeHostBytes() / here; }});
+}
+
 absl::Status Trainer::Run() {
   absl::Status status = Explain(StatusFromTorchOr([this] { return Train(); }));
+  // Another rank has ended, and a save may wait for it.
+  if (absl::IsUnavailable(status) && saver_ != nullptr) {
+    saver_->GiveUpOnOthers();
+  }
   // If a step failed, a save may be in flight.
   if (const absl::Status saved = NoteSave(/*waits=*/true); !saved.ok()) {
     LogWarning(
@@ -201,7 +223,9 @@ absl::Status Trainer::Train() {
   // one.
   RETURN_IF_ERROR(session_->FinishGroup());
   // A simulated rank does not have the weights of a trained model.
-  if (saver_ == nullptr) return absl::OkStatus();
+  if (!is_writer() || session_->plan().world.simulated) {
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(const std::optional<SampleRecord> sample,
                    SampleAtEnd(*session_));
   if (!sample.has_value()) return absl::OkStatus();
@@ -367,11 +391,11 @@ absl::Status Trainer::SaveCheckpoint(bool waits) {
   const PhaseScope scope(session_->phases(), "checkpoint");
   const absl::Time begun = MonotonicNow();
   RETURN_IF_ERROR(CheckFinite(*session_, step_, samples_));
-  if (is_writer()) {
+  if (saver_ != nullptr) {
     const ExcusedWork work(&session_->group(), kWritesACheckpoint);
     RETURN_IF_ERROR(FinishSave());
     if (const absl::Duration waited = MonotonicNow() - begun;
-        waited >= absl::Seconds(1)) {
+        waited >= absl::Seconds(1) && is_writer()) {
       LogInfo(absl::StrFormat(
           "step %d: training waited %.1f s because the previous checkpoint was "
           "still being written; save less often",
@@ -391,6 +415,7 @@ absl::Status Trainer::SaveCheckpoint(bool waits) {
 
 CheckpointJob Trainer::MakeJobInRunFolder() {
   CheckpointJob job = MakeJob(folder_.checkpoints());
+  if (!is_writer()) return job;
   // Saving must not recreate a removed folder with checkpoints but no log.
   job.check = [this] { return outputs_->CheckInPlace(); };
   const CheckpointConfig& keep = session_->plan().config.checkpoint();
@@ -403,12 +428,12 @@ CheckpointJob Trainer::MakeJobInRunFolder() {
 
 CheckpointJob Trainer::MakeJob(const std::string& directory) {
   const RunPlan& plan = session_->plan();
-  CheckpointJob job{.directory = directory,
-                    .step = step_,
-                    .begun = MonotonicNow(),
-                    .state = ExportState(session_->state()),
-                    .config_text = PrintWithDefaults(plan.config),
-                    .tokenizer = session_->data().tokenizer.get()};
+  CheckpointJob job{
+      .directory = directory, .step = step_, .begun = MonotonicNow()};
+  if (!is_writer()) return job;
+  job.config_text = PrintWithDefaults(plan.config);
+  job.tokenizer = session_->data().tokenizer.get();
+  job.state = ExportState(session_->state());
   job.state["step"] = step_;
   job.state["samples"] = samples_;
   job.state["world_size"] = plan.world.world_size;
@@ -420,7 +445,9 @@ CheckpointJob Trainer::MakeJob(const std::string& directory) {
 }
 
 absl::Status Trainer::SaveNow(const std::string& directory) {
-  RETURN_IF_ERROR(saver_->Start(MakeJob(directory), /*waits=*/true));
+  CheckpointJob job = MakeJob(directory);
+  job.alone = true;
+  RETURN_IF_ERROR(saver_->Start(std::move(job), /*waits=*/true));
   const std::optional<SavedCheckpoint> saved = saver_->Collect(/*waits=*/true);
   if (!saved->folder.empty()) newest_checkpoint_ = saved->folder;
   return saved->status;
@@ -428,7 +455,7 @@ absl::Status Trainer::SaveNow(const std::string& directory) {
 
 absl::Status Trainer::CollectSave(bool waits) {
   const absl::Status status = NoteSave(waits);
-  if (status.ok()) return status;
+  if (status.ok() || !is_writer()) return status;
   const absl::Status in_place = outputs_->CheckInPlace();
   return in_place.ok() ? status : SaveIfFailed(in_place);
 }
@@ -445,6 +472,7 @@ absl::Status Trainer::NoteSave(bool waits) {
   }
   newest_checkpoint_ = saved->folder;
   RETURN_IF_ERROR(saved->status);
+  if (!is_writer()) return absl::OkStatus();
   return Notify(
       observers_, &RunObserver::OnCheckpointSaved,
       CheckpointRecord{.step = saved->step,
@@ -466,7 +494,7 @@ void Trainer::PrepareToSave() {
 }
 
 absl::Status Trainer::SaveIfFailed(const absl::Status& status) {
-  if (status.ok() || saver_ == nullptr) return status;
+  if (status.ok() || saver_ == nullptr || !is_writer()) return status;
   const ExcusedWork work(&session_->group(), kWritesACheckpoint);
   // If it fails, this step is saved below.
   NoteSave(/*waits=*/true).IgnoreError();
@@ -507,7 +535,7 @@ absl::Status Trainer::SaveIfFailed(const absl::Status& status) {
 }
 
 bool Trainer::ClockAsksToSave() const {
-  return saver_ != nullptr && !saver_->in_flight() &&
+  return saver_ != nullptr && is_writer() && !saver_->in_flight() &&
          MonotonicNow() - saved_at_ >=
              SaveInterval(session_->plan().config.checkpoint());
 }

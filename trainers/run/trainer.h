@@ -26,12 +26,14 @@ namespace tessera {
 struct TrainerOptions {
   Instruments* instruments = nullptr;  // may be null
   std::vector<RunObserver*> observers;
-  WritePointHook write_point;  // of checkpoints; null except in tests
+  // Of checkpoints; only tests set these.
+  WritePointHook write_point;
+  uint64_t max_file_bytes = kMaxTensorFileBytes;
 };
 
 // The loop around a TrainStep and the lifecycle of a run: resume, log,
-// evaluate, save, stop. Rank 0 writes; all ranks call the same functions in the
-// same order.
+// evaluate, save, stop. Rank 0 writes, except that several ranks may share the
+// tensors of checkpoints; all ranks call the same functions in the same order.
 class Trainer {
  public:
   // Loads the checkpoint in `folder` to resume from or to take weights from.
@@ -87,9 +89,11 @@ class Trainer {
   absl::Status EvaluateNow();
   // Begins to save a checkpoint, unless this step's was begun. First waits for
   // the save in flight. A caller that calls FinishSave() next sets `waits`. All
-  // ranks leave this function together, because they wait for rank 0 without
-  // limit here.
+  // ranks leave this function together, because they wait for those that write
+  // without limit here.
   absl::Status SaveCheckpoint(bool waits = false);
+  // Makes the saver of a rank that writes checkpoints' tensors.
+  void MakeSaver();
   // The checkpoint of this step in `directory`.
   CheckpointJob MakeJob(const std::string& directory);
   // The job in the run's folder, which also removes old checkpoints.
@@ -129,7 +133,7 @@ class Trainer {
   const TrainerOptions options_;
   std::unique_ptr<RunOutputs> outputs_;  // the writing rank's, else null
   std::vector<RunObserver*> observers_;  // of outputs_, instruments, options_
-  // The writing rank's, else null. A simulated run saves nothing.
+  // Null on a rank that writes no tensors. A simulated run saves nothing.
   std::unique_ptr<CheckpointSaver> saver_;
   StopSignal stop_;
 

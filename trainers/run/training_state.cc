@@ -4,7 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
-#include <functional>
+#include <atomic>
 #include <future>
 #include <limits>
 #include <mutex>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -27,16 +28,15 @@ namespace {
 
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
 
-// A 1-D tensor of the state as a checkpoint stores it.
-struct StoredSlice {
+// A tensor of the state as a checkpoint stores it: a parameter's weights or one
+// of its moments.
+struct StateTensor {
+  enum class Of { kWeights, kExpAvg, kExpAvgSq };
+
   TensorSpec spec;
   at::ScalarType dtype;
-  int64_t numel;
-  // Elements [begin, begin + staging.numel()) in host memory: in `staging`, or
-  // a view of where they are.
-  std::function<at::Tensor(int64_t begin, const at::Tensor& staging)> read;
-  // Overwrites elements from `begin` on by values of any dtype.
-  std::function<void(int64_t begin, const at::Tensor& values)> write;
+  Of of = Of::kWeights;
+  const ParameterSlice* slice = nullptr;
 };
 
 StoredDtype StoredDtypeOf(at::ScalarType dtype) {
@@ -86,108 +86,129 @@ StateLayout LayoutOf(const ParameterStore& parameters) {
           .master = parameters.options().weights.master};
 }
 
-StoredSlice Slice(absl::string_view prefix, const ParameterSlice& slice,
-                  at::ScalarType dtype) {
-  return {.spec = SpecOf(prefix, slice, dtype),
-          .dtype = dtype,
-          .numel = slice.numel};
-}
-
-// The slices of model.safetensors. read() gives the values in `from`.
-std::vector<StoredSlice> ModelSlices(ParameterStore* parameters,
-                                     const WeightBuffers& from) {
-  std::vector<StoredSlice> slices;
-  for (const ParameterSlice& slice : parameters->slices()) {
-    slices.push_back(Slice("", slice, parameters->options().weights.master));
-    slices.back().read = [from, &slice](int64_t begin, const at::Tensor& to) {
-      if (!slice.weights.split && from.master.is_cpu()) {
-        return from.master.narrow(0, slice.weights.offset + begin, to.numel());
-      }
-      ReadMaster(from, slice, begin, to);
-      return to;
-    };
-    slices.back().write = [=, &slice](int64_t begin, const at::Tensor& values) {
-      parameters->Write(slice, begin, values);
-    };
+std::vector<StateTensor> ModelTensors(const ParameterStore& parameters) {
+  const at::ScalarType dtype = parameters.options().weights.master;
+  std::vector<StateTensor> tensors;
+  for (const ParameterSlice& slice : parameters.slices()) {
+    tensors.push_back(
+        {.spec = SpecOf("", slice, dtype), .dtype = dtype, .slice = &slice});
   }
-  return slices;
+  return tensors;
 }
 
-StoredSlice MomentSlice(absl::string_view prefix, const ParameterSlice& slice,
-                        const ParameterStore& parameters,
-                        const at::Tensor& moment) {
-  StoredSlice stored = Slice(prefix, slice, moment.scalar_type());
-  stored.read = [moment, &slice](int64_t begin, const at::Tensor& to) {
-    const at::Tensor values =
-        moment.narrow(0, slice.offset + begin, to.numel());
-    return moment.is_cpu() ? values : to.copy_(values);
-  };
-  const HeldRange held =
-      parameters.HeldOf(parameters.divisions().moments, slice);
-  stored.write = [moment, held](int64_t begin, const at::Tensor& values) {
-    WriteHeld(moment, held, begin, values);
-  };
-  return stored;
-}
-
-std::vector<StoredSlice> OptimizerSlices(const ParameterStore& parameters,
-                                         const StateBuffers& from) {
-  std::vector<StoredSlice> slices;
+std::vector<StateTensor> OptimizerTensors(const ParameterStore& parameters) {
+  const at::ScalarType dtype = parameters.options().weights.master;
+  std::vector<StateTensor> tensors;
   for (const ParameterSlice& slice : parameters.slices()) {
     if (!slice.trainable) continue;
-    slices.push_back(MomentSlice(kExpAvg, slice, parameters, from.exp_avg));
-    slices.push_back(
-        MomentSlice(kExpAvgSq, slice, parameters, from.exp_avg_sq));
+    tensors.push_back({SpecOf(kExpAvg, slice, dtype), dtype,
+                       StateTensor::Of::kExpAvg, &slice});
+    tensors.push_back({SpecOf(kExpAvgSq, slice, dtype), dtype,
+                       StateTensor::Of::kExpAvgSq, &slice});
   }
-  return slices;
+  return tensors;
 }
 
-// Calls fn(begin, count) for the pieces of a slice. So a model passes through
-// bounded host memory, and no copy of it is on the device.
+// The tensors of `files`, in their order.
+std::vector<StateTensor> TensorsOf(const ParameterStore& parameters,
+                                   const std::vector<TensorFile>& files) {
+  absl::flat_hash_map<std::string, StateTensor> by_name;
+  for (const auto& tensors :
+       {ModelTensors(parameters), OptimizerTensors(parameters)}) {
+    for (const StateTensor& tensor : tensors) {
+      by_name.emplace(tensor.spec.name, tensor);
+    }
+  }
+  std::vector<StateTensor> found;
+  for (const TensorFile& file : files) {
+    for (const TensorSpec& spec : file.tensors) {
+      found.push_back(by_name.at(spec.name));
+    }
+  }
+  return found;
+}
+
+// Elements [begin, begin + staging.numel()) of a tensor in host memory: in
+// `staging`, or a view of where they are.
+at::Tensor ReadPiece(const StateBuffers& from, const StateTensor& tensor,
+                     int64_t begin, const at::Tensor& staging) {
+  const ParameterSlice& slice = *tensor.slice;
+  const auto piece = [&](const at::Tensor& buffer, int64_t place) {
+    const at::Tensor values = buffer.narrow(0, place + begin, staging.numel());
+    return values.is_cpu() ? values : staging.copy_(values);
+  };
+  if (tensor.of == StateTensor::Of::kExpAvg) {
+    return piece(from.exp_avg, from.kept.exp_avg.PlaceOf(slice.offset));
+  }
+  if (tensor.of == StateTensor::Of::kExpAvgSq) {
+    return piece(from.exp_avg_sq, from.kept.exp_avg_sq.PlaceOf(slice.offset));
+  }
+  if (!slice.weights.split) {
+    return piece(from.weights.master,
+                 from.kept.master.PlaceOf(slice.weights.offset));
+  }
+  ParameterSlice placed = slice;
+  placed.weights.offset = from.kept.halves.PlaceOf(slice.weights.offset);
+  ReadMaster(from.weights, placed, begin, staging);
+  return staging;
+}
+
+// The elements of a tensor of which this rank has any.
+HeldRange HeldOf(const ParameterStore& parameters, const StateTensor& tensor) {
+  return tensor.of == StateTensor::Of::kWeights
+             ? parameters.HeldOf(*tensor.slice)
+             : parameters.HeldOf(parameters.divisions().moments, *tensor.slice);
+}
+
+// Overwrites elements from `begin` on by values of any dtype.
+void WritePiece(const StateTensor& tensor, int64_t begin,
+                const at::Tensor& values, ParameterStore* parameters,
+                const StateBuffers& to) {
+  if (tensor.of == StateTensor::Of::kWeights) {
+    parameters->Write(*tensor.slice, begin, values);
+    return;
+  }
+  WriteHeld(tensor.of == StateTensor::Of::kExpAvg ? to.exp_avg : to.exp_avg_sq,
+            HeldOf(*parameters, tensor), begin, values);
+}
+
+// Calls fn(begin, count) for the pieces of elements [begin, end) of a tensor.
+// So a model passes through bounded host memory, and no copy of it is on the
+// device.
 template <typename Fn>
-absl::Status ForEachPiece(const StoredSlice& slice, const Fn& fn) {
+absl::Status ForEachPiece(const StateTensor& tensor, int64_t begin, int64_t end,
+                          const Fn& fn) {
   const int64_t most =
-      kPieceBytes / static_cast<int64_t>(c10::elementSize(slice.dtype));
-  for (int64_t begin = 0; begin < slice.numel; begin += most) {
-    RETURN_IF_ERROR(fn(begin, std::min(most, slice.numel - begin)));
+      kPieceBytes / static_cast<int64_t>(c10::elementSize(tensor.dtype));
+  for (; begin < end; begin += most) {
+    RETURN_IF_ERROR(fn(begin, std::min(most, end - begin)));
   }
   return absl::OkStatus();
 }
 
 // A file of a checkpoint while it is written.
-struct SlicesFile {
-  std::vector<StoredSlice> slices;
+struct OpenFile {
+  std::vector<StateTensor> tensors;
   SafetensorsWriter* file = nullptr;
-  // A piece in host memory, pinned for data from a GPU: copies reach 50 GB/s,
-  // against 1.6 GB/s into new memory for every slice, because of page faults.
-  at::Tensor staging;
 };
 
-absl::StatusOr<SlicesFile> CreateFile(absl::string_view name,
-                                      std::vector<StoredSlice> slices,
-                                      at::Device device,
-                                      CheckpointWriter* writer) {
-  std::vector<TensorSpec> specs;
-  for (const StoredSlice& slice : slices) specs.push_back(slice.spec);
-  SlicesFile created{.slices = std::move(slices)};
-  ASSIGN_OR_RETURN(created.file, writer->AddTensorFile(name, std::move(specs)));
-  RETURN_IF_ERROR(StatusFromTorch([&] {
-    created.staging = at::empty(
-        kPieceBytes, at::dtype(at::kByte).pinned_memory(device.is_cuda()));
-  }));
-  return created;
-}
-
-absl::Status WriteSlices(const SlicesFile& to) {
+// `staging` is host memory for a piece, pinned for data from a GPU: copies
+// reach 50 GB/s, against 1.6 GB/s into new memory for every tensor, because of
+// page faults.
+absl::Status WriteTensors(const StateBuffers& from, const OpenFile& to,
+                          const at::Tensor& staging) {
   return StatusFromTorchOr([&]() -> absl::Status {
     const at::NoGradGuard no_grad;
-    for (const StoredSlice& slice : to.slices) {
-      const at::Tensor staging = to.staging.view(slice.dtype);
-      RETURN_IF_ERROR(ForEachPiece(slice, [&](int64_t begin, int64_t count) {
-        const at::Tensor piece = slice.read(begin, staging.narrow(0, 0, count));
-        return to.file->Write(absl::string_view(
-            static_cast<const char*>(piece.const_data_ptr()), piece.nbytes()));
-      }));
+    for (const StateTensor& tensor : to.tensors) {
+      const at::Tensor room = staging.view(tensor.dtype);
+      RETURN_IF_ERROR(ForEachPiece(
+          tensor, 0, tensor.slice->numel, [&](int64_t begin, int64_t count) {
+            const at::Tensor piece =
+                ReadPiece(from, tensor, begin, room.narrow(0, 0, count));
+            return to.file->Write(absl::string_view(
+                static_cast<const char*>(piece.const_data_ptr()),
+                piece.nbytes()));
+          }));
     }
     return to.file->Finish();
   });
@@ -230,15 +251,15 @@ std::optional<at::ScalarType> StoredAs(const TensorEntry* entry,
 // Checks that a file has the tensors `specs` and no others.
 absl::Status CheckTensors(const Checkpoint& checkpoint, absl::string_view file,
                           const std::vector<TensorSpec>& specs, Dtypes dtypes) {
-  ASSIGN_OR_RETURN(const SafetensorsFile* tensors, checkpoint.Tensors(file));
+  ASSIGN_OR_RETURN(const StoredTensors* tensors, checkpoint.Tensors(file));
   const std::string advice =
       dtypes == Dtypes::kSame
           ? "; resume with the config that the checkpoint was made with"
           : absl::StrCat("; set the fields of model as in ",
                          checkpoint.folder(), "/", kConfigFile);
-  if (tensors->tensors().size() != specs.size()) {
+  if (tensors->num_tensors() != specs.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        tensors->path(), " holds ", tensors->tensors().size(),
+        tensors->path(), " holds ", tensors->num_tensors(),
         " tensors, but this run's model has ", specs.size(), advice));
   }
   for (const TensorSpec& spec : specs) {
@@ -252,22 +273,28 @@ absl::Status CheckTensors(const Checkpoint& checkpoint, absl::string_view file,
   return absl::OkStatus();
 }
 
-// Reads slices for which CheckTensors() holds.
-absl::Status ReadSlices(const Checkpoint& checkpoint, absl::string_view file,
-                        const std::vector<StoredSlice>& slices, Dtypes dtypes) {
-  ASSIGN_OR_RETURN(const SafetensorsFile* tensors, checkpoint.Tensors(file));
-  for (const StoredSlice& slice : slices) {
-    const TensorEntry* entry = tensors->Find(slice.spec.name);
-    const auto stored = StoredAs(entry, slice.spec, dtypes);
+// Reads what this rank has of tensors for which CheckTensors() holds.
+absl::Status ReadTensors(const Checkpoint& checkpoint, absl::string_view file,
+                         const std::vector<StateTensor>& wanted, Dtypes dtypes,
+                         ParameterStore* parameters, const StateBuffers& to) {
+  ASSIGN_OR_RETURN(const StoredTensors* tensors, checkpoint.Tensors(file));
+  for (const StateTensor& tensor : wanted) {
+    const TensorEntry* entry = tensors->Find(tensor.spec.name);
+    const auto stored = StoredAs(entry, tensor.spec, dtypes);
     TESSERA_CHECK(stored.has_value());
     const absl::string_view bytes = tensors->Bytes(*entry);
+    const HeldRange held = HeldOf(*parameters, tensor);
     RETURN_IF_ERROR(StatusFromTorchOr([&] {
-      const at::Tensor values = at::from_blob(
-          const_cast<char*>(bytes.data()), {slice.numel}, at::dtype(*stored));
-      return ForEachPiece(slice, [&](int64_t begin, int64_t count) {
-        slice.write(begin, values.narrow(0, begin, count));
-        return absl::OkStatus();
-      });
+      const at::Tensor values =
+          at::from_blob(const_cast<char*>(bytes.data()), {tensor.slice->numel},
+                        at::dtype(*stored));
+      return ForEachPiece(tensor, held.begin, held.begin + held.numel,
+                          [&](int64_t begin, int64_t count) {
+                            WritePiece(tensor, begin,
+                                       values.narrow(0, begin, count),
+                                       parameters, to);
+                            return absl::OkStatus();
+                          });
     }));
   }
   return absl::OkStatus();
@@ -366,7 +393,9 @@ void CheckProducts(const Checkpoint& checkpoint, JsonFields* fields) {
 
 std::vector<at::Tensor> StateBuffers::Defined() const {
   std::vector<at::Tensor> defined = weights.Defined();
-  defined.insert(defined.end(), {exp_avg, exp_avg_sq});
+  for (const at::Tensor& moment : {exp_avg, exp_avg_sq}) {
+    if (moment.defined()) defined.push_back(moment);
+  }
   return defined;
 }
 
@@ -378,29 +407,93 @@ StateBuffers BuffersOf(const TrainingState& state) {
   return buffers;
 }
 
-absl::Status AddTensors(const TrainingState& state, const StateBuffers& from,
-                        CheckpointWriter* writer) {
-  const at::Device device = from.exp_avg.device();
+absl::StatusOr<StateFiles> ShareState(const TrainingState& state, int index,
+                                      int writers, uint64_t max_file_bytes) {
+  const StateLayout layout = LayoutOf(*state.parameters);
+  StateFiles files;
+  ASSIGN_OR_RETURN(files.model, DivideIntoFiles(kModelFile, ModelSpecs(layout),
+                                                max_file_bytes));
   ASSIGN_OR_RETURN(
-      const SlicesFile model,
-      CreateFile(kModelFile, ModelSlices(state.parameters, from.weights),
-                 device, writer));
-  ASSIGN_OR_RETURN(
-      const SlicesFile optimizer,
-      CreateFile(kOptimizerFile, OptimizerSlices(*state.parameters, from),
-                 device, writer));
+      files.optimizer,
+      DivideIntoFiles(kOptimizerFile, OptimizerSpecs(layout), max_file_bytes));
+  std::vector<TensorFile> all = files.model;
+  all.insert(all.end(), files.optimizer.begin(), files.optimizer.end());
+  std::vector<uint64_t> bytes;
+  for (const TensorFile& file : all) bytes.push_back(file.bytes);
+  const std::vector<int> shares = ShareFiles(bytes, writers);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (shares[i] == index) files.own.push_back(std::move(all[i]));
+  }
+  return files;
+}
+
+StateBuffers::Kept KeptFor(const TrainingState& state,
+                           const std::vector<TensorFile>& files) {
+  std::vector<std::pair<int64_t, int64_t>> master, halves, exp_avg, exp_avg_sq;
+  for (const StateTensor& tensor : TensorsOf(*state.parameters, files)) {
+    const ParameterSlice& slice = *tensor.slice;
+    const auto add = [&](int64_t begin, auto* ranges) {
+      ranges->emplace_back(begin, begin + slice.numel);
+    };
+    if (tensor.of == StateTensor::Of::kExpAvg) {
+      add(slice.offset, &exp_avg);
+    } else if (tensor.of == StateTensor::Of::kExpAvgSq) {
+      add(slice.offset, &exp_avg_sq);
+    } else {
+      add(slice.weights.offset, slice.weights.split ? &halves : &master);
+    }
+  }
+  return {.master = KeptRanges(std::move(master)),
+          .halves = KeptRanges(std::move(halves)),
+          .exp_avg = KeptRanges(std::move(exp_avg)),
+          .exp_avg_sq = KeptRanges(std::move(exp_avg_sq))};
+}
+
+absl::Status AddTensors(const TrainingState& state, const StateFiles& files,
+                        const StateBuffers& from, CheckpointWriter* writer) {
+  if (files.own.empty()) return absl::OkStatus();
+  const at::Device device = from.Defined().front().device();
+  std::vector<OpenFile> open;
+  for (const TensorFile& file : files.own) {
+    open.push_back({.tensors = TensorsOf(*state.parameters, {file})});
+    ASSIGN_OR_RETURN(open.back().file,
+                     writer->AddTensorFile(file.name, file.tensors));
+  }
   Synchronize(device);  // the other thread uses its own stream
+  std::atomic<size_t> next = 0;
+  const auto write = [&]() -> absl::Status {
+    at::Tensor staging;
+    RETURN_IF_ERROR(StatusFromTorch([&] {
+      staging = at::empty(kPieceBytes,
+                          at::dtype(at::kByte).pinned_memory(device.is_cuda()));
+    }));
+    for (size_t i; (i = next++) < open.size();) {
+      RETURN_IF_ERROR(WriteTensors(from, open[i], staging));
+    }
+    return absl::OkStatus();
+  };
   // Two threads, because the system writes a file at the speed of one core's
   // copy.
-  std::future<absl::Status> other =
-      std::async(std::launch::async, [&] { return WriteSlices(optimizer); });
-  absl::Status written = WriteSlices(model);
+  std::future<absl::Status> other = std::async(std::launch::async, write);
+  absl::Status written = write();
   written.Update(other.get());
   return written;
 }
 
-absl::Status AddTensors(const TrainingState& state, CheckpointWriter* writer) {
-  return AddTensors(state, BuffersOf(state), writer);
+absl::Status AddIndices(const StateFiles& files, CheckpointWriter* writer) {
+  for (const auto& [name, all] :
+       {std::pair(kModelFile, &files.model),
+        std::pair(kOptimizerFile, &files.optimizer)}) {
+    if (all->size() == 1) continue;
+    RETURN_IF_ERROR(writer->AddText(IndexName(name), IndexOf(*all)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddState(const TrainingState& state, CheckpointWriter* writer) {
+  ASSIGN_OR_RETURN(const StateFiles files, ShareState(state));
+  RETURN_IF_ERROR(AddTensors(state, files, BuffersOf(state), writer));
+  return AddIndices(files, writer);
 }
 
 nlohmann::json ExportState(const TrainingState& state) {
@@ -445,13 +538,13 @@ absl::Status Restore(const Checkpoint& checkpoint, const TrainingState& state) {
   JsonFields fields = StateFields(checkpoint);
   const SavedState saved = ReadState(checkpoint, &fields);
   const at::NoGradGuard no_grad;
-  RETURN_IF_ERROR(
-      ReadSlices(checkpoint, kModelFile,
-                 ModelSlices(state.parameters, state.parameters->weights()),
-                 Dtypes::kSame));
-  RETURN_IF_ERROR(ReadSlices(
-      checkpoint, kOptimizerFile,
-      OptimizerSlices(*state.parameters, BuffersOf(state)), Dtypes::kSame));
+  const StateBuffers buffers = BuffersOf(state);
+  ParameterStore* const parameters = state.parameters;
+  RETURN_IF_ERROR(ReadTensors(checkpoint, kModelFile, ModelTensors(*parameters),
+                              Dtypes::kSame, parameters, buffers));
+  RETURN_IF_ERROR(ReadTensors(checkpoint, kOptimizerFile,
+                              OptimizerTensors(*parameters), Dtypes::kSame,
+                              parameters, buffers));
   RETURN_IF_ERROR(
       ImportRandom(saved.random, state.parameters->options().device, &fields));
   if (state.scaler != nullptr) state.scaler->ImportState(*saved.scaler);
@@ -471,9 +564,8 @@ absl::Status RestoreParameters(const Checkpoint& checkpoint,
                                ParameterStore* parameters) {
   RETURN_IF_ERROR(CheckRestoreParameters(checkpoint, LayoutOf(*parameters)));
   const at::NoGradGuard no_grad;
-  return ReadSlices(checkpoint, kModelFile,
-                    ModelSlices(parameters, parameters->weights()),
-                    Dtypes::kConverted);
+  return ReadTensors(checkpoint, kModelFile, ModelTensors(*parameters),
+                     Dtypes::kConverted, parameters, {});
 }
 
 }  // namespace tessera

@@ -10,11 +10,13 @@
 #include "absl/status/statusor.h"
 #include "framework/base/json_fields.h"
 #include "framework/checkpoint/checkpoint.h"
+#include "framework/checkpoint/tensor_files.h"
 #include "framework/dist/process_group.h"
 #include "framework/optim/adamw.h"
 #include "framework/params/parameter_store.h"
 #include "framework/precision/loss_scaler.h"
 #include "nlohmann/json.hpp"
+#include "trainers/run/kept_ranges.h"
 
 namespace tessera {
 
@@ -25,7 +27,8 @@ inline constexpr char kProductsState[] = "products";
 // The parts of a run that change from step to step. They are saved to a
 // checkpoint and restored from it bit for bit:
 //   model.safetensors      all parameters by name, in the master's dtype
-//   optimizer.safetensors  exp_avg.NAME and exp_avg_sq.NAME of trained ones
+//   optimizer.safetensors  exp_avg.NAME and exp_avg_sq.NAME of trained ones;
+//                          either may be several files (tensor_files.h)
 //   state.json             "optimizer_step", "loss_scaler", "random"; checks
 //                          kProductsState
 // state.json is read through JsonFields, so errors name the field. The position
@@ -40,22 +43,46 @@ struct TrainingState {
   bool divided() const { return parameters->sharding().divides_optimizer(); }
 };
 
+// The files of a checkpoint's tensors, shared among the ranks that write them.
+// The files depend on the tensors only: not on their number of writers, nor on
+// the layout.
+struct StateFiles {
+  std::vector<TensorFile> model, optimizer;
+  std::vector<TensorFile> own;  // those of both that this rank writes
+};
+// The share of rank `index` of `writers`.
+absl::StatusOr<StateFiles> ShareState(
+    const TrainingState& state, int index = 0, int writers = 1,
+    uint64_t max_file_bytes = kMaxTensorFileBytes);
+
 // The buffers of a TrainingState that a checkpoint's tensor files are made of,
-// or copies of them in host memory.
+// or copies of parts of them in host memory.
 struct StateBuffers {
   WeightBuffers weights;  // without the shadow
   at::Tensor exp_avg, exp_avg_sq;
+  // What a copy has of each buffer; the high and low halves of weights have the
+  // same places.
+  struct Kept {
+    KeptRanges master, halves, exp_avg, exp_avg_sq;
+  };
+  Kept kept;
 
   std::vector<at::Tensor> Defined() const;
 };
 StateBuffers BuffersOf(const TrainingState& state);
+// What a copy needs for writing `files`.
+StateBuffers::Kept KeptFor(const TrainingState& state,
+                           const std::vector<TensorFile>& files);
 
-// Adds both tensor files, with the values in `from`: BuffersOf(state), or
-// copies. Writes them in parallel, piece by piece through host memory; calls
-// the writer's hook from two threads.
-absl::Status AddTensors(const TrainingState& state, const StateBuffers& from,
-                        CheckpointWriter* writer);
-absl::Status AddTensors(const TrainingState& state, CheckpointWriter* writer);
+// Adds the files that this rank writes, with the values in `from`:
+// BuffersOf(state), or a copy that has them. Writes two at a time, piece by
+// piece through host memory; calls the writer's hook from two threads.
+absl::Status AddTensors(const TrainingState& state, const StateFiles& files,
+                        const StateBuffers& from, CheckpointWriter* writer);
+// Adds what else belongs to the tensor files: their indices.
+absl::Status AddIndices(const StateFiles& files, CheckpointWriter* writer);
+// Adds everything, for a rank that has and writes the whole state.
+absl::Status AddState(const TrainingState& state, CheckpointWriter* writer);
 // The contents of state.json. Waits for the device.
 nlohmann::json ExportState(const TrainingState& state);
 
@@ -70,9 +97,9 @@ struct StateLayout {
   bool has_scaler = false;
 };
 
-// Restores everything, of a divided state what this rank holds. InvalidArgument
-// names the tensor if names, shapes or dtypes differ from this run's model, and
-// the field if state.json is invalid.
+// Restores everything, of a divided state what this rank holds, and reads only
+// that. InvalidArgument names the tensor if names, shapes or dtypes differ from
+// this run's model, and the field if state.json is invalid.
 absl::Status Restore(const Checkpoint& checkpoint, const TrainingState& state);
 // The checks of Restore().
 absl::Status CheckRestore(const Checkpoint& checkpoint,

@@ -83,7 +83,7 @@ absl::Status TrainAsRank() {
   if (scenario == "slow_checkpoint") {
     trainer_options.write_point = [](absl::string_view operation) {
       if (absl::StartsWith(operation, "create ") &&
-          absl::StrContains(operation, "model.safetensors")) {
+          absl::StrContains(operation, "manifest.json")) {
         absl::SleepFor(absl::Seconds(12));
       }
     };

@@ -3,13 +3,17 @@
 #include <ATen/ATen.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/file.h"
+#include "framework/dist/world.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -31,7 +35,7 @@ std::unique_ptr<Session> LargeVocabulary(const std::string& device,
 
 // Number of elements of `slice` that differ in `file`, where its name has
 // `prefix`; all of them if the tensor is missing or has another shape.
-int64_t Differing(const SafetensorsFile& file, const std::string& prefix,
+int64_t Differing(const StoredTensors& file, const std::string& prefix,
                   const ParameterSlice& slice, const at::Tensor& buffer) {
   const TensorEntry* entry = file.Find(absl::StrCat(prefix, slice.name));
   if (entry == nullptr || entry->spec.shape != slice.shape) return slice.numel;
@@ -64,14 +68,14 @@ TEST_P(TrainingStateTest, EveryTensorIsStoredAndRestored) {
       absl::StrCat(testing::TempDir(), "/training_state_", getpid());
   ASSERT_TRUE(RemoveTree(folder).ok());
   auto writer = CheckpointWriter::Begin(folder, 2).value();
-  const absl::Status added = AddTensors(state, writer.get());
+  const absl::Status added = AddState(state, writer.get());
   ASSERT_TRUE(added.ok()) << added;
   const std::string saved = writer->Commit(ExportState(state), "").value();
   const at::Tensor drawn = draw();
 
   const auto checkpoint = Checkpoint::Open(saved).value();
-  const SafetensorsFile& model = *checkpoint->Tensors(kModelFile).value();
-  const SafetensorsFile& moments = *checkpoint->Tensors(kOptimizerFile).value();
+  const StoredTensors& model = *checkpoint->Tensors(kModelFile).value();
+  const StoredTensors& moments = *checkpoint->Tensors(kOptimizerFile).value();
   for (const ParameterSlice& slice : state.parameters->slices()) {
     EXPECT_EQ(Differing(model, "", slice, WeightsOf(*state.parameters)), 0)
         << slice.name;
@@ -109,7 +113,7 @@ std::unique_ptr<Checkpoint> WithState(
       absl::StrCat(testing::TempDir(), "/training_state_", getpid());
   EXPECT_TRUE(RemoveTree(folder).ok());
   auto writer = CheckpointWriter::Begin(folder, 2).value();
-  EXPECT_TRUE(AddTensors(session.state(), writer.get()).ok());
+  EXPECT_TRUE(AddState(session.state(), writer.get()).ok());
   nlohmann::json state = ExportState(session.state());
   state["step"] = 2;
   state["samples"] = 8;
@@ -266,6 +270,58 @@ TEST(RestoreTest, ProductsReadTheRestoredWeights) {
   EXPECT_TRUE(at::equal(head(*fresh), head(*trained)));
   EXPECT_EQ(Train(*fresh, fresh->step(), 2, 3),
             Train(*trained, trained->step(), 2, 3));
+}
+
+// The bytes that this process has read, through mappings, of files in `folder`.
+int64_t BytesRead(const std::string& folder) {
+  std::ifstream maps("/proc/self/smaps");
+  int64_t kib = 0;
+  bool counts = false;
+  for (std::string line; std::getline(maps, line);) {
+    const bool is_field = line.substr(0, line.find(' ')).back() == ':';
+    if (!is_field) counts = absl::StrContains(line, folder);
+    if (!counts || !absl::StartsWith(line, "Rss:")) continue;
+    kib += std::stoll(line.substr(sizeof("Rss:")));
+  }
+  return kib << 10;
+}
+
+// Rank 2 of 4. Its weights are whole up to stage 2.
+TEST(RestoreTest, ARankReadsOnlyWhatItHas) {
+  const auto saved = LargeVocabulary("CPU", "FP32");
+  const std::string folder =
+      absl::StrCat(testing::TempDir(), "/reads_a_part_", getpid());
+  ASSERT_TRUE(RemoveTree(folder).ok());
+  auto writer = CheckpointWriter::Begin(folder, 2).value();
+  ASSERT_TRUE(AddState(saved->state(), writer.get()).ok());
+  const std::string checkpoint =
+      writer->Commit(ExportState(saved->state()), "").value();
+  const WorldInfo world = SimulatedWorld(4, 2, [](const char*) -> const char* {
+                            return nullptr;
+                          }).value();
+  const int64_t bytes =
+      4 * saved->state().parameters->num_parameters();  // in FP32
+  constexpr int64_t kSlack = 2 << 20;
+  for (const auto& [zero, expected] :
+       {std::pair{1, bytes + 2 * bytes / 4}, {3, 3 * bytes / 4}}) {
+    const auto session =
+        Session::Create(PlanRun(ToyConfig("configs/tiny_cpu.pbtxt",
+                                          {"model.vocab_size=140001",
+                                           absl::StrCat("layout.zero=", zero)}),
+                                world)
+                            .value(),
+                        {});
+    ASSERT_TRUE(session.ok()) << session.status();
+    // A share of the verification without a file.
+    const auto opened = Checkpoint::Open(
+        checkpoint, Checkpoint::Part::kEverything, {.index = 2, .count = 3});
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    EXPECT_LT(BytesRead(folder), kSlack);
+    ASSERT_TRUE(Restore(**opened, (*session)->state()).ok());
+    EXPECT_GT(BytesRead(folder), expected - kSlack) << "ZeRO " << zero;
+    EXPECT_LT(BytesRead(folder), expected + kSlack) << "ZeRO " << zero;
+  }
+  ASSERT_TRUE(RemoveTree(folder).ok());
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, TrainingStateTest,

@@ -1,0 +1,76 @@
+#include "trainers/run/checkpoint_agreement.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "framework/base/log.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
+#include "framework/checkpoint/checkpoint_directory.h"
+
+namespace tessera {
+namespace {
+
+// The steps of all ranks' checkpoints; -1 of a rank without one.
+absl::StatusOr<std::vector<int64_t>> StepsOfRanks(
+    const std::unique_ptr<Checkpoint>& checkpoint, c10::Device device,
+    ProcessGroup* group) {
+  const int64_t own = checkpoint == nullptr ? -1 : checkpoint->step();
+  std::vector<int64_t> steps(group->world_size());
+  RETURN_IF_ERROR(StatusFromTorch([&] {
+    const auto options = at::device(device).dtype(at::kLong);
+    at::Tensor all = at::empty({group->world_size()}, options);
+    ThrowIfError(group->AllGather(at::full({1}, own, options), all));
+    all = all.cpu();
+    std::copy_n(all.const_data_ptr<int64_t>(), steps.size(), steps.begin());
+  }));
+  return steps;
+}
+
+// Replaces the checkpoint by the newest good one up to step `last`.
+absl::Status Reopen(Checkpoint::Part part, const VerifiedShare& share,
+                    int64_t last, std::unique_ptr<Checkpoint>* checkpoint) {
+  const std::string directory =
+      std::filesystem::path((*checkpoint)->folder()).parent_path().string();
+  ASSIGN_OR_RETURN(LatestCheckpoint latest,
+                   LatestGood(directory, part, share, last));
+  for (const std::string& warning : latest.warnings) LogWarning(warning);
+  *checkpoint = std::move(latest.checkpoint);
+  return absl::OkStatus();
+}
+
+absl::Status AgreeOn(Checkpoint::Part part, const VerifiedShare& share,
+                     c10::Device device, ProcessGroup* group,
+                     std::unique_ptr<Checkpoint>* checkpoint) {
+  while (true) {
+    ASSIGN_OR_RETURN(const std::vector<int64_t> steps,
+                     StepsOfRanks(*checkpoint, device, group));
+    const auto [oldest, newest] = absl::c_minmax_element(steps);
+    if (*oldest == *newest || *oldest < 0) return absl::OkStatus();
+    if ((*checkpoint)->step() == *oldest) continue;
+    LogWarning(absl::StrCat("skipping checkpoint ", (*checkpoint)->folder(),
+                            ": rank ", oldest - steps.begin(),
+                            " has found that it is damaged"));
+    RETURN_IF_ERROR(Reopen(part, share, *oldest, checkpoint));
+  }
+}
+
+}  // namespace
+
+absl::Status AgreeOnCheckpoints(ProcessGroup* group, c10::Device device,
+                                RunFolder* folder) {
+  RETURN_IF_ERROR(AgreeOn(Checkpoint::Part::kEverything, folder->share, device,
+                          group, &folder->resume_from));
+  return AgreeOn(Checkpoint::Part::kModel, folder->share, device, group,
+                 &folder->init_from);
+}
+
+}  // namespace tessera
