@@ -57,6 +57,11 @@ absl::Status CheckpointSaver::TakePart(const TrainingState& state,
   return GatherState(state, {});
 }
 
+std::unique_ptr<ExcusedWork> CheckpointSaver::Excuse() const {
+  if (options_.group == nullptr) return nullptr;
+  return std::make_unique<ExcusedWork>(options_.group, kWritesACheckpoint);
+}
+
 bool CheckpointSaver::HasCopy(bool waits) {
   if (copy_ != nullptr) return true;
   const bool ready =
@@ -67,6 +72,7 @@ bool CheckpointSaver::HasCopy(bool waits) {
     return false;
   }
   Prepare();
+  const std::unique_ptr<ExcusedWork> work = Excuse();
   Allocated allocated = allocating_.get();
   if (allocated.ok()) {
     copy_ = *std::move(allocated);
@@ -92,7 +98,10 @@ absl::Status CheckpointSaver::Start(CheckpointJob job, bool waits) {
                             ? absl::StatusOr<StateBuffers>(copy_->buffers())
                             : copied);
     });
-    if (!options_.background) saved_.wait();
+    if (!options_.background) {
+      const std::unique_ptr<ExcusedWork> work = Excuse();
+      saved_.wait();
+    }
   } else if (state_.divided()) {
     // The other ranks take part in it.
     RETURN_IF_ERROR(GatherState(state_, {}));
@@ -104,6 +113,7 @@ absl::Status CheckpointSaver::Start(CheckpointJob job, bool waits) {
                    "use a machine with more memory"));
     });
   } else {
+    const std::unique_ptr<ExcusedWork> work = Excuse();
     std::promise<SavedCheckpoint> saved;
     saved.set_value(Write(job, BuffersOf(state_)));
     saved_ = saved.get_future();

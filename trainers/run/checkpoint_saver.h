@@ -17,12 +17,16 @@
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/checkpoint/checkpoint_directory.h"
 #include "framework/data/tokenize/tokenizer.h"
+#include "framework/dist/process_group.h"
 #include "nlohmann/json.hpp"
 #include "trainers/run/state_copy.h"
 #include "trainers/run/train_step.h"
 #include "trainers/run/training_state.h"
 
 namespace tessera {
+
+// ExcusedWork of a rank that saves.
+inline constexpr char kWritesACheckpoint[] = "writes a checkpoint";
 
 // A checkpoint to write. The ranks that do not lead need only the first three
 // fields.
@@ -69,6 +73,9 @@ class CheckpointSaver {
     bool background = true;        // false: never copies
     std::vector<int> ranks = {0};  // Layout::checkpoint_ranks()
     int index = 0;                 // this rank's in `ranks`
+    // Whose ranks wait for this one while Start() writes or takes memory; may
+    // be null.
+    ProcessGroup* group = nullptr;
     // Tests set these.
     uint64_t max_file_bytes = kMaxTensorFileBytes;
     WritePointHook write_point;
@@ -111,6 +118,8 @@ class CheckpointSaver {
   // Whether there is memory for a copy. Takes it, or waits for Prepare(),
   // unless the caller `waits` for the result.
   bool HasCopy(bool waits);
+  // Not while ranks gather the state: then none of them may hang.
+  std::unique_ptr<ExcusedWork> Excuse() const;
   CheckpointWriters Writers(const CheckpointJob& job) const;
   absl::StatusOr<StateFiles> Files(const CheckpointWriters& writers) const;
   // Writes the values in `from`; an error if there are none.

@@ -40,8 +40,6 @@
 namespace tessera {
 namespace {
 
-constexpr char kWritesACheckpoint[] = "writes a checkpoint";
-
 // Whether the GPU has had an error after which this process cannot use it any
 // more, such as an illegal address. Does not wait.
 bool HasFailed(c10::Device device) {
@@ -142,7 +140,7 @@ absl::Status Trainer::OpenOutputs() {
     ASSIGN_OR_RETURN(outputs_, RunOutputs::Open(*session_, origin_, &folder_));
     observers_ = outputs_->observers();
   }
-  if (!plan.world.simulated) MakeSaver();
+  if (!plan.world.simulated) RETURN_IF_ERROR(MakeSaver());
   if (options_.instruments != nullptr) {
     options_.instruments->SetSession(*session_);
     for (const auto& instrument : options_.instruments->all()) {
@@ -154,11 +152,15 @@ absl::Status Trainer::OpenOutputs() {
   return absl::OkStatus();
 }
 
-void Trainer::MakeSaver() {
+absl::Status Trainer::MakeSaver() {
   const RunPlan& plan = session_->plan();
-  const std::vector<int> ranks = plan.layout.checkpoint_ranks();
+  ASSIGN_OR_RETURN(const StateFiles files, ShareState(session_->state(), 0, 1,
+                                                      options_.max_file_bytes));
+  std::vector<int> ranks = plan.layout.checkpoint_ranks();
+  // The others would have nothing to write.
+  ranks.resize(std::min(ranks.size(), files.own.size()));
   const auto own = absl::c_find(ranks, plan.layout.rank);
-  if (own == ranks.end()) return;
+  if (own == ranks.end()) return absl::OkStatus();
   // Those that share this machine's memory.
   const int64_t here = std::min<int64_t>(plan.world.local_world_size,
                                          static_cast<int64_t>(ranks.size()));
@@ -168,9 +170,11 @@ void Trainer::MakeSaver() {
           .background = plan.config.checkpoint().background(),
           .ranks = ranks,
           .index = static_cast<int>(own - ranks.begin()),
+          .group = &session_->group(),
           .max_file_bytes = options_.max_file_bytes,
           .write_point = options_.write_point,
           .free_host_bytes = [here] { return FreeHostBytes() / here; }});
+  return absl::OkStatus();
 }
 
 absl::Status Trainer::Run() {
@@ -392,7 +396,6 @@ absl::Status Trainer::SaveCheckpoint(bool waits) {
   const absl::Time begun = MonotonicNow();
   RETURN_IF_ERROR(CheckFinite(*session_, step_, samples_));
   if (saver_ != nullptr) {
-    const ExcusedWork work(&session_->group(), kWritesACheckpoint);
     RETURN_IF_ERROR(FinishSave());
     if (const absl::Duration waited = MonotonicNow() - begun;
         waited >= absl::Seconds(1) && is_writer()) {

@@ -92,8 +92,8 @@ class Trainer {
   // ranks leave this function together, because they wait for those that write
   // without limit here.
   absl::Status SaveCheckpoint(bool waits = false);
-  // Makes the saver of a rank that writes checkpoints' tensors.
-  void MakeSaver();
+  // Makes the saver of a rank that writes some of a checkpoint's tensors.
+  absl::Status MakeSaver();
   // The checkpoint of this step in `directory`.
   CheckpointJob MakeJob(const std::string& directory);
   // The job in the run's folder, which also removes old checkpoints.

