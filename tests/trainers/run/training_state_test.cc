@@ -302,7 +302,9 @@ TEST(RestoreTest, ARankReadsOnlyWhatItHas) {
                           }).value();
   const int64_t bytes =
       4 * saved->state().parameters->num_parameters();  // in FP32
-  constexpr int64_t kSlack = 2 << 20;
+  // The system maps up to 2 MiB around what is read. Two matrices and four
+  // moments are large; all of them have three times `bytes`.
+  constexpr int64_t kSlack = 6 * 2 * (2 << 20);
   for (const auto& [zero, expected] :
        {std::pair{1, bytes + 2 * bytes / 4}, {3, 3 * bytes / 4}}) {
     const auto session =
@@ -319,7 +321,7 @@ TEST(RestoreTest, ARankReadsOnlyWhatItHas) {
     ASSERT_TRUE(opened.ok()) << opened.status();
     EXPECT_LT(BytesRead(name), kSlack);
     ASSERT_TRUE(Restore(**opened, (*session)->state()).ok());
-    EXPECT_GT(BytesRead(name), expected - kSlack) << "ZeRO " << zero;
+    EXPECT_GE(BytesRead(name), expected) << "ZeRO " << zero;
     EXPECT_LT(BytesRead(name), expected + kSlack) << "ZeRO " << zero;
   }
   ASSERT_TRUE(RemoveTree(folder).ok());
