@@ -318,11 +318,11 @@ absl::Status CheckpointWriter::AddTensorFilesToManifest() {
   return absl::OkStatus();
 }
 
-absl::Status CheckpointWriter::TakeParts() {
+absl::Status CheckpointWriter::AwaitParts() {
   for (const int rank : writers_.ranks) {
     if (rank == writers_.leader()) continue;
     ASSIGN_OR_RETURN(const Json files,
-                     TakePart(temporary_, rank, writers_, hook_));
+                     AwaitPart(temporary_, rank, writers_, hook_));
     files_.update(files);
   }
   return absl::OkStatus();
@@ -375,7 +375,7 @@ absl::StatusOr<std::string> CheckpointWriter::Commit(
         "the checkpoint of step ", step_, " is already committed"));
   }
   RETURN_IF_ERROR(AddTensorFilesToManifest());
-  RETURN_IF_ERROR(TakeParts());
+  RETURN_IF_ERROR(AwaitParts());
   RETURN_IF_ERROR(AddText(kStateFile, Dump(state)));
   RETURN_IF_ERROR(AddText(kConfigFile, config_text));
   Json manifest = {{"format", std::string(kFormat)},

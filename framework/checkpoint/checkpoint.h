@@ -123,7 +123,7 @@ class CheckpointWriter {
   absl::Status AwaitFolder();
   std::string folder() const;
   absl::Status AddTensorFilesToManifest();
-  absl::Status TakeParts();
+  absl::Status AwaitParts();
   // Reads this rank's tensor files back.
   absl::Status VerifyOwn() const;
   // Renames the finished temporary folder.

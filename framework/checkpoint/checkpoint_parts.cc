@@ -63,9 +63,9 @@ absl::Status LeaveFailure(const std::string& folder, int rank,
       {{kCode, why.raw_code()}, {kMessage, std::string(why.message())}}, hook);
 }
 
-absl::StatusOr<Json> TakePart(const std::string& folder, int rank,
-                              const CheckpointWriters& writers,
-                              const WritePointHook& hook) {
+absl::StatusOr<Json> AwaitPart(const std::string& folder, int rank,
+                               const CheckpointWriters& writers,
+                               const WritePointHook& hook) {
   const std::string path = PartPath(folder, rank);
   Json part;
   // Not JSON until the last byte is there.

@@ -47,9 +47,9 @@ absl::Status LeaveFailure(const std::string& folder, int rank,
 // Waits for the part of `rank`, removes it and returns the entries of the
 // manifest. The rank's own error, which names it, if it failed; Unavailable if
 // it is gone.
-absl::StatusOr<nlohmann::json> TakePart(const std::string& folder, int rank,
-                                        const CheckpointWriters& writers,
-                                        const WritePointHook& hook);
+absl::StatusOr<nlohmann::json> AwaitPart(const std::string& folder, int rank,
+                                         const CheckpointWriters& writers,
+                                         const WritePointHook& hook);
 
 }  // namespace tessera
 
