@@ -34,7 +34,7 @@ class NcclMemory final : public CopyEngineMemory {
             return std::this_thread::get_id() == thread;
           });
     }));
-    const absl::Status allocated = allocate();
+    const absl::Status allocated = StatusFromTorchOr(allocate);
     RETURN_IF_ERROR(StatusFromTorch([&] {
       allocator::endAllocateToPool(gpu_.index(), pool_->id());
       allocator::releasePool(gpu_.index(), pool_->id());
