@@ -45,7 +45,7 @@ TEST(PlanLayoutsTest, MemoryIsThatOfThePlanOfARun) {
     same.mutable_layout()->set_zero(planned.layout.zero);
     same.mutable_recompute()->set_policy(planned.recompute);
     WorldInfo world;
-    world.world_size = ranks;
+    world.world_size = world.local_world_size = ranks;
     const auto plan = PlanRun(same, world, DeviceToPlanFor("H100").value());
     ASSERT_TRUE(plan.ok()) << plan.status();
     EXPECT_TRUE(planned.status.ok()) << planned.status;
@@ -111,6 +111,7 @@ TEST(PlanLayoutsTest, ASlowLinkMakesOneGpuTheFastest) {
 
 TEST(PlanLayoutsTest, TheClustersFiguresReplaceThoseOfTheDataSheet) {
   ClusterConfig cluster = TwoH100();
+  cluster.set_gap_us(0);
   cluster.set_product_efficiency(0.5);
   cluster.set_memory_efficiency(0.5);
   const double half = Plain(*PlanLayouts(Small(), cluster), 1).time.compute;
