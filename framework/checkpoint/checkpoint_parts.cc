@@ -26,9 +26,13 @@ std::string PartPath(const std::string& folder, int rank) {
 
 absl::Status Leave(const std::string& folder, int rank, const Json& part,
                    const WritePointHook& hook) {
-  return WriteDurably(PartPath(folder, rank),
-                      part.dump(-1, ' ', false, Json::error_handler_t::replace),
-                      hook);
+  const std::string path = PartPath(folder, rank), unfinished = path + ".tmp";
+  RETURN_IF_ERROR(RemoveTree(unfinished, hook));  // of an earlier attempt
+  RETURN_IF_ERROR(WriteDurably(
+      unfinished, part.dump(-1, ' ', false, Json::error_handler_t::replace),
+      hook));
+  // Nothing fails once the leader may see it.
+  return RenamePath(unfinished, path, hook);
 }
 
 }  // namespace
@@ -68,7 +72,6 @@ absl::StatusOr<Json> AwaitPart(const std::string& folder, int rank,
                                const WritePointHook& hook) {
   const std::string path = PartPath(folder, rank);
   Json part;
-  // Not JSON until the last byte is there.
   const auto is_there = [&] {
     const absl::StatusOr<std::string> text = ReadFile(path);
     if (!text.ok()) return false;

@@ -21,6 +21,10 @@ class NcclMemory final : public CopyEngineMemory {
  public:
   NcclMemory(c10::intrusive_ptr<c10d::Backend> backend, c10::Device gpu)
       : backend_(std::move(backend)), gpu_(gpu) {}
+  ~NcclMemory() override {
+    // After an error of the GPU, freeing the pool throws.
+    if (registered_) static_cast<void>(pool_.release());
+  }
 
   absl::Status Allocate(absl::FunctionRef<absl::Status()> allocate) override {
     const c10::cuda::CUDAGuard guard(gpu_);

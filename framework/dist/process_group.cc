@@ -462,13 +462,19 @@ absl::Status C10dProcessGroup::Connect() {
   std::vector<int> all(world_.world_size);
   absl::c_iota(all, 0);
   ASSIGN_OR_RETURN(all_, ConnectRanks("the ranks", all));
-  return StatusFromTorch([&] {
-    if constexpr (kCudaBuild) {
-      if (device_.is_cuda() && timeouts_.watch_gpus) {
-        progress_.CountOn(MakeGpuWriter(device_));
-      }
+  if constexpr (kCudaBuild) {
+    if (!device_.is_cuda() || !timeouts_.watch_gpus) return absl::OkStatus();
+    const absl::Status counts = StatusFromTorch([&] {
+      progress_.CountOn(MakeGpuWriter(device_));
+      progress_.SetStep(0);
+    });
+    if (!counts.ok()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          Prefix(), "observe.watch_communications cannot be used here: ",
+          counts.message()));
     }
-  });
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<c10::intrusive_ptr<c10d::Backend>>

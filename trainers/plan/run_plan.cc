@@ -178,11 +178,11 @@ void SetMemory(PlannedMemory planned, RunPlan* plan) {
 // How the data ranks share the state, and what moves it between them.
 Sharding ShardingOf(const RunPlan& plan) {
   Sharding sharding = plan.layout.sharding();
-  const int first = plan.world.rank - sharding.index;
-  const int on_machine = plan.world.local_world_size;
+  // Neighbouring ranks divide the state, and those of a machine are neighbours.
+  const int first = plan.world.local_rank - sharding.index;
   sharding.copy_engines =
-      plan.device.is_cuda() && sharding.shards > 1 &&
-      first / on_machine == (first + sharding.shards - 1) / on_machine;
+      plan.device.is_cuda() && sharding.shards > 1 && first >= 0 &&
+      first + sharding.shards <= plan.world.local_world_size;
   return sharding;
 }
 

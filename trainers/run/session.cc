@@ -92,6 +92,9 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(
       "the config's hash", std::stoull(ConfigHash(made.config), nullptr, 16)));
   RETURN_IF_ERROR(session->group_->AgreeOn("the order of the step's sums",
                                            CollectiveOrder(made.step->train)));
+  RETURN_IF_ERROR(session->group_->AgreeOn(
+      "whether the ranks that divide the state are on one machine",
+      made.step->sharding.copy_engines));
   RETURN_IF_ERROR(session->OpenData(options));
   RETURN_IF_ERROR(session->group_->AgreeOn("the training data's fingerprint",
                                            session->data_.fingerprint));

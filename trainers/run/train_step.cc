@@ -178,6 +178,7 @@ absl::Status TrainStep::Do(Work& work,
 absl::Status TrainStep::ForwardBackward(const Batch& batch) {
   RETURN_IF_ERROR(Flush());
   return StatusFromTorchOr([&]() -> absl::Status {
+    parts_.group->SetStep(next_step_);
     CopyBatch(batch);
     if (gradients_ == nullptr) {
       const StepPlan& plan = *parts_.plan;
@@ -214,6 +215,7 @@ absl::Status TrainStep::ComputeGradients(const Batch& batch) {
 absl::Status TrainStep::Forward(const Batch& batch) {
   RETURN_IF_ERROR(Flush());
   return StatusFromTorchOr([&]() -> absl::Status {
+    parts_.group->SetStep(next_step_);  // a graph counts from there on
     CopyBatch(batch);
     const StepPlan& plan = *parts_.plan;
     if (evaluate_ == nullptr) {

@@ -9,11 +9,13 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "framework/base/check.h"
 #include "framework/base/exit_code.h"
+#include "framework/base/file.h"
 #include "framework/base/host_memory.h"
 #include "framework/base/log.h"
 #include "framework/base/monotonic_clock.h"
@@ -59,6 +61,32 @@ bool LaunchesBlock() {
   return blocking != nullptr && absl::string_view(blocking) == "1";
 }
 
+// FailedPrecondition unless all ranks see the run's folder, if they write
+// checkpoints together from several machines.
+absl::Status CheckFolderIsShared(Session& session, const std::string& folder) {
+  const WorldInfo& world = session.plan().world;
+  if (!session.state().divided() || world.simulated ||
+      world.local_world_size == world.world_size) {
+    return absl::OkStatus();
+  }
+  const std::string token = absl::StrCat(folder, "/.shared");
+  if (session.plan().is_writer()) {
+    RETURN_IF_ERROR(
+        WriteFileAtomically(token, absl::StrCat(absl::GetCurrentTimeNanos())));
+  }
+  RETURN_IF_ERROR(session.group().Barrier());
+  uint64_t seen = 0;
+  if (const absl::StatusOr<std::string> text = ReadFile(token); text.ok()) {
+    static_cast<void>(absl::SimpleAtoi(*text, &seen));
+  }
+  RETURN_IF_ERROR(session.group().AgreeOn(
+      absl::StrCat("what ranks see in ", folder,
+                   " (--out; ranks that divide the state write checkpoints "
+                   "together, so all machines must share it)"),
+      seen));
+  return session.plan().is_writer() ? RemoveTree(token) : absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(
@@ -68,6 +96,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(
       new Trainer(std::move(session), std::move(folder), std::move(options)));
   RETURN_IF_ERROR(trainer->Resume());
   RETURN_IF_ERROR(trainer->OpenOutputs());
+  RETURN_IF_ERROR(
+      CheckFolderIsShared(*trainer->session_, trainer->folder_.path));
   return trainer;
 }
 
@@ -158,9 +188,18 @@ absl::Status Trainer::MakeSaver() {
                                                       options_.max_file_bytes));
   std::vector<int> ranks = plan.layout.checkpoint_ranks();
   // The others would have nothing to write.
-  ranks.resize(std::min(ranks.size(), files.own.size()));
+  size_t writers = std::min(ranks.size(), files.own.size());
+  // Where every rank has the whole state, machines need not share a folder.
+  const bool divided = session_->state().divided();
+  if (!divided) {
+    writers = std::min<size_t>(writers, plan.world.local_world_size);
+  }
+  ranks.resize(writers);
   const auto own = absl::c_find(ranks, plan.layout.rank);
-  if (own == ranks.end()) return absl::OkStatus();
+  const bool on_first_machine = plan.world.rank == plan.world.local_rank;
+  if (own == ranks.end() || (!divided && !on_first_machine)) {
+    return absl::OkStatus();
+  }
   // Those that share this machine's memory.
   const int64_t here = std::min<int64_t>(plan.world.local_world_size,
                                          static_cast<int64_t>(ranks.size()));
@@ -173,7 +212,8 @@ absl::Status Trainer::MakeSaver() {
           .group = &session_->group(),
           .max_file_bytes = options_.max_file_bytes,
           .write_point = options_.write_point,
-          .free_host_bytes = [here] { return FreeHostBytes() / here; }});
+          // Before any of them takes memory for its copy.
+          .free_host_bytes = [free = FreeHostBytes() / here] { return free; }});
   return absl::OkStatus();
 }
 
@@ -407,6 +447,9 @@ absl::Status Trainer::SaveCheckpoint(bool waits) {
     CheckpointJob job = MakeJobInRunFolder();
     job.begun = begun;
     RETURN_IF_ERROR(saver_->Start(std::move(job), waits));
+    // A rank whose part is written already and failed must end before it waits
+    // for the others, which wait for that part.
+    RETURN_IF_ERROR(CollectSave(/*waits=*/false));
   } else {
     RETURN_IF_ERROR(
         CheckpointSaver::TakePart(session_->state(), &session_->step()));

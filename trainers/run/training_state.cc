@@ -452,7 +452,9 @@ StateBuffers::Kept KeptFor(const TrainingState& state,
 absl::Status AddTensors(const TrainingState& state, const StateFiles& files,
                         const StateBuffers& from, CheckpointWriter* writer) {
   if (files.own.empty()) return absl::OkStatus();
-  const at::Device device = from.Defined().front().device();
+  const std::vector<at::Tensor> buffers = from.Defined();
+  const at::Device device = buffers.empty() ? state.parameters->options().device
+                                            : buffers.front().device();
   std::vector<OpenFile> open;
   for (const TensorFile& file : files.own) {
     open.push_back({.tensors = TensorsOf(*state.parameters, {file})});
