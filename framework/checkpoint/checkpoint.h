@@ -72,7 +72,8 @@ class CheckpointWriter {
   // Creates `directory`/.tmp-step_..., and `directory` if needed. AlreadyExists
   // if the directory has a complete, verified checkpoint of that step; Commit()
   // replaces a damaged one. If the existing one cannot be read, returns that
-  // error. On a rank that does not lead, waits until the leader has done so.
+  // error. On a rank that does not lead, waits until the leader has created
+  // the folder; if it fails, until CheckpointWriters::gone.
   static absl::StatusOr<std::unique_ptr<CheckpointWriter>> Begin(
       const std::string& directory, int64_t step, WritePointHook hook = nullptr,
       CheckpointWriters writers = {});
@@ -107,10 +108,10 @@ class CheckpointWriter {
                                      absl::string_view config_text);
 
   // For the other ranks: verifies this rank's files and tells the leader that
-  // they are complete. Returns the folder that the leader then completes. If
-  // `written` is an error, because the files could not be written, tells the
-  // leader, waits until it has discarded the checkpoint, and returns the error.
-  // Call it once.
+  // they are complete. Returns the folder's name, unless the leader then
+  // discards it. If `written` is an error, because the files could not be
+  // written, tells the leader, waits until it has discarded the checkpoint, and
+  // returns the error. Call it once.
   absl::StatusOr<std::string> Finish(absl::Status written);
 
  private:

@@ -17,8 +17,8 @@ struct StreamWrite {
 
 // Does `writes` in order once the work before them on the current stream of
 // `gpu` is done, and again at each launch of a graph that records the stream.
-// The GPU's front end writes: unlike a kernel that does not wait until a
-// multiprocessor is free. Only in CUDA builds.
+// The GPU's front end writes, so no write waits for a multiprocessor, as a
+// kernel would. Only in CUDA builds.
 absl::Status WriteOnStream(c10::Device gpu,
                            absl::Span<const StreamWrite> writes);
 

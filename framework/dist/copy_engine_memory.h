@@ -14,8 +14,8 @@ namespace tessera {
 // windows of NCCL. Gathers and exchanges between them are copies, which are in
 // order with other work like any copy, also in a CUDA graph. NCCL's kernels for
 // such memory are a different matter: those of 2.28.9 may start before their
-// operands are written (docs/experiments/nccl_windows), so the backend is used
-// for nothing else.
+// operands are written (docs/experiments/nccl_windows), so the backend only
+// gathers and exchanges. Operands outside of the memory go by NCCL's ring.
 class CopyEngineMemory {
  public:
   virtual ~CopyEngineMemory() = default;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

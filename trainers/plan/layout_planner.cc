@@ -218,6 +218,17 @@ void AddRefusals(const LayoutPlans& plans, std::string* text) {
   }
 }
 
+// "70 % (50 % between nodes)", of the links that the cluster has.
+std::string ComputeRates(const ClusterConfig& cluster) {
+  const auto percent = [](const LinkConfig& link) {
+    return absl::StrFormat("%.3g %%", link.compute_rate() * 100);
+  };
+  if (cluster.nodes() == 1) return percent(cluster.inside_node());
+  if (cluster.gpus_per_node() == 1) return percent(cluster.between_nodes());
+  return absl::StrCat(percent(cluster.inside_node()), " (",
+                      percent(cluster.between_nodes()), " between nodes)");
+}
+
 }  // namespace
 
 absl::StatusOr<ClusterConfig> ReadCluster(const std::string& path) {
@@ -302,11 +313,10 @@ std::string FormatLayouts(const LayoutPlans& plans) {
   AddLine("assumes",
           absl::StrFormat("products reach %.3g %% and memory %.3g %% of the "
                           "peaks, %.3g us between runs; beside a collective "
-                          "runs compute at %.3g %% (%.3g %% between nodes)",
+                          "runs compute at %s",
                           cluster.product_efficiency() * 100,
                           cluster.memory_efficiency() * 100, cluster.gap_us(),
-                          cluster.inside_node().compute_rate() * 100,
-                          cluster.between_nodes().compute_rate() * 100),
+                          ComputeRates(cluster)),
           &text);
   if (plans.layouts.front().status.ok()) {
     absl::StrAppendFormat(&text, "%8s %6s %10s %9s %9s %8s %11s %12s\n",

@@ -105,8 +105,8 @@ class CheckpointSaver {
 
   // Whether a save was started whose result is not collected.
   bool in_flight() const { return saved_.valid(); }
-  // Call it if one of the ranks has ended: a save in flight fails if it needs
-  // that rank, and later saves do, too.
+  // Call it if one of the ranks has ended: a save in flight fails if the part
+  // of any other rank is missing, and later saves do, too.
   void GiveUpOnOthers() { gone_ = true; }
   // The result of the save in flight; nullopt if there is none or, without
   // `waits`, if it is not complete.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "framework/base/check.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 

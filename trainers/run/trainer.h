@@ -61,8 +61,9 @@ class Trainer {
   //                                checkpoint
   absl::Status Run();
 
-  // The folder of the newest checkpoint that was written or, before that, the
-  // one resumed from; empty if there is none.
+  // The folder of the newest checkpoint that was written (on a rank that does
+  // not write the log: that this rank has done its part of) or, before that,
+  // the one resumed from; empty if there is none.
   const std::string& newest_checkpoint() const { return newest_checkpoint_; }
 
  private:
