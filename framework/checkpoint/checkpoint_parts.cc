@@ -78,10 +78,10 @@ absl::StatusOr<Json> AwaitPart(const std::string& folder, int rank,
     part = ParseJson(*text);
     return part.is_object();
   };
-  RETURN_IF_ERROR(
-      AwaitRank(writers, is_there,
-                absl::StrCat("rank ", rank, " has not finished its files in ",
-                             folder, ", and a rank has ended")));
+  RETURN_IF_ERROR(AwaitRank(
+      writers, is_there,
+      absl::StrCat("rank ", rank, " has not finished its files in ", folder,
+                   "; it may never, because a rank has ended")));
   if (!part.contains(kFiles)) {
     return absl::Status(
         static_cast<absl::StatusCode>(part.value(kCode, 2)),

@@ -33,7 +33,7 @@ absl::Status WriteOnStream(c10::Device gpu,
                /*flags=*/0);
   if (result == CUDA_SUCCESS) return absl::OkStatus();
   return absl::InternalError(
-      absl::StrCat("writing progress from the GPU failed: the driver's error ",
+      absl::StrCat("a write by the GPU's front end failed: the driver's error ",
                    static_cast<int>(result), " of cuStreamBatchMemOp()"));
 }
 

@@ -65,7 +65,7 @@ class Progress {
   // host, and from 0. The functions below then throw what the writer throws.
   void CountOn(std::unique_ptr<Writer> writer);
   void Begin(absl::string_view name);
-  // Of the last one that has begun.
+  // Ends the communication that has begun last.
   void End() { Write(kEnded, {last_}); }
   // The current stream's work from now on belongs to `step`.
   void SetStep(int64_t step);

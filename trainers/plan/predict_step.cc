@@ -36,8 +36,8 @@ double SecondsOfCollective(const Task& task, const LinkConfig& link) {
 // Plays a step.
 class Timeline {
  public:
-  // `seconds`: of each run alone. Beside a collective, runs compute at
-  // `compute_rate`.
+  // `seconds` is how long each run takes alone. Beside a collective, runs
+  // compute at `compute_rate`.
   Timeline(const Schedule& schedule, std::vector<double> seconds,
            double compute_rate)
       : schedule_(schedule),

@@ -67,7 +67,7 @@ VerifiedShare VerifiedShareOf(const WorldInfo& world);
 // valid; FailedPrecondition if another process trains there. Without, nothing
 // on disk changes.
 //
-// Of a checkpoint's tensors this process verifies `share`. If several ranks
+// This process verifies `share` of a checkpoint's tensors. If several ranks
 // share that, they then call AgreeOnCheckpoints()
 // (checkpoint_agreement.h).
 absl::StatusOr<RunFolder> OpenRunFolder(const std::string& path,

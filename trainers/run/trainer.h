@@ -26,7 +26,7 @@ namespace tessera {
 struct TrainerOptions {
   Instruments* instruments = nullptr;  // may be null
   std::vector<RunObserver*> observers;
-  // Of checkpoints; only tests set these.
+  // For checkpoints; only tests set these.
   WritePointHook write_point;
   uint64_t max_file_bytes = kMaxTensorFileBytes;
 };

@@ -6,9 +6,10 @@ weights or gradients (104.9 M values), once for each block:
 
   NCCL_NVLS_ENABLE=0 torchrun --nproc-per-node=2 interference.py --out=FILE
 
-alone_ms: the products; both_ms: with collectives on a stream of high priority,
-both begun together; collective_ms: the collectives alone. lost = (both - alone)
-/ collectives, in ms for each. Medians.
+alone_ms is the time of the products; both_ms the time until products and
+collectives are done if both begin together, the collectives on a stream of high
+priority; collective_ms the time of one collective alone. lost_ms = (both_ms -
+alone_ms) / BLOCKS is what one collective costs. All are medians.
 """
 
 import argparse
