@@ -7,7 +7,8 @@ import unittest
 
 TESTS = pathlib.Path(sys.argv.pop(1)).resolve().parent / "tests"
 
-RULE = re.compile(r"^tessera_test\($(.*?)^\)$", re.MULTILINE | re.DOTALL)
+RULE = re.compile(r"^(?:tessera|cuda)_test\($(.*?)^\)$",
+                  re.MULTILINE | re.DOTALL)
 NAME = re.compile(r'^    name = "(\w+)",$', re.MULTILINE)
 GPU_TAG = re.compile(r'tags = \[[^\]]*"gpu(-multi)?"')
 
@@ -23,8 +24,9 @@ def tagged_libraries():
 class GpuTestsListTest(unittest.TestCase):
 
     def test_finds_tagged_tests(self):
-        self.assertIn("//tests/framework/optim:adamw_test_lib",
-                      tagged_libraries())
+        found = list(tagged_libraries())
+        self.assertIn("//tests/framework/optim:adamw_test_lib", found)
+        self.assertIn("//tests/framework/cuda:cuda_graph_test_lib", found)
 
     def test_every_tagged_test_is_listed(self):
         listed = (TESTS / "BUILD.bazel").read_text()

@@ -4,6 +4,7 @@ The library (NAME_lib) lets //tests:gpu_tests link all tests with a GPU part
 into one binary, which runs on machines without Bazel.
 """
 
+load("@libtorch//:cuda.bzl", "if_cuda")
 load("//tools/torch:torch_cc.bzl", "torch_cc_library")
 
 # The env of tests that train toy models. With those a second thread makes tests
@@ -41,3 +42,13 @@ def tessera_test(name, srcs, deps = [], data = [], tags = [], torch = True, size
         deps = [":" + name + "_lib", "//tests/testing:main"],
         **kwargs
     )
+
+def cuda_test(name, **kwargs):
+    """A tessera_test of code that only CUDA builds have.
+
+    Args:
+      name: the test target.
+      **kwargs: arguments of tessera_test().
+    """
+    if if_cuda([name]):
+        tessera_test(name = name, **kwargs)
