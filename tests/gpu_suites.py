@@ -2,7 +2,7 @@
 """Runs the GPU tests and keeps docs/results/gpu_tests.md.
 
 usage: gpu_suites.py run --run=DIR/run --commit=HASH --out=FILE
-           [--parts=most,conformance,large] [--time_limit_s=540]
+           [--parts=most,conformance,large|two] [--time_limit_s=540]
        gpu_suites.py add FILE...
 
 `run` starts gpu_tests of a bundle and appends a line of JSON to FILE: the card,
@@ -40,7 +40,10 @@ PARTS = {
     "most": ("Gpu*:*/Gpu*-*GpuConformance*:*GpuLargeTensor*", 1),
     "conformance": ("*GpuConformance*", 4),
     "large": ("*GpuLargeTensor*", 1),
+    "two": ("GpuProcessGroup*:GpuGraphRanks*:GpuHangingRank*:GpuProgress*", 1),
 }
+# What a machine with one GPU runs: "two" is for a short call on two.
+DEFAULT_PARTS = "most,conformance,large"
 
 # The rows of the table: patterns over the names of GoogleTest's suites, the
 # first that matches.
@@ -50,7 +53,8 @@ SUITES = (
     ("attention: tensors beyond 2^31 elements", r"GpuLargeTensor"),
     ("attention: other", r"GpuFlashCuda|GpuCompiledFused|GpuGraphCapture"
                          r"|GpuAttention"),
-    ("two GPUs", r"GpuProcessGroup|GpuGraphRanks|GpuHangingRank"),
+    ("two GPUs", r"GpuProcessGroup|GpuGraphRanks|GpuHangingRank"
+                 r"|GpuProgress"),
     ("golden losses", r"GpuGolden"),
     ("CUDA graphs", r"GpuCudaGraph|GpuGraphStep"),
     ("training", r"GpuTraining|GpuLoss|GpuSampling|GpuResumed|TrainingState"
@@ -220,7 +224,7 @@ def main():
     runs.add_argument("--run", type=pathlib.Path, required=True)
     runs.add_argument("--commit", required=True)
     runs.add_argument("--out", required=True)
-    runs.add_argument("--parts", default=",".join(PARTS))
+    runs.add_argument("--parts", default=DEFAULT_PARTS)
     runs.add_argument("--time_limit_s", type=float, default=540)
     adds = commands.add_parser("add")
     adds.add_argument("files", nargs="+", type=pathlib.Path)
