@@ -53,10 +53,9 @@ SUITES = (
     ("attention: tensors beyond 2^31 elements", r"GpuLargeTensor"),
     ("attention: other", r"GpuFlashCuda|GpuCompiledFused|GpuGraphCapture"
                          r"|GpuAttention"),
-    ("two GPUs", r"GpuProcessGroup|GpuGraphRanks|GpuHangingRank"
-                 r"|GpuProgress"),
+    ("two GPUs", r"GpuProcessGroup|GpuGraphRanks|GpuHangingRank"),
     ("golden losses", r"GpuGolden"),
-    ("CUDA graphs", r"GpuCudaGraph|GpuGraphStep"),
+    ("CUDA graphs", r"GpuCudaGraph|GpuGraphStep|GpuProgress"),
     ("training", r"GpuTraining|GpuLoss|GpuSampling|GpuResumed|TrainingState"
                  r"|GpuNotFinite|BatchPrefetcher|GpuCell|Nvtx|GpuPlanned"
                  r"|GpuFailing"),
