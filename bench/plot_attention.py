@@ -11,18 +11,16 @@ Reads, if they exist,
   step_2k.jsonl         train_step_bench, one line a backend -> attention_step.svg
 """
 
-import argparse
 import itertools
 import math
-import pathlib
 
 import matplotlib
 from matplotlib import figure as figures
 from matplotlib import lines, ticker
 
 import attention_results as results
+import figure as pictures
 
-REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 WIDTH = 9.0  # inches of 100 pixels
 
 # Okabe and Ito's colours, which can be told apart with any colour blindness.
@@ -127,8 +125,7 @@ def new_figure(title, subtitle, handles, height):
 
 
 def save(figure, path):
-    figure.savefig(path, metadata={"Date": None, "Creator": "plot_attention.py"})
-    print(path)
+    pictures.save(figure, path, "plot_attention.py")
 
 
 def legend_line(name):
@@ -342,13 +339,8 @@ def read(path, reader):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--results", type=pathlib.Path,
-                        default=REPOSITORY / "docs/results/attention_h200")
-    parser.add_argument("--out", type=pathlib.Path,
-                        default=REPOSITORY / "docs/images")
-    arguments = parser.parse_args()
+    arguments = pictures.arguments(
+        __doc__, results="docs/results/attention_h200", out="docs/images")
     arguments.out.mkdir(parents=True, exist_ok=True)
     set_style()
     folder = arguments.results

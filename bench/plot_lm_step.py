@@ -7,15 +7,12 @@ usage: plot_lm_step.py [--race=docs/results/lm_step_h200/variants.md]
 Needs matplotlib (Debian: python3-matplotlib). Equal results give equal files.
 """
 
-import argparse
 import collections
 import json
-import pathlib
 import statistics
 
 import figure
 
-REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 # Okabe and Ito's colours, which can be told apart with any colour blindness.
 SIDES = {
     "seed": ("PyTorch, eager", "#999999"),
@@ -68,19 +65,13 @@ def draw(device, cells, path):
                      fontsize=9)
     picture.suptitle(f"A training step in BF16 on one {device}", x=0.01,
                      ha="left", fontweight="bold", fontsize=12)
-    picture.savefig(path, metadata={"Date": None, "Creator": "plot_lm_step.py"})
-    print(path)
+    figure.save(picture, path, "plot_lm_step.py")
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--race", type=pathlib.Path,
-                        default=REPOSITORY / "docs/results/lm_step_h200"
-                        / "variants.md")
-    parser.add_argument("--out", type=pathlib.Path,
-                        default=REPOSITORY / "docs/images/lm_step.svg")
-    arguments = parser.parse_args()
+    arguments = figure.arguments(
+        __doc__, race="docs/results/lm_step_h200/variants.md",
+        out="docs/images/lm_step.svg")
     draw(*read(arguments.race), arguments.out)
 
 

@@ -8,14 +8,11 @@ usage: plot_step.py [--step=docs/experiments/step_anatomy_h200/small_1024.json]
 matplotlib (Debian: python3-matplotlib). Equal results give equal files.
 """
 
-import argparse
 import json
-import pathlib
 import re
 
 import figure
 
-REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 TOOK, BEST = "#9ecae1", "#0072B2"
 # Ops that take less are one bar.
 LEAST_MS = 0.03
@@ -64,20 +61,14 @@ def draw(times, title, path):
     took, best = (sum(column) for column in zip(*times.values()))
     picture.suptitle(f"{title}: {took:.2f} ms of kernels, at least {best:.2f}",
                     x=0.01, ha="left", fontweight="bold", fontsize=11)
-    picture.savefig(path, metadata={"Date": None, "Creator": "plot_step.py"})
-    print(path)
+    figure.save(picture, path, "plot_step.py")
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--step", type=pathlib.Path,
-                        default=REPOSITORY / "docs/experiments/step_anatomy_h200"
-                        / "small_1024.json")
-    parser.add_argument("--title", default="small, 4 x 1,024 tokens, BF16")
-    parser.add_argument("--out", type=pathlib.Path,
-                        default=REPOSITORY / "docs/images/step_anatomy.svg")
-    arguments = parser.parse_args()
+    arguments = figure.arguments(
+        __doc__, title="small, 4 x 1,024 tokens, BF16",
+        step="docs/experiments/step_anatomy_h200/small_1024.json",
+        out="docs/images/step_anatomy.svg")
     draw(read(arguments.step), arguments.title, arguments.out)
 
 

@@ -10,15 +10,12 @@ next. Needs matplotlib (Debian: python3-matplotlib). Equal traces give equal
 files.
 """
 
-import argparse
 import gzip
 import json
-import pathlib
 import sys
 
 import figure
 
-REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 # The first row whose word is part of a kernel's name has it.
 ROWS = [("update", "AdamWUpdate", "#E69F00"),
         ("sums over the ranks", "nccl", "#009E73"),
@@ -75,20 +72,14 @@ def draw(step, title, path):
     axes.set_xlabel("ms of one step")
     axes.set_xlim(left=0)
     axes.set_title(title, loc="left", fontsize=10)
-    picture.savefig(path, metadata={"Date": None})
+    figure.save(picture, path, "plot_streams.py")
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument(
-        "--trace", type=pathlib.Path,
-        default=REPOSITORY / "docs/experiments/two_gpus_h100/trace.json.gz")
-    parser.add_argument("--title", default="2.7B, 4 x 1,024 tokens, one of "
-                                           "two H100")
-    parser.add_argument("--out", type=pathlib.Path,
-                        default=REPOSITORY / "docs/images/two_gpus_step.svg")
-    arguments = parser.parse_args()
+    arguments = figure.arguments(
+        __doc__, title="2.7B, 4 x 1,024 tokens, one of two H100",
+        trace="docs/experiments/two_gpus_h100/trace.json.gz",
+        out="docs/images/two_gpus_step.svg")
     draw(step_of(arguments.trace), arguments.title, arguments.out)
 
 
