@@ -28,15 +28,13 @@ projection's gradient, which ours writes directly.
 import argparse
 import dataclasses
 import functools
-import json
 import math
-import sys
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from common import describe, free_memory, time_call
+from common import check_known, serve, time_call
 
 PRECISIONS = {"FP32": torch.float32, "BF16": torch.bfloat16,
               "FP16": torch.float16}
@@ -91,10 +89,8 @@ class Cell:
     head_dim: int
 
     def __post_init__(self):
-        for value, known in ((self.variant, VARIANTS),
-                             (self.precision, PRECISIONS), (self.mask, MASKS)):
-            if value not in known:
-                raise ValueError(f"'{value}' is none of {', '.join(known)}")
+        check_known((self.variant, VARIANTS), (self.precision, PRECISIONS),
+                    (self.mask, MASKS))
 
 
 def allocated(device):
@@ -171,11 +167,7 @@ def main():
     # Keeps a compiled function for each shape; these hold no tensors.
     torch._dynamo.config.recompile_limit = 10_000
     torch._dynamo.config.accumulated_recompile_limit = 10_000
-    print(json.dumps(describe(device)), flush=True)
-    for line in sys.stdin:
-        record = run(Cell(**json.loads(line)), device)
-        free_memory(device, keep_compiled=True)  # the other side's turn
-        print(json.dumps(record), flush=True)
+    serve(device, lambda **cell: run(Cell(**cell), device), keep_compiled=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 import dataclasses
 import gc
+import json
 import statistics
+import sys
 import time
 
 import torch
@@ -98,6 +100,23 @@ def held_gib(device):
     """Peak memory taken from the driver since free_memory(), the pools of CUDA
     graphs included; 0 on a CPU."""
     return torch.cuda.max_memory_reserved() / 2**30 if device == "cuda" else 0.0
+
+
+def check_known(*fields):
+    """Raises ValueError unless each (value, known) has its value in known."""
+    for value, known in fields:
+        if value not in known:
+            raise ValueError(f"'{value}' is none of {', '.join(known)}")
+
+
+def serve(device, run, keep_compiled=False):
+    """Describes the machine in a line of JSON, then answers each line of
+    standard input with run(**its object)."""
+    print(json.dumps(describe(device)), flush=True)
+    for line in sys.stdin:
+        record = run(**json.loads(line))
+        free_memory(device, keep_compiled)  # the other side's turn
+        print(json.dumps(record), flush=True)
 
 
 def describe(device):

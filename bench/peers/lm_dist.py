@@ -56,8 +56,8 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 import ranks
-from common import (SIZES, VOCABULARY, Size, call_times_ms, describe,
-                    free_memory, held_gib, summary)
+from common import (SIZES, VOCABULARY, Size, call_times_ms, check_known,
+                    describe, free_memory, held_gib, summary)
 from depth import find_depth
 from lm_step import TransformerLm, library_attention, step_flops
 
@@ -94,9 +94,7 @@ class Cell:
     batch: int  # sequences per GPU
 
     def __post_init__(self):
-        for value, known in ((self.variant, VARIANTS), (self.size, SIZES)):
-            if value not in known:
-                raise ValueError(f"'{value}' is none of {', '.join(known)}")
+        check_known((self.variant, VARIANTS), (self.size, SIZES))
 
 
 def cross_entropy(logits, targets):

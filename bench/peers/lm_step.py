@@ -19,17 +19,15 @@ torch takes seconds, so one process measures many cells.
 
 import argparse
 import dataclasses
-import json
 import math
-import sys
 import time
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from common import (SIZES, VOCABULARY, describe, free_memory, held_gib,
-                    time_call)
+from common import (SIZES, VOCABULARY, check_known, free_memory, held_gib,
+                    serve, time_call)
 
 VARIANTS = ("seed", "sdpa", "compile", "compile_graphs")
 PRECISIONS = ("FP32", "TF32", "BF16")
@@ -46,10 +44,8 @@ class Cell:
     batch: int
 
     def __post_init__(self):
-        for value, known in ((self.variant, VARIANTS),
-                             (self.precision, PRECISIONS), (self.size, SIZES)):
-            if value not in known:
-                raise ValueError(f"'{value}' is none of {', '.join(known)}")
+        check_known((self.variant, VARIANTS), (self.precision, PRECISIONS),
+                    (self.size, SIZES))
 
 
 def linear(inputs, outputs):
@@ -224,14 +220,6 @@ def as_row(record):
             f"  held {record['held_gib']:6.2f} GiB")
 
 
-def serve(device):
-    print(json.dumps(describe(device)), flush=True)
-    for line in sys.stdin:
-        record = run(Cell(**json.loads(line)), device)
-        free_memory(device)  # the other side's turn: hold nothing
-        print(json.dumps(record), flush=True)
-
-
 def parse_arguments():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -249,7 +237,8 @@ def parse_arguments():
 def main():
     arguments = parse_arguments()
     if arguments.serve:
-        serve(arguments.device)
+        serve(arguments.device,
+              lambda **cell: run(Cell(**cell), arguments.device))
         return
     for text in arguments.cells:
         size, context, batch = text.split(":")
