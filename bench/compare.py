@@ -239,8 +239,17 @@ def listed(text):
     return text.split(",")
 
 
-def race_parser(description, peer_command, rounds=3):
-    """The arguments that races have in common."""
+def write_report(lines, out):
+    """Prints the lines, and writes them to the file `out` if it is given."""
+    text = "\n".join(lines)
+    print(text)
+    if out:
+        out.write_text(text + "\n")
+
+
+def race_parser(description, peer_command=None, rounds=3):
+    """The arguments that races have in common; --peer_command only with a
+    default."""
     parser = argparse.ArgumentParser(
         description=description,
         formatter_class=argparse.RawTextHelpFormatter)
@@ -248,5 +257,6 @@ def race_parser(description, peer_command, rounds=3):
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--time_limit_s", type=float, default=540)
     parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--peer_command", default=shlex.join(peer_command))
+    if peer_command:
+        parser.add_argument("--peer_command", default=shlex.join(peer_command))
     return parser

@@ -19,7 +19,6 @@ ratio of the two times of a round, as median and range over the rounds.
 Cells that do not fit in the time limit are left out and listed.
 """
 
-import argparse
 import itertools
 import math
 import pathlib
@@ -27,8 +26,8 @@ import statistics
 import sys
 
 from compare import (Deadline, Served, header, listed, medians, of_side,
-                     raw_lines, ratios, row, run_grid, start_servers,
-                     status_of, stop_servers)
+                     race_parser, raw_lines, ratios, row, run_grid,
+                     start_servers, status_of, stop_servers, write_report)
 
 PHASES = ("forward_ms", "backward_ms")
 PEER = pathlib.Path(__file__).resolve().parent / "peers" / "attention.py"
@@ -121,21 +120,15 @@ def add_cell_arguments(parser):
     parser.add_argument("--width", type=int, default=2048)
     parser.add_argument("--batch", type=int)
     parser.add_argument("--heads", type=int)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--time_limit_s", type=float, default=540)
-    parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--raw", type=pathlib.Path)
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--ours", required=True)
+    parser = race_parser(__doc__, [sys.executable, str(PEER)])
     parser.add_argument("--backends", type=listed, default=["FLASH_CUDA"])
     parser.add_argument("--peers", type=listed,
                         default=["cudnn", "flash", "efficient", "compiled"])
     add_cell_arguments(parser)
-    parser.add_argument("--peer_command", default=f"{sys.executable} {PEER}")
     return parser.parse_args()
 
 
@@ -149,10 +142,8 @@ def make_cells(arguments):
                 arguments.precisions)]
 
 
-def write_results(text, results, arguments):
-    print(text)
-    if arguments.out:
-        arguments.out.write_text(text + "\n")
+def write_results(lines, results, arguments):
+    write_report(lines, arguments.out)
     if arguments.raw:
         arguments.raw.write_text("\n".join(raw_lines(results)) + "\n")
 
@@ -172,8 +163,8 @@ def main():
     finally:
         stop_servers(servers)
     machines = [server.machine for server in servers.values()]
-    text = "\n".join(report(results, left_out, machines, arguments))
-    write_results(text, results, arguments)
+    write_results(report(results, left_out, machines, arguments), results,
+                  arguments)
 
 
 if __name__ == "__main__":

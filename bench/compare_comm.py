@@ -17,7 +17,7 @@ import statistics
 import sys
 
 from compare import (Deadline, Failed, OutOfTime, header, json_lines,
-                     race_parser, raw_lines, row)
+                     race_parser, raw_lines, row, write_report)
 
 PEER = pathlib.Path(__file__).resolve().parent / "peers" / "comm.py"
 KEY = ("operation", "dtype", "size")
@@ -123,10 +123,7 @@ def main():
         + shlex.split(arguments.peer_options)}
     records = run_rounds(commands, arguments.rounds,
                          Deadline(arguments.time_limit_s))
-    text = "\n".join(report(records, arguments))
-    print(text)
-    if arguments.out:
-        arguments.out.write_text(text + "\n")
+    write_report(report(records, arguments), arguments.out)
 
 
 if __name__ == "__main__":

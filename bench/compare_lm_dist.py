@@ -28,7 +28,7 @@ import pathlib
 import sys
 
 from compare import (Deadline, Failed, OutOfTime, Served, Server, listed,
-                     lm_step_options, race_parser, run_grid)
+                     lm_step_options, race_parser, run_grid, write_report)
 from lm_race import OurStep, cells_of, largest, report, step_ms
 
 PEER = pathlib.Path(__file__).resolve().parent / "peers" / "lm_dist.py"
@@ -148,11 +148,8 @@ def main():
                                      Deadline(arguments.time_limit_s))
     finally:
         peers.stop()
-    text = "\n".join(report(heading(peers.machine, arguments), FIGURES, results,
-                            left_out, arguments))
-    print(text)
-    if arguments.out:
-        arguments.out.write_text(text + "\n")
+    write_report(report(heading(peers.machine, arguments), FIGURES, results,
+                        left_out, arguments), arguments.out)
 
 
 if __name__ == "__main__":

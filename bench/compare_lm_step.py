@@ -24,7 +24,7 @@ import pathlib
 import sys
 
 from compare import (Deadline, Served, listed, lm_step_options, race_parser,
-                     run_grid, start_servers, stop_servers)
+                     run_grid, start_servers, stop_servers, write_report)
 from lm_race import OurStep, cells_of, largest, report, step_ms
 
 PEER = pathlib.Path(__file__).resolve().parent / "peers" / "lm_step.py"
@@ -69,11 +69,8 @@ def main():
                                      arguments.rounds, deadline)
     finally:
         stop_servers(servers)
-    text = "\n".join(report(heading(peer.machine, arguments), FIGURES, results,
-                            left_out, arguments))
-    print(text)
-    if arguments.out:
-        arguments.out.write_text(text + "\n")
+    write_report(report(heading(peer.machine, arguments), FIGURES, results,
+                        left_out, arguments), arguments.out)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,10 @@ slowest by forward + backward, in milliseconds; a backend that refuses a cell is
 not in its row.
 """
 
-import argparse
 import statistics
 
-from compare import (Deadline, Served, header, listed, medians, of_side, row,
-                     run_grid, start_servers, stop_servers)
+from compare import (Deadline, Served, header, listed, medians, of_side,
+                     race_parser, row, run_grid, start_servers, stop_servers)
 from compare_attention import add_cell_arguments, make_cells, write_results
 
 BACKENDS = ["FLASH_CUDA", "TORCH_CUDNN", "TORCH_FLASH", "TORCH_EFFICIENT",
@@ -49,14 +48,12 @@ def table(results, backends):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--ours", required=True)
+    parser = race_parser(__doc__, rounds=1)
     parser.add_argument("--backends", type=listed, default=BACKENDS)
     add_cell_arguments(parser)
     parser.set_defaults(head_dims=[64, 128, 256],
                         lengths=[128, 512, 2048, 8192],
-                        precisions=["FP32", "BF16"], rounds=1)
+                        precisions=["FP32", "BF16"])
     return parser.parse_args()
 
 
@@ -77,8 +74,7 @@ def main():
     if left_out:
         lines += ["", f"{len(left_out)} cells did not fit into"
                   f" {arguments.time_limit_s:.0f} s."]
-    text = "\n".join(lines)
-    write_results(text, results, arguments)
+    write_results(lines, results, arguments)
 
 
 if __name__ == "__main__":
