@@ -59,28 +59,17 @@ absl::StatusOr<nlohmann::ordered_json> MeasureCell(const Study& study,
                                                    const StudyCell& cell,
                                                    const std::string& folder) {
   ASSIGN_OR_RETURN(const StudyConfig study_config, StudyConfigOf(study, cell));
-  switch (study_config.measure_case()) {
-    case StudyConfig::kTraining: {
-      ASSIGN_OR_RETURN(const RunConfig config, RunConfigOf(study, cell));
-      return MeasureTrainingCell(
-          study_config, config,
-          absl::StrCat(folder, "/snapshots/",
-                       absl::StrReplaceAll(cell.Name(), {{" ", "_"}})));
-    }
-    case StudyConfig::kAttention: {
-      ASSIGN_OR_RETURN(const AttentionCell config,
-                       AttentionCellOf(study, cell));
-      return MeasureAttentionCell(study_config, config);
-    }
-    case StudyConfig::kAccumulation: {
-      ASSIGN_OR_RETURN(const AccumulationStudy config,
-                       AccumulationOf(study, cell));
-      return MeasureAccumulation(config);
-    }
-    case StudyConfig::MEASURE_NOT_SET:
-      break;
+  ASSIGN_OR_RETURN(const CellConfig config, CellConfigOf(study, cell));
+  if (const auto* const attention = std::get_if<AttentionCell>(&config)) {
+    return MeasureAttentionCell(study_config, *attention);
   }
-  return absl::InternalError("a study that passed Validate() measures nothing");
+  if (const auto* const sum = std::get_if<AccumulationStudy>(&config)) {
+    return MeasureAccumulation(*sum);
+  }
+  return MeasureTrainingCell(
+      study_config, std::get<RunConfig>(config),
+      absl::StrCat(folder, "/snapshots/",
+                   absl::StrReplaceAll(cell.Name(), {{" ", "_"}})));
 }
 
 absl::Status CheckFigures(const Study& study) {

@@ -67,20 +67,10 @@ absl::Status CheckCell(const Study& study, const StudyCell& cell) {
     return absl::InvalidArgumentError(
         absl::StrCat("study.", broken[0].path, ": ", broken[0].message));
   }
-  switch (study.config.measure_case()) {
-    case StudyConfig::kTraining:
-      return RunConfigOf(study, cell).status();
-    case StudyConfig::kAttention: {
-      ASSIGN_OR_RETURN(const AttentionCell config,
-                       AttentionCellOf(study, cell));
-      return CheckAttentionCell(config);
-    }
-    case StudyConfig::kAccumulation:
-      return AccumulationOf(study, cell).status();
-    case StudyConfig::MEASURE_NOT_SET:
-      break;
-  }
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(const CellConfig runs, CellConfigOf(study, cell));
+  const auto* const attention = std::get_if<AttentionCell>(&runs);
+  return attention == nullptr ? absl::OkStatus()
+                              : CheckAttentionCell(*attention);
 }
 
 // A line for each fault, with the first of the cells that have it.
@@ -226,8 +216,14 @@ absl::StatusOr<Study> LoadStudy(const std::string& path) {
   return absl::InvalidArgumentError(absl::StrJoin(faults, "\n"));
 }
 
-absl::StatusOr<RunConfig> RunConfigOf(const Study& study,
-                                      const StudyCell& cell) {
+absl::StatusOr<CellConfig> CellConfigOf(const Study& study,
+                                        const StudyCell& cell) {
+  if (study.config.has_attention()) {
+    return Overridden(study.config.attention().cell(), cell.overrides);
+  }
+  if (study.config.has_accumulation()) {
+    return Overridden(study.config.accumulation(), cell.overrides);
+  }
   // Cells do not evaluate, so their memory plans must not count it.
   std::vector<std::string> overrides = {"data={synthetic {}}",
                                         "training.eval_batches=0"};
@@ -241,28 +237,11 @@ absl::StatusOr<StudyConfig> StudyConfigOf(const Study& study,
   return Overridden(study.config, cell.study_overrides);
 }
 
-absl::StatusOr<AttentionCell> AttentionCellOf(const Study& study,
-                                              const StudyCell& cell) {
-  return Overridden(study.config.attention().cell(), cell.overrides);
-}
-
-absl::StatusOr<AccumulationStudy> AccumulationOf(const Study& study,
-                                                 const StudyCell& cell) {
-  return Overridden(study.config.accumulation(), cell.overrides);
-}
-
 absl::StatusOr<std::string> PrintCell(const Study& study,
                                       const StudyCell& cell) {
-  if (study.config.has_training()) {
-    ASSIGN_OR_RETURN(const RunConfig config, RunConfigOf(study, cell));
-    return PrintWithDefaults(config);
-  }
-  if (study.config.has_attention()) {
-    ASSIGN_OR_RETURN(const AttentionCell config, AttentionCellOf(study, cell));
-    return PrintWithDefaults(config);
-  }
-  ASSIGN_OR_RETURN(const AccumulationStudy config, AccumulationOf(study, cell));
-  return PrintWithDefaults(config);
+  ASSIGN_OR_RETURN(const CellConfig config, CellConfigOf(study, cell));
+  return std::visit(
+      [](const auto& message) { return PrintWithDefaults(message); }, config);
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #define BENCH_STUDIES_STUDY_LOADER_H_
 
 #include <string>
+#include <variant>
 
 #include "absl/status/statusor.h"
 #include "bench/studies/study_config.h"
@@ -14,18 +15,15 @@ namespace tessera {
 // for the config of a cell and others with the same fault.
 absl::StatusOr<Study> LoadStudy(const std::string& path);
 
-// What a cell of a training study runs; of an attention study; of a study of
-// accumulation.
-absl::StatusOr<RunConfig> RunConfigOf(const Study& study,
-                                      const StudyCell& cell);
 // The study as one cell sees it: its "study.FIELD=VALUE" applied.
 absl::StatusOr<StudyConfig> StudyConfigOf(const Study& study,
                                           const StudyCell& cell);
-absl::StatusOr<AttentionCell> AttentionCellOf(const Study& study,
-                                              const StudyCell& cell);
-absl::StatusOr<AccumulationStudy> AccumulationOf(const Study& study,
-                                                 const StudyCell& cell);
-// The same as text, with every default.
+// What a cell runs: a training study's, an attention study's, or that of a
+// study of accumulation.
+using CellConfig = std::variant<RunConfig, AttentionCell, AccumulationStudy>;
+absl::StatusOr<CellConfig> CellConfigOf(const Study& study,
+                                        const StudyCell& cell);
+// CellConfigOf() as text, with every default.
 absl::StatusOr<std::string> PrintCell(const Study& study,
                                       const StudyCell& cell);
 
