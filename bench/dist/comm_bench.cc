@@ -8,6 +8,8 @@
 // what the collectives cost matrix products beside them. Without a GPU the
 // ranks use Gloo.
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <iostream>
@@ -20,13 +22,15 @@
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "bench/dist/collective.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "bench/dist/comm_timing.h"
 #include "bench/measure/attention_case.h"
 #include "bench/measure/over_ranks.h"
 #include "framework/base/log.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/dist/process_group.h"
 #include "framework/dist/world.h"
 #include "nlohmann/json.hpp"
 #include "trainers/build_info.h"
@@ -53,6 +57,97 @@ namespace {
 constexpr int64_t kKib = 1024, kMib = 1024 * kKib, kGib = 1024 * kMib;
 // Left free on a GPU for the libraries and the products.
 constexpr int64_t kReserveBytes = 2 * kGib;
+
+// The tensors of a collective on this rank.
+struct Operands {
+  at::Tensor whole;
+  at::Tensor own;    // this rank's part of `whole`
+  at::Tensor other;  // as large as `whole`; undefined if not needed
+};
+
+// An operation of ProcessGroup, as the bench calls it. ReduceScatterSum() and
+// AllGather() have their shard at its place in the whole.
+struct Collective {
+  absl::string_view name;  // "all_reduce"
+  // Bytes that a link of each rank carries in one direction, in units of the
+  // bytes of `whole`, if the operation moves as few as possible. It makes
+  // bandwidths of different operations and worlds comparable, as in nccl-tests.
+  double (*bus_factor)(int world);
+  bool needs_other = false;
+  bool sums_in_place = false;
+  absl::Status (*call)(ProcessGroup& group, const Operands& operands);
+};
+
+double Once(int) { return 1; }
+// Each rank already has its own part.
+double OtherParts(int world) { return (world - 1.0) / world; }
+double OtherPartsTwice(int world) { return 2 * OtherParts(world); }
+
+constexpr Collective kCollectives[] = {
+    {.name = "all_reduce",
+     .bus_factor = OtherPartsTwice,
+     .sums_in_place = true,
+     .call = [](ProcessGroup& group,
+                const Operands& o) { return group.AllReduceSum(o.whole); }},
+    {.name = "reduce_scatter",
+     .bus_factor = OtherParts,
+     .call =
+         [](ProcessGroup& group, const Operands& o) {
+           return group.ReduceScatterSum(o.whole, o.own);
+         }},
+    {.name = "all_gather",
+     .bus_factor = OtherParts,
+     .call = [](ProcessGroup& group,
+                const Operands& o) { return group.AllGather(o.own, o.whole); }},
+    {.name = "all_to_all",
+     .bus_factor = OtherParts,
+     .needs_other = true,
+     .call =
+         [](ProcessGroup& group, const Operands& o) {
+           return group.AllToAll(o.whole, o.other);
+         }},
+    {.name = "broadcast",
+     .bus_factor = Once,
+     .call =
+         [](ProcessGroup& group, const Operands& o) {
+           return group.Broadcast(o.whole, /*root=*/0);
+         }},
+};
+
+// InvalidArgument lists the names.
+absl::StatusOr<const Collective*> FindCollective(absl::string_view name) {
+  for (const Collective& collective : kCollectives) {
+    if (collective.name == name) return &collective;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "there is no operation '", name, "'; the operations are ",
+      absl::StrJoin(kCollectives, ", ", [](std::string* out, const auto& c) {
+        absl::StrAppend(out, c.name);
+      })));
+}
+
+// Operands of at most `bytes` bytes per tensor: as many elements as divide by
+// the world, at least one for each rank. Random, but zeros for a sum in place,
+// which would grow from call to call.
+absl::StatusOr<Operands> MakeOperands(const Collective& collective,
+                                      int64_t bytes, at::ScalarType dtype,
+                                      c10::Device device,
+                                      const ProcessGroup& group) {
+  Operands operands;
+  RETURN_IF_ERROR(StatusFromTorch([&] {
+    const int64_t element = static_cast<int64_t>(c10::elementSize(dtype));
+    const int64_t part =
+        std::max<int64_t>(1, bytes / element / group.world_size());
+    operands.whole = at::zeros({part * group.world_size()},
+                               at::TensorOptions(device).dtype(dtype));
+    if (!collective.sums_in_place) operands.whole.normal_();
+    operands.own = operands.whole.narrow(0, part * group.rank(), part);
+    if (collective.needs_other) {
+      operands.other = at::empty_like(operands.whole);
+    }
+  }));
+  return operands;
+}
 
 struct Options {
   std::vector<const Collective*> operations;
