@@ -32,7 +32,7 @@ class ActivitySource {
 // `max_records` of them. CUDA builds only (framework/cuda/cuda_build.h).
 std::unique_ptr<ActivitySource> CuptiActivities(int64_t max_records);
 
-// Counts instead (kernel_counters.h): every kernel becomes an activity with
+// Counts instead (KernelCounters): every kernel becomes an activity with
 // Trace::counters. Each kernel runs once, after the one before it has ended; a
 // step takes many times longer. CUPTI has little room, so its results are read
 // whenever an op ends after `kernels_at_once` kernels or more. Start() and

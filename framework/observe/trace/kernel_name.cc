@@ -176,7 +176,6 @@ class Shortener {
   const bool every_argument_;
 };
 
-// Empty if `symbol` has no name.
 std::string NameOf(string_view symbol, bool every_argument) {
   const std::string plain = absl::StrReplaceAll(
       symbol, {{"(anonymous namespace)::", ""}, {"<unnamed>::", ""}});
@@ -194,11 +193,11 @@ std::string NameOf(string_view symbol, bool every_argument) {
   std::vector<string_view> path = Split(name, "::");
   // Families of kernels are told apart by their namespace.
   const bool ours = path.size() > 1 && path[0] == "tessera";
-  if (!ours) return shortener.Component(path.back());
-  path.erase(path.begin());
   const std::string base = shortener.Component(path.back());
-  path.pop_back();
-  path.push_back(base);
+  // A symbol without a name stays as it is.
+  if (!ours) return base.empty() ? std::string(symbol) : base;
+  path.erase(path.begin());
+  path.back() = base;
   return absl::StrJoin(path, "::");
 }
 
@@ -279,13 +278,11 @@ const NamedClass* Find(const NamedClass (&table)[N], string_view lower) {
 }  // namespace
 
 std::string ReadableKernelName(string_view symbol) {
-  const std::string name = NameOf(symbol, /*every_argument=*/false);
-  return name.empty() ? std::string(symbol) : name;
+  return NameOf(symbol, /*every_argument=*/false);
 }
 
 std::string FullKernelName(string_view symbol) {
-  const std::string name = NameOf(symbol, /*every_argument=*/true);
-  return name.empty() ? std::string(symbol) : name;
+  return NameOf(symbol, /*every_argument=*/true);
 }
 
 string_view KernelClassName(KernelClass kernel_class) {

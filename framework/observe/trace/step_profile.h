@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "framework/observe/trace/kernel_counters.h"
 #include "framework/observe/trace/kernel_name.h"
 #include "framework/observe/trace/trace.h"
 #include "framework/program/printer.h"
