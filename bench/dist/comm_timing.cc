@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "bench/measure/over_ranks.h"
 #include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"

@@ -1,14 +1,63 @@
 #include "bench/measure/measurement.h"
 
+#include <optional>
+
+#include "absl/time/time.h"
+#include "attention_backends/compiled_fused/banded_product.h"
+#include "attention_backends/compiled_fused/softmax_compiler.h"
 #include "bench/measure/dtype_observation.h"
 #include "bench/measure/instrument_cost.h"
+#include "bench/measure/sensed_work.h"
+#include "bench/measure/timing.h"
 #include "bench/measure/utilisation.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
+#include "framework/cuda/cuda_build.h"
+#include "framework/cuda/float_type_of.h"
 
 namespace tessera {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+absl::Status MeasureEnergy(TrainingCell& cell, Json& figures) {
+  if (!cell.device().is_cuda()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(
+      const SensedWork sensed,
+      RepeatUnderSensors([&] { return cell.Step(); }, cell.plan().device,
+                         absl::Milliseconds(500)));
+  Json& energy = figures["energy"];
+  energy = Json::object();
+  const auto add = [&](const char* name, const std::optional<double>& value) {
+    if (value.has_value()) energy[name] = *value;
+  };
+  add("joules", sensed.joules);
+  if (sensed.joules.has_value()) {
+    energy["joules_per_token"] =
+        *sensed.joules / static_cast<double>(cell.plan().tokens_per_step());
+  }
+  add("power_w", sensed.gpu.power_w);
+  add("sm_mhz", sensed.gpu.sm_mhz);
+  return absl::OkStatus();
+}
+
+absl::Status MeasureCompilation(TrainingCell& cell, Json& figures) {
+  if constexpr (kCudaBuild) {
+    const RunPlan& plan = cell.plan();
+    if (!cell.device().is_cuda() ||
+        plan.backend.backend->name() != "COMPILED_FUSED") {
+      return absl::OkStatus();
+    }
+    const fused::SoftmaxSpec spec = {.type = FloatTypeOf(plan.attention.dtype),
+                                     .mask = fused::MaskOf(plan.attention)};
+    const absl::Time begin = MonotonicNow();
+    RETURN_IF_ERROR(fused::CompileSoftmax(spec, plan.device.compute_capability,
+                                          /*cache=*/nullptr)
+                        .status());
+    figures["compile_ms"] = MsSince(begin);
+  }
+  return absl::OkStatus();
+}
 
 absl::Status RecordDtypes(TrainingCell& cell, Json& figures) {
   ASSIGN_OR_RETURN(figures["dtypes"]["toy"],

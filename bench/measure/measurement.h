@@ -27,8 +27,8 @@ struct Measurement {
 // In the order in which they are made.
 absl::Span<const Measurement> Measurements();
 
-// The rows' functions. One of the first two opens the cell; the peak of memory
-// is measured before calls that are no whole steps.
+// The longer rows' functions. One of the first two opens the cell; the peak of
+// memory is measured before calls that are no whole steps.
 absl::Status MeasureSetUp(TrainingCell& cell, nlohmann::ordered_json& figures);
 absl::Status MeasureStartUp(TrainingCell& cell,
                             nlohmann::ordered_json& figures);
@@ -39,9 +39,6 @@ absl::Status MeasureParts(TrainingCell& cell, nlohmann::ordered_json& figures);
 absl::Status MeasurePhases(TrainingCell& cell, nlohmann::ordered_json& figures);
 absl::Status MeasureKernels(TrainingCell& cell,
                             nlohmann::ordered_json& figures);
-absl::Status MeasureEnergy(TrainingCell& cell, nlohmann::ordered_json& figures);
-absl::Status MeasureCompilation(TrainingCell& cell,
-                                nlohmann::ordered_json& figures);
 absl::Status MeasureAllocations(TrainingCell& cell,
                                 nlohmann::ordered_json& figures);
 absl::Status WriteSnapshot(TrainingCell& cell, nlohmann::ordered_json& figures);

@@ -1,5 +1,6 @@
 #include "bench/measure/timing.h"
 
+#include <ATen/ATen.h>
 #include <ATen/DeviceAccelerator.h>
 #include <c10/core/Event.h>
 
@@ -94,6 +95,24 @@ absl::StatusOr<Times> TimeCalls(absl::FunctionRef<absl::Status()> call,
   RETURN_IF_ERROR(repeat(repetition.iterations, &times.ms));
   times.wall_ms = MsSince(begin) / static_cast<double>(times.ms.size());
   return times;
+}
+
+absl::StatusOr<std::vector<double>> MaxOverRanks(std::vector<double> values,
+                                                 ProcessGroup* group,
+                                                 c10::Device device) {
+  if (group->world_size() == 1 || values.empty()) return values;
+  RETURN_IF_ERROR(StatusFromTorchOr([&]() -> absl::Status {
+    const int64_t n = static_cast<int64_t>(values.size());
+    const at::Tensor own =
+        at::from_blob(values.data(), {n}, at::kDouble).to(device);
+    const at::Tensor all = at::empty({group->world_size(), n}, own.options());
+    RETURN_IF_ERROR(group->AllGather(own, all));
+    const at::Tensor largest = all.amax(0).cpu();
+    const double* data = largest.const_data_ptr<double>();
+    values.assign(data, data + n);
+    return absl::OkStatus();
+  }));
+  return values;
 }
 
 }  // namespace tessera

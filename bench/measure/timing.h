@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "c10/core/Device.h"
+#include "framework/dist/process_group.h"
 #include "nlohmann/json.hpp"
 
 namespace tessera {
@@ -53,6 +54,12 @@ struct Times {
 absl::StatusOr<Times> TimeCalls(absl::FunctionRef<absl::Status()> call,
                                 c10::Device device,
                                 const Repetition& repetition);
+
+// The largest of each value over the ranks of `group`, whose tensors are on
+// `device`. Collective: every rank gives as many values.
+absl::StatusOr<std::vector<double>> MaxOverRanks(std::vector<double> values,
+                                                 ProcessGroup* group,
+                                                 c10::Device device);
 
 }  // namespace tessera
 

@@ -2,7 +2,6 @@
 
 #include <limits>
 
-#include "bench/measure/over_ranks.h"
 #include "framework/base/status_macros.h"
 #include "framework/cuda/cuda_build.h"
 #include "framework/cuda/device.h"

@@ -1,7 +1,6 @@
-#include "bench/measure/over_ranks.h"
-
 #include <vector>
 
+#include "bench/measure/timing.h"
 #include "framework/base/status_macros.h"
 #include "framework/dist/world.h"
 #include "gmock/gmock.h"
