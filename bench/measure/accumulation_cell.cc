@@ -2,21 +2,16 @@
 
 #include <cmath>
 
+#include "bench/measure/attention_case.h"
 #include "bench/measure/cell_measurement.h"
 #include "framework/base/torch_status.h"
 
 namespace tessera {
 namespace {
 
+// UNSPECIFIED is FP32.
 at::ScalarType ScalarTypeOf(AccumulationStudy::Dtype dtype) {
-  switch (dtype) {
-    case AccumulationStudy::FP16:
-      return at::kHalf;
-    case AccumulationStudy::BF16:
-      return at::kBFloat16;
-    default:
-      return at::kFloat;
-  }
+  return DtypeNamed(AccumulationStudy::Dtype_Name(dtype)).value_or(at::kFloat);
 }
 
 // Each addition is LibTorch's own on scalars of these dtypes, which promotes a

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/precision/precision_policy.h"
+#include "framework/program/value.h"
 
 namespace tessera {
 
@@ -43,18 +44,21 @@ absl::Status CheckMeasurable(const AttentionBackend& backend,
   return backend.Supports(problem);
 }
 
+std::optional<at::ScalarType> DtypeNamed(absl::string_view name) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf, at::kFloat}) {
+    if (DtypeName(dtype) == name) return dtype;
+  }
+  return std::nullopt;
+}
+
 absl::Status ParsePrecision(absl::string_view name, AttentionCase* shape) {
   shape->tf32 = name == "TF32";
-  if (name == "BF16") {
-    shape->dtype = at::kBFloat16;
-  } else if (name == "FP16") {
-    shape->dtype = at::kHalf;
-  } else if (name == "FP32" || shape->tf32) {
-    shape->dtype = at::kFloat;
-  } else {
+  const auto dtype = DtypeNamed(shape->tf32 ? "FP32" : name);
+  if (!dtype.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "precision is '", name, "'; it must be BF16, FP16, TF32 or FP32"));
   }
+  shape->dtype = *dtype;
   return absl::OkStatus();
 }
 

@@ -2,7 +2,7 @@
 #define BENCH_MEASURE_ATTENTION_CASE_H_
 
 #include <cstdint>
-#include <string>
+#include <optional>
 
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
@@ -37,6 +37,9 @@ inline constexpr int64_t kMaxTiledLength = 4096;
 // backend does not support it, or FLASH_TILED would exceed kMaxTiledLength.
 absl::Status CheckMeasurable(const AttentionBackend& backend,
                              const AttentionProblem& problem);
+
+// The dtype "BF16", "FP16" or "FP32"; absent for other names.
+std::optional<at::ScalarType> DtypeNamed(absl::string_view name);
 
 // Sets dtype and tf32 by "BF16", "FP16", "TF32" or "FP32"; InvalidArgument for
 // other names.

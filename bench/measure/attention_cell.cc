@@ -18,23 +18,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-at::ScalarType ScalarTypeOf(AttentionCell::Precision precision) {
-  switch (precision) {
-    case AttentionCell::BF16:
-      return at::kBFloat16;
-    case AttentionCell::FP16:
-      return at::kHalf;
-    default:
-      return at::kFloat;
-  }
-}
-
 AttentionCase CaseOf(const AttentionCell& cell, int64_t length) {
   return {.batch = cell.batch(),
           .heads = cell.heads(),
           .length = length,
           .head_dim = cell.head_dim(),
-          .dtype = ScalarTypeOf(cell.precision()),
+          .dtype = *DtypeNamed(AttentionCell::Precision_Name(cell.precision())),
           .mask = cell.causal() ? MaskKind::kCausal : MaskKind::kFull};
 }
 
