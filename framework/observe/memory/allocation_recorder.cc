@@ -12,31 +12,6 @@ absl::Status AllocationRecorder::AddTo(StepRecord* record) {
   return absl::OkStatus();
 }
 
-void AllocationRecorder::BeginStep(int64_t step) noexcept {
-  Update([&](AllocationLog& log) { log.BeginStep(step); });
-}
-
-void AllocationRecorder::EndStep() noexcept {
-  Update([](AllocationLog& log) { log.EndStep(); });
-}
-
-void AllocationRecorder::Begin(absl::string_view segment) noexcept {
-  Update([&](AllocationLog& log) { log.Begin(segment); });
-}
-
-void AllocationRecorder::End() noexcept {
-  Update([](AllocationLog& log) { log.End(); });
-}
-
-void AllocationRecorder::BeginOp(absl::string_view name,
-                                 OpResults results) noexcept {
-  Update([&](AllocationLog& log) { log.BeginOp(name, results); });
-}
-
-void AllocationRecorder::EndOp() noexcept {
-  Update([](AllocationLog& log) { log.EndOp(); });
-}
-
 void AllocationRecorder::Update(
     absl::FunctionRef<void(AllocationLog& log)> change) {
   const MemoryUse use = Count();

@@ -24,12 +24,24 @@ class AllocationRecorder : public MemoryRecorder, public PhaseObserver {
   PhaseObserver* phases() override { return this; }
   absl::Status AddTo(StepRecord* record) override;
 
-  void BeginStep(int64_t step) noexcept override;
-  void EndStep() noexcept override;
-  void Begin(absl::string_view segment) noexcept override;
-  void End() noexcept override;
-  void BeginOp(absl::string_view name, OpResults results) noexcept override;
-  void EndOp() noexcept override;
+  void BeginStep(int64_t step) noexcept override {
+    Update([&](AllocationLog& log) { log.BeginStep(step); });
+  }
+  void EndStep() noexcept override {
+    Update([](AllocationLog& log) { log.EndStep(); });
+  }
+  void Begin(absl::string_view segment) noexcept override {
+    Update([&](AllocationLog& log) { log.Begin(segment); });
+  }
+  void End() noexcept override {
+    Update([](AllocationLog& log) { log.End(); });
+  }
+  void BeginOp(absl::string_view name, OpResults results) noexcept override {
+    Update([&](AllocationLog& log) { log.BeginOp(name, results); });
+  }
+  void EndOp() noexcept override {
+    Update([](AllocationLog& log) { log.EndOp(); });
+  }
 
  protected:
   // What the allocator itself counts now; called without the lock.
