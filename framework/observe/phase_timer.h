@@ -96,9 +96,8 @@ class PhaseTimer : public Instrument, public PhaseObserver {
   absl::Status status_;      // the first error
   std::vector<Node> nodes_;  // [0] is the root
   int open_ = 0;             // the innermost open phase
-  int depth_ = 0;
-  int untimed_depth_ = 0;  // open phases inside an untimed one
-  int64_t step_ = 0;       // 0 outside of steps
+  int untimed_depth_ = 0;    // open phases inside an untimed one
+  int64_t step_ = 0;         // 0 outside of steps
   bool detailed_ = false;
   std::deque<Sample> samples_;
   int64_t first_sample_ = 0;  // number of samples_.front()
