@@ -61,9 +61,16 @@ absl::Status GpuCounterReader::AddTo(StepRecord* record) {
              WaitForRequests(absl::ZeroDuration())) {
     PostRead(idle_since_);
   }
+  Readings readings;
+  Totals totals;
+  {
+    const absl::MutexLock lock(&mutex_);
+    std::swap(readings, readings_);
+    std::swap(totals, totals_);
+  }
   GpuCounters counters;
-  TakeReadings(*record, &counters);
-  TakeTotals(*record, &counters);
+  AddReadings(readings, *record, &counters);
+  AddTotals(totals, *record, &counters);
   if (counters != GpuCounters()) record->gpu = std::move(counters);
   return absl::OkStatus();
 }
@@ -169,13 +176,9 @@ bool GpuCounterReader::Close(absl::Time steps_end) {
   return true;
 }
 
-void GpuCounterReader::TakeReadings(const StepRecord& record,
-                                    GpuCounters* counters) {
-  Readings readings;
-  {
-    const absl::MutexLock lock(&mutex_);
-    std::swap(readings, readings_);
-  }
+void GpuCounterReader::AddReadings(const Readings& readings,
+                                   const StepRecord& record,
+                                   GpuCounters* counters) const {
   counters->memory_mhz = readings.memory_mhz;
   counters->celsius = readings.celsius;
   counters->throttle_reasons.assign(readings.throttle_reasons.begin(),
@@ -189,13 +192,8 @@ void GpuCounterReader::TakeReadings(const StepRecord& record,
   }
 }
 
-void GpuCounterReader::TakeTotals(const StepRecord& record,
-                                  GpuCounters* counters) {
-  Totals totals;
-  {
-    const absl::MutexLock lock(&mutex_);
-    std::swap(totals, totals_);
-  }
+void GpuCounterReader::AddTotals(const Totals& totals, const StepRecord& record,
+                                 GpuCounters* counters) const {
   if (totals.energy_time > absl::ZeroDuration()) {
     const double watts =
         totals.joules / absl::ToDoubleSeconds(totals.energy_time);

@@ -113,8 +113,10 @@ class GpuCounterReader : public Instrument, public PhaseObserver {
   // step ended too long ago, at `steps_end`.
   bool Close(absl::Time steps_end);
 
-  void TakeTotals(const StepRecord& record, GpuCounters* counters);
-  void TakeReadings(const StepRecord& record, GpuCounters* counters);
+  void AddTotals(const Totals& totals, const StepRecord& record,
+                 GpuCounters* counters) const;
+  void AddReadings(const Readings& readings, const StepRecord& record,
+                   GpuCounters* counters) const;
 
   const std::unique_ptr<GpuSensors> sensors_;
   const GpuCounterOptions options_;
