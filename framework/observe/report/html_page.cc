@@ -17,21 +17,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 const char* KindName(Chart::Kind kind) {
-  switch (kind) {
-    case Chart::Kind::kLine:
-      return "line";
-    case Chart::Kind::kArea:
-      return "area";
-    case Chart::Kind::kScatter:
-      return "scatter";
-    case Chart::Kind::kBars:
-      return "bars";
-    case Chart::Kind::kGroupedBars:
-      return "grouped";
-    case Chart::Kind::kHorizontalBars:
-      return "horizontal";
-  }
-  return "";
+  constexpr const char* kNames[] = {"line", "area",    "scatter",
+                                    "bars", "grouped", "horizontal"};
+  return kNames[static_cast<int>(kind)];
 }
 
 Json Number(std::optional<double> value) {

@@ -45,6 +45,20 @@ int64_t StepOf(const Json& record) {
   return static_cast<int64_t>(NumberAt(record, "step").value_or(0));
 }
 
+// The outermost phases that belong to a step, in their order, over all records.
+std::vector<std::string> StepPhases(const std::vector<Json>& steps) {
+  std::vector<std::string> names;
+  for (const Json& record : steps) {
+    for (const auto& [path, ms] : ObjectAt(record, "phases_ms").items()) {
+      if (!absl::StrContains(path, '/') && IsOfStep(path) &&
+          !absl::c_linear_search(names, path)) {
+        names.push_back(path);
+      }
+    }
+  }
+  return names;
+}
+
 }  // namespace
 
 const StepField* FindStepField(absl::string_view path) {
@@ -82,19 +96,6 @@ void AddCurves(Chart chart, const std::vector<Curve>& curves,
   }
   if (chart.y_title == "GiB") FitUnit(&chart);
   if (!chart.series.empty()) section->charts.push_back(std::move(chart));
-}
-
-std::vector<std::string> StepPhases(const std::vector<Json>& steps) {
-  std::vector<std::string> names;
-  for (const Json& record : steps) {
-    for (const auto& [path, ms] : ObjectAt(record, "phases_ms").items()) {
-      if (!absl::StrContains(path, '/') && IsOfStep(path) &&
-          !absl::c_linear_search(names, path)) {
-        names.push_back(path);
-      }
-    }
-  }
-  return names;
 }
 
 void AddPhaseStack(const RunRecords& run, HtmlSection* section) {

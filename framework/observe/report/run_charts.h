@@ -34,10 +34,6 @@ void AddPhaseStack(const RunRecords& run, HtmlSection* section);
 // Adds bars of the time in each block of the last record that has blocks.
 void AddBlockPhases(const RunRecords& run, HtmlSection* section);
 
-// The outermost phases that belong to a step, in their order, over all records.
-std::vector<std::string> StepPhases(
-    const std::vector<nlohmann::ordered_json>& steps);
-
 }  // namespace tessera
 
 #endif  // FRAMEWORK_OBSERVE_REPORT_RUN_CHARTS_H_

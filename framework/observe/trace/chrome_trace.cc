@@ -66,15 +66,8 @@ std::string ActivityName(const DeviceActivity& activity, string_view name) {
 }
 
 string_view CategoryOf(DeviceActivity::Kind kind) {
-  switch (kind) {
-    case DeviceActivity::Kind::kKernel:
-      return "kernel";
-    case DeviceActivity::Kind::kCopy:
-      return "gpu_memcpy";
-    case DeviceActivity::Kind::kFill:
-      return "gpu_memset";
-  }
-  return "";
+  constexpr string_view kNames[] = {"kernel", "gpu_memcpy", "gpu_memset"};
+  return kNames[static_cast<int>(kind)];
 }
 
 // Where an event is drawn.

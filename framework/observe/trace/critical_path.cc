@@ -18,6 +18,11 @@ using Node = DependencyGraph::Node;
 using Wait = DependencyGraph::Wait;
 using Kind = PathTime::Kind;
 
+absl::string_view PathKindName(PathTime::Kind kind) {
+  constexpr absl::string_view kNames[] = {"device", "host", "launch", "gap"};
+  return kNames[static_cast<int>(kind)];
+}
+
 int64_t StepsOf(const Trace& trace) {
   return absl::c_count_if(trace.ranges, [](const HostRange& range) {
     return range.level == HostRange::Level::kStep;
@@ -123,11 +128,6 @@ class PathWalker {
 };
 
 }  // namespace
-
-absl::string_view PathKindName(PathTime::Kind kind) {
-  constexpr absl::string_view kNames[] = {"device", "host", "launch", "gap"};
-  return kNames[static_cast<int>(kind)];
-}
 
 CriticalPath CriticalPathOf(const Trace& trace, const DependencyGraph& graph) {
   return PathWalker(trace, graph).Walk();

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "absl/strings/string_view.h"
 #include "framework/observe/trace/dependency_graph.h"
 #include "framework/observe/trace/trace.h"
 #include "nlohmann/json.hpp"
@@ -29,7 +28,6 @@ struct PathTime {
   // half as long (StepMsIf), in ms.
   double saved_ms = 0;
 };
-absl::string_view PathKindName(PathTime::Kind kind);
 
 // The chain of waits (DependencyGraph) that leads to the last event of a trace.
 // Making anything shorter that does not stand here makes no step faster.

@@ -19,6 +19,11 @@ using StreamKey = std::pair<int, int64_t>;  // device, stream
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::min();
 
+absl::string_view IdleClassName(IdleClass idle_class) {
+  constexpr absl::string_view kNames[] = {"host wait", "kernel wait", "other"};
+  return kNames[static_cast<int>(idle_class)];
+}
+
 // An activity and the call that issued it, which may be missing.
 struct Issued {
   const DeviceActivity* activity = nullptr;
@@ -206,11 +211,6 @@ double DeviceTime::cpu_bound() const {
 }
 double DeviceTime::communication_bound() const {
   return Share(communication_ns, span_ns);
-}
-
-absl::string_view IdleClassName(IdleClass idle_class) {
-  constexpr absl::string_view kNames[] = {"host wait", "kernel wait", "other"};
-  return kNames[static_cast<int>(idle_class)];
 }
 
 IdleTimeReport AnalyzeIdleTime(const Trace& trace,

@@ -32,8 +32,6 @@ struct IdleTime {
 };
 
 enum class IdleClass { kHostWait, kKernelWait, kOther };
-// "host wait" ...
-absl::string_view IdleClassName(IdleClass idle_class);
 
 struct IdleTimeOptions {
   // HolisticTraceAnalysis' default is 30 of the trace's units; those of Chrome
