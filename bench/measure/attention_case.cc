@@ -74,16 +74,14 @@ absl::string_view MaskName(MaskKind mask) {
   return mask == MaskKind::kCausal ? "causal" : "full";
 }
 
-double AttentionFlops(const AttentionCase& shape, AttentionPass pass) {
+double AttentionTflops(const AttentionCase& shape, AttentionPass pass,
+                       double ms) {
   const double forward = 4.0 * shape.batch * shape.heads * shape.length *
                          shape.length * shape.head_dim *
                          (shape.mask == MaskKind::kCausal ? 0.5 : 1.0);
-  return pass == AttentionPass::kForward ? forward : 2.5 * forward;
-}
-
-double AttentionTflops(const AttentionCase& shape, AttentionPass pass,
-                       double ms) {
-  return AttentionFlops(shape, pass) / ms * 1e-9;
+  const double flops =
+      pass == AttentionPass::kForward ? forward : 2.5 * forward;
+  return flops / ms * 1e-9;
 }
 
 double CompulsoryBytes(const AttentionCase& shape, AttentionPass pass) {

@@ -50,10 +50,9 @@ absl::string_view MaskName(MaskKind mask);
 
 enum class AttentionPass { kForward, kBackward };
 
-// Floating-point operations of the forward pass's two products, 4 B H S T D,
-// half of that under a causal mask. The backward pass has five products, 2.5
-// times as many. Recomputation is not counted.
-double AttentionFlops(const AttentionCase& shape, AttentionPass pass);
+// TFLOP/s of the forward pass's two products, 4 B H S T D operations, half of
+// that under a causal mask. The backward pass has five products, 2.5 times as
+// many. Recomputation is not counted.
 double AttentionTflops(const AttentionCase& shape, AttentionPass pass,
                        double ms);
 

@@ -53,6 +53,29 @@ absl::StatusOr<nlohmann::ordered_json> Measured(const StudyConfig& study,
   return figures;
 }
 
+// A snapshot goes into a folder of its own, `snapshot_folder`.
+absl::StatusOr<nlohmann::ordered_json> MeasureTrainingCell(
+    const StudyConfig& study, const RunConfig& config,
+    const std::string& snapshot_folder) {
+  CellNeeds needs;
+  for (const Measurement& measurement : Measurements()) {
+    if (IsMade(measurement, study)) needs |= measurement.needs;
+  }
+  absl::StatusOr<nlohmann::ordered_json> figures;
+  {
+    TrainingCell cell(study, config, needs, snapshot_folder);
+    figures = Measured(study, cell);
+  }
+  // The next cell starts with an empty device, also after an error.
+  const absl::Status emptied = StatusFromTorch([&] {
+    EmptyCache(config.training().device() == TrainingConfig::CUDA ? c10::kCUDA
+                                                                  : c10::kCPU);
+  });
+  RETURN_IF_ERROR(figures.status());
+  RETURN_IF_ERROR(emptied);
+  return figures;
+}
+
 }  // namespace
 
 absl::StatusOr<nlohmann::ordered_json> MeasureCell(const Study& study,
@@ -100,28 +123,6 @@ absl::Status CheckFigures(const Study& study) {
                           plot.has_list() ? plot.list() : plot.y()));
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<nlohmann::ordered_json> MeasureTrainingCell(
-    const StudyConfig& study, const RunConfig& config,
-    const std::string& snapshot_folder) {
-  CellNeeds needs;
-  for (const Measurement& measurement : Measurements()) {
-    if (IsMade(measurement, study)) needs |= measurement.needs;
-  }
-  absl::StatusOr<nlohmann::ordered_json> figures;
-  {
-    TrainingCell cell(study, config, needs, snapshot_folder);
-    figures = Measured(study, cell);
-  }
-  // The next cell starts with an empty device, also after an error.
-  const absl::Status emptied = StatusFromTorch([&] {
-    EmptyCache(config.training().device() == TrainingConfig::CUDA ? c10::kCUDA
-                                                                  : c10::kCPU);
-  });
-  RETURN_IF_ERROR(figures.status());
-  RETURN_IF_ERROR(emptied);
-  return figures;
 }
 
 }  // namespace tessera

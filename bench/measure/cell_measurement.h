@@ -8,7 +8,6 @@
 #include "absl/strings/string_view.h"
 #include "bench/studies/study_config.h"
 #include "nlohmann/json.hpp"
-#include "trainers/config/run_config.pb.h"
 
 namespace tessera {
 
@@ -24,13 +23,9 @@ absl::StatusOr<nlohmann::ordered_json> MeasureCell(const Study& study,
 // InvalidArgument if a table or chart shows a figure that no cell records.
 absl::Status CheckFigures(const Study& study);
 
-// The figures of one kind of study each. A snapshot goes into a folder of its
-// own, `snapshot_folder`.
-absl::StatusOr<nlohmann::ordered_json> MeasureTrainingCell(
-    const StudyConfig& study, const RunConfig& config,
-    const std::string& snapshot_folder);
 // The names of an attention cell's figures.
 std::vector<absl::string_view> AttentionFigures();
+// The figures of the cells of one kind of study each.
 absl::StatusOr<nlohmann::ordered_json> MeasureAttentionCell(
     const StudyConfig& study, const AttentionCell& cell);
 absl::StatusOr<nlohmann::ordered_json> MeasureAccumulation(
