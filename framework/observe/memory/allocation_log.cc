@@ -13,16 +13,15 @@ int64_t& At(BytesByCategory& bytes, MemoryCategory category) {
   return bytes[static_cast<size_t>(category)];
 }
 
-void AddBytes(const std::string& block, const std::string& op, int64_t bytes,
-              std::vector<BlockBytes>* blocks) {
-  auto b = std::find_if(blocks->begin(), blocks->end(),
-                        [&](const BlockBytes& x) { return x.block == block; });
-  if (b == blocks->end()) b = blocks->insert(b, {.block = block});
-  auto o =
-      std::find_if(b->ops.begin(), b->ops.end(),
-                   [&](const BlockBytes::OpBytes& x) { return x.op == op; });
-  if (o == b->ops.end()) o = b->ops.insert(o, {.op = op});
-  o->bytes += bytes;
+// The row with this name, which is added to the end if there is none.
+template <typename Row>
+Row& RowNamed(const std::string& name, std::string Row::*member,
+              std::vector<Row>* rows) {
+  for (Row& row : *rows) {
+    if (row.*member == name) return row;
+  }
+  rows->emplace_back().*member = name;
+  return rows->back();
 }
 
 }  // namespace
@@ -258,7 +257,10 @@ MemoryBreakdown AllocationLog::BreakDown(int event, const Count& count) const {
     }
     // The one buffer of execution.storage: ARENA is older than any step.
     if (block.empty()) block = op = "arena";
-    AddBytes(block, op, allocation.bytes, &result.activations);
+    BlockBytes& of_block =
+        RowNamed(block, &BlockBytes::block, &result.activations);
+    RowNamed(op, &BlockBytes::OpBytes::op, &of_block.ops).bytes +=
+        allocation.bytes;
   }
   return result;
 }
@@ -270,14 +272,7 @@ std::vector<PhaseMemory> AllocationLog::Phases(
   for (size_t i = 0; i < events_.size(); ++i) {
     const Event& event = events_[i];
     if (event.kind == Event::Kind::kBeginPhase) {
-      const std::string& name = nodes_[event.index].name;
-      auto found =
-          std::find_if(phases.begin(), phases.end(),
-                       [&](const PhaseMemory& p) { return p.phase == name; });
-      if (found == phases.end()) {
-        found = phases.insert(found, {.phase = name});
-      }
-      open = &*found;
+      open = &RowNamed(nodes_[event.index].name, &PhaseMemory::phase, &phases);
     }
     if (open == nullptr) continue;
     open->peak = std::max(open->peak, counts[i].allocated);
