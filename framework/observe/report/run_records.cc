@@ -19,11 +19,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 void RemoveAfter(double step, std::vector<Json>* records) {
-  records->erase(std::remove_if(records->begin(), records->end(),
-                                [&](const Json& record) {
-                                  return *NumberAt(record, "step") > step;
-                                }),
-                 records->end());
+  std::erase_if(*records, [&](const Json& record) {
+    return *NumberAt(record, "step") > step;
+  });
 }
 
 // False if `record` is no record of a run.

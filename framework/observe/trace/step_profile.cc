@@ -329,8 +329,7 @@ class ProfileBuilder {
     const auto empty = [](const auto& row) { return row.activities == 0; };
     for (std::vector<TimeTotal>* totals :
          {&profile_.classes, &profile_.phases, &profile_.blocks}) {
-      totals->erase(std::remove_if(totals->begin(), totals->end(), empty),
-                    totals->end());
+      std::erase_if(*totals, empty);
       std::stable_partition(
           totals->begin(), totals->end(),
           [](const TimeTotal& total) { return total.name != kOutside; });
@@ -346,12 +345,9 @@ class ProfileBuilder {
                         [&](const TimeTotal& a, const TimeTotal& b) {
                           return number(a) < number(b);
                         });
-    auto& ops = profile_.ops;
-    ops.erase(std::remove_if(ops.begin(), ops.end(),
-                             [&](const OpTime& op) {
-                               return empty(op) && !op.cost.has_value();
-                             }),
-              ops.end());
+    std::erase_if(profile_.ops, [&](const OpTime& op) {
+      return empty(op) && !op.cost.has_value();
+    });
   }
 
   void OrderKernels() {

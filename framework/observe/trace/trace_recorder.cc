@@ -1,6 +1,5 @@
 #include "framework/observe/trace/trace_recorder.h"
 
-#include <algorithm>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -29,21 +28,14 @@ absl::StatusOr<Trace> TraceRecorder::Stop() {
   keeping_ = false;
   RETURN_IF_ERROR(source_->Stop(&trace_));
   std::unordered_set<uint32_t> dropped;
-  const auto is_early = [&](const HostCall& call) {
+  std::erase_if(trace_.calls, [&](const HostCall& call) {
     if (call.begin_ns >= kept_since_ns_) return false;
     dropped.insert(call.correlation);
     return true;
-  };
-  std::vector<HostCall>& calls = trace_.calls;
-  calls.erase(std::remove_if(calls.begin(), calls.end(), is_early),
-              calls.end());
-  std::vector<DeviceActivity>& activities = trace_.activities;
-  activities.erase(
-      std::remove_if(activities.begin(), activities.end(),
-                     [&](const DeviceActivity& activity) {
-                       return dropped.contains(activity.correlation);
-                     }),
-      activities.end());
+  });
+  std::erase_if(trace_.activities, [&](const DeviceActivity& activity) {
+    return dropped.contains(activity.correlation);
+  });
   AttributeToRanges(&trace_);
   AttributeToGraph(graph_, &trace_);
   return std::move(trace_);
