@@ -39,7 +39,6 @@ std::vector<std::string>& Filters() {
   static auto* filters = new std::vector<std::string>;
   return *filters;
 }
-void AddFilter();
 
 }  // namespace
 
@@ -54,20 +53,14 @@ ABSL_FLAG(bool, resume, false,
 ABSL_FLAG(std::string, filter, "",
           "AXIS=VALUE,...: only the cells with one of these values; may be "
           "repeated for other axes")
-    .OnUpdate([] { AddFilter(); });
+    .OnUpdate([] {
+      const std::string value = absl::GetFlag(FLAGS_filter);
+      if (!value.empty()) Filters().push_back(value);
+    });
 ABSL_FLAG(bool, list, false, "print the study's cells and exit");
 ABSL_FLAG(std::vector<std::string>, worker_cells, {},
           "for the study's own worker processes");
 ABSL_FLAG(int, worker_pipe, -1, "for the study's own worker processes");
-
-namespace {
-
-void AddFilter() {
-  const std::string value = absl::GetFlag(FLAGS_filter);
-  if (!value.empty()) Filters().push_back(value);
-}
-
-}  // namespace
 
 namespace tessera {
 namespace {

@@ -1,6 +1,5 @@
 #include "trainers/config/config_flags.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -22,9 +21,6 @@ std::vector<std::string>& Overrides() {
   return *overrides;
 }
 
-void AddConfig();
-void AddOverride();
-
 }  // namespace
 
 ABSL_FLAG(std::string, config, "configs/tiny_cpu.pbtxt",
@@ -34,7 +30,7 @@ ABSL_FLAG(std::string, config, "configs/tiny_cpu.pbtxt",
           "--config=configs/precision/bf16.pbtxt. The last file that sets a "
           "field wins, and a list replaces the whole earlier list; --set wins "
           "over all files")
-    .OnUpdate([] { AddConfig(); });
+    .OnUpdate([] { Configs().push_back(absl::GetFlag(FLAGS_config)); });
 ABSL_FLAG(std::string, set, "",
           "FIELD=VALUE, e.g. training.steps=1000; may be repeated, and the "
           "last one wins. FIELD is a path from the root of the config, whose "
@@ -44,23 +40,19 @@ ABSL_FLAG(std::string, set, "",
           "'data.token_files.train=[corpus_a, corpus_b]' (a list, replaces "
           "the old one), 'optimizer.schedule={warmup_ratio: 0.1 cosine {}}' "
           "(a message, replaces the old one)")
-    .OnUpdate([] { AddOverride(); });
+    .OnUpdate([] {
+      const std::string value = absl::GetFlag(FLAGS_set);
+      if (!value.empty()) Overrides().push_back(value);
+    });
 
 namespace {
-
-void AddConfig() { Configs().push_back(absl::GetFlag(FLAGS_config)); }
-
-void AddOverride() {
-  const std::string value = absl::GetFlag(FLAGS_set);
-  if (!value.empty()) Overrides().push_back(value);
-}
 
 // The files that were given, else the default, which Abseil reports first. An
 // empty name means no file.
 std::vector<std::string> ConfigPaths() {
   std::vector<std::string> paths = Configs();
   if (paths.size() > 1) paths.erase(paths.begin());
-  paths.erase(std::remove(paths.begin(), paths.end(), ""), paths.end());
+  std::erase(paths, "");
   return paths;
 }
 
