@@ -1,6 +1,7 @@
 #include "bench/measure/attention_measurement.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <cmath>
 #include <utility>

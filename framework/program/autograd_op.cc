@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ATen/ATen.h"
+#include "ATen/core/grad_mode.h"
 #include "c10/core/impl/LocalDispatchKeySet.h"
 #include "framework/base/check.h"
 #include "torch/csrc/autograd/autograd.h"

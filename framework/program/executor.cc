@@ -6,6 +6,7 @@
 
 #include "ATen/ATen.h"
 #include "ATen/core/LegacyTypeDispatch.h"
+#include "ATen/core/grad_mode.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "c10/core/StreamGuard.h"

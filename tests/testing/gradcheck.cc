@@ -7,6 +7,7 @@
 
 #include "ATen/ATen.h"
 #include "ATen/CPUGeneratorImpl.h"
+#include "ATen/core/grad_mode.h"
 #include "absl/strings/str_cat.h"
 #include "tests/testing/gradient_state.h"
 #include "torch/csrc/autograd/autograd.h"

@@ -5,6 +5,7 @@
 
 #include "ATen/ATen.h"
 #include "ATen/Parallel.h"
+#include "ATen/core/grad_mode.h"
 #include "gtest/gtest.h"
 #include "tests/framework/ops/op_test_util.h"
 #include "tests/framework/ops/ops_as_functions.h"

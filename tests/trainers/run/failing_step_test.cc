@@ -1,6 +1,7 @@
 // Training runs of which an op fails.
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <unistd.h>
 
 #include <cstdint>
