@@ -20,10 +20,11 @@ class CopyEngineMemory {
  public:
   virtual ~CopyEngineMemory() = default;
 
-  // The tensors that `allocate` makes on this thread are in such memory. Every
-  // rank makes the same ones. Once only.
+  // The tensors that `allocate` makes on this thread are in such memory, except
+  // within a TemporaryMemoryScope. Every rank makes the same ones; Internal if
+  // their sizes differ. Once only.
   virtual absl::Status Allocate(absl::FunctionRef<absl::Status()> allocate) = 0;
-  // To be called before the backend ends.
+  // To be called before the backend and the tensors end.
   virtual absl::Status Release() = 0;
   // What gathers and exchanges.
   virtual c10d::Backend& backend() const = 0;

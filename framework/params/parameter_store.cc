@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "framework/base/check.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/temporary_memory.h"
 #include "framework/base/torch_status.h"
 #include "framework/params/initial_values.h"
 #include "framework/params/split_tensor.h"
@@ -491,6 +492,8 @@ void ParameterStore::AddBlock(const ParameterBlockSpec& spec,
 
 void ParameterStore::Initialize(const ParameterSpec& spec,
                                 const ParameterSlice& slice) {
+  // A rank makes copies of slices of which it has a part.
+  const TemporaryMemoryScope temporary;
   // Where the values of the whole slice are computed: in place, if this rank
   // has them all.
   const auto room = [&](const at::Tensor& buffer, const HeldRange& held) {

@@ -498,7 +498,8 @@ class GpuProcessGroupTest : public testing::Test {
 };
 
 TEST_F(GpuProcessGroupTest, Nccl) {
-  for (const char* scenario : {"Collectives", "SlowRankZero", "CapturedSum"}) {
+  for (const char* scenario : {"Collectives", "SlowRankZero", "CapturedSum",
+                               "GathersFromWindowsOfManySizes"}) {
     const Outcome outcome = Execute({.scenario = scenario, .cuda = true});
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   }

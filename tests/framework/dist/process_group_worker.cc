@@ -19,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/temporary_memory.h"
 #include "framework/base/torch_status.h"
 #include "framework/dist/process_group.h"
 #include "gtest/gtest.h"
@@ -53,6 +54,7 @@ struct Rank {
   WorldInfo world;
   at::Device device = at::kCPU;
   std::unique_ptr<ProcessGroup> group;
+  std::vector<at::Tensor> windows;  // what copy engines move
 };
 
 // Element i on rank r is (r + 1) * (i % 13). The sum over r is exact in every
@@ -429,6 +431,34 @@ absl::Status CapturedSum(Rank& rank) {
   }
   return absl::OkStatus();
 }
+
+// Also if ranks need different temporary memory.
+absl::Status GathersFromWindowsOfManySizes(Rank& rank) {
+  const c10::cuda::CUDAStreamGuard stream(
+      c10::cuda::getStreamFromPool(false, rank.device.index()));
+  const auto allocate = [&](int64_t mib) {
+    return at::empty({mib << 20}, at::dtype(at::kByte).device(rank.device));
+  };
+  rank.windows.push_back(allocate(2));  // an ordinary one
+  RETURN_IF_ERROR(rank.group->UseCopyEngines([&] {
+    for (const int64_t mib : {1188, 594, 44, 2646}) {
+      rank.windows.push_back(allocate(mib));
+      const TemporaryMemoryScope temporary;
+      allocate(mib + 2 * rank.world.rank);
+    }
+    return absl::OkStatus();
+  }));
+  for (const at::Tensor& window : rank.windows) {
+    const std::vector<at::Tensor> parts = window.chunk(rank.world.world_size);
+    parts[rank.world.rank].fill_(rank.world.rank + 1);
+    RETURN_IF_ERROR(rank.group->AllGather(parts[rank.world.rank], window));
+    for (int i = 0; i < rank.world.world_size; ++i) {
+      RETURN_IF_ERROR(Expect((parts[i] == i + 1).all().item<bool>(),
+                             absl::StrCat("what rank ", i, " has sent")));
+    }
+  }
+  return absl::OkStatus();
+}
 #endif
 
 using Scenario = absl::Status (*)(Rank&);
@@ -454,6 +484,7 @@ const std::map<std::string, Scenario>& Scenarios() {
       {"RankOneFails", RankOneFails},
 #ifdef TESSERA_CUDA
       {"CapturedSum", CapturedSum},
+      {"GathersFromWindowsOfManySizes", GathersFromWindowsOfManySizes},
 #endif
   };
   return *scenarios;
