@@ -33,7 +33,8 @@ std::string FormatMemoryTable(const MemoryReport& report) {
     lines.insert(lines.end(), {{"allocated", report.allocated()},
                                {"fragmentation", report.fragmentation},
                                {"reserved", report.reserved()},
-                               {"CUDA context", report.context}});
+                               {"CUDA context", report.context},
+                               {"NCCL", report.communication}});
   }
   std::string table = "memory per device\n";
   for (const auto& [name, bytes] : lines) {

@@ -23,6 +23,7 @@ struct MemoryReport {
   int64_t fragmentation = 0;  // reserved by the allocator, but not allocated
   // The CUDA context: what the driver and kernels take.
   int64_t context = 0;
+  int64_t communication = 0;  // NCCL's kernels and buffers
 
   std::optional<int64_t> capacity;  // this rank's share of the device
 
@@ -33,7 +34,7 @@ struct MemoryReport {
   }
   int64_t reserved() const { return allocated() + fragmentation; }
   // What the device must have.
-  int64_t total() const { return reserved() + context; }
+  int64_t total() const { return reserved() + context + communication; }
 };
 
 // A table with one line for each nonzero category and its share of the total,

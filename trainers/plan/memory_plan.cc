@@ -127,6 +127,16 @@ PlannedMemory PlanPasses(Requests requests, int64_t arena,
                                      replay.pass->lifetimes, replay.run)};
 }
 
+// What NCCL 2.28.9 takes beside the allocator, measured on two H100: 0.73 GiB
+// with one communicator, 0.25 more with a second.
+int64_t NcclBytes(const Sharding& sharding, const DeviceInfo& device) {
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  if (!device.is_cuda() || sharding.shards * sharding.replicas == 1) return 0;
+  const int others =
+      (sharding.copy_engines ? 1 : 0) + (sharding.replicas > 1 ? 2 : 0);
+  return (750 + 256 * others) * kMiB;
+}
+
 }  // namespace
 
 WeightDtypes WeightDtypesOf(const PrecisionPolicy& precision) {
@@ -160,6 +170,7 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
                                SizeOf(precision, OpClass::kGradient));
     report.other += requests.buffers.back();
   }
+  report.communication = NcclBytes(step.sharding, device);
   const int64_t moment = step.sharding.HeldMoments(layout.trainable_extent) *
                          SizeOf(precision, OpClass::kOptimizerState);
   report.optimizer = 2 * moment;

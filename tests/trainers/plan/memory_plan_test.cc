@@ -1,6 +1,7 @@
 #include "trainers/plan/memory_plan.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -80,6 +81,22 @@ TEST(MemoryPlanTest, CountsWhatTheAllocatorAdds) {
 
 // With 128k words and 64k tokens, an evaluation takes 4.2 GB of logits. Under a
 // graph it takes them from the memory of the step, whatever runs first.
+// In use on each of two H100 (docs/scaling.md).
+TEST(MemoryPlanTest, CountsWhatNcclTakes) {
+  const WorldInfo world = {.world_size = 2, .local_world_size = 2};
+  const DeviceInfo h100 = DeviceToPlanFor("H100").value();
+  for (const auto& [zero, in_use] : {std::pair{1, 38.28}, {3, 38.77}}) {
+    const auto plan = PlanRun(
+        Config({"training.batch_size=8", "model.context_length=1024",
+                absl::StrCat("layout.zero=", zero)}),
+        world, h100);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_NEAR(plan->memory.report.total() / 0x1p30, in_use, 0.2) << zero;
+  }
+  const auto alone = PlanRun(Config({}), {}, h100);
+  EXPECT_EQ(alone->memory.report.communication, 0);
+}
+
 TEST(MemoryPlanTest, AnEvaluationTakesTheMemoryOfTheStep) {
   const auto plan = [](const std::string& evaluations) {
     return PlanRun(
