@@ -18,12 +18,31 @@ std::string DeviceName(const AttentionProblem& problem) {
 
 }  // namespace
 
+MaskSpec WithoutIdleLimits(MaskSpec mask, int64_t s, int64_t t) {
+  if (mask.before >= t - 1) mask.before = kAllKeys;
+  // The first query stands at key T - S.
+  if (mask.after > 0 && mask.after >= s - 1) mask.after = kAllKeys;
+  return mask;
+}
+
+std::string ToString(MaskSpec mask) {
+  if (mask == MaskSpec::Full()) return "full";
+  if (mask == MaskSpec::Causal()) return "causal";
+  if (mask == MaskSpec::Window(mask.before + 1)) {
+    return absl::StrCat("window of ", mask.before + 1, " keys");
+  }
+  const auto keys = [](int64_t side) {
+    return side == kAllKeys ? "all" : absl::StrCat(side);
+  };
+  return absl::StrCat("window of ", keys(mask.before), " keys before and ",
+                      keys(mask.after), " after");
+}
+
 std::string ToString(const AttentionProblem& problem) {
   return absl::StrCat(
-      problem.mask == MaskKind::kCausal ? "causal" : "full",
-      " attention, batch ", problem.b, ", lengths ", problem.s, " x ",
-      problem.t, ", heads ", problem.h, "/", problem.g, ", head dim ",
-      problem.d, ", ", c10::toString(problem.dtype),
+      ToString(problem.mask), " attention, batch ", problem.b, ", lengths ",
+      problem.s, " x ", problem.t, ", heads ", problem.h, "/", problem.g,
+      ", head dim ", problem.d, ", ", c10::toString(problem.dtype),
       problem.tf32 ? " (TF32)" : "",
       problem.needs_grad ? ", with gradients" : ", forward only",
       problem.deterministic ? ", deterministic" : "", ", on ",
@@ -61,6 +80,29 @@ AttentionProblem ProblemOf(const AttentionArgs& args) {
           .mask = args.mask,
           .deterministic = args.deterministic,
           .cuda = q.is_cuda()};
+}
+
+absl::Status RequireNoWindow(const AttentionProblem& problem) {
+  if (!problem.mask.is_window()) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      "computes no ", ToString(problem.mask),
+      ": use FLASH_CUDA, FLASH_TILED or NAIVE, or no attention_window"));
+}
+
+AttentionMask<int64_t> MaskOf(const AttentionProblem& problem) {
+  return {problem.s, problem.t, problem.mask.before, problem.mask.after};
+}
+
+double VisibleShare(const AttentionProblem& problem) {
+  if (problem.mask == MaskSpec::Full()) return 1;
+  if (problem.mask == MaskSpec::Causal()) return 0.5;
+  const AttentionMask<int64_t> mask = MaskOf(problem);
+  double pairs = 0;
+  for (int64_t query = 0; query < problem.s; ++query) {
+    pairs += static_cast<double>(mask.KeysOfRow(query).size());
+  }
+  return pairs / static_cast<double>(problem.s) /
+         static_cast<double>(problem.t);
 }
 
 }  // namespace tessera

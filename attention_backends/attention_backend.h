@@ -9,6 +9,7 @@
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "attention_backends/key_range.h"
 #include "framework/base/phase_observer.h"
 #include "framework/program/value.h"
 
@@ -20,13 +21,28 @@ struct ProductChoices;
 // heads (H is a multiple of G: query head h reads key head h / (H / G)),
 // D head dim.
 
-enum class MaskKind {
-  kFull,
-  // Query i sees keys j <= i + T - S: aligned at the bottom right, so that the
-  // last query sees every key. Rows without a key (S > T) give O = 0,
-  // L = -infinity and no gradient.
-  kCausal,
+// Which keys a query sees. Query i stands at key i + T - S, so that the last
+// query stands at the last key, and sees that key, `before` keys before it and
+// `after` keys after it. Rows without a key give O = 0, L = -infinity and no
+// gradient.
+struct MaskSpec {
+  int64_t before = kAllKeys, after = kAllKeys;  // >= 0, or kAllKeys
+
+  static constexpr MaskSpec Full() { return {}; }
+  static constexpr MaskSpec Causal() { return {.after = 0}; }
+  // The `tokens` latest keys, the query's own included.
+  static constexpr MaskSpec Window(int64_t tokens) {
+    return {.before = tokens - 1, .after = 0};
+  }
+  // Whether a side has a limit other than the query's own key.
+  constexpr bool is_window() const { return before >= 0 || after > 0; }
+  friend constexpr bool operator==(MaskSpec, MaskSpec) = default;
 };
+// The same mask for S queries over T keys, without limits that no row reaches.
+MaskSpec WithoutIdleLimits(MaskSpec mask, int64_t s, int64_t t);
+// "causal", "full", "window of 512 keys", "window of 3 keys before and 5
+// after".
+std::string ToString(MaskSpec mask);
 
 // The properties by which a backend accepts or refuses a call. Holds no
 // tensors; known before step 0.
@@ -38,7 +54,7 @@ struct AttentionProblem {
   // The dtype requested for the exponentials and their sums. Every backend uses
   // FP64 for FP64 and FP32 otherwise; absent accepts that.
   std::optional<at::ScalarType> softmax;
-  MaskKind mask = MaskKind::kCausal;
+  MaskSpec mask = MaskSpec::Causal();
   bool needs_grad = true;
   bool deterministic = false;
   bool cuda = false;
@@ -52,7 +68,7 @@ std::string ToString(const AttentionProblem& problem);
 struct AttentionArgs {
   at::Tensor q_bhsd, k_bgtd, v_bgtd;
   double scale = 1;  // of the scores; usually 1 / sqrt(D)
-  MaskKind mask = MaskKind::kCausal;
+  MaskSpec mask = MaskSpec::Causal();
   // Fill lse_bhs even if the backward pass does not need it and the backend has
   // to spend extra passes on it.
   bool wants_lse = false;
@@ -69,6 +85,10 @@ struct AttentionArgs {
 // The problem that a call poses; needs_grad and compute_capability keep their
 // defaults.
 AttentionProblem ProblemOf(const AttentionArgs& args);
+AttentionMask<int64_t> MaskOf(const AttentionProblem& problem);
+// The share of the S x T pairs of a query and a key that the mask keeps. Half
+// of them under a causal mask, which keeps (S + 1) / 2 S of S^2.
+double VisibleShare(const AttentionProblem& problem);
 
 // Forward() writes into the tensors that are already defined, which have the
 // shapes of AttentionBackend::Plan(), and allocates the others.
@@ -112,6 +132,9 @@ struct AttentionMemory {
   int64_t forward_bytes = 0;   // largest workspace during Forward()
   int64_t backward_bytes = 0;  // largest workspace during Backward()
 };
+
+// OK, or Unimplemented with what to change if the mask is a window.
+absl::Status RequireNoWindow(const AttentionProblem& problem);
 
 // One way to compute O = softmax(scale Q K^T + M) V and its gradients.
 // Stateless and const; independent of autograd. Supports() says beforehand

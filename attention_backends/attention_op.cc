@@ -124,11 +124,11 @@ class SelfAttentionOp : public Op {
   }
 
   // The FLOPs of `products` matrix products over the query-key pairs that the
-  // mask keeps. A causal mask keeps S (S + 1) / 2 of S^2, counted as half.
+  // mask keeps.
   double Flops(int products) const {
     const AttentionProblem& p = spec_.problem;
-    const double pairs = static_cast<double>(p.s) * static_cast<double>(p.t) *
-                         (p.mask == MaskKind::kCausal ? 0.5 : 1.0);
+    const double pairs =
+        static_cast<double>(p.s) * static_cast<double>(p.t) * VisibleShare(p);
     return products * 2.0 * static_cast<double>(p.b * p.h * p.d) * pairs;
   }
 

@@ -21,7 +21,7 @@ bool IsNarrow(const AttentionProblem& p) {
 // Whether there are more keys than the limit for the mask. FLASH_CUDA stays the
 // fastest up to more keys under a causal mask.
 bool KeysAbove(const AttentionProblem& p, int64_t causal, int64_t full) {
-  return p.t > (p.mask == MaskKind::kCausal ? causal : full);
+  return p.t > (p.mask.after == 0 ? causal : full);
 }
 
 // Whether TORCH_FLASH is the fastest above head dim 128. It pads to 160, 192,

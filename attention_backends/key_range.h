@@ -38,48 +38,73 @@ TESSERA_HOST_DEVICE TileRange<Int> TilesOf(const Range<Int>& rows) {
   return {rows.begin / kTile, CeilDiv(rows.end, kTile)};
 }
 
-// The mask of S queries over T keys.
+// Of AttentionMask: no limit on that side.
+inline constexpr int kAllKeys = -1;
+
+// The mask of S queries over T keys: a band around the diagonal. Query i stands
+// at key i + T - S, so that the last query stands at the last key, and sees
+// that key, `before` keys before it and `after` keys after it.
 template <typename Int>
 struct AttentionMask {
   Int s, t;
-  bool causal;  // aligned at the bottom right: MaskKind::kCausal
+  Int before, after;  // MaskSpec
 
-  // The keys that `query` sees, which is below S. May end below 0.
+  // The keys that `query` sees, which is below S. May end below 0 and, if
+  // queries see keys after theirs, beyond T.
   TESSERA_HOST_DEVICE KeyRange<Int> Keys(Int query) const {
-    return {0, causal ? query + t - s + 1 : t};
+    return {before == kAllKeys ? 0 : Max(0, FirstKey(query)),
+            after == kAllKeys ? t : query + t - s + after + 1};
   }
 
-  // The same for a row of a tile, which may lie beyond the last query and then
-  // sees every key.
+  // The first key that `query` sees, if `before` has a limit; below 0 if it
+  // sees all that exist before its own.
+  TESSERA_HOST_DEVICE Int FirstKey(Int query) const {
+    return query + t - s - before;
+  }
+
+  // The same, but not beyond T, and for a row of a tile, which may lie beyond
+  // the last query and then sees keys as if it were one.
   TESSERA_HOST_DEVICE KeyRange<Int> KeysOfRow(Int row) const {
-    return {0, causal ? Min(t, Keys(row).end) : t};
+    return {Keys(row).begin, after == kAllKeys ? t : Min(t, Keys(row).end)};
   }
 
   // The keys that at least one of the rows `queries` sees, of which there are
   // one or more.
   TESSERA_HOST_DEVICE KeyRange<Int> Keys(QueryRange<Int> queries) const {
-    return {0, Max(0, KeysOfRow(queries.end - 1).end)};
+    return {Keys(queries.begin).begin, Max(0, KeysOfRow(queries.end - 1).end)};
   }
 
-  // The first query that sees `key`, which is below T; 0 or less if all do.
+  // The first query that sees `key`, which is below T, if `after` has a limit;
+  // 0 or less if all before it do.
   TESSERA_HOST_DEVICE Int FirstQuery(Int key) const {
-    return causal ? key - (t - s) : 0;
+    return key - after - (t - s);
   }
 
   // The queries that see `key`, which is below T.
   TESSERA_HOST_DEVICE QueryRange<Int> Queries(Int key) const {
-    return {causal ? Max(0, FirstQuery(key)) : 0, s};
+    return {after == kAllKeys ? 0 : Max(0, FirstQuery(key)),
+            before == kAllKeys ? s : Min(s, key + before - (t - s) + 1)};
   }
 
-  // The queries of a tile of `rows` rows, whose first is `first`, that exist.
+  // The queries that see at least one of `keys`, which are below T.
+  TESSERA_HOST_DEVICE QueryRange<Int> Queries(KeyRange<Int> keys) const {
+    return {Queries(keys.begin).begin, Max(0, Queries(keys.end - 1).end)};
+  }
+
+  // The queries and keys of a tile of `rows` rows, whose first is `first`, that
+  // exist.
   TESSERA_HOST_DEVICE QueryRange<Int> QueriesFrom(Int first, Int rows) const {
     return {first, Min(first + rows, s)};
+  }
+  TESSERA_HOST_DEVICE KeyRange<Int> KeysFrom(Int first, Int rows) const {
+    return {first, Min(first + rows, t)};
   }
 
   // Whether a query of `queries` does not see a key of `keys`.
   TESSERA_HOST_DEVICE bool NeedsMask(QueryRange<Int> queries,
                                      KeyRange<Int> keys) const {
-    return KeysOfRow(queries.begin).end < keys.end;
+    return KeysOfRow(queries.begin).end < keys.end ||
+           Keys(queries.end - 1).begin > keys.begin;
   }
 
  private:

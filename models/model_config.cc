@@ -88,6 +88,13 @@ void Validate(const ModelConfig& config, Violations violations) {
       config.feed_forward() != ModelConfig::FEED_FORWARD_UNSPECIFIED,
       "feed_forward", "must be SWIGLU or RELU_SQUARED");
   ValidateSoftCap(config, violations);
+  for (int i = 0; i < config.attention_window_size(); ++i) {
+    const auto& window = config.attention_window(i);
+    violations.Check(!window.has_tokens() || window.tokens() >= 1,
+                     absl::StrCat("attention_window[", i, "].tokens"),
+                     absl::StrCat("must be >= 1, or absent for all tokens; is ",
+                                  window.tokens()));
+  }
   for (int i = 0; i < config.frozen_size(); ++i) {
     violations.Check(!config.frozen(i).empty(), absl::StrCat("frozen[", i, "]"),
                      "must be a pattern over parameter names; is empty");
@@ -112,6 +119,9 @@ ModelShape ModelShapeOf(const ModelConfig& config) {
   m.tied_head = config.tied_head();
   m.relu_squared = config.feed_forward() == ModelConfig::RELU_SQUARED;
   m.logit_soft_cap = static_cast<float>(config.logit_soft_cap());
+  for (const auto& window : config.attention_window()) {
+    m.windows.push_back(window.tokens());
+  }
   return m;
 }
 

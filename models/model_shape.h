@@ -2,6 +2,7 @@
 #define MODELS_MODEL_SHAPE_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "framework/ops/rope/rope_table.h"
 
@@ -25,9 +26,14 @@ struct ModelShape {
   bool tied_head = false;
   bool relu_squared = false;  // feed-forward activation; false: SwiGLU
   float logit_soft_cap = 0;   // 0: none
+  // Layer i sees the latest windows[i % size] tokens; 0: all. Empty: all.
+  std::vector<int64_t> windows;
 
   int64_t head_dim() const { return d_model / heads; }
   int64_t qkv_heads() const { return heads + 2 * kv_heads; }
+  int64_t window(int64_t layer) const {
+    return windows.empty() ? 0 : windows[layer % windows.size()];
+  }
 };
 
 }  // namespace tessera

@@ -61,7 +61,9 @@ Value AttentionHalf(ProgramBuilder& b, Value x_bsc, int64_t layer,
       Linear(b, y, qkv,
              {.dtype = b.dtype(OpClass::kAttention), .heads = m.qkv_heads()}),
       options.angles, m.heads + m.kv_heads);
-  const Value o = SelfAttention(b, rotated, options.attention);
+  SelfAttentionSpec attention = options.attention;
+  attention.problem.mask = LayerMask(m, layer, attention.problem.s);
+  const Value o = SelfAttention(b, rotated, attention);
   return AddResidual(b, x_bsc, Linear(b, o, output_proj, {.from_heads = true}));
 }
 
@@ -89,6 +91,12 @@ Value FeedForwardHalf(ProgramBuilder& b, Value x_bsc, int64_t layer,
 }
 
 }  // namespace
+
+MaskSpec LayerMask(const ModelShape& shape, int64_t layer, int64_t sequence) {
+  const int64_t window = shape.window(layer);
+  return window == 0 || window >= sequence ? MaskSpec::Causal()
+                                           : MaskSpec::Window(window);
+}
 
 Value TransformerBlock(ProgramBuilder& b, Value x_bsc, int64_t layer,
                        const BlockOptions& options) {

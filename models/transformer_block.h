@@ -17,6 +17,9 @@ struct BlockOptions {
   SelfAttentionSpec attention;
 };
 
+// The mask of a layer over `sequence` tokens.
+MaskSpec LayerMask(const ModelShape& shape, int64_t layer, int64_t sequence);
+
 // One pre-norm block (Xiong et al., "On Layer Normalization in the Transformer
 // Architecture", 2020), with RMSNorm, RoPE and SwiGLU:
 //   x += W_o Attention(RoPE(W_qkv RMSNorm(x)))

@@ -71,6 +71,10 @@ TensorType Ids(const LmOptions& options) {
 AttentionProblem AttentionProblemOf(const ModelShape& shape, int64_t batch,
                                     int64_t sequence, bool needs_grad,
                                     const ProgramTarget& target) {
+  MaskSpec mask = MaskSpec::Causal();
+  for (int64_t layer = 0; layer < shape.layers && !mask.is_window(); ++layer) {
+    mask = LayerMask(shape, layer, sequence);
+  }
   return {.b = batch,
           .s = sequence,
           .t = sequence,
@@ -80,7 +84,7 @@ AttentionProblem AttentionProblemOf(const ModelShape& shape, int64_t batch,
           .dtype = target.precision[OpClass::kAttention],
           .tf32 = target.precision.allows_tf32(),
           .softmax = target.precision[OpClass::kSoftmax],
-          .mask = MaskKind::kCausal,
+          .mask = mask,
           .needs_grad = needs_grad,
           .deterministic = target.deterministic,
           .cuda = target.device.is_cuda(),

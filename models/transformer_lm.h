@@ -24,12 +24,13 @@ struct LmOptions {
   int64_t batch = 0;     // B
   int64_t sequence = 0;  // S <= shape.context
   const AttentionBackend* backend = nullptr;
-  // The problem of each attention layer. The backend supports it.
+  // AttentionProblemOf() these sizes. The backend supports it.
   AttentionProblem attention;
   TrainingObjective objective;  // of BuildLossProgram(); default: cross entropy
 };
 
-// The attention problem of a layer, for choosing the backend.
+// The attention problem of a layer, for choosing the backend: of the first with
+// a window, if there is one, because not every backend computes windows.
 AttentionProblem AttentionProblemOf(const ModelShape& shape, int64_t batch,
                                     int64_t sequence, bool needs_grad,
                                     const ProgramTarget& target);

@@ -49,7 +49,7 @@ RowMask MaskOf(const AttentionProblem& problem) {
   const AttentionProblem& p = problem;
   RowMask mask = {.queries = p.s,
                   .keys = p.t,
-                  .causal = p.mask == MaskKind::kCausal,
+                  .causal = p.mask == MaskSpec::Causal(),
                   .band_rows = p.s};
   // Grouped heads are stacked as rows, which bands would cut across; queries
   // without a key would make empty bands.

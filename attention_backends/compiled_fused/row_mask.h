@@ -22,7 +22,9 @@ struct RowMask {
   bool causal = false;            // aligned at the bottom right
   int64_t band_rows = 0;          // S: a single band
 
-  AttentionMask<int64_t> mask() const { return {queries, keys, causal}; }
+  AttentionMask<int64_t> mask() const {
+    return {queries, keys, kAllKeys, causal ? 0 : kAllKeys};
+  }
 
   // The number of leading keys that query i sees.
   int64_t Visible(int64_t i) const { return mask().Keys(i).size(); }

@@ -173,7 +173,7 @@ __device__ __forceinline__ unsigned Block() {
 }
 
 __device__ __forceinline__ tessera::AttentionMask<int> Mask() {
-  return {kQueries, kKeys, kCausal};
+  return {kQueries, kKeys, tessera::kAllKeys, kCausal ? 0 : tessera::kAllKeys};
 }
 
 // RowMask::Visible() and RowMask::Written().

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "ATen/ATen.h"
+#include "ATen/core/grad_mode.h"
 #include "absl/strings/str_cat.h"
 #include "attention_backends/flash_cuda/flash_launch.h"
 #include "attention_backends/flash_cuda/flash_params.h"
@@ -81,7 +82,9 @@ ForwardParams ShapeOf(const AttentionProblem& p) {
   params.s = p.s;
   params.t = p.t;
   params.d = p.d;
-  params.causal = p.mask == MaskKind::kCausal;
+  const MaskSpec mask = WithoutIdleLimits(p.mask, p.s, p.t);
+  params.before = static_cast<int>(mask.before);
+  params.after = static_cast<int>(mask.after);
   params.tf32 = p.tf32 && HasTf32Kernels(params, p.compute_capability);
   return params;
 }

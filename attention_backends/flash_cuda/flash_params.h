@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "attention_backends/key_range.h"
 #include "framework/cuda/float_type.h"
 
 // Arguments of the attention kernels. Plain structs: no LibTorch headers in .cu
@@ -23,7 +24,7 @@ struct HeadView {
 struct ForwardParams {
   FloatType type = FloatType::kBFloat16;
   int64_t b = 0, h = 0, g = 0, s = 0, t = 0, d = 0;
-  bool causal = false;  // aligned at the bottom right
+  int before = kAllKeys, after = kAllKeys;  // MaskSpec
   // FP32 only: tensor cores multiply, with operands rounded to TF32.
   bool tf32 = false;
   float scale = 1;
@@ -31,6 +32,9 @@ struct ForwardParams {
   HeadView o;              // written
   float* lse = nullptr;    // [B, H, S], natural logarithm; written
   int* counter = nullptr;  // scratch of one int
+
+  bool causal() const { return before == kAllKeys && after == 0; }
+  bool full() const { return before == kAllKeys && after == kAllKeys; }
 };
 
 struct BackwardParams {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ATen/ATen.h"
+#include "ATen/core/grad_mode.h"
 #include "absl/strings/str_cat.h"
 #include "attention_backends/key_range.h"
 #include "c10/util/accumulate.h"
@@ -31,11 +32,11 @@ using Keys = KeyRange<int64_t>;
 using Queries = QueryRange<int64_t>;
 
 // The sizes of a problem. Queries that see no key come first; they are excluded
-// here, so every query sees key 0.
+// here, so every query sees one.
 struct Geometry {
   int64_t b, g, r, s, t, d;  // r = H / G; s excludes the blind queries
   int64_t blind;
-  bool causal;
+  MaskSpec spec;
 
   int64_t kv_matrices() const { return b * g; }
   int64_t query_rows() const { return b * g * r; }  // per position
@@ -43,7 +44,9 @@ struct Geometry {
   int64_t KeyTile() const { return std::min(t, kKeyTile); }
   Queries queries() const { return {0, s}; }
   Keys keys() const { return {0, t}; }
-  AttentionMask<int64_t> mask() const { return {s, t, causal}; }
+  AttentionMask<int64_t> mask() const {
+    return {s, t, spec.before, spec.after};
+  }
 };
 
 Geometry GeometryOf(const AttentionProblem& p) {
@@ -53,14 +56,19 @@ Geometry GeometryOf(const AttentionProblem& p) {
   n.r = p.h / p.g;
   n.t = p.t;
   n.d = p.d;
-  n.causal = p.mask == MaskKind::kCausal;
-  n.blind = n.causal ? std::max<int64_t>(0, p.s - p.t) : 0;
+  n.spec = p.mask;
+  n.blind = MaskOf(p).Queries(/*key=*/0).begin;
   n.s = p.s - n.blind;
   return n;
 }
 
 Geometry GeometryOf(const AttentionArgs& args) {
   return GeometryOf(ProblemOf(args));
+}
+
+double LowestOf(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? std::numeric_limits<double>::lowest()
+                                        : std::numeric_limits<float>::lowest();
 }
 
 // The parts of a pass's one allocation, named by an enum of the pass.
@@ -127,13 +135,13 @@ at::Tensor TileOf(const Geometry& n, const at::Tensor& part, Queries rows,
       .view({n.kv_matrices(), n.r * rows.size(), width});
 }
 
-// The tiles of kTile rows that overlap `rows`, each cut at its last row.
+// The tiles of kTile rows that overlap `rows`, the last one cut at row `end`.
 template <int64_t kTile, typename Range>
-std::vector<Range> Tiles(Range rows) {
+std::vector<Range> Tiles(Range rows, int64_t end) {
   const TileRange<int64_t> range = TilesOf<kTile>(rows);
   std::vector<Range> tiles;
   for (int64_t tile = range.begin; tile < range.end; ++tile) {
-    tiles.push_back({tile * kTile, std::min((tile + 1) * kTile, rows.end)});
+    tiles.push_back({tile * kTile, std::min((tile + 1) * kTile, end)});
   }
   return tiles;
 }
@@ -142,17 +150,25 @@ std::vector<Range> Tiles(Range rows) {
 void Mask(const Geometry& n, Queries queries, Keys keys, const at::Tensor& s) {
   const AttentionMask<int64_t> mask = n.mask();
   if (!mask.NeedsMask(queries, keys)) return;
+  const auto ones = [&] {
+    return at::ones({queries.size(), keys.size()},
+                    s.options().dtype(at::kBool));
+  };
   // The first query of the tile sees this many of its keys, each later query
   // one more.
-  const int64_t seen = mask.Keys(queries.begin).end - keys.begin;
-  const at::Tensor future =
-      at::ones({queries.size(), keys.size()}, s.options().dtype(at::kBool))
-          .triu_(seen);
-  s.view({-1, queries.size(), keys.size()}).masked_fill_(future, -kInfinity);
+  const at::Tensor hidden =
+      ones().triu_(mask.Keys(queries.begin).end - keys.begin);
+  if (mask.before != kAllKeys) {
+    // The first query does not see this many of its keys.
+    hidden.logical_or_(
+        ones().tril_(mask.FirstKey(queries.begin) - keys.begin - 1));
+  }
+  s.view({-1, queries.size(), keys.size()}).masked_fill_(hidden, -kInfinity);
 }
 
 int64_t MaskBytes(const Geometry& n) {
-  return n.causal ? n.QueryTile() * n.KeyTile() : 0;
+  if (n.spec == MaskSpec::Full()) return 0;
+  return n.QueryTile() * n.KeyTile() * (n.spec.before == kAllKeys ? 1 : 2);
 }
 
 namespace forward {
@@ -194,17 +210,18 @@ void AttendTile(const Geometry& n, double scale, const Views& x,
   const std::array<int64_t, 3> column = {q.size(0), q.size(1), 1};
   const at::Tensor o = View(parts[kO], q.sizes()).zero_();
   const at::Tensor l = View(parts[kSum], column).zero_();
-  const at::Tensor m = View(parts[kMax], column).fill_(-kInfinity);
+  // Finite, because a tile may hold no key that a query sees.
+  const at::Tensor m = View(parts[kMax], column).fill_(LowestOf(q));
   at::Tensor next_m = View(parts[kNextMax], column);
   at::Tensor rescale = View(parts[kRescale], column);
   at::Tensor tile_sum = View(parts[kTileSum], column);
-  for (const Keys keys : Tiles<kKeyTile>(n.mask().Keys(queries))) {
+  const Keys seen = n.mask().Keys(queries);
+  for (const Keys keys : Tiles<kKeyTile>(seen, seen.end)) {
     const at::Tensor k = Load(x.k, keys, parts[kK]);
     const at::Tensor v = Load(x.v, keys, parts[kV]);
     const at::Tensor p = View(parts[kP], {q.size(0), q.size(1), keys.size()});
     p.baddbmm_(q, k.transpose(1, 2), /*beta=*/0, scale);
     Mask(n, queries, keys, p);
-    // Finite: the first tile holds key 0, which every query sees.
     at::amax_out(next_m, p, {2}, /*keepdim=*/true);
     at::maximum_out(next_m, next_m, m);
     at::sub_out(rescale, m, next_m).exp_();
@@ -245,7 +262,7 @@ struct Views {
 // rowsum(dO o O) of every query.
 void RowSums(const Geometry& n, const Views& x,
              const std::vector<at::Tensor>& parts) {
-  for (const Queries queries : Tiles<kQueryTile>(n.queries())) {
+  for (const Queries queries : Tiles<kQueryTile>(n.queries(), n.s)) {
     const at::Tensor d_o = Load(x.d_o, queries, parts[kDO]);
     const at::Tensor o = Load(x.o, queries, parts[kQ]);
     at::Tensor row_sum = TileOf(n, parts[kRowSum], queries, 1);
@@ -285,13 +302,13 @@ void AddTile(const Geometry& n, double scale, const Views& x, Queries queries,
 // Algorithm 2 without the rounding of dQ.
 void AddKeyTiles(const Geometry& n, double scale, const Views& x,
                  const std::vector<at::Tensor>& parts) {
-  for (const Keys keys : Tiles<kKeyTile>(n.keys())) {
+  for (const Keys keys : Tiles<kKeyTile>(n.keys(), n.t)) {
     HeldKeys tile = {keys, Load(x.k, keys, parts[kK]),
                      Load(x.v, keys, parts[kV])};
     tile.dk = View(parts[kDK], tile.k.sizes()).zero_();
     tile.dv = View(parts[kDV], tile.v.sizes()).zero_();
-    const Queries seen_by = n.mask().Queries(keys.begin);
-    for (const Queries queries : Tiles<kQueryTile>(seen_by)) {
+    const Queries seen_by = n.mask().Queries(keys);
+    for (const Queries queries : Tiles<kQueryTile>(seen_by, n.s)) {
       AddTile(n, scale, x, queries, tile, parts);
     }
     Store(tile.dk, keys, x.dk);
@@ -353,7 +370,7 @@ absl::Status FlashTiledBackend::Forward(const AttentionArgs& args,
         QueryView(n, q), KeyView(args.k_bgtd), KeyView(args.v_bgtd),
         QueryView(n, out->o_bhsd), QueryView(n, out->lse_bhs.unsqueeze(3))};
     const auto parts = AllocateParts(forward::Sizes(n), q);
-    for (const Queries queries : Tiles<kQueryTile>(n.queries())) {
+    for (const Queries queries : Tiles<kQueryTile>(n.queries(), n.s)) {
       forward::AttendTile(n, args.scale, views, queries, parts);
     }
   });
@@ -381,7 +398,7 @@ absl::Status FlashTiledBackend::Backward(const AttentionArgs& args,
     backward::RowSums(n, x, parts);
     parts[backward::kDQ].zero_();
     backward::AddKeyTiles(n, args.scale, x, parts);
-    for (const Queries queries : Tiles<kQueryTile>(n.queries())) {
+    for (const Queries queries : Tiles<kQueryTile>(n.queries(), n.s)) {
       Store(TileOf(n, parts[backward::kDQ], queries, n.d), queries, x.dq);
     }
     grads->dq_bhsd.narrow(2, 0, n.blind).zero_();

@@ -23,42 +23,62 @@ namespace {
 // (0.5) of the time of one masked_fill_ over all scores (H200, BF16, 2026-11).
 constexpr int64_t kMaskRows = 512;
 
-AttentionMask<int64_t> MaskOf(const AttentionArgs& args) {
-  return {args.q_bhsd.size(2), args.k_bgtd.size(2),
-          args.mask == MaskKind::kCausal};
-}
-
 // Number of queries before the first one that sees a key.
 int64_t BlindRows(const AttentionArgs& args) {
-  return MaskOf(args).Queries(/*key=*/0).begin;
+  return MaskOf(ProblemOf(args)).Queries(/*key=*/0).begin;
+}
+
+constexpr double kMasked = -std::numeric_limits<double>::infinity();
+
+// Hides the keys after those that a row sees. future[r][c] is c > r.
+void HideLater(const AttentionMask<int64_t>& mask, QueryRange<int64_t> queries,
+               const at::Tensor& future, const at::Tensor& rows) {
+  // All rows see the keys before `some`, some rows see the keys from `some` to
+  // `none`, and no row sees the keys from `none` on. The last key that the
+  // first row sees is `diagonal`; each row sees one key more than the row
+  // before it.
+  const int64_t diagonal = mask.Keys(queries.begin).end - 1;
+  const int64_t some = std::max<int64_t>(0, diagonal);
+  const int64_t none = mask.Keys(queries).end;
+  if (none < mask.t) rows.narrow(3, none, mask.t - none).fill_(kMasked);
+  if (some >= none) return;
+  rows.narrow(3, some, none - some)
+      .masked_fill_(future.narrow(0, 0, queries.size())
+                        .narrow(1, some - diagonal, none - some),
+                    kMasked);
+}
+
+// Hides the keys before those that a row sees.
+void HideEarlier(const AttentionMask<int64_t>& mask,
+                 QueryRange<int64_t> queries, const at::Tensor& future,
+                 const at::Tensor& rows) {
+  // No row sees the keys before `some`, all see the keys from `all` on. The
+  // first row sees keys from `diagonal` on, each later row one key less.
+  const int64_t diagonal = mask.FirstKey(queries.begin);
+  const int64_t some = std::max<int64_t>(0, diagonal);
+  const int64_t all = std::max(some, mask.Keys(queries.end - 1).begin);
+  if (some > 0) rows.narrow(3, 0, some).fill_(kMasked);
+  if (some == all) return;
+  rows.narrow(3, some, all - some)
+      .masked_fill_(future.narrow(0, some - diagonal, all - some)
+                        .narrow(1, 0, queries.size())
+                        .t(),
+                    kMasked);
 }
 
 // Adds M in place. All scores of blind rows become -infinity.
 void ApplyMask(const AttentionArgs& args, const at::Tensor& s_bhst) {
-  if (args.mask == MaskKind::kFull) return;
-  constexpr double kMasked = -std::numeric_limits<double>::infinity();
-  const AttentionMask<int64_t> mask = MaskOf(args);
-  const int64_t s = mask.s, t = mask.t;
-  const int64_t mask_rows = std::min(s, kMaskRows);
+  if (args.mask == MaskSpec::Full()) return;
+  const AttentionMask<int64_t> mask = MaskOf(ProblemOf(args));
+  const int64_t mask_rows = std::min(mask.s, kMaskRows);
   const at::Tensor future =
       at::ones({mask_rows, mask_rows}, s_bhst.options().dtype(at::kBool))
           .triu_(1);
-  for (int64_t begin = 0; begin < s; begin += kMaskRows) {
+  for (int64_t begin = 0; begin < mask.s; begin += kMaskRows) {
     const QueryRange<int64_t> queries = mask.QueriesFrom(begin, kMaskRows);
     const at::Tensor rows = s_bhst.narrow(2, begin, queries.size());
-    // All rows see the keys before `some`, some rows see the keys from `some`
-    // to `none`, and no row sees the keys from `none` on. The last key that the
-    // first row sees is `diagonal`; each row sees one key more than the row
-    // before it.
-    const int64_t diagonal = mask.Keys(begin).end - 1;
-    const int64_t some = std::max<int64_t>(0, diagonal);
-    const int64_t none = mask.Keys(queries).end;
-    if (none < t) rows.narrow(3, none, t - none).fill_(kMasked);
-    if (some == none) continue;
-    rows.narrow(3, some, none - some)
-        .masked_fill_(future.narrow(0, 0, queries.size())
-                          .narrow(1, some - diagonal, none - some),
-                      kMasked);
+    if (mask.after != kAllKeys) HideLater(mask, queries, future, rows);
+    if (mask.before != kAllKeys) HideEarlier(mask, queries, future, rows);
   }
 }
 
@@ -187,7 +207,7 @@ AttentionMemory NaiveBackend::Plan(const AttentionProblem& problem) const {
   const int64_t scores = p.b * p.h * p.s * p.t * element;
   const int64_t q = p.b * p.h * p.s * p.d * element;
   const int64_t mask_rows =
-      p.mask == MaskKind::kCausal ? std::min(p.s, kMaskRows) : 0;
+      p.mask == MaskSpec::Full() ? 0 : std::min(p.s, kMaskRows);
   const bool groups = p.h != p.g;
   const int64_t copies = ProductCopyBytes(p);
   const SoftmaxMemory softmax = PlanSoftmax(held_, p);

@@ -90,7 +90,7 @@ absl::Status RequireSmallSums(const AttentionProblem& problem,
 }
 
 absl::Status RequireKeyForEveryQuery(const AttentionProblem& problem) {
-  if (problem.mask != MaskKind::kCausal || problem.s <= problem.t) {
+  if (problem.mask != MaskSpec::Causal() || problem.s <= problem.t) {
     return absl::OkStatus();
   }
   return absl::UnimplementedError(absl::StrCat(
@@ -132,7 +132,7 @@ AttentionMemory PlanWithSums(const AttentionProblem& problem, int64_t sums) {
 }
 
 bool IsCausal(const AttentionArgs& args) {
-  return args.mask == MaskKind::kCausal;
+  return args.mask == MaskSpec::Causal();
 }
 
 int64_t RoundUp(int64_t value, int64_t multiple) {

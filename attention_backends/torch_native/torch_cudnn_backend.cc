@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "ATen/ATen.h"
+#include "ATen/core/grad_mode.h"
 #include "absl/strings/str_cat.h"
 #include "attention_backends/torch_native/kernel_limits.h"
 #include "framework/base/status_macros.h"
@@ -18,7 +19,7 @@ constexpr int64_t kCudnnHeadDimStep = 8, kCudnnMaxHeadDim = 128;
 
 absl::Status RequireLengths(const AttentionProblem& problem) {
   const AttentionProblem& p = problem;
-  if (p.mask == MaskKind::kCausal && p.s != p.t) {
+  if (p.mask == MaskSpec::Causal() && p.s != p.t) {
     return absl::UnimplementedError(absl::StrCat(
         "aligns a causal mask at the top left, so it needs as many queries as "
         "keys, not ",
@@ -36,6 +37,7 @@ absl::Status RequireLengths(const AttentionProblem& problem) {
 absl::Status TorchCudnnBackend::Supports(
     const AttentionProblem& problem) const {
   RETURN_IF_ERROR(RequireAmpere(problem));
+  RETURN_IF_ERROR(RequireNoWindow(problem));
   RETURN_IF_ERROR(RequireDtype(problem, kDtypes));
   RETURN_IF_ERROR(RequireHeadDim(problem, kCudnnHeadDimStep, kCudnnMaxHeadDim));
   RETURN_IF_ERROR(RequireBatchOfOneGrid(problem));

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "ATen/ATen.h"
+#include "ATen/core/grad_mode.h"
 #include "ATen/native/transformers/sdp_utils_cpp.h"
 #include "attention_backends/head_dim.h"
 #include "attention_backends/torch_native/kernel_limits.h"
@@ -67,6 +68,7 @@ int64_t WorkspaceBytes(const AttentionProblem& p) {
 absl::Status TorchEfficientBackend::Supports(
     const AttentionProblem& problem) const {
   RETURN_IF_ERROR(RequireAmpere(problem));
+  RETURN_IF_ERROR(RequireNoWindow(problem));
   RETURN_IF_ERROR(RequireDtype(problem, kDtypes));
   // The kernels support larger head dims, but Plan() does not.
   RETURN_IF_ERROR(RequireHeadDim(

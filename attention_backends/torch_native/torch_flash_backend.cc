@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "ATen/ATen.h"
+#include "ATen/core/grad_mode.h"
 #include "absl/strings/str_cat.h"
 #include "attention_backends/torch_native/kernel_limits.h"
 #include "framework/base/status_macros.h"
@@ -39,6 +40,7 @@ absl::Status RequireSharedMemory(const AttentionProblem& problem) {
 absl::Status TorchFlashBackend::Supports(
     const AttentionProblem& problem) const {
   RETURN_IF_ERROR(RequireAmpere(problem));
+  RETURN_IF_ERROR(RequireNoWindow(problem));
   RETURN_IF_ERROR(RequireDtype(problem, kDtypes));
   RETURN_IF_ERROR(
       RequireHeadDim(problem, kTorchFlashHeadDimStep, kTorchFlashMaxHeadDim));

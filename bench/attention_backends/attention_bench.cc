@@ -138,7 +138,7 @@ std::vector<AttentionCase> Cases(const DeviceInfo& device) {
   std::vector<AttentionCase> cases;
   for (const int64_t d : grid.head_dims) {
     for (const int64_t n : grid.lengths) {
-      for (const MaskKind mask : {MaskKind::kCausal, MaskKind::kFull}) {
+      for (const MaskSpec mask : {MaskSpec::Causal(), MaskSpec::Full()}) {
         cases.push_back({.batch = grid.tokens / n,
                          .heads = grid.width / d,
                          .length = n,

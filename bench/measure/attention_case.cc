@@ -2,12 +2,19 @@
 
 #include <ATen/Context.h>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "framework/base/status_macros.h"
 #include "framework/precision/precision_policy.h"
 #include "framework/program/value.h"
 
 namespace tessera {
+namespace {
+
+constexpr absl::string_view kWindowPrefix = "window_";
+
+}  // namespace
 
 absl::StatusOr<DeviceInfo> OpenBenchDevice(int index) {
   DeviceInfo device = CpuDevice();
@@ -62,23 +69,32 @@ absl::Status ParsePrecision(absl::string_view name, AttentionCase* shape) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<MaskKind> ParseMask(absl::string_view name) {
-  for (MaskKind mask : {MaskKind::kCausal, MaskKind::kFull}) {
+absl::StatusOr<MaskSpec> ParseMask(absl::string_view name) {
+  for (MaskSpec mask : {MaskSpec::Causal(), MaskSpec::Full()}) {
     if (MaskName(mask) == name) return mask;
   }
+  absl::string_view tokens = name;
+  int64_t window = 0;
+  if (absl::ConsumePrefix(&tokens, kWindowPrefix) &&
+      absl::SimpleAtoi(tokens, &window) && window > 0) {
+    return MaskSpec::Window(window);
+  }
   return absl::InvalidArgumentError(
-      absl::StrCat("mask is '", name, "'; it must be causal or full"));
+      absl::StrCat("mask is '", name,
+                   "'; it must be causal, full or, for a window of 512 tokens, "
+                   "window_512"));
 }
 
-absl::string_view MaskName(MaskKind mask) {
-  return mask == MaskKind::kCausal ? "causal" : "full";
+std::string MaskName(MaskSpec mask) {
+  if (mask.is_window()) return absl::StrCat(kWindowPrefix, mask.before + 1);
+  return mask == MaskSpec::Causal() ? "causal" : "full";
 }
 
 double AttentionTflops(const AttentionCase& shape, AttentionPass pass,
                        double ms) {
   const double forward = 4.0 * shape.batch * shape.heads * shape.length *
                          shape.length * shape.head_dim *
-                         (shape.mask == MaskKind::kCausal ? 0.5 : 1.0);
+                         VisibleShare(ProblemOf(shape, CpuDevice()));
   const double flops =
       pass == AttentionPass::kForward ? forward : 2.5 * forward;
   return flops / ms * 1e-9;

@@ -18,7 +18,7 @@ struct AttentionCase {
   int64_t batch = 1, heads = 1, length = 1, head_dim = 1;
   at::ScalarType dtype = at::kBFloat16;
   bool tf32 = false;  // FP32 multiplied in TF32
-  MaskKind mask = MaskKind::kCausal;
+  MaskSpec mask = MaskSpec::Causal();
   bool deterministic = false;
 };
 
@@ -44,15 +44,16 @@ std::optional<at::ScalarType> DtypeNamed(absl::string_view name);
 // Sets dtype and tf32 by "BF16", "FP16", "TF32" or "FP32"; InvalidArgument for
 // other names.
 absl::Status ParsePrecision(absl::string_view name, AttentionCase* shape);
-// "causal", "full"; InvalidArgument for other names.
-absl::StatusOr<MaskKind> ParseMask(absl::string_view name);
-absl::string_view MaskName(MaskKind mask);
+// "causal", "full", "window_512" (MaskSpec::Window()); InvalidArgument for
+// other names.
+absl::StatusOr<MaskSpec> ParseMask(absl::string_view name);
+std::string MaskName(MaskSpec mask);
 
 enum class AttentionPass { kForward, kBackward };
 
-// TFLOP/s of the forward pass's two products, 4 B H S T D operations, half of
-// that under a causal mask. The backward pass has five products, 2.5 times as
-// many. Recomputation is not counted.
+// TFLOP/s of the forward pass's two products, 4 B H S T D operations times
+// VisibleShare(). The backward pass has five products, 2.5 times as many.
+// Recomputation is not counted.
 double AttentionTflops(const AttentionCase& shape, AttentionPass pass,
                        double ms);
 

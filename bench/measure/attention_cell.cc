@@ -24,7 +24,7 @@ AttentionCase CaseOf(const AttentionCell& cell, int64_t length) {
           .length = length,
           .head_dim = cell.head_dim(),
           .dtype = *DtypeNamed(AttentionCell::Precision_Name(cell.precision())),
-          .mask = cell.causal() ? MaskKind::kCausal : MaskKind::kFull};
+          .mask = cell.causal() ? MaskSpec::Causal() : MaskSpec::Full()};
 }
 
 // What one layer's attention keeps and works in, by the backend's formulas.

@@ -29,7 +29,8 @@ OUT_OF_MEMORY = 3  # the plan exceeds the machine's memory
 _RARE = """
 model { num_layers: 2 d_model: 32 num_heads: 4 num_kv_heads: 2 d_ff: 64
         context_length: 16 rope_theta: 5e5 rope_layout: HALVED norm_eps: 1e-6
-        tied_head: true frozen: ["ln*", 'layers.0.*'] logit_soft_cap: 30 }
+        tied_head: true frozen: ["ln*", 'layers.0.*'] logit_soft_cap: 30
+        attention_window { tokens: 5 } attention_window {} }
 data { token_files { train: "/data/a" train: '/data/b' validation: "/data/c"
                      format: NANOGPT } shuffle: false validation_fraction: 0.5 }
 training { device: CPU steps: 100 batch_size: 4 micro_batches: 2 seed: 7

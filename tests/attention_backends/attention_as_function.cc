@@ -8,7 +8,7 @@ namespace tessera::testing {
 
 SelfAttentionSpec SpecFor(const AttentionBackend& backend,
                           const at::Tensor& qkv, int64_t kv_heads, double scale,
-                          MaskKind mask) {
+                          MaskSpec mask) {
   return {.scale = scale,
           .backend = &backend,
           .problem = {.b = qkv.size(0),

@@ -11,7 +11,7 @@ namespace tessera::testing {
 // The spec of SelfAttention() for qkv, [B, S, H + 2 G, D], with G = kv_heads.
 SelfAttentionSpec SpecFor(const AttentionBackend& backend,
                           const at::Tensor& qkv, int64_t kv_heads, double scale,
-                          MaskKind mask);
+                          MaskSpec mask);
 
 // The op as a differentiable function of a tensor
 // (tests/framework/ops/ops_as_functions.h).

@@ -32,7 +32,7 @@ at::Tensor RandomQkv(at::ScalarType dtype) {
 }
 
 SelfAttentionSpec Spec(const AttentionBackend* backend, const at::Tensor& qkv,
-                       MaskKind mask = MaskKind::kCausal) {
+                       MaskSpec mask = MaskSpec::Causal()) {
   return testing::SpecFor(*backend, qkv, kKvHeads, kScale, mask);
 }
 
@@ -47,12 +47,12 @@ testing::AttentionResults Eager(const at::Tensor& qkv, const at::Tensor& d_o,
   in.v = heads.narrow(1, h + g, g);
   in.d_o = d_o.transpose(1, 2);
   in.scale = spec.scale;
-  in.causal = spec.problem.mask == MaskKind::kCausal;
+  in.mask = spec.problem.mask;
   return testing::EagerAttention(in, qkv.scalar_type());
 }
 
 class SelfAttentionOf
-    : public ::testing::TestWithParam<std::tuple<const char*, MaskKind>> {
+    : public ::testing::TestWithParam<std::tuple<const char*, MaskSpec>> {
  protected:
   SelfAttentionSpec spec() const {
     return Spec(FindBackend(std::get<0>(GetParam())), RandomQkv(at::kDouble),
@@ -62,7 +62,8 @@ class SelfAttentionOf
 INSTANTIATE_TEST_SUITE_P(
     All, SelfAttentionOf,
     ::testing::Combine(::testing::Values("NAIVE", "FLASH_TILED"),
-                       ::testing::Values(MaskKind::kCausal, MaskKind::kFull)));
+                       ::testing::Values(MaskSpec::Causal(), MaskSpec::Full(),
+                                         MaskSpec::Window(5))));
 
 TEST_P(SelfAttentionOf, AgreesWithAtenAutograd) {
   const SelfAttentionSpec spec = this->spec();

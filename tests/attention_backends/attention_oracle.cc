@@ -19,12 +19,15 @@ at::Tensor RepeatHeads(const at::Tensor& x, int64_t query_heads) {
 at::Tensor MaskedScores(const AttentionInputs& in, const at::Tensor& q,
                         const at::Tensor& k) {
   at::Tensor scores = at::matmul(q, k.transpose(2, 3)) * in.scale;
-  if (!in.causal) return scores;
   const int64_t s = q.size(2), t = k.size(2);
   const at::Tensor i = at::arange(s, q.options().dtype(at::kLong));
   const at::Tensor j = at::arange(t, q.options().dtype(at::kLong));
-  return scores.masked_fill(j.unsqueeze(0) > i.unsqueeze(1) + (t - s),
-                            -kInfinity);
+  // How far each key is after the key at which each query stands.
+  const at::Tensor distance = j.unsqueeze(0) - i.unsqueeze(1) - (t - s);
+  at::Tensor hidden = at::zeros_like(distance, at::kBool);
+  if (in.mask.after != kAllKeys) hidden |= distance > in.mask.after;
+  if (in.mask.before != kAllKeys) hidden |= distance < -in.mask.before;
+  return scores.masked_fill(hidden, -kInfinity);
 }
 
 // exp(S - max) / sum, with zeros in rows without a key.

@@ -2,6 +2,7 @@
 #define TESTS_ATTENTION_BACKENDS_ATTENTION_ORACLE_H_
 
 #include "ATen/core/Tensor.h"
+#include "attention_backends/attention_backend.h"
 
 namespace tessera::testing {
 
@@ -9,7 +10,7 @@ namespace tessera::testing {
 struct AttentionInputs {
   at::Tensor q, k, v, d_o;
   double scale = 1;
-  bool causal = true;
+  MaskSpec mask = MaskSpec::Causal();
 };
 
 // Gradients of sum(O o dO).

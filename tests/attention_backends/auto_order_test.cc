@@ -17,30 +17,30 @@ TEST(AutoOrderFor, FollowsTheMeasurements) {
     int capability;
     at::ScalarType dtype;
     int64_t d, t;
-    MaskKind mask;
+    MaskSpec mask;
     const char* first;
   } cases[] = {
-      {90, at::kBFloat16, 128, 4096, MaskKind::kFull, "FLASH_CUDA"},
-      {90, at::kBFloat16, 136, 4096, MaskKind::kCausal, "FLASH_CUDA"},
-      {90, at::kBFloat16, 136, 4096, MaskKind::kFull, "TORCH_FLASH"},
-      {90, at::kBFloat16, 160, 8192, MaskKind::kFull, "FLASH_CUDA"},
-      {90, at::kBFloat16, 192, 2048, MaskKind::kFull, "FLASH_CUDA"},
-      {90, at::kBFloat16, 192, 4096, MaskKind::kCausal, "TORCH_FLASH"},
-      {90, at::kBFloat16, 224, 8192, MaskKind::kCausal, "FLASH_CUDA"},
-      {90, at::kBFloat16, 256, 2048, MaskKind::kCausal, "FLASH_CUDA"},
-      {90, at::kBFloat16, 256, 4096, MaskKind::kCausal, "TORCH_FLASH"},
-      {90, at::kBFloat16, 256, 1024, MaskKind::kFull, "FLASH_CUDA"},
-      {90, at::kBFloat16, 256, 2048, MaskKind::kFull, "TORCH_FLASH"},
-      {90, at::kHalf, 256, 8192, MaskKind::kCausal, "TORCH_FLASH"},
-      {90, at::kFloat, 64, 4096, MaskKind::kFull, "FLASH_CUDA"},
-      {90, at::kFloat, 128, 128, MaskKind::kFull, "FLASH_CUDA"},
-      {90, at::kFloat, 128, 1024, MaskKind::kCausal, "FLASH_CUDA"},
-      {90, at::kFloat, 128, 512, MaskKind::kFull, "TORCH_EFFICIENT"},
-      {90, at::kFloat, 128, 2048, MaskKind::kCausal, "TORCH_EFFICIENT"},
-      {90, at::kFloat, 256, 128, MaskKind::kCausal, "FLASH_CUDA"},
-      {90, at::kFloat, 256, 128, MaskKind::kFull, "TORCH_EFFICIENT"},
-      {80, at::kBFloat16, 64, 1024, MaskKind::kCausal, "TORCH_FLASH"},
-      {100, at::kFloat, 64, 1024, MaskKind::kCausal, "TORCH_EFFICIENT"}};
+      {90, at::kBFloat16, 128, 4096, MaskSpec::Full(), "FLASH_CUDA"},
+      {90, at::kBFloat16, 136, 4096, MaskSpec::Causal(), "FLASH_CUDA"},
+      {90, at::kBFloat16, 136, 4096, MaskSpec::Full(), "TORCH_FLASH"},
+      {90, at::kBFloat16, 160, 8192, MaskSpec::Full(), "FLASH_CUDA"},
+      {90, at::kBFloat16, 192, 2048, MaskSpec::Full(), "FLASH_CUDA"},
+      {90, at::kBFloat16, 192, 4096, MaskSpec::Causal(), "TORCH_FLASH"},
+      {90, at::kBFloat16, 224, 8192, MaskSpec::Causal(), "FLASH_CUDA"},
+      {90, at::kBFloat16, 256, 2048, MaskSpec::Causal(), "FLASH_CUDA"},
+      {90, at::kBFloat16, 256, 4096, MaskSpec::Causal(), "TORCH_FLASH"},
+      {90, at::kBFloat16, 256, 1024, MaskSpec::Full(), "FLASH_CUDA"},
+      {90, at::kBFloat16, 256, 2048, MaskSpec::Full(), "TORCH_FLASH"},
+      {90, at::kHalf, 256, 8192, MaskSpec::Causal(), "TORCH_FLASH"},
+      {90, at::kFloat, 64, 4096, MaskSpec::Full(), "FLASH_CUDA"},
+      {90, at::kFloat, 128, 128, MaskSpec::Full(), "FLASH_CUDA"},
+      {90, at::kFloat, 128, 1024, MaskSpec::Causal(), "FLASH_CUDA"},
+      {90, at::kFloat, 128, 512, MaskSpec::Full(), "TORCH_EFFICIENT"},
+      {90, at::kFloat, 128, 2048, MaskSpec::Causal(), "TORCH_EFFICIENT"},
+      {90, at::kFloat, 256, 128, MaskSpec::Causal(), "FLASH_CUDA"},
+      {90, at::kFloat, 256, 128, MaskSpec::Full(), "TORCH_EFFICIENT"},
+      {80, at::kBFloat16, 64, 1024, MaskSpec::Causal(), "TORCH_FLASH"},
+      {100, at::kFloat, 64, 1024, MaskSpec::Causal(), "TORCH_EFFICIENT"}};
   for (const auto& c : cases) {
     AttentionProblem problem = SmallProblem();
     problem.cuda = true;

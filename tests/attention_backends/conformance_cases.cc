@@ -30,13 +30,58 @@ std::vector<Variant> Variants() {
   return variants;
 }
 
+// "causal", "full", "before3_after5".
+std::string MaskLabel(MaskSpec mask) {
+  if (!mask.is_window()) return ToString(mask);
+  const auto keys = [](int64_t side) {
+    return side == kAllKeys ? "all" : absl::StrCat(side);
+  };
+  return absl::StrCat("before", keys(mask.before), "_after", keys(mask.after));
+}
+
+// Windows of less than a tile, a tile, and more; of the query's own key alone;
+// that reach beyond the sequences; with keys after the query's own.
+constexpr MaskSpec kWindows[] = {MaskSpec::Window(1),
+                                 MaskSpec::Window(40),
+                                 MaskSpec::Window(64),
+                                 MaskSpec::Window(300),
+                                 {.before = 20, .after = 13},
+                                 {.before = kAllKeys, .after = 70},
+                                 {.before = 129, .after = kAllKeys}};
+
+// Each window with each shape and dtype of backends that compute windows.
+Cases Windowed(const std::vector<Shape>& shapes,
+               const std::vector<at::ScalarType>& dtypes) {
+  Cases cases;
+  for (const AttentionBackend* backend : AttentionBackends()) {
+    for (const Shape& shape : shapes) {
+      for (const MaskSpec mask : kWindows) {
+        for (const at::ScalarType dtype : dtypes) {
+          cases.push_back({backend, shape, mask, dtype});
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+// S > T and S < T, with queries that see no key and keys that no query sees;
+// grouped heads; several tiles.
+std::vector<Shape> WindowShapes() {
+  return {{1, 1, 1, 1, 1, 64},     {2, 65, 65, 2, 1, 40},
+          {1, 130, 130, 4, 2, 80}, {1, 40, 200, 2, 2, 64},
+          {1, 200, 130, 2, 1, 32}, {1, 127, 127, 2, 2, 128},
+          {1, 270, 270, 1, 1, 96}, {1, 140, 140, 1, 1, 192},
+          {1, 5, 1100, 2, 1, 16},  {1, 1000, 1000, 2, 1, 64}};
+}
+
 // Every backend x shape x mask x dtype.
 Cases Cross(const std::vector<Shape>& shapes,
             const std::vector<at::ScalarType>& dtypes) {
   Cases cases;
   for (const Variant& variant : Variants()) {
     for (const Shape& shape : shapes) {
-      for (const MaskKind mask : {MaskKind::kCausal, MaskKind::kFull}) {
+      for (const MaskSpec mask : {MaskSpec::Causal(), MaskSpec::Full()}) {
         for (const at::ScalarType dtype : dtypes) {
           cases.push_back({.backend = variant.backend,
                            .shape = shape,
@@ -132,10 +177,9 @@ std::string ConformanceCase::ToString() const {
   const char* const names[] = {"", "_huge_logits", "_subnormal_keys"};
   return absl::StrCat(
       std::string(backend->name()), variant, "_b", shape.b, "_s", shape.s, "_t",
-      shape.t, "_h", shape.h, "_g", shape.g, "_d", shape.d,
-      mask == MaskKind::kCausal ? "_causal_" : "_full_", c10::toString(dtype),
-      tf32 ? "_tf32" : "", names[static_cast<int>(values)],
-      deterministic ? "_deterministic" : "");
+      shape.t, "_h", shape.h, "_g", shape.g, "_d", shape.d, "_",
+      MaskLabel(mask), "_", c10::toString(dtype), tf32 ? "_tf32" : "",
+      names[static_cast<int>(values)], deterministic ? "_deterministic" : "");
 }
 
 AttentionProblem ConformanceCase::Problem(const DeviceInfo& device) const {
@@ -156,8 +200,9 @@ AttentionProblem ConformanceCase::Problem(const DeviceInfo& device) const {
 }
 
 int64_t ConformanceCase::BlindRows() const {
-  return mask == MaskKind::kCausal ? std::max<int64_t>(0, shape.s - shape.t)
-                                   : 0;
+  return AttentionMask<int64_t>{shape.s, shape.t, mask.before, mask.after}
+      .Queries(/*key=*/0)
+      .begin;
 }
 
 void PrintTo(const ConformanceCase& c, std::ostream* out) {
@@ -179,7 +224,8 @@ std::vector<ConformanceCase> CpuCases() {
        Cross(OtherShapes(), {at::kDouble}), Cross(long_ones, {at::kFloat}),
        With(Values::kHugeLogits, Cross(ExtremeShapes(), dtypes)),
        With(Values::kSubnormalKeys, Cross(ExtremeShapes(), dtypes)),
-       Deterministic(Cross(DeterminismShapes(), dtypes))});
+       Deterministic(Cross(DeterminismShapes(), dtypes)),
+       Windowed(WindowShapes(), dtypes)});
   // The variants share everything except the softmax with their backend.
   size_t variants = 0;
   const auto is_left_out = [&](const ConformanceCase& c) {
@@ -241,7 +287,10 @@ std::vector<ConformanceCase> GpuCases() {
                Deterministic(tf32(training)),
                Deterministic(Cross(two_tiles, dtypes)),
                Deterministic(Cross(DeterminismShapes(), dtypes)),
-               Deterministic(Cross(training, dtypes))});
+               Deterministic(Cross(training, dtypes)),
+               Windowed(WindowShapes(), dtypes),
+               Tf32(OfFlashCuda(Windowed(WindowShapes(), {at::kFloat}))),
+               Deterministic(OfFlashCuda(Windowed(WindowShapes(), dtypes)))});
 }
 
 std::vector<ConformanceCase> PlanCases() {

@@ -25,7 +25,7 @@ struct Shape {
 struct ConformanceCase {
   const AttentionBackend* backend = nullptr;
   Shape shape = {};
-  MaskKind mask = MaskKind::kCausal;
+  MaskSpec mask = MaskSpec::Causal();
   at::ScalarType dtype = at::kFloat;
   Values values = Values::kNormal;
   bool deterministic = false;

@@ -63,7 +63,7 @@ Inputs MakeInputs(const ConformanceCase& c, at::Device device,
 
 AttentionInputs OracleInputs(const ConformanceCase& c, const Inputs& in) {
   return {in.q.slice(),   in.k.slice(), in.v.slice(),
-          in.d_o.slice(), in.scale,     c.mask == MaskKind::kCausal};
+          in.d_o.slice(), in.scale,     c.mask};
 }
 
 AttentionArgs ArgsOf(const ConformanceCase& c, const Inputs& in) {
@@ -146,8 +146,7 @@ void ExpectConforms(const ConformanceCase& c, const DeviceInfo& device) {
   const AttentionResults sums = AttentionMagnitudes(inputs);
   EXPECT_TRUE(Conforms({actual.o, eager.o, exact.o, sums.o})) << "O";
   EXPECT_TRUE(Conforms({actual.lse, eager.lse, exact.lse, sums.lse})) << "L";
-  const bool causal = c.mask == MaskKind::kCausal;
-  const auto [queries, keys] = CancellingRows(c.shape.s, c.shape.t, causal);
+  const auto [queries, keys] = CancellingRows(c.shape.s, c.shape.t, c.mask);
   EXPECT_TRUE(
       Conforms({actual.dq, eager.dq, exact.dq, sums.dq, queries, c.tf32}))
       << "dQ";
@@ -193,7 +192,7 @@ void ExpectPlainAttentionOf336(const DeviceInfo& device) {
   for (const AttentionBackend* backend : AttentionBackends()) {
     SCOPED_TRACE(backend->name());
     const ConformanceCase c = {
-        backend, {4, 128, 128, 1, 1, 64}, MaskKind::kFull, at::kFloat};
+        backend, {4, 128, 128, 1, 1, 64}, MaskSpec::Full(), at::kFloat};
     if (!backend->Supports(c.Problem(device)).ok()) continue;
     const Inputs in = MakeInputs(c, device.device);
     AttentionResults actual;
@@ -214,7 +213,7 @@ void ExpectOneStatisticPerQueryOf336(const std::string& flash,
                                      const DeviceInfo& device) {
   ConformanceCase c;
   c.shape = {4, 128, 128, 1, 1, 64};
-  c.mask = MaskKind::kFull;
+  c.mask = MaskSpec::Full();
   const auto choice = SelectBackend({.name = flash}, c.Problem(device));
   ASSERT_TRUE(choice.ok()) << choice.status();
   const Inputs in = MakeInputs(c, device.device);

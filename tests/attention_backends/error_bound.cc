@@ -84,11 +84,15 @@ constexpr int64_t kFewKeys = 20;
 
 }  // namespace
 
-CancellingRows::CancellingRows(int64_t s, int64_t t, bool causal)
-    // Under a causal mask query i sees i + t - s + 1 keys.
-    : queries(causal ? std::clamp<int64_t>(s - t + kFewKeys, 0, s)
-                     : (t <= kFewKeys ? s : 0)),
-      keys(queries > 0 ? std::min(t, kFewKeys) : 0) {}
+CancellingRows::CancellingRows(int64_t s, int64_t t, MaskSpec spec) {
+  const AttentionMask<int64_t> mask = {s, t, spec.before, spec.after};
+  for (int64_t query = 0; query < s; ++query) {
+    const KeyRange<int64_t> seen = mask.KeysOfRow(query);
+    if (seen.size() > kFewKeys) continue;
+    queries = query + 1;
+    keys = std::max(keys, seen.end);
+  }
+}
 
 ::testing::AssertionResult Conforms(const Comparison& c) {
   const at::Tensor exact = c.exact.contiguous();

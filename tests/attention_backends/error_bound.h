@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "ATen/core/Tensor.h"
+#include "attention_backends/attention_backend.h"
 #include "gtest/gtest.h"
 
 namespace tessera::testing {
@@ -21,10 +22,10 @@ struct Comparison {
   bool tf32 = false;
 };
 
-// Comparison::cancelling_rows of dQ and dK: the queries with so few keys that
-// dP and rowsum(dO o O) are close, and the keys of these queries.
+// Comparison::cancelling_rows of dQ and dK: up to the last query with so few
+// keys that dP and rowsum(dO o O) are close, and the keys of these queries.
 struct CancellingRows {
-  CancellingRows(int64_t s, int64_t t, bool causal);
+  CancellingRows(int64_t s, int64_t t, MaskSpec mask);
   int64_t queries = 0, keys = 0;
 };
 

@@ -30,11 +30,11 @@ std::vector<ConformanceCase> Cases() {
   for (const AttentionBackend* backend : AttentionBackends()) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       cases.push_back(
-          {backend, {2, 200, 200, 3, 3, 64}, MaskKind::kFull, dtype});
+          {backend, {2, 200, 200, 3, 3, 64}, MaskSpec::Full(), dtype});
       cases.push_back(
-          {backend, {2, 300, 300, 4, 2, 80}, MaskKind::kCausal, dtype});
+          {backend, {2, 300, 300, 4, 2, 80}, MaskSpec::Causal(), dtype});
       cases.push_back(
-          {backend, {1, 200, 300, 2, 2, 136}, MaskKind::kCausal, dtype});
+          {backend, {1, 200, 300, 2, 2, 136}, MaskSpec::Causal(), dtype});
       for (const int64_t d : {80, 136}) {
         cases.push_back({.backend = backend,
                          .shape = {2, 300, 300, 4, 2, d},

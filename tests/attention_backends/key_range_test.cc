@@ -1,6 +1,8 @@
 #include "attention_backends/key_range.h"
 
 #include <algorithm>
+#include <functional>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -9,57 +11,102 @@ namespace {
 
 using Mask = AttentionMask<int>;
 
+// Each combination of limits before and after a query's own key.
+std::vector<Mask> Masks(int s, int t) {
+  std::vector<Mask> masks;
+  for (const int before : {kAllKeys, 0, 1, 6, 50}) {
+    for (const int after : {kAllKeys, 0, 1, 6, 50}) {
+      masks.push_back({s, t, before, after});
+    }
+  }
+  return masks;
+}
+
+bool Sees(const Mask& mask, int query, int key) {
+  const int at = query + mask.t - mask.s;
+  return key < mask.t && (mask.before == kAllKeys || key >= at - mask.before) &&
+         (mask.after == kAllKeys || key <= at + mask.after);
+}
+
 TEST(AttentionMask, MatchesTheDefinition) {
   for (const int s : {1, 5, 17, 40}) {
     for (const int t : {1, 5, 17, 40}) {
-      for (const bool causal : {false, true}) {
-        const Mask mask = {s, t, causal};
-        const auto sees = [&](int query, int key) {
-          return key < t && (!causal || key <= query + t - s);
-        };
+      for (const Mask& mask : Masks(s, t)) {
         for (int query = 0; query < s; ++query) {
-          EXPECT_EQ(mask.Keys(query).begin, 0);
-          for (int key = 0; key < t + 9; ++key) {
-            EXPECT_EQ(key < mask.Keys(query).end, sees(query, key));
-            EXPECT_EQ(key < mask.KeysOfRow(query).end, sees(query, key));
-            if (key < t) {
-              EXPECT_EQ(query >= mask.Queries(key).begin, sees(query, key));
-              EXPECT_EQ(mask.Queries(key).end, s);
-            }
+          for (int key = 0; key < t; ++key) {
+            const bool sees = Sees(mask, query, key);
+            const KeyRange<int> keys = mask.Keys(query);
+            EXPECT_EQ(keys.begin <= key && key < keys.end, sees);
+            const KeyRange<int> of_row = mask.KeysOfRow(query);
+            EXPECT_EQ(of_row.begin <= key && key < of_row.end, sees);
+            EXPECT_LE(of_row.end, t);
+            const QueryRange<int> queries = mask.Queries(key);
+            EXPECT_EQ(queries.begin <= query && query < queries.end, sees);
           }
         }
-        EXPECT_EQ(mask.KeysOfRow(s + 3).end, t);
+        EXPECT_LE(mask.KeysOfRow(s + 3).end, t);
       }
     }
   }
 }
 
-TEST(AttentionMask, TilesAreComputedAndMaskedIfNeeded) {
+// The smallest range that holds what `holds` is true for; {0, 0} for nothing.
+KeyRange<int> Hull(int size, const std::function<bool(int)>& holds) {
+  KeyRange<int> hull = {size, 0};
+  for (int i = 0; i < size; ++i) {
+    if (!holds(i)) continue;
+    hull = {std::min(hull.begin, i), i + 1};
+  }
+  return hull.end == 0 ? KeyRange<int>{0, 0} : hull;
+}
+
+TEST(AttentionMask, RangesOfTilesAreAsSmallAsPossible) {
   constexpr int kQueries = 8, kKeys = 4;
   for (const int s : {1, 7, 8, 9, 30}) {
     for (const int t : {1, 7, 8, 9, 30}) {
-      for (const bool causal : {false, true}) {
-        const Mask mask = {s, t, causal};
+      for (const Mask& mask : Masks(s, t)) {
         for (int first = 0; first < s; first += kQueries) {
           const QueryRange<int> queries = mask.QueriesFrom(first, kQueries);
-          EXPECT_EQ(queries.begin, first);
           EXPECT_EQ(queries.end, std::min(first + kQueries, s));
-          const TileRange<int> tiles = TilesOf<kKeys>(mask.Keys(queries));
-          int last_seen = -1;
-          for (int query = first; query < queries.end; ++query) {
-            last_seen = std::max(last_seen, mask.Keys(query).end - 1);
-          }
-          EXPECT_EQ(tiles.begin, 0);
-          EXPECT_EQ(tiles.end, last_seen < 0 ? 0 : last_seen / kKeys + 1);
-          for (int tile = 0; tile < tiles.end; ++tile) {
-            const KeyRange<int> keys = {tile * kKeys, (tile + 1) * kKeys};
+          const KeyRange<int> seen = Hull(t, [&](int key) {
+            return Hull(queries.size(), [&](int i) {
+                     return Sees(mask, first + i, key);
+                   }).size() > 0;
+          });
+          const KeyRange<int> keys = mask.Keys(queries);
+          EXPECT_EQ(keys.size(), seen.size());
+          if (seen.size() > 0) EXPECT_EQ(keys.begin, seen.begin);
+        }
+        for (int first = 0; first < t; first += kKeys) {
+          const KeyRange<int> keys = mask.KeysFrom(first, kKeys);
+          EXPECT_EQ(keys.end, std::min(first + kKeys, t));
+          const KeyRange<int> seen_by = Hull(s, [&](int query) {
+            return Hull(keys.size(), [&](int i) {
+                     return Sees(mask, query, first + i);
+                   }).size() > 0;
+          });
+          const QueryRange<int> queries = mask.Queries(keys);
+          EXPECT_EQ(queries.size(), seen_by.size());
+          if (seen_by.size() > 0) EXPECT_EQ(queries.begin, seen_by.begin);
+        }
+      }
+    }
+  }
+}
+
+TEST(AttentionMask, TilesAreMaskedIfNeeded) {
+  constexpr int kQueries = 8, kKeys = 4;
+  for (const int s : {1, 7, 8, 9, 30}) {
+    for (const int t : {1, 7, 8, 9, 30}) {
+      for (const Mask& mask : Masks(s, t)) {
+        for (int first = 0; first < s; first += kQueries) {
+          const QueryRange<int> queries = mask.QueriesFrom(first, kQueries);
+          for (int key = 0; key < t; key += kKeys) {
             bool all = true;
-            for (int key = keys.begin; key < keys.end; ++key) {
-              for (int query = first; query < queries.end; ++query) {
-                all &= key < mask.Keys(query).end;
-              }
+            for (int i = 0; i < queries.size() * kKeys; ++i) {
+              all &= Sees(mask, first + i / kKeys, key + i % kKeys);
             }
-            EXPECT_EQ(mask.NeedsMask(queries, keys), !all);
+            EXPECT_EQ(mask.NeedsMask(queries, {key, key + kKeys}), !all);
           }
         }
       }

@@ -28,7 +28,7 @@ std::vector<ConformanceCase> Cases() {
   std::vector<ConformanceCase> cases;
   for (const AttentionBackend* backend : AttentionBackends()) {
     const auto add = [&](at::ScalarType dtype, const Shape& shape,
-                         bool deterministic, MaskKind mask = MaskKind::kFull) {
+                         bool deterministic, MaskSpec mask = MaskSpec::Full()) {
       cases.push_back({.backend = backend,
                        .shape = shape,
                        .mask = mask,
@@ -44,7 +44,7 @@ std::vector<ConformanceCase> Cases() {
       // 2.2e9 scores.
       add(at::kBFloat16, {1, 8192, 8192, 33, 33, 32}, deterministic);
       add(at::kBFloat16, {1, 8192, 8192, 33, 33, 32}, deterministic,
-          MaskKind::kCausal);
+          MaskSpec::Causal());
       // A grid's y and z end at 65,535.
       add(at::kBFloat16, {70000, 8, 8, 1, 1, 64}, deterministic);
       add(at::kBFloat16, {70000, 8, 8, 1, 1, 136}, deterministic);

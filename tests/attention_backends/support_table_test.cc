@@ -96,19 +96,21 @@ std::string Row(const AttentionBackend& backend) {
   }
   AttentionProblem base;
   if (!FindBase(backend, &base)) {
-    cells.insert(cells.end(), 6, "-");
+    cells.insert(cells.end(), 7, "-");
     return absl::StrCat("| ", absl::StrJoin(cells, " | "), " |\n");
   }
-  AttentionProblem full = base, grouped = base, cross = base, repeated = base;
-  full.mask = MaskKind::kFull;
+  AttentionProblem full = base, window = base, grouped = base, cross = base,
+                   repeated = base;
+  full.mask = MaskSpec::Full();
+  window.mask = MaskSpec::Window(512);
   grouped.g = 4;
   cross.s = 1;
   repeated.deterministic = true;
   const AttentionMemory memory = backend.Plan(base);
   cells.insert(
       cells.end(),
-      {HeadDims(backend, base), YesNo(backend, full), YesNo(backend, grouped),
-       YesNo(backend, cross), YesNo(backend, repeated),
+      {HeadDims(backend, base), YesNo(backend, full), YesNo(backend, window),
+       YesNo(backend, grouped), YesNo(backend, cross), YesNo(backend, repeated),
        absl::StrCat(Mebibytes(memory.saved_bytes), " + ",
                     Mebibytes(memory.forward_bytes), " + ",
                     Mebibytes(memory.backward_bytes))});
@@ -120,9 +122,10 @@ std::string Row(const AttentionBackend& backend) {
 // property changed at a time, so it cannot disagree with what runs.
 std::string SupportTable(absl::Span<const AttentionBackend* const> backends) {
   std::string table =
-      "| backend | CPU | sm_80 | sm_90 | head dims | full mask | H > G | "
-      "S != T | deterministic | MiB |\n"
-      "|---|---|---|---|---|---|---|---|---|---|\n";
+      "| backend | CPU | sm_80 | sm_90 | head dims | full mask | window | H > "
+      "G "
+      "| S != T | deterministic | MiB |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|\n";
   for (const AttentionBackend* backend : backends) {
     absl::StrAppend(&table, Row(*backend));
   }
@@ -142,7 +145,7 @@ TEST(SupportTable, ShowsWhatABackendRefuses) {
   const PickyBackend picky;
   const AttentionBackend* const table[] = {&picky};
   EXPECT_THAT(SupportTable(table),
-              HasSubstr("| 64, 128, 192, 256 | yes | yes | yes | no | "
+              HasSubstr("| 64, 128, 192, 256 | yes | yes | yes | yes | no | "
                         "1 + 0 + 2 |\n"));
 }
 

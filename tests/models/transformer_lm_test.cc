@@ -208,7 +208,8 @@ class PlainModel {
     at::Tensor x = at::embedding(W("token_embeddings.weight"), ids);
     for (int64_t i = 0; i < shape_.layers; ++i) {
       const std::string layer = "layers." + std::to_string(i) + ".";
-      x = x + Attention(Norm(x, W(layer + "ln1.weight")), layer);
+      x = x +
+          Attention(Norm(x, W(layer + "ln1.weight")), layer, shape_.window(i));
       const at::Tensor y = Norm(x, W(layer + "ln2.weight"));
       const at::Tensor a = Times(y, W(layer + "ffn.w1.weight"));
       const at::Tensor h =
@@ -255,7 +256,8 @@ class PlainModel {
         .flatten(-2)
         .transpose(1, 2);
   }
-  at::Tensor Attention(const at::Tensor& y, const std::string& layer) {
+  at::Tensor Attention(const at::Tensor& y, const std::string& layer,
+                       int64_t window) {
     const int64_t d = shape_.head_dim(), s = y.size(1);
     auto heads = [&](const char* name, int64_t n) {
       return Times(y, W(layer + "attn." + name + ".weight"))
@@ -268,7 +270,8 @@ class PlainModel {
     const at::Tensor v = heads("v_proj", shape_.kv_heads)
                              .transpose(1, 2)
                              .repeat_interleave(repeat, 1);
-    const at::Tensor hidden = at::ones({s, s}, at::kBool).triu(1);
+    at::Tensor hidden = at::ones({s, s}, at::kBool).triu(1);
+    if (window > 0) hidden |= at::ones({s, s}, at::kBool).tril(-window);
     const at::Tensor scores =
         (at::matmul(q, k.transpose(-1, -2)) / std::sqrt(static_cast<double>(d)))
             .masked_fill(hidden, -INFINITY);
@@ -359,6 +362,12 @@ TEST_P(PlainModelTest, OneHeadAndOneHiddenUnitEqualPlainAutograd) {
 TEST_P(PlainModelTest, SquaredReluEqualsPlainAutograd) {
   ModelShape shape = Tiny();
   shape.relu_squared = true;
+  ExpectEqualsPlainModel(shape);
+}
+
+TEST_P(PlainModelTest, WindowsEqualPlainAutograd) {
+  ModelShape shape = Tiny();
+  shape.windows = {3, 0};
   ExpectEqualsPlainModel(shape);
 }
 

@@ -64,6 +64,23 @@ absl::Status CheckSameSoftCap(const Checkpoint& checkpoint, float is,
                : absl::StrCat("set ", kField, "=", was));
 }
 
+absl::Status CheckSameWindows(const Checkpoint& checkpoint,
+                              const ModelShape& is, const ModelShape& was) {
+  const auto tokens = [](int64_t window) {
+    return window == 0 ? "all" : absl::StrCat(window);
+  };
+  for (int64_t layer = 0; layer < is.layers; ++layer) {
+    if (is.window(layer) == was.window(layer)) continue;
+    return AnotherModel(
+        checkpoint,
+        absl::StrCat("by model.attention_window layer ", layer, " sees ",
+                     tokens(is.window(layer)), " tokens"),
+        absl::StrCat("with ", tokens(was.window(layer))),
+        "use the windows of its config");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void AddDataIdentity(const Session& session, nlohmann::json* state) {
@@ -134,8 +151,9 @@ absl::Status CheckSameModel(const Checkpoint& checkpoint,
       CheckSame(checkpoint, "rope_theta", now.rope_theta, before->rope_theta));
   RETURN_IF_ERROR(
       CheckSame(checkpoint, "norm_eps", now.norm_eps, before->norm_eps));
-  return CheckSameSoftCap(checkpoint, now.logit_soft_cap,
-                          before->logit_soft_cap);
+  RETURN_IF_ERROR(
+      CheckSameSoftCap(checkpoint, now.logit_soft_cap, before->logit_soft_cap));
+  return CheckSameWindows(checkpoint, now, *before);
 }
 
 absl::Status CheckSameHeads(const Checkpoint& checkpoint,

@@ -124,11 +124,13 @@ __global__ void __launch_bounds__(kThreads, Tiles::kBlocks)
   Clear(dkv[0]);
   Clear(dkv[1]);
   QueryStep step = held.FirstStep();
-  LoadTile<Tiles::kHeld>(memory.Held(0), held.Keys<const float>(p.k, d),
-                         held.first_key);
-  LoadTile<Tiles::kHeld>(memory.Held(1), held.Keys<const float>(p.v, d),
-                         held.first_key);
-  LoadStep<Tiles>(params.d_o, d, held, step, memory.Streamed(1));
+  if (held.IsStep(step)) {
+    LoadTile<Tiles::kHeld>(memory.Held(0), held.Keys<const float>(p.k, d),
+                           held.first_key);
+    LoadTile<Tiles::kHeld>(memory.Held(1), held.Keys<const float>(p.v, d),
+                           held.first_key);
+    LoadStep<Tiles>(params.d_o, d, held, step, memory.Streamed(1));
+  }
   for (; held.IsStep(step); step = held.After(step)) {
     StepOverQueries<Tiles, kAddsDq>(params, statistics, held, step, dkv);
   }

@@ -33,7 +33,8 @@ __device__ __forceinline__ void ApplyMask(const AttentionMask<int>& mask,
       const int row = first_row + m, col = first_col + ColumnOf(Lane(), n);
       const int query = kRowsAreKeys ? col : row;
       const int key = kRowsAreKeys ? row : col;
-      if (key >= mask.KeysOfRow(query).end) s[m][n] = -INFINITY;
+      const KeyRange<int> keys = mask.KeysOfRow(query);
+      if (key < keys.begin || key >= keys.end) s[m][n] = -INFINITY;
     }
   }
 }

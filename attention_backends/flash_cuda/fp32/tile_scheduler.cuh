@@ -42,7 +42,7 @@ __device__ __forceinline__ QueryTile FindQueryTile(const ForwardParams& p) {
   const int tile = query_tiles - 1 - blockIdx.x % query_tiles;
   const int head_of_all = blockIdx.x / query_tiles;
   QueryTile held;
-  held.mask = {s, t, p.causal};
+  held.mask = {s, t, p.before, p.after};
   held.batch = head_of_all / heads;
   held.head = head_of_all % heads;
   held.kv_head = held.head / (heads / static_cast<int>(p.g));
@@ -58,8 +58,7 @@ struct QueryStep {
 };
 
 // One key tile of one key head. Its steps are the query tiles of each of the
-// heads [first_head, end_head): at least one, since the last query sees every
-// key.
+// heads [first_head, end_head); none if no query sees a key of the tile.
 struct KeyTile {
   AttentionMask<int> mask;
   int batch, kv_head;
@@ -99,13 +98,17 @@ __device__ __forceinline__ KeyTile FindKeyTile(const ForwardParams& p) {
   const int head_of_all = blockIdx.x / key_tiles;
   const int group = heads / kv_heads;
   KeyTile held;
-  held.mask = {s, t, p.causal};
+  held.mask = {s, t, p.before, p.after};
   held.batch = head_of_all / kv_heads;
   held.kv_head = head_of_all % kv_heads;
   held.first_key = blockIdx.x % key_tiles * kKeys;
   held.first_head = held.kv_head * group;
   held.end_head = held.first_head + group;
-  held.query_tiles = TilesOf<kQueries>(held.mask.Queries(held.first_key));
+  held.query_tiles = TilesOf<kQueries>(
+      held.mask.Queries(held.mask.KeysFrom(held.first_key, kKeys)));
+  if (held.query_tiles.end <= held.query_tiles.begin) {
+    held.end_head = held.first_head;
+  }
   return held;
 }
 

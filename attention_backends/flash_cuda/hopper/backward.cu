@@ -10,14 +10,21 @@ namespace hopper {
 template <FloatType kType, int kHeadDim>
 cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream) {
   using T = Element<kType>;
+  if (!params.forward.causal() && !params.forward.full()) {
+    return params.deterministic
+               ? RunBackward<BackwardTraits<T, kHeadDim, false, true, true>>(
+                     params, stream)
+               : RunBackward<BackwardTraits<T, kHeadDim, false, false, true>>(
+                     params, stream);
+  }
   if (params.deterministic) {
-    return params.forward.causal
+    return params.forward.causal()
                ? RunBackward<BackwardTraits<T, kHeadDim, true, true>>(params,
                                                                       stream)
                : RunBackward<BackwardTraits<T, kHeadDim, false, true>>(params,
                                                                        stream);
   }
-  return params.forward.causal
+  return params.forward.causal()
              ? RunBackward<BackwardTraits<T, kHeadDim, true, false>>(params,
                                                                      stream)
              : RunBackward<BackwardTraits<T, kHeadDim, false, false>>(params,

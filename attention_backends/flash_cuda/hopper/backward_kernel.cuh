@@ -63,7 +63,7 @@ class BackwardConsumer {
     for (int member = 0; member < args_.group; ++member) {
       const int scratch = FirstScratchTile(args_, held, member);
       int step = 0;
-      if constexpr (Traits::kDeterministic) {
+      if constexpr (Traits::kDeterministic || Traits::kWindow) {
         for (; step < held.steps; ++step) {
           if (held.IsMasked(step)) {
             Step<true>(held, scratch, held.TileAt(step), dk, dv);
@@ -274,7 +274,7 @@ class BackwardConsumer {
     return threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
   }
 
-  // P = 0 for keys that do not exist, or come after the query.
+  // P = 0 for keys that do not exist, or that the query does not see.
   __device__ __forceinline__ void ApplyMask(const BackwardTile<Traits>& held,
                                             int tile, Scores& p) const {
     const int first_query = tile * Traits::kQueries + FragmentColumn();
@@ -284,12 +284,20 @@ class BackwardConsumer {
       int begin = Traits::kCausal
                       ? MaskOf<Traits>(args_).FirstQuery(key) - first_query
                       : 0;
+      int end = Traits::kQueries;
+      if constexpr (Traits::kWindow) {
+        const QueryRange<int> seen_by = MaskOf<Traits>(args_).Queries(key);
+        begin = seen_by.begin - first_query;
+        end = seen_by.end - first_query;
+      }
       if (key >= args_.t) begin = Traits::kQueries;
 #pragma unroll
       for (int i = 0; i < Traits::kScores; i += 4) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          if (2 * i + j < begin) p[i + 2 * r + j] = 0;
+          const bool hidden =
+              2 * i + j < begin || (Traits::kWindow && 2 * i + j >= end);
+          if (hidden) p[i + 2 * r + j] = 0;
         }
       }
     }

@@ -17,7 +17,8 @@ namespace tessera {
 namespace flash {
 namespace hopper {
 
-template <typename Element_, int kHeadDim_, bool kCausal_, bool kDeterministic_>
+template <typename Element_, int kHeadDim_, bool kCausal_, bool kDeterministic_,
+          bool kWindow_ = false>
 struct BackwardTraits {
   using Element = Element_;
   static constexpr int kHeadDim = kHeadDim_;
@@ -25,6 +26,7 @@ struct BackwardTraits {
       BackwardQueries(kHeadDim, kDeterministic_);  // of a tile
   static constexpr int kKeys = 128;                // of a tile
   static constexpr bool kCausal = kCausal_;
+  static constexpr bool kWindow = kWindow_;  // any mask, by BackwardArgs
   // Blocks add to a tile of dQ in the order in which they are handed out.
   static constexpr bool kDeterministic = kDeterministic_;
   static constexpr int kStages = 2;
@@ -61,8 +63,9 @@ struct BackwardMaps {
 struct BackwardArgs {
   TileScheduler scheduler;  // of key tiles, over B G heads
   int s = 0, t = 0;
-  int kv_heads = 0;  // G
-  int group = 1;     // H / G
+  int kv_heads = 0;                         // G
+  int group = 1;                            // H / G
+  int before = kAllKeys, after = kAllKeys;  // of a window
   // Deterministic only: the first keys, which most queries see, are handed out
   // first, and all blocks begin at the last queries. If not, the last keys are
   // handed out first, and a block begins at the first queries that see its
@@ -96,9 +99,11 @@ struct BackwardTile {
   int index, first_key, kv_head, batch;
   int tiles;         // of queries, in all
   int first_tile;    // that sees the key tile
-  int steps;         // from there on to the last
+  int steps;         // from there on to the last that sees it
   int masked_steps;  // those in which some query does not see some key
-  bool walks_down;   // begins at the last tile; then the last are masked
+  // With a window: the tiles whose queries see all keys of the tile.
+  int first_unmasked, end_unmasked;
+  bool walks_down;  // begins at the last tile; then the last are masked
 
   __device__ static BackwardTile At(const BackwardArgs& args, int i) {
     const TileScheduler::Tile tile = args.scheduler.At(i);
@@ -114,6 +119,10 @@ struct BackwardTile {
     held.kv_head = tile.head % args.kv_heads;
     held.tiles = (args.s + Traits::kQueries - 1) / Traits::kQueries;
     held.first_tile = 0;
+    if constexpr (Traits::kWindow) {
+      held.FindQueries(MaskOf<Traits>(args));
+      return held;
+    }
     int unmasked_tile = 0;
     if (Traits::kCausal) {
       const int first_row = MaskOf<Traits>(args).FirstQuery(held.first_key);
@@ -132,15 +141,28 @@ struct BackwardTile {
 
   // The tile of queries of a step.
   __device__ int TileAt(int step) const {
+    if constexpr (Traits::kWindow) {
+      return walks_down ? first_tile + steps - 1 - step : first_tile + step;
+    }
     return walks_down ? tiles - 1 - step : first_tile + step;
   }
   __device__ bool IsMasked(int step) const {
+    if constexpr (Traits::kWindow) {
+      const int tile = TileAt(step);
+      return tile < first_unmasked || tile >= end_unmasked;
+    }
     return walks_down ? step >= steps - masked_steps : step < masked_steps;
   }
 
   // How many CUDA blocks add to the tile of dQ before this one: those handed
   // out before. Queries that see a key see all earlier ones.
   __device__ int TurnAt(const BackwardArgs& args, int tile) const {
+    if constexpr (Traits::kWindow) {
+      const AttentionMask<int> mask = MaskOf<Traits>(args);
+      const auto seen = TilesOf<Traits::kKeys>(mask.Keys(
+          mask.QueriesFrom(tile * Traits::kQueries, Traits::kQueries)));
+      return walks_down ? index - seen.begin : seen.end - 1 - index;
+    }
     if (walks_down) return index;
     int last_tile = args.scheduler.tiles - 1;  // that the tile sees
     if (Traits::kCausal) {
@@ -149,6 +171,23 @@ struct BackwardTile {
                                      Traits::kKeys);
     }
     return last_tile - index;
+  }
+
+ private:
+  __device__ void FindQueries(const AttentionMask<int>& mask) {
+    const KeyRange<int> keys = mask.KeysFrom(first_key, Traits::kKeys);
+    const QueryRange<int> seen_by = mask.Queries(keys);
+    const auto seen_tiles = TilesOf<Traits::kQueries>(seen_by);
+    first_tile = seen_tiles.begin;
+    steps = seen_by.size() == 0 ? 0 : seen_tiles.end - seen_tiles.begin;
+    // Queries that see the last key and the first, so all of the tile. Rows
+    // beyond S weigh nothing.
+    const int begin = mask.Queries(keys.end - 1).begin;
+    const int end = mask.Queries(keys.begin).end;
+    first_unmasked = CeilDiv(begin, Traits::kQueries);
+    end_unmasked = end == mask.s ? tiles : max(0, end) / Traits::kQueries;
+    if (first_key + Traits::kKeys > mask.t) end_unmasked = 0;
+    masked_steps = 0;  // not used
   }
 };
 

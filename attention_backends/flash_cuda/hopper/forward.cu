@@ -8,24 +8,29 @@ namespace flash {
 namespace hopper {
 namespace {
 
-template <FloatType kType, int kHeadDim, bool kCausal, bool kShort>
+template <FloatType kType, int kHeadDim, bool kCausal, bool kShort,
+          bool kWindow = false>
 cudaError_t Run(const ForwardParams& params, cudaStream_t stream) {
   constexpr ForwardTileSize kTile =
-      ForwardTileSizeOf(kHeadDim, kCausal, kShort);
+      ForwardTileSizeOf(kHeadDim, kCausal || kWindow, kShort);
   return RunForward<ForwardTraits<Element<kType>, kHeadDim, kTile.warpgroups,
-                                  kTile.keys, kCausal>>(params, stream);
+                                  kTile.keys, kCausal, kWindow>>(params,
+                                                                 stream);
 }
 
 }  // namespace
 
 template <FloatType kType, int kHeadDim>
 cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream) {
-  if (params.t <= kShortRows) {
-    return params.causal ? Run<kType, kHeadDim, true, true>(params, stream)
-                         : Run<kType, kHeadDim, false, true>(params, stream);
+  if (!params.causal() && !params.full()) {  // rows see few keys
+    return Run<kType, kHeadDim, false, true, true>(params, stream);
   }
-  return params.causal ? Run<kType, kHeadDim, true, false>(params, stream)
-                       : Run<kType, kHeadDim, false, false>(params, stream);
+  if (params.t <= kShortRows) {
+    return params.causal() ? Run<kType, kHeadDim, true, true>(params, stream)
+                           : Run<kType, kHeadDim, false, true>(params, stream);
+  }
+  return params.causal() ? Run<kType, kHeadDim, true, false>(params, stream)
+                         : Run<kType, kHeadDim, false, false>(params, stream);
 }
 
 // BUILD.bazel compiles this file once for each element type and head dim.

@@ -102,7 +102,7 @@ class ForwardConsumer {
       WgmmaWait<0>();
       PinRegisters(s);
       Release(shared_.k_empty, &k_);
-      if (held.key_tiles == 1) ReleaseQ();
+      if (held.key_tiles - 1 == held.FirstTile()) ReleaseQ();
       ApplyMask(held, held.key_tiles - 1, s);
       softmax.Update(s, rescale);
       ToOperand<Element>(s, p);
@@ -113,9 +113,15 @@ class ForwardConsumer {
       Step<true>(held, tile, softmax, p, o, add);
       add = 1;
     }
-    for (; tile >= 0; --tile) {
+    for (; tile >= held.FirstUnmasked(); --tile) {
       Step<false>(held, tile, softmax, p, o, add);
       add = 1;
+    }
+    if constexpr (Traits::kWindow) {
+      for (; tile >= held.FirstTile(); --tile) {
+        Step<true>(held, tile, softmax, p, o, add);
+        add = 1;
+      }
     }
     IssuePV(p, o, add);
     WgmmaWait<0>();
@@ -137,7 +143,7 @@ class ForwardConsumer {
     WgmmaWait<1>();
     PinRegisters(s);
     Release(shared_.k_empty, &k_);
-    if (tile == 0) ReleaseQ();
+    if (tile == held.FirstTile()) ReleaseQ();
     if constexpr (kMasked) ApplyMask(held, tile, s);
     softmax.Update(s, rescale);
     WgmmaWait<0>();
@@ -201,14 +207,20 @@ class ForwardConsumer {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       int end = args_.t - first;  // keys from here on do not exist
-      if (Traits::kCausal) {
+      if (Traits::kCausal || Traits::kWindow) {
         end = min(end, MaskOf<Traits>(args_).Keys(row + 8 * r).end - first);
+      }
+      int begin = 0;
+      if (Traits::kWindow) {
+        begin = MaskOf<Traits>(args_).Keys(row + 8 * r).begin - first;
       }
 #pragma unroll
       for (int i = 0; i < Traits::kScores; i += 4) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          if (2 * i + j >= end) s[i + 2 * r + j] = -INFINITY;
+          const bool hidden =
+              2 * i + j >= end || (Traits::kWindow && 2 * i + j < begin);
+          if (hidden) s[i + 2 * r + j] = -INFINITY;
         }
       }
     }

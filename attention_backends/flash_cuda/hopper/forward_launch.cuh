@@ -15,14 +15,14 @@ namespace flash {
 namespace hopper {
 
 // Without a mask, heads run one after the other, so that K and V are read into
-// L2 only once. Causal tiles differ in length: tiles of the same length run
+// L2 only once. Otherwise tiles differ in length: tiles of the same length run
 // together, for as many heads as fill this much of the 50 MB of L2.
 inline constexpr int64_t kCausalSectionBytes = int64_t{32} << 20;
 
 inline TileScheduler MakeScheduler(const ForwardParams& p, int tile_rows) {
   const int64_t bytes_per_head = 2 * p.t * p.d * 2;
   const int64_t kv_heads =
-      p.causal ? std::max<int64_t>(1, kCausalSectionBytes / bytes_per_head) : 1;
+      p.full() ? 1 : std::max<int64_t>(1, kCausalSectionBytes / bytes_per_head);
   TileScheduler scheduler;
   scheduler.tiles = static_cast<int>((p.s + tile_rows - 1) / tile_rows);
   scheduler.heads = static_cast<int>(p.h * p.b);
@@ -66,6 +66,8 @@ cudaError_t RunForward(const ForwardParams& p, cudaStream_t stream) {
                             .t = static_cast<int>(p.t),
                             .heads = static_cast<int>(p.h),
                             .group = static_cast<int>(p.h / p.g),
+                            .before = p.before,
+                            .after = p.after,
                             .scale_log2 = p.scale * kLog2E,
                             .lse = p.lse,
                             .next_tile = p.counter};

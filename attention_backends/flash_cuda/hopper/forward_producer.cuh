@@ -51,8 +51,8 @@ class ForwardProducer {
     if (held.key_tiles == 0) return;
     Load(maps_.k, held, held.key_tiles - 1, &k_, shared_.k, shared_.k_full,
          shared_.k_empty);
-    for (int tile = held.key_tiles - 1; tile >= 0; --tile) {
-      if (tile > 0) {
+    for (int tile = held.key_tiles - 1; tile >= held.FirstTile(); --tile) {
+      if (tile > held.FirstTile()) {
         Load(maps_.k, held, tile - 1, &k_, shared_.k, shared_.k_full,
              shared_.k_empty);
       }

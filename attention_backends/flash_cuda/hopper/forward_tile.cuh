@@ -16,7 +16,7 @@ namespace flash {
 namespace hopper {
 
 template <typename Element_, int kHeadDim_, int kConsumers_, int kKeys_,
-          bool kCausal_>
+          bool kCausal_, bool kWindow_>
 struct ForwardTraits {
   using Element = Element_;
   static constexpr int kHeadDim = kHeadDim_;
@@ -24,6 +24,7 @@ struct ForwardTraits {
   static constexpr int kQueries = 64 * kConsumers;
   static constexpr int kKeys = kKeys_;  // rows of a K and V tile
   static constexpr bool kCausal = kCausal_;
+  static constexpr bool kWindow = kWindow_;  // any mask, by ForwardArgs
   static constexpr int kStages = 2;
   static constexpr int kThreads = 128 * (1 + kConsumers);
   // 65536 registers of a multiprocessor: what the producer gives up, the
@@ -44,8 +45,9 @@ struct ForwardMaps {  // boxes: a tile; of O, a warpgroup's rows
 struct ForwardArgs {
   TileScheduler scheduler;
   int s = 0, t = 0;
-  int heads = 0;  // H
-  int group = 1;  // H / G
+  int heads = 0;                            // H
+  int group = 1;                            // H / G
+  int before = kAllKeys, after = kAllKeys;  // of a window
   float scale_log2 = 0;
   float* lse = nullptr;      // [B, H, S]
   int* next_tile = nullptr;  // zero at launch; counts tiles beyond the first
@@ -68,8 +70,18 @@ struct ForwardShared {
 template <typename Traits>
 struct ForwardTile {
   int first_row, head, kv_head, batch;
-  int key_tiles;       // 0 when no row sees a key
+  int key_tiles;       // up to the last that a row sees; 0 if no row sees a key
   int unmasked_tiles;  // the first so many are seen whole by every row
+  // With a window: the first tile that a row sees, and the first one that every
+  // row sees whole.
+  int first_tile, first_unmasked;
+
+  __device__ __forceinline__ int FirstTile() const {
+    return Traits::kWindow ? first_tile : 0;
+  }
+  __device__ __forceinline__ int FirstUnmasked() const {
+    return Traits::kWindow ? first_unmasked : 0;
+  }
 
   __device__ static ForwardTile At(const ForwardArgs& args, int i) {
     const TileScheduler::Tile tile = args.scheduler.At(i);
@@ -78,6 +90,10 @@ struct ForwardTile {
     held.batch = tile.head / args.heads;
     held.head = tile.head % args.heads;
     held.kv_head = held.head / args.group;
+    if constexpr (Traits::kWindow) {
+      held.FindKeys(MaskOf<Traits>(args));
+      return held;
+    }
     int keys = args.t;
     int seen_by_all = args.t;
     if (Traits::kCausal) {
@@ -89,6 +105,21 @@ struct ForwardTile {
     held.key_tiles = (keys + Traits::kKeys - 1) / Traits::kKeys;
     held.unmasked_tiles = seen_by_all / Traits::kKeys;
     return held;
+  }
+
+ private:
+  __device__ void FindKeys(const AttentionMask<int>& mask) {
+    const auto rows = mask.QueriesFrom(first_row, Traits::kQueries);
+    const KeyRange<int> seen = mask.Keys(rows);
+    const auto tiles = TilesOf<Traits::kKeys>(seen);
+    first_tile = tiles.begin;
+    key_tiles = seen.size() == 0 ? 0 : tiles.end;
+    // Rows beyond S are not stored, so the tiles of the others decide.
+    const int by_all_begin = mask.Keys(rows.end - 1).begin;
+    const int by_all_end = max(0, mask.KeysOfRow(rows.begin).end);
+    first_unmasked =
+        min(key_tiles, max(first_tile, CeilDiv(by_all_begin, Traits::kKeys)));
+    unmasked_tiles = max(first_unmasked, by_all_end / Traits::kKeys);
   }
 };
 

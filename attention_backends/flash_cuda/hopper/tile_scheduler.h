@@ -36,12 +36,15 @@ struct TileScheduler {
   }
 };
 
-// The mask of a kernel's arguments. T is read before S: the other way round
-// ptxas schedules the forward kernels differently.
+// The mask of a kernel's arguments. Causal and full masks have kernels of their
+// own: with limits known to the compiler, their loops need no second bound. T
+// is read before S: the other way round ptxas schedules the forward kernels
+// differently.
 template <typename Traits, typename Args>
 TESSERA_HOST_DEVICE AttentionMask<int> MaskOf(const Args& args) {
   const int t = args.t, s = args.s;
-  return {s, t, Traits::kCausal};
+  if constexpr (Traits::kWindow) return {s, t, args.before, args.after};
+  return {s, t, kAllKeys, Traits::kCausal ? 0 : kAllKeys};
 }
 
 }  // namespace hopper

@@ -36,7 +36,7 @@ template <typename T, int kHeadDim>
 __device__ __forceinline__ KeyTile<T> FindKeyTile(const ForwardParams& p) {
   using Tiles = BackwardTiles<kHeadDim, sizeof(T)>;
   const int s = p.s, t = p.t, heads = p.h, kv_heads = p.g;
-  const AttentionMask<int> mask = {s, t, p.causal};
+  const AttentionMask<int> mask = {s, t, p.before, p.after};
   const int key_tiles = CeilDiv(t, Tiles::kHeld);
   const int head_of_all = blockIdx.x / key_tiles;
   KeyTile<T> held;
@@ -46,9 +46,10 @@ __device__ __forceinline__ KeyTile<T> FindKeyTile(const ForwardParams& p) {
   held.first_key = blockIdx.x % key_tiles * Tiles::kHeld;
   held.group = heads / kv_heads;
   held.first_head = held.kv_head * held.group;
-  const TileRange<int> tiles =
-      TilesOf<Tiles::kStreamed>(mask.Queries(held.first_key));
+  const TileRange<int> tiles = TilesOf<Tiles::kStreamed>(
+      mask.Queries(mask.KeysFrom(held.first_key, Tiles::kHeld)));
   held.first_tile = tiles.begin;
+  // 0 or less if no query sees a key of the tile.
   held.tiles = tiles.end - tiles.begin;
   return held;
 }
@@ -268,17 +269,19 @@ __global__ void __launch_bounds__(BackwardTiles<kHeadDim, sizeof(T)>::kThreads)
     return RowsOf<T>(view, held.batch, held.kv_head, p.t, p.d);
   };
 
-  LoadTile<Tiles::kHeld, kHeadDim, Tiles::kThreads>(memory.Held(0), rows(p.k),
-                                                    held.first_key);
-  LoadTile<Tiles::kHeld, kHeadDim, Tiles::kThreads>(memory.Held(1), rows(p.v),
-                                                    held.first_key);
+  const int steps = held.group * held.tiles;
   QueryStep step = {0, held.first_head, held.first_tile};
-  LoadQueries<T, kHeadDim>(params, scratch, held, step);
+  if (steps > 0) {
+    LoadTile<Tiles::kHeld, kHeadDim, Tiles::kThreads>(memory.Held(0), rows(p.k),
+                                                      held.first_key);
+    LoadTile<Tiles::kHeld, kHeadDim, Tiles::kThreads>(memory.Held(1), rows(p.v),
+                                                      held.first_key);
+    LoadQueries<T, kHeadDim>(params, scratch, held, step);
+  }
   float dk[kM][kN][4], dv[kM][kN][4];
   Clear(dk);
   Clear(dv);
   WarpRowsOfV<T, kHeadDim> v;
-  const int steps = held.group * held.tiles;
   while (step.index < steps) {
     WaitForCopies();
     __syncthreads();  // this step has arrived, the one before has been read

@@ -1,7 +1,6 @@
 #ifndef ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_SCORES_CUH_
 #define ATTENTION_BACKENDS_FLASH_CUDA_PORTABLE_SCORES_CUH_
 
-#include <climits>
 #include <cmath>
 
 #include "attention_backends/flash_cuda/constants.h"
@@ -19,8 +18,8 @@ namespace flash {
 namespace portable {
 
 // Sets scores to -infinity where the query does not see the key. Rows are
-// queries and columns keys, or vice versa; a row hides the columns from a limit
-// on, or those before it.
+// queries and columns keys, or vice versa; a row shows the columns [begin,
+// end).
 template <bool kRowsAreKeys, int kM, int kN>
 __device__ __forceinline__ void ApplyMask(const AttentionMask<int>& mask,
                                           int first_row, int first_col,
@@ -31,20 +30,25 @@ __device__ __forceinline__ void ApplyMask(const AttentionMask<int>& mask,
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = first_row + 16 * m + AccumulatorRow(Lane(), 2 * half);
-      int limit;
+      int begin, end;
       if constexpr (kRowsAreKeys) {
-        limit = row < mask.t ? mask.Queries(row).begin : INT_MAX;
+        const QueryRange<int> queries = mask.Queries(row);
+        begin = queries.begin;
+        end = row < mask.t ? queries.end : 0;
       } else {
-        limit = mask.KeysOfRow(row).end;
+        const KeyRange<int> keys = mask.KeysOfRow(row);
+        begin = keys.begin;
+        end = keys.end;
       }
       // Relative to the lane's first column, as n and e are.
-      const int cols = limit - lane_col;
+      begin -= lane_col;
+      end -= lane_col;
 #pragma unroll
       for (int n = 0; n < kN; ++n) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const bool before = 8 * n + e < cols;
-          if (before == kRowsAreKeys) s[m][n][2 * half + e] = -INFINITY;
+          const int col = 8 * n + e;
+          if (col < begin || col >= end) s[m][n][2 * half + e] = -INFINITY;
         }
       }
     }

@@ -115,7 +115,7 @@ TEST(MaskOf, MakesBandsThatFillTheDevice) {
   problem.h = problem.g = 16;
   EXPECT_EQ(MaskOf(problem).bands(), 1);
   problem = GpuProblem();
-  problem.mask = MaskKind::kFull;
+  problem.mask = MaskSpec::Full();
   EXPECT_EQ(MaskOf(problem).bands(), 1);
   problem = GpuProblem();
   problem.h = 2;  // grouped

@@ -54,7 +54,7 @@ AttentionArgs ArgsOf(const at::Tensor& heads) {
   args.k_bgtd = heads.narrow(1, kH, kH);
   args.v_bgtd = heads.narrow(1, 2 * kH, kH);
   args.scale = kScale;
-  args.mask = MaskKind::kFull;
+  args.mask = MaskSpec::Full();
   return args;
 }
 
@@ -65,7 +65,7 @@ AttentionProblem Problem(at::ScalarType dtype) {
   problem.h = problem.g = kH;
   problem.d = kD;
   problem.dtype = dtype;
-  problem.mask = MaskKind::kFull;
+  problem.mask = MaskSpec::Full();
   return problem;
 }
 
@@ -145,7 +145,8 @@ TEST_P(NaiveVariant, ReadsEveryTensorThatItHolds) {
 }
 
 TEST_P(NaiveVariant, AgreesWithAtenAutogradAndFiniteDifferences) {
-  for (const MaskKind mask : {MaskKind::kCausal, MaskKind::kFull}) {
+  for (const MaskSpec mask :
+       {MaskSpec::Causal(), MaskSpec::Full(), MaskSpec::Window(3)}) {
     const at::Tensor qkv = RandomQkv(at::kDouble).narrow(1, 0, 5).contiguous();
     const SelfAttentionSpec spec =
         testing::SpecFor(backend_, qkv, kH, kScale, mask);
@@ -163,8 +164,7 @@ TEST_P(NaiveVariant, AgreesWithAtenAutogradAndFiniteDifferences) {
     const at::Tensor heads = qkv.transpose(1, 2);
     const testing::AttentionResults eager = testing::EagerAttention(
         {heads.narrow(1, 0, kH), heads.narrow(1, kH, kH),
-         heads.narrow(1, 2 * kH, kH), d_o.transpose(1, 2), kScale,
-         mask == MaskKind::kCausal},
+         heads.narrow(1, 2 * kH, kH), d_o.transpose(1, 2), kScale, mask},
         at::kDouble);
     const at::Tensor grad = at::cat({eager.dq, eager.dk, eager.dv}, 1);
     EXPECT_TRUE(at::allclose(leaf.grad(), grad.transpose(1, 2), 1e-12, 1e-12));

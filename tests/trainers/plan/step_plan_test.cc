@@ -33,6 +33,7 @@ class RandomStep {
     m.tied_head = Chance(2);
     m.relu_squared = Chance(2);
     if (Chance(4)) m.logit_soft_cap = 30;
+    if (Chance(4)) m.windows = {Draw(1, 50), 0};
     options.lm.batch = Draw(1, 3);
     options.lm.sequence = m.context;
     options.micro_batches = Chance(5) ? 2 : 1;

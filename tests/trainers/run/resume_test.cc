@@ -306,6 +306,20 @@ TEST(ResumeTest, AnotherSoftCapIsRejected) {
               HasSubstr("set model.logit_soft_cap=30"));
 }
 
+TEST(ResumeTest, AnotherWindowIsRejected) {
+  const std::string run = Folder("windowed");
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run,
+                            "--set 'model.attention_window=[{tokens: 9}]'"}))
+                .exit_code,
+            0);
+  const Outcome resumed =
+      Shell(ToyTrain({"--out=" + run, "--set training.steps=21",
+                      "--set 'model.attention_window=[]'"}));
+  EXPECT_EQ(resumed.exit_code, 2);
+  EXPECT_THAT(resumed.output, HasSubstr("layer 0 sees all tokens, but "));
+  EXPECT_THAT(resumed.output, HasSubstr(" was trained with 9, "));
+}
+
 TEST(ResumeTest, ResumesFromAnOlderCheckpointOnlyInAnotherFolder) {
   const std::string run = Folder("branch"), other = Folder("branched");
   const std::string save = "--set checkpoint.every_steps=10";

@@ -35,6 +35,10 @@ struct Case {
   Kernels kernels;
   int64_t b, h, g, s, t, d;
   bool causal, deterministic;
+  // Of a window; causal gives the default.
+  int before = kAllKeys, after = causal ? 0 : kAllKeys;
+
+  MaskSpec mask() const { return {before, after}; }
 
   bool tf32() const { return kernels == Kernels::kTf32; }
   at::ScalarType dtype() const {
@@ -42,12 +46,19 @@ struct Case {
   }
 };
 
+std::string Label(int keys) {
+  return keys == kAllKeys ? "all" : absl::StrCat(keys);
+}
+
 std::string Name(const ::testing::TestParamInfo<Case>& info) {
   const Case& c = info.param;
-  return absl::StrCat(kNames[static_cast<int>(c.kernels)], "_b", c.b, "_h", c.h,
-                      "_g", c.g, "_s", c.s, "_t", c.t, "_d", c.d,
-                      c.causal ? "_causal" : "_full",
-                      c.deterministic ? "_deterministic" : "");
+  return absl::StrCat(
+      kNames[static_cast<int>(c.kernels)], "_b", c.b, "_h", c.h, "_g", c.g,
+      "_s", c.s, "_t", c.t, "_d", c.d,
+      c.mask().is_window()
+          ? absl::StrCat("_before", Label(c.before), "_after", Label(c.after))
+          : (c.causal ? "_causal" : "_full"),
+      c.deterministic ? "_deterministic" : "");
 }
 
 void PrintTo(const Case& c, std::ostream* out) { *out << Name({c, 0}); }
@@ -157,7 +168,8 @@ TEST_P(EmulatedKernels, ConformOnACpu) {
   flash::ForwardParams& p = params.forward;
   p = {.b = c.b, .h = c.h, .g = c.g, .s = c.s, .t = c.t, .d = c.d};
   p.type = c.dtype() == at::kFloat ? FloatType::kFloat : FloatType::kBFloat16;
-  p.causal = c.causal;
+  p.before = c.before;
+  p.after = c.after;
   p.tf32 = c.tf32();
   p.scale = 1 / std::sqrt(static_cast<float>(c.d));
   p.q = ViewOf(q.slice());
@@ -182,12 +194,12 @@ TEST_P(EmulatedKernels, ConformOnACpu) {
   EXPECT_TRUE(o.IsIntact() && dq.IsIntact() && dk.IsIntact() && dv.IsIntact());
 
   const AttentionInputs inputs = {q.slice(),   k.slice(), v.slice(),
-                                  d_o.slice(), p.scale,   c.causal};
+                                  d_o.slice(), p.scale,   c.mask()};
   const AttentionResults exact = EagerAttention(inputs, at::kDouble);
   const AttentionResults eager =
       c.tf32() ? EagerTf32Attention(inputs) : EagerAttention(inputs, c.dtype());
   const AttentionResults sums = AttentionMagnitudes(inputs);
-  const auto [queries, keys] = CancellingRows(c.s, c.t, c.causal);
+  const auto [queries, keys] = CancellingRows(c.s, c.t, c.mask());
   EXPECT_TRUE(Conforms({o.slice(), eager.o, exact.o, sums.o})) << "O";
   EXPECT_TRUE(Conforms({lse, eager.lse, exact.lse, sums.lse})) << "L";
   EXPECT_TRUE(
@@ -197,6 +209,27 @@ TEST_P(EmulatedKernels, ConformOnACpu) {
       Conforms({dk.slice(), eager.dk, exact.dk, sums.dk, keys, c.tf32()}))
       << "dK";
   EXPECT_TRUE(Conforms({dv.slice(), eager.dv, exact.dv, sums.dv})) << "dV";
+}
+
+// Of one key, of less than a tile, of several tiles; with keys that no query
+// sees, and queries that see none; grouped heads. `scale` is for larger tiles.
+void AddWindows(Kernels kernels, int64_t scale, std::vector<Case>* cases) {
+  const int n = static_cast<int>(scale);
+  for (const bool deterministic : {false, true}) {
+    const auto add = [&](int64_t h, int64_t g, int64_t s, int64_t t, int64_t d,
+                         int before, int after) {
+      cases->push_back({kernels, 1, h, g, scale * s, scale * t, d, after == 0,
+                        deterministic, before, after});
+    };
+    add(1, 1, 70, 70, 64, 0, 0);
+    add(4, 2, 160, 160, 64, n * 20 - 1, 0);
+    add(1, 1, 260, 260, 96, n * 75, 0);
+    add(2, 2, 30, 400, 80, n * 20, 0);
+    add(1, 1, 200, 90, 64, n * 17, 0);
+    add(1, 1, 190, 230, 64, n * 20, n * 30);
+    add(1, 1, 230, 190, 128, kAllKeys, n * 70);
+    add(1, 1, 140, 140, 120, n * 65, kAllKeys);
+  }
 }
 
 // Less than a tile and more than one; queries without a key; heads that share
@@ -226,7 +259,9 @@ std::vector<Case> Cases() {
       cases.push_back({kernels, 1, 1, 1, 2, t, 64, true, false});
       cases.push_back({kernels, 1, 1, 1, 2, t, 96, true, true});
     }
+    AddWindows(kernels, /*scale=*/1, &cases);
   }
+  AddWindows(Kernels::kHopper, /*scale=*/2, &cases);
   for (const int64_t d : {64, 80, 96, 128}) {
     const auto kHopper = Kernels::kHopper;
     cases.push_back({kHopper, 1, 1, 1, 1, 1, d, true, false});
