@@ -206,6 +206,7 @@ CheckpointWriter::CheckpointWriter(std::string directory, int64_t step,
       hook_(std::move(hook)),
       writers_(std::move(writers)),
       temporary_(absl::StrCat(directory_, "/", kTemporaryPrefix,
+                              writers_.ranks.size() > 1 ? "shared-" : "",
                               CheckpointName(step))),
       files_(Json::object()) {}
 

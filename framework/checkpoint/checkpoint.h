@@ -43,7 +43,9 @@ namespace tessera {
 //
 // Several ranks may write one checkpoint together. Each file has one writer,
 // which also verifies it; the leader writes all files that hold no tensors and
-// renames the folder. If one of the ranks fails, there is no checkpoint.
+// renames the folder, which until then is .tmp-shared-step_00000020: no rank
+// takes part in a save of the leader alone. If one of the ranks fails, there is
+// no checkpoint.
 //
 // A model folder is a copy of the files that are needed to generate text or to
 // start another run: model.safetensors, or the files of its index,
@@ -69,7 +71,7 @@ struct TensorView {
 
 class CheckpointWriter {
  public:
-  // Creates `directory`/.tmp-step_..., and `directory` if needed. AlreadyExists
+  // Creates the temporary folder, and `directory` if needed. AlreadyExists
   // if the directory has a complete, verified checkpoint of that step; Commit()
   // replaces a damaged one. If the existing one cannot be read, returns that
   // error. On a rank that does not lead, waits until the leader has created

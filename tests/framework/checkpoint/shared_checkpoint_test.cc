@@ -245,9 +245,9 @@ TEST_F(SharedCheckpointTest, AFullDiskOfOneRankIsNamedByBoth) {
   const Ends ends = SaveInTwoProcesses(directory_, 2,
                                        {Fate{}, Fate{.n = 1, .happens = fill}});
   EXPECT_FALSE(ends.ok(0) || ends.ok(1) || ends.killed(0) || ends.killed(1));
-  const std::string error =
-      absl::StrCat("cannot write ", directory_,
-                   "/.tmp-step_00000002/model-00001-of-00002.safetensors");
+  const std::string error = absl::StrCat(
+      "cannot write ", directory_,
+      "/.tmp-shared-step_00000002/model-00001-of-00002.safetensors");
   EXPECT_THAT(ends.output,
               AllOf(HasSubstr("rank 5: " + error), HasSubstr(": " + error)));
   EXPECT_THAT(Names(), UnorderedElementsAre("step_00000001"));
@@ -265,6 +265,18 @@ TEST_F(SharedCheckpointTest, AFailureOfTheLeaderEndsBoth) {
                                        {Fate{.n = 5, .happens = fill}, Fate{}});
   EXPECT_FALSE(ends.ok(0) || ends.killed(0) || ends.killed(1));
   EXPECT_THAT(Names(), UnorderedElementsAre("step_00000001"));
+}
+
+// Such as the one that saves the weights when the run must end.
+TEST_F(SharedCheckpointTest, NoRankTakesPartInASaveOfTheLeaderAlone) {
+  const auto alone =
+      CheckpointWriter::Begin(directory_, 2, nullptr, {.ranks = {3}});
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  const auto late = CheckpointWriter::Begin(
+      directory_, 2, nullptr,
+      {.ranks = {3, 5}, .index = 1, .gone = [] { return true; }});
+  EXPECT_EQ(late.status().code(), absl::StatusCode::kUnavailable)
+      << late.status();
 }
 
 TEST_F(SharedCheckpointTest, DamageToAnyFileIsFoundAndNamed) {

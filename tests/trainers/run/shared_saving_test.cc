@@ -242,8 +242,8 @@ TEST_P(SharedSavingRunTest, AnInterruptedSaveLeavesTheEarlierOne) {
   } else {
     EXPECT_THAT(CheckpointsIn(folder), ElementsAre("step_00000002"))
         << ranks.output;
-    EXPECT_THAT(ranks.output,
-                AllOf(HasSubstr("rank 1"), HasSubstr(".tmp-step_00000004")));
+    EXPECT_THAT(ranks.output, AllOf(HasSubstr("rank 1"),
+                                    HasSubstr(".tmp-shared-step_00000004")));
   }
   if (scenario == "full disk of 1") {
     EXPECT_THAT(ranks.output,
