@@ -435,15 +435,19 @@ absl::Status Trainer::SaveCheckpoint(bool waits) {
   const PhaseScope scope(session_->phases(), "checkpoint");
   const absl::Time begun = MonotonicNow();
   RETURN_IF_ERROR(CheckFinite(*session_, step_, samples_));
+  RETURN_IF_ERROR(FinishSave());
+  if (const absl::Duration waited = MonotonicNow() - begun;
+      waited >= absl::Seconds(1) && is_writer()) {
+    LogInfo(absl::StrFormat(
+        "step %d: training waited %.1f s because the previous checkpoint was "
+        "still being written; save less often",
+        step_, absl::ToDoubleSeconds(waited)));
+  }
+  if (session_->state().divided()) {
+    // The ranks gather the state next, with a time limit.
+    RETURN_IF_ERROR(session_->group().Barrier());
+  }
   if (saver_ != nullptr) {
-    RETURN_IF_ERROR(FinishSave());
-    if (const absl::Duration waited = MonotonicNow() - begun;
-        waited >= absl::Seconds(1) && is_writer()) {
-      LogInfo(absl::StrFormat(
-          "step %d: training waited %.1f s because the previous checkpoint was "
-          "still being written; save less often",
-          step_, absl::ToDoubleSeconds(waited)));
-    }
     CheckpointJob job = MakeJobInRunFolder();
     job.begun = begun;
     RETURN_IF_ERROR(saver_->Start(std::move(job), waits));
