@@ -29,6 +29,7 @@
 #include "trainers/program_flags.h"
 #include "trainers/rank_errors.h"
 #include "trainers/resume_command.h"
+#include "trainers/run/checkpoint_agreement.h"
 #include "trainers/run/instruments.h"
 #include "trainers/run/start_check.h"
 #include "trainers/run/trainer.h"
@@ -137,11 +138,14 @@ void LogHowToResume(const Trainer& trainer, const std::string& out,
 absl::Status Train(RunPlan plan) {
   const std::string out = OutFolder(plan.world);
   const WorldInfo world = plan.world;
+  // Before a rank verifies its share of a checkpoint, which may take long.
+  ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> group, ConnectRanks(plan));
   ASSIGN_OR_RETURN(
       RunFolder folder,
       OpenRunFolder(out, absl::GetFlag(FLAGS_resume),
                     /*writes=*/plan.is_writer(), VerifiedShareOf(plan.world)));
   RETURN_IF_ERROR(OpenInitialWeights(plan.config.checkpoint(), &folder));
+  RETURN_IF_ERROR(AgreeOnCheckpoints(group.get(), plan.device.device, &folder));
   Instruments instruments(plan, out);
   SessionOptions options{.phases = instruments.phases(),
                          .progress = ConsoleProgress()};
@@ -150,7 +154,7 @@ absl::Status Train(RunPlan plan) {
         folder.resume_from->state().value(kProductsState, nlohmann::json());
   }
   ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
-                   Session::Create(std::move(plan), options));
+                   Session::Create(std::move(plan), std::move(group), options));
   ASSIGN_OR_RETURN(std::unique_ptr<Trainer> trainer,
                    Trainer::Create(std::move(session), std::move(folder),
                                    {.instruments = &instruments}));

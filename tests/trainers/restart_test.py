@@ -4,8 +4,10 @@ The tests do to the ranks what torchrun and Slurm do: they set the environment
 and send the signals. One test starts torchrun itself, if it is installed.
 """
 
+import contextlib
 import os
 import pathlib
+import select
 import shutil
 import signal
 import socket
@@ -54,7 +56,7 @@ class RestartTest(unittest.TestCase):
         cls.uninterrupted = cls.folder / "uninterrupted"
         cls.wait(cls, cls.start(cls, cls.uninterrupted, {}), attack.DONE)
 
-    def start(self, run_folder, variables, launcher=(), **changes):
+    def start(self, run_folder, variables, launcher=(), stderr=subprocess.PIPE, **changes):
         """Starts a rank; with `launcher`, that."""
         command = attack.toy_train(
             self.tokens, training__steps=STEPS, training__eval_every_steps=10**6,
@@ -63,7 +65,7 @@ class RestartTest(unittest.TestCase):
             command.append(f"--out={run_folder}")
         return subprocess.Popen(
             [*launcher, *map(str, command)], stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            stdout=subprocess.DEVNULL, stderr=stderr, text=True,
             env={**attack.environment(),
                  **{name: str(value) for name, value in variables.items()}})
 
@@ -137,6 +139,30 @@ class RestartTest(unittest.TestCase):
                 for rank in self.agents(run_folder, [1, 0], layout__zero=zero):
                     self.wait(rank, attack.DONE)
                 self.check_run(run_folder, [alone, joined], [2, 1, 2])
+
+    def test_a_slow_verification_ends_no_start(self):
+        run_folder = self.folder / "slow"
+        for rank in self.agents(run_folder, [0, 0]):
+            self.wait(rank, attack.DONE)
+        (attack.checkpoints_of(run_folder)[STEPS] / "state.json").write_text("damaged")
+        # Rank 1 stops in its warning about that, as if the next checkpoint that
+        # it verifies were on a slow disk.
+        reader, full_pipe = os.pipe()
+        os.set_blocking(full_pipe, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(full_pipe, bytes(select.PIPE_BUF))
+        os.set_blocking(full_pipe, True)
+        port = free_port()
+        ranks = [self.start(run_folder, torchrun_environment(rank, 2, 0, port), stderr=stderr)
+                 for rank, stderr in enumerate((subprocess.PIPE, full_pipe))]
+        time.sleep(25)  # ranks wait 20 s to meet
+        self.assertIsNone(ranks[0].poll(), "ended")
+        os.read(reader, 1 << 20)
+        for rank in ranks:
+            self.wait(rank, attack.DONE)
+        self.assertIn(b"skipping checkpoint", os.read(reader, 1 << 20))
+        self.check_run(run_folder, [STEPS - EVERY_STEPS], [2, 2])
 
     def test_a_restart_needs_the_runs_folder(self):
         [rank] = self.agents(None, [1])

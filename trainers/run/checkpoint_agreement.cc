@@ -26,6 +26,8 @@ absl::StatusOr<std::vector<int64_t>> StepsOfRanks(
   const int64_t own = checkpoint == nullptr ? -1 : checkpoint->step();
   std::vector<int64_t> steps(group->world_size());
   RETURN_IF_ERROR(StatusFromTorch([&] {
+    // Unlike AllGather(), it waits without limit for a slow verification.
+    ThrowIfError(group->Barrier());
     const auto options = at::device(device).dtype(at::kLong);
     at::Tensor all = at::empty({group->world_size()}, options);
     ThrowIfError(group->AllGather(at::full({1}, own, options), all));

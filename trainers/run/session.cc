@@ -61,6 +61,12 @@ absl::StatusOr<Dataset> OpenDataset(const RunPlan& plan,
        .progress = progress});
 }
 
+absl::StatusOr<std::unique_ptr<ProcessGroup>> ConnectRanks(
+    const RunPlan& plan, GroupTimeouts timeouts) {
+  timeouts.watch_gpus = plan.config.observe().watch_communications();
+  return ProcessGroup::Create(plan.world, plan.device.device, timeouts);
+}
+
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(
     const RunConfig& config, const SessionOptions& options) {
   ASSIGN_OR_RETURN(const WorldInfo world, WorldFromEnvironment());
@@ -70,14 +76,18 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(
     RunPlan plan, const SessionOptions& options) {
+  ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> group,
+                   ConnectRanks(plan, options.timeouts));
+  return Create(std::move(plan), std::move(group), options);
+}
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Create(
+    RunPlan plan, std::unique_ptr<ProcessGroup> group,
+    const SessionOptions& options) {
   std::unique_ptr<Session> session(
       new Session(std::move(plan), options.phases));
   const RunPlan& made = session->plan_;
-  GroupTimeouts timeouts = options.timeouts;
-  timeouts.watch_gpus = made.config.observe().watch_communications();
-  ASSIGN_OR_RETURN(
-      session->group_,
-      ProcessGroup::Create(made.world, made.device.device, timeouts));
+  session->group_ = std::move(group);
   if (made.layout.sharding().replicas > 1) {
     ASSIGN_OR_RETURN(
         session->shards_,

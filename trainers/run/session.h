@@ -23,8 +23,14 @@ struct SessionOptions {
   ProgressSink progress;            // of preparing data; may be empty
   // ProductChoices::record of the checkpoint that the run resumes; may be null.
   nlohmann::json products;
-  GroupTimeouts timeouts;
+  GroupTimeouts timeouts;  // of ConnectRanks(), if Create() calls it
 };
+
+// Meets the other ranks of `plan`. What may take long, such as verifying a
+// checkpoint, comes afterwards: ranks that have met wait for each other without
+// limit in ProcessGroup::Barrier(), but before only for GroupTimeouts::peer.
+absl::StatusOr<std::unique_ptr<ProcessGroup>> ConnectRanks(
+    const RunPlan& plan, GroupTimeouts timeouts = {});
 
 // Opens the data of a run and checks it. `progress` may be empty.
 absl::StatusOr<Dataset> OpenDataset(const RunPlan& plan,
@@ -41,6 +47,10 @@ class Session {
   // Create() for an existing plan.
   static absl::StatusOr<std::unique_ptr<Session>> Create(
       RunPlan plan, const SessionOptions& options);
+  // Create() for ranks that have met by ConnectRanks().
+  static absl::StatusOr<std::unique_ptr<Session>> Create(
+      RunPlan plan, std::unique_ptr<ProcessGroup> group,
+      const SessionOptions& options);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 

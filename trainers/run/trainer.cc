@@ -30,7 +30,6 @@
 #include "trainers/build_info.h"
 #include "trainers/config/config_loader.h"
 #include "trainers/generation/text_generation.h"
-#include "trainers/run/checkpoint_agreement.h"
 #include "trainers/run/evaluation.h"
 #include "trainers/run/non_finite_diagnosis.h"
 #include "trainers/run/run_identity.h"
@@ -109,8 +108,6 @@ Trainer::Trainer(std::unique_ptr<Session> session, RunFolder folder,
       options_(std::move(options)) {}
 
 absl::Status Trainer::Resume() {
-  RETURN_IF_ERROR(AgreeOnCheckpoints(&session_->group(),
-                                     session_->plan().device.device, &folder_));
   RETURN_IF_ERROR(CheckStart(session_->plan(), folder_, &session_->data()));
   if (folder_.resume_from != nullptr) {
     const Checkpoint& checkpoint = *folder_.resume_from;

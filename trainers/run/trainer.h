@@ -36,7 +36,8 @@ struct TrainerOptions {
 // tensors of checkpoints; all ranks call the same functions in the same order.
 class Trainer {
  public:
-  // Loads the checkpoint in `folder` to resume from or to take weights from.
+  // Loads the checkpoint in `folder` to resume from or to take weights from, on
+  // which the ranks agree (checkpoint_agreement.h).
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(
       std::unique_ptr<Session> session, RunFolder folder,
       TrainerOptions options);

@@ -17,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "framework/base/file.h"
 #include "framework/base/monotonic_clock.h"
 #include "framework/base/status_macros.h"
@@ -26,6 +27,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/launch_tests.h"
 #include "tests/trainers/toy_session.h"
+#include "trainers/run/checkpoint_agreement.h"
 #include "trainers/run/checkpoint_saver.h"
 #include "trainers/run/run_folder.h"
 #include "trainers/run/trainer.h"
@@ -113,22 +115,28 @@ WritePointHook HookOf(const std::string& scenario, int rank) {
 
 absl::Status TrainAsRank() {
   ASSIGN_OR_RETURN(const WorldInfo world, WorldFromEnvironment());
+  ASSIGN_OR_RETURN(RunPlan plan,
+                   PlanRun(Config({"training.sample_tokens_at_end=0",
+                                   "training.eval_batches=0", "layout.zero=2",
+                                   "training.deterministic=true",
+                                   "checkpoint={every_steps: 2 keep_last: 9}"}),
+                           world));
+  const std::string scenario = std::getenv(kScenario);
+  const bool verifies_slowly = scenario == "slow verification of 1";
+  GroupTimeouts timeouts{.peer = absl::Seconds(3)};
+  if (verifies_slowly) timeouts.collective = absl::Seconds(6);
+  ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> group,
+                   ConnectRanks(plan, timeouts));
   ASSIGN_OR_RETURN(RunFolder run, OpenRunFolder(std::getenv(kFolder), "auto",
                                                 /*writes=*/world.rank == 0,
                                                 VerifiedShareOf(world)));
-  SessionOptions options;
-  options.timeouts.peer = absl::Seconds(3);
-  ASSIGN_OR_RETURN(
-      std::unique_ptr<Session> session,
-      Session::Create(
-          Config({"training.sample_tokens_at_end=0", "training.eval_batches=0",
-                  "layout.zero=2", "training.deterministic=true",
-                  "checkpoint={every_steps: 2 keep_last: 9}"}),
-          options));
+  if (verifies_slowly && world.rank == 1) absl::SleepFor(absl::Seconds(10));
+  RETURN_IF_ERROR(AgreeOnCheckpoints(group.get(), plan.device.device, &run));
+  ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
+                   Session::Create(std::move(plan), std::move(group), {}));
   ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                    Trainer::Create(std::move(session), std::move(run),
-                                   {.write_point = HookOf(
-                                        std::getenv(kScenario), world.rank),
+                                   {.write_point = HookOf(scenario, world.rank),
                                     .max_file_bytes = kMaxFileBytes}));
   return trainer->Run();
 }
@@ -282,6 +290,14 @@ TEST(SharedLoadingTest, AllRanksSkipACheckpointThatOneFindsDamaged) {
             HasSubstr("has found that it is damaged")));
   // It is written again.
   EXPECT_TRUE(Checkpoint::Open(newest).ok());
+}
+
+TEST(SharedLoadingTest, ASlowVerificationEndsNoRun) {
+  const std::string folder = NewFolder("slow");
+  const absl::Cleanup remove = [&] { RemoveTree(folder).IgnoreError(); };
+  const LaunchedTests ranks =
+      TrainTwoRanks(folder, "slow verification of 1", 2);
+  EXPECT_EQ(ranks.exit_code, 0) << ranks.output;
 }
 
 }  // namespace
