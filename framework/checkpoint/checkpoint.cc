@@ -352,13 +352,19 @@ absl::StatusOr<std::string> CheckpointWriter::Finish(absl::Status written) {
   if (written.ok()) {
     written = LeavePart(temporary_, writers_.rank(), files_, hook_);
   }
-  if (written.ok()) return folder();
-  return ReportFailure(written);
+  if (!written.ok()) return ReportFailure(written);
+  AwaitLeader();
+  return folder();
+}
+
+void CheckpointWriter::AwaitLeader() const {
+  AwaitRank(
+      writers_, [this] { return !FileExists(temporary_); }, "")
+      .IgnoreError();
 }
 
 absl::Status CheckpointWriter::ReportFailure(const absl::Status& why) {
-  const auto discarded = [this] { return !FileExists(temporary_); };
-  if (discarded()) {
+  if (!FileExists(temporary_)) {
     return absl::UnavailableError(absl::StrCat(
         "rank ", writers_.leader(), " has discarded the checkpoint of step ",
         step_, "; its output says why"));
@@ -369,7 +375,7 @@ absl::Status CheckpointWriter::ReportFailure(const absl::Status& why) {
   }
   tensor_files_.clear();
   if (LeaveFailure(temporary_, writers_.rank(), paths, why, hook_).ok()) {
-    AwaitRank(writers_, discarded, "").IgnoreError();
+    AwaitLeader();
   }
   return why;
 }

@@ -110,10 +110,11 @@ class CheckpointWriter {
                                      absl::string_view config_text);
 
   // For the other ranks: verifies this rank's files and tells the leader that
-  // they are complete. Returns the folder's name, unless the leader then
-  // discards it. If `written` is an error, because the files could not be
-  // written, tells the leader, waits until it has discarded the checkpoint, and
-  // returns the error. Call it once.
+  // they are complete, or that they could not be written if `written` is an
+  // error. Then waits until the leader has committed or discarded the
+  // checkpoint, because a rank that ends earlier ends the leader, too; or until
+  // CheckpointWriters::gone. Returns the folder's name, which a leader that
+  // discards the checkpoint does not create, or the error. Call it once.
   absl::StatusOr<std::string> Finish(absl::Status written);
 
  private:
@@ -132,6 +133,8 @@ class CheckpointWriter {
   // Renames the finished temporary folder.
   absl::Status Publish();
   absl::Status ReportFailure(const absl::Status& why);
+  // Waits until the leader has renamed the temporary folder.
+  void AwaitLeader() const;
 
   const std::string directory_;
   const int64_t step_;

@@ -65,7 +65,8 @@ struct SavedCheckpoint {
 // time.
 //
 // All ranks that write call Start() for the same checkpoints. The leader's save
-// is complete once the files of all are; a rank that fails makes it fail, with
+// is complete once the files of all are, and the others' saves once the leader
+// has renamed the folder; a rank that fails makes the leader's save fail, with
 // an error that names the rank.
 class CheckpointSaver {
  public:

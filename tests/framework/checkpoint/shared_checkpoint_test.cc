@@ -78,7 +78,13 @@ absl::Status Save(const std::string& directory, int64_t step, int index,
       written = Write(files[f], step, writer.get());
     }
   }
-  if (index == 1) return writer->Finish(written).status();
+  if (index == 1) {
+    ASSIGN_OR_RETURN(const std::string folder, writer->Finish(written));
+    // A rank that ended before would end the leader, too.
+    return FileExists(folder)
+               ? absl::OkStatus()
+               : absl::InternalError("the leader has not committed");
+  }
   RETURN_IF_ERROR(written);
   RETURN_IF_ERROR(writer->AddText(
       IndexName(kModelFile), IndexOf(absl::MakeSpan(files).subspan(0, 2))));

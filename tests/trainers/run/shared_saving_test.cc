@@ -23,6 +23,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/checkpoint_directory.h"
 #include "framework/dist/world.h"
+#include "framework/observe/run_observer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/launch_tests.h"
@@ -110,8 +111,20 @@ WritePointHook HookOf(const std::string& scenario, int rank) {
         scenario == "kill 0") {
       raise(SIGKILL);
     }
+    if (rank == 0 && absl::StartsWith(operation, "rename ") &&
+        scenario == "all fail") {
+      absl::SleepFor(absl::Seconds(8));
+    }
   };
 }
+
+// Ends the run after step 5.
+class FailingObserver : public RunObserver {
+ public:
+  absl::Status OnStepEnd(int64_t step) override {
+    return step == 5 ? absl::DataLossError("fails") : absl::OkStatus();
+  }
+};
 
 absl::Status TrainAsRank() {
   ASSIGN_OR_RETURN(const WorldInfo world, WorldFromEnvironment());
@@ -134,10 +147,13 @@ absl::Status TrainAsRank() {
   RETURN_IF_ERROR(AgreeOnCheckpoints(group.get(), plan.device.device, &run));
   ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
                    Session::Create(std::move(plan), std::move(group), {}));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
-                   Trainer::Create(std::move(session), std::move(run),
-                                   {.write_point = HookOf(scenario, world.rank),
-                                    .max_file_bytes = kMaxFileBytes}));
+  FailingObserver failing;
+  TrainerOptions options{.write_point = HookOf(scenario, world.rank),
+                         .max_file_bytes = kMaxFileBytes};
+  if (scenario == "all fail") options.observers = {&failing};
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<Trainer> trainer,
+      Trainer::Create(std::move(session), std::move(run), std::move(options)));
   return trainer->Run();
 }
 
@@ -268,6 +284,17 @@ TEST_P(SharedSavingRunTest, AnInterruptedSaveLeavesTheEarlierOne) {
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, SharedSavingRunTest,
                          testing::Values("kill 1", "kill 0", "full disk of 1"));
+
+// The rank that has written its files would end the leader, which still writes.
+TEST(SharedSavingTest, RanksThatFailTogetherCompleteTheSaveInFlight) {
+  const std::string folder = NewFolder("all_fail");
+  const absl::Cleanup remove = [&] { RemoveTree(folder).IgnoreError(); };
+  const LaunchedTests ranks = TrainTwoRanks(folder, "all fail");
+  EXPECT_NE(ranks.exit_code, 0) << ranks.output;
+  EXPECT_THAT(CheckpointsIn(folder),
+              ElementsAre("step_00000002", "step_00000004"))
+      << ranks.output;
+}
 
 // Only the rank that verifies the damaged file can see it.
 TEST(SharedLoadingTest, AllRanksSkipACheckpointThatOneFindsDamaged) {
