@@ -10,7 +10,8 @@ namespace {
 using Encode = decltype(&cuTensorMapEncodeTiled);
 
 // The driver's function, found at run time: programs must start without a
-// driver.
+// driver. DriverFunction() would need Abseil, which cannot be linked into the
+// kernels' shared library.
 struct Driver {
   Driver() {
     void* function = nullptr;
