@@ -111,7 +111,7 @@ def numbers(text):
 
 
 def add_cell_arguments(parser):
-    """Adds the options that make_cells() and write_results() read."""
+    """Adds the options of the cells, and --raw."""
     parser.add_argument("--head_dims", type=numbers, default=[64, 80, 96, 128])
     parser.add_argument("--lengths", type=numbers, default=[1024, 4096, 16384])
     parser.add_argument("--masks", type=listed, default=["causal", "full"])

@@ -26,6 +26,7 @@
 #include "absl/strings/string_view.h"
 #include "bench/dist/comm_timing.h"
 #include "bench/measure/attention_case.h"
+#include "bench/measure/timing.h"
 #include "framework/base/log.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"

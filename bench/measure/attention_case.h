@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"

@@ -109,6 +109,7 @@ Json ToJson(const MemoryReport& report) {
           {"fragmentation", report.fragmentation},
           {"reserved", report.reserved()},
           {"context", report.context},
+          {"communication", report.communication},
           {"total", report.total()},
           {"capacity", *report.capacity}};
 }

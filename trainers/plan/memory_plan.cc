@@ -104,12 +104,12 @@ PlannedMemory PlanPasses(Requests requests, int64_t arena,
   requests.buffers.push_back(arena);
   report.context = ContextBytes(device);
   Replay replay = *ReplayRequests(requests);
-  if (device.is_cuda() && !requests.graph &&
-      replay.reserved > device.total_bytes - report.context) {
+  const int64_t most =
+      device.total_bytes - report.context - report.communication;
+  if (device.is_cuda() && !requests.graph && replay.reserved > most) {
     // The allocator may still get by, by returning unused segments. While it
     // serves a graph's pool it returns none.
-    replay = ReplayRequests(requests, device.total_bytes - report.context)
-                 .value_or(replay);
+    replay = ReplayRequests(requests, most).value_or(replay);
   }
   const MemoryMoment peak =
       MemoryOverTime(replay.pass->schedule, replay.pass->lifetimes)[replay.run];
@@ -128,7 +128,8 @@ PlannedMemory PlanPasses(Requests requests, int64_t arena,
 }
 
 // What NCCL 2.28.9 takes beside the allocator, measured on two H100: 0.73 GiB
-// with one communicator, 0.25 more with a second.
+// with one communicator, 0.25 more with a second, that of copy engines.
+// Replicas of shards have two more, which are assumed to take as much.
 int64_t NcclBytes(const Sharding& sharding, const DeviceInfo& device) {
   constexpr int64_t kMiB = int64_t{1} << 20;
   if (!device.is_cuda() || sharding.shards * sharding.replicas == 1) return 0;

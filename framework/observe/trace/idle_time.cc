@@ -54,9 +54,17 @@ IdleClass ClassOfGap(int64_t begin_ns, const Issued& next,
 }
 
 void Add(IdleClass idle_class, int64_t ns, IdleTime* idle) {
-  constexpr int64_t IdleTime::*kTimes[] = {
-      &IdleTime::host_wait_ns, &IdleTime::kernel_wait_ns, &IdleTime::other_ns};
-  idle->*kTimes[static_cast<int>(idle_class)] += ns;
+  switch (idle_class) {
+    case IdleClass::kHostWait:
+      idle->host_wait_ns += ns;
+      break;
+    case IdleClass::kKernelWait:
+      idle->kernel_wait_ns += ns;
+      break;
+    case IdleClass::kOther:
+      idle->other_ns += ns;
+      break;
+  }
 }
 
 // Goes through activities in the order of their begin and finds the gaps

@@ -194,8 +194,8 @@ std::string NameOf(string_view symbol, bool every_argument) {
   // Families of kernels are told apart by their namespace.
   const bool ours = path.size() > 1 && path[0] == "tessera";
   const std::string base = shortener.Component(path.back());
-  // A symbol without a name stays as it is.
-  if (!ours) return base.empty() ? std::string(symbol) : base;
+  if (base.empty()) return std::string(symbol);  // it has no name
+  if (!ours) return base;
   path.erase(path.begin());
   path.back() = base;
   return absl::StrJoin(path, "::");

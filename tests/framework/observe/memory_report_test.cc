@@ -35,7 +35,8 @@ TEST(MemoryReportTest, TableOfAGpu) {
                                .libraries = 1 * kGiB,
                                .slack = 1 * kGiB,
                                .fragmentation = 3 * kGiB,
-                               .context = 4 * kGiB,
+                               .context = 3 * kGiB,
+                               .communication = 1 * kGiB,
                                .capacity = 20 * kGiB};
   EXPECT_EQ(FormatMemoryTable(report),
             "memory per device\n"
@@ -46,7 +47,8 @@ TEST(MemoryReportTest, TableOfAGpu) {
             "  allocated           9.00 GiB   56.2%\n"
             "  fragmentation       3.00 GiB   18.8%\n"
             "  reserved           12.00 GiB   75.0%\n"
-            "  CUDA context        4.00 GiB   25.0%\n"
+            "  CUDA context        3.00 GiB   18.8%\n"
+            "  NCCL                1.00 GiB    6.2%\n"
             "  total              16.00 GiB of 20.00 GiB (80.0%)\n");
 }
 

@@ -79,17 +79,15 @@ TEST(MemoryPlanTest, CountsWhatTheAllocatorAdds) {
   EXPECT_EQ(host.libraries + host.slack + host.fragmentation + host.context, 0);
 }
 
-// With 128k words and 64k tokens, an evaluation takes 4.2 GB of logits. Under a
-// graph it takes them from the memory of the step, whatever runs first.
 // In use on each of two H100 (docs/scaling.md).
 TEST(MemoryPlanTest, CountsWhatNcclTakes) {
   const WorldInfo world = {.world_size = 2, .local_world_size = 2};
   const DeviceInfo h100 = DeviceToPlanFor("H100").value();
   for (const auto& [zero, in_use] : {std::pair{1, 38.28}, {3, 38.77}}) {
-    const auto plan = PlanRun(
-        Config({"training.batch_size=8", "model.context_length=1024",
-                absl::StrCat("layout.zero=", zero)}),
-        world, h100);
+    const auto plan =
+        PlanRun(Config({"training.batch_size=8", "model.context_length=1024",
+                        absl::StrCat("layout.zero=", zero)}),
+                world, h100);
     ASSERT_TRUE(plan.ok()) << plan.status();
     EXPECT_NEAR(plan->memory.report.total() / 0x1p30, in_use, 0.2) << zero;
   }
@@ -97,6 +95,8 @@ TEST(MemoryPlanTest, CountsWhatNcclTakes) {
   EXPECT_EQ(alone->memory.report.communication, 0);
 }
 
+// With 128k words and 64k tokens, an evaluation takes 4.2 GB of logits. Under a
+// graph it takes them from the memory of the step, whatever runs first.
 TEST(MemoryPlanTest, AnEvaluationTakesTheMemoryOfTheStep) {
   const auto plan = [](const std::string& evaluations) {
     return PlanRun(
