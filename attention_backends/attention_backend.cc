@@ -18,7 +18,7 @@ std::string DeviceName(const AttentionProblem& problem) {
 
 }  // namespace
 
-MaskSpec WithoutIdleLimits(MaskSpec mask, int64_t s, int64_t t) {
+MaskSpec WithoutRedundantLimits(MaskSpec mask, int64_t s, int64_t t) {
   if (mask.before >= t - 1) mask.before = kAllKeys;
   // The first query stands at key T - S.
   if (mask.after > 0 && mask.after >= s - 1) mask.after = kAllKeys;

@@ -39,7 +39,8 @@ struct MaskSpec {
   friend constexpr bool operator==(MaskSpec, MaskSpec) = default;
 };
 // The same mask for S queries over T keys, without limits that no row reaches.
-MaskSpec WithoutIdleLimits(MaskSpec mask, int64_t s, int64_t t);
+// Causal stays causal, also for one query.
+MaskSpec WithoutRedundantLimits(MaskSpec mask, int64_t s, int64_t t);
 // "causal", "full", "window of 512 keys", "window of 3 keys before and 5
 // after".
 std::string ToString(MaskSpec mask);
@@ -87,7 +88,7 @@ struct AttentionArgs {
 AttentionProblem ProblemOf(const AttentionArgs& args);
 AttentionMask<int64_t> MaskOf(const AttentionProblem& problem);
 // The share of the S x T pairs of a query and a key that the mask keeps. Half
-// of them under a causal mask, which keeps (S + 1) / 2 S of S^2.
+// of them under a causal mask, which keeps S (S + 1) / 2 of S^2.
 double VisibleShare(const AttentionProblem& problem);
 
 // Forward() writes into the tensors that are already defined, which have the

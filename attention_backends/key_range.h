@@ -38,7 +38,7 @@ TESSERA_HOST_DEVICE TileRange<Int> TilesOf(const Range<Int>& rows) {
   return {rows.begin / kTile, CeilDiv(rows.end, kTile)};
 }
 
-// Of AttentionMask: no limit on that side.
+// No limit on that side of an AttentionMask.
 inline constexpr int kAllKeys = -1;
 
 // The mask of S queries over T keys: a band around the diagonal. Query i stands
@@ -62,8 +62,8 @@ struct AttentionMask {
     return query + t - s - before;
   }
 
-  // The same, but not beyond T, and for a row of a tile, which may lie beyond
-  // the last query and then sees keys as if it were one.
+  // The keys that a tile's row sees, not beyond T. The row may lie beyond the
+  // last query and then sees keys as if it were one.
   TESSERA_HOST_DEVICE KeyRange<Int> KeysOfRow(Int row) const {
     return {Keys(row).begin, after == kAllKeys ? t : Min(t, Keys(row).end)};
   }

@@ -82,7 +82,7 @@ ForwardParams ShapeOf(const AttentionProblem& p) {
   params.s = p.s;
   params.t = p.t;
   params.d = p.d;
-  const MaskSpec mask = WithoutIdleLimits(p.mask, p.s, p.t);
+  const MaskSpec mask = WithoutRedundantLimits(p.mask, p.s, p.t);
   params.before = static_cast<int>(mask.before);
   params.after = static_cast<int>(mask.after);
   params.tf32 = p.tf32 && HasTf32Kernels(params, p.compute_capability);

@@ -5,7 +5,7 @@ namespace tessera {
 
 // While one exists, the tensors that its thread makes are temporary: they are
 // not put into memory that ranks share (framework/dist/copy_engine_memory.h),
-// which is the same on all ranks.
+// because all ranks must allocate the same there.
 class TemporaryMemoryScope {
  public:
   TemporaryMemoryScope() { ++scopes_; }

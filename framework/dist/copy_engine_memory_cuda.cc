@@ -109,9 +109,11 @@ class NcclMemory final : public CopyEngineMemory {
   }
 
   absl::Status Release() override {
-    for (const ncclWindow_t window : std::exchange(windows_, {})) {
-      RETURN_IF_ERROR(AsStatus(ncclCommWindowDeregister(comm(), window),
-                               "NCCL cannot take shared memory back"));
+    while (!windows_.empty()) {
+      RETURN_IF_ERROR(
+          AsStatus(ncclCommWindowDeregister(comm(), windows_.back()),
+                   "NCCL cannot deregister shared memory"));
+      windows_.pop_back();
     }
     return absl::OkStatus();
   }
@@ -119,7 +121,7 @@ class NcclMemory final : public CopyEngineMemory {
   c10d::Backend& backend() const override { return *backend_; }
 
  private:
-  // Of other memory NCCL would map a part, or the wrong one.
+  // If sizes differ, NCCL maps a part of a window, or the wrong window.
   absl::Status CheckSameOnAllRanks(const std::vector<Segment>& segments) {
     uint64_t sizes = segments.size();
     for (const Segment& segment : segments) {

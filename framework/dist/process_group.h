@@ -69,7 +69,7 @@ class Communicator {
   // has made on this thread: unlike NCCL's kernels they take no multiprocessors
   // from what computes beside them. Between two ranks sums of BF16 and FP16 are
   // then exchanged, too. All ranks are on one machine and make the same tensors
-  // but for temporary ones (TemporaryMemoryScope). The tensors live until
+  // except temporary ones (TemporaryMemoryScope). The tensors live until
   // Finish(). Call it at most once. Without effect on a CPU and in a world of
   // one.
   virtual absl::Status UseCopyEngines(

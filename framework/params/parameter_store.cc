@@ -492,7 +492,7 @@ void ParameterStore::AddBlock(const ParameterBlockSpec& spec,
 
 void ParameterStore::Initialize(const ParameterSpec& spec,
                                 const ParameterSlice& slice) {
-  // A rank makes copies of slices of which it has a part.
+  // Ranks hold different parts of a slice, so their copies differ in size.
   const TemporaryMemoryScope temporary;
   // Where the values of the whole slice are computed: in place, if this rank
   // has them all.

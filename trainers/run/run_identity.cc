@@ -69,8 +69,12 @@ absl::Status CheckSameWindows(const Checkpoint& checkpoint,
   const auto tokens = [](int64_t window) {
     return window == 0 ? "all" : absl::StrCat(window);
   };
+  // A window of the whole context is none.
+  const auto window = [](const ModelShape& m, int64_t layer) {
+    return m.window(layer) >= m.context ? 0 : m.window(layer);
+  };
   for (int64_t layer = 0; layer < is.layers; ++layer) {
-    if (is.window(layer) == was.window(layer)) continue;
+    if (window(is, layer) == window(was, layer)) continue;
     return AnotherModel(
         checkpoint,
         absl::StrCat("by model.attention_window layer ", layer, " sees ",

@@ -34,8 +34,8 @@ absl::Status CheckSameModel(const Checkpoint& checkpoint,
                             const ModelConfig& model);
 
 // CheckSameModel() for a run that starts from the weights. It may change
-// rope_theta, norm_eps and logit_soft_cap, to which training adapts, but not
-// the heads.
+// attention_window, rope_theta, norm_eps and logit_soft_cap, to which training
+// adapts, but not the heads.
 absl::Status CheckSameHeads(const Checkpoint& checkpoint,
                             const ModelConfig& model);
 

@@ -63,13 +63,25 @@ class BackwardConsumer {
     for (int member = 0; member < args_.group; ++member) {
       const int scratch = FirstScratchTile(args_, held, member);
       int step = 0;
-      if constexpr (Traits::kDeterministic || Traits::kWindow) {
+      if constexpr (Traits::kDeterministic) {
         for (; step < held.steps; ++step) {
           if (held.IsMasked(step)) {
             Step<true>(held, scratch, held.TileAt(step), dk, dv);
           } else {
             Step<false>(held, scratch, held.TileAt(step), dk, dv);
           }
+        }
+      } else if constexpr (Traits::kWindow) {  // masked, whole, masked
+        const int whole = held.first_unmasked - held.first_tile;
+        const int end_whole = held.end_unmasked - held.first_tile;
+        for (; step < min(held.steps, whole); ++step) {
+          Step<true>(held, scratch, held.TileAt(step), dk, dv);
+        }
+        for (; step < min(held.steps, end_whole); ++step) {
+          Step<false>(held, scratch, held.TileAt(step), dk, dv);
+        }
+        for (; step < held.steps; ++step) {
+          Step<true>(held, scratch, held.TileAt(step), dk, dv);
         }
       } else {  // faster, where the masked ones always come first
         for (; step < held.masked_steps; ++step) {

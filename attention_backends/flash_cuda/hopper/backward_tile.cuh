@@ -155,7 +155,7 @@ struct BackwardTile {
   }
 
   // How many CUDA blocks add to the tile of dQ before this one: those handed
-  // out before. Queries that see a key see all earlier ones.
+  // out before.
   __device__ int TurnAt(const BackwardArgs& args, int tile) const {
     if constexpr (Traits::kWindow) {
       const AttentionMask<int> mask = MaskOf<Traits>(args);
@@ -163,6 +163,7 @@ struct BackwardTile {
           mask.QueriesFrom(tile * Traits::kQueries, Traits::kQueries)));
       return walks_down ? index - seen.begin : seen.end - 1 - index;
     }
+    // Queries that see a key see all earlier ones.
     if (walks_down) return index;
     int last_tile = args.scheduler.tiles - 1;  // that the tile sees
     if (Traits::kCausal) {

@@ -22,7 +22,7 @@ cudaError_t Run(const ForwardParams& params, cudaStream_t stream) {
 
 template <FloatType kType, int kHeadDim>
 cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream) {
-  if (!params.causal() && !params.full()) {  // rows see few keys
+  if (!params.causal() && !params.full()) {  // most windows are short
     return Run<kType, kHeadDim, false, true, true>(params, stream);
   }
   if (params.t <= kShortRows) {

@@ -17,12 +17,12 @@ namespace hopper {
 // Without a mask, heads run one after the other, so that K and V are read into
 // L2 only once. Otherwise tiles differ in length: tiles of the same length run
 // together, for as many heads as fill this much of the 50 MB of L2.
-inline constexpr int64_t kCausalSectionBytes = int64_t{32} << 20;
+inline constexpr int64_t kMaskedSectionBytes = int64_t{32} << 20;
 
 inline TileScheduler MakeScheduler(const ForwardParams& p, int tile_rows) {
   const int64_t bytes_per_head = 2 * p.t * p.d * 2;
   const int64_t kv_heads =
-      p.full() ? 1 : std::max<int64_t>(1, kCausalSectionBytes / bytes_per_head);
+      p.full() ? 1 : std::max<int64_t>(1, kMaskedSectionBytes / bytes_per_head);
   TileScheduler scheduler;
   scheduler.tiles = static_cast<int>((p.s + tile_rows - 1) / tile_rows);
   scheduler.heads = static_cast<int>(p.h * p.b);

@@ -70,8 +70,9 @@ struct ForwardShared {
 template <typename Traits>
 struct ForwardTile {
   int first_row, head, kv_head, batch;
-  int key_tiles;       // up to the last that a row sees; 0 if no row sees a key
-  int unmasked_tiles;  // the first so many are seen whole by every row
+  int key_tiles;  // up to the last that a row sees; 0 if no row sees a key
+  // Every row sees the tiles [FirstUnmasked(), unmasked_tiles) whole.
+  int unmasked_tiles;
   // With a window: the first tile that a row sees, and the first one that every
   // row sees whole.
   int first_tile, first_unmasked;
