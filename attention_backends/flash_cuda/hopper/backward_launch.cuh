@@ -85,12 +85,12 @@ cudaError_t RunMain(const BackwardParams& params,
                              .t = static_cast<int>(p.t),
                              .kv_heads = static_cast<int>(p.g),
                              .group = static_cast<int>(p.h / p.g),
-                             .before = p.before,
-                             .after = p.after,
                              .longest_first = p.t <= kLongestFirstKeys,
                              .scale = p.scale,
                              .scale_log2 = p.scale * kLog2E,
-                             .scratch = scratch};
+                             .scratch = scratch,
+                             .before = p.before,
+                             .after = p.after};
   constexpr int kSharedBytes = sizeof(BackwardShared<Traits>);
   static_assert(kSharedBytes <= 227 * 1024);
   return LaunchKernel(BackwardKernel<Traits>,

@@ -63,9 +63,8 @@ struct BackwardMaps {
 struct BackwardArgs {
   TileScheduler scheduler;  // of key tiles, over B G heads
   int s = 0, t = 0;
-  int kv_heads = 0;                         // G
-  int group = 1;                            // H / G
-  int before = kAllKeys, after = kAllKeys;  // of a window
+  int kv_heads = 0;  // G
+  int group = 1;     // H / G
   // Deterministic only: the first keys, which most queries see, are handed out
   // first, and all blocks begin at the last queries. If not, the last keys are
   // handed out first, and a block begins at the first queries that see its
@@ -73,6 +72,7 @@ struct BackwardArgs {
   bool longest_first = false;
   float scale = 0, scale_log2 = 0;
   BackwardScratch scratch;
+  int before = kAllKeys, after = kAllKeys;  // of a window
 };
 
 template <typename Traits>

@@ -66,11 +66,11 @@ cudaError_t RunForward(const ForwardParams& p, cudaStream_t stream) {
                             .t = static_cast<int>(p.t),
                             .heads = static_cast<int>(p.h),
                             .group = static_cast<int>(p.h / p.g),
-                            .before = p.before,
-                            .after = p.after,
                             .scale_log2 = p.scale * kLog2E,
                             .lse = p.lse,
-                            .next_tile = p.counter};
+                            .next_tile = p.counter,
+                            .before = p.before,
+                            .after = p.after};
   int device = 0, multiprocessors = 0;
   error = cudaGetDevice(&device);
   if (error != cudaSuccess) return error;

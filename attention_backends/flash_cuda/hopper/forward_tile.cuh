@@ -45,12 +45,12 @@ struct ForwardMaps {  // boxes: a tile; of O, a warpgroup's rows
 struct ForwardArgs {
   TileScheduler scheduler;
   int s = 0, t = 0;
-  int heads = 0;                            // H
-  int group = 1;                            // H / G
-  int before = kAllKeys, after = kAllKeys;  // of a window
+  int heads = 0;  // H
+  int group = 1;  // H / G
   float scale_log2 = 0;
   float* lse = nullptr;      // [B, H, S]
   int* next_tile = nullptr;  // zero at launch; counts tiles beyond the first
+  int before = kAllKeys, after = kAllKeys;  // of a window
 };
 
 template <typename Traits>
