@@ -100,7 +100,7 @@ TEST(SoftmaxGeometry, CoversRows) {
 
 TEST(MaskOf, MakesBandsThatFillTheDevice) {
   AttentionProblem problem = GpuProblem();
-  const RowMask bands = MaskOf(problem);
+  const RowMask bands = fused::MaskOf(problem);
   EXPECT_EQ(bands.bands(), 4);
   EXPECT_EQ(bands.band_rows, 4096);
   EXPECT_EQ(bands.Written(0), 4096);
@@ -108,21 +108,21 @@ TEST(MaskOf, MakesBandsThatFillTheDevice) {
   EXPECT_EQ(bands.Written(16383), 16384);
   EXPECT_EQ(bands.Visible(4096), 4097);
   problem.s = problem.t = 4096;  // bands of 2048 rows would not fill it
-  EXPECT_EQ(MaskOf(problem).bands(), 1);
+  EXPECT_EQ(fused::MaskOf(problem).bands(), 1);
   problem = GpuProblem();  // a launch per sequence
   problem.b = 4;
   problem.s = problem.t = 2048;
   problem.h = problem.g = 16;
-  EXPECT_EQ(MaskOf(problem).bands(), 1);
+  EXPECT_EQ(fused::MaskOf(problem).bands(), 1);
   problem = GpuProblem();
   problem.mask = MaskSpec::Full();
-  EXPECT_EQ(MaskOf(problem).bands(), 1);
+  EXPECT_EQ(fused::MaskOf(problem).bands(), 1);
   problem = GpuProblem();
   problem.h = 2;  // grouped
-  EXPECT_EQ(MaskOf(problem).bands(), 1);
+  EXPECT_EQ(fused::MaskOf(problem).bands(), 1);
   problem = GpuProblem();
   problem.t = problem.s - 1;  // has a query without a key
-  EXPECT_EQ(MaskOf(problem).bands(), 1);
+  EXPECT_EQ(fused::MaskOf(problem).bands(), 1);
 }
 
 // 1 where query i sees key j.
