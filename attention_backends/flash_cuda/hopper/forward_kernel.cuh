@@ -102,7 +102,8 @@ class ForwardConsumer {
       WgmmaWait<0>();
       PinRegisters(s);
       Release(shared_.k_empty, &k_);
-      if (held.key_tiles - 1 == held.FirstTile()) ReleaseQ();
+      if (held.key_tiles == (Traits::kWindow ? held.first_tile + 1 : 1))
+        ReleaseQ();
       ApplyMask(held, held.key_tiles - 1, s);
       softmax.Update(s, rescale);
       ToOperand<Element>(s, p);
@@ -113,12 +114,12 @@ class ForwardConsumer {
       Step<true>(held, tile, softmax, p, o, add);
       add = 1;
     }
-    for (; tile >= held.FirstUnmasked(); --tile) {
+    for (; tile >= (Traits::kWindow ? held.first_unmasked : 0); --tile) {
       Step<false>(held, tile, softmax, p, o, add);
       add = 1;
     }
     if constexpr (Traits::kWindow) {
-      for (; tile >= held.FirstTile(); --tile) {
+      for (; tile >= held.first_tile; --tile) {
         Step<true>(held, tile, softmax, p, o, add);
         add = 1;
       }
@@ -143,7 +144,7 @@ class ForwardConsumer {
     WgmmaWait<1>();
     PinRegisters(s);
     Release(shared_.k_empty, &k_);
-    if (tile == held.FirstTile()) ReleaseQ();
+    if (tile == (Traits::kWindow ? held.first_tile : 0)) ReleaseQ();
     if constexpr (kMasked) ApplyMask(held, tile, s);
     softmax.Update(s, rescale);
     WgmmaWait<0>();

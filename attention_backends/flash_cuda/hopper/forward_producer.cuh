@@ -51,8 +51,9 @@ class ForwardProducer {
     if (held.key_tiles == 0) return;
     Load(maps_.k, held, held.key_tiles - 1, &k_, shared_.k, shared_.k_full,
          shared_.k_empty);
-    for (int tile = held.key_tiles - 1; tile >= held.FirstTile(); --tile) {
-      if (tile > held.FirstTile()) {
+    const int first_tile = Traits::kWindow ? held.first_tile : 0;
+    for (int tile = held.key_tiles - 1; tile >= first_tile; --tile) {
+      if (tile > first_tile) {
         Load(maps_.k, held, tile - 1, &k_, shared_.k, shared_.k_full,
              shared_.k_empty);
       }

@@ -71,18 +71,11 @@ template <typename Traits>
 struct ForwardTile {
   int first_row, head, kv_head, batch;
   int key_tiles;  // up to the last that a row sees; 0 if no row sees a key
-  // Every row sees the tiles [FirstUnmasked(), unmasked_tiles) whole.
-  int unmasked_tiles;
-  // With a window: the first tile that a row sees, and the first one that every
-  // row sees whole.
-  int first_tile, first_unmasked;
-
-  __device__ __forceinline__ int FirstTile() const {
-    return Traits::kWindow ? first_tile : 0;
-  }
-  __device__ __forceinline__ int FirstUnmasked() const {
-    return Traits::kWindow ? first_unmasked : 0;
-  }
+  // The first tile that a row sees, and the tiles [first_unmasked,
+  // unmasked_tiles) that every row sees whole. Both firsts are 0 without a
+  // window, and callers say so: behind a function ptxas makes other code of the
+  // causal kernels.
+  int first_tile, first_unmasked, unmasked_tiles;
 
   __device__ static ForwardTile At(const ForwardArgs& args, int i) {
     const TileScheduler::Tile tile = args.scheduler.At(i);
