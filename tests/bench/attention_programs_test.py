@@ -48,7 +48,8 @@ class AttentionCellTest(unittest.TestCase):
                            {**CELL, "length": "32"}, "not JSON", CELL)
         self.assertEqual(
             [answer["status"] for answer in answers[:2]],
-            ["mask is 'some'; it must be causal or full",
+            ["mask is 'some'; it must be causal, full or, for a window of 512"
+             " tokens, window_512",
              "NO_SUCH is not part of this build"])
         self.assertIn('a cell needs "length", a whole number',
                       answers[2]["status"])
