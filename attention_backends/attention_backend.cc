@@ -39,11 +39,13 @@ std::string ToString(MaskSpec mask) {
 }
 
 std::string ToString(const AttentionProblem& problem) {
+  const std::string mask = ToString(problem.mask);
   return absl::StrCat(
-      ToString(problem.mask), " attention, batch ", problem.b, ", lengths ",
-      problem.s, " x ", problem.t, ", heads ", problem.h, "/", problem.g,
-      ", head dim ", problem.d, ", ", c10::toString(problem.dtype),
-      problem.tf32 ? " (TF32)" : "",
+      problem.mask.is_window() ? absl::StrCat("attention in a ", mask)
+                               : absl::StrCat(mask, " attention"),
+      ", batch ", problem.b, ", lengths ", problem.s, " x ", problem.t,
+      ", heads ", problem.h, "/", problem.g, ", head dim ", problem.d, ", ",
+      c10::toString(problem.dtype), problem.tf32 ? " (TF32)" : "",
       problem.needs_grad ? ", with gradients" : ", forward only",
       problem.deterministic ? ", deterministic" : "", ", on ",
       DeviceName(problem));
