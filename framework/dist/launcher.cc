@@ -35,7 +35,7 @@ namespace {
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 // How long the rank that caused a failure has to end, once another has ended
 // because of it.
-constexpr absl::Duration kCauseGrace = absl::Seconds(2);
+constexpr absl::Duration kCauseGrace = absl::Seconds(5);
 // Supervisors and terminals send a signal to a process group and to each of its
 // members. Signals within this time of the first are the same request.
 constexpr absl::Duration kRepeatWindow = absl::Seconds(1);

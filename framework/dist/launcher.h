@@ -42,7 +42,7 @@ struct LaunchOptions {
 //
 // Returns 0, the exit code of the first rank that failed, or 128 + the signal
 // that killed it; `err` names that rank. A rank that exits with
-// kPeerIsGoneExitCode failed because of another rank. That rank gets two
+// kPeerIsGoneExitCode failed because of another rank. That rank gets five
 // seconds to fail with its own code; otherwise the result is
 // kPeerIsGoneExitCode. Returns kTimeoutExitCode after `timeout`.
 //
