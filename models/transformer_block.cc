@@ -94,8 +94,8 @@ Value FeedForwardHalf(ProgramBuilder& b, Value x_bsc, int64_t layer,
 
 MaskSpec LayerMask(const ModelShape& shape, int64_t layer, int64_t sequence) {
   const int64_t window = shape.window(layer);
-  return window == 0 || window >= sequence ? MaskSpec::Causal()
-                                           : MaskSpec::Window(window);
+  if (window == 0) return MaskSpec::Causal();
+  return WithoutRedundantLimits(MaskSpec::Window(window), sequence, sequence);
 }
 
 Value TransformerBlock(ProgramBuilder& b, Value x_bsc, int64_t layer,

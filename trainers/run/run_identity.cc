@@ -10,6 +10,7 @@
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "models/model_config.h"
+#include "models/transformer_block.h"
 
 namespace tessera {
 namespace {
@@ -69,12 +70,9 @@ absl::Status CheckSameWindows(const Checkpoint& checkpoint,
   const auto tokens = [](int64_t window) {
     return window == 0 ? "all" : absl::StrCat(window);
   };
-  // A window of the whole context is none.
-  const auto window = [](const ModelShape& m, int64_t layer) {
-    return m.window(layer) >= m.context ? 0 : m.window(layer);
-  };
   for (int64_t layer = 0; layer < is.layers; ++layer) {
-    if (window(is, layer) == window(was, layer)) continue;
+    if (LayerMask(is, layer, is.context) == LayerMask(was, layer, was.context))
+      continue;
     return AnotherModel(
         checkpoint,
         absl::StrCat("by model.attention_window layer ", layer, " sees ",
