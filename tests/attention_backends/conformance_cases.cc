@@ -39,8 +39,8 @@ std::string MaskLabel(MaskSpec mask) {
   return absl::StrCat("before", keys(mask.before), "_after", keys(mask.after));
 }
 
-// Windows of less than a tile, a tile, and more; of the query's own key alone;
-// that reach beyond the sequences; with keys after the query's own.
+// Windows that are shorter than a tile, as long and longer; that hold only the
+// query's own key; that reach beyond the sequences; with keys after the query.
 constexpr MaskSpec kWindows[] = {MaskSpec::Window(1),
                                  MaskSpec::Window(40),
                                  MaskSpec::Window(64),

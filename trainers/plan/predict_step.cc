@@ -36,8 +36,8 @@ double SecondsOfCollective(const Task& task, const LinkConfig& link) {
 // Plays a step.
 class Timeline {
  public:
-  // `seconds` is how long each run takes alone. Beside a collective, runs
-  // compute at `compute_rate`.
+  // `seconds` is how long each run takes if nothing else runs. While a
+  // collective runs, the others compute at `compute_rate`.
   Timeline(const Schedule& schedule, std::vector<double> seconds,
            double compute_rate)
       : schedule_(schedule),

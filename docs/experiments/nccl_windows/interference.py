@@ -6,10 +6,11 @@ weights or gradients (104.9 M values), once for each block:
 
   NCCL_NVLS_ENABLE=0 torchrun --nproc-per-node=2 interference.py --out=FILE
 
-alone_ms is the time of the products; both_ms the time until products and
-collectives are done if both begin together, the collectives on a stream of high
-priority; collective_ms the time of one collective alone. lost_ms = (both_ms -
-alone_ms) / BLOCKS is what one collective costs. All are medians.
+alone_ms is the time of the products. both_ms is the time until products and
+collectives are done if both begin together, with the collectives on a stream of
+high priority. collective_ms is the time of one collective if nothing else runs.
+lost_ms = (both_ms - alone_ms) / BLOCKS is what one collective costs. All are
+medians.
 """
 
 import argparse

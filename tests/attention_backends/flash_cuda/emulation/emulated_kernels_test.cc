@@ -35,7 +35,7 @@ struct Case {
   Kernels kernels;
   int64_t b, h, g, s, t, d;
   bool causal, deterministic;
-  // Of a window; causal gives the default.
+  // The limits of the mask; by default those of `causal`.
   int before = kAllKeys, after = causal ? 0 : kAllKeys;
 
   MaskSpec mask() const { return {before, after}; }
@@ -211,8 +211,9 @@ TEST_P(EmulatedKernels, ConformOnACpu) {
   EXPECT_TRUE(Conforms({dv.slice(), eager.dv, exact.dv, sums.dv})) << "dV";
 }
 
-// Of one key, of less than a tile, of several tiles; with keys that no query
-// sees, and queries that see none; grouped heads. `scale` is for larger tiles.
+// Windows of one key, shorter than a tile, and longer than several; keys that
+// no query sees, and queries that see no key; grouped heads. `scale` makes all
+// of them larger, for kernels with larger tiles.
 void AddWindows(Kernels kernels, int64_t scale, std::vector<Case>* cases) {
   const int n = static_cast<int>(scale);
   for (const bool deterministic : {false, true}) {
