@@ -6,6 +6,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
@@ -14,6 +15,8 @@
 #include "framework/base/check.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/system_error.h"
+#include "framework/data/read/malformed_file.h"
+#include "framework/data/read/megatron_index.h"
 
 namespace tessera {
 namespace {
@@ -37,19 +40,18 @@ static_assert(sizeof(TesseraHeader) == 64);
 struct LlmCVariant {
   int32_t magic;
   int32_t version;
-  int64_t token_bytes;
+  TokenType type;
 };
-constexpr LlmCVariant kLlmCVariants[] = {{20240520, 1, 2}, {20240801, 7, 4}};
+constexpr LlmCVariant kLlmCVariants[] = {{20240520, 1, TokenType::kUint16},
+                                         {20240801, 7, TokenType::kUint32}};
 constexpr int64_t kLlmCHeaderBytes = 256 * sizeof(int32_t);
 
 // Block size for reading a whole file.
 constexpr int64_t kBlockBytes = 1 << 20;
 
-absl::Status Malformed(const std::string& path, int64_t offset,
-                       absl::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(path, ", byte ", offset, ": ", what));
-}
+// End-of-text of the vocabularies of GPT-2 and Llama 3.
+constexpr int64_t kGpt2EndOfText = 50256;
+constexpr int64_t kLlama3EndOfText = 128000;
 
 bool HasTesseraMagic(absl::string_view head) {
   return absl::StartsWith(
@@ -77,10 +79,12 @@ absl::StatusOr<TokenFileFormat> FindFormat(const std::string& path,
   if (HasTesseraMagic(head)) return TokenFileFormat::kTessera;
   if (FindLlmCVariant(head) != nullptr) return TokenFileFormat::kLlmC;
   if (format == TokenFileFormat::kNanoGpt) return format;
-  return Malformed(path, 0,
-                   "has neither the magic number of trainers:prepare_data nor "
-                   "that of llm.c; for raw uint16 tokens as written by nanoGPT "
-                   "set token_files.format = NANOGPT");
+  return MalformedFile(
+      path, 0,
+      "has neither the magic number of trainers:prepare_data nor "
+      "that of llm.c, and no Megatron index next to it; for raw "
+      "uint16 tokens as written by nanoGPT set "
+      "token_files.format = NANOGPT");
 }
 
 // Checks that exactly `tokens` whole tokens follow the header; the error says
@@ -88,9 +92,9 @@ absl::StatusOr<TokenFileFormat> FindFormat(const std::string& path,
 absl::Status CheckSize(const std::string& path, int64_t size, int64_t header,
                        int64_t token_bytes, uint64_t tokens) {
   const uint64_t room = static_cast<uint64_t>(size - header) / token_bytes;
-  if (tokens == 0) return Malformed(path, header, "holds no tokens");
+  if (tokens == 0) return MalformedFile(path, header, "holds no tokens");
   if (tokens != room || (size - header) % token_bytes != 0) {
-    return Malformed(
+    return MalformedFile(
         path, size,
         absl::StrCat("the file ends here, but its header says ", tokens,
                      " tokens of ", token_bytes, " bytes after its header of ",
@@ -121,29 +125,70 @@ struct Found {
   int64_t value = 0;
 };
 
+// The first value that is not in [0, vocab_size).
 template <typename Token>
-Found FindTooLarge(const Token* values, int64_t count, int64_t vocab_size) {
-  if (Largest(values, count) < vocab_size) return {};
-  const Token* const found = std::find_if(
-      values, values + count, [=](Token t) { return t >= vocab_size; });
-  return {found - values, *found};
+Found FindOutside(const Token* values, int64_t count, int64_t vocab_size) {
+  // As unsigned numbers, negative ones are above the largest of the type.
+  using Unsigned = std::make_unsigned_t<Token>;
+  const auto* const numbers = reinterpret_cast<const Unsigned*>(values);
+  const auto limit =
+      std::min(static_cast<uint64_t>(vocab_size),
+               uint64_t{std::numeric_limits<Token>::max()} + uint64_t{1});
+  if (Largest(numbers, count) < limit) return {};
+  const Unsigned* const found = std::find_if(
+      numbers, numbers + count, [=](Unsigned t) { return t >= limit; });
+  return {found - numbers, values[found - numbers]};
 }
 
-// Copies tokens to `out` and finds the first one that is too large.
-template <typename Token>
-Found Widen(const void* bytes, int64_t vocab_size, absl::Span<int64_t> out) {
-  const auto* values = static_cast<const Token*>(bytes);
-  std::copy_n(values, out.size(), out.data());
-  return FindTooLarge(values, static_cast<int64_t>(out.size()), vocab_size);
+Found FindOutside(TokenType type, const void* bytes, int64_t count,
+                  int64_t vocab_size) {
+  return VisitTokenType(type, [&](auto token) {
+    return FindOutside(static_cast<const decltype(token)*>(bytes), count,
+                       vocab_size);
+  });
+}
+
+void Widen(TokenType type, const void* bytes, absl::Span<int64_t> out) {
+  VisitTokenType(type, [&](auto token) {
+    std::copy_n(static_cast<const decltype(token)*>(bytes), out.size(),
+                out.data());
+  });
+}
+
+// Appends the places of `wanted` in `bytes`, which begin with token `first`.
+void FindAll(TokenType type, absl::string_view bytes, int64_t wanted,
+             int64_t first, std::vector<int64_t>* places) {
+  VisitTokenType(type, [&](auto token) {
+    using Token = decltype(token);
+    const auto* const begin = reinterpret_cast<const Token*>(bytes.data());
+    const Token* const end = begin + bytes.size() / sizeof(Token);
+    const auto value = static_cast<Token>(wanted);
+    if (static_cast<int64_t>(value) != wanted) return;  // none can be equal
+    for (const Token* found = std::find(begin, end, value); found != end;
+         found = std::find(found + 1, end, value)) {
+      places->push_back(first + (found - begin));
+    }
+  });
 }
 
 }  // namespace
 
 absl::StatusOr<TokenFile> TokenFile::Open(const std::string& path,
                                           TokenFileFormat format) {
-  ASSIGN_OR_RETURN(RandomAccessFile opened, RandomAccessFile::Open(path));
+  const bool detects =
+      format == TokenFileFormat::kDetect || format == TokenFileFormat::kNanoGpt;
+  const bool is_megatron =
+      format == TokenFileFormat::kMegatron || (detects && IsMegatronPath(path));
+  ASSIGN_OR_RETURN(
+      RandomAccessFile opened,
+      RandomAccessFile::Open(is_megatron ? MegatronTokensPath(path) : path));
   TokenFile file(std::move(opened));
-  if (file.file_.size() == 0) return Malformed(path, 0, "the file is empty");
+  if (is_megatron) {
+    RETURN_IF_ERROR(file.ParseMegatronIndex(MegatronIndexPath(path)));
+    return file;
+  }
+  if (file.file_.size() == 0)
+    return MalformedFile(path, 0, "the file is empty");
   std::string head(std::min<int64_t>(file.file_.size(), kLlmCHeaderBytes), 0);
   RETURN_IF_ERROR(
       file.file_.Read(0, static_cast<int64_t>(head.size()), head.data()));
@@ -164,33 +209,34 @@ absl::StatusOr<TokenFile> TokenFile::Open(const std::string& path,
 absl::Status TokenFile::ParseTessera(absl::string_view head) {
   TesseraHeader header;
   if (!HasTesseraMagic(head)) {
-    return Malformed(path(), 0,
-                     "has no magic number of trainers:prepare_data; the file "
-                     "has another format or was not finished");
+    return MalformedFile(
+        path(), 0,
+        "has no magic number of trainers:prepare_data; the file "
+        "has another format or was not finished");
   }
   if (file_.size() < int64_t{sizeof(header)}) {
-    return Malformed(path(), file_.size(),
-                     "truncated in its header of 64 bytes");
+    return MalformedFile(path(), file_.size(),
+                         "truncated in its header of 64 bytes");
   }
   memcpy(&header, head.data(), sizeof(header));
   if (header.version != kTesseraVersion) {
-    return Malformed(
+    return MalformedFile(
         path(), offsetof(TesseraHeader, version),
         absl::StrCat("version ", header.version,
                      "; this program reads version ", kTesseraVersion));
   }
   if (header.token_bytes != 2 && header.token_bytes != 4) {
-    return Malformed(
+    return MalformedFile(
         path(), offsetof(TesseraHeader, token_bytes),
         absl::StrCat(header.token_bytes, " bytes per token; must be 2 or 4"));
   }
   if (std::count(std::begin(header.reserved), std::end(header.reserved), 0) !=
       sizeof(header.reserved)) {
-    return Malformed(path(), offsetof(TesseraHeader, reserved),
-                     "has reserved bytes that are not zero");
+    return MalformedFile(path(), offsetof(TesseraHeader, reserved),
+                         "has reserved bytes that are not zero");
   }
   header_bytes_ = sizeof(header);
-  token_bytes_ = header.token_bytes;
+  SetType(header.token_bytes == 2 ? TokenType::kUint16 : TokenType::kUint32);
   stored_checksum_ = header.checksum;
   RETURN_IF_ERROR(CheckSize(path(), file_.size(), header_bytes_, token_bytes_,
                             header.tokens));
@@ -200,8 +246,8 @@ absl::Status TokenFile::ParseTessera(absl::string_view head) {
 
 absl::Status TokenFile::ParseNanoGpt() {
   if (file_.size() % 2 != 0) {
-    return Malformed(path(), file_.size() - 1,
-                     "the last uint16 token is cut in half");
+    return MalformedFile(path(), file_.size() - 1,
+                         "the last uint16 token is cut in half");
   }
   tokens_ = file_.size() / 2;
   return absl::OkStatus();
@@ -210,32 +256,42 @@ absl::Status TokenFile::ParseNanoGpt() {
 absl::Status TokenFile::ParseLlmC(absl::string_view head) {
   const LlmCVariant* const variant = FindLlmCVariant(head);
   if (variant == nullptr) {
-    return Malformed(
+    return MalformedFile(
         path(), 0,
         "has no magic number of llm.c: 20240520 (uint16) or 20240801 "
         "(uint32)");
   }
   if (file_.size() < kLlmCHeaderBytes) {
-    return Malformed(path(), file_.size(),
-                     "truncated in its header of 256 int32");
+    return MalformedFile(path(), file_.size(),
+                         "truncated in its header of 256 int32");
   }
   int32_t header[3];
   memcpy(header, head.data(), sizeof(header));
   if (header[1] != variant->version) {
-    return Malformed(
+    return MalformedFile(
         path(), 4,
         absl::StrCat("llm.c version ", header[1],
                      "; of files with the magic number ", variant->magic,
                      " this program reads version ", variant->version));
   }
   if (header[2] < 0) {
-    return Malformed(path(), 8, absl::StrCat(header[2], " tokens"));
+    return MalformedFile(path(), 8, absl::StrCat(header[2], " tokens"));
   }
   header_bytes_ = kLlmCHeaderBytes;
-  token_bytes_ = variant->token_bytes;
+  SetType(variant->type);
   RETURN_IF_ERROR(
       CheckSize(path(), file_.size(), header_bytes_, token_bytes_, header[2]));
   tokens_ = header[2];
+  return absl::OkStatus();
+}
+
+absl::Status TokenFile::ParseMegatronIndex(const std::string& path) {
+  ASSIGN_OR_RETURN(MegatronIndex index, ReadMegatronIndex(path, file_));
+  if (index.tokens == 0) return MalformedFile(path, 0, "holds no tokens");
+  format_ = TokenFileFormat::kMegatron;
+  SetType(index.type);
+  tokens_ = index.tokens;
+  document_starts_ = std::move(index.document_starts);
   return absl::OkStatus();
 }
 
@@ -243,15 +299,14 @@ absl::Status TokenFile::Read(int64_t begin, absl::Span<int64_t> out) const {
   TESSERA_CHECK(
       begin >= 0 && begin + static_cast<int64_t>(out.size()) <= tokens_, path(),
       " token ", begin);
-  alignas(uint32_t) uint8_t bytes[16 << 10];
+  alignas(int64_t) uint8_t bytes[16 << 10];
   while (!out.empty()) {
     const auto part =
         out.first(std::min<size_t>(out.size(), sizeof(bytes) / token_bytes_));
     const auto count = static_cast<int64_t>(part.size());
     RETURN_IF_ERROR(file_.Read(ByteOf(begin), count * token_bytes_, bytes));
-    const Found bad = token_bytes_ == 2
-                          ? Widen<uint16_t>(bytes, vocab_size_, part)
-                          : Widen<uint32_t>(bytes, vocab_size_, part);
+    Widen(type_, bytes, part);
+    const Found bad = FindOutside(type_, bytes, count, vocab_size_);
     if (bad.index >= 0) {
       return absl::DataLossError(absl::StrCat(
           path(), ", byte ", ByteOf(begin + bad.index), ": token ",
@@ -268,7 +323,7 @@ absl::Status TokenFile::Read(int64_t begin, absl::Span<int64_t> out) const {
 
 absl::Status TokenFile::ForEachBlock(
     absl::FunctionRef<absl::Status(int64_t, absl::string_view)> visit) const {
-  const auto block = std::make_unique<uint32_t[]>(kBlockBytes / 4);
+  const auto block = std::make_unique<int64_t[]>(kBlockBytes / 8);
   const int64_t block_tokens = kBlockBytes / token_bytes_;
   for (int64_t first = 0; first < tokens_; first += block_tokens) {
     const int64_t bytes =
@@ -281,15 +336,16 @@ absl::Status TokenFile::ForEachBlock(
   return absl::OkStatus();
 }
 
-absl::Status TokenFile::LimitTokens(int64_t vocab_size) {
+absl::Status TokenFile::LimitTokens(
+    int64_t vocab_size, const std::optional<EndOfText>& end_of_text) {
+  std::vector<int64_t> starts;
   RETURN_IF_ERROR(ForEachBlock([&](int64_t first, absl::string_view bytes) {
     const auto count = static_cast<int64_t>(bytes.size()) / token_bytes_;
-    const void* const data = bytes.data();
-    const Found bad = token_bytes_ == 2
-                          ? FindTooLarge(static_cast<const uint16_t*>(data),
-                                         count, vocab_size)
-                          : FindTooLarge(static_cast<const uint32_t*>(data),
-                                         count, vocab_size);
+    if (end_of_text.has_value()) {
+      FindAll(type_, bytes, end_of_text->token,
+              end_of_text->is_before ? first : first + 1, &starts);
+    }
+    const Found bad = FindOutside(type_, bytes.data(), count, vocab_size);
     if (bad.index < 0) return absl::OkStatus();
     return absl::OutOfRangeError(absl::StrCat(
         path(), ", byte ", ByteOf(first + bad.index), ": token ",
@@ -298,7 +354,25 @@ absl::Status TokenFile::LimitTokens(int64_t vocab_size) {
         "; raise model.vocab_size or use the tokens of another vocabulary"));
   }));
   vocab_size_ = vocab_size;
+  if (end_of_text.has_value()) {
+    if (!starts.empty() && starts.front() == 0) starts.erase(starts.begin());
+    if (!starts.empty() && starts.back() == tokens_) starts.pop_back();
+    document_starts_ = std::move(starts);
+  }
   return absl::OkStatus();
+}
+
+std::optional<EndOfText> TokenFile::end_of_text() const {
+  switch (format_) {
+    case TokenFileFormat::kNanoGpt:
+      return EndOfText{kGpt2EndOfText, /*is_before=*/false};
+    case TokenFileFormat::kLlmC:
+      return EndOfText{
+          type_ == TokenType::kUint16 ? kGpt2EndOfText : kLlama3EndOfText,
+          /*is_before=*/true};
+    default:
+      return std::nullopt;
+  }
 }
 
 absl::StatusOr<uint64_t> TokenFile::ComputeChecksum() const {

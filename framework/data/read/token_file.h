@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "framework/base/random_access_file.h"
+#include "framework/data/read/token_type.h"
 #include "xxhash.h"
 
 namespace tessera {
@@ -33,18 +35,31 @@ namespace tessera {
 //             (karpathy/llm.c, dev/data/data_common.py):
 //               20240520, 1  uint16, GPT-2's vocabulary
 //               20240801, 7  uint32, Llama 3's
+//   kMegatron tokens and nothing else, described by a second file, NAME.idx
+//             (megatron_index.h)
 enum class TokenFileFormat {
-  kDetect,  // kTessera or kLlmC, by magic number
+  kDetect,  // kTessera, kLlmC or kMegatron, by magic number
   kTessera,
   kNanoGpt,  // as kDetect; kNanoGpt without a magic number
   kLlmC,
+  kMegatron,
+};
+
+// The token between two documents.
+struct EndOfText {
+  int64_t token = 0;
+  // If true, the first token of a document, else the last one.
+  bool is_before = false;
+
+  bool operator==(const EndOfText&) const = default;
 };
 
 // A token file. It stays open; tokens are read on demand.
 class TokenFile {
  public:
   // Rejects a file that is empty or truncated, or whose format, version or size
-  // differs from its header. The message names the file and the byte.
+  // differs from its header. The message names the file and the byte. A
+  // Megatron dataset is opened by NAME.bin, NAME.idx or, with kMegatron, NAME.
   static absl::StatusOr<TokenFile> Open(const std::string& path,
                                         TokenFileFormat format);
 
@@ -59,8 +74,22 @@ class TokenFile {
 
   // Reads the whole file and checks that every token is below `vocab_size`; an
   // embedding would read past its table. OutOfRange with file and byte offset.
-  // After this call Read() checks the tokens, too.
-  absl::Status LimitTokens(int64_t vocab_size);
+  // After this call Read() checks the tokens, too. In the same pass finds the
+  // documents that `end_of_text`, if given, divides.
+  absl::Status LimitTokens(
+      int64_t vocab_size,
+      const std::optional<EndOfText>& end_of_text = std::nullopt);
+
+  // What the format's own programs write between documents: the end-of-text
+  // token of GPT-2 or Llama 3. Nothing for kTessera, whose vocabulary is
+  // unknown, and for kMegatron, which does not mark documents by tokens.
+  std::optional<EndOfText> end_of_text() const;
+
+  // Moves out where documents begin, ascending, in (0, tokens()): those that
+  // LimitTokens() found, else those of a kMegatron file's index.
+  std::vector<int64_t> TakeDocumentStarts() {
+    return std::exchange(document_starts_, {});
+  }
 
   // XXH3-64 of the tokens' bytes: from the header of a kTessera file, which
   // VerifyChecksum() compares with the tokens; for other formats, computed in
@@ -76,6 +105,11 @@ class TokenFile {
   absl::Status ParseTessera(absl::string_view head);
   absl::Status ParseNanoGpt();
   absl::Status ParseLlmC(absl::string_view head);
+  absl::Status ParseMegatronIndex(const std::string& path);
+  void SetType(TokenType type) {
+    type_ = type;
+    token_bytes_ = TokenBytes(type);
+  }
   // Calls `visit` with the bytes of all tokens, block by block.
   absl::Status ForEachBlock(absl::FunctionRef<absl::Status(
                                 int64_t first_token, absl::string_view bytes)>
@@ -88,8 +122,10 @@ class TokenFile {
   RandomAccessFile file_;
   TokenFileFormat format_ = TokenFileFormat::kDetect;
   int64_t header_bytes_ = 0;
+  TokenType type_ = TokenType::kUint16;
   int64_t token_bytes_ = 2;
   int64_t tokens_ = 0;
+  std::vector<int64_t> document_starts_;
   uint64_t stored_checksum_ = 0;
   // The limit set by LimitTokens().
   int64_t vocab_size_ = std::numeric_limits<int64_t>::max();

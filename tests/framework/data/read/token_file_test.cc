@@ -5,10 +5,13 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 #include "tests/framework/data/data_test_util.h"
 
@@ -18,10 +21,12 @@ namespace {
 using ::absl::StatusCode;
 using ::testing::AllOf;
 using testing::Bytes;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using testing::Fails;
 using testing::FlipByte;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::IsOk;
 using testing::Read;
 using testing::TestPath;
@@ -223,6 +228,53 @@ TEST(TokenFileTest, ReadsLlmCWithTheTokensOfLlama3) {
                     HasSubstr("byte 1028: token 1 is 128255")));
 }
 
+std::vector<int64_t> DocumentStarts(const std::vector<uint16_t>& tokens,
+                                    const EndOfText& end_of_text) {
+  const std::string path = TestPath("train.bin");
+  Write(path, Bytes(tokens));
+  auto file = TokenFile::Open(path, TokenFileFormat::kNanoGpt);
+  EXPECT_THAT(file, IsOk());
+  EXPECT_THAT(file->LimitTokens(50257, end_of_text), IsOk());
+  return file->TakeDocumentStarts();
+}
+
+TEST(TokenFileTest, FindsTheDocumentsThatATokenDivides) {
+  const EndOfText before = {9, /*is_before=*/true};
+  const EndOfText after = {9, /*is_before=*/false};
+  EXPECT_THAT(DocumentStarts({9, 1, 2, 9, 9, 3}, before), ElementsAre(3, 4));
+  EXPECT_THAT(DocumentStarts({1, 2, 9, 9, 3, 9}, after), ElementsAre(3, 4));
+  EXPECT_THAT(DocumentStarts({1, 9}, before), ElementsAre(1));
+  EXPECT_THAT(DocumentStarts({9, 1}, after), ElementsAre(1));
+  EXPECT_THAT(DocumentStarts({9}, before), IsEmpty());
+  EXPECT_THAT(DocumentStarts({9}, after), IsEmpty());
+  // Equal to 9 in the lowest 16 bits.
+  EXPECT_THAT(DocumentStarts({1, 9, 1}, {65536 + 9, true}), IsEmpty());
+  // Files are read in blocks of 1 MiB.
+  std::vector<uint16_t> tokens(1'500'000, 1);
+  std::vector<int64_t> expected = {31, 77777, 524287, 524288, 1499999};
+  for (const int64_t place : expected) tokens[place] = 9;
+  EXPECT_EQ(DocumentStarts(tokens, before), expected);
+  expected.pop_back();
+  for (int64_t& place : expected) ++place;
+  EXPECT_EQ(DocumentStarts(tokens, after), expected);
+}
+
+TEST(TokenFileTest, KnowsTheEndOfTextOfItsFormat) {
+  const auto end_of_text = [](const std::string& contents) {
+    Write(TestPath("a.bin"), contents);
+    const auto file =
+        TokenFile::Open(TestPath("a.bin"), TokenFileFormat::kNanoGpt);
+    EXPECT_THAT(file, IsOk());
+    return file->end_of_text();
+  };
+  EXPECT_EQ(end_of_text(Bytes<uint16_t>({1})), (EndOfText{50256, false}));
+  EXPECT_EQ(end_of_text(LlmC({20240520, 1, 1}, {1})), (EndOfText{50256, true}));
+  EXPECT_EQ(end_of_text(LlmC<uint32_t>({20240801, 7, 1}, {1})),
+            (EndOfText{128000, true}));
+  EXPECT_EQ(end_of_text(Read(WriteShard(TestPath("a.tok"), 10, {1}))),
+            std::nullopt);
+}
+
 // In a list of files, some with a magic number, the format applies to the
 // others.
 TEST(TokenFileTest, NanoGptIsTheFormatOfFilesWithoutAMagicNumber) {
@@ -315,6 +367,163 @@ INSTANTIATE_TEST_SUITE_P(
          "truncated"},
     }),
     [](const auto& info) { return info.param.name; });
+
+std::string MegatronFixture(absl::string_view file) {
+  return absl::StrCat("tests/framework/data/read/megatron/", file);
+}
+
+// What Megatron's own writer wrote: see megatron/make_fixtures.py.
+class MegatronTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(MegatronTest, ReadsTokensAndDocuments) {
+  const std::string name = MegatronFixture(GetParam());
+  for (const auto& [path, format] :
+       {std::pair{name + ".bin", TokenFileFormat::kDetect},
+        {name + ".idx", TokenFileFormat::kDetect},
+        {name + ".bin", TokenFileFormat::kNanoGpt},
+        {name, TokenFileFormat::kMegatron}}) {
+    auto file = TokenFile::Open(path, format);
+    ASSERT_THAT(file, IsOk()) << path;
+    EXPECT_EQ(file->format(), TokenFileFormat::kMegatron);
+    EXPECT_EQ(file->path(), name + ".bin");
+    EXPECT_THAT(ReadAll(*file),
+                ElementsAre(11, 12, 13, 14, 15, 16, 17, 100, 19, 20, 21));
+    EXPECT_EQ(file->end_of_text(), std::nullopt);
+    EXPECT_THAT(file->LimitTokens(101), IsOk());
+    EXPECT_THAT(ReadAll(*file), Contains(100));
+    const int64_t width = static_cast<int64_t>(Read(name + ".bin").size()) / 11;
+    EXPECT_THAT(
+        file->LimitTokens(100),
+        Fails(StatusCode::kOutOfRange,
+              HasSubstr(absl::StrCat("byte ", 7 * width, ": token 7 is 100"))));
+    // The empty document begins where the next one does.
+    EXPECT_THAT(file->TakeDocumentStarts(), ElementsAre(3, 4, 10));
+    EXPECT_THAT(file->LimitTokens(101, EndOfText{16, false}), IsOk());
+    EXPECT_THAT(file->TakeDocumentStarts(), ElementsAre(6));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, MegatronTest,
+                         ::testing::Values("uint8", "int8", "int16", "int32",
+                                           "int64", "uint16"),
+                         [](const auto& info) { return info.param; });
+
+TEST(MegatronFileTest, RefusesNegativeTokens) {
+  for (const auto& [type, minus_one] :
+       {std::pair<std::string, std::string>{"int8", Bytes<int8_t>({-1})},
+        {"int16", Bytes<int16_t>({-1})},
+        {"int32", Bytes<int32_t>({-1})},
+        {"int64", Bytes<int64_t>({-1})}}) {
+    std::string tokens = Read(MegatronFixture(type + ".bin"));
+    const size_t byte = 4 * minus_one.size();
+    Write(TestPath("a.bin"), tokens.replace(byte, minus_one.size(), minus_one));
+    Write(TestPath("a.idx"), Read(MegatronFixture(type + ".idx")));
+    auto file = TokenFile::Open(TestPath("a.bin"), TokenFileFormat::kDetect);
+    ASSERT_THAT(file, IsOk());
+    EXPECT_THAT(file->LimitTokens(1000),
+                Fails(StatusCode::kOutOfRange,
+                      HasSubstr(absl::StrCat("a.bin, byte ", byte,
+                                             ": token 4 is -1"))));
+  }
+}
+
+// A .bin without an index, or next to another program's .idx, is no dataset of
+// Megatron.
+TEST(MegatronFileTest, IsDetectedByTheMagicNumberOfTheIndex) {
+  Write(TestPath("a.bin"), Bytes<uint16_t>({1, 2}));
+  const auto format = [] {
+    const auto file =
+        TokenFile::Open(TestPath("a.bin"), TokenFileFormat::kNanoGpt);
+    EXPECT_THAT(file, IsOk());
+    return file->format();
+  };
+  EXPECT_EQ(format(), TokenFileFormat::kNanoGpt);
+  Write(TestPath("a.idx"), "MMIDID");
+  EXPECT_EQ(format(), TokenFileFormat::kNanoGpt);
+  EXPECT_THAT(
+      TokenFile::Open(TestPath("a.bin"), TokenFileFormat::kMegatron),
+      Fails(StatusCode::kInvalidArgument, HasSubstr("a.idx, byte 0: has no")));
+  EXPECT_THAT(TokenFile::Open(TestPath("b.idx"), TokenFileFormat::kDetect),
+              Fails(StatusCode::kNotFound, HasSubstr("b.bin")));
+}
+
+// The index of int32.bin: 5 sequences in 5 documents, 142 bytes. Lengths are at
+// byte 34, pointers at 54, documents at 94.
+struct MalformedIndex {
+  std::string name;
+  size_t offset;
+  std::string bytes;  // replace those at `offset`
+  std::string message;
+};
+
+class MalformedIndexTest : public ::testing::TestWithParam<MalformedIndex> {};
+
+TEST_P(MalformedIndexTest, IsRefused) {
+  std::string index = Read(MegatronFixture("int32.idx"));
+  ASSERT_EQ(index.size(), 142u);
+  const std::string& bytes = GetParam().bytes;
+  Write(TestPath("a.idx"),
+        index.replace(GetParam().offset, bytes.size(), bytes));
+  Write(TestPath("a.bin"), Read(MegatronFixture("int32.bin")));
+  EXPECT_THAT(TokenFile::Open(TestPath("a.idx"), TokenFileFormat::kDetect),
+              Fails(StatusCode::kInvalidArgument,
+                    HasSubstr(TestPath("a.idx, byte ") + GetParam().message)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields, MalformedIndexTest,
+    ::testing::ValuesIn(std::vector<MalformedIndex>{
+        {"Magic", 0, "X", "0: has no magic number"},
+        {"Version", 9, "\2", "9: Megatron index of version 2"},
+        {"Float64", 17, "\6", "17: tokens of type 6 (float64)"},
+        {"Float32", 17, "\7", "17: tokens of type 7 (float32)"},
+        {"UnknownType", 17, "\xc8", "17: tokens of type 200 (unknown)"},
+        {"WiderType", 17, "\5", "62: sequence 1 begins at byte 12"},
+        {"MoreSequences", 18, "\6", "142: the file ends here"},
+        {"FewerSequences", 18, "\4", "142: the file ends here"},
+        {"HugeSequences", 18, std::string(8, '\xff'), "142: the file ends"},
+        {"MoreDocuments", 26, "\7", "142: the file ends here"},
+        {"HugeDocuments", 26, std::string(8, '\xff'), "142: the file ends"},
+        // 2^61 entries of 8 bytes: the sum overflows to the file's size.
+        {"OverflowingDocuments", 26, Bytes<uint64_t>({6 + (uint64_t{1} << 61)}),
+         "142: the file ends"},
+        {"NegativeLength", 38, Bytes<int32_t>({-1}),
+         "38: sequence 1 has -1 tokens"},
+        {"LongSequence", 50, "\2",
+         "50: sequence 4 has 2 tokens after the 10 tokens before it"},
+        {"ShiftedLength", 34, "\2", "62: sequence 1 begins at byte 12"},
+        {"Pointer", 54, "\4", "54: sequence 0 begins at byte 4"},
+        {"FirstDocument", 94, "\1", "94: document 0 begins with sequence 1"},
+        {"DescendingDocuments", 110, Bytes<int64_t>({0}),
+         "110: document 2 begins with sequence 0; must be in [1, 5]"},
+        {"DocumentAfterTheEnd", 134, "\6",
+         "134: document 5 begins with sequence 6; must be in [4, 5]"},
+    }),
+    [](const auto& info) { return info.param.name; });
+
+TEST(MegatronFileTest, RefusesFilesOfAnotherLength) {
+  const std::string index = Read(MegatronFixture("int32.idx"));
+  const std::string tokens = Read(MegatronFixture("int32.bin"));
+  const auto open = [](const std::string& index, const std::string& tokens) {
+    Write(TestPath("a.idx"), index);
+    Write(TestPath("a.bin"), tokens);
+    return TokenFile::Open(TestPath("a.idx"), TokenFileFormat::kDetect);
+  };
+  ASSERT_THAT(open(index, tokens), IsOk());
+  for (size_t bytes = 0; bytes < index.size(); ++bytes) {
+    EXPECT_THAT(open(index.substr(0, bytes), tokens),
+                Fails(StatusCode::kInvalidArgument, HasSubstr("a.idx, byte")))
+        << "cut to " << bytes << " bytes";
+  }
+  EXPECT_THAT(open(index + std::string(5, '\0'), tokens),
+              Fails(StatusCode::kInvalidArgument, HasSubstr("multimodal")));
+  EXPECT_THAT(open(index, tokens.substr(0, 43)),
+              Fails(StatusCode::kInvalidArgument,
+                    HasSubstr("a.idx, byte 50: sequence 4 has 1 tokens")));
+  EXPECT_THAT(open(index, tokens + "x"),
+              Fails(StatusCode::kInvalidArgument,
+                    HasSubstr("a.bin, byte 44: the tokens of ")));
+}
 
 TEST(TokenFileTest, NamesAMissingFileOrOneThatIsNotAFile) {
   EXPECT_THAT(TokenFile::Open(TestPath("no.bin"), TokenFileFormat::kDetect),
