@@ -1,6 +1,7 @@
 #include "framework/data/read/data_source.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,6 +21,40 @@ absl::Status CheckRequest(const BatchRequest& r) {
       "invalid batch: sample ", r.first_sample, ", global batch ",
       r.global_batch, ", rank ", r.rank, " of ", r.world_size,
       "; the global batch must be a multiple of the number of ranks"));
+}
+
+using Pairs = unsigned __int128;
+
+// Pairs of a query and a key not after it among `tokens` tokens.
+Pairs Triangle(int64_t tokens) {
+  return static_cast<Pairs>(tokens) * static_cast<Pairs>(tokens + 1) / 2;
+}
+
+// Those of tokens [begin, end) of one document, cut into rows.
+Pairs CausalPairs(int64_t begin, int64_t end, int64_t context) {
+  const int64_t head = std::min(end - begin, context - begin % context);
+  const int64_t rest = end - begin - head;
+  return Triangle(head) +
+         static_cast<Pairs>(rest / context) * Triangle(context) +
+         Triangle(rest % context);
+}
+
+// The mean over all rows of separate documents.
+double CausalPairsPerRow(const DocumentIndex& documents, int64_t tokens,
+                         const WindowSampler& sampler) {
+  const int64_t context = sampler.context_length();
+  Pairs pairs = 0;
+  int64_t begin = 0;
+  const auto add = [&](int64_t end) {
+    pairs += CausalPairs(begin, end, context);
+    begin = end;
+  };
+  // The last token is only a target.
+  const DocumentIndex inputs = documents.Slice(0, tokens - 1);
+  for (int64_t i = 0; i < inputs.size(); ++i) add(inputs[i]);
+  add(tokens - 1);
+  add(sampler.windows() * context);  // the padding
+  return static_cast<double>(pairs) / static_cast<double>(sampler.windows());
 }
 
 }  // namespace
@@ -45,43 +80,86 @@ DataSource::DataSource(std::shared_ptr<const TokenSequence> sequence,
     : sequence_(std::move(sequence)),
       options_(std::move(options)),
       sampler_(sequence_->tokens(), options_.context_length, options_.shuffle,
-               options_.seed) {}
+               options_.seed),
+      documents_(options_.separate_documents ? sequence_->documents()
+                                             : DocumentIndex()),
+      causal_pairs_per_row_(
+          options_.separate_documents
+              ? CausalPairsPerRow(documents_, sequence_->tokens(), sampler_)
+              : static_cast<double>(Triangle(options_.context_length))) {}
 
 absl::StatusOr<int64_t> DataSource::Fill(const BatchRequest& request,
                                          absl::Span<int64_t> ids,
-                                         absl::Span<int64_t> targets) const {
+                                         absl::Span<int64_t> targets,
+                                         absl::Span<int64_t> positions) const {
   RETURN_IF_ERROR(CheckRequest(request));
   const int64_t share = request.share();
   const int64_t context = options_.context_length;
   TESSERA_CHECK(static_cast<int64_t>(ids.size()) == share * context &&
-                targets.size() == ids.size());
+                targets.size() == ids.size() &&
+                positions.size() ==
+                    (options_.separate_documents ? ids.size() : 0));
   const int64_t begin = request.first_sample + request.rank * share;
   const int64_t end =
       std::min(request.first_sample + request.global_batch, request.end_sample);
   for (int64_t row = 0; row < share; ++row) {
+    const auto part = [&](absl::Span<int64_t> tokens) {
+      return tokens.empty() ? tokens : tokens.subspan(row * context, context);
+    };
     RETURN_IF_ERROR(FillRow(begin + row < end ? begin + row : -1,
-                            ids.subspan(row * context, context),
-                            targets.subspan(row * context, context)));
+                            {part(ids), part(targets), part(positions)}));
   }
-  return sampler_.ValidTargets(request.first_sample, end);
+  return ValidTargets(request.first_sample, end);
 }
 
-absl::Status DataSource::FillRow(int64_t sample, absl::Span<int64_t> ids,
-                                 absl::Span<int64_t> targets) const {
+absl::Status DataSource::FillRow(int64_t sample, const Row& row) const {
   int64_t valid = 0;
+  DocumentIndex documents;
   if (sample >= 0) {
     const int64_t window = sampler_.Window(sample);
     valid = sampler_.ValidTargets(window);
+    documents = WindowDocuments(window);
     const int64_t begin = window * options_.context_length;
     // The targets are the inputs shifted by one, so the first token is read
     // separately.
-    RETURN_IF_ERROR(sequence_->Read(begin, ids.first(1)));
-    RETURN_IF_ERROR(sequence_->Read(begin + 1, targets.first(valid)));
-    std::copy_n(targets.data(), valid - 1, ids.data() + 1);
+    RETURN_IF_ERROR(sequence_->Read(begin, row.ids.first(1)));
+    RETURN_IF_ERROR(sequence_->Read(begin + 1, row.targets.first(valid)));
+    std::copy_n(row.targets.data(), valid - 1, row.ids.data() + 1);
   }
-  std::fill(ids.begin() + valid, ids.end(), 0);
-  std::fill(targets.begin() + valid, targets.end(), kIgnoredTarget);
+  std::fill(row.ids.begin() + valid, row.ids.end(), 0);
+  std::fill(row.targets.begin() + valid, row.targets.end(), kIgnoredTarget);
+  if (!options_.separate_documents) return absl::OkStatus();
+
+  int64_t segment = 0;
+  const auto end_segment = [&](int64_t end) {
+    std::iota(row.positions.begin() + segment, row.positions.begin() + end,
+              int64_t{0});
+    segment = end;
+  };
+  for (int64_t i = 0; i < documents.size(); ++i) {
+    end_segment(documents[i]);
+    if (!options_.train_across_documents) {
+      row.targets[documents[i] - 1] = kIgnoredTarget;
+    }
+  }
+  end_segment(valid);
+  end_segment(options_.context_length);
   return absl::OkStatus();
+}
+
+DocumentIndex DataSource::WindowDocuments(int64_t window) const {
+  const int64_t begin = window * options_.context_length;
+  return documents_.Slice(begin, begin + sampler_.ValidTargets(window) + 1);
+}
+
+int64_t DataSource::ValidTargets(int64_t begin, int64_t end) const {
+  int64_t valid = sampler_.ValidTargets(begin, end);
+  if (options_.separate_documents && !options_.train_across_documents) {
+    for (int64_t sample = begin; sample < end; ++sample) {
+      valid -= WindowDocuments(sampler_.Window(sample)).size();
+    }
+  }
+  return std::max<int64_t>(valid, 1);
 }
 
 }  // namespace tessera

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// The validation split of tokens without documents: the end of the sequence.
-// For text see prepare/document_validation_split.h.
+// The validation split of tokens: the end of the sequence, which may begin
+// inside a document. For text see prepare/document_validation_split.h.
 struct TokenSplit {
   std::shared_ptr<const TokenSequence> train;
   std::shared_ptr<const TokenSequence> validation;  // null if none is held out

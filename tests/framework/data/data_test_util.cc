@@ -78,8 +78,10 @@ Filled Fill(const DataSource& source, const BatchRequest& request) {
   Filled filled;
   filled.ids.resize(request.share() * source.context_length());
   filled.targets.resize(filled.ids.size());
+  if (source.separate_documents()) filled.positions.resize(filled.ids.size());
   const absl::StatusOr<int64_t> valid = source.Fill(
-      request, absl::MakeSpan(filled.ids), absl::MakeSpan(filled.targets));
+      request, absl::MakeSpan(filled.ids), absl::MakeSpan(filled.targets),
+      absl::MakeSpan(filled.positions));
   EXPECT_THAT(valid, IsOk());
   filled.valid_targets = *valid;
   return filled;

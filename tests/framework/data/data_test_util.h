@@ -29,6 +29,7 @@ std::string CppText(int lines, uint64_t seed);
 // What DataSource::Fill() wrote and returned.
 struct Filled {
   std::vector<int64_t> ids, targets;
+  std::vector<int64_t> positions;  // empty unless documents are separate
   int64_t valid_targets = 0;
 };
 Filled Fill(const DataSource& source, const BatchRequest& request);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "framework/data/read/document_index.h"
 #include "framework/data/read/permutation.h"
 #include "framework/data/read/sampler.h"
 #include "framework/data/read/token_sequence.h"
@@ -82,8 +83,11 @@ TEST(PermutationTest, IsUniformOverKeys) {
 // Tokens 0, 1, 2, ...: each token is its own position.
 class CountingSequence : public TokenSequence {
  public:
-  explicit CountingSequence(int64_t tokens) : tokens_(tokens) {}
+  explicit CountingSequence(int64_t tokens,
+                            std::vector<int64_t> document_starts = {})
+      : tokens_(tokens), documents_(std::move(document_starts)) {}
   int64_t tokens() const override { return tokens_; }
+  DocumentIndex documents() const override { return documents_; }
   absl::Status Read(int64_t begin, absl::Span<int64_t> out) const override {
     std::iota(out.begin(), out.end(), begin);
     EXPECT_LE(begin + static_cast<int64_t>(out.size()), tokens_);
@@ -92,6 +96,7 @@ class CountingSequence : public TokenSequence {
 
  private:
   const int64_t tokens_;
+  const DocumentIndex documents_;
 };
 
 std::unique_ptr<DataSource> CountingSource(int64_t tokens, int64_t context,
@@ -225,6 +230,136 @@ TEST(DataSourceTest, EndSampleMakesPadding) {
   EXPECT_EQ(batch.valid_targets, 10 + 9);
 }
 
+// Tokens 0, 1, 2, ... in documents that begin at 0 and at `starts`.
+std::unique_ptr<DataSource> DocumentSource(int64_t tokens,
+                                           std::vector<int64_t> starts,
+                                           DataSource::Options options) {
+  options.vocab_size = tokens;
+  options.separate_documents = true;
+  auto source = DataSource::Create(
+      std::make_shared<CountingSequence>(tokens, std::move(starts)), options);
+  EXPECT_THAT(source, IsOk());
+  return *std::move(source);
+}
+
+TEST(SeparateDocumentsTest, RestartsPositionsAndIgnoresTargetsBetween) {
+  // Documents of 2, 1, 2 (to the end of a row), 7 (two rows) and 2 tokens.
+  const auto source = DocumentSource(14, {2, 3, 5, 12},
+                                     {.context_length = 5, .shuffle = false});
+  const Filled batch = Fill(*source, {.global_batch = 3});
+  EXPECT_THAT(batch.ids,
+              ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 0));
+  EXPECT_THAT(batch.positions,
+              ElementsAre(0, 1, 0, 0, 1, 0, 1, 2, 3, 4, 0, 1, 0, 0, 1));
+  EXPECT_THAT(batch.targets, ElementsAre(1, -1, -1, 4, -1, 6, 7, 8, 9, 10, 11,
+                                         -1, 13, -1, -1));
+  EXPECT_EQ(batch.valid_targets, 9);
+  EXPECT_EQ(source->causal_pairs_per_row(),
+            ((3 + 1 + 3) + 15 + (3 + 1 + 3)) / 3.);
+}
+
+TEST(SeparateDocumentsTest, CanTrainAcrossDocuments) {
+  const auto joined = CountingSource(14, 5);
+  const auto source = DocumentSource(
+      14, {2, 3, 5, 12},
+      {.context_length = 5, .seed = 7, .train_across_documents = true});
+  const BatchRequest request = {.global_batch = 3};
+  EXPECT_EQ(Fill(*source, request).targets, Fill(*joined, request).targets);
+  EXPECT_EQ(Fill(*source, request).valid_targets, 13);
+  EXPECT_EQ(source->causal_pairs_per_row(), (7 + 15 + 7) / 3.);
+  EXPECT_EQ(joined->causal_pairs_per_row(), 15);
+}
+
+TEST(SeparateDocumentsTest, TheLastTokenMayBeADocument) {
+  // It is only a target.
+  const auto source =
+      DocumentSource(6, {5}, {.context_length = 5, .shuffle = false});
+  const Filled batch = Fill(*source, {.global_batch = 1});
+  EXPECT_THAT(batch.positions, ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(batch.targets, ElementsAre(1, 2, 3, 4, -1));
+  EXPECT_EQ(source->causal_pairs_per_row(), 15);
+}
+
+TEST(SeparateDocumentsTest, PaddingIsADocument) {
+  const auto source =
+      DocumentSource(7, {5}, {.context_length = 5, .shuffle = false});
+  const Filled batch =
+      Fill(*source, {.first_sample = 1, .global_batch = 2, .end_sample = 2});
+  EXPECT_THAT(batch.positions, ElementsAre(0, 0, 1, 2, 3, 0, 1, 2, 3, 4));
+  EXPECT_THAT(batch.targets,
+              ElementsAre(6, -1, -1, -1, -1, -1, -1, -1, -1, -1));
+  EXPECT_EQ(batch.valid_targets, 1);
+}
+
+TEST(SeparateDocumentsTest, ABatchWithoutTargetsHasTheDivisorOne) {
+  const auto source = DocumentSource(4, {1, 2, 3}, {.context_length = 3});
+  const Filled batch = Fill(*source, {.global_batch = 1});
+  EXPECT_THAT(batch.targets, Each(-1));
+  EXPECT_THAT(batch.positions, Each(0));
+  EXPECT_EQ(batch.valid_targets, 1);
+}
+
+// Compares with the rules, token by token.
+TEST(SeparateDocumentsTest, AgreesWithADirectComputation) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    auto below = [seed, i = 0](int64_t bound) mutable {
+      return static_cast<int64_t>(Mix(seed, i++) % bound);
+    };
+    const int64_t tokens = 2 + below(60), context = 1 + below(12);
+    const int64_t longest = 1 + below(30);
+    std::vector<int64_t> starts;
+    for (int64_t at = 1 + below(longest); at < tokens;
+         at += 1 + below(longest)) {
+      starts.push_back(at);
+    }
+    const std::set<int64_t> begins(starts.begin(), starts.end());
+    const auto source = DocumentSource(
+        tokens, starts, {.context_length = context, .shuffle = false});
+    const Filled batch = Fill(*source, {.global_batch = source->windows()});
+    int64_t position = 0, valid = 0, pairs = 0;
+    for (int64_t i = 0; i < static_cast<int64_t>(batch.ids.size()); ++i) {
+      if (i % context == 0 || begins.contains(i) || i == tokens - 1) {
+        position = 0;
+      }
+      EXPECT_EQ(batch.positions[i], position) << seed << ", token " << i;
+      pairs += ++position;
+      const bool ignored = i + 1 >= tokens || begins.contains(i + 1);
+      EXPECT_EQ(batch.targets[i], ignored ? -1 : i + 1) << seed << ", " << i;
+      if (!ignored) ++valid;
+    }
+    EXPECT_EQ(batch.valid_targets, std::max<int64_t>(valid, 1)) << seed;
+    EXPECT_EQ(
+        source->causal_pairs_per_row(),
+        static_cast<double>(pairs) / static_cast<double>(source->windows()))
+        << seed;
+  }
+}
+
+TEST(SeparateDocumentsTest, WorldSizesShareOneGlobalOrder) {
+  std::vector<int64_t> starts;
+  for (int64_t at = 1; at < 995; at += 1 + Mix(at) % 20) starts.push_back(at);
+  const auto source =
+      DocumentSource(995, starts, {.context_length = 10, .seed = 7});
+  // Compares the counts of all ranks with the targets that are not ignored.
+  const auto expected = GlobalOrder(*source, 1, 0, 30);
+  for (const int world_size : {2, 4, 8}) {
+    EXPECT_EQ(GlobalOrder(*source, world_size, 0, 30), expected)
+        << world_size << " ranks";
+  }
+  auto resumed = GlobalOrder(*source, 4, 0, 17);
+  const auto rest = GlobalOrder(*source, 2, 17, 13);
+  resumed.insert(resumed.end(), rest.begin(), rest.end());
+  EXPECT_EQ(resumed, expected);
+}
+
+TEST(SeparateDocumentsTest, CountsThePairsOfAHugeDocument) {
+  const int64_t context = int64_t{1} << 20;
+  const auto source =
+      DocumentSource((int64_t{1} << 50) + 1, {1}, {.context_length = context});
+  EXPECT_NEAR(source->causal_pairs_per_row() / (context * (context + 1.) / 2),
+              1, 1e-9);
+}
+
 TEST(DataSourceTest, RejectsABatchThatDoesNotDivide) {
   const auto source = CountingSource(100, 10);
   const auto fails = Fails(StatusCode::kInvalidArgument,
@@ -248,6 +383,28 @@ TEST(DataSourceTest, RefusesASequenceWithoutTargets) {
               Fails(StatusCode::kInvalidArgument, HasSubstr("context")));
 }
 
+std::vector<int64_t> Starts(const DocumentIndex& documents) {
+  std::vector<int64_t> starts;
+  for (int64_t i = 0; i < documents.size(); ++i) {
+    starts.push_back(documents[i]);
+  }
+  return starts;
+}
+
+TEST(DocumentIndexTest, ASliceBeginsADocument) {
+  const DocumentIndex whole({2, 3, 7});
+  EXPECT_THAT(Starts(DocumentIndex()), ElementsAre());
+  EXPECT_THAT(Starts(whole), ElementsAre(2, 3, 7));
+  EXPECT_THAT(Starts(whole.Slice(0, 8)), ElementsAre(2, 3, 7));
+  EXPECT_THAT(Starts(whole.Slice(1, 7)), ElementsAre(1, 2));
+  EXPECT_THAT(Starts(whole.Slice(2, 8)), ElementsAre(1, 5));
+  EXPECT_THAT(Starts(whole.Slice(1, 9).Slice(1, 7)), ElementsAre(1, 5));
+  EXPECT_THAT(Starts(whole.Slice(7, 7)), ElementsAre());
+  EXPECT_EQ(whole.Slice(1, 4).Hash(), DocumentIndex({1, 2}).Hash());
+  EXPECT_NE(whole.Slice(1, 4).Hash(), whole.Slice(0, 4).Hash());
+  EXPECT_NE(DocumentIndex({1}).Hash(), DocumentIndex().Hash());
+}
+
 TEST(TokenSequenceTest, FilesReadAsOne) {
   std::vector<TokenFile> files;
   for (const std::vector<uint16_t>& tokens :
@@ -256,6 +413,7 @@ TEST(TokenSequenceTest, FilesReadAsOne) {
     Write(path, Bytes(tokens));
     auto file = TokenFile::Open(path, TokenFileFormat::kNanoGpt);
     ASSERT_THAT(file, IsOk());
+    EXPECT_THAT(file->LimitTokens(7, EndOfText{1, false}), IsOk());
     files.push_back(*std::move(file));
   }
   const std::shared_ptr<const TokenSequence> whole =
@@ -269,7 +427,9 @@ TEST(TokenSequenceTest, FilesReadAsOne) {
       EXPECT_EQ(read, expected);
     }
   }
+  EXPECT_THAT(Starts(whole->documents()), ElementsAre(1, 3, 4));
   const auto part = CreateSubsequence(whole, 2, 5);
+  EXPECT_THAT(Starts(part->documents()), ElementsAre(1, 2));
   std::vector<int64_t> read(2);
   EXPECT_THAT(part->Read(1, absl::MakeSpan(read)), IsOk());
   EXPECT_EQ(part->tokens(), 3);
@@ -338,6 +498,55 @@ TEST_F(SyntheticTest, IsAPureFunctionOfThePosition) {
         << "from " << begin;
   }
   EXPECT_NE(all, ReadAll(2));
+}
+
+TEST_F(SyntheticTest, DocumentsHaveTheStatedLengths) {
+  const auto make = [](int64_t document_tokens) {
+    return CreateSyntheticSequence(
+        {kTokens, kVocab, kSuccessors, /*seed=*/1, document_tokens});
+  };
+  EXPECT_EQ(make(0)->documents().size(), 0);
+  EXPECT_EQ(make(1)->documents().size(), kTokens - 1);
+  const DocumentIndex documents = make(20)->documents();
+  std::map<int64_t, double> lengths;
+  for (int64_t i = 1; i < documents.size(); ++i) {
+    ++lengths[documents[i] - documents[i - 1]];
+  }
+  EXPECT_EQ(lengths.begin()->first, 1);
+  EXPECT_EQ(lengths.rbegin()->first, 39);
+  for (const auto& [length, count] : lengths) {
+    // 256 of 10,000 expected, standard deviation 16.
+    EXPECT_NEAR(count, kTokens / 20 / 39., 80) << length;
+  }
+  EXPECT_EQ(documents.Hash(), make(20)->documents().Hash());
+  EXPECT_NE(documents.Hash(), make(21)->documents().Hash());
+}
+
+// Its first token is random, not a successor of the last token before it.
+TEST_F(SyntheticTest, ADocumentRestartsTheChain) {
+  const auto sequence = CreateSyntheticSequence(
+      {kTokens, kVocab, kSuccessors, /*seed=*/1, /*document_tokens=*/20});
+  std::vector<int64_t> all(kTokens);
+  EXPECT_THAT(sequence->Read(0, absl::MakeSpan(all)), IsOk());
+  std::vector<int64_t> part(5000);
+  EXPECT_THAT(sequence->Read(7000, absl::MakeSpan(part)), IsOk());
+  EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + 7000));
+  const DocumentIndex documents = sequence->documents();
+  std::map<int64_t, std::set<int64_t>> within, between;
+  int64_t document = 0;
+  for (int64_t i = 1; i < kTokens; ++i) {
+    const bool begins = document < documents.size() && documents[document] == i;
+    if (begins) ++document;
+    if (begins || i % 4096 == 0) {
+      between[all[i - 1]].insert(all[i]);
+    } else {
+      within[all[i - 1]].insert(all[i]);
+    }
+  }
+  for (int64_t token = 0; token < kVocab; ++token) {
+    EXPECT_EQ(within[token].size(), kSuccessors);
+    EXPECT_GT(between[token].size(), kVocab / 2);
+  }
 }
 
 // The entropies stated in token_sequence.h and data_config.proto.
