@@ -28,6 +28,13 @@ namespace {
 // fractions of it exactly.
 constexpr int64_t kMaxEpochTokens = int64_t{1} << 50;
 
+// Limits the memory for the places where documents begin to about 1 GiB.
+constexpr int64_t kMaxSyntheticDocuments = int64_t{1} << 27;
+
+bool SeparatesDocuments(const DataConfig& config) {
+  return config.documents() == DataConfig::SEPARATE;
+}
+
 void ValidatePaths(const google::protobuf::RepeatedPtrField<std::string>& paths,
                    absl::string_view field, Violations violations) {
   for (int i = 0; i < paths.size(); ++i) {
@@ -41,13 +48,32 @@ void Validate(const DefaultText& config, Violations violations) {
                    "must be BPE or BYTES");
 }
 
+// The end-of-text token that the config gives.
+std::optional<EndOfText> GivenEndOfText(const TokenFiles& config) {
+  switch (config.end_of_text_case()) {
+    case TokenFiles::kDocumentsBeginWith:
+      return EndOfText{config.documents_begin_with(), /*is_before=*/true};
+    case TokenFiles::kDocumentsEndWith:
+      return EndOfText{config.documents_end_with(), /*is_before=*/false};
+    case TokenFiles::END_OF_TEXT_NOT_SET:
+      break;
+  }
+  return std::nullopt;
+}
+
 void Validate(const TokenFiles& config, Violations violations) {
   violations.Check(config.train_size() > 0, "train",
                    "must name at least one token file or prepared folder");
   ValidatePaths(config.train(), "train", violations);
   ValidatePaths(config.validation(), "validation", violations);
   violations.Check(config.format() != TokenFiles::UNSPECIFIED, "format",
-                   "must be DETECT, TESSERA, NANOGPT or LLMC");
+                   "must be DETECT, TESSERA, NANOGPT, LLMC or MEGATRON");
+  if (const std::optional<EndOfText> end = GivenEndOfText(config)) {
+    violations.Check(
+        end->token >= 0,
+        end->is_before ? "documents_begin_with" : "documents_end_with",
+        absl::StrCat("must be the id of a token, at least 0; is ", end->token));
+  }
 }
 
 void Validate(const SyntheticTokens& config, Violations violations) {
@@ -58,6 +84,40 @@ void Validate(const SyntheticTokens& config, Violations violations) {
   violations.Check(
       config.successors() >= 1, "successors",
       absl::StrCat("must be at least 1; is ", config.successors()));
+  const int64_t document = config.document_tokens();
+  violations.Check(document >= 0 && document <= kMaxEpochTokens,
+                   "document_tokens",
+                   absl::StrCat("must be in [0, 2^50]; is ", document));
+  violations.Check(
+      document <= 0 ||
+          config.epoch_tokens() / document <= kMaxSyntheticDocuments,
+      "document_tokens",
+      absl::StrCat("is ", document, ", which makes ",
+                   config.epoch_tokens() / std::max<int64_t>(document, 1),
+                   " documents of the epoch; must make at most 2^27: raise it "
+                   "or lower epoch_tokens"));
+}
+
+void ValidateDocuments(const DataConfig& config, Violations violations) {
+  violations.Check(config.documents() != DataConfig::UNSPECIFIED, "documents",
+                   "must be JOINED or SEPARATE");
+  if (SeparatesDocuments(config)) {
+    violations.Check(
+        !config.has_synthetic() || config.synthetic().document_tokens() != 0,
+        "synthetic.document_tokens",
+        "must be set to the mean length of a document, such as 512, because "
+        "data.documents is SEPARATE");
+    return;
+  }
+  constexpr absl::string_view kOnlySeparate =
+      "has no effect unless data.documents is SEPARATE; set that or remove "
+      "this field";
+  violations.Check(!config.has_train_across_documents(),
+                   "train_across_documents", kOnlySeparate);
+  violations.Check(!config.token_files().has_documents_begin_with(),
+                   "token_files.documents_begin_with", kOnlySeparate);
+  violations.Check(!config.token_files().has_documents_end_with(),
+                   "token_files.documents_end_with", kOnlySeparate);
 }
 
 // An opened source of a config.
@@ -74,8 +134,10 @@ struct FileList {
   std::vector<TokenFile> files;
   uint64_t fingerprint = 0;
 
-  absl::Status Add(TokenFile file, int64_t vocab_size) {
-    RETURN_IF_ERROR(file.LimitTokens(vocab_size));
+  // With `end_of_text`, finds the documents that it divides.
+  absl::Status Add(TokenFile file, int64_t vocab_size,
+                   const std::optional<EndOfText>& end_of_text) {
+    RETURN_IF_ERROR(file.LimitTokens(vocab_size, end_of_text));
     ASSIGN_OR_RETURN(const uint64_t checksum, file.checksum());
     fingerprint = Mix(fingerprint, checksum);
     files.push_back(std::move(file));
@@ -83,10 +145,47 @@ struct FileList {
   }
 };
 
+// The token that divides the documents of a folder with this tokenizer; nothing
+// if they are joined.
+std::optional<EndOfText> FindEndOfText(const DataConfig& data,
+                                       const Tokenizer& tokenizer) {
+  if (!SeparatesDocuments(data)) return std::nullopt;
+  return EndOfText{tokenizer.eos_id(), /*is_before=*/false};
+}
+
+// The token that divides the documents of `file`; nothing if they are joined or
+// the file has an index of them.
+absl::StatusOr<std::optional<EndOfText>> FindEndOfText(const DataConfig& data,
+                                                       const TokenFile& file,
+                                                       int64_t vocab_size) {
+  if (!SeparatesDocuments(data)) return std::nullopt;
+  std::optional<EndOfText> found = GivenEndOfText(data.token_files());
+  if (!found.has_value()) found = file.end_of_text();
+  if (!found.has_value() && file.format() == TokenFileFormat::kTessera) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        file.path(),
+        " does not say which token divides its documents, and data.documents "
+        "is SEPARATE; set data.token_files.documents_end_with or "
+        "documents_begin_with to that token, or name the folder that "
+        "trainers:prepare_data wrote instead of the file"));
+  }
+  if (found.has_value() && found->token >= vocab_size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "token ", found->token, " divides the documents of ", file.path(),
+        ", but model.vocab_size is ", vocab_size,
+        "; set data.token_files.documents_end_with or documents_begin_with to "
+        "the token that divides them"));
+  }
+  return found;
+}
+
 absl::StatusOr<Source> SourceFromFolder(PreparedFolder folder, std::string name,
+                                        const DataConfig& data,
                                         int64_t vocab_size) {
+  const std::optional<EndOfText> end_of_text =
+      FindEndOfText(data, *folder.tokenizer);
   FileList train, validation;
-  RETURN_IF_ERROR(train.Add(std::move(folder.train), vocab_size));
+  RETURN_IF_ERROR(train.Add(std::move(folder.train), vocab_size, end_of_text));
   Source source = {
       .name = std::move(name),
       .split = {.train = CreateFileSequence(std::move(train.files))},
@@ -94,14 +193,15 @@ absl::StatusOr<Source> SourceFromFolder(PreparedFolder folder, std::string name,
       .unigram_entropy = folder.manifest.unigram_entropy,
       .fingerprint = train.fingerprint};
   if (folder.validation.has_value()) {
-    RETURN_IF_ERROR(validation.Add(*std::move(folder.validation), vocab_size));
+    RETURN_IF_ERROR(
+        validation.Add(*std::move(folder.validation), vocab_size, end_of_text));
     source.split.validation = CreateFileSequence(std::move(validation.files));
   }
   return source;
 }
 
 absl::StatusOr<Source> OpenSource(const DefaultText& config,
-                                  double validation_fraction,
+                                  const DataConfig& data,
                                   const DatasetOptions& options) {
   const bool is_bytes = config.tokenizer() == DefaultText::BYTES;
   PrepareOptions prepare;
@@ -112,10 +212,10 @@ absl::StatusOr<Source> OpenSource(const DefaultText& config,
   prepare.vocab_size_advice =
       "raise model.vocab_size to at least that, or set "
       "data.default_text.tokenizer to BYTES";
-  prepare.validation_fraction = validation_fraction;
+  prepare.validation_fraction = data.validation_fraction();
   prepare.progress = options.progress;
   ASSIGN_OR_RETURN(PreparedFolder folder, OpenDefaultText(prepare));
-  return SourceFromFolder(std::move(folder), "the default text",
+  return SourceFromFolder(std::move(folder), "the default text", data,
                           options.vocab_size);
 }
 
@@ -127,6 +227,8 @@ TokenFileFormat FormatFromConfig(TokenFiles::Format format) {
       return TokenFileFormat::kNanoGpt;
     case TokenFiles::LLMC:
       return TokenFileFormat::kLlmC;
+    case TokenFiles::MEGATRON:
+      return TokenFileFormat::kMegatron;
     default:
       return TokenFileFormat::kDetect;
   }
@@ -164,7 +266,7 @@ absl::StatusOr<std::vector<std::string>> ExpandPaths(
 // that split of prepared folders. Stores the folders' tokenizer, which must be
 // the same for all, in *tokenizer.
 absl::StatusOr<FileList> OpenPaths(const std::vector<std::string>& paths,
-                                   bool is_train, const TokenFiles& config,
+                                   bool is_train, const DataConfig& data,
                                    int64_t vocab_size,
                                    std::unique_ptr<Tokenizer>* tokenizer) {
   FileList list;
@@ -172,8 +274,10 @@ absl::StatusOr<FileList> OpenPaths(const std::vector<std::string>& paths,
     if (!FileExists(path + "/manifest.json")) {
       ASSIGN_OR_RETURN(
           TokenFile file,
-          TokenFile::Open(path, FormatFromConfig(config.format())));
-      RETURN_IF_ERROR(list.Add(std::move(file), vocab_size));
+          TokenFile::Open(path, FormatFromConfig(data.token_files().format())));
+      ASSIGN_OR_RETURN(const std::optional<EndOfText> end_of_text,
+                       FindEndOfText(data, file, vocab_size));
+      RETURN_IF_ERROR(list.Add(std::move(file), vocab_size, end_of_text));
       continue;
     }
     ASSIGN_OR_RETURN(PreparedFolder folder, OpenPreparedFolder(path));
@@ -194,13 +298,13 @@ absl::StatusOr<FileList> OpenPaths(const std::vector<std::string>& paths,
     }
     RETURN_IF_ERROR(list.Add(
         is_train ? std::move(folder.train) : *std::move(folder.validation),
-        vocab_size));
+        vocab_size, FindEndOfText(data, **tokenizer)));
   }
   return list;
 }
 
 absl::StatusOr<Source> OpenSource(const TokenFiles& config,
-                                  double validation_fraction,
+                                  const DataConfig& data,
                                   const DatasetOptions& options) {
   ASSIGN_OR_RETURN(const std::vector<std::string> train,
                    ExpandPaths(config.train(), kTrainField));
@@ -211,21 +315,22 @@ absl::StatusOr<Source> OpenSource(const TokenFiles& config,
       FileExists(train[0] + "/manifest.json")) {
     absl::StatusOr<PreparedFolder> folder = OpenPreparedFolder(train[0]);
     if (!folder.ok()) return FieldError(kTrainField, folder.status());
-    return SourceFromFolder(*std::move(folder), name, options.vocab_size);
+    return SourceFromFolder(*std::move(folder), name, data, options.vocab_size);
   }
   Source source = {.name = name};
   absl::StatusOr<FileList> list = OpenPaths(
-      train, /*is_train=*/true, config, options.vocab_size, &source.tokenizer);
+      train, /*is_train=*/true, data, options.vocab_size, &source.tokenizer);
   if (!list.ok()) return FieldError(kTrainField, list.status());
   source.fingerprint = list->fingerprint;
   source.split.train = CreateFileSequence(std::move(list->files));
   if (validation.empty()) {
-    source.split = HoldOutLastTokens(source.split.train, validation_fraction);
+    source.split =
+        HoldOutLastTokens(source.split.train, data.validation_fraction());
     source.fingerprint = Mix(source.fingerprint, source.split.train->tokens());
     return source;
   }
   absl::StatusOr<FileList> held_out =
-      OpenPaths(validation, /*is_train=*/false, config, options.vocab_size,
+      OpenPaths(validation, /*is_train=*/false, data, options.vocab_size,
                 &source.tokenizer);
   if (!held_out.ok()) return FieldError(kValidationField, held_out.status());
   source.split.validation = CreateFileSequence(std::move(held_out->files));
@@ -233,7 +338,7 @@ absl::StatusOr<Source> OpenSource(const TokenFiles& config,
 }
 
 absl::StatusOr<Source> OpenSource(const SyntheticTokens& config,
-                                  double validation_fraction,
+                                  const DataConfig& data,
                                   const DatasetOptions& options) {
   if (config.successors() > options.vocab_size) {
     return absl::InvalidArgumentError(
@@ -245,30 +350,33 @@ absl::StatusOr<Source> OpenSource(const SyntheticTokens& config,
   source.unigram_entropy = std::log(static_cast<double>(options.vocab_size));
   source.fingerprint = Mix(Mix(options.seed, config.epoch_tokens()),
                            Mix(options.vocab_size, config.successors()));
+  if (config.document_tokens() > 0) {
+    source.fingerprint = Mix(source.fingerprint, config.document_tokens());
+  }
   // Validation uses additional tokens after those of the epoch, at least one
   // window: the same chain, but never trained on.
   auto held_out = static_cast<int64_t>(std::ceil(
-      validation_fraction * static_cast<double>(config.epoch_tokens())));
+      data.validation_fraction() * static_cast<double>(config.epoch_tokens())));
   if (held_out > 0) held_out = std::max(held_out, options.context_length + 1);
   source.split = SplitTokensAt(
       CreateSyntheticSequence({.tokens = config.epoch_tokens() + held_out,
                                .vocab_size = options.vocab_size,
                                .successors = config.successors(),
-                               .seed = options.seed}),
+                               .seed = options.seed,
+                               .document_tokens = config.document_tokens()}),
       config.epoch_tokens());
   return source;
 }
 
 absl::StatusOr<Source> OpenSource(const DataConfig& config,
                                   const DatasetOptions& options) {
-  const double fraction = config.validation_fraction();
   switch (config.source_case()) {
     case DataConfig::kDefaultText:
-      return OpenSource(config.default_text(), fraction, options);
+      return OpenSource(config.default_text(), config, options);
     case DataConfig::kTokenFiles:
-      return OpenSource(config.token_files(), fraction, options);
+      return OpenSource(config.token_files(), config, options);
     case DataConfig::kSynthetic:
-      return OpenSource(config.synthetic(), fraction, options);
+      return OpenSource(config.synthetic(), config, options);
     case DataConfig::SOURCE_NOT_SET:
       break;
   }
@@ -294,6 +402,7 @@ void Validate(const DataConfig& config, Violations violations) {
                      "one of default_text, token_files, synthetic must be set");
       break;
   }
+  ValidateDocuments(config, violations);
   const double fraction = config.validation_fraction();
   // This form also rejects NaN.
   violations.Check(fraction >= 0 && fraction <= 0.5, "validation_fraction",
@@ -323,6 +432,8 @@ absl::StatusOr<Dataset> CreateDataset(const DataConfig& config,
         .vocab_size = options.vocab_size,
         .shuffle = shuffle,
         .seed = options.seed,
+        .separate_documents = SeparatesDocuments(config),
+        .train_across_documents = config.train_across_documents(),
         .description = absl::StrCat(split, " split of ", source.name, ", ",
                                     tokens->tokens(), " tokens")};
     return DataSource::Create(std::move(tokens), std::move(source_options));
@@ -337,6 +448,10 @@ absl::StatusOr<Dataset> CreateDataset(const DataConfig& config,
   dataset.tokenizer = std::move(source.tokenizer);
   dataset.unigram_entropy = source.unigram_entropy;
   dataset.fingerprint = source.fingerprint;
+  if (SeparatesDocuments(config)) {
+    dataset.fingerprint =
+        Mix(source.fingerprint, source.split.train->documents().Hash());
+  }
   return dataset;
 }
 

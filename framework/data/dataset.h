@@ -28,7 +28,8 @@ struct Dataset {
   // training split, in nats per token: the loss of a model that ignores
   // context. Known for prepared text and synthetic tokens.
   std::optional<double> unigram_entropy;
-  // Hash of the training tokens; compared when a run resumes.
+  // Hash of the training tokens and, if they are separate, of the places where
+  // documents begin; compared when a run resumes.
   uint64_t fingerprint = 0;
 };
 

@@ -32,7 +32,9 @@ model { num_layers: 2 d_model: 32 num_heads: 4 num_kv_heads: 2 d_ff: 64
         tied_head: true frozen: ["ln*", 'layers.0.*'] logit_soft_cap: 30
         attention_window { tokens: 5 } attention_window {} }
 data { token_files { train: "/data/a" train: '/data/b' validation: "/data/c"
-                     format: NANOGPT } shuffle: false validation_fraction: 0.5 }
+                     format: NANOGPT documents_end_with: 9 }
+       shuffle: false validation_fraction: 0.5 documents: SEPARATE
+       train_across_documents: true }
 training { device: CPU steps: 100 batch_size: 4 micro_batches: 2 seed: 7
            deterministic: true sample_prompt: "\\303\\251\\n"
            label_smoothing: 0.1 z_loss: 1e-4 }
@@ -62,7 +64,7 @@ _PLAUSIBLE = {"int": ("1", "2", "3", "4", "8", "16", "32", "64", "100", "512"),
 _WORDS = ("true", "false", "UNSPECIFIED", "BF16", "FP16", "TF32", "CPU", "CUDA",
           "BPE", "BYTES", "NAIVE", "FLASH_CUDA", "FLASH_TILED", "TORCH_CUDNN",
           "COMPILED_FUSED", "AUTO", "BLOCK", "FFN", "NONE", "LINEAR", "HALVED",
-          "LLMC", "DETECT", "cpu", "constant", "linear", "unknown_field")
+          "LLMC", "DETECT", "JOINED", "SEPARATE", "cpu", "constant", "linear", "unknown_field")
 _TEXTS = ('""', '"x"', "'*'", '"\\0"', '"\\377\\376"', '"\\xff"', '"\\u2028"',
           '"\\n"', '"', "'", '"a" "b"', '"' + "x" * 5000 + '"', '"[*"', '"/"')
 _MESSAGES = ("{}", "{", "}", "[]", "[", "]", "[1, 2]", "{a: 1}", "<>", "[,]", "",

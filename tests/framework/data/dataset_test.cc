@@ -10,11 +10,13 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/file.h"
 #include "framework/base/violations.h"
 #include "framework/data/data_config.h"
 #include "framework/data/prepare/default_text.h"
 #include "framework/data/prepare/prepare_text.h"
+#include "framework/data/read/token_file.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "tests/framework/data/data_test_util.h"
@@ -78,6 +80,35 @@ TEST(DataConfigTest, NamesBrokenRules) {
                                          fraction)),
                 ElementsAre("validation_fraction"));
   }
+  EXPECT_THAT(BrokenRules("synthetic { document_tokens: -1 }"),
+              ElementsAre("synthetic.document_tokens"));
+  EXPECT_THAT(BrokenRules("synthetic { document_tokens: 7 "
+                          "epoch_tokens: 1125899906842624 }"),
+              ElementsAre("synthetic.document_tokens"));
+}
+
+TEST(DataConfigTest, NamesBrokenRulesOfDocuments) {
+  EXPECT_THAT(BrokenRules("default_text {} documents: SEPARATE "
+                          "train_across_documents: true"),
+              IsEmpty());
+  EXPECT_THAT(BrokenRules("default_text {} documents: UNSPECIFIED"),
+              ElementsAre("documents"));
+  EXPECT_THAT(BrokenRules("synthetic {} documents: SEPARATE"),
+              ElementsAre("synthetic.document_tokens"));
+  EXPECT_THAT(BrokenRules("synthetic { document_tokens: 5 }"), IsEmpty());
+  const std::string files = "token_files { train: 'a' documents_";
+  for (const char* field : {"begin_with", "end_with"}) {
+    const std::string separate =
+        absl::StrCat("documents: SEPARATE ", files, field);
+    EXPECT_THAT(BrokenRules(separate + ": 0 }"), IsEmpty());
+    EXPECT_THAT(BrokenRules(separate + ": -1 }"),
+                ElementsAre(absl::StrCat("token_files.documents_", field)));
+    // Has no effect on joined documents.
+    EXPECT_THAT(BrokenRules(absl::StrCat(files, field, ": 0 }")),
+                ElementsAre(absl::StrCat("token_files.documents_", field)));
+  }
+  EXPECT_THAT(BrokenRules("default_text {} train_across_documents: false"),
+              ElementsAre("train_across_documents"));
 }
 
 absl::StatusOr<Dataset> Create(const std::string& text,
@@ -144,6 +175,145 @@ TEST(DatasetTest, TokenFilesHoldOutTheirTail) {
   // A single token has no target.
   EXPECT_EQ(Create(held_out + "0.0005")->validation, nullptr);
   EXPECT_EQ(Create(held_out + "0.001")->validation->tokens(), 2);
+}
+
+// The places where positions restart in the first `rows` rows of 16 tokens.
+std::vector<size_t> Starts(const DataSource& source, int64_t rows) {
+  const std::vector<int64_t> positions =
+      Fill(source, {.global_batch = rows}).positions;
+  std::vector<size_t> starts;
+  for (size_t i = 0; i < positions.size(); ++i) {
+    if (positions[i] == 0) starts.push_back(i);
+  }
+  return starts;
+}
+
+// 24 tokens; 5 and 13 are `end_of_text`.
+template <typename Token>
+std::string TwoMarks(Token end_of_text) {
+  std::vector<Token> tokens(24, 1);
+  tokens[5] = tokens[13] = end_of_text;
+  return Bytes(tokens);
+}
+
+std::string LlmC(int32_t magic, int32_t version, const std::string& tokens) {
+  std::vector<int32_t> header = {magic, version, 24};
+  header.resize(256);
+  return Bytes(header) + tokens;
+}
+
+std::string SeparateConfig(const std::string& file,
+                           const std::string& more = "") {
+  return absl::StrCat("token_files { format: NANOGPT train: '", TestPath(file),
+                      "' ", more,
+                      "} documents: SEPARATE shuffle: false "
+                      "validation_fraction: 0");
+}
+
+TEST(DocumentsTest, FormatsSayWhereDocumentsBegin) {
+  Write(TestPath("nano.bin"), TwoMarks<uint16_t>(50256));
+  Write(TestPath("gpt2.bin"), LlmC(20240520, 1, TwoMarks<uint16_t>(50256)));
+  Write(TestPath("llama.bin"), LlmC(20240801, 7, TwoMarks<uint32_t>(128000)));
+  for (const auto& [file, first] :
+       {std::pair{"nano.bin", 6}, {"gpt2.bin", 5}, {"llama.bin", 5}}) {
+    const auto dataset = Create(SeparateConfig(file), 128256);
+    ASSERT_THAT(dataset, IsOk());
+    // Two rows of 16 tokens; 23 tokens are inputs.
+    EXPECT_THAT(Starts(*dataset->train, 2),
+                ElementsAre(0, first, first + 8, 16, 23))
+        << file;
+    EXPECT_EQ(Fill(*dataset->train, {.global_batch = 2}).valid_targets, 21);
+    EXPECT_THAT(Create(SeparateConfig(file), 50256),
+                Fails(StatusCode::kInvalidArgument,
+                      AllOf(HasSubstr("data.token_files.train: token "),
+                            HasSubstr("but model.vocab_size is 50256"),
+                            HasSubstr("data.token_files.documents_end_with"))));
+  }
+}
+
+TEST(DocumentsTest, TheConfigMaySayWhereDocumentsBegin) {
+  auto writer = TokenFileWriter::Create(TestPath("a.tok"), 300);
+  ASSERT_THAT(writer, IsOk());
+  ASSERT_THAT(
+      (*writer)->Append({1, 1, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}),
+      IsOk());
+  ASSERT_THAT((*writer)->Finish(), IsOk());
+  EXPECT_THAT(
+      Create(SeparateConfig("a.tok")),
+      Fails(StatusCode::kInvalidArgument,
+            AllOf(HasSubstr("data.token_files.train: "),
+                  HasSubstr("a.tok does not say which token"),
+                  HasSubstr("set data.token_files.documents_end_with"))));
+  const auto starts = [](const std::string& file, const std::string& more) {
+    const auto dataset = Create(SeparateConfig(file, more));
+    EXPECT_THAT(dataset, IsOk());
+    return Starts(*dataset->train, 1);
+  };
+  EXPECT_THAT(starts("a.tok", "documents_begin_with: 9"), ElementsAre(0, 2));
+  EXPECT_THAT(starts("a.tok", "documents_end_with: 9"), ElementsAre(0, 3));
+  // It overrides the format.
+  Write(TestPath("b.bin"), LlmC(20240520, 1, TwoMarks<uint16_t>(7)));
+  EXPECT_THAT(starts("b.bin", "documents_end_with: 7"), ElementsAre(0, 6, 14));
+}
+
+TEST(DocumentsTest, FilesAndSplitsKeepTheirDocuments) {
+  std::vector<uint16_t> tokens(24, 1);
+  tokens[5] = tokens[13] = 9;
+  Write(TestPath("a.bin"), Bytes(tokens));
+  const std::string more =
+      absl::StrCat("train: '", TestPath("a.bin"), "' documents_end_with: 9 ");
+  const auto whole = Create(SeparateConfig("a.bin", more));
+  ASSERT_THAT(whole, IsOk());
+  EXPECT_THAT(Starts(*whole->train, 3),
+              ElementsAre(0, 6, 14, 16, 24, 30, 32, 38, 47));
+  // Holds out the last 16 of 48 tokens.
+  DataConfig config = Parse(SeparateConfig("a.bin", more));
+  config.set_validation_fraction(1. / 3);
+  const auto split =
+      CreateDataset(config, {.context_length = 16, .vocab_size = 300});
+  ASSERT_THAT(split, IsOk());
+  EXPECT_THAT(Starts(*split->train, 2), ElementsAre(0, 6, 14, 16, 24, 30, 31));
+  EXPECT_THAT(Starts(*split->validation, 1), ElementsAre(0, 6, 15));
+}
+
+TEST(DocumentsTest, TheIndexOfMegatronListsThem) {
+  // 20 tokens in documents of 3 and 17.
+  const std::vector<int64_t> counts = {2, 3}, documents = {0, 1, 2};
+  Write(TestPath("a.idx"), std::string("MMIDIDX\0\0", 9) +
+                               Bytes<uint64_t>({1}) + "\4" + Bytes(counts) +
+                               Bytes<int32_t>({3, 17}) +
+                               Bytes<int64_t>({0, 12}) + Bytes(documents));
+  Write(TestPath("a.bin"), Bytes(std::vector<int32_t>(20, 9)));
+  const auto dataset = Create(SeparateConfig("a.bin"));
+  ASSERT_THAT(dataset, IsOk());
+  EXPECT_THAT(Starts(*dataset->train, 1), ElementsAre(0, 3));
+  DataConfig config = Parse(SeparateConfig("a"));
+  config.mutable_token_files()->set_format(TokenFiles::MEGATRON);
+  const auto by_prefix =
+      CreateDataset(config, {.context_length = 16, .vocab_size = 300});
+  ASSERT_THAT(by_prefix, IsOk());
+  EXPECT_EQ(by_prefix->fingerprint, dataset->fingerprint);
+}
+
+TEST(DocumentsTest, AreInTheFingerprintIfSeparate) {
+  const std::string synthetic = "synthetic { epoch_tokens: 1000 ";
+  const auto fingerprint = [](const std::string& config) {
+    const auto dataset = Create(config);
+    EXPECT_THAT(dataset, IsOk());
+    return dataset->fingerprint;
+  };
+  const uint64_t joined = fingerprint(synthetic + "document_tokens: 9 }");
+  EXPECT_NE(joined, fingerprint(synthetic + "}"));
+  EXPECT_EQ(joined, fingerprint(synthetic + "document_tokens: 9 } "
+                                            "documents: JOINED"));
+  EXPECT_NE(joined, fingerprint(synthetic + "document_tokens: 9 } "
+                                            "documents: SEPARATE"));
+  Write(TestPath("a.bin"), TwoMarks<uint16_t>(9));
+  const uint64_t ends =
+      fingerprint(SeparateConfig("a.bin", "documents_end_with: 9"));
+  const uint64_t begins =
+      fingerprint(SeparateConfig("a.bin", "documents_begin_with: 9"));
+  EXPECT_NE(ends, begins);
 }
 
 TEST(DatasetTest, RefusesTrainingDataShorterThanASequence) {
@@ -228,6 +398,23 @@ TEST_F(PreparedTest, AFolderProvidesItsSplitsAndTokenizer) {
   EXPECT_THAT(dataset->train->description(), HasSubstr(folder));
   EXPECT_THAT(Create(absl::StrCat("token_files { train: '", folder, "' }"), 64),
               Fails(StatusCode::kOutOfRange, HasSubstr("model.vocab_size")));
+}
+
+TEST_F(PreparedTest, TheTokenizerSaysWhereDocumentsEnd) {
+  const std::vector<std::string> texts = {
+      std::string(3, 'a'), std::string(9, 'b'), std::string(20, 'c')};
+  Write(TestPath("a.txt"), absl::StrJoin(texts, "<|endoftext|>"));
+  ASSERT_THAT(PrepareText({TestPath("a.txt")}, TestPath("a"),
+                          {.tokenizer = TokenizerKind::kBytes,
+                           .validation_fraction = 0}),
+              IsOk());
+  const auto dataset =
+      Create(absl::StrCat("token_files { train: '", TestPath("a"),
+                          "' } documents: SEPARATE shuffle: false"));
+  ASSERT_THAT(dataset, IsOk());
+  ASSERT_EQ(dataset->train->tokens(), 3 + 9 + 20 + 3);
+  // Three rows of 16 tokens; 34 tokens are inputs.
+  EXPECT_THAT(Starts(*dataset->train, 3), ElementsAre(0, 4, 14, 16, 32, 34));
 }
 
 TEST_F(PreparedTest, FoldersCombine) {
