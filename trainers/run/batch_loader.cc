@@ -13,6 +13,7 @@ namespace tessera {
 namespace {
 
 absl::Span<int64_t> Elements(const at::Tensor& tensor) {
+  if (!tensor.defined()) return {};
   return absl::MakeSpan(tensor.data_ptr<int64_t>(), tensor.numel());
 }
 
@@ -34,10 +35,12 @@ absl::StatusOr<Batch> BatchLoader::Load(int64_t first_sample,
     };
     batch.ids_mbs = empty_mbs();
     batch.targets_mbs = empty_mbs();
+    if (source_->separate_documents()) batch.positions_mbs = empty_mbs();
   }));
   ASSIGN_OR_RETURN(batch.valid_targets,
                    source_->Fill(request, Elements(batch.ids_mbs),
-                                 Elements(batch.targets_mbs)));
+                                 Elements(batch.targets_mbs),
+                                 Elements(batch.positions_mbs)));
   return batch;
 }
 

@@ -10,8 +10,9 @@
 namespace tessera {
 namespace {
 
-// Copies `from`, in page-locked memory, on the current stream.
+// Copies `from`, in page-locked memory or undefined, on the current stream.
 void CopyTo(c10::Device device, const at::Tensor& from, at::Tensor& to) {
+  if (!from.defined()) return;
   if (!to.defined()) to = at::empty_like(from, at::device(device));
   to.copy_(from, /*non_blocking=*/true);
 }
@@ -58,6 +59,7 @@ absl::StatusOr<Batch> BatchPrefetcher::Load(int64_t first_sample,
     slot->read.block(*stream_);
     CopyTo(device_, batch.ids_mbs, slot->batch.ids_mbs);
     CopyTo(device_, batch.targets_mbs, slot->batch.targets_mbs);
+    CopyTo(device_, batch.positions_mbs, slot->batch.positions_mbs);
     slot->filled.record(*stream_);
   }));
   slot->batch.valid_targets = batch.valid_targets;

@@ -137,8 +137,9 @@ absl::Status CheckSameData(const Checkpoint& checkpoint,
     return absl::InvalidArgumentError(absl::StrCat(
         checkpoint.folder(), "/", kStateFile, ": ", kFingerprint,
         " is not that of the ", data.train->description(),
-        ": the run was trained on different data; resume with the data and the "
-        "data.validation_fraction that it was trained with"));
+        ": the run was trained on different data; resume with the data, the "
+        "data.validation_fraction and the data.documents that it was trained "
+        "with"));
   }
   return absl::OkStatus();
 }

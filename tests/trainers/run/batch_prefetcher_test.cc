@@ -20,6 +20,10 @@ using testing::BitEqual;
 void ExpectSame(const Batch& batch, const Batch& expected) {
   EXPECT_TRUE(BitEqual(batch.ids_mbs.cpu(), expected.ids_mbs));
   EXPECT_TRUE(BitEqual(batch.targets_mbs.cpu(), expected.targets_mbs));
+  ASSERT_EQ(batch.positions_mbs.defined(), expected.positions_mbs.defined());
+  if (expected.positions_mbs.defined()) {
+    EXPECT_TRUE(BitEqual(batch.positions_mbs.cpu(), expected.positions_mbs));
+  }
   EXPECT_EQ(batch.valid_targets, expected.valid_targets);
 }
 
@@ -29,9 +33,13 @@ class BatchPrefetcherTest : public ::testing::TestWithParam<std::string> {
     if (GetParam() == "CUDA" && !at::hasCUDA()) {
       GTEST_SKIP() << "needs a CUDA GPU";
     }
-    session_ = Toy("configs/tiny_cpu.pbtxt",
-                   {absl::StrCat("training.device=", GetParam()),
-                    "training.batch_size=4", "training.micro_batches=2"});
+    session_ = MakeSession({});
+  }
+  static std::unique_ptr<Session> MakeSession(std::vector<std::string> sets) {
+    sets.insert(sets.end(),
+                {absl::StrCat("training.device=", GetParam()),
+                 "training.batch_size=4", "training.micro_batches=2"});
+    return Toy("configs/tiny_cpu.pbtxt", sets);
   }
   const BatchLoader& loader() const { return session_->train_loader(); }
   at::Device device() const { return session_->plan().device.device; }
@@ -50,6 +58,20 @@ TEST_P(BatchPrefetcherTest, HasTheBatchesOfTheLoader) {
   }
 }
 
+TEST_P(BatchPrefetcherTest, HasThePositionsOfSeparateDocuments) {
+  EXPECT_FALSE(loader().Load(0)->positions_mbs.defined());
+  session_ = MakeSession(
+      {"data.documents=SEPARATE", "data.synthetic.document_tokens=5"});
+  BatchPrefetcher prefetcher(&loader(), device());
+  for (const int64_t sample : {0, 4, 8, 40}) {
+    const absl::StatusOr<Batch> batch = prefetcher.Next(sample);
+    ASSERT_TRUE(batch.ok()) << batch.status();
+    ASSERT_EQ(batch->positions_mbs.sizes(), batch->ids_mbs.sizes());
+    EXPECT_EQ(batch->positions_mbs.device(), device());
+    ExpectSame(*batch, loader().Load(sample).value());
+  }
+}
+
 // Many steps are enqueued before the first of them runs.
 TEST_P(BatchPrefetcherTest, ABatchIsNotOverwrittenBeforeItIsRead) {
   BatchPrefetcher prefetcher(&loader(), device());
@@ -61,8 +83,9 @@ TEST_P(BatchPrefetcherTest, ABatchIsNotOverwrittenBeforeItIsRead) {
     }
     const absl::StatusOr<Batch> batch = prefetcher.Next(sample);
     ASSERT_TRUE(batch.ok()) << batch.status();
-    read.push_back({batch->ids_mbs.clone(), batch->targets_mbs.clone(),
-                    batch->valid_targets});
+    read.push_back({.ids_mbs = batch->ids_mbs.clone(),
+                    .targets_mbs = batch->targets_mbs.clone(),
+                    .valid_targets = batch->valid_targets});
   }
   for (size_t i = 0; i < read.size(); ++i) {
     ExpectSame(read[i], loader().Load(static_cast<int64_t>(i) * 4).value());
