@@ -3,11 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/field_error.h"
@@ -15,6 +20,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/data/prepare/default_text.h"
 #include "framework/data/prepare/prepare_text.h"
+#include "framework/data/read/megatron_index.h"
 #include "framework/data/read/permutation.h"
 #include "framework/data/read/token_file.h"
 #include "framework/data/read/token_sequence.h"
@@ -257,7 +263,13 @@ absl::StatusOr<std::vector<std::string>> ExpandPaths(
                             "no file matches ", path,
                             "; name files or prepared folders that exist")));
     }
-    paths.insert(paths.end(), matches->begin(), matches->end());
+    const std::set<std::string> all(matches->begin(), matches->end());
+    std::copy_if(matches->begin(), matches->end(), std::back_inserter(paths),
+                 [&](const std::string& match) {
+                   // NAME.idx is read with NAME.bin.
+                   return !absl::EndsWith(match, ".idx") ||
+                          !all.contains(MegatronTokensPath(match));
+                 });
   }
   return paths;
 }
@@ -436,6 +448,10 @@ absl::StatusOr<Dataset> CreateDataset(const DataConfig& config,
         .train_across_documents = config.train_across_documents(),
         .description = absl::StrCat(split, " split of ", source.name, ", ",
                                     tokens->tokens(), " tokens")};
+    if (source_options.separate_documents) {
+      absl::StrAppend(&source_options.description, " in ",
+                      tokens->documents().size() + 1, " documents");
+    }
     return DataSource::Create(std::move(tokens), std::move(source_options));
   };
   Dataset dataset;

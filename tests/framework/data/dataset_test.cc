@@ -16,6 +16,7 @@
 #include "framework/data/data_config.h"
 #include "framework/data/prepare/default_text.h"
 #include "framework/data/prepare/prepare_text.h"
+#include "framework/data/read/permutation.h"
 #include "framework/data/read/token_file.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -293,6 +294,10 @@ TEST(DocumentsTest, TheIndexOfMegatronListsThem) {
       CreateDataset(config, {.context_length = 16, .vocab_size = 300});
   ASSERT_THAT(by_prefix, IsOk());
   EXPECT_EQ(by_prefix->fingerprint, dataset->fingerprint);
+  // A pattern that matches both files reads the dataset once.
+  for (const char* pattern : {"a.*", "*.idx", "*.bin"}) {
+    EXPECT_EQ(Create(SeparateConfig(pattern))->train->tokens(), 20) << pattern;
+  }
 }
 
 TEST(DocumentsTest, AreInTheFingerprintIfSeparate) {
@@ -303,6 +308,8 @@ TEST(DocumentsTest, AreInTheFingerprintIfSeparate) {
     return dataset->fingerprint;
   };
   const uint64_t joined = fingerprint(synthetic + "document_tokens: 9 }");
+  // The fingerprint of a checkpoint from before documents could be separate.
+  EXPECT_EQ(fingerprint(synthetic + "}"), Mix(Mix(5, 1000), Mix(300, 4)));
   EXPECT_NE(joined, fingerprint(synthetic + "}"));
   EXPECT_EQ(joined, fingerprint(synthetic + "document_tokens: 9 } "
                                             "documents: JOINED"));
@@ -413,6 +420,8 @@ TEST_F(PreparedTest, TheTokenizerSaysWhereDocumentsEnd) {
                           "' } documents: SEPARATE shuffle: false"));
   ASSERT_THAT(dataset, IsOk());
   ASSERT_EQ(dataset->train->tokens(), 3 + 9 + 20 + 3);
+  EXPECT_THAT(dataset->train->description(),
+              HasSubstr("35 tokens in 3 documents"));
   // Three rows of 16 tokens; 34 tokens are inputs.
   EXPECT_THAT(Starts(*dataset->train, 3), ElementsAre(0, 4, 14, 16, 32, 34));
 }
