@@ -64,7 +64,8 @@ _PLAUSIBLE = {"int": ("1", "2", "3", "4", "8", "16", "32", "64", "100", "512"),
 _WORDS = ("true", "false", "UNSPECIFIED", "BF16", "FP16", "TF32", "CPU", "CUDA",
           "BPE", "BYTES", "NAIVE", "FLASH_CUDA", "FLASH_TILED", "TORCH_CUDNN",
           "COMPILED_FUSED", "AUTO", "BLOCK", "FFN", "NONE", "LINEAR", "HALVED",
-          "LLMC", "DETECT", "JOINED", "SEPARATE", "cpu", "constant", "linear", "unknown_field")
+          "LLMC", "DETECT", "JOINED", "SEPARATE", "cpu", "constant", "linear",
+          "unknown_field")
 _TEXTS = ('""', '"x"', "'*'", '"\\0"', '"\\377\\376"', '"\\xff"', '"\\u2028"',
           '"\\n"', '"', "'", '"a" "b"', '"' + "x" * 5000 + '"', '"[*"', '"/"')
 _MESSAGES = ("{}", "{", "}", "[]", "[", "]", "[1, 2]", "{a: 1}", "<>", "[,]", "",
