@@ -39,6 +39,7 @@ class Positions {
   }
 
   void Add(int position) { bits_ |= uint64_t{1} << position; }
+  void Remove(int position) { bits_ &= ~(uint64_t{1} << position); }
   bool Has(int position) const { return (bits_ >> position & 1) != 0; }
   bool empty() const { return bits_ == 0; }
 

@@ -1,6 +1,8 @@
 #include "framework/ops/rope/rope.h"
 
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "ATen/ATen.h"
 #include "framework/base/check.h"
@@ -10,7 +12,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kX = 0, kCos = 1, kSin = 2;
+constexpr int kX = 0, kCos = 1, kSin = 2, kPositions = 3;  // operands
 
 class RopeOp : public OpWithKernels<RopeKernels> {
  public:
@@ -29,7 +31,9 @@ class RopeOp : public OpWithKernels<RopeKernels> {
   }
 
   BackwardReads ReadsInBackward(Positions) const override {
-    return {.operands = {kCos, kSin}};
+    Positions read = Positions::All(num_operands());
+    read.Remove(kX);
+    return {.operands = read};
   }
   std::optional<int> ResultMayOverwrite(int) const override { return kX; }
   std::vector<Overwritable> GradientMayOverwrite(int) const override {
@@ -45,8 +49,11 @@ class RopeOp : public OpWithKernels<RopeKernels> {
   void RotateInto(const at::Tensor& x, absl::Span<const at::Tensor> operands,
                   bool inverse, at::Tensor out) const {
     if (!out.is_alias_of(x)) out.copy_(x);
-    const RopeTable table = {
+    RopeTable table = {
         .cos = operands[kCos], .sin = operands[kSin], .layout = layout_};
+    if (operands.size() > kPositions) {
+      table.token_positions = operands[kPositions];
+    }
     kernels().rotate(out, table, rotated_heads_, inverse);
   }
 
@@ -102,10 +109,17 @@ Value Rope(ProgramBuilder& b, Value qkv, const RopeAngles& angles,
                 "; positions in the table: ", table[0]);
   TESSERA_CHECK(type.shape[3] == 2 * table[1], "D: ", type.shape[3]);
   TESSERA_CHECK(rotated_heads <= type.shape[2], "heads: ", type.shape[2]);
+  std::vector<Value> operands = {qkv, angles.cos, angles.sin};
+  if (angles.positions.has_value()) {
+    const TensorType positions = {{type.shape[0], type.shape[1]}, at::kLong};
+    TESSERA_CHECK(b.type(*angles.positions) == positions,
+                  "positions: ", ToString(b.type(*angles.positions)));
+    operands.push_back(*angles.positions);
+  }
   return b.Add(
       std::make_unique<RopeOp>(KernelKindFor(b.target().device, type.dtype),
                                angles.layout, rotated_heads),
-      "rope", {qkv, angles.cos, angles.sin}, {type})[0];
+      "rope", std::move(operands), {type})[0];
 }
 
 }  // namespace tessera

@@ -12,19 +12,25 @@ struct Args {
   T* x;
   const float* cos;
   const float* sin;
-  int64_t positions;
-  int64_t token_stride;  // heads * D
+  const int64_t* token_positions;  // null: the token's index in its sequence
+  int64_t sequence;                // S
+  int64_t token_stride;            // heads * D
   int rotated_heads, head_dim;
   float sin_sign;
+
+  __device__ int64_t Position(int64_t token) const {
+    return token_positions != nullptr ? token_positions[token]
+                                      : token % sequence;
+  }
 };
 
 // One block per token; an item is N consecutive elements: N / 2 pairs.
 template <typename T, int N>
 __global__ void RopeInterleaved(const Args<T> args) {
   const int64_t token = blockIdx.x;
-  const int64_t half = args.head_dim / 2;
-  const float* cos = args.cos + token % args.positions * half;
-  const float* sin = args.sin + token % args.positions * half;
+  const int64_t angles = args.Position(token) * (args.head_dim / 2);
+  const float* cos = args.cos + angles;
+  const float* sin = args.sin + angles;
   T* x = args.x + token * args.token_stride;
   const int items_per_head = args.head_dim / N;
   const int items = args.rotated_heads * items_per_head;
@@ -50,8 +56,9 @@ template <typename T, int N>
 __global__ void RopeHalved(const Args<T> args) {
   const int64_t token = blockIdx.x;
   const int half = args.head_dim / 2;
-  const float* cos = args.cos + token % args.positions * half;
-  const float* sin = args.sin + token % args.positions * half;
+  const int64_t angles = args.Position(token) * half;
+  const float* cos = args.cos + angles;
+  const float* sin = args.sin + angles;
   T* x = args.x + token * args.token_stride;
   const int items_per_head = half / N;
   const int items = args.rotated_heads * items_per_head;
@@ -80,7 +87,8 @@ cudaError_t LaunchPacked(const RopeParams& p, cudaStream_t stream) {
   const Args<T> args = {.x = static_cast<T*>(p.x),
                         .cos = p.cos,
                         .sin = p.sin,
-                        .positions = p.positions,
+                        .token_positions = p.token_positions,
+                        .sequence = p.positions,
                         .token_stride = int64_t{p.heads} * p.head_dim,
                         .rotated_heads = p.rotated_heads,
                         .head_dim = p.head_dim,

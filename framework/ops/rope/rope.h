@@ -2,6 +2,7 @@
 #define FRAMEWORK_OPS_ROPE_ROPE_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "framework/ops/rope/rope_table.h"
 #include "framework/program/program.h"
@@ -12,6 +13,8 @@ namespace tessera {
 struct RopeAngles {
   Value cos, sin;
   RopeLayout layout = RopeLayout::kInterleaved;
+  // [B, S], int64, below the rows of the table; absent: s of each token.
+  std::optional<Value> positions;
 };
 RopeAngles MakeRopeAngles(ProgramBuilder& b, int64_t positions,
                           int64_t head_dim, double theta, RopeLayout layout);
@@ -19,7 +22,7 @@ RopeAngles MakeRopeAngles(ProgramBuilder& b, int64_t positions,
 // Rotates the first `rotated_heads` heads of a fused projection.
 //   qkv: [B, S, heads, D]; heads in the order Q, K, V, so rotated_heads = H + G
 //        leaves V unchanged
-//   row 0 of the table belongs to s = 0; S <= rows of the table
+//   a token at position p, by default s, turns by row p of the table
 //   returns the rotated qkv, in place if its memory is free
 // Arithmetic in FP32 (FP64 for FP64). Backward reads the table and rotates the
 // gradient by the opposite angle.

@@ -49,8 +49,10 @@ void Rotate(at::Tensor x, const RopeTable& table, int64_t rotated_heads,
   const float* const cos = table.cos.const_data_ptr<float>();
   const float* const sin = table.sin.const_data_ptr<float>();
   float* const data = x.mutable_data_ptr<float>();
+  const int64_t* const given = table.token_positions_data();
   ForEachRow(x.size(0) * positions, heads * head_dim, [&](int64_t token) {
-    const int64_t angle = token % positions * pairs;
+    const int64_t position = given ? given[token] : token % positions;
+    const int64_t angle = position * pairs;
     float* const first = data + token * heads * head_dim;
     for (int64_t head = 0; head < rotated_heads; ++head) {
       rotate(cos + angle, sin + angle, inverse ? -1 : 1, pairs,

@@ -20,6 +20,7 @@ void Rotate(at::Tensor x, const RopeTable& table, int64_t rotated_heads,
                              .head_dim = static_cast<int>(x.size(3)),
                              .cos = table.cos.const_data_ptr<float>(),
                              .sin = table.sin.const_data_ptr<float>(),
+                             .token_positions = table.token_positions_data(),
                              .x = x.mutable_data_ptr()};
   ThrowIfError(Launch(x, "RoPE's kernel", LaunchRope, params));
 }

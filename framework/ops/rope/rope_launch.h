@@ -16,9 +16,10 @@ struct RopeParams {
   int64_t tokens = 0;     // B S
   int64_t positions = 0;  // S
   int heads = 0, rotated_heads = 0, head_dim = 0;
-  const float* cos = nullptr;  // [S, D / 2]
-  const float* sin = nullptr;  // [S, D / 2]
-  void* x = nullptr;           // [B, S, heads, D]; in place
+  const float* cos = nullptr;                // [S, D / 2]
+  const float* sin = nullptr;                // [S, D / 2]
+  const int64_t* token_positions = nullptr;  // [B S]; null: s of each token
+  void* x = nullptr;                         // [B, S, heads, D]; in place
 };
 cudaError_t LaunchRope(const RopeParams& params, cudaStream_t stream);
 

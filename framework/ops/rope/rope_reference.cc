@@ -21,11 +21,14 @@ void Rotate(at::Tensor x, const RopeTable& table, int64_t rotated_heads,
             bool inverse) {
   const at::ScalarType dtype = ArithmeticDtype(x.scalar_type());
   const int64_t positions = x.size(1);
-  // [S, 1, D/2], broadcast over B and heads.
-  const at::Tensor cos =
-      table.cos.narrow(0, 0, positions).unsqueeze(1).to(dtype);
-  const at::Tensor sin =
-      table.sin.narrow(0, 0, positions).unsqueeze(1).to(dtype);
+  // [S, 1, D/2] or [B, S, 1, D/2], broadcast over heads.
+  const auto rows = [&](const at::Tensor& angles) {
+    const at::Tensor& at = table.token_positions;
+    const at::Tensor of_tokens =
+        at.defined() ? angles.index({at}) : angles.narrow(0, 0, positions);
+    return of_tokens.unsqueeze(-2).to(dtype);
+  };
+  const at::Tensor cos = rows(table.cos), sin = rows(table.sin);
   auto [first, second] = Pairs(x.narrow(2, 0, rotated_heads), table.layout);
   const at::Tensor u = first.to(dtype), v = second.to(dtype);
   if (inverse) {

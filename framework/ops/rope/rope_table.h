@@ -18,6 +18,15 @@ enum class RopeLayout {
 struct RopeTable {
   at::Tensor cos, sin;
   RopeLayout layout = RopeLayout::kInterleaved;
+  // [B, S], int64, contiguous: each token's position, which is below that of
+  // the table's last row. Undefined: token s of a sequence is at position s.
+  at::Tensor token_positions;
+
+  // For kernels; null if undefined.
+  const int64_t* token_positions_data() const {
+    return token_positions.defined() ? token_positions.const_data_ptr<int64_t>()
+                                     : nullptr;
+  }
 
   static RopeTable Create(int64_t positions, int64_t head_dim, double theta,
                           RopeLayout layout, at::Device device);

@@ -180,20 +180,23 @@ at::Tensor Embedding(const at::Tensor& ids, Parameter& table,
 
 at::Tensor Rope(const at::Tensor& qkv, const RopeTable& table,
                 int64_t rotated_heads) {
+  std::vector<at::Tensor> inputs = {qkv};
+  if (table.token_positions.defined()) inputs.push_back(table.token_positions);
   return RunAsFunction(
       {.build =
            [&](ProgramBuilder& b, const std::vector<Value>& in, Weight) {
              const TensorType type = {table.cos.sizes().vec(), at::kFloat};
-             const RopeAngles angles = {
+             RopeAngles angles = {
                  .cos = b.Constant("cos", type,
                                    [&](at::Device) { return table.cos; }),
                  .sin = b.Constant("sin", type,
                                    [&](at::Device) { return table.sin; }),
                  .layout = table.layout};
+             if (in.size() > 1) angles.positions = in[1];
              return tessera::Rope(b, in[0], angles, rotated_heads);
            },
        .precision = PolicyFor(qkv.scalar_type(), qkv.scalar_type())},
-      {qkv});
+      inputs);
 }
 
 at::Tensor SwiGlu(const at::Tensor& ab) {

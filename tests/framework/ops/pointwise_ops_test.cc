@@ -109,6 +109,29 @@ TEST_P(RopeTest, AgreesWithComplexNumbers) {
   }
 }
 
+// A token turns by the row of its position, forward and backward.
+TEST_P(RopeTest, ReadsThePositionsOfTokens) {
+  const at::Tensor positions =
+      at::tensor({0, 1, 2, 0, 0, 1, 6}, at::kLong).view({1, 7}).to(device());
+  for (const RopeLayout layout : kLayouts) {
+    for (const at::ScalarType dtype : FloatDtypes(device())) {
+      RopeTable table = RopeTable::Create(7, 40, 1e4, layout, device());
+      RopeTable rows = table;
+      rows.cos = table.cos.index({positions[0]});
+      rows.sin = table.sin.index({positions[0]});
+      table.token_positions = positions;
+      const at::Tensor qkv = Randn({1, 7, 3, 40}, 3, dtype, device());
+      const auto with = [](const RopeTable& t) {
+        return [&t](const Inputs& in) { return Rope(in[0], t, 2); };
+      };
+      const Evaluation got = Evaluate(with(table), {qkv});
+      const Evaluation expected = Evaluate(with(rows), {qkv});
+      EXPECT_TRUE(BitEqual(got.y, expected.y));
+      EXPECT_TRUE(BitEqual(got.grads[0], expected.grads[0]));
+    }
+  }
+}
+
 TEST_P(RopeTest, DoesNotModifyASharedGradient) {
   const RopeTable table =
       RopeTable::Create(4, 8, 1e4, RopeLayout::kHalved, device());
