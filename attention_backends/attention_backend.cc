@@ -46,6 +46,7 @@ std::string ToString(const AttentionProblem& problem) {
       ", batch ", problem.b, ", lengths ", problem.s, " x ", problem.t,
       ", heads ", problem.h, "/", problem.g, ", head dim ", problem.d, ", ",
       c10::toString(problem.dtype), problem.tf32 ? " (TF32)" : "",
+      problem.documents ? ", separate documents" : "",
       problem.needs_grad ? ", with gradients" : ", forward only",
       problem.deterministic ? ", deterministic" : "", ", on ",
       DeviceName(problem));
@@ -80,15 +81,24 @@ AttentionProblem ProblemOf(const AttentionArgs& args) {
           .dtype = q.scalar_type(),
           .tf32 = args.tf32,
           .mask = args.mask,
+          .documents = args.documents.defined(),
           .deterministic = args.deterministic,
           .cuda = q.is_cuda()};
 }
 
-absl::Status RequireNoWindow(const AttentionProblem& problem) {
-  if (!problem.mask.is_window()) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat(
-      "computes no ", ToString(problem.mask),
-      ": use FLASH_CUDA, FLASH_TILED or NAIVE, or no attention_window"));
+absl::Status RequirePlainMask(const AttentionProblem& problem) {
+  constexpr absl::string_view kOthers = "use FLASH_CUDA, FLASH_TILED or NAIVE";
+  if (problem.mask.is_window()) {
+    return absl::UnimplementedError(
+        absl::StrCat("computes no ", ToString(problem.mask), ": ", kOthers,
+                     ", or no attention_window"));
+  }
+  if (problem.documents) {
+    return absl::UnimplementedError(
+        absl::StrCat("does not keep documents apart: ", kOthers,
+                     ", or data.documents JOINED"));
+  }
+  return absl::OkStatus();
 }
 
 AttentionMask<int64_t> MaskOf(const AttentionProblem& problem) {

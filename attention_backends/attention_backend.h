@@ -21,10 +21,10 @@ struct ProductChoices;
 // heads (H is a multiple of G: query head h reads key head h / (H / G)),
 // D head dim.
 
-// Which keys a query sees. Query i stands at key i + T - S, so that the last
-// query stands at the last key, and sees that key, `before` keys before it and
-// `after` keys after it. Rows without a key give O = 0, L = -infinity and no
-// gradient.
+// Which keys a query sees, in its own document. Query i stands at key i + T -
+// S, so that the last query stands at the last key, and sees that key, `before`
+// keys before it and `after` keys after it. Rows without a key give O = 0, L =
+// -infinity and no gradient.
 struct MaskSpec {
   int64_t before = kAllKeys, after = kAllKeys;  // >= 0, or kAllKeys
 
@@ -56,6 +56,9 @@ struct AttentionProblem {
   // FP64 for FP64 and FP32 otherwise; absent accepts that.
   std::optional<at::ScalarType> softmax;
   MaskSpec mask = MaskSpec::Causal();
+  // Whether a query sees only keys of its own document, AttentionArgs::
+  // documents. S = T.
+  bool documents = false;
   bool needs_grad = true;
   bool deterministic = false;
   bool cuda = false;
@@ -70,6 +73,10 @@ struct AttentionArgs {
   at::Tensor q_bhsd, k_bgtd, v_bgtd;
   double scale = 1;  // of the scores; usually 1 / sqrt(D)
   MaskSpec mask = MaskSpec::Causal();
+  // [2, B, S], int32, contiguous: for each token, the first token of its
+  // document and the one after its last (DocumentBounds()). Undefined if each
+  // sequence is one document.
+  at::Tensor documents;
   // Fill lse_bhs even if the backward pass does not need it and the backend has
   // to spend extra passes on it.
   bool wants_lse = false;
@@ -86,9 +93,11 @@ struct AttentionArgs {
 // The problem that a call poses; needs_grad and compute_capability keep their
 // defaults.
 AttentionProblem ProblemOf(const AttentionArgs& args);
+// Without documents.
 AttentionMask<int64_t> MaskOf(const AttentionProblem& problem);
-// The share of the S x T pairs of a query and a key that the mask keeps. Half
-// of them under a causal mask, which keeps S (S + 1) / 2 of S^2.
+// The share of the S x T pairs of a query and a key that the mask keeps, if
+// each sequence is one document. Half of them under a causal mask, which keeps
+// S (S + 1) / 2 of S^2.
 double VisibleShare(const AttentionProblem& problem);
 
 // Forward() writes into the tensors that are already defined, which have the
@@ -134,8 +143,9 @@ struct AttentionMemory {
   int64_t backward_bytes = 0;  // largest workspace during Backward()
 };
 
-// OK, or Unimplemented with what to change if the mask is a window.
-absl::Status RequireNoWindow(const AttentionProblem& problem);
+// OK, or Unimplemented with what to change if the mask is a window or parts
+// documents.
+absl::Status RequirePlainMask(const AttentionProblem& problem);
 
 // One way to compute O = softmax(scale Q K^T + M) V and its gradients.
 // Stateless and const; independent of autograd. Supports() says beforehand

@@ -12,8 +12,8 @@
 namespace tessera {
 namespace {
 
-constexpr int kQkv = 0;  // operand
-constexpr int kO = 0;    // result; after it what the backend saves, and L
+constexpr int kQkv = 0, kDocuments = 1;  // operands; documents may be absent
+constexpr int kO = 0;  // result; after it what the backend saves, and L
 
 // [B, heads, S, D] views of a fused [B, S, H + 2 G, D].
 struct HeadSlices {
@@ -35,7 +35,7 @@ class SelfAttentionOp : public Op {
   }
 
   void Forward(const ForwardArgs& args) const override {
-    AttentionArgs call = ArgsOf(args.operands[kQkv]);
+    AttentionArgs call = ArgsOf(args.operands);
     call.phases = args.phases;
     AttentionOut out;
     if (!memory_.allocates) out = OutOf(args.results);
@@ -53,7 +53,7 @@ class SelfAttentionOp : public Op {
   }
 
   void Backward(const BackwardArgs& args) const override {
-    AttentionArgs call = ArgsOf(args.operands[kQkv]);
+    AttentionArgs call = ArgsOf(args.operands);
     call.phases = args.phases;
     const HeadSlices slices = Slice(args.d_operands[kQkv].grad);
     AttentionGrads grads{slices.q_bhsd, slices.k_bgtd, slices.v_bgtd};
@@ -62,7 +62,8 @@ class SelfAttentionOp : public Op {
   }
 
   BackwardReads ReadsInBackward(Positions) const override {
-    return {.operands = {kQkv}, .results = Positions::All(num_results())};
+    return {.operands = Positions::All(num_operands()),
+            .results = Positions::All(num_results())};
   }
   bool AllocatesResults() const override { return memory_.allocates; }
   int64_t ForwardWorkspaceBytes() const override {
@@ -75,7 +76,7 @@ class SelfAttentionOp : public Op {
   std::vector<MatrixProduct> Products() const override {
     const at::Tensor qkv = WithoutMemory(operand(kQkv));
     const HeadSlices d_qkv = Slice(at::empty_like(qkv));
-    return spec_.backend->Products(ArgsOf(qkv),
+    return spec_.backend->Products(ArgsOf(absl::MakeConstSpan(&qkv, 1)),
                                    {d_qkv.q_bhsd, d_qkv.k_bgtd, d_qkv.v_bgtd});
   }
 
@@ -100,9 +101,10 @@ class SelfAttentionOp : public Op {
             heads_first.narrow(1, h + g, g)};
   }
 
-  AttentionArgs ArgsOf(const at::Tensor& qkv) const {
-    const HeadSlices slices = Slice(qkv);
+  AttentionArgs ArgsOf(absl::Span<const at::Tensor> operands) const {
+    const HeadSlices slices = Slice(operands[kQkv]);
     AttentionArgs args;
+    if (operands.size() > kDocuments) args.documents = operands[kDocuments];
     args.q_bhsd = slices.q_bhsd;
     args.k_bgtd = slices.k_bgtd;
     args.v_bgtd = slices.v_bgtd;
@@ -147,6 +149,14 @@ Value SelfAttention(ProgramBuilder& b, Value qkv,
   const TensorType expected = {{p.b, p.s, p.h + 2 * p.g, p.d}, p.dtype};
   TESSERA_CHECK(type == expected, "qkv is ", ToString(type), ", not ",
                 ToString(expected));
+  std::vector<Value> operands = {qkv};
+  TESSERA_CHECK(spec.documents.has_value() == p.documents, "documents");
+  if (p.documents) {
+    const TensorType documents = {{2, p.b, p.s}, at::kInt};
+    TESSERA_CHECK(b.type(*spec.documents) == documents, "documents are ",
+                  ToString(b.type(*spec.documents)));
+    operands.push_back(*spec.documents);
+  }
   const AttentionMemory memory = spec.backend->Plan(p);
   std::vector<TensorType> results = {{{p.b, p.s, p.h, p.d}, type.dtype}};
   std::vector<std::string> names = {""};
@@ -160,7 +170,8 @@ Value SelfAttention(ProgramBuilder& b, Value qkv,
   }
   return b.Add(
       std::make_unique<SelfAttentionOp>(spec, memory, b.target().products),
-      "attention", {qkv}, std::move(results), std::move(names))[0];
+      "attention", std::move(operands), std::move(results),
+      std::move(names))[0];
 }
 
 }  // namespace tessera

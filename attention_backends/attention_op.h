@@ -1,6 +1,8 @@
 #ifndef ATTENTION_BACKENDS_ATTENTION_OP_H_
 #define ATTENTION_BACKENDS_ATTENTION_OP_H_
 
+#include <optional>
+
 #include "attention_backends/attention_backend.h"
 #include "framework/program/program.h"
 
@@ -12,6 +14,8 @@ struct SelfAttentionSpec {
   const AttentionBackend* backend = nullptr;  // outlives the program
   // Sizes, mask and whether backward follows; supported by the backend.
   AttentionProblem problem;
+  // AttentionArgs::documents; present if problem.documents.
+  std::optional<Value> documents;
 };
 
 // Self-attention over a fused projection.

@@ -41,23 +41,33 @@ TESSERA_HOST_DEVICE TileRange<Int> TilesOf(const Range<Int>& rows) {
 // No limit on that side of an AttentionMask.
 inline constexpr int kAllKeys = -1;
 
-// The mask of S queries over T keys: a band around the diagonal. Query i stands
-// at key i + T - S, so that the last query stands at the last key, and sees
-// that key, `before` keys before it and `after` keys after it.
+// The mask of S queries over T keys: a band around the diagonal, of which a
+// query sees what lies in its own document. Query i stands at key i + T - S, so
+// that the last query stands at the last key, and sees that key, `before` keys
+// before it and `after` keys after it.
 template <typename Int>
 struct AttentionMask {
   Int s, t;
   Int before, after;  // MaskSpec
+  // [S], of the document of each token: its first token, and the token after
+  // its last. S = T. Null if all tokens are one document.
+  const int* document_begin = nullptr;
+  const int* document_end = nullptr;
 
   // The keys that `query` sees, which is below S. May end below 0 and, if
   // queries see keys after theirs, beyond T.
   TESSERA_HOST_DEVICE KeyRange<Int> Keys(Int query) const {
-    return {before == kAllKeys ? 0 : Max(0, FirstKey(query)),
-            after == kAllKeys ? t : query + t - s + after + 1};
+    const KeyRange<Int> band = {
+        before == kAllKeys ? 0 : Max(0, FirstKey(query)),
+        after == kAllKeys ? t : query + t - s + after + 1};
+    if (document_begin == nullptr) return band;
+    const Int token = Min(query, s - 1);  // KeysOfRow() goes beyond
+    return {Max(band.begin, document_begin[token]),
+            Min(band.end, document_end[token])};
   }
 
-  // The first key that `query` sees, if `before` has a limit; below 0 if it
-  // sees all that exist before its own.
+  // The first key of the band that `query` sees, if `before` has a limit; below
+  // 0 if it sees all that exist before its own.
   TESSERA_HOST_DEVICE Int FirstKey(Int query) const {
     return query + t - s - before;
   }
@@ -65,7 +75,7 @@ struct AttentionMask {
   // The keys that a tile's row sees, not beyond T. The row may lie beyond the
   // last query and then sees keys as if it were one.
   TESSERA_HOST_DEVICE KeyRange<Int> KeysOfRow(Int row) const {
-    return {Keys(row).begin, after == kAllKeys ? t : Min(t, Keys(row).end)};
+    return {Keys(row).begin, Min(t, Keys(row).end)};
   }
 
   // The keys that at least one of the rows `queries` sees, of which there are
@@ -74,21 +84,36 @@ struct AttentionMask {
     return {Keys(queries.begin).begin, Max(0, KeysOfRow(queries.end - 1).end)};
   }
 
-  // The first query that sees `key`, which is below T, if `after` has a limit;
-  // 0 or less if all before it do.
+  // The first query of the band that sees `key`, which is below T, if `after`
+  // has a limit; 0 or less if all before it do.
   TESSERA_HOST_DEVICE Int FirstQuery(Int key) const {
     return key - after - (t - s);
   }
 
-  // The queries that see `key`, which is below T.
+  // The queries that see `key`. A tile's row beyond the last key is seen as if
+  // it were one.
   TESSERA_HOST_DEVICE QueryRange<Int> Queries(Int key) const {
-    return {after == kAllKeys ? 0 : Max(0, FirstQuery(key)),
-            before == kAllKeys ? s : Min(s, key + before - (t - s) + 1)};
+    const QueryRange<Int> band = {
+        after == kAllKeys ? 0 : Max(0, FirstQuery(key)),
+        before == kAllKeys ? s : Min(s, key + before - (t - s) + 1)};
+    if (document_begin == nullptr) return band;
+    const Int token = Min(key, t - 1);
+    return {Max(band.begin, document_begin[token]),
+            Min(band.end, document_end[token])};
   }
 
   // The queries that see at least one of `keys`, which are below T.
   TESSERA_HOST_DEVICE QueryRange<Int> Queries(KeyRange<Int> keys) const {
     return {Queries(keys.begin).begin, Max(0, Queries(keys.end - 1).end)};
+  }
+
+  // Of a tile of scores, the columns that a row shows: the keys that a query
+  // sees, or the queries that see a key. Rows may lie beyond the last one.
+  template <bool kRowsAreKeys>
+  TESSERA_HOST_DEVICE KeyRange<Int> VisibleColumns(Int row) const {
+    if constexpr (!kRowsAreKeys) return KeysOfRow(row);
+    const QueryRange<Int> queries = Queries(row);
+    return {queries.begin, row < t ? queries.end : 0};
   }
 
   // The queries and keys of a tile of `rows` rows, whose first is `first`, that

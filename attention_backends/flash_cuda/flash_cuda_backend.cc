@@ -204,6 +204,10 @@ Call CallOf(const AttentionArgs& args) {
   p.q = Read(call.q);
   p.k = Read(call.k);
   p.v = Read(call.v);
+  if (args.documents.defined()) {
+    p.document_begin = args.documents[0].const_data_ptr<int>();
+    p.document_end = args.documents[1].const_data_ptr<int>();
+  }
   return call;
 }
 

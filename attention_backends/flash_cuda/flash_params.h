@@ -5,6 +5,7 @@
 
 #include "attention_backends/key_range.h"
 #include "framework/cuda/float_type.h"
+#include "framework/cuda/host_device.h"
 
 // Arguments of the attention kernels. Plain structs: no LibTorch headers in .cu
 // files.
@@ -25,6 +26,9 @@ struct ForwardParams {
   FloatType type = FloatType::kBFloat16;
   int64_t b = 0, h = 0, g = 0, s = 0, t = 0, d = 0;
   int before = kAllKeys, after = kAllKeys;  // MaskSpec
+  // [B, S], as in AttentionMask; null if each sequence is one document.
+  const int* document_begin = nullptr;
+  const int* document_end = nullptr;
   // FP32 only: tensor cores multiply, with operands rounded to TF32.
   bool tf32 = false;
   float scale = 1;
@@ -33,9 +37,27 @@ struct ForwardParams {
   float* lse = nullptr;    // [B, H, S], natural logarithm; written
   int* counter = nullptr;  // scratch of one int
 
-  bool causal() const { return before == kAllKeys && after == 0; }
-  bool full() const { return before == kAllKeys && after == kAllKeys; }
+  bool causal() const { return whole_before() && after == 0; }
+  bool full() const { return whole_before() && after == kAllKeys; }
+
+ private:
+  bool whole_before() const {
+    return before == kAllKeys && document_begin == nullptr;
+  }
 };
+
+// The mask of one sequence, by the arguments of any kernel.
+template <typename Params>
+TESSERA_HOST_DEVICE AttentionMask<int> SequenceMask(const Params& p,
+                                                    int batch) {
+  const int t = static_cast<int>(p.t), s = static_cast<int>(p.s);
+  AttentionMask<int> mask = {s, t, p.before, p.after};
+  if (p.document_begin != nullptr) {
+    mask.document_begin = p.document_begin + int64_t{batch} * s;
+    mask.document_end = p.document_end + int64_t{batch} * s;
+  }
+  return mask;
+}
 
 struct BackwardParams {
   ForwardParams forward;  // o and lse as the forward pass wrote them

@@ -37,6 +37,8 @@ struct Geometry {
   int64_t b, g, r, s, t, d;  // r = H / G; s excludes the blind queries
   int64_t blind;
   MaskSpec spec;
+  bool has_documents;
+  at::Tensor documents;  // AttentionArgs
 
   int64_t kv_matrices() const { return b * g; }
   int64_t query_rows() const { return b * g * r; }  // per position
@@ -57,13 +59,16 @@ Geometry GeometryOf(const AttentionProblem& p) {
   n.t = p.t;
   n.d = p.d;
   n.spec = p.mask;
+  n.has_documents = p.documents;
   n.blind = MaskOf(p).Queries(/*key=*/0).begin;
   n.s = p.s - n.blind;
   return n;
 }
 
 Geometry GeometryOf(const AttentionArgs& args) {
-  return GeometryOf(ProblemOf(args));
+  Geometry n = GeometryOf(ProblemOf(args));
+  n.documents = args.documents;
+  return n;
 }
 
 double LowestOf(const at::Tensor& x) {
@@ -146,8 +151,22 @@ std::vector<Range> Tiles(Range rows, int64_t end) {
   return tiles;
 }
 
+// Hides the keys of other documents from the queries of a tile. Which tiles
+// hold visible keys is known on the device alone, so none is left out.
+void HideOtherDocuments(const Geometry& n, Queries queries, Keys keys,
+                        const at::Tensor& s) {
+  const at::Tensor bounds =
+      n.documents.narrow(2, queries.begin, queries.size());
+  const at::Tensor key = at::arange(keys.begin, keys.end, bounds.options());
+  const at::Tensor s_bhqk = s.view({n.b, -1, queries.size(), keys.size()});
+  const at::Tensor hidden =
+      (key < bounds[0].unsqueeze(2)).logical_or_(key >= bounds[1].unsqueeze(2));
+  s_bhqk.masked_fill_(hidden.unsqueeze(1), -kInfinity);
+}
+
 // Adds M to the scores of a tile, [B G, R queries, keys], in place.
 void Mask(const Geometry& n, Queries queries, Keys keys, const at::Tensor& s) {
+  if (n.has_documents) HideOtherDocuments(n, queries, keys, s);
   const AttentionMask<int64_t> mask = n.mask();
   if (!mask.NeedsMask(queries, keys)) return;
   const auto ones = [&] {
@@ -167,8 +186,11 @@ void Mask(const Geometry& n, Queries queries, Keys keys, const at::Tensor& s) {
 }
 
 int64_t MaskBytes(const Geometry& n) {
-  if (n.spec == MaskSpec::Full()) return 0;
-  return n.QueryTile() * n.KeyTile() * (n.spec.before == kAllKeys ? 1 : 2);
+  const int64_t tile = n.QueryTile() * n.KeyTile();
+  int64_t band = 0;
+  if (n.spec != MaskSpec::Full()) band = n.spec.before == kAllKeys ? 1 : 2;
+  const int64_t keys = n.KeyTile() * static_cast<int64_t>(sizeof(int32_t));
+  return std::max(band * tile, n.has_documents ? 2 * n.b * tile + keys : 0);
 }
 
 namespace forward {

@@ -66,8 +66,26 @@ void HideEarlier(const AttentionMask<int64_t>& mask,
                     kMasked);
 }
 
+// Hides the keys of other documents from some rows. `bounds` is
+// AttentionArgs::documents of these rows.
+void HideOtherDocuments(const at::Tensor& bounds, bool hide_later,
+                        const at::Tensor& rows) {
+  const at::Tensor key = at::arange(rows.size(3), bounds.options());
+  const at::Tensor begin = bounds[0].unsqueeze(2), end = bounds[1].unsqueeze(2);
+  rows.masked_fill_((key < begin).unsqueeze(1), kMasked);
+  if (hide_later) rows.masked_fill_((key >= end).unsqueeze(1), kMasked);
+}
+
 // Adds M in place. All scores of blind rows become -infinity.
 void ApplyMask(const AttentionArgs& args, const at::Tensor& s_bhst) {
+  if (args.documents.defined()) {
+    for (int64_t begin = 0; begin < s_bhst.size(2); begin += kMaskRows) {
+      const int64_t rows = std::min(kMaskRows, s_bhst.size(2) - begin);
+      HideOtherDocuments(args.documents.narrow(2, begin, rows),
+                         /*hide_later=*/args.mask.after != 0,
+                         s_bhst.narrow(2, begin, rows));
+    }
+  }
   if (args.mask == MaskSpec::Full()) return;
   const AttentionMask<int64_t> mask = MaskOf(ProblemOf(args));
   const int64_t mask_rows = std::min(mask.s, kMaskRows);
@@ -206,13 +224,17 @@ AttentionMemory NaiveBackend::Plan(const AttentionProblem& problem) const {
   const int64_t element = c10::elementSize(p.dtype);
   const int64_t scores = p.b * p.h * p.s * p.t * element;
   const int64_t q = p.b * p.h * p.s * p.d * element;
-  const int64_t mask_rows =
-      p.mask == MaskSpec::Full() ? 0 : std::min(p.s, kMaskRows);
+  const int64_t mask_rows = std::min(p.s, kMaskRows);
+  int64_t mask_bytes = p.mask == MaskSpec::Full() ? 0 : mask_rows * mask_rows;
+  if (p.documents) {  // which keys are hidden, and the keys' numbers
+    mask_bytes = std::max<int64_t>(
+        mask_bytes, p.b * mask_rows * p.t + sizeof(int32_t) * p.t);
+  }
   const bool groups = p.h != p.g;
   const int64_t copies = ProductCopyBytes(p);
   const SoftmaxMemory softmax = PlanSoftmax(held_, p);
   AttentionMemory memory;
-  memory.forward_bytes = std::max(copies, mask_rows * mask_rows);
+  memory.forward_bytes = std::max(copies, mask_bytes);
   if (!p.needs_grad) {
     memory.forward_bytes += softmax.held;
     return memory;

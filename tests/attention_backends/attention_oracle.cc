@@ -1,5 +1,6 @@
 #include "tests/attention_backends/attention_oracle.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -27,6 +28,10 @@ at::Tensor MaskedScores(const AttentionInputs& in, const at::Tensor& q,
   at::Tensor hidden = at::zeros_like(distance, at::kBool);
   if (in.mask.after != kAllKeys) hidden |= distance > in.mask.after;
   if (in.mask.before != kAllKeys) hidden |= distance < -in.mask.before;
+  if (in.documents.defined()) {
+    const at::Tensor first = in.documents[0];  // names a token's document
+    hidden = hidden | (first.unsqueeze(1) != first.unsqueeze(2)).unsqueeze(1);
+  }
   return scores.masked_fill(hidden, -kInfinity);
 }
 
@@ -60,6 +65,21 @@ at::Tensor SumGroups(const at::Tensor& x, int64_t kv_heads) {
 }
 
 }  // namespace
+
+at::Tensor PackedDocuments(int64_t batch, int64_t sequence) {
+  constexpr int64_t kLengths[] = {40, 1, 3, 128, 64, 17, 300, 2};
+  const at::Tensor documents = at::empty({2, batch, sequence}, at::kInt);
+  for (int64_t row = 0; row < batch; ++row) {
+    int64_t begin = 0;
+    for (int64_t i = row; begin < sequence; ++i) {
+      const int64_t length = std::min(kLengths[i % 8], sequence - begin);
+      documents[0][row].narrow(0, begin, length).fill_(begin);
+      documents[1][row].narrow(0, begin, length).fill_(begin + length);
+      begin += length;
+    }
+  }
+  return documents;
+}
 
 AttentionResults EagerAttention(const AttentionInputs& in,
                                 at::ScalarType dtype) {

@@ -1,6 +1,8 @@
 #ifndef TESTS_ATTENTION_BACKENDS_ATTENTION_ORACLE_H_
 #define TESTS_ATTENTION_BACKENDS_ATTENTION_ORACLE_H_
 
+#include <cstdint>
+
 #include "ATen/core/Tensor.h"
 #include "attention_backends/attention_backend.h"
 
@@ -11,7 +13,12 @@ struct AttentionInputs {
   at::Tensor q, k, v, d_o;
   double scale = 1;
   MaskSpec mask = MaskSpec::Causal();
+  at::Tensor documents;  // AttentionArgs
 };
+
+// AttentionArgs::documents of a batch whose sequences are packed with documents
+// of 1 to 300 tokens, other ones in each. On the CPU.
+at::Tensor PackedDocuments(int64_t batch, int64_t sequence);
 
 // Gradients of sum(O o dO).
 struct AttentionResults {

@@ -65,6 +65,32 @@ Cases Windowed(const std::vector<Shape>& shapes,
   return cases;
 }
 
+// Causal, full and windowed, within documents.
+Cases Packed(const std::vector<at::ScalarType>& dtypes) {
+  const std::vector<Shape> shapes = {
+      {1, 1, 1, 1, 1, 64},      {3, 65, 65, 2, 1, 40},
+      {2, 300, 300, 4, 2, 80},  {2, 129, 129, 3, 1, 128},
+      {1, 127, 127, 2, 2, 96},  {1, 140, 140, 1, 1, 192},
+      {2, 1000, 1000, 2, 1, 64}};
+  Cases cases;
+  for (const AttentionBackend* backend : AttentionBackends()) {
+    for (const Shape& shape : shapes) {
+      for (const MaskSpec mask :
+           {MaskSpec::Causal(), MaskSpec::Full(), MaskSpec::Window(30),
+            MaskSpec{.before = 70, .after = 90}}) {
+        for (const at::ScalarType dtype : dtypes) {
+          cases.push_back({.backend = backend,
+                           .shape = shape,
+                           .mask = mask,
+                           .dtype = dtype,
+                           .documents = true});
+        }
+      }
+    }
+  }
+  return cases;
+}
+
 // S > T and S < T, with queries that see no key and keys that no query sees;
 // grouped heads; several tiles.
 std::vector<Shape> WindowShapes() {
@@ -172,6 +198,17 @@ std::vector<Shape> DeterminismShapes() {
           {1, 260, 200, 2, 2, 192}, {1, 200, 330, 1, 1, 256}};
 }
 
+// Sequences of packed documents.
+Cases PackedPlans() {
+  Cases cases;
+  for (ConformanceCase c :
+       Cross({{4, 2048, 2048, 16, 16, 64}}, {at::kFloat, at::kBFloat16})) {
+    c.documents = true;
+    cases.push_back(c);
+  }
+  return cases;
+}
+
 }  // namespace
 
 std::string ConformanceCase::ToString() const {
@@ -180,7 +217,8 @@ std::string ConformanceCase::ToString() const {
       std::string(backend->name()), variant, "_b", shape.b, "_s", shape.s, "_t",
       shape.t, "_h", shape.h, "_g", shape.g, "_d", shape.d, "_",
       MaskLabel(mask), "_", c10::toString(dtype), tf32 ? "_tf32" : "",
-      names[static_cast<int>(values)], deterministic ? "_deterministic" : "");
+      names[static_cast<int>(values)], documents ? "_documents" : "",
+      deterministic ? "_deterministic" : "");
 }
 
 AttentionProblem ConformanceCase::Problem(const DeviceInfo& device) const {
@@ -194,6 +232,7 @@ AttentionProblem ConformanceCase::Problem(const DeviceInfo& device) const {
   problem.dtype = dtype;
   problem.tf32 = tf32;
   problem.mask = mask;
+  problem.documents = documents;
   problem.deterministic = deterministic;
   problem.cuda = device.is_cuda();
   problem.compute_capability = device.compute_capability;
@@ -226,7 +265,7 @@ std::vector<ConformanceCase> CpuCases() {
        With(Values::kHugeLogits, Cross(ExtremeShapes(), dtypes)),
        With(Values::kSubnormalKeys, Cross(ExtremeShapes(), dtypes)),
        Deterministic(Cross(DeterminismShapes(), dtypes)),
-       Windowed(WindowShapes(), dtypes)});
+       Windowed(WindowShapes(), dtypes), Packed(dtypes)});
   // The variants share everything except the softmax with their backend.
   size_t variants = 0;
   const auto is_left_out = [&](const ConformanceCase& c) {
@@ -291,7 +330,10 @@ std::vector<ConformanceCase> GpuCases() {
                Deterministic(Cross(training, dtypes)),
                Windowed(WindowShapes(), dtypes),
                Tf32(OfFlashCuda(Windowed(WindowShapes(), {at::kFloat}))),
-               Deterministic(OfFlashCuda(Windowed(WindowShapes(), dtypes)))});
+               Deterministic(OfFlashCuda(Windowed(WindowShapes(), dtypes))),
+               Packed(dtypes),
+               Tf32(OfFlashCuda(Packed({at::kFloat}))),
+               Deterministic(OfFlashCuda(Packed(dtypes)))});
 }
 
 std::vector<ConformanceCase> PlanCases() {
@@ -311,7 +353,7 @@ std::vector<ConformanceCase> PlanCases() {
   return Join({tf32, Deterministic(tf32), Cross(shapes, dtypes),
                Cross(others, dtypes), Cross(others, {at::kHalf}),
                Deterministic(Cross(shapes, dtypes)),
-               Deterministic(Cross(others, dtypes))});
+               Deterministic(Cross(others, dtypes)), PackedPlans()});
 }
 
 std::vector<ConformanceCase> CpuPlanCases() {
@@ -324,6 +366,9 @@ std::vector<ConformanceCase> CpuPlanCases() {
                        {2, 200, 150, 4, 2, 80},
                        {1, 600, 700, 2, 2, 16}},
                       {at::kFloat, at::kBFloat16});
+  for (const ConformanceCase& packed : Packed({at::kBFloat16})) {
+    cases.push_back(packed);
+  }
   // Not NAIVE, whose ATen operations need different temporary memory on a CPU
   // than on a GPU.
   std::erase_if(cases, [](const ConformanceCase& c) {

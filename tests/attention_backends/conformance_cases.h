@@ -31,6 +31,7 @@ struct ConformanceCase {
   bool deterministic = false;
   bool tf32 = false;         // with at::kFloat
   const char* variant = "";  // of the backend, for the test's name
+  bool documents = false;    // PackedDocuments()
 
   // A unique name for a test.
   std::string ToString() const;

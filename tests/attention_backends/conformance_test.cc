@@ -32,6 +32,7 @@ std::string CaseName(const ::testing::TestParamInfo<ConformanceCase>& info) {
 struct Inputs {
   GuardedTensor q, k, v, d_o;
   double scale = 1;
+  at::Tensor documents;  // undefined unless the case has some
 };
 
 // Random values drawn on `drawn_on`; drawn on the CPU, they are the same for
@@ -58,12 +59,14 @@ Inputs MakeInputs(const ConformanceCase& c, at::Device device,
     return GuardedTensor(x.to(c.dtype).to(device));
   };
   const at::Tensor v = random(n.g, n.t), d_o = random(n.h, n.s);
-  return {place(q), place(k), place(v), place(d_o), scale};
+  at::Tensor documents;
+  if (c.documents) documents = PackedDocuments(n.b, n.s).to(device);
+  return {place(q), place(k), place(v), place(d_o), scale, documents};
 }
 
 AttentionInputs OracleInputs(const ConformanceCase& c, const Inputs& in) {
-  return {in.q.slice(),   in.k.slice(), in.v.slice(),
-          in.d_o.slice(), in.scale,     c.mask};
+  return {in.q.slice(), in.k.slice(), in.v.slice(), in.d_o.slice(),
+          in.scale,     c.mask,       in.documents};
 }
 
 AttentionArgs ArgsOf(const ConformanceCase& c, const Inputs& in) {
@@ -75,6 +78,7 @@ AttentionArgs ArgsOf(const ConformanceCase& c, const Inputs& in) {
   args.mask = c.mask;
   args.deterministic = c.deterministic;
   args.tf32 = c.tf32;
+  args.documents = in.documents;
   return args;
 }
 
@@ -146,7 +150,8 @@ void ExpectConforms(const ConformanceCase& c, const DeviceInfo& device) {
   const AttentionResults sums = AttentionMagnitudes(inputs);
   EXPECT_TRUE(Conforms({actual.o, eager.o, exact.o, sums.o})) << "O";
   EXPECT_TRUE(Conforms({actual.lse, eager.lse, exact.lse, sums.lse})) << "L";
-  const auto [queries, keys] = CancellingRows(c.shape.s, c.shape.t, c.mask);
+  const auto [queries, keys] =
+      CancellingRows(c.shape.s, c.shape.t, c.mask, c.documents);
   EXPECT_TRUE(
       Conforms({actual.dq, eager.dq, exact.dq, sums.dq, queries, c.tf32}))
       << "dQ";
@@ -171,6 +176,68 @@ TEST(GuardedTensor, DetectsWrites) {
   EXPECT_TRUE(inside.IsIntact());
   EXPECT_FALSE(inside.IsUnchanged());
 }
+
+// Other values in the last document of each sequence change no bit of the
+// others.
+void ExpectDocumentsApart(ConformanceCase c, const DeviceInfo& device) {
+  const absl::Status supports = c.backend->Supports(c.Problem(device));
+  if (!supports.ok()) GTEST_SKIP() << supports.message();
+  Inputs in = MakeInputs(c, device.device);
+  AttentionResults before, after;
+  RunBackend(c, in, &before);
+  const int64_t last = in.documents[0][0][c.shape.s - 1].item<int64_t>();
+  ASSERT_GT(last, 0);
+  const auto changed = [&](const GuardedTensor& x) {
+    const at::Tensor y = x.slice().clone();
+    y.narrow(2, last, c.shape.s - last).mul_(-3);
+    return GuardedTensor(y);
+  };
+  Inputs other = {changed(in.q),   changed(in.k), changed(in.v),
+                  changed(in.d_o), in.scale,      in.documents};
+  RunBackend(c, other, &after);
+  const auto first = [&](const at::Tensor& x) { return x.narrow(2, 0, last); };
+  ExpectEqualBits({first(before.o), first(before.lse), first(before.dq),
+                   first(before.dk), first(before.dv)},
+                  {first(after.o), first(after.lse), first(after.dq),
+                   first(after.dk), first(after.dv)});
+  EXPECT_FALSE(at::equal(before.dk, after.dk));
+}
+
+std::vector<ConformanceCase> ApartCases() {
+  std::vector<ConformanceCase> cases;
+  for (const AttentionBackend* backend : AttentionBackends()) {
+    for (const MaskSpec mask :
+         {MaskSpec::Causal(), MaskSpec::Full(), MaskSpec::Window(30)}) {
+      for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+        cases.push_back({.backend = backend,
+                         .shape = {1, 300, 300, 2, 1, 64},
+                         .mask = mask,
+                         .dtype = dtype,
+                         // Otherwise additions to dQ come in any order.
+                         .deterministic = true,
+                         .documents = true});
+      }
+    }
+  }
+  return cases;
+}
+
+class Documents : public ::testing::TestWithParam<ConformanceCase> {};
+TEST_P(Documents, DoNotReachEachOther) {
+  ExpectDocumentsApart(GetParam(), CpuDevice());
+}
+INSTANTIATE_TEST_SUITE_P(Cpu, Documents, ::testing::ValuesIn(ApartCases()),
+                         CaseName);
+
+class GpuDocuments : public ::testing::TestWithParam<ConformanceCase> {};
+TEST_P(GpuDocuments, DoNotReachEachOther) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  const absl::StatusOr<DeviceInfo> device = OpenCudaDevice(0);
+  ASSERT_TRUE(device.ok()) << device.status();
+  ExpectDocumentsApart(GetParam(), *device);
+}
+INSTANTIATE_TEST_SUITE_P(All, GpuDocuments, ::testing::ValuesIn(ApartCases()),
+                         CaseName);
 
 class Conformance : public ::testing::TestWithParam<ConformanceCase> {};
 TEST_P(Conformance, MatchesOracle) { ExpectConforms(GetParam(), CpuDevice()); }

@@ -84,7 +84,13 @@ constexpr int64_t kFewKeys = 20;
 
 }  // namespace
 
-CancellingRows::CancellingRows(int64_t s, int64_t t, MaskSpec spec) {
+CancellingRows::CancellingRows(int64_t s, int64_t t, MaskSpec spec,
+                               bool documents) {
+  if (documents) {
+    queries = s;
+    keys = t;
+    return;
+  }
   const AttentionMask<int64_t> mask = {s, t, spec.before, spec.after};
   for (int64_t query = 0; query < s; ++query) {
     const KeyRange<int64_t> seen = mask.KeysOfRow(query);

@@ -24,8 +24,9 @@ struct Comparison {
 
 // Comparison::cancelling_rows of dQ and dK: up to the last query with so few
 // keys that dP and rowsum(dO o O) are close, and the keys of these queries.
+// With documents, such queries may be anywhere.
 struct CancellingRows {
-  CancellingRows(int64_t s, int64_t t, MaskSpec mask);
+  CancellingRows(int64_t s, int64_t t, MaskSpec mask, bool documents = false);
   int64_t queries = 0, keys = 0;
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -11,20 +13,47 @@ namespace {
 
 using Mask = AttentionMask<int>;
 
-// Each combination of limits before and after a query's own key.
+// The bounds of documents of some lengths, repeated until they fill `tokens`.
+struct Documents {
+  std::vector<int> begin, end;
+};
+const Documents& Packed(int tokens, const std::vector<int>& lengths) {
+  static auto& all = *new std::map<std::pair<int, std::vector<int>>, Documents>;
+  Documents& packed = all[{tokens, lengths}];
+  for (int i = packed.begin.size(), first = i; first < tokens; ++i) {
+    const int length = std::min(lengths[i % lengths.size()], tokens - first);
+    packed.begin.resize(first + length, first);
+    packed.end.resize(first + length, first + length);
+    first += length;
+  }
+  return packed;
+}
+
+// Each combination of limits before and after a query's own key, with and
+// without documents.
 std::vector<Mask> Masks(int s, int t) {
   std::vector<Mask> masks;
   for (const int before : {kAllKeys, 0, 1, 6, 50}) {
     for (const int after : {kAllKeys, 0, 1, 6, 50}) {
       masks.push_back({s, t, before, after});
+      if (s != t) continue;
+      for (const std::vector<int>& lengths :
+           {std::vector<int>{1, 5, 2, 11}, std::vector<int>{8, 16, 4, 12}}) {
+        const Documents& packed = Packed(s, lengths);
+        masks.push_back(
+            {s, t, before, after, packed.begin.data(), packed.end.data()});
+      }
     }
   }
   return masks;
 }
 
 bool Sees(const Mask& mask, int query, int key) {
+  if (key >= mask.t) return false;
   const int at = query + mask.t - mask.s;
-  return key < mask.t && (mask.before == kAllKeys || key >= at - mask.before) &&
+  const int* const document = mask.document_begin;
+  if (document != nullptr && document[query] != document[key]) return false;
+  return (mask.before == kAllKeys || key >= at - mask.before) &&
          (mask.after == kAllKeys || key <= at + mask.after);
 }
 

@@ -28,13 +28,12 @@ __device__ __forceinline__ void ApplyMask(const AttentionMask<int>& mask,
                                           float (&s)[kM][kN]) {
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
+    const auto [begin, end] =
+        mask.template VisibleColumns<kRowsAreKeys>(first_row + m);
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
-      const int row = first_row + m, col = first_col + ColumnOf(Lane(), n);
-      const int query = kRowsAreKeys ? col : row;
-      const int key = kRowsAreKeys ? row : col;
-      const KeyRange<int> keys = mask.KeysOfRow(query);
-      if (key < keys.begin || key >= keys.end) s[m][n] = -INFINITY;
+      const int col = first_col + ColumnOf(Lane(), n);
+      if (col < begin || col >= end) s[m][n] = -INFINITY;
     }
   }
 }

@@ -37,13 +37,13 @@ struct QueryTile {
 // mask the long ones start early.
 template <int kQueries, int kKeys>
 __device__ __forceinline__ QueryTile FindQueryTile(const ForwardParams& p) {
-  const int s = p.s, t = p.t, heads = p.h;
+  const int s = p.s, heads = p.h;
   const int query_tiles = CeilDiv(s, kQueries);
   const int tile = query_tiles - 1 - blockIdx.x % query_tiles;
   const int head_of_all = blockIdx.x / query_tiles;
   QueryTile held;
-  held.mask = {s, t, p.before, p.after};
   held.batch = head_of_all / heads;
+  held.mask = SequenceMask(p, held.batch);
   held.head = head_of_all % heads;
   held.kv_head = held.head / (heads / static_cast<int>(p.g));
   held.queries = held.mask.QueriesFrom(tile * kQueries, kQueries);
@@ -93,13 +93,13 @@ struct KeyTile {
 
 template <int kKeys, int kQueries>
 __device__ __forceinline__ KeyTile FindKeyTile(const ForwardParams& p) {
-  const int s = p.s, t = p.t, heads = p.h, kv_heads = p.g;
+  const int t = p.t, heads = p.h, kv_heads = p.g;
   const int key_tiles = CeilDiv(t, kKeys);
   const int head_of_all = blockIdx.x / key_tiles;
   const int group = heads / kv_heads;
   KeyTile held;
-  held.mask = {s, t, p.before, p.after};
   held.batch = head_of_all / kv_heads;
+  held.mask = SequenceMask(p, held.batch);
   held.kv_head = head_of_all % kv_heads;
   held.first_key = blockIdx.x % key_tiles * kKeys;
   held.first_head = held.kv_head * group;

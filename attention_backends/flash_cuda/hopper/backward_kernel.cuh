@@ -52,6 +52,7 @@ class BackwardConsumer {
     Sums dk, dv;
 #pragma unroll
     for (int i = 0; i < Traits::kSums; ++i) dk[i] = dv[i] = 0;
+    if constexpr (Traits::kAnyMask) FindQueries(held);
     shared_.kv_full.Wait(0);
     if constexpr (Traits::kHoldsV) {
 #pragma unroll
@@ -71,7 +72,7 @@ class BackwardConsumer {
             Step<false>(held, scratch, held.TileAt(step), dk, dv);
           }
         }
-      } else if constexpr (Traits::kWindow) {  // masked, whole, masked
+      } else if constexpr (Traits::kAnyMask) {  // masked, whole, masked
         const int whole = held.first_unmasked - held.first_tile;
         const int end_whole = held.end_unmasked - held.first_tile;
         for (; step < min(held.steps, whole); ++step) {
@@ -286,6 +287,18 @@ class BackwardConsumer {
     return threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
   }
 
+  // The queries that see this thread's keys, as FindKeys() in the forward
+  // kernel.
+  __device__ __forceinline__ void FindQueries(
+      const BackwardTile<Traits>& held) {
+    const AttentionMask<int> mask = MaskOf<Traits>(args_, held.batch);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      seen_by_[r] =
+          mask.Queries(held.first_key + 64 * warpgroup_ + Row() + 8 * r);
+    }
+  }
+
   // P = 0 for keys that do not exist, or that the query does not see.
   __device__ __forceinline__ void ApplyMask(const BackwardTile<Traits>& held,
                                             int tile, Scores& p) const {
@@ -293,14 +306,14 @@ class BackwardConsumer {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int key = held.first_key + 64 * warpgroup_ + Row() + 8 * r;
-      int begin = Traits::kCausal
-                      ? MaskOf<Traits>(args_).FirstQuery(key) - first_query
-                      : 0;
+      int begin =
+          Traits::kCausal
+              ? MaskOf<Traits>(args_, held.batch).FirstQuery(key) - first_query
+              : 0;
       int end = Traits::kQueries;
-      if constexpr (Traits::kWindow) {
-        const QueryRange<int> seen_by = MaskOf<Traits>(args_).Queries(key);
-        begin = seen_by.begin - first_query;
-        end = seen_by.end - first_query;
+      if constexpr (Traits::kAnyMask) {
+        begin = seen_by_[r].begin - first_query;
+        end = seen_by_[r].end - first_query;
       }
       if (key >= args_.t) begin = Traits::kQueries;
 #pragma unroll
@@ -308,7 +321,7 @@ class BackwardConsumer {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           const bool hidden =
-              2 * i + j < begin || (Traits::kWindow && 2 * i + j >= end);
+              2 * i + j < begin || (Traits::kAnyMask && 2 * i + j >= end);
           if (hidden) p[i + 2 * r + j] = 0;
         }
       }
@@ -370,6 +383,7 @@ class BackwardConsumer {
   Values v_;  // where Traits::kHoldsV
   RingIndex<Traits::kStages> ring_;
   uint32_t dq_turn_parity_ = 0;
+  QueryRange<int> seen_by_[2];  // with kAnyMask: FindQueries()
 };
 
 // Before the first use of shared memory.

@@ -90,7 +90,9 @@ cudaError_t RunMain(const BackwardParams& params,
                              .scale_log2 = p.scale * kLog2E,
                              .scratch = scratch,
                              .before = p.before,
-                             .after = p.after};
+                             .after = p.after,
+                             .document_begin = p.document_begin,
+                             .document_end = p.document_end};
   constexpr int kSharedBytes = sizeof(BackwardShared<Traits>);
   static_assert(kSharedBytes <= 227 * 1024);
   return LaunchKernel(BackwardKernel<Traits>,

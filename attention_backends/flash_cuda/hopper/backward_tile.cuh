@@ -18,7 +18,7 @@ namespace flash {
 namespace hopper {
 
 template <typename Element_, int kHeadDim_, bool kCausal_, bool kDeterministic_,
-          bool kWindow_ = false>
+          bool kAnyMask_ = false>
 struct BackwardTraits {
   using Element = Element_;
   static constexpr int kHeadDim = kHeadDim_;
@@ -26,7 +26,7 @@ struct BackwardTraits {
       BackwardQueries(kHeadDim, kDeterministic_);  // of a tile
   static constexpr int kKeys = 128;                // of a tile
   static constexpr bool kCausal = kCausal_;
-  static constexpr bool kWindow = kWindow_;  // any mask, by BackwardArgs
+  static constexpr bool kAnyMask = kAnyMask_;  // any mask, by BackwardArgs
   // Blocks add to a tile of dQ in the order in which they are handed out.
   static constexpr bool kDeterministic = kDeterministic_;
   static constexpr int kStages = 2;
@@ -72,7 +72,10 @@ struct BackwardArgs {
   bool longest_first = false;
   float scale = 0, scale_log2 = 0;
   BackwardScratch scratch;
-  int before = kAllKeys, after = kAllKeys;  // of a window
+  // With kAnyMask; as in ForwardParams.
+  int before = kAllKeys, after = kAllKeys;
+  const int* document_begin = nullptr;
+  const int* document_end = nullptr;
 };
 
 template <typename Traits>
@@ -101,7 +104,7 @@ struct BackwardTile {
   int first_tile;    // that sees the key tile
   int steps;         // from there on to the last that sees it
   int masked_steps;  // those in which some query does not see some key
-  // With a window: the tiles whose queries see all keys of the tile.
+  // With kAnyMask: the tiles whose queries see all keys of the tile.
   int first_unmasked, end_unmasked;
   bool walks_down;  // begins at the last tile; then the last are masked
 
@@ -119,13 +122,14 @@ struct BackwardTile {
     held.kv_head = tile.head % args.kv_heads;
     held.tiles = (args.s + Traits::kQueries - 1) / Traits::kQueries;
     held.first_tile = 0;
-    if constexpr (Traits::kWindow) {
-      held.FindQueries(MaskOf<Traits>(args));
+    if constexpr (Traits::kAnyMask) {
+      held.FindQueries(MaskOf<Traits>(args, held.batch));
       return held;
     }
     int unmasked_tile = 0;
     if (Traits::kCausal) {
-      const int first_row = MaskOf<Traits>(args).FirstQuery(held.first_key);
+      const int first_row =
+          MaskOf<Traits>(args, held.batch).FirstQuery(held.first_key);
       const int last_row = first_row + Traits::kKeys - 1;
       held.first_tile = min(held.tiles, max(0, first_row) / Traits::kQueries);
       unmasked_tile =
@@ -141,13 +145,13 @@ struct BackwardTile {
 
   // The tile of queries of a step.
   __device__ int TileAt(int step) const {
-    if constexpr (Traits::kWindow) {
+    if constexpr (Traits::kAnyMask) {
       return walks_down ? first_tile + steps - 1 - step : first_tile + step;
     }
     return walks_down ? tiles - 1 - step : first_tile + step;
   }
   __device__ bool IsMasked(int step) const {
-    if constexpr (Traits::kWindow) {
+    if constexpr (Traits::kAnyMask) {
       const int tile = TileAt(step);
       return tile < first_unmasked || tile >= end_unmasked;
     }
@@ -157,8 +161,8 @@ struct BackwardTile {
   // How many CUDA blocks add to the tile of dQ before this one: those handed
   // out before.
   __device__ int TurnAt(const BackwardArgs& args, int tile) const {
-    if constexpr (Traits::kWindow) {
-      const AttentionMask<int> mask = MaskOf<Traits>(args);
+    if constexpr (Traits::kAnyMask) {
+      const AttentionMask<int> mask = MaskOf<Traits>(args, batch);
       const auto seen = TilesOf<Traits::kKeys>(mask.Keys(
           mask.QueriesFrom(tile * Traits::kQueries, Traits::kQueries)));
       return walks_down ? index - seen.begin : seen.end - 1 - index;
@@ -168,8 +172,9 @@ struct BackwardTile {
     int last_tile = args.scheduler.tiles - 1;  // that the tile sees
     if (Traits::kCausal) {
       const int last_row = min(args.s, (tile + 1) * Traits::kQueries) - 1;
-      last_tile = min(last_tile, (MaskOf<Traits>(args).Keys(last_row).end - 1) /
-                                     Traits::kKeys);
+      last_tile =
+          min(last_tile, (MaskOf<Traits>(args, batch).Keys(last_row).end - 1) /
+                             Traits::kKeys);
     }
     return last_tile - index;
   }

@@ -9,20 +9,20 @@ namespace hopper {
 namespace {
 
 template <FloatType kType, int kHeadDim, bool kCausal, bool kShort,
-          bool kWindow = false>
+          bool kAnyMask = false>
 cudaError_t Run(const ForwardParams& params, cudaStream_t stream) {
   constexpr ForwardTileSize kTile =
-      ForwardTileSizeOf(kHeadDim, kCausal || kWindow, kShort);
+      ForwardTileSizeOf(kHeadDim, kCausal || kAnyMask, kShort);
   return RunForward<ForwardTraits<Element<kType>, kHeadDim, kTile.warpgroups,
-                                  kTile.keys, kCausal, kWindow>>(params,
-                                                                 stream);
+                                  kTile.keys, kCausal, kAnyMask>>(params,
+                                                                  stream);
 }
 
 }  // namespace
 
 template <FloatType kType, int kHeadDim>
 cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream) {
-  if (!params.causal() && !params.full()) {  // most windows are short
+  if (!params.causal() && !params.full()) {  // most rows see few keys
     return Run<kType, kHeadDim, false, true, true>(params, stream);
   }
   if (params.t <= kShortRows) {

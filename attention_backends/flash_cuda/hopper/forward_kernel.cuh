@@ -68,6 +68,7 @@ class ForwardConsumer {
   __device__ __forceinline__ void Compute(const ForwardTile<Traits>& held) {
     Sums o;
     OnlineSoftmax softmax(args_.scale_log2);
+    if constexpr (Traits::kAnyMask) FindKeys(held);
     shared_.q_full.Wait(q_parity_);
     q_parity_ ^= 1;
     if (held.key_tiles == 0) {
@@ -102,7 +103,7 @@ class ForwardConsumer {
       WgmmaWait<0>();
       PinRegisters(s);
       Release(shared_.k_empty, &k_);
-      if (held.key_tiles == (Traits::kWindow ? held.first_tile + 1 : 1))
+      if (held.key_tiles == (Traits::kAnyMask ? held.first_tile + 1 : 1))
         ReleaseQ();
       ApplyMask(held, held.key_tiles - 1, s);
       softmax.Update(s, rescale);
@@ -114,11 +115,11 @@ class ForwardConsumer {
       Step<true>(held, tile, softmax, p, o, add);
       add = 1;
     }
-    for (; tile >= (Traits::kWindow ? held.first_unmasked : 0); --tile) {
+    for (; tile >= (Traits::kAnyMask ? held.first_unmasked : 0); --tile) {
       Step<false>(held, tile, softmax, p, o, add);
       add = 1;
     }
-    if constexpr (Traits::kWindow) {
+    if constexpr (Traits::kAnyMask) {
       for (; tile >= held.first_tile; --tile) {
         Step<true>(held, tile, softmax, p, o, add);
         add = 1;
@@ -144,7 +145,7 @@ class ForwardConsumer {
     WgmmaWait<1>();
     PinRegisters(s);
     Release(shared_.k_empty, &k_);
-    if (tile == (Traits::kWindow ? held.first_tile : 0)) ReleaseQ();
+    if (tile == (Traits::kAnyMask ? held.first_tile : 0)) ReleaseQ();
     if constexpr (kMasked) ApplyMask(held, tile, s);
     softmax.Update(s, rescale);
     WgmmaWait<0>();
@@ -201,26 +202,37 @@ class ForwardConsumer {
     return 64 * warpgroup_ + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
   }
 
+  // The keys of this thread's rows, which are read from memory if there are
+  // documents: not in every tile.
+  __device__ __forceinline__ void FindKeys(const ForwardTile<Traits>& held) {
+    const AttentionMask<int> mask = MaskOf<Traits>(args_, held.batch);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      seen_[r] = mask.KeysOfRow(held.first_row + Row() + 8 * r);
+    }
+  }
+
   __device__ __forceinline__ void ApplyMask(const ForwardTile<Traits>& held,
                                             int tile, Scores& s) const {
     const int first = tile * Traits::kKeys + FragmentColumn();
     const int row = held.first_row + Row();
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      int end = args_.t - first;  // keys from here on do not exist
-      if (Traits::kCausal || Traits::kWindow) {
-        end = min(end, MaskOf<Traits>(args_).Keys(row + 8 * r).end - first);
-      }
       int begin = 0;
-      if (Traits::kWindow) {
-        begin = MaskOf<Traits>(args_).Keys(row + 8 * r).begin - first;
+      int end = args_.t - first;  // keys from here on do not exist
+      if constexpr (Traits::kAnyMask) {
+        begin = seen_[r].begin - first;
+        end = seen_[r].end - first;
+      } else if (Traits::kCausal) {
+        end = min(end, MaskOf<Traits>(args_, held.batch).Keys(row + 8 * r).end -
+                           first);
       }
 #pragma unroll
       for (int i = 0; i < Traits::kScores; i += 4) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           const bool hidden =
-              2 * i + j >= end || (Traits::kWindow && 2 * i + j < begin);
+              2 * i + j >= end || (Traits::kAnyMask && 2 * i + j < begin);
           if (hidden) s[i + 2 * r + j] = -INFINITY;
         }
       }
@@ -274,6 +286,7 @@ class ForwardConsumer {
   const int warpgroup_;
   uint32_t tile_parity_ = 0, q_parity_ = 0;
   RingIndex<Traits::kStages> k_, v_;
+  KeyRange<int> seen_[2];  // with kAnyMask: FindKeys()
 };
 
 template <typename Traits>

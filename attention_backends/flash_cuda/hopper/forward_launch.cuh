@@ -70,7 +70,9 @@ cudaError_t RunForward(const ForwardParams& p, cudaStream_t stream) {
                             .lse = p.lse,
                             .next_tile = p.counter,
                             .before = p.before,
-                            .after = p.after};
+                            .after = p.after,
+                            .document_begin = p.document_begin,
+                            .document_end = p.document_end};
   int device = 0, multiprocessors = 0;
   error = cudaGetDevice(&device);
   if (error != cudaSuccess) return error;

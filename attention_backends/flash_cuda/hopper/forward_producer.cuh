@@ -51,7 +51,7 @@ class ForwardProducer {
     if (held.key_tiles == 0) return;
     Load(maps_.k, held, held.key_tiles - 1, &k_, shared_.k, shared_.k_full,
          shared_.k_empty);
-    const int first_tile = Traits::kWindow ? held.first_tile : 0;
+    const int first_tile = Traits::kAnyMask ? held.first_tile : 0;
     for (int tile = held.key_tiles - 1; tile >= first_tile; --tile) {
       if (tile > first_tile) {
         Load(maps_.k, held, tile - 1, &k_, shared_.k, shared_.k_full,

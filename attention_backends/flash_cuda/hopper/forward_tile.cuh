@@ -16,7 +16,7 @@ namespace flash {
 namespace hopper {
 
 template <typename Element_, int kHeadDim_, int kConsumers_, int kKeys_,
-          bool kCausal_, bool kWindow_>
+          bool kCausal_, bool kAnyMask_>
 struct ForwardTraits {
   using Element = Element_;
   static constexpr int kHeadDim = kHeadDim_;
@@ -24,7 +24,7 @@ struct ForwardTraits {
   static constexpr int kQueries = 64 * kConsumers;
   static constexpr int kKeys = kKeys_;  // rows of a K and V tile
   static constexpr bool kCausal = kCausal_;
-  static constexpr bool kWindow = kWindow_;  // any mask, by ForwardArgs
+  static constexpr bool kAnyMask = kAnyMask_;  // any mask, by ForwardArgs
   static constexpr int kStages = 2;
   static constexpr int kThreads = 128 * (1 + kConsumers);
   // 65536 registers of a multiprocessor: what the producer gives up, the
@@ -50,7 +50,10 @@ struct ForwardArgs {
   float scale_log2 = 0;
   float* lse = nullptr;      // [B, H, S]
   int* next_tile = nullptr;  // zero at launch; counts tiles beyond the first
-  int before = kAllKeys, after = kAllKeys;  // of a window
+  // With kAnyMask; as in ForwardParams.
+  int before = kAllKeys, after = kAllKeys;
+  const int* document_begin = nullptr;
+  const int* document_end = nullptr;
 };
 
 template <typename Traits>
@@ -72,9 +75,9 @@ struct ForwardTile {
   int first_row, head, kv_head, batch;
   int key_tiles;  // up to the last that a row sees; 0 if no row sees a key
   // The first tile that a row sees, and the tiles [first_unmasked,
-  // unmasked_tiles) that every row sees whole. Both firsts are 0 without a
-  // window, and callers say so: behind a function ptxas makes other code of the
-  // causal kernels.
+  // unmasked_tiles) that every row sees whole. Both firsts are 0 without
+  // kAnyMask, and callers say so: behind a function ptxas makes other code of
+  // the causal kernels.
   int first_tile, first_unmasked, unmasked_tiles;
 
   __device__ static ForwardTile At(const ForwardArgs& args, int i) {
@@ -84,14 +87,14 @@ struct ForwardTile {
     held.batch = tile.head / args.heads;
     held.head = tile.head % args.heads;
     held.kv_head = held.head / args.group;
-    if constexpr (Traits::kWindow) {
-      held.FindKeys(MaskOf<Traits>(args));
+    if constexpr (Traits::kAnyMask) {
+      held.FindKeys(MaskOf<Traits>(args, held.batch));
       return held;
     }
     int keys = args.t;
     int seen_by_all = args.t;
     if (Traits::kCausal) {
-      const auto mask = MaskOf<Traits>(args);
+      const auto mask = MaskOf<Traits>(args, held.batch);
       const int first_end = mask.Keys(held.first_row).end;
       keys = max(0, min(keys, first_end - 1 + Traits::kQueries));
       seen_by_all = max(0, min(keys, first_end));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "attention_backends/flash_cuda/flash_params.h"
 #include "attention_backends/key_range.h"
 #include "framework/cuda/host_device.h"
 
@@ -36,14 +37,14 @@ struct TileScheduler {
   }
 };
 
-// The mask of a kernel's arguments. Causal and full masks have kernels of their
-// own: with limits known to the compiler, their loops need no second bound. T
-// is read before S: the other way round ptxas schedules the forward kernels
-// differently.
+// The mask of one sequence, by a kernel's arguments. Causal and full masks have
+// kernels of their own: with limits known to the compiler, their loops need no
+// second bound. T is read before S: the other way round ptxas schedules the
+// forward kernels differently.
 template <typename Traits, typename Args>
-TESSERA_HOST_DEVICE AttentionMask<int> MaskOf(const Args& args) {
+TESSERA_HOST_DEVICE AttentionMask<int> MaskOf(const Args& args, int batch) {
+  if constexpr (Traits::kAnyMask) return SequenceMask(args, batch);
   const int t = args.t, s = args.s;
-  if constexpr (Traits::kWindow) return {s, t, args.before, args.after};
   return {s, t, kAllKeys, Traits::kCausal ? 0 : kAllKeys};
 }
 

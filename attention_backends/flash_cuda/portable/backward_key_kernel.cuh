@@ -35,10 +35,10 @@ struct KeyTile {
 template <typename T, int kHeadDim>
 __device__ __forceinline__ KeyTile<T> FindKeyTile(const ForwardParams& p) {
   using Tiles = BackwardTiles<kHeadDim, sizeof(T)>;
-  const int s = p.s, t = p.t, heads = p.h, kv_heads = p.g;
-  const AttentionMask<int> mask = {s, t, p.before, p.after};
+  const int t = p.t, heads = p.h, kv_heads = p.g;
   const int key_tiles = CeilDiv(t, Tiles::kHeld);
   const int head_of_all = blockIdx.x / key_tiles;
+  const AttentionMask<int> mask = SequenceMask(p, head_of_all / kv_heads);
   KeyTile<T> held;
   held.mask = mask;
   held.batch = head_of_all / kv_heads;

@@ -37,7 +37,7 @@ __device__ __forceinline__ QueryTile<T> FindQueryTile(
   const int head_of_all = blockIdx.x / query_tiles;
   const int head = head_of_all % heads, batch = head_of_all / heads;
   const int kv_head = head / (heads / static_cast<int>(p.g));
-  const AttentionMask<int> mask = {s, t, p.before, p.after};
+  const AttentionMask<int> mask = SequenceMask(p, batch);
   return {RowsOf<T>(p.q, batch, head, s, d),
           RowsOf<T>(params.d_o, batch, head, s, d),
           RowsOf<T>(p.k, batch, kv_head, t, d),

@@ -41,7 +41,7 @@ __device__ __forceinline__ ForwardTile<T> FindForwardTile(
   const int head_of_all = blockIdx.x / query_tiles;
   const int head = head_of_all % heads, batch = head_of_all / heads;
   const int kv_head = head / (heads / static_cast<int>(p.g));
-  const AttentionMask<int> mask = {s, t, p.before, p.after};
+  const AttentionMask<int> mask = SequenceMask(p, batch);
   const QueryRange<int> queries =
       mask.QueriesFrom(tile * Tiles::kQueries, Tiles::kQueries);
   return {RowsOf<T>(p.q, batch, head, s, d),

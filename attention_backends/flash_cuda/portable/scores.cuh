@@ -30,16 +30,7 @@ __device__ __forceinline__ void ApplyMask(const AttentionMask<int>& mask,
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = first_row + 16 * m + AccumulatorRow(Lane(), 2 * half);
-      int begin, end;
-      if constexpr (kRowsAreKeys) {
-        const QueryRange<int> queries = mask.Queries(row);
-        begin = queries.begin;
-        end = row < mask.t ? queries.end : 0;
-      } else {
-        const KeyRange<int> keys = mask.KeysOfRow(row);
-        begin = keys.begin;
-        end = keys.end;
-      }
+      auto [begin, end] = mask.template VisibleColumns<kRowsAreKeys>(row);
       // Relative to the lane's first column, as n and e are.
       begin -= lane_col;
       end -= lane_col;

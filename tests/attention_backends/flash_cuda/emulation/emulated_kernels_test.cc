@@ -37,6 +37,7 @@ struct Case {
   bool causal, deterministic;
   // The limits of the mask; by default those of `causal`.
   int before = kAllKeys, after = causal ? 0 : kAllKeys;
+  bool documents = false;
 
   MaskSpec mask() const { return {before, after}; }
 
@@ -58,7 +59,7 @@ std::string Name(const ::testing::TestParamInfo<Case>& info) {
       c.mask().is_window()
           ? absl::StrCat("_before", Label(c.before), "_after", Label(c.after))
           : (c.causal ? "_causal" : "_full"),
-      c.deterministic ? "_deterministic" : "");
+      c.documents ? "_documents" : "", c.deterministic ? "_deterministic" : "");
 }
 
 void PrintTo(const Case& c, std::ostream* out) { *out << Name({c, 0}); }
@@ -170,6 +171,13 @@ TEST_P(EmulatedKernels, ConformOnACpu) {
   p.type = c.dtype() == at::kFloat ? FloatType::kFloat : FloatType::kBFloat16;
   p.before = c.before;
   p.after = c.after;
+  at::Tensor documents;
+  if (c.documents) {
+    documents = PackedDocuments(c.b, c.s);
+    p.document_begin = documents[0].const_data_ptr<int>();
+    p.document_end = documents[1].const_data_ptr<int>();
+    emulated::AddReadable(p.document_begin, documents.nbytes());
+  }
   p.tf32 = c.tf32();
   p.scale = 1 / std::sqrt(static_cast<float>(c.d));
   p.q = ViewOf(q.slice());
@@ -193,13 +201,13 @@ TEST_P(EmulatedKernels, ConformOnACpu) {
   Launch(c, params);
   EXPECT_TRUE(o.IsIntact() && dq.IsIntact() && dk.IsIntact() && dv.IsIntact());
 
-  const AttentionInputs inputs = {q.slice(),   k.slice(), v.slice(),
-                                  d_o.slice(), p.scale,   c.mask()};
+  const AttentionInputs inputs = {q.slice(), k.slice(), v.slice(), d_o.slice(),
+                                  p.scale,   c.mask(),  documents};
   const AttentionResults exact = EagerAttention(inputs, at::kDouble);
   const AttentionResults eager =
       c.tf32() ? EagerTf32Attention(inputs) : EagerAttention(inputs, c.dtype());
   const AttentionResults sums = AttentionMagnitudes(inputs);
-  const auto [queries, keys] = CancellingRows(c.s, c.t, c.mask());
+  const auto [queries, keys] = CancellingRows(c.s, c.t, c.mask(), c.documents);
   EXPECT_TRUE(Conforms({o.slice(), eager.o, exact.o, sums.o})) << "O";
   EXPECT_TRUE(Conforms({lse, eager.lse, exact.lse, sums.lse})) << "L";
   EXPECT_TRUE(
@@ -233,6 +241,23 @@ void AddWindows(Kernels kernels, int64_t scale, std::vector<Case>* cases) {
   }
 }
 
+// Documents that begin and end within tiles and at their edges, with each kind
+// of mask.
+void AddDocuments(Kernels kernels, std::vector<Case>* cases) {
+  for (const bool deterministic : {false, true}) {
+    const auto add = [&](int64_t b, int64_t h, int64_t g, int64_t s, int64_t d,
+                         int before, int after) {
+      cases->push_back({kernels, b, h, g, s, s, d, after == 0, deterministic,
+                        before, after, /*documents=*/true});
+    };
+    add(1, 1, 1, 1, 64, kAllKeys, 0);
+    add(2, 2, 1, 300, 64, kAllKeys, 0);
+    add(1, 1, 1, 261, 128, kAllKeys, kAllKeys);
+    add(1, 2, 2, 290, 80, 30, 0);
+    add(1, 1, 1, 270, 96, 70, 90);
+  }
+}
+
 // Less than a tile and more than one; queries without a key; heads that share
 // keys, with group counts and sizes for which the mappings h / (H / G), h / G
 // and h % G differ; surplus columns; a first query for which the mask hides
@@ -261,8 +286,10 @@ std::vector<Case> Cases() {
       cases.push_back({kernels, 1, 1, 1, 2, t, 96, true, true});
     }
     AddWindows(kernels, /*scale=*/1, &cases);
+    AddDocuments(kernels, &cases);
   }
   AddWindows(Kernels::kHopper, /*scale=*/2, &cases);
+  AddDocuments(Kernels::kHopper, &cases);
   // So many keys that deterministic blocks walk up.
   cases.push_back({Kernels::kHopper, 1, 1, 1, 300, 1100, 64, true, true, 350});
   for (const int64_t d : {64, 80, 96, 128}) {

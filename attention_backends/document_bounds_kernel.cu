@@ -1,0 +1,51 @@
+#include "attention_backends/document_bounds_kernel.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kWarp = 32;
+constexpr unsigned kFullWarp = 0xffffffff;
+constexpr int kThreads = 256;
+
+// A warp looks at 32 tokens of a sequence. For each that is its document's last
+// it writes the ends of the whole document, of which the position tells the
+// length: no warp waits for another, and each end is written once.
+__global__ void __launch_bounds__(kThreads)
+    DocumentBoundsKernel(const DocumentBoundsParams p) {
+  const int64_t row = blockIdx.y;  // of M B
+  const int micro_batch = blockIdx.y / p.batch;
+  const int64_t* const positions = p.positions + row * p.sequence;
+  int* const begins =
+      p.bounds + (row + int64_t{micro_batch} * p.batch) * p.sequence;
+  int* const ends = begins + int64_t{p.batch} * p.sequence;
+  const int lane = threadIdx.x % kWarp;
+  const int token = blockIdx.x * kThreads + threadIdx.x;
+  int begin = 0;
+  bool is_last = false;
+  if (token < p.sequence) {
+    begin = token - static_cast<int>(positions[token]);
+    begins[token] = begin;
+    is_last = token + 1 == p.sequence || positions[token + 1] == 0;
+  }
+  for (unsigned last = __ballot_sync(kFullWarp, is_last); last != 0;
+       last &= last - 1) {
+    const int from = __ffs(last) - 1;
+    const int end = token - lane + from + 1;
+    for (int i = __shfl_sync(kFullWarp, begin, from) + lane; i < end;
+         i += kWarp) {
+      ends[i] = end;
+    }
+  }
+}
+
+}  // namespace
+
+cudaError_t LaunchDocumentBounds(const DocumentBoundsParams& p,
+                                 cudaStream_t stream) {
+  const dim3 blocks((p.sequence + kThreads - 1) / kThreads,
+                    p.micro_batches * p.batch);
+  DocumentBoundsKernel<<<blocks, kThreads, 0, stream>>>(p);
+  return cudaGetLastError();
+}
+
+}  // namespace tessera

@@ -1,0 +1,48 @@
+#include "attention_backends/document_bounds.h"
+
+#include <cstdint>
+#include <vector>
+
+#include "ATen/ATen.h"
+#include "gtest/gtest.h"
+#include "tests/attention_backends/attention_oracle.h"
+
+namespace tessera {
+namespace {
+
+// The positions in PackedDocuments().
+at::Tensor PositionsIn(const at::Tensor& documents) {
+  return at::arange(documents.size(2), at::kLong) - documents[0];
+}
+
+void ExpectFindsDocuments(at::Device device) {
+  for (const int64_t s : {1, 31, 32, 33, 255, 256, 257, 1000, 4099}) {
+    const at::Tensor first = testing::PackedDocuments(3, s);
+    // Other documents in the second micro-batch: the rows in another order.
+    const at::Tensor second = first.flip(1);
+    const at::Tensor expected = at::stack({first, second});
+    const at::Tensor positions =
+        at::stack({PositionsIn(first), PositionsIn(second)}).to(device);
+    const at::Tensor bounds =
+        at::full({2, 2, 3, s}, -7, at::dtype(at::kInt).device(device));
+    DocumentBounds(positions, bounds);
+    EXPECT_TRUE(at::equal(bounds.cpu(), expected)) << "S = " << s;
+  }
+}
+
+TEST(DocumentBounds, FindsDocuments) { ExpectFindsDocuments(at::kCPU); }
+
+TEST(DocumentBounds, OneDocumentIsTheSequence) {
+  const at::Tensor bounds = at::empty({1, 2, 1, 5}, at::kInt);
+  DocumentBounds(at::arange(5, at::kLong).view({1, 1, 5}), bounds);
+  EXPECT_TRUE((bounds[0][0] == 0).all().item<bool>());
+  EXPECT_TRUE((bounds[0][1] == 5).all().item<bool>());
+}
+
+TEST(GpuDocumentBounds, FindsDocuments) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  ExpectFindsDocuments(at::kCUDA);
+}
+
+}  // namespace
+}  // namespace tessera
