@@ -30,18 +30,26 @@ struct Trunk {
   Weight embedding;
 };
 
-Trunk Blocks(ProgramBuilder& b, Value ids, const LmOptions& options) {
+// The inputs of packed documents; absent if a sequence is one document.
+struct DocumentInputs {
+  std::optional<Value> positions, bounds;
+};
+
+Trunk Blocks(ProgramBuilder& b, Value ids, const DocumentInputs& documents,
+             const LmOptions& options) {
   const ModelShape& m = options.shape;
   const Weight embedding =
       Parameter(b, "token_embeddings.weight", {m.vocab, m.d_model},
                 m.tied_head ? Init::kTiedEmbedding : Init::kEmbedding);
-  const BlockOptions block = {
+  BlockOptions block = {
       .shape = m,
       .angles = MakeRopeAngles(b, options.sequence, m.head_dim(), m.rope_theta,
                                m.rope_layout),
       .attention = {.scale = 1 / std::sqrt(static_cast<double>(m.head_dim())),
                     .backend = options.backend,
-                    .problem = options.attention}};
+                    .problem = options.attention,
+                    .documents = documents.bounds}};
+  block.angles.positions = documents.positions;
   Value x_bsc = Embedding(b, ids, embedding);
   for (int64_t layer = 0; layer < m.layers; ++layer) {
     x_bsc = TransformerBlock(b, x_bsc, layer, block);
@@ -114,14 +122,22 @@ absl::StatusOr<LossProgram> BuildLossProgram(const LmOptions& options,
   ProgramBuilder b(target);
   const Value ids = b.Input("ids", Ids(options));
   const Value targets = b.Input("targets", Ids(options));
-  const Trunk trunk = Blocks(b, ids, options);
+  DocumentInputs documents;
+  if (options.attention.documents) {
+    documents.positions = b.Input("positions", Ids(options));
+    documents.bounds =
+        b.Input("documents", {{2, options.batch, options.sequence}, at::kInt});
+  }
+  const Trunk trunk = Blocks(b, ids, documents, options);
   const Value logits = Logits(b, trunk.x_bsc, trunk.embedding, options.shape);
   const Value loss = CrossEntropySum(b, logits, targets,
                                      {.soft_cap = options.shape.logit_soft_cap,
                                       .objective = options.objective});
   b.Output(loss);
   ASSIGN_OR_RETURN(Program program, std::move(b).Build());
-  return LossProgram{std::move(program), ids, targets, loss};
+  return LossProgram{
+      std::move(program), ids, targets, loss, documents.positions,
+      documents.bounds};
 }
 
 absl::StatusOr<NextTokenProgram> BuildNextTokenProgram(
@@ -129,7 +145,7 @@ absl::StatusOr<NextTokenProgram> BuildNextTokenProgram(
   ProgramBuilder b(target);
   const Value ids = b.Input("ids", Ids(options));
   const Value position = b.Input("position", {{1}, at::kLong});
-  const Trunk trunk = Blocks(b, ids, options);
+  const Trunk trunk = Blocks(b, ids, /*documents=*/{}, options);
   const Value last = SelectToken(b, trunk.x_bsc, position);
   Value logits = Logits(b, last, trunk.embedding, options.shape);
   if (const float cap = options.shape.logit_soft_cap; cap != 0) {

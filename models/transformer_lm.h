@@ -2,6 +2,7 @@
 #define MODELS_TRANSFORMER_LM_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct LmOptions {
 
 // The attention problem of a layer, for choosing the backend: of the first with
 // a window, if there is one, because not every backend computes windows.
+// Without documents.
 AttentionProblem AttentionProblemOf(const ModelShape& shape, int64_t batch,
                                     int64_t sequence, bool needs_grad,
                                     const ProgramTarget& target);
@@ -49,6 +51,9 @@ struct LossProgram {
   Value ids;      // [B, S], int64
   Value targets;  // [B, S], int64; see CrossEntropySum()
   Value loss;     // scalar
+  // If the attention problem has documents: each token's position in its own,
+  // [B, S], int64, and their bounds (AttentionArgs::documents).
+  std::optional<Value> positions, documents;
 };
 absl::StatusOr<LossProgram> BuildLossProgram(const LmOptions& options,
                                              const ProgramTarget& target);

@@ -137,9 +137,16 @@ LossProgram Fused(LossProgram loss, const ExecutionConfig::Fusions& fuse,
     return fuse.residual_norm() && !across;
   };
   FusedProgram fused = FuseOps(std::move(loss.program), wanted);
-  return {std::move(fused.program), fused.renumbered[loss.ids.index],
-          fused.renumbered[loss.targets.index],
-          fused.renumbered[loss.loss.index]};
+  const auto renumbered = [&](Value value) {
+    return fused.renumbered[value.index];
+  };
+  LossProgram result = {std::move(fused.program), renumbered(loss.ids),
+                        renumbered(loss.targets), renumbered(loss.loss)};
+  if (loss.documents.has_value()) {
+    result.positions = renumbered(*loss.positions);
+    result.documents = renumbered(*loss.documents);
+  }
+  return result;
 }
 
 // The flat gradient buffer.

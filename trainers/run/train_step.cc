@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "attention_backends/document_bounds.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/cuda_build.h"
@@ -83,6 +84,11 @@ TrainStep::TrainStep(const Parts& parts)
       at::dtype(at::kLong).device(parts.parameters->options().device);
   ids_mbs_ = at::zeros(shape_mbs, options);
   targets_mbs_ = at::zeros(shape_mbs, options);
+  if (loss.documents.has_value()) {
+    positions_mbs_ = at::zeros(shape_mbs, options);
+    documents_m2bs_ = at::zeros({shape_mbs[0], 2, shape_mbs[1], shape_mbs[2]},
+                                options.dtype(at::kInt));
+  }
   SetInputs(train_);
   train_.SetInput(parts.plan->train.loss_gradient, seed_gradient_.squeeze(0));
   if (parts_.scaler == nullptr) {
@@ -238,6 +244,10 @@ absl::Status TrainStep::Forward(const Batch& batch) {
 void TrainStep::CopyBatch(const Batch& batch) {
   ids_mbs_.copy_(batch.ids_mbs, /*non_blocking=*/true);
   targets_mbs_.copy_(batch.targets_mbs, /*non_blocking=*/true);
+  if (positions_mbs_.defined()) {
+    positions_mbs_.copy_(batch.positions_mbs, /*non_blocking=*/true);
+    DocumentBounds(positions_mbs_, documents_m2bs_);
+  }
   loss_weight_.fill_(1.0 / static_cast<double>(batch.valid_targets));
 }
 
@@ -255,6 +265,11 @@ void TrainStep::SetInput(Executor& executor, int micro_batch, int as) const {
   const LossProgram& loss = parts_.plan->loss;
   executor.SetInput(train.ValueOf(loss.ids, as), ids_mbs_[micro_batch]);
   executor.SetInput(train.ValueOf(loss.targets, as), targets_mbs_[micro_batch]);
+  if (!loss.documents.has_value()) return;
+  executor.SetInput(train.ValueOf(*loss.positions, as),
+                    positions_mbs_[micro_batch]);
+  executor.SetInput(train.ValueOf(*loss.documents, as),
+                    documents_m2bs_[micro_batch]);
 }
 
 void TrainStep::Run(const Task& task, absl::Span<const at::Tensor> operands,

@@ -166,7 +166,8 @@ class TrainStep : private TaskRunner {
   // Whether the step that is being launched changes weights.
   bool updates_ = false;
   std::function<void()> before_update_;  // null: nothing to call
-  at::Tensor ids_mbs_, targets_mbs_;     // the batch, on the device
+  // The batch, on the device; the last two are undefined without documents.
+  at::Tensor ids_mbs_, targets_mbs_, positions_mbs_, documents_m2bs_;
   at::Tensor arena_;
   Executor train_;
   std::unique_ptr<Executor> gradients_, evaluate_;  // created on first use
