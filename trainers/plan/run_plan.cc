@@ -106,6 +106,9 @@ absl::StatusOr<RunPlan> BeginPlan(
 absl::Status ChooseBackend(int64_t batch, bool needs_grad, RunPlan* plan) {
   plan->attention = AttentionProblemOf(plan->shape, batch, plan->shape.context,
                                        needs_grad, TargetOf(*plan));
+  // A text that is generated is one document.
+  plan->attention.documents =
+      needs_grad && plan->config.data().documents() == DataConfig::SEPARATE;
   absl::StatusOr<BackendChoice> backend = SelectBackend(
       BackendRequestOf(plan->config.attention()), plan->attention);
   if (!backend.ok()) return FieldError("attention.backend", backend.status());
