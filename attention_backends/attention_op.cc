@@ -34,6 +34,13 @@ class SelfAttentionOp : public Op {
     return std::string(spec_.backend->name());
   }
 
+  // AttentionPairs().
+  double pairs() const {
+    const AttentionProblem& p = spec_.problem;
+    return static_cast<double>(p.s) * static_cast<double>(p.t) *
+           VisibleShare(p);
+  }
+
   void Forward(const ForwardArgs& args) const override {
     AttentionArgs call = ArgsOf(args.operands);
     call.phases = args.phases;
@@ -129,9 +136,7 @@ class SelfAttentionOp : public Op {
   // mask keeps.
   double Flops(int products) const {
     const AttentionProblem& p = spec_.problem;
-    const double pairs =
-        static_cast<double>(p.s) * static_cast<double>(p.t) * VisibleShare(p);
-    return products * 2.0 * static_cast<double>(p.b * p.h * p.d) * pairs;
+    return products * 2.0 * static_cast<double>(p.b * p.h * p.d) * pairs();
   }
 
   const SelfAttentionSpec spec_;
@@ -140,6 +145,11 @@ class SelfAttentionOp : public Op {
 };
 
 }  // namespace
+
+double AttentionPairs(const Op& op) {
+  const auto* const attention = dynamic_cast<const SelfAttentionOp*>(&op);
+  return attention == nullptr ? 0 : attention->pairs();
+}
 
 Value SelfAttention(ProgramBuilder& b, Value qkv,
                     const SelfAttentionSpec& spec) {

@@ -27,6 +27,11 @@ struct SelfAttentionSpec {
 Value SelfAttention(ProgramBuilder& b, Value qkv,
                     const SelfAttentionSpec& spec);
 
+// The pairs of a query and a key, in each head of a sequence, that the cost of
+// a SelfAttention() op counts: those of its mask in a single document. 0 for
+// other ops.
+double AttentionPairs(const Op& op);
+
 }  // namespace tessera
 
 #endif  // ATTENTION_BACKENDS_ATTENTION_OP_H_

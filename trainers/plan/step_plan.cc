@@ -1,11 +1,13 @@
 #include "trainers/plan/step_plan.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "attention_backends/attention_op.h"
 #include "framework/base/name_pattern.h"
 #include "framework/base/status_macros.h"
 #include "framework/dist/reduce_tasks.h"
@@ -360,13 +362,20 @@ absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
   return plan;
 }
 
-double ModelFlopsPerToken(const StepPlan& plan) {
+double ModelFlopsPerToken(const StepPlan& plan, std::optional<double> pairs) {
+  const TensorType& ids = plan.loss.program.info(plan.loss.ids).type;
   double flops = 0;
   for (const StepRun& run : plan.train.runs) {
     if (run.phase == Phase::kRecompute || run.micro_batch != 0) continue;
-    flops += plan.train.CostOf(run).product_flops;
+    double share = 1;
+    if (pairs.has_value() && run.op >= 0) {
+      const Op& op = *plan.train.program->ops()[run.op].op;
+      if (const double counted = AttentionPairs(op); counted > 0) {
+        share = std::min(1.0, *pairs / counted);
+      }
+    }
+    flops += share * plan.train.CostOf(run).product_flops;
   }
-  const TensorType& ids = plan.loss.program.info(plan.loss.ids).type;
   return flops / static_cast<double>(ids.numel());
 }
 

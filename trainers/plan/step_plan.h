@@ -76,7 +76,12 @@ absl::Status VerifyStep(const StepPlan& plan);
 // of weights in linear layers, L of layers, W = heads * head dim and T the
 // context. PaLM (Chowdhery et al., 2022, appendix B) counts the full square of
 // attention, so its figures are higher.
-double ModelFlopsPerToken(const StepPlan& plan);
+//
+// `pairs` is how many pairs of a query and a key a sequence of packed documents
+// has under a causal mask, on average; absent for one document. An upper bound
+// in layers whose window hides keys of a query's own document.
+double ModelFlopsPerToken(const StepPlan& plan,
+                          std::optional<double> pairs = std::nullopt);
 
 }  // namespace tessera
 

@@ -128,6 +128,10 @@ absl::Status Session::FinishGroup() {
 absl::Status Session::OpenData(const SessionOptions& options) {
   const TrainingConfig& training = plan_.config.training();
   ASSIGN_OR_RETURN(data_, OpenDataset(plan_, options.progress));
+  if (plan_.attention.documents) {
+    plan_.flops_per_token =
+        ModelFlopsPerToken(*plan_.step, data_.train->causal_pairs_per_row());
+  }
   const BatchRequest share{.global_batch = training.batch_size(),
                            .rank = plan_.layout.data_rank(),
                            .world_size = plan_.layout.data_ranks()};
