@@ -135,12 +135,11 @@ def measure(cell, device):
 
     memory = measure_memory(forward, backward,
                             qkv.nbytes + d_output_bhsd.nbytes, device)
-    warm_up, measured = 3, 30
     return {
         "forward_ms": dataclasses.asdict(
-            time_call(forward, device, warm_up, measured)),
+            time_call(forward, device, measured=30)),
         "backward_ms": dataclasses.asdict(
-            time_call(backward, device, warm_up, measured, prepare=forward)),
+            time_call(backward, device, measured=30, prepare=forward)),
         **memory,
     }
 
