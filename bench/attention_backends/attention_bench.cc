@@ -110,7 +110,7 @@ void Register(const Bench& bench, const AttentionBackend& backend,
   const std::string name = absl::StrCat(
       backend.name(),
       pass == AttentionPass::kForward ? "/forward" : "/backward", "/d",
-      shape.head_dim, "/n", shape.length, "/", MaskName(shape.mask));
+      shape.head_dim, "/n", shape.length, "/", MaskName(shape));
   benchmark::RegisterBenchmark(
       name.c_str(),
       [&bench, &backend, shape, pass](benchmark::State& state) {
@@ -204,7 +204,7 @@ absl::StatusOr<AttentionCase> ParseCase(const json& cell) {
   ASSIGN_OR_RETURN(const std::string precision, Word(cell, "precision"));
   RETURN_IF_ERROR(ParsePrecision(precision, &shape));
   ASSIGN_OR_RETURN(const std::string mask, Word(cell, "mask"));
-  ASSIGN_OR_RETURN(shape.mask, ParseMask(mask));
+  RETURN_IF_ERROR(ParseMask(mask, &shape));
   shape.deterministic = absl::GetFlag(FLAGS_deterministic);
   return shape;
 }

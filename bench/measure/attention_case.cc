@@ -2,6 +2,8 @@
 
 #include <ATen/Context.h>
 
+#include <algorithm>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -13,6 +15,42 @@ namespace tessera {
 namespace {
 
 constexpr absl::string_view kWindowPrefix = "window_";
+constexpr absl::string_view kDocumentsPrefix = "documents_";
+
+// The 512 of "window_512"; absent unless it is a whole number >= 1.
+std::optional<int64_t> TokensAfter(absl::string_view prefix,
+                                   absl::string_view name) {
+  int64_t tokens = 0;
+  if (absl::ConsumePrefix(&name, prefix) && absl::SimpleAtoi(name, &tokens) &&
+      tokens > 0) {
+    return tokens;
+  }
+  return std::nullopt;
+}
+
+// The next random number of SplitMix64 (Steele, Lea and Flood, 2014).
+uint64_t SplitMix64(uint64_t* state) {
+  uint64_t z = *state += 0x9E3779B97F4A7C15;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+  return z ^ (z >> 31);
+}
+
+// The pairs of a query and a key that it sees, in one head of all sequences.
+double VisiblePairs(const AttentionCase& shape) {
+  if (shape.mean_document == 0) {
+    return 1.0 * shape.batch * shape.length * shape.length *
+           VisibleShare(ProblemOf(shape, CpuDevice()));
+  }
+  double pairs = 0;
+  for (int64_t sequence = 0; sequence < shape.batch; ++sequence) {
+    for (const int64_t tokens :
+         DocumentLengths(shape.mean_document, shape.length, sequence)) {
+      pairs += 0.5 * tokens * (tokens + 1);
+    }
+  }
+  return pairs;
+}
 
 }  // namespace
 
@@ -36,6 +74,7 @@ AttentionProblem ProblemOf(const AttentionCase& shape,
           .dtype = shape.dtype,
           .tf32 = shape.tf32,
           .mask = shape.mask,
+          .documents = shape.mean_document > 0,
           .needs_grad = true,
           .deterministic = shape.deterministic,
           .cuda = device.is_cuda(),
@@ -69,32 +108,48 @@ absl::Status ParsePrecision(absl::string_view name, AttentionCase* shape) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<MaskSpec> ParseMask(absl::string_view name) {
-  for (MaskSpec mask : {MaskSpec::Causal(), MaskSpec::Full()}) {
-    if (MaskName(mask) == name) return mask;
+absl::Status ParseMask(absl::string_view name, AttentionCase* shape) {
+  shape->mean_document = TokensAfter(kDocumentsPrefix, name).value_or(0);
+  if (name == "causal" || shape->mean_document > 0) {
+    shape->mask = MaskSpec::Causal();
+  } else if (name == "full") {
+    shape->mask = MaskSpec::Full();
+  } else if (const auto window = TokensAfter(kWindowPrefix, name)) {
+    shape->mask = MaskSpec::Window(*window);
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "mask is '", name,
+        "'; it must be causal, full, window_512 (the 512 latest tokens) or "
+        "documents_512 (packed documents of 512 tokens on average)"));
   }
-  absl::string_view tokens = name;
-  int64_t window = 0;
-  if (absl::ConsumePrefix(&tokens, kWindowPrefix) &&
-      absl::SimpleAtoi(tokens, &window) && window > 0) {
-    return MaskSpec::Window(window);
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("mask is '", name,
-                   "'; it must be causal, full or, for a window of 512 tokens, "
-                   "window_512"));
+  return absl::OkStatus();
 }
 
-std::string MaskName(MaskSpec mask) {
-  if (mask.is_window()) return absl::StrCat(kWindowPrefix, mask.before + 1);
-  return mask == MaskSpec::Causal() ? "causal" : "full";
+std::string MaskName(const AttentionCase& shape) {
+  if (shape.mean_document > 0) {
+    return absl::StrCat(kDocumentsPrefix, shape.mean_document);
+  }
+  if (shape.mask.is_window()) {
+    return absl::StrCat(kWindowPrefix, shape.mask.before + 1);
+  }
+  return shape.mask == MaskSpec::Causal() ? "causal" : "full";
+}
+
+std::vector<int64_t> DocumentLengths(int64_t mean, int64_t length,
+                                     int64_t sequence) {
+  uint64_t state = sequence;
+  const uint64_t longest = 2 * static_cast<uint64_t>(mean) - 1;
+  std::vector<int64_t> lengths;
+  for (uint64_t left = length; left > 0; left -= lengths.back()) {
+    lengths.push_back(std::min(left, 1 + SplitMix64(&state) % longest));
+  }
+  return lengths;
 }
 
 double AttentionTflops(const AttentionCase& shape, AttentionPass pass,
                        double ms) {
-  const double forward = 4.0 * shape.batch * shape.heads * shape.length *
-                         shape.length * shape.head_dim *
-                         VisibleShare(ProblemOf(shape, CpuDevice()));
+  const double forward =
+      4.0 * shape.heads * shape.head_dim * VisiblePairs(shape);
   const double flops =
       pass == AttentionPass::kForward ? forward : 2.5 * forward;
   return flops / ms * 1e-9;

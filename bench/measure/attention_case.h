@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
@@ -20,6 +21,9 @@ struct AttentionCase {
   at::ScalarType dtype = at::kBFloat16;
   bool tf32 = false;  // FP32 multiplied in TF32
   MaskSpec mask = MaskSpec::Causal();
+  // Mean length of the documents of which a sequence is packed
+  // (DocumentLengths()); 0 if each sequence is one document.
+  int64_t mean_document = 0;
   bool deterministic = false;
 };
 
@@ -45,15 +49,23 @@ std::optional<at::ScalarType> DtypeNamed(absl::string_view name);
 // Sets dtype and tf32 by "BF16", "FP16", "TF32" or "FP32"; InvalidArgument for
 // other names.
 absl::Status ParsePrecision(absl::string_view name, AttentionCase* shape);
-// "causal", "full", "window_512" (MaskSpec::Window()); InvalidArgument for
-// other names.
-absl::StatusOr<MaskSpec> ParseMask(absl::string_view name);
-std::string MaskName(MaskSpec mask);
+// Sets mask and mean_document by "causal", "full", "window_512"
+// (MaskSpec::Window()) or "documents_512" (causal within each document);
+// InvalidArgument for other names.
+absl::Status ParseMask(absl::string_view name, AttentionCase* shape);
+std::string MaskName(const AttentionCase& shape);
+
+// The lengths of the documents of one sequence, which add up to `length`. They
+// are uniform in [1, 2 mean - 1], drawn by SplitMix64 with the index `sequence`
+// as its seed; the last one is cut. bench/peers/masks.py has the same rule.
+std::vector<int64_t> DocumentLengths(int64_t mean, int64_t length,
+                                     int64_t sequence);
 
 enum class AttentionPass { kForward, kBackward };
 
-// TFLOP/s of the forward pass's two products, 4 B H S T D operations times
-// VisibleShare(). The backward pass has five products, 2.5 times as many.
+// TFLOP/s of the forward pass's two products, 4 H D operations for each pair of
+// a query and a key that it sees: B S T VisibleShare(), or n (n + 1) / 2 in a
+// document of n tokens. The backward pass has five products, 2.5 times as many.
 // Recomputation is not counted.
 double AttentionTflops(const AttentionCase& shape, AttentionPass pass,
                        double ms);

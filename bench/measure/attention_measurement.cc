@@ -28,6 +28,24 @@ struct Operands {
   int64_t bytes = 0;
 };
 
+// AttentionArgs::documents.
+at::Tensor PackedDocuments(const AttentionCase& shape, c10::Device device) {
+  const at::Tensor bounds =
+      at::empty({2, shape.batch, shape.length}, at::dtype(at::kInt));
+  for (int64_t sequence = 0; sequence < shape.batch; ++sequence) {
+    int64_t begin = 0;
+    for (const int64_t tokens :
+         DocumentLengths(shape.mean_document, shape.length, sequence)) {
+      const at::Tensor document =
+          bounds.select(1, sequence).narrow(1, begin, tokens);
+      document[0].fill_(begin);
+      document[1].fill_(begin + tokens);
+      begin += tokens;
+    }
+  }
+  return bounds.to(device);
+}
+
 Operands MakeOperands(const AttentionCase& shape, c10::Device device) {
   const at::TensorOptions options =
       at::TensorOptions().dtype(shape.dtype).device(device);
@@ -47,6 +65,10 @@ Operands MakeOperands(const AttentionCase& shape, c10::Device device) {
   operands.grads = {HeadSlice(d_qkv, 0), HeadSlice(d_qkv, 1),
                     HeadSlice(d_qkv, 2)};
   operands.bytes = qkv.nbytes() + d_qkv.nbytes() + d_o.nbytes();
+  if (shape.mean_document > 0) {
+    operands.args.documents = PackedDocuments(shape, device);
+    operands.bytes += operands.args.documents.nbytes();
+  }
   return operands;
 }
 

@@ -42,14 +42,23 @@ class AttentionCellTest(unittest.TestCase):
             self.assertAlmostEqual(answer[f"{phase}_tflops"],
                                    operations / times["median"] / 1e9)
 
+    def test_packed_documents_run_and_count_visible_pairs(self):
+        (answer,) = self.ask({**CELL, "mask": "documents_3", "length": 16})
+        self.assertEqual(answer["status"], "OK")
+        # Documents of 1, 1, 5, 5, 3 and 1 tokens.
+        operations = 2 * 2 * 2 * (1 + 1 + 15 + 15 + 6 + 1) * 16
+        self.assertAlmostEqual(answer["forward_tflops"], operations / 1e9
+                               / answer["forward_ms"]["median"])
+
     def test_reports_a_bad_cell_and_continues(self):
         answers = self.ask({**CELL, "mask": "some"},
                            {**CELL, "backend": "NO_SUCH"},
                            {**CELL, "length": "32"}, "not JSON", CELL)
         self.assertEqual(
             [answer["status"] for answer in answers[:2]],
-            ["mask is 'some'; it must be causal, full or, for a window of 512"
-             " tokens, window_512",
+            ["mask is 'some'; it must be causal, full, window_512 (the 512"
+             " latest tokens) or documents_512 (packed documents of 512 tokens"
+             " on average)",
              "NO_SUCH is not part of this build"])
         self.assertIn('a cell needs "length", a whole number',
                       answers[2]["status"])
