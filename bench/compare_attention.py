@@ -3,10 +3,11 @@
 
 usage: compare_attention.py --ours="DIR/run attention_bench --serve"
            [--backends=FLASH_CUDA]
-           [--peers=cudnn,flash,efficient,fa4,naive,compiled,
-                    compiled_as_written]
+           [--peers=cudnn,flash,efficient,sdpa_mask,flex,fa4,naive,
+                    compiled,compiled_as_written]
            [--head_dims=64,80,96,128] [--lengths=1024,4096,16384]
-           [--masks=causal,full] [--precisions=BF16]
+           [--masks=causal,full,window_512,documents_512]
+           [--precisions=BF16]
            [--tokens=16384] [--width=2048] [--batch=N] [--heads=N]
            [--rounds=3] [--time_limit_s=540] [--out=table.md] [--raw=raw.jsonl]
 
@@ -15,6 +16,10 @@ A cell has --tokens / length sequences and --width / head_dim heads, or the
 peer bench/peers/attention.py), which hold no tensors while the other works.
 The sides alternate, and the first one changes in every round; the table has the
 ratio of the two times of a round, as median and range over the rounds.
+
+bench/peers/masks.py says what the masks are. Under a window or documents our
+backends also run the cell under a causal mask in every round, and a second
+table compares the time per visible tile.
 
 Cells that do not fit in the time limit are left out and listed.
 """
@@ -28,9 +33,36 @@ import sys
 from compare import (Deadline, Served, header, listed, medians, of_side,
                      race_parser, raw_lines, ratios, row, run_grid,
                      start_servers, status_of, stop_servers, write_report)
+from peers.masks import Mask, parse_mask, visible_tiles
 
 PHASES = ("forward_ms", "backward_ms")
 PEER = pathlib.Path(__file__).resolve().parent / "peers" / "attention.py"
+
+
+class DenseCausal:
+    """The side that runs our backend under a causal mask instead of the
+    cell's."""
+
+    def __init__(self, backend, server):
+        self.name = dense_name(backend)
+        self._side = Served("backend", backend, server)
+
+    def measure(self, cell, deadline):
+        return self._side.measure({**cell, "mask": "causal"}, deadline)
+
+
+def dense_name(backend):
+    return f"{backend}, causal"
+
+
+def is_plain(cell):
+    return parse_mask(cell["mask"]).plain
+
+
+def with_range(by_round):
+    """`**0.50** (0.49 to 0.52)`: the median and range of the rounds."""
+    return (f"**{statistics.median(by_round):.2f}**"
+            f" ({min(by_round):.2f} to {max(by_round):.2f})")
 
 
 def compare_times(ours, peer, phase):
@@ -38,10 +70,7 @@ def compare_times(ours, peer, phase):
     a, b = medians(ours, phase), medians(peer, phase)
     both = f"{status_of(ours, a, 3)} / {status_of(peer, b, 3)}"
     by_round = ratios(ours, peer, phase)
-    if not by_round:
-        return both
-    return (f"{both} = **{statistics.median(by_round):.2f}**"
-            f" ({min(by_round):.2f} to {max(by_round):.2f})")
+    return f"{both} = {with_range(by_round)}" if by_round else both
 
 
 def compare_memory(ours, peer, key):
@@ -89,6 +118,36 @@ def summary(results, arguments):
                    *(f"**{mean:.2f}**" for mean in means)])
 
 
+def tile_cost(ours, dense, phase, share):
+    """Our time / our time under a causal mask / the share of its tiles that
+    the cell's mask shows."""
+    costs = [ratio / share for ratio in ratios(ours, dense, phase)]
+    return with_range(costs) if costs else "n/a"
+
+
+def tile_costs(results, arguments):
+    yield ("Cost per visible tile: our time under the mask over our time under"
+           " a causal mask in the same round, divided by the share of the"
+           " causal mask's tiles of 128 x 128 in which a query sees a key;"
+           " 1.00 if hidden tiles cost nothing.")
+    yield ""
+    yield from header(["head dim", "length", "mask", "precision", "ours",
+                       "visible tiles", "forward cost", "backward cost"])
+    for cell, records in results:
+        visible, tiles = (
+            visible_tiles(mask, cell["length"], cell["batch"])
+            for mask in (parse_mask(cell["mask"]), Mask()))
+        for backend in arguments.backends:
+            ours, dense = (of_side(records, name)
+                           for name in (backend, dense_name(backend)))
+            costs = (tile_cost(ours, dense, phase, visible / tiles)
+                     for phase in PHASES)
+            yield row([cell["head_dim"], cell["length"], cell["mask"],
+                       cell["precision"], backend,
+                       f"{visible} of {tiles} = {100 * visible / tiles:.1f} %",
+                       *costs])
+
+
 def report(results, left_out, machines, arguments):
     ours, peer = machines
     yield (f"{ours['device']}; ours {ours['build']}; torch {peer['torch']},"
@@ -99,6 +158,11 @@ def report(results, left_out, machines, arguments):
     yield from summary(results, arguments)
     yield ""
     yield from table(results, arguments)
+    masked = [(cell, records) for cell, records in results
+              if not is_plain(cell)]
+    if masked:
+        yield ""
+        yield from tile_costs(masked, arguments)
     if left_out:
         names = ", ".join(f"d{c['head_dim']} n{c['length']} {c['mask']}"
                           f" {c['precision']}" for c in left_out)
@@ -110,11 +174,18 @@ def numbers(text):
     return [int(word) for word in text.split(",")]
 
 
+def mask_names(text):
+    names = listed(text)
+    for name in names:
+        parse_mask(name)  # raises ValueError
+    return names
+
+
 def add_cell_arguments(parser):
     """Adds the options of the cells, and --raw."""
     parser.add_argument("--head_dims", type=numbers, default=[64, 80, 96, 128])
     parser.add_argument("--lengths", type=numbers, default=[1024, 4096, 16384])
-    parser.add_argument("--masks", type=listed, default=["causal", "full"])
+    parser.add_argument("--masks", type=mask_names, default=["causal", "full"])
     parser.add_argument("--precisions", type=listed, default=["BF16"])
     parser.add_argument("--tokens", type=int, default=16384)
     parser.add_argument("--width", type=int, default=2048)
@@ -142,6 +213,23 @@ def make_cells(arguments):
                 arguments.precisions)]
 
 
+def race(arguments, servers, deadline):
+    """The results and the cells left out, as of run_grid()."""
+    sides = [Served("backend", name, servers["ours"])
+             for name in arguments.backends]
+    sides += [Served("variant", name, servers["the peer"])
+              for name in arguments.peers]
+    dense = [DenseCausal(name, servers["ours"]) for name in arguments.backends]
+    results, left_out = [], []
+    for plain, of_cells in itertools.groupby(make_cells(arguments), is_plain):
+        measured, left = run_grid(list(of_cells),
+                                  sides if plain else sides + dense,
+                                  arguments.rounds, deadline)
+        results += measured
+        left_out += left
+    return results, left_out
+
+
 def write_results(lines, results, arguments):
     write_report(lines, arguments.out)
     if arguments.raw:
@@ -153,13 +241,8 @@ def main():
     deadline = Deadline(arguments.time_limit_s)
     servers = start_servers(
         {"ours": arguments.ours, "the peer": arguments.peer_command}, deadline)
-    sides = [Served("backend", name, servers["ours"])
-             for name in arguments.backends]
-    sides += [Served("variant", name, servers["the peer"])
-              for name in arguments.peers]
     try:
-        results, left_out = run_grid(make_cells(arguments), sides,
-                                     arguments.rounds, deadline)
+        results, left_out = race(arguments, servers, deadline)
     finally:
         stop_servers(servers)
     machines = [server.machine for server in servers.values()]

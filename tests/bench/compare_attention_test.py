@@ -105,6 +105,30 @@ class CompareAttentionTest(unittest.TestCase):
         self.assertEqual(row, ["FLASH_CUDA", "cudnn", "2", "**0.61**",
                                "**0.61**"])
 
+    def test_a_window_is_compared_with_the_causal_mask(self):
+        raw = self.folder / "raw.jsonl"
+        done = self.compare("--head_dims=64", "--lengths=1024", "--rounds=2",
+                            "--masks=window_128", f"--raw={raw}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        # 1, 2, 2, ... of 1, 2, 3, ... tiles. Ours takes 4 ms, then the causal
+        # mask 6, 4 in the next round, then ours 6.
+        (row,) = self.rows(done.stdout, 8)
+        self.assertEqual(
+            row[2:6], ["window_128", "BF16", "FLASH_CUDA", "240 of 576"
+                       " = 41.7 %"])
+        self.assertEqual(row[6], "**2.60** (1.60 to 3.60)")
+        self.assertEqual(row[7], row[6])
+        records = [json.loads(line) for line in raw.read_text().splitlines()]
+        self.assertEqual([(r["side"], r["mask"]) for r in records[:3]],
+                         [("FLASH_CUDA", "window_128"),
+                          ("cudnn", "window_128"),
+                          ("FLASH_CUDA, causal", "causal")])
+
+    def test_an_unknown_mask_is_an_error(self):
+        done = self.compare("--masks=window_0")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--masks", done.stderr)
+
     def test_a_side_without_figures_is_a_row_and_not_in_the_summary(self):
         done = self.compare("--head_dims=64,80", "--lengths=4096,1024",
                             "--rounds=1")
