@@ -49,10 +49,14 @@ template <typename Int>
 struct AttentionMask {
   Int s, t;
   Int before, after;  // MaskSpec
-  // [S], of the document of each token: its first token, and the token after
-  // its last. S = T. Null if all tokens are one document.
+  // Of the document of each token of a batch: its first token, and the token
+  // after its last, both counted within the sequence, whose tokens are those
+  // from `first_token` on. S = T. Null if each sequence is one document. (Not
+  // pointers to the sequence's own bounds: kernels would hold those in
+  // registers, of which FP32's have none to spare.)
   const int* document_begin = nullptr;
   const int* document_end = nullptr;
+  Int first_token = 0;
 
   // The keys that `query` sees, which is below S. May end below 0 and, if
   // queries see keys after theirs, beyond T.
@@ -61,7 +65,7 @@ struct AttentionMask {
         before == kAllKeys ? 0 : Max(0, FirstKey(query)),
         after == kAllKeys ? t : query + t - s + after + 1};
     if (document_begin == nullptr) return band;
-    const Int token = Min(query, s - 1);  // KeysOfRow() goes beyond
+    const Int token = first_token + Min(query, s - 1);
     return {Max(band.begin, document_begin[token]),
             Min(band.end, document_end[token])};
   }
@@ -97,7 +101,7 @@ struct AttentionMask {
         after == kAllKeys ? 0 : Max(0, FirstQuery(key)),
         before == kAllKeys ? s : Min(s, key + before - (t - s) + 1)};
     if (document_begin == nullptr) return band;
-    const Int token = Min(key, t - 1);
+    const Int token = first_token + Min(key, t - 1);
     return {Max(band.begin, document_begin[token]),
             Min(band.end, document_end[token])};
   }

@@ -158,9 +158,15 @@ absl::Status CheckTensors(const AttentionProblem& p) {
         absl::StrCat("supports lengths up to ", kMaxLength, ", not ",
                      std::max(p.s, p.t), ": shorten the context"));
   }
+  constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
+  if (p.documents && p.b * p.s > kMaxInt) {
+    return absl::UnimplementedError(
+        absl::StrCat("keeps documents apart in at most 2^31 - 1 tokens, not ",
+                     p.b, " x ", p.s, ": use a smaller batch"));
+  }
   const int64_t heads = p.b * p.h;
   const int64_t tiles = std::max(p.s, p.t) / kFewestRows + 1;
-  if (heads > std::numeric_limits<int>::max() / tiles) {
+  if (heads > kMaxInt / tiles) {
     return absl::UnimplementedError(absl::StrCat(
         "supports at most 2^31 - 1 tiles, too few for ", heads, " heads of ",
         std::max(p.s, p.t), " rows: use a smaller batch"));

@@ -51,12 +51,7 @@ template <typename Params>
 TESSERA_HOST_DEVICE AttentionMask<int> SequenceMask(const Params& p,
                                                     int batch) {
   const int t = static_cast<int>(p.t), s = static_cast<int>(p.s);
-  AttentionMask<int> mask = {s, t, p.before, p.after};
-  if (p.document_begin != nullptr) {
-    mask.document_begin = p.document_begin + int64_t{batch} * s;
-    mask.document_end = p.document_end + int64_t{batch} * s;
-  }
-  return mask;
+  return {s, t, p.before, p.after, p.document_begin, p.document_end, batch * s};
 }
 
 struct BackwardParams {
