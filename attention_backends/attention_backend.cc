@@ -47,6 +47,7 @@ std::string ToString(const AttentionProblem& problem) {
       ", heads ", problem.h, "/", problem.g, ", head dim ", problem.d, ", ",
       c10::toString(problem.dtype), problem.tf32 ? " (TF32)" : "",
       problem.documents ? ", separate documents" : "",
+      problem.sinks ? ", sinks" : "",
       problem.needs_grad ? ", with gradients" : ", forward only",
       problem.deterministic ? ", deterministic" : "", ", on ",
       DeviceName(problem));
@@ -81,12 +82,13 @@ AttentionProblem ProblemOf(const AttentionArgs& args) {
           .dtype = q.scalar_type(),
           .tf32 = args.tf32,
           .mask = args.mask,
+          .sinks = args.sinks.defined(),
           .documents = args.documents.defined(),
           .deterministic = args.deterministic,
           .cuda = q.is_cuda()};
 }
 
-absl::Status RequirePlainMask(const AttentionProblem& problem) {
+absl::Status RequirePlain(const AttentionProblem& problem) {
   constexpr absl::string_view kOthers = "use FLASH_CUDA, FLASH_TILED or NAIVE";
   if (problem.mask.is_window()) {
     return absl::UnimplementedError(
@@ -98,7 +100,14 @@ absl::Status RequirePlainMask(const AttentionProblem& problem) {
         absl::StrCat("does not keep documents apart: ", kOthers,
                      ", or data.documents JOINED"));
   }
-  return absl::OkStatus();
+  return RequireNoSinks(problem);
+}
+
+absl::Status RequireNoSinks(const AttentionProblem& problem) {
+  if (!problem.sinks) return absl::OkStatus();
+  return absl::UnimplementedError(
+      "has no attention sinks: use FLASH_CUDA or FLASH_TILED, or no "
+      "model.attention_sinks");
 }
 
 AttentionMask<int64_t> MaskOf(const AttentionProblem& problem) {

@@ -56,6 +56,8 @@ struct AttentionProblem {
   // FP64 for FP64 and FP32 otherwise; absent accepts that.
   std::optional<at::ScalarType> softmax;
   MaskSpec mask = MaskSpec::Causal();
+  // Whether each head's sink takes part in its softmax (attention_sinks.h).
+  bool sinks = false;
   // Whether a query sees only keys of its own document, AttentionArgs::
   // documents. S = T.
   bool documents = false;
@@ -77,6 +79,7 @@ struct AttentionArgs {
   // document and the one after its last (DocumentBounds()). Undefined if each
   // sequence is one document.
   at::Tensor documents;
+  at::Tensor sinks;  // [H], FP32 (FP64); undefined if heads have none
   // Fill lse_bhs even if the backward pass does not need it and the backend has
   // to spend extra passes on it.
   bool wants_lse = false;
@@ -126,6 +129,7 @@ at::Tensor OutputOrEmpty(const AttentionOut& out, const at::Tensor& q_bhsd);
 // fused buffer, hence strided like AttentionArgs.
 struct AttentionGrads {
   at::Tensor dq_bhsd, dk_bgtd, dv_bgtd;
+  at::Tensor d_sinks;  // [H], as sinks; undefined if not wanted
 };
 
 // Bytes beyond inputs, outputs and gradients, as predicted by Plan(). Measured
@@ -144,8 +148,10 @@ struct AttentionMemory {
 };
 
 // OK, or Unimplemented with what to change if the mask is a window or parts
-// documents.
-absl::Status RequirePlainMask(const AttentionProblem& problem);
+// documents, or heads have sinks.
+absl::Status RequirePlain(const AttentionProblem& problem);
+// The same for sinks alone.
+absl::Status RequireNoSinks(const AttentionProblem& problem);
 
 // One way to compute O = softmax(scale Q K^T + M) V and its gradients.
 // Stateless and const; independent of autograd. Supports() says beforehand

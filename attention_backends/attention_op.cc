@@ -8,12 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/check.h"
 #include "framework/base/torch_status.h"
+#include "framework/precision/precision_policy.h"
 
 namespace tessera {
 namespace {
 
-constexpr int kQkv = 0, kDocuments = 1;  // operands; documents may be absent
-constexpr int kO = 0;  // result; after it what the backend saves, and L
+constexpr int kQkv = 0;  // operand; then documents and sinks, if there are any
+constexpr int kO = 0;    // result; after it what the backend saves, and L
 
 // [B, heads, S, D] views of a fused [B, S, H + 2 G, D].
 struct HeadSlices {
@@ -64,8 +65,12 @@ class SelfAttentionOp : public Op {
     call.phases = args.phases;
     const HeadSlices slices = Slice(args.d_operands[kQkv].grad);
     AttentionGrads grads{slices.q_bhsd, slices.k_bgtd, slices.v_bgtd};
+    const GradTarget d_sinks =
+        spec_.problem.sinks ? args.d_operands.back() : GradTarget();
+    if (d_sinks.grad.defined()) grads.d_sinks = at::empty_like(call.sinks);
     ThrowIfError(spec_.backend->Backward(
         call, OutOf(args.results), args.d_results[kO].transpose(1, 2), &grads));
+    if (d_sinks.grad.defined()) WriteGrad(d_sinks, grads.d_sinks);
   }
 
   BackwardReads ReadsInBackward(Positions) const override {
@@ -111,7 +116,10 @@ class SelfAttentionOp : public Op {
   AttentionArgs ArgsOf(absl::Span<const at::Tensor> operands) const {
     const HeadSlices slices = Slice(operands[kQkv]);
     AttentionArgs args;
-    if (operands.size() > kDocuments) args.documents = operands[kDocuments];
+    if (operands.size() > 1) {  // otherwise only the shapes of Q, K and V count
+      if (spec_.problem.documents) args.documents = operands[1];
+      if (spec_.problem.sinks) args.sinks = Sinks(operands.back());
+    }
     args.q_bhsd = slices.q_bhsd;
     args.k_bgtd = slices.k_bgtd;
     args.v_bgtd = slices.v_bgtd;
@@ -121,6 +129,11 @@ class SelfAttentionOp : public Op {
     args.tf32 = spec_.problem.tf32;
     args.products = products_.get();
     return args;
+  }
+
+  // In the dtype of L.
+  static at::Tensor Sinks(const at::Tensor& stored) {
+    return stored.to(ArithmeticDtype(stored.scalar_type()));
   }
 
   AttentionOut OutOf(absl::Span<const at::Tensor> results) const {
@@ -166,6 +179,12 @@ Value SelfAttention(ProgramBuilder& b, Value qkv,
     TESSERA_CHECK(b.type(*spec.documents) == documents, "documents are ",
                   ToString(b.type(*spec.documents)));
     operands.push_back(*spec.documents);
+  }
+  TESSERA_CHECK(spec.sinks.has_value() == p.sinks, "sinks");
+  if (p.sinks) {
+    operands.push_back(b.Read(*spec.sinks, b.dtype(OpClass::kMasterWeights)));
+    TESSERA_CHECK(b.type(operands.back()).shape == std::vector<int64_t>{p.h},
+                  "sinks are ", ToString(b.type(operands.back())));
   }
   const AttentionMemory memory = spec.backend->Plan(p);
   std::vector<TensorType> results = {{{p.b, p.s, p.h, p.d}, type.dtype}};

@@ -16,6 +16,8 @@ struct SelfAttentionSpec {
   AttentionProblem problem;
   // AttentionArgs::documents; present if problem.documents.
   std::optional<Value> documents;
+  // The logits of the heads' sinks, [H]; present if problem.sinks.
+  std::optional<Weight> sinks;
 };
 
 // Self-attention over a fused projection.

@@ -118,6 +118,7 @@ ModelShape ModelShapeOf(const ModelConfig& config) {
   m.norm_eps = config.norm_eps();
   m.tied_head = config.tied_head();
   m.relu_squared = config.feed_forward() == ModelConfig::RELU_SQUARED;
+  m.attention_sinks = config.attention_sinks();
   m.logit_soft_cap = static_cast<float>(config.logit_soft_cap());
   for (const auto& window : config.attention_window()) {
     m.windows.push_back(window.tokens());

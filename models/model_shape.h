@@ -26,6 +26,7 @@ struct ModelShape {
   bool tied_head = false;
   bool relu_squared = false;  // feed-forward activation; false: SwiGLU
   float logit_soft_cap = 0;   // 0: none
+  bool attention_sinks = false;
   // Layer i sees the latest windows[i % size] tokens; 0: all. Empty: all.
   std::vector<int64_t> windows;
 

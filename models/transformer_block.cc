@@ -18,10 +18,15 @@ std::string LayerName(int64_t layer, absl::string_view part) {
   return absl::StrCat("layers.", layer, ".", part);
 }
 
+Weight Vector(ProgramBuilder& b, int64_t layer, absl::string_view part,
+              int64_t width, Init init) {
+  const std::string name = LayerName(layer, part);
+  return b.Parameter({.name = name, .members = {{name, {width}, init}}});
+}
+
 Weight Gain(ProgramBuilder& b, int64_t layer, absl::string_view part,
             int64_t width) {
-  const std::string name = LayerName(layer, part);
-  return b.Parameter({.name = name, .members = {{name, {width}, Init::kOnes}}});
+  return Vector(b, layer, part, width, Init::kOnes);
 }
 
 Weight Matrix(ProgramBuilder& b, int64_t layer, absl::string_view part,
@@ -52,6 +57,11 @@ Value AttentionHalf(ProgramBuilder& b, Value x_bsc, int64_t layer,
                              {{"attn.q_proj.weight", m.d_model},
                               {"attn.k_proj.weight", kv},
                               {"attn.v_proj.weight", kv}});
+  SelfAttentionSpec attention = options.attention;
+  attention.problem.mask = LayerMask(m, layer, attention.problem.s);
+  if (m.attention_sinks) {
+    attention.sinks = Vector(b, layer, "attn.sinks", m.heads, Init::kZeros);
+  }
   const Weight output_proj =
       Matrix(b, layer, "attn.output_proj.weight", m.d_model, m.d_model);
 
@@ -61,8 +71,6 @@ Value AttentionHalf(ProgramBuilder& b, Value x_bsc, int64_t layer,
       Linear(b, y, qkv,
              {.dtype = b.dtype(OpClass::kAttention), .heads = m.qkv_heads()}),
       options.angles, m.heads + m.kv_heads);
-  SelfAttentionSpec attention = options.attention;
-  attention.problem.mask = LayerMask(m, layer, attention.problem.s);
   const Value o = SelfAttention(b, rotated, attention);
   return AddResidual(b, x_bsc, Linear(b, o, output_proj, {.from_heads = true}));
 }

@@ -80,7 +80,7 @@ auto DeviceProduct(const ProductChoices* choices) {
 absl::Status CompiledFusedBackend::Supports(
     const AttentionProblem& problem) const {
   RETURN_IF_ERROR(CheckDtype(problem));
-  RETURN_IF_ERROR(RequirePlainMask(problem));
+  RETURN_IF_ERROR(RequirePlain(problem));
   return problem.cuda ? CheckGpu(problem) : absl::OkStatus();
 }
 

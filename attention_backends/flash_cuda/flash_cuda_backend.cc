@@ -8,6 +8,7 @@
 #include "ATen/ATen.h"
 #include "ATen/core/grad_mode.h"
 #include "absl/strings/str_cat.h"
+#include "attention_backends/attention_sinks.h"
 #include "attention_backends/flash_cuda/flash_launch.h"
 #include "attention_backends/flash_cuda/flash_params.h"
 #include "attention_backends/flash_cuda/workspace.h"
@@ -238,6 +239,10 @@ AttentionMemory FlashCudaBackend::Plan(const AttentionProblem& problem) const {
       rows * p.d * static_cast<int64_t>(c10::elementSize(p.dtype)) + lse_bytes;
   memory.backward_bytes = flash::BackwardWorkspaceBytes(
       ShapeOf(p), p.deterministic, p.compute_capability);
+  if (p.sinks) {
+    memory.backward_bytes =
+        std::max(memory.backward_bytes, SinkGradientBytes(p));
+  }
   return memory;
 }
 
@@ -263,7 +268,11 @@ absl::Status FlashCudaBackend::Forward(const AttentionArgs& args,
     p.lse = out->lse_bhs.mutable_data_ptr<float>();
     const at::Tensor counter = at::empty({1}, options.dtype(at::kInt));
     p.counter = counter.mutable_data_ptr<int>();
-    return Launch(p, call.q.device());
+    const absl::Status launched = Launch(p, call.q.device());
+    if (launched.ok() && args.sinks.defined()) {
+      ApplySinks(args.sinks, out->o_bhsd, out->lse_bhs);
+    }
+    return launched;
   });
 }
 
@@ -275,6 +284,9 @@ absl::Status FlashCudaBackend::Backward(const AttentionArgs& args,
     const at::NoGradGuard no_grad;
     Call call = CallOf(args);
     const at::Tensor d_o = Addressable(d_o_bhsd);
+    if (grads->d_sinks.defined()) {
+      SinkGradients(args.sinks, out.o_bhsd, out.lse_bhs, d_o, grads->d_sinks);
+    }
     at::Tensor* const wanted[] = {&grads->dq_bhsd, &grads->dk_bgtd,
                                   &grads->dv_bgtd};
     at::Tensor written[3];

@@ -10,6 +10,7 @@
 #include "ATen/ATen.h"
 #include "ATen/core/grad_mode.h"
 #include "absl/strings/str_cat.h"
+#include "attention_backends/attention_sinks.h"
 #include "attention_backends/key_range.h"
 #include "c10/util/accumulate.h"
 #include "framework/base/torch_status.h"
@@ -395,6 +396,9 @@ absl::Status FlashTiledBackend::Forward(const AttentionArgs& args,
     for (const Queries queries : Tiles<kQueryTile>(n.queries(), n.s)) {
       forward::AttendTile(n, args.scale, views, queries, parts);
     }
+    if (args.sinks.defined()) {
+      ApplySinks(args.sinks, out->o_bhsd, out->lse_bhs);
+    }
   });
 }
 
@@ -404,6 +408,10 @@ absl::Status FlashTiledBackend::Backward(const AttentionArgs& args,
                                          AttentionGrads* grads) const {
   return StatusFromTorch([&] {
     const at::NoGradGuard no_grad;
+    if (grads->d_sinks.defined()) {
+      SinkGradients(args.sinks, out.o_bhsd, out.lse_bhs, d_o_bhsd,
+                    grads->d_sinks);
+    }
     const Geometry n = GeometryOf(args);
     backward::Views x;
     x.q = QueryView(n, args.q_bhsd);

@@ -12,6 +12,7 @@
 #include "attention_backends/naive/score_softmax.h"
 #include "attention_backends/strided_product.h"
 #include "framework/base/phase_observer.h"
+#include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/precision/precision_policy.h"
 
@@ -206,6 +207,7 @@ SoftmaxMemory PlanSoftmax(HeldScores held, const AttentionProblem& p) {
 }  // namespace
 
 absl::Status NaiveBackend::Supports(const AttentionProblem& problem) const {
+  RETURN_IF_ERROR(RequireNoSinks(problem));
   switch (problem.dtype) {
     case at::kFloat:
     case at::kDouble:

@@ -37,7 +37,7 @@ absl::Status RequireLengths(const AttentionProblem& problem) {
 absl::Status TorchCudnnBackend::Supports(
     const AttentionProblem& problem) const {
   RETURN_IF_ERROR(RequireAmpere(problem));
-  RETURN_IF_ERROR(RequirePlainMask(problem));
+  RETURN_IF_ERROR(RequirePlain(problem));
   RETURN_IF_ERROR(RequireDtype(problem, kDtypes));
   RETURN_IF_ERROR(RequireHeadDim(problem, kCudnnHeadDimStep, kCudnnMaxHeadDim));
   RETURN_IF_ERROR(RequireBatchOfOneGrid(problem));

@@ -68,7 +68,7 @@ int64_t WorkspaceBytes(const AttentionProblem& p) {
 absl::Status TorchEfficientBackend::Supports(
     const AttentionProblem& problem) const {
   RETURN_IF_ERROR(RequireAmpere(problem));
-  RETURN_IF_ERROR(RequirePlainMask(problem));
+  RETURN_IF_ERROR(RequirePlain(problem));
   RETURN_IF_ERROR(RequireDtype(problem, kDtypes));
   // The kernels support larger head dims, but Plan() does not.
   RETURN_IF_ERROR(RequireHeadDim(

@@ -40,7 +40,7 @@ absl::Status RequireSharedMemory(const AttentionProblem& problem) {
 absl::Status TorchFlashBackend::Supports(
     const AttentionProblem& problem) const {
   RETURN_IF_ERROR(RequireAmpere(problem));
-  RETURN_IF_ERROR(RequirePlainMask(problem));
+  RETURN_IF_ERROR(RequirePlain(problem));
   RETURN_IF_ERROR(RequireDtype(problem, kDtypes));
   RETURN_IF_ERROR(
       RequireHeadDim(problem, kTorchFlashHeadDimStep, kTorchFlashMaxHeadDim));

@@ -15,6 +15,8 @@
 #include "tests/attention_backends/attention_as_function.h"
 #include "tests/attention_backends/attention_oracle.h"
 #include "tests/attention_backends/picky_backend.h"
+#include "tests/framework/ops/op_test_util.h"
+#include "tests/framework/ops/ops_as_functions.h"
 #include "tests/testing/gradcheck.h"
 #include "torch/csrc/autograd/autograd.h"
 
@@ -86,6 +88,29 @@ TEST_P(SelfAttentionOf, AgreesWithFiniteDifferences) {
   };
   check.inputs = {RandomQkv(at::kDouble)};
   EXPECT_TRUE(testing::Gradcheck(check));
+}
+
+TEST(SelfAttention, DifferentiatesSinks) {
+  const at::Tensor qkv = RandomQkv(at::kDouble);
+  const testing::OneParameter sinks =
+      testing::MakeParameter({kHeads}, testing::Fp64(at::kCPU));
+  SelfAttentionSpec spec = Spec(FindBackend("FLASH_TILED"), qkv);
+  spec.problem.sinks = true;
+  const testing::OpFn attend = [&](const std::vector<at::Tensor>& in) {
+    return testing::RunAsFunction(
+        {.build =
+             [&](ProgramBuilder& b, const std::vector<Value>& x, Weight w) {
+               spec.sinks = w;
+               return SelfAttention(b, x[0], spec);
+             },
+         .precision = testing::PolicyFor(at::kDouble, at::kDouble),
+         .parameter = sinks.p},
+        in);
+  };
+  EXPECT_TRUE(testing::Gradcheck({.fn = attend,
+                                  .inputs = {qkv},
+                                  .store = sinks.store.get(),
+                                  .parameters = {sinks.p}}));
 }
 
 TEST(SelfAttention, ReturnsTheBackendsStatus) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "ATen/ATen.h"
 #include "torch/csrc/autograd/autograd.h"
@@ -42,6 +43,13 @@ at::Tensor Softmax(const at::Tensor& scores) {
   const at::Tensor e = (scores - shift).exp();
   const at::Tensor sum = e.sum(-1, true);
   return e / sum.masked_fill(sum == 0, 1);
+}
+
+// Scores with the sinks, [H], as a last key.
+at::Tensor WithSinks(const at::Tensor& scores, const at::Tensor& sinks) {
+  const std::vector<int64_t> column = {scores.size(0), scores.size(1),
+                                       scores.size(2), 1};
+  return at::cat({scores, sinks.view({1, -1, 1, 1}).expand(column)}, 3);
 }
 
 at::Tensor Leaf(const at::Tensor& x, at::ScalarType dtype) {
@@ -86,12 +94,19 @@ AttentionResults EagerAttention(const AttentionInputs& in,
   const at::Tensor q = Leaf(in.q, dtype), k = Leaf(in.k, dtype),
                    v = Leaf(in.v, dtype);
   const int64_t heads = q.size(1);
-  const at::Tensor scores = MaskedScores(in, q, RepeatHeads(k, heads));
-  const at::Tensor o = at::matmul(Softmax(scores), RepeatHeads(v, heads));
+  at::Tensor scores = MaskedScores(in, q, RepeatHeads(k, heads));
+  at::Tensor sinks;
+  if (in.sinks.defined()) {
+    sinks = Leaf(in.sinks, dtype);
+    scores = WithSinks(scores, sinks);
+  }
+  const at::Tensor p = Softmax(scores).narrow(3, 0, k.size(2));
+  const at::Tensor o = at::matmul(p, RepeatHeads(v, heads));
   torch::autograd::backward({o}, {in.d_o.to(dtype)});
   const at::ScalarType wide = dtype == at::kDouble ? at::kDouble : at::kFloat;
-  return {o.detach(), scores.detach().to(wide).logsumexp(-1), q.grad(),
-          k.grad(), v.grad()};
+  return {o.detach(), scores.detach().to(wide).logsumexp(-1),
+          q.grad(),   k.grad(),
+          v.grad(),   sinks.defined() ? sinks.grad() : at::Tensor()};
 }
 
 AttentionResults EagerTf32Attention(const AttentionInputs& in) {
@@ -116,7 +131,12 @@ AttentionResults AttentionMagnitudes(const AttentionInputs& in) {
   const at::Tensor d_o = in.d_o.detach().to(at::kDouble).abs();
   const at::Tensor scores = MaskedScores(in, q, k);
   const at::Tensor size = scores.abs().masked_fill(scores == -kInfinity, 0);
-  const at::Tensor p = Softmax(scores);
+  at::Tensor p = Softmax(scores), sink_p;
+  if (in.sinks.defined()) {
+    const at::Tensor all = Softmax(WithSinks(scores, in.sinks.to(at::kDouble)));
+    p = all.narrow(3, 0, scores.size(3));
+    sink_p = all.select(3, scores.size(3));
+  }
   const at::Tensor wide_p = p * (size + 1);
   const at::Tensor o = at::matmul(wide_p, v);
   const at::Tensor e = p *
@@ -129,6 +149,9 @@ AttentionResults AttentionMagnitudes(const AttentionInputs& in) {
   sums.dq = at::matmul(e, k.abs());
   sums.dk = SumGroups(at::matmul(e.transpose(2, 3), q.abs()), g);
   sums.dv = SumGroups(at::matmul(wide_p.transpose(2, 3), d_o), g);
+  if (in.sinks.defined()) {
+    sums.d_sinks = (sink_p * (d_o * o).sum(-1)).sum(at::IntArrayRef({0, 2}));
+  }
   return sums;
 }
 

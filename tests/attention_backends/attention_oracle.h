@@ -14,6 +14,7 @@ struct AttentionInputs {
   double scale = 1;
   MaskSpec mask = MaskSpec::Causal();
   at::Tensor documents;  // AttentionArgs
+  at::Tensor sinks;      // AttentionArgs
 };
 
 // AttentionArgs::documents of a batch whose sequences are packed with documents
@@ -23,6 +24,7 @@ at::Tensor PackedDocuments(int64_t batch, int64_t sequence);
 // Gradients of sum(O o dO).
 struct AttentionResults {
   at::Tensor o, lse, dq, dk, dv;
+  at::Tensor d_sinks;  // undefined without sinks
 };
 
 // Attention by ATen's eager operations and their autograd, all of it in
@@ -40,7 +42,7 @@ AttentionResults EagerTf32Attention(const AttentionInputs& inputs);
 // r changes the result by at most r times this. A rounding of S changes P by
 // |S| P:
 //   O: P (1 + |S|) |V|, dV: (P (1 + |S|))^T |dO|, L: 1 + |S|,
-//   dQ: scale E |K|, dK: scale E^T |Q|,
+//   dQ: scale E |K|, dK: scale E^T |Q|, dz: sum of P_z rowsum(|dO| o P |V|),
 //   E = P o (|dO| |V|^T + rowsum(|dO| o P |V|)).
 AttentionResults AttentionMagnitudes(const AttentionInputs& inputs);
 

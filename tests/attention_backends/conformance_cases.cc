@@ -91,6 +91,19 @@ Cases Packed(const std::vector<at::ScalarType>& dtypes) {
   return cases;
 }
 
+// Heads with sinks, also with queries that see no key.
+Cases WithSinks(const std::vector<at::ScalarType>& dtypes) {
+  Cases cases = Packed(dtypes);
+  for (ConformanceCase& c : Windowed({{2, 65, 65, 4, 2, 40},
+                                      {1, 200, 130, 2, 1, 128},
+                                      {1, 7, 500, 5, 5, 80}},
+                                     dtypes)) {
+    cases.push_back(c);
+  }
+  for (ConformanceCase& c : cases) c.sinks = true;
+  return cases;
+}
+
 // S > T and S < T, with queries that see no key and keys that no query sees;
 // grouped heads; several tiles.
 std::vector<Shape> WindowShapes() {
@@ -218,7 +231,7 @@ std::string ConformanceCase::ToString() const {
       shape.t, "_h", shape.h, "_g", shape.g, "_d", shape.d, "_",
       MaskLabel(mask), "_", c10::toString(dtype), tf32 ? "_tf32" : "",
       names[static_cast<int>(values)], documents ? "_documents" : "",
-      deterministic ? "_deterministic" : "");
+      sinks ? "_sinks" : "", deterministic ? "_deterministic" : "");
 }
 
 AttentionProblem ConformanceCase::Problem(const DeviceInfo& device) const {
@@ -233,6 +246,7 @@ AttentionProblem ConformanceCase::Problem(const DeviceInfo& device) const {
   problem.tf32 = tf32;
   problem.mask = mask;
   problem.documents = documents;
+  problem.sinks = sinks;
   problem.deterministic = deterministic;
   problem.cuda = device.is_cuda();
   problem.compute_capability = device.compute_capability;
@@ -265,7 +279,7 @@ std::vector<ConformanceCase> CpuCases() {
        With(Values::kHugeLogits, Cross(ExtremeShapes(), dtypes)),
        With(Values::kSubnormalKeys, Cross(ExtremeShapes(), dtypes)),
        Deterministic(Cross(DeterminismShapes(), dtypes)),
-       Windowed(WindowShapes(), dtypes), Packed(dtypes)});
+       Windowed(WindowShapes(), dtypes), Packed(dtypes), WithSinks(dtypes)});
   // The variants share everything except the softmax with their backend.
   size_t variants = 0;
   const auto is_left_out = [&](const ConformanceCase& c) {
@@ -333,7 +347,9 @@ std::vector<ConformanceCase> GpuCases() {
                Deterministic(OfFlashCuda(Windowed(WindowShapes(), dtypes))),
                Packed(dtypes),
                Tf32(OfFlashCuda(Packed({at::kFloat}))),
-               Deterministic(OfFlashCuda(Packed(dtypes)))});
+               Deterministic(OfFlashCuda(Packed(dtypes))),
+               WithSinks(dtypes),
+               Deterministic(OfFlashCuda(WithSinks({at::kBFloat16})))});
 }
 
 std::vector<ConformanceCase> PlanCases() {

@@ -32,6 +32,7 @@ struct ConformanceCase {
   bool tf32 = false;         // with at::kFloat
   const char* variant = "";  // of the backend, for the test's name
   bool documents = false;    // PackedDocuments()
+  bool sinks = false;        // of the heads
 
   // A unique name for a test.
   std::string ToString() const;

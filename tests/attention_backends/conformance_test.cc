@@ -32,7 +32,7 @@ std::string CaseName(const ::testing::TestParamInfo<ConformanceCase>& info) {
 struct Inputs {
   GuardedTensor q, k, v, d_o;
   double scale = 1;
-  at::Tensor documents;  // undefined unless the case has some
+  at::Tensor documents, sinks;  // undefined unless the case has some
 };
 
 // Random values drawn on `drawn_on`; drawn on the CPU, they are the same for
@@ -61,12 +61,19 @@ Inputs MakeInputs(const ConformanceCase& c, at::Device device,
   const at::Tensor v = random(n.g, n.t), d_o = random(n.h, n.s);
   at::Tensor documents;
   if (c.documents) documents = PackedDocuments(n.b, n.s).to(device);
-  return {place(q), place(k), place(v), place(d_o), scale, documents};
+  at::Tensor sinks;
+  if (c.sinks) {  // some above the scores; the same number in each dtype
+    const at::ScalarType dtype =
+        c.dtype == at::kDouble ? at::kDouble : at::kFloat;
+    sinks =
+        (at::arange(n.h, at::dtype(dtype).device(device)) * 3).remainder(7) - 2;
+  }
+  return {place(q), place(k), place(v), place(d_o), scale, documents, sinks};
 }
 
 AttentionInputs OracleInputs(const ConformanceCase& c, const Inputs& in) {
   return {in.q.slice(), in.k.slice(), in.v.slice(), in.d_o.slice(),
-          in.scale,     c.mask,       in.documents};
+          in.scale,     c.mask,       in.documents, in.sinks};
 }
 
 AttentionArgs ArgsOf(const ConformanceCase& c, const Inputs& in) {
@@ -79,6 +86,7 @@ AttentionArgs ArgsOf(const ConformanceCase& c, const Inputs& in) {
   args.deterministic = c.deterministic;
   args.tf32 = c.tf32;
   args.documents = in.documents;
+  args.sinks = in.sinks;
   return args;
 }
 
@@ -101,6 +109,7 @@ void RunBackend(const ConformanceCase& c, const Inputs& in,
   const auto dk = GuardedTensor::Unwritten(in.k.slice());
   const auto dv = GuardedTensor::Unwritten(in.v.slice());
   AttentionGrads grads{dq.slice(), dk.slice(), dv.slice()};
+  if (c.sinks) grads.d_sinks = at::full_like(in.sinks, NAN);
   const absl::Status backward =
       c.backend->Backward(args, out, in.d_o.slice(), &grads);
   ASSERT_TRUE(backward.ok()) << backward.ToString();
@@ -108,7 +117,8 @@ void RunBackend(const ConformanceCase& c, const Inputs& in,
   EXPECT_TRUE(o.IsUnchanged() && (!lse || lse->IsUnchanged()));
   EXPECT_TRUE(in.q.IsUnchanged() && in.k.IsUnchanged() && in.v.IsUnchanged() &&
               in.d_o.IsUnchanged());
-  *results = {out.o_bhsd, out.lse_bhs, dq.slice(), dk.slice(), dv.slice()};
+  *results = {out.o_bhsd, out.lse_bhs, dq.slice(),
+              dk.slice(), dv.slice(),  grads.d_sinks};
 }
 
 // Queries without a key: O = 0, L = -infinity, no gradient; exactly.
@@ -128,6 +138,9 @@ void ExpectEqualBits(const AttentionResults& a, const AttentionResults& b) {
   EXPECT_TRUE(at::equal(a.dq, b.dq)) << "dQ";
   EXPECT_TRUE(at::equal(a.dk, b.dk)) << "dK";
   EXPECT_TRUE(at::equal(a.dv, b.dv)) << "dV";
+  if (a.d_sinks.defined()) {
+    EXPECT_TRUE(at::equal(a.d_sinks, b.d_sinks)) << "dz";
+  }
 }
 
 void ExpectConforms(const ConformanceCase& c, const DeviceInfo& device) {
@@ -141,7 +154,7 @@ void ExpectConforms(const ConformanceCase& c, const DeviceInfo& device) {
   EXPECT_TRUE(actual.o.transpose(1, 2).is_contiguous());
   EXPECT_EQ(actual.lse.scalar_type(),
             c.dtype == at::kDouble ? at::kDouble : at::kFloat);
-  ExpectBlindRowsAreEmpty(c.BlindRows(), actual);
+  if (!c.sinks) ExpectBlindRowsAreEmpty(c.BlindRows(), actual);
 
   const AttentionInputs inputs = OracleInputs(c, in);
   const AttentionResults exact = EagerAttention(inputs, at::kDouble);
@@ -158,6 +171,11 @@ void ExpectConforms(const ConformanceCase& c, const DeviceInfo& device) {
   EXPECT_TRUE(Conforms({actual.dk, eager.dk, exact.dk, sums.dk, keys, c.tf32}))
       << "dK";
   EXPECT_TRUE(Conforms({actual.dv, eager.dv, exact.dv, sums.dv})) << "dV";
+  if (c.sinks) {
+    EXPECT_TRUE(
+        Conforms({actual.d_sinks, eager.d_sinks, exact.d_sinks, sums.d_sinks}))
+        << "dz";
+  }
   if (!c.deterministic) return;
   AttentionResults again;
   RunBackend(c, in, &again);

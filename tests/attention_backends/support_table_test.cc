@@ -96,13 +96,15 @@ std::string Row(const AttentionBackend& backend) {
   }
   AttentionProblem base;
   if (!FindBase(backend, &base)) {
-    cells.insert(cells.end(), 7, "-");
+    cells.insert(cells.end(), 9, "-");
     return absl::StrCat("| ", absl::StrJoin(cells, " | "), " |\n");
   }
-  AttentionProblem full = base, window = base, grouped = base, cross = base,
-                   repeated = base;
+  AttentionProblem full = base, window = base, documents = base, sinks = base,
+                   grouped = base, cross = base, repeated = base;
   full.mask = MaskSpec::Full();
   window.mask = MaskSpec::Window(512);
+  documents.documents = true;
+  sinks.sinks = true;
   grouped.g = 4;
   cross.s = 1;
   repeated.deterministic = true;
@@ -110,6 +112,7 @@ std::string Row(const AttentionBackend& backend) {
   cells.insert(
       cells.end(),
       {HeadDims(backend, base), YesNo(backend, full), YesNo(backend, window),
+       YesNo(backend, documents), YesNo(backend, sinks),
        YesNo(backend, grouped), YesNo(backend, cross), YesNo(backend, repeated),
        absl::StrCat(Mebibytes(memory.saved_bytes), " + ",
                     Mebibytes(memory.forward_bytes), " + ",
@@ -122,10 +125,9 @@ std::string Row(const AttentionBackend& backend) {
 // property changed at a time, so it cannot disagree with what runs.
 std::string SupportTable(absl::Span<const AttentionBackend* const> backends) {
   std::string table =
-      "| backend | CPU | sm_80 | sm_90 | head dims | full mask | window | H > "
-      "G "
-      "| S != T | deterministic | MiB |\n"
-      "|---|---|---|---|---|---|---|---|---|---|---|\n";
+      "| backend | CPU | sm_80 | sm_90 | head dims | full mask | window | "
+      "documents | sinks | H > G | S != T | deterministic | MiB |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
   for (const AttentionBackend* backend : backends) {
     absl::StrAppend(&table, Row(*backend));
   }
