@@ -109,6 +109,7 @@ class NcclMemory final : public CopyEngineMemory {
   }
 
   absl::Status Release() override {
+    const c10::cuda::CUDAGuard guard(gpu_);  // comm() is that of this device
     while (!windows_.empty()) {
       RETURN_IF_ERROR(
           AsStatus(ncclCommWindowDeregister(comm(), windows_.back()),
