@@ -5,7 +5,7 @@ load("//framework/base:vector_math.bzl", "VECTOR_MATH_COPTS")
 load("//tools/cuda:cuda_library.bzl", "cuda_library")
 load("//tools/torch:torch_cc.bzl", "torch_cc_library")
 
-def op_with_kernels(name, kernels_hdrs = [], kernels_deps = [], has_math = False, deps = []):
+def op_with_kernels(name, kernels_hdrs = [], kernels_deps = [], has_math = False, cpu_deps = [], cuda_deps = [], deps = []):
     """Defines the targets of an op from the files of its folder.
 
     NAME.h, NAME.cc: the builder function and the op. NAME_kernels.h: the
@@ -19,6 +19,8 @@ def op_with_kernels(name, kernels_hdrs = [], kernels_deps = [], has_math = False
       kernels_hdrs: headers of this folder that NAME_kernels.h includes.
       kernels_deps: dependencies of NAME_kernels.h from other folders.
       has_math: whether there is a NAME_math.h.
+      cpu_deps: dependencies of NAME_cpu.cc from other folders.
+      cuda_deps: dependencies of NAME.cu from other targets.
       deps: dependencies of NAME.cc from other folders.
     """
     kernels = ":" + name + "_kernels"
@@ -46,13 +48,13 @@ def op_with_kernels(name, kernels_hdrs = [], kernels_deps = [], has_math = False
             "//framework/base:vector_math",
             "//framework/ops:cpu_rows",
             "//framework/ops:rows",
-        ],
+        ] + cpu_deps,
     )
     cuda_library(
         name = name + "_cuda_kernels",
         srcs = [name + ".cu"],
         hdrs = [name + "_launch.h"],
-        deps = math + ["//framework/cuda:kernel"],
+        deps = math + ["//framework/cuda:kernel"] + cuda_deps,
     )
     torch_cc_library(
         name = name,

@@ -1,6 +1,5 @@
 #include "framework/ops/rms_norm/rms_norm.h"
 
-#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -33,10 +32,9 @@ int64_t PartialSumBytes(KernelKind kind, const TensorType& x,
                         int multiprocessors) {
   const int64_t width = x.shape.back();
   const int64_t rows = x.numel() / width;
-  const int64_t sums =
-      kind == KernelKind::kCpu
-          ? (rows + kCpuRowsPerSum - 1) / kCpuRowsPerSum
-          : std::min(rows, kSumsPerMultiprocessor * multiprocessors);
+  const int64_t sums = kind == KernelKind::kCpu
+                           ? (rows + kCpuRowsPerSum - 1) / kCpuRowsPerSum
+                           : CudaPartialSums(rows, multiprocessors);
   return sums * width * 4;
 }
 

@@ -2,6 +2,7 @@
 
 #include "framework/cuda/kernel.cuh"
 #include "framework/ops/rms_norm/rms_norm_launch.h"
+#include "framework/ops/rms_norm/row_part.cuh"
 
 namespace tessera {
 namespace {
@@ -11,29 +12,9 @@ __device__ __forceinline__ float Rounded(float x) {
   return device::ToFloat(device::FromFloat<T>(x));
 }
 
-// The part of a row that one thread handles: kPacks packs of N elements, pack i
-// at column (threadIdx.x + i * blockDim.x) * N, as they lie in memory. Nothing
-// waits for a load before the first use of its values.
-template <typename T, int N, int kPacks>
-struct RowPart {
-  device::Pack<T, N> packs[kPacks];
+static_assert(kMaxRmsNormWidth == kMaxRowWidth);
 
-  // Reads the row that begins at `row`; null reads nothing.
-  __device__ __forceinline__ void Read(const void* row, int64_t width) {
-    if (row == nullptr) return;
-#pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
-      const int c = (threadIdx.x + i * blockDim.x) * N;
-      if (c < width) {
-        packs[i] = *reinterpret_cast<const device::Pack<T, N>*>(
-            static_cast<const T*>(row) + c);
-      }
-    }
-  }
-  __device__ __forceinline__ float At(int i, int j) const {
-    return device::ToFloat(packs[i].v[j]);
-  }
-};
+using device::RowPart;
 
 // Row `row` of a tensor of T, or null.
 template <typename T>
@@ -219,20 +200,6 @@ cudaError_t WithTypes(const RmsNormParams& p, const Fn& fn) {
     }
     return cudaErrorInvalidValue;
   });
-}
-
-// Calls fn with the number of packs of N that a thread handles, as a constant.
-template <int N, typename Fn>
-cudaError_t WithPacks(int64_t width, const Fn& fn) {
-  constexpr int kFew = 4, kMost = kMaxRmsNormWidth / (N * device::kMaxThreads);
-  const int64_t packs = (width + N - 1) / N;
-  if (packs <= device::kMaxThreads) {
-    return fn(std::integral_constant<int, 1>());
-  }
-  if (packs <= kFew * device::kMaxThreads) {
-    return fn(std::integral_constant<int, kFew>());
-  }
-  return fn(std::integral_constant<int, kMost>());
 }
 
 template <int N, int kPacks>

@@ -4,6 +4,7 @@
 #include "ATen/ATen.h"
 #include "framework/base/vector_math.h"
 #include "framework/ops/cpu_rows.h"
+#include "framework/ops/rms_norm/normalize_row.h"
 #include "framework/ops/rms_norm/rms_norm_kernels.h"
 #include "framework/ops/rows.h"
 
@@ -29,13 +30,14 @@ void NormalizeGradient(const float* dy, const float* x, const float* gain,
                                      return dy[i] * gain[i] * (x[i] * r);
                                    }) /
                            static_cast<float>(count);
+  if (dgain != nullptr) {
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) dgain[i] += dy[i] * (x[i] * r);
+  }
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
     dx[i] = r * (dy[i] * gain[i] - x[i] * r * projection);
   }
-  if (dgain == nullptr) return;
-#pragma omp simd
-  for (int64_t i = 0; i < count; ++i) dgain[i] += dy[i] * (x[i] * r);
 }
 
 }  // namespace cpu

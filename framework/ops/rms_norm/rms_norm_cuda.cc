@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstdint>
 
 #include "ATen/ATen.h"
@@ -42,10 +41,9 @@ void Backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& r,
               const RmsNormKernels::AdditionGradient& add) {
   const bool wants_gain = gain_grad.grad.defined();
   const int64_t width = x.size(-1);
-  const int64_t row_groups = std::min<int64_t>(
+  const int64_t row_groups = CudaPartialSums(
       RowCount(x),
-      kSumsPerMultiprocessor *
-          at::cuda::getDeviceProperties(x.get_device())->multiProcessorCount);
+      at::cuda::getDeviceProperties(x.get_device())->multiProcessorCount);
   const at::Tensor dy_rows = dy.contiguous(), x_rows = x.contiguous();
   const at::Tensor wide_gain = gain.to(at::kFloat);
   const at::Tensor d_x = dx.defined() ? dx : at::empty_like(x);

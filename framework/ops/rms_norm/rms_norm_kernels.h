@@ -1,6 +1,7 @@
 #ifndef FRAMEWORK_OPS_RMS_NORM_RMS_NORM_KERNELS_H_
 #define FRAMEWORK_OPS_RMS_NORM_RMS_NORM_KERNELS_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "ATen/core/Tensor.h"
@@ -47,6 +48,11 @@ struct RmsNormKernels {
 // few sums.
 inline constexpr int64_t kCpuRowsPerSum = 64;
 inline constexpr int64_t kSumsPerMultiprocessor = 3;
+
+// Number of a gradient's partial sums on a GPU.
+inline int64_t CudaPartialSums(int64_t rows, int multiprocessors) {
+  return std::min(rows, kSumsPerMultiprocessor * multiprocessors);
+}
 
 }  // namespace tessera
 
