@@ -241,6 +241,7 @@ constexpr OpClassName kOps[] = {
     {"attention", KernelClass::kAttention},
     {"rms_norm", KernelClass::kNorm},
     {"add_rms_norm", KernelClass::kNorm},
+    {"qk_norm", KernelClass::kNorm},
     {"swiglu", KernelClass::kElementwise},
     {"relu_squared", KernelClass::kElementwise},
     {"rope", KernelClass::kElementwise},

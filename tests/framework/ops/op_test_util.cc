@@ -45,18 +45,26 @@ ParameterStore& StoreOf(const Parameter& parameter) {
 OneParameter MakeParameter(at::IntArrayRef shape,
                            const ParameterStoreOptions& options,
                            bool trainable) {
-  const ParameterBlockSpec block = {
-      .name = "p",
-      .members = {{.name = "p", .shape = shape.vec(), .init = Init::kZeros}},
-      .trainable = trainable};
-  auto store = ParameterStore::Create({block}, options);
+  return MakeParameters(
+      {{.name = "p",
+        .members = {{.name = "p", .shape = shape.vec(), .init = Init::kZeros}},
+        .trainable = trainable}},
+      options);
+}
+
+OneParameter MakeParameters(const std::vector<ParameterBlockSpec>& blocks,
+                            const ParameterStoreOptions& options) {
+  auto store = ParameterStore::Create(blocks, options);
   EXPECT_TRUE(store.ok()) << store.status();
   OneParameter made = {.store = *std::move(store)};
-  made.p = &made.store->Get("p");
+  made.p = &made.store->Get(blocks[0].name);
   Stores()[made.p] = made.store.get();
-  made.store->Write(
-      made.store->slices()[0], 0,
-      Randn(shape, /*seed=*/1, at::kDouble, options.device).flatten());
+  uint64_t seed = 1;
+  for (const ParameterSlice& slice : made.store->slices()) {
+    made.store->Write(
+        slice, 0,
+        Randn(slice.shape, seed++, at::kDouble, options.device).flatten());
+  }
   return made;
 }
 

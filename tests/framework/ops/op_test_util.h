@@ -34,7 +34,10 @@ struct OneParameter {
 OneParameter MakeParameter(at::IntArrayRef shape,
                            const ParameterStoreOptions& options,
                            bool trainable = true);
-// The store of a parameter from MakeParameter().
+// A store with random blocks of one member each; p is the first.
+OneParameter MakeParameters(const std::vector<ParameterBlockSpec>& blocks,
+                            const ParameterStoreOptions& options);
+// The store of a parameter from these functions.
 ParameterStore& StoreOf(const Parameter& parameter);
 // Master, compute and gradient in FP64 on `device`.
 ParameterStoreOptions Fp64(at::Device device);

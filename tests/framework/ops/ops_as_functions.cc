@@ -53,10 +53,12 @@ c10::intrusive_ptr<Compiled> Compile(const FunctionOfTensors& function,
   }
   Weight weight;
   if (function.parameter != nullptr) {
-    const Parameter& p = *function.parameter;
-    weight = b.Parameter({.name = p.name(),
-                          .members = {{p.name(), StoreOf(p).slices()[0].shape}},
-                          .trainable = p.trainable()});
+    for (const ParameterSlice& p : StoreOf(*function.parameter).slices()) {
+      b.Parameter({.name = p.name,
+                   .members = {{p.name, p.shape}},
+                   .trainable = p.trainable});
+    }
+    weight = {.parameter = 0};
   }
   const Value output = function.build(b, values, weight);
   b.Output(output);

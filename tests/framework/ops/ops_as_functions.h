@@ -35,7 +35,8 @@ at::Tensor PlainCrossEntropySum(const at::Tensor& logits,
                                 const CrossEntropyOptions& options = {});
 
 // Any program with one result. `build` gets a value for each input, and the
-// parameter if there is one.
+// parameter if there is one. Other parameters of its store have the indexes
+// after it.
 struct FunctionOfTensors {
   std::function<Value(ProgramBuilder& b, const std::vector<Value>& inputs,
                       Weight weight)>
