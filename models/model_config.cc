@@ -84,6 +84,8 @@ void Validate(const ModelConfig& config, Violations violations) {
   violations.Check(config.rope_layout() != ModelConfig::UNSPECIFIED,
                    "rope_layout", "must be INTERLEAVED or HALVED");
   violations.CheckPositiveInFp32(config.norm_eps(), "norm_eps");
+  violations.Check(config.qk_norm() != ModelConfig::QK_NORM_UNSPECIFIED,
+                   "qk_norm", "must be NONE, HEAD or PROJECTION");
   violations.Check(
       config.feed_forward() != ModelConfig::FEED_FORWARD_UNSPECIFIED,
       "feed_forward", "must be SWIGLU or RELU_SQUARED");
@@ -116,6 +118,10 @@ ModelShape ModelShapeOf(const ModelConfig& config) {
                       ? RopeLayout::kHalved
                       : RopeLayout::kInterleaved;
   m.norm_eps = config.norm_eps();
+  m.qk_norm = config.qk_norm() == ModelConfig::HEAD ? QkNormForm::kHead
+              : config.qk_norm() == ModelConfig::PROJECTION
+                  ? QkNormForm::kProjection
+                  : QkNormForm::kNone;
   m.tied_head = config.tied_head();
   m.relu_squared = config.feed_forward() == ModelConfig::RELU_SQUARED;
   m.attention_sinks = config.attention_sinks();

@@ -8,6 +8,9 @@
 
 namespace tessera {
 
+// ModelConfig.QkNorm.
+enum class QkNormForm { kNone, kHead, kProjection };
+
 // The sizes of a transformer language model, from ModelConfig.
 //
 // Dimension names in this folder: B batch, S sequence, C d_model, H query
@@ -23,6 +26,7 @@ struct ModelShape {
   double rope_theta = 10000;
   RopeLayout rope_layout = RopeLayout::kInterleaved;
   double norm_eps = 1e-5;
+  QkNormForm qk_norm = QkNormForm::kNone;
   bool tied_head = false;
   bool relu_squared = false;  // feed-forward activation; false: SwiGLU
   float logit_soft_cap = 0;   // 0: none

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/ops/linear/linear.h"
+#include "framework/ops/qk_norm/qk_norm.h"
 #include "framework/ops/relu_squared/relu_squared.h"
 #include "framework/ops/residual/residual.h"
 #include "framework/ops/rms_norm/rms_norm.h"
@@ -47,31 +48,42 @@ Weight Stacked(ProgramBuilder& b, int64_t layer, absl::string_view name,
   return b.Parameter(std::move(block));
 }
 
+// Queries, keys and values of y, before RoPE: [B, S, H + 2G, D].
+Value Qkv(ProgramBuilder& b, Value y_bsc, int64_t layer, const ModelShape& m) {
+  const int64_t queries = m.heads * m.head_dim();
+  const int64_t keys = m.kv_heads * m.head_dim();
+  const Weight weight = Stacked(b, layer, "attn.qkv", m.d_model,
+                                {{"attn.q_proj.weight", queries},
+                                 {"attn.k_proj.weight", keys},
+                                 {"attn.v_proj.weight", keys}});
+  const Value qkv =
+      Linear(b, y_bsc, weight,
+             {.dtype = b.dtype(OpClass::kAttention), .heads = m.qkv_heads()});
+  if (m.qk_norm == QkNormForm::kNone) return qkv;
+  const bool by_head = m.qk_norm == QkNormForm::kHead;
+  const Weight query_gain =
+      Gain(b, layer, "attn.q_norm.weight", by_head ? m.head_dim() : queries);
+  const Weight key_gain =
+      Gain(b, layer, "attn.k_norm.weight", by_head ? m.head_dim() : keys);
+  return QkNorm(b, qkv, {query_gain, key_gain}, m.kv_heads, m.norm_eps);
+}
+
 Value AttentionHalf(ProgramBuilder& b, Value x_bsc, int64_t layer,
                     const BlockOptions& options) {
   const ProgramBuilder::Scope scope(b, "attention");
   const ModelShape& m = options.shape;
-  const int64_t kv = m.kv_heads * m.head_dim();
   const Weight ln1 = Gain(b, layer, "ln1.weight", m.d_model);
-  const Weight qkv = Stacked(b, layer, "attn.qkv", m.d_model,
-                             {{"attn.q_proj.weight", m.d_model},
-                              {"attn.k_proj.weight", kv},
-                              {"attn.v_proj.weight", kv}});
+  const Value y = RmsNorm(b, x_bsc, ln1, m.norm_eps);
+  const Value rotated =
+      Rope(b, Qkv(b, y, layer, m), options.angles, m.heads + m.kv_heads);
   SelfAttentionSpec attention = options.attention;
   attention.problem.mask = LayerMask(m, layer, attention.problem.s);
   if (m.attention_sinks) {
     attention.sinks = Vector(b, layer, "attn.sinks", m.heads, Init::kZeros);
   }
+  const Value o = SelfAttention(b, rotated, attention);
   const Weight output_proj =
       Matrix(b, layer, "attn.output_proj.weight", m.d_model, m.d_model);
-
-  const Value y = RmsNorm(b, x_bsc, ln1, m.norm_eps);
-  const Value rotated = Rope(
-      b,
-      Linear(b, y, qkv,
-             {.dtype = b.dtype(OpClass::kAttention), .heads = m.qkv_heads()}),
-      options.angles, m.heads + m.kv_heads);
-  const Value o = SelfAttention(b, rotated, attention);
   return AddResidual(b, x_bsc, Linear(b, o, output_proj, {.from_heads = true}));
 }
 

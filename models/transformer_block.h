@@ -22,7 +22,8 @@ MaskSpec LayerMask(const ModelShape& shape, int64_t layer, int64_t sequence);
 
 // One pre-norm block (Xiong et al., "On Layer Normalization in the Transformer
 // Architecture", 2020), with RMSNorm, RoPE and SwiGLU:
-//   x += W_o Attention(RoPE(W_qkv RMSNorm(x)))
+//   x += W_o Attention(RoPE(W_qkv RMSNorm(x))), with QkNorm() before RoPE if
+//        the shape has one
 //   x += W_2 SwiGlu(W_13 RMSNorm(x)), or W_2 ReluSquared(W_1 RMSNorm(x))
 // x and the result are [B, S, C] in the residual's dtype. The ops are in the
 // scopes "block_LAYER/attention" and "block_LAYER/ffn".
@@ -30,6 +31,8 @@ MaskSpec LayerMask(const ModelShape& shape, int64_t layer, int64_t sequence);
 // Parameters have the names of CS336's reference implementation: ln1 [C];
 // attn.qkv = q_proj [H D, C], k_proj and v_proj [G D, C]; attn.output_proj [C,
 // H D]; ln2 [C]; ffn.w13 = w1, w3 [F, C], or only ffn.w1 [F, C]; ffn.w2 [C, F].
+// QK-norm's gains have the names of Hugging Face's models: attn.q_norm and
+// attn.k_norm, both [D], or [H D] and [G D].
 Value TransformerBlock(ProgramBuilder& b, Value x_bsc, int64_t layer,
                        const BlockOptions& options);
 

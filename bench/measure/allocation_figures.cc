@@ -60,7 +60,9 @@ std::string PartOf(const LargeAllocation& allocation,
   if (within("head") || within("cross_entropy")) return "logits";
   if (within("scores")) return "scores";
   if (within("softmax")) return "softmax";
-  if (within("qkv") || within("rope")) return "attention_in";
+  if (within("qkv") || within("qk_norm") || within("rope")) {
+    return "attention_in";
+  }
   if (!within("attention")) return "";
   return score_bytes.contains(allocation.bytes) ? "scores" : "attention_out";
 }

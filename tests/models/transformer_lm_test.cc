@@ -161,35 +161,6 @@ struct Fixture {
   at::Tensor ids, targets;
 };
 
-int64_t Count(const ModelShape& shape) {
-  return CountParameters(LmParameters(shape, {}).value());
-}
-
-TEST(LmParametersTest, CountsEqualTheTableToTheLastParameter) {
-  EXPECT_EQ(Count(Sized(768, 3072, 12, 12)), 128'625'408);
-  EXPECT_EQ(Count(Sized(1024, 4096, 24, 16)), 423'183'360);
-  EXPECT_EQ(Count(Sized(1280, 5120, 36, 20)), 969'411'840);
-  EXPECT_EQ(Count(Sized(1600, 6400, 48, 25)), 1'998'235'200);
-  EXPECT_EQ(Count(Sized(2560, 10240, 32, 32)), 3'406'809'600);
-}
-
-TEST(LmParametersTest, TiedHeadCountsOnceAndGroupedHeadsShrink) {
-  ModelShape shape = Sized(768, 3072, 12, 12);
-  shape.tied_head = true;
-  EXPECT_EQ(Count(shape), 128'625'408 - 10000 * 768);
-  shape.kv_heads = 4;
-  EXPECT_EQ(Count(shape), 128'625'408 - 10000 * 768 - 12 * 2 * 8 * 64 * 768);
-}
-
-TEST(LmParametersTest, FrozenPatternsMustMatchWholeBlocks) {
-  const auto refusal = [](const std::string& pattern) {
-    return std::string(LmParameters(Tiny(), {pattern}).status().message());
-  };
-  EXPECT_THAT(refusal("layers.*.attn.q_proj.weight"),
-              testing::HasSubstr("only part of layers.0.attn.qkv"));
-  EXPECT_THAT(refusal("encoder.*"), testing::HasSubstr("matches no parameter"));
-}
-
 // The same model in plain ATen, with leaf tensors and autograd.
 class PlainModel {
  public:
@@ -264,9 +235,17 @@ class PlainModel {
           .unflatten(-1, {n, d});
     };
     const int64_t repeat = shape_.heads / shape_.kv_heads;
-    const at::Tensor q = Rotate(heads("q_proj", shape_.heads));
+    // q_norm or k_norm of x: [B, S, N, D].
+    auto norm = [&](const char* name, const at::Tensor& x) {
+      if (shape_.qk_norm == QkNormForm::kNone) return x;
+      const at::Tensor& gain = W(layer + "attn." + name + ".weight");
+      if (shape_.qk_norm == QkNormForm::kHead) return Norm(x, gain);
+      return Norm(x.flatten(2), gain).view_as(x);
+    };
+    const at::Tensor q = Rotate(norm("q_norm", heads("q_proj", shape_.heads)));
     const at::Tensor k =
-        Rotate(heads("k_proj", shape_.kv_heads)).repeat_interleave(repeat, 1);
+        Rotate(norm("k_norm", heads("k_proj", shape_.kv_heads)))
+            .repeat_interleave(repeat, 1);
     const at::Tensor v = heads("v_proj", shape_.kv_heads)
                              .transpose(1, 2)
                              .repeat_interleave(repeat, 1);
@@ -369,6 +348,16 @@ TEST_P(PlainModelTest, WindowsEqualPlainAutograd) {
   ModelShape shape = Tiny();
   shape.windows = {3, 0};
   ExpectEqualsPlainModel(shape);
+}
+
+TEST_P(PlainModelTest, QkNormEqualsPlainAutograd) {
+  for (const QkNormForm form : {QkNormForm::kHead, QkNormForm::kProjection}) {
+    SCOPED_TRACE(static_cast<int>(form));
+    ModelShape shape = Tiny();
+    shape.kv_heads = 2;
+    shape.qk_norm = form;
+    ExpectEqualsPlainModel(shape);
+  }
 }
 
 // The logits have variance 1.
@@ -503,6 +492,14 @@ TEST_P(PlaceTest, SameBitsWithTiedHeadAndGroups) {
   shape.tied_head = true;
   shape.kv_heads = 2;
   ExpectSameBits(shape);
+}
+
+TEST_P(PlaceTest, SameBitsWithQkNorm) {
+  ModelShape shape = Tiny();
+  shape.kv_heads = 2;
+  shape.qk_norm = QkNormForm::kHead;
+  ExpectSameBits(shape);
+  ExpectSameBits(shape, {"layers.1.attn.k_norm.weight"});
 }
 
 TEST_P(PlaceTest, SameBitsWithFrozenParts) {
@@ -697,10 +694,13 @@ TEST(TransformerLmTest, EveryKthBlockIsRecomputedFromTheFirst) {
 
 // Tokens after the position have no effect.
 TEST(TransformerLmTest, NextTokenLogitsMatchThePlainModel) {
-  for (const float cap : {0.0f, 1.0f}) {
-    SCOPED_TRACE(cap);
+  for (const auto& [cap, form] :
+       {std::pair(0.0f, QkNormForm::kNone), std::pair(1.0f, QkNormForm::kHead),
+        std::pair(0.0f, QkNormForm::kProjection)}) {
+    SCOPED_TRACE(testing::Message() << cap << " " << static_cast<int>(form));
     ModelShape shape = Tiny();
     shape.logit_soft_cap = cap;
+    shape.qk_norm = form;
     Fixture fixture({.shape = shape});
     PlainModel plain(fixture.shape, *fixture.store);
     const at::Tensor all = plain.Logits(fixture.ids);

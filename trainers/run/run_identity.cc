@@ -167,6 +167,13 @@ absl::Status CheckSameHeads(const Checkpoint& checkpoint,
   const auto name = [](RopeLayout layout) -> absl::string_view {
     return layout == RopeLayout::kHalved ? "HALVED" : "INTERLEAVED";
   };
+  const auto form = [](QkNormForm f) -> absl::string_view {
+    return f == QkNormForm::kHead         ? "HEAD"
+           : f == QkNormForm::kProjection ? "PROJECTION"
+                                          : "NONE";
+  };
+  RETURN_IF_ERROR(CheckSame(checkpoint, "qk_norm", form(now.qk_norm),
+                            form(before->qk_norm)));
   RETURN_IF_ERROR(CheckSame(checkpoint, "num_heads", now.heads, before->heads));
   RETURN_IF_ERROR(
       CheckSame(checkpoint, "num_kv_heads", now.kv_heads, before->kv_heads));

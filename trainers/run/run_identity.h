@@ -35,7 +35,7 @@ absl::Status CheckSameModel(const Checkpoint& checkpoint,
 
 // CheckSameModel() for a run that starts from the weights. It may change
 // attention_window, rope_theta, norm_eps and logit_soft_cap, to which training
-// adapts, but not the heads.
+// adapts, but not the heads or qk_norm.
 absl::Status CheckSameHeads(const Checkpoint& checkpoint,
                             const ModelConfig& model);
 

@@ -33,6 +33,7 @@ class RandomStep {
     m.tied_head = Chance(2);
     m.relu_squared = Chance(2);
     if (Chance(4)) m.logit_soft_cap = 30;
+    if (Chance(3)) m.qk_norm = static_cast<QkNormForm>(Draw(1, 2));
     if (Chance(4)) m.windows = {Draw(1, 50), 0};
     options.lm.batch = Draw(1, 3);
     options.lm.sequence = m.context;
@@ -80,6 +81,7 @@ class RandomStep {
         "V=", m.vocab, " layers=", m.layers, " C=", m.d_model, " H=", m.heads,
         " G=", m.kv_heads, " F=", m.d_ff, " B=", options.lm.batch,
         " S=", m.context, " tied=", m.tied_head, " relu2=", m.relu_squared,
+        " qk_norm=", static_cast<int>(m.qk_norm),
         " micro_batches=", options.micro_batches, " shard ",
         options.sharding.index, " of ", options.sharding.shards, ", ZeRO ",
         options.sharding.zero, ", ", target.precision.name(), " on ",

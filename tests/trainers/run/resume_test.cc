@@ -275,6 +275,7 @@ TEST(ResumeTest, AnotherFunctionOfTheSameWeightsIsRejected) {
   for (const auto& [set, was] :
        {std::pair<std::string, std::string>{"model.num_heads=4", "num_heads=2"},
         {"model.rope_layout=HALVED", "rope_layout=INTERLEAVED"},
+        {"model.qk_norm=HEAD", "qk_norm=NONE"},
         {"model.rope_theta=5e5", "rope_theta=10000"},
         {"model.norm_eps=1e-6", "norm_eps=1e-05"}}) {
     const Outcome refused = Shell(

@@ -277,6 +277,11 @@ TEST(SessionTest, OnlyTrainingSeesTheObjective) {
   const Losses windowed = losses({"model.attention_window=[{tokens: 4}]"});
   EXPECT_NE(windowed.validation, plain.validation);
   EXPECT_NEAR(windowed.training, windowed.validation, 1e-6);
+  for (const std::string form : {"HEAD", "PROJECTION"}) {
+    const Losses normed = losses({"model.qk_norm=" + form});
+    EXPECT_NE(normed.validation, plain.validation) << form;
+    EXPECT_NEAR(normed.training, normed.validation, 1e-6) << form;
+  }
 }
 
 TEST(SessionTest, GradientsAndLossesSeeAllUpdates) {
