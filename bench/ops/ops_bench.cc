@@ -31,6 +31,7 @@
 #include "framework/ops/embedding/embedding.h"
 #include "framework/ops/linear/linear.h"
 #include "framework/ops/linear/product_choices.h"
+#include "framework/ops/qk_norm/qk_norm.h"
 #include "framework/ops/residual/residual.h"
 #include "framework/ops/rms_norm/rms_norm.h"
 #include "framework/ops/rope/rope.h"
@@ -59,9 +60,9 @@ struct Bench {
 };
 
 // Declares a parameter block of one member.
-Weight Block(ProgramBuilder& b, std::vector<int64_t> shape) {
-  return b.Parameter(
-      {.name = "weight", .members = {{"weight", std::move(shape)}}});
+Weight Block(ProgramBuilder& b, std::vector<int64_t> shape,
+             const std::string& name = "weight") {
+  return b.Parameter({.name = name, .members = {{name, std::move(shape)}}});
 }
 Value Rows(ProgramBuilder& b, const Shape& shape, OpClass dtype,
            int64_t width) {
@@ -95,16 +96,34 @@ void BuildResidual(ProgramBuilder& b, const Shape& s) {
   b.Output(AddResidual(b, x, delta));
 }
 
+constexpr int64_t kHeadDim = 64;
+
 // The fused projection of multi-head attention.
-void BuildRope(ProgramBuilder& b, const Shape& s) {
-  constexpr int64_t kHeadDim = 64;
-  const int64_t heads = s.width / kHeadDim;
+Value Qkv(ProgramBuilder& b, const Shape& s) {
   TensorType type = {Ids(s).shape, b.dtype(OpClass::kMatmul)};
-  const RopeAngles angles = MakeRopeAngles(b, type.shape[1], kHeadDim, 10000,
+  type.shape.insert(type.shape.end(), {3 * (s.width / kHeadDim), kHeadDim});
+  return b.Input("qkv", type, /*needs_grad=*/true);
+}
+
+void BuildRope(ProgramBuilder& b, const Shape& s) {
+  const RopeAngles angles = MakeRopeAngles(b, Ids(s).shape[1], kHeadDim, 10000,
                                            RopeLayout::kInterleaved);
-  type.shape.insert(type.shape.end(), {3 * heads, kHeadDim});
-  const Value qkv = b.Input("qkv", type, /*needs_grad=*/true);
-  b.Output(Rope(b, qkv, angles, 2 * heads));
+  const Value qkv = Qkv(b, s);
+  b.Output(Rope(b, qkv, angles, 2 * (s.width / kHeadDim)));
+}
+
+// With gains of `width`.
+void BuildQkNorm(ProgramBuilder& b, const Shape& s, int64_t width) {
+  const Value qkv = Qkv(b, s);
+  const Weight queries = Block(b, {width}, "queries");
+  const Weight keys = Block(b, {width}, "keys");
+  b.Output(QkNorm(b, qkv, {queries, keys}, s.width / kHeadDim, kEps));
+}
+void BuildHeadQkNorm(ProgramBuilder& b, const Shape& s) {
+  BuildQkNorm(b, s, kHeadDim);
+}
+void BuildProjectionQkNorm(ProgramBuilder& b, const Shape& s) {
+  BuildQkNorm(b, s, s.width);
 }
 
 void BuildSwiGlu(ProgramBuilder& b, const Shape& s) {
@@ -291,6 +310,9 @@ void RegisterAll(const Bench& bench, const Shape& shape,
            [&bench](const Shape& s) { return TorchRmsNormWork(bench, s); });
   Register(bench, "add_rms_norm", passes, shape, op(BuildAddRmsNorm));
   Register(bench, "residual", passes, shape, op(BuildResidual));
+  Register(bench, "qk_norm_head", passes, shape, op(BuildHeadQkNorm));
+  Register(bench, "qk_norm_projection", passes, shape,
+           op(BuildProjectionQkNorm));
   Register(bench, "rope", passes, shape, op(BuildRope));
   Register(bench, "swiglu", passes, shape, op(BuildSwiGlu));
   Register(bench, "embedding", passes, shape, op(BuildEmbedding));

@@ -7,7 +7,9 @@ import unittest
 
 PROGRAM = pathlib.Path("bench/ops/ops_bench").resolve()
 NAMES = [f"{op}/{phase}" for op in ("rms_norm", "torch_rms_norm", "add_rms_norm",
-                                    "residual", "rope", "swiglu", "embedding")
+                                    "residual", "qk_norm_head",
+                                    "qk_norm_projection", "rope", "swiglu",
+                                    "embedding")
          for phase in ("forward", "backward")]
 
 
