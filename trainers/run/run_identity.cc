@@ -174,6 +174,8 @@ absl::Status CheckSameHeads(const Checkpoint& checkpoint,
   };
   RETURN_IF_ERROR(CheckSame(checkpoint, "qk_norm", form(now.qk_norm),
                             form(before->qk_norm)));
+  RETURN_IF_ERROR(CheckSame(checkpoint, "attention_sinks", now.attention_sinks,
+                            before->attention_sinks));
   RETURN_IF_ERROR(CheckSame(checkpoint, "num_heads", now.heads, before->heads));
   RETURN_IF_ERROR(
       CheckSame(checkpoint, "num_kv_heads", now.kv_heads, before->kv_heads));
