@@ -147,8 +147,8 @@ TEST(SupportTable, ShowsWhatABackendRefuses) {
   const PickyBackend picky;
   const AttentionBackend* const table[] = {&picky};
   EXPECT_THAT(SupportTable(table),
-              HasSubstr("| 64, 128, 192, 256 | yes | yes | yes | yes | no | "
-                        "1 + 0 + 2 |\n"));
+              HasSubstr("| 64, 128, 192, 256 | yes | yes | yes | yes | yes | "
+                        "yes | no | 1 + 0 + 2 |\n"));
 }
 
 }  // namespace

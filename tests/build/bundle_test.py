@@ -198,7 +198,7 @@ class BundleTest(TemporaryFolderTest):
             file.truncate(57 << 20)
         done = self.make_bundle("programs/program", cwd=runfiles)
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("56 MiB", done.stderr)
+        self.assertIn("64 MiB", done.stderr)
         self.assertFalse(self.target.exists())
 
 
