@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "attention_backends/backend_table.h"
 #include "framework/base/ignored_target.h"
 #include "gtest/gtest.h"
@@ -28,8 +29,8 @@ std::vector<std::string> Sets(const std::string& backend,
           "data.synthetic.document_tokens=20",
           "attention.backend=" + backend,
           "training.device=" + device,
-          std::string("data.documents=") + (packed ? "SEPARATE" : "JOINED"),
-          std::string("training.batch_size=") + (packed ? "1" : "4")};
+          absl::StrCat("data.documents=", packed ? "SEPARATE" : "JOINED"),
+          absl::StrCat("training.batch_size=", packed ? 1 : 4)};
 }
 
 // A document's tokens and targets, of which the last counts for nothing.
