@@ -65,6 +65,9 @@ std::vector<int64_t> IndexOf(int64_t flat, at::IntArrayRef sizes) {
 //   can round to neighbours, which are two roundings of |dP| <= |dO| |V| apart,
 //   next to magnitudes of 2 |dO| |V|. The other factor of two is that |dP| is
 //   less than half of its bound, since signs are random.
+// - Sums over rows of BF16 or FP16 numbers: the errors of n independent
+//   roundings add up to about sqrt(n) of them. There are as many results as
+//   heads, so the baseline's largest error may be small by luck.
 // - FP64: eight roundings. The baseline is the oracle, so its error counts as
 //   0, but both round in each of their sums; the largest error seen is 7.4.
 at::Tensor Slack(const Comparison& c) {
@@ -76,6 +79,10 @@ at::Tensor Slack(const Comparison& c) {
     slack.narrow(2, 0, c.cancelling_rows)
         .add_(c.magnitude.narrow(2, 0, c.cancelling_rows),
               0.5 * (c.tf32 ? kTf32Roundoff : Roundoff(dtype)));
+  }
+  if (c.num_terms > 0) {
+    slack.add_(c.magnitude,
+               Roundoff(c.terms) / std::sqrt(static_cast<double>(c.num_terms)));
   }
   return slack.contiguous();
 }

@@ -20,6 +20,10 @@ struct Comparison {
   int64_t cancelling_rows = 0;
   // FP32 results of products that round their operands to TF32.
   bool tf32 = false;
+  // For sums over rows: how many numbers of dtype `terms` each result adds,
+  // whose roundings are independent.
+  int64_t num_terms = 0;
+  at::ScalarType terms = at::kFloat;
 };
 
 // Comparison::cancelling_rows of dQ and dK: up to the last query with so few

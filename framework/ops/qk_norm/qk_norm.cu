@@ -80,8 +80,10 @@ __global__ void __launch_bounds__(device::kMaxThreads)
 #pragma unroll
     for (int j = 0; j < N; ++j) squares += x.At(i, j) * x.At(i, j);
   }
+  // Rounded twice; rsqrtf() errs by up to two units, mostly in one direction,
+  // which sums over many rows keep.
   const float scale =
-      rsqrtf(GroupSum<kWholeBlock>(squares, scratch) / s.width + p.eps);
+      1 / sqrtf(GroupSum<kWholeBlock>(squares, scratch) / s.width + p.eps);
   if (threadIdx.x == 0 && width > 0) s.r[row] = scale;
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
