@@ -48,8 +48,9 @@ class BackwardConsumer {
                               int warpgroup)
       : maps_(maps), args_(args), shared_(shared), warpgroup_(warpgroup) {}
 
-  __device__ __forceinline__ void Run(const BackwardTile<Traits>& held) {
+  __device__ __forceinline__ void Run(BackwardTile<Traits> held) {
     Sums dk, dv;
+    held.FindTiles(args_);
 #pragma unroll
     for (int i = 0; i < Traits::kSums; ++i) dk[i] = dv[i] = 0;
     if constexpr (Traits::kAnyMask) FindQueries(held);
@@ -413,9 +414,9 @@ __device__ void Init(const BackwardArgs& args, BackwardShared<Traits>& shared) {
 // sums come before their arrivals, and with those before the release (PTX ISA,
 // "Memory consistency model", causality order).
 template <typename Traits>
-__device__ void KeepDqTurns(const BackwardArgs& args,
-                            const BackwardTile<Traits>& held,
+__device__ void KeepDqTurns(const BackwardArgs& args, BackwardTile<Traits> held,
                             BackwardShared<Traits>& shared) {
+  held.FindTiles(args);
   uint32_t parity = 0;
   for (int member = 0; member < args.group; ++member) {
     int* const turns =

@@ -26,8 +26,9 @@ class BackwardProducer {
                               const BackwardArgs& args, Shared& shared)
       : maps_(maps), args_(args), shared_(shared) {}
 
-  __device__ void Run(const BackwardTile<Traits>& held) {
+  __device__ void Run(BackwardTile<Traits> held) {
     LoadKeys(held);
+    held.FindTiles(args_);
     for (int member = 0; member < args_.group; ++member) {
       for (int step = 0; step < held.steps; ++step) {
         LoadTile(held, member, held.TileAt(step));

@@ -122,10 +122,7 @@ struct BackwardTile {
     held.kv_head = tile.head % args.kv_heads;
     held.tiles = (args.s + Traits::kQueries - 1) / Traits::kQueries;
     held.first_tile = 0;
-    if constexpr (Traits::kAnyMask) {
-      held.FindQueries(MaskOf<Traits>(args, held.batch));
-      return held;
-    }
+    if constexpr (Traits::kAnyMask) return held;  // FindTiles() is to follow
     int unmasked_tile = 0;
     if (Traits::kCausal) {
       const int first_row =
@@ -141,6 +138,26 @@ struct BackwardTile {
         has_tail ? held.steps
                  : max(0, min(held.steps, unmasked_tile - held.first_tile));
     return held;
+  }
+
+  // With kAnyMask: finds the tiles of queries. Documents are read from memory,
+  // which takes as long as K and V, so that these are fetched first.
+  __device__ void FindTiles(const BackwardArgs& args) {
+    if constexpr (!Traits::kAnyMask) return;
+    const AttentionMask<int> mask = MaskOf<Traits>(args, batch);
+    const KeyRange<int> keys = mask.KeysFrom(first_key, Traits::kKeys);
+    const QueryRange<int> seen_by = mask.Queries(keys);
+    const auto seen_tiles = TilesOf<Traits::kQueries>(seen_by);
+    first_tile = seen_tiles.begin;
+    steps = seen_by.size() == 0 ? 0 : seen_tiles.end - seen_tiles.begin;
+    // Queries that see the last key and the first, so all of the tile. Rows
+    // beyond S weigh nothing.
+    const int begin = mask.Queries(keys.end - 1).begin;
+    const int end = mask.Queries(keys.begin).end;
+    first_unmasked = CeilDiv(begin, Traits::kQueries);
+    end_unmasked = end == mask.s ? tiles : max(0, end) / Traits::kQueries;
+    if (first_key + Traits::kKeys > mask.t) end_unmasked = 0;
+    masked_steps = 0;  // not used
   }
 
   // The tile of queries of a step.
@@ -177,23 +194,6 @@ struct BackwardTile {
                              Traits::kKeys);
     }
     return last_tile - index;
-  }
-
- private:
-  __device__ void FindQueries(const AttentionMask<int>& mask) {
-    const KeyRange<int> keys = mask.KeysFrom(first_key, Traits::kKeys);
-    const QueryRange<int> seen_by = mask.Queries(keys);
-    const auto seen_tiles = TilesOf<Traits::kQueries>(seen_by);
-    first_tile = seen_tiles.begin;
-    steps = seen_by.size() == 0 ? 0 : seen_tiles.end - seen_tiles.begin;
-    // Queries that see the last key and the first, so all of the tile. Rows
-    // beyond S weigh nothing.
-    const int begin = mask.Queries(keys.end - 1).begin;
-    const int end = mask.Queries(keys.begin).end;
-    first_unmasked = CeilDiv(begin, Traits::kQueries);
-    end_unmasked = end == mask.s ? tiles : max(0, end) / Traits::kQueries;
-    if (first_key + Traits::kKeys > mask.t) end_unmasked = 0;
-    masked_steps = 0;  // not used
   }
 };
 
