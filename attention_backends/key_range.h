@@ -66,8 +66,10 @@ struct AttentionMask {
         after == kAllKeys ? t : query + t - s + after + 1};
     if (document_begin == nullptr) return band;
     const Int token = first_token + Min(query, s - 1);
+    // The query's own key is in its document: nothing to read.
+    const bool ends_at_query = after == 0;
     return {Max(band.begin, document_begin[token]),
-            Min(band.end, document_end[token])};
+            ends_at_query ? band.end : Min(band.end, document_end[token])};
   }
 
   // The first key of the band that `query` sees, if `before` has a limit; below
@@ -102,7 +104,8 @@ struct AttentionMask {
         before == kAllKeys ? s : Min(s, key + before - (t - s) + 1)};
     if (document_begin == nullptr) return band;
     const Int token = first_token + Min(key, t - 1);
-    return {Max(band.begin, document_begin[token]),
+    const bool begins_at_key = after == 0;
+    return {begins_at_key ? band.begin : Max(band.begin, document_begin[token]),
             Min(band.end, document_end[token])};
   }
 
