@@ -35,6 +35,7 @@ class RandomStep {
     if (Chance(4)) m.logit_soft_cap = 30;
     if (Chance(3)) m.qk_norm = static_cast<QkNormForm>(Draw(1, 2));
     if (Chance(4)) m.windows = {Draw(1, 50), 0};
+    m.attention_sinks = Chance(4);
     options.lm.batch = Draw(1, 3);
     options.lm.sequence = m.context;
     options.micro_batches = Chance(5) ? 2 : 1;
@@ -71,6 +72,7 @@ class RandomStep {
     const ModelShape& m = options.lm.shape;
     options.lm.attention = AttentionProblemOf(m, options.lm.batch, m.context,
                                               /*needs_grad=*/true, target);
+    options.lm.attention.documents = Chance(4);
     options.lm.backend =
         SelectBackend(BackendRequest(), options.lm.attention)->backend;
   }
@@ -81,7 +83,8 @@ class RandomStep {
         "V=", m.vocab, " layers=", m.layers, " C=", m.d_model, " H=", m.heads,
         " G=", m.kv_heads, " F=", m.d_ff, " B=", options.lm.batch,
         " S=", m.context, " tied=", m.tied_head, " relu2=", m.relu_squared,
-        " qk_norm=", static_cast<int>(m.qk_norm),
+        " qk_norm=", static_cast<int>(m.qk_norm), " sinks=", m.attention_sinks,
+        " documents=", options.lm.attention.documents,
         " micro_batches=", options.micro_batches, " shard ",
         options.sharding.index, " of ", options.sharding.shards, ", ZeRO ",
         options.sharding.zero, ", ", target.precision.name(), " on ",
