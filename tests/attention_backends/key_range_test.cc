@@ -13,6 +13,9 @@ namespace {
 
 using Mask = AttentionMask<int>;
 
+// The tokens of other sequences before that of the mask.
+constexpr int kTokensBefore = 3;
+
 // The bounds of documents of some lengths, repeated until they fill `tokens`.
 struct Documents {
   std::vector<int> begin, end;
@@ -20,10 +23,13 @@ struct Documents {
 const Documents& Packed(int tokens, const std::vector<int>& lengths) {
   static auto& all = *new std::map<std::pair<int, std::vector<int>>, Documents>;
   Documents& packed = all[{tokens, lengths}];
-  for (int i = packed.begin.size(), first = i; first < tokens; ++i) {
+  if (!packed.begin.empty()) return packed;
+  packed.begin.resize(kTokensBefore, 1);
+  packed.end.resize(kTokensBefore, 2);
+  for (int i = 0, first = 0; first < tokens; ++i) {
     const int length = std::min(lengths[i % lengths.size()], tokens - first);
-    packed.begin.resize(first + length, first);
-    packed.end.resize(first + length, first + length);
+    packed.begin.insert(packed.begin.end(), length, first);
+    packed.end.insert(packed.end.end(), length, first + length);
     first += length;
   }
   return packed;
@@ -40,8 +46,8 @@ std::vector<Mask> Masks(int s, int t) {
       for (const std::vector<int>& lengths :
            {std::vector<int>{1, 5, 2, 11}, std::vector<int>{8, 16, 4, 12}}) {
         const Documents& packed = Packed(s, lengths);
-        masks.push_back(
-            {s, t, before, after, packed.begin.data(), packed.end.data()});
+        masks.push_back({s, t, before, after, packed.begin.data(),
+                         packed.end.data(), kTokensBefore});
       }
     }
   }
@@ -51,8 +57,10 @@ std::vector<Mask> Masks(int s, int t) {
 bool Sees(const Mask& mask, int query, int key) {
   if (key >= mask.t) return false;
   const int at = query + mask.t - mask.s;
-  const int* const document = mask.document_begin;
-  if (document != nullptr && document[query] != document[key]) return false;
+  if (mask.document_begin != nullptr) {
+    const int* const document = mask.document_begin + mask.first_token;
+    if (document[query] != document[key]) return false;
+  }
   return (mask.before == kAllKeys || key >= at - mask.before) &&
          (mask.after == kAllKeys || key <= at + mask.after);
 }
