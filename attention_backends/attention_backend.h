@@ -150,7 +150,7 @@ struct AttentionMemory {
 // OK, or Unimplemented with what to change if the mask is a window or parts
 // documents, or heads have sinks.
 absl::Status RequirePlain(const AttentionProblem& problem);
-// The same for sinks alone.
+// OK, or Unimplemented with what to change if heads have sinks.
 absl::Status RequireNoSinks(const AttentionProblem& problem);
 
 // One way to compute O = softmax(scale Q K^T + M) V and its gradients.

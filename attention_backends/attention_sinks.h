@@ -38,8 +38,8 @@ void SinkGradients(const at::Tensor& sinks, const at::Tensor& o_bhsd,
                    const at::Tensor& lse_bhs, const at::Tensor& d_o_bhsd,
                    const at::Tensor& d_sinks);
 
-// On a GPU, a head's rows of `tokens` tokens are summed in so many parts; the
-// workspace of SinkGradients() holds them.
+// Into how many parts a GPU divides the sum over a head's `tokens` rows. The
+// workspace of SinkGradients() holds one number per part and head.
 int64_t SinkChunks(int64_t tokens);
 int64_t SinkGradientBytes(const AttentionProblem& problem);
 

@@ -49,11 +49,11 @@ template <typename Int>
 struct AttentionMask {
   Int s, t;
   Int before, after;  // MaskSpec
-  // Of the document of each token of a batch: its first token, and the token
-  // after its last, both counted within the sequence, whose tokens are those
-  // from `first_token` on. S = T. Null if each sequence is one document. (Not
-  // pointers to the sequence's own bounds: kernels would hold those in
-  // registers, of which FP32's have none to spare.)
+  // For each token of a batch, the first token of its document and the token
+  // after the last one, counted from the start of its sequence. The tokens of
+  // this mask's sequence begin at index `first_token`. S = T. Null if each
+  // sequence is one document. (Pointers to the sequence's own part would take
+  // registers, and the FP32 kernels have none to spare.)
   const int* document_begin = nullptr;
   const int* document_end = nullptr;
   Int first_token = 0;
@@ -114,8 +114,9 @@ struct AttentionMask {
     return {Queries(keys.begin).begin, Max(0, Queries(keys.end - 1).end)};
   }
 
-  // Of a tile of scores, the columns that a row shows: the keys that a query
-  // sees, or the queries that see a key. Rows may lie beyond the last one.
+  // The visible columns of a row of a tile of scores. If rows are queries, these
+  // are the keys that the query sees; if rows are keys, the queries that see the
+  // key. The row may lie beyond the last one.
   template <bool kRowsAreKeys>
   TESSERA_HOST_DEVICE KeyRange<Int> VisibleColumns(Int row) const {
     if constexpr (!kRowsAreKeys) return KeysOfRow(row);

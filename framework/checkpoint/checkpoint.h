@@ -43,9 +43,9 @@ namespace tessera {
 //
 // Several ranks may write one checkpoint together. Each file has one writer,
 // which also verifies it; the leader writes all files that hold no tensors and
-// renames the folder, which until then is .tmp-shared-step_00000020: no rank
-// can join a save that the leader makes by itself. If one of the ranks fails,
-// there is no checkpoint.
+// renames the folder. Until then the folder is .tmp-shared-step_00000020. A
+// checkpoint that the leader writes alone has another name, so that no other
+// rank writes into it. If one of the ranks fails, there is no checkpoint.
 //
 // A model folder is a copy of the files that are needed to generate text or to
 // start another run: model.safetensors, or the files of its index,

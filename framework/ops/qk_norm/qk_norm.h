@@ -17,7 +17,8 @@ struct QkGains {
 // RMSNorm (rms_norm.h), as in Qwen 3 and OLMo 2. V is unchanged.
 //   qkv: [B, S, H + 2G, D]; heads in the order Q, K, V; G is `kv_heads`
 //   gains: read from their masters. Their widths decide what is normalised:
-//     [D] and [D]      each head by itself; the heads share a gain (Qwen 3)
+//     [D] and [D]      the vector of each head separately; all heads use the
+//                      same gain (Qwen 3)
 //     [H D] and [G D]  a token's queries, and its keys (OLMo 2)
 //   returns y, of qkv's type; in place if qkv's memory is free
 // Statistics have the dtype of OpClass::kNormStatistics. Backward reads qkv,
