@@ -1,8 +1,9 @@
 #include "attention_backends/document_bounds.h"
 
 #include <cstdint>
+#include <limits>
 
-#include "ATen/core/Tensor.h"
+#include "ATen/ATen.h"
 #include "framework/base/check.h"
 #include "framework/cuda/cuda_build.h"
 
@@ -33,6 +34,22 @@ void DocumentBounds(const at::Tensor& positions, const at::Tensor& bounds) {
       ends += s;
     }
   }
+}
+
+void HideOtherDocuments(const at::Tensor& bounds, int64_t first_key,
+                        bool hide_later, const at::Tensor& scores) {
+  constexpr double kHidden = -std::numeric_limits<double>::infinity();
+  const at::Tensor key =
+      at::arange(first_key, first_key + scores.size(3), bounds.options());
+  const at::Tensor begin = bounds[0].unsqueeze(2), end = bounds[1].unsqueeze(2);
+  // One after the other, so that only one of them takes memory.
+  scores.masked_fill_((key < begin).unsqueeze(1), kHidden);
+  if (hide_later) scores.masked_fill_((key >= end).unsqueeze(1), kHidden);
+}
+
+int64_t HideOtherDocumentsBytes(int64_t batch, int64_t queries, int64_t keys) {
+  // Which keys are hidden, and the keys' numbers.
+  return batch * queries * keys + keys * static_cast<int64_t>(sizeof(int32_t));
 }
 
 }  // namespace tessera

@@ -1,6 +1,8 @@
 #ifndef ATTENTION_BACKENDS_DOCUMENT_BOUNDS_H_
 #define ATTENTION_BACKENDS_DOCUMENT_BOUNDS_H_
 
+#include <cstdint>
+
 #include "ATen/core/Tensor.h"
 
 namespace tessera {
@@ -14,6 +16,15 @@ namespace tessera {
 //           AttentionArgs::documents of micro-batch m; written
 // Enqueued on the current stream; does not wait.
 void DocumentBounds(const at::Tensor& positions, const at::Tensor& bounds);
+
+// Sets the scores of keys of other documents to -infinity.
+//   bounds: AttentionArgs::documents of these queries, [2, B, queries]
+//   scores: [B, heads, queries, keys], of the keys from `first_key` on
+//   hide_later: false if the mask hides every key after a query's own
+void HideOtherDocuments(const at::Tensor& bounds, int64_t first_key,
+                        bool hide_later, const at::Tensor& scores);
+// Its workspace.
+int64_t HideOtherDocumentsBytes(int64_t batch, int64_t queries, int64_t keys);
 
 namespace cuda {
 // On a GPU. Only in CUDA builds (framework/cuda/cuda_build.h).

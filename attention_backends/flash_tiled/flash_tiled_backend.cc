@@ -11,6 +11,7 @@
 #include "ATen/core/grad_mode.h"
 #include "absl/strings/str_cat.h"
 #include "attention_backends/attention_sinks.h"
+#include "attention_backends/document_bounds.h"
 #include "attention_backends/key_range.h"
 #include "c10/util/accumulate.h"
 #include "framework/base/torch_status.h"
@@ -152,22 +153,15 @@ std::vector<Range> Tiles(Range rows, int64_t end) {
   return tiles;
 }
 
-// Hides the keys of other documents from the queries of a tile. Which tiles
-// hold visible keys is known on the device alone, so none is left out.
-void HideOtherDocuments(const Geometry& n, Queries queries, Keys keys,
-                        const at::Tensor& s) {
-  const at::Tensor bounds =
-      n.documents.narrow(2, queries.begin, queries.size());
-  const at::Tensor key = at::arange(keys.begin, keys.end, bounds.options());
-  const at::Tensor s_bhqk = s.view({n.b, -1, queries.size(), keys.size()});
-  const at::Tensor hidden =
-      (key < bounds[0].unsqueeze(2)).logical_or_(key >= bounds[1].unsqueeze(2));
-  s_bhqk.masked_fill_(hidden.unsqueeze(1), -kInfinity);
-}
-
 // Adds M to the scores of a tile, [B G, R queries, keys], in place.
 void Mask(const Geometry& n, Queries queries, Keys keys, const at::Tensor& s) {
-  if (n.has_documents) HideOtherDocuments(n, queries, keys, s);
+  if (n.has_documents) {
+    // Only the device knows which tiles are visible, so every tile is computed.
+    HideOtherDocuments(n.documents.narrow(2, queries.begin, queries.size()),
+                       keys.begin,
+                       /*hide_later=*/n.spec.after != 0,
+                       s.view({n.b, -1, queries.size(), keys.size()}));
+  }
   const AttentionMask<int64_t> mask = n.mask();
   if (!mask.NeedsMask(queries, keys)) return;
   const auto ones = [&] {
@@ -187,11 +181,12 @@ void Mask(const Geometry& n, Queries queries, Keys keys, const at::Tensor& s) {
 }
 
 int64_t MaskBytes(const Geometry& n) {
-  const int64_t tile = n.QueryTile() * n.KeyTile();
-  int64_t band = 0;
-  if (n.spec != MaskSpec::Full()) band = n.spec.before == kAllKeys ? 1 : 2;
-  const int64_t keys = n.KeyTile() * static_cast<int64_t>(sizeof(int32_t));
-  return std::max(band * tile, n.has_documents ? 2 * n.b * tile + keys : 0);
+  int64_t bands = 0;
+  if (n.spec != MaskSpec::Full()) bands = n.spec.before == kAllKeys ? 1 : 2;
+  const int64_t queries = n.QueryTile(), keys = n.KeyTile();
+  return std::max(
+      bands * queries * keys,
+      n.has_documents ? HideOtherDocumentsBytes(n.b, queries, keys) : 0);
 }
 
 namespace forward {

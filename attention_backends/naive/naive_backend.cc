@@ -8,6 +8,7 @@
 #include "ATen/ATen.h"
 #include "ATen/core/grad_mode.h"
 #include "absl/strings/str_cat.h"
+#include "attention_backends/document_bounds.h"
 #include "attention_backends/key_range.h"
 #include "attention_backends/naive/score_softmax.h"
 #include "attention_backends/strided_product.h"
@@ -67,22 +68,12 @@ void HideEarlier(const AttentionMask<int64_t>& mask,
                     kMasked);
 }
 
-// Hides the keys of other documents from some rows. `bounds` is
-// AttentionArgs::documents of these rows.
-void HideOtherDocuments(const at::Tensor& bounds, bool hide_later,
-                        const at::Tensor& rows) {
-  const at::Tensor key = at::arange(rows.size(3), bounds.options());
-  const at::Tensor begin = bounds[0].unsqueeze(2), end = bounds[1].unsqueeze(2);
-  rows.masked_fill_((key < begin).unsqueeze(1), kMasked);
-  if (hide_later) rows.masked_fill_((key >= end).unsqueeze(1), kMasked);
-}
-
 // Adds M in place. All scores of blind rows become -infinity.
 void ApplyMask(const AttentionArgs& args, const at::Tensor& s_bhst) {
   if (args.documents.defined()) {
     for (int64_t begin = 0; begin < s_bhst.size(2); begin += kMaskRows) {
       const int64_t rows = std::min(kMaskRows, s_bhst.size(2) - begin);
-      HideOtherDocuments(args.documents.narrow(2, begin, rows),
+      HideOtherDocuments(args.documents.narrow(2, begin, rows), /*first_key=*/0,
                          /*hide_later=*/args.mask.after != 0,
                          s_bhst.narrow(2, begin, rows));
     }
@@ -228,9 +219,9 @@ AttentionMemory NaiveBackend::Plan(const AttentionProblem& problem) const {
   const int64_t q = p.b * p.h * p.s * p.d * element;
   const int64_t mask_rows = std::min(p.s, kMaskRows);
   int64_t mask_bytes = p.mask == MaskSpec::Full() ? 0 : mask_rows * mask_rows;
-  if (p.documents) {  // which keys are hidden, and the keys' numbers
-    mask_bytes = std::max<int64_t>(
-        mask_bytes, p.b * mask_rows * p.t + sizeof(int32_t) * p.t);
+  if (p.documents) {
+    mask_bytes =
+        std::max(mask_bytes, HideOtherDocumentsBytes(p.b, mask_rows, p.t));
   }
   const bool groups = p.h != p.g;
   const int64_t copies = ProductCopyBytes(p);
