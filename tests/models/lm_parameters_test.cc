@@ -8,19 +8,10 @@
 #include "gtest/gtest.h"
 #include "models/model_shape.h"
 #include "models/transformer_lm.h"
+#include "tests/models/sized_model.h"
 
 namespace tessera {
 namespace {
-
-ModelShape Sized(int64_t d_model, int64_t d_ff, int64_t layers, int64_t heads) {
-  return {.vocab = 10000,
-          .layers = layers,
-          .d_model = d_model,
-          .heads = heads,
-          .kv_heads = heads,
-          .d_ff = d_ff,
-          .context = 512};
-}
 
 int64_t Count(const ModelShape& shape) {
   return CountParameters(LmParameters(shape, {}).value());

@@ -22,21 +22,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/model_shape.h"
+#include "tests/models/sized_model.h"
 #include "tests/testing/weights.h"
 #include "trainers/plan/step_plan.h"
 
 namespace tessera {
 namespace {
-
-ModelShape Sized(int64_t d_model, int64_t d_ff, int64_t layers, int64_t heads) {
-  return {.vocab = 10000,
-          .layers = layers,
-          .d_model = d_model,
-          .heads = heads,
-          .kv_heads = heads,
-          .d_ff = d_ff,
-          .context = 512};
-}
 
 ModelShape Tiny() {
   ModelShape shape = Sized(48, 80, 3, 6);

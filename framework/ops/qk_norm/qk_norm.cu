@@ -163,21 +163,8 @@ __global__ void __launch_bounds__(device::kMaxThreads)
   now.Read(p, s, first + threadIdx.y);
   for (; first < s.rows; first += step) {
     next.Read(p, s, first + step + threadIdx.y);
-    // This thread's part of the sum of dy * gain * x_hat.
-    float projection = 0;
-#pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
-      const int c = (threadIdx.x + i * blockDim.x) * N;
-      if (c >= now.width) break;
-      float g[N];
-      device::Load(s.gain + c, g);
-#pragma unroll
-      for (int j = 0; j < N; ++j) {
-        const float product = now.dy.At(i, j) * (now.x.At(i, j) * now.r);
-        dgain[i][j] += product;
-        projection += product * g[j];
-      }
-    }
+    const float projection =
+        device::AddGainGradient(now.dy, now.x, now.r, s.gain, now.width, dgain);
     const float mean = GroupSum<kWholeBlock>(projection, scratch) / s.width;
 #pragma unroll
     for (int i = 0; i < kPacks; ++i) {

@@ -107,21 +107,8 @@ __global__ void __launch_bounds__(device::kMaxThreads)
   now.Read(p, blockIdx.x);
   for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
     next.Read(p, row + gridDim.x);
-    // This thread's part of sum_C(s x_hat), s = dy * gain.
-    float projection = 0;
-#pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
-      const int c = (threadIdx.x + i * blockDim.x) * N;
-      if (c >= width) break;
-      float g[N];
-      device::Load(p.gain + c, g);
-#pragma unroll
-      for (int j = 0; j < N; ++j) {
-        const float product = now.dy.At(i, j) * (now.x.At(i, j) * now.r);
-        dgain[i][j] += product;
-        projection += product * g[j];
-      }
-    }
+    const float projection =
+        device::AddGainGradient(now.dy, now.x, now.r, p.gain, width, dgain);
     const float mean = device::BlockSum(projection, scratch) / width;
 #pragma unroll
     for (int i = 0; i < kPacks; ++i) {

@@ -42,6 +42,29 @@ struct RowPart {
   }
 };
 
+// With x_hat = x r, adds this thread's columns of dy x_hat, the gain's
+// gradient, to `dgain`, and returns their sum of dy gain x_hat.
+template <typename X, typename Y, int N, int kPacks>
+__device__ __forceinline__ float AddGainGradient(
+    const RowPart<Y, N, kPacks>& dy, const RowPart<X, N, kPacks>& x, float r,
+    const float* gain, int64_t width, float (&dgain)[kPacks][N]) {
+  float projection = 0;
+#pragma unroll
+  for (int i = 0; i < kPacks; ++i) {
+    const int c = (threadIdx.x + i * blockDim.x) * N;
+    if (c >= width) break;
+    float g[N];
+    Load(gain + c, g);
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      const float product = dy.At(i, j) * (x.At(i, j) * r);
+      dgain[i][j] += product;
+      projection += product * g[j];
+    }
+  }
+  return projection;
+}
+
 }  // namespace device
 
 // Host side.
