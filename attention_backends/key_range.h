@@ -114,9 +114,9 @@ struct AttentionMask {
     return {Queries(keys.begin).begin, Max(0, Queries(keys.end - 1).end)};
   }
 
-  // The visible columns of a row of a tile of scores. If rows are queries, these
-  // are the keys that the query sees; if rows are keys, the queries that see the
-  // key. The row may lie beyond the last one.
+  // The visible columns of a row of a tile of scores: if rows are queries, the
+  // keys that the query sees; if rows are keys, the queries that see the key.
+  // The row may lie beyond the last one.
   template <bool kRowsAreKeys>
   TESSERA_HOST_DEVICE KeyRange<Int> VisibleColumns(Int row) const {
     if constexpr (!kRowsAreKeys) return KeysOfRow(row);
