@@ -202,13 +202,16 @@ absl::Status SyncDirectory(const std::string& directory) {
   return absl::OkStatus();
 }
 
-absl::Status MakeDirectories(const std::string& path) {
-  const std::string parent = DirectoryOf(path);
-  if (!FileExists(path)) RETURN_IF_ERROR(MakeDirectories(parent));
+absl::Status MakeDirectory(const std::string& path) {
   std::error_code error;
   const bool made = std::filesystem::create_directory(path, error);
   RETURN_IF_ERROR(ToStatus(error, "create directory", path));
-  return made ? SyncDirectory(parent) : absl::OkStatus();
+  return made ? SyncDirectory(DirectoryOf(path)) : absl::OkStatus();
+}
+
+absl::Status MakeDirectories(const std::string& path) {
+  if (!FileExists(path)) RETURN_IF_ERROR(MakeDirectories(DirectoryOf(path)));
+  return MakeDirectory(path);
 }
 
 absl::StatusOr<bool> PathExists(const std::string& path) {

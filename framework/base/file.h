@@ -46,7 +46,10 @@ absl::Status RemoveTemporarySiblings(const std::string& path);
 // loss of power.
 absl::Status SyncDirectory(const std::string& directory);
 
-// Creates `path` and every missing parent, and syncs them. OK if it exists.
+// Creates `path`, whose parent must exist, and syncs the parent. OK if it
+// exists.
+absl::Status MakeDirectory(const std::string& path);
+// The same, and creates every missing parent, too.
 absl::Status MakeDirectories(const std::string& path);
 
 // Whether a file or directory exists at `path`; follows symbolic links. An

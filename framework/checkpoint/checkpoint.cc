@@ -249,10 +249,10 @@ absl::Status CheckpointWriter::MakeFolder() {
     }
     if (!IsDamagedOrAbsent(there)) return there;
   }
-  RETURN_IF_ERROR(MakeDirectories(directory_, hook_));
+  RETURN_IF_ERROR(MakeDirectory(directory_, hook_));
   RETURN_IF_ERROR(SyncDirectory(directory_ + "/..", hook_));
   RETURN_IF_ERROR(RemoveTree(temporary_, hook_));
-  return MakeDirectories(temporary_, hook_);
+  return MakeDirectory(temporary_, hook_);
 }
 
 absl::Status CheckpointWriter::AwaitFolder() {

@@ -71,8 +71,9 @@ struct TensorView {
 
 class CheckpointWriter {
  public:
-  // Creates the temporary folder, and `directory` if needed. AlreadyExists
-  // if the directory has a complete, verified checkpoint of that step; Commit()
+  // Creates the temporary folder, and `directory` if needed, but never its
+  // parent: a run's folder that was moved away stays away. AlreadyExists if the
+  // directory has a complete, verified checkpoint of that step; Commit()
   // replaces a damaged one. If the existing one cannot be read, returns that
   // error. On a rank that does not lead, waits until the leader has created
   // the folder; if it fails, until CheckpointWriters::gone.

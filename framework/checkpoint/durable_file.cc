@@ -93,10 +93,10 @@ absl::Status RenamePath(const std::string& from, const std::string& to,
   return absl::OkStatus();
 }
 
-absl::Status MakeDirectories(const std::string& path,
-                             const WritePointHook& hook) {
+absl::Status MakeDirectory(const std::string& path,
+                           const WritePointHook& hook) {
   AtWritePoint(hook, "make", path);
-  return MakeDirectories(path);
+  return MakeDirectory(path);
 }
 
 absl::Status SyncDirectory(const std::string& path,

@@ -49,8 +49,7 @@ absl::Status WriteDurably(const std::string& path, absl::string_view content,
 absl::Status RenamePath(const std::string& from, const std::string& to,
                         const WritePointHook& hook);
 // The functions of framework/base/file.h, each preceded by a call of the hook.
-absl::Status MakeDirectories(const std::string& path,
-                             const WritePointHook& hook);
+absl::Status MakeDirectory(const std::string& path, const WritePointHook& hook);
 absl::Status SyncDirectory(const std::string& path, const WritePointHook& hook);
 absl::Status RemoveTree(const std::string& path, const WritePointHook& hook);
 

@@ -112,7 +112,9 @@ TEST(AttentionMask, RangesOfTilesAreAsSmallAsPossible) {
           });
           const KeyRange<int> keys = mask.Keys(queries);
           EXPECT_EQ(keys.size(), seen.size());
-          if (seen.size() > 0) EXPECT_EQ(keys.begin, seen.begin);
+          if (seen.size() > 0) {
+            EXPECT_EQ(keys.begin, seen.begin);
+          }
         }
         for (int first = 0; first < t; first += kKeys) {
           const KeyRange<int> keys = mask.KeysFrom(first, kKeys);
@@ -124,7 +126,9 @@ TEST(AttentionMask, RangesOfTilesAreAsSmallAsPossible) {
           });
           const QueryRange<int> queries = mask.Queries(keys);
           EXPECT_EQ(queries.size(), seen_by.size());
-          if (seen_by.size() > 0) EXPECT_EQ(queries.begin, seen_by.begin);
+          if (seen_by.size() > 0) {
+            EXPECT_EQ(queries.begin, seen_by.begin);
+          }
         }
       }
     }

@@ -572,6 +572,7 @@ absl::Status Trainer::SaveIfFailed(const absl::Status& status) {
     saved = absl::FailedPreconditionError(
         "other ranks have parts of the optimizer's state (layout.zero)");
   }
+  if (saved.ok() && !in_place) saved = MakeDirectories(folder);
   if (saved.ok() && !there) saved = SaveNow(folder + "/checkpoints");
   return absl::Status(
       status.code(),

@@ -105,7 +105,9 @@ absl::Status KernelTrace::Collect() {
   trace.device = options_.device;
   const std::string folder =
       absl::StrCat(options_.folder, "/steps_", first_step_, "-", last_step_);
-  RETURN_IF_ERROR(MakeDirectories(folder));
+  // Neither creates a run's folder anew that has been removed.
+  RETURN_IF_ERROR(MakeDirectory(options_.folder));
+  RETURN_IF_ERROR(MakeDirectory(folder));
   if (trace.dropped > 0) {
     LogWarning(absl::StrCat(
         "the trace of steps ", first_step_, " to ", last_step_, " lacks ",

@@ -1,4 +1,5 @@
-// Kills a process at every point at which saving changes the disk.
+// Kills a process, or moves its folder away, at every point at which saving
+// changes the disk.
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -12,6 +13,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/checkpoint/checkpoint_directory.h"
+#include "framework/checkpoint/durable_file.h"
 #include "gtest/gtest.h"
 
 namespace tessera {
@@ -81,6 +83,7 @@ int64_t VerifiedStep(const std::string& directory) {
 TEST(CheckpointCrashTest, EveryPointOfASaveLeavesAGoodCheckpoint) {
   const std::string root = testing::TempDir() + "/checkpoint_crash_test";
   ASSERT_TRUE(RemoveTree(root).ok());
+  ASSERT_TRUE(MakeDirectories(root).ok());
   int old_survived = 0;
   int new_survived = 0;
   bool finished = false;
@@ -107,6 +110,28 @@ TEST(CheckpointCrashTest, EveryPointOfASaveLeavesAGoodCheckpoint) {
   // of the rename were seen often.
   EXPECT_GE(old_survived, 20);
   EXPECT_GE(new_survived, 4);
+}
+
+TEST(CheckpointCrashTest, ARunsFolderThatIsMovedAwayStaysAway) {
+  const std::string root = testing::TempDir() + "/moved_away_test";
+  ASSERT_TRUE(RemoveTree(root).ok());
+  int failed = 0;
+  bool moved = true;
+  for (int n = 1; moved; ++n) {
+    SCOPED_TRACE(absl::StrCat("moved at write point ", n));
+    const std::string run = absl::StrCat(root, "/", n);
+    ASSERT_TRUE(MakeDirectories(run).ok());
+    moved = false;
+    int count = 0;
+    const absl::Status status =
+        Save(run + "/checkpoints", 1, [&](absl::string_view) {
+          if (++count != n) return;
+          moved = RenamePath(run, run + ".away", nullptr).ok();
+        });
+    EXPECT_EQ(FileExists(run), !moved);
+    failed += !status.ok();
+  }
+  EXPECT_GE(failed, 20);
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ void ExpectDurable(const DiskJournal& journal) {
 
 TEST_F(DurabilityTest, ACheckpointIsSyncedBeforeItHasItsNameAndTheNameAfter) {
   const DiskJournal journal(root_);
+  ASSERT_TRUE(MakeDirectories(root_ + "/runs/a").ok());
   ASSERT_TRUE(Save(root_ + "/runs/a/checkpoints", 1).ok());
   EXPECT_EQ(journal.renames(), 1);
   // The files, their folder, its parent, and the parents of three more folders.

@@ -122,7 +122,9 @@ TEST(ProgressTest, AGraphCountsInEachStepThatLaunchesIt) {
       communicate("a sum");
       communicate("a gathering");
     }
-    if (recording) EXPECT_EQ(progress.Now().begun, before);
+    if (recording) {
+      EXPECT_EQ(progress.Now().begun, before);
+    }
     recording = false;
     if (step >= 2) writer.LaunchGraph();
     EXPECT_EQ(progress.Now().begun, before + 2);

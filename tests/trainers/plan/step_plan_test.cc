@@ -41,7 +41,7 @@ class RandomStep {
     options.micro_batches = Chance(5) ? 2 : 1;
     const int ranks = Chance(3) ? Draw(2, 4) : 1;
     options.sharding = {.shards = ranks,
-                        .index = Draw(0, ranks - 1),
+                        .index = static_cast<int>(Draw(0, ranks - 1)),
                         .zero = ranks > 1 ? static_cast<int>(Draw(0, 3)) : 0};
     options.recompute.set_policy(
         static_cast<RecomputeConfig::Policy>(Draw(1, 4)));

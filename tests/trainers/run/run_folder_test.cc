@@ -85,6 +85,7 @@ TEST(RunFolderTest, AConfigWithoutARunIsTheUsers) {
 }
 
 void Save(const std::string& run, int64_t step) {
+  ASSERT_TRUE(MakeDirectories(run).ok());
   auto writer = CheckpointWriter::Begin(run + "/checkpoints", step).value();
   for (absl::string_view name : {kModelFile, kOptimizerFile}) {
     ASSERT_TRUE(
