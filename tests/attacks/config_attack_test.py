@@ -275,7 +275,7 @@ class Loader:
 
 class ConfigAttack(attack.Attack):
 
-    default_rounds = 2000
+    default_rounds = 800  # a minute
 
     def prepare(self):
         self.loader = Loader()

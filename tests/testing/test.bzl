@@ -31,6 +31,9 @@ def tessera_test(name, srcs, deps = [], data = [], tags = [], torch = True, size
         srcs = srcs,
         data = data,
         tags = tags,
+        # A quarter less time to compile than with -O2. What tests do often is
+        # in libraries.
+        copts = ["-Og"],
         deps = deps + ["@system//:gtest"] + ([] if torch else ["@system//:absl"]),
         alwayslink = True,
         visibility = ["//tests:__subpackages__"],
