@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "attention_backends/cached_attention.h"
 #include "framework/ops/linear/linear.h"
 #include "framework/ops/qk_norm/qk_norm.h"
 #include "framework/ops/relu_squared/relu_squared.h"
@@ -68,6 +69,23 @@ Value Qkv(ProgramBuilder& b, Value y_bsc, int64_t layer, const ModelShape& m) {
   return QkNorm(b, qkv, {query_gain, key_gain}, m.kv_heads, m.norm_eps);
 }
 
+Value Attention(ProgramBuilder& b, Value rotated, int64_t layer,
+                const BlockOptions& options) {
+  const ModelShape& m = options.shape;
+  SelfAttentionSpec attention = options.attention;
+  attention.problem.mask = LayerMask(m, layer, attention.problem.t);
+  if (m.attention_sinks) {
+    attention.sinks = Vector(b, layer, "attn.sinks", m.heads, Init::kZeros);
+  }
+  if (options.caches.empty()) return SelfAttention(b, rotated, attention);
+  const Value cache = options.caches[layer];
+  if (options.position.has_value()) {
+    return CachedAttention(b, rotated, cache, *options.position, attention);
+  }
+  return SelfAttention(b, FillCache(b, rotated, cache, attention.problem),
+                       attention);
+}
+
 Value AttentionHalf(ProgramBuilder& b, Value x_bsc, int64_t layer,
                     const BlockOptions& options) {
   const ProgramBuilder::Scope scope(b, "attention");
@@ -76,12 +94,7 @@ Value AttentionHalf(ProgramBuilder& b, Value x_bsc, int64_t layer,
   const Value y = RmsNorm(b, x_bsc, ln1, m.norm_eps);
   const Value rotated =
       Rope(b, Qkv(b, y, layer, m), options.angles, m.heads + m.kv_heads);
-  SelfAttentionSpec attention = options.attention;
-  attention.problem.mask = LayerMask(m, layer, attention.problem.s);
-  if (m.attention_sinks) {
-    attention.sinks = Vector(b, layer, "attn.sinks", m.heads, Init::kZeros);
-  }
-  const Value o = SelfAttention(b, rotated, attention);
+  const Value o = Attention(b, rotated, layer, options);
   const Weight output_proj =
       Matrix(b, layer, "attn.output_proj.weight", m.d_model, m.d_model);
   return AddResidual(b, x_bsc, Linear(b, o, output_proj, {.from_heads = true}));

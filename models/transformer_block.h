@@ -2,6 +2,8 @@
 #define MODELS_TRANSFORMER_BLOCK_H_
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "attention_backends/attention_op.h"
 #include "framework/ops/rope/rope.h"
@@ -15,6 +17,10 @@ struct BlockOptions {
   ModelShape shape;
   RopeAngles angles;
   SelfAttentionSpec attention;
+  // In generation, the layers' caches (cached_attention.h), and the position of
+  // the one token that is computed; absent: the tokens from the first one.
+  std::vector<Value> caches;
+  std::optional<Value> position;
 };
 
 // The mask of a layer over `sequence` tokens.

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "attention_backends/cached_attention.h"
 #include "attention_backends/naive/naive_backend.h"
 #include "framework/base/status_macros.h"
 #include "framework/ops/cross_entropy/cross_entropy.h"
@@ -30,12 +32,16 @@ struct Trunk {
   Weight embedding;
 };
 
-// The inputs of packed documents; absent if a sequence is one document.
-struct DocumentInputs {
-  std::optional<Value> positions, bounds;
+// Inputs beside the token ids.
+struct TrunkInputs {
+  // Of packed documents; absent if a sequence is one document.
+  std::optional<Value> positions, documents;
+  // BlockOptions.
+  std::vector<Value> caches;
+  std::optional<Value> position;
 };
 
-Trunk Blocks(ProgramBuilder& b, Value ids, const DocumentInputs& documents,
+Trunk Blocks(ProgramBuilder& b, Value ids, const TrunkInputs& inputs,
              const LmOptions& options) {
   const ModelShape& m = options.shape;
   const Weight embedding =
@@ -48,8 +54,11 @@ Trunk Blocks(ProgramBuilder& b, Value ids, const DocumentInputs& documents,
       .attention = {.scale = 1 / std::sqrt(static_cast<double>(m.head_dim())),
                     .backend = options.backend,
                     .problem = options.attention,
-                    .documents = documents.bounds}};
-  block.angles.positions = documents.positions;
+                    .documents = inputs.documents},
+      .caches = inputs.caches,
+      .position = inputs.position};
+  block.angles.positions =
+      inputs.position.has_value() ? inputs.position : inputs.positions;
   Value x_bsc = Embedding(b, ids, embedding);
   for (int64_t layer = 0; layer < m.layers; ++layer) {
     x_bsc = TransformerBlock(b, x_bsc, layer, block);
@@ -72,6 +81,15 @@ Value Logits(ProgramBuilder& b, Value x_bsc, Weight embedding,
 
 TensorType Ids(const LmOptions& options) {
   return {{options.batch, options.sequence}, at::kLong};
+}
+
+std::vector<Value> Caches(ProgramBuilder& b, const LmOptions& options) {
+  std::vector<Value> caches;
+  for (int64_t layer = 0; layer < options.shape.layers; ++layer) {
+    caches.push_back(b.Input(absl::StrCat("cache_", layer),
+                             CacheType(options.sequence, options.attention)));
+  }
+  return caches;
 }
 
 }  // namespace
@@ -123,38 +141,49 @@ absl::StatusOr<LossProgram> BuildLossProgram(const LmOptions& options,
   ProgramBuilder b(target);
   const Value ids = b.Input("ids", Ids(options));
   const Value targets = b.Input("targets", Ids(options));
-  DocumentInputs documents;
+  TrunkInputs inputs;
   if (options.attention.documents) {
-    documents.positions = b.Input("positions", Ids(options));
-    documents.bounds =
+    inputs.positions = b.Input("positions", Ids(options));
+    inputs.documents =
         b.Input("documents", {{2, options.batch, options.sequence}, at::kInt});
   }
-  const Trunk trunk = Blocks(b, ids, documents, options);
+  const Trunk trunk = Blocks(b, ids, inputs, options);
   const Value logits = Logits(b, trunk.x_bsc, trunk.embedding, options.shape);
   const Value loss = CrossEntropySum(b, logits, targets,
                                      {.soft_cap = options.shape.logit_soft_cap,
                                       .objective = options.objective});
   b.Output(loss);
   ASSIGN_OR_RETURN(Program program, std::move(b).Build());
-  return LossProgram{
-      std::move(program), ids, targets, loss, documents.positions,
-      documents.bounds};
+  return LossProgram{std::move(program), ids, targets, loss, inputs.positions,
+                     inputs.documents};
 }
 
 absl::StatusOr<NextTokenProgram> BuildNextTokenProgram(
-    const LmOptions& options, const ProgramTarget& target) {
+    const LmOptions& options, const ProgramTarget& target, CacheUse use) {
+  const bool extends = use == CacheUse::kExtend;
+  const TensorType one = {{options.batch, 1}, at::kLong};
   ProgramBuilder b(target);
-  const Value ids = b.Input("ids", Ids(options));
-  const Value position = b.Input("position", {{1}, at::kLong});
-  const Trunk trunk = Blocks(b, ids, /*documents=*/{}, options);
-  const Value last = SelectToken(b, trunk.x_bsc, position);
+  const Value ids = b.Input("ids", extends ? one : Ids(options));
+  const Value position =
+      b.Input("position", extends ? one : TensorType{{1}, at::kLong});
+  TrunkInputs inputs;
+  if (use != CacheUse::kNone) inputs.caches = Caches(b, options);
+  LmOptions computed = options;
+  if (extends) {
+    inputs.position = position;
+    computed.attention.s = 1;
+  }
+  const Trunk trunk = Blocks(b, ids, inputs, computed);
+  const Value last =
+      extends ? trunk.x_bsc : SelectToken(b, trunk.x_bsc, position);
   Value logits = Logits(b, last, trunk.embedding, options.shape);
   if (const float cap = options.shape.logit_soft_cap; cap != 0) {
     logits = SoftCap(b, logits, cap);
   }
   b.Output(logits);
   ASSIGN_OR_RETURN(Program program, std::move(b).Build());
-  return NextTokenProgram{std::move(program), ids, position, logits};
+  return NextTokenProgram{std::move(program), ids, position, logits,
+                          std::move(inputs.caches)};
 }
 
 }  // namespace tessera

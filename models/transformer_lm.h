@@ -58,16 +58,29 @@ struct LossProgram {
 absl::StatusOr<LossProgram> BuildLossProgram(const LmOptions& options,
                                              const ProgramTarget& target);
 
+// What a NextTokenProgram does with the keys and values of its tokens
+// (attention_backends/cached_attention.h).
+enum class CacheUse {
+  kNone,
+  kFill,  // writes those of all its tokens
+  // Computes one token, after those whose keys and values it reads. Uses no
+  // attention backend.
+  kExtend,
+};
+
 // Logits for the token after one position of each sequence.
 struct NextTokenProgram {
   Program program;
-  Value ids;  // [B, S], int64
-  // [1], int64: the position. Later tokens have no effect.
+  Value ids;  // [B, S], int64; under kExtend [B, 1]
+  // Int64; later tokens have no effect. [1]; under kExtend [B, 1], all equal.
   Value position;
   Value logits;  // [B, 1, V], under the model's soft cap
+  // By layer, unless kNone: CacheType() of S rows.
+  std::vector<Value> caches;
 };
 absl::StatusOr<NextTokenProgram> BuildNextTokenProgram(
-    const LmOptions& options, const ProgramTarget& target);
+    const LmOptions& options, const ProgramTarget& target,
+    CacheUse use = CacheUse::kNone);
 
 }  // namespace tessera
 

@@ -43,6 +43,13 @@ ABSL_FLAG(double, temperature, 0.8,
 ABSL_FLAG(int, top_k, 0, "sample from the k most likely tokens; 0: from all");
 ABSL_FLAG(double, top_p, 0.95,
           "sample from the fewest tokens whose probabilities reach this sum");
+ABSL_FLAG(double, min_p, 0,
+          "sample from tokens at least this share as likely as the likeliest");
+ABSL_FLAG(double, repetition_penalty, 1,
+          "above 1 makes tokens that the text has already less likely");
+ABSL_FLAG(std::string, stop, "",
+          "text that ends the sample, and is not printed; not with "
+          "--prompt_tokens");
 ABSL_FLAG(uint64_t, seed, 0, "equal seeds give equal samples");
 ABSL_FLAG(std::string, device, "",
           "CPU or CUDA; default: the one that the run was trained on");
@@ -100,8 +107,11 @@ absl::StatusOr<SamplingOptions> SamplingFromFlags() {
       .temperature = absl::GetFlag(FLAGS_temperature),
       .top_k = absl::GetFlag(FLAGS_top_k),
       .top_p = absl::GetFlag(FLAGS_top_p),
+      .min_p = absl::GetFlag(FLAGS_min_p),
+      .repetition_penalty = absl::GetFlag(FLAGS_repetition_penalty),
       .seed = absl::GetFlag(FLAGS_seed),
-      .max_tokens = absl::GetFlag(FLAGS_max_tokens)};
+      .max_tokens = absl::GetFlag(FLAGS_max_tokens),
+      .stop_text = absl::GetFlag(FLAGS_stop)};
   RETURN_IF_ERROR(Validate(sampling));
   return sampling;
 }
@@ -137,6 +147,10 @@ absl::Status Run() {
   if (!prompt_tokens.empty() && !prompt.empty()) {
     return absl::InvalidArgumentError(
         "--prompt and --prompt_tokens are both set; give one of them");
+  }
+  if (!prompt_tokens.empty() && !sampling.stop_text.empty()) {
+    return absl::InvalidArgumentError(
+        "--stop is text, but --prompt_tokens prints token ids; leave one out");
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                    OpenModel(UserPath(path)));

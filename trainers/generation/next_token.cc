@@ -25,13 +25,25 @@ int64_t PaddedLength(int64_t tokens, int64_t context) {
 
 }  // namespace
 
-// The program for one padded length.
+// A program and what runs it.
 struct NextTokenModel::Runner {
   Runner(NextTokenProgram made, ParameterStore& parameters)
       : next(std::move(made)),
         schedule(ForwardSchedule(next.program)),
         lifetimes(PlanLifetimes(schedule)),
         executor(schedule, lifetimes, parameters) {}
+
+  // Pads `tokens` with zeros. The logits will be those after `position`.
+  void SetTokens(absl::Span<const int64_t> tokens, int64_t position,
+                 at::Device device) {
+    at::Tensor ids =
+        at::zeros(next.program.info(next.ids).type.shape, at::kLong);
+    std::copy(tokens.begin(), tokens.end(), ids.data_ptr<int64_t>());
+    executor.SetInput(next.ids, ids.to(device));
+    executor.SetInput(next.position,
+                      at::full(next.program.info(next.position).type.shape,
+                               position, at::dtype(at::kLong).device(device)));
+  }
 
   const NextTokenProgram next;
   const Schedule schedule;
@@ -43,10 +55,8 @@ NextTokenModel::NextTokenModel(const RunPlan& plan, ParameterStore& parameters)
     : plan_(plan), parameters_(parameters) {}
 NextTokenModel::~NextTokenModel() = default;
 
-absl::StatusOr<NextTokenModel::Runner*> NextTokenModel::RunnerFor(
-    int64_t length) {
-  std::unique_ptr<Runner>& runner = runners_[length];
-  if (runner != nullptr) return runner.get();
+absl::StatusOr<NextTokenProgram> NextTokenModel::ProgramFor(int64_t length,
+                                                            CacheUse use) {
   const ProgramTarget target = TargetOf(plan_);
   LmOptions options = {
       .shape = plan_.shape,
@@ -55,6 +65,9 @@ absl::StatusOr<NextTokenModel::Runner*> NextTokenModel::RunnerFor(
       .backend = plan_.backend.backend,
       .attention = AttentionProblemOf(plan_.shape, 1, length,
                                       /*needs_grad=*/false, target)};
+  if (use == CacheUse::kExtend) {
+    return BuildNextTokenProgram(options, target, use);
+  }
   // AUTO's choice for training may compile kernels for each length.
   if (plan_.config.attention().backend() == AttentionConfig::AUTO ||
       !options.backend->Supports(options.attention).ok()) {
@@ -62,8 +75,14 @@ absl::StatusOr<NextTokenModel::Runner*> NextTokenModel::RunnerFor(
                      SelectBackend(BackendRequest(), options.attention));
     options.backend = choice.backend;
   }
-  ASSIGN_OR_RETURN(NextTokenProgram next,
-                   BuildNextTokenProgram(options, target));
+  return BuildNextTokenProgram(options, target, use);
+}
+
+absl::StatusOr<NextTokenModel::Runner*> NextTokenModel::RunnerFor(
+    int64_t length, CacheUse use) {
+  std::unique_ptr<Runner>& runner = runners_[{length, use}];
+  if (runner != nullptr) return runner.get();
+  ASSIGN_OR_RETURN(NextTokenProgram next, ProgramFor(length, use));
   std::unique_ptr<Runner> made;
   RETURN_IF_ERROR(StatusFromTorch(
       [&] { made = std::make_unique<Runner>(std::move(next), parameters_); }));
@@ -72,26 +91,53 @@ absl::StatusOr<NextTokenModel::Runner*> NextTokenModel::RunnerFor(
   return runner.get();
 }
 
+bool NextTokenModel::Extends(absl::Span<const int64_t> tokens) const {
+  return !cached_.empty() && tokens.size() == cached_.size() + 1 &&
+         static_cast<int64_t>(tokens.size()) <= plan_.shape.context &&
+         std::equal(cached_.begin(), cached_.end(), tokens.begin());
+}
+
+void NextTokenModel::GrowCaches(int64_t rows, const TensorType& type) {
+  caches_.resize(plan_.shape.layers);
+  for (at::Tensor& cache : caches_) {
+    if (cache.defined() && cache.size(0) >= rows) continue;
+    // Zeros, because what no token sees must still be finite.
+    const at::Tensor grown = at::zeros(
+        type.shape, at::dtype(type.dtype).device(plan_.device.device));
+    if (cache.defined()) grown.narrow(0, 0, cache.size(0)).copy_(cache);
+    cache = grown;
+  }
+}
+
 absl::StatusOr<std::vector<float>> NextTokenModel::LogitsAfter(
     absl::Span<const int64_t> tokens) {
   const int64_t context = plan_.shape.context;
+  const bool extends = Extends(tokens);
   const int64_t length = std::min<int64_t>(tokens.size(), context);
   const int64_t padded = PaddedLength(length, context);
-  ASSIGN_OR_RETURN(Runner* const runner, RunnerFor(padded));
+  ASSIGN_OR_RETURN(
+      Runner* const runner,
+      RunnerFor(padded, extends ? CacheUse::kExtend : CacheUse::kFill));
+  cached_.clear();  // until this call has succeeded
   std::vector<float> result;
   RETURN_IF_ERROR(StatusFromTorch([&] {
-    at::Tensor ids = at::zeros({1, padded}, at::kLong);
-    std::copy(tokens.end() - length, tokens.end(), ids.data_ptr<int64_t>());
-    const at::Device device = plan_.device.device;
-    runner->executor.SetInput(runner->next.ids, ids.to(device));
-    runner->executor.SetInput(runner->next.position,
-                              at::full({1}, length - 1, at::kLong).to(device));
+    const NextTokenProgram& next = runner->next;
+    GrowCaches(padded, next.program.info(next.caches[0]).type);
+    for (size_t layer = 0; layer < caches_.size(); ++layer) {
+      runner->executor.SetInput(next.caches[layer],
+                                caches_[layer].narrow(0, 0, padded));
+    }
+    runner->SetTokens(tokens.last(extends ? 1 : length), length - 1,
+                      plan_.device.device);
     runner->executor.Run();
     const at::Tensor logits =
         runner->executor.Get(runner->next.logits).to(at::kCPU, at::kFloat);
     const float* const data = logits.const_data_ptr<float>();
     result.assign(data, data + logits.numel());
   }));
+  if (length == static_cast<int64_t>(tokens.size())) {
+    cached_.assign(tokens.begin(), tokens.end());
+  }
   return result;
 }
 

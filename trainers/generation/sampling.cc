@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -28,6 +29,17 @@ std::vector<int64_t> Candidates(absl::Span<const float> logits, int64_t top_k) {
   return order;
 }
 
+void Penalize(absl::Span<const int64_t> text, double penalty,
+              absl::Span<float> logits) {
+  if (penalty == 1) return;
+  const std::set<int64_t> tokens(text.begin(), text.end());
+  for (const int64_t token : tokens) {
+    if (token >= static_cast<int64_t>(logits.size())) continue;
+    float& logit = logits[token];
+    logit = static_cast<float>(logit > 0 ? logit / penalty : logit * penalty);
+  }
+}
+
 }  // namespace
 
 absl::Status Validate(const SamplingOptions& options) {
@@ -42,6 +54,12 @@ absl::Status Validate(const SamplingOptions& options) {
           absl::StrCat("top_k must be >= 0; is ", options.top_k));
   require(options.top_p > 0 && options.top_p <= 1,
           absl::StrCat("top_p must be in (0, 1]; is ", options.top_p));
+  require(options.min_p >= 0 && options.min_p <= 1,
+          absl::StrCat("min_p must be in [0, 1]; is ", options.min_p));
+  require(std::isfinite(options.repetition_penalty) &&
+              options.repetition_penalty > 0,
+          absl::StrCat("repetition_penalty must be a finite number > 0; is ",
+                       options.repetition_penalty));
   require(options.max_tokens >= 1 && options.max_tokens <= kMaxSampleTokens,
           absl::StrCat("max_tokens must be in [1, ", kMaxSampleTokens, "]; is ",
                        options.max_tokens));
@@ -64,7 +82,9 @@ int64_t DrawToken(absl::Span<const float> logits,
   }
   size_t kept = 0;
   double mass = 0;
-  while (kept < order.size() && mass < options.top_p * total) {
+  // The weight of the likeliest token is 1.
+  while (kept < order.size() && mass < options.top_p * total &&
+         weight[kept] >= options.min_p) {
     mass += weight[kept++];
   }
   double target = uniform * mass;
@@ -83,8 +103,7 @@ absl::Status Sample(NextTokenModel& model, std::vector<int64_t> prompt,
   const int64_t drawable =
       std::min(model.vocab(), options.vocab_size.value_or(model.vocab()));
   for (int64_t i = 0; i < options.max_tokens; ++i) {
-    ASSIGN_OR_RETURN(const std::vector<float> logits,
-                     model.LogitsAfter(prompt));
+    ASSIGN_OR_RETURN(std::vector<float> logits, model.LogitsAfter(prompt));
     const auto row = absl::MakeSpan(logits).first(drawable);
     if (!absl::c_all_of(row, [](float x) { return std::isfinite(x); })) {
       return absl::FailedPreconditionError(absl::StrCat(
@@ -92,10 +111,12 @@ absl::Status Sample(NextTokenModel& model, std::vector<int64_t> prompt,
           ": its logits are not finite; use another checkpoint, or another "
           "precision"));
     }
+    Penalize(prompt, options.repetition_penalty, row);
     const int64_t token = DrawToken(row, options, uniform(generator));
     if (token == options.stop_token) break;
     prompt.push_back(token);
-    RETURN_IF_ERROR(emit(token));
+    ASSIGN_OR_RETURN(const bool goes_on, emit(token));
+    if (!goes_on) break;
   }
   return absl::OkStatus();
 }

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "trainers/generation/next_token.h"
 
@@ -18,10 +20,18 @@ struct SamplingOptions {
   int64_t top_k = 0;       // keep the k most likely tokens; 0: all
   // Keep the fewest most likely tokens whose probabilities reach this sum
   // (Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020).
-  double top_p = 1;          // in (0, 1]
-  uint64_t seed = 0;         // equal seeds and prompts give equal samples
-  int64_t max_tokens = 100;  // in [1, kMaxSampleTokens]
+  double top_p = 1;  // in (0, 1]
+  // Keep tokens at least this share as likely as the likeliest (Nguyen et al.,
+  // "Turning Up the Heat: Min-p Sampling", 2024).
+  double min_p = 0;  // in [0, 1]
+  // Divides positive logits of tokens in the text so far, prompt included, and
+  // multiplies negative ones (Keskar et al., "CTRL", 2019).
+  double repetition_penalty = 1;  // finite, > 0; 1: none
+  uint64_t seed = 0;              // equal seeds and prompts give equal samples
+  int64_t max_tokens = 100;       // in [1, kMaxSampleTokens]
   std::optional<int64_t> stop_token;  // ends the sample; not included
+  // Ends the sample of a text before its first occurrence; empty: none.
+  std::string stop_text;
   // Draw only tokens below this, because the head may have more rows than the
   // tokenizer has tokens. Absent: all.
   std::optional<int64_t> vocab_size;
@@ -34,11 +44,11 @@ absl::Status Validate(const SamplingOptions& options);
 int64_t DrawToken(absl::Span<const float> logits,
                   const SamplingOptions& options, double uniform);
 
-// Receives each token as soon as it is drawn. An error ends the sample.
-using TokenSink = absl::FunctionRef<absl::Status(int64_t token)>;
+// Receives each token as soon as it is drawn. Returns whether the sample goes
+// on; an error ends it, too.
+using TokenSink = absl::FunctionRef<absl::StatusOr<bool>(int64_t token)>;
 
-// Continues `prompt` (not empty) and calls `emit` with each new token. For
-// every token the model computes the last context tokens again.
+// Continues `prompt` (not empty) and calls `emit` with each new token.
 // FailedPrecondition if logits of the model are not finite.
 absl::Status Sample(NextTokenModel& model, std::vector<int64_t> prompt,
                     const SamplingOptions& options, TokenSink emit);

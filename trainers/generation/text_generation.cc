@@ -1,9 +1,12 @@
 #include "trainers/generation/text_generation.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,6 +16,18 @@
 #include "framework/data/tokenize/utf8.h"
 
 namespace tessera {
+
+namespace {
+
+// The bytes at the end of `text` with which `stop` may begin.
+size_t UnfinishedBytes(absl::string_view text, absl::string_view stop) {
+  for (size_t bytes = std::min(text.size(), stop.size()); bytes > 0; --bytes) {
+    if (absl::EndsWith(text, stop.substr(0, bytes))) return bytes;
+  }
+  return 0;
+}
+
+}  // namespace
 
 absl::Status SampleText(NextTokenModel& model, const Tokenizer& tokenizer,
                         absl::string_view prompt, SamplingOptions options,
@@ -24,14 +39,21 @@ absl::Status SampleText(NextTokenModel& model, const Tokenizer& tokenizer,
   options.stop_token = tokenizer.eos_id();
   options.vocab_size = tokenizer.vocab_size();
   RETURN_IF_ERROR(emit(prompt));
-  std::string held;  // the beginning of a character
-  const auto decode = [&](int64_t token) -> absl::Status {
+  const std::string& stop = options.stop_text;
+  std::string held;  // the beginning of a character, or of `stop`
+  const auto decode = [&](int64_t token) -> absl::StatusOr<bool> {
     ASSIGN_OR_RETURN(const std::string bytes,
                      tokenizer.Decode({static_cast<int32_t>(token)}));
-    const std::string known = absl::StrCat(held, bytes);
-    const size_t whole = known.size() - Utf8UnfinishedBytes(known);
-    held = known.substr(whole);
-    return emit(absl::string_view(known).substr(0, whole));
+    absl::StrAppend(&held, bytes);
+    const size_t stops = stop.empty() ? held.npos : held.find(stop);
+    size_t whole = stops;
+    if (stops == held.npos) {
+      whole = held.size() -
+              std::max(Utf8UnfinishedBytes(held), UnfinishedBytes(held, stop));
+    }
+    RETURN_IF_ERROR(emit(absl::string_view(held).substr(0, whole)));
+    held = stops == held.npos ? held.substr(whole) : "";
+    return stops == held.npos;
   };
   RETURN_IF_ERROR(Sample(model, std::move(tokens), options, decode));
   return emit(held);
@@ -49,7 +71,10 @@ absl::Status SampleTokens(NextTokenModel& model,
   }
   RETURN_IF_ERROR(emit(absl::StrJoin(prompt, ",")));
   return Sample(model, prompt, options,
-                [&](int64_t token) { return emit(absl::StrCat(",", token)); });
+                [&](int64_t token) -> absl::StatusOr<bool> {
+                  RETURN_IF_ERROR(emit(absl::StrCat(",", token)));
+                  return true;
+                });
 }
 
 absl::StatusOr<std::vector<int64_t>> ParseTokenIds(absl::string_view text,

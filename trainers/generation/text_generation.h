@@ -23,7 +23,7 @@ namespace tessera {
 using TextSink = absl::FunctionRef<absl::Status(absl::string_view text)>;
 
 // Continues `prompt`, or starts a document if it is empty, up to
-// options.max_tokens or the end of the document.
+// options.max_tokens, options.stop_text or the end of the document.
 absl::Status SampleText(NextTokenModel& model, const Tokenizer& tokenizer,
                         absl::string_view prompt, SamplingOptions options,
                         TextSink emit);

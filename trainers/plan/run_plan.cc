@@ -299,7 +299,8 @@ absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained) {
   plan.micro_batch = 1;
   RETURN_IF_ERROR(ChooseBackend(1, /*needs_grad=*/false, &plan));
   ASSIGN_OR_RETURN(const NextTokenProgram next,
-                   BuildNextTokenProgram(LmOptionsOf(plan), TargetOf(plan)));
+                   BuildNextTokenProgram(LmOptionsOf(plan), TargetOf(plan),
+                                         CacheUse::kFill));
   SetParameters(next.program.parameters(), &plan);
   ASSIGN_OR_RETURN(PlannedMemory memory,
                    PlanForwardMemory(ForwardSchedule(next.program),

@@ -56,7 +56,7 @@ std::vector<int64_t> MostLikely(NextTokenModel& model) {
       Sample(model, tokens, {.temperature = 0, .max_tokens = kTokens},
              [&](int64_t token) {
                tokens.push_back(token);
-               return absl::OkStatus();
+               return true;
              });
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(tokens.size(), 1 + kTokens);
@@ -147,6 +147,10 @@ TEST(DrawTokenTest, KeepsTheLikeliestTokensWithTheirProbabilities) {
               ElementsAre(near(1.0 / 3), 0, near(2.0 / 3), 0));
   // Exactly the sum is enough: one of two tokens.
   EXPECT_THAT(Shares({0, 0}, {.top_p = 0.5}), ElementsAre(near(1), 0));
+  // At least a third, a half as likely as the likeliest.
+  EXPECT_THAT(Shares(logits, {.min_p = 0.3}),
+              ElementsAre(near(1.0 / 3), 0, near(2.0 / 3), 0));
+  EXPECT_THAT(Shares(logits, {.min_p = 0.51}), ElementsAre(0, 0, near(1), 0));
   // Relative to the tokens that top_k keeps: 2/3 is one of two.
   EXPECT_THAT(Shares(logits, {.top_k = 2, .top_p = 0.6}),
               ElementsAre(0, 0, near(1), 0));
@@ -166,7 +170,7 @@ TEST(SamplingTest, StopsBeforeItsStopTokenAndDrawsOnlyTokensWithText) {
     std::vector<int64_t> tokens;
     const absl::Status status = Sample(model, {3}, options, [&](int64_t token) {
       tokens.push_back(token);
-      return absl::OkStatus();
+      return true;
     });
     EXPECT_TRUE(status.ok()) << status;
     return tokens;
@@ -185,6 +189,25 @@ TEST(SamplingTest, StopsBeforeItsStopTokenAndDrawsOnlyTokensWithText) {
   }
 }
 
+TEST(SamplingTest, APenaltyKeepsTokensFromBeingRepeated) {
+  const auto session = Toy("configs/tiny_cpu.pbtxt");
+  NextTokenModel model = ModelOf(*session);
+  const auto distinct = [&](double penalty) {
+    std::set<int64_t> tokens = {3};
+    const absl::Status status = Sample(
+        model, {3},
+        {.temperature = 0, .repetition_penalty = penalty, .max_tokens = 40},
+        [&](int64_t token) {
+          tokens.insert(token);
+          return true;
+        });
+    EXPECT_TRUE(status.ok()) << status;
+    return tokens.size();
+  };
+  EXPECT_EQ(distinct(1e6), 41u);
+  EXPECT_LT(distinct(1), 41u);
+}
+
 TEST(SamplingTest, RefusesOptionsOutOfRange) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const auto refusal = [](const SamplingOptions& options) {
@@ -198,6 +221,9 @@ TEST(SamplingTest, RefusesOptionsOutOfRange) {
             "temperature must be a finite number >= 0; is nan");
   EXPECT_EQ(refusal({.max_tokens = 2000000000}),
             "max_tokens must be in [1, 1048576]; is 2000000000");
+  EXPECT_EQ(refusal({.min_p = 1.5}), "min_p must be in [0, 1]; is 1.5");
+  EXPECT_EQ(refusal({.repetition_penalty = 0}),
+            "repetition_penalty must be a finite number > 0; is 0");
   EXPECT_TRUE(Validate({.temperature = 1e300, .max_tokens = 1 << 20}).ok());
 }
 
@@ -206,7 +232,7 @@ TEST(SamplingTest, AModelWithoutFiniteLogitsIsAnError) {
   session->state().parameters->weights().master.fill_(std::nan(""));
   NextTokenModel model = ModelOf(*session);
   const absl::Status status =
-      Sample(model, {3}, {}, [](int64_t) { return absl::OkStatus(); });
+      Sample(model, {3}, {}, [](int64_t) { return true; });
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
               testing::HasSubstr("its logits are not finite"));
@@ -268,7 +294,7 @@ TEST(SampleTextTest, EmitsWholeCharactersAsTheyAreDrawn) {
   same.vocab_size = tokenizer.vocab_size();
   ASSERT_TRUE(Sample(model, {tokenizer.eos_id()}, same, [&](int64_t token) {
                 tokens.push_back(static_cast<int32_t>(token));
-                return absl::OkStatus();
+                return true;
               }).ok());
   EXPECT_EQ(text, absl::StrCat("say: ", tokenizer.Decode(tokens).value()));
   // An error ends the sample.
@@ -280,6 +306,31 @@ TEST(SampleTextTest, EmitsWholeCharactersAsTheyAreDrawn) {
                        }),
             full);
   EXPECT_EQ(calls, 3);
+}
+
+TEST(SampleTextTest, EndsBeforeItsStopText) {
+  const auto session = Toy("configs/tiny_cpu.pbtxt");
+  NextTokenModel model = ModelOf(*session);
+  const PartsTokenizer tokenizer;
+  const auto sample = [&](const std::string& stop) {
+    std::string text;
+    const absl::Status status =
+        SampleText(model, tokenizer, "",
+                   {.temperature = 5, .max_tokens = 100, .stop_text = stop},
+                   [&](absl::string_view piece) {
+                     absl::StrAppend(&text, piece);
+                     return absl::OkStatus();
+                   });
+    EXPECT_TRUE(status.ok()) << status;
+    return text;
+  };
+  const std::string all = sample("");
+  EXPECT_EQ(sample("no token has this"), all);
+  // Three bytes are parts of two tokens at least.
+  for (size_t at : {size_t{0}, all.size() / 2, all.size() - 3}) {
+    const std::string stop = all.substr(at, 3);
+    EXPECT_EQ(sample(stop), all.substr(0, all.find(stop))) << at;
+  }
 }
 
 // Not from capped logits divided by the temperature before the cap, which is

@@ -1,0 +1,127 @@
+#include "trainers/generation/next_token.h"
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/trainers/toy_session.h"
+
+namespace tessera {
+namespace {
+
+// Programs have 64 and 70 tokens.
+constexpr int64_t kContext = 70;
+
+struct Case {
+  std::vector<std::string> sets;
+  double tolerance = 1e-4;
+};
+
+std::vector<Case> Cases() {
+  const std::string bf16 = "precision.mode=BF16";
+  return {{{}},
+          {{"model.num_heads=4", "model.num_kv_heads=2"}},
+          {{"model.rope_layout=HALVED", "model.qk_norm=HEAD"}},
+          {{"model.qk_norm=PROJECTION", "model.tied_head=true"}},
+          {{"model.attention_window=[{tokens: 5}, {}]"}},
+          {{"model.attention_sinks=true", "model.logit_soft_cap=2",
+            "model.num_heads=4", "model.num_kv_heads=1"}},
+          {{bf16}, 0.1}};
+}
+
+std::vector<float> Logits(NextTokenModel& model,
+                          const std::vector<int64_t>& tokens) {
+  const auto logits = model.LogitsAfter(tokens);
+  EXPECT_TRUE(logits.ok()) << logits.status();
+  return logits.value_or(std::vector<float>(model.vocab()));
+}
+
+double LargestDifference(const std::vector<float>& a,
+                         const std::vector<float>& b) {
+  return (at::tensor(a) - at::tensor(b)).abs().max().item<double>();
+}
+
+class NextTokenTest : public testing::Test {
+ protected:
+  void Start(std::vector<std::string> sets, const std::string& device) {
+    sets.push_back("model.context_length=70");
+    sets.push_back("training.device=" + device);
+    session_ = Toy("configs/tiny_cpu.pbtxt", sets);
+    Train(*session_, 5);
+    at::manual_seed(3);
+    const at::Tensor ids = at::randint(0, Fresh()->vocab(), {kContext + 3});
+    text_.assign(ids.to(at::kLong).const_data_ptr<int64_t>(),
+                 ids.to(at::kLong).const_data_ptr<int64_t>() + ids.numel());
+  }
+
+  std::unique_ptr<NextTokenModel> Fresh() {
+    return std::make_unique<NextTokenModel>(session_->plan(),
+                                            *session_->state().parameters);
+  }
+  std::vector<int64_t> First(int64_t count) const {
+    return {text_.begin(), text_.begin() + count};
+  }
+
+  // From a prompt of seven tokens to beyond the context.
+  void ExpectSameFromTheCache(double tolerance) {
+    const auto cached = Fresh();
+    for (int64_t count = 7; count <= kContext + 3; ++count) {
+      SCOPED_TRACE(count);
+      const std::vector<float> plain = Logits(*Fresh(), First(count));
+      EXPECT_LE(LargestDifference(Logits(*cached, First(count)), plain),
+                tolerance);
+    }
+  }
+
+  std::unique_ptr<Session> session_;
+  std::vector<int64_t> text_;
+};
+
+TEST_F(NextTokenTest, TheCacheDoesNotChangeTheLogits) {
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(c.sets.empty() ? "" : c.sets[0]);
+    Start(c.sets, "CPU");
+    ExpectSameFromTheCache(c.tolerance);
+  }
+}
+
+TEST_F(NextTokenTest, OnlyTheNextTokenIsComputed) {
+  Start({}, "CPU");
+  const auto model = Fresh();
+  const std::vector<float> before = Logits(*model, First(9));
+  // Keys and values of the tokens before are those of the weights before.
+  session_->state().parameters->weights().master.mul_(1.5);
+  const std::vector<float> fresh = Logits(*Fresh(), First(10));
+  EXPECT_GT(LargestDifference(Logits(*model, First(10)), fresh), 1e-3);
+}
+
+TEST_F(NextTokenTest, AnotherTextIsComputedAnew) {
+  Start({}, "CPU");
+  const auto model = Fresh();
+  Logits(*model, First(20));
+  std::vector<int64_t> other = First(21);
+  other[4] = (other[4] + 1) % model->vocab();
+  for (const std::vector<int64_t>& text :
+       {other, First(12), First(14), First(14), First(15)}) {
+    EXPECT_LE(LargestDifference(Logits(*model, text), Logits(*Fresh(), text)),
+              1e-4)
+        << text.size();
+  }
+}
+
+using GpuNextTokenTest = NextTokenTest;
+
+TEST_F(GpuNextTokenTest, TheCacheDoesNotChangeTheLogits) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(c.sets.empty() ? "" : c.sets[0]);
+    Start(c.sets, "CUDA");
+    ExpectSameFromTheCache(c.tolerance);
+  }
+}
+
+}  // namespace
+}  // namespace tessera
