@@ -11,7 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -67,11 +69,36 @@ std::optional<EndOfText> GivenEndOfText(const TokenFiles& config) {
   return std::nullopt;
 }
 
+void ValidateSets(const TokenFiles& config, Violations violations) {
+  std::set<std::string> names = {"validation"};  // the held-out data's
+  for (int i = 0; i < config.validation_sets_size(); ++i) {
+    const TokenFiles::ValidationSet& set = config.validation_sets(i);
+    const Violations inside =
+        violations.In(absl::StrCat("validation_sets[", i, "]"));
+    const bool plain =
+        !set.name().empty() && absl::c_all_of(set.name(), [](char c) {
+          return absl::ascii_isalnum(c) || absl::StrContains("._-", c);
+        });
+    inside.Check(plain, "name",
+                 absl::StrCat("must consist of letters, digits, '.', '_' and "
+                              "'-'; is '",
+                              set.name(), "'"));
+    inside.Check(names.insert(set.name()).second, "name",
+                 absl::StrCat("must differ from those of the other sets and "
+                              "from 'validation'; is '",
+                              set.name(), "'"));
+    inside.Check(set.files_size() > 0, "files",
+                 "must name at least one token file or prepared folder");
+    ValidatePaths(set.files(), "files", inside);
+  }
+}
+
 void Validate(const TokenFiles& config, Violations violations) {
   violations.Check(config.train_size() > 0, "train",
                    "must name at least one token file or prepared folder");
   ValidatePaths(config.train(), "train", violations);
   ValidatePaths(config.validation(), "validation", violations);
+  ValidateSets(config, violations);
   violations.Check(config.format() != TokenFiles::UNSPECIFIED, "format",
                    "must be DETECT, TESSERA, NANOGPT, LLMC or MEGATRON");
   if (const std::optional<EndOfText> end = GivenEndOfText(config)) {
@@ -130,6 +157,8 @@ void ValidateDocuments(const DataConfig& config, Violations violations) {
 struct Source {
   std::string name;  // "the default text", for messages
   TokenSplit split;
+  std::vector<std::pair<std::string, std::shared_ptr<const TokenSequence>>>
+      validation_sets;  // by name
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<double> unigram_entropy;
   uint64_t fingerprint = 0;
@@ -315,7 +344,8 @@ absl::StatusOr<FileList> OpenPaths(const std::vector<std::string>& paths,
   return list;
 }
 
-absl::StatusOr<Source> OpenSource(const TokenFiles& config,
+// Without the further validation sets.
+absl::StatusOr<Source> OpenSplits(const TokenFiles& config,
                                   const DataConfig& data,
                                   const DatasetOptions& options) {
   ASSIGN_OR_RETURN(const std::vector<std::string> train,
@@ -346,6 +376,25 @@ absl::StatusOr<Source> OpenSource(const TokenFiles& config,
                 &source.tokenizer);
   if (!held_out.ok()) return FieldError(kValidationField, held_out.status());
   source.split.validation = CreateFileSequence(std::move(held_out->files));
+  return source;
+}
+
+absl::StatusOr<Source> OpenSource(const TokenFiles& config,
+                                  const DataConfig& data,
+                                  const DatasetOptions& options) {
+  ASSIGN_OR_RETURN(Source source, OpenSplits(config, data, options));
+  for (int i = 0; i < config.validation_sets_size(); ++i) {
+    const TokenFiles::ValidationSet& set = config.validation_sets(i);
+    const std::string field =
+        absl::StrCat("data.token_files.validation_sets[", i, "].files");
+    ASSIGN_OR_RETURN(const std::vector<std::string> paths,
+                     ExpandPaths(set.files(), field));
+    absl::StatusOr<FileList> list = OpenPaths(
+        paths, /*is_train=*/false, data, options.vocab_size, &source.tokenizer);
+    if (!list.ok()) return FieldError(field, list.status());
+    source.validation_sets.emplace_back(
+        set.name(), CreateFileSequence(std::move(list->files)));
+  }
   return source;
 }
 
@@ -396,6 +445,24 @@ absl::StatusOr<Source> OpenSource(const DataConfig& config,
       "data has no source; set default_text, token_files or synthetic");
 }
 
+absl::StatusOr<std::unique_ptr<DataSource>> OpenTokens(
+    std::shared_ptr<const TokenSequence> tokens, absl::string_view what,
+    bool shuffle, const DataConfig& config, const DatasetOptions& options) {
+  DataSource::Options source = {
+      .context_length = options.context_length,
+      .vocab_size = options.vocab_size,
+      .shuffle = shuffle,
+      .seed = options.seed,
+      .separate_documents = SeparatesDocuments(config),
+      .train_across_documents = config.train_across_documents(),
+      .description = absl::StrCat(what, ", ", tokens->tokens(), " tokens")};
+  if (source.separate_documents) {
+    absl::StrAppend(&source.description, " in ", tokens->documents().size() + 1,
+                    " documents");
+  }
+  return DataSource::Create(std::move(tokens), std::move(source));
+}
+
 }  // namespace
 
 void Validate(const DataConfig& config, Violations violations) {
@@ -438,28 +505,24 @@ absl::StatusOr<Dataset> CreateDataset(const DataConfig& config,
         " (model.context_length + 1); train on more tokens", shorter_context));
   }
   const auto open = [&](std::shared_ptr<const TokenSequence> tokens,
-                        absl::string_view split, bool shuffle) {
-    DataSource::Options source_options = {
-        .context_length = options.context_length,
-        .vocab_size = options.vocab_size,
-        .shuffle = shuffle,
-        .seed = options.seed,
-        .separate_documents = SeparatesDocuments(config),
-        .train_across_documents = config.train_across_documents(),
-        .description = absl::StrCat(split, " split of ", source.name, ", ",
-                                    tokens->tokens(), " tokens")};
-    if (source_options.separate_documents) {
-      absl::StrAppend(&source_options.description, " in ",
-                      tokens->documents().size() + 1, " documents");
-    }
-    return DataSource::Create(std::move(tokens), std::move(source_options));
+                        absl::string_view what, bool shuffle = false) {
+    return OpenTokens(std::move(tokens), what, shuffle, config, options);
   };
   Dataset dataset;
-  ASSIGN_OR_RETURN(dataset.train,
-                   open(source.split.train, "train", config.shuffle()));
+  ASSIGN_OR_RETURN(
+      dataset.train,
+      open(source.split.train, absl::StrCat("train split of ", source.name),
+           config.shuffle()));
   if (source.split.validation != nullptr) {
     ASSIGN_OR_RETURN(dataset.validation,
-                     open(source.split.validation, "validation", false));
+                     open(source.split.validation,
+                          absl::StrCat("validation split of ", source.name)));
+  }
+  for (auto& [name, tokens] : source.validation_sets) {
+    ASSIGN_OR_RETURN(
+        std::unique_ptr<DataSource> set,
+        open(std::move(tokens), absl::StrCat("validation set ", name)));
+    dataset.validation_sets.push_back({name, std::move(set)});
   }
   dataset.tokenizer = std::move(source.tokenizer);
   dataset.unigram_entropy = source.unigram_entropy;

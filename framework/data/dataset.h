@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "framework/data/prepare/progress.h"
 #include "framework/data/read/data_source.h"
@@ -23,7 +25,12 @@ struct DatasetOptions {
 struct Dataset {
   std::unique_ptr<DataSource> train;
   std::unique_ptr<DataSource> validation;  // null if nothing is held out
-  std::unique_ptr<Tokenizer> tokenizer;    // null if the tokens are not text
+  struct ValidationSet {
+    std::string name;
+    std::unique_ptr<DataSource> source;
+  };
+  std::vector<ValidationSet> validation_sets;  // TokenFiles::validation_sets
+  std::unique_ptr<Tokenizer> tokenizer;  // null if the tokens are not text
   // Cross entropy of the validation tokens under the token frequencies of the
   // training split, in nats per token: the loss of a model that ignores
   // context. Known for prepared text and synthetic tokens.

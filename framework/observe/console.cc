@@ -119,7 +119,10 @@ std::string FormatStep(const StepRecord& record) {
 
 std::string FormatEval(const EvalRecord& record) {
   std::string text =
-      absl::StrFormat("%8d %7.4f  validation", record.step, record.loss);
+      absl::StrFormat("%8d %7.4f  %s", record.step, record.loss, record.set);
+  if (record.bits_per_byte.has_value()) {
+    absl::StrAppendFormat(&text, ", %.4f bits per byte", *record.bits_per_byte);
+  }
   if (record.unigram_entropy.has_value()) {
     absl::StrAppendFormat(&text, " (unigram entropy %.4f)",
                           *record.unigram_entropy);

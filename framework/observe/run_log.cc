@@ -127,7 +127,13 @@ absl::Status RunLog::OnStepLogged(const StepRecord& record) {
 }
 
 absl::Status RunLog::OnValidationEnd(const EvalRecord& record) {
-  return Log("eval", {{"step", record.step}, {"loss", record.loss}});
+  Json fields = {{"step", record.step}};
+  if (record.set != kValidationName) fields["set"] = record.set;
+  fields["loss"] = record.loss;
+  if (record.bits_per_byte.has_value()) {
+    fields["bits_per_byte"] = *record.bits_per_byte;
+  }
+  return Log("eval", fields);
 }
 
 absl::Status RunLog::OnSavedBytes(const SavedBytesRecord& record) {

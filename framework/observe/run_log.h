@@ -36,7 +36,8 @@ struct ResumePoint {
 //   {"type":"run","time":...,"config":"...","config_hash":"...",
 //    "build":{...},"device":{...}}
 //   {"type":"step","time":...,"step":10,"loss":...,"grad_norm":...}
-//   {"type":"eval","time":...,"step":100,"loss":...}
+//   {"type":"eval","time":...,"step":100,"loss":...,"bits_per_byte":...}
+//   {"type":"eval","time":...,"step":100,"set":"code","loss":...}
 //   {"type":"saved","time":...,"step":1,"bytes":...}
 //   {"type":"init","time":...,"step":0,"checkpoint":"...","checkpoint_step":20}
 //   {"type":"resume","time":...,"step":20,"checkpoint":...,"config":...}

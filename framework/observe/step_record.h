@@ -118,10 +118,17 @@ inline constexpr StepField kGpuFields[] = {
     {"gpu", "mfu_at_clock", "MFU at the clock seen", "%",
      ReadGpu<&GpuCounters::mfu_at_clock>, 100}};
 
-// The loss on the validation data after optimizer step `step`.
+// The name of the data that is held out from the training data.
+inline constexpr char kValidationName[] = "validation";
+
+// The loss on validation data after optimizer step `step`.
 struct EvalRecord {
   int64_t step = 0;
+  std::string set = kValidationName;
   double loss = 0;  // cross entropy, mean nats per token
+  // The same per byte of text, in bits: unlike `loss`, it can be compared
+  // between tokenizers. Absent if the tokens are not text.
+  std::optional<double> bits_per_byte;
   // Entropy of the validation data's token frequencies, where it is known: the
   // loss of a model that knows only these.
   std::optional<double> unigram_entropy;

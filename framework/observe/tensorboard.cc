@@ -132,7 +132,14 @@ absl::Status TensorboardWriter::OnStepLogged(const StepRecord& record) {
 }
 
 absl::Status TensorboardWriter::OnValidationEnd(const EvalRecord& record) {
-  return Write(record.step, {{"eval/loss", record.loss}});
+  // A chart for each figure, with the sets of data beside each other.
+  const std::string of_set =
+      record.set == kValidationName ? "" : absl::StrCat("/", record.set);
+  std::vector<Scalar> scalars = {{"eval/loss" + of_set, record.loss}};
+  if (record.bits_per_byte.has_value()) {
+    scalars.push_back({"eval/bits_per_byte" + of_set, *record.bits_per_byte});
+  }
+  return Write(record.step, scalars);
 }
 
 absl::Status TensorboardWriter::Append(absl::string_view event) {

@@ -2,37 +2,72 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cmath>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/log.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/ops/cross_entropy/cross_entropy.h"
 
 namespace tessera {
 
+namespace {
+
+// The bytes of text of the targets that count, [1].
+at::Tensor TextBytes(const Batch& batch, const at::Tensor& bytes_of_token) {
+  const at::Tensor& targets = batch.targets_mbs;
+  const at::Tensor bytes = bytes_of_token.take(targets.clamp_min(0));
+  return at::where(targets == kIgnoredTarget, 0.0, bytes).sum().reshape({1});
+}
+
+}  // namespace
+
 absl::StatusOr<EvaluationResult> Evaluate(TrainStep& step,
                                           const BatchLoader& loader,
-                                          ProcessGroup& group,
-                                          int64_t windows) {
+                                          ProcessGroup& group, int64_t windows,
+                                          const at::Tensor& bytes_of_token) {
   EvaluationResult result;
-  at::Tensor loss_sum;
+  at::Tensor sums;  // of nats, and of bytes if they are known
   for (int64_t first = 0; first < windows; first += loader.global_batch()) {
     ASSIGN_OR_RETURN(const Batch batch, loader.Load(first, windows));
     RETURN_IF_ERROR(step.Forward(batch));
     RETURN_IF_ERROR(StatusFromTorch([&] {
       // Weighted by tokens, because the last batch is partly padding.
-      const at::Tensor part = step.metrics().loss.to(at::kDouble) *
-                              static_cast<double>(batch.valid_targets);
-      loss_sum = loss_sum.defined() ? loss_sum + part : part;
+      at::Tensor part = step.metrics().loss.to(at::kDouble).reshape({1}) *
+                        static_cast<double>(batch.valid_targets);
+      if (bytes_of_token.defined()) {
+        part = at::cat({part, TextBytes(batch, bytes_of_token)});
+      }
+      sums = sums.defined() ? sums + part : part;
     }));
     result.tokens += batch.valid_targets;
   }
-  RETURN_IF_ERROR(group.AllReduceSum(loss_sum));
+  RETURN_IF_ERROR(group.AllReduceSum(sums));
   RETURN_IF_ERROR(StatusFromTorch([&] {
-    result.loss = loss_sum.item<double>() / static_cast<double>(result.tokens);
+    const double nats = sums[0].item<double>();
+    result.loss = nats / static_cast<double>(result.tokens);
+    if (!bytes_of_token.defined()) return;
+    if (const double bytes = sums[1].item<double>(); bytes > 0) {
+      result.bits_per_byte = nats / std::log(2.0) / bytes;
+    }
   }));
   return result;
+}
+
+absl::StatusOr<at::Tensor> BytesOfTokens(const Tokenizer& tokenizer,
+                                         int64_t vocab) {
+  std::vector<double> bytes(vocab);
+  const int64_t known = std::min(vocab, tokenizer.vocab_size());
+  for (int64_t token = 0; token < known; ++token) {
+    ASSIGN_OR_RETURN(const std::string text,
+                     tokenizer.Decode({static_cast<int32_t>(token)}));
+    bytes[token] = static_cast<double>(text.size());
+  }
+  return at::tensor(bytes, at::kDouble);
 }
 
 void WarnOfShortData(const Session& session) {
@@ -47,6 +82,12 @@ void WarnOfShortData(const Session& session) {
         ", but training.batch_size is ", training.batch_size(),
         ": every step repeats some of them; train on more tokens or lower "
         "training.batch_size"));
+  }
+  for (const Dataset::ValidationSet& set : session.data().validation_sets) {
+    if (set.source->tokens() >= window) continue;
+    LogWarning(absl::StrCat(
+        "evaluation on less than one sequence: the ", set.source->description(),
+        "; a sequence needs model.context_length + 1 = ", window, " tokens"));
   }
   const DataSource* const validation = session.data().validation.get();
   const bool evaluates =

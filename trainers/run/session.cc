@@ -10,6 +10,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/data/data_config.h"
+#include "framework/observe/step_record.h"
 #include "framework/optim/optimizer_config.h"
 #include "framework/program/verify.h"
 #include "trainers/config/config_loader.h"
@@ -135,12 +136,17 @@ absl::Status Session::OpenData(const SessionOptions& options) {
   const BatchRequest share{.global_batch = training.batch_size(),
                            .rank = plan_.layout.data_rank(),
                            .world_size = plan_.layout.data_ranks()};
-  train_loader_ = std::make_unique<BatchLoader>(
-      data_.train.get(), share, training.micro_batches(), plan_.device.device);
-  if (data_.validation != nullptr) {
-    validation_loader_ = std::make_unique<BatchLoader>(
-        data_.validation.get(), share, training.micro_batches(),
-        plan_.device.device);
+  const auto loader = [&](const DataSource* source) {
+    return std::make_unique<BatchLoader>(
+        source, share, training.micro_batches(), plan_.device.device);
+  };
+  train_loader_ = loader(data_.train.get());
+  if (const DataSource* const held_out = data_.validation.get()) {
+    validation_.push_back({kValidationName, held_out, loader(held_out)});
+  }
+  for (const Dataset::ValidationSet& set : data_.validation_sets) {
+    validation_.push_back(
+        {set.name, set.source.get(), loader(set.source.get())});
   }
   return absl::OkStatus();
 }

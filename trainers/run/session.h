@@ -3,6 +3,8 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "framework/base/phase_observer.h"
@@ -64,9 +66,16 @@ class Session {
   absl::Status FinishGroup();
   const Dataset& data() const { return data_; }
   const BatchLoader& train_loader() const { return *train_loader_; }
+  struct Validation {
+    std::string name;  // "validation", or that of a further set
+    const DataSource* source = nullptr;
+    std::unique_ptr<BatchLoader> loader;
+  };
+  // What is held out, if anything is, and further sets.
+  const std::vector<Validation>& validation() const { return validation_; }
   // Null if no data is held out.
   const BatchLoader* validation_loader() const {
-    return validation_loader_.get();
+    return data_.validation == nullptr ? nullptr : validation_[0].loader.get();
   }
   TrainStep& step() { return *step_; }
   // Another step over the same weights and optimizer, which reports to other
@@ -97,7 +106,8 @@ class Session {
   // Null unless there are several replicas of several shards.
   std::unique_ptr<Communicator> shards_, replicas_;
   Dataset data_;
-  std::unique_ptr<BatchLoader> train_loader_, validation_loader_;
+  std::unique_ptr<BatchLoader> train_loader_;
+  std::vector<Validation> validation_;
   std::optional<LearningRateSchedule> learning_rates_;
   std::unique_ptr<ParameterStore> parameters_;
   std::unique_ptr<AdamW> optimizer_;

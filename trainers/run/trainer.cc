@@ -406,21 +406,37 @@ void Trainer::RestartTiming() {
 }
 
 absl::Status Trainer::EvaluateNow() {
-  const BatchLoader* loader = session_->validation_loader();
-  if (loader == nullptr || training().eval_batches() == 0) {
-    return absl::OkStatus();
+  if (training().eval_batches() == 0) return absl::OkStatus();
+  const Tokenizer* const tokenizer = session_->data().tokenizer.get();
+  if (tokenizer != nullptr && !bytes_of_token_.defined()) {
+    ASSIGN_OR_RETURN(const at::Tensor bytes,
+                     BytesOfTokens(*tokenizer, session_->plan().shape.vocab));
+    RETURN_IF_ERROR(StatusFromTorch(
+        [&] { bytes_of_token_ = bytes.to(session_->plan().device.device); }));
   }
+  for (const Session::Validation& set : session_->validation()) {
+    RETURN_IF_ERROR(EvaluateOn(set));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::EvaluateOn(const Session::Validation& set) {
   const PhaseScope scope(session_->phases(), "evaluation");
   const int64_t windows =
-      std::min(session_->data().validation->windows(),
+      std::min(set.source->windows(),
                int64_t{training().eval_batches()} * training().batch_size());
   const absl::StatusOr<EvaluationResult> result =
-      Evaluate(session_->step(), *loader, session_->group(), windows);
+      Evaluate(session_->step(), *set.loader, session_->group(), windows,
+               bytes_of_token_);
   if (absl::IsDataLoss(result.status())) return SaveIfFailed(result.status());
   RETURN_IF_ERROR(result.status());
-  const EvalRecord record{.step = step_,
-                          .loss = result->loss,
-                          .unigram_entropy = session_->data().unigram_entropy};
+  EvalRecord record{.step = step_,
+                    .set = set.name,
+                    .loss = result->loss,
+                    .bits_per_byte = result->bits_per_byte};
+  if (set.name == kValidationName) {
+    record.unigram_entropy = session_->data().unigram_entropy;
+  }
   return SaveIfFailed(
       Notify(observers_, &RunObserver::OnValidationEnd, record));
 }

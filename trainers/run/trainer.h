@@ -89,6 +89,7 @@ class Trainer {
   // Restarts the measurement of step times.
   void RestartTiming();
   absl::Status EvaluateNow();
+  absl::Status EvaluateOn(const Session::Validation& set);
   // Begins to save a checkpoint, unless this step's was begun. First waits for
   // the save in flight. A caller that calls FinishSave() next sets `waits`. All
   // ranks leave this function together, because they wait for those that write
@@ -153,6 +154,7 @@ class Trainer {
   absl::Duration training_time_;
   absl::Time timed_since_;
   int64_t timed_steps_ = 0;
+  at::Tensor bytes_of_token_;  // BytesOfTokens(), on the device, once evaluated
 };
 
 }  // namespace tessera

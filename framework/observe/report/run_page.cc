@@ -27,7 +27,8 @@ HtmlSection SummarySection(const RunRecords& run) {
       "Losses are the last ones. The other figures are medians over the last "
       "half of the records.");
   const std::vector<Json> typical = LastHalf(run.steps);
-  const auto add_last = [&](const char* name, const std::vector<Json>& records,
+  const auto add_last = [&](const std::string& name,
+                            const std::vector<Json>& records,
                             absl::string_view path,
                             std::string (*format)(std::optional<double>)) {
     const std::vector<double> values = NumbersAt(records, path);
@@ -47,6 +48,11 @@ HtmlSection SummarySection(const RunRecords& run) {
   add_last("step", run.steps, "step", FormatWhole);
   add_last("training loss", run.steps, "loss", FormatFigure);
   add_last("validation loss", run.evaluations, "loss", FormatFigure);
+  add_last("validation, bits per byte", run.evaluations, "bits_per_byte",
+           FormatFigure);
+  for (const auto& [name, records] : run.validation_sets) {
+    add_last(absl::StrCat("loss on ", name), records, "loss", FormatFigure);
+  }
   for (const char* const path :
        {"step_ms", "tokens_per_s", "tflops", "mfu", "gpu.mfu_at_clock"}) {
     add_median(path);
@@ -68,10 +74,17 @@ HtmlSection SummarySection(const RunRecords& run) {
 
 HtmlSection CurvesSection(const RunRecords& run) {
   HtmlSection section{.title = "Training"};
-  AddCurves({.title = "Loss", .from_zero = false},
-            {{"loss", &run.steps, "training"},
-             {"loss", &run.evaluations, "validation"}},
-            &section);
+  std::vector<Curve> losses = {{"loss", &run.steps, "training"},
+                               {"loss", &run.evaluations, "validation"}};
+  std::vector<Curve> bits = {{"bits_per_byte", &run.evaluations, "validation"}};
+  for (const auto& [name, records] : run.validation_sets) {
+    losses.push_back({"loss", &records, name});
+    bits.push_back({"bits_per_byte", &records, name});
+  }
+  AddCurves({.title = "Loss", .from_zero = false}, losses, &section);
+  AddCurves(
+      {.title = "Loss per byte of text", .y_title = "bits", .from_zero = false},
+      bits, &section);
   for (const char* const path :
        {"tokens_per_s", "grad_norm", "lr", "loss_scale"}) {
     AddCurves({}, {{path, &run.steps}}, &section);

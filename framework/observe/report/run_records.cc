@@ -34,14 +34,19 @@ bool Add(Json record, RunRecords* run) {
   const std::optional<double> step = NumberAt(record, "step");
   if (type == "step" || type == "eval" || type == "memory") {
     if (!step.has_value()) return false;
-    (type == "step"   ? run->steps
-     : type == "eval" ? run->evaluations
-                      : run->memory)
+    const std::string set = TextAt(record, "set");
+    (type == "step"     ? run->steps
+     : type == "memory" ? run->memory
+     : set.empty()      ? run->evaluations
+                        : run->validation_sets[set])
         .push_back(std::move(record));
   } else if (type == "resume") {
     if (!step.has_value()) return false;
     RemoveAfter(*step, &run->steps);
     RemoveAfter(*step, &run->evaluations);
+    for (auto& [name, records] : run->validation_sets) {
+      RemoveAfter(*step, &records);
+    }
     RemoveAfter(*step, &run->memory);
     ++run->resumes;
     run->header = std::move(record);

@@ -2,6 +2,7 @@
 #define FRAMEWORK_OBSERVE_REPORT_RUN_RECORDS_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,8 @@ struct RunRecords {
   nlohmann::ordered_json header;  // the "run" or the last "resume" record
   // By step; superseded records are removed (run_log.h).
   std::vector<nlohmann::ordered_json> steps, evaluations;
+  // Evaluations on further sets of data, by name.
+  std::map<std::string, std::vector<nlohmann::ordered_json>> validation_sets;
   std::vector<nlohmann::ordered_json> memory;  // memory_record_json.h
   std::optional<double> saved_bytes;
   int64_t resumes = 0;

@@ -88,6 +88,25 @@ TEST(DataConfigTest, NamesBrokenRules) {
               ElementsAre("synthetic.document_tokens"));
 }
 
+TEST(DataConfigTest, NamesBrokenRulesOfValidationSets) {
+  const auto rules = [](const std::string& sets) {
+    return BrokenRules(absl::StrCat("token_files { train: 'a' ", sets, " }"));
+  };
+  EXPECT_THAT(rules("validation_sets { name: 'wiki-2.en' files: 'b' }"),
+              IsEmpty());
+  EXPECT_THAT(rules("validation_sets { files: '' }"),
+              ElementsAre("token_files.validation_sets[0].name",
+                          "token_files.validation_sets[0].files[0]"));
+  EXPECT_THAT(rules("validation_sets { name: 'a/b' }"),
+              ElementsAre("token_files.validation_sets[0].name",
+                          "token_files.validation_sets[0].files"));
+  EXPECT_THAT(rules("validation_sets { name: 'x' files: 'b' } "
+                    "validation_sets { name: 'x' files: 'c' }"),
+              ElementsAre("token_files.validation_sets[1].name"));
+  EXPECT_THAT(rules("validation_sets { name: 'validation' files: 'b' }"),
+              ElementsAre("token_files.validation_sets[0].name"));
+}
+
 TEST(DataConfigTest, NamesBrokenRulesOfDocuments) {
   EXPECT_THAT(BrokenRules("default_text {} documents: SEPARATE "
                           "train_across_documents: true"),
@@ -438,6 +457,37 @@ TEST_F(PreparedTest, FoldersCombine) {
   EXPECT_EQ(dataset->train->tokens(), of_a.train.tokens + of_b.train.tokens);
   EXPECT_EQ(dataset->validation->tokens(), of_b.validation.tokens);
   EXPECT_NE(dataset->tokenizer, nullptr);
+}
+
+TEST_F(PreparedTest, FurtherValidationSetsAreOpenedByName) {
+  const std::string a = Prepare("a", 8000);
+  const std::string b = Prepare("b", 9000);
+  const auto with = [&](const std::string& files) {
+    return Create(absl::StrCat("token_files { train: '", a,
+                               "' validation_sets { name: 'b' files: '", files,
+                               "' } }"));
+  };
+  const auto dataset = with(b);
+  ASSERT_THAT(dataset, IsOk());
+  EXPECT_EQ(dataset->validation->tokens(),
+            OpenPreparedFolder(a)->manifest.validation.tokens);
+  ASSERT_EQ(dataset->validation_sets.size(), 1u);
+  EXPECT_EQ(dataset->validation_sets[0].name, "b");
+  EXPECT_EQ(dataset->validation_sets[0].source->tokens(),
+            OpenPreparedFolder(b)->manifest.validation.tokens);
+  EXPECT_THAT(dataset->validation_sets[0].source->description(),
+              HasSubstr("validation set b"));
+  // The data that is trained on is the same.
+  EXPECT_EQ(
+      dataset->fingerprint,
+      Create(absl::StrCat("token_files { train: '", a, "' }"))->fingerprint);
+  const auto names_field =
+      HasSubstr("data.token_files.validation_sets[0].files");
+  EXPECT_THAT(with(TestPath("nothing")),
+              Fails(StatusCode::kNotFound, names_field));
+  Write(TestPath("short.bin"), Bytes(std::vector<uint16_t>{5}));
+  EXPECT_THAT(with(TestPath("short.bin")),
+              Fails(StatusCode::kInvalidArgument, names_field));
 }
 
 TEST_F(PreparedTest, FilesOfDifferentFormatsAreReadAsOne) {

@@ -104,6 +104,9 @@ TEST(ConsoleTest, LinesHaveTheSameWidthForUsualValues) {
 TEST(ConsoleTest, Evaluation) {
   EXPECT_EQ(FormatEval({.step = 100, .loss = 3.25}),
             "     100  3.2500  validation\n");
+  EXPECT_EQ(FormatEval(
+                {.step = 100, .set = "code", .loss = 3.25, .bits_per_byte = 1}),
+            "     100  3.2500  code, 1.0000 bits per byte\n");
 }
 
 RunDescription Description() {

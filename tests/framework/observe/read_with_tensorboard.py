@@ -27,6 +27,7 @@ TAGS = {
     "perf/mfu": ("step", "mfu"),
     "perf/peak_gib": ("step", "peak_gib"),
     "eval/loss": ("eval", "loss"),
+    "eval/bits_per_byte": ("eval", "bits_per_byte"),
 }
 
 
@@ -53,16 +54,27 @@ def value_at(record, path):
     return record
 
 
-def logged(folder, kind, path):
-    """(step, value) of the records that have the field, as far as no resume
-    superseded them."""
+def without_set(tag):
+    """("eval/loss", "code") of eval/loss/code."""
+    parts = tag.split("/", 2)
+    if parts[0] != "eval" or len(parts) < 3:
+        return tag, None
+    return "/".join(parts[:2]), parts[2]
+
+
+def logged(folder, tag):
+    """(step, value) of the records that have the tag's field, as far as no
+    resume superseded them."""
+    tag, data_set = without_set(tag)
+    kind, path = field_of(tag)
     values = []
     for line in (folder / "run.jsonl").read_text().splitlines():
         record = json.loads(line)
         if record["type"] == "resume":
             values = [value for value in values if value[0] <= record["step"]]
         value = value_at(record, path)
-        if record["type"] == kind and value is not None:
+        if (record["type"] == kind and value is not None
+                and record.get("set") == data_set):
             values.append((record["step"], as_float32(value)))
     return values
 
@@ -74,12 +86,13 @@ def main(folder):
         str(folder), size_guidance={event_accumulator.SCALARS: 0})
     accumulator.Reload()
     tags = set(accumulator.Tags()["scalars"])
-    unknown = sorted(tag for tag in tags if field_of(tag) is None)
+    unknown = sorted(
+        tag for tag in tags if field_of(without_set(tag)[0]) is None)
     if unknown:
         sys.exit(f"tags that are not compared: {unknown}")
     count = 0
     for tag in sorted(tags | set(TAGS)):
-        expected = logged(folder, *field_of(tag))
+        expected = logged(folder, tag)
         known = tag in tags
         events = accumulator.Scalars(tag) if known else []
         if [(event.step, event.value) for event in events] != expected:

@@ -122,6 +122,18 @@ TEST_F(RunLogTest, NonFiniteNumbersAreNull) {
                 R"({"type":"eval","time":1000.0,"step":3,"loss":null})", "\n"));
 }
 
+TEST_F(RunLogTest, EvaluationsNameTheirSet) {
+  const auto log = Create();
+  ASSERT_TRUE(log->OnValidationEnd(
+                     {.step = 3, .set = "code", .loss = 2, .bits_per_byte = 1})
+                  .ok());
+  EXPECT_EQ(Text(),
+            absl::StrCat(kRunLine,
+                         R"({"type":"eval","time":1000.0,"step":3,)"
+                         R"("set":"code","loss":2.0,"bits_per_byte":1.0})",
+                         "\n"));
+}
+
 TEST_F(RunLogTest, SavedBytes) {
   const auto log = Create();
   ASSERT_TRUE(log->OnSavedBytes({.step = 1, .bytes = 92381188}).ok());

@@ -145,8 +145,12 @@ TEST_F(TensorboardTest, RecordsAreReadBack) {
                           .gpu = GpuCounters{.sm_mhz = 1425, .power_w = 500}})
           .ok());
   ASSERT_TRUE(writer->OnValidationEnd({.step = 8, .loss = 3}).ok());
+  ASSERT_TRUE(writer
+                  ->OnValidationEnd(
+                      {.step = 8, .set = "code", .loss = 2, .bits_per_byte = 1})
+                  .ok());
   const auto events = ReadEvents(ReadFile(writer->path()).value());
-  ASSERT_EQ(events.size(), 3);
+  ASSERT_EQ(events.size(), 4);
   EXPECT_EQ(events[1].step(), 7);
   EXPECT_EQ(events[1].wall_time(), 2);
   std::vector<std::string> scalars;
@@ -161,6 +165,9 @@ TEST_F(TensorboardTest, RecordsAreReadBack) {
                   "gpu/sm_mhz=1425", "gpu/power_w=500"));
   EXPECT_EQ(events[2].step(), 8);
   EXPECT_EQ(events[2].summary().value(0).tag(), "eval/loss");
+  EXPECT_EQ(events[3].summary().value(0).tag(), "eval/loss/code");
+  EXPECT_EQ(events[3].summary().value(1).tag(), "eval/bits_per_byte/code");
+  EXPECT_EQ(events[3].summary().value(1).simple_value(), 1);
 }
 
 TEST_F(TensorboardTest, ErrorsNameTheFolder) {

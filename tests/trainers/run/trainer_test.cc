@@ -1,18 +1,24 @@
 #include "trainers/run/trainer.h"
 
+#include <ATen/ATen.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "framework/base/file.h"
 #include "framework/base/phase_observer.h"
+#include "framework/data/prepare/prepare_text.h"
 #include "framework/observe/run_observer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -149,13 +155,13 @@ std::string NewFolder(const std::string& name) {
   return folder;
 }
 
-// Keeps the last validation loss.
+// Keeps the last validation record of each set.
 class LastValidation : public RunObserver {
  public:
-  double loss = 0;
+  std::map<std::string, EvalRecord> records;
 
   absl::Status OnValidationEnd(const EvalRecord& record) override {
-    loss = record.loss;
+    records[record.set] = record;
     return absl::OkStatus();
   }
 };
@@ -184,8 +190,71 @@ TEST(TrainerTest, EvaluatesEachValidationWindowAtMostOnce) {
     const auto expected = Evaluate(trained.step(), *trained.validation_loader(),
                                    trained.group(), windows);
     ASSERT_TRUE(expected.ok()) << expected.status();
-    EXPECT_EQ(validation.loss, expected->loss);
+    EXPECT_EQ(validation.records["validation"].loss, expected->loss);
+    EXPECT_EQ(validation.records["validation"].bits_per_byte, std::nullopt);
   }
+}
+
+// Prepares texts of bytes, each a document of `length` letters.
+std::string PreparedLetters(const std::string& folder, int documents,
+                            int length) {
+  EXPECT_TRUE(MakeDirectories(folder).ok());
+  std::vector<std::string> texts;
+  for (int i = 0; i < documents; ++i) texts.emplace_back(length, 'a' + i % 9);
+  EXPECT_TRUE(WriteFileAtomically(folder + "/text",
+                                  absl::StrJoin(texts, "<|endoftext|>"))
+                  .ok());
+  const auto manifest = PrepareText(
+      {folder + "/text"}, folder + "/tokens",
+      {.tokenizer = TokenizerKind::kBytes, .validation_fraction = 0.3});
+  EXPECT_TRUE(manifest.ok()) << manifest.status();
+  return folder + "/tokens";
+}
+
+TEST(TrainerTest, EvaluatesOnSeveralSetsOfText) {
+  const KeepDeterminism keep;
+  const std::string folder = NewFolder("sets");
+  const std::string train = PreparedLetters(folder + "/train", 40, 23),
+                    other = PreparedLetters(folder + "/other", 90, 6);
+  auto session =
+      Toy("configs/tiny_cpu.pbtxt",
+          {absl::StrCat("data={token_files { train: '", train,
+                        "' validation_sets { name: 'other' files: '", other,
+                        "' } }}"),
+           "model.vocab_size=257", "training.steps=2",
+           "training.eval_every_steps=2", "training.eval_batches=100",
+           "training.sample_tokens_at_end=0"});
+  Session& trained = *session;
+  LastValidation validation;
+  RunFolder run =
+      OpenRunFolder(folder + "/run", "never", /*writes=*/true).value();
+  const auto trainer = Trainer::Create(std::move(session), std::move(run),
+                                       {.observers = {&validation}})
+                           .value();
+  const absl::Status status = trainer->Run();
+  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_EQ(validation.records.size(), 2u);
+  for (const Session::Validation& set : trained.validation()) {
+    SCOPED_TRACE(set.name);
+    const int64_t windows = set.source->windows();
+    const auto expected =
+        Evaluate(trained.step(), *set.loader, trained.group(), windows);
+    ASSERT_TRUE(expected.ok()) << expected.status();
+    EXPECT_EQ(validation.records[set.name].loss, expected->loss);
+    // All targets but the ends of documents are bytes.
+    int64_t bytes = 0;
+    for (int64_t first = 0; first < windows; first += 4) {
+      const at::Tensor targets = set.loader->Load(first, windows)->targets_mbs;
+      bytes += ((targets >= 0) & (targets < 256)).sum().item<int64_t>();
+    }
+    EXPECT_LT(bytes, expected->tokens);
+    EXPECT_NEAR(validation.records[set.name].bits_per_byte.value_or(0),
+                expected->loss * static_cast<double>(expected->tokens) /
+                    std::log(2.0) / static_cast<double>(bytes),
+                1e-9);
+  }
+  EXPECT_NE(validation.records["other"].loss,
+            validation.records["validation"].loss);
 }
 
 TEST(TrainerTest, ObserversReceiveEachEventOnce) {

@@ -48,6 +48,8 @@ TEST_F(RunRecordsTest, AResumeSupersedesLaterRecords) {
 {"type":"memory","step":10}
 {"type":"memory","step":20}
 {"type":"eval","step":20,"loss":2}
+{"type":"eval","step":10,"set":"code","loss":4}
+{"type":"eval","step":20,"set":"code","loss":3}
 {"type":"saved","step":1,"bytes":512}
 {"type":"resume","step":10,"config":"a: 2"}
 {"type":"something_new"}
@@ -59,6 +61,8 @@ TEST_F(RunRecordsTest, AResumeSupersedesLaterRecords) {
   EXPECT_THAT(NumbersAt(run->steps, "step"), ElementsAre(10, 20, 30));
   EXPECT_THAT(NumbersAt(run->steps, "loss"), ElementsAre(3, 1.5));
   EXPECT_THAT(run->evaluations, IsEmpty());
+  EXPECT_THAT(NumbersAt(run->validation_sets.at("code"), "loss"),
+              ElementsAre(4));
   EXPECT_THAT(NumbersAt(run->memory, "step"), ElementsAre(10));
   EXPECT_EQ(run->saved_bytes, 512);
   EXPECT_EQ(TextAt(run->header, "config"), "a: 2");
