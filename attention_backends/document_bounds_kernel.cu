@@ -12,14 +12,14 @@ constexpr int kThreads = 256;
 // length: no warp waits for another, and each end is written once.
 __global__ void __launch_bounds__(kThreads)
     DocumentBoundsKernel(const DocumentBoundsParams p) {
-  const int64_t row = blockIdx.y;  // of M B
-  const int micro_batch = blockIdx.y / p.batch;
+  const int64_t row = blockIdx.x;  // of M B
+  const int micro_batch = blockIdx.x / p.batch;
   const int64_t* const positions = p.positions + row * p.sequence;
   int* const begins =
       p.bounds + (row + int64_t{micro_batch} * p.batch) * p.sequence;
   int* const ends = begins + int64_t{p.batch} * p.sequence;
   const int lane = threadIdx.x % kWarp;
-  const int token = blockIdx.x * kThreads + threadIdx.x;
+  const int token = blockIdx.y * kThreads + threadIdx.x;
   int begin = 0;
   bool is_last = false;
   if (token < p.sequence) {
@@ -42,8 +42,9 @@ __global__ void __launch_bounds__(kThreads)
 
 cudaError_t LaunchDocumentBounds(const DocumentBoundsParams& p,
                                  cudaStream_t stream) {
-  const dim3 blocks((p.sequence + kThreads - 1) / kThreads,
-                    p.micro_batches * p.batch);
+  // There may be more than 65,535 sequences, the most in the second dimension.
+  const dim3 blocks(p.micro_batches * p.batch,
+                    (p.sequence + kThreads - 1) / kThreads);
   DocumentBoundsKernel<<<blocks, kThreads, 0, stream>>>(p);
   return cudaGetLastError();
 }

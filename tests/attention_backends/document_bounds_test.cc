@@ -44,5 +44,19 @@ TEST(GpuDocumentBounds, FindsDocuments) {
   ExpectFindsDocuments(at::kCUDA);
 }
 
+TEST(GpuDocumentBounds, OfManySequences) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  constexpr int64_t kSequences = 70'000;
+  const at::Tensor bounds =
+      at::empty({1, 2, kSequences, 3}, at::dtype(at::kInt).device(at::kCUDA));
+  DocumentBounds(at::tensor({0, 0, 1}, at::dtype(at::kLong).device(at::kCUDA))
+                     .expand({1, kSequences, 3})
+                     .contiguous(),
+                 bounds);
+  const at::Tensor expected =
+      at::tensor({0, 1, 1, 1, 3, 3}, at::kInt).view({1, 2, 1, 3});
+  EXPECT_TRUE((bounds.cpu() == expected).all().item<bool>());
+}
+
 }  // namespace
 }  // namespace tessera
