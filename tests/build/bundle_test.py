@@ -160,8 +160,12 @@ class BundleTest(TemporaryFolderTest):
         self.assertEqual(
             sorted(str(path.relative_to(self.target))
                    for path in self.target.rglob("*")
-                   if path.is_file() and path.parent.name != "lib"),
+                   if path.is_file()
+                   and path.parent.name not in ("lib", "licenses")),
             ["bin/program", "configs/a.pbtxt", "run", "torch_version"])
+        for package in ("libabsl-dev", "libsodium-dev"):
+            licence = (self.target / "licenses" / package).read_text()
+            self.assertRegex(licence, "(?i)copyright")
 
     @unittest.skipUnless(shutil.which("git"), "needs git")
     def test_names_the_commit(self):

@@ -7,7 +7,8 @@ DIR/bin/*         the programs, stripped
 DIR/lib/*         the shared libraries that they need, except torch's
 DIR/configs, ...  the files that they read at run time, as in the source tree
 DIR/commit        what they were built from (tools/commit.sh), if that is known
-DIR/LICENSE       of the programs
+DIR/LICENSE       of the programs; DIR/NOTICE and DIR/licenses/* of the code of
+                  other projects in them
 DIR/bench/*       the scripts that compare them with PyTorch (bench/README.md)
 
 An earlier bundle in DIR is replaced. The data files of the programs come from
@@ -36,6 +37,13 @@ WHEEL_FOLDERS = re.compile(r"/(torch/lib|nvidia/[^/]+/lib)/")
 
 # Runfiles that Bazel needs but the programs do not.
 NOT_DATA = re.compile(r"(_solib|external|third_party|tools)")
+
+# Packages whose code is in a bundle (NOTICE), and where the distribution has
+# their licences.
+PACKAGES = ("libabsl-dev", "libbenchmark-dev", "libgtest-dev", "libjs-chart.js",
+            "libprotobuf-dev", "libsentencepiece-dev", "libsodium-dev",
+            "libxxhash-dev", "nlohmann-json3-dev")
+DOCUMENTATION = pathlib.Path("/usr/share/doc")
 
 
 def output_of(*command):
@@ -114,6 +122,7 @@ def fill(into, arguments):
     for name, path in libraries.items():
         subprocess.run(["strip", "--strip-unneeded", "-o",
                         str(into / "lib" / name), path], check=True)
+    add_licenses(into / "licenses")
     shutil.copy(arguments.launcher, into / "run")
     (into / "run").chmod(0o755)
     pin = re.search(r"^torch==(\d+\.\d+)\.",
@@ -126,6 +135,16 @@ def fill(into, arguments):
             universal_newlines=True)
         if commit.returncode == 0:
             (into / "commit").write_text(commit.stdout)
+
+
+def add_licenses(into):
+    into.mkdir()
+    for package in PACKAGES:
+        text = DOCUMENTATION / package / "copyright"
+        if not text.is_file():
+            sys.exit(f"{text} is missing; install the package {package} with"
+                     " its documentation")
+        shutil.copyfile(text, into / package)
 
 
 def total_bytes(folder):
