@@ -5,6 +5,8 @@
 #include "ATen/ATen.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "framework/base/status_macros.h"
+#include "framework/precision/precision_policy.h"
 
 namespace tessera {
 namespace {
@@ -47,6 +49,9 @@ std::string ToString(const AttentionProblem& problem) {
       ", heads ", problem.h, "/", problem.g, ", head dim ", problem.d, ", ",
       c10::toString(problem.dtype), problem.tf32 ? " (TF32)" : "",
       problem.documents ? ", separate documents" : "",
+      problem.soft_cap != 0
+          ? absl::StrCat(", scores capped at ", problem.soft_cap)
+          : "",
       problem.sinks ? ", sinks" : "",
       problem.needs_grad ? ", with gradients" : ", forward only",
       problem.deterministic ? ", deterministic" : "", ", on ",
@@ -82,6 +87,7 @@ AttentionProblem ProblemOf(const AttentionArgs& args) {
           .dtype = q.scalar_type(),
           .tf32 = args.tf32,
           .mask = args.mask,
+          .soft_cap = args.soft_cap,
           .sinks = args.sinks.defined(),
           .documents = args.documents.defined(),
           .deterministic = args.deterministic,
@@ -100,7 +106,31 @@ absl::Status RequirePlain(const AttentionProblem& problem) {
         absl::StrCat("does not keep documents apart: ", kOthers,
                      ", or data.documents JOINED"));
   }
+  RETURN_IF_ERROR(RequireNoSoftCap(problem));
   return RequireNoSinks(problem);
+}
+
+absl::Status RequireNoSoftCap(const AttentionProblem& problem) {
+  if (problem.soft_cap == 0) return absl::OkStatus();
+  return absl::UnimplementedError(
+      "has no soft cap of scores: use FLASH_TILED or NAIVE, or no "
+      "model.attention_soft_cap");
+}
+
+void ApplySoftCap(double soft_cap, const at::Tensor& scores) {
+  if (soft_cap == 0) return;
+  const at::Tensor wide = scores.to(ArithmeticDtype(scores.scalar_type()));
+  scores.copy_(wide.div_(soft_cap).tanh_().mul_(soft_cap));
+}
+
+int64_t SoftCapBytes(const AttentionProblem& problem, int64_t scores) {
+  const at::ScalarType wide = ArithmeticDtype(problem.dtype);
+  if (problem.soft_cap == 0 || problem.dtype == wide) return 0;
+  return scores * static_cast<int64_t>(c10::elementSize(wide));
+}
+
+void SoftCapSlopes(double soft_cap, const at::Tensor& capped) {
+  capped.div_(soft_cap).square_().neg_().add_(1);
 }
 
 absl::Status RequireNoSinks(const AttentionProblem& problem) {

@@ -56,6 +56,8 @@ struct AttentionProblem {
   // FP64 for FP64 and FP32 otherwise; absent accepts that.
   std::optional<at::ScalarType> softmax;
   MaskSpec mask = MaskSpec::Causal();
+  // A score s becomes c tanh(s / c) before it is masked; 0: scores have no cap.
+  double soft_cap = 0;
   // Whether each head's sink takes part in its softmax (attention_sinks.h).
   bool sinks = false;
   // Whether a query sees only keys of its own document, AttentionArgs::
@@ -73,7 +75,8 @@ std::string ToString(const AttentionProblem& problem);
 // and V may be slices of one fused projection.
 struct AttentionArgs {
   at::Tensor q_bhsd, k_bgtd, v_bgtd;
-  double scale = 1;  // of the scores; usually 1 / sqrt(D)
+  double scale = 1;     // of the scores; usually 1 / sqrt(D)
+  double soft_cap = 0;  // AttentionProblem
   MaskSpec mask = MaskSpec::Causal();
   // [2, B, S], int32, contiguous: for each token, the first token of its
   // document and the one after its last (DocumentBounds()). Undefined if each
@@ -102,6 +105,14 @@ AttentionMask<int64_t> MaskOf(const AttentionProblem& problem);
 // each sequence is one document. Half of them under a causal mask, which keeps
 // S (S + 1) / 2 of S^2.
 double VisibleShare(const AttentionProblem& problem);
+
+// Caps scores in place, in FP32 (FP64); leaves them if `soft_cap` is 0.
+void ApplySoftCap(double soft_cap, const at::Tensor& scores);
+// The workspace that it needs for that many scores of the problem's dtype.
+int64_t SoftCapBytes(const AttentionProblem& problem, int64_t scores);
+// Replaces capped scores, in FP32 (FP64), by the cap's derivatives at them, 1 -
+// tanh^2.
+void SoftCapSlopes(double soft_cap, const at::Tensor& capped);
 
 // Forward() writes into the tensors that are already defined, which have the
 // shapes of AttentionBackend::Plan(), and allocates the others.
@@ -148,8 +159,9 @@ struct AttentionMemory {
 };
 
 // OK, or Unimplemented with what to change if the mask is a window or parts
-// documents, or heads have sinks.
+// documents, scores have a soft cap, or heads have sinks.
 absl::Status RequirePlain(const AttentionProblem& problem);
+absl::Status RequireNoSoftCap(const AttentionProblem& problem);
 // OK, or Unimplemented with what to change if heads have sinks.
 absl::Status RequireNoSinks(const AttentionProblem& problem);
 

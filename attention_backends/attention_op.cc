@@ -124,6 +124,7 @@ class SelfAttentionOp : public Op {
     args.k_bgtd = slices.k_bgtd;
     args.v_bgtd = slices.v_bgtd;
     args.scale = spec_.scale;
+    args.soft_cap = spec_.problem.soft_cap;
     args.mask = spec_.problem.mask;
     args.deterministic = spec_.problem.deterministic;
     args.tf32 = spec_.problem.tf32;

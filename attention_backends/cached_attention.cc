@@ -72,6 +72,7 @@ class CachedAttentionOp : public ForwardOnlyOp {
     const at::Tensor keys = cache.select(1, 0).permute({1, 2, 0});
     const at::Tensor values = cache.select(1, 1).permute({1, 0, 2});
     at::Tensor scores = at::bmm(q, keys).to(softmax_dtype()).mul_(spec_.scale);
+    ApplySoftCap(p.soft_cap, scores);
     scores.masked_fill_(Hidden(position),
                         -std::numeric_limits<double>::infinity());
     const at::Tensor weights =

@@ -49,14 +49,14 @@ void ValidateHeads(const ModelConfig& config, const Violations& violations) {
                    config.num_kv_heads()));
 }
 
-void ValidateSoftCap(const ModelConfig& config, const Violations& violations) {
-  if (!config.has_logit_soft_cap()) return;
-  if (config.logit_soft_cap() > 0) {
-    violations.CheckPositiveInFp32(config.logit_soft_cap(), "logit_soft_cap");
+void ValidateSoftCap(bool is_set, double cap, absl::string_view field,
+                     const Violations& violations) {
+  if (!is_set) return;
+  if (cap > 0) {
+    violations.CheckPositiveInFp32(cap, field);
   } else {
-    violations.Add("logit_soft_cap",
-                   absl::StrCat("must be > 0, or absent for no cap; is ",
-                                config.logit_soft_cap()));
+    violations.Add(field,
+                   absl::StrCat("must be > 0, or absent for no cap; is ", cap));
   }
 }
 
@@ -89,7 +89,10 @@ void Validate(const ModelConfig& config, Violations violations) {
   violations.Check(
       config.feed_forward() != ModelConfig::FEED_FORWARD_UNSPECIFIED,
       "feed_forward", "must be SWIGLU or RELU_SQUARED");
-  ValidateSoftCap(config, violations);
+  ValidateSoftCap(config.has_logit_soft_cap(), config.logit_soft_cap(),
+                  "logit_soft_cap", violations);
+  ValidateSoftCap(config.has_attention_soft_cap(), config.attention_soft_cap(),
+                  "attention_soft_cap", violations);
   for (int i = 0; i < config.attention_window_size(); ++i) {
     const auto& window = config.attention_window(i);
     violations.Check(!window.has_tokens() || window.tokens() >= 1,
@@ -124,6 +127,7 @@ ModelShape ModelShapeOf(const ModelConfig& config) {
                   : QkNormForm::kNone;
   m.tied_head = config.tied_head();
   m.relu_squared = config.feed_forward() == ModelConfig::RELU_SQUARED;
+  m.attention_soft_cap = config.attention_soft_cap();
   m.attention_sinks = config.attention_sinks();
   m.logit_soft_cap = static_cast<float>(config.logit_soft_cap());
   for (const auto& window : config.attention_window()) {

@@ -28,8 +28,9 @@ struct ModelShape {
   double norm_eps = 1e-5;
   QkNormForm qk_norm = QkNormForm::kNone;
   bool tied_head = false;
-  bool relu_squared = false;  // feed-forward activation; false: SwiGLU
-  float logit_soft_cap = 0;   // 0: none
+  bool relu_squared = false;      // feed-forward activation; false: SwiGLU
+  float logit_soft_cap = 0;       // 0: none
+  double attention_soft_cap = 0;  // of scores; 0: none
   bool attention_sinks = false;
   // Layer i sees the latest windows[i % size] tokens; 0: all. Empty: all.
   std::vector<int64_t> windows;

@@ -221,6 +221,7 @@ Call CallOf(const AttentionArgs& args) {
 }  // namespace
 
 absl::Status FlashCudaBackend::Supports(const AttentionProblem& problem) const {
+  RETURN_IF_ERROR(RequireNoSoftCap(problem));
   RETURN_IF_ERROR(CheckTensors(problem));
   return CheckGpu(problem);
 }

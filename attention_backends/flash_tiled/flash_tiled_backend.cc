@@ -39,6 +39,7 @@ struct Geometry {
   int64_t b, g, r, s, t, d;  // r = H / G; s excludes the blind queries
   int64_t blind;
   MaskSpec spec;
+  double soft_cap;
   bool has_documents;
   at::Tensor documents;  // AttentionArgs
 
@@ -61,6 +62,7 @@ Geometry GeometryOf(const AttentionProblem& p) {
   n.t = p.t;
   n.d = p.d;
   n.spec = p.mask;
+  n.soft_cap = p.soft_cap;
   n.has_documents = p.documents;
   n.blind = MaskOf(p).Queries(/*key=*/0).begin;
   n.s = p.s - n.blind;
@@ -239,6 +241,7 @@ void AttendTile(const Geometry& n, double scale, const Views& x,
     const at::Tensor v = Load(x.v, keys, parts[kV]);
     const at::Tensor p = View(parts[kP], {q.size(0), q.size(1), keys.size()});
     p.baddbmm_(q, k.transpose(1, 2), /*beta=*/0, scale);
+    ApplySoftCap(n.soft_cap, p);
     Mask(n, queries, keys, p);
     at::amax_out(next_m, p, {2}, /*keepdim=*/true);
     at::maximum_out(next_m, next_m, m);
@@ -258,7 +261,21 @@ void AttendTile(const Geometry& n, double scale, const Views& x,
 namespace backward {
 
 // kDQ and kRowSum hold every tile of queries, the others one tile.
-enum Part { kQ, kDO, kK, kV, kDK, kDV, kP, kDS, kLse, kRowSum, kDQ, kParts };
+enum Part {
+  kQ,
+  kDO,
+  kK,
+  kV,
+  kDK,
+  kDV,
+  kP,
+  kDS,
+  kSlopes,  // of the soft cap
+  kLse,
+  kRowSum,
+  kDQ,
+  kParts
+};
 
 PartSizes Sizes(const Geometry& n) {
   const int64_t queries = n.query_rows() * n.QueryTile();
@@ -267,6 +284,7 @@ PartSizes Sizes(const Geometry& n) {
   sizes[kQ] = sizes[kDO] = queries * n.d;
   sizes[kK] = sizes[kV] = sizes[kDK] = sizes[kDV] = keys * n.d;
   sizes[kP] = sizes[kDS] = queries * n.KeyTile();
+  if (n.soft_cap != 0) sizes[kSlopes] = sizes[kP];
   sizes[kLse] = queries;
   sizes[kRowSum] = n.query_rows() * n.s;
   sizes[kDQ] = n.query_rows() * n.s * n.d;
@@ -306,6 +324,12 @@ void AddTile(const Geometry& n, double scale, const Views& x, Queries queries,
 
   const at::Tensor p = View(parts[kP], sizes);
   p.baddbmm_(q, tile.k.transpose(1, 2), /*beta=*/0, scale);
+  at::Tensor slopes;
+  if (n.soft_cap != 0) {
+    ApplySoftCap(n.soft_cap, p);
+    slopes = View(parts[kSlopes], sizes).copy_(p);
+    SoftCapSlopes(n.soft_cap, slopes);
+  }
   Mask(n, queries, tile.keys, p);
   p.sub_(lse).exp_();
   tile.dv.baddbmm_(p.transpose(1, 2), d_o);
@@ -313,6 +337,7 @@ void AddTile(const Geometry& n, double scale, const Views& x, Queries queries,
   const at::Tensor d_s = View(parts[kDS], sizes);
   d_s.baddbmm_(d_o, tile.v.transpose(1, 2), /*beta=*/0);
   d_s.sub_(row_sum).mul_(p);
+  if (slopes.defined()) d_s.mul_(slopes);
   dq.baddbmm_(d_s, tile.k, /*beta=*/1, scale);
   tile.dk.baddbmm_(d_s.transpose(1, 2), q, /*beta=*/1, scale);
 }

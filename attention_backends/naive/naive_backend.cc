@@ -169,6 +169,19 @@ void SoftmaxBackward(HeldScores held, int64_t blind_rows,
   }
 }
 
+// The slopes of the soft cap at all scores, which are computed again.
+at::Tensor CapSlopes(const AttentionArgs& args) {
+  const int64_t g = args.k_bgtd.size(1);
+  const at::Tensor q = GroupHeads(args.q_bhsd, g);
+  const at::Tensor scores =
+      at::empty({q.size(0), g, q.size(2), args.k_bgtd.size(2)}, q.options());
+  Multiply(q, args.k_bgtd.transpose(2, 3), args.scale, scores);
+  ApplySoftCap(args.soft_cap, scores);
+  const at::Tensor wide = scores.to(ArithmeticDtype(scores.scalar_type()));
+  SoftCapSlopes(args.soft_cap, wide);
+  return wide;
+}
+
 // Bytes that a softmax holds for its gradient and the products' gradients, and
 // bytes of its gradient's workspace.
 struct SoftmaxMemory {
@@ -227,7 +240,8 @@ AttentionMemory NaiveBackend::Plan(const AttentionProblem& problem) const {
   const int64_t copies = ProductCopyBytes(p);
   const SoftmaxMemory softmax = PlanSoftmax(held_, p);
   AttentionMemory memory;
-  memory.forward_bytes = std::max(copies, mask_bytes);
+  memory.forward_bytes =
+      std::max({copies, mask_bytes, SoftCapBytes(p, p.b * p.h * p.s * p.t)});
   if (!p.needs_grad) {
     memory.forward_bytes += softmax.held;
     return memory;
@@ -236,6 +250,9 @@ AttentionMemory NaiveBackend::Plan(const AttentionProblem& problem) const {
   memory.saved_bytes = softmax.held + q;
   memory.backward_bytes =
       scores + (groups ? q : 0) + std::max(copies, softmax.backward);
+  if (p.soft_cap != 0) {  // CapSlopes()
+    memory.backward_bytes += scores + SoftCapBytes(p, p.b * p.h * p.s * p.t);
+  }
   return memory;
 }
 
@@ -256,6 +273,7 @@ absl::Status NaiveBackend::Forward(const AttentionArgs& args,
     }
     {
       const PhaseScope phase(args.phases, "softmax");
+      ApplySoftCap(args.soft_cap, s_bhst);
       ApplyMask(args, s_bhst);
       if (args.wants_lse) {
         out->lse_bhs =
@@ -289,6 +307,7 @@ absl::Status NaiveBackend::Backward(const AttentionArgs& args,
       SoftmaxBackward(held_, BlindRows(args), out.saved,
                       d_s.view(out.saved[0].sizes()));
     }
+    if (args.soft_cap != 0) d_s.mul_(CapSlopes(args));
     MultiplyIntoHeads(d_s, args.k_bgtd, scale, grads->dq_bhsd);
     Multiply(d_s.transpose(2, 3), GroupHeads(args.q_bhsd, g), scale,
              grads->dk_bgtd);

@@ -17,10 +17,11 @@ at::Tensor RepeatHeads(const at::Tensor& x, int64_t query_heads) {
   return x.repeat_interleave(query_heads / x.size(1), 1);
 }
 
-// scale Q K^T + M; K has as many heads as Q.
+// scale Q K^T, capped, + M; K has as many heads as Q.
 at::Tensor MaskedScores(const AttentionInputs& in, const at::Tensor& q,
                         const at::Tensor& k) {
   at::Tensor scores = at::matmul(q, k.transpose(2, 3)) * in.scale;
+  if (in.soft_cap != 0) scores = (scores / in.soft_cap).tanh() * in.soft_cap;
   const int64_t s = q.size(2), t = k.size(2);
   const at::Tensor i = at::arange(s, q.options().dtype(at::kLong));
   const at::Tensor j = at::arange(t, q.options().dtype(at::kLong));

@@ -15,6 +15,7 @@ struct AttentionInputs {
   MaskSpec mask = MaskSpec::Causal();
   at::Tensor documents;  // AttentionArgs
   at::Tensor sinks;      // AttentionArgs
+  double soft_cap = 0;   // AttentionProblem
 };
 
 // AttentionArgs::documents of a batch whose sequences are packed with documents

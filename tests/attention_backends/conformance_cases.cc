@@ -222,6 +222,24 @@ Cases PackedPlans() {
   return cases;
 }
 
+// With a cap that bends most of the scores.
+Cases Capped(const std::vector<at::ScalarType>& dtypes) {
+  Cases cases = Cross({{1, 1, 1, 1, 1, 64},
+                       {2, 65, 65, 4, 2, 40},
+                       {1, 300, 300, 2, 2, 80},
+                       {1, 200, 130, 2, 1, 128},
+                       {1, 7, 500, 4, 2, 256}},
+                      dtypes);
+  for (const ConformanceCase& c : Windowed({{1, 270, 270, 2, 1, 64}}, dtypes)) {
+    cases.push_back(c);
+  }
+  for (const ConformanceCase& c : WithSinks(dtypes)) {
+    if (c.shape.s == 129) cases.push_back(c);
+  }
+  for (ConformanceCase& c : cases) c.soft_cap = 0.7;
+  return cases;
+}
+
 }  // namespace
 
 std::string ConformanceCase::ToString() const {
@@ -231,7 +249,8 @@ std::string ConformanceCase::ToString() const {
       shape.t, "_h", shape.h, "_g", shape.g, "_d", shape.d, "_",
       MaskLabel(mask), "_", c10::toString(dtype), tf32 ? "_tf32" : "",
       names[static_cast<int>(values)], documents ? "_documents" : "",
-      sinks ? "_sinks" : "", deterministic ? "_deterministic" : "");
+      sinks ? "_sinks" : "", soft_cap != 0 ? "_capped" : "",
+      deterministic ? "_deterministic" : "");
 }
 
 AttentionProblem ConformanceCase::Problem(const DeviceInfo& device) const {
@@ -247,6 +266,7 @@ AttentionProblem ConformanceCase::Problem(const DeviceInfo& device) const {
   problem.mask = mask;
   problem.documents = documents;
   problem.sinks = sinks;
+  problem.soft_cap = soft_cap;
   problem.deterministic = deterministic;
   problem.cuda = device.is_cuda();
   problem.compute_capability = device.compute_capability;
@@ -279,7 +299,8 @@ std::vector<ConformanceCase> CpuCases() {
        With(Values::kHugeLogits, Cross(ExtremeShapes(), dtypes)),
        With(Values::kSubnormalKeys, Cross(ExtremeShapes(), dtypes)),
        Deterministic(Cross(DeterminismShapes(), dtypes)),
-       Windowed(WindowShapes(), dtypes), Packed(dtypes), WithSinks(dtypes)});
+       Windowed(WindowShapes(), dtypes), Packed(dtypes), WithSinks(dtypes),
+       Capped(dtypes)});
   // The variants share everything except the softmax with their backend.
   size_t variants = 0;
   const auto is_left_out = [&](const ConformanceCase& c) {
@@ -349,7 +370,8 @@ std::vector<ConformanceCase> GpuCases() {
                Tf32(OfFlashCuda(Packed({at::kFloat}))),
                Deterministic(OfFlashCuda(Packed(dtypes))),
                WithSinks(dtypes),
-               Deterministic(OfFlashCuda(WithSinks({at::kBFloat16})))});
+               Deterministic(OfFlashCuda(WithSinks({at::kBFloat16}))),
+               Capped(dtypes)});
 }
 
 std::vector<ConformanceCase> PlanCases() {
@@ -382,13 +404,14 @@ std::vector<ConformanceCase> CpuPlanCases() {
                        {2, 200, 150, 4, 2, 80},
                        {1, 600, 700, 2, 2, 16}},
                       {at::kFloat, at::kBFloat16});
-  for (const ConformanceCase& packed : Packed({at::kBFloat16})) {
-    cases.push_back(packed);
+  for (const Cases& more :
+       {Packed({at::kBFloat16}), Capped({at::kFloat, at::kBFloat16})}) {
+    cases.insert(cases.end(), more.begin(), more.end());
   }
-  // Not NAIVE, whose ATen operations need different temporary memory on a CPU
-  // than on a GPU.
+  // Not NAIVE and not sinks, whose ATen operations need different temporary
+  // memory on a CPU than on a GPU.
   std::erase_if(cases, [](const ConformanceCase& c) {
-    return c.backend->name() == "NAIVE" ||
+    return c.backend->name() == "NAIVE" || c.sinks ||
            !c.backend->Supports(c.Problem(CpuDevice())).ok();
   });
   return cases;

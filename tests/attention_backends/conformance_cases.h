@@ -33,6 +33,7 @@ struct ConformanceCase {
   const char* variant = "";  // of the backend, for the test's name
   bool documents = false;    // PackedDocuments()
   bool sinks = false;        // of the heads
+  double soft_cap = 0;
 
   // A unique name for a test.
   std::string ToString() const;

@@ -72,8 +72,8 @@ Inputs MakeInputs(const ConformanceCase& c, at::Device device,
 }
 
 AttentionInputs OracleInputs(const ConformanceCase& c, const Inputs& in) {
-  return {in.q.slice(), in.k.slice(), in.v.slice(), in.d_o.slice(),
-          in.scale,     c.mask,       in.documents, in.sinks};
+  return {in.q.slice(), in.k.slice(), in.v.slice(), in.d_o.slice(), in.scale,
+          c.mask,       in.documents, in.sinks,     c.soft_cap};
 }
 
 AttentionArgs ArgsOf(const ConformanceCase& c, const Inputs& in) {
@@ -87,6 +87,7 @@ AttentionArgs ArgsOf(const ConformanceCase& c, const Inputs& in) {
   args.tf32 = c.tf32;
   args.documents = in.documents;
   args.sinks = in.sinks;
+  args.soft_cap = c.soft_cap;
   return args;
 }
 

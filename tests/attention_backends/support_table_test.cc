@@ -96,15 +96,16 @@ std::string Row(const AttentionBackend& backend) {
   }
   AttentionProblem base;
   if (!FindBase(backend, &base)) {
-    cells.insert(cells.end(), 9, "-");
+    cells.insert(cells.end(), 10, "-");
     return absl::StrCat("| ", absl::StrJoin(cells, " | "), " |\n");
   }
   AttentionProblem full = base, window = base, documents = base, sinks = base,
-                   grouped = base, cross = base, repeated = base;
+                   capped = base, grouped = base, cross = base, repeated = base;
   full.mask = MaskSpec::Full();
   window.mask = MaskSpec::Window(512);
   documents.documents = true;
   sinks.sinks = true;
+  capped.soft_cap = 50;
   grouped.g = 4;
   cross.s = 1;
   repeated.deterministic = true;
@@ -112,7 +113,7 @@ std::string Row(const AttentionBackend& backend) {
   cells.insert(
       cells.end(),
       {HeadDims(backend, base), YesNo(backend, full), YesNo(backend, window),
-       YesNo(backend, documents), YesNo(backend, sinks),
+       YesNo(backend, documents), YesNo(backend, sinks), YesNo(backend, capped),
        YesNo(backend, grouped), YesNo(backend, cross), YesNo(backend, repeated),
        absl::StrCat(Mebibytes(memory.saved_bytes), " + ",
                     Mebibytes(memory.forward_bytes), " + ",
@@ -126,8 +127,8 @@ std::string Row(const AttentionBackend& backend) {
 std::string SupportTable(absl::Span<const AttentionBackend* const> backends) {
   std::string table =
       "| backend | CPU | sm_80 | sm_90 | head dims | full mask | window | "
-      "documents | sinks | H > G | S != T | deterministic | MiB |\n"
-      "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+      "documents | sinks | soft cap | H > G | S != T | deterministic | MiB |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
   for (const AttentionBackend* backend : backends) {
     absl::StrAppend(&table, Row(*backend));
   }
@@ -148,7 +149,7 @@ TEST(SupportTable, ShowsWhatABackendRefuses) {
   const AttentionBackend* const table[] = {&picky};
   EXPECT_THAT(SupportTable(table),
               HasSubstr("| 64, 128, 192, 256 | yes | yes | yes | yes | yes | "
-                        "yes | no | 1 + 0 + 2 |\n"));
+                        "yes | yes | no | 1 + 0 + 2 |\n"));
 }
 
 }  // namespace

@@ -242,10 +242,13 @@ class PlainModel {
                              .repeat_interleave(repeat, 1);
     at::Tensor hidden = at::ones({s, s}, at::kBool).triu(1);
     if (window > 0) hidden |= at::ones({s, s}, at::kBool).tril(-window);
-    const at::Tensor scores =
-        (at::matmul(q, k.transpose(-1, -2)) / std::sqrt(static_cast<double>(d)))
-            .masked_fill(hidden, -INFINITY);
-    const at::Tensor o = at::matmul(scores.softmax(-1), v);
+    at::Tensor scores =
+        at::matmul(q, k.transpose(-1, -2)) / std::sqrt(static_cast<double>(d));
+    if (const double cap = shape_.attention_soft_cap; cap != 0) {
+      scores = at::tanh(scores / cap) * cap;
+    }
+    const at::Tensor o =
+        at::matmul(scores.masked_fill(hidden, -INFINITY).softmax(-1), v);
     return Times(o.transpose(1, 2).flatten(2),
                  W(layer + "attn.output_proj.weight"));
   }
@@ -355,6 +358,12 @@ TEST_P(PlainModelTest, QkNormEqualsPlainAutograd) {
 TEST_P(PlainModelTest, CappedLogitsEqualPlainAutograd) {
   ModelShape shape = Tiny();
   shape.logit_soft_cap = 1;
+  ExpectEqualsPlainModel(shape);
+}
+
+TEST_P(PlainModelTest, CappedScoresEqualPlainAutograd) {
+  ModelShape shape = Tiny();
+  shape.attention_soft_cap = 0.5;
   ExpectEqualsPlainModel(shape);
 }
 

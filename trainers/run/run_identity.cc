@@ -53,16 +53,16 @@ absl::Status CheckSame(const Checkpoint& checkpoint, absl::string_view field,
 }
 
 // 0 stands for an absent field.
-absl::Status CheckSameSoftCap(const Checkpoint& checkpoint, float is,
-                              float was) {
-  constexpr char kField[] = "model.logit_soft_cap";
+absl::Status CheckSameSoftCap(const Checkpoint& checkpoint,
+                              absl::string_view name, double is, double was) {
+  const std::string field = absl::StrCat("model.", name);
   if (is == was) return absl::OkStatus();
   return AnotherModel(
       checkpoint,
-      absl::StrCat(kField, " is ", is == 0 ? "absent" : absl::StrCat(is)),
+      absl::StrCat(field, " is ", is == 0 ? "absent" : absl::StrCat(is)),
       was == 0 ? "without it" : absl::StrCat("with ", was),
-      was == 0 ? absl::StrCat("remove ", kField)
-               : absl::StrCat("set ", kField, "=", was));
+      was == 0 ? absl::StrCat("remove ", field)
+               : absl::StrCat("set ", field, "=", was));
 }
 
 absl::Status CheckSameWindows(const Checkpoint& checkpoint,
@@ -154,8 +154,11 @@ absl::Status CheckSameModel(const Checkpoint& checkpoint,
       CheckSame(checkpoint, "rope_theta", now.rope_theta, before->rope_theta));
   RETURN_IF_ERROR(
       CheckSame(checkpoint, "norm_eps", now.norm_eps, before->norm_eps));
-  RETURN_IF_ERROR(
-      CheckSameSoftCap(checkpoint, now.logit_soft_cap, before->logit_soft_cap));
+  RETURN_IF_ERROR(CheckSameSoftCap(checkpoint, "logit_soft_cap",
+                                   now.logit_soft_cap, before->logit_soft_cap));
+  RETURN_IF_ERROR(CheckSameSoftCap(checkpoint, "attention_soft_cap",
+                                   now.attention_soft_cap,
+                                   before->attention_soft_cap));
   return CheckSameWindows(checkpoint, now, *before);
 }
 

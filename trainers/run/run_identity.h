@@ -34,7 +34,7 @@ absl::Status CheckSameModel(const Checkpoint& checkpoint,
                             const ModelConfig& model);
 
 // CheckSameModel() for a run that starts from the weights. It may change
-// attention_window, rope_theta, norm_eps and logit_soft_cap, to which training
+// attention_window, rope_theta, norm_eps and the soft caps, to which training
 // adapts, but not the heads or qk_norm.
 absl::Status CheckSameHeads(const Checkpoint& checkpoint,
                             const ModelConfig& model);

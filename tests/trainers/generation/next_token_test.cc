@@ -28,7 +28,8 @@ std::vector<Case> Cases() {
           {{"model.qk_norm=PROJECTION", "model.tied_head=true"}},
           {{"model.attention_window=[{tokens: 5}, {}]"}},
           {{"model.attention_sinks=true", "model.logit_soft_cap=2",
-            "model.num_heads=4", "model.num_kv_heads=1"}},
+            "model.attention_soft_cap=0.5", "model.num_heads=4",
+            "model.num_kv_heads=1"}},
           {{bf16}, 0.1}};
 }
 

@@ -36,6 +36,7 @@ class RandomStep {
     if (Chance(3)) m.qk_norm = static_cast<QkNormForm>(Draw(1, 2));
     if (Chance(4)) m.windows = {Draw(1, 50), 0};
     m.attention_sinks = Chance(4);
+    if (Chance(4)) m.attention_soft_cap = 50;
     options.lm.batch = Draw(1, 3);
     options.lm.sequence = m.context;
     options.micro_batches = Chance(5) ? 2 : 1;

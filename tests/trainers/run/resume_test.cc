@@ -285,9 +285,9 @@ TEST(ResumeTest, AnotherFunctionOfTheSameWeightsIsRejected) {
   }
 }
 
-TEST(ResumeTest, AnotherSoftCapIsRejected) {
-  const std::string without = Folder("uncapped"), with = Folder("capped");
-  const std::string cap = "--set model.logit_soft_cap=30";
+void ExpectAnotherSoftCapIsRejected(const std::string& field) {
+  const std::string without = Folder(field + "_absent"), with = Folder(field);
+  const std::string cap = absl::StrCat("--set ", field, "=30");
   ASSERT_EQ(Shell(ToyTrain({"--out=" + without})).exit_code, 0);
   ASSERT_EQ(Shell(ToyTrain({"--out=" + with, cap})).exit_code, 0);
   const auto resumed = [](const std::string& run,
@@ -300,11 +300,19 @@ TEST(ResumeTest, AnotherSoftCapIsRejected) {
   EXPECT_EQ(resumed(with, {cap}).exit_code, 0);
   EXPECT_THAT(resumed(without, {cap}).output,
               HasSubstr("was trained without it, and its weights are valid "
-                        "only that way; remove model.logit_soft_cap"));
-  EXPECT_THAT(resumed(with, {}).output,
-              HasSubstr("model.logit_soft_cap is absent"));
-  EXPECT_THAT(resumed(with, {"--set model.logit_soft_cap=50"}).output,
-              HasSubstr("set model.logit_soft_cap=30"));
+                        "only that way; remove " +
+                        field));
+  EXPECT_THAT(resumed(with, {}).output, HasSubstr(field + " is absent"));
+  EXPECT_THAT(resumed(with, {absl::StrCat("--set ", field, "=50")}).output,
+              HasSubstr(absl::StrCat("set ", field, "=30")));
+}
+
+TEST(ResumeTest, AnotherSoftCapIsRejected) {
+  for (const char* field :
+       {"model.logit_soft_cap", "model.attention_soft_cap"}) {
+    SCOPED_TRACE(field);
+    ExpectAnotherSoftCapIsRejected(field);
+  }
 }
 
 TEST(ResumeTest, AnotherWindowIsRejected) {

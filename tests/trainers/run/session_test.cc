@@ -274,6 +274,9 @@ TEST(SessionTest, OnlyTrainingSeesTheObjective) {
   const Losses capped = losses({"model.logit_soft_cap=0.5"});
   EXPECT_GT(std::abs(capped.validation - plain.validation), 1e-3);
   EXPECT_NEAR(capped.training, capped.validation, 1e-6);
+  const Losses capped_scores = losses({"model.attention_soft_cap=0.5"});
+  EXPECT_NE(capped_scores.validation, plain.validation);
+  EXPECT_NEAR(capped_scores.training, capped_scores.validation, 1e-6);
   const Losses windowed = losses({"model.attention_window=[{tokens: 4}]"});
   EXPECT_NE(windowed.validation, plain.validation);
   EXPECT_NEAR(windowed.training, windowed.validation, 1e-6);
