@@ -26,15 +26,29 @@ void CheckAtMost(int most, int value, absl::string_view field,
                    absl::StrCat("must be at most ", most, "; is ", value));
 }
 
+bool IsHeadDim(int head_dim) {
+  return head_dim >= 1 && head_dim % kHeadDimStep == 0 &&
+         head_dim <= kMaxHeadDim;
+}
+
 // Requires d_model and num_heads >= 1.
 void ValidateHeads(const ModelConfig& config, const Violations& violations) {
   const int d_model = config.d_model();
   const int heads = config.num_heads();
   const int head_dim = d_model / heads;
-  if (d_model % heads != 0) {
+  if (config.has_head_dim()) {
+    violations.Check(
+        IsHeadDim(config.head_dim()), "head_dim",
+        absl::StrCat("must be a multiple of ", kHeadDimStep, ", at most ",
+                     kMaxHeadDim, "; is ", config.head_dim()));
+    const int64_t width = int64_t{heads} * config.head_dim();
+    violations.Check(width <= kMaxWidth, "num_heads",
+                     absl::StrCat("times head_dim must be at most ", kMaxWidth,
+                                  "; is ", width));
+  } else if (d_model % heads != 0) {
     violations.Add("d_model", absl::StrCat("must be a multiple of num_heads, ",
                                            heads, "; is ", d_model));
-  } else if (head_dim % kHeadDimStep != 0 || head_dim > kMaxHeadDim) {
+  } else if (!IsHeadDim(head_dim)) {
     violations.Add(
         "d_model",
         absl::StrCat("gives heads of d_model / num_heads = ", d_model, " / ",
@@ -49,6 +63,23 @@ void ValidateHeads(const ModelConfig& config, const Violations& violations) {
                    config.num_kv_heads()));
 }
 
+void ValidateRopeScaling(const ModelConfig::RopeScaling& scaling,
+                         const Violations& violations) {
+  const double low = scaling.low_freq_factor();
+  violations.CheckPositiveInFp32(scaling.factor(), "factor");
+  violations.Check(!(scaling.factor() < 1), "factor",
+                   absl::StrCat("must be >= 1; is ", scaling.factor()));
+  violations.CheckPositiveInFp32(low, "low_freq_factor");
+  violations.CheckPositiveInFp32(scaling.high_freq_factor(),
+                                 "high_freq_factor");
+  violations.Check(!(scaling.high_freq_factor() <= low), "high_freq_factor",
+                   absl::StrCat("must be > low_freq_factor, ", low, "; is ",
+                                scaling.high_freq_factor()));
+  violations.Check(
+      scaling.original_context_length() >= 1, "original_context_length",
+      absl::StrCat("must be >= 1; is ", scaling.original_context_length()));
+}
+
 void ValidateSoftCap(bool is_set, double cap, absl::string_view field,
                      const Violations& violations) {
   if (!is_set) return;
@@ -58,6 +89,18 @@ void ValidateSoftCap(bool is_set, double cap, absl::string_view field,
     violations.Add(field,
                    absl::StrCat("must be > 0, or absent for no cap; is ", cap));
   }
+}
+
+RopeOptions RopeOptionsOf(const ModelConfig& config) {
+  const ModelConfig::RopeScaling& scaling = config.rope_scaling();
+  return {.theta = config.rope_theta(),
+          .layout = config.rope_layout() == ModelConfig::HALVED
+                        ? RopeLayout::kHalved
+                        : RopeLayout::kInterleaved,
+          .scaling = {.factor = scaling.factor(),
+                      .low_freq_factor = scaling.low_freq_factor(),
+                      .high_freq_factor = scaling.high_freq_factor(),
+                      .original_context = scaling.original_context_length()}};
 }
 
 }  // namespace
@@ -83,7 +126,11 @@ void Validate(const ModelConfig& config, Violations violations) {
   violations.CheckPositiveInFp32(config.rope_theta(), "rope_theta");
   violations.Check(config.rope_layout() != ModelConfig::UNSPECIFIED,
                    "rope_layout", "must be INTERLEAVED or HALVED");
+  ValidateRopeScaling(config.rope_scaling(), violations.In("rope_scaling"));
   violations.CheckPositiveInFp32(config.norm_eps(), "norm_eps");
+  violations.Check(
+      config.norm_placement() != ModelConfig::NORM_PLACEMENT_UNSPECIFIED,
+      "norm_placement", "must be BEFORE or AFTER");
   violations.Check(config.qk_norm() != ModelConfig::QK_NORM_UNSPECIFIED,
                    "qk_norm", "must be NONE, HEAD or PROJECTION");
   violations.Check(
@@ -114,13 +161,14 @@ ModelShape ModelShapeOf(const ModelConfig& config) {
   m.heads = config.num_heads();
   m.kv_heads =
       config.has_num_kv_heads() ? config.num_kv_heads() : config.num_heads();
+  m.own_head_dim = config.head_dim();
   m.d_ff = config.d_ff();
   m.context = config.context_length();
-  m.rope_theta = config.rope_theta();
-  m.rope_layout = config.rope_layout() == ModelConfig::HALVED
-                      ? RopeLayout::kHalved
-                      : RopeLayout::kInterleaved;
+  m.rope = RopeOptionsOf(config);
   m.norm_eps = config.norm_eps();
+  m.norm_placement = config.norm_placement() == ModelConfig::AFTER
+                         ? NormPlacement::kAfter
+                         : NormPlacement::kBefore;
   m.qk_norm = config.qk_norm() == ModelConfig::HEAD ? QkNormForm::kHead
               : config.qk_norm() == ModelConfig::PROJECTION
                   ? QkNormForm::kProjection

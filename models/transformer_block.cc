@@ -69,8 +69,9 @@ Value Qkv(ProgramBuilder& b, Value y_bsc, int64_t layer, const ModelShape& m) {
   return QkNorm(b, qkv, {query_gain, key_gain}, m.kv_heads, m.norm_eps);
 }
 
-Value Attention(ProgramBuilder& b, Value rotated, int64_t layer,
-                const BlockOptions& options) {
+// Softmax attention of rotated queries and keys.
+Value Attend(ProgramBuilder& b, Value rotated, int64_t layer,
+             const BlockOptions& options) {
   const ModelShape& m = options.shape;
   SelfAttentionSpec attention = options.attention;
   attention.problem.mask = LayerMask(m, layer, attention.problem.t);
@@ -86,18 +87,16 @@ Value Attention(ProgramBuilder& b, Value rotated, int64_t layer,
                        attention);
 }
 
-Value AttentionHalf(ProgramBuilder& b, Value x_bsc, int64_t layer,
-                    const BlockOptions& options) {
-  const ProgramBuilder::Scope scope(b, "attention");
+// [B, S, C], as the result of FeedForward().
+Value Attention(ProgramBuilder& b, Value x_bsc, int64_t layer,
+                const BlockOptions& options) {
   const ModelShape& m = options.shape;
-  const Weight ln1 = Gain(b, layer, "ln1.weight", m.d_model);
-  const Value y = RmsNorm(b, x_bsc, ln1, m.norm_eps);
   const Value rotated =
-      Rope(b, Qkv(b, y, layer, m), options.angles, m.heads + m.kv_heads);
-  const Value o = Attention(b, rotated, layer, options);
-  const Weight output_proj =
-      Matrix(b, layer, "attn.output_proj.weight", m.d_model, m.d_model);
-  return AddResidual(b, x_bsc, Linear(b, o, output_proj, {.from_heads = true}));
+      Rope(b, Qkv(b, x_bsc, layer, m), options.angles, m.heads + m.kv_heads);
+  const Value o = Attend(b, rotated, layer, options);
+  const Weight output_proj = Matrix(b, layer, "attn.output_proj.weight",
+                                    m.d_model, m.heads * m.head_dim());
+  return Linear(b, o, output_proj, {.from_heads = true});
 }
 
 // The feed-forward up to its activation: [B, S, F].
@@ -113,14 +112,36 @@ Value Hidden(ProgramBuilder& b, Value y_bsc, int64_t layer,
   return SwiGlu(b, Linear(b, y_bsc, w13));
 }
 
-Value FeedForwardHalf(ProgramBuilder& b, Value x_bsc, int64_t layer,
-                      const BlockOptions& options) {
-  const ProgramBuilder::Scope scope(b, "ffn");
+Value FeedForward(ProgramBuilder& b, Value x_bsc, int64_t layer,
+                  const BlockOptions& options) {
   const ModelShape& m = options.shape;
-  const Weight ln2 = Gain(b, layer, "ln2.weight", m.d_model);
-  const Value h = Hidden(b, RmsNorm(b, x_bsc, ln2, m.norm_eps), layer, m);
+  const Value h = Hidden(b, x_bsc, layer, m);
   const Weight w2 = Matrix(b, layer, "ffn.w2.weight", m.d_model, m.d_ff);
-  return AddResidual(b, x_bsc, Linear(b, h, w2));
+  return Linear(b, h, w2);
+}
+
+// A half of the block: x + branch(x), with a norm before or after `branch`.
+struct Half {
+  absl::string_view scope, gain;
+  Value (*branch)(ProgramBuilder&, Value, int64_t, const BlockOptions&);
+};
+constexpr Half kHalves[] = {{"attention", "ln1.weight", Attention},
+                            {"ffn", "ln2.weight", FeedForward}};
+
+Value AddHalf(ProgramBuilder& b, Value x_bsc, int64_t layer, const Half& half,
+              const BlockOptions& options) {
+  const ProgramBuilder::Scope scope(b, half.scope);
+  const ModelShape& m = options.shape;
+  const auto norm = [&](Value x) {
+    const Weight gain = Gain(b, layer, half.gain, m.d_model);
+    return RmsNorm(b, x, gain, m.norm_eps);
+  };
+  const auto branch = [&](Value x) {
+    return half.branch(b, x, layer, options);
+  };
+  const bool before = m.norm_placement == NormPlacement::kBefore;
+  return AddResidual(b, x_bsc,
+                     before ? branch(norm(x_bsc)) : norm(branch(x_bsc)));
 }
 
 }  // namespace
@@ -134,8 +155,10 @@ MaskSpec LayerMask(const ModelShape& shape, int64_t layer, int64_t sequence) {
 Value TransformerBlock(ProgramBuilder& b, Value x_bsc, int64_t layer,
                        const BlockOptions& options) {
   const ProgramBuilder::Scope scope(b, absl::StrCat("block_", layer));
-  return FeedForwardHalf(b, AttentionHalf(b, x_bsc, layer, options), layer,
-                         options);
+  for (const Half& half : kHalves) {
+    x_bsc = AddHalf(b, x_bsc, layer, half, options);
+  }
+  return x_bsc;
 }
 
 }  // namespace tessera

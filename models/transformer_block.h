@@ -26,11 +26,13 @@ struct BlockOptions {
 // The mask of a layer over `sequence` tokens.
 MaskSpec LayerMask(const ModelShape& shape, int64_t layer, int64_t sequence);
 
-// One pre-norm block (Xiong et al., "On Layer Normalization in the Transformer
-// Architecture", 2020), with RMSNorm, RoPE and SwiGLU:
+// One block with RMSNorm, RoPE and SwiGLU. Pre-norm (Xiong et al., "On Layer
+// Normalization in the Transformer Architecture", 2020):
 //   x += W_o Attention(RoPE(W_qkv RMSNorm(x))), with QkNorm() before RoPE if
 //        the shape has one
 //   x += W_2 SwiGlu(W_13 RMSNorm(x)), or W_2 ReluSquared(W_1 RMSNorm(x))
+// With the norms after (OLMo 2; Walsh et al., 2024), both branches read x
+// itself, and x += RMSNorm(W_o ...), x += RMSNorm(W_2 ...).
 // x and the result are [B, S, C] in the residual's dtype. The ops are in the
 // scopes "block_LAYER/attention" and "block_LAYER/ffn".
 //

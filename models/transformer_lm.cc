@@ -49,8 +49,7 @@ Trunk Blocks(ProgramBuilder& b, Value ids, const TrunkInputs& inputs,
                 m.tied_head ? Init::kTiedEmbedding : Init::kEmbedding);
   BlockOptions block = {
       .shape = m,
-      .angles = MakeRopeAngles(b, options.sequence, m.head_dim(), m.rope_theta,
-                               m.rope_layout),
+      .angles = MakeRopeAngles(b, options.sequence, m.head_dim(), m.rope),
       .attention = {.scale = 1 / std::sqrt(static_cast<double>(m.head_dim())),
                     .backend = options.backend,
                     .problem = options.attention,

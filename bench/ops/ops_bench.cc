@@ -106,8 +106,7 @@ Value Qkv(ProgramBuilder& b, const Shape& s) {
 }
 
 void BuildRope(ProgramBuilder& b, const Shape& s) {
-  const RopeAngles angles = MakeRopeAngles(b, Ids(s).shape[1], kHeadDim, 10000,
-                                           RopeLayout::kInterleaved);
+  const RopeAngles angles = MakeRopeAngles(b, Ids(s).shape[1], kHeadDim, {});
   const Value qkv = Qkv(b, s);
   b.Output(Rope(b, qkv, angles, 2 * (s.width / kHeadDim)));
 }

@@ -31,7 +31,8 @@ model { num_layers: 2 d_model: 32 num_heads: 4 num_kv_heads: 2 d_ff: 64
         context_length: 16 rope_theta: 5e5 rope_layout: HALVED norm_eps: 1e-6
         tied_head: true frozen: ["ln*", 'layers.0.*'] logit_soft_cap: 30
         attention_window { tokens: 5 } attention_window {} qk_norm: HEAD
-        attention_soft_cap: 50 }
+        attention_soft_cap: 50
+        head_dim: 24 norm_placement: AFTER rope_scaling { factor: 8 } }
 data { token_files { train: "/data/a" train: '/data/b' validation: "/data/c"
                      format: NANOGPT documents_end_with: 9 }
        shuffle: false validation_fraction: 0.5 documents: SEPARATE

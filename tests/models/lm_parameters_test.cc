@@ -54,6 +54,12 @@ TEST(LmParametersTest, QkNormHasTwoGainsInALayer) {
   EXPECT_EQ(frozen[1], "layers.0.attn.k_norm.weight");
 }
 
+TEST(LmParametersTest, HeadDimIsIndependentOfTheWidth) {
+  ModelShape shape = Sized(768, 3072, 12, 12);
+  shape.own_head_dim = 96;
+  EXPECT_EQ(Count(shape), 128'625'408 + 12 * 4 * 12 * 32 * 768);
+}
+
 TEST(LmParametersTest, FrozenPatternsMustMatchWholeBlocks) {
   const auto refusal = [](const std::string& pattern) {
     return std::string(

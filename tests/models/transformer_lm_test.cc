@@ -170,15 +170,17 @@ class PlainModel {
     at::Tensor x = at::embedding(W("token_embeddings.weight"), ids);
     for (int64_t i = 0; i < shape_.layers; ++i) {
       const std::string layer = "layers." + std::to_string(i) + ".";
-      x = x +
-          Attention(Norm(x, W(layer + "ln1.weight")), layer, shape_.window(i));
-      const at::Tensor y = Norm(x, W(layer + "ln2.weight"));
-      const at::Tensor a = Times(y, W(layer + "ffn.w1.weight"));
-      const at::Tensor h =
-          shape_.relu_squared
-              ? at::relu(a).square()
-              : at::silu(a) * Times(y, W(layer + "ffn.w3.weight"));
-      x = x + Times(h, W(layer + "ffn.w2.weight"));
+      const auto add = [&](const std::string& gain, const auto& branch) {
+        const at::Tensor& g = W(layer + gain);
+        x = x + (shape_.norm_placement == NormPlacement::kBefore
+                     ? branch(Norm(x, g))
+                     : Norm(branch(x), g));
+      };
+      add("ln1.weight", [&](const at::Tensor& y) {
+        return Attention(y, layer, shape_.window(i));
+      });
+      add("ln2.weight",
+          [&](const at::Tensor& y) { return FeedForward(y, layer); });
     }
     const at::Tensor logits = Times(
         Norm(x, W("ln_final.weight")),
@@ -204,7 +206,7 @@ class PlainModel {
   at::Tensor Rotate(const at::Tensor& x) const {
     const int64_t d = shape_.head_dim();
     const at::Tensor frequency =
-        at::pow(shape_.rope_theta, at::arange(0, d, 2, at::kDouble) / -d);
+        at::pow(shape_.rope.theta, at::arange(0, d, 2, at::kDouble) / -d);
     const at::Tensor angle =
         at::arange(x.size(1), at::kDouble).unsqueeze(1) * frequency;
     // The table in FP32, as the op reads it.
@@ -217,6 +219,14 @@ class PlainModel {
     return at::view_as_real(pairs * turn.unsqueeze(1))
         .flatten(-2)
         .transpose(1, 2);
+  }
+  at::Tensor FeedForward(const at::Tensor& y, const std::string& layer) {
+    const at::Tensor a = Times(y, W(layer + "ffn.w1.weight"));
+    const at::Tensor h =
+        shape_.relu_squared
+            ? at::relu(a).square()
+            : at::silu(a) * Times(y, W(layer + "ffn.w3.weight"));
+    return Times(h, W(layer + "ffn.w2.weight"));
   }
   at::Tensor Attention(const at::Tensor& y, const std::string& layer,
                        int64_t window) {
@@ -322,6 +332,14 @@ TEST_P(PlainModelTest, TiedHeadAndGroupedHeadsEqualPlainAutograd) {
   ModelShape shape = Tiny();
   shape.tied_head = true;
   shape.kv_heads = 2;
+  ExpectEqualsPlainModel(shape);
+}
+
+TEST_P(PlainModelTest, NormsAfterAndOwnHeadDimEqualPlainAutograd) {
+  ModelShape shape = Tiny();
+  shape.norm_placement = NormPlacement::kAfter;
+  shape.own_head_dim = 16;
+  shape.qk_norm = QkNormForm::kProjection;
   ExpectEqualsPlainModel(shape);
 }
 

@@ -102,8 +102,11 @@ void ValidateSize(const RunConfig& config, const Violations& violations) {
   const ModelConfig& model = config.model();
   const double tokens = static_cast<double>(config.training().batch_size()) *
                         model.context_length();
-  const double widest =
-      std::max({model.d_model(), model.d_ff(), model.vocab_size()});
+  const double heads_width =
+      static_cast<double>(model.num_heads()) * model.head_dim();
+  const double widest = std::max<double>(
+      std::max({model.d_model(), model.d_ff(), model.vocab_size()}),
+      heads_width);
   const double scores = tokens * model.num_heads() * model.context_length();
   violations.Check(
       tokens * widest * model.num_layers() <= kMaxActivations &&

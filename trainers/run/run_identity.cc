@@ -52,6 +52,19 @@ absl::Status CheckSame(const Checkpoint& checkpoint, absl::string_view field,
                       absl::StrCat("set model.", field, "=", was));
 }
 
+absl::Status CheckSameRopeScaling(const Checkpoint& checkpoint,
+                                  const RopeScaling& is,
+                                  const RopeScaling& was) {
+  if (is == was) return absl::OkStatus();
+  const auto text = [](const RopeScaling& s) {
+    return absl::StrCat("{factor: ", s.factor,
+                        " low_freq_factor: ", s.low_freq_factor,
+                        " high_freq_factor: ", s.high_freq_factor,
+                        " original_context_length: ", s.original_context, "}");
+  };
+  return CheckSame(checkpoint, "rope_scaling", text(is), text(was));
+}
+
 // 0 stands for an absent field.
 absl::Status CheckSameSoftCap(const Checkpoint& checkpoint,
                               absl::string_view name, double is, double was) {
@@ -151,7 +164,9 @@ absl::Status CheckSameModel(const Checkpoint& checkpoint,
   if (!before.has_value()) return absl::OkStatus();
   const ModelShape now = ModelShapeOf(model);
   RETURN_IF_ERROR(
-      CheckSame(checkpoint, "rope_theta", now.rope_theta, before->rope_theta));
+      CheckSame(checkpoint, "rope_theta", now.rope.theta, before->rope.theta));
+  RETURN_IF_ERROR(
+      CheckSameRopeScaling(checkpoint, now.rope.scaling, before->rope.scaling));
   RETURN_IF_ERROR(
       CheckSame(checkpoint, "norm_eps", now.norm_eps, before->norm_eps));
   RETURN_IF_ERROR(CheckSameSoftCap(checkpoint, "logit_soft_cap",
@@ -182,8 +197,14 @@ absl::Status CheckSameHeads(const Checkpoint& checkpoint,
   RETURN_IF_ERROR(CheckSame(checkpoint, "num_heads", now.heads, before->heads));
   RETURN_IF_ERROR(
       CheckSame(checkpoint, "num_kv_heads", now.kv_heads, before->kv_heads));
-  return CheckSame(checkpoint, "rope_layout", name(now.rope_layout),
-                   name(before->rope_layout));
+  const auto placement = [](NormPlacement p) -> absl::string_view {
+    return p == NormPlacement::kAfter ? "AFTER" : "BEFORE";
+  };
+  RETURN_IF_ERROR(CheckSame(checkpoint, "norm_placement",
+                            placement(now.norm_placement),
+                            placement(before->norm_placement)));
+  return CheckSame(checkpoint, "rope_layout", name(now.rope.layout),
+                   name(before->rope.layout));
 }
 
 std::string ConfigChanges(const Checkpoint& checkpoint,

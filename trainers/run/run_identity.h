@@ -34,8 +34,8 @@ absl::Status CheckSameModel(const Checkpoint& checkpoint,
                             const ModelConfig& model);
 
 // CheckSameModel() for a run that starts from the weights. It may change
-// attention_window, rope_theta, norm_eps and the soft caps, to which training
-// adapts, but not the heads or qk_norm.
+// attention_window, rope_theta, rope_scaling, norm_eps and the soft caps, to
+// which training adapts, but not the heads, qk_norm or norm_placement.
 absl::Status CheckSameHeads(const Checkpoint& checkpoint,
                             const ModelConfig& model);
 

@@ -1,5 +1,6 @@
 #include "framework/ops/rope/rope.h"
 
+#include <cmath>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -71,33 +72,43 @@ class RopeOp : public OpWithKernels<RopeKernels> {
   const int64_t rotated_heads_;
 };
 
+at::Tensor Scaled(const at::Tensor& frequency, const RopeScaling& scaling) {
+  if (scaling.factor == 1) return frequency;
+  const double low = scaling.low_freq_factor, high = scaling.high_freq_factor;
+  const at::Tensor turns =
+      frequency * (static_cast<double>(scaling.original_context) / (2 * M_PI));
+  const at::Tensor kept = ((turns - low) / (high - low)).clamp(0, 1);
+  return frequency * ((1 - kept) / scaling.factor + kept);
+}
+
 }  // namespace
 
-RopeTable RopeTable::Create(int64_t positions, int64_t head_dim, double theta,
-                            RopeLayout layout, at::Device device) {
+RopeTable RopeTable::Create(int64_t positions, int64_t head_dim,
+                            const RopeOptions& options, at::Device device) {
   TESSERA_CHECK(head_dim % 2 == 0, "head_dim: ", head_dim);
   const at::Tensor exponent =
       at::arange(0, head_dim, 2, at::kDouble) / -static_cast<double>(head_dim);
   const at::Tensor frequency =
-      at::pow(at::scalar_tensor(theta, at::kDouble), exponent);
+      Scaled(at::pow(at::scalar_tensor(options.theta, at::kDouble), exponent),
+             options.scaling);
   const at::Tensor angle =
       at::arange(positions, at::kDouble).unsqueeze(1) * frequency;
   return {.cos = angle.cos().to(device, at::kFloat),
           .sin = angle.sin().to(device, at::kFloat),
-          .layout = layout};
+          .layout = options.layout};
 }
 
 RopeAngles MakeRopeAngles(ProgramBuilder& b, int64_t positions,
-                          int64_t head_dim, double theta, RopeLayout layout) {
+                          int64_t head_dim, const RopeOptions& options) {
   const auto table = [=](at::Device device) {
-    return RopeTable::Create(positions, head_dim, theta, layout, device);
+    return RopeTable::Create(positions, head_dim, options, device);
   };
   const TensorType type = {{positions, head_dim / 2}, at::kFloat};
   return {.cos = b.Constant("rope.cos", type,
                             [table](at::Device d) { return table(d).cos; }),
           .sin = b.Constant("rope.sin", type,
                             [table](at::Device d) { return table(d).sin; }),
-          .layout = layout};
+          .layout = options.layout};
 }
 
 Value Rope(ProgramBuilder& b, Value qkv, const RopeAngles& angles,

@@ -17,7 +17,7 @@ struct RopeAngles {
   std::optional<Value> positions;
 };
 RopeAngles MakeRopeAngles(ProgramBuilder& b, int64_t positions,
-                          int64_t head_dim, double theta, RopeLayout layout);
+                          int64_t head_dim, const RopeOptions& options);
 
 // Rotates the first `rotated_heads` heads of a fused projection.
 //   qkv: [B, S, heads, D]; heads in the order Q, K, V, so rotated_heads = H + G

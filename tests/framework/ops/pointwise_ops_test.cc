@@ -47,8 +47,7 @@ at::Tensor ComplexRope(const at::Tensor& qkv, const RopeTable& table,
 }
 
 TEST_P(RopeTest, TableHoldsTheAngles) {
-  const RopeTable table =
-      RopeTable::Create(100, 8, 1e4, RopeLayout::kInterleaved, device());
+  const RopeTable table = RopeTable::Create(100, 8, RopeOptions(), device());
   ASSERT_EQ(table.cos.sizes(), (std::vector<int64_t>{100, 4}));
   for (const int64_t position : {0, 1, 99}) {
     for (const int64_t i : {0, 1, 3}) {
@@ -59,9 +58,36 @@ TEST_P(RopeTest, TableHoldsTheAngles) {
   }
 }
 
+// Llama 3.1's, with theta and D chosen such that there are frequencies above,
+// between and below the limits.
+TEST_P(RopeTest, ScalingLowersLowFrequencies) {
+  const RopeScaling scaling = {.factor = 8, .original_context = 64};
+  const RopeTable table =
+      RopeTable::Create(2, 16, {.theta = 100, .scaling = scaling}, device());
+  int kept = 0, divided = 0;
+  for (int i = 0; i < 8; ++i) {
+    const double f = std::pow(100, -i / 8.0), wavelength = 2 * M_PI / f;
+    double expected = f;
+    if (wavelength > 64 / 1.0) {
+      expected = f / 8;
+      ++divided;
+    } else if (wavelength > 64 / 4.0) {
+      const double smooth = (64 / wavelength - 1) / (4 - 1);
+      expected = (1 - smooth) * f / 8 + smooth * f;
+    } else {
+      ++kept;
+    }
+    EXPECT_NEAR(table.sin[1][i].item<double>(), std::sin(expected), 1e-7) << i;
+  }
+  EXPECT_GT(kept, 0);
+  EXPECT_GT(divided, 0);
+  EXPECT_LT(kept + divided, 8);
+}
+
 TEST_P(RopeTest, GradientMatchesCentralDifferences) {
   for (const RopeLayout layout : kLayouts) {
-    const RopeTable table = RopeTable::Create(7, 8, 1e4, layout, device());
+    const RopeTable table =
+        RopeTable::Create(7, 8, {.layout = layout}, device());
     const OpFn fn = [&](const Inputs& in) {
       return Rope(in[0], table, /*rotated_heads=*/2);
     };
@@ -83,7 +109,7 @@ TEST_P(RopeTest, AgreesWithComplexNumbers) {
                      << s.s << " positions, D " << s.d << ", " << dtype
                      << (layout == RopeLayout::kHalved ? ", halved" : ""));
         const RopeTable table =
-            RopeTable::Create(s.s + 3, s.d, 1e4, layout, device());
+            RopeTable::Create(s.s + 3, s.d, {.layout = layout}, device());
         const at::Tensor qkv =
             Randn({s.b, s.s, s.heads, s.d}, 3, dtype, device());
         const OpFn op = [&](const Inputs& in) {
@@ -115,7 +141,7 @@ TEST_P(RopeTest, ReadsThePositionsOfTokens) {
       at::tensor({0, 1, 2, 0, 0, 1, 6}, at::kLong).view({1, 7}).to(device());
   for (const RopeLayout layout : kLayouts) {
     for (const at::ScalarType dtype : FloatDtypes(device())) {
-      RopeTable table = RopeTable::Create(7, 40, 1e4, layout, device());
+      RopeTable table = RopeTable::Create(7, 40, {.layout = layout}, device());
       RopeTable rows = table;
       rows.cos = table.cos.index({positions[0]});
       rows.sin = table.sin.index({positions[0]});
@@ -134,7 +160,7 @@ TEST_P(RopeTest, ReadsThePositionsOfTokens) {
 
 TEST_P(RopeTest, DoesNotModifyASharedGradient) {
   const RopeTable table =
-      RopeTable::Create(4, 8, 1e4, RopeLayout::kHalved, device());
+      RopeTable::Create(4, 8, {.layout = RopeLayout::kHalved}, device());
   const at::Tensor qkv =
       Randn({2, 4, 3, 8}, 3, at::kDouble, device()).requires_grad_();
   const at::Tensor dy = Randn({2, 4, 3, 8}, 4, at::kDouble, device());

@@ -26,6 +26,8 @@ class RandomStep {
     m.kv_heads = Draw(1, 3);
     m.heads = m.kv_heads * Draw(1, 3);
     m.d_model = m.heads * 8 * Draw(1, 4);
+    if (Chance(4)) m.own_head_dim = 8 * Draw(1, 4);
+    if (Chance(4)) m.norm_placement = NormPlacement::kAfter;
     m.d_ff = Draw(1, 150);
     m.vocab = Draw(2, 600);
     m.layers = Draw(1, 3);
@@ -82,6 +84,7 @@ class RandomStep {
     const ModelShape& m = options.lm.shape;
     return absl::StrCat(
         "V=", m.vocab, " layers=", m.layers, " C=", m.d_model, " H=", m.heads,
+        " D=", m.head_dim(), " norms=", static_cast<int>(m.norm_placement),
         " G=", m.kv_heads, " F=", m.d_ff, " B=", options.lm.batch,
         " S=", m.context, " tied=", m.tied_head, " relu2=", m.relu_squared,
         " qk_norm=", static_cast<int>(m.qk_norm), " sinks=", m.attention_sinks,

@@ -276,6 +276,8 @@ TEST(ResumeTest, AnotherFunctionOfTheSameWeightsIsRejected) {
        {std::pair<std::string, std::string>{"model.num_heads=4", "num_heads=2"},
         {"model.rope_layout=HALVED", "rope_layout=INTERLEAVED"},
         {"model.qk_norm=HEAD", "qk_norm=NONE"},
+        {"model.norm_placement=AFTER", "norm_placement=BEFORE"},
+        {"model.rope_scaling.factor=8", "rope_scaling={factor: 1 low"},
         {"model.rope_theta=5e5", "rope_theta=10000"},
         {"model.norm_eps=1e-6", "norm_eps=1e-05"}}) {
     const Outcome refused = Shell(

@@ -277,6 +277,9 @@ TEST(SessionTest, OnlyTrainingSeesTheObjective) {
   const Losses capped_scores = losses({"model.attention_soft_cap=0.5"});
   EXPECT_NE(capped_scores.validation, plain.validation);
   EXPECT_NEAR(capped_scores.training, capped_scores.validation, 1e-6);
+  const Losses scaled =
+      losses({"model.rope_scaling={factor: 8 original_context_length: 16}"});
+  EXPECT_NE(scaled.validation, plain.validation);
   const Losses windowed = losses({"model.attention_window=[{tokens: 4}]"});
   EXPECT_NE(windowed.validation, plain.validation);
   EXPECT_NEAR(windowed.training, windowed.validation, 1e-6);
