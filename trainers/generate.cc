@@ -8,21 +8,17 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "framework/base/file.h"
 #include "framework/base/process.h"
 #include "framework/base/status_macros.h"
-#include "framework/base/text_proto.h"
 #include "framework/base/torch_status.h"
-#include "framework/base/violations.h"
 #include "framework/cuda/device.h"
 #include "framework/data/tokenize/utf8.h"
-#include "framework/precision/precision_config.h"
-#include "models/model_config.h"
 #include "trainers/build_info.h"
 #include "trainers/generation/text_generation.h"
 #include "trainers/plan/run_plan.h"
 #include "trainers/program_flags.h"
+#include "trainers/run/model_run_config.h"
 #include "trainers/run/run_folder.h"
 #include "trainers/run/training_state.h"
 
@@ -65,27 +61,6 @@ void UsePrecisionOfDevice(RunConfig* config) {
       (mode == PrecisionConfig::TF32 || mode == PrecisionConfig::FP16)) {
     config->mutable_precision()->set_mode(PrecisionConfig::FP32);
   }
-}
-
-// The config of a checkpoint. Validates the fields that generation uses,
-// because the file may have been edited.
-absl::StatusOr<RunConfig> ConfigOf(const Checkpoint& checkpoint) {
-  RunConfig config;
-  ASSIGN_OR_RETURN(
-      const TextProtoLocations locations,
-      MergeTextProto(checkpoint.config_text(),
-                     absl::StrCat(checkpoint.folder(), "/", kConfigFile),
-                     &config));
-  std::vector<Violation> violations;
-  Validate(config.model(), Violations(&violations).In("model"));
-  Validate(config.precision(), Violations(&violations).In("precision"));
-  if (violations.empty()) return config;
-  std::vector<std::string> lines;
-  for (const Violation& violation : violations) {
-    lines.push_back(absl::StrCat(locations.Describe(violation.path), ": ",
-                                 violation.path, ": ", violation.message));
-  }
-  return absl::InvalidArgumentError(absl::StrJoin(lines, "\n"));
 }
 
 // Prints a piece of the sample at once.
@@ -154,7 +129,7 @@ absl::Status Run() {
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                    OpenModel(UserPath(path)));
-  ASSIGN_OR_RETURN(RunConfig config, ConfigOf(*checkpoint));
+  ASSIGN_OR_RETURN(RunConfig config, ModelRunConfig(*checkpoint));
   RETURN_IF_ERROR(ChooseDevice(config.mutable_training()));
   std::unique_ptr<Tokenizer> tokenizer;  // null for token ids
   if (prompt_tokens.empty()) {

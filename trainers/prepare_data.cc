@@ -1,6 +1,5 @@
 // Converts text files to a folder of tokens for trainers:train.
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -70,14 +69,8 @@ absl::Status Run(const std::vector<std::string>& further_inputs) {
         "--input and --out are required: prepare_data --input='corpus/*.txt' "
         "--out=corpus.tokens");
   }
-  // Until there is something to remove, a signal ends the program immediately.
-  std::optional<StopSignal> stop;
   PrepareOptions options;
-  options.check_stop = [&stop] {
-    if (!stop.has_value()) stop.emplace();
-    return stop->received() == 0 ? absl::OkStatus()
-                                 : SignalStatus(stop->received());
-  };
+  options.check_stop = StopCheck();
   ASSIGN_OR_RETURN(options.tokenizer,
                    TokenizerKindFromName(absl::GetFlag(FLAGS_tokenizer)));
   options.vocab_size = absl::GetFlag(FLAGS_vocab_size);

@@ -480,6 +480,25 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::OpenModelFolder(
   return checkpoint;
 }
 
+absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::OpenForeign(
+    const std::string& folder, ForeignConfig config,
+    absl::FunctionRef<absl::StatusOr<StoredTensors>(const StoredTensors&)>
+        rename) {
+  auto checkpoint = absl::WrapUnique(new Checkpoint());
+  checkpoint->folder_ = folder;
+  checkpoint->config_file_ = std::move(config.file);
+  checkpoint->config_text_ = std::move(config.text);
+  if (!checkpoint->Lists(kModelFile) &&
+      !checkpoint->Lists(IndexName(kModelFile))) {
+    return absl::NotFoundError(absl::StrCat(folder, " has neither ", kModelFile,
+                                            " nor ", IndexName(kModelFile)));
+  }
+  RETURN_IF_ERROR(checkpoint->ReadStored(kModelFile));
+  StoredTensors& stored = checkpoint->stored_.find(kModelFile)->second;
+  ASSIGN_OR_RETURN(stored, rename(stored));
+  return checkpoint;
+}
+
 absl::Status Checkpoint::ReadManifest() {
   const std::string path = absl::StrCat(folder_, "/", kManifestFile);
   const absl::StatusOr<MappedFile> file = MappedFile::Open(path);
@@ -649,6 +668,10 @@ const Json& Checkpoint::tokenizer() const {
   if (!tokenizer_.is_null() || !state_.is_object()) return tokenizer_;
   const auto found = state_.find("tokenizer");
   return found == state_.end() ? tokenizer_ : *found;
+}
+
+std::string Checkpoint::config_source() const {
+  return absl::StrCat(folder_, "/", config_file_);
 }
 
 std::string Checkpoint::tokenizer_source() const {

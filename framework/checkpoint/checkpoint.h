@@ -184,10 +184,24 @@ class Checkpoint {
   static absl::StatusOr<std::unique_ptr<Checkpoint>> OpenModelFolder(
       const std::string& folder);
 
+  // Reads the tensors of another program's model folder: kModelFile, or its
+  // index and the files there. `rename` gives them our names. `config` is the
+  // model's config and the name of the file that it is made from. NotFound if
+  // the folder has no tensors.
+  struct ForeignConfig {
+    std::string file, text;
+  };
+  static absl::StatusOr<std::unique_ptr<Checkpoint>> OpenForeign(
+      const std::string& folder, ForeignConfig config,
+      absl::FunctionRef<absl::StatusOr<StoredTensors>(const StoredTensors&)>
+          rename);
+
   const std::string& folder() const { return folder_; }
   int64_t step() const { return step_; }  // 0 for a model folder
   const nlohmann::json& state() const { return state_; }
   const std::string& config_text() const { return config_text_; }
+  // The file of the config, for messages.
+  std::string config_source() const;
   // Null if there is none.
   const nlohmann::json& tokenizer() const;
   // The source of the tokenizer, for messages.
@@ -230,7 +244,7 @@ class Checkpoint {
   nlohmann::json files_;  // the manifest's entries; null without one
   nlohmann::json state_;
   nlohmann::json tokenizer_;  // contents of tokenizer.json
-  std::string config_text_;
+  std::string config_text_, config_file_ = std::string(kConfigFile);
   std::set<std::string> verified_;            // tensor files
   std::map<std::string, std::string> texts_;  // the indices
   std::map<std::string, std::unique_ptr<SafetensorsFile>, std::less<>>

@@ -32,6 +32,10 @@ void NumberFiles(absl::string_view name, std::vector<TensorFile>* files) {
   }
 }
 
+StoredTensor TensorIn(const SafetensorsFile& file, const TensorEntry& entry) {
+  return {entry.spec, file.Bytes(entry), file.path()};
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<TensorFile>> DivideIntoFiles(
@@ -111,7 +115,7 @@ std::vector<int> ShareFiles(absl::Span<const uint64_t> bytes, int count) {
 
 StoredTensors::StoredTensors(const SafetensorsFile& file) : path_(file.path()) {
   for (const TensorEntry& entry : file.tensors()) {
-    index_.emplace(entry.spec.name, Place{&file, &entry});
+    index_.emplace(entry.spec.name, TensorIn(file, entry));
   }
 }
 
@@ -127,7 +131,7 @@ absl::StatusOr<StoredTensors> StoredTensors::FromIndex(
                                               tensor, "', which ", stored.path_,
                                               " says is there"));
     }
-    stored.index_.emplace(tensor, Place{file, entry});
+    stored.index_.emplace(tensor, TensorIn(*file, *entry));
   }
   for (const auto& [name, file] : files) {
     for (const TensorEntry& entry : file->tensors()) {
@@ -141,13 +145,26 @@ absl::StatusOr<StoredTensors> StoredTensors::FromIndex(
   return stored;
 }
 
-const TensorEntry* StoredTensors::Find(absl::string_view name) const {
+const StoredTensor* StoredTensors::Find(absl::string_view name) const {
   const auto found = index_.find(name);
-  return found == index_.end() ? nullptr : found->second.entry;
+  return found == index_.end() ? nullptr : &found->second;
 }
 
-absl::string_view StoredTensors::Bytes(const TensorEntry& entry) const {
-  return index_.at(entry.spec.name).file->Bytes(entry);
+absl::StatusOr<StoredTensors> StoredTensors::Renamed(
+    const std::map<std::string, std::string>& names,
+    absl::FunctionRef<bool(absl::string_view name)> redundant) const {
+  StoredTensors renamed(path_);
+  for (const auto& [name, tensor] : index_) {
+    const auto found = names.find(name);
+    if (found != names.end()) {
+      StoredTensor& added = renamed.index_[found->second] = tensor;
+      added.spec.name = found->second;
+    } else if (!redundant(name)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          tensor.path, ": tensor ", name, " is not part of the model"));
+    }
+  }
+  return renamed;
 }
 
 }  // namespace tessera

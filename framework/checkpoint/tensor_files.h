@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -55,6 +56,13 @@ absl::StatusOr<std::map<std::string, std::string>> ParseIndex(
 // returns the party of each file. Depends on nothing else.
 std::vector<int> ShareFiles(absl::Span<const uint64_t> bytes, int count);
 
+// A tensor of a file. Its views are valid during the file's lifetime.
+struct StoredTensor {
+  TensorSpec spec;
+  absl::string_view bytes;  // SafetensorsFile::Bytes()
+  absl::string_view path;   // of the file
+};
+
 // The tensors of one file, or of the files of an index. The files must outlive
 // it.
 class StoredTensors {
@@ -70,20 +78,20 @@ class StoredTensors {
   const std::string& path() const { return path_; }
   int64_t num_tensors() const { return static_cast<int64_t>(index_.size()); }
   // Null if there is no tensor with that name.
-  const TensorEntry* Find(absl::string_view name) const;
-  // SafetensorsFile::Bytes(). `entry` is from Find().
-  absl::string_view Bytes(const TensorEntry& entry) const;
+  const StoredTensor* Find(absl::string_view name) const;
+
+  // The same tensors under other names: `names` has the new name of each.
+  // Leaves out tensors that are `redundant`. InvalidArgument names any other
+  // tensor that is not in `names`.
+  absl::StatusOr<StoredTensors> Renamed(
+      const std::map<std::string, std::string>& names,
+      absl::FunctionRef<bool(absl::string_view name)> redundant) const;
 
  private:
-  struct Place {
-    const SafetensorsFile* file;
-    const TensorEntry* entry;
-  };
-
   explicit StoredTensors(std::string path) : path_(std::move(path)) {}
 
   std::string path_;
-  absl::flat_hash_map<std::string, Place> index_;
+  absl::flat_hash_map<std::string, StoredTensor> index_;
 };
 
 }  // namespace tessera

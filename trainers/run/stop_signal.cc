@@ -4,6 +4,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+
+#include "framework/base/exit_code.h"
 
 namespace tessera {
 namespace {
@@ -65,5 +68,13 @@ StopSignal::~StopSignal() {
 }
 
 int StopSignal::received() const { return received_signal; }
+
+std::function<absl::Status()> StopCheck() {
+  return [stop = std::shared_ptr<StopSignal>()]() mutable {
+    if (stop == nullptr) stop = std::make_shared<StopSignal>();
+    return stop->received() == 0 ? absl::OkStatus()
+                                 : SignalStatus(stop->received());
+  };
+}
 
 }  // namespace tessera

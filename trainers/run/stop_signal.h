@@ -3,6 +3,9 @@
 
 #include <array>
 #include <csignal>
+#include <functional>
+
+#include "absl/status/status.h"
 
 namespace tessera {
 
@@ -30,6 +33,11 @@ class StopSignal {
  private:
   std::array<struct sigaction, kStopSignals.size()> earlier_;
 };
+
+// A function for work in pieces that must clean up after a signal: Cancelled
+// once one was received. Before its first call a signal ends the program
+// immediately.
+std::function<absl::Status()> StopCheck();
 
 }  // namespace tessera
 

@@ -22,6 +22,7 @@
 #include "framework/base/check.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/checkpoint/scalar_type.h"
 #include "framework/cuda/device.h"
 
 namespace tessera {
@@ -39,20 +40,6 @@ struct StateTensor {
   Of of = Of::kWeights;
   const ParameterSlice* slice = nullptr;
 };
-
-StoredDtype StoredDtypeOf(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kFloat:
-      return StoredDtype::kF32;
-    case at::kBFloat16:
-      return StoredDtype::kBF16;
-    case at::kHalf:
-      return StoredDtype::kF16;
-    default:
-      TESSERA_CHECK(dtype == at::kDouble);
-      return StoredDtype::kF64;
-  }
-}
 
 constexpr char kExpAvg[] = "exp_avg.", kExpAvgSq[] = "exp_avg_sq.";
 
@@ -220,33 +207,17 @@ std::string Describe(const TensorSpec& spec) {
                       "]");
 }
 
-// The inverse of StoredDtypeOf(); nullopt for dtypes that weights never have.
-std::optional<at::ScalarType> ScalarTypeOf(StoredDtype dtype) {
-  switch (dtype) {
-    case StoredDtype::kF32:
-      return at::kFloat;
-    case StoredDtype::kBF16:
-      return at::kBFloat16;
-    case StoredDtype::kF16:
-      return at::kHalf;
-    case StoredDtype::kF64:
-      return at::kDouble;
-    default:
-      return std::nullopt;
-  }
-}
-
 enum class Dtypes { kSame, kConverted };
 
 // The dtype of the values in a file that become the tensor `spec`; nullopt if
 // they cannot.
-std::optional<at::ScalarType> StoredAs(const TensorEntry* entry,
+std::optional<at::ScalarType> StoredAs(const StoredTensor* stored,
                                        const TensorSpec& spec, Dtypes dtypes) {
-  if (entry == nullptr || entry->spec.shape != spec.shape ||
-      (dtypes == Dtypes::kSame && entry->spec.dtype != spec.dtype)) {
+  if (stored == nullptr || stored->spec.shape != spec.shape ||
+      (dtypes == Dtypes::kSame && stored->spec.dtype != spec.dtype)) {
     return std::nullopt;
   }
-  return ScalarTypeOf(entry->spec.dtype);
+  return ScalarTypeOf(stored->spec.dtype);
 }
 
 // Checks that a file has the tensors `specs` and no others.
@@ -257,18 +228,18 @@ absl::Status CheckTensors(const Checkpoint& checkpoint, absl::string_view file,
       dtypes == Dtypes::kSame
           ? "; resume with the config that the checkpoint was made with"
           : absl::StrCat("; set the fields of model as in ",
-                         checkpoint.folder(), "/", kConfigFile);
+                         checkpoint.config_source());
   if (tensors->num_tensors() != specs.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         tensors->path(), " holds ", tensors->num_tensors(),
         " tensors, but this run's model has ", specs.size(), advice));
   }
   for (const TensorSpec& spec : specs) {
-    const TensorEntry* entry = tensors->Find(spec.name);
-    if (StoredAs(entry, spec, dtypes).has_value()) continue;
+    const StoredTensor* found = tensors->Find(spec.name);
+    if (StoredAs(found, spec, dtypes).has_value()) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         tensors->path(), ": tensor ", spec.name, " is ",
-        entry == nullptr ? "missing" : Describe(entry->spec),
+        found == nullptr ? "missing" : Describe(found->spec),
         ", but in this run's model it is ", Describe(spec), advice));
   }
   return absl::OkStatus();
@@ -280,15 +251,14 @@ absl::Status ReadTensors(const Checkpoint& checkpoint, absl::string_view file,
                          ParameterStore* parameters, const StateBuffers& to) {
   ASSIGN_OR_RETURN(const StoredTensors* tensors, checkpoint.Tensors(file));
   for (const StateTensor& tensor : wanted) {
-    const TensorEntry* entry = tensors->Find(tensor.spec.name);
-    const auto stored = StoredAs(entry, tensor.spec, dtypes);
-    TESSERA_CHECK(stored.has_value());
-    const absl::string_view bytes = tensors->Bytes(*entry);
+    const StoredTensor* found = tensors->Find(tensor.spec.name);
+    const auto dtype = StoredAs(found, tensor.spec, dtypes);
+    TESSERA_CHECK(dtype.has_value());
     const HeldRange held = HeldOf(*parameters, tensor);
     RETURN_IF_ERROR(StatusFromTorchOr([&] {
       const at::Tensor values =
-          at::from_blob(const_cast<char*>(bytes.data()), {tensor.slice->numel},
-                        at::dtype(*stored));
+          at::from_blob(const_cast<char*>(found->bytes.data()),
+                        {tensor.slice->numel}, at::dtype(*dtype));
       return ForEachPiece(tensor, held.begin, held.begin + held.numel,
                           [&](int64_t begin, int64_t count) {
                             WritePiece(tensor, begin,

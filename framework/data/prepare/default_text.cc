@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "framework/base/file.h"
 #include "framework/base/file_lock.h"
+#include "framework/base/new_folder.h"
 #include "framework/base/status_macros.h"
 #include "xxhash.h"
 

@@ -1,26 +1,17 @@
 #include "framework/data/prepare/prepare_text.h"
 
-#include <stdio.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <filesystem>
-#include <system_error>
 #include <thread>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
 #include "framework/base/file.h"
 #include "framework/base/log.h"
+#include "framework/base/new_folder.h"
 #include "framework/base/status_macros.h"
-#include "framework/base/system_error.h"
 #include "framework/data/prepare/corpus.h"
 #include "framework/data/prepare/document_validation_split.h"
 #include "framework/data/prepare/encode_corpus.h"
@@ -35,8 +26,6 @@ constexpr char kManifestFile[] = "manifest.json";
 constexpr char kTokenizerFile[] = "tokenizer.model";
 constexpr char kTrainFile[] = "train.tok";
 constexpr char kValidationFile[] = "validation.tok";
-// Suffix of the folder's name, before the process id, until it is complete.
-constexpr absl::string_view kUnfinished = ".partial-";
 
 // Amount of text from which BPE learns. The time to learn grows with the text,
 // and a sample has the same frequent pieces as the whole: on 18 MB of C++, 6
@@ -204,49 +193,6 @@ absl::StatusOr<Manifest> WriteFolder(const Corpus& corpus,
   return manifest;
 }
 
-// "a/b//" and "a/b/." become "a/b", because the names of temporary siblings are
-// derived from it.
-std::string WithoutTrailingSlashes(absl::string_view path) {
-  while ((path.size() > 1 && absl::ConsumeSuffix(&path, "/")) ||
-         (path.size() > 2 && absl::ConsumeSuffix(&path, "/."))) {
-  }
-  return std::string(path);
-}
-
-std::string Parent(absl::string_view path) {
-  const size_t slash = path.rfind('/');
-  if (slash == absl::string_view::npos) return ".";
-  return std::string(path.substr(0, std::max<size_t>(slash, 1)));
-}
-
-// Checks that `out`, which must not exist, can be created: creates a folder
-// with a file in its place, or in the nearest existing parent, and removes it
-// again.
-absl::Status CheckCanMake(const std::string& out) {
-  std::error_code error;
-  ASSIGN_OR_RETURN(const bool exists, PathExists(out));
-  if (exists || std::filesystem::is_symlink(out, error)) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        out, " exists; remove it or choose another output folder"));
-  }
-  std::string missing = out;
-  while (!FileExists(Parent(missing)) && Parent(missing) != missing) {
-    missing = Parent(missing);
-  }
-  const std::string trial = absl::StrCat(missing, ".trial-", getpid());
-  const auto remove_trial =
-      absl::MakeCleanup([&] { RemoveTree(trial).IgnoreError(); });
-  absl::Status status = MakeDirectories(trial);
-  if (status.ok()) {  // a full disk still has room for an empty folder
-    status = WriteFileAtomically(trial + "/file", std::string(64 << 10, 'x'));
-  }
-  if (status.ok()) return status;
-  return absl::Status(
-      status.code(),
-      absl::StrCat("cannot create the output folder ", out, ": ",
-                   status.message(), "; choose a folder that can be written"));
-}
-
 absl::Status DamagedError(const std::string& path) {
   return absl::DataLossError(absl::StrCat(
       path,
@@ -284,15 +230,14 @@ absl::StatusOr<std::vector<std::string>> ExpandGlobs(
 }
 
 absl::StatusOr<Manifest> PrepareText(const std::vector<std::string>& files,
-                                     const std::string& given_out,
+                                     const std::string& out,
                                      const PrepareOptions& given) {
-  const std::string out = WithoutTrailingSlashes(given_out);
   PrepareOptions options = given;
   RETURN_IF_ERROR(Validate(options));
   if (options.threads == 0) {
     options.threads = std::max<int>(1, std::thread::hardware_concurrency());
   }
-  RETURN_IF_ERROR(CheckCanMake(out));
+  ASSIGN_OR_RETURN(NewFolder folder, NewFolder::Begin(out));
   ASSIGN_OR_RETURN(Corpus corpus,
                    Corpus::Scan(files, {.separator = options.separator,
                                         .invalid_text = options.invalid_text}));
@@ -302,28 +247,11 @@ absl::StatusOr<Manifest> PrepareText(const std::vector<std::string>& files,
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
                    MakeTokenizer(corpus, options));
   RETURN_IF_ERROR(CheckStop(options));
-  const std::string partial = absl::StrCat(out, kUnfinished, getpid());
-  const auto remove_partial =
-      absl::MakeCleanup([&] { RemoveTree(partial).IgnoreError(); });
-  ASSIGN_OR_RETURN(const Manifest manifest,
-                   WriteFolder(corpus, *tokenizer, partial, options));
-  if (rename(partial.c_str(), out.c_str()) != 0) {
-    return SystemError(errno, absl::StrCat("cannot create ", out));
-  }
-  RETURN_IF_ERROR(SyncDirectory(Parent(out)));
+  ASSIGN_OR_RETURN(
+      const Manifest manifest,
+      WriteFolder(corpus, *tokenizer, folder.temporary(), options));
+  RETURN_IF_ERROR(folder.Commit());
   return manifest;
-}
-
-absl::Status RemoveUnfinished(const std::string& out) {
-  const std::string parent = Parent(out);
-  const std::string unfinished =
-      absl::StrCat(out.substr(out.rfind('/') + 1), kUnfinished);
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(parent));
-  for (const std::string& name : names) {
-    if (!absl::StartsWith(name, unfinished)) continue;
-    RETURN_IF_ERROR(RemoveTree(absl::StrCat(parent, "/", name)));
-  }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<PreparedFolder> OpenPreparedFolder(const std::string& folder) {

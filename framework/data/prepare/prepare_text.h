@@ -55,10 +55,6 @@ absl::StatusOr<Manifest> PrepareText(const std::vector<std::string>& files,
                                      const std::string& out,
                                      const PrepareOptions& options);
 
-// Removes unfinished folders of `out`. Call it only while nobody else prepares
-// it.
-absl::Status RemoveUnfinished(const std::string& out);
-
 // A folder of PrepareText(), opened.
 struct PreparedFolder {
   Manifest manifest;

@@ -118,10 +118,10 @@ TEST_F(CheckpointTest, IsRestored) {
   EXPECT_EQ((*checkpoint)->config_text(), kConfig);
   const auto model = (*checkpoint)->Tensors(kModelFile);
   ASSERT_TRUE(model.ok()) << model.status();
-  const TensorEntry* w = (*model)->Find("w");
+  const StoredTensor* w = (*model)->Find("w");
   ASSERT_NE(w, nullptr);
   const std::vector<float> expected = {30.0f, -2.0f, 3.0f};
-  EXPECT_EQ((*model)->Bytes(*w),
+  EXPECT_EQ(w->bytes,
             absl::string_view(reinterpret_cast<const char*>(expected.data()),
                               sizeof(float) * expected.size()));
   EXPECT_EQ((*checkpoint)->Tensors("other.safetensors").status().code(),

@@ -181,7 +181,7 @@ class SharedCheckpointTest : public testing::Test {
                                                     : kModelFile)
                .value();
       for (const TensorSpec& tensor : file.tensors) {
-        EXPECT_TRUE(stored.Bytes(*stored.Find(tensor.name)) ==
+        EXPECT_TRUE(stored.Find(tensor.name)->bytes ==
                     WeightsOf(tensor, checkpoint.step()))
             << tensor.name;
       }

@@ -1,5 +1,6 @@
 #include "framework/checkpoint/tensor_files.h"
 
+#include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
@@ -90,6 +91,29 @@ TEST(ShareFilesTest, EachFileHasOnePartyAndPartiesGetAboutAsManyBytes) {
   EXPECT_THAT(ShareFiles({3, 9, 4, 2}, 2), ElementsAre(1, 0, 1, 1));
   EXPECT_THAT(ShareFiles({7}, 3), ElementsAre(0));
   EXPECT_THAT(ShareFiles({}, 3), ElementsAre());
+}
+
+TEST(StoredTensorsTest, GetOtherNames) {
+  const std::string path = testing::TempDir() + "/renamed.safetensors";
+  std::remove(path.c_str());
+  auto writer = SafetensorsWriter::Create(
+                    path, {Bytes("a", 1), Bytes("b", 2), Bytes("c", 0)})
+                    .value();
+  ASSERT_TRUE(writer->Write("123").ok());
+  ASSERT_TRUE(writer->Finish().ok());
+  const auto file = SafetensorsFile::Open(path).value();
+  const StoredTensors tensors(*file);
+  const auto is_c = [](absl::string_view name) { return name == "c"; };
+  const auto renamed = tensors.Renamed({{"a", "b"}, {"b", "a"}}, is_c);
+  ASSERT_TRUE(renamed.ok()) << renamed.status();
+  EXPECT_EQ(renamed->num_tensors(), 2);
+  EXPECT_EQ(renamed->Find("a")->bytes, "23");
+  EXPECT_EQ(renamed->Find("a")->spec, Bytes("a", 2));
+  EXPECT_EQ(renamed->Find("b")->bytes, "1");
+  EXPECT_EQ(renamed->Find("b")->path, path);
+  EXPECT_THAT(
+      std::string(tensors.Renamed({{"a", "b"}}, is_c).status().message()),
+      HasSubstr(path + ": tensor b is not part of the model"));
 }
 
 }  // namespace

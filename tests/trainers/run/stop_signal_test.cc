@@ -51,6 +51,13 @@ TEST(StopSignalTest, OtherSignalsNeverKill) {
   EXPECT_EQ(stop.received(), SIGUSR1);
 }
 
+TEST(StopSignalTest, WorkInPiecesStopsAtTheNextCheck) {
+  const std::function<absl::Status()> check = StopCheck();
+  EXPECT_TRUE(check().ok());
+  std::raise(SIGTERM);
+  EXPECT_TRUE(absl::IsCancelled(check()));
+}
+
 TEST(StopSignalTest, NohupIsRespectedAndEarlierHandlersAreRestored) {
   std::signal(SIGHUP, SIG_IGN);
   {

@@ -37,11 +37,10 @@ std::unique_ptr<Session> LargeVocabulary(const std::string& device,
 // `prefix`; all of them if the tensor is missing or has another shape.
 int64_t Differing(const StoredTensors& file, const std::string& prefix,
                   const ParameterSlice& slice, const at::Tensor& buffer) {
-  const TensorEntry* entry = file.Find(absl::StrCat(prefix, slice.name));
-  if (entry == nullptr || entry->spec.shape != slice.shape) return slice.numel;
-  const absl::string_view bytes = file.Bytes(*entry);
-  const at::Tensor stored =
-      at::from_blob(const_cast<char*>(bytes.data()), {slice.numel}, at::kFloat);
+  const StoredTensor* found = file.Find(absl::StrCat(prefix, slice.name));
+  if (found == nullptr || found->spec.shape != slice.shape) return slice.numel;
+  const at::Tensor stored = at::from_blob(
+      const_cast<char*>(found->bytes.data()), {slice.numel}, at::kFloat);
   return stored.ne(buffer.narrow(0, slice.offset, slice.numel).cpu())
       .sum()
       .item<int64_t>();

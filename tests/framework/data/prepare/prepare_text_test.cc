@@ -555,16 +555,6 @@ TEST_P(PrepareTest, BoundsTheThreads) {
   EXPECT_THAT(PrepareText(files_, out_, options_), IsOk());
 }
 
-TEST_P(PrepareTest, RemovesUnfinishedFolders) {
-  for (const char* name : {"out.partial-1/x", "out.partial-22", "out"}) {
-    ASSERT_THAT(MakeDirectories(TestPath(name)), IsOk());
-  }
-  EXPECT_THAT(RemoveUnfinished(out_), IsOk());
-  const auto left = ListDirectory(TestPath("")).value();
-  EXPECT_THAT(left, Contains("out"));
-  EXPECT_THAT(left, Each(Not(HasSubstr("partial"))));
-}
-
 TEST_P(PrepareTest, KeepsTextThatIsNotUtf8OnRequest) {
   const std::string latin1 = TestPath("latin1.txt");
   Write(latin1, "caf\xe9 cr\xe8me\n");
