@@ -11,6 +11,7 @@
 #include "framework/base/log.h"
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/checkpoint_directory.h"
+#include "trainers/hugging_face/hf_folder.h"
 
 namespace tessera {
 namespace {
@@ -111,6 +112,7 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenModel(
     const std::string& path, const VerifiedShare& share) {
+  if (IsHfFolder(path)) return OpenHfFolder(path);
   const auto has = [&](absl::string_view name) {
     return FileExists(absl::StrCat(path, "/", name));
   };

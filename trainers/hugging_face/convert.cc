@@ -1,0 +1,219 @@
+#include "trainers/hugging_face/convert.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/file.h"
+#include "framework/base/new_folder.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
+#include "framework/checkpoint/scalar_type.h"
+#include "models/model_config.h"
+#include "models/transformer_lm.h"
+#include "nlohmann/json.hpp"
+#include "trainers/hugging_face/architecture.h"
+#include "trainers/hugging_face/config_json.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kPieceElements = int64_t{4} << 20;
+constexpr char kGenerationConfigFile[] = "generation_config.json";
+
+// A tensor to write.
+struct Output {
+  TensorSpec spec;
+  const StoredTensor* from = nullptr;
+  // If not 0, the rows of each head of that many change from INTERLEAVED to
+  // HALVED.
+  int64_t head_dim = 0;
+};
+
+// The name of a dtype in config.json.
+std::string TorchName(StoredDtype dtype) {
+  return dtype == StoredDtype::kF32    ? "float32"
+         : dtype == StoredDtype::kBF16 ? "bfloat16"
+         : dtype == StoredDtype::kF16  ? "float16"
+                                       : "float64";
+}
+
+// piece: [heads, head_dim, ...], in the layout of pairs (0, 1), (2, 3), ...
+at::Tensor Halved(const at::Tensor& piece) {
+  return piece.unflatten(1, {piece.size(1) / 2, 2}).transpose(1, 2);
+}
+
+absl::StatusOr<at::Tensor> Converted(const Output& output,
+                                     const at::Tensor& piece) {
+  const at::Tensor rows = output.head_dim == 0 ? piece : Halved(piece);
+  const at::Tensor result =
+      rows.contiguous().to(*ScalarTypeOf(output.spec.dtype));
+  if (result.isinf().sum().equal(piece.isinf().sum())) return result;
+  return absl::InvalidArgumentError(
+      absl::StrCat(output.from->path, ": tensor ", output.from->spec.name,
+                   " has values beyond the range of ", Name(output.spec.dtype),
+                   "; choose another --dtype"));
+}
+
+// In pieces of whole heads or elements.
+absl::Status WriteTensor(const Output& output, const ConvertOptions& options,
+                         SafetensorsWriter* file) {
+  const StoredTensor& from = *output.from;
+  const int64_t rest = from.spec.shape.size() == 2 ? from.spec.shape[1] : 1;
+  at::Tensor units = at::from_blob(
+      const_cast<char*>(from.bytes.data()),
+      {static_cast<int64_t>(from.bytes.size()) / SizeBytes(from.spec.dtype)},
+      *ScalarTypeOf(from.spec.dtype));
+  if (output.head_dim != 0) units = units.view({-1, output.head_dim, rest});
+  const int64_t count = units.size(0);
+  const int64_t most =
+      std::max<int64_t>(1, kPieceElements * count / units.numel());
+  for (int64_t begin = 0; begin < count; begin += most) {
+    if (options.check_stop) RETURN_IF_ERROR(options.check_stop());
+    ASSIGN_OR_RETURN(
+        const at::Tensor piece,
+        Converted(output,
+                  units.narrow(0, begin, std::min(most, count - begin))));
+    RETURN_IF_ERROR(file->Write(
+        {static_cast<const char*>(piece.const_data_ptr()), piece.nbytes()}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteWeights(const std::vector<Output>& outputs,
+                          const SafetensorsMetadata& metadata,
+                          const std::string& folder,
+                          const ConvertOptions& options) {
+  std::vector<TensorSpec> specs;
+  std::map<std::string, const Output*> by_name;
+  for (const Output& output : outputs) {
+    specs.push_back(output.spec);
+    by_name[output.spec.name] = &output;
+  }
+  ASSIGN_OR_RETURN(
+      const std::vector<TensorFile> files,
+      DivideIntoFiles(kModelFile, std::move(specs), options.max_file_bytes));
+  for (const TensorFile& file : files) {
+    ASSIGN_OR_RETURN(
+        const std::unique_ptr<SafetensorsWriter> writer,
+        SafetensorsWriter::Create(absl::StrCat(folder, "/", file.name),
+                                  file.tensors, metadata));
+    for (const TensorSpec& spec : file.tensors) {
+      RETURN_IF_ERROR(StatusFromTorchOr([&] {
+        return WriteTensor(*by_name.at(spec.name), options, writer.get());
+      }));
+    }
+    RETURN_IF_ERROR(writer->Finish());
+  }
+  if (files.size() == 1) return absl::OkStatus();
+  return WriteFileAtomically(absl::StrCat(folder, "/", IndexName(kModelFile)),
+                             IndexOf(files));
+}
+
+// Everything that a folder holds.
+struct Contents {
+  std::vector<Output> tensors;
+  SafetensorsMetadata metadata;
+  std::map<std::string, std::string> texts;  // by file name
+};
+
+absl::Status WriteFolder(const Contents& contents, const std::string& path,
+                         const ConvertOptions& options) {
+  ASSIGN_OR_RETURN(NewFolder out, NewFolder::Begin(path));
+  RETURN_IF_ERROR(MakeDirectories(out.temporary()));
+  RETURN_IF_ERROR(WriteWeights(contents.tensors, contents.metadata,
+                               out.temporary(), options));
+  for (const auto& [name, text] : contents.texts) {
+    RETURN_IF_ERROR(
+        WriteFileAtomically(absl::StrCat(out.temporary(), "/", name), text));
+  }
+  return out.Commit();
+}
+
+// The parameters of a model, as `checkpoint` stores them.
+absl::StatusOr<std::vector<Output>> Stored(const Checkpoint& checkpoint,
+                                           const ModelConfig& config,
+                                           const ConvertOptions& options) {
+  ASSIGN_OR_RETURN(const StoredTensors* tensors,
+                   checkpoint.Tensors(kModelFile));
+  ASSIGN_OR_RETURN(const std::vector<ParameterBlockSpec> blocks,
+                   LmParameters(ModelShapeOf(config), /*frozen=*/{}));
+  std::vector<Output> outputs;
+  for (const ParameterBlockSpec& block : blocks) {
+    for (const ParameterSpec& parameter : block.members) {
+      const StoredTensor* const from = tensors->Find(parameter.name);
+      if (from == nullptr || from->spec.shape != parameter.shape ||
+          !ScalarTypeOf(from->spec.dtype).has_value()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(tensors->path(), ": tensor ", parameter.name,
+                         from == nullptr ? " is missing"
+                         : from->spec.shape != parameter.shape
+                             ? " has another shape"
+                             : absl::StrCat(" is ", Name(from->spec.dtype)),
+                         "; ", checkpoint.config_source(), " asks for floats [",
+                         absl::StrJoin(parameter.shape, ", "), "]"));
+      }
+      outputs.push_back({.spec = from->spec, .from = from});
+      if (options.dtype.has_value()) outputs.back().spec.dtype = *options.dtype;
+    }
+  }
+  return outputs;
+}
+
+// Whether RoPE turns what the rows of the parameter make.
+bool IsRotated(absl::string_view parameter) {
+  return absl::StrContains(parameter, ".attn.q_") ||
+         absl::StrContains(parameter, ".attn.k_");
+}
+
+std::string Text(const nlohmann::json& json) { return json.dump(2) + "\n"; }
+
+// The ids of special tokens, which transformers would otherwise assume. The
+// tokenizer knows them; with it, tokenizer.json belongs into the same folder.
+nlohmann::json SpecialTokens() {
+  return {{"bos_token_id", nullptr},
+          {"eos_token_id", nullptr},
+          {"pad_token_id", nullptr}};
+}
+
+}  // namespace
+
+absl::Status ExportModel(const Checkpoint& checkpoint,
+                         const ModelConfig& config, const std::string& out,
+                         const ConvertOptions& options) {
+  ASSIGN_OR_RETURN(const HfArchitecture* const architecture,
+                   HfArchitectureFor(config));
+  Contents contents = {.metadata = {{"format", "pt"}}};
+  ASSIGN_OR_RETURN(contents.tensors, Stored(checkpoint, config, options));
+  for (Output& output : contents.tensors) {
+    const std::string parameter = output.spec.name;
+    output.spec.name = HfTensorName(*architecture, parameter);
+    if (config.rope_layout() == ModelConfig::INTERLEAVED &&
+        IsRotated(parameter)) {
+      output.head_dim = ModelShapeOf(config).head_dim();
+    }
+  }
+  nlohmann::json config_json = HfConfigJson(
+      *architecture, config, TorchName(contents.tensors.front().spec.dtype));
+  config_json.update(SpecialTokens());
+  contents.texts = {{std::string(kHfConfigFile), Text(config_json)},
+                    {kGenerationConfigFile, Text(SpecialTokens())}};
+  return WriteFolder(contents, out, options);
+}
+
+absl::Status ImportModel(const Checkpoint& folder, const ModelConfig& config,
+                         const std::string& out,
+                         const ConvertOptions& options) {
+  Contents contents;
+  ASSIGN_OR_RETURN(contents.tensors, Stored(folder, config, options));
+  contents.texts = {{std::string(kConfigFile), folder.config_text()}};
+  return WriteFolder(contents, out, options);
+}
+
+}  // namespace tessera
