@@ -133,7 +133,8 @@ absl::Status Run() {
   RETURN_IF_ERROR(ChooseDevice(config.mutable_training()));
   std::unique_ptr<Tokenizer> tokenizer;  // null for token ids
   if (prompt_tokens.empty()) {
-    ASSIGN_OR_RETURN(tokenizer, TokenizerOf(*checkpoint));
+    ASSIGN_OR_RETURN(tokenizer,
+                     TokenizerOf(*checkpoint, config.model().vocab_size()));
   }
   UsePrecisionOfDevice(&config);
   ASSIGN_OR_RETURN(const RunPlan plan, PlanGeneration(config));

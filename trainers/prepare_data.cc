@@ -6,6 +6,7 @@
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "framework/base/exit_code.h"
@@ -14,6 +15,8 @@
 #include "framework/base/status_macros.h"
 #include "framework/data/prepare/prepare_text.h"
 #include "framework/data/prepare/progress.h"
+#include "framework/data/tokenize/split_pattern.h"
+#include "framework/data/tokenize/tokenizer.h"
 #include "framework/observe/format.h"
 #include "trainers/program_flags.h"
 #include "trainers/run/stop_signal.h"
@@ -25,9 +28,14 @@ ABSL_FLAG(std::vector<std::string>, input, {},
 ABSL_FLAG(std::string, out, "", "the folder to create; must not exist");
 ABSL_FLAG(
     std::string, tokenizer, "bpe",
-    "bpe: learned from the text; bytes: 256 bytes and an end of document");
+    "the path of a Hugging Face tokenizer.json (byte-level BPE), or bpe: "
+    "SentencePiece, learned from the text; byte_level_bpe: learned from the "
+    "text, gives a tokenizer.json; bytes: 256 bytes and an end of document");
 ABSL_FLAG(int64_t, vocab_size, 10000,
-          "size of the bpe vocabulary; a short text gives fewer tokens");
+          "size of the vocabulary to learn; a short text gives fewer tokens");
+ABSL_FLAG(std::string, split_pattern, "llama3",
+          "pattern by which a learned byte_level_bpe splits text before it "
+          "merges: gpt2, llama3 (also cl100k's) or qwen2");
 ABSL_FLAG(double, validation_fraction, 0.01,
           "fraction of the text to hold out, in [0, 0.5]: documents, or the "
           "end of a single document");
@@ -59,6 +67,30 @@ void PrintSummary(const std::string& out, const Manifest& manifest) {
                out);
 }
 
+absl::Status SetTokenizer(PrepareOptions* options) {
+  const std::string given = absl::GetFlag(FLAGS_tokenizer);
+  if (absl::StrContains(given, '/') || absl::EndsWith(given, ".json")) {
+    options->tokenizer = TokenizerKind::kByteLevelBpe;
+    options->tokenizer_file = UserPath(given);
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<TokenizerKind> kind = TokenizerKindFromName(given);
+  if (!kind.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--tokenizer: ", kind.status().message(),
+                     ", or the path of a tokenizer.json"));
+  }
+  options->tokenizer = *kind;
+  const absl::StatusOr<absl::string_view> pattern =
+      SplitPatternByName(absl::GetFlag(FLAGS_split_pattern));
+  if (!pattern.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--split_pattern: ", pattern.status().message()));
+  }
+  options->split_pattern = std::string(*pattern);
+  return absl::OkStatus();
+}
+
 absl::Status Run(const std::vector<std::string>& further_inputs) {
   const std::string out = absl::GetFlag(FLAGS_out);
   std::vector<std::string> patterns = absl::GetFlag(FLAGS_input);
@@ -71,8 +103,7 @@ absl::Status Run(const std::vector<std::string>& further_inputs) {
   }
   PrepareOptions options;
   options.check_stop = StopCheck();
-  ASSIGN_OR_RETURN(options.tokenizer,
-                   TokenizerKindFromName(absl::GetFlag(FLAGS_tokenizer)));
+  RETURN_IF_ERROR(SetTokenizer(&options));
   options.vocab_size = absl::GetFlag(FLAGS_vocab_size);
   options.validation_fraction = absl::GetFlag(FLAGS_validation_fraction);
   options.seed = absl::GetFlag(FLAGS_seed);

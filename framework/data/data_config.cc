@@ -217,6 +217,8 @@ absl::StatusOr<std::optional<EndOfText>> FindEndOfText(const DataConfig& data,
 absl::StatusOr<Source> SourceFromFolder(PreparedFolder folder, std::string name,
                                         const DataConfig& data,
                                         int64_t vocab_size) {
+  RETURN_IF_ERROR(
+      CheckVocabulary(*folder.tokenizer, folder.tokenizer_path, vocab_size));
   const std::optional<EndOfText> end_of_text =
       FindEndOfText(data, *folder.tokenizer);
   FileList train, validation;
@@ -328,6 +330,8 @@ absl::StatusOr<FileList> OpenPaths(const std::vector<std::string>& paths,
           " was prepared without a validation split; prepare it with "
           "--validation_fraction above 0"));
     }
+    RETURN_IF_ERROR(
+        CheckVocabulary(*folder.tokenizer, folder.tokenizer_path, vocab_size));
     if (*tokenizer == nullptr) {
       *tokenizer = std::move(folder.tokenizer);
     } else if ((*tokenizer)->Serialize() != folder.tokenizer->Serialize()) {
@@ -357,7 +361,10 @@ absl::StatusOr<Source> OpenSplits(const TokenFiles& config,
       FileExists(train[0] + "/manifest.json")) {
     absl::StatusOr<PreparedFolder> folder = OpenPreparedFolder(train[0]);
     if (!folder.ok()) return FieldError(kTrainField, folder.status());
-    return SourceFromFolder(*std::move(folder), name, data, options.vocab_size);
+    absl::StatusOr<Source> source =
+        SourceFromFolder(*std::move(folder), name, data, options.vocab_size);
+    if (!source.ok()) return FieldError(kTrainField, source.status());
+    return source;
   }
   Source source = {.name = name};
   absl::StatusOr<FileList> list = OpenPaths(

@@ -16,6 +16,17 @@ namespace {
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using ::testing::StartsWith;
+
+// Words that repeat, without order.
+std::string LongText() {
+  std::string text;
+  for (int i = 0; i < 3000; ++i) {
+    absl::StrAppend(&text, i * i % 7 < 3 ? "the cat" : "a dog", " saw ", i % 13,
+                    i % 3 == 0 ? " birds.\n" : " trees, ");
+  }
+  return text;
+}
 
 TEST(GenerateTest, EqualSeedsGiveEqualSamplesAndBadOptionsAreRefused) {
   const std::string run = Folder("generate");
@@ -90,6 +101,63 @@ TEST(GenerateTest, NeedsOnlyModelConfigAndTokenizer) {
   EXPECT_THAT(
       refused.output,
       HasSubstr(model + "/tokenizer.json: kind must be a string; is 5"));
+}
+
+TEST(GenerateTest, UsesATokenizerInHuggingFacesFormat) {
+  const std::string tokens = Folder("tokens"), run = Folder("byte_level");
+  const std::string text = Folder("text.txt");
+  ASSERT_TRUE(WriteFileAtomically(text, LongText()).ok());
+  const std::string prepare =
+      absl::StrCat(FindRuntimeFile("trainers/prepare_data").value(),
+                   " --input=", text, " --out=");
+  ASSERT_EQ(Shell(absl::StrCat(prepare, tokens,
+                               " --tokenizer=byte_level_bpe --vocab_size=270"))
+                .exit_code,
+            0);
+  const std::string data =
+      absl::StrCat("--set 'data.token_files={train: \"", tokens, "\"}' ");
+  const Outcome too_small =
+      Shell(ToyTrain({data, "--out=" + run}) + " --set model.vocab_size=269");
+  EXPECT_EQ(too_small.exit_code, 2);
+  EXPECT_THAT(too_small.output,
+              HasSubstr("data.token_files.train: " + tokens +
+                        "/tokenizer.json: the tokenizer has token ids up to "
+                        "269, but model.vocab_size is 269"));
+  const Outcome trained =
+      Shell(ToyTrain({data, "--out=" + run}) + " --set model.vocab_size=272");
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+
+  // The checkpoint holds the file itself, and another one can be used.
+  const std::string saved = run + "/checkpoints/step_00000020/tokenizer.json";
+  const std::string file = ReadFile(saved).value();
+  EXPECT_EQ(file, ReadFile(tokens + "/tokenizer.json").value());
+  const std::string generate =
+      absl::StrCat(FindRuntimeFile("trainers/generate").value(),
+                   " --prompt='the cat' --max_tokens=20 --checkpoint=");
+  const Outcome sample = Shell(generate + run);
+  EXPECT_EQ(sample.exit_code, 0) << sample.output;
+  EXPECT_THAT(sample.output, StartsWith("the cat"));
+  const std::string again = Folder("again");
+  ASSERT_EQ(
+      Shell(absl::StrCat(prepare, again, " --tokenizer=", saved)).exit_code, 0);
+  EXPECT_EQ(ReadFile(again + "/train.tok").value(),
+            ReadFile(tokens + "/train.tok").value());
+
+  // A file whose ids the model does not have.
+  const std::string model = Folder("small_model"), large = Folder("large");
+  ASSERT_EQ(Shell(absl::StrCat(prepare, large, " --vocab_size=275",
+                               " --tokenizer=byte_level_bpe; mkdir ", model,
+                               "; cd ", run, "/checkpoints/step_00000020; cp ",
+                               "model.safetensors config.pbtxt ", model))
+                .exit_code,
+            0);
+  const std::string other = ReadFile(large + "/tokenizer.json").value();
+  ASSERT_TRUE(WriteFileAtomically(model + "/tokenizer.json", other).ok());
+  const Outcome refused = Shell(generate + model);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.output,
+              HasSubstr(model + "/tokenizer.json: the tokenizer has token ids "
+                                "up to 274, but model.vocab_size is 272"));
 }
 
 TEST(GenerateTest, ARunWithoutTokenizerIsRejectedWithAdvice) {

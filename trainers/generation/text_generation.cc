@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "framework/base/field_error.h"
 #include "framework/base/json_fields.h"
 #include "framework/base/status_macros.h"
 #include "framework/data/tokenize/utf8.h"
@@ -94,13 +95,36 @@ absl::StatusOr<std::vector<int64_t>> ParseTokenIds(absl::string_view text,
   return ids;
 }
 
-nlohmann::json TokenizerToJson(const Tokenizer& tokenizer) {
-  return {{"kind", std::string(Name(tokenizer.kind()))},
-          {"serialized", absl::Base64Escape(tokenizer.Serialize())}};
+namespace {
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadFrom(const nlohmann::json& json,
+                                                    const std::string& source) {
+  if (json.contains("model")) {
+    return LoadTokenizer(TokenizerKind::kByteLevelBpe, json.dump(), source);
+  }
+  JsonFields fields(json, source);
+  const std::string name = fields.Text("kind");
+  const std::string serialized = fields.Base64("serialized");
+  RETURN_IF_ERROR(fields.status());
+  const absl::StatusOr<TokenizerKind> kind = TokenizerKindFromName(name);
+  if (!kind.ok()) return FieldError(source, kind.status());
+  return LoadTokenizer(*kind, serialized, source);
+}
+
+}  // namespace
+
+std::string TokenizerToJson(const Tokenizer& tokenizer) {
+  if (tokenizer.kind() == TokenizerKind::kByteLevelBpe) {
+    return tokenizer.Serialize();
+  }
+  const nlohmann::json json = {
+      {"kind", std::string(Name(tokenizer.kind()))},
+      {"serialized", absl::Base64Escape(tokenizer.Serialize())}};
+  return json.dump(2);
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(
-    const Checkpoint& checkpoint) {
+    const Checkpoint& checkpoint, int64_t vocab_size) {
   const nlohmann::json& json = checkpoint.tokenizer();
   if (json.is_null()) {
     return absl::NotFoundError(absl::StrCat(
@@ -110,18 +134,10 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(
         "trainers:prepare_data, whose tokenizer is saved in the checkpoint"));
   }
   const std::string source = checkpoint.tokenizer_source();
-  JsonFields fields(json, source);
-  const std::string name = fields.Text("kind");
-  const std::string serialized = fields.Base64("serialized");
-  RETURN_IF_ERROR(fields.status());
-  const auto load = [&]() -> absl::StatusOr<std::unique_ptr<Tokenizer>> {
-    ASSIGN_OR_RETURN(const TokenizerKind kind, TokenizerKindFromName(name));
-    return LoadTokenizer(kind, serialized);
-  };
-  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = load();
-  if (tokenizer.ok()) return tokenizer;
-  return absl::Status(tokenizer.status().code(),
-                      absl::StrCat(source, ": ", tokenizer.status().message()));
+  ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer,
+                   LoadFrom(json, source));
+  RETURN_IF_ERROR(CheckVocabulary(*tokenizer, source, vocab_size));
+  return tokenizer;
 }
 
 }  // namespace tessera

@@ -40,12 +40,14 @@ absl::Status SampleTokens(NextTokenModel& model,
 absl::StatusOr<std::vector<int64_t>> ParseTokenIds(absl::string_view text,
                                                    absl::string_view what);
 
-// The tokenizer in the format of a checkpoint's tokenizer.json.
-nlohmann::json TokenizerToJson(const Tokenizer& tokenizer);
-// The tokenizer of a checkpoint. NotFound, with what to do, if its run trained
-// on token ids without text.
+// The tokenizer.json of a checkpoint: Hugging Face's file of a byte-level BPE;
+// of another tokenizer, {"kind": its name, "serialized": base64}.
+std::string TokenizerToJson(const Tokenizer& tokenizer);
+// The tokenizer of a checkpoint of a model with `vocab_size` token ids, which
+// must not be fewer than the tokenizer's. NotFound, with what to do, if its run
+// trained on token ids without text.
 absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(
-    const Checkpoint& checkpoint);
+    const Checkpoint& checkpoint, int64_t vocab_size);
 
 }  // namespace tessera
 

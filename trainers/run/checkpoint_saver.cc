@@ -165,8 +165,8 @@ absl::StatusOr<std::string> CheckpointSaver::WriteFiles(
   RETURN_IF_ERROR(written);
   RETURN_IF_ERROR(AddIndices(files, writer.get()));
   if (job.tokenizer != nullptr) {
-    RETURN_IF_ERROR(writer->AddText(kTokenizerFile,
-                                    TokenizerToJson(*job.tokenizer).dump(2)));
+    RETURN_IF_ERROR(
+        writer->AddText(kTokenizerFile, TokenizerToJson(*job.tokenizer)));
   }
   return writer->Commit(job.state, job.config_text);
 }

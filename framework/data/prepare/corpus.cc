@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -17,10 +18,48 @@ namespace {
 // a part's words repeat (the tokenizer encodes each distinct word once).
 constexpr int64_t kPartBytes = 64 << 10;
 
+// Whether `text`, which is not empty, begins with Unicode's White_Space.
+bool BeginsWithSpace(absl::string_view text) {
+  if (absl::ascii_isspace(text[0])) return true;
+  for (const absl::string_view space :
+       {"\xc2\x85", "\xc2\xa0", "\xe1\x9a\x80", "\xe2\x80\x80", "\xe2\x80\x81",
+        "\xe2\x80\x82", "\xe2\x80\x83", "\xe2\x80\x84", "\xe2\x80\x85",
+        "\xe2\x80\x86", "\xe2\x80\x87", "\xe2\x80\x88", "\xe2\x80\x89",
+        "\xe2\x80\x8a", "\xe2\x80\xa8", "\xe2\x80\xa9", "\xe2\x80\xaf",
+        "\xe2\x81\x9f", "\xe3\x80\x80"}) {
+    if (absl::StartsWith(text, space)) return true;
+  }
+  return false;
+}
+
+// Whether a pre-token ends after the newline at `place` by every pattern in
+// use. They join a newline only with white space, with what is before it, and
+// with a '/' after it.
+bool EndsPreToken(absl::string_view document, size_t place) {
+  const char next = document[place + 1];
+  if (absl::ascii_ispunct(next) ||
+      BeginsWithSpace(document.substr(place + 1))) {
+    return false;
+  }
+  size_t before = place;  // the character before the newline
+  do {
+    if (before == 0) return false;
+    --before;
+  } while ((document[before] & 0xc0) == 0x80 && place - before < 4);
+  return !BeginsWithSpace(document.substr(before));
+}
+
 // Where to cut a document that is longer than kPartBytes: after the last
-// newline, else between two characters. `document` is its beginning, at least
-// kPartBytes + 1 bytes.
-int64_t CutLongDocument(absl::string_view document) {
+// newline (with `divide_between_pre_tokens` after the last that surely ends a
+// pre-token, if there is one), else between two characters. `document` is its
+// beginning, at least kPartBytes + 1 bytes.
+int64_t CutLongDocument(absl::string_view document,
+                        bool divide_between_pre_tokens) {
+  for (size_t end = divide_between_pre_tokens ? kPartBytes : 0; end > 0;) {
+    end = document.rfind('\n', end - 1);
+    if (end == absl::string_view::npos) break;
+    if (EndsPreToken(document, end)) return static_cast<int64_t>(end) + 1;
+  }
   const size_t line_end = document.rfind('\n', kPartBytes - 1);
   if (line_end != absl::string_view::npos) {
     return static_cast<int64_t>(line_end) + 1;
@@ -137,10 +176,13 @@ absl::Status Corpus::AddFile(const std::string& path, int32_t index,
         separator.empty() ? absl::string_view::npos : rest.find(separator);
     const auto document = static_cast<int64_t>(std::min(found, rest.size()));
     const bool ends = document <= kPartBytes;
-    const Part part = {.file = index,
-                       .begin = text.place(),
-                       .bytes = ends ? document : CutLongDocument(rest),
-                       .ends_document = ends};
+    const Part part = {
+        .file = index,
+        .begin = text.place(),
+        .bytes = ends
+                     ? document
+                     : CutLongDocument(rest, options.divide_between_pre_tokens),
+        .ends_document = ends};
     const absl::string_view bytes = rest.substr(0, part.bytes);
     if (options.invalid_text == InvalidText::kKeep) {
       is_utf8 = is_utf8 && IsUtf8(bytes);

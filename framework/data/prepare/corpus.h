@@ -22,6 +22,9 @@ enum class InvalidText {
 struct CorpusOptions {
   std::string separator;  // empty: a file is one document
   InvalidText invalid_text = InvalidText::kRefuse;
+  // Divides long documents, if possible, where a byte-level BPE begins a
+  // pre-token in any case, so that the parts have the ids of the whole.
+  bool divide_between_pre_tokens = false;
 };
 
 // Text files divided into documents, and long documents into parts.

@@ -19,13 +19,14 @@ struct SplitManifest {
 };
 
 // manifest.json of a prepared folder. The folder also holds train.tok,
-// validation.tok unless its split is empty, and tokenizer.model.
+// validation.tok unless its split is empty, and the tokenizer: tokenizer.json
+// of a byte-level BPE, else tokenizer.model.
 struct Manifest {
   static constexpr int kVersion = 1;
 
   TokenizerKind tokenizer = TokenizerKind::kBpe;
   int64_t vocab_size = 0;
-  uint64_t tokenizer_checksum = 0;  // XXH3-64 of tokenizer.model
+  uint64_t tokenizer_checksum = 0;  // XXH3-64 of the tokenizer
   SplitManifest train;
   SplitManifest validation;
   // Number of documents that are not valid UTF-8; they are kept byte for byte.

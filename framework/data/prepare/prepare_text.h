@@ -14,13 +14,19 @@
 #include "framework/data/prepare/corpus_manifest.h"
 #include "framework/data/prepare/progress.h"
 #include "framework/data/read/token_file.h"
+#include "framework/data/tokenize/split_pattern.h"
 #include "framework/data/tokenize/tokenizer.h"
 
 namespace tessera {
 
 struct PrepareOptions {
   TokenizerKind tokenizer = TokenizerKind::kBpe;
-  int64_t vocab_size = 10000;         // BPE: at least 300; bytes: 257 or more
+  // A tokenizer.json, for kByteLevelBpe; empty: a vocabulary is learned.
+  std::string tokenizer_file;
+  // By which a learned byte-level BPE splits text: see split_pattern.h.
+  std::string split_pattern{kLlama3Pattern};
+  // Not used with a tokenizer_file. BPE: at least 300; others: 257 or more.
+  int64_t vocab_size = 10000;
   double validation_fraction = 0.01;  // fraction of the text, in [0, 0.5]
   uint64_t seed = 0;                  // chooses the validation documents
   // Separates documents inside a file, as in TinyStories; not part of them.
@@ -42,8 +48,9 @@ struct PrepareOptions {
 absl::StatusOr<std::vector<std::string>> ExpandGlobs(
     const std::vector<std::string>& patterns);
 
-// Creates the folder `out`, which must not exist: learns a tokenizer on about 6
-// MiB of the training documents, encodes everything, writes tokens and
+// Creates the folder `out`, which must not exist: learns a tokenizer on a part
+// of the training documents (about 6 MiB for SentencePiece, 100 MiB for
+// byte-level BPE) unless one is given, encodes everything, writes tokens and
 // manifest. The same text and options give the same bytes. A file is one
 // document, or several if it contains the separator. For the validation split
 // see document_validation_split.h.
@@ -61,6 +68,7 @@ struct PreparedFolder {
   std::unique_ptr<Tokenizer> tokenizer;
   TokenFile train;
   std::optional<TokenFile> validation;
+  std::string tokenizer_path;
 };
 
 // Verifies every file against the manifest's checksums: DataLoss names the file

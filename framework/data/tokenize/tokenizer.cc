@@ -2,6 +2,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "framework/data/tokenize/byte_level_tokenizer.h"
 #include "framework/data/tokenize/sentencepiece_tokenizer.h"
 
 namespace tessera {
@@ -44,24 +45,65 @@ class ByteTokenizer : public Tokenizer {
 }  // namespace
 
 absl::string_view Name(TokenizerKind kind) {
-  return kind == TokenizerKind::kBpe ? "bpe" : "bytes";
+  switch (kind) {
+    case TokenizerKind::kBpe:
+      return "bpe";
+    case TokenizerKind::kBytes:
+      return "bytes";
+    case TokenizerKind::kByteLevelBpe:
+      return "byte_level_bpe";
+  }
+  return "";
 }
 
 absl::StatusOr<TokenizerKind> TokenizerKindFromName(absl::string_view name) {
-  if (name == "bpe") return TokenizerKind::kBpe;
-  if (name == "bytes") return TokenizerKind::kBytes;
-  return absl::InvalidArgumentError(
-      absl::StrCat("no tokenizer '", name, "'; use bpe or bytes"));
+  for (const auto kind : {TokenizerKind::kBpe, TokenizerKind::kBytes,
+                          TokenizerKind::kByteLevelBpe}) {
+    if (name == Name(kind)) return kind;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "no tokenizer '", name, "'; use bpe, bytes or byte_level_bpe"));
 }
 
 std::unique_ptr<Tokenizer> CreateByteTokenizer() {
   return std::make_unique<ByteTokenizer>();
 }
 
+namespace {
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> Load(TokenizerKind kind,
+                                                absl::string_view serialized) {
+  switch (kind) {
+    case TokenizerKind::kBpe:
+      return LoadBpe(serialized);
+    case TokenizerKind::kBytes:
+      return CreateByteTokenizer();
+    case TokenizerKind::kByteLevelBpe:
+      return LoadByteLevelBpe(serialized);
+  }
+  return absl::InternalError("no such tokenizer");
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
-    TokenizerKind kind, absl::string_view serialized) {
-  if (kind == TokenizerKind::kBpe) return LoadBpe(serialized);
-  return CreateByteTokenizer();
+    TokenizerKind kind, absl::string_view serialized,
+    absl::string_view source) {
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Load(kind, serialized);
+  if (tokenizer.ok()) return tokenizer;
+  return absl::Status(tokenizer.status().code(),
+                      absl::StrCat(source, ": ", tokenizer.status().message()));
+}
+
+absl::Status CheckVocabulary(const Tokenizer& tokenizer,
+                             absl::string_view source,
+                             int64_t model_vocab_size) {
+  if (tokenizer.vocab_size() <= model_vocab_size) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      source, ": the tokenizer has token ids up to ",
+      tokenizer.vocab_size() - 1, ", but model.vocab_size is ",
+      model_vocab_size, "; raise model.vocab_size to at least ",
+      tokenizer.vocab_size(), ", or use the tokenizer of the model"));
 }
 
 }  // namespace tessera

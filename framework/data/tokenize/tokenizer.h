@@ -6,25 +6,31 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
 namespace tessera {
 
-enum class TokenizerKind { kBpe, kBytes };
+enum class TokenizerKind {
+  kBpe,  // SentencePiece
+  kBytes,
+  kByteLevelBpe,  // Hugging Face's tokenizer.json
+};
 
 // Bytes and the end of a document: the vocabulary of the byte tokenizer, and
 // the first part of a BPE vocabulary.
 inline constexpr int kByteVocabularySize = 257;
 inline constexpr int kMinBpeVocabularySize = 300;
 
-// "bpe" or "bytes", as in flags and manifests.
+// "bpe", "bytes" or "byte_level_bpe", as in flags and manifests.
 absl::string_view Name(TokenizerKind kind);
 absl::StatusOr<TokenizerKind> TokenizerKindFromName(absl::string_view name);
 
 // Converts text to token ids and back. Lossless for every byte string, even if
-// it is not valid UTF-8: Decode(Encode(text)) == text. Thread-safe.
+// it is not valid UTF-8: Decode(Encode(text)) == text, except for what
+// byte_level_tokenizer.h lists. Thread-safe.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -49,8 +55,15 @@ class Tokenizer {
 // Ids 0 to 255 are bytes; 256 ends a document.
 std::unique_ptr<Tokenizer> CreateByteTokenizer();
 
+// `source` names the file of `serialized` in errors.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
-    TokenizerKind kind, absl::string_view serialized);
+    TokenizerKind kind, absl::string_view serialized, absl::string_view source);
+
+// InvalidArgument if the tokenizer of the file `source` has more token ids than
+// model.vocab_size.
+absl::Status CheckVocabulary(const Tokenizer& tokenizer,
+                             absl::string_view source,
+                             int64_t model_vocab_size);
 
 }  // namespace tessera
 

@@ -423,7 +423,10 @@ TEST_F(PreparedTest, AFolderProvidesItsSplitsAndTokenizer) {
   EXPECT_EQ(dataset->tokenizer->vocab_size(), 257);
   EXPECT_THAT(dataset->train->description(), HasSubstr(folder));
   EXPECT_THAT(Create(absl::StrCat("token_files { train: '", folder, "' }"), 64),
-              Fails(StatusCode::kOutOfRange, HasSubstr("model.vocab_size")));
+              Fails(StatusCode::kInvalidArgument,
+                    AllOf(HasSubstr("data.token_files.train: "),
+                          HasSubstr("/tokenizer.model: the tokenizer has"),
+                          HasSubstr("model.vocab_size is 64"))));
 }
 
 TEST_F(PreparedTest, TheTokenizerSaysWhereDocumentsEnd) {

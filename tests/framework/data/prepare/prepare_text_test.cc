@@ -381,7 +381,8 @@ TEST(ManifestTest, NamesTheFieldThatIsWrong) {
         fails(absl::StrCat("775807]; is ", wrong)));
   }
   EXPECT_THAT(with("\"vocab_size\"", "\"size\""), fails("775807]; is missing"));
-  EXPECT_THAT(with("\"bpe\"", "\"words\""), fails("bpe or bytes"));
+  EXPECT_THAT(with("\"bpe\"", "\"words\""),
+              fails("use bpe, bytes or byte_level_bpe"));
   EXPECT_THAT(with("0000000000000000", "000000000000000g"),
               fails("16 hexadecimal digits"));
 }
@@ -400,6 +401,11 @@ class PrepareTest : public ::testing::TestWithParam<TokenizerKind> {
     options_.threads = 3;
     files_ = ExpandGlobs({TestPath("text*.cc")}).value();
     out_ = TestPath("out");
+  }
+
+  std::string TokenizerFile() const {
+    return GetParam() == TokenizerKind::kByteLevelBpe ? "tokenizer.json"
+                                                      : "tokenizer.model";
   }
 
   std::vector<std::string> text_;
@@ -445,7 +451,7 @@ TEST_P(PrepareTest, KeepsEveryDocumentInOrder) {
   EXPECT_EQ(validation, expected_validation);
   EXPECT_EQ(manifest->train.bytes, train.size() - 3 * 36);
   EXPECT_THAT(ListDirectory(out_).value(),
-              ElementsAre("manifest.json", "tokenizer.model", "train.tok",
+              ElementsAre("manifest.json", TokenizerFile(), "train.tok",
                           "validation.tok"));
 }
 
@@ -474,8 +480,9 @@ TEST_P(PrepareTest, IsReproducible) {
   options_.threads = 1;
   const std::string again = TestPath("again");
   ASSERT_THAT(PrepareText(files_, again, options_), IsOk());
-  for (const char* name :
-       {"manifest.json", "tokenizer.model", "train.tok", "validation.tok"}) {
+  for (const std::string& name :
+       {std::string("manifest.json"), TokenizerFile(), std::string("train.tok"),
+        std::string("validation.tok")}) {
     EXPECT_EQ(Read(absl::StrCat(out_, "/", name)),
               Read(absl::StrCat(again, "/", name)))
         << name;
@@ -484,7 +491,8 @@ TEST_P(PrepareTest, IsReproducible) {
 
 TEST_P(PrepareTest, DetectsAFlippedByteInAnyFile) {
   ASSERT_THAT(PrepareText(files_, out_, options_), IsOk());
-  for (const char* name : {"tokenizer.model", "train.tok", "validation.tok"}) {
+  for (const std::string& name : {TokenizerFile(), std::string("train.tok"),
+                                  std::string("validation.tok")}) {
     const std::string path = absl::StrCat(out_, "/", name);
     const size_t size = Read(path).size();
     for (const size_t offset : {size_t{0}, size / 3, size / 2, size - 1}) {
@@ -604,17 +612,18 @@ TEST_P(PrepareTest, ReportsProgress) {
     if (last == 1) ended.emplace_back(progress.phase);
   };
   ASSERT_THAT(PrepareText(files_, out_, options_), IsOk());
-  if (GetParam() == TokenizerKind::kBpe) {
-    EXPECT_THAT(ended,
-                ElementsAre("learning 500 pieces", HasSubstr("encoding")));
-  } else {
+  if (GetParam() == TokenizerKind::kBytes) {
     EXPECT_THAT(ended, ElementsAre(HasSubstr("encoding")));
+  } else {
+    EXPECT_THAT(ended,
+                ElementsAre(HasSubstr("learning 500 "), HasSubstr("encoding")));
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Tokenizers, PrepareTest,
                          ::testing::Values(TokenizerKind::kBpe,
-                                           TokenizerKind::kBytes),
+                                           TokenizerKind::kBytes,
+                                           TokenizerKind::kByteLevelBpe),
                          [](const auto& info) {
                            return std::string(Name(info.param));
                          });
@@ -635,6 +644,59 @@ TEST(PrepareOptionsTest, AreChecked) {
   EXPECT_THAT(prepare({.threads = -3}),
               Fails(StatusCode::kInvalidArgument,
                     HasSubstr("at least 0, where 0 is one per core; is -3")));
+}
+
+TEST(PrepareTokenizerFileTest, UsesTheGivenTokenizer) {
+  Write(TestPath("a.txt"), CppText(300, 1));
+  PrepareOptions options = {.tokenizer = TokenizerKind::kByteLevelBpe,
+                            .vocab_size = 400};
+  const auto learned =
+      PrepareText({TestPath("a.txt")}, TestPath("learned"), options);
+  ASSERT_THAT(learned, IsOk());
+  options.tokenizer_file = TestPath("learned/tokenizer.json");
+  Write(TestPath("b.txt"), "int other(int text);\n" + CppText(300, 2));
+  const auto manifest =
+      PrepareText({TestPath("b.txt")}, TestPath("given"), options);
+  ASSERT_THAT(manifest, IsOk());
+  EXPECT_EQ(manifest->vocab_size, learned->vocab_size);
+  EXPECT_EQ(Read(TestPath("given/tokenizer.json")),
+            Read(options.tokenizer_file));
+
+  Write(options.tokenizer_file, "{");
+  EXPECT_THAT(PrepareText({TestPath("b.txt")}, TestPath("bad"), options),
+              Fails(StatusCode::kInvalidArgument,
+                    HasSubstr(options.tokenizer_file + ": is not a JSON")));
+  options.tokenizer_file = TestPath("missing.json");
+  EXPECT_THAT(PrepareText({TestPath("b.txt")}, TestPath("bad"), options),
+              Fails(StatusCode::kNotFound, HasSubstr("missing.json")));
+  EXPECT_FALSE(FileExists(TestPath("bad")));
+}
+
+TEST(PrepareTokenizerFileTest, PartsHaveTheIdsOfTheWholeDocument) {
+  // Paragraphs, indented lines and punctuation, where pre-tokens cross lines.
+  std::string text = CppText(100, 1);
+  for (int i = 0; text.size() < 500'000; ++i) {
+    absl::StrAppend(&text, "  x", i, ";\n\n \u3000\n", "/", "\u2003\n", i,
+                    "\n漢字。\n漢", i % 7 == 0 ? "\n" : "\n\n\n");
+  }
+  Write(TestPath("a.txt"), text);
+  for (const absl::string_view pattern :
+       {kGpt2Pattern, kLlama3Pattern, kQwen2Pattern}) {
+    const PrepareOptions options = {.tokenizer = TokenizerKind::kByteLevelBpe,
+                                    .split_pattern = std::string(pattern),
+                                    .vocab_size = 400,
+                                    .validation_fraction = 0};
+    const std::string out = TestPath(absl::StrCat("out", pattern.size()));
+    ASSERT_THAT(PrepareText({TestPath("a.txt")}, out, options), IsOk());
+    const auto folder = OpenPreparedFolder(out);
+    ASSERT_THAT(folder, IsOk());
+    std::vector<int64_t> tokens(folder->train.tokens());
+    EXPECT_THAT(folder->train.Read(0, absl::MakeSpan(tokens)), IsOk());
+    std::vector<int32_t> expected = folder->tokenizer->Encode(text).value();
+    expected.push_back(folder->tokenizer->eos_id());
+    EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), expected.begin(),
+                           expected.end()));
+  }
 }
 
 TEST(ExpandGlobsTest, SortsAndDropsDuplicates) {

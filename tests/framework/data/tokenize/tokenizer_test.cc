@@ -165,7 +165,8 @@ TEST(BpeTest, IsDeterministicAndSerializable) {
   const auto second = Train(text, 500);
   EXPECT_EQ(first->Serialize(), second->Serialize());
   EXPECT_EQ(first->vocab_size(), 500);
-  const auto loaded = LoadTokenizer(TokenizerKind::kBpe, first->Serialize());
+  const auto loaded =
+      LoadTokenizer(TokenizerKind::kBpe, first->Serialize(), "");
   ASSERT_THAT(loaded, IsOk());
   const auto ids = first->Encode(text);
   const auto loaded_ids = (*loaded)->Encode(text);
@@ -263,11 +264,13 @@ TEST(TokenizerTest, RefusesIdsOutsideTheVocabulary) {
 }
 
 TEST(TokenizerTest, KindsHaveNames) {
-  for (const auto kind : {TokenizerKind::kBpe, TokenizerKind::kBytes}) {
+  for (const auto kind : {TokenizerKind::kBpe, TokenizerKind::kBytes,
+                          TokenizerKind::kByteLevelBpe}) {
     EXPECT_EQ(TokenizerKindFromName(Name(kind)).value(), kind);
   }
   EXPECT_THAT(TokenizerKindFromName("gpt2"),
-              Fails(StatusCode::kInvalidArgument, HasSubstr("bpe or bytes")));
+              Fails(StatusCode::kInvalidArgument,
+                    HasSubstr("use bpe, bytes or byte_level_bpe")));
 }
 
 // SentencePiece has its own Protocol Buffers and Abseil, LibTorch a third
