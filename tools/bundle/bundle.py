@@ -41,8 +41,9 @@ NOT_DATA = re.compile(r"(_solib|external|third_party|tools)")
 # Packages whose code is in a bundle (NOTICE), and where the distribution has
 # their licences.
 PACKAGES = ("libabsl-dev", "libbenchmark-dev", "libgtest-dev", "libjs-chart.js",
-            "libprotobuf-dev", "libsentencepiece-dev", "libsodium-dev",
-            "libxxhash-dev", "nlohmann-json3-dev")
+            "libpcre2-dev", "libprotobuf-dev", "libsentencepiece-dev",
+            "libsodium-dev", "libutf8proc-dev", "libxxhash-dev",
+            "nlohmann-json3-dev")
 DOCUMENTATION = pathlib.Path("/usr/share/doc")
 
 

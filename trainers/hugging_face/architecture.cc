@@ -78,9 +78,10 @@ std::string Difference(const HfArchitecture& a, const ModelConfig& config) {
 absl::Status CheckCommon(const ModelConfig& config) {
   const char* field = config.feed_forward() != ModelConfig::SWIGLU
                           ? "feed_forward"
-                      : config.attention_sinks()    ? "attention_sinks"
-                      : config.has_logit_soft_cap() ? "logit_soft_cap"
-                                                    : nullptr;
+                      : config.attention_sinks()        ? "attention_sinks"
+                      : config.has_attention_soft_cap() ? "attention_soft_cap"
+                      : config.has_logit_soft_cap()     ? "logit_soft_cap"
+                                                        : nullptr;
   if (field == nullptr) return absl::OkStatus();
   const auto* descriptor = config.GetDescriptor()->FindFieldByName(field);
   std::string value;

@@ -42,6 +42,7 @@ TEST(ArchitectureTest, WhatNoneHasIsRefusedByField) {
        {std::pair{"feed_forward: RELU_SQUARED",
                   "model.feed_forward is RELU_SQUARED; no architecture"},
         {"attention_sinks: true", "model.attention_sinks is true; no"},
+        {"attention_soft_cap: 50", "model.attention_soft_cap is 50; no"},
         {"logit_soft_cap: 30", "model.logit_soft_cap is 30; no architecture"},
         {"norm_placement: AFTER",
          "Olmo2ForCausalLM has model.qk_norm PROJECTION"},
