@@ -10,6 +10,10 @@ namespace {
 // than a heap.
 constexpr size_t kShortBytes = 100;
 
+// The filter has 2^kFilterBits times as many bits as the table has entries: at
+// most one in 16 is set.
+constexpr int kFilterBits = 3;
+
 uint64_t Pair(int32_t left, int32_t right) {
   return static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right);
 }
@@ -25,94 +29,109 @@ BpeMerges::BpeMerges(const std::array<int32_t, 256>& byte_ids,
   // At most half full, so that a search for what is not there is short.
   while ((uint64_t{1} << (64 - shift_)) < 2 * merges.size()) --shift_;
   table_.resize(uint64_t{1} << (64 - shift_));
+  filter_.resize(table_.size() << kFilterBits);
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const BpeMerge& merge = merges[rank];
-    Entry& entry = const_cast<Entry&>(Find(merge.left, merge.right));
-    entry = {.pair = Pair(merge.left, merge.right),
-             .rank = static_cast<uint32_t>(rank),
-             .merged = merge.merged};
+    const uint64_t pair = Pair(merge.left, merge.right);
+    const_cast<Entry&>(Find(pair)) = {.pair = pair,
+                                      .rank = static_cast<uint32_t>(rank),
+                                      .merged = merge.merged};
+    filter_[Hash(pair) >> (shift_ - kFilterBits)] = true;
   }
 }
 
-const BpeMerges::Entry& BpeMerges::Find(int32_t left, int32_t right) const {
-  const uint64_t pair = Pair(left, right);
+const BpeMerges::Entry& BpeMerges::Find(uint64_t pair) const {
   for (uint64_t i = Hash(pair) >> shift_;; i = (i + 1) & (table_.size() - 1)) {
     if (table_[i].rank == kNone || table_[i].pair == pair) return table_[i];
   }
 }
 
+void BpeMerges::SetMerge(size_t place, size_t next, State* state) const {
+  const uint64_t pair = Pair(state->ids_[place], state->ids_[next]);
+  state->ranks_[place] = kNone;
+  if (!filter_[Hash(pair) >> (shift_ - kFilterBits)]) return;
+  const Entry& entry = Find(pair);
+  state->ranks_[place] = entry.rank;
+  state->merged_[place] = entry.merged;
+}
+
 void BpeMerges::Encode(absl::string_view pre_token, State* state,
                        std::vector<int32_t>* ids) const {
-  if (pre_token.empty()) return;
-  std::vector<State::Symbol>& symbols = state->symbols_;
-  symbols.resize(pre_token.size());
-  for (size_t i = 0; i < pre_token.size(); ++i) {
-    symbols[i].id = byte_ids_[static_cast<uint8_t>(pre_token[i])];
+  const size_t size = pre_token.size();
+  if (size == 0) return;
+  state->ids_.resize(size);
+  state->ranks_.resize(size);
+  state->merged_.resize(size);
+  for (size_t i = 0; i < size; ++i) {
+    state->ids_[i] = byte_ids_[static_cast<uint8_t>(pre_token[i])];
   }
-  for (size_t i = 0; i + 1 < symbols.size(); ++i) {
-    symbols[i].rank = Find(symbols[i].id, symbols[i + 1].id).rank;
-  }
-  symbols.back().rank = kNone;
-  if (pre_token.size() <= kShortBytes) return EncodeShort(state, ids);
+  for (size_t i = 0; i + 1 < size; ++i) SetMerge(i, i + 1, state);
+  state->ranks_.back() = kNone;
+  if (size <= kShortBytes) return EncodeShort(state, ids);
   EncodeLong(state, ids);
 }
 
 void BpeMerges::EncodeShort(State* state, std::vector<int32_t>* ids) const {
-  std::vector<State::Symbol>& symbols = state->symbols_;
+  std::vector<uint32_t>& ranks = state->ranks_;
+  size_t size = ranks.size();
+  const auto erase = [&](auto& array, size_t place) {
+    std::copy(array.begin() + place + 1, array.begin() + size,
+              array.begin() + place);
+  };
   while (true) {
-    const auto earliest =
-        std::min_element(symbols.begin(), symbols.end(),
-                         [](const State::Symbol& a, const State::Symbol& b) {
-                           return a.rank < b.rank;
-                         });
-    if (earliest->rank == kNone) break;
-    const auto next = earliest + 1;
-    earliest->id = Find(earliest->id, next->id).merged;
-    symbols.erase(next);
-    const bool is_last = earliest + 1 == symbols.end();
-    earliest->rank =
-        is_last ? kNone : Find(earliest->id, (earliest + 1)->id).rank;
-    if (earliest == symbols.begin()) continue;
-    (earliest - 1)->rank = Find((earliest - 1)->id, earliest->id).rank;
+    uint64_t earliest = ~uint64_t{0};  // rank and place
+    for (size_t i = 0; i < size; ++i) {
+      earliest = std::min(earliest, uint64_t{ranks[i]} << 32 | i);
+    }
+    if (earliest >> 32 == kNone) break;
+    const size_t place = earliest & 0xffffffff;
+    state->ids_[place] = state->merged_[place];
+    erase(state->ids_, place + 1);
+    erase(state->merged_, place + 1);
+    erase(ranks, place + 1);
+    --size;
+    ranks[place] = kNone;
+    if (place + 1 < size) SetMerge(place, place + 1, state);
+    if (place > 0) SetMerge(place - 1, place, state);
   }
-  for (const State::Symbol& symbol : symbols) ids->push_back(symbol.id);
+  ids->insert(ids->end(), state->ids_.begin(), state->ids_.begin() + size);
 }
 
 void BpeMerges::EncodeLong(State* state, std::vector<int32_t>* ids) const {
-  std::vector<State::Symbol>& symbols = state->symbols_;
+  std::vector<int32_t>& previous = state->previous_;
+  std::vector<int32_t>& next = state->next_;
   auto& heap = state->heap_;
   heap.clear();
-  const auto last = static_cast<int32_t>(symbols.size()) - 1;
-  for (int32_t i = 0; i <= last; ++i) {
-    symbols[i].previous = i - 1;
-    symbols[i].next = i < last ? i + 1 : -1;
-    if (symbols[i].rank != kNone) heap.push_back({symbols[i].rank, i});
+  const auto size = static_cast<int32_t>(state->ids_.size());
+  previous.resize(size);
+  next.resize(size);
+  for (int32_t i = 0; i < size; ++i) {
+    previous[i] = i - 1;
+    next[i] = i + 1 < size ? i + 1 : -1;
+    if (state->ranks_[i] != kNone) heap.push_back({state->ranks_[i], i});
   }
   std::make_heap(heap.begin(), heap.end(), std::greater<>());
   const auto update_rank = [&](int32_t i) {
-    const int32_t next = symbols[i].next;
-    symbols[i].rank =
-        next < 0 ? kNone : Find(symbols[i].id, symbols[next].id).rank;
-    if (symbols[i].rank == kNone) return;
-    heap.push_back({symbols[i].rank, i});
+    state->ranks_[i] = kNone;
+    if (next[i] < 0) return;
+    SetMerge(i, next[i], state);
+    if (state->ranks_[i] == kNone) return;
+    heap.push_back({state->ranks_[i], i});
     std::push_heap(heap.begin(), heap.end(), std::greater<>());
   };
   while (!heap.empty()) {
     const auto [rank, i] = heap.front();
     std::pop_heap(heap.begin(), heap.end(), std::greater<>());
     heap.pop_back();
-    if (symbols[i].rank != rank) continue;  // has merged since
-    const int32_t next = symbols[i].next;
-    symbols[i].id = Find(symbols[i].id, symbols[next].id).merged;
-    symbols[i].next = symbols[next].next;
-    symbols[next].rank = kNone;
-    if (symbols[i].next >= 0) symbols[symbols[i].next].previous = i;
+    if (state->ranks_[i] != rank) continue;  // has merged since
+    state->ids_[i] = state->merged_[i];
+    state->ranks_[next[i]] = kNone;
+    next[i] = next[next[i]];
+    if (next[i] >= 0) previous[next[i]] = i;
     update_rank(i);
-    if (symbols[i].previous >= 0) update_rank(symbols[i].previous);
+    if (previous[i] >= 0) update_rank(previous[i]);
   }
-  for (int32_t i = 0; i >= 0; i = symbols[i].next) {
-    ids->push_back(symbols[i].id);
-  }
+  for (int32_t i = 0; i >= 0; i = next[i]) ids->push_back(state->ids_[i]);
 }
 
 }  // namespace tessera
