@@ -110,6 +110,7 @@ absl::StatusOr<Json> MeasureInstrumentCost(Session& session,
                               absl::StrCat("tessera_instruments_", getpid()))
                                  .string();
   const absl::Cleanup remove = [&] { RemoveTree(folder).IgnoreError(); };
+  RETURN_IF_ERROR(MakeDirectories(folder));
   std::vector<double> before, without, with, cost, record;
   for (int i = 0; i < kRoundsBefore; ++i) {
     ASSIGN_OR_RETURN(const Round round, rounds.Run(nullptr));

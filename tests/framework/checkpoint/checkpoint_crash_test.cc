@@ -73,8 +73,7 @@ int64_t VerifiedStep(const std::string& directory) {
     const auto file = checkpoint.Tensors(name);
     EXPECT_TRUE(file.ok()) << file.status();
     if (!file.ok()) return -1;
-    EXPECT_EQ((*file)->Bytes(*(*file)->Find("w")),
-              WeightsOf(checkpoint.step()));
+    EXPECT_EQ((*file)->Find("w")->bytes, WeightsOf(checkpoint.step()));
   }
   EXPECT_EQ(checkpoint.state()["step"], checkpoint.step());
   return checkpoint.step();

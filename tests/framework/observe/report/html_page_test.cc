@@ -93,7 +93,9 @@ TEST(HtmlPageTest, ThinningKeepsSpikesAndOrder) {
   bool has_spike = false;
   for (size_t i = 0; i < thin.size(); ++i) {
     has_spike = has_spike || thin[i].y == 100.0;
-    if (i > 0) EXPECT_LT(thin[i - 1].x, thin[i].x);
+    if (i > 0) {
+      EXPECT_LT(thin[i - 1].x, thin[i].x);
+    }
   }
   EXPECT_TRUE(has_spike);
   EXPECT_EQ(ThinPoints(points, 5000).size(), 5000);
