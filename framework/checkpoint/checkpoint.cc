@@ -493,6 +493,9 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::OpenForeign(
     return absl::NotFoundError(absl::StrCat(folder, " has neither ", kModelFile,
                                             " nor ", IndexName(kModelFile)));
   }
+  if (FileExists(absl::StrCat(folder, "/", kTokenizerFile))) {
+    RETURN_IF_ERROR(checkpoint->ReadText(std::string(kTokenizerFile), nullptr));
+  }
   RETURN_IF_ERROR(checkpoint->ReadStored(kModelFile));
   StoredTensors& stored = checkpoint->stored_.find(kModelFile)->second;
   ASSIGN_OR_RETURN(stored, rename(stored));

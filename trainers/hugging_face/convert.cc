@@ -15,6 +15,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/checkpoint/scalar_type.h"
+#include "framework/data/tokenize/tokenizer.h"
 #include "models/model_config.h"
 #include "models/transformer_lm.h"
 #include "nlohmann/json.hpp"
@@ -26,6 +27,7 @@ namespace {
 
 constexpr int64_t kPieceElements = int64_t{4} << 20;
 constexpr char kGenerationConfigFile[] = "generation_config.json";
+constexpr char kTokenizerConfigFile[] = "tokenizer_config.json";
 
 // A tensor to write.
 struct Output {
@@ -174,12 +176,24 @@ bool IsRotated(absl::string_view parameter) {
 
 std::string Text(const nlohmann::json& json) { return json.dump(2) + "\n"; }
 
-// The ids of special tokens, which transformers would otherwise assume. The
-// tokenizer knows them; with it, tokenizer.json belongs into the same folder.
-nlohmann::json SpecialTokens() {
+// The ids of special tokens, which transformers would otherwise assume.
+nlohmann::json SpecialTokens(const nlohmann::json& eos) {
   return {{"bos_token_id", nullptr},
-          {"eos_token_id", nullptr},
+          {"eos_token_id", eos},
           {"pad_token_id", nullptr}};
+}
+
+// Adds the tokenizer, if it has transformers' format. Returns the id of the end
+// of a document; null if it is not known.
+nlohmann::json AddTokenizer(const Checkpoint& checkpoint, Contents* contents) {
+  const nlohmann::json& json = checkpoint.tokenizer();
+  if (!json.is_object() || !json.contains("model")) return nullptr;
+  contents->texts[std::string(kTokenizerFile)] = json.dump();
+  const auto tokenizer = LoadTokenizer(
+      TokenizerKind::kByteLevelBpe, json.dump(), checkpoint.tokenizer_source());
+  // Of another kind, which transformers reads and we do not.
+  if (!tokenizer.ok() || (*tokenizer)->eos_id() < 0) return nullptr;
+  return (*tokenizer)->eos_id();
 }
 
 }  // namespace
@@ -199,11 +213,18 @@ absl::Status ExportModel(const Checkpoint& checkpoint,
       output.head_dim = ModelShapeOf(config).head_dim();
     }
   }
+  const nlohmann::json eos = AddTokenizer(checkpoint, &contents);
   nlohmann::json config_json = HfConfigJson(
       *architecture, config, TorchName(contents.tensors.front().spec.dtype));
-  config_json.update(SpecialTokens());
-  contents.texts = {{std::string(kHfConfigFile), Text(config_json)},
-                    {kGenerationConfigFile, Text(SpecialTokens())}};
+  config_json.update(SpecialTokens(eos));
+  contents.texts[std::string(kHfConfigFile)] = Text(config_json);
+  contents.texts[kGenerationConfigFile] = Text(SpecialTokens(eos));
+  if (contents.texts.contains(std::string(kTokenizerFile))) {
+    // Otherwise transformers takes the class of the architecture, which may add
+    // special tokens.
+    contents.texts[kTokenizerConfigFile] =
+        Text({{"tokenizer_class", "PreTrainedTokenizerFast"}});
+  }
   return WriteFolder(contents, out, options);
 }
 
@@ -212,7 +233,8 @@ absl::Status ImportModel(const Checkpoint& folder, const ModelConfig& config,
                          const ConvertOptions& options) {
   Contents contents;
   ASSIGN_OR_RETURN(contents.tensors, Stored(folder, config, options));
-  contents.texts = {{std::string(kConfigFile), folder.config_text()}};
+  contents.texts[std::string(kConfigFile)] = folder.config_text();
+  AddTokenizer(folder, &contents);
   return WriteFolder(contents, out, options);
 }
 

@@ -16,7 +16,7 @@ namespace tessera {
 // Conversions between a model of ours and a folder of Hugging Face's
 // transformers. Weights pass through host memory in pieces of a tensor; the
 // model is not built. The output folder must not exist; after an error there is
-// none. The tokenizer is not converted.
+// none. A tokenizer.json of transformers goes along; other tokenizers do not.
 
 struct ConvertOptions {
   // Of the weights; absent: as stored. Rounds to nearest.

@@ -19,7 +19,7 @@ bool IsHfFolder(const std::string& path);
 // our parameters, its config text has only `model`. Copies no weights. Besides
 // the errors of ReadHfConfig(), InvalidArgument or DataLoss name the file and
 // the tensor if one is missing, superfluous or of another shape than
-// config.json gives. The tokenizer is not read.
+// config.json gives. Reads tokenizer.json, if it is there.
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenHfFolder(
     const std::string& path);
 

@@ -156,6 +156,29 @@ TEST_F(ConvertTest, ARoundTripIsExactAlsoInSeveralFiles) {
   }
 }
 
+TEST_F(ConvertTest, ATokenizerOfTransformersGoesAlong) {
+  const std::string ours = Ours(kHalved);
+  const std::string tokenizer =
+      ReadFile("tests/framework/data/tokenize/fixtures/gpt2.json").value();
+  ASSERT_TRUE(WriteFileAtomically(ours + "/tokenizer.json", tokenizer).ok());
+  ASSERT_TRUE(Export(ours).ok());
+  EXPECT_EQ(ReadJson("hf/tokenizer.json"), Json::parse(tokenizer));
+  EXPECT_EQ(ReadJson("hf/generation_config.json")["eos_token_id"], 0);
+  ASSERT_TRUE(Import().ok());
+  EXPECT_EQ(ReadJson("back/tokenizer.json"), Json::parse(tokenizer));
+
+  // Of a kind that only transformers reads; and one that nobody does.
+  const std::string other = R"({"model":{"type":"Unigram"}})";
+  ASSERT_TRUE(WriteFileAtomically(ours + "/tokenizer.json", other).ok());
+  ASSERT_TRUE(RemoveTree(folder_ + "hf").ok());
+  ASSERT_TRUE(Export(ours).ok());
+  EXPECT_EQ(ReadJson("hf/tokenizer.json"), Json::parse(other));
+  EXPECT_EQ(ReadJson("hf/generation_config.json")["eos_token_id"], Json());
+  ASSERT_TRUE(WriteFileAtomically(folder_ + "hf/tokenizer.json", "{").ok());
+  EXPECT_THAT(std::string(OpenHfFolder(folder_ + "hf").status().message()),
+              HasSubstr("hf/tokenizer.json is not JSON"));
+}
+
 TEST_F(ConvertTest, WeightsAreRoundedToTheDtype) {
   const std::string ours = Ours(kHalved, 1.0f / 3);
   ASSERT_TRUE(Export(ours, {.dtype = StoredDtype::kBF16}).ok());
