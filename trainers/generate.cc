@@ -42,7 +42,8 @@ ABSL_FLAG(double, top_p, 0.95,
 ABSL_FLAG(double, min_p, 0,
           "sample from tokens at least this share as likely as the likeliest");
 ABSL_FLAG(double, repetition_penalty, 1,
-          "above 1 makes tokens that the text has already less likely");
+          "above 1: tokens that are in the text become less likely; in [0.01, "
+          "100]");
 ABSL_FLAG(std::string, stop, "",
           "text that ends the sample, and is not printed; not with "
           "--prompt_tokens");

@@ -98,6 +98,11 @@ bool NextTokenModel::Extends(absl::Span<const int64_t> tokens) const {
 }
 
 void NextTokenModel::GrowCaches(int64_t rows, const TensorType& type) {
+  // Shorter programs hold the caches that were large enough for them.
+  std::erase_if(runners_, [&](const auto& runner) {
+    return runner.first.first < rows &&
+           (caches_.empty() || caches_[0].size(0) < rows);
+  });
   caches_.resize(plan_.shape.layers);
   for (at::Tensor& cache : caches_) {
     if (cache.defined() && cache.size(0) >= rows) continue;

@@ -29,12 +29,17 @@ std::vector<int64_t> Candidates(absl::Span<const float> logits, int64_t top_k) {
   return order;
 }
 
-void Penalize(absl::Span<const int64_t> text, double penalty,
+// Not the stop token, which begins a text without being part of it.
+void Penalize(absl::Span<const int64_t> text, const SamplingOptions& options,
               absl::Span<float> logits) {
+  const double penalty = options.repetition_penalty;
   if (penalty == 1) return;
   const std::set<int64_t> tokens(text.begin(), text.end());
   for (const int64_t token : tokens) {
-    if (token >= static_cast<int64_t>(logits.size())) continue;
+    if (token >= static_cast<int64_t>(logits.size()) ||
+        token == options.stop_token) {
+      continue;
+    }
     float& logit = logits[token];
     logit = static_cast<float>(logit > 0 ? logit / penalty : logit * penalty);
   }
@@ -56,10 +61,11 @@ absl::Status Validate(const SamplingOptions& options) {
           absl::StrCat("top_p must be in (0, 1]; is ", options.top_p));
   require(options.min_p >= 0 && options.min_p <= 1,
           absl::StrCat("min_p must be in [0, 1]; is ", options.min_p));
-  require(std::isfinite(options.repetition_penalty) &&
-              options.repetition_penalty > 0,
-          absl::StrCat("repetition_penalty must be a finite number > 0; is ",
-                       options.repetition_penalty));
+  // Logits stay finite.
+  require(
+      options.repetition_penalty >= 0.01 && options.repetition_penalty <= 100,
+      absl::StrCat("repetition_penalty must be in [0.01, 100]; is ",
+                   options.repetition_penalty));
   require(options.max_tokens >= 1 && options.max_tokens <= kMaxSampleTokens,
           absl::StrCat("max_tokens must be in [1, ", kMaxSampleTokens, "]; is ",
                        options.max_tokens));
@@ -111,7 +117,7 @@ absl::Status Sample(NextTokenModel& model, std::vector<int64_t> prompt,
           ": its logits are not finite; use another checkpoint, or another "
           "precision"));
     }
-    Penalize(prompt, options.repetition_penalty, row);
+    Penalize(prompt, options, row);
     const int64_t token = DrawToken(row, options, uniform(generator));
     if (token == options.stop_token) break;
     prompt.push_back(token);

@@ -26,7 +26,7 @@ struct SamplingOptions {
   double min_p = 0;  // in [0, 1]
   // Divides positive logits of tokens in the text so far, prompt included, and
   // multiplies negative ones (Keskar et al., "CTRL", 2019).
-  double repetition_penalty = 1;  // finite, > 0; 1: none
+  double repetition_penalty = 1;  // in [0.01, 100]; 1: none
   uint64_t seed = 0;              // equal seeds and prompts give equal samples
   int64_t max_tokens = 100;       // in [1, kMaxSampleTokens]
   std::optional<int64_t> stop_token;  // ends the sample; not included

@@ -47,7 +47,7 @@ absl::string_view Describe(HfWindows windows) {
              : "windows of one size in some layers";
 }
 
-// OK if `windows`, of all layers, fit.
+// Whether the architecture can have `windows`, one for each layer.
 bool Fits(HfWindows kind, const std::vector<int64_t>& windows) {
   const std::set<int64_t> sizes(windows.begin(), windows.end());
   if (kind == HfWindows::kNone) return sizes == std::set<int64_t>{0};

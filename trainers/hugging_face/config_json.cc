@@ -133,8 +133,7 @@ absl::StatusOr<const HfArchitecture*> ArchitectureOf(const std::string& path,
   return &*found;
 }
 
-// `fields` has rope_type, theirs is the file's name for it. Version 5 has all
-// of RoPE in rope_parameters.
+// Reads RoPE's theta and scaling. Version 5 has both in rope_parameters.
 void ReadRope(JsonFields* fields, ModelConfig* config) {
   const bool v5 = fields->Has("rope_parameters");
   JsonFields theta = v5 ? fields->Object("rope_parameters") : *fields;
@@ -241,7 +240,7 @@ absl::Status Check(const std::string& path, const ModelConfig& config) {
       path, ": ", JsonName(violations[0].path), " ", violations[0].message));
 }
 
-// `config` must have one value, or none, for what this model does not have.
+// Fails on fields that ask for what this model does not have.
 void CheckFixed(const Json& json, JsonFields* fields) {
   for (const auto& [name, value] : kFixed) {
     const auto found = json.find(name);

@@ -63,9 +63,12 @@ absl::StatusOr<at::Tensor> BytesOfTokens(const Tokenizer& tokenizer,
   std::vector<double> bytes(vocab);
   const int64_t known = std::min(vocab, tokenizer.vocab_size());
   for (int64_t token = 0; token < known; ++token) {
-    ASSIGN_OR_RETURN(const std::string text,
-                     tokenizer.Decode({static_cast<int32_t>(token)}));
-    bytes[token] = static_cast<double>(text.size());
+    const absl::StatusOr<std::string> text =
+        tokenizer.Decode({static_cast<int32_t>(token)});
+    // A vocabulary may leave ids out.
+    if (absl::IsOutOfRange(text.status())) continue;
+    RETURN_IF_ERROR(text.status());
+    bytes[token] = static_cast<double>(text->size());
   }
   return at::tensor(bytes, at::kDouble);
 }
@@ -83,16 +86,16 @@ void WarnOfShortData(const Session& session) {
         ": every step repeats some of them; train on more tokens or lower "
         "training.batch_size"));
   }
-  for (const Dataset::ValidationSet& set : session.data().validation_sets) {
-    if (set.source->tokens() >= window) continue;
-    LogWarning(absl::StrCat(
-        "evaluation on less than one sequence: the ", set.source->description(),
-        "; a sequence needs model.context_length + 1 = ", window, " tokens"));
-  }
   const DataSource* const validation = session.data().validation.get();
   const bool evaluates =
       training.eval_batches() > 0 && (training.has_eval_every_steps() ||
                                       config.data().validation_fraction() > 0);
+  for (const Dataset::ValidationSet& set : session.data().validation_sets) {
+    if (!evaluates || set.source->tokens() >= window) continue;
+    LogWarning(absl::StrCat(
+        "evaluation on less than one sequence: the ", set.source->description(),
+        "; a sequence needs model.context_length + 1 = ", window, " tokens"));
+  }
   if (!evaluates || (validation != nullptr && validation->tokens() >= window)) {
     return;
   }

@@ -52,6 +52,16 @@ TEST_F(NewFolderTest, LeavesNothingBehindOtherwise) {
   EXPECT_THAT(Names(), IsEmpty());
 }
 
+TEST_F(NewFolderTest, BeginsEmptyAfterAProcessWithTheSameId) {
+  const std::string left =
+      NewFolder::Begin(parent_ + "/out").value().temporary();
+  ASSERT_TRUE(MakeDirectories(left + "/old").ok());
+  NewFolder folder = NewFolder::Begin(parent_ + "/out").value();
+  ASSERT_TRUE(MakeDirectories(folder.temporary() + "/new").ok());
+  ASSERT_TRUE(folder.Commit().ok());
+  EXPECT_THAT(ListDirectory(parent_ + "/out").value(), ElementsAre("new"));
+}
+
 TEST_F(NewFolderTest, RemovesWhatKilledProcessesLeft) {
   for (const char* name : {"out.partial-1/x", "out.partial-22", "out"}) {
     ASSERT_TRUE(MakeDirectories(absl::StrCat(parent_, "/", name)).ok());

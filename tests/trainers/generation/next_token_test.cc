@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/attention_backends/allocation_meter.h"
 #include "tests/trainers/toy_session.h"
 
 namespace tessera {
@@ -47,7 +48,7 @@ double LargestDifference(const std::vector<float>& a,
   return (at::tensor(a) - at::tensor(b)).abs().max().item<double>();
 }
 
-class NextTokenTest : public testing::Test {
+class NextTokenTest : public ::testing::Test {
  protected:
   void Start(std::vector<std::string> sets, const std::string& device) {
     sets.push_back("model.context_length=70");
@@ -99,6 +100,24 @@ TEST_F(NextTokenTest, OnlyTheNextTokenIsComputed) {
   session_->state().parameters->weights().master.mul_(1.5);
   const std::vector<float> fresh = Logits(*Fresh(), First(10));
   EXPECT_GT(LargestDifference(Logits(*model, First(10)), fresh), 1e-3);
+}
+
+TEST_F(NextTokenTest, CachesThatHaveGrownAreFreed) {
+  constexpr int64_t kTokens = 640;  // ten lengths
+  const auto session = Toy("configs/tiny_cpu.pbtxt",
+                           {"model.context_length=640", "model.num_heads=4",
+                            "model.d_model=256", "training.batch_size=1"});
+  NextTokenModel model(session->plan(), *session->state().parameters);
+  tessera::testing::AllocationMeter meter(at::kCPU);
+  const int64_t before = meter.current();
+  std::vector<int64_t> tokens = {3, 1};
+  while (tokens.size() < kTokens) {
+    tokens.push_back(static_cast<int64_t>(tokens.size()) % model.vocab());
+    Logits(model, tokens);
+  }
+  // Keys and values of two layers; beside them only a token's activations.
+  constexpr int64_t kCaches = 2 * kTokens * 2 * 256 * sizeof(float);
+  EXPECT_LT(meter.current() - before, 2 * kCaches);
 }
 
 TEST_F(NextTokenTest, AnotherTextIsComputedAnew) {

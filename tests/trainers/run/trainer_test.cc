@@ -195,6 +195,32 @@ TEST(TrainerTest, EvaluatesEachValidationWindowAtMostOnce) {
   }
 }
 
+// Ids 0 to 3 are "", "a", "bcd" and none.
+class GapTokenizer : public Tokenizer {
+ public:
+  absl::StatusOr<std::vector<int32_t>> Encode(
+      absl::string_view) const override {
+    return std::vector<int32_t>();
+  }
+  absl::StatusOr<std::string> Decode(
+      absl::Span<const int32_t> ids) const override {
+    const char* const kTexts[] = {"", "a", "bcd"};
+    if (ids[0] == 3) return absl::OutOfRangeError("no such token");
+    return kTexts[ids[0]];
+  }
+  TokenizerKind kind() const override { return TokenizerKind::kBytes; }
+  int64_t vocab_size() const override { return 4; }
+  int32_t eos_id() const override { return 0; }
+  std::string Serialize() const override { return ""; }
+};
+
+TEST(BytesOfTokensTest, CountsNoBytesForIdsWithoutAToken) {
+  const auto bytes = BytesOfTokens(GapTokenizer(), 6);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  EXPECT_TRUE(
+      bytes->equal(at::tensor({0, 1, 3, 0, 0, 0}, bytes->scalar_type())));
+}
+
 // Prepares texts of bytes, each a document of `length` letters.
 std::string PreparedLetters(const std::string& folder, int documents,
                             int length) {
