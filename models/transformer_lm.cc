@@ -34,9 +34,9 @@ struct Trunk {
 
 // Inputs beside the token ids.
 struct TrunkInputs {
-  // Of packed documents; absent if a sequence is one document.
+  // Present if sequences are packed with documents.
   std::optional<Value> positions, documents;
-  // BlockOptions.
+  // As in BlockOptions.
   std::vector<Value> caches;
   std::optional<Value> position;
 };

@@ -84,7 +84,7 @@ NewFolder::~NewFolder() {
 absl::StatusOr<NewFolder> NewFolder::Begin(absl::string_view path) {
   NewFolder folder(WithoutTrailingSlashes(path));
   RETURN_IF_ERROR(CheckCanMake(folder.path_));
-  // Of a process that was killed and had the same id, as in a container.
+  // A killed process may have left it: in a container, process ids repeat.
   RETURN_IF_ERROR(RemoveTree(folder.temporary_));
   return folder;
 }

@@ -42,7 +42,7 @@ constexpr Field kFields[] = {
     {"tie_word_embeddings", "tied_head", true},
 };
 constexpr Field kRopeTheta = {"rope_theta", "rope_theta", true};
-// Of "rope_scaling" with the rope_type "llama3".
+// The rope_type of the only scaling that we have, and its fields.
 constexpr char kLlama3[] = "llama3";
 constexpr Field kRopeScaling[] = {
     {"factor", "factor"},
@@ -121,7 +121,7 @@ absl::StatusOr<const HfArchitecture*> ArchitectureOf(const std::string& path,
   if (found == HfArchitectures().end()) {
     return UnknownArchitecture(path, "model_type", model_type);
   }
-  // Of several classes with that type, such as classifiers.
+  // Other classes share the model type: classifiers, for example.
   const auto classes = json.find("architectures");
   if (classes != json.end() &&
       *classes != Json::array({std::string(found->name)})) {

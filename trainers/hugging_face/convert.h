@@ -19,7 +19,8 @@ namespace tessera {
 // none. A tokenizer.json of transformers goes along; other tokenizers do not.
 
 struct ConvertOptions {
-  // Of the weights; absent: as stored. Rounds to nearest.
+  // The dtype in which weights are written, rounded to nearest. Absent: as they
+  // are stored.
   std::optional<StoredDtype> dtype;
   uint64_t max_file_bytes = kMaxTensorFileBytes;
   // Called between pieces; an error ends the conversion. May be null.

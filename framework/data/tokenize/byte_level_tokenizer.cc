@@ -137,7 +137,7 @@ class ByteLevelTokenizer : public Tokenizer {
   const AddedTokenFinder normalized_tokens_;
 
   mutable absl::Mutex mutex_;
-  // As many as threads have encoded at the same time.
+  // There are as many as threads that have encoded at the same time.
   mutable std::vector<std::unique_ptr<Scratch>> scratches_
       ABSL_GUARDED_BY(mutex_);
 };

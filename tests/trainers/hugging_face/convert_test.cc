@@ -167,7 +167,7 @@ TEST_F(ConvertTest, ATokenizerOfTransformersGoesAlong) {
   ASSERT_TRUE(Import().ok());
   EXPECT_EQ(ReadJson("back/tokenizer.json"), Json::parse(tokenizer));
 
-  // Of a kind that only transformers reads; and one that nobody does.
+  // A tokenizer that only transformers reads, then one that nobody reads.
   const std::string other = R"({"model":{"type":"Unigram"}})";
   ASSERT_TRUE(WriteFileAtomically(ours + "/tokenizer.json", other).ok());
   ASSERT_TRUE(RemoveTree(folder_ + "hf").ok());
