@@ -8,6 +8,7 @@
 
 #include "ATen/ATen.h"
 #include "framework/base/check.h"
+#include "framework/ops/forward_only_op.h"
 #include "framework/program/value.h"
 
 namespace tessera {
@@ -21,16 +22,6 @@ at::Tensor RowsOf(const at::Tensor& qkv, const AttentionProblem& p) {
       .permute({1, 2, 0, 3, 4})
       .reshape({s, 2, b * p.g, p.d});
 }
-
-// An op of generation, which has no backward pass.
-class ForwardOnlyOp : public Op {
- public:
-  std::string kernel() const override { return "ATen"; }
-  void Backward(const BackwardArgs&) const override {
-    TESSERA_CHECK(false, kind(), " has no gradient");
-  }
-  BackwardReads ReadsInBackward(Positions) const override { return {}; }
-};
 
 class FillCacheOp : public ForwardOnlyOp {
  public:

@@ -9,10 +9,8 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
-#include "framework/base/exit_code.h"
 #include "framework/base/file.h"
 #include "framework/base/log.h"
-#include "framework/base/process.h"
 #include "framework/base/status_macros.h"
 #include "trainers/build_info.h"
 #include "trainers/hugging_face/convert.h"
@@ -68,13 +66,10 @@ absl::Status Run(const std::vector<std::string>& arguments) {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  tessera::PrepareProcess();
-  const absl::StatusOr<std::vector<std::string>> arguments =
-      tessera::ParseFlags(
-          argc, argv,
-          {.usage = "writes a model for Hugging Face's transformers: export "
-                    "RUN OUT [--dtype=BF16]",
-           .version = tessera::BuildSummary()});
-  return tessera::ReportAndExitCode(arguments.ok() ? tessera::Run(*arguments)
-                                                   : arguments.status());
+  return tessera::RunProgramOn(
+      argc, argv,
+      {.usage = "writes a model for Hugging Face's transformers: export "
+                "RUN OUT [--dtype=BF16]",
+       .version = tessera::BuildSummary()},
+      tessera::Run);
 }

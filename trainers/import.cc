@@ -7,10 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "framework/base/exit_code.h"
 #include "framework/base/file.h"
 #include "framework/base/log.h"
-#include "framework/base/process.h"
 #include "framework/base/status_macros.h"
 #include "trainers/build_info.h"
 #include "trainers/hugging_face/convert.h"
@@ -45,13 +43,10 @@ absl::Status Run(const std::vector<std::string>& arguments) {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  tessera::PrepareProcess();
-  const absl::StatusOr<std::vector<std::string>> arguments =
-      tessera::ParseFlags(
-          argc, argv,
-          {.usage = "makes a model of Hugging Face's transformers ready for "
-                    "training: import DIR OUT",
-           .version = tessera::BuildSummary()});
-  return tessera::ReportAndExitCode(arguments.ok() ? tessera::Run(*arguments)
-                                                   : arguments.status());
+  return tessera::RunProgramOn(
+      argc, argv,
+      {.usage = "makes a model of Hugging Face's transformers ready for "
+                "training: import DIR OUT",
+       .version = tessera::BuildSummary()},
+      tessera::Run);
 }

@@ -9,9 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "framework/base/exit_code.h"
 #include "framework/base/file.h"
-#include "framework/base/process.h"
 #include "framework/base/status_macros.h"
 #include "framework/data/prepare/prepare_text.h"
 #include "framework/data/prepare/progress.h"
@@ -124,14 +122,12 @@ absl::Status Run(const std::vector<std::string>& further_inputs) {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  tessera::PrepareProcess();
   // With an unquoted `--input *.txt`, the shell passes all files except the
   // first as separate arguments.
-  const absl::StatusOr<std::vector<std::string>> others = tessera::ParseFlags(
+  return tessera::RunProgramOn(
       argc, argv,
       {.usage = "converts text to tokens: prepare_data --input='corpus/*.txt' "
                 "--out=corpus.tokens",
-       .version = absl::StrCat("tessera ", tessera::kTesseraVersion)});
-  return tessera::ReportAndExitCode(others.ok() ? tessera::Run(*others)
-                                                : others.status());
+       .version = absl::StrCat("tessera ", tessera::kTesseraVersion)},
+      tessera::Run);
 }

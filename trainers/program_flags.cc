@@ -240,4 +240,14 @@ int RunProgram(int argc, char** argv, const ProgramText& text,
   return ReportAndExitCode(status);
 }
 
+int RunProgramOn(
+    int argc, char** argv, const ProgramText& text,
+    absl::FunctionRef<absl::Status(const std::vector<std::string>&)> run) {
+  PrepareProcess();
+  const absl::StatusOr<std::vector<std::string>> arguments =
+      ParseFlags(argc, argv, text);
+  return ReportAndExitCode(arguments.ok() ? run(*arguments)
+                                          : arguments.status());
+}
+
 }  // namespace tessera

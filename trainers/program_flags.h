@@ -39,6 +39,12 @@ absl::Status ParseFlagsOnly(int argc, char** argv, const ProgramText& text);
 int RunProgram(int argc, char** argv, const ProgramText& text,
                absl::FunctionRef<absl::Status()> run);
 
+// The same for a program that also takes other arguments, and is not one of
+// several ranks.
+int RunProgramOn(
+    int argc, char** argv, const ProgramText& text,
+    absl::FunctionRef<absl::Status(const std::vector<std::string>&)> run);
+
 }  // namespace tessera
 
 #endif  // TRAINERS_PROGRAM_FLAGS_H_

@@ -18,9 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "framework/base/exit_code.h"
 #include "framework/base/file.h"
-#include "framework/base/process.h"
 #include "framework/base/status_macros.h"
 #include "framework/data/tokenize/tokenizer.h"
 #include "trainers/program_flags.h"
@@ -86,11 +84,9 @@ absl::Status Run(const std::vector<std::string>& files) {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  tessera::PrepareProcess();
-  const absl::StatusOr<std::vector<std::string>> files = tessera::ParseFlags(
+  return tessera::RunProgramOn(
       argc, argv,
       {.usage = "times a tokenizer: tokenizer_bench --tokenizer=FILE text...",
-       .version = absl::StrCat("tessera ", tessera::kTesseraVersion)});
-  return tessera::ReportAndExitCode(files.ok() ? tessera::Run(*files)
-                                               : files.status());
+       .version = absl::StrCat("tessera ", tessera::kTesseraVersion)},
+      tessera::Run);
 }

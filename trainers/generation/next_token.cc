@@ -98,14 +98,12 @@ bool NextTokenModel::Extends(absl::Span<const int64_t> tokens) const {
 }
 
 void NextTokenModel::GrowCaches(int64_t rows, const TensorType& type) {
+  if (!caches_.empty() && caches_[0].size(0) >= rows) return;
   // Shorter programs hold the caches that were large enough for them.
-  std::erase_if(runners_, [&](const auto& runner) {
-    return runner.first.first < rows &&
-           (caches_.empty() || caches_[0].size(0) < rows);
-  });
+  std::erase_if(runners_,
+                [&](const auto& runner) { return runner.first.first < rows; });
   caches_.resize(plan_.shape.layers);
   for (at::Tensor& cache : caches_) {
-    if (cache.defined() && cache.size(0) >= rows) continue;
     // Zeros, because what no token sees must still be finite.
     const at::Tensor grown = at::zeros(
         type.shape, at::dtype(type.dtype).device(plan_.device.device));

@@ -183,16 +183,23 @@ nlohmann::json SpecialTokens(const nlohmann::json& eos) {
           {"pad_token_id", nullptr}};
 }
 
-// Adds the tokenizer, if it has transformers' format. Returns the id of the end
-// of a document; null if it is not known.
-nlohmann::json AddTokenizer(const Checkpoint& checkpoint, Contents* contents) {
+// Adds the tokenizer, if it has transformers' format.
+void AddTokenizer(const Checkpoint& checkpoint, Contents* contents) {
   const nlohmann::json& json = checkpoint.tokenizer();
-  if (!json.is_object() || !json.contains("model")) return nullptr;
+  if (!json.is_object() || !json.contains("model")) return;
   contents->texts[std::string(kTokenizerFile)] = json.dump();
-  const auto tokenizer = LoadTokenizer(
-      TokenizerKind::kByteLevelBpe, json.dump(), checkpoint.tokenizer_source());
-  // Of another kind, which transformers reads and we do not.
-  if (!tokenizer.ok() || (*tokenizer)->eos_id() < 0) return nullptr;
+}
+
+// The id of the end of a document; null without a tokenizer, and for one that
+// transformers reads and we do not.
+nlohmann::json EndOfDocument(const Checkpoint& checkpoint,
+                             const Contents& contents) {
+  const auto text = contents.texts.find(std::string(kTokenizerFile));
+  if (text == contents.texts.end()) return nullptr;
+  const auto tokenizer =
+      LoadTokenizer(TokenizerKind::kByteLevelBpe, text->second,
+                    checkpoint.tokenizer_source());
+  if (!tokenizer.ok()) return nullptr;
   return (*tokenizer)->eos_id();
 }
 
@@ -213,7 +220,8 @@ absl::Status ExportModel(const Checkpoint& checkpoint,
       output.head_dim = ModelShapeOf(config).head_dim();
     }
   }
-  const nlohmann::json eos = AddTokenizer(checkpoint, &contents);
+  AddTokenizer(checkpoint, &contents);
+  const nlohmann::json eos = EndOfDocument(checkpoint, contents);
   nlohmann::json config_json = HfConfigJson(
       *architecture, config, TorchName(contents.tensors.front().spec.dtype));
   config_json.update(SpecialTokens(eos));

@@ -3,24 +3,19 @@
 #include <memory>
 
 #include "ATen/ATen.h"
-#include "framework/base/check.h"
+#include "framework/ops/forward_only_op.h"
 
 namespace tessera {
 namespace {
 
-class SelectTokenOp : public Op {
+class SelectTokenOp : public ForwardOnlyOp {
  public:
   absl::string_view kind() const override { return "select_token"; }
-  std::string kernel() const override { return "ATen"; }
 
   void Forward(const ForwardArgs& args) const override {
     at::Tensor token = args.results[0];
     at::index_select_out(token, args.operands[0], 1, args.operands[1]);
   }
-  void Backward(const BackwardArgs&) const override {
-    TESSERA_CHECK(false, "select_token has no gradient");
-  }
-  BackwardReads ReadsInBackward(Positions) const override { return {}; }
 
   Cost ForwardCost() const override { return {.bytes = 2 * result(0).bytes()}; }
 };

@@ -3,26 +3,21 @@
 #include <memory>
 
 #include "ATen/ATen.h"
-#include "framework/base/check.h"
+#include "framework/ops/forward_only_op.h"
 
 namespace tessera {
 namespace {
 
-class SoftCapOp : public Op {
+class SoftCapOp : public ForwardOnlyOp {
  public:
   explicit SoftCapOp(float cap) : cap_(cap) {}
 
   absl::string_view kind() const override { return "soft_cap"; }
-  std::string kernel() const override { return "ATen"; }
 
   void Forward(const ForwardArgs& args) const override {
     at::Tensor y = args.results[0];
     y.copy_(args.operands[0]).div_(cap_).tanh_().mul_(cap_);
   }
-  void Backward(const BackwardArgs&) const override {
-    TESSERA_CHECK(false, "soft_cap has no gradient");
-  }
-  BackwardReads ReadsInBackward(Positions) const override { return {}; }
 
   Cost ForwardCost() const override {
     return {.flops = 3.0 * static_cast<double>(result(0).numel()),
