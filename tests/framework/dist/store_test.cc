@@ -234,7 +234,7 @@ TEST_F(StoreTest, AForeignListenerIsNamed) {
       port_ = foreign.port();
       const absl::Time start = MonotonicNow();
       const auto refused = Connect(kSecret, kShort);
-      EXPECT_LT(MonotonicNow() - start, kShort + absl::Seconds(1));
+      EXPECT_LT(MonotonicNow() - start, kLong / 3);
       EXPECT_TRUE(absl::IsDeadlineExceeded(refused.status()));
       EXPECT_THAT(std::string(refused.status().message()),
                   HasSubstr(each.reason));
