@@ -114,12 +114,18 @@ std::string LossSentence(const RunRecords& a, const RunRecords& b) {
 HtmlSection CurvesSection(const RunRecords& a, const RunRecords& b) {
   HtmlSection section{.title = "Curves"};
   section.paragraphs.push_back(LossSentence(a, b));
-  AddCurves({.title = "Loss", .from_zero = false},
-            {{"loss", &a.steps, "A"},
-             {"loss", &b.steps, "B"},
-             {"loss", &a.evaluations, "A, validation"},
-             {"loss", &b.evaluations, "B, validation"}},
-            &section);
+  const auto evaluations_of_both = [&](const char* figure) {
+    std::vector<Curve> curves = EvaluationCurves(figure, a, "A, ");
+    for (Curve& curve : EvaluationCurves(figure, b, "B, ")) {
+      curves.push_back(std::move(curve));
+    }
+    return curves;
+  };
+  std::vector<Curve> losses = evaluations_of_both("loss");
+  losses.insert(losses.begin(),
+                {{"loss", &a.steps, "A"}, {"loss", &b.steps, "B"}});
+  AddCurves({.title = "Loss", .from_zero = false}, losses, &section);
+  AddCurves(BitsPerByteChart(), evaluations_of_both("bits_per_byte"), &section);
   for (const char* const figure :
        {"step_ms", "grad_norm", "peak_gib", "gpu.power_w"}) {
     AddCurves({}, {{figure, &a.steps, "A"}, {figure, &b.steps, "B"}}, &section);

@@ -61,6 +61,22 @@ std::vector<std::string> StepPhases(const std::vector<Json>& steps) {
 
 }  // namespace
 
+Chart BitsPerByteChart() {
+  return {
+      .title = "Loss per byte of text", .y_title = "bits", .from_zero = false};
+}
+
+std::vector<Curve> EvaluationCurves(absl::string_view figure,
+                                    const RunRecords& run,
+                                    absl::string_view prefix) {
+  std::vector<Curve> curves = {
+      {figure, &run.evaluations, absl::StrCat(prefix, "validation")}};
+  for (const auto& [name, records] : run.validation_sets) {
+    curves.push_back({figure, &records, absl::StrCat(prefix, name)});
+  }
+  return curves;
+}
+
 const StepField* FindStepField(absl::string_view path) {
   const bool of_gpu = absl::ConsumePrefix(&path, "gpu.");
   for (const StepField& field :

@@ -19,6 +19,15 @@ struct Curve {
   std::string name;  // default: the figure's title
 };
 
+// `figure` of a run's evaluations: "validation", and by name each further set
+// of data. Names begin with `prefix`, "A, ".
+std::vector<Curve> EvaluationCurves(absl::string_view figure,
+                                    const RunRecords& run,
+                                    absl::string_view prefix = "");
+
+// For curves of "bits_per_byte".
+Chart BitsPerByteChart();
+
 // The field of the records at `path`, "gpu.power_w"; null if there is none.
 const StepField* FindStepField(absl::string_view path);
 

@@ -74,17 +74,11 @@ HtmlSection SummarySection(const RunRecords& run) {
 
 HtmlSection CurvesSection(const RunRecords& run) {
   HtmlSection section{.title = "Training"};
-  std::vector<Curve> losses = {{"loss", &run.steps, "training"},
-                               {"loss", &run.evaluations, "validation"}};
-  std::vector<Curve> bits = {{"bits_per_byte", &run.evaluations, "validation"}};
-  for (const auto& [name, records] : run.validation_sets) {
-    losses.push_back({"loss", &records, name});
-    bits.push_back({"bits_per_byte", &records, name});
-  }
+  std::vector<Curve> losses = EvaluationCurves("loss", run);
+  losses.insert(losses.begin(), {"loss", &run.steps, "training"});
   AddCurves({.title = "Loss", .from_zero = false}, losses, &section);
-  AddCurves(
-      {.title = "Loss per byte of text", .y_title = "bits", .from_zero = false},
-      bits, &section);
+  AddCurves(BitsPerByteChart(), EvaluationCurves("bits_per_byte", run),
+            &section);
   for (const char* const path :
        {"tokens_per_s", "grad_norm", "lr", "loss_scale"}) {
     AddCurves({}, {{path, &run.steps}}, &section);

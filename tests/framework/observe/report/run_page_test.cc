@@ -435,6 +435,33 @@ TEST(ComparisonPageTest, NoiseAboveTheFigureIsNotAPercentage) {
   EXPECT_EQ(steps.rows[0][3].text, "> 100 %");
 }
 
+TEST(ComparisonPageTest, ShowsEveryValidationSetOfBothRuns) {
+  const auto evaluations = [](double loss) {
+    return std::vector<Json>{
+        {{"step", 10}, {"loss", loss}, {"bits_per_byte", loss / 3}},
+        {{"step", 20}, {"loss", loss / 2}, {"bits_per_byte", loss / 6}}};
+  };
+  RunRecords a = RunOf(3), b = RunOf(4);
+  a.evaluations = b.evaluations = evaluations(5);
+  a.validation_sets["code"] = evaluations(4);
+  b.validation_sets["code"] = evaluations(3);
+  b.validation_sets["prose"] = evaluations(2);
+  const HtmlPage page = ComparisonPage(a, b);
+  const auto names = [&](const std::string& title) {
+    std::vector<std::string> names;
+    for (const ChartSeries& series : FindChart(page, title)->series) {
+      names.push_back(series.name);
+    }
+    return names;
+  };
+  EXPECT_THAT(names("Loss"),
+              ElementsAre("A", "B", "A, validation", "A, code", "B, validation",
+                          "B, code", "B, prose"));
+  EXPECT_THAT(names("Loss per byte of text"),
+              ElementsAre("A, validation", "A, code", "B, validation",
+                          "B, code", "B, prose"));
+}
+
 TEST(MemorySectionTest, UnitsFitTheRun) {
   RunRecords run = RunOf(3);
   run.memory = {MemoryRecordOf(300 << 10)};
