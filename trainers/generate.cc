@@ -16,6 +16,7 @@
 #include "framework/data/tokenize/utf8.h"
 #include "trainers/build_info.h"
 #include "trainers/generation/text_generation.h"
+#include "trainers/hugging_face/generation_config.h"
 #include "trainers/plan/run_plan.h"
 #include "trainers/program_flags.h"
 #include "trainers/run/model_run_config.h"
@@ -108,45 +109,63 @@ absl::Status ChooseDevice(TrainingConfig* training) {
   return OpenCudaDevice(0, "--device=CPU").status();
 }
 
+// What to continue: a text, or token ids.
+struct Prompt {
+  std::string text;
+  std::vector<int64_t> tokens;  // empty: a text
+};
+
+absl::StatusOr<Prompt> PromptFromFlags() {
+  Prompt prompt{.text = absl::GetFlag(FLAGS_prompt)};
+  RETURN_IF_ERROR(CheckPrompt(prompt.text));
+  ASSIGN_OR_RETURN(
+      prompt.tokens,
+      ParseTokenIds(absl::GetFlag(FLAGS_prompt_tokens), "--prompt_tokens"));
+  if (!prompt.tokens.empty() && !prompt.text.empty()) {
+    return absl::InvalidArgumentError(
+        "--prompt and --prompt_tokens are both set; give one of them");
+  }
+  if (!prompt.tokens.empty() && !absl::GetFlag(FLAGS_stop).empty()) {
+    return absl::InvalidArgumentError(
+        "--stop is text, but --prompt_tokens prints token ids; leave one out");
+  }
+  return prompt;
+}
+
 absl::Status Run() {
   const std::string path = absl::GetFlag(FLAGS_checkpoint);
   if (path.empty()) {
     return absl::InvalidArgumentError(
         "--checkpoint is missing: a checkpoint, or the folder of a run");
   }
-  ASSIGN_OR_RETURN(const SamplingOptions sampling, SamplingFromFlags());
-  const std::string prompt = absl::GetFlag(FLAGS_prompt);
-  RETURN_IF_ERROR(CheckPrompt(prompt));
-  ASSIGN_OR_RETURN(
-      const std::vector<int64_t> prompt_tokens,
-      ParseTokenIds(absl::GetFlag(FLAGS_prompt_tokens), "--prompt_tokens"));
-  if (!prompt_tokens.empty() && !prompt.empty()) {
-    return absl::InvalidArgumentError(
-        "--prompt and --prompt_tokens are both set; give one of them");
-  }
-  if (!prompt_tokens.empty() && !sampling.stop_text.empty()) {
-    return absl::InvalidArgumentError(
-        "--stop is text, but --prompt_tokens prints token ids; leave one out");
-  }
+  ASSIGN_OR_RETURN(SamplingOptions sampling, SamplingFromFlags());
+  ASSIGN_OR_RETURN(const Prompt prompt, PromptFromFlags());
   ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                    OpenModel(UserPath(path)));
   ASSIGN_OR_RETURN(RunConfig config, ModelRunConfig(*checkpoint));
   RETURN_IF_ERROR(ChooseDevice(config.mutable_training()));
   std::unique_ptr<Tokenizer> tokenizer;  // null for token ids
-  if (prompt_tokens.empty()) {
+  std::vector<int64_t> tokens = prompt.tokens;
+  if (tokens.empty()) {
     ASSIGN_OR_RETURN(tokenizer,
                      TokenizerOf(*checkpoint, config.model().vocab_size()));
+    ASSIGN_OR_RETURN(tokens, PromptTokens(*tokenizer, prompt.text));
+    ASSIGN_OR_RETURN(const GenerationConfig generation,
+                     ReadGenerationConfig(checkpoint->folder()));
+    sampling.stop_tokens = generation.end_tokens;
   }
   UsePrecisionOfDevice(&config);
-  ASSIGN_OR_RETURN(const RunPlan plan, PlanGeneration(config));
+  ASSIGN_OR_RETURN(const RunPlan plan,
+                   PlanGeneration(config, tokens.size() + sampling.max_tokens));
   ASSIGN_OR_RETURN(const std::unique_ptr<ParameterStore> parameters,
                    MakeParameters(plan));
   RETURN_IF_ERROR(RestoreParameters(*checkpoint, parameters.get()));
   NextTokenModel model(plan, *parameters);
   if (tokenizer == nullptr) {
-    RETURN_IF_ERROR(SampleTokens(model, prompt_tokens, sampling, Print));
+    RETURN_IF_ERROR(SampleTokens(model, tokens, sampling, Print));
   } else {
-    RETURN_IF_ERROR(SampleText(model, *tokenizer, prompt, sampling, Print));
+    RETURN_IF_ERROR(
+        SampleText(model, *tokenizer, prompt.text, sampling, Print));
   }
   return Print("\n");
 }

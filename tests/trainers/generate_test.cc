@@ -1,13 +1,16 @@
 // Runs the `generate` program as a user does.
 
+#include <numeric>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/file.h"
 #include "framework/base/runtime_files.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/trainers/program.h"
 
 namespace tessera {
@@ -26,6 +29,12 @@ std::string LongText() {
                     i % 3 == 0 ? " birds.\n" : " trees, ");
   }
   return text;
+}
+
+std::vector<int> AllBytes() {
+  std::vector<int> bytes(256);
+  std::iota(bytes.begin(), bytes.end(), 0);
+  return bytes;
 }
 
 TEST(GenerateTest, EqualSeedsGiveEqualSamplesAndBadOptionsAreRefused) {
@@ -93,6 +102,17 @@ TEST(GenerateTest, NeedsOnlyModelConfigAndTokenizer) {
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
     EXPECT_EQ(outcome.output, whole.output);
   }
+  // Tokens that end a text, of an imported model.
+  const std::string ends = model + "/generation_config.json";
+  const nlohmann::json bytes = {{"eos_token_id", AllBytes()}};
+  ASSERT_TRUE(WriteFileAtomically(ends, bytes.dump()).ok());
+  EXPECT_EQ(Shell(generate + model).output, "int main\n");
+  ASSERT_TRUE(WriteFileAtomically(ends, R"({"eos_token_id": [1, "x"]})").ok());
+  const Outcome no_id = Shell(generate + model);
+  EXPECT_EQ(no_id.exit_code, 2);
+  EXPECT_THAT(no_id.output,
+              HasSubstr(ends + ": eos_token_id must be a token id, a list of "
+                               "token ids or null; is "));
   // Errors in the tokenizer name file and field.
   ASSERT_TRUE(
       WriteFileAtomically(model + "/tokenizer.json", R"({"kind": 5})").ok());

@@ -11,20 +11,6 @@
 #include "framework/program/verify.h"
 
 namespace tessera {
-namespace {
-
-// Sequence lengths are padded to a multiple of this (up to the context),
-// because attention backends compile, tune and reject per length.
-constexpr int64_t kLengthMultiple = 64;
-
-int64_t PaddedLength(int64_t tokens, int64_t context) {
-  return std::min(
-      (tokens + kLengthMultiple - 1) / kLengthMultiple * kLengthMultiple,
-      context);
-}
-
-}  // namespace
-
 // A program and what runs it.
 struct NextTokenModel::Runner {
   Runner(NextTokenProgram made, ParameterStore& parameters)

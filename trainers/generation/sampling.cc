@@ -29,7 +29,7 @@ std::vector<int64_t> Candidates(absl::Span<const float> logits, int64_t top_k) {
   return order;
 }
 
-// Not the stop token, which begins a text without being part of it.
+// Not the stop tokens, of which one may begin a text without being part of it.
 void Penalize(absl::Span<const int64_t> text, const SamplingOptions& options,
               absl::Span<float> logits) {
   const double penalty = options.repetition_penalty;
@@ -37,7 +37,7 @@ void Penalize(absl::Span<const int64_t> text, const SamplingOptions& options,
   const std::set<int64_t> tokens(text.begin(), text.end());
   for (const int64_t token : tokens) {
     if (token >= static_cast<int64_t>(logits.size()) ||
-        token == options.stop_token) {
+        absl::c_linear_search(options.stop_tokens, token)) {
       continue;
     }
     float& logit = logits[token];
@@ -119,7 +119,7 @@ absl::Status Sample(NextTokenModel& model, std::vector<int64_t> prompt,
     }
     Penalize(prompt, options, row);
     const int64_t token = DrawToken(row, options, uniform(generator));
-    if (token == options.stop_token) break;
+    if (absl::c_linear_search(options.stop_tokens, token)) break;
     prompt.push_back(token);
     ASSIGN_OR_RETURN(const bool goes_on, emit(token));
     if (!goes_on) break;

@@ -29,7 +29,7 @@ struct SamplingOptions {
   double repetition_penalty = 1;  // in [0.01, 100]; 1: none
   uint64_t seed = 0;              // equal seeds and prompts give equal samples
   int64_t max_tokens = 100;       // in [1, kMaxSampleTokens]
-  std::optional<int64_t> stop_token;  // ends the sample; not included
+  std::vector<int64_t> stop_tokens;  // end the sample; not included
   // Ends the sample of a text before its first occurrence; empty: none.
   std::string stop_text;
   // Draw only tokens below this, because the head may have more rows than the

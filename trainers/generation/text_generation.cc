@@ -30,14 +30,21 @@ size_t UnfinishedBytes(absl::string_view text, absl::string_view stop) {
 
 }  // namespace
 
+absl::StatusOr<std::vector<int64_t>> PromptTokens(const Tokenizer& tokenizer,
+                                                  absl::string_view prompt) {
+  ASSIGN_OR_RETURN(const std::vector<int32_t> text, tokenizer.Encode(prompt));
+  const std::vector<int32_t> begin = tokenizer.begin_ids();
+  std::vector<int64_t> tokens(begin.begin(), begin.end());
+  tokens.insert(tokens.end(), text.begin(), text.end());
+  return tokens;
+}
+
 absl::Status SampleText(NextTokenModel& model, const Tokenizer& tokenizer,
                         absl::string_view prompt, SamplingOptions options,
                         TextSink emit) {
-  ASSIGN_OR_RETURN(const std::vector<int32_t> text, tokenizer.Encode(prompt));
-  // A document starts after the end of another.
-  std::vector<int64_t> tokens = {tokenizer.eos_id()};
-  tokens.insert(tokens.end(), text.begin(), text.end());
-  options.stop_token = tokenizer.eos_id();
+  ASSIGN_OR_RETURN(std::vector<int64_t> tokens,
+                   PromptTokens(tokenizer, prompt));
+  options.stop_tokens.push_back(tokenizer.eos_id());
   options.vocab_size = tokenizer.vocab_size();
   RETURN_IF_ERROR(emit(prompt));
   const std::string& stop = options.stop_text;

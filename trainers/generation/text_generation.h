@@ -22,8 +22,14 @@ namespace tessera {
 // sample.
 using TextSink = absl::FunctionRef<absl::Status(absl::string_view text)>;
 
+// What the model continues for `prompt`: its tokens, after those that a text
+// begins with.
+absl::StatusOr<std::vector<int64_t>> PromptTokens(const Tokenizer& tokenizer,
+                                                  absl::string_view prompt);
+
 // Continues `prompt`, or starts a document if it is empty, up to
-// options.max_tokens, options.stop_text or the end of the document.
+// options.max_tokens, options.stop_text, options.stop_tokens or the end of the
+// document.
 absl::Status SampleText(NextTokenModel& model, const Tokenizer& tokenizer,
                         absl::string_view prompt, SamplingOptions options,
                         TextSink emit);

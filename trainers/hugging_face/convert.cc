@@ -21,12 +21,12 @@
 #include "nlohmann/json.hpp"
 #include "trainers/hugging_face/architecture.h"
 #include "trainers/hugging_face/config_json.h"
+#include "trainers/hugging_face/generation_config.h"
 
 namespace tessera {
 namespace {
 
 constexpr int64_t kPieceElements = int64_t{4} << 20;
-constexpr char kGenerationConfigFile[] = "generation_config.json";
 constexpr char kTokenizerConfigFile[] = "tokenizer_config.json";
 
 // A tensor to write.
@@ -176,13 +176,6 @@ bool IsRotated(absl::string_view parameter) {
 
 std::string Text(const nlohmann::json& json) { return json.dump(2) + "\n"; }
 
-// The ids of special tokens, which transformers would otherwise assume.
-nlohmann::json SpecialTokens(const nlohmann::json& eos) {
-  return {{"bos_token_id", nullptr},
-          {"eos_token_id", eos},
-          {"pad_token_id", nullptr}};
-}
-
 // Adds the tokenizer, if it has transformers' format.
 void AddTokenizer(const Checkpoint& checkpoint, Contents* contents) {
   const nlohmann::json& json = checkpoint.tokenizer();
@@ -221,12 +214,17 @@ absl::Status ExportModel(const Checkpoint& checkpoint,
     }
   }
   AddTokenizer(checkpoint, &contents);
-  const nlohmann::json eos = EndOfDocument(checkpoint, contents);
+  ASSIGN_OR_RETURN(GenerationConfig generation,
+                   ReadGenerationConfig(checkpoint.folder()));
+  if (generation.json.is_null()) generation.json = SpecialTokens(nullptr);
+  if (generation.end_tokens.empty()) {
+    generation.json["eos_token_id"] = EndOfDocument(checkpoint, contents);
+  }
   nlohmann::json config_json = HfConfigJson(
       *architecture, config, TorchName(contents.tensors.front().spec.dtype));
-  config_json.update(SpecialTokens(eos));
+  config_json.update(SpecialTokens(generation.json));
   contents.texts[std::string(kHfConfigFile)] = Text(config_json);
-  contents.texts[kGenerationConfigFile] = Text(SpecialTokens(eos));
+  contents.texts[std::string(kGenerationConfigFile)] = Text(generation.json);
   if (contents.texts.contains(std::string(kTokenizerFile))) {
     // Otherwise transformers takes the class of the architecture, which may add
     // special tokens.
@@ -243,6 +241,11 @@ absl::Status ImportModel(const Checkpoint& folder, const ModelConfig& config,
   ASSIGN_OR_RETURN(contents.tensors, Stored(folder, config, options));
   contents.texts[std::string(kConfigFile)] = folder.config_text();
   AddTokenizer(folder, &contents);
+  ASSIGN_OR_RETURN(const GenerationConfig generation,
+                   ReadGenerationConfig(folder.folder()));
+  if (!generation.json.is_null()) {
+    contents.texts[std::string(kGenerationConfigFile)] = Text(generation.json);
+  }
   return WriteFolder(contents, out, options);
 }
 

@@ -1,7 +1,5 @@
 #include "trainers/plan/out_of_memory_error.h"
 
-#include <vector>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "framework/base/terminal.h"
@@ -23,9 +21,10 @@ int64_t MoreMicroBatches(const MemoryChoices& choices) {
   return choices.micro_batches;
 }
 
-// What would help, cheapest first.
-std::vector<std::string> Advice(const MemoryReport& report,
-                                const MemoryChoices& choices) {
+}  // namespace
+
+std::vector<std::string> MemoryAdvice(const MemoryReport& report,
+                                      const MemoryChoices& choices) {
   std::vector<std::string> advice;
   if (!choices.leaner_attention.empty()) {
     advice.push_back(absl::StrCat(
@@ -73,15 +72,13 @@ std::vector<std::string> Advice(const MemoryReport& report,
   return advice;
 }
 
-}  // namespace
-
 absl::Status OutOfMemoryError(absl::string_view request,
                               const MemoryReport& report,
-                              const MemoryChoices& choices) {
+                              const std::vector<std::string>& advice) {
   std::string message =
       absl::StrCat("out of memory: ", request, "\n", FormatMemoryTable(report),
                    "what would help, the cheapest first:\n");
-  for (const std::string& line : Advice(report, choices)) {
+  for (const std::string& line : advice) {
     absl::StrAppend(&message, Fold(absl::StrCat("  ", line), kErrorColumns, 4),
                     "\n");
   }

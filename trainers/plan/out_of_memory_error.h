@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -25,12 +26,16 @@ struct MemoryChoices {
   std::string leaner_attention;
 };
 
+// The config fields that would help a run, cheapest first.
+std::vector<std::string> MemoryAdvice(const MemoryReport& report,
+                                      const MemoryChoices& choices);
+
 // The ResourceExhausted status for a device with too little memory: `request`
-// (the allocation or plan that failed), the table of `report`, and the config
-// fields that would help, cheapest first.
+// (the allocation or plan that failed), the table of `report`, and what would
+// help, cheapest first.
 absl::Status OutOfMemoryError(absl::string_view request,
                               const MemoryReport& report,
-                              const MemoryChoices& choices);
+                              const std::vector<std::string>& advice);
 
 }  // namespace tessera
 

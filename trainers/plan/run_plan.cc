@@ -67,17 +67,31 @@ std::string LeanerAttention(const RunPlan& plan) {
   return "";
 }
 
-MemoryChoices MemoryChoicesOf(const RunPlan& plan) {
+// What would help a run that needs too much memory.
+std::vector<std::string> AdviceFor(const RunPlan& plan) {
   const RunConfig& config = plan.config;
-  return {
-      .batch_size = config.training().batch_size(),
-      .micro_batches = config.training().micro_batches(),
-      .layout = plan.layout,
-      .context = plan.shape.context,
-      .precision = std::string(plan.precision.name()),
-      .recompute = RecomputeConfig::Policy_Name(config.recompute().policy()),
-      .attention = std::string(plan.backend.backend->name()),
-      .leaner_attention = LeanerAttention(plan)};
+  return MemoryAdvice(
+      plan.memory.report,
+      {.batch_size = config.training().batch_size(),
+       .micro_batches = config.training().micro_batches(),
+       .layout = plan.layout,
+       .context = plan.shape.context,
+       .precision = std::string(plan.precision.name()),
+       .recompute = RecomputeConfig::Policy_Name(config.recompute().policy()),
+       .attention = std::string(plan.backend.backend->name()),
+       .leaner_attention = LeanerAttention(plan)});
+}
+
+bool FitsItsDevice(const RunPlan& plan) {
+  const MemoryReport& memory = plan.memory.report;
+  return !memory.capacity.has_value() || memory.total() <= *memory.capacity;
+}
+
+// "needs about 90 GiB, but NVIDIA H100 has 79 GiB".
+std::string NeedOf(const RunPlan& plan) {
+  const MemoryReport& memory = plan.memory.report;
+  return absl::StrCat("needs about ", FormatBytes(memory.total()), ", but ",
+                      plan.device.name, " has ", FormatBytes(*memory.capacity));
 }
 
 // The part of the plan that training and generation share.
@@ -103,9 +117,10 @@ absl::StatusOr<RunPlan> BeginPlan(
   return plan;
 }
 
-absl::Status ChooseBackend(int64_t batch, bool needs_grad, RunPlan* plan) {
-  plan->attention = AttentionProblemOf(plan->shape, batch, plan->shape.context,
-                                       needs_grad, TargetOf(*plan));
+absl::Status ChooseBackend(int64_t batch, int64_t sequence, bool needs_grad,
+                           RunPlan* plan) {
+  plan->attention = AttentionProblemOf(plan->shape, batch, sequence, needs_grad,
+                                       TargetOf(*plan));
   // A text that is generated is one document.
   plan->attention.documents =
       needs_grad && plan->config.data().documents() == DataConfig::SEPARATE;
@@ -234,15 +249,9 @@ ProgramTarget TargetOf(const RunPlan& plan) {
 }
 
 absl::Status CheckFits(const RunPlan& plan) {
-  const MemoryReport& memory = plan.memory.report;
-  if (!memory.capacity.has_value() || memory.total() <= *memory.capacity) {
-    return absl::OkStatus();
-  }
-  return OutOfMemoryError(
-      absl::StrCat("this run needs about ", FormatBytes(memory.total()),
-                   ", but ", plan.device.name, " has ",
-                   FormatBytes(*memory.capacity)),
-      memory, MemoryChoicesOf(plan));
+  if (FitsItsDevice(plan)) return absl::OkStatus();
+  return OutOfMemoryError(absl::StrCat("this run ", NeedOf(plan)),
+                          plan.memory.report, AdviceFor(plan));
 }
 
 absl::StatusOr<RunPlan> PlanRun(
@@ -261,7 +270,8 @@ absl::StatusOr<RunPlan> PlanWithoutFit(
   ASSIGN_OR_RETURN(RunPlan plan, BeginPlan(config, world, planned_device));
   RETURN_IF_ERROR(CheckObservers(plan));
   ASSIGN_OR_RETURN(plan.micro_batch, MicroBatchSize(training, plan.layout));
-  RETURN_IF_ERROR(ChooseBackend(plan.micro_batch, /*needs_grad=*/true, &plan));
+  RETURN_IF_ERROR(ChooseBackend(plan.micro_batch, plan.shape.context,
+                                /*needs_grad=*/true, &plan));
   ASSIGN_OR_RETURN(plan.step,
                    PlanStep({.lm = LmOptionsOf(plan),
                              .micro_batches = training.micro_batches(),
@@ -286,7 +296,13 @@ absl::StatusOr<RunPlan> PlanWithoutFit(
   return plan;
 }
 
-absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained) {
+int64_t PaddedLength(int64_t tokens, int64_t context) {
+  constexpr int64_t kMultiple = 64;
+  return std::min((tokens + kMultiple - 1) / kMultiple * kMultiple, context);
+}
+
+absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained,
+                                       int64_t tokens) {
   RunConfig config = trained;
   config.mutable_model()->clear_frozen();
   config.mutable_training()->set_batch_size(1);
@@ -297,7 +313,8 @@ absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained) {
   config.clear_layout();
   ASSIGN_OR_RETURN(RunPlan plan, BeginPlan(config, WorldInfo(), std::nullopt));
   plan.micro_batch = 1;
-  RETURN_IF_ERROR(ChooseBackend(1, /*needs_grad=*/false, &plan));
+  RETURN_IF_ERROR(ChooseBackend(1, PaddedLength(tokens, plan.shape.context),
+                                /*needs_grad=*/false, &plan));
   ASSIGN_OR_RETURN(const NextTokenProgram next,
                    BuildNextTokenProgram(LmOptionsOf(plan), TargetOf(plan),
                                          CacheUse::kFill));
@@ -306,14 +323,17 @@ absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained) {
                    PlanForwardMemory(ForwardSchedule(next.program),
                                      plan.precision, plan.device));
   SetMemory(std::move(memory), &plan);
-  RETURN_IF_ERROR(CheckFits(plan));
-  return plan;
+  if (FitsItsDevice(plan)) return plan;
+  return OutOfMemoryError(
+      absl::StrCat("a text of ", tokens, " tokens, prompt included, ",
+                   NeedOf(plan)),
+      plan.memory.report, {"a smaller --max_tokens, or a shorter prompt"});
 }
 
 absl::Status ExplainOutOfMemory(const RunPlan& plan, absl::Status status) {
   if (!absl::IsResourceExhausted(status)) return status;
   return OutOfMemoryError(status.message(), plan.memory.report,
-                          MemoryChoicesOf(plan));
+                          AdviceFor(plan));
 }
 
 absl::StatusOr<std::unique_ptr<ParameterStore>> MakeParameters(

@@ -180,10 +180,42 @@ absl::StatusOr<std::vector<PreTokenizer::Stage>> ReadPreTokenizer(
   return stages;
 }
 
-absl::Status CheckPostProcessor(const Json& json, const std::string& path) {
-  if (json.is_null() || Type(json) == "ByteLevel" ||
-      Type(json) == "TemplateProcessing") {
-    return absl::OkStatus();
+// Sets `begin_ids` to what {"type": "TemplateProcessing", ...} puts before a
+// text:
+//   "single": [{"SpecialToken": {"id": "NAME"}}, ..., {"Sequence": ...}, ...]
+//   "special_tokens": {"NAME": {"ids": [1, ...]}}
+absl::Status ReadTemplate(const Json& json, const std::string& path,
+                          TokenizerJson* tokenizer) {
+  const Json& single = Field(json, "single");
+  if (!single.is_array()) {
+    return Refuse(path + ".single", "a list", single);
+  }
+  for (const Json& piece : single) {
+    if (piece.contains("Sequence")) break;
+    const Json& name = Field(Field(piece, "SpecialToken"), "id");
+    if (!name.is_string()) {
+      return Refuse(path + ".single", "made of SpecialTokens and Sequences",
+                    piece);
+    }
+    const std::string place =
+        absl::StrCat(path, ".special_tokens[", Shown(name), "].ids");
+    const std::string text = name;
+    const Json& ids =
+        Field(Field(Field(json, "special_tokens"), text.c_str()), "ids");
+    if (!ids.is_array()) return Refuse(place, "a list of ids", ids);
+    for (const Json& id : ids) {
+      ASSIGN_OR_RETURN(tokenizer->begin_ids.emplace_back(), TokenId(id, place));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Sets `begin_ids`.
+absl::Status ReadPostProcessor(const Json& json, const std::string& path,
+                               TokenizerJson* tokenizer) {
+  if (json.is_null() || Type(json) == "ByteLevel") return absl::OkStatus();
+  if (Type(json) == "TemplateProcessing") {
+    return ReadTemplate(json, path, tokenizer);
   }
   const Json& list = Field(json, "processors");
   if (path != "post_processor" || Type(json) != "Sequence" ||
@@ -193,8 +225,8 @@ absl::Status CheckPostProcessor(const Json& json, const std::string& path) {
                   Type(json).empty() ? json : Json(Type(json)));
   }
   for (size_t i = 0; i < list.size(); ++i) {
-    RETURN_IF_ERROR(CheckPostProcessor(
-        list[i], absl::StrCat(path, ".processors[", i, "]")));
+    RETURN_IF_ERROR(ReadPostProcessor(
+        list[i], absl::StrCat(path, ".processors[", i, "]"), tokenizer));
   }
   return absl::OkStatus();
 }
@@ -465,8 +497,8 @@ absl::StatusOr<TokenizerJson> ParseTokenizerJson(absl::string_view text) {
   }
   ASSIGN_OR_RETURN(tokenizer.pre_tokenizer,
                    ReadPreTokenizer(Field(json, "pre_tokenizer")));
-  RETURN_IF_ERROR(
-      CheckPostProcessor(Field(json, "post_processor"), "post_processor"));
+  RETURN_IF_ERROR(ReadPostProcessor(Field(json, "post_processor"),
+                                    "post_processor", &tokenizer));
   const Json& decoder = Field(json, "decoder");
   if (Type(decoder) != "ByteLevel") {
     return Refuse("decoder.type", "ByteLevel",
@@ -476,6 +508,13 @@ absl::StatusOr<TokenizerJson> ParseTokenizerJson(absl::string_view text) {
                    ReadModel(Field(json, "model"), &tokenizer));
   RETURN_IF_ERROR(
       ReadAddedTokens(Field(json, "added_tokens"), vocabulary, &tokenizer));
+  for (const int32_t id : tokenizer.begin_ids) {
+    if (id < static_cast<int64_t>(tokenizer.tokens.size()) &&
+        !tokenizer.tokens[id].empty()) {
+      continue;
+    }
+    return Refuse("post_processor", "made of ids of tokens", Json(id));
+  }
   return tokenizer;
 }
 

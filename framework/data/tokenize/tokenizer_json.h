@@ -23,7 +23,8 @@ namespace tessera {
 //                    with ByteLevel
 //   decoder          ByteLevel
 //   post_processor   null, ByteLevel, TemplateProcessing or a Sequence of them;
-//                    not used: no special tokens are added to a text
+//                    only the special tokens that a template puts before a
+//                    single text
 //   truncation,      null
 //   padding
 //
@@ -43,6 +44,7 @@ struct TokenizerJson {
   std::vector<BpeMerge> merges;
   bool ignore_merges = false;  // a pre-token that is a token is not merged
   std::vector<AddedToken> added_tokens;  // in `tokens`, too
+  std::vector<int32_t> begin_ids;        // of the post_processor
 };
 
 // Token ids are less than this.

@@ -181,7 +181,7 @@ TEST(SamplingTest, StopsBeforeItsStopTokenAndDrawsOnlyTokensWithText) {
   EXPECT_NE(sample({.seed = 6, .max_tokens = 12}), all);
   const int64_t stop = all[7];
   const auto end = std::find(all.begin(), all.end(), stop);
-  EXPECT_EQ(sample({.seed = 5, .max_tokens = 12, .stop_token = stop}),
+  EXPECT_EQ(sample({.seed = 5, .max_tokens = 12, .stop_tokens = {99, stop}}),
             std::vector<int64_t>(all.begin(), end));
   for (const int64_t token :
        sample({.seed = 5, .max_tokens = 50, .vocab_size = 4})) {

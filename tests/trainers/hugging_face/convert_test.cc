@@ -141,7 +141,8 @@ TEST_F(ConvertTest, ARoundTripIsExactAlsoInSeveralFiles) {
     const absl::Status imported = Import();
     ASSERT_TRUE(imported.ok()) << imported;
     EXPECT_THAT(Names("back"),
-                ElementsAre("config.pbtxt", "model.safetensors"));
+                ElementsAre("config.pbtxt", "generation_config.json",
+                            "model.safetensors"));
     const auto before = OpenModel(ours).value();
     const auto after = OpenModel(folder_ + "back").value();
     const StoredTensors& expected = *before->Tensors(kModelFile).value();
@@ -177,6 +178,35 @@ TEST_F(ConvertTest, ATokenizerOfTransformersGoesAlong) {
   ASSERT_TRUE(WriteFileAtomically(folder_ + "hf/tokenizer.json", "{").ok());
   EXPECT_THAT(std::string(OpenHfFolder(folder_ + "hf").status().message()),
               HasSubstr("hf/tokenizer.json is not JSON"));
+}
+
+TEST_F(ConvertTest, TheEndsOfATextGoAlong) {
+  const std::string ours = Ours(kHalved);
+  const std::string file = "generation_config.json";
+  const Json ends = {
+      {"bos_token_id", 1}, {"eos_token_id", {2, 3}}, {"top_p", 0.9}};
+  ASSERT_TRUE(WriteFileAtomically(ours + "/" + file, ends.dump()).ok());
+  ASSERT_TRUE(Export(ours).ok());
+  EXPECT_EQ(ReadJson("hf/" + file), ends);
+  EXPECT_EQ(ReadJson("hf/config.json")["eos_token_id"], Json({2, 3}));
+  EXPECT_EQ(ReadJson("hf/config.json")["bos_token_id"], 1);
+  EXPECT_EQ(ReadJson("hf/config.json")["pad_token_id"], Json());
+  ASSERT_TRUE(Import().ok());
+  EXPECT_EQ(ReadJson("back/" + file), ends);
+  // Without the file, config.json says it.
+  ASSERT_TRUE(RemoveTree(folder_ + "hf/" + file).ok());
+  ASSERT_TRUE(RemoveTree(folder_ + "back").ok());
+  ASSERT_TRUE(Import().ok());
+  EXPECT_EQ(ReadJson("back/" + file)["eos_token_id"], Json({2, 3}));
+  // What is not a token id is refused before anything is written.
+  ASSERT_TRUE(
+      WriteFileAtomically(folder_ + "hf/" + file, R"({"eos_token_id": -1})")
+          .ok());
+  ASSERT_TRUE(RemoveTree(folder_ + "back").ok());
+  EXPECT_THAT(std::string(Import().message()),
+              HasSubstr("hf/generation_config.json: eos_token_id must be a "
+                        "token id, a list of token ids or null; is -1"));
+  EXPECT_FALSE(FileExists(folder_ + "back"));
 }
 
 TEST_F(ConvertTest, WeightsAreRoundedToTheDtype) {

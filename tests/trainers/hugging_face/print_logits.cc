@@ -27,7 +27,7 @@ absl::Status Run(const std::string& folder, const std::string& text) {
                    OpenModel(folder));
   ASSIGN_OR_RETURN(RunConfig config, ModelRunConfig(*checkpoint));
   config.mutable_training()->set_device(TrainingConfig::CPU);
-  ASSIGN_OR_RETURN(const RunPlan plan, PlanGeneration(config));
+  ASSIGN_OR_RETURN(const RunPlan plan, PlanGeneration(config, tokens.size()));
   ASSIGN_OR_RETURN(const std::unique_ptr<ParameterStore> parameters,
                    MakeParameters(plan));
   RETURN_IF_ERROR(RestoreParameters(*checkpoint, parameters.get()));

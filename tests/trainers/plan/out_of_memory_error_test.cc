@@ -19,7 +19,8 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 // The message. Checks the status code.
 std::string Message(absl::string_view request, const MemoryReport& report,
                     const MemoryChoices& choices) {
-  const absl::Status status = OutOfMemoryError(request, report, choices);
+  const absl::Status status =
+      OutOfMemoryError(request, report, MemoryAdvice(report, choices));
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   return std::string(status.message());
 }

@@ -378,17 +378,30 @@ TEST(MemoryPlanTest, RecomputationDropsActivationsAndKeepsTheRest) {
   EXPECT_LT(plan("BLOCK").activations, plan("FFN").activations);
   EXPECT_EQ(plan("BLOCK").optimizer, none.optimizer);
 
-  const MemoryReport generation =
-      PlanGeneration(
-          LoadRunConfig({"configs/small.pbtxt"}, {"training.device=CPU"})
-              .value())
-          .value()
-          .memory.report;
+  RunConfig small =
+      LoadRunConfig({"configs/small.pbtxt"}, {"training.device=CPU"}).value();
+  const auto text_of = [&](int64_t tokens) {
+    return PlanGeneration(small, tokens).value().memory.report;
+  };
+  const MemoryReport generation = text_of(1 << 20);
   EXPECT_EQ(generation.parameters, none.parameters);
   EXPECT_EQ(generation.gradients, 0);
   EXPECT_EQ(generation.optimizer, 0);
   EXPECT_LT(generation.total() - generation.parameters,
             none.activations + none.activation_gradients);
+  // What a text needs depends on its tokens, not on the context.
+  EXPECT_LT(text_of(64).activations, generation.activations);
+  const int64_t short_text = text_of(64).total();
+  small.mutable_model()->set_context_length(2147483647);
+  EXPECT_EQ(text_of(64).total(), short_text);
+  const absl::Status too_long = PlanGeneration(small, 2147483647).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(too_long)) << too_long;
+  EXPECT_THAT(std::string(too_long.message()),
+              testing::AllOf(
+                  testing::HasSubstr("a text of 2147483647 tokens, prompt "
+                                     "included, needs about "),
+                  testing::HasSubstr("  a smaller --max_tokens, or a shorter "
+                                     "prompt\n")));
 }
 
 // Blocks are multiples of the store's alignment, so that there is no padding.

@@ -153,6 +153,18 @@ TEST(ByteLevelTokenizerTest, KnowsWhichTokenEndsADocument) {
   EXPECT_EQ((*only)->eos_id(), 703);
 }
 
+TEST(ByteLevelTokenizerTest, ATemplateSaysWhatATextBeginsWith) {
+  Json json = Fixture("llama3");
+  Json& form = json["post_processor"]["processors"][1];
+  form["special_tokens"]["<|endoftext|>"]["ids"] = {704, 705};
+  EXPECT_EQ(Load(json.dump())->begin_ids(), (std::vector<int32_t>{704, 705}));
+  // What comes after the text does not begin it.
+  std::swap(form["single"][0], form["single"][1]);
+  EXPECT_EQ(Load(json.dump())->begin_ids(), std::vector<int32_t>{0});
+  json["post_processor"] = nullptr;
+  EXPECT_EQ(Load(json.dump())->begin_ids(), std::vector<int32_t>{0});
+}
+
 TEST(ByteLevelTokenizerTest, PatternsThatTakeTooLongAreErrors) {
   Json json = Fixture("llama3");
   json["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(?:a+)+[bc]";

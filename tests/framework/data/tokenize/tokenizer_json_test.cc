@@ -56,6 +56,18 @@ INSTANTIATE_TEST_SUITE_P(
                "post_processor.processors[1].type must be ByteLevel, "
                "TemplateProcessing"},
         Change{"/post_processor", "x", "post_processor.type must be"},
+        Change{"/post_processor/processors/1/single", 3,
+               "post_processor.processors[1].single must be a list; is 3"},
+        Change{"/post_processor/processors/1/single/0",
+               {{"Token", "a"}},
+               "post_processor.processors[1].single must be made of "
+               "SpecialTokens and Sequences; is an object of 1"},
+        Change{"/post_processor/processors/1/special_tokens", nullptr,
+               "post_processor.processors[1].special_tokens["
+               "\"<|endoftext|>\"].ids must be a list of ids; is null"},
+        Change{"/post_processor/processors/1/special_tokens/<|endoftext|>/ids",
+               {706},
+               "post_processor must be made of ids of tokens; is 706"},
         Change{"/pre_tokenizer",
                {{"type", "Whitespace"}},
                "pre_tokenizer must be ByteLevel, or a Sequence of at most 15 "
