@@ -176,11 +176,19 @@ bool IsRotated(absl::string_view parameter) {
 
 std::string Text(const nlohmann::json& json) { return json.dump(2) + "\n"; }
 
-// Adds the tokenizer, if it has transformers' format.
-void AddTokenizer(const Checkpoint& checkpoint, Contents* contents) {
+// Adds the tokenizer, if it has transformers' format, and what transformers
+// keeps beside it.
+absl::Status AddTokenizer(const Checkpoint& checkpoint, Contents* contents) {
   const nlohmann::json& json = checkpoint.tokenizer();
-  if (!json.is_object() || !json.contains("model")) return;
+  if (!json.is_object() || !json.contains("model")) return absl::OkStatus();
   contents->texts[std::string(kTokenizerFile)] = json.dump();
+  for (const char* name : {kTokenizerConfigFile, "special_tokens_map.json",
+                           "chat_template.jinja"}) {
+    const std::string path = absl::StrCat(checkpoint.folder(), "/", name);
+    if (!FileExists(path)) continue;
+    ASSIGN_OR_RETURN(contents->texts[name], ReadFile(path));
+  }
+  return absl::OkStatus();
 }
 
 // The id of the end of a document; null without a tokenizer, and for one that
@@ -194,6 +202,23 @@ nlohmann::json EndOfDocument(const Checkpoint& checkpoint,
                     checkpoint.tokenizer_source());
   if (!tokenizer.ok()) return nullptr;
   return (*tokenizer)->eos_id();
+}
+
+// The tokenizer_config.json of a tokenizer that comes without one. Without a
+// class transformers takes that of the architecture, which may add special
+// tokens; without a text for it, lm-eval has no end of a document.
+nlohmann::json TokenizerConfig(const nlohmann::json& tokenizer,
+                               const nlohmann::json& eos,
+                               const ModelConfig& config) {
+  nlohmann::json json = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                         {"model_max_length", config.context_length()}};
+  for (const nlohmann::json& token :
+       tokenizer.value("added_tokens", nlohmann::json::array())) {
+    if (!eos.is_null() && token["id"] == eos) {
+      json["eos_token"] = token["content"];
+    }
+  }
+  return json;
 }
 
 }  // namespace
@@ -213,12 +238,13 @@ absl::Status ExportModel(const Checkpoint& checkpoint,
       output.head_dim = ModelShapeOf(config).head_dim();
     }
   }
-  AddTokenizer(checkpoint, &contents);
+  RETURN_IF_ERROR(AddTokenizer(checkpoint, &contents));
+  const nlohmann::json eos = EndOfDocument(checkpoint, contents);
   ASSIGN_OR_RETURN(GenerationConfig generation,
                    ReadGenerationConfig(checkpoint.folder()));
   if (generation.json.is_null()) generation.json = SpecialTokens(nullptr);
   if (generation.end_tokens.empty()) {
-    generation.json["eos_token_id"] = EndOfDocument(checkpoint, contents);
+    generation.json["eos_token_id"] = eos;
   }
   nlohmann::json config_json = HfConfigJson(
       *architecture, config, TorchName(contents.tensors.front().spec.dtype));
@@ -226,10 +252,9 @@ absl::Status ExportModel(const Checkpoint& checkpoint,
   contents.texts[std::string(kHfConfigFile)] = Text(config_json);
   contents.texts[std::string(kGenerationConfigFile)] = Text(generation.json);
   if (contents.texts.contains(std::string(kTokenizerFile))) {
-    // Otherwise transformers takes the class of the architecture, which may add
-    // special tokens.
-    contents.texts[kTokenizerConfigFile] =
-        Text({{"tokenizer_class", "PreTrainedTokenizerFast"}});
+    contents.texts.emplace(
+        kTokenizerConfigFile,
+        Text(TokenizerConfig(checkpoint.tokenizer(), eos, config)));
   }
   return WriteFolder(contents, out, options);
 }
@@ -240,7 +265,7 @@ absl::Status ImportModel(const Checkpoint& folder, const ModelConfig& config,
   Contents contents;
   ASSIGN_OR_RETURN(contents.tensors, Stored(folder, config, options));
   contents.texts[std::string(kConfigFile)] = folder.config_text();
-  AddTokenizer(folder, &contents);
+  RETURN_IF_ERROR(AddTokenizer(folder, &contents));
   ASSIGN_OR_RETURN(const GenerationConfig generation,
                    ReadGenerationConfig(folder.folder()));
   if (!generation.json.is_null()) {

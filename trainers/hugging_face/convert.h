@@ -16,8 +16,8 @@ namespace tessera {
 // Conversions between a model of ours and a folder of Hugging Face's
 // transformers. Weights pass through host memory in pieces of a tensor; the
 // model is not built. The output folder must not exist; after an error there is
-// none. A tokenizer.json of transformers goes along, other tokenizers do not;
-// so does generation_config.json.
+// none. A tokenizer.json of transformers goes along with the files that
+// describe it, other tokenizers do not; so does generation_config.json.
 
 struct ConvertOptions {
   // The dtype in which weights are written, rounded to nearest. Absent: as they

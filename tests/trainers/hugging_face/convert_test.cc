@@ -165,8 +165,16 @@ TEST_F(ConvertTest, ATokenizerOfTransformersGoesAlong) {
   ASSERT_TRUE(Export(ours).ok());
   EXPECT_EQ(ReadJson("hf/tokenizer.json"), Json::parse(tokenizer));
   EXPECT_EQ(ReadJson("hf/generation_config.json")["eos_token_id"], 0);
+  const Json made = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                     {"model_max_length", 16},
+                     {"eos_token", "<|endoftext|>"}};
+  EXPECT_EQ(ReadJson("hf/tokenizer_config.json"), made);
+  const std::string theirs = R"({"chat_template": "{{ x }}"})";
+  ASSERT_TRUE(
+      WriteFileAtomically(folder_ + "hf/tokenizer_config.json", theirs).ok());
   ASSERT_TRUE(Import().ok());
   EXPECT_EQ(ReadJson("back/tokenizer.json"), Json::parse(tokenizer));
+  EXPECT_EQ(ReadFile(folder_ + "back/tokenizer_config.json").value(), theirs);
 
   // A tokenizer that only transformers reads, then one that nobody reads.
   const std::string other = R"({"model":{"type":"Unigram"}})";
