@@ -54,6 +54,7 @@ std::string PartOf(const LargeAllocation& allocation,
     return absl::c_linear_search(path, name);
   };
   if (within("ln1") || within("ln2") || within("ln_final")) return "norm";
+  if (path.back() == "add") return "residual";
   // "add+ln2" writes both the residual stream and its norm.
   if (absl::StartsWith(path.back(), "add+")) return "residual_and_norm";
   if (within("ffn")) return "ffn";

@@ -10,8 +10,9 @@ namespace tessera {
 // What was allocated in a step or a forward pass whose record has all of its
 // allocations. Sizes in MiB:
 //   parts     the largest single allocation of each part: of the forward pass,
-//             by the op that asked: embedding, norm, attention_in (up to Q, K,
-//             V), scores, softmax, attention_out, ffn, logits; by category:
+//             by the op that asked: embedding, norm, residual, both in one op
+//             as residual_and_norm, attention_in (up to Q, K, V), scores,
+//             softmax, attention_out, ffn, logits; by category:
 //             activation_gradients; buffers as a whole: parameters, shadow,
 //             gradients, optimizer (one of two moments). Absent if there is
 //             none: scores, if the backend has no such tensor.

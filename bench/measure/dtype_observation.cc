@@ -59,7 +59,7 @@ Value LayerNorm(ProgramBuilder& b, Value x, at::ScalarType* statistics) {
 
 struct ToyModel {
   Program program;
-  Value x, targets, fc1, norm, logits, loss;
+  Value x, targets, fc1, relu, norm, logits, loss;
 };
 
 absl::StatusOr<ToyModel> BuildToyModel(const ProgramTarget& target,
@@ -80,9 +80,10 @@ absl::StatusOr<ToyModel> BuildToyModel(const ProgramTarget& target,
       Linear(b, norm, Parameter(b, "fc2", {kClasses, kHidden}, Init::kLinear),
              {.dtype = b.dtype(OpClass::kLogits)});
   const Value loss = CrossEntropySum(b, logits, targets);
-  for (const Value value : {fc1, norm, logits, loss}) b.Output(value);
+  for (const Value value : {fc1, relu, norm, logits, loss}) b.Output(value);
   ASSIGN_OR_RETURN(Program program, std::move(b).Build());
-  return ToyModel{std::move(program), x, targets, fc1, norm, logits, loss};
+  return ToyModel{
+      std::move(program), x, targets, fc1, relu, norm, logits, loss};
 }
 
 }  // namespace
@@ -112,6 +113,7 @@ absl::StatusOr<Json> ToyModelDtypes(const ProgramTarget& target) {
     executor.Run();
     dtypes = {{"parameters", Name(store->options().weights.master)},
               {"fc1", DtypeOf(executor.Get(model.fc1))},
+              {"relu", DtypeOf(executor.Get(model.relu))},
               {"norm_statistics", Name(statistics)},
               {"norm", DtypeOf(executor.Get(model.norm))},
               {"logits", DtypeOf(executor.Get(model.logits))},

@@ -1,6 +1,9 @@
 #include "bench/measure/measurement.h"
 
+#include <map>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "attention_backends/compiled_fused/banded_product.h"
@@ -21,23 +24,27 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 absl::Status MeasureEnergy(TrainingCell& cell, Json& figures) {
+  constexpr int kWindows = 3;
   if (!cell.device().is_cuda()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(
-      const SensedWork sensed,
-      RepeatUnderSensors([&] { return cell.Step(); }, cell.plan().device,
-                         absl::Milliseconds(500)));
-  Json& energy = figures["energy"];
-  energy = Json::object();
-  const auto add = [&](const char* name, const std::optional<double>& value) {
-    if (value.has_value()) energy[name] = *value;
+  std::map<std::string, std::vector<double>> samples;
+  const auto add = [&](const char* name, std::optional<double> value,
+                       double divisor = 1) {
+    if (value.has_value()) samples[name].push_back(*value / divisor);
   };
-  add("joules", sensed.joules);
-  if (sensed.joules.has_value()) {
-    energy["joules_per_token"] =
-        *sensed.joules / static_cast<double>(cell.plan().tokens_per_step());
+  for (int i = 0; i < kWindows; ++i) {
+    ASSIGN_OR_RETURN(
+        const SensedWork sensed,
+        RepeatUnderSensors([&] { return cell.Step(); }, cell.plan().device,
+                           absl::Milliseconds(500)));
+    add("joules", sensed.joules);
+    add("joules_per_token", sensed.joules,
+        static_cast<double>(cell.plan().tokens_per_step()));
+    add("power_w", sensed.gpu.power_w);
+    add("sm_mhz", sensed.gpu.sm_mhz);
   }
-  add("power_w", sensed.gpu.power_w);
-  add("sm_mhz", sensed.gpu.sm_mhz);
+  for (const auto& [name, values] : samples) {
+    figures["energy"][name] = ToJson(Summarize(values));
+  }
   return absl::OkStatus();
 }
 

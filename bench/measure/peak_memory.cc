@@ -48,7 +48,10 @@ absl::Status MeasurePeakMemory(TrainingCell& cell, Json& figures) {
   }
   memory["at"] = plan.peak;
   memory["categories_gib"] = Categories(planned);
-  memory["kept_gib"] = cell.session().step().kept_bytes() / kGibibyte;
+  const auto kept = static_cast<double>(cell.session().step().kept_bytes());
+  memory["kept_gib"] = kept / kGibibyte;
+  memory["kept_per_block_mib"] =
+      kept / kMebibyte / static_cast<double>(cell.plan().shape.layers);
   return absl::OkStatus();
 }
 

@@ -21,10 +21,10 @@ Json ToyModel(const PrecisionPolicy& precision) {
 }
 
 Json ToyIn(const std::string& compute, const std::string& gradients) {
-  return {{"parameters", "FP32"},      {"fc1", compute},
-          {"norm_statistics", "FP32"}, {"norm", compute},
-          {"logits", compute},         {"loss", "FP32"},
-          {"gradients", gradients}};
+  return {{"parameters", "FP32"}, {"fc1", compute},
+          {"relu", compute},      {"norm_statistics", "FP32"},
+          {"norm", compute},      {"logits", compute},
+          {"loss", "FP32"},       {"gradients", gradients}};
 }
 
 TEST(ToyModelDtypesTest, FollowThePolicy) {

@@ -449,8 +449,8 @@ class StudiesTest(unittest.TestCase):
 
     def test_a_filter_takes_values_and_a_value_with_a_comma(self):
         study = FULL / "oom_boundary.pbtxt"
-        for value, cells in [("NAIVE,COMPILED_FUSED", 12),
-                             ("FLASH_CUDA, 2048 x 16", 6)]:
+        for value, cells in [("NAIVE,COMPILED_FUSED", 16),
+                             ("FLASH_CUDA, 2048 x 16", 8)]:
             done = run(f"--study={study}", f"--filter=backend={value}",
                        "--list")
             self.assertEqual(done.returncode, 0, done.stderr)
