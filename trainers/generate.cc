@@ -48,7 +48,11 @@ ABSL_FLAG(double, repetition_penalty, 1,
 ABSL_FLAG(std::string, stop, "",
           "text that ends the sample, and is not printed; not with "
           "--prompt_tokens");
-ABSL_FLAG(uint64_t, seed, 0, "equal seeds give equal samples");
+ABSL_FLAG(int, samples, 1,
+          "number of samples, generated at the same time; in [1, 1024]");
+ABSL_FLAG(uint64_t, seed, 0,
+          "equal seeds give equal samples; each further sample uses the next "
+          "seed");
 ABSL_FLAG(std::string, device, "",
           "CPU or CUDA; default: the one that the run was trained on");
 
@@ -86,6 +90,7 @@ absl::StatusOr<SamplingOptions> SamplingFromFlags() {
       .top_p = absl::GetFlag(FLAGS_top_p),
       .min_p = absl::GetFlag(FLAGS_min_p),
       .repetition_penalty = absl::GetFlag(FLAGS_repetition_penalty),
+      .samples = absl::GetFlag(FLAGS_samples),
       .seed = absl::GetFlag(FLAGS_seed),
       .max_tokens = absl::GetFlag(FLAGS_max_tokens),
       .stop_text = absl::GetFlag(FLAGS_stop)};
@@ -156,7 +161,8 @@ absl::Status Run() {
   }
   UsePrecisionOfDevice(&config);
   ASSIGN_OR_RETURN(const RunPlan plan,
-                   PlanGeneration(config, tokens.size() + sampling.max_tokens));
+                   PlanGeneration(config, tokens.size() + sampling.max_tokens,
+                                  sampling.samples));
   ASSIGN_OR_RETURN(const std::unique_ptr<ParameterStore> parameters,
                    MakeParameters(plan));
   RETURN_IF_ERROR(RestoreParameters(*checkpoint, parameters.get()));

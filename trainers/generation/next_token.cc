@@ -19,12 +19,17 @@ struct NextTokenModel::Runner {
         lifetimes(PlanLifetimes(schedule)),
         executor(schedule, lifetimes, parameters) {}
 
-  // Pads `tokens` with zeros. The logits will be those after `position`.
-  void SetTokens(absl::Span<const int64_t> tokens, int64_t position,
-                 at::Device device) {
+  // Takes the last `length` tokens of each text and pads them with zeros. The
+  // logits will be those after `position`.
+  void SetTexts(const std::vector<std::vector<int64_t>>& texts, int64_t length,
+                int64_t position, at::Device device) {
     at::Tensor ids =
         at::zeros(next.program.info(next.ids).type.shape, at::kLong);
-    std::copy(tokens.begin(), tokens.end(), ids.data_ptr<int64_t>());
+    int64_t* row = ids.data_ptr<int64_t>();
+    for (const std::vector<int64_t>& text : texts) {
+      std::copy(text.end() - length, text.end(), row);
+      row += ids.size(1);
+    }
     executor.SetInput(next.ids, ids.to(device));
     executor.SetInput(next.position,
                       at::full(next.program.info(next.position).type.shape,
@@ -46,10 +51,10 @@ absl::StatusOr<NextTokenProgram> NextTokenModel::ProgramFor(int64_t length,
   const ProgramTarget target = TargetOf(plan_);
   LmOptions options = {
       .shape = plan_.shape,
-      .batch = 1,
+      .batch = batch_,
       .sequence = length,
       .backend = plan_.backend.backend,
-      .attention = AttentionProblemOf(plan_.shape, 1, length,
+      .attention = AttentionProblemOf(plan_.shape, batch_, length,
                                       /*needs_grad=*/false, target)};
   if (use == CacheUse::kExtend) {
     return BuildNextTokenProgram(options, target, use);
@@ -77,10 +82,15 @@ absl::StatusOr<NextTokenModel::Runner*> NextTokenModel::RunnerFor(
   return runner.get();
 }
 
-bool NextTokenModel::Extends(absl::Span<const int64_t> tokens) const {
-  return !cached_.empty() && tokens.size() == cached_.size() + 1 &&
-         static_cast<int64_t>(tokens.size()) <= plan_.shape.context &&
-         std::equal(cached_.begin(), cached_.end(), tokens.begin());
+bool NextTokenModel::Extends(const Texts& texts) const {
+  const auto extends = [](const std::vector<int64_t>& before,
+                          const std::vector<int64_t>& text) {
+    return text.size() == before.size() + 1 &&
+           std::equal(before.begin(), before.end(), text.begin());
+  };
+  return static_cast<int64_t>(texts[0].size()) <= plan_.shape.context &&
+         std::equal(cached_.begin(), cached_.end(), texts.begin(), texts.end(),
+                    extends);
 }
 
 void NextTokenModel::GrowCaches(int64_t rows, const TensorType& type) {
@@ -98,17 +108,24 @@ void NextTokenModel::GrowCaches(int64_t rows, const TensorType& type) {
   }
 }
 
-absl::StatusOr<std::vector<float>> NextTokenModel::LogitsAfter(
-    absl::Span<const int64_t> tokens) {
+absl::StatusOr<std::vector<std::vector<float>>> NextTokenModel::LogitsAfter(
+    const Texts& texts) {
+  if (const auto batch = static_cast<int64_t>(texts.size()); batch != batch_) {
+    runners_.clear();
+    caches_.clear();
+    cached_.clear();
+    batch_ = batch;
+  }
   const int64_t context = plan_.shape.context;
-  const bool extends = Extends(tokens);
-  const int64_t length = std::min<int64_t>(tokens.size(), context);
+  const auto tokens = static_cast<int64_t>(texts[0].size());
+  const bool extends = Extends(texts);
+  const int64_t length = std::min(tokens, context);
   const int64_t padded = PaddedLength(length, context);
   ASSIGN_OR_RETURN(
       Runner* const runner,
       RunnerFor(padded, extends ? CacheUse::kExtend : CacheUse::kFill));
   cached_.clear();  // until this call has succeeded
-  std::vector<float> result;
+  std::vector<std::vector<float>> result;
   RETURN_IF_ERROR(StatusFromTorch([&] {
     const NextTokenProgram& next = runner->next;
     GrowCaches(padded, next.program.info(next.caches[0]).type);
@@ -116,17 +133,17 @@ absl::StatusOr<std::vector<float>> NextTokenModel::LogitsAfter(
       runner->executor.SetInput(next.caches[layer],
                                 caches_[layer].narrow(0, 0, padded));
     }
-    runner->SetTokens(tokens.last(extends ? 1 : length), length - 1,
-                      plan_.device.device);
+    runner->SetTexts(texts, extends ? 1 : length, length - 1,
+                     plan_.device.device);
     runner->executor.Run();
     const at::Tensor logits =
         runner->executor.Get(runner->next.logits).to(at::kCPU, at::kFloat);
-    const float* const data = logits.const_data_ptr<float>();
-    result.assign(data, data + logits.numel());
+    for (int64_t i = 0; i < batch_; ++i) {
+      const float* const row = logits[i].const_data_ptr<float>();
+      result.emplace_back(row, row + vocab());
+    }
   }));
-  if (length == static_cast<int64_t>(tokens.size())) {
-    cached_.assign(tokens.begin(), tokens.end());
-  }
+  if (length == tokens) cached_ = texts;
   return result;
 }
 

@@ -17,7 +17,7 @@
 
 namespace tessera {
 
-// A model that continues sequences, over the parameters of a store.
+// A model that continues texts, over the parameters of a store.
 class NextTokenModel {
  public:
   // `plan` and `parameters` outlive the model.
@@ -28,28 +28,31 @@ class NextTokenModel {
 
   int64_t vocab() const { return plan_.shape.vocab; }
 
-  // The logits, [V], of the token after `tokens` (not empty), from the last
-  // context tokens. Unimplemented if no attention backend supports their
-  // length. If `tokens` are those of the previous call and one more, only that
-  // one is computed, with the keys and values of the others from a cache;
-  // beyond the context, where every token's position changes, all are.
-  absl::StatusOr<std::vector<float>> LogitsAfter(
-      absl::Span<const int64_t> tokens);
+  // For each of `texts`, which have the same length >= 1, the logits, [V], of
+  // the token after it, from its last context tokens. Unimplemented if no
+  // attention backend supports their length. If each text is that of the
+  // previous call and one more token, only that one is computed, with the keys
+  // and values of the others from a cache; beyond the context, where every
+  // token's position changes, all are.
+  absl::StatusOr<std::vector<std::vector<float>>> LogitsAfter(
+      const std::vector<std::vector<int64_t>>& texts);
 
  private:
+  using Texts = std::vector<std::vector<int64_t>>;
   struct Runner;
-  // For up to `length` tokens.
+  // For up to `length` tokens of each of batch_ texts.
   absl::StatusOr<Runner*> RunnerFor(int64_t length, CacheUse use);
   absl::StatusOr<NextTokenProgram> ProgramFor(int64_t length, CacheUse use);
-  bool Extends(absl::Span<const int64_t> tokens) const;
+  bool Extends(const Texts& texts) const;
   // Makes room for `rows` tokens in the caches of all layers.
   void GrowCaches(int64_t rows, const TensorType& type);
 
   const RunPlan& plan_;
   ParameterStore& parameters_;
+  int64_t batch_ = 0;
   std::map<std::pair<int64_t, CacheUse>, std::unique_ptr<Runner>> runners_;
   std::vector<at::Tensor> caches_;  // by layer
-  std::vector<int64_t> cached_;     // the tokens whose rows they hold
+  Texts cached_;                    // the tokens whose rows they hold
 };
 
 }  // namespace tessera

@@ -14,6 +14,8 @@
 namespace tessera {
 namespace {
 
+constexpr int64_t kMaxSamples = 1024;
+
 // The tokens that may be drawn, most likely first; ties are ordered by token.
 std::vector<int64_t> Candidates(absl::Span<const float> logits, int64_t top_k) {
   std::vector<int64_t> order(logits.size());
@@ -45,6 +47,21 @@ void Penalize(absl::Span<const int64_t> text, const SamplingOptions& options,
   }
 }
 
+absl::StatusOr<int64_t> NextToken(absl::Span<const int64_t> text,
+                                  absl::Span<float> logits,
+                                  const SamplingOptions& options,
+                                  std::mt19937_64& generator) {
+  if (!absl::c_all_of(logits, [](float x) { return std::isfinite(x); })) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the model predicts no token after ", text.size(),
+        ": its logits are not finite; use another checkpoint, or another "
+        "precision"));
+  }
+  Penalize(text, options, logits);
+  std::uniform_real_distribution<double> uniform(0, 1);
+  return DrawToken(logits, options, uniform(generator));
+}
+
 }  // namespace
 
 absl::Status Validate(const SamplingOptions& options) {
@@ -69,6 +86,9 @@ absl::Status Validate(const SamplingOptions& options) {
   require(options.max_tokens >= 1 && options.max_tokens <= kMaxSampleTokens,
           absl::StrCat("max_tokens must be in [1, ", kMaxSampleTokens, "]; is ",
                        options.max_tokens));
+  require(options.samples >= 1 && options.samples <= kMaxSamples,
+          absl::StrCat("samples must be in [1, ", kMaxSamples, "]; is ",
+                       options.samples));
   return broken.empty() ? absl::OkStatus() : absl::InvalidArgumentError(broken);
 }
 
@@ -101,28 +121,36 @@ int64_t DrawToken(absl::Span<const float> logits,
   return order[kept - 1];
 }
 
-absl::Status Sample(NextTokenModel& model, std::vector<int64_t> prompt,
+absl::Status Sample(NextTokenModel& model, const std::vector<int64_t>& prompt,
                     const SamplingOptions& options, TokenSink emit) {
   RETURN_IF_ERROR(Validate(options));
-  std::mt19937_64 generator(options.seed);
-  std::uniform_real_distribution<double> uniform(0, 1);
   const int64_t drawable =
       std::min(model.vocab(), options.vocab_size.value_or(model.vocab()));
-  for (int64_t i = 0; i < options.max_tokens; ++i) {
-    ASSIGN_OR_RETURN(std::vector<float> logits, model.LogitsAfter(prompt));
-    const auto row = absl::MakeSpan(logits).first(drawable);
-    if (!absl::c_all_of(row, [](float x) { return std::isfinite(x); })) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the model predicts no token after ", prompt.size(),
-          ": its logits are not finite; use another checkpoint, or another "
-          "precision"));
+  std::vector<std::vector<int64_t>> texts(options.samples, prompt);
+  std::vector<std::mt19937_64> generators;
+  for (int64_t i = 0; i < options.samples; ++i) {
+    generators.emplace_back(options.seed + static_cast<uint64_t>(i));
+  }
+  // Those that have ended stay in the batch; what they draw is ignored.
+  std::vector<bool> going(options.samples, true);
+  for (int64_t n = 0;
+       n < options.max_tokens && absl::c_linear_search(going, true); ++n) {
+    ASSIGN_OR_RETURN(std::vector<std::vector<float>> logits,
+                     model.LogitsAfter(texts));
+    for (int64_t i = 0; i < options.samples; ++i) {
+      ASSIGN_OR_RETURN(
+          const int64_t token,
+          NextToken(texts[i], absl::MakeSpan(logits[i]).first(drawable),
+                    options, generators[i]));
+      texts[i].push_back(token);
+      if (!going[i]) continue;
+      if (absl::c_linear_search(options.stop_tokens, token)) {
+        going[i] = false;
+      } else {
+        ASSIGN_OR_RETURN(const bool goes_on, emit(i, token));
+        going[i] = goes_on;
+      }
     }
-    Penalize(prompt, options, row);
-    const int64_t token = DrawToken(row, options, uniform(generator));
-    if (absl::c_linear_search(options.stop_tokens, token)) break;
-    prompt.push_back(token);
-    ASSIGN_OR_RETURN(const bool goes_on, emit(token));
-    if (!goes_on) break;
   }
   return absl::OkStatus();
 }

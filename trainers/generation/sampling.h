@@ -27,8 +27,10 @@ struct SamplingOptions {
   // Divides positive logits of tokens in the text so far, prompt included, and
   // multiplies negative ones (Keskar et al., "CTRL", 2019).
   double repetition_penalty = 1;  // in [0.01, 100]; 1: none
-  uint64_t seed = 0;              // equal seeds and prompts give equal samples
-  int64_t max_tokens = 100;       // in [1, kMaxSampleTokens]
+  int64_t samples = 1;            // in [1, 1024], at the same time
+  // Sample i draws with seed + i. Equal seeds and prompts give equal samples.
+  uint64_t seed = 0;
+  int64_t max_tokens = 100;          // in [1, kMaxSampleTokens]
   std::vector<int64_t> stop_tokens;  // end the sample; not included
   // Ends the sample of a text before its first occurrence; empty: none.
   std::string stop_text;
@@ -44,13 +46,14 @@ absl::Status Validate(const SamplingOptions& options);
 int64_t DrawToken(absl::Span<const float> logits,
                   const SamplingOptions& options, double uniform);
 
-// Receives each token as soon as it is drawn. Returns whether the sample goes
-// on; an error ends it, too.
-using TokenSink = absl::FunctionRef<absl::StatusOr<bool>(int64_t token)>;
+// Receives each token of a sample, counted from 0, as soon as it is drawn.
+// Returns whether that sample goes on; an error ends all.
+using TokenSink =
+    absl::FunctionRef<absl::StatusOr<bool>(int64_t sample, int64_t token)>;
 
 // Continues `prompt` (not empty) and calls `emit` with each new token.
 // FailedPrecondition if logits of the model are not finite.
-absl::Status Sample(NextTokenModel& model, std::vector<int64_t> prompt,
+absl::Status Sample(NextTokenModel& model, const std::vector<int64_t>& prompt,
                     const SamplingOptions& options, TokenSink emit);
 
 }  // namespace tessera

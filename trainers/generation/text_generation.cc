@@ -28,6 +28,39 @@ size_t UnfinishedBytes(absl::string_view text, absl::string_view stop) {
   return 0;
 }
 
+constexpr char kBetweenSamples[] = "\n---\n";
+
+// Makes text of the tokens of a sample: whole characters, up to `stop`.
+class TextDecoder {
+ public:
+  TextDecoder(const Tokenizer& tokenizer, absl::string_view stop)
+      : tokenizer_(&tokenizer), stop_(stop) {}
+
+  // The text that is complete with `token`.
+  absl::StatusOr<std::string> Decode(int64_t token) {
+    ASSIGN_OR_RETURN(const std::string bytes,
+                     tokenizer_->Decode({static_cast<int32_t>(token)}));
+    absl::StrAppend(&held_, bytes);
+    const size_t stops = stop_.empty() ? held_.npos : held_.find(stop_);
+    stopped_ = stops != held_.npos;
+    if (stopped_) return std::exchange(held_, "").substr(0, stops);
+    const size_t whole = held_.size() - std::max(Utf8UnfinishedBytes(held_),
+                                                 UnfinishedBytes(held_, stop_));
+    const std::string text = held_.substr(0, whole);
+    held_.erase(0, whole);
+    return text;
+  }
+
+  bool stopped() const { return stopped_; }
+  // The beginning of a character, or of `stop`.
+  const std::string& held() const { return held_; }
+
+ private:
+  const Tokenizer* tokenizer_;
+  std::string stop_, held_;
+  bool stopped_ = false;
+};
+
 }  // namespace
 
 absl::StatusOr<std::vector<int64_t>> PromptTokens(const Tokenizer& tokenizer,
@@ -42,29 +75,30 @@ absl::StatusOr<std::vector<int64_t>> PromptTokens(const Tokenizer& tokenizer,
 absl::Status SampleText(NextTokenModel& model, const Tokenizer& tokenizer,
                         absl::string_view prompt, SamplingOptions options,
                         TextSink emit) {
-  ASSIGN_OR_RETURN(std::vector<int64_t> tokens,
+  ASSIGN_OR_RETURN(const std::vector<int64_t> tokens,
                    PromptTokens(tokenizer, prompt));
   options.stop_tokens.push_back(tokenizer.eos_id());
   options.vocab_size = tokenizer.vocab_size();
   RETURN_IF_ERROR(emit(prompt));
-  const std::string& stop = options.stop_text;
-  std::string held;  // the beginning of a character, or of `stop`
-  const auto decode = [&](int64_t token) -> absl::StatusOr<bool> {
-    ASSIGN_OR_RETURN(const std::string bytes,
-                     tokenizer.Decode({static_cast<int32_t>(token)}));
-    absl::StrAppend(&held, bytes);
-    const size_t stops = stop.empty() ? held.npos : held.find(stop);
-    size_t whole = stops;
-    if (stops == held.npos) {
-      whole = held.size() -
-              std::max(Utf8UnfinishedBytes(held), UnfinishedBytes(held, stop));
+  std::vector<TextDecoder> decoders(options.samples,
+                                    TextDecoder(tokenizer, options.stop_text));
+  std::vector<std::string> later(options.samples);  // texts but the first
+  const auto decode = [&](int64_t i, int64_t token) -> absl::StatusOr<bool> {
+    ASSIGN_OR_RETURN(const std::string text, decoders[i].Decode(token));
+    if (i == 0) {
+      RETURN_IF_ERROR(emit(text));
+    } else {
+      later[i] += text;
     }
-    RETURN_IF_ERROR(emit(absl::string_view(held).substr(0, whole)));
-    held = stops == held.npos ? held.substr(whole) : "";
-    return stops == held.npos;
+    return !decoders[i].stopped();
   };
-  RETURN_IF_ERROR(Sample(model, std::move(tokens), options, decode));
-  return emit(held);
+  RETURN_IF_ERROR(Sample(model, tokens, options, decode));
+  RETURN_IF_ERROR(emit(decoders[0].held()));
+  for (int64_t i = 1; i < options.samples; ++i) {
+    RETURN_IF_ERROR(emit(
+        absl::StrCat(kBetweenSamples, prompt, later[i], decoders[i].held())));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SampleTokens(NextTokenModel& model,
@@ -77,12 +111,23 @@ absl::Status SampleTokens(NextTokenModel& model,
                      ", but the model's vocabulary has ids from 0 to ",
                      model.vocab() - 1, "; use ids in that range"));
   }
-  RETURN_IF_ERROR(emit(absl::StrJoin(prompt, ",")));
-  return Sample(model, prompt, options,
-                [&](int64_t token) -> absl::StatusOr<bool> {
-                  RETURN_IF_ERROR(emit(absl::StrCat(",", token)));
-                  return true;
-                });
+  const std::string begin = absl::StrJoin(prompt, ",");
+  RETURN_IF_ERROR(emit(begin));
+  std::vector<std::string> later(options.samples, absl::StrCat("\n", begin));
+  RETURN_IF_ERROR(Sample(model, prompt, options,
+                         [&](int64_t i, int64_t token) -> absl::StatusOr<bool> {
+                           const std::string text = absl::StrCat(",", token);
+                           if (i == 0) {
+                             RETURN_IF_ERROR(emit(text));
+                           } else {
+                             later[i] += text;
+                           }
+                           return true;
+                         }));
+  for (int64_t i = 1; i < options.samples; ++i) {
+    RETURN_IF_ERROR(emit(later[i]));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<int64_t>> ParseTokenIds(absl::string_view text,

@@ -18,8 +18,8 @@
 namespace tessera {
 
 // Receives a sample's text, prompt included, as it is generated: whole
-// characters of UTF-8, except for bytes that are not UTF-8. An error ends the
-// sample.
+// characters of UTF-8, except for bytes that are not UTF-8. Further samples of
+// the same prompt follow when all are complete. An error ends them.
 using TextSink = absl::FunctionRef<absl::Status(absl::string_view text)>;
 
 // What the model continues for `prompt`: its tokens, after those that a text
@@ -29,14 +29,14 @@ absl::StatusOr<std::vector<int64_t>> PromptTokens(const Tokenizer& tokenizer,
 
 // Continues `prompt`, or starts a document if it is empty, up to
 // options.max_tokens, options.stop_text, options.stop_tokens or the end of the
-// document.
+// document. A line "---" divides samples.
 absl::Status SampleText(NextTokenModel& model, const Tokenizer& tokenizer,
                         absl::string_view prompt, SamplingOptions options,
                         TextSink emit);
 
 // Continues the token ids `prompt` by options.max_tokens. Calls `emit` with
-// "1,2,3", the prompt, and then with ",ID" for each token. InvalidArgument
-// names an id that the model does not have.
+// "1,2,3", the prompt, and then with ",ID" for each token; each sample is a
+// line. InvalidArgument names an id that the model does not have.
 absl::Status SampleTokens(NextTokenModel& model,
                           const std::vector<int64_t>& prompt,
                           const SamplingOptions& options, TextSink emit);

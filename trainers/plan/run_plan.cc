@@ -301,8 +301,8 @@ int64_t PaddedLength(int64_t tokens, int64_t context) {
   return std::min((tokens + kMultiple - 1) / kMultiple * kMultiple, context);
 }
 
-absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained,
-                                       int64_t tokens) {
+absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained, int64_t tokens,
+                                       int64_t texts) {
   RunConfig config = trained;
   config.mutable_model()->clear_frozen();
   config.mutable_training()->set_batch_size(1);
@@ -312,8 +312,8 @@ absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained,
   config.clear_recompute();
   config.clear_layout();
   ASSIGN_OR_RETURN(RunPlan plan, BeginPlan(config, WorldInfo(), std::nullopt));
-  plan.micro_batch = 1;
-  RETURN_IF_ERROR(ChooseBackend(1, PaddedLength(tokens, plan.shape.context),
+  plan.micro_batch = texts;
+  RETURN_IF_ERROR(ChooseBackend(texts, PaddedLength(tokens, plan.shape.context),
                                 /*needs_grad=*/false, &plan));
   ASSIGN_OR_RETURN(const NextTokenProgram next,
                    BuildNextTokenProgram(LmOptionsOf(plan), TargetOf(plan),
@@ -325,9 +325,10 @@ absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained,
   SetMemory(std::move(memory), &plan);
   if (FitsItsDevice(plan)) return plan;
   return OutOfMemoryError(
-      absl::StrCat("a text of ", tokens, " tokens, prompt included, ",
-                   NeedOf(plan)),
-      plan.memory.report, {"a smaller --max_tokens, or a shorter prompt"});
+      absl::StrCat("generating ", FormatCountOf(texts, "text"), " of ", tokens,
+                   " tokens, prompt included, ", NeedOf(plan)),
+      plan.memory.report,
+      {"a smaller --max_tokens or --samples, or a shorter prompt"});
 }
 
 absl::Status ExplainOutOfMemory(const RunPlan& plan, absl::Status status) {

@@ -73,10 +73,11 @@ absl::StatusOr<RunPlan> PlanWithoutFit(
 // ResourceExhausted as from PlanRun() if the plan exceeds the device's memory.
 absl::Status CheckFits(const RunPlan& plan);
 
-// Plans a program that generates from the model of `config`, one text of at
-// most `tokens` at a time, prompt included. Ignores the config's training
-// fields. ResourceExhausted if it exceeds the device's memory.
-absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& config, int64_t tokens);
+// Plans a program that generates from the model of `config`: `texts` of at most
+// `tokens` at a time, prompt included. Ignores the config's training fields.
+// ResourceExhausted if it exceeds the device's memory.
+absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& config, int64_t tokens,
+                                       int64_t texts = 1);
 
 // The length of the program that computes a text of `tokens` tokens, or its
 // latest ones: a multiple of 64 up to the context, because attention backends

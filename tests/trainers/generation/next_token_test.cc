@@ -38,9 +38,9 @@ std::vector<Case> Cases() {
 
 std::vector<float> Logits(NextTokenModel& model,
                           const std::vector<int64_t>& tokens) {
-  const auto logits = model.LogitsAfter(tokens);
+  const auto logits = model.LogitsAfter({tokens});
   EXPECT_TRUE(logits.ok()) << logits.status();
-  return logits.value_or(std::vector<float>(model.vocab()));
+  return logits.ok() ? (*logits)[0] : std::vector<float>(model.vocab());
 }
 
 double LargestDifference(const std::vector<float>& a,
@@ -131,6 +131,35 @@ TEST_F(NextTokenTest, AnotherTextIsComputedAnew) {
     EXPECT_LE(LargestDifference(Logits(*model, text), Logits(*Fresh(), text)),
               1e-4)
         << text.size();
+  }
+}
+
+TEST_F(NextTokenTest, TextsOfABatchDoNotSeeEachOther) {
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(c.sets.empty() ? "" : c.sets[0]);
+    Start(c.sets, "CPU");
+    std::vector<std::vector<int64_t>> texts = {First(9), First(9), First(9)};
+    texts[1][2] = (texts[1][2] + 1) % Fresh()->vocab();
+    texts[2][8] = (texts[2][8] + 1) % Fresh()->vocab();
+    const auto model = Fresh();
+    for (int64_t count = 9; count < kContext + 3; ++count) {
+      const auto logits = model->LogitsAfter(texts);
+      ASSERT_TRUE(logits.ok()) << logits.status();
+      for (int i = 0; i < 3; ++i) {
+        EXPECT_LE(LargestDifference((*logits)[i], Logits(*Fresh(), texts[i])),
+                  c.tolerance)
+            << i << ", " << count;
+        texts[i].push_back((text_[count] + i) % Fresh()->vocab());
+      }
+    }
+    // Fewer texts, and then one of them for which nothing is cached.
+    texts.pop_back();
+    texts[0].resize(10);
+    texts[1].resize(10);
+    const auto logits = model->LogitsAfter(texts);
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    EXPECT_LE(LargestDifference((*logits)[1], Logits(*Fresh(), texts[1])),
+              c.tolerance);
   }
 }
 

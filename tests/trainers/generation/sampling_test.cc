@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "attention_backends/backend_table.h"
 #include "framework/data/tokenize/utf8.h"
 #include "framework/program/executor.h"
@@ -54,7 +55,7 @@ std::vector<int64_t> MostLikely(NextTokenModel& model) {
   std::vector<int64_t> tokens = {3};
   const absl::Status status =
       Sample(model, tokens, {.temperature = 0, .max_tokens = kTokens},
-             [&](int64_t token) {
+             [&](int64_t, int64_t token) {
                tokens.push_back(token);
                return true;
              });
@@ -168,10 +169,11 @@ TEST(SamplingTest, StopsBeforeItsStopTokenAndDrawsOnlyTokensWithText) {
   NextTokenModel model = ModelOf(*session);
   const auto sample = [&](const SamplingOptions& options) {
     std::vector<int64_t> tokens;
-    const absl::Status status = Sample(model, {3}, options, [&](int64_t token) {
-      tokens.push_back(token);
-      return true;
-    });
+    const absl::Status status =
+        Sample(model, {3}, options, [&](int64_t, int64_t token) {
+          tokens.push_back(token);
+          return true;
+        });
     EXPECT_TRUE(status.ok()) << status;
     return tokens;
   };
@@ -197,7 +199,7 @@ TEST(SamplingTest, APenaltyKeepsTokensFromBeingRepeated) {
     const absl::Status status = Sample(
         model, {3},
         {.temperature = 0, .repetition_penalty = penalty, .max_tokens = 40},
-        [&](int64_t token) {
+        [&](int64_t, int64_t token) {
           tokens.insert(token);
           return true;
         });
@@ -219,6 +221,7 @@ TEST(SamplingTest, RefusesOptionsOutOfRange) {
             "temperature must be a finite number >= 0; is inf");
   EXPECT_EQ(refusal({.temperature = std::nan("")}),
             "temperature must be a finite number >= 0; is nan");
+  EXPECT_EQ(refusal({.samples = 0}), "samples must be in [1, 1024]; is 0");
   EXPECT_EQ(refusal({.max_tokens = 2000000000}),
             "max_tokens must be in [1, 1048576]; is 2000000000");
   EXPECT_EQ(refusal({.min_p = 1.5}), "min_p must be in [0, 1]; is 1.5");
@@ -235,7 +238,7 @@ TEST(SamplingTest, AModelWithoutFiniteLogitsIsAnError) {
   session->state().parameters->weights().master.fill_(std::nan(""));
   NextTokenModel model = ModelOf(*session);
   const absl::Status status =
-      Sample(model, {3}, {}, [](int64_t) { return true; });
+      Sample(model, {3}, {}, [](int64_t, int64_t) { return true; });
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
               testing::HasSubstr("its logits are not finite"));
@@ -295,10 +298,11 @@ TEST(SampleTextTest, EmitsWholeCharactersAsTheyAreDrawn) {
   std::vector<int32_t> tokens;
   SamplingOptions same = options;
   same.vocab_size = tokenizer.vocab_size();
-  ASSERT_TRUE(Sample(model, {tokenizer.eos_id()}, same, [&](int64_t token) {
-                tokens.push_back(static_cast<int32_t>(token));
-                return true;
-              }).ok());
+  ASSERT_TRUE(
+      Sample(model, {tokenizer.eos_id()}, same, [&](int64_t, int64_t token) {
+        tokens.push_back(static_cast<int32_t>(token));
+        return true;
+      }).ok());
   EXPECT_EQ(text, absl::StrCat("say: ", tokenizer.Decode(tokens).value()));
   // An error ends the sample.
   const absl::Status full = absl::FailedPreconditionError("full");
@@ -309,6 +313,52 @@ TEST(SampleTextTest, EmitsWholeCharactersAsTheyAreDrawn) {
                        }),
             full);
   EXPECT_EQ(calls, 3);
+}
+
+TEST(SampleTextTest, SeveralSamplesAreThoseOfTheirSeeds) {
+  const auto session = Toy("configs/tiny_cpu.pbtxt");
+  NextTokenModel model = ModelOf(*session);
+  const PartsTokenizer tokenizer;
+  const auto sample = [&](SamplingOptions options) {
+    options.temperature = 5;
+    options.max_tokens = 40;
+    options.stop_text = "ab";  // some end before the others
+    std::string text;
+    const absl::Status status = SampleText(model, tokenizer, "so: ", options,
+                                           [&](absl::string_view piece) {
+                                             absl::StrAppend(&text, piece);
+                                             return absl::OkStatus();
+                                           });
+    EXPECT_TRUE(status.ok()) << status;
+    return text;
+  };
+  std::vector<std::string> alone;
+  std::set<size_t> lengths;
+  for (uint64_t seed = 7; seed < 12; ++seed) {
+    alone.push_back(sample({.seed = seed}));
+    lengths.insert(alone.back().size());
+  }
+  EXPECT_GT(lengths.size(), 2u);
+  EXPECT_EQ(sample({.samples = 5, .seed = 7}), absl::StrJoin(alone, "\n---\n"));
+}
+
+TEST(SampleTokensTest, EachSampleIsALine) {
+  const auto session = Toy("configs/tiny_cpu.pbtxt");
+  NextTokenModel model = ModelOf(*session);
+  const auto sample = [&](const SamplingOptions& options) {
+    std::string text;
+    const absl::Status status =
+        SampleTokens(model, {3, 1}, options, [&](absl::string_view piece) {
+          absl::StrAppend(&text, piece);
+          return absl::OkStatus();
+        });
+    EXPECT_TRUE(status.ok()) << status;
+    return text;
+  };
+  const std::string first = sample({.seed = 4, .max_tokens = 9});
+  EXPECT_THAT(first, testing::StartsWith("3,1,"));
+  EXPECT_EQ(sample({.samples = 2, .seed = 4, .max_tokens = 9}),
+            absl::StrCat(first, "\n", sample({.seed = 5, .max_tokens = 9})));
 }
 
 TEST(SampleTextTest, EndsBeforeItsStopText) {
@@ -345,8 +395,8 @@ TEST(SamplingTest, DrawsFromCappedLogitsAtEachTemperature) {
       Toy("configs/tiny_cpu.pbtxt", {"model.logit_soft_cap=0.5"});
   NextTokenModel plain_model = ModelOf(*plain), capped_model = ModelOf(*capped);
   // Both have the same initial weights.
-  const std::vector<float> x = plain_model.LogitsAfter({3}).value();
-  const std::vector<float> y = capped_model.LogitsAfter({3}).value();
+  const std::vector<float> x = plain_model.LogitsAfter({{3}}).value()[0];
+  const std::vector<float> y = capped_model.LogitsAfter({{3}}).value()[0];
   EXPECT_GT(*std::max_element(x.begin(), x.end()), 2 * kCap);
   for (const double temperature : {0.25, 1.0}) {
     std::vector<double> expected;

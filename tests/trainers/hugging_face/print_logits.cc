@@ -33,10 +33,9 @@ absl::Status Run(const std::string& folder, const std::string& text) {
   RETURN_IF_ERROR(RestoreParameters(*checkpoint, parameters.get()));
   NextTokenModel model(plan, *parameters);
   for (size_t i = 1; i <= tokens.size(); ++i) {
-    ASSIGN_OR_RETURN(
-        const std::vector<float> logits,
-        model.LogitsAfter(absl::MakeConstSpan(tokens).subspan(0, i)));
-    std::fwrite(logits.data(), sizeof(float), logits.size(), stdout);
+    ASSIGN_OR_RETURN(const std::vector<std::vector<float>> logits,
+                     model.LogitsAfter({{tokens.begin(), tokens.begin() + i}}));
+    std::fwrite(logits[0].data(), sizeof(float), logits[0].size(), stdout);
   }
   return FlushResult(stdout);
 }

@@ -398,10 +398,10 @@ TEST(MemoryPlanTest, RecomputationDropsActivationsAndKeepsTheRest) {
   EXPECT_TRUE(absl::IsResourceExhausted(too_long)) << too_long;
   EXPECT_THAT(std::string(too_long.message()),
               testing::AllOf(
-                  testing::HasSubstr("a text of 2147483647 tokens, prompt "
-                                     "included, needs about "),
-                  testing::HasSubstr("  a smaller --max_tokens, or a shorter "
-                                     "prompt\n")));
+                  testing::HasSubstr("generating 1 text of 2147483647 tokens, "
+                                     "prompt included, needs about "),
+                  testing::HasSubstr("  a smaller --max_tokens or --samples, "
+                                     "or a shorter prompt\n")));
 }
 
 // Blocks are multiples of the store's alignment, so that there is no padding.
