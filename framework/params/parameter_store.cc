@@ -287,10 +287,12 @@ WeightBytes BytesOf(const WeightExtents& extents,
     return (numel - division.elsewhere()) *
            static_cast<int64_t>(c10::elementSize(dtype));
   };
+  const int64_t low =
+      dtypes.read_only ? 0 : bytes(extents.half, divisions.low, at::kShort);
   return {.master = bytes(extents.master, divisions.master, dtypes.master),
           .shadow = bytes(extents.shadow, divisions.shadow, dtypes.compute),
           .high = bytes(extents.half, divisions.high, at::kBFloat16),
-          .low = bytes(extents.half, divisions.low, at::kShort)};
+          .low = low};
 }
 
 WeightBuffers AllocateWeights(const WeightExtents& extents,
@@ -306,7 +308,8 @@ WeightBuffers AllocateWeights(const WeightExtents& extents,
   return {.master = zeros(extents.master, divisions.master, dtypes.master),
           .shadow = zeros(extents.shadow, divisions.shadow, dtypes.compute),
           .high = zeros(extents.half, divisions.high, at::kBFloat16),
-          .low = zeros(extents.half, divisions.low, at::kShort)};
+          .low = zeros(dtypes.read_only ? 0 : extents.half, divisions.low,
+                       at::kShort)};
 }
 
 // Host memory for a piece of weights, pinned if they are on a GPU, so that
@@ -483,7 +486,7 @@ void ParameterStore::AddBlock(const ParameterBlockSpec& spec,
   }
   std::vector<ParameterSlice> slices = SlicesOf(spec, offset, weights);
   for (size_t i = 0; i < slices.size(); ++i) {
-    Initialize(spec.members[i], slices[i]);
+    if (!options_.weights.read_only) Initialize(spec.members[i], slices[i]);
     num_parameters_ += slices[i].numel;
     slices_.push_back(std::move(slices[i]));
   }
@@ -650,6 +653,7 @@ at::Tensor ParameterStore::HeldWeights(const ParameterSection& section,
 
 void ParameterStore::Read(const ParameterSlice& slice, int64_t begin,
                           at::Tensor to) const {
+  TESSERA_CHECK(!options_.weights.read_only, "no master values are kept");
   TESSERA_CHECK(!IsDivided(weights_.master) && !IsDivided(weights_.low),
                 "another rank has a part of ", slice.name);
   ReadMaster(weights_, slice, begin, to);
@@ -664,7 +668,9 @@ void ParameterStore::Write(const ParameterSlice& slice, int64_t begin,
     SplitInHalves(values.to(at::kCPU, at::kFloat).contiguous(), high, low);
     WriteHeld(weights_.high, HeldWeightsOf(divisions_.high, slice), begin,
               high);
-    WriteHeld(weights_.low, HeldWeightsOf(divisions_.low, slice), begin, low);
+    if (weights_.low.defined()) {
+      WriteHeld(weights_.low, HeldWeightsOf(divisions_.low, slice), begin, low);
+    }
     return;
   }
   WriteHeld(weights_.master, HeldWeightsOf(divisions_.master, slice), begin,

@@ -87,6 +87,9 @@ struct WeightDtypes {
   // FP32, or the compute dtype for a policy without master weights.
   at::ScalarType master = at::kFloat;
   at::ScalarType compute = at::kFloat;  // of products
+  // Weights that come from a checkpoint and do not change: they have no initial
+  // values, and no low halves, so that their master values cannot be read.
+  bool read_only = false;
 };
 
 // Where the weights of a block or a member are, in elements of WeightBuffers as
@@ -166,7 +169,8 @@ struct ParameterStoreOptions {
 //
 //   master, compute   reads           kept
 //   FP32, BF16        BF16 only       `high`, which ops read, and `low`, which
-//                                     restores the master (split_float.h)
+//                                     restores the master (split_float.h);
+//                                     none if the weights are read_only
 //                     FP32 only       `master`
 //                     both            `master`, and its rounding in `shadow`
 //   the same dtype    that dtype      `master`

@@ -189,9 +189,10 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
 absl::StatusOr<PlannedMemory> PlanForwardMemory(
     const Schedule& schedule, const PrecisionPolicy& precision,
     const DeviceInfo& device) {
+  WeightDtypes weights = WeightDtypesOf(precision);
+  weights.read_only = true;
   ASSIGN_OR_RETURN(const ParameterLayout layout,
-                   PlaceParameters(schedule.program->parameters(),
-                                   WeightDtypesOf(precision)));
+                   PlaceParameters(schedule.program->parameters(), weights));
   MemoryReport report;
   Requests requests = PlanBuffers(*schedule.program, /*micro_batches=*/1,
                                   layout, device, &report);

@@ -36,7 +36,8 @@ WeightDtypes WeightDtypesOf(const PrecisionPolicy& precision);
 absl::StatusOr<PlannedMemory> PlanTrainingMemory(
     const StepPlan& step, const PrecisionPolicy& precision,
     const DeviceInfo& device, bool evaluates);
-// PlanTrainingMemory() for programs that only run forward.
+// PlanTrainingMemory() for programs that only run forward, over read_only
+// weights.
 absl::StatusOr<PlannedMemory> PlanForwardMemory(
     const Schedule& schedule, const PrecisionPolicy& precision,
     const DeviceInfo& device);

@@ -305,6 +305,7 @@ absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained, int64_t tokens,
                                        int64_t texts) {
   RunConfig config = trained;
   config.mutable_model()->clear_frozen();
+  config.mutable_model()->add_frozen("*");  // there are no gradients
   config.mutable_training()->set_batch_size(1);
   config.mutable_training()->set_micro_batches(1);
   config.mutable_training()->set_deterministic(false);
@@ -339,10 +340,12 @@ absl::Status ExplainOutOfMemory(const RunPlan& plan, absl::Status status) {
 
 absl::StatusOr<std::unique_ptr<ParameterStore>> MakeParameters(
     const RunPlan& plan) {
+  WeightDtypes weights = WeightDtypesOf(plan.precision);
+  weights.read_only = plan.step == nullptr;
   return ParameterStore::Create(
       plan.parameters,
       {.device = plan.device.device,
-       .weights = WeightDtypesOf(plan.precision),
+       .weights = weights,
        .gradient = plan.precision[OpClass::kGradient],
        .seed = static_cast<uint64_t>(plan.config.training().seed()),
        .sharding = ShardingOf(plan)});

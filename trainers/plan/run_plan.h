@@ -102,7 +102,7 @@ ProgramTarget TargetOf(const RunPlan& plan);
 // unchanged.
 absl::Status ExplainOutOfMemory(const RunPlan& plan, absl::Status status);
 
-// Allocates and initialises the parameters.
+// Allocates the parameters; those of training get their initial values.
 absl::StatusOr<std::unique_ptr<ParameterStore>> MakeParameters(
     const RunPlan& plan);
 

@@ -173,6 +173,7 @@ TEST(ParameterStoreLayout, KeepsABlockInTheFormItsReadersNeed) {
   };
   for (const Case& c : std::vector<Case>{
            {{fp32, bf16}, {bf16}, {.high = 256, .low = 256}},
+           {{fp32, bf16, /*read_only=*/true}, {bf16}, {.high = 256}},
            {{fp32, bf16}, {fp32}, {.master = 512}},
            {{fp32, bf16}, {fp32, bf16}, {.master = 512, .shadow = 256}},
            {{fp32, bf16}, {}, {.master = 512, .shadow = 256}},
@@ -261,6 +262,26 @@ TEST(ParameterStoreSplit, HoldsTheFp32ValuesExactly) {
   split->Read(SliceOf(*split, "v"), 8, part);
   EXPECT_TRUE(BitEqual(part, MasterOf(*plain, "v").narrow(0, 8, 2)));
   EXPECT_DEATH(split->Get("head").As(at::kFloat), "head is not kept in Float");
+}
+
+TEST(ParameterStoreSplit, ReadOnlyWeightsAreWhatOpsRead) {
+  ParameterStoreOptions options = Bf16();
+  options.weights.read_only = true;
+  const std::vector<ParameterBlockSpec> blocks = ReadLikeAModel(ToyBlocks());
+  const auto store = MakeStore(blocks, options);
+  const auto trained = MakeStore(blocks, Bf16());
+  EXPECT_FALSE(store->weights().low.defined());
+  EXPECT_EQ(store->weights().high.count_nonzero().item<int64_t>(), 0);
+  for (const ParameterSlice& slice : store->slices()) {
+    const at::Tensor values = at::randn({slice.numel}, at::kFloat);
+    store->Write(slice, 0, values);
+    trained->Write(slice, 0, values);
+  }
+  for (const ParameterBlockSpec& block : blocks) {
+    EXPECT_TRUE(BitEqual(store->Get(block.name).As(block.reads[0]),
+                         trained->Get(block.name).As(block.reads[0])))
+        << block.name;
+  }
 }
 
 struct InitCase {

@@ -389,6 +389,19 @@ TEST(MemoryPlanTest, RecomputationDropsActivationsAndKeepsTheRest) {
   EXPECT_EQ(generation.optimizer, 0);
   EXPECT_LT(generation.total() - generation.parameters,
             none.activations + none.activation_gradients);
+  // Of BF16 weights, only what ops read is kept, and no gradients.
+  RunConfig bf16 = small;
+  bf16.mutable_precision()->set_mode(PrecisionConfig::BF16);
+  bf16.mutable_model()->set_num_layers(1);
+  const RunPlan half = PlanGeneration(bf16, 64).value();
+  const auto store = MakeParameters(half).value();
+  EXPECT_EQ(store->grad().numel(), 0);
+  int64_t kept = 0;
+  for (const at::Tensor& buffer : store->weights().Defined()) {
+    kept += static_cast<int64_t>(buffer.nbytes());
+  }
+  EXPECT_EQ(kept, half.memory.report.parameters + half.memory.report.shadow);
+  EXPECT_LT(kept, 3 * half.num_parameters);
   // What a text needs depends on its tokens, not on the context.
   EXPECT_LT(text_of(64).activations, generation.activations);
   const int64_t short_text = text_of(64).total();
