@@ -111,7 +111,7 @@ class ByteLevelTokenizer : public Tokenizer {
     ids.reserve(json.tokens.size());
     // If an added token has the text of another, that of the model counts.
     for (size_t id = 0; id < json.tokens.size(); ++id) {
-      if (!json.tokens[id].empty()) ids.emplace(json.tokens[id], id);
+      ids.emplace(json.tokens[id], id);
     }
     return ids;
   }
@@ -229,7 +229,7 @@ absl::StatusOr<std::string> ByteLevelTokenizer::Decode(
     absl::Span<const int32_t> ids) const {
   std::string text;
   for (const int32_t id : ids) {
-    if (id < 0 || id >= vocab_size() || json_.tokens[id].empty()) {
+    if (id < 0 || id >= vocab_size()) {
       return absl::OutOfRangeError(absl::StrCat(
           "token ", id, " is outside the tokenizer's vocabulary of ",
           vocab_size()));

@@ -263,6 +263,14 @@ absl::StatusOr<Vocabulary> ReadVocabulary(const Json& json,
     vocabulary[text] = value.get<int32_t>();
     token = FromByteLevel(text).value_or(text);
   }
+  // `tokenizers` would give an added token an id that is in use.
+  const auto gap = std::find(tokens.begin(), tokens.end(), "");
+  if (gap != tokens.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.vocab must have a token for each id up to its "
+                     "largest, ",
+                     last, "; has none for ", gap - tokens.begin()));
+  }
   return vocabulary;
 }
 
@@ -366,11 +374,9 @@ absl::StatusOr<TokenizerJson::AddedToken> ReadAddedToken(
 absl::Status AddToken(TokenizerJson::AddedToken token, const std::string& path,
                       const Vocabulary& vocabulary, TokenizerJson* tokenizer) {
   const auto known = vocabulary.find(token.text);
-  int32_t id = static_cast<int32_t>(vocabulary.size());
-  for (const auto& other : tokenizer->added_tokens) {
-    id = std::max(id, other.id + 1);
-  }
-  if (known != vocabulary.end()) id = known->second;
+  const auto id = known != vocabulary.end()
+                      ? known->second
+                      : static_cast<int32_t>(tokenizer->tokens.size());
   if (token.id != id) {
     return Refuse(path + ".id",
                   absl::StrCat(id,
@@ -378,8 +384,7 @@ absl::Status AddToken(TokenizerJson::AddedToken token, const std::string& path,
                                "else the next one"),
                   Json(token.id));
   }
-  if (tokenizer->tokens.size() <= id) tokenizer->tokens.resize(id + 1);
-  if (known == vocabulary.end()) tokenizer->tokens[id] = token.text;
+  if (known == vocabulary.end()) tokenizer->tokens.push_back(token.text);
   if (token.normalized && tokenizer->nfc) {
     std::string buffer;
     token.text = std::string(ToNfc(token.text, &buffer));

@@ -39,7 +39,7 @@ struct TokenizerJson {
 
   bool nfc = false;
   std::vector<PreTokenizer::Stage> pre_tokenizer;
-  std::vector<std::string> tokens;  // bytes by id; empty: no such token
+  std::vector<std::string> tokens;  // bytes by id; none is empty
   std::array<int32_t, 256> byte_ids;
   std::vector<BpeMerge> merges;
   bool ignore_merges = false;  // a pre-token that is a token is not merged

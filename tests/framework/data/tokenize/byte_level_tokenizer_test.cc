@@ -131,18 +131,17 @@ TEST(ByteLevelTokenizerTest, KnowsWhichTokenEndsADocument) {
   const auto eos = [&](const std::string& name) {
     json["added_tokens"][0]["content"] = name;
     json["model"]["vocab"].erase("<|endoftext|>");
-    json["added_tokens"][0]["id"] = 703;
-    json["added_tokens"][1]["id"] = 704;
-    json["added_tokens"][2]["id"] = 705;
+    json["added_tokens"][0]["id"] = 704;
+    json["added_tokens"][1]["id"] = 705;
+    json["added_tokens"][2]["id"] = 706;
     return LoadByteLevelBpe(json.dump());
   };
-  json["model"]["vocab"].erase("ĠhumanĠ");
   json["model"]["vocab"]["new"] = 0;
   for (const char* name :
        {"<|endoftext|>", "<|end_of_text|>", "</s>", "<｜end▁of▁sentence｜>"}) {
     const auto tokenizer = eos(name);
     ASSERT_THAT(tokenizer, IsOk());
-    EXPECT_EQ((*tokenizer)->eos_id(), 703) << name;
+    EXPECT_EQ((*tokenizer)->eos_id(), 704) << name;
   }
   EXPECT_THAT(eos("<eod>"), Fails(StatusCode::kInvalidArgument,
                                   HasSubstr("which token ends a document")));
@@ -150,7 +149,7 @@ TEST(ByteLevelTokenizerTest, KnowsWhichTokenEndsADocument) {
   json["added_tokens"][2]["special"] = false;
   const auto only = eos("<eod>");
   ASSERT_THAT(only, IsOk());
-  EXPECT_EQ((*only)->eos_id(), 703);
+  EXPECT_EQ((*only)->eos_id(), 704);
 }
 
 TEST(ByteLevelTokenizerTest, ATemplateSaysWhatATextBeginsWith) {

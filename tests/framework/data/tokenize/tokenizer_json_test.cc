@@ -127,6 +127,9 @@ INSTANTIATE_TEST_SUITE_P(
             "/model/vocab/\uffff", 400,  // the last key
             "model.vocab[\"\\uffff\"] must be an id that no other token has"},
         Change{"/model/vocab/", 704, "model.vocab[\"\"] is empty"},
+        Change{"/model/vocab/new", 706,
+               "model.vocab must have a token for each id up to its largest, "
+               "706; has none for 704"},
         Change{"/model/merges",
                {{"a", "b"}},
                "model.merges must be an array of at most 33554432"},
@@ -152,6 +155,10 @@ INSTANTIATE_TEST_SUITE_P(
                "added_tokens[1].id must be 704, the id of this token in "
                "model.vocab, else the next one; is 99"},
         Change{"/added_tokens/0/id", 5, "added_tokens[0].id must be 0"},
+        Change{"/added_tokens/1/id", 5, "added_tokens[1].id must be 704"},
+        Change{"/added_tokens/1/id", 705, "added_tokens[1].id must be 704"},
+        Change{"/added_tokens/2/id", 704, "added_tokens[2].id must be 705"},
+        Change{"/added_tokens/2/id", 706, "added_tokens[2].id must be 705"},
         Change{"/added_tokens/1/content", "",
                "added_tokens[1].content must be a text; is \"\""},
         Change{"/added_tokens/1/content", "<|im_end|>",
