@@ -18,7 +18,7 @@ namespace tessera {
 // right, the longest at each place.
 class AddedTokenFinder {
  public:
-  // The texts are not empty.
+  // The texts are not empty. Of equal texts the first counts.
   explicit AddedTokenFinder(
       std::vector<std::pair<std::string, int32_t>> text_to_id);
 
@@ -29,12 +29,18 @@ class AddedTokenFinder {
   absl::Status Split(absl::string_view text, Sink sink) const;
 
  private:
-  using Token = std::pair<std::string, int32_t>;
+  struct Token {
+    std::string text;
+    int32_t id = 0;
+    // Index of the longest other token with which this one begins; negative:
+    // none.
+    int32_t prefix = -1;
+  };
 
   // The longest token at the beginning of `text`; null: none.
   const Token* Find(absl::string_view text) const;
 
-  std::vector<Token> tokens_;  // the longest first
+  std::vector<Token> tokens_;  // sorted by text
   // The two bytes with which a token begins: few places in a text pass.
   std::bitset<1 << 16> begins_;
 };
