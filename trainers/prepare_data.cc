@@ -1,4 +1,4 @@
-// Converts text files to a folder of tokens for trainers:train.
+// Converts text to a folder of tokens for trainers:train.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,8 +11,10 @@
 #include "absl/strings/str_format.h"
 #include "framework/base/file.h"
 #include "framework/base/status_macros.h"
+#include "framework/data/prepare/byte_stream.h"
 #include "framework/data/prepare/prepare_text.h"
 #include "framework/data/prepare/progress.h"
+#include "framework/data/prepare/unpack.h"
 #include "framework/data/tokenize/split_pattern.h"
 #include "framework/data/tokenize/tokenizer.h"
 #include "framework/observe/format.h"
@@ -20,9 +22,11 @@
 #include "trainers/run/stop_signal.h"
 #include "trainers/version.h"
 
-ABSL_FLAG(std::vector<std::string>, input, {},
-          "text files: paths or shell patterns, separated by commas; more may "
-          "follow as arguments without a flag");
+ABSL_FLAG(
+    std::vector<std::string>, input, {},
+    "text or JSONL files, plain or compressed (.gz, .zst): paths or shell "
+    "patterns, separated by commas; more may follow as arguments without a "
+    "flag; - is standard input");
 ABSL_FLAG(std::string, out, "", "the folder to create; must not exist");
 ABSL_FLAG(
     std::string, tokenizer, "bpe",
@@ -39,9 +43,16 @@ ABSL_FLAG(double, validation_fraction, 0.01,
           "end of a single document");
 ABSL_FLAG(std::string, separator, "<|endoftext|>",
           "separator of documents inside a file; empty: one document per file");
+ABSL_FLAG(
+    std::string, format, "auto",
+    "text; jsonl: each line is a JSON object whose --field is a document; "
+    "auto: jsonl for files called .jsonl or .ndjson, also with .gz or .zst "
+    "after it, else text");
+ABSL_FLAG(std::string, field, "text",
+          "the field of a JSON line that has the text");
 ABSL_FLAG(bool, skip_invalid, false,
-          "skip files that are not UTF-8 text, and name them, instead of "
-          "stopping at the first");
+          "skip files that are not UTF-8 text, and lines of JSONL without a "
+          "text, and name them, instead of stopping at the first");
 ABSL_FLAG(uint64_t, seed, 0, "chooses the documents to hold out");
 ABSL_FLAG(int, threads, 0, "number of threads; 0: one per core");
 
@@ -89,11 +100,25 @@ absl::Status SetTokenizer(PrepareOptions* options) {
   return absl::OkStatus();
 }
 
+absl::Status SetFormat(PrepareOptions* options) {
+  const absl::StatusOr<InputFormat> format =
+      InputFormatFromName(absl::GetFlag(FLAGS_format));
+  if (!format.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--format ", format.status().message()));
+  }
+  options->input_format = *format;
+  options->json_field = absl::GetFlag(FLAGS_field);
+  return absl::OkStatus();
+}
+
 absl::Status Run(const std::vector<std::string>& further_inputs) {
   const std::string out = absl::GetFlag(FLAGS_out);
   std::vector<std::string> patterns = absl::GetFlag(FLAGS_input);
   patterns.insert(patterns.end(), further_inputs.begin(), further_inputs.end());
-  for (std::string& pattern : patterns) pattern = UserPath(pattern);
+  for (std::string& pattern : patterns) {
+    if (pattern != kStandardInput) pattern = UserPath(pattern);
+  }
   if (patterns.empty() || out.empty()) {
     return absl::InvalidArgumentError(
         "--input and --out are required: prepare_data --input='corpus/*.txt' "
@@ -102,6 +127,7 @@ absl::Status Run(const std::vector<std::string>& further_inputs) {
   PrepareOptions options;
   options.check_stop = StopCheck();
   RETURN_IF_ERROR(SetTokenizer(&options));
+  RETURN_IF_ERROR(SetFormat(&options));
   options.vocab_size = absl::GetFlag(FLAGS_vocab_size);
   options.validation_fraction = absl::GetFlag(FLAGS_validation_fraction);
   options.seed = absl::GetFlag(FLAGS_seed);

@@ -293,6 +293,27 @@ TEST(ProgramsTest, PrepareDataRefusesFilesThatAreNotTextOrSkipsThem) {
             10);
 }
 
+TEST(ProgramsTest, PrepareDataReadsPackedInput) {
+  const std::string out = Folder("packed"), cut = Folder("cut.txt.gz");
+  const std::string flags =
+      Program("prepare_data") + "--tokenizer=bytes --out=" + out;
+  const Outcome piped =
+      Shell(R"(printf '{"body": "one"}\n{"body": "two"}\n' | gzip | )" + flags +
+            " --input=- --format=jsonl --field=body --validation_fraction=0");
+  EXPECT_EQ(piped.exit_code, 0) << piped.output;
+  EXPECT_EQ(Json(out + "/manifest.json")["train"]["documents"], 2);
+  Folder("packed");  // removes it
+  const Outcome truncated = Shell("echo text | gzip | head -c 20 > " + cut +
+                                  "; " + flags + " " + cut);
+  EXPECT_EQ(truncated.exit_code, 2);
+  EXPECT_THAT(truncated.output, HasSubstr(cut + ": is truncated"));
+  const Outcome format = Shell(flags + " --format=csv " + cut);
+  EXPECT_EQ(format.exit_code, 2);
+  EXPECT_THAT(format.output,
+              HasSubstr("--format must be auto, text or jsonl; is 'csv'"));
+  EXPECT_THAT(Glob(out + "*").value(), IsEmpty());
+}
+
 TEST(ProgramsTest, PrepareDataRemovesWhatASignalInterrupts) {
   const std::string text = Folder("zeros.txt"), out = Folder("stopped");
   // Takes seconds.

@@ -43,7 +43,7 @@ NOT_DATA = re.compile(r"(_solib|external|third_party|tools)")
 PACKAGES = ("libabsl-dev", "libbenchmark-dev", "libgtest-dev", "libjs-chart.js",
             "libpcre2-dev", "libprotobuf-dev", "libsentencepiece-dev",
             "libsodium-dev", "libutf8proc-dev", "libxxhash-dev",
-            "nlohmann-json3-dev")
+            "libzstd-dev", "nlohmann-json3-dev", "zlib1g-dev")
 DOCUMENTATION = pathlib.Path("/usr/share/doc")
 
 

@@ -116,22 +116,22 @@ absl::string_view OtherEncoding(absl::string_view begin) {
 
 // Why `text`, at offset `place` of a file, is not valid text; empty if it is.
 // `text` does not begin inside a character.
-std::string WhyInvalid(const std::string& path, int64_t place,
+std::string WhyInvalid(const std::string& name, int64_t place,
                        absl::string_view text) {
   if (place == 0) {
     if (const auto encoding = OtherEncoding(text); !encoding.empty()) {
-      return absl::StrCat(path, ", byte 0: has the byte order mark of ",
+      return absl::StrCat(name, ", byte 0: has the byte order mark of ",
                           encoding);
     }
   }
   const size_t valid = Utf8PrefixBytes(text);
   const size_t nul = text.find('\0');
   if (nul < valid) {
-    return absl::StrCat(path, ", byte ", place + nul,
+    return absl::StrCat(name, ", byte ", place + nul,
                         ": a NUL byte, as binary files and UTF-16 have");
   }
   if (valid == text.size()) return "";
-  return absl::StrFormat("%s, byte %d: 0x%02x is not UTF-8", path,
+  return absl::StrFormat("%s, byte %d: 0x%02x is not UTF-8", name,
                          place + static_cast<int64_t>(valid),
                          static_cast<uint8_t>(text[valid]));
 }
@@ -141,10 +141,15 @@ std::string WhyInvalid(const std::string& path, int64_t place,
 absl::StatusOr<Corpus> Corpus::Scan(const std::vector<std::string>& files,
                                     const CorpusOptions& options) {
   Corpus corpus;
-  corpus.files_ = files;
   for (size_t i = 0; i < files.size(); ++i) {
+    const auto found = options.unpacked.find(files[i]);
+    const UnpackedText text = found != options.unpacked.end()
+                                  ? found->second
+                                  : UnpackedText{files[i], options.separator};
+    corpus.files_.push_back(text.path);
     Corpus file;
-    RETURN_IF_ERROR(file.AddFile(files[i], static_cast<int32_t>(i), options));
+    RETURN_IF_ERROR(
+        file.AddFile(files[i], text, static_cast<int32_t>(i), options));
     if (!file.skipped_.empty() &&
         options.invalid_text == InvalidText::kRefuse) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -152,7 +157,7 @@ absl::StatusOr<Corpus> Corpus::Scan(const std::vector<std::string>& files,
           "; text must be UTF-8: convert the file (iconv -t UTF-8), leave it "
           "out, or set --skip_invalid to skip such files"));
     }
-    corpus.Append(file);
+    corpus.Append(std::move(file));
   }
   if (corpus.parts_.empty()) {
     return absl::InvalidArgumentError(
@@ -161,11 +166,11 @@ absl::StatusOr<Corpus> Corpus::Scan(const std::vector<std::string>& files,
   return corpus;
 }
 
-absl::Status Corpus::AddFile(const std::string& path, int32_t index,
-                             const CorpusOptions& options) {
-  ASSIGN_OR_RETURN(RandomAccessFile opened, RandomAccessFile::Open(path));
+absl::Status Corpus::AddFile(const std::string& name, const UnpackedText& file,
+                             int32_t index, const CorpusOptions& options) {
+  ASSIGN_OR_RETURN(RandomAccessFile opened, RandomAccessFile::Open(file.path));
   FileText text(std::move(opened));
-  const absl::string_view separator = options.separator;
+  const absl::string_view separator = file.separator;
   // Large enough to see whether a document is longer than a part.
   const size_t window = kPartBytes + std::max<size_t>(separator.size(), 1);
   bool is_utf8 = true;  // the document, so far
@@ -176,17 +181,17 @@ absl::Status Corpus::AddFile(const std::string& path, int32_t index,
         separator.empty() ? absl::string_view::npos : rest.find(separator);
     const auto document = static_cast<int64_t>(std::min(found, rest.size()));
     const bool ends = document <= kPartBytes;
-    const Part part = {
-        .file = index,
-        .begin = text.place(),
-        .bytes = ends
-                     ? document
-                     : CutLongDocument(rest, options.divide_between_pre_tokens),
-        .ends_document = ends};
+    const int64_t size =
+        ends ? document
+             : CutLongDocument(rest, options.divide_between_pre_tokens);
+    const Part part = {.begin = text.place(),
+                       .file = index,
+                       .bytes = static_cast<int32_t>(size),
+                       .ends_document = ends};
     const absl::string_view bytes = rest.substr(0, part.bytes);
     if (options.invalid_text == InvalidText::kKeep) {
       is_utf8 = is_utf8 && IsUtf8(bytes);
-    } else if (std::string why = WhyInvalid(path, part.begin, bytes);
+    } else if (std::string why = WhyInvalid(name, part.begin, bytes);
                !why.empty()) {
       *this = Corpus();
       skipped_.push_back(std::move(why));
@@ -204,8 +209,12 @@ absl::Status Corpus::AddFile(const std::string& path, int32_t index,
   }
 }
 
-void Corpus::Append(const Corpus& other) {
-  parts_.insert(parts_.end(), other.parts_.begin(), other.parts_.end());
+void Corpus::Append(Corpus other) {
+  if (parts_.empty()) {
+    parts_ = std::move(other.parts_);
+  } else {
+    parts_.insert(parts_.end(), other.parts_.begin(), other.parts_.end());
+  }
   documents_ += other.documents_;
   bytes_ += other.bytes_;
   non_utf8_documents_ += other.non_utf8_documents_;

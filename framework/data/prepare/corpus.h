@@ -5,9 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "framework/data/prepare/unpack.h"
 
 namespace tessera {
 
@@ -25,19 +27,24 @@ struct CorpusOptions {
   // Divides long documents, if possible, where a byte-level BPE begins a
   // pre-token in any case, so that the parts have the ids of the whole.
   bool divide_between_pre_tokens = false;
+  // By the name of a file: the text file to read instead. Messages show the
+  // name.
+  absl::flat_hash_map<std::string, UnpackedText> unpacked;
 };
 
 // Text files divided into documents, and long documents into parts.
 class Corpus {
  public:
-  // The input of one call of the tokenizer.
+  // The input of one call of the tokenizer. Small, because there is at least
+  // one per document.
   struct Part {
-    int32_t file = 0;
     int64_t begin = 0;  // byte in the file
-    int64_t bytes = 0;
-    bool ends_document = false;
-    bool is_validation = false;  // set by document_validation_split.h
+    int32_t file = 0;
+    int32_t bytes : 30 = 0;
+    bool ends_document : 1 = false;
+    bool is_validation : 1 = false;  // set by document_validation_split.h
   };
+  static_assert(sizeof(Part) == 16);
 
   // Reads every file once; holds out nothing. InvalidArgument if there is no
   // text, or, with file and byte, for a file that is rejected.
@@ -56,11 +63,11 @@ class Corpus {
 
  private:
   // If a file is not text and is not kept, only adds the reason to skipped_.
-  absl::Status AddFile(const std::string& path, int32_t index,
-                       const CorpusOptions& options);
-  void Append(const Corpus& other);
+  absl::Status AddFile(const std::string& name, const UnpackedText& file,
+                       int32_t index, const CorpusOptions& options);
+  void Append(Corpus other);
 
-  std::vector<std::string> files_;
+  std::vector<std::string> files_;  // their paths
   std::vector<Part> parts_;
   int64_t documents_ = 0;
   int64_t bytes_ = 0;

@@ -1,12 +1,10 @@
 #include "framework/data/prepare/encode_corpus.h"
 
-#include <algorithm>
-#include <atomic>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "framework/base/status_macros.h"
+#include "framework/data/prepare/parallel_for.h"
 
 namespace tessera {
 namespace {
@@ -14,9 +12,6 @@ namespace {
 // Bytes of text that a thread encodes between synchronizations: about a second
 // of work, so that waiting for the slowest thread costs little.
 constexpr int64_t kBytesPerThread = 4 << 20;
-
-// Limits the memory; more cores would hardly help.
-constexpr int kMaxThreads = 256;
 
 struct EncodedPart {
   absl::Status status;
@@ -35,26 +30,10 @@ EncodedPart EncodePart(const Corpus& corpus, const Tokenizer& tokenizer,
   return {absl::OkStatus(), *std::move(ids)};
 }
 
-// Runs `task(i)` for i in [0, count) on up to `threads` threads.
-void ParallelFor(int threads, size_t count,
-                 absl::FunctionRef<void(size_t)> task) {
-  std::atomic<size_t> next = 0;
-  const auto work = [&] {
-    for (size_t i = next++; i < count; i = next++) task(i);
-  };
-  std::vector<std::thread> others;
-  for (size_t i = 1; i < std::min<size_t>(threads, count); ++i) {
-    others.emplace_back(work);
-  }
-  work();
-  for (std::thread& other : others) other.join();
-}
-
 }  // namespace
 
 absl::Status EncodeCorpus(const Corpus& corpus, const Tokenizer& tokenizer,
                           int threads, PartSink sink) {
-  threads = std::min(threads, kMaxThreads);
   const std::vector<Corpus::Part>& parts = corpus.parts();
   for (size_t begin = 0; begin < parts.size();) {
     size_t end = begin;

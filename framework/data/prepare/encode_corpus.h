@@ -16,9 +16,9 @@ namespace tessera {
 using PartSink = absl::FunctionRef<absl::Status(const Corpus::Part& part,
                                                 absl::Span<const int32_t> ids)>;
 
-// Encodes every part on `threads` threads, at most 256, and passes the results
-// to `sink` in the corpus's order, on the calling thread. Holds a few megabytes
-// per thread, for any length of text. Stops at the first error.
+// Encodes every part on `threads` threads and passes the results to `sink` in
+// the corpus's order, on the calling thread. Holds a few megabytes per thread,
+// for any length of text. Stops at the first error.
 absl::Status EncodeCorpus(const Corpus& corpus, const Tokenizer& tokenizer,
                           int threads, PartSink sink);
 

@@ -12,9 +12,11 @@
 #include "framework/base/log.h"
 #include "framework/base/new_folder.h"
 #include "framework/base/status_macros.h"
+#include "framework/data/prepare/byte_stream.h"
 #include "framework/data/prepare/corpus.h"
 #include "framework/data/prepare/document_validation_split.h"
 #include "framework/data/prepare/encode_corpus.h"
+#include "framework/data/prepare/unpack.h"
 #include "framework/data/read/permutation.h"
 #include "framework/data/tokenize/bpe_trainer.h"
 #include "framework/data/tokenize/sentencepiece_tokenizer.h"
@@ -34,6 +36,9 @@ constexpr double kLearningBytes = 6 << 20;
 
 // Our trainer of byte-level BPE takes about as long as encoding the text.
 constexpr double kByteLevelLearningBytes = 100 << 20;
+
+// Limits the memory; more cores would hardly help.
+constexpr int kMaxThreads = 256;
 
 constexpr int64_t kMaxTokenizerBytes = 256 << 20;
 
@@ -110,6 +115,27 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LearnTokenizer(
   RETURN_IF_ERROR(read);
   if (tokenizer.ok()) Report(options.progress, phase, 1);
   return tokenizer;
+}
+
+// The corpus of `files`, with what is not plain text unpacked in a new folder.
+absl::StatusOr<Corpus> ScanInputs(const std::vector<std::string>& files,
+                                  const std::string& unpacked,
+                                  const PrepareOptions& options) {
+  CorpusOptions scan = {.separator = options.separator,
+                        .invalid_text = options.invalid_text,
+                        .divide_between_pre_tokens =
+                            options.tokenizer == TokenizerKind::kByteLevelBpe};
+  ASSIGN_OR_RETURN(
+      scan.unpacked,
+      Unpack(files, unpacked,
+             {.format = options.input_format,
+              .field = options.json_field,
+              .separator = options.separator,
+              .skip_invalid = options.invalid_text == InvalidText::kSkip,
+              .threads = options.threads,
+              .progress = options.progress,
+              .check_stop = options.check_stop}));
+  return Corpus::Scan(files, scan);
 }
 
 void WarnOfSkipped(const Corpus& corpus, size_t files) {
@@ -243,6 +269,10 @@ absl::StatusOr<std::vector<std::string>> ExpandGlobs(
     const std::vector<std::string>& patterns) {
   std::vector<std::string> files;
   for (const std::string& pattern : patterns) {
+    if (pattern == kStandardInput) {
+      files.push_back(pattern);
+      continue;
+    }
     ASSIGN_OR_RETURN(const std::vector<std::string> matches, Glob(pattern));
     if (matches.empty()) {
       return absl::NotFoundError(absl::StrCat("no file matches ", pattern));
@@ -262,15 +292,12 @@ absl::StatusOr<Manifest> PrepareText(const std::vector<std::string>& files,
   if (options.threads == 0) {
     options.threads = std::max<int>(1, std::thread::hardware_concurrency());
   }
+  options.threads = std::min(options.threads, kMaxThreads);
   ASSIGN_OR_RETURN(NewFolder folder, NewFolder::Begin(out));
   ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer,
                    GivenTokenizer(options));
-  ASSIGN_OR_RETURN(Corpus corpus,
-                   Corpus::Scan(files, {.separator = options.separator,
-                                        .invalid_text = options.invalid_text,
-                                        .divide_between_pre_tokens =
-                                            options.tokenizer ==
-                                            TokenizerKind::kByteLevelBpe}));
+  const std::string unpacked = folder.temporary() + "/unpacked";
+  ASSIGN_OR_RETURN(Corpus corpus, ScanInputs(files, unpacked, options));
   RETURN_IF_ERROR(
       HoldOutDocuments(options.validation_fraction, options.seed, &corpus));
   WarnOfSkipped(corpus, files.size());
@@ -281,6 +308,7 @@ absl::StatusOr<Manifest> PrepareText(const std::vector<std::string>& files,
   ASSIGN_OR_RETURN(
       const Manifest manifest,
       WriteFolder(corpus, *tokenizer, folder.temporary(), options));
+  RETURN_IF_ERROR(RemoveTree(unpacked));
   RETURN_IF_ERROR(folder.Commit());
   return manifest;
 }

@@ -13,6 +13,7 @@
 #include "framework/data/prepare/corpus.h"
 #include "framework/data/prepare/corpus_manifest.h"
 #include "framework/data/prepare/progress.h"
+#include "framework/data/prepare/unpack.h"
 #include "framework/data/read/token_file.h"
 #include "framework/data/tokenize/split_pattern.h"
 #include "framework/data/tokenize/tokenizer.h"
@@ -31,7 +32,10 @@ struct PrepareOptions {
   uint64_t seed = 0;                  // chooses the validation documents
   // Separates documents inside a file, as in TinyStories; not part of them.
   std::string separator = "<|endoftext|>";
-  // Skipped files are named in the log.
+  InputFormat input_format = InputFormat::kAuto;
+  std::string json_field = "text";  // of JSON lines: the field with the text
+  // With kSkip, also skips JSON lines without a text. What is skipped is named
+  // in the log.
   InvalidText invalid_text = InvalidText::kRefuse;
   int threads = 0;  // 0: one per core
   ProgressSink progress;
@@ -43,8 +47,8 @@ struct PrepareOptions {
       "raise --vocab_size to at least that, or use --tokenizer=bytes";
 };
 
-// The files that match shell patterns, sorted and without duplicates. NotFound
-// names a pattern without a match.
+// The files that match shell patterns, sorted and without duplicates; "-",
+// standard input, stays. NotFound names a pattern without a match.
 absl::StatusOr<std::vector<std::string>> ExpandGlobs(
     const std::vector<std::string>& patterns);
 
@@ -52,8 +56,12 @@ absl::StatusOr<std::vector<std::string>> ExpandGlobs(
 // of the training documents (about 6 MiB for SentencePiece, 100 MiB for
 // byte-level BPE) unless one is given, encodes everything, writes tokens and
 // manifest. The same text and options give the same bytes. A file is one
-// document, or several if it contains the separator. For the validation split
-// see document_validation_split.h.
+// document, or several if it contains the separator; a JSON line is a document.
+// For the validation split see document_validation_split.h.
+//
+// Input that is not a plain text file (unpack.h) is first unpacked next to
+// `out`, because text is read several times. Memory holds some megabytes per
+// thread, 16 bytes per part (corpus.h), and 8 more while parts are held out.
 //
 // Checks that `out` can be created before reading the text. `out` appears
 // complete, by a rename, or not at all; a killed process leaves an unfinished
