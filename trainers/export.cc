@@ -66,7 +66,7 @@ absl::Status Run(const std::vector<std::string>& arguments) {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  return tessera::RunProgramOn(
+  return tessera::RunProgramWithArguments(
       argc, argv,
       {.usage = "writes a model for Hugging Face's transformers: export "
                 "RUN OUT [--dtype=BF16]",

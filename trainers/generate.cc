@@ -114,12 +114,7 @@ absl::Status ChooseDevice(TrainingConfig* training) {
   return OpenCudaDevice(0, "--device=CPU").status();
 }
 
-// What to continue: a text, or token ids.
-struct Prompt {
-  std::string text;
-  std::vector<int64_t> tokens;  // empty: a text
-};
-
+// Without tokens it is a text.
 absl::StatusOr<Prompt> PromptFromFlags() {
   Prompt prompt{.text = absl::GetFlag(FLAGS_prompt)};
   RETURN_IF_ERROR(CheckPrompt(prompt.text));
@@ -144,34 +139,35 @@ absl::Status Run() {
         "--checkpoint is missing: a checkpoint, or the folder of a run");
   }
   ASSIGN_OR_RETURN(SamplingOptions sampling, SamplingFromFlags());
-  ASSIGN_OR_RETURN(const Prompt prompt, PromptFromFlags());
+  ASSIGN_OR_RETURN(Prompt prompt, PromptFromFlags());
   ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                    OpenModel(UserPath(path)));
   ASSIGN_OR_RETURN(RunConfig config, ModelRunConfig(*checkpoint));
   RETURN_IF_ERROR(ChooseDevice(config.mutable_training()));
   std::unique_ptr<Tokenizer> tokenizer;  // null for token ids
-  std::vector<int64_t> tokens = prompt.tokens;
-  if (tokens.empty()) {
+  if (prompt.tokens.empty()) {
     ASSIGN_OR_RETURN(tokenizer,
                      TokenizerOf(*checkpoint, config.model().vocab_size()));
-    ASSIGN_OR_RETURN(tokens, PromptTokens(*tokenizer, prompt.text));
+    ASSIGN_OR_RETURN(prompt, MakePrompt(*tokenizer, prompt.text));
     ASSIGN_OR_RETURN(const GenerationConfig generation,
                      ReadGenerationConfig(checkpoint->folder()));
     sampling.stop_tokens = generation.end_tokens;
   }
   UsePrecisionOfDevice(&config);
-  ASSIGN_OR_RETURN(const RunPlan plan,
-                   PlanGeneration(config, tokens.size() + sampling.max_tokens,
-                                  sampling.samples));
+  const auto tokens = static_cast<int64_t>(prompt.tokens.size());
+  ASSIGN_OR_RETURN(
+      const RunPlan plan,
+      PlanGeneration(config, {.prompt = tokens,
+                              .tokens = tokens + sampling.max_tokens,
+                              .texts = sampling.samples}));
   ASSIGN_OR_RETURN(const std::unique_ptr<ParameterStore> parameters,
                    MakeParameters(plan));
   RETURN_IF_ERROR(RestoreParameters(*checkpoint, parameters.get()));
   NextTokenModel model(plan, *parameters);
   if (tokenizer == nullptr) {
-    RETURN_IF_ERROR(SampleTokens(model, tokens, sampling, Print));
+    RETURN_IF_ERROR(SampleTokens(model, prompt.tokens, sampling, Print));
   } else {
-    RETURN_IF_ERROR(
-        SampleText(model, *tokenizer, prompt.text, sampling, Print));
+    RETURN_IF_ERROR(SampleText(model, *tokenizer, prompt, sampling, Print));
   }
   return Print("\n");
 }

@@ -43,7 +43,7 @@ absl::Status Run(const std::vector<std::string>& arguments) {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  return tessera::RunProgramOn(
+  return tessera::RunProgramWithArguments(
       argc, argv,
       {.usage = "makes a model of Hugging Face's transformers ready for "
                 "training: import DIR OUT",

@@ -150,7 +150,7 @@ absl::Status Run(const std::vector<std::string>& further_inputs) {
 int main(int argc, char** argv) {
   // With an unquoted `--input *.txt`, the shell passes all files except the
   // first as separate arguments.
-  return tessera::RunProgramOn(
+  return tessera::RunProgramWithArguments(
       argc, argv,
       {.usage = "converts text to tokens: prepare_data --input='corpus/*.txt' "
                 "--out=corpus.tokens",

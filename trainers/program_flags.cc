@@ -240,7 +240,7 @@ int RunProgram(int argc, char** argv, const ProgramText& text,
   return ReportAndExitCode(status);
 }
 
-int RunProgramOn(
+int RunProgramWithArguments(
     int argc, char** argv, const ProgramText& text,
     absl::FunctionRef<absl::Status(const std::vector<std::string>&)> run) {
   PrepareProcess();

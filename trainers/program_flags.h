@@ -39,9 +39,9 @@ absl::Status ParseFlagsOnly(int argc, char** argv, const ProgramText& text);
 int RunProgram(int argc, char** argv, const ProgramText& text,
                absl::FunctionRef<absl::Status()> run);
 
-// The same for a program that also takes other arguments, and is not one of
-// several ranks.
-int RunProgramOn(
+// The main() of a program of one process that also takes positional arguments,
+// which `run` gets.
+int RunProgramWithArguments(
     int argc, char** argv, const ProgramText& text,
     absl::FunctionRef<absl::Status(const std::vector<std::string>&)> run);
 

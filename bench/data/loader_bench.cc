@@ -79,7 +79,7 @@ absl::Status Run(const std::vector<std::string>& paths) {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  return tessera::RunProgramOn(
+  return tessera::RunProgramWithArguments(
       argc, argv,
       {.usage = "times how fast batches of token files are made: loader_bench "
                 "PATH...",

@@ -84,7 +84,7 @@ absl::Status Run(const std::vector<std::string>& files) {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  return tessera::RunProgramOn(
+  return tessera::RunProgramWithArguments(
       argc, argv,
       {.usage = "times a tokenizer: tokenizer_bench --tokenizer=FILE text...",
        .version = absl::StrCat("tessera ", tessera::kTesseraVersion)},

@@ -156,7 +156,8 @@ def spans_of(entry, numbers, values):
     """The least and the greatest value that each number stands for."""
     for value in values:
         if isinstance(value, (str, bool)) or not math.isfinite(value):
-            raise ExpressionError(f"it is {value}, which is no number")
+            raise ExpressionError(
+                f"its value is {value}; must be a finite number")
     scale = 100 if entry.percent else 1
     values = [scale * value for value in values]
     low, high = min(values), max(values)
@@ -214,7 +215,7 @@ class Checker:
             if self._figures.is_file() else "")
         for line, other in others:
             self._fault(self._figures, line,
-                        f"{other!r} is no NUMBER = EXPRESSION")
+                        f"{other!r} is not of the form NUMBER = EXPRESSION")
         places = self._match(entries)
         self._find_words(text, entries, places)
         for entry in entries:
@@ -334,12 +335,15 @@ def print_values(name, expression):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("names", nargs="*", default=names_of(STUDIES))
+    parser.add_argument("names", nargs="*")
     parser.add_argument("--value", metavar="EXPRESSION")
     arguments = parser.parse_args()
+    if arguments.value is not None and len(arguments.names) != 1:
+        parser.error("--value needs the NAME of one study")
     try:
         if arguments.value is None:
-            sys.exit(1 if check(STUDIES, arguments.names) else 0)
+            names = arguments.names or names_of(STUDIES)
+            sys.exit(1 if check(STUDIES, names) else 0)
         print_values(arguments.names[0], arguments.value)
     except ExpressionError as error:
         sys.exit(str(error))

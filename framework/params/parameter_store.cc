@@ -653,7 +653,8 @@ at::Tensor ParameterStore::HeldWeights(const ParameterSection& section,
 
 void ParameterStore::Read(const ParameterSlice& slice, int64_t begin,
                           at::Tensor to) const {
-  TESSERA_CHECK(!options_.weights.read_only, "no master values are kept");
+  TESSERA_CHECK(!slice.weights.split || weights_.low.defined(),
+                "master values of ", slice.name, " are not kept");
   TESSERA_CHECK(!IsDivided(weights_.master) && !IsDivided(weights_.low),
                 "another rank has a part of ", slice.name);
   ReadMaster(weights_, slice, begin, to);

@@ -87,8 +87,9 @@ struct WeightDtypes {
   // FP32, or the compute dtype for a policy without master weights.
   at::ScalarType master = at::kFloat;
   at::ScalarType compute = at::kFloat;  // of products
-  // Weights that come from a checkpoint and do not change: they have no initial
-  // values, and no low halves, so that their master values cannot be read.
+  // For weights that come from a checkpoint and never change. They get no
+  // initial values and no low halves, so master values of split weights cannot
+  // be read.
   bool read_only = false;
 };
 
@@ -215,7 +216,8 @@ void WriteHeld(const at::Tensor& buffer, const HeldRange& held, int64_t begin,
 // (docs/design.md, decision 1).
 class ParameterStore {
  public:
-  // Allocates and initialises the parameters. InvalidArgument if two members
+  // Allocates the parameters and, unless they are read_only, gives them their
+  // initial values; without them they are zero. InvalidArgument if two members
   // have the same name or a block is malformed.
   static absl::StatusOr<std::unique_ptr<ParameterStore>> Create(
       const std::vector<ParameterBlockSpec>& blocks,
@@ -265,7 +267,8 @@ class ParameterStore {
   absl::Span<const ParameterSlice> slices() const { return slices_; }
   int64_t num_parameters() const { return num_parameters_; }
 
-  // ReadMaster() of this store's weights, which are whole.
+  // ReadMaster() of this store's weights, which are whole. Dies for split
+  // read_only weights.
   void Read(const ParameterSlice& slice, int64_t begin, at::Tensor to) const;
   // Overwrites master values of a slice, from `begin` on, and what is derived
   // from them. `values` are 1-D, of any floating-point dtype on any device, and

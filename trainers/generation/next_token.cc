@@ -11,6 +11,7 @@
 #include "framework/program/verify.h"
 
 namespace tessera {
+
 // A program and what runs it.
 struct NextTokenModel::Runner {
   Runner(NextTokenProgram made, ParameterStore& parameters)
@@ -98,22 +99,33 @@ void NextTokenModel::GrowCaches(int64_t rows, const TensorType& type) {
   // Shorter programs hold the caches that were large enough for them.
   std::erase_if(runners_,
                 [&](const auto& runner) { return runner.first.first < rows; });
-  caches_.resize(plan_.shape.layers);
-  for (at::Tensor& cache : caches_) {
+  std::vector<at::Tensor> grown;
+  for (int64_t layer = 0; layer < plan_.shape.layers; ++layer) {
     // Zeros, because what no token sees must still be finite.
-    const at::Tensor grown = at::zeros(
-        type.shape, at::dtype(type.dtype).device(plan_.device.device));
-    if (cache.defined()) grown.narrow(0, 0, cache.size(0)).copy_(cache);
-    cache = grown;
+    grown.push_back(at::zeros(
+        type.shape, at::dtype(type.dtype).device(plan_.device.device)));
+    if (caches_.empty()) continue;
+    at::Tensor& cache = caches_[layer];
+    grown.back().narrow(0, 0, cache.size(0)).copy_(cache);
+    cache.reset();
+  }
+  caches_ = std::move(grown);
+}
+
+void NextTokenModel::Remember(const Texts& texts, bool extends) {
+  if (!extends) {
+    cached_ = texts;
+    return;
+  }
+  for (size_t i = 0; i < texts.size(); ++i) {
+    cached_[i].push_back(texts[i].back());
   }
 }
 
-absl::StatusOr<std::vector<std::vector<float>>> NextTokenModel::LogitsAfter(
+absl::StatusOr<std::vector<float>> NextTokenModel::LogitsAfter(
     const Texts& texts) {
   if (const auto batch = static_cast<int64_t>(texts.size()); batch != batch_) {
-    runners_.clear();
-    caches_.clear();
-    cached_.clear();
+    Forget();
     batch_ = batch;
   }
   const int64_t context = plan_.shape.context;
@@ -124,9 +136,8 @@ absl::StatusOr<std::vector<std::vector<float>>> NextTokenModel::LogitsAfter(
   ASSIGN_OR_RETURN(
       Runner* const runner,
       RunnerFor(padded, extends ? CacheUse::kExtend : CacheUse::kFill));
-  cached_.clear();  // until this call has succeeded
-  std::vector<std::vector<float>> result;
-  RETURN_IF_ERROR(StatusFromTorch([&] {
+  std::vector<float> result;
+  const absl::Status run = StatusFromTorch([&] {
     const NextTokenProgram& next = runner->next;
     GrowCaches(padded, next.program.info(next.caches[0]).type);
     for (size_t layer = 0; layer < caches_.size(); ++layer) {
@@ -138,13 +149,25 @@ absl::StatusOr<std::vector<std::vector<float>>> NextTokenModel::LogitsAfter(
     runner->executor.Run();
     const at::Tensor logits =
         runner->executor.Get(runner->next.logits).to(at::kCPU, at::kFloat);
-    for (int64_t i = 0; i < batch_; ++i) {
-      const float* const row = logits[i].const_data_ptr<float>();
-      result.emplace_back(row, row + vocab());
-    }
-  }));
-  if (length == tokens) cached_ = texts;
+    const float* const data = logits.const_data_ptr<float>();
+    result.assign(data, data + logits.numel());
+  });
+  if (!run.ok()) {
+    Forget();
+    return run;
+  }
+  if (length == tokens) {
+    Remember(texts, extends);
+  } else {
+    cached_.clear();
+  }
   return result;
+}
+
+void NextTokenModel::Forget() {
+  runners_.clear();
+  caches_.clear();
+  cached_.clear();
 }
 
 }  // namespace tessera

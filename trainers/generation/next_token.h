@@ -9,7 +9,6 @@
 
 #include "ATen/core/Tensor.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "framework/params/parameter_store.h"
 #include "framework/program/executor.h"
 #include "models/transformer_lm.h"
@@ -20,6 +19,8 @@ namespace tessera {
 // A model that continues texts, over the parameters of a store.
 class NextTokenModel {
  public:
+  using Texts = std::vector<std::vector<int64_t>>;  // token ids
+
   // `plan` and `parameters` outlive the model.
   NextTokenModel(const RunPlan& plan, ParameterStore& parameters);
   ~NextTokenModel();
@@ -28,17 +29,15 @@ class NextTokenModel {
 
   int64_t vocab() const { return plan_.shape.vocab; }
 
-  // For each of `texts`, which have the same length >= 1, the logits, [V], of
-  // the token after it, from its last context tokens. Unimplemented if no
-  // attention backend supports their length. If each text is that of the
-  // previous call and one more token, only that one is computed, with the keys
-  // and values of the others from a cache; beyond the context, where every
-  // token's position changes, all are.
-  absl::StatusOr<std::vector<std::vector<float>>> LogitsAfter(
-      const std::vector<std::vector<int64_t>>& texts);
+  // The logits, [B, V], of the token after each of B >= 1 texts of the same
+  // length >= 1, from its last context tokens. Unimplemented if no attention
+  // backend supports that length. If each text is that of the previous call and
+  // one more token, only that one is computed, with the keys and values of the
+  // others from a cache; beyond the context, where every token's position
+  // changes, all are.
+  absl::StatusOr<std::vector<float>> LogitsAfter(const Texts& texts);
 
  private:
-  using Texts = std::vector<std::vector<int64_t>>;
   struct Runner;
   // For up to `length` tokens of each of batch_ texts.
   absl::StatusOr<Runner*> RunnerFor(int64_t length, CacheUse use);
@@ -46,6 +45,10 @@ class NextTokenModel {
   bool Extends(const Texts& texts) const;
   // Makes room for `rows` tokens in the caches of all layers.
   void GrowCaches(int64_t rows, const TensorType& type);
+  // The caches now hold `texts`, of which they held all but the last tokens if
+  // one `extends` them.
+  void Remember(const Texts& texts, bool extends);
+  void Forget();
 
   const RunPlan& plan_;
   ParameterStore& parameters_;

@@ -31,7 +31,7 @@ std::vector<int64_t> Candidates(absl::Span<const float> logits, int64_t top_k) {
   return order;
 }
 
-// Not the stop tokens, of which one may begin a text without being part of it.
+// Skips stop tokens: one may precede the text without being part of it.
 void Penalize(absl::Span<const int64_t> text, const SamplingOptions& options,
               absl::Span<float> logits) {
   const double penalty = options.repetition_penalty;
@@ -131,25 +131,25 @@ absl::Status Sample(NextTokenModel& model, const std::vector<int64_t>& prompt,
   for (int64_t i = 0; i < options.samples; ++i) {
     generators.emplace_back(options.seed + static_cast<uint64_t>(i));
   }
-  // Those that have ended stay in the batch; what they draw is ignored.
-  std::vector<bool> going(options.samples, true);
+  // Samples that have ended stay in the batch; their tokens are ignored.
+  std::vector<bool> active(options.samples, true);
   for (int64_t n = 0;
-       n < options.max_tokens && absl::c_linear_search(going, true); ++n) {
-    ASSIGN_OR_RETURN(std::vector<std::vector<float>> logits,
-                     model.LogitsAfter(texts));
+       n < options.max_tokens && absl::c_linear_search(active, true); ++n) {
+    ASSIGN_OR_RETURN(std::vector<float> logits, model.LogitsAfter(texts));
     for (int64_t i = 0; i < options.samples; ++i) {
-      ASSIGN_OR_RETURN(
-          const int64_t token,
-          NextToken(texts[i], absl::MakeSpan(logits[i]).first(drawable),
-                    options, generators[i]));
-      texts[i].push_back(token);
-      if (!going[i]) continue;
-      if (absl::c_linear_search(options.stop_tokens, token)) {
-        going[i] = false;
-      } else {
-        ASSIGN_OR_RETURN(const bool goes_on, emit(i, token));
-        going[i] = goes_on;
+      if (!active[i]) {
+        texts[i].push_back(texts[i].back());
+        continue;
       }
+      const absl::Span<float> row =
+          absl::MakeSpan(logits).subspan(i * model.vocab(), drawable);
+      ASSIGN_OR_RETURN(const int64_t token,
+                       NextToken(texts[i], row, options, generators[i]));
+      texts[i].push_back(token);
+      active[i] = !absl::c_linear_search(options.stop_tokens, token);
+      if (!active[i]) continue;
+      ASSIGN_OR_RETURN(const bool continues, emit(i, token));
+      active[i] = continues;
     }
   }
   return absl::OkStatus();

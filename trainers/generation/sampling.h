@@ -47,7 +47,7 @@ int64_t DrawToken(absl::Span<const float> logits,
                   const SamplingOptions& options, double uniform);
 
 // Receives each token of a sample, counted from 0, as soon as it is drawn.
-// Returns whether that sample goes on; an error ends all.
+// Returns whether that sample continues; an error ends all samples.
 using TokenSink =
     absl::FunctionRef<absl::StatusOr<bool>(int64_t sample, int64_t token)>;
 

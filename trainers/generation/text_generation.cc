@@ -28,8 +28,6 @@ size_t UnfinishedBytes(absl::string_view text, absl::string_view stop) {
   return 0;
 }
 
-constexpr char kBetweenSamples[] = "\n---\n";
-
 // Makes text of the tokens of a sample: whole characters, up to `stop`.
 class TextDecoder {
  public:
@@ -61,44 +59,65 @@ class TextDecoder {
   bool stopped_ = false;
 };
 
+// Emits the first sample as it is made, and the others at the end.
+class SampleQueue {
+ public:
+  // Each sample begins with `prompt`.
+  SampleQueue(int64_t samples, absl::string_view prompt, TextSink emit)
+      : emit_(emit), texts_(samples, std::string(prompt)) {}
+
+  // Call it first.
+  absl::Status Begin() { return emit_(texts_[0]); }
+  absl::Status Add(int64_t sample, absl::string_view text) {
+    if (sample == 0) return emit_(text);
+    absl::StrAppend(&texts_[sample], text);
+    return absl::OkStatus();
+  }
+  absl::Status End(absl::string_view separator) {
+    for (size_t i = 1; i < texts_.size(); ++i) {
+      RETURN_IF_ERROR(emit_(absl::StrCat(separator, texts_[i])));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const TextSink emit_;
+  std::vector<std::string> texts_;  // so far, of all but the first
+};
+
 }  // namespace
 
-absl::StatusOr<std::vector<int64_t>> PromptTokens(const Tokenizer& tokenizer,
-                                                  absl::string_view prompt) {
-  ASSIGN_OR_RETURN(const std::vector<int32_t> text, tokenizer.Encode(prompt));
-  const std::vector<int32_t> begin = tokenizer.begin_ids();
-  std::vector<int64_t> tokens(begin.begin(), begin.end());
-  tokens.insert(tokens.end(), text.begin(), text.end());
-  return tokens;
+absl::StatusOr<Prompt> MakePrompt(const Tokenizer& tokenizer,
+                                  absl::string_view text) {
+  std::vector<int32_t> begin = tokenizer.begin_ids();
+  // A document that begins with nothing comes after the end of another.
+  if (begin.empty()) begin.push_back(tokenizer.eos_id());
+  ASSIGN_OR_RETURN(const std::vector<int32_t> ids, tokenizer.Encode(text));
+  Prompt prompt{.text = std::string(text)};
+  prompt.tokens.assign(begin.begin(), begin.end());
+  prompt.tokens.insert(prompt.tokens.end(), ids.begin(), ids.end());
+  return prompt;
 }
 
 absl::Status SampleText(NextTokenModel& model, const Tokenizer& tokenizer,
-                        absl::string_view prompt, SamplingOptions options,
+                        const Prompt& prompt, SamplingOptions options,
                         TextSink emit) {
-  ASSIGN_OR_RETURN(const std::vector<int64_t> tokens,
-                   PromptTokens(tokenizer, prompt));
   options.stop_tokens.push_back(tokenizer.eos_id());
   options.vocab_size = tokenizer.vocab_size();
-  RETURN_IF_ERROR(emit(prompt));
+  SampleQueue queue(options.samples, prompt.text, emit);
+  RETURN_IF_ERROR(queue.Begin());
   std::vector<TextDecoder> decoders(options.samples,
                                     TextDecoder(tokenizer, options.stop_text));
-  std::vector<std::string> later(options.samples);  // texts but the first
   const auto decode = [&](int64_t i, int64_t token) -> absl::StatusOr<bool> {
     ASSIGN_OR_RETURN(const std::string text, decoders[i].Decode(token));
-    if (i == 0) {
-      RETURN_IF_ERROR(emit(text));
-    } else {
-      later[i] += text;
-    }
+    RETURN_IF_ERROR(queue.Add(i, text));
     return !decoders[i].stopped();
   };
-  RETURN_IF_ERROR(Sample(model, tokens, options, decode));
-  RETURN_IF_ERROR(emit(decoders[0].held()));
-  for (int64_t i = 1; i < options.samples; ++i) {
-    RETURN_IF_ERROR(emit(
-        absl::StrCat(kBetweenSamples, prompt, later[i], decoders[i].held())));
+  RETURN_IF_ERROR(Sample(model, prompt.tokens, options, decode));
+  for (int64_t i = 0; i < options.samples; ++i) {
+    RETURN_IF_ERROR(queue.Add(i, decoders[i].held()));
   }
-  return absl::OkStatus();
+  return queue.End("\n---\n");
 }
 
 absl::Status SampleTokens(NextTokenModel& model,
@@ -111,23 +130,15 @@ absl::Status SampleTokens(NextTokenModel& model,
                      ", but the model's vocabulary has ids from 0 to ",
                      model.vocab() - 1, "; use ids in that range"));
   }
-  const std::string begin = absl::StrJoin(prompt, ",");
-  RETURN_IF_ERROR(emit(begin));
-  std::vector<std::string> later(options.samples, absl::StrCat("\n", begin));
+  SampleQueue queue(options.samples, absl::StrJoin(prompt, ","), emit);
+  RETURN_IF_ERROR(queue.Begin());
   RETURN_IF_ERROR(Sample(model, prompt, options,
                          [&](int64_t i, int64_t token) -> absl::StatusOr<bool> {
-                           const std::string text = absl::StrCat(",", token);
-                           if (i == 0) {
-                             RETURN_IF_ERROR(emit(text));
-                           } else {
-                             later[i] += text;
-                           }
+                           RETURN_IF_ERROR(
+                               queue.Add(i, absl::StrCat(",", token)));
                            return true;
                          }));
-  for (int64_t i = 1; i < options.samples; ++i) {
-    RETURN_IF_ERROR(emit(later[i]));
-  }
-  return absl::OkStatus();
+  return queue.End("\n");
 }
 
 absl::StatusOr<std::vector<int64_t>> ParseTokenIds(absl::string_view text,

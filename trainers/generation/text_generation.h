@@ -22,16 +22,20 @@ namespace tessera {
 // the same prompt follow when all are complete. An error ends them.
 using TextSink = absl::FunctionRef<absl::Status(absl::string_view text)>;
 
-// What the model continues for `prompt`: its tokens, after those that a text
-// begins with.
-absl::StatusOr<std::vector<int64_t>> PromptTokens(const Tokenizer& tokenizer,
-                                                  absl::string_view prompt);
+struct Prompt {
+  std::string text;
+  std::vector<int64_t> tokens;  // what the model continues
+};
+// The tokens are the tokenizer's begin_ids(), or the end of a document if there
+// are none, and those of `text`.
+absl::StatusOr<Prompt> MakePrompt(const Tokenizer& tokenizer,
+                                  absl::string_view text);
 
-// Continues `prompt`, or starts a document if it is empty, up to
+// Continues `prompt`, or starts a document if its text is empty, up to
 // options.max_tokens, options.stop_text, options.stop_tokens or the end of the
-// document. A line "---" divides samples.
+// document. A line "---" separates samples.
 absl::Status SampleText(NextTokenModel& model, const Tokenizer& tokenizer,
-                        absl::string_view prompt, SamplingOptions options,
+                        const Prompt& prompt, SamplingOptions options,
                         TextSink emit);
 
 // Continues the token ids `prompt` by options.max_tokens. Calls `emit` with

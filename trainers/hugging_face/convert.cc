@@ -204,9 +204,9 @@ nlohmann::json EndOfDocument(const Checkpoint& checkpoint,
   return (*tokenizer)->eos_id();
 }
 
-// The tokenizer_config.json of a tokenizer that comes without one. Without a
-// class transformers takes that of the architecture, which may add special
-// tokens; without a text for it, lm-eval has no end of a document.
+// Makes tokenizer_config.json for a tokenizer without one. Without
+// tokenizer_class transformers uses the architecture's class, which may add
+// special tokens. Without eos_token lm-eval knows no end of a document.
 nlohmann::json TokenizerConfig(const nlohmann::json& tokenizer,
                                const nlohmann::json& eos,
                                const ModelConfig& config) {

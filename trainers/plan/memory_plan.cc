@@ -188,7 +188,7 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
 
 absl::StatusOr<PlannedMemory> PlanForwardMemory(
     const Schedule& schedule, const PrecisionPolicy& precision,
-    const DeviceInfo& device) {
+    const DeviceInfo& device, int64_t more_bytes) {
   WeightDtypes weights = WeightDtypesOf(precision);
   weights.read_only = true;
   ASSIGN_OR_RETURN(const ParameterLayout layout,
@@ -197,6 +197,8 @@ absl::StatusOr<PlannedMemory> PlanForwardMemory(
   Requests requests = PlanBuffers(*schedule.program, /*micro_batches=*/1,
                                   layout, device, &report);
   const Lifetimes lifetimes = PlanLifetimes(schedule);
+  requests.buffers.push_back(more_bytes);
+  report.other += more_bytes;
   const Pass forward = {schedule, lifetimes};
   requests.passes = {&forward, &forward};
   return PlanPasses(std::move(requests), lifetimes.arena_bytes, device, report);

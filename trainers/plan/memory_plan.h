@@ -37,10 +37,10 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
     const StepPlan& step, const PrecisionPolicy& precision,
     const DeviceInfo& device, bool evaluates);
 // PlanTrainingMemory() for programs that only run forward, over read_only
-// weights.
+// weights. `more_bytes` are taken beside the program.
 absl::StatusOr<PlannedMemory> PlanForwardMemory(
     const Schedule& schedule, const PrecisionPolicy& precision,
-    const DeviceInfo& device);
+    const DeviceInfo& device, int64_t more_bytes);
 
 }  // namespace tessera
 

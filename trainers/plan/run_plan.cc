@@ -8,6 +8,7 @@
 #include "attention_backends/attention_config.h"
 #include "attention_backends/auto_order.h"
 #include "attention_backends/backend_table.h"
+#include "attention_backends/cached_attention.h"
 #include "framework/base/field_error.h"
 #include "framework/base/status_macros.h"
 #include "framework/cuda/cuda_build.h"
@@ -85,6 +86,19 @@ std::vector<std::string> AdviceFor(const RunPlan& plan) {
 bool FitsItsDevice(const RunPlan& plan) {
   const MemoryReport& memory = plan.memory.report;
   return !memory.capacity.has_value() || memory.total() <= *memory.capacity;
+}
+
+// What would help a generation that needs too much memory.
+std::vector<std::string> GenerationAdvice(const RunPlan& plan) {
+  const MemoryReport& memory = plan.memory.report;
+  std::vector<std::string> advice;
+  if (memory.parameters + memory.shadow < *memory.capacity) {
+    advice.push_back(
+        "a smaller --max_tokens or --samples, or a shorter prompt");
+  }
+  if (plan.device.is_cuda()) advice.push_back("the CPU: --device=CPU");
+  if (advice.empty()) advice.push_back("a machine with more memory");
+  return advice;
 }
 
 // "needs about 90 GiB, but NVIDIA H100 has 79 GiB".
@@ -301,8 +315,8 @@ int64_t PaddedLength(int64_t tokens, int64_t context) {
   return std::min((tokens + kMultiple - 1) / kMultiple * kMultiple, context);
 }
 
-absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained, int64_t tokens,
-                                       int64_t texts) {
+absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained,
+                                       const GenerationSize& size) {
   RunConfig config = trained;
   config.mutable_model()->clear_frozen();
   config.mutable_model()->add_frozen("*");  // there are no gradients
@@ -313,23 +327,29 @@ absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained, int64_t tokens,
   config.clear_recompute();
   config.clear_layout();
   ASSIGN_OR_RETURN(RunPlan plan, BeginPlan(config, WorldInfo(), std::nullopt));
-  plan.micro_batch = texts;
-  RETURN_IF_ERROR(ChooseBackend(texts, PaddedLength(tokens, plan.shape.context),
-                                /*needs_grad=*/false, &plan));
+  plan.micro_batch = size.texts;
+  // All of a text is computed at once as a prompt, and beyond the context.
+  const int64_t context = plan.shape.context;
+  const int64_t filled =
+      PaddedLength(size.tokens > context ? context : size.prompt, context);
+  RETURN_IF_ERROR(
+      ChooseBackend(size.texts, filled, /*needs_grad=*/false, &plan));
   ASSIGN_OR_RETURN(const NextTokenProgram next,
                    BuildNextTokenProgram(LmOptionsOf(plan), TargetOf(plan),
                                          CacheUse::kFill));
   SetParameters(next.program.parameters(), &plan);
-  ASSIGN_OR_RETURN(PlannedMemory memory,
-                   PlanForwardMemory(ForwardSchedule(next.program),
-                                     plan.precision, plan.device));
+  const int64_t more_rows = PaddedLength(size.tokens, context) - filled;
+  const int64_t grown = CacheType(more_rows, plan.attention).bytes();
+  ASSIGN_OR_RETURN(
+      PlannedMemory memory,
+      PlanForwardMemory(ForwardSchedule(next.program), plan.precision,
+                        plan.device, grown * plan.shape.layers));
   SetMemory(std::move(memory), &plan);
   if (FitsItsDevice(plan)) return plan;
   return OutOfMemoryError(
-      absl::StrCat("generating ", FormatCountOf(texts, "text"), " of ", tokens,
-                   " tokens, prompt included, ", NeedOf(plan)),
-      plan.memory.report,
-      {"a smaller --max_tokens or --samples, or a shorter prompt"});
+      absl::StrCat("generating ", FormatCountOf(size.texts, "text"), " of ",
+                   size.tokens, " tokens, prompt included, ", NeedOf(plan)),
+      plan.memory.report, GenerationAdvice(plan));
 }
 
 absl::Status ExplainOutOfMemory(const RunPlan& plan, absl::Status status) {

@@ -73,11 +73,16 @@ absl::StatusOr<RunPlan> PlanWithoutFit(
 // ResourceExhausted as from PlanRun() if the plan exceeds the device's memory.
 absl::Status CheckFits(const RunPlan& plan);
 
-// Plans a program that generates from the model of `config`: `texts` of at most
-// `tokens` at a time, prompt included. Ignores the config's training fields.
-// ResourceExhausted if it exceeds the device's memory.
-absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& config, int64_t tokens,
-                                       int64_t texts = 1);
+// What is generated: `texts` at a time, each of at most `tokens`, of which the
+// first `prompt` are given.
+struct GenerationSize {
+  int64_t prompt = 1, tokens = 1, texts = 1;
+};
+// Plans a program that generates from the model of `config`. Ignores the
+// config's training fields. ResourceExhausted if it exceeds the device's
+// memory.
+absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& config,
+                                       const GenerationSize& size);
 
 // The length of the program that computes a text of `tokens` tokens, or its
 // latest ones: a multiple of 64 up to the context, because attention backends

@@ -17,10 +17,13 @@ namespace {
 absl::StatusOr<SampleRecord> SampleOfText(Session& session,
                                           const SamplingOptions& options) {
   NextTokenModel model(session.plan(), *session.state().parameters);
+  const Tokenizer& tokenizer = *session.data().tokenizer;
+  ASSIGN_OR_RETURN(
+      const Prompt prompt,
+      MakePrompt(tokenizer, session.plan().config.training().sample_prompt()));
   SampleRecord sample{.heading = "sample"};
-  RETURN_IF_ERROR(SampleText(model, *session.data().tokenizer,
-                             session.plan().config.training().sample_prompt(),
-                             options, [&](absl::string_view text) {
+  RETURN_IF_ERROR(SampleText(model, tokenizer, prompt, options,
+                             [&](absl::string_view text) {
                                absl::StrAppend(&sample.text, text);
                                return absl::OkStatus();
                              }));

@@ -19,13 +19,18 @@ struct EncodedPart {
 };
 
 EncodedPart EncodePart(const Corpus& corpus, const Tokenizer& tokenizer,
-                       const Corpus::Part& part) {
+                       size_t index) {
+  const Corpus::Part& part = corpus.parts()[index];
   std::string text;
   if (absl::Status read = corpus.Read(part, &text); !read.ok()) {
     return {std::move(read), {}};
   }
   absl::StatusOr<std::vector<int32_t>> ids = tokenizer.Encode(text);
   if (!ids.ok()) return {ids.status(), {}};
+  if (index == 0 || corpus.parts()[index - 1].ends_document) {
+    const std::vector<int32_t> begin = tokenizer.begin_ids();
+    ids->insert(ids->begin(), begin.begin(), begin.end());
+  }
   if (part.ends_document) ids->push_back(tokenizer.eos_id());
   return {absl::OkStatus(), *std::move(ids)};
 }
@@ -43,7 +48,7 @@ absl::Status EncodeCorpus(const Corpus& corpus, const Tokenizer& tokenizer,
     }
     std::vector<EncodedPart> encoded(end - begin);
     ParallelFor(threads, encoded.size(), [&](size_t i) {
-      encoded[i] = EncodePart(corpus, tokenizer, parts[begin + i]);
+      encoded[i] = EncodePart(corpus, tokenizer, begin + i);
     });
     for (size_t i = 0; i < encoded.size(); ++i) {
       RETURN_IF_ERROR(encoded[i].status);

@@ -98,9 +98,7 @@ class ByteLevelTokenizer : public Tokenizer {
     return static_cast<int64_t>(json_.tokens.size());
   }
   int32_t eos_id() const override { return eos_id_; }
-  std::vector<int32_t> begin_ids() const override {
-    return json_.begin_ids.empty() ? Tokenizer::begin_ids() : json_.begin_ids;
-  }
+  std::vector<int32_t> begin_ids() const override { return json_.begin_ids; }
   std::string Serialize() const override { return serialized_; }
 
  private:

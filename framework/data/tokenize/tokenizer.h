@@ -47,9 +47,9 @@ class Tokenizer {
   virtual TokenizerKind kind() const = 0;
   virtual int64_t vocab_size() const = 0;
   virtual int32_t eos_id() const = 0;  // ends a document
-  // What a text to continue begins with: what the tokenizer's file puts before
-  // a text, else the end of another document. Encode() does not add it.
-  virtual std::vector<int32_t> begin_ids() const { return {eos_id()}; }
+  // What every text begins with: the tokens that the post_processor of a
+  // tokenizer.json puts before it. Encode() does not add them.
+  virtual std::vector<int32_t> begin_ids() const { return {}; }
 
   // The input from which LoadTokenizer() recreates the tokenizer.
   virtual std::string Serialize() const = 0;

@@ -25,6 +25,7 @@ using Names = std::initializer_list<absl::string_view>;
 constexpr size_t kMaxStages = 16;
 constexpr size_t kMaxAddedTokens = 1 << 16;
 constexpr size_t kMaxMerges = 1 << 25;
+constexpr size_t kMaxBeginIds = 16;
 
 // `json` in a message, shortened: a file can hold megabytes.
 std::string Shown(const Json& json) {
@@ -45,7 +46,7 @@ absl::Status Refuse(absl::string_view path, absl::string_view must_be,
 }
 
 // The value of a field; null if it is missing.
-const Json& Field(const Json& object, const char* name) {
+const Json& Field(const Json& object, const std::string& name) {
   static const Json* const missing = new Json;
   const auto found = object.find(name);
   return found == object.end() ? *missing : *found;
@@ -71,7 +72,7 @@ absl::Status CheckObject(const Json& json, absl::string_view path,
 absl::Status CheckEmpty(const Json& object, absl::string_view path, Names names,
                         Names empty) {
   for (const absl::string_view name : names) {
-    const Json& value = Field(object, std::string(name).c_str());
+    const Json& value = Field(object, std::string(name));
     if (value.is_null()) continue;
     const bool is_empty =
         std::any_of(empty.begin(), empty.end(), [&](absl::string_view allowed) {
@@ -190,6 +191,9 @@ absl::Status ReadTemplate(const Json& json, const std::string& path,
   if (!single.is_array()) {
     return Refuse(path + ".single", "a list", single);
   }
+  if (!tokenizer->begin_ids.empty()) {
+    return Refuse(path + ".type", "of the only template", Field(json, "type"));
+  }
   for (const Json& piece : single) {
     if (piece.contains("Sequence")) break;
     const Json& name = Field(Field(piece, "SpecialToken"), "id");
@@ -199,12 +203,16 @@ absl::Status ReadTemplate(const Json& json, const std::string& path,
     }
     const std::string place =
         absl::StrCat(path, ".special_tokens[", Shown(name), "].ids");
-    const std::string text = name;
-    const Json& ids =
-        Field(Field(Field(json, "special_tokens"), text.c_str()), "ids");
+    const Json& ids = Field(
+        Field(Field(json, "special_tokens"), name.get<std::string>()), "ids");
     if (!ids.is_array()) return Refuse(place, "a list of ids", ids);
     for (const Json& id : ids) {
       ASSIGN_OR_RETURN(tokenizer->begin_ids.emplace_back(), TokenId(id, place));
+      if (tokenizer->begin_ids.size() > kMaxBeginIds) {
+        return Refuse(
+            path, absl::StrCat("at most ", kMaxBeginIds, " ids before a text"),
+            single);
+      }
     }
   }
   return absl::OkStatus();
@@ -518,7 +526,10 @@ absl::StatusOr<TokenizerJson> ParseTokenizerJson(absl::string_view text) {
         !tokenizer.tokens[id].empty()) {
       continue;
     }
-    return Refuse("post_processor", "made of ids of tokens", Json(id));
+    return absl::InvalidArgumentError(
+        absl::StrCat("post_processor puts the id ", id,
+                     " before a text, but no token has it; use ids of "
+                     "model.vocab or added_tokens"));
   }
   return tokenizer;
 }

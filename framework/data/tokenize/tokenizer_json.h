@@ -44,7 +44,8 @@ struct TokenizerJson {
   std::vector<BpeMerge> merges;
   bool ignore_merges = false;  // a pre-token that is a token is not merged
   std::vector<AddedToken> added_tokens;  // in `tokens`, too
-  std::vector<int32_t> begin_ids;        // of the post_processor
+  // That the post_processor puts before a text, at most 16.
+  std::vector<int32_t> begin_ids;
 };
 
 // Token ids are less than this.

@@ -51,6 +51,7 @@ class CommBenchTest(unittest.TestCase):
                 cell["bus_gb_per_s"],
                 cell["algorithm_gb_per_s"] * bus[cell["operation"]])
             self.assertLess(0, cell["host_us"])
+            self.assertLess(cell["host_us"], times["max"] * 1e5)
             self.assertNotIn("beside", cell)
 
     def test_operands_divide_by_the_ranks(self):

@@ -115,6 +115,15 @@ TEST(AllocationFiguresTest, EveryPartOfAStep) {
   EXPECT_EQ(figures["largest"].size(), 10u);
 }
 
+TEST(AllocationFiguresTest, AdditionsAndNormsMayBeApart) {
+  const RecordedStep step({"training.micro_batches=2", "precision.mode=BF16",
+                           "execution.fuse.residual_norm=false"});
+  const std::vector<std::string> parts =
+      Keys(AllocationFigures(step.record, step.session->plan())["parts"]);
+  EXPECT_THAT(parts, ::testing::Contains("residual"));
+  EXPECT_THAT(parts, ::testing::Not(::testing::Contains("residual_and_norm")));
+}
+
 TEST(AllocationFiguresTest, BlocksAreOneLine) {
   MemoryRecord record;
   record.largest = {

@@ -141,7 +141,8 @@ class FaultsTest(unittest.TestCase):
 
     def test_values_do_not_fit_the_numbers(self):
         self.assertEqual(self.change("128 : tokens", "128 = fast > 1"), [
-            "reading.figures:5: fast > 1: it is True, which is no number"])
+            "reading.figures:5: fast > 1: its value is True; must be a "
+            "finite number"])
         self.assertEqual(self.change("step_ms[BF16] < step_ms[FP32]", "fast"), [
             "reading.figures:8: fast: it is no comparison, and there is no "
             "number"])
@@ -151,7 +152,7 @@ class FaultsTest(unittest.TestCase):
 
     def test_a_line_is_none(self):
         self.assertEqual(self.change("128 : tokens", "128 tokens")[0],
-                         "reading.figures:5: '128 tokens' is no NUMBER = "
+                         "reading.figures:5: '128 tokens' is not of the form NUMBER = "
                          "EXPRESSION")
 
 

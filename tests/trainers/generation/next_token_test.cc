@@ -40,7 +40,7 @@ std::vector<float> Logits(NextTokenModel& model,
                           const std::vector<int64_t>& tokens) {
   const auto logits = model.LogitsAfter({tokens});
   EXPECT_TRUE(logits.ok()) << logits.status();
-  return logits.ok() ? (*logits)[0] : std::vector<float>(model.vocab());
+  return logits.value_or(std::vector<float>(model.vocab()));
 }
 
 double LargestDifference(const std::vector<float>& a,
@@ -78,6 +78,40 @@ class NextTokenTest : public ::testing::Test {
       EXPECT_LE(LargestDifference(Logits(*cached, First(count)), plain),
                 tolerance);
     }
+  }
+
+  // The logits of `texts` in a batch are those of each alone.
+  void ExpectThoseOfEach(NextTokenModel& model,
+                         const NextTokenModel::Texts& texts, double tolerance) {
+    const auto logits = model.LogitsAfter(texts);
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    const int64_t vocab = model.vocab();
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const auto row = logits->begin() + static_cast<int64_t>(i) * vocab;
+      EXPECT_LE(
+          LargestDifference({row, row + vocab}, Logits(*Fresh(), texts[i])),
+          tolerance)
+          << "text " << i << " of " << texts[i].size() << " tokens";
+    }
+  }
+  void ExpectSameInABatch(double tolerance) {
+    NextTokenModel::Texts texts = {First(9), First(9), First(9)};
+    const auto change = [&](int64_t& token) {
+      token = (token + 1) % Fresh()->vocab();
+    };
+    change(texts[1][2]);
+    change(texts[2][8]);
+    const auto model = Fresh();
+    for (int64_t count = 9; count < kContext + 3; ++count) {
+      ExpectThoseOfEach(*model, texts, tolerance);
+      for (std::vector<int64_t>& text : texts) text.push_back(text_[count]);
+    }
+    texts = {First(10), First(10)};
+    ExpectThoseOfEach(*model, texts, tolerance);
+    // Only one of them is extended.
+    for (std::vector<int64_t>& text : texts) text.push_back(text_[10]);
+    change(texts[1][2]);
+    ExpectThoseOfEach(*model, texts, tolerance);
   }
 
   std::unique_ptr<Session> session_;
@@ -138,29 +172,26 @@ TEST_F(NextTokenTest, TextsOfABatchDoNotSeeEachOther) {
   for (const Case& c : Cases()) {
     SCOPED_TRACE(c.sets.empty() ? "" : c.sets[0]);
     Start(c.sets, "CPU");
-    std::vector<std::vector<int64_t>> texts = {First(9), First(9), First(9)};
-    texts[1][2] = (texts[1][2] + 1) % Fresh()->vocab();
-    texts[2][8] = (texts[2][8] + 1) % Fresh()->vocab();
-    const auto model = Fresh();
-    for (int64_t count = 9; count < kContext + 3; ++count) {
-      const auto logits = model->LogitsAfter(texts);
-      ASSERT_TRUE(logits.ok()) << logits.status();
-      for (int i = 0; i < 3; ++i) {
-        EXPECT_LE(LargestDifference((*logits)[i], Logits(*Fresh(), texts[i])),
-                  c.tolerance)
-            << i << ", " << count;
-        texts[i].push_back((text_[count] + i) % Fresh()->vocab());
-      }
-    }
-    // Fewer texts, and then one of them for which nothing is cached.
-    texts.pop_back();
-    texts[0].resize(10);
-    texts[1].resize(10);
-    const auto logits = model->LogitsAfter(texts);
-    ASSERT_TRUE(logits.ok()) << logits.status();
-    EXPECT_LE(LargestDifference((*logits)[1], Logits(*Fresh(), texts[1])),
-              c.tolerance);
+    ExpectSameInABatch(c.tolerance);
   }
+}
+
+// The weights as a program that only generates keeps them.
+TEST_F(NextTokenTest, ReadOnlyWeightsGiveTheSameLogits) {
+  Start({"precision.mode=BF16"}, "CPU");
+  const RunPlan plan =
+      PlanGeneration(session_->plan().config, {.tokens = kContext}).value();
+  const auto weights = MakeParameters(plan).value();
+  const ParameterStore& trained = *session_->state().parameters;
+  for (const ParameterSlice& slice : trained.slices()) {
+    const at::Tensor values = at::empty({slice.numel});
+    trained.Read(slice, 0, values);
+    for (const ParameterSlice& to : weights->slices()) {
+      if (to.name == slice.name) weights->Write(to, 0, values);
+    }
+  }
+  NextTokenModel model(plan, *weights);
+  EXPECT_EQ(Logits(model, First(20)), Logits(*Fresh(), First(20)));
 }
 
 using GpuNextTokenTest = NextTokenTest;
@@ -171,6 +202,7 @@ TEST_F(GpuNextTokenTest, TheCacheDoesNotChangeTheLogits) {
     SCOPED_TRACE(c.sets.empty() ? "" : c.sets[0]);
     Start(c.sets, "CUDA");
     ExpectSameFromTheCache(c.tolerance);
+    ExpectSameInABatch(c.tolerance);
   }
 }
 

@@ -264,6 +264,22 @@ class PartsTokenizer : public Tokenizer {
   std::string Serialize() const override { return ""; }
 };
 
+class BeginningTokenizer : public PartsTokenizer {
+ public:
+  std::vector<int32_t> begin_ids() const override { return {7, 8}; }
+};
+
+Prompt PromptOf(const std::string& text) {
+  return MakePrompt(PartsTokenizer(), text).value();
+}
+
+TEST(PromptTest, BeginsAsTheTokenizerSays) {
+  EXPECT_EQ(PromptOf("a").tokens, std::vector<int64_t>{60});
+  const Prompt prompt = MakePrompt(BeginningTokenizer(), "a").value();
+  EXPECT_EQ(prompt.tokens, (std::vector<int64_t>{7, 8}));
+  EXPECT_EQ(prompt.text, "a");
+}
+
 TEST(SampleTextTest, EmitsWholeCharactersAsTheyAreDrawn) {
   const auto session = Toy("configs/tiny_cpu.pbtxt");
   NextTokenModel model = ModelOf(*session);
@@ -274,7 +290,8 @@ TEST(SampleTextTest, EmitsWholeCharactersAsTheyAreDrawn) {
     pieces.emplace_back(text);
     return absl::OkStatus();
   };
-  ASSERT_TRUE(SampleText(model, tokenizer, "say: ", options, keep).ok());
+  ASSERT_TRUE(
+      SampleText(model, tokenizer, PromptOf("say: "), options, keep).ok());
   ASSERT_EQ(pieces.size(), 302u);  // the prompt, each token, and what is held
   EXPECT_EQ(pieces[0], "say: ");
   std::string text;
@@ -307,7 +324,7 @@ TEST(SampleTextTest, EmitsWholeCharactersAsTheyAreDrawn) {
   // An error ends the sample.
   const absl::Status full = absl::FailedPreconditionError("full");
   int calls = 0;
-  EXPECT_EQ(SampleText(model, tokenizer, "", options,
+  EXPECT_EQ(SampleText(model, tokenizer, PromptOf(""), options,
                        [&](absl::string_view) {
                          return ++calls == 3 ? full : absl::OkStatus();
                        }),
@@ -324,11 +341,12 @@ TEST(SampleTextTest, SeveralSamplesAreThoseOfTheirSeeds) {
     options.max_tokens = 40;
     options.stop_text = "ab";  // some end before the others
     std::string text;
-    const absl::Status status = SampleText(model, tokenizer, "so: ", options,
-                                           [&](absl::string_view piece) {
-                                             absl::StrAppend(&text, piece);
-                                             return absl::OkStatus();
-                                           });
+    const absl::Status status =
+        SampleText(model, tokenizer, PromptOf("so: "), options,
+                   [&](absl::string_view piece) {
+                     absl::StrAppend(&text, piece);
+                     return absl::OkStatus();
+                   });
     EXPECT_TRUE(status.ok()) << status;
     return text;
   };
@@ -368,7 +386,7 @@ TEST(SampleTextTest, EndsBeforeItsStopText) {
   const auto sample = [&](const std::string& stop) {
     std::string text;
     const absl::Status status =
-        SampleText(model, tokenizer, "",
+        SampleText(model, tokenizer, PromptOf(""),
                    {.temperature = 5, .max_tokens = 100, .stop_text = stop},
                    [&](absl::string_view piece) {
                      absl::StrAppend(&text, piece);
@@ -395,8 +413,8 @@ TEST(SamplingTest, DrawsFromCappedLogitsAtEachTemperature) {
       Toy("configs/tiny_cpu.pbtxt", {"model.logit_soft_cap=0.5"});
   NextTokenModel plain_model = ModelOf(*plain), capped_model = ModelOf(*capped);
   // Both have the same initial weights.
-  const std::vector<float> x = plain_model.LogitsAfter({{3}}).value()[0];
-  const std::vector<float> y = capped_model.LogitsAfter({{3}}).value()[0];
+  const std::vector<float> x = plain_model.LogitsAfter({{3}}).value();
+  const std::vector<float> y = capped_model.LogitsAfter({{3}}).value();
   EXPECT_GT(*std::max_element(x.begin(), x.end()), 2 * kCap);
   for (const double temperature : {0.25, 1.0}) {
     std::vector<double> expected;

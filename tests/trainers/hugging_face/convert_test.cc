@@ -170,11 +170,20 @@ TEST_F(ConvertTest, ATokenizerOfTransformersGoesAlong) {
                      {"eos_token", "<|endoftext|>"}};
   EXPECT_EQ(ReadJson("hf/tokenizer_config.json"), made);
   const std::string theirs = R"({"chat_template": "{{ x }}"})";
-  ASSERT_TRUE(
-      WriteFileAtomically(folder_ + "hf/tokenizer_config.json", theirs).ok());
+  const std::vector<std::string> beside = {"tokenizer_config.json",
+                                           "special_tokens_map.json",
+                                           "chat_template.jinja"};
+  for (const std::string& name : beside) {
+    ASSERT_TRUE(WriteFileAtomically(folder_ + "hf/" + name, theirs).ok());
+  }
   ASSERT_TRUE(Import().ok());
   EXPECT_EQ(ReadJson("back/tokenizer.json"), Json::parse(tokenizer));
-  EXPECT_EQ(ReadFile(folder_ + "back/tokenizer_config.json").value(), theirs);
+  ASSERT_TRUE(RemoveTree(folder_ + "hf").ok());
+  ASSERT_TRUE(Export(folder_ + "back").ok());
+  for (const std::string& name : beside) {
+    EXPECT_EQ(ReadFile(folder_ + "back/" + name).value(), theirs);
+    EXPECT_EQ(ReadFile(folder_ + "hf/" + name).value(), theirs);
+  }
 
   // A tokenizer that only transformers reads, then one that nobody reads.
   const std::string other = R"({"model":{"type":"Unigram"}})";

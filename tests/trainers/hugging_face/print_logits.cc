@@ -27,15 +27,17 @@ absl::Status Run(const std::string& folder, const std::string& text) {
                    OpenModel(folder));
   ASSIGN_OR_RETURN(RunConfig config, ModelRunConfig(*checkpoint));
   config.mutable_training()->set_device(TrainingConfig::CPU);
-  ASSIGN_OR_RETURN(const RunPlan plan, PlanGeneration(config, tokens.size()));
+  ASSIGN_OR_RETURN(
+      const RunPlan plan,
+      PlanGeneration(config, {.tokens = static_cast<int64_t>(tokens.size())}));
   ASSIGN_OR_RETURN(const std::unique_ptr<ParameterStore> parameters,
                    MakeParameters(plan));
   RETURN_IF_ERROR(RestoreParameters(*checkpoint, parameters.get()));
   NextTokenModel model(plan, *parameters);
   for (size_t i = 1; i <= tokens.size(); ++i) {
-    ASSIGN_OR_RETURN(const std::vector<std::vector<float>> logits,
+    ASSIGN_OR_RETURN(const std::vector<float> logits,
                      model.LogitsAfter({{tokens.begin(), tokens.begin() + i}}));
-    std::fwrite(logits[0].data(), sizeof(float), logits[0].size(), stdout);
+    std::fwrite(logits.data(), sizeof(float), logits.size(), stdout);
   }
   return FlushResult(stdout);
 }

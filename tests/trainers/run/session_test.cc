@@ -380,8 +380,10 @@ TEST(MemoryPlanTest, RecomputationDropsActivationsAndKeepsTheRest) {
 
   RunConfig small =
       LoadRunConfig({"configs/small.pbtxt"}, {"training.device=CPU"}).value();
-  const auto text_of = [&](int64_t tokens) {
-    return PlanGeneration(small, tokens).value().memory.report;
+  const auto text_of = [&](int64_t tokens, int64_t texts = 1) {
+    return PlanGeneration(small, {.tokens = tokens, .texts = texts})
+        .value()
+        .memory.report;
   };
   const MemoryReport generation = text_of(1 << 20);
   EXPECT_EQ(generation.parameters, none.parameters);
@@ -393,7 +395,7 @@ TEST(MemoryPlanTest, RecomputationDropsActivationsAndKeepsTheRest) {
   RunConfig bf16 = small;
   bf16.mutable_precision()->set_mode(PrecisionConfig::BF16);
   bf16.mutable_model()->set_num_layers(1);
-  const RunPlan half = PlanGeneration(bf16, 64).value();
+  const RunPlan half = PlanGeneration(bf16, {.tokens = 64}).value();
   const auto store = MakeParameters(half).value();
   EXPECT_EQ(store->grad().numel(), 0);
   int64_t kept = 0;
@@ -404,10 +406,17 @@ TEST(MemoryPlanTest, RecomputationDropsActivationsAndKeepsTheRest) {
   EXPECT_LT(kept, 3 * half.num_parameters);
   // What a text needs depends on its tokens, not on the context.
   EXPECT_LT(text_of(64).activations, generation.activations);
+  EXPECT_GT(text_of(64, 8).activations, 7 * text_of(64).activations);
   const int64_t short_text = text_of(64).total();
   small.mutable_model()->set_context_length(2147483647);
   EXPECT_EQ(text_of(64).total(), short_text);
-  const absl::Status too_long = PlanGeneration(small, 2147483647).status();
+  // Longer texts take more keys and values, not more activations.
+  EXPECT_EQ(text_of(6400).activations, text_of(64).activations);
+  EXPECT_EQ(text_of(6400).total() - short_text,
+            (6400 - 64) * small.model().num_layers() * 2 *
+                small.model().d_model() * int64_t{sizeof(float)});
+  const absl::Status too_long =
+      PlanGeneration(small, {.tokens = 2147483647}).status();
   EXPECT_TRUE(absl::IsResourceExhausted(too_long)) << too_long;
   EXPECT_THAT(std::string(too_long.message()),
               testing::AllOf(

@@ -20,6 +20,7 @@
 #include "framework/data/prepare/document_validation_split.h"
 #include "framework/data/read/permutation.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/framework/data/data_test_util.h"
 
 namespace tessera {
@@ -670,6 +671,36 @@ TEST(PrepareTokenizerFileTest, UsesTheGivenTokenizer) {
   EXPECT_THAT(PrepareText({TestPath("b.txt")}, TestPath("bad"), options),
               Fails(StatusCode::kNotFound, HasSubstr("missing.json")));
   EXPECT_FALSE(FileExists(TestPath("bad")));
+}
+
+TEST(PrepareTokenizerFileTest, EachDocumentBeginsAsTheTemplateSays) {
+  Write(TestPath("a.txt"), CppText(300, 1));
+  PrepareOptions options = {.tokenizer = TokenizerKind::kByteLevelBpe,
+                            .vocab_size = 400,
+                            .validation_fraction = 0};
+  ASSERT_THAT(PrepareText({TestPath("a.txt")}, TestPath("learned"), options),
+              IsOk());
+  auto json = nlohmann::json::parse(Read(TestPath("learned/tokenizer.json")));
+  json["post_processor"] = {
+      {"type", "TemplateProcessing"},
+      {"single", {{{"SpecialToken", {{"id", "x"}}}}, {{"Sequence", {}}}}},
+      {"special_tokens", {{"x", {{"ids", {7, 9}}}}}}};
+  options.tokenizer_file = TestPath("template.json");
+  Write(options.tokenizer_file, json.dump());
+  const std::vector<std::string> texts = {"int one;", CppText(20'000, 2)};
+  Write(TestPath("b.txt"), texts[0] + options.separator + texts[1]);
+  const std::string out = TestPath("out");
+  ASSERT_THAT(PrepareText({TestPath("b.txt")}, out, options), IsOk());
+  const auto folder = OpenPreparedFolder(out).value();
+  std::vector<int64_t> tokens(folder.train.tokens()), expected;
+  EXPECT_THAT(folder.train.Read(0, absl::MakeSpan(tokens)), IsOk());
+  for (const std::string& text : texts) {
+    expected.insert(expected.end(), {7, 9});
+    const std::vector<int32_t> ids = folder.tokenizer->Encode(text).value();
+    expected.insert(expected.end(), ids.begin(), ids.end());
+    expected.push_back(folder.tokenizer->eos_id());
+  }
+  EXPECT_EQ(tokens, expected);
 }
 
 TEST(PrepareTokenizerFileTest, PartsHaveTheIdsOfTheWholeDocument) {

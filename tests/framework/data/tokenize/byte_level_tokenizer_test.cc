@@ -159,9 +159,9 @@ TEST(ByteLevelTokenizerTest, ATemplateSaysWhatATextBeginsWith) {
   EXPECT_EQ(Load(json.dump())->begin_ids(), (std::vector<int32_t>{704, 705}));
   // What comes after the text does not begin it.
   std::swap(form["single"][0], form["single"][1]);
-  EXPECT_EQ(Load(json.dump())->begin_ids(), std::vector<int32_t>{0});
+  EXPECT_EQ(Load(json.dump())->begin_ids(), std::vector<int32_t>());
   json["post_processor"] = nullptr;
-  EXPECT_EQ(Load(json.dump())->begin_ids(), std::vector<int32_t>{0});
+  EXPECT_EQ(Load(json.dump())->begin_ids(), std::vector<int32_t>());
 }
 
 TEST(ByteLevelTokenizerTest, PatternsThatTakeTooLongAreErrors) {

@@ -67,7 +67,12 @@ INSTANTIATE_TEST_SUITE_P(
                "\"<|endoftext|>\"].ids must be a list of ids; is null"},
         Change{"/post_processor/processors/1/special_tokens/<|endoftext|>/ids",
                {706},
-               "post_processor must be made of ids of tokens; is 706"},
+               "post_processor puts the id 706 before a text, but no token "
+               "has it"},
+        Change{"/post_processor/processors/1/special_tokens/<|endoftext|>/ids",
+               Json(17, 0),
+               "post_processor.processors[1] must be at most 16 ids before a "
+               "text; is an array of 2"},
         Change{"/pre_tokenizer",
                {{"type", "Whitespace"}},
                "pre_tokenizer must be ByteLevel, or a Sequence of at most 15 "
