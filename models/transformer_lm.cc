@@ -119,11 +119,14 @@ AttentionProblem AttentionProblemOf(const ModelShape& shape, int64_t batch,
 }
 
 absl::StatusOr<std::vector<ParameterBlockSpec>> LmParameters(
-    const ModelShape& shape, const std::vector<std::string>& frozen) {
+    const ModelShape& shape, const std::vector<std::string>& frozen,
+    const std::vector<std::string>& muon) {
   // The parameters are the same for every batch, backend and dtype.
   const NaiveBackend backend;
   const ProgramTarget target = {
-      .precision = PrecisionPolicy::Uniform(at::kFloat), .frozen = frozen};
+      .precision = PrecisionPolicy::Uniform(at::kFloat),
+      .frozen = frozen,
+      .muon = muon};
   ASSIGN_OR_RETURN(
       LossProgram loss,
       BuildLossProgram({.shape = shape,

@@ -38,10 +38,11 @@ AttentionProblem AttentionProblemOf(const ModelShape& shape, int64_t batch,
                                     const ProgramTarget& target);
 
 // The parameter blocks of a model in the order in which its programs read them.
-// InvalidArgument for a pattern of `frozen` that matches no parameter, or only
-// part of a fused block.
+// `frozen` and `muon` are patterns of ProgramTarget; InvalidArgument for one
+// that matches no parameter, or only part of a fused block.
 absl::StatusOr<std::vector<ParameterBlockSpec>> LmParameters(
-    const ModelShape& shape, const std::vector<std::string>& frozen);
+    const ModelShape& shape, const std::vector<std::string>& frozen,
+    const std::vector<std::string>& muon = {});
 
 // The sum of the next-token losses of one micro-batch, in nats. The objective
 // changes only the loss op: programs with the same other options have the same

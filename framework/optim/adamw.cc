@@ -110,7 +110,9 @@ absl::StatusOr<std::unique_ptr<AdamW>> AdamW::Create(
     adamw->exp_avg_ =
         at::zeros({store.sharding().HeldMoments(store.trainable_extent())},
                   options.dtype(store.options().weights.master));
-    adamw->exp_avg_sq_ = at::zeros_like(adamw->exp_avg_);
+    adamw->exp_avg_sq_ =
+        at::zeros({store.sharding().HeldMoments(store.adamw_extent())},
+                  adamw->exp_avg_.options());
     adamw->step_ = at::zeros({1}, options.dtype(at::kLong));
     adamw->skips_ = at::ones({1}, options.dtype(at::kBool));
     adamw->prepared_ =
@@ -126,7 +128,7 @@ absl::Status AdamW::Step(const StepControl& control) {
   TESSERA_CHECK(!store_.sharding().divides_optimizer(),
                 "the caller updates part by part");
   RETURN_IF_ERROR(Prepare(control));
-  return Update(0, store_.trainable_extent());
+  return Update(0, store_.adamw_extent());
 }
 
 absl::Status AdamW::Prepare(const StepControl& control) {
@@ -144,14 +146,18 @@ absl::Status AdamW::Prepare(const StepControl& control) {
   *scalars.skips = scalars.skip != nullptr && *scalars.skip;
   if (*scalars.skips) return absl::OkStatus();
   const float scale = scalars.grad_scale == nullptr ? 1 : *scalars.grad_scale;
-  prepared_step_ =
+  const AdamWStep step =
       PrepareAdamWStep(options_, *scalars.lr, scale, ++*scalars.step);
+  auto* const prepared = static_cast<AdamWCoefficients*>(prepared_.data_ptr());
+  for (int i = 0; i < kMaxAdamWGroups; ++i) {
+    prepared[i] = MakeAdamWCoefficients(options_, step, options_.groups[i]);
+  }
   return absl::OkStatus();
 }
 
 absl::Status AdamW::Update(int64_t begin, int64_t end) {
   TESSERA_CHECK(begin % kAdamWChunk == 0 && end % kAdamWChunk == 0 &&
-                    begin <= end && end <= store_.trainable_extent(),
+                    begin <= end && end <= store_.adamw_extent(),
                 "elements [", begin, ", ", end, ")");
   if (begin == end) return absl::OkStatus();
   const AdamWBuffers buffers = Buffers(begin);
@@ -164,14 +170,23 @@ absl::Status AdamW::Update(int64_t begin, int64_t end) {
   if (*skips) return absl::OkStatus();
   at::parallel_for(begin / kAdamWChunk, end / kAdamWChunk, kCpuGrain,
                    [&](int64_t from, int64_t to) {
-                     TESSERA_CHECK(UpdateAdamWChunks(buffers, options_,
-                                                     prepared_step_, from, to),
-                                   "dtypes that no precision policy has");
+                     TESSERA_CHECK(
+                         UpdateAdamWChunks(buffers, coefficients(), from, to),
+                         "dtypes that no precision policy has");
                    });
   return absl::OkStatus();
 }
 
 void AdamW::Discard() { skips_.fill_(true); }
+
+int AdamW::GroupOf(const ParameterSlice& slice) const {
+  if (!chunk_groups_.defined()) return 0;
+  return chunk_groups_[slice.offset / kAdamWChunk].item<uint8_t>();
+}
+
+const AdamWCoefficients* AdamW::coefficients() const {
+  return static_cast<const AdamWCoefficients*>(prepared_.const_data_ptr());
+}
 
 AdamWBuffers AdamW::Buffers(int64_t begin) const {
   const WeightBuffers& weights = store_.weights();

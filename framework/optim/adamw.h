@@ -25,10 +25,10 @@ struct StepControl {
   at::Tensor skip;        // bool; undefined: never skips
 };
 
-// AdamW (adamw_math.h) over the trainable part of a ParameterStore. A single
-// pass reads the gradient and writes moments and weights, in every form in
-// which the store keeps them. On a GPU it is one launch over the flat buffer.
-// With FP32 state it moves, per parameter:
+// AdamW (adamw_math.h) over its part of a ParameterStore, adamw_extent(). A
+// single pass reads the gradient and writes moments and weights, in every form
+// in which the store keeps them. On a GPU it is one launch over the flat
+// buffer. With FP32 state it moves, per parameter:
 //
 //   weights            gradient of 2 bytes   of 4 bytes
 //   FP32                                26           28
@@ -69,8 +69,15 @@ class AdamW {
 
   int64_t state_bytes() const;
 
+  // For Muon, which has AdamW's groups and control. The pointers are of the
+  // store's device and stay valid; Prepare() and Discard() write there.
+  int GroupOf(const ParameterSlice& slice) const;  // makes the host wait
+  const AdamWCoefficients* coefficients() const;   // by group
+  const bool* skips() const { return skips_.const_data_ptr<bool>(); }
+
   // For checkpoints, which copy into these tensors in place. They lie like
-  // store.divisions().moments.
+  // store.divisions().moments: the first moments of AdamW's part and after them
+  // the momentum of Muon's; second moments only of the former.
   const at::Tensor& exp_avg() const { return exp_avg_; }
   const at::Tensor& exp_avg_sq() const { return exp_avg_sq_; }
   const at::Tensor& step() const { return step_; }  // int64 [1]: steps taken
@@ -87,9 +94,8 @@ class AdamW {
   at::Tensor chunk_groups_;  // uint8; undefined without groups
   at::Tensor ranges_;        // AdamWRange as bytes; undefined if in order
   // What Prepare() has fixed.
-  at::Tensor skips_;              // bool [1]: Update() changes nothing
-  at::Tensor prepared_;           // on a GPU: AdamWCoefficients as FP32
-  AdamWStep prepared_step_ = {};  // on a CPU
+  at::Tensor skips_;     // bool [1]: Update() changes nothing
+  at::Tensor prepared_;  // AdamWCoefficients of each group, as FP32
 };
 
 }  // namespace tessera

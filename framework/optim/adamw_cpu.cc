@@ -58,12 +58,9 @@ void UpdateWeights(const AdamWBuffers& buffers, const AdamWRange& range,
 
 }  // namespace
 
-bool UpdateAdamWChunks(const AdamWBuffers& buffers, const AdamWOptions& options,
-                       const AdamWStep& step, int64_t begin, int64_t end) {
-  AdamWCoefficients coefficients[kMaxAdamWGroups];
-  for (int i = 0; i < kMaxAdamWGroups; ++i) {
-    coefficients[i] = MakeAdamWCoefficients(options, step, options.groups[i]);
-  }
+bool UpdateAdamWChunks(const AdamWBuffers& buffers,
+                       const AdamWCoefficients* coefficients, int64_t begin,
+                       int64_t end) {
   const auto update = [&]<typename State, typename Grad, typename Rounded>() {
     const AdamWRange whole = {static_cast<int32_t>(end),
                               AdamWRange::Form::kMaster, 0, 0};

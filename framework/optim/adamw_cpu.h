@@ -7,10 +7,12 @@
 
 namespace tessera {
 
-// Updates the elements of chunks [begin, end) on the calling thread. Returns
-// false for dtypes that VisitAdamWDtypes() does not support.
-bool UpdateAdamWChunks(const AdamWBuffers& buffers, const AdamWOptions& options,
-                       const AdamWStep& step, int64_t begin, int64_t end);
+// Updates the elements of chunks [begin, end) on the calling thread, with the
+// coefficients of each group. Returns false for dtypes that VisitAdamWDtypes()
+// does not support.
+bool UpdateAdamWChunks(const AdamWBuffers& buffers,
+                       const AdamWCoefficients* coefficients, int64_t begin,
+                       int64_t end);
 
 }  // namespace tessera
 

@@ -55,6 +55,7 @@ struct AdamWElement {
 // elements has one division.
 struct AdamWCoefficients {
   float grad_scale;
+  float lr;         // of the group
   float decay;      // lr * weight_decay
   float step_size;  // lr / (1 - beta1^t)
   float one_minus_beta1;
@@ -69,6 +70,7 @@ MakeAdamWCoefficients(const AdamWOptions& options, const AdamWStep& step,
                       const AdamWOptions::Group& group) {
   const float lr = step.lr * group.lr_multiplier;
   return {step.grad_scale,
+          lr,
           lr * group.weight_decay,
           lr / step.bias_correction1,
           static_cast<float>(1 - options.beta1),

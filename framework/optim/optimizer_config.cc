@@ -72,6 +72,7 @@ void Validate(const OptimizerConfig& config, Violations violations) {
                    "must be given; the only algorithm is adamw { lr: ... }");
   }
   Validate(config.schedule(), violations.In("schedule"));
+  Validate(config.muon(), violations.In("muon"));
   if (!config.has_clip_norm()) return;
   if (config.clip_norm() > 0) {
     violations.CheckPositiveInFp32(config.clip_norm(), "clip_norm");
@@ -103,6 +104,16 @@ void Validate(const AdamWConfig& config, Violations violations) {
                 absl::StrCat("\"", config.groups(i).name(),
                              "\" is also the name of another group"));
   }
+}
+
+void Validate(const MuonConfig& config, Violations violations) {
+  if (config.has_lr()) violations.CheckPositiveInFp32(config.lr(), "lr");
+  CheckBeta(config.momentum(), "momentum", violations);
+  violations.Check(config.ns_steps() >= 1 && config.ns_steps() <= 20,
+                   "ns_steps",
+                   absl::StrCat("must be in [1, 20]; is ", config.ns_steps()));
+  violations.Check(config.adjust_lr() != MuonConfig::UNSPECIFIED, "adjust_lr",
+                   "must be ORIGINAL or MATCH_RMS_ADAMW");
 }
 
 void Validate(const ScheduleConfig& config, Violations violations) {
@@ -190,6 +201,25 @@ std::vector<ParameterGroup> ParameterGroupsOf(const AdamWConfig& config) {
         {group.name(), {group.patterns().begin(), group.patterns().end()}});
   }
   return groups;
+}
+
+MuonOptions MuonOptionsOf(const OptimizerConfig& config) {
+  const MuonConfig& muon = config.muon();
+  const double adamw_lr = config.adamw().lr();
+  return {.momentum = static_cast<float>(muon.momentum()),
+          .one_minus_momentum = static_cast<float>(1 - muon.momentum()),
+          .nesterov = muon.nesterov(),
+          .ns_steps = muon.ns_steps(),
+          .lr_multiplier =
+              muon.has_lr() ? static_cast<float>(muon.lr() / adamw_lr) : 1,
+          .match_adamw = muon.adjust_lr() == MuonConfig::MATCH_RMS_ADAMW};
+}
+
+std::vector<std::string> MuonPatternsOf(const OptimizerConfig& config) {
+  if (!config.has_muon()) return {};
+  const auto& patterns = config.muon().patterns();
+  if (patterns.empty()) return {"layers.*"};
+  return {patterns.begin(), patterns.end()};
 }
 
 }  // namespace tessera

@@ -2,12 +2,14 @@
 #define FRAMEWORK_OPTIM_OPTIMIZER_CONFIG_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "framework/base/violations.h"
 #include "framework/optim/adamw_math.h"
 #include "framework/optim/learning_rate_schedule.h"
+#include "framework/optim/muon_math.h"
 #include "framework/optim/optimizer_config.pb.h"
 #include "framework/optim/parameter_groups.h"
 
@@ -18,6 +20,7 @@ namespace tessera {
 // parameters are checked by CreateLearningRateSchedule() and AdamW::Create().
 void Validate(const OptimizerConfig& config, Violations violations);
 void Validate(const AdamWConfig& config, Violations violations);
+void Validate(const MuonConfig& config, Violations violations);
 void Validate(const ScheduleConfig& config, Violations violations);
 
 // W of optimizer_config.proto for a run of `total_steps` >= 1 steps. May exceed
@@ -31,6 +34,9 @@ absl::StatusOr<LearningRateSchedule> CreateLearningRateSchedule(
 // `config` has passed Validate(). The order of the groups is kept.
 AdamWOptions AdamWOptionsOf(const AdamWConfig& config);
 std::vector<ParameterGroup> ParameterGroupsOf(const AdamWConfig& config);
+MuonOptions MuonOptionsOf(const OptimizerConfig& config);
+// Patterns over the names of the parameters that Muon updates; none without it.
+std::vector<std::string> MuonPatternsOf(const OptimizerConfig& config);
 
 }  // namespace tessera
 

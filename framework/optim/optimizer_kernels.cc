@@ -5,6 +5,7 @@
 #include "framework/cuda/float_type_of.h"
 #include "framework/cuda/launch.h"
 #include "framework/optim/adamw_kernel.h"
+#include "framework/optim/muon_kernel.h"
 #include "framework/optim/sum_of_squares_kernel.h"
 
 namespace tessera {
@@ -37,6 +38,18 @@ absl::Status UpdateAdamW(const AdamWBuffers& buffers, int64_t begin,
   return Launch(prepared, "AdamW's kernel", LaunchAdamWUpdate, buffers, begin,
                 end, skips,
                 static_cast<const AdamWCoefficients*>(prepared.data_ptr()));
+}
+
+absl::Status UpdateMuonMomentum(const MuonBuffers& buffers,
+                                const MuonOptions& options,
+                                const at::Tensor& on) {
+  return Launch(on, "Muon's kernel", LaunchMuonMomentum, buffers, options);
+}
+
+absl::Status UpdateMuonWeights(const MuonBuffers& buffers,
+                               const MuonOptions& options,
+                               const at::Tensor& on) {
+  return Launch(on, "Muon's kernel", LaunchMuonWeights, buffers, options);
 }
 
 }  // namespace cuda

@@ -4,6 +4,7 @@
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
 #include "framework/optim/adamw_update.h"
+#include "framework/optim/muon_math.h"
 
 namespace tessera {
 namespace cuda {
@@ -25,6 +26,14 @@ absl::Status PrepareAdamW(const AdamWScalars& scalars,
 absl::Status UpdateAdamW(const AdamWBuffers& buffers, int64_t begin,
                          int64_t end, const bool* skips,
                          const at::Tensor& prepared);
+
+// muon_kernel.h. The device of `on` is used.
+absl::Status UpdateMuonMomentum(const MuonBuffers& buffers,
+                                const MuonOptions& options,
+                                const at::Tensor& on);
+absl::Status UpdateMuonWeights(const MuonBuffers& buffers,
+                               const MuonOptions& options,
+                               const at::Tensor& on);
 
 }  // namespace cuda
 }  // namespace tessera

@@ -1,12 +1,85 @@
 #include "framework/optim/optimizer_tasks.h"
 
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
 #include "c10/core/ScalarType.h"
+#include "framework/optim/muon_slices.h"
 
 namespace tessera {
 namespace {
 
 const char* KernelOn(const DeviceInfo& device) {
   return device.is_cuda() ? "own kernel" : "host loops";
+}
+
+int64_t SizeOf(const PrecisionPolicy& precision, OpClass op) {
+  return static_cast<int64_t>(c10::elementSize(precision[op]));
+}
+
+// What it takes to read and write the weights and to write their shadows.
+int64_t WeightTraffic(const WeightBytes& weights) {
+  return 2 * weights.parameters() + weights.shadow;
+}
+
+Task AdamWTask(const ParameterLayout& layout, const PrecisionPolicy& precision,
+               const DeviceInfo& device) {
+  const int64_t count = layout.adamw_extent;
+  const int64_t gradients = count * SizeOf(precision, OpClass::kGradient);
+  const int64_t moments =
+      2 * count * SizeOf(precision, OpClass::kOptimizerState);
+  return {.kind = Task::Kind::kUpdate,
+          .name = "weights",
+          .family = "adamw",
+          .kernel = KernelOn(device),
+          .output = {{count}, precision[OpClass::kMasterWeights]},
+          .cost = {.flops = 12.0 * static_cast<double>(count),
+                   .bytes = gradients + 2 * moments +
+                            WeightTraffic(layout.adamw_weights)},
+          .range = {0, gradients}};
+}
+
+// The products of the iteration and the passes over X around them.
+Cost NewtonSchulzCost(const MuonBatch& batch, int steps, int64_t size) {
+  const auto count = static_cast<double>(batch.count());
+  const auto s = static_cast<double>(batch.gram());
+  const double products = static_cast<double>(batch.numel()) * s;
+  const double flops = count * steps * (4 * products + 2 * s * s * s);
+  // In a step: A reads X; the polynomial reads and writes squares; the next X
+  // reads X twice, as a factor and as a summand. Around them: U is written,
+  // read for its norm, and scaled; X is read.
+  const int64_t squares = batch.gram() * batch.gram();
+  const int64_t elements =
+      steps * (4 * batch.numel() + 5 * squares) + 5 * batch.numel();
+  return {.flops = flops,
+          .bytes = batch.count() * elements * size,
+          .product_flops = flops};
+}
+
+Task MuonTask(const MuonSlice& slice, const MuonOptions& options,
+              int64_t weight_traffic, const PrecisionPolicy& precision,
+              const DeviceInfo& device) {
+  const int64_t gradient = SizeOf(precision, OpClass::kGradient);
+  const int64_t count = slice.end - slice.begin;
+  const at::ScalarType dtype = MuonDtype(precision);
+  Task task = {
+      .kind = Task::Kind::kUpdate,
+      .name = "matrices",
+      .family = "muon",
+      .kernel = absl::StrCat("ATen, ", KernelOn(device)),
+      .output = {{count}, precision[OpClass::kMasterWeights]},
+      .cost = {.flops = 12.0 * static_cast<double>(count),
+               .bytes =
+                   count * (gradient +
+                            2 * SizeOf(precision, OpClass::kOptimizerState)) +
+                   weight_traffic},
+      .range = {slice.begin * gradient, slice.end * gradient},
+      .divisible = false};
+  for (const MuonBatch& batch : slice.batches) {
+    task.cost += NewtonSchulzCost(
+        batch, options.ns_steps, static_cast<int64_t>(c10::elementSize(dtype)));
+  }
+  return task;
 }
 
 }  // namespace
@@ -30,21 +103,26 @@ Task ClipTask() {
           .output = {{}, at::kFloat}};
 }
 
-Task AdamWTask(const TensorType& gradients, const WeightBytes& trained,
-               const PrecisionPolicy& precision, const DeviceInfo& device) {
-  const int64_t count = gradients.numel();
-  const int64_t moments = 2 * count *
-                          static_cast<int64_t>(c10::elementSize(
-                              precision[OpClass::kOptimizerState]));
-  return {.kind = Task::Kind::kUpdate,
-          .name = "weights",
-          .family = "adamw",
-          .kernel = KernelOn(device),
-          .output = {{count}, precision[OpClass::kMasterWeights]},
-          .cost = {.flops = 12.0 * static_cast<double>(count),
-                   .bytes = gradients.bytes() + 2 * moments +
-                            2 * trained.parameters() + trained.shadow},
-          .range = {0, gradients.bytes()}};
+std::vector<Task> UpdateTasks(const ParameterLayout& layout,
+                              const MuonOptions& muon,
+                              const PrecisionPolicy& precision,
+                              const DeviceInfo& device) {
+  std::vector<Task> tasks;
+  if (layout.adamw_extent > 0) {
+    tasks.push_back(AdamWTask(layout, precision, device));
+  }
+  const int64_t extent = layout.trainable_extent - layout.adamw_extent;
+  const int64_t traffic = WeightTraffic(layout.trainable_weights) -
+                          WeightTraffic(layout.adamw_weights);
+  for (const MuonSlice& slice : MuonSlices(layout.slices, layout.adamw_extent,
+                                           layout.trainable_extent)) {
+    const double share = static_cast<double>(slice.end - slice.begin) /
+                         static_cast<double>(extent);
+    tasks.push_back(MuonTask(slice, muon,
+                             std::llround(share * static_cast<double>(traffic)),
+                             precision, device));
+  }
+  return tasks;
 }
 
 }  // namespace tessera

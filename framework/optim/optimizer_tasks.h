@@ -2,8 +2,10 @@
 #define FRAMEWORK_OPTIM_OPTIMIZER_TASKS_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "framework/cuda/device.h"
+#include "framework/optim/muon_math.h"
 #include "framework/params/parameter_store.h"
 #include "framework/precision/precision_policy.h"
 #include "framework/program/schedule.h"
@@ -17,10 +19,14 @@ namespace tessera {
 Task SumOfSquaresTask(const TensorType& gradients, const DeviceInfo& device);
 // SumOfSquares::Total() and MakeGradientScale().
 Task ClipTask();
-// AdamW over all trained weights: reads and writes them and their moments,
-// reads gradients, writes shadows.
-Task AdamWTask(const TensorType& gradients, const WeightBytes& trained,
-               const PrecisionPolicy& precision, const DeviceInfo& device);
+// The updates of all trained weights: AdamW's, which may be cut where
+// parameters begin, and one of each slice of Muon (muon_slices.h), which may
+// not. They read and write weights and moments, read gradients and write
+// shadows. `muon` is used only if the layout has blocks for it.
+std::vector<Task> UpdateTasks(const ParameterLayout& layout,
+                              const MuonOptions& muon,
+                              const PrecisionPolicy& precision,
+                              const DeviceInfo& device);
 
 }  // namespace tessera
 

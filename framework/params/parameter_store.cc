@@ -107,8 +107,8 @@ struct WeightExtents {
 
 struct PlacedBlocks {
   std::vector<PlacedBlock> blocks;  // by offset
-  int64_t trainable_extent = 0;
-  WeightExtents weights, trainable_weights;
+  int64_t trainable_extent = 0, adamw_extent = 0;
+  WeightExtents weights, trainable_weights, adamw_weights;
   ParameterStore::Divisions divisions;
   std::vector<ParameterSection> sections;
 };
@@ -177,6 +177,13 @@ class Placement {
   void EndVectors() {
     EndSection();
     vectors_ = placed_.weights;
+    form_.reset();
+  }
+  // After the last block of AdamW.
+  void EndAdamW() {
+    EndSection();
+    placed_.adamw_extent = extent_;
+    placed_.adamw_weights = placed_.weights;
     form_.reset();
   }
   // After the last trainable block.
@@ -256,7 +263,11 @@ absl::StatusOr<PlacedBlocks> PlaceBlocks(
   }));
   placement.EndVectors();
   RETURN_IF_ERROR(add([&](const ParameterBlockSpec& block) {
-    return block.trainable && !comes_first(block);
+    return block.trainable && !block.muon && !comes_first(block);
+  }));
+  placement.EndAdamW();
+  RETURN_IF_ERROR(add([](const ParameterBlockSpec& block) {
+    return block.trainable && block.muon;
   }));
   placement.EndTrainable();
   RETURN_IF_ERROR(
@@ -267,11 +278,12 @@ absl::StatusOr<PlacedBlocks> PlaceBlocks(
 // The members of a block at `offset`.
 std::vector<ParameterSlice> SlicesOf(const ParameterBlockSpec& block,
                                      int64_t offset, WeightPlace weights) {
+  const int64_t begin = offset;
   std::vector<ParameterSlice> slices;
   for (const ParameterSpec& member : block.members) {
     const int64_t numel = NumElements(member.shape);
-    slices.push_back(
-        {member.name, member.shape, offset, numel, block.trainable, weights});
+    slices.push_back({member.name, member.shape, offset, numel, block.trainable,
+                      weights, block.muon, begin});
     offset += numel;
     weights.offset += numel;
     if (weights.shadow.has_value()) *weights.shadow += numel;
@@ -359,9 +371,11 @@ absl::StatusOr<ParameterLayout> PlaceParameters(
   ASSIGN_OR_RETURN(PlacedBlocks layout, PlaceBlocks(blocks, dtypes, sharding));
   ParameterLayout placed = {
       .trainable_extent = layout.trainable_extent,
+      .adamw_extent = layout.adamw_extent,
       .weights = BytesOf(layout.weights, layout.divisions, dtypes),
       .trainable_weights =
           BytesOf(layout.trainable_weights, layout.divisions, dtypes),
+      .adamw_weights = BytesOf(layout.adamw_weights, layout.divisions, dtypes),
       .sections = std::move(layout.sections)};
   placed.block_offsets.resize(blocks.size());
   for (const PlacedBlock& block : layout.blocks) {
@@ -429,6 +443,7 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
   RETURN_IF_ERROR(StatusFromTorch([&] {
     store->options_ = options;
     store->trainable_extent_ = layout.trainable_extent;
+    store->adamw_extent_ = layout.adamw_extent;
     store->divisions_ = layout.divisions;
     store->sections_ = std::move(layout.sections);
     store->weights_ =

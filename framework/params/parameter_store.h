@@ -45,6 +45,9 @@ struct ParameterBlockSpec {
   // which it belongs, "block_3".
   std::vector<at::ScalarType> reads;
   std::string unit;
+  // Whether Muon updates the block, not AdamW: its members are matrices, and it
+  // is trainable.
+  bool muon = false;
 };
 
 // The shape of a block: that of its member, or of the stacked members.
@@ -109,6 +112,8 @@ struct ParameterSlice {
   int64_t numel = 0;
   bool trainable = true;
   WeightPlace weights;
+  bool muon = false;         // ParameterBlockSpec::muon
+  int64_t block_offset = 0;  // where its block begins
 };
 
 // Sizes of WeightBuffers, with alignment; of this rank, if ranks divide them.
@@ -141,7 +146,8 @@ struct ParameterLayout {
   std::vector<ParameterSlice> slices;  // by offset
   std::vector<int64_t> block_offsets;  // in the order of the argument
   int64_t trainable_extent = 0;        // of the gradient buffer
-  WeightBytes weights, trainable_weights;
+  int64_t adamw_extent = 0;            // the part of it before Muon's blocks
+  WeightBytes weights, trainable_weights, adamw_weights;
   std::vector<ParameterSection> sections;  // of the gradient buffer, in order
 };
 // The layout of a store of `blocks`, without allocating one. The same errors as
@@ -207,10 +213,11 @@ void WriteHeld(const at::Tensor& buffer, const HeldRange& held, int64_t begin,
                const at::Tensor& values);
 
 // Every parameter of a model in contiguous buffers: the weights and the
-// gradient. Blocks are in execution order, trainable ones first; with several
-// shards, vectors come before matrices, so that there are few sections. Each
-// block starts at a multiple of 256 bytes in every buffer, and each section at
-// a multiple of that for each shard; the gaps are zero.
+// gradient. Blocks are in execution order: first the trainable ones that AdamW
+// updates, then those of Muon, which has no second moments, then frozen ones.
+// With several shards, vectors come before matrices, so that there are few
+// sections. Each block starts at a multiple of 256 bytes in every buffer, and
+// each section at a multiple of that for each shard; the gaps are zero.
 //
 // So the optimizer is one launch, and buckets and shards are slices
 // (docs/design.md, decision 1).
@@ -235,6 +242,8 @@ class ParameterStore {
   // if ranks divide gradients, this rank's parts.
   const at::Tensor& grad() const { return grad_; }
   int64_t trainable_extent() const { return trainable_extent_; }
+  // The part of it that AdamW updates; Muon updates the rest.
+  int64_t adamw_extent() const { return adamw_extent_; }
 
   absl::Span<const ParameterSection> sections() const { return sections_; }
   const Sharding& sharding() const { return options_.sharding; }
@@ -303,6 +312,7 @@ class ParameterStore {
   WeightBuffers weights_;
   at::Tensor grad_;
   int64_t trainable_extent_ = 0;
+  int64_t adamw_extent_ = 0;
   Divisions divisions_;
   int64_t num_parameters_ = 0;
   std::vector<ParameterSection> sections_;

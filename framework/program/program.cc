@@ -19,6 +19,31 @@ int64_t Matches(const std::string& pattern, const ParameterBlockSpec& block) {
       [&](const ParameterSpec& p) { return NameMatches(pattern, p.name); });
 }
 
+// Whether Muon can update a block.
+bool IsTrainedMatrix(const ParameterBlockSpec& block) {
+  return block.trainable && block.members.front().shape.size() == 2;
+}
+
+// An error for a pattern of `field` that matches only part of a block. `advice`
+// says what to do with its members instead.
+absl::Status CheckMatchesWhole(const ParameterBlockSpec& block,
+                               absl::string_view field,
+                               const std::string& pattern,
+                               absl::string_view advice) {
+  const int64_t hits = Matches(pattern, block);
+  if (hits == 0 || hits == static_cast<int64_t>(block.members.size())) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " pattern '", pattern, "' matches only part of ",
+                   block.name, ", whose members are one fused matrix (",
+                   absl::StrJoin(block.members, ", ",
+                                 [](std::string* out, const ParameterSpec& p) {
+                                   absl::StrAppend(out, p.name);
+                                 }),
+                   "); ", advice));
+}
+
 }  // namespace
 
 std::string Program::ScopePath(int scope) const {
@@ -54,6 +79,9 @@ Value ProgramBuilder::Constant(absl::string_view name, TensorType type,
 Weight ProgramBuilder::Parameter(ParameterBlockSpec spec) {
   for (const std::string& pattern : target_.frozen) {
     if (Matches(pattern, spec) > 0) spec.trainable = false;
+  }
+  for (const std::string& pattern : target_.muon) {
+    spec.muon |= IsTrainedMatrix(spec) && Matches(pattern, spec) > 0;
   }
   const std::string path = program_.ScopePath(scope_);
   spec.unit = path.substr(0, path.find('/'));
@@ -139,19 +167,9 @@ absl::Status ProgramBuilder::CheckFrozenPatterns() const {
   for (const std::string& pattern : target_.frozen) {
     bool matched = false;
     for (const ParameterBlockSpec& block : blocks) {
-      const int64_t hits = Matches(pattern, block);
-      matched |= hits > 0;
-      if (hits == 0 || hits == static_cast<int64_t>(block.members.size())) {
-        continue;
-      }
-      return absl::InvalidArgumentError(absl::StrCat(
-          "model.frozen pattern '", pattern, "' matches only part of ",
-          block.name, ", whose members are one fused matrix (",
-          absl::StrJoin(block.members, ", ",
-                        [](std::string* out, const ParameterSpec& p) {
-                          absl::StrAppend(out, p.name);
-                        }),
-          "); freeze all of them or none"));
+      matched |= Matches(pattern, block) > 0;
+      RETURN_IF_ERROR(CheckMatchesWhole(block, "model.frozen", pattern,
+                                        "freeze all of them or none"));
     }
     if (matched) continue;
     return absl::InvalidArgumentError(
@@ -163,8 +181,29 @@ absl::Status ProgramBuilder::CheckFrozenPatterns() const {
   return absl::OkStatus();
 }
 
+absl::Status ProgramBuilder::CheckMuonPatterns() const {
+  for (const std::string& pattern : target_.muon) {
+    bool matched = false;
+    for (const ParameterBlockSpec& block : program_.parameters_) {
+      if (!IsTrainedMatrix(block)) continue;
+      matched |= Matches(pattern, block) > 0;
+      RETURN_IF_ERROR(
+          CheckMatchesWhole(block, "optimizer.muon.patterns", pattern,
+                            "name all of them, because they are updated "
+                            "together"));
+    }
+    if (matched) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("optimizer.muon.patterns pattern '", pattern,
+                     "' matches no matrix that is trained; names look like ",
+                     program_.parameters_.back().members.front().name));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Program> ProgramBuilder::Build() && {
   RETURN_IF_ERROR(CheckFrozenPatterns());
+  RETURN_IF_ERROR(CheckMuonPatterns());
   TESSERA_CHECK(
       parameters_read_ == static_cast<int>(program_.parameters_.size()),
       "a declared parameter is never read");

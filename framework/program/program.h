@@ -87,7 +87,8 @@ struct Weight {
   int parameter = -1;  // index into Program::parameters()
 };
 
-// The device, precision and frozen parameters that a program is built for.
+// The device, precision, frozen parameters and those of Muon that a program is
+// built for.
 struct ProgramTarget {
   DeviceInfo device;
   PrecisionPolicy precision;
@@ -97,6 +98,9 @@ struct ProgramTarget {
   std::shared_ptr<const ProductChoices> products;
   // Patterns over parameter names. Blocks that match are not trained.
   std::vector<std::string> frozen;
+  // Patterns over parameter names. Muon updates the trained blocks of matrices
+  // that match; AdamW updates all others.
+  std::vector<std::string> muon;
 };
 
 // Collects the ops of a model:
@@ -158,12 +162,13 @@ class ProgramBuilder {
     ProgramBuilder& builder_;
   };
 
-  // InvalidArgument if a frozen pattern matches nothing, or only part of a
-  // fused block.
+  // InvalidArgument if a pattern of ProgramTarget matches nothing, or only part
+  // of a fused block.
   absl::StatusOr<Program> Build() &&;
 
  private:
   absl::Status CheckFrozenPatterns() const;
+  absl::Status CheckMuonPatterns() const;
 
   const ProgramTarget target_;
   Program program_;

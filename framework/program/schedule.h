@@ -102,6 +102,8 @@ struct Task {
   // Bytes of the joint buffer before operands[0] of a kReduce or results[0] of
   // a kUnshard.
   int64_t before_first = 0;
+  // kUpdate: whether it may be cut where parameters begin.
+  bool divisible = true;
 };
 
 // Values that lie side by side, so that one communication serves them all.

@@ -164,6 +164,16 @@ void ValidatePatterns(const RunConfig& config, const Violations& violations) {
                      absl::StripPrefix(status.message(), "model.frozen "));
     if (status.ok()) frozen.push_back(config.model().frozen(i));
   }
+  const bool named = config.optimizer().muon().patterns_size() > 0;
+  const std::vector<std::string> muon = MuonPatternsOf(config.optimizer());
+  for (size_t i = 0; i < muon.size(); ++i) {
+    const absl::Status status = LmParameters(shape, frozen, {muon[i]}).status();
+    violations.Check(
+        status.ok(),
+        named ? absl::StrCat("optimizer.muon.patterns[", i, "]")
+              : "optimizer.muon",
+        absl::StripPrefix(status.message(), "optimizer.muon.patterns "));
+  }
   ValidateGroups(ParameterGroupsOf(config.optimizer().adamw()),
                  PlaceParameters(*LmParameters(shape, frozen))->slices,
                  violations.In("optimizer.adamw"));

@@ -9,6 +9,7 @@
 #include "absl/algorithm/container.h"
 #include "framework/base/status_macros.h"
 #include "framework/dist/exchanged_sum.h"
+#include "framework/optim/muon_slices.h"
 #include "framework/program/caching_allocator.h"
 
 namespace tessera {
@@ -127,6 +128,12 @@ PlannedMemory PlanPasses(Requests requests, int64_t arena,
                                      replay.pass->lifetimes, replay.run)};
 }
 
+bool HasProducts(const Schedule& schedule, StepStream stream) {
+  return absl::c_any_of(schedule.runs, [&](const StepRun& run) {
+    return run.stream == stream && schedule.CostOf(run).product_flops > 0;
+  });
+}
+
 // What NCCL 2.28.9 takes beside the allocator, measured on two H100: 0.73 GiB
 // with one communicator, 0.25 more with a second, that of copy engines.
 // Replicas of shards have two more, which are assumed to take as much.
@@ -156,10 +163,10 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
   Requests requests =
       PlanBuffers(program, step.micro_batches, layout, device, &report);
   requests.graph = step.graph;
-  if (absl::c_any_of(step.train.runs, [](const StepRun& run) {
-        return run.stream == StepStream::kWeightGradients;
-      })) {
-    // The stream of these runs has a workspace of its own.
+  // Other streams with matrix products have a workspace of their own.
+  for (const StepStream stream :
+       {StepStream::kWeightGradients, StepStream::kUpdate}) {
+    if (!HasProducts(step.train, stream)) continue;
     requests.workspaces.push_back(BlasWorkspaceBytes(device));
     report.libraries += requests.workspaces.back();
   }
@@ -172,11 +179,19 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
     report.other += requests.buffers.back();
   }
   report.communication = NcclBytes(step.sharding, device);
-  const int64_t moment = step.sharding.HeldMoments(layout.trainable_extent) *
-                         SizeOf(precision, OpClass::kOptimizerState);
-  report.optimizer = 2 * moment;
+  const auto moment = [&](int64_t extent) {
+    return step.sharding.HeldMoments(extent) *
+           SizeOf(precision, OpClass::kOptimizerState);
+  };
+  const int64_t first = moment(layout.trainable_extent);
+  const int64_t second = moment(layout.adamw_extent);
+  report.optimizer = first + second;
+  const int64_t muon = MuonWorkspaceBytes(
+      MuonSlices(layout.slices, layout.adamw_extent, layout.trainable_extent),
+      MuonDtype(precision));
+  report.other += muon;
   requests.buffers.insert(requests.buffers.end(),
-                          {report.gradients, moment, moment});
+                          {report.gradients, first, second, muon});
   const Pass train = {step.train, step.train_lifetimes};
   const Pass evaluate = {step.evaluate, step.evaluate_lifetimes};
   requests.passes = {&train, &train};

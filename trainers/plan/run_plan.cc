@@ -14,6 +14,7 @@
 #include "framework/cuda/cuda_build.h"
 #include "framework/mesh/layout_config.h"
 #include "framework/observe/format.h"
+#include "framework/optim/optimizer_config.h"
 #include "framework/precision/precision_config.h"
 #include "models/model_config.h"
 #include "trainers/config/run_config.h"
@@ -80,7 +81,8 @@ std::vector<std::string> AdviceFor(const RunPlan& plan) {
        .precision = std::string(plan.precision.name()),
        .recompute = RecomputeConfig::Policy_Name(config.recompute().policy()),
        .attention = std::string(plan.backend.backend->name()),
-       .leaner_attention = LeanerAttention(plan)});
+       .leaner_attention = LeanerAttention(plan),
+       .divides_state = !config.optimizer().has_muon()});
 }
 
 bool FitsItsDevice(const RunPlan& plan) {
@@ -259,7 +261,8 @@ ProgramTarget TargetOf(const RunPlan& plan) {
           .precision = plan.precision,
           .deterministic = plan.config.training().deterministic(),
           .products = plan.products,
-          .frozen = {frozen.begin(), frozen.end()}};
+          .frozen = {frozen.begin(), frozen.end()},
+          .muon = MuonPatternsOf(plan.config.optimizer())};
 }
 
 absl::Status CheckFits(const RunPlan& plan) {
@@ -290,6 +293,7 @@ absl::StatusOr<RunPlan> PlanWithoutFit(
                    PlanStep({.lm = LmOptionsOf(plan),
                              .micro_batches = training.micro_batches(),
                              .sharding = ShardingOf(plan),
+                             .muon = MuonOptionsOf(config.optimizer()),
                              .recompute = config.recompute(),
                              .execution = ExecutionOf(config),
                              .eager_because = WhyEager(config)},

@@ -5,9 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "attention_backends/attention_op.h"
+#include "framework/base/field_error.h"
 #include "framework/base/name_pattern.h"
 #include "framework/base/status_macros.h"
 #include "framework/dist/reduce_tasks.h"
@@ -121,6 +123,21 @@ absl::Status ChooseMode(const StepPlanOptions& options,
   }
 }
 
+// Muon needs whole matrices, and ranks divide sections anywhere.
+absl::Status CheckMuon(const Program& program, const Sharding& sharding) {
+  const bool muon = absl::c_any_of(
+      program.parameters(),
+      [](const ParameterBlockSpec& block) { return block.muon; });
+  if (!muon || !sharding.divides_optimizer()) return absl::OkStatus();
+  return FieldError(
+      "layout.zero",
+      absl::UnimplementedError(absl::StrCat(
+          "is ", sharding.zero,
+          ", but optimizer.muon supports only 0, because it needs whole "
+          "matrices and their momentum on every rank; set layout.zero: 0, or "
+          "remove optimizer.muon")));
+}
+
 // "block_3" of "block_3/ffn/add".
 absl::string_view TopOf(absl::string_view path) {
   return path.substr(0, path.find('/'));
@@ -156,7 +173,7 @@ struct GradientBuffer {
   TensorType type;  // with the gaps between gradients
   GradientShards shards;
   std::vector<GradientRange> ranges;  // by parameter
-  WeightBytes weights;                // of the trained parameters
+  ParameterLayout layout;
 };
 
 absl::StatusOr<GradientBuffer> PlanGradientBuffer(
@@ -164,7 +181,7 @@ absl::StatusOr<GradientBuffer> PlanGradientBuffer(
     const PrecisionPolicy& precision, const Sharding& sharding) {
   const at::ScalarType dtype = precision[OpClass::kGradient];
   ASSIGN_OR_RETURN(
-      const ParameterLayout layout,
+      ParameterLayout layout,
       PlaceParameters(parameters,
                       {.master = precision[OpClass::kMasterWeights],
                        .compute = precision[OpClass::kWeights]},
@@ -182,10 +199,9 @@ absl::StatusOr<GradientBuffer> PlanGradientBuffer(
     shards.sections.push_back({section.begin * size, section.end * size});
     shards.divisible.push_back(section.divided);
   }
-  return GradientBuffer{{{layout.trainable_extent}, dtype},
-                        std::move(shards),
-                        std::move(ranges),
-                        layout.trainable_weights};
+  const TensorType type = {{layout.trainable_extent}, dtype};
+  return GradientBuffer{type, std::move(shards), std::move(ranges),
+                        std::move(layout)};
 }
 
 // Lists the step of a run.
@@ -224,9 +240,11 @@ class StepList {
       list.Add(SumOfSquaresTask(gradients_.type, target_.device), Phase::kClip,
                -1, {}, {squares});
       list.Add(ClipTask(), Phase::kClip, -1, {squares}, {list.UpdateFactors()});
-      list.Add(AdamWTask(gradients_.type, gradients_.weights, target_.precision,
-                         target_.device),
-               Phase::kOptimizer, -1, {list.UpdateFactors()});
+      for (Task& task : UpdateTasks(gradients_.layout, options_.muon,
+                                    target_.precision, target_.device)) {
+        list.Add(std::move(task), Phase::kOptimizer, -1,
+                 {list.UpdateFactors()});
+      }
     }
     Schedule schedule = std::move(list).Build();
     schedule.gradients = gradients_.ranges;
@@ -309,6 +327,7 @@ absl::Status PlanLists(const StepPlanOptions& options,
   plan->micro_batches = options.micro_batches;
   plan->sharding = options.sharding;
   plan->reduction = target.precision[OpClass::kReduction];
+  RETURN_IF_ERROR(CheckMuon(program, options.sharding));
   RETURN_IF_ERROR(ChooseMode(options, target.device, plan));
   ASSIGN_OR_RETURN(GradientBuffer buffer,
                    PlanGradientBuffer(program.parameters(), target.precision,

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "framework/optim/muon_math.h"
 #include "framework/program/execution_config.pb.h"
 #include "framework/program/lifetime.h"
 #include "framework/program/schedule.h"
@@ -45,6 +46,7 @@ struct StepPlanOptions {
   LmOptions lm;  // of one micro-batch
   int micro_batches = 1;
   Sharding sharding;  // of the data ranks
+  MuonOptions muon;   // of the blocks that ProgramTarget::muon marks
   RecomputeConfig recompute;
   ExecutionConfig execution;
   // Why execution.mode: AUTO must not use a graph, "observe.nvtx is set"; empty
@@ -52,9 +54,10 @@ struct StepPlanOptions {
   std::string eager_because;
 };
 
-// InvalidArgument for a frozen pattern that matches no parameter, or only part
-// of a fused block, and for a CUDA graph without a GPU; Unimplemented names an
-// op that a graph cannot hold.
+// InvalidArgument for a pattern of frozen or Muon's parameters that matches
+// none, or only part of a fused block, and for a CUDA graph without a GPU;
+// Unimplemented names an op that a graph cannot hold, and layout.zero if Muon's
+// matrices would be divided.
 absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
     const StepPlanOptions& options, const ProgramTarget& target);
 

@@ -178,9 +178,11 @@ absl::Status Session::BuildStep() {
   RETURN_IF_ERROR(
       shards().ReserveForSums(LargestSection(parameters_->sections()),
                               parameters_->options().gradient));
-  ASSIGN_OR_RETURN(optimizer_, AdamW::Create(AdamWOptionsOf(config.adamw()),
-                                             ParameterGroupsOf(config.adamw()),
-                                             *parameters_, plan_.precision));
+  ASSIGN_OR_RETURN(
+      optimizer_,
+      Optimizer::Create(AdamWOptionsOf(config.adamw()),
+                        ParameterGroupsOf(config.adamw()),
+                        MuonOptionsOf(config), *parameters_, plan_.precision));
   if (plan_.precision.scales_loss()) {
     scaler_ = std::make_unique<LossScaler>(
         ScalerOptions(plan_.config.precision().loss_scaler()),

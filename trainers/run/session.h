@@ -10,8 +10,8 @@
 #include "framework/base/phase_observer.h"
 #include "framework/data/dataset.h"
 #include "framework/dist/process_group.h"
-#include "framework/optim/adamw.h"
 #include "framework/optim/learning_rate_schedule.h"
+#include "framework/optim/optimizer.h"
 #include "framework/precision/loss_scaler.h"
 #include "trainers/plan/run_plan.h"
 #include "trainers/run/batch_loader.h"
@@ -110,7 +110,7 @@ class Session {
   std::vector<Validation> validation_;
   std::optional<LearningRateSchedule> learning_rates_;
   std::unique_ptr<ParameterStore> parameters_;
-  std::unique_ptr<AdamW> optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<LossScaler> scaler_;
   std::unique_ptr<TrainStep> step_;
 };

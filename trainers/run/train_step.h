@@ -15,9 +15,9 @@
 #include "framework/base/phase_observer.h"
 #include "framework/cuda/cuda_graph.h"
 #include "framework/dist/process_group.h"
-#include "framework/optim/adamw.h"
 #include "framework/optim/gradient_norm.h"
 #include "framework/optim/non_finite_latch.h"
+#include "framework/optim/optimizer.h"
 #include "framework/params/parameter_store.h"
 #include "framework/precision/loss_scaler.h"
 #include "framework/program/executor.h"
@@ -50,7 +50,7 @@ class TrainStep : private TaskRunner {
   struct Parts {
     const StepPlan* plan = nullptr;
     ParameterStore* parameters = nullptr;
-    AdamW* optimizer = nullptr;
+    Optimizer* optimizer = nullptr;
     ProcessGroup* group = nullptr;
     Communicator* shards = nullptr;    // the ranks that divide one state
     Communicator* replicas = nullptr;  // the ranks with the same part; or null

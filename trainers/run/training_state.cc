@@ -41,7 +41,8 @@ struct StateTensor {
   const ParameterSlice* slice = nullptr;
 };
 
-constexpr char kExpAvg[] = "exp_avg.", kExpAvgSq[] = "exp_avg_sq.";
+constexpr char kExpAvg[] = "exp_avg.", kExpAvgSq[] = "exp_avg_sq.",
+               kMomentum[] = "momentum.";
 
 TensorSpec SpecOf(absl::string_view prefix, const ParameterSlice& slice,
                   at::ScalarType dtype) {
@@ -58,12 +59,26 @@ std::vector<TensorSpec> ModelSpecs(const StateLayout& layout) {
   return specs;
 }
 
+// The moments of trained parameters; Muon has only the first.
+std::vector<StateTensor> OptimizerTensors(
+    absl::Span<const ParameterSlice> parameters, at::ScalarType dtype) {
+  std::vector<StateTensor> tensors;
+  for (const ParameterSlice& slice : parameters) {
+    if (!slice.trainable) continue;
+    tensors.push_back({SpecOf(slice.muon ? kMomentum : kExpAvg, slice, dtype),
+                       dtype, StateTensor::Of::kExpAvg, &slice});
+    if (slice.muon) continue;
+    tensors.push_back({SpecOf(kExpAvgSq, slice, dtype), dtype,
+                       StateTensor::Of::kExpAvgSq, &slice});
+  }
+  return tensors;
+}
+
 std::vector<TensorSpec> OptimizerSpecs(const StateLayout& layout) {
   std::vector<TensorSpec> specs;
-  for (const ParameterSlice& slice : layout.parameters) {
-    if (!slice.trainable) continue;
-    specs.push_back(SpecOf(kExpAvg, slice, layout.master));
-    specs.push_back(SpecOf(kExpAvgSq, slice, layout.master));
+  for (StateTensor& tensor :
+       OptimizerTensors(layout.parameters, layout.master)) {
+    specs.push_back(std::move(tensor.spec));
   }
   return specs;
 }
@@ -85,16 +100,8 @@ std::vector<StateTensor> ModelTensors(const ParameterStore& parameters) {
 }
 
 std::vector<StateTensor> OptimizerTensors(const ParameterStore& parameters) {
-  const at::ScalarType dtype = parameters.options().weights.master;
-  std::vector<StateTensor> tensors;
-  for (const ParameterSlice& slice : parameters.slices()) {
-    if (!slice.trainable) continue;
-    tensors.push_back({SpecOf(kExpAvg, slice, dtype), dtype,
-                       StateTensor::Of::kExpAvg, &slice});
-    tensors.push_back({SpecOf(kExpAvgSq, slice, dtype), dtype,
-                       StateTensor::Of::kExpAvgSq, &slice});
-  }
-  return tensors;
+  return OptimizerTensors(parameters.slices(),
+                          parameters.options().weights.master);
 }
 
 // The tensors of `files`, in their order.
@@ -241,6 +248,27 @@ absl::Status CheckTensors(const Checkpoint& checkpoint, absl::string_view file,
         tensors->path(), ": tensor ", spec.name, " is ",
         found == nullptr ? "missing" : Describe(found->spec),
         ", but in this run's model it is ", Describe(spec), advice));
+  }
+  return absl::OkStatus();
+}
+
+// Checks that each parameter's moments are those of this run's optimizer.
+absl::Status CheckOptimizer(const Checkpoint& checkpoint,
+                            const StateLayout& layout) {
+  ASSIGN_OR_RETURN(const StoredTensors* tensors,
+                   checkpoint.Tensors(kOptimizerFile));
+  for (const ParameterSlice& slice : layout.parameters) {
+    const char* const other = slice.muon ? kExpAvg : kMomentum;
+    if (!slice.trainable ||
+        tensors->Find(absl::StrCat(other, slice.name)) == nullptr) {
+      continue;
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        tensors->path(), ": ", slice.name, " was trained by ",
+        slice.muon ? "AdamW" : "Muon", ", but this run trains it by ",
+        slice.muon ? "Muon" : "AdamW",
+        "; resume with the optimizer.muon that the checkpoint was made with, "
+        "or start from its weights (checkpoint.init_from)"));
   }
   return absl::OkStatus();
 }
@@ -500,6 +528,7 @@ absl::Status CheckRestore(const Checkpoint& checkpoint,
   }
   RETURN_IF_ERROR(
       CheckTensors(checkpoint, kModelFile, ModelSpecs(layout), Dtypes::kSame));
+  RETURN_IF_ERROR(CheckOptimizer(checkpoint, layout));
   return CheckTensors(checkpoint, kOptimizerFile, OptimizerSpecs(layout),
                       Dtypes::kSame);
 }

@@ -12,7 +12,7 @@
 #include "framework/checkpoint/checkpoint.h"
 #include "framework/checkpoint/tensor_files.h"
 #include "framework/dist/process_group.h"
-#include "framework/optim/adamw.h"
+#include "framework/optim/optimizer.h"
 #include "framework/params/parameter_store.h"
 #include "framework/precision/loss_scaler.h"
 #include "nlohmann/json.hpp"
@@ -27,8 +27,9 @@ inline constexpr char kProductsState[] = "products";
 // The parts of a run that change from step to step. They are saved to a
 // checkpoint and restored from it bit for bit:
 //   model.safetensors      all parameters by name, in the master's dtype
-//   optimizer.safetensors  exp_avg.NAME and exp_avg_sq.NAME of trained ones;
-//                          either may be several files (tensor_files.h)
+//   optimizer.safetensors  exp_avg.NAME and exp_avg_sq.NAME of trained ones, or
+//                          momentum.NAME of Muon's; either may be several files
+//                          (tensor_files.h)
 //   state.json             "optimizer_step", "loss_scaler", "random"; checks
 //                          kProductsState
 // state.json is read through JsonFields, so errors name the field. The position
@@ -36,7 +37,7 @@ inline constexpr char kProductsState[] = "products";
 // caller keeps.
 struct TrainingState {
   ParameterStore* parameters = nullptr;
-  AdamW* optimizer = nullptr;
+  Optimizer* optimizer = nullptr;
   LossScaler* scaler = nullptr;    // null unless the policy scales the loss
   Communicator* shards = nullptr;  // the ranks that divide the state
 

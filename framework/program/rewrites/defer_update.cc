@@ -85,7 +85,7 @@ void DeferUpdate(Schedule* schedule, int spared_multiprocessors,
     const bool gathers = task.kind == Task::Kind::kGather;
     run.phase = Phase::kForward;
     run.stream = gathers ? StepStream::kCommunication : StepStream::kUpdate;
-    if (gathers || task.own_part) {  // of one section
+    if (gathers || task.own_part || !task.divisible) {
       runs.push_back(std::move(run));
       continue;
     }

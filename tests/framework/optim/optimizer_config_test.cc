@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/base/text_proto.h"
 #include "framework/base/violations.h"
 #include "framework/optim/learning_rate_schedule.h"
 #include "gmock/gmock.h"
@@ -94,10 +95,28 @@ INSTANTIATE_TEST_SUITE_P(
                   "schedule.wsd.decay_steps"},
         BadConfig{"adamw { lr: 1 } schedule { wsd { decay_steps: 1 "
                   "decay: UNSPECIFIED } }",
-                  "schedule.wsd.decay"}));
+                  "schedule.wsd.decay"},
+        BadConfig{"adamw { lr: 1 } muon { lr: 0 }", "muon.lr"},
+        BadConfig{"adamw { lr: 1 } muon { lr: inf }", "muon.lr"},
+        BadConfig{"adamw { lr: 1 } muon { momentum: 1 }", "muon.momentum"},
+        BadConfig{"adamw { lr: 1 } muon { ns_steps: 0 }", "muon.ns_steps"},
+        BadConfig{"adamw { lr: 1 } muon { ns_steps: 21 }", "muon.ns_steps"},
+        BadConfig{"adamw { lr: 1 } muon { adjust_lr: UNSPECIFIED }",
+                  "muon.adjust_lr"}));
 
 TEST(OptimizerConfig, DefaultsAreValidWithARate) {
   EXPECT_TRUE(ViolationsOf("adamw { lr: 1e-3 }").empty());
+}
+
+// A run folder keeps a config with all defaults written out.
+TEST(OptimizerConfig, AConfigWithItsDefaultsChoosesTheSameOptimizer) {
+  const auto kept = [](const std::string& text) {
+    return MuonPatternsOf(Parse<OptimizerConfig>(
+        PrintWithDefaults(Parse<OptimizerConfig>(text))));
+  };
+  EXPECT_TRUE(kept("adamw { lr: 1 }").empty());
+  EXPECT_EQ(kept("adamw { lr: 1 } muon {}"),
+            std::vector<std::string>{"layers.*"});
 }
 
 TEST(OptimizerConfig, AllowsAtMostSixteenGroups) {

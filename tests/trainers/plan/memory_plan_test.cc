@@ -95,6 +95,24 @@ TEST(MemoryPlanTest, CountsWhatNcclTakes) {
   EXPECT_EQ(alone->memory.report.communication, 0);
 }
 
+// Muon has no second moments, and a buffer for the largest batch: X, its
+// successor, A and the polynomial of w1 and w3 of a layer, and their norms.
+TEST(MemoryPlanTest, CountsMuonsStateAndBuffer) {
+  const DeviceInfo h200 = DeviceToPlanFor("H200").value();
+  const RunPlan adamw = PlanRun(Config({}), {}, h200).value();
+  const RunPlan muon =
+      PlanRun(Config({"optimizer.muon.ns_steps=5"}), {}, h200).value();
+  const ModelShape& m = muon.shape;
+  const int64_t c = m.d_model, f = m.d_ff;
+  const MemoryReport &before = adamw.memory.report, &after = muon.memory.report;
+  EXPECT_EQ(before.optimizer - after.optimizer,
+            4 * m.layers * (4 * c * c + 3 * c * f));
+  EXPECT_EQ(after.other - before.other,
+            2 * 2 * (c * f + c * c) * int64_t{2} + 256);
+  // Its products run on the stream of the deferred update.
+  EXPECT_EQ(after.libraries - before.libraries, 32 << 20);
+}
+
 // With 128k words and 64k tokens, an evaluation takes 4.2 GB of logits. Under a
 // graph it takes them from the memory of the step, whatever runs first.
 TEST(MemoryPlanTest, AnEvaluationTakesTheMemoryOfTheStep) {

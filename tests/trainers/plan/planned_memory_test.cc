@@ -17,19 +17,27 @@ namespace {
 
 constexpr int64_t kMiB = 1 << 20;
 
-// execution.mode, and the steps from one evaluation to the next. A graph is
-// recorded in the third step.
+// execution.mode, the steps from one evaluation to the next, and whether Muon
+// updates the matrices. A graph is recorded in the third step.
 class GpuPlannedMemoryTest
-    : public testing::TestWithParam<std::tuple<const char*, int>> {};
+    : public testing::TestWithParam<std::tuple<const char*, int, bool>> {};
+
+std::string NameOf(
+    const testing::TestParamInfo<std::tuple<const char*, int, bool>>& info) {
+  return absl::StrCat(std::get<0>(info.param), "_EvaluatesEvery",
+                      std::get<1>(info.param));
+}
 
 TEST_P(GpuPlannedMemoryTest, CoversEvaluations) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   const KeepDeterminism keep;
-  const auto& [mode, every] = GetParam();
+  const auto& [mode, every, muon] = GetParam();
   // A chunk of logits takes 125 MiB, far more than the allowance below.
-  const RunConfig config =
-      GpuSizedConfig({"model.vocab_size=32000", "training.eval_batches=3",
-                      absl::StrCat("execution.mode=", mode)});
+  std::vector<std::string> sets = {"model.vocab_size=32000",
+                                   "training.eval_batches=3",
+                                   absl::StrCat("execution.mode=", mode)};
+  if (muon) sets.push_back("optimizer.muon.ns_steps=5");
+  const RunConfig config = GpuSizedConfig(sets);
   const c10::Device device(c10::kCUDA, 0);
   EmptyCache(device);
   const MemoryUse before = CurrentMemory(device);
@@ -65,12 +73,14 @@ TEST_P(GpuPlannedMemoryTest, CoversEvaluations) {
 
 INSTANTIATE_TEST_SUITE_P(Modes, GpuPlannedMemoryTest,
                          testing::Combine(testing::Values("EAGER", "GRAPH"),
-                                          testing::Values(1, 2, 3, 5)),
-                         [](const auto& info) {
-                           return absl::StrCat(std::get<0>(info.param),
-                                               "_EvaluatesEvery",
-                                               std::get<1>(info.param));
-                         });
+                                          testing::Values(1, 2, 3, 5),
+                                          testing::Values(false)),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Muon, GpuPlannedMemoryTest,
+                         testing::Combine(testing::Values("EAGER", "GRAPH"),
+                                          testing::Values(2),
+                                          testing::Values(true)),
+                         NameOf);
 
 }  // namespace
 }  // namespace tessera

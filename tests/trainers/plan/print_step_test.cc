@@ -28,6 +28,11 @@ TEST(PrintStepTest, PrintsEveryOpOfAStep) {
     EXPECT_THAT(table.output, HasSubstr(part));
   }
   EXPECT_FALSE(FileExists(run));
+  const Outcome muon =
+      Shell(ToyTrain({"--print_step", "--set optimizer.muon.lr=0.02"}));
+  EXPECT_EQ(muon.exit_code, 0) << muon.output;
+  EXPECT_THAT(muon.output, ContainsRegex("matrices +ATen, host loops"));
+  EXPECT_THAT(muon.output, HasSubstr("\nmuon "));
 
   const Outcome printed =
       Shell(ToyTrain({"--print_step", "--json", "--plan_for=H200",

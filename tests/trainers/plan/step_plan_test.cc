@@ -4,6 +4,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -11,6 +12,7 @@
 #include "attention_backends/select_backend.h"
 #include "framework/cuda/device_spec.h"
 #include "framework/program/verify.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace tessera {
@@ -67,6 +69,11 @@ class RandomStep {
     } else if (Chance(8)) {
       target.frozen = {"token_embeddings.weight"};
     }
+    if (Chance(3) && options.sharding.zero == 0) {
+      target.muon = {Chance(2) ? "*" : "*layers.*"};
+      // Without a matrix to train the pattern would be refused.
+      if (m.layers == 1 && !target.frozen.empty()) target.muon.clear();
+    }
     ChooseBackend();
   }
 
@@ -94,6 +101,7 @@ class RandomStep {
         options.sharding.zero, ", ", target.precision.name(), " on ",
         target.device.is_cuda() ? "a GPU " : "a CPU ",
         options.recompute.ShortDebugString(), " ",
+        target.muon.empty() ? "" : "Muon ",
         options.execution.ShortDebugString(), " ", options.lm.backend->name());
   }
 
@@ -122,7 +130,7 @@ class RandomStepTest : public ::testing::TestWithParam<int> {};
 // written over: of 50,000 steps.
 TEST_P(RandomStepTest, NothingIsReadAfterItsMemoryWasTaken) {
   constexpr int kSteps = 12'500;
-  int lends = 0, beside = 0;
+  int lends = 0, beside = 0, muon = 0;
   for (int i = 0; i < kSteps; ++i) {
     const uint64_t seed = static_cast<uint64_t>(GetParam()) * kSteps + i;
     const RandomStep step(seed);
@@ -134,6 +142,7 @@ TEST_P(RandomStepTest, NothingIsReadAfterItsMemoryWasTaken) {
     ASSERT_TRUE(valid.ok())
         << valid << "\nseed " << seed << ": " << step.Describe();
     lends += Lends(planned.train_lifetimes);
+    muon += !step.target.muon.empty();
     beside += absl::c_any_of(planned.train.runs, [](const StepRun& run) {
       return run.stream != StepStream::kMain;
     });
@@ -141,6 +150,7 @@ TEST_P(RandomStepTest, NothingIsReadAfterItsMemoryWasTaken) {
   // The sweep is about these.
   EXPECT_GT(lends, kSteps / 2);
   EXPECT_GT(beside, kSteps / 10);
+  EXPECT_GT(muon, kSteps / 10);
 }
 
 // Whether the forward products of a model with `layers` spare multiprocessors.
@@ -173,6 +183,93 @@ TEST(StepPlanTest, ProductsSpareMultiprocessorsForALargeUpdate) {
   EXPECT_TRUE(SparesForUpdate(/*layers=*/24, /*defer=*/true));
   EXPECT_FALSE(SparesForUpdate(/*layers=*/12, /*defer=*/true));
   EXPECT_FALSE(SparesForUpdate(/*layers=*/24, /*defer=*/false));
+}
+
+// A step of Muon whose layers have 25 M weights each.
+RandomStep MuonStep(int layers) {
+  RandomStep step(0);
+  ModelShape& m = step.options.lm.shape;
+  m = {.vocab = 1000,
+       .layers = layers,
+       .d_model = 1536,
+       .heads = 12,
+       .kv_heads = 12,
+       .d_ff = 3584};
+  m.context = step.options.lm.sequence = 16;
+  step.options.micro_batches = 1;
+  step.options.sharding = {};
+  step.options.execution.set_mode(ExecutionConfig::EAGER);
+  step.options.execution.set_defer_update(false);
+  step.target.device = DeviceToPlanFor("H100").value();
+  step.target.precision = PrecisionPolicy(PrecisionMode::kBf16);
+  step.target.frozen.clear();
+  step.target.muon = {"layers.*"};
+  step.ChooseBackend();
+  return step;
+}
+
+std::vector<const Task*> Updates(const Schedule& schedule) {
+  std::vector<const Task*> updates;
+  for (const StepRun& run : schedule.runs) {
+    if (!schedule.IsTask(run, Task::Kind::kUpdate)) continue;
+    updates.push_back(&schedule.tasks[run.task]);
+  }
+  return updates;
+}
+
+TEST(MuonStepTest, MatricesAreUpdatedInWholeSlicesWithTheirCost) {
+  const RandomStep step = MuonStep(/*layers=*/2);
+  const auto plan = PlanStep(step.options, step.target);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const std::vector<const Task*> updates = Updates((*plan)->train);
+  // A slice ends with the block that gives it 32 Mi elements: the output
+  // projection of the second layer.
+  ASSERT_EQ(updates.size(), 3u);
+  EXPECT_EQ(updates[0]->family, "adamw");
+  constexpr double kC = 1536, kF = 3584;
+  constexpr double kSquare = 5 * 6 * kC * kC * kC;
+  constexpr double kOblong = 5 * (4 * kC * kC * kF + 2 * kC * kC * kC);
+  EXPECT_EQ(updates[1]->cost.product_flops, 8 * kSquare + 3 * kOblong);
+  EXPECT_EQ(updates[2]->cost.product_flops, 3 * kOblong);
+  int64_t end = updates[0]->range.end;
+  for (const Task* const update : {updates[1], updates[2]}) {
+    EXPECT_EQ(update->family, "muon");
+    EXPECT_EQ(update->range.begin, end);
+    end = update->range.end;
+  }
+}
+
+TEST(MuonStepTest, ADeferredUpdateKeepsItsSlices) {
+  RandomStep step = MuonStep(/*layers=*/3);
+  // Twice the bytes of what DeferUpdate() would cut.
+  step.target.precision =
+      PrecisionPolicy(PrecisionMode::kBf16, /*fp32_gradients=*/true);
+  const auto plain = PlanStep(step.options, step.target);
+  step.options.execution.set_defer_update(true);
+  const auto deferred = PlanStep(step.options, step.target);
+  ASSERT_TRUE(plain.ok() && deferred.ok());
+  ASSERT_TRUE((*deferred)->train.starts_pending);
+  const auto muon = [](const StepPlan& plan) {
+    std::vector<std::pair<int64_t, int64_t>> slices;
+    for (const Task* const update : Updates(plan.train)) {
+      if (update->family != "muon") continue;
+      slices.emplace_back(update->range.begin, update->range.end);
+    }
+    return slices;
+  };
+  EXPECT_EQ(muon(**plain), muon(**deferred));
+  EXPECT_EQ(muon(**plain).size(), 3u);
+  const absl::Status valid = VerifyStep(**deferred);
+  EXPECT_TRUE(valid.ok()) << valid;
+}
+
+TEST(MuonStepTest, DividedStateIsRefusedByField) {
+  RandomStep step = MuonStep(/*layers=*/1);
+  step.options.sharding = {.shards = 2, .zero = 1};
+  const absl::Status refused = PlanStep(step.options, step.target).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(refused.message()),
+              ::testing::HasSubstr("layout.zero: is 1, but optimizer.muon"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Parts, RandomStepTest, ::testing::Range(0, 4));

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/optim/adamw.h"
+#include "framework/optim/optimizer.h"
 #include "framework/optim/optimizer_config.h"
 #include "gtest/gtest.h"
 #include "tests/testing/fake_group.h"
@@ -27,11 +27,7 @@ struct ScaledToy {
         plan(group != nullptr ? OfTwoRanks(session->plan().config)
                               : session->plan()),
         parameters(MakeParameters(plan).value()),
-        optimizer(
-            AdamW::Create(AdamWOptionsOf(plan.config.optimizer().adamw()),
-                          ParameterGroupsOf(plan.config.optimizer().adamw()),
-                          *parameters, plan.precision)
-                .value()),
+        optimizer(OptimizerOf(plan, *parameters)),
         step({.plan = plan.step.get(),
               .parameters = parameters.get(),
               .optimizer = optimizer.get(),
@@ -39,6 +35,15 @@ struct ScaledToy {
               .shards = group != nullptr ? group : &session->group(),
               .scaler = &scaler,
               .clip_norm = 1.0}) {}
+
+  static std::unique_ptr<Optimizer> OptimizerOf(const RunPlan& plan,
+                                                ParameterStore& store) {
+    const OptimizerConfig& config = plan.config.optimizer();
+    return Optimizer::Create(AdamWOptionsOf(config.adamw()),
+                             ParameterGroupsOf(config.adamw()),
+                             MuonOptionsOf(config), store, plan.precision)
+        .value();
+  }
 
   // The step of one of two ranks, which take a batch like this config's each.
   static RunPlan OfTwoRanks(RunConfig config) {
@@ -53,7 +58,7 @@ struct ScaledToy {
   LossScaler scaler;
   RunPlan plan;
   std::unique_ptr<ParameterStore> parameters;
-  std::unique_ptr<AdamW> optimizer;
+  std::unique_ptr<Optimizer> optimizer;
   TrainStep step;
 };
 
@@ -111,6 +116,22 @@ TEST(LossScalingTest, AnOverflowThatNoScaleFixesEndsUpdates) {
   Train(*scaled.session, scaled.step, 2, 2);
   EXPECT_EQ(scaled.step.first_bad_step(), 2);
   EXPECT_TRUE(at::equal(scaled.weights(), before));
+}
+
+TEST(LossScalingTest, MuonSkipsAnOverflowAndMatchesUnscaledSteps) {
+  const std::vector<std::string> muon = {"optimizer.muon.lr=0.02",
+                                         "training.micro_batches=2"};
+  const auto plain = Toy("configs/tiny_cpu.pbtxt", muon);
+  ScaledToy scaled(0x1p127, muon);
+  const at::Tensor initial = scaled.weights().clone();
+  while (at::equal(scaled.weights(), initial)) {
+    Train(*scaled.session, scaled.step, 0, 1);
+    ASSERT_LT(scaled.scaler.skipped_steps().item<int64_t>(), 100);
+  }
+  EXPECT_GT(scaled.scaler.skipped_steps().item<int64_t>(), 1);
+  Train(*plain, 1);
+  EXPECT_TRUE(
+      at::equal(scaled.weights(), WeightsOf(*plain->state().parameters)));
 }
 
 std::unique_ptr<Session> Fp16Toy() {

@@ -33,11 +33,14 @@ void Damage(const std::string& file) {
 
 // Trains with `flags` in a process that is killed and another that resumes, and
 // expects the losses and files of a run without either.
-void ExpectBitExactResume(const std::string& name, const std::string& flags) {
+// `common` flags are those of both.
+void ExpectBitExactResume(const std::string& name, const std::string& flags,
+                          const std::string& common = "") {
   const std::string straight = Folder(name + "_straight");
   const std::string resumed = Folder(name);
   const std::string save =
-      "--set checkpoint.every_steps=10 --set training.eval_every_steps=4";
+      "--set checkpoint.every_steps=10 --set training.eval_every_steps=4 " +
+      common;
   ASSERT_EQ(Shell(ToyTrain({save, "--out=" + straight})).exit_code, 0);
   // The first process is killed once step 10's checkpoint is complete.
   const Outcome half =
@@ -83,6 +86,29 @@ TEST(ResumeTest, ResumeInANewProcessIsBitExact) {
 
 TEST(ResumeTest, AnUpdateInTheNextStepChangesNoBit) {
   ExpectBitExactResume("deferred", "--set execution.defer_update=true");
+}
+
+TEST(ResumeTest, MuonsMomentumResumesBitForBit) {
+  ExpectBitExactResume("muon", "--set execution.defer_update=true",
+                       "--set optimizer.muon.lr=0.02 "
+                       "--set training.micro_batches=2 "
+                       "--set recompute.policy=BLOCK");
+}
+
+TEST(ResumeTest, ACheckpointOfAnotherOptimizerIsRejected) {
+  const std::string adamw = Folder("of_adamw"), muon = Folder("of_muon");
+  const std::string set = "--set optimizer.muon.lr=0.02";
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + adamw})).exit_code, 0);
+  ASSERT_EQ(Shell(ToyTrain({set, "--out=" + muon})).exit_code, 0);
+  const Outcome with = Shell(ToyTrain({set, "--out=" + adamw}));
+  EXPECT_EQ(with.exit_code, 2) << with.output;
+  EXPECT_THAT(with.output, HasSubstr("layers.0.attn.q_proj.weight was trained "
+                                     "by AdamW, but this run trains it by "
+                                     "Muon; resume with"));
+  const Outcome without = Shell(ToyTrain({"--out=" + muon}));
+  EXPECT_EQ(without.exit_code, 2) << without.output;
+  EXPECT_THAT(without.output, HasSubstr("was trained by Muon, but this run "
+                                        "trains it by AdamW; resume with"));
 }
 
 // The events of each file of a run, in the order in which TensorBoard reads the

@@ -436,7 +436,8 @@ TEST(MemoryPlanTest, MatchesTheStoreAndTheOptimizer) {
            {"precision.mode=BF16", "precision.fp32_gradients=true"},
            {"precision.mode=BF16_PURE"},
            {"precision.mode=BF16", "model.tied_head=true"},
-           {"precision.mode=BF16", "model.frozen=['layers.0.*']"}}) {
+           {"precision.mode=BF16", "model.frozen=['layers.0.*']"},
+           {"precision.mode=BF16", "optimizer.muon.ns_steps=5"}}) {
     SCOPED_TRACE(absl::StrJoin(sets, " "));
     std::vector<std::string> all = {"model.d_model=128"};
     all.insert(all.end(), sets.begin(), sets.end());
@@ -447,7 +448,7 @@ TEST(MemoryPlanTest, MatchesTheStoreAndTheOptimizer) {
       return buffer.defined() ? static_cast<int64_t>(buffer.nbytes()) : 0;
     };
     const WeightBuffers& weights = store.weights();
-    const AdamW& adamw = *session->state().optimizer;
+    const Optimizer& adamw = *session->state().optimizer;
     const int64_t moments =
         adamw.exp_avg().nbytes() + adamw.exp_avg_sq().nbytes();
     EXPECT_EQ(plan.parameters,

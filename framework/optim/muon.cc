@@ -1,0 +1,242 @@
+#include "framework/optim/muon.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "framework/base/check.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
+#include "framework/cuda/cuda_build.h"
+#include "framework/cuda/float_type_of.h"
+#include "framework/optim/optimizer_kernels.h"
+#include "framework/params/split_float.h"
+
+namespace tessera {
+namespace {
+
+// Elements per task of a CPU thread.
+constexpr int64_t kCpuGrain = 1 << 15;
+
+// Calls fn with a value of the C++ type that corresponds to `type`.
+template <typename Fn>
+void WithType(FloatType type, const Fn& fn) {
+  switch (type) {
+    case FloatType::kFloat:
+      return fn(float{});
+    case FloatType::kHalf:
+      return fn(at::Half{});
+    case FloatType::kBFloat16:
+      return fn(at::BFloat16{});
+  }
+}
+
+// Calls fn(matrix, i, place) for each element i of each matrix, which is
+// element `place` of `direction`.
+template <typename Fn>
+void ForEachElement(const MuonBuffers& b, const Fn& fn) {
+  at::parallel_for(0, b.count * b.numel, kCpuGrain,
+                   [&](int64_t begin, int64_t end) {
+                     while (begin < end) {
+                       const int64_t m = begin / b.numel;
+                       const MuonMatrix matrix = b.matrices[m];
+                       const int64_t first = m * b.numel;
+                       const int64_t last = std::min(end, first + b.numel);
+                       for (; begin < last; ++begin) {
+                         fn(matrix, begin - first, begin);
+                       }
+                     }
+                   });
+}
+
+// The CPU's versions of muon_kernel.h.
+void UpdateMomentum(const MuonBuffers& b, const MuonOptions& options) {
+  WithType(b.state, [&]<typename State>(State) {
+    WithType(b.grad_dtype, [&]<typename Grad>(Grad) {
+      WithType(b.direction_dtype, [&]<typename Direction>(Direction) {
+        ForEachElement(b, [&](const MuonMatrix& matrix, int64_t i,
+                              int64_t place) {
+          State& momentum = static_cast<State*>(b.momentum)[matrix.offset + i];
+          const float g = b.coefficients[matrix.group].grad_scale *
+                          static_cast<float>(static_cast<const Grad*>(
+                              b.grad)[matrix.offset + i]);
+          const float m =
+              UpdateMuonMomentum(static_cast<float>(momentum), g, options);
+          momentum = static_cast<State>(m);
+          static_cast<Direction*>(b.direction)[place] =
+              static_cast<Direction>(MuonDirection(m, g, options));
+        });
+      });
+    });
+  });
+}
+
+// Replaces an element of the weights, in every form in which it is kept, by
+// updated(element).
+template <typename State, typename Rounded, typename Updated>
+void UpdateWeight(const MuonBuffers& b, const MuonMatrix& matrix, int64_t i,
+                  const Updated& updated) {
+  const int64_t at = matrix.weights + i;
+  if (matrix.split != 0) {
+    const SplitFloat x =
+        SplitInHalves(updated(JoinHalves({b.high[at], b.low[at]})));
+    b.high[at] = x.high;
+    b.low[at] = x.low;
+    return;
+  }
+  State& weight = static_cast<State*>(b.master)[at];
+  const float x = updated(static_cast<float>(weight));
+  weight = static_cast<State>(x);
+  if (matrix.shadow >= 0) {
+    static_cast<Rounded*>(b.shadow)[matrix.shadow + i] =
+        static_cast<Rounded>(x);
+  }
+}
+
+void UpdateWeights(const MuonBuffers& b, const MuonOptions& options) {
+  WithType(b.state, [&]<typename State>(State) {
+    WithType(b.rounded_dtype, [&]<typename Rounded>(Rounded) {
+      WithType(b.direction_dtype, [&]<typename Direction>(Direction) {
+        ForEachElement(
+            b, [&](const MuonMatrix& matrix, int64_t i, int64_t place) {
+              const auto direction = static_cast<float>(
+                  static_cast<const Direction*>(b.direction)[place]);
+              UpdateWeight<State, Rounded>(b, matrix, i, [&](float weight) {
+                return UpdateMuonWeight(weight, direction,
+                                        b.coefficients[matrix.group], options,
+                                        matrix.ratio);
+              });
+            });
+      });
+    });
+  });
+}
+
+// The matrices of a batch as bytes on the store's device.
+at::Tensor TableOf(const MuonBatch& batch, const MuonOptions& options,
+                   const AdamW& adamw, at::Device device) {
+  std::vector<MuonMatrix> table;
+  for (const ParameterSlice* slice : batch.matrices) {
+    table.push_back({.offset = slice->offset,
+                     .weights = slice->weights.offset,
+                     .shadow = slice->weights.shadow.value_or(-1),
+                     .split = slice->weights.split ? 1 : 0,
+                     .group = adamw.GroupOf(*slice),
+                     .ratio = MuonRatio(options, batch.rows, batch.cols)});
+  }
+  return at::from_blob(table.data(),
+                       {static_cast<int64_t>(table.size() * sizeof(table[0]))},
+                       at::kByte)
+      .to(device, at::kByte, /*non_blocking=*/false, /*copy=*/true);
+}
+
+}  // namespace
+
+at::Tensor NewtonSchulz(int steps, const MuonWorkspace& workspace) {
+  at::Tensor x = workspace.x, next = workspace.next;
+  at::Tensor gram = workspace.gram, polynomial = workspace.polynomial;
+  const bool tall = x.size(1) > x.size(2);
+  for (int step = 0; step < steps; ++step) {
+    const at::Tensor transposed = x.transpose(1, 2);
+    at::bmm_out(gram, tall ? transposed : x, tall ? x : transposed);
+    at::baddbmm_out(polynomial, gram, gram, gram, kMuonB, kMuonC);
+    at::baddbmm_out(next, x, tall ? x : polynomial, tall ? polynomial : x,
+                    kMuonA, 1);
+    std::swap(x, next);
+  }
+  return x;
+}
+
+absl::StatusOr<std::unique_ptr<Muon>> Muon::Create(
+    const MuonOptions& options, ParameterStore& store,
+    const PrecisionPolicy& policy, const AdamW& adamw) {
+  TESSERA_CHECK(!store.sharding().divides_optimizer(),
+                "a rank has only parts of matrices");
+  std::unique_ptr<Muon> muon(
+      new Muon(options, store, MuonDtype(policy), adamw));
+  muon->slices_ = MuonSlices(store.slices(), store.adamw_extent(),
+                             store.trainable_extent());
+  RETURN_IF_ERROR(StatusFromTorch([&] {
+    muon->workspace_ =
+        at::empty({MuonWorkspaceBytes(muon->slices_, muon->dtype_)},
+                  store.grad().options().dtype(at::kByte));
+    for (const MuonSlice& slice : muon->slices_) {
+      std::vector<at::Tensor>& tables = muon->matrices_.emplace_back();
+      for (const MuonBatch& batch : slice.batches) {
+        tables.push_back(
+            TableOf(batch, options, adamw, store.options().device));
+      }
+    }
+  }));
+  return muon;
+}
+
+absl::Status Muon::Update(int64_t begin, int64_t end) {
+  return StatusFromTorchOr([&]() -> absl::Status {
+    for (size_t s = 0; s < slices_.size() && begin < end; ++s) {
+      const MuonSlice& slice = slices_[s];
+      if (slice.begin != begin) continue;
+      for (size_t b = 0; b < slice.batches.size(); ++b) {
+        RETURN_IF_ERROR(Update(slice.batches[b], matrices_[s][b]));
+      }
+      begin = slice.end;
+    }
+    TESSERA_CHECK(begin == end, "elements [", begin, ", ", end,
+                  ") are not whole slices of Muon");
+    return absl::OkStatus();
+  });
+}
+
+absl::Status Muon::Update(const MuonBatch& batch, const at::Tensor& matrices) {
+  const MuonWorkspace work(batch, dtype_, workspace_);
+  const bool cuda = work.x.is_cuda();
+  const MuonBuffers directions = Buffers(batch, matrices, work.x);
+  if (!cuda && *directions.skips) return absl::OkStatus();
+  if constexpr (kCudaBuild) {
+    if (cuda) {
+      RETURN_IF_ERROR(cuda::UpdateMuonMomentum(directions, options_, work.x));
+    }
+  }
+  if (!cuda) UpdateMomentum(directions, options_);
+  at::Tensor norms = work.norms, x = work.x;
+  at::linalg_vector_norm_out(norms, x, 2, at::IntArrayRef({1, 2}),
+                             /*keepdim=*/true, at::kFloat);
+  x.div_(norms.clamp_min_(kMuonMinNorm));
+  x = NewtonSchulz(options_.ns_steps, work);
+  const MuonBuffers updates = Buffers(batch, matrices, x);
+  if constexpr (kCudaBuild) {
+    if (cuda) return cuda::UpdateMuonWeights(updates, options_, x);
+  }
+  UpdateWeights(updates, options_);
+  return absl::OkStatus();
+}
+
+MuonBuffers Muon::Buffers(const MuonBatch& batch, const at::Tensor& matrices,
+                          const at::Tensor& direction) const {
+  const auto address = [](const at::Tensor& buffer) {
+    return buffer.defined() ? buffer.data_ptr() : nullptr;
+  };
+  const WeightBuffers& weights = store_.weights();
+  const WeightDtypes& dtypes = store_.options().weights;
+  return {.matrices = static_cast<const MuonMatrix*>(matrices.const_data_ptr()),
+          .count = batch.count(),
+          .numel = batch.numel(),
+          .state = FloatTypeOf(dtypes.master),
+          .grad_dtype = FloatTypeOf(store_.grad().scalar_type()),
+          .rounded_dtype = FloatTypeOf(dtypes.compute),
+          .direction_dtype = FloatTypeOf(direction.scalar_type()),
+          .momentum = address(adamw_.exp_avg()),
+          .grad = address(store_.grad()),
+          .direction = address(direction),
+          .master = address(weights.master),
+          .shadow = address(weights.shadow),
+          .high = static_cast<uint16_t*>(address(weights.high)),
+          .low = static_cast<int16_t*>(address(weights.low)),
+          .coefficients = adamw_.coefficients(),
+          .skips = adamw_.skips()};
+}
+
+}  // namespace tessera

@@ -1,0 +1,70 @@
+#ifndef FRAMEWORK_OPTIM_MUON_H_
+#define FRAMEWORK_OPTIM_MUON_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "framework/optim/adamw.h"
+#include "framework/optim/muon_math.h"
+#include "framework/optim/muon_slices.h"
+#include "framework/params/parameter_store.h"
+#include "framework/precision/precision_policy.h"
+
+namespace tessera {
+
+// Muon (muon_math.h) over the matrices of a ParameterStore that are marked for
+// it. It has AdamW's step count, learning rate, groups and gradient scale.
+// Matrices of one shape are one batch, whose products at::baddbmm computes in
+// MuonDtype(): per step and matrix 2 s (2 s l + s^2) multiplications and
+// additions each, where s is the smaller of its sizes and l the larger.
+// Momentum has the policy's optimizer-state dtype and lies in AdamW's first
+// moments; there are no second ones.
+//
+// The host never waits, shapes are fixed, and all updates share a buffer for
+// what they need while they run, so a CUDA graph can hold them. The buffer is
+// kept: a deferred update runs on a stream of its own, with which LibTorch's
+// allocator shares no memory.
+class Muon {
+ public:
+  // `store` and `adamw` must outlive the optimizer. ResourceExhausted if out of
+  // memory. Ranks must not divide the optimizer's state.
+  static absl::StatusOr<std::unique_ptr<Muon>> Create(
+      const MuonOptions& options, ParameterStore& store,
+      const PrecisionPolicy& policy, const AdamW& adamw);
+
+  Muon(const Muon&) = delete;
+  Muon& operator=(const Muon&) = delete;
+
+  // Updates the weights of whole slices (muon_slices.h), which are elements
+  // [begin, end) of store.grad(), as AdamW's last Prepare() says.
+  absl::Status Update(int64_t begin, int64_t end);
+
+ private:
+  Muon(const MuonOptions& options, ParameterStore& store, at::ScalarType dtype,
+       const AdamW& adamw)
+      : options_(options), store_(store), dtype_(dtype), adamw_(adamw) {}
+  absl::Status Update(const MuonBatch& batch, const at::Tensor& matrices);
+  MuonBuffers Buffers(const MuonBatch& batch, const at::Tensor& matrices,
+                      const at::Tensor& direction) const;
+
+  const MuonOptions options_;
+  ParameterStore& store_;
+  const at::ScalarType dtype_;  // of products
+  const AdamW& adamw_;
+  std::vector<MuonSlice> slices_;
+  // By slice and batch: MuonMatrix as bytes, on the store's device.
+  std::vector<std::vector<at::Tensor>> matrices_;
+  at::Tensor workspace_;  // bytes
+};
+
+// Replaces X in `workspace` by its iterate after `steps` Newton-Schulz steps,
+// of which it returns the tensor: `x` or `next`.
+at::Tensor NewtonSchulz(int steps, const MuonWorkspace& workspace);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OPTIM_MUON_H_

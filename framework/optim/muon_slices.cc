@@ -1,0 +1,100 @@
+#include "framework/optim/muon_slices.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "absl/algorithm/container.h"
+#include "c10/core/ScalarType.h"
+
+namespace tessera {
+namespace {
+
+void AddTo(std::vector<MuonBatch>* batches, const ParameterSlice& matrix) {
+  const int64_t rows = matrix.shape[0], cols = matrix.shape[1];
+  auto batch = absl::c_find_if(*batches, [&](const MuonBatch& b) {
+    return b.rows == rows && b.cols == cols;
+  });
+  if (batch == batches->end()) {
+    batch = batches->insert(batches->end(), {.rows = rows, .cols = cols});
+  }
+  batch->matrices.push_back(&matrix);
+}
+
+// The parts of a batch's buffer, in bytes; each begins at a multiple of 256.
+struct Parts {
+  int64_t matrices = 0, grams = 0, norms = 0;
+
+  Parts(const MuonBatch& batch, at::ScalarType dtype) {
+    const auto aligned = [&](int64_t numel, at::ScalarType type) {
+      const auto size = static_cast<int64_t>(c10::elementSize(type));
+      return (numel * size + 255) / 256 * 256;
+    };
+    matrices = aligned(batch.count() * batch.numel(), dtype);
+    grams = aligned(batch.count() * batch.gram() * batch.gram(), dtype);
+    norms = aligned(batch.count(), at::kFloat);
+  }
+  int64_t total() const { return 2 * matrices + 2 * grams + norms; }
+};
+
+}  // namespace
+
+std::vector<MuonSlice> MuonSlices(absl::Span<const ParameterSlice> parameters,
+                                  int64_t adamw_extent,
+                                  int64_t trainable_extent) {
+  std::vector<MuonSlice> slices;
+  for (const ParameterSlice& matrix : parameters) {
+    if (!matrix.muon) continue;
+    const int64_t begin = matrix.block_offset;
+    if (slices.empty()) {
+      slices.push_back({.begin = adamw_extent});
+    } else if (begin - slices.back().begin >= kMuonSliceElements) {
+      slices.back().end = begin;
+      slices.push_back({.begin = begin});
+    }
+    AddTo(&slices.back().batches, matrix);
+  }
+  if (!slices.empty()) slices.back().end = trainable_extent;
+  return slices;
+}
+
+at::ScalarType MuonDtype(const PrecisionPolicy& precision) {
+  return precision[OpClass::kMatmul] == at::kFloat ? at::kFloat : at::kBFloat16;
+}
+
+MuonWorkspace::MuonWorkspace(const MuonBatch& batch, at::ScalarType dtype,
+                             const at::Tensor& buffer) {
+  const Parts parts(batch, dtype);
+  int64_t begin = 0;
+  const auto take = [&](int64_t bytes, at::IntArrayRef shape,
+                        at::ScalarType type) {
+    const int64_t size = static_cast<int64_t>(c10::elementSize(type));
+    int64_t numel = 1;
+    for (const int64_t extent : shape) numel *= extent;
+    const at::Tensor part =
+        buffer.narrow(0, begin, numel * size).view(type).view(shape);
+    begin += bytes;
+    return part;
+  };
+  const int64_t count = batch.count(), gram_size = batch.gram();
+  for (at::Tensor* matrices : {&x, &next}) {
+    *matrices = take(parts.matrices, {count, batch.rows, batch.cols}, dtype);
+  }
+  for (at::Tensor* grams : {&gram, &polynomial}) {
+    *grams = take(parts.grams, {count, gram_size, gram_size}, dtype);
+  }
+  norms = take(parts.norms, {count, 1, 1}, at::kFloat);
+}
+
+int64_t MuonWorkspaceBytes(absl::Span<const MuonSlice> slices,
+                           at::ScalarType dtype) {
+  int64_t bytes = 0;
+  for (const MuonSlice& slice : slices) {
+    for (const MuonBatch& batch : slice.batches) {
+      bytes = std::max(bytes, Parts(batch, dtype).total());
+    }
+  }
+  return bytes;
+}
+
+}  // namespace tessera

@@ -1,0 +1,62 @@
+#ifndef FRAMEWORK_OPTIM_MUON_SLICES_H_
+#define FRAMEWORK_OPTIM_MUON_SLICES_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "absl/types/span.h"
+#include "framework/params/parameter_store.h"
+#include "framework/precision/precision_policy.h"
+
+namespace tessera {
+
+// Matrices of one shape, whose products are one batch.
+struct MuonBatch {
+  int64_t rows = 0, cols = 0;
+  std::vector<const ParameterSlice*> matrices;
+
+  int64_t count() const { return static_cast<int64_t>(matrices.size()); }
+  int64_t numel() const { return rows * cols; }  // of each
+  // The size of X X^T or X^T X, whichever is smaller.
+  int64_t gram() const { return rows < cols ? rows : cols; }
+};
+
+// Neighbouring blocks of Muon that one task of the step updates: elements
+// [begin, end) of the gradient buffer. A slice ends with the block that gives
+// it kMuonSliceElements, so that a deferred update (rewrites/defer_update.h)
+// delays only the ops that read its weights, and workspace is bounded by a
+// slice. Small matrices of many layers are in one batch.
+struct MuonSlice {
+  int64_t begin = 0, end = 0;
+  std::vector<MuonBatch> batches;
+};
+inline constexpr int64_t kMuonSliceElements = int64_t{1} << 25;
+
+// The slices of the blocks from `adamw_extent` on, up to `trainable_extent`.
+// They point to `parameters`, those of a store or layout.
+std::vector<MuonSlice> MuonSlices(absl::Span<const ParameterSlice> parameters,
+                                  int64_t adamw_extent,
+                                  int64_t trainable_extent);
+
+// The dtype of X and its products: BF16, as in the paper, unless the policy's
+// products are in FP32.
+at::ScalarType MuonDtype(const PrecisionPolicy& precision);
+
+// What the update of a batch needs, in one buffer: X and its
+// successor, A and b A + c A^2, [count] norms.
+struct MuonWorkspace {
+  at::Tensor x, next;           // [count, rows, cols]
+  at::Tensor gram, polynomial;  // [count, gram, gram]
+  at::Tensor norms;             // FP32 [count, 1, 1]
+
+  MuonWorkspace(const MuonBatch& batch, at::ScalarType dtype,
+                const at::Tensor& buffer);
+};
+// The size of the buffer for all batches, which share it.
+int64_t MuonWorkspaceBytes(absl::Span<const MuonSlice> slices,
+                           at::ScalarType dtype);
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_OPTIM_MUON_SLICES_H_
