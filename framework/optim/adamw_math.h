@@ -24,6 +24,7 @@ struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
   float eps = 1e-8f;
+  bool cautious_decay = false;  // DecayOf()
   Group groups[kMaxAdamWGroups];
 };
 
@@ -63,6 +64,7 @@ struct AdamWCoefficients {
   float one_minus_beta2;
   float inverse_sqrt_bias_correction2;
   float eps;
+  int32_t cautious_decay;  // 0 or 1
 };
 
 TESSERA_HOST_DEVICE AdamWCoefficients
@@ -77,7 +79,20 @@ MakeAdamWCoefficients(const AdamWOptions& options, const AdamWStep& step,
           static_cast<float>(options.beta2),
           static_cast<float>(1 - options.beta2),
           step.inverse_sqrt_bias_correction2,
-          options.eps};
+          options.eps,
+          options.cautious_decay ? 1 : 0};
+}
+
+// The decay of a weight that an update moves against `direction`. With cautious
+// weight decay (Chen et al., "Cautious Weight Decay", 2025) a weight only
+// decays if its update does not make it larger:
+//
+//   p <- p - lr * u - lr * weight_decay * [u * p >= 0] * p
+TESSERA_HOST_DEVICE float DecayOf(const AdamWCoefficients& c, float param,
+                                  float direction) {
+  const bool grows =
+      (param > 0 && direction < 0) || (param < 0 && direction > 0);
+  return c.cautious_decay != 0 && grows ? 0.0f : c.decay;
 }
 
 //   g <- grad_scale * g
@@ -86,7 +101,8 @@ MakeAdamWCoefficients(const AdamWOptions& options, const AdamWStep& step,
 //   p <- p - lr * weight_decay * p
 //          - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 //
-// p is rounded once, after decay and update have been added. A factor of 1 - lr
+// with the decay of DecayOf(). p is rounded once, after decay and update have
+// been added. A factor of 1 - lr
 // * weight_decay would have FP32's granularity of 6e-8, which can be as large
 // as the decay itself.
 TESSERA_HOST_DEVICE AdamWElement UpdateAdamW(AdamWElement x, float gradient,
@@ -96,7 +112,8 @@ TESSERA_HOST_DEVICE AdamWElement UpdateAdamW(AdamWElement x, float gradient,
   x.exp_avg_sq = c.beta2 * x.exp_avg_sq + c.one_minus_beta2 * g * g;
   const float denominator =
       sqrtf(x.exp_avg_sq) * c.inverse_sqrt_bias_correction2 + c.eps;
-  x.param -= c.decay * x.param + c.step_size * x.exp_avg / denominator;
+  const float decay = DecayOf(c, x.param, x.exp_avg);
+  x.param -= decay * x.param + c.step_size * x.exp_avg / denominator;
   return x;
 }
 

@@ -84,8 +84,9 @@ TESSERA_HOST_DEVICE float UpdateMuonWeight(
     float weight, float direction, const AdamWCoefficients& coefficients,
     const MuonOptions& options, float ratio) {
   const float multiplier = options.lr_multiplier;
-  return weight - (multiplier * coefficients.decay * weight +
-                   multiplier * coefficients.lr * ratio * direction);
+  const float decay = multiplier * DecayOf(coefficients, weight, direction);
+  const float step = multiplier * coefficients.lr * ratio;
+  return weight - (decay * weight + step * direction);
 }
 
 // Matrices of one shape, and where they are. Device pointers.

@@ -183,6 +183,7 @@ AdamWOptions AdamWOptionsOf(const AdamWConfig& config) {
   options.beta1 = config.beta1();
   options.beta2 = config.beta2();
   options.eps = static_cast<float>(config.eps());
+  options.cautious_decay = config.cautious_weight_decay();
   options.groups[0].weight_decay = static_cast<float>(config.weight_decay());
   for (int i = 0; i < config.groups_size(); ++i) {
     const ParameterGroupConfig& group = config.groups(i);

@@ -11,6 +11,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -216,10 +217,14 @@ TEST(AdamW, EqualsPythonsOver100Steps) {
 }
 
 // The paper's equations in FP64, with explicit bias-corrected moments.
-class AdamWEquation : public ::testing::TestWithParam<std::string> {};
+class AdamWEquation
+    : public ::testing::TestWithParam<std::tuple<std::string, bool>> {};
 
 TEST_P(AdamWEquation, EqualsThePaperInFp64Over100Steps) {
-  const Trainee ours = Trainee::Create({GetParam()}, kHyper);
+  const auto& [precision, cautious] = GetParam();
+  const Trainee ours = Trainee::Create(
+      {precision},
+      std::string(kHyper) + (cautious ? " cautious_weight_decay: true" : ""));
   at::Tensor theta = ours.Weights().to(at::kDouble);
   at::Tensor m = at::zeros_like(theta), v = at::zeros_like(theta);
   for (int64_t step = 0; step < 100; ++step) {
@@ -230,14 +235,19 @@ TEST_P(AdamWEquation, EqualsThePaperInFp64Over100Steps) {
     v = 0.95 * v + (1 - 0.95) * g * g;
     const at::Tensor m_hat = m / (1 - std::pow(0.9, step + 1));
     const at::Tensor v_hat = v / (1 - std::pow(0.95, step + 1));
-    theta = theta - lr * 0.1 * theta - lr * m_hat / (v_hat.sqrt() + 1e-8);
+    const at::Tensor decays =
+        cautious ? (m * theta).ge(0) : at::ones_like(m, at::kBool);
+    theta =
+        theta - lr * 0.1 * decays * theta - lr * m_hat / (v_hat.sqrt() + 1e-8);
   }
   EXPECT_LT(WorstRelativeError(*ours.store, ours.Weights(), theta), 1e-6);
   EXPECT_LT(WorstRelativeError(*ours.store, ours.adamw->exp_avg(), m), 1e-6);
   EXPECT_LT(WorstRelativeError(*ours.store, ours.adamw->exp_avg_sq(), v), 1e-6);
 }
 
-INSTANTIATE_TEST_SUITE_P(, AdamWEquation, ::testing::Values("FP32", "BF16"));
+INSTANTIATE_TEST_SUITE_P(, AdamWEquation,
+                         ::testing::Combine(::testing::Values("FP32", "BF16"),
+                                            ::testing::Bool()));
 
 // The form in which weights are kept does not change their FP32 values.
 void ExpectSplitWeightsEqualWholeOnes(at::Device device, int64_t ffn_rows) {

@@ -298,6 +298,34 @@ TEST(Muon, HasItsRateAndTheGroupsOfAdamW) {
   }
 }
 
+// The same step without decay shows in which direction X moves a weight.
+TEST(Muon, CautiousDecayIsOnlyOfWeightsThatDoNotGrow) {
+  const Trainee cautious = Trainee::Create(
+      {"FP32"},
+      "adamw { lr: 1 weight_decay: 0.5 cautious_weight_decay: true } muon {}");
+  const Trainee plain =
+      Trainee::Create({"FP32"}, "adamw { lr: 1 weight_decay: 0 } muon {}");
+  const at::Tensor before = WeightsOf(*plain.store);
+  cautious.Step(0, 0.1);
+  plain.Step(0, 0.1);
+  const at::Tensor moved = WeightsOf(*plain.store) - before;
+  const at::Tensor decayed =
+      WeightsOf(*plain.store) - WeightsOf(*cautious.store);
+  int64_t shrink = 0, grow = 0;
+  for (const ParameterSlice& slice : plain.store->slices()) {
+    if (!slice.muon) continue;
+    const at::Tensor w = plain.Matrix(before, slice);
+    const at::Tensor grows = (plain.Matrix(moved, slice) * w).gt(0);
+    EXPECT_TRUE(at::allclose(plain.Matrix(decayed, slice),
+                             0.05 * w * grows.logical_not(), 1e-5, 1e-6))
+        << slice.name;
+    grow += grows.sum().item<int64_t>();
+    shrink += grows.logical_not().sum().item<int64_t>();
+  }
+  EXPECT_GT(grow, 300);
+  EXPECT_GT(shrink, 300);
+}
+
 // AdamW's own part has the bits that it has without Muon.
 TEST(Muon, LeavesTheOthersToAdamW) {
   const Trainee ours = Trainee::Create({"FP32"}, kConfig);
