@@ -111,7 +111,7 @@ absl::StatusOr<std::unique_ptr<AdamW>> AdamW::Create(
         at::zeros({store.sharding().HeldMoments(store.trainable_extent())},
                   options.dtype(store.options().weights.master));
     adamw->exp_avg_sq_ =
-        at::zeros({store.sharding().HeldMoments(store.adamw_extent())},
+        at::zeros({store.sharding().HeldMoments(store.second_moments())},
                   adamw->exp_avg_.options());
     adamw->step_ = at::zeros({1}, options.dtype(at::kLong));
     adamw->skips_ = at::ones({1}, options.dtype(at::kBool));

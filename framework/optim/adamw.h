@@ -77,7 +77,7 @@ class AdamW {
 
   // For checkpoints, which copy into these tensors in place. They lie like
   // store.divisions().moments: the first moments of AdamW's part and after them
-  // the momentum of Muon's; second moments only of the former.
+  // the momentum of Muon's; ParameterStore::second_moments().
   const at::Tensor& exp_avg() const { return exp_avg_; }
   const at::Tensor& exp_avg_sq() const { return exp_avg_sq_; }
   const at::Tensor& step() const { return step_; }  // int64 [1]: steps taken

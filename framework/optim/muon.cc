@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -102,8 +103,11 @@ void UpdateWeights(const MuonBuffers& b, const MuonOptions& options) {
       WithType(b.direction_dtype, [&]<typename Direction>(Direction) {
         ForEachElement(
             b, [&](const MuonMatrix& matrix, int64_t i, int64_t place) {
-              const auto direction = static_cast<float>(
+              auto direction = static_cast<float>(
                   static_cast<const Direction*>(b.direction)[place]);
+              if (b.row_scales != nullptr) {
+                direction *= b.row_scales[place / b.cols];
+              }
               UpdateWeight<State, Rounded>(b, matrix, i, [&](float weight) {
                 return UpdateMuonWeight(weight, direction,
                                         b.coefficients[matrix.group], options,
@@ -111,6 +115,43 @@ void UpdateWeights(const MuonBuffers& b, const MuonOptions& options) {
               });
             });
       });
+    });
+  });
+}
+
+// Updates the moment of a row of X, which is row % b.rows of a matrix, and
+// writes its scale and squares.
+template <typename State, typename Direction>
+void UpdateRow(const MuonBuffers& b, int64_t row, const MuonOptions& options) {
+  const auto* const x =
+      static_cast<const Direction*>(b.direction) + row * b.cols;
+  double sum = 0;
+  for (int64_t i = 0; i < b.cols; ++i) {
+    const auto element = static_cast<float>(x[i]);
+    sum += element * element;
+  }
+  const auto squares = static_cast<float>(sum);
+  State& moment = static_cast<State*>(
+      b.row_moments)[b.matrices[row / b.rows].rows + row % b.rows];
+  const float v =
+      UpdateRowMoment(static_cast<float>(moment),
+                      squares / static_cast<float>(b.cols), options);
+  moment = static_cast<State>(v);
+  const float scale = RowScale(v);
+  b.row_scales[row] = scale;
+  b.row_squares[row] = scale * scale * squares;
+}
+
+void UpdateRows(const MuonBuffers& b, const MuonOptions& options) {
+  WithType(b.state, [&]<typename State>(State) {
+    WithType(b.direction_dtype, [&]<typename Direction>(Direction) {
+      at::parallel_for(0, b.count * b.rows,
+                       std::max<int64_t>(1, kCpuGrain / b.cols),
+                       [&](int64_t begin, int64_t end) {
+                         for (int64_t row = begin; row < end; ++row) {
+                           UpdateRow<State, Direction>(b, row, options);
+                         }
+                       });
     });
   });
 }
@@ -123,6 +164,7 @@ at::Tensor TableOf(const MuonBatch& batch, const MuonOptions& options,
     table.push_back({.offset = slice->offset,
                      .weights = slice->weights.offset,
                      .shadow = slice->weights.shadow.value_or(-1),
+                     .rows = slice->row_moments.value_or(-1),
                      .split = slice->weights.split ? 1 : 0,
                      .group = adamw.GroupOf(*slice),
                      .ratio = MuonRatio(options, batch.rows, batch.cols)});
@@ -193,7 +235,7 @@ absl::Status Muon::Update(int64_t begin, int64_t end) {
 absl::Status Muon::Update(const MuonBatch& batch, const at::Tensor& matrices) {
   const MuonWorkspace work(batch, dtype_, workspace_);
   const bool cuda = work.x.is_cuda();
-  const MuonBuffers directions = Buffers(batch, matrices, work.x);
+  const MuonBuffers directions = Buffers(batch, matrices, work, work.x);
   if (!cuda && *directions.skips) return absl::OkStatus();
   if constexpr (kCudaBuild) {
     if (cuda) {
@@ -206,7 +248,8 @@ absl::Status Muon::Update(const MuonBatch& batch, const at::Tensor& matrices) {
                              /*keepdim=*/true, at::kFloat);
   x.div_(norms.clamp_min_(kMuonMinNorm));
   x = NewtonSchulz(options_.ns_steps, work);
-  const MuonBuffers updates = Buffers(batch, matrices, x);
+  const MuonBuffers updates = Buffers(batch, matrices, work, x);
+  if (batch.row_moments()) RETURN_IF_ERROR(ScaleRows(updates, work));
   if constexpr (kCudaBuild) {
     if (cuda) return cuda::UpdateMuonWeights(updates, options_, x);
   }
@@ -214,7 +257,26 @@ absl::Status Muon::Update(const MuonBatch& batch, const at::Tensor& matrices) {
   return absl::OkStatus();
 }
 
+absl::Status Muon::ScaleRows(const MuonBuffers& buffers,
+                             const MuonWorkspace& work) const {
+  if (!work.x.is_cuda()) UpdateRows(buffers, options_);
+  if constexpr (kCudaBuild) {
+    if (work.x.is_cuda()) {
+      RETURN_IF_ERROR(cuda::UpdateMuonRows(buffers, options_, work.x));
+    }
+  }
+  at::Tensor squares = work.norms, scales = work.row_scales;
+  at::sum_out(squares, work.row_squares, at::IntArrayRef({1}),
+              /*keepdim=*/true);
+  const double size = static_cast<double>(std::min(buffers.rows, buffers.cols));
+  scales.mul_(squares.clamp_min_(kMuonMinNorm * kMuonMinNorm)
+                  .rsqrt_()
+                  .mul_(std::sqrt(size)));
+  return absl::OkStatus();
+}
+
 MuonBuffers Muon::Buffers(const MuonBatch& batch, const at::Tensor& matrices,
+                          const MuonWorkspace& work,
                           const at::Tensor& direction) const {
   const auto address = [](const at::Tensor& buffer) {
     return buffer.defined() ? buffer.data_ptr() : nullptr;
@@ -223,6 +285,8 @@ MuonBuffers Muon::Buffers(const MuonBatch& batch, const at::Tensor& matrices,
   const WeightDtypes& dtypes = store_.options().weights;
   return {.matrices = static_cast<const MuonMatrix*>(matrices.const_data_ptr()),
           .count = batch.count(),
+          .rows = batch.rows,
+          .cols = batch.cols,
           .numel = batch.numel(),
           .state = FloatTypeOf(dtypes.master),
           .grad_dtype = FloatTypeOf(store_.grad().scalar_type()),
@@ -231,6 +295,9 @@ MuonBuffers Muon::Buffers(const MuonBatch& batch, const at::Tensor& matrices,
           .momentum = address(adamw_.exp_avg()),
           .grad = address(store_.grad()),
           .direction = address(direction),
+          .row_moments = address(adamw_.exp_avg_sq()),
+          .row_scales = static_cast<float*>(address(work.row_scales)),
+          .row_squares = static_cast<float*>(address(work.row_squares)),
           .master = address(weights.master),
           .shadow = address(weights.shadow),
           .high = static_cast<uint16_t*>(address(weights.high)),

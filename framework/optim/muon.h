@@ -19,10 +19,10 @@ namespace tessera {
 // Muon (muon_math.h) over the matrices of a ParameterStore that are marked for
 // it. It has AdamW's step count, learning rate, groups and gradient scale.
 // Matrices of one shape are one batch, whose products at::baddbmm computes in
-// MuonDtype(): per step and matrix 2 s (2 s l + s^2) multiplications and
-// additions each, where s is the smaller of its sizes and l the larger.
-// Momentum has the policy's optimizer-state dtype and lies in AdamW's first
-// moments; there are no second ones.
+// MuonDtype(): per iteration and matrix 4 s^2 l + 2 s^3 floating-point
+// operations, where s is the smaller of its sizes and l the larger. Momentum
+// has the policy's optimizer-state dtype and lies in AdamW's first moments.
+// NorMuon's second moments lie after AdamW's.
 //
 // The host never waits, shapes are fixed, and all updates share a buffer for
 // what they need while they run, so a CUDA graph can hold them. The buffer is
@@ -48,8 +48,13 @@ class Muon {
        const AdamW& adamw)
       : options_(options), store_(store), dtype_(dtype), adamw_(adamw) {}
   absl::Status Update(const MuonBatch& batch, const at::Tensor& matrices);
+  // For `direction`, which is X or its successor in `work`.
   MuonBuffers Buffers(const MuonBatch& batch, const at::Tensor& matrices,
+                      const MuonWorkspace& work,
                       const at::Tensor& direction) const;
+  // NorMuon's row_scales, from the X in `buffers`.
+  absl::Status ScaleRows(const MuonBuffers& buffers,
+                         const MuonWorkspace& work) const;
 
   const MuonOptions options_;
   ParameterStore& store_;

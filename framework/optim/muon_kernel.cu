@@ -48,6 +48,35 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// A block for each row.
+template <typename State, typename Direction>
+__global__ void __launch_bounds__(kThreads)
+    MuonRows(const __grid_constant__ MuonBuffers buffers,
+             const __grid_constant__ MuonOptions options) {
+  if (*buffers.skips) return;
+  const int64_t row = blockIdx.x;
+  const auto* const x =
+      static_cast<const Direction*>(buffers.direction) + row * buffers.cols;
+  float squares = 0;
+  for (int64_t i = threadIdx.x; i < buffers.cols; i += kThreads) {
+    const float element = device::ToFloat(x[i]);
+    squares += element * element;
+  }
+  __shared__ float scratch[device::kWarp];
+  squares = device::BlockSum(squares, scratch);
+  if (threadIdx.x > 0) return;
+  State* const moment = static_cast<State*>(buffers.row_moments) +
+                        buffers.matrices[row / buffers.rows].rows +
+                        row % buffers.rows;
+  const float v =
+      UpdateRowMoment(device::ToFloat(*moment),
+                      squares / static_cast<float>(buffers.cols), options);
+  *moment = device::FromFloat<State>(v);
+  const float scale = RowScale(v);
+  buffers.row_scales[row] = scale;
+  buffers.row_squares[row] = scale * scale * squares;
+}
+
 template <typename State, typename Rounded, typename Direction>
 __global__ void __launch_bounds__(kThreads)
     MuonWeights(const __grid_constant__ MuonBuffers buffers,
@@ -60,8 +89,11 @@ __global__ void __launch_bounds__(kThreads)
       static_cast<const Direction*>(buffers.direction) +
       share.matrix * buffers.numel;
   const auto updated = [&](float weight, int64_t i) {
-    return UpdateMuonWeight(weight, device::ToFloat(direction[i]), c, options,
-                            matrix.ratio);
+    float x = device::ToFloat(direction[i]);
+    if (buffers.row_scales != nullptr) {
+      x *= buffers.row_scales[share.matrix * buffers.rows + i / buffers.cols];
+    }
+    return UpdateMuonWeight(weight, x, c, options, matrix.ratio);
   };
   for (int64_t i = share.first; i < buffers.numel; i += share.stride) {
     const int64_t at = matrix.weights + i;
@@ -101,6 +133,19 @@ cudaError_t LaunchMuonMomentum(const MuonBuffers& buffers,
             return cudaGetLastError();
           });
     });
+  });
+}
+
+cudaError_t LaunchMuonRows(const MuonBuffers& buffers,
+                           const MuonOptions& options, cudaStream_t stream) {
+  const auto grid = static_cast<unsigned>(buffers.rows * buffers.count);
+  return WithType(buffers.state, [&]<typename State>(State) {
+    return WithType(buffers.direction_dtype,
+                    [&]<typename Direction>(Direction) {
+                      MuonRows<State, Direction>
+                          <<<grid, kThreads, 0, stream>>>(buffers, options);
+                      return cudaGetLastError();
+                    });
   });
 }
 

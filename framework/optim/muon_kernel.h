@@ -14,6 +14,10 @@ namespace tessera {
 // Updates the momentum and writes U to `direction`.
 cudaError_t LaunchMuonMomentum(const MuonBuffers& buffers,
                                const MuonOptions& options, cudaStream_t stream);
+// NorMuon: updates row_moments from the X in `direction`, and writes row_scales
+// and row_squares.
+cudaError_t LaunchMuonRows(const MuonBuffers& buffers,
+                           const MuonOptions& options, cudaStream_t stream);
 // Updates the weights along the X in `direction`.
 cudaError_t LaunchMuonWeights(const MuonBuffers& buffers,
                               const MuonOptions& options, cudaStream_t stream);

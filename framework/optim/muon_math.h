@@ -27,6 +27,15 @@ namespace tessera {
 // > cols, A = X^T X, the smaller product, multiplies from the right, with the
 // same result.
 //
+// NorMuon (Li et al., "NorMuon: Making Muon more efficient and scalable", 2025)
+// then makes the rows of X, one per neuron, equally large over time. v has one
+// number per row, and the last line keeps the size of an orthogonal matrix, so
+// that `ratio` means the same; with `match_adamw` it is the paper's factor:
+//
+//   v <- v + (1 - beta2) * (mean of the squares of each row of X - v)
+//   X <- X / (sqrt(v) + 1e-8), row by row
+//   X <- X * sqrt(min(rows, cols)) / |X|
+//
 // Each matrix of the model is one W. Query, key and value projections, and the
 // two of a gated feed-forward, are separate matrices although the store stacks
 // them for one product: together they would be a different optimizer, whose
@@ -35,6 +44,7 @@ namespace tessera {
 // nvcc compiles this header, so it must not include LibTorch.
 inline constexpr double kMuonA = 3.4445, kMuonB = -4.7750, kMuonC = 2.0315;
 inline constexpr float kMuonMinNorm = 1e-7f;
+inline constexpr float kNorMuonEps = 1e-8f;
 
 struct MuonOptions {
   float momentum = 0.95f;
@@ -47,6 +57,8 @@ struct MuonOptions {
   //          of AdamW (Liu et al., "Muon is Scalable for LLM Training", 2025)
   //   false  sqrt(max(1, rows / cols))
   bool match_adamw = true;
+  bool normalizes_rows = false;   // NorMuon
+  float one_minus_beta2 = 0.05f;  // of its v
 };
 
 inline float MuonRatio(const MuonOptions& options, int64_t rows, int64_t cols) {
@@ -68,11 +80,23 @@ TESSERA_HOST_DEVICE float MuonDirection(float momentum, float gradient,
                           : momentum;
 }
 
+// One element of NorMuon's v; `mean_square` is that of its row of X.
+TESSERA_HOST_DEVICE float UpdateRowMoment(float moment, float mean_square,
+                                          const MuonOptions& options) {
+  return moment + options.one_minus_beta2 * (mean_square - moment);
+}
+
+// The factor of a row before the matrix is brought to its size.
+TESSERA_HOST_DEVICE float RowScale(float moment) {
+  return 1 / (sqrtf(moment) + kNorMuonEps);
+}
+
 // A matrix that Muon updates, in elements.
 struct MuonMatrix {
   int64_t offset;   // of its gradient and momentum in the flat order
   int64_t weights;  // in `high` and `low` if split, otherwise in `master`
   int64_t shadow;   // in `shadow`; -1: none
+  int64_t rows;     // of v in `row_moments`, with NorMuon
   int32_t split;    // 0 or 1
   int32_t group;    // of AdamW's coefficients
   float ratio;
@@ -93,7 +117,7 @@ TESSERA_HOST_DEVICE float UpdateMuonWeight(
 struct MuonBuffers {
   const MuonMatrix* matrices;
   int64_t count;
-  int64_t numel;  // of each matrix
+  int64_t rows, cols, numel;  // of each matrix
 
   FloatType state;  // type of master and momentum
   FloatType grad_dtype;
@@ -102,6 +126,12 @@ struct MuonBuffers {
   void* momentum;
   const void* grad;
   void* direction;  // one matrix after another: U, then X
+
+  // With NorMuon, otherwise null: v; per matrix and row the factor of X and,
+  // while it is computed, the sum of squares that the row then has.
+  void* row_moments;
+  float* row_scales;
+  float* row_squares;
 
   // Null if no matrix is in them.
   void* master;

@@ -23,7 +23,7 @@ void AddTo(std::vector<MuonBatch>* batches, const ParameterSlice& matrix) {
 
 // The parts of a batch's buffer, in bytes; each begins at a multiple of 256.
 struct Parts {
-  int64_t matrices = 0, grams = 0, norms = 0;
+  int64_t matrices = 0, grams = 0, norms = 0, rows = 0;
 
   Parts(const MuonBatch& batch, at::ScalarType dtype) {
     const auto aligned = [&](int64_t numel, at::ScalarType type) {
@@ -33,8 +33,10 @@ struct Parts {
     matrices = aligned(batch.count() * batch.numel(), dtype);
     grams = aligned(batch.count() * batch.gram() * batch.gram(), dtype);
     norms = aligned(batch.count(), at::kFloat);
+    if (!batch.row_moments()) return;
+    rows = aligned(batch.count() * batch.rows, at::kFloat);
   }
-  int64_t total() const { return 2 * matrices + 2 * grams + norms; }
+  int64_t total() const { return 2 * (matrices + grams + rows) + norms; }
 };
 
 }  // namespace
@@ -84,6 +86,10 @@ MuonWorkspace::MuonWorkspace(const MuonBatch& batch, at::ScalarType dtype,
     *grams = take(parts.grams, {count, gram_size, gram_size}, dtype);
   }
   norms = take(parts.norms, {count, 1, 1}, at::kFloat);
+  if (!batch.row_moments()) return;
+  for (at::Tensor* rows : {&row_scales, &row_squares}) {
+    *rows = take(parts.rows, {count, batch.rows, 1}, at::kFloat);
+  }
 }
 
 int64_t MuonWorkspaceBytes(absl::Span<const MuonSlice> slices,

@@ -20,6 +20,8 @@ struct MuonBatch {
   int64_t numel() const { return rows * cols; }  // of each
   // The size of X X^T or X^T X, whichever is smaller.
   int64_t gram() const { return rows < cols ? rows : cols; }
+  // Whether NorMuon updates them.
+  bool row_moments() const { return matrices.front()->row_moments.has_value(); }
 };
 
 // Neighbouring blocks of Muon that one task of the step updates: elements
@@ -44,11 +46,13 @@ std::vector<MuonSlice> MuonSlices(absl::Span<const ParameterSlice> parameters,
 at::ScalarType MuonDtype(const PrecisionPolicy& precision);
 
 // What the update of a batch needs, in one buffer: X and its
-// successor, A and b A + c A^2, [count] norms.
+// successor, A and b A + c A^2, [count] norms; undefined what it does not need.
 struct MuonWorkspace {
   at::Tensor x, next;           // [count, rows, cols]
   at::Tensor gram, polynomial;  // [count, gram, gram]
   at::Tensor norms;             // FP32 [count, 1, 1]
+  // NorMuon: FP32 [count, rows, 1].
+  at::Tensor row_scales, row_squares;
 
   MuonWorkspace(const MuonBatch& batch, at::ScalarType dtype,
                 const at::Tensor& buffer);

@@ -114,6 +114,7 @@ void Validate(const MuonConfig& config, Violations violations) {
                    absl::StrCat("must be in [1, 20]; is ", config.ns_steps()));
   violations.Check(config.adjust_lr() != MuonConfig::UNSPECIFIED, "adjust_lr",
                    "must be ORIGINAL or MATCH_RMS_ADAMW");
+  CheckBeta(config.normuon_beta2(), "normuon_beta2", violations);
 }
 
 void Validate(const ScheduleConfig& config, Violations violations) {
@@ -213,7 +214,9 @@ MuonOptions MuonOptionsOf(const OptimizerConfig& config) {
           .ns_steps = muon.ns_steps(),
           .lr_multiplier =
               muon.has_lr() ? static_cast<float>(muon.lr() / adamw_lr) : 1,
-          .match_adamw = muon.adjust_lr() == MuonConfig::MATCH_RMS_ADAMW};
+          .match_adamw = muon.adjust_lr() == MuonConfig::MATCH_RMS_ADAMW,
+          .normalizes_rows = muon.has_normuon_beta2(),
+          .one_minus_beta2 = static_cast<float>(1 - muon.normuon_beta2())};
 }
 
 std::vector<std::string> MuonPatternsOf(const OptimizerConfig& config) {

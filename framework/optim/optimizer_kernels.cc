@@ -46,6 +46,11 @@ absl::Status UpdateMuonMomentum(const MuonBuffers& buffers,
   return Launch(on, "Muon's kernel", LaunchMuonMomentum, buffers, options);
 }
 
+absl::Status UpdateMuonRows(const MuonBuffers& buffers,
+                            const MuonOptions& options, const at::Tensor& on) {
+  return Launch(on, "Muon's kernel", LaunchMuonRows, buffers, options);
+}
+
 absl::Status UpdateMuonWeights(const MuonBuffers& buffers,
                                const MuonOptions& options,
                                const at::Tensor& on) {

@@ -31,6 +31,8 @@ absl::Status UpdateAdamW(const AdamWBuffers& buffers, int64_t begin,
 absl::Status UpdateMuonMomentum(const MuonBuffers& buffers,
                                 const MuonOptions& options,
                                 const at::Tensor& on);
+absl::Status UpdateMuonRows(const MuonBuffers& buffers,
+                            const MuonOptions& options, const at::Tensor& on);
 absl::Status UpdateMuonWeights(const MuonBuffers& buffers,
                                const MuonOptions& options,
                                const at::Tensor& on);

@@ -49,8 +49,10 @@ Cost NewtonSchulzCost(const MuonBatch& batch, int steps, int64_t size) {
   // reads X twice, as a factor and as a summand. Around them: U is written,
   // read for its norm, and scaled; X is read.
   const int64_t squares = batch.gram() * batch.gram();
+  // NorMuon reads it once more.
+  const int64_t passes = batch.row_moments() ? 6 : 5;
   const int64_t elements =
-      steps * (4 * batch.numel() + 5 * squares) + 5 * batch.numel();
+      steps * (4 * batch.numel() + 5 * squares) + passes * batch.numel();
   return {.flops = flops,
           .bytes = batch.count() * elements * size,
           .product_flops = flops};

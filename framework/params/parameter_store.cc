@@ -96,6 +96,7 @@ struct PlacedBlock {
   std::vector<int64_t> shape;
   int64_t offset;
   WeightPlace weights;
+  std::optional<int64_t> row_moments;
 };
 
 // Sizes of whole WeightBuffers in elements.
@@ -107,7 +108,7 @@ struct WeightExtents {
 
 struct PlacedBlocks {
   std::vector<PlacedBlock> blocks;  // by offset
-  int64_t trainable_extent = 0, adamw_extent = 0;
+  int64_t trainable_extent = 0, adamw_extent = 0, second_moments = 0;
   WeightExtents weights, trainable_weights, adamw_weights;
   ParameterStore::Divisions divisions;
   std::vector<ParameterSection> sections;
@@ -166,7 +167,13 @@ class Placement {
     }
     std::vector<int64_t> shape = BlockShape(block);
     const int64_t room = AlignUp(NumElements(shape));
-    placed_.blocks.push_back({&block, std::move(shape), extent_, Next(form)});
+    std::optional<int64_t> row_moments;
+    if (block.row_moments) {
+      row_moments = placed_.second_moments;
+      placed_.second_moments += shape[0];
+    }
+    placed_.blocks.push_back(
+        {&block, std::move(shape), extent_, Next(form), row_moments});
     extent_ += room;
     (form.split ? placed_.weights.half : placed_.weights.master) += room;
     if (form.shadow) placed_.weights.shadow += room;
@@ -182,7 +189,7 @@ class Placement {
   // After the last block of AdamW.
   void EndAdamW() {
     EndSection();
-    placed_.adamw_extent = extent_;
+    placed_.adamw_extent = placed_.second_moments = extent_;
     placed_.adamw_weights = placed_.weights;
     form_.reset();
   }
@@ -277,16 +284,18 @@ absl::StatusOr<PlacedBlocks> PlaceBlocks(
 
 // The members of a block at `offset`.
 std::vector<ParameterSlice> SlicesOf(const ParameterBlockSpec& block,
-                                     int64_t offset, WeightPlace weights) {
+                                     int64_t offset, WeightPlace weights,
+                                     std::optional<int64_t> row_moments) {
   const int64_t begin = offset;
   std::vector<ParameterSlice> slices;
   for (const ParameterSpec& member : block.members) {
     const int64_t numel = NumElements(member.shape);
     slices.push_back({member.name, member.shape, offset, numel, block.trainable,
-                      weights, block.muon, begin});
+                      weights, block.muon, begin, row_moments});
     offset += numel;
     weights.offset += numel;
     if (weights.shadow.has_value()) *weights.shadow += numel;
+    if (row_moments.has_value()) *row_moments += member.shape[0];
   }
   return slices;
 }
@@ -372,6 +381,7 @@ absl::StatusOr<ParameterLayout> PlaceParameters(
   ParameterLayout placed = {
       .trainable_extent = layout.trainable_extent,
       .adamw_extent = layout.adamw_extent,
+      .second_moments = layout.second_moments,
       .weights = BytesOf(layout.weights, layout.divisions, dtypes),
       .trainable_weights =
           BytesOf(layout.trainable_weights, layout.divisions, dtypes),
@@ -380,8 +390,8 @@ absl::StatusOr<ParameterLayout> PlaceParameters(
   placed.block_offsets.resize(blocks.size());
   for (const PlacedBlock& block : layout.blocks) {
     placed.block_offsets[block.spec - blocks.data()] = block.offset;
-    for (ParameterSlice& slice :
-         SlicesOf(*block.spec, block.offset, block.weights)) {
+    for (ParameterSlice& slice : SlicesOf(*block.spec, block.offset,
+                                          block.weights, block.row_moments)) {
       placed.slices.push_back(std::move(slice));
     }
   }
@@ -444,6 +454,7 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
     store->options_ = options;
     store->trainable_extent_ = layout.trainable_extent;
     store->adamw_extent_ = layout.adamw_extent;
+    store->second_moments_ = layout.second_moments;
     store->divisions_ = layout.divisions;
     store->sections_ = std::move(layout.sections);
     store->weights_ =
@@ -452,7 +463,8 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
         at::zeros({options.sharding.HeldGradients(layout.trainable_extent)},
                   at::device(options.device).dtype(options.gradient));
     for (const PlacedBlock& block : layout.blocks) {
-      store->AddBlock(*block.spec, block.shape, block.offset, block.weights);
+      store->AddBlock(*block.spec, block.shape, block.offset, block.weights,
+                      block.row_moments);
     }
     int64_t end = 0;  // of the gradients so far
     for (const PlacedBlock& block : layout.blocks) {
@@ -467,7 +479,8 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
 
 void ParameterStore::AddBlock(const ParameterBlockSpec& spec,
                               const std::vector<int64_t>& shape, int64_t offset,
-                              const WeightPlace& weights) {
+                              const WeightPlace& weights,
+                              std::optional<int64_t> row_moments) {
   const auto view = [&](const at::Tensor& buffer, int64_t begin) {
     return buffer.narrow(0, begin, NumElements(shape)).view(shape).detach();
   };
@@ -499,7 +512,8 @@ void ParameterStore::AddBlock(const ParameterBlockSpec& spec,
       block->grad_ = view(grad_, offset);
     }
   }
-  std::vector<ParameterSlice> slices = SlicesOf(spec, offset, weights);
+  std::vector<ParameterSlice> slices =
+      SlicesOf(spec, offset, weights, row_moments);
   for (size_t i = 0; i < slices.size(); ++i) {
     if (!options_.weights.read_only) Initialize(spec.members[i], slices[i]);
     num_parameters_ += slices[i].numel;

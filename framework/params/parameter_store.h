@@ -48,6 +48,7 @@ struct ParameterBlockSpec {
   // Whether Muon updates the block, not AdamW: its members are matrices, and it
   // is trainable.
   bool muon = false;
+  bool row_moments = false;  // and has a second moment per row (NorMuon)
 };
 
 // The shape of a block: that of its member, or of the stacked members.
@@ -114,6 +115,9 @@ struct ParameterSlice {
   WeightPlace weights;
   bool muon = false;         // ParameterBlockSpec::muon
   int64_t block_offset = 0;  // where its block begins
+  // NorMuon: where the second moments of its rows are in a buffer of
+  // second_moments(), which the optimizer does not divide.
+  std::optional<int64_t> row_moments;
 };
 
 // Sizes of WeightBuffers, with alignment; of this rank, if ranks divide them.
@@ -147,6 +151,7 @@ struct ParameterLayout {
   std::vector<int64_t> block_offsets;  // in the order of the argument
   int64_t trainable_extent = 0;        // of the gradient buffer
   int64_t adamw_extent = 0;            // the part of it before Muon's blocks
+  int64_t second_moments = 0;          // one per element of that, and of rows
   WeightBytes weights, trainable_weights, adamw_weights;
   std::vector<ParameterSection> sections;  // of the gradient buffer, in order
 };
@@ -244,6 +249,9 @@ class ParameterStore {
   int64_t trainable_extent() const { return trainable_extent_; }
   // The part of it that AdamW updates; Muon updates the rest.
   int64_t adamw_extent() const { return adamw_extent_; }
+  // The number of second moments that the optimizer has: one per element of
+  // AdamW's part, then one per row of NorMuon's matrices.
+  int64_t second_moments() const { return second_moments_; }
 
   absl::Span<const ParameterSection> sections() const { return sections_; }
   const Sharding& sharding() const { return options_.sharding; }
@@ -304,7 +312,7 @@ class ParameterStore {
   void Initialize(const ParameterSpec& spec, const ParameterSlice& slice);
   void AddBlock(const ParameterBlockSpec& spec,
                 const std::vector<int64_t>& shape, int64_t offset,
-                const WeightPlace& weights);
+                const WeightPlace& weights, std::optional<int64_t> row_moments);
   // Elements [begin, end) of grad() belong to no parameter.
   void AddGradientGap(int64_t begin, int64_t end);
 
@@ -313,6 +321,7 @@ class ParameterStore {
   at::Tensor grad_;
   int64_t trainable_extent_ = 0;
   int64_t adamw_extent_ = 0;
+  int64_t second_moments_ = 0;
   Divisions divisions_;
   int64_t num_parameters_ = 0;
   std::vector<ParameterSection> sections_;

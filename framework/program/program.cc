@@ -83,6 +83,7 @@ Weight ProgramBuilder::Parameter(ParameterBlockSpec spec) {
   for (const std::string& pattern : target_.muon) {
     spec.muon |= IsTrainedMatrix(spec) && Matches(pattern, spec) > 0;
   }
+  spec.row_moments = spec.muon && target_.muon_row_moments;
   const std::string path = program_.ScopePath(scope_);
   spec.unit = path.substr(0, path.find('/'));
   program_.parameters_.push_back(std::move(spec));

@@ -101,6 +101,7 @@ struct ProgramTarget {
   // Patterns over parameter names. Muon updates the trained blocks of matrices
   // that match; AdamW updates all others.
   std::vector<std::string> muon;
+  bool muon_row_moments = false;  // NorMuon
 };
 
 // Collects the ops of a model:

@@ -184,7 +184,7 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
            SizeOf(precision, OpClass::kOptimizerState);
   };
   const int64_t first = moment(layout.trainable_extent);
-  const int64_t second = moment(layout.adamw_extent);
+  const int64_t second = moment(layout.second_moments);
   report.optimizer = first + second;
   const int64_t muon = MuonWorkspaceBytes(
       MuonSlices(layout.slices, layout.adamw_extent, layout.trainable_extent),

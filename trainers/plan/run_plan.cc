@@ -262,7 +262,9 @@ ProgramTarget TargetOf(const RunPlan& plan) {
           .deterministic = plan.config.training().deterministic(),
           .products = plan.products,
           .frozen = {frozen.begin(), frozen.end()},
-          .muon = MuonPatternsOf(plan.config.optimizer())};
+          .muon = MuonPatternsOf(plan.config.optimizer()),
+          .muon_row_moments =
+              MuonOptionsOf(plan.config.optimizer()).normalizes_rows};
 }
 
 absl::Status CheckFits(const RunPlan& plan) {

@@ -33,16 +33,24 @@ constexpr int64_t kPieceBytes = int64_t{16} << 20;
 // A tensor of the state as a checkpoint stores it: a parameter's weights or one
 // of its moments.
 struct StateTensor {
-  enum class Of { kWeights, kExpAvg, kExpAvgSq };
+  enum class Of { kWeights, kExpAvg, kExpAvgSq, kRowMoments };
 
   TensorSpec spec;
   at::ScalarType dtype;
   Of of = Of::kWeights;
   const ParameterSlice* slice = nullptr;
+
+  int64_t numel() const {
+    return of == Of::kRowMoments ? slice->shape[0] : slice->numel;
+  }
+  // Of a moment: where it is in a buffer that ranks do not divide.
+  int64_t place() const {
+    return of == Of::kRowMoments ? *slice->row_moments : slice->offset;
+  }
 };
 
 constexpr char kExpAvg[] = "exp_avg.", kExpAvgSq[] = "exp_avg_sq.",
-               kMomentum[] = "momentum.";
+               kMomentum[] = "momentum.", kRowMoments[] = "row_exp_avg_sq.";
 
 TensorSpec SpecOf(absl::string_view prefix, const ParameterSlice& slice,
                   at::ScalarType dtype) {
@@ -67,6 +75,12 @@ std::vector<StateTensor> OptimizerTensors(
     if (!slice.trainable) continue;
     tensors.push_back({SpecOf(slice.muon ? kMomentum : kExpAvg, slice, dtype),
                        dtype, StateTensor::Of::kExpAvg, &slice});
+    if (slice.row_moments.has_value()) {
+      TensorSpec rows = SpecOf(kRowMoments, slice, dtype);
+      rows.shape = {slice.shape[0]};
+      tensors.push_back(
+          {std::move(rows), dtype, StateTensor::Of::kRowMoments, &slice});
+    }
     if (slice.muon) continue;
     tensors.push_back({SpecOf(kExpAvgSq, slice, dtype), dtype,
                        StateTensor::Of::kExpAvgSq, &slice});
@@ -133,10 +147,10 @@ at::Tensor ReadPiece(const StateBuffers& from, const StateTensor& tensor,
     return values.is_cpu() ? values : staging.copy_(values);
   };
   if (tensor.of == StateTensor::Of::kExpAvg) {
-    return piece(from.exp_avg, from.kept.exp_avg.PlaceOf(slice.offset));
+    return piece(from.exp_avg, from.kept.exp_avg.PlaceOf(tensor.place()));
   }
-  if (tensor.of == StateTensor::Of::kExpAvgSq) {
-    return piece(from.exp_avg_sq, from.kept.exp_avg_sq.PlaceOf(slice.offset));
+  if (tensor.of != StateTensor::Of::kWeights) {
+    return piece(from.exp_avg_sq, from.kept.exp_avg_sq.PlaceOf(tensor.place()));
   }
   if (!slice.weights.split) {
     return piece(from.weights.master,
@@ -150,6 +164,9 @@ at::Tensor ReadPiece(const StateBuffers& from, const StateTensor& tensor,
 
 // The elements of a tensor of which this rank has any.
 HeldRange HeldOf(const ParameterStore& parameters, const StateTensor& tensor) {
+  if (tensor.of == StateTensor::Of::kRowMoments) {
+    return {.numel = tensor.numel(), .place = tensor.place()};
+  }
   return tensor.of == StateTensor::Of::kWeights
              ? parameters.HeldOf(*tensor.slice)
              : parameters.HeldOf(parameters.divisions().moments, *tensor.slice);
@@ -197,7 +214,7 @@ absl::Status WriteTensors(const StateBuffers& from, const OpenFile& to,
     for (const StateTensor& tensor : to.tensors) {
       const at::Tensor room = staging.view(tensor.dtype);
       RETURN_IF_ERROR(ForEachPiece(
-          tensor, 0, tensor.slice->numel, [&](int64_t begin, int64_t count) {
+          tensor, 0, tensor.numel(), [&](int64_t begin, int64_t count) {
             const at::Tensor piece =
                 ReadPiece(from, tensor, begin, room.narrow(0, 0, count));
             return to.file->Write(absl::string_view(
@@ -286,7 +303,7 @@ absl::Status ReadTensors(const Checkpoint& checkpoint, absl::string_view file,
     RETURN_IF_ERROR(StatusFromTorchOr([&] {
       const at::Tensor values =
           at::from_blob(const_cast<char*>(found->bytes.data()),
-                        {tensor.slice->numel}, at::dtype(*dtype));
+                        {tensor.numel()}, at::dtype(*dtype));
       return ForEachPiece(tensor, held.begin, held.begin + held.numel,
                           [&](int64_t begin, int64_t count) {
                             WritePiece(tensor, begin,
@@ -432,12 +449,12 @@ StateBuffers::Kept KeptFor(const TrainingState& state,
   for (const StateTensor& tensor : TensorsOf(*state.parameters, files)) {
     const ParameterSlice& slice = *tensor.slice;
     const auto add = [&](int64_t begin, auto* ranges) {
-      ranges->emplace_back(begin, begin + slice.numel);
+      ranges->emplace_back(begin, begin + tensor.numel());
     };
     if (tensor.of == StateTensor::Of::kExpAvg) {
-      add(slice.offset, &exp_avg);
-    } else if (tensor.of == StateTensor::Of::kExpAvgSq) {
-      add(slice.offset, &exp_avg_sq);
+      add(tensor.place(), &exp_avg);
+    } else if (tensor.of != StateTensor::Of::kWeights) {
+      add(tensor.place(), &exp_avg_sq);
     } else {
       add(slice.weights.offset, slice.weights.split ? &halves : &master);
     }

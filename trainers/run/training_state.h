@@ -28,7 +28,8 @@ inline constexpr char kProductsState[] = "products";
 // checkpoint and restored from it bit for bit:
 //   model.safetensors      all parameters by name, in the master's dtype
 //   optimizer.safetensors  exp_avg.NAME and exp_avg_sq.NAME of trained ones, or
-//                          momentum.NAME of Muon's; either may be several files
+//                          momentum.NAME of Muon's, with row_exp_avg_sq.NAME of
+//                          NorMuon's; either may be several files
 //                          (tensor_files.h)
 //   state.json             "optimizer_step", "loss_scaler", "random"; checks
 //                          kProductsState

@@ -33,7 +33,8 @@ using testing::ErrorBudget;
 // model, ops read gains in FP32 and matrices in `compute`; `reads_both` also
 // those of Muon in FP32.
 std::vector<ParameterBlockSpec> Blocks(at::ScalarType compute,
-                                       bool reads_both) {
+                                       bool reads_both = false,
+                                       bool row_moments = false) {
   const auto weight = [](const char* name, std::vector<int64_t> shape) {
     return ParameterSpec{name, std::move(shape), Init::kLinear};
   };
@@ -43,7 +44,8 @@ std::vector<ParameterBlockSpec> Blocks(at::ScalarType compute,
     return ParameterBlockSpec{.name = name,
                               .members = std::move(members),
                               .reads = reads,
-                              .muon = true};
+                              .muon = true,
+                              .row_moments = row_moments};
   };
   return {
       {"frozen", {weight("frozen", {9, 9})}, /*trainable=*/false, {compute}},
@@ -59,12 +61,14 @@ struct Mode {
   std::string precision = "FP32";
   int micro_batches = 1;
   bool reads_both = false;
+  bool normuon = false;
 };
 
 std::string ModeName(const ::testing::TestParamInfo<Mode>& info) {
   return info.param.precision +
          (info.param.micro_batches > 1 ? "_Fp32Grad" : "") +
-         (info.param.reads_both ? "_Shadow" : "");
+         (info.param.reads_both ? "_Shadow" : "") +
+         (info.param.normuon ? "_NorMuon" : "");
 }
 
 // Values in [-0.5, 0.5), as in torch_muon.py.
@@ -104,7 +108,8 @@ struct Trainee {
                        (*policy)[OpClass::kWeights]};
     options.gradient = (*policy)[OpClass::kGradient];
     auto store = ParameterStore::Create(
-        Blocks(options.weights.compute, mode.reads_both), options);
+        Blocks(options.weights.compute, mode.reads_both, mode.normuon),
+        options);
     EXPECT_TRUE(store.ok()) << store.status();
     OptimizerConfig parsed;
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(config, &parsed));
@@ -162,12 +167,30 @@ struct Trainee {
 constexpr char kConfig[] =
     "adamw { lr: 1 weight_decay: 0.1 } muon { momentum: 0.9 }";
 
-// torch.optim.Muon's step of one matrix, with products in `dtype`. Updates
-// `momentum`; returns the new weights.
-at::Tensor PlainStep(const at::Tensor& w, const at::Tensor& g, double lr,
-                     at::ScalarType dtype, at::Tensor* momentum) {
-  *momentum = 0.9 * *momentum + (1 - 0.9) * g;
-  at::Tensor x = ((1 - 0.9) * g + 0.9 * *momentum).to(dtype);
+std::string ConfigOf(const Mode& mode) {
+  return mode.normuon ? "adamw { lr: 1 weight_decay: 0.1 } "
+                        "muon { momentum: 0.9 normuon_beta2: 0.8 }"
+                      : kConfig;
+}
+
+// A matrix and its state; `row_moments` are undefined without NorMuon.
+struct PlainMatrix {
+  at::Tensor w, momentum, row_moments;
+
+  PlainMatrix() = default;
+  PlainMatrix(at::Tensor weights, bool normuon)
+      : w(std::move(weights)), momentum(at::zeros_like(w)) {
+    if (normuon) row_moments = at::zeros({w.size(0), 1}, w.options());
+  }
+
+  void Step(const at::Tensor& g, double lr, at::ScalarType dtype);
+};
+
+// torch.optim.Muon's step, with products in `dtype`, and that of NorMuon's
+// paper.
+void PlainMatrix::Step(const at::Tensor& g, double lr, at::ScalarType dtype) {
+  momentum = 0.9 * momentum + (1 - 0.9) * g;
+  at::Tensor x = ((1 - 0.9) * g + 0.9 * momentum).to(dtype);
   const bool tall = w.size(0) > w.size(1);
   if (tall) x = x.t();
   x = x / x.norm();
@@ -177,9 +200,17 @@ at::Tensor PlainStep(const at::Tensor& w, const at::Tensor& g, double lr,
     x = at::addmm(x, b, x, 3.4445, 1);
   }
   if (tall) x = x.t();
-  const double ratio =
-      0.2 * std::sqrt(static_cast<double>(std::max(w.size(0), w.size(1))));
-  return w - lr * 0.1 * w - lr * ratio * x.to(w.scalar_type());
+  x = x.to(w.scalar_type());
+  if (!row_moments.defined()) {
+    const double ratio =
+        0.2 * std::sqrt(static_cast<double>(std::max(w.size(0), w.size(1))));
+    w = w - lr * 0.1 * w - lr * ratio * x;
+    return;
+  }
+  row_moments = 0.8 * row_moments + (1 - 0.8) * x.square().mean(1, true);
+  x = x / (row_moments.sqrt() + 1e-8);
+  const double root = std::sqrt(static_cast<double>(w.numel()));
+  w = w - lr * 0.1 * w - 0.2 * lr * root / x.norm() * x;
 }
 
 class MuonEquation : public ::testing::TestWithParam<Mode> {};
@@ -187,18 +218,18 @@ class MuonEquation : public ::testing::TestWithParam<Mode> {};
 // The equations in FP64, one matrix at a time. Plain code with the same dtypes
 // sets the budget.
 TEST_P(MuonEquation, EqualsThePaperInFp64) {
-  const Trainee ours = Trainee::Create(GetParam(), kConfig);
+  const bool normuon = GetParam().normuon;
+  const Trainee ours = Trainee::Create(GetParam(), ConfigOf(GetParam()));
   struct Expected {
-    at::Tensor oracle, oracle_momentum, plain, plain_momentum;
+    PlainMatrix oracle, plain;
   };
   std::map<std::string, Expected> expected;
   at::Tensor weights = WeightsOf(*ours.store);
   for (const ParameterSlice& slice : ours.store->slices()) {
     if (!slice.muon) continue;
     const at::Tensor w = ours.Matrix(weights, slice);
-    expected[slice.name] = {w.to(at::kDouble),
-                            at::zeros_like(w, at::dtype(at::kDouble)), w,
-                            at::zeros_like(w)};
+    expected[slice.name] = {PlainMatrix(w.to(at::kDouble), normuon),
+                            PlainMatrix(w, normuon)};
   }
   ASSERT_EQ(expected.size(), 5u);
   for (int64_t step = 0; step < 4; ++step) {
@@ -209,29 +240,38 @@ TEST_P(MuonEquation, EqualsThePaperInFp64) {
       Expected& e = expected[slice.name];
       const at::Tensor g =
           0.25 * ours.Matrix(ours.store->grad(), slice).to(at::kFloat);
-      e.oracle = PlainStep(e.oracle, g.to(at::kDouble), lr, at::kDouble,
-                           &e.oracle_momentum);
-      e.plain = PlainStep(e.plain, g, lr, ours.products, &e.plain_momentum);
+      e.oracle.Step(g.to(at::kDouble), lr, at::kDouble);
+      e.plain.Step(g, lr, ours.products);
     }
   }
   weights = WeightsOf(*ours.store);
   for (const ParameterSlice& slice : ours.store->slices()) {
     if (!slice.muon) continue;
     const Expected& e = expected[slice.name];
-    EXPECT_TRUE(ErrorBudget::AgainstBaseline(e.plain, e.oracle)
-                    .Accepts(ours.Matrix(weights, slice)))
-        << slice.name;
-    EXPECT_TRUE(
-        ErrorBudget::AgainstBaseline(e.plain_momentum, e.oracle_momentum)
-            .Accepts(ours.Matrix(ours.optimizer->exp_avg(), slice)))
-        << slice.name;
+    const auto expect = [&](const at::Tensor PlainMatrix::*of,
+                            const at::Tensor& result) {
+      EXPECT_TRUE(ErrorBudget::AgainstBaseline(e.plain.*of, e.oracle.*of)
+                      .Accepts(result))
+          << slice.name;
+    };
+    expect(&PlainMatrix::w, ours.Matrix(weights, slice));
+    expect(&PlainMatrix::momentum,
+           ours.Matrix(ours.optimizer->exp_avg(), slice));
+    if (!normuon) continue;
+    const int64_t rows = slice.shape[0];
+    expect(&PlainMatrix::row_moments,
+           ours.optimizer->exp_avg_sq()
+               .narrow(0, slice.row_moments.value(), rows)
+               .view({rows, 1}));
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(, MuonEquation,
                          ::testing::Values(Mode{"FP32"}, Mode{"BF16"},
                                            Mode{"BF16", 1, true},
-                                           Mode{"BF16", 2}),
+                                           Mode{"BF16", 2},
+                                           Mode{"FP32", 1, false, true},
+                                           Mode{"BF16", 1, false, true}),
                          ModeName);
 
 // Repeats torch_muon.py. Both round every product to FP32, which the iteration
@@ -331,7 +371,7 @@ TEST(Muon, LeavesTheOthersToAdamW) {
   const Trainee ours = Trainee::Create({"FP32"}, kConfig);
   EXPECT_EQ(ours.optimizer->exp_avg_sq().numel(), ours.store->adamw_extent());
   EXPECT_EQ(ours.optimizer->exp_avg().numel(), ours.store->trainable_extent());
-  std::vector<ParameterBlockSpec> blocks = Blocks(at::kFloat, false);
+  std::vector<ParameterBlockSpec> blocks = Blocks(at::kFloat);
   for (ParameterBlockSpec& block : blocks) block.muon = false;
   const auto store = ParameterStore::Create(blocks, {}).value();
   AdamWOptions options;
@@ -364,7 +404,7 @@ TEST(Muon, LeavesTheOthersToAdamW) {
 class MuonInMode : public ::testing::TestWithParam<Mode> {};
 
 TEST_P(MuonInMode, ASkippedStepChangesNoBit) {
-  const Trainee ours = Trainee::Create(GetParam(), kConfig);
+  const Trainee ours = Trainee::Create(GetParam(), ConfigOf(GetParam()));
   ours.Step(0, 1e-2);
   const std::vector<at::Tensor> before = ours.State();
   ours.Step(1, 1e-2, std::numeric_limits<double>::quiet_NaN(), /*skip=*/true);
@@ -376,7 +416,7 @@ TEST_P(MuonInMode, ASkippedStepChangesNoBit) {
 
 // What products read is the master rounded to their dtype.
 TEST_P(MuonInMode, ProductsReadTheRoundedMaster) {
-  const Trainee ours = Trainee::Create(GetParam(), kConfig);
+  const Trainee ours = Trainee::Create(GetParam(), ConfigOf(GetParam()));
   ours.Step(0, 1e-2);
   ours.Step(1, 1e-2);
   const at::Tensor masters = WeightsOf(*ours.store);
@@ -398,7 +438,7 @@ TEST_P(MuonInMode, ProductsReadTheRoundedMaster) {
 }
 
 TEST_P(MuonInMode, DoesNotChangeFrozenParametersAndGaps) {
-  const Trainee ours = Trainee::Create(GetParam(), kConfig);
+  const Trainee ours = Trainee::Create(GetParam(), ConfigOf(GetParam()));
   const at::Tensor before = WeightsOf(*ours.store);
   ours.Step(0, 1e-2);
   at::Tensor untouched = at::ones({before.numel()}, at::kBool);
@@ -418,8 +458,17 @@ TEST_P(MuonInMode, DoesNotChangeFrozenParametersAndGaps) {
             0);
 }
 
-const Mode kModes[] = {{"FP32"}, {"BF16"},    {"BF16", 2},   {"BF16", 1, true},
-                       {"FP16"}, {"FP16", 2}, {"BF16_PURE"}, {"BF16_PURE", 2}};
+const Mode kModes[] = {{"FP32"},
+                       {"BF16"},
+                       {"BF16", 2},
+                       {"BF16", 1, true},
+                       {"FP16"},
+                       {"FP16", 2},
+                       {"BF16_PURE"},
+                       {"BF16_PURE", 2},
+                       {"FP32", 1, false, true},
+                       {"BF16", 1, false, true},
+                       {"BF16_PURE", 1, false, true}};
 INSTANTIATE_TEST_SUITE_P(, MuonInMode, ::testing::ValuesIn(kModes), ModeName);
 
 // The form in which weights are kept does not change them.
@@ -508,9 +557,9 @@ class GpuMuon : public ::testing::TestWithParam<Mode> {
 };
 
 TEST_P(GpuMuon, EqualsTheCpu) {
-  const Trainee cpu = Trainee::Create(GetParam(), kConfig);
-  const Trainee gpu =
-      Trainee::Create(GetParam(), kConfig, at::Device(at::kCUDA, 0));
+  const Trainee cpu = Trainee::Create(GetParam(), ConfigOf(GetParam()));
+  const Trainee gpu = Trainee::Create(GetParam(), ConfigOf(GetParam()),
+                                      at::Device(at::kCUDA, 0));
   for (int64_t step = 0; step < 3; ++step) {
     cpu.Step(step, 1e-2, /*grad_scale=*/0.5);
     gpu.Step(step, 1e-2, /*grad_scale=*/0.5);
@@ -526,8 +575,8 @@ TEST_P(GpuMuon, EqualsTheCpu) {
 }
 
 TEST_P(GpuMuon, ASkippedStepChangesNoBit) {
-  const Trainee gpu =
-      Trainee::Create(GetParam(), kConfig, at::Device(at::kCUDA, 0));
+  const Trainee gpu = Trainee::Create(GetParam(), ConfigOf(GetParam()),
+                                      at::Device(at::kCUDA, 0));
   gpu.Step(0, 1e-2);
   const std::vector<at::Tensor> before = gpu.State();
   gpu.Step(1, 1e-2, std::numeric_limits<double>::quiet_NaN(), /*skip=*/true);

@@ -99,6 +99,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"adamw { lr: 1 } muon { lr: 0 }", "muon.lr"},
         BadConfig{"adamw { lr: 1 } muon { lr: inf }", "muon.lr"},
         BadConfig{"adamw { lr: 1 } muon { momentum: 1 }", "muon.momentum"},
+        BadConfig{"adamw { lr: 1 } muon { normuon_beta2: 1 }",
+                  "muon.normuon_beta2"},
         BadConfig{"adamw { lr: 1 } muon { ns_steps: 0 }", "muon.ns_steps"},
         BadConfig{"adamw { lr: 1 } muon { ns_steps: 21 }", "muon.ns_steps"},
         BadConfig{"adamw { lr: 1 } muon { adjust_lr: UNSPECIFIED }",
@@ -117,6 +119,9 @@ TEST(OptimizerConfig, AConfigWithItsDefaultsChoosesTheSameOptimizer) {
   EXPECT_TRUE(kept("adamw { lr: 1 }").empty());
   EXPECT_EQ(kept("adamw { lr: 1 } muon {}"),
             std::vector<std::string>{"layers.*"});
+  const OptimizerConfig muon = Parse<OptimizerConfig>(
+      PrintWithDefaults(Parse<OptimizerConfig>("adamw { lr: 1 } muon {}")));
+  EXPECT_FALSE(MuonOptionsOf(muon).normalizes_rows);
 }
 
 TEST(OptimizerConfig, AllowsAtMostSixteenGroups) {

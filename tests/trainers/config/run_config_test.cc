@@ -318,6 +318,7 @@ TEST(RunConfigTest, AcceptedNumbersAreInTheRangeOfFp32) {
       "optimizer.adamw.beta2",
       "optimizer.adamw.weight_decay",
       "optimizer.muon.momentum",
+      "optimizer.muon.normuon_beta2",
       "optimizer.schedule.warmup_ratio",
       "optimizer.schedule.cosine.final_ratio",
       "optimizer.schedule.linear.final_ratio",

@@ -102,13 +102,19 @@ TEST(MemoryPlanTest, CountsMuonsStateAndBuffer) {
   const RunPlan adamw = PlanRun(Config({}), {}, h200).value();
   const RunPlan muon =
       PlanRun(Config({"optimizer.muon.ns_steps=5"}), {}, h200).value();
+  const RunPlan normuon =
+      PlanRun(Config({"optimizer.muon.normuon_beta2=0.95"}), {}, h200).value();
   const ModelShape& m = muon.shape;
   const int64_t c = m.d_model, f = m.d_ff;
-  const MemoryReport &before = adamw.memory.report, &after = muon.memory.report;
+  const MemoryReport &before = adamw.memory.report, &after = muon.memory.report,
+                     &with_rows = normuon.memory.report;
   EXPECT_EQ(before.optimizer - after.optimizer,
             4 * m.layers * (4 * c * c + 3 * c * f));
   EXPECT_EQ(after.other - before.other,
             2 * 2 * (c * f + c * c) * int64_t{2} + 256);
+  EXPECT_EQ(with_rows.optimizer - after.optimizer,
+            4 * m.layers * (5 * c + 2 * f));
+  EXPECT_EQ(with_rows.other - after.other, 2 * 2 * f * int64_t{4});
   // Its products run on the stream of the deferred update.
   EXPECT_EQ(after.libraries - before.libraries, 32 << 20);
 }

@@ -226,6 +226,9 @@ INSTANTIATE_TEST_SUITE_P(
              "model.d_model=1024", "model.num_heads=8", "model.d_ff=4096",
              "model.num_layers=4", "model.context_length=512"},
         Sets{"precision.mode=BF16", "model.frozen=['layers.0.*']"},
+        Sets{"precision.mode=BF16", "optimizer.muon.ns_steps=5"},
+        Sets{"precision.mode=FP16", "execution.defer_update=true",
+             "training.micro_batches=2", "optimizer.muon.normuon_beta2=0.95"},
         Sets{"precision.mode=BF16", "attention.backend=NAIVE"},
         Sets{"precision.mode=BF16", "attention.backend=COMPILED_FUSED"},
         Sets{"precision.mode=BF16", "attention.backend=TORCH_EFFICIENT"}));

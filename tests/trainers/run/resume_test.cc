@@ -95,6 +95,12 @@ TEST(ResumeTest, MuonsMomentumResumesBitForBit) {
                        "--set recompute.policy=BLOCK");
 }
 
+TEST(ResumeTest, NorMuonResumesBitForBit) {
+  ExpectBitExactResume("normuon", "",
+                       "--set optimizer.muon.normuon_beta2=0.9 "
+                       "--set precision.mode=BF16");
+}
+
 TEST(ResumeTest, ACheckpointOfAnotherOptimizerIsRejected) {
   const std::string adamw = Folder("of_adamw"), muon = Folder("of_muon");
   const std::string set = "--set optimizer.muon.lr=0.02";

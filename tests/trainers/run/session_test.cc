@@ -437,7 +437,8 @@ TEST(MemoryPlanTest, MatchesTheStoreAndTheOptimizer) {
            {"precision.mode=BF16_PURE"},
            {"precision.mode=BF16", "model.tied_head=true"},
            {"precision.mode=BF16", "model.frozen=['layers.0.*']"},
-           {"precision.mode=BF16", "optimizer.muon.ns_steps=5"}}) {
+           {"precision.mode=BF16", "optimizer.muon.ns_steps=5"},
+           {"precision.mode=FP32", "optimizer.muon.normuon_beta2=0.9"}}) {
     SCOPED_TRACE(absl::StrJoin(sets, " "));
     std::vector<std::string> all = {"model.d_model=128"};
     all.insert(all.end(), sets.begin(), sets.end());
