@@ -22,10 +22,9 @@ namespace tessera {
 //   X <- a X + (b A + c A^2) X with A = X X^T, ns_steps times
 //   W <- W - lr * weight_decay * W - lr * ratio * X
 //
-// The iteration is Newton and Schulz' with a polynomial of degree 5 in the
-// singular values, which brings them near 1 (0.7 to 1.2) in five steps. If rows
-// > cols, A = X^T X, the smaller product, multiplies from the right, with the
-// same result.
+// A Newton-Schulz step applies an odd polynomial of degree 5 to the singular
+// values. Five steps bring them near 1 (0.7 to 1.2). If rows > cols, the
+// smaller product A = X^T X multiplies from the right, with the same result.
 //
 // NorMuon (Li et al., "NorMuon: Making Muon more efficient and scalable", 2025)
 // then makes the rows of X, one per neuron, equally large over time. v has one

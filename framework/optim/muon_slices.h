@@ -45,13 +45,14 @@ std::vector<MuonSlice> MuonSlices(absl::Span<const ParameterSlice> parameters,
 // products are in FP32.
 at::ScalarType MuonDtype(const PrecisionPolicy& precision);
 
-// What the update of a batch needs, in one buffer: X and its
-// successor, A and b A + c A^2, [count] norms; undefined what it does not need.
+// The tensors that the update of a batch needs, in one buffer: X and its
+// successor, A and b A + c A^2, and norms. row_scales and row_squares are
+// undefined without NorMuon.
 struct MuonWorkspace {
   at::Tensor x, next;           // [count, rows, cols]
   at::Tensor gram, polynomial;  // [count, gram, gram]
   at::Tensor norms;             // FP32 [count, 1, 1]
-  // NorMuon: FP32 [count, rows, 1].
+  // FP32 [count, rows, 1].
   at::Tensor row_scales, row_squares;
 
   MuonWorkspace(const MuonBatch& batch, at::ScalarType dtype,
