@@ -386,6 +386,8 @@ TEST(MemoryPlanTest, RecomputationDropsActivationsAndKeepsTheRest) {
         .memory.report;
   };
   const MemoryReport generation = text_of(1 << 20);
+  small.mutable_optimizer()->mutable_muon();  // of training only
+  EXPECT_EQ(text_of(1 << 20).total(), generation.total());
   EXPECT_EQ(generation.parameters, none.parameters);
   EXPECT_EQ(generation.gradients, 0);
   EXPECT_EQ(generation.optimizer, 0);
