@@ -102,9 +102,8 @@ TESSERA_HOST_DEVICE float DecayOf(const AdamWCoefficients& c, float param,
 //          - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 //
 // with the decay of DecayOf(). p is rounded once, after decay and update have
-// been added. A factor of 1 - lr
-// * weight_decay would have FP32's granularity of 6e-8, which can be as large
-// as the decay itself.
+// been added. A factor of 1 - lr * weight_decay would have FP32's granularity
+// of 6e-8, which can be as large as the decay itself.
 TESSERA_HOST_DEVICE AdamWElement UpdateAdamW(AdamWElement x, float gradient,
                                              const AdamWCoefficients& c) {
   const float g = c.grad_scale * gradient;

@@ -41,11 +41,11 @@ struct UnpackedText {
 };
 
 // Makes text files, in a new folder, of those `inputs` that are not plain text
-// files: standard input (kStandardInput of byte_stream.h), JSON
-// lines, and files that are compressed (.gz,
-// .zst; standard input by its first bytes). Reads each input once, with a few
-// megabytes per thread in memory and at least one line. Creates no folder if
-// there are no such inputs. Returns the text files by input.
+// files: standard input (kStandardInput of byte_stream.h), JSON lines, and
+// files that are compressed (.gz, .zst; standard input by its first bytes).
+// Reads each input once, with a few megabytes per thread in memory and at least
+// one line. Creates no folder if there are no such inputs. Returns the text
+// files by input.
 //
 // InvalidArgument names input and line, DataLoss the damaged input.
 absl::StatusOr<absl::flat_hash_map<std::string, UnpackedText>> Unpack(

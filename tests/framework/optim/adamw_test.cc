@@ -20,6 +20,7 @@
 #include "framework/precision/precision_config.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/framework/optim/precision_set_up.h"
 #include "tests/framework/optim/torch_adamw_golden.h"
 #include "tests/testing/error_budget.h"
 #include "tests/testing/weights.h"
@@ -29,6 +30,7 @@ namespace {
 
 using testing::BitEqual;
 using ::testing::HasSubstr;
+using testing::SetUpPrecision;
 
 absl::StatusOr<std::unique_ptr<AdamW>> CreateAdamW(
     const std::string& text, ParameterStore& store,
@@ -71,18 +73,8 @@ struct Trainee {
 
   static Trainee Create(const Mode& mode, const std::string& config,
                         at::Device device = at::kCPU, int64_t ffn_rows = 65) {
-    PrecisionConfig precision;
-    PrecisionConfig::Mode value = PrecisionConfig::UNSPECIFIED;
-    EXPECT_TRUE(PrecisionConfig::Mode_Parse(mode.precision, &value));
-    precision.set_mode(value);
-    const auto policy =
-        CreatePrecisionPolicy(precision, mode.micro_batches, /*cuda=*/true);
-    EXPECT_TRUE(policy.ok()) << policy.status();
-    ParameterStoreOptions options;
-    options.device = device;
-    options.weights = {(*policy)[OpClass::kMasterWeights],
-                       (*policy)[OpClass::kWeights]};
-    options.gradient = (*policy)[OpClass::kGradient];
+    const auto [policy, options] =
+        SetUpPrecision(mode.precision, mode.micro_batches, device);
     std::vector<ParameterBlockSpec> blocks =
         OddBlocks(ffn_rows, options.weights.compute);
     for (ParameterBlockSpec& block : blocks) {
@@ -92,7 +84,7 @@ struct Trainee {
     }
     auto store = ParameterStore::Create(blocks, options);
     EXPECT_TRUE(store.ok()) << store.status();
-    auto adamw = CreateAdamW(config, **store, *policy);
+    auto adamw = CreateAdamW(config, **store, policy);
     EXPECT_TRUE(adamw.ok()) << adamw.status();
     return {*std::move(store), *std::move(adamw)};
   }

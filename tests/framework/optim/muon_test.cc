@@ -16,8 +16,8 @@
 #include "framework/optim/muon_slices.h"
 #include "framework/optim/optimizer.h"
 #include "framework/optim/optimizer_config.h"
-#include "framework/precision/precision_config.h"
 #include "gtest/gtest.h"
+#include "tests/framework/optim/precision_set_up.h"
 #include "tests/framework/optim/torch_muon_golden.h"
 #include "tests/testing/error_budget.h"
 #include "tests/testing/weights.h"
@@ -27,6 +27,7 @@ namespace {
 
 using testing::BitEqual;
 using testing::ErrorBudget;
+using testing::SetUpPrecision;
 
 // Wide, tall and square matrices, two of the same shape, stacked ones that
 // begin inside a chunk of AdamW, and parameters of AdamW between them. As in a
@@ -95,18 +96,8 @@ struct Trainee {
 
   static Trainee Create(const Mode& mode, const std::string& config,
                         at::Device device = at::kCPU) {
-    PrecisionConfig precision;
-    PrecisionConfig::Mode value = PrecisionConfig::UNSPECIFIED;
-    EXPECT_TRUE(PrecisionConfig::Mode_Parse(mode.precision, &value));
-    precision.set_mode(value);
-    const auto policy =
-        CreatePrecisionPolicy(precision, mode.micro_batches, /*cuda=*/true);
-    EXPECT_TRUE(policy.ok()) << policy.status();
-    ParameterStoreOptions options;
-    options.device = device;
-    options.weights = {(*policy)[OpClass::kMasterWeights],
-                       (*policy)[OpClass::kWeights]};
-    options.gradient = (*policy)[OpClass::kGradient];
+    const auto [policy, options] =
+        SetUpPrecision(mode.precision, mode.micro_batches, device);
     auto store = ParameterStore::Create(
         Blocks(options.weights.compute, mode.reads_both, mode.normuon),
         options);
@@ -115,12 +106,13 @@ struct Trainee {
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(config, &parsed));
     auto optimizer = Optimizer::Create(AdamWOptionsOf(parsed.adamw()),
                                        ParameterGroupsOf(parsed.adamw()),
-                                       MuonOptionsOf(parsed), **store, *policy);
+                                       MuonOptionsOf(parsed), **store, policy);
     EXPECT_TRUE(optimizer.ok()) << optimizer.status();
-    return {*std::move(store), *std::move(optimizer), MuonDtype(*policy)};
+    return {*std::move(store), *std::move(optimizer), MuonDtype(policy)};
   }
 
-  // Normal gradients, the same for every device and mode but for rounding.
+  // Normally distributed gradients. On every device and in every mode they are
+  // the same, up to rounding.
   void FillGradient(int64_t step) const {
     at::manual_seed(1000 + step);
     for (const ParameterSlice& slice : store->slices()) {

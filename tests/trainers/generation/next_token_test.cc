@@ -80,7 +80,7 @@ class NextTokenTest : public ::testing::Test {
     }
   }
 
-  // The logits of `texts` in a batch are those of each alone.
+  // In a batch, each of `texts` has the logits that it has by itself.
   void ExpectThoseOfEach(NextTokenModel& model,
                          const NextTokenModel::Texts& texts, double tolerance) {
     const auto logits = model.LogitsAfter(texts);

@@ -350,14 +350,15 @@ TEST(SampleTextTest, SeveralSamplesAreThoseOfTheirSeeds) {
     EXPECT_TRUE(status.ok()) << status;
     return text;
   };
-  std::vector<std::string> alone;
+  std::vector<std::string> single_samples;
   std::set<size_t> lengths;
   for (uint64_t seed = 7; seed < 12; ++seed) {
-    alone.push_back(sample({.seed = seed}));
-    lengths.insert(alone.back().size());
+    single_samples.push_back(sample({.seed = seed}));
+    lengths.insert(single_samples.back().size());
   }
   EXPECT_GT(lengths.size(), 2u);
-  EXPECT_EQ(sample({.samples = 5, .seed = 7}), absl::StrJoin(alone, "\n---\n"));
+  EXPECT_EQ(sample({.samples = 5, .seed = 7}),
+            absl::StrJoin(single_samples, "\n---\n"));
 }
 
 TEST(SampleTokensTest, EachSampleIsALine) {

@@ -393,7 +393,7 @@ TEST(MemoryPlanTest, RecomputationDropsActivationsAndKeepsTheRest) {
   EXPECT_EQ(generation.optimizer, 0);
   EXPECT_LT(generation.total() - generation.parameters,
             none.activations + none.activation_gradients);
-  // Of BF16 weights, only what ops read is kept, and no gradients.
+  // A generation keeps no gradients, and of BF16 weights only what ops read.
   RunConfig bf16 = small;
   bf16.mutable_precision()->set_mode(PrecisionConfig::BF16);
   bf16.mutable_model()->set_num_layers(1);
