@@ -27,7 +27,7 @@ import tempfile
 MIB = 1 << 20
 # Bundles are copied often. A larger one contains something that was not
 # stripped, or a kernel built for too many architectures.
-MAX_BYTES = 64 * MIB
+MAX_BYTES = 96 * MIB
 
 # Every system has these, and they must match its kernel or compiler.
 SYSTEM_LIBRARIES = re.compile(
