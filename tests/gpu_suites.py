@@ -40,7 +40,7 @@ PARTS = {
     "most": ("Gpu*:*/Gpu*-*GpuConformance*:*GpuLargeTensor*", 1),
     "conformance": ("*GpuConformance*", 4),
     "large": ("*GpuLargeTensor*", 1),
-    "two": ("GpuProcessGroup*:GpuGraphRanks*:GpuHangingRank*:GpuProgress*", 1),
+    "two": ("GpuProcessGroup*:*GpuGraphRanks*:GpuHangingRank*:GpuProgress*", 1),
 }
 # What a machine with one GPU runs: "two" is for a short call on two.
 DEFAULT_PARTS = "most,conformance,large"

@@ -30,6 +30,7 @@
 #include "framework/dist/progress.h"
 #include "framework/dist/rank_list.h"
 #include "framework/dist/rendezvous.h"
+#include "framework/dist/sum_addends.h"
 
 namespace tessera {
 namespace {
@@ -262,15 +263,14 @@ absl::Status C10dCommunicator::ExchangeAndSum(const at::Tensor& whole,
       exchanged_.narrow(0, 0, static_cast<int64_t>(whole.nbytes()))
           .view(whole.scalar_type());
   RETURN_IF_ERROR(AllToAll(whole, addends));
-  return StatusFromTorch([&] {
+  return StatusFromTorchOr([&] {
     at::Tensor sum = shard.view({-1});
-    // Both add in FP32.
     const at::Tensor rows = addends.view({world_size_, -1});
-    if (world_size_ == 2) {
-      at::add_out(sum, rows[0], rows[1]);  // faster
-    } else {
-      at::sum_out(sum, rows, 0);
+    if constexpr (kCudaBuild) {
+      if (device_.is_cuda()) return SumAddends(rows, sum);
     }
+    at::sum_out(sum, rows, 0);  // adds in FP32, too
+    return absl::OkStatus();
   });
 }
 

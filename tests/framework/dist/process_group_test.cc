@@ -505,6 +505,16 @@ TEST_F(GpuProcessGroupTest, Nccl) {
   }
 }
 
+TEST_F(GpuProcessGroupTest, NcclOfFourRanks) {
+  if (at::getNumGPUs() < 4) GTEST_SKIP() << "needs four CUDA GPUs";
+  for (const char* scenario :
+       {"Collectives", "GathersFromWindowsOfManySizes"}) {
+    const Outcome outcome =
+        Execute({.scenario = scenario, .nproc = 4, .cuda = true});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  }
+}
+
 TEST_F(GpuProcessGroupTest, WaitsForARankThatWritesACheckpoint) {
   const Outcome outcome = Execute({.scenario = "RankZeroWritesForLong",
                                    .cuda = true,

@@ -1,4 +1,4 @@
-// Two ranks whose steps are CUDA graphs.
+// Ranks whose steps are CUDA graphs.
 
 #include <ATen/ATen.h>
 #include <unistd.h>
@@ -79,13 +79,14 @@ std::vector<std::string> Differing(const Trained& a, const Trained& b,
   return names;
 }
 
-Trained TrainTwoRanks(const std::string& mode, const std::string& zero) {
+Trained TrainRanks(int nproc, const std::string& mode,
+                   const std::string& zero) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/graph_ranks_",
                                           mode, zero, "_", getpid());
   EXPECT_TRUE(RemoveTree(folder).ok());
   const absl::Cleanup remove = [&] { RemoveTree(folder).IgnoreError(); };
   LaunchOptions options;
-  options.nproc = 2;
+  options.nproc = nproc;
   options.environment = {{kFolder, folder}, {kMode, mode}, {kZero, zero}};
   options.timeout = absl::Minutes(2);
   const LaunchedTests ranks =
@@ -101,16 +102,21 @@ Trained TrainTwoRanks(const std::string& mode, const std::string& zero) {
           .output = ranks.output};
 }
 
-TEST(GpuGraphRanksTest, HaveTheBitsOfEagerRanksAtEveryZeroStage) {
-  if (at::getNumGPUs() < 2) GTEST_SKIP() << "needs two CUDA GPUs";
+class GpuGraphRanksTest : public testing::TestWithParam<int> {};
+
+TEST_P(GpuGraphRanksTest, HaveTheBitsOfEagerRanksAtEveryZeroStage) {
+  const int nproc = GetParam();
+  if (at::getNumGPUs() < nproc) {
+    GTEST_SKIP() << "needs " << nproc << " CUDA GPUs";
+  }
   // With two micro-batches, stages 2 and 3 add in another order than 0 and 1.
   for (const auto& [first, second] : {std::pair{"0", "1"}, {"2", "3"}}) {
-    const Trained eager = TrainTwoRanks("EAGER", first);
+    const Trained eager = TrainRanks(nproc, "EAGER", first);
     ASSERT_EQ(eager.losses.size(), 6u);
     for (const auto& [mode, zero] :
          {std::pair{"GRAPH", first}, {"EAGER", second}, {"GRAPH", second}}) {
       SCOPED_TRACE(absl::StrCat(mode, ", ZeRO ", zero));
-      const Trained other = TrainTwoRanks(mode, zero);
+      const Trained other = TrainRanks(nproc, mode, zero);
       ASSERT_EQ(other.losses, eager.losses)
           << other.output << "\nand of " << eager.output;
       EXPECT_EQ(other.gradient_norms, eager.gradient_norms);
@@ -121,6 +127,8 @@ TEST(GpuGraphRanksTest, HaveTheBitsOfEagerRanksAtEveryZeroStage) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Ranks, GpuGraphRanksTest, testing::Values(2, 4));
 
 }  // namespace
 }  // namespace tessera
