@@ -53,9 +53,11 @@ OPS = ["Gpu/CrossEntropyTest.*", "Gpu/EmbeddingTest.*", "Gpu/FusionTest.*",
        "Gpu/LinearCrossEntropyTest.*", "Gpu/QkNormTest.*",
        "Gpu/ReluSquaredTest.*", "Gpu/ResidualTest.*", "Gpu/RmsNormTest.*",
        "Gpu/RopeTest.*", "Gpu/SwiGluTest.*", "GpuAdamW.*",
-       "GpuInitialValues.*", "GpuSumOfSquares.*"]
+       "GpuDocumentBounds.*", "GpuInitialValues.*", "*GpuMuon.*",
+       "GpuSumOfSquares.*"]
 # racecheck, told to look at our kernels only, ends in an internal error here.
-WITH_PRODUCTS = ["Gpu/FusionTest.*", "Gpu/LinearCrossEntropyTest.*"]
+WITH_PRODUCTS = ["Gpu/FusionTest.*", "Gpu/LinearCrossEntropyTest.*",
+                 "*GpuMuon.*"]
 FAMILIES = [*DIMS, "ops"]
 TOOLS = {
     # Each tensor is a separate allocation with padding around it.
