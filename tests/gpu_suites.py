@@ -2,14 +2,16 @@
 """Runs the GPU tests and keeps docs/results/gpu_tests.md.
 
 usage: gpu_suites.py run --run=DIR/run --commit=HASH --out=FILE
-           [--parts=most,conformance,large|two] [--time_limit_s=540]
+           [--parts=most,conformance,large|two] [--gpus=1]
+           [--time_limit_s=540]
        gpu_suites.py add FILE...
 
 `run` starts gpu_tests of a bundle and appends a line of JSON to FILE: the card,
 the date, the commit, and for each suite the numbers of cases that passed,
 failed and were skipped. The 9,000 cases of attention's conformance run in four
 processes side by side, the cases of tensors beyond 2^31 elements in a process
-of their own, and all other suites in one process, as a user would run them.
+of their own, and all other suites in one process, as a user would run them, or
+with --gpus in one for each GPU.
 Exit status 1 if a case fails, none passes or a process does not end in time.
 
 `add` appends such lines to docs/results/gpu_tests.jsonl and writes the page
@@ -56,7 +58,7 @@ SUITES = (
     ("two GPUs", r"GpuProcessGroup|GpuGraphRanks|GpuHangingRank"),
     ("golden losses", r"GpuGolden"),
     ("CUDA graphs", r"GpuCudaGraph|GpuGraphStep|GpuProgress"),
-    ("training", r"GpuTraining|GpuLoss|GpuSampling|GpuResumed|TrainingState"
+    ("training", r"GpuTrain|GpuLoss|GpuSampling|GpuResumed|TrainingState"
                  r"|GpuNotFinite|BatchPrefetcher|GpuCell|Nvtx|GpuPlanned"
                  r"|GpuFailing"),
     ("instruments", r"GpuCounters|GpuKernelCounters|GpuPhaseTimer|GpuTrace"
@@ -100,13 +102,20 @@ def card():
     return names[0].strip()
 
 
+def processes_of(part, gpus):
+    return gpus if part == "most" else PARTS[part][1]
+
+
 def start(arguments, part, shard, xml):
-    tests, shards = PARTS[part]
+    environment = {**os.environ, "GTEST_SHARD_INDEX": str(shard),
+                   "GTEST_TOTAL_SHARDS":
+                       str(processes_of(part, arguments.gpus))}
+    if arguments.gpus > 1 and part != "two":
+        environment["CUDA_VISIBLE_DEVICES"] = str(shard % arguments.gpus)
     return subprocess.Popen(
-        [arguments.run, "gpu_tests", f"--gtest_filter={tests}",
+        [arguments.run, "gpu_tests", f"--gtest_filter={PARTS[part][0]}",
          f"--gtest_output=xml:{xml}"], cwd=arguments.run.parent,
-        env={**os.environ, "GTEST_TOTAL_SHARDS": str(shards),
-             "GTEST_SHARD_INDEX": str(shard)})
+        env=environment)
 
 
 def end(process, deadline):
@@ -127,7 +136,7 @@ def run_part(arguments, part, deadline):
     suites, problems = {}, []
     with tempfile.TemporaryDirectory() as scratch:
         files = [pathlib.Path(scratch, f"{shard}.xml")
-                 for shard in range(PARTS[part][1])]
+                 for shard in range(processes_of(part, arguments.gpus))]
         processes = [start(arguments, part, shard, xml)
                      for shard, xml in enumerate(files)]
         for process, xml in zip(processes, files):
@@ -224,6 +233,7 @@ def main():
     runs.add_argument("--commit", required=True)
     runs.add_argument("--out", required=True)
     runs.add_argument("--parts", default=DEFAULT_PARTS)
+    runs.add_argument("--gpus", type=int, default=1)
     runs.add_argument("--time_limit_s", type=float, default=540)
     adds = commands.add_parser("add")
     adds.add_argument("files", nargs="+", type=pathlib.Path)

@@ -1,6 +1,5 @@
 #include "trainers/plan/memory_plan.h"
 
-#include <algorithm>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -196,9 +195,7 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
   const Pass evaluate = {step.evaluate, step.evaluate_lifetimes};
   requests.passes = {&train, &train};
   if (evaluates) requests.passes.push_back(&evaluate);
-  const int64_t arena = std::max(step.train_lifetimes.arena_bytes,
-                                 step.evaluate_lifetimes.arena_bytes);
-  return PlanPasses(std::move(requests), arena, device, report);
+  return PlanPasses(std::move(requests), step.arena_bytes(), device, report);
 }
 
 absl::StatusOr<PlannedMemory> PlanForwardMemory(

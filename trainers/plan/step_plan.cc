@@ -349,6 +349,11 @@ absl::Status PlanLists(const StepPlanOptions& options,
   return absl::OkStatus();
 }
 
+int64_t StepPlan::arena_bytes() const {
+  return std::max({train_lifetimes.arena_bytes, gradients_lifetimes.arena_bytes,
+                   evaluate_lifetimes.arena_bytes});
+}
+
 absl::Status VerifyStep(const StepPlan& plan) {
   ASSIGN_OR_RETURN(const StepContents contents,
                    VerifyLifetimes(plan.train, plan.train_lifetimes));

@@ -40,6 +40,9 @@ struct StepPlan {
   // `train` before its rewrites, if it has any.
   std::optional<Schedule> plain;
   Lifetimes train_lifetimes, gradients_lifetimes, evaluate_lifetimes;
+
+  // The size of the buffer that holds the arena of each list, one at a time.
+  int64_t arena_bytes() const;
 };
 
 struct StepPlanOptions {

@@ -17,11 +17,11 @@ namespace tessera {
 
 namespace {
 
-// The bytes of text of the targets that count, [1].
-at::Tensor TextBytes(const Batch& batch, const at::Tensor& bytes_of_token) {
+// The bytes of text of the targets that count.
+double TextBytes(const Batch& batch, const at::Tensor& bytes_of_token) {
   const at::Tensor& targets = batch.targets_mbs;
   const at::Tensor bytes = bytes_of_token.take(targets.clamp_min(0));
-  return at::where(targets == kIgnoredTarget, 0.0, bytes).sum().reshape({1});
+  return at::where(targets == kIgnoredTarget, 0.0, bytes).sum().item<double>();
 }
 
 }  // namespace
@@ -32,20 +32,25 @@ absl::StatusOr<EvaluationResult> Evaluate(TrainStep& step,
                                           const at::Tensor& bytes_of_token) {
   EvaluationResult result;
   at::Tensor sums;  // of nats, and of bytes if they are known
+  double text_bytes = 0;
   for (int64_t first = 0; first < windows; first += loader.global_batch()) {
     ASSIGN_OR_RETURN(const Batch batch, loader.Load(first, windows));
     RETURN_IF_ERROR(step.Forward(batch));
     RETURN_IF_ERROR(StatusFromTorch([&] {
       // Weighted by tokens, because the last batch is partly padding.
-      at::Tensor part = step.metrics().loss.to(at::kDouble).reshape({1}) *
-                        static_cast<double>(batch.valid_targets);
-      if (bytes_of_token.defined()) {
-        part = at::cat({part, TextBytes(batch, bytes_of_token)});
-      }
+      const at::Tensor part = step.metrics().loss.to(at::kDouble).reshape({1}) *
+                              static_cast<double>(batch.valid_targets);
       sums = sums.defined() ? sums + part : part;
+      if (bytes_of_token.defined()) {
+        text_bytes += TextBytes(batch, bytes_of_token);
+      }
     }));
     result.tokens += batch.valid_targets;
   }
+  RETURN_IF_ERROR(StatusFromTorch([&] {
+    if (!bytes_of_token.defined()) return;
+    sums = at::cat({sums, at::full({1}, text_bytes, sums.options())});
+  }));
   RETURN_IF_ERROR(group.AllReduceSum(sums));
   RETURN_IF_ERROR(StatusFromTorch([&] {
     const double nats = sums[0].item<double>();

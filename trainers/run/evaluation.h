@@ -24,13 +24,13 @@ struct EvaluationResult {
 // Returns the mean loss over the first `windows` windows of the loader's
 // source, in order, over all ranks. Does not change gradients or parameters.
 // Waits for the device.
-//   bytes_of_token: BytesOfTokens(), on the device, or undefined
+//   bytes_of_token: BytesOfTokens(), or undefined
 absl::StatusOr<EvaluationResult> Evaluate(
     TrainStep& step, const BatchLoader& loader, ProcessGroup& group,
     int64_t windows, const at::Tensor& bytes_of_token = {});
 
-// The number of bytes of text that each token stands for, [vocab], FP64; 0 for
-// ids that the tokenizer does not have.
+// The number of bytes of text that each token stands for, FP64 [vocab] on the
+// CPU; 0 for ids that the tokenizer does not have.
 absl::StatusOr<at::Tensor> BytesOfTokens(const Tokenizer& tokenizer,
                                          int64_t vocab);
 

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -24,12 +23,10 @@ at::Tensor DeviceScalar(const ParameterStore& parameters,
                   at::dtype(dtype).device(parameters.options().device));
 }
 
-// One buffer for training and evaluation; undefined if neither has an arena.
+// Undefined if no list has an arena.
 at::Tensor MakeArena(const StepPlan& plan, const ParameterStore& parameters) {
-  const int64_t bytes = std::max(plan.train_lifetimes.arena_bytes,
-                                 plan.evaluate_lifetimes.arena_bytes);
-  if (bytes == 0) return {};
-  return at::empty({bytes},
+  if (plan.arena_bytes() == 0) return {};
+  return at::empty({plan.arena_bytes()},
                    at::dtype(at::kByte).device(parameters.options().device));
 }
 
@@ -188,16 +185,11 @@ absl::Status TrainStep::ForwardBackward(const Batch& batch) {
     CopyBatch(batch);
     if (gradients_ == nullptr) {
       const StepPlan& plan = *parts_.plan;
-      // A step that updates at its beginning lends other gradients than this
-      // list, which may need more for itself.
-      const bool fits =
-          arena_.defined() && plan.gradients_lifetimes.arena_bytes <=
-                                  static_cast<int64_t>(arena_.nbytes());
       gradients_ = std::make_unique<Executor>(
           plan.gradients, plan.gradients_lifetimes, *parts_.parameters,
           ExecutorOptions{.phases = parts_.phases,
                           .tasks = this,
-                          .arena = fits ? arena_ : at::Tensor(),
+                          .arena = arena_,
                           .constants = &train_});
       SetInputs(*gradients_);
       gradients_->SetInput(plan.gradients.loss_gradient,

@@ -409,10 +409,8 @@ absl::Status Trainer::EvaluateNow() {
   if (training().eval_batches() == 0) return absl::OkStatus();
   const Tokenizer* const tokenizer = session_->data().tokenizer.get();
   if (tokenizer != nullptr && !bytes_of_token_.defined()) {
-    ASSIGN_OR_RETURN(const at::Tensor bytes,
+    ASSIGN_OR_RETURN(bytes_of_token_,
                      BytesOfTokens(*tokenizer, session_->plan().shape.vocab));
-    RETURN_IF_ERROR(StatusFromTorch(
-        [&] { bytes_of_token_ = bytes.to(session_->plan().device.device); }));
   }
   for (const Session::Validation& set : session_->validation()) {
     RETURN_IF_ERROR(EvaluateOn(set));

@@ -154,7 +154,7 @@ class Trainer {
   absl::Duration training_time_;
   absl::Time timed_since_;
   int64_t timed_steps_ = 0;
-  at::Tensor bytes_of_token_;  // BytesOfTokens(), on the device, once evaluated
+  at::Tensor bytes_of_token_;  // BytesOfTokens(), once evaluated
 };
 
 }  // namespace tessera

@@ -237,9 +237,9 @@ std::string PreparedLetters(const std::string& folder, int documents,
   return folder + "/tokens";
 }
 
-TEST(TrainerTest, EvaluatesOnSeveralSetsOfText) {
+void ExpectEvaluatesOnText(const std::string& device) {
   const KeepDeterminism keep;
-  const std::string folder = NewFolder("sets");
+  const std::string folder = NewFolder(absl::StrCat("sets_", device));
   const std::string train = PreparedLetters(folder + "/train", 40, 23),
                     other = PreparedLetters(folder + "/other", 90, 6);
   auto session =
@@ -247,9 +247,9 @@ TEST(TrainerTest, EvaluatesOnSeveralSetsOfText) {
           {absl::StrCat("data={token_files { train: '", train,
                         "' validation_sets { name: 'other' files: '", other,
                         "' } }}"),
-           "model.vocab_size=257", "training.steps=2",
-           "training.eval_every_steps=2", "training.eval_batches=100",
-           "training.sample_tokens_at_end=0"});
+           absl::StrCat("training.device=", device), "model.vocab_size=257",
+           "training.steps=2", "training.eval_every_steps=2",
+           "training.eval_batches=100", "training.sample_tokens_at_end=0"});
   Session& trained = *session;
   LastValidation validation;
   RunFolder run =
@@ -281,6 +281,15 @@ TEST(TrainerTest, EvaluatesOnSeveralSetsOfText) {
   }
   EXPECT_NE(validation.records["other"].loss,
             validation.records["validation"].loss);
+}
+
+TEST(TrainerTest, EvaluatesOnSeveralSetsOfText) {
+  ExpectEvaluatesOnText("CPU");
+}
+
+TEST(GpuTrainerTest, EvaluatesOnSeveralSetsOfText) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  ExpectEvaluatesOnText("CUDA");
 }
 
 TEST(TrainerTest, ObserversReceiveEachEventOnce) {
