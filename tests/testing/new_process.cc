@@ -10,10 +10,10 @@
 namespace tessera::testing {
 
 void RunInNewProcess(const std::string& test) {
-  // Without what Bazel tells this process: its shard, its files.
+  // Without what Bazel and others tell this process: its shard, its files.
   const std::string command = absl::StrCat(
-      "env -u TEST_SHARD_INDEX -u TEST_TOTAL_SHARDS -u XML_OUTPUT_FILE "
-      "-u TEST_PREMATURE_EXIT_FILE '",
+      "env -u TEST_SHARD_INDEX -u TEST_TOTAL_SHARDS -u GTEST_SHARD_INDEX "
+      "-u GTEST_TOTAL_SHARDS -u XML_OUTPUT_FILE -u TEST_PREMATURE_EXIT_FILE '",
       std::filesystem::read_symlink("/proc/self/exe").string(),
       "' --gtest_also_run_disabled_tests --gtest_filter=", test, " 2>&1");
   std::FILE* const pipe = popen(command.c_str(), "r");

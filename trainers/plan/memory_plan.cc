@@ -40,6 +40,8 @@ struct Requests {
   // Graphs have a pool of their own, which also holds the workspaces and what
   // runs before a graph is recorded (CudaGraph::Rehearse).
   bool graph = false;
+  // Workspaces of what runs outside of a graph, when no pass does.
+  std::vector<int64_t> between_passes;
 };
 
 // nullopt if `capacity` is too little.
@@ -69,6 +71,7 @@ std::optional<Replay> ReplayRequests(
       replay.allocated = before + allocator.peak_allocated();
     }
   }
+  if (!allocate(requests.between_passes, &common)) return std::nullopt;
   replay.reserved = common.peak_reserved() + pool.peak_reserved();
   return replay;
 }
@@ -168,6 +171,9 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
     if (!HasProducts(step.train, stream)) continue;
     requests.workspaces.push_back(BlasWorkspaceBytes(device));
     report.libraries += requests.workspaces.back();
+    if (step.graph && stream == StepStream::kUpdate) {  // TrainStep::Flush()
+      requests.between_passes.push_back(BlasWorkspaceBytes(device));
+    }
   }
   report.gradients = step.sharding.HeldGradients(layout.trainable_extent) *
                      SizeOf(precision, OpClass::kGradient);
