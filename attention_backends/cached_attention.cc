@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "ATen/ATen.h"
+#include "attention_backends/decode_attention.h"
 #include "framework/base/check.h"
+#include "framework/cuda/cuda_build.h"
 #include "framework/ops/forward_only_op.h"
 #include "framework/program/value.h"
 
@@ -49,13 +51,25 @@ class FillCacheOp : public ForwardOnlyOp {
 
 class CachedAttentionOp : public ForwardOnlyOp {
  public:
-  explicit CachedAttentionOp(const SelfAttentionSpec& spec) : spec_(spec) {}
+  CachedAttentionOp(const SelfAttentionSpec& spec, const DeviceInfo& device)
+      : spec_(spec),
+        splits_(DecodeAttentionSplits(spec.problem, device.multiprocessors)) {}
 
   absl::string_view kind() const override { return "cached_attention"; }
+  std::string kernel() const override {
+    return has_kernel() ? "decode_attention" : "ATen";
+  }
 
   void Forward(const ForwardArgs& args) const override {
     const AttentionProblem& p = spec_.problem;
     const at::Tensor &qkv = args.operands[0], &cache = args.operands[1];
+    if constexpr (kCudaBuild) {
+      if (has_kernel()) {
+        return cuda::DecodeAttention(
+            spec_, splits_, qkv, cache, args.operands[2],
+            p.sinks ? args.operands[3] : at::Tensor(), args.results[0]);
+      }
+    }
     const at::Tensor position = args.operands[2].select(0, 0);  // [1]
     cache.index_copy_(0, position, RowsOf(qkv, p));
     const at::Tensor q =
@@ -73,6 +87,7 @@ class CachedAttentionOp : public ForwardOnlyOp {
   }
 
   int64_t ForwardWorkspaceBytes() const override {
+    if (has_kernel()) return DecodeAttentionBytes(spec_.problem, splits_);
     // Scores, their softmax, and one of both in the dtype of the products.
     return 3 * TensorType{{spec_.problem.b, spec_.problem.h, spec_.problem.t},
                           softmax_dtype()}
@@ -89,6 +104,8 @@ class CachedAttentionOp : public ForwardOnlyOp {
   }
 
  private:
+  bool has_kernel() const { return splits_ > 0; }
+
   at::ScalarType softmax_dtype() const {
     return spec_.problem.dtype == at::kDouble ? at::kDouble : at::kFloat;
   }
@@ -116,6 +133,7 @@ class CachedAttentionOp : public ForwardOnlyOp {
   }
 
   const SelfAttentionSpec spec_;
+  const int splits_;  // of the kernel; 0: ATen computes
 };
 
 void CheckCache(ProgramBuilder& b, Value cache, const AttentionProblem& p) {
@@ -148,8 +166,9 @@ Value CachedAttention(ProgramBuilder& b, Value qkv, Value cache, Value position,
   if (p.sinks) {
     operands.push_back(b.Read(*spec.sinks, b.dtype(OpClass::kMasterWeights)));
   }
-  return b.Add(std::make_unique<CachedAttentionOp>(spec), "attention",
-               std::move(operands), {{{p.b, 1, p.h, p.d}, p.dtype}})[0];
+  return b.Add(std::make_unique<CachedAttentionOp>(spec, b.target().device),
+               "attention", std::move(operands),
+               {{{p.b, 1, p.h, p.d}, p.dtype}})[0];
 }
 
 }  // namespace tessera

@@ -27,7 +27,8 @@ Value FillCache(ProgramBuilder& b, Value qkv, Value cache,
 //   returns o: [B, 1, H, D], qkv's dtype
 // Writes the token's keys and values into their row, then attends to that row
 // and those before it that the mask keeps. S is 1 and T the cache's rows;
-// instead of a backend, plain ATen computes.
+// instead of a backend, a kernel of its own computes, or, on a CPU, in FP64 and
+// for head dims that are no multiples of 8 or above 256, plain ATen.
 Value CachedAttention(ProgramBuilder& b, Value qkv, Value cache, Value position,
                       const SelfAttentionSpec& spec);
 

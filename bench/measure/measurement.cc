@@ -120,6 +120,7 @@ absl::Span<const Measurement> Measurements() {
       {TrainingStudy::SNAPSHOT, {}, {.snapshots = true}, WriteSnapshot},
       {TrainingStudy::UTILISATION, {"utilisation"}, {}, RecordUtilisation},
       {TrainingStudy::INSTRUMENTS, {"instruments"}, {}, RecordInstrumentCost},
+      {TrainingStudy::DECODE, {"decode"}, {}, MeasureDecode},
   };
   return *table;
 }

@@ -41,6 +41,7 @@ absl::Status MeasureKernels(TrainingCell& cell,
                             nlohmann::ordered_json& figures);
 absl::Status MeasureAllocations(TrainingCell& cell,
                                 nlohmann::ordered_json& figures);
+absl::Status MeasureDecode(TrainingCell& cell, nlohmann::ordered_json& figures);
 absl::Status WriteSnapshot(TrainingCell& cell, nlohmann::ordered_json& figures);
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #include "attention_backends/select_backend.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
+#include "framework/cuda/cuda_graph.h"
 #include "framework/program/verify.h"
 
 namespace tessera {
@@ -18,29 +19,56 @@ struct NextTokenModel::Runner {
       : next(std::move(made)),
         schedule(ForwardSchedule(next.program)),
         lifetimes(PlanLifetimes(schedule)),
-        executor(schedule, lifetimes, parameters) {}
+        executor(schedule, lifetimes, parameters),
+        ids(at::zeros(next.program.info(next.ids).type.shape, at::kLong)),
+        position(
+            at::zeros(next.program.info(next.position).type.shape, at::kLong)) {
+    const at::Device device = parameters.options().device;
+    if (device.is_cuda()) {  // so that copies do not wait for the GPU
+      ids = ids.pin_memory();
+      position = position.pin_memory();
+    }
+    device_ids = ids.to(device);
+    device_position = position.to(device);
+    executor.SetInput(next.ids, device_ids);
+    executor.SetInput(next.position, device_position);
+  }
 
-  // Takes the last `length` tokens of each text and pads them with zeros. The
-  // logits will be those after `position`.
+  // Takes the last `length` tokens of each text, padded with zeros. The logits
+  // will be those after token `last` of a text.
   void SetTexts(const std::vector<std::vector<int64_t>>& texts, int64_t length,
-                int64_t position, at::Device device) {
-    at::Tensor ids =
-        at::zeros(next.program.info(next.ids).type.shape, at::kLong);
+                int64_t last) {
     int64_t* row = ids.data_ptr<int64_t>();
     for (const std::vector<int64_t>& text : texts) {
-      std::copy(text.end() - length, text.end(), row);
+      std::fill(std::copy(text.end() - length, text.end(), row),
+                row + ids.size(1), 0);
       row += ids.size(1);
     }
-    executor.SetInput(next.ids, ids.to(device));
-    executor.SetInput(next.position,
-                      at::full(next.program.info(next.position).type.shape,
-                               position, at::dtype(at::kLong).device(device)));
+    position.fill_(last);
+    device_ids.copy_(ids, /*non_blocking=*/true);
+    device_position.copy_(position, /*non_blocking=*/true);
+  }
+
+  // With `graph`, the second run is recorded, which later ones launch.
+  absl::Status Run() {
+    const auto issue = [this] {
+      executor.Run();
+      return absl::OkStatus();
+    };
+    if (graph == nullptr) return issue();
+    if (!std::exchange(rehearsed, true)) return graph->Rehearse(issue);
+    if (!graph->captured()) RETURN_IF_ERROR(graph->Capture(issue));
+    return graph->Launch();
   }
 
   const NextTokenProgram next;
   const Schedule schedule;
   const Lifetimes lifetimes;
   Executor executor;
+  at::Tensor ids, position;  // on the host
+  at::Tensor device_ids, device_position;
+  std::unique_ptr<CudaGraph> graph;
+  bool rehearsed = false;
 };
 
 NextTokenModel::NextTokenModel(const RunPlan& plan, ParameterStore& parameters)
@@ -76,8 +104,14 @@ absl::StatusOr<NextTokenModel::Runner*> NextTokenModel::RunnerFor(
   if (runner != nullptr) return runner.get();
   ASSIGN_OR_RETURN(NextTokenProgram next, ProgramFor(length, use));
   std::unique_ptr<Runner> made;
-  RETURN_IF_ERROR(StatusFromTorch(
-      [&] { made = std::make_unique<Runner>(std::move(next), parameters_); }));
+  RETURN_IF_ERROR(StatusFromTorch([&] {
+    made = std::make_unique<Runner>(std::move(next), parameters_);
+    if constexpr (kCudaBuild) {
+      if (use == CacheUse::kExtend && plan_.device.is_cuda()) {
+        made->graph = MakeCudaGraph(plan_.device.device);
+      }
+    }
+  }));
   RETURN_IF_ERROR(VerifyLifetimes(made->schedule, made->lifetimes).status());
   runner = std::move(made);
   return runner.get();
@@ -132,25 +166,26 @@ absl::StatusOr<std::vector<float>> NextTokenModel::LogitsAfter(
   const auto tokens = static_cast<int64_t>(texts[0].size());
   const bool extends = Extends(texts);
   const int64_t length = std::min(tokens, context);
-  const int64_t padded = PaddedLength(length, context);
+  const int64_t padded = extends ? CacheRows(length, context, plan_.device)
+                                 : PaddedLength(length, context);
   ASSIGN_OR_RETURN(
       Runner* const runner,
       RunnerFor(padded, extends ? CacheUse::kExtend : CacheUse::kFill));
   std::vector<float> result;
-  const absl::Status run = StatusFromTorch([&] {
+  const absl::Status run = StatusFromTorchOr([&]() -> absl::Status {
     const NextTokenProgram& next = runner->next;
     GrowCaches(padded, next.program.info(next.caches[0]).type);
     for (size_t layer = 0; layer < caches_.size(); ++layer) {
       runner->executor.SetInput(next.caches[layer],
                                 caches_[layer].narrow(0, 0, padded));
     }
-    runner->SetTexts(texts, extends ? 1 : length, length - 1,
-                     plan_.device.device);
-    runner->executor.Run();
+    runner->SetTexts(texts, extends ? 1 : length, length - 1);
+    RETURN_IF_ERROR(runner->Run());
     const at::Tensor logits =
-        runner->executor.Get(runner->next.logits).to(at::kCPU, at::kFloat);
+        runner->executor.Get(next.logits).to(at::kCPU, at::kFloat);
     const float* const data = logits.const_data_ptr<float>();
     result.assign(data, data + logits.numel());
+    return absl::OkStatus();
   });
   if (!run.ok()) {
     Forget();

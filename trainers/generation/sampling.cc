@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -17,19 +18,33 @@ namespace {
 constexpr int64_t kMaxSamples = 1024;
 
 // The tokens that may be drawn, most likely first; ties are ordered by token.
-std::vector<int64_t> Candidates(absl::Span<const float> logits, int64_t top_k) {
-  std::vector<int64_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  const int64_t keep = top_k > 0 ? std::min<int64_t>(top_k, order.size())
-                                 : static_cast<int64_t>(order.size());
-  std::partial_sort(order.begin(), order.begin() + keep, order.end(),
-                    [&](int64_t a, int64_t b) {
-                      return logits[a] != logits[b] ? logits[a] > logits[b]
-                                                    : a < b;
-                    });
-  order.resize(keep);
-  return order;
-}
+// Sorted as far as they are asked for: mostly the first few.
+class Candidates {
+ public:
+  explicit Candidates(absl::Span<const float> logits)
+      : logits_(logits), order_(logits.size()) {
+    std::iota(order_.begin(), order_.end(), 0);
+  }
+
+  int64_t operator[](size_t place) {
+    while (place >= sorted_) {
+      const size_t end =
+          std::min(order_.size(), std::max<size_t>(64, 4 * sorted_));
+      std::partial_sort(
+          order_.begin() + sorted_, order_.begin() + end, order_.end(),
+          [this](int64_t a, int64_t b) {
+            return logits_[a] != logits_[b] ? logits_[a] > logits_[b] : a < b;
+          });
+      sorted_ = end;
+    }
+    return order_[place];
+  }
+
+ private:
+  const absl::Span<const float> logits_;
+  std::vector<int64_t> order_;
+  size_t sorted_ = 0;  // how many of order_
+};
 
 // Skips stop tokens: one may precede the text without being part of it.
 void Penalize(absl::Span<const int64_t> text, const SamplingOptions& options,
@@ -97,25 +112,37 @@ int64_t DrawToken(absl::Span<const float> logits,
   if (options.temperature == 0) {
     return std::max_element(logits.begin(), logits.end()) - logits.begin();
   }
-  const std::vector<int64_t> order = Candidates(logits, options.top_k);
-  std::vector<double> weight(order.size());
-  double total = 0;
-  for (size_t i = 0; i < order.size(); ++i) {
-    weight[i] = std::exp((static_cast<double>(logits[order[i]]) -
-                          static_cast<double>(logits[order[0]])) /
-                         options.temperature);
-    total += weight[i];
-  }
-  size_t kept = 0;
-  double mass = 0;
+  Candidates order(logits);
+  const double most = logits[order[0]];
   // The weight of the likeliest token is 1.
-  while (kept < order.size() && mass < options.top_p * total &&
-         weight[kept] >= options.min_p) {
-    mass += weight[kept++];
+  const auto weight = [&](int64_t token) {
+    return std::exp((static_cast<double>(logits[token]) - most) /
+                    options.temperature);
+  };
+  size_t kept = logits.size();
+  if (options.top_k > 0) kept = std::min<size_t>(kept, options.top_k);
+  double mass = 0;
+  if (kept < logits.size()) {
+    for (size_t i = 0; i < kept; ++i) mass += weight(order[i]);
+  } else {
+    // Weights below e^-40 change no sum.
+    const double least = most - 40 * options.temperature;
+    for (size_t token = 0; token < logits.size(); ++token) {
+      if (logits[token] >= least) mass += weight(static_cast<int64_t>(token));
+    }
+  }
+  if (options.top_p < 1 || options.min_p > 0) {
+    const double enough = options.top_p * mass;
+    const size_t most_kept = std::exchange(kept, 0);
+    mass = 0;
+    while (kept < most_kept && mass < enough &&
+           weight(order[kept]) >= options.min_p) {
+      mass += weight(order[kept++]);
+    }
   }
   double target = uniform * mass;
   for (size_t i = 0; i < kept; ++i) {
-    target -= weight[i];
+    target -= weight(order[i]);
     if (target < 0) return order[i];
   }
   return order[kept - 1];

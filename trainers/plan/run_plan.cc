@@ -24,6 +24,10 @@
 namespace tessera {
 namespace {
 
+int64_t RoundUp(int64_t x, int64_t multiple) {
+  return (x + multiple - 1) / multiple * multiple;
+}
+
 absl::StatusOr<DeviceInfo> OpenDevice(const TrainingConfig& training,
                                       const WorldInfo& world) {
   if (training.device() == TrainingConfig::CUDA) {
@@ -317,8 +321,11 @@ absl::StatusOr<RunPlan> PlanWithoutFit(
 }
 
 int64_t PaddedLength(int64_t tokens, int64_t context) {
-  constexpr int64_t kMultiple = 64;
-  return std::min((tokens + kMultiple - 1) / kMultiple * kMultiple, context);
+  return std::min(RoundUp(tokens, 64), context);
+}
+
+int64_t CacheRows(int64_t tokens, int64_t context, const DeviceInfo& device) {
+  return std::min(RoundUp(tokens, device.is_cuda() ? 1024 : 64), context);
 }
 
 absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained,
@@ -345,7 +352,8 @@ absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained,
                    BuildNextTokenProgram(LmOptionsOf(plan), TargetOf(plan),
                                          CacheUse::kFill));
   SetParameters(next.program.parameters(), &plan);
-  const int64_t more_rows = PaddedLength(size.tokens, context) - filled;
+  const int64_t more_rows =
+      CacheRows(size.tokens, context, plan.device) - filled;
   const int64_t grown = CacheType(more_rows, plan.attention).bytes();
   ASSIGN_OR_RETURN(
       PlannedMemory memory,

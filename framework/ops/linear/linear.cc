@@ -5,6 +5,8 @@
 
 #include "ATen/ATen.h"
 #include "framework/base/check.h"
+#include "framework/cuda/cuda_build.h"
+#include "framework/ops/linear/few_rows.h"
 #include "framework/ops/linear/matrix_product.h"
 #include "framework/ops/rows.h"
 
@@ -15,15 +17,24 @@ constexpr int kX = 0, kWeight = 1;
 
 class LinearOp : public Op {
  public:
-  LinearOp(const LinearProducts& products, const char* library)
-      : products_(products), library_(library) {}
+  LinearOp(const LinearProducts& products, const char* library, bool few_rows)
+      : products_(products), library_(library), few_rows_(few_rows) {}
 
   const LinearProducts& products() const { return products_; }
 
   absl::string_view kind() const override { return "linear"; }
-  std::string kernel() const override { return library_; }
+  std::string kernel() const override {
+    return few_rows_ ? "few_rows" : library_;
+  }
 
   void Forward(const ForwardArgs& args) const override {
+    if constexpr (kCudaBuild) {
+      if (few_rows_) {
+        return MultiplyFewRows(RowsOf(Cast(args.operands[kX]), in()),
+                               Cast(args.operands[kWeight]),
+                               RowsOf(args.results[0], out()));
+      }
+    }
     Multiply(RowsOf(Cast(args.operands[kX]), in()),
              Cast(args.operands[kWeight]).t(),
              {.choices = products_.choices.get(),
@@ -72,8 +83,10 @@ class LinearOp : public Op {
     const at::Tensor w = WithoutMemory({{out(), in()}, products_.dtype});
     const at::Tensor dy = WithoutMemory({{rows, out()}, products_.dtype});
     std::vector<MatrixProduct> products;
-    AddProducts({x, w.t(), WithoutMemory({{rows, out()}, result(0).dtype})},
-                &products);
+    if (!few_rows_) {
+      AddProducts({x, w.t(), WithoutMemory({{rows, out()}, result(0).dtype})},
+                  &products);
+    }
     AddProducts({dy.t(), x, WithoutMemory({{out(), in()}, products_.gradient})},
                 &products);
     AddProducts({dy, w, WithoutMemory({{rows, in()}, operand(kX).dtype})},
@@ -114,6 +127,7 @@ class LinearOp : public Op {
 
   const LinearProducts products_;
   const char* const library_;
+  const bool few_rows_;  // of x
 };
 
 const char* LibraryFor(const ProgramTarget& target, at::ScalarType operands) {
@@ -147,8 +161,11 @@ Value Linear(ProgramBuilder& b, Value x, Weight weight,
   const LinearProducts products = {b.dtype(OpClass::kMatmul),
                                    b.dtype(OpClass::kGradient),
                                    b.target().products};
+  const bool few_rows = b.target().device.is_cuda() &&
+                        IsFewRows(from.numel() / in, in, products.dtype) &&
+                        to.dtype != at::kDouble;
   return b.Add(std::make_unique<LinearOp>(
-                   products, LibraryFor(b.target(), products.dtype)),
+                   products, LibraryFor(b.target(), products.dtype), few_rows),
                b.ShortName(weight), {x, w}, {std::move(to)})[0];
 }
 

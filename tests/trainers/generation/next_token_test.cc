@@ -206,5 +206,35 @@ TEST_F(GpuNextTokenTest, TheCacheDoesNotChangeTheLogits) {
   }
 }
 
+// From where one block divides the keys of a head to where several do, and into
+// caches that have grown.
+TEST_F(GpuNextTokenTest, ALongTextHasTheSameLogits) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  for (const std::vector<std::string>& sets :
+       {std::vector<std::string>{"model.num_heads=8", "model.num_kv_heads=1"},
+        {"model.attention_window=[{tokens: 700}, {}]"}}) {
+    const auto session = Toy(
+        "configs/tiny_cpu.pbtxt",
+        {"training.device=CUDA", "model.context_length=1500",
+         "model.d_model=256", "training.batch_size=1", sets[0], sets.back()});
+    const auto fresh = [&] {
+      return std::make_unique<NextTokenModel>(session->plan(),
+                                              *session->state().parameters);
+    };
+    const auto model = fresh();
+    std::vector<int64_t> tokens(1015);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i] = static_cast<int64_t>(i * i) % model->vocab();
+    }
+    while (tokens.size() < 1030) {
+      EXPECT_LE(
+          LargestDifference(Logits(*model, tokens), Logits(*fresh(), tokens)),
+          1e-4)
+          << tokens.size();
+      tokens.push_back(static_cast<int64_t>(tokens.size()) % model->vocab());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera

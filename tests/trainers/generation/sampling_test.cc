@@ -157,6 +157,23 @@ TEST(DrawTokenTest, KeepsTheLikeliestTokensWithTheirProbabilities) {
               ElementsAre(0, 0, near(1), 0));
 }
 
+TEST(DrawTokenTest, DrawsFromAllOfALargeVocabulary) {
+  constexpr int64_t kVocab = 300;
+  at::manual_seed(7);
+  const at::Tensor row = at::randn({kVocab}) / 2;
+  const std::vector<float> logits(row.const_data_ptr<float>(),
+                                  row.const_data_ptr<float>() + kVocab);
+  const at::Tensor shares = at::tensor(Shares(logits, {}), at::kDouble);
+  const at::Tensor wanted = at::softmax(row.to(at::kDouble), 0);
+  EXPECT_LE((shares - wanted).abs().max().item<double>(), 1e-3);
+  // The 200 likeliest.
+  const at::Tensor top =
+      at::tensor(Shares(logits, {.top_k = 200}), at::kDouble);
+  EXPECT_EQ((top > 0).sum().item<int64_t>(), 200);
+  EXPECT_LE(wanted.masked_select(top == 0).max().item<double>(),
+            wanted.masked_select(top > 0).min().item<double>());
+}
+
 TEST(DrawTokenTest, StaysWithinTheVocabularyAtTheEnds) {
   const std::vector<float> logits = {0, 0, 0};
   EXPECT_EQ(DrawToken(logits, {}, 0), 0);

@@ -1,0 +1,42 @@
+#ifndef ATTENTION_BACKENDS_DECODE_ATTENTION_H_
+#define ATTENTION_BACKENDS_DECODE_ATTENTION_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "ATen/core/Tensor.h"
+#include "attention_backends/attention_op.h"
+
+namespace tessera {
+
+// The kernel of CachedAttention() on a GPU.
+
+// How many blocks divide the keys of a head: as many as fill the GPU, with 256
+// keys or more each; 0 if the kernel does not support the problem.
+inline int DecodeAttentionSplits(const AttentionProblem& p,
+                                 int multiprocessors) {
+  constexpr int64_t kLeastKeys = 256;
+  if (!p.cuda || p.dtype == at::kDouble || p.d % 8 != 0 || p.d > 256) return 0;
+  return static_cast<int>(
+      std::clamp<int64_t>(2 * multiprocessors / (p.b * p.g), 1,
+                          std::max<int64_t>(1, p.t / kLeastKeys)));
+}
+
+// Memory that a call allocates: sums over the keys of each block.
+inline int64_t DecodeAttentionBytes(const AttentionProblem& p, int splits) {
+  if (splits == 1) return 0;
+  return splits * p.b * p.h * (p.d + 2) * static_cast<int64_t>(sizeof(float));
+}
+
+namespace cuda {
+
+// As CachedAttention(). Only in CUDA builds. Throws LibTorch's exceptions.
+void DecodeAttention(const SelfAttentionSpec& spec, int splits,
+                     const at::Tensor& qkv, const at::Tensor& cache,
+                     const at::Tensor& position, const at::Tensor& sinks,
+                     const at::Tensor& o);
+
+}  // namespace cuda
+}  // namespace tessera
+
+#endif  // ATTENTION_BACKENDS_DECODE_ATTENTION_H_

@@ -1,0 +1,275 @@
+#include "attention_backends/decode_attention_kernel.h"
+#include "framework/cuda/kernel.cuh"
+
+// Flash-decoding (Dao et al. 2023): the keys of a head are divided among
+// blocks, each of which keeps a running softmax; a second kernel joins them.
+// A few lanes share a row of keys, 8 elements each, so that all loads are of 16
+// bytes (32 in FP32). It is bound by reading the cache.
+
+namespace tessera {
+namespace {
+
+constexpr int kWarps = 4, kThreads = kWarps * device::kWarp;
+constexpr int kElements = 8;  // of a row, for each lane
+constexpr int kAhead = 4;     // rows that a lane loads at once
+constexpr int kMostHeads = 8;
+
+__device__ __forceinline__ int Lanes(int d) {
+  int lanes = 1;
+  while (lanes * kElements < d) lanes *= 2;
+  return lanes;
+}
+
+// A softmax over some keys and the sum of their values, for one query head.
+template <int N>
+struct RunningSoftmax {
+  float most, sum, values[N];
+
+  __device__ __forceinline__ void Clear() {
+    most = -INFINITY;
+    sum = 0;
+#pragma unroll
+    for (int i = 0; i < N; ++i) values[i] = 0;
+  }
+  template <typename T>
+  __device__ __forceinline__ void Add(float other_most, float other_sum,
+                                      const float (&other)[N]) {
+    const float top = fmaxf(most, other_most);
+    if (top == -INFINITY) return;
+    const float own = device::Exp<T>(most - top);
+    const float its = device::Exp<T>(other_most - top);
+    most = top;
+    sum = sum * own + other_sum * its;
+#pragma unroll
+    for (int i = 0; i < N; ++i) values[i] = values[i] * own + other[i] * its;
+  }
+};
+
+// The keys that a block attends to.
+struct Keys {
+  int64_t position, begin, end;
+};
+__device__ __forceinline__ Keys KeysOf(const DecodeAttentionParams& p) {
+  const int64_t position = *p.position;
+  const int64_t first = p.before < position ? position - p.before : int64_t{0};
+  const int64_t count = position + 1 - first;
+  const int64_t share = (count + p.splits - 1) / p.splits;
+  const int64_t begin = first + share * blockIdx.x;
+  const int64_t end = begin + share;
+  return {position, begin, end < position + 1 ? end : position + 1};
+}
+
+template <typename T>
+using Elements = device::Pack<T, kElements>;
+
+template <typename T>
+__device__ __forceinline__ void ToFloats(const Elements<T>& from,
+                                         float (&to)[kElements]) {
+#pragma unroll
+  for (int i = 0; i < kElements; ++i) to[i] = device::ToFloat(from.v[i]);
+}
+
+// The sum over `lanes` neighbouring lanes, a power of two.
+__device__ __forceinline__ float SumOver(int lanes, float x) {
+  for (int lane = lanes / 2; lane > 0; lane /= 2) {
+    x += __shfl_xor_sync(0xffffffff, x, lane);
+  }
+  return x;
+}
+
+// Joins the running softmaxes of the lanes that have the same elements.
+template <typename T>
+__device__ __forceinline__ void JoinRows(int lanes,
+                                         RunningSoftmax<kElements>* x) {
+  for (int lane = lanes; lane < device::kWarp; lane *= 2) {
+    float other[kElements];
+#pragma unroll
+    for (int i = 0; i < kElements; ++i) {
+      other[i] = __shfl_xor_sync(0xffffffff, x->values[i], lane);
+    }
+    const float most = __shfl_xor_sync(0xffffffff, x->most, lane);
+    const float sum = __shfl_xor_sync(0xffffffff, x->sum, lane);
+    x->template Add<T>(most, sum, other);
+  }
+}
+
+// The result of one element of a head, or what the second kernel needs of it.
+template <typename T>
+__device__ __forceinline__ void Write(const DecodeAttentionParams& p, int head,
+                                      int element, float most, float sum,
+                                      float value) {
+  if (p.splits == 1) {
+    if (p.sinks != nullptr) {
+      const float sink = p.sinks[head % p.h];
+      const float top = fmaxf(most, sink), own = device::Exp<T>(most - top);
+      sum = sum * own + device::Exp<T>(sink - top);
+      value *= own;
+    }
+    static_cast<T*>(p.o)[int64_t{head} * p.d + element] =
+        device::FromFloat<T>(value / sum);
+    return;
+  }
+  float* const partial =
+      p.partials + (int64_t{blockIdx.x} * p.b * p.h + head) * (p.d + 2);
+  partial[element] = value;
+  if (element > 0) return;
+  partial[p.d] = most;
+  partial[p.d + 1] = sum;
+}
+
+// A block for each split, key head and kHeads of its query heads.
+template <typename T, int kHeads>
+__global__ void __launch_bounds__(kThreads)
+    DecodeAttention(const __grid_constant__ DecodeAttentionParams p) {
+  const int lanes = Lanes(p.d), rows = device::kWarp / lanes;
+  const int warp = threadIdx.x / device::kWarp,
+            lane = threadIdx.x % device::kWarp;
+  const int first = lane % lanes * kElements;  // element of this lane
+  const bool used = first < p.d;
+  const int key_head = static_cast<int>(blockIdx.y) % p.g,
+            batch = static_cast<int>(blockIdx.y) / p.g;
+  const int group = p.h / p.g;  // query heads of a key head
+  const int first_head = static_cast<int>(blockIdx.z) * kHeads;
+  const T* const own =
+      static_cast<const T*>(p.qkv) + int64_t{batch} * (p.h + 2 * p.g) * p.d;
+  float q[kHeads][kElements];
+  RunningSoftmax<kElements> softmax[kHeads];
+#pragma unroll
+  for (int i = 0; i < kHeads; ++i) {
+    softmax[i].Clear();
+    const int head = key_head * group + min(first_head + i, group - 1);
+    Elements<T> elements = {};
+    if (used) {
+      elements = *reinterpret_cast<const Elements<T>*>(
+          own + int64_t{head} * p.d + first);
+    }
+    ToFloats(elements, q[i]);
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) q[i][e] *= p.scale;
+  }
+
+  const Keys keys = KeysOf(p);
+  const int64_t row_size = int64_t{2} * p.b * p.g * p.d;
+  T* const cached = static_cast<T*>(p.cache) + int64_t{blockIdx.y} * p.d;
+  const int64_t value = int64_t{p.b} * p.g * p.d;  // from a key to its value
+  const T* const own_key = own + int64_t{p.h + key_head} * p.d;
+  // Each warp makes as many turns for all of its lanes, which exchange sums.
+  for (int64_t base = keys.begin + warp * rows * kAhead; base < keys.end;
+       base += kWarps * rows * kAhead) {
+    Elements<T> k[kAhead] = {}, v[kAhead] = {};
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      const int64_t row = base + a * rows + lane / lanes;
+      if (!used || row >= keys.end) continue;
+      // The cache does not have the last token yet.
+      const bool last = row == keys.position;
+      const T* const key = last ? own_key : cached + row * row_size;
+      k[a] = *reinterpret_cast<const Elements<T>*>(key + first);
+      v[a] = *reinterpret_cast<const Elements<T>*>(
+          key + (last ? int64_t{p.g} * p.d : value) + first);
+      if (!last || blockIdx.z > 0) continue;
+      T* const to = cached + row * row_size + first;
+      *reinterpret_cast<Elements<T>*>(to) = k[a];
+      *reinterpret_cast<Elements<T>*>(to + value) = v[a];
+    }
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      const bool visible = base + a * rows + lane / lanes < keys.end;
+      float key[kElements], values[kElements];
+      ToFloats(k[a], key);
+      ToFloats(v[a], values);
+#pragma unroll
+      for (int i = 0; i < kHeads; ++i) {
+        float score = 0;
+#pragma unroll
+        for (int e = 0; e < kElements; ++e) score += q[i][e] * key[e];
+        score = SumOver(lanes, score);
+        if (p.soft_cap != 0) score = p.soft_cap * tanhf(score / p.soft_cap);
+        softmax[i].template Add<T>(visible ? score : -INFINITY, 1, values);
+      }
+    }
+  }
+
+  extern __shared__ float shared[];  // [kWarps, kHeads, D + 2]
+#pragma unroll
+  for (int i = 0; i < kHeads; ++i) {
+    JoinRows<T>(lanes, &softmax[i]);
+    if (lane >= lanes || !used) continue;
+    float* const to = shared + (warp * kHeads + i) * (p.d + 2);
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) to[first + e] = softmax[i].values[e];
+    if (first > 0) continue;
+    to[p.d] = softmax[i].most;
+    to[p.d + 1] = softmax[i].sum;
+  }
+  __syncthreads();
+  const int heads = min(kHeads, group - first_head);
+  for (int x = threadIdx.x; x < heads * p.d; x += kThreads) {
+    const int i = x / p.d, element = x % p.d;
+    RunningSoftmax<1> joined;
+    joined.Clear();
+    for (int w = 0; w < kWarps; ++w) {
+      const float* const from = shared + (w * kHeads + i) * (p.d + 2);
+      const float values[1] = {from[element]};
+      joined.template Add<T>(from[p.d], from[p.d + 1], values);
+    }
+    Write<T>(p, batch * p.h + key_head * group + first_head + i, element,
+             joined.most, joined.sum, joined.values[0]);
+  }
+}
+
+// A block for each head of each sequence.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    JoinSplits(const __grid_constant__ DecodeAttentionParams p) {
+  const int head = static_cast<int>(blockIdx.x);
+  DecodeAttentionParams whole = p;
+  whole.splits = 1;
+  for (int element = threadIdx.x; element < p.d; element += kThreads) {
+    RunningSoftmax<1> joined;
+    joined.Clear();
+    for (int split = 0; split < p.splits; ++split) {
+      const float* const from =
+          p.partials + (int64_t{split} * p.b * p.h + head) * (p.d + 2);
+      const float values[1] = {from[element]};
+      joined.template Add<T>(from[p.d], from[p.d + 1], values);
+    }
+    Write<T>(whole, head, element, joined.most, joined.sum, joined.values[0]);
+  }
+}
+
+int HeadsPerBlock(int group) {
+  int heads = 1;
+  while (heads < group && heads < kMostHeads) heads *= 2;
+  return heads;
+}
+
+template <typename T, int kHeads>
+cudaError_t Launch(const DecodeAttentionParams& p, cudaStream_t stream) {
+  const int group = p.h / p.g;
+  const dim3 grid(p.splits, p.b * p.g, (group + kHeads - 1) / kHeads);
+  const size_t shared = sizeof(float) * kWarps * kHeads * (p.d + 2);
+  DecodeAttention<T, kHeads><<<grid, kThreads, shared, stream>>>(p);
+  if (p.splits > 1) JoinSplits<T><<<p.b * p.h, kThreads, 0, stream>>>(p);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t LaunchDecodeAttention(const DecodeAttentionParams& params,
+                                  FloatType type, cudaStream_t stream) {
+  return WithType(type, [&]<typename T>(T) {
+    switch (HeadsPerBlock(params.h / params.g)) {
+      case 1:
+        return Launch<T, 1>(params, stream);
+      case 2:
+        return Launch<T, 2>(params, stream);
+      case 4:
+        return Launch<T, 4>(params, stream);
+      default:
+        return Launch<T, kMostHeads>(params, stream);
+    }
+  });
+}
+
+}  // namespace tessera
