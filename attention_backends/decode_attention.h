@@ -11,11 +11,11 @@ namespace tessera {
 
 // The kernel of CachedAttention() on a GPU.
 
-// How many blocks divide the keys of a head: as many as fill the GPU, with 256
+// How many blocks divide the keys of a head: as many as fill the GPU, with 512
 // keys or more each; 0 if the kernel does not support the problem.
 inline int DecodeAttentionSplits(const AttentionProblem& p,
                                  int multiprocessors) {
-  constexpr int64_t kLeastKeys = 256;
+  constexpr int64_t kLeastKeys = 512;
   if (!p.cuda || p.dtype == at::kDouble || p.d % 8 != 0 || p.d > 256) return 0;
   return static_cast<int>(
       std::clamp<int64_t>(2 * multiprocessors / (p.b * p.g), 1,

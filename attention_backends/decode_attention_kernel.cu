@@ -9,10 +9,10 @@
 namespace tessera {
 namespace {
 
-constexpr int kWarps = 4, kThreads = kWarps * device::kWarp;
-constexpr int kElements = 8;  // of a row, for each lane
-constexpr int kAhead = 4;     // rows that a lane loads at once
-constexpr int kMostHeads = 8;
+constexpr int kWarps = 8, kThreads = kWarps * device::kWarp;
+constexpr int kElements = 8;   // of a row, for each lane
+constexpr int kAhead = 4;      // rows that a lane loads at once
+constexpr int kMostHeads = 4;  // more do not fit into shared memory
 
 __device__ __forceinline__ int Lanes(int d) {
   int lanes = 1;
@@ -117,10 +117,12 @@ __device__ __forceinline__ void Write(const DecodeAttentionParams& p, int head,
   partial[p.d + 1] = sum;
 }
 
-// A block for each split, key head and kHeads of its query heads.
-template <typename T, int kHeads>
-__global__ void __launch_bounds__(kThreads)
-    DecodeAttention(const __grid_constant__ DecodeAttentionParams p) {
+// What a thread of DecodeAttention() works on. A row of keys is shared by
+// `lanes` lanes, so a warp has `rows` rows at a time, and kAhead times as many
+// in a turn.
+template <typename T>
+struct Work {
+  const DecodeAttentionParams& p;
   const int lanes = Lanes(p.d), rows = device::kWarp / lanes;
   const int warp = threadIdx.x / device::kWarp,
             lane = threadIdx.x % device::kWarp;
@@ -129,52 +131,94 @@ __global__ void __launch_bounds__(kThreads)
   const int key_head = static_cast<int>(blockIdx.y) % p.g,
             batch = static_cast<int>(blockIdx.y) / p.g;
   const int group = p.h / p.g;  // query heads of a key head
-  const int first_head = static_cast<int>(blockIdx.z) * kHeads;
+  const Keys keys = KeysOf(p);
+  const int64_t row_size = int64_t{2} * p.b * p.g * p.d;
+  // From a key to its value, in the cache and in qkv.
+  const int64_t value = int64_t{p.b} * p.g * p.d,
+                own_value = int64_t{p.g} * p.d;
   const T* const own =
       static_cast<const T*>(p.qkv) + int64_t{batch} * (p.h + 2 * p.g) * p.d;
+  T* const cached =
+      static_cast<T*>(p.cache) + int64_t{blockIdx.y} * p.d + first;
+
+  __device__ __forceinline__ const T* Head(int head) const {
+    return own + int64_t{head} * p.d + first;
+  }
+  __device__ __forceinline__ int64_t first_turn() const {
+    return keys.begin + warp * rows * kAhead;
+  }
+  __device__ __forceinline__ int64_t turn() const {
+    return kWarps * rows * kAhead;
+  }
+  __device__ __forceinline__ int64_t Row(int64_t turn, int ahead) const {
+    return turn + ahead * rows + lane / lanes;
+  }
+};
+
+// Rows that earlier tokens left do not depend on the kernel before this one.
+template <typename T>
+__device__ __forceinline__ void PrefetchRows(const Work<T>& work) {
+  for (int64_t turn = work.first_turn(); turn < work.keys.end;
+       turn += work.turn()) {
+    for (int a = 0; a < kAhead; ++a) {
+      const int64_t row = work.Row(turn, a);
+      if (!work.used || row >= work.keys.end) continue;
+      device::Prefetch(work.cached + row * work.row_size);
+      device::Prefetch(work.cached + row * work.row_size + work.value);
+    }
+  }
+}
+
+// Reads a row's key and value. The cache gets those of the last token, which it
+// does not have yet, from the block that `keeps` them.
+template <typename T>
+__device__ __forceinline__ void ReadRow(const Work<T>& work, int64_t row,
+                                        bool keeps, Elements<T>* key,
+                                        Elements<T>* value) {
+  T* const cached = work.cached + row * work.row_size;
+  const bool last = row == work.keys.position;
+  const T* const from = last ? work.Head(work.p.h + work.key_head) : cached;
+  *key = *reinterpret_cast<const Elements<T>*>(from);
+  *value = *reinterpret_cast<const Elements<T>*>(
+      from + (last ? work.own_value : work.value));
+  if (!last || !keeps) return;
+  *reinterpret_cast<Elements<T>*>(cached) = *key;
+  *reinterpret_cast<Elements<T>*>(cached + work.value) = *value;
+}
+
+// Attends from kHeads query heads of the key head, `first_head` the first.
+template <typename T, int kHeads>
+__device__ __forceinline__ void Attend(
+    const Work<T>& work, int first_head,
+    RunningSoftmax<kElements> (&softmax)[kHeads]) {
+  const DecodeAttentionParams& p = work.p;
   float q[kHeads][kElements];
-  RunningSoftmax<kElements> softmax[kHeads];
 #pragma unroll
   for (int i = 0; i < kHeads; ++i) {
     softmax[i].Clear();
-    const int head = key_head * group + min(first_head + i, group - 1);
+    const int head =
+        work.key_head * work.group + min(first_head + i, work.group - 1);
     Elements<T> elements = {};
-    if (used) {
-      elements = *reinterpret_cast<const Elements<T>*>(
-          own + int64_t{head} * p.d + first);
+    if (work.used) {
+      elements = *reinterpret_cast<const Elements<T>*>(work.Head(head));
     }
     ToFloats(elements, q[i]);
 #pragma unroll
     for (int e = 0; e < kElements; ++e) q[i][e] *= p.scale;
   }
-
-  const Keys keys = KeysOf(p);
-  const int64_t row_size = int64_t{2} * p.b * p.g * p.d;
-  T* const cached = static_cast<T*>(p.cache) + int64_t{blockIdx.y} * p.d;
-  const int64_t value = int64_t{p.b} * p.g * p.d;  // from a key to its value
-  const T* const own_key = own + int64_t{p.h + key_head} * p.d;
   // Each warp makes as many turns for all of its lanes, which exchange sums.
-  for (int64_t base = keys.begin + warp * rows * kAhead; base < keys.end;
-       base += kWarps * rows * kAhead) {
+  for (int64_t turn = work.first_turn(); turn < work.keys.end;
+       turn += work.turn()) {
     Elements<T> k[kAhead] = {}, v[kAhead] = {};
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
-      const int64_t row = base + a * rows + lane / lanes;
-      if (!used || row >= keys.end) continue;
-      // The cache does not have the last token yet.
-      const bool last = row == keys.position;
-      const T* const key = last ? own_key : cached + row * row_size;
-      k[a] = *reinterpret_cast<const Elements<T>*>(key + first);
-      v[a] = *reinterpret_cast<const Elements<T>*>(
-          key + (last ? int64_t{p.g} * p.d : value) + first);
-      if (!last || blockIdx.z > 0) continue;
-      T* const to = cached + row * row_size + first;
-      *reinterpret_cast<Elements<T>*>(to) = k[a];
-      *reinterpret_cast<Elements<T>*>(to + value) = v[a];
+      const int64_t row = work.Row(turn, a);
+      if (!work.used || row >= work.keys.end) continue;
+      ReadRow(work, row, first_head == 0, &k[a], &v[a]);
     }
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
-      const bool visible = base + a * rows + lane / lanes < keys.end;
+      const bool visible = work.Row(turn, a) < work.keys.end;
       float key[kElements], values[kElements];
       ToFloats(k[a], key);
       ToFloats(v[a], values);
@@ -183,27 +227,42 @@ __global__ void __launch_bounds__(kThreads)
         float score = 0;
 #pragma unroll
         for (int e = 0; e < kElements; ++e) score += q[i][e] * key[e];
-        score = SumOver(lanes, score);
+        score = SumOver(work.lanes, score);
         if (p.soft_cap != 0) score = p.soft_cap * tanhf(score / p.soft_cap);
         softmax[i].template Add<T>(visible ? score : -INFINITY, 1, values);
       }
     }
   }
+}
+
+// A block for each split, key head and kHeads of its query heads.
+template <typename T, int kHeads>
+__global__ void __launch_bounds__(kThreads)
+    DecodeAttention(const __grid_constant__ DecodeAttentionParams p) {
+  device::LetNextKernelBegin();
+  const Work<T> work = {p};
+  PrefetchRows(work);
+  device::WaitForKernelBefore();
+  const int first_head = static_cast<int>(blockIdx.z) * kHeads;
+  RunningSoftmax<kElements> softmax[kHeads];
+  Attend(work, first_head, softmax);
 
   extern __shared__ float shared[];  // [kWarps, kHeads, D + 2]
 #pragma unroll
   for (int i = 0; i < kHeads; ++i) {
-    JoinRows<T>(lanes, &softmax[i]);
-    if (lane >= lanes || !used) continue;
-    float* const to = shared + (warp * kHeads + i) * (p.d + 2);
+    JoinRows<T>(work.lanes, &softmax[i]);
+    if (work.lane >= work.lanes || !work.used) continue;
+    float* const to = shared + (work.warp * kHeads + i) * (p.d + 2);
 #pragma unroll
-    for (int e = 0; e < kElements; ++e) to[first + e] = softmax[i].values[e];
-    if (first > 0) continue;
+    for (int e = 0; e < kElements; ++e) {
+      to[work.first + e] = softmax[i].values[e];
+    }
+    if (work.first > 0) continue;
     to[p.d] = softmax[i].most;
     to[p.d + 1] = softmax[i].sum;
   }
   __syncthreads();
-  const int heads = min(kHeads, group - first_head);
+  const int heads = min(kHeads, work.group - first_head);
   for (int x = threadIdx.x; x < heads * p.d; x += kThreads) {
     const int i = x / p.d, element = x % p.d;
     RunningSoftmax<1> joined;
@@ -213,8 +272,9 @@ __global__ void __launch_bounds__(kThreads)
       const float values[1] = {from[element]};
       joined.template Add<T>(from[p.d], from[p.d + 1], values);
     }
-    Write<T>(p, batch * p.h + key_head * group + first_head + i, element,
-             joined.most, joined.sum, joined.values[0]);
+    const int head =
+        work.batch * p.h + work.key_head * work.group + first_head + i;
+    Write<T>(p, head, element, joined.most, joined.sum, joined.values[0]);
   }
 }
 
@@ -222,6 +282,8 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     JoinSplits(const __grid_constant__ DecodeAttentionParams p) {
+  device::LetNextKernelBegin();
+  device::WaitForKernelBefore();
   const int head = static_cast<int>(blockIdx.x);
   DecodeAttentionParams whole = p;
   whole.splits = 1;
@@ -249,9 +311,10 @@ cudaError_t Launch(const DecodeAttentionParams& p, cudaStream_t stream) {
   const int group = p.h / p.g;
   const dim3 grid(p.splits, p.b * p.g, (group + kHeads - 1) / kHeads);
   const size_t shared = sizeof(float) * kWarps * kHeads * (p.d + 2);
-  DecodeAttention<T, kHeads><<<grid, kThreads, shared, stream>>>(p);
-  if (p.splits > 1) JoinSplits<T><<<p.b * p.h, kThreads, 0, stream>>>(p);
-  return cudaGetLastError();
+  const cudaError_t error = LaunchEarly(DecodeAttention<T, kHeads>, grid,
+                                        kThreads, shared, stream, p);
+  if (error != cudaSuccess || p.splits == 1) return error;
+  return LaunchEarly(JoinSplits<T>, p.b * p.h, kThreads, 0, stream, p);
 }
 
 }  // namespace
@@ -264,8 +327,6 @@ cudaError_t LaunchDecodeAttention(const DecodeAttentionParams& params,
         return Launch<T, 1>(params, stream);
       case 2:
         return Launch<T, 2>(params, stream);
-      case 4:
-        return Launch<T, 4>(params, stream);
       default:
         return Launch<T, kMostHeads>(params, stream);
     }

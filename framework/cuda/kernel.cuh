@@ -6,12 +6,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "framework/cuda/float_type.h"
 
 // Helpers shared by our kernels: conversions to and from FP32, 16-byte loads
-// and stores, sums over a warp and a thread block, and, on the host, the choice
-// of a template instantiation.
+// and stores, sums over a warp and a thread block, launches that overlap, and,
+// on the host, the choice of a template instantiation.
 
 namespace tessera {
 namespace device {
@@ -108,6 +109,25 @@ __device__ __forceinline__ Sum BlockSum(Sum x, Sum* scratch) {
   return x;
 }
 
+// Programmatic dependent launch (CUDA programming guide), which only machine
+// code for compute capability 9.0 has. From now on the next kernel of the
+// stream may begin, if it was launched by LaunchEarly().
+__device__ __forceinline__ void LetNextKernelBegin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+// In a kernel of LaunchEarly(): waits until the kernel before it has ended.
+__device__ __forceinline__ void WaitForKernelBefore() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// Brings the cache line at `p` into L2.
+__device__ __forceinline__ void Prefetch(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
 }  // namespace device
 
 // Host side: the choice of an instantiation.
@@ -126,6 +146,33 @@ inline int Threads(int64_t items, int most = device::kMaxThreads) {
   const int64_t warps = (items + device::kWarp - 1) / device::kWarp;
   return static_cast<int>(
       std::clamp<int64_t>(warps * device::kWarp, device::kWarp, most));
+}
+
+// Launches a kernel that may begin before the one before it in the stream has
+// ended. It calls WaitForKernelBefore() before it reads what other kernels
+// write and before it writes. Its library is built PORTABLE_AND_HOPPER: on GPUs
+// that run other code than that of 9.0 this is a plain launch.
+template <typename... Params>
+cudaError_t LaunchEarly(void (*kernel)(Params...), dim3 blocks, int threads,
+                        size_t shared, cudaStream_t stream,
+                        const std::type_identity_t<Params>&... params) {
+  int device = 0, major = 0;
+  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) {
+    return error;
+  }
+  const cudaError_t error =
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (error != cudaSuccess) return error;
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  const cudaLaunchConfig_t config = {.gridDim = blocks,
+                                     .blockDim = dim3(threads),
+                                     .dynamicSmemBytes = shared,
+                                     .stream = stream,
+                                     .attrs = &early,
+                                     .numAttrs = major == 9 ? 1u : 0u};
+  return cudaLaunchKernelEx(&config, kernel, params...);
 }
 
 // Calls fn with a value of the C++ type that corresponds to `type`.

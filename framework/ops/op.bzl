@@ -2,7 +2,7 @@
 
 load("@libtorch//:cuda.bzl", "if_cuda")
 load("//framework/base:vector_math.bzl", "VECTOR_MATH_COPTS")
-load("//tools/cuda:cuda_library.bzl", "cuda_library")
+load("//tools/cuda:cuda_library.bzl", "PORTABLE_AND_HOPPER", "cuda_library")
 load("//tools/torch:torch_cc.bzl", "torch_cc_library")
 
 def op_with_kernels(name, kernels_hdrs = [], kernels_deps = [], has_math = False, cpu_deps = [], cuda_deps = [], deps = []):
@@ -54,6 +54,7 @@ def op_with_kernels(name, kernels_hdrs = [], kernels_deps = [], has_math = False
         name = name + "_cuda_kernels",
         srcs = [name + ".cu"],
         hdrs = [name + "_launch.h"],
+        gencode = PORTABLE_AND_HOPPER,
         deps = math + ["//framework/cuda:kernel"] + cuda_deps,
     )
     torch_cc_library(

@@ -199,10 +199,10 @@ class BundleTest(TemporaryFolderTest):
     def test_rejects_a_bundle_that_is_too_large(self):
         runfiles = self.runfiles_with("/usr/bin/protoc")
         with open(runfiles / "configs" / "a.pbtxt", "wb") as file:
-            file.truncate(65 << 20)
+            file.truncate(97 << 20)
         done = self.make_bundle("programs/program", cwd=runfiles)
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("64 MiB", done.stderr)
+        self.assertIn("96 MiB", done.stderr)
         self.assertFalse(self.target.exists())
 
 

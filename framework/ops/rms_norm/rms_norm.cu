@@ -27,6 +27,8 @@ __device__ __forceinline__ const T* RowAt(const void* rows, int64_t row,
 template <typename X, typename Y, int N, int kPacks, bool kAdds>
 __global__ void __launch_bounds__(device::kMaxThreads)
     RmsNormForward(const RmsNormParams p) {
+  device::LetNextKernelBegin();
+  device::WaitForKernelBefore();
   __shared__ float scratch[device::kWarp];
   const int64_t row = blockIdx.x, width = p.width;
   RowPart<X, N, kPacks> x;
@@ -100,6 +102,8 @@ __device__ __forceinline__ void StoreGainGradient(
 template <typename X, typename Y, int N, int kPacks, bool kAdds>
 __global__ void __launch_bounds__(device::kMaxThreads)
     RmsNormBackward(const RmsNormParams p) {
+  device::LetNextKernelBegin();
+  device::WaitForKernelBefore();
   __shared__ float scratch[device::kWarp];
   const int64_t width = p.width;
   float dgain[kPacks][N] = {};
@@ -143,6 +147,8 @@ constexpr int kRowGroups = 32;
 // the first warp adds the parts.
 template <typename T>
 __global__ void RmsNormGainGradient(const ColumnSumsParams p) {
+  device::LetNextKernelBegin();
+  device::WaitForKernelBefore();
   __shared__ float shares[kRowGroups][device::kWarp];
   const int lane = threadIdx.x % device::kWarp;
   const int group = threadIdx.x / device::kWarp;
@@ -196,16 +202,14 @@ int ThreadsFor(const RmsNormParams& p) {
 
 template <typename X, typename Y, int N>
 cudaError_t LaunchForward(const RmsNormParams& p, cudaStream_t stream) {
-  return WithPacks<N>(
-      p.width, [&]<int kPacks>(std::integral_constant<int, kPacks>) {
-        auto kernel = RmsNormForward<X, Y, N, kPacks, false>;
-        if constexpr (kCanAdd<X, Y>) {
-          if (p.delta != nullptr)
-            kernel = RmsNormForward<X, Y, N, kPacks, true>;
-        }
-        kernel<<<p.rows, ThreadsFor<N, kPacks>(p), 0, stream>>>(p);
-        return cudaGetLastError();
-      });
+  return WithPacks<N>(p.width, [&]<int kPacks>(
+                                   std::integral_constant<int, kPacks>) {
+    auto kernel = RmsNormForward<X, Y, N, kPacks, false>;
+    if constexpr (kCanAdd<X, Y>) {
+      if (p.delta != nullptr) kernel = RmsNormForward<X, Y, N, kPacks, true>;
+    }
+    return LaunchEarly(kernel, p.rows, ThreadsFor<N, kPacks>(p), 0, stream, p);
+  });
 }
 
 template <typename X, typename Y, int N>
@@ -217,8 +221,8 @@ cudaError_t LaunchBackward(const RmsNormParams& p, cudaStream_t stream) {
           if (p.d_delta != nullptr)
             kernel = RmsNormBackward<X, Y, N, kPacks, true>;
         }
-        kernel<<<p.row_groups, ThreadsFor<N, kPacks>(p), 0, stream>>>(p);
-        return cudaGetLastError();
+        return LaunchEarly(kernel, p.row_groups, ThreadsFor<N, kPacks>(p), 0,
+                           stream, p);
       });
 }
 
@@ -253,9 +257,8 @@ cudaError_t LaunchRmsNormBackward(const RmsNormParams& p, cudaStream_t stream) {
 cudaError_t LaunchColumnSums(const ColumnSumsParams& p, cudaStream_t stream) {
   const int64_t blocks = (p.width + device::kWarp - 1) / device::kWarp;
   return WithType(p.type, [&]<typename T>(T) {
-    RmsNormGainGradient<T>
-        <<<blocks, kRowGroups * device::kWarp, 0, stream>>>(p);
-    return cudaGetLastError();
+    return LaunchEarly(RmsNormGainGradient<T>, blocks,
+                       kRowGroups * device::kWarp, 0, stream, p);
   });
 }
 

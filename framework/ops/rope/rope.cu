@@ -27,6 +27,8 @@ struct Args {
 // One block per token; an item is N consecutive elements: N / 2 pairs.
 template <typename T, int N>
 __global__ void RopeInterleaved(const Args<T> args) {
+  device::LetNextKernelBegin();
+  device::WaitForKernelBefore();
   const int64_t token = blockIdx.x;
   const int64_t angles = args.Position(token) * (args.head_dim / 2);
   const float* cos = args.cos + angles;
@@ -54,6 +56,8 @@ __global__ void RopeInterleaved(const Args<T> args) {
 // and their partners at distance D / 2.
 template <typename T, int N>
 __global__ void RopeHalved(const Args<T> args) {
+  device::LetNextKernelBegin();
+  device::WaitForKernelBefore();
   const int64_t token = blockIdx.x;
   const int half = args.head_dim / 2;
   const int64_t angles = args.Position(token) * half;
@@ -96,15 +100,13 @@ cudaError_t LaunchPacked(const RopeParams& p, cudaStream_t stream) {
   const int elements = p.rotated_heads * p.head_dim;
   const int blocks = static_cast<int>(p.tokens);
   if (p.halved) {
-    RopeHalved<T, N>
-        <<<blocks, Threads(elements / (2 * N), kThreads), 0, stream>>>(args);
-  } else {
-    // An item is at least one pair.
-    constexpr int kElements = N > 1 ? N : 2;
-    RopeInterleaved<T, kElements>
-        <<<blocks, Threads(elements / kElements, kThreads), 0, stream>>>(args);
+    return LaunchEarly(RopeHalved<T, N>, blocks,
+                       Threads(elements / (2 * N), kThreads), 0, stream, args);
   }
-  return cudaGetLastError();
+  // An item is at least one pair.
+  constexpr int kElements = N > 1 ? N : 2;
+  return LaunchEarly(RopeInterleaved<T, kElements>, blocks,
+                     Threads(elements / kElements, kThreads), 0, stream, args);
 }
 
 }  // namespace

@@ -9,6 +9,8 @@ constexpr int kThreads = 256;
 // A block per row and per kThreads packs of columns.
 template <typename T, int N>
 __global__ void SwiGluForward(const T* ab, T* h, int64_t width) {
+  device::LetNextKernelBegin();
+  device::WaitForKernelBefore();
   const int64_t column = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;
   if (column >= width) return;
   const int64_t row = blockIdx.x;
@@ -24,6 +26,8 @@ __global__ void SwiGluForward(const T* ab, T* h, int64_t width) {
 template <typename T, int N>
 __global__ void SwiGluBackward(const T* ab, const T* dh, T* d_ab,
                                int64_t width) {
+  device::LetNextKernelBegin();
+  device::WaitForKernelBefore();
   const int64_t column = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;
   if (column >= width) return;
   const int64_t row = blockIdx.x;
@@ -43,22 +47,21 @@ __global__ void SwiGluBackward(const T* ab, const T* dh, T* d_ab,
   device::Store(d_ab + a_offset + width, b);
 }
 
-struct Launch {
-  dim3 grid;
-  int threads = 0;
-};
-
-Launch MakeLaunch(const SwiGluParams& p, int pack) {
-  const int64_t packs = p.width / pack;
-  const int threads = Threads(packs, kThreads);
-  return {.grid = dim3(p.rows, (packs + threads - 1) / threads),
-          .threads = threads};
-}
-
 template <typename T>
 bool CanPack(const SwiGluParams& p) {
   return p.width % kPack<T> == 0 && IsAligned(p.ab) && IsAligned(p.h) &&
          IsAligned(p.dh) && IsAligned(p.d_ab);
+}
+
+// Launches a kernel whose threads have `pack` columns of a row each.
+template <typename... Params>
+cudaError_t LaunchPacks(void (*kernel)(Params...), const SwiGluParams& p,
+                        int pack, cudaStream_t stream,
+                        const std::type_identity_t<Params>&... params) {
+  const int64_t packs = p.width / pack;
+  const int threads = Threads(packs, kThreads);
+  return LaunchEarly(kernel, dim3(p.rows, (packs + threads - 1) / threads),
+                     threads, 0, stream, params...);
 }
 
 }  // namespace
@@ -66,37 +69,25 @@ bool CanPack(const SwiGluParams& p) {
 cudaError_t LaunchSwiGluForward(const SwiGluParams& p, cudaStream_t stream) {
   if (p.rows == 0) return cudaSuccess;
   return WithType(p.type, [&]<typename T>(T) {
-    const T* ab = static_cast<const T*>(p.ab);
-    T* h = static_cast<T*>(p.h);
-    if (CanPack<T>(p)) {
-      const Launch launch = MakeLaunch(p, kPack<T>);
-      SwiGluForward<T, kPack<T>>
-          <<<launch.grid, launch.threads, 0, stream>>>(ab, h, p.width);
-    } else {
-      const Launch launch = MakeLaunch(p, 1);
-      SwiGluForward<T, 1>
-          <<<launch.grid, launch.threads, 0, stream>>>(ab, h, p.width);
-    }
-    return cudaGetLastError();
+    const auto launch = [&](auto kernel, int pack) {
+      return LaunchPacks(kernel, p, pack, stream, static_cast<const T*>(p.ab),
+                         static_cast<T*>(p.h), p.width);
+    };
+    return CanPack<T>(p) ? launch(SwiGluForward<T, kPack<T>>, kPack<T>)
+                         : launch(SwiGluForward<T, 1>, 1);
   });
 }
 
 cudaError_t LaunchSwiGluBackward(const SwiGluParams& p, cudaStream_t stream) {
   if (p.rows == 0) return cudaSuccess;
   return WithType(p.type, [&]<typename T>(T) {
-    const T* ab = static_cast<const T*>(p.ab);
-    const T* dh = static_cast<const T*>(p.dh);
-    T* d_ab = static_cast<T*>(p.d_ab);
-    if (CanPack<T>(p)) {
-      const Launch launch = MakeLaunch(p, kPack<T>);
-      SwiGluBackward<T, kPack<T>>
-          <<<launch.grid, launch.threads, 0, stream>>>(ab, dh, d_ab, p.width);
-    } else {
-      const Launch launch = MakeLaunch(p, 1);
-      SwiGluBackward<T, 1>
-          <<<launch.grid, launch.threads, 0, stream>>>(ab, dh, d_ab, p.width);
-    }
-    return cudaGetLastError();
+    const auto launch = [&](auto kernel, int pack) {
+      return LaunchPacks(kernel, p, pack, stream, static_cast<const T*>(p.ab),
+                         static_cast<const T*>(p.dh), static_cast<T*>(p.d_ab),
+                         p.width);
+    };
+    return CanPack<T>(p) ? launch(SwiGluBackward<T, kPack<T>>, kPack<T>)
+                         : launch(SwiGluBackward<T, 1>, 1);
   });
 }
 

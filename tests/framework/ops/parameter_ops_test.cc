@@ -50,9 +50,9 @@ TEST_P(LinearTest, AgreesWithPlainAutograd) {
   struct Shape {
     int64_t rows, in, out;
   };
-  for (const Shape& s : {Shape{1, 8, 40}, Shape{127, 40, 96},
-                         Shape{1000, 80, 128}, Shape{3, 1000, 8},
-                         Shape{2, 2560, 1000}, Shape{4, 264, 7}}) {
+  for (const Shape& s :
+       {Shape{1, 8, 40}, Shape{127, 40, 96}, Shape{1000, 80, 128},
+        Shape{3, 1000, 8}, Shape{2, 2560, 1000}, Shape{4, 264, 7}}) {
     for (const at::ScalarType dtype : FloatDtypes(device())) {
       SCOPED_TRACE(::testing::Message() << s.rows << " x " << s.in << " -> "
                                         << s.out << ", " << dtype);
