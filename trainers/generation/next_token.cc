@@ -8,7 +8,7 @@
 #include "attention_backends/select_backend.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
-#include "framework/cuda/cuda_graph.h"
+#include "framework/cuda/recorded_work.h"
 #include "framework/program/verify.h"
 
 namespace tessera {
@@ -49,16 +49,11 @@ struct NextTokenModel::Runner {
     device_position.copy_(position, /*non_blocking=*/true);
   }
 
-  // With `graph`, the second run is recorded, which later ones launch.
   absl::Status Run() {
-    const auto issue = [this] {
+    return work.Do([this] {
       executor.Run();
       return absl::OkStatus();
-    };
-    if (graph == nullptr) return issue();
-    if (!std::exchange(rehearsed, true)) return graph->Rehearse(issue);
-    if (!graph->captured()) RETURN_IF_ERROR(graph->Capture(issue));
-    return graph->Launch();
+    });
   }
 
   const NextTokenProgram next;
@@ -67,8 +62,7 @@ struct NextTokenModel::Runner {
   Executor executor;
   at::Tensor ids, position;  // on the host
   at::Tensor device_ids, device_position;
-  std::unique_ptr<CudaGraph> graph;
-  bool rehearsed = false;
+  RecordedWork work;
 };
 
 NextTokenModel::NextTokenModel(const RunPlan& plan, ParameterStore& parameters)
@@ -108,7 +102,7 @@ absl::StatusOr<NextTokenModel::Runner*> NextTokenModel::RunnerFor(
     made = std::make_unique<Runner>(std::move(next), parameters_);
     if constexpr (kCudaBuild) {
       if (use == CacheUse::kExtend && plan_.device.is_cuda()) {
-        made->graph = MakeCudaGraph(plan_.device.device);
+        made->work.SetGraph(MakeCudaGraph(plan_.device.device));
       }
     }
   }));

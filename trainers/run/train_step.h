@@ -3,37 +3,19 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "ATen/core/Tensor.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "framework/base/phase_observer.h"
-#include "framework/cuda/cuda_graph.h"
-#include "framework/dist/process_group.h"
-#include "framework/optim/gradient_norm.h"
-#include "framework/optim/non_finite_latch.h"
-#include "framework/optim/optimizer.h"
-#include "framework/params/parameter_store.h"
-#include "framework/precision/loss_scaler.h"
+#include "framework/cuda/recorded_work.h"
 #include "framework/program/executor.h"
 #include "trainers/plan/step_plan.h"
 #include "trainers/run/batch.h"
+#include "trainers/run/step_tasks.h"
 
 namespace tessera {
-
-// Device scalars, so that the caller decides when to read them. The next step
-// overwrites them. Their dtype is that of OpClass::kReduction.
-struct StepMetrics {
-  // Mean nats per token over the global batch: after Run() of the training
-  // objective, with all of its terms; after Forward() of the cross entropy.
-  at::Tensor loss;
-  at::Tensor grad_norm;  // global L2 norm before clipping, unscaled
-};
 
 // One optimizer step: runs the list of StepPlan::train.
 //
@@ -47,17 +29,7 @@ struct StepMetrics {
 // skipped, too, until the host checks first_bad_step().
 class TrainStep : private TaskRunner {
  public:
-  struct Parts {
-    const StepPlan* plan = nullptr;
-    ParameterStore* parameters = nullptr;
-    Optimizer* optimizer = nullptr;
-    ProcessGroup* group = nullptr;
-    Communicator* shards = nullptr;    // the ranks that divide one state
-    Communicator* replicas = nullptr;  // the ranks with the same part; or null
-    LossScaler* scaler = nullptr;      // null unless the policy scales the loss
-    std::optional<double> clip_norm;
-    PhaseObserver* phases = nullptr;
-  };
+  using Parts = StepParts;
   explicit TrainStep(const Parts& parts);
 
   // Sets the number of the first step that Run() does, for first_bad_step() and
@@ -91,7 +63,7 @@ class TrainStep : private TaskRunner {
   // first one after Flush() if updates are deferred: that one changes nothing.
   // Replaces an earlier `wait`.
   void BeforeNextUpdate(std::function<void()> wait) {
-    before_update_ = std::move(wait);
+    tasks_.BeforeNextUpdate(std::move(wait));
   }
 
   // Computes the cross entropy of a batch, metrics().loss, without gradients.
@@ -106,7 +78,7 @@ class TrainStep : private TaskRunner {
   // Computes loss and gradients of the global batch: a step without its update.
   absl::Status ComputeGradients(const Batch& batch);
 
-  const StepMetrics& metrics() const { return metrics_; }
+  const StepMetrics& metrics() const { return tasks_.metrics(); }
   // The buffer of activations; undefined unless the plan has one.
   const at::Tensor& arena() const { return arena_; }
   // Bytes of activations held at the end of the first training forward pass,
@@ -115,63 +87,35 @@ class TrainStep : private TaskRunner {
 
   // The first step since SetNextStep() after which updates are skipped as
   // described above, if any. Waits for the device.
-  std::optional<int64_t> first_bad_step() const;
+  std::optional<int64_t> first_bad_step() const {
+    return tasks_.first_bad_step();
+  }
 
  private:
   void CopyBatch(const Batch& batch);
-  void Clip();
-  // Does a task in which all ranks take part.
-  void Communicate(const Task& task, absl::Span<const at::Tensor> operands,
-                   absl::Span<const at::Tensor> results);
-  // part = this rank's part of the sum of `whole` over all ranks.
-  void SumOverRanks(const at::Tensor& whole, const at::Tensor& part);
-  // This rank's part of a section of a flat buffer.
-  at::Tensor OwnPart(const at::Tensor& section) const;
-  // Calls what BeforeNextUpdate() was given.
-  void BeforeUpdate();
   // Sets the listed micro-batches as the inputs of `executor`.
   void SetInputs(Executor& executor) const;
   // Sets micro-batch `micro_batch` as the inputs of the listed micro-batch
   // `as`.
   void SetInput(Executor& executor, int micro_batch, int as) const;
-  // Work that is enqueued anew each time, or recorded and launched.
-  struct Work {
-    std::unique_ptr<CudaGraph> graph;  // null unless the plan wants one
-    int64_t rehearsals = 0;
-  };
-  static absl::Status Do(Work& work, absl::FunctionRef<absl::Status()> issue);
-
   void BeginRepetition(Executor& executor, int micro_batch) override {
     SetInput(executor, micro_batch, /*as=*/1);
   }
   void Run(const Task& task, absl::Span<const at::Tensor> operands,
-           absl::Span<const at::Tensor> results) override;
+           absl::Span<const at::Tensor> results) override {
+    tasks_.Run(task, operands, results);
+  }
 
   const Parts parts_;
   int64_t next_step_ = 0;
-  // "operation 2 of 5 (gradients)", for the tasks in which all ranks take part.
-  std::map<const Task*, std::string> operations_;
-  StepMetrics metrics_;
-  std::unique_ptr<NonFiniteLatch> latch_;
-  // Whether this step must not change anything (bool [1]), from whether its
-  // gradient is not finite and from the loss. Implements the scaler's or the
-  // latch's rule.
-  std::function<at::Tensor(const at::Tensor& nonfinite)> skip_;
-  // Device scalars: 1 / valid targets; the loss scale and its inverse
-  // (undefined if the scale is 1); the seed of backward; the learning rate.
-  at::Tensor loss_weight_, loss_scale_, inverse_loss_scale_, seed_gradient_,
-      lr_;
-  SumOfSquares squares_;
+  StepTasks tasks_;
   bool pending_ = false;  // the last step's update
-  // Whether the step that is being launched changes weights.
-  bool updates_ = false;
-  std::function<void()> before_update_;  // null: nothing to call
   // The batch, on the device; the last two are undefined without documents.
   at::Tensor ids_mbs_, targets_mbs_, positions_mbs_, documents_m2bs_;
   at::Tensor arena_;
   Executor train_;
   std::unique_ptr<Executor> gradients_, evaluate_;  // created on first use
-  Work step_work_, evaluation_work_, gradient_work_;
+  RecordedWork step_work_, evaluation_work_, gradient_work_;
 };
 
 }  // namespace tessera

@@ -1,0 +1,43 @@
+#ifndef FRAMEWORK_CUDA_RECORDED_WORK_H_
+#define FRAMEWORK_CUDA_RECORDED_WORK_H_
+
+#include <memory>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "framework/base/status_macros.h"
+#include "framework/cuda/cuda_graph.h"
+
+namespace tessera {
+
+// Work that is enqueued anew each time, or, with a graph, recorded in its third
+// run and launched from then on.
+class RecordedWork {
+ public:
+  // What was recorded is given up. Null: enqueues.
+  void SetGraph(std::unique_ptr<CudaGraph> graph) { graph_ = std::move(graph); }
+  const CudaGraph* graph() const { return graph_.get(); }
+
+  // `issue` enqueues the work, the same each time.
+  absl::Status Do(absl::FunctionRef<absl::Status()> issue) {
+    if (graph_ == nullptr) return issue();
+    if (rehearsals_ < kRehearsals) {
+      ++rehearsals_;
+      return graph_->Rehearse(issue);
+    }
+    if (!graph_->captured()) RETURN_IF_ERROR(graph_->Capture(issue));
+    return graph_->Launch();
+  }
+
+ private:
+  // The first loads kernels and creates handles; the second finds them.
+  static constexpr int kRehearsals = 2;
+
+  std::unique_ptr<CudaGraph> graph_;
+  int rehearsals_ = 0;
+};
+
+}  // namespace tessera
+
+#endif  // FRAMEWORK_CUDA_RECORDED_WORK_H_
