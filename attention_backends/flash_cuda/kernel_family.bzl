@@ -11,11 +11,24 @@ HEAD_DIMS = {
     "hopper": [64, 80, 96, 128],
 }
 
-def head_dims(family, element):
+# The same for kernels with a soft cap of scores, SoftCapHeadDims in head_dims.h.
+# They are separate files, so that those without a cap stay as they are: 22, which
+# take 5 to 10 s of a core each and add 2.0 MB to the 6.6 MB of
+# libtessera_flash_kernels.so. All head dims would be 50 files. Few models have a
+# cap, most with head dims 128 and 256 (Gemma 2, Grok-1); others waste up to half
+# of the columns.
+SOFT_CAP_HEAD_DIMS = {
+    "portable": [64, 128, 256],
+    "fp32": [64, 128, 256],
+    "hopper": [],
+}
+
+def head_dims(family, element, soft_cap):
     """The head dims for which a family's kernels of an element are compiled."""
+    all_dims = (SOFT_CAP_HEAD_DIMS if soft_cap else HEAD_DIMS)[family]
     if family == "portable" and element == "Float":
-        return [d for d in HEAD_DIMS[family] if d <= 128]  # kLargestTf32HeadDim
-    return HEAD_DIMS[family]
+        return [d for d in all_dims if d <= 128]  # kLargestTf32HeadDim
+    return all_dims
 
 _EMULATION = "//tests/attention_backends/flash_cuda/emulation:__pkg__"
 
@@ -28,6 +41,7 @@ _HEAD_DIMS_H = """
 namespace tessera::flash::{name} {{
 
 using HeadDims = HeadDimList<{head_dims}>;
+using SoftCapHeadDims = HeadDimList<{soft_cap_head_dims}>;
 
 }}  // namespace tessera::flash::{name}
 
@@ -54,7 +68,8 @@ def kernel_family(name, layout, elements, copts = [], deps = []):
         outs = ["head_dims.h"],
         cmd = "cat > $@ <<'END'{}END".format(_HEAD_DIMS_H.format(
             guard = "ATTENTION_BACKENDS_FLASH_CUDA_{}_HEAD_DIMS_H_".format(name.upper()),
-            head_dims = ", ".join([str(head_dim) for head_dim in HEAD_DIMS[name]]),
+            head_dims = ", ".join([str(d) for d in HEAD_DIMS[name]]),
+            soft_cap_head_dims = ", ".join([str(d) for d in SOFT_CAP_HEAD_DIMS[name]]),
             name = name,
         )),
     )
@@ -89,8 +104,13 @@ def kernel_family(name, layout, elements, copts = [], deps = []):
     kernels = []
     for direction, other in [("forward", "backward"), ("backward", "forward")]:
         for element, gencode in elements.items():
-            for head_dim in head_dims(name, element):
+            for head_dim, soft_cap in (
+                [(d, False) for d in head_dims(name, element, False)] +
+                [(d, True) for d in head_dims(name, element, True)]
+            ):
                 kernel = "_".join([direction, element.lower(), str(head_dim)])
+                if soft_cap:
+                    kernel += "_soft_cap"
                 cuda_library(
                     name = kernel,
                     srcs = [direction + ".cu"],
@@ -98,6 +118,7 @@ def kernel_family(name, layout, elements, copts = [], deps = []):
                     copts = copts + [
                         "-DTESSERA_ELEMENT=k" + element,
                         "-DTESSERA_HEAD_DIM={}".format(head_dim),
+                        "-DTESSERA_SOFT_CAP={}".format("true" if soft_cap else "false"),
                     ],
                     gencode = gencode,
                     deps = [

@@ -24,6 +24,19 @@ auto WithHeadDim(HeadDimList<kFirst, kOthers...>, int64_t d, const Fn& fn) {
   return fn(std::integral_constant<int, kFirst>());
 }
 
+// Calls fn with the head dim of the kernels that run head dim d, which depends
+// on whether scores have a soft cap, and with that, as std::integral_constants.
+template <typename HeadDims, typename SoftCapHeadDims, typename Fn>
+auto WithKernels(HeadDims without, SoftCapHeadDims with, bool soft_cap,
+                 int64_t d, const Fn& fn) {
+  if (soft_cap) {
+    return WithHeadDim(with, d,
+                       [&](auto dim) { return fn(dim, std::true_type()); });
+  }
+  return WithHeadDim(without, d,
+                     [&](auto dim) { return fn(dim, std::false_type()); });
+}
+
 template <int... kDims>
 constexpr int LargestOf(HeadDimList<kDims...>) {
   return std::max({kDims...});

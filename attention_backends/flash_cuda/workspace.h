@@ -29,7 +29,7 @@ inline int64_t BackwardWorkspaceBytes(const ForwardParams& p,
 
 // The most shared memory per CUDA block of the kernels that run on every GPU.
 inline int SharedBytes(const ForwardParams& p, bool needs_grad) {
-  return RunsInFp32(p) ? fp32::SharedBytes(p.d, needs_grad)
+  return RunsInFp32(p) ? fp32::SharedBytes(p, needs_grad)
                        : portable::SharedBytes(p, needs_grad);
 }
 

@@ -37,6 +37,12 @@ at::Tensor MaskedScores(const AttentionInputs& in, const at::Tensor& q,
   return scores.masked_fill(hidden, -kInfinity);
 }
 
+// The derivatives of capped scores by the scores; 0 where S is -infinity.
+at::Tensor SoftCapSlopes(const at::Tensor& scores, double soft_cap) {
+  const at::Tensor slopes = 1 - (scores / soft_cap).square();
+  return slopes.masked_fill(scores == -kInfinity, 0);
+}
+
 // exp(S - max) / sum, with zeros in rows without a key.
 at::Tensor Softmax(const at::Tensor& scores) {
   const at::Tensor max = scores.detach().amax(-1, true);
@@ -118,7 +124,8 @@ AttentionResults EagerTf32Attention(const AttentionInputs& in) {
   const at::Tensor scores = MaskedScores(in, ToTf32(q), ToTf32(k));
   const at::Tensor p = Softmax(scores);
   const at::Tensor dp = Tf32Product(d_o, v.transpose(2, 3));
-  const at::Tensor ds = p * (dp - (p * dp).sum(-1, true)) * in.scale;
+  at::Tensor ds = p * (dp - (p * dp).sum(-1, true)) * in.scale;
+  if (in.soft_cap != 0) ds = ds * SoftCapSlopes(scores, in.soft_cap);
   return {Tf32Product(p, v), scores.logsumexp(-1), Tf32Product(ds, k),
           SumGroups(Tf32Product(ds.transpose(2, 3), q), g),
           SumGroups(Tf32Product(p.transpose(2, 3), d_o), g)};

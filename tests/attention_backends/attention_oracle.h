@@ -45,6 +45,8 @@ AttentionResults EagerTf32Attention(const AttentionInputs& inputs);
 //   O: P (1 + |S|) |V|, dV: (P (1 + |S|))^T |dO|, L: 1 + |S|,
 //   dQ: scale E |K|, dK: scale E^T |Q|, dz: sum of P_z rowsum(|dO| o P |V|),
 //   E = P o (|dO| |V|^T + rowsum(|dO| o P |V|)).
+// With a soft cap, S is capped; E leaves out the cap's derivatives, which are
+// at most 1 and have roundings of that size.
 AttentionResults AttentionMagnitudes(const AttentionInputs& inputs);
 
 }  // namespace tessera::testing

@@ -25,7 +25,7 @@ cudaError_t LaunchPreprocess(const BackwardParams& params,
 }
 
 // Computes dK and dV, and with kAddsDq also dQ.
-template <int kHeadDim, bool kAddsDq>
+template <int kHeadDim, bool kSoftCap, bool kAddsDq>
 cudaError_t LaunchKeys(const BackwardParams& params,
                        const RowStatistics* statistics, cudaStream_t stream) {
   using Large = LargeBackwardTiles<kHeadDim>;
@@ -33,16 +33,16 @@ cudaError_t LaunchKeys(const BackwardParams& params,
   const ForwardParams& p = params.forward;
   const auto large = ShapeFor<Large>(p.t, Large::kHeld, p.g * p.b);
   if (FillsDevice(large.blocks)) {
-    return LaunchKernel(BackwardKeyKernel<Large, kAddsDq>, large, stream,
-                        params, statistics);
+    return LaunchKernel(BackwardKeyKernel<Large, kSoftCap, kAddsDq>, large,
+                        stream, params, statistics);
   }
-  return LaunchKernel(BackwardKeyKernel<Small, kAddsDq>,
+  return LaunchKernel(BackwardKeyKernel<Small, kSoftCap, kAddsDq>,
                       ShapeFor<Small>(p.t, Small::kHeld, p.g * p.b), stream,
                       params, statistics);
 }
 
 // Computes dQ in a fixed order.
-template <int kHeadDim>
+template <int kHeadDim, bool kSoftCap>
 cudaError_t LaunchQueries(const BackwardParams& params,
                           const RowStatistics* statistics,
                           cudaStream_t stream) {
@@ -51,32 +51,33 @@ cudaError_t LaunchQueries(const BackwardParams& params,
   const ForwardParams& p = params.forward;
   const auto large = ShapeFor<Large>(p.s, Large::kHeld, p.h * p.b);
   if (FillsDevice(large.blocks)) {
-    return LaunchKernel(BackwardQueryKernel<Large>, large, stream, params,
-                        statistics);
+    return LaunchKernel(BackwardQueryKernel<Large, kSoftCap>, large, stream,
+                        params, statistics);
   }
-  return LaunchKernel(BackwardQueryKernel<Small>,
+  return LaunchKernel(BackwardQueryKernel<Small, kSoftCap>,
                       ShapeFor<Small>(p.s, Small::kHeld, p.h * p.b), stream,
                       params, statistics);
 }
 
 }  // namespace
 
-template <int kHeadDim>
+template <int kHeadDim, bool kSoftCap>
 cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream) {
   auto* const statistics = static_cast<RowStatistics*>(params.workspace);
   cudaError_t error = LaunchPreprocess(params, statistics, stream);
   if (error != cudaSuccess) return error;
   if (!params.deterministic) {
-    return LaunchKeys<kHeadDim, true>(params, statistics, stream);
+    return LaunchKeys<kHeadDim, kSoftCap, true>(params, statistics, stream);
   }
-  error = LaunchKeys<kHeadDim, false>(params, statistics, stream);
+  error = LaunchKeys<kHeadDim, kSoftCap, false>(params, statistics, stream);
   if (error != cudaSuccess) return error;
-  return LaunchQueries<kHeadDim>(params, statistics, stream);
+  return LaunchQueries<kHeadDim, kSoftCap>(params, statistics, stream);
 }
 
-// BUILD.bazel compiles this file once for each head dim.
-template cudaError_t LaunchBackward<TESSERA_HEAD_DIM>(const BackwardParams&,
-                                                      cudaStream_t);
+// BUILD.bazel compiles this file once for each head dim, and for some again
+// with a soft cap.
+template cudaError_t LaunchBackward<TESSERA_HEAD_DIM, TESSERA_SOFT_CAP>(
+    const BackwardParams&, cudaStream_t);
 
 }  // namespace fp32
 }  // namespace flash

@@ -4,11 +4,14 @@
 #include "attention_backends/flash_cuda/fp32/scores.cuh"
 #include "attention_backends/flash_cuda/fp32/tile.cuh"
 #include "attention_backends/flash_cuda/fp32/tile_sizes.h"
+#include "attention_backends/flash_cuda/soft_cap.cuh"
 
 // Shared by the kernels of the backward pass. With S = scale Q K^T + M, L =
 // logsumexp(S) and D = rowsum(dO o O):
 //   P = exp(S - L)   dP = dO V^T      dS = P o (dP - D)
 //   dV = P^T dO      dK = scale dS^T Q      dQ = scale dS K
+// With a soft cap (soft_cap.cuh), P and L are those of the capped scores S' and
+// dS = P o (dP - D) o dS'/dS.
 
 namespace tessera {
 namespace flash {
@@ -47,11 +50,13 @@ struct BackwardMemory {
 };
 
 // Turns a score into P, and dP into dS / scale.
+template <bool kSoftCap>
 __device__ __forceinline__ void ToGradients(float scale,
                                             const RowStatistics& row, float* p,
                                             float* ds) {
+  const float slope = SoftCapSlope<kSoftCap>(*p);
   *p = Exp(fmaf(*p, scale, row.minus_lse));
-  *ds = *p * (*ds - row.delta);
+  *ds = *p * (*ds - row.delta) * slope;
 }
 
 }  // namespace fp32

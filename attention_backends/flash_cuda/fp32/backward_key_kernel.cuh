@@ -12,6 +12,7 @@
 #include "attention_backends/flash_cuda/fp32/tile.cuh"
 #include "attention_backends/flash_cuda/fp32/tile_scheduler.cuh"
 #include "attention_backends/flash_cuda/fp32/tile_sizes.h"
+#include "attention_backends/flash_cuda/soft_cap.cuh"
 
 // dK and dV: a CUDA block per key tile of each key head steps over the tiles of
 // all queries that read the head, in a fixed order. Scores are transposed, S^T
@@ -50,7 +51,7 @@ __device__ __forceinline__ void LoadStepStatistics(
 }
 
 // Turns scores into P^T, and dP^T into dS^T / scale.
-template <typename Tiles, int kM, int kN>
+template <typename Tiles, bool kSoftCap, int kM, int kN>
 __device__ __forceinline__ void ToKeyGradients(float scale, float (&p)[kM][kN],
                                                float (&ds)[kM][kN]) {
   const RowStatistics* const statistics = BackwardMemory<Tiles>().Statistics();
@@ -59,7 +60,7 @@ __device__ __forceinline__ void ToKeyGradients(float scale, float (&p)[kM][kN],
     const RowStatistics of_query = statistics[ColumnOf(Lane(), n)];
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
-      ToGradients(scale, of_query, &p[m][n], &ds[m][n]);
+      ToGradients<kSoftCap>(scale, of_query, &p[m][n], &ds[m][n]);
     }
   }
 }
@@ -70,7 +71,7 @@ using KeyGradients = float[Tiles::kRows][Tiles::kHeadDim / kColLanes];
 
 // One step: dV += P^T dO, dK += dS^T Q / scale, and dQ. The caller has started
 // copying dO; the copy of the next step's dO is in flight on return.
-template <typename Tiles, bool kAddsDq>
+template <typename Tiles, bool kSoftCap, bool kAddsDq>
 __device__ __forceinline__ void StepOverQueries(const BackwardParams& params,
                                                 const RowStatistics* statistics,
                                                 const KeyTile& held,
@@ -91,11 +92,12 @@ __device__ __forceinline__ void StepOverQueries(const BackwardParams& params,
   WaitForCopies();
   __syncthreads();  // Q has arrived
   MultiplyRows(memory.Held(0), row, q, d, scores);
+  ApplySoftCap<kSoftCap>(p, scores);
   if (held.mask.NeedsMask({first_query, first_query + Tiles::kStreamed},
                           {held.first_key, held.first_key + Tiles::kHeld})) {
     ApplyMask<true>(held.mask, held.first_key + row, first_query, scores);
   }
-  ToKeyGradients<Tiles>(p.scale, scores, ds);
+  ToKeyGradients<Tiles, kSoftCap>(ScoreScale<kSoftCap>(p), scores, ds);
   StageRows(gradients, row, scores);
   __syncwarp();
   MultiplyInto(gradients, row, d_o, dkv[1]);
@@ -111,7 +113,7 @@ __device__ __forceinline__ void StepOverQueries(const BackwardParams& params,
   }
 }
 
-template <typename Tiles, bool kAddsDq>
+template <typename Tiles, bool kSoftCap, bool kAddsDq>
 __global__ void __launch_bounds__(kThreads, Tiles::kBlocks)
     BackwardKeyKernel(const BackwardParams params,
                       const RowStatistics* statistics) {
@@ -132,7 +134,8 @@ __global__ void __launch_bounds__(kThreads, Tiles::kBlocks)
     LoadStep<Tiles>(params.d_o, d, held, step, memory.Streamed(1));
   }
   for (; held.IsStep(step); step = held.After(step)) {
-    StepOverQueries<Tiles, kAddsDq>(params, statistics, held, step, dkv);
+    StepOverQueries<Tiles, kSoftCap, kAddsDq>(params, statistics, held, step,
+                                              dkv);
   }
   StoreRows(held.Keys<float>(params.dk, d), key, p.scale, dkv[0]);
   StoreRows(held.Keys<float>(params.dv, d), key, 1, dkv[1]);

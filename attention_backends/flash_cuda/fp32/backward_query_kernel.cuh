@@ -8,6 +8,7 @@
 #include "attention_backends/flash_cuda/fp32/tile.cuh"
 #include "attention_backends/flash_cuda/fp32/tile_scheduler.cuh"
 #include "attention_backends/flash_cuda/fp32/tile_sizes.h"
+#include "attention_backends/flash_cuda/soft_cap.cuh"
 
 // dQ: a CUDA block per query tile of each head steps over the key tiles that
 // its queries see, in a fixed order, so that equal inputs give equal bits.
@@ -29,7 +30,7 @@ __device__ __forceinline__ void LoadStatistics(
 }
 
 // Turns scores into P, and dP into dS / scale.
-template <int kM, int kN>
+template <bool kSoftCap, int kM, int kN>
 __device__ __forceinline__ void ToQueryGradients(
     float scale, const RowStatistics (&statistics)[kM], float (&p)[kM][kN],
     float (&ds)[kM][kN]) {
@@ -37,12 +38,12 @@ __device__ __forceinline__ void ToQueryGradients(
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
-      ToGradients(scale, statistics[m], &p[m][n], &ds[m][n]);
+      ToGradients<kSoftCap>(scale, statistics[m], &p[m][n], &ds[m][n]);
     }
   }
 }
 
-template <typename Tiles>
+template <typename Tiles, bool kSoftCap>
 __global__ void __launch_bounds__(kThreads, Tiles::kBlocks)
     BackwardQueryKernel(const BackwardParams params,
                         const RowStatistics* all_statistics) {
@@ -79,10 +80,11 @@ __global__ void __launch_bounds__(kThreads, Tiles::kBlocks)
       LoadTile<kStreamed>(v, held.Keys(p.v, d), first_key + kStreamed);
     }
     MultiplyRows(q, row, k, d, scores);
+    ApplySoftCap<kSoftCap>(p, scores);
     if (held.mask.NeedsMask(held.queries, {first_key, first_key + kStreamed})) {
       ApplyMask<false>(held.mask, query, first_key, scores);
     }
-    ToQueryGradients(p.scale, statistics, scores, ds);
+    ToQueryGradients<kSoftCap>(ScoreScale<kSoftCap>(p), statistics, scores, ds);
     StageRows(memory.Gradients(), row, ds);
     __syncwarp();
     MultiplyInto(memory.Gradients(), row, k, dq);

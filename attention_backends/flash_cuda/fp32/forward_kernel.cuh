@@ -7,6 +7,7 @@
 #include "attention_backends/flash_cuda/fp32/tile.cuh"
 #include "attention_backends/flash_cuda/fp32/tile_scheduler.cuh"
 #include "attention_backends/flash_cuda/fp32/tile_sizes.h"
+#include "attention_backends/flash_cuda/soft_cap.cuh"
 
 // O = softmax(scale Q K^T + M) V with a CUDA block per query tile of each head:
 // FlashAttention-2 (Dao, arXiv:2307.08691), Algorithm 1.
@@ -37,7 +38,7 @@ __device__ __forceinline__ void StoreLse(const ForwardParams& params,
   }
 }
 
-template <typename Tiles>
+template <typename Tiles, bool kSoftCap>
 __global__ void __launch_bounds__(kThreads, Tiles::kBlocks)
     ForwardKernel(const ForwardParams params) {
   constexpr int kM = Tiles::kRows, kKeys = Tiles::kKeys;
@@ -51,7 +52,7 @@ __global__ void __launch_bounds__(kThreads, Tiles::kBlocks)
 
   float o[kM][Tiles::kHeadDim / kColLanes];
   Clear(o);
-  OnlineSoftmax<kM> softmax(params.scale);
+  OnlineSoftmax<kM> softmax(ScoreScale<kSoftCap>(params));
   if (held.key_tiles.end > held.key_tiles.begin) {
     LoadTile<Tiles::kQueries>(memory.q, held.Queries<const float>(params.q, d),
                               held.queries.begin);
@@ -64,6 +65,7 @@ __global__ void __launch_bounds__(kThreads, Tiles::kBlocks)
     load(memory.v, params.v, tile);
     float s[kM][Tiles::kCols];
     MultiplyRows(memory.q, row, memory.k, d, s);
+    ApplySoftCap<kSoftCap>(params, s);
     if (held.mask.NeedsMask(held.queries, {tile * kKeys, (tile + 1) * kKeys})) {
       ApplyMask<false>(held.mask, held.queries.begin + row, tile * kKeys, s);
     }

@@ -8,13 +8,14 @@ namespace flash {
 namespace fp32 {
 
 cudaError_t Forward(const ForwardParams& params, cudaStream_t stream) {
-  return WithHeadDim(
-      params.d, [&](auto dim) { return LaunchForward<dim()>(params, stream); });
+  return WithKernels(params, [&](auto dim, auto soft_cap) {
+    return LaunchForward<dim(), soft_cap()>(params, stream);
+  });
 }
 
 cudaError_t Backward(const BackwardParams& params, cudaStream_t stream) {
-  return WithHeadDim(params.forward.d, [&](auto dim) {
-    return LaunchBackward<dim()>(params, stream);
+  return WithKernels(params.forward, [&](auto dim, auto soft_cap) {
+    return LaunchBackward<dim(), soft_cap()>(params, stream);
   });
 }
 

@@ -9,11 +9,11 @@ namespace tessera {
 namespace flash {
 namespace fp32 {
 
-// Launches for one head dim, instantiated by forward.cu and backward.cu;
-// fp32_kernels.cc selects one.
-template <int kHeadDim>
+// Launches for one head dim, with or without a soft cap, instantiated by
+// forward.cu and backward.cu; fp32_kernels.cc selects one.
+template <int kHeadDim, bool kSoftCap>
 cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream);
-template <int kHeadDim>
+template <int kHeadDim, bool kSoftCap>
 cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream);
 
 }  // namespace fp32

@@ -8,7 +8,8 @@
 #include "attention_backends/flash_cuda/instructions.cuh"
 #include "attention_backends/key_range.h"
 
-// Operations on scores between two products. Scores are q k, unscaled.
+// Operations on scores between two products. Scores are q k, unscaled, or what
+// a soft cap c makes of them (soft_cap.cuh); then c takes the place of `scale`.
 
 namespace tessera {
 namespace flash {

@@ -20,8 +20,8 @@ inline int64_t BackwardWorkspaceBytes(const ForwardParams& p) {
 
 // The most shared memory per CUDA block, in forward and, if needs_grad,
 // backward.
-inline int SharedBytes(int64_t d, bool needs_grad) {
-  return WithHeadDim(d, [&](auto dim) {
+inline int SharedBytes(const ForwardParams& p, bool needs_grad) {
+  return WithKernels(p, [&](auto dim, auto) {
     constexpr int kForward = LargeForwardTiles<dim()>::kSharedBytes;
     constexpr int kBackward = LargeBackwardTiles<dim()>::kSharedBytes;
     return needs_grad && kBackward > kForward ? kBackward : kForward;

@@ -25,7 +25,7 @@ auto WithHeadDim(int64_t d, const Fn& fn) {
 
 inline bool HasKernels(const ForwardParams& p, int compute_capability) {
   return compute_capability == 90 && p.d <= LargestOf(HeadDims()) &&
-         p.type != FloatType::kFloat;
+         p.type != FloatType::kFloat && p.soft_cap == 0;
 }
 
 // Forward: warpgroups of 64 query rows, and keys per tile.

@@ -33,12 +33,12 @@ cudaError_t LaunchPreprocess(const BackwardParams& params,
       stream, params, scratch, sums);
 }
 
-template <typename T, int kHeadDim, bool kAddsDq>
+template <typename T, int kHeadDim, bool kSoftCap, bool kAddsDq>
 cudaError_t LaunchKeys(const BackwardParams& params,
                        const BackwardScratch& scratch, cudaStream_t stream) {
   using Sizes = BackwardTiles<kHeadDim, sizeof(T)>;
   const ForwardParams& p = params.forward;
-  return LaunchKernel(BackwardKeyKernel<T, kHeadDim, kAddsDq>,
+  return LaunchKernel(BackwardKeyKernel<T, kHeadDim, kSoftCap, kAddsDq>,
                       {.blocks = Tiles(p.t, Sizes::kHeld) * p.g * p.b,
                        .threads = Sizes::kThreads,
                        .shared_bytes = Sizes::kSharedBytes},
@@ -46,12 +46,12 @@ cudaError_t LaunchKeys(const BackwardParams& params,
 }
 
 // Computes dQ in a fixed order.
-template <typename T, int kHeadDim>
+template <typename T, int kHeadDim, bool kSoftCap>
 cudaError_t LaunchQueries(const BackwardParams& params,
                           const BackwardScratch& scratch, cudaStream_t stream) {
   using Sizes = BackwardTiles<kHeadDim, sizeof(T)>;
   const ForwardParams& p = params.forward;
-  return LaunchKernel(BackwardQueryKernel<T, kHeadDim>,
+  return LaunchKernel(BackwardQueryKernel<T, kHeadDim, kSoftCap>,
                       {.blocks = Tiles(p.s, Sizes::kHeld) * p.h * p.b,
                        .threads = Sizes::kThreads,
                        .shared_bytes = Sizes::kSharedBytes},
@@ -74,7 +74,7 @@ cudaError_t LaunchPostprocess(const BackwardParams& params,
 
 }  // namespace
 
-template <FloatType kType, int kHeadDim>
+template <FloatType kType, int kHeadDim, bool kSoftCap>
 cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream) {
   using T = Element<kType>;
   const WorkspaceLayout layout = LayoutOf(params.forward, params.deterministic);
@@ -86,19 +86,20 @@ cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream) {
       params, scratch, layout.dq_bytes / int64_t{sizeof(float)}, stream);
   if (error != cudaSuccess) return error;
   if (params.deterministic) {
-    error = LaunchKeys<T, kHeadDim, false>(params, scratch, stream);
+    error = LaunchKeys<T, kHeadDim, kSoftCap, false>(params, scratch, stream);
     if (error != cudaSuccess) return error;
-    return LaunchQueries<T, kHeadDim>(params, scratch, stream);
+    return LaunchQueries<T, kHeadDim, kSoftCap>(params, scratch, stream);
   }
-  error = LaunchKeys<T, kHeadDim, true>(params, scratch, stream);
+  error = LaunchKeys<T, kHeadDim, kSoftCap, true>(params, scratch, stream);
   if (error != cudaSuccess) return error;
   return LaunchPostprocess<T, kHeadDim>(params, scratch, stream);
 }
 
-// BUILD.bazel compiles this file once for each element type and head dim.
-template cudaError_t LaunchBackward<FloatType::TESSERA_ELEMENT,
-                                    TESSERA_HEAD_DIM>(const BackwardParams&,
-                                                      cudaStream_t);
+// BUILD.bazel compiles this file once for each element type and head dim, and
+// for some again with a soft cap.
+template cudaError_t
+LaunchBackward<FloatType::TESSERA_ELEMENT, TESSERA_HEAD_DIM, TESSERA_SOFT_CAP>(
+    const BackwardParams&, cudaStream_t);
 
 }  // namespace portable
 }  // namespace flash

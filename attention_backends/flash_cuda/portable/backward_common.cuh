@@ -13,6 +13,8 @@
 // logsumexp(S) and D = rowsum(dO o O):
 //   P = exp(S - L)   dP = dO V^T      dS = P o (dP - D)
 //   dV = P^T dO      dK = scale dS^T Q      dQ = scale dS K
+// With a soft cap (soft_cap.cuh), P and L are those of the capped scores S' and
+// dS = P o (dP - D) o dS'/dS.
 
 namespace tessera {
 namespace flash {

@@ -8,6 +8,7 @@
 #include "attention_backends/flash_cuda/portable/backward_common.cuh"
 #include "attention_backends/flash_cuda/portable/backward_dq_sums.cuh"
 #include "attention_backends/flash_cuda/portable/multiply.cuh"
+#include "attention_backends/flash_cuda/soft_cap.cuh"
 #include "attention_backends/key_range.h"
 
 // dK and dV: a CUDA block per key tile of each key head steps over the tiles of
@@ -104,7 +105,7 @@ __device__ __forceinline__ void LoadQueries(const BackwardParams& params,
 
 // Turns scores into P^T, and dP^T into dS^T / scale. `statistics` is the
 // address of the statistics of the first column's query.
-template <int kM, int kN>
+template <bool kSoftCap, int kM, int kN>
 __device__ __forceinline__ void ToGradients(float factor, uint32_t statistics,
                                             float (&p)[kM][kN][4],
                                             float (&ds)[kM][kN][4]) {
@@ -120,8 +121,9 @@ __device__ __forceinline__ void ToGradients(float factor, uint32_t statistics,
     for (int m = 0; m < kM; ++m) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
+        const float slope = SoftCapSlope<kSoftCap>(p[m][n][e]);
         p[m][n][e] = Exp2(p[m][n][e] * factor + minus_lse[e % 2]);
-        ds[m][n][e] = p[m][n][e] * (ds[m][n][e] - delta[e % 2]);
+        ds[m][n][e] = p[m][n][e] * (ds[m][n][e] - delta[e % 2]) * slope;
       }
     }
   }
@@ -170,7 +172,7 @@ class WarpRowsOfV {
 
 // Computes P^T and dS^T / scale of a warp's keys and the step's queries from
 // `first_col` on.
-template <typename T, int kHeadDim, int kM, int kN>
+template <typename T, int kHeadDim, bool kSoftCap, int kM, int kN>
 __device__ __forceinline__ void ComputeScores(
     const ForwardParams& params, const KeyTile<T>& held, const QueryStep& step,
     const WarpRowsOfV<T, kHeadDim>& v, int first_col, float (&p)[kM][kN][4],
@@ -184,19 +186,21 @@ __device__ __forceinline__ void ComputeScores(
   const uint32_t streamed = first_col * kRowBytes;
   MultiplyRows<T, kHeadDim>(memory.Held(0) + warp.row * kRowBytes,
                             memory.Streamed(stage, 0) + streamed, p);
+  ApplySoftCap<kSoftCap>(params, p);
   if (held.mask.NeedsMask({first_query, first_query + Tiles::kStreamed},
                           {held.first_key, held.first_key + Tiles::kHeld})) {
     ApplyMask<true>(held.mask, held.first_key + warp.row,
                     first_query + first_col, p);
   }
   v.Multiply(memory.Streamed(stage, 1) + streamed, ds);
-  ToGradients(params.scale * kLog2E, memory.Statistics(stage) + first_col * 8,
-              p, ds);
+  ToGradients<kSoftCap>(ScoreScale<kSoftCap>(params) * kLog2E,
+                        memory.Statistics(stage) + first_col * 8, p, ds);
 }
 
 // A warp's share of one step: dK += dS^T Q, dV += P^T dO. With kStagesDs it
 // leaves dS^T in shared memory, for dQ.
-template <typename T, int kHeadDim, bool kStagesDs, int kM, int kN>
+template <typename T, int kHeadDim, bool kSoftCap, bool kStagesDs, int kM,
+          int kN>
 __device__ __forceinline__ void StepOverQueries(
     const ForwardParams& params, const KeyTile<T>& held, const QueryStep& step,
     const WarpRowsOfV<T, kHeadDim>& v, float (&dk)[kM][kN][4],
@@ -210,7 +214,7 @@ __device__ __forceinline__ void StepOverQueries(
 #pragma unroll 1
   for (int slice = 0; slice < Tiles::kStreamed; slice += kSlice) {
     float p[kM][kSlice / 8][4], ds[kM][kSlice / 8][4];
-    ComputeScores<T, kHeadDim>(params, held, step, v, slice, p, ds);
+    ComputeScores<T, kHeadDim, kSoftCap>(params, held, step, v, slice, p, ds);
     uint32_t a[kM][kSlice / kFragment<T>][4];
     PackFragments<T>(p, a);
     MultiplyInto<T, kHeadDim>(a, memory.Streamed(stage, 1) + slice * kRowBytes,
@@ -227,7 +231,7 @@ __device__ __forceinline__ void StepOverQueries(
 }
 
 // StepOverQueries() for warps that share the scores.
-template <typename T, int kHeadDim, int kM, int kN>
+template <typename T, int kHeadDim, bool kSoftCap, int kM, int kN>
 __device__ __forceinline__ void StepOverQueriesTogether(
     const ForwardParams& params, const KeyTile<T>& held, const QueryStep& step,
     const WarpRowsOfV<T, kHeadDim>& v, float (&dk)[kM][kN][4],
@@ -238,7 +242,7 @@ __device__ __forceinline__ void StepOverQueriesTogether(
   const BackwardWarp<Tiles> warp;
   const int first_col = warp.column_warp * kSlice;
   float p[kM][kSlice / 8][4], ds[kM][kSlice / 8][4];
-  ComputeScores<T, kHeadDim>(params, held, step, v, first_col, p, ds);
+  ComputeScores<T, kHeadDim, kSoftCap>(params, held, step, v, first_col, p, ds);
   uint32_t staged[kM][kSlice / kFragment<T>][4];
   PackFragments<T>(p, staged);
   StageFragments<T, kStreamed, 1>(memory.P(), warp.row, first_col / 16, staged);
@@ -255,7 +259,7 @@ __device__ __forceinline__ void StepOverQueriesTogether(
       warp.column_warp, dk);
 }
 
-template <typename T, int kHeadDim, bool kAddsDq>
+template <typename T, int kHeadDim, bool kSoftCap, bool kAddsDq>
 __global__ void __launch_bounds__(BackwardTiles<kHeadDim, sizeof(T)>::kThreads)
     BackwardKeyKernel(const BackwardParams params,
                       const BackwardScratch scratch) {
@@ -291,9 +295,9 @@ __global__ void __launch_bounds__(BackwardTiles<kHeadDim, sizeof(T)>::kThreads)
       LoadQueries<T, kHeadDim>(params, scratch, held, next);
     }
     if constexpr (Tiles::kSharesScores) {
-      StepOverQueriesTogether<T, kHeadDim>(p, held, step, v, dk, dv);
+      StepOverQueriesTogether<T, kHeadDim, kSoftCap>(p, held, step, v, dk, dv);
     } else {
-      StepOverQueries<T, kHeadDim, kAddsDq>(p, held, step, v, dk, dv);
+      StepOverQueries<T, kHeadDim, kSoftCap, kAddsDq>(p, held, step, v, dk, dv);
     }
     if constexpr (kAddsDq) {
       const int64_t query_tiles =

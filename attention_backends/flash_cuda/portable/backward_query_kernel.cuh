@@ -7,6 +7,7 @@
 #include "attention_backends/flash_cuda/instructions.cuh"
 #include "attention_backends/flash_cuda/portable/backward_common.cuh"
 #include "attention_backends/flash_cuda/portable/multiply.cuh"
+#include "attention_backends/flash_cuda/soft_cap.cuh"
 #include "attention_backends/key_range.h"
 
 // dQ: a CUDA block per query tile of each head steps over the key tiles that
@@ -81,10 +82,11 @@ __device__ __forceinline__ void LoadKeys(const QueryTile<T>& held, int step) {
 
 // Computes dS / scale of a warp's queries and the step's keys from `first_col`
 // on.
-template <typename T, int kHeadDim, int kM, int kN>
+template <typename T, int kHeadDim, bool kSoftCap, int kM, int kN>
 __device__ __forceinline__ void ComputeDs(
-    const QueryTile<T>& held, int step, int first_col, float factor,
-    const RowStatistics (&statistics)[kM][2], float (&ds)[kM][kN][4]) {
+    const ForwardParams& params, const QueryTile<T>& held, int step,
+    int first_col, float factor, const RowStatistics (&statistics)[kM][2],
+    float (&ds)[kM][kN][4]) {
   using Tiles = BackwardTiles<kHeadDim, sizeof(T)>;
   constexpr int kRowBytes = TileLayout<T, kHeadDim>::kRowBytes;
   const BackwardMemory<Tiles> memory;
@@ -95,6 +97,7 @@ __device__ __forceinline__ void ComputeDs(
   float p[kM][kN][4];
   MultiplyRows<T, kHeadDim>(memory.Held(0) + held_rows,
                             memory.Streamed(stage, 0) + streamed, p);
+  ApplySoftCap<kSoftCap>(params, p);
   if (held.mask.NeedsMask(held.queries,
                           {first_key, first_key + Tiles::kStreamed})) {
     ApplyMask<false>(held.mask, held.queries.begin + warp.row,
@@ -110,17 +113,19 @@ __device__ __forceinline__ void ComputeDs(
       for (int e = 0; e < 4; ++e) {
         const RowStatistics& row = statistics[m][e / 2];
         ds[m][n][e] = Exp2(p[m][n][e] * factor + row.minus_lse) *
-                      (ds[m][n][e] - row.delta);
+                      (ds[m][n][e] - row.delta) *
+                      SoftCapSlope<kSoftCap>(p[m][n][e]);
       }
     }
   }
 }
 
 // A warp's share of one step: dQ += dS K.
-template <typename T, int kHeadDim, int kM, int kN>
+template <typename T, int kHeadDim, bool kSoftCap, int kM, int kN>
 __device__ __forceinline__ void StepOverKeys(
-    const QueryTile<T>& held, int step, float factor,
-    const RowStatistics (&statistics)[kM][2], float (&dq)[kM][kN][4]) {
+    const ForwardParams& params, const QueryTile<T>& held, int step,
+    float factor, const RowStatistics (&statistics)[kM][2],
+    float (&dq)[kM][kN][4]) {
   using Tiles = BackwardTiles<kHeadDim, sizeof(T)>;
   constexpr int kStreamed = Tiles::kStreamed, kSlice = Tiles::kSlice;
   const BackwardMemory<Tiles> memory;
@@ -130,7 +135,8 @@ __device__ __forceinline__ void StepOverKeys(
   uint32_t a[kM][kSlice / kFragment<T>][4];
   if constexpr (Tiles::kSharesScores) {
     const int first_col = warp.column_warp * kSlice;
-    ComputeDs<T, kHeadDim>(held, step, first_col, factor, statistics, ds);
+    ComputeDs<T, kHeadDim, kSoftCap>(params, held, step, first_col, factor,
+                                     statistics, ds);
     PackFragments<T>(ds, a);
     StageFragments<T, kStreamed, 1>(memory.Ds(), warp.row, first_col / 16, a);
     __syncthreads();  // dS is written
@@ -140,7 +146,8 @@ __device__ __forceinline__ void StepOverKeys(
   } else {
 #pragma unroll 1
     for (int slice = 0; slice < kStreamed; slice += kSlice) {
-      ComputeDs<T, kHeadDim>(held, step, slice, factor, statistics, ds);
+      ComputeDs<T, kHeadDim, kSoftCap>(params, held, step, slice, factor,
+                                       statistics, ds);
       PackFragments<T>(ds, a);
       MultiplyInto<T, kHeadDim>(
           a, k_rows + slice * TileLayout<T, kHeadDim>::kRowBytes, dq);
@@ -148,7 +155,7 @@ __device__ __forceinline__ void StepOverKeys(
   }
 }
 
-template <typename T, int kHeadDim>
+template <typename T, int kHeadDim, bool kSoftCap>
 __global__ void __launch_bounds__(BackwardTiles<kHeadDim, sizeof(T)>::kThreads)
     BackwardQueryKernel(const BackwardParams params,
                         const BackwardScratch scratch) {
@@ -171,12 +178,13 @@ __global__ void __launch_bounds__(BackwardTiles<kHeadDim, sizeof(T)>::kThreads)
   RowStatistics statistics[kM][2];
   LoadStatistics(held, held.queries.begin + BackwardWarp<Tiles>().row,
                  statistics);
-  const float factor = params.forward.scale * kLog2E;
+  const float factor = ScoreScale<kSoftCap>(params.forward) * kLog2E;
   for (int step = tiles.begin; step < tiles.end; ++step) {
     WaitForCopies();
     __syncthreads();  // this step has arrived, the one before has been read
     if (step + 1 < tiles.end) LoadKeys<T, kHeadDim>(held, step + 1);
-    StepOverKeys<T, kHeadDim>(held, step, factor, statistics, dq);
+    StepOverKeys<T, kHeadDim, kSoftCap>(params.forward, held, step, factor,
+                                        statistics, dq);
   }
   __syncthreads();  // Q has been read
   Scale(params.forward.scale, dq);

@@ -10,6 +10,7 @@
 #include "attention_backends/flash_cuda/portable/scores.cuh"
 #include "attention_backends/flash_cuda/portable/tile.cuh"
 #include "attention_backends/flash_cuda/portable/tile_sizes.h"
+#include "attention_backends/flash_cuda/soft_cap.cuh"
 #include "attention_backends/key_range.h"
 
 // O = softmax(scale Q K^T + M) V with a CUDA block per query tile of each head:
@@ -80,7 +81,7 @@ __device__ __forceinline__ void StoreForward(const ForwardTile<T>& held,
   }
 }
 
-template <typename T, int kHeadDim>
+template <typename T, int kHeadDim, bool kSoftCap>
 __global__ void __launch_bounds__(ForwardTiles<kHeadDim, sizeof(T)>::kThreads)
     ForwardKernel(const ForwardParams params) {
   using Tiles = ForwardTiles<kHeadDim, sizeof(T)>;
@@ -97,7 +98,7 @@ __global__ void __launch_bounds__(ForwardTiles<kHeadDim, sizeof(T)>::kThreads)
 
   float o[kM][kHeadDim / 8][4];
   Clear(o);
-  OnlineSoftmax<kM> softmax(params.scale * kLog2E);
+  OnlineSoftmax<kM> softmax(ScoreScale<kSoftCap>(params) * kLog2E);
   if (held.key_tiles.end > held.key_tiles.begin) {
     LoadTile<Tiles::kQueries, kHeadDim, Tiles::kThreads>(q_tile, held.q,
                                                          held.queries.begin);
@@ -110,6 +111,7 @@ __global__ void __launch_bounds__(ForwardTiles<kHeadDim, sizeof(T)>::kThreads)
     load(v_tile, held.v, tile);
     float s[kM][kKeys / 8][4];
     MultiplyRows<T, kHeadDim>(q_rows, k_tile, s);
+    ApplySoftCap<kSoftCap>(params, s);
     if (held.mask.NeedsMask(held.queries, {tile * kKeys, (tile + 1) * kKeys})) {
       ApplyMask<false>(held.mask, held.queries.begin + row, tile * kKeys, s);
     }

@@ -10,11 +10,11 @@ namespace tessera {
 namespace flash {
 namespace portable {
 
-// Launches for one element type and head dim, instantiated by forward.cu and
-// backward.cu; portable_kernels.cc selects one.
-template <FloatType kType, int kHeadDim>
+// Launches for one element type and head dim, with or without a soft cap,
+// instantiated by forward.cu and backward.cu; portable_kernels.cc selects one.
+template <FloatType kType, int kHeadDim, bool kSoftCap>
 cudaError_t LaunchForward(const ForwardParams& params, cudaStream_t stream);
-template <FloatType kType, int kHeadDim>
+template <FloatType kType, int kHeadDim, bool kSoftCap>
 cudaError_t LaunchBackward(const BackwardParams& params, cudaStream_t stream);
 
 }  // namespace portable

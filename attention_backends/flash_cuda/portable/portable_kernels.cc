@@ -13,19 +13,19 @@ namespace {
 template <FloatType kType>
 using Constant = std::integral_constant<FloatType, kType>;
 
-// Calls fn with the element type and the head dim of the kernels that run p, as
-// std::integral_constants.
+// Calls fn with the element type and the head dim of the kernels that run p and
+// with whether they cap scores, as std::integral_constants.
 template <typename Fn>
-cudaError_t WithKernels(const ForwardParams& p, const Fn& fn) {
-  return WithHeadDim(p.d, [&](auto dim) {
+cudaError_t WithTypedKernels(const ForwardParams& p, const Fn& fn) {
+  return WithKernels(p, [&](auto dim, auto soft_cap) {
     switch (p.type) {
       case FloatType::kBFloat16:
-        return fn(Constant<FloatType::kBFloat16>(), dim);
+        return fn(Constant<FloatType::kBFloat16>(), dim, soft_cap);
       case FloatType::kHalf:
-        return fn(Constant<FloatType::kHalf>(), dim);
+        return fn(Constant<FloatType::kHalf>(), dim, soft_cap);
       case FloatType::kFloat:
         if constexpr (dim() <= kLargestTf32HeadDim) {
-          return fn(Constant<FloatType::kFloat>(), dim);
+          return fn(Constant<FloatType::kFloat>(), dim, soft_cap);
         }
     }
     return cudaErrorInvalidValue;
@@ -35,14 +35,15 @@ cudaError_t WithKernels(const ForwardParams& p, const Fn& fn) {
 }  // namespace
 
 cudaError_t Forward(const ForwardParams& params, cudaStream_t stream) {
-  return WithKernels(params, [&](auto type, auto dim) {
-    return LaunchForward<type(), dim()>(params, stream);
+  return WithTypedKernels(params, [&](auto type, auto dim, auto soft_cap) {
+    return LaunchForward<type(), dim(), soft_cap()>(params, stream);
   });
 }
 
 cudaError_t Backward(const BackwardParams& params, cudaStream_t stream) {
-  return WithKernels(params.forward, [&](auto type, auto dim) {
-    return LaunchBackward<type(), dim()>(params, stream);
+  const ForwardParams& p = params.forward;
+  return WithTypedKernels(p, [&](auto type, auto dim, auto soft_cap) {
+    return LaunchBackward<type(), dim(), soft_cap()>(params, stream);
   });
 }
 

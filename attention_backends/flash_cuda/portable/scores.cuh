@@ -10,8 +10,9 @@
 #include "attention_backends/flash_cuda/portable/tile.cuh"
 #include "attention_backends/key_range.h"
 
-// Operations on scores between two products. Scores are q k, unscaled;
-// exponentials are base 2, with the factor scale log2(e).
+// Operations on scores between two products. Scores are q k, unscaled, or what
+// a soft cap makes of them (soft_cap.cuh); exponentials are base 2, with the
+// factor scale log2(e), or c log2(e) under a cap c.
 
 namespace tessera {
 namespace flash {
@@ -56,7 +57,7 @@ __device__ __forceinline__ void ApplyMask(const AttentionMask<int>& mask,
 template <int kM>
 class OnlineSoftmax {
  public:
-  // `factor`: scale log2(e), positive.
+  // `factor`: scale log2(e) or c log2(e), positive.
   __device__ __forceinline__ explicit OnlineSoftmax(float factor)
       : factor_(factor) {
 #pragma unroll

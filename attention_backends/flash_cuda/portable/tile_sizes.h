@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "attention_backends/flash_cuda/flash_params.h"
 #include "attention_backends/flash_cuda/portable/head_dims.h"
 #include "attention_backends/flash_cuda/with_head_dim.h"
 
@@ -22,13 +23,22 @@ namespace portable {
 // twice the memory.
 inline constexpr int64_t kLargestTf32HeadDim = 128;
 
-// Calls fn with the head dim of the kernels that run head dim d, as a
-// std::integral_constant: the next larger one, whose surplus columns are zero.
+// Calls fn with the head dim of the kernels without a soft cap that run head
+// dim d, as a std::integral_constant: the next larger one, whose surplus
+// columns are zero.
 // All except 80 are FlashAttention-2's; 80 is common in models of 3B
 // parameters.
 template <typename Fn>
 auto WithHeadDim(int64_t d, const Fn& fn) {
   return flash::WithHeadDim(HeadDims(), d, fn);
+}
+
+// Calls fn with the head dim of the kernels that run p and with whether they
+// cap scores, as std::integral_constants.
+template <typename Fn>
+auto WithKernels(const ForwardParams& p, const Fn& fn) {
+  return flash::WithKernels(HeadDims(), SoftCapHeadDims(), p.soft_cap != 0, p.d,
+                            fn);
 }
 
 // A CUDA block holds a tile of queries and steps over tiles of keys. A warp

@@ -16,7 +16,7 @@ namespace portable {
 // kernels up to kLargestTf32HeadDim.
 template <typename Fn>
 auto WithTiles(const ForwardParams& p, const Fn& fn) {
-  return WithHeadDim(p.d, [&](auto dim) {
+  return WithKernels(p, [&](auto dim, auto) {
     return p.type == FloatType::kFloat
                ? fn(ForwardTiles<dim(), 4>(), BackwardTiles<dim(), 4>())
                : fn(ForwardTiles<dim(), 2>(), BackwardTiles<dim(), 2>());

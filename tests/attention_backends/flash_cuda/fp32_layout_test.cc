@@ -105,14 +105,18 @@ TEST(Fp32Tile, LoadsHaveNoBankConflict) {
 }
 
 TEST(Fp32TileSizes, FitAMultiprocessorOfCapability80) {
-  for (int d = 8; d <= 256; d += 8) {
-    for (const bool needs_grad : {false, true}) {
-      EXPECT_LE(SharedBytes(d, needs_grad), 163 * 1024) << d;
+  ForwardParams p;
+  for (p.d = 8; p.d <= 256; p.d += 8) {
+    for (p.soft_cap = 0; p.soft_cap <= 50; p.soft_cap += 50) {
+      for (const bool needs_grad : {false, true}) {
+        EXPECT_LE(SharedBytes(p, needs_grad), 163 * 1024) << p.d;
+      }
+      WithKernels(p, [&](auto dim, auto soft_cap) {
+        EXPECT_EQ(soft_cap(), p.soft_cap != 0);
+        EXPECT_GE(dim(), p.d);
+        EXPECT_LT(dim() - p.d, soft_cap() ? 128 : 64);
+      });
     }
-    WithHeadDim(d, [&](auto dim) {
-      EXPECT_GE(dim(), d);
-      EXPECT_LT(dim() - d, 64);
-    });
   }
 }
 

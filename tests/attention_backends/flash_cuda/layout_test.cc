@@ -189,6 +189,29 @@ TEST(TileSizes, FitAMultiprocessor) {
   }
 }
 
+// Kernels with a soft cap have fewer head dims.
+TEST(TileSizes, FitAMultiprocessorWithASoftCap) {
+  for (const FloatType type : {FloatType::kBFloat16, FloatType::kFloat}) {
+    const bool tf32 = type == FloatType::kFloat;
+    for (int d = 8; d <= (tf32 ? kLargestTf32HeadDim : 256); d += 8) {
+      ForwardParams p;
+      p.type = type;
+      p.d = d;
+      p.soft_cap = 50;
+      EXPECT_LE(SharedBytes(p, false), 163 * 1024) << d;
+      EXPECT_LE(SharedBytes(p, true), (tf32 && d > 64 ? 227 : 163) * 1024) << d;
+      WithKernels(p, [&](auto dim, auto soft_cap) {
+        EXPECT_TRUE(soft_cap());
+        EXPECT_EQ(dim(), d <= 64 ? 64 : d <= 128 ? 128 : 256);
+        WithTiles(p, [&](auto, auto backward) {
+          EXPECT_GE(decltype(backward)::kDqElements,
+                    decltype(backward)::kStreamed * dim());
+        });
+      });
+    }
+  }
+}
+
 TEST(Workspace, HoldsStatisticsAndSumsOfDq) {
   ForwardParams p;
   p.b = 2;

@@ -38,6 +38,7 @@ struct Case {
   // The limits of the mask; by default those of `causal`.
   int before = kAllKeys, after = causal ? 0 : kAllKeys;
   bool documents = false;
+  float soft_cap = 0;
 
   MaskSpec mask() const { return {before, after}; }
 
@@ -59,7 +60,8 @@ std::string Name(const ::testing::TestParamInfo<Case>& info) {
       c.mask().is_window()
           ? absl::StrCat("_before", Label(c.before), "_after", Label(c.after))
           : (c.causal ? "_causal" : "_full"),
-      c.documents ? "_documents" : "", c.deterministic ? "_deterministic" : "");
+      c.documents ? "_documents" : "", c.soft_cap != 0 ? "_capped" : "",
+      c.deterministic ? "_deterministic" : "");
 }
 
 void PrintTo(const Case& c, std::ostream* out) { *out << Name({c, 0}); }
@@ -91,9 +93,11 @@ int64_t WorkspaceBytes(const Case& c, const flash::ForwardParams& p) {
 void LaunchFp32(const flash::BackwardParams& params) {
   using flash::fp32::LaunchBackward;
   using flash::fp32::LaunchForward;
-  flash::fp32::WithHeadDim(params.forward.d, [&](auto dim) {
-    ASSERT_EQ(LaunchForward<dim()>(params.forward, nullptr), cudaSuccess);
-    ASSERT_EQ(LaunchBackward<dim()>(params, nullptr), cudaSuccess);
+  flash::fp32::WithKernels(params.forward, [&](auto dim, auto soft_cap) {
+    ASSERT_EQ((LaunchForward<dim(), soft_cap()>(params.forward, nullptr)),
+              cudaSuccess);
+    ASSERT_EQ((LaunchBackward<dim(), soft_cap()>(params, nullptr)),
+              cudaSuccess);
   });
 }
 
@@ -101,10 +105,12 @@ void LaunchPortable(const flash::BackwardParams& params) {
   using flash::portable::LaunchBackward;
   using flash::portable::LaunchForward;
   constexpr auto kType = FloatType::kBFloat16;
-  flash::portable::WithHeadDim(params.forward.d, [&](auto dim) {
-    ASSERT_EQ((LaunchForward<kType, dim()>(params.forward, nullptr)),
+  flash::portable::WithKernels(params.forward, [&](auto dim, auto soft_cap) {
+    ASSERT_EQ(
+        (LaunchForward<kType, dim(), soft_cap()>(params.forward, nullptr)),
+        cudaSuccess);
+    ASSERT_EQ((LaunchBackward<kType, dim(), soft_cap()>(params, nullptr)),
               cudaSuccess);
-    ASSERT_EQ((LaunchBackward<kType, dim()>(params, nullptr)), cudaSuccess);
   });
 }
 
@@ -112,11 +118,13 @@ void LaunchTf32(const flash::BackwardParams& params) {
   using flash::portable::LaunchBackward;
   using flash::portable::LaunchForward;
   constexpr auto kType = FloatType::kFloat;
-  flash::portable::WithHeadDim(params.forward.d, [&](auto dim) {
+  flash::portable::WithKernels(params.forward, [&](auto dim, auto soft_cap) {
     if constexpr (dim() <= flash::portable::kLargestTf32HeadDim) {
-      ASSERT_EQ((LaunchForward<kType, dim()>(params.forward, nullptr)),
+      ASSERT_EQ(
+          (LaunchForward<kType, dim(), soft_cap()>(params.forward, nullptr)),
+          cudaSuccess);
+      ASSERT_EQ((LaunchBackward<kType, dim(), soft_cap()>(params, nullptr)),
                 cudaSuccess);
-      ASSERT_EQ((LaunchBackward<kType, dim()>(params, nullptr)), cudaSuccess);
     }
   });
 }
@@ -179,6 +187,7 @@ TEST_P(EmulatedKernels, ConformOnACpu) {
     emulated::AddReadable(p.document_begin, documents.nbytes());
   }
   p.tf32 = c.tf32();
+  p.soft_cap = c.soft_cap;
   p.scale = 1 / std::sqrt(static_cast<float>(c.d));
   p.q = ViewOf(q.slice());
   p.k = ViewOf(k.slice());
@@ -201,8 +210,9 @@ TEST_P(EmulatedKernels, ConformOnACpu) {
   Launch(c, params);
   EXPECT_TRUE(o.IsIntact() && dq.IsIntact() && dk.IsIntact() && dv.IsIntact());
 
-  const AttentionInputs inputs = {q.slice(), k.slice(), v.slice(), d_o.slice(),
-                                  p.scale,   c.mask(),  documents};
+  const AttentionInputs inputs = {q.slice(),   k.slice(),    v.slice(),
+                                  d_o.slice(), p.scale,      c.mask(),
+                                  documents,   /*sinks=*/{}, c.soft_cap};
   const AttentionResults exact = EagerAttention(inputs, at::kDouble);
   const AttentionResults eager =
       c.tf32() ? EagerTf32Attention(inputs) : EagerAttention(inputs, c.dtype());
@@ -258,6 +268,37 @@ void AddDocuments(Kernels kernels, std::vector<Case>* cases) {
   }
 }
 
+// With a cap that bends most of the scores: each kernel, and head dims that run
+// in a larger one; each kind of mask; queries without a key; grouped heads.
+void AddCapped(Kernels kernels, std::vector<Case>* cases) {
+  for (const bool deterministic : {false, true}) {
+    const auto add = [&](int64_t h, int64_t g, int64_t s, int64_t t, int64_t d,
+                         int before, int after, bool documents = false) {
+      if (kernels == Kernels::kTf32 && d > 128) return;
+      cases->push_back({kernels, 1, h, g, s, t, d, after == 0, deterministic,
+                        before, after, documents, /*soft_cap=*/0.7});
+    };
+    add(1, 1, 1, 1, 64, kAllKeys, 0);
+    add(2, 1, 127, 127, 32, kAllKeys, 0);
+    add(4, 2, 65, 130, 80, kAllKeys, kAllKeys);
+    add(1, 1, 140, 60, 96, kAllKeys, 0);
+    add(1, 1, 129, 130, 128, kAllKeys, 0);
+    add(2, 1, 300, 300, 64, 75, 0);
+    add(1, 1, 130, 150, 128, 20, 30);
+    add(1, 1, 300, 300, 120, kAllKeys, 0, /*documents=*/true);
+    add(1, 1, 127, 127, 192, kAllKeys, kAllKeys);
+    add(2, 1, 70, 140, 256, kAllKeys, 0);
+  }
+  // A cap that most scores exceed, so that its derivatives are close to 0;
+  // Gemma 2's, which changes few.
+  const auto add = [&](int64_t s, float soft_cap) {
+    cases->push_back({kernels, 1, 1, 1, s, 130, 64, true, false, kAllKeys, 0,
+                      /*documents=*/false, soft_cap});
+  };
+  add(70, 0.02f);
+  add(75, 50);
+}
+
 // Less than a tile and more than one; queries without a key; heads that share
 // keys, with group counts and sizes for which the mappings h / (H / G), h / G
 // and h % G differ; surplus columns; a first query for which the mask hides
@@ -287,6 +328,7 @@ std::vector<Case> Cases() {
     }
     AddWindows(kernels, /*scale=*/1, &cases);
     AddDocuments(kernels, &cases);
+    AddCapped(kernels, &cases);
   }
   AddWindows(Kernels::kHopper, /*scale=*/2, &cases);
   AddDocuments(Kernels::kHopper, &cases);
