@@ -106,15 +106,12 @@ absl::Status RequirePlain(const AttentionProblem& problem) {
         absl::StrCat("does not keep documents apart: ", kOthers,
                      ", or data.documents JOINED"));
   }
-  RETURN_IF_ERROR(RequireNoSoftCap(problem));
+  if (problem.soft_cap != 0) {
+    return absl::UnimplementedError(
+        absl::StrCat("has no soft cap of scores: ", kOthers,
+                     ", or no model.attention_soft_cap"));
+  }
   return RequireNoSinks(problem);
-}
-
-absl::Status RequireNoSoftCap(const AttentionProblem& problem) {
-  if (problem.soft_cap == 0) return absl::OkStatus();
-  return absl::UnimplementedError(
-      "has no soft cap of scores: use FLASH_TILED or NAIVE, or no "
-      "model.attention_soft_cap");
 }
 
 void ApplySoftCap(double soft_cap, const at::Tensor& scores) {

@@ -161,7 +161,6 @@ struct AttentionMemory {
 // OK, or Unimplemented with what to change if the mask is a window or parts
 // documents, scores have a soft cap, or heads have sinks.
 absl::Status RequirePlain(const AttentionProblem& problem);
-absl::Status RequireNoSoftCap(const AttentionProblem& problem);
 // OK, or Unimplemented with what to change if heads have sinks.
 absl::Status RequireNoSinks(const AttentionProblem& problem);
 

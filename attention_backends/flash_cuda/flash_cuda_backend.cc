@@ -32,6 +32,8 @@ static_assert(flash::LargestOf(flash::portable::HeadDims()) == kMaxHeadDim &&
 constexpr int64_t kAlignment = 16;  // bytes that the kernels move at once
 constexpr int64_t kMaxLength = int64_t{1} << 30;  // row indices are 32-bit
 constexpr int64_t kFewestRows = 32;               // of the smallest tile
+// Beyond these, FP32 may not hold scale / cap or scores / cap.
+constexpr double kSmallestSoftCap = 1e-20, kLargestSoftCap = 1e20;
 
 // KiB of shared memory per CUDA block; CUDA C++ Programming Guide, "Technical
 // Specifications per Compute Capability".
@@ -77,6 +79,7 @@ bool HasTf32Kernels(ForwardParams p, int compute_capability) {
 ForwardParams ShapeOf(const AttentionProblem& p) {
   ForwardParams params;
   params.type = TypeOf(p.dtype);
+  params.soft_cap = static_cast<float>(p.soft_cap);
   params.b = p.b;
   params.h = p.h;
   params.g = p.g;
@@ -165,6 +168,12 @@ absl::Status CheckTensors(const AttentionProblem& p) {
         absl::StrCat("keeps documents apart in at most 2^31 - 1 tokens, not ",
                      p.b, " x ", p.s, ": use a smaller batch"));
   }
+  if (p.soft_cap != 0 &&
+      !(p.soft_cap >= kSmallestSoftCap && p.soft_cap <= kLargestSoftCap)) {
+    return absl::UnimplementedError(absl::StrCat(
+        "caps scores at ", kSmallestSoftCap, " to ", kLargestSoftCap, ", not ",
+        p.soft_cap, ": change model.attention_soft_cap"));
+  }
   const int64_t heads = p.b * p.h;
   const int64_t tiles = std::max(p.s, p.t) / kFewestRows + 1;
   if (heads > kMaxInt / tiles) {
@@ -221,7 +230,6 @@ Call CallOf(const AttentionArgs& args) {
 }  // namespace
 
 absl::Status FlashCudaBackend::Supports(const AttentionProblem& problem) const {
-  RETURN_IF_ERROR(RequireNoSoftCap(problem));
   RETURN_IF_ERROR(CheckTensors(problem));
   return CheckGpu(problem);
 }

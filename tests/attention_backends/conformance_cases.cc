@@ -222,7 +222,12 @@ Cases PackedPlans() {
   return cases;
 }
 
-// With a cap that bends most of the scores.
+// A cap that bends most of the scores.
+Cases WithSoftCap(Cases cases) {
+  for (ConformanceCase& c : cases) c.soft_cap = 0.7;
+  return cases;
+}
+
 Cases Capped(const std::vector<at::ScalarType>& dtypes) {
   Cases cases = Cross({{1, 1, 1, 1, 1, 64},
                        {2, 65, 65, 4, 2, 40},
@@ -236,8 +241,7 @@ Cases Capped(const std::vector<at::ScalarType>& dtypes) {
   for (const ConformanceCase& c : WithSinks(dtypes)) {
     if (c.shape.s == 129) cases.push_back(c);
   }
-  for (ConformanceCase& c : cases) c.soft_cap = 0.7;
-  return cases;
+  return WithSoftCap(cases);
 }
 
 }  // namespace
@@ -339,6 +343,7 @@ std::vector<ConformanceCase> GpuCases() {
   for (const int64_t d : {32, 64, 80, 96, 128, 192, 256}) {
     two_tiles.push_back({1, 129, 129, 2, 1, d});
   }
+  const Cases small = OfFlashCuda(Cross(two_tiles, dtypes));
   const Cases large_tiles = OfFlashCuda(Cross(many_heads, {at::kFloat}));
   const auto tf32 = [](const std::vector<Shape>& shapes) {
     return Tf32(OfFlashCuda(Cross(shapes, {at::kFloat})));
@@ -371,7 +376,16 @@ std::vector<ConformanceCase> GpuCases() {
                Deterministic(OfFlashCuda(Packed(dtypes))),
                WithSinks(dtypes),
                Deterministic(OfFlashCuda(WithSinks({at::kBFloat16}))),
-               Capped(dtypes)});
+               Capped(dtypes),
+               Tf32(OfFlashCuda(Capped({at::kFloat}))),
+               Deterministic(OfFlashCuda(Capped(dtypes))),
+               WithSoftCap(small),
+               Deterministic(WithSoftCap(small)),
+               WithSoftCap(tf32(two_tiles)),
+               Deterministic(WithSoftCap(tf32(two_tiles))),
+               WithSoftCap(OfFlashCuda(Cross(training, dtypes))),
+               WithSoftCap(large_tiles),
+               Deterministic(WithSoftCap(large_tiles))});
 }
 
 std::vector<ConformanceCase> PlanCases() {
@@ -388,9 +402,10 @@ std::vector<ConformanceCase> PlanCases() {
                                      {4, 127, 127, 5, 1, 40}};
   const std::vector<at::ScalarType> dtypes = {at::kFloat, at::kBFloat16};
   const Cases tf32 = Tf32(OfFlashCuda(Cross(others, {at::kFloat})));
-  return Join({tf32, Deterministic(tf32), Cross(shapes, dtypes),
-               Cross(others, dtypes), Cross(others, {at::kHalf}),
-               Deterministic(Cross(shapes, dtypes)),
+  const Cases capped = WithSoftCap(OfFlashCuda(Cross(others, dtypes)));
+  return Join({tf32, Deterministic(tf32), capped, Deterministic(capped),
+               WithSoftCap(tf32), Cross(shapes, dtypes), Cross(others, dtypes),
+               Cross(others, {at::kHalf}), Deterministic(Cross(shapes, dtypes)),
                Deterministic(Cross(others, dtypes)), PackedPlans()});
 }
 

@@ -110,6 +110,36 @@ TEST(SelectBackend, AutoTakesTheFirst) {
   EXPECT_EQ(choice->backend, &picky);
 }
 
+TEST(SelectBackend, AutoCapsScoresInFlashCudaOnAGpu) {
+  AttentionProblem problem = SmallProblem();
+  problem.soft_cap = 50;
+  const auto name = [&] {
+    const auto choice = SelectBackend(BackendRequest{"AUTO"}, problem);
+    EXPECT_TRUE(choice.ok()) << choice.status();
+    return choice.ok() ? choice->backend->name() : "";
+  };
+  EXPECT_EQ(name(), "NAIVE");
+  problem.cuda = true;
+  for (const int compute_capability : {80, 90}) {
+    problem.compute_capability = compute_capability;
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      problem.dtype = dtype;
+      EXPECT_EQ(name(), "FLASH_CUDA");
+    }
+  }
+}
+
+TEST(SelectBackend, ARefusedSoftCapNamesTheBackendsThatHaveIt) {
+  AttentionProblem problem = SmallProblem();
+  problem.soft_cap = 50;
+  const auto choice = SelectBackend(BackendRequest{"COMPILED_FUSED"}, problem);
+  EXPECT_EQ(choice.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(choice.status().message()),
+              HasSubstr("has no soft cap of scores: use FLASH_CUDA, "
+                        "FLASH_TILED or NAIVE, or no "
+                        "model.attention_soft_cap"));
+}
+
 TEST(SelectBackend, DeterministicProblemRefusesAtomics) {
   const PickyBackend picky;
   const AttentionBackend* const table[] = {&picky, Naive()};

@@ -38,11 +38,14 @@ TEST(FlashCudaBackend, SupportsEveryHeadDimOfItsKernels) {
   for (const int capability : {80, 90}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
       for (int d = 8; d <= 256; d += 8) {
-        AttentionProblem problem = Problem();
-        problem.compute_capability = capability;
-        problem.dtype = dtype;
-        problem.d = d;
-        EXPECT_EQ(Refusal(problem), "");
+        for (const double soft_cap : {0, 50}) {
+          AttentionProblem problem = Problem();
+          problem.compute_capability = capability;
+          problem.dtype = dtype;
+          problem.d = d;
+          problem.soft_cap = soft_cap;
+          EXPECT_EQ(Refusal(problem), "");
+        }
       }
     }
   }
@@ -70,6 +73,11 @@ TEST(FlashCudaBackend, SaysWhyItRefuses) {
   problem.t = (int64_t{1} << 30) + 1;
   EXPECT_THAT(Refusal(problem), HasSubstr("shorten the context"));
   problem = Problem();
+  for (const double soft_cap : {1e-21, 1e21}) {
+    problem.soft_cap = soft_cap;
+    EXPECT_THAT(Refusal(problem), HasSubstr("caps scores at 1e-20 to 1e+20"));
+  }
+  problem = Problem();
   problem.compute_capability = 86;
   problem.d = 128;
   EXPECT_THAT(Refusal(problem), HasSubstr("use smaller heads"));
@@ -85,6 +93,12 @@ TEST(FlashCudaBackend, TrainsFloatUpToHeadDim96OnSmallGpus) {
   for (problem.d = 8; problem.d <= 96; problem.d += 8) {
     EXPECT_EQ(Refusal(problem), "");
   }
+  EXPECT_THAT(Refusal(problem), HasSubstr("use smaller heads"));
+  // With a soft cap, head dims above 64 run in the kernels of 128.
+  problem.soft_cap = 50;
+  problem.d = 64;
+  EXPECT_EQ(Refusal(problem), "");
+  problem.d = 72;
   EXPECT_THAT(Refusal(problem), HasSubstr("use smaller heads"));
 }
 
@@ -147,6 +161,24 @@ TEST(FlashCudaBackend, HopperPlanDoesNotDependOnDeterminism) {
     problem.deterministic = deterministic;
     EXPECT_EQ(FlashCudaBackend().Plan(problem).backward_bytes,
               2 * 6 * 8 * (128 * 80 * 4 + 128 * 2 * 4) + 100 * 4);
+  }
+}
+
+// The Hopper kernels have no soft cap; the others have kernels for 128 columns,
+// which compute head dim 80.
+TEST(FlashCudaBackend, ASoftCapRunsInThePortableKernelsOnHopper) {
+  AttentionProblem problem = Problem();
+  for (const bool deterministic : {false, true}) {
+    problem.deterministic = deterministic;
+    const auto bytes = [&](int compute_capability, double soft_cap, int64_t d) {
+      problem.compute_capability = compute_capability;
+      problem.soft_cap = soft_cap;
+      problem.d = d;
+      return FlashCudaBackend().Plan(problem).backward_bytes;
+    };
+    EXPECT_EQ(bytes(90, 50, 80), bytes(80, 50, 80));
+    EXPECT_EQ(bytes(90, 50, 80), bytes(80, 0, 128));
+    EXPECT_NE(bytes(90, 50, 80), bytes(90, 0, 80));
   }
 }
 
