@@ -8,13 +8,13 @@ usage: sanitize.py [--run=DIR/run]
 
 A family is a set of cases of gpu_tests. Those of attention have lengths that
 are not multiples of a tile, equal and unequal, also with rows that see no key,
-default and deterministic, at every head dim that has a kernel; "ops" are the
-tests of all other ops and of the optimizer. Each family runs under each
-tool in a separate process; a line shows how many cases ran and what was
-reported, by kernel. Exit status 1 if a case fails or none runs, if a run does
-not end, or if there is a report that is neither about another library's kernel
-nor in KNOWN; also if the tool lost reports or its count differs from the number
-of reports read.
+default and deterministic, with and without a soft cap of scores, at every head
+dim that has a kernel; "ops" are the tests of all other ops and of the
+optimizer. Each family runs under each tool in a separate process; a line shows
+how many cases ran and what was reported, by kernel. Exit status 1 if a case
+fails or none runs, if a run does not end, or if there is a report that is
+neither about another library's kernel nor in KNOWN; also if the tool lost
+reports or its count differs from the number of reports read.
 
 Not a Bazel test: it needs a GPU, the CUDA toolkit's compute-sanitizer and
 minutes. --out keeps each process's whole output.
@@ -45,6 +45,9 @@ DETERMINISTIC = ["b1_s129_t129_h2_g1_*", "b2_s300_t300_*", "b1_s330_t270_*",
                  "b1_s300_t300_*"]
 # Shapes with special tile sizes.
 SHAPES_OF = {"hopper": ["b1_s130_t1100_*"], "fp32": ["b9_s70_t70_h32_*"]}
+# The head dims of kernels with a soft cap (kernel_family.bzl).
+CAPPED_DIMS = {"portable": (64, 128, 256), "tf32": (64, 128),
+               "fp32": (64, 128, 256)}
 UNEQUAL = ["b2_s129_t64_*", "b1_s129_t400_*", "b1_s260_t200_*",
            "b1_s200_t330_*"]
 # Rows in two passes, CUDA blocks of 1024 threads, bands, packs.
@@ -132,6 +135,9 @@ def filter_of(family, tool):
     suite = [f"*GpuConformance*/{backend}_{shape}_*_{dtype}{mode}"
              for mode, some in (("", shapes), ("_deterministic", deterministic))
              for shape in some for dtype in DTYPES[family]]
+    suite += [f"*GpuConformance*/{backend}_b1_s129_t129_h2_g1_d{dim}_*_{dtype}"
+              f"_capped{mode}" for mode in ("", "_deterministic")
+              for dim in CAPPED_DIMS.get(family, ()) for dtype in DTYPES[family]]
     # At these sizes cuBLAS's kernels store by the copy engine, which initcheck
     # does not see: it would report our kernels, which read the products.
     if family == "fused" and tool != "initcheck":
