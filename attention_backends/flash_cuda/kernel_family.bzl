@@ -1,7 +1,7 @@
 """kernel_family: the BUILD targets of one family of attention kernels."""
 
 load("@libtorch//:cuda.bzl", "if_cuda")
-load("//tools/cuda:cuda_library.bzl", "cuda_library")
+load("//tools/cuda:cuda_library.bzl", "PORTABLE_AND_HOPPER", "cuda_library")
 
 # Head dims with their own kernels, in ascending order; others run in the next
 # one up. The sources see a family's list as HeadDims in its head_dims.h.
@@ -13,7 +13,7 @@ HEAD_DIMS = {
 
 # The same for kernels with a soft cap of scores, SoftCapHeadDims in head_dims.h.
 # They are separate files, so that those without a cap stay as they are: 22, which
-# take 5 to 10 s of a core each and add 2.0 MB to the 6.6 MB of
+# take up to 10 s of a core each and add 2.3 MB to the 6.6 MB of
 # libtessera_flash_kernels.so. All head dims would be 50 files. Few models have a
 # cap, most with head dims 128 and 256 (Gemma 2, Grok-1); others waste up to half
 # of the columns.
@@ -120,7 +120,8 @@ def kernel_family(name, layout, elements, copts = [], deps = []):
                         "-DTESSERA_HEAD_DIM={}".format(head_dim),
                         "-DTESSERA_SOFT_CAP={}".format("true" if soft_cap else "false"),
                     ],
-                    gencode = gencode,
+                    # Compute capability 9.0 runs all of these with a cap.
+                    gencode = PORTABLE_AND_HOPPER if soft_cap else gencode,
                     deps = [
                         ":layout",
                         "//attention_backends/flash_cuda:device",

@@ -147,7 +147,9 @@ Cases OfFlashCuda(Cases cases) {
   return cases;
 }
 
+// Its oracle has no sinks; they change O after the kernel.
 Cases Tf32(Cases cases) {
+  std::erase_if(cases, [](const ConformanceCase& c) { return c.sinks; });
   for (ConformanceCase& c : cases) c.tf32 = true;
   return cases;
 }

@@ -6,48 +6,30 @@ namespace {
 
 constexpr int kWarps = 8, kThreads = kWarps * device::kWarp;
 constexpr int kElements = 8;  // that a lane reads at once
-constexpr int kStep = device::kWarp * kElements;
-constexpr int kAhead = 8;  // reads of a lane that do not wait for each other
 
-// Bound by reading W, of which each warp reads a row: into L2 while the kernel
-// before this one still computes x. x stays in L1.
+// Bound by reading W, of which each warp reads a row. x stays in L1.
 template <typename T, typename Y, int kRows>
 __global__ void __launch_bounds__(kThreads)
     FewRows(const __grid_constant__ FewRowsParams p) {
-  using Elements = device::Pack<T, kElements>;
   device::LetNextKernelBegin();
+  device::WaitForKernelBefore();
   const int64_t row_of_w =
       int64_t{blockIdx.x} * kWarps + threadIdx.x / device::kWarp;
   if (row_of_w >= p.out) return;
   const int lane = threadIdx.x % device::kWarp;
   const T* const weight = static_cast<const T*>(p.weight) + row_of_w * p.in;
   const T* const x = static_cast<const T*>(p.x);
-  for (int64_t i = lane * kElements; i < p.in; i += kStep) {
-    device::Prefetch(weight + i);
-  }
-  device::WaitForKernelBefore();
   float sums[kRows] = {};
-  for (int64_t base = lane * kElements; base < p.in; base += kAhead * kStep) {
-    Elements w[kAhead];
+#pragma unroll 4
+  for (int64_t i = lane * kElements; i < p.in; i += device::kWarp * kElements) {
+    float w[kElements];
+    device::Load(weight + i, w);
 #pragma unroll
-    for (int a = 0; a < kAhead; ++a) {
-      const int64_t i = base + a * kStep;
-      w[a] = i < p.in ? *reinterpret_cast<const Elements*>(weight + i)
-                      : Elements{};
-    }
+    for (int row = 0; row < kRows; ++row) {
+      float values[kElements];
+      device::Load(x + min(row, p.rows - 1) * p.in + i, values);
 #pragma unroll
-    for (int a = 0; a < kAhead; ++a) {
-      const int64_t i = base + a * kStep;
-      if (i >= p.in) break;
-#pragma unroll
-      for (int row = 0; row < kRows; ++row) {
-        float values[kElements];
-        device::Load(x + min(row, p.rows - 1) * p.in + i, values);
-#pragma unroll
-        for (int e = 0; e < kElements; ++e) {
-          sums[row] += device::ToFloat(w[a].v[e]) * values[e];
-        }
-      }
+      for (int e = 0; e < kElements; ++e) sums[row] += w[e] * values[e];
     }
   }
 #pragma unroll
