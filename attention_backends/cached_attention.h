@@ -26,9 +26,9 @@ Value FillCache(ProgramBuilder& b, Value qkv, Value cache,
 //   position: [B, 1], int64, below T
 //   returns o: [B, 1, H, D], qkv's dtype
 // Writes the token's keys and values into their row, then attends to that row
-// and those before it that the mask keeps. S is 1 and T the cache's rows;
-// instead of a backend, a kernel of its own computes, or, on a CPU, in FP64 and
-// for head dims that are no multiples of 8 or above 256, plain ATen.
+// and those before it that the mask keeps. S is 1 and T the cache's rows.
+// No backend is used: a kernel of its own computes on a GPU, and ATen on a CPU,
+// in FP64, and for head dims above 256 or no multiple of 8.
 Value CachedAttention(ProgramBuilder& b, Value qkv, Value cache, Value position,
                       const SelfAttentionSpec& spec);
 

@@ -12,14 +12,21 @@ namespace tessera {
 // The kernel of CachedAttention() on a GPU.
 
 // How many blocks divide the keys of a head: as many as fill the GPU, with 512
-// keys or more each; 0 if the kernel does not support the problem.
+// keys or more each once the text fills the cache; 0 if the kernel does not
+// support the problem.
 inline int DecodeAttentionSplits(const AttentionProblem& p,
                                  int multiprocessors) {
-  constexpr int64_t kLeastKeys = 512;
-  if (!p.cuda || p.dtype == at::kDouble || p.d % 8 != 0 || p.d > 256) return 0;
+  constexpr int64_t kLeastKeys = 512, kMostBlocks = 65535;  // of a grid's y
+  if (!p.cuda || p.dtype == at::kDouble || p.d % 8 != 0 || p.d > 256 ||
+      p.b * p.g > kMostBlocks) {
+    return 0;
+  }
+  const int64_t keys = p.mask.before == kAllKeys
+                           ? p.t
+                           : std::min<int64_t>(p.t, p.mask.before + 1);
   return static_cast<int>(
       std::clamp<int64_t>(2 * multiprocessors / (p.b * p.g), 1,
-                          std::max<int64_t>(1, p.t / kLeastKeys)));
+                          std::max<int64_t>(1, keys / kLeastKeys)));
 }
 
 // Memory that a call allocates: sums over the keys of each block.
@@ -30,7 +37,8 @@ inline int64_t DecodeAttentionBytes(const AttentionProblem& p, int splits) {
 
 namespace cuda {
 
-// As CachedAttention(). Only in CUDA builds. Throws LibTorch's exceptions.
+// Computes CachedAttention() on a GPU. Only in CUDA builds. Throws LibTorch's
+// exceptions.
 void DecodeAttention(const SelfAttentionSpec& spec, int splits,
                      const at::Tensor& qkv, const at::Tensor& cache,
                      const at::Tensor& position, const at::Tensor& sinks,

@@ -93,28 +93,32 @@ __device__ __forceinline__ void JoinRows(int lanes,
   }
 }
 
-// The result of one element of a head, or what the second kernel needs of it.
+// One element of a head's result.
 template <typename T>
-__device__ __forceinline__ void Write(const DecodeAttentionParams& p, int head,
-                                      int element, float most, float sum,
-                                      float value) {
-  if (p.splits == 1) {
-    if (p.sinks != nullptr) {
-      const float sink = p.sinks[head % p.h];
-      const float top = fmaxf(most, sink), own = device::Exp<T>(most - top);
-      sum = sum * own + device::Exp<T>(sink - top);
-      value *= own;
-    }
-    static_cast<T*>(p.o)[int64_t{head} * p.d + element] =
-        device::FromFloat<T>(value / sum);
-    return;
+__device__ __forceinline__ void WriteResult(const DecodeAttentionParams& p,
+                                            int head, int element,
+                                            const RunningSoftmax<1>& x) {
+  float sum = x.sum, value = x.values[0];
+  if (p.sinks != nullptr) {
+    const float sink = p.sinks[head % p.h];
+    const float top = fmaxf(x.most, sink), own = device::Exp<T>(x.most - top);
+    sum = sum * own + device::Exp<T>(sink - top);
+    value *= own;
   }
+  static_cast<T*>(p.o)[int64_t{head} * p.d + element] =
+      device::FromFloat<T>(value / sum);
+}
+
+// What JoinSplits() needs of it.
+__device__ __forceinline__ void WritePartial(const DecodeAttentionParams& p,
+                                             int head, int element,
+                                             const RunningSoftmax<1>& x) {
   float* const partial =
       p.partials + (int64_t{blockIdx.x} * p.b * p.h + head) * (p.d + 2);
-  partial[element] = value;
+  partial[element] = x.values[0];
   if (element > 0) return;
-  partial[p.d] = most;
-  partial[p.d + 1] = sum;
+  partial[p.d] = x.most;
+  partial[p.d + 1] = x.sum;
 }
 
 // What a thread of DecodeAttention() works on. A row of keys is shared by
@@ -155,7 +159,8 @@ struct Work {
   }
 };
 
-// Rows that earlier tokens left do not depend on the kernel before this one.
+// Neither the rows that earlier tokens left nor the position depend on the
+// kernel before this one.
 template <typename T>
 __device__ __forceinline__ void PrefetchRows(const Work<T>& work) {
   for (int64_t turn = work.first_turn(); turn < work.keys.end;
@@ -274,7 +279,11 @@ __global__ void __launch_bounds__(kThreads)
     }
     const int head =
         work.batch * p.h + work.key_head * work.group + first_head + i;
-    Write<T>(p, head, element, joined.most, joined.sum, joined.values[0]);
+    if (p.splits == 1) {
+      WriteResult<T>(p, head, element, joined);
+    } else {
+      WritePartial(p, head, element, joined);
+    }
   }
 }
 
@@ -285,8 +294,6 @@ __global__ void __launch_bounds__(kThreads)
   device::LetNextKernelBegin();
   device::WaitForKernelBefore();
   const int head = static_cast<int>(blockIdx.x);
-  DecodeAttentionParams whole = p;
-  whole.splits = 1;
   for (int element = threadIdx.x; element < p.d; element += kThreads) {
     RunningSoftmax<1> joined;
     joined.Clear();
@@ -296,7 +303,7 @@ __global__ void __launch_bounds__(kThreads)
       const float values[1] = {from[element]};
       joined.template Add<T>(from[p.d], from[p.d + 1], values);
     }
-    Write<T>(whole, head, element, joined.most, joined.sum, joined.values[0]);
+    WriteResult<T>(p, head, element, joined);
   }
 }
 

@@ -12,11 +12,12 @@ namespace tessera {
 // As in cached_attention.h. D is a multiple of 8, at most 256.
 struct DecodeAttentionParams {
   int b = 0, h = 0, g = 0, d = 0;
-  const void* qkv = nullptr;          // [B, 1, H + 2 G, D]
-  void* cache = nullptr;              // [T, 2, B G, D]
-  const int64_t* position = nullptr;  // of one sequence, for all
-  const float* sinks = nullptr;       // [H], or null
-  void* o = nullptr;                  // [B, 1, H, D]
+  const void* qkv = nullptr;  // [B, 1, H + 2 G, D]
+  void* cache = nullptr;      // [T, 2, B G, D]
+  // Of one sequence, for all. Written before the program's first kernel begins.
+  const int64_t* position = nullptr;
+  const float* sinks = nullptr;  // [H], or null
+  void* o = nullptr;             // [B, 1, H, D]
   float scale = 1, soft_cap = 0;
   int64_t before = 0;  // how many keys a query sees before its own
   // The keys of a head are divided among `splits` blocks. Above 1, `partials`

@@ -8,7 +8,7 @@ usage: gpu_suites.py run --run=DIR/run --commit=HASH --out=FILE
 
 `run` starts gpu_tests of a bundle and appends a line of JSON to FILE: the card,
 the date, the commit, and for each suite the numbers of cases that passed,
-failed and were skipped. The 9,000 cases of attention's conformance run in four
+failed and were skipped. The cases of attention's conformance run in four
 processes side by side, the cases of tensors beyond 2^31 elements in a process
 of their own, and all other suites in one process, as a user would run them, or
 with --gpus in one for each GPU.

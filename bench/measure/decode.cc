@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention_backends/cached_attention.h"
 #include "bench/measure/measurement.h"
 #include "bench/measure/timing.h"
 #include "framework/base/monotonic_clock.h"
@@ -20,19 +21,16 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kWarmup = 4;
 constexpr int kMostTokens = 64;
 
-// What must be read for a token at the end of the context, for all texts: each
-// weight but the embedding's other rows, and the keys and values so far.
+// The bytes that a token at the end of the context must read, for all texts:
+// each weight but the embedding's other rows, and the keys and values so far.
 double BytesOfToken(const RunPlan& plan) {
   const ModelShape& m = plan.shape;
-  double weights = static_cast<double>(plan.num_parameters);
-  if (!m.tied_head) weights -= static_cast<double>(m.vocab * m.d_model);
-  const auto size = [&](OpClass kind) {
-    return static_cast<double>(c10::elementSize(plan.precision[kind]));
-  };
-  const auto rows = static_cast<double>(plan.attention.b * m.context);
-  return weights * size(OpClass::kWeights) +
-         rows * static_cast<double>(2 * m.layers * m.kv_heads * m.head_dim()) *
-             size(OpClass::kAttention);
+  int64_t weights = plan.num_parameters;
+  if (!m.tied_head) weights -= m.vocab * m.d_model;
+  const auto size =
+      static_cast<int64_t>(c10::elementSize(plan.precision[OpClass::kWeights]));
+  return static_cast<double>(
+      weights * size + m.layers * CacheType(m.context, plan.attention).bytes());
 }
 
 }  // namespace

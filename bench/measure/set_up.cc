@@ -1,5 +1,9 @@
+#include <string>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
 #include "bench/measure/measurement.h"
 #include "bench/measure/start_up.h"
@@ -41,8 +45,13 @@ absl::Status MeasureStartUp(TrainingCell& cell, Json& figures) {
   RETURN_IF_ERROR(start_up.Do("session", device,
                               [&] { return cell.Open(std::move(plan)); }));
   figures["setup_ms"] = MsSince(begin);
-  for (const char* step : {"step 1", "step 2", "step 3"}) {
-    RETURN_IF_ERROR(start_up.Do(step, device, [&] { return cell.Step(); }));
+  const std::string call = absl::StrReplaceAll(
+      absl::AsciiStrToLower(
+          TrainingStudy::Call_Name(cell.study().training().call())),
+      {{"_", " + "}});
+  for (int i = 1; i <= 3; ++i) {
+    RETURN_IF_ERROR(start_up.Do(absl::StrCat(call, " ", i), device,
+                                [&] { return cell.Call(); }));
   }
   ASSIGN_OR_RETURN(Json parts, start_up.End());
   parts.insert(parts.begin(),

@@ -12,10 +12,15 @@ namespace tessera {
 using Json = nlohmann::ordered_json;
 
 absl::Status MeasureStep(TrainingCell& cell, Json& figures) {
-  ASSIGN_OR_RETURN(const Times times, cell.Time([&] { return cell.Step(); }));
+  ASSIGN_OR_RETURN(const Times times, cell.Time([&] { return cell.Call(); }));
   figures["step_ms"] = cell.FiguresOf(times);
   figures["step_wall_ms"] = times.wall_ms;
   const RunPlan& plan = cell.plan();
+  figures["parameters_m"] = plan.num_parameters * 1e-6;
+  figures["backend"] = std::string(plan.backend.backend->name());
+  if (cell.study().training().call() != TrainingStudy::STEP) {
+    return absl::OkStatus();
+  }
   const double seconds = figures["step_ms"]["mean"].get<double>() * 1e-3;
   const double tokens_per_s = plan.tokens_per_step() / seconds;
   const double tflops = tokens_per_s * plan.flops_per_token * 1e-12;
@@ -25,8 +30,6 @@ absl::Status MeasureStep(TrainingCell& cell, Json& figures) {
     figures["mfu_pct"] = 100 * tflops / *peak;
     figures["peak_tflops"] = *peak;
   }
-  figures["parameters_m"] = plan.num_parameters * 1e-6;
-  figures["backend"] = std::string(plan.backend.backend->name());
   return absl::OkStatus();
 }
 

@@ -39,6 +39,17 @@ absl::Status TrainingCell::Step() {
   return session_->step().Run(batch_, 1e-4);
 }
 
+absl::Status TrainingCell::Call() {
+  switch (study_.training().call()) {
+    case TrainingStudy::FORWARD:
+      return Forward();
+    case TrainingStudy::FORWARD_BACKWARD:
+      return ForwardBackward();
+    default:
+      return Step();
+  }
+}
+
 absl::StatusOr<Times> TrainingCell::Time(
     absl::FunctionRef<absl::Status()> call) {
   ASSIGN_OR_RETURN(Times times, TimeCalls(call, device(), repetition()));

@@ -83,6 +83,8 @@ class TrainingCell {
   }
 
   absl::Status Step();
+  // What the study times: TrainingStudy::call.
+  absl::Status Call();
   absl::Status Forward() { return session_->step().Forward(batch_); }
   absl::Status ForwardBackward() {
     return session_->step().ForwardBackward(batch_);

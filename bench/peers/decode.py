@@ -78,14 +78,17 @@ def main():
                         type=lambda text: text.split(","))
     parser.add_argument("cells", nargs="+", metavar="SIZE:CONTEXT:TEXTS")
     arguments = parser.parse_args()
-    machine = describe(arguments.device)
-    for cell in arguments.cells:
-        name, context, texts = cell.split(":")
-        check_known((name, SIZES),
+    try:
+        cells = [(name, int(context), int(texts)) for name, context, texts in
+                 (cell.split(":") for cell in arguments.cells)]
+        check_known(*((name, SIZES) for name, _, _ in cells),
                     *((variant, VARIANTS) for variant in arguments.variants))
+    except ValueError as error:
+        parser.error(str(error))
+    machine = describe(arguments.device)
+    for name, context, texts in cells:
         for variant in arguments.variants:
-            record = measure(variant, name, int(context), int(texts),
-                             arguments.device)
+            record = measure(variant, name, context, texts, arguments.device)
             print(json.dumps({**record, **machine}), flush=True)
 
 

@@ -124,6 +124,23 @@ std::vector<StudyCell> CellsOf(const StudyConfig& config) {
   return cells;
 }
 
+void ValidateRecords(const StudyConfig& config, Violations violations) {
+  const TrainingStudy& training = config.training();
+  violations.Check(training.call() != TrainingStudy::NO_CALL, "training.call",
+                   "must be STEP, FORWARD or FORWARD_BACKWARD");
+  for (const int record : training.record()) {
+    const std::string& name = TrainingStudy::Record_Name(record);
+    if (record == TrainingStudy::FIRST_STEPS ||
+        record == TrainingStudy::START_UP) {
+      violations.Check(config.fresh_processes(), "fresh_processes",
+                       absl::StrCat("must be true to record ", name));
+    } else {
+      violations.Check(training.call() == TrainingStudy::STEP, "training.call",
+                       absl::StrCat("must be STEP to record ", name));
+    }
+  }
+}
+
 void Validate(const StudyConfig& config, Violations violations) {
   violations.Check(!config.title().empty(), "title", "is required");
   violations.Check(config.measure_case() != StudyConfig::MEASURE_NOT_SET,
@@ -150,15 +167,7 @@ void Validate(const StudyConfig& config, Violations violations) {
                    absl::StrCat("must be > 0; is ", config.time_limit_s()));
   violations.Check(config.min_iterations() >= 1, "min_iterations",
                    absl::StrCat("must be >= 1; is ", config.min_iterations()));
-  for (const int record : config.training().record()) {
-    if (record != TrainingStudy::FIRST_STEPS &&
-        record != TrainingStudy::START_UP) {
-      continue;
-    }
-    violations.Check(config.fresh_processes(), "fresh_processes",
-                     absl::StrCat("must be true to record ",
-                                  TrainingStudy::Record_Name(record)));
-  }
+  ValidateRecords(config, violations);
   for (int i = 0; i < config.table_size(); ++i) {
     ValidateTable(config.table(i),
                   violations.In(absl::StrCat("table[", i, "]")));

@@ -154,7 +154,7 @@ class TorchCudaGraph : public CudaGraph {
  private:
   static absl::Status Explain(const absl::Status& status) {
     const std::string what = absl::StrCat(
-        "the step cannot be recorded as a CUDA graph: ", status.message());
+        "this work cannot be recorded as a CUDA graph: ", status.message());
     return absl::Status(
         status.code(),
         absl::IsResourceExhausted(status)

@@ -109,9 +109,9 @@ __device__ __forceinline__ Sum BlockSum(Sum x, Sum* scratch) {
   return x;
 }
 
-// Programmatic dependent launch (CUDA programming guide), which only machine
-// code for compute capability 9.0 has. From now on the next kernel of the
-// stream may begin, if it was launched by LaunchEarly().
+// Programmatic dependent launch (CUDA programming guide), of which our machine
+// code for compute capability 9.0 makes use. Once each block has called this or
+// ended, the next kernel of the stream may begin, if LaunchEarly() launched it.
 __device__ __forceinline__ void LetNextKernelBegin() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
@@ -148,14 +148,25 @@ inline int Threads(int64_t items, int most = device::kMaxThreads) {
       std::clamp<int64_t>(warps * device::kWarp, device::kWarp, most));
 }
 
+// Whether this source is compiled for compute capability 9.0, too.
+template <typename...>
+constexpr bool HasHopperCode() {
+  for (const int architecture : {__CUDA_ARCH_LIST__}) {
+    if (architecture == 900) return true;
+  }
+  return false;
+}
+
 // Launches a kernel that may begin before the one before it in the stream has
-// ended. It calls WaitForKernelBefore() before it reads what other kernels
-// write and before it writes. Its library is built PORTABLE_AND_HOPPER: on GPUs
-// that run other code than that of 9.0 this is a plain launch.
+// ended. It calls WaitForKernelBefore() before it reads what other kernels of
+// the stream write and before it writes. Its library is built
+// PORTABLE_AND_HOPPER: without the code for 9.0 nothing would wait there. On
+// other GPUs this is a plain launch.
 template <typename... Params>
 cudaError_t LaunchEarly(void (*kernel)(Params...), dim3 blocks, int threads,
                         size_t shared, cudaStream_t stream,
                         const std::type_identity_t<Params>&... params) {
+  static_assert(HasHopperCode<Params...>(), "build it PORTABLE_AND_HOPPER");
   int device = 0, major = 0;
   if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) {
     return error;

@@ -11,11 +11,11 @@
 
 namespace tessera {
 
-// Work that is enqueued anew each time, or, with a graph, recorded in its third
-// run and launched from then on.
+// Work that is enqueued anew each time, or, with a graph, recorded after two
+// runs and launched from then on.
 class RecordedWork {
  public:
-  // What was recorded is given up. Null: enqueues.
+  // What was recorded is given up: the next run records anew. Null: enqueues.
   void SetGraph(std::unique_ptr<CudaGraph> graph) { graph_ = std::move(graph); }
   const CudaGraph* graph() const { return graph_.get(); }
 
@@ -23,8 +23,9 @@ class RecordedWork {
   absl::Status Do(absl::FunctionRef<absl::Status()> issue) {
     if (graph_ == nullptr) return issue();
     if (rehearsals_ < kRehearsals) {
+      RETURN_IF_ERROR(graph_->Rehearse(issue));
       ++rehearsals_;
-      return graph_->Rehearse(issue);
+      return absl::OkStatus();
     }
     if (!graph_->captured()) RETURN_IF_ERROR(graph_->Capture(issue));
     return graph_->Launch();

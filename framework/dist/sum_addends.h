@@ -7,7 +7,8 @@
 namespace tessera {
 
 // sum = the sum over the rows of `addends` [ranks, numel], added in FP32 in
-// their order and rounded once. FP16 or BF16 of a GPU. Only in CUDA builds.
+// their order and rounded once. Both are FP16 or BF16, on a GPU. Only in
+// CUDA builds.
 absl::Status SumAddends(const at::Tensor& addends, const at::Tensor& sum);
 
 }  // namespace tessera

@@ -147,7 +147,7 @@ Cases OfFlashCuda(Cases cases) {
   return cases;
 }
 
-// Its oracle has no sinks; they change O after the kernel.
+// The TF32 oracle does not model sinks, which change O after the kernel.
 Cases Tf32(Cases cases) {
   std::erase_if(cases, [](const ConformanceCase& c) { return c.sinks; });
   for (ConformanceCase& c : cases) c.tf32 = true;

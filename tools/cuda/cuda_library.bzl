@@ -6,7 +6,8 @@ nvcc's list of the headers it read, so every change of a header is noticed.
 
 Architectures: by default PORTABLE, which is machine code for sm_80 and PTX for
 everything later; PORTABLE_AND_HOPPER for kernels that run on compute capability
-9.0, too, where machine code saves programs seconds of compiling PTX; HOPPER for
+9.0, too, where machine code saves programs seconds of compiling PTX, and which
+LaunchEarly() (framework/cuda/kernel.cuh) needs; HOPPER for
 sources that use WGMMA, TMA or setmaxnreg.
 
 In a CPU build a cuda_library is an empty cc_library; callers use if_cuda() from

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "attention_backends/select_backend.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
@@ -101,7 +102,7 @@ absl::StatusOr<NextTokenModel::Runner*> NextTokenModel::RunnerFor(
   RETURN_IF_ERROR(StatusFromTorch([&] {
     made = std::make_unique<Runner>(std::move(next), parameters_);
     if constexpr (kCudaBuild) {
-      if (use == CacheUse::kExtend && plan_.device.is_cuda()) {
+      if (use == CacheUse::kExtend && MayRecord(made->next.program)) {
         made->work.SetGraph(MakeCudaGraph(plan_.device.device));
       }
     }
@@ -109,6 +110,14 @@ absl::StatusOr<NextTokenModel::Runner*> NextTokenModel::RunnerFor(
   RETURN_IF_ERROR(VerifyLifetimes(made->schedule, made->lifetimes).status());
   runner = std::move(made);
   return runner.get();
+}
+
+bool NextTokenModel::MayRecord(const Program& program) const {
+  return plan_.device.is_cuda() &&
+         plan_.config.execution().mode() != ExecutionConfig::EAGER &&
+         absl::c_all_of(program.ops(), [](const OpNode& node) {
+           return node.op->capturable();
+         });
 }
 
 bool NextTokenModel::Extends(const Texts& texts) const {

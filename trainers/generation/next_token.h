@@ -42,6 +42,8 @@ class NextTokenModel {
   // For up to `length` tokens of each of batch_ texts.
   absl::StatusOr<Runner*> RunnerFor(int64_t length, CacheUse use);
   absl::StatusOr<NextTokenProgram> ProgramFor(int64_t length, CacheUse use);
+  // Whether a program may be launched as a CUDA graph.
+  bool MayRecord(const Program& program) const;
   bool Extends(const Texts& texts) const;
   // Makes room for `rows` tokens in the caches of all layers.
   void GrowCaches(int64_t rows, const TensorType& type);

@@ -24,6 +24,9 @@
 namespace tessera {
 namespace {
 
+// A multiple of this is the length of a program that generates.
+constexpr int64_t kLeastLength = 64;
+
 int64_t RoundUp(int64_t x, int64_t multiple) {
   return (x + multiple - 1) / multiple * multiple;
 }
@@ -321,11 +324,15 @@ absl::StatusOr<RunPlan> PlanWithoutFit(
 }
 
 int64_t PaddedLength(int64_t tokens, int64_t context) {
-  return std::min(RoundUp(tokens, 64), context);
+  return std::min(RoundUp(tokens, kLeastLength), context);
 }
 
 int64_t CacheRows(int64_t tokens, int64_t context, const DeviceInfo& device) {
-  return std::min(RoundUp(tokens, device.is_cuda() ? 1024 : 64), context);
+  int64_t multiple = kLeastLength;
+  while (device.is_cuda() && multiple < std::min<int64_t>(tokens, 1024)) {
+    multiple *= 2;
+  }
+  return std::min(RoundUp(tokens, multiple), context);
 }
 
 absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& trained,

@@ -89,9 +89,9 @@ absl::StatusOr<RunPlan> PlanGeneration(const RunConfig& config,
 // compile, tune and reject per length.
 int64_t PaddedLength(int64_t tokens, int64_t context);
 // The rows of the caches of a text of `tokens` tokens, and the length of the
-// program that extends it by one: on a GPU a multiple of 1,024 up to the
-// context, because each length is a CUDA graph of its own, whose time follows
-// from the text's length.
+// program that extends it by one, up to the context. On a GPU, where each
+// length is a CUDA graph of its own, whose time follows from the text's length,
+// they are few: 64, 128, 256, 512, and multiples of 1,024.
 int64_t CacheRows(int64_t tokens, int64_t context, const DeviceInfo& device);
 
 // Leaves all work of a step in its own phase, on the main stream, unless a

@@ -42,6 +42,8 @@ struct StepPlan {
   Lifetimes train_lifetimes, gradients_lifetimes, evaluate_lifetimes;
 
   // The size of the buffer that holds the arena of each list, one at a time.
+  // That of `gradients` may be the largest: then training keeps some memory for
+  // the diagnosis of a loss that is not finite.
   int64_t arena_bytes() const;
 };
 

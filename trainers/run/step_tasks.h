@@ -32,7 +32,7 @@ struct StepMetrics {
   at::Tensor grad_norm;  // global L2 norm before clipping, unscaled
 };
 
-// What a step works on.
+// The parts that a step uses.
 struct StepParts {
   const StepPlan* plan = nullptr;
   ParameterStore* parameters = nullptr;
@@ -55,7 +55,7 @@ class StepTasks {
 
   // A step with a loss or gradient that is not finite counts from this one on.
   void SetNextStep(int64_t step);
-  // As TrainStep's.
+  // The same as in TrainStep: metrics(), BeforeNextUpdate(), first_bad_step().
   const StepMetrics& metrics() const { return metrics_; }
   void BeforeNextUpdate(std::function<void()> wait) {
     before_update_ = std::move(wait);
@@ -70,8 +70,8 @@ class StepTasks {
 
   void Run(const Task& task, absl::Span<const at::Tensor> operands,
            absl::Span<const at::Tensor> results);
-  // Whether the updates of the list change weights from now on, rather than
-  // gradients that Update() has used.
+  // Sets whether the updates of the list change weights. They do not in the
+  // first step after Update() if updates are deferred.
   void SetUpdates(bool updates) { updates_ = updates; }
   // Calls what BeforeNextUpdate() was given.
   void BeforeUpdate();

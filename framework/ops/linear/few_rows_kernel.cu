@@ -46,13 +46,16 @@ cudaError_t LaunchFewRows(const FewRowsParams& params, FloatType operands,
                           FloatType result, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>((params.out + kWarps - 1) / kWarps);
   return WithType(operands, [&]<typename T>(T) {
-    if constexpr (sizeof(T) > 2) return cudaErrorInvalidValue;
-    return WithType(result, [&]<typename Y>(Y) {
-      const auto kernel = params.rows == 1   ? FewRows<T, Y, 1>
-                          : params.rows == 2 ? FewRows<T, Y, 2>
-                                             : FewRows<T, Y, 4>;
-      return LaunchEarly(kernel, blocks, kThreads, 0, stream, params);
-    });
+    if constexpr (sizeof(T) > 2) {
+      return cudaErrorInvalidValue;
+    } else {
+      return WithType(result, [&]<typename Y>(Y) {
+        const auto kernel = params.rows == 1   ? FewRows<T, Y, 1>
+                            : params.rows == 2 ? FewRows<T, Y, 2>
+                                               : FewRows<T, Y, 4>;
+        return LaunchEarly(kernel, blocks, kThreads, 0, stream, params);
+      });
+    }
   });
 }
 

@@ -210,13 +210,19 @@ TEST_F(GpuNextTokenTest, TheCacheDoesNotChangeTheLogits) {
 // caches that have grown.
 TEST_F(GpuNextTokenTest, ALongTextHasTheSameLogits) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
-  for (const std::vector<std::string>& sets :
-       {std::vector<std::string>{"model.num_heads=8", "model.num_kv_heads=1"},
-        {"model.attention_window=[{tokens: 700}, {}]"}}) {
-    const auto session = Toy(
-        "configs/tiny_cpu.pbtxt",
-        {"training.device=CUDA", "model.context_length=1500",
-         "model.d_model=256", "training.batch_size=1", sets[0], sets.back()});
+  const std::vector<Case> cases = {
+      {{"model.num_heads=16", "model.num_kv_heads=2"}},
+      {{"model.attention_window=[{tokens: 700}, {}]"}},
+      {{"model.attention_sinks=true", "model.attention_soft_cap=0.5"}},
+      {{"precision.mode=BF16", "model.num_heads=8", "model.num_kv_heads=1"},
+       0.1}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.sets[0]);
+    std::vector<std::string> sets = {
+        "training.device=CUDA", "model.context_length=1500",
+        "model.d_model=256", "training.batch_size=1"};
+    sets.insert(sets.end(), c.sets.begin(), c.sets.end());
+    const auto session = Toy("configs/tiny_cpu.pbtxt", sets);
     const auto fresh = [&] {
       return std::make_unique<NextTokenModel>(session->plan(),
                                               *session->state().parameters);
@@ -229,7 +235,7 @@ TEST_F(GpuNextTokenTest, ALongTextHasTheSameLogits) {
     while (tokens.size() < 1030) {
       EXPECT_LE(
           LargestDifference(Logits(*model, tokens), Logits(*fresh(), tokens)),
-          1e-4)
+          c.tolerance)
           << tokens.size();
       tokens.push_back(static_cast<int64_t>(tokens.size()) % model->vocab());
     }
