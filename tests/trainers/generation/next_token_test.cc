@@ -24,6 +24,7 @@ struct Case {
 std::vector<Case> Cases() {
   const std::string bf16 = "precision.mode=BF16";
   return {{{}},
+          {{"execution.mode=EAGER"}},
           {{"model.num_heads=4", "model.num_kv_heads=2"}},
           {{"model.rope_layout=HALVED", "model.qk_norm=HEAD"}},
           {{"model.qk_norm=PROJECTION", "model.tied_head=true"}},
