@@ -14,7 +14,8 @@ struct DecodeAttentionParams {
   int b = 0, h = 0, g = 0, d = 0;
   const void* qkv = nullptr;  // [B, 1, H + 2 G, D]
   void* cache = nullptr;      // [T, 2, B G, D]
-  // Of one sequence, for all. Written before the program's first kernel begins.
+  // The token's position in its sequence, the same in all of them. No kernel of
+  // the program writes it.
   const int64_t* position = nullptr;
   const float* sinks = nullptr;  // [H], or null
   void* o = nullptr;             // [B, 1, H, D]

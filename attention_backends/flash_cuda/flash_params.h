@@ -24,8 +24,9 @@ struct HeadView {
 // Shapes as in attention_backend.h: Q [B, H, S, D], K and V [B, G, T, D].
 struct ForwardParams {
   FloatType type = FloatType::kBFloat16;
-  // Of AttentionProblem; 0: scores have no cap. Lies where the struct had
-  // padding, so kernels without a cap read the other members where they did.
+  // AttentionProblem::soft_cap; 0 if scores have no cap. It takes the place of
+  // padding, so that kernels without a cap find the other members where they
+  // were.
   float soft_cap = 0;
   int64_t b = 0, h = 0, g = 0, s = 0, t = 0, d = 0;
   int before = kAllKeys, after = kAllKeys;  // MaskSpec

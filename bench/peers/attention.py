@@ -36,7 +36,6 @@ stay where autograd puts them: PyTorch is not charged for copying them into the
 projection's gradient, which ours writes directly.
 """
 
-import argparse
 import dataclasses
 import functools
 import json
@@ -49,7 +48,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import (create_block_mask,
                                                flex_attention)
 
-from common import check_known, serve, time_call
+from common import check_known, peer_parser, serve, time_call
 from masks import document_begins, parse_mask
 
 PRECISIONS = {"FP32": torch.float32, "BF16": torch.bfloat16,
@@ -350,9 +349,7 @@ def check(device):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser = peer_parser(__doc__)
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     device = arguments.device

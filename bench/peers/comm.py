@@ -10,7 +10,6 @@ also what they cost matrix products of [4096 x 2560] x [2560 x 20480] in BF16
 that run beside them.
 """
 
-import argparse
 import functools
 import math
 import statistics
@@ -20,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 import ranks
-from common import free_memory, summary
+from common import free_memory, peer_parser, summary
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 DTYPES = {"BF16": torch.bfloat16, "FP32": torch.float32}
@@ -234,11 +233,9 @@ def names(text):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = peer_parser(__doc__)
     parser.add_argument("--nproc", type=int,
                         help="number of ranks to start; not under torchrun")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--operations", type=names, default=[
         "all_reduce", "reduce_scatter", "all_gather", "all_to_all"])
     parser.add_argument("--dtypes", type=names, default=["BF16", "FP32"])

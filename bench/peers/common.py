@@ -1,5 +1,6 @@
 """Shared by the PyTorch peers: the clock, the model sizes, freeing memory."""
 
+import argparse
 import dataclasses
 import gc
 import json
@@ -100,6 +101,14 @@ def held_gib(device):
     """Peak memory taken from the driver since free_memory(), the pools of CUDA
     graphs included; 0 on a CPU."""
     return torch.cuda.max_memory_reserved() / 2**30 if device == "cuda" else 0.0
+
+
+def peer_parser(doc):
+    """A parser of a peer's options, whose --help prints `doc`."""
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    return parser
 
 
 def check_known(*fields):

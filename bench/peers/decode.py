@@ -11,7 +11,6 @@ the median of three. "static" is generate()'s static cache, with which it
 compiles the model (CUDA graphs on a GPU); "dynamic" its default.
 """
 
-import argparse
 import json
 import statistics
 import time
@@ -19,7 +18,8 @@ import time
 import torch
 import transformers
 
-from common import SIZES, VOCABULARY, Size, check_known, describe, free_memory
+from common import (SIZES, VOCABULARY, Size, check_known, describe, free_memory,
+                    peer_parser)
 
 SIZES = {**SIZES, "tiny_cpu": Size(128, 512, 4, 4)}  # for a CPU
 VARIANTS = ("static", "dynamic")
@@ -71,9 +71,7 @@ def measure(variant, name, context, texts, device):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser = peer_parser(__doc__)
     parser.add_argument("--variants", default="static,dynamic",
                         type=lambda text: text.split(","))
     parser.add_argument("cells", nargs="+", metavar="SIZE:CONTEXT:TEXTS")

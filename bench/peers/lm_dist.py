@@ -57,7 +57,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import ranks
 from common import (SIZES, VOCABULARY, Size, call_times_ms, check_known,
-                    describe, free_memory, held_gib, summary)
+                    describe, free_memory, held_gib, peer_parser, summary)
 from depth import find_depth
 from lm_step import TransformerLm, library_attention, step_flops
 
@@ -321,11 +321,9 @@ def cell_of(variant, text):
 
 
 def make_parser():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = peer_parser(__doc__)
     parser.add_argument("--nproc", type=int,
                         help="number of ranks to start; not under torchrun")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--serve", action="store_true")
     parser.add_argument("--depth", action="store_true")
     parser.add_argument(

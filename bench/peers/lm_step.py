@@ -17,7 +17,6 @@ JSON object per line ({"variant": .., "precision": .., "size": ..,
 torch takes seconds, so one process measures many cells.
 """
 
-import argparse
 import dataclasses
 import math
 import time
@@ -27,7 +26,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from common import (SIZES, VOCABULARY, check_known, free_memory, held_gib,
-                    serve, time_call)
+                    peer_parser, serve, time_call)
 
 VARIANTS = ("seed", "sdpa", "compile", "compile_graphs")
 PRECISIONS = ("FP32", "TF32", "BF16")
@@ -221,9 +220,7 @@ def as_row(record):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser = peer_parser(__doc__)
     parser.add_argument("--serve", action="store_true")
     parser.add_argument("variant", nargs="?", choices=VARIANTS)
     parser.add_argument("precision", nargs="?", choices=PRECISIONS)

@@ -9,13 +9,12 @@ torch.optim.Muon, whose products are BF16; "muon_compiled" is its step under
 torch.compile.
 """
 
-import argparse
 import json
 
 import torch
 
 from common import (SIZES, call_times_ms, check_known, describe, free_memory,
-                    summary)
+                    peer_parser, summary)
 from lm_step import TransformerLm, library_attention
 
 NAMES = ("adamw", "muon", "muon_compiled")
@@ -51,9 +50,7 @@ def measure(name, size, device):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser = peer_parser(__doc__)
     parser.add_argument("--names", default="muon,adamw",
                         type=lambda text: text.split(","))
     parser.add_argument("sizes", nargs="+", metavar="SIZE")

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/algorithm/container.h"
 #include "attention_backends/select_backend.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/recorded_work.h"
 #include "framework/program/verify.h"
+#include "trainers/plan/step_plan.h"
 
 namespace tessera {
 
@@ -115,9 +115,7 @@ absl::StatusOr<NextTokenModel::Runner*> NextTokenModel::RunnerFor(
 bool NextTokenModel::MayRecord(const Program& program) const {
   return plan_.device.is_cuda() &&
          plan_.config.execution().mode() != ExecutionConfig::EAGER &&
-         absl::c_all_of(program.ops(), [](const OpNode& node) {
-           return node.op->capturable();
-         });
+         NotCapturable(program).empty();
 }
 
 bool NextTokenModel::Extends(const Texts& texts) const {

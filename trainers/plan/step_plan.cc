@@ -84,16 +84,6 @@ int SparedMultiprocessors(const Schedule& schedule) {
 // How many sections ahead ranks gather the weights that they divide.
 constexpr int kPrefetchDepth = 2;
 
-// The first op that a graph cannot hold; empty if there is none.
-std::string NotCapturable(const Program& program) {
-  for (const OpNode& node : program.ops()) {
-    if (node.op->capturable()) continue;
-    return absl::StrCat(node.name, " (", node.op->kind(), " by ",
-                        node.op->kernel(), "), which makes the host wait");
-  }
-  return "";
-}
-
 // Sets whether the step is launched as a CUDA graph.
 absl::Status ChooseMode(const StepPlanOptions& options,
                         const DeviceInfo& device, StepPlan* plan) {
@@ -347,6 +337,15 @@ absl::Status PlanLists(const StepPlanOptions& options,
   plan->gradients_lifetimes = PlanLifetimes(plan->gradients, of_training);
   plan->evaluate_lifetimes = PlanLifetimes(plan->evaluate, {.arena = arena});
   return absl::OkStatus();
+}
+
+std::string NotCapturable(const Program& program) {
+  for (const OpNode& node : program.ops()) {
+    if (node.op->capturable()) continue;
+    return absl::StrCat(node.name, " (", node.op->kind(), " by ",
+                        node.op->kernel(), "), which makes the host wait");
+  }
+  return "";
 }
 
 int64_t StepPlan::arena_bytes() const {

@@ -42,8 +42,8 @@ struct StepPlan {
   Lifetimes train_lifetimes, gradients_lifetimes, evaluate_lifetimes;
 
   // The size of the buffer that holds the arena of each list, one at a time.
-  // That of `gradients` may be the largest: then training keeps some memory for
-  // the diagnosis of a loss that is not finite.
+  // If the list `gradients` needs the most, training holds memory that only the
+  // diagnosis of a loss that is not finite uses.
   int64_t arena_bytes() const;
 };
 
@@ -70,6 +70,10 @@ absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
 // fills in everything else.
 absl::Status PlanLists(const StepPlanOptions& options,
                        const ProgramTarget& target, StepPlan* plan);
+
+// The first op of a program that a CUDA graph cannot hold; empty if there is
+// none.
+std::string NotCapturable(const Program& program);
 
 // Checks the lists and their memory (framework/program/verify.h), and that
 // rewrites left a list that computes the same. Internal if not.

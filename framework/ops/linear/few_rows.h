@@ -9,8 +9,7 @@
 namespace tessera {
 
 // The products of few rows, such as those of a token that follows a text, have
-// a kernel of their own on a GPU: cuBLAS's read a weight at half of the card's
-// rate.
+// a kernel of their own on a GPU. They are bound by reading the weight.
 inline constexpr int64_t kMostFewRows = 4;
 
 inline bool IsFewRows(int64_t rows, int64_t in, at::ScalarType operands) {

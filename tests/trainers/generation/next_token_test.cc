@@ -81,7 +81,7 @@ class NextTokenTest : public ::testing::Test {
     }
   }
 
-  // In a batch, each of `texts` has the logits that it has by itself.
+  // Each of `texts` has the same logits in a batch as alone.
   void ExpectThoseOfEach(NextTokenModel& model,
                          const NextTokenModel::Texts& texts, double tolerance) {
     const auto logits = model.LogitsAfter(texts);
