@@ -7,6 +7,7 @@
 #include "ATen/ATen.h"
 #include "ATen/core/LegacyTypeDispatch.h"
 #include "ATen/core/grad_mode.h"
+#include "absl/base/call_once.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "c10/core/StreamGuard.h"
@@ -51,6 +52,32 @@ absl::Status NameRun(const Schedule& schedule, const StepRun& run,
                                                   "): ", status.message()));
 }
 
+// Calls each function of MKL's vector math once, before several threads do.
+//
+// ATen computes exp(), cos(), sqrt() and others of contiguous tensors on a CPU
+// with MKL, in several threads. MKL chooses a function's kernel at its first
+// call, and if several threads make that call at the same time, one of them may
+// run a kernel with half of the digits (oneMKL 2024.2, which LibTorch 2.11
+// contains; https://github.com/pytorch/pytorch/issues/188792). One run in some
+// hundred had other RoPE tables, and so other bits from its first step on
+// (docs/experiments/mkl_first_call).
+void ChooseVectorMathKernels() {
+  static absl::once_flag once;
+  absl::call_once(once, [] {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+      // The functions of ATen/cpu/vml.h that call MKL.
+      const at::Tensor x = at::full({1}, 0.5, dtype);
+      for (const auto function :
+           {at::acos, at::asin, at::atan, at::cos, at::erf, at::erfc,
+            at::erfinv, at::exp, at::log, at::log10, at::log2, at::sin,
+            at::sqrt, at::tan, at::tanh, at::trunc}) {
+        function(x);
+      }
+    }
+  });
+}
+
 }  // namespace
 
 Executor::Executor(const Schedule& schedule, Lifetimes lifetimes,
@@ -65,6 +92,7 @@ Executor::Executor(const Schedule& schedule, Lifetimes lifetimes,
       random_(schedule.program->ops().size()),
       ended_(schedule.runs.size()),
       first_backward_(schedule.FirstBackward()) {
+  ChooseVectorMathKernels();
   const at::Device device = store.options().device;
   for (const ValueInfo& info : schedule.values) {
     options_.push_back(at::device(device).dtype(info.type.dtype));

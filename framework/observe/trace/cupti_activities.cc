@@ -138,12 +138,16 @@ class CuptiActivitySource : public ActivitySource {
     cudaGraphGetNodes(graph, nullptr, &count);
     std::vector<cudaGraphNode_t> nodes(count);
     cudaGraphGetNodes(graph, nodes.data(), &count);
-    return absl::c_count_if(nodes, [](cudaGraphNode_t node) {
+    const int64_t counted = absl::c_count_if(nodes, [](cudaGraphNode_t node) {
       cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
       cudaGraphNodeGetType(node, &type);
       return type == cudaGraphNodeTypeKernel ||
              type == cudaGraphNodeTypeMemcpy || type == cudaGraphNodeTypeMemset;
     });
+    // The runtime cannot name the driver's own nodes, such as the writes that
+    // count a rank's communications, and keeps that as its last error.
+    static_cast<void>(cudaGetLastError());
+    return counted;
   }
 
   int64_t NowNs() const override {

@@ -9,7 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "framework/base/status_macros.h"
 #include "framework/cuda/cuda_build.h"
+#include "framework/cuda/cuda_graph.h"
+#include "framework/cuda/device.h"
+#include "framework/cuda/stream_write.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -257,6 +261,44 @@ TEST(GpuTraceRecorderTest, KernelsBelongToTheOpsThatIssuedThem) {
       }
       EXPECT_EQ(copied, 512 * 512 * 4);
     }
+  }
+}
+
+// As ranks count their communications.
+TEST(GpuTraceRecorderTest, AnOpOfAGraphMayWriteToTheHost) {
+  if constexpr (!kCudaBuild) GTEST_SKIP() << "needs a CUDA build";
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
+  if constexpr (kCudaBuild) {
+    const c10::Device device(c10::kCUDA, 0);
+    ASSERT_TRUE(OpenCudaDevice(0).ok());
+    TraceRecorder recorder(CuptiActivities(/*max_records=*/1000));
+    const at::Tensor a = at::zeros({512}, at::device(at::kCUDA));
+    const at::Tensor word = at::zeros({1}, at::kLong).pin_memory();
+    const auto graph = MakeCudaGraph(device);
+    const absl::Status captured = graph->Capture([&]() -> absl::Status {
+      const PhaseScope phase(&recorder, "forward");
+      {
+        const OpScope op(&recorder, "gather");
+        a.add_(1);
+        RETURN_IF_ERROR(cuda::WriteOnStream(
+            device, {{.word = word.data_ptr<int64_t>(), .value = 7}}));
+      }
+      const OpScope op(&recorder, "sum");
+      a.add_(1);
+      return absl::OkStatus();
+    });
+    ASSERT_TRUE(captured.ok()) << captured;
+    const absl::Status started = recorder.Start();
+    ASSERT_TRUE(started.ok()) << started;
+    recorder.Keep();
+    ASSERT_TRUE(graph->Launch().ok());
+    const absl::StatusOr<Trace> trace = recorder.Stop();
+    ASSERT_TRUE(trace.ok()) << trace.status();
+    EXPECT_EQ(word.item<int64_t>(), 7);
+    EXPECT_EQ(a[0].item<float>(), 2);
+    std::multiset<std::string> paths;
+    for (const auto& [path, name] : IssuedBy(*trace)) paths.insert(path);
+    EXPECT_THAT(paths, testing::ElementsAre("forward/gather", "forward/sum"));
   }
 }
 
