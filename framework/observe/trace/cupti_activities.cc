@@ -11,8 +11,9 @@
 #include "absl/algorithm/container.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "c10/cuda/CUDAStream.h"
 #include "framework/base/status_macros.h"
@@ -28,8 +29,11 @@ constexpr size_t kBufferBytes = size_t{8} << 20;
 // What is recorded. The driver's calls too: cuBLAS and NVRTC's kernels are
 // launched by them.
 constexpr CUpti_ActivityKind kKinds[] = {
-    CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
-    CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_RUNTIME,
+    CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+    CUPTI_ACTIVITY_KIND_MEMCPY,
+    CUPTI_ACTIVITY_KIND_MEMCPY2,  // between GPUs
+    CUPTI_ACTIVITY_KIND_MEMSET,
+    CUPTI_ACTIVITY_KIND_RUNTIME,
     CUPTI_ACTIVITY_KIND_DRIVER};
 
 absl::Status CuptiStatus(CUptiResult result, absl::string_view call) {
@@ -42,11 +46,11 @@ absl::Status CuptiStatus(CUptiResult result, absl::string_view call) {
           : ""));
 }
 
-// Whether the kernel stands for a small copy within the device: the driver
-// makes one of each that a CUDA graph holds ("memcpy32_post").
-bool IsGraphCopy(const char* symbol) {
-  return symbol != nullptr && absl::StartsWith(symbol, "memcpy") &&
-         absl::EndsWith(symbol, "_post");
+// Whether the kernel stands for a copy within the device: the driver makes one
+// of each that a CUDA graph holds ("memcpy32_post", "memcpy128").
+bool IsGraphCopy(absl::string_view symbol) {
+  return absl::ConsumePrefix(&symbol, "memcpy") && !symbol.empty() &&
+         absl::ascii_isdigit(symbol[0]);
 }
 
 absl::string_view CopyName(uint8_t kind) {
@@ -215,6 +219,9 @@ class CuptiActivitySource : public ActivitySource {
       case CUPTI_ACTIVITY_KIND_MEMCPY:
         AddCopy(*reinterpret_cast<const CUpti_ActivityMemcpy6*>(record));
         break;
+      case CUPTI_ACTIVITY_KIND_MEMCPY2:
+        AddCopy(*reinterpret_cast<const CUpti_ActivityMemcpyPtoP4*>(record));
+        break;
       case CUPTI_ACTIVITY_KIND_MEMSET:
         AddFill(*reinterpret_cast<const CUpti_ActivityMemset4*>(record));
         break;
@@ -252,7 +259,7 @@ class CuptiActivitySource : public ActivitySource {
   void AddKernel(const CUpti_ActivityKernel10& kernel)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     DeviceActivity activity = ActivityOf(kernel);
-    if (IsGraphCopy(kernel.name)) {
+    if (kernel.name != nullptr && IsGraphCopy(kernel.name)) {
       activity.kind = DeviceActivity::Kind::kCopy;
       activity.name = SymbolName("copy D2D");
       records_.activities.push_back(activity);
@@ -267,8 +274,8 @@ class CuptiActivitySource : public ActivitySource {
     records_.activities.push_back(activity);
   }
 
-  void AddCopy(const CUpti_ActivityMemcpy6& copy)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  template <typename Record>
+  void AddCopy(const Record& copy) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     DeviceActivity activity = ActivityOf(copy);
     activity.kind = DeviceActivity::Kind::kCopy;
     activity.name = SymbolName(CopyName(copy.copyKind).data());

@@ -210,6 +210,7 @@ struct NamedClass {
 // some of it is built from CUTLASS.
 constexpr NamedClass kSettled[] = {
     {"nccl", KernelClass::kCommunication},
+    {"copy p2p", KernelClass::kCommunication},    // by copy engines
     {"all_reduce", KernelClass::kCommunication},  // symmetric memory
     {"tessera::flash::", KernelClass::kAttention},
     {"flash_fwd", KernelClass::kAttention},
@@ -311,7 +312,10 @@ bool IsCommunication(string_view symbol) {
 
 KernelClass ClassOf(DeviceActivity::Kind kind, string_view symbol,
                     const KernelIssuer& issuer) {
-  if (kind != DeviceActivity::Kind::kKernel) return KernelClass::kCopy;
+  if (kind != DeviceActivity::Kind::kKernel) {
+    return IsCommunication(symbol) ? KernelClass::kCommunication
+                                   : KernelClass::kCopy;
+  }
   const std::string lower = absl::AsciiStrToLower(symbol);
   if (const NamedClass* named = Find(kSettled, lower)) {
     return named->kernel_class;

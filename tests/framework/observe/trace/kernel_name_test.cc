@@ -163,6 +163,8 @@ TEST(KernelNameTest, OtherTextStays) {
 TEST(KernelClassTest, NamesThatSettleIt) {
   const KernelIssuer nobody, optimizer{.phase = "optimizer"};
   EXPECT_EQ(ClassOf(Kind::kCopy, "copy H2D", nobody), KernelClass::kCopy);
+  EXPECT_EQ(ClassOf(Kind::kCopy, "copy P2P", optimizer),
+            KernelClass::kCommunication);
   EXPECT_EQ(ClassOf(Kind::kFill, "fill", optimizer), KernelClass::kCopy);
   for (const char* product : {kNvjet, kXmma, kCutlass3, kCutlass80, kSplitK,
                               "ampere_sgemm_128x64_tn", "gemv2T_kernel_val"}) {
