@@ -26,6 +26,7 @@ bool IsMade(const Measurement& measurement, const StudyConfig& study) {
 absl::StatusOr<std::vector<absl::string_view>> FiguresOf(const Study& study) {
   if (study.config.has_attention()) return AttentionFigures();
   if (study.config.has_accumulation()) return {{"value", "error"}};
+  if (study.config.has_memory_formats()) return MemoryFormatsFigures();
   std::vector<absl::string_view> figures;
   // An axis may change what is recorded.
   std::vector<StudyConfig> cells;
@@ -89,8 +90,12 @@ absl::StatusOr<nlohmann::ordered_json> MeasureCell(const Study& study,
   if (const auto* const sum = std::get_if<AccumulationStudy>(&config)) {
     return MeasureAccumulation(*sum);
   }
+  const RunConfig& run = std::get<RunConfig>(config);
+  if (study_config.has_memory_formats()) {
+    return MeasureMemoryFormats(study_config.memory_formats(), run);
+  }
   return MeasureTrainingCell(
-      study_config, std::get<RunConfig>(config),
+      study_config, run,
       absl::StrCat(folder, "/snapshots/",
                    absl::StrReplaceAll(cell.Name(), {{" ", "_"}})));
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "bench/studies/study_config.h"
 #include "nlohmann/json.hpp"
+#include "trainers/config/run_config.pb.h"
 
 namespace tessera {
 
@@ -30,6 +31,9 @@ absl::StatusOr<nlohmann::ordered_json> MeasureAttentionCell(
     const StudyConfig& study, const AttentionCell& cell);
 absl::StatusOr<nlohmann::ordered_json> MeasureAccumulation(
     const AccumulationStudy& cell);
+std::vector<absl::string_view> MemoryFormatsFigures();
+absl::StatusOr<nlohmann::ordered_json> MeasureMemoryFormats(
+    const MemoryFormatsStudy& study, RunConfig config);
 
 }  // namespace tessera
 

@@ -17,6 +17,9 @@
 namespace tessera {
 namespace {
 
+constexpr char kNoConfigs[] =
+    "only studies of training and memory_formats have config files";
+
 std::vector<StudyChoice> ChoicesOf(const StudyAxis& axis) {
   std::vector<StudyChoice> choices(axis.choice().begin(), axis.choice().end());
   for (const std::string& value : axis.value()) {
@@ -36,7 +39,8 @@ std::vector<std::string> LabelsOf(const StudyAxis& axis) {
   return labels;
 }
 
-void ValidateAxis(const StudyAxis& axis, bool training, Violations violations) {
+void ValidateAxis(const StudyAxis& axis, bool has_configs,
+                  Violations violations) {
   violations.Check(!axis.name().empty(), "name", "is required");
   violations.Check(axis.has_field() == (axis.value_size() > 0), "field",
                    "field and value go together");
@@ -51,8 +55,7 @@ void ValidateAxis(const StudyAxis& axis, bool training, Violations violations) {
     const StudyChoice& choice = axis.choice(i);
     const Violations in = violations.In(absl::StrCat("choice[", i, "]"));
     in.Check(!choice.label().empty(), "label", "is required");
-    in.Check(training || choice.config().empty(), "config",
-             "only a training study has config files");
+    in.Check(has_configs || choice.config().empty(), "config", kNoConfigs);
   }
 }
 
@@ -145,16 +148,17 @@ void Validate(const StudyConfig& config, Violations violations) {
   violations.Check(!config.title().empty(), "title", "is required");
   violations.Check(config.measure_case() != StudyConfig::MEASURE_NOT_SET,
                    "training",
-                   "say what to measure: training, attention or accumulation");
+                   "say what to measure: training, attention, accumulation or "
+                   "memory_formats");
   violations.Check(config.axis_size() > 0, "axis", "is required");
-  const bool training = config.has_training();
-  violations.Check(training || config.config().empty(), "config",
-                   "only a training study has config files");
+  const bool has_configs = config.has_training() || config.has_memory_formats();
+  violations.Check(has_configs || config.config().empty(), "config",
+                   kNoConfigs);
   std::set<std::string> axes;
   for (int i = 0; i < config.axis_size(); ++i) {
     const StudyAxis& axis = config.axis(i);
     const Violations in = violations.In(absl::StrCat("axis[", i, "]"));
-    ValidateAxis(axis, training, in);
+    ValidateAxis(axis, has_configs, in);
     in.Check(axes.insert(axis.name()).second, "name",
              absl::StrCat("another axis is called ", axis.name(), ", too"));
   }

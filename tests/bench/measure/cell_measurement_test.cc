@@ -245,5 +245,39 @@ TEST(GpuCellSnapshotTest, ACellWritesItsSnapshotIntoTheStudysFolder) {
   EXPECT_TRUE(absl::StrContains(*snapshot, "forward"));
 }
 
+Json FormatFigures(const std::string& format) {
+  Study study{
+      .cells = {{.configs = {"configs/tiny_cpu.pbtxt"},
+                 .study_overrides = {"memory_formats.format=" + format}}}};
+  study.config.mutable_memory_formats()->set_gpu("H100");
+  const auto figures = MeasureCell(study, study.cells[0], ::testing::TempDir());
+  EXPECT_TRUE(figures.ok()) << figures.status();
+  return figures.value_or(Json());
+}
+
+TEST(MemoryFormatsTest, OnlyOperandsOfLinearLayersShrink) {
+  const Json fp32 = FormatFigures("FP32"), bf16 = FormatFigures("BF16");
+  const Json fp8 = FormatFigures("FP8"), fp4 = FormatFigures("FP4");
+  const double operands = bf16["operands_gib"];
+  EXPECT_GT(operands, 0);
+  EXPECT_EQ(bf16["copies_gib"], 0);
+  EXPECT_EQ(fp32["copies_gib"], 0);
+  EXPECT_GT(fp32["total_gib"], bf16["total_gib"]);
+  for (const auto& [figures, share] :
+       {std::pair{fp8, 0.5}, {fp4, (0.5 + 1.0 / 16) / 2}}) {
+    EXPECT_DOUBLE_EQ(figures["operands_gib"], operands * share);
+    const double saved = operands * (1 - share);
+    EXPECT_NEAR(figures["kept_gib"], bf16["kept_gib"].get<double>() - saved,
+                1e-9);
+    EXPECT_NEAR(figures["total_gib"].get<double>(),
+                bf16["total_gib"].get<double>() - saved +
+                    figures["copies_gib"].get<double>(),
+                1e-9);
+    EXPECT_EQ(figures["moments_gib"], bf16["moments_gib"]);
+  }
+  EXPECT_DOUBLE_EQ(fp4["copies_gib"].get<double>(),
+                   fp8["copies_gib"].get<double>() * (0.5 + 1.0 / 16));
+}
+
 }  // namespace
 }  // namespace tessera
