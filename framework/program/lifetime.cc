@@ -231,9 +231,17 @@ class IdleGradients {
     std::sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
       return a.range.begin < b.range.begin;
     });
-    // The gap behind a gradient is summed over the ranks with it.
+    // The gap behind a gradient is summed over the ranks and updated with it,
+    // and that before the first of a section with the first.
+    if (!parts_.empty()) parts_[0].range.begin = 0;
     for (size_t i = 0; i + 1 < parts_.size(); ++i) {
-      parts_[i].range.end = parts_[i + 1].range.begin;
+      int64_t& next = parts_[i + 1].range.begin;
+      for (const GradientRange& section : schedule.shards.sections) {
+        if (section.begin >= parts_[i].range.end) {
+          next = std::min(next, section.begin);
+        }
+      }
+      parts_[i].range.end = next;
     }
     std::vector<int> written(ranges.size(), kForever), updated(ranges.size());
     for (size_t run = 0; run < schedule.runs.size(); ++run) {
