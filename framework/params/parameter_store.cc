@@ -17,6 +17,7 @@
 #include "framework/base/temporary_memory.h"
 #include "framework/base/torch_status.h"
 #include "framework/params/initial_values.h"
+#include "framework/params/matrix_sections.h"
 #include "framework/params/split_tensor.h"
 
 namespace tessera {
@@ -96,7 +97,7 @@ struct PlacedBlock {
   std::vector<int64_t> shape;
   int64_t offset;
   WeightPlace weights;
-  std::optional<int64_t> row_moments;
+  std::vector<int64_t> row_moments;  // by member; empty without
 };
 
 // Sizes of whole WeightBuffers in elements.
@@ -142,6 +143,8 @@ bool IsVector(const ParameterBlockSpec& block) {
 // are enough for NCCL's bandwidth, and the next exchange begins early.
 constexpr int64_t kSectionElements = int64_t{1} << 24;
 
+using Blocks = absl::Span<const ParameterBlockSpec* const>;
+
 // Places blocks one after another.
 class Placement {
  public:
@@ -157,26 +160,45 @@ class Placement {
     const std::string unit =
         sharding_.shards > 1 && IsVector(block) ? "" : block.unit;
     if (block.trainable && BeginsSection(unit, form)) {
-      EndSection();
-      placed_.sections.push_back(
-          {.begin = extent_,
-           .weights = Next(form),
-           .divided = sharding_.divides_weights() && !IsVector(block)});
-      form_ = form;
+      BeginSection(form, IsVector(block));
       unit_ = unit;
     }
-    std::vector<int64_t> shape = BlockShape(block);
-    const int64_t room = AlignUp(NumElements(shape));
-    std::optional<int64_t> row_moments;
+    Place(block, form, 0);
     if (block.row_moments) {
-      row_moments = placed_.second_moments;
-      placed_.second_moments += shape[0];
+      for (const ParameterSpec& member : block.members) {
+        placed_.blocks.back().row_moments.push_back(placed_.second_moments);
+        placed_.second_moments += member.shape[0];
+      }
     }
-    placed_.blocks.push_back(
-        {&block, std::move(shape), extent_, Next(form), row_moments});
-    extent_ += room;
-    (form.split ? placed_.weights.half : placed_.weights.master) += room;
-    if (form.shadow) placed_.weights.shadow += room;
+    Advance(form, AlignUp(CountParameters(block)));
+    return absl::OkStatus();
+  }
+
+  // Adds Muon's blocks in sections whose parts have whole matrices.
+  absl::Status AddMatrices(Blocks blocks) {
+    std::vector<MatrixBlock> matrices;
+    for (const ParameterBlockSpec* const block : blocks) {
+      RETURN_IF_ERROR(CheckBlock(*block));
+      MatrixBlock& added = matrices.emplace_back();
+      added.unit = block->unit;
+      for (const ParameterSpec& member : block->members) {
+        added.matrices.push_back(NumElements(member.shape));
+      }
+    }
+    for (size_t begin = 0, end = 0; begin < blocks.size(); begin = end) {
+      const Form form = FormOf(*blocks[begin], dtypes_);
+      while (end < blocks.size() && FormOf(*blocks[end], dtypes_) == form) {
+        ++end;
+      }
+      size_t first = begin;
+      for (const MatrixSection& section :
+           DivideMatrices(absl::MakeSpan(matrices).subspan(begin, end - begin),
+                          sharding_.shards, kSectionElements)) {
+        AddSection(form, section,
+                   blocks.subspan(first, section.offsets.size()));
+        first += section.offsets.size();
+      }
+    }
     return absl::OkStatus();
   }
 
@@ -189,6 +211,10 @@ class Placement {
   // After the last block of AdamW.
   void EndAdamW() {
     EndSection();
+    for (ParameterSection& section : placed_.sections) {
+      section.second_begin = section.begin;
+      section.second_end = section.end;
+    }
     placed_.adamw_extent = placed_.second_moments = extent_;
     placed_.adamw_weights = placed_.weights;
     form_.reset();
@@ -205,6 +231,8 @@ class Placement {
     const bool weights = sharding_.divides_weights();
     placed_.divisions = {
         .moments = sharding_.Divide(sharding_.divides_optimizer(), extent()),
+        .second_moments = sharding_.Divide(sharding_.divides_optimizer(),
+                                           placed_.second_moments),
         .gradients = sharding_.Divide(sharding_.divides_gradients(), extent()),
         .master = sharding_.Divide(weights, trained.master, vectors_.master),
         .shadow = sharding_.Divide(weights, trained.shadow, vectors_.shadow),
@@ -220,6 +248,74 @@ class Placement {
   }
 
   int64_t extent() const { return placed_.trainable_extent; }
+
+  void BeginSection(const Form& form, bool of_vectors) {
+    EndSection();
+    placed_.sections.push_back(
+        {.begin = extent_,
+         .weights = Next(form),
+         .divided = sharding_.divides_weights() && !of_vectors});
+    form_ = form;
+  }
+
+  // Places a block `offset` elements from here.
+  void Place(const ParameterBlockSpec& block, const Form& form,
+             int64_t offset) {
+    WeightPlace weights = Next(form);
+    weights.offset += offset;
+    if (weights.shadow.has_value()) *weights.shadow += offset;
+    placed_.blocks.push_back(
+        {&block, BlockShape(block), extent_ + offset, weights});
+  }
+
+  void Advance(const Form& form, int64_t room) {
+    extent_ += room;
+    (form.split ? placed_.weights.half : placed_.weights.master) += room;
+    if (form.shadow) placed_.weights.shadow += room;
+  }
+
+  void AddSection(const Form& form, const MatrixSection& section,
+                  Blocks blocks) {
+    BeginSection(form, /*of_vectors=*/false);
+    std::vector<std::pair<int64_t, const ParameterBlockSpec*>> by_offset;
+    for (size_t b = 0; b < blocks.size(); ++b) {
+      by_offset.emplace_back(section.offsets[b], blocks[b]);
+    }
+    absl::c_sort(by_offset);
+    const size_t first = placed_.blocks.size();
+    for (const auto& [offset, block] : by_offset) Place(*block, form, offset);
+    PlaceRows(section, absl::MakeSpan(placed_.blocks).subspan(first));
+    Advance(form, section.part * sharding_.shards);
+  }
+
+  // Gives the rows of a section's matrices their second moments: equal parts,
+  // like those of the section, with the rows of the same matrices.
+  void PlaceRows(const MatrixSection& section, absl::Span<PlacedBlock> blocks) {
+    std::vector<int64_t> rows(sharding_.shards, 0);  // by part
+    const auto for_each_matrix = [&](const auto& fn) {
+      for (PlacedBlock& block : blocks) {
+        if (!block.spec->row_moments) continue;
+        int64_t offset = block.offset - extent_;
+        for (const ParameterSpec& member : block.spec->members) {
+          fn(block, section.PartOf(offset), member.shape[0]);
+          offset += NumElements(member.shape);
+        }
+      }
+    };
+    for_each_matrix([&](const PlacedBlock&, int part, int64_t count) {
+      rows[part] += count;
+    });
+    const int64_t most = *absl::c_max_element(rows);
+    const int64_t begin = placed_.second_moments;
+    absl::c_fill(rows, 0);
+    for_each_matrix([&](PlacedBlock& block, int part, int64_t count) {
+      block.row_moments.push_back(begin + most * part + rows[part]);
+      rows[part] += count;
+    });
+    placed_.second_moments += most * sharding_.shards;
+    placed_.sections.back().second_begin = begin;
+    placed_.sections.back().second_end = placed_.second_moments;
+  }
 
   // Pads the section to equal parts of whole chunks.
   void EndSection() {
@@ -273,9 +369,18 @@ absl::StatusOr<PlacedBlocks> PlaceBlocks(
     return block.trainable && !block.muon && !comes_first(block);
   }));
   placement.EndAdamW();
-  RETURN_IF_ERROR(add([](const ParameterBlockSpec& block) {
+  const auto is_muons = [](const ParameterBlockSpec& block) {
     return block.trainable && block.muon;
-  }));
+  };
+  if (sharding.shards == 1) {
+    RETURN_IF_ERROR(add(is_muons));
+  } else {
+    std::vector<const ParameterBlockSpec*> matrices;
+    for (const ParameterBlockSpec& block : blocks) {
+      if (is_muons(block)) matrices.push_back(&block);
+    }
+    RETURN_IF_ERROR(placement.AddMatrices(matrices));
+  }
   placement.EndTrainable();
   RETURN_IF_ERROR(
       add([](const ParameterBlockSpec& block) { return !block.trainable; }));
@@ -285,17 +390,18 @@ absl::StatusOr<PlacedBlocks> PlaceBlocks(
 // The members of a block at `offset`.
 std::vector<ParameterSlice> SlicesOf(const ParameterBlockSpec& block,
                                      int64_t offset, WeightPlace weights,
-                                     std::optional<int64_t> row_moments) {
+                                     const std::vector<int64_t>& row_moments) {
   const int64_t begin = offset;
   std::vector<ParameterSlice> slices;
   for (const ParameterSpec& member : block.members) {
     const int64_t numel = NumElements(member.shape);
+    std::optional<int64_t> rows;
+    if (!row_moments.empty()) rows = row_moments[slices.size()];
     slices.push_back({member.name, member.shape, offset, numel, block.trainable,
-                      weights, block.muon, begin, row_moments});
+                      weights, block.muon, begin, rows});
     offset += numel;
     weights.offset += numel;
     if (weights.shadow.has_value()) *weights.shadow += numel;
-    if (row_moments.has_value()) *row_moments += member.shape[0];
   }
   return slices;
 }
@@ -331,6 +437,23 @@ WeightBuffers AllocateWeights(const WeightExtents& extents,
           .high = zeros(extents.half, divisions.high, at::kBFloat16),
           .low = zeros(dtypes.read_only ? 0 : extents.half, divisions.low,
                        at::kShort)};
+}
+
+// What a rank has of elements [offset, offset + numel) of a whole buffer, in
+// the section of `size` elements that begins at `first`.
+HeldRange HeldOfSection(const Division& division, int64_t offset, int64_t numel,
+                        int64_t first, int64_t size) {
+  if (division.shards == 1 || first < division.replicated) {
+    return {.numel = numel, .place = offset};
+  }
+  const int64_t each = size / division.shards;
+  const int64_t part = first + each * division.index;
+  const int64_t begin = std::max(offset, part);
+  const int64_t end = std::min(offset + numel, part + each);
+  if (begin >= end) return {};
+  return {.begin = begin - offset,
+          .numel = end - begin,
+          .place = begin - division.Shift(first, first + size)};
 }
 
 // Host memory for a piece of weights, pinned if they are on a GPU, so that
@@ -383,9 +506,8 @@ absl::StatusOr<ParameterLayout> PlaceParameters(
       .adamw_extent = layout.adamw_extent,
       .second_moments = layout.second_moments,
       .weights = BytesOf(layout.weights, layout.divisions, dtypes),
-      .trainable_weights =
-          BytesOf(layout.trainable_weights, layout.divisions, dtypes),
-      .adamw_weights = BytesOf(layout.adamw_weights, layout.divisions, dtypes),
+      .trainable_weights = BytesOf(layout.trainable_weights, {}, dtypes),
+      .adamw_weights = BytesOf(layout.adamw_weights, {}, dtypes),
       .sections = std::move(layout.sections)};
   placed.block_offsets.resize(blocks.size());
   for (const PlacedBlock& block : layout.blocks) {
@@ -480,7 +602,7 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
 void ParameterStore::AddBlock(const ParameterBlockSpec& spec,
                               const std::vector<int64_t>& shape, int64_t offset,
                               const WeightPlace& weights,
-                              std::optional<int64_t> row_moments) {
+                              const std::vector<int64_t>& row_moments) {
   const auto view = [&](const at::Tensor& buffer, int64_t begin) {
     return buffer.narrow(0, begin, NumElements(shape)).view(shape).detach();
   };
@@ -557,12 +679,14 @@ void ParameterStore::Initialize(const ParameterSpec& spec,
 }
 
 void ParameterStore::AddGradientGap(int64_t begin, int64_t end) {
-  if (begin >= end) return;
-  const ParameterSection& section = SectionOf(begin);
-  const HeldRange held =
-      HeldAt(divisions_.gradients, {.offset = begin, .numel = end - begin},
-             begin, section.begin);
-  if (held.numel > 0) {
+  for (const ParameterSection& section : sections_) {
+    const int64_t first = std::max(begin, section.begin);
+    const int64_t last = std::min(end, section.end);
+    if (first >= last) continue;
+    const HeldRange held =
+        HeldOfSection(divisions_.gradients, first, last - first, section.begin,
+                      section.size());
+    if (held.numel == 0) continue;
     gradient_gaps_.push_back(grad_.narrow(0, held.place, held.numel));
   }
 }
@@ -593,18 +717,15 @@ HeldRange ParameterStore::HeldAt(const Division& division,
   if (!slice.trainable) {
     return {.numel = slice.numel, .place = offset - division.elsewhere()};
   }
-  if (division.shards == 1 || first < division.replicated) {
-    return {.numel = slice.numel, .place = offset};
-  }
-  const int64_t size = SectionOf(slice.offset).size() / division.shards;
-  const int64_t part = first + size * division.index;
-  const int64_t begin = std::max(offset, part);
-  const int64_t end = std::min(offset + slice.numel, part + size);
-  if (begin >= end) return {};
-  return {
-      .begin = begin - offset,
-      .numel = end - begin,
-      .place = begin - division.Shift(first, first + size * division.shards)};
+  return HeldOfSection(division, offset, slice.numel, first,
+                       SectionOf(slice.offset).size());
+}
+
+HeldRange ParameterStore::HeldRowsOf(const ParameterSlice& slice) const {
+  const ParameterSection& section = SectionOf(slice.offset);
+  return HeldOfSection(divisions_.second_moments, *slice.row_moments,
+                       slice.shape[0], section.second_begin,
+                       section.second_end - section.second_begin);
 }
 
 HeldRange ParameterStore::HeldOf(const Division& division,

@@ -133,11 +133,16 @@ struct WeightBytes {
 
 // Neighbouring trainable blocks of one unit that are in the same WeightBuffers.
 // Ranks sum, update and gather a section at a time. It ends at the first block
-// that makes it large enough.
+// that makes it large enough. With several shards, a section of Muon may have
+// blocks of several units, and every matrix lies in the part of one rank
+// (matrix_sections.h).
 struct ParameterSection {
   int64_t begin = 0, end = 0;  // elements of the gradient buffer
   WeightPlace weights;         // of the first
   bool divided = false;        // whether ranks divide the weights
+  // Elements of the second moments as they are if no rank divides them: one per
+  // element; of a section of Muon one per row of NorMuon's matrices.
+  int64_t second_begin = 0, second_end = 0;
 
   int64_t size() const { return end - begin; }
 };
@@ -152,7 +157,8 @@ struct ParameterLayout {
   int64_t trainable_extent = 0;        // of the gradient buffer
   int64_t adamw_extent = 0;            // the part of it before Muon's blocks
   int64_t second_moments = 0;          // one per element of that, and of rows
-  WeightBytes weights, trainable_weights, adamw_weights;
+  WeightBytes weights;
+  WeightBytes trainable_weights, adamw_weights;  // of all ranks
   std::vector<ParameterSection> sections;  // of the gradient buffer, in order
 };
 // The layout of a store of `blocks`, without allocating one. The same errors as
@@ -160,13 +166,6 @@ struct ParameterLayout {
 absl::StatusOr<ParameterLayout> PlaceParameters(
     const std::vector<ParameterBlockSpec>& blocks,
     const WeightDtypes& dtypes = {}, const Sharding& sharding = {});
-
-// Every block starts at a multiple of this number of elements: 256 bytes of a
-// 2-byte dtype, so the layout is the same for all dtypes.
-inline constexpr int64_t kBlockAlignment = 128;
-inline constexpr int64_t AlignUp(int64_t offset) {
-  return (offset + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
-}
 
 struct ParameterStoreOptions {
   at::Device device = at::kCPU;
@@ -221,8 +220,9 @@ void WriteHeld(const at::Tensor& buffer, const HeldRange& held, int64_t begin,
 // gradient. Blocks are in execution order: first the trainable ones that AdamW
 // updates, then those of Muon, which has no second moments, then frozen ones.
 // With several shards, vectors come before matrices, so that there are few
-// sections. Each block starts at a multiple of 256 bytes in every buffer, and
-// each section at a multiple of that for each shard; the gaps are zero.
+// sections, and those of Muon are not in order. Each block starts at a multiple
+// of 256 bytes in every buffer, and each section at a multiple of that for each
+// shard; the gaps are zero.
 //
 // So the optimizer is one launch, and buckets and shards are slices
 // (docs/design.md, decision 1).
@@ -260,7 +260,7 @@ class ParameterStore {
 
   // How this rank has the moments, the gradients, and each of weights().
   struct Divisions {
-    Division moments, gradients, master, shadow, high, low;
+    Division moments, second_moments, gradients, master, shadow, high, low;
   };
   const Divisions& divisions() const { return divisions_; }
   // What this rank has of a trainable slice in a buffer like the moments or
@@ -269,6 +269,8 @@ class ParameterStore {
   // The elements of a slice of whose weights this rank has any: what Write()
   // needs.
   HeldRange HeldOf(const ParameterSlice& slice) const;
+  // What this rank has of the second moments of a slice's rows (NorMuon).
+  HeldRange HeldRowsOf(const ParameterSlice& slice) const;
   // Whether this rank has only its part of one of the buffers in weights().
   bool IsDivided(const at::Tensor& buffer) const;
 
@@ -312,7 +314,8 @@ class ParameterStore {
   void Initialize(const ParameterSpec& spec, const ParameterSlice& slice);
   void AddBlock(const ParameterBlockSpec& spec,
                 const std::vector<int64_t>& shape, int64_t offset,
-                const WeightPlace& weights, std::optional<int64_t> row_moments);
+                const WeightPlace& weights,
+                const std::vector<int64_t>& row_moments);
   // Elements [begin, end) of grad() belong to no parameter.
   void AddGradientGap(int64_t begin, int64_t end);
 

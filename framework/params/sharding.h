@@ -5,6 +5,14 @@
 
 namespace tessera {
 
+// Every block of a ParameterStore starts at a multiple of this number of
+// elements: 256 bytes of a 2-byte dtype, so the layout is the same for all
+// dtypes.
+inline constexpr int64_t kBlockAlignment = 128;
+inline constexpr int64_t AlignUp(int64_t offset) {
+  return (offset + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
+}
+
 // How ranks divide a flat buffer. It consists of sections; each section has
 // `shards` equal parts, one per rank. A rank stores its parts contiguously.
 struct Division {

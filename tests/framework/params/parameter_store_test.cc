@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -515,8 +516,11 @@ void ExpectPart(const ParameterStore& part, const ParameterStore& whole) {
 // In every stage of ZeRO, what ranks have of each buffer is what one rank has
 // there, each element of a divided section is on one rank, and Write() writes
 // what the rank has.
-TEST(ParameterStoreSharding, PartsOfAllRanksMakeTheWhole) {
-  const std::vector<ParameterBlockSpec> blocks = ReadLikeAModel(ToyBlocks());
+class ParameterStoreSharding
+    : public ::testing::TestWithParam<std::vector<ParameterBlockSpec>> {};
+
+TEST_P(ParameterStoreSharding, PartsOfAllRanksMakeTheWhole) {
+  const std::vector<ParameterBlockSpec>& blocks = GetParam();
   ParameterStoreOptions fp16 = Bf16();
   fp16.weights.compute = at::kHalf;
   for (const int shards : {2, 3, 8}) {
@@ -567,8 +571,8 @@ TEST(ParameterStoreSharding, PartsOfAllRanksMakeTheWhole) {
 }
 
 // A block that ranks divide has no whole weights for an op to read.
-TEST(ParameterStoreSharding, StageThreeLeavesVectorsAndFrozenBlocksWhole) {
-  const std::vector<ParameterBlockSpec> blocks = ReadLikeAModel(ToyBlocks());
+TEST_P(ParameterStoreSharding, StageThreeLeavesVectorsAndFrozenBlocksWhole) {
+  const std::vector<ParameterBlockSpec>& blocks = GetParam();
   ParameterStoreOptions options = Bf16();
   options.sharding = {.shards = 2, .index = 1, .zero = 3};
   const auto store = MakeStore(blocks, options);
@@ -582,6 +586,52 @@ TEST(ParameterStoreSharding, StageThreeLeavesVectorsAndFrozenBlocksWhole) {
     divided += !store->Get(block.name).whole();
   }
   EXPECT_GT(divided, 0);
+}
+
+// Two units, of which Muon updates the matrices.
+std::vector<ParameterBlockSpec> MuonBlocks() {
+  std::vector<ParameterBlockSpec> blocks = ToyBlocks();
+  for (const char* name : {"up", "down"}) {
+    blocks.push_back(Single(name, {16, 16}, Init::kLinear));
+    blocks.back().unit = "second";
+  }
+  for (ParameterBlockSpec& block : blocks) {
+    block.muon = block.trainable && block.members[0].shape.size() == 2;
+    block.row_moments = block.muon;
+  }
+  return blocks;
+}
+
+INSTANTIATE_TEST_SUITE_P(, ParameterStoreSharding,
+                         ::testing::Values(ReadLikeAModel(ToyBlocks()),
+                                           ReadLikeAModel(MuonBlocks())));
+
+TEST(ParameterStoreMuon, AMatrixAndItsRowsAreOnOneRank) {
+  for (const int shards : {2, 3, 8}) {
+    std::map<std::string, int> holders;
+    for (int index = 0; index < shards; ++index) {
+      const auto store = MakeStore(
+          ReadLikeAModel(MuonBlocks()),
+          {.sharding = {.shards = shards, .index = index, .zero = 1}});
+      const int64_t second = store->second_moments() / shards;
+      std::vector<int> taken(second, 0);
+      for (const ParameterSlice& slice : store->slices()) {
+        if (!slice.muon) continue;
+        const HeldRange held = store->HeldOf(store->divisions().moments, slice);
+        const HeldRange rows = store->HeldRowsOf(slice);
+        EXPECT_EQ(rows.numel, held.numel > 0 ? slice.shape[0] : 0);
+        if (held.numel == 0) continue;
+        EXPECT_EQ(held.numel, slice.numel) << slice.name;
+        ++holders[slice.name];
+        ASSERT_GE(rows.place, store->adamw_extent() / shards);
+        ASSERT_LE(rows.place + rows.numel, second);
+        for (int64_t i = 0; i < rows.numel; ++i) ++taken[rows.place + i];
+      }
+      for (const int times : taken) EXPECT_LE(times, 1);
+    }
+    EXPECT_EQ(holders.size(), 6u);
+    for (const auto& [name, ranks] : holders) EXPECT_EQ(ranks, 1) << name;
+  }
 }
 
 }  // namespace
