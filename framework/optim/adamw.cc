@@ -196,7 +196,6 @@ AdamWBuffers AdamW::Buffers(int64_t begin) const {
   const auto shift = [&](const Division& division, int64_t first) {
     return division.Shift(first, first + section.size());
   };
-  const int64_t moments = shift(divisions.moments, section.begin);
   const int64_t first = section.weights.offset;
   const int64_t shadow = section.weights.shadow.value_or(0);
   const WeightDtypes& dtypes = store_.options().weights;
@@ -204,8 +203,10 @@ AdamWBuffers AdamW::Buffers(int64_t begin) const {
       .state = FloatTypeOf(dtypes.master),
       .grad_dtype = FloatTypeOf(store_.grad().scalar_type()),
       .rounded_dtype = FloatTypeOf(dtypes.compute),
-      .exp_avg = Address(exp_avg_, moments),
-      .exp_avg_sq = Address(exp_avg_sq_, moments),
+      .exp_avg = Address(exp_avg_, shift(divisions.moments, section.begin)),
+      .exp_avg_sq =
+          Address(exp_avg_sq_, divisions.second_moments.Shift(
+                                   section.second_begin, section.second_end)),
       .grad = Address(store_.grad(), shift(divisions.gradients, section.begin)),
       .master = Address(weights.master, shift(divisions.master, first)),
       .shadow = Address(weights.shadow, shift(divisions.shadow, shadow)),

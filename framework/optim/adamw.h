@@ -74,10 +74,14 @@ class AdamW {
   int GroupOf(const ParameterSlice& slice) const;  // makes the host wait
   const AdamWCoefficients* coefficients() const;   // by group
   const bool* skips() const { return skips_.const_data_ptr<bool>(); }
+  // Addressed as if ranks divided nothing, in the section of element `begin` of
+  // store.grad(). The second moments of a section of Muon are those of rows.
+  AdamWBuffers Buffers(int64_t begin) const;
 
   // For checkpoints, which copy into these tensors in place. They lie like
-  // store.divisions().moments: the first moments of AdamW's part and after them
-  // the momentum of Muon's; ParameterStore::second_moments().
+  // store.divisions().moments and second_moments: the first moments of AdamW's
+  // part and after them the momentum of Muon's;
+  // ParameterStore::second_moments().
   const at::Tensor& exp_avg() const { return exp_avg_; }
   const at::Tensor& exp_avg_sq() const { return exp_avg_sq_; }
   const at::Tensor& step() const { return step_; }  // int64 [1]: steps taken
@@ -85,8 +89,6 @@ class AdamW {
  private:
   AdamW(ParameterStore& store, const AdamWOptions& options)
       : store_(store), options_(options) {}
-  // Addressed as by elements of store.grad(), from `begin` on.
-  AdamWBuffers Buffers(int64_t begin) const;
 
   ParameterStore& store_;
   AdamWOptions options_;

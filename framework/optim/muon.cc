@@ -175,6 +175,16 @@ at::Tensor TableOf(const MuonBatch& batch, const MuonOptions& options,
       .to(device, at::kByte, /*non_blocking=*/false, /*copy=*/true);
 }
 
+// Restricts a slice to this rank's part.
+void TakePart(const Sharding& sharding, MuonSlice* slice) {
+  const int64_t size = (slice->end - slice->begin) / sharding.shards;
+  slice->begin += size * sharding.index;
+  slice->end = slice->begin + size;
+  std::erase_if(slice->batches, [&](const MuonBatch& batch) {
+    return batch.part != sharding.index;
+  });
+}
+
 }  // namespace
 
 at::Tensor NewtonSchulz(int steps, const MuonWorkspace& workspace) {
@@ -195,17 +205,16 @@ at::Tensor NewtonSchulz(int steps, const MuonWorkspace& workspace) {
 absl::StatusOr<std::unique_ptr<Muon>> Muon::Create(
     const MuonOptions& options, ParameterStore& store,
     const PrecisionPolicy& policy, const AdamW& adamw) {
-  TESSERA_CHECK(!store.sharding().divides_optimizer(),
-                "a rank has only parts of matrices");
   std::unique_ptr<Muon> muon(
       new Muon(options, store, MuonDtype(policy), adamw));
-  muon->slices_ = MuonSlices(store.slices(), store.adamw_extent(),
-                             store.trainable_extent());
+  const Sharding& sharding = store.sharding();
+  muon->slices_ = MuonSlices(store.slices(), store.sections(), sharding.shards);
   RETURN_IF_ERROR(StatusFromTorch([&] {
     muon->workspace_ =
         at::empty({MuonWorkspaceBytes(muon->slices_, muon->dtype_)},
                   store.grad().options().dtype(at::kByte));
-    for (const MuonSlice& slice : muon->slices_) {
+    for (MuonSlice& slice : muon->slices_) {
+      if (sharding.divides_optimizer()) TakePart(sharding, &slice);
       std::vector<at::Tensor>& tables = muon->matrices_.emplace_back();
       for (const MuonBatch& batch : slice.batches) {
         tables.push_back(
@@ -278,30 +287,29 @@ absl::Status Muon::ScaleRows(const MuonBuffers& buffers,
 MuonBuffers Muon::Buffers(const MuonBatch& batch, const at::Tensor& matrices,
                           const MuonWorkspace& work,
                           const at::Tensor& direction) const {
-  const auto address = [](const at::Tensor& buffer) {
-    return buffer.defined() ? buffer.data_ptr() : nullptr;
+  const auto floats = [](const at::Tensor& buffer) {
+    return buffer.defined() ? buffer.data_ptr<float>() : nullptr;
   };
-  const WeightBuffers& weights = store_.weights();
-  const WeightDtypes& dtypes = store_.options().weights;
+  const AdamWBuffers state = adamw_.Buffers(batch.matrices.front()->offset);
   return {.matrices = static_cast<const MuonMatrix*>(matrices.const_data_ptr()),
           .count = batch.count(),
           .rows = batch.rows,
           .cols = batch.cols,
           .numel = batch.numel(),
-          .state = FloatTypeOf(dtypes.master),
-          .grad_dtype = FloatTypeOf(store_.grad().scalar_type()),
-          .rounded_dtype = FloatTypeOf(dtypes.compute),
+          .state = state.state,
+          .grad_dtype = state.grad_dtype,
+          .rounded_dtype = state.rounded_dtype,
           .direction_dtype = FloatTypeOf(direction.scalar_type()),
-          .momentum = address(adamw_.exp_avg()),
-          .grad = address(store_.grad()),
-          .direction = address(direction),
-          .row_moments = address(adamw_.exp_avg_sq()),
-          .row_scales = static_cast<float*>(address(work.row_scales)),
-          .row_squares = static_cast<float*>(address(work.row_squares)),
-          .master = address(weights.master),
-          .shadow = address(weights.shadow),
-          .high = static_cast<uint16_t*>(address(weights.high)),
-          .low = static_cast<int16_t*>(address(weights.low)),
+          .momentum = state.exp_avg,
+          .grad = state.grad,
+          .direction = direction.data_ptr(),
+          .row_moments = state.exp_avg_sq,
+          .row_scales = floats(work.row_scales),
+          .row_squares = floats(work.row_squares),
+          .master = state.master,
+          .shadow = state.shadow,
+          .high = state.high,
+          .low = state.low,
           .coefficients = adamw_.coefficients(),
           .skips = adamw_.skips()};
 }

@@ -31,7 +31,7 @@ namespace tessera {
 class Muon {
  public:
   // `store` and `adamw` must outlive the optimizer. ResourceExhausted if out of
-  // memory. Ranks must not divide the optimizer's state.
+  // memory.
   static absl::StatusOr<std::unique_ptr<Muon>> Create(
       const MuonOptions& options, ParameterStore& store,
       const PrecisionPolicy& policy, const AdamW& adamw);
@@ -40,7 +40,8 @@ class Muon {
   Muon& operator=(const Muon&) = delete;
 
   // Updates the weights of whole slices (muon_slices.h), which are elements
-  // [begin, end) of store.grad(), as AdamW's last Prepare() says.
+  // [begin, end) of the gradients, as AdamW's last Prepare() says. If ranks
+  // divide the state, of this one's part of a slice.
   absl::Status Update(int64_t begin, int64_t end);
 
  private:
@@ -60,7 +61,7 @@ class Muon {
   ParameterStore& store_;
   const at::ScalarType dtype_;  // of products
   const AdamW& adamw_;
-  std::vector<MuonSlice> slices_;
+  std::vector<MuonSlice> slices_;  // or this rank's parts of them
   // By slice and batch: MuonMatrix as bytes, on the store's device.
   std::vector<std::vector<at::Tensor>> matrices_;
   at::Tensor workspace_;  // bytes

@@ -10,13 +10,15 @@
 namespace tessera {
 namespace {
 
-void AddTo(std::vector<MuonBatch>* batches, const ParameterSlice& matrix) {
+void AddTo(std::vector<MuonBatch>* batches, const ParameterSlice& matrix,
+           int part) {
   const int64_t rows = matrix.shape[0], cols = matrix.shape[1];
   auto batch = absl::c_find_if(*batches, [&](const MuonBatch& b) {
-    return b.rows == rows && b.cols == cols;
+    return b.rows == rows && b.cols == cols && b.part == part;
   });
   if (batch == batches->end()) {
-    batch = batches->insert(batches->end(), {.rows = rows, .cols = cols});
+    batch = batches->insert(batches->end(),
+                            {.rows = rows, .cols = cols, .part = part});
   }
   batch->matrices.push_back(&matrix);
 }
@@ -42,21 +44,24 @@ struct Parts {
 }  // namespace
 
 std::vector<MuonSlice> MuonSlices(absl::Span<const ParameterSlice> parameters,
-                                  int64_t adamw_extent,
-                                  int64_t trainable_extent) {
+                                  absl::Span<const ParameterSection> sections,
+                                  int shards) {
+  const int64_t least = shards > 1 ? 1 : kMuonSliceElements;
   std::vector<MuonSlice> slices;
+  auto section = sections.begin();
   for (const ParameterSlice& matrix : parameters) {
     if (!matrix.muon) continue;
-    const int64_t begin = matrix.block_offset;
-    if (slices.empty()) {
-      slices.push_back({.begin = adamw_extent});
-    } else if (begin - slices.back().begin >= kMuonSliceElements) {
-      slices.back().end = begin;
+    while (section->end <= matrix.offset) ++section;
+    const int64_t begin = shards > 1 ? section->begin : matrix.block_offset;
+    if (slices.empty() || begin - slices.back().begin >= least) {
+      if (!slices.empty()) slices.back().end = begin;
       slices.push_back({.begin = begin});
     }
-    AddTo(&slices.back().batches, matrix);
+    AddTo(&slices.back().batches, matrix,
+          static_cast<int>((matrix.offset - section->begin) /
+                           (section->size() / shards)));
   }
-  if (!slices.empty()) slices.back().end = trainable_extent;
+  if (!slices.empty()) slices.back().end = sections.back().end;
   return slices;
 }
 

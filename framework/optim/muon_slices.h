@@ -14,6 +14,7 @@ namespace tessera {
 // Matrices of one shape, whose products are one batch.
 struct MuonBatch {
   int64_t rows = 0, cols = 0;
+  int part = 0;  // of the section, if ranks divide sections
   std::vector<const ParameterSlice*> matrices;
 
   int64_t count() const { return static_cast<int64_t>(matrices.size()); }
@@ -29,17 +30,21 @@ struct MuonBatch {
 // it kMuonSliceElements, so that a deferred update (rewrites/defer_update.h)
 // delays only the ops that read its weights, and workspace is bounded by a
 // slice. Small matrices of many layers are in one batch.
+//
+// With several shards a slice is a section, and a batch has matrices of one
+// rank's part only, whether or not ranks divide the update: a product may have
+// other bits in a batch of another size.
 struct MuonSlice {
   int64_t begin = 0, end = 0;
   std::vector<MuonBatch> batches;
 };
 inline constexpr int64_t kMuonSliceElements = int64_t{1} << 25;
 
-// The slices of the blocks from `adamw_extent` on, up to `trainable_extent`.
-// They point to `parameters`, those of a store or layout.
+// The slices of Muon's blocks, whose sections are the last ones. They point to
+// `parameters`, those of a store or layout.
 std::vector<MuonSlice> MuonSlices(absl::Span<const ParameterSlice> parameters,
-                                  int64_t adamw_extent,
-                                  int64_t trainable_extent);
+                                  absl::Span<const ParameterSection> sections,
+                                  int shards);
 
 // The dtype of X and its products: BF16, as in the paper, unless the policy's
 // products are in FP32.

@@ -27,8 +27,7 @@ class Optimizer {
       const MuonOptions& muon, ParameterStore& store,
       const PrecisionPolicy& policy);
 
-  // AdamW's functions. A range of Update() is either AdamW's or whole slices of
-  // Muon (muon_slices.h).
+  // AdamW's functions. A range of Update() is either AdamW's or Muon's.
   absl::Status Prepare(const StepControl& control) {
     return adamw_->Prepare(control);
   }

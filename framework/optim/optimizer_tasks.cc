@@ -1,6 +1,8 @@
 #include "framework/optim/optimizer_tasks.h"
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "c10/core/ScalarType.h"
@@ -77,10 +79,18 @@ Task MuonTask(const MuonSlice& slice, const MuonOptions& options,
                    weight_traffic},
       .range = {slice.begin * gradient, slice.end * gradient},
       .divisible = false};
+  Cost products;
+  std::map<int, double> flops;  // by part
   for (const MuonBatch& batch : slice.batches) {
-    task.cost += NewtonSchulzCost(
+    const Cost cost = NewtonSchulzCost(
         batch, options.ns_steps, static_cast<int64_t>(c10::elementSize(dtype)));
+    flops[batch.part] += cost.flops;
+    products += cost;
   }
+  for (const auto& [part, of_part] : flops) {
+    task.largest_part = std::max(task.largest_part, of_part / products.flops);
+  }
+  task.cost += products;
   return task;
 }
 
@@ -105,7 +115,7 @@ Task ClipTask() {
           .output = {{}, at::kFloat}};
 }
 
-std::vector<Task> UpdateTasks(const ParameterLayout& layout,
+std::vector<Task> UpdateTasks(const ParameterLayout& layout, int shards,
                               const MuonOptions& muon,
                               const PrecisionPolicy& precision,
                               const DeviceInfo& device) {
@@ -116,8 +126,8 @@ std::vector<Task> UpdateTasks(const ParameterLayout& layout,
   const int64_t extent = layout.trainable_extent - layout.adamw_extent;
   const int64_t traffic = WeightTraffic(layout.trainable_weights) -
                           WeightTraffic(layout.adamw_weights);
-  for (const MuonSlice& slice : MuonSlices(layout.slices, layout.adamw_extent,
-                                           layout.trainable_extent)) {
+  for (const MuonSlice& slice :
+       MuonSlices(layout.slices, layout.sections, shards)) {
     const double share = static_cast<double>(slice.end - slice.begin) /
                          static_cast<double>(extent);
     tasks.push_back(MuonTask(slice, muon,

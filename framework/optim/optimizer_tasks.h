@@ -22,8 +22,9 @@ Task ClipTask();
 // The updates of all trained weights: AdamW's, which may be cut where
 // parameters begin, and one of each slice of Muon (muon_slices.h), which may
 // not. They read and write weights and moments, read gradients and write
-// shadows. `muon` is used only if the layout has blocks for it.
-std::vector<Task> UpdateTasks(const ParameterLayout& layout,
+// shadows. `muon` is used only if the layout, that of `shards` ranks, has
+// blocks for it.
+std::vector<Task> UpdateTasks(const ParameterLayout& layout, int shards,
                               const MuonOptions& muon,
                               const PrecisionPolicy& precision,
                               const DeviceInfo& device);

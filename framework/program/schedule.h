@@ -104,6 +104,9 @@ struct Task {
   int64_t before_first = 0;
   // kUpdate: whether it may be cut where parameters begin.
   bool divisible = true;
+  // kUpdate: the share of `cost` of the rank with the most to do, if ranks
+  // divide it; 0: all have as much.
+  double largest_part = 0;
 };
 
 // Values that lie side by side, so that one communication serves them all.

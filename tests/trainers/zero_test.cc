@@ -127,14 +127,38 @@ INSTANTIATE_TEST_SUITE_P(
                 "--set precision.mode=BF16 --set execution.defer_update=true"
                 " --set execution.storage=ARENA"}));
 
+// Ranks have whole matrices, of odd sizes, and some have none.
+INSTANTIATE_TEST_SUITE_P(
+    Muon, ZeroTest,
+    ::testing::Values(
+        Variant{2, "--set optimizer.muon.lr=0.02"},
+        Variant{4,
+                "--set precision.mode=BF16 --set optimizer.muon.lr=0.02"
+                " --set model.d_ff=57 --set execution.defer_update=true"},
+        Variant{
+            2,
+            "--set optimizer.muon.normuon_beta2=0.9"
+            " --set optimizer.adamw.cautious_weight_decay=true"
+            " --set training.micro_batches=2 --set optimizer.clip_norm=0.1"},
+        Variant{4,
+                "--set precision.mode=BF16 --set model.num_layers=5"
+                " --set optimizer.muon.normuon_beta2=0.9"
+                " --set 'model.frozen=[\"layers.0.*\"]'"},
+        Variant{3,
+                "--set precision.mode=BF16_PURE --set model.d_ff=90"
+                " --set optimizer.muon.normuon_beta2=0.9"
+                " --set 'optimizer.muon.patterns=[\"*\"]'"}));
+
 // Two groups of two ranks each divide a state. All stages give the same bits,
 // and the values of four ranks that divide one state, up to the order of sums.
-TEST(ZeroReplicaTest, ReplicasSumTheirParts) {
-  const auto expected = Records(Train(4, 1, "not_replicated", ""), "step");
+void ExpectReplicasSumTheirParts(const std::string& flags) {
+  const auto expected = Records(Train(4, 1, "not_replicated", flags), "step");
   std::vector<nlohmann::json> first;
   for (const int zero : {1, 2, 3}) {
     const auto records =
-        Records(Train(4, zero, "replicated", "--set layout.replica=2"), "step");
+        Records(Train(4, zero, "replicated",
+                      absl::StrCat("--set layout.replica=2 ", flags)),
+                "step");
     ASSERT_EQ(records.size(), expected.size());
     if (first.empty()) first = records;
     EXPECT_EQ(records, first) << "ZeRO " << zero;
@@ -148,10 +172,18 @@ TEST(ZeroReplicaTest, ReplicasSumTheirParts) {
   }
 }
 
+TEST(ZeroReplicaTest, ReplicasSumTheirParts) {
+  ExpectReplicasSumTheirParts("");
+}
+
+TEST(ZeroReplicaTest, ReplicasHaveTheSameMatricesOfMuon) {
+  ExpectReplicasSumTheirParts("--set optimizer.muon.normuon_beta2=0.9");
+}
+
 // A run that is saved with one layout continues with another.
-TEST(ZeroResumeTest, ACheckpointHasNoLayout) {
+void ExpectNoLayoutInCheckpoints(const std::string& flags) {
   const std::string save =
-      "--set precision.mode=BF16 --set checkpoint.every_steps=10";
+      absl::StrCat("--set checkpoint.every_steps=10 ", flags);
   const std::string straight = Train(2, 0, "straight", save);
   const auto expected = Records(straight, "step");
   for (const auto& [from, to] : {std::pair{0, 3}, {3, 1}, {1, 2}, {2, 0}}) {
@@ -177,6 +209,16 @@ TEST(ZeroResumeTest, ACheckpointHasNoLayout) {
   const auto right = ReadFile(Last(one) + "/model.safetensors");
   ASSERT_TRUE(left.ok() && right.ok());
   EXPECT_TRUE(*left == *right);
+}
+
+TEST(ZeroResumeTest, ACheckpointHasNoLayout) {
+  ExpectNoLayoutInCheckpoints("--set precision.mode=BF16");
+}
+
+TEST(ZeroResumeTest, ACheckpointOfMuonHasNoLayout) {
+  ExpectNoLayoutInCheckpoints(
+      "--set precision.mode=BF16 --set model.num_layers=3"
+      " --set optimizer.muon.normuon_beta2=0.9");
 }
 
 TEST(ZeroRefusalTest, NamesTheFieldAndWhatWorks) {

@@ -192,7 +192,7 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
   const int64_t second = moment(layout.second_moments);
   report.optimizer = first + second;
   const int64_t muon = MuonWorkspaceBytes(
-      MuonSlices(layout.slices, layout.adamw_extent, layout.trainable_extent),
+      MuonSlices(layout.slices, layout.sections, step.sharding.shards),
       MuonDtype(precision));
   report.other += muon;
   requests.buffers.insert(requests.buffers.end(),

@@ -43,8 +43,7 @@ std::vector<std::string> MemoryAdvice(const MemoryReport& report,
         choices.batch_size / choices.layout.data_ranks() /
             choices.micro_batches));
   }
-  if (choices.divides_state && choices.layout.data_ranks() > 1 &&
-      choices.layout.zero == 0) {
+  if (choices.layout.data_ranks() > 1 && choices.layout.zero == 0) {
     advice.push_back(absl::StrFormat(
         "layout { zero: 1 }: each rank has 1/%d of the optimizer's state, the "
         "same step",

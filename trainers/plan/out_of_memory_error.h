@@ -24,7 +24,6 @@ struct MemoryChoices {
   // A backend that supports the same problem without storing the scores; empty
   // if `attention` stores none, or if there is no such backend.
   std::string leaner_attention;
-  bool divides_state = true;  // whether layout.zero may be set: not with Muon
 };
 
 // The config fields that would help a run, cheapest first.

@@ -88,8 +88,7 @@ std::vector<std::string> AdviceFor(const RunPlan& plan) {
        .precision = std::string(plan.precision.name()),
        .recompute = RecomputeConfig::Policy_Name(config.recompute().policy()),
        .attention = std::string(plan.backend.backend->name()),
-       .leaner_attention = LeanerAttention(plan),
-       .divides_state = !config.optimizer().has_muon()});
+       .leaner_attention = LeanerAttention(plan)});
 }
 
 bool FitsItsDevice(const RunPlan& plan) {

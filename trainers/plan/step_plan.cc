@@ -113,21 +113,6 @@ absl::Status ChooseMode(const StepPlanOptions& options,
   }
 }
 
-// Muon needs whole matrices, and ranks divide sections anywhere.
-absl::Status CheckMuon(const Program& program, const Sharding& sharding) {
-  const bool muon = absl::c_any_of(
-      program.parameters(),
-      [](const ParameterBlockSpec& block) { return block.muon; });
-  if (!muon || !sharding.divides_optimizer()) return absl::OkStatus();
-  return FieldError(
-      "layout.zero",
-      absl::UnimplementedError(absl::StrCat(
-          "is ", sharding.zero,
-          ", but optimizer.muon supports only 0, because it needs whole "
-          "matrices and their momentum on every rank; set layout.zero: 0, or "
-          "remove optimizer.muon")));
-}
-
 // "block_3" of "block_3/ffn/add".
 absl::string_view TopOf(absl::string_view path) {
   return path.substr(0, path.find('/'));
@@ -230,8 +215,9 @@ class StepList {
       list.Add(SumOfSquaresTask(gradients_.type, target_.device), Phase::kClip,
                -1, {}, {squares});
       list.Add(ClipTask(), Phase::kClip, -1, {squares}, {list.UpdateFactors()});
-      for (Task& task : UpdateTasks(gradients_.layout, options_.muon,
-                                    target_.precision, target_.device)) {
+      for (Task& task :
+           UpdateTasks(gradients_.layout, options_.sharding.shards,
+                       options_.muon, target_.precision, target_.device)) {
         list.Add(std::move(task), Phase::kOptimizer, -1,
                  {list.UpdateFactors()});
       }
@@ -317,7 +303,6 @@ absl::Status PlanLists(const StepPlanOptions& options,
   plan->micro_batches = options.micro_batches;
   plan->sharding = options.sharding;
   plan->reduction = target.precision[OpClass::kReduction];
-  RETURN_IF_ERROR(CheckMuon(program, options.sharding));
   RETURN_IF_ERROR(ChooseMode(options, target.device, plan));
   ASSIGN_OR_RETURN(GradientBuffer buffer,
                    PlanGradientBuffer(program.parameters(), target.precision,

@@ -61,8 +61,7 @@ struct StepPlanOptions {
 
 // InvalidArgument for a pattern of frozen or Muon's parameters that matches
 // none, or only part of a fused block, and for a CUDA graph without a GPU;
-// Unimplemented names an op that a graph cannot hold, and layout.zero if Muon's
-// matrices would be divided.
+// Unimplemented names an op that a graph cannot hold.
 absl::StatusOr<std::shared_ptr<const StepPlan>> PlanStep(
     const StepPlanOptions& options, const ProgramTarget& target);
 

@@ -98,7 +98,8 @@ void CopyWhole(const TrainingState& state, const StateBuffers& to) {
   CopyOwn(from.high, divisions.high, kept.halves, weights.high);
   CopyOwn(from.low, divisions.low, kept.halves, weights.low);
   CopyOwn(held.exp_avg, divisions.moments, kept.exp_avg, to.exp_avg);
-  CopyOwn(held.exp_avg_sq, divisions.moments, kept.exp_avg_sq, to.exp_avg_sq);
+  CopyOwn(held.exp_avg_sq, divisions.second_moments, kept.exp_avg_sq,
+          to.exp_avg_sq);
 }
 
 absl::Status GatherState(const TrainingState& state, const StateBuffers& to) {
@@ -115,10 +116,12 @@ absl::Status GatherState(const TrainingState& state, const StateBuffers& to) {
         return gathering.Section(from, division, first, section.size(), kept,
                                  copy);
       };
+      RETURN_IF_ERROR(gathering.Section(
+          held.exp_avg_sq, divisions.second_moments, section.second_begin,
+          section.second_end - section.second_begin, to.kept.exp_avg_sq,
+          to.exp_avg_sq));
       RETURN_IF_ERROR(gather(held.exp_avg, divisions.moments, section.begin,
                              to.kept.exp_avg, to.exp_avg));
-      RETURN_IF_ERROR(gather(held.exp_avg_sq, divisions.moments, section.begin,
-                             to.kept.exp_avg_sq, to.exp_avg_sq));
       const int64_t first = section.weights.offset;
       if (section.weights.split) {
         RETURN_IF_ERROR(gather(held.weights.low, divisions.low, first,

@@ -165,7 +165,7 @@ at::Tensor ReadPiece(const StateBuffers& from, const StateTensor& tensor,
 // The elements of a tensor of which this rank has any.
 HeldRange HeldOf(const ParameterStore& parameters, const StateTensor& tensor) {
   if (tensor.of == StateTensor::Of::kRowMoments) {
-    return {.numel = tensor.numel(), .place = tensor.place()};
+    return parameters.HeldRowsOf(*tensor.slice);
   }
   return tensor.of == StateTensor::Of::kWeights
              ? parameters.HeldOf(*tensor.slice)

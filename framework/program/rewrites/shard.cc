@@ -5,16 +5,22 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "framework/base/check.h"
 
 namespace tessera {
 namespace {
 
-// Restricts a task to this rank's parts.
+// Restricts a task to this rank's parts. All ranks wait for the one with the
+// most to do, so that is its cost.
 void TakePart(int shards, Task* task) {
+  const double share =
+      task->largest_part > 0 ? task->largest_part : 1.0 / shards;
   task->own_part = true;
-  task->cost.flops /= shards;
-  task->cost.bytes /= shards;
+  task->cost.flops *= share;
+  task->cost.product_flops *= share;
+  task->cost.bytes =
+      std::llround(static_cast<double>(task->cost.bytes) * share);
 }
 
 // The ranks' sums of squares of segments become those of all.
@@ -32,18 +38,20 @@ StepRun SumSquares(const StepRun& squares, const Task& reduce,
           .results = squares.results};
 }
 
-// The update `whole` of a section: of this rank's part, then of the others'.
+// The section's share of the update `whole`: of this rank's part, then of the
+// others'.
 std::vector<Task> UpdateSection(const Task& whole, const Task& reduce,
                                 const GradientRange& section, int shards) {
   const int64_t bytes = section.end - section.begin;
-  const double share =
-      static_cast<double>(bytes) / static_cast<double>(whole.range.end);
+  const double share = static_cast<double>(bytes) /
+                       static_cast<double>(whole.range.end - whole.range.begin);
   const auto part = [share](int64_t amount) {
     return std::llround(static_cast<double>(amount) * share);
   };
   Task update = whole;
   update.range = section;
   update.cost.flops *= share;
+  update.cost.product_flops *= share;
   update.cost.bytes = part(whole.cost.bytes);
   for (int64_t& size : update.output.shape) size = part(size);
   Task gather = {.kind = Task::Kind::kGather,
@@ -73,10 +81,11 @@ void ShardUpdate(Schedule* schedule, int zero) {
   const int count = shards.sharding.shards;
   if (count == 1) return;
   shards.sharding.zero = zero;
-  TESSERA_CHECK(schedule->IsTask(schedule->runs.back(), Task::Kind::kUpdate),
-                "the update is not the last run");
-  StepRun update = std::move(schedule->runs.back());
-  schedule->runs.pop_back();
+  std::vector<StepRun> updates;
+  while (schedule->IsTask(schedule->runs.back(), Task::Kind::kUpdate)) {
+    updates.push_back(std::move(schedule->runs.back()));
+    schedule->runs.pop_back();
+  }
 
   std::vector<StepRun> runs;
   Task reduce;
@@ -93,13 +102,18 @@ void ShardUpdate(Schedule* schedule, int zero) {
     }
   }
 
-  const Task whole = schedule->tasks[update.task];
   for (const GradientRange& section : shards.sections) {
+    const auto update = absl::c_find_if(updates, [&](const StepRun& run) {
+      return schedule->tasks[run.task].range.Overlaps(section);
+    });
+    TESSERA_CHECK(update != updates.end(),
+                  "the list does not end with updates");
+    const Task whole = schedule->tasks[update->task];
     for (Task& task : UpdateSection(whole, reduce, section, count)) {
       if (task.kind == Task::Kind::kGather && shards.DividesWeights(section)) {
         continue;  // fetched when ops read them
       }
-      StepRun run = update;
+      StepRun run = *update;
       if (task.kind == Task::Kind::kGather) run.operands.clear();
       run.task = static_cast<int>(schedule->tasks.size());
       schedule->tasks.push_back(std::move(task));

@@ -10,8 +10,9 @@ namespace tessera {
 // Schedule::shards.sharding.zero. Sums over the ranks leave each
 // rank its part of a section, of which it sums the squares. Section by section,
 // it updates the weights of its part, and all ranks gather them. Results keep
-// their bits. For the plain list, whose last run is the update. Does nothing
-// with one shard.
+// their bits. For the plain list, which ends with the updates; each is of whole
+// sections, and of one section if it may not be cut. Does nothing with one
+// shard.
 void ShardUpdate(Schedule* schedule, int zero);
 
 // Makes `reduce`, a Task::Kind::kReduce, leave each rank its part of the sum.

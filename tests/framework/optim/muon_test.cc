@@ -95,9 +95,11 @@ struct Trainee {
   at::ScalarType products = at::kFloat;
 
   static Trainee Create(const Mode& mode, const std::string& config,
-                        at::Device device = at::kCPU) {
-    const auto [policy, options] =
+                        at::Device device = at::kCPU,
+                        const Sharding& sharding = {}) {
+    auto [policy, options] =
         SetUpPrecision(mode.precision, mode.micro_batches, device);
+    options.sharding = sharding;
     auto store = ParameterStore::Create(
         Blocks(options.weights.compute, mode.reads_both, mode.normuon),
         options);
@@ -128,12 +130,22 @@ struct Trainee {
     const auto scalar = [&](double value, at::ScalarType dtype) {
       return at::full({1}, value, store->grad().options().dtype(dtype));
     };
-    const int64_t adamw = store->adamw_extent();
     absl::Status status = optimizer->Prepare({scalar(lr, at::kFloat),
                                               scalar(grad_scale, at::kFloat),
                                               scalar(skip, at::kBool)});
-    status.Update(optimizer->Update(0, adamw));
-    status.Update(optimizer->Update(adamw, store->trainable_extent()));
+    const Sharding& sharding = store->sharding();
+    for (const ParameterSection& section : store->sections()) {
+      if (!sharding.divides_optimizer()) break;
+      const int64_t begin =
+          sharding.PartBegin(section.begin, section.end, sharding.index);
+      status.Update(
+          optimizer->Update(begin, begin + section.size() / sharding.shards));
+    }
+    if (!sharding.divides_optimizer()) {
+      const int64_t adamw = store->adamw_extent();
+      status.Update(optimizer->Update(0, adamw));
+      status.Update(optimizer->Update(adamw, store->trainable_extent()));
+    }
     EXPECT_TRUE(status.ok()) << status;
   }
 
@@ -450,6 +462,70 @@ TEST_P(MuonInMode, DoesNotChangeFrozenParametersAndGaps) {
             0);
 }
 
+// Expects the weights and moments of a matrix, of which `part` has all, to be
+// those of `whole`.
+void ExpectSameMatrix(const Trainee& part, const Trainee& whole,
+                      const ParameterSlice& slice) {
+  const ParameterStore& store = *part.store;
+  const auto expect = [&](const at::Tensor& a, int64_t place,
+                          const at::Tensor& b, int64_t offset, int64_t numel) {
+    if (!a.defined()) return;
+    EXPECT_TRUE(BitEqual(a.narrow(0, place, numel).cpu(),
+                         b.narrow(0, offset, numel).cpu()))
+        << slice.name;
+  };
+  const HeldRange held = store.HeldOf(store.divisions().moments, slice);
+  expect(part.optimizer->exp_avg(), held.place, whole.optimizer->exp_avg(),
+         slice.offset, slice.numel);
+  if (slice.row_moments.has_value()) {
+    expect(part.optimizer->exp_avg_sq(), store.HeldRowsOf(slice).place,
+           whole.optimizer->exp_avg_sq(), *slice.row_moments, slice.shape[0]);
+  }
+  const WeightBuffers &a = store.weights(), &b = whole.store->weights();
+  const int64_t offset = slice.weights.offset;
+  if (!slice.weights.split) {
+    expect(a.master, offset, b.master, offset, slice.numel);
+    const int64_t shadow = slice.weights.shadow.value_or(0);
+    expect(a.shadow, shadow, b.shadow, shadow, slice.numel);
+    return;
+  }
+  expect(a.high, offset, b.high, offset, slice.numel);
+  const ParameterSection& section = store.SectionOf(slice.offset);
+  const int64_t first = section.weights.offset;
+  const int64_t shift =
+      store.divisions().low.Shift(first, first + section.size());
+  expect(a.low, offset - shift, b.low, offset, slice.numel);
+}
+
+// Three ranks that divide the state update each matrix as one that does not.
+void ExpectRanksUpdateTheirMatrices(const Mode& mode, at::Device device) {
+  constexpr int kRanks = 3, kSteps = 3;
+  const auto trained = [&](const Sharding& sharding) {
+    Trainee trainee = Trainee::Create(mode, ConfigOf(mode), device, sharding);
+    for (int step = 0; step < kSteps; ++step) trainee.Step(step, 1e-2);
+    return trainee;
+  };
+  const Trainee whole = trained({.shards = kRanks});
+  int matrices = 0;
+  for (int index = 0; index < kRanks; ++index) {
+    const Trainee part = trained({.shards = kRanks, .index = index, .zero = 1});
+    for (const ParameterSlice& slice : part.store->slices()) {
+      if (!slice.muon ||
+          part.store->HeldOf(part.store->divisions().moments, slice).numel ==
+              0) {
+        continue;
+      }
+      ExpectSameMatrix(part, whole, slice);
+      ++matrices;
+    }
+  }
+  EXPECT_EQ(matrices, 5);
+}
+
+TEST_P(MuonInMode, RanksUpdateTheirMatricesBitForBit) {
+  ExpectRanksUpdateTheirMatrices(GetParam(), at::kCPU);
+}
+
 const Mode kModes[] = {{"FP32"},
                        {"BF16"},
                        {"BF16", 2},
@@ -494,7 +570,7 @@ TEST(Muon, AZeroMomentumLeavesOnlyTheDecay) {
 
 // Slices and batches of a model of `layers`, whose stores stack two matrices.
 std::vector<MuonSlice> SlicesOf(int layers, int64_t width,
-                                ParameterLayout* layout) {
+                                ParameterLayout* layout, int shards = 1) {
   std::vector<ParameterBlockSpec> blocks;
   blocks.push_back({.name = "embedding", .members = {{"e", {10, width}}}});
   for (int i = 0; i < layers; ++i) {
@@ -507,9 +583,8 @@ std::vector<MuonSlice> SlicesOf(int layers, int64_t width,
                       .members = {{"w2" + name, {width, 2 * width}}},
                       .muon = true});
   }
-  *layout = PlaceParameters(blocks).value();
-  return MuonSlices(layout->slices, layout->adamw_extent,
-                    layout->trainable_extent);
+  *layout = PlaceParameters(blocks, {}, {.shards = shards}).value();
+  return MuonSlices(layout->slices, layout->sections, shards);
 }
 
 TEST(MuonSlices, ABatchHasTheMatricesOfAllLayers) {
@@ -539,6 +614,24 @@ TEST(MuonSlices, EndWithTheBlockThatMakesThemLargeEnough) {
   EXPECT_EQ(slices[1].batches.size(), 2u);
   EXPECT_EQ(slices[2].batches[0].count(), 1);
   EXPECT_EQ(slices[2].end, layout.trainable_extent);
+}
+
+// Three ranks have two matrices each of the two layers.
+TEST(MuonSlices, ABatchHasTheMatricesOfOneRank) {
+  ParameterLayout layout;
+  const std::vector<MuonSlice> slices = SlicesOf(2, 16, &layout, /*shards=*/3);
+  ASSERT_EQ(slices.size(), 1u);
+  EXPECT_EQ(slices[0].begin, layout.adamw_extent);
+  EXPECT_EQ(slices[0].end, layout.trainable_extent);
+  int64_t matrices = 0;
+  for (const MuonBatch& batch : slices[0].batches) {
+    for (const ParameterSlice* const matrix : batch.matrices) {
+      const int64_t part = (slices[0].end - slices[0].begin) / 3;
+      EXPECT_EQ((matrix->offset - slices[0].begin) / part, batch.part);
+      ++matrices;
+    }
+  }
+  EXPECT_EQ(matrices, 6);
 }
 
 class GpuMuon : public ::testing::TestWithParam<Mode> {
@@ -576,6 +669,10 @@ TEST_P(GpuMuon, ASkippedStepChangesNoBit) {
   for (size_t i = 0; i < before.size(); ++i) {
     EXPECT_TRUE(BitEqual(before[i], after[i])) << "tensor " << i;
   }
+}
+
+TEST_P(GpuMuon, RanksUpdateTheirMatricesBitForBit) {
+  ExpectRanksUpdateTheirMatrices(GetParam(), at::Device(at::kCUDA, 0));
 }
 
 INSTANTIATE_TEST_SUITE_P(, GpuMuon, ::testing::ValuesIn(kModes), ModeName);

@@ -119,6 +119,32 @@ TEST(MemoryPlanTest, CountsMuonsStateAndBuffer) {
   EXPECT_EQ(after.libraries - before.libraries, 32 << 20);
 }
 
+// Eight ranks, whose sections are of two layers. The largest matrix is a
+// quarter of a layer and fills a rank's part, so there is no padding.
+TEST(MemoryPlanTest, RanksDivideMuonsState) {
+  const auto plan = [](const char* zero, const char* optimizer) {
+    return PlanRun(Config({"training.batch_size=8", zero, optimizer}),
+                   {.world_size = 8, .local_world_size = 8},
+                   DeviceToPlanFor("H200").value())
+        .value();
+  };
+  const RunPlan adamw = plan("layout.zero=1", "optimizer.clip_norm=1");
+  const RunPlan muon = plan("layout.zero=1", "optimizer.muon.ns_steps=5");
+  const RunPlan normuon =
+      plan("layout.zero=1", "optimizer.muon.normuon_beta2=0.95");
+  const RunPlan whole = plan("layout.zero=0", "optimizer.muon.ns_steps=5");
+  const ModelShape& m = muon.shape;
+  const int64_t c = m.d_model, f = m.d_ff;
+  ASSERT_EQ(f, 4 * c);
+  EXPECT_EQ(muon.memory.report.gradients, adamw.memory.report.gradients);
+  EXPECT_EQ(8 * muon.memory.report.optimizer, whole.memory.report.optimizer);
+  EXPECT_EQ(adamw.memory.report.optimizer - muon.memory.report.optimizer,
+            4 * m.layers * (4 * c * c + 3 * c * f) / 8);
+  // One per row, of at most four square matrices a rank.
+  EXPECT_EQ(normuon.memory.report.optimizer - muon.memory.report.optimizer,
+            4 * m.layers / 2 * 4 * c);
+}
+
 // With 128k words and 64k tokens, an evaluation takes 4.2 GB of logits. Under a
 // graph it takes them from the memory of the step, whatever runs first.
 TEST(MemoryPlanTest, AnEvaluationTakesTheMemoryOfTheStep) {

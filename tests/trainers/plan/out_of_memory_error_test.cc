@@ -55,9 +55,6 @@ TEST(OutOfMemoryErrorTest, AdviceIsOrderedByCost) {
   MemoryChoices on_cpu = choices;
   on_cpu.leaner_attention = "FLASH_TILED";
   EXPECT_THAT(Message("", report, on_cpu), HasSubstr("backend: FLASH_TILED"));
-  MemoryChoices with_muon = choices;
-  with_muon.divides_state = false;
-  EXPECT_THAT(Message("", report, with_muon), Not(HasSubstr("zero: 1")));
 }
 
 TEST(OutOfMemoryErrorTest, AdviceOmitsWhatIsAlreadySet) {

@@ -1,5 +1,6 @@
 #include "trainers/plan/step_plan.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -69,7 +70,7 @@ class RandomStep {
     } else if (Chance(8)) {
       target.frozen = {"token_embeddings.weight"};
     }
-    if (Chance(3) && options.sharding.zero == 0) {
+    if (Chance(3)) {
       target.muon = {Chance(2) ? "*" : "*layers.*"};
       // Without a matrix to train the pattern would be refused.
       if (m.layers == 1 && !target.frozen.empty()) target.muon.clear();
@@ -263,13 +264,42 @@ TEST(MuonStepTest, ADeferredUpdateKeepsItsSlices) {
   EXPECT_TRUE(valid.ok()) << valid;
 }
 
-TEST(MuonStepTest, DividedStateIsRefusedByField) {
-  RandomStep step = MuonStep(/*layers=*/1);
-  step.options.sharding = {.shards = 2, .zero = 1};
-  const absl::Status refused = PlanStep(step.options, step.target).status();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(refused.message()),
-              ::testing::HasSubstr("layout.zero: is 1, but optimizer.muon"));
+// Two ranks: one updates w1 and w3 of a layer, the other the rest.
+TEST(MuonStepTest, RanksUpdateWholeMatrices) {
+  RandomStep step = MuonStep(/*layers=*/2);
+  ModelShape& m = step.options.lm.shape;
+  m.d_model = 1024;  // a layer has 16 Mi weights, as many as a section needs
+  m.heads = m.kv_heads = 8;
+  m.d_ff = 4096;
+  step.ChooseBackend();
+  step.options.sharding = {.shards = 2};
+  const auto whole = PlanStep(step.options, step.target);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  constexpr double kC = 1024, kF = 4096;
+  constexpr double kSquare = 5 * 6 * kC * kC * kC;
+  constexpr double kOblong = 5 * (4 * kC * kC * kF + 2 * kC * kC * kC);
+  const std::vector<const Task*> all = Updates((*whole)->train);
+  ASSERT_EQ(all.size(), 3u);  // AdamW, and a section per layer
+  for (const int zero : {1, 2, 3}) {
+    step.options.sharding.zero = zero;
+    const auto plan = PlanStep(step.options, step.target);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const absl::Status valid = VerifyStep(**plan);
+    EXPECT_TRUE(valid.ok()) << valid;
+    std::vector<const Task*> own;
+    for (const Task* const update : Updates((*plan)->train)) {
+      if (update->family == "muon") own.push_back(update);
+    }
+    ASSERT_EQ(own.size(), 2u);
+    for (int layer : {0, 1}) {
+      EXPECT_TRUE(own[layer]->own_part);
+      EXPECT_EQ(own[layer]->range.begin, all[1 + layer]->range.begin);
+      EXPECT_EQ(own[layer]->range.end, all[1 + layer]->range.end);
+      // The plan has the cost of the rank with the most to do.
+      EXPECT_DOUBLE_EQ(own[layer]->cost.product_flops,
+                       std::max(2 * kOblong, kOblong + 4 * kSquare));
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Parts, RandomStepTest, ::testing::Range(0, 4));
