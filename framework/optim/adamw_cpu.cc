@@ -56,31 +56,63 @@ void UpdateWeights(const AdamWBuffers& buffers, const AdamWRange& range,
   }
 }
 
+// Calls fn(range, chunk) for each of the chunks [begin, end).
+template <typename Fn>
+void ForEachChunk(const AdamWBuffers& buffers, int64_t begin, int64_t end,
+                  const Fn& fn) {
+  const AdamWRange whole = {static_cast<int32_t>(end),
+                            AdamWRange::Form::kMaster, 0, 0};
+  const AdamWRange* range = buffers.ranges == nullptr ? &whole : buffers.ranges;
+  for (int64_t chunk = begin; chunk < end; ++chunk) {
+    while (chunk >= range->end) ++range;
+    fn(*range, chunk);
+  }
+}
+
 }  // namespace
 
 bool UpdateAdamWChunks(const AdamWBuffers& buffers,
                        const AdamWCoefficients* coefficients, int64_t begin,
                        int64_t end) {
   const auto update = [&]<typename State, typename Grad, typename Rounded>() {
-    const AdamWRange whole = {static_cast<int32_t>(end),
-                              AdamWRange::Form::kMaster, 0, 0};
-    const AdamWRange* range =
-        buffers.ranges == nullptr ? &whole : buffers.ranges;
-    for (int64_t chunk = begin; chunk < end; ++chunk) {
-      while (chunk >= range->end) ++range;
-      const int64_t at = chunk * kAdamWChunk;
-      const int group =
-          buffers.chunk_groups == nullptr ? 0 : buffers.chunk_groups[chunk];
-      UpdateWeights<State, Rounded>(
-          buffers, *range, chunk, [&](State* weights) {
-            UpdateChunk(weights, static_cast<State*>(buffers.exp_avg) + at,
-                        static_cast<State*>(buffers.exp_avg_sq) + at,
-                        static_cast<const Grad*>(buffers.grad) + at,
-                        coefficients[group]);
-          });
-    }
+    ForEachChunk(
+        buffers, begin, end, [&](const AdamWRange& range, int64_t chunk) {
+          const int64_t at = chunk * kAdamWChunk;
+          const int group =
+              buffers.chunk_groups == nullptr ? 0 : buffers.chunk_groups[chunk];
+          UpdateWeights<State, Rounded>(
+              buffers, range, chunk, [&](State* weights) {
+                UpdateChunk(weights, static_cast<State*>(buffers.exp_avg) + at,
+                            static_cast<State*>(buffers.exp_avg_sq) + at,
+                            static_cast<const Grad*>(buffers.grad) + at,
+                            coefficients[group]);
+              });
+        });
   };
   return VisitAdamWDtypes<float, c10::BFloat16, c10::Half>(buffers, update);
+}
+
+bool PassEmaChunks(const AdamWBuffers& buffers, const EmaBuffers& ema,
+                   EmaPass pass, int64_t begin, int64_t end) {
+  const float weight = EmaWeight(ema.options, *ema.step);
+  const auto apply = [&]<typename State, typename Grad, typename Rounded>() {
+    ForEachChunk(
+        buffers, begin, end, [&](const AdamWRange& range, int64_t chunk) {
+          float* const average = ema.average + chunk * kAdamWChunk;
+          // Weights that do not change are written back with the same bits.
+          UpdateWeights<State, Rounded>(
+              buffers, range, chunk, [&](State* weights) {
+                for (int64_t i = 0; i < kAdamWChunk; ++i) {
+                  const EmaElement x = ApplyEma<sizeof(State) == 2>(
+                      pass, {static_cast<float>(weights[i]), average[i]},
+                      weight);
+                  weights[i] = static_cast<State>(x.param);
+                  average[i] = x.average;
+                }
+              });
+        });
+  };
+  return VisitAdamWDtypes<float, c10::BFloat16, c10::Half>(buffers, apply);
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "framework/optim/adamw_update.h"
+#include "framework/optim/ema_math.h"
 
 namespace tessera {
 
@@ -13,6 +14,10 @@ namespace tessera {
 bool UpdateAdamWChunks(const AdamWBuffers& buffers,
                        const AdamWCoefficients* coefficients, int64_t begin,
                        int64_t end);
+
+// A pass over weights and averages, likewise. Does not read EmaBuffers::skips.
+bool PassEmaChunks(const AdamWBuffers& buffers, const EmaBuffers& ema,
+                   EmaPass pass, int64_t begin, int64_t end);
 
 }  // namespace tessera
 

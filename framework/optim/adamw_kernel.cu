@@ -141,6 +141,51 @@ __global__ void __launch_bounds__(kThreads, sizeof(State) == 4 ? 6 : 4)
   }
 }
 
+// Each thread has neighbouring elements, as in AdamWUpdate.
+template <typename State, typename Rounded>
+__global__ void __launch_bounds__(kThreads)
+    Ema(const __grid_constant__ AdamWBuffers buffers, EmaBuffers ema,
+        EmaPass pass, unsigned begin, unsigned last) {
+  constexpr int N = kElements<State>;
+  const unsigned first = begin + blockIdx.x * kThreads;
+  const bool inside = first + threadIdx.x <= last;
+  const unsigned i = inside ? first + threadIdx.x : last;
+  float p[N], average[N];
+  Load<float>(ema.average, i, average);
+  AdamWRange range = {.form = AdamWRange::Form::kMaster};
+  if constexpr (!std::is_same_v<State, Rounded>) {
+    range = RangeOf(buffers, static_cast<int>(first / kVectors<State>),
+                    static_cast<int>(i / kVectors<State>));
+  }
+  const unsigned at = ShiftedVector(i, range.shift, kVectors<State>);
+  const bool split = range.form == AdamWRange::Form::kSplit;
+  if (split) {
+    LoadSplit(buffers, int64_t{at} * N, p);
+  } else {
+    Load<State>(buffers.master, at, p);
+  }
+  if (!inside || (pass == EmaPass::kUpdate && *ema.skips)) return;
+  const float weight = EmaWeight(ema.options, *ema.step);
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    const EmaElement x =
+        ApplyEma<sizeof(State) == 2>(pass, {p[k], average[k]}, weight);
+    p[k] = x.param;
+    average[k] = x.average;
+  }
+  Store<float>(average, ema.average, i);
+  if (pass != EmaPass::kExchange) return;
+  if (split) {
+    StoreSplit(p, int64_t{at} * N, buffers);
+    return;
+  }
+  Store<State>(p, buffers.master, at);
+  if (range.form == AdamWRange::Form::kMasterAndShadow) {
+    Store<Rounded>(p, buffers.shadow,
+                   ShiftedVector(i, range.shadow_shift, kVectors<State>));
+  }
+}
+
 }  // namespace
 
 cudaError_t LaunchAdamWPrepare(const AdamWScalars& scalars,
@@ -170,6 +215,31 @@ cudaError_t LaunchAdamWUpdate(const AdamWBuffers& buffers, int64_t begin,
     AdamWUpdate<State, Grad, Rounded><<<blocks, kThreads, 0, stream>>>(
         buffers, static_cast<unsigned>(first), static_cast<unsigned>(last),
         prepared, skips);
+    error = cudaGetLastError();
+  };
+  if (!VisitAdamWDtypes<float, __nv_bfloat16, __half>(buffers, launch)) {
+    return cudaErrorInvalidValue;
+  }
+  return error;
+}
+
+cudaError_t LaunchEma(const AdamWBuffers& buffers, const EmaBuffers& ema,
+                      EmaPass pass, int64_t begin, int64_t end,
+                      cudaStream_t stream) {
+  if (begin == end) return cudaSuccess;
+  cudaError_t error = cudaSuccess;
+  const auto launch = [&]<typename State, typename Grad, typename Rounded>() {
+    // 32 bits count the vectors of 17 G elements.
+    const int64_t first = begin / kElements<State>;
+    const int64_t last = end / kElements<State> - 1;
+    if (last > std::numeric_limits<unsigned>::max()) {
+      error = cudaErrorInvalidValue;
+      return;
+    }
+    const auto blocks = static_cast<unsigned>((last - first) / kThreads + 1);
+    Ema<State, Rounded><<<blocks, kThreads, 0, stream>>>(
+        buffers, ema, pass, static_cast<unsigned>(first),
+        static_cast<unsigned>(last));
     error = cudaGetLastError();
   };
   if (!VisitAdamWDtypes<float, __nv_bfloat16, __half>(buffers, launch)) {

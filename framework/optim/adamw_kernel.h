@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include "framework/optim/adamw_update.h"
+#include "framework/optim/ema_math.h"
 
 namespace tessera {
 
@@ -23,6 +24,10 @@ cudaError_t LaunchAdamWUpdate(const AdamWBuffers& buffers, int64_t begin,
                               int64_t end, const bool* skips,
                               const AdamWCoefficients* prepared,
                               cudaStream_t stream);
+// A pass of the moving average over the same elements. The same error.
+cudaError_t LaunchEma(const AdamWBuffers& buffers, const EmaBuffers& ema,
+                      EmaPass pass, int64_t begin, int64_t end,
+                      cudaStream_t stream);
 
 }  // namespace tessera
 

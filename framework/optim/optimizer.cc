@@ -19,4 +19,15 @@ absl::StatusOr<std::unique_ptr<Optimizer>> Optimizer::Create(
   return optimizer;
 }
 
+absl::Status Optimizer::StartEma(const EmaOptions& options) {
+  ASSIGN_OR_RETURN(ema_, Ema::Create(options, store_, *adamw_));
+  return absl::OkStatus();
+}
+
+absl::Status Optimizer::Update(int64_t begin, int64_t end) {
+  RETURN_IF_ERROR(end <= store_.adamw_extent() ? adamw_->Update(begin, end)
+                                               : muon_->Update(begin, end));
+  return ema_ == nullptr ? absl::OkStatus() : ema_->Update(begin, end);
+}
+
 }  // namespace tessera

@@ -73,6 +73,7 @@ void Validate(const OptimizerConfig& config, Violations violations) {
   }
   Validate(config.schedule(), violations.In("schedule"));
   Validate(config.muon(), violations.In("muon"));
+  CheckBeta(config.ema().decay(), "decay", violations.In("ema"));
   if (!config.has_clip_norm()) return;
   if (config.clip_norm() > 0) {
     violations.CheckPositiveInFp32(config.clip_norm(), "clip_norm");
@@ -217,6 +218,11 @@ MuonOptions MuonOptionsOf(const OptimizerConfig& config) {
           .match_adamw = muon.adjust_lr() == MuonConfig::MATCH_RMS_ADAMW,
           .normalizes_rows = muon.has_normuon_beta2(),
           .one_minus_beta2 = static_cast<float>(1 - muon.normuon_beta2())};
+}
+
+EmaOptions EmaOptionsOf(const EmaConfig& config) {
+  return {.one_minus_decay = static_cast<float>(1 - config.decay()),
+          .warmup = config.warmup()};
 }
 
 std::vector<std::string> MuonPatternsOf(const OptimizerConfig& config) {

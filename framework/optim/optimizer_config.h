@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "framework/base/violations.h"
 #include "framework/optim/adamw_math.h"
+#include "framework/optim/ema_math.h"
 #include "framework/optim/learning_rate_schedule.h"
 #include "framework/optim/muon_math.h"
 #include "framework/optim/optimizer_config.pb.h"
@@ -35,6 +36,7 @@ absl::StatusOr<LearningRateSchedule> CreateLearningRateSchedule(
 AdamWOptions AdamWOptionsOf(const AdamWConfig& config);
 std::vector<ParameterGroup> ParameterGroupsOf(const AdamWConfig& config);
 MuonOptions MuonOptionsOf(const OptimizerConfig& config);
+EmaOptions EmaOptionsOf(const EmaConfig& config);
 // Patterns over the names of the parameters that Muon updates; none without it.
 std::vector<std::string> MuonPatternsOf(const OptimizerConfig& config);
 

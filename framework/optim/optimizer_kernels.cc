@@ -40,6 +40,13 @@ absl::Status UpdateAdamW(const AdamWBuffers& buffers, int64_t begin,
                 static_cast<const AdamWCoefficients*>(prepared.data_ptr()));
 }
 
+absl::Status PassEma(const AdamWBuffers& buffers, const EmaBuffers& ema,
+                     EmaPass pass, int64_t begin, int64_t end,
+                     const at::Tensor& on) {
+  return Launch(on, "the weight average's kernel", LaunchEma, buffers, ema,
+                pass, begin, end);
+}
+
 absl::Status UpdateMuonMomentum(const MuonBuffers& buffers,
                                 const MuonOptions& options,
                                 const at::Tensor& on) {

@@ -4,6 +4,7 @@
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
 #include "framework/optim/adamw_update.h"
+#include "framework/optim/ema_math.h"
 #include "framework/optim/muon_math.h"
 
 namespace tessera {
@@ -26,6 +27,11 @@ absl::Status PrepareAdamW(const AdamWScalars& scalars,
 absl::Status UpdateAdamW(const AdamWBuffers& buffers, int64_t begin,
                          int64_t end, const bool* skips,
                          const at::Tensor& prepared);
+
+// adamw_kernel.h. The device of `on` is used.
+absl::Status PassEma(const AdamWBuffers& buffers, const EmaBuffers& ema,
+                     EmaPass pass, int64_t begin, int64_t end,
+                     const at::Tensor& on);
 
 // muon_kernel.h. The device of `on` is used.
 absl::Status UpdateMuonMomentum(const MuonBuffers& buffers,

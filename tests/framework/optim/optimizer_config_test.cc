@@ -104,7 +104,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"adamw { lr: 1 } muon { ns_steps: 0 }", "muon.ns_steps"},
         BadConfig{"adamw { lr: 1 } muon { ns_steps: 21 }", "muon.ns_steps"},
         BadConfig{"adamw { lr: 1 } muon { adjust_lr: UNSPECIFIED }",
-                  "muon.adjust_lr"}));
+                  "muon.adjust_lr"},
+        BadConfig{"adamw { lr: 1 } ema { decay: 1 }", "ema.decay"},
+        BadConfig{"adamw { lr: 1 } ema { decay: -0.1 }", "ema.decay"},
+        BadConfig{"adamw { lr: 1 } ema { decay: nan }", "ema.decay"}));
 
 TEST(OptimizerConfig, DefaultsAreValidWithARate) {
   EXPECT_TRUE(ViolationsOf("adamw { lr: 1e-3 }").empty());
@@ -122,6 +125,7 @@ TEST(OptimizerConfig, AConfigWithItsDefaultsChoosesTheSameOptimizer) {
   const OptimizerConfig muon = Parse<OptimizerConfig>(
       PrintWithDefaults(Parse<OptimizerConfig>("adamw { lr: 1 } muon {}")));
   EXPECT_FALSE(MuonOptionsOf(muon).normalizes_rows);
+  EXPECT_FALSE(muon.has_ema());
 }
 
 TEST(OptimizerConfig, AllowsAtMostSixteenGroups) {

@@ -317,6 +317,7 @@ TEST(RunConfigTest, AcceptedNumbersAreInTheRangeOfFp32) {
       "optimizer.adamw.beta1",
       "optimizer.adamw.beta2",
       "optimizer.adamw.weight_decay",
+      "optimizer.ema.decay",
       "optimizer.muon.momentum",
       "optimizer.muon.normuon_beta2",
       "optimizer.schedule.warmup_ratio",
