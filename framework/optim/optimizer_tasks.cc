@@ -24,6 +24,14 @@ int64_t WeightTraffic(const WeightBytes& weights) {
   return 2 * weights.parameters() + weights.shadow;
 }
 
+// Adds the pass of Ema over `count` weights of `weight_bytes` to their update.
+void AddEma(int64_t count, int64_t weight_bytes, Task* update) {
+  update->family += ", ema";
+  update->cost +=
+      {.flops = 3.0 * static_cast<double>(count),
+       .bytes = weight_bytes + 2 * count * static_cast<int64_t>(sizeof(float))};
+}
+
 Task AdamWTask(const ParameterLayout& layout, const PrecisionPolicy& precision,
                const DeviceInfo& device) {
   const int64_t count = layout.adamw_extent;
@@ -116,12 +124,16 @@ Task ClipTask() {
 }
 
 std::vector<Task> UpdateTasks(const ParameterLayout& layout, int shards,
-                              const MuonOptions& muon,
+                              const MuonOptions& muon, bool ema,
                               const PrecisionPolicy& precision,
                               const DeviceInfo& device) {
   std::vector<Task> tasks;
   if (layout.adamw_extent > 0) {
     tasks.push_back(AdamWTask(layout, precision, device));
+    if (ema) {
+      AddEma(layout.adamw_extent, layout.adamw_weights.parameters(),
+             &tasks.back());
+    }
   }
   const int64_t extent = layout.trainable_extent - layout.adamw_extent;
   const int64_t traffic = WeightTraffic(layout.trainable_weights) -
@@ -133,6 +145,11 @@ std::vector<Task> UpdateTasks(const ParameterLayout& layout, int shards,
     tasks.push_back(MuonTask(slice, muon,
                              std::llround(share * static_cast<double>(traffic)),
                              precision, device));
+    if (!ema) continue;
+    const double weights =
+        share * static_cast<double>(layout.trainable_weights.parameters() -
+                                    layout.adamw_weights.parameters());
+    AddEma(slice.end - slice.begin, std::llround(weights), &tasks.back());
   }
   return tasks;
 }

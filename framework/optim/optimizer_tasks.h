@@ -23,9 +23,9 @@ Task ClipTask();
 // parameters begin, and one of each slice of Muon (muon_slices.h), which may
 // not. They read and write weights and moments, read gradients and write
 // shadows. `muon` is used only if the layout, that of `shards` ranks, has
-// blocks for it.
+// blocks for it. With `ema` each also averages the weights of its range.
 std::vector<Task> UpdateTasks(const ParameterLayout& layout, int shards,
-                              const MuonOptions& muon,
+                              const MuonOptions& muon, bool ema,
                               const PrecisionPolicy& precision,
                               const DeviceInfo& device);
 

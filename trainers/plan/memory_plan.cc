@@ -190,13 +190,17 @@ absl::StatusOr<PlannedMemory> PlanTrainingMemory(
   };
   const int64_t first = moment(layout.trainable_extent);
   const int64_t second = moment(layout.second_moments);
-  report.optimizer = first + second;
+  const int64_t ema = step.ema
+                          ? step.sharding.HeldMoments(layout.trainable_extent) *
+                                static_cast<int64_t>(sizeof(float))
+                          : 0;
+  report.optimizer = first + second + ema;
   const int64_t muon = MuonWorkspaceBytes(
       MuonSlices(layout.slices, layout.sections, step.sharding.shards),
       MuonDtype(precision));
   report.other += muon;
   requests.buffers.insert(requests.buffers.end(),
-                          {report.gradients, first, second, muon});
+                          {report.gradients, first, second, muon, ema});
   const Pass train = {step.train, step.train_lifetimes};
   const Pass evaluate = {step.evaluate, step.evaluate_lifetimes};
   requests.passes = {&train, &train};

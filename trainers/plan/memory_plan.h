@@ -28,11 +28,11 @@ struct PlannedMemory {
 WeightDtypes WeightDtypesOf(const PrecisionPolicy& precision);
 
 // Plans the memory of training before anything is allocated: the parameters'
-// flat buffers, the optimizer's moments, tables, the batch, and the peak of the
-// step's tensors. On a GPU it also replays the requests of two steps, and of an
-// evaluation if `evaluates`, on LibTorch's caching allocator, for what rounding
-// and fragmentation add; those of a graph in a pool of their own. Sets
-// everything in the report except the capacity.
+// flat buffers, the optimizer's moments and average, tables, the batch, and the
+// peak of the step's tensors. On a GPU it also replays the requests of two
+// steps, and of an evaluation if `evaluates`, on LibTorch's caching allocator,
+// for what rounding and fragmentation add; those of a graph in a pool of their
+// own. Sets everything in the report except the capacity.
 absl::StatusOr<PlannedMemory> PlanTrainingMemory(
     const StepPlan& step, const PrecisionPolicy& precision,
     const DeviceInfo& device, bool evaluates);

@@ -302,6 +302,7 @@ absl::StatusOr<RunPlan> PlanWithoutFit(
                              .micro_batches = training.micro_batches(),
                              .sharding = ShardingOf(plan),
                              .muon = MuonOptionsOf(config.optimizer()),
+                             .ema = config.optimizer().has_ema(),
                              .recompute = config.recompute(),
                              .execution = ExecutionOf(config),
                              .eager_because = WhyEager(config)},

@@ -217,7 +217,8 @@ class StepList {
       list.Add(ClipTask(), Phase::kClip, -1, {squares}, {list.UpdateFactors()});
       for (Task& task :
            UpdateTasks(gradients_.layout, options_.sharding.shards,
-                       options_.muon, target_.precision, target_.device)) {
+                       options_.muon, options_.ema, target_.precision,
+                       target_.device)) {
         list.Add(std::move(task), Phase::kOptimizer, -1,
                  {list.UpdateFactors()});
       }
@@ -302,6 +303,7 @@ absl::Status PlanLists(const StepPlanOptions& options,
   const Program& program = plan->loss.program;
   plan->micro_batches = options.micro_batches;
   plan->sharding = options.sharding;
+  plan->ema = options.ema;
   plan->reduction = target.precision[OpClass::kReduction];
   RETURN_IF_ERROR(ChooseMode(options, target.device, plan));
   ASSIGN_OR_RETURN(GradientBuffer buffer,

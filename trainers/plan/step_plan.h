@@ -30,6 +30,7 @@ struct StepPlan {
   LossProgram loss, evaluation_loss;
   int micro_batches = 1;
   Sharding sharding;
+  bool ema = false;    // whether updates average the weights
   bool graph = false;  // launched as a CUDA graph
   // Why execution.mode: AUTO launches kernel by kernel; empty if it does not.
   std::string eager_because;
@@ -52,6 +53,7 @@ struct StepPlanOptions {
   int micro_batches = 1;
   Sharding sharding;  // of the data ranks
   MuonOptions muon;   // of the blocks that ProgramTarget::muon marks
+  bool ema = false;   // whether updates average the weights
   RecomputeConfig recompute;
   ExecutionConfig execution;
   // Why execution.mode: AUTO must not use a graph, "observe.nvtx is set"; empty

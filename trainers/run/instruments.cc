@@ -150,6 +150,9 @@ void NameBuffers(Session& session, MemoryRecorder* memory) {
   own(MemoryCategory::kGradients, state.parameters->grad());
   own(MemoryCategory::kOptimizer, state.optimizer->exp_avg());
   own(MemoryCategory::kOptimizer, state.optimizer->exp_avg_sq());
+  if (const Ema* const ema = state.optimizer->ema(); ema != nullptr) {
+    own(MemoryCategory::kOptimizer, ema->average());
+  }
   own(MemoryCategory::kActivations, session.step().arena());
 }
 

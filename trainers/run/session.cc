@@ -183,6 +183,9 @@ absl::Status Session::BuildStep() {
       Optimizer::Create(AdamWOptionsOf(config.adamw()),
                         ParameterGroupsOf(config.adamw()),
                         MuonOptionsOf(config), *parameters_, plan_.precision));
+  if (config.has_ema()) {
+    RETURN_IF_ERROR(optimizer_->StartEma(EmaOptionsOf(config.ema())));
+  }
   if (plan_.precision.scales_loss()) {
     scaler_ = std::make_unique<LossScaler>(
         ScalerOptions(plan_.config.precision().loss_scaler()),

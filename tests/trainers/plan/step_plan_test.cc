@@ -240,6 +240,25 @@ TEST(MuonStepTest, MatricesAreUpdatedInWholeSlicesWithTheirCost) {
   }
 }
 
+// Weights in two halves or FP32 have 4 bytes, like an average.
+TEST(EmaStepTest, AnUpdateWithAnAverageMoves12BytesAWeightMore) {
+  RandomStep step = MuonStep(/*layers=*/2);
+  const auto without = PlanStep(step.options, step.target);
+  step.options.ema = true;
+  const auto with = PlanStep(step.options, step.target);
+  ASSERT_TRUE(without.ok() && with.ok()) << with.status();
+  EXPECT_TRUE((*with)->ema);
+  const auto before = Updates((*without)->train);
+  const auto after = Updates((*with)->train);
+  ASSERT_EQ(after.size(), before.size());
+  for (size_t i = 0; i < after.size(); ++i) {
+    const auto weights = static_cast<double>(after[i]->output.numel());
+    EXPECT_NEAR(after[i]->cost.bytes - before[i]->cost.bytes, 12 * weights, 1);
+    EXPECT_EQ(after[i]->cost.flops - before[i]->cost.flops, 3 * weights);
+    EXPECT_EQ(after[i]->family, before[i]->family + ", ema");
+  }
+}
+
 TEST(MuonStepTest, ADeferredUpdateKeepsItsSlices) {
   RandomStep step = MuonStep(/*layers=*/3);
   // Twice the bytes of what DeferUpdate() would cut.

@@ -440,7 +440,10 @@ TEST(MemoryPlanTest, MatchesTheStoreAndTheOptimizer) {
            {"precision.mode=BF16", "model.tied_head=true"},
            {"precision.mode=BF16", "model.frozen=['layers.0.*']"},
            {"precision.mode=BF16", "optimizer.muon.ns_steps=5"},
-           {"precision.mode=FP32", "optimizer.muon.normuon_beta2=0.9"}}) {
+           {"precision.mode=FP32", "optimizer.muon.normuon_beta2=0.9"},
+           {"precision.mode=BF16_PURE", "optimizer.ema.decay=0.9"},
+           {"precision.mode=BF16", "optimizer.ema.decay=0.9",
+            "optimizer.muon.ns_steps=5", "model.frozen=['layers.0.*']"}}) {
     SCOPED_TRACE(absl::StrJoin(sets, " "));
     std::vector<std::string> all = {"model.d_model=128"};
     all.insert(all.end(), sets.begin(), sets.end());
@@ -458,7 +461,9 @@ TEST(MemoryPlanTest, MatchesTheStoreAndTheOptimizer) {
               bytes(weights.master) + bytes(weights.high) + bytes(weights.low));
     EXPECT_EQ(plan.shadow, bytes(weights.shadow));
     EXPECT_EQ(plan.gradients, store.grad().nbytes());
-    EXPECT_EQ(plan.optimizer, moments);
+    const Ema* const ema = adamw.ema();
+    EXPECT_EQ(plan.optimizer,
+              moments + (ema == nullptr ? 0 : bytes(ema->average())));
   }
 }
 
