@@ -28,6 +28,9 @@ using Json = nlohmann::json;
 constexpr absl::string_view kFormat = "tessera-checkpoint";
 constexpr int kFormatVersion = 1;
 
+constexpr absl::string_view kTensorFiles[] = {kModelFile, kOptimizerFile,
+                                              kEmaFile};
+
 // Keys of the manifest.
 constexpr char kBytes[] = "bytes";
 constexpr char kChecksum[] = "xxh3_64";
@@ -446,23 +449,22 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::OpenVerifying(
   checkpoint->folder_ = folder;
   RETURN_IF_ERROR(checkpoint->ReadManifest());
   checkpoint->verified_ = verified(checkpoint->files_);
-  if (part == Part::kModel) {
-    RETURN_IF_ERROR(checkpoint->ReadModel());
+  if (part != Part::kEverything) {
+    RETURN_IF_ERROR(checkpoint->ReadModel(part));
     return checkpoint;
   }
   for (const auto& [name, expected] : checkpoint->files_.items()) {
     RETURN_IF_ERROR(checkpoint->Read(name, &expected));
   }
-  for (const absl::string_view name : {kModelFile, kOptimizerFile}) {
-    if (checkpoint->Lists(name) || checkpoint->Lists(IndexName(name))) {
-      RETURN_IF_ERROR(checkpoint->ReadStored(name));
-    }
+  for (const absl::string_view name : kTensorFiles) {
+    if (!checkpoint->ListsTensors(name)) continue;
+    RETURN_IF_ERROR(checkpoint->ReadStored(name, name));
   }
   return checkpoint;
 }
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::OpenModelFolder(
-    const std::string& folder) {
+    const std::string& folder, Part part) {
   const auto has = [&](absl::string_view name) {
     return FileExists(absl::StrCat(folder, "/", name));
   };
@@ -476,7 +478,7 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::OpenModelFolder(
   }
   auto checkpoint = absl::WrapUnique(new Checkpoint());
   checkpoint->folder_ = folder;
-  RETURN_IF_ERROR(checkpoint->ReadModel());
+  RETURN_IF_ERROR(checkpoint->ReadModel(part));
   return checkpoint;
 }
 
@@ -488,15 +490,14 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::OpenForeign(
   checkpoint->folder_ = folder;
   checkpoint->config_file_ = std::move(config.file);
   checkpoint->config_text_ = std::move(config.text);
-  if (!checkpoint->Lists(kModelFile) &&
-      !checkpoint->Lists(IndexName(kModelFile))) {
+  if (!checkpoint->ListsTensors(kModelFile)) {
     return absl::NotFoundError(absl::StrCat(folder, " has neither ", kModelFile,
                                             " nor ", IndexName(kModelFile)));
   }
   if (FileExists(absl::StrCat(folder, "/", kTokenizerFile))) {
     RETURN_IF_ERROR(checkpoint->ReadText(std::string(kTokenizerFile), nullptr));
   }
-  RETURN_IF_ERROR(checkpoint->ReadStored(kModelFile));
+  RETURN_IF_ERROR(checkpoint->ReadStored(kModelFile, kModelFile));
   StoredTensors& stored = checkpoint->stored_.find(kModelFile)->second;
   ASSIGN_OR_RETURN(stored, rename(stored));
   return checkpoint;
@@ -562,6 +563,10 @@ bool Checkpoint::Lists(absl::string_view name) const {
                           : files_.contains(std::string(name));
 }
 
+bool Checkpoint::ListsTensors(absl::string_view name) const {
+  return Lists(name) || Lists(IndexName(name));
+}
+
 absl::Status Checkpoint::ReadListed(const std::string& name) {
   if (files_.is_null()) return Read(name, nullptr);
   if (files_.contains(name)) return Read(name, &files_[name]);
@@ -569,7 +574,8 @@ absl::Status Checkpoint::ReadListed(const std::string& name) {
       absl::StrCat(folder_, "/", kManifestFile, " does not list ", name));
 }
 
-absl::Status Checkpoint::ReadStored(absl::string_view name) {
+absl::Status Checkpoint::ReadStored(absl::string_view name,
+                                    absl::string_view as) {
   const auto read = [this](const std::string& file) {
     return tensor_files_.contains(file) ? absl::OkStatus() : ReadListed(file);
   };
@@ -577,7 +583,7 @@ absl::Status Checkpoint::ReadStored(absl::string_view name) {
   if (Lists(name) || !Lists(index)) {
     RETURN_IF_ERROR(read(std::string(name)));
     const auto file = tensor_files_.find(name);
-    stored_.emplace(name, StoredTensors(*file->second));
+    stored_.emplace(as, StoredTensors(*file->second));
     return absl::OkStatus();
   }
   const std::string path = absl::StrCat(folder_, "/", index);
@@ -596,12 +602,20 @@ absl::Status Checkpoint::ReadStored(absl::string_view name) {
   }
   ASSIGN_OR_RETURN(StoredTensors stored,
                    StoredTensors::FromIndex(path, weight_map, files));
-  stored_.emplace(name, std::move(stored));
+  stored_.emplace(as, std::move(stored));
   return absl::OkStatus();
 }
 
-absl::Status Checkpoint::ReadModel() {
-  RETURN_IF_ERROR(ReadStored(kModelFile));
+absl::Status Checkpoint::ReadModel(Part part) {
+  const absl::string_view weights =
+      part == Part::kEmaModel ? kEmaFile : kModelFile;
+  if (part == Part::kEmaModel && !ListsTensors(weights)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder_, " has no averaged weights (", weights,
+                     "), which a run with optimizer.ema saves; use its weights "
+                     "(--weights=TRAINED)"));
+  }
+  RETURN_IF_ERROR(ReadStored(weights, kModelFile));
   RETURN_IF_ERROR(ReadListed(std::string(kConfigFile)));
   // A tokenizer that the manifest lists must be there.
   if (files_.contains(std::string(kTokenizerFile))) {
@@ -655,7 +669,7 @@ absl::Status Checkpoint::ReadText(const std::string& name,
     }
   }
   if (name == kConfigFile) config_text_ = std::string(bytes);
-  for (const absl::string_view tensors : {kModelFile, kOptimizerFile}) {
+  for (const absl::string_view tensors : kTensorFiles) {
     if (name == IndexName(tensors)) texts_[name] = std::string(bytes);
   }
   if (name != kStateFile && name != kTokenizerFile) return absl::OkStatus();

@@ -28,6 +28,8 @@ namespace tessera {
 //     model.safetensors      the master weights; if they are large, several
 //                            files and an index (tensor_files.h)
 //     optimizer.safetensors  the moments, likewise
+//     ema.safetensors        if the run averages its weights: the averages, and
+//                            frozen weights, under the names in the model
 //     state.json             step, data position, random state, versions ...
 //     config.pbtxt           the resolved config
 //     tokenizer.json         if the run trains on text; formerly in state.json
@@ -52,6 +54,7 @@ namespace tessera {
 // config.pbtxt and, for text, tokenizer.json, without the manifest.
 inline constexpr absl::string_view kModelFile = "model.safetensors";
 inline constexpr absl::string_view kOptimizerFile = "optimizer.safetensors";
+inline constexpr absl::string_view kEmaFile = "ema.safetensors";
 inline constexpr absl::string_view kStateFile = "state.json";
 inline constexpr absl::string_view kConfigFile = "config.pbtxt";
 inline constexpr absl::string_view kTokenizerFile = "tokenizer.json";
@@ -169,20 +172,23 @@ class Checkpoint {
     // The weights, the config and the tokenizer: tokenizer.json or, in older
     // checkpoints, state.json. No other file is read.
     kModel,
+    // kModel with the averages of kEmaFile as the weights: Tensors(kModelFile).
+    kEmaModel,
   };
 
   // Reads and verifies all files of `part`, or of tensor files the `share`.
   // NotFound without a manifest; DataLoss, naming the file and the tensor, if
-  // something is missing, truncated or changed; the system's error if something
-  // cannot be read.
+  // something is missing, truncated or changed; InvalidArgument if kEmaModel
+  // asks for averages that the checkpoint does not have; the system's error if
+  // something cannot be read.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(
       const std::string& folder, Part part = Part::kEverything,
       const VerifiedShare& share = {});
 
   // Reads a model folder, which has no manifest to verify it. NotFound if a
-  // required file is missing.
+  // required file is missing. `part` is kModel or kEmaModel.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> OpenModelFolder(
-      const std::string& folder);
+      const std::string& folder, Part part = Part::kModel);
 
   // Reads the tensors of another program's model folder: kModelFile, or its
   // index and the files there. `rename` gives them our names. `config` is the
@@ -207,9 +213,9 @@ class Checkpoint {
   // The source of the tokenizer, for messages.
   std::string tokenizer_source() const;
 
-  // The tensors of kModelFile or kOptimizerFile, in one file or several. Their
-  // bytes are read when they are used. Owned by the checkpoint; NotFound if
-  // there are none.
+  // The tensors of kModelFile, kOptimizerFile or kEmaFile, in one file or
+  // several. Their bytes are read when they are used. Owned by the checkpoint;
+  // NotFound if there are none.
   absl::StatusOr<const StoredTensors*> Tensors(absl::string_view name) const;
 
  private:
@@ -232,12 +238,14 @@ class Checkpoint {
                            const nlohmann::json* expected);
   absl::Status ReadText(const std::string& name,
                         const nlohmann::json* expected);
-  absl::Status ReadModel();
+  absl::Status ReadModel(Part part);
   // Read() of a file that must be in the manifest, if there is one.
   absl::Status ReadListed(const std::string& name);
   bool Lists(absl::string_view name) const;
-  // Reads kModelFile or kOptimizerFile, or its index and the files there.
-  absl::Status ReadStored(absl::string_view name);
+  // Reads kModelFile, kOptimizerFile or kEmaFile, or its index and the files
+  // there, as the tensors `as`.
+  absl::Status ReadStored(absl::string_view name, absl::string_view as);
+  bool ListsTensors(absl::string_view name) const;
 
   std::string folder_;
   int64_t step_ = 0;

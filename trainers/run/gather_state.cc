@@ -100,6 +100,7 @@ void CopyWhole(const TrainingState& state, const StateBuffers& to) {
   CopyOwn(held.exp_avg, divisions.moments, kept.exp_avg, to.exp_avg);
   CopyOwn(held.exp_avg_sq, divisions.second_moments, kept.exp_avg_sq,
           to.exp_avg_sq);
+  CopyOwn(held.ema, divisions.moments, kept.ema, to.ema);
 }
 
 absl::Status GatherState(const TrainingState& state, const StateBuffers& to) {
@@ -122,6 +123,10 @@ absl::Status GatherState(const TrainingState& state, const StateBuffers& to) {
           to.exp_avg_sq));
       RETURN_IF_ERROR(gather(held.exp_avg, divisions.moments, section.begin,
                              to.kept.exp_avg, to.exp_avg));
+      if (held.ema.defined()) {
+        RETURN_IF_ERROR(gather(held.ema, divisions.moments, section.begin,
+                               to.kept.ema, to.ema));
+      }
       const int64_t first = section.weights.offset;
       if (section.weights.split) {
         RETURN_IF_ERROR(gather(held.weights.low, divisions.low, first,

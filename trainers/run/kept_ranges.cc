@@ -9,6 +9,7 @@ namespace tessera {
 KeptRanges::KeptRanges(std::vector<std::pair<int64_t, int64_t>> ranges)
     : whole_(false) {
   std::sort(ranges.begin(), ranges.end());
+  ranges.erase(std::unique(ranges.begin(), ranges.end()), ranges.end());
   for (const auto& [begin, end] : ranges) {
     // Neighbours become one range, which is one copy.
     if (!parts_.empty() && parts_.back().begin + parts_.back().numel == begin) {

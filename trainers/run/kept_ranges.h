@@ -12,7 +12,8 @@ class KeptRanges {
  public:
   // All of the buffer, in place.
   KeptRanges() = default;
-  // The ranges [begin, end), in any order; they do not overlap.
+  // The ranges [begin, end), in any order. Equal ones count once; others do not
+  // overlap.
   explicit KeptRanges(std::vector<std::pair<int64_t, int64_t>> ranges);
 
   // The elements of the copy; 0 if it is all of the buffer.

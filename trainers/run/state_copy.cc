@@ -69,7 +69,8 @@ absl::StatusOr<std::unique_ptr<StateCopy>> StateCopy::Allocate(
         {kept.halves.numel(), like.weights.high, &to.weights.high},
         {kept.halves.numel(), like.weights.low, &to.weights.low},
         {kept.exp_avg.numel(), like.exp_avg, &to.exp_avg},
-        {kept.exp_avg_sq.numel(), like.exp_avg_sq, &to.exp_avg_sq}};
+        {kept.exp_avg_sq.numel(), like.exp_avg_sq, &to.exp_avg_sq},
+        {kept.ema.numel(), like.ema, &to.ema}};
     int64_t bytes = 0;
     for (const Wanted& wanted : all) {
       if (wanted.numel > 0) bytes += wanted.numel * wanted.like.element_size();

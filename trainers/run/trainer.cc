@@ -114,6 +114,13 @@ absl::Status Trainer::Resume() {
     RETURN_IF_ERROR(Restore(checkpoint, session_->state()));
     step_ = first_step_ = saved_step_ = checkpoint.step();
     ASSIGN_OR_RETURN(samples_, SamplesOf(checkpoint));
+    if (session_->state().optimizer->ema() != nullptr && is_writer() &&
+        !checkpoint.Tensors(kEmaFile).ok()) {
+      LogInfo(absl::StrCat(
+          checkpoint.folder(),
+          " has no averaged weights; the average (optimizer.ema) starts from "
+          "its weights"));
+    }
     const std::string changes =
         ConfigChanges(checkpoint, session_->plan().config);
     if (!changes.empty() && is_writer()) {
@@ -143,6 +150,9 @@ absl::Status Trainer::Resume() {
 
 absl::Status Trainer::StartFrom(const Checkpoint& checkpoint) {
   RETURN_IF_ERROR(RestoreParameters(checkpoint, session_->state().parameters));
+  if (Ema* const ema = session_->state().optimizer->ema(); ema != nullptr) {
+    RETURN_IF_ERROR(ema->Restart());
+  }
   origin_.init = {{"step", 0},
                   {"checkpoint", checkpoint.folder()},
                   {"checkpoint_step", checkpoint.step()}};

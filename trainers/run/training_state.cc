@@ -17,8 +17,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "framework/base/check.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
@@ -30,10 +32,10 @@ namespace {
 
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
 
-// A tensor of the state as a checkpoint stores it: a parameter's weights or one
-// of its moments.
+// A tensor of the state as a checkpoint stores it: a parameter's weights, one
+// of its moments or its average.
 struct StateTensor {
-  enum class Of { kWeights, kExpAvg, kExpAvgSq, kRowMoments };
+  enum class Of { kWeights, kExpAvg, kExpAvgSq, kRowMoments, kEma };
 
   TensorSpec spec;
   at::ScalarType dtype;
@@ -43,7 +45,7 @@ struct StateTensor {
   int64_t numel() const {
     return of == Of::kRowMoments ? slice->shape[0] : slice->numel;
   }
-  // Of a moment: where it is in a buffer that ranks do not divide.
+  // Of a moment or average: where it is in a buffer that ranks do not divide.
   int64_t place() const {
     return of == Of::kRowMoments ? *slice->row_moments : slice->offset;
   }
@@ -88,13 +90,38 @@ std::vector<StateTensor> OptimizerTensors(
   return tensors;
 }
 
-std::vector<TensorSpec> OptimizerSpecs(const StateLayout& layout) {
+std::vector<TensorSpec> SpecsOf(std::vector<StateTensor> tensors) {
   std::vector<TensorSpec> specs;
-  for (StateTensor& tensor :
-       OptimizerTensors(layout.parameters, layout.master)) {
-    specs.push_back(std::move(tensor.spec));
-  }
+  for (StateTensor& tensor : tensors) specs.push_back(std::move(tensor.spec));
   return specs;
+}
+
+std::vector<TensorSpec> OptimizerSpecs(const StateLayout& layout) {
+  return SpecsOf(OptimizerTensors(layout.parameters, layout.master));
+}
+
+// The averages of trained parameters, and the weights of frozen ones, so that
+// the file is a model.
+std::vector<StateTensor> EmaTensors(absl::Span<const ParameterSlice> parameters,
+                                    at::ScalarType master) {
+  std::vector<StateTensor> tensors;
+  for (const ParameterSlice& slice : parameters) {
+    const at::ScalarType dtype = slice.trainable ? at::kFloat : master;
+    tensors.push_back(
+        {SpecOf("", slice, dtype), dtype,
+         slice.trainable ? StateTensor::Of::kEma : StateTensor::Of::kWeights,
+         &slice});
+  }
+  return tensors;
+}
+
+std::vector<TensorSpec> EmaSpecs(const StateLayout& layout) {
+  return SpecsOf(EmaTensors(layout.parameters, layout.master));
+}
+
+// Whether the names in a file are those of averages.
+bool IsEmaFile(absl::string_view name) {
+  return absl::StartsWith(name, absl::StripSuffix(kEmaFile, ".safetensors"));
 }
 
 StateLayout LayoutOf(const ParameterStore& parameters) {
@@ -118,10 +145,17 @@ std::vector<StateTensor> OptimizerTensors(const ParameterStore& parameters) {
                           parameters.options().weights.master);
 }
 
+std::vector<StateTensor> EmaTensors(const ParameterStore& parameters) {
+  return EmaTensors(parameters.slices(), parameters.options().weights.master);
+}
+
 // The tensors of `files`, in their order.
 std::vector<StateTensor> TensorsOf(const ParameterStore& parameters,
                                    const std::vector<TensorFile>& files) {
-  absl::flat_hash_map<std::string, StateTensor> by_name;
+  absl::flat_hash_map<std::string, StateTensor> by_name, averages;
+  for (const StateTensor& tensor : EmaTensors(parameters)) {
+    averages.emplace(tensor.spec.name, tensor);
+  }
   for (const auto& tensors :
        {ModelTensors(parameters), OptimizerTensors(parameters)}) {
     for (const StateTensor& tensor : tensors) {
@@ -131,7 +165,8 @@ std::vector<StateTensor> TensorsOf(const ParameterStore& parameters,
   std::vector<StateTensor> found;
   for (const TensorFile& file : files) {
     for (const TensorSpec& spec : file.tensors) {
-      found.push_back(by_name.at(spec.name));
+      found.push_back(
+          (IsEmaFile(file.name) ? averages : by_name).at(spec.name));
     }
   }
   return found;
@@ -148,6 +183,9 @@ at::Tensor ReadPiece(const StateBuffers& from, const StateTensor& tensor,
   };
   if (tensor.of == StateTensor::Of::kExpAvg) {
     return piece(from.exp_avg, from.kept.exp_avg.PlaceOf(tensor.place()));
+  }
+  if (tensor.of == StateTensor::Of::kEma) {
+    return piece(from.ema, from.kept.ema.PlaceOf(tensor.place()));
   }
   if (tensor.of != StateTensor::Of::kWeights) {
     return piece(from.exp_avg_sq, from.kept.exp_avg_sq.PlaceOf(tensor.place()));
@@ -180,7 +218,9 @@ void WritePiece(const StateTensor& tensor, int64_t begin,
     parameters->Write(*tensor.slice, begin, values);
     return;
   }
-  WriteHeld(tensor.of == StateTensor::Of::kExpAvg ? to.exp_avg : to.exp_avg_sq,
+  WriteHeld(tensor.of == StateTensor::Of::kExpAvg ? to.exp_avg
+            : tensor.of == StateTensor::Of::kEma  ? to.ema
+                                                  : to.exp_avg_sq,
             HeldOf(*parameters, tensor), begin, values);
 }
 
@@ -316,6 +356,21 @@ absl::Status ReadTensors(const Checkpoint& checkpoint, absl::string_view file,
   return absl::OkStatus();
 }
 
+// Restores the average, if the run has one.
+absl::Status RestoreEma(const Checkpoint& checkpoint,
+                        const TrainingState& state,
+                        const StateBuffers& buffers) {
+  Ema* const ema = state.optimizer->ema();
+  if (ema == nullptr) return absl::OkStatus();
+  if (!checkpoint.Tensors(kEmaFile).ok()) return ema->Restart();
+  std::vector<StateTensor> averages = EmaTensors(*state.parameters);
+  std::erase_if(averages, [](const StateTensor& tensor) {
+    return tensor.of != StateTensor::Of::kEma;
+  });
+  return ReadTensors(checkpoint, kEmaFile, averages, Dtypes::kSame,
+                     state.parameters, buffers);
+}
+
 std::vector<at::Generator> Generators(at::Device device) {
   std::vector<at::Generator> generators = {
       at::detail::getDefaultCPUGenerator()};
@@ -409,8 +464,8 @@ void CheckProducts(const Checkpoint& checkpoint, JsonFields* fields) {
 
 std::vector<at::Tensor> StateBuffers::Defined() const {
   std::vector<at::Tensor> defined = weights.Defined();
-  for (const at::Tensor& moment : {exp_avg, exp_avg_sq}) {
-    if (moment.defined()) defined.push_back(moment);
+  for (const at::Tensor& buffer : {exp_avg, exp_avg_sq, ema}) {
+    if (buffer.defined()) defined.push_back(buffer);
   }
   return defined;
 }
@@ -420,6 +475,9 @@ StateBuffers BuffersOf(const TrainingState& state) {
                           .exp_avg = state.optimizer->exp_avg(),
                           .exp_avg_sq = state.optimizer->exp_avg_sq()};
   buffers.weights.shadow.reset();
+  if (const Ema* const ema = state.optimizer->ema(); ema != nullptr) {
+    buffers.ema = ema->average();
+  }
   return buffers;
 }
 
@@ -434,6 +492,11 @@ absl::StatusOr<StateFiles> ShareState(const TrainingState& state, int index,
       DivideIntoFiles(kOptimizerFile, OptimizerSpecs(layout), max_file_bytes));
   std::vector<TensorFile> all = files.model;
   all.insert(all.end(), files.optimizer.begin(), files.optimizer.end());
+  if (state.optimizer->ema() != nullptr) {
+    ASSIGN_OR_RETURN(
+        files.ema, DivideIntoFiles(kEmaFile, EmaSpecs(layout), max_file_bytes));
+    all.insert(all.end(), files.ema.begin(), files.ema.end());
+  }
   std::vector<uint64_t> bytes;
   for (const TensorFile& file : all) bytes.push_back(file.bytes);
   const std::vector<int> shares = ShareFiles(bytes, writers);
@@ -445,7 +508,8 @@ absl::StatusOr<StateFiles> ShareState(const TrainingState& state, int index,
 
 StateBuffers::Kept KeptFor(const TrainingState& state,
                            const std::vector<TensorFile>& files) {
-  std::vector<std::pair<int64_t, int64_t>> master, halves, exp_avg, exp_avg_sq;
+  std::vector<std::pair<int64_t, int64_t>> master, halves, exp_avg, exp_avg_sq,
+      ema;
   for (const StateTensor& tensor : TensorsOf(*state.parameters, files)) {
     const ParameterSlice& slice = *tensor.slice;
     const auto add = [&](int64_t begin, auto* ranges) {
@@ -453,6 +517,8 @@ StateBuffers::Kept KeptFor(const TrainingState& state,
     };
     if (tensor.of == StateTensor::Of::kExpAvg) {
       add(tensor.place(), &exp_avg);
+    } else if (tensor.of == StateTensor::Of::kEma) {
+      add(tensor.place(), &ema);
     } else if (tensor.of != StateTensor::Of::kWeights) {
       add(tensor.place(), &exp_avg_sq);
     } else {
@@ -462,7 +528,8 @@ StateBuffers::Kept KeptFor(const TrainingState& state,
   return {.master = KeptRanges(std::move(master)),
           .halves = KeptRanges(std::move(halves)),
           .exp_avg = KeptRanges(std::move(exp_avg)),
-          .exp_avg_sq = KeptRanges(std::move(exp_avg_sq))};
+          .exp_avg_sq = KeptRanges(std::move(exp_avg_sq)),
+          .ema = KeptRanges(std::move(ema))};
 }
 
 absl::Status AddTensors(const TrainingState& state, const StateFiles& files,
@@ -499,10 +566,10 @@ absl::Status AddTensors(const TrainingState& state, const StateFiles& files,
 }
 
 absl::Status AddIndices(const StateFiles& files, CheckpointWriter* writer) {
-  for (const auto& [name, all] :
-       {std::pair(kModelFile, &files.model),
-        std::pair(kOptimizerFile, &files.optimizer)}) {
-    if (all->size() == 1) continue;
+  for (const auto& [name, all] : {std::pair(kModelFile, &files.model),
+                                  std::pair(kOptimizerFile, &files.optimizer),
+                                  std::pair(kEmaFile, &files.ema)}) {
+    if (all->size() <= 1) continue;
     RETURN_IF_ERROR(writer->AddText(IndexName(name), IndexOf(*all)));
   }
   return absl::OkStatus();
@@ -546,6 +613,10 @@ absl::Status CheckRestore(const Checkpoint& checkpoint,
   RETURN_IF_ERROR(
       CheckTensors(checkpoint, kModelFile, ModelSpecs(layout), Dtypes::kSame));
   RETURN_IF_ERROR(CheckOptimizer(checkpoint, layout));
+  if (checkpoint.Tensors(kEmaFile).ok()) {
+    RETURN_IF_ERROR(
+        CheckTensors(checkpoint, kEmaFile, EmaSpecs(layout), Dtypes::kSame));
+  }
   return CheckTensors(checkpoint, kOptimizerFile, OptimizerSpecs(layout),
                       Dtypes::kSame);
 }
@@ -564,6 +635,7 @@ absl::Status Restore(const Checkpoint& checkpoint, const TrainingState& state) {
   RETURN_IF_ERROR(ReadTensors(checkpoint, kOptimizerFile,
                               OptimizerTensors(*parameters), Dtypes::kSame,
                               parameters, buffers));
+  RETURN_IF_ERROR(RestoreEma(checkpoint, state, buffers));
   RETURN_IF_ERROR(
       ImportRandom(saved.random, state.parameters->options().device, &fields));
   if (state.scaler != nullptr) state.scaler->ImportState(*saved.scaler);

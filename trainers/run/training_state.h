@@ -31,6 +31,8 @@ inline constexpr char kProductsState[] = "products";
 //                          momentum.NAME of Muon's, with row_exp_avg_sq.NAME of
 //                          NorMuon's; either may be several files
 //                          (tensor_files.h)
+//   ema.safetensors        with an average of the weights (Ema): all parameters
+//                          by name, the averages of trained ones
 //   state.json             "optimizer_step", "loss_scaler", "random"; checks
 //                          kProductsState
 // state.json is read through JsonFields, so errors name the field. The position
@@ -49,8 +51,8 @@ struct TrainingState {
 // The files depend on the tensors only: not on their number of writers, nor on
 // the layout.
 struct StateFiles {
-  std::vector<TensorFile> model, optimizer;
-  std::vector<TensorFile> own;  // those of both that this rank writes
+  std::vector<TensorFile> model, optimizer, ema;
+  std::vector<TensorFile> own;  // those of all that this rank writes
 };
 // The share of rank `index` of `writers`.
 absl::StatusOr<StateFiles> ShareState(
@@ -62,10 +64,11 @@ absl::StatusOr<StateFiles> ShareState(
 struct StateBuffers {
   WeightBuffers weights;  // without the shadow
   at::Tensor exp_avg, exp_avg_sq;
+  at::Tensor ema;  // undefined without an average
   // What a copy has of each buffer; the high and low halves of weights have the
   // same places.
   struct Kept {
-    KeptRanges master, halves, exp_avg, exp_avg_sq;
+    KeptRanges master, halves, exp_avg, exp_avg_sq, ema;
   };
   Kept kept;
 
@@ -100,8 +103,9 @@ struct StateLayout {
 };
 
 // Restores everything, of a divided state what this rank holds, and reads only
-// that. InvalidArgument names the tensor if names, shapes or dtypes differ from
-// this run's model, and the field if state.json is invalid.
+// that. Without an average in the checkpoint, that of this run starts from the
+// restored weights. InvalidArgument names the tensor if names, shapes or dtypes
+// differ from this run's model, and the field if state.json is invalid.
 absl::Status Restore(const Checkpoint& checkpoint, const TrainingState& state);
 // The checks of Restore().
 absl::Status CheckRestore(const Checkpoint& checkpoint,

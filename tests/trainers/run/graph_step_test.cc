@@ -132,6 +132,12 @@ void ExpectSameState(Session& a, Session& b) {
                        WeightsOf(*b.state().parameters)));
   EXPECT_TRUE(
       BitEqual(a.step().metrics().grad_norm, b.step().metrics().grad_norm));
+  const Ema *const of_a = a.state().optimizer->ema(), *const of_b =
+                                                          b.state()
+                                                              .optimizer->ema();
+  if (of_a != nullptr) {
+    EXPECT_TRUE(BitEqual(of_a->average(), of_b->average()));
+  }
 }
 
 TEST_P(GpuGraphStep, HasTheBitsOfAnEagerStep) {
@@ -229,6 +235,8 @@ INSTANTIATE_TEST_SUITE_P(
         Sets{"precision.mode=BF16", "optimizer.muon.ns_steps=5"},
         Sets{"precision.mode=FP16", "execution.defer_update=true",
              "training.micro_batches=2", "optimizer.muon.normuon_beta2=0.95"},
+        Sets{"precision.mode=BF16", "execution.defer_update=true",
+             "optimizer.ema.decay=0.9", "optimizer.muon.ns_steps=5"},
         Sets{"precision.mode=BF16", "attention.backend=NAIVE"},
         Sets{"precision.mode=BF16", "attention.backend=COMPILED_FUSED"},
         Sets{"precision.mode=BF16", "attention.backend=TORCH_EFFICIENT"}));

@@ -31,8 +31,8 @@ TEST(KeptRangesTest, TheWholeBufferIsInPlace) {
   EXPECT_THAT(In(whole, 3, 9), ElementsAre("3+6 at 3"));
 }
 
-TEST(KeptRangesTest, RangesFollowEachOtherAndNeighboursAreOne) {
-  const KeptRanges kept({{30, 40}, {0, 5}, {5, 8}, {20, 22}});
+TEST(KeptRangesTest, RangesFollowEachOtherAndEqualOnesAndNeighboursAreOne) {
+  const KeptRanges kept({{30, 40}, {0, 5}, {5, 8}, {20, 22}, {0, 5}});
   EXPECT_EQ(kept.numel(), 20);
   EXPECT_EQ(kept.PlaceOf(0), 0);
   EXPECT_EQ(kept.PlaceOf(6), 6);

@@ -71,6 +71,8 @@ void ExpectBitExactResume(const std::string& name, const std::string& flags,
   EXPECT_EQ(
       Json(straight + end + "manifest.json")["files"]["optimizer.safetensors"],
       Json(resumed + end + "manifest.json")["files"]["optimizer.safetensors"]);
+  EXPECT_EQ(Json(straight + end + "manifest.json")["files"]["ema.safetensors"],
+            Json(resumed + end + "manifest.json")["files"]["ema.safetensors"]);
   const auto state = [&](const std::string& run) {
     nlohmann::json fields = Json(run + end + "state.json");
     // The flags are part of it.
@@ -99,6 +101,36 @@ TEST(ResumeTest, NorMuonResumesBitForBit) {
   ExpectBitExactResume("normuon", "",
                        "--set optimizer.muon.normuon_beta2=0.9 "
                        "--set precision.mode=BF16");
+}
+
+TEST(ResumeTest, AnAverageResumesBitForBit) {
+  ExpectBitExactResume("averaged", "--set execution.defer_update=true",
+                       "--set 'optimizer.ema={decay: 0.9 warmup: true}' "
+                       "--set optimizer.muon.lr=0.02 "
+                       "--set precision.mode=BF16 "
+                       "--set 'model.frozen=[\"layers.0.*\"]'");
+}
+
+TEST(ResumeTest, AnAverageMayBeginAndEndWithAResume) {
+  const std::string run = Folder("averaged_later");
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  // One more update by almost nothing: the average is that of two equal
+  // weights.
+  const Outcome begun = Shell(ToyTrain(
+      {"--out=" + run, "--set training.steps=21 --set optimizer.ema={}",
+       "--set optimizer.adamw.lr=1e-30"}));
+  EXPECT_EQ(begun.exit_code, 0) << begun.output;
+  EXPECT_THAT(begun.output,
+              HasSubstr("step_00000020 has no averaged weights; the average "
+                        "(optimizer.ema) starts from its weights"));
+  const std::string second = run + "/checkpoints/step_00000021/";
+  EXPECT_EQ(Json(second + "manifest.json")["files"]["ema.safetensors"],
+            Json(second + "manifest.json")["files"]["model.safetensors"]);
+  const Outcome ended =
+      Shell(ToyTrain({"--out=" + run, "--set training.steps=22"}));
+  EXPECT_EQ(ended.exit_code, 0) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("deleted: optimizer.ema"));
+  EXPECT_FALSE(FileExists(run + "/checkpoints/step_00000022/ema.safetensors"));
 }
 
 TEST(ResumeTest, ACheckpointOfAnotherOptimizerIsRejected) {
