@@ -19,6 +19,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
+constexpr char kEma[] = "/ema.safetensors";
+
 Outcome Launch(int ranks, const std::string& arguments) {
   return Shell(absl::StrCat(FindRuntimeFile("trainers/launch").value(),
                             " --nproc=", ranks, ToyFlags(), " ", arguments));
@@ -36,9 +38,12 @@ std::string Train(int ranks, int zero, const std::string& name,
   return run;
 }
 
-// Expects the same weights and moments in two checkpoints.
+// Expects the same weights, moments and averages in two checkpoints.
 void ExpectSameState(const std::string& a, const std::string& b) {
-  for (const char* file : {"/model.safetensors", "/optimizer.safetensors"}) {
+  EXPECT_EQ(FileExists(a + kEma), FileExists(b + kEma));
+  for (const char* file :
+       {"/model.safetensors", "/optimizer.safetensors", kEma}) {
+    if (file == kEma && !FileExists(a + kEma)) continue;
     const auto left = ReadFile(a + file), right = ReadFile(b + file);
     ASSERT_TRUE(left.ok() && right.ok()) << left.status() << right.status();
     EXPECT_TRUE(*left == *right) << a << file << " differs from " << b;
@@ -125,7 +130,13 @@ INSTANTIATE_TEST_SUITE_P(
             " 'model.frozen=[\"layers.0.*\", \"token_embeddings.weight\"]'"},
         Variant{2,
                 "--set precision.mode=BF16 --set execution.defer_update=true"
-                " --set execution.storage=ARENA"}));
+                " --set execution.storage=ARENA"},
+        Variant{2,
+                "--set precision.mode=BF16 --set optimizer.ema.decay=0.9"
+                " --set execution.defer_update=true"},
+        Variant{2,
+                "--set precision.mode=BF16_PURE --set optimizer.ema.decay=0.9"
+                " --set 'model.frozen=[\"layers.0.*\"]'"}));
 
 // Ranks have whole matrices, of odd sizes, and some have none.
 INSTANTIATE_TEST_SUITE_P(
@@ -183,7 +194,9 @@ TEST(ZeroReplicaTest, ReplicasHaveTheSameMatricesOfMuon) {
 // A run that is saved with one layout continues with another.
 void ExpectNoLayoutInCheckpoints(const std::string& flags) {
   const std::string save =
-      absl::StrCat("--set checkpoint.every_steps=10 ", flags);
+      absl::StrCat("--set checkpoint.every_steps=10"
+                   " --set optimizer.ema.decay=0.9 ",
+                   flags);
   const std::string straight = Train(2, 0, "straight", save);
   const auto expected = Records(straight, "step");
   for (const auto& [from, to] : {std::pair{0, 3}, {3, 1}, {1, 2}, {2, 0}}) {

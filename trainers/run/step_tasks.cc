@@ -127,12 +127,8 @@ void StepTasks::Run(const Task& task, absl::Span<const at::Tensor> operands,
       break;
     case Task::Kind::kUpdate: {
       if (updates_) BeforeUpdate();
-      const Schedule& train = parts_.plan->train;
-      const GradientRange range =
-          task.own_part ? train.shards.HeldPart(task.range) : task.range;
-      const int64_t size = parts_.parameters->grad().element_size();
-      ThrowIfError(
-          parts_.optimizer->Update(range.begin / size, range.end / size));
+      const GradientRange range = UpdatedBy(task);
+      ThrowIfError(parts_.optimizer->Update(range.begin, range.end));
       break;
     }
   }
@@ -148,6 +144,27 @@ void StepTasks::Update() {
     }
   }
   parts_.optimizer->Discard();
+}
+
+void StepTasks::ExchangeEma() {
+  BeforeUpdate();
+  const Schedule& train = parts_.plan->train;
+  for (const StepRun& run : train.runs) {
+    if (train.IsTask(run, Task::Kind::kUpdate)) {
+      const GradientRange range = UpdatedBy(train.tasks[run.task]);
+      ThrowIfError(parts_.optimizer->ema()->Exchange(range.begin, range.end));
+    } else if (train.IsTask(run, Task::Kind::kGather)) {
+      Run(train.tasks[run.task], {}, {});
+    }
+  }
+}
+
+GradientRange StepTasks::UpdatedBy(const Task& task) const {
+  const GradientRange range =
+      task.own_part ? parts_.plan->train.shards.HeldPart(task.range)
+                    : task.range;
+  const int64_t size = parts_.parameters->grad().element_size();
+  return {range.begin / size, range.end / size};
 }
 
 void StepTasks::Clip() {

@@ -77,9 +77,13 @@ class StepTasks {
   void BeforeUpdate();
   // The updates of the list, at once.
   void Update();
+  // Exchanges the weights and their average (Ema), with what ranks gather.
+  void ExchangeEma();
 
  private:
   void Clip();
+  // The elements of the flat buffer that this rank updates in a task.
+  GradientRange UpdatedBy(const Task& task) const;
   // Does a task in which all ranks take part.
   void Communicate(const Task& task, absl::Span<const at::Tensor> operands,
                    absl::Span<const at::Tensor> results);

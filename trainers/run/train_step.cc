@@ -96,6 +96,11 @@ absl::Status TrainStep::Flush() {
   });
 }
 
+absl::Status TrainStep::ExchangeEma() {
+  RETURN_IF_ERROR(Flush());
+  return StatusFromTorch([this] { tasks_.ExchangeEma(); });
+}
+
 absl::Status TrainStep::ForwardBackward(const Batch& batch) {
   RETURN_IF_ERROR(Flush());
   return StatusFromTorchOr([&]() -> absl::Status {

@@ -57,6 +57,11 @@ class TrainStep : private TaskRunner {
   // weights or moments; the functions below do.
   absl::Status Flush();
 
+  // Flush(), then exchanges the weights and their average (Ema), which the
+  // optimizer must have. Forward() is then that of the average. Call it again
+  // before anything but Forward(). Collective over the ranks that divide state.
+  absl::Status ExchangeEma();
+
   // Calls `wait` once, before work that changes weights or moments is enqueued
   // on the current stream, so that `wait` can make the stream wait. Without a
   // graph that is in the middle of a step. A graph waits as a whole, except the

@@ -41,6 +41,9 @@
 namespace tessera {
 namespace {
 
+// Follows the name of a set on which the averaged weights are evaluated.
+constexpr absl::string_view kEmaSuffix = " (EMA)";
+
 // Whether the GPU has had an error after which this process cannot use it any
 // more, such as an illegal address. Does not wait.
 bool HasFailed(c10::Device device) {
@@ -422,31 +425,49 @@ absl::Status Trainer::EvaluateNow() {
     ASSIGN_OR_RETURN(bytes_of_token_,
                      BytesOfTokens(*tokenizer, session_->plan().shape.vocab));
   }
+  std::vector<EvalRecord> records;
+  absl::Status evaluated = EvaluateSets("", &records);
+  if (evaluated.ok() && session_->state().optimizer->ema() != nullptr) {
+    RETURN_IF_ERROR(session_->step().ExchangeEma());
+    evaluated = EvaluateSets(kEmaSuffix, &records);
+    // Before anything is saved. After an error a divided state is not saved,
+    // and the other ranks would not take part.
+    if (evaluated.ok() || !session_->state().divided()) {
+      RETURN_IF_ERROR(session_->step().ExchangeEma());
+    }
+  }
+  for (const EvalRecord& record : records) {
+    RETURN_IF_ERROR(SaveIfFailed(
+        Notify(observers_, &RunObserver::OnValidationEnd, record)));
+  }
+  return absl::IsDataLoss(evaluated) ? SaveIfFailed(evaluated) : evaluated;
+}
+
+absl::Status Trainer::EvaluateSets(absl::string_view suffix,
+                                   std::vector<EvalRecord>* records) {
   for (const Session::Validation& set : session_->validation()) {
-    RETURN_IF_ERROR(EvaluateOn(set));
+    ASSIGN_OR_RETURN(records->emplace_back(), EvaluateOn(set));
+    absl::StrAppend(&records->back().set, suffix);
   }
   return absl::OkStatus();
 }
 
-absl::Status Trainer::EvaluateOn(const Session::Validation& set) {
+absl::StatusOr<EvalRecord> Trainer::EvaluateOn(const Session::Validation& set) {
   const PhaseScope scope(session_->phases(), "evaluation");
   const int64_t windows =
       std::min(set.source->windows(),
                int64_t{training().eval_batches()} * training().batch_size());
-  const absl::StatusOr<EvaluationResult> result =
-      Evaluate(session_->step(), *set.loader, session_->group(), windows,
-               bytes_of_token_);
-  if (absl::IsDataLoss(result.status())) return SaveIfFailed(result.status());
-  RETURN_IF_ERROR(result.status());
+  ASSIGN_OR_RETURN(const EvaluationResult result,
+                   Evaluate(session_->step(), *set.loader, session_->group(),
+                            windows, bytes_of_token_));
   EvalRecord record{.step = step_,
                     .set = set.name,
-                    .loss = result->loss,
-                    .bits_per_byte = result->bits_per_byte};
+                    .loss = result.loss,
+                    .bits_per_byte = result.bits_per_byte};
   if (set.name == kValidationName) {
     record.unigram_entropy = session_->data().unigram_entropy;
   }
-  return SaveIfFailed(
-      Notify(observers_, &RunObserver::OnValidationEnd, record));
+  return record;
 }
 
 absl::Status Trainer::SaveCheckpoint(bool waits) {

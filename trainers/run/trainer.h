@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "framework/checkpoint/durable_file.h"
 #include "framework/observe/run_observer.h"
@@ -89,7 +90,10 @@ class Trainer {
   // Restarts the measurement of step times.
   void RestartTiming();
   absl::Status EvaluateNow();
-  absl::Status EvaluateOn(const Session::Validation& set);
+  // Evaluates on all sets; `suffix` follows their names.
+  absl::Status EvaluateSets(absl::string_view suffix,
+                            std::vector<EvalRecord>* records);
+  absl::StatusOr<EvalRecord> EvaluateOn(const Session::Validation& set);
   // Begins to save a checkpoint, unless this step's was begun. First waits for
   // the save in flight. A caller that calls FinishSave() next sets `waits`. All
   // ranks leave this function together, because they wait for those that write

@@ -23,6 +23,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/testing/weights.h"
 #include "tests/trainers/toy_session.h"
 #include "trainers/run/evaluation.h"
 #include "trainers/run/run_folder.h"
@@ -192,6 +193,55 @@ TEST(TrainerTest, EvaluatesEachValidationWindowAtMostOnce) {
     ASSERT_TRUE(expected.ok()) << expected.status();
     EXPECT_EQ(validation.records["validation"].loss, expected->loss);
     EXPECT_EQ(validation.records["validation"].bits_per_byte, std::nullopt);
+  }
+}
+
+// Trains four steps with further fields and evaluates after each second one.
+LastValidation ValidationOf(const std::string& name,
+                            const std::vector<std::string>& sets,
+                            std::unique_ptr<Trainer>* trainer,
+                            Session** session) {
+  std::vector<std::string> all = {
+      "training.steps=4", "training.eval_every_steps=2",
+      "training.sample_tokens_at_end=0", "execution.defer_update=true"};
+  all.insert(all.end(), sets.begin(), sets.end());
+  auto made = Toy("configs/tiny_cpu.pbtxt", all);
+  *session = made.get();
+  LastValidation validation;
+  RunFolder run =
+      OpenRunFolder(NewFolder(name), "never", /*writes=*/true).value();
+  *trainer = Trainer::Create(std::move(made), std::move(run),
+                             {.observers = {&validation}})
+                 .value();
+  const absl::Status status = (*trainer)->Run();
+  EXPECT_TRUE(status.ok()) << status;
+  return validation;
+}
+
+TEST(TrainerTest, EvaluatesTheAverageBesideTheWeights) {
+  const KeepDeterminism keep;
+  for (const char* const precision : {"FP32", "BF16", "BF16_PURE"}) {
+    SCOPED_TRACE(precision);
+    const std::string mode = absl::StrCat("precision.mode=", precision);
+    std::unique_ptr<Trainer> with, without;
+    Session *averaged = nullptr, *plain = nullptr;
+    LastValidation both = ValidationOf(
+        "with_ema", {mode, "optimizer.ema.decay=0.9"}, &with, &averaged);
+    LastValidation one = ValidationOf("no_ema", {mode}, &without, &plain);
+    EXPECT_EQ(both.records.size(), 2u);
+    EXPECT_EQ(both.records["validation"].loss, one.records["validation"].loss);
+    // A model with the average as its weights.
+    ASSERT_TRUE(plain->step().Flush().ok());
+    SetWeights(averaged->state().optimizer->ema()->average(),
+               plain->state().parameters);
+    const auto expected =
+        Evaluate(plain->step(), *plain->validation_loader(), plain->group(),
+                 plain->plan().config.training().batch_size());
+    ASSERT_TRUE(expected.ok()) << expected.status();
+    const double loss = both.records["validation (EMA)"].loss;
+    EXPECT_NEAR(loss, expected->loss,
+                std::string(precision) == "BF16_PURE" ? 1e-4 : 0);
+    EXPECT_NE(loss, both.records["validation"].loss);
   }
 }
 
