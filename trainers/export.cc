@@ -22,6 +22,9 @@
 ABSL_FLAG(std::string, dtype, "",
           "of the weights: FP32, BF16 or FP16; default: as they are stored, "
           "which for a run is FP32");
+ABSL_FLAG(std::string, weights, "TRAINED",
+          "TRAINED, or EMA for their average, which a run with optimizer.ema "
+          "keeps");
 ABSL_FLAG(int64_t, max_file_mib, 2048,
           "most MiB of weights in a file; a larger tensor gets its own");
 
@@ -53,8 +56,10 @@ absl::Status Run(const std::vector<std::string>& arguments) {
         "--max_file_mib=", mib, ": must be in [1, ", 1 << 20, "]"));
   }
   options.max_file_bytes = static_cast<uint64_t>(mib) << 20;
+  ASSIGN_OR_RETURN(const Checkpoint::Part part,
+                   ModelPart(absl::GetFlag(FLAGS_weights)));
   ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
-                   OpenModel(UserPath(arguments[0])));
+                   OpenModel(UserPath(arguments[0]), {}, part));
   ASSIGN_OR_RETURN(const RunConfig config, ModelRunConfig(*checkpoint));
   const std::string out = UserPath(arguments[1]);
   RETURN_IF_ERROR(ExportModel(*checkpoint, config.model(), out, options));

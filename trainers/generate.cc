@@ -27,6 +27,9 @@ ABSL_FLAG(std::string, checkpoint, "",
           "a checkpoint, the folder of a run, or a folder with a checkpoint's "
           "model.safetensors (or its index and the files there), config.pbtxt "
           "and tokenizer.json");
+ABSL_FLAG(std::string, weights, "TRAINED",
+          "TRAINED, or EMA for their average, which a run with optimizer.ema "
+          "keeps");
 ABSL_FLAG(std::string, prompt, "",
           "text in UTF-8 to continue; empty: starts a document");
 ABSL_FLAG(std::string, prompt_tokens, "",
@@ -140,8 +143,10 @@ absl::Status Run() {
   }
   ASSIGN_OR_RETURN(SamplingOptions sampling, SamplingFromFlags());
   ASSIGN_OR_RETURN(Prompt prompt, PromptFromFlags());
+  ASSIGN_OR_RETURN(const Checkpoint::Part part,
+                   ModelPart(absl::GetFlag(FLAGS_weights)));
   ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
-                   OpenModel(UserPath(path)));
+                   OpenModel(UserPath(path), {}, part));
   ASSIGN_OR_RETURN(RunConfig config, ModelRunConfig(*checkpoint));
   RETURN_IF_ERROR(ChooseDevice(config.mutable_training()));
   std::unique_ptr<Tokenizer> tokenizer;  // null for token ids

@@ -64,6 +64,39 @@ TEST_F(ExportTest, AModelComesBackAndIsTrainedAndSampledFrom) {
   EXPECT_THAT(refused.output, HasSubstr("set model.rope_layout=HALVED"));
 }
 
+TEST_F(ExportTest, TheAverageIsExportedAndSampledFrom) {
+  const std::string run = Folder("averaged"), model = Folder("average");
+  ASSERT_EQ(Shell(ToyTrain({"--out=" + run, "--set optimizer.adamw.lr=0.1",
+                            "--set optimizer.ema.decay=0.9",
+                            "--set 'model.frozen=[\"layers.0.*\"]'"}))
+                .exit_code,
+            0);
+  const std::string checkpoint = run + "/checkpoints/step_00000020/";
+  ASSERT_EQ(Shell(absl::StrCat("mkdir ", model, "; cp ", checkpoint,
+                               "config.pbtxt ", model, "; cp ", checkpoint,
+                               "ema.safetensors ", model, "/model.safetensors"))
+                .exit_code,
+            0);
+  const auto sample = [](const std::string& from, const std::string& flags) {
+    return Shell(absl::StrCat(Program("generate"), "--checkpoint=", from,
+                              " --prompt_tokens=1,2,3 --max_tokens=40 ", flags))
+        .output;
+  };
+  EXPECT_THAT(sample(run, "--weights=EMA"), HasSubstr("1,2,3,"));
+  EXPECT_EQ(sample(run, "--weights=EMA"), sample(model, ""));
+  EXPECT_EQ(sample(run, "--weights=TRAINED"), sample(run, ""));
+  EXPECT_NE(sample(run, ""), sample(model, ""));
+  const auto exported = [](const std::string& from, const std::string& flags) {
+    const std::string out = Folder("theirs");
+    const Outcome outcome =
+        Shell(absl::StrCat(Program("export"), from, " ", out, " ", flags));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    return ReadFile(out + "/model.safetensors").value();
+  };
+  EXPECT_TRUE(exported(run, "--weights=EMA") == exported(model, ""));
+  EXPECT_FALSE(exported(run, "") == exported(model, ""));
+}
+
 TEST_F(ExportTest, MistakesEndWithExitCode2AndWithoutAFolder) {
   const std::string out = Folder("out"), empty = Folder("empty");
   ASSERT_TRUE(MakeDirectories(empty).ok());
@@ -79,6 +112,13 @@ TEST_F(ExportTest, MistakesEndWithExitCode2AndWithoutAFolder) {
            {absl::StrCat(Program("export"), *run_, " ", out,
                          " --max_file_mib=0"),
             "--max_file_mib=0: must be in [1, 1048576]"},
+           {absl::StrCat(Program("export"), *run_, " ", out, " --weights=SWA"),
+            "--weights=SWA: must be TRAINED or EMA"},
+           {absl::StrCat(Program("export"), *run_, " ", out, " --weights=EMA"),
+            "step_00000003 has no averaged weights (ema.safetensors)"},
+           {absl::StrCat(Program("generate"), "--checkpoint=", *run_,
+                         " --prompt_tokens=1 --weights=EMA"),
+            "step_00000003 has no averaged weights (ema.safetensors)"},
            {absl::StrCat(Program("export"), *run_, " ", empty),
             "empty exists; remove it or choose another output folder"},
            {absl::StrCat(Program("export"), "/nowhere ", out),

@@ -111,16 +111,28 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(
 }
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenModel(
-    const std::string& path, const VerifiedShare& share) {
-  if (IsHfFolder(path)) return OpenHfFolder(path);
+    const std::string& path, const VerifiedShare& share,
+    Checkpoint::Part part) {
+  if (IsHfFolder(path)) {
+    if (part != Checkpoint::Part::kEmaModel) return OpenHfFolder(path);
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, " is a folder of transformers, which has no averaged weights"));
+  }
   const auto has = [&](absl::string_view name) {
     return FileExists(absl::StrCat(path, "/", name));
   };
   const bool has_model = has(kModelFile) || has(IndexName(kModelFile));
   if (has_model && !has(kManifestFile)) {
-    return Checkpoint::OpenModelFolder(path);
+    return Checkpoint::OpenModelFolder(path, part);
   }
-  return OpenPart(path, Checkpoint::Part::kModel, share);
+  return OpenPart(path, part, share);
+}
+
+absl::StatusOr<Checkpoint::Part> ModelPart(absl::string_view weights) {
+  if (weights == "TRAINED") return Checkpoint::Part::kModel;
+  if (weights == "EMA") return Checkpoint::Part::kEmaModel;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--weights=", weights, ": must be TRAINED or EMA"));
 }
 
 VerifiedShare VerifiedShareOf(const WorldInfo& world) {

@@ -46,9 +46,12 @@ struct RunFolder {
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(
     const std::string& path, const VerifiedShare& share = {});
 // OpenCheckpoint() for the model only, which may also be in a folder without
-// other files (checkpoint.h).
+// other files (checkpoint.h). `part` is kModel or kEmaModel.
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenModel(
-    const std::string& path, const VerifiedShare& share = {});
+    const std::string& path, const VerifiedShare& share = {},
+    Checkpoint::Part part = Checkpoint::Part::kModel);
+// The part that --weights of a program asks for: "TRAINED" or "EMA".
+absl::StatusOr<Checkpoint::Part> ModelPart(absl::string_view weights);
 
 // The share of this rank, if all ranks read the same checkpoint.
 VerifiedShare VerifiedShareOf(const WorldInfo& world);
