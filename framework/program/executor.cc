@@ -57,9 +57,9 @@ absl::Status NameRun(const Schedule& schedule, const StepRun& run,
 // ATen computes exp(), cos(), sqrt() and others of contiguous tensors on a CPU
 // with MKL, in several threads. MKL chooses a function's kernel at its first
 // call, and if several threads make that call at the same time, one of them may
-// run a kernel with half of the digits (oneMKL 2024.2, which LibTorch 2.11
-// contains; https://github.com/pytorch/pytorch/issues/188792). One run in some
-// hundred had other RoPE tables, and so other bits from its first step on
+// run a kernel that is accurate to half of the digits (oneMKL 2024.2, which
+// LibTorch 2.11 contains; https://github.com/pytorch/pytorch/issues/188792).
+// Some runs had another RoPE table, and so other bits from the first step on
 // (docs/experiments/mkl_first_call).
 void ChooseVectorMathKernels() {
   static absl::once_flag once;

@@ -1,12 +1,13 @@
 """Kills or stops a rank of training runs at random times.
 
-usage: faults.py --launch="DIR/run launch" [--nproc=4] [--runs=10] [--seed=1]
+usage: faults.py --launch="DIR/run launch" [--config=configs/tiny_gpu.pbtxt]
+           [--nproc=4] [--runs=10] [--at_once=10] [--seed=1]
            [--out=faults.jsonl]
 
-Starts --runs runs for SIGKILL and as many for SIGSTOP, a few at a time, each
-with another ZeRO stage, EAGER and GRAPH in turns. Prints a record per run: when
-the signal was sent, how long afterwards the launch ended, its exit code, and
-the first error of a rank that is left.
+Starts --runs runs for SIGKILL and as many for SIGSTOP, --at_once at a time,
+with all pairs of ZeRO stage and EAGER or GRAPH in turn. Prints a record per
+run: when the signal was sent, how long afterwards the launch ended, its exit
+code, and the first error that a rank or, if none did, the launcher printed.
 """
 
 import argparse
@@ -45,12 +46,14 @@ def rank_processes(launcher):
 
 
 def first_error(output):
-    lines = [line for line in output.splitlines() if "error: " in line]
-    return lines[0] if lines else ""
+    lines = output.splitlines()
+    errors = ([line for line in lines if "error: " in line] or
+              [line for line in lines if line.startswith("launch: ")])
+    return errors[0] if errors else ""
 
 
 def started(process, log, wanted):
-    """Waits until the ranks are there and the wanted text was printed."""
+    """Whether `wanted` is printed before the process ends and in LONGEST_S."""
     end = time.monotonic() + LONGEST_S
     while time.monotonic() < end and process.poll() is None:
         if wanted in log.read_text(errors="replace"):
@@ -64,7 +67,7 @@ def one_run(settings):
     chance = random.Random(f"{options.seed} {name} {number}")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="faults_"))
     log = folder / "log"
-    mode, zero = ("EAGER", "GRAPH")[number % 2], number % 4
+    mode, zero = ("EAGER", "GRAPH")[number // 4 % 2], number % 4
     sets = [*SETS, f"execution.mode={mode}", f"layout.zero={zero}",
             f"training.batch_size={8 * options.nproc}"]
     command = [*shlex.split(options.launch), f"--nproc={options.nproc}",
@@ -76,7 +79,8 @@ def one_run(settings):
                                    start_new_session=True)
     record = dict(signal=name, number=number, mode=mode, zero=zero)
     try:
-        record["began"] = started(process, log, "grad norm")
+        if not started(process, log, "grad norm"):
+            raise OSError("the run did not begin")
         delay = chance.uniform(0, 15)
         time.sleep(delay)
         rank = chance.randrange(options.nproc)

@@ -29,8 +29,8 @@ def first_cosine(threads, warm_up):
 
 
 def differences(settings):
-    """The largest difference from `expected`, by as many children, one after
-    the other."""
+    """Each child's largest difference from `expected`. Starts `number`
+    children, one after the other."""
     number, threads, warm_up, expected = settings
     found = []
     for _ in range(number):
@@ -48,7 +48,8 @@ def differences(settings):
 
 
 def expected_table():
-    """By a process of its own, so that this one's first cosine is to come."""
+    """Computed by another process: children of this one, which has computed no
+    cosine, compute their first."""
     with multiprocessing.Pool(1) as pool:
         return pool.apply(first_cosine, (1, False))
 
