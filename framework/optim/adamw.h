@@ -74,9 +74,9 @@ class AdamW {
   int GroupOf(const ParameterSlice& slice) const;  // makes the host wait
   const AdamWCoefficients* coefficients() const;   // by group
   const bool* skips() const { return skips_.const_data_ptr<bool>(); }
-  // For a range of Update(), or of Muon's, from `begin` on. Addressed as if ranks
-  // divided nothing, in the section of element `begin` of store.grad(). The
-  // second moments of a section of Muon are those of rows.
+  // For a range of Update(), or of Muon's, from `begin` on. Addressed as if
+  // ranks divided nothing, in the section of element `begin` of store.grad().
+  // The second moments of a section of Muon are those of rows.
   AdamWBuffers Buffers(int64_t begin) const;
 
   // For checkpoints, which copy into these tensors in place. They lie like

@@ -193,10 +193,10 @@ TEST(ZeroReplicaTest, ReplicasHaveTheSameMatricesOfMuon) {
 
 // A run that is saved with one layout continues with another.
 void ExpectNoLayoutInCheckpoints(const std::string& flags) {
-  const std::string save =
-      absl::StrCat("--set checkpoint.every_steps=10"
-                   " --set optimizer.ema.decay=0.9 ",
-                   flags);
+  const std::string save = absl::StrCat(
+      "--set checkpoint.every_steps=10"
+      " --set optimizer.ema.decay=0.9 ",
+      flags);
   const std::string straight = Train(2, 0, "straight", save);
   const auto expected = Records(straight, "step");
   for (const auto& [from, to] : {std::pair{0, 3}, {3, 1}, {1, 2}, {2, 0}}) {

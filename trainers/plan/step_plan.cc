@@ -215,10 +215,9 @@ class StepList {
       list.Add(SumOfSquaresTask(gradients_.type, target_.device), Phase::kClip,
                -1, {}, {squares});
       list.Add(ClipTask(), Phase::kClip, -1, {squares}, {list.UpdateFactors()});
-      for (Task& task :
-           UpdateTasks(gradients_.layout, options_.sharding.shards,
-                       options_.muon, options_.ema, target_.precision,
-                       target_.device)) {
+      for (Task& task : UpdateTasks(gradients_.layout, options_.sharding.shards,
+                                    options_.muon, options_.ema,
+                                    target_.precision, target_.device)) {
         list.Add(std::move(task), Phase::kOptimizer, -1,
                  {list.UpdateFactors()});
       }
