@@ -49,6 +49,10 @@ absl::StatusOr<LatestCheckpoint> LatestGood(
       latest.checkpoint = *std::move(checkpoint);
       return latest;
     }
+    // A part that the run does not save.
+    if (absl::IsInvalidArgument(checkpoint.status())) {
+      return checkpoint.status();
+    }
     if (!IsDamagedOrAbsent(checkpoint.status())) {
       latest.warnings.push_back(
           absl::StrCat(checkpoint.status().message(),

@@ -118,7 +118,7 @@ TEST_F(ExportTest, MistakesEndWithExitCode2AndWithoutAFolder) {
             "step_00000003 has no averaged weights (ema.safetensors)"},
            {absl::StrCat(Program("generate"), "--checkpoint=", *run_,
                          " --prompt_tokens=1 --weights=EMA"),
-            "step_00000003 has no averaged weights (ema.safetensors)"},
+            "use its weights (--weights=TRAINED)\n"},
            {absl::StrCat(Program("export"), *run_, " ", empty),
             "empty exists; remove it or choose another output folder"},
            {absl::StrCat(Program("export"), "/nowhere ", out),
