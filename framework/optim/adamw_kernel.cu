@@ -88,6 +88,45 @@ __device__ __forceinline__ AdamWRange RangeOf(const AdamWBuffers& buffers,
   return *range;
 }
 
+// Loads vector `i` of the weights, in whatever form they are, and returns the
+// range that it is in. `first` is the vector of the block's first thread; all
+// threads of the block call this.
+template <typename State, typename Rounded, int N>
+__device__ __forceinline__ AdamWRange LoadWeights(const AdamWBuffers& buffers,
+                                                  unsigned first, unsigned i,
+                                                  float (&p)[N]) {
+  AdamWRange range = {.form = AdamWRange::Form::kMaster};
+  if constexpr (!std::is_same_v<State, Rounded>) {
+    range = RangeOf(buffers, static_cast<int>(first / kVectors<State>),
+                    static_cast<int>(i / kVectors<State>));
+  }
+  const unsigned at = ShiftedVector(i, range.shift, kVectors<State>);
+  if (range.form == AdamWRange::Form::kSplit) {
+    LoadSplit(buffers, int64_t{at} * N, p);
+  } else {
+    Load<State>(buffers.master, at, p);
+  }
+  return range;
+}
+
+// Stores what LoadWeights() loaded, also rounded where there is a shadow.
+template <typename State, typename Rounded, int N>
+__device__ __forceinline__ void StoreWeights(const float (&p)[N],
+                                             const AdamWRange& range,
+                                             unsigned i,
+                                             const AdamWBuffers& buffers) {
+  const unsigned at = ShiftedVector(i, range.shift, kVectors<State>);
+  if (range.form == AdamWRange::Form::kSplit) {
+    StoreSplit(p, int64_t{at} * N, buffers);
+    return;
+  }
+  Store<State>(p, buffers.master, at);
+  if (range.form == AdamWRange::Form::kMasterAndShadow) {
+    Store<Rounded>(p, buffers.shadow,
+                   ShiftedVector(i, range.shadow_shift, kVectors<State>));
+  }
+}
+
 // Each thread updates neighbouring elements once, so that every access of a
 // warp is contiguous and new blocks always have loads in flight. A loop over a
 // grid of resident blocks took 1.14 times as long on an H200 (2.7B: 23.4 ms
@@ -105,17 +144,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(State) == 4 ? 6 : 4)
   Load<State>(buffers.exp_avg, i, m);
   Load<State>(buffers.exp_avg_sq, i, v);
   Load<Grad>(buffers.grad, i, g);
-  AdamWRange range = {.form = AdamWRange::Form::kMaster};
-  if constexpr (!std::is_same_v<State, Rounded>) {
-    range = RangeOf(buffers, static_cast<int>(first / kVectors<State>),
-                    static_cast<int>(i / kVectors<State>));
-  }
-  const unsigned at = ShiftedVector(i, range.shift, kVectors<State>);
-  if (range.form == AdamWRange::Form::kSplit) {
-    LoadSplit(buffers, int64_t{at} * N, p);
-  } else {
-    Load<State>(buffers.master, at, p);
-  }
+  const AdamWRange range = LoadWeights<State, Rounded>(buffers, first, i, p);
   if (!inside || *skips) return;
   const int group = buffers.chunk_groups == nullptr
                         ? 0
@@ -130,15 +159,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(State) == 4 ? 6 : 4)
   }
   Store<State>(m, buffers.exp_avg, i);
   Store<State>(v, buffers.exp_avg_sq, i);
-  if (range.form == AdamWRange::Form::kSplit) {
-    StoreSplit(p, int64_t{at} * N, buffers);
-    return;
-  }
-  Store<State>(p, buffers.master, at);
-  if (range.form == AdamWRange::Form::kMasterAndShadow) {
-    Store<Rounded>(p, buffers.shadow,
-                   ShiftedVector(i, range.shadow_shift, kVectors<State>));
-  }
+  StoreWeights<State, Rounded>(p, range, i, buffers);
 }
 
 // Each thread has neighbouring elements, as in AdamWUpdate.
@@ -152,18 +173,7 @@ __global__ void __launch_bounds__(kThreads)
   const unsigned i = inside ? first + threadIdx.x : last;
   float p[N], average[N];
   Load<float>(ema.average, i, average);
-  AdamWRange range = {.form = AdamWRange::Form::kMaster};
-  if constexpr (!std::is_same_v<State, Rounded>) {
-    range = RangeOf(buffers, static_cast<int>(first / kVectors<State>),
-                    static_cast<int>(i / kVectors<State>));
-  }
-  const unsigned at = ShiftedVector(i, range.shift, kVectors<State>);
-  const bool split = range.form == AdamWRange::Form::kSplit;
-  if (split) {
-    LoadSplit(buffers, int64_t{at} * N, p);
-  } else {
-    Load<State>(buffers.master, at, p);
-  }
+  const AdamWRange range = LoadWeights<State, Rounded>(buffers, first, i, p);
   if (!inside || (pass == EmaPass::kUpdate && *ema.skips)) return;
   const float weight = EmaWeight(ema.options, *ema.step);
 #pragma unroll
@@ -175,15 +185,40 @@ __global__ void __launch_bounds__(kThreads)
   }
   Store<float>(average, ema.average, i);
   if (pass != EmaPass::kExchange) return;
-  if (split) {
-    StoreSplit(p, int64_t{at} * N, buffers);
-    return;
+  StoreWeights<State, Rounded>(p, range, i, buffers);
+}
+
+// The vectors [first, last] of the weights, one per thread. 32 bits, which save
+// registers, count those of 17 G elements.
+struct Vectors {
+  unsigned first, last;
+
+  unsigned blocks() const { return (last - first) / kThreads + 1; }
+};
+
+// Calls launch.operator()<State, Grad, Rounded>(Vectors) for the dtypes of
+// `buffers` and elements [begin, end).
+template <typename Fn>
+cudaError_t LaunchOnWeights(const AdamWBuffers& buffers, int64_t begin,
+                            int64_t end, const Fn& launch) {
+  if (begin == end) return cudaSuccess;
+  cudaError_t error = cudaSuccess;
+  const auto launch_one =
+      [&]<typename State, typename Grad, typename Rounded>() {
+        const int64_t last = end / kElements<State> - 1;
+        if (last > std::numeric_limits<unsigned>::max()) {
+          error = cudaErrorInvalidValue;
+          return;
+        }
+        launch.template operator()<State, Grad, Rounded>(
+            Vectors{static_cast<unsigned>(begin / kElements<State>),
+                    static_cast<unsigned>(last)});
+        error = cudaGetLastError();
+      };
+  if (!VisitAdamWDtypes<float, __nv_bfloat16, __half>(buffers, launch_one)) {
+    return cudaErrorInvalidValue;
   }
-  Store<State>(p, buffers.master, at);
-  if (range.form == AdamWRange::Form::kMasterAndShadow) {
-    Store<Rounded>(p, buffers.shadow,
-                   ShiftedVector(i, range.shadow_shift, kVectors<State>));
-  }
+  return error;
 }
 
 }  // namespace
@@ -200,52 +235,23 @@ cudaError_t LaunchAdamWUpdate(const AdamWBuffers& buffers, int64_t begin,
                               int64_t end, const bool* skips,
                               const AdamWCoefficients* prepared,
                               cudaStream_t stream) {
-  if (begin == end) return cudaSuccess;
-  cudaError_t error = cudaSuccess;
-  const auto launch = [&]<typename State, typename Grad, typename Rounded>() {
-    constexpr int64_t kElementsOfThread = kElements<State>;
-    // 32 bits, which save registers, count the vectors of 17 G elements.
-    const int64_t first = begin / kElementsOfThread;
-    const int64_t last = end / kElementsOfThread - 1;
-    if (last > std::numeric_limits<unsigned>::max()) {
-      error = cudaErrorInvalidValue;
-      return;
-    }
-    const auto blocks = static_cast<unsigned>((last - first) / kThreads + 1);
-    AdamWUpdate<State, Grad, Rounded><<<blocks, kThreads, 0, stream>>>(
-        buffers, static_cast<unsigned>(first), static_cast<unsigned>(last),
-        prepared, skips);
-    error = cudaGetLastError();
-  };
-  if (!VisitAdamWDtypes<float, __nv_bfloat16, __half>(buffers, launch)) {
-    return cudaErrorInvalidValue;
-  }
-  return error;
+  const auto launch =
+      [&]<typename State, typename Grad, typename Rounded>(const Vectors& v) {
+        AdamWUpdate<State, Grad, Rounded><<<v.blocks(), kThreads, 0, stream>>>(
+            buffers, v.first, v.last, prepared, skips);
+      };
+  return LaunchOnWeights(buffers, begin, end, launch);
 }
 
 cudaError_t LaunchEma(const AdamWBuffers& buffers, const EmaBuffers& ema,
                       EmaPass pass, int64_t begin, int64_t end,
                       cudaStream_t stream) {
-  if (begin == end) return cudaSuccess;
-  cudaError_t error = cudaSuccess;
-  const auto launch = [&]<typename State, typename Grad, typename Rounded>() {
-    // 32 bits count the vectors of 17 G elements.
-    const int64_t first = begin / kElements<State>;
-    const int64_t last = end / kElements<State> - 1;
-    if (last > std::numeric_limits<unsigned>::max()) {
-      error = cudaErrorInvalidValue;
-      return;
-    }
-    const auto blocks = static_cast<unsigned>((last - first) / kThreads + 1);
-    Ema<State, Rounded><<<blocks, kThreads, 0, stream>>>(
-        buffers, ema, pass, static_cast<unsigned>(first),
-        static_cast<unsigned>(last));
-    error = cudaGetLastError();
-  };
-  if (!VisitAdamWDtypes<float, __nv_bfloat16, __half>(buffers, launch)) {
-    return cudaErrorInvalidValue;
-  }
-  return error;
+  const auto launch =
+      [&]<typename State, typename Grad, typename Rounded>(const Vectors& v) {
+        Ema<State, Rounded><<<v.blocks(), kThreads, 0, stream>>>(
+            buffers, ema, pass, v.first, v.last);
+      };
+  return LaunchOnWeights(buffers, begin, end, launch);
 }
 
 }  // namespace tessera

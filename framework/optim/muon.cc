@@ -177,9 +177,9 @@ at::Tensor TableOf(const MuonBatch& batch, const MuonOptions& options,
 
 // Restricts a slice to this rank's part.
 void TakePart(const Sharding& sharding, MuonSlice* slice) {
-  const int64_t size = (slice->end - slice->begin) / sharding.shards;
-  slice->begin += size * sharding.index;
-  slice->end = slice->begin + size;
+  const int64_t begin = slice->begin, end = slice->end;
+  slice->begin = sharding.PartBegin(begin, end, sharding.index);
+  slice->end = sharding.PartBegin(begin, end, sharding.index + 1);
   std::erase_if(slice->batches, [&](const MuonBatch& batch) {
     return batch.part != sharding.index;
   });
