@@ -45,7 +45,7 @@ struct StateTensor {
   int64_t numel() const {
     return of == Of::kRowMoments ? slice->shape[0] : slice->numel;
   }
-  // Of a moment or average: where it is in a buffer that ranks do not divide.
+  // The place of a moment or an average in a buffer that ranks do not divide.
   int64_t place() const {
     return of == Of::kRowMoments ? *slice->row_moments : slice->offset;
   }

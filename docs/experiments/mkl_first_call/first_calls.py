@@ -1,4 +1,4 @@
-"""How often the first cosines of a process are wrong, with PyTorch alone.
+"""Counts how often a process's first cosines are wrong. Needs only PyTorch.
 
 usage: first_calls.py [--processes=2000] [--threads=8] [--at_once=8]
 

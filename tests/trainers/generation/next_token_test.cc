@@ -81,7 +81,7 @@ class NextTokenTest : public ::testing::Test {
     }
   }
 
-  // Each of `texts` has the same logits in a batch as alone.
+  // Each of `texts` has the same logits in a batch as by itself.
   void ExpectThoseOfEach(NextTokenModel& model,
                          const NextTokenModel::Texts& texts, double tolerance) {
     const auto logits = model.LogitsAfter(texts);
