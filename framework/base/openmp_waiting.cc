@@ -7,7 +7,8 @@
 // meanwhile, and training on a CPU takes several times as long. libgomp reads
 // its settings when it is loaded, so this sets GOMP_SPINCOUNT and starts the
 // program again, with the same process id. It does nothing if GOMP_SPINCOUNT or
-// OMP_WAIT_POLICY is set.
+// OMP_WAIT_POLICY is set, or with OMP_NUM_THREADS=1: a single thread waits for
+// none.
 //
 // An entry of .preinit_array runs after the shared libraries are mapped and
 // before their constructors, which take 0.6 s; starting again there costs 40
@@ -31,13 +32,19 @@ bool Sets(const char* entry, const char* name) {
   return *name == '\0' && *entry == '=';
 }
 
+bool IsOneThread(const char* entry) {
+  const char* expected = "OMP_NUM_THREADS=1";
+  while (*expected != '\0' && *entry == *expected) ++entry, ++expected;
+  return *expected == '\0' && *entry == '\0';
+}
+
 void StartAgainWithSpinCount(int /*argc*/, char** argv, char** environment) {
   char* variables[kMaxVariables];
   int count = 0;
   for (; environment[count] != nullptr; ++count) {
     if (Sets(environment[count], "GOMP_SPINCOUNT") ||
         Sets(environment[count], "OMP_WAIT_POLICY") ||
-        count + 2 == kMaxVariables) {
+        IsOneThread(environment[count]) || count + 2 == kMaxVariables) {
       return;
     }
     variables[count] = environment[count];

@@ -28,7 +28,8 @@ TEST(OpenMpWaitingWorker, DISABLED_SpinsAsTheVariableSays) {
 bool PassesWith(const std::string& variables) {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe");
   return std::system(absl::StrCat("env -u GOMP_SPINCOUNT -u OMP_WAIT_POLICY ",
-                                  variables, " '", program,
+                                  "-u OMP_NUM_THREADS ", variables, " '",
+                                  program,
                                   "' --gtest_also_run_disabled_tests "
                                   "--gtest_filter=OpenMpWaitingWorker.*")
                          .c_str()) == 0;
@@ -40,6 +41,13 @@ TEST(OpenMpWaitingTest, ThreadsSpinBriefly) {
 #endif
   EXPECT_TRUE(PassesWith("EXPECTED_SPINCOUNT=10000"));
   EXPECT_FALSE(PassesWith("EXPECTED_SPINCOUNT=999"));
+}
+
+TEST(OpenMpWaitingTest, OneThreadIsLeftAlone) {
+  EXPECT_TRUE(PassesWith("EXPECTED_SPINCOUNT=unset OMP_NUM_THREADS=1"));
+#ifndef __SANITIZE_ADDRESS__
+  EXPECT_TRUE(PassesWith("EXPECTED_SPINCOUNT=10000 OMP_NUM_THREADS=12"));
+#endif
 }
 
 TEST(OpenMpWaitingTest, TheUsersChoiceStands) {
