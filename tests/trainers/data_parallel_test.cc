@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/trainers/program.h"
+#include "tests/trainers/toy_ranks.h"
 
 namespace tessera {
 namespace {
@@ -33,11 +36,18 @@ std::string TrainWith(int nproc, const std::string& name,
   return run;
 }
 
+// The newest model of a run, as a user finds it.
+std::unique_ptr<SafetensorsFile> NewestModel(const std::string& run) {
+  const std::string checkpoints = run + "/checkpoints/";
+  const std::string newest = ListDirectory(checkpoints).value().back();
+  return SafetensorsFile::Open(
+             absl::StrCat(checkpoints, newest, "/model.safetensors"))
+      .value();
+}
+
 // ||a - b|| / ||b|| over all parameters of two runs' last checkpoints.
 double ParameterDistance(const std::string& a, const std::string& b) {
-  const std::string file = "/checkpoints/step_00000020/model.safetensors";
-  const auto left = SafetensorsFile::Open(a + file).value();
-  const auto right = SafetensorsFile::Open(b + file).value();
+  const auto left = NewestModel(a), right = NewestModel(b);
   double difference = 0, norm = 0;
   for (const TensorEntry& entry : right->tensors()) {
     const absl::string_view x = left->Bytes(*left->Find(entry.spec.name));
@@ -53,39 +63,50 @@ double ParameterDistance(const std::string& a, const std::string& b) {
   return std::sqrt(difference / norm);
 }
 
-class DataParallelTest : public testing::TestWithParam<const char*> {};
-
-TEST_P(DataParallelTest, RanksEqualOneProcessAtEveryStep) {
-  const std::string name =
-      testing::UnitTest::GetInstance()->current_test_info()->name();
-  const std::string tag = absl::StrCat("run", name.substr(name.rfind('/') + 1));
-  const std::string one = TrainWith(1, tag, GetParam());
-  const auto expected = Records(one, "step");
-  ASSERT_EQ(expected.size(), 20u);
-  for (int ranks : {2, 4}) {
-    const std::string many = TrainWith(ranks, tag, GetParam());
-    const auto records = Records(many, "step");
-    ASSERT_EQ(records.size(), expected.size());
-    for (size_t i = 0; i < records.size(); ++i) {
-      for (const char* field : {"loss", "grad_norm"}) {
-        const double want = expected[i][field];
-        EXPECT_NEAR(records[i][field].get<double>(), want, 1e-5 * want)
-            << ranks << " ranks, step " << i + 1 << ", " << field;
-      }
+// Expects the losses, norms and weights of a run of one process.
+void ExpectSameTraining(const std::string& many, const std::string& one) {
+  const auto expected = Records(one, "step"), records = Records(many, "step");
+  ASSERT_EQ(expected.size(), 8u);
+  ASSERT_EQ(records.size(), expected.size());
+  for (size_t i = 0; i < records.size(); ++i) {
+    for (const char* field : {"loss", "grad_norm"}) {
+      const double want = expected[i][field];
+      EXPECT_NEAR(records[i][field].get<double>(), want, 1e-5 * want)
+          << "step " << i + 1 << ", " << field;
     }
-    EXPECT_LT(ParameterDistance(many, one), 1e-5) << ranks << " ranks";
-    EXPECT_NEAR(Records(many, "eval").back()["loss"].get<double>(),
-                Records(one, "eval").back()["loss"].get<double>(), 1e-4);
   }
+  EXPECT_LT(ParameterDistance(many, one), 1e-5);
+  EXPECT_NEAR(Records(many, "eval").back()["loss"].get<double>(),
+              Records(one, "eval").back()["loss"].get<double>(), 1e-4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Variants, DataParallelTest,
-                         testing::Values("",  //
-                                         "--set model.tied_head=true",
-                                         "--set 'model.frozen=[\"layers.0.*\", "
-                                         "\"token_embeddings.weight\"]'",
-                                         "--set training.batch_size=16 "
-                                         "--set training.micro_batches=2"));
+using Variant = std::vector<std::string>;
+
+TEST(DataParallelTest, RanksEqualOneProcessAtEveryStep) {
+  const std::vector<Variant> variants = {
+      {},
+      {"model.tied_head=true"},
+      {"model.frozen=[\"layers.0.*\", \"token_embeddings.weight\"]"},
+      {"training.batch_size=16", "training.micro_batches=2"}};
+  std::map<int, std::vector<ToyRun>> runs;  // by the number of ranks
+  for (const int ranks : {1, 2, 4}) {
+    for (const Variant& variant : variants) {
+      ToyRun run = {
+          .folder =
+              Folder(absl::StrCat("variant_", runs[ranks].size(), "_", ranks)),
+          .sets = {"training.steps=8", "training.eval_every_steps=4"}};
+      run.sets.insert(run.sets.end(), variant.begin(), variant.end());
+      runs[ranks].push_back(run);
+    }
+    TrainToys(ranks, runs[ranks]);
+  }
+  for (size_t v = 0; v < variants.size(); ++v) {
+    for (const int ranks : {2, 4}) {
+      SCOPED_TRACE(absl::StrCat(ranks, " ranks, variant ", v));
+      ExpectSameTraining(runs[ranks][v].folder, runs[1][v].folder);
+    }
+  }
+}
 
 // The steps with the fields that depend on time.
 std::vector<nlohmann::json> TimedSteps(const std::string& run) {
@@ -98,12 +119,12 @@ std::vector<nlohmann::json> TimedSteps(const std::string& run) {
   return steps;
 }
 
-// Whether the times of 200 steps fill the time between two records. A machine
-// that stands still for a moment spoils either.
-bool StepsFillTheTime(const std::vector<nlohmann::json>& records) {
+// Whether the times of `steps` steps fill the time between two records. A
+// machine that stands still for a moment spoils either.
+bool StepsFillTheTime(const std::vector<nlohmann::json>& records, int steps) {
   const double elapsed =
       records[1]["time"].get<double>() - records[0]["time"].get<double>();
-  const double trained = 200 * records[1]["step_ms"].get<double>() * 1e-3;
+  const double trained = steps * records[1]["step_ms"].get<double>() * 1e-3;
   return trained < elapsed * 1.05 && trained > elapsed * 0.6;
 }
 
@@ -115,16 +136,17 @@ TEST(DataParallelRateTest, TokensAreForAllRanksAndFlopsForOne) {
   constexpr double kPeakTflops = 0.125;
   for (const int ranks : {1, 2}) {
     SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
+    // Steps of several ranks take longer.
+    const int steps_per_record = ranks == 1 ? 200 : 60;
     bool filled = false;
     for (int attempt = 0; attempt < 4 && !filled; ++attempt) {
-      const std::vector<nlohmann::json> steps =
-          TimedSteps(TrainWith(ranks, absl::StrCat("rates", attempt),
-                               absl::StrCat("--set training.steps=400"
-                                            " --set training.eval_every_steps="
-                                            "1000"
-                                            " --set observe.log_every_steps=200"
-                                            " --set observe.peak_tflops=",
-                                            kPeakTflops)));
+      const std::vector<nlohmann::json> steps = TimedSteps(TrainWith(
+          ranks, absl::StrCat("rates", attempt),
+          absl::StrCat("--set training.eval_every_steps="
+                       "1000 --set training.steps=",
+                       2 * steps_per_record,
+                       " --set observe.log_every_steps=", steps_per_record,
+                       " --set observe.peak_tflops=", kPeakTflops)));
       ASSERT_EQ(steps.size(), 2u);
       for (const nlohmann::json& step : steps) {
         const double seconds = step["step_ms"].get<double>() * 1e-3;
@@ -135,7 +157,7 @@ TEST(DataParallelRateTest, TokensAreForAllRanksAndFlopsForOne) {
         const double mfu = tflops / kPeakTflops;
         EXPECT_NEAR(step["mfu"].get<double>(), mfu, 1e-9 * mfu);
       }
-      filled = StepsFillTheTime(steps);
+      filled = StepsFillTheTime(steps, steps_per_record);
     }
     EXPECT_TRUE(filled);
   }
@@ -188,7 +210,8 @@ TEST(DataParallelSaveTest, RanksSaveTogetherByTheClockOfRankZero) {
       run, " & PID=$!; until [ $(ls ", run,
       "/checkpoints 2>/dev/null | wc -l) -ge 3 ] || ! kill -0 $PID ||"
       " [ $(date +%s) -gt $END ]; do sleep 0.01; done; kill -TERM $PID;"
-      " (sleep 10; kill -TERM $PID) 2>/dev/null & wait $PID"));
+      " (sleep 10; kill -TERM $PID) >/dev/null 2>&1 & SECOND=$!; wait $PID;"
+      " CODE=$?; kill $SECOND; exit $CODE"));
   EXPECT_EQ(outcome.exit_code, 143) << outcome.output;
   const auto saved = ListDirectory(run + "/checkpoints");
   ASSERT_TRUE(saved.ok()) << saved.status();
@@ -197,13 +220,16 @@ TEST(DataParallelSaveTest, RanksSaveTogetherByTheClockOfRankZero) {
 
 TEST(DataParallelInitTest, EveryRankStartsFromTheSameWeights) {
   const std::string one = TrainWith(1, "pretrained", "");
+  std::vector<ToyRun> runs;
   for (const char* precision : {"FP32", "BF16"}) {
-    const std::string from = absl::StrCat(
-        "--set optimizer.adamw.lr=1e-30 --set precision.mode=", precision,
-        " --set checkpoint.init_from=", one);
-    const std::string two =
-        TrainWith(2, absl::StrCat("tuned_", precision), from);
-    EXPECT_LT(ParameterDistance(two, one), 1e-20) << precision;
+    runs.push_back({.folder = Folder(absl::StrCat("tuned_", precision)),
+                    .sets = {"training.steps=3", "optimizer.adamw.lr=1e-30",
+                             absl::StrCat("precision.mode=", precision),
+                             "checkpoint.init_from=" + one}});
+  }
+  TrainToys(2, runs);
+  for (const ToyRun& run : runs) {
+    EXPECT_LT(ParameterDistance(run.folder, one), 1e-20) << run.folder;
   }
 }
 

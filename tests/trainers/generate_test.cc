@@ -185,7 +185,7 @@ TEST(GenerateTest, UsesATokenizerInHuggingFacesFormat) {
 
 TEST(GenerateTest, ARunWithoutTokenizerIsRejectedWithAdvice) {
   const std::string run = Folder("textless");
-  const TokenFile file = NanoGptTokens("textless_tokens", 100);
+  const TokenFileFlags file = NanoGptTokens("textless_tokens", 100);
   const Outcome refused = Shell(absl::StrCat(
       file.before, ToyTrain({file.flags, "--out=" + run}), "; ",
       FindRuntimeFile("trainers/generate").value(), " --checkpoint=", run));
@@ -199,7 +199,7 @@ TEST(GenerateTest, ARunWithoutTokenizerIsRejectedWithAdvice) {
 
 TEST(GenerateTest, ContinuesTokenIdsWithoutATokenizer) {
   const std::string run = Folder("ids");
-  const TokenFile file = NanoGptTokens("ids_tokens", 100);
+  const TokenFileFlags file = NanoGptTokens("ids_tokens", 100);
   const Outcome trained =
       Shell(file.before + ToyTrain({file.flags, "--out=" + run,
                                     "--set training.sample_tokens_at_end=3"}));

@@ -29,16 +29,26 @@ Outcome Shell(const std::string& command) {
   return outcome;
 }
 
+std::vector<std::string> ToySets() {
+  return {"model.vocab_size=300",
+          "model.num_layers=2",
+          "model.d_model=32",
+          "model.num_heads=2",
+          "model.d_ff=64",
+          "model.context_length=16",
+          "data.synthetic.successors=3",
+          "training.batch_size=4",
+          "training.steps=20",
+          "training.sample_tokens_at_end=0",
+          "training.eval_every_steps=10",
+          "training.eval_batches=2",
+          "observe.log_every_steps=1",
+          "optimizer.schedule.warmup_steps=2"};
+}
+
 std::string ToyFlags() {
-  return " --config=configs/tiny_cpu.pbtxt --set model.vocab_size=300"
-         " --set model.num_layers=2 --set model.d_model=32"
-         " --set model.num_heads=2 --set model.d_ff=64"
-         " --set model.context_length=16 --set data.synthetic.successors=3"
-         " --set training.batch_size=4 --set training.steps=20"
-         " --set training.sample_tokens_at_end=0"
-         " --set training.eval_every_steps=10 --set training.eval_batches=2"
-         " --set observe.log_every_steps=1"
-         " --set optimizer.schedule.warmup_steps=2 ";
+  return absl::StrCat(" --config=", kToyConfigFile, " --set ",
+                      absl::StrJoin(ToySets(), " --set "), " ");
 }
 
 std::string ToyTrain(const std::vector<std::string>& arguments) {
@@ -52,7 +62,7 @@ std::string Folder(const std::string& name) {
   return folder;
 }
 
-TokenFile NanoGptTokens(const std::string& name, int tokens) {
+TokenFileFlags NanoGptTokens(const std::string& name, int tokens) {
   const std::string path = Folder(name);
   return {absl::StrCat("head -c ", 2 * tokens, " /dev/zero > ", path, "; "),
           absl::StrCat("--set 'data.token_files={train: \"", path,

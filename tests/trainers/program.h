@@ -16,18 +16,22 @@ struct Outcome {
 };
 Outcome Shell(const std::string& command);
 
-// Flags of a run that takes a moment on a CPU: 20 steps of a two-layer model on
-// synthetic tokens; every step is logged.
+// The config of a run that takes a moment on a CPU: 20 steps of a two-layer
+// model on synthetic tokens; every step is logged. ToySets() are overrides of
+// kToyConfigFile.
+inline constexpr char kToyConfigFile[] = "configs/tiny_cpu.pbtxt";
+std::vector<std::string> ToySets();
+// That config as flags.
 std::string ToyFlags();
 // `train` with those flags and `arguments`, which may contain shell syntax.
 std::string ToyTrain(const std::vector<std::string>& arguments);
 
 // Flags for `tokens` tokens in nanoGPT's format, in a file of that name; the
 // command `before` creates it.
-struct TokenFile {
+struct TokenFileFlags {
   std::string before, flags;
 };
-TokenFile NanoGptTokens(const std::string& name, int tokens);
+TokenFileFlags NanoGptTokens(const std::string& name, int tokens);
 
 // The path of a folder that does not exist, in the test's temporary folder.
 std::string Folder(const std::string& name);

@@ -277,7 +277,7 @@ TEST(TrainTest, WarnsIfThereIsNothingToEvaluateOn) {
        {Case{100, no, ", 100 tokens, with data.validation_fraction 0.01; a "},
         Case{1000, part, "validation split of "}, Case{10000, "", ""}}) {
     const std::string run = Folder("held_out");
-    const TokenFile file = NanoGptTokens("tokens", tokens);
+    const TokenFileFlags file = NanoGptTokens("tokens", tokens);
     const Outcome outcome =
         Shell(file.before + ToyTrain({file.flags, "--out=" + run}));
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
@@ -301,13 +301,13 @@ TEST(TrainTest, WarnsIfThereIsNothingToEvaluateOn) {
 
 TEST(TrainTest, RejectsLessDataThanASequenceAndWarnsOfLessThanABatch) {
   const std::string run = Folder("little");
-  const TokenFile ten = NanoGptTokens("ten_tokens", 10);
+  const TokenFileFlags ten = NanoGptTokens("ten_tokens", 10);
   const Outcome refused =
       Shell(ten.before + ToyTrain({ten.flags, "--out=" + run}));
   EXPECT_EQ(refused.exit_code, 2) << refused.output;
   EXPECT_THAT(refused.output, HasSubstr("has 10 tokens"));
   EXPECT_THAT(refused.output, HasSubstr("17 (model.context_length + 1)"));
-  const TokenFile few = NanoGptTokens("few_tokens", 40);
+  const TokenFileFlags few = NanoGptTokens("few_tokens", 40);
   const Outcome repeats =
       Shell(few.before + ToyTrain({few.flags, "--out=" + run}));
   EXPECT_EQ(repeats.exit_code, 0) << repeats.output;
@@ -331,7 +331,7 @@ TEST(TrainTest, SavesWhenAnotherProgramChangesATokenFile) {
        {Case{"truncated", "truncate -s 0 ", ": past the end of the file"},
         Case{"overwritten", "", " is 65535, but every token was below 300"}}) {
     const std::string run = Folder("file_" + c.name);
-    const TokenFile file = NanoGptTokens("tokens_" + c.name, 10000);
+    const TokenFileFlags file = NanoGptTokens("tokens_" + c.name, 10000);
     const std::string path = Folder("tokens_" + c.name);
     std::string change = c.change + path;
     if (c.name == "overwritten") {

@@ -5,37 +5,40 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/file.h"
-#include "framework/base/runtime_files.h"
+#include "framework/dist/world.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/trainers/program.h"
+#include "tests/trainers/toy_ranks.h"
+#include "trainers/config/config_loader.h"
+#include "trainers/plan/run_plan.h"
 
 namespace tessera {
 namespace {
 
 using ::testing::HasSubstr;
+using Sets = std::vector<std::string>;
 
 constexpr char kEma[] = "/ema.safetensors";
 
-Outcome Launch(int ranks, const std::string& arguments) {
-  return Shell(absl::StrCat(FindRuntimeFile("trainers/launch").value(),
-                            " --nproc=", ranks, ToyFlags(), " ", arguments));
+Sets Joined(Sets sets, const Sets& more) {
+  sets.insert(sets.end(), more.begin(), more.end());
+  return sets;
 }
 
-// Trains with a ZeRO stage; returns the run's folder.
-std::string Train(int ranks, int zero, const std::string& name,
-                  const std::string& arguments) {
-  const std::string run = Folder(absl::StrCat(name, "_", ranks, "_", zero));
-  const Outcome outcome =
-      Launch(ranks, absl::StrCat("--set layout.zero=", zero,
-                                 " --set training.batch_size=12 ", arguments,
-                                 " --out=", run));
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
-  return run;
+// Six steps with a ZeRO stage, two evaluations.
+ToyRun Toy(const std::string& name, int zero, const Sets& sets) {
+  return {.folder = Folder(absl::StrCat(name, "_", zero)),
+          .sets = Joined(
+              {absl::StrCat("layout.zero=", zero), "training.batch_size=12",
+               "training.steps=6", "training.eval_every_steps=3"},
+              sets)};
 }
 
 // Expects the same weights, moments and averages in two checkpoints.
@@ -50,67 +53,68 @@ void ExpectSameState(const std::string& a, const std::string& b) {
   }
 }
 
-std::string Last(const std::string& run) {
-  return run + "/checkpoints/step_00000020";
+std::string CheckpointOf(const ToyRun& run, int step) {
+  return absl::StrCat(run.folder, "/checkpoints/step_0000000", step);
 }
 
 struct Variant {
   int ranks;
-  const char* flags;
+  Sets sets;
 };
 
 // Expects stages 0 and 1 to agree, and 2 and 3; with one micro-batch all.
-void ExpectStagesAgree(const std::string& name, int ranks,
-                       const std::string& flags) {
-  std::vector<std::string> runs;
+void ExpectStagesAgree(const std::string& name, int ranks, const Sets& sets) {
+  std::vector<ToyRun> runs;
   for (int zero = 0; zero <= 3; ++zero) {
-    runs.push_back(Train(ranks, zero, name, flags));
+    runs.push_back(Toy(name, zero, sets));
   }
-  const bool accumulates = absl::StrContains(flags, "micro_batches");
+  TrainToys(ranks, runs);
+  const bool accumulates = absl::c_any_of(sets, [](const std::string& set) {
+    return absl::StartsWith(set, "training.micro_batches=");
+  });
   for (const auto& [run, like] :
        {std::pair{1, 0}, {2, accumulates ? 3 : 0}, {3, accumulates ? 2 : 0}}) {
     SCOPED_TRACE(absl::StrCat("ZeRO ", run, " and ", like));
-    const auto expected = Records(runs[like], "step");
-    ASSERT_EQ(expected.size(), 20u);
-    EXPECT_EQ(Records(runs[run], "step"), expected);
-    EXPECT_EQ(Records(runs[run], "eval"), Records(runs[like], "eval"));
-    ExpectSameState(Last(runs[run]), Last(runs[like]));
+    const std::string &found = runs[run].folder, &wanted = runs[like].folder;
+    const auto expected = Records(wanted, "step");
+    ASSERT_EQ(expected.size(), 6u);
+    EXPECT_EQ(Records(found, "step"), expected);
+    const auto evaluated = Records(wanted, "eval");
+    EXPECT_FALSE(evaluated.empty());
+    EXPECT_EQ(Records(found, "eval"), evaluated);
+    ExpectSameState(CheckpointOf(runs[run], 6), CheckpointOf(runs[like], 6));
   }
 }
 
 class ZeroTest : public ::testing::TestWithParam<Variant> {};
 
 TEST_P(ZeroTest, HasTheBitsOfTheOtherStages) {
-  const auto& [ranks, flags] = GetParam();
   const std::string test =
       ::testing::UnitTest::GetInstance()->current_test_info()->name();
   ExpectStagesAgree(absl::StrCat("zero_", test.substr(test.rfind('/') + 1)),
-                    ranks, flags);
+                    GetParam().ranks, GetParam().sets);
 }
 
-// All combinations of what the variants have in pairs; takes a quarter of an
-// hour.
+// All combinations of what the variants have in pairs; takes minutes.
 TEST(ZeroProductTest, DISABLED_EveryCombination) {
-  const std::vector<std::vector<std::string>> choices = {
-      {"", " --set training.micro_batches=2"},
-      {"", " --set 'model.frozen=[\"layers.0.*\"]'"},
-      {"", " --set model.tied_head=true"},
-      {"", " --set optimizer.clip_norm=0.01"},
-      {"--set precision.mode=BF16", "--set precision.mode=FP32"},
-      {"", " --set recompute.policy=BLOCK"}};
+  const std::vector<Sets> choices = {
+      {"", "training.micro_batches=2"}, {"", "model.frozen=[\"layers.0.*\"]"},
+      {"", "model.tied_head=true"},     {"", "optimizer.clip_norm=0.01"},
+      {"precision.mode=BF16", ""},      {"", "recompute.policy=BLOCK"}};
   int failed = 0;
   for (int product = 0; product < 1 << choices.size(); ++product) {
-    std::string flags = choices[4][product >> 4 & 1];
+    Sets sets;
     for (size_t c = 0; c < choices.size(); ++c) {
-      if (c != 4) absl::StrAppend(&flags, choices[c][product >> c & 1]);
+      const std::string& set = choices[c][product >> c & 1];
+      if (!set.empty()) sets.push_back(set);
     }
-    ExpectStagesAgree("product", 2, flags);
+    ExpectStagesAgree("product", 2, sets);
     const int failures = ::testing::UnitTest::GetInstance()
                              ->current_test_info()
                              ->result()
                              ->total_part_count();
-    std::cout << (failures > failed ? "differs: " : "equal:   ") << flags
-              << std::endl;
+    std::cout << (failures > failed ? "differs: " : "equal:   ")
+              << absl::StrJoin(sets, " ") << std::endl;
     failed = failures;
   }
 }
@@ -118,62 +122,60 @@ TEST(ZeroProductTest, DISABLED_EveryCombination) {
 INSTANTIATE_TEST_SUITE_P(
     Variants, ZeroTest,
     ::testing::Values(
-        Variant{2, ""}, Variant{3, "--set precision.mode=BF16"},
+        Variant{2, {}}, Variant{3, {"precision.mode=BF16"}},
         Variant{2,
-                "--set precision.mode=BF16 --set model.tied_head=true"
-                " --set training.micro_batches=2"},
-        Variant{3,
-                "--set precision.mode=BF16_PURE --set recompute.policy=BLOCK"},
-        Variant{
-            4,
-            "--set precision.mode=BF16 --set optimizer.clip_norm=0.01 --set"
-            " 'model.frozen=[\"layers.0.*\", \"token_embeddings.weight\"]'"},
+                {"precision.mode=BF16", "model.tied_head=true",
+                 "training.micro_batches=2"}},
+        Variant{3, {"precision.mode=BF16_PURE", "recompute.policy=BLOCK"}},
+        Variant{4,
+                {"precision.mode=BF16", "optimizer.clip_norm=0.01",
+                 "model.frozen=[\"layers.0.*\", \"token_embeddings.weight\"]"}},
         Variant{2,
-                "--set precision.mode=BF16 --set execution.defer_update=true"
-                " --set execution.storage=ARENA"}));
+                {"precision.mode=BF16", "execution.defer_update=true",
+                 "execution.storage=ARENA"}}));
 
 // Matrices of AdamW and of NorMuon.
-constexpr char kBothOptimizers[] =
-    "--set optimizer.muon.normuon_beta2=0.9"
-    " --set 'optimizer.muon.patterns=[\"layers.*.ffn.*\"]'";
+Sets BothOptimizers() {
+  return {"optimizer.muon.normuon_beta2=0.9",
+          "optimizer.muon.patterns=[\"layers.*.ffn.*\"]"};
+}
 
 // Ranks have whole matrices, of odd sizes, and some have none.
 INSTANTIATE_TEST_SUITE_P(
     Muon, ZeroTest,
     ::testing::Values(
         Variant{4,
-                "--set precision.mode=BF16 --set optimizer.muon.lr=0.02"
-                " --set optimizer.ema.decay=0.9"
-                " --set model.d_ff=57 --set execution.defer_update=true"},
-        Variant{
-            2,
-            "--set optimizer.muon.normuon_beta2=0.9"
-            " --set optimizer.adamw.cautious_weight_decay=true"
-            " --set training.micro_batches=2 --set optimizer.clip_norm=0.1"},
+                {"precision.mode=BF16", "optimizer.muon.lr=0.02",
+                 "optimizer.ema.decay=0.9", "model.d_ff=57",
+                 "execution.defer_update=true"}},
+        Variant{2,
+                {"optimizer.muon.normuon_beta2=0.9",
+                 "optimizer.adamw.cautious_weight_decay=true",
+                 "training.micro_batches=2", "optimizer.clip_norm=0.1"}},
         Variant{4,
-                "--set precision.mode=BF16 --set model.num_layers=5"
-                " --set optimizer.muon.normuon_beta2=0.9"
-                " --set optimizer.ema.decay=0.9"
-                " --set 'model.frozen=[\"layers.0.*\"]'"},
+                {"precision.mode=BF16", "model.num_layers=5",
+                 "optimizer.muon.normuon_beta2=0.9", "optimizer.ema.decay=0.9",
+                 "model.frozen=[\"layers.0.*\"]"}},
         Variant{3,
-                "--set precision.mode=BF16_PURE --set model.d_ff=90"
-                " --set optimizer.muon.normuon_beta2=0.9"
-                " --set optimizer.ema.decay=0.9"
-                " --set 'optimizer.muon.patterns=[\"*\"]'"}));
+                {"precision.mode=BF16_PURE", "model.d_ff=90",
+                 "optimizer.muon.normuon_beta2=0.9", "optimizer.ema.decay=0.9",
+                 "optimizer.muon.patterns=[\"*\"]"}}));
 
 // Two groups of two ranks each divide a state. All stages give the same bits,
 // and the values of four ranks that divide one state, up to the order of sums.
 TEST(ZeroReplicaTest, ReplicasSumTheirParts) {
-  const auto expected =
-      Records(Train(4, 1, "not_replicated", kBothOptimizers), "step");
-  std::vector<nlohmann::json> first;
+  std::vector<ToyRun> runs = {Toy("not_replicated", 1, BothOptimizers())};
   for (const int zero : {1, 2, 3}) {
-    const auto records =
-        Records(Train(4, zero, "replicated",
-                      absl::StrCat("--set layout.replica=2 ", kBothOptimizers)),
-                "step");
+    runs.push_back(Toy("replicated", zero,
+                       Joined(BothOptimizers(), {"layout.replica=2"})));
+  }
+  TrainToys(4, runs);
+  const auto expected = Records(runs[0].folder, "step");
+  ASSERT_EQ(expected.size(), 6u);
+  const auto first = Records(runs[1].folder, "step");
+  for (const int zero : {1, 2, 3}) {
+    const auto records = Records(runs[zero].folder, "step");
     ASSERT_EQ(records.size(), expected.size());
-    if (first.empty()) first = records;
     EXPECT_EQ(records, first) << "ZeRO " << zero;
     for (size_t i = 0; i < records.size(); ++i) {
       for (const char* value : {"loss", "grad_norm"}) {
@@ -185,57 +187,69 @@ TEST(ZeroReplicaTest, ReplicasSumTheirParts) {
   }
 }
 
-// A run that is saved with one layout continues with another.
+// A run that is saved with one layout continues with another, from there with a
+// third, and so on.
 TEST(ZeroResumeTest, ACheckpointHasNoLayout) {
-  const std::string save = absl::StrCat(
-      "--set precision.mode=BF16 --set checkpoint.every_steps=10"
-      " --set model.num_layers=3 --set optimizer.ema.decay=0.9 ",
-      kBothOptimizers);
-  const std::string straight = Train(2, 0, "straight", save);
-  const auto expected = Records(straight, "step");
-  for (const auto& [from, to] : {std::pair{0, 3}, {3, 1}, {1, 2}, {2, 0}}) {
-    const std::string first = Train(2, from, "moved_from", save);
-    const std::string second = Train(
-        2, to, absl::StrCat("moved_", from),
-        absl::StrCat(save, " --resume=", first, "/checkpoints/step_00000010"));
-    const auto records = Records(second, "step");
-    ASSERT_EQ(records.size(), 10u);
-    for (size_t i = 0; i < records.size(); ++i) {
-      EXPECT_EQ(records[i], expected[i + 10]);
-    }
-    ExpectSameState(Last(second), Last(straight));
+  const Sets save =
+      Joined(BothOptimizers(), {"precision.mode=BF16", "model.num_layers=3",
+                                "optimizer.ema.decay=0.9", "training.steps=9",
+                                "checkpoint={every_steps: 2 keep_last: 9}"});
+  std::vector<ToyRun> runs = {Toy("straight", 0, save)};
+  const std::vector<int> from = {2, 4, 6, 8}, stages = {3, 1, 2, 0};
+  for (size_t i = 0; i < stages.size(); ++i) {
+    ToyRun run = Toy("moved_to", stages[i], save);
+    run.resume = CheckpointOf(runs.back(), from[i]);
+    runs.push_back(run);
+  }
+  TrainToys(2, runs);
+  const auto expected = Records(runs[0].folder, "step");
+  ASSERT_EQ(expected.size(), 9u);
+  for (size_t i = 0; i < stages.size(); ++i) {
+    SCOPED_TRACE(absl::StrCat("ZeRO ", stages[i], " from step ", from[i]));
+    const ToyRun& moved = runs[i + 1];
+    const std::vector<nlohmann::json> rest(expected.begin() + from[i],
+                                           expected.end());
+    EXPECT_EQ(Records(moved.folder, "step"), rest);
+    ExpectSameState(CheckpointOf(moved, 9), CheckpointOf(runs[0], 9));
   }
   // Another number of ranks reads the same state, too: at a learning rate of
   // nothing the weights keep their bits.
-  const std::string one = Train(
-      3, 3, "stands_still",
-      absl::StrCat(save, " --set optimizer.adamw.lr=1e-30 --resume=", straight,
-                   "/checkpoints/step_00000010"));
-  const auto left =
-      ReadFile(straight + "/checkpoints/step_00000010/model.safetensors");
-  const auto right = ReadFile(Last(one) + "/model.safetensors");
+  ToyRun still =
+      Toy("stands_still", 3, Joined(save, {"optimizer.adamw.lr=1e-30"}));
+  still.resume = CheckpointOf(runs[0], 4);
+  TrainToys(3, {still});
+  const auto left = ReadFile(CheckpointOf(runs[0], 4) + "/model.safetensors");
+  const auto right = ReadFile(CheckpointOf(still, 9) + "/model.safetensors");
   ASSERT_TRUE(left.ok() && right.ok());
   EXPECT_TRUE(*left == *right);
 }
 
 TEST(ZeroRefusalTest, NamesTheFieldAndWhatWorks) {
+  WorldInfo two_ranks;
+  two_ranks.world_size = two_ranks.local_world_size = 2;
+  const auto refusal = [&](const Sets& sets) -> absl::Status {
+    const auto config =
+        LoadRunConfig({kToyConfigFile}, Joined(ToySets(), sets));
+    return config.ok() ? PlanRun(*config, two_ranks).status() : config.status();
+  };
+  EXPECT_TRUE(refusal({"layout.zero=1"}).ok());
   struct Refused {
-    const char *arguments, *message;
+    Sets sets;
+    const char* message;
   };
   for (const Refused& refused : std::vector<Refused>{
-           {"--set layout.shard=3 --set layout.zero=1",
+           {{"layout.shard=3", "layout.zero=1"},
             "layout.shard: replica (1) x shard (3) is 3, but the run has 2 "
             "ranks"},
-           {"--set layout.shard=2",
+           {{"layout.shard=2"},
             "layout.shard: is 2, but with layout.zero 0 no state is divided"},
-           {"--set layout.zero=1 --set layout.replica=2",
+           {{"layout.zero=1", "layout.replica=2"},
             "layout.shard: is 1, so that no state is divided"},
-           {"--set layout.zero=4", "layout.zero: must be 0, 1, 2 or 3; is 4"},
-           {"--set layout.tensor=2", "layout.tensor: is 2, but only 1 is"}}) {
-    const Outcome outcome =
-        Launch(2, absl::StrCat(refused.arguments, " --out=", Folder("no")));
-    EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
-    EXPECT_THAT(outcome.output, HasSubstr(refused.message));
+           {{"layout.zero=4"}, "layout.zero: must be 0, 1, 2 or 3; is 4"},
+           {{"layout.tensor=2"}, "layout.tensor: is 2, but only 1 is"}}) {
+    const absl::Status status = refusal(refused.sets);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(refused.message));
   }
 }
 

@@ -123,7 +123,7 @@ TEST(DryRunTest, ADryRunMakesTheChecksOfARun) {
   const std::string run = Folder("for_dry_runs");
   ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
   const std::string files = "--set data.token_files.train=";
-  const TokenFile few = NanoGptTokens("dry_few", 5);
+  const TokenFileFlags few = NanoGptTokens("dry_few", 5);
   for (const auto& [flags, message] :
        {std::pair<std::string, std::string>{
             "--set checkpoint.init_from=/nowhere",
