@@ -1,7 +1,12 @@
 #ifndef TESTS_TESTING_LAUNCH_TESTS_H_
 #define TESTS_TESTING_LAUNCH_TESTS_H_
 
+#include <sys/types.h>
+
+#include <cstdio>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "framework/dist/launcher.h"
@@ -18,6 +23,37 @@ struct LaunchedTests {
 // ranks of `options`, of which it sets the command and the outputs. The calling
 // test fails if they cannot be launched.
 LaunchedTests LaunchTests(const std::string& filter, LaunchOptions options);
+
+// Launches that mostly wait, several at a time.
+class ParallelLaunches {
+ public:
+  explicit ParallelLaunches(int at_once) : at_once_(at_once) {}
+  // Ends those that have begun.
+  ~ParallelLaunches();
+  ParallelLaunches(const ParallelLaunches&) = delete;
+  ParallelLaunches& operator=(const ParallelLaunches&) = delete;
+
+  // `launch` is called in another process, when it is its turn: launches begin
+  // in the order in which they are added.
+  void Add(const std::string& name, std::function<LaunchedTests()> launch);
+  // Waits for the result of the launch with that name, while others run.
+  LaunchedTests Result(const std::string& name);
+
+ private:
+  struct Job {
+    std::string name;
+    std::function<LaunchedTests()> launch;
+    std::FILE* result = nullptr;  // once begun
+    pid_t pid = -1;               // while it runs
+  };
+  void BeginSome();
+  void Collect();
+
+  const int at_once_;
+  std::vector<Job> jobs_;
+  size_t begun_ = 0;
+  int running_ = 0;
+};
 
 }  // namespace tessera
 

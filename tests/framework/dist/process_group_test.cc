@@ -6,12 +6,14 @@
 #include <netinet/in.h>
 
 #include <csignal>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ATen/ATen.h"
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/file.h"
@@ -143,71 +145,69 @@ TEST_P(ProcessGroupSizeTest, Collectives) {
 
 INSTANTIATE_TEST_SUITE_P(Gloo, ProcessGroupSizeTest, testing::Values(2, 4));
 
-TEST(ProcessGroupTest, AgentsMayHaveCountedDifferentRestarts) {
-  const Outcome outcome =
-      Execute({.scenario = "RankOneJoinedLater", .peer_timeout = "5s"});
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
-}
+// Where each rank that ends in RankOneHangsInAStep writes what it has done.
+std::string HangFolder() { return absl::StrCat(testing::TempDir(), "/hang"); }
 
-TEST(ProcessGroupTest, FinishWaitsForASlowRank) {
-  const Outcome outcome =
-      Execute({.scenario = "SlowRankZero", .peer_timeout = "5s"});
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
-}
-
-TEST(ProcessGroupTest, WaitsForARankThatWritesACheckpoint) {
-  const Outcome outcome = Execute(
-      {.scenario = "RankZeroWritesForLong", .collective_timeout = "4s"});
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
-}
-
-TEST(ProcessGroupTest, WaitsForARankThatWritesDuringAStep) {
-  const Outcome outcome = Execute(
-      {.scenario = "RankOneWrites", .peer_timeout = "3s", .stalled = "8s"});
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
-  EXPECT_THAT(outcome.output, HasSubstr(", which writes a checkpoint"));
-}
-
-TEST(ProcessGroupTest, EachRankThatEndsInAHangWritesItsProgress) {
-  const std::string folder = absl::StrCat(testing::TempDir(), "/hang");
-  const Outcome outcome =
-      Execute({.scenario = "RankOneHangsInAStep",
-               .peer_timeout = "3s",
-               .stalled = "8s",
-               .environment = {{"DIST_TEST_FOLDER", folder}}});
-  EXPECT_EQ(outcome.exit_code, kPeerIsGoneExitCode) << outcome.output;
-  for (const int rank : {0, 1}) {
-    const std::string path = absl::StrCat(folder, "/hang_rank_", rank, ".json");
+void ExpectProgressOfThreeRanks(const Outcome& outcome) {
+  for (const int rank : {0, 1, 2}) {
+    const std::string path =
+        absl::StrCat(HangFolder(), "/hang_rank_", rank, ".json");
     EXPECT_THAT(outcome.output, HasSubstr("progress is in " + path));
     const auto text = ReadFile(path);
     ASSERT_TRUE(text.ok()) << text.status();
     const auto json = nlohmann::json::parse(*text);
     EXPECT_EQ(json["rank"], rank);
     EXPECT_EQ(json["step"], 4);
-    // Eight operations were begun by the rank that waits.
-    EXPECT_EQ(json["begun"], rank == 0 ? 8 : 7);
+    // Eight operations were begun by the ranks that wait.
+    EXPECT_EQ(json["begun"], rank == 1 ? 7 : 8);
     EXPECT_EQ(json["ended"], 7);
     EXPECT_THAT(json["why"].get<std::string>(), HasSubstr(" is missing in "));
   }
 }
 
-struct FailureCase {
+struct RunCase {
   Run run;
-  int exit_code;
+  int exit_code = 0;
   // Patterns that the output of a rank or the launcher must match.
-  std::vector<testing::Matcher<const std::string&>> output;
+  std::vector<testing::Matcher<const std::string&>> output = {};
+  void (*check)(const Outcome&) = [](const Outcome&) {};
+
+  std::string Name() const {
+    return absl::StrCat(run.scenario,
+                        run.world_size.empty() ? "" : "WithWrongWorldSize");
+  }
+  Outcome Launch() const { return Execute(run); }
 };
 
-class ProcessGroupFailureTest : public testing::TestWithParam<FailureCase> {};
+// A suite of cases that are launched several at a time, because they mostly
+// wait. A case has a Name() and a Launch().
+template <typename Case>
+class LaunchedCaseTest : public testing::TestWithParam<Case> {
+ public:
+  static void TearDownTestSuite() { launches_.reset(); }
 
-TEST_P(ProcessGroupFailureTest, EveryRankEndsAndSaysWhy) {
-  const Outcome outcome = Execute(GetParam().run);
-  EXPECT_EQ(outcome.exit_code, GetParam().exit_code) << outcome.output;
-  EXPECT_LT(outcome.elapsed, kLongestFailure);
-  for (const auto& matcher : GetParam().output) {
-    EXPECT_THAT(outcome.output, matcher);
+ protected:
+  // Begins with those of `cases` that are to run.
+  static void Begin(const std::vector<Case>& cases) {
+    launches_ = std::make_unique<ParallelLaunches>(/*at_once=*/4);
+    const testing::TestSuite& suite =
+        *testing::UnitTest::GetInstance()->current_test_suite();
+    for (const Case& c : cases) {
+      for (int i = 0; i < suite.total_test_count(); ++i) {
+        const testing::TestInfo& test = *suite.GetTestInfo(i);
+        if (!test.should_run() ||
+            !absl::EndsWith(test.name(), "/" + c.Name())) {
+          continue;
+        }
+        launches_->Add(c.Name(), [c] { return c.Launch(); });
+      }
+    }
   }
-}
+  Outcome Result() const { return launches_->Result(this->GetParam().Name()); }
+
+ private:
+  static inline std::unique_ptr<ParallelLaunches> launches_;
+};
 
 testing::Matcher<const std::string&> Says(int rank,
                                           const std::string& message) {
@@ -216,155 +216,206 @@ testing::Matcher<const std::string&> Says(int rank,
 
 constexpr char kKilled[] = "rank 1 of 3 was killed by signal 9 (Killed)";
 
-INSTANTIATE_TEST_SUITE_P(
-    Gloo, ProcessGroupFailureTest,
-    testing::Values(
-        FailureCase{{.scenario = "RankOneKilledWhileOthersReduce",
-                     .nproc = 3,
-                     .ranks_ignore_sigterm = true},
-                    128 + SIGKILL,
-                    {HasSubstr(kKilled), Says(0, "rank 0 of 3: "),
-                     Says(2, "rank 2 of 3: "),
-                     // No places in Gloo's sources.
-                     Not(HasSubstr(".cc:"))}},
-        FailureCase{{.scenario = "RankOneKilledWhileOthersCompute",
-                     .nproc = 3,
-                     .peer_timeout = "5s",
-                     .ranks_ignore_sigterm = true},
-                    128 + SIGKILL,
-                    {HasSubstr(kKilled),
-                     Says(0,
-                          "rank 0 of 3: must end: rank 1 of 3 has given no "
-                          "sign of life for 5s"),
-                     Says(2,
-                          "rank 2 of 3: must end: rank 1 of 3 has given no "
-                          "sign of life for 5s")}},
-        FailureCase{{.scenario = "RankOneKilledWhileOthersSave",
-                     .nproc = 3,
-                     .peer_timeout = "5s",
-                     .collective_timeout = "4s",
-                     .ranks_ignore_sigterm = true},
-                    128 + SIGKILL,
-                    {HasSubstr(kKilled), Says(0, "rank 0 of 3: "),
-                     Says(2, "rank 2 of 3: ")}},
-        FailureCase{{.scenario = "RankOneHangs", .collective_timeout = "4s"},
-                    kPeerIsGoneExitCode,
-                    {Says(0,
-                          "rank 0 of 2: must end: no communication has made "
-                          "progress for 4s: rank 1 (process "),
-                     HasSubstr(" is missing in 'the sum of 1 values over the "
-                               "ranks' of step 0. ")}},
-        FailureCase{{.scenario = "RankOneHangsInAStep",
-                     .nproc = 3,
-                     .peer_timeout = "3s",
-                     .stalled = "8s"},
-                    kPeerIsGoneExitCode,
-                    {Says(0, "rank 0 of 3: must end: no communication has "),
-                     Says(1, "rank 1 of 3: must end: no communication has "),
-                     Says(2, "rank 2 of 3: must end: no communication has "),
-                     HasSubstr(" is missing in 'operation 2 of 2 (gradients): "
-                               "the sum of 7 values over the ranks' of step 4. "
-                               "Ranks 0, 2 wait there. Rank 1 "),
-                     HasSubstr(" has ended 'operation 1 of 2 (gradients): the "
-                               "sum of 7 values over the ranks' in step 4 and "
-                               "begun none since.")}},
-        FailureCase{
-            {.scenario = "RankOneSkipsAnOperation",
-             .peer_timeout = "3s",
-             .stalled = "8s"},
-            kPeerIsGoneExitCode,
-            {Says(0, "rank 0 of 2: must end: no communication has "),
-             Says(1, "rank 1 of 2: must end: no communication has "),
-             HasSubstr(" is missing in 'operation 2 of 2 (gradients): the sum "
+std::vector<RunCase> Hangs() {
+  return {RunCase{{.scenario = "RankOneWritesThenHangs",
+                   .peer_timeout = "3s",
+                   .stalled = "8s"},
+                  kPeerIsGoneExitCode,
+                  {HasSubstr(" in "
+                             "'operation 2 of 2 (gradients): the sum of 7 "
+                             "values over the ranks' of step 4 for rank 1 "),
+                   HasSubstr(", which writes a checkpoint"),
+                   Says(1, "rank 1 of 2: must end: no communication has ")}},
+          RunCase{{.scenario = "RankOneSkipsAnOperation",
+                   .peer_timeout = "3s",
+                   .stalled = "8s"},
+                  kPeerIsGoneExitCode,
+                  {Says(0, "rank 0 of 2: must end: no communication has "),
+                   Says(1, "rank 1 of 2: must end: no communication has "),
+                   HasSubstr(
+                       " is missing in 'operation 2 of 2 (gradients): the sum "
                        "of 7 values over the ranks' of step 5. "),
-             HasSubstr("; its host waits for all ranks to meet.")}},
-        FailureCase{{.scenario = "RankOneWritesThenHangs",
-                     .peer_timeout = "3s",
-                     .stalled = "8s"},
-                    kPeerIsGoneExitCode,
-                    {HasSubstr(" in "
-                               "'operation 2 of 2 (gradients): the sum of 7 "
-                               "values over the ranks' of step 4 for rank 1 "),
-                     HasSubstr(", which writes a checkpoint"),
-                     Says(1, "rank 1 of 2: must end: no communication has ")}},
-        FailureCase{
-            {.scenario = "RankZeroStopped", .nproc = 3, .peer_timeout = "5s"},
-            kPeerIsGoneExitCode,
-            {AnyOf(Says(1, "rank 1 of 3: must end: rank 0 of 3 has "),
-                   Says(2, "rank 2 of 3: must end: rank 0 of 3 has "))}},
-        // No stack trace of c10d; a suspended rank ends, too.
-        FailureCase{{.scenario = "RankOneStopped",
-                     .peer_timeout = "5s",
-                     .ranks_ignore_sigterm = true},
-                    kPeerIsGoneExitCode,
-                    {Says(0, "rank 0 of 2: must end: rank 1 of 2 has "),
-                     Says(1, "rank 1 of 2: must end: lost the connection to "),
-                     Not(HasSubstr("frame #"))}},
-        // Rank 0 ends last, but is named as the cause.
-        FailureCase{{.scenario = "RankZeroFails", .nproc = 3},
-                    2,
-                    {HasSubstr("rank 0 of 3 exited with code 2"),
-                     Says(0, "no such file")}},
-        FailureCase{{.scenario = "RankZeroFailsWhileOthersCompute", .nproc = 3},
-                    2,
-                    {HasSubstr("rank 0 of 3 exited with code 2"),
-                     Says(0, "no such file")}},
-        FailureCase{{.scenario = "RankOneFails",
-                     .nproc = 3,
-                     .ranks_ignore_sigterm = true},
-                    2,
-                    {HasSubstr("rank 1 of 3 exited with code 2"),
-                     Says(1, "no such file"),
-                     Says(0,
-                          "rank 0 of 3: must end: rank 1 of 3 ended before "
-                          "the run was finished"),
-                     Says(2,
-                          "rank 2 of 3: must end: rank 1 of 3 ended before "
-                          "the run was finished")}},
-        // With the default timeout, which users have.
-        FailureCase{{.scenario = "Collectives",
-                     .ranks_ignore_sigterm = true,
-                     .world_size = "3"},
-                    2,
-                    {Says(0, "rank 0 of 3 waited for rank 2 at 127.0.0.1:"),
-                     Says(1, "rank 1 of 3 waited for ")}},
-        // Rank 0 is not at the address that rank 1 uses.
-        FailureCase{
-            {.scenario = "RankOneLooksElsewhere", .ranks_ignore_sigterm = true},
-            2,
-            {Says(0, "rank 0 of 2 waited for rank 1 at 127.0.0.1:"),
-             Says(1,
-                  "rank 1 of 2 waited for rank 0 at 127.0.0.1:1 for 20s: "
-                  "Connection refused")}},
-        FailureCase{
-            {.scenario = "RankOneExpectsFive", .ranks_ignore_sigterm = true},
-            2,
-            {AnyOf(Says(0, "rank 1 has world size 5, rank 0 has 2"),
-                   Says(1, "rank 0 has world size 2, rank 1 has 5"))}},
-        FailureCase{{.scenario = "RankOneHasAnotherSecret",
-                     .peer_timeout = "5s",
-                     .ranks_ignore_sigterm = true},
-                    2,
-                    {Says(0, "rank 0 of 2 waited for rank 1 at 127.0.0.1:"),
-                     HasSubstr("1 connection was refused, from 127.0.0.1:"),
-                     Says(1, "rank 1 of 2 cannot join the run at 127.0.0.1:"),
-                     HasSubstr("rank 0 has a different TESSERA_SECRET")}},
-        FailureCase{
-            {.scenario = "AddressOfAnotherMachine",
-             .peer_timeout = "5s",
-             .ranks_ignore_sigterm = true,
-             .environment = {{"MASTER_ADDR", "203.0.113.77"}}},
-            2,
-            {Says(0, "cannot listen at 203.0.113.77, which is not an ")}},
-        FailureCase{
-            {.scenario = "RankTwoClaimsOne", .nproc = 3, .peer_timeout = "5s"},
-            2,
-            {HasSubstr("error: two processes claim rank 1")}}),
-    [](const auto& info) {
-      const Run& run = info.param.run;
-      return absl::StrCat(run.scenario,
-                          run.world_size.empty() ? "" : "WithWrongWorldSize");
-    });
+                   HasSubstr("; its host waits for all ranks to meet.")}},
+          RunCase{{.scenario = "RankOneHangsInAStep",
+                   .nproc = 3,
+                   .peer_timeout = "3s",
+                   .stalled = "8s",
+                   .environment = {{"DIST_TEST_FOLDER", HangFolder()}}},
+                  kPeerIsGoneExitCode,
+                  {Says(0, "rank 0 of 3: must end: no communication has "),
+                   Says(1, "rank 1 of 3: must end: no communication has "),
+                   Says(2, "rank 2 of 3: must end: no communication has "),
+                   HasSubstr(" is missing in 'operation 2 of 2 (gradients): "
+                             "the sum of 7 values over the ranks' of step 4. "
+                             "Ranks 0, 2 wait there. Rank 1 "),
+                   HasSubstr(" has ended 'operation 1 of 2 (gradients): the "
+                             "sum of 7 values over the ranks' in step 4 and "
+                             "begun none since.")},
+                  ExpectProgressOfThreeRanks},
+          RunCase{{.scenario = "RankOneHangs", .collective_timeout = "4s"},
+                  kPeerIsGoneExitCode,
+                  {Says(0,
+                        "rank 0 of 2: must end: no communication has made "
+                        "progress for 4s: rank 1 (process "),
+                   HasSubstr(" is missing in 'the sum of 1 values over the "
+                             "ranks' of step 0. ")}}};
+}
+
+// Runs that end well.
+std::vector<RunCase> Waits() {
+  return {
+      RunCase{
+          {.scenario = "RankZeroWritesForLong", .collective_timeout = "4s"}},
+      RunCase{
+          {.scenario = "RankOneWrites", .peer_timeout = "3s", .stalled = "8s"},
+          0,
+          {HasSubstr(", which writes a checkpoint")}},
+      // Finish() waits for it.
+      RunCase{{.scenario = "SlowRankZero", .peer_timeout = "5s"}},
+      // Agents may have counted different restarts.
+      RunCase{{.scenario = "RankOneJoinedLater", .peer_timeout = "5s"}}};
+}
+
+std::vector<RunCase> WrongStarts() {
+  return {
+      // With the default timeout, which users have.
+      RunCase{{.scenario = "Collectives",
+               .ranks_ignore_sigterm = true,
+               .world_size = "3"},
+              2,
+              {Says(0, "rank 0 of 3 waited for rank 2 at 127.0.0.1:"),
+               Says(1, "rank 1 of 3 waited for ")}},
+      // Rank 0 is not at the address that rank 1 uses.
+      RunCase{{.scenario = "RankOneLooksElsewhere",
+               .peer_timeout = "5s",
+               .ranks_ignore_sigterm = true},
+              2,
+              {Says(0, "rank 0 of 2 waited for rank 1 at 127.0.0.1:"),
+               Says(1,
+                    "rank 1 of 2 waited for rank 0 at 127.0.0.1:1 for 5s: "
+                    "Connection refused")}},
+      RunCase{{.scenario = "RankOneExpectsFive", .ranks_ignore_sigterm = true},
+              2,
+              {AnyOf(Says(0, "rank 1 has world size 5, rank 0 has 2"),
+                     Says(1, "rank 0 has world size 2, rank 1 has 5"))}},
+      RunCase{{.scenario = "RankOneHasAnotherSecret",
+               .peer_timeout = "5s",
+               .ranks_ignore_sigterm = true},
+              2,
+              {Says(0, "rank 0 of 2 waited for rank 1 at 127.0.0.1:"),
+               HasSubstr("1 connection was refused, from 127.0.0.1:"),
+               Says(1, "rank 1 of 2 cannot join the run at 127.0.0.1:"),
+               HasSubstr("rank 0 has a different TESSERA_SECRET")}},
+      RunCase{{.scenario = "AddressOfAnotherMachine",
+               .peer_timeout = "5s",
+               .ranks_ignore_sigterm = true,
+               .environment = {{"MASTER_ADDR", "203.0.113.77"}}},
+              2,
+              {Says(0, "cannot listen at 203.0.113.77, which is not an ")}},
+      RunCase{
+          {.scenario = "RankTwoClaimsOne", .nproc = 3, .peer_timeout = "5s"},
+          2,
+          {HasSubstr("error: two processes claim rank 1")}}};
+}
+
+std::vector<RunCase> Stops() {
+  return {
+      RunCase{{.scenario = "RankZeroStopped", .nproc = 3, .peer_timeout = "5s"},
+              kPeerIsGoneExitCode,
+              {AnyOf(Says(1, "rank 1 of 3: must end: rank 0 of 3 has "),
+                     Says(2, "rank 2 of 3: must end: rank 0 of 3 has "))}},
+      // No stack trace of c10d; a suspended rank ends, too.
+      RunCase{{.scenario = "RankOneStopped",
+               .peer_timeout = "5s",
+               .ranks_ignore_sigterm = true},
+              kPeerIsGoneExitCode,
+              {Says(0, "rank 0 of 2: must end: rank 1 of 2 has "),
+               Says(1, "rank 1 of 2: must end: lost the connection to "),
+               Not(HasSubstr("frame #"))}},
+      RunCase{{.scenario = "RankOneKilledWhileOthersReduce",
+               .nproc = 3,
+               .ranks_ignore_sigterm = true},
+              128 + SIGKILL,
+              {HasSubstr(kKilled), Says(0, "rank 0 of 3: "),
+               Says(2, "rank 2 of 3: "),
+               // No places in Gloo's sources.
+               Not(HasSubstr(".cc:"))}},
+      RunCase{{.scenario = "RankOneKilledWhileOthersCompute",
+               .nproc = 3,
+               .peer_timeout = "5s",
+               .ranks_ignore_sigterm = true},
+              128 + SIGKILL,
+              {HasSubstr(kKilled),
+               Says(0,
+                    "rank 0 of 3: must end: rank 1 of 3 has given no "
+                    "sign of life for 5s"),
+               Says(2,
+                    "rank 2 of 3: must end: rank 1 of 3 has given no "
+                    "sign of life for 5s")}},
+      RunCase{{.scenario = "RankOneKilledWhileOthersSave",
+               .nproc = 3,
+               .peer_timeout = "5s",
+               .collective_timeout = "4s",
+               .ranks_ignore_sigterm = true},
+              128 + SIGKILL,
+              {HasSubstr(kKilled), Says(0, "rank 0 of 3: "),
+               Says(2, "rank 2 of 3: ")}}};
+}
+
+std::vector<RunCase> Failures() {
+  return {// Rank 0 ends last, but is named as the cause.
+          RunCase{{.scenario = "RankZeroFails", .nproc = 3},
+                  2,
+                  {HasSubstr("rank 0 of 3 exited with code 2"),
+                   Says(0, "no such file")}},
+          RunCase{{.scenario = "RankZeroFailsWhileOthersCompute", .nproc = 3},
+                  2,
+                  {HasSubstr("rank 0 of 3 exited with code 2"),
+                   Says(0, "no such file")}},
+          RunCase{{.scenario = "RankOneFails",
+                   .nproc = 3,
+                   .ranks_ignore_sigterm = true},
+                  2,
+                  {HasSubstr("rank 1 of 3 exited with code 2"),
+                   Says(1, "no such file"),
+                   Says(0,
+                        "rank 0 of 3: must end: rank 1 of 3 ended before "
+                        "the run was finished"),
+                   Says(2,
+                        "rank 2 of 3: must end: rank 1 of 3 ended before "
+                        "the run was finished")}}};
+}
+
+// The longest first, so that no long one is left for the end.
+std::vector<RunCase> RunCases() {
+  std::vector<RunCase> cases;
+  for (const std::vector<RunCase>& more :
+       {Hangs(), WrongStarts(), Waits(), Stops(), Failures()}) {
+    cases.insert(cases.end(), more.begin(), more.end());
+  }
+  return cases;
+}
+
+class ProcessGroupRunTest : public LaunchedCaseTest<RunCase> {
+ public:
+  static void SetUpTestSuite() { Begin(RunCases()); }
+};
+
+TEST_P(ProcessGroupRunTest, EveryRankEndsAndSaysWhy) {
+  const Outcome outcome = Result();
+  EXPECT_EQ(outcome.exit_code, GetParam().exit_code) << outcome.output;
+  if (GetParam().exit_code != 0) {
+    EXPECT_LT(outcome.elapsed, kLongestFailure);
+  }
+  for (const auto& matcher : GetParam().output) {
+    EXPECT_THAT(outcome.output, matcher);
+  }
+  GetParam().check(outcome);
+}
+
+INSTANTIATE_TEST_SUITE_P(Gloo, ProcessGroupRunTest,
+                         testing::ValuesIn(RunCases()),
+                         [](const auto& info) { return info.param.Name(); });
 
 // Rank 1 of 2 expects rank 0 where another program listens.
 Outcome MeetAtForeignPort(ForeignListener::Behavior behavior,
@@ -386,13 +437,35 @@ struct ForeignCase {
   ForeignListener::Behavior behavior;
   bool agent_store;
   std::string reason;
+
+  std::string Name() const { return name; }
+  Outcome Launch() const { return MeetAtForeignPort(behavior, agent_store); }
 };
 
-class ForeignListenerTest : public testing::TestWithParam<ForeignCase> {};
+constexpr char kNotTheAgent[] =
+    "something accepts connections there but does not answer as torchrun's "
+    "store does";
+
+std::vector<ForeignCase> ForeignCases() {
+  return {
+      {"Silent", ForeignListener::kSilent, false,
+       "for 3s: something accepts connections there but does not answer as "
+       "rank 0 does"},
+      {"Rubbish", ForeignListener::kRubbish, false, "it says 'HTTP/1.1 400"},
+      {"Closes", ForeignListener::kCloses, false,
+       "ends them before it answers"},
+      {"SilentAgent", ForeignListener::kSilent, true, kNotTheAgent},
+      {"RubbishAgent", ForeignListener::kRubbish, true, kNotTheAgent},
+      {"ClosesAgent", ForeignListener::kCloses, true, kNotTheAgent}};
+}
+
+class ForeignListenerTest : public LaunchedCaseTest<ForeignCase> {
+ public:
+  static void SetUpTestSuite() { Begin(ForeignCases()); }
+};
 
 TEST_P(ForeignListenerTest, EndsTheWaitForRankZeroWithAnErrorThatNamesIt) {
-  const Outcome outcome =
-      MeetAtForeignPort(GetParam().behavior, GetParam().agent_store);
+  const Outcome outcome = Result();
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_LT(outcome.elapsed, absl::Seconds(10));
   EXPECT_THAT(outcome.output,
@@ -401,27 +474,9 @@ TEST_P(ForeignListenerTest, EndsTheWaitForRankZeroWithAnErrorThatNamesIt) {
   EXPECT_THAT(outcome.output, Not(HasSubstr("frame #")));
 }
 
-constexpr char kNotTheAgent[] =
-    "something accepts connections there but does not answer as torchrun's "
-    "store does";
-
-INSTANTIATE_TEST_SUITE_P(
-    All, ForeignListenerTest,
-    testing::Values(
-        ForeignCase{"Silent", ForeignListener::kSilent, false,
-                    "for 3s: something accepts connections there but does not "
-                    "answer as rank 0 does"},
-        ForeignCase{"Rubbish", ForeignListener::kRubbish, false,
-                    "it says 'HTTP/1.1 400"},
-        ForeignCase{"Closes", ForeignListener::kCloses, false,
-                    "ends them before it answers"},
-        ForeignCase{"SilentAgent", ForeignListener::kSilent, true,
-                    kNotTheAgent},
-        ForeignCase{"RubbishAgent", ForeignListener::kRubbish, true,
-                    kNotTheAgent},
-        ForeignCase{"ClosesAgent", ForeignListener::kCloses, true,
-                    kNotTheAgent}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, ForeignListenerTest,
+                         testing::ValuesIn(ForeignCases()),
+                         [](const auto& info) { return info.param.Name(); });
 
 // Rank 2 of `launch` acts as torchrun's agent.
 TEST(ProcessGroupTest, UsesTheStoreOfAnAgent) {
