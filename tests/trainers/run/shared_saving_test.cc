@@ -16,7 +16,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "framework/base/file.h"
 #include "framework/base/monotonic_clock.h"
@@ -26,7 +26,9 @@
 #include "framework/observe/run_observer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/testing/launch_tests.h"
+#include "tests/trainers/toy_ranks.h"
 #include "tests/trainers/toy_session.h"
 #include "trainers/run/checkpoint_agreement.h"
 #include "trainers/run/checkpoint_saver.h"
@@ -43,31 +45,39 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr char kFolder[] = "SHARED_SAVING_TEST_FOLDER";
-constexpr char kFrom[] = "SHARED_SAVING_TEST_FROM";
-constexpr char kSets[] = "SHARED_SAVING_TEST_SETS";  // separated by ;
+constexpr char kSaves[] = "SHARED_SAVING_TEST_SAVES";  // Saves as JSON
+constexpr char kSteps[] = "SHARED_SAVING_TEST_STEPS";
 constexpr char kScenario[] = "SHARED_SAVING_TEST_SCENARIO";
 
 // The toy's state has about fifteen such files.
 constexpr uint64_t kMaxFileBytes = 16 << 10;
 
-RunConfig Config(std::vector<std::string> sets) {
-  for (const absl::string_view set :
-       absl::StrSplit(std::getenv(kSets), ';', absl::SkipEmpty())) {
-    sets.emplace_back(set);
-  }
-  return ToyConfig("configs/tiny_cpu.pbtxt", sets);
+// Which state of step 2 ranks save: that of the checkpoint `from`, or, if that
+// is empty, one that they train.
+struct Save {
+  std::string to, from;
+  std::vector<std::string> sets;
+};
+
+void from_json(const nlohmann::json& json, Save& save) {
+  json.at("to").get_to(save.to);
+  json.at("from").get_to(save.from);
+  json.at("sets").get_to(save.sets);
 }
 
-// Saves the state of step 2, trained or from a checkpoint.
-absl::Status SaveAsRank() {
-  ASSIGN_OR_RETURN(const WorldInfo world, WorldFromEnvironment());
-  ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
-                   Session::Create(Config({}), {}));
-  if (const std::string from = std::getenv(kFrom); from.empty()) {
+void to_json(nlohmann::json& json, const Save& save) {
+  json = {{"to", save.to}, {"from", save.from}, {"sets", save.sets}};
+}
+
+absl::Status SaveAsRank(const WorldInfo& world, const Save& save) {
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<Session> session,
+      Session::Create(ToyConfig("configs/tiny_cpu.pbtxt", save.sets), {}));
+  if (save.from.empty()) {
     Train(*session, 2);
   } else {
     ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
-                     OpenCheckpoint(from, VerifiedShareOf(world)));
+                     OpenCheckpoint(save.from, VerifiedShareOf(world)));
     RETURN_IF_ERROR(Restore(*checkpoint, session->state()));
   }
   const std::vector<int> ranks = session->plan().layout.checkpoint_ranks();
@@ -80,7 +90,7 @@ absl::Status SaveAsRank() {
                           {.ranks = ranks,
                            .index = static_cast<int>(own - ranks.begin()),
                            .max_file_bytes = kMaxFileBytes});
-    RETURN_IF_ERROR(saver.Start({.directory = std::getenv(kFolder),
+    RETURN_IF_ERROR(saver.Start({.directory = save.to,
                                  .step = 2,
                                  .begun = MonotonicNow(),
                                  .state = ExportState(session->state())},
@@ -91,9 +101,16 @@ absl::Status SaveAsRank() {
 }
 
 TEST(SharedSavingWorker, DISABLED_Save) {
-  const KeepDeterminism keep;
-  const absl::Status status = SaveAsRank();
-  EXPECT_TRUE(status.ok()) << status;
+  const auto world = WorldFromEnvironment();
+  ASSERT_TRUE(world.ok()) << world.status();
+  int done = 0;
+  for (const Save& save :
+       nlohmann::json::parse(std::getenv(kSaves)).get<std::vector<Save>>()) {
+    const KeepDeterminism keep;
+    const absl::Status status = SaveAsRank(*world, save);
+    ASSERT_TRUE(status.ok()) << save.to << ": " << status;
+    AwaitOtherRanks(*world, std::getenv(kFolder), absl::StrCat(done++));
+  }
 }
 
 // What happens to a rank in the save of step 4.
@@ -128,12 +145,15 @@ class FailingObserver : public RunObserver {
 
 absl::Status TrainAsRank() {
   ASSIGN_OR_RETURN(const WorldInfo world, WorldFromEnvironment());
-  ASSIGN_OR_RETURN(RunPlan plan,
-                   PlanRun(Config({"training.sample_tokens_at_end=0",
-                                   "training.eval_batches=0", "layout.zero=2",
-                                   "training.deterministic=true",
-                                   "checkpoint={every_steps: 2 keep_last: 9}"}),
-                           world));
+  ASSIGN_OR_RETURN(
+      RunPlan plan,
+      PlanRun(ToyConfig(
+                  "configs/tiny_cpu.pbtxt",
+                  {absl::StrCat("training.steps=", std::getenv(kSteps)),
+                   "training.sample_tokens_at_end=0", "training.eval_batches=0",
+                   "layout.zero=2", "training.deterministic=true",
+                   "checkpoint={every_steps: 2 keep_last: 9}"}),
+              world));
   const std::string scenario = std::getenv(kScenario);
   const bool verifies_slowly = scenario == "slow verification of 1";
   GroupTimeouts timeouts{.peer = absl::Seconds(3)};
@@ -167,8 +187,7 @@ LaunchedTests Launch(const std::string& worker, int ranks,
                      std::vector<std::pair<std::string, std::string>> env) {
   LaunchOptions options;
   options.nproc = ranks;
-  options.environment = {{kFrom, ""}, {kSets, ""}, {kScenario, ""}};
-  options.environment.insert(options.environment.end(), env.begin(), env.end());
+  options.environment = std::move(env);
   options.timeout = absl::Minutes(2);
   return LaunchTests("SharedSavingWorker." + worker, std::move(options));
 }
@@ -194,43 +213,56 @@ std::map<std::string, std::string> TensorFilesOf(const std::string& folder) {
   return files;
 }
 
+// Ranks with these layouts, one after another.
 struct Ranks {
   int count;
-  const char* sets;
+  std::vector<std::string> layouts;
 };
 
 // Each layout loads what the one before has saved.
 TEST(SharedSavingTest, EveryLayoutLoadsAndSavesTheSameFiles) {
-  for (const char* model :
-       {"precision.mode=FP32;model.tied_head=true",
-        "precision.mode=BF16;model.frozen=[\"layers.0.*\"]"}) {
-    std::string from;
-    std::map<std::string, std::string> expected;
-    for (const auto& [count, sets] :
-         std::vector<Ranks>{{1, ""},
-                            {2, "layout.zero=3"},
-                            {4, "layout.zero=1;layout.replica=2"},
-                            {2, "layout.zero=1"},
-                            {4, "layout.zero=3;layout.replica=2"},
-                            {2, ""},
-                            {4, "layout.zero=2"},
-                            {1, ""}}) {
-      SCOPED_TRACE(absl::StrCat(model, " ", count, " ranks, ", sets));
-      const std::string to =
-          NewFolder(from.empty() ? "first" : absl::StrCat("of_", count, sets));
-      const LaunchedTests ranks =
-          Launch("DISABLED_Save", count,
-                 {{kFolder, to},
-                  {kFrom, from},
-                  {kSets, absl::StrCat(model, ";", sets)}});
-      ASSERT_EQ(ranks.exit_code, 0) << ranks.output;
-      from = absl::StrCat(to, "/", CheckpointName(2));
-      const std::map<std::string, std::string> files = TensorFilesOf(from);
-      if (expected.empty()) {
-        expected = files;
+  const std::vector<std::vector<std::string>> models = {
+      {"precision.mode=FP32", "model.tied_head=true"},
+      {"precision.mode=BF16", "model.frozen=[\"layers.0.*\"]"}};
+  // By model.
+  std::vector<std::string> from(models.size());
+  std::vector<std::map<std::string, std::string>> expected(models.size());
+  for (const auto& [count, layouts] : std::vector<Ranks>{
+           {1, {"layout.zero=0"}},
+           {2, {"layout.zero=3", "layout.zero=1", "layout.zero=0"}},
+           {4,
+            {"layout={zero: 1 replica: 2}", "layout={zero: 3 replica: 2}",
+             "layout.zero=2"}},
+           {1, {"layout.zero=0"}}}) {
+    std::vector<Save> saves;
+    for (size_t m = 0; m < models.size(); ++m) {
+      for (const std::string& layout : layouts) {
+        Save save = {.to = NewFolder(absl::StrCat("of_", count, layout, "_", m,
+                                                  from[m].empty())),
+                     .from = from[m],
+                     .sets = models[m]};
+        save.sets.push_back(layout);
+        from[m] = absl::StrCat(save.to, "/", CheckpointName(2));
+        saves.push_back(save);
+      }
+    }
+    const std::string notes = NewFolder("notes");
+    ASSERT_TRUE(MakeDirectories(notes).ok());
+    const LaunchedTests ranks =
+        Launch("DISABLED_Save", count,
+               {{kFolder, notes}, {kSaves, nlohmann::json(saves).dump()}});
+    ASSERT_EQ(ranks.exit_code, 0) << ranks.output;
+    for (size_t i = 0; i < saves.size(); ++i) {
+      SCOPED_TRACE(
+          absl::StrCat(count, " ranks, ", absl::StrJoin(saves[i].sets, " ")));
+      const auto files =
+          TensorFilesOf(absl::StrCat(saves[i].to, "/", CheckpointName(2)));
+      auto& wanted = expected[i / layouts.size()];
+      if (wanted.empty()) {
+        wanted = files;
         EXPECT_GT(files.size(), 8u);
       }
-      EXPECT_TRUE(files == expected);
+      EXPECT_TRUE(files == wanted);
     }
   }
 }
@@ -240,23 +272,28 @@ LaunchedTests TrainTwoRanks(const std::string& folder,
   return Launch("DISABLED_Train", 2,
                 {{kFolder, folder},
                  {kScenario, scenario},
-                 {kSets, absl::StrCat("training.steps=", steps)}});
+                 {kSteps, absl::StrCat(steps)}});
 }
 
 std::vector<std::string> CheckpointsIn(const std::string& folder) {
   return ListDirectory(folder + "/checkpoints").value();
 }
 
-class SharedSavingRunTest : public testing::TestWithParam<const char*> {};
+class SharedSavingRunTest : public testing::TestWithParam<const char*> {
+ protected:
+  static void SetUpTestSuite() {
+    straight_ = NewFolder("straight");
+    EXPECT_EQ(TrainTwoRanks(straight_, "").exit_code, 0);
+  }
+  static void TearDownTestSuite() { RemoveTree(straight_).IgnoreError(); }
+
+  static inline std::string straight_;  // a run that nothing interrupts
+};
 
 TEST_P(SharedSavingRunTest, AnInterruptedSaveLeavesTheEarlierOne) {
   const std::string scenario = GetParam();
   const std::string folder = NewFolder("interrupted");
-  const std::string straight = NewFolder("straight");
-  const absl::Cleanup remove = [&] {
-    RemoveTree(folder).IgnoreError();
-    RemoveTree(straight).IgnoreError();
-  };
+  const absl::Cleanup remove = [&] { RemoveTree(folder).IgnoreError(); };
   const LaunchedTests ranks = TrainTwoRanks(folder, scenario);
   EXPECT_NE(ranks.exit_code, 0) << ranks.output;
   if (scenario == "kill 0") {
@@ -277,24 +314,12 @@ TEST_P(SharedSavingRunTest, AnInterruptedSaveLeavesTheEarlierOne) {
   const LaunchedTests resumed = TrainTwoRanks(folder, "");
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
   EXPECT_THAT(CheckpointsIn(folder), Each(StartsWith("step_")));
-  EXPECT_EQ(TrainTwoRanks(straight, "").exit_code, 0);
   const std::string last = "/checkpoints/step_00000006";
-  EXPECT_TRUE(TensorFilesOf(folder + last) == TensorFilesOf(straight + last));
+  EXPECT_TRUE(TensorFilesOf(folder + last) == TensorFilesOf(straight_ + last));
 }
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, SharedSavingRunTest,
                          testing::Values("kill 1", "kill 0", "full disk of 1"));
-
-// The rank that has written its files would end the leader, which still writes.
-TEST(SharedSavingTest, RanksThatFailTogetherCompleteTheSaveInFlight) {
-  const std::string folder = NewFolder("all_fail");
-  const absl::Cleanup remove = [&] { RemoveTree(folder).IgnoreError(); };
-  const LaunchedTests ranks = TrainTwoRanks(folder, "all fail");
-  EXPECT_NE(ranks.exit_code, 0) << ranks.output;
-  EXPECT_THAT(CheckpointsIn(folder),
-              ElementsAre("step_00000002", "step_00000004"))
-      << ranks.output;
-}
 
 // Only the rank that verifies the damaged file can see it.
 TEST(SharedLoadingTest, AllRanksSkipACheckpointThatOneFindsDamaged) {
@@ -319,12 +344,28 @@ TEST(SharedLoadingTest, AllRanksSkipACheckpointThatOneFindsDamaged) {
   EXPECT_TRUE(Checkpoint::Open(newest).ok());
 }
 
-TEST(SharedLoadingTest, ASlowVerificationEndsNoRun) {
-  const std::string folder = NewFolder("slow");
-  const absl::Cleanup remove = [&] { RemoveTree(folder).IgnoreError(); };
-  const LaunchedTests ranks =
-      TrainTwoRanks(folder, "slow verification of 1", 2);
-  EXPECT_EQ(ranks.exit_code, 0) << ranks.output;
+// Two runs at the same time, because they mostly wait. Ranks that fail together
+// complete the save in flight: the rank that has written its files would end
+// the leader, which still writes. And a slow verification ends no run.
+TEST(SharedSavingTest, RanksWaitForOneThatWritesOrVerifies) {
+  const std::string saving = NewFolder("all_fail");
+  const std::string verifying = NewFolder("slow");
+  const absl::Cleanup remove = [&] {
+    RemoveTree(saving).IgnoreError();
+    RemoveTree(verifying).IgnoreError();
+  };
+  ParallelLaunches launches(/*at_once=*/2);
+  launches.Add("saving", [&] { return TrainTwoRanks(saving, "all fail"); });
+  launches.Add("verifying", [&] {
+    return TrainTwoRanks(verifying, "slow verification of 1", 2);
+  });
+  const LaunchedTests saved = launches.Result("saving");
+  EXPECT_NE(saved.exit_code, 0) << saved.output;
+  EXPECT_THAT(CheckpointsIn(saving),
+              ElementsAre("step_00000002", "step_00000004"))
+      << saved.output;
+  const LaunchedTests verified = launches.Result("verifying");
+  EXPECT_EQ(verified.exit_code, 0) << verified.output;
 }
 
 }  // namespace
