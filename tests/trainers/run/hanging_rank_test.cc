@@ -118,11 +118,9 @@ std::string NewFolder(const std::string& name) {
   return folder;
 }
 
-// Both ranks name rank 1, the operation and the step.
-void ExpectThatRankOneIsNamed(const std::string& mode) {
-  const std::string folder = NewFolder("named" + mode);
-  const absl::Cleanup remove = [&] { RemoveTree(folder).IgnoreError(); };
-  const LaunchedTests ranks = TrainRanks(2, folder, "hang", mode);
+// Both ranks of a run in `folder` name rank 1, the operation and the step.
+void ExpectThatRankOneIsNamed(const LaunchedTests& ranks,
+                              const std::string& folder) {
   EXPECT_EQ(ranks.exit_code, kPeerIsGoneExitCode) << ranks.output;
   EXPECT_LT(ranks.elapsed, absl::Seconds(60));
   // Rank 0 waits in the first sum of the next step or, if the ranks agree on
@@ -144,15 +142,38 @@ void ExpectThatRankOneIsNamed(const std::string& mode) {
   }
 }
 
-TEST(HangingRankTest, IsNamedByEveryRank) { ExpectThatRankOneIsNamed(""); }
+// The runs mostly wait, so they run at the same time.
+class HangingRankTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    hanging_ = NewFolder("named");
+    slow_ = NewFolder("slow");
+    launches_ = std::make_unique<ParallelLaunches>(/*at_once=*/2);
+    launches_->Add(hanging_,
+                   [] { return TrainRanks(2, hanging_, "hang", ""); });
+    launches_->Add(slow_,
+                   [] { return TrainRanks(4, slow_, "slow_checkpoint", ""); });
+  }
+  static void TearDownTestSuite() {
+    launches_.reset();
+    for (const std::string& folder : {hanging_, slow_}) {
+      RemoveTree(folder).IgnoreError();
+    }
+  }
+
+  static inline std::string hanging_, slow_;
+  static inline std::unique_ptr<ParallelLaunches> launches_;
+};
+
+TEST_F(HangingRankTest, IsNamedByEveryRank) {
+  ExpectThatRankOneIsNamed(launches_->Result(hanging_), hanging_);
+}
 
 // At the second save rank 0 still writes the first. The others, of which two
 // write nothing, must not wait for it in the gathering of the state: NCCL would
 // end that after GroupTimeouts::collective.
-TEST(HangingRankTest, RanksWaitForASlowCheckpointOutsideOfCommunications) {
-  const std::string folder = NewFolder("slow");
-  const absl::Cleanup remove = [&] { RemoveTree(folder).IgnoreError(); };
-  const LaunchedTests ranks = TrainRanks(4, folder, "slow_checkpoint", "");
+TEST_F(HangingRankTest, RanksWaitForASlowCheckpointOutsideOfCommunications) {
+  const LaunchedTests ranks = launches_->Result(slow_);
   EXPECT_EQ(ranks.exit_code, 0) << ranks.output;
   EXPECT_THAT(ranks.output, Not(HasSubstr("which writes a checkpoint")));
 }
@@ -161,7 +182,9 @@ TEST(GpuHangingRankTest, IsNamedByEveryRankInEagerStepsAndGraphs) {
   if (at::getNumGPUs() < 2) GTEST_SKIP() << "needs two CUDA GPUs";
   for (const char* mode : {"EAGER", "GRAPH"}) {
     SCOPED_TRACE(mode);
-    ExpectThatRankOneIsNamed(mode);
+    const std::string folder = NewFolder(absl::StrCat("named", mode));
+    const absl::Cleanup remove = [&] { RemoveTree(folder).IgnoreError(); };
+    ExpectThatRankOneIsNamed(TrainRanks(2, folder, "hang", mode), folder);
   }
 }
 
