@@ -32,6 +32,16 @@ void Damage(const std::string& file) {
   ASSERT_TRUE(WriteFileAtomically(file, bytes).ok());
 }
 
+// Puts a run of ToyTrain() without further flags into the new folder `run`. The
+// tests share one such run, of which each gets a copy.
+void TrainTo(const std::string& run) {
+  static const std::string& trained = *new std::string(Folder("trained"));
+  if (!FileExists(trained)) {
+    ASSERT_EQ(Shell(ToyTrain({"--out=" + trained})).exit_code, 0);
+  }
+  ASSERT_EQ(Shell(absl::StrCat("cp -r ", trained, " ", run)).exit_code, 0);
+}
+
 // Trains with `flags` in a process that is killed and another that resumes, and
 // expects the losses and files of a run without either.
 // `common` flags are those of both.
@@ -117,7 +127,7 @@ TEST(ResumeTest, AnAverageResumesBitForBit) {
 
 TEST(ResumeTest, AnAverageMayBeginAndEndWithAResume) {
   const std::string run = Folder("averaged_later");
-  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  TrainTo(run);
   // One more update by almost nothing: the average is that of two equal
   // weights.
   const Outcome begun = Shell(ToyTrain(
@@ -140,7 +150,7 @@ TEST(ResumeTest, AnAverageMayBeginAndEndWithAResume) {
 TEST(ResumeTest, ACheckpointOfAnotherOptimizerIsRejected) {
   const std::string adamw = Folder("of_adamw"), muon = Folder("of_muon");
   const std::string set = "--set optimizer.muon.lr=0.02";
-  ASSERT_EQ(Shell(ToyTrain({"--out=" + adamw})).exit_code, 0);
+  TrainTo(adamw);
   ASSERT_EQ(Shell(ToyTrain({set, "--out=" + muon})).exit_code, 0);
   const Outcome with = Shell(ToyTrain({set, "--out=" + adamw}));
   EXPECT_EQ(with.exit_code, 2) << with.output;
@@ -224,7 +234,7 @@ std::map<std::string, std::string> Weights(const std::string& folder) {
 
 TEST(ResumeTest, StartsFromTheWeightsOfACheckpointRunOrModelFolder) {
   const std::string run = Folder("pretrained"), model = Folder("model_only");
-  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  TrainTo(run);
   const std::string checkpoint = run + "/checkpoints/step_00000020";
   ASSERT_EQ(Shell(absl::StrCat("mkdir ", model, "; cp ", checkpoint,
                                "/model.safetensors ", checkpoint,
@@ -260,7 +270,7 @@ TEST(ResumeTest, StartsFromTheWeightsOfACheckpointRunOrModelFolder) {
 
 TEST(ResumeTest, AResumeDoesNotNeedTheInitialWeights) {
   const std::string run = Folder("pretrained_gone"), tuned = Folder("tuned_on");
-  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  TrainTo(run);
   const std::string from = "--set checkpoint.init_from=" + run;
   ASSERT_EQ(Shell(ToyTrain({from, "--out=" + tuned})).exit_code, 0);
   ASSERT_TRUE(RemoveTree(run).ok());
@@ -291,7 +301,7 @@ TEST(ResumeTest, AResumeDoesNotNeedTheInitialWeights) {
 
 TEST(ResumeTest, InitialWeightsOfAnotherModelAreRefused) {
   const std::string run = Folder("pretrained_other");
-  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  TrainTo(run);
   for (const auto& [set, message] :
        {std::pair<std::string, std::string>{
             "model.d_ff=96", "in this run's model it is F32 [96, 32]; set the"},
@@ -309,7 +319,7 @@ TEST(ResumeTest, InitialWeightsOfAnotherModelAreRefused) {
 
 TEST(ResumeTest, ResumingReportsChangesAndProgress) {
   const std::string run = Folder("changed");
-  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  TrainTo(run);
   const Outcome done = Shell(ToyTrain({"--out=" + run}));
   EXPECT_EQ(done.exit_code, 0) << done.output;
   EXPECT_THAT(done.output, HasSubstr("nothing to train: "));
@@ -328,7 +338,7 @@ TEST(ResumeTest, ResumingReportsChangesAndProgress) {
 
 TEST(ResumeTest, AnotherBatchSizeContinuesAtTheNextSequence) {
   const std::string run = Folder("batch_size");
-  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  TrainTo(run);
   const Outcome resumed =
       Shell(ToyTrain({"--out=" + run, "--set training.steps=23",
                       "--set training.batch_size=8"}));
@@ -339,7 +349,7 @@ TEST(ResumeTest, AnotherBatchSizeContinuesAtTheNextSequence) {
 
 TEST(ResumeTest, AnotherFunctionOfTheSameWeightsIsRejected) {
   const std::string run = Folder("function");
-  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  TrainTo(run);
   for (const auto& [set, was] :
        {std::pair<std::string, std::string>{"model.num_heads=4", "num_heads=2"},
         {"model.rope_layout=HALVED", "rope_layout=INTERLEAVED"},
@@ -358,7 +368,7 @@ TEST(ResumeTest, AnotherFunctionOfTheSameWeightsIsRejected) {
 void ExpectAnotherSoftCapIsRejected(const std::string& field) {
   const std::string without = Folder(field + "_absent"), with = Folder(field);
   const std::string cap = absl::StrCat("--set ", field, "=30");
-  ASSERT_EQ(Shell(ToyTrain({"--out=" + without})).exit_code, 0);
+  TrainTo(without);
   ASSERT_EQ(Shell(ToyTrain({"--out=" + with, cap})).exit_code, 0);
   const auto resumed = [](const std::string& run,
                           const std::vector<std::string>& sets) {
@@ -414,7 +424,7 @@ TEST(ResumeTest, ResumesFromAnOlderCheckpointOnlyInAnotherFolder) {
 
 TEST(ResumeTest, ADamagedCheckpointIsRefusedByTensorName) {
   const std::string run = Folder("damaged");
-  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  TrainTo(run);
   const std::string file = run + "/checkpoints/step_00000020/model.safetensors";
   Damage(file);
   const Outcome refused = Shell(ToyTrain({"--out=" + run}));
@@ -424,7 +434,7 @@ TEST(ResumeTest, ADamagedCheckpointIsRefusedByTensorName) {
 
 TEST(ResumeTest, AManifestOfAnotherStepThanItsStateIsRefused) {
   const std::string run = Folder("misdated"), other = Folder("misdated_more");
-  ASSERT_EQ(Shell(ToyTrain({"--out=" + run})).exit_code, 0);
+  TrainTo(run);
   const std::string best = run + "/best";  // the name has no step
   ASSERT_EQ(Shell(absl::StrCat("mv ", run, "/checkpoints/step_00000020 ", best))
                 .exit_code,
