@@ -47,6 +47,31 @@ def slurm_environment(rank, world_size, restarts):
             "SLURM_RESTART_COUNT": restarts}
 
 
+class SlowVerification:
+    """Two ranks that resume, of which rank 1 stops in its warning about the
+    newest checkpoint, as if the next one that it verifies were on a slow disk:
+    its stderr is the full pipe that `reader` reads."""
+
+    def __init__(self, test):
+        self.run_folder = test.folder / "slow"
+        for rank in test.agents(self.run_folder, [0, 0]):
+            test.wait(rank, attack.DONE)
+        newest = attack.checkpoints_of(self.run_folder)[STEPS]
+        (newest / "state.json").write_text("damaged")
+        self.reader, full_pipe = os.pipe()
+        os.set_blocking(full_pipe, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(full_pipe, bytes(select.PIPE_BUF))
+        os.set_blocking(full_pipe, True)
+        port = free_port()
+        self.ranks = [
+            test.start(self.run_folder,
+                       torchrun_environment(rank, 2, 0, port), stderr=stderr)
+            for rank, stderr in enumerate((subprocess.PIPE, full_pipe))]
+        self.begun = time.monotonic()
+
+
 class RestartTest(unittest.TestCase):
 
     @classmethod
@@ -55,6 +80,19 @@ class RestartTest(unittest.TestCase):
         cls.tokens = attack.prepare_tokens(cls.folder)
         cls.uninterrupted = cls.folder / "uninterrupted"
         cls.wait(cls, cls.start(cls, cls.uninterrupted, {}), attack.DONE)
+        cls.slow = None
+
+    @classmethod
+    def tearDownClass(cls):
+        for rank in cls.slow.ranks if cls.slow else ():
+            rank.kill()  # unless its test has ended it
+            rank.wait()
+
+    def setUp(self):
+        # It mostly waits: the other tests run meanwhile, before its own in the
+        # order of names.
+        if self.slow is None:
+            type(self).slow = SlowVerification(self)
 
     def start(self, run_folder, variables, launcher=(), stderr=subprocess.PIPE, **changes):
         """Starts a rank; with `launcher`, that."""
@@ -140,30 +178,6 @@ class RestartTest(unittest.TestCase):
                     self.wait(rank, attack.DONE)
                 self.check_run(run_folder, [alone, joined], [2, 1, 2])
 
-    def test_a_slow_verification_ends_no_start(self):
-        run_folder = self.folder / "slow"
-        for rank in self.agents(run_folder, [0, 0]):
-            self.wait(rank, attack.DONE)
-        (attack.checkpoints_of(run_folder)[STEPS] / "state.json").write_text("damaged")
-        # Rank 1 stops in its warning about that, as if the next checkpoint that
-        # it verifies were on a slow disk.
-        reader, full_pipe = os.pipe()
-        os.set_blocking(full_pipe, False)
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                os.write(full_pipe, bytes(select.PIPE_BUF))
-        os.set_blocking(full_pipe, True)
-        port = free_port()
-        ranks = [self.start(run_folder, torchrun_environment(rank, 2, 0, port), stderr=stderr)
-                 for rank, stderr in enumerate((subprocess.PIPE, full_pipe))]
-        time.sleep(25)  # ranks wait 20 s to meet
-        self.assertIsNone(ranks[0].poll(), "ended")
-        os.read(reader, 1 << 20)
-        for rank in ranks:
-            self.wait(rank, attack.DONE)
-        self.assertIn(b"skipping checkpoint", os.read(reader, 1 << 20))
-        self.check_run(run_folder, [STEPS - EVERY_STEPS], [2, 2])
-
     def test_a_restart_needs_the_runs_folder(self):
         [rank] = self.agents(None, [1])
         self.assertIn("torchrun has restarted this run (restart 1), but --out is not set",
@@ -206,6 +220,17 @@ class RestartTest(unittest.TestCase):
         alone = self.newest(run_folder)
         self.wait(agents[0], attack.DONE)
         self.check_run(run_folder, [alone], [2, 1])
+
+    def test_verification_may_be_slow(self):
+        slow = self.slow
+        # Ranks wait 20 s to meet.
+        time.sleep(max(0, slow.begun + 25 - time.monotonic()))
+        self.assertIsNone(slow.ranks[0].poll(), "ended")
+        os.read(slow.reader, 1 << 20)
+        for rank in slow.ranks:
+            self.wait(rank, attack.DONE)
+        self.assertIn(b"skipping checkpoint", os.read(slow.reader, 1 << 20))
+        self.check_run(slow.run_folder, [STEPS - EVERY_STEPS], [2, 2])
 
 
 if __name__ == "__main__":
