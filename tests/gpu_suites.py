@@ -37,13 +37,15 @@ import xml.etree.ElementTree as ElementTree
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/results/gpu_tests.md"
 
-# The filter of each part, and how many processes share it.
+# The filter of each part, and how many processes share it (of PER_GPU's parts,
+# for each GPU).
 PARTS = {
     "most": ("Gpu*:*/Gpu*-*GpuConformance*:*GpuLargeTensor*", 1),
     "conformance": ("*GpuConformance*", 4),
     "large": ("*GpuLargeTensor*", 1),
     "two": ("GpuProcessGroup*:*GpuGraphRanks*:GpuHangingRank*:GpuProgress*", 1),
 }
+PER_GPU = ("most", "conformance")
 # What a machine with one GPU runs: "two" is for a short call on two.
 DEFAULT_PARTS = "most,conformance,large"
 
@@ -103,7 +105,7 @@ def card():
 
 
 def processes_of(part, gpus):
-    return gpus if part == "most" else PARTS[part][1]
+    return PARTS[part][1] * (gpus if part in PER_GPU else 1)
 
 
 def start(arguments, part, shard, xml):
