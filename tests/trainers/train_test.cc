@@ -23,12 +23,13 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 TEST(TrainTest, AMissingDeviceNamesTheField) {
+  const std::string folder = Folder("gpu");
   const Outcome refused =
       Shell("CUDA_VISIBLE_DEVICES= " +
-            ToyTrain({"--set training.device=CUDA", "--out=" + Folder("gpu")}));
+            ToyTrain({"--set training.device=CUDA", "--out=" + folder}));
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.output, HasSubstr("error: --set: training.device: "));
-  EXPECT_FALSE(FileExists(Folder("gpu")));
+  EXPECT_FALSE(FileExists(folder));
 }
 
 TEST(TrainTest, ReportsWhatIsSavedForBackward) {

@@ -144,8 +144,9 @@ TEST(DryRunTest, ADryRunMakesTheChecksOfARun) {
         {absl::StrCat("--set training.steps=30 --set model.d_ff=96 --out=",
                       run),
          "tensor layers.0.ffn"}}) {
+    const std::string folder = Folder("dry");
     const std::string out =
-        absl::StrContains(flags, "--out") ? "" : "--out=" + Folder("dry");
+        absl::StrContains(flags, "--out") ? "" : "--out=" + folder;
     const Outcome trained = Shell(few.before + ToyTrain({flags, out}));
     EXPECT_EQ(trained.exit_code, 2) << flags;
     EXPECT_THAT(trained.output, HasSubstr(message));
@@ -153,7 +154,7 @@ TEST(DryRunTest, ADryRunMakesTheChecksOfARun) {
     EXPECT_EQ(dry.exit_code, 2) << flags;
     EXPECT_EQ(ErrorIn(dry.output), ErrorIn(trained.output));
     EXPECT_THAT(dry.output, HasSubstr("NAIVE: supported"));
-    EXPECT_FALSE(FileExists(Folder("dry")));
+    EXPECT_FALSE(FileExists(folder));
   }
   // Another machine may have the files.
   EXPECT_EQ(Shell(ToyTrain({"--set checkpoint.init_from=/nowhere --dry_run",
