@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "framework/base/check.h"
 #include "framework/cuda/cuda_build.h"
 #include "framework/ops/forward_only_op.h"
+#include "framework/ops/rope/rope.h"
 #include "framework/program/value.h"
 
 namespace tessera {
@@ -51,9 +53,11 @@ class FillCacheOp : public ForwardOnlyOp {
 
 class CachedAttentionOp : public ForwardOnlyOp {
  public:
-  CachedAttentionOp(const SelfAttentionSpec& spec, const DeviceInfo& device)
-      : spec_(spec),
-        splits_(DecodeAttentionSplits(spec.problem, device.multiprocessors)) {}
+  // `rope`: the operands are those of RoPE instead of its result, then the
+  // others (RopeLayoutOf()).
+  CachedAttentionOp(const SelfAttentionSpec& spec, int splits,
+                    std::optional<RopeLayout> rope)
+      : spec_(spec), splits_(splits), rope_(rope) {}
 
   absl::string_view kind() const override { return "cached_attention"; }
   std::string kernel() const override {
@@ -61,16 +65,15 @@ class CachedAttentionOp : public ForwardOnlyOp {
   }
 
   void Forward(const ForwardArgs& args) const override {
-    const AttentionProblem& p = spec_.problem;
-    const at::Tensor &qkv = args.operands[0], &cache = args.operands[1];
+    const DecodeAttentionTensors tensors = TensorsOf(args.operands);
     if constexpr (kCudaBuild) {
       if (has_kernel()) {
-        return cuda::DecodeAttention(
-            spec_, splits_, qkv, cache, args.operands[2],
-            p.sinks ? args.operands[3] : at::Tensor(), args.results[0]);
+        return cuda::DecodeAttention(spec_, splits_, tensors, args.results[0]);
       }
     }
-    const at::Tensor position = args.operands[2].select(0, 0);  // [1]
+    const AttentionProblem& p = spec_.problem;
+    const at::Tensor &qkv = tensors.qkv, &cache = tensors.cache;
+    const at::Tensor position = tensors.position.select(0, 0);  // [1]
     cache.index_copy_(0, position, RowsOf(qkv, p));
     const at::Tensor q =
         qkv.narrow(2, 0, p.h).reshape({p.b * p.g, p.h / p.g, p.d});
@@ -80,8 +83,7 @@ class CachedAttentionOp : public ForwardOnlyOp {
     ApplySoftCap(p.soft_cap, scores);
     scores.masked_fill_(Hidden(position),
                         -std::numeric_limits<double>::infinity());
-    const at::Tensor weights =
-        Softmax(scores, p.sinks ? args.operands[3] : at::Tensor());
+    const at::Tensor weights = Softmax(scores, tensors.sinks);
     args.results[0].copy_(at::bmm(weights.to(qkv.scalar_type()), values)
                               .view({p.b, 1, p.h, p.d}));
   }
@@ -95,16 +97,49 @@ class CachedAttentionOp : public ForwardOnlyOp {
   }
   Cost ForwardCost() const override {
     const double flops =
-        4.0 * static_cast<double>(operand(1).numel() / 2 *
+        4.0 * static_cast<double>(operand(cache()).numel() / 2 *
                                   (spec_.problem.h / spec_.problem.g));
+    // Of the tables of RoPE it reads a row.
+    const int64_t tables =
+        rope_.has_value() ? operand(1).bytes() + operand(2).bytes() : 0;
     return {.flops = flops,
-            .bytes = ForwardBytes(),
+            .bytes = ForwardBytes() - tables,
             .product_flops = flops,
             .products = 2};
   }
 
+  FusedOp FuseWith(const Op& producer, int position) const override {
+    const std::optional<RopeLayout> layout = RopeLayoutOf(producer);
+    const bool has_positions = producer.num_operands() == kRopeOperands;
+    if (!layout.has_value() || !has_positions || position != 0 ||
+        rope_.has_value() || !has_kernel()) {
+      return {};
+    }
+    return {.op = std::make_unique<CachedAttentionOp>(spec_, splits_, layout),
+            .fusion = Fusion::kNextToken,
+            .of_reader = {0}};
+  }
+
  private:
+  static constexpr int kRopeOperands = 4;  // qkv, cos, sin, positions
+
   bool has_kernel() const { return splits_ > 0; }
+  int cache() const { return rope_.has_value() ? kRopeOperands : 1; }
+
+  DecodeAttentionTensors TensorsOf(
+      absl::Span<const at::Tensor> operands) const {
+    DecodeAttentionTensors tensors = {.qkv = operands[0],
+                                            .cache = operands[cache()],
+                                            .position = operands[cache() + 1]};
+    if (spec_.problem.sinks) tensors.sinks = operands[cache() + 2];
+    if (rope_.has_value()) {
+      tensors.rope = {.cos = operands[1],
+                      .sin = operands[2],
+                      .layout = *rope_,
+                      .token_positions = operands[3]};
+    }
+    return tensors;
+  }
 
   at::ScalarType softmax_dtype() const {
     return spec_.problem.dtype == at::kDouble ? at::kDouble : at::kFloat;
@@ -134,6 +169,7 @@ class CachedAttentionOp : public ForwardOnlyOp {
 
   const SelfAttentionSpec spec_;
   const int splits_;  // of the kernel; 0: ATen computes
+  const std::optional<RopeLayout> rope_;
 };
 
 void CheckCache(ProgramBuilder& b, Value cache, const AttentionProblem& p) {
@@ -166,7 +202,9 @@ Value CachedAttention(ProgramBuilder& b, Value qkv, Value cache, Value position,
   if (p.sinks) {
     operands.push_back(b.Read(*spec.sinks, b.dtype(OpClass::kMasterWeights)));
   }
-  return b.Add(std::make_unique<CachedAttentionOp>(spec, b.target().device),
+  const int splits =
+      DecodeAttentionSplits(p, b.target().device.multiprocessors);
+  return b.Add(std::make_unique<CachedAttentionOp>(spec, splits, std::nullopt),
                "attention", std::move(operands),
                {{{p.b, 1, p.h, p.d}, p.dtype}})[0];
 }

@@ -6,17 +6,18 @@
 
 #include "ATen/core/Tensor.h"
 #include "attention_backends/attention_op.h"
+#include "framework/ops/rope/rope_table.h"
 
 namespace tessera {
 
 // The kernel of CachedAttention() on a GPU.
 
-// How many blocks divide the keys of a head: as many as fill the GPU, with 512
+// How many blocks divide the keys of a head: as many as fill the GPU, with 128
 // keys or more each once the text fills the cache; 0 if the kernel does not
 // support the problem.
 inline int DecodeAttentionSplits(const AttentionProblem& p,
                                  int multiprocessors) {
-  constexpr int64_t kLeastKeys = 512, kMostBlocks = 65535;  // of a grid's y
+  constexpr int64_t kLeastKeys = 128, kMostBlocks = 65535;  // of a grid's y
   if (!p.cuda || p.dtype == at::kDouble || p.d % 8 != 0 || p.d > 256 ||
       p.b * p.g > kMostBlocks) {
     return 0;
@@ -35,13 +36,21 @@ inline int64_t DecodeAttentionBytes(const AttentionProblem& p, int splits) {
   return splits * p.b * p.h * (p.d + 2) * static_cast<int64_t>(sizeof(float));
 }
 
+// The operands of CachedAttention().
+struct DecodeAttentionTensors {
+  at::Tensor qkv, cache, position;
+  at::Tensor sinks;  // may be undefined
+  // Turns queries and keys first (framework/ops/rope). Its tensors may be
+  // undefined.
+  RopeTable rope;
+};
+
 namespace cuda {
 
 // Computes CachedAttention() on a GPU. Only in CUDA builds. Throws LibTorch's
 // exceptions.
 void DecodeAttention(const SelfAttentionSpec& spec, int splits,
-                     const at::Tensor& qkv, const at::Tensor& cache,
-                     const at::Tensor& position, const at::Tensor& sinks,
+                     const DecodeAttentionTensors& tensors,
                      const at::Tensor& o);
 
 }  // namespace cuda

@@ -12,10 +12,10 @@ namespace tessera {
 namespace cuda {
 
 void DecodeAttention(const SelfAttentionSpec& spec, int splits,
-                     const at::Tensor& qkv, const at::Tensor& cache,
-                     const at::Tensor& position, const at::Tensor& sinks,
+                     const DecodeAttentionTensors& tensors,
                      const at::Tensor& o) {
   const AttentionProblem& p = spec.problem;
+  const at::Tensor &qkv = tensors.qkv, &sinks = tensors.sinks;
   at::Tensor partials, sinks_fp32;
   if (splits > 1) {
     partials = at::empty({splits, p.b * p.h, p.d + 2},
@@ -31,8 +31,12 @@ void DecodeAttention(const SelfAttentionSpec& spec, int splits,
       .g = static_cast<int>(p.g),
       .d = static_cast<int>(p.d),
       .qkv = qkv.const_data_ptr(),
-      .cache = cache.mutable_data_ptr(),
-      .position = position.const_data_ptr<int64_t>(),
+      .cache = tensors.cache.mutable_data_ptr(),
+      .position = tensors.position.const_data_ptr<int64_t>(),
+      .cos = address(tensors.rope.cos),
+      .sin = address(tensors.rope.sin),
+      .rope_positions = tensors.rope.token_positions_data(),
+      .halved = tensors.rope.layout == RopeLayout::kHalved,
       .sinks = address(sinks_fp32),
       .o = o.mutable_data_ptr(),
       .scale = static_cast<float>(spec.scale),

@@ -1,4 +1,5 @@
 #include "attention_backends/decode_attention_kernel.h"
+#include "framework/cuda/eight.cuh"
 #include "framework/cuda/kernel.cuh"
 
 // Flash-decoding (Dao et al. 2023): the keys of a head are divided among
@@ -60,14 +61,7 @@ __device__ __forceinline__ Keys KeysOf(const DecodeAttentionParams& p) {
 }
 
 template <typename T>
-using Elements = device::Pack<T, kElements>;
-
-template <typename T>
-__device__ __forceinline__ void ToFloats(const Elements<T>& from,
-                                         float (&to)[kElements]) {
-#pragma unroll
-  for (int i = 0; i < kElements; ++i) to[i] = device::ToFloat(from.v[i]);
-}
+using Elements = device::Eight<T>;
 
 // The sum over `lanes` neighbouring lanes, a power of two.
 __device__ __forceinline__ float SumOver(int lanes, float x) {
@@ -137,16 +131,15 @@ struct Work {
   const int group = p.h / p.g;  // query heads of a key head
   const Keys keys = KeysOf(p);
   const int64_t row_size = int64_t{2} * p.b * p.g * p.d;
-  // From a key to its value, in the cache and in qkv.
-  const int64_t value = int64_t{p.b} * p.g * p.d,
-                own_value = int64_t{p.g} * p.d;
+  // From a key to its value in the cache.
+  const int64_t value = int64_t{p.b} * p.g * p.d;
   const T* const own =
       static_cast<const T*>(p.qkv) + int64_t{batch} * (p.h + 2 * p.g) * p.d;
   T* const cached =
       static_cast<T*>(p.cache) + int64_t{blockIdx.y} * p.d + first;
 
   __device__ __forceinline__ const T* Head(int head) const {
-    return own + int64_t{head} * p.d + first;
+    return own + int64_t{head} * p.d;
   }
   __device__ __forceinline__ int64_t first_turn() const {
     return keys.begin + warp * rows * kAhead;
@@ -159,74 +152,119 @@ struct Work {
   }
 };
 
-// Neither the rows that earlier tokens left nor the position depend on the
-// kernel before this one.
+// The angles by which RoPE (framework/ops/rope) turns this lane's elements.
 template <typename T>
-__device__ __forceinline__ void PrefetchRows(const Work<T>& work) {
-  for (int64_t turn = work.first_turn(); turn < work.keys.end;
-       turn += work.turn()) {
-    for (int a = 0; a < kAhead; ++a) {
-      const int64_t row = work.Row(turn, a);
-      if (!work.used || row >= work.keys.end) continue;
-      device::Prefetch(work.cached + row * work.row_size);
-      device::Prefetch(work.cached + row * work.row_size + work.value);
+struct Angles {
+  float cos[kElements], sin[kElements];  // of a second element of a pair: -sin
+
+  __device__ __forceinline__ explicit Angles(const Work<T>& work) {
+    const DecodeAttentionParams& p = work.p;
+    if (p.cos == nullptr || !work.used) return;
+    const int half = p.d / 2;
+    const int64_t row = p.rope_positions[work.batch] * half;
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      const int i = work.first + e;
+      const int pair = p.halved ? i % half : i / 2;
+      const bool is_second = p.halved ? i >= half : i % 2 != 0;
+      cos[e] = p.cos[row + pair];
+      sin[e] = is_second ? -p.sin[row + pair] : p.sin[row + pair];
     }
   }
-}
 
-// Reads a row's key and value. The cache gets those of the last token, which it
-// does not have yet, from the block that `keeps` them.
+  // This lane's elements of a head.
+  __device__ __forceinline__ Elements<T> Turn(const Work<T>& work,
+                                              int head) const {
+    const DecodeAttentionParams& p = work.p;
+    const T* const x = work.Head(head);
+    if (!work.used) return {};
+    if (p.cos == nullptr) return Elements<T>(x + work.first);
+    __align__(16) T turned[kElements];
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      const int i = work.first + e;
+      const int other = !p.halved     ? i ^ 1
+                        : i < p.d / 2 ? i + p.d / 2
+                                      : i - p.d / 2;
+      turned[e] = device::FromFloat<T>(device::ToFloat(x[i]) * cos[e] -
+                                       device::ToFloat(x[other]) * sin[e]);
+    }
+    return Elements<T>(turned);
+  }
+};
+
+// The rows that a lane reads at once. Those of earlier tokens, and the
+// position, do not depend on the kernel before this one.
 template <typename T>
-__device__ __forceinline__ void ReadRow(const Work<T>& work, int64_t row,
-                                        bool keeps, Elements<T>* key,
-                                        Elements<T>* value) {
-  T* const cached = work.cached + row * work.row_size;
-  const bool last = row == work.keys.position;
-  const T* const from = last ? work.Head(work.p.h + work.key_head) : cached;
-  *key = *reinterpret_cast<const Elements<T>*>(from);
-  *value = *reinterpret_cast<const Elements<T>*>(
-      from + (last ? work.own_value : work.value));
-  if (!last || !keeps) return;
-  *reinterpret_cast<Elements<T>*>(cached) = *key;
-  *reinterpret_cast<Elements<T>*>(cached + work.value) = *value;
-}
+struct Rows {
+  Elements<T> keys[kAhead], values[kAhead];
+
+  __device__ __forceinline__ void Read(const Work<T>& work, int64_t turn) {
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      const int64_t row = work.Row(turn, a);
+      if (!work.used || row >= work.keys.end || row == work.keys.position) {
+        continue;
+      }
+      const T* const cached = work.cached + row * work.row_size;
+      keys[a] = Elements<T>(cached);
+      values[a] = Elements<T>(cached + work.value);
+    }
+  }
+
+  // Puts the last token's key and value, which the cache does not have yet,
+  // among them, and into the cache if this block `keeps` them.
+  __device__ __forceinline__ void AddLast(const Work<T>& work, int64_t turn,
+                                          const Elements<T>& key, bool keeps) {
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      const int64_t row = work.Row(turn, a);
+      if (!work.used || row >= work.keys.end || row != work.keys.position) {
+        continue;
+      }
+      const int head = work.p.h + work.p.g + work.key_head;
+      keys[a] = key;
+      values[a] = Elements<T>(work.Head(head) + work.first);
+      if (!keeps) continue;
+      T* const cached = work.cached + row * work.row_size;
+      keys[a].StoreTo(cached);
+      values[a].StoreTo(cached + work.value);
+    }
+  }
+};
 
 // Attends from kHeads query heads of the key head, `first_head` the first.
+// Waits for the kernel before once it has requested what does not depend on it.
 template <typename T, int kHeads>
 __device__ __forceinline__ void Attend(
     const Work<T>& work, int first_head,
     RunningSoftmax<kElements> (&softmax)[kHeads]) {
   const DecodeAttentionParams& p = work.p;
+  const Angles<T> angles(work);
+  Rows<T> rows;
+  rows.Read(work, work.first_turn());
+  device::WaitForKernelBefore();
   float q[kHeads][kElements];
 #pragma unroll
   for (int i = 0; i < kHeads; ++i) {
     softmax[i].Clear();
     const int head =
         work.key_head * work.group + min(first_head + i, work.group - 1);
-    Elements<T> elements = {};
-    if (work.used) {
-      elements = *reinterpret_cast<const Elements<T>*>(work.Head(head));
-    }
-    ToFloats(elements, q[i]);
+    angles.Turn(work, head).ToFloats(q[i]);
 #pragma unroll
     for (int e = 0; e < kElements; ++e) q[i][e] *= p.scale;
   }
+  const Elements<T> own_key = angles.Turn(work, p.h + work.key_head);
   // Each warp makes as many turns for all of its lanes, which exchange sums.
   for (int64_t turn = work.first_turn(); turn < work.keys.end;
        turn += work.turn()) {
-    Elements<T> k[kAhead] = {}, v[kAhead] = {};
-#pragma unroll
-    for (int a = 0; a < kAhead; ++a) {
-      const int64_t row = work.Row(turn, a);
-      if (!work.used || row >= work.keys.end) continue;
-      ReadRow(work, row, first_head == 0, &k[a], &v[a]);
-    }
+    rows.AddLast(work, turn, own_key, first_head == 0);
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
       const bool visible = work.Row(turn, a) < work.keys.end;
       float key[kElements], values[kElements];
-      ToFloats(k[a], key);
-      ToFloats(v[a], values);
+      rows.keys[a].ToFloats(key);
+      rows.values[a].ToFloats(values);
 #pragma unroll
       for (int i = 0; i < kHeads; ++i) {
         float score = 0;
@@ -237,17 +275,17 @@ __device__ __forceinline__ void Attend(
         softmax[i].template Add<T>(visible ? score : -INFINITY, 1, values);
       }
     }
+    rows.Read(work, turn + work.turn());
   }
 }
 
 // A block for each split, key head and kHeads of its query heads.
+// With two blocks on a multiprocessor another kernel has room for its own.
 template <typename T, int kHeads>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     DecodeAttention(const __grid_constant__ DecodeAttentionParams p) {
   device::LetNextKernelBegin();
   const Work<T> work = {p};
-  PrefetchRows(work);
-  device::WaitForKernelBefore();
   const int first_head = static_cast<int>(blockIdx.z) * kHeads;
   RunningSoftmax<kElements> softmax[kHeads];
   Attend(work, first_head, softmax);
@@ -294,7 +332,7 @@ __global__ void __launch_bounds__(kThreads)
   device::LetNextKernelBegin();
   device::WaitForKernelBefore();
   const int head = static_cast<int>(blockIdx.x);
-  for (int element = threadIdx.x; element < p.d; element += kThreads) {
+  for (int element = threadIdx.x; element < p.d; element += blockDim.x) {
     RunningSoftmax<1> joined;
     joined.Clear();
     for (int split = 0; split < p.splits; ++split) {
@@ -318,10 +356,14 @@ cudaError_t Launch(const DecodeAttentionParams& p, cudaStream_t stream) {
   const int group = p.h / p.g;
   const dim3 grid(p.splits, p.b * p.g, (group + kHeads - 1) / kHeads);
   const size_t shared = sizeof(float) * kWarps * kHeads * (p.d + 2);
-  const cudaError_t error = LaunchEarly(DecodeAttention<T, kHeads>, grid,
-                                        kThreads, shared, stream, p);
+  cudaError_t error = ShareMultiprocessor(DecodeAttention<T, kHeads>, shared);
+  if (error != cudaSuccess) return error;
+  error = LaunchEarly(DecodeAttention<T, kHeads>, grid, kThreads, shared,
+                      stream, p);
   if (error != cudaSuccess || p.splits == 1) return error;
-  return LaunchEarly(JoinSplits<T>, p.b * p.h, kThreads, 0, stream, p);
+  error = ShareMultiprocessor(JoinSplits<T>, 0);
+  if (error != cudaSuccess) return error;
+  return LaunchEarly(JoinSplits<T>, p.b * p.h, Threads(p.d), 0, stream, p);
 }
 
 }  // namespace

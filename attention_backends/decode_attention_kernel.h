@@ -17,8 +17,14 @@ struct DecodeAttentionParams {
   // The token's position in its sequence, the same in all of them. No kernel of
   // the program writes it.
   const int64_t* position = nullptr;
-  const float* sinks = nullptr;  // [H], or null
-  void* o = nullptr;             // [B, 1, H, D]
+  // RoPE of queries and keys by row rope_positions[B] of the tables, [..., D /
+  // 2]; null: they come rotated.
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+  const int64_t* rope_positions = nullptr;  // [B]
+  bool halved = false;                      // RopeLayout::kHalved
+  const float* sinks = nullptr;             // [H], or null
+  void* o = nullptr;                        // [B, 1, H, D]
   float scale = 1, soft_cap = 0;
   int64_t before = 0;  // how many keys a query sees before its own
   // The keys of a head are divided among `splits` blocks. Above 1, `partials`

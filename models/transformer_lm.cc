@@ -165,7 +165,9 @@ absl::StatusOr<NextTokenProgram> BuildNextTokenProgram(
     const LmOptions& options, const ProgramTarget& target, CacheUse use) {
   const bool extends = use == CacheUse::kExtend;
   const TensorType one = {{options.batch, 1}, at::kLong};
-  ProgramBuilder b(target);
+  ProgramTarget forward = target;
+  forward.forward_only = true;
+  ProgramBuilder b(forward);
   const Value ids = b.Input("ids", extends ? one : Ids(options));
   const Value position =
       b.Input("position", extends ? one : TensorType{{1}, at::kLong});

@@ -157,6 +157,20 @@ constexpr bool HasHopperCode() {
   return false;
 }
 
+// Lets a kernel with `shared` bytes of shared memory run beside others with
+// which this was called: a multiprocessor has no blocks of two kernels that
+// want its memory divided differently between L1 and shared memory.
+template <typename... Params>
+cudaError_t ShareMultiprocessor(void (*kernel)(Params...), size_t shared) {
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(shared));
+  if (error != cudaSuccess) return error;
+  return cudaFuncSetAttribute(kernel,
+                              cudaFuncAttributePreferredSharedMemoryCarveout,
+                              cudaSharedmemCarveoutMaxShared);
+}
+
 // Launches a kernel that may begin before the one before it in the stream has
 // ended. It calls WaitForKernelBefore() before it reads what other kernels of
 // the stream write and before it writes. Its library is built

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// An op of generation: ATen computes it, and it has no backward pass.
+// An op of generation, without a backward pass; by default ATen computes it.
 class ForwardOnlyOp : public Op {
  public:
   std::string kernel() const override { return "ATen"; }

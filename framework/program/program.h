@@ -93,6 +93,7 @@ struct ProgramTarget {
   DeviceInfo device;
   PrecisionPolicy precision;
   bool deterministic = false;
+  bool forward_only = false;  // the program has no backward pass
   // The algorithms of matrix products (framework/ops/linear/product_choices.h),
   // chosen before the program runs; null for cuBLASLt's first proposals.
   std::shared_ptr<const ProductChoices> products;

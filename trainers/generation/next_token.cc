@@ -9,10 +9,31 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/recorded_work.h"
+#include "framework/program/rewrites/fuse_ops.h"
 #include "framework/program/verify.h"
 #include "trainers/plan/step_plan.h"
 
 namespace tessera {
+namespace {
+
+NextTokenProgram Fused(NextTokenProgram next) {
+  FusedProgram fused =
+      FuseOps(std::move(next.program),
+              [](Fusion fusion, const OpNode&, const OpNode&) {
+                return fusion == Fusion::kNextToken;
+              });
+  next.program = std::move(fused.program);
+  const auto renumber = [&](Value* value) {
+    *value = fused.renumbered[value->index];
+  };
+  for (Value* const value : {&next.ids, &next.position, &next.logits}) {
+    renumber(value);
+  }
+  for (Value& cache : next.caches) renumber(&cache);
+  return next;
+}
+
+}  // namespace
 
 // A program and what runs it.
 struct NextTokenModel::Runner {
@@ -23,11 +44,13 @@ struct NextTokenModel::Runner {
         executor(schedule, lifetimes, parameters),
         ids(at::zeros(next.program.info(next.ids).type.shape, at::kLong)),
         position(
-            at::zeros(next.program.info(next.position).type.shape, at::kLong)) {
+            at::zeros(next.program.info(next.position).type.shape, at::kLong)),
+        logits(at::zeros(next.program.info(next.logits).type.shape)) {
     const at::Device device = parameters.options().device;
     if (device.is_cuda()) {  // so that copies do not wait for the GPU
       ids = ids.pin_memory();
       position = position.pin_memory();
+      logits = logits.pin_memory();
     }
     device_ids = ids.to(device);
     device_position = position.to(device);
@@ -61,7 +84,7 @@ struct NextTokenModel::Runner {
   const Schedule schedule;
   const Lifetimes lifetimes;
   Executor executor;
-  at::Tensor ids, position;  // on the host
+  at::Tensor ids, position, logits;  // on the host
   at::Tensor device_ids, device_position;
   RecordedWork work;
 };
@@ -98,6 +121,7 @@ absl::StatusOr<NextTokenModel::Runner*> NextTokenModel::RunnerFor(
   std::unique_ptr<Runner>& runner = runners_[{length, use}];
   if (runner != nullptr) return runner.get();
   ASSIGN_OR_RETURN(NextTokenProgram next, ProgramFor(length, use));
+  next = Fused(std::move(next));
   std::unique_ptr<Runner> made;
   RETURN_IF_ERROR(StatusFromTorch([&] {
     made = std::make_unique<Runner>(std::move(next), parameters_);
@@ -182,10 +206,9 @@ absl::StatusOr<std::vector<float>> NextTokenModel::LogitsAfter(
     }
     runner->SetTexts(texts, extends ? 1 : length, length - 1);
     RETURN_IF_ERROR(runner->Run());
-    const at::Tensor logits =
-        runner->executor.Get(next.logits).to(at::kCPU, at::kFloat);
-    const float* const data = logits.const_data_ptr<float>();
-    result.assign(data, data + logits.numel());
+    runner->logits.copy_(runner->executor.Get(next.logits));
+    const float* const data = runner->logits.const_data_ptr<float>();
+    result.assign(data, data + runner->logits.numel());
     return absl::OkStatus();
   });
   if (!run.ok()) {

@@ -2,25 +2,76 @@
 #define FRAMEWORK_OPS_LINEAR_FEW_ROWS_H_
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "ATen/core/Tensor.h"
-#include "c10/core/ScalarType.h"
+#include "framework/cuda/device.h"
+#include "framework/ops/forward_only_op.h"
 
 namespace tessera {
 
-// The products of few rows, such as those of a token that follows a text, have
-// a kernel of their own on a GPU. They are bound by reading the weight.
+// The linear layers of a token that follows a text. On a GPU they have a kernel
+// of their own: such a product is bound by reading the weight. What stands
+// before and after it would be a kernel of hardly any work, for which reading
+// would pause, and so becomes a part of the product (Fusion::kNextToken).
+
 inline constexpr int64_t kMostFewRows = 4;
 
-inline bool IsFewRows(int64_t rows, int64_t in, at::ScalarType operands) {
-  return rows <= kMostFewRows && in % 8 == 0 &&
-         (operands == at::kBFloat16 || operands == at::kHalf);
-}
+// Whether the kernel computes y = x W^T on `device`.
+//   x: [..., in] or [..., heads, in / heads]; weight: [out, in]
+//   result: the dtype of y
+bool IsFewRows(const DeviceInfo& device, const TensorType& x,
+               const TensorType& weight, at::ScalarType result);
 
-// y = x W^T if IsFewRows(); x: [rows, in], W: [out, in], y: [rows, out], all
-// contiguous. Only in CUDA builds. Throws LibTorch's exceptions.
-void MultiplyFewRows(const at::Tensor& x, const at::Tensor& weight,
-                     const at::Tensor& y);
+enum class AfterFewRows {
+  kNothing,
+  kAdd,     // the residual that y is the branch of
+  kSwiGlu,  // (framework/ops/swiglu)
+};
+
+struct FewRowsSpec {
+  std::optional<double> norm_eps;  // RMSNorm before the product
+  AfterFewRows after = AfterFewRows::kNothing;
+};
+
+// y = after(norm(x) W^T).
+//   operands: x; with a norm its gain, [in], FP32; weight; under kAdd the
+//   residual, y's type
+// The product is rounded to the dtype of the weight, like the result of the op
+// that this one replaces. Only in CUDA builds.
+class FewRowsOp : public ForwardOnlyOp {
+ public:
+  explicit FewRowsOp(const FewRowsSpec& spec) : spec_(spec) {}
+
+  absl::string_view kind() const override { return "linear"; }
+  std::string kernel() const override { return "few_rows"; }
+  void Forward(const ForwardArgs& args) const override;
+  Cost ForwardCost() const override;
+
+  // This op with `norm`, an RMSNorm whose result it multiplies.
+  FusedOp WithNorm(const Op& norm, double eps) const;
+  // This op and what reads its result and writes one of dtype `result`.
+  FusedOp Then(AfterFewRows after, at::ScalarType result) const;
+
+ private:
+  int weight() const { return spec_.norm_eps.has_value() ? 2 : 1; }
+
+  const FewRowsSpec spec_;
+};
+
+// FewRowsOp::Then() of `op` if that is a FewRowsOp; else none.
+FusedOp FewRowsThen(const Op& op, AfterFewRows after, at::ScalarType result);
+
+// The kernel. Tensors are contiguous; x: [rows, in], y: [rows, out].
+struct FewRowsTensors {
+  at::Tensor x, weight, y;
+  at::Tensor gain, residual;  // may be undefined
+};
+namespace cuda {
+// Throws LibTorch's exceptions.
+void MultiplyFewRows(const FewRowsSpec& spec, const FewRowsTensors& tensors);
+}  // namespace cuda
 
 }  // namespace tessera
 

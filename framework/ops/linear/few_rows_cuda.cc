@@ -5,17 +5,29 @@
 #include "framework/ops/linear/few_rows_kernel.h"
 
 namespace tessera {
+namespace cuda {
 
-void MultiplyFewRows(const at::Tensor& x, const at::Tensor& weight,
-                     const at::Tensor& y) {
-  const FewRowsParams params = {.rows = static_cast<int>(x.size(0)),
-                                .in = x.size(1),
-                                .out = weight.size(0),
-                                .x = x.const_data_ptr(),
-                                .weight = weight.const_data_ptr(),
-                                .y = y.mutable_data_ptr()};
-  ThrowIfError(Launch(x, "the kernel of products of few rows", LaunchFewRows,
-                      params, FloatTypeOf(x), FloatTypeOf(y)));
+void MultiplyFewRows(const FewRowsSpec& spec, const FewRowsTensors& tensors) {
+  const auto address = [](const at::Tensor& t) -> const void* {
+    return t.defined() ? t.const_data_ptr() : nullptr;
+  };
+  const FewRowsParams params = {
+      .operands = FloatTypeOf(tensors.weight),
+      .x_type = FloatTypeOf(tensors.x),
+      .y_type = FloatTypeOf(tensors.y),
+      .rows = static_cast<int>(tensors.x.size(0)),
+      .in = tensors.x.size(1),
+      .out = tensors.y.size(1),
+      .x = tensors.x.const_data_ptr(),
+      .gain = static_cast<const float*>(address(tensors.gain)),
+      .eps = static_cast<float>(spec.norm_eps.value_or(0)),
+      .weight = tensors.weight.const_data_ptr(),
+      .swiglu = spec.after == AfterFewRows::kSwiGlu,
+      .residual = address(tensors.residual),
+      .y = tensors.y.mutable_data_ptr()};
+  ThrowIfError(Launch(tensors.x, "the kernel of products of few rows",
+                      LaunchFewRows, params));
 }
 
+}  // namespace cuda
 }  // namespace tessera

@@ -9,18 +9,24 @@
 
 namespace tessera {
 
-// y = x W^T, added in FP32 and rounded once, for contiguous x [rows, in], W
-// [out, in] and y [rows, out]; `rows` is at most kMostFewRows (few_rows.h),
-// `in` a multiple of 8, x and W begin at multiples of 16 bytes.
+// y = after(norm(x) W^T) for a few rows, as in few_rows.h; all contiguous. `in`
+// is a multiple of 8; x, gain and W begin at multiples of 16 bytes.
 struct FewRowsParams {
-  int rows = 0;
+  FloatType operands = FloatType::kBFloat16;  // of the product; 16 bits
+  FloatType x_type = FloatType::kBFloat16;    // theirs; with a norm also FP32
+  FloatType y_type = FloatType::kBFloat16;    // theirs or FP32
+  int rows = 0;                               // at most kMostFewRows
   int64_t in = 0, out = 0;
-  const void* x = nullptr;
-  const void* weight = nullptr;
-  void* y = nullptr;
+  const void* x = nullptr;      // [rows, in]
+  const float* gain = nullptr;  // [in]; null: no norm
+  float eps = 0;
+  const void* weight = nullptr;  // [out, in]; [2 out, in] with swiglu
+  bool swiglu = false;
+  const void* residual = nullptr;  // [rows, out], y's type; null: none
+  void* y = nullptr;               // [rows, out]
 };
-cudaError_t LaunchFewRows(const FewRowsParams& params, FloatType operands,
-                          FloatType result, cudaStream_t stream);
+// No kernel that lets the next one begin early may write the weight.
+cudaError_t LaunchFewRows(const FewRowsParams& params, cudaStream_t stream);
 
 }  // namespace tessera
 

@@ -5,9 +5,9 @@
 
 #include "ATen/ATen.h"
 #include "framework/base/check.h"
-#include "framework/cuda/cuda_build.h"
 #include "framework/ops/linear/few_rows.h"
 #include "framework/ops/linear/matrix_product.h"
+#include "framework/ops/rms_norm/rms_norm.h"
 #include "framework/ops/rows.h"
 
 namespace tessera {
@@ -17,24 +17,15 @@ constexpr int kX = 0, kWeight = 1;
 
 class LinearOp : public Op {
  public:
-  LinearOp(const LinearProducts& products, const char* library, bool few_rows)
-      : products_(products), library_(library), few_rows_(few_rows) {}
+  LinearOp(const LinearProducts& products, const char* library)
+      : products_(products), library_(library) {}
 
   const LinearProducts& products() const { return products_; }
 
   absl::string_view kind() const override { return "linear"; }
-  std::string kernel() const override {
-    return few_rows_ ? "few_rows" : library_;
-  }
+  std::string kernel() const override { return library_; }
 
   void Forward(const ForwardArgs& args) const override {
-    if constexpr (kCudaBuild) {
-      if (few_rows_) {
-        return MultiplyFewRows(RowsOf(Cast(args.operands[kX]), in()),
-                               Cast(args.operands[kWeight]),
-                               RowsOf(args.results[0], out()));
-      }
-    }
     Multiply(RowsOf(Cast(args.operands[kX]), in()),
              Cast(args.operands[kWeight]).t(),
              {.choices = products_.choices.get(),
@@ -83,10 +74,8 @@ class LinearOp : public Op {
     const at::Tensor w = WithoutMemory({{out(), in()}, products_.dtype});
     const at::Tensor dy = WithoutMemory({{rows, out()}, products_.dtype});
     std::vector<MatrixProduct> products;
-    if (!few_rows_) {
-      AddProducts({x, w.t(), WithoutMemory({{rows, out()}, result(0).dtype})},
-                  &products);
-    }
+    AddProducts({x, w.t(), WithoutMemory({{rows, out()}, result(0).dtype})},
+                &products);
     AddProducts({dy.t(), x, WithoutMemory({{out(), in()}, products_.gradient})},
                 &products);
     AddProducts({dy, w, WithoutMemory({{rows, in()}, operand(kX).dtype})},
@@ -127,7 +116,18 @@ class LinearOp : public Op {
 
   const LinearProducts products_;
   const char* const library_;
-  const bool few_rows_;  // of x
+};
+
+// A product of few rows, which can normalise them first.
+class FewRowsLinearOp : public FewRowsOp {
+ public:
+  using FewRowsOp::FewRowsOp;
+
+  FusedOp FuseWith(const Op& producer, int position) const override {
+    const std::optional<double> eps = RmsNormEps(producer);
+    if (!eps.has_value() || position != kX) return {};
+    return WithNorm(producer, *eps);
+  }
 };
 
 const char* LibraryFor(const ProgramTarget& target, at::ScalarType operands) {
@@ -161,12 +161,15 @@ Value Linear(ProgramBuilder& b, Value x, Weight weight,
   const LinearProducts products = {b.dtype(OpClass::kMatmul),
                                    b.dtype(OpClass::kGradient),
                                    b.target().products};
-  const bool few_rows = b.target().device.is_cuda() &&
-                        IsFewRows(from.numel() / in, in, products.dtype) &&
-                        to.dtype != at::kDouble;
-  return b.Add(std::make_unique<LinearOp>(
-                   products, LibraryFor(b.target(), products.dtype), few_rows),
-               b.ShortName(weight), {x, w}, {std::move(to)})[0];
+  std::unique_ptr<Op> op;
+  if (b.target().forward_only && b.type(w).dtype == products.dtype &&
+      IsFewRows(b.target().device, from, b.type(w), to.dtype)) {
+    op = std::make_unique<FewRowsLinearOp>(FewRowsSpec());
+  } else {
+    op = std::make_unique<LinearOp>(products,
+                                    LibraryFor(b.target(), products.dtype));
+  }
+  return b.Add(std::move(op), b.ShortName(weight), {x, w}, {std::move(to)})[0];
 }
 
 std::optional<LinearProducts> LinearProductsOf(const Op& op) {

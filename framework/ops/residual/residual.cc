@@ -4,6 +4,7 @@
 
 #include "ATen/ATen.h"
 #include "framework/base/check.h"
+#include "framework/ops/linear/few_rows.h"
 
 namespace tessera {
 namespace {
@@ -31,6 +32,11 @@ class AddResidualOp : public Op {
     return 0;
   }
   std::optional<int> ResultMayOverwrite(int) const override { return kDelta; }
+
+  FusedOp FuseWith(const Op& producer, int position) const override {
+    if (position != kDelta) return {};
+    return FewRowsThen(producer, AfterFewRows::kAdd, result(0).dtype);
+  }
 
   Cost ForwardCost() const override {
     return {.flops = static_cast<double>(result(0).numel()),

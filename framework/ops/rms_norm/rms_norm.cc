@@ -100,6 +100,8 @@ class RmsNormOp : public OpWithKernels<RmsNormKernels> {
   RmsNormOp(KernelKind kind, double eps, int multiprocessors)
       : OpWithKernels(kind), eps_(eps), multiprocessors_(multiprocessors) {}
 
+  double eps() const { return eps_; }
+
   absl::string_view kind() const override { return "rms_norm"; }
 
   void Forward(const ForwardArgs& args) const override {
@@ -167,6 +169,12 @@ Value RmsNorm(ProgramBuilder& b, Value x, Weight gain, double eps) {
       b.ShortName(gain), {x, g},
       {{from.shape, y}, {{from.numel() / from.shape.back()}, statistics}},
       {"", "r"})[0];
+}
+
+std::optional<double> RmsNormEps(const Op& op) {
+  const auto* const norm = dynamic_cast<const RmsNormOp*>(&op);
+  if (norm == nullptr) return std::nullopt;
+  return norm->eps();
 }
 
 }  // namespace tessera

@@ -1,6 +1,8 @@
 #ifndef FRAMEWORK_OPS_RMS_NORM_RMS_NORM_H_
 #define FRAMEWORK_OPS_RMS_NORM_RMS_NORM_H_
 
+#include <optional>
+
 #include "framework/program/program.h"
 
 namespace tessera {
@@ -15,6 +17,9 @@ namespace tessera {
 //   dx = r (s - x_hat mean_C(s x_hat))
 //   dg = sum over rows of dy * x_hat
 Value RmsNorm(ProgramBuilder& b, Value x, Weight gain, double eps);
+
+// eps of `op`; nullopt if it is not this norm.
+std::optional<double> RmsNormEps(const Op& op);
 
 }  // namespace tessera
 

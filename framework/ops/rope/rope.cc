@@ -20,6 +20,8 @@ class RopeOp : public OpWithKernels<RopeKernels> {
   RopeOp(KernelKind kind, RopeLayout layout, int64_t rotated_heads)
       : OpWithKernels(kind), layout_(layout), rotated_heads_(rotated_heads) {}
 
+  RopeLayout layout() const { return layout_; }
+
   absl::string_view kind() const override { return "rope"; }
 
   void Forward(const ForwardArgs& args) const override {
@@ -131,6 +133,12 @@ Value Rope(ProgramBuilder& b, Value qkv, const RopeAngles& angles,
       std::make_unique<RopeOp>(KernelKindFor(b.target().device, type.dtype),
                                angles.layout, rotated_heads),
       "rope", std::move(operands), {type})[0];
+}
+
+std::optional<RopeLayout> RopeLayoutOf(const Op& op) {
+  const auto* const rope = dynamic_cast<const RopeOp*>(&op);
+  if (rope == nullptr) return std::nullopt;
+  return rope->layout();
 }
 
 }  // namespace tessera

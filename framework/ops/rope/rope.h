@@ -29,6 +29,10 @@ RopeAngles MakeRopeAngles(ProgramBuilder& b, int64_t positions,
 Value Rope(ProgramBuilder& b, Value qkv, const RopeAngles& angles,
            int64_t rotated_heads);
 
+// The layout of `op`; nullopt if it is not this rotation. Its operands are qkv,
+// cos, sin and, if there are any, the positions.
+std::optional<RopeLayout> RopeLayoutOf(const Op& op);
+
 }  // namespace tessera
 
 #endif  // FRAMEWORK_OPS_ROPE_ROPE_H_

@@ -5,6 +5,7 @@
 #include "ATen/ATen.h"
 #include "framework/base/check.h"
 #include "framework/ops/kernel_choice.h"
+#include "framework/ops/linear/few_rows.h"
 #include "framework/ops/swiglu/swiglu_kernels.h"
 
 namespace tessera {
@@ -22,6 +23,10 @@ class SwiGluOp : public OpWithKernels<SwiGluKernels> {
   void Backward(const BackwardArgs& args) const override {
     kernels().backward(args.operands[0], args.d_results[0],
                        args.d_operands[0].grad);
+  }
+
+  FusedOp FuseWith(const Op& producer, int) const override {
+    return FewRowsThen(producer, AfterFewRows::kSwiGlu, result(0).dtype);
   }
 
   BackwardReads ReadsInBackward(Positions) const override {

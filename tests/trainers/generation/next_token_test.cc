@@ -33,6 +33,7 @@ std::vector<Case> Cases() {
             "model.attention_soft_cap=0.5", "model.num_heads=4",
             "model.num_kv_heads=1"}},
           {{"model.norm_placement=AFTER", "model.head_dim=24",
+            "model.rope_layout=HALVED",
             "model.rope_scaling={factor: 8 original_context_length: 16}"}},
           {{bf16}, 0.1}};
 }
