@@ -249,14 +249,18 @@ Cases Capped(const std::vector<at::ScalarType>& dtypes) {
 }  // namespace
 
 std::string ConformanceCase::ToString() const {
+  return absl::StrCat(std::string(backend->name()), variant, "_", ProblemName(),
+                      deterministic ? "_deterministic" : "");
+}
+
+std::string ConformanceCase::ProblemName() const {
   const char* const names[] = {"", "_huge_logits", "_subnormal_keys"};
-  return absl::StrCat(
-      std::string(backend->name()), variant, "_b", shape.b, "_s", shape.s, "_t",
-      shape.t, "_h", shape.h, "_g", shape.g, "_d", shape.d, "_",
-      MaskLabel(mask), "_", c10::toString(dtype), tf32 ? "_tf32" : "",
-      names[static_cast<int>(values)], documents ? "_documents" : "",
-      sinks ? "_sinks" : "", soft_cap != 0 ? "_capped" : "",
-      deterministic ? "_deterministic" : "");
+  return absl::StrCat("b", shape.b, "_s", shape.s, "_t", shape.t, "_h", shape.h,
+                      "_g", shape.g, "_d", shape.d, "_", MaskLabel(mask), "_",
+                      c10::toString(dtype), tf32 ? "_tf32" : "",
+                      names[static_cast<int>(values)],
+                      documents ? "_documents" : "", sinks ? "_sinks" : "",
+                      soft_cap != 0 ? "_capped" : "");
 }
 
 AttentionProblem ConformanceCase::Problem(const DeviceInfo& device) const {

@@ -37,6 +37,9 @@ struct ConformanceCase {
 
   // A unique name for a test.
   std::string ToString() const;
+  // The same for all cases with equal inputs and expected results: the name
+  // without the backend and whether it is deterministic.
+  std::string ProblemName() const;
   AttentionProblem Problem(const DeviceInfo& device) const;
   // Leading queries that see no key.
   int64_t BlindRows() const;
