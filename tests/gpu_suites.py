@@ -9,9 +9,9 @@ usage: gpu_suites.py run --run=DIR/run --commit=HASH --out=FILE
 `run` starts gpu_tests of a bundle and appends a line of JSON to FILE: the card,
 the date, the commit, and for each suite the numbers of cases that passed,
 failed and were skipped. The cases of attention's conformance run in four
-processes side by side, the cases of tensors beyond 2^31 elements in a process
-of their own, and all other suites in one process, as a user would run them, or
-with --gpus in one for each GPU.
+processes side by side, by dtype, the cases of tensors beyond 2^31 elements in a
+process of their own, and all other suites in one process, as a user would run
+them, or with --gpus in one for each GPU.
 Exit status 1 if a case fails, none passes or a process does not end in time.
 
 `add` appends such lines to docs/results/gpu_tests.jsonl and writes the page
@@ -37,14 +37,18 @@ import xml.etree.ElementTree as ElementTree
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/results/gpu_tests.md"
 
-# The filter of each part, and how many processes share it (of PER_GPU's parts,
-# for each GPU).
+# The filters of each part's processes. Those of conformance divide it by dtype:
+# GoogleTest's shards would separate the backends of a problem, which share its
+# inputs and expected results if they run one after another.
 PARTS = {
-    "most": ("Gpu*:*/Gpu*-*GpuConformance*:*GpuLargeTensor*", 1),
-    "conformance": ("*GpuConformance*", 4),
-    "large": ("*GpuLargeTensor*", 1),
-    "two": ("GpuProcessGroup*:*GpuGraphRanks*:GpuHangingRank*:GpuProgress*", 1),
+    "most": ["Gpu*:*/Gpu*-*GpuConformance*:*GpuLargeTensor*"],
+    "conformance": ["*GpuConformance*_BFloat16*", "*GpuConformance*_Half*",
+                    "*GpuConformance*_tf32*",
+                    "*GpuConformance*-*_BFloat16*:*_Half*:*_tf32*"],
+    "large": ["*GpuLargeTensor*"],
+    "two": ["GpuProcessGroup*:*GpuGraphRanks*:GpuHangingRank*:GpuProgress*"],
 }
+# Parts whose processes are divided further, into one for each GPU.
 PER_GPU = ("most", "conformance")
 # What a machine with one GPU runs: "two" is for a short call on two.
 DEFAULT_PARTS = "most,conformance,large"
@@ -104,18 +108,21 @@ def card():
     return names[0].strip()
 
 
-def processes_of(part, gpus):
-    return PARTS[part][1] * (gpus if part in PER_GPU else 1)
+def shares_of(part, gpus):
+    """(filter, index of the shard, number of shards) of each process."""
+    shards = gpus if part in PER_GPU else 1
+    return [(cases, shard, shards) for cases in PARTS[part]
+            for shard in range(shards)]
 
 
-def start(arguments, part, shard, xml):
+def start(arguments, part, process, xml):
+    cases, shard, shards = shares_of(part, arguments.gpus)[process]
     environment = {**os.environ, "GTEST_SHARD_INDEX": str(shard),
-                   "GTEST_TOTAL_SHARDS":
-                       str(processes_of(part, arguments.gpus))}
+                   "GTEST_TOTAL_SHARDS": str(shards)}
     if arguments.gpus > 1 and part != "two":
-        environment["CUDA_VISIBLE_DEVICES"] = str(shard % arguments.gpus)
+        environment["CUDA_VISIBLE_DEVICES"] = str(process % arguments.gpus)
     return subprocess.Popen(
-        [arguments.run, "gpu_tests", f"--gtest_filter={PARTS[part][0]}",
+        [arguments.run, "gpu_tests", f"--gtest_filter={cases}",
          f"--gtest_output=xml:{xml}"], cwd=arguments.run.parent,
         env=environment)
 
@@ -137,10 +144,10 @@ def run_part(arguments, part, deadline):
     """The counts of each suite, and what went wrong with the processes."""
     suites, problems = {}, []
     with tempfile.TemporaryDirectory() as scratch:
-        files = [pathlib.Path(scratch, f"{shard}.xml")
-                 for shard in range(processes_of(part, arguments.gpus))]
-        processes = [start(arguments, part, shard, xml)
-                     for shard, xml in enumerate(files)]
+        files = [pathlib.Path(scratch, f"{process}.xml")
+                 for process in range(len(shares_of(part, arguments.gpus)))]
+        processes = [start(arguments, part, process, xml)
+                     for process, xml in enumerate(files)]
         for process, xml in zip(processes, files):
             problem = end(process, deadline)
             if problem is not None:
