@@ -129,8 +129,8 @@ class CachedAttentionOp : public ForwardOnlyOp {
   DecodeAttentionTensors TensorsOf(
       absl::Span<const at::Tensor> operands) const {
     DecodeAttentionTensors tensors = {.qkv = operands[0],
-                                            .cache = operands[cache()],
-                                            .position = operands[cache() + 1]};
+                                      .cache = operands[cache()],
+                                      .position = operands[cache() + 1]};
     if (spec_.problem.sinks) tensors.sinks = operands[cache() + 2];
     if (rope_.has_value()) {
       tensors.rope = {.cos = operands[1],

@@ -93,8 +93,8 @@ struct Cost {
 
 class Op;
 
-// Which ops become one: ExecutionConfig::Fusions has the first two. The last
-// joins the ops of a token that follows others (framework/ops/linear/few_rows.h).
+// Which ops become one: those that ExecutionConfig::Fusions has, and those of a
+// token that follows others (framework/ops/linear/few_rows.h).
 enum class Fusion { kHeadLoss, kResidualNorm, kNextToken };
 
 // An op that does the work of two (rewrites/fuse_ops.h).

@@ -17,11 +17,10 @@ namespace tessera {
 namespace {
 
 NextTokenProgram Fused(NextTokenProgram next) {
-  FusedProgram fused =
-      FuseOps(std::move(next.program),
-              [](Fusion fusion, const OpNode&, const OpNode&) {
-                return fusion == Fusion::kNextToken;
-              });
+  FusedProgram fused = FuseOps(std::move(next.program),
+                               [](Fusion fusion, const OpNode&, const OpNode&) {
+                                 return fusion == Fusion::kNextToken;
+                               });
   next.program = std::move(fused.program);
   const auto renumber = [&](Value* value) {
     *value = fused.renumbered[value->index];
