@@ -203,6 +203,21 @@ double Share(int64_t ns, int64_t span_ns) {
                       : static_cast<double>(ns) / static_cast<double>(span_ns);
 }
 
+// Keeps the `most` busiest, by device and stream. Returns how many it removed.
+int64_t KeepBusiest(size_t most, std::vector<StreamIdleTime>* streams) {
+  if (streams->size() <= most) return 0;
+  const auto removed = static_cast<int64_t>(streams->size() - most);
+  absl::c_stable_sort(*streams,
+                      [](const StreamIdleTime& a, const StreamIdleTime& b) {
+                        return a.busy_ns > b.busy_ns;
+                      });
+  streams->resize(most);
+  absl::c_sort(*streams, [](const StreamIdleTime& a, const StreamIdleTime& b) {
+    return std::pair(a.device, a.stream) < std::pair(b.device, b.stream);
+  });
+  return removed;
+}
+
 Json IdleToJson(const IdleTime& idle) {
   return {{"host_wait_ms", static_cast<double>(idle.host_wait_ns) * 1e-6},
           {"kernel_wait_ms", static_cast<double>(idle.kernel_wait_ns) * 1e-6},
@@ -226,6 +241,7 @@ IdleTimeReport AnalyzeIdleTime(const Trace& trace,
   const std::vector<Issued> issued = IssuedActivities(trace);
   IdleTimeReport report;
   report.streams = IdleTimeOfStreams(issued, options);
+  report.other_streams = KeepBusiest(options.most_streams, &report.streams);
   AnalyzeDevice(trace, issued, options, &report);
   report.launches = LaunchesOf(issued);
   return report;
@@ -267,6 +283,7 @@ Json IdleTimeToJson(const IdleTimeReport& report) {
           {"communication_bound", device.communication_bound()},
           {"device", std::move(span)},
           {"streams", std::move(streams)},
+          {"other_streams", report.other_streams},
           {"longest_gaps", std::move(longest)},
           {"launches",
            {{"count", launches.launches},
@@ -293,6 +310,10 @@ std::string FormatIdleTime(const IdleTimeReport& report) {
   for (const StreamIdleTime& stream : report.streams) {
     add(absl::StrCat(stream.device, ":", stream.stream), stream.busy_ns,
         stream.idle);
+  }
+  if (report.other_streams > 0) {
+    absl::StrAppend(&text, "and ", report.other_streams,
+                    " streams that were less busy\n");
   }
   add("all streams", report.device.compute_ns + report.device.communication_ns,
       report.device.idle);

@@ -38,6 +38,8 @@ struct IdleTimeOptions {
   // traces are microseconds.
   int64_t kernel_wait_below_ns = 30'000;
   size_t longest_gaps = 5;
+  // Each copy of a CUDA graph may have a stream of its own.
+  size_t most_streams = 8;
 };
 
 struct StreamIdleTime {
@@ -88,7 +90,8 @@ struct DeviceTime {
 };
 
 struct IdleTimeReport {
-  std::vector<StreamIdleTime> streams;  // by device and stream
+  std::vector<StreamIdleTime> streams;  // the busiest, by device and stream
+  int64_t other_streams = 0;            // how many were less busy
   DeviceTime device;
   std::vector<IdleGap> longest;  // gaps of the device, longest first
   LaunchStatistics launches;

@@ -107,6 +107,24 @@ TEST(IdleTimeTest, TheDeviceIsIdleWhileNoStreamIsBusy) {
   EXPECT_EQ(report.device.compute_ns, Us(40));
 }
 
+TEST(IdleTimeTest, NamesTheBusiestStreams) {
+  TraceBuilder b;
+  for (const int64_t stream : {1, 2, 3, 4, 5}) {
+    const int64_t us = stream == 2 ? 9 : stream == 5 ? 7 : 3;
+    b.Kernel("a", b.Launch(0, Us(1)), Us(10), Us(10 + us), stream);
+  }
+  const IdleTimeReport report = AnalyzeIdleTime(b.Build(), {.most_streams = 3});
+  std::vector<int64_t> streams;
+  for (const StreamIdleTime& stream : report.streams) {
+    streams.push_back(stream.stream);
+  }
+  EXPECT_EQ(streams, (std::vector<int64_t>{1, 2, 5}));
+  EXPECT_EQ(report.other_streams, 2);
+  EXPECT_EQ(report.device.compute_ns, Us(9));
+  EXPECT_THAT(FormatIdleTime(report),
+              HasSubstr("and 2 streams that were less busy\n"));
+}
+
 TEST(IdleTimeTest, BoundsAddUp) {
   TraceBuilder b;
   b.Kernel("a", b.Launch(0, Us(1)), Us(10), Us(40));
