@@ -53,8 +53,7 @@ class FillCacheOp : public ForwardOnlyOp {
 
 class CachedAttentionOp : public ForwardOnlyOp {
  public:
-  // `rope`: the operands are those of RoPE instead of its result, then the
-  // others (RopeLayoutOf()).
+  // `rope`: if set, RoPE is fused, and its four operands replace qkv.
   CachedAttentionOp(const SelfAttentionSpec& spec, int splits,
                     std::optional<RopeLayout> rope)
       : spec_(spec), splits_(splits), rope_(rope) {}
@@ -109,13 +108,14 @@ class CachedAttentionOp : public ForwardOnlyOp {
   }
 
   FusedOp FuseWith(const Op& producer, int position) const override {
-    const std::optional<RopeLayout> layout = RopeLayoutOf(producer);
-    const bool has_positions = producer.num_operands() == kRopeOperands;
-    if (!layout.has_value() || !has_positions || position != 0 ||
-        rope_.has_value() || !has_kernel()) {
-      return {};
-    }
-    return {.op = std::make_unique<CachedAttentionOp>(spec_, splits_, layout),
+    const AttentionProblem& p = spec_.problem;
+    const std::optional<Rotation> rotation = RotationOf(producer);
+    const bool fuses = rotation.has_value() && position == 0 && has_kernel() &&
+                       producer.num_operands() == kRopeOperands &&
+                       rotation->rotated_heads == p.h + p.g;
+    if (!fuses || rope_.has_value()) return {};
+    return {.op = std::make_unique<CachedAttentionOp>(spec_, splits_,
+                                                      rotation->layout),
             .fusion = Fusion::kNextToken,
             .of_reader = {0}};
   }

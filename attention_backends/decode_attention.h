@@ -40,7 +40,7 @@ inline int64_t DecodeAttentionBytes(const AttentionProblem& p, int splits) {
 struct DecodeAttentionTensors {
   at::Tensor qkv, cache, position;
   at::Tensor sinks;  // may be undefined
-  // Turns queries and keys first (framework/ops/rope). Its tensors may be
+  // Rotates queries and keys first (framework/ops/rope). Its tensors may be
   // undefined.
   RopeTable rope;
 };

@@ -60,9 +60,6 @@ __device__ __forceinline__ Keys KeysOf(const DecodeAttentionParams& p) {
   return {position, begin, end < position + 1 ? end : position + 1};
 }
 
-template <typename T>
-using Elements = device::Eight<T>;
-
 // The sum over `lanes` neighbouring lanes, a power of two.
 __device__ __forceinline__ float SumOver(int lanes, float x) {
   for (int lane = lanes / 2; lane > 0; lane /= 2) {
@@ -152,10 +149,10 @@ struct Work {
   }
 };
 
-// The angles by which RoPE (framework/ops/rope) turns this lane's elements.
+// The angles by which RoPE (framework/ops/rope) rotates this lane's elements.
 template <typename T>
 struct Angles {
-  float cos[kElements], sin[kElements];  // of a second element of a pair: -sin
+  float cos[kElements], sin[kElements];
 
   __device__ __forceinline__ explicit Angles(const Work<T>& work) {
     const DecodeAttentionParams& p = work.p;
@@ -165,31 +162,31 @@ struct Angles {
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int i = work.first + e;
-      const int pair = p.halved ? i % half : i / 2;
-      const bool is_second = p.halved ? i >= half : i % 2 != 0;
+      const int pair = !p.halved ? i / 2 : i < half ? i : i - half;
       cos[e] = p.cos[row + pair];
-      sin[e] = is_second ? -p.sin[row + pair] : p.sin[row + pair];
+      sin[e] = p.sin[row + pair];
     }
   }
 
   // This lane's elements of a head.
-  __device__ __forceinline__ Elements<T> Turn(const Work<T>& work,
-                                              int head) const {
+  __device__ __forceinline__ device::Eight<T> Rotate(const Work<T>& work,
+                                                     int head) const {
     const DecodeAttentionParams& p = work.p;
     const T* const x = work.Head(head);
     if (!work.used) return {};
-    if (p.cos == nullptr) return Elements<T>(x + work.first);
-    __align__(16) T turned[kElements];
+    if (p.cos == nullptr) return device::Eight<T>(x + work.first);
+    __align__(16) T rotated[kElements];
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int i = work.first + e;
-      const int other = !p.halved     ? i ^ 1
-                        : i < p.d / 2 ? i + p.d / 2
-                                      : i - p.d / 2;
-      turned[e] = device::FromFloat<T>(device::ToFloat(x[i]) * cos[e] -
-                                       device::ToFloat(x[other]) * sin[e]);
+      const int distance = p.halved ? p.d / 2 : 1;
+      const bool is_second = p.halved ? i >= distance : i % 2 != 0;
+      const float other =
+          device::ToFloat(x[is_second ? i - distance : i + distance]);
+      rotated[e] = device::FromFloat<T>(device::ToFloat(x[i]) * cos[e] +
+                                        (is_second ? other : -other) * sin[e]);
     }
-    return Elements<T>(turned);
+    return device::Eight<T>(rotated);
   }
 };
 
@@ -197,7 +194,7 @@ struct Angles {
 // position, do not depend on the kernel before this one.
 template <typename T>
 struct Rows {
-  Elements<T> keys[kAhead], values[kAhead];
+  device::Eight<T> keys[kAhead], values[kAhead];
 
   __device__ __forceinline__ void Read(const Work<T>& work, int64_t turn) {
 #pragma unroll
@@ -207,15 +204,16 @@ struct Rows {
         continue;
       }
       const T* const cached = work.cached + row * work.row_size;
-      keys[a] = Elements<T>(cached);
-      values[a] = Elements<T>(cached + work.value);
+      keys[a] = device::Eight<T>(cached);
+      values[a] = device::Eight<T>(cached + work.value);
     }
   }
 
-  // Puts the last token's key and value, which the cache does not have yet,
-  // among them, and into the cache if this block `keeps` them.
-  __device__ __forceinline__ void AddLast(const Work<T>& work, int64_t turn,
-                                          const Elements<T>& key, bool keeps) {
+  // Inserts the current token's key and value, which are not in the cache yet;
+  // also into the cache, if this block `keeps` them.
+  __device__ __forceinline__ void AddCurrent(const Work<T>& work, int64_t turn,
+                                             const device::Eight<T>& key,
+                                             bool keeps) {
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
       const int64_t row = work.Row(turn, a);
@@ -224,7 +222,7 @@ struct Rows {
       }
       const int head = work.p.h + work.p.g + work.key_head;
       keys[a] = key;
-      values[a] = Elements<T>(work.Head(head) + work.first);
+      values[a] = device::Eight<T>(work.Head(head) + work.first);
       if (!keeps) continue;
       T* const cached = work.cached + row * work.row_size;
       keys[a].StoreTo(cached);
@@ -240,9 +238,9 @@ __device__ __forceinline__ void Attend(
     const Work<T>& work, int first_head,
     RunningSoftmax<kElements> (&softmax)[kHeads]) {
   const DecodeAttentionParams& p = work.p;
-  const Angles<T> angles(work);
   Rows<T> rows;
   rows.Read(work, work.first_turn());
+  const Angles<T> angles(work);
   device::WaitForKernelBefore();
   float q[kHeads][kElements];
 #pragma unroll
@@ -250,15 +248,15 @@ __device__ __forceinline__ void Attend(
     softmax[i].Clear();
     const int head =
         work.key_head * work.group + min(first_head + i, work.group - 1);
-    angles.Turn(work, head).ToFloats(q[i]);
+    angles.Rotate(work, head).ToFloats(q[i]);
 #pragma unroll
     for (int e = 0; e < kElements; ++e) q[i][e] *= p.scale;
   }
-  const Elements<T> own_key = angles.Turn(work, p.h + work.key_head);
+  const device::Eight<T> own_key = angles.Rotate(work, p.h + work.key_head);
   // Each warp makes as many turns for all of its lanes, which exchange sums.
   for (int64_t turn = work.first_turn(); turn < work.keys.end;
        turn += work.turn()) {
-    rows.AddLast(work, turn, own_key, first_head == 0);
+    rows.AddCurrent(work, turn, own_key, first_head == 0);
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
       const bool visible = work.Row(turn, a) < work.keys.end;
@@ -280,9 +278,10 @@ __device__ __forceinline__ void Attend(
 }
 
 // A block for each split, key head and kHeads of its query heads.
-// With two blocks on a multiprocessor another kernel has room for its own.
+// While there are no more blocks than multiprocessors, each leaves room for one
+// of the product that follows. With four heads that would spill registers.
 template <typename T, int kHeads>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, kHeads < kMostHeads ? 2 : 1)
     DecodeAttention(const __grid_constant__ DecodeAttentionParams p) {
   device::LetNextKernelBegin();
   const Work<T> work = {p};

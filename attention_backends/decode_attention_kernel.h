@@ -14,11 +14,12 @@ struct DecodeAttentionParams {
   int b = 0, h = 0, g = 0, d = 0;
   const void* qkv = nullptr;  // [B, 1, H + 2 G, D]
   void* cache = nullptr;      // [T, 2, B G, D]
-  // The token's position in its sequence, the same in all of them. No kernel of
-  // the program writes it.
+  // The token's position in its sequence, the same in all of them. This, the
+  // tables and the cache's earlier rows must have been written before the last
+  // kernel of the stream that LaunchEarly() did not launch.
   const int64_t* position = nullptr;
   // RoPE of queries and keys by row rope_positions[B] of the tables, [..., D /
-  // 2]; null: they come rotated.
+  // 2]; null: they are already rotated.
   const float* cos = nullptr;
   const float* sin = nullptr;
   const int64_t* rope_positions = nullptr;  // [B]

@@ -9,7 +9,7 @@ namespace tessera {
 namespace device {
 
 // Eight consecutive elements that a kernel keeps for a while. Two elements of
-// 16 bits share a register; in an array each of them would take one.
+// 16 bits share a register; in an array each element would take one.
 template <typename T>
 struct Eight {
   static constexpr int kElements = 8;

@@ -157,9 +157,9 @@ constexpr bool HasHopperCode() {
   return false;
 }
 
-// Lets a kernel with `shared` bytes of shared memory run beside others with
-// which this was called: a multiprocessor has no blocks of two kernels that
-// want its memory divided differently between L1 and shared memory.
+// Allows a kernel `shared` bytes of dynamic shared memory and asks for the
+// largest carveout. Blocks of two kernels share a multiprocessor only if both
+// ask for the same.
 template <typename... Params>
 cudaError_t ShareMultiprocessor(void (*kernel)(Params...), size_t shared) {
   const cudaError_t error =

@@ -22,13 +22,13 @@ NextTokenProgram Fused(NextTokenProgram next) {
                                  return fusion == Fusion::kNextToken;
                                });
   next.program = std::move(fused.program);
-  const auto renumber = [&](Value* value) {
-    *value = fused.renumbered[value->index];
+  const auto renumber = [&](Value& value) {
+    value = fused.renumbered[value.index];
   };
-  for (Value* const value : {&next.ids, &next.position, &next.logits}) {
-    renumber(value);
-  }
-  for (Value& cache : next.caches) renumber(&cache);
+  renumber(next.ids);
+  renumber(next.position);
+  renumber(next.logits);
+  for (Value& cache : next.caches) renumber(cache);
   return next;
 }
 
@@ -46,7 +46,7 @@ struct NextTokenModel::Runner {
             at::zeros(next.program.info(next.position).type.shape, at::kLong)),
         logits(at::zeros(next.program.info(next.logits).type.shape)) {
     const at::Device device = parameters.options().device;
-    if (device.is_cuda()) {  // so that copies do not wait for the GPU
+    if (device.is_cuda()) {  // copies to page-locked memory are faster
       ids = ids.pin_memory();
       position = position.pin_memory();
       logits = logits.pin_memory();

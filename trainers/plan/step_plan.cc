@@ -122,6 +122,7 @@ LossProgram Fused(LossProgram loss, const ExecutionConfig::Fusions& fuse,
                   const RecomputeConfig& recompute) {
   const auto wanted = [&](Fusion fusion, const OpNode& producer,
                           const OpNode& reader) {
+    if (fusion == Fusion::kNextToken) return false;  // none in a step
     if (fusion == Fusion::kHeadLoss) return fuse.head_loss();
     // An op across the end of a recomputed part would make backward repeat what
     // leads to the sum, which is kept.

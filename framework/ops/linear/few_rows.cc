@@ -8,14 +8,31 @@
 
 namespace tessera {
 
+namespace {
+
+// A thread block keeps all rows of x in shared memory, beside 80 KiB of W: the
+// bytes for x. The rest is for what the kernel declares.
+int64_t MostBytesOfX(int compute_capability) {
+  switch (compute_capability) {
+    case 80:
+    case 87:
+      return 82 << 10;  // of 163 KiB
+    case 90:
+    case 100:
+    case 103:
+      return 146 << 10;  // of 227 KiB
+    default:
+      return 16 << 10;  // of 99 KiB
+  }
+}
+
+}  // namespace
+
 bool IsFewRows(const DeviceInfo& device, const TensorType& x,
                const TensorType& weight, at::ScalarType result) {
-  // A thread block keeps all rows of x in shared memory, beside 80 KiB of W.
-  // The least that GPUs since compute capability 8.0 have is 99 KiB.
-  const int64_t most = device.compute_capability == 90 ? 96 << 10 : 16 << 10;
   const int64_t in = weight.shape[1];
-  return device.is_cuda() && x.bytes() <= most &&
-         x.numel() <= kMostFewRows * in && in % 8 == 0 &&
+  return device.is_cuda() && x.numel() <= kMostFewRows * in &&
+         x.bytes() <= MostBytesOfX(device.compute_capability) && in % 8 == 0 &&
          x.dtype == weight.dtype &&
          (x.dtype == at::kBFloat16 || x.dtype == at::kHalf) &&
          (result == x.dtype || result == at::kFloat);
@@ -50,35 +67,37 @@ Cost FewRowsOp::ForwardCost() const {
           .products = 1};
 }
 
-FusedOp FewRowsOp::WithNorm(const Op& norm, double eps) const {
-  constexpr int kX = 0, kGain = 1, kY = 0, kR = 1;
-  const at::ScalarType x = norm.operand(kX).dtype, y = norm.result(kY).dtype;
-  // Before its factor is known, the norm's result may exceed FP16.
-  const bool has_kernel = operand(weight()).dtype == at::kBFloat16 &&
-                          (x == y || x == at::kFloat) &&
-                          norm.operand(kGain).dtype == at::kFloat &&
-                          norm.result(kR).dtype == at::kFloat;
-  if (!has_kernel || spec_.norm_eps.has_value()) return {};
-  FewRowsSpec spec = spec_;
-  spec.norm_eps = eps;
+FusedOp FewRowsOp::Fused(const FewRowsSpec& spec) {
   return {.op = std::make_unique<FewRowsOp>(spec),
           .fusion = Fusion::kNextToken,
           .of_reader = {0}};
 }
 
-FusedOp FewRowsOp::Then(AfterFewRows after, at::ScalarType written) const {
-  const at::ScalarType operands = operand(weight()).dtype,
-                       product = result(0).dtype;
+FusedOp FewRowsOp::WithNorm(const Op& norm, double eps) const {
+  constexpr int kX = 0, kGain = 1, kY = 0, kR = 1;
+  const TensorType &w = operand(weight()), &gain = norm.operand(kGain);
+  const at::ScalarType x = norm.operand(kX).dtype, y = norm.result(kY).dtype;
+  // Before its factor is known, the norm's result may exceed FP16.
   const bool has_kernel =
-      product == operands &&
+      w.dtype == at::kBFloat16 && (x == y || x == at::kFloat) &&
+      gain.dtype == at::kFloat && gain.numel() == w.shape[1] &&
+      norm.result(kR).dtype == at::kFloat;
+  if (!has_kernel || spec_.norm_eps.has_value()) return {};
+  FewRowsSpec spec = spec_;
+  spec.norm_eps = eps;
+  return Fused(spec);
+}
+
+FusedOp FewRowsOp::Then(AfterFewRows after, at::ScalarType written) const {
+  const at::ScalarType operands = operand(weight()).dtype;
+  const bool has_kernel =
+      result(0).dtype == operands &&
       (written == operands ||
        (after == AfterFewRows::kAdd && written == at::kFloat));
   if (!has_kernel || spec_.after != AfterFewRows::kNothing) return {};
   FewRowsSpec spec = spec_;
   spec.after = after;
-  return {.op = std::make_unique<FewRowsOp>(spec),
-          .fusion = Fusion::kNextToken,
-          .of_reader = {0}};
+  return Fused(spec);
 }
 
 FusedOp FewRowsThen(const Op& op, AfterFewRows after, at::ScalarType result) {

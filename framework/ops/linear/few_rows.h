@@ -12,9 +12,10 @@
 namespace tessera {
 
 // The linear layers of a token that follows a text. On a GPU they have a kernel
-// of their own: such a product is bound by reading the weight. What stands
-// before and after it would be a kernel of hardly any work, for which reading
-// would pause, and so becomes a part of the product (Fusion::kNextToken).
+// of their own: such a product is bound by reading the weight. The norm before
+// it and the addition or SwiGLU after it do little work. As separate kernels
+// they would interrupt the reading, so they are fused into the product
+// (Fusion::kNextToken).
 
 inline constexpr int64_t kMostFewRows = 4;
 
@@ -26,7 +27,7 @@ bool IsFewRows(const DeviceInfo& device, const TensorType& x,
 
 enum class AfterFewRows {
   kNothing,
-  kAdd,     // the residual that y is the branch of
+  kAdd,     // adds the residual
   kSwiGlu,  // (framework/ops/swiglu)
 };
 
@@ -51,10 +52,11 @@ class FewRowsOp : public ForwardOnlyOp {
 
   // This op with `norm`, an RMSNorm whose result it multiplies.
   FusedOp WithNorm(const Op& norm, double eps) const;
-  // This op and what reads its result and writes one of dtype `result`.
-  FusedOp Then(AfterFewRows after, at::ScalarType result) const;
+  // This op fused with its reader `after`, whose result has dtype `written`.
+  FusedOp Then(AfterFewRows after, at::ScalarType written) const;
 
  private:
+  static FusedOp Fused(const FewRowsSpec& spec);
   int weight() const { return spec_.norm_eps.has_value() ? 2 : 1; }
 
   const FewRowsSpec spec_;

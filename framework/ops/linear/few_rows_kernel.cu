@@ -4,25 +4,21 @@
 #include "framework/cuda/kernel.cuh"
 #include "framework/ops/linear/few_rows_kernel.h"
 
-// Bound by reading W. A thread block stays on each multiprocessor. Its warps
-// read two rows of W at a time and have requested 80 KiB ahead of what they
-// multiply, which cp.async brings into shared memory: loads into registers
-// would need room in L1 for as much. They begin before the kernel waits for x,
-// so that memory is busy while the kernel before ends, which occupies the other
-// half of the multiprocessor.
+// Bound by reading W. One thread block on each multiprocessor loops over rows
+// of W. Each of its warps reads two at a time, and the block keeps 80 KiB in
+// flight with cp.async: register loads would need as much space in L1. It
+// begins before it waits for x, so that memory stays busy while the previous
+// kernel, on the other half of the multiprocessor, finishes.
 
 namespace tessera {
 namespace {
 
 constexpr int kWarps = 16, kThreads = kWarps * device::kWarp;
-constexpr int kElements = 8;                      // of a lane, in a turn
-constexpr int kTurn = device::kWarp * kElements;  // of a warp
-constexpr int kPair = 2;                          // rows of W
-constexpr int kAhead = 5;                         // turns
+constexpr int kElements = device::Eight<float>::kElements;  // of a lane
+constexpr int kTurn = device::kWarp * kElements;            // of a warp
+constexpr int kPair = 2;                                    // rows of W
+constexpr int kAhead = 5;                                   // turns
 constexpr size_t kAheadBytes = sizeof(uint4) * kAhead * kPair * kThreads;
-
-template <typename T>
-using Piece = device::Eight<T>;
 
 __device__ __forceinline__ void CopyAsync(uint4* to, const void* from) {
   const auto shared = static_cast<unsigned>(__cvta_generic_to_shared(to));
@@ -117,16 +113,16 @@ __device__ __forceinline__ void AddProducts(const Requests<T>& requests,
   float weights[kPair][kElements];
 #pragma unroll
   for (int m = 0; m < kPair; ++m) {
-    Piece<T>(requests.Oldest(m)).ToFloats(weights[m]);
+    device::Eight<T>(requests.Oldest(m)).ToFloats(weights[m]);
   }
 #pragma unroll
   for (int row = 0; row < kRows; ++row) {
     if (row >= rows) break;
     float values[kElements];
-    Piece<T>(x + row * in).ToFloats(values);
+    device::Eight<T>(x + row * in).ToFloats(values);
 #pragma unroll
     for (int m = 0; m < kPair; ++m) {
-      float sum = 0;  // of its own: sums of long rows are more accurate
+      float sum = 0;  // a partial sum: more accurate for long rows
 #pragma unroll
       for (int e = 0; e < kElements; ++e) sum += weights[m][e] * values[e];
       sums[row][m] += sum;
@@ -154,21 +150,20 @@ __device__ __forceinline__ float MultiplyByGain(const X* x, const float* gain,
   return squares;
 }
 
-// Puts what the product multiplies, [rows, in], into shared memory. The rest of
-// a norm is a factor of each row of y, which Factor() returns.
+// Puts what the product multiplies, [rows, in], into shared memory. The
+// remaining factor of a norm, 1 / rms of each row, is applied to y.
 template <typename T, int kRows>
-struct Preparation {
-  float (&squares)[kRows][kWarps];  // shared
-
-  __device__ __forceinline__ void Do(const FewRowsParams& p, T* to) const {
-    if (p.gain == nullptr) {
-      const T* const from = static_cast<const T*>(p.x);
-      for (int64_t i = threadIdx.x * kElements; i < p.rows * p.in;
-           i += kThreads * kElements) {
-        Piece<T>(from + i).StoreTo(to + i);
-      }
+__device__ __forceinline__ void Prepare(const FewRowsParams& p, T* to,
+                                        float (&factors)[kRows]) {
+  __shared__ float squares[kRows][kWarps];
+  if (p.gain == nullptr) {
+    const T* const from = static_cast<const T*>(p.x);
+    for (int64_t i = threadIdx.x * kElements; i < p.rows * p.in;
+         i += kThreads * kElements) {
+      device::Eight<T>(from + i).StoreTo(to + i);
     }
-    for (int row = 0; p.gain != nullptr && row < p.rows; ++row) {
+  } else {
+    for (int row = 0; row < p.rows; ++row) {
       const int64_t begin = row * p.in;
       const float sum = device::WarpSum(
           p.x_type == FloatType::kFloat
@@ -180,17 +175,17 @@ struct Preparation {
         squares[row][threadIdx.x / device::kWarp] = sum;
       }
     }
-    __syncthreads();
   }
-
-  __device__ __forceinline__ float Factor(const FewRowsParams& p,
-                                          int row) const {
-    if (p.gain == nullptr) return 1;
+  __syncthreads();
+#pragma unroll
+  for (int row = 0; row < kRows; ++row) {
+    factors[row] = 1;
+    if (p.gain == nullptr || row >= p.rows) continue;
     float sum = 0;
     for (int warp = 0; warp < kWarps; ++warp) sum += squares[row][warp];
-    return rsqrtf(sum / static_cast<float>(p.in) + p.eps);
+    factors[row] = rsqrtf(sum / static_cast<float>(p.in) + p.eps);
   }
-};
+}
 
 // Writes what a pair of products makes of a row of y.
 template <typename T, typename Y>
@@ -234,9 +229,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
   }
   device::WaitForKernelBefore();
-  __shared__ float squares[kRows][kWarps];
-  const Preparation<T, kRows> preparation = {squares};
-  preparation.Do(p, rows);
+  float factors[kRows];
+  Prepare(p, rows, factors);
   const T* const x = rows + lane * kElements;
   for (; pair < Pairs(p); pair += step) {
     float sums[kRows][kPair] = {};
@@ -250,10 +244,9 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
       if (row >= p.rows) break;
-      const float factor = preparation.Factor(p, row);
 #pragma unroll
       for (int m = 0; m < kPair; ++m) {
-        sums[row][m] = device::WarpSum(sums[row][m]) * factor;
+        sums[row][m] = device::WarpSum(sums[row][m]) * factors[row];
       }
       if (lane == 0) Write<T, Y>(p, row, pair, sums[row]);
     }
@@ -266,11 +259,10 @@ cudaError_t LaunchWith(const FewRowsParams& p, cudaStream_t stream) {
                       : p.rows == 2 ? FewRows<T, Y, 2>
                                     : FewRows<T, Y, 4>;
   int device = 0, multiprocessors = 0;
-  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) {
-    return error;
-  }
-  cudaError_t error = cudaDeviceGetAttribute(
-      &multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  cudaError_t error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return error;
+  error = cudaDeviceGetAttribute(&multiprocessors,
+                                 cudaDevAttrMultiProcessorCount, device);
   if (error != cudaSuccess) return error;
   const size_t shared = kAheadBytes + p.rows * p.in * sizeof(T);
   error = ShareMultiprocessor(kernel, shared);

@@ -13,9 +13,10 @@ namespace tessera {
 // is a multiple of 8; x, gain and W begin at multiples of 16 bytes.
 struct FewRowsParams {
   FloatType operands = FloatType::kBFloat16;  // of the product; 16 bits
-  FloatType x_type = FloatType::kBFloat16;    // theirs; with a norm also FP32
-  FloatType y_type = FloatType::kBFloat16;    // theirs or FP32
-  int rows = 0;                               // at most kMostFewRows
+  FloatType x_type =
+      FloatType::kBFloat16;  // theirs; FP32 is allowed with a norm
+  FloatType y_type = FloatType::kBFloat16;  // theirs or FP32
+  int rows = 0;                             // at most kMostFewRows
   int64_t in = 0, out = 0;
   const void* x = nullptr;      // [rows, in]
   const float* gain = nullptr;  // [in]; null: no norm
@@ -25,7 +26,8 @@ struct FewRowsParams {
   const void* residual = nullptr;  // [rows, out], y's type; null: none
   void* y = nullptr;               // [rows, out]
 };
-// No kernel that lets the next one begin early may write the weight.
+// The weight must have been written before the last kernel of the stream that
+// LaunchEarly() did not launch.
 cudaError_t LaunchFewRows(const FewRowsParams& params, cudaStream_t stream);
 
 }  // namespace tessera

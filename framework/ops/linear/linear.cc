@@ -118,7 +118,7 @@ class LinearOp : public Op {
   const char* const library_;
 };
 
-// A product of few rows, which can normalise them first.
+// A FewRowsOp that can absorb the norm before it.
 class FewRowsLinearOp : public FewRowsOp {
  public:
   using FewRowsOp::FewRowsOp;

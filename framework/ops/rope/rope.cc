@@ -20,7 +20,7 @@ class RopeOp : public OpWithKernels<RopeKernels> {
   RopeOp(KernelKind kind, RopeLayout layout, int64_t rotated_heads)
       : OpWithKernels(kind), layout_(layout), rotated_heads_(rotated_heads) {}
 
-  RopeLayout layout() const { return layout_; }
+  Rotation rotation() const { return {layout_, rotated_heads_}; }
 
   absl::string_view kind() const override { return "rope"; }
 
@@ -135,10 +135,10 @@ Value Rope(ProgramBuilder& b, Value qkv, const RopeAngles& angles,
       "rope", std::move(operands), {type})[0];
 }
 
-std::optional<RopeLayout> RopeLayoutOf(const Op& op) {
+std::optional<Rotation> RotationOf(const Op& op) {
   const auto* const rope = dynamic_cast<const RopeOp*>(&op);
   if (rope == nullptr) return std::nullopt;
-  return rope->layout();
+  return rope->rotation();
 }
 
 }  // namespace tessera

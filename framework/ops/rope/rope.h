@@ -29,9 +29,13 @@ RopeAngles MakeRopeAngles(ProgramBuilder& b, int64_t positions,
 Value Rope(ProgramBuilder& b, Value qkv, const RopeAngles& angles,
            int64_t rotated_heads);
 
-// The layout of `op`; nullopt if it is not this rotation. Its operands are qkv,
-// cos, sin and, if there are any, the positions.
-std::optional<RopeLayout> RopeLayoutOf(const Op& op);
+// How `op` rotates; nullopt if it is not this op. Its operands are qkv, cos,
+// sin and, if there are any, the positions.
+struct Rotation {
+  RopeLayout layout = RopeLayout::kInterleaved;
+  int64_t rotated_heads = 0;
+};
+std::optional<Rotation> RotationOf(const Op& op);
 
 }  // namespace tessera
 

@@ -35,7 +35,11 @@ std::vector<Case> Cases() {
           {{"model.norm_placement=AFTER", "model.head_dim=24",
             "model.rope_layout=HALVED",
             "model.rope_scaling={factor: 8 original_context_length: 16}"}},
-          {{bf16}, 0.1}};
+          {{bf16}, 0.1},
+          {{bf16, "model.rope_layout=HALVED", "model.head_dim=24",
+            "model.num_heads=4", "model.num_kv_heads=2"},
+           0.1},
+          {{"precision.mode=BF16_PURE"}, 0.1}};
 }
 
 std::vector<float> Logits(NextTokenModel& model,
@@ -208,8 +212,7 @@ TEST_F(GpuNextTokenTest, TheCacheDoesNotChangeTheLogits) {
   }
 }
 
-// From where one block divides the keys of a head to where several do, and into
-// caches that have grown.
+// Several blocks divide the keys of a head, and the caches grow.
 TEST_F(GpuNextTokenTest, ALongTextHasTheSameLogits) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
   const std::vector<Case> cases = {

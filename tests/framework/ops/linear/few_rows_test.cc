@@ -25,7 +25,8 @@ using ::testing::ElementsAre;
 
 constexpr double kEps = 1e-5;
 
-// A half of a block, x + w2 swiglu(w13 norm(x)), for `tokens` of width 64.
+// Half of a transformer block, x + w2 swiglu(w13 norm(x)), for `tokens` of
+// width 64.
 Program HalfBlock(int64_t tokens, bool forward_only) {
   ProgramTarget target;
   target.device = {.device = at::Device(at::kCUDA, 0),
@@ -55,7 +56,7 @@ std::vector<std::string> OpsOf(Program program) {
   return names;
 }
 
-TEST(FewRowsTest, TakesOverWhatStandsBeforeAndAfter) {
+TEST(FewRowsTest, FusesTheNormBeforeAndTheOpAfter) {
   EXPECT_THAT(OpsOf(HalfBlock(4, true)),
               ElementsAre("gain+w13+swiglu: few_rows", "w2+add: few_rows"));
 }
@@ -63,6 +64,23 @@ TEST(FewRowsTest, TakesOverWhatStandsBeforeAndAfter) {
 TEST(FewRowsTest, ManyRowsAndTrainingHaveOtherKernels) {
   EXPECT_EQ(OpsOf(HalfBlock(5, true)).size(), 5u);
   EXPECT_EQ(OpsOf(HalfBlock(1, false)).size(), 5u);
+}
+
+TEST(FewRowsTest, TheRowsFitIntoTheSharedMemory) {
+  const auto fits = [](int compute_capability, int64_t rows, int64_t in) {
+    const DeviceInfo device = {.device = at::Device(at::kCUDA, 0),
+                               .compute_capability = compute_capability};
+    return IsFewRows(device, {{rows, in}, at::kHalf}, {{8, in}, at::kHalf},
+                     at::kFloat);
+  };
+  EXPECT_TRUE(fits(90, 4, 18688));
+  EXPECT_FALSE(fits(90, 4, 18696));
+  EXPECT_TRUE(fits(80, 1, 28672));
+  EXPECT_FALSE(fits(80, 2, 28672));
+  EXPECT_TRUE(fits(89, 1, 8192));
+  EXPECT_FALSE(fits(89, 2, 8192));
+  EXPECT_FALSE(fits(90, 5, 8));
+  EXPECT_FALSE(fits(90, 1, 12));
 }
 
 struct Case {
@@ -77,7 +95,13 @@ class GpuFewRowsTest : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (!at::hasCUDA()) GTEST_SKIP() << "needs a CUDA GPU";
-    ASSERT_TRUE(OpenCudaDevice(0).ok());
+    const auto device = OpenCudaDevice(0);
+    ASSERT_TRUE(device.ok()) << device.status();
+    const auto [rows, in, out] = GetParam();
+    if (!IsFewRows(*device, {{rows, in}, at::kHalf}, {{out, in}, at::kHalf},
+                   at::kHalf)) {
+      GTEST_SKIP() << "x does not fit into this GPU's shared memory";
+    }
     at::manual_seed(11);
   }
 
@@ -116,7 +140,7 @@ class GpuFewRowsTest : public ::testing::TestWithParam<Case> {
       FewRowsTensors t;
       t.x = Random({rows, in}, x_dtype, 3);
       t.weight = Random({swiglu ? 2 * out : out, in}, dtype, 0.1);
-      // Neither what stands there nor what lies behind counts.
+      // Every element is written, and nothing after the last row.
       const at::Tensor memory = at::full({rows + 1, out}, NAN, at::kCUDA);
       const at::Tensor written = memory.to(y_dtype);
       t.y = written.narrow(0, 0, rows);
