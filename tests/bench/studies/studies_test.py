@@ -1,5 +1,6 @@
 """Runs every study of configs/studies/tiny on the CPU from end to end."""
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -46,10 +47,15 @@ class StudiesTest(unittest.TestCase):
     def test_every_tiny_study_runs_and_fills_its_tables(self):
         studies = sorted(TINY.glob("*.pbtxt"))
         self.assertGreater(len(studies), 10)
-        for study in studies:
+        # Two at a time: this test is the longest, and often the last.
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            runs = list(pool.map(
+                lambda study: run(f"--study={study}",
+                                  f"--out={self.folder / study.stem}"),
+                studies))
+        for study, done in zip(studies, runs):
             with self.subTest(study=study.stem):
                 out = self.folder / study.stem
-                done = run(f"--study={study}", f"--out={out}")
                 self.assertEqual(done.returncode, 0, done.stderr)
                 cells = [r for r in records(out) if r["type"] == "cell"]
                 self.assertTrue(cells)
