@@ -98,7 +98,7 @@ class CachedAttentionOp : public ForwardOnlyOp {
     const double flops =
         4.0 * static_cast<double>(operand(cache()).numel() / 2 *
                                   (spec_.problem.h / spec_.problem.g));
-    // Of the tables of RoPE it reads a row.
+    // It reads only one row of RoPE's tables.
     const int64_t tables =
         rope_.has_value() ? operand(1).bytes() + operand(2).bytes() : 0;
     return {.flops = flops,

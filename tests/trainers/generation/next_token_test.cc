@@ -86,7 +86,8 @@ class NextTokenTest : public ::testing::Test {
     }
   }
 
-  // Each of `texts` has the same logits in a batch as by itself.
+  // Expects the same logits for each of `texts`, whether it is in a batch or
+  // alone.
   void ExpectThoseOfEach(NextTokenModel& model,
                          const NextTokenModel::Texts& texts, double tolerance) {
     const auto logits = model.LogitsAfter(texts);
