@@ -41,6 +41,12 @@ __device__ __forceinline__ __nv_bfloat16 FromFloat(float x) {
   return __float2bfloat16_rn(x);
 }
 
+// x as a tensor of T would hold it.
+template <typename T>
+__device__ __forceinline__ float Rounded(float x) {
+  return ToFloat(FromFloat<T>(x));
+}
+
 // N consecutive elements that one instruction can move; aligned to their size.
 template <typename T, int N>
 struct alignas(N * sizeof(T)) Pack {

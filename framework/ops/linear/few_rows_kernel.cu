@@ -40,11 +40,6 @@ __host__ __device__ __forceinline__ int64_t Pairs(const FewRowsParams& p) {
   return p.swiglu ? p.out : (p.out + 1) / kPair;
 }
 
-template <typename T>
-__device__ __forceinline__ float Rounded(float x) {
-  return device::ToFloat(device::FromFloat<T>(x));
-}
-
 // Copies of a warp's pairs, turn by turn, one pair after another; of a row
 // alone twice. A lane reads only what it copied itself.
 template <typename T>
@@ -196,7 +191,8 @@ __device__ __forceinline__ void Write(const FewRowsParams& p, int64_t row,
   const int64_t element = row * p.out + column;
   Y* const y = static_cast<Y*>(p.y) + element;
   if (p.swiglu) {
-    const float a = Rounded<T>(products[0]), b = Rounded<T>(products[1]);
+    const float a = device::Rounded<T>(products[0]),
+                b = device::Rounded<T>(products[1]);
     *y = device::FromFloat<Y>(a / (1 + device::Exp<T>(-a)) * b);
     return;
   }
@@ -206,7 +202,7 @@ __device__ __forceinline__ void Write(const FewRowsParams& p, int64_t row,
     float value = products[m];
     if (p.residual != nullptr) {
       const Y* const residual = static_cast<const Y*>(p.residual) + element;
-      value = device::ToFloat(residual[m]) + Rounded<T>(value);
+      value = device::ToFloat(residual[m]) + device::Rounded<T>(value);
     }
     y[m] = device::FromFloat<Y>(value);
   }

@@ -7,11 +7,6 @@
 namespace tessera {
 namespace {
 
-template <typename T>
-__device__ __forceinline__ float Rounded(float x) {
-  return device::ToFloat(device::FromFloat<T>(x));
-}
-
 static_assert(kMaxRmsNormWidth == kMaxRowWidth);
 
 using device::RowPart;
@@ -44,7 +39,8 @@ __global__ void __launch_bounds__(device::kMaxThreads)
 #pragma unroll
     for (int j = 0; j < N; ++j) {
       v[i][j] = x.At(i, j);
-      if constexpr (kAdds) v[i][j] = Rounded<X>(v[i][j] + delta.At(i, j));
+      if constexpr (kAdds)
+        v[i][j] = device::Rounded<X>(v[i][j] + delta.At(i, j));
       squares += v[i][j] * v[i][j];
     }
     if constexpr (kAdds) {
@@ -126,9 +122,9 @@ __global__ void __launch_bounds__(device::kMaxThreads)
         if constexpr (kAdds) {
           // Rounded before it is added, as a tensor of its own would be.
           if (p.d_sum != nullptr) {
-            v[j] = __fadd_rn(now.d_sum.At(i, j), Rounded<X>(v[j]));
+            v[j] = __fadd_rn(now.d_sum.At(i, j), device::Rounded<X>(v[j]));
           }
-          v[j] = Rounded<X>(v[j]);
+          v[j] = device::Rounded<X>(v[j]);
         }
       }
       if constexpr (kAdds) {
