@@ -46,7 +46,10 @@ PARTS = {
                     "*GpuConformance*_tf32*",
                     "*GpuConformance*-*_BFloat16*:*_Half*:*_tf32*"],
     "large": ["*GpuLargeTensor*"],
-    "two": ["GpuProcessGroup*:*GpuGraphRanks*:GpuHangingRank*:GpuProgress*"],
+    # The ranks of all but the first mostly wait.
+    "two": ["GpuProcessGroup*:*GpuGraphRanks*-*.WaitsFor*:*.EveryRank*",
+            "GpuProcessGroup*.WaitsFor*", "GpuProcessGroup*.EveryRank*",
+            "GpuHangingRank*"],
 }
 # Parts whose processes are divided further, into one for each GPU.
 PER_GPU = ("most", "conformance")

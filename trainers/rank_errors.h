@@ -16,7 +16,7 @@ namespace tessera {
 // return the status as QuietStatus(). If no signal arrives within `wait`, local
 // rank 0 may not have failed, and the rank reports the error itself.
 absl::Status ReportOncePerMachine(absl::Status status, const WorldInfo& world,
-                                  absl::Duration wait = absl::Seconds(5));
+                                  absl::Duration wait = absl::Seconds(20));
 
 }  // namespace tessera
 

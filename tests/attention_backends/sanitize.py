@@ -56,11 +56,14 @@ OPS = ["Gpu/CrossEntropyTest.*", "Gpu/EmbeddingTest.*", "Gpu/FusionTest.*",
        "Gpu/LinearCrossEntropyTest.*", "Gpu/QkNormTest.*",
        "Gpu/ReluSquaredTest.*", "Gpu/ResidualTest.*", "Gpu/RmsNormTest.*",
        "Gpu/RopeTest.*", "Gpu/SwiGluTest.*", "GpuAdamW.*",
-       "GpuDocumentBounds.*", "GpuInitialValues.*", "*GpuMuon.*",
-       "GpuSumOfSquares.*"]
+       "GpuDocumentBounds.*", "*GpuFewRowsTest.*", "GpuInitialValues.*",
+       "*GpuMuon.*", "GpuSumOfSquares.*"]
 # racecheck, told to look at our kernels only, ends in an internal error here.
 WITH_PRODUCTS = ["Gpu/FusionTest.*", "Gpu/LinearCrossEntropyTest.*",
                  "*GpuMuon.*"]
+# Thousands of launches, mostly of another library's kernels, where other cases
+# of the same suites run our kernels at the same shapes.
+MANY_LAUNCHES = ["*CentralDifferences*", "*ANanLogitGivesANanLoss*"]
 FAMILIES = [*DIMS, "ops"]
 TOOLS = {
     # Each tensor is a separate allocation with padding around it.
@@ -119,14 +122,19 @@ def kernels_of(family, tool):
 
 def filter_of(family, tool):
     if family == "ops":
-        return ":".join(suite for suite in OPS
-                        if tool != "racecheck" or suite not in WITH_PRODUCTS)
+        if tool == "racecheck":
+            return ":".join(suite for suite in OPS
+                            if suite not in WITH_PRODUCTS)
+        return ":".join(OPS) + "-" + ":".join(MANY_LAUNCHES)
     own = SHAPES_OF.get(family, [])
     shapes = [f"b*_s129_t129_*_d{dim}" for dim in DIMS[family]] + SHAPES + own
     deterministic = DETERMINISTIC + own
     if not kernels_of(family, tool):
-        shapes += UNEQUAL
-        deterministic += UNEQUAL
+        # In b2_s129_t64 the copy engine fills an input, which initcheck does
+        # not see: it would report the oracle's reads, more than it can hold.
+        unequal = UNEQUAL[1:] if tool == "initcheck" else UNEQUAL
+        shapes += unequal
+        deterministic += unequal
     elif family == "fp32":  # as many instructions as the other families in all
         deterministic = DETERMINISTIC[:2]
     if family == "fused":
