@@ -87,7 +87,7 @@ KNOWN = {
                    r"(Exponentiate|Differentiate)\()"),
         "row statistics are read before one thread of each warp arrives at the"
         " barrier that the next bulk copy over them waits for; the tool expects"
-        " every thread to arrive (docs/results/attention_h200)"),
+        " every thread to arrive (docs/experiments/sanitizers)"),
     ("initcheck", "ops"): (
         re.compile(r"\bCrossEntropy(Forward|Backward)<"),
         "the last pack of a row of logits also reads the columns that fill up"
