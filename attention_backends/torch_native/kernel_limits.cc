@@ -8,6 +8,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "framework/base/round_up.h"
 
 namespace tessera {
 namespace {
@@ -133,10 +134,6 @@ AttentionMemory PlanWithSums(const AttentionProblem& problem, int64_t sums) {
 
 bool IsCausal(const AttentionArgs& args) {
   return args.mask == MaskSpec::Causal();
-}
-
-int64_t RoundUp(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
 }
 
 at::Tensor SwapHeadsAndRows(const at::Tensor& x) { return x.transpose(1, 2); }

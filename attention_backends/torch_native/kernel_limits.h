@@ -45,8 +45,6 @@ AttentionMemory PlanWithSums(const AttentionProblem& problem, int64_t sums);
 
 bool IsCausal(const AttentionArgs& args);
 
-int64_t RoundUp(int64_t value, int64_t multiple);
-
 // [B, heads, S, D] <-> [B, S, heads, D], a view.
 at::Tensor SwapHeadsAndRows(const at::Tensor& x);
 

@@ -10,6 +10,7 @@
 #include "ATen/native/transformers/sdp_utils_cpp.h"
 #include "attention_backends/head_dim.h"
 #include "attention_backends/torch_native/kernel_limits.h"
+#include "framework/base/round_up.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 

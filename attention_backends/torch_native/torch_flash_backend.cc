@@ -8,6 +8,7 @@
 #include "ATen/core/grad_mode.h"
 #include "absl/strings/str_cat.h"
 #include "attention_backends/torch_native/kernel_limits.h"
+#include "framework/base/round_up.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/torch_status.h"
 

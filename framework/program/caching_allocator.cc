@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "framework/base/check.h"
+#include "framework/base/round_up.h"
 
 namespace tessera {
 namespace {
@@ -11,10 +12,6 @@ namespace {
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kMinBlock = 512;
 constexpr int64_t kLargestSmall = kMiB;
-
-int64_t RoundUp(int64_t bytes, int64_t multiple) {
-  return (bytes + multiple - 1) / multiple * multiple;
-}
 
 int64_t SegmentBytes(int64_t size) {
   if (size <= kLargestSmall) return 2 * kMiB;

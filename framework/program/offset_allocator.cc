@@ -4,15 +4,12 @@
 #include <iterator>
 
 #include "framework/base/check.h"
+#include "framework/base/round_up.h"
 
 namespace tessera {
 namespace {
 
 constexpr int64_t kAlignment = 256;
-
-int64_t RoundUp(int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
 
 }  // namespace
 
@@ -23,7 +20,7 @@ OffsetAllocator::OffsetAllocator(int64_t capacity) {
 
 std::optional<int64_t> OffsetAllocator::TakeLowest(int64_t bytes,
                                                    const Allowed& allowed) {
-  const int64_t rounded = RoundUp(bytes);
+  const int64_t rounded = RoundUp(bytes, kAlignment);
   int64_t from = 0;
   for (const auto& [begin, end] : free_) {
     from = std::max(from, begin);
@@ -32,14 +29,14 @@ std::optional<int64_t> OffsetAllocator::TakeLowest(int64_t bytes,
       if (!offset.has_value()) return std::nullopt;
       if (*offset == from) return Take(from, rounded);
       // A range begins at the next multiple, which may not be allowed.
-      from = RoundUp(*offset);
+      from = RoundUp(*offset, kAlignment);
     }
   }
   return std::nullopt;
 }
 
 std::optional<int64_t> OffsetAllocator::TakeLowest(int64_t bytes) {
-  const int64_t rounded = RoundUp(bytes);
+  const int64_t rounded = RoundUp(bytes, kAlignment);
   for (const auto& [begin, end] : free_) {
     if (begin + rounded <= end) return Take(begin, rounded);
   }
@@ -47,7 +44,7 @@ std::optional<int64_t> OffsetAllocator::TakeLowest(int64_t bytes) {
 }
 
 std::optional<int64_t> OffsetAllocator::TakeHighest(int64_t bytes) {
-  const int64_t rounded = RoundUp(bytes);
+  const int64_t rounded = RoundUp(bytes, kAlignment);
   for (auto hole = free_.rbegin(); hole != free_.rend(); ++hole) {
     if (hole->first + rounded <= hole->second) {
       return Take(hole->second - rounded, rounded);
@@ -70,7 +67,7 @@ int64_t OffsetAllocator::Take(int64_t offset, int64_t bytes) {
 }
 
 void OffsetAllocator::Free(int64_t offset, int64_t bytes) {
-  int64_t begin = offset, end = offset + RoundUp(bytes);
+  int64_t begin = offset, end = offset + RoundUp(bytes, kAlignment);
   if (begin == end) return;
   auto next = free_.lower_bound(begin);
   if (next != free_.end() && next->first == end) {
