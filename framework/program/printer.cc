@@ -20,6 +20,20 @@ bool IsForward(const StepRow& row) {
   return row.phase == PhaseName(Phase::kForward);
 }
 
+absl::string_view NameOf(StepStream stream) {
+  switch (stream) {
+    case StepStream::kMain:
+      return "";
+    case StepStream::kWeightGradients:
+      return "weight gradients";
+    case StepStream::kCommunication:
+      return "communication";
+    case StepStream::kUpdate:
+      return "update";
+  }
+  return "";
+}
+
 // The type of the first output of a run.
 std::string OutputOf(const Schedule& schedule, const StepRun& run) {
   if (run.kind == StepRun::Kind::kTask) {
@@ -42,6 +56,7 @@ StepRow RowOf(const Schedule& schedule, const Lifetimes& lifetimes, int index,
   const StepRun& run = schedule.runs[index];
   StepRow row;
   row.phase = std::string(PhaseName(run.phase));
+  row.stream = std::string(NameOf(run.stream));
   row.group = schedule.program->ScopePath(schedule.ScopeOf(run));
   row.name = schedule.NameOf(run);
   row.output = OutputOf(schedule, run);
@@ -72,9 +87,10 @@ std::string Fingerprint(absl::Span<const StepRow> group) {
     const std::string within = row.group.find('/') == std::string::npos
                                    ? ""
                                    : row.group.substr(row.group.find('/'));
-    absl::StrAppend(&text, row.phase, "|", within, "|", row.name, "|", row.kind,
-                    "|", row.output, "|", row.cost.flops, "|", row.cost.bytes,
-                    "|", row.kept_bytes, "\n");
+    absl::StrAppend(&text, row.phase, "|", row.stream, "|", within, "|",
+                    row.name, "|", row.kind, "|", row.output, "|",
+                    row.cost.flops, "|", row.cost.bytes, "|", row.kept_bytes,
+                    "\n");
   }
   return text;
 }
@@ -132,47 +148,59 @@ std::string Microseconds(std::optional<double> seconds) {
   return seconds.has_value() ? absl::StrFormat("%.1f", *seconds * 1e6) : "n/a";
 }
 
-// The cells of one line. The first `kLeft` columns are left-aligned.
-using Cells = std::vector<std::string>;
-constexpr size_t kLeft = 5;
+// The cells of one line: texts, aligned left, then numbers.
+struct Cells {
+  std::vector<std::string> texts, numbers;
+};
 
-Cells CellsOf(const StepRow& row, bool measured) {
-  Cells cells = {row.phase,
-                 row.group,
-                 row.name,
-                 row.kernel,
-                 row.output,
-                 absl::StrCat(row.count),
-                 Engineering(row.cost.flops, ""),
-                 Engineering(static_cast<double>(row.cost.bytes), "B"),
-                 row.kept_bytes > 0
-                     ? Engineering(static_cast<double>(row.kept_bytes), "B")
-                     : "",
-                 Microseconds(row.seconds)};
+Cells CellsOf(const StepRow& row, bool streams, bool measured) {
+  Cells cells = {{row.phase, row.group, row.name, row.kernel, row.output},
+                 {absl::StrCat(row.count), Engineering(row.cost.flops, ""),
+                  Engineering(static_cast<double>(row.cost.bytes), "B"),
+                  row.kept_bytes > 0
+                      ? Engineering(static_cast<double>(row.kept_bytes), "B")
+                      : "",
+                  Microseconds(row.seconds)}};
+  if (streams) cells.texts.insert(cells.texts.begin() + 1, row.stream);
   if (measured) {
-    cells.push_back(Microseconds(row.measured_seconds));
-    cells.push_back(FormatRatio(RatioOf(row.measured_seconds, row.seconds)));
+    cells.numbers.push_back(Microseconds(row.measured_seconds));
+    cells.numbers.push_back(
+        FormatRatio(RatioOf(row.measured_seconds, row.seconds)));
+  }
+  return cells;
+}
+
+Cells Heads(bool streams, bool measured) {
+  Cells cells = {{"phase", "part", "op", "kernel", "writes"},
+                 {"runs", "FLOP", "moves", "keeps", "best us"}};
+  if (streams) cells.texts.insert(cells.texts.begin() + 1, "stream");
+  if (measured) {
+    cells.numbers.insert(cells.numbers.end(), {"took us", "ratio"});
   }
   return cells;
 }
 
 // The lines, each column as wide as its widest cell.
 std::string Align(const std::vector<Cells>& lines) {
-  std::vector<size_t> widths(lines[0].size());
-  for (const Cells& cells : lines) {
-    for (size_t i = 0; i < cells.size(); ++i) {
-      widths[i] = std::max(widths[i], cells[i].size());
+  const size_t texts = lines[0].texts.size();
+  const auto cell = [&](const Cells& line, size_t i) -> const std::string& {
+    return i < texts ? line.texts[i] : line.numbers[i - texts];
+  };
+  std::vector<size_t> widths(texts + lines[0].numbers.size());
+  for (const Cells& line : lines) {
+    for (size_t i = 0; i < widths.size(); ++i) {
+      widths[i] = std::max(widths[i], cell(line, i).size());
     }
   }
   std::string text;
-  for (const Cells& cells : lines) {
-    std::string line;
-    for (size_t i = 0; i < cells.size(); ++i) {
-      const std::string padding(widths[i] - cells[i].size(), ' ');
-      absl::StrAppend(&line, i == 0 ? "" : "  ",
-                      i < kLeft ? cells[i] + padding : padding + cells[i]);
+  for (const Cells& line : lines) {
+    for (size_t i = 0; i < widths.size(); ++i) {
+      const std::string padding(widths[i] - cell(line, i).size(), ' ');
+      absl::StrAppend(
+          &text, i == 0 ? "" : "  ",
+          i < texts ? cell(line, i) + padding : padding + cell(line, i));
     }
-    absl::StrAppend(&text, line, "\n");
+    absl::StrAppend(&text, "\n");
   }
   return text;
 }
@@ -263,14 +291,14 @@ std::vector<StepRow> FoldBlocks(absl::Span<const StepRow> rows) {
 }
 
 std::string FormatStep(absl::Span<const StepRow> rows) {
-  std::vector<Cells> lines = {{"phase", "part", "op", "kernel", "writes",
-                               "runs", "FLOP", "moves", "keeps", "best us"}};
   const bool measured = IsMeasured(rows);
-  if (measured) lines[0].insert(lines[0].end(), {"took us", "ratio"});
+  const bool streams = absl::c_any_of(
+      rows, [](const StepRow& row) { return !row.stream.empty(); });
+  std::vector<Cells> lines = {Heads(streams, measured)};
   std::map<std::string, Total> totals;
   Total all;
   for (const StepRow& row : rows) {
-    lines.push_back(CellsOf(row, measured));
+    lines.push_back(CellsOf(row, streams, measured));
     for (Total* total : {&totals[row.kind], &all}) {
       for (int64_t i = 0; i < row.count; ++i) total->cost += row.cost;
       total->kept_bytes += row.count / row.micro_batches * row.kept_bytes;
@@ -322,6 +350,7 @@ nlohmann::ordered_json StepToJson(absl::Span<const StepRow> rows) {
   };
   for (const StepRow& row : rows) {
     nlohmann::ordered_json line = {{"phase", row.phase},
+                                   {"stream", row.stream},
                                    {"part", row.group},
                                    {"op", row.name},
                                    {"kind", row.kind},

@@ -25,6 +25,7 @@ struct DeviceRates {
 // One line of the printed step.
 struct StepRow {
   std::string phase;   // "forward", "recompute", "backward", "reduce" ...
+  std::string stream;  // "" is the main one; "weight gradients" ...
   std::string group;   // "block_0/attention"; folded "block_0..31/attention"
   std::string name;    // "qkv"
   std::string kind;    // "linear"
@@ -50,8 +51,9 @@ std::vector<StepRow> FoldBlocks(absl::Span<const StepRow> rows);
 std::optional<double> RooflineSeconds(const Cost& cost,
                                       const DeviceRates& rates);
 
-// A table with a line per row, and totals by kind of op. If a row was measured:
-// with measured times, and their ratios to those by the roofline.
+// A table with a line per row, and totals by kind of op. With streams if a row
+// has one beside the main one; with measured times, and their ratios to those
+// by the roofline, if a row was measured.
 std::string FormatStep(absl::Span<const StepRow> rows);
 nlohmann::ordered_json StepToJson(absl::Span<const StepRow> rows);
 

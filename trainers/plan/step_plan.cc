@@ -272,7 +272,9 @@ void Rewrite(const StepPlanOptions& options, const ProgramTarget& target,
            ? execution.overlap_weight_gradients()
            : options.lm.batch * options.lm.sequence <= kMostTokensToOverlap);
   const Sharding& sharding = options.sharding;
-  const bool reduce = target.device.is_cuda() && sharding.shards > 1;
+  const bool reduce = sharding.shards > 1 &&
+                      (execution.has_reduce_early() ? execution.reduce_early()
+                                                    : target.device.is_cuda());
   const bool defer =
       execution.has_defer_update() ? execution.defer_update() : plan->graph;
   if (!overlap && !reduce && !defer && !sharding.divides_optimizer()) return;

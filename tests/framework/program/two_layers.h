@@ -2,6 +2,7 @@
 #define TESTS_FRAMEWORK_PROGRAM_TWO_LAYERS_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,12 @@ struct Built {
 // [kRows, kWidth].
 Built TwoLayers(const ProgramTarget& target = CpuTarget());
 
-// What each run is: "forward product", "backward product d0 d1", "add".
+// What each run is: "forward product", "backward product d0 d1", "add", and of
+// tasks "sum 0..512", "update 0..512", with a range of bytes, or "task".
 std::vector<std::string> RunNames(const Schedule& schedule);
+
+// What each run waits for, by its number.
+std::map<int, std::vector<int>> WaitsOf(const Schedule& schedule);
 
 }  // namespace tessera::testing
 

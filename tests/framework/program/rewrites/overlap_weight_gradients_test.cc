@@ -1,6 +1,5 @@
 #include "framework/program/rewrites/overlap_weight_gradients.h"
 
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -28,16 +27,6 @@ std::vector<int> RunsBeside(const Schedule& schedule) {
     }
   }
   return beside;
-}
-
-// What each run waits for, by its number.
-std::map<int, std::vector<int>> WaitsOf(const Schedule& schedule) {
-  std::map<int, std::vector<int>> waits;
-  for (size_t i = 0; i < schedule.runs.size(); ++i) {
-    const std::vector<int>& of_run = schedule.runs[i].waits;
-    if (!of_run.empty()) waits[static_cast<int>(i)] = of_run;
-  }
-  return waits;
 }
 
 TEST(OverlapWeightGradientsTest, AtMostTwoWeightGradientsAreUnderWay) {
