@@ -23,6 +23,15 @@
 #include "trainers/run/run_folder.h"
 #include "trainers/run/training_state.h"
 
+namespace {
+
+std::vector<std::string>& StopTexts() {
+  static auto* texts = new std::vector<std::string>;
+  return *texts;
+}
+
+}  // namespace
+
 ABSL_FLAG(std::string, checkpoint, "",
           "a checkpoint, the folder of a run, or a folder with a checkpoint's "
           "model.safetensors (or its index and the files there), config.pbtxt "
@@ -49,8 +58,12 @@ ABSL_FLAG(double, repetition_penalty, 1,
           "above 1: tokens that are in the text become less likely; in [0.01, "
           "100]");
 ABSL_FLAG(std::string, stop, "",
-          "text that ends the sample, and is not printed; not with "
-          "--prompt_tokens");
+          "text that ends the sample, and is not printed; may be repeated; "
+          "not with --prompt_tokens")
+    .OnUpdate([] {
+      const std::string text = absl::GetFlag(FLAGS_stop);
+      if (!text.empty()) StopTexts().push_back(text);
+    });
 ABSL_FLAG(int, samples, 1,
           "number of samples, generated at the same time; in [1, 1024]");
 ABSL_FLAG(uint64_t, seed, 0,
@@ -96,7 +109,7 @@ absl::StatusOr<SamplingOptions> SamplingFromFlags() {
       .samples = absl::GetFlag(FLAGS_samples),
       .seed = absl::GetFlag(FLAGS_seed),
       .max_tokens = absl::GetFlag(FLAGS_max_tokens),
-      .stop_text = absl::GetFlag(FLAGS_stop)};
+      .stop_texts = StopTexts()};
   RETURN_IF_ERROR(Validate(sampling));
   return sampling;
 }
@@ -128,7 +141,7 @@ absl::StatusOr<Prompt> PromptFromFlags() {
     return absl::InvalidArgumentError(
         "--prompt and --prompt_tokens are both set; give one of them");
   }
-  if (!prompt.tokens.empty() && !absl::GetFlag(FLAGS_stop).empty()) {
+  if (!prompt.tokens.empty() && !StopTexts().empty()) {
     return absl::InvalidArgumentError(
         "--stop is text, but --prompt_tokens prints token ids; leave one out");
   }

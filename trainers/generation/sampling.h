@@ -32,8 +32,9 @@ struct SamplingOptions {
   uint64_t seed = 0;
   int64_t max_tokens = 100;          // in [1, kMaxSampleTokens]
   std::vector<int64_t> stop_tokens;  // end the sample; not included
-  // Ends the sample of a text before its first occurrence; empty: none.
-  std::string stop_text;
+  // None is empty. The first that is complete ends the sample of a text, before
+  // that stop text, also if it begins or ends inside a token.
+  std::vector<std::string> stop_texts;
   // Draw only tokens below this, because the head may have more rows than the
   // tokenizer has tokens. Absent: all.
   std::optional<int64_t> vocab_size;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/types/span.h"
 #include "framework/base/field_error.h"
 #include "framework/base/json_fields.h"
 #include "framework/base/status_macros.h"
@@ -20,42 +21,53 @@ namespace tessera {
 
 namespace {
 
-// The bytes at the end of `text` with which `stop` may begin.
-size_t UnfinishedBytes(absl::string_view text, absl::string_view stop) {
-  for (size_t bytes = std::min(text.size(), stop.size()); bytes > 0; --bytes) {
-    if (absl::EndsWith(text, stop.substr(0, bytes))) return bytes;
+// The most bytes at the end of `text` with which one of `stops` may begin.
+size_t UnfinishedBytes(absl::string_view text,
+                       absl::Span<const std::string> stops) {
+  size_t most = 0;
+  for (const absl::string_view stop : stops) {
+    for (size_t bytes = std::min(text.size(), stop.size()); bytes > most;
+         --bytes) {
+      if (absl::EndsWith(text, stop.substr(0, bytes))) most = bytes;
+    }
   }
-  return 0;
+  return most;
 }
 
-// Makes text of the tokens of a sample: whole characters, up to `stop`.
+// Makes text of the tokens of a sample: whole characters, up to the first of
+// `stops`.
 class TextDecoder {
  public:
-  TextDecoder(const Tokenizer& tokenizer, absl::string_view stop)
-      : tokenizer_(&tokenizer), stop_(stop) {}
+  TextDecoder(const Tokenizer& tokenizer, absl::Span<const std::string> stops)
+      : tokenizer_(&tokenizer), stops_(stops) {}
 
   // The text that is complete with `token`.
   absl::StatusOr<std::string> Decode(int64_t token) {
     ASSIGN_OR_RETURN(const std::string bytes,
                      tokenizer_->Decode({static_cast<int32_t>(token)}));
     absl::StrAppend(&held_, bytes);
-    const size_t stops = stop_.empty() ? held_.npos : held_.find(stop_);
-    stopped_ = stops != held_.npos;
-    if (stopped_) return std::exchange(held_, "").substr(0, stops);
-    const size_t whole = held_.size() - std::max(Utf8UnfinishedBytes(held_),
-                                                 UnfinishedBytes(held_, stop_));
+    size_t end = held_.npos;
+    for (const std::string& stop : stops_) {
+      end = std::min(end, held_.find(stop));
+    }
+    stopped_ = end != held_.npos;
+    if (stopped_) return std::exchange(held_, "").substr(0, end);
+    const size_t whole =
+        held_.size() -
+        std::max(Utf8UnfinishedBytes(held_), UnfinishedBytes(held_, stops_));
     const std::string text = held_.substr(0, whole);
     held_.erase(0, whole);
     return text;
   }
 
   bool stopped() const { return stopped_; }
-  // The beginning of a character, or of `stop`.
+  // The beginning of a character, or of one of the texts that stop.
   const std::string& held() const { return held_; }
 
  private:
   const Tokenizer* tokenizer_;
-  std::string stop_, held_;
+  absl::Span<const std::string> stops_;
+  std::string held_;
   bool stopped_ = false;
 };
 
@@ -107,7 +119,7 @@ absl::Status SampleText(NextTokenModel& model, const Tokenizer& tokenizer,
   SampleQueue queue(options.samples, prompt.text, emit);
   RETURN_IF_ERROR(queue.Begin());
   std::vector<TextDecoder> decoders(options.samples,
-                                    TextDecoder(tokenizer, options.stop_text));
+                                    TextDecoder(tokenizer, options.stop_texts));
   const auto decode = [&](int64_t i, int64_t token) -> absl::StatusOr<bool> {
     ASSIGN_OR_RETURN(const std::string text, decoders[i].Decode(token));
     RETURN_IF_ERROR(queue.Add(i, text));

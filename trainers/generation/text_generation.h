@@ -32,7 +32,7 @@ absl::StatusOr<Prompt> MakePrompt(const Tokenizer& tokenizer,
                                   absl::string_view text);
 
 // Continues `prompt`, or starts a document if its text is empty, up to
-// options.max_tokens, options.stop_text, options.stop_tokens or the end of the
+// options.max_tokens, options.stop_texts, options.stop_tokens or the end of the
 // document. A line "---" separates samples.
 absl::Status SampleText(NextTokenModel& model, const Tokenizer& tokenizer,
                         const Prompt& prompt, SamplingOptions options,

@@ -10,6 +10,7 @@
 #include "attention_backends/backend_table.h"
 #include "attention_backends/cached_attention.h"
 #include "framework/base/field_error.h"
+#include "framework/base/round_up.h"
 #include "framework/base/status_macros.h"
 #include "framework/cuda/cuda_build.h"
 #include "framework/mesh/layout_config.h"
@@ -26,10 +27,6 @@ namespace {
 
 // A multiple of this is the length of a program that generates.
 constexpr int64_t kLeastLength = 64;
-
-int64_t RoundUp(int64_t x, int64_t multiple) {
-  return (x + multiple - 1) / multiple * multiple;
-}
 
 absl::StatusOr<DeviceInfo> OpenDevice(const TrainingConfig& training,
                                       const WorldInfo& world) {
@@ -233,6 +230,7 @@ void KeepPhasesApart(ExecutionConfig* execution) {
   if (!execution->has_overlap_weight_gradients()) {
     execution->set_overlap_weight_gradients(false);
   }
+  if (!execution->has_reduce_early()) execution->set_reduce_early(false);
 }
 
 std::string DescribeExecution(const RunPlan& plan) {
@@ -251,6 +249,9 @@ std::string DescribeExecution(const RunPlan& plan) {
   });
   if (overlaps) absl::StrAppend(&text, ", overlapped weight gradients");
   if (step.train.starts_pending) absl::StrAppend(&text, ", deferred update");
+  if (step.graph && plan.config.observe().nvtx()) {
+    absl::StrAppend(&text, ", NVTX ranges around whole steps only");
+  }
   return text;
 }
 

@@ -356,7 +356,7 @@ TEST(SampleTextTest, SeveralSamplesAreThoseOfTheirSeeds) {
   const auto sample = [&](SamplingOptions options) {
     options.temperature = 5;
     options.max_tokens = 40;
-    options.stop_text = "ab";  // some end before the others
+    options.stop_texts = {"ab"};  // some end before the others
     std::string text;
     const absl::Status status =
         SampleText(model, tokenizer, PromptOf("so: "), options,
@@ -401,11 +401,11 @@ TEST(SampleTextTest, EndsBeforeItsStopText) {
   const auto session = Toy("configs/tiny_cpu.pbtxt");
   NextTokenModel model = ModelOf(*session);
   const PartsTokenizer tokenizer;
-  const auto sample = [&](const std::string& stop) {
+  const auto sample = [&](const std::vector<std::string>& stops) {
     std::string text;
     const absl::Status status =
         SampleText(model, tokenizer, PromptOf(""),
-                   {.temperature = 5, .max_tokens = 100, .stop_text = stop},
+                   {.temperature = 5, .max_tokens = 100, .stop_texts = stops},
                    [&](absl::string_view piece) {
                      absl::StrAppend(&text, piece);
                      return absl::OkStatus();
@@ -413,12 +413,19 @@ TEST(SampleTextTest, EndsBeforeItsStopText) {
     EXPECT_TRUE(status.ok()) << status;
     return text;
   };
-  const std::string all = sample("");
-  EXPECT_EQ(sample("no token has this"), all);
+  const std::string all = sample({});
+  EXPECT_EQ(sample({"no token has this"}), all);
   // Three bytes are parts of two tokens at least.
   for (size_t at : {size_t{0}, all.size() / 2, all.size() - 3}) {
     const std::string stop = all.substr(at, 3);
-    EXPECT_EQ(sample(stop), all.substr(0, all.find(stop))) << at;
+    const std::string text = all.substr(0, all.find(stop));
+    EXPECT_EQ(sample({stop}), text) << at;
+    // The first in the text ends it, not the first in the list. One that has
+    // begun and does not come holds back no more than itself.
+    EXPECT_EQ(sample({all.substr(all.size() - 2), stop + "\x01", stop}),
+              all.substr(0, std::min(text.size(),
+                                     all.find(all.substr(all.size() - 2)))))
+        << at;
   }
 }
 

@@ -51,6 +51,7 @@ except ImportError as error:
 
 TRAIN = pathlib.Path("trainers/train").resolve()
 EXPORT = pathlib.Path("trainers/export").resolve()
+GENERATE = pathlib.Path("trainers/generate").resolve()
 IMPORT = pathlib.Path("trainers/import").resolve()
 PREPARE = pathlib.Path("trainers/prepare_data").resolve()
 LOGITS = pathlib.Path("tests/trainers/hugging_face/print_logits").resolve()
@@ -94,6 +95,14 @@ CONFIGS = {
     "olmo2": "qk_norm: PROJECTION norm_placement: AFTER rope_layout: HALVED",
     "olmo2_interleaved": "qk_norm: PROJECTION norm_placement: AFTER",
 }
+
+
+def our_tokens(checkpoint, ids, more):
+    """The ids and the `more` most likely ones after them, by generate."""
+    ids = ",".join(map(str, ids))
+    printed = run(GENERATE, f"--checkpoint={checkpoint}", "--temperature=0",
+                  f"--prompt_tokens={ids}", f"--max_tokens={more}")
+    return [int(token) for token in printed.decode().split(",")]
 
 
 def run(program, *arguments):
@@ -287,9 +296,10 @@ class TransformersTest(unittest.TestCase):
             self.assertIn(name.split("_")[0], model.config.model_type)
             self.expect_near(name, "logits of its export", our_logits(ours),
                              their_logits(model), 1e-4)
-            self.assertEqual(
-                model.generate(IDS[:5].unsqueeze(0), max_new_tokens=9,
-                               do_sample=False).shape[1], 14)
+            continued = model.generate(IDS[:5].unsqueeze(0), max_new_tokens=9,
+                                       do_sample=False)[0].tolist()
+            self.assertEqual(len(continued), 14)
+            self.assertEqual(our_tokens(ours, IDS[:5].tolist(), 9), continued)
             for flag, dtype in (("BF16", torch.bfloat16),
                                 ("FP16", torch.float16)):
                 half = self.folder / f"{name}_{flag}"

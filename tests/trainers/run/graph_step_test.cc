@@ -78,6 +78,13 @@ TEST(GraphStepTest, AutoSaysWhatAGraphWouldHide) {
     EXPECT_EQ(chosen({"training.device=CUDA", set}, gpu),
               absl::StrCat("EAGER (chosen by AUTO: ", why, ")"));
   }
+  if (kCudaBuild) {
+    EXPECT_EQ(chosen({"training.device=CUDA", "observe.nvtx=true",
+                      "execution.mode=GRAPH", "execution.defer_update=false"},
+                     gpu),
+              "GRAPH (as configured), overlapped weight gradients, NVTX ranges "
+              "around whole steps only");
+  }
 }
 
 using Sets = std::vector<std::string>;
