@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "framework/base/torch_status.h"
 #include "framework/cuda/cuda_build.h"
 #include "framework/cuda/cuda_graph.h"
@@ -141,7 +140,7 @@ int PhaseTimer::ChildOf(int parent, absl::string_view segment) {
 }
 
 PhaseTimer::Moment PhaseTimer::Now() {
-  if (options_.device.is_cpu()) return {.time = absl::Now()};
+  if (options_.device.is_cpu()) return {.time = options_.clock()};
   Moment moment;
   if (idle_events_.empty()) {
     moment.event = std::make_unique<c10::Event>(

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "absl/time/time.h"
 #include "c10/core/Device.h"
 #include "c10/core/Event.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/cuda/cuda_graph.h"
 #include "framework/observe/instrument.h"
 #include "framework/observe/step_record.h"
@@ -24,6 +26,7 @@ struct PhaseTimerOptions {
   // Every n-th step, counted from step n, is timed with all phases inside
   // forward and backward, the other steps without. 0: none is.
   int64_t detail_every_steps = 0;
+  std::function<absl::Time()> clock = MonotonicNow;  // without a GPU
 };
 
 // Times phases on the device: with events on the current stream, read when

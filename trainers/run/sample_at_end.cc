@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "framework/base/log.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/torch_status.h"
 #include "trainers/generation/sampling.h"
 #include "trainers/generation/text_generation.h"
 
@@ -56,19 +57,29 @@ absl::StatusOr<std::optional<SampleRecord>> SampleAtEnd(Session& session) {
   const TrainingConfig& training = session.plan().config.training();
   if (training.sample_tokens_at_end() == 0) return std::nullopt;
   if (session.plan().layout.sharding().divides_weights()) return std::nullopt;
-  RETURN_IF_ERROR(session.step().Flush());
+  RETURN_IF_ERROR(session.FreeStep());
   const SamplingOptions options{.temperature = 0.8,
                                 .top_p = 0.95,
                                 .seed = static_cast<uint64_t>(training.seed()),
                                 .max_tokens = training.sample_tokens_at_end()};
-  if (session.data().tokenizer != nullptr) {
-    return SampleOfText(session, options);
+  const bool has_tokenizer = session.data().tokenizer != nullptr;
+  SampleRecord sample;
+  const absl::Status status = StatusFromTorchOr([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(sample, has_tokenizer ? SampleOfText(session, options)
+                                           : SampleOfTokens(session, options));
+    return absl::OkStatus();
+  });
+  // Training is done and saved, so these only warn: the memory plan of a run
+  // does not count the sample, and the prompt may be a text.
+  if (absl::IsResourceExhausted(status)) {
+    LogWarning("no sample: out of memory");
+  } else if (!has_tokenizer && absl::IsInvalidArgument(status)) {
+    LogWarning(absl::StrCat("no sample: the data has no tokenizer, and ",
+                            status.message()));
+  } else {
+    RETURN_IF_ERROR(status);
+    return sample;
   }
-  absl::StatusOr<SampleRecord> sample = SampleOfTokens(session, options);
-  if (!absl::IsInvalidArgument(sample.status())) return sample;
-  // The prompt cannot be used, but training is done and saved: only warn.
-  LogWarning(absl::StrCat("no sample: the data has no tokenizer, and ",
-                          sample.status().message()));
   return std::nullopt;
 }
 

@@ -11,7 +11,8 @@ namespace tessera {
 
 // Generates training.sample_tokens_at_end tokens after training.sample_prompt:
 // text, or token ids if the data has no tokenizer. Returns nullopt, with a
-// warning, if the prompt needs the missing tokenizer. Calls no collective.
+// warning, if the prompt needs the missing tokenizer or memory does not
+// suffice. Frees the session's step first. Calls no collective.
 absl::StatusOr<std::optional<SampleRecord>> SampleAtEnd(Session& session);
 
 }  // namespace tessera

@@ -126,6 +126,12 @@ absl::Status Session::FinishGroup() {
   return group_->Finish();
 }
 
+absl::Status Session::FreeStep() {
+  RETURN_IF_ERROR(step_->Flush());
+  step_ = nullptr;
+  return absl::OkStatus();
+}
+
 absl::Status Session::OpenData(const SessionOptions& options) {
   const TrainingConfig& training = plan_.config.training();
   ASSIGN_OR_RETURN(data_, OpenDataset(plan_, options.progress));

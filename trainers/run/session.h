@@ -78,6 +78,9 @@ class Session {
     return data_.validation == nullptr ? nullptr : validation_[0].loader.get();
   }
   TrainStep& step() { return *step_; }
+  // TrainStep::Flush(), then destroys the step, for the memory that its graphs
+  // and activations take. step() must not be used after it.
+  absl::Status FreeStep();
   // Another step over the same weights and optimizer, which reports to other
   // phases (may be null).
   std::unique_ptr<TrainStep> MakeStep(PhaseObserver* phases) const;

@@ -280,6 +280,7 @@ absl::Status Trainer::Train() {
   if (!is_writer() || session_->plan().world.simulated) {
     return absl::OkStatus();
   }
+  saver_ = nullptr;  // it uses the step
   ASSIGN_OR_RETURN(const std::optional<SampleRecord> sample,
                    SampleAtEnd(*session_));
   if (!sample.has_value()) return absl::OkStatus();

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "framework/base/monotonic_clock.h"
 #include "framework/base/torch_status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -54,6 +55,24 @@ TEST(PhaseTimerTest, SumsAStepsOccurrencesAndAveragesOverSteps) {
   EXPECT_GE(times[0].ms, 2 * absl::ToDoubleMilliseconds(kShort));
   EXPECT_LT(times[1].ms, times[0].ms);
   EXPECT_THAT(timer.Take(), testing::IsEmpty());
+}
+
+// absl::Now() would jump with the system's clock.
+TEST(PhaseTimerTest, ReadsTheClockThatNobodyCanSet) {
+  EXPECT_EQ(*PhaseTimerOptions().clock.target<absl::Time (*)()>(),
+            &MonotonicNow);
+  absl::Time now;
+  PhaseTimer timer({.clock = [&] { return now; }});
+  {
+    const StepScope scope(&timer, 1);
+    Phase(timer, "forward", [&] { now += absl::Milliseconds(3); });
+    now += absl::Milliseconds(100);
+    Phase(timer, "backward", [&] { now += absl::Milliseconds(4); });
+  }
+  const std::vector<PhaseTime> times = timer.Take();
+  ASSERT_THAT(Paths(times), testing::ElementsAre("forward", "backward"));
+  EXPECT_EQ(times[0].ms, 3);
+  EXPECT_EQ(times[1].ms, 4);
 }
 
 TEST(PhaseTimerTest, LooksInsideEveryNthStepOnly) {
